@@ -1,0 +1,101 @@
+// Candidates in, measured results out: the interface between the tuner and devices. Behind it stand
+// compiler threads or processes and one worker process that owns the device (worker.h).
+#ifndef HEDDLE_MEASURE_MEASURER_H_
+#define HEDDLE_MEASURE_MEASURER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "measure/outcome.h"
+#include "search_space/step.h"
+#include "search_space/target.h"
+#include "search_space/tensor_program.h"
+
+namespace heddle::measure {
+
+// A device as found on this machine.
+struct DeviceInfo {
+  std::string id;  // "cuda:0", "opencl:0", "fake:0"
+  search_space::Target target;
+  std::string uuid;      // stable across reboots where the driver gives one
+  std::string driver;    // driver version
+  std::string compiler;  // NVRTC or OpenCL platform version
+  bool usable = true;
+  std::string why_not;  // when not usable: the reason and the remedy
+};
+
+// Every device found, usable or not, CUDA first. Runs detection in a child process, so that no
+// driver state enters this one.
+std::vector<DeviceInfo> ListDevices();
+// "auto" (the first usable, CUDA before OpenCL), "cuda:N", "opencl:N". NotFound lists what exists.
+absl::StatusOr<DeviceInfo> FindDevice(const std::string& id);
+
+struct MeasureOptions {
+  L2Policy l2 = L2Policy::kCold;
+  int compile_workers = 0;  // 0 = chosen from the machine's cores
+  absl::Duration compile_limit = absl::Seconds(20);
+  absl::Duration load_limit = absl::Seconds(5);
+  absl::Duration validate_limit = absl::Seconds(10);
+  absl::Duration first_sample_limit = absl::Seconds(1);  // at least; 20 x best when that is more
+  absl::Duration trial_limit = absl::Seconds(30);
+  absl::Duration timing_budget = absl::Milliseconds(120);  // per candidate while screening
+  double screen_out_factor = 3;  // dropped after its first sample when slower than best x this
+  uint64_t seed = 1;             // of inputs and sampled checks
+};
+
+struct Candidate {
+  int64_t id = 0;  // chosen by the caller, echoed in the result
+  std::vector<search_space::Step> steps;
+};
+struct Measured {
+  int64_t id = 0;
+  TrialResult result;
+};
+
+// State of the device while it measured, for warnings and records.
+struct DeviceState {
+  double sm_clock_mhz = 0, max_sm_clock_mhz = 0;
+  bool throttled = false;
+  int other_processes = 0;  // other users of the device
+};
+
+// Measures candidates of one workload on one device. Not thread-safe: one caller. A failed
+// candidate is a result, never an error; errors are the device's or ours.
+class Measurer {
+ public:
+  virtual ~Measurer() = default;
+
+  // Lowers, compiles and queues a candidate for the device; returns at once.
+  virtual void Submit(Candidate candidate) = 0;
+  // Candidates submitted and not yet returned by Next.
+  virtual int pending() const = 0;
+  // How many candidates to keep submitted so that neither compilers nor device idle.
+  virtual int wanted_in_flight() const = 0;
+  // The next finished result, in completion order; nullopt when `timeout` passes first. Unavailable
+  // when the device is gone for good.
+  virtual absl::StatusOr<std::optional<Measured>> Next(absl::Duration timeout) = 0;
+
+  // Times already validated candidates again, interleaved sample by sample, validating each once
+  // more afterwards; results in the order given. Blocks.
+  virtual absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
+      const std::vector<std::vector<search_space::Step>>& steps, absl::Duration budget) = 0;
+
+  virtual DeviceState device_state() const = 0;
+};
+
+// Starts compilers and the device's worker for `program`. Uploads inputs and runs the naive
+// reference once. ResourceExhausted when the workload does not fit the device's memory (checked
+// before anything is allocated); Unavailable when the device is in use by another tuner (its owner
+// is named) or fails its canary.
+absl::StatusOr<std::unique_ptr<Measurer>> StartMeasurer(
+    std::shared_ptr<const search_space::TensorProgram> program, const DeviceInfo& device,
+    const MeasureOptions& options);
+
+}  // namespace heddle::measure
+
+#endif  // HEDDLE_MEASURE_MEASURER_H_

@@ -9,5 +9,5 @@ function(heddle_library name)
 endfunction()
 
 function(heddle_warnings name)
-  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-missing-field-initializers -Werror)
 endfunction()

@@ -1,0 +1,265 @@
+#include "search_space/simplify.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+
+#include "search_space/linear.h"
+
+namespace heddle::search_space {
+namespace {
+
+// A condition in the form `sum <= 0`.
+using Inequality = Linear;
+
+// a < b and a <= b as inequalities, divided by the common divisor of their coefficients.
+Inequality MakeInequality(Op op, const Expr& a, const Expr& b) {
+  Inequality l = Add(ToLinear(a), ToLinear(b), -1);
+  if (op == Op::kLt) l.constant += 1;
+  int64_t g = 0;
+  for (const Term& t : l.terms) g = std::gcd(g, t.coef);
+  if (g > 1) {
+    for (Term& t : l.terms) t.coef /= g;
+    l.constant = -FloorDivInt(-l.constant, g);  // ceil(c / g)
+  }
+  return l;
+}
+
+// "positive terms < negative terms + constant", as a person would write it.
+Expr InequalityExpr(const Inequality& l) {
+  Linear left, right;
+  for (const Term& t : l.terms) {
+    (t.coef > 0 ? left : right).terms.push_back(t);
+  }
+  for (Term& t : right.terms) t.coef = -t.coef;
+  if (left.terms.empty()) {
+    left.constant = l.constant;
+    return FromLinear(left) <= FromLinear(right);
+  }
+  right.constant = 1 - l.constant;
+  return FromLinear(left) < FromLinear(right);
+}
+
+Expr SimplifyComparison(const Expr& e) {
+  if (e->op == Op::kLt || e->op == Op::kLe) {
+    const Inequality l = MakeInequality(e->op, e->args[0], e->args[1]);
+    const Interval b = BoundsOf(l);
+    if (b.max <= 0) return Bool(true);
+    if (b.min > 0) return Bool(false);
+    return InequalityExpr(l);
+  }
+  const Linear l = Add(ToLinear(e->args[0]), ToLinear(e->args[1]), -1);
+  const Interval b = BoundsOf(l);
+  const bool never = b.min > 0 || b.max < 0, always = b.min == 0 && b.max == 0;
+  if (never || always) return Bool(always == (e->op == Op::kEq));
+  return MakeExpr(e->op, {Simplify(e->args[0]), Simplify(e->args[1])});
+}
+
+Expr SimplifyLogic(const Expr& e) {
+  if (e->op == Op::kNot) {
+    const Expr a = Simplify(e->args[0]);
+    if (a->op == Op::kInt) return Bool(a->int_value == 0);
+    if (a->op == Op::kNot) return a->args[0];
+    const bool integers = !a->args.empty() && a->args[0]->type == DType::kInt64;
+    if (integers && a->op == Op::kLt) return Simplify(a->args[1] <= a->args[0]);
+    if (integers && a->op == Op::kLe) return Simplify(a->args[1] < a->args[0]);
+    return a == e->args[0] ? e : MakeExpr(Op::kNot, {a});
+  }
+  const Expr a = Simplify(e->args[0]), b = Simplify(e->args[1]);
+  const bool is_and = e->op == Op::kAnd;
+  for (int side = 0; side < 2; ++side) {
+    const Expr& x = side == 0 ? a : b;
+    const Expr& other = side == 0 ? b : a;
+    if (x->op == Op::kInt) return (x->int_value != 0) == is_and ? other : x;
+  }
+  if (StructurallyEqual(a, b)) return a;
+  return a == e->args[0] && b == e->args[1] ? e : MakeExpr(e->op, {a, b});
+}
+
+void AppendConjuncts(const Expr& condition, std::vector<Expr>& out) {
+  if (condition == nullptr) return;
+  if (condition->op == Op::kAnd) {
+    AppendConjuncts(condition->args[0], out);
+    AppendConjuncts(condition->args[1], out);
+  } else if (!(condition->op == Op::kInt && condition->int_value != 0)) {
+    out.push_back(condition);
+  }
+}
+
+// The inequalities that an integer comparison stands for; empty for anything else.
+absl::InlinedVector<Inequality, 2> Inequalities(const Expr& condition) {
+  absl::InlinedVector<Inequality, 2> out;
+  if (condition->args.size() != 2 || condition->args[0]->type != DType::kInt64) return out;
+  const Expr &a = condition->args[0], &b = condition->args[1];
+  if (condition->op == Op::kLt || condition->op == Op::kLe) {
+    out.push_back(MakeInequality(condition->op, a, b));
+  } else if (condition->op == Op::kEq) {
+    out.push_back(MakeInequality(Op::kLe, a, b));
+    out.push_back(MakeInequality(Op::kLe, b, a));
+  }
+  return out;
+}
+
+// Does `goal` follow from known <= 0? Tries goal - k * known <= 0 for the factors k >= 1 that make
+// a term vanish.
+bool Implies(const Inequality& known, const Inequality& goal) {
+  if (BoundsOf(Add(goal, known, -1)).max <= 0) return true;
+  for (const Term& k : known.terms) {
+    for (const Term& g : goal.terms) {
+      if (!StructurallyEqual(k.x, g.x) || k.div != g.div || k.mod != g.mod) continue;
+      const int64_t factor = k.coef != 0 && g.coef % k.coef == 0 ? g.coef / k.coef : 0;
+      if (factor > 1 && BoundsOf(Add(goal, known, -factor)).max <= 0) return true;
+    }
+  }
+  return false;
+}
+
+bool ProvesInequality(const std::vector<Inequality>& known, const Inequality& goal) {
+  if (BoundsOf(goal).max <= 0) return true;
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (Implies(known[i], goal)) return true;
+  }
+  // Two assumptions together, such as y < h and x < w for a fused index.
+  for (size_t i = 0; i < known.size(); ++i) {
+    const Linear rest = Add(goal, known[i], -1);
+    for (size_t j = 0; j < known.size(); ++j) {
+      if (j != i && Implies(known[j], rest)) return true;
+    }
+  }
+  return false;
+}
+
+bool ProvesOne(const std::vector<Expr>& assumptions, const std::vector<Inequality>& known,
+               const Expr& goal) {
+  for (const Expr& a : assumptions) {
+    if (StructurallyEqual(a, goal)) return true;
+  }
+  if (goal->op == Op::kInt) return goal->int_value != 0;
+  if (goal->op == Op::kOr) {
+    return ProvesOne(assumptions, known, goal->args[0]) ||
+           ProvesOne(assumptions, known, goal->args[1]);
+  }
+  const auto inequalities = Inequalities(goal);
+  return !inequalities.empty() &&
+         std::all_of(inequalities.begin(), inequalities.end(),
+                     [&](const Inequality& l) { return ProvesInequality(known, l); });
+}
+
+enum class Dependence { kOuter, kRelaxed, kMixed };
+
+Dependence DependenceOf(const Expr& e, const std::function<bool(const Var&)>& relaxed) {
+  bool any_relaxed = false, any_outer = false;
+  Visit(e, [&](const Expr& node) {
+    if (node->op == Op::kVar) (relaxed(node->var) ? any_relaxed : any_outer) = true;
+  });
+  if (!any_relaxed) return Dependence::kOuter;
+  return any_outer ? Dependence::kMixed : Dependence::kRelaxed;
+}
+
+}  // namespace
+
+Interval BoundsOf(const Expr& e) {
+  if (e->type == DType::kBool) {
+    const Expr s = Simplify(e);
+    if (s->op == Op::kInt) return {s->int_value, s->int_value};
+    return {0, 1};
+  }
+  return BoundsOf(ToLinear(e));
+}
+
+Expr Simplify(const Expr& e) {
+  if (e->op == Op::kInt || e->op == Op::kFloat) return e;
+  if (e->type == DType::kInt64 && e->op != Op::kSelect) return FromLinear(ToLinear(e));
+  const bool compares_ints = e->args.size() == 2 && e->args[0]->type == DType::kInt64;
+  switch (e->op) {
+    case Op::kLt:
+    case Op::kLe:
+    case Op::kEq:
+    case Op::kNe:
+      if (compares_ints) return SimplifyComparison(e);
+      break;
+    case Op::kAnd:
+    case Op::kOr:
+    case Op::kNot:
+      return SimplifyLogic(e);
+    default:
+      break;
+  }
+  std::shared_ptr<ExprNode> changed;
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    Expr arg = Simplify(e->args[i]);
+    if (arg == e->args[i]) continue;
+    if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
+    changed->args[i] = std::move(arg);
+  }
+  const Expr current = changed != nullptr ? Expr(changed) : e;
+  if (current->op == Op::kSelect && current->args[0]->op == Op::kInt) {
+    return current->args[current->args[0]->int_value != 0 ? 1 : 2];
+  }
+  return current;
+}
+
+std::vector<Expr> Conjuncts(const Expr& condition) {
+  std::vector<Expr> out;
+  AppendConjuncts(condition, out);
+  return out;
+}
+
+bool Proves(const std::vector<Expr>& assumptions, const Expr& condition) {
+  std::vector<Expr> facts;
+  for (const Expr& a : assumptions) AppendConjuncts(a, facts);
+  std::vector<Inequality> known;
+  for (const Expr& f : facts) {
+    for (Inequality& l : Inequalities(f)) known.push_back(std::move(l));
+  }
+  for (const Expr& goal : Conjuncts(condition)) {
+    if (!ProvesOne(facts, known, goal)) return false;
+  }
+  return true;
+}
+
+ModRem ModulusRemainder(const Expr& e) {
+  const Linear l = ToLinear(e);
+  int64_t modulus = 0;
+  for (const Term& t : l.terms) modulus = std::gcd(modulus, t.coef);
+  modulus = std::abs(modulus);
+  if (modulus == 0) return {0, l.constant};
+  return {modulus, l.constant - FloorDivInt(l.constant, modulus) * modulus};
+}
+
+Region RegionOf(const Expr& e, const std::function<bool(const Var&)>& relaxed) {
+  const Linear l = ToLinear(e);
+  Linear base;
+  base.constant = l.constant;
+  int64_t span = 0;  // largest value minus smallest
+  for (const Term& t : l.terms) {
+    const Dependence dependence = DependenceOf(t.x, relaxed);
+    if (dependence == Dependence::kOuter) {
+      base.terms.push_back(t);
+      continue;
+    }
+    if (dependence == Dependence::kMixed && t.mod == 0 && t.div > 1) {
+      // floor((o + r) / d) lies between floor((o + min r) / d) and that plus ceil(span / d).
+      const Region inner = RegionOf(t.x, relaxed);
+      const int64_t reach = (inner.extent - 1 + t.div - 1) / t.div;
+      const Linear low = FloorDiv(ToLinear(inner.base), t.div);
+      base = Add(base, low, t.coef);
+      if (t.coef < 0) base.constant += t.coef * reach;
+      span += std::abs(t.coef) * reach;
+      continue;
+    }
+    const Interval b = BoundsOf(t);
+    base.constant += b.min;
+    span += b.max - b.min;
+  }
+  return {FromLinear(Add(base, Linear{})), span + 1};
+}
+
+Expr AndAlso(const Expr& a, const Expr& b) {
+  if (a == nullptr) return b;
+  if (b == nullptr) return a;
+  return Simplify(a && b);
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,60 @@
+// Index algebra: a canonical form for integer expressions, their bounds, divisibility and proofs.
+//
+// The canonical form is sum of c * ((x / d) % m) + c0 with floor semantics, where x is a variable
+// or a sum that no rule could take apart. There is no general rewriter: every rule is a property of
+// floor division or of ranges, listed in simplify.cc and fuzzed one by one.
+#ifndef HEDDLE_SEARCH_SPACE_SIMPLIFY_H_
+#define HEDDLE_SEARCH_SPACE_SIMPLIFY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "search_space/expr.h"
+
+namespace heddle::search_space {
+
+// All integers from min to max.
+struct Interval {
+  int64_t min;
+  int64_t max;
+  bool operator==(const Interval&) const = default;
+};
+
+// Bounds of an integer or boolean expression from the extents of its variables. Tight for sums of
+// independent terms, conservative otherwise; saturates at +-2^62.
+Interval BoundsOf(const Expr& e);
+
+// The canonical form. Integers and conditions inside loads, selects and casts are simplified too;
+// values are left as they are, except that selects with a decided condition collapse.
+Expr Simplify(const Expr& e);
+
+// True when `condition` holds whenever all of `assumptions` do. Understands affine comparisons and
+// conjunctions; false when in doubt.
+bool Proves(const std::vector<Expr>& assumptions, const Expr& condition);
+
+// e == remainder (mod modulus) for all values of its variables; modulus 0 = e is the constant
+// `remainder`, modulus 1 = nothing is known.
+struct ModRem {
+  int64_t modulus;
+  int64_t remainder;
+};
+ModRem ModulusRemainder(const Expr& e);
+
+// Splits `e` into the part that depends only on variables for which `relaxed` is false (returned
+// as `base`, plus constants) such that base <= e <= base + extent - 1 for all values of the relaxed
+// ones, as tightly as the canonical form shows.
+struct Region {
+  Expr base;
+  int64_t extent;
+};
+Region RegionOf(const Expr& e, const std::function<bool(const Var&)>& relaxed);
+
+// Conjunction of two conditions, simplified; null means true.
+Expr AndAlso(const Expr& a, const Expr& b);
+
+// The comparisons of a conjunction, in order.
+std::vector<Expr> Conjuncts(const Expr& condition);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SIMPLIFY_H_

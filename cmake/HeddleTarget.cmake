@@ -1,13 +1,32 @@
 # heddle_library(NAME DEPS...): the library of the current folder: every .cc of it is compiled, and
-# headers are included by their path from the repository root.
+# headers are included by their path from the repository root. A folder that has no .cc yet gives a
+# library without code, so that the link graph can name it.
 function(heddle_library name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
-  add_library(${name} STATIC ${sources})
-  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
-  target_link_libraries(${name} PUBLIC ${ARGN})
+  if(sources)
+    add_library(${name} STATIC ${sources})
+    target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+    target_link_libraries(${name} PUBLIC ${ARGN})
+    heddle_warnings(${name})
+  else()
+    add_library(${name} INTERFACE)
+    target_include_directories(${name} INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+    target_link_libraries(${name} INTERFACE ${ARGN})
+  endif()
+endfunction()
+
+# heddle_executable(NAME DEPS...): the program of the current folder, from every .cc of it.
+function(heddle_executable name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${name} ${sources})
+  target_link_libraries(${name} PRIVATE ${ARGN})
   heddle_warnings(${name})
 endfunction()
 
 function(heddle_warnings name)
-  target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-missing-field-initializers -Werror)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-missing-field-initializers
+                         $<$<BOOL:${HEDDLE_WERROR}>:-Werror>)
 endfunction()

@@ -1,0 +1,40 @@
+# heddle_test(NAME [SOURCES...] LIBS libs... [TIMEOUT seconds]): a GoogleTest program and a ctest entry for
+# each of its tests. Without SOURCES, every .cc of the current folder; a folder that has none yet is
+# skipped. A source that defines main() replaces GoogleTest's.
+#
+# Labels follow the tests' names, so that a test says itself what it needs: a suite or test whose
+# name contains "Long" gets the label `long` (left out by scripts/test), one whose name contains
+# "Gpu" the label `gpu`.
+function(heddle_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LIBS")
+  set(sources ${arg_UNPARSED_ARGUMENTS})
+  if(NOT sources)
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  endif()
+  if(NOT sources)
+    return()
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 600)
+  endif()
+
+  add_executable(${name} ${sources})
+  target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest GTest::gtest_main)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  # Where tests find goldens and the program; the environment variables of the same names win, so
+  # that test programs run from a bundle (tests/support.h).
+  target_compile_definitions(${name} PRIVATE HEDDLE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                             HEDDLE_BINARY="${PROJECT_BINARY_DIR}/tuner/cli/heddle")
+  heddle_warnings(${name})
+
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER -*Long*:*Gpu*
+                       TEST_LIST ${name}_usual DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT ${arg_TIMEOUT})
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER *Long*-*Gpu*
+                       TEST_LIST ${name}_long DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS long TIMEOUT 3600)
+  # One at a time: each would otherwise disturb the others' timings.
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER *Gpu*
+                       TEST_LIST ${name}_gpu DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS gpu TIMEOUT ${arg_TIMEOUT} RESOURCE_LOCK gpu)
+endfunction()

@@ -120,10 +120,10 @@ class Device {
   // Executes a program once and waits for it. NotFound names a missing buffer.
   virtual absl::Status Run(LoadedProgram& program, const BufferSet& buffers) = 0;
 
-  // `launches` executions one after another, execution i on sets[i % sets.size()]. Program and
-  // buffers must outlive the batch.
+  // `launches` executions one after another, execution i on sets[(first + i) % sets.size()].
+  // Program and buffers must outlive the batch.
   virtual absl::StatusOr<std::unique_ptr<TimedBatch>> PrepareBatch(
-      LoadedProgram& program, const std::vector<BufferSet>& sets, int launches) = 0;
+      LoadedProgram& program, const std::vector<BufferSet>& sets, int first, int launches) = 0;
   // Smallest difference that TimedBatch::Run can tell, seconds.
   virtual double clock_resolution() const = 0;
 

@@ -1,0 +1,101 @@
+// Whether a program computes what it should (docs/measurement.md): random inputs, poisoned
+// outputs, the naive program's output as expectation, and that expectation checked against the
+// tensor program in double precision.
+#ifndef HEDDLE_MEASURE_VALIDATE_H_
+#define HEDDLE_MEASURE_VALIDATE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "measure/device.h"
+#include "measure/outcome.h"
+#include "search_space/reference.h"
+#include "search_space/tensor_program.h"
+
+namespace heddle::measure {
+
+enum class InputKind : uint8_t {
+  kUniform,   // [-1, 1), multiples of 2^-23
+  kPositive,  // [0.25, 1.25): for programs that are not finite on negative values
+  kIntegers,  // -4 .. 4: sums and products of them are exact, in whatever order
+};
+
+// Element `offset` of input `tensor`: a hash of its arguments, so that any element can be had
+// without the others, on any thread, in any process.
+float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind);
+
+// Device memory that measuring `program` takes at least, bytes: two sets of inputs and one of
+// outputs, and the naive program's intermediate tensors.
+int64_t MemoryNeeded(const search_space::TensorProgram& program);
+
+// A lower bound of the seconds any program takes: faster is kImplausible. A quarter below what peak
+// arithmetic and memory bandwidth allow; data that fit into the cache may come from it, for which
+// the bound assumes a bandwidth 16 times that of the memory.
+double FastestPlausible(const search_space::TensorProgram& program,
+                        const search_space::Target& target, L2Policy l2);
+
+// True when every stage is a chain of +, -, *, max, min, select and comparison: on integers of
+// moderate size all orders of evaluation agree to the last bit.
+bool IsExactOnIntegers(const search_space::TensorProgram& program);
+
+// Largest deviation from the expected value allowed, given the largest magnitude (SamplePoint) seen
+// in an output; proportional to the square root of the number of additions
+// (docs/measurement.md, with the source).
+double Tolerance(const search_space::TensorProgram& program, double magnitude);
+
+// What Validate found.
+struct Verdict {
+  Outcome outcome = Outcome::kOk;  // kOk, kWrongAnswer, or what a device error maps to
+  std::string detail;              // for kWrongAnswer: where, got, expected, how many
+  double max_error = 0;            // largest |got - expected| / tolerance
+};
+
+// Intermediate tensors of one program, by name.
+using Workspaces = std::vector<std::pair<std::string, std::unique_ptr<DeviceBuffer>>>;
+
+struct ValidateOptions {
+  uint64_t seed = 1;
+  L2Policy l2 = L2Policy::kCold;
+  int threads = 0;                               // of the host; 0 = all
+  int64_t samples = 4096;                        // of each output, checked in double precision
+  int64_t sample_operations = int64_t{1} << 28;  // bound of the work that takes
+};
+
+// Inputs, expectations and buffers of one workload on one device. Lives as long as the worker.
+class Validator {
+ public:
+  // Allocates and uploads inputs; device and program must outlive it. ResourceExhausted when they
+  // do not fit.
+  static absl::StatusOr<std::unique_ptr<Validator>> Create(
+      Device& device, const search_space::TensorProgram& program, const ValidateOptions& options);
+  virtual ~Validator() = default;
+
+  // Intermediate buffers for a program (search_space::Program::workspaces).
+  virtual absl::StatusOr<Workspaces> AllocateWorkspaces(
+      absl::Span<const search_space::BufferRef> buffers) = 0;
+
+  // Runs the naive program and keeps its outputs as the expectation, after checking them at sampled
+  // points. FailedPrecondition when they are wrong: then generator, driver or device is broken.
+  virtual absl::Status SetReference(LoadedProgram& naive, Workspaces& workspaces) = 0;
+
+  // Runs a candidate three times: on outputs and workspaces poisoned with NaN, then with 1e30, on
+  // different inputs where the program allows it, and again without poisoning; compares every
+  // element, the repetition bit by bit, and looks at the red zones.
+  virtual Verdict Validate(LoadedProgram& program, Workspaces& workspaces) = 0;
+
+  // The buffer sets to rotate while timing the program that was last validated.
+  virtual std::vector<BufferSet> TimingSets(const Workspaces& workspaces) = 0;
+
+  // After timing: the outputs are still those that Validate saw, bit by bit, and the red zones
+  // stand. Only for the program validated last, timed on TimingSets.
+  virtual Verdict CheckAfterTiming() = 0;
+};
+
+}  // namespace heddle::measure
+
+#endif  // HEDDLE_MEASURE_VALIDATE_H_

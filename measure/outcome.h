@@ -26,6 +26,7 @@ std::optional<Outcome> ParseOutcome(const std::string& name);
 
 enum class L2Policy : uint8_t { kCold, kWarm };
 const char* NameOf(L2Policy policy);  // "cold", "warm"
+std::optional<L2Policy> ParseL2Policy(const std::string& name);
 
 // What is known of a candidate after it was tried.
 struct TrialResult {

@@ -30,6 +30,8 @@ struct Environment {
   int feature_version = 0;
   measure::L2Policy l2 = measure::L2Policy::kCold;
 };
+// Bumped whenever the features of a lowered program change; 0 while there are none.
+inline constexpr int kFeatureVersion = 0;
 Environment MakeEnvironment(const measure::DeviceInfo& device, measure::L2Policy l2);
 
 enum class TrialStage : uint8_t { kScreening, kFinal };
@@ -39,26 +41,35 @@ struct TrialRecord {
   int64_t id = 0;  // assigned by the database
   std::string workload_hash;
   std::string point;  // SearchSpace::Print; empty for hand-written steps
-  std::string steps;  // text; kept for finals and imports, empty otherwise
+  // Text. Kept for finals, imports and where there is no point; empty otherwise, as the point gives
+  // the steps.
+  std::string steps;
   TrialStage stage = TrialStage::kScreening;
   Origin origin = Origin::kMeasured;
   measure::TrialResult result;
   bool throttled = false;
   int other_processes = 0;
-  absl::Time when;
+  absl::Time when;  // kept to the microsecond; the epoch, its default, stands for "now" in AddTrial
 };
 
-// One open database. Thread-compatible; a second process may use the same file.
+// One open database. Thread-compatible; a second process may use the same file. Errors name the
+// file and the remedy: ResourceExhausted (disk full, or it cannot be written: nothing is
+// half-written, and the same call works once there is space), PermissionDenied (read-only),
+// DataLoss (damaged: see damage()), Unavailable (another process kept it locked for too long).
 class Records {
  public:
-  // Opens or creates. "" = $HEDDLE_DB, else heddle/heddle.db in the user's data folder. Refuses
-  // with FailedPrecondition and the remedy: a file that is not one of ours, a newer schema, a
-  // corrupt file; read-only files open for reading (writes give PermissionDenied).
+  // Opens or creates. "" = DefaultPath(), whose folders are created. Refuses with
+  // FailedPrecondition a file that is not one of ours, a newer schema, a network file system; with
+  // DataLoss a file so damaged that not even its schema can be read. Files that cannot be written,
+  // and damaged ones, open for reading.
   static absl::StatusOr<std::unique_ptr<Records>> Open(const std::string& path);
+  // $HEDDLE_DB, else heddle/heddle.db in the user's data folder ($XDG_DATA_HOME).
   static std::string DefaultPath();
   virtual ~Records() = default;
 
-  // Durable when it returns OK. Workload and environment rows are created as needed.
+  // Durable when it returns OK; the new row's id. Workload and environment rows are created as
+  // needed. InvalidArgument: no point and no steps, an OK outcome without a positive time, times
+  // that are negative or not finite.
   virtual absl::StatusOr<int64_t> AddTrial(const search_space::TensorProgram& program,
                                            const Environment& environment,
                                            const TrialRecord& trial) = 0;
@@ -67,15 +78,17 @@ class Records {
                                  const Environment& environment, const std::string& point) = 0;
   virtual absl::Status ClearIntent(const search_space::TensorProgram& program,
                                    const Environment& environment, const std::string& point) = 0;
-  // Points whose intent was never cleared (they took their host down), for this workload.
+  // Points whose intent was never cleared by a process that is gone (they took their host, or the
+  // tuner, down), for this workload. Those of running processes are not among them.
   virtual absl::StatusOr<std::vector<std::string>> StaleIntents(
       const search_space::TensorProgram& program, const Environment& environment) = 0;
 
-  // Every trial of a workload under a policy on a device model, oldest first.
+  // Every trial of a workload under a policy on a device model, imports included, oldest first.
   virtual absl::StatusOr<std::vector<TrialRecord>> Trials(
       const search_space::TensorProgram& program, const Environment& environment) = 0;
 
-  // The best final of (workload, device name, L2 policy) that was measured or confirmed here.
+  // The fastest final of (workload, device name, L2 policy) that was measured here and whose
+  // checksum holds: a damaged row is passed over.
   struct Best {
     TrialRecord trial;
     Environment environment;
@@ -93,19 +106,29 @@ class Records {
                                                             const std::string& device_name,
                                                             measure::L2Policy l2) = 0;
 
-  // JSON lines, one trial each with its workload and environment. Import adds what is not there yet
-  // (identity: workload, environment, point or steps, stage, time, moment), marks it imported, and
-  // reports malformed lines by number.
-  virtual absl::StatusOr<int64_t> Export(std::ostream& out) = 0;
+  // JSON lines, one trial each with its workload and environment (docs/records.md). Works on a
+  // damaged file too: rows that cannot be read, or whose checksum does not hold, are left out and
+  // counted.
+  struct ExportReport {
+    int64_t written = 0, damaged = 0;
+  };
+  virtual absl::StatusOr<ExportReport> Export(std::ostream& out) = 0;
+  // Adds what is not there yet (identity: workload, environment, point or steps, stage, time,
+  // moment), marks it imported, so that it is never served before it is measured here, and reports
+  // lines that are refused by number, the first kMaxRejected with the reason.
+  static constexpr int kMaxRejected = 1000;
   struct ImportReport {
-    int64_t added = 0, duplicate = 0;
-    std::vector<std::string> rejected;  // "line 3: ..."
+    int64_t added = 0, duplicate = 0, refused = 0;
+    std::vector<std::string> rejected;  // "line 3: ..."; at most kMaxRejected of the `refused`
   };
   virtual absl::StatusOr<ImportReport> Import(std::istream& in) = 0;
-  // A consistent copy (VACUUM INTO) while others write.
+  // A consistent copy while others write. AlreadyExists when there is a file at `path`.
   virtual absl::Status Backup(const std::string& path) = 0;
 
   virtual bool read_only() const = 0;
+  // What is wrong with the file and the remedy; empty when nothing is known to be. A damaged file
+  // is read-only: salvage it with Export and Import into a new one.
+  virtual const std::string& damage() const = 0;
   virtual const std::string& path() const = 0;
 };
 

@@ -1,0 +1,33 @@
+// Which point to try next: the interface between the tuning session and a search.
+#ifndef HEDDLE_TUNER_PROPOSER_H_
+#define HEDDLE_TUNER_PROPOSER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "measure/outcome.h"
+#include "search_space/search_space.h"
+
+namespace heddle::tuner {
+
+class Proposer {
+ public:
+  virtual ~Proposer() = default;
+
+  // Up to `count` different points for which `tried` is false. Fewer when the space has (nearly)
+  // no more of them; none ends the session.
+  virtual std::vector<search_space::Point> Propose(
+      int count, const std::function<bool(const search_space::Point&)>& tried) = 0;
+
+  // How a trial ended: first the earlier ones from the database, then each as it completes.
+  virtual void Observe(const search_space::Point& point, const measure::TrialResult& result) = 0;
+};
+
+// Independent random points; the same seed gives the same points. `space` must outlive it.
+std::unique_ptr<Proposer> MakeRandomProposer(const search_space::SearchSpace& space, uint64_t seed);
+
+}  // namespace heddle::tuner
+
+#endif  // HEDDLE_TUNER_PROPOSER_H_

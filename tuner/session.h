@@ -1,0 +1,135 @@
+// The tuning session: keeps the measurer busy with proposals, records every trial as it completes,
+// and ends with a winner that was measured against its rivals.
+#ifndef HEDDLE_TUNER_SESSION_H_
+#define HEDDLE_TUNER_SESSION_H_
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "measure/measurer.h"
+#include "search_space/search_space.h"
+#include "tuner/plot.h"
+#include "tuner/progress.h"
+#include "tuner/proposer.h"
+#include "tuner/records.h"
+
+namespace heddle::tuner {
+
+// The session ends at whichever budget is used up first; then what is in flight is still measured.
+struct SessionOptions {
+  int trials = 200;    // 0 = no limit
+  double seconds = 0;  // of searching, without the finals; 0 = no limit
+  int plateau = 0;     // trials in a row without an improvement of kImprovement; 0 = no limit
+  // The best are measured again, interleaved, before a winner is named.
+  int max_finalists = 8;
+  double finalist_margin = 0.10;  // those slower than the best by more than this share stay out
+  absl::Duration finals_budget = absl::Seconds(4);
+  // Polled several times a second: true ends the session, everything measured kept.
+  std::function<bool()> interrupted = [] { return false; };
+  // Called after every trial and, with nothing new, now and then.
+  std::function<void(const Progress&)> on_progress = [](const Progress&) {};
+  // Called once when the finals begin, with their number.
+  std::function<void(int)> on_finals = [](int) {};
+};
+
+// What counts as progress for `plateau`: 1 %, the width of a good timing's interval.
+inline constexpr double kImprovement = 0.01;
+// So many equal build errors in a row mean that compiler or generator is broken, not the points.
+inline constexpr int kSameBuildErrors = 20;
+
+enum class StopReason : uint8_t { kTrials, kSeconds, kPlateau, kExhausted, kInterrupted };
+const char* NameOf(StopReason reason);  // "trials", "seconds", ...
+
+// A schedule that could win.
+struct Contender {
+  std::string point;  // as SearchSpace prints it; empty for hand-written steps
+  std::vector<search_space::Step> steps;
+  measure::TrialResult result;
+  bool is_final = false;  // `result` is from measuring it against its rivals
+};
+
+struct SessionReport {
+  StopReason stop = StopReason::kTrials;
+  int trials = 0, ok = 0;  // of this session, finals not counted
+  std::map<measure::Outcome, int> failed;
+  int earlier_trials = 0;         // found in the database
+  int stale_intents = 0;          // points that seem to have taken their host down: left out
+  double default_us = 0;          // trial 1; 0 = it failed
+  std::optional<Contender> best;  // none: nothing valid was found, now or before
+  int finalists = 0;
+  TrialTimes times;  // of this session, in completion order
+  double seconds = 0;
+};
+
+// The fastest by `time_us`, unless others' confidence intervals overlap its own: then the one of
+// those with the fewest steps. Indices of `contenders` whose outcome is OK only; -1 without any.
+int ChooseWinner(const std::vector<Contender>& contenders);
+
+class Session {
+ public:
+  // All must outlive the session. `environment` is what results are recorded under.
+  Session(const search_space::SearchSpace& space, measure::Measurer& measurer, Records& records,
+          Environment environment, Proposer& proposer, SessionOptions options);
+
+  // Runs to a budget. Errors are the device's, the database's (what was recorded stays) or, for
+  // kSameBuildErrors, Aborted with the compiler's message; failed trials are part of the report.
+  absl::StatusOr<SessionReport> Run();
+
+ private:
+  struct Pending {
+    std::optional<search_space::Point> point;
+    std::string text;
+  };
+
+  absl::Status LoadHistory();
+  // Keeps a result as the best knowledge of a schedule: finals beat screenings.
+  void Learn(const std::string& key, Contender contender);
+  // The fastest valid schedules known, best first: those worth measuring against each other.
+  std::vector<Contender> Leaders() const;
+  absl::Status Submit(const search_space::Point& point);
+  absl::Status Fill();
+  // Waits up to `timeout` for one result and books it. False: none came.
+  absl::StatusOr<bool> TakeOne(absl::Duration timeout);
+  absl::Status Book(const Pending& pending, const measure::TrialResult& result);
+  absl::Status CheckBuildErrors(const measure::TrialResult& result);
+  absl::Status Search();
+  absl::Status AbandonPending();
+  absl::Status RunFinals();
+  std::optional<StopReason> BudgetUsed() const;
+  double Elapsed() const;
+  void ShowProgress() const;
+
+  const search_space::SearchSpace& space_;
+  measure::Measurer& measurer_;
+  Records& records_;
+  Environment environment_;
+  Proposer& proposer_;
+  SessionOptions options_;
+
+  absl::Time start_;
+  SessionReport report_;
+  absl::flat_hash_set<search_space::Point> tried_;
+  absl::flat_hash_map<int64_t, Pending> pending_;
+  // By point, or by steps where there is no point; steps are filled in by Leaders.
+  std::map<std::string, Contender> known_;
+  std::string default_key_;
+  int64_t next_id_ = 1;
+  int submitted_ = 0;
+  bool exhausted_ = false;
+  double best_us_ = 0;          // of all known OK results
+  double plateau_best_us_ = 0;  // the last that counted as an improvement
+  int since_improvement_ = 0;
+  std::string build_error_;
+  int same_build_errors_ = 0;
+};
+
+}  // namespace heddle::tuner
+
+#endif  // HEDDLE_TUNER_SESSION_H_

@@ -45,7 +45,13 @@ class Operator {
 inline constexpr int kMaxNotationBytes = 64 << 10;
 inline constexpr int kMaxExpressionDepth = 64;
 inline constexpr int kMaxStages = 64;
-inline constexpr int kMaxAxes = 16;  // of one stage, reduction axes included
+inline constexpr int kMaxAxes = 16;          // of one stage, reduction axes included
+inline constexpr int kMaxStageNodes = 2048;  // operands and operations of one stage
+inline constexpr int kMaxIndexNodes = 128;   // of one index, extent or integer comparison
+// All tensors of a program together: 256 TiB, far beyond any device and far from overflow.
+inline constexpr int64_t kMaxProgramBytes = int64_t{1} << 48;
+// Values of one stage's definition: extents of axes and reduction axes multiplied.
+inline constexpr int64_t kMaxIterations = int64_t{1} << 61;
 
 // Parses a file of operators. InvalidArgument carries "line:column: expected ..., found ...".
 absl::StatusOr<std::vector<Operator>> ParseOperators(const std::string& text);
@@ -56,6 +62,9 @@ absl::StatusOr<std::map<std::string, int64_t>> ParseShape(const std::string& tex
 
 // "float32" -> kFloat32.
 absl::StatusOr<DType> ParseDType(const std::string& text);
+
+// Reads TensorProgram::canonical_text back: the operator, its shape and its data type.
+absl::StatusOr<TensorProgram> ParseWorkload(const std::string& canonical_text);
 
 // The operators that ship with the program (search_space/operators/*.op), by name order.
 const std::vector<Operator>& BuiltinOperators();

@@ -144,8 +144,10 @@ std::vector<DeviceInfo> DetectCudaDevices();
 std::vector<DeviceInfo> DetectOpenClDevices();
 std::vector<DeviceInfo> DetectFakeDevices();
 
-// Source to a binary that Device::Load takes without compiling again, for compiler processes.
-// InvalidArgument carries the compiler's log; Unavailable: no such device.
+// Source to a binary that Device::Load takes, for compiler processes. With PoCL only the first
+// kernel that a process compiles is complete; later ones are compiled again at their first launch,
+// for some 0.1 s, so that a process a kernel is best. InvalidArgument carries the compiler's log;
+// Unavailable: no such device.
 absl::StatusOr<std::string> CompileOpenCl(const std::string& device_id, const KernelSource& source);
 absl::StatusOr<std::string> CompileFake(const KernelSource& source);
 

@@ -196,7 +196,7 @@ void KernelPrinter::DeclareIndex(const Var& var, const char* value) {
 
 void KernelPrinter::DeclareShared() {
   if (kernel_.shared.empty()) return;
-  const std::string arena = names_.Declare("arena", "");
+  const std::string arena = names_.Declare("", "arena");
   const std::string size = dynamic_shared_ ? "" : absl::StrCat(kernel_.shared_bytes);
   Line(absl::StrCat(dynamic_shared_ ? dialect_.dynamic_shared_array : dialect_.shared_array,
                     dialect_.aligned, dialect_.byte_type, " ", arena, "[", size, "];"));

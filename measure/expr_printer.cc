@@ -190,8 +190,8 @@ ExprPrinter::Text ExprPrinter::ConvertDivision(const Expr& e) {
   }
   if (IsPowerOfTwo(d)) {  // arithmetic shift and mask round downwards
     const int shift = __builtin_ctzll(static_cast<uint64_t>(d));
-    out.text = is_div ? absl::StrCat("(", At(a, kSum), " >> ", shift, ")")
-                      : absl::StrCat("(", At(a, kSum), " & ", IntLiteral(dialect_, d - 1), ")");
+    out.text = is_div ? absl::StrCat("(", At(a, kUnary), " >> ", shift, ")")
+                      : absl::StrCat("(", At(a, kUnary), " & ", IntLiteral(dialect_, d - 1), ")");
     return out;
   }
   if (IsKnown(a.bounds)) {

@@ -1,0 +1,161 @@
+#include "measure/codegen.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+
+#include <limits>
+
+#include "measure/dialects.h"
+#include "measure/expr_printer.h"
+#include "measure/nvrtc.h"
+#include "tests/golden.h"
+#include "tests/measure/sample_programs.h"
+
+namespace heddle::measure {
+namespace {
+
+using namespace search_space;  // NOLINT: expressions are built from these names
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Sample {
+  const char* name;
+  Program program;
+};
+std::vector<Sample> Samples() {
+  return {{"vector_add", tests::VectorAdd()},
+          {"transpose", tests::Transpose()},
+          {"padded_copy", tests::PaddedCopy()},
+          {"matmul", tests::Matmul(tests::Fetch::kRegisters)},
+          {"matmul_async", tests::Matmul(tests::Fetch::kAsync)}};
+}
+
+Target OpenClTarget() {
+  Target t;
+  t.api = Api::kOpenCl;
+  t.arch = "opencl";
+  return t;
+}
+
+std::string Source(const Program& program, const Target& target) {
+  return GenerateSource(program, target, "a test")[0].source;
+}
+
+TEST(Codegen, Goldens) {
+  for (const Sample& s : Samples()) {
+    const std::string base = std::string("codegen/") + s.name;
+    tests::ExpectGolden(base + ".cu", Source(s.program, *FindTarget("sm_90")));
+    tests::ExpectGolden(base + ".cl", Source(s.program, OpenClTarget()));
+  }
+}
+
+TEST(Codegen, NvrtcCompilesEverySample) {
+  HEDDLE_NEEDS("nvrtc", FindNvrtc().ok(), FindNvrtc().status().message());
+  for (const char* arch : {"sm_80", "sm_90"}) {
+    for (const Sample& s : Samples()) {
+      const auto binary = CompileCuda(Source(s.program, *FindTarget(arch)), s.name, arch);
+      ASSERT_TRUE(binary.ok()) << s.name << ": " << binary.status();
+      EXPECT_EQ(binary->resources.stack_bytes, 0) << s.name << ": an array left the registers";
+    }
+  }
+}
+
+TEST(Codegen, PtxHasWideAccessesAndNoBranchAroundALoad) {
+  HEDDLE_NEEDS("nvrtc", FindNvrtc().ok(), FindNvrtc().status().message());
+  const Target target = *FindTarget("sm_90");
+  const auto add = CompileCuda(Source(tests::VectorAdd(), target), "add", "sm_90");
+  ASSERT_TRUE(add.ok()) << add.status();
+  EXPECT_THAT(add->ptx, HasSubstr("ld.global.nc.v4"));
+  EXPECT_THAT(add->ptx, HasSubstr("st.global.v4"));
+  const auto padded = CompileCuda(Source(tests::PaddedCopy(), target), "padded", "sm_90");
+  ASSERT_TRUE(padded.ok()) << padded.status();
+  const std::string& ptx = padded->ptx;
+  const size_t first = ptx.find("ld.global"), last = ptx.rfind("ld.global");
+  ASSERT_LT(first, last);
+  EXPECT_THAT(ptx.substr(first, last - first), Not(HasSubstr("bra"))) << ptx;
+  const auto async = CompileCuda(Source(tests::Matmul(tests::Fetch::kAsync), target), "m", "sm_90");
+  ASSERT_TRUE(async.ok()) << async.status();
+  EXPECT_THAT(async->ptx, HasSubstr("cp.async.cg.shared.global"));
+}
+
+TEST(Codegen, OpenClCompilesEverySample) {
+  cl_platform_id platform;
+  cl_device_id device;
+  const bool found =
+      clGetPlatformIDs(1, &platform, nullptr) == CL_SUCCESS &&
+      clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, nullptr) == CL_SUCCESS;
+  HEDDLE_NEEDS("pocl", found, "no OpenCL platform with a device");
+  cl_context context = clCreateContext(nullptr, 1, &device, nullptr, nullptr, nullptr);
+  for (const Sample& s : Samples()) {
+    const std::string source = Source(s.program, OpenClTarget());
+    const char* text = source.c_str();
+    cl_program program = clCreateProgramWithSource(context, 1, &text, nullptr, nullptr);
+    const cl_int error = clBuildProgram(program, 1, &device, "-Werror", nullptr, nullptr);
+    std::string log(20000, '\0');
+    clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, log.size(), log.data(), nullptr);
+    EXPECT_EQ(error, CL_SUCCESS) << s.name << ": " << log.c_str() << "\n" << source;
+    clReleaseProgram(program);
+  }
+  clReleaseContext(context);
+}
+
+TEST(Codegen, LargeSharedMemoryIsDynamicOnCuda) {
+  Program p = tests::Transpose();
+  p.kernels[0].shared_bytes = 64 << 10;
+  const KernelSource cuda = GenerateSource(p, *FindTarget("sm_90"), "")[0];
+  EXPECT_EQ(cuda.launch.dynamic_shared_bytes, 64 << 10);
+  EXPECT_THAT(cuda.source, HasSubstr("extern __shared__ __align__(16) unsigned char arena[];"));
+  EXPECT_EQ(GenerateSource(p, OpenClTarget(), "")[0].launch.dynamic_shared_bytes, 0);
+}
+
+TEST(Codegen, HeaderCannotLeaveItsComment) {
+  const std::string text =
+      GenerateSource(tests::VectorAdd(), OpenClTarget(), "one\\\ntwo")[0].source;
+  EXPECT_THAT(text, HasSubstr("// one\n// two\n"));
+}
+
+class ExprText : public ::testing::Test {
+ protected:
+  std::string Print(const Expr& e) {
+    ExprPrinter printer(DialectOf(Api::kCuda));
+    printer.Bind(x_, "x");
+    printer.Bind(big_, "big");
+    return printer.Print(e);
+  }
+  Var x_ = MakeVar("x", 100), big_ = MakeVar("big", 100000);
+  Expr x = VarExpr(x_), big = VarExpr(big_);
+};
+
+TEST_F(ExprText, WidensOnlyWhatDoesNotFit32Bits) {
+  EXPECT_EQ(Print(x * Int(1000) + Int(5)), "x * 1000 + 5");
+  EXPECT_EQ(Print(big * Int(100000) + x), "(long long)big * 100000 + x");
+  EXPECT_EQ(Print(big * Int(100000) / Int(100000) + x),
+            "(int)(((long long)big * 100000) / 100000) + x");
+}
+
+TEST_F(ExprText, DivisionRoundsDownForNegativeNumerators) {
+  EXPECT_EQ(Print(x / Int(3)), "(x / 3)");
+  EXPECT_EQ(Print((x - Int(5)) / Int(3)), "((x - 5 + 6) / 3 - 2)");
+  EXPECT_EQ(Print((x - Int(5)) % Int(3)), "((x - 5 + 6) % 3)");
+  EXPECT_EQ(Print((x - Int(5)) / Int(4)), "((x - 5) >> 2)");
+  EXPECT_EQ(Print((x - Int(5)) % Int(4)), "((x - 5) & 3)");
+}
+
+TEST_F(ExprText, LiteralsReadBackExactly) {
+  const Dialect& cuda = DialectOf(Api::kCuda);
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(FloatLiteral(cuda, 1, DType::kFloat32), "1.0f");
+  EXPECT_EQ(FloatLiteral(cuda, 0.1, DType::kFloat32), "0.1f");
+  EXPECT_EQ(FloatLiteral(cuda, 1e-5, DType::kFloat64), "1e-05");
+  EXPECT_EQ(FloatLiteral(cuda, -infinity, DType::kFloat32), "-__int_as_float(0x7f800000)");
+  EXPECT_EQ(FloatLiteral(DialectOf(Api::kOpenCl), infinity, DType::kFloat32), "INFINITY");
+  const float third = 1.0f / 3;
+  EXPECT_EQ(std::stof(FloatLiteral(cuda, third, DType::kFloat32)), third);
+  EXPECT_EQ(std::stod(FloatLiteral(cuda, 1.0 / 3, DType::kFloat64)), 1.0 / 3);
+}
+
+}  // namespace
+}  // namespace heddle::measure

@@ -1,0 +1,71 @@
+#include "measure/nvrtc.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support.h"
+
+namespace heddle::measure {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Nvrtc, ResourcesAreReadFromTheLog) {
+  const KernelResources r = ParseResources(
+      "ptxas info    : Function properties for f\n"
+      "    16 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads\n"
+      "ptxas info    : Used 141 registers, used 1 barriers, 16 bytes cumulative stack size, 18432 "
+      "bytes smem\n");
+  EXPECT_EQ(r.registers, 141);
+  EXPECT_EQ(r.stack_bytes, 16);
+  EXPECT_EQ(r.spill_bytes, 20);
+  EXPECT_EQ(r.static_shared_bytes, 18432);
+}
+
+TEST(Nvrtc, TheEnvironmentDecidesAlone) {
+  setenv("HEDDLE_TEST_LIBRARY", "/nowhere/libx.so", 1);
+  EXPECT_THAT(CudaLibraryCandidates("libx.so", "HEDDLE_TEST_LIBRARY"),
+              ElementsAre("/nowhere/libx.so"));
+  unsetenv("HEDDLE_TEST_LIBRARY");
+}
+
+TEST(Nvrtc, CompilesAndRefuses) {
+  HEDDLE_NEEDS("nvrtc", FindNvrtc().ok(), FindNvrtc().status().message());
+  const auto good = CompileCuda(
+      "extern \"C\" __global__ void f(float* x) { __shared__ float s[64]; s[threadIdx.x] = "
+      "x[threadIdx.x]; __syncthreads(); x[threadIdx.x] = s[63 - threadIdx.x]; }",
+      "f.cu", "sm_90");
+  ASSERT_TRUE(good.ok()) << good.status();
+  EXPECT_EQ(good->cubin.substr(1, 3), "ELF");
+  EXPECT_THAT(good->ptx, HasSubstr(".entry f"));
+  EXPECT_GT(good->resources.registers, 0);
+  EXPECT_EQ(good->resources.static_shared_bytes, 256);
+  const auto bad = CompileCuda("this is not C", "bad.cu", "sm_90");
+  EXPECT_EQ(bad.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(bad.status().message()), HasSubstr("bad.cu(1)"));
+  const auto old = CompileCuda("", "old.cu", "sm_20");
+  EXPECT_THAT(std::string(old.status().message()), HasSubstr("it knows sm_"));
+}
+
+TEST(Disassemble, RunsTheToolOnThePath) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / "heddle it's a folder";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "nvdisasm") << "#!/bin/sh\necho \"$1: $(cat \"$2\")\"\n";
+  std::filesystem::permissions(folder / "nvdisasm", std::filesystem::perms::owner_all);
+  const std::string path = std::getenv("PATH");
+  setenv("PATH", (folder.string() + ":" + path).c_str(), 1);
+  const auto text = Disassemble("machine code");
+  setenv("PATH", path.c_str(), 1);
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(*text, "-c: machine code\n");
+}
+
+}  // namespace
+}  // namespace heddle::measure

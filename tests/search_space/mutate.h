@@ -1,0 +1,50 @@
+// Damages programs on purpose: a net that does not catch these has a hole.
+#ifndef HEDDLE_TESTS_SEARCH_SPACE_MUTATE_H_
+#define HEDDLE_TESTS_SEARCH_SPACE_MUTATE_H_
+
+#include <optional>
+
+#include "search_space/stmt.h"
+
+namespace heddle::tests {
+
+enum class Removal {
+  kBarrier,
+  kAsyncWait,
+  kIf,      // the body stays, the condition goes
+  kSelect,  // the value if true stays
+};
+
+// `program` without its n-th (from 0, in the order of traversal) barrier, wait, If or select;
+// nullopt when it has no more than n of them.
+inline std::optional<search_space::Program> Remove(const search_space::Program& program,
+                                                   Removal what, int n) {
+  using namespace search_space;
+  int seen = 0;
+  const auto is_nth = [&](bool candidate) { return candidate && seen++ == n; };
+  const auto is_intrinsic = [](const StmtNode& s, Intrinsic intrinsic) {
+    return s.kind == StmtNode::Kind::kIntrin && s.intrinsic == intrinsic;
+  };
+  const auto statement = [&](const Stmt& s) -> Stmt {
+    if (what == Removal::kIf) {
+      return is_nth(s->kind == StmtNode::Kind::kIf) ? s->body[0] : nullptr;
+    }
+    const bool candidate = (what == Removal::kBarrier && is_intrinsic(*s, Intrinsic::kBarrier)) ||
+                           (what == Removal::kAsyncWait && is_intrinsic(*s, Intrinsic::kAsyncWait));
+    return is_nth(candidate) ? Comment("removed") : nullptr;
+  };
+  const auto expression = [&](const Expr& e) {
+    if (what != Removal::kSelect) return e;
+    return Rewrite(e, [&](const Expr& node) -> Expr {
+      return is_nth(node->op == Op::kSelect) ? node->args[1] : nullptr;
+    });
+  };
+  Program out = program;
+  for (Kernel& kernel : out.kernels) kernel.body = RewriteStmt(kernel.body, statement, expression);
+  if (seen <= n) return std::nullopt;
+  return out;
+}
+
+}  // namespace heddle::tests
+
+#endif  // HEDDLE_TESTS_SEARCH_SPACE_MUTATE_H_

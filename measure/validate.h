@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "measure/criteria.h"
 #include "measure/device.h"
 #include "measure/outcome.h"
 #include "search_space/reference.h"
@@ -19,34 +21,9 @@
 
 namespace heddle::measure {
 
-enum class InputKind : uint8_t {
-  kUniform,   // [-1, 1), multiples of 2^-23
-  kPositive,  // [0.25, 1.25): for programs that are not finite on negative values
-  kIntegers,  // -4 .. 4: sums and products of them are exact, in whatever order
-};
-
-// Element `offset` of input `tensor`: a hash of its arguments, so that any element can be had
-// without the others, on any thread, in any process.
-float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind);
-
 // Device memory that measuring `program` takes at least, bytes: two sets of inputs and one of
 // outputs, and the naive program's intermediate tensors.
 int64_t MemoryNeeded(const search_space::TensorProgram& program);
-
-// A lower bound of the seconds any program takes: faster is kImplausible. A quarter below what peak
-// arithmetic and memory bandwidth allow; data that fit into the cache may come from it, for which
-// the bound assumes a bandwidth 16 times that of the memory.
-double FastestPlausible(const search_space::TensorProgram& program,
-                        const search_space::Target& target, L2Policy l2);
-
-// True when every stage is a chain of +, -, *, max, min, select and comparison: on integers of
-// moderate size all orders of evaluation agree to the last bit.
-bool IsExactOnIntegers(const search_space::TensorProgram& program);
-
-// Largest deviation from the expected value allowed, given the largest magnitude (SamplePoint) seen
-// in an output; proportional to the square root of the number of additions
-// (docs/measurement.md, with the source).
-double Tolerance(const search_space::TensorProgram& program, double magnitude);
 
 // What Validate found.
 struct Verdict {
@@ -63,7 +40,7 @@ struct ValidateOptions {
   L2Policy l2 = L2Policy::kCold;
   int threads = 0;                               // of the host; 0 = all
   int64_t samples = 4096;                        // of each output, checked in double precision
-  int64_t sample_operations = int64_t{1} << 28;  // bound of the work that takes
+  int64_t sample_operations = int64_t{1} << 26;  // bound of the work that takes
 };
 
 // Inputs, expectations and buffers of one workload on one device. Lives as long as the worker.

@@ -1,0 +1,511 @@
+#include "measure/validate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "measure/timing.h"
+
+namespace heddle::measure {
+namespace {
+
+using search_space::BufferRef;
+using search_space::SamplePoint;
+using search_space::Stage;
+using search_space::TensorProgram;
+
+constexpr uint32_t kPoisonNan = 0x7fc00000;
+constexpr uint32_t kPoisonHuge = 0x7149f2ca;  // 1e30f: where fmax(NaN, x) = x would hide a NaN
+// Sums of integers up to here are exact in float32, with a factor of 4 for what was not sampled.
+constexpr double kExactBelow = 1 << 22;
+
+// Calls body(begin, end) on parts of [0, count), on several threads when it is worth it.
+void Parallel(int64_t count, int threads, const std::function<void(int64_t, int64_t)>& body) {
+  constexpr int64_t kLeast = 1 << 16;
+  const int64_t parts = std::clamp<int64_t>(count / kLeast, 1, threads);
+  std::vector<std::thread> workers;
+  for (int64_t p = 1; p < parts; ++p) {
+    workers.emplace_back([&, p] { body(count * p / parts, count * (p + 1) / parts); });
+  }
+  body(0, count / parts);
+  for (std::thread& worker : workers) worker.join();
+}
+
+std::vector<BufferRef> OutputsOf(const TensorProgram& program) {
+  std::vector<BufferRef> outputs;
+  for (const Stage& stage : program.stages) {
+    if (stage.is_output) outputs.push_back(stage.tensor);
+  }
+  return outputs;
+}
+
+int64_t BytesOf(const std::vector<BufferRef>& buffers) {
+  int64_t bytes = 0;
+  for (const BufferRef& buffer : buffers) bytes += buffer->bytes() + 2 * kGuardBytes;
+  return bytes;
+}
+
+const char* NameOf(InputKind kind) {
+  switch (kind) {
+    case InputKind::kUniform:
+      return "uniform";
+    case InputKind::kPositive:
+      return "positive";
+    case InputKind::kIntegers:
+      return "integer";
+  }
+  return "";
+}
+
+// "C[3, 17]" for a row-major offset.
+std::string ElementName(const search_space::Buffer& buffer, int64_t offset) {
+  std::vector<int64_t> index(buffer.shape.size());
+  for (size_t d = index.size(); d-- > 0;) {
+    index[d] = offset % buffer.shape[d];
+    offset /= buffer.shape[d];
+  }
+  return absl::StrCat(buffer.name, "[", absl::StrJoin(index, ", "), "]");
+}
+
+// |got - expected| / tolerance, infinite where they cannot be compared; 0 where they are the same,
+// infinities and NaNs included.
+double ErrorOf(float got, float expected, double tolerance) {
+  if (got == expected || (std::isnan(got) && std::isnan(expected))) return 0;
+  const double error = std::abs(static_cast<double>(got) - expected) / tolerance;
+  return error <= std::numeric_limits<double>::max() ? error
+                                                     : std::numeric_limits<double>::infinity();
+}
+
+struct Comparison {
+  double max_error = 0;
+  int64_t wrong = 0, worst = 0;  // elements, offset
+};
+
+Comparison Compare(const float* got, const float* expected, int64_t count, double tolerance,
+                   int threads) {
+  std::mutex mutex;
+  Comparison all;
+  Parallel(count, threads, [&](int64_t begin, int64_t end) {
+    Comparison part;
+    for (int64_t i = begin; i < end; ++i) {
+      if (got[i] == expected[i]) continue;
+      const double error = ErrorOf(got[i], expected[i], tolerance);
+      if (!(error <= 1)) ++part.wrong;
+      if (error > part.max_error) part.max_error = error, part.worst = i;
+    }
+    std::lock_guard<std::mutex> lock(mutex);
+    all.wrong += part.wrong;
+    if (part.max_error > all.max_error) {
+      all.max_error = part.max_error;
+      all.worst = part.worst;
+    }
+  });
+  return all;
+}
+
+// One kind of inputs and what is expected of them.
+struct Case {
+  InputKind kind;
+  std::vector<SamplePoint> samples;
+  std::vector<double> tolerance;                      // of each output; 0 = exact
+  std::vector<DeviceBuffer*> inputs;                  // in declaration order
+  std::vector<std::unique_ptr<HostBuffer>> expected;  // one an output
+};
+
+using Buffers = std::vector<std::unique_ptr<DeviceBuffer>>;
+
+class DeviceValidator : public Validator {
+ public:
+  DeviceValidator(Device& device, const TensorProgram& program, const ValidateOptions& options)
+      : device_(device), program_(program), options_(options), outputs_(OutputsOf(program)) {
+    if (options_.threads <= 0) {
+      options_.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    }
+  }
+
+  absl::Status Initialise();
+  absl::StatusOr<Workspaces> AllocateWorkspaces(absl::Span<const BufferRef> buffers) override;
+  absl::Status SetReference(LoadedProgram& naive, Workspaces& workspaces) override;
+  Verdict Validate(LoadedProgram& program, Workspaces& workspaces) override;
+  std::vector<BufferSet> TimingSets(const Workspaces& workspaces) override;
+  Verdict CheckAfterTiming() override;
+
+ private:
+  absl::Status ChooseCases();
+  std::optional<Case> Sample(InputKind kind) const;
+  absl::Status AllocateSets();
+  absl::StatusOr<Buffers> AllocateAll(const std::vector<BufferRef>& refs);
+  absl::StatusOr<std::vector<std::unique_ptr<HostBuffer>>> HostOutputs();
+  absl::Status UploadInputs();
+
+  BufferSet SetOf(const std::vector<DeviceBuffer*>& inputs, const Buffers& outputs,
+                  const Workspaces& workspaces) const;
+  // Runs a program on a case, on outputs poisoned unless `poison` is 0, and downloads the outputs.
+  absl::Status RunCase(LoadedProgram& program, const Case& which, Workspaces& workspaces,
+                       uint32_t poison, std::vector<std::unique_ptr<HostBuffer>>& got);
+  absl::Status CheckSamples(const Case& which) const;
+  Verdict CompareOutputs(const Case& which) const;
+  Verdict CheckRepetition(const std::vector<std::unique_ptr<HostBuffer>>& again,
+                          const char* when) const;
+  Verdict ValidateOnce(LoadedProgram& program, Workspaces& workspaces);
+  Verdict CheckGuards(const Workspaces* workspaces);
+
+  Device& device_;
+  const TensorProgram& program_;
+  ValidateOptions options_;
+  std::vector<BufferRef> outputs_;
+  std::vector<Case> cases_;  // the last one's inputs are those of the timing sets
+  Buffers extra_inputs_;     // of the first case, when there are two
+  std::vector<Buffers> set_inputs_, set_outputs_;
+  std::vector<std::unique_ptr<HostBuffer>> got_, again_;
+};
+
+Verdict FromStatus(const absl::Status& status) {
+  return {OutcomeOf(status), std::string(status.message()), 0};
+}
+
+// ------------------------------------------------------------------------------- preparation
+
+absl::Status DeviceValidator::Initialise() {
+  if (program_.dtype != search_space::DType::kFloat32) {
+    return absl::UnimplementedError(absl::StrCat("measuring ", search_space::NameOf(program_.dtype),
+                                                 ": only float32 can be measured"));
+  }
+  const int64_t needed = MemoryNeeded(program_);
+  absl::StatusOr<int64_t> free = device_.FreeMemory();
+  if (!free.ok()) return free.status();
+  if (needed > *free) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s needs %.2f GB on %s, which has %.2f GB free: choose a smaller shape",
+                        program_.op, needed / 1e9, device_.info().id, *free / 1e9));
+  }
+  if (absl::Status s = ChooseCases(); !s.ok()) return s;
+  if (absl::Status s = AllocateSets(); !s.ok()) return s;
+  return UploadInputs();
+}
+
+// Samples of the definition on one kind of inputs; nullopt when they are not all finite, or too
+// large to be exact where they should be.
+std::optional<Case> DeviceValidator::Sample(InputKind kind) const {
+  Case result{kind, {}, std::vector<double>(outputs_.size(), 0), {}, {}};
+  auto input = [&](int tensor, int64_t offset) {
+    return InputValue(options_.seed, tensor, offset, kind);
+  };
+  result.samples = search_space::EvaluateSamples(program_, input, options_.samples, options_.seed,
+                                                 options_.sample_operations, options_.threads);
+  for (const SamplePoint& sample : result.samples) {
+    if (!std::isfinite(sample.value) || !std::isfinite(sample.magnitude)) return std::nullopt;
+    double& largest = result.tolerance[sample.output];
+    largest = std::max(largest, sample.magnitude);
+  }
+  for (double& tolerance : result.tolerance) {
+    if (kind == InputKind::kIntegers && tolerance > kExactBelow) return std::nullopt;
+    tolerance = kind == InputKind::kIntegers ? 0 : Tolerance(program_, tolerance);
+  }
+  return result;
+}
+
+absl::Status DeviceValidator::ChooseCases() {
+  if (IsExactOnIntegers(program_)) {
+    if (std::optional<Case> exact = Sample(InputKind::kIntegers)) {
+      cases_.push_back(*std::move(exact));
+    }
+  }
+  for (InputKind kind : {InputKind::kUniform, InputKind::kPositive}) {
+    if (std::optional<Case> found = Sample(kind)) {
+      cases_.push_back(*std::move(found));
+      return absl::OkStatus();
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(program_.op,
+                   " is not finite on random inputs, neither of [-1, 1) nor of [0.25, 1.25): its "
+                   "outputs cannot be checked"));
+}
+
+absl::StatusOr<Buffers> DeviceValidator::AllocateAll(const std::vector<BufferRef>& refs) {
+  Buffers buffers;
+  for (const BufferRef& ref : refs) {
+    auto buffer = device_.Allocate(ref->bytes());
+    if (!buffer.ok()) return buffer.status();
+    buffers.push_back(*std::move(buffer));
+  }
+  return buffers;
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<HostBuffer>>> DeviceValidator::HostOutputs() {
+  std::vector<std::unique_ptr<HostBuffer>> buffers;
+  for (const BufferRef& output : outputs_) {
+    auto buffer = device_.AllocateHost(output->bytes());
+    if (!buffer.ok()) return buffer.status();
+    buffers.push_back(*std::move(buffer));
+  }
+  return buffers;
+}
+
+absl::Status DeviceValidator::AllocateSets() {
+  absl::StatusOr<int64_t> free = device_.FreeMemory();
+  if (!free.ok()) return free.status();
+  const int64_t bytes = BytesOf(program_.inputs) + BytesOf(outputs_);
+  // Half of what is left over stays free for the workspaces of candidates.
+  const int64_t spare = (*free - MemoryNeeded(program_)) / 2 + bytes;
+  const int count =
+      BufferSetCount(options_.l2, program_.IoBytes(), device_.info().target.l2_bytes, spare);
+  for (int i = 0; i < count; ++i) {
+    absl::StatusOr<Buffers> inputs = AllocateAll(program_.inputs);
+    if (!inputs.ok()) return inputs.status();
+    absl::StatusOr<Buffers> outputs = AllocateAll(outputs_);
+    if (!outputs.ok()) return outputs.status();
+    set_inputs_.push_back(*std::move(inputs));
+    set_outputs_.push_back(*std::move(outputs));
+  }
+  for (const auto& buffer : set_inputs_[0]) cases_.back().inputs.push_back(buffer.get());
+  if (cases_.size() > 1) {
+    absl::StatusOr<Buffers> extra = AllocateAll(program_.inputs);
+    if (!extra.ok()) return extra.status();
+    extra_inputs_ = *std::move(extra);
+    for (const auto& buffer : extra_inputs_) cases_[0].inputs.push_back(buffer.get());
+  }
+  for (auto* host : {&got_, &again_}) {
+    absl::StatusOr<std::vector<std::unique_ptr<HostBuffer>>> buffers = HostOutputs();
+    if (!buffers.ok()) return buffers.status();
+    *host = *std::move(buffers);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceValidator::UploadInputs() {
+  for (const Case& which : cases_) {
+    for (size_t i = 0; i < program_.inputs.size(); ++i) {
+      const BufferRef& ref = program_.inputs[i];
+      auto host = device_.AllocateHost(ref->bytes());
+      if (!host.ok()) return host.status();
+      auto* values = static_cast<float*>((*host)->data());
+      Parallel(ref->elements, options_.threads, [&](int64_t begin, int64_t end) {
+        for (int64_t k = begin; k < end; ++k) {
+          values[k] = InputValue(options_.seed, static_cast<int>(i), k, which.kind);
+        }
+      });
+      absl::Status status = device_.Upload(*which.inputs[i], values, ref->bytes());
+      if (!status.ok()) return status;
+    }
+  }
+  for (size_t set = 1; set < set_inputs_.size(); ++set) {
+    for (size_t i = 0; i < program_.inputs.size(); ++i) {
+      absl::Status status = device_.Copy(*set_inputs_[0][i], *set_inputs_[set][i]);
+      if (!status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Workspaces> DeviceValidator::AllocateWorkspaces(absl::Span<const BufferRef> refs) {
+  Workspaces workspaces;
+  for (const BufferRef& ref : refs) {
+    auto buffer = device_.Allocate(ref->bytes());
+    if (!buffer.ok()) return buffer.status();
+    workspaces.emplace_back(ref->name, *std::move(buffer));
+  }
+  return workspaces;
+}
+
+BufferSet DeviceValidator::SetOf(const std::vector<DeviceBuffer*>& inputs, const Buffers& outputs,
+                                 const Workspaces& workspaces) const {
+  BufferSet set;
+  for (size_t i = 0; i < inputs.size(); ++i) set[program_.inputs[i]->name] = inputs[i];
+  for (size_t o = 0; o < outputs.size(); ++o) set[outputs_[o]->name] = outputs[o].get();
+  for (const auto& [name, buffer] : workspaces) set[name] = buffer.get();
+  return set;
+}
+
+// -------------------------------------------------------------------------------- validation
+
+absl::Status DeviceValidator::RunCase(LoadedProgram& program, const Case& which,
+                                      Workspaces& workspaces, uint32_t poison,
+                                      std::vector<std::unique_ptr<HostBuffer>>& got) {
+  const Buffers& outputs = set_outputs_[0];
+  if (poison != 0) {
+    for (const auto& buffer : outputs) {
+      if (absl::Status s = device_.Fill(*buffer, poison); !s.ok()) return s;
+    }
+    for (const auto& [name, buffer] : workspaces) {
+      if (absl::Status s = device_.Fill(*buffer, poison); !s.ok()) return s;
+    }
+  }
+  absl::Status status = device_.Run(program, SetOf(which.inputs, outputs, workspaces));
+  for (size_t o = 0; status.ok() && o < outputs.size(); ++o) {
+    status = device_.Download(*outputs[o], got[o]->data(), got[o]->bytes());
+  }
+  return status;
+}
+
+absl::Status DeviceValidator::CheckSamples(const Case& which) const {
+  for (const SamplePoint& sample : which.samples) {
+    const float got =
+        static_cast<const float*>(which.expected[sample.output]->data())[sample.offset];
+    const double tolerance = which.tolerance[sample.output];
+    if (!(ErrorOf(got, static_cast<float>(sample.value), tolerance) <= 1)) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the naive program is wrong on %s: %s is %.9g, its definition gives %.9g (tolerance "
+          "%.3g, %s inputs, seed %d): driver, compiler or generator is broken",
+          device_.info().id, ElementName(*outputs_[sample.output], sample.offset), got,
+          sample.value, tolerance, NameOf(which.kind), options_.seed));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Workspaces& workspaces) {
+  for (Case& which : cases_) {
+    auto expected = HostOutputs();
+    if (!expected.ok()) return expected.status();
+    which.expected = *std::move(expected);
+    absl::Status status = RunCase(naive, which, workspaces, kPoisonNan, which.expected);
+    if (status.ok()) status = CheckSamples(which);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+Verdict DeviceValidator::CompareOutputs(const Case& which) const {
+  Verdict verdict;
+  for (size_t o = 0; o < outputs_.size(); ++o) {
+    const auto* got = static_cast<const float*>(got_[o]->data());
+    const auto* expected = static_cast<const float*>(which.expected[o]->data());
+    const int64_t count = outputs_[o]->elements;
+    Comparison c = Compare(got, expected, count, which.tolerance[o], options_.threads);
+    verdict.max_error = std::max(verdict.max_error, c.max_error);
+    if (c.wrong == 0 || verdict.outcome != Outcome::kOk) continue;
+    verdict.outcome = Outcome::kWrongAnswer;
+    verdict.detail = absl::StrFormat(
+        "%s is %.9g, expected %.9g (tolerance %.3g, %s inputs, seed %d); %d of %d elements are "
+        "wrong",
+        ElementName(*outputs_[o], c.worst), got[c.worst], expected[c.worst], which.tolerance[o],
+        NameOf(which.kind), options_.seed, c.wrong, count);
+  }
+  return verdict;
+}
+
+Verdict DeviceValidator::CheckRepetition(const std::vector<std::unique_ptr<HostBuffer>>& again,
+                                         const char* when) const {
+  for (size_t o = 0; o < outputs_.size(); ++o) {
+    if (std::memcmp(got_[o]->data(), again[o]->data(), got_[o]->bytes()) == 0) continue;
+    const auto* before = static_cast<const uint32_t*>(got_[o]->data());
+    const auto* after = static_cast<const uint32_t*>(again[o]->data());
+    const int64_t at = std::mismatch(before, before + outputs_[o]->elements, after).first - before;
+    return {Outcome::kWrongAnswer,
+            absl::StrFormat("%s, the same inputs gave another result: %s was %.9g and is %.9g (a "
+                            "race, or memory that was not written)",
+                            when, ElementName(*outputs_[o], at),
+                            static_cast<const float*>(got_[o]->data())[at],
+                            static_cast<const float*>(again[o]->data())[at]),
+            0};
+  }
+  return {};
+}
+
+Verdict DeviceValidator::CheckGuards(const Workspaces* workspaces) {
+  std::vector<std::pair<std::string, DeviceBuffer*>> buffers;
+  for (const auto* set : {&set_outputs_.front(), &set_outputs_.back()}) {
+    for (size_t o = 0; o < set->size(); ++o) {
+      buffers.emplace_back(outputs_[o]->name, (*set)[o].get());
+    }
+  }
+  for (const Case& which : cases_) {
+    for (size_t i = 0; i < which.inputs.size(); ++i) {
+      buffers.emplace_back(program_.inputs[i]->name, which.inputs[i]);
+    }
+  }
+  if (workspaces != nullptr) {
+    for (const auto& [name, buffer] : *workspaces) buffers.emplace_back(name, buffer.get());
+  }
+  Verdict verdict;
+  for (const auto& [name, buffer] : buffers) {
+    absl::StatusOr<bool> intact = device_.GuardsIntact(*buffer);
+    if (!intact.ok()) return FromStatus(intact.status());
+    if (*intact) continue;
+    verdict = {Outcome::kIllegalAccess,
+               absl::StrCat("written within ", kGuardBytes, " bytes outside of ", name), 0};
+    if (absl::Status s = device_.RestoreGuards(*buffer); !s.ok()) return FromStatus(s);
+  }
+  return verdict;
+}
+
+Verdict DeviceValidator::ValidateOnce(LoadedProgram& program, Workspaces& workspaces) {
+  double max_error = 0;
+  const std::pair<const Case*, uint32_t> runs[] = {{&cases_.front(), kPoisonNan},
+                                                   {&cases_.back(), kPoisonHuge}};
+  for (const auto& [which, poison] : runs) {
+    absl::Status status = RunCase(program, *which, workspaces, poison, got_);
+    if (!status.ok()) return FromStatus(status);
+    Verdict verdict = CompareOutputs(*which);
+    max_error = verdict.max_error = std::max(max_error, verdict.max_error);
+    if (verdict.outcome != Outcome::kOk) return verdict;
+  }
+  absl::Status status = RunCase(program, cases_.back(), workspaces, /*poison=*/0, again_);
+  if (!status.ok()) return FromStatus(status);
+  Verdict verdict = CheckRepetition(again_, "run again");
+  verdict.max_error = max_error;
+  return verdict;
+}
+
+Verdict DeviceValidator::Validate(LoadedProgram& program, Workspaces& workspaces) {
+  Verdict verdict = ValidateOnce(program, workspaces);
+  if (verdict.outcome == Outcome::kOk || verdict.outcome == Outcome::kWrongAnswer) {
+    Verdict guards = CheckGuards(&workspaces);
+    if (guards.outcome != Outcome::kOk) verdict = guards;
+  }
+  // What computes wrongly may have written anywhere: later candidates get fresh inputs.
+  if (verdict.outcome == Outcome::kWrongAnswer || verdict.outcome == Outcome::kIllegalAccess) {
+    absl::Status restored = UploadInputs();
+    if (!restored.ok()) absl::StrAppend(&verdict.detail, "; then ", restored.message());
+  }
+  return verdict;
+}
+
+std::vector<BufferSet> DeviceValidator::TimingSets(const Workspaces& workspaces) {
+  std::vector<BufferSet> sets;
+  for (size_t i = 0; i < set_inputs_.size(); ++i) {
+    std::vector<DeviceBuffer*> inputs;
+    for (const auto& buffer : set_inputs_[i]) inputs.push_back(buffer.get());
+    sets.push_back(SetOf(inputs, set_outputs_[i], workspaces));
+  }
+  return sets;
+}
+
+Verdict DeviceValidator::CheckAfterTiming() {
+  for (size_t o = 0; o < outputs_.size(); ++o) {
+    absl::Status status =
+        device_.Download(*set_outputs_[0][o], again_[o]->data(), again_[o]->bytes());
+    if (!status.ok()) return FromStatus(status);
+  }
+  Verdict verdict = CheckRepetition(again_, "after timing");
+  return verdict.outcome == Outcome::kOk ? CheckGuards(nullptr) : verdict;
+}
+
+}  // namespace
+
+int64_t MemoryNeeded(const TensorProgram& program) {
+  int64_t bytes = 2 * BytesOf(program.inputs);
+  for (const Stage& stage : program.stages) bytes += BytesOf({stage.tensor});
+  return bytes;
+}
+
+absl::StatusOr<std::unique_ptr<Validator>> Validator::Create(Device& device,
+                                                             const TensorProgram& program,
+                                                             const ValidateOptions& options) {
+  auto validator = std::make_unique<DeviceValidator>(device, program, options);
+  if (absl::Status s = validator->Initialise(); !s.ok()) return s;
+  return validator;
+}
+
+}  // namespace heddle::measure

@@ -1,0 +1,257 @@
+#include "measure/timing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+
+namespace heddle::measure {
+namespace {
+
+class Nothing : public LoadedProgram {};
+
+// A device that has a clock and nothing else. `clock(program, first, launches)` gives the seconds
+// of one run of a batch.
+class ClockDevice : public Device {
+ public:
+  using Clock = std::function<double(const LoadedProgram*, int first, int launches)>;
+  explicit ClockDevice(Clock clock) : clock_(std::move(clock)) {}
+
+  absl::StatusOr<std::unique_ptr<TimedBatch>> PrepareBatch(LoadedProgram& program,
+                                                           const std::vector<BufferSet>& sets,
+                                                           int first, int launches) override {
+    struct Batch : TimedBatch {
+      absl::StatusOr<double> Run() override {
+        device->runs.push_back(program);
+        for (int i = 0; i < launches; ++i) device->visited.push_back((first + i) % sets);
+        return device->clock_(program, first, launches);
+      }
+      ClockDevice* device;
+      const LoadedProgram* program;
+      int first, launches, sets;
+    };
+    auto batch = std::make_unique<Batch>();
+    batch->device = this;
+    batch->program = &program;
+    batch->first = first;
+    batch->launches = launches;
+    batch->sets = static_cast<int>(sets.size());
+    return batch;
+  }
+
+  double clock_resolution() const override { return resolution; }
+
+  const DeviceInfo& info() const override { return info_; }
+  absl::StatusOr<std::unique_ptr<LoadedProgram>> Load(const std::vector<KernelBinary>&) override {
+    return None();
+  }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t) override { return None(); }
+  absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(int64_t) override { return None(); }
+  absl::StatusOr<int64_t> FreeMemory() override { return None(); }
+  absl::Status Upload(DeviceBuffer&, const void*, int64_t) override { return None(); }
+  absl::Status Download(const DeviceBuffer&, void*, int64_t) override { return None(); }
+  absl::Status Copy(const DeviceBuffer&, DeviceBuffer&) override { return None(); }
+  absl::Status Fill(DeviceBuffer&, uint32_t) override { return None(); }
+  absl::StatusOr<bool> GuardsIntact(const DeviceBuffer&) override { return None(); }
+  absl::Status RestoreGuards(DeviceBuffer&) override { return None(); }
+  absl::Status Run(LoadedProgram&, const BufferSet&) override { return None(); }
+  DeviceState State() override { return {}; }
+
+  double resolution = 1e-7;
+  std::vector<const LoadedProgram*> runs;
+  std::vector<int> visited;  // buffer sets, in order of execution
+
+ private:
+  static absl::Status None() { return absl::UnimplementedError("only a clock"); }
+  Clock clock_;
+  DeviceInfo info_;
+};
+
+TEST(IntervalOfMedian, HasTheRanksOfTheBinomialDistribution) {
+  // Ranks of the 95 % interval: Le Boudec 2010, appendix A, table for the median.
+  const std::vector<std::pair<int, int>> rank_of = {{6, 1},  {8, 1},   {9, 2},   {12, 3},
+                                                    {20, 6}, {30, 10}, {50, 18}, {70, 27}};
+  for (auto [n, rank] : rank_of) {
+    std::vector<double> samples(n);
+    for (int i = 0; i < n; ++i) samples[i] = i + 1;
+    std::shuffle(samples.begin(), samples.end(), std::mt19937(n));
+    MedianInterval interval = IntervalOfMedian(samples);
+    EXPECT_TRUE(interval.exact);
+    EXPECT_EQ(interval.median, (n + 1) / 2.0) << n;
+    EXPECT_EQ(interval.low, rank) << n;
+    EXPECT_EQ(interval.high, n + 1 - rank) << n;
+  }
+}
+
+TEST(IntervalOfMedian, FiveSamplesAreNotEnough) {
+  MedianInterval interval = IntervalOfMedian({5, 1, 4, 2, 3});
+  EXPECT_FALSE(interval.exact);
+  EXPECT_EQ(interval.median, 3);
+  EXPECT_EQ(interval.low, 1);
+  EXPECT_EQ(interval.high, 5);
+  EXPECT_FALSE(NarrowInterval(10).Met({1, 1, 1, 1, 1}));
+  EXPECT_TRUE(NarrowInterval(0.01).Met({1, 1, 1, 1, 1, 1}));
+}
+
+TEST(IntervalOfMedian, CoversTheTrueMedianAsOftenAsItSays) {
+  std::mt19937 random(7);
+  std::lognormal_distribution<double> skewed(0, 1);  // its median is 1
+  int covered = 0;
+  constexpr int kTrials = 4000;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    std::vector<double> samples(25);
+    for (double& sample : samples) sample = skewed(random);
+    MedianInterval interval = IntervalOfMedian(samples);
+    covered += interval.low <= 1 && 1 <= interval.high;
+  }
+  // 95.7 % for ranks 8 and 18 of 25.
+  EXPECT_GT(covered, 0.94 * kTrials);
+  EXPECT_LT(covered, 0.975 * kTrials);
+}
+
+class TimingTest : public testing::Test {
+ protected:
+  TimedProgram Timed(int sets) { return {&program_, std::vector<BufferSet>(sets)}; }
+  Nothing program_, other_;
+  TimingOptions options_;
+};
+
+TEST_F(TimingTest, BatchesUntilTheClockIsFineEnough) {
+  // 2 us a kernel, 8 us around a batch, a clock of 0.5 us.
+  int largest = 0;
+  ClockDevice device([&](auto*, int, int launches) {
+    largest = std::max(largest, launches);
+    return 8e-6 + launches * 2e-6;
+  });
+  device.resolution = 5e-7;
+  auto timing = TimeProgram(device, Timed(1), options_);
+  ASSERT_TRUE(timing.ok()) << timing.status();
+  EXPECT_NEAR(timing->interval.median, 2e-6, 0.1e-6);
+  EXPECT_GE(largest * 2e-6, 100 * device.resolution);
+  EXPECT_FALSE(timing->noisy);
+  EXPECT_EQ(timing->samples, 6) << "a quiet clock needs no more than an interval does";
+}
+
+TEST_F(TimingTest, EveryBufferSetHasItsTurn) {
+  for (double kernel : {1e-6, 40e-6, 2e-3}) {  // many rotations a batch, part of one, one launch
+    ClockDevice device([&](auto*, int, int launches) { return launches * kernel; });
+    auto timing = TimeProgram(device, Timed(10), options_);
+    ASSERT_TRUE(timing.ok()) << timing.status();
+    EXPECT_NEAR(timing->interval.median, kernel, 1e-9);
+    // Nothing comes back before most of the others had their turn.
+    std::vector<int> last(10, -1);
+    const auto& visited = device.visited;
+    for (int i = static_cast<int>(visited.size()) / 2; i < static_cast<int>(visited.size()); ++i) {
+      int& before = last[visited[i]];
+      if (before >= 0) {
+        EXPECT_GE(i - before, 6) << kernel << " at " << i;
+      }
+      before = i;
+    }
+  }
+}
+
+TEST_F(TimingTest, NoiseTakesMoreSamplesAndThenIsAdmitted) {
+  std::mt19937 random(1);
+  double spread = 0.02;
+  ClockDevice device([&](auto*, int, int launches) {
+    return launches * 1e-5 * std::uniform_real_distribution<>(1 - spread, 1 + spread)(random);
+  });
+  auto timing = TimeProgram(device, Timed(1), options_);
+  ASSERT_TRUE(timing.ok());
+  EXPECT_FALSE(timing->noisy);
+  EXPECT_GT(timing->samples, 6);
+  EXPECT_LT(timing->interval.high - timing->interval.low, 0.01 * timing->interval.median);
+
+  spread = 0.5;
+  timing = TimeProgram(device, Timed(1), options_);
+  ASSERT_TRUE(timing.ok());
+  EXPECT_TRUE(timing->noisy);
+  const double spent = timing->samples * 5e-4;
+  EXPECT_LT(spent, 2 * absl::ToDoubleSeconds(options_.budget));
+  EXPECT_GT(spent, 0.3 * absl::ToDoubleSeconds(options_.budget));
+}
+
+TEST_F(TimingTest, SlowCandidatesAreDroppedAfterOneSample) {
+  double kernel = 31e-6;
+  ClockDevice device([&](auto*, int, int launches) { return 9e-6 + launches * kernel; });
+  options_.best_s = 10e-6;
+  auto timing = TimeProgram(device, Timed(1), options_);
+  ASSERT_TRUE(timing.ok());
+  EXPECT_TRUE(timing->screened_out);
+  EXPECT_EQ(timing->samples, 1);
+  // Overhead around a batch does not drop a candidate that is fast enough: 24 us alone, 15 in a
+  // batch.
+  kernel = 15e-6;
+  options_.screen_out_factor = 2;
+  timing = TimeProgram(device, Timed(1), options_);
+  ASSERT_TRUE(timing.ok());
+  EXPECT_FALSE(timing->screened_out);
+}
+
+TEST_F(TimingTest, ErrorsOfTheDeviceAreReturned) {
+  struct Failing : ClockDevice {
+    Failing() : ClockDevice([](auto*, int, int) { return 1.0; }) {}
+    absl::StatusOr<std::unique_ptr<TimedBatch>> PrepareBatch(LoadedProgram&,
+                                                             const std::vector<BufferSet>&, int,
+                                                             int) override {
+      return absl::AbortedError("illegal access");
+    }
+  } device;
+  absl::Status status = TimeProgram(device, Timed(1), options_).status();
+  EXPECT_EQ(OutcomeOf(status), Outcome::kIllegalAccess);
+  EXPECT_FALSE(TimeInterleaved(device, {Timed(1)}, options_).ok());
+}
+
+TEST_F(TimingTest, FinalistsTakeTurnsSoThatDriftHitsAll) {
+  // The clock slows down by half while finals run; `other_` is 5 % slower than `program_`.
+  int run = 0;
+  ClockDevice device([&](const LoadedProgram* program, int, int launches) {
+    const double drift = 1 + 0.5 * std::min(1.0, ++run / 400.0);
+    return launches * 1e-4 * drift * (program == &other_ ? 1.05 : 1);
+  });
+  options_.budget = absl::Milliseconds(200);
+  std::vector<TimedProgram> finalists = {{&program_, std::vector<BufferSet>(1)},
+                                         {&other_, std::vector<BufferSet>(1)}};
+  auto timings = TimeInterleaved(device, finalists, options_);
+  ASSERT_TRUE(timings.ok()) << timings.status();
+  EXPECT_NEAR((*timings)[1].interval.median / (*timings)[0].interval.median, 1.05, 0.01);
+  EXPECT_LE(std::abs((*timings)[0].samples - (*timings)[1].samples), 1);
+  const auto& runs = device.runs;
+  const auto mine = std::count(runs.end() - 20, runs.end(), &program_);
+  EXPECT_EQ(mine, 10);
+}
+
+TrialResult Finalist(double low, double median, double high, Outcome outcome = Outcome::kOk) {
+  TrialResult result;
+  result.outcome = outcome;
+  result.ci_low_us = low;
+  result.time_us = median;
+  result.ci_high_us = high;
+  return result;
+}
+
+TEST(ChooseWinner, GoesByIntervalAndThenBySimplicity) {
+  EXPECT_EQ(ChooseWinner({Finalist(9, 10, 11), Finalist(4, 5, 6)}, {1, 9}), 1) << "clearly faster";
+  EXPECT_EQ(ChooseWinner({Finalist(9, 10, 11), Finalist(10, 10.5, 12)}, {9, 1}), 1) << "simpler";
+  EXPECT_EQ(ChooseWinner({Finalist(9, 10, 11), Finalist(9, 9.9, 11)}, {3, 3}), 1) << "same";
+  EXPECT_EQ(ChooseWinner({Finalist(1, 1, 1, Outcome::kWrongAnswer), Finalist(9, 10, 11)}, {1, 1}),
+            1);
+  EXPECT_EQ(ChooseWinner({Finalist(1, 1, 1, Outcome::kWrongAnswer)}, {1}), -1);
+  EXPECT_EQ(ChooseWinner({}, {}), -1);
+}
+
+TEST(BufferSetCount, CoversTheCacheTwiceWithinItsLimits) {
+  constexpr int64_t kMega = 1 << 20, kPlenty = int64_t{1} << 40;
+  EXPECT_EQ(BufferSetCount(L2Policy::kWarm, kMega, 50 * kMega, kPlenty), 1);
+  EXPECT_GT(BufferSetCount(L2Policy::kCold, kMega, 50 * kMega, kPlenty) * kMega, 100 * kMega);
+  EXPECT_EQ(BufferSetCount(L2Policy::kCold, 500 * kMega, 50 * kMega, kPlenty), 2);
+  EXPECT_EQ(BufferSetCount(L2Policy::kCold, 64, 50 * kMega, kPlenty), kMaxBufferSets);
+  EXPECT_EQ(BufferSetCount(L2Policy::kCold, kMega, 50 * kMega, 20 * kMega), 20);
+  EXPECT_EQ(BufferSetCount(L2Policy::kCold, kMega, 50 * kMega, 0), 1);
+}
+
+}  // namespace
+}  // namespace heddle::measure

@@ -1,0 +1,54 @@
+// Lets g++ compile generated CUDA C++ and run it on CPU threads, so that ThreadSanitizer can look
+// for missing barriers. Blocks run one after another, the threads of a block at the same time.
+#ifndef HEDDLE_TESTS_MEASURE_CUDA_SHIM_H_
+#define HEDDLE_TESTS_MEASURE_CUDA_SHIM_H_
+
+#include <barrier>
+#include <bit>
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __align__(n) __attribute__((aligned(n)))
+
+struct ShimIndex {
+  unsigned x;
+};
+inline thread_local ShimIndex threadIdx, blockIdx;
+inline std::barrier<>* shim_barrier = nullptr;
+inline void __syncthreads() { shim_barrier->arrive_and_wait(); }
+
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
+
+template <typename Kernel>
+void ShimLaunch(unsigned grid, unsigned block, Kernel kernel) {
+  for (unsigned b = 0; b < grid; ++b) {
+    std::barrier<> barrier(block);
+    shim_barrier = &barrier;
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < block; ++t) {
+      threads.emplace_back([=] {
+        threadIdx.x = t;
+        blockIdx.x = b;
+        kernel();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+#endif  // HEDDLE_TESTS_MEASURE_CUDA_SHIM_H_

@@ -6,6 +6,7 @@
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 
+#include <functional>
 #include <limits>
 
 #include "measure/dialects.h"
@@ -115,6 +116,73 @@ TEST(Codegen, HeaderCannotLeaveItsComment) {
   const std::string text =
       GenerateSource(tests::VectorAdd(), OpenClTarget(), "one\\\ntwo")[0].source;
   EXPECT_THAT(text, HasSubstr("// one\n// two\n"));
+}
+
+// One store of four lanes to g_Y of select(condition, X[4 t + v], 0), X accessed four at a time.
+std::string GuardedVector(const std::function<Expr(Expr t, Expr v)>& condition,
+                          bool async = false) {
+  const auto xs = tests::Buf("X", Scope::kGlobal, {128});
+  const auto ys = tests::Buf("Y", async ? Scope::kShared : Scope::kGlobal, {128});
+  Kernel k{.name = "k0_Y", .block = MakeVar("block", 1), .thread = MakeVar("thread", 32)};
+  const Var v = MakeVar("v", 4);
+  const Expr i = VarExpr(k.thread) * Int(4) + VarExpr(v);
+  const Expr value =
+      Select(condition(VarExpr(k.thread), VarExpr(v)), Load(xs, {i}, 4), Float(0, DType::kFloat32));
+  k.body =
+      For(v, ForKind::kVector, async ? AsyncCopy(ys, {i}, value, 4) : Store(ys, {i}, value, 4));
+  k.arguments = {xs};
+  k.written = {false};
+  if (async) {
+    k.shared = {{ys, 0}};
+    k.shared_bytes = ys->bytes();
+  } else {
+    k.arguments.push_back(ys);
+    k.written.push_back(true);
+  }
+  return Source(tests::OneKernel(std::move(k)), *FindTarget("sm_90"));
+}
+
+TEST(Codegen, AGuardThatIsAlikeInAllLanesKeepsTheWideLoad) {
+  // 4 t + v < 100 holds for all four lanes or for none.
+  const std::string text = GuardedVector([](Expr t, Expr v) { return t * Int(4) + v < Int(100); });
+  EXPECT_THAT(text, HasSubstr("const float4 x_X = *(const float4*)&g_X[p ? v_thread * 4 : 0];"));
+}
+
+TEST(Codegen, AGuardThatDiffersBetweenLanesLoadsThemOneByOne) {
+  const std::string text = GuardedVector([](Expr t, Expr v) { return t * Int(4) + v < Int(98); });
+  EXPECT_THAT(text, Not(HasSubstr("(const float4*)")));
+  EXPECT_THAT(text, HasSubstr("const float x_X_4 = g_X["));
+  EXPECT_THAT(text, HasSubstr("*(float4*)&g_Y[v_thread * 4] = make_float4("));
+}
+
+TEST(Codegen, AsyncCopiesPassTheirGuardOn) {
+  const std::string text = GuardedVector([](Expr t, Expr) { return t < Int(25); }, /*async=*/true);
+  EXPECT_THAT(text,
+              HasSubstr("async_copy<16>(&s_Y[v_thread * 4], &g_X[v_thread * 4], v_thread < 25);"));
+}
+
+TEST(Codegen, NamesThatDifferOnlyInOddCharactersStayApart) {
+  const auto a = tests::Buf("A.b", Scope::kGlobal, {32}),
+             b = tests::Buf("A_b", Scope::kGlobal, {32});
+  Kernel k{.name = "k0", .block = MakeVar("i@x", 1), .thread = MakeVar("i.x", 32)};
+  k.body = Store(b, {VarExpr(k.thread)}, Load(a, {VarExpr(k.thread)}));
+  k.arguments = {a, b};
+  k.written = {false, true};
+  const std::string text = Source(tests::OneKernel(std::move(k)), *FindTarget("sm_90"));
+  EXPECT_THAT(text, HasSubstr("g_A_b_2[v_i_x_2] = g_A_b[v_i_x_2];"));
+}
+
+TEST(Codegen, SwizzleIsPrintedAsDefined) {
+  Buffer b = *tests::Buf("S", Scope::kShared, {8, 32});
+  b.swizzle = 4;
+  b.swizzle_row = 32;
+  const BufferRef s = std::make_shared<const Buffer>(b);
+  ExprPrinter printer(DialectOf(Api::kCuda));
+  const Var y = MakeVar("y", 8), x = MakeVar("x", 8);
+  printer.Bind(y, "y");
+  printer.Bind(x, "x");
+  EXPECT_EQ(printer.PrintOffset(*s, {VarExpr(y), VarExpr(x) * Int(4)}),
+            "(y * 32 + x * 4) ^ (y * 4)");
 }
 
 class ExprText : public ::testing::Test {

@@ -11,6 +11,7 @@
 #include "measure/cuda_driver.h"
 #include "measure/device.h"
 #include "measure/drivers.h"
+#include "measure/nvrtc.h"
 
 namespace heddle::measure {
 namespace {
@@ -92,6 +93,13 @@ DeviceInfo Describe(const CudaDriver& cu, CUdevice device, int index) {
   cu.cuDriverGetVersion(&version);
   info.driver = absl::StrFormat("CUDA %d.%d", version / 1000, version % 1000 / 10);
   if (nvml.has_value()) info.driver = absl::StrCat(nvml->driver_version(), " (", info.driver, ")");
+  absl::StatusOr<NvrtcInfo> nvrtc = FindNvrtc();
+  if (nvrtc.ok()) {
+    info.compiler = absl::StrCat("NVRTC ", nvrtc->major, ".", nvrtc->minor);
+  } else {
+    info.usable = false;
+    info.why_not = std::string(nvrtc.status().message());
+  }
   return info;
 }
 

@@ -339,10 +339,6 @@ class KernelVerifier {
 
   void CheckIndex(const Buffer& b, const ExprList& indices, size_t i) {
     const Interval range = BoundsOf(indices[i]);
-    if (range.min <= -kSaturated || range.max >= kSaturated) {
-      return Fail(
-          absl::StrCat("index ", ToString(indices[i]), " of ", b.name, " may overflow 64 bits"));
-    }
     const bool above = range.min >= 0 || Proves(assumptions_, Int(0) <= indices[i]);
     const bool below = range.max < b.shape[i] || Proves(assumptions_, indices[i] < Int(b.shape[i]));
     if (above && below) return;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "search_space/interpret_code.h"
+#include "search_space/interpret_memory.h"
 
 namespace heddle::search_space {
 namespace {
@@ -39,30 +40,6 @@ struct Global {
     int64_t thread = 0;
   };
   std::vector<Writer> writers;
-};
-
-// The shadow of the smallest unit of shared memory that any buffer of the kernel is made of. An
-// epoch lies between two barriers of one block; epochs are numbered through the whole run.
-struct Cell {
-  double value = 0;                // of an element that begins here
-  const Buffer* buffer = nullptr;  // through which it was written
-  uint64_t write_epoch = 0;
-  uint64_t read_epoch = 0;
-  int32_t writer = 0;
-  int32_t reader = 0;  // kSeveral: more than one thread
-  // An asynchronous copy by `writer` of this group is under way; -1 = none.
-  int64_t pending_group = -1;
-};
-constexpr int32_t kSeveral = -1;
-
-// The asynchronous copies of one thread.
-struct AsyncState {
-  struct Copy {
-    int64_t group;
-    int64_t cell;
-  };
-  int64_t open_group = 0;  // commits so far
-  std::vector<Copy> pending;
 };
 
 double RoundTo(DType type, double value) {
@@ -105,13 +82,8 @@ class Machine {
         threads_(code.kernel->thread->extent),
         slots_(code.slot_count),
         local_(threads_ * code.local_elements, kUnwritten),
-        async_(threads_),
+        shared_(*code.kernel),
         order_(threads_) {
-    cell_bytes_ = 8;
-    for (const auto& s : code.kernel->shared) {
-      cell_bytes_ = std::min(cell_bytes_, SizeOf(s.buffer->dtype));
-    }
-    cells_.resize(code.kernel->shared_bytes / cell_bytes_);
     std::iota(order_.begin(), order_.end(), 0);
   }
 
@@ -119,11 +91,7 @@ class Machine {
     try {
       for (block_ = 0; block_ < code_.kernel->block->extent; ++block_) {
         slots_[code_.block_slot] = block_;
-        first_epoch_of_block_ = ++epoch_;
-        for (AsyncState& a : async_) {
-          for (const AsyncState::Copy& copy : a.pending) cells_[copy.cell].pending_group = -1;
-          a = AsyncState();
-        }
+        shared_.BeginBlock();
         RunBlock(code_.body);
       }
     } catch (const Fault& fault) {
@@ -156,7 +124,7 @@ class Machine {
         for (int64_t t = 0; t < threads_; ++t) ForgetLocal(s, t);
         return RunBlock(s.body[0]);
       default:  // the barrier
-        ++epoch_;
+        shared_.Barrier();
     }
   }
 
@@ -241,7 +209,6 @@ class Machine {
   }
 
   void RunIntrinsic(const StmtCode& s) {
-    AsyncState& async = async_[thread_];
     switch (s.intrinsic) {
       case Intrinsic::kBarrier:
         return;  // RunBlock's
@@ -251,22 +218,10 @@ class Machine {
         return;
       }
       case Intrinsic::kAsyncCommit:
-        ++async.open_group;
-        return;
+        return shared_.Commit(thread_);
       case Intrinsic::kAsyncWait:
-        return Complete(async, async.open_group - s.int_value);
+        return shared_.Wait(thread_, s.int_value);
     }
-  }
-
-  // Groups below `end` are done: from here on they are ordinary writes of this thread.
-  void Complete(AsyncState& async, int64_t end) {
-    std::erase_if(async.pending, [&](const AsyncState::Copy& copy) {
-      if (copy.group >= end) return false;
-      Cell& cell = cells_[copy.cell];
-      cell.pending_group = -1;
-      cell.write_epoch = epoch_;
-      return true;
-    });
   }
 
   // All lanes are evaluated before the first is stored.
@@ -491,7 +446,8 @@ class Machine {
         value = my_local_[a.storage + offset];
         break;
       case Scope::kShared:
-        return ReadShared(a, offset);
+        if (!shared_.Read(*a.buffer, ByteOf(a, offset), thread_, value)) FailAccess("read of", a);
+        return value;
       case Scope::kGlobal: {
         const Global& g = globals_[a.storage];
         value = g.data[offset];
@@ -504,12 +460,10 @@ class Machine {
         break;
       }
     }
-    if (IsUnwritten(value)) FailUnwritten(a);
+    if (IsUnwritten(value)) {
+      throw Fault{absl::StrCat("read of ", Name(a), ": it was never written")};
+    }
     return value;
-  }
-
-  [[noreturn]] void FailUnwritten(const AccessCode& a) {
-    throw Fault{absl::StrCat("read of ", Name(a), ", which was never written")};
   }
 
   void Write(const AccessCode& a, int64_t offset, double value, bool is_async) {
@@ -519,7 +473,10 @@ class Machine {
         my_local_[a.storage + offset] = value;
         return;
       case Scope::kShared:
-        return WriteShared(a, offset, value, is_async);
+        if (!shared_.Write(*a.buffer, ByteOf(a, offset), thread_, value, is_async)) {
+          FailAccess("store to", a);
+        }
+        return;
       case Scope::kGlobal:
         return WriteGlobal(a, offset, value);
     }
@@ -545,62 +502,12 @@ class Machine {
     return absl::StrCat("block ", global_thread / threads_, ", thread ", global_thread % threads_);
   }
 
-  std::span<Cell> CellsOf(const AccessCode& a, int64_t offset) {
-    const int64_t size = SizeOf(a.buffer->dtype), begin = a.byte_offset + offset * size;
-    if (begin + size > code_.kernel->shared_bytes) {
-      throw Fault{absl::StrCat("access out of bounds: ", Name(a), " at byte ", begin,
-                               " of an arena of ", code_.kernel->shared_bytes)};
-    }
-    return std::span(&cells_[begin / cell_bytes_], size / cell_bytes_);
+  static int64_t ByteOf(const AccessCode& a, int64_t offset) {
+    return a.byte_offset + offset * SizeOf(a.buffer->dtype);
   }
 
-  double ReadShared(const AccessCode& a, int64_t offset) {
-    const std::span<Cell> cells = CellsOf(a, offset);
-    for (Cell& c : cells) {
-      if (c.pending_group >= 0) FailPending(a, c, "read");
-      if (c.write_epoch < first_epoch_of_block_) FailUnwritten(a);
-      if (c.write_epoch == epoch_ && c.writer != thread_) {
-        throw Fault{absl::StrCat("data race: read of ", Name(a), ", written by thread ", c.writer,
-                                 " with no barrier between")};
-      }
-      if (c.buffer != a.buffer) {
-        throw Fault{absl::StrCat("read of ", Name(a), ", whose bytes were overwritten through ",
-                                 c.buffer->name)};
-      }
-      c.reader = c.read_epoch == epoch_ && c.reader != thread_ ? kSeveral : thread_;
-      c.read_epoch = epoch_;
-    }
-    return cells[0].value;
-  }
-
-  void WriteShared(const AccessCode& a, int64_t offset, double value, bool is_async) {
-    const std::span<Cell> cells = CellsOf(a, offset);
-    for (Cell& c : cells) {
-      if (c.pending_group >= 0) FailPending(a, c, "store");
-      if (c.write_epoch == epoch_ && c.writer != thread_) {
-        throw Fault{absl::StrCat("data race: store to ", Name(a), ", written by thread ", c.writer,
-                                 " with no barrier between")};
-      }
-      if (c.read_epoch == epoch_ && c.reader != thread_) {
-        throw Fault{
-            absl::StrCat("data race: store to ", Name(a), ", read by ",
-                         c.reader == kSeveral ? "other threads" : absl::StrCat("thread ", c.reader),
-                         " with no barrier between")};
-      }
-      c.buffer = a.buffer;
-      c.write_epoch = epoch_;
-      c.writer = thread_;
-      if (is_async) {
-        c.pending_group = async_[thread_].open_group;
-        async_[thread_].pending.push_back({c.pending_group, &c - cells_.data()});
-      }
-    }
-    cells[0].value = value;
-  }
-
-  [[noreturn]] void FailPending(const AccessCode& a, const Cell& c, const char* what) {
-    throw Fault{absl::StrCat(what, " of ", Name(a), " while the asynchronous copy to it by thread ",
-                             c.writer, " is not waited for")};
+  [[noreturn]] void FailAccess(const char* what, const AccessCode& a) {
+    throw Fault{absl::StrCat(what, " ", Name(a), ": ", shared_.problem())};
   }
 
   KernelCode& code_;
@@ -610,9 +517,7 @@ class Machine {
   const int64_t threads_;
   std::vector<int64_t> slots_;
   std::vector<double> local_;  // of all threads of the block
-  std::vector<Cell> cells_;
-  int64_t cell_bytes_;
-  std::vector<AsyncState> async_;  // by thread
+  SharedMemory shared_;
   std::vector<int64_t> order_;
   struct LaneValue {
     int64_t offset;
@@ -623,8 +528,6 @@ class Machine {
   int64_t block_ = 0;
   int32_t thread_ = -1;
   double* my_local_ = nullptr;
-  uint64_t epoch_ = 0;
-  uint64_t first_epoch_of_block_ = 0;
 };
 
 absl::StatusOr<std::vector<Global>> MakeGlobals(const Program& program,

@@ -171,17 +171,17 @@ TEST(Interpret, UnwrittenMemory) {
   const Var block = MakeVar("b", 1), thread = MakeVar("t", 2);
   const Expr t = V(thread);
   EXPECT_THAT(Report(OneKernel({}, c, block, thread, Store(c, {t}, Load(s, {t})), {{s, 0}})),
-              ContainsRegex("shared S.[01]., which was never written"));
+              ContainsRegex("shared S.[01].: it was never written"));
   // The second round of a loop does not see what the first left in a local buffer.
   const Var i = MakeVar("i", 2);
   const Stmt keep = Alloc(r, Seq({If(V(i) < Int(1), Store(r, {Int(0)}, Float(1, DType::kFloat32))),
                                   Store(c, {t}, Load(r, {Int(0)}))}));
   EXPECT_THAT(Report(OneKernel({}, c, block, thread, For(i, ForKind::kSerial, keep))),
-              HasSubstr("local R[0], which was never written"));
+              HasSubstr("local R[0]: it was never written"));
   Program p = OneKernel({w}, c, block, thread, Store(c, {t}, Load(w, {t})));
   p.inputs.clear();
   p.workspaces = {w};
-  EXPECT_THAT(Report(p), ContainsRegex("global W.[01]., which was never written"));
+  EXPECT_THAT(Report(p), ContainsRegex("global W.[01].: it was never written"));
   EXPECT_THAT(Report(OneKernel({}, c, block, thread,
                                If(t < Int(1), Store(c, {t}, Float(1, DType::kFloat32))))),
               HasSubstr("no thread wrote element 1 of output C"));
@@ -194,7 +194,7 @@ TEST(Interpret, SharedMemoryIsForgottenBetweenBlocks) {
   const Stmt body = Seq({If(V(block) < Int(1), Store(s, {Int(0)}, Float(1, DType::kFloat32))),
                          Store(c, {V(block)}, Load(s, {Int(0)}))});
   EXPECT_THAT(Report(OneKernel({}, c, block, MakeVar("t", 1), body, {{s, 0}})),
-              HasSubstr("block 1, thread 0: read of shared S[0], which was never written"));
+              HasSubstr("block 1, thread 0: read of shared S[0]: it was never written"));
 }
 
 TEST(Interpret, OverlappingBlocksAndReadsAcrossThreads) {

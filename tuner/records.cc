@@ -457,13 +457,12 @@ class SqliteRecords final : public Records {
   const std::string process_ = ThisProcess();
 };
 
-// Opens the file. Where it or its folder cannot be written, and no log waits beside it, it is read
-// without the shared memory file that SQLite would otherwise create or want to create there.
+// Opens the file; where its folder cannot be written, and no log waits in it, without the shared
+// memory file that SQLite would otherwise want to create there.
 absl::StatusOr<Database> OpenFile(const std::string& path, bool& read_only) {
   struct stat info;
   const bool exists = stat(path.c_str(), &info) == 0;
-  read_only = exists && !IsWritable(path) &&
-              (stat((path + "-wal").c_str(), &info) != 0 || info.st_size == 0);
+  read_only = exists && !FolderIsWritable(path) && stat((path + "-wal").c_str(), &info) != 0;
   using Mode = Database::Mode;
   absl::StatusOr<Database> database = Database::Open(path, read_only ? Mode::kImmutable
                                                            : exists  ? Mode::kReadWrite

@@ -1,0 +1,40 @@
+#include "tuner/build.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "measure/device.h"
+#include "measure/nvrtc.h"
+#include "search_space/verify.h"
+
+namespace heddle::tuner {
+
+absl::StatusOr<BuiltSource> BuildSource(
+    const std::shared_ptr<const search_space::TensorProgram>& program,
+    const std::vector<search_space::Step>& steps, const search_space::Target& target) {
+  auto lowered = search_space::LowerSteps(program, steps, target);
+  if (!lowered.ok()) return lowered.status();
+  if (absl::Status s = search_space::Verify(*lowered, target); !s.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the schedule is not valid on ", target.name, ": ", s.message()));
+  }
+  std::string header = absl::StrCat(program->canonical_text, "\n\n", search_space::ToString(steps));
+  auto kernels = measure::GenerateSource(*lowered, target, header);
+  return BuiltSource{*std::move(lowered), std::move(kernels)};
+}
+
+absl::StatusOr<BuiltBinary> BuildBinary(const measure::KernelSource& source,
+                                        const measure::DeviceInfo& device) {
+  const search_space::Target& target = device.target;
+  if (target.api == search_space::Api::kCuda) {
+    auto built = measure::CompileCuda(source.source, source.launch.entry + ".cu", target.arch);
+    if (!built.ok()) return built.status();
+    return BuiltBinary{std::move(built->cubin), std::move(built->ptx)};
+  }
+  auto binary = device.id.rfind("fake:", 0) == 0 ? measure::CompileFake(source)
+                                                 : measure::CompileOpenCl(device.id, source);
+  if (!binary.ok()) return binary.status();
+  return BuiltBinary{*std::move(binary), ""};
+}
+
+}  // namespace heddle::tuner

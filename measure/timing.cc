@@ -28,6 +28,7 @@ class Sampler {
                                    2 * device_.clock_resolution() / options_.resolution_share);
     while (true) {
       if (absl::Status s = Sample(); !s.ok()) return s;
+      if (launches_ == 1 && options_.on_first_sample) options_.on_first_sample();
       const double seconds = samples_.back() * launches_;
       if (seconds >= wanted / 2 || launches_ >= kMaxLaunches) return absl::OkStatus();
       // A short run overestimates what one execution costs: approach in steps and look again.

@@ -4,6 +4,7 @@
 #define HEDDLE_MEASURE_TIMING_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -55,6 +56,8 @@ struct TimingOptions {
   // Screening: dropped after the first sample when slower than best_s x screen_out_factor.
   double best_s = 0;  // 0 = none yet
   double screen_out_factor = 3;
+  // Called by TimeProgram after the first batch, which shows that the program returns.
+  std::function<void()> on_first_sample;
 };
 
 // Seconds per execution.

@@ -1,0 +1,33 @@
+#include "measure/measurer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "measure/codegen.h"
+#include "measure/pipeline.h"
+#include "search_space/search_space.h"
+#include "search_space/verify.h"
+
+namespace heddle::measure {
+
+absl::StatusOr<std::unique_ptr<Measurer>> StartMeasurer(
+    std::shared_ptr<const search_space::TensorProgram> program, const DeviceInfo& device,
+    const MeasureOptions& options) {
+  Generator generate =
+      [program, target = device.target](
+          const std::vector<search_space::Step>& steps) -> absl::StatusOr<GeneratedProgram> {
+    auto lowered = search_space::LowerSteps(program, steps, target);
+    if (!lowered.ok()) return lowered.status();
+    if (absl::Status s = search_space::Verify(*lowered, target); !s.ok()) return s;
+    return GeneratedProgram{GenerateSource(*lowered, target, /*header=*/""), lowered->workspaces};
+  };
+  absl::StatusOr<GeneratedProgram> naive = generate(search_space::NaiveSteps(*program));
+  if (!naive.ok()) {
+    return absl::Status(naive.status().code(),
+                        absl::StrCat("the naive program of ", program->op, " does not fit ",
+                                     device.id, ": ", std::string(naive.status().message())));
+  }
+  return StartPipeline(*program, device, options, *naive, generate);
+}
+
+}  // namespace heddle::measure

@@ -1,0 +1,38 @@
+// The Measurer behind StartMeasurer, without the way from steps to source: tests put in sources of
+// their own.
+#ifndef HEDDLE_MEASURE_PIPELINE_H_
+#define HEDDLE_MEASURE_PIPELINE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "measure/codegen.h"
+#include "measure/measurer.h"
+#include "search_space/step.h"
+#include "search_space/tensor_program.h"
+
+namespace heddle::measure {
+
+struct GeneratedProgram {
+  std::vector<KernelSource> kernels;
+  std::vector<search_space::BufferRef> workspaces;
+};
+
+// From steps to source; called from several threads. ResourceExhausted for what exceeds the
+// device's limits.
+using Generator =
+    std::function<absl::StatusOr<GeneratedProgram>(const std::vector<search_space::Step>&)>;
+
+// As StartMeasurer. `naive` computes `program` in the simplest way.
+absl::StatusOr<std::unique_ptr<Measurer>> StartPipeline(const search_space::TensorProgram& program,
+                                                        const DeviceInfo& device,
+                                                        const MeasureOptions& options,
+                                                        const GeneratedProgram& naive,
+                                                        Generator generator);
+
+}  // namespace heddle::measure
+
+#endif  // HEDDLE_MEASURE_PIPELINE_H_

@@ -15,6 +15,7 @@
 
 namespace heddle::measure {
 
+// clang-format off
 #define HEDDLE_CUDA_FUNCTIONS(X)                                                                 \
   X(cuInit)                                                                                      \
   X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet) \
@@ -30,6 +31,7 @@ namespace heddle::measure {
                                           X(cuGraphDestroy) X(cuGraphAddKernelNode)              \
                                               X(cuGraphInstantiate) X(cuGraphUpload)             \
                                                   X(cuGraphLaunch) X(cuGraphExecDestroy)
+// clang-format on
 
 // The driver's entry points; members are named as in cuda.h.
 class CudaDriver {

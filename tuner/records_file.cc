@@ -141,8 +141,9 @@ bool WasLeftOpen(const std::string& path) {
   return true;
 }
 
-bool FolderIsWritable(const std::string& path) {
-  return faccessat(AT_FDCWD, FolderOf(path).c_str(), W_OK | X_OK, AT_EACCESS) == 0;
+bool IsWritable(const std::string& path) {
+  return faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 &&
+         faccessat(AT_FDCWD, FolderOf(path).c_str(), W_OK | X_OK, AT_EACCESS) == 0;
 }
 
 std::string ThisProcess() {

@@ -22,8 +22,8 @@ const char* NetworkFileSystem(unsigned long magic);
 // Whether the database at `path` was not closed: its log is there although no process uses it.
 bool WasLeftOpen(const std::string& path);
 
-// Whether a file can be created beside `path`.
-bool FolderIsWritable(const std::string& path);
+// Whether this process may write the file at `path` and create others beside it.
+bool IsWritable(const std::string& path);
 
 // This process, so that others can tell whether it is still running: boot, process id, start time.
 std::string ThisProcess();

@@ -76,6 +76,9 @@ struct RowReader {
   }
 };
 
+// Records over a database of the newest schema. `damage` as Records::damage() gives it.
+std::unique_ptr<Records> MakeRecords(Database database, bool read_only, std::string damage);
+
 const std::string& InsertTrial();        // workload, bench, environment, steps, checksum, fields
 const std::string& InsertEnvironment();  // fields
 const std::string& SelectEnvironment();  // fields -> id

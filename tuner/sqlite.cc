@@ -170,8 +170,8 @@ absl::Status Database::Error(int code) const {
     case SQLITE_IOERR:
       return absl::ResourceExhaustedError(
           absl::StrCat(where,
-                       "the file system failed to read or write; nothing was half-written. "
-                       "Free space, or check quota and disk (dmesg), and try again",
+                       "the file system failed to read or write; nothing was half-written. Check "
+                       "the quota, free space or check the disk (dmesg), and try again",
                        cause));
     case SQLITE_CORRUPT:
       return absl::DataLossError(

@@ -188,7 +188,7 @@ void BM_AddTrial(benchmark::State& state) {
   }
   state.SetItemsProcessed(state.iterations());
 }
-BENCHMARK(BM_AddTrial)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_AddTrial)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 }  // namespace
 }  // namespace heddle::tuner

@@ -280,10 +280,7 @@ class SqliteRecords final : public Records {
   }
 
   absl::StatusOr<int64_t> FindWorkload(const WorkloadRow& row) {
-    return db_.QueryInt(
-        "SELECT id FROM workload WHERE hash = ? AND text = ? AND op = ? AND "
-        "shape = ? AND dtype = ?",
-        row.hash, row.text, row.op, row.shape, row.dtype);
+    return db_.QueryInt(SelectWorkload(), row.hash, row.text, row.op, row.shape, row.dtype);
   }
   absl::StatusOr<int64_t> FindBench(const std::string& device_name, measure::L2Policy l2) {
     return db_.QueryInt("SELECT id FROM bench WHERE device_name = ? AND l2 = ?", device_name,

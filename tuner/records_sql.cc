@@ -74,6 +74,14 @@ const std::string& InsertEnvironment() {
   return sql;
 }
 
+const std::string& SelectWorkload() {
+  // Left to itself SQLite may look through all workloads of the operator.
+  static const auto& sql = *new std::string(
+      "SELECT id FROM workload INDEXED BY workload_hash WHERE hash = ? AND text = ? AND op = ? AND "
+      "shape = ? AND dtype = ?");
+  return sql;
+}
+
 const std::string& SelectEnvironment() {
   static const auto& sql =
       *new std::string(absl::StrCat("SELECT id FROM environment WHERE ",

@@ -81,6 +81,7 @@ std::unique_ptr<Records> MakeRecords(Database database, bool read_only, std::str
 
 const std::string& InsertTrial();        // workload, bench, environment, steps, checksum, fields
 const std::string& InsertEnvironment();  // fields
+const std::string& SelectWorkload();     // hash, text, op, shape, dtype -> id
 const std::string& SelectEnvironment();  // fields -> id
 // Trials as id, checksum, fields, workload, environment, steps:
 const std::string& SelectServed();   // workload, bench: what may be served, fastest first

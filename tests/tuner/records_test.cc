@@ -180,6 +180,7 @@ TEST_F(RecordsTest, TheBestIsOneSeek) {
   EXPECT_THAT(Plan(SelectHistory()),
               testing::AllOf(HasSubstr("USING INDEX trial_history (workload=? AND bench=?)"),
                              testing::Not(HasSubstr("SCAN")), testing::Not(HasSubstr("B-TREE"))));
+  EXPECT_THAT(Plan(SelectWorkload()), HasSubstr("USING INDEX workload_hash (hash=?)"));
   EXPECT_THAT(Plan(SelectSame()), HasSubstr("USING INDEX trial_history (workload=? AND bench=? AND "
                                             "when_us=?"));
   EXPECT_THAT(Plan(SelectNeighbours()), HasSubstr("trial_served (workload=? AND bench=?)"));

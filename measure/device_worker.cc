@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <utility>
@@ -35,7 +36,9 @@ spdlog::logger& Log() {
   static auto logger = [] {
     auto made = std::make_shared<spdlog::logger>("heddle",
                                                  std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_level(spdlog::level::warn);
+    // Warnings, or as much as $HEDDLE_LOG ("debug", "info", ...) asks for.
+    const char* level = getenv("HEDDLE_LOG");
+    made->set_level(level != nullptr ? spdlog::level::from_str(level) : spdlog::level::warn);
     return made;
   }();
   return *logger;
@@ -175,7 +178,8 @@ absl::StatusOr<DeviceWorker::Answer> DeviceWorker::Ask(const worker::WorkerReque
     for (const worker::Result& result : event.results().results()) {
       answer.results.push_back(FromProto(result));
     }
-    if (event.results().device_lost()) {
+    answer.device_lost = event.results().device_lost();
+    if (answer.device_lost) {
       absl::StatusOr<TrialResult> death = Bury(phase, absl::UnavailableError("device lost"));
       if (!death.ok()) Log().warn("{}", std::string(death.status().message()));
     } else {
@@ -237,10 +241,9 @@ absl::StatusOr<std::vector<TrialResult>> DeviceWorker::MeasureFinals(
   absl::StatusOr<Answer> answer =
       Ask(request, 2 * budget + count * (options_.trial_limit + LimitOf(worker::VALIDATING)));
   if (!answer.ok()) return answer.status();
-  if (!answer->results.empty()) return std::move(answer->results);
-  // It is not known whose fault that was.
-  Log().warn("measuring the finalists together failed ({}); one at a time now",
-             answer->death.detail);
+  if (!answer->results.empty() && !answer->device_lost) return std::move(answer->results);
+  // One of them took the device away from all; which one is seen when each has it alone.
+  Log().debug("measuring the finalists together failed; one at a time now");
   std::vector<TrialResult> results;
   for (const worker::Program& program : programs) {
     absl::StatusOr<TrialResult> result = MeasureFor(program, budget / count, 0);

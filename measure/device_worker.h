@@ -44,6 +44,7 @@ class DeviceWorker {
   struct Answer {
     std::vector<TrialResult> results;
     TrialResult death;  // when there are no results
+    bool device_lost = false;
   };
 
   absl::Status EnsureRunning();

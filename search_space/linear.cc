@@ -275,6 +275,7 @@ Linear FloorMod(const Linear& a, int64_t d) {
   if (IsSingleTerm(rest)) {
     Term t = rest.terms[0];
     if (t.mod == 0 || t.mod % d == 0) {  // ((x/a) % m) % d = (x/a) % d when d divides m
+      if (t.div == 1 && t.mod != 0) return FloorMod(ToLinear(t.x), d);
       t.mod = d;
       Linear reduced;
       reduced.terms.push_back(std::move(t));

@@ -1,0 +1,234 @@
+#include "search_space/simplify.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "search_space/linear.h"
+
+namespace heddle::search_space {
+namespace {
+
+using Rng = std::mt19937_64;
+using Values = std::map<const Variable*, int64_t>;
+
+int64_t Pick(Rng& rng, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(rng);
+}
+
+int64_t Eval(const Expr& e, const Values& values) {
+  auto arg = [&](size_t i) { return Eval(e->args[i], values); };
+  switch (e->op) {
+    case Op::kInt:
+      return e->int_value;
+    case Op::kVar:
+      return values.at(e->var.get());
+    case Op::kAdd:
+      return arg(0) + arg(1);
+    case Op::kSub:
+      return arg(0) - arg(1);
+    case Op::kMul:
+      return arg(0) * arg(1);
+    case Op::kDiv:
+      return FloorDivInt(arg(0), arg(1));
+    case Op::kMod:
+      return arg(0) - FloorDivInt(arg(0), arg(1)) * arg(1);
+    case Op::kMin:
+      return std::min(arg(0), arg(1));
+    case Op::kMax:
+      return std::max(arg(0), arg(1));
+    case Op::kLt:
+      return arg(0) < arg(1);
+    case Op::kLe:
+      return arg(0) <= arg(1);
+    case Op::kEq:
+      return arg(0) == arg(1);
+    case Op::kNe:
+      return arg(0) != arg(1);
+    case Op::kAnd:
+      return arg(0) != 0 && arg(1) != 0;
+    case Op::kOr:
+      return arg(0) != 0 || arg(1) != 0;
+    case Op::kNot:
+      return arg(0) == 0;
+    default:
+      ADD_FAILURE() << "unexpected operation " << NameOf(e->op);
+      return 0;
+  }
+}
+
+class RandomExpr {
+ public:
+  explicit RandomExpr(uint64_t seed) : rng_(seed) {
+    for (const char* name : {"a", "b", "c"}) vars_.push_back(MakeVar(name, Pick(rng_, 1, 40)));
+  }
+
+  Expr Integer(int depth) {
+    if (depth == 0 || Pick(rng_, 0, 5) == 0) {
+      return Pick(rng_, 0, 3) == 0 ? Int(Pick(rng_, -9, 9))
+                                   : VarExpr(vars_[static_cast<size_t>(Pick(rng_, 0, 2))]);
+    }
+    const Expr a = Integer(depth - 1);
+    switch (Pick(rng_, 0, 6)) {
+      case 0:
+        return a + Integer(depth - 1);
+      case 1:
+        return a - Integer(depth - 1);
+      case 2:
+        return a * Int(Pick(rng_, -8, 8));
+      case 3:
+        return a / Int(Divisor());
+      case 4:
+        return a % Int(Divisor());
+      case 5:
+        return MakeExpr(Op::kMin, {a, Integer(depth - 1)});
+      default:
+        return MakeExpr(Op::kMax, {a, Integer(depth - 1)});
+    }
+  }
+
+  Expr Condition(int depth) {
+    static constexpr Op kComparisons[] = {Op::kLt, Op::kLe, Op::kEq, Op::kNe};
+    static constexpr Op kLogic[] = {Op::kAnd, Op::kOr, Op::kNot};
+    if (depth == 0 || Pick(rng_, 0, 2) == 0) {
+      return MakeExpr(kComparisons[Pick(rng_, 0, 3)], {Integer(2), Integer(1)});
+    }
+    const Op op = kLogic[Pick(rng_, 0, 2)];
+    if (op == Op::kNot) return MakeExpr(op, {Condition(depth - 1)});
+    return MakeExpr(op, {Condition(depth - 1), Condition(depth - 1)});
+  }
+
+  Values Draw() {
+    Values values;
+    for (const Var& v : vars_) values[v.get()] = Pick(rng_, 0, v->extent - 1);
+    return values;
+  }
+
+  const std::vector<Var>& vars() const { return vars_; }
+  Rng& rng() { return rng_; }
+
+ private:
+  // Products of small numbers, so that divisors divide each other as tile sizes do.
+  int64_t Divisor() { return Pick(rng_, 1, 4) * Pick(rng_, 1, 4); }
+
+  Rng rng_;
+  std::vector<Var> vars_;
+};
+
+constexpr int kExpressions = 4000;
+constexpr int kDraws = 12;
+
+TEST(SimplifyTest, KeepsTheValueOfRandomExpressionsAndTheirBounds) {
+  for (uint64_t seed = 0; seed < kExpressions; ++seed) {
+    RandomExpr random(seed);
+    const Expr e = random.Integer(5);
+    const Expr s = Simplify(e);
+    const Interval bounds = BoundsOf(e);
+    const ModRem mod_rem = ModulusRemainder(e);
+    for (int i = 0; i < kDraws; ++i) {
+      const Values values = random.Draw();
+      const int64_t value = Eval(e, values);
+      ASSERT_EQ(Eval(s, values), value)
+          << "seed " << seed << ": " << ToString(e) << " -> " << ToString(s);
+      ASSERT_LE(bounds.min, value) << "seed " << seed << ": " << ToString(e);
+      ASSERT_GE(bounds.max, value) << "seed " << seed << ": " << ToString(e);
+      if (mod_rem.modulus == 0) {
+        ASSERT_EQ(value, mod_rem.remainder) << ToString(e);
+      } else {
+        ASSERT_EQ(value - FloorDivInt(value, mod_rem.modulus) * mod_rem.modulus, mod_rem.remainder)
+            << "seed " << seed << ": " << ToString(e);
+      }
+    }
+  }
+}
+
+TEST(SimplifyTest, KeepsTheValueOfRandomConditions) {
+  for (uint64_t seed = 0; seed < kExpressions; ++seed) {
+    RandomExpr random(seed);
+    const Expr e = random.Condition(3);
+    const Expr s = Simplify(e);
+    for (int i = 0; i < kDraws; ++i) {
+      const Values values = random.Draw();
+      ASSERT_EQ(Eval(s, values), Eval(e, values))
+          << "seed " << seed << ": " << ToString(e) << " -> " << ToString(s);
+    }
+  }
+}
+
+TEST(SimplifyTest, ProofsHoldForEveryAssignmentThatMeetsTheAssumptions) {
+  int proven = 0;
+  for (uint64_t seed = 0; seed < kExpressions; ++seed) {
+    RandomExpr random(seed);
+    const std::vector<Expr> assumptions = {random.Condition(1), random.Condition(0)};
+    const Expr goal = random.Condition(1);
+    if (!Proves(assumptions, goal)) continue;
+    ++proven;
+    for (int i = 0; i < 4 * kDraws; ++i) {
+      const Values values = random.Draw();
+      if (Eval(assumptions[0], values) == 0 || Eval(assumptions[1], values) == 0) continue;
+      ASSERT_EQ(Eval(goal, values), 1)
+          << "seed " << seed << ": " << ToString(assumptions[0]) << " and "
+          << ToString(assumptions[1]) << " do not give " << ToString(goal);
+    }
+  }
+  EXPECT_GT(proven, kExpressions / 20);
+}
+
+TEST(SimplifyTest, RegionsContainEveryValue) {
+  for (uint64_t seed = 0; seed < kExpressions; ++seed) {
+    RandomExpr random(seed);
+    const Expr e = random.Integer(4);
+    const Var relaxed = random.vars()[0];
+    const Region region = RegionOf(e, [&](const Var& v) { return v == relaxed; });
+    Visit(region.base, [&](const Expr& node) { ASSERT_NE(node->var, relaxed); });
+    for (int i = 0; i < kDraws; ++i) {
+      const Values values = random.Draw();
+      const int64_t offset = Eval(e, values) - Eval(region.base, values);
+      ASSERT_GE(offset, 0) << "seed " << seed << ": " << ToString(e);
+      ASSERT_LT(offset, region.extent) << "seed " << seed << ": " << ToString(e);
+    }
+  }
+}
+
+struct Rewritten {
+  const char* name;
+  Expr from;
+  const char* to;
+};
+
+TEST(SimplifyTest, RewritesWhatTilingProduces) {
+  const Var t = MakeVar("t", 256), k = MakeVar("k", 64), v = MakeVar("v", 4), x = MakeVar("x", 7);
+  const Expr T = VarExpr(t), K = VarExpr(k), V = VarExpr(v), X = VarExpr(x);
+  const Rewritten cases[] = {
+      {"fused and split again", (K * Int(4) + V) / Int(4), "k"},
+      {"lane of a fused loop", (K * Int(4) + V) % Int(4), "v"},
+      {"division of a quotient", (T / Int(4)) / Int(8), "t / 32"},
+      {"quotient of a remainder", (T % Int(32)) / Int(4), "t / 4 % 8"},
+      {"remainder of a remainder", (T % Int(32)) % Int(8), "t % 8"},
+      {"recombined", (T / Int(32) % Int(4)) * Int(32) + T % Int(32), "t % 128"},
+      {"recombined wholly", (T / Int(32)) * Int(32) + T % Int(32), "t"},
+      {"remainder from quotient", T - (T / Int(16)) * Int(16), "t % 16"},
+      {"range folds division", X / Int(8), "0"},
+      {"tile of four into eight", (K * Int(4) + V) / Int(8), "k / 2"},
+      {"padding", ((K * Int(4) + V) - Int(1)) + Int(1), "k * 4 + v"},
+  };
+  for (const Rewritten& c : cases) {
+    const Expr s = Simplify(c.from);
+    EXPECT_EQ(ToString(s), c.to) << c.name << ": " << ToString(c.from);
+    EXPECT_TRUE(StructurallyEqual(Simplify(s), s)) << c.name;
+  }
+}
+
+TEST(ProvesTest, NarrowsByGuards) {
+  const Expr y = VarExpr(MakeVar("y", 70)), v = VarExpr(MakeVar("v", 4));
+  EXPECT_TRUE(Proves({Int(1) <= y && y < Int(65)}, Int(0) <= y - Int(1)));
+  EXPECT_TRUE(Proves({Int(1) <= y && y < Int(65)}, y - Int(1) < Int(64)));
+  EXPECT_FALSE(Proves({Int(1) <= y && y < Int(65)}, y - Int(1) < Int(63)));
+  EXPECT_TRUE(Proves({y < Int(25)}, y * Int(4) + v < Int(100)));
+  EXPECT_FALSE(Proves({y < Int(25)}, y * Int(4) + v < Int(99)));
+  EXPECT_FALSE(Proves({}, y < Int(69)));
+}
+
+}  // namespace
+}  // namespace heddle::search_space

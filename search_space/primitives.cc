@@ -1,0 +1,603 @@
+// The schedule primitives: one function a primitive. Each checks everything before it changes
+// anything, so that a refused step leaves the schedule as it was.
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "search_space/schedule.h"
+#include "search_space/simplify.h"
+
+namespace heddle::search_space {
+
+class StepApplier {
+ public:
+  explicit StepApplier(Schedule& schedule) : schedule_(schedule), stages_(schedule.stages_) {}
+
+  absl::Status operator()(const Split& step);
+  absl::Status operator()(const Fuse& step);
+  absl::Status operator()(const Reorder& step);
+  absl::Status operator()(const Bind& step);
+  absl::Status operator()(const CacheRead& step);
+  absl::Status operator()(const SetScope& step);
+  absl::Status operator()(const ComputeAt& step);
+  absl::Status operator()(const ComputeInline& step);
+  absl::Status operator()(const Fetch& step);
+  absl::Status operator()(const Rfactor& step);
+  absl::Status operator()(const Vectorize& step);
+  absl::Status operator()(const Unroll& step);
+  absl::Status operator()(const StorageLayout& step);
+  absl::Status operator()(const Align& step);
+  absl::Status operator()(const Pipeline& step);
+  absl::Status operator()(const BlockSwizzle& step);
+  absl::Status operator()(const LaunchBounds& step);
+
+ private:
+  absl::StatusOr<ScheduledStage*> FindStage(const std::string& name);
+  absl::StatusOr<size_t> FindLoop(const ScheduledStage& stage, const std::string& name);
+  // Refuses to change a loop around which another stage is already computed.
+  absl::Status CheckNothingAttachedAt(const ScheduledStage& stage, size_t loop);
+  bool HasAttached(const ScheduledStage& stage) const;
+  absl::Status SetKind(const std::string& stage, const std::string& loop, LoopKind kind);
+  // Replaces a loop variable in the stage's values and guards.
+  static void Replace(ScheduledStage& stage, const Var& var, const Expr& value);
+  int IndexOf(const ScheduledStage& stage) const {
+    return static_cast<int>(&stage - stages_.data());
+  }
+
+  Schedule& schedule_;
+  std::vector<ScheduledStage>& stages_;
+};
+
+namespace {
+
+absl::Status Refuse(const std::string& why) { return absl::InvalidArgumentError(why); }
+
+#define HEDDLE_ASSIGN_OR_RETURN(declaration, expression)        \
+  auto declaration##_or = (expression);                         \
+  if (!declaration##_or.ok()) return declaration##_or.status(); \
+  auto declaration = *std::move(declaration##_or)
+
+std::string LoopNames(const ScheduledStage& stage) {
+  return absl::StrJoin(stage.loops, ", ",
+                       [](std::string* out, const Loop& l) { out->append(l.var->name); });
+}
+
+// Substitutes an elementwise definition into an expression that reads it.
+Expr InlineLoads(const Expr& e, const ScheduledStage& producer) {
+  return Rewrite(e, [&](const Expr& node) -> Expr {
+    if (node->op != Op::kLoad || node->buffer != producer.tensor) return nullptr;
+    return Substitute(producer.body, [&](const Var& v) -> Expr {
+      for (size_t i = 0; i < producer.axes.size(); ++i) {
+        if (producer.axes[i] == v) return node->args[i];
+      }
+      return nullptr;
+    });
+  });
+}
+
+constexpr int64_t kMaxVector = 16;  // elements; 16 bytes of one-byte elements
+
+bool IsVectorWidth(int64_t v) { return v >= 1 && v <= kMaxVector && (v & (v - 1)) == 0; }
+
+}  // namespace
+
+absl::StatusOr<ScheduledStage*> StepApplier::FindStage(const std::string& name) {
+  const int i = schedule_.FindStage(name);
+  if (i < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there is no stage ", name, "; the stages are ",
+        absl::StrJoin(stages_, ", ",
+                      [](std::string* out, const ScheduledStage& s) { out->append(s.name()); })));
+  }
+  ScheduledStage* stage = &stages_[static_cast<size_t>(i)];
+  if (stage->inlined) return Refuse(absl::StrCat("stage ", name, " was computed inline"));
+  return stage;
+}
+
+absl::StatusOr<size_t> StepApplier::FindLoop(const ScheduledStage& stage, const std::string& name) {
+  const int i = stage.FindLoop(name);
+  if (i < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("stage ", stage.name(), " has no loop ", name,
+                                                   "; its loops are ", LoopNames(stage)));
+  }
+  return static_cast<size_t>(i);
+}
+
+bool StepApplier::HasAttached(const ScheduledStage& stage) const {
+  return std::any_of(stages_.begin(), stages_.end(),
+                     [&](const ScheduledStage& s) { return s.consumer == IndexOf(stage); });
+}
+
+absl::Status StepApplier::CheckNothingAttachedAt(const ScheduledStage& stage, size_t loop) {
+  for (const ScheduledStage& s : stages_) {
+    if (s.consumer == IndexOf(stage) && s.attach_loop == stage.loops[loop].var) {
+      return Refuse(absl::StrCat("loop ", stage.loops[loop].var->name, " of ", stage.name(),
+                                 " cannot change any more: ", s.name(), " is computed there"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void StepApplier::Replace(ScheduledStage& stage, const Var& var, const Expr& value) {
+  auto substitute = [&](const Expr& e) {
+    return Simplify(Substitute(e, [&](const Var& v) { return v == var ? value : nullptr; }));
+  };
+  for (Expr& e : stage.values) e = substitute(e);
+  for (Expr& e : stage.guards) e = substitute(e);
+}
+
+absl::Status StepApplier::operator()(const Split& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(*stage, step.loop));
+  if (absl::Status s = CheckNothingAttachedAt(*stage, at); !s.ok()) return s;
+  if (step.factors.empty()) return Refuse("split needs at least one factor");
+  const Loop old = stage->loops[at];
+  if (old.kind != LoopKind::kSerial) {
+    return Refuse(absl::StrCat("loop ", step.loop, " is bound or annotated already"));
+  }
+  int64_t product = 1;
+  for (int64_t f : step.factors) {
+    if (f < 1 || __builtin_mul_overflow(product, f, &product)) {
+      return Refuse(absl::StrCat("split factors must be at least 1, got [",
+                                 absl::StrJoin(step.factors, ", "), "]"));
+    }
+  }
+  const int64_t outer = (old.var->extent - 1) / product + 1;
+  std::vector<Loop> parts;
+  Expr value;
+  for (size_t i = 0; i <= step.factors.size(); ++i) {
+    const int64_t extent = i == 0 ? outer : step.factors[i - 1];
+    Loop part{.var = MakeVar(absl::StrCat(step.loop, ".", i), extent), .reduce = old.reduce};
+    value = value == nullptr ? VarExpr(part.var) : value * Int(extent) + VarExpr(part.var);
+    parts.push_back(std::move(part));
+  }
+  Replace(*stage, old.var, value);
+  if (outer * product != old.var->extent) {
+    stage->guards.push_back(Simplify(value < Int(old.var->extent)));
+  }
+  stage->loops.erase(stage->loops.begin() + static_cast<std::ptrdiff_t>(at));
+  stage->loops.insert(stage->loops.begin() + static_cast<std::ptrdiff_t>(at), parts.begin(),
+                      parts.end());
+  stage->untouched = false;
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const Fuse& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  if (step.loops.size() < 2) return Refuse("fuse needs at least two loops");
+  HEDDLE_ASSIGN_OR_RETURN(first, FindLoop(*stage, step.loops[0]));
+  int64_t extent = 1;
+  for (size_t i = 0; i < step.loops.size(); ++i) {
+    if (first + i >= stage->loops.size() || stage->loops[first + i].var->name != step.loops[i]) {
+      return Refuse(absl::StrCat("fuse wants adjacent loops, outermost first; the loops of ",
+                                 step.stage, " are ", LoopNames(*stage)));
+    }
+    const Loop& l = stage->loops[first + i];
+    if (absl::Status s = CheckNothingAttachedAt(*stage, first + i); !s.ok()) return s;
+    if (l.kind != LoopKind::kSerial || l.reduce != stage->loops[first].reduce) {
+      return Refuse(
+          absl::StrCat("loop ", step.loops[i], " is bound already, or mixes data with reduction"));
+    }
+    if (__builtin_mul_overflow(extent, l.var->extent, &extent)) return Refuse("extent overflows");
+  }
+  Loop fused{.var = MakeVar(absl::StrJoin(step.loops, "@"), extent),
+             .reduce = stage->loops[first].reduce,
+             .inner_extent = extent / stage->loops[first].var->extent};
+  int64_t inner = extent;
+  for (size_t i = 0; i < step.loops.size(); ++i) {
+    const Var part = stage->loops[first + i].var;
+    inner /= part->extent;
+    Replace(*stage, part, Simplify((VarExpr(fused.var) / Int(inner)) % Int(part->extent)));
+  }
+  const auto begin = stage->loops.begin() + static_cast<std::ptrdiff_t>(first);
+  stage->loops.erase(begin + 1, begin + static_cast<std::ptrdiff_t>(step.loops.size()));
+  stage->loops[first] = std::move(fused);
+  stage->untouched = false;
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const Reorder& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  std::vector<size_t> positions;
+  for (const std::string& name : step.loops) {
+    HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(*stage, name));
+    positions.push_back(at);
+  }
+  std::vector<size_t> slots = positions;
+  std::sort(slots.begin(), slots.end());
+  if (std::adjacent_find(slots.begin(), slots.end()) != slots.end()) {
+    return Refuse("reorder names a loop twice");
+  }
+  if (HasAttached(*stage)) {
+    return Refuse(absl::StrCat("reorder the loops of ", step.stage,
+                               " before other stages are computed in them"));
+  }
+  const std::vector<Loop> old = stage->loops;
+  for (size_t i = 0; i < slots.size(); ++i) stage->loops[slots[i]] = old[positions[i]];
+  stage->untouched = false;
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::SetKind(const std::string& stage_name, const std::string& loop,
+                                  LoopKind kind) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(stage_name));
+  HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(*stage, loop));
+  if (stage->loops[at].kind != LoopKind::kSerial) {
+    return Refuse(
+        absl::StrCat("loop ", loop, " of ", stage_name, " is bound or annotated already"));
+  }
+  stage->loops[at].kind = kind;
+  stage->untouched = false;
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const Bind& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(*stage, step.loop));
+  if (HasAttached(*stage)) {
+    return Refuse(absl::StrCat("bind the loops of ", step.stage,
+                               " before other stages are computed in them"));
+  }
+  if (stage->loops[at].reduce) {
+    return Refuse(absl::StrCat("loop ", step.loop, " reduces; use rfactor to run it in parallel"));
+  }
+  static constexpr LoopKind kKinds[] = {LoopKind::kBlock, LoopKind::kThread, LoopKind::kVthread};
+  const LoopKind kind = kKinds[static_cast<int>(step.to)];
+  if (kind != LoopKind::kThread && !stage->is_root()) {
+    return Refuse(absl::StrCat("only a kernel's own stage has blocks and virtual threads; ",
+                               step.stage, " is computed inside another"));
+  }
+  for (const Loop& l : stage->loops) {
+    if (kind != LoopKind::kVthread && l.kind == kind) {
+      return Refuse(
+          absl::StrCat("loop ", l.var->name, " is bound to that axis already; fuse the two first"));
+    }
+  }
+  return SetKind(step.stage, step.loop, kind);
+}
+
+absl::Status StepApplier::operator()(const Vectorize& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(*stage, step.loop));
+  const Loop& l = stage->loops[at];
+  if (at + 1 != stage->loops.size() || l.reduce) {
+    return Refuse(absl::StrCat("only the innermost data loop can be vectorized; ", step.loop,
+                               " of ", step.stage, " is not"));
+  }
+  if (!IsVectorWidth(l.var->extent)) {
+    return Refuse(absl::StrCat("loop ", step.loop, " has ", l.var->extent,
+                               " iterations; split it by 2, 4, 8 or 16 first"));
+  }
+  if (stage->is_reduction()) {
+    return Refuse(absl::StrCat(step.stage, " reduces; vectorize the stages it reads"));
+  }
+  return SetKind(step.stage, step.loop, LoopKind::kVector);
+}
+
+absl::Status StepApplier::operator()(const Unroll& step) {
+  return SetKind(step.stage, step.loop, LoopKind::kUnrolled);
+}
+
+absl::Status StepApplier::operator()(const CacheRead& step) {
+  HEDDLE_ASSIGN_OR_RETURN(reader, FindStage(step.reader));
+  if (step.scope == Scope::kGlobal) return Refuse("cache_read wants scope shared or local");
+  BufferRef tensor;
+  Visit(reader->body, [&](const Expr& node) {
+    if (node->op == Op::kLoad && node->buffer->name == step.tensor) tensor = node->buffer;
+  });
+  if (tensor == nullptr) {
+    return Refuse(absl::StrCat("stage ", step.reader, " does not read ", step.tensor));
+  }
+  std::string name = absl::StrCat(step.tensor, ".", NameOf(step.scope));
+  for (int n = 2; schedule_.FindStage(name) >= 0; ++n) {
+    name = absl::StrCat(step.tensor, ".", NameOf(step.scope), n);
+  }
+  Stage copy;
+  copy.tensor = MakeBuffer(name, tensor->dtype, Scope::kGlobal, tensor->shape);
+  const int producer = schedule_.FindStage(tensor.get());
+  ExprList indices;
+  for (size_t i = 0; i < tensor->shape.size(); ++i) {
+    const std::string axis =
+        producer >= 0 ? stages_[static_cast<size_t>(producer)].axes[i]->name : absl::StrCat("d", i);
+    copy.axes.push_back(MakeVar(axis, tensor->shape[i]));
+    indices.push_back(VarExpr(copy.axes.back()));
+  }
+  copy.body = Load(tensor, std::move(indices));
+  reader->body = Rewrite(reader->body, [&](const Expr& node) -> Expr {
+    if (node->op != Op::kLoad || node->buffer != tensor) return nullptr;
+    return Load(copy.tensor, node->args);
+  });
+  ScheduledStage made;
+  made.tensor = copy.tensor;
+  made.axes = copy.axes;
+  made.body = copy.body;
+  made.scope = step.scope;
+  for (const Var& axis : made.axes) {
+    made.base.push_back(Int(0));
+    made.extent.push_back(axis->extent);
+  }
+  ResetLoops(made);
+  const int at = IndexOf(*reader);
+  for (ScheduledStage& s : stages_) {
+    if (s.consumer >= at) ++s.consumer;
+  }
+  stages_.insert(stages_.begin() + at, std::move(made));
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const SetScope& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  if (stage->consumer >= 0) {
+    return Refuse(absl::StrCat("set the scope of ", step.stage,
+                               " before compute_at: its region depends on it"));
+  }
+  if (stage->is_output && step.scope != Scope::kGlobal) {
+    return Refuse(absl::StrCat(step.stage, " is an output; outputs live in global memory"));
+  }
+  stage->scope = step.scope;
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const ComputeAt& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  HEDDLE_ASSIGN_OR_RETURN(consumer, FindStage(step.consumer));
+  HEDDLE_ASSIGN_OR_RETURN(loop, FindLoop(*consumer, step.loop));
+  if (stage->consumer >= 0) return Refuse(absl::StrCat(step.stage, " is attached already"));
+  if (stage->is_output) return Refuse(absl::StrCat(step.stage, " is an output: it is a kernel"));
+  if (stage->scope == Scope::kGlobal) {
+    return Refuse(absl::StrCat("set the scope of ", step.stage,
+                               " to shared or local first: only caches are computed inside loops"));
+  }
+  if (!stage->untouched || HasAttached(*stage)) {
+    return Refuse(absl::StrCat("compute_at must come before other changes to the loops of ",
+                               step.stage, ", because it changes their extents"));
+  }
+  if (IndexOf(*stage) >= IndexOf(*consumer)) {
+    return Refuse(absl::StrCat(step.consumer, " does not read ", step.stage));
+  }
+  std::vector<Expr> base;
+  std::vector<int64_t> extent;
+  const Var at = consumer->loops[loop].var;
+  if (absl::Status s = InferRegion(schedule_, *stage, IndexOf(*consumer), at, base, extent);
+      !s.ok()) {
+    return s;
+  }
+  stage->base = std::move(base);
+  stage->extent = std::move(extent);
+  stage->consumer = IndexOf(*consumer);
+  stage->attach_loop = at;
+  ResetLoops(*stage);
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const ComputeInline& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  if (stage->is_reduction()) {
+    return Refuse(absl::StrCat(step.stage, " reduces; only elementwise stages can be inlined"));
+  }
+  if (stage->is_output) return Refuse(absl::StrCat(step.stage, " is an output"));
+  if (stage->consumer >= 0 || HasAttached(*stage) || !stage->untouched) {
+    return Refuse(absl::StrCat(step.stage, " is scheduled already"));
+  }
+  for (int r : schedule_.ReadersOf(stage->tensor.get())) {
+    ScheduledStage& reader = stages_[static_cast<size_t>(r)];
+    reader.body = InlineLoads(reader.body, *stage);
+  }
+  stage->inlined = true;
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const Fetch& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  if (stage->scope != Scope::kShared || stage->consumer < 0 || stage->is_reduction()) {
+    return Refuse(
+        absl::StrCat("fetch fills a shared elementwise stage that is computed inside a "
+                     "loop; ",
+                     step.stage, " is not one"));
+  }
+  if (!stage->untouched) return Refuse(absl::StrCat("the loops of ", step.stage, " were changed"));
+  if (step.threads < 1 || !IsVectorWidth(step.vector)) {
+    return Refuse("fetch wants threads >= 1 and a vector of 1, 2, 4, 8 or 16 elements");
+  }
+  const std::vector<const Loop*> enclosing = EnclosingLoops(schedule_, *stage);
+  const auto thread = std::find_if(enclosing.begin(), enclosing.end(),
+                                   [](const Loop* l) { return l->kind == LoopKind::kThread; });
+  if (thread == enclosing.end() || (*thread)->var->extent != step.threads) {
+    return Refuse(absl::StrCat("fetch with ", step.threads, " threads, but the kernel around ",
+                               step.stage, " has ",
+                               thread == enclosing.end() ? 0 : (*thread)->var->extent));
+  }
+  stage->fetch = step;
+  stage->untouched = false;
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const StorageLayout& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  if (stage->scope == Scope::kGlobal) {
+    return Refuse(absl::StrCat(step.stage, " is in global memory; only caches have a layout"));
+  }
+  std::vector<int> order;
+  for (const std::string& name : step.order) {
+    const auto axis = std::find_if(stage->axes.begin(), stage->axes.end(),
+                                   [&](const Var& v) { return v->name == name; });
+    const int index = static_cast<int>(axis - stage->axes.begin());
+    if (axis == stage->axes.end() || std::count(order.begin(), order.end(), index) > 0) {
+      return Refuse(absl::StrCat("the layout of ", step.stage, " must name each of its ",
+                                 stage->axes.size(), " axes once"));
+    }
+    order.push_back(index);
+  }
+  if (order.size() != stage->axes.size() || step.pad < 0 || step.swizzle < 0 ||
+      (step.swizzle > 0 && (!IsVectorWidth(step.swizzle) || step.pad > 0))) {
+    return Refuse(absl::StrCat("a layout orders all axes of ", step.stage,
+                               " and either pads or swizzles by a vector width"));
+  }
+  stage->order = std::move(order);
+  stage->pad = step.pad;
+  stage->swizzle = step.swizzle;
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const Align& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  const auto axis = std::find_if(stage->axes.begin(), stage->axes.end(),
+                                 [&](const Var& v) { return v->name == step.axis; });
+  if (axis == stage->axes.end()) {
+    return Refuse(absl::StrCat(step.stage, " has no axis ", step.axis));
+  }
+  if (stage->consumer < 0 || !stage->untouched || HasAttached(*stage) || step.multiple < 1) {
+    return Refuse(absl::StrCat("align comes between compute_at and other changes to ", step.stage,
+                               ", with a multiple of at least 1"));
+  }
+  const size_t i = static_cast<size_t>(axis - stage->axes.begin());
+  const Expr start = Simplify(stage->base[i] / Int(step.multiple) * Int(step.multiple));
+  // How far the old start can lie behind the new one.
+  const int64_t slack = BoundsOf(stage->base[i] - start).max;
+  stage->base[i] = start;
+  stage->extent[i] = (stage->extent[i] + slack + step.multiple - 1) / step.multiple * step.multiple;
+  ResetLoops(*stage);
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const Pipeline& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(*stage, step.loop));
+  const Loop& loop = stage->loops[at];
+  if (stage->pipeline.has_value()) return Refuse(absl::StrCat(step.stage, " is pipelined already"));
+  if (loop.kind != LoopKind::kSerial) {
+    return Refuse(absl::StrCat("only a serial loop can be pipelined; ", step.loop, " is not"));
+  }
+  const int64_t most = step.kind == PipelineKind::kRegisters ? 2 : 8;
+  if (step.depth < 2 || step.depth > most) {
+    return Refuse(absl::StrCat("a pipeline of this kind is 2 to ", most, " buffers deep"));
+  }
+  const bool any = std::any_of(stages_.begin(), stages_.end(), [&](const ScheduledStage& s) {
+    return s.consumer == IndexOf(*stage) && s.attach_loop == loop.var && s.fetch.has_value();
+  });
+  if (!any) return Refuse(absl::StrCat("no stage is fetched in loop ", step.loop));
+  stage->pipeline = ScheduledStage::PipelinedLoop{loop.var, step.kind, step.depth};
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const BlockSwizzle& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  if (HasAttached(*stage)) {
+    return Refuse(absl::StrCat("swizzle the blocks of ", step.stage,
+                               " before other stages are computed in its loops"));
+  }
+  for (const Loop& l : stage->loops) {
+    if (l.kind != LoopKind::kBlock) continue;
+    const int64_t columns = l.inner_extent, rows = l.var->extent / columns;
+    if (step.rows < 1 || rows % step.rows != 0) {
+      return Refuse(
+          absl::StrCat("the grid has ", rows, " rows of blocks, not a multiple of ", step.rows));
+    }
+    // Block b walks down `rows` rows before it moves to the next column.
+    const Expr b = VarExpr(l.var);
+    const Expr row = b / Int(step.rows * columns) * Int(step.rows) + b % Int(step.rows);
+    const Expr column = b % Int(step.rows * columns) / Int(step.rows);
+    Replace(*stage, l.var, Simplify(row * Int(columns) + column));
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StrCat("no loop of ", step.stage, " is bound to the block axis"));
+}
+
+absl::Status StepApplier::operator()(const LaunchBounds& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  if (!stage->is_root()) return Refuse(absl::StrCat(step.stage, " is not a kernel of its own"));
+  if (step.min_blocks < 1 || step.min_blocks > 32) return Refuse("min_blocks is 1 to 32");
+  stage->min_blocks = step.min_blocks;
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const Rfactor& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(*stage, step.loop));
+  const Loop factored = stage->loops[at];
+  if (!factored.reduce || stage->consumer >= 0 || HasAttached(*stage)) {
+    return Refuse(
+        absl::StrCat("rfactor wants a reduction loop of a stage that is not attached "
+                     "yet; ",
+                     step.loop, " of ", step.stage, " is not one"));
+  }
+  // Partial results: the data axes and the factored loop in front; reduces over what is left.
+  ScheduledStage partial;
+  partial.axes.push_back(MakeVar(step.loop, factored.var->extent));
+  std::vector<int64_t> shape = {factored.var->extent};
+  for (const Var& axis : stage->axes) {
+    partial.axes.push_back(MakeVar(axis->name, axis->extent));
+    shape.push_back(axis->extent);
+  }
+  std::vector<std::pair<Var, Expr>> renamed = {{factored.var, VarExpr(partial.axes[0])}};
+  for (const Loop& l : stage->loops) {
+    if (!l.reduce || l.var == factored.var) continue;
+    partial.reduce_axes.push_back(MakeVar(l.var->name, l.var->extent));
+    renamed.emplace_back(l.var, VarExpr(partial.reduce_axes.back()));
+  }
+  auto rename = [&](const Expr& e) {
+    return Substitute(e, [&](const Var& v) -> Expr {
+      for (const auto& [from, to] : renamed) {
+        if (from == v) return to;
+      }
+      return nullptr;
+    });
+  };
+  Expr body = Substitute(stage->body, [&](const Var& v) -> Expr {
+    for (size_t i = 0; i < stage->axes.size(); ++i) {
+      if (stage->axes[i] == v) return VarExpr(partial.axes[i + 1]);
+    }
+    for (size_t i = 0; i < stage->reduce_axes.size(); ++i) {
+      if (stage->reduce_axes[i] == v) return rename(stage->values[stage->axes.size() + i]);
+    }
+    return nullptr;
+  });
+  for (const Expr& guard : stage->guards) {
+    bool reduces = false;
+    Visit(guard, [&](const Expr& node) {
+      if (node->op != Op::kVar) return;
+      const int l = stage->FindLoop(node->var);
+      reduces = reduces || (l >= 0 && stage->loops[static_cast<size_t>(l)].reduce);
+    });
+    if (!reduces)
+      return Refuse(absl::StrCat("rfactor before splitting the data axes of ", step.stage));
+    body = Select(rename(guard), body, IdentityOf(stage->combiner, stage->tensor->dtype));
+  }
+  partial.tensor = MakeBuffer(step.stage + ".rf", stage->tensor->dtype, Scope::kGlobal, shape);
+  partial.combiner = partial.reduce_axes.empty() ? Combiner::kNone : stage->combiner;
+  partial.body = Simplify(body);
+  for (const Var& axis : partial.axes) {
+    partial.base.push_back(Int(0));
+    partial.extent.push_back(axis->extent);
+  }
+  ResetLoops(partial);
+  const Var combine = MakeVar(step.loop, factored.var->extent);
+  ExprList indices = {VarExpr(combine)};
+  for (const Var& axis : stage->axes) indices.push_back(VarExpr(axis));
+  stage->body = Load(partial.tensor, std::move(indices));
+  stage->reduce_axes = {combine};
+  ResetLoops(*stage);
+  const int index = IndexOf(*stage);
+  for (ScheduledStage& s : stages_) {
+    if (s.consumer >= index) ++s.consumer;
+  }
+  stages_.insert(stages_.begin() + index, std::move(partial));
+  return absl::OkStatus();
+}
+
+absl::Status Schedule::Apply(const Step& step) {
+  const absl::Status status = std::visit(StepApplier(*this), step);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat(ToString(step), " does not apply: ", std::string(status.message())));
+}
+
+absl::Status Schedule::Apply(const std::vector<Step>& steps) {
+  for (const Step& step : steps) {
+    if (absl::Status s = Apply(step); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,643 @@
+#include "search_space/lower.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "search_space/passes.h"
+#include "search_space/simplify.h"
+
+namespace heddle::search_space {
+namespace {
+
+// A condition that holds for everything emitted below the point where it was assumed.
+using Assumptions = std::vector<Expr>;
+
+constexpr int64_t kMaxUnrolledFetch = 32;
+
+// Builds the body of one kernel: the loop nest of its root stage with the nests of the attached
+// stages inside.
+class KernelBuilder {
+ public:
+  KernelBuilder(const Schedule& schedule, int root,
+                const absl::flat_hash_map<const Buffer*, BufferRef>& globals)
+      : schedule_(schedule), root_(root), globals_(globals) {}
+
+  absl::StatusOr<Kernel> Build(const std::string& name);
+
+ private:
+  // How deep in the stage's nest a loop variable is bound; -1 when outside.
+  static int DepthOf(const ScheduledStage& stage, const Expr& e);
+  // One load or store with the loop variable of a pipeline replaced.
+  static Stmt ReplaceVar(const Stmt& s, const Var& var, const Expr& value);
+
+  const ScheduledStage& stage(int i) const { return schedule_.stages()[static_cast<size_t>(i)]; }
+  std::vector<int> AttachedAt(int consumer, const Var& loop) const;
+  bool HasSharedBelow(int s, size_t depth) const;
+
+  Stmt EmitStage(int s, Assumptions assumptions);
+  Stmt EmitLoops(int s, size_t depth, std::vector<Expr> guards, Assumptions assumptions);
+  Stmt EmitInit(int s, size_t first_reduce, const std::vector<Expr>& guards);
+  Stmt EmitCompute(int s, const Assumptions& assumptions);
+  Stmt EmitLoopBody(int s, size_t depth, const std::vector<Expr>& guards,
+                    const Assumptions& assumptions);
+  Stmt EmitPipeline(int s, size_t depth, const std::vector<Expr>& guards,
+                    const Assumptions& assumptions);
+
+  // The nest that moves a fetched region. Register pipelines need it in two halves.
+  enum class FetchPart { kWhole, kLoadHalf, kStoreHalf, kAsync };
+  Stmt EmitFetch(int s, FetchPart part, const BufferRef& registers, const Expr& slot,
+                 const Assumptions& assumptions);
+
+  void Allocate(int s, int64_t copies);
+  BufferRef StagingRegisters(int s) const;
+  Expr AtLoops(int s, const Expr& definition) const;
+  // Redirects loads from tensors to storage; loads from global memory that are not proven inside
+  // read zero outside.
+  Expr Resolve(const Expr& e, const Assumptions& assumptions);
+  Expr ResolveLoad(const Expr& load, const Assumptions& assumptions);
+  std::vector<Expr> GuardsOf(int s) const;
+  bool IsZeroOutside(const Expr& e, const Var& axis) const;
+  bool VanishesOutside(int s, const Expr& guard) const;
+  Stmt Fail(const std::string& why);
+
+  const Schedule& schedule_;
+  const int root_;
+  const absl::flat_hash_map<const Buffer*, BufferRef>& globals_;
+  Var thread_;
+  absl::flat_hash_map<int, BufferRef> storage_;
+  absl::flat_hash_map<int, Expr> slots_;  // of multi-buffered stages: which buffer to read
+  absl::flat_hash_set<const Buffer*> managed_;
+  absl::Status status_;
+};
+
+Stmt KernelBuilder::Fail(const std::string& why) {
+  if (status_.ok()) status_ = absl::InvalidArgumentError(why);
+  return Seq({});
+}
+
+int KernelBuilder::DepthOf(const ScheduledStage& stage, const Expr& e) {
+  int depth = -1;
+  Visit(e, [&](const Expr& node) {
+    if (node->op == Op::kVar) depth = std::max(depth, stage.FindLoop(node->var));
+  });
+  return depth;
+}
+
+Stmt KernelBuilder::ReplaceVar(const Stmt& s, const Var& var, const Expr& value) {
+  return RewriteStmt(s, nullptr, [&](const Expr& e) {
+    return Simplify(Substitute(e, [&](const Var& v) { return v == var ? value : nullptr; }));
+  });
+}
+
+std::vector<int> KernelBuilder::AttachedAt(int consumer, const Var& loop) const {
+  std::vector<int> attached;
+  for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+    const ScheduledStage& s = schedule_.stages()[i];
+    if (s.consumer == consumer && s.attach_loop == loop) attached.push_back(static_cast<int>(i));
+  }
+  return attached;
+}
+
+// Is a shared stage computed in the loops of `s` at `depth` or deeper?
+bool KernelBuilder::HasSharedBelow(int s, size_t depth) const {
+  const std::vector<Loop>& loops = stage(s).loops;
+  for (size_t l = depth; l < loops.size(); ++l) {
+    for (int a : AttachedAt(s, loops[l].var)) {
+      if (stage(a).scope == Scope::kShared || HasSharedBelow(a, 0)) return true;
+    }
+  }
+  return false;
+}
+
+// Definition variables (axes) replaced by loop variables.
+Expr KernelBuilder::AtLoops(int s, const Expr& definition) const {
+  const ScheduledStage& here = stage(s);
+  return Substitute(definition, [&](const Var& v) -> Expr {
+    for (size_t i = 0; i < here.axes.size(); ++i) {
+      if (here.axes[i] == v) return schedule_.AxisValue(here, i);
+    }
+    for (size_t i = 0; i < here.reduce_axes.size(); ++i) {
+      if (here.reduce_axes[i] == v) return here.values[here.axes.size() + i];
+    }
+    return nullptr;
+  });
+}
+
+Expr KernelBuilder::ResolveLoad(const Expr& load, const Assumptions& assumptions) {
+  const int producer = schedule_.FindStage(load->buffer.get());
+  ExprList indices;
+  if (producer >= 0 && storage_.contains(producer)) {
+    const ScheduledStage& p = stage(producer);
+    if (slots_.contains(producer)) indices.push_back(slots_.at(producer));
+    for (size_t i = 0; i < load->args.size(); ++i) {
+      indices.push_back(Simplify(load->args[i] - p.base[i]));
+    }
+    return Load(storage_.at(producer), std::move(indices));
+  }
+  const auto global = globals_.find(load->buffer.get());
+  if (global == globals_.end()) {
+    Fail(absl::StrCat(load->buffer->name, " is read where it is not computed yet"));
+    return load;
+  }
+  Expr condition;
+  for (size_t i = 0; i < load->args.size(); ++i) {
+    const Expr index = Simplify(load->args[i]);
+    const Expr below = Int(0) <= index, above = index < Int(load->buffer->shape[i]);
+    if (!Proves(assumptions, below)) condition = AndAlso(condition, below);
+    if (!Proves(assumptions, above)) condition = AndAlso(condition, above);
+    indices.push_back(index);
+  }
+  const Expr safe = Load(global->second, std::move(indices));
+  return condition == nullptr ? safe : Select(condition, safe, Float(0, safe->type));
+}
+
+Expr KernelBuilder::Resolve(const Expr& e, const Assumptions& assumptions) {
+  if (e->op == Op::kLoad) return ResolveLoad(e, assumptions);
+  if (e->op == Op::kSelect) {
+    const Expr condition = Simplify(Resolve(e->args[0], assumptions));
+    if (condition->op == Op::kInt) {
+      return Resolve(e->args[condition->int_value != 0 ? 1 : 2], assumptions);
+    }
+    if (Proves(assumptions, condition)) return Resolve(e->args[1], assumptions);
+    Assumptions if_true = assumptions, if_false = assumptions;
+    if_true.push_back(condition);
+    if_false.push_back(Simplify(MakeExpr(Op::kNot, {condition})));
+    const Expr taken = Resolve(e->args[1], if_true), other = Resolve(e->args[2], if_false);
+    // One condition for a padded read: select(c, select(d, x, 0), 0) is select(c && d, x, 0).
+    if (taken->op == Op::kSelect && StructurallyEqual(taken->args[2], other)) {
+      return Select(AndAlso(condition, taken->args[0]), taken->args[1], other);
+    }
+    return Select(condition, taken, other);
+  }
+  if (e->type == DType::kInt64) return Simplify(e);
+  std::shared_ptr<ExprNode> changed;
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    Expr arg = Resolve(e->args[i], assumptions);
+    if (arg == e->args[i]) continue;
+    if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
+    changed->args[i] = std::move(arg);
+  }
+  return changed != nullptr ? Expr(changed) : e;
+}
+
+// Is `e`, a factor of a stage's definition, zero wherever `axis` lies past its end? True for loads
+// along that axis from tensors of the same extent, also through copies and padding: out there,
+// lowering fills zeros.
+bool KernelBuilder::IsZeroOutside(const Expr& e, const Var& axis) const {
+  if (e->op == Op::kSelect) {
+    return e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0 &&
+           IsZeroOutside(e->args[1], axis);
+  }
+  if (e->op != Op::kLoad) return false;
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    if (e->args[i]->op != Op::kVar || e->args[i]->var != axis) continue;
+    if (e->buffer->shape[i] != axis->extent) return false;
+    const int producer = schedule_.FindStage(e->buffer.get());
+    if (producer < 0 || stage(producer).is_root()) return true;
+    const ScheduledStage& p = stage(producer);
+    return !p.is_reduction() && IsZeroOutside(p.body, p.axes[i]);
+  }
+  return false;
+}
+
+// May the guard of a reduction tail go, because past the end the body adds zero? All factors must
+// vanish: infinity times zero would not.
+bool KernelBuilder::VanishesOutside(int s, const Expr& guard) const {
+  const ScheduledStage& here = stage(s);
+  if (here.combiner != Combiner::kSum) return false;
+  for (size_t i = 0; i < here.reduce_axes.size(); ++i) {
+    const Var& axis = here.reduce_axes[i];
+    const Expr tail = Simplify(here.values[here.axes.size() + i] < Int(axis->extent));
+    if (!StructurallyEqual(tail, guard)) continue;
+    std::vector<Expr> factors = {here.body};
+    while (!factors.empty()) {
+      const Expr f = factors.back();
+      factors.pop_back();
+      if (f->op == Op::kMul) {
+        factors.insert(factors.end(), f->args.begin(), f->args.end());
+      } else if (!IsZeroOutside(f, axis)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  return false;
+}
+
+// Conditions under which an iteration of the stage's loops may store.
+std::vector<Expr> KernelBuilder::GuardsOf(int s) const {
+  const ScheduledStage& here = stage(s);
+  std::vector<Expr> guards;
+  for (const Expr& g : here.guards) {
+    if (!VanishesOutside(s, g)) guards.push_back(g);
+  }
+  for (size_t i = 0; here.is_root() && i < here.axes.size(); ++i) {
+    const Expr inside = Simplify(here.values[i] < Int(here.axes[i]->extent));
+    if (!Proves(guards, inside)) guards.push_back(inside);
+  }
+  return guards;
+}
+
+void KernelBuilder::Allocate(int s, int64_t copies) {
+  const ScheduledStage& here = stage(s);
+  Buffer buffer;
+  buffer.name = here.name();
+  buffer.dtype = here.tensor->dtype;
+  buffer.scope = here.scope;
+  buffer.shape = here.extent;
+  buffer.strides.resize(here.extent.size());
+  int64_t stride = 1;
+  for (size_t i = here.extent.size(); i-- > 0;) {
+    const size_t axis = here.order.empty() ? i : static_cast<size_t>(here.order[i]);
+    buffer.strides[axis] = stride;
+    stride *= here.extent[axis];
+    if (i + 1 == here.extent.size()) {
+      const int64_t row = stride;
+      stride += here.pad;
+      const int64_t chunks = here.swizzle > 0 ? row / here.swizzle : 0;
+      if (chunks > 1 && row % here.swizzle == 0 && (chunks & (chunks - 1)) == 0) {
+        buffer.swizzle = here.swizzle;
+        buffer.swizzle_row = row;
+      }
+    }
+  }
+  buffer.elements = stride;
+  if (copies > 1) {
+    // Each copy starts 16-byte aligned.
+    const int64_t unit = std::max<int64_t>(1, 16 / SizeOf(buffer.dtype));
+    stride = (stride + unit - 1) / unit * unit;
+    if (buffer.swizzle > 0)
+      stride = (stride + buffer.swizzle_row - 1) / buffer.swizzle_row * buffer.swizzle_row;
+    buffer.shape.insert(buffer.shape.begin(), copies);
+    buffer.strides.insert(buffer.strides.begin(), stride);
+    buffer.elements = stride * copies;
+  }
+  storage_[s] = std::make_shared<const Buffer>(std::move(buffer));
+}
+
+Stmt KernelBuilder::EmitStage(int s, Assumptions assumptions) {
+  const ScheduledStage& here = stage(s);
+  if (here.fetch.has_value()) {
+    return EmitFetch(s, FetchPart::kWhole, nullptr, nullptr, assumptions);
+  }
+  if (here.scope == Scope::kShared) {
+    const bool spread = std::any_of(here.loops.begin(), here.loops.end(),
+                                    [](const Loop& l) { return l.kind == LoopKind::kThread; });
+    if (!spread) {
+      return Fail(absl::StrCat("shared stage ", here.name(),
+                               " needs fetch, or a loop bound to thread: now every thread would "
+                               "compute all of it"));
+    }
+  }
+  return EmitLoops(s, 0, GuardsOf(s), std::move(assumptions));
+}
+
+Stmt KernelBuilder::EmitLoops(int s, size_t depth, std::vector<Expr> guards,
+                              Assumptions assumptions) {
+  const ScheduledStage& here = stage(s);
+  if (depth == here.loops.size()) {
+    for (const Expr& g : guards) assumptions.push_back(g);
+    Stmt compute = EmitCompute(s, assumptions);
+    Expr condition;
+    for (const Expr& g : guards) condition = AndAlso(condition, g);
+    return condition == nullptr ? compute : If(condition, compute);
+  }
+  const Loop& loop = here.loops[depth];
+  Stmt init;
+  const bool first_reduce =
+      loop.reduce &&
+      std::none_of(here.loops.begin(), here.loops.begin() + static_cast<std::ptrdiff_t>(depth),
+                   [](const Loop& l) { return l.reduce; });
+  if (first_reduce) init = EmitInit(s, depth, guards);
+  // Guards whose variables are all bound now stand here, unless barriers stand below.
+  Expr condition;
+  if (!HasSharedBelow(s, depth)) {
+    std::vector<Expr> later;
+    for (const Expr& g : guards) {
+      if (DepthOf(here, g) <= static_cast<int>(depth)) {
+        condition = AndAlso(condition, g);
+        assumptions.push_back(g);
+      } else {
+        later.push_back(g);
+      }
+    }
+    guards = std::move(later);
+  }
+  const bool pipelined = here.pipeline.has_value() && here.pipeline->loop == loop.var;
+  if (pipelined) return Seq({init, EmitPipeline(s, depth, guards, assumptions)});
+  Stmt body = EmitLoopBody(s, depth, guards, assumptions);
+  if (condition != nullptr) body = If(condition, body);
+  switch (loop.kind) {
+    case LoopKind::kSerial:
+    case LoopKind::kUnrolled:
+    case LoopKind::kVector: {
+      static constexpr ForKind kKinds[] = {ForKind::kSerial, ForKind::kUnrolled, ForKind::kVector};
+      if (loop.var->extent > 1) body = For(loop.var, kKinds[static_cast<int>(loop.kind)], body);
+      break;
+    }
+    case LoopKind::kThread:
+      if (s == root_) break;  // the kernel's own thread variable
+      if (loop.var->extent > thread_->extent) {
+        return Fail(absl::StrCat("loop ", loop.var->name, " of ", here.name(), " wants ",
+                                 loop.var->extent, " threads; the kernel has ", thread_->extent));
+      }
+      body = ReplaceVar(body, loop.var, VarExpr(thread_));
+      if (loop.var->extent < thread_->extent) {
+        body = If(VarExpr(thread_) < Int(loop.var->extent), body);
+      }
+      break;
+    case LoopKind::kBlock:
+    case LoopKind::kVthread:
+      break;
+  }
+  return Seq({init, body});
+}
+
+// What stands inside one loop: attached stages, then the rest of the nest.
+Stmt KernelBuilder::EmitLoopBody(int s, size_t depth, const std::vector<Expr>& guards,
+                                 const Assumptions& assumptions) {
+  std::vector<Stmt> body;
+  std::vector<BufferRef> locals;
+  for (int a : AttachedAt(s, stage(s).loops[depth].var)) {
+    if (storage_.contains(a)) continue;  // moved by a pipeline
+    Allocate(a, 1);
+    Stmt nest = EmitStage(a, assumptions);
+    if (stage(a).scope == Scope::kLocal) locals.push_back(storage_.at(a));
+    body.push_back(std::move(nest));
+  }
+  body.push_back(EmitLoops(s, depth + 1, guards, assumptions));
+  Stmt out = Seq(std::move(body));
+  for (const BufferRef& local : locals) out = Alloc(local, out);
+  return out;
+}
+
+Stmt KernelBuilder::EmitInit(int s, size_t first_reduce, const std::vector<Expr>& guards) {
+  const ScheduledStage& here = stage(s);
+  ExprList indices(here.values.begin(),
+                   here.values.begin() + static_cast<std::ptrdiff_t>(here.axes.size()));
+  const BufferRef& buffer = storage_.at(s);
+  Stmt init = Store(buffer, std::move(indices), IdentityOf(here.combiner, buffer->dtype));
+  Expr condition;
+  for (const Expr& g : guards) {
+    bool reduces = false;
+    Visit(g, [&](const Expr& node) {
+      const int l = node->op == Op::kVar ? here.FindLoop(node->var) : -1;
+      reduces = reduces || (l >= 0 && here.loops[static_cast<size_t>(l)].reduce);
+    });
+    if (!reduces) condition = AndAlso(condition, g);
+  }
+  if (condition != nullptr) init = If(condition, init);
+  for (size_t l = here.loops.size(); l-- > first_reduce;) {
+    const Loop& loop = here.loops[l];
+    if (loop.reduce || loop.var->extent == 1) continue;
+    const Var fresh = MakeVar(loop.var->name, loop.var->extent);
+    init = For(fresh, ForKind::kSerial, ReplaceVar(init, loop.var, VarExpr(fresh)));
+  }
+  return init;
+}
+
+Stmt KernelBuilder::EmitCompute(int s, const Assumptions& assumptions) {
+  const ScheduledStage& here = stage(s);
+  ExprList indices;
+  for (size_t i = 0; i < here.axes.size(); ++i) indices.push_back(Simplify(here.values[i]));
+  Expr value = Resolve(AtLoops(s, here.body), assumptions);
+  const BufferRef buffer = here.is_root() ? globals_.at(here.tensor.get()) : storage_.at(s);
+  if (here.is_reduction()) value = Combine(here.combiner, Load(buffer, indices), value);
+  return Store(buffer, std::move(indices), std::move(value));
+}
+
+BufferRef KernelBuilder::StagingRegisters(int s) const {
+  const ScheduledStage& here = stage(s);
+  int64_t total = 1;
+  for (int64_t e : here.extent) total *= e;
+  const int64_t chunk = here.fetch->threads * here.fetch->vector;
+  return MakeBuffer(here.name() + ".staged", here.tensor->dtype, Scope::kLocal,
+                    {(total + chunk - 1) / chunk, here.fetch->vector});
+}
+
+Stmt KernelBuilder::EmitFetch(int s, FetchPart part, const BufferRef& registers, const Expr& slot,
+                              const Assumptions& outer_assumptions) {
+  const ScheduledStage& here = stage(s);
+  const int64_t threads = here.fetch->threads, vector = here.fetch->vector;
+  int64_t total = 1;
+  for (int64_t e : here.extent) total *= e;
+  const int64_t trips = (total + threads * vector - 1) / (threads * vector);
+  const Var e = MakeVar(absl::StrCat(here.name(), ".e"), trips);
+  const Var v = MakeVar(absl::StrCat(here.name(), ".v"), vector);
+  const Expr linear =
+      Simplify((VarExpr(e) * Int(threads) + VarExpr(thread_)) * Int(vector) + VarExpr(v));
+  Assumptions assumptions = outer_assumptions;
+  Expr guard;
+  if (total % (threads * vector) != 0 && part != FetchPart::kLoadHalf) {
+    guard = Simplify(linear < Int(total));
+    assumptions.push_back(guard);
+  }
+  // Row-major over the region, so that neighbouring threads read neighbouring addresses.
+  std::vector<Expr> position(here.axes.size());
+  int64_t inner = total;
+  for (size_t i = 0; i < here.axes.size(); ++i) {
+    inner /= here.extent[i];
+    Expr p = linear / Int(inner);
+    if (i > 0) p = p % Int(here.extent[i]);
+    position[i] = Simplify(p);
+  }
+  const Expr value = [&]() -> Expr {
+    if (part == FetchPart::kStoreHalf) return Load(registers, {VarExpr(e), VarExpr(v)});
+    const Expr at = Substitute(here.body, [&](const Var& var) -> Expr {
+      for (size_t i = 0; i < here.axes.size(); ++i) {
+        if (here.axes[i] == var) return Simplify(here.base[i] + position[i]);
+      }
+      return nullptr;
+    });
+    return Resolve(at, assumptions);
+  }();
+  Stmt move;
+  if (part == FetchPart::kLoadHalf) {
+    move = Store(registers, {VarExpr(e), VarExpr(v)}, value);
+  } else {
+    ExprList indices;
+    if (slot != nullptr) indices.push_back(slot);
+    indices.insert(indices.end(), position.begin(), position.end());
+    if (part == FetchPart::kAsync) {
+      const bool zero_filled = value->op == Op::kSelect && value->args[1]->op == Op::kLoad &&
+                               value->args[2]->op == Op::kFloat && value->args[2]->float_value == 0;
+      if (value->op != Op::kLoad && !zero_filled) {
+        return Fail(absl::StrCat(here.name(),
+                                 " cannot be copied asynchronously: its value is not "
+                                 "a plain or zero-filled load"));
+      }
+      move = AsyncCopy(storage_.at(s), std::move(indices), value, 1);
+    } else {
+      move = Store(storage_.at(s), std::move(indices), value);
+    }
+  }
+  if (guard != nullptr) move = If(guard, move);
+  if (vector > 1) move = For(v, ForKind::kVector, move);
+  if (trips == 1) return move;
+  return For(e, trips <= kMaxUnrolledFetch ? ForKind::kUnrolled : ForKind::kSerial, move);
+}
+
+// One skeleton for pipelines: a prologue that fills, a steady state that issues the next fetch
+// around the computation, and nothing left to drain.
+Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& guards,
+                                 const Assumptions& assumptions) {
+  const ScheduledStage& here = stage(s);
+  const auto& [loop, kind, buffers] = *here.pipeline;
+  const int64_t trips = loop->extent;
+  const Var slot = MakeVar(loop->name + ".slot", buffers);
+  const Expr k = VarExpr(loop);
+  std::vector<int> fetched;
+  for (int a : AttachedAt(s, loop)) {
+    if (!stage(a).fetch.has_value()) continue;
+    Allocate(a, buffers);
+    managed_.insert(storage_.at(a).get());
+    slots_[a] = VarExpr(slot);
+    fetched.push_back(a);
+  }
+  const bool registers = kind == PipelineKind::kRegisters;
+  std::vector<BufferRef> staged;
+  for (int a : fetched) staged.push_back(registers ? StagingRegisters(a) : nullptr);
+  auto move = [&](FetchPart part, const Expr& iteration, const Expr& to) {
+    std::vector<Stmt> moves;
+    for (size_t i = 0; i < fetched.size(); ++i) {
+      moves.push_back(
+          ReplaceVar(EmitFetch(fetched[i], part, staged[i], to, assumptions), loop, iteration));
+    }
+    return Seq(std::move(moves));
+  };
+  const Stmt compute = EmitLoopBody(s, depth, guards, assumptions);
+  const int64_t ahead = registers ? 1 : buffers - 1;
+  const bool more = trips > ahead;
+  const Expr next = k + Int(ahead);
+  const Expr in_range = Simplify(next < Int(trips));
+  const Expr next_slot = Simplify((VarExpr(slot) + Int(ahead)) % Int(buffers));
+  auto if_more = [&](const Stmt& st) { return more ? If(in_range, st) : nullptr; };
+  std::vector<Stmt> prologue, steady;
+  if (registers) {
+    prologue = {move(FetchPart::kLoadHalf, Int(0), nullptr),
+                move(FetchPart::kStoreHalf, Int(0), Int(0)), Barrier()};
+    steady = {if_more(move(FetchPart::kLoadHalf, next, nullptr)), compute,
+              if_more(move(FetchPart::kStoreHalf, next, next_slot)), Barrier()};
+  } else {
+    for (int64_t i = 0; i < ahead; ++i) {
+      if (i < trips) prologue.push_back(move(FetchPart::kAsync, Int(i), Int(i)));
+      prologue.push_back(AsyncCommit());
+    }
+    steady = {AsyncWait(buffers - 2), Barrier(), if_more(move(FetchPart::kAsync, next, next_slot)),
+              AsyncCommit(), compute};
+  }
+  auto steady_loop = std::make_shared<StmtNode>(*For(loop, ForKind::kSerial, Seq(steady)));
+  steady_loop->rotating = slot;
+  prologue.push_back(Stmt(steady_loop));
+  // A loop around this one fills the buffers again: everyone must be done with them.
+  if (!registers) prologue.push_back(Barrier());
+  Stmt out = Seq(std::move(prologue));
+  for (const BufferRef& r : staged) {
+    if (r != nullptr) out = Alloc(r, out);
+  }
+  return out;
+}
+
+absl::StatusOr<Kernel> KernelBuilder::Build(const std::string& name) {
+  const ScheduledStage& root = stage(root_);
+  Kernel kernel;
+  kernel.name = name;
+  std::vector<Var> vthreads;
+  bool serial_seen = false;
+  for (const Loop& l : root.loops) {
+    const bool bound =
+        l.kind == LoopKind::kBlock || l.kind == LoopKind::kThread || l.kind == LoopKind::kVthread;
+    if (bound && serial_seen) {
+      return absl::InvalidArgumentError(absl::StrCat("loop ", l.var->name, " of ", root.name(),
+                                                     " is bound but stands inside a serial loop; "
+                                                     "reorder bound loops outermost"));
+    }
+    serial_seen = serial_seen || !bound;
+    if (l.kind == LoopKind::kBlock) kernel.block = l.var;
+    if (l.kind == LoopKind::kThread) kernel.thread = l.var;
+    if (l.kind == LoopKind::kVthread) vthreads.push_back(l.var);
+  }
+  if (root.is_reduction()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(root.name(),
+                     " reduces into global memory; compute it in scope local at a loop of the "
+                     "stage that reads it"));
+  }
+  if (kernel.block == nullptr) kernel.block = MakeVar("block", 1);
+  if (kernel.thread == nullptr) kernel.thread = MakeVar("thread", 1);
+  thread_ = kernel.thread;
+  kernel.min_blocks = static_cast<int>(root.min_blocks);
+  Stmt body = EmitStage(root_, {});
+  if (!status_.ok()) return status_;
+  for (size_t i = vthreads.size(); i-- > 0;) {
+    if (vthreads[i]->extent == 1) continue;
+    absl::StatusOr<Stmt> injected = InjectVirtualThread(body, vthreads[i]);
+    if (!injected.ok()) return injected.status();
+    body = *std::move(injected);
+  }
+  body = VectorizeAccesses(body);
+  body = UnrollRegisterLoops(body);
+  kernel.body = InsertBarriers(body, managed_);
+  PlaceSharedBuffers(kernel);
+  return kernel;
+}
+
+// The global buffers that a kernel touches: those read in the program's order, then the written.
+void CollectArguments(const Program& program, Kernel& kernel) {
+  absl::flat_hash_set<const Buffer*> read, written;
+  VisitStmts(kernel.body, [&](const StmtNode& s) {
+    VisitExprs(s, [&](const Expr& e) {
+      Visit(e, [&](const Expr& node) {
+        if (node->op == Op::kLoad) read.insert(node->buffer.get());
+      });
+    });
+    if (s.buffer != nullptr && s.kind != StmtNode::Kind::kAlloc) written.insert(s.buffer.get());
+  });
+  for (const auto* list : {&program.inputs, &program.workspaces, &program.outputs}) {
+    for (const BufferRef& b : *list) {
+      if (!read.contains(b.get()) && !written.contains(b.get())) continue;
+      kernel.arguments.push_back(b);
+      kernel.written.push_back(written.contains(b.get()));
+    }
+  }
+}
+
+std::string KernelName(size_t index, const std::string& stage) {
+  std::string name = absl::StrCat("k", index, "_", stage);
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+}
+
+}  // namespace
+
+absl::StatusOr<Program> Lower(const Schedule& schedule) {
+  Program program;
+  program.op = schedule.program().op;
+  program.inputs = schedule.program().inputs;
+  absl::flat_hash_map<const Buffer*, BufferRef> globals;
+  for (const BufferRef& input : program.inputs) globals[input.get()] = input;
+  for (const ScheduledStage& s : schedule.stages()) {
+    if (!s.is_root()) continue;
+    globals[s.tensor.get()] = s.tensor;
+    (s.is_output ? program.outputs : program.workspaces).push_back(s.tensor);
+  }
+  for (size_t i = 0; i < schedule.stages().size(); ++i) {
+    const ScheduledStage& s = schedule.stages()[i];
+    if (!s.is_root()) continue;
+    if (s.scope != Scope::kGlobal) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("stage ", s.name(), " has scope ", NameOf(s.scope),
+                       " but is not computed in any loop; add compute_at"));
+    }
+    KernelBuilder builder(schedule, static_cast<int>(i), globals);
+    absl::StatusOr<Kernel> kernel = builder.Build(KernelName(program.kernels.size(), s.name()));
+    if (!kernel.ok()) return kernel.status();
+    CollectArguments(program, *kernel);
+    program.kernels.push_back(*std::move(kernel));
+  }
+  return program;
+}
+
+}  // namespace heddle::search_space

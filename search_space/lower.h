@@ -1,0 +1,18 @@
+// From a schedule to kernels.
+#ifndef HEDDLE_SEARCH_SPACE_LOWER_H_
+#define HEDDLE_SEARCH_SPACE_LOWER_H_
+
+#include "absl/status/statusor.h"
+#include "search_space/schedule.h"
+#include "search_space/stmt.h"
+
+namespace heddle::search_space {
+
+// One kernel per root stage, in definition order. Runs the passes of passes.h in order.
+// InvalidArgument when the schedule has no kernel form (a shared stage that nobody fetches, bound
+// loops inside serial ones, ...), naming the stage.
+absl::StatusOr<Program> Lower(const Schedule& schedule);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_LOWER_H_

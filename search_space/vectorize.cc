@@ -1,0 +1,187 @@
+// Vector accesses and register loops.
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "search_space/linear.h"
+#include "search_space/passes.h"
+#include "search_space/simplify.h"
+
+namespace heddle::search_space {
+namespace {
+
+bool Mentions(const Expr& e, const Var& var) {
+  bool found = false;
+  Visit(e, [&](const Expr& node) { found = found || node->var == var; });
+  return found;
+}
+
+Expr AtZero(const Expr& e, const Var& var) {
+  return Simplify(Substitute(e, [&](const Var& v) { return v == var ? Int(0) : nullptr; }));
+}
+
+// Is the comparison equal for all values of `var`, whatever the other variables are? With the
+// others' part of lhs - rhs a multiple of m plus c, it is when no multiple of m can turn the sign
+// between the smallest and the largest contribution of `var`.
+bool IsUniform(const Expr& comparison, const Var& var) {
+  if (!Mentions(comparison, var)) return true;
+  if (comparison->op == Op::kAnd || comparison->op == Op::kOr) {
+    return IsUniform(comparison->args[0], var) && IsUniform(comparison->args[1], var);
+  }
+  const bool inequality = comparison->op == Op::kLt || comparison->op == Op::kLe;
+  if (!inequality || comparison->args[0]->type != DType::kInt64) return false;
+  // sum <= 0
+  Linear sum = Add(ToLinear(comparison->args[0]), ToLinear(comparison->args[1]), -1);
+  if (comparison->op == Op::kLt) sum.constant += 1;
+  Linear others;
+  others.constant = sum.constant;
+  int64_t low = 0, high = 0;
+  for (const Term& t : sum.terms) {
+    if (!Mentions(t.x, var)) {
+      others.terms.push_back(t);
+      continue;
+    }
+    if (t.x->op != Op::kVar) return false;
+    const Interval b = BoundsOf(t);
+    low += b.min;
+    high += b.max;
+  }
+  const ModRem m = ModulusRemainder(FromLinear(others));
+  if (m.modulus == 0) return others.constant + high <= 0 || others.constant + low > 0;
+  // The largest value of `others` with others + low <= 0 must also have others + high <= 0.
+  const int64_t room = -low - m.remainder;
+  const int64_t largest = FloorDivInt(room, m.modulus) * m.modulus + m.remainder;
+  return largest + high <= 0;
+}
+
+// Offset of an access in elements, without swizzle.
+Linear OffsetOf(const Buffer& buffer, const ExprList& indices) {
+  Linear offset;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    offset = Add(offset, ToLinear(indices[i]), buffer.strides[i]);
+  }
+  return offset;
+}
+
+// Are the lanes of the access consecutive and the first aligned?
+bool IsWide(const Buffer& buffer, const ExprList& indices, const Var& lane) {
+  const int64_t lanes = lane->extent;
+  if (lanes * SizeOf(buffer.dtype) > 16) return false;
+  if (buffer.swizzle != 0 && buffer.swizzle % lanes != 0) return false;
+  Linear base = OffsetOf(buffer, indices);
+  bool consecutive = false;
+  for (auto t = base.terms.begin(); t != base.terms.end();) {
+    if (!Mentions(t->x, lane)) {
+      ++t;
+      continue;
+    }
+    if (t->x->op != Op::kVar || t->div != 1 || t->mod != 0 || t->coef != 1) return false;
+    consecutive = true;
+    t = base.terms.erase(t);
+  }
+  if (!consecutive) return false;
+  const ModRem m = ModulusRemainder(FromLinear(base));
+  return m.remainder % lanes == 0 && m.modulus % lanes == 0;
+}
+
+// One vector loop over Ifs and a store.
+class LoopVectorizer {
+ public:
+  explicit LoopVectorizer(const Var& lane) : lane_(lane) {}
+
+  // Null when nothing becomes wide.
+  Stmt Run(const Stmt& body) {
+    Expr condition;
+    Stmt store = body;
+    for (; store->kind == StmtNode::Kind::kIf; store = store->body[0]) {
+      condition = AndAlso(condition, store->condition);
+    }
+    if (store->buffer == nullptr) return nullptr;
+    if (condition != nullptr && !IsUniform(condition, lane_)) return nullptr;
+    auto wide = std::make_shared<StmtNode>(*store);
+    const bool is_async = store->kind == StmtNode::Kind::kIntrin;
+    wide->value = Widen(store->value);
+    if (IsWide(*store->buffer, store->indices, lane_)) {
+      wide->lanes = static_cast<int>(lane_->extent);
+      any_ = any_ || !is_async;
+    }
+    // A copy is wide on both sides or on none.
+    if (is_async && (wide->lanes == 1 || !AllLoadsWide(wide->value))) return nullptr;
+    if (!any_) return nullptr;
+    Stmt out = For(lane_, ForKind::kVector, wide);
+    return condition == nullptr ? out : If(AtZero(condition, lane_), out);
+  }
+
+ private:
+  bool AllLoadsWide(const Expr& e) const {
+    bool all = true;
+    Visit(e, [&](const Expr& node) {
+      if (node->op == Op::kLoad) all = all && node->lanes == lane_->extent;
+    });
+    return all;
+  }
+
+  Expr Widen(const Expr& e) {
+    if (e->op == Op::kLoad) {
+      if (!IsWide(*e->buffer, e->args, lane_)) return e;
+      any_ = true;
+      return Load(e->buffer, e->args, static_cast<int>(lane_->extent));
+    }
+    if (e->op == Op::kSelect) {
+      // Lanes of a wide load stand or fall together.
+      if (!IsUniform(e->args[0], lane_)) return e;
+      return Select(AtZero(e->args[0], lane_), Widen(e->args[1]), Widen(e->args[2]));
+    }
+    auto out = std::make_shared<ExprNode>(*e);
+    for (Expr& arg : out->args) arg = Widen(arg);
+    return out;
+  }
+
+  const Var lane_;
+  bool any_ = false;
+};
+
+}  // namespace
+
+Stmt VectorizeAccesses(const Stmt& body) {
+  return RewriteStmt(
+      body,
+      [](const Stmt& s) -> Stmt {
+        if (s->kind != StmtNode::Kind::kFor || s->for_kind != ForKind::kVector) return nullptr;
+        Stmt wide = LoopVectorizer(s->var).Run(s->body[0]);
+        return wide != nullptr ? wide : For(s->var, ForKind::kUnrolled, s->body[0]);
+      },
+      nullptr);
+}
+
+Stmt UnrollRegisterLoops(const Stmt& body) {
+  absl::flat_hash_set<const Variable*> index_registers;
+  auto collect = [&](const ExprList& indices) {
+    for (const Expr& index : indices) {
+      Visit(index, [&](const Expr& node) {
+        if (node->op == Op::kVar) index_registers.insert(node->var.get());
+      });
+    }
+  };
+  VisitStmts(body, [&](const StmtNode& s) {
+    if (s.kind == StmtNode::Kind::kStore && s.buffer->scope == Scope::kLocal) collect(s.indices);
+    VisitExprs(s, [&](const Expr& e) {
+      Visit(e, [&](const Expr& node) {
+        if (node->op == Op::kLoad && node->buffer->scope == Scope::kLocal) collect(node->args);
+      });
+    });
+  });
+  return RewriteStmt(
+      body,
+      [&](const Stmt& s) -> Stmt {
+        if (s->kind != StmtNode::Kind::kFor || s->for_kind != ForKind::kSerial ||
+            !index_registers.contains(s->var.get())) {
+          return nullptr;
+        }
+        auto out = std::make_shared<StmtNode>(*s);
+        out->for_kind = ForKind::kUnrolled;
+        return out;
+      },
+      nullptr);
+}
+
+}  // namespace heddle::search_space

@@ -93,78 +93,15 @@ Stmt InsertBarriers(const Stmt& body, const BufferSet& managed) {
   return BarrierInserter(managed).Run(body, pending);
 }
 
-namespace {
-
-struct LiveRange {
-  BufferRef buffer;
-  int first, last;  // positions of statements in program order
-};
-
-// First and last access of every shared buffer; a loop that touches a buffer keeps it alive from
-// its beginning to its end, when the buffer was alive before it or is alive after it in the loop.
-class LivenessScan {
- public:
-  void Scan(const Stmt& s) {
-    const int begin = position_++;
-    Touch(*s, begin);
-    for (const Stmt& child : s->body) Scan(child);
-    const int end = position_++;
-    if (s->kind != StmtNode::Kind::kFor) return;
-    for (LiveRange& r : ranges_) {
-      if (r.last > begin) {
-        r.first = std::min(r.first, begin);
-        r.last = end;
-      }
-    }
-  }
-  std::vector<LiveRange> ranges_;
-
- private:
-  void Touch(const StmtNode& s, int position) {
-    if (s.buffer != nullptr && s.kind != StmtNode::Kind::kAlloc) Touch(s.buffer, position);
-    VisitExprs(s, [&](const Expr& e) {
-      Visit(e, [&](const Expr& x) {
-        if (x->op == Op::kLoad) Touch(x->buffer, position);
-      });
-    });
-  }
-  void Touch(const BufferRef& b, int position) {
-    if (b->scope != Scope::kShared) return;
-    const auto it = std::find_if(ranges_.begin(), ranges_.end(),
-                                 [&](const LiveRange& r) { return r.buffer == b; });
-    if (it == ranges_.end()) {
-      ranges_.push_back({b, position, position});
-    } else {
-      it->last = position;
-    }
-  }
-  int position_ = 0;
-};
-
-}  // namespace
-
 void PlaceSharedBuffers(Kernel& kernel) {
   static constexpr int64_t kAlignment = 16;
-  LivenessScan scan;
-  scan.Scan(kernel.body);
-  for (const LiveRange& r : scan.ranges_) {
-    // The lowest offset where it overlaps no placed buffer that is alive at the same time.
-    int64_t offset = 0;
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t i = 0; i < kernel.shared.size(); ++i) {
-        const LiveRange& other = scan.ranges_[i];
-        const Kernel::SharedBuffer& placed = kernel.shared[i];
-        const bool together = r.first <= other.last && other.first <= r.last;
-        const int64_t end = placed.offset + placed.buffer->bytes();
-        if (!together || offset >= end || placed.offset >= offset + r.buffer->bytes()) continue;
-        offset = (end + kAlignment - 1) / kAlignment * kAlignment;
-        moved = true;
-      }
-    }
-    kernel.shared.push_back({r.buffer, offset});
-    kernel.shared_bytes = std::max(kernel.shared_bytes, offset + r.buffer->bytes());
-  }
+  absl::flat_hash_set<const Buffer*> placed;
+  VisitStmts(kernel.body, [&](const StmtNode& s) {
+    const bool shared = s.buffer != nullptr && s.buffer->scope == Scope::kShared;
+    if (!shared || !placed.insert(s.buffer.get()).second) return;
+    kernel.shared.push_back({s.buffer, kernel.shared_bytes});
+    kernel.shared_bytes += (s.buffer->bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  });
 }
 
 }  // namespace heddle::search_space

@@ -452,7 +452,17 @@ absl::Status StepApplier::operator()(const Align& step) {
                                ", with a multiple of at least 1"));
   }
   const size_t i = static_cast<size_t>(axis - stage->axes.begin());
-  const Expr start = Simplify(stage->base[i] / Int(step.multiple) * Int(step.multiple));
+  // Padding shifts the address that is read against the axis: x - 1 is aligned where x is not.
+  int64_t shift = 0;
+  Visit(stage->body, [&](const Expr& node) {
+    if (node->op != Op::kLoad) return;
+    for (const Expr& index : node->args) {
+      const Expr d = Simplify(index - VarExpr(*axis));
+      if (d->op == Op::kInt) shift = d->int_value;
+    }
+  });
+  const Expr multiple = Int(step.multiple);
+  const Expr start = Simplify((stage->base[i] + Int(shift)) / multiple * multiple - Int(shift));
   // How far the old start can lie behind the new one.
   const int64_t slack = BoundsOf(stage->base[i] - start).max;
   stage->base[i] = start;

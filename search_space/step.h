@@ -90,7 +90,8 @@ struct StorageLayout {
   int64_t pad, swizzle;
   bool operator==(const StorageLayout&) const = default;
 };
-// The cached region along `axis` starts and ends at multiples of `multiple` elements.
+// The cached region along `axis` starts and ends where the index that it reads there is a multiple
+// of `multiple` elements.
 struct Align {
   std::string stage, axis;
   int64_t multiple;

@@ -1,0 +1,524 @@
+// Multi-level tiling of a reduction with data reuse.
+//
+// Every axis of the result is split into block, virtual thread, warp, lane and register tile, the
+// reduction into an outer loop that fetches tiles of the inputs into shared memory and an inner one
+// that reads fragments of them into registers. The structure is the one that fast float32 kernels
+// on NVIDIA GPUs share (docs/architecture.md); what differs between them is the holes.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "search_space/sketch.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Holes of one data axis, in this order.
+enum AxisHole { kVthread, kWarp, kLane, kTile, kAxisHoles };
+
+struct TiledAxis {
+  std::string name;
+  int64_t extent;
+  size_t first_hole;
+  int64_t BlockTile(HoleValues v) const {
+    return v[first_hole + kVthread] * v[first_hole + kWarp] * v[first_hole + kLane] *
+           v[first_hole + kTile];
+  }
+  int64_t ThreadTile(HoleValues v) const {
+    return v[first_hole + kVthread] * v[first_hole + kTile];
+  }
+};
+
+// index = sum of stride * axis: how an input dimension depends on the result's and reduction axes.
+struct IndexTerm {
+  int axis;  // data axes first, then reduction axes
+  int64_t stride;
+};
+
+struct TiledInput {
+  std::string tensor;  // what the reduction reads
+  bool is_stage;       // an elementwise stage computed into shared memory, else a tensor copied
+  std::vector<std::string> axes;             // names of the cached stage's axes
+  std::vector<std::vector<IndexTerm>> dims;  // of each axis
+  std::vector<bool> unit;                    // the axis is exactly one result or reduction axis
+  int64_t row_extent = 1;                    // extent of the innermost dimension in memory
+  int inner = -1;                            // dimension that lies innermost in shared memory
+  size_t first_hole = 0;                     // fetch vector, pad, align
+};
+enum InputHole { kFetchVector, kPad, kAlign, kInputHoles };
+
+constexpr int64_t kMaxUnrolledMultiplyAdds = 8192;
+constexpr int64_t kMaxFetchTrips = 32;
+constexpr int64_t kOtherRegisters = 24;  // addresses, loop counters, temporaries
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+std::vector<int64_t> PowersUpTo(int64_t most, int64_t limit) {
+  std::vector<int64_t> out = {1};
+  while (out.back() * 2 <= most && out.back() < limit) out.push_back(out.back() * 2);
+  return out;
+}
+
+class TilingPlan : public KernelPlan {
+ public:
+  TilingPlan(const ProgramShape& shape, const KernelShape& kernel, const Target& target)
+      : target_(target) {
+    const auto& stages = shape.schedule.stages();
+    const ScheduledStage& root = stages[static_cast<size_t>(kernel.root)];
+    const ScheduledStage& reduction = stages[static_cast<size_t>(kernel.reductions[0])];
+    root_ = root.name();
+    reduction_ = reduction.name();
+    element_bytes_ = SizeOf(reduction.tensor->dtype);
+    AddAxisHoles(root);
+    AddReduceHoles(reduction);
+    AddInputs(shape, kernel, reduction);
+    AddKernelHoles();
+  }
+
+  std::vector<uint8_t> Default() const override { return std::vector<uint8_t>(holes_.size(), 0); }
+
+  absl::Status Check(HoleValues v) const override;
+  double Waste(HoleValues v) const override {
+    double waste = 1;
+    for (const TiledAxis& a : axes_) {
+      const int64_t tile = a.BlockTile(v);
+      waste *= static_cast<double>(CeilDiv(a.extent, tile) * tile) / static_cast<double>(a.extent);
+    }
+    for (const TiledAxis& r : reduce_) {
+      const int64_t tile = v[r.first_hole];
+      waste *= static_cast<double>(CeilDiv(r.extent, tile) * tile) / static_cast<double>(r.extent);
+    }
+    return waste;
+  }
+  void AppendSteps(HoleValues v, std::vector<Step>& steps) const override;
+
+ private:
+  void AddAxisHoles(const ScheduledStage& root);
+  void AddReduceHoles(const ScheduledStage& reduction);
+  void AddInputs(const ProgramShape& shape, const KernelShape& kernel,
+                 const ScheduledStage& reduction);
+  void AddKernelHoles();
+
+  int64_t Threads(HoleValues v) const {
+    int64_t threads = 1;
+    for (const TiledAxis& a : axes_) threads *= v[a.first_hole + kWarp] * v[a.first_hole + kLane];
+    return threads;
+  }
+  // Elements of dimension `d` of an input in a block's tile (shared) or a thread's fragment.
+  int64_t SharedExtent(const TiledInput& in, size_t d, HoleValues v) const;
+  int64_t FragmentElements(const TiledInput& in, HoleValues v) const;
+  int64_t SharedElements(const TiledInput& in, HoleValues v) const;
+  // The reduction axis at whose inner loop fragments are loaded: the innermost, or the one around
+  // it, so that a row with halo serves every position of a window.
+  size_t FragmentLevel(HoleValues v) const {
+    return reduce_.size() - 1 - static_cast<size_t>(v[fragment_hole_]);
+  }
+  void AppendRootSteps(HoleValues v, std::vector<Step>& steps, std::string& thread) const;
+  void AppendReductionSteps(HoleValues v, std::vector<Step>& steps) const;
+  void AppendInputSteps(const TiledInput& in, HoleValues v, std::vector<Step>& steps) const;
+
+  const Target target_;
+  std::string root_, reduction_;
+  int64_t element_bytes_ = 4;
+  std::vector<TiledAxis> axes_;
+  std::vector<TiledAxis> reduce_;  // first_hole: the inner extent
+  std::vector<TiledInput> inputs_;
+  size_t fragment_hole_ = 0, pipeline_hole_ = 0, unroll_hole_ = 0, blocks_hole_ = 0,
+         swizzle_hole_ = 0;
+};
+
+void TilingPlan::AddAxisHoles(const ScheduledStage& root) {
+  int group = 0;
+  for (const Var& axis : root.axes) {
+    axes_.push_back({axis->name, axis->extent, holes_.size()});
+    // A block tile reaches past a short axis by less than a factor of two.
+    const int64_t limit = axis->extent;
+    holes_.push_back({axis->name + ".vthread", PowersUpTo(4, limit), group});
+    holes_.push_back({axis->name + ".warps", PowersUpTo(8, limit), group});
+    holes_.push_back({axis->name + ".lanes", PowersUpTo(32, limit), group});
+    std::vector<int64_t> tiles;
+    for (int64_t t : {1, 2, 3, 4, 6, 7, 8}) {
+      if (t == 1 || t < 2 * limit) tiles.push_back(t);
+    }
+    holes_.push_back({axis->name + ".tile", tiles, group});
+  }
+}
+
+void TilingPlan::AddReduceHoles(const ScheduledStage& reduction) {
+  for (const Var& axis : reduction.reduce_axes) {
+    reduce_.push_back({axis->name, axis->extent, holes_.size()});
+    std::vector<int64_t> inner;
+    if (axis->extent <= 8) {
+      inner = {axis->extent};
+      if (axis->extent > 1) inner.push_back(1);
+    } else {
+      for (int64_t k : {8, 4, 16, 32}) inner.push_back(k);
+    }
+    holes_.push_back({axis->name + ".inner", inner, 1});
+  }
+}
+
+// The terms of an affine index; false when it is anything else.
+bool AffineTerms(const Expr& index, const std::vector<Var>& vars, std::vector<IndexTerm>& terms) {
+  if (index->op == Op::kInt) return true;
+  if (index->op == Op::kVar) {
+    for (size_t i = 0; i < vars.size(); ++i) {
+      if (vars[i] == index->var) terms.push_back({static_cast<int>(i), 1});
+    }
+    return true;
+  }
+  if (index->op == Op::kAdd) {
+    return AffineTerms(index->args[0], vars, terms) && AffineTerms(index->args[1], vars, terms);
+  }
+  if (index->op == Op::kSub && index->args[1]->op == Op::kInt) {
+    return AffineTerms(index->args[0], vars, terms);
+  }
+  if (index->op == Op::kMul && index->args[1]->op == Op::kInt) {
+    const size_t before = terms.size();
+    if (!AffineTerms(index->args[0], vars, terms)) return false;
+    for (size_t i = before; i < terms.size(); ++i) {
+      terms[i].stride *= index->args[1]->int_value;
+      if (terms[i].stride <= 0) return false;
+    }
+    return true;
+  }
+  return false;
+}
+
+std::vector<Expr> LoadsOf(const ScheduledStage& stage) {
+  std::vector<Expr> loads;
+  Visit(stage.body, [&](const Expr& node) {
+    if (node->op == Op::kLoad) loads.push_back(node);
+  });
+  return loads;
+}
+
+void TilingPlan::AddInputs(const ProgramShape& shape, const KernelShape& kernel,
+                           const ScheduledStage& reduction) {
+  std::vector<Var> vars = reduction.axes;
+  vars.insert(vars.end(), reduction.reduce_axes.begin(), reduction.reduce_axes.end());
+  for (const Expr& load : LoadsOf(reduction)) {
+    TiledInput in;
+    in.tensor = load->buffer->name;
+    const int stage = shape.schedule.FindStage(load->buffer.get());
+    const ScheduledStage* producer =
+        stage < 0 ? nullptr : &shape.schedule.stages()[static_cast<size_t>(stage)];
+    in.is_stage = std::any_of(kernel.stageable.begin(), kernel.stageable.end(),
+                              [&](int staged) { return staged == stage; });
+    size_t data_axis_span = 0;
+    for (size_t d = 0; d < load->args.size(); ++d) {
+      in.axes.push_back(producer != nullptr ? producer->axes[d]->name : absl::StrCat("d", d));
+      in.dims.emplace_back();
+      AffineTerms(load->args[d], vars, in.dims.back());
+      in.unit.push_back(load->args[d]->op == Op::kVar);
+      for (const IndexTerm& t : in.dims.back()) {
+        // The last data axis that the input depends on lies innermost in shared memory, so that a
+        // thread's fragment is contiguous.
+        const auto a = static_cast<size_t>(t.axis);
+        if (a < axes_.size() && axes_[a].extent > 1 && a + 1 > data_axis_span) {
+          data_axis_span = a + 1;
+          in.inner = static_cast<int>(d);
+        }
+      }
+    }
+    if (in.inner < 0) in.inner = static_cast<int>(in.dims.size()) - 1;
+    in.row_extent = load->buffer->shape.back();
+    if (in.is_stage) in.row_extent = LoadsOf(*producer)[0]->buffer->shape.back();
+    in.first_hole = holes_.size();
+    std::vector<int64_t> vectors = {1};
+    if (in.row_extent % 2 == 0) vectors.push_back(2);
+    if (in.row_extent % 4 == 0) vectors.push_back(4);
+    holes_.push_back({in.tensor + ".fetch", vectors, 2});
+    const bool transposed = in.inner + 1 != static_cast<int>(in.dims.size());
+    holes_.push_back({in.tensor + ".pad",
+                      transposed ? std::vector<int64_t>{4, 0, 1} : std::vector<int64_t>{0, 4}, 2});
+    const bool halo = in.dims.back().size() > 1 || (in.is_stage && vectors.size() > 1);
+    holes_.push_back(
+        {in.tensor + ".align",
+         halo && vectors.size() > 1 ? std::vector<int64_t>{1, 4} : std::vector<int64_t>{1}, 2});
+    inputs_.push_back(std::move(in));
+  }
+}
+
+void TilingPlan::AddKernelHoles() {
+  fragment_hole_ = holes_.size();
+  const bool window = reduce_.size() > 1 && reduce_.back().extent <= 8;
+  holes_.push_back(
+      {"fragments_out", window ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}, 1});
+  pipeline_hole_ = holes_.size();
+  // 0 none, 1 registers, 2 and more: asynchronous copies that deep.
+  holes_.push_back(
+      {"pipeline",
+       target_.has_async_copy ? std::vector<int64_t>{0, 1, 2, 3, 4} : std::vector<int64_t>{0, 1},
+       3});
+  unroll_hole_ = holes_.size();
+  holes_.push_back({"unroll", {0, 1}, 3});
+  blocks_hole_ = holes_.size();
+  holes_.push_back(
+      {"min_blocks",
+       target_.api == Api::kCuda ? std::vector<int64_t>{0, 1, 2, 3, 4} : std::vector<int64_t>{0},
+       3});
+  swizzle_hole_ = holes_.size();
+  holes_.push_back({"block_swizzle", {1, 2, 4, 8}, 3});
+}
+
+int64_t TilingPlan::SharedExtent(const TiledInput& in, size_t d, HoleValues v) const {
+  int64_t extent = 1;
+  for (const IndexTerm& t : in.dims[d]) {
+    const auto a = static_cast<size_t>(t.axis);
+    const int64_t tile =
+        a < axes_.size() ? axes_[a].BlockTile(v) : v[reduce_[a - axes_.size()].first_hole];
+    extent += (tile - 1) * t.stride;
+  }
+  const int64_t align = v[in.first_hole + kAlign];
+  if (d + 1 == in.dims.size() && align > 1) extent = CeilDiv(extent + align - 1, align) * align;
+  return extent;
+}
+
+int64_t TilingPlan::SharedElements(const TiledInput& in, HoleValues v) const {
+  int64_t elements = 1;
+  for (size_t d = 0; d < in.dims.size(); ++d) {
+    const int64_t pad = static_cast<int>(d) == in.inner ? v[in.first_hole + kPad] : 0;
+    elements *= SharedExtent(in, d, v) + pad;
+  }
+  return elements;
+}
+
+int64_t TilingPlan::FragmentElements(const TiledInput& in, HoleValues v) const {
+  int64_t elements = 1, vthreads = 1;
+  const size_t level = FragmentLevel(v);
+  std::vector<bool> used(axes_.size(), false);
+  for (const auto& dim : in.dims) {
+    int64_t extent = 1;
+    for (const IndexTerm& t : dim) {
+      const auto a = static_cast<size_t>(t.axis);
+      if (a < axes_.size()) {
+        extent += (v[axes_[a].first_hole + kTile] - 1) * t.stride;
+        if (!used[a]) vthreads *= v[axes_[a].first_hole + kVthread];
+        used[a] = true;
+      } else if (a - axes_.size() > level) {
+        extent += (v[reduce_[a - axes_.size()].first_hole] - 1) * t.stride;
+      }
+    }
+    elements *= extent;
+  }
+  return elements * vthreads;
+}
+
+absl::Status TilingPlan::Check(HoleValues v) const {
+  auto refuse = [&](const char* what, int64_t value, int64_t limit) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(root_, ": ", value, " ", what, ", at most ", limit));
+  };
+  int64_t lanes = 1, accumulators = 1, blocks = 1;
+  for (const TiledAxis& a : axes_) {
+    lanes *= v[a.first_hole + kLane];
+    accumulators *= a.ThreadTile(v);
+    blocks *= CeilDiv(a.extent, a.BlockTile(v));
+    // Tiles that are mostly padding are never worth a trial.
+    if (a.BlockTile(v) >= 2 * a.extent && a.BlockTile(v) > 1) {
+      return refuse("elements in a tile", a.BlockTile(v), 2 * a.extent);
+    }
+  }
+  const int64_t threads = Threads(v);
+  int64_t available = 1;
+  for (const TiledAxis& a : axes_) available = std::min<int64_t>(available * a.extent, 32);
+  if (lanes != 32 && available >= 32) return refuse("lanes", lanes, 32);
+  const int64_t most_threads = std::min<int64_t>(512, target_.max_threads_per_block);
+  if (threads > most_threads) return refuse("threads", threads, most_threads);
+  if (blocks > target_.max_grid) return refuse("blocks", blocks, target_.max_grid);
+  if (accumulators > 128) return refuse("accumulators", accumulators, 128);
+
+  const int64_t pipeline = v[pipeline_hole_];
+  int64_t shared = 0, fragments = 0, staged = 0, k_iterations = 1, window = 1;
+  for (size_t r = 0; r < reduce_.size(); ++r) {
+    k_iterations *= v[reduce_[r].first_hole];
+    if (r > FragmentLevel(v)) window *= v[reduce_[r].first_hole];
+  }
+  for (const TiledInput& in : inputs_) {
+    const int64_t elements = SharedElements(in, v);
+    shared += (elements * element_bytes_ + 31) / 16 * 16;
+    fragments += FragmentElements(in, v);
+    const int64_t trips = CeilDiv(elements, threads * v[in.first_hole + kFetchVector]);
+    if (trips > kMaxFetchTrips) return refuse("fetches a thread", trips, kMaxFetchTrips);
+    if (pipeline == 1) staged += trips * v[in.first_hole + kFetchVector];
+  }
+  const int64_t copies = pipeline == 0 ? 1 : std::max<int64_t>(2, pipeline);
+  if (shared * copies > target_.max_shared_bytes_per_block) {
+    return refuse("shared bytes", shared * copies, target_.max_shared_bytes_per_block);
+  }
+  const int64_t registers = accumulators + fragments + staged + kOtherRegisters;
+  const int64_t min_blocks = std::max<int64_t>(1, v[blocks_hole_]);
+  const int64_t most =
+      std::min(target_.max_registers_per_thread,
+               target_.registers_per_sm / (CeilDiv(threads, 32) * 32 * min_blocks));
+  if (registers > most) return refuse("registers", registers, most);
+  const int64_t unrolled = accumulators * (v[unroll_hole_] != 0 ? k_iterations : window);
+  if (unrolled > kMaxUnrolledMultiplyAdds) {
+    return refuse("unrolled multiply-adds", unrolled, kMaxUnrolledMultiplyAdds);
+  }
+  const TiledAxis& first = axes_.front();
+  if (v[swizzle_hole_] > 1 &&
+      (axes_.size() < 2 || CeilDiv(first.extent, first.BlockTile(v)) % v[swizzle_hole_] != 0)) {
+    return refuse("rows of blocks in a group", v[swizzle_hole_], 1);
+  }
+  return absl::OkStatus();
+}
+
+void TilingPlan::AppendRootSteps(HoleValues v, std::vector<Step>& steps,
+                                 std::string& thread) const {
+  std::vector<std::string> blocks, vthreads, warps, lanes, tiles;
+  for (const TiledAxis& a : axes_) {
+    const int64_t* h = &v[a.first_hole];
+    steps.push_back(Split{root_, a.name, {h[kVthread], h[kWarp], h[kLane], h[kTile]}});
+    blocks.push_back(a.name + ".0");
+    vthreads.push_back(a.name + ".1");
+    warps.push_back(a.name + ".2");
+    lanes.push_back(a.name + ".3");
+    tiles.push_back(a.name + ".4");
+  }
+  const int64_t inner_tile = v[axes_.back().first_hole + kTile];
+  const int64_t vector = inner_tile % 4 == 0 ? 4 : (inner_tile % 2 == 0 ? 2 : 1);
+  if (vector > 1) {
+    steps.push_back(Split{root_, tiles.back(), {vector}});
+    const std::string split = tiles.back();
+    tiles.back() = split + ".0";
+    tiles.push_back(split + ".1");
+  }
+  std::vector<std::string> threads = warps;
+  threads.insert(threads.end(), lanes.begin(), lanes.end());
+  std::vector<std::string> order = blocks;
+  for (const auto* part : {&vthreads, &threads, &tiles}) {
+    order.insert(order.end(), part->begin(), part->end());
+  }
+  steps.push_back(Reorder{root_, order});
+  if (blocks.size() > 1) steps.push_back(Fuse{root_, blocks});
+  steps.push_back(Bind{root_, absl::StrJoin(blocks, "@"), BindTo::kBlock});
+  if (v[swizzle_hole_] > 1) steps.push_back(BlockSwizzle{root_, v[swizzle_hole_]});
+  for (const TiledAxis& a : axes_) {
+    steps.push_back(Bind{root_, a.name + ".1", BindTo::kVthread});
+  }
+  steps.push_back(Fuse{root_, threads});
+  thread = absl::StrJoin(threads, "@");
+  steps.push_back(Bind{root_, thread, BindTo::kThread});
+  if (vector > 1) steps.push_back(Vectorize{root_, tiles.back()});
+  if (v[blocks_hole_] > 0) steps.push_back(LaunchBounds{root_, v[blocks_hole_]});
+}
+
+void TilingPlan::AppendReductionSteps(HoleValues v, std::vector<Step>& steps) const {
+  std::vector<std::string> outer, inner;
+  for (const TiledAxis& r : reduce_) {
+    steps.push_back(Split{reduction_, r.name, {v[r.first_hole]}});
+    outer.push_back(r.name + ".0");
+    inner.push_back(r.name + ".1");
+  }
+  std::vector<std::string> order = outer;
+  order.insert(order.end(), inner.begin(), inner.end());
+  for (const TiledAxis& a : axes_) order.push_back(a.name);
+  steps.push_back(Reorder{reduction_, order});
+  if (v[unroll_hole_] != 0) steps.push_back(Unroll{reduction_, inner.back()});
+}
+
+void TilingPlan::AppendInputSteps(const TiledInput& in, HoleValues v,
+                                  std::vector<Step>& steps) const {
+  const std::string at = reduce_.back().name + ".0";
+  std::string tile = in.tensor;
+  if (in.is_stage) {
+    steps.push_back(SetScope{in.tensor, Scope::kShared});
+  } else {
+    steps.push_back(CacheRead{in.tensor, Scope::kShared, reduction_});
+    tile = in.tensor + ".shared";
+  }
+  steps.push_back(ComputeAt{tile, reduction_, at});
+  const int64_t align = v[in.first_hole + kAlign];
+  if (align > 1) steps.push_back(Align{tile, in.axes.back(), align});
+  std::vector<std::string> order;
+  for (size_t d = 0; d < in.axes.size(); ++d) {
+    if (static_cast<int>(d) != in.inner) order.push_back(in.axes[d]);
+  }
+  order.push_back(in.axes[static_cast<size_t>(in.inner)]);
+  steps.push_back(StorageLayout{tile, order, v[in.first_hole + kPad], 0});
+  steps.push_back(Fetch{tile, Threads(v), v[in.first_hole + kFetchVector]});
+  // The fragment: a contiguous run along the innermost shared axis, in registers.
+  steps.push_back(CacheRead{tile, Scope::kLocal, reduction_});
+  const std::string fragment = tile + ".local";
+  steps.push_back(ComputeAt{fragment, reduction_, reduce_[FragmentLevel(v)].name + ".1"});
+  const auto& run = in.dims[static_cast<size_t>(in.inner)];
+  if (run.size() != 1 || run[0].stride != 1 || run[0].axis >= static_cast<int>(axes_.size())) {
+    return;
+  }
+  const int64_t length = v[axes_[static_cast<size_t>(run[0].axis)].first_hole + kTile];
+  const int64_t vector = length % 4 == 0 ? 4 : (length % 2 == 0 ? 2 : 1);
+  if (vector == 1) return;
+  const std::string axis = in.axes[static_cast<size_t>(in.inner)];
+  steps.push_back(Split{fragment, axis, {vector}});
+  std::vector<std::string> loops;
+  for (size_t d = 0; d < in.axes.size(); ++d) {
+    if (static_cast<int>(d) != in.inner) loops.push_back(in.axes[d]);
+  }
+  loops.push_back(axis + ".0");
+  loops.push_back(axis + ".1");
+  steps.push_back(Reorder{fragment, loops});
+  steps.push_back(Vectorize{fragment, axis + ".1"});
+}
+
+void TilingPlan::AppendSteps(HoleValues v, std::vector<Step>& steps) const {
+  std::string thread;
+  AppendRootSteps(v, steps, thread);
+  steps.push_back(SetScope{reduction_, Scope::kLocal});
+  steps.push_back(ComputeAt{reduction_, root_, thread});
+  AppendReductionSteps(v, steps);
+  for (const TiledInput& in : inputs_) AppendInputSteps(in, v, steps);
+  const int64_t pipeline = v[pipeline_hole_];
+  if (pipeline > 0) {
+    steps.push_back(Pipeline{reduction_, reduce_.back().name + ".0",
+                             pipeline == 1 ? PipelineKind::kRegisters : PipelineKind::kAsyncCopy,
+                             std::max<int64_t>(2, pipeline)});
+  }
+}
+
+class TilingRule : public SketchRule {
+ public:
+  const char* name() const override { return "tile"; }
+
+  // One reduction over at least two factors, every index affine, each tensor read once, and some
+  // axis of the result along which an input is reused.
+  bool Applies(const ProgramShape& shape, const KernelShape& kernel, const Target&) const override {
+    if (kernel.reductions.size() != 1) return false;
+    const auto& stages = shape.schedule.stages();
+    const ScheduledStage& reduction = stages[static_cast<size_t>(kernel.reductions[0])];
+    std::vector<Var> vars = reduction.axes;
+    vars.insert(vars.end(), reduction.reduce_axes.begin(), reduction.reduce_axes.end());
+    const std::vector<Expr> loads = LoadsOf(reduction);
+    if (loads.size() < 2 || reduction.axes.empty()) return false;
+    bool reused = false;
+    for (size_t l = 0; l < loads.size(); ++l) {
+      for (size_t other = 0; other < l; ++other) {
+        if (loads[other]->buffer == loads[l]->buffer) return false;
+      }
+      const int producer = shape.schedule.FindStage(loads[l]->buffer.get());
+      if (producer >= 0 && stages[static_cast<size_t>(producer)].is_reduction()) return false;
+      std::vector<bool> used(vars.size(), false);
+      for (const Expr& index : loads[l]->args) {
+        std::vector<IndexTerm> terms;
+        if (!AffineTerms(index, vars, terms)) return false;
+        for (const IndexTerm& t : terms) used[static_cast<size_t>(t.axis)] = true;
+      }
+      for (size_t a = 0; a < reduction.axes.size(); ++a) {
+        reused = reused || (!used[a] && reduction.axes[a]->extent > 1);
+      }
+    }
+    return reused;
+  }
+
+  std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
+                                    const Target& target) const override {
+    return std::make_unique<TilingPlan>(shape, kernel, target);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<SketchRule> MakeTilingRule() { return std::make_unique<TilingRule>(); }
+
+}  // namespace heddle::search_space

@@ -1,0 +1,353 @@
+#include "search_space/search_space.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "search_space/lower.h"
+#include "search_space/schedule.h"
+#include "search_space/sketch.h"
+
+namespace heddle::search_space {
+namespace {
+
+// One plan per kernel; its holes are the plans' holes one after another.
+struct Sketch {
+  std::string name;
+  std::vector<std::shared_ptr<const KernelPlan>> plans;
+  std::vector<Hole> holes;         // of all plans; names prefixed where there are several kernels
+  std::vector<size_t> plan_begin;  // first hole of each plan
+};
+
+constexpr size_t kMaxSketches = 12;
+// Attempts at a valid point, and how much padding is accepted as they run out.
+constexpr int kSampleAttempts = 4000;
+constexpr double kWasteLimits[] = {1.3, 1.6, 2.5, 1e9};
+// Redraws of one group, for plans whose limits few values meet.
+constexpr int kMutationAttempts = 400;
+
+template <typename T>
+size_t Draw(Rng& rng, const std::vector<T>& from) {
+  return std::uniform_int_distribution<size_t>(0, from.size() - 1)(rng);
+}
+
+}  // namespace
+
+struct SearchSpace::Impl {
+  std::shared_ptr<const TensorProgram> program;
+  Target target;
+  std::vector<Step> shared_steps;
+  std::vector<Sketch> sketches;
+
+  const Sketch& SketchOf(const Point& p) const { return sketches[p.sketch]; }
+
+  std::vector<int64_t> ValuesOf(const Point& p) const {
+    const Sketch& sketch = SketchOf(p);
+    std::vector<int64_t> values(p.choices.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = sketch.holes[i].domain[p.choices[i]];
+    }
+    return values;
+  }
+
+  // Calls `use` with every plan and its values.
+  template <typename F>
+  void ForEachPlan(const Point& p, const F& use) const {
+    const Sketch& sketch = SketchOf(p);
+    const std::vector<int64_t> values = ValuesOf(p);
+    for (size_t i = 0; i < sketch.plans.size(); ++i) {
+      use(*sketch.plans[i],
+          HoleValues(values.data() + sketch.plan_begin[i], sketch.plans[i]->holes().size()));
+    }
+  }
+
+  bool IsWellFormed(const Point& p) const {
+    if (p.sketch >= sketches.size() || p.choices.size() != SketchOf(p).holes.size()) return false;
+    for (size_t i = 0; i < p.choices.size(); ++i) {
+      if (p.choices[i] >= SketchOf(p).holes[i].domain.size()) return false;
+    }
+    return true;
+  }
+
+  absl::Status Check(const Point& p) const {
+    absl::Status status;
+    ForEachPlan(p, [&](const KernelPlan& plan, HoleValues values) {
+      if (status.ok()) status = plan.Check(values);
+    });
+    return status;
+  }
+
+  double Waste(const Point& p) const {
+    double waste = 1;
+    ForEachPlan(p, [&](const KernelPlan& plan, HoleValues values) {
+      waste = std::max(waste, plan.Waste(values));
+    });
+    return waste;
+  }
+
+  // Draws the holes of one plan until its limits are met.
+  bool SamplePlan(const Sketch& sketch, size_t plan, Rng& rng,
+                  std::vector<uint8_t>& choices) const {
+    const std::vector<Hole>& holes = sketch.plans[plan]->holes();
+    std::vector<int64_t> values(holes.size());
+    for (int attempt = 0; attempt < kSampleAttempts; ++attempt) {
+      for (size_t h = 0; h < holes.size(); ++h) {
+        const size_t choice = Draw(rng, holes[h].domain);
+        choices[sketch.plan_begin[plan] + h] = static_cast<uint8_t>(choice);
+        values[h] = holes[h].domain[choice];
+      }
+      const size_t patience =
+          static_cast<size_t>(attempt) * std::size(kWasteLimits) / kSampleAttempts;
+      if (sketch.plans[plan]->Check(values).ok() &&
+          sketch.plans[plan]->Waste(values) <= kWasteLimits[patience]) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Holes that belong together: the same plan and the same group.
+  std::vector<size_t> GroupOf(const Sketch& sketch, size_t hole) const {
+    size_t plan = 0;
+    while (plan + 1 < sketch.plan_begin.size() && sketch.plan_begin[plan + 1] <= hole) ++plan;
+    std::vector<size_t> group;
+    for (size_t h = 0; h < sketch.plans[plan]->holes().size(); ++h) {
+      const size_t index = sketch.plan_begin[plan] + h;
+      if (sketch.holes[index].group == sketch.holes[hole].group) group.push_back(index);
+    }
+    return group;
+  }
+};
+
+namespace {
+
+void AddSketch(
+    const std::vector<std::vector<std::pair<std::string, std::shared_ptr<KernelPlan>>>>& plans,
+    const ProgramShape& shape, const std::vector<size_t>& choice, std::vector<Sketch>& sketches) {
+  Sketch sketch;
+  for (size_t k = 0; k < plans.size(); ++k) {
+    const auto& [name, plan] = plans[k][choice[k]];
+    const std::string& root =
+        shape.schedule.stages()[static_cast<size_t>(shape.kernels[k].root)].name();
+    const std::string prefix = plans.size() > 1 ? root + "." : "";
+    absl::StrAppend(&sketch.name, k == 0 ? "" : "+", name);
+    sketch.plan_begin.push_back(sketch.holes.size());
+    for (Hole hole : plan->holes()) {
+      hole.name = prefix + hole.name;
+      sketch.holes.push_back(std::move(hole));
+    }
+    sketch.plans.push_back(plan);
+  }
+  sketches.push_back(std::move(sketch));
+}
+
+}  // namespace
+
+SearchSpace::SearchSpace(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+absl::StatusOr<SearchSpace> SearchSpace::Create(std::shared_ptr<const TensorProgram> program,
+                                                const Target& target) {
+  auto impl = std::make_shared<Impl>();
+  impl->program = program;
+  impl->target = target;
+  const ProgramShape shape = FindKernels(program);
+  impl->shared_steps = shape.steps;
+  std::vector<std::vector<std::pair<std::string, std::shared_ptr<KernelPlan>>>> plans;
+  for (const KernelShape& kernel : shape.kernels) {
+    plans.emplace_back();
+    for (const auto& rule : SketchRules()) {
+      if (!rule->Applies(shape, kernel, target)) continue;
+      plans.back().emplace_back(rule->name(), rule->Apply(shape, kernel, target));
+    }
+  }
+  // Every combination of plans, the simplest first.
+  std::vector<size_t> choice(plans.size(), 0);
+  for (bool more = true; more && impl->sketches.size() < kMaxSketches;) {
+    AddSketch(plans, shape, choice, impl->sketches);
+    more = false;
+    for (size_t k = plans.size(); k-- > 0 && !more;) {
+      more = ++choice[k] < plans[k].size();
+      if (!more) choice[k] = 0;
+    }
+  }
+  SearchSpace space(impl);
+  if (absl::Status s = space.Check(space.Default()); !s.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("no schedule of ", program->op,
+                                                      " is valid on ", target.name, ": ",
+                                                      std::string(s.message())));
+  }
+  return space;
+}
+
+int SearchSpace::sketch_count() const { return static_cast<int>(impl_->sketches.size()); }
+
+double SearchSpace::point_count() const {
+  double total = 0;
+  for (const Sketch& sketch : impl_->sketches) {
+    double points = 1;
+    for (const Hole& hole : sketch.holes) points *= static_cast<double>(hole.domain.size());
+    total += points;
+  }
+  return total;
+}
+
+Point SearchSpace::Default() const {
+  Point point;
+  for (const auto& plan : impl_->sketches[0].plans) {
+    const std::vector<uint8_t> choices = plan->Default();
+    point.choices.insert(point.choices.end(), choices.begin(), choices.end());
+  }
+  return point;
+}
+
+std::optional<Point> SearchSpace::Sample(Rng& rng) const {
+  Point point;
+  // The first sketch is the streaming one: a space of few points beside tiled ones.
+  const size_t count = impl_->sketches.size();
+  const bool simple = count == 1 || std::uniform_int_distribution<int>(0, 7)(rng) == 0;
+  point.sketch =
+      static_cast<uint8_t>(simple ? 0 : std::uniform_int_distribution<size_t>(1, count - 1)(rng));
+  const Sketch& sketch = impl_->sketches[point.sketch];
+  point.choices.resize(sketch.holes.size());
+  for (size_t p = 0; p < sketch.plans.size(); ++p) {
+    if (!impl_->SamplePlan(sketch, p, rng, point.choices)) return std::nullopt;
+  }
+  return point;
+}
+
+std::optional<Point> SearchSpace::Mutate(const Point& point, Rng& rng) const {
+  if (!impl_->IsWellFormed(point)) return std::nullopt;
+  const Sketch& sketch = impl_->SketchOf(point);
+  for (int attempt = 0; attempt < kMutationAttempts; ++attempt) {
+    Point mutant = point;
+    const size_t hole = Draw(rng, sketch.holes);
+    // One hole at first; its whole group when that meets no limits.
+    const std::vector<size_t> redraw =
+        attempt < kMutationAttempts / 2 ? std::vector<size_t>{hole} : impl_->GroupOf(sketch, hole);
+    for (size_t h : redraw) {
+      mutant.choices[h] = static_cast<uint8_t>(Draw(rng, sketch.holes[h].domain));
+    }
+    if (mutant != point && impl_->Check(mutant).ok()) return mutant;
+  }
+  return std::nullopt;
+}
+
+std::optional<Point> SearchSpace::Crossover(const Point& a, const Point& b, Rng& rng) const {
+  if (a.sketch != b.sketch || !impl_->IsWellFormed(a) || !impl_->IsWellFormed(b)) {
+    return std::nullopt;
+  }
+  const Sketch& sketch = impl_->SketchOf(a);
+  for (int attempt = 0; attempt < kMutationAttempts; ++attempt) {
+    Point child = a;
+    for (size_t h : impl_->GroupOf(sketch, Draw(rng, sketch.holes))) {
+      child.choices[h] = b.choices[h];
+    }
+    if (child != a && child != b && impl_->Check(child).ok()) return child;
+  }
+  return std::nullopt;
+}
+
+absl::Status SearchSpace::Check(const Point& point) const {
+  if (!impl_->IsWellFormed(point)) {
+    return absl::InvalidArgumentError("the point is not one of this space");
+  }
+  return impl_->Check(point);
+}
+
+absl::StatusOr<std::vector<Step>> SearchSpace::Steps(const Point& point) const {
+  if (absl::Status s = Check(point); !s.ok()) return s;
+  std::vector<Step> steps = impl_->shared_steps;
+  impl_->ForEachPlan(
+      point, [&](const KernelPlan& plan, HoleValues values) { plan.AppendSteps(values, steps); });
+  return steps;
+}
+
+std::string SearchSpace::Print(const Point& point) const {
+  const Sketch& sketch = impl_->SketchOf(point);
+  const std::vector<int64_t> values = impl_->ValuesOf(point);
+  std::string out = sketch.name + ":";
+  for (size_t i = 0; i < values.size(); ++i) {
+    absl::StrAppend(&out, " ", sketch.holes[i].name, "=", values[i]);
+  }
+  return out;
+}
+
+absl::StatusOr<Point> SearchSpace::Parse(const std::string& text) const {
+  const size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  const auto sketch = std::find_if(impl_->sketches.begin(), impl_->sketches.end(),
+                                   [&](const Sketch& s) { return s.name == name; });
+  if (colon == std::string::npos || sketch == impl_->sketches.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "point '", text, "' names no sketch of this space; the sketches are ",
+        absl::StrJoin(impl_->sketches, ", ",
+                      [](std::string* out, const Sketch& s) { out->append(s.name); })));
+  }
+  Point point;
+  point.sketch = static_cast<uint8_t>(sketch - impl_->sketches.begin());
+  const std::vector<std::string> fields =
+      absl::StrSplit(text.substr(colon + 1), ' ', absl::SkipEmpty());
+  if (fields.size() != sketch->holes.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("point '", text, "' has ", fields.size(),
+                                                   " holes, sketch ", name, " has ",
+                                                   sketch->holes.size()));
+  }
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const Hole& hole = sketch->holes[i];
+    const std::vector<std::string> parts = absl::StrSplit(fields[i], absl::MaxSplits('=', 1));
+    int64_t value = 0;
+    const bool known =
+        parts.size() == 2 && parts[0] == hole.name && absl::SimpleAtoi(parts[1], &value);
+    const auto at = std::find(hole.domain.begin(), hole.domain.end(), value);
+    if (!known || at == hole.domain.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("'", fields[i], "' should be ", hole.name,
+                                                     "= one of ",
+                                                     absl::StrJoin(hole.domain, ", ")));
+    }
+    point.choices.push_back(static_cast<uint8_t>(at - hole.domain.begin()));
+  }
+  return point;
+}
+
+const TensorProgram& SearchSpace::program() const { return *impl_->program; }
+const Target& SearchSpace::target() const { return impl_->target; }
+
+std::vector<Step> NaiveSteps(const TensorProgram& program) {
+  static constexpr int64_t kThreads = 128;
+  // A program of its own reference, which the schedule only looks at.
+  const auto shared = std::make_shared<const TensorProgram>(program);
+  const Schedule schedule(shared);
+  std::vector<Step> steps;
+  for (const ScheduledStage& s : schedule.stages()) {
+    if (s.is_reduction()) continue;
+    std::vector<std::string> loops;
+    for (const Loop& l : s.loops) loops.push_back(l.var->name);
+    if (loops.size() > 1) steps.push_back(Fuse{s.name(), loops});
+    const std::string fused = absl::StrJoin(loops, "@");
+    steps.push_back(Split{s.name(), fused, {kThreads}});
+    steps.push_back(Bind{s.name(), fused + ".0", BindTo::kBlock});
+    steps.push_back(Bind{s.name(), fused + ".1", BindTo::kThread});
+    Visit(s.body, [&](const Expr& node) {
+      const int r = node->op == Op::kLoad ? schedule.FindStage(node->buffer.get()) : -1;
+      if (r < 0 || !schedule.stages()[static_cast<size_t>(r)].is_reduction()) return;
+      const Step scope = SetScope{node->buffer->name, Scope::kLocal};
+      if (std::find(steps.begin(), steps.end(), scope) != steps.end()) return;
+      steps.push_back(scope);
+      steps.push_back(ComputeAt{node->buffer->name, s.name(), fused + ".1"});
+    });
+  }
+  return steps;
+}
+
+absl::StatusOr<Program> LowerSteps(std::shared_ptr<const TensorProgram> program,
+                                   const std::vector<Step>& steps, const Target& target) {
+  (void)target;
+  Schedule schedule(std::move(program));
+  if (absl::Status s = schedule.Apply(steps); !s.ok()) return s;
+  return Lower(schedule);
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,128 @@
+// The key property: whatever point of its space is chosen, an operator computes what its definition
+// says, at shapes that divide nothing.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/interpret.h"
+#include "search_space/notation.h"
+#include "search_space/reference.h"
+#include "search_space/search_space.h"
+#include "search_space/verify.h"
+
+namespace heddle::search_space {
+namespace {
+
+struct Case {
+  const char* op;
+  const char* shape;
+};
+
+// Tiny, prime and mixed shapes.
+constexpr Case kCases[] = {
+    {"vector_add", "n=37"},
+    {"vector_add", "n=1000"},
+    {"window_sum", "n=41"},
+    {"window_sum", "n=68,w=5"},
+    {"transpose", "m=37,n=61"},
+    {"transpose", "m=64,n=32"},
+    {"matmul", "m=5,n=7,k=3"},
+    {"matmul", "m=37,n=61,k=19"},
+    {"matmul", "m=64,n=32,k=16"},
+    {"matmul_nt", "m=13,n=20,k=11"},
+    {"matmul_tn", "m=20,n=13,k=9"},
+    {"batch_matmul", "b=3,m=9,n=12,k=5"},
+    {"gemm_relu_add", "m=17,n=24,k=13"},
+    {"conv2d", "n=2,ci=3,h=7,w=9,co=5,kh=3,kw=3,stride=2,pad=1"},
+    {"conv2d", "n=1,ci=8,h=8,w=8,co=8,kh=3,kw=3,stride=1,pad=1"},
+    {"conv2d", "n=1,ci=11,h=6,w=5,co=4,kh=1,kw=1"},
+    {"conv2d_bias_relu", "n=1,ci=5,h=7,w=7,co=6,kh=3,kw=3,stride=1,pad=1"},
+    {"conv2d_nhwc", "n=1,ci=5,h=7,w=6,co=7,kh=3,kw=3,stride=2,pad=1"},
+    {"depthwise_conv2d", "n=2,c=5,h=9,w=7,kh=3,kw=3,stride=1,pad=1"},
+    {"depthwise_conv2d", "n=1,c=7,h=8,w=8,kh=3,kw=3,stride=2,pad=1"},
+    {"softmax", "m=5,n=37"},
+    {"layer_norm", "m=7,n=24"},
+};
+constexpr int kPoints = 110;  // a case; every operator has two cases or twice as many points
+
+class PointsTest : public testing::TestWithParam<Case> {};
+
+bool HasSecondCase(const std::string& op) {
+  int count = 0;
+  for (const Case& c : kCases) count += op == c.op;
+  return count > 1;
+}
+
+// Integers, so that sums are exact whatever their order: one lost term shows.
+double InputValue(int tensor, size_t i) {
+  return static_cast<double>((i * 7 + static_cast<size_t>(tensor) * 13 + i / 11) % 9) - 4;
+}
+
+// Operators with divisions and exponentials round.
+bool IsExact(const std::string& op) { return op != "softmax" && op != "layer_norm"; }
+
+void ExpectComputes(const std::shared_ptr<const TensorProgram>& program,
+                    const std::vector<Step>& steps, const Target& target,
+                    const TensorValues& expected, uint64_t seed) {
+  const absl::StatusOr<Program> lowered = LowerSteps(program, steps, target);
+  ASSERT_TRUE(lowered.ok()) << lowered.status() << "\n" << ToString(steps);
+  const absl::Status verified = Verify(*lowered, target);
+  ASSERT_TRUE(verified.ok()) << verified << "\n" << ToString(steps) << ToString(*lowered);
+  TensorValues values;
+  for (const BufferRef& input : program->inputs) values[input->name] = expected.at(input->name);
+  const absl::Status ran = Interpret(*lowered, values, {.seed = seed});
+  ASSERT_TRUE(ran.ok()) << ran << "\n" << ToString(steps) << ToString(*lowered);
+  for (const BufferRef& output : lowered->outputs) {
+    const std::vector<double>& want = expected.at(output->name);
+    const std::vector<double>& got = values.at(output->name);
+    for (size_t i = 0; i < want.size(); ++i) {
+      const double tolerance = IsExact(program->op) ? 0 : 1e-4 * (1 + std::abs(want[i]));
+      ASSERT_TRUE(std::abs(got[i] - want[i]) <= tolerance)
+          << output->name << "[" << i << "] is " << got[i] << ", should be " << want[i] << "\n"
+          << ToString(steps) << ToString(*lowered);
+    }
+  }
+}
+
+TEST_P(PointsTest, EveryPointComputesTheDefinition) {
+  const Case& c = GetParam();
+  const Operator op = *FindOperator(BuiltinOperators(), c.op);
+  const auto program = std::make_shared<const TensorProgram>(
+      *op.Instantiate(*ParseShape(c.shape), DType::kFloat32));
+  TensorValues expected;
+  for (size_t t = 0; t < program->inputs.size(); ++t) {
+    std::vector<double>& values = expected[program->inputs[t]->name];
+    values.resize(static_cast<size_t>(program->inputs[t]->elements));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = InputValue(static_cast<int>(t), i);
+  }
+  EvaluateAll(*program, expected);
+  const Target target = *FindTarget("h100");
+  ExpectComputes(program, NaiveSteps(*program), target, expected, 1);
+  const absl::StatusOr<SearchSpace> space = SearchSpace::Create(program, target);
+  ASSERT_TRUE(space.ok()) << space.status();
+  Rng rng(std::hash<std::string>()(absl::StrCat(c.op, c.shape)));
+  Point point = space->Default();
+  const int points = HasSecondCase(c.op) ? kPoints : 2 * kPoints;
+  for (int i = 0; i < points && !HasFatalFailure(); ++i) {
+    SCOPED_TRACE(absl::StrCat("point ", i, ": ", space->Print(point)));
+    EXPECT_EQ(*space->Parse(space->Print(point)), point);
+    const absl::StatusOr<std::vector<Step>> steps = space->Steps(point);
+    ASSERT_TRUE(steps.ok()) << steps.status();
+    EXPECT_EQ(*ParseSteps(ToString(*steps)), *steps);
+    ExpectComputes(program, *steps, target, expected, static_cast<uint64_t>(i));
+    // Fresh points and mutants take turns.
+    std::optional<Point> next = i % 3 == 2 ? space->Mutate(point, rng) : space->Sample(rng);
+    if (!next.has_value()) next = space->Sample(rng);
+    ASSERT_TRUE(next.has_value());
+    point = *next;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, PointsTest, testing::ValuesIn(kCases),
+                         [](const testing::TestParamInfo<Case>& info) {
+                           return absl::StrCat(info.param.op, "_", info.index);
+                         });
+
+}  // namespace
+}  // namespace heddle::search_space

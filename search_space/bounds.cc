@@ -9,6 +9,10 @@
 namespace heddle::search_space {
 namespace {
 
+// A register tile may span this many times the elements that are used: strided convolutions read
+// every second to fourth element of a row.
+constexpr int64_t kMaxHoles = 4;
+
 using VarSet = absl::flat_hash_set<const Variable*>;
 
 // Variables that are fixed where the producer is computed: loops around the attach point. A shared
@@ -108,11 +112,12 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
           return nullptr;
         }));
         const Region region = RegionOf(index, relaxed);
-        if (producer.scope == Scope::kLocal && region.extent > RelaxedProduct(index, fixed)) {
+        if (producer.scope == Scope::kLocal &&
+            region.extent > kMaxHoles * RelaxedProduct(index, fixed)) {
           hull_error = absl::InvalidArgumentError(
               absl::StrCat("a register tile of ", producer.name(), " would have holes: axis ",
                            producer.axes[i]->name, " spans ", region.extent,
-                           " elements of which not all are used; make the strided loop a vthread"));
+                           " elements of which few are used; make the strided loop a vthread"));
         }
         regions[i].Include(region, BoundsOf(index));
       }

@@ -85,6 +85,29 @@ void Normalize(Linear& l) {
   }
 }
 
+bool IsSum(const Expr& x) { return x->op == Op::kAdd || x->op == Op::kSub || x->op == Op::kMul; }
+
+// c*S - c*d*(S/d) -> c*(S % d) for a sum S whose terms stand in `l` one by one.
+void MergeSums(Linear& l) {
+  for (size_t i = 0; i < l.terms.size(); ++i) {
+    const Term& t = l.terms[i];
+    if (t.div == 1 || t.mod != 0 || t.coef % t.div != 0 || !IsSum(t.x)) continue;
+    const int64_t c = -t.coef / t.div;
+    const Linear sum = ToLinear(t.x);
+    const bool all = std::all_of(sum.terms.begin(), sum.terms.end(), [&](const Term& s) {
+      return std::any_of(l.terms.begin(), l.terms.end(), [&](const Term& other) {
+        return CompareKeys(s, other) == 0 && other.coef == c * s.coef;
+      });
+    });
+    if (!all) continue;
+    l.terms[i].mod = t.div;
+    l.terms[i].div = 1;
+    l.terms[i].coef = c;
+    l = Add(l, sum, -c);
+    return;
+  }
+}
+
 Linear Opaque(Expr x) {
   Linear l;
   l.terms.push_back(Term{.x = std::move(x)});
@@ -228,6 +251,7 @@ Linear Add(const Linear& a, const Linear& b, int64_t b_factor) {
     sum.terms.back().coef *= b_factor;
   }
   Normalize(sum);
+  MergeSums(sum);
   return sum;
 }
 

@@ -375,8 +375,8 @@ Stmt KernelBuilder::EmitLoopBody(int s, size_t depth, const std::vector<Expr>& g
 
 Stmt KernelBuilder::EmitInit(int s, size_t first_reduce, const std::vector<Expr>& guards) {
   const ScheduledStage& here = stage(s);
-  ExprList indices(here.values.begin(),
-                   here.values.begin() + static_cast<std::ptrdiff_t>(here.axes.size()));
+  ExprList indices;
+  for (size_t i = 0; i < here.axes.size(); ++i) indices.push_back(Simplify(here.values[i]));
   const BufferRef& buffer = storage_.at(s);
   Stmt init = Store(buffer, std::move(indices), IdentityOf(here.combiner, buffer->dtype));
   Expr condition;

@@ -90,6 +90,7 @@ class TilingPlan : public KernelPlan {
     }
     return waste;
   }
+  void Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const override;
   void AppendSteps(HoleValues v, std::vector<Step>& steps) const override;
 
  private:
@@ -310,20 +311,23 @@ absl::Status TilingPlan::Check(HoleValues v) const {
     return absl::ResourceExhaustedError(
         absl::StrCat(root_, ": ", value, " ", what, ", at most ", limit));
   };
-  int64_t lanes = 1, accumulators = 1, blocks = 1;
+  int64_t accumulators = 1, blocks = 1, least_threads = 1;
   for (const TiledAxis& a : axes_) {
-    lanes *= v[a.first_hole + kLane];
     accumulators *= a.ThreadTile(v);
     blocks *= CeilDiv(a.extent, a.BlockTile(v));
+    int64_t power = 1;
+    while (power * 2 <= a.extent) power *= 2;
+    least_threads = std::min<int64_t>(least_threads * power, 32);
     // Tiles that are mostly padding are never worth a trial.
     if (a.BlockTile(v) >= 2 * a.extent && a.BlockTile(v) > 1) {
       return refuse("elements in a tile", a.BlockTile(v), 2 * a.extent);
     }
   }
   const int64_t threads = Threads(v);
-  int64_t available = 1;
-  for (const TiledAxis& a : axes_) available = std::min<int64_t>(available * a.extent, 32);
-  if (lanes != 32 && available >= 32) return refuse("lanes", lanes, 32);
+  if (threads < least_threads) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(root_, ": ", threads, " threads, at least ", least_threads));
+  }
   const int64_t most_threads = std::min<int64_t>(512, target_.max_threads_per_block);
   if (threads > most_threads) return refuse("threads", threads, most_threads);
   if (blocks > target_.max_grid) return refuse("blocks", blocks, target_.max_grid);
@@ -363,6 +367,36 @@ absl::Status TilingPlan::Check(HoleValues v) const {
     return refuse("rows of blocks in a group", v[swizzle_hole_], 1);
   }
   return absl::OkStatus();
+}
+
+// Threads are a number of doublings dealt out to the axes, register tiles what is left: few
+// independent draws would multiply up to a valid block.
+void TilingPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const {
+  KernelPlan::Draw(rng, values);
+  auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); };
+  for (const TiledAxis& a : axes_) {
+    for (size_t h = a.first_hole; h < a.first_hole + kAxisHoles; ++h) values[h] = 1;
+  }
+  auto grow = [&](const TiledAxis& a, size_t hole, int64_t factor) {
+    const auto& domain = holes_[a.first_hole + hole].domain;
+    int64_t& value = values[a.first_hole + hole];
+    const bool fits = a.BlockTile(values) * factor < 2 * a.extent &&
+                      std::find(domain.begin(), domain.end(), value * factor) != domain.end();
+    if (fits) value *= factor;
+  };
+  const size_t doublings = 5 + below(5);
+  for (size_t tries = 0; tries < 4 * doublings && Threads(values) < (int64_t{1} << doublings);
+       ++tries) {
+    grow(axes_[below(axes_.size())], below(2) == 0 ? kLane : kWarp, 2);
+  }
+  std::vector<const TiledAxis*> order;
+  for (const TiledAxis& a : axes_) order.push_back(&a);
+  std::shuffle(order.begin(), order.end(), rng);
+  for (const TiledAxis* a : order) {
+    const auto& tiles = holes_[a->first_hole + kTile].domain;
+    grow(*a, kTile, tiles[below(tiles.size())]);
+    grow(*a, kVthread, int64_t{1} << below(3));
+  }
 }
 
 void TilingPlan::AppendRootSteps(HoleValues v, std::vector<Step>& steps,

@@ -92,17 +92,18 @@ struct SearchSpace::Impl {
   bool SamplePlan(const Sketch& sketch, size_t plan, Rng& rng,
                   std::vector<uint8_t>& choices) const {
     const std::vector<Hole>& holes = sketch.plans[plan]->holes();
-    std::vector<int64_t> values(holes.size());
+    std::vector<int64_t> values;
     for (int attempt = 0; attempt < kSampleAttempts; ++attempt) {
-      for (size_t h = 0; h < holes.size(); ++h) {
-        const size_t choice = Draw(rng, holes[h].domain);
-        choices[sketch.plan_begin[plan] + h] = static_cast<uint8_t>(choice);
-        values[h] = holes[h].domain[choice];
-      }
+      sketch.plans[plan]->Draw(rng, values);
       const size_t patience =
           static_cast<size_t>(attempt) * std::size(kWasteLimits) / kSampleAttempts;
       if (sketch.plans[plan]->Check(values).ok() &&
           sketch.plans[plan]->Waste(values) <= kWasteLimits[patience]) {
+        for (size_t h = 0; h < holes.size(); ++h) {
+          const auto& domain = holes[h].domain;
+          choices[sketch.plan_begin[plan] + h] = static_cast<uint8_t>(
+              std::find(domain.begin(), domain.end(), values[h]) - domain.begin());
+        }
         return true;
       }
     }

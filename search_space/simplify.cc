@@ -110,6 +110,12 @@ bool Implies(const Inequality& known, const Inequality& goal) {
       if (!StructurallyEqual(k.x, g.x) || k.div != g.div || k.mod != g.mod) continue;
       const int64_t factor = k.coef != 0 && g.coef % k.coef == 0 ? g.coef / k.coef : 0;
       if (factor > 1 && BoundsOf(Add(goal, known, -factor)).max <= 0) return true;
+      // goal <= 0 is f * goal <= f - 1 in integers.
+      const int64_t scale = g.coef != 0 && k.coef % g.coef == 0 ? k.coef / g.coef : 0;
+      if (scale <= 1) continue;
+      Linear scaled = Add(Linear{}, goal, scale);
+      scaled.constant -= scale - 1;
+      if (BoundsOf(Add(scaled, known, -1)).max <= 0) return true;
     }
   }
   return false;
@@ -119,6 +125,16 @@ bool ProvesInequality(const std::vector<Inequality>& known, const Inequality& go
   if (BoundsOf(goal).max <= 0) return true;
   for (size_t i = 0; i < known.size(); ++i) {
     if (Implies(known[i], goal)) return true;
+  }
+  // rest + c * (x / d) <= 0, for c > 0, follows from d * rest + c * x <= d - 1.
+  for (size_t i = 0; !known.empty() && i < goal.terms.size(); ++i) {
+    const Term& t = goal.terms[i];
+    if (t.mod != 0 || t.div == 1 || t.coef <= 0) continue;
+    Linear rest = goal;
+    rest.terms.erase(rest.terms.begin() + static_cast<std::ptrdiff_t>(i));
+    Linear cleared = Add(Add(Linear{}, rest, t.div), ToLinear(t.x), t.coef);
+    cleared.constant -= t.div - 1;
+    if (ProvesInequality(known, cleared)) return true;
   }
   // Two assumptions together, such as y < h and x < w for a fused index.
   for (size_t i = 0; i < known.size(); ++i) {

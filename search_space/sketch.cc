@@ -96,6 +96,14 @@ class ShapeFinder {
 
 }  // namespace
 
+void KernelPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const {
+  values.resize(holes_.size());
+  for (size_t h = 0; h < holes_.size(); ++h) {
+    const std::vector<int64_t>& domain = holes_[h].domain;
+    values[h] = domain[std::uniform_int_distribution<size_t>(0, domain.size() - 1)(rng)];
+  }
+}
+
 ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program) {
   ProgramShape shape{{}, Schedule(std::move(program)), {}};
   ShapeFinder(shape).Run();

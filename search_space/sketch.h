@@ -5,6 +5,7 @@
 #define HEDDLE_SEARCH_SPACE_SKETCH_H_
 
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,9 @@ class KernelPlan {
   virtual absl::Status Check(HoleValues values) const = 0;
   // Iterations that are executed over iterations that are needed; 1 = no padding.
   virtual double Waste(HoleValues values) const = 0;
+  // Draws values that are likely to be valid; every valid choice can come up. Uniform unless a plan
+  // knows better.
+  virtual void Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const;
   virtual void AppendSteps(HoleValues values, std::vector<Step>& steps) const = 0;
 
  protected:

@@ -88,8 +88,8 @@ void ExpectComputes(const std::shared_ptr<const TensorProgram>& program,
 TEST_P(PointsTest, EveryPointComputesTheDefinition) {
   const Case& c = GetParam();
   const Operator op = *FindOperator(BuiltinOperators(), c.op);
-  const auto program = std::make_shared<const TensorProgram>(
-      *op.Instantiate(*ParseShape(c.shape), DType::kFloat32));
+  const auto program =
+      std::make_shared<const TensorProgram>(*op.Instantiate(*ParseShape(c.shape), DType::kFloat32));
   TensorValues expected;
   for (size_t t = 0; t < program->inputs.size(); ++t) {
     std::vector<double>& values = expected[program->inputs[t]->name];

@@ -1,0 +1,105 @@
+// Sampled points of every operator at the shapes people tune compile for two architectures.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "measure/codegen.h"
+#include "measure/nvrtc.h"
+#include "search_space/notation.h"
+#include "search_space/search_space.h"
+#include "search_space/verify.h"
+#include "tests/support.h"
+
+namespace heddle {
+namespace {
+
+using namespace search_space;
+
+struct Case {
+  const char* op;
+  const char* shape;
+};
+constexpr Case kCases[] = {
+    {"vector_add", "n=16777216"},
+    {"window_sum", "n=1048576"},
+    {"transpose", "m=2048,n=2048"},
+    {"matmul", "m=1024,n=1024,k=1024"},
+    {"matmul_nt", "m=1023,n=1025,k=1027"},
+    {"matmul_tn", "m=128,n=768,k=3072"},
+    {"batch_matmul", "b=8,m=256,n=256,k=64"},
+    {"gemm_relu_add", "m=1000,n=1000,k=1000"},
+    {"conv2d", "n=1,ci=64,h=56,w=56,co=64,kh=3,kw=3,stride=1,pad=1"},
+    {"conv2d_bias_relu", "n=1,ci=3,h=224,w=224,co=64,kh=7,kw=7,stride=2,pad=3"},
+    {"conv2d_nhwc", "n=1,ci=64,h=28,w=28,co=64,kh=3,kw=3,stride=1,pad=1"},
+    {"depthwise_conv2d", "n=1,c=144,h=56,w=56,kh=3,kw=3,stride=1,pad=1"},
+    {"softmax", "m=512,n=1024"},
+    {"layer_norm", "m=512,n=1024"},
+};
+constexpr int kPoints = 50;  // an operator
+
+class CompileTest : public testing::TestWithParam<Case> {};
+
+TEST_P(CompileTest, SampledPointsCompile) {
+  const absl::StatusOr<measure::NvrtcInfo> nvrtc = measure::FindNvrtc();
+  HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
+  const Case& c = GetParam();
+  const auto program = std::make_shared<const TensorProgram>(
+      *FindOperator(BuiltinOperators(), c.op)->Instantiate(*ParseShape(c.shape), DType::kFloat32));
+  // The same points for both, so that the narrower limits of the two apply.
+  const Target a100 = *FindTarget("sm_80");
+  const auto space = SearchSpace::Create(program, a100);
+  ASSERT_TRUE(space.ok()) << space.status();
+  struct Job {
+    std::string source, arch, point;
+  };
+  std::vector<Job> jobs;
+  Rng rng(7);
+  for (int i = 0; i < kPoints; ++i) {
+    const std::optional<Point> point = i == 0 ? space->Default() : space->Sample(rng);
+    ASSERT_TRUE(point.has_value());
+    SCOPED_TRACE(space->Print(*point));
+    const auto steps = space->Steps(*point);
+    ASSERT_TRUE(steps.ok()) << steps.status();
+    const auto lowered = LowerSteps(program, *steps, a100);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const absl::Status verified = Verify(*lowered, a100);
+    ASSERT_TRUE(verified.ok()) << verified << ToString(*lowered);
+    for (const char* arch : {"sm_80", "sm_90"}) {
+      for (const auto& kernel : measure::GenerateSource(*lowered, *FindTarget(arch), "")) {
+        jobs.push_back({kernel.source, arch, space->Print(*point)});
+      }
+    }
+  }
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  std::vector<std::string> failures;
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < std::max(1U, std::thread::hardware_concurrency()); ++t) {
+    threads.emplace_back([&] {
+      for (size_t j = next++; j < jobs.size(); j = next++) {
+        const auto binary = measure::CompileCuda(jobs[j].source, "candidate.cu", jobs[j].arch);
+        const std::lock_guard lock(mutex);
+        if (!binary.ok()) {
+          failures.push_back(absl::StrCat(jobs[j].point, " on ", jobs[j].arch, "\n",
+                                          std::string(binary.status().message()), jobs[j].source));
+        }
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_TRUE(failures.empty()) << failures.size() << " of " << jobs.size()
+                                << " kernels do not compile, the first:\n"
+                                << failures[0];
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, CompileTest, testing::ValuesIn(kCases),
+                         [](const testing::TestParamInfo<Case>& info) {
+                           return std::string(info.param.op);
+                         });
+
+}  // namespace
+}  // namespace heddle

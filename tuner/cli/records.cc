@@ -1,0 +1,91 @@
+// heddle records: moving what was measured between files and machines.
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "tuner/cli/command.h"
+
+namespace heddle::cli {
+namespace {
+
+struct RecordsFlags {
+  std::string db, file;
+};
+
+Result RunExportRecords(const RecordsFlags& flags) {
+  auto records = OpenRecords(flags.db);
+  if (!records.ok()) return records.status();
+  std::ofstream file;
+  bool to_stdout = flags.file == "-";
+  if (!to_stdout) {
+    file.open(flags.file, std::ios::binary | std::ios::trunc);
+    if (!file) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cannot write ", flags.file, ": ", std::strerror(errno)));
+    }
+  }
+  std::ostream& out = to_stdout ? std::cout : file;
+  auto report = (*records)->Export(out);
+  if (!report.ok()) return report.status();
+  out.flush();
+  if (!out) {
+    return absl::InternalError(absl::StrCat(flags.file, " could not be written completely: ",
+                                            std::strerror(errno), "; is the disk full?"));
+  }
+  Say(absl::StrCat(report->written, " trials written"));
+  if (report->damaged == 0) return kDone;
+  Say(absl::StrCat(report->damaged, " damaged ones were left out"));
+  return kFailed;
+}
+
+Result RunImportRecords(const RecordsFlags& flags) {
+  std::ifstream file;
+  bool from_stdin = flags.file == "-";
+  if (!from_stdin) {
+    file.open(flags.file, std::ios::binary);
+    if (!file) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cannot read ", flags.file, ": ", std::strerror(errno)));
+    }
+  }
+  auto records = OpenRecords(flags.db);
+  if (!records.ok()) return records.status();
+  auto report = (*records)->Import(from_stdin ? std::cin : file);
+  if (!report.ok()) return report.status();
+  Say(absl::StrCat(report->added, " trials added, ", report->duplicate, " were there already"));
+  for (const std::string& line : report->rejected) Say("refused: " + line);
+  if (report->refused == 0) return kDone;
+  Say(absl::StrCat(report->refused, " lines were refused"));
+  return kFailed;
+}
+
+Result RunBackupRecords(const RecordsFlags& flags) {
+  auto records = OpenRecords(flags.db);
+  if (!records.ok()) return records.status();
+  if (absl::Status s = (*records)->Backup(flags.file); !s.ok()) return s;
+  Say(absl::StrCat((*records)->path(), " copied to ", flags.file));
+  return kDone;
+}
+
+}  // namespace
+
+void AddRecords(CLI::App& app, Selected selected) {
+  CLI::App* group = app.add_subcommand("records", "export, import or back up what was measured");
+  group->require_subcommand(1);
+  auto add = [&](const char* name, const char* help, Result (*run)(const RecordsFlags&)) {
+    auto flags = std::make_shared<RecordsFlags>();
+    CLI::App* sub = group->add_subcommand(name, help);
+    sub->add_option("file", flags->file, "the file; - is standard input or output")
+        ->type_name("FILE")
+        ->required();
+    AddDbFlag(*sub, flags->db);
+    sub->callback([=] { *selected = [=] { return run(*flags); }; });
+  };
+  add("export", "write every trial as a line of JSON", RunExportRecords);
+  add("import", "add the trials of such a file that are not there yet", RunImportRecords);
+  add("backup", "a consistent copy of the database, while others may write", RunBackupRecords);
+}
+
+}  // namespace heddle::cli

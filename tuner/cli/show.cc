@@ -1,0 +1,90 @@
+// heddle show: one schedule, from its steps to its machine code.
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "measure/nvrtc.h"
+#include "tuner/build.h"
+#include "tuner/cli/command.h"
+
+namespace heddle::cli {
+namespace {
+
+struct ShowFlags {
+  WorkloadFlags workload;
+  DeviceFlags device;
+  ScheduleFlags schedule;
+  std::string what = "schedule", l2, db;
+};
+
+// PTX or SASS of all kernels.
+absl::StatusOr<std::string> MachineCode(const std::vector<measure::KernelSource>& kernels,
+                                        const measure::DeviceInfo& device, bool sass) {
+  if (device.target.api != search_space::Api::kCuda) {
+    return absl::InvalidArgumentError(
+        "ptx and sass exist for CUDA only: add --target sm_90, or use --what source");
+  }
+  std::string text;
+  for (const measure::KernelSource& kernel : kernels) {
+    auto built = tuner::BuildBinary(kernel, device);
+    if (!built.ok()) return built.status();
+    if (!sass) {
+      text += built->ptx;
+      continue;
+    }
+    auto disassembled = measure::Disassemble(built->binary);
+    // A tool that is missing is not a wrong argument.
+    if (!disassembled.ok()) {
+      return WithCode(absl::StatusCode::kUnavailable, disassembled.status());
+    }
+    text += *disassembled;
+  }
+  return text;
+}
+
+Result RunShow(const ShowFlags& flags) {
+  auto program = flags.workload.Get();
+  if (!program.ok()) return program.status();
+  auto device = flags.device.FindDeviceOrTarget();
+  if (!device.ok()) return device.status();
+  auto chosen = flags.schedule.Choose(*program, *device, PolicyOf(flags.l2), flags.db,
+                                      flags.workload.CommandLine());
+  if (!chosen.ok()) return chosen.status();
+  Say(absl::StrCat((*program)->op, " ", ShapeText(**program), " for ", device->target.name, ": ",
+                   chosen->origin));
+  if (flags.what == "schedule") {
+    if (!chosen->point.empty()) std::cout << "# " << chosen->point << "\n";
+    std::cout << search_space::ToString(chosen->steps);
+    return kDone;
+  }
+  auto built = tuner::BuildSource(*program, chosen->steps, device->target);
+  if (!built.ok()) return built.status();
+  if (flags.what == "loops") {
+    std::cout << search_space::ToString(built->program);
+  } else if (flags.what == "source") {
+    for (const measure::KernelSource& kernel : built->kernels) std::cout << kernel.source;
+  } else {
+    auto code = MachineCode(built->kernels, *device, flags.what == "sass");
+    if (!code.ok()) return code.status();
+    std::cout << *code;
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void AddShow(CLI::App& app, Selected selected) {
+  auto flags = std::make_shared<ShowFlags>();
+  CLI::App* sub = app.add_subcommand("show", "a schedule as steps, loops, source or machine code");
+  flags->workload.Add(*sub);
+  flags->device.Add(*sub, true);
+  flags->schedule.Add(*sub);
+  sub->add_option("--what", flags->what, "what to print")
+      ->check(CLI::IsMember({"schedule", "loops", "source", "ptx", "sass"}))
+      ->capture_default_str();
+  AddL2Flag(*sub, flags->l2);
+  AddDbFlag(*sub, flags->db);
+  sub->footer("Without --best, --point, --steps or --naive the default schedule is shown.");
+  sub->callback([=] { *selected = [=] { return RunShow(*flags); }; });
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,359 @@
+// heddle tune: finds the fastest schedule of one workload or of a file of them.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tuner/cli/command.h"
+#include "tuner/cli/interrupt.h"
+#include "tuner/cli/workloads_file.h"
+#include "tuner/session.h"
+
+namespace heddle::cli {
+namespace {
+
+using measure::DeviceInfo;
+using tuner::SessionReport;
+
+struct TuneFlags {
+  WorkloadFlags workload;
+  DeviceFlags device;
+  int trials = 200, plateau = 0;
+  double seconds = 0;
+  uint64_t seed = 1;
+  std::string search = "random", l2, workloads, db, plot;
+  bool json = false;
+};
+
+// One workload's tuning, done.
+struct Tuned {
+  Workload program;
+  SessionReport report;
+  tuner::Roofline roofline;
+};
+
+int TerminalWidth() {
+  winsize size;
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 100;
+}
+
+// Warns once of each condition that makes times worse than they could be.
+class DeviceWarnings {
+ public:
+  void Look(const measure::DeviceState& state, tuner::ProgressPrinter& printer) {
+    if (state.throttled && !throttled_) {
+      throttled_ = true;
+      printer.Note(
+          absl::StrFormat("Warning: the device throttles its clocks (%.0f of %.0f MHz): "
+                          "times are worse than they could be.",
+                          state.sm_clock_mhz, state.max_sm_clock_mhz));
+    }
+    if (state.other_processes > 0 && !others_) {
+      others_ = true;
+      printer.Note(absl::StrCat("Warning: ", state.other_processes,
+                                " other process(es) use the device: times are noisy."));
+    }
+  }
+
+ private:
+  bool throttled_ = false, others_ = false;
+};
+
+absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
+                              const DeviceInfo& device, tuner::Records& records) {
+  auto space = search_space::SearchSpace::Create(program, device.target);
+  if (!space.ok()) return space.status();
+  measure::L2Policy l2 = PolicyOf(flags.l2);
+  measure::MeasureOptions measure_options;
+  measure_options.l2 = l2;
+  measure_options.seed = flags.seed;
+  auto measurer = measure::StartMeasurer(program, device, measure_options);
+  if (!measurer.ok()) {
+    // What does not fit the device is the shape's fault.
+    bool too_large = measurer.status().code() == absl::StatusCode::kResourceExhausted;
+    return too_large ? WithCode(absl::StatusCode::kInvalidArgument, measurer.status())
+                     : measurer.status();
+  }
+  auto proposer = tuner::MakeRandomProposer(*space, flags.seed);
+
+  tuner::ProgressPrinter printer(stderr, isatty(STDERR_FILENO) != 0, TerminalWidth() - 1);
+  DeviceWarnings warnings;
+  tuner::SessionOptions options;
+  options.trials = flags.trials;
+  options.seconds = flags.seconds;
+  options.plateau = flags.plateau;
+  options.interrupted = Interrupted;
+  options.on_progress = [&](const tuner::Progress& progress) {
+    warnings.Look((*measurer)->device_state(), printer);
+    printer.Show(progress);
+  };
+  options.on_finals = [&](int count) {
+    printer.Note(absl::StrCat("Measuring the best ", count, " against each other."));
+  };
+  tuner::Session session(*space, **measurer, records, tuner::MakeEnvironment(device, l2), *proposer,
+                         options);
+  auto report = session.Run();
+  printer.Clear();
+  if (!report.ok()) return report.status();
+  return Tuned{program, *std::move(report), tuner::RooflineOf(*program, device.target, l2)};
+}
+
+double SpeedUp(const SessionReport& report) {
+  if (!report.best || report.default_us <= 0) return 0;
+  return report.default_us / report.best->result.time_us;
+}
+
+Json ToJson(const TuneFlags& flags, const DeviceInfo& device, const Tuned& tuned, int64_t weight) {
+  const SessionReport& report = tuned.report;
+  Json failed = Json::object();
+  for (const auto& [kind, count] : report.failed) failed[measure::NameOf(kind)] = count;
+  Json json{{"op", tuned.program->op},
+            {"shape", ShapeJson(tuned.program->shape)},
+            {"dtype", search_space::NameOf(tuned.program->dtype)},
+            {"workload", tuned.program->canonical_text},
+            {"device", device.target.name},
+            {"policy", flags.l2},
+            {"trials", {{"total", report.trials}, {"ok", report.ok}, {"failed", failed}}},
+            {"default_us", KnownOrNull(report.default_us)},
+            {"best_us", nullptr},
+            {"best_ci_us", nullptr},
+            {"gflops", nullptr},
+            {"gbs", nullptr},
+            {"roofline", nullptr},
+            {"speedup", KnownOrNull(SpeedUp(report))},
+            {"seconds", report.seconds},
+            {"trials_per_second", report.seconds > 0 ? report.trials / report.seconds : 0},
+            {"interrupted", report.stop == tuner::StopReason::kInterrupted},
+            {"steps", Json::array()}};
+  if (report.best) {
+    const measure::TrialResult& result = report.best->result;
+    json["best_us"] = result.time_us;
+    json["best_ci_us"] = {result.ci_low_us, result.ci_high_us};
+    json["gflops"] = tuned.roofline.Gflops(result.time_us);
+    json["gbs"] = tuned.roofline.Gbs(result.time_us);
+    json["roofline"] = KnownOrNull(tuned.roofline.Share(result.time_us));
+    json["steps"] = StepsJson(report.best->steps);
+  }
+  // Beyond the documented fields.
+  json["stopped_by"] = tuner::NameOf(report.stop);
+  json["earlier_trials"] = report.earlier_trials;
+  json["final"] = report.best && report.best->is_final;
+  if (weight != 1) json["weight"] = weight;
+  return json;
+}
+
+std::string NoValidSchedule(const SessionReport& report) {
+  return absl::StrCat("no valid schedule among ", report.trials, " trials (",
+                      tuner::FailureCounts(report.failed), ")");
+}
+
+void SayResult(const TuneFlags& flags, const Tuned& tuned, const std::string& command_line) {
+  const SessionReport& report = tuned.report;
+  bool interrupted = report.stop == tuner::StopReason::kInterrupted;
+  if (isatty(STDERR_FILENO) && report.times.size() > 1) {
+    constexpr int kCurveWidth = 60, kCurveHeight = 10;
+    std::cerr << tuner::TerminalCurve(report.times, kCurveWidth, kCurveHeight);
+  }
+  std::string trials =
+      absl::StrFormat("%d trials in %.1f s (%.1f/s), %d OK", report.trials, report.seconds,
+                      report.seconds > 0 ? report.trials / report.seconds : 0, report.ok);
+  if (!report.failed.empty()) {
+    absl::StrAppend(&trials, ", failed: ", tuner::FailureCounts(report.failed));
+  }
+  if (report.earlier_trials > 0) {
+    absl::StrAppend(&trials, "; ", report.earlier_trials, " earlier ones in the database");
+  }
+  Say(trials);
+  if (report.stop == tuner::StopReason::kExhausted) {
+    Say("The search space has no more points to try.");
+  }
+  if (report.stale_intents > 0) {
+    Say(absl::StrCat(report.stale_intents,
+                     " points were left out: an earlier session ended while "
+                     "they were being measured."));
+  }
+  if (report.best) {
+    const measure::TrialResult& best = report.best->result;
+    std::string line =
+        absl::StrFormat("%s %s (%s .. %s), %s", report.best->is_final ? "Best:" : "Best so far:",
+                        tuner::FormatTime(best.time_us), tuner::FormatTime(best.ci_low_us),
+                        tuner::FormatTime(best.ci_high_us), tuned.roofline.Rate(best.time_us));
+    double share = tuned.roofline.Share(best.time_us);
+    if (share > 0) absl::StrAppendFormat(&line, ", %.0f %% of the roofline", share * 100);
+    if (double speedup = SpeedUp(report); speedup > 0) {
+      absl::StrAppendFormat(&line, ", %.2fx the default schedule (%s)", speedup,
+                            tuner::FormatTime(report.default_us));
+    }
+    if (best.noisy) line += ", noisy";
+    Say(line);
+    if (!report.best->point.empty()) Say("Point: " + report.best->point);
+  }
+  if (interrupted) {
+    Say(absl::StrCat("Interrupted: ", report.trials,
+                     " trials of this run are kept in the database; "
+                     "the same command continues from them."));
+  } else if (report.best) {
+    std::string l2 = flags.l2 == "cold" ? "" : " --l2 " + flags.l2;
+    Say(absl::StrCat("Its source:  heddle show ", command_line, l2, " --best --what source"));
+    Say(absl::StrCat("To take away: heddle export ", command_line, l2, " --out DIR"));
+  }
+}
+
+// FILE.svg, or with several workloads FILE-1.svg, FILE-2.svg, ...
+std::string PlotPath(const std::string& path, size_t index, size_t count) {
+  if (count == 1) return path;
+  size_t dot = path.rfind('.');
+  if (dot == std::string::npos || path.find('/', dot) != std::string::npos) dot = path.size();
+  return absl::StrCat(path.substr(0, dot), "-", index + 1, path.substr(dot));
+}
+
+struct Job {
+  Workload program;
+  int64_t weight = 1;
+  std::string command_line;
+};
+
+// Everything is parsed before anything is tuned: a mistake on the last line costs no hours.
+absl::StatusOr<std::vector<Job>> ReadJobs(const TuneFlags& flags) {
+  std::vector<Job> jobs;
+  if (flags.workloads.empty()) {
+    auto program = flags.workload.Get();
+    if (!program.ok()) return program.status();
+    jobs.push_back({*program, 1, flags.workload.CommandLine()});
+    return jobs;
+  }
+  auto text = ReadTextFile(flags.workloads, 4 << 20);
+  if (!text.ok()) return text.status();
+  auto lines = ParseWorkloadLines(*text);
+  if (!lines.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flags.workloads, ": ", lines.status().message()));
+  }
+  for (const WorkloadLine& line : *lines) {
+    auto program = flags.workload.Get(line.op, line.shape);
+    if (!program.ok()) {
+      return WithCode(program.status().code(),
+                      absl::InternalError(absl::StrCat(flags.workloads, ": line ", line.line, ": ",
+                                                       program.status().message())));
+    }
+    WorkloadFlags named = flags.workload;
+    named.op = line.op;
+    named.shape = line.shape;
+    jobs.push_back({*program, line.weight, named.CommandLine()});
+  }
+  return jobs;
+}
+
+absl::Status CheckFlags(const TuneFlags& flags) {
+  if (flags.workload.op.empty() == flags.workloads.empty()) {
+    return absl::InvalidArgumentError(
+        "give either an operator (heddle tune OP --shape ...) or --workloads FILE");
+  }
+  if (!flags.workloads.empty() && !flags.workload.shape.empty()) {
+    return absl::InvalidArgumentError("--shape belongs in the workloads file, one a line");
+  }
+  if (flags.trials == 0 && flags.seconds == 0 && flags.plateau == 0) {
+    return absl::InvalidArgumentError("without a limit of trials give --seconds or --plateau");
+  }
+  return absl::OkStatus();
+}
+
+Result RunTune(const TuneFlags& flags) {
+  if (absl::Status s = CheckFlags(flags); !s.ok()) return s;
+  auto jobs = ReadJobs(flags);
+  if (!jobs.ok()) return jobs.status();
+  auto records = OpenWritableRecords(flags.db);
+  if (!records.ok()) return records.status();
+  auto device = flags.device.FindDevice();
+  if (!device.ok()) return device.status();
+  CatchInterrupts();
+
+  int exit_code = kDone;
+  Json all = Json::array();
+  double weighted_default_us = 0, weighted_best_us = 0;
+  for (size_t i = 0; i < jobs->size() && !Interrupted(); ++i) {
+    const Job& job = (*jobs)[i];
+    std::string count = jobs->size() > 1 ? absl::StrCat("[", i + 1, "/", jobs->size(), "] ") : "";
+    Say(absl::StrCat(count, "Tuning ", job.program->op, " ", ShapeText(*job.program), " ",
+                     search_space::NameOf(job.program->dtype), " on ", device->id, " (",
+                     device->target.name, "), ", flags.l2, " L2"));
+    auto tuned = TuneOne(flags, job.program, *device, **records);
+    if (!tuned.ok()) {
+      // One of several costs only itself, unless the device or the database is what failed.
+      bool its_own = tuned.status().code() == absl::StatusCode::kInvalidArgument ||
+                     tuned.status().code() == absl::StatusCode::kFailedPrecondition ||
+                     tuned.status().code() == absl::StatusCode::kAborted;
+      if (jobs->size() == 1 || !its_own) return tuned.status();
+      Say(absl::StrCat("heddle: ", tuned.status().message()));
+      all.push_back({{"op", job.program->op},
+                     {"shape", ShapeJson(job.program->shape)},
+                     {"error", std::string(tuned.status().message())}});
+      exit_code = std::max(exit_code, ExitCodeOf(tuned.status()));
+      continue;
+    }
+    SayResult(flags, *tuned, job.command_line);
+    all.push_back(ToJson(flags, *device, *tuned, job.weight));
+    if (!flags.plot.empty()) {
+      std::string title =
+          absl::StrCat(job.program->op, " ", ShapeText(*job.program), " on ", device->target.name);
+      absl::Status s = WriteFile(PlotPath(flags.plot, i, jobs->size()),
+                                 tuner::SvgCurve(tuned->report.times, title));
+      if (!s.ok()) return s;
+    }
+    if (tuned->report.best) {
+      weighted_best_us += static_cast<double>(job.weight) * tuned->report.best->result.time_us;
+      weighted_default_us += static_cast<double>(job.weight) * tuned->report.default_us;
+    } else if (!Interrupted()) {
+      Say("heddle: " + NoValidSchedule(tuned->report));
+      exit_code = std::max<int>(exit_code, kNoValidSchedule);
+    }
+  }
+  if (jobs->size() > 1 && weighted_best_us > 0) {
+    Say(absl::StrFormat("All workloads by weight: %s, by default schedules %s.",
+                        tuner::FormatTime(weighted_best_us),
+                        tuner::FormatTime(weighted_default_us)));
+  }
+  if (flags.json) PrintJson(flags.workloads.empty() ? all[0] : all);
+  return Interrupted() ? kInterrupted : exit_code;
+}
+
+}  // namespace
+
+void AddTune(CLI::App& app, Selected selected) {
+  auto flags = std::make_shared<TuneFlags>();
+  CLI::App* sub = app.add_subcommand("tune", "find the fastest schedule of an operator at a shape");
+  flags->workload.Add(*sub, false);
+  flags->device.Add(*sub, false);
+  sub->add_option("--trials", flags->trials, "stop after so many new trials; 0 = no limit")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  sub->add_option("--seconds", flags->seconds, "stop searching after so many seconds")
+      ->check(CLI::Range(0.0, 1e9));
+  sub->add_option("--plateau", flags->plateau,
+                  "stop after so many trials in a row without an improvement of 1 %")
+      ->check(CLI::Range(0, 1 << 30));
+  sub->add_option("--seed", flags->seed, "of proposals and inputs")->capture_default_str();
+  sub->add_option("--search", flags->search, "how points are proposed")
+      ->check(CLI::IsMember({"random"}))
+      ->capture_default_str();
+  AddL2Flag(*sub, flags->l2);
+  sub->add_option("--workloads", flags->workloads,
+                  "tune each line of a file: op k=v,... [weight=N]; budgets count per workload")
+      ->type_name("FILE");
+  AddDbFlag(*sub, flags->db);
+  sub->add_flag("--json", flags->json,
+                "one JSON document on stdout (an array with --workloads), the rest on stderr");
+  sub->add_option("--plot", flags->plot, "write the best-so-far curve as SVG")
+      ->type_name("FILE.svg");
+  sub->footer(
+      "Trials of earlier runs count: they are not made again, and the best of them competes.\n"
+      "Ctrl-C keeps everything that was measured; the same command continues.");
+  sub->callback([=] { *selected = [=] { return RunTune(*flags); }; });
+}
+
+}  // namespace heddle::cli

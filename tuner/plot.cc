@@ -71,8 +71,10 @@ std::string TerminalCurve(const TrialTimes& times, int width, int height) {
     double value = range.ValueAt(1 - static_cast<double>(r) / std::max(1, height - 1));
     absl::StrAppendFormat(&out, "%10s |%s\n", labelled ? FormatTime(value) : "", rows[r]);
   }
-  absl::StrAppendFormat(&out, "%10s +%s\n%10s  1%*d trials\n", "", std::string(width, '-'), "",
-                        width - 8, trials);
+  std::string last = absl::StrCat(trials, " trials");
+  int room = std::max(width - 1, static_cast<int>(last.size()) + 2);
+  absl::StrAppendFormat(&out, "%10s +%s\n%10s  1%*s\n", "", std::string(width, '-'), "", room,
+                        last);
   return out;
 }
 

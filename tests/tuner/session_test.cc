@@ -1,0 +1,443 @@
+#include "tuner/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/notation.h"
+#include "tests/process.h"
+
+namespace heddle::tuner {
+namespace {
+
+using measure::Measured;
+using measure::Outcome;
+using measure::TrialResult;
+using search_space::Point;
+using search_space::SearchSpace;
+using search_space::Step;
+using testing::HasSubstr;
+
+TrialResult Ok(double time_us) {
+  TrialResult r;
+  r.outcome = Outcome::kOk;
+  r.time_us = time_us;
+  r.ci_low_us = time_us * 0.99;
+  r.ci_high_us = time_us * 1.01;
+  return r;
+}
+TrialResult Failed(Outcome outcome, const std::string& detail) {
+  TrialResult r;
+  r.outcome = outcome;
+  r.detail = detail;
+  return r;
+}
+
+// Answers from a script instead of a device.
+class FakeMeasurer : public measure::Measurer {
+ public:
+  // The result of the nth candidate, from 1.
+  std::function<TrialResult(int)> script = [](int n) { return Ok(100 - n); };
+  // The final result of a schedule.
+  std::function<TrialResult(const std::vector<Step>&)> finals = [](const auto&) { return Ok(50); };
+  std::function<void(int)> on_next = [](int) {};
+  absl::Status error;  // of Next, once `fail_after` results were given
+  int fail_after = 1 << 30;
+
+  void Submit(measure::Candidate candidate) override {
+    queue_.push_back(candidate.id);
+    submitted.push_back(candidate.steps);
+    most_pending = std::max(most_pending, pending());
+  }
+  int pending() const override { return static_cast<int>(queue_.size()); }
+  int wanted_in_flight() const override { return 4; }
+  absl::StatusOr<std::optional<Measured>> Next(absl::Duration) override {
+    if (given >= fail_after) return error;
+    if (queue_.empty()) return std::optional<Measured>();
+    Measured m{queue_.front(), script(++given)};
+    queue_.pop_front();
+    on_next(given);
+    return std::optional<Measured>(m);
+  }
+  absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
+      const std::vector<std::vector<Step>>& steps, absl::Duration) override {
+    finalists = steps;
+    std::vector<TrialResult> results;
+    for (const auto& s : steps) results.push_back(finals(s));
+    return results;
+  }
+  measure::DeviceState device_state() const override { return state; }
+
+  std::vector<std::vector<Step>> submitted, finalists;
+  measure::DeviceState state;
+  int given = 0, most_pending = 0;
+
+ private:
+  std::deque<int64_t> queue_;
+};
+
+class SessionTest : public testing::Test {
+ protected:
+  SessionTest() : space_(MakeSpace()) {
+    auto records = Records::Open(folder_ / "heddle.db");
+    EXPECT_TRUE(records.ok()) << records.status();
+    records_ = *std::move(records);
+    environment_.device_name = space_.target().name;
+    environment_.arch = "sm_90";
+    options_.trials = 20;
+  }
+
+  static SearchSpace MakeSpace() {
+    auto op = search_space::FindOperator(search_space::BuiltinOperators(), "matmul");
+    auto program =
+        op->Instantiate({{"m", 64}, {"n", 64}, {"k", 64}}, search_space::DType::kFloat32);
+    auto target = search_space::FindTarget("h100");
+    auto space = SearchSpace::Create(
+        std::make_shared<const search_space::TensorProgram>(*std::move(program)), *target);
+    EXPECT_TRUE(space.ok()) << space.status();
+    return *std::move(space);
+  }
+
+  absl::StatusOr<SessionReport> Run(uint64_t seed = 1) {
+    auto proposer = MakeRandomProposer(space_, seed);
+    return Session(space_, measurer_, *records_, environment_, *proposer, options_).Run();
+  }
+  std::vector<TrialRecord> Recorded() {
+    auto trials = records_->Trials(space_.program(), environment_);
+    EXPECT_TRUE(trials.ok()) << trials.status();
+    return *std::move(trials);
+  }
+  // Points of screening trials, in order.
+  std::vector<std::string> ScreenedPoints() {
+    std::vector<std::string> points;
+    for (const TrialRecord& t : Recorded()) {
+      if (t.stage == TrialStage::kScreening) points.push_back(t.point);
+    }
+    return points;
+  }
+  std::vector<std::string> Intents() {
+    auto intents = records_->StaleIntents(space_.program(), environment_);
+    EXPECT_TRUE(intents.ok()) << intents.status();
+    return *intents;
+  }
+
+  tests::TempFolder folder_;
+  SearchSpace space_;
+  FakeMeasurer measurer_;
+  std::unique_ptr<Records> records_;
+  Environment environment_;
+  SessionOptions options_;
+};
+
+TEST_F(SessionTest, TheDefaultScheduleIsTrialOne) {
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(ScreenedPoints().front(), space_.Print(space_.Default()));
+  EXPECT_EQ(measurer_.submitted.front(), *space_.Steps(space_.Default()));
+}
+
+TEST_F(SessionTest, EveryTrialIsRecordedOnceAndTheQueueIsKeptFull) {
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->trials, 20);
+  EXPECT_EQ(report->ok, 20);
+  EXPECT_EQ(report->stop, StopReason::kTrials);
+  EXPECT_EQ(report->times.size(), 20u);
+  auto points = ScreenedPoints();
+  EXPECT_EQ(points.size(), 20u);
+  EXPECT_EQ(std::set<std::string>(points.begin(), points.end()).size(), 20u);
+  EXPECT_EQ(measurer_.most_pending, 4);
+  EXPECT_EQ(measurer_.pending(), 0);
+}
+
+TEST_F(SessionTest, FailuresAreCountedByKindAndNeverWin) {
+  measurer_.script = [](int n) {
+    if (n % 4 == 2) return Failed(Outcome::kWrongAnswer, "off");
+    if (n % 4 == 3) return Failed(Outcome::kIllegalAccess, "signal 11");
+    return Ok(100 - n);
+  };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->ok, 10);
+  EXPECT_EQ(report->failed[Outcome::kWrongAnswer], 5);
+  EXPECT_EQ(report->failed[Outcome::kIllegalAccess], 5);
+  ASSERT_TRUE(report->best.has_value());
+  EXPECT_EQ(report->best->result.outcome, Outcome::kOk);
+  EXPECT_EQ(report->times[1], 0);
+}
+
+TEST_F(SessionTest, NothingValidIsAReportWithoutABest) {
+  measurer_.script = [](int) { return Failed(Outcome::kWrongAnswer, "off"); };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_FALSE(report->best.has_value());
+  EXPECT_EQ(report->default_us, 0);
+  EXPECT_TRUE(measurer_.finalists.empty());
+}
+
+TEST_F(SessionTest, FinalistsAreTheBestWithinTheMargin) {
+  // 100 for all but four near 50 and one at 56, more than 10 % slower.
+  measurer_.script = [](int n) {
+    return Ok(n >= 10 && n < 14 ? 50 + n * 0.1 : n == 14 ? 57 : 100);
+  };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->finalists, 4);
+  int finals = 0;
+  for (const TrialRecord& t : Recorded()) {
+    if (t.stage != TrialStage::kFinal) continue;
+    ++finals;
+    auto steps = search_space::ParseSteps(t.steps);
+    ASSERT_TRUE(steps.ok()) << steps.status();
+    EXPECT_EQ(*steps, *space_.Steps(*space_.Parse(t.point)));
+  }
+  EXPECT_EQ(finals, 4);
+  EXPECT_TRUE(report->best->is_final);
+}
+
+TEST_F(SessionTest, NoMoreFinalistsThanAsked) {
+  measurer_.script = [](int) { return Ok(50); };
+  options_.max_finalists = 3;
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(measurer_.finalists.size(), 3u);
+}
+
+TEST_F(SessionTest, AFinalistThatTurnsOutWrongDoesNotWin) {
+  measurer_.script = [](int n) { return Ok(50 + n * 0.1); };
+  measurer_.finals = [&](const std::vector<Step>& steps) {
+    return steps == measurer_.submitted[0] ? Failed(Outcome::kWrongAnswer, "off") : Ok(51);
+  };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_TRUE(report->best.has_value());
+  EXPECT_NE(report->best->steps, measurer_.submitted[0]);
+  EXPECT_EQ(report->default_us, 0) << "the default was the one that turned out wrong";
+}
+
+TEST_F(SessionTest, TuningAgainContinuesAndProposesNothingTwice) {
+  ASSERT_TRUE(Run().ok());
+  auto before = ScreenedPoints();
+  measurer_.script = [](int) { return Ok(200); };
+  auto report = Run();  // the same seed
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->trials, 20);
+  EXPECT_GE(report->earlier_trials, 20);
+  auto points = ScreenedPoints();
+  EXPECT_EQ(points.size(), 40u);
+  EXPECT_EQ(std::set<std::string>(points.begin(), points.end()).size(), 40u);
+  // The first run's best is known and wins; its default is what the best is compared with.
+  ASSERT_TRUE(report->best.has_value());
+  EXPECT_THAT(before, testing::Contains(report->best->point));
+  EXPECT_GT(report->default_us, 0);
+}
+
+TEST_F(SessionTest, AStaleIntentIsNotProposedButTheDefaultIs) {
+  search_space::Rng rng(1);  // what the proposer would draw first
+  auto first = space_.Sample(rng);
+  ASSERT_TRUE(first.has_value());
+  std::string suspect = space_.Print(*first), normal = space_.Print(space_.Default());
+  // The intents of a process that is gone.
+  pid_t child = fork();
+  if (child == 0) {
+    auto other = Records::Open(folder_ / "heddle.db");
+    bool ok = other.ok() && (*other)->AddIntent(space_.program(), environment_, suspect).ok() &&
+              (*other)->AddIntent(space_.program(), environment_, normal).ok();
+    _exit(ok ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  auto report = Run(1);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stale_intents, 1);
+  EXPECT_THAT(ScreenedPoints(), testing::Not(testing::Contains(suspect)));
+  EXPECT_EQ(ScreenedPoints().front(), normal);
+}
+
+TEST_F(SessionTest, InterruptionKeepsWhatWasMeasuredAndForgetsWhatWasNot) {
+  bool stop = false;
+  measurer_.on_next = [&](int given) { stop = given == 7; };
+  // After the signal the results that are ready are still taken, then nothing is.
+  options_.interrupted = [&] { return stop || measurer_.given >= 7; };
+  measurer_.script = [](int n) { return Ok(n == 3 ? 10 : 100); };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stop, StopReason::kInterrupted);
+  EXPECT_GE(report->trials, 7);
+  EXPECT_EQ(static_cast<int>(ScreenedPoints().size()), report->trials);
+  EXPECT_TRUE(measurer_.finalists.empty());
+  ASSERT_TRUE(report->best.has_value());
+  EXPECT_EQ(report->best->result.time_us, 10);
+  EXPECT_FALSE(report->best->is_final);
+  EXPECT_FALSE(report->best->steps.empty());
+  EXPECT_TRUE(Intents().empty());
+}
+
+TEST_F(SessionTest, PlateauStops) {
+  options_.trials = 0;
+  options_.plateau = 5;
+  measurer_.script = [](int n) { return Ok(n < 4 ? 100 - 10 * n : 99 + 0.1 * n); };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stop, StopReason::kPlateau);
+  EXPECT_GE(report->trials, 3 + 5);
+  EXPECT_LE(report->trials, 3 + 5 + 4) << "what was in flight may follow";
+}
+
+TEST_F(SessionTest, ImprovementsBelowOnePercentAreNone) {
+  options_.trials = 0;
+  options_.plateau = 5;
+  measurer_.script = [](int n) { return Ok(100 - 0.01 * n); };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_LE(report->trials, 1 + 5 + 4);
+}
+
+TEST_F(SessionTest, SecondsStop) {
+  options_.trials = 0;
+  options_.seconds = 0.2;
+  measurer_.on_next = [](int) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stop, StopReason::kSeconds);
+  EXPECT_GE(report->seconds, 0.2);
+  EXPECT_LE(report->trials, 20);
+}
+
+TEST_F(SessionTest, TwentyEqualBuildErrorsEndTheSessionWithTheReason) {
+  options_.trials = 100;
+  measurer_.script = [](int n) {
+    return Failed(Outcome::kBuildError, absl::StrCat("k0.cu(", n, "): error: no such type\nmore"));
+  };
+  auto report = Run();
+  EXPECT_EQ(report.status().code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("error: no such type"));
+  EXPECT_EQ(Recorded().size(), 20u);
+  EXPECT_TRUE(Intents().empty());
+}
+
+TEST_F(SessionTest, BuildErrorsThatDifferOrAreInterruptedDoNot) {
+  options_.trials = 60;
+  measurer_.script = [](int n) {
+    if (n % 19 == 0) return Ok(100);
+    return Failed(Outcome::kBuildError, n > 40 && n % 2 ? "error: one" : "error: other");
+  };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->trials, 60);
+}
+
+TEST_F(SessionTest, ALostDeviceEndsTheSessionAndKeepsTheTrials) {
+  measurer_.fail_after = 5;
+  measurer_.error = absl::UnavailableError("the device is gone");
+  auto report = Run();
+  EXPECT_EQ(report.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Recorded().size(), 5u);
+  EXPECT_TRUE(Intents().empty());
+}
+
+TEST_F(SessionTest, RecordsCarryTheDeviceState) {
+  measurer_.state.throttled = true;
+  measurer_.state.other_processes = 2;
+  ASSERT_TRUE(Run().ok());
+  for (const TrialRecord& t : Recorded()) {
+    EXPECT_TRUE(t.throttled);
+    EXPECT_EQ(t.other_processes, 2);
+  }
+}
+
+TEST_F(SessionTest, ASmallSpaceIsExhausted) {
+  struct Few : Proposer {
+    const SearchSpace& space;
+    std::vector<Point> left;
+    explicit Few(const SearchSpace& s) : space(s) {
+      search_space::Rng rng(3);
+      while (left.size() < 5) left.push_back(*space.Sample(rng));
+    }
+    std::vector<Point> Propose(int count, const std::function<bool(const Point&)>& tried) override {
+      std::vector<Point> points;
+      while (count > 0 && !left.empty()) {
+        if (!tried(left.back())) points.push_back(left.back()), --count;
+        left.pop_back();
+      }
+      return points;
+    }
+    void Observe(const Point&, const TrialResult&) override { ++observed; }
+    int observed = 0;
+  };
+  Few proposer(space_);
+  Session session(space_, measurer_, *records_, environment_, proposer, options_);
+  auto report = session.Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stop, StopReason::kExhausted);
+  EXPECT_LE(report->trials, 6);
+  EXPECT_EQ(proposer.observed, report->trials);
+}
+
+TEST_F(SessionTest, ProgressIsReportedAfterEveryTrial) {
+  std::vector<int> seen;
+  options_.on_progress = [&](const Progress& p) {
+    if (seen.empty() || seen.back() != p.trials) seen.push_back(p.trials);
+    EXPECT_EQ(p.trial_budget, 20);
+  };
+  ASSERT_TRUE(Run().ok());
+  EXPECT_EQ(seen.size(), 21u);
+  EXPECT_EQ(seen.back(), 20);
+}
+
+// ----------------------------------------------------------------------------------- the winner
+
+Contender With(double time_us, double half_width, size_t steps) {
+  Contender c;
+  c.result = Ok(time_us);
+  c.result.ci_low_us = time_us - half_width;
+  c.result.ci_high_us = time_us + half_width;
+  c.steps.assign(steps, search_space::Unroll{"C", "k"});
+  return c;
+}
+
+TEST(ChooseWinnerTest, TheFastestWhenTheIntervalsAreApart) {
+  EXPECT_EQ(ChooseWinner({With(12, 0.5, 1), With(10, 0.5, 30)}), 1);
+}
+
+TEST(ChooseWinnerTest, TheSimplerWhenTheyOverlap) {
+  EXPECT_EQ(ChooseWinner({With(10, 0.5, 30), With(10.8, 0.5, 20), With(11.5, 0.4, 1)}), 1);
+}
+
+TEST(ChooseWinnerTest, TheFasterOfEquallySimpleOnes) {
+  EXPECT_EQ(ChooseWinner({With(10.1, 0.5, 7), With(10, 0.5, 7)}), 1);
+}
+
+TEST(ChooseWinnerTest, OnlyWhatIsValid) {
+  Contender wrong = With(1, 0.1, 1);
+  wrong.result.outcome = Outcome::kWrongAnswer;
+  EXPECT_EQ(ChooseWinner({wrong, With(10, 0.5, 7)}), 1);
+  EXPECT_EQ(ChooseWinner({wrong}), -1);
+  EXPECT_EQ(ChooseWinner({}), -1);
+}
+
+// ------------------------------------------------------------------------------------ proposals
+
+TEST_F(SessionTest, RandomProposalsAreReproducibleAndNew) {
+  auto a = MakeRandomProposer(space_, 7)->Propose(50, [](const Point&) { return false; });
+  auto b = MakeRandomProposer(space_, 7)->Propose(50, [](const Point&) { return false; });
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(a.size(), 50u);
+  auto c = MakeRandomProposer(space_, 7)->Propose(
+      50, [&](const Point& p) { return std::find(a.begin(), a.end(), p) != a.end(); });
+  for (const Point& p : c) EXPECT_EQ(std::count(a.begin(), a.end(), p), 0);
+  EXPECT_TRUE(MakeRandomProposer(space_, 7)->Propose(5, [](const Point&) { return true; }).empty());
+}
+
+}  // namespace
+}  // namespace heddle::tuner

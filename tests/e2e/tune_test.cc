@@ -1,0 +1,225 @@
+// Tuning for real, on the CPU through PoCL: tune, continue, interrupt, query, time, export, run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/process.h"
+
+namespace heddle::tests {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+// Whether there is an OpenCL device; looked at once.
+bool HaveOpenCl() {
+  static const bool have = [] {
+    TempFolder folder;
+    json all = json::parse(RunHeddle(folder / "db", {"devices", "--json"}).out, nullptr, false);
+    if (!all.is_array()) return false;
+    for (const json& device : all) {
+      if (device["id"] == "opencl:0" && device["usable"]) return true;
+    }
+    return false;
+  }();
+  return have;
+}
+
+class TuneTest : public testing::Test {
+ protected:
+  void SetUp() override { HEDDLE_NEEDS("pocl", HaveOpenCl(), "no OpenCL device"); }
+
+  Ran Run(const std::string& line, std::vector<std::string> environment = {}) {
+    return RunHeddle(Db(), Words(line), std::move(environment));
+  }
+  json RunJson(const std::string& line, int code = 0) {
+    Ran ran = Run(line + " --json");
+    EXPECT_EQ(ran.code, code) << line << "\n" << ran.err;
+    json document = json::parse(ran.out, nullptr, false);
+    EXPECT_FALSE(document.is_discarded()) << line << "\n" << ran.out << ran.err;
+    return document;
+  }
+  std::string Db() const { return folder_ / "heddle.db"; }
+  std::vector<std::string> Words(const std::string& line) const {
+    std::vector<std::string> words;
+    for (std::string word :
+         std::vector<std::string>(absl::StrSplit(line, ' ', absl::SkipEmpty()))) {
+      if (size_t at = word.find('@'); at != std::string::npos) word.replace(at, 1, folder_.path());
+      words.push_back(word);
+    }
+    return words;
+  }
+  // Trials in the database.
+  int AllTrials() {
+    Ran ran = Run("records export -");
+    return static_cast<int>(std::count(ran.out.begin(), ran.out.end(), '\n'));
+  }
+
+  TempFolder folder_;
+};
+
+constexpr char kMatmul[] = "matmul --shape m=61,n=37,k=101 --device opencl:0";
+
+TEST_F(TuneTest, TuneQueryShowTimeExportRun) {
+  json tuned = RunJson(absl::StrCat("tune ", kMatmul, " --trials 8 --plot @/curve.svg"));
+  EXPECT_EQ(tuned["op"], "matmul");
+  EXPECT_EQ(tuned["shape"], (json{{"m", 61}, {"n", 37}, {"k", 101}}));
+  EXPECT_EQ(tuned["dtype"], "float32");
+  EXPECT_EQ(tuned["policy"], "cold");
+  EXPECT_EQ(tuned["trials"]["total"], 8);
+  EXPECT_GE(tuned["trials"]["ok"], 7) << tuned.dump(1);
+  EXPECT_EQ(tuned["interrupted"], false);
+  EXPECT_GT(tuned["best_us"], 0);
+  EXPECT_LE(tuned["best_ci_us"][0], tuned["best_us"]);
+  EXPECT_GE(tuned["best_ci_us"][1], tuned["best_us"]);
+  double gflops = 2.0 * 61 * 37 * 101 / static_cast<double>(tuned["best_us"]) / 1e3;
+  EXPECT_NEAR(tuned["gflops"], gflops, gflops * 1e-6);
+  EXPECT_NEAR(tuned["speedup"],
+              static_cast<double>(tuned["default_us"]) / static_cast<double>(tuned["best_us"]),
+              1e-6);
+  EXPECT_FALSE(tuned["steps"].empty());
+  EXPECT_THAT(ReadAll(folder_ / "curve.svg"), HasSubstr("<svg"));
+
+  json found = RunJson(absl::StrCat("query ", kMatmul));
+  EXPECT_EQ(found["match"], "exact");
+  EXPECT_EQ(found["validated"], true);
+  EXPECT_EQ(found["fingerprint"]["device"], tuned["device"]);
+  EXPECT_EQ(found["fingerprint"]["l2"], "cold");
+  // Another shape: nothing, unless a neighbour will do.
+  std::string other = "query matmul --shape m=64,n=40,k=100 --device opencl:0";
+  EXPECT_EQ(RunJson(other, 1)["match"], "none");
+  json nearest = RunJson(other + " --fallback nearest");
+  EXPECT_EQ(nearest["match"], "nearest");
+  EXPECT_EQ(nearest["validated"], false);
+
+  Ran shown = Run(absl::StrCat("show ", kMatmul, " --best --what source"));
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("__kernel"));
+
+  json timed = RunJson(absl::StrCat("time ", kMatmul, " --best"));
+  EXPECT_EQ(timed["outcome"], "OK");
+  EXPECT_LE(timed["max_error"], 1);
+
+  ASSERT_EQ(Run(absl::StrCat("export ", kMatmul, " --out @/artefact")).code, 0);
+  json manifest = json::parse(ReadAll(folder_ / "artefact/manifest.json"));
+  EXPECT_EQ(manifest["arch"], "opencl");
+  EXPECT_GT(manifest["time_us"], 0);
+  Ran built = Process({"g++", "-std=c++17", "-O1", "run.cc", "-lOpenCL", "-o", "run"}, {},
+                      folder_ / "artefact")
+                  .Wait();
+  ASSERT_EQ(built.code, 0) << built.err;
+  Ran ran = Process({"./run"}, {}, folder_ / "artefact").Wait();
+  EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr(" 0 wrong"));
+}
+
+TEST_F(TuneTest, TheLauncherSeesAWrongKernel) {
+  ASSERT_EQ(Run("export vector_add --shape n=1000 --device opencl:0 --default --out @/a").code, 0);
+  std::string source = ReadAll(folder_ / "a/k0.cl");
+  size_t plus = source.rfind(" + ");
+  ASSERT_NE(plus, std::string::npos);
+  // The last addition of the kernel is the one of A and B, or of an index: either is fatal.
+  source.replace(plus, 3, " - ");
+  std::ofstream(folder_ / "a/k0.cl") << source;
+  ASSERT_EQ(Process({"g++", "-std=c++17", "run.cc", "-lOpenCL", "-o", "run"}, {}, folder_ / "a")
+                .Wait()
+                .code,
+            0);
+  EXPECT_NE(Process({"./run"}, {}, folder_ / "a").Wait().code, 0);
+}
+
+TEST_F(TuneTest, TuningAgainContinues) {
+  std::string line = "tune vector_add --shape n=1000 --device opencl:0 --trials 3";
+  RunJson(line);
+  json again = RunJson(line);
+  EXPECT_GE(again["earlier_trials"], 3);
+  EXPECT_GT(again["default_us"], 0) << "known from the first run";
+}
+
+TEST_F(TuneTest, AWorkloadsFileGivesOneDocument) {
+  std::ofstream(folder_ / "w.txt") << "vector_add n=1000 weight=3\n# and\ntranspose m=37,n=61\n";
+  json all = RunJson("tune --workloads @/w.txt --device opencl:0 --trials 2");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["op"], "vector_add");
+  EXPECT_EQ(all[0]["weight"], 3);
+  EXPECT_EQ(all[1]["op"], "transpose");
+}
+
+TEST_F(TuneTest, AnOperatorOfTheUsersOwn) {
+  std::ofstream(folder_ / "lse.op") << "op lse(m, n) {\n"
+                                       "  in X[m, n]\n"
+                                       "  M[i: m] = max(j: n) X[i, j]\n"
+                                       "  S[i: m] = sum(j: n) exp(X[i, j] - M[i])\n"
+                                       "  out Y[i: m] = M[i] + log(S[i])\n"
+                                       "}\n";
+  json tuned =
+      RunJson("tune lse --op-file @/lse.op --shape m=37,n=101 --device opencl:0 --trials 4");
+  EXPECT_GT(tuned["best_us"], 0) << tuned.dump(1);
+}
+
+TEST_F(TuneTest, AShapeThatDoesNotFitTheMemoryIsRefusedAtOnce) {
+  auto start = std::chrono::steady_clock::now();
+  Ran ran = Run("tune matmul --shape m=2000000,n=2000000,k=16 --device opencl:0");
+  EXPECT_EQ(ran.code, 2) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("memory"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+TEST_F(TuneTest, CtrlCKeepsEverythingAndSaysSo) {
+  Process tune =
+      StartHeddle(Db(), Words(absl::StrCat("tune ", kMatmul, " --trials 100000 --json")));
+  // Until a few trials are there.
+  for (int i = 0; i < 600 && AllTrials() < 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  tune.Signal(SIGINT);
+  auto start = std::chrono::steady_clock::now();
+  Ran ran = tune.Wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+  EXPECT_EQ(ran.code, 130) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("are kept in the database"));
+  json document = json::parse(ran.out, nullptr, false);
+  ASSERT_FALSE(document.is_discarded()) << ran.out;
+  EXPECT_EQ(document["interrupted"], true);
+  EXPECT_EQ(document["trials"]["total"], AllTrials());
+  EXPECT_GE(AllTrials(), 3);
+}
+
+TEST_F(TuneTest, ASecondSignalEndsItAtOnce) {
+  Process tune = StartHeddle(Db(), Words(absl::StrCat("tune ", kMatmul, " --trials 100000")));
+  for (int i = 0; i < 600 && tune.err().find("Tuning") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  tune.Signal(SIGTERM);
+  tune.Signal(SIGTERM);
+  EXPECT_EQ(tune.Wait().code, 130);
+  // The database is whole.
+  EXPECT_EQ(Run("records export -").code, 0);
+}
+
+TEST_F(TuneTest, KilledInTheMiddleItContinues) {
+  Process tune = StartHeddle(Db(), Words(absl::StrCat("tune ", kMatmul, " --trials 100000")));
+  for (int i = 0; i < 600 && AllTrials() < 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  tune.Signal(SIGKILL);
+  tune.Wait();
+  int kept = AllTrials();
+  EXPECT_GE(kept, 2);
+  json again = RunJson(absl::StrCat("tune ", kMatmul, " --trials 2"));
+  EXPECT_GE(again["earlier_trials"], 2);
+  EXPECT_GE(AllTrials(), kept + 2);
+}
+
+}  // namespace
+}  // namespace heddle::tests

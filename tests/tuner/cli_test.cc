@@ -1,0 +1,354 @@
+// The program as a user runs it, where no device is needed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "measure/nvrtc.h"
+#include "tests/process.h"
+
+namespace heddle::tests {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+void Write(const std::string& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+class CliTest : public testing::Test {
+ protected:
+  // "tune matmul --shape m=1": words are arguments; @ stands for the test's folder.
+  Ran Run(const std::string& line, std::vector<std::string> environment = {}) {
+    std::vector<std::string> words;
+    for (std::string word :
+         std::vector<std::string>(absl::StrSplit(line, ' ', absl::SkipEmpty()))) {
+      if (size_t at = word.find('@'); at != std::string::npos) word.replace(at, 1, folder_.path());
+      words.push_back(word);
+    }
+    return RunHeddle(folder_ / "heddle.db", words, std::move(environment));
+  }
+  json RunJson(const std::string& line) {
+    Ran ran = Run(line);
+    EXPECT_EQ(ran.code, 0) << line << "\n" << ran.err;
+    json document = json::parse(ran.out, nullptr, false);
+    EXPECT_FALSE(document.is_discarded()) << line << "\n" << ran.out;
+    return document;
+  }
+
+  TempFolder folder_;
+};
+
+// No driver and no OpenCL platform.
+const std::vector<std::string> kNoDevices = {"OCL_ICD_VENDORS=/nonexistent",
+                                             "OCL_ICD_FILENAMES=", "CUDA_VISIBLE_DEVICES="};
+
+// ------------------------------------------------------------------------------------ bad input
+
+struct BadInput {
+  std::string line;
+  int code;
+  std::string message;  // part of standard error
+};
+
+class BadInputTest : public CliTest, public testing::WithParamInterface<BadInput> {
+ protected:
+  BadInputTest() {
+    Write(folder_ / "text.db", "this is no database, but it is long enough to look like a header");
+    Write(folder_ / "binary.op", std::string("op x\0y", 6));
+    Write(folder_ / "syntax.op", "op f(n) {\n  in A[n]\n  out B[i n] = A[i]\n}\n");
+    Write(folder_ / "range.op", "op f(n) { in A[n]  out B[i: n] = A[i + 1] }");
+    Write(folder_ / "cyclic.op", "op f(n) { in A[n] T[i: n] = B[i]  out B[i: n] = T[i] + A[i] }");
+    Write(folder_ / "unused.op", "op f(n) { in A[n] T[i: n] = A[i]  out B[i: n] = A[i] }");
+    Write(folder_ / "deep.op", "op f(n) { in A[n] out B[i: n] = " + std::string(5000, '(') +
+                                   "A[i]" + std::string(5000, ')') + " }");
+    Write(folder_ / "large.op", std::string(1 << 20, '#'));
+    Write(folder_ / "own.op", "op mine(n) { in A[n]  out B[i: n] = A[i] * 2 }");
+    Write(folder_ / "workloads.txt", "matmul m=8,n=8,k=8\nmatmul m=8,n=8\n");
+    Write(folder_ / "weight.txt", "matmul m=8,n=8,k=8 weight=heavy\n");
+    Write(folder_ / "empty.txt", "# nothing\n");
+    Write(folder_ / "steps.txt", "split(C, nonsense, [4])\n");
+    Write(folder_ / "broken.txt", "split(C, i\n");
+    Write(folder_ / "not_empty", "a file where a folder is asked for");
+  }
+};
+
+TEST_P(BadInputTest, OneClearMessageAndTheRightExitCode) {
+  const BadInput& input = GetParam();
+  Ran ran = Run(input.line);
+  EXPECT_EQ(ran.code, input.code) << input.line << "\n" << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr(input.message)) << input.line;
+  EXPECT_EQ(ran.out, "") << input.line;
+}
+
+std::vector<BadInput> Concat(std::vector<std::vector<BadInput>> lists) {
+  std::vector<BadInput> all;
+  for (auto& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+const std::vector<BadInput> kCommands = {
+    {"", 2, "subcommand"},
+    {"tnue matmul", 2, "unknown command 'tnue'; did you mean 'tune'"},
+    {"frobnicate", 2, "unknown command 'frobnicate'"},
+    {"tune", 2, "heddle tune OP"},
+    {"tune matmul --frob", 2, "--frob"},
+    {"tune matmul --shape m=8,n=8,k=8 --trials many", 2, "--trials"},
+    {"tune matmul --shape m=8,n=8,k=8 --trials -3", 2, "--trials"},
+    {"tune matmul --shape m=8,n=8,k=8 --l2 hot", 2, "--l2"},
+    {"tune matmul --shape m=8,n=8,k=8 --trials 0", 2, "--seconds"},
+    {"show matmul --shape m=8,n=8,k=8 --target h100 --what features", 2, "--what"},
+    {"show matmul --shape m=8,n=8,k=8 --target h100 --best --naive", 2, "--best"},
+    {"time matmul --shape m=8,n=8,k=8", 2, "--best"},
+    {"records", 2, "subcommand"},
+    {"export matmul --shape m=8,n=8,k=8 --target h100", 2, "--out"},
+};
+
+const std::vector<BadInput> kWorkloads = {
+    {"space matmull --shape m=8,n=8,k=8 --target h100", 2, "did you mean 'matmul'"},
+    {"space matmul --shape m=8,n=8,kk=8 --target h100", 2, "did you mean 'k'"},
+    {"space matmul --shape m=8,n=8 --target h100", 2, "k"},
+    {"space matmul --shape m=0,n=8,k=8 --target h100", 2, "m"},
+    {"space matmul --shape m=-4,n=8,k=8 --target h100", 2, "m"},
+    {"space matmul --shape m=99999999999999999999,n=8,k=8 --target h100", 2, "m"},
+    {"space matmul --shape m=4000000000,n=4000000000,k=4000000000 --target h100", 2, ""},
+    {"space matmul --shape m=8,m=8,n=8,k=8 --target h100", 2, "m"},
+    {"space matmul --shape m:8 --target h100", 2, "--shape"},
+    {"space matmul --shape m=8,n=8,k=8 --dtype float33 --target h100", 2, "float3"},
+    {"space conv2d --shape n=1,ci=1,h=2,w=2,co=1,kh=5,kw=5 --target h100", 2, ""},
+    {"space f --shape n=8 --op-file @/missing.op --target h100", 2, "missing.op"},
+    {"space f --shape n=8 --op-file @ --target h100", 2, "cannot be read"},
+    {"space f --shape n=8 --op-file @/binary.op --target h100", 2, "binary"},
+    {"space f --shape n=8 --op-file @/syntax.op --target h100", 2, "syntax.op:3:"},
+    {"space f --shape n=8 --op-file @/range.op --target h100", 2, "A"},
+    {"space f --shape n=8 --op-file @/cyclic.op --target h100", 2, "B"},
+    {"space f --shape n=8 --op-file @/unused.op --target h100", 2, "T"},
+    {"space f --shape n=8 --op-file @/deep.op --target h100", 2, "deep"},
+    {"space f --shape n=8 --op-file @/large.op --target h100", 2, "larger than 65536 bytes"},
+    {"space min --shape n=8 --op-file @/own.op --target h100", 2, "mine"},
+    {"tune --workloads @/workloads.txt", 2, "line 2"},
+    {"tune --workloads @/weight.txt", 2, "weight"},
+    {"tune --workloads @/empty.txt", 2, "no workload"},
+    {"tune --workloads @/missing.txt", 2, "missing.txt"},
+    {"tune matmul --workloads @/workloads.txt", 2, "either"},
+};
+
+const std::vector<BadInput> kFiles = {
+    {"query matmul --shape m=8,n=8,k=8 --target h100 --db @/text.db", 2, "text.db"},
+    {"query matmul --shape m=8,n=8,k=8 --target h100 --db @", 2, "heddle"},
+    {"export matmul --shape m=8,n=8,k=8 --target h100 --out @/x", 2,
+     "heddle tune matmul --shape m=8,n=8,k=8"},
+    {"export matmul --shape m=8,n=8,k=8 --target h100 --default --out @/not_empty", 2, "not_empty"},
+    {"export matmul --shape m=8,n=8,k=8 --target h100 --default --out @", 2, "not empty"},
+    {"show matmul --shape m=8,n=8,k=8 --target h100 --best", 2, "heddle tune"},
+    {"show matmul --shape m=8,n=8,k=8 --target h100 --point nonsense", 2, "--point"},
+    {"show matmul --shape m=8,n=8,k=8 --target h100 --steps @/missing.txt", 2, "missing.txt"},
+    {"show matmul --shape m=8,n=8,k=8 --target h100 --steps @/broken.txt", 2, "broken.txt"},
+    {"show matmul --shape m=8,n=8,k=8 --target h100 --steps @/steps.txt --what loops", 2,
+     "nonsense"},
+    {"records import @/missing.jsonl", 2, "missing.jsonl"},
+    {"records import @/own.op", 1, "line 1"},
+    {"records export @/no/such/folder", 2, "folder"},
+};
+
+const std::vector<BadInput> kDevices = {
+    {"show matmul --shape m=8,n=8,k=8 --target h1000", 2, "h100"},
+    {"show matmul --shape m=8,n=8,k=8 --target h100 --device auto", 2, "--target"},
+    {"tune matmul --shape m=8,n=8,k=8 --device cuda:77", 4, "cuda:77"},
+    {"tune matmul --shape m=8,n=8,k=8 --device opencl:77", 4, "opencl:77"},
+};
+
+std::string CaseName(const testing::TestParamInfo<BadInput>& info) {
+  std::string name = absl::StrCat(info.index, "_");
+  for (char c : info.param.line.substr(0, 60)) name += std::isalnum(c) ? c : '_';
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(All, BadInputTest,
+                         testing::ValuesIn(Concat({kCommands, kWorkloads, kFiles, kDevices})),
+                         CaseName);
+
+TEST_F(CliTest, NoDeviceAtAllSaysWhatToInstall) {
+  for (const char* line :
+       {"devices", "tune matmul --shape m=8,n=8,k=8", "show matmul --shape m=8,n=8,k=8"}) {
+    Ran ran = Run(line, kNoDevices);
+    EXPECT_EQ(ran.code, 4) << line << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr("pocl-opencl-icd")) << line;
+  }
+  Ran doctor = Run("doctor", kNoDevices);
+  EXPECT_EQ(doctor.code, 4);
+  EXPECT_THAT(doctor.out, HasSubstr("Tuning does not work here yet."));
+}
+
+TEST_F(CliTest, AFullDiskIsSaid) {
+  Ran ran = Run("records export /dev/full");
+  if (ran.err.find("0 trials") != std::string::npos) {
+    // An empty export writes nothing: give it something.
+    Run("tune matmul --shape m=8,n=8,k=8 --trials 1");
+    ran = Run("records export /dev/full");
+  }
+  EXPECT_EQ(ran.code, 1) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("disk"));
+}
+
+TEST_F(CliTest, ADatabaseThatCanOnlyBeReadRefusesTuningAndAnswersQueries) {
+  ASSERT_EQ(Run("records export -").code, 0);  // creates it
+  if (geteuid() == 0) GTEST_SKIP() << "root may write everything";
+  std::filesystem::permissions(folder_ / "heddle.db", std::filesystem::perms::owner_read);
+  Ran tune = Run("tune matmul --shape m=8,n=8,k=8");
+  EXPECT_EQ(tune.code, 2);
+  EXPECT_THAT(tune.err, HasSubstr("can only be read"));
+  EXPECT_EQ(Run("records export -").code, 0);
+}
+
+// ------------------------------------------------------------------------------------- good input
+
+TEST_F(CliTest, HelpIsOnStdoutEverywhere) {
+  for (const char* line : {"--help", "tune --help", "query --help", "show --help", "time --help",
+                           "space --help", "export --help", "ops --help", "devices --help",
+                           "doctor --help", "records --help", "records import --help"}) {
+    Ran ran = Run(line);
+    EXPECT_EQ(ran.code, 0) << line;
+    EXPECT_THAT(ran.out, HasSubstr("Usage:")) << line;
+  }
+  EXPECT_THAT(Run("--version").out, StartsWith("heddle "));
+}
+
+TEST_F(CliTest, OpsListsEveryOperator) {
+  Ran ran = Run("ops");
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("conv2d(n, ci, h, w, co, kh, kw, stride=1, pad=0)\n"));
+  EXPECT_THAT(Run("ops matmul").out, StartsWith("op matmul(m, n, k) {"));
+  json all = RunJson("ops --json");
+  std::vector<std::string> names;
+  for (const json& op : all) names.push_back(op["name"]);
+  EXPECT_THAT(names,
+              testing::IsSupersetOf({"vector_add", "window_sum", "transpose", "matmul", "matmul_nt",
+                                     "matmul_tn", "batch_matmul", "gemm_relu_add", "conv2d",
+                                     "conv2d_bias_relu", "conv2d_nhwc", "depthwise_conv2d",
+                                     "softmax", "layer_norm"}));
+}
+
+TEST_F(CliTest, SpaceCountsAndSamples) {
+  json space = RunJson("space matmul --shape m=128,n=128,k=128 --target h100 --sample 20 --json");
+  EXPECT_GE(space["sketches"], 1);
+  EXPECT_GT(space["points"], 100);
+  EXPECT_EQ(space["sampled"], 20);
+  EXPECT_EQ(space["valid"], 20);
+  EXPECT_GT(space["per_second"], 0);
+  // The same seed, the same points, whatever the machine.
+  std::string line = "space matmul --shape m=128,n=128,k=128 --target h100 --sample 5 --seed 9";
+  auto points = [](const std::string& text) {
+    std::vector<std::string> lines = absl::StrSplit(text, '\n');
+    lines.resize(5);
+    return lines;
+  };
+  EXPECT_EQ(points(Run(line).out), points(Run(line).out));
+}
+
+TEST_F(CliTest, ShowGoesFromStepsToSource) {
+  std::string matmul = "show matmul --shape m=64,n=48,k=32 --target sm_90";
+  Ran schedule = Run(matmul);
+  EXPECT_EQ(schedule.code, 0) << schedule.err;
+  EXPECT_THAT(schedule.err, HasSubstr("default schedule"));
+  // What is printed can be read back.
+  Write(folder_ / "steps.txt", schedule.out);
+  Ran again = Run(matmul + " --steps @/steps.txt");
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(schedule.out, HasSubstr(again.out));
+  EXPECT_THAT(Run(matmul + " --what loops").out, HasSubstr("for "));
+  Ran source = Run(matmul + " --what source");
+  EXPECT_THAT(source.out, HasSubstr("__global__"));
+  EXPECT_THAT(source.out, HasSubstr("matmul"));
+  Ran naive = Run(matmul + " --naive --what source");
+  EXPECT_THAT(naive.out, HasSubstr("__global__"));
+  EXPECT_NE(naive.out, source.out);
+}
+
+TEST_F(CliTest, ShowCompilesWhereThereIsNvrtc) {
+  HEDDLE_NEEDS("nvrtc", measure::FindNvrtc().ok(), "libnvrtc was not found");
+  std::string matmul = "show matmul --shape m=64,n=48,k=32 --target sm_90 --what ";
+  EXPECT_THAT(Run(matmul + "ptx").out, HasSubstr(".target sm_90"));
+  Ran sass = Run(matmul + "sass");
+  if (sass.code == 4) GTEST_SKIP() << sass.err;
+  EXPECT_THAT(sass.out, HasSubstr("FFMA"));
+}
+
+TEST_F(CliTest, QueryFallsBackOnlyOnRequest) {
+  std::string query = "query matmul --shape m=64,n=48,k=32 --target h100 --json";
+  Ran none = Run(query);
+  EXPECT_EQ(none.code, 1);
+  json answer = json::parse(none.out);
+  EXPECT_EQ(answer["found"], false);
+  EXPECT_EQ(answer["match"], "none");
+  EXPECT_EQ(answer["fingerprint"], nullptr);
+  EXPECT_EQ(Run(query + " --fallback nearest").code, 1);
+  json normal = RunJson(query + " --fallback default");
+  EXPECT_EQ(normal["found"], true);
+  EXPECT_EQ(normal["match"], "default");
+  EXPECT_EQ(normal["validated"], false);
+  EXPECT_EQ(normal["time_us"], nullptr);
+  EXPECT_EQ(normal["shape"]["n"], 48);
+  EXPECT_FALSE(normal["steps"].empty());
+}
+
+TEST_F(CliTest, ExportWritesACompleteArtefactWithoutAGpu) {
+  HEDDLE_NEEDS("nvrtc", measure::FindNvrtc().ok(), "libnvrtc was not found");
+  std::string line =
+      "export gemm_relu_add --shape m=64,n=48,k=32 --target sm_90 --default --out @/x";
+  Ran ran = Run(line);
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  json m = json::parse(ReadAll(folder_ / "x/manifest.json"));
+  EXPECT_EQ(m["op"], "gemm_relu_add");
+  EXPECT_EQ(m["shape"], (json{{"m", 64}, {"n", 48}, {"k", 32}}));
+  EXPECT_EQ(m["dtype"], "float32");
+  EXPECT_EQ(m["arch"], "sm_90");
+  EXPECT_EQ(m["time_us"], nullptr) << "nothing was measured";
+  std::vector<std::string> names;
+  for (const json& b : m["buffers"]) names.push_back(b["name"]);
+  EXPECT_THAT(names, testing::ElementsAre("A", "B", "C", "D"));
+  EXPECT_EQ(m["buffers"][0]["role"], "input");
+  EXPECT_EQ(m["buffers"][3]["role"], "output");
+  EXPECT_EQ(m["buffers"][3]["shape"], (json{64, 48}));
+  ASSERT_FALSE(m["kernels"].empty());
+  for (const json& k : m["kernels"]) {
+    EXPECT_THAT(ReadAll(folder_ / ("x/" + std::string(k["source"]))), HasSubstr(k["entry"]));
+    EXPECT_THAT(ReadAll(folder_ / ("x/" + std::string(k["binary"]))), StartsWith("\x7f"
+                                                                                 "ELF"));
+    EXPECT_THAT(ReadAll(folder_ / ("x/" + std::string(k["ptx"]))), HasSubstr(".target sm_90"));
+    EXPECT_EQ(k["grid"].size(), 3u);
+    EXPECT_EQ(k["block"].size(), 3u);
+  }
+  for (const char* file : {"schedule.txt", "loops.txt", "samples.txt", "run.py", "run.cc"}) {
+    EXPECT_FALSE(ReadAll(folder_ / ("x/" + std::string(file))).empty()) << file;
+  }
+  // An earlier export is replaced.
+  EXPECT_EQ(Run(line).code, 0);
+}
+
+TEST_F(CliTest, RecordsGoOutAndComeBack) {
+  EXPECT_EQ(Run("records export @/all.jsonl").code, 0);
+  EXPECT_EQ(Run("records import @/all.jsonl").code, 0);
+  EXPECT_EQ(Run("records backup @/copy.db").code, 0);
+  EXPECT_EQ(Run("records export - --db @/copy.db").code, 0);
+  EXPECT_NE(Run("records backup @/copy.db").code, 0) << "backups are not overwritten";
+}
+
+TEST_F(CliTest, DoctorTellsWhatWorks) {
+  Ran ran = Run("doctor --json");
+  json report = json::parse(ran.out, nullptr, false);
+  ASSERT_FALSE(report.is_discarded()) << ran.out;
+  EXPECT_EQ(report["can_tune"], ran.code == 0);
+  std::vector<std::string> looked_at;
+  for (const json& check : report["checks"]) looked_at.push_back(check["what"]);
+  EXPECT_THAT(looked_at, testing::IsSupersetOf({"NVRTC", "disassembler", "database", "processor"}));
+}
+
+}  // namespace
+}  // namespace heddle::tests

@@ -18,6 +18,7 @@
 #include "tuner/records_schema.h"
 #include "tuner/records_sql.h"
 #include "tuner/sqlite.h"
+#include "tuner/winner.h"
 
 namespace heddle::tuner {
 namespace {
@@ -165,19 +166,27 @@ class SqliteRecords final : public Records {
       while ((more = ids.Next()).ok() && *more) workloads.push_back(ids.Int(0));
       if (!more.ok()) return more.status();
     }
+    // The fastest and its ties, in one run over the index.
+    std::vector<Best> ties;
     for (int64_t workload : workloads) {
       Cursor rows = db_.Query(SelectServed(), workload, *bench);
       absl::StatusOr<bool> more;
       while ((more = rows.Next()).ok() && *more) {
         std::optional<StoredTrial> stored = ReadTrial(rows);
         if (!stored) continue;
-        if (!best || stored->trial.result.time_us < best->trial.result.time_us) {
-          best = Best{std::move(stored->trial), std::move(stored->environment)};
-        }
-        break;
+        double fastest = ties.empty() ? INFINITY : ties.front().trial.result.time_us;
+        if (stored->trial.result.time_us > fastest * (1 + kTieMargin)) break;
+        ties.push_back({std::move(stored->trial), std::move(stored->environment)});
       }
       if (!more.ok()) return more.status();
     }
+    std::vector<Finalist> finalists;
+    for (const Best& tie : ties) {
+      const std::string& steps = tie.trial.steps;
+      finalists.push_back(
+          {&tie.trial.result, static_cast<size_t>(std::count(steps.begin(), steps.end(), '\n'))});
+    }
+    if (int winner = ChooseWinner(finalists); winner >= 0) best = std::move(ties[winner]);
     return best;
   }
 

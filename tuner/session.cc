@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tuner/winner.h"
 
 namespace heddle::tuner {
 namespace {
@@ -45,24 +46,6 @@ const char* NameOf(StopReason reason) {
       return "interrupted";
   }
   return "?";
-}
-
-int ChooseWinner(const std::vector<Contender>& contenders) {
-  int fastest = -1;
-  auto ok = [&](int i) { return contenders[i].result.outcome == Outcome::kOk; };
-  int count = static_cast<int>(contenders.size());
-  for (int i = 0; i < count; ++i) {
-    if (!ok(i)) continue;
-    if (fastest < 0 || contenders[i].result.time_us < contenders[fastest].result.time_us) {
-      fastest = i;
-    }
-  }
-  int winner = fastest;
-  for (int i = 0; i < count; ++i) {
-    if (!ok(i) || contenders[i].result.ci_low_us > contenders[fastest].result.ci_high_us) continue;
-    if (contenders[i].steps.size() < contenders[winner].steps.size()) winner = i;
-  }
-  return winner;
 }
 
 Session::Session(const search_space::SearchSpace& space, measure::Measurer& measurer,
@@ -326,7 +309,11 @@ absl::Status Session::RunFinals() {
     if (!id.ok()) return id.status();
     if (contender.point == default_key_) report_.default_us = contender.result.time_us;
   }
-  if (int winner = ChooseWinner(finalists); winner >= 0) report_.best = finalists[winner];
+  std::vector<Finalist> views;
+  for (const Contender& contender : finalists) {
+    views.push_back({&contender.result, contender.steps.size()});
+  }
+  if (int winner = ChooseWinner(views); winner >= 0) report_.best = finalists[winner];
   return absl::OkStatus();
 }
 

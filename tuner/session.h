@@ -68,10 +68,6 @@ struct SessionReport {
   double seconds = 0;
 };
 
-// The fastest by `time_us`, unless others' confidence intervals overlap its own: then the one of
-// those with the fewest steps. Indices of `contenders` whose outcome is OK only; -1 without any.
-int ChooseWinner(const std::vector<Contender>& contenders);
-
 class Session {
  public:
   // All must outlive the session. `environment` is what results are recorded under.

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/notation.h"
 #include "tests/process.h"
+#include "tuner/winner.h"
 
 namespace heddle::tuner {
 namespace {
@@ -397,33 +398,57 @@ TEST_F(SessionTest, ProgressIsReportedAfterEveryTrial) {
 
 // ----------------------------------------------------------------------------------- the winner
 
-Contender With(double time_us, double half_width, size_t steps) {
-  Contender c;
-  c.result = Ok(time_us);
-  c.result.ci_low_us = time_us - half_width;
-  c.result.ci_high_us = time_us + half_width;
-  c.steps.assign(steps, search_space::Unroll{"C", "k"});
-  return c;
+struct Scripted {
+  TrialResult result;
+  size_t steps;
+};
+Scripted With(double time_us, double half_width, size_t steps) {
+  TrialResult r = Ok(time_us);
+  r.ci_low_us = time_us - half_width;
+  r.ci_high_us = time_us + half_width;
+  return {r, steps};
+}
+int Winner(const std::vector<Scripted>& all) {
+  std::vector<Finalist> finalists;
+  for (const Scripted& s : all) finalists.push_back({&s.result, s.steps});
+  return ChooseWinner(finalists);
 }
 
 TEST(ChooseWinnerTest, TheFastestWhenTheIntervalsAreApart) {
-  EXPECT_EQ(ChooseWinner({With(12, 0.5, 1), With(10, 0.5, 30)}), 1);
+  EXPECT_EQ(Winner({With(12, 0.5, 1), With(10, 0.5, 30)}), 1);
 }
 
 TEST(ChooseWinnerTest, TheSimplerWhenTheyOverlap) {
-  EXPECT_EQ(ChooseWinner({With(10, 0.5, 30), With(10.8, 0.5, 20), With(11.5, 0.4, 1)}), 1);
+  EXPECT_EQ(Winner({With(10, 0.5, 30), With(10.8, 0.5, 20), With(10.99, 0.4, 1)}), 1);
+}
+
+TEST(ChooseWinnerTest, AWideIntervalAloneIsNoTie) {
+  EXPECT_EQ(Winner({With(10, 0.5, 30), With(15, 9, 1)}), 0);
 }
 
 TEST(ChooseWinnerTest, TheFasterOfEquallySimpleOnes) {
-  EXPECT_EQ(ChooseWinner({With(10.1, 0.5, 7), With(10, 0.5, 7)}), 1);
+  EXPECT_EQ(Winner({With(10.1, 0.5, 7), With(10, 0.5, 7), With(10.2, 0.5, 7)}), 1);
 }
 
 TEST(ChooseWinnerTest, OnlyWhatIsValid) {
-  Contender wrong = With(1, 0.1, 1);
+  Scripted wrong = With(1, 0.1, 1);
   wrong.result.outcome = Outcome::kWrongAnswer;
-  EXPECT_EQ(ChooseWinner({wrong, With(10, 0.5, 7)}), 1);
-  EXPECT_EQ(ChooseWinner({wrong}), -1);
-  EXPECT_EQ(ChooseWinner({}), -1);
+  EXPECT_EQ(Winner({wrong, With(10, 0.5, 7)}), 1);
+  EXPECT_EQ(Winner({wrong}), -1);
+  EXPECT_EQ(Winner({}), -1);
+}
+
+TEST_F(SessionTest, WhatIsServedIsTheWinner) {
+  measurer_.script = [](int) { return Ok(50); };
+  int n = 0;
+  measurer_.finals = [&](const auto&) { return Ok(50 + 0.01 * ++n); };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  auto served =
+      records_->FindBest(space_.program().hash, environment_.device_name, environment_.l2);
+  ASSERT_TRUE(served.ok()) << served.status();
+  ASSERT_TRUE(served->has_value());
+  EXPECT_EQ((*served)->trial.point, report->best->point);
 }
 
 // ------------------------------------------------------------------------------------ proposals

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "measure/validate.h"
 #include "tuner/cli/command.h"
 #include "tuner/cli/interrupt.h"
 #include "tuner/cli/workloads_file.h"
@@ -66,6 +67,14 @@ class DeviceWarnings {
 
 absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
                               const DeviceInfo& device, tuner::Records& records) {
+  // Said before anything else is tried: the measurer would say it later.
+  int64_t needed = measure::MemoryNeeded(*program), there = device.target.memory_bytes;
+  if (there > 0 && needed > there) {
+    constexpr double kGiB = 1 << 30;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s %s needs at least %.1f GiB of memory and %s has %.1f: choose a smaller shape",
+        program->op, ShapeText(*program), needed / kGiB, device.id, there / kGiB));
+  }
   auto space = search_space::SearchSpace::Create(program, device.target);
   if (!space.ok()) return space.status();
   measure::L2Policy l2 = PolicyOf(flags.l2);
@@ -93,7 +102,8 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
     printer.Show(progress);
   };
   options.on_finals = [&](int count) {
-    printer.Note(absl::StrCat("Measuring the best ", count, " against each other."));
+    printer.Note(count > 1 ? absl::StrCat("Measuring the best ", count, " against each other.")
+                           : "Measuring the best once more.");
   };
   tuner::Session session(*space, **measurer, records, tuner::MakeEnvironment(device, l2), *proposer,
                          options);

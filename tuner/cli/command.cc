@@ -42,7 +42,9 @@ void WorkloadFlags::Add(CLI::App& app, bool op_required) {
   if (op_required) name->required();
   app.add_option("--shape", shape, "every parameter without a default, such as m=512,n=512,k=512")
       ->type_name("k=v,...");
-  app.add_option("--dtype", dtype, "data type of all tensors")->capture_default_str();
+  app.add_option("--dtype", dtype, "data type of all tensors")
+      ->type_name("T")
+      ->capture_default_str();
   app.add_option("--op-file", op_file, "a file of operators in tensor notation; OP is one of them")
       ->type_name("FILE");
 }
@@ -95,13 +97,15 @@ void AddL2Flag(CLI::App& app, std::string& l2) {
   l2 = "cold";
   app.add_option("--l2", l2,
                  "cold: inputs rotate over more than twice the last-level cache; warm: they stay")
-      ->check(CLI::IsMember({"cold", "warm"}))
+      ->type_name("cold|warm")
+      ->check(CLI::IsMember({"cold", "warm"}).description(""))
       ->capture_default_str();
 }
 
 void DeviceFlags::Add(CLI::App& app, bool with_target) {
   auto* option =
       app.add_option("--device", device, "auto, cuda:N or opencl:N; see `heddle devices`")
+          ->type_name("D")
           ->capture_default_str();
   if (!with_target) return;
   app.add_option(

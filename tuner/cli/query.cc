@@ -168,7 +168,8 @@ void AddQuery(CLI::App& app, Selected selected) {
          "--fallback", flags->fallback,
          "where this workload was not tuned: nothing, the nearest shape's schedule, or the "
          "default schedule")
-      ->check(CLI::IsMember({"none", "nearest", "default"}))
+      ->type_name("none|nearest|default")
+      ->check(CLI::IsMember({"none", "nearest", "default"}).description(""))
       ->capture_default_str();
   AddL2Flag(*sub, flags->l2);
   AddDbFlag(*sub, flags->db);

@@ -79,7 +79,8 @@ void AddShow(CLI::App& app, Selected selected) {
   flags->device.Add(*sub, true);
   flags->schedule.Add(*sub);
   sub->add_option("--what", flags->what, "what to print")
-      ->check(CLI::IsMember({"schedule", "loops", "source", "ptx", "sass"}))
+      ->type_name("schedule|loops|source|ptx|sass")
+      ->check(CLI::IsMember({"schedule", "loops", "source", "ptx", "sass"}).description(""))
       ->capture_default_str();
   AddL2Flag(*sub, flags->l2);
   AddDbFlag(*sub, flags->db);

@@ -77,8 +77,9 @@ void AddSpace(CLI::App& app, Selected selected) {
   flags->workload.Add(*sub);
   flags->device.Add(*sub, true);
   sub->add_option("--sample", flags->sample, "draw so many points, lower and verify each")
-      ->check(CLI::Range(0, 1 << 30));
-  sub->add_option("--seed", flags->seed, "of the samples")->capture_default_str();
+      ->type_name("N")
+      ->check(CLI::Range(0, 1 << 30).description(""));
+  sub->add_option("--seed", flags->seed, "of the samples")->type_name("S")->capture_default_str();
   sub->add_flag("--json", flags->json, "JSON on stdout");
   sub->callback([=] { *selected = [=] { return RunSpace(*flags); }; });
 }

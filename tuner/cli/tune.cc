@@ -340,16 +340,22 @@ void AddTune(CLI::App& app, Selected selected) {
   flags->workload.Add(*sub, false);
   flags->device.Add(*sub, false);
   sub->add_option("--trials", flags->trials, "stop after so many new trials; 0 = no limit")
-      ->check(CLI::Range(0, 1 << 30))
+      ->type_name("N")
+      ->check(CLI::Range(0, 1 << 30).description(""))
       ->capture_default_str();
   sub->add_option("--seconds", flags->seconds, "stop searching after so many seconds")
-      ->check(CLI::Range(0.0, 1e9));
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 1e9).description(""));
   sub->add_option("--plateau", flags->plateau,
                   "stop after so many trials in a row without an improvement of 1 %")
-      ->check(CLI::Range(0, 1 << 30));
-  sub->add_option("--seed", flags->seed, "of proposals and inputs")->capture_default_str();
+      ->type_name("N")
+      ->check(CLI::Range(0, 1 << 30).description(""));
+  sub->add_option("--seed", flags->seed, "of proposals and inputs")
+      ->type_name("N")
+      ->capture_default_str();
   sub->add_option("--search", flags->search, "how points are proposed")
-      ->check(CLI::IsMember({"random"}))
+      ->type_name("random")
+      ->check(CLI::IsMember({"random"}).description(""))
       ->capture_default_str();
   AddL2Flag(*sub, flags->l2);
   sub->add_option("--workloads", flags->workloads,

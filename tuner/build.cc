@@ -19,7 +19,9 @@ absl::StatusOr<BuiltSource> BuildSource(
     return absl::InvalidArgumentError(
         absl::StrCat("the schedule is not valid on ", target.name, ": ", s.message()));
   }
-  std::string header = absl::StrCat(program->canonical_text, "\n\n", search_space::ToString(steps));
+  std::string header =
+      absl::StrCat(absl::StripTrailingAsciiWhitespace(program->canonical_text), "\n\n",
+                   absl::StripTrailingAsciiWhitespace(search_space::ToString(steps)));
   auto kernels = measure::GenerateSource(*lowered, target, header);
   return BuiltSource{*std::move(lowered), std::move(kernels)};
 }

@@ -55,7 +55,7 @@ Result RunOps(const OpsFlags& flags) {
     PrintJson(all);
   } else {
     for (const auto& op : operators) {
-      std::cout << (flags.name.empty() ? Signature(op) : op.text()) << "\n";
+      std::cout << (flags.name.empty() ? Signature(op) + "\n" : op.text());
     }
   }
   return kDone;

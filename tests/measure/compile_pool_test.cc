@@ -1,0 +1,244 @@
+#include "measure/compile_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "measure/measurer.h"
+#include "measure/nvrtc.h"
+#include "proto/worker.pb.h"
+#include "search_space/target.h"
+#include "tests/support.h"
+
+namespace heddle::measure {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class CompilePoolTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/heddle-compile-test-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+  }
+  void TearDown() override {
+    fs::remove_all(folder_);
+    unsetenv("HEDDLE_FAKE_DEVICE");
+  }
+
+  CompilePoolOptions Options(int processes = 2) const {
+    return {processes, absl::Seconds(20), folder_ + "/cache"};
+  }
+  void Script(const std::string& json) {
+    std::ofstream(folder_ + "/script.json") << json;
+    setenv("HEDDLE_FAKE_DEVICE", (folder_ + "/script.json").c_str(), 1);
+  }
+
+  std::string folder_;
+  StopSignal stop_;
+};
+
+DeviceInfo Cuda() {
+  DeviceInfo device;
+  device.id = "cuda:0";
+  device.compiler = "NVRTC";
+  device.target = *search_space::FindTarget("h100");
+  return device;
+}
+
+DeviceInfo OpenCl(const std::string& id = "opencl:0") {
+  DeviceInfo device;
+  device.id = id;
+  device.target.api = search_space::Api::kOpenCl;
+  device.target.arch = "opencl";
+  return device;
+}
+
+KernelSource CudaKernel(const std::string& body) {
+  return {{"k", 4, 64, 0, {"A"}},
+          absl::StrCat("extern \"C\" __global__ void k(float* A) {\n", body, "\n}\n")};
+}
+
+KernelSource ClKernel(const std::string& body, const std::string& before = "") {
+  return {{"k", 4, 64, 0, {"A"}},
+          absl::StrCat(before, "\n__kernel void k(__global float* A) {\n", body, "\n}\n")};
+}
+
+#define NEEDS_NVRTC HEDDLE_NEEDS("nvrtc", FindNvrtc().ok(), FindNvrtc().status().message())
+#define NEEDS_POCL HEDDLE_NEEDS("pocl", FindDevice("opencl:0").ok(), "there is no OpenCL device")
+
+TEST_F(CompilePoolTest, CudaKernelsAreCompiledOnceAndKeptInFiles) {
+  NEEDS_NVRTC;
+  const KernelSource source = CudaKernel("A[blockIdx.x * 64 + threadIdx.x] = 1.0f;");
+  std::string binary;
+  {
+    CompilePool pool(Cuda(), Options(), stop_);
+    auto first = pool.Compile(source);
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_FALSE(first->cached);
+    EXPECT_GT(first->resources.registers, 0);
+    binary = first->binary;
+    auto second = pool.Compile(source);
+    ASSERT_TRUE(second.ok()) << second.status();
+    EXPECT_TRUE(second->cached);
+    EXPECT_EQ(second->binary, binary);
+    EXPECT_EQ(second->resources.registers, first->resources.registers);
+  }
+  CompilePool another(Cuda(), Options(), stop_);
+  auto kept = another.Compile(source);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_TRUE(kept->cached);
+  EXPECT_EQ(kept->binary, binary);
+
+  fs::remove_all(folder_ + "/cache");
+  CompilePool empty(Cuda(), Options(), stop_);
+  auto again = empty.Compile(source);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_FALSE(again->cached);
+}
+
+TEST_F(CompilePoolTest, ADamagedCacheFileIsCompiledAgain) {
+  NEEDS_NVRTC;
+  const KernelSource source = CudaKernel("A[threadIdx.x] = 2.0f;");
+  ASSERT_TRUE(CompilePool(Cuda(), Options(), stop_).Compile(source).ok());
+  int files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_ + "/cache")) {
+    if (!entry.is_regular_file()) continue;
+    fs::resize_file(entry.path(), entry.file_size() / 2);
+    ++files;
+  }
+  ASSERT_EQ(files, 1);
+  auto compiled = CompilePool(Cuda(), Options(), stop_).Compile(source);
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  EXPECT_FALSE(compiled->cached);
+}
+
+TEST_F(CompilePoolTest, ACompilersRefusalCarriesItsLog) {
+  NEEDS_NVRTC;
+  CompilePool pool(Cuda(), Options(), stop_);
+  auto refused = pool.Compile(CudaKernel("A[0] = nonsense;"));
+  ASSERT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("nonsense"));
+  EXPECT_TRUE(pool.Compile(CudaKernel("A[0] = 1;")).ok());
+}
+
+TEST_F(CompilePoolTest, MoreThreadsThanProcessesAllGetTheirs) {
+  NEEDS_NVRTC;
+  CompilePool pool(Cuda(), Options(2), stop_);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i) {
+    threads.emplace_back([&pool, i] {
+      auto compiled = pool.Compile(CudaKernel(absl::StrCat("A[threadIdx.x] = ", i, ";")));
+      EXPECT_TRUE(compiled.ok()) << compiled.status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// What a compiler may do to itself, and what that costs, scripted and real.
+class CompilerFaultTest : public CompilePoolTest {
+ protected:
+  // Compiles the faulty kernel, then a good one in the same pool.
+  absl::Status Try(const DeviceInfo& device, const KernelSource& faulty, absl::Duration limit) {
+    CompilePoolOptions options = Options(1);
+    options.limit = limit;
+    CompilePool pool(device, options, stop_);
+    absl::Status status = pool.Compile(faulty).status();
+    options.limit = absl::Seconds(20);
+    CompilePool patient(device, options, stop_);
+    const bool cuda = device.id == "cuda:0";
+    auto good = patient.Compile(cuda ? CudaKernel("A[0] = 1.0f;") : ClKernel("A[0] = 1.0f;"));
+    EXPECT_TRUE(good.ok()) << good.status();
+    return status;
+  }
+};
+
+TEST_F(CompilerFaultTest, AScriptedErrorHangAndCrash) {
+  NEEDS_POCL;
+  Script(R"({"rules": [{"match": "fault: error", "do": "build_error"},
+                       {"match": "fault: hang", "do": "build_hang"},
+                       {"match": "fault: crash", "do": "build_crash"}]})");
+  const DeviceInfo fake = OpenCl("fake:0");
+  EXPECT_TRUE(absl::IsInvalidArgument(Try(fake, ClKernel("// fault: error"), absl::Seconds(20))));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Try(fake, ClKernel("// fault: hang"), absl::Seconds(1))));
+  absl::Status crash = Try(fake, ClKernel("// fault: crash"), absl::Seconds(20));
+  EXPECT_TRUE(absl::IsAborted(crash)) << crash;
+  EXPECT_THAT(std::string(crash.message()), HasSubstr("signal 11"));
+}
+
+// It waits for somebody to write into the pipe.
+std::string IncludeOfPipe(const std::string& folder) {
+  const std::string pipe = folder + "/endless.h";
+  EXPECT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  return absl::StrCat("#include \"", pipe, "\"\n");
+}
+
+TEST_F(CompilerFaultTest, PoclNeverReturns) {
+  NEEDS_POCL;
+  const KernelSource source = ClKernel("A[0] = 1;", IncludeOfPipe(folder_));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Try(OpenCl(), source, absl::Seconds(1))));
+}
+
+TEST_F(CompilerFaultTest, NvrtcNeverReturns) {
+  NEEDS_NVRTC;
+  KernelSource source = CudaKernel("A[0] = 1;");
+  source.source = IncludeOfPipe(folder_) + source.source;
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Try(Cuda(), source, absl::Seconds(1))));
+}
+
+TEST_F(CompilerFaultTest, PoclAborts) {
+  NEEDS_POCL;
+  // The parser calls itself for each sign until the stack is used up.
+  std::string signs;
+  for (int i = 0; i < 300000; ++i) signs += "- ";
+  absl::Status status = Try(OpenCl(), ClKernel("A[0] = " + signs + "1;"), absl::Seconds(20));
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("signal"));
+}
+
+TEST_F(CompilePoolTest, AStopSignalEndsACompilation) {
+  NEEDS_POCL;
+  Script(R"({"rules": [{"do": "build_hang"}]})");
+  StopSignal stop;
+  CompilePool pool(OpenCl("fake:0"), Options(1), stop);
+  std::thread stopper([&stop] {
+    absl::SleepFor(absl::Milliseconds(200));
+    stop.Set();
+  });
+  EXPECT_TRUE(absl::IsCancelled(pool.Compile(ClKernel("A[0] = 1;")).status()));
+  stopper.join();
+  EXPECT_TRUE(absl::IsCancelled(pool.Compile(ClKernel("A[0] = 2;")).status()));
+}
+
+TEST(KernelCacheTest, WithoutAFolderItIsInMemoryOnly) {
+  KernelCache cache("");
+  worker::CompileReply reply, found;
+  reply.set_binary("binary");
+  EXPECT_FALSE(cache.Find("key", found));
+  cache.Add("key", reply);
+  ASSERT_TRUE(cache.Find("key", found));
+  EXPECT_EQ(found.binary(), "binary");
+}
+
+TEST(KernelCacheTest, AFolderThatCannotBeWrittenCostsNothingButTime) {
+  KernelCache cache("/proc/no/such/folder");
+  worker::CompileReply reply, found;
+  reply.set_binary("binary");
+  cache.Add("key", reply);
+  EXPECT_TRUE(cache.Find("key", found));
+}
+
+}  // namespace
+}  // namespace heddle::measure

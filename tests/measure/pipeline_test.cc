@@ -1,0 +1,407 @@
+// The whole way of a candidate through compiler, worker and device, and every fault on it: each
+// costs one trial with the right outcome, and the next candidate is measured. Once with real
+// kernels on PoCL, once with scripted faults.
+#include "measure/pipeline.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "search_space/notation.h"
+#include "tests/support.h"
+
+namespace heddle::measure {
+namespace {
+
+using search_space::Step;
+using search_space::TensorProgram;
+using search_space::Unroll;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr int kElements = 1 << 16;
+constexpr int kBlock = 64;
+
+TensorProgram Workload(int64_t n) {
+  auto operators =
+      search_space::ParseOperators("op affine(n) { in A[n] out B[i: n] = A[i] * 2 + 1 }");
+  EXPECT_TRUE(operators.ok()) << operators.status();
+  auto program = operators->front().Instantiate({{"n", n}}, search_space::DType::kFloat32);
+  EXPECT_TRUE(program.ok()) << program.status();
+  return *std::move(program);
+}
+
+GeneratedProgram Source(bool cuda, int64_t elements, const std::string& body,
+                        const std::string& before = "") {
+  GeneratedProgram program;
+  const std::string head =
+      cuda ? "extern \"C\" __global__ void k(const float* A, float* B) {\n"
+             "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  "
+           : absl::StrCat("__kernel __attribute__((reqd_work_group_size(", kBlock,
+                          ", 1, 1)))\nvoid k(__global const float* A, __global float* B) {\n"
+                          "  int i = get_global_id(0);\n  ");
+  program.kernels.push_back({{"k", elements / kBlock, kBlock, 0, {"A", "B"}},
+                             absl::StrCat(before, "\n", head, body, "\n}\n")});
+  return program;
+}
+
+// A candidate here is one step that carries a body, which stands for what steps would generate.
+std::vector<Step> Body(const std::string& body) { return {Unroll{"B", body}}; }
+
+constexpr char kRight[] = "B[i] = A[i] * 2.0f + 1.0f;";
+
+// No input is that large; the stores keep compilers from leaving the loop out.
+constexpr char kEndless[] = "while (A[0] < 100.0f) B[i] += A[1];";
+
+// Right, and different for every `variant`.
+std::vector<Step> Right(int variant) {
+  return Body(absl::StrCat("int variant = ", variant, "; ", kRight));
+}
+
+class PipelineTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/heddle-pipeline-test-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+    // Tests run side by side, and must neither wait for each other nor share compiled kernels.
+    setenv("HEDDLE_LOCK_FOLDER", folder, 1);
+    setenv("XDG_CACHE_HOME", folder, 1);
+    options_.compile_workers = 2;
+    options_.validate_limit = absl::Seconds(2);
+    options_.timing_budget = absl::Milliseconds(20);
+  }
+  void TearDown() override {
+    measurer_.reset();
+    fs::remove_all(folder_);
+    for (const char* name : {"HEDDLE_LOCK_FOLDER", "XDG_CACHE_HOME", "HEDDLE_FAKE_DEVICE"}) {
+      unsetenv(name);
+    }
+  }
+
+  void Script(const std::string& rules) {
+    std::ofstream(folder_ + "/script.json") << "{\"rules\": [" << rules << "]}";
+    setenv("HEDDLE_FAKE_DEVICE", (folder_ + "/script.json").c_str(), 1);
+  }
+
+  absl::Status Start(const std::string& device) {
+    auto found = FindDevice(device);
+    if (!found.ok()) return found.status();
+    const bool cuda = found->target.api == search_space::Api::kCuda;
+    auto started = StartPipeline(
+        Workload(elements_), *found, options_,
+        Source(cuda, elements_, absl::StrCat("/* naive */ ", kRight)),
+        [this, cuda](const std::vector<Step>& steps) -> absl::StatusOr<GeneratedProgram> {
+          const std::string& body = std::get<Unroll>(steps.at(0)).loop;
+          return Source(cuda, elements_, body, before_.count(body) != 0 ? before_.at(body) : "");
+        });
+    if (!started.ok()) return started.status();
+    measurer_ = *std::move(started);
+    return absl::OkStatus();
+  }
+
+  // Submits all, waits for all; results by id, each exactly once.
+  std::map<int64_t, TrialResult> Run(const std::vector<std::vector<Step>>& candidates) {
+    std::map<int64_t, TrialResult> results;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      measurer_->Submit({static_cast<int64_t>(i), candidates[i]});
+    }
+    const absl::Time end = absl::Now() + absl::Seconds(120);
+    while (measurer_->pending() > 0 && absl::Now() < end) {
+      auto next = measurer_->Next(absl::Seconds(1));
+      EXPECT_TRUE(next.ok()) << next.status();
+      if (!next.ok()) break;
+      if (!next->has_value()) continue;
+      EXPECT_TRUE(results.emplace((*next)->id, (*next)->result).second) << "twice: " << (*next)->id;
+    }
+    EXPECT_EQ(results.size(), candidates.size());
+    return results;
+  }
+
+  // The faulty candidate between two good ones.
+  void ExpectCostsOneTrial(const std::vector<Step>& faulty, Outcome outcome,
+                           const std::string& detail = "") {
+    static int variant = 0;
+    auto results = Run({Right(++variant), faulty, Right(++variant)});
+    EXPECT_EQ(results[0].outcome, Outcome::kOk) << results[0].detail;
+    EXPECT_STREQ(NameOf(results[1].outcome), NameOf(outcome)) << results[1].detail;
+    EXPECT_THAT(results[1].detail, HasSubstr(detail));
+    EXPECT_EQ(results[1].time_us, 0);
+    EXPECT_EQ(results[2].outcome, Outcome::kOk) << results[2].detail;
+    EXPECT_GT(results[2].time_us, 0);
+  }
+
+  std::string folder_;
+  int64_t elements_ = kElements;
+  MeasureOptions options_;
+  std::map<std::string, std::string> before_;  // text in front of the kernel, by its body
+  std::unique_ptr<Measurer> measurer_;
+};
+
+// ------------------------------------------------------------------------------ real kernels
+
+class RealFaultTest : public PipelineTest, public testing::WithParamInterface<std::string> {
+ protected:
+  void SetUp() override {
+    PipelineTest::SetUp();
+    auto device = FindDevice(GetParam());
+    const std::string what = GetParam() == "cuda:0" ? "gpu" : "pocl";
+    HEDDLE_NEEDS(what, device.ok(), device.status().message());
+  }
+  absl::Status Start() { return PipelineTest::Start(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(OpenCl, RealFaultTest, testing::Values("opencl:0"));
+INSTANTIATE_TEST_SUITE_P(Gpu, RealFaultTest, testing::Values("cuda:0"));
+
+TEST_P(RealFaultTest, GoodCandidatesAreTimed) {
+  ASSERT_TRUE(Start().ok());
+  EXPECT_GE(measurer_->wanted_in_flight(), 2);
+  auto results = Run({Right(1), Right(2), Right(3), Right(4), Right(5)});
+  for (const auto& [id, result] : results) {
+    EXPECT_EQ(result.outcome, Outcome::kOk) << id << ": " << result.detail;
+    EXPECT_GT(result.time_us, 0);
+    EXPECT_LE(result.ci_low_us, result.time_us);
+    EXPECT_GE(result.ci_high_us, result.time_us);
+    EXPECT_LT(result.max_error, 1);
+    EXPECT_EQ(result.source_hash.size(), 16u);
+    EXPECT_GT(result.compile_s, 0);
+  }
+}
+
+TEST_P(RealFaultTest, WrongAndFast) {
+  ASSERT_TRUE(Start().ok());
+  ExpectCostsOneTrial(Body("if (i == 0) B[i] = 1.0f;"), Outcome::kWrongAnswer, "B[");
+  ExpectCostsOneTrial(
+      Body(absl::StrCat("B[i] = A[i] * 2.0f + (i == ", kElements - 1, " ? 1.001f : 1.0f);")),
+      Outcome::kWrongAnswer, absl::StrCat("B[", kElements - 1, "]"));
+}
+
+TEST_P(RealFaultTest, NeverReturns) {
+  ASSERT_TRUE(Start().ok());
+  ExpectCostsOneTrial(Body(kEndless), Outcome::kRunTimeout, "validating");
+}
+
+TEST_P(RealFaultTest, WritesOutOfBounds) {
+  ASSERT_TRUE(Start().ok());
+  // Into the red zone, and far away from everything.
+  ExpectCostsOneTrial(Body(absl::StrCat(kRight, " if (i == 0) B[", kElements, "] = 1.0f;")),
+                      Outcome::kIllegalAccess);
+  ExpectCostsOneTrial(Body(absl::StrCat(kRight, " B[i + ((long)1 << 40)] = 1.0f;")),
+                      Outcome::kIllegalAccess,
+                      GetParam() == "cuda:0" ? "ILLEGAL_ADDRESS" : "signal 11");
+}
+
+TEST_P(RealFaultTest, RefusedByTheCompiler) {
+  ASSERT_TRUE(Start().ok());
+  ExpectCostsOneTrial(Body("B[i] = nonsense;"), Outcome::kBuildError, "nonsense");
+}
+
+TEST_P(RealFaultTest, AbortsTheCompiler) {
+  if (GetParam() == "cuda:0") GTEST_SKIP() << "no source is known that ends NVRTC";
+  ASSERT_TRUE(Start().ok());
+  std::string signs;
+  for (int i = 0; i < 300000; ++i) signs += "- ";
+  ExpectCostsOneTrial(Body("B[i] = " + signs + "1;"), Outcome::kBuildError, "compiler ended with");
+}
+
+TEST_P(RealFaultTest, TheCompilerNeverReturns) {
+  options_.compile_limit = absl::Seconds(6);
+  ASSERT_TRUE(Start().ok());
+  const std::string pipe = folder_ + "/endless.h";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::string body = absl::StrCat("/* endless */ ", kRight);
+  before_[body] = absl::StrCat("#include \"", pipe, "\"");
+  ExpectCostsOneTrial(Body(body), Outcome::kBuildTimeout, "did not return");
+}
+
+TEST_P(RealFaultTest, FinalistsAreMeasuredTogetherInOrder) {
+  ASSERT_TRUE(Start().ok());
+  auto results = measurer_->MeasureFinalists(
+      {Right(1), Body("B[i] = 1.0f;"), Right(2), Body("nonsense;")}, absl::Milliseconds(200));
+  ASSERT_TRUE(results.ok()) << results.status();
+  ASSERT_EQ(results->size(), 4u);
+  EXPECT_EQ((*results)[0].outcome, Outcome::kOk) << (*results)[0].detail;
+  EXPECT_GT((*results)[0].samples, 5);
+  EXPECT_EQ((*results)[1].outcome, Outcome::kWrongAnswer);
+  EXPECT_EQ((*results)[2].outcome, Outcome::kOk) << (*results)[2].detail;
+  EXPECT_EQ((*results)[3].outcome, Outcome::kBuildError);
+}
+
+TEST_P(RealFaultTest, AFinalistThatKillsTheWorkerDoesNotTakeTheOthersAlong) {
+  ASSERT_TRUE(Start().ok());
+  auto results = measurer_->MeasureFinalists(
+      {Right(1), Body("B[i + ((long)1 << 40)] = 1.0f;"), Right(2)}, absl::Milliseconds(100));
+  ASSERT_TRUE(results.ok()) << results.status();
+  ASSERT_EQ(results->size(), 3u);
+  EXPECT_EQ((*results)[0].outcome, Outcome::kOk) << (*results)[0].detail;
+  EXPECT_EQ((*results)[1].outcome, Outcome::kIllegalAccess);
+  EXPECT_EQ((*results)[2].outcome, Outcome::kOk) << (*results)[2].detail;
+}
+
+TEST_P(RealFaultTest, ItEndsAtOnceWhileACandidateHangs) {
+  options_.validate_limit = absl::Seconds(60);
+  ASSERT_TRUE(Start().ok());
+  measurer_->Submit({1, Body(kEndless)});
+  auto next = measurer_->Next(absl::Seconds(3));
+  ASSERT_TRUE(next.ok());
+  EXPECT_FALSE(next->has_value());
+  const absl::Time start = absl::Now();
+  measurer_.reset();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+}
+
+TEST_P(RealFaultTest, ASecondOwnerIsToldTheFirst) {
+  ASSERT_TRUE(Start().ok());
+  auto first = std::move(measurer_);
+  absl::Status second = Start();
+  EXPECT_TRUE(absl::IsUnavailable(second)) << second;
+  EXPECT_THAT(std::string(second.message()), HasSubstr(absl::StrCat("process ", getpid())));
+  first.reset();
+  EXPECT_TRUE(Start().ok());
+}
+
+TEST_P(RealFaultTest, AWorkloadBeyondTheDevicesMemoryIsRefusedFirst) {
+  auto device = FindDevice(GetParam());
+  ASSERT_TRUE(device.ok());
+  auto started = StartPipeline(Workload(int64_t{1} << 44), *device, options_, {}, nullptr);
+  EXPECT_TRUE(absl::IsResourceExhausted(started.status())) << started.status();
+  EXPECT_THAT(std::string(started.status().message()), HasSubstr("n=17592186044416"));
+}
+
+class GpuPipelineTest : public PipelineTest {};
+
+// The rate that searching needs on a host with 16 cores, with every output of 2048 x 2048 checked.
+TEST_F(GpuPipelineTest, MeasuresFiveTrialsASecond) {
+  auto device = FindDevice("cuda:0");
+  HEDDLE_NEEDS("gpu", device.ok(), device.status().message());
+  elements_ = 2048 * 2048;
+  options_ = MeasureOptions();
+  ASSERT_TRUE(Start("cuda:0").ok());
+  constexpr int kTrials = 100;
+  std::vector<std::vector<Step>> candidates;
+  for (int i = 0; i < kTrials; ++i) candidates.push_back(Right(i));
+  const absl::Time start = absl::Now();
+  auto results = Run(candidates);
+  const double rate = kTrials / absl::ToDoubleSeconds(absl::Now() - start);
+  double phases[4] = {};
+  for (const auto& [id, result] : results) {
+    ASSERT_EQ(result.outcome, Outcome::kOk) << result.detail;
+    const double seconds[] = {result.compile_s, result.load_s, result.validate_s, result.time_s};
+    for (int k = 0; k < 4; ++k) phases[k] += seconds[k] / kTrials;
+  }
+  RecordProperty("trials_per_second", std::to_string(rate));
+  EXPECT_GE(rate, 5) << "mean seconds: compile " << phases[0] << ", load " << phases[1]
+                     << ", validate " << phases[2] << ", time " << phases[3];
+  EXPECT_LT(phases[2], 0.1);
+}
+
+// --------------------------------------------------------------------------- scripted faults
+
+class ScriptedFaultTest : public PipelineTest {
+ protected:
+  void SetUp() override {
+    PipelineTest::SetUp();
+    HEDDLE_NEEDS("pocl", FindDevice("opencl:0").ok(), "there is no OpenCL device");
+  }
+};
+
+std::vector<Step> Marked(const std::string& mark) {
+  return Body(absl::StrCat("/* mark ", mark, " */ ", kRight));
+}
+
+std::string Rule(const std::string& fault) {
+  return absl::StrCat("{\"match\": \"mark ", fault, " \", \"do\": \"", fault, "\"}");
+}
+
+TEST_F(ScriptedFaultTest, EachCostsOneTrial) {
+  options_.compile_limit = absl::Seconds(6);
+  std::string rules = R"({"match": "mark fast ", "time_us": 0.000001})";
+  const std::vector<std::pair<std::string, Outcome>> faults = {
+      {"build_error", Outcome::kBuildError},   {"build_hang", Outcome::kBuildTimeout},
+      {"build_crash", Outcome::kBuildError},   {"load_error", Outcome::kLaunchError},
+      {"launch_error", Outcome::kLaunchError}, {"illegal_access", Outcome::kIllegalAccess},
+      {"hang", Outcome::kRunTimeout},          {"crash", Outcome::kIllegalAccess},
+      {"exit", Outcome::kWorkerLost},          {"wrong", Outcome::kWrongAnswer},
+  };
+  for (const auto& [fault, outcome] : faults) absl::StrAppend(&rules, ", ", Rule(fault));
+  Script(rules);
+  absl::Status started = Start("fake:0");
+  ASSERT_TRUE(started.ok()) << started;
+  for (const auto& [fault, outcome] : faults) {
+    SCOPED_TRACE(fault);
+    ExpectCostsOneTrial(Marked(fault), outcome);
+  }
+  ExpectCostsOneTrial(Marked("fast"), Outcome::kImplausible, "at least");
+}
+
+TEST_F(ScriptedFaultTest, ADeviceThatFailsItsCanaryIsNotUsed) {
+  Script(R"({"match": "naive", "do": "wrong"})");
+  absl::Status started = Start("fake:0");
+  EXPECT_TRUE(absl::IsFailedPrecondition(started)) << started;
+  EXPECT_THAT(std::string(started.message()), HasSubstr("naive program is wrong"));
+}
+
+TEST_F(ScriptedFaultTest, AClockThatIsTooFastIsTheDevicesFault) {
+  Script(R"({"match": "naive", "time_us": 0.000001})");
+  absl::Status started = Start("fake:0");
+  EXPECT_TRUE(absl::IsFailedPrecondition(started)) << started;
+  EXPECT_THAT(std::string(started.message()), HasSubstr("clock"));
+}
+
+TEST_F(ScriptedFaultTest, AWorkerThatDiesOnItsCanaryIsReportedWithItsEnd) {
+  Script(R"({"match": "naive", "do": "crash"})");
+  absl::Status started = Start("fake:0");
+  EXPECT_TRUE(absl::IsUnavailable(started)) << started;
+  EXPECT_THAT(std::string(started.message()), HasSubstr("signal 11"));
+}
+
+TEST_F(ScriptedFaultTest, ADeviceThatBreaksLaterBlamesNoCandidate) {
+  Script(Rule("crash"));
+  ASSERT_TRUE(Start("fake:0").ok());
+  auto results = Run({Right(1), Marked("crash")});
+  EXPECT_EQ(results[0].outcome, Outcome::kOk) << results[0].detail;
+  EXPECT_EQ(results[1].outcome, Outcome::kIllegalAccess);
+  // The next worker finds another device.
+  Script(R"({"match": "naive", "do": "wrong"})");
+  measurer_->Submit({7, Right(2)});
+  auto next = measurer_->Next(absl::Seconds(60));
+  EXPECT_TRUE(absl::IsUnavailable(next.status())) << next.status();
+  EXPECT_EQ(measurer_->pending(), 1);
+}
+
+TEST_F(ScriptedFaultTest, WhatIsFarSlowerThanTheBestIsDroppedAfterItsFirstSample) {
+  Script(R"({"match": "mark slow ", "time_us": 50000}, {"match": "B", "time_us": 500})");
+  ASSERT_TRUE(Start("fake:0").ok());
+  auto results = Run({Marked("usual")});
+  EXPECT_FALSE(results[0].screened_out);
+  EXPECT_NEAR(results[0].time_us, 500, 1);
+  results = Run({Marked("slow")});
+  EXPECT_EQ(results[0].outcome, Outcome::kOk) << results[0].detail;
+  EXPECT_TRUE(results[0].screened_out);
+  EXPECT_EQ(results[0].samples, 1);
+}
+
+TEST(DetectionTest, AnUnknownDeviceIsAnsweredWithWhatThereIs) {
+  auto found = FindDevice("opencl:99");
+  EXPECT_TRUE(absl::IsNotFound(found.status()));
+  EXPECT_THAT(std::string(found.status().message()), HasSubstr("there is no device opencl:99"));
+  for (const DeviceInfo& device : ListDevices()) {
+    EXPECT_THAT(std::string(found.status().message()), HasSubstr(device.id));
+    EXPECT_TRUE(device.usable || !device.why_not.empty()) << device.id;
+  }
+}
+
+}  // namespace
+}  // namespace heddle::measure

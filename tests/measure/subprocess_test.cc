@@ -1,0 +1,216 @@
+#include "measure/subprocess.h"
+
+#include <errno.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "measure/device_lock.h"
+#include "proto/worker.pb.h"
+#include "tests/measure/test_child.h"
+
+namespace heddle::measure {
+namespace {
+
+using testing::HasSubstr;
+
+absl::Time In(double seconds) { return absl::Now() + absl::Seconds(seconds); }
+
+std::unique_ptr<Subprocess> StartChild(const std::string& behaviour,
+                                       const StopSignal* stop = nullptr) {
+  auto child = Subprocess::Start(kTestChild, {behaviour}, stop);
+  EXPECT_TRUE(child.ok()) << child.status();
+  return child.ok() ? *std::move(child) : nullptr;
+}
+
+// What a child reports, or -1.
+int ReportOf(Subprocess& child) {
+  worker::Status report;
+  absl::Status status = child.Receive(report, In(20));
+  EXPECT_TRUE(status.ok()) << status;
+  return status.ok() ? report.code() : -1;
+}
+
+bool Exists(pid_t pid) { return kill(pid, 0) == 0 || errno != ESRCH; }
+
+bool Within(double seconds, const std::function<bool()>& condition) {
+  for (absl::Time end = In(seconds); absl::Now() < end; absl::SleepFor(absl::Milliseconds(5))) {
+    if (condition()) return true;
+  }
+  return condition();
+}
+
+TEST(SubprocessTest, MessagesOfAllSizesComeBack) {
+  auto child = StartChild("echo");
+  ASSERT_NE(child, nullptr);
+  for (size_t size : {size_t{0}, size_t{1}, size_t{100000}, size_t{20} << 20}) {
+    worker::Status sent, got;
+    sent.set_message(std::string(size, 'x'));
+    ASSERT_TRUE(child->Send(sent, In(20)).ok());
+    ASSERT_TRUE(child->Receive(got, In(20)).ok());
+    EXPECT_EQ(got.message(), sent.message());
+  }
+}
+
+TEST(SubprocessTest, MessagesBeyondTheLimitAreRefused) {
+  auto child = StartChild("echo");
+  ASSERT_NE(child, nullptr);
+  worker::Status message;
+  message.set_message(std::string(kMaxMessageBytes + 1, 'x'));
+  EXPECT_TRUE(absl::IsInvalidArgument(child->Send(message, In(20))));
+}
+
+TEST(SubprocessTest, SendingToOneThatDoesNotReadEndsAtTheDeadline) {
+  auto child = StartChild("hang");
+  ASSERT_NE(child, nullptr);
+  worker::Status message;
+  message.set_message(std::string(size_t{8} << 20, 'x'));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(child->Send(message, In(0.2))));
+}
+
+TEST(SubprocessTest, OneThatHangsIsKilledAndReaped) {
+  auto child = StartChild("hang");
+  ASSERT_NE(child, nullptr);
+  ReportOf(*child);
+  worker::Status message;
+  EXPECT_TRUE(absl::IsDeadlineExceeded(child->Receive(message, In(0.1))));
+  const pid_t pid = child->pid();
+  auto exit = child->End();
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(exit->signal, SIGKILL);
+  EXPECT_FALSE(Exists(pid));
+}
+
+TEST(SubprocessTest, ACrashIsToldWithItsEvidence) {
+  auto child = StartChild("crash");
+  ASSERT_NE(child, nullptr);
+  worker::Status message;
+  EXPECT_TRUE(absl::IsUnavailable(child->Receive(message, In(20))));
+  auto exit = child->End(absl::Seconds(10));
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(exit->signal, SIGSEGV);
+  EXPECT_THAT(exit->Describe(), HasSubstr("Segmentation fault"));
+  EXPECT_THAT(child->Evidence(), HasSubstr("about to crash"));
+}
+
+TEST(SubprocessTest, AnExitCodeIsTold) {
+  auto child = StartChild("exit");
+  ASSERT_NE(child, nullptr);
+  auto exit = child->End(absl::Seconds(10));
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(exit->Describe(), "exit code 7");
+}
+
+TEST(SubprocessTest, OutputNeverBlocksAndItsEndIsKept) {
+  auto child = StartChild("chatter");
+  ASSERT_NE(child, nullptr);
+  ReportOf(*child);
+  const std::string evidence = child->Evidence();
+  EXPECT_LE(evidence.size(), kMaxEvidenceBytes);
+  EXPECT_GT(evidence.size(), kMaxEvidenceBytes / 2);
+  EXPECT_THAT(evidence, HasSubstr("65535\n"));
+}
+
+TEST(SubprocessTest, DescendantsDieWithTheirGroup) {
+  auto child = StartChild("family");
+  ASSERT_NE(child, nullptr);
+  const pid_t descendant = ReportOf(*child);
+  ASSERT_GT(descendant, 1);
+  ASSERT_TRUE(Exists(descendant));
+  ASSERT_TRUE(child->End().ok());
+  EXPECT_FALSE(Exists(descendant));  // reaped too, not a zombie
+}
+
+TEST(SubprocessTest, ChildrenHaveAProcessGroupOfTheirOwn) {
+  auto child = StartChild("hang");
+  ASSERT_NE(child, nullptr);
+  EXPECT_EQ(getpgid(child->pid()), child->pid());
+  EXPECT_NE(getpgid(0), child->pid());
+}
+
+TEST(SubprocessTest, AStopSignalEndsEveryWait) {
+  StopSignal stop;
+  auto child = StartChild("hang", &stop);
+  ASSERT_NE(child, nullptr);
+  ReportOf(*child);
+  std::thread stopper([&stop] {
+    absl::SleepFor(absl::Milliseconds(50));
+    stop.Set();
+  });
+  worker::Status message;
+  EXPECT_TRUE(absl::IsCancelled(child->Receive(message, In(20))));
+  stopper.join();
+  EXPECT_TRUE(stop.IsSet());
+}
+
+TEST(SubprocessTest, ManyThreadsMayStartChildren) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([i] {
+      auto child = StartChild("echo");
+      ASSERT_NE(child, nullptr);
+      worker::Status sent, got;
+      sent.set_code(i);
+      ASSERT_TRUE(child->Send(sent, In(20)).ok());
+      ASSERT_TRUE(child->Receive(got, In(20)).ok());
+      EXPECT_EQ(got.code(), i);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  // The threads have ended; the thread that made the children has not, or this one would die.
+}
+
+class DeviceLockTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/heddle-lock-test-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+    setenv("HEDDLE_LOCK_FOLDER", folder, 1);
+    device_.id = "test:0";
+  }
+  void TearDown() override {
+    unsetenv("HEDDLE_LOCK_FOLDER");
+    unlink((folder_ + "/heddle-test_0.lock").c_str());
+    rmdir(folder_.c_str());
+  }
+  std::string folder_;
+  DeviceInfo device_;
+};
+
+TEST_F(DeviceLockTest, TheSecondOwnerIsToldTheFirst) {
+  {
+    auto first = DeviceLock::Acquire(device_);
+    ASSERT_TRUE(first.ok()) << first.status();
+    auto second = DeviceLock::Acquire(device_);
+    ASSERT_TRUE(absl::IsUnavailable(second.status())) << second.status();
+    EXPECT_THAT(std::string(second.status().message()),
+                HasSubstr("process " + std::to_string(getpid())));
+  }
+  EXPECT_TRUE(DeviceLock::Acquire(device_).ok());
+}
+
+TEST_F(DeviceLockTest, ASupervisorThatIsKilledLeavesNoOrphanAndAFreeLock) {
+  auto supervisor = StartChild("supervise");
+  ASSERT_NE(supervisor, nullptr);
+  const pid_t orphan = ReportOf(*supervisor);
+  ASSERT_GT(orphan, 1);
+  ASSERT_TRUE(absl::IsUnavailable(DeviceLock::Acquire(device_).status()));
+  // The supervisor alone, as the system would when it is out of memory.
+  kill(supervisor->pid(), SIGKILL);
+  EXPECT_TRUE(Within(5, [&] { return DeviceLock::Acquire(device_).ok(); }));
+  // This process is a subreaper: the orphan is its child now.
+  EXPECT_TRUE(Within(5, [&] { return waitpid(orphan, nullptr, WNOHANG) == orphan; }));
+}
+
+}  // namespace
+}  // namespace heddle::measure

@@ -1,0 +1,83 @@
+#include "tests/measure/test_child.h"
+
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/time/clock.h"
+#include "measure/device_lock.h"
+#include "measure/subprocess.h"
+#include "proto/worker.pb.h"
+
+namespace heddle::measure {
+namespace {
+
+void Report(int code) {
+  worker::Status status;
+  status.set_code(code);
+  SendToSupervisor(status).IgnoreError();
+}
+
+[[noreturn]] void Hang() {
+  for (int signal : {SIGINT, SIGHUP, SIGQUIT, SIGUSR1}) ::signal(signal, SIG_IGN);
+  while (true) pause();
+}
+
+[[noreturn]] void Crash() {
+  fprintf(stderr, "about to crash\n");
+  signal(SIGSEGV, SIG_DFL);  // also under a sanitizer, which would turn it into an exit
+  raise(SIGSEGV);
+  _exit(1);
+}
+
+int Echo() {
+  worker::Status status;
+  while (ReceiveFromSupervisor(status).ok()) {
+    if (!SendToSupervisor(status).ok()) return 1;
+  }
+  return 0;
+}
+
+[[noreturn]] void Family() {
+  char sleep[] = "sleep", seconds[] = "1000";
+  char* argv[] = {sleep, seconds, nullptr};
+  pid_t pid = 0;
+  posix_spawnp(&pid, "sleep", nullptr, nullptr, argv, environ);
+  Report(pid);
+  Hang();
+}
+
+[[noreturn]] void Supervise() {
+  DeviceInfo device;
+  device.id = "test:0";
+  auto lock = DeviceLock::Acquire(device);
+  auto child = Subprocess::Start(kTestChild, {"hang"}, nullptr, lock.ok() ? lock->fd() : -1);
+  worker::Status ready;
+  const bool ok = lock.ok() && child.ok() && (*child)->Receive(ready, absl::InfiniteFuture()).ok();
+  Report(ok ? (*child)->pid() : -1);
+  Hang();
+}
+
+}  // namespace
+
+int TestChildMain(int argc, char** argv) {
+  EnterChild(argc, argv);
+  const std::string behaviour = argv[3];
+  if (behaviour == "echo") return Echo();
+  if (behaviour == "exit") return 7;
+  if (behaviour == "crash") Crash();
+  if (behaviour == "family") Family();
+  if (behaviour == "supervise") Supervise();
+  if (behaviour == "chatter") {
+    for (int i = 0; i < 1 << 16; ++i) fprintf(stderr, "%15d\n", i);
+    Report(0);
+    return 0;
+  }
+  Report(0);
+  Hang();
+}
+
+}  // namespace heddle::measure

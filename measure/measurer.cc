@@ -24,8 +24,8 @@ absl::StatusOr<std::unique_ptr<Measurer>> StartMeasurer(
   absl::StatusOr<GeneratedProgram> naive = generate(search_space::NaiveSteps(*program));
   if (!naive.ok()) {
     return absl::Status(naive.status().code(),
-                        absl::StrCat("the naive program of ", program->op, " does not fit ",
-                                     device.id, ": ", std::string(naive.status().message())));
+                        absl::StrCat("no naive program of ", program->op, " for ", device.id, ": ",
+                                     std::string(naive.status().message())));
   }
   return StartPipeline(*program, device, options, *naive, generate);
 }

@@ -179,6 +179,7 @@ int ChooseWinner(const std::vector<TrialResult>& finalists,
   int winner = fastest;
   for (size_t i = 0; i < finalists.size(); ++i) {
     if (!usable(i) || finalists[i].ci_low_us > finalists[fastest].ci_high_us) continue;
+    if (finalists[i].time_us > finalists[fastest].time_us * (1 + kTieMargin)) continue;
     auto rank = [&](size_t k) { return std::make_pair(complexity[k], finalists[k].time_us); };
     if (rank(i) < rank(winner)) winner = static_cast<int>(i);
   }

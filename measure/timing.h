@@ -86,9 +86,12 @@ absl::StatusOr<std::vector<Timing>> TimeInterleaved(Device& device,
 // Copies `timing` into the fields of `result`.
 void SetTiming(const Timing& timing, TrialResult& result);
 
-// The index of the winner among finalists timed interleaved: of those whose interval overlaps that
-// of the smallest median, the simplest (smallest complexity), then the smallest median. -1 when no
-// result is OK.
+// Slower than the fastest by more than this share is no tie, however wide the interval.
+inline constexpr double kTieMargin = 0.10;
+
+// The index of the winner among finalists timed interleaved: of those within kTieMargin whose
+// interval overlaps that of the smallest median, the simplest (smallest complexity), then the
+// smallest median. -1 when no result is OK.
 int ChooseWinner(const std::vector<TrialResult>& finalists, const std::vector<int64_t>& complexity);
 
 // How many buffer sets to rotate. Cold: together more than twice the last-level cache, at least 2,

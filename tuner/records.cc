@@ -13,12 +13,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "measure/timing.h"
 #include "tuner/records_fields.h"
 #include "tuner/records_file.h"
 #include "tuner/records_schema.h"
 #include "tuner/records_sql.h"
 #include "tuner/sqlite.h"
-#include "tuner/winner.h"
 
 namespace heddle::tuner {
 namespace {
@@ -175,18 +175,20 @@ class SqliteRecords final : public Records {
         std::optional<StoredTrial> stored = ReadTrial(rows);
         if (!stored) continue;
         double fastest = ties.empty() ? INFINITY : ties.front().trial.result.time_us;
-        if (stored->trial.result.time_us > fastest * (1 + kTieMargin)) break;
+        if (stored->trial.result.time_us > fastest * (1 + measure::kTieMargin)) break;
         ties.push_back({std::move(stored->trial), std::move(stored->environment)});
       }
       if (!more.ok()) return more.status();
     }
-    std::vector<Finalist> finalists;
+    std::vector<measure::TrialResult> finalists;
+    std::vector<int64_t> complexity;  // lines, one a step
     for (const Best& tie : ties) {
       const std::string& steps = tie.trial.steps;
-      finalists.push_back(
-          {&tie.trial.result, static_cast<size_t>(std::count(steps.begin(), steps.end(), '\n'))});
+      finalists.push_back(tie.trial.result);
+      complexity.push_back(std::count(steps.begin(), steps.end(), '\n'));
     }
-    if (int winner = ChooseWinner(finalists); winner >= 0) best = std::move(ties[winner]);
+    int winner = measure::ChooseWinner(finalists, complexity);
+    if (winner >= 0) best = std::move(ties[winner]);
     return best;
   }
 

@@ -87,8 +87,8 @@ class Records {
   virtual absl::StatusOr<std::vector<TrialRecord>> Trials(
       const search_space::TensorProgram& program, const Environment& environment) = 0;
 
-  // The winner (winner.h) of the finals of (workload, device name, L2 policy) that were measured
-  // here and whose checksum holds: a damaged row is passed over.
+  // The winner (measure::ChooseWinner) of the finals of (workload, device name, L2 policy) that
+  // were measured here and whose checksum holds: a damaged row is passed over.
   struct Best {
     TrialRecord trial;
     Environment environment;

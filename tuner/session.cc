@@ -7,7 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "tuner/winner.h"
+#include "measure/timing.h"
 
 namespace heddle::tuner {
 namespace {
@@ -59,6 +59,8 @@ Session::Session(const search_space::SearchSpace& space, measure::Measurer& meas
       options_(std::move(options)) {}
 
 double Session::Elapsed() const { return absl::ToDoubleSeconds(absl::Now() - start_); }
+
+double Session::SecondsPerTrial() const { return Elapsed() / std::max(1, report_.trials); }
 
 void Session::ShowProgress() const {
   Progress p;
@@ -166,6 +168,10 @@ absl::Status Session::Fill() {
   }
   int room = measurer_.wanted_in_flight() - measurer_.pending();
   if (options_.trials > 0) room = std::min(room, options_.trials - submitted_);
+  if (options_.seconds > 0 && report_.trials > 0) {
+    double affordable = (options_.seconds - Elapsed()) / SecondsPerTrial();
+    room = std::min(room, static_cast<int>(affordable) - measurer_.pending());
+  }
   if (room <= 0 || exhausted_) return absl::OkStatus();
   auto points =
       proposer_.Propose(room, [this](const Point& point) { return tried_.contains(point); });
@@ -242,7 +248,12 @@ absl::StatusOr<bool> Session::TakeOne(absl::Duration timeout) {
 
 std::optional<StopReason> Session::BudgetUsed() const {
   if (options_.trials > 0 && submitted_ >= options_.trials) return StopReason::kTrials;
-  if (options_.seconds > 0 && Elapsed() >= options_.seconds) return StopReason::kSeconds;
+  if (options_.seconds > 0) {
+    // What is in flight is waited for; what could not end in time is not begun.
+    bool last = pending_.empty() && report_.trials > 0;
+    double until = Elapsed() + (last ? SecondsPerTrial() : 0);
+    if (until >= options_.seconds) return StopReason::kSeconds;
+  }
   if (options_.plateau > 0 && since_improvement_ >= options_.plateau) return StopReason::kPlateau;
   if (exhausted_) return StopReason::kExhausted;
   return std::nullopt;
@@ -309,11 +320,12 @@ absl::Status Session::RunFinals() {
     if (!id.ok()) return id.status();
     if (contender.point == default_key_) report_.default_us = contender.result.time_us;
   }
-  std::vector<Finalist> views;
+  std::vector<int64_t> complexity;
   for (const Contender& contender : finalists) {
-    views.push_back({&contender.result, contender.steps.size()});
+    complexity.push_back(static_cast<int64_t>(contender.steps.size()));
   }
-  if (int winner = ChooseWinner(views); winner >= 0) report_.best = finalists[winner];
+  int winner = measure::ChooseWinner(*results, complexity);
+  if (winner >= 0) report_.best = finalists[winner];
   return absl::OkStatus();
 }
 

@@ -100,6 +100,7 @@ class Session {
   absl::Status RunFinals();
   std::optional<StopReason> BudgetUsed() const;
   double Elapsed() const;
+  double SecondsPerTrial() const;  // the pace so far
   void ShowProgress() const;
 
   const search_space::SearchSpace& space_;

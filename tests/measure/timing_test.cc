@@ -241,6 +241,7 @@ TEST(ChooseWinner, GoesByIntervalAndThenBySimplicity) {
             1);
   EXPECT_EQ(ChooseWinner({Finalist(1, 1, 1, Outcome::kWrongAnswer)}, {1}), -1);
   EXPECT_EQ(ChooseWinner({}, {}), -1);
+  EXPECT_EQ(ChooseWinner({Finalist(9, 10, 11), Finalist(9, 15, 20)}, {9, 1}), 0) << "only wide";
 }
 
 TEST(BufferSetCount, CoversTheCacheTwiceWithinItsLimits) {

@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/notation.h"
 #include "tests/process.h"
-#include "tuner/winner.h"
 
 namespace heddle::tuner {
 namespace {
@@ -311,8 +310,9 @@ TEST_F(SessionTest, SecondsStop) {
   auto report = Run();
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->stop, StopReason::kSeconds);
-  EXPECT_GE(report->seconds, 0.2);
-  EXPECT_LE(report->trials, 20);
+  EXPECT_GE(report->seconds, 0.1);
+  EXPECT_GE(report->trials, 3);
+  EXPECT_LE(report->trials, 12);
 }
 
 TEST_F(SessionTest, TwentyEqualBuildErrorsEndTheSessionWithTheReason) {
@@ -394,48 +394,6 @@ TEST_F(SessionTest, ProgressIsReportedAfterEveryTrial) {
   ASSERT_TRUE(Run().ok());
   EXPECT_EQ(seen.size(), 21u);
   EXPECT_EQ(seen.back(), 20);
-}
-
-// ----------------------------------------------------------------------------------- the winner
-
-struct Scripted {
-  TrialResult result;
-  size_t steps;
-};
-Scripted With(double time_us, double half_width, size_t steps) {
-  TrialResult r = Ok(time_us);
-  r.ci_low_us = time_us - half_width;
-  r.ci_high_us = time_us + half_width;
-  return {r, steps};
-}
-int Winner(const std::vector<Scripted>& all) {
-  std::vector<Finalist> finalists;
-  for (const Scripted& s : all) finalists.push_back({&s.result, s.steps});
-  return ChooseWinner(finalists);
-}
-
-TEST(ChooseWinnerTest, TheFastestWhenTheIntervalsAreApart) {
-  EXPECT_EQ(Winner({With(12, 0.5, 1), With(10, 0.5, 30)}), 1);
-}
-
-TEST(ChooseWinnerTest, TheSimplerWhenTheyOverlap) {
-  EXPECT_EQ(Winner({With(10, 0.5, 30), With(10.8, 0.5, 20), With(10.99, 0.4, 1)}), 1);
-}
-
-TEST(ChooseWinnerTest, AWideIntervalAloneIsNoTie) {
-  EXPECT_EQ(Winner({With(10, 0.5, 30), With(15, 9, 1)}), 0);
-}
-
-TEST(ChooseWinnerTest, TheFasterOfEquallySimpleOnes) {
-  EXPECT_EQ(Winner({With(10.1, 0.5, 7), With(10, 0.5, 7), With(10.2, 0.5, 7)}), 1);
-}
-
-TEST(ChooseWinnerTest, OnlyWhatIsValid) {
-  Scripted wrong = With(1, 0.1, 1);
-  wrong.result.outcome = Outcome::kWrongAnswer;
-  EXPECT_EQ(Winner({wrong, With(10, 0.5, 7)}), 1);
-  EXPECT_EQ(Winner({wrong}), -1);
-  EXPECT_EQ(Winner({}), -1);
 }
 
 TEST_F(SessionTest, WhatIsServedIsTheWinner) {

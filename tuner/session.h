@@ -27,7 +27,7 @@ struct SessionOptions {
   int trials = 200;    // 0 = no limit
   double seconds = 0;  // of searching, without the finals; 0 = no limit
   int plateau = 0;     // trials in a row without an improvement of kImprovement; 0 = no limit
-  // The best are measured again, interleaved, before a winner is named.
+  // The best are measured again, interleaved and with the default, before a winner is named.
   int max_finalists = 8;
   double finalist_margin = 0.10;  // those slower than the best by more than this share stay out
   absl::Duration finals_budget = absl::Seconds(4);
@@ -89,6 +89,7 @@ class Session {
   void Learn(const std::string& key, Contender contender);
   // The fastest valid schedules known, best first: those worth measuring against each other.
   std::vector<Contender> Leaders() const;
+  Contender WithSteps(Contender contender) const;
   absl::Status Submit(const search_space::Point& point);
   absl::Status Fill();
   // Waits up to `timeout` for one result and books it. False: none came.

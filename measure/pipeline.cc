@@ -28,9 +28,9 @@ using search_space::TensorProgram;
 
 // Binaries that wait for a device on which compiling and measuring overlap.
 constexpr int kReadyBinaries = 4;
-// Bytes a thread may store to and load from local memory because registers do not suffice: an
-// eighth of the 255 registers of 4 bytes, there and back. Beyond that a schedule is not timed.
-constexpr int64_t kMaxSpillBytes = 256;
+// Bytes a thread may store to and load from local memory because its registers do not suffice: as
+// much as all 255 registers hold. Beyond that a schedule is not timed.
+constexpr int64_t kMaxSpillBytes = 255 * 4;
 // Device memory beyond what is measured: the driver's own, binaries, stacks.
 constexpr double kUsableMemory = 0.9;
 

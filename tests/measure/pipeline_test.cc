@@ -80,7 +80,7 @@ class PipelineTest : public testing::Test {
     setenv("HEDDLE_LOCK_FOLDER", folder, 1);
     setenv("XDG_CACHE_HOME", folder, 1);
     options_.compile_workers = 2;
-    options_.validate_limit = absl::Seconds(2);
+    options_.validate_limit = absl::Seconds(4);
     options_.timing_budget = absl::Milliseconds(20);
   }
   void TearDown() override {
@@ -217,7 +217,7 @@ TEST_P(RealFaultTest, AbortsTheCompiler) {
 }
 
 TEST_P(RealFaultTest, TheCompilerNeverReturns) {
-  options_.compile_limit = absl::Seconds(6);
+  options_.compile_limit = absl::Seconds(10);
   ASSERT_TRUE(Start().ok());
   const std::string pipe = folder_ + "/endless.h";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
@@ -326,7 +326,7 @@ std::string Rule(const std::string& fault) {
 }
 
 TEST_F(ScriptedFaultTest, EachCostsOneTrial) {
-  options_.compile_limit = absl::Seconds(6);
+  options_.compile_limit = absl::Seconds(10);
   std::string rules = R"({"match": "mark fast ", "time_us": 0.000001})";
   const std::vector<std::pair<std::string, Outcome>> faults = {
       {"build_error", Outcome::kBuildError},   {"build_hang", Outcome::kBuildTimeout},

@@ -179,7 +179,7 @@ absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) 
     return absl::CancelledError("stopped");
   }
   if (process == nullptr) {
-    auto started = Subprocess::Start("__compiler", {}, &stop_);
+    auto started = Subprocess::Start("__compiler", {}, {&stop_, -1, options_.environment});
     if (!started.ok()) {
       Release(nullptr);
       return started.status();

@@ -59,6 +59,7 @@ struct CompilePoolOptions {
   int processes = 1;
   absl::Duration limit = absl::Seconds(20);  // a kernel
   std::string cache_folder = KernelCache::DefaultFolder();
+  std::vector<std::string> environment;  // of the processes, "NAME=value"
 };
 
 class CompilePool {

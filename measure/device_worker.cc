@@ -61,9 +61,8 @@ const char* NameOf(worker::Phase phase) {
 
 }  // namespace
 
-DeviceWorker::DeviceWorker(worker::Setup setup, const MeasureOptions& options, int lock_fd,
-                           const StopSignal& stop)
-    : setup_(std::move(setup)), options_(options), lock_fd_(lock_fd), stop_(stop) {}
+DeviceWorker::DeviceWorker(worker::Setup setup, const MeasureOptions& options, ChildOptions child)
+    : setup_(std::move(setup)), options_(options), child_(std::move(child)) {}
 
 DeviceState DeviceWorker::state() const {
   std::lock_guard lock(state_mutex_);
@@ -71,7 +70,7 @@ DeviceState DeviceWorker::state() const {
 }
 
 absl::Status DeviceWorker::Start() {
-  auto process = Subprocess::Start("__worker", {}, &stop_, lock_fd_);
+  auto process = Subprocess::Start("__worker", {}, child_);
   if (!process.ok()) return process.status();
   process_ = *std::move(process);
   worker::WorkerRequest request;
@@ -107,7 +106,7 @@ absl::Status DeviceWorker::EnsureRunning() {
           absl::StrCat(setup_.device(), " no longer works: ", std::string(status.message())));
       return gone_;
     }
-    if (stop_.Wait(pause)) return absl::CancelledError("stopped");
+    if (child_.stop->Wait(pause)) return absl::CancelledError("stopped");
     pause *= 2;
   }
   return absl::OkStatus();

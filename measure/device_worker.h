@@ -20,10 +20,8 @@ namespace heddle::measure {
 
 class DeviceWorker {
  public:
-  // `options` gives the limits; `lock_fd` is inherited by the process; `stop`, which must outlive
-  // this object, ends every wait with Cancelled.
-  DeviceWorker(worker::Setup setup, const MeasureOptions& options, int lock_fd,
-               const StopSignal& stop);
+  // `options` gives the limits. child.stop, which is needed, ends every wait with Cancelled.
+  DeviceWorker(worker::Setup setup, const MeasureOptions& options, ChildOptions child);
 
   // Starts the process and waits until its canary, the naive program, has passed. The status is the
   // worker's own; Unavailable when the process ended or did not answer.
@@ -56,8 +54,7 @@ class DeviceWorker {
 
   const worker::Setup setup_;
   const MeasureOptions options_;
-  const int lock_fd_;
-  const StopSignal& stop_;
+  const ChildOptions child_;
   std::unique_ptr<Subprocess> process_;
   absl::Status gone_;  // not OK: the device is gone for good
   double naive_s_ = 0, best_s_ = 0;

@@ -1,8 +1,11 @@
 #include "measure/pipeline.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -67,6 +70,32 @@ struct Prepared {
   TrialResult result;  // kOk: ready
 };
 
+// Where PoCL unpacks binaries, which it never removes: a folder that goes with the session. Empty
+// when the user has chosen one, or none can be made.
+class PoclFolder {
+ public:
+  explicit PoclFolder(const DeviceInfo& device) {
+    char pattern[] = "/tmp/heddle-pocl-XXXXXX";
+    if (device.target.api == search_space::Api::kOpenCl && getenv("POCL_CACHE_DIR") == nullptr &&
+        mkdtemp(pattern) != nullptr) {
+      path_ = pattern;
+    }
+  }
+  ~PoclFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  PoclFolder(const PoclFolder&) = delete;
+  PoclFolder& operator=(const PoclFolder&) = delete;
+  std::vector<std::string> environment() const {
+    if (path_.empty()) return {};
+    return {absl::StrCat("POCL_CACHE_DIR=", path_)};
+  }
+
+ private:
+  std::string path_;
+};
+
 // Threads take candidates from `queued_`, generate and compile them into `ready_`; one thread gives
 // those to the device and puts results into `done_`.
 class Pipeline : public Measurer {
@@ -106,6 +135,7 @@ class Pipeline : public Measurer {
   const int wanted_;
   StopSignal stop_;
   DeviceLock lock_;
+  PoclFolder pocl_;
   CompilePool pool_;
   std::optional<DeviceWorker> worker_;
 
@@ -138,7 +168,10 @@ Pipeline::Pipeline(const TensorProgram& program, const DeviceInfo& device,
       compilers_(CompilersFor(options)),
       wanted_(alternate_ ? 2 * compilers_ : compilers_ + kReadyBinaries),
       lock_(std::move(lock)),
-      pool_(device, {compilers_, options.compile_limit}, stop_) {}
+      pocl_(device),
+      pool_(device,
+            {compilers_, options.compile_limit, KernelCache::DefaultFolder(), pocl_.environment()},
+            stop_) {}
 
 Pipeline::~Pipeline() {
   {
@@ -163,7 +196,8 @@ absl::Status Pipeline::Start(const GeneratedProgram& naive) {
   setup.set_seed(options_.seed);
   setup.set_l2(NameOf(options_.l2));
   *setup.mutable_naive() = std::move(prepared.program);
-  worker_.emplace(std::move(setup), options_, lock_.fd(), stop_);
+  worker_.emplace(std::move(setup), options_,
+                  ChildOptions{&stop_, lock_.fd(), pocl_.environment()});
   if (absl::Status s = worker_->Start(); !s.ok()) return s;
   for (int i = 0; i < compilers_; ++i) threads_.emplace_back([this] { CompileLoop(); });
   threads_.emplace_back([this] { DeviceLoop(); });

@@ -59,7 +59,7 @@ class Fd {
 Fd MoveUp(int fd) { return Fd(fcntl(fd, F_DUPFD_CLOEXEC, kFirstClosedFd)); }
 
 struct SpawnRequest {
-  std::vector<std::string> argv;
+  std::vector<std::string> argv, environment;
   int control, output, inherited;  // -1: none
 };
 
@@ -87,13 +87,17 @@ absl::StatusOr<pid_t> SpawnHere(const SpawnRequest& request) {
   posix_spawnattr_setflags(&attributes,
                            POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 
-  std::vector<char*> argv;
-  for (const std::string& argument : request.argv) {
-    argv.push_back(const_cast<char*>(argument.c_str()));
-  }
+  std::vector<char*> argv, environment;
+  for (const std::string& a : request.argv) argv.push_back(const_cast<char*>(a.c_str()));
+  // The first of two equal names counts.
+  for (const std::string& e : request.environment)
+    environment.push_back(const_cast<char*>(e.c_str()));
+  for (char** e = environ; *e != nullptr; ++e) environment.push_back(*e);
   argv.push_back(nullptr);
+  environment.push_back(nullptr);
   pid_t pid = -1;
-  int error = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+  int error =
+      posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environment.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
@@ -225,8 +229,8 @@ std::string ExitStatus::Describe() const {
 }
 
 absl::StatusOr<std::unique_ptr<Subprocess>> Subprocess::Start(
-    const std::string& command, const std::vector<std::string>& arguments, const StopSignal* stop,
-    int inherited_fd) {
+    const std::string& command, const std::vector<std::string>& arguments,
+    const ChildOptions& options) {
   int sockets[2], pipe_fds[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
     return ErrnoStatus("socketpair");
@@ -237,12 +241,15 @@ absl::StatusOr<std::unique_ptr<Subprocess>> Subprocess::Start(
   fcntl(output.get(), F_SETFL, O_NONBLOCK);
 
   Fd control = MoveUp(theirs.get()), out = MoveUp(their_output.get());
-  Fd inherited = inherited_fd >= 0 ? MoveUp(inherited_fd) : Fd();
-  if (control.get() < 0 || out.get() < 0 || (inherited_fd >= 0 && inherited.get() < 0)) {
+  Fd inherited = options.inherited_fd >= 0 ? MoveUp(options.inherited_fd) : Fd();
+  if (control.get() < 0 || out.get() < 0 || (options.inherited_fd >= 0 && inherited.get() < 0)) {
     return ErrnoStatus("duplicating a file descriptor");
   }
-  SpawnRequest request{
-      {"heddle", command, absl::StrCat(getpid())}, control.get(), out.get(), inherited.get()};
+  SpawnRequest request{{"heddle", command, absl::StrCat(getpid())},
+                       options.environment,
+                       control.get(),
+                       out.get(),
+                       inherited.get()};
   request.argv.insert(request.argv.end(), arguments.begin(), arguments.end());
   absl::StatusOr<pid_t> pid = Spawner::Get().Spawn(request);
   if (!pid.ok()) return pid.status();
@@ -251,7 +258,7 @@ absl::StatusOr<std::unique_ptr<Subprocess>> Subprocess::Start(
   child->pid_ = *pid;
   child->socket_ = ours.Release();
   child->output_ = output.Release();
-  child->stop_ = stop;
+  child->stop_ = options.stop;
   return child;
 }
 

@@ -54,14 +54,19 @@ struct ExitStatus {
   std::string Describe() const;  // "signal 11 (Segmentation fault)", "exit code 3"
 };
 
+struct ChildOptions {
+  const StopSignal* stop = nullptr;      // interrupts every wait; must outlive the child
+  int inherited_fd = -1;                 // stays open in the child until it ends
+  std::vector<std::string> environment;  // "NAME=value", over this process's own
+};
+
 // One child. Not thread-safe, but children of different threads are independent.
 class Subprocess {
  public:
-  // Runs `heddle COMMAND SUPERVISOR_PID ARGUMENTS...`. `inherited_fd`, unless -1, stays open in the
-  // child until it ends. `stop`, which must outlive the child, interrupts every wait.
+  // Runs `heddle COMMAND SUPERVISOR_PID ARGUMENTS...`.
   static absl::StatusOr<std::unique_ptr<Subprocess>> Start(
       const std::string& command, const std::vector<std::string>& arguments,
-      const StopSignal* stop = nullptr, int inherited_fd = -1);
+      const ChildOptions& options = {});
   ~Subprocess();  // kills
   Subprocess(const Subprocess&) = delete;
   Subprocess& operator=(const Subprocess&) = delete;

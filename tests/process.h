@@ -14,6 +14,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support.h"
@@ -104,18 +105,18 @@ class Process {
   pid_t pid_ = -1;
 };
 
-// `heddle arguments...` with its database in `db`.
+// `heddle arguments...` with its database in `db`, and with that folder's own device lock: tests
+// that run side by side share devices.
 inline Process StartHeddle(const std::string& db, std::vector<std::string> arguments,
                            std::vector<std::string> environment = {}) {
   arguments.insert(arguments.begin(), HeddleBinary());
   environment.push_back("HEDDLE_DB=" + db);
+  environment.push_back("HEDDLE_LOCK_FOLDER=" + std::filesystem::path(db).parent_path().string());
   return Process(arguments, environment);
 }
 inline Ran RunHeddle(const std::string& db, std::vector<std::string> arguments,
                      std::vector<std::string> environment = {}) {
-  arguments.insert(arguments.begin(), HeddleBinary());
-  environment.push_back("HEDDLE_DB=" + db);
-  return Process(arguments, environment).Wait();
+  return StartHeddle(db, std::move(arguments), std::move(environment)).Wait();
 }
 
 }  // namespace heddle::tests

@@ -39,7 +39,7 @@ class CompilePoolTest : public testing::Test {
   }
 
   CompilePoolOptions Options(int processes = 2) const {
-    return {processes, absl::Seconds(20), folder_ + "/cache"};
+    return {processes, absl::Seconds(20), folder_ + "/cache", {}};
   }
   void Script(const std::string& json) {
     std::ofstream(folder_ + "/script.json") << json;

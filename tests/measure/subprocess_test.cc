@@ -27,7 +27,7 @@ absl::Time In(double seconds) { return absl::Now() + absl::Seconds(seconds); }
 
 std::unique_ptr<Subprocess> StartChild(const std::string& behaviour,
                                        const StopSignal* stop = nullptr) {
-  auto child = Subprocess::Start(kTestChild, {behaviour}, stop);
+  auto child = Subprocess::Start(kTestChild, {behaviour}, {stop, -1, {}});
   EXPECT_TRUE(child.ok()) << child.status();
   return child.ok() ? *std::move(child) : nullptr;
 }

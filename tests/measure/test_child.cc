@@ -54,7 +54,7 @@ int Echo() {
   DeviceInfo device;
   device.id = "test:0";
   auto lock = DeviceLock::Acquire(device);
-  auto child = Subprocess::Start(kTestChild, {"hang"}, nullptr, lock.ok() ? lock->fd() : -1);
+  auto child = Subprocess::Start(kTestChild, {"hang"}, {nullptr, lock.ok() ? lock->fd() : -1, {}});
   worker::Status ready;
   const bool ok = lock.ok() && child.ok() && (*child)->Receive(ready, absl::InfiniteFuture()).ok();
   Report(ok ? (*child)->pid() : -1);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "measure/device.h"
 #include "measure/timing.h"
 
@@ -19,7 +20,7 @@ class FakeDeviceTest : public testing::Test {
   void SetUp() override {
     if (!DetectOpenClDevices()[0].usable) GTEST_SKIP() << DetectOpenClDevices()[0].why_not;
     testing::GTEST_FLAG(death_test_style) = "threadsafe";
-    path_ = testing::TempDir() + "/fake_device.json";
+    path_ = absl::StrCat(testing::TempDir(), "/fake_device_", getpid(), ".json");
     setenv("HEDDLE_FAKE_DEVICE", path_.c_str(), 1);
   }
   void TearDown() override { unsetenv("HEDDLE_FAKE_DEVICE"); }

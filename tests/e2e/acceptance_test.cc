@@ -1,0 +1,110 @@
+// Every operator tunes on an OpenCL device, at a small shape and at one that divides nothing; so do
+// operators that nobody wrote a rule for.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/process.h"
+
+namespace heddle::tests {
+namespace {
+
+struct Case {
+  const char* name;
+  const char* op;
+  const char* shape;
+  const char* text = "";  // of an operator that is not built in
+};
+
+constexpr char kDilatedConv1d[] = R"(
+op dilated_conv1d(n, ci, l, co, k, dilation) {
+  let ol = l - (k - 1) * dilation
+  in X[n, ci, l], W[co, ci, k]
+  out Y[b: n, o: co, x: ol] = sum(c: ci, r: k) X[b, c, x + r * dilation] * W[o, c, r]
+})";
+constexpr char kLogSumExp[] = R"(
+op log_sum_exp(m, n) {
+  in X[m, n]
+  M[i: m] = max(r: n) X[i, r]
+  S[i: m] = sum(r: n) exp(X[i, r] - M[i])
+  out Y[i: m] = log(S[i]) + M[i]
+})";
+// A gated product with a sigmoid: two reductions that meet in one output.
+constexpr char kGated[] = R"(
+op gated_matmul(m, n, k) {
+  in A[m, k], B[k, n], G[k, n]
+  T[i: m, j: n] = sum(r: k) A[i, r] * B[r, j]
+  U[i: m, j: n] = sum(r: k) A[i, r] * G[r, j]
+  out D[i: m, j: n] = T[i, j] * sigmoid(U[i, j])
+})";
+
+constexpr Case kCases[] = {
+    {"vector_add_small", "vector_add", "n=256"},
+    {"vector_add_odd", "vector_add", "n=10007"},
+    {"window_sum_small", "window_sum", "n=256"},
+    {"window_sum_odd", "window_sum", "n=10007,w=3"},
+    {"transpose_small", "transpose", "m=64,n=64"},
+    {"transpose_odd", "transpose", "m=61,n=101"},
+    {"matmul_small", "matmul", "m=64,n=64,k=64"},
+    {"matmul_odd", "matmul", "m=61,n=101,k=37"},
+    {"matmul_nt_small", "matmul_nt", "m=64,n=64,k=64"},
+    {"matmul_nt_odd", "matmul_nt", "m=61,n=101,k=37"},
+    {"matmul_tn_small", "matmul_tn", "m=64,n=64,k=64"},
+    {"matmul_tn_odd", "matmul_tn", "m=61,n=101,k=37"},
+    {"batch_matmul_small", "batch_matmul", "b=4,m=32,n=32,k=32"},
+    {"batch_matmul_odd", "batch_matmul", "b=3,m=61,n=101,k=37"},
+    {"gemm_relu_add_small", "gemm_relu_add", "m=64,n=64,k=64"},
+    {"gemm_relu_add_odd", "gemm_relu_add", "m=61,n=101,k=37"},
+    {"conv2d_small", "conv2d", "n=1,ci=8,h=16,w=16,co=8,kh=3,kw=3,pad=1"},
+    {"conv2d_odd", "conv2d", "n=1,ci=37,h=61,w=101,co=37,kh=3,kw=3,stride=2,pad=1"},
+    {"conv2d_bias_relu_small", "conv2d_bias_relu", "n=1,ci=8,h=16,w=16,co=8,kh=3,kw=3,pad=1"},
+    {"conv2d_bias_relu_odd", "conv2d_bias_relu",
+     "n=1,ci=37,h=61,w=101,co=37,kh=3,kw=3,stride=2,pad=1"},
+    {"conv2d_nhwc_small", "conv2d_nhwc", "n=1,ci=8,h=16,w=16,co=8,kh=3,kw=3,pad=1"},
+    {"conv2d_nhwc_odd", "conv2d_nhwc", "n=1,ci=37,h=61,w=101,co=37,kh=3,kw=3,stride=2,pad=1"},
+    {"depthwise_conv2d_small", "depthwise_conv2d", "n=1,c=8,h=16,w=16,kh=3,kw=3,pad=1"},
+    {"depthwise_conv2d_odd", "depthwise_conv2d", "n=1,c=37,h=61,w=101,kh=3,kw=3,stride=2,pad=1"},
+    {"softmax_small", "softmax", "m=64,n=64"},
+    {"softmax_odd", "softmax", "m=61,n=101"},
+    {"layer_norm_small", "layer_norm", "m=64,n=64"},
+    {"layer_norm_odd", "layer_norm", "m=61,n=101"},
+    {"dilated_conv1d_small", "dilated_conv1d", "n=1,ci=8,l=64,co=8,k=3,dilation=2", kDilatedConv1d},
+    {"dilated_conv1d_odd", "dilated_conv1d", "n=1,ci=37,l=101,co=61,k=3,dilation=5",
+     kDilatedConv1d},
+    {"log_sum_exp_small", "log_sum_exp", "m=64,n=64", kLogSumExp},
+    {"log_sum_exp_odd", "log_sum_exp", "m=61,n=101", kLogSumExp},
+    {"gated_matmul_small", "gated_matmul", "m=64,n=64,k=64", kGated},
+    {"gated_matmul_odd", "gated_matmul", "m=61,n=101,k=37", kGated},
+};
+
+class LongAcceptanceTest : public testing::TestWithParam<Case> {};
+
+TEST_P(LongAcceptanceTest, TunesWithTwentyFourTrials) {
+  const Case& c = GetParam();
+  const TempFolder folder;
+  std::vector<std::string> command = {"tune",     c.op,       "--shape",  c.shape,
+                                      "--device", "opencl:0", "--trials", "24",
+                                      "--search", "random",   "--json"};
+  if (*c.text != '\0') {
+    std::ofstream(folder / "own.op") << c.text;
+    command.insert(command.end(), {"--op-file", folder / "own.op"});
+  }
+  const Ran ran = RunHeddle(folder / "db", command);
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const nlohmann::json result = nlohmann::json::parse(ran.out);
+  const int total = result["trials"]["total"], ok = result["trials"]["ok"];
+  // Small spaces end earlier; what was tried was right.
+  EXPECT_GE(total, 20) << ran.err;
+  EXPECT_GE(ok * 100, total * 95) << result["trials"].dump() << ran.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, LongAcceptanceTest, testing::ValuesIn(kCases),
+                         [](const testing::TestParamInfo<Case>& info) {
+                           return std::string(info.param.name);
+                         });
+
+}  // namespace
+}  // namespace heddle::tests

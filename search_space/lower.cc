@@ -484,7 +484,8 @@ Stmt KernelBuilder::EmitFetch(int s, FetchPart part, const BufferRef& registers,
 Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& guards,
                                  const Assumptions& assumptions) {
   const ScheduledStage& here = stage(s);
-  const auto& [loop, kind, buffers] = *here.pipeline;
+  const Var loop = here.pipeline->loop;
+  const int64_t buffers = here.pipeline->depth;
   const int64_t trips = loop->extent;
   const Var slot = MakeVar(loop->name + ".slot", buffers);
   const Expr k = VarExpr(loop);
@@ -496,7 +497,7 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
     slots_[a] = VarExpr(slot);
     fetched.push_back(a);
   }
-  const bool registers = kind == PipelineKind::kRegisters;
+  const bool registers = here.pipeline->kind == PipelineKind::kRegisters;
   std::vector<BufferRef> staged;
   for (int a : fetched) staged.push_back(registers ? StagingRegisters(a) : nullptr);
   auto move = [&](FetchPart part, const Expr& iteration, const Expr& to) {

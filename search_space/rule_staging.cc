@@ -83,7 +83,8 @@ class StagingPlan : public KernelPlan {
 
   double Waste(HoleValues v) const override {
     auto padded = [](int64_t e, int64_t t) {
-      return static_cast<double>((e + t - 1) / t * t) / static_cast<double>(e);
+      const int64_t covered = (e + t - 1) / t * t;
+      return static_cast<double>(covered) / static_cast<double>(e);
     };
     return padded(extents_[static_cast<size_t>(read_.axis)], v[0]) * padded(extents_.back(), v[1]);
   }

@@ -1,0 +1,216 @@
+#include "measure/validate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "measure/timing.h"
+#include "search_space/notation.h"
+
+namespace heddle::measure {
+namespace {
+
+using search_space::TensorProgram;
+
+TensorProgram Program(const std::string& op, const std::map<std::string, int64_t>& shape) {
+  auto found = search_space::FindOperator(search_space::BuiltinOperators(), op);
+  EXPECT_TRUE(found.ok()) << found.status();
+  auto program = found->Instantiate(shape, search_space::DType::kFloat32);
+  EXPECT_TRUE(program.ok()) << program.status();
+  return *program;
+}
+
+TEST(InputValue, DependsOnNothingButItsArguments) {
+  std::set<float> distinct;
+  double sum = 0, squares = 0;
+  constexpr int kCount = 100000;
+  for (int i = 0; i < kCount; ++i) {
+    const float value = InputValue(1, 0, i, InputKind::kUniform);
+    EXPECT_EQ(value, InputValue(1, 0, i, InputKind::kUniform));
+    ASSERT_GE(value, -1);
+    ASSERT_LT(value, 1);
+    distinct.insert(value);
+    sum += value;
+    squares += value * value;
+  }
+  EXPECT_GT(distinct.size(), 0.98 * kCount);
+  EXPECT_NEAR(sum / kCount, 0, 0.01);
+  EXPECT_NEAR(squares / kCount, 1.0 / 3, 0.01);
+  EXPECT_NE(InputValue(1, 0, 5, InputKind::kUniform), InputValue(2, 0, 5, InputKind::kUniform));
+  EXPECT_NE(InputValue(1, 0, 5, InputKind::kUniform), InputValue(1, 1, 5, InputKind::kUniform));
+}
+
+TEST(InputValue, KindsHaveTheirRanges) {
+  std::set<float> integers;
+  for (int i = 0; i < 1000; ++i) {
+    integers.insert(InputValue(3, 0, i, InputKind::kIntegers));
+    const float positive = InputValue(3, 0, i, InputKind::kPositive);
+    EXPECT_GE(positive, 0.25f);
+    EXPECT_LT(positive, 1.25f);
+  }
+  EXPECT_EQ(integers, (std::set<float>{-4, -3, -2, -1, 0, 1, 2, 3, 4}));
+}
+
+TEST(IsExactOnIntegers, KnowsWhichOperatorsRound) {
+  EXPECT_TRUE(IsExactOnIntegers(Program("matmul", {{"m", 4}, {"n", 4}, {"k", 4}})));
+  EXPECT_TRUE(IsExactOnIntegers(Program("gemm_relu_add", {{"m", 4}, {"n", 4}, {"k", 4}})));
+  EXPECT_TRUE(IsExactOnIntegers(Program("transpose", {{"m", 4}, {"n", 4}})));
+  EXPECT_FALSE(IsExactOnIntegers(Program("softmax", {{"m", 4}, {"n", 4}})));
+  EXPECT_FALSE(IsExactOnIntegers(Program("layer_norm", {{"m", 4}, {"n", 4}})));
+}
+
+TEST(Tolerance, GrowsWithTheReductionAndSeesOneLostTerm) {
+  TensorProgram small = Program("matmul", {{"m", 4}, {"n", 4}, {"k", 16}});
+  TensorProgram large = Program("matmul", {{"m", 4}, {"n", 4}, {"k", 4096}});
+  EXPECT_LT(Tolerance(small, 1), Tolerance(large, 1));
+  // sum|a*b| of 4096 products of uniform values is about 1024, a typical product 0.25.
+  EXPECT_LT(Tolerance(large, 1024), 0.25 / 4);
+}
+
+TEST(FastestPlausible, IsBelowTheRooflineAndAboveNothing) {
+  search_space::Target target;
+  target.peak_gflops = 60e3;
+  target.memory_gbs = 3350;
+  target.l2_bytes = 50 << 20;
+  target.memory_bytes = int64_t{80} << 30;
+  TensorProgram matmul = Program("matmul", {{"m", 1024}, {"n", 1024}, {"k", 1024}});
+  // 2 n^3 operations at the peak take 35.8 us.
+  EXPECT_NEAR(FastestPlausible(matmul, target, L2Policy::kWarm), 0.75 * 35.8e-6, 0.5e-6);
+  TensorProgram add = Program("vector_add", {{"n", 1 << 24}});
+  const double seconds = 3.0 * 4 * (1 << 24) / 3350e9;
+  EXPECT_LT(FastestPlausible(add, target, L2Policy::kCold), seconds);
+  EXPECT_GT(FastestPlausible(add, target, L2Policy::kCold), seconds / 3);
+  EXPECT_LT(FastestPlausible(add, target, L2Policy::kWarm),
+            FastestPlausible(add, target, L2Policy::kCold));
+  target.peak_gflops = target.memory_gbs = 0;
+  EXPECT_EQ(FastestPlausible(add, target, L2Policy::kCold), 0) << "nothing known, nothing refused";
+}
+
+// Hand-written kernels for window_sum, B[i] = A[i] + A[i+1] + A[i+2], in groups of 32.
+class ValidateTest : public testing::Test {
+ protected:
+  static constexpr int64_t kOut = 96;
+
+  void SetUp() override {
+    auto opened = OpenDevice("opencl:0");
+    if (!opened.ok()) GTEST_SKIP() << opened.status();
+    device_ = *std::move(opened);
+    program_ = Program("window_sum", {{"n", kOut + 2}, {"w", 3}});
+    auto validator = Validator::Create(*device_, program_, {});
+    ASSERT_TRUE(validator.ok()) << validator.status();
+    validator_ = *std::move(validator);
+  }
+  void TearDown() override { validator_.reset(); }
+
+  std::unique_ptr<LoadedProgram> Build(const std::string& body) {
+    KernelSource kernel;
+    kernel.launch = {
+        "window", kOut / 32, 32, 0, {program_.inputs[0]->name, program_.stages[0].name()}};
+    kernel.source =
+        "__kernel __attribute__((reqd_work_group_size(32, 1, 1)))\n"
+        "void window(__global float* a, __global float* b) {\n"
+        "  int i = get_global_id(0);\n" +
+        body + "\n}\n";
+    auto binary = CompileOpenCl("opencl:0", kernel);
+    EXPECT_TRUE(binary.ok()) << binary.status();
+    auto loaded = device_->Load({{kernel.launch, *binary}});
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return *std::move(loaded);
+  }
+  Verdict Try(const std::string& body) {
+    if (!referenced_) {
+      auto naive = Build("  b[i] = a[i] + a[i + 1] + a[i + 2];");
+      absl::Status status = validator_->SetReference(*naive, workspaces_);
+      EXPECT_TRUE(status.ok()) << status;
+      referenced_ = true;
+    }
+    candidate_ = Build(body);
+    return validator_->Validate(*candidate_, workspaces_);
+  }
+
+  std::unique_ptr<Device> device_;
+  TensorProgram program_;
+  std::unique_ptr<Validator> validator_;
+  std::unique_ptr<LoadedProgram> candidate_;
+  Workspaces workspaces_;
+  bool referenced_ = false;
+};
+
+TEST_F(ValidateTest, AnotherOrderOfSummationIsRight) {
+  Verdict verdict = Try("  b[i] = a[i + 2] + a[i + 1] + a[i];");
+  EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail;
+  EXPECT_LT(verdict.max_error, 1);
+}
+
+TEST_F(ValidateTest, WrongValuesAreNamed) {
+  Verdict verdict = Try("  b[i] = a[i] + a[i + 1] + a[i + 2] + (i == 37 ? 1 : 0);");
+  EXPECT_EQ(verdict.outcome, Outcome::kWrongAnswer);
+  EXPECT_NE(verdict.detail.find("[37]"), std::string::npos) << verdict.detail;
+  EXPECT_NE(verdict.detail.find("1 of 96"), std::string::npos) << verdict.detail;
+  EXPECT_GT(verdict.max_error, 1);
+  // Nothing of it stays behind.
+  EXPECT_EQ(Try("  b[i] = a[i] + a[i + 1] + a[i + 2];").outcome, Outcome::kOk);
+}
+
+TEST_F(ValidateTest, ElementsThatAreNotWrittenAreSeen) {
+  EXPECT_EQ(Try("  if (i != 50) b[i] = a[i] + a[i + 1] + a[i + 2];").outcome,
+            Outcome::kWrongAnswer);
+  // NaN as poison is hidden by fmax; the other poison is not.
+  EXPECT_EQ(Try("  b[i] = fmax(b[i], a[i] + a[i + 1] + a[i + 2]);").outcome, Outcome::kWrongAnswer);
+}
+
+TEST_F(ValidateTest, ADifferentSecondRunIsSeen) {
+  Verdict verdict =
+      Try("  float s = a[i] + a[i + 1] + a[i + 2];\n"
+          "  b[i] = b[i] == s && i == 3 ? s + 1 : s;");
+  EXPECT_EQ(verdict.outcome, Outcome::kWrongAnswer);
+  EXPECT_NE(verdict.detail.find("[3]"), std::string::npos) << verdict.detail;
+}
+
+TEST_F(ValidateTest, WritesOutsideAreIllegalAndReadsOutsideAreWrong) {
+  Verdict verdict =
+      Try("  b[i] = a[i] + a[i + 1] + a[i + 2];\n"
+          "  if (i == 0) b[100] = 0;");
+  EXPECT_EQ(verdict.outcome, Outcome::kIllegalAccess);
+  EXPECT_NE(verdict.detail.find(program_.stages[0].name()), std::string::npos) << verdict.detail;
+  EXPECT_EQ(Try("  b[i] = a[i] + a[i + 1] + a[i + 2] + 0 * a[i == 9 ? 102 : i];").outcome,
+            Outcome::kWrongAnswer);
+  // A candidate that changes its inputs spoils them for itself only.
+  EXPECT_NE(Try("  b[i] = a[i] + a[i + 1] + a[i + 2]; a[i] = 7;").outcome, Outcome::kOk);
+  EXPECT_EQ(Try("  b[i] = a[i] + a[i + 1] + a[i + 2];").outcome, Outcome::kOk);
+}
+
+TEST_F(ValidateTest, TimingLeavesTheOutputsAsTheyWere) {
+  ASSERT_EQ(Try("  b[i] = a[i] + a[i + 1] + a[i + 2];").outcome, Outcome::kOk);
+  std::vector<BufferSet> sets = validator_->TimingSets(workspaces_);
+  EXPECT_GE(sets.size(), 2u);
+  auto timing = TimeProgram(*device_, {candidate_.get(), sets}, {});
+  ASSERT_TRUE(timing.ok()) << timing.status();
+  Verdict verdict = validator_->CheckAfterTiming();
+  EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail;
+  // Another program's outputs are not the ones that were validated.
+  auto other = Build("  b[i] = 0;");
+  ASSERT_TRUE(device_->Run(*other, sets[0]).ok());
+  EXPECT_EQ(validator_->CheckAfterTiming().outcome, Outcome::kWrongAnswer);
+}
+
+TEST_F(ValidateTest, AWrongReferenceIsNotBelieved) {
+  auto naive = Build("  b[i] = a[i] + a[i + 1];");
+  absl::Status status = validator_->SetReference(*naive, workspaces_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+}
+
+TEST_F(ValidateTest, WorkloadsThatDoNotFitAreRefusedBeforeAllocating) {
+  TensorProgram huge = Program("vector_add", {{"n", int64_t{1} << 40}});
+  absl::Status status = Validator::Create(*device_, huge, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("choose a smaller shape"), absl::string_view::npos) << status;
+}
+
+}  // namespace
+}  // namespace heddle::measure

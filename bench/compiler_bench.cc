@@ -1,0 +1,144 @@
+// The compiler's own speed, without a device: sampling points, lowering them, printing kernels. One
+// search round is a few of each per trial, so that their sum bounds how many devices a core feeds.
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "measure/codegen.h"
+#include "search_space/notation.h"
+#include "search_space/search_space.h"
+
+namespace heddle {
+namespace {
+
+using search_space::Point;
+using search_space::SearchSpace;
+using search_space::TensorProgram;
+
+struct Workload {
+  const char* op;
+  const char* shape;
+};
+// One of each kind of sketch, at sizes of bench/suites/h100.txt or like them.
+constexpr Workload kWorkloads[] = {
+    {"matmul", "m=1024,n=1024,k=1024"},
+    {"gemm_relu_add", "m=2048,n=2048,k=2048"},
+    {"conv2d", "n=1,ci=64,h=64,w=64,co=64,kh=3,kw=3,pad=1"},
+    {"softmax", "m=4096,n=1024"},
+    {"transpose", "m=4096,n=4096"},
+};
+constexpr int kPoints = 64;  // different points, taken in turn
+
+template <typename T>
+T MustBe(absl::StatusOr<T> result) {
+  if (!result.ok()) {
+    fprintf(stderr, "%s\n", result.status().ToString().c_str());
+    std::abort();
+  }
+  return *std::move(result);
+}
+
+// A workload's space on an H100 and points of it.
+struct Fixture {
+  std::shared_ptr<const TensorProgram> program;
+  std::unique_ptr<SearchSpace> space;
+  std::vector<Point> points;
+};
+
+absl::StatusOr<search_space::Program> Lowered(const Fixture& f, const Point& point) {
+  auto steps = f.space->Steps(point);
+  if (!steps.ok()) return steps.status();
+  return search_space::LowerSteps(f.program, *steps, f.space->target());
+}
+
+const Fixture& FixtureOf(const Workload& workload) {
+  static auto& fixtures = *new std::map<std::string, Fixture>();
+  Fixture& fixture = fixtures[workload.op];
+  if (fixture.program != nullptr) return fixture;
+  auto op = MustBe(search_space::FindOperator(search_space::BuiltinOperators(), workload.op));
+  auto shape = MustBe(search_space::ParseShape(workload.shape));
+  fixture.program =
+      std::make_shared<TensorProgram>(MustBe(op.Instantiate(shape, search_space::DType::kFloat32)));
+  fixture.space = std::make_unique<SearchSpace>(
+      MustBe(SearchSpace::Create(fixture.program, MustBe(search_space::FindTarget("h100")))));
+  search_space::Rng rng(1);
+  while (fixture.points.size() < kPoints) {
+    auto point = fixture.space->Sample(rng);
+    if (point && Lowered(fixture, *point).ok()) fixture.points.push_back(*point);
+  }
+  return fixture;
+}
+
+void CreateSpace(benchmark::State& state, const Workload& workload) {
+  const Fixture& f = FixtureOf(workload);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(MustBe(SearchSpace::Create(f.program, f.space->target())));
+  }
+}
+
+void Sample(benchmark::State& state, const Workload& workload) {
+  const Fixture& f = FixtureOf(workload);
+  search_space::Rng rng(2);
+  int64_t found = 0;
+  for (auto _ : state) found += f.space->Sample(rng).has_value();
+  state.SetItemsProcessed(found);
+}
+
+void Mutate(benchmark::State& state, const Workload& workload) {
+  const Fixture& f = FixtureOf(workload);
+  search_space::Rng rng(3);
+  int64_t found = 0;
+  size_t i = 0;
+  for (auto _ : state) {
+    found += f.space->Mutate(f.points[i++ % kPoints], rng).has_value();
+  }
+  state.SetItemsProcessed(found);
+}
+
+// From a point to a lowered program.
+void Lower(benchmark::State& state, const Workload& workload) {
+  const Fixture& f = FixtureOf(workload);
+  size_t i = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(MustBe(Lowered(f, f.points[i++ % kPoints])));
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+
+// From a lowered program to source.
+void GenerateSource(benchmark::State& state, const Workload& workload) {
+  const Fixture& f = FixtureOf(workload);
+  std::vector<search_space::Program> lowered;
+  for (const Point& point : f.points) lowered.push_back(MustBe(Lowered(f, point)));
+  size_t i = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(
+        measure::GenerateSource(lowered[i++ % kPoints], f.space->target(), "header"));
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+
+void Register() {
+  using Function = void (*)(benchmark::State&, const Workload&);
+  const std::pair<const char*, Function> functions[] = {{"CreateSpace", CreateSpace},
+                                                        {"Sample", Sample},
+                                                        {"Mutate", Mutate},
+                                                        {"Lower", Lower},
+                                                        {"GenerateSource", GenerateSource}};
+  for (const auto& [name, function] : functions) {
+    for (const Workload& workload : kWorkloads) {
+      benchmark::RegisterBenchmark((std::string(name) + "/" + workload.op).c_str(), function,
+                                   workload)
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
+}
+const bool registered = (Register(), true);
+
+}  // namespace
+}  // namespace heddle

@@ -44,7 +44,7 @@ std::vector<DeviceInfo> Collect(const std::string& api, const Detection& child,
                                        (*child)->Evidence()))};
   }
   std::vector<DeviceInfo> devices;
-  for (const worker::Device& device : list.devices()) devices.push_back(FromProto(device));
+  for (const v1::Device& device : list.devices()) devices.push_back(FromProto(device));
   return devices;
 }
 

@@ -174,7 +174,7 @@ absl::StatusOr<DeviceWorker::Answer> DeviceWorker::Ask(const worker::WorkerReque
       continue;
     }
     Answer answer;
-    for (const worker::Result& result : event.results().results()) {
+    for (const v1::TrialResult& result : event.results().results()) {
       answer.results.push_back(FromProto(result));
     }
     answer.device_lost = event.results().device_lost();

@@ -1,8 +1,14 @@
 #include "measure/messages.h"
 
+#include "absl/strings/str_cat.h"
 #include "search_space/notation.h"
 
 namespace heddle::measure {
+namespace {
+
+const std::string kOutcomePrefix = "OUTCOME_";
+
+}  // namespace
 
 worker::Status ToProto(const absl::Status& status) {
   worker::Status message;
@@ -47,9 +53,21 @@ KernelResources FromProto(const worker::Resources& message) {
           message.static_shared_bytes()};
 }
 
-worker::Result ToProto(const TrialResult& result) {
-  worker::Result message;
-  message.set_outcome(NameOf(result.outcome));
+v1::Outcome ToProto(Outcome outcome) {
+  v1::Outcome message = v1::OUTCOME_UNSPECIFIED;
+  v1::Outcome_Parse(absl::StrCat(kOutcomePrefix, NameOf(outcome)), &message);
+  return message;
+}
+
+std::optional<Outcome> FromProto(v1::Outcome message) {
+  const std::string& name = v1::Outcome_Name(message);
+  if (name.size() <= kOutcomePrefix.size()) return std::nullopt;  // of a newer version
+  return ParseOutcome(name.substr(kOutcomePrefix.size()));
+}
+
+v1::TrialResult ToProto(const TrialResult& result) {
+  v1::TrialResult message;
+  message.set_outcome(ToProto(result.outcome));
   message.set_detail(result.detail);
   message.set_time_us(result.time_us);
   message.set_ci_low_us(result.ci_low_us);
@@ -64,12 +82,14 @@ worker::Result ToProto(const TrialResult& result) {
   message.set_load_s(result.load_s);
   message.set_validate_s(result.validate_s);
   message.set_time_s(result.time_s);
+  message.set_compile_s(result.compile_s);
+  message.set_source_hash(result.source_hash);
   return message;
 }
 
-TrialResult FromProto(const worker::Result& message) {
+TrialResult FromProto(const v1::TrialResult& message) {
   TrialResult result;
-  result.outcome = ParseOutcome(message.outcome()).value_or(Outcome::kWorkerLost);
+  result.outcome = FromProto(message.outcome()).value_or(Outcome::kWorkerLost);
   result.detail = message.detail();
   result.time_us = message.time_us();
   result.ci_low_us = message.ci_low_us();
@@ -84,11 +104,13 @@ TrialResult FromProto(const worker::Result& message) {
   result.load_s = message.load_s();
   result.validate_s = message.validate_s();
   result.time_s = message.time_s();
+  result.compile_s = message.compile_s();
+  result.source_hash = message.source_hash();
   return result;
 }
 
-worker::DeviceState ToProto(const DeviceState& state) {
-  worker::DeviceState message;
+v1::DeviceState ToProto(const DeviceState& state) {
+  v1::DeviceState message;
   message.set_sm_clock_mhz(state.sm_clock_mhz);
   message.set_max_sm_clock_mhz(state.max_sm_clock_mhz);
   message.set_throttled(state.throttled);
@@ -96,13 +118,13 @@ worker::DeviceState ToProto(const DeviceState& state) {
   return message;
 }
 
-DeviceState FromProto(const worker::DeviceState& message) {
+DeviceState FromProto(const v1::DeviceState& message) {
   return {message.sm_clock_mhz(), message.max_sm_clock_mhz(), message.throttled(),
           message.other_processes()};
 }
 
-worker::Device ToProto(const DeviceInfo& device) {
-  worker::Device message;
+v1::Device ToProto(const DeviceInfo& device) {
+  v1::Device message;
   message.set_id(device.id);
   message.set_uuid(device.uuid);
   message.set_driver(device.driver);
@@ -110,7 +132,7 @@ worker::Device ToProto(const DeviceInfo& device) {
   message.set_usable(device.usable);
   message.set_why_not(device.why_not);
   const search_space::Target& t = device.target;
-  worker::Target& out = *message.mutable_target();
+  v1::Target& out = *message.mutable_target();
   out.set_name(t.name);
   out.set_api(t.api == search_space::Api::kCuda ? "cuda" : "opencl");
   out.set_arch(t.arch);
@@ -134,7 +156,7 @@ worker::Device ToProto(const DeviceInfo& device) {
   return message;
 }
 
-DeviceInfo FromProto(const worker::Device& message) {
+DeviceInfo FromProto(const v1::Device& message) {
   DeviceInfo device;
   device.id = message.id();
   device.uuid = message.uuid();
@@ -142,7 +164,7 @@ DeviceInfo FromProto(const worker::Device& message) {
   device.compiler = message.compiler();
   device.usable = message.usable();
   device.why_not = message.why_not();
-  const worker::Target& in = message.target();
+  const v1::Target& in = message.target();
   search_space::Target& t = device.target;
   t.name = in.name();
   t.api = in.api() == "cuda" ? search_space::Api::kCuda : search_space::Api::kOpenCl;

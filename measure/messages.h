@@ -1,11 +1,13 @@
-// Conversions between the measuring types and the messages of proto/worker.proto.
+// Conversions between the measuring types and the messages of proto/.
 #ifndef HEDDLE_MEASURE_MESSAGES_H_
 #define HEDDLE_MEASURE_MESSAGES_H_
 
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "heddle/v1/common.pb.h"
 #include "measure/codegen.h"
 #include "measure/device.h"
 #include "measure/measurer.h"
@@ -24,15 +26,18 @@ KernelLaunch FromProto(const worker::Launch& message);
 worker::Resources ToProto(const KernelResources& resources);
 KernelResources FromProto(const worker::Resources& message);
 
-worker::Result ToProto(const TrialResult& result);
-// Only what the worker knows; compile_s and source_hash are the supervisor's.
-TrialResult FromProto(const worker::Result& message);
+v1::Outcome ToProto(Outcome outcome);
+std::optional<Outcome> FromProto(v1::Outcome message);
 
-worker::DeviceState ToProto(const DeviceState& state);
-DeviceState FromProto(const worker::DeviceState& message);
+v1::TrialResult ToProto(const TrialResult& result);
+// An unknown outcome is kWorkerLost.
+TrialResult FromProto(const v1::TrialResult& message);
 
-worker::Device ToProto(const DeviceInfo& device);
-DeviceInfo FromProto(const worker::Device& message);
+v1::DeviceState ToProto(const DeviceState& state);
+DeviceState FromProto(const v1::DeviceState& message);
+
+v1::Device ToProto(const DeviceInfo& device);
+DeviceInfo FromProto(const v1::Device& message);
 
 worker::Workspace ToProto(const search_space::BufferRef& workspace);
 // InvalidArgument for an unknown data type.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -44,6 +45,9 @@ spdlog::logger& Log() {
   return *logger;
 }
 
+// Marks the errors that IsWedged knows.
+constexpr char kWedged[] = "heddle/wedged";
+
 const char* NameOf(worker::Phase phase) {
   switch (phase) {
     case worker::STARTING:
@@ -61,8 +65,13 @@ const char* NameOf(worker::Phase phase) {
 
 }  // namespace
 
+bool IsWedged(const absl::Status& status) { return status.GetPayload(kWedged).has_value(); }
+
 DeviceWorker::DeviceWorker(worker::Setup setup, const MeasureOptions& options, ChildOptions child)
-    : setup_(std::move(setup)), options_(options), child_(std::move(child)) {}
+    : setup_(std::move(setup)),
+      options_(options),
+      child_(std::move(child)),
+      best_s_(options.best_us * 1e-6) {}
 
 DeviceState DeviceWorker::state() const {
   std::lock_guard lock(state_mutex_);
@@ -140,6 +149,7 @@ absl::StatusOr<TrialResult> DeviceWorker::Bury(worker::Phase phase, const absl::
   if (!exit.ok()) {
     gone_ = absl::UnavailableError(
         absl::StrCat(setup_.device(), " is stuck: ", std::string(exit.status().message())));
+    gone_.SetPayload(kWedged, absl::Cord());
     return gone_;
   }
   TrialResult result;

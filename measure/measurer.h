@@ -35,6 +35,8 @@ std::vector<DeviceInfo> ListDevices();
 // "auto" (the first usable, CUDA before OpenCL), "cuda:N", "opencl:N". NotFound lists what exists.
 absl::StatusOr<DeviceInfo> FindDevice(const std::string& id);
 
+class DeviceLock;
+
 struct MeasureOptions {
   L2Policy l2 = L2Policy::kCold;
   int compile_workers = 0;  // 0 = chosen from the machine's cores
@@ -45,7 +47,10 @@ struct MeasureOptions {
   absl::Duration trial_limit = absl::Seconds(30);
   absl::Duration timing_budget = absl::Milliseconds(120);  // per candidate while screening
   double screen_out_factor = 3;  // dropped after its first sample when slower than best x this
+  double best_us = 0;            // known from elsewhere, for screening out; 0 = none
   uint64_t seed = 1;             // of inputs and sampled checks
+  // Of the device, where the caller owns it already and for longer; nullptr = to be acquired.
+  const DeviceLock* lock = nullptr;
 };
 
 struct Candidate {
@@ -74,6 +79,11 @@ class Measurer {
   virtual void Submit(Candidate candidate) = 0;
   // Candidates submitted and not yet returned by Next.
   virtual int pending() const = 0;
+  // Takes back those of `ids` that have not reached the device, and returns them: Next will not.
+  // What runs already ends as usual.
+  virtual std::vector<int64_t> Withdraw(const std::vector<int64_t>& /*ids*/) { return {}; }
+  // The candidate that the device has at this moment. Thread-safe, as device_state is.
+  virtual std::optional<int64_t> running() const { return std::nullopt; }
   // How many candidates to keep submitted so that neither compilers nor device idle.
   virtual int wanted_in_flight() const = 0;
   // The next finished result, in completion order; nullopt when `timeout` passes first. Unavailable
@@ -87,6 +97,9 @@ class Measurer {
 
   virtual DeviceState device_state() const = 0;
 };
+
+// Whether an error says that a process which cannot be killed holds the device.
+bool IsWedged(const absl::Status& status);
 
 // Starts compilers and the device's worker for `program`. Uploads inputs and runs the naive
 // reference once. ResourceExhausted when the workload does not fit the device's memory (checked

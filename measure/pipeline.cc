@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -101,13 +102,15 @@ class PoclFolder {
 class Pipeline : public Measurer {
  public:
   Pipeline(const TensorProgram& program, const DeviceInfo& device, const MeasureOptions& options,
-           Generator generator, DeviceLock lock);
+           Generator generator, std::optional<DeviceLock> lock);
   ~Pipeline() override;
   // Compiles the naive program and starts the worker with it.
   absl::Status Start(const GeneratedProgram& naive);
 
   void Submit(Candidate candidate) override;
   int pending() const override;
+  std::vector<int64_t> Withdraw(const std::vector<int64_t>& ids) override;
+  std::optional<int64_t> running() const override;
   int wanted_in_flight() const override { return wanted_; }
   absl::StatusOr<std::optional<Measured>> Next(absl::Duration timeout) override;
   absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
@@ -134,7 +137,7 @@ class Pipeline : public Measurer {
   const int compilers_;
   const int wanted_;
   StopSignal stop_;
-  DeviceLock lock_;
+  std::optional<DeviceLock> lock_;  // unless the caller holds it
   PoclFolder pocl_;
   CompilePool pool_;
   std::optional<DeviceWorker> worker_;
@@ -142,9 +145,9 @@ class Pipeline : public Measurer {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Candidate> queued_;
-  int compiling_ = 0;
+  std::set<int64_t> compiling_, withdrawn_;  // the latter are among the former
   std::deque<Prepared> ready_;
-  bool measuring_ = false;
+  std::optional<int64_t> measuring_;
   bool devices_turn_ = false;  // when alternating
   std::deque<Measured> done_;
   int pending_ = 0;
@@ -158,7 +161,8 @@ int CompilersFor(const MeasureOptions& options) {
 }
 
 Pipeline::Pipeline(const TensorProgram& program, const DeviceInfo& device,
-                   const MeasureOptions& options, Generator generator, DeviceLock lock)
+                   const MeasureOptions& options, Generator generator,
+                   std::optional<DeviceLock> lock)
     : workload_(program.canonical_text),
       device_(device),
       options_(options),
@@ -196,8 +200,9 @@ absl::Status Pipeline::Start(const GeneratedProgram& naive) {
   setup.set_seed(options_.seed);
   setup.set_l2(NameOf(options_.l2));
   *setup.mutable_naive() = std::move(prepared.program);
-  worker_.emplace(std::move(setup), options_,
-                  ChildOptions{&stop_, lock_.fd(), pocl_.environment()});
+  worker_.emplace(
+      std::move(setup), options_,
+      ChildOptions{&stop_, (lock_ ? &*lock_ : options_.lock)->fd(), pocl_.environment()});
   if (absl::Status s = worker_->Start(); !s.ok()) return s;
   for (int i = 0; i < compilers_; ++i) threads_.emplace_back([this] { CompileLoop(); });
   threads_.emplace_back([this] { DeviceLoop(); });
@@ -253,7 +258,8 @@ Prepared Pipeline::Prepare(int64_t id, const std::vector<Step>& steps) {
 // With mutex_ held.
 bool Pipeline::MayCompile() {
   if (queued_.empty()) return false;
-  return !alternate_ || (!devices_turn_ && static_cast<int>(ready_.size()) + compiling_ < wanted_);
+  return !alternate_ ||
+         (!devices_turn_ && static_cast<int>(ready_.size() + compiling_.size()) < wanted_);
 }
 
 void Pipeline::CompileLoop() {
@@ -263,12 +269,14 @@ void Pipeline::CompileLoop() {
     if (stop_.IsSet()) return;
     Candidate candidate = std::move(queued_.front());
     queued_.pop_front();
-    ++compiling_;
+    compiling_.insert(candidate.id);
     lock.unlock();
     Prepared prepared = Prepare(candidate.id, candidate.steps);
     lock.lock();
-    --compiling_;
-    if (prepared.result.outcome == Outcome::kOk) {
+    compiling_.erase(prepared.id);
+    if (withdrawn_.erase(prepared.id) > 0) {
+      // The result is nobody's.
+    } else if (prepared.result.outcome == Outcome::kOk) {
       ready_.push_back(std::move(prepared));
     } else {
       done_.push_back({prepared.id, std::move(prepared.result)});
@@ -287,7 +295,7 @@ bool Pipeline::MayMeasure() {
     return false;
   }
   if (!alternate_) return true;
-  if (compiling_ == 0 && (queued_.empty() || static_cast<int>(ready_.size()) >= wanted_)) {
+  if (compiling_.empty() && (queued_.empty() || static_cast<int>(ready_.size()) >= wanted_)) {
     devices_turn_ = true;
   }
   return devices_turn_;
@@ -318,11 +326,11 @@ void Pipeline::DeviceLoop() {
     if (stop_.IsSet()) return;
     Prepared prepared = std::move(ready_.front());
     ready_.pop_front();
-    measuring_ = true;
+    measuring_ = prepared.id;
     lock.unlock();
     absl::StatusOr<TrialResult> result = worker_->Measure(prepared.program);
     lock.lock();
-    measuring_ = false;
+    measuring_.reset();
     if (!result.ok()) {
       gone_ = result.status();
       changed_.notify_all();
@@ -351,6 +359,32 @@ int Pipeline::pending() const {
   return pending_;
 }
 
+std::vector<int64_t> Pipeline::Withdraw(const std::vector<int64_t>& ids) {
+  const std::set<int64_t> wanted(ids.begin(), ids.end());
+  std::vector<int64_t> withdrawn;
+  auto take = [&](const auto& waiting) {
+    if (wanted.count(waiting.id) == 0) return false;
+    withdrawn.push_back(waiting.id);
+    return true;
+  };
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(queued_, take);
+    std::erase_if(ready_, take);
+    for (int64_t id : compiling_) {
+      if (wanted.count(id) > 0 && withdrawn_.insert(id).second) withdrawn.push_back(id);
+    }
+    pending_ -= static_cast<int>(withdrawn.size());
+  }
+  changed_.notify_all();
+  return withdrawn;
+}
+
+std::optional<int64_t> Pipeline::running() const {
+  std::lock_guard lock(mutex_);
+  return measuring_;
+}
+
 absl::StatusOr<std::optional<Measured>> Pipeline::Next(absl::Duration timeout) {
   std::unique_lock lock(mutex_);
   const auto deadline = absl::ToChronoTime(absl::Now() + timeout);
@@ -370,7 +404,8 @@ absl::StatusOr<std::vector<TrialResult>> Pipeline::MeasureFinalists(
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] {
-      return !gone_.ok() || (queued_.empty() && compiling_ == 0 && ready_.empty() && !measuring_);
+      return !gone_.ok() ||
+             (queued_.empty() && compiling_.empty() && ready_.empty() && !measuring_);
     });
     if (!gone_.ok()) return gone_;
   }
@@ -411,10 +446,14 @@ absl::StatusOr<std::unique_ptr<Measurer>> StartPipeline(const TensorProgram& pro
     return absl::UnavailableError(absl::StrCat(device.id, " cannot be used: ", device.why_not));
   }
   if (absl::Status s = CheckMemory(program, device); !s.ok()) return s;
-  absl::StatusOr<DeviceLock> lock = DeviceLock::Acquire(device);
-  if (!lock.ok()) return lock.status();
+  std::optional<DeviceLock> lock;
+  if (options.lock == nullptr) {
+    absl::StatusOr<DeviceLock> acquired = DeviceLock::Acquire(device);
+    if (!acquired.ok()) return acquired.status();
+    lock = *std::move(acquired);
+  }
   auto pipeline =
-      std::make_unique<Pipeline>(program, device, options, std::move(generator), *std::move(lock));
+      std::make_unique<Pipeline>(program, device, options, std::move(generator), std::move(lock));
   if (absl::Status s = pipeline->Start(naive); !s.ok()) return s;
   return pipeline;
 }

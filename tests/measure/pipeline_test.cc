@@ -19,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "measure/device_lock.h"
 #include "search_space/notation.h"
 #include "tests/support.h"
 
@@ -260,6 +261,42 @@ TEST_P(RealFaultTest, ItEndsAtOnceWhileACandidateHangs) {
   const absl::Time start = absl::Now();
   measurer_.reset();
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+}
+
+TEST_P(RealFaultTest, WhatHasNotReachedTheDeviceCanBeTakenBack) {
+  ASSERT_TRUE(Start().ok());
+  std::vector<int64_t> ids;
+  for (int64_t id = 0; id < 12; ++id) {
+    measurer_->Submit({id, Right(static_cast<int>(id))});
+    ids.push_back(id);
+  }
+  std::vector<int64_t> back = measurer_->Withdraw(ids);
+  EXPECT_GE(back.size(), 4u);  // no device is that fast
+  EXPECT_EQ(measurer_->pending(), static_cast<int>(ids.size() - back.size()));
+  EXPECT_THAT(measurer_->Withdraw(ids), testing::IsEmpty());
+  // Each is either taken back or measured, and the next ones are measured as ever.
+  measurer_->Submit({100, Right(100)});
+  while (measurer_->pending() > 0) {
+    auto next = measurer_->Next(absl::Seconds(60));
+    ASSERT_TRUE(next.ok() && next->has_value()) << next.status();
+    back.push_back((*next)->id);
+  }
+  ids.push_back(100);
+  EXPECT_THAT(back, testing::UnorderedElementsAreArray(ids));
+  EXPECT_EQ(measurer_->running(), std::nullopt);
+}
+
+TEST_P(RealFaultTest, AnOwnerOfTheDeviceStartsOneMeasurerAfterAnother) {
+  auto device = FindDevice(GetParam());
+  ASSERT_TRUE(device.ok());
+  auto lock = DeviceLock::Acquire(*device);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  options_.lock = &*lock;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(Start().ok());
+    EXPECT_EQ(Run({Right(i)})[0].outcome, Outcome::kOk);
+    measurer_.reset();
+  }
 }
 
 TEST_P(RealFaultTest, ASecondOwnerIsToldTheFirst) {

@@ -50,6 +50,8 @@ enum InputHole { kFetchVector, kPad, kAlign, kInputHoles };
 constexpr int64_t kMaxUnrolledMultiplyAdds = 8192;
 constexpr int64_t kMaxFetchTrips = 32;
 constexpr int64_t kOtherRegisters = 24;  // addresses, loop counters, temporaries
+constexpr int64_t kWindow = 8;           // a reduction axis no longer than this is a window
+constexpr int64_t kVectorRun = 4;        // elements of 4 bytes in the widest access
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -57,6 +59,17 @@ std::vector<int64_t> PowersUpTo(int64_t most, int64_t limit) {
   std::vector<int64_t> out = {1};
   while (out.back() * 2 <= most && out.back() < limit) out.push_back(out.back() * 2);
   return out;
+}
+
+// One of the values, with probability proportional to its weight.
+int64_t Weighted(std::mt19937_64& rng, std::initializer_list<std::pair<int64_t, int>> choices) {
+  int total = 0;
+  for (const auto& c : choices) total += c.second;
+  int at = std::uniform_int_distribution<int>(0, total - 1)(rng);
+  for (const auto& c : choices) {
+    if ((at -= c.second) < 0) return c.first;
+  }
+  return choices.begin()->first;
 }
 
 class TilingPlan : public KernelPlan {
@@ -105,6 +118,17 @@ class TilingPlan : public KernelPlan {
     for (const TiledAxis& a : axes_) threads *= v[a.first_hole + kWarp] * v[a.first_hole + kLane];
     return threads;
   }
+  int64_t Accumulators(HoleValues v) const {
+    int64_t accumulators = 1;
+    for (const TiledAxis& a : axes_) accumulators *= a.ThreadTile(v);
+    return accumulators;
+  }
+  int64_t Blocks(HoleValues v) const {
+    int64_t blocks = 1;
+    for (const TiledAxis& a : axes_) blocks *= CeilDiv(a.extent, a.BlockTile(v));
+    return blocks;
+  }
+  void DrawTiles(std::mt19937_64& rng, bool anywhere, std::vector<int64_t>& values) const;
   // Elements of dimension `d` of an input in a block's tile (shared) or a thread's fragment.
   int64_t SharedExtent(const TiledInput& in, size_t d, HoleValues v) const;
   int64_t FragmentElements(const TiledInput& in, HoleValues v) const;
@@ -114,6 +138,7 @@ class TilingPlan : public KernelPlan {
   size_t FragmentLevel(HoleValues v) const {
     return reduce_.size() - 1 - static_cast<size_t>(v[fragment_hole_]);
   }
+  std::pair<int, int> ZigzagAxes(HoleValues v) const;
   void AppendRootSteps(HoleValues v, std::vector<Step>& steps, std::string& thread) const;
   void AppendReductionSteps(HoleValues v, std::vector<Step>& steps) const;
   void AppendInputSteps(const TiledInput& in, HoleValues v, std::vector<Step>& steps) const;
@@ -149,7 +174,7 @@ void TilingPlan::AddReduceHoles(const ScheduledStage& reduction) {
   for (const Var& axis : reduction.reduce_axes) {
     reduce_.push_back({axis->name, axis->extent, holes_.size()});
     std::vector<int64_t> inner;
-    if (axis->extent <= 8) {
+    if (axis->extent <= kWindow) {
       inner = {axis->extent};
       if (axis->extent > 1) inner.push_back(1);
     } else {
@@ -243,7 +268,7 @@ void TilingPlan::AddInputs(const ProgramShape& shape, const KernelShape& kernel,
 
 void TilingPlan::AddKernelHoles() {
   fragment_hole_ = holes_.size();
-  const bool window = reduce_.size() > 1 && reduce_.back().extent <= 8;
+  const bool window = reduce_.size() > 1 && reduce_.back().extent <= kWindow;
   holes_.push_back(
       {"fragments_out", window ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}, 1});
   pipeline_hole_ = holes_.size();
@@ -311,10 +336,9 @@ absl::Status TilingPlan::Check(HoleValues v) const {
     return absl::ResourceExhaustedError(
         absl::StrCat(root_, ": ", value, " ", what, ", at most ", limit));
   };
-  int64_t accumulators = 1, blocks = 1, least_threads = 1;
+  const int64_t accumulators = Accumulators(v), blocks = Blocks(v);
+  int64_t least_threads = 1;
   for (const TiledAxis& a : axes_) {
-    accumulators *= a.ThreadTile(v);
-    blocks *= CeilDiv(a.extent, a.BlockTile(v));
     int64_t power = 1;
     while (power * 2 <= a.extent) power *= 2;
     least_threads = std::min<int64_t>(least_threads * power, 32);
@@ -369,48 +393,121 @@ absl::Status TilingPlan::Check(HoleValues v) const {
   return absl::OkStatus();
 }
 
-// Threads are a number of doublings dealt out to the axes, register tiles what is left: few
-// independent draws would multiply up to a valid block.
+// Most draws come from where fast kernels lie: whole warps of a few lanes along each axis, 32 to
+// 128 accumulators a thread in runs of four, wide fetches, a pipeline, at least a block for most
+// multiprocessors. The rest is uniform, so that every valid choice can come up.
 void TilingPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const {
   KernelPlan::Draw(rng, values);
-  auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); };
+  const bool anywhere = Weighted(rng, {{1, 1}, {0, 7}}) != 0;
+  // Small results cannot fill the device; big ones should.
+  static constexpr int kAttempts = 6;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    DrawTiles(rng, anywhere, values);
+    if (anywhere || Blocks(values) * 4 >= target_.sm_count * 3) break;
+  }
+  if (anywhere) return;
+  for (const TiledAxis& r : reduce_) {
+    const auto& domain = holes_[r.first_hole].domain;
+    values[r.first_hole] =
+        r.extent <= kWindow
+            ? domain[static_cast<size_t>(Weighted(rng, {{0, 3}, {1, 1}})) % domain.size()]
+            : Weighted(rng, {{4, 1}, {8, 4}, {16, 4}, {32, 1}});
+  }
+  for (const TiledInput& in : inputs_) {
+    int64_t& vector = values[in.first_hole + kFetchVector];
+    if (Weighted(rng, {{1, 3}, {0, 1}}) != 0) {
+      vector = holes_[in.first_hole + kFetchVector].domain.back();
+    }
+  }
+  if (Weighted(rng, {{1, 7}, {0, 1}}) != 0) values[unroll_hole_] = 1;
+  if (values[pipeline_hole_] == 0) values[pipeline_hole_] = Weighted(rng, {{0, 1}, {1, 2}});
+}
+
+// Threads and register tiles are doublings dealt out to the axes: independent draws would seldom
+// multiply up to a valid block.
+void TilingPlan::DrawTiles(std::mt19937_64& rng, bool anywhere,
+                           std::vector<int64_t>& values) const {
   for (const TiledAxis& a : axes_) {
     for (size_t h = a.first_hole; h < a.first_hole + kAxisHoles; ++h) values[h] = 1;
   }
+  auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); };
   auto grow = [&](const TiledAxis& a, size_t hole, int64_t factor) {
     const auto& domain = holes_[a.first_hole + hole].domain;
     int64_t& value = values[a.first_hole + hole];
     const bool fits = a.BlockTile(values) * factor < 2 * a.extent &&
                       std::find(domain.begin(), domain.end(), value * factor) != domain.end();
     if (fits) value *= factor;
+    return fits;
   };
-  const size_t doublings = 5 + below(5);
-  for (size_t tries = 0; tries < 4 * doublings && Threads(values) < (int64_t{1} << doublings);
-       ++tries) {
-    grow(axes_[below(axes_.size())], below(2) == 0 ? kLane : kWarp, 2);
+  const int64_t threads = int64_t{1} << Weighted(rng, {{5, 1}, {6, 3}, {7, 5}, {8, 5}, {9, 2}});
+  for (size_t tries = 0; tries < 64 && Threads(values) < threads; ++tries) {
+    const bool lane = anywhere ? below(2) == 0 : Threads(values) < target_.warp_size || tries > 32;
+    grow(axes_[below(axes_.size())], lane ? kLane : kWarp, 2);
   }
-  std::vector<const TiledAxis*> order;
-  for (const TiledAxis& a : axes_) order.push_back(&a);
-  std::shuffle(order.begin(), order.end(), rng);
-  for (const TiledAxis* a : order) {
-    const auto& tiles = holes_[a->first_hole + kTile].domain;
-    grow(*a, kTile, tiles[below(tiles.size())]);
-    grow(*a, kVthread, int64_t{1} << below(3));
+  // Short axes, such as 7 or 14 of an image, want tiles that are no power of two.
+  for (const TiledAxis& a : axes_) {
+    const auto& tiles = holes_[a.first_hole + kTile].domain;
+    if (anywhere || below(6) == 0) grow(a, kTile, tiles[below(tiles.size())]);
+    if (anywhere) grow(a, kVthread, int64_t{1} << below(3));
   }
+  if (anywhere) return;
+  const int64_t accumulators = int64_t{1} << Weighted(rng, {{4, 1}, {5, 3}, {6, 5}, {7, 3}});
+  for (size_t tries = 0; tries < 32 && Accumulators(values) < accumulators; ++tries) {
+    // The flatter of two axes: square tiles reuse most.
+    const TiledAxis& one = axes_[below(axes_.size())];
+    const TiledAxis& two = axes_[below(axes_.size())];
+    const TiledAxis& a = one.ThreadTile(values) < two.ThreadTile(values) ? one : two;
+    const bool run = values[a.first_hole + kTile] < kVectorRun ? below(8) != 0 : below(8) == 0;
+    grow(a, run ? kTile : kVthread, 2);
+  }
+}
+
+// The two axes whose lanes alternate in the lowest bits of the thread index, or -1: neighbours then
+// share what they read of one input, and neighbours of neighbours what they read of another, which
+// halves the cycles that 16-byte reads of shared memory take.
+std::pair<int, int> TilingPlan::ZigzagAxes(HoleValues v) const {
+  std::vector<uint64_t> readers(axes_.size(), 0);
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    for (const auto& dim : inputs_[i].dims) {
+      for (const IndexTerm& t : dim) {
+        const auto a = static_cast<size_t>(t.axis);
+        if (a < axes_.size()) readers[a] |= uint64_t{1} << i;
+      }
+    }
+  }
+  for (size_t a = axes_.size(); a-- > 0;) {
+    for (size_t b = a; b-- > 0;) {
+      const bool lanes = v[axes_[a].first_hole + kLane] > 1 && v[axes_[b].first_hole + kLane] > 1;
+      const uint64_t both = readers[a] & readers[b];
+      if (lanes && both != readers[a] && both != readers[b]) {
+        return {static_cast<int>(b), static_cast<int>(a)};
+      }
+    }
+  }
+  return {-1, -1};
 }
 
 void TilingPlan::AppendRootSteps(HoleValues v, std::vector<Step>& steps,
                                  std::string& thread) const {
-  std::vector<std::string> blocks, vthreads, warps, lanes, tiles;
-  for (const TiledAxis& a : axes_) {
-    const int64_t* h = &v[a.first_hole];
-    steps.push_back(Split{root_, a.name, {h[kVthread], h[kWarp], h[kLane], h[kTile]}});
-    blocks.push_back(a.name + ".0");
-    vthreads.push_back(a.name + ".1");
-    warps.push_back(a.name + ".2");
-    lanes.push_back(a.name + ".3");
-    tiles.push_back(a.name + ".4");
+  std::vector<std::string> blocks, vthreads, warps, lanes, low_lanes, tiles;
+  const auto [first, second] = ZigzagAxes(v);
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    const std::string& name = axes_[i].name;
+    const int64_t* h = &v[axes_[i].first_hole];
+    const bool zigzag = static_cast<int>(i) == first || static_cast<int>(i) == second;
+    if (zigzag) {
+      steps.push_back(Split{root_, name, {h[kVthread], h[kWarp], h[kLane] / 2, 2, h[kTile]}});
+      low_lanes.push_back(name + ".4");
+    } else {
+      steps.push_back(Split{root_, name, {h[kVthread], h[kWarp], h[kLane], h[kTile]}});
+    }
+    blocks.push_back(name + ".0");
+    vthreads.push_back(name + ".1");
+    warps.push_back(name + ".2");
+    lanes.push_back(name + ".3");
+    tiles.push_back(name + (zigzag ? ".5" : ".4"));
   }
+  lanes.insert(lanes.end(), low_lanes.begin(), low_lanes.end());
   const int64_t inner_tile = v[axes_.back().first_hole + kTile];
   const int64_t vector = inner_tile % 4 == 0 ? 4 : (inner_tile % 2 == 0 ? 2 : 1);
   if (vector > 1) {

@@ -262,6 +262,33 @@ class SqliteRecords final : public Records {
     return report;
   }
 
+  absl::StatusOr<std::vector<StoredTrial>> ReadPage(int64_t& after, int count) override {
+    std::vector<StoredTrial> page;
+    for (bool more = true; more && page.empty();) {
+      more = false;
+      Cursor rows = db_.Query(SelectPage(), after, count);
+      absl::StatusOr<bool> row;
+      while ((row = rows.Next()).ok() && *row) {
+        more = true;
+        after = rows.Int(0);
+        if (std::optional<StoredTrial> stored = ReadTrial(rows)) page.push_back(*std::move(stored));
+      }
+      if (!row.ok()) return row.status();
+    }
+    return page;
+  }
+
+  absl::Status Batch(absl::FunctionRef<absl::Status()> body) override {
+    return Write([&] {
+      in_batch_ = true;
+      absl::Status status = body();
+      in_batch_ = false;
+      return status;
+    });
+  }
+
+  Database& database() override { return db_; }
+
   absl::Status Backup(const std::string& path) override {
     struct stat info;
     if (lstat(path.c_str(), &info) == 0) {
@@ -285,6 +312,7 @@ class SqliteRecords final : public Records {
   absl::Status Write(absl::FunctionRef<absl::Status()> body) {
     if (!damage_.empty()) return absl::DataLossError(damage_);
     if (read_only_) return db_.Error(SQLITE_READONLY);
+    if (in_batch_) return body();
     absl::Status status = db_.Transaction(body);
     if (absl::IsDataLoss(status)) damage_ = std::string(status.message());
     return status;
@@ -457,6 +485,7 @@ class SqliteRecords final : public Records {
 
   Database db_;
   bool read_only_;
+  bool in_batch_ = false;
   std::string damage_;
   const std::string process_ = ThisProcess();
 };

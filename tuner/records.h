@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "measure/measurer.h"
@@ -17,6 +18,9 @@
 #include "search_space/tensor_program.h"
 
 namespace heddle::tuner {
+
+class Database;
+struct StoredTrial;
 
 // The device, software and policy a time was measured under. Times compare within one environment.
 struct Environment {
@@ -122,6 +126,14 @@ class Records {
     std::vector<std::string> rejected;  // "line 3: ..."; at most kMaxRejected of the `refused`
   };
   virtual absl::StatusOr<ImportReport> Import(std::istream& in) = 0;
+  // At most `count` trials with an id above `after`, by id; those that are damaged are left out,
+  // but `after` passes them. None: there are no more.
+  virtual absl::StatusOr<std::vector<StoredTrial>> ReadPage(int64_t& after, int count) = 0;
+  // One transaction of everything that `body` writes, here and through database(): all or nothing,
+  // durable when it returns OK. An error of `body` is returned and undoes it.
+  virtual absl::Status Batch(absl::FunctionRef<absl::Status()> body) = 0;
+  // The connection, for tables that others keep in the same file (records_schema.cc has them all).
+  virtual Database& database() = 0;
   // A consistent copy while others write. AlreadyExists when there is a file at `path`.
   virtual absl::Status Backup(const std::string& path) = 0;
 

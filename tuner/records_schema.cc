@@ -99,6 +99,106 @@ CREATE TABLE intent (
 ) STRICT, WITHOUT ROWID;
 )sql";
 
+// The service (server/store.h). Enumerations are those of the API by number; JSON columns are its
+// messages; times are microseconds since 1970.
+constexpr char kVersion2[] = R"sql(
+CREATE TABLE server (
+  epoch INTEGER NOT NULL
+) STRICT;
+INSERT INTO server VALUES (0);
+
+CREATE TABLE token (
+  id INTEGER PRIMARY KEY,
+  hash TEXT NOT NULL UNIQUE,    -- SHA-256, hexadecimal
+  tenant TEXT NOT NULL,
+  role TEXT NOT NULL,
+  note TEXT NOT NULL,
+  created_us INTEGER NOT NULL,
+  revoked_us INTEGER NOT NULL   -- 0 = valid
+) STRICT;
+
+-- Requests that may be sent again, and what they made.
+CREATE TABLE request (
+  tenant TEXT NOT NULL,
+  method TEXT NOT NULL,
+  request_id TEXT NOT NULL,
+  body INTEGER NOT NULL,        -- hash of the request
+  result INTEGER NOT NULL,
+  when_us INTEGER NOT NULL,
+  PRIMARY KEY (tenant, method, request_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE job (
+  id INTEGER PRIMARY KEY,
+  tenant TEXT NOT NULL,
+  spec TEXT NOT NULL,           -- JSON
+  state INTEGER NOT NULL,
+  stop_reason INTEGER NOT NULL,
+  error TEXT NOT NULL,
+  device_model TEXT NOT NULL,
+  create_us INTEGER NOT NULL,
+  start_us INTEGER NOT NULL,
+  end_us INTEGER NOT NULL,
+  expire_us INTEGER NOT NULL,   -- 0 = never
+  last_seq INTEGER NOT NULL
+) STRICT;
+CREATE INDEX job_tenant ON job (tenant, id);
+CREATE INDEX job_open ON job (tenant) WHERE end_us = 0;
+
+CREATE TABLE job_workload (
+  job INTEGER NOT NULL REFERENCES job,
+  number INTEGER NOT NULL,
+  hash TEXT NOT NULL,
+  text TEXT NOT NULL,
+  trials INTEGER NOT NULL,
+  ok INTEGER NOT NULL,
+  failed TEXT NOT NULL,         -- a JSON object
+  default_us REAL NOT NULL,
+  best_us REAL NOT NULL,
+  search_s REAL NOT NULL,
+  ended INTEGER NOT NULL,
+  PRIMARY KEY (job, number)
+) STRICT, WITHOUT ROWID;
+
+-- Trials of jobs that were leased at least once.
+CREATE TABLE job_trial (
+  id INTEGER PRIMARY KEY,
+  job INTEGER NOT NULL REFERENCES job,
+  workload INTEGER NOT NULL,
+  point TEXT NOT NULL,
+  steps TEXT NOT NULL,          -- until it is done
+  state INTEGER NOT NULL,
+  final INTEGER NOT NULL,
+  kills INTEGER NOT NULL,
+  running INTEGER NOT NULL,     -- on a device, at the last heartbeat
+  lease INTEGER NOT NULL,
+  device TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  record INTEGER REFERENCES trial ON DELETE SET NULL
+) STRICT;
+CREATE INDEX job_trial_done ON job_trial (job, seq, id);
+CREATE INDEX job_trial_open ON job_trial (job) WHERE state < 3;
+CREATE INDEX job_trial_record ON job_trial (record);
+
+CREATE TABLE job_event (
+  job INTEGER NOT NULL REFERENCES job,
+  seq INTEGER NOT NULL,
+  when_us INTEGER NOT NULL,
+  state INTEGER NOT NULL,
+  trial INTEGER NOT NULL,       -- 0 = a change of state
+  PRIMARY KEY (job, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE fleet_device (
+  id TEXT PRIMARY KEY,
+  device TEXT NOT NULL,         -- JSON
+  hostname TEXT NOT NULL,
+  state INTEGER NOT NULL,
+  generator INTEGER NOT NULL,
+  last_seen_us INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+)sql";
+
 absl::Status FileError(const std::string& path, const char* action) {
   const int error = errno;
   const std::string message = absl::StrCat(path, ": cannot ", action, ": ", std::strerror(error));
@@ -120,7 +220,7 @@ absl::Status Sync(const std::string& path) {
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
-  static const auto& migrations = *new std::vector<std::string>{kVersion1};
+  static const auto& migrations = *new std::vector<std::string>{kVersion1, kVersion2};
   return migrations;
 }
 

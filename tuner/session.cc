@@ -311,7 +311,7 @@ absl::Status Session::RunFinals() {
   }
 
   report_.finalists = static_cast<int>(finalists.size());
-  options_.on_finals(report_.finalists);
+  options_.on_finals(finalists);
   std::vector<std::vector<Step>> steps;
   for (const Contender& contender : finalists) steps.push_back(contender.steps);
   auto results = measurer_.MeasureFinalists(steps, options_.finals_budget);

@@ -22,6 +22,14 @@
 
 namespace heddle::tuner {
 
+// A schedule that could win.
+struct Contender {
+  std::string point;  // as SearchSpace prints it; empty for hand-written steps
+  std::vector<search_space::Step> steps;
+  measure::TrialResult result;
+  bool is_final = false;  // `result` is from measuring it against its rivals
+};
+
 // The session ends at whichever budget is used up first; then what is in flight is still measured.
 struct SessionOptions {
   int trials = 200;    // 0 = no limit
@@ -35,8 +43,8 @@ struct SessionOptions {
   std::function<bool()> interrupted = [] { return false; };
   // Called after every trial and, with nothing new, now and then.
   std::function<void(const Progress&)> on_progress = [](const Progress&) {};
-  // Called once when the finals begin, with their number.
-  std::function<void(int)> on_finals = [](int) {};
+  // Called once when the finals begin, with who takes part.
+  std::function<void(const std::vector<Contender>&)> on_finals = [](const auto&) {};
 };
 
 // What counts as progress for `plateau`: 1 %, the width of a good timing's interval.
@@ -46,14 +54,6 @@ inline constexpr int kSameBuildErrors = 20;
 
 enum class StopReason : uint8_t { kTrials, kSeconds, kPlateau, kExhausted, kInterrupted };
 const char* NameOf(StopReason reason);  // "trials", "seconds", ...
-
-// A schedule that could win.
-struct Contender {
-  std::string point;  // as SearchSpace prints it; empty for hand-written steps
-  std::vector<search_space::Step> steps;
-  measure::TrialResult result;
-  bool is_final = false;  // `result` is from measuring it against its rivals
-};
 
 struct SessionReport {
   StopReason stop = StopReason::kTrials;

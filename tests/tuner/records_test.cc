@@ -288,5 +288,34 @@ TEST_F(RecordsTest, WorkloadsHashAsTheNotationDoes) {
   EXPECT_EQ(program->hash, absl::StrFormat("%016x", HashOf(program->canonical_text)));
 }
 
+TEST_F(RecordsTest, ABatchIsAllOrNothing) {
+  auto records = MustOpen();
+  auto add_two = [&](const absl::Status& end) {
+    return records->Batch([&]() -> absl::Status {
+      Add(*records, Screening("a"));
+      Add(*records, Screening("b"));
+      return end;
+    });
+  };
+  EXPECT_FALSE(add_two(absl::AbortedError("no")).ok());
+  EXPECT_EQ(Query("SELECT count(*) FROM trial"), "0");
+  EXPECT_TRUE(add_two(absl::OkStatus()).ok());
+  EXPECT_EQ(Query("SELECT count(*) FROM trial"), "2");
+}
+
+TEST_F(RecordsTest, PagesGoThroughAllThatIsWhole) {
+  auto records = MustOpen();
+  for (const char* point : {"a", "b", "c", "d"}) Add(*records, Screening(point));
+  Query("UPDATE trial SET time_us = 4 WHERE point = 'a' OR point = 'b'");  // checksums do not hold
+  int64_t after = 0;
+  auto page = records->ReadPage(after, 2);
+  ASSERT_TRUE(page.ok()) << page.status();
+  ASSERT_EQ(page->size(), 2);
+  EXPECT_EQ(page->at(0).trial.point, "c");
+  EXPECT_EQ(after, 4);
+  page = records->ReadPage(after, 2);
+  EXPECT_TRUE(page.ok() && page->empty());
+}
+
 }  // namespace
 }  // namespace heddle::tuner

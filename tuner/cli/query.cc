@@ -1,16 +1,17 @@
 // heddle query: the best known schedule of a workload, or the nearest to it.
-#include <algorithm>
-#include <cmath>
+#include "tuner/query.h"
+
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
 #include "search_space/notation.h"
-#include "tuner/build.h"
 #include "tuner/cli/command.h"
 #include "tuner/roofline.h"
 
 namespace heddle::cli {
 namespace {
+
+using tuner::Match;
 
 struct QueryFlags {
   WorkloadFlags workload;
@@ -19,98 +20,28 @@ struct QueryFlags {
   bool json = false;
 };
 
-// How a query was answered.
-struct Answer {
-  std::string match = "none";  // exact, nearest, default, none
-  std::vector<search_space::Step> steps;
-  std::optional<tuner::Records::Best> source;
-};
-
-// Sum over the parameters of |log(a / b)|: doubling one size counts alike wherever it starts.
-// Infinite where the parameters differ in more than size.
-double Distance(const std::map<std::string, int64_t>& a, const std::map<std::string, int64_t>& b) {
-  double distance = 0;
-  for (const auto& [name, value] : a) {
-    auto other = b.find(name);
-    if (other == b.end()) return INFINITY;
-    // Parameters such as pad may be 0.
-    distance += std::abs(
-        std::log((static_cast<double>(value) + 1) / (static_cast<double>(other->second) + 1)));
-  }
-  return distance;
-}
-
-// The stored schedule at the asked shape: by its point where it has one, since a point's steps
-// follow the shape.
-absl::StatusOr<std::vector<search_space::Step>> Transfer(const tuner::TrialRecord& trial,
-                                                         const Workload& program,
-                                                         const search_space::SearchSpace& space) {
-  auto point = space.Parse(trial.point);
-  auto steps = !trial.point.empty() && point.ok() ? space.Steps(*point)
-                                                  : search_space::ParseSteps(trial.steps);
-  if (!steps.ok()) return steps.status();
-  auto built = tuner::BuildSource(program, *steps, space.target());
-  if (!built.ok()) return built.status();
-  return steps;
-}
-
-absl::StatusOr<Answer> Nearest(const Workload& program, const measure::DeviceInfo& device,
-                               measure::L2Policy l2, tuner::Records& records) {
-  auto neighbours = records.Neighbours(program->op, device.target.name, l2);
-  if (!neighbours.ok()) return neighbours.status();
-  std::vector<std::pair<double, std::string>> nearest;
-  for (const auto& n : *neighbours) {
-    if (n.dtype != search_space::NameOf(program->dtype)) continue;
-    double distance = Distance(program->shape, n.shape);
-    if (std::isfinite(distance)) nearest.emplace_back(distance, n.workload_hash);
-  }
-  if (nearest.empty()) return Answer{};
-  std::sort(nearest.begin(), nearest.end());
-  auto space = search_space::SearchSpace::Create(program, device.target);
-  if (!space.ok()) return space.status();
-  for (const auto& [distance, hash] : nearest) {
-    auto best = records.FindBest(hash, device.target.name, l2);
-    if (!best.ok()) return best.status();
-    if (!best->has_value()) continue;
-    auto steps = Transfer((*best)->trial, program, *space);
-    if (steps.ok()) return Answer{"nearest", *std::move(steps), **best};
-  }
-  return Answer{};
-}
-
-absl::StatusOr<Answer> Ask(const QueryFlags& flags, const Workload& program,
-                           const measure::DeviceInfo& device, tuner::Records& records) {
+absl::StatusOr<tuner::Answer> Ask(const QueryFlags& flags, const Workload& program,
+                                  const measure::DeviceInfo& device, tuner::Records& records) {
   measure::L2Policy l2 = PolicyOf(flags.l2);
-  auto best = records.FindBest(program->hash, device.target.name, l2);
-  if (!best.ok()) return best.status();
-  if (best->has_value()) {
-    auto chosen = ChooseStored(**best);
-    if (!chosen.ok()) return chosen.status();
-    return Answer{"exact", chosen->steps, **best};
-  }
-  if (flags.fallback == "nearest") return Nearest(program, device, l2, records);
-  if (flags.fallback == "default") {
-    auto space = search_space::SearchSpace::Create(program, device.target);
-    if (!space.ok()) return space.status();
-    auto steps = space->Steps(space->Default());
-    if (!steps.ok()) return steps.status();
-    return Answer{"default", *std::move(steps), {}};
-  }
-  return Answer{};
+  auto exact = tuner::FindExact(*program, device.target.name, l2, records);
+  if (!exact.ok() || exact->match == Match::kExact) return exact;
+  if (flags.fallback == "nearest") return tuner::FindNearest(program, device.target, l2, records);
+  if (flags.fallback == "default") return tuner::MakeDefault(program, device.target);
+  return exact;
 }
 
 Json ToJson(const search_space::TensorProgram& program, const measure::DeviceInfo& device,
-            const Answer& answer) {
-  bool exact = answer.match == "exact";
-  Json json{{"found", answer.match != "none"},
-            {"match", answer.match},
+            const tuner::Answer& answer, const std::vector<search_space::Step>& steps) {
+  bool exact = answer.match == Match::kExact;
+  Json json{{"found", answer.match != Match::kNone},
+            {"match", NameOf(answer.match)},
             {"validated", exact},
             {"op", program.op},
             {"shape", ShapeJson(program.shape)},
             {"device", device.target.name},
             {"time_us", nullptr},
             {"time_ci_us", nullptr},
-            {"steps", StepsJson(answer.steps)},
+            {"steps", StepsJson(steps)},
             {"fingerprint", nullptr}};
   // A neighbour's time is not this shape's.
   if (exact) {
@@ -134,11 +65,14 @@ Result RunQuery(const QueryFlags& flags) {
   if (!records.ok()) return records.status();
   auto answer = Ask(flags, *program, *device, **records);
   if (!answer.ok()) return answer.status();
-  bool found = answer->match != "none";
+  // Text that was made by another version may not be understood: better said here than later.
+  auto steps = search_space::ParseSteps(answer->steps);
+  if (!steps.ok()) return steps.status();
+  bool found = answer->match != Match::kNone;
   if (flags.json) {
-    PrintJson(ToJson(**program, *device, *answer));
+    PrintJson(ToJson(**program, *device, *answer, *steps));
   } else if (found) {
-    std::cout << search_space::ToString(answer->steps);
+    std::cout << answer->steps;
   }
   if (!found) {
     Say(absl::StrCat("heddle: no schedule found for ", device->target.name, " in ",
@@ -146,13 +80,14 @@ Result RunQuery(const QueryFlags& flags) {
                      ", or try --fallback nearest or default."));
     return kFailed;
   }
-  if (answer->match == "exact") {
+  if (answer->match == Match::kExact) {
     const measure::TrialResult& result = answer->source->trial.result;
     Say(absl::StrCat("exact: ", tuner::FormatTime(result.time_us), " (",
                      tuner::FormatTime(result.ci_low_us), " .. ",
                      tuner::FormatTime(result.ci_high_us), ")"));
   } else {
-    Say(absl::StrCat(answer->match, ": not measured at this shape; tuning it will do better"));
+    Say(absl::StrCat(NameOf(answer->match),
+                     ": not measured at this shape; tuning it will do better"));
   }
   return kDone;
 }

@@ -101,7 +101,8 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
     warnings.Look((*measurer)->device_state(), printer);
     printer.Show(progress);
   };
-  options.on_finals = [&](int count) {
+  options.on_finals = [&](const std::vector<tuner::Contender>& finalists) {
+    const size_t count = finalists.size();
     printer.Note(count > 1 ? absl::StrCat("Measuring the best ", count, " against each other.")
                            : "Measuring the best once more.");
   };

@@ -139,7 +139,7 @@ Expr MakeExpr(Op op, ExprList args) {
 
 Expr Cast(DType type, Expr value) {
   ExprNode node{.op = Op::kCast, .type = type};
-  node.args.push_back(std::move(value));
+  node.args = ExprList{std::move(value)};
   return std::make_shared<const ExprNode>(std::move(node));
 }
 

@@ -225,24 +225,25 @@ const std::vector<std::string>& Migrations() {
 }
 
 absl::StatusOr<int64_t> SchemaVersion(Database& database, int64_t newest) {
-  absl::StatusOr<int64_t> id = database.QueryInt("PRAGMA application_id");
-  if (!id.ok()) return id.status();
-  absl::StatusOr<int64_t> version = database.QueryInt("PRAGMA user_version");
-  if (!version.ok()) return version.status();
-  absl::StatusOr<int64_t> tables = database.QueryInt("SELECT count(*) FROM sqlite_schema");
-  if (!tables.ok()) return tables.status();
-  if (*id == 0 && *version == 0 && *tables == 0) return 0;
-  if (*id != kApplicationId) {
+  // One statement, hence one moment: another process may be creating the tables.
+  Cursor state = database.Query(
+      "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) "
+      "FROM pragma_application_id, pragma_user_version");
+  absl::StatusOr<bool> row = state.Next();
+  if (!row.ok()) return row.status();
+  const int64_t id = state.Int(0), version = state.Int(1), tables = state.Int(2);
+  if (id == 0 && version == 0 && tables == 0) return 0;
+  if (id != kApplicationId) {
     return absl::FailedPreconditionError(absl::StrCat(
         database.path(), ": this SQLite database belongs to another program; name another file"));
   }
-  if (*version < 1 || *version > newest) {
+  if (version < 1 || version > newest) {
     return absl::FailedPreconditionError(
-        absl::StrCat(database.path(), ": the database has schema version ", *version,
+        absl::StrCat(database.path(), ": the database has schema version ", version,
                      ", and this program knows 1 to ", newest,
                      "; install the newer heddle that wrote it, or ", "name another file"));
   }
-  return *version;
+  return version;
 }
 
 absl::Status CopyTo(Database& database, const std::string& to) {

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <limits>
 #include <set>
 #include <sstream>
@@ -212,12 +213,13 @@ TEST_F(RecordsTest, TwoProcessesLoseNothing) {
     children.push_back(fork());
     if (children.back() != 0) continue;
     auto records = Records::Open(path_);  // all create the file at once
-    if (!records.ok()) _exit(1);
-    for (int i = 0; i < kEach; ++i) {
+    absl::Status status = records.status();
+    for (int i = 0; status.ok() && i < kEach; ++i) {
       TrialRecord trial = Screening(absl::StrCat(c, ".", i));
-      if (!(*records)->AddTrial(program_, environment_, trial).ok()) _exit(2);
+      status = (*records)->AddTrial(program_, environment_, trial).status();
     }
-    _exit(0);
+    if (!status.ok()) std::cerr << status << std::endl;
+    _exit(status.ok() ? 0 : 1);
   }
   for (pid_t child : children) EXPECT_EQ(ExitCode(child), 0);
   auto trials = MustOpen()->Trials(program_, environment_);

@@ -58,8 +58,6 @@ class KernelBuilder {
   Expr Resolve(const Expr& e, const Assumptions& assumptions);
   Expr ResolveLoad(const Expr& load, const Assumptions& assumptions);
   std::vector<Expr> GuardsOf(int s) const;
-  bool IsZeroOutside(const Expr& e, const Var& axis) const;
-  bool VanishesOutside(int s, const Expr& guard) const;
   Stmt Fail(const std::string& why);
 
   const Schedule& schedule_;
@@ -182,56 +180,12 @@ Expr KernelBuilder::Resolve(const Expr& e, const Assumptions& assumptions) {
   return changed != nullptr ? Expr(changed) : e;
 }
 
-// Is `e`, a factor of a stage's definition, zero wherever `axis` lies past its end? True for loads
-// along that axis from tensors of the same extent, also through copies and padding: out there,
-// lowering fills zeros.
-bool KernelBuilder::IsZeroOutside(const Expr& e, const Var& axis) const {
-  if (e->op == Op::kSelect) {
-    return e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0 &&
-           IsZeroOutside(e->args[1], axis);
-  }
-  if (e->op != Op::kLoad) return false;
-  for (size_t i = 0; i < e->args.size(); ++i) {
-    if (e->args[i]->op != Op::kVar || e->args[i]->var != axis) continue;
-    if (e->buffer->shape[i] != axis->extent) return false;
-    const int producer = schedule_.FindStage(e->buffer.get());
-    if (producer < 0 || stage(producer).is_root()) return true;
-    const ScheduledStage& p = stage(producer);
-    return !p.is_reduction() && IsZeroOutside(p.body, p.axes[i]);
-  }
-  return false;
-}
-
-// May the guard of a reduction tail go, because past the end the body adds zero? All factors must
-// vanish: infinity times zero would not.
-bool KernelBuilder::VanishesOutside(int s, const Expr& guard) const {
-  const ScheduledStage& here = stage(s);
-  if (here.combiner != Combiner::kSum) return false;
-  for (size_t i = 0; i < here.reduce_axes.size(); ++i) {
-    const Var& axis = here.reduce_axes[i];
-    const Expr tail = Simplify(here.values[here.axes.size() + i] < Int(axis->extent));
-    if (!StructurallyEqual(tail, guard)) continue;
-    std::vector<Expr> factors = {here.body};
-    while (!factors.empty()) {
-      const Expr f = factors.back();
-      factors.pop_back();
-      if (f->op == Op::kMul) {
-        factors.insert(factors.end(), f->args.begin(), f->args.end());
-      } else if (!IsZeroOutside(f, axis)) {
-        return false;
-      }
-    }
-    return true;
-  }
-  return false;
-}
-
 // Conditions under which an iteration of the stage's loops may store.
 std::vector<Expr> KernelBuilder::GuardsOf(int s) const {
   const ScheduledStage& here = stage(s);
   std::vector<Expr> guards;
   for (const Expr& g : here.guards) {
-    if (!VanishesOutside(s, g)) guards.push_back(g);
+    if (!VanishesOutside(schedule_, here, g, true)) guards.push_back(g);
   }
   for (size_t i = 0; here.is_root() && i < here.axes.size(); ++i) {
     const Expr inside = Simplify(here.values[i] < Int(here.axes[i]->extent));

@@ -281,7 +281,6 @@ absl::Status StepApplier::operator()(const Unroll& step) {
 
 absl::Status StepApplier::operator()(const CacheRead& step) {
   HEDDLE_ASSIGN_OR_RETURN(reader, FindStage(step.reader));
-  if (step.scope == Scope::kGlobal) return Refuse("cache_read wants scope shared or local");
   BufferRef tensor;
   Visit(reader->body, [&](const Expr& node) {
     if (node->op == Op::kLoad && node->buffer->name == step.tensor) tensor = node->buffer;
@@ -572,6 +571,7 @@ absl::Status StepApplier::operator()(const Rfactor& step) {
     });
     if (!reduces)
       return Refuse(absl::StrCat("rfactor before splitting the data axes of ", step.stage));
+    if (VanishesOutside(schedule_, *stage, guard, false)) continue;
     body = Select(rename(guard), body, IdentityOf(stage->combiner, stage->tensor->dtype));
   }
   partial.tensor = MakeBuffer(step.stage + ".rf", stage->tensor->dtype, Scope::kGlobal, shape);

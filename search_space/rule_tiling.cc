@@ -5,9 +5,11 @@
 // that reads fragments of them into registers. The structure is the one that fast float32 kernels
 // on NVIDIA GPUs share (docs/architecture.md); what differs between them is the holes.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "search_space/combine.h"
 #include "search_space/sketch.h"
 
 namespace heddle::search_space {
@@ -20,6 +22,7 @@ struct TiledAxis {
   std::string name;
   int64_t extent;
   size_t first_hole;
+  std::string reduction_name = "";  // of the same axis in the reduction
   int64_t BlockTile(HoleValues v) const {
     return v[first_hole + kVthread] * v[first_hole + kWarp] * v[first_hole + kLane] *
            v[first_hole + kTile];
@@ -47,7 +50,17 @@ struct TiledInput {
 };
 enum InputHole { kFetchVector, kPad, kAlign, kInputHoles };
 
+// What the tiled loops are called: the kernel's own, or, where the reduction is split over blocks,
+// those of the partial results.
+struct Nest {
+  std::string stage, reduction;
+  std::vector<std::string> axes, reduction_axes;  // the data axes, in each of the two
+  std::vector<std::string> reduce_axes;
+  std::vector<std::string> parts;  // axes of the stage that become blocks whole
+};
+
 constexpr int64_t kMaxUnrolledMultiplyAdds = 8192;
+constexpr int64_t kMaxSplit = 256;
 constexpr int64_t kMaxFetchTrips = 32;
 constexpr int64_t kOtherRegisters = 24;  // addresses, loop counters, temporaries
 constexpr int64_t kWindow = 8;           // a reduction axis no longer than this is a window
@@ -83,6 +96,7 @@ class TilingPlan : public KernelPlan {
     reduction_ = reduction.name();
     element_bytes_ = SizeOf(reduction.tensor->dtype);
     AddAxisHoles(root);
+    for (size_t a = 0; a < axes_.size(); ++a) axes_[a].reduction_name = reduction.axes[a]->name;
     AddReduceHoles(reduction);
     AddInputs(shape, kernel, reduction);
     AddKernelHoles();
@@ -99,7 +113,9 @@ class TilingPlan : public KernelPlan {
     }
     for (const TiledAxis& r : reduce_) {
       const int64_t tile = v[r.first_hole];
-      waste *= static_cast<double>(CeilDiv(r.extent, tile) * tile) / static_cast<double>(r.extent);
+      const int64_t covered =
+          &r == &SplitAxis() ? v[split_hole_] * SplitLength(v) : CeilDiv(r.extent, tile) * tile;
+      waste *= static_cast<double>(covered) / static_cast<double>(r.extent);
     }
     return waste;
   }
@@ -123,12 +139,14 @@ class TilingPlan : public KernelPlan {
     for (const TiledAxis& a : axes_) accumulators *= a.ThreadTile(v);
     return accumulators;
   }
+  // Tiles of the result.
   int64_t Blocks(HoleValues v) const {
     int64_t blocks = 1;
     for (const TiledAxis& a : axes_) blocks *= CeilDiv(a.extent, a.BlockTile(v));
     return blocks;
   }
   void DrawTiles(std::mt19937_64& rng, bool anywhere, std::vector<int64_t>& values) const;
+  void DrawSplit(std::mt19937_64& rng, std::vector<int64_t>& values) const;
   // Elements of dimension `d` of an input in a block's tile (shared) or a thread's fragment.
   int64_t SharedExtent(const TiledInput& in, size_t d, HoleValues v) const;
   int64_t FragmentElements(const TiledInput& in, HoleValues v) const;
@@ -139,9 +157,24 @@ class TilingPlan : public KernelPlan {
     return reduce_.size() - 1 - static_cast<size_t>(v[fragment_hole_]);
   }
   std::pair<int, int> ZigzagAxes(HoleValues v) const;
-  void AppendRootSteps(HoleValues v, std::vector<Step>& steps, std::string& thread) const;
-  void AppendReductionSteps(HoleValues v, std::vector<Step>& steps) const;
-  void AppendInputSteps(const TiledInput& in, HoleValues v, std::vector<Step>& steps) const;
+  // The reduction axis that is split over blocks: the longest.
+  const TiledAxis& SplitAxis() const {
+    return *std::max_element(
+        reduce_.begin(), reduce_.end(),
+        [](const TiledAxis& a, const TiledAxis& b) { return a.extent < b.extent; });
+  }
+  // How much of it one block reduces: whole tiles, so that only the last block has a tail.
+  int64_t SplitLength(HoleValues v) const {
+    const int64_t tile = v[SplitAxis().first_hole];
+    return CeilDiv(CeilDiv(SplitAxis().extent, v[split_hole_]), tile) * tile;
+  }
+  absl::Status CheckSplit(HoleValues v, int64_t blocks) const;
+  Nest AppendSplitSteps(HoleValues v, std::vector<Step>& steps) const;
+  void AppendRootSteps(const Nest& nest, HoleValues v, std::vector<Step>& steps,
+                       std::string& thread) const;
+  void AppendReductionSteps(const Nest& nest, HoleValues v, std::vector<Step>& steps) const;
+  void AppendInputSteps(const Nest& nest, const TiledInput& in, HoleValues v,
+                        std::vector<Step>& steps) const;
 
   const Target target_;
   std::string root_, reduction_;
@@ -150,7 +183,7 @@ class TilingPlan : public KernelPlan {
   std::vector<TiledAxis> reduce_;  // first_hole: the inner extent
   std::vector<TiledInput> inputs_;
   size_t fragment_hole_ = 0, pipeline_hole_ = 0, unroll_hole_ = 0, blocks_hole_ = 0,
-         swizzle_hole_ = 0;
+         swizzle_hole_ = 0, split_hole_ = 0;
 };
 
 void TilingPlan::AddAxisHoles(const ScheduledStage& root) {
@@ -286,6 +319,8 @@ void TilingPlan::AddKernelHoles() {
        3});
   swizzle_hole_ = holes_.size();
   holes_.push_back({"block_swizzle", {1, 2, 4, 8}, 3});
+  split_hole_ = holes_.size();
+  holes_.push_back({"split_k", PowersUpTo(SplitAxis().extent / 2, kMaxSplit), 1});
 }
 
 int64_t TilingPlan::SharedExtent(const TiledInput& in, size_t d, HoleValues v) const {
@@ -331,6 +366,21 @@ int64_t TilingPlan::FragmentElements(const TiledInput& in, HoleValues v) const {
   return elements * vthreads;
 }
 
+// Splitting over blocks is for results too small to fill the device.
+absl::Status TilingPlan::CheckSplit(HoleValues v, int64_t blocks) const {
+  const int64_t parts = v[split_hole_];
+  if (parts == 1) return absl::OkStatus();
+  if (blocks >= 2 * target_.sm_count || blocks * parts > 16 * target_.sm_count) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(root_, ": ", blocks, " blocks need no reduction split ", parts, " times"));
+  }
+  if (CeilDiv(SplitAxis().extent, SplitLength(v)) != parts || v[swizzle_hole_] > 1) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(root_, ": ", parts, " parts of ", SplitLength(v), " are not all needed"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TilingPlan::Check(HoleValues v) const {
   auto refuse = [&](const char* what, int64_t value, int64_t limit) {
     return absl::ResourceExhaustedError(
@@ -355,6 +405,7 @@ absl::Status TilingPlan::Check(HoleValues v) const {
   const int64_t most_threads = std::min<int64_t>(512, target_.max_threads_per_block);
   if (threads > most_threads) return refuse("threads", threads, most_threads);
   if (blocks > target_.max_grid) return refuse("blocks", blocks, target_.max_grid);
+  if (absl::Status s = CheckSplit(v, blocks); !s.ok()) return s;
   if (accumulators > 128) return refuse("accumulators", accumulators, 128);
 
   const int64_t pipeline = v[pipeline_hole_];
@@ -399,13 +450,14 @@ absl::Status TilingPlan::Check(HoleValues v) const {
 void TilingPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const {
   KernelPlan::Draw(rng, values);
   const bool anywhere = Weighted(rng, {{1, 1}, {0, 7}}) != 0;
-  // Small results cannot fill the device; big ones should.
+  // Small results cannot fill the device, unless their reduction is split; big ones should.
   static constexpr int kAttempts = 6;
+  const bool may_split = Weighted(rng, {{1, 1}, {0, 2}}) != 0;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     DrawTiles(rng, anywhere, values);
-    if (anywhere || Blocks(values) * 4 >= target_.sm_count * 3) break;
+    if (anywhere || may_split || Blocks(values) * 4 >= target_.sm_count * 3) break;
   }
-  if (anywhere) return;
+  if (anywhere) return DrawSplit(rng, values);
   for (const TiledAxis& r : reduce_) {
     const auto& domain = holes_[r.first_hole].domain;
     values[r.first_hole] =
@@ -421,6 +473,19 @@ void TilingPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const 
   }
   if (Weighted(rng, {{1, 7}, {0, 1}}) != 0) values[unroll_hole_] = 1;
   if (values[pipeline_hole_] == 0) values[pipeline_hole_] = Weighted(rng, {{0, 1}, {1, 2}});
+  DrawSplit(rng, values);
+}
+
+// Where the blocks are few, any number of parts is as likely.
+void TilingPlan::DrawSplit(std::mt19937_64& rng, std::vector<int64_t>& values) const {
+  std::vector<int64_t> splits;
+  const int64_t swizzle = std::exchange(values[swizzle_hole_], 1);
+  for (int64_t parts : holes_[split_hole_].domain) {
+    values[split_hole_] = parts;
+    if (CheckSplit(values, Blocks(values)).ok()) splits.push_back(parts);
+  }
+  values[split_hole_] = splits[std::uniform_int_distribution<size_t>(0, splits.size() - 1)(rng)];
+  if (values[split_hole_] == 1) values[swizzle_hole_] = swizzle;
 }
 
 // Threads and register tiles are doublings dealt out to the axes: independent draws would seldom
@@ -487,19 +552,48 @@ std::pair<int, int> TilingPlan::ZigzagAxes(HoleValues v) const {
   return {-1, -1};
 }
 
-void TilingPlan::AppendRootSteps(HoleValues v, std::vector<Step>& steps,
+// Splits the reduction over blocks where the point asks for it. The partial results are written to
+// a tensor in global memory, whose axes are the parts and the result's; the kernel's own stage adds
+// them up.
+Nest TilingPlan::AppendSplitSteps(HoleValues v, std::vector<Step>& steps) const {
+  Nest nest{.stage = root_, .reduction = reduction_};
+  for (const TiledAxis& a : axes_) {
+    nest.axes.push_back(a.name);
+    nest.reduction_axes.push_back(a.reduction_name);
+  }
+  for (const TiledAxis& r : reduce_) nest.reduce_axes.push_back(r.name);
+  if (v[split_hole_] == 1) return nest;
+  const TiledAxis& split = SplitAxis();
+  steps.push_back(Split{reduction_, split.name, {SplitLength(v)}});
+  const std::string part = split.name + ".0";
+  steps.push_back(Rfactor{reduction_, part});
+  nest.reduction = reduction_ + ".rf";
+  steps.push_back(CacheRead{nest.reduction, Scope::kGlobal, reduction_});
+  nest.stage = nest.reduction + ".global";
+  nest.parts = {part};
+  Combination combination{root_,          reduction_, nest.stage,          part,
+                          v[split_hole_], nest.axes,  nest.reduction_axes, {}};
+  for (const TiledAxis& a : axes_) combination.extents.push_back(a.extent);
+  AppendCombineKernel(combination, target_, steps);
+  nest.axes = nest.reduction_axes;
+  nest.reduce_axes[static_cast<size_t>(&split - reduce_.data())] += ".1";
+  return nest;
+}
+
+void TilingPlan::AppendRootSteps(const Nest& nest, HoleValues v, std::vector<Step>& steps,
                                  std::string& thread) const {
-  std::vector<std::string> blocks, vthreads, warps, lanes, low_lanes, tiles;
+  const std::string& root = nest.stage;
+  std::vector<std::string> blocks = nest.parts, vthreads, warps, lanes, low_lanes, tiles;
   const auto [first, second] = ZigzagAxes(v);
   for (size_t i = 0; i < axes_.size(); ++i) {
-    const std::string& name = axes_[i].name;
+    const std::string& name = nest.axes[i];
     const int64_t* h = &v[axes_[i].first_hole];
     const bool zigzag = static_cast<int>(i) == first || static_cast<int>(i) == second;
     if (zigzag) {
-      steps.push_back(Split{root_, name, {h[kVthread], h[kWarp], h[kLane] / 2, 2, h[kTile]}});
+      steps.push_back(Split{root, name, {h[kVthread], h[kWarp], h[kLane] / 2, 2, h[kTile]}});
       low_lanes.push_back(name + ".4");
     } else {
-      steps.push_back(Split{root_, name, {h[kVthread], h[kWarp], h[kLane], h[kTile]}});
+      steps.push_back(Split{root, name, {h[kVthread], h[kWarp], h[kLane], h[kTile]}});
     }
     blocks.push_back(name + ".0");
     vthreads.push_back(name + ".1");
@@ -511,7 +605,7 @@ void TilingPlan::AppendRootSteps(HoleValues v, std::vector<Step>& steps,
   const int64_t inner_tile = v[axes_.back().first_hole + kTile];
   const int64_t vector = inner_tile % 4 == 0 ? 4 : (inner_tile % 2 == 0 ? 2 : 1);
   if (vector > 1) {
-    steps.push_back(Split{root_, tiles.back(), {vector}});
+    steps.push_back(Split{root, tiles.back(), {vector}});
     const std::string split = tiles.back();
     tiles.back() = split + ".0";
     tiles.push_back(split + ".1");
@@ -522,45 +616,47 @@ void TilingPlan::AppendRootSteps(HoleValues v, std::vector<Step>& steps,
   for (const auto* part : {&vthreads, &threads, &tiles}) {
     order.insert(order.end(), part->begin(), part->end());
   }
-  steps.push_back(Reorder{root_, order});
-  if (blocks.size() > 1) steps.push_back(Fuse{root_, blocks});
-  steps.push_back(Bind{root_, absl::StrJoin(blocks, "@"), BindTo::kBlock});
-  if (v[swizzle_hole_] > 1) steps.push_back(BlockSwizzle{root_, v[swizzle_hole_]});
-  for (const TiledAxis& a : axes_) {
-    steps.push_back(Bind{root_, a.name + ".1", BindTo::kVthread});
+  steps.push_back(Reorder{root, order});
+  if (blocks.size() > 1) steps.push_back(Fuse{root, blocks});
+  steps.push_back(Bind{root, absl::StrJoin(blocks, "@"), BindTo::kBlock});
+  if (v[swizzle_hole_] > 1) steps.push_back(BlockSwizzle{root, v[swizzle_hole_]});
+  for (const std::string& a : nest.axes) {
+    steps.push_back(Bind{root, a + ".1", BindTo::kVthread});
   }
-  steps.push_back(Fuse{root_, threads});
+  steps.push_back(Fuse{root, threads});
   thread = absl::StrJoin(threads, "@");
-  steps.push_back(Bind{root_, thread, BindTo::kThread});
-  if (vector > 1) steps.push_back(Vectorize{root_, tiles.back()});
-  if (v[blocks_hole_] > 0) steps.push_back(LaunchBounds{root_, v[blocks_hole_]});
+  steps.push_back(Bind{root, thread, BindTo::kThread});
+  if (vector > 1) steps.push_back(Vectorize{root, tiles.back()});
+  if (v[blocks_hole_] > 0) steps.push_back(LaunchBounds{root, v[blocks_hole_]});
 }
 
-void TilingPlan::AppendReductionSteps(HoleValues v, std::vector<Step>& steps) const {
+void TilingPlan::AppendReductionSteps(const Nest& nest, HoleValues v,
+                                      std::vector<Step>& steps) const {
   std::vector<std::string> outer, inner;
-  for (const TiledAxis& r : reduce_) {
-    steps.push_back(Split{reduction_, r.name, {v[r.first_hole]}});
-    outer.push_back(r.name + ".0");
-    inner.push_back(r.name + ".1");
+  for (size_t r = 0; r < reduce_.size(); ++r) {
+    const std::string& name = nest.reduce_axes[r];
+    steps.push_back(Split{nest.reduction, name, {v[reduce_[r].first_hole]}});
+    outer.push_back(name + ".0");
+    inner.push_back(name + ".1");
   }
   std::vector<std::string> order = outer;
   order.insert(order.end(), inner.begin(), inner.end());
-  for (const TiledAxis& a : axes_) order.push_back(a.name);
-  steps.push_back(Reorder{reduction_, order});
-  if (v[unroll_hole_] != 0) steps.push_back(Unroll{reduction_, inner.back()});
+  order.insert(order.end(), nest.reduction_axes.begin(), nest.reduction_axes.end());
+  steps.push_back(Reorder{nest.reduction, order});
+  if (v[unroll_hole_] != 0) steps.push_back(Unroll{nest.reduction, inner.back()});
 }
 
-void TilingPlan::AppendInputSteps(const TiledInput& in, HoleValues v,
+void TilingPlan::AppendInputSteps(const Nest& nest, const TiledInput& in, HoleValues v,
                                   std::vector<Step>& steps) const {
-  const std::string at = reduce_.back().name + ".0";
+  const std::string at = nest.reduce_axes.back() + ".0";
   std::string tile = in.tensor;
   if (in.is_stage) {
     steps.push_back(SetScope{in.tensor, Scope::kShared});
   } else {
-    steps.push_back(CacheRead{in.tensor, Scope::kShared, reduction_});
+    steps.push_back(CacheRead{in.tensor, Scope::kShared, nest.reduction});
     tile = in.tensor + ".shared";
   }
-  steps.push_back(ComputeAt{tile, reduction_, at});
+  steps.push_back(ComputeAt{tile, nest.reduction, at});
   const int64_t align = v[in.first_hole + kAlign];
   if (align > 1) steps.push_back(Align{tile, in.axes.back(), align});
   std::vector<std::string> order;
@@ -571,9 +667,9 @@ void TilingPlan::AppendInputSteps(const TiledInput& in, HoleValues v,
   steps.push_back(StorageLayout{tile, order, v[in.first_hole + kPad], 0});
   steps.push_back(Fetch{tile, Threads(v), v[in.first_hole + kFetchVector]});
   // The fragment: a contiguous run along the innermost shared axis, in registers.
-  steps.push_back(CacheRead{tile, Scope::kLocal, reduction_});
+  steps.push_back(CacheRead{tile, Scope::kLocal, nest.reduction});
   const std::string fragment = tile + ".local";
-  steps.push_back(ComputeAt{fragment, reduction_, reduce_[FragmentLevel(v)].name + ".1"});
+  steps.push_back(ComputeAt{fragment, nest.reduction, nest.reduce_axes[FragmentLevel(v)] + ".1"});
   const auto& run = in.dims[static_cast<size_t>(in.inner)];
   if (run.size() != 1 || run[0].stride != 1 || run[0].axis >= static_cast<int>(axes_.size())) {
     return;
@@ -595,14 +691,15 @@ void TilingPlan::AppendInputSteps(const TiledInput& in, HoleValues v,
 
 void TilingPlan::AppendSteps(HoleValues v, std::vector<Step>& steps) const {
   std::string thread;
-  AppendRootSteps(v, steps, thread);
-  steps.push_back(SetScope{reduction_, Scope::kLocal});
-  steps.push_back(ComputeAt{reduction_, root_, thread});
-  AppendReductionSteps(v, steps);
-  for (const TiledInput& in : inputs_) AppendInputSteps(in, v, steps);
+  const Nest nest = AppendSplitSteps(v, steps);
+  AppendRootSteps(nest, v, steps, thread);
+  steps.push_back(SetScope{nest.reduction, Scope::kLocal});
+  steps.push_back(ComputeAt{nest.reduction, nest.stage, thread});
+  AppendReductionSteps(nest, v, steps);
+  for (const TiledInput& in : inputs_) AppendInputSteps(nest, in, v, steps);
   const int64_t pipeline = v[pipeline_hole_];
   if (pipeline > 0) {
-    steps.push_back(Pipeline{reduction_, reduce_.back().name + ".0",
+    steps.push_back(Pipeline{nest.reduction, nest.reduce_axes.back() + ".0",
                              pipeline == 1 ? PipelineKind::kRegisters : PipelineKind::kAsyncCopy,
                              std::max<int64_t>(2, pipeline)});
   }

@@ -113,6 +113,12 @@ std::vector<const Loop*> EnclosingLoops(const Schedule& schedule, const Schedule
 absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& producer, int consumer,
                          const Var& loop, std::vector<Expr>& base, std::vector<int64_t>& extent);
 
+// May `guard`, left by splitting a reduction loop of `stage`, go because past the end the body adds
+// zero? All factors must vanish: infinity times zero would not. `placed`: where every stage is
+// computed is decided already (tails.cc).
+bool VanishesOutside(const Schedule& schedule, const ScheduledStage& stage, const Expr& guard,
+                     bool placed);
+
 }  // namespace heddle::search_space
 
 #endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_H_

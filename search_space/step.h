@@ -40,7 +40,7 @@ struct Bind {
   bool operator==(const Bind&) const = default;
 };
 // Inserts a stage "tensor.scope" that copies the region of `tensor` read by `reader`, which reads
-// the copy from then on.
+// the copy from then on. In scope global the copy is a kernel of its own.
 struct CacheRead {
   std::string tensor;
   Scope scope;

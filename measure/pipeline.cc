@@ -330,12 +330,14 @@ void Pipeline::DeviceLoop() {
     lock.unlock();
     absl::StatusOr<TrialResult> result = worker_->Measure(prepared.program);
     lock.lock();
-    measuring_.reset();
     if (!result.ok()) {
       gone_ = result.status();
+      // A process that cannot be killed still has its candidate.
+      if (!IsWedged(gone_)) measuring_.reset();
       changed_.notify_all();
       return;
     }
+    measuring_.reset();
     TrialResult merged = Merge(prepared.result, *std::move(result));
     Judge(merged);
     done_.push_back({prepared.id, std::move(merged)});

@@ -59,6 +59,7 @@ void AddTime(CLI::App& app, Selected selected);
 void AddSpace(CLI::App& app, Selected selected);
 void AddExport(CLI::App& app, Selected selected);
 void AddRecords(CLI::App& app, Selected selected);
+void AddMeasured(CLI::App& app, Selected selected);
 
 // ------------------------------------------------------------------------------------- workload
 

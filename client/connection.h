@@ -1,0 +1,45 @@
+// The gRPC part that the client library and the measurement daemon share: channels, credentials and
+// what a failed call says. Public headers of this folder do not include it.
+#ifndef HEDDLE_CLIENT_CONNECTION_H_
+#define HEDDLE_CLIENT_CONNECTION_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/options.h"
+
+namespace heddle::client {
+
+// A channel and what every call on it carries. Copies share the channel.
+class Connection {
+ public:
+  // Reads the files; connects when the first call is made. InvalidArgument: a file cannot be read,
+  // or a token would travel to another machine without TLS.
+  static absl::StatusOr<Connection> Open(const ConnectOptions& options);
+
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  // Sets the token and a deadline.
+  void Prepare(grpc::ClientContext& context, absl::Duration timeout) const;
+  // A failed call in words. The code stays; Unavailable names the server; violated fields of a
+  // BadRequest are appended where the message lacks them.
+  absl::Status ToStatus(const grpc::Status& status) const;
+
+ private:
+  std::string server_, token_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+// ErrorInfo.reason of an error that ToStatus made ("SESSION_UNKNOWN"); empty without one.
+std::string ReasonOf(const absl::Status& status);
+
+// A request id that nobody else has: 32 hexadecimal digits.
+std::string NewRequestId();
+
+}  // namespace heddle::client
+
+#endif  // HEDDLE_CLIENT_CONNECTION_H_

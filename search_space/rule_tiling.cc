@@ -57,6 +57,8 @@ struct Nest {
   std::vector<std::string> axes, reduction_axes;  // the data axes, in each of the two
   std::vector<std::string> reduce_axes;
   std::vector<std::string> parts;  // axes of the stage that become blocks whole
+  // The loop over tiles of the reduction, in which the inputs are fetched.
+  std::string TileLoop() const { return absl::StrJoin(reduce_axes, ".0@") + ".0"; }
 };
 
 constexpr int64_t kMaxUnrolledMultiplyAdds = 8192;
@@ -643,12 +645,14 @@ void TilingPlan::AppendReductionSteps(const Nest& nest, HoleValues v,
   order.insert(order.end(), inner.begin(), inner.end());
   order.insert(order.end(), nest.reduction_axes.begin(), nest.reduction_axes.end());
   steps.push_back(Reorder{nest.reduction, order});
+  // One loop over all tiles, so that a pipeline runs through it from end to end.
+  if (outer.size() > 1) steps.push_back(Fuse{nest.reduction, outer});
   if (v[unroll_hole_] != 0) steps.push_back(Unroll{nest.reduction, inner.back()});
 }
 
 void TilingPlan::AppendInputSteps(const Nest& nest, const TiledInput& in, HoleValues v,
                                   std::vector<Step>& steps) const {
-  const std::string at = nest.reduce_axes.back() + ".0";
+  const std::string at = nest.TileLoop();
   std::string tile = in.tensor;
   if (in.is_stage) {
     steps.push_back(SetScope{in.tensor, Scope::kShared});
@@ -699,7 +703,7 @@ void TilingPlan::AppendSteps(HoleValues v, std::vector<Step>& steps) const {
   for (const TiledInput& in : inputs_) AppendInputSteps(nest, in, v, steps);
   const int64_t pipeline = v[pipeline_hole_];
   if (pipeline > 0) {
-    steps.push_back(Pipeline{nest.reduction, nest.reduce_axes.back() + ".0",
+    steps.push_back(Pipeline{nest.reduction, nest.TileLoop(),
                              pipeline == 1 ? PipelineKind::kRegisters : PipelineKind::kAsyncCopy,
                              std::max<int64_t>(2, pipeline)});
   }

@@ -162,6 +162,37 @@ bool ProvesOne(const std::vector<Expr>& assumptions, const std::vector<Inequalit
                      [&](const Inequality& l) { return ProvesInequality(known, l); });
 }
 
+bool ProvesAll(const std::vector<Expr>& facts, const std::vector<Expr>& goals) {
+  std::vector<Inequality> known;
+  for (const Expr& f : facts) {
+    for (Inequality& l : Inequalities(f)) known.push_back(std::move(l));
+  }
+  return std::all_of(goals.begin(), goals.end(),
+                     [&](const Expr& goal) { return ProvesOne(facts, known, goal); });
+}
+
+// Variables that a fact bounds from above, v < c, become variables of that extent in `exprs`.
+// False when there are none.
+bool NarrowVariables(const std::vector<Expr>& facts, std::vector<Expr>& exprs) {
+  std::vector<std::pair<Var, Expr>> narrowed;
+  for (const Expr& f : facts) {
+    if (f->op != Op::kLt || f->args[0]->op != Op::kVar || f->args[1]->op != Op::kInt) continue;
+    const Var& v = f->args[0]->var;
+    const int64_t extent = f->args[1]->int_value;
+    if (extent < 1 || extent >= v->extent) continue;
+    narrowed.emplace_back(v, VarExpr(MakeVar(v->name, extent)));
+  }
+  for (Expr& e : exprs) {
+    e = Simplify(Substitute(e, [&](const Var& v) -> Expr {
+      for (const auto& [from, to] : narrowed) {
+        if (from == v) return to;
+      }
+      return nullptr;
+    }));
+  }
+  return !narrowed.empty();
+}
+
 enum class Dependence { kOuter, kRelaxed, kMixed };
 
 Dependence DependenceOf(const Expr& e, const std::function<bool(const Var&)>& relaxed) {
@@ -225,14 +256,13 @@ std::vector<Expr> Conjuncts(const Expr& condition) {
 bool Proves(const std::vector<Expr>& assumptions, const Expr& condition) {
   std::vector<Expr> facts;
   for (const Expr& a : assumptions) AppendConjuncts(a, facts);
-  std::vector<Inequality> known;
-  for (const Expr& f : facts) {
-    for (Inequality& l : Inequalities(f)) known.push_back(std::move(l));
-  }
-  for (const Expr& goal : Conjuncts(condition)) {
-    if (!ProvesOne(facts, known, goal)) return false;
-  }
-  return true;
+  std::vector<Expr> goals = Conjuncts(condition);
+  if (ProvesAll(facts, goals)) return true;
+  std::vector<Expr> all = facts;
+  all.insert(all.end(), goals.begin(), goals.end());
+  if (!NarrowVariables(facts, all)) return false;
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(facts.size());
+  return ProvesAll({all.begin(), middle}, {middle, all.end()});
 }
 
 ModRem ModulusRemainder(const Expr& e) {

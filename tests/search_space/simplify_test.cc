@@ -229,6 +229,12 @@ TEST(ProvesTest, NarrowsByGuards) {
   EXPECT_TRUE(Proves({y < Int(25)}, y * Int(4) + v < Int(100)));
   EXPECT_FALSE(Proves({y < Int(25)}, y * Int(4) + v < Int(99)));
   EXPECT_FALSE(Proves({}, y < Int(69)));
+  // Two quotients at once, each bounded by its own guard.
+  const Expr k = VarExpr(MakeVar("k", 24)), t = VarExpr(MakeVar("t", 512));
+  const Expr index = (k + Int(2)) / Int(8) + t / Int(384);
+  EXPECT_TRUE(Proves({k < Int(22), t < Int(384)}, index < Int(3)));
+  EXPECT_FALSE(Proves({k < Int(23), t < Int(384)}, index < Int(3)));
+  EXPECT_FALSE(Proves({k < Int(22), t < Int(385)}, index < Int(3)));
 }
 
 }  // namespace

@@ -34,8 +34,6 @@ struct Environment {
   int feature_version = 0;
   measure::L2Policy l2 = measure::L2Policy::kCold;
 };
-// Bumped whenever the features of a lowered program change; 0 while there are none.
-inline constexpr int kFeatureVersion = 0;
 Environment MakeEnvironment(const measure::DeviceInfo& device, measure::L2Policy l2);
 
 enum class TrialStage : uint8_t { kScreening, kFinal };

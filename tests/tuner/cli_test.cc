@@ -106,7 +106,7 @@ const std::vector<BadInput> kCommands = {
     {"tune matmul --shape m=8,n=8,k=8 --trials -3", 2, "--trials"},
     {"tune matmul --shape m=8,n=8,k=8 --l2 hot", 2, "--l2"},
     {"tune matmul --shape m=8,n=8,k=8 --trials 0", 2, "--seconds"},
-    {"show matmul --shape m=8,n=8,k=8 --target h100 --what features", 2, "--what"},
+    {"show matmul --shape m=8,n=8,k=8 --target h100 --what colours", 2, "--what"},
     {"show matmul --shape m=8,n=8,k=8 --target h100 --best --naive", 2, "--best"},
     {"time matmul --shape m=8,n=8,k=8", 2, "--best"},
     {"records", 2, "subcommand"},
@@ -269,6 +269,8 @@ TEST_F(CliTest, ShowGoesFromStepsToSource) {
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_THAT(schedule.out, HasSubstr(again.out));
   EXPECT_THAT(Run(matmul + " --what loops").out, HasSubstr("for "));
+  EXPECT_THAT(Run(matmul + " --what features").out,
+              testing::AllOf(HasSubstr("flops"), HasSubstr("196608 operations"), HasSubstr("analytic_us")));
   Ran source = Run(matmul + " --what source");
   EXPECT_THAT(source.out, HasSubstr("__global__"));
   EXPECT_THAT(source.out, HasSubstr("matmul"));

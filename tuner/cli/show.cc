@@ -2,9 +2,11 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "measure/nvrtc.h"
 #include "tuner/build.h"
 #include "tuner/cli/command.h"
+#include "tuner/features.h"
 
 namespace heddle::cli {
 namespace {
@@ -41,6 +43,18 @@ absl::StatusOr<std::string> MachineCode(const std::vector<measure::KernelSource>
   return text;
 }
 
+// One feature a line: name, value, unit, meaning.
+Result PrintFeatures(const search_space::Program& program, const search_space::Target& target) {
+  auto features = tuner::FeaturesOf(program, target);
+  if (!features.ok()) return features.status();
+  for (size_t i = 0; i < features->size(); ++i) {
+    const tuner::FeatureInfo& info = tuner::FeatureTable()[i];
+    std::cout << absl::StrFormat("%-22s %14.6g %-18s %s\n", info.name, (*features)[i], info.unit,
+                                 info.formula);
+  }
+  return kDone;
+}
+
 Result RunShow(const ShowFlags& flags) {
   auto program = flags.workload.Get();
   if (!program.ok()) return program.status();
@@ -58,6 +72,7 @@ Result RunShow(const ShowFlags& flags) {
   }
   auto built = tuner::BuildSource(*program, chosen->steps, device->target);
   if (!built.ok()) return built.status();
+  if (flags.what == "features") return PrintFeatures(built->program, device->target);
   if (flags.what == "loops") {
     std::cout << search_space::ToString(built->program);
   } else if (flags.what == "source") {
@@ -74,13 +89,15 @@ Result RunShow(const ShowFlags& flags) {
 
 void AddShow(CLI::App& app, Selected selected) {
   auto flags = std::make_shared<ShowFlags>();
-  CLI::App* sub = app.add_subcommand("show", "a schedule as steps, loops, source or machine code");
+  CLI::App* sub = app.add_subcommand(
+      "show", "a schedule as steps, loops, source, machine code or the cost model's features");
   flags->workload.Add(*sub);
   flags->device.Add(*sub, true);
   flags->schedule.Add(*sub);
   sub->add_option("--what", flags->what, "what to print")
-      ->type_name("schedule|loops|source|ptx|sass")
-      ->check(CLI::IsMember({"schedule", "loops", "source", "ptx", "sass"}).description(""))
+      ->type_name("schedule|loops|source|ptx|sass|features")
+      ->check(
+          CLI::IsMember({"schedule", "loops", "source", "ptx", "sass", "features"}).description(""))
       ->capture_default_str();
   AddL2Flag(*sub, flags->l2);
   AddDbFlag(*sub, flags->db);

@@ -1,0 +1,541 @@
+#include "tuner/kernel_profile.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace heddle::tuner {
+namespace {
+
+using search_space::BufferRef;
+using search_space::DType;
+using search_space::Expr;
+using search_space::ExprList;
+using search_space::ForKind;
+using search_space::Intrinsic;
+using search_space::Op;
+using search_space::Scope;
+using search_space::Stmt;
+using search_space::StmtNode;
+using search_space::Var;
+
+// Instructions of functions that are more than one, as nvcc 13 writes them for sm_90 without
+// fast-math: {executions of the special function unit, others}, counted in its SASS.
+struct FunctionCost {
+  Op op;
+  double special, others;
+};
+constexpr FunctionCost kFunctions[] = {
+    {Op::kDiv, 1, 8},      {Op::kExp, 1, 6},   {Op::kLog, 1, 18},
+    {Op::kSqrt, 1, 8},     {Op::kRsqrt, 1, 3}, {Op::kTanh, 2, 12},
+    {Op::kSigmoid, 2, 15}, {Op::kErf, 1, 20},  {Op::kPow, 2, 40},
+};
+
+// Integer instructions of a division by a constant that is no power of two: a multiplication for
+// the high half, shifts, and for the remainder one more multiply-add.
+constexpr double kDivideCost = 3, kRemainderCost = 4;
+// Counter, comparison and branch of a serial loop.
+constexpr double kLoopCost = 3;
+// Adding a run-time offset to a 64-bit pointer.
+constexpr double kGlobalAddressCost = 2;
+
+bool IsPowerOfTwo(int64_t v) { return std::has_single_bit(static_cast<uint64_t>(v)); }
+
+// Passes of the shared memory's banks for one instruction of a warp. NVIDIA's guides give the rule
+// for 4 bytes a thread: passes = the most distinct words in one bank. Wider accesses go a half or a
+// quarter of the warp at a time (measured: Z. Jia et al., Dissecting the NVIDIA Volta GPU
+// Architecture via Microbenchmarking, 2018).
+struct Banks {
+  double passes = 0, groups = 0;
+};
+Banks CountBanks(const Sampled& bytes, const Sampled& active, size_t warp, double access_bytes) {
+  const size_t group = access_bytes <= 4 ? kLanes : access_bytes <= 8 ? kLanes / 2 : kLanes / 4;
+  const int words = std::max(1, static_cast<int>(access_bytes / kBankBytes));
+  Banks out;
+  for (size_t first = 0; first < kLanes; first += group) {
+    std::array<std::array<int64_t, kLanes>, kBanks> distinct;
+    std::array<int, kBanks> count{};
+    int most = 0;
+    for (size_t lane = first; lane < first + group; ++lane) {
+      if (active.at(warp, lane) == 0) continue;
+      const auto word = static_cast<int64_t>(bytes.at(warp, lane) / kBankBytes);
+      for (int64_t w = word; w < word + words; ++w) {
+        const auto bank = static_cast<size_t>(w % kBanks);
+        auto* const end = distinct[bank].begin() + count[bank];
+        if (std::find(distinct[bank].begin(), end, w) != end) continue;
+        *end = w;
+        most = std::max(most, ++count[bank]);
+      }
+    }
+    out.passes += most;
+    out.groups += most > 0 ? 1 : 0;
+  }
+  return out;
+}
+
+// Distinct sectors that a warp's instruction touches.
+double CountSectors(const Sampled& bytes, const Sampled& active, size_t warp, double access_bytes) {
+  std::array<int64_t, kLanes> seen;
+  size_t count = 0;
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    if (active.at(warp, lane) == 0) continue;
+    // Accesses are aligned to their size, so that none straddles a sector.
+    const auto sector = static_cast<int64_t>(std::floor(bytes.at(warp, lane) / kSectorBytes));
+    auto* const end = seen.begin() + count;
+    if (std::find(seen.begin(), end, sector) != end) continue;
+    seen[count++] = sector;
+  }
+  return static_cast<double>(count) * std::max(1.0, access_bytes / kSectorBytes);
+}
+
+// Walks one kernel.
+class Profiler {
+ public:
+  explicit Profiler(KernelProfile& profile) : p_(profile), vars_(profile.variables) {
+    mask_.values = vars_.lanes();
+    mask_.Measure();
+  }
+
+  void Walk(const StmtNode& s);
+
+ private:
+  // Which lanes of the samples execute.
+  struct Mask {
+    Sampled values;
+    double warps = 1;      // share of the sampled warps with any lane
+    double lanes = 32;     // mean active lanes of those warps
+    bool partial = false;  // a condition switches lanes or warps off
+
+    void Measure() {
+      int warps_on = 0, lanes_on = 0;
+      for (size_t w = 0; w < kWarpSamples; ++w) {
+        int on = 0;
+        for (size_t l = 0; l < kLanes; ++l) on += values.at(w, l) != 0 ? 1 : 0;
+        warps_on += on > 0 ? 1 : 0;
+        lanes_on += on;
+      }
+      warps = static_cast<double>(warps_on) / kWarpSamples;
+      lanes = warps_on > 0 ? static_cast<double>(lanes_on) / warps_on : 0;
+    }
+  };
+
+  Mask Under(const Expr& condition, bool negated);
+  void WalkFor(const StmtNode& s);
+  void WalkWrite(const StmtNode& s);
+  void Value(const Expr& e);
+  void Operation(const Expr& e);
+  void AddAccess(const BufferRef& buffer, const ExprList& indices, int lanes, bool store,
+                 bool async);
+  void MeasureAddresses(Access& access);
+  void Count(double& kind, double cost = 1) {
+    kind += cost * trips_ * mask_.warps;
+    p_.code_size += cost * static_trips_;
+  }
+  void Flops(double n) {
+    p_.flops += n * trips_ * mask_.warps * mask_.lanes * p_.warps * p_.blocks;
+  }
+  // Integer instructions of an index expression; returns the innermost loop (position in stack_)
+  // that it varies with, kConstant when it is known at compile time.
+  int IndexCost(const Expr& e, bool linear);
+  void CountIndex(double cost, int depth);
+  double TripsTo(int depth) const;
+  int InnermostSerial() const;
+
+  static constexpr int kConstant = -2, kOutside = -1;
+
+  KernelProfile& p_;
+  SampledVariables& vars_;
+  struct OpenLoop {
+    int id;
+    const search_space::Variable* var;
+    bool unrolled;
+  };
+  std::vector<OpenLoop> stack_;
+  double trips_ = 1;         // executions a thread of what is walked
+  double static_trips_ = 1;  // copies of it in the text
+  double vector_ = 1;        // extent of the enclosing vector loop
+  double locals_ = 0;        // 4-byte registers of the buffers that exist here
+  Mask mask_;
+};
+
+void Profiler::Walk(const StmtNode& s) {
+  switch (s.kind) {
+    case StmtNode::Kind::kSeq:
+      for (const Stmt& child : s.body) Walk(*child);
+      return;
+    case StmtNode::Kind::kFor:
+      return WalkFor(s);
+    case StmtNode::Kind::kIf: {
+      const Mask outer = mask_;
+      Value(s.condition);
+      mask_ = Under(s.condition, false);
+      Walk(*s.body[0]);
+      mask_ = outer;
+      return;
+    }
+    case StmtNode::Kind::kAlloc: {
+      const double registers = static_cast<double>(s.buffer->bytes()) / 4;
+      locals_ += registers;
+      p_.live_locals = std::max(p_.live_locals, locals_);
+      p_.largest_local = std::max(p_.largest_local, registers);
+      Walk(*s.body[0]);
+      locals_ -= registers;
+      return;
+    }
+    case StmtNode::Kind::kStore:
+      return WalkWrite(s);
+    case StmtNode::Kind::kIntrin:
+      if (s.intrinsic == Intrinsic::kAsyncCopy) return WalkWrite(s);
+      if (s.intrinsic != Intrinsic::kAsyncCommit) Count(p_.instructions.barrier);
+      if (EffectsOf(s.intrinsic).orders_shared && InnermostSerial() >= 0) {
+        p_.loops[static_cast<size_t>(InnermostSerial())].has_barrier = true;
+      }
+      return;
+    case StmtNode::Kind::kComment:
+      return;
+  }
+}
+
+void Profiler::WalkFor(const StmtNode& s) {
+  const bool unrolled = s.for_kind != ForKind::kSerial;
+  LoopProfile loop;
+  loop.slot = vars_.Bind(s.var, s.for_kind == ForKind::kVector);
+  loop.extent = static_cast<double>(s.var->extent);
+  loop.serial = !unrolled;
+  loop.vector = s.for_kind == ForKind::kVector;
+  loop.parent = stack_.empty() ? -1 : stack_.back().id;
+  loop.trips = trips_ * loop.extent;
+  if (s.rotating != nullptr) {
+    vars_.Bind(s.rotating);
+    loop.lookahead = std::max<int>(1, static_cast<int>(s.rotating->extent) - 1);
+    p_.pipeline_depth = std::max(p_.pipeline_depth, static_cast<int>(s.rotating->extent));
+  }
+  stack_.push_back({static_cast<int>(p_.loops.size()), s.var.get(), unrolled});
+  p_.loops.push_back(loop);
+  const double trips = trips_, static_trips = static_trips_, vector = vector_;
+  trips_ *= loop.extent;
+  if (unrolled) static_trips_ *= loop.extent;
+  if (s.for_kind == ForKind::kVector) vector_ = loop.extent;
+  if (!unrolled) {
+    Count(p_.instructions.integer, kLoopCost);
+    const auto depth =
+        std::count_if(stack_.begin(), stack_.end(), [](const OpenLoop& l) { return !l.unrolled; });
+    p_.loop_depth = std::max(p_.loop_depth, static_cast<int>(depth));
+  }
+  Walk(*s.body[0]);
+  trips_ = trips;
+  static_trips_ = static_trips;
+  vector_ = vector;
+  stack_.pop_back();
+}
+
+Profiler::Mask Profiler::Under(const Expr& condition, bool negated) {
+  Mask under = mask_;
+  Sampled holds;
+  vars_.Evaluate(condition, holds);
+  for (size_t w = 0; w < kWarpSamples; ++w) {
+    for (size_t l = 0; l < kLanes; ++l) {
+      const bool on = (holds.at(w, l) != 0) != negated;
+      if (!on) under.values.v[w * kLanes + l] = 0;
+    }
+  }
+  under.partial = true;
+  under.Measure();
+  return under;
+}
+
+void Profiler::WalkWrite(const StmtNode& s) {
+  const bool async = s.kind == StmtNode::Kind::kIntrin;
+  if (async) {
+    const bool selected = s.value->op == Op::kSelect;
+    const Expr& load = selected ? s.value->args[1] : s.value;
+    const Mask outer = mask_;
+    if (selected) {
+      Value(s.value->args[0]);
+      mask_ = Under(s.value->args[0], false);
+    }
+    AddAccess(load->buffer, load->args, load->lanes, false, true);
+    mask_ = outer;
+  } else {
+    Value(s.value);
+  }
+  AddAccess(s.buffer, s.indices, s.lanes, true, async);
+}
+
+// The instructions of a value or a condition.
+void Profiler::Value(const Expr& e) {
+  if (e->op == Op::kLoad) return AddAccess(e->buffer, e->args, e->lanes, false, false);
+  if (e->type == DType::kInt64) {
+    IndexCost(e, false);
+    return;
+  }
+  if (e->op == Op::kSelect) {
+    Value(e->args[0]);
+    const Mask outer = mask_;
+    mask_ = Under(e->args[0], false);
+    Value(e->args[1]);
+    mask_ = outer;
+    if (e->args[2]->op != Op::kFloat) {
+      mask_ = Under(e->args[0], true);
+      Value(e->args[2]);
+      mask_ = outer;
+    }
+    Count(p_.instructions.add_mul);
+    return;
+  }
+  if (e->type == DType::kBool) {
+    if (e->args.size() == 2 && e->args[0]->type == DType::kInt64) {
+      IndexCost(e, false);
+      return;
+    }
+    for (const Expr& arg : e->args) Value(arg);
+    if (!e->args.empty() && IsFloat(e->args[0]->type)) Count(p_.instructions.add_mul);
+    return;
+  }
+  Operation(e);
+}
+
+// Arithmetic on floats.
+void Profiler::Operation(const Expr& e) {
+  if (e->args.empty()) return;
+  if (e->op == Op::kAdd || e->op == Op::kSub) {
+    // nvcc contracts a product and a sum.
+    for (size_t i = 0; i < 2; ++i) {
+      if (e->args[i]->op != Op::kMul) continue;
+      for (const Expr& factor : e->args[i]->args) Value(factor);
+      Value(e->args[1 - i]);
+      Count(p_.instructions.fma);
+      Flops(2);
+      return;
+    }
+  }
+  for (const Expr& arg : e->args) Value(arg);
+  for (const FunctionCost& f : kFunctions) {
+    if (f.op != e->op) continue;
+    Count(p_.instructions.special, f.special);
+    Count(p_.instructions.helper, f.others);
+    Flops(1);
+    return;
+  }
+  Count(p_.instructions.add_mul);
+  if (e->op != Op::kCast) Flops(1);
+}
+
+double Profiler::TripsTo(int depth) const {
+  return depth < 0 ? 1 : p_.loops[static_cast<size_t>(stack_[static_cast<size_t>(depth)].id)].trips;
+}
+
+void Profiler::CountIndex(double cost, int depth) {
+  if (depth == kConstant) return;
+  p_.instructions.integer += cost * TripsTo(depth) * mask_.warps;
+}
+
+int Profiler::IndexCost(const Expr& e, bool linear) {
+  switch (e->op) {
+    case Op::kInt:
+    case Op::kFloat:
+      return kConstant;
+    case Op::kVar:
+      for (size_t i = stack_.size(); i-- > 0;) {
+        if (stack_[i].var != e->var.get()) continue;
+        // An unrolled loop's variable is a number in every copy; added to an address it is part of
+        // the instruction.
+        return linear && stack_[i].unrolled ? kConstant : static_cast<int>(i);
+      }
+      return kOutside;
+    case Op::kLoad:
+      AddAccess(e->buffer, e->args, e->lanes, false, false);
+      return static_cast<int>(stack_.size()) - 1;
+    default:
+      break;
+  }
+  const bool sum = e->op == Op::kAdd || e->op == Op::kSub || e->op == Op::kMul;
+  int depth = kConstant, operands = 0;
+  for (const Expr& arg : e->args) {
+    const int d = IndexCost(arg, linear && sum);
+    operands += d != kConstant ? 1 : 0;
+    depth = std::max(depth, d);
+  }
+  if (depth == kConstant) return depth;
+  switch (e->op) {
+    case Op::kMul:  // by a constant: part of the multiply-add that adds it
+    case Op::kAnd:  // of predicates: part of the comparison
+    case Op::kOr:
+    case Op::kNot:
+      return depth;
+    case Op::kAdd:
+    case Op::kSub:
+      if (!linear || operands > 1) CountIndex(1, depth);
+      return depth;
+    case Op::kDiv:
+    case Op::kMod: {
+      const bool shift = IsPowerOfTwo(e->args[1]->int_value);
+      p_.index_terms += 1;
+      CountIndex(shift ? 1 : (e->op == Op::kDiv ? kDivideCost : kRemainderCost), depth);
+      return depth;
+    }
+    default:
+      CountIndex(1, depth);
+      return depth;
+  }
+}
+
+int Profiler::InnermostSerial() const {
+  for (size_t i = stack_.size(); i-- > 0;) {
+    if (!stack_[i].unrolled) return stack_[i].id;
+  }
+  return -1;
+}
+
+void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int lanes, bool store,
+                         bool async) {
+  if (buffer->scope == Scope::kLocal) return;
+  const bool global = buffer->scope == Scope::kGlobal;
+  Access access{.buffer = buffer.get(), .indices = &indices};
+  access.store = store;
+  access.async = async;
+  access.conditional = mask_.partial;
+  access.lanes = lanes;
+  access.trips = trips_ / lanes;
+  access.issued = access.trips * mask_.warps;
+  access.active = mask_.lanes;
+  for (const OpenLoop& l : stack_) access.loops.push_back(l.id);
+
+  int depth = kConstant;
+  for (const Expr& index : indices) depth = std::max(depth, IndexCost(index, true));
+  if (global) CountIndex(kGlobalAddressCost, depth);
+  p_.addresses += global ? 2 : 1;
+
+  Instructions& n = p_.instructions;
+  // The two halves of an asynchronous copy are one instruction.
+  if (async && store) {
+    Count(n.async_copy, 1.0 / lanes);
+  } else if (!async) {
+    Count(store ? (global ? n.global_store : n.shared_store)
+                : (global ? n.global_load : n.shared_load),
+          1.0 / lanes);
+  }
+  const int serial = InnermostSerial();
+  if (!store) {
+    bool& flag = serial < 0 ? (global ? p_.loads_global : p_.loads_shared)
+                            : (global ? p_.loops[static_cast<size_t>(serial)].loads_global
+                                      : p_.loops[static_cast<size_t>(serial)].loads_shared);
+    flag = true;
+    if (global && !async) p_.staged_loads = std::max(p_.staged_loads, static_trips_);
+  }
+  MeasureAddresses(access);
+  p_.accesses.push_back(std::move(access));
+}
+
+void Profiler::MeasureAddresses(Access& access) {
+  const search_space::Buffer& b = *access.buffer;
+  Sampled offset, term;
+  offset.width = 1;
+  offset.v[0] = 0;
+  for (size_t i = 0; i < access.indices->size(); ++i) {
+    vars_.Evaluate((*access.indices)[i], term);
+    const auto stride = static_cast<double>(b.strides[i]) * access.element_bytes();
+    const size_t width = std::max(offset.width, term.width);
+    offset.Widen(width);
+    term.Widen(width);
+    for (size_t j = 0; j < width; ++j) offset.v[j] += term.v[j] * stride;
+  }
+  if (b.swizzle != 0) {
+    offset.Widen(kSamples);
+    const double size = access.element_bytes();
+    for (double& bytes : offset.v) {
+      const auto at = static_cast<int64_t>(bytes / size);
+      const int64_t row = at / b.swizzle_row, chunks = b.swizzle_row / b.swizzle;
+      const int64_t chunk = at % b.swizzle_row / b.swizzle;
+      const int64_t moved = chunk ^ (row / b.swizzle_period % chunks);
+      bytes = static_cast<double>(at + (moved - chunk) * b.swizzle) * size;
+    }
+  }
+  const double bytes = access.lanes * access.element_bytes();
+  int warps = 0;
+  for (size_t w = 0; w < kWarpSamples; ++w) {
+    double on = 0;
+    for (size_t l = 0; l < kLanes; ++l) on += mask_.values.at(w, l);
+    if (on == 0) continue;
+    ++warps;
+    if (b.scope == Scope::kGlobal) {
+      access.sectors += CountSectors(offset, mask_.values, w, bytes);
+      access.ideal_sectors += std::ceil(on * bytes / kSectorBytes);
+    } else {
+      const Banks banks = CountBanks(offset, mask_.values, w, bytes);
+      access.wavefronts += banks.passes;
+      access.ideal_wavefronts += banks.groups;
+    }
+  }
+  if (warps == 0) return;
+  for (double* sum :
+       {&access.sectors, &access.ideal_sectors, &access.wavefronts, &access.ideal_wavefronts}) {
+    *sum /= warps;
+  }
+}
+
+// Bytes of the smallest box that holds the access for the variables' present ranges, inside the
+// buffer, rows in whole sectors.
+double BoxBytes(const SampledVariables& vars, const Access& access) {
+  const search_space::Buffer& b = *access.buffer;
+  double elements = 1;
+  for (size_t i = 0; i < access.indices->size(); ++i) {
+    const Range r = vars.RangeOf((*access.indices)[i]);
+    const double last = static_cast<double>(b.shape[i] - 1);
+    const double low = std::clamp(r.min, 0.0, last);
+    const double high = std::clamp(r.max, low, last);
+    elements *= high - low + 1;
+  }
+  return elements * access.element_bytes();
+}
+
+// Footprints of the global accesses, loop by loop.
+void MeasureFootprints(KernelProfile& p) {
+  SampledVariables& vars = p.variables;
+  vars.Fix(p.block_slot);
+  for (const LoopProfile& l : p.loops) l.Fix(vars);
+  for (Access& a : p.accesses) {
+    if (a.buffer->scope != Scope::kGlobal) continue;
+    double executions = 1;
+    const auto add = [&] {
+      const double most = executions * p.threads * a.lanes * a.element_bytes();
+      a.footprint.push_back(std::min(BoxBytes(vars, a), most));
+    };
+    add();
+    for (size_t i = a.loops.size(); i-- > 0;) {
+      LoopProfile& loop = p.loops[static_cast<size_t>(a.loops[i])];
+      vars.Relax(loop.slot);
+      executions *= loop.extent;
+      add();
+      loop.working_set += a.footprint.back();
+    }
+    for (int l : a.loops) p.loops[static_cast<size_t>(l)].Fix(vars);
+  }
+}
+
+}  // namespace
+
+double FootprintOf(KernelProfile& p, const Access& access, double blocks) {
+  SampledVariables& vars = p.variables;
+  vars.SetRange(p.block_slot, {0, std::min(blocks, p.blocks) - 1});
+  for (int l : access.loops) vars.Relax(p.loops[static_cast<size_t>(l)].slot);
+  const double most = blocks * access.footprint.back();
+  const double box = BoxBytes(vars, access);
+  for (int l : access.loops) p.loops[static_cast<size_t>(l)].Fix(vars);
+  vars.Fix(p.block_slot);
+  return std::min(box, most);
+}
+
+KernelProfile::KernelProfile(const search_space::Kernel& kernel)
+    : blocks(static_cast<double>(kernel.block->extent)),
+      threads(static_cast<double>(kernel.thread->extent)),
+      warps(std::ceil(threads / kLanes)),
+      shared_bytes(static_cast<double>(kernel.shared_bytes)),
+      min_blocks(kernel.min_blocks),
+      variables(kernel.thread) {
+  block_slot = variables.Bind(kernel.block);
+  Profiler(*this).Walk(*kernel.body);
+  MeasureFootprints(*this);
+}
+
+}  // namespace heddle::tuner

@@ -1,0 +1,113 @@
+// What one kernel does, counted from its loops: instructions, memory accesses and their address
+// patterns, the memory each loop touches. Nothing here knows a device beyond warps of 32 threads,
+// 32-byte sectors and 32 banks of 4 bytes.
+#ifndef HEDDLE_TUNER_KERNEL_PROFILE_H_
+#define HEDDLE_TUNER_KERNEL_PROFILE_H_
+
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "search_space/stmt.h"
+#include "tuner/sampled_eval.h"
+
+namespace heddle::tuner {
+
+inline constexpr double kSectorBytes = 32;
+inline constexpr double kBankBytes = 4;
+inline constexpr int kBanks = 32;
+
+// Warp instructions by kind, a warp's mean.
+struct Instructions {
+  double fma = 0;      // float multiply-adds
+  double add_mul = 0;  // other float additions, multiplications, minima, maxima, selects
+  double special = 0;  // executions of the special function unit: exp, rsqrt, division, ...
+  double helper = 0;   // float instructions around special functions
+  double integer = 0;  // addresses and conditions that are not constant, loop counters
+  double global_load = 0, global_store = 0, shared_load = 0, shared_store = 0;
+  double async_copy = 0;  // each both a global load and a shared store
+  double barrier = 0;     // of the block, and waits for asynchronous copies
+
+  double memory() const {
+    return global_load + global_store + shared_load + shared_store + async_copy;
+  }
+  double total() const { return fma + add_mul + special + helper + integer + memory() + barrier; }
+};
+
+// One load or store in the kernel's text, with the loops around it.
+struct Access {
+  const search_space::Buffer* buffer;
+  const search_space::ExprList* indices;
+  bool store = false;
+  bool async = false;                  // half of an asynchronous copy
+  bool conditional = false;            // not all lanes of all executions take part
+  int lanes = 1;                       // elements a thread and instruction
+  double issued = 0;                   // instructions a warp
+  double active = 0;                   // threads that take part, of the 32, a mean
+  double trips = 0;                    // executions a thread, conditions aside
+  absl::InlinedVector<int, 12> loops;  // around it, outermost first: indices into profile.loops
+
+  // Global: distinct 32-byte sectors an instruction. `ideal` is the bytes asked for in sectors.
+  double sectors = 0, ideal_sectors = 0;
+  // Shared: passes that the banks need for one instruction, and how few it could be: a quarter of
+  // the warp at a time for 16 bytes a thread, half for 8, all for 4.
+  double wavefronts = 0, ideal_wavefronts = 0;
+  // Global: distinct bytes of the block in one execution, then with each loop from the innermost
+  // to the outermost included, whole sectors where rows end.
+  absl::InlinedVector<double, 12> footprint;
+
+  double element_bytes() const { return static_cast<double>(search_space::SizeOf(buffer->dtype)); }
+  // Bytes that the warp's threads ask for.
+  double requested() const { return issued * active * lanes * element_bytes(); }
+};
+
+struct LoopProfile {
+  int slot;  // its variable
+  double extent;
+  bool serial;  // else unrolled or a vector's lanes
+  bool vector;
+  int parent;         // enclosing loop, -1 = none
+  double trips = 1;   // iterations in all, those of enclosing loops included
+  int lookahead = 0;  // iterations by which a pipeline fetches ahead; 0 = no pipeline
+  bool loads_global = false, loads_shared = false, has_barrier = false;  // directly inside
+  double working_set = 0;  // global bytes that the block touches in one execution of the loop
+
+  // Leaves the variable one value; the lanes of a vector always go together.
+  void Fix(SampledVariables& vars) const {
+    if (!vector) vars.Fix(slot);
+  }
+};
+
+struct KernelProfile {
+  explicit KernelProfile(const search_space::Kernel& kernel);
+
+  double blocks = 1, threads = 1, warps = 1;  // grid; a block's threads; a block's warps
+  double shared_bytes = 0;
+  double min_blocks = 0;
+  Instructions instructions;
+  double flops = 0;      // float operations of the whole grid, a multiply-add counted as 2
+  double code_size = 0;  // instructions in the text, unrolled loops written out
+  std::vector<Access> accesses;
+  std::vector<LoopProfile> loops;
+  bool loads_global = false, loads_shared = false;  // directly in the body, outside serial loops
+  int loop_depth = 0;                               // deepest nest of serial loops
+  int pipeline_depth = 1;                           // buffers of the deepest pipeline
+  double conditional_share = 0;  // of the issued instructions' lanes, those switched off
+
+  // Registers: see registers.h of what is made of them.
+  double live_locals = 0;    // 4-byte registers of local buffers that exist at the same time
+  double largest_local = 0;  // of one local buffer: the accumulators of a tile
+  double staged_loads = 0;   // elements loaded back to back from global memory
+  double addresses = 0;      // distinct run-time addresses
+  double index_terms = 0;    // distinct divisions and remainders of run-time values
+
+  SampledVariables variables;
+  int block_slot = 0;
+};
+
+// Distinct bytes of global memory that the first `blocks` blocks touch: what has to fit into a
+// cache for them to share it.
+double FootprintOf(KernelProfile& profile, const Access& access, double blocks);
+
+}  // namespace heddle::tuner
+
+#endif  // HEDDLE_TUNER_KERNEL_PROFILE_H_

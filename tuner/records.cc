@@ -214,6 +214,58 @@ class SqliteRecords final : public Records {
     return neighbours;
   }
 
+  absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& environment,
+                                              int64_t limit) override {
+    std::vector<Lesson> lessons;
+    absl::StatusOr<int64_t> bench = FindBench(environment.device_name, environment.l2);
+    if (absl::IsNotFound(bench.status())) return lessons;
+    if (!bench.ok()) return bench.status();
+    absl::StatusOr<int64_t> workloads =
+        db_.QueryInt("SELECT count(DISTINCT workload) FROM trial WHERE bench = ?", *bench);
+    if (!workloads.ok()) return workloads.status();
+    absl::StatusOr<int64_t> all = CountLessons(environment);
+    if (!all.ok()) return all.status();
+    int64_t share = *all <= limit ? *all : limit / std::max<int64_t>(1, *workloads);
+    Cursor rows = db_.Query(SelectLessons(), *bench, share);
+    absl::StatusOr<bool> more;
+    while ((more = rows.Next()).ok() && *more) {
+      std::optional<StoredTrial> stored = ReadTrial(rows);
+      if (!stored) continue;
+      lessons.push_back({std::move(stored->workload.text), std::move(stored->environment),
+                         std::move(stored->trial)});
+    }
+    if (!more.ok()) return more.status();
+    return lessons;
+  }
+
+  absl::StatusOr<int64_t> CountLessons(const Environment& environment) override {
+    return db_.QueryInt(
+        "SELECT count(*) FROM trial t JOIN bench b ON b.id = t.bench WHERE b.device_name = ? AND "
+        "b.l2 = ?",
+        environment.device_name, std::string(NameOf(environment.l2)));
+  }
+
+  absl::Status SaveModel(const Environment& environment, const StoredModel& model) override {
+    return Write([&]() -> absl::Status {
+      absl::StatusOr<int64_t> bench = FindOrAddBench(environment.device_name, environment.l2);
+      if (!bench.ok()) return bench.status();
+      return db_.Run("INSERT OR REPLACE INTO model VALUES (?, ?, ?)", *bench, model.trials,
+                     Blob{model.bytes});
+    });
+  }
+
+  absl::StatusOr<std::optional<StoredModel>> LoadModel(const Environment& environment) override {
+    std::optional<StoredModel> model;
+    Cursor row = db_.Query(
+        "SELECT m.trials, m.bytes FROM model m JOIN bench b ON b.id = m.bench WHERE b.device_name "
+        "= ? AND b.l2 = ?",
+        environment.device_name, std::string(NameOf(environment.l2)));
+    absl::StatusOr<bool> found = row.Next();
+    if (!found.ok()) return found.status();
+    if (*found) model = StoredModel{row.Text(1), row.Int(0)};
+    return model;
+  }
+
   absl::StatusOr<ExportReport> Export(std::ostream& out) override {
     ExportReport report;
     int64_t after = 0;

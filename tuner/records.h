@@ -108,6 +108,25 @@ class Records {
                                                             const std::string& device_name,
                                                             measure::L2Policy l2) = 0;
 
+  // Trials to learn from: of every workload on the device model under the policy, the newest of
+  // each where there are more than `limit` in all; by workload, oldest first.
+  struct Lesson {
+    std::string workload;  // TensorProgram::canonical_text
+    Environment environment;
+    TrialRecord trial;
+  };
+  virtual absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& environment,
+                                                      int64_t limit) = 0;
+  // How many trials there are to learn from.
+  virtual absl::StatusOr<int64_t> CountLessons(const Environment& environment) = 0;
+  // What was learnt from them: one model (CostModel::Save) for each device model and policy.
+  struct StoredModel {
+    std::string bytes;
+    int64_t trials = 0;  // that there were when it was trained
+  };
+  virtual absl::Status SaveModel(const Environment& environment, const StoredModel& model) = 0;
+  virtual absl::StatusOr<std::optional<StoredModel>> LoadModel(const Environment& environment) = 0;
+
   // JSON lines, one trial each with its workload and environment (docs/records.md). Works on a
   // damaged file too: rows that cannot be read, or whose checksum does not hold, are left out and
   // counted.

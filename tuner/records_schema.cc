@@ -199,6 +199,15 @@ CREATE TABLE fleet_device (
 ) STRICT, WITHOUT ROWID;
 )sql";
 
+// What was learnt from the trials of a bench; it can always be learnt again.
+constexpr char kVersion3[] = R"sql(
+CREATE TABLE model (
+  bench INTEGER PRIMARY KEY REFERENCES bench,
+  trials INTEGER NOT NULL,      -- that were in the bench when it was trained
+  bytes BLOB NOT NULL           -- as CostModel::Save gives them
+) STRICT;
+)sql";
+
 absl::Status FileError(const std::string& path, const char* action) {
   const int error = errno;
   const std::string message = absl::StrCat(path, ": cannot ", action, ": ", std::strerror(error));
@@ -220,7 +229,7 @@ absl::Status Sync(const std::string& path) {
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
-  static const auto& migrations = *new std::vector<std::string>{kVersion1, kVersion2};
+  static const auto& migrations = *new std::vector<std::string>{kVersion1, kVersion2, kVersion3};
   return migrations;
 }
 

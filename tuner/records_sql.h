@@ -88,6 +88,7 @@ const std::string& SelectServed();   // workload, bench: what may be served, fas
 const std::string& SelectHistory();  // workload, bench: oldest first
 const std::string& SelectPage();     // after which id, how many
 const std::string& SelectOne();      // id
+const std::string& SelectLessons();  // bench, how many of each workload: the newest, oldest first
 // workload, bench, when, environment, final, time, point, steps: is there such a trial?
 const std::string& SelectSame();
 // op, bench -> hash, shape, dtype of workloads with a trial that may be served.

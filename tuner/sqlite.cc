@@ -56,6 +56,13 @@ void Cursor::Bind(const std::string& value) {
   if (code != SQLITE_OK) status_ = database_->Error(code);
 }
 
+void Cursor::Bind(const Blob& value) {
+  if (!status_.ok()) return;
+  int code = sqlite3_bind_blob64(statement_, ++bound_, value.bytes.data(), value.bytes.size(),
+                                 SQLITE_TRANSIENT);
+  if (code != SQLITE_OK) status_ = database_->Error(code);
+}
+
 void Cursor::BindNull() {
   if (!status_.ok()) return;
   int code = sqlite3_bind_null(statement_, ++bound_);

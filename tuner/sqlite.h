@@ -18,6 +18,11 @@ struct sqlite3_stmt;
 
 namespace heddle::tuner {
 
+// Bytes that are no text, to be bound as such.
+struct Blob {
+  const std::string& bytes;
+};
+
 // One execution of a statement. Ends with its destruction, and with it the read it held open.
 class Cursor {
  public:
@@ -30,6 +35,7 @@ class Cursor {
   void Bind(int value) { Bind(static_cast<int64_t>(value)); }
   void Bind(double value);
   void Bind(const std::string& value);
+  void Bind(const Blob& value);
   void BindNull();
 
   // Executes up to the next row: false when there is none.
@@ -38,7 +44,7 @@ class Cursor {
   // The current row's columns, counted from 0.
   int64_t Int(int column) const;
   double Real(int column) const;
-  std::string Text(int column) const;  // "" for NULL
+  std::string Text(int column) const;  // "" for NULL; of a blob its bytes
   bool IsNull(int column) const;
 
  private:

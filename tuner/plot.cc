@@ -36,6 +36,28 @@ std::string SvgText(double x, double y, const char* anchor, const std::string& t
                          text);
 }
 
+// Of a whole picture and of the margins round its curves.
+constexpr double kWidth = 760, kHeight = 420, kLeft = 80, kRight = 20, kTop = 44, kBottom = 46;
+
+std::string SvgBegin(const std::string& title) {
+  std::string safe_title =
+      absl::StrReplaceAll(title, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
+  std::string svg = absl::StrFormat(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n"
+      "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+      kWidth, kHeight);
+  return svg + SvgText(kWidth / 2, 22, "middle", safe_title);
+}
+
+// A horizontal line of the grid and its label.
+std::string SvgTick(double y, const std::string& label) {
+  return absl::StrFormat(
+             "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", kLeft,
+             kWidth - kRight, y, y) +
+         SvgText(kLeft - 8, y + 4, "end", label);
+}
+
 }  // namespace
 
 std::vector<double> BestSoFar(const TrialTimes& times) {
@@ -79,15 +101,7 @@ std::string TerminalCurve(const TrialTimes& times, int width, int height) {
 }
 
 std::string SvgCurve(const TrialTimes& times, const std::string& title) {
-  constexpr double kWidth = 760, kHeight = 420, kLeft = 80, kRight = 20, kTop = 44, kBottom = 46;
-  std::string safe_title =
-      absl::StrReplaceAll(title, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
-  std::string svg = absl::StrFormat(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n"
-      "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-      kWidth, kHeight);
-  svg += SvgText(kWidth / 2, 22, "middle", safe_title);
+  std::string svg = SvgBegin(title);
 
   std::vector<double> best = BestSoFar(times);
   if (best.empty() || best.back() == 0) {
@@ -105,10 +119,7 @@ std::string SvgCurve(const TrialTimes& times, const std::string& title) {
   constexpr int kTicks = 5;
   for (int i = 0; i <= kTicks; ++i) {
     double us = range.ValueAt(static_cast<double>(i) / kTicks);
-    absl::StrAppendFormat(
-        &svg, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", kLeft,
-        kWidth - kRight, y_of(us), y_of(us));
-    svg += SvgText(kLeft - 8, y_of(us) + 4, "end", FormatTime(us));
+    svg += SvgTick(y_of(us), FormatTime(us));
   }
   svg += SvgText(kLeft, kHeight - 10, "start", "1");
   svg += SvgText(kWidth - kRight, kHeight - 10, "end", absl::StrCat(times.size(), " trials"));
@@ -133,6 +144,35 @@ std::string SvgCurve(const TrialTimes& times, const std::string& title) {
   }
   absl::StrAppendFormat(
       &svg, "<path d=\"%s\" fill=\"none\" stroke=\"#1f4e79\" stroke-width=\"2\"/>\n", line);
+  return svg + "</svg>\n";
+}
+
+std::string SvgLines(const std::vector<Line>& lines, const std::string& title) {
+  static constexpr const char* kColours[] = {"#999999", "#1f77b4", "#d62728", "#2ca02c"};
+  std::string svg = SvgBegin(title);
+  auto y_of = [](double v) { return kTop + (kHeight - kTop - kBottom) * (1 - v); };
+  constexpr int kTicks = 5;
+  for (int i = 0; i <= kTicks; ++i) {
+    const double v = static_cast<double>(i) / kTicks;
+    svg += SvgTick(y_of(v), absl::StrFormat("%.1f", v));
+  }
+  size_t longest = 1;
+  for (const Line& line : lines) longest = std::max(longest, line.values.size());
+  svg += SvgText(kLeft, kHeight - 10, "start", "1");
+  svg += SvgText(kWidth - kRight, kHeight - 10, "end", absl::StrCat(longest));
+  for (size_t l = 0; l < lines.size(); ++l) {
+    const char* colour = kColours[l % std::size(kColours)];
+    absl::StrAppendFormat(
+        &svg, "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"%s\" points=\"", colour);
+    for (size_t i = 0; i < lines[l].values.size(); ++i) {
+      const double x = kLeft + (kWidth - kLeft - kRight) * static_cast<double>(i) /
+                                   std::max<double>(1, static_cast<double>(longest) - 1);
+      absl::StrAppendFormat(&svg, "%.1f,%.1f ", x, y_of(lines[l].values[i]));
+    }
+    absl::StrAppendFormat(
+        &svg, "\"/>\n<text x=\"%.1f\" y=\"%.1f\" fill=\"%s\">%s</text>\n", kWidth - kRight - 90,
+        kHeight - kBottom - 70 + 18 * static_cast<double>(l), colour, lines[l].name);
+  }
   return svg + "</svg>\n";
 }
 

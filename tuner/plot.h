@@ -21,6 +21,13 @@ std::string TerminalCurve(const TrialTimes& times, int width, int height);
 // that failed, the best so far as a line.
 std::string SvgCurve(const TrialTimes& times, const std::string& title);
 
+struct Line {
+  std::string name;
+  std::vector<double> values;  // at x = 1, 2, ...; between 0 and 1
+};
+// A self-contained SVG document with each line in a colour of its own.
+std::string SvgLines(const std::vector<Line>& lines, const std::string& title);
+
 }  // namespace heddle::tuner
 
 #endif  // HEDDLE_TUNER_PLOT_H_

@@ -23,6 +23,8 @@ class Proposer {
 
   // How a trial ended: first the earlier ones from the database, then each as it completes.
   virtual void Observe(const search_space::Point& point, const measure::TrialResult& result) = 0;
+  // The earlier trials are known: what can be prepared before the first Propose may begin.
+  virtual void Begin() {}
 };
 
 // Independent random points; the same seed gives the same points. `space` must outlive it.

@@ -348,6 +348,7 @@ absl::StatusOr<SessionReport> Session::Run() {
   start_ = absl::Now();
   default_key_ = space_.Print(space_.Default());
   if (absl::Status s = LoadHistory(); !s.ok()) return s;
+  proposer_.Begin();
   // A schedule's first time may have been better than its final one: the later counts.
   std::vector<Contender> leaders = Leaders();
   best_us_ = leaders.empty() ? 0 : leaders.front().result.time_us;

@@ -2,10 +2,13 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iostream>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "tuner/cli/command.h"
+#include "tuner/trial_set.h"
 
 namespace heddle::cli {
 namespace {
@@ -14,9 +17,9 @@ struct RecordsFlags {
   std::string db, file;
 };
 
-Result RunExportRecords(const RecordsFlags& flags) {
-  auto records = OpenRecords(flags.db);
-  if (!records.ok()) return records.status();
+// Opens `flags.file` or standard output, lets `write` fill it and checks that all of it arrived.
+absl::Status WriteOut(const RecordsFlags& flags,
+                      const std::function<absl::Status(std::ostream&)>& write) {
   std::ofstream file;
   bool to_stdout = flags.file == "-";
   if (!to_stdout) {
@@ -27,17 +30,47 @@ Result RunExportRecords(const RecordsFlags& flags) {
     }
   }
   std::ostream& out = to_stdout ? std::cout : file;
-  auto report = (*records)->Export(out);
-  if (!report.ok()) return report.status();
+  if (absl::Status s = write(out); !s.ok()) return s;
   out.flush();
-  if (!out) {
-    return absl::InternalError(absl::StrCat(flags.file, " could not be written completely: ",
-                                            std::strerror(errno), "; is the disk full?"));
-  }
-  Say(absl::StrCat(report->written, " trials written"));
-  if (report->damaged == 0) return kDone;
-  Say(absl::StrCat(report->damaged, " damaged ones were left out"));
+  if (out) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(flags.file, " could not be written completely: ",
+                                          std::strerror(errno), "; is the disk full?"));
+}
+
+Result Said(int64_t written, int64_t damaged) {
+  Say(absl::StrCat(written, " trials written"));
+  if (damaged == 0) return kDone;
+  Say(absl::StrCat(damaged, " damaged ones were left out"));
   return kFailed;
+}
+
+Result RunExportRecords(const RecordsFlags& flags) {
+  auto records = OpenRecords(flags.db);
+  if (!records.ok()) return records.status();
+  tuner::Records::ExportReport report;
+  absl::Status s = WriteOut(flags, [&](std::ostream& out) -> absl::Status {
+    auto written = (*records)->Export(out);
+    if (written.ok()) report = *written;
+    return written.status();
+  });
+  if (!s.ok()) return s;
+  return Said(report.written, report.damaged);
+}
+
+Result RunDumpRecords(const RecordsFlags& flags) {
+  auto records = OpenRecords(flags.db);
+  if (!records.ok()) return records.status();
+  std::stringstream lines;
+  auto exported = (*records)->Export(lines);
+  if (!exported.ok()) return exported.status();
+  int64_t count = 0;
+  absl::Status s = WriteOut(flags, [&](std::ostream& out) -> absl::Status {
+    auto written = tuner::WriteTrialSets(lines, out);
+    if (written.ok()) count = *written;
+    return written.status();
+  });
+  if (!s.ok()) return s;
+  return Said(count, exported->damaged);
 }
 
 Result RunImportRecords(const RecordsFlags& flags) {
@@ -84,6 +117,8 @@ void AddRecords(CLI::App& app, Selected selected) {
     sub->callback([=] { *selected = [=] { return run(*flags); }; });
   };
   add("export", "write every trial as a line of JSON", RunExportRecords);
+  add("dump", "write screening trials compactly, for bench/search and bench/cost_model",
+      RunDumpRecords);
   add("import", "add the trials of such a file that are not there yet", RunImportRecords);
   add("backup", "a consistent copy of the database, while others may write", RunBackupRecords);
 }

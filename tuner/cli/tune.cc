@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
 #include <iostream>
 #include <memory>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,6 +14,8 @@
 #include "tuner/cli/command.h"
 #include "tuner/cli/interrupt.h"
 #include "tuner/cli/workloads_file.h"
+#include "tuner/evolution.h"
+#include "tuner/experience.h"
 #include "tuner/session.h"
 
 namespace heddle::cli {
@@ -26,7 +30,7 @@ struct TuneFlags {
   int trials = 200, plateau = 0;
   double seconds = 0;
   uint64_t seed = 1;
-  std::string search = "random", l2, workloads, db, plot;
+  std::string search = "evolutionary", l2, workloads, db, plot;
   bool json = false;
 };
 
@@ -78,6 +82,17 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   auto space = search_space::SearchSpace::Create(program, device.target);
   if (!space.ok()) return space.status();
   measure::L2Policy l2 = PolicyOf(flags.l2);
+  const tuner::Environment environment = tuner::MakeEnvironment(device, l2);
+  // Other workloads' trials are gone through while the device starts.
+  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 4);
+  std::future<absl::StatusOr<tuner::Experience>> recalling;
+  if (flags.search != "random") {
+    recalling = std::async(std::launch::async, [&]() -> absl::StatusOr<tuner::Experience> {
+      auto own = tuner::Records::Open(records.path());
+      if (!own.ok()) return own.status();
+      return tuner::Recall(**own, environment, *space, threads);
+    });
+  }
   measure::MeasureOptions measure_options;
   measure_options.l2 = l2;
   measure_options.seed = flags.seed;
@@ -88,9 +103,15 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
     return too_large ? WithCode(absl::StatusCode::kInvalidArgument, measurer.status())
                      : measurer.status();
   }
-  auto proposer = tuner::MakeRandomProposer(*space, flags.seed);
-
   tuner::ProgressPrinter printer(stderr, isatty(STDERR_FILENO) != 0, TerminalWidth() - 1);
+  auto proposer = tuner::MakeRandomProposer(*space, flags.seed);
+  if (recalling.valid()) {
+    auto experience = recalling.get();
+    if (!experience.ok()) return experience.status();
+    printer.Note(experience->note);
+    proposer = tuner::MakeEvolutionProposer(
+        *space, {flags.seed, std::move(experience->neighbours), {}, experience->model, threads});
+  }
   DeviceWarnings warnings;
   tuner::SessionOptions options;
   options.trials = flags.trials;
@@ -106,8 +127,7 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
     printer.Note(count > 1 ? absl::StrCat("Measuring the best ", count, " against each other.")
                            : "Measuring the best once more.");
   };
-  tuner::Session session(*space, **measurer, records, tuner::MakeEnvironment(device, l2), *proposer,
-                         options);
+  tuner::Session session(*space, **measurer, records, environment, *proposer, options);
   auto report = session.Run();
   printer.Clear();
   if (!report.ok()) return report.status();
@@ -355,8 +375,8 @@ void AddTune(CLI::App& app, Selected selected) {
       ->type_name("N")
       ->capture_default_str();
   sub->add_option("--search", flags->search, "how points are proposed")
-      ->type_name("random")
-      ->check(CLI::IsMember({"random"}).description(""))
+      ->type_name("evolutionary|random")
+      ->check(CLI::IsMember({"evolutionary", "evolution", "random"}).description(""))
       ->capture_default_str();
   AddL2Flag(*sub, flags->l2);
   sub->add_option("--workloads", flags->workloads,

@@ -1,0 +1,294 @@
+#include "tuner/evolution.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <set>
+
+#include "search_space/notation.h"
+#include "tests/process.h"
+#include "tests/support.h"
+#include "tuner/experience.h"
+#include "tuner/replay.h"
+
+namespace heddle::tuner {
+namespace {
+
+using measure::Outcome;
+using measure::TrialResult;
+using search_space::Point;
+using search_space::SearchSpace;
+
+SearchSpace MakeSpace(const std::string& name, const std::map<std::string, int64_t>& shape) {
+  auto op = search_space::FindOperator(search_space::BuiltinOperators(), name);
+  auto program = op->Instantiate(shape, search_space::DType::kFloat32);
+  EXPECT_TRUE(program.ok()) << program.status();
+  auto space =
+      SearchSpace::Create(std::make_shared<const search_space::TensorProgram>(*std::move(program)),
+                          *search_space::FindTarget("h100"));
+  EXPECT_TRUE(space.ok()) << space.status();
+  return *std::move(space);
+}
+SearchSpace Matmul(int64_t n) { return MakeSpace("matmul", {{"m", n}, {"n", n}, {"k", n}}); }
+
+TrialResult Ok(double time_us) {
+  TrialResult result;
+  result.outcome = Outcome::kOk;
+  result.time_us = result.ci_low_us = result.ci_high_us = time_us;
+  return result;
+}
+
+bool Never(const Point&) { return false; }
+
+// What a device would say that likes points close to a hidden one and nothing that a GPU likes.
+TrialResult CloseTo(const Point& hidden, const Point& point) {
+  if (point.sketch != hidden.sketch) return Ok(1000);
+  double time = 10;
+  for (size_t i = 0; i < point.choices.size(); ++i) {
+    time *= 1 + 0.2 * std::abs(static_cast<int>(point.choices[i]) - hidden.choices[i]);
+  }
+  return Ok(time);
+}
+
+std::vector<Point> Search(Proposer& proposer, const std::function<TrialResult(const Point&)>& time,
+                          size_t trials) {
+  std::vector<Point> points;
+  proposer.Begin();
+  while (points.size() < trials) {
+    auto some = proposer.Propose(4, Never);
+    if (some.empty()) break;
+    for (const Point& point : some) {
+      proposer.Observe(point, time(point));
+      points.push_back(point);
+    }
+  }
+  return points;
+}
+
+double BestOf(const std::vector<Point>& points,
+              const std::function<TrialResult(const Point&)>& time) {
+  double best = INFINITY;
+  for (const Point& point : points) best = std::min(best, time(point).time_us);
+  return best;
+}
+
+TEST(EvolutionTest, TheSameTrialsGiveTheSameProposalsAndNoneTwice) {
+  const SearchSpace space = Matmul(256);
+  search_space::Rng rng(5);
+  const Point hidden = *space.Sample(rng);
+  auto time = [&](const Point& p) { return CloseTo(hidden, p); };
+  std::vector<std::vector<Point>> runs;
+  for (uint64_t seed : {1, 1, 2}) {
+    EvolutionOptions options;
+    options.seed = seed;
+    options.threads = static_cast<int>(runs.size()) + 1;
+    runs.push_back(Search(*MakeEvolutionProposer(space, options), time, 96));
+    std::set<std::string> different;
+    for (const Point& point : runs.back()) {
+      EXPECT_TRUE(space.Check(point).ok());
+      different.insert(space.Print(point));
+    }
+    EXPECT_EQ(different.size(), runs.back().size());
+  }
+  EXPECT_EQ(runs[0], runs[1]) << "whatever the number of threads";
+  EXPECT_NE(runs[0], runs[2]);
+}
+
+TEST(EvolutionTest, FindsWhatRandomPointsDoNot) {
+  const SearchSpace space = Matmul(512);
+  double ratio = 1;
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    search_space::Rng rng(seed + 100);  // not what a search with that seed draws first
+    const Point hidden = *space.Sample(rng);
+    auto time = [&](const Point& p) { return CloseTo(hidden, p); };
+    EvolutionOptions options;
+    options.seed = seed;
+    const double learnt = BestOf(Search(*MakeEvolutionProposer(space, options), time, 128), time);
+    const double random = BestOf(Search(*MakeRandomProposer(space, seed), time, 128), time);
+    ratio *= std::cbrt(random / learnt);
+  }
+  EXPECT_GT(ratio, 1.5);
+}
+
+TEST(EvolutionTest, WhatWasTriedBeforeIsNotProposed) {
+  const SearchSpace space = Matmul(256);
+  auto first = MakeEvolutionProposer(space, {});
+  const std::vector<Point> before = first->Propose(40, Never);
+  ASSERT_EQ(before.size(), 40u);
+  auto second = MakeEvolutionProposer(space, {});
+  for (const Point& point : before) second->Observe(point, Ok(10));
+  const std::vector<Point> after = second->Propose(40, Never);
+  for (const Point& point : after) {
+    EXPECT_EQ(std::count(before.begin(), before.end(), point), 0);
+  }
+  // Also where the session alone knows of it.
+  auto third = MakeEvolutionProposer(space, {});
+  const std::vector<Point> others = third->Propose(40, [&](const Point& point) {
+    return std::find(before.begin(), before.end(), point) != before.end();
+  });
+  EXPECT_EQ(others.size(), 40u);
+  for (const Point& point : others) {
+    EXPECT_EQ(std::count(before.begin(), before.end(), point), 0);
+  }
+}
+
+TEST(EvolutionTest, ASmallSpaceIsSearchedCompletely) {
+  const SearchSpace space = MakeSpace("vector_add", {{"n", 64}});
+  const auto points = Search(
+      *MakeEvolutionProposer(space, {}), [](const Point&) { return Ok(5); }, 1 << 20);
+  EXPECT_GT(points.size(), 10u);
+  EXPECT_LE(static_cast<double>(points.size()), space.point_count());
+  std::set<std::string> known;
+  for (const Point& point : points) known.insert(space.Print(point));
+  EXPECT_EQ(known.size(), points.size());
+  search_space::Rng rng(1);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(known.count(space.Print(*space.Sample(rng))), 1u);
+}
+
+TEST(EvolutionTest, AWorkloadThatOnlyFailsIsSearchedOn) {
+  const SearchSpace space = Matmul(256);
+  TrialResult failed;
+  failed.outcome = Outcome::kWrongAnswer;
+  EXPECT_EQ(Search(
+                *MakeEvolutionProposer(space, {}), [&](const Point&) { return failed; }, 64)
+                .size(),
+            64u);
+}
+
+// ------------------------------------------------------------------------------ recorded trials
+
+// Points of a recorded set that today's space still has.
+std::vector<Replay> Recorded() {
+  auto replays = ReadReplays({tests::SourceDir() + "/bench/data/h100.trials"});
+  EXPECT_TRUE(replays.ok()) << replays.status();
+  std::vector<Replay> usable;
+  for (Replay& replay : *replays) {
+    if (replay.points.size() >= 200 && replay.best_us > 0) usable.push_back(std::move(replay));
+  }
+  return usable;
+}
+
+TEST(ReplayTest, LearningBeatsRandomAt64TrialsOnRecordedData) {
+  const std::vector<Replay> replays = Recorded();
+  if (replays.size() < 3) {
+    GTEST_SKIP() << "bench/data/h100.trials is of another space; bench/record makes a new one";
+  }
+  double random = 0, learnt = 0;
+  constexpr int kSeeds = 3, kTrials = 64, kInFlight = 8;
+  for (const Replay& replay : replays) {
+    for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+      EvolutionOptions options;
+      options.seed = seed;
+      options.only = replay.points;
+      random += std::log(
+          PlayBack(replay, *MakeShuffledProposer(replay, seed), kTrials, kInFlight).back());
+      learnt += std::log(
+          PlayBack(replay, *MakeEvolutionProposer(replay.space, options), kTrials, kInFlight)
+              .back());
+    }
+  }
+  const double runs = static_cast<double>(replays.size()) * kSeeds;
+  EXPECT_GT(std::exp(learnt / runs), std::exp(random / runs) + 0.03);
+  EXPECT_GT(std::exp(learnt / runs), 0.95);
+}
+
+TEST(ReplayTest, PlayingBackNeverLeavesTheRecord) {
+  const std::vector<Replay> replays = Recorded();
+  if (replays.empty()) GTEST_SKIP() << "no recorded point is one of this space";
+  const Replay& replay = replays[0];
+  EvolutionOptions options;
+  options.only = replay.points;
+  const int all = static_cast<int>(replay.points.size());
+  auto proposer = MakeEvolutionProposer(replay.space, options);
+  const auto curve = PlayBack(replay, *proposer, all + 10, 20);
+  EXPECT_EQ(curve.back(), 1);
+  EXPECT_TRUE(proposer->Propose(1, Never).empty());
+}
+
+// ------------------------------------------------------------------------------------ experience
+
+class ExperienceTest : public testing::Test {
+ protected:
+  ExperienceTest() : records_(*Records::Open(folder_ / "heddle.db")) {
+    environment_.device_name = "NVIDIA H100 80GB HBM3";
+    environment_.arch = "sm_90";
+  }
+  // Random points of a workload and times that its features explain; the best also as a final.
+  void Record(const SearchSpace& space, int count) {
+    search_space::Rng rng(3);
+    const Point hidden = *space.Sample(rng);
+    TrialRecord best;
+    for (int i = 0; i < count; ++i) {
+      const Point point = *space.Sample(rng);
+      TrialRecord trial;
+      trial.point = space.Print(point);
+      trial.result = CloseTo(hidden, point);
+      ASSERT_TRUE(records_->AddTrial(space.program(), environment_, trial).ok());
+      if (i == 0 || trial.result.time_us < best.result.time_us) best = trial;
+    }
+    best.stage = TrialStage::kFinal;
+    best.steps = search_space::ToString(*space.Steps(*space.Parse(best.point)));
+    ASSERT_TRUE(records_->AddTrial(space.program(), environment_, best).ok());
+    best_point_ = best.point;
+  }
+  Experience RecallFor(const SearchSpace& space) {
+    auto experience = Recall(*records_, environment_, space, 2);
+    EXPECT_TRUE(experience.ok()) << experience.status();
+    return *std::move(experience);
+  }
+
+  tests::TempFolder folder_;
+  std::unique_ptr<Records> records_;
+  Environment environment_;
+  std::string best_point_;
+};
+
+TEST_F(ExperienceTest, WithoutRecordsThereIsNoModel) {
+  const Experience none = RecallFor(Matmul(256));
+  EXPECT_EQ(none.model, nullptr);
+  EXPECT_TRUE(none.neighbours.empty());
+  EXPECT_NE(none.note.find("analytic"), std::string::npos);
+}
+
+TEST_F(ExperienceTest, OtherWorkloadsAreLearntFromAndTheirBestAreParents) {
+  Record(Matmul(128), 60);
+  const SearchSpace space = Matmul(256);
+  const Experience first = RecallFor(space);
+  ASSERT_NE(first.model, nullptr);
+  EXPECT_NE(first.note.find("trained"), std::string::npos) << first.note;
+  ASSERT_EQ(first.neighbours.size(), 1u);
+  EXPECT_EQ(space.Print(first.neighbours[0]), best_point_);
+  const Experience second = RecallFor(space);
+  ASSERT_NE(second.model, nullptr);
+  EXPECT_NE(second.note.find("knows"), std::string::npos) << "stored: " << second.note;
+  // Half as many again: worth training again.
+  Record(MakeSpace("transpose", {{"m", 256}, {"n", 256}}), 80);
+  EXPECT_NE(RecallFor(space).note.find("trained"), std::string::npos);
+}
+
+TEST_F(ExperienceTest, RecordsOfAnotherDeviceOrPolicyTeachNothing) {
+  Record(Matmul(128), 60);
+  environment_.l2 = measure::L2Policy::kWarm;
+  EXPECT_EQ(RecallFor(Matmul(256)).model, nullptr);
+  environment_.l2 = measure::L2Policy::kCold;
+  environment_.device_name = "another";
+  EXPECT_EQ(RecallFor(Matmul(256)).model, nullptr);
+}
+
+TEST_F(ExperienceTest, AModelThatIsOfNoUseIsTrainedAgainAndItIsSaid) {
+  Record(Matmul(128), 60);
+  const SearchSpace space = Matmul(256);
+  for (const std::string& bytes :
+       {std::string("rubbish"), std::string("heddle-model 1 987 3 0 1 0000000000000000\nx")}) {
+    ASSERT_TRUE(records_->SaveModel(environment_, {bytes, 1000000}).ok());
+    const Experience experience = RecallFor(space);
+    ASSERT_NE(experience.model, nullptr);
+    EXPECT_NE(experience.note.find(bytes == "rubbish" ? "damaged" : "version 987"),
+              std::string::npos)
+        << experience.note;
+  }
+}
+
+}  // namespace
+}  // namespace heddle::tuner

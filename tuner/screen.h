@@ -1,0 +1,38 @@
+// Features of many points of a space, before anything is compiled.
+#ifndef HEDDLE_TUNER_SCREEN_H_
+#define HEDDLE_TUNER_SCREEN_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
+#include "search_space/search_space.h"
+#include "tuner/features.h"
+
+namespace heddle::tuner {
+
+// Lowers points and keeps their features. Not thread-safe; uses `threads` threads itself. `space`
+// must outlive it.
+class Screen {
+ public:
+  Screen(const search_space::SearchSpace& space, int threads);
+
+  // One for each point, in order; empty where a point does not lower (an error of the space's).
+  // The pointers hold until Forget.
+  std::vector<const FeatureVector*> Features(absl::Span<const search_space::Point> points);
+  // Forgets everything when more than `limit` points are kept.
+  void Forget(size_t limit);
+
+  const search_space::SearchSpace& space() const { return space_; }
+
+ private:
+  const search_space::SearchSpace& space_;
+  std::shared_ptr<const search_space::TensorProgram> program_;
+  int threads_;
+  absl::flat_hash_map<search_space::Point, std::unique_ptr<const FeatureVector>> known_;
+};
+
+}  // namespace heddle::tuner
+
+#endif  // HEDDLE_TUNER_SCREEN_H_

@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "search_space/fetch_grid.h"
 #include "search_space/passes.h"
 #include "search_space/simplify.h"
 
@@ -364,51 +365,36 @@ Stmt KernelBuilder::EmitCompute(int s, const Assumptions& assumptions) {
 
 BufferRef KernelBuilder::StagingRegisters(int s) const {
   const ScheduledStage& here = stage(s);
-  int64_t total = 1;
-  for (int64_t e : here.extent) total *= e;
-  const int64_t chunk = here.fetch->threads * here.fetch->vector;
-  return MakeBuffer(here.name() + ".staged", here.tensor->dtype, Scope::kLocal,
-                    {(total + chunk - 1) / chunk, here.fetch->vector});
+  return MakeBuffer(
+      here.name() + ".staged", here.tensor->dtype, Scope::kLocal,
+      {FetchTrips(here.extent, here.fetch->threads, here.fetch->vector), here.fetch->vector});
 }
 
 Stmt KernelBuilder::EmitFetch(int s, FetchPart part, const BufferRef& registers, const Expr& slot,
                               const Assumptions& outer_assumptions) {
   const ScheduledStage& here = stage(s);
-  const int64_t threads = here.fetch->threads, vector = here.fetch->vector;
-  int64_t total = 1;
-  for (int64_t e : here.extent) total *= e;
-  const int64_t trips = (total + threads * vector - 1) / (threads * vector);
-  const Var e = MakeVar(absl::StrCat(here.name(), ".e"), trips);
-  const Var v = MakeVar(absl::StrCat(here.name(), ".v"), vector);
-  const Expr linear =
-      Simplify((VarExpr(e) * Int(threads) + VarExpr(thread_)) * Int(vector) + VarExpr(v));
+  const FetchGrid grid = MakeFetchGrid(here, thread_);
+  const Var &e = grid.trip, &v = grid.lane;
+  const std::vector<Expr>& position = grid.position;
   Assumptions assumptions = outer_assumptions;
-  Expr guard;
-  if (total % (threads * vector) != 0 && part != FetchPart::kLoadHalf) {
-    guard = Simplify(linear < Int(total));
-    assumptions.push_back(guard);
-  }
-  // Row-major over the region, so that neighbouring threads read neighbouring addresses.
-  std::vector<Expr> position(here.axes.size());
-  int64_t inner = total;
-  for (size_t i = 0; i < here.axes.size(); ++i) {
-    inner /= here.extent[i];
-    Expr p = linear / Int(inner);
-    if (i > 0) p = p % Int(here.extent[i]);
-    position[i] = Simplify(p);
-  }
+  const Expr moves = AndAlso(grid.thread_guard, grid.guard);
+  const bool load_half = part == FetchPart::kLoadHalf;
+  if (moves != nullptr && !load_half) assumptions.push_back(moves);
   const Expr value = [&]() -> Expr {
     if (part == FetchPart::kStoreHalf) return Load(registers, {VarExpr(e), VarExpr(v)});
-    const Expr at = Substitute(here.body, [&](const Var& var) -> Expr {
+    Expr at = Substitute(here.body, [&](const Var& var) -> Expr {
       for (size_t i = 0; i < here.axes.size(); ++i) {
         if (here.axes[i] == var) return Simplify(here.base[i] + position[i]);
       }
       return nullptr;
     });
+    if (load_half && grid.whole_rows && moves != nullptr) {
+      at = Select(moves, at, Float(0, at->type));
+    }
     return Resolve(at, assumptions);
   }();
   Stmt move;
-  if (part == FetchPart::kLoadHalf) {
+  if (load_half) {
     move = Store(registers, {VarExpr(e), VarExpr(v)}, value);
   } else {
     ExprList indices;
@@ -427,10 +413,12 @@ Stmt KernelBuilder::EmitFetch(int s, FetchPart part, const BufferRef& registers,
       move = Store(storage_.at(s), std::move(indices), value);
     }
   }
-  if (guard != nullptr) move = If(guard, move);
-  if (vector > 1) move = For(v, ForKind::kVector, move);
-  if (trips == 1) return move;
-  return For(e, trips <= kMaxUnrolledFetch ? ForKind::kUnrolled : ForKind::kSerial, move);
+  if (grid.guard != nullptr && !load_half) move = If(grid.guard, move);
+  if (v->extent > 1) move = For(v, ForKind::kVector, move);
+  if (e->extent > 1) {
+    move = For(e, e->extent <= kMaxUnrolledFetch ? ForKind::kUnrolled : ForKind::kSerial, move);
+  }
+  return grid.thread_guard != nullptr && !load_half ? If(grid.thread_guard, move) : move;
 }
 
 // One skeleton for pipelines: a prologue that fills, a steady state that issues the next fetch

@@ -149,6 +149,13 @@ class TilingPlan : public KernelPlan {
   }
   void DrawTiles(std::mt19937_64& rng, bool anywhere, std::vector<int64_t>& values) const;
   void DrawSplit(std::mt19937_64& rng, std::vector<int64_t>& values) const;
+  // Is dimension `d` of an input exactly one reduction axis that is short enough to be a window?
+  bool IsWindow(const TiledInput& in, size_t d) const {
+    const auto& terms = in.dims[d];
+    const size_t r = terms.empty() ? 0 : static_cast<size_t>(terms[0].axis);
+    return in.unit[d] && terms.size() == 1 && r >= axes_.size() &&
+           reduce_[r - axes_.size()].extent <= kWindow;
+  }
   // Elements of dimension `d` of an input in a block's tile (shared) or a thread's fragment.
   int64_t SharedExtent(const TiledInput& in, size_t d, HoleValues v) const;
   int64_t FragmentElements(const TiledInput& in, HoleValues v) const;
@@ -285,6 +292,10 @@ void TilingPlan::AddInputs(const ProgramShape& shape, const KernelShape& kernel,
     if (in.inner < 0) in.inner = static_cast<int>(in.dims.size()) - 1;
     in.row_extent = load->buffer->shape.back();
     if (in.is_stage) in.row_extent = LoadsOf(*producer)[0]->buffer->shape.back();
+    // Windows that are fetched whole continue a row: weights [c, ky, kx] are runs of c * ky * kx.
+    for (size_t d = in.dims.size(); d-- > 1 && !in.is_stage && IsWindow(in, d);) {
+      in.row_extent *= load->buffer->shape[d - 1];
+    }
     in.first_hole = holes_.size();
     std::vector<int64_t> vectors = {1};
     if (in.row_extent % 2 == 0) vectors.push_back(2);

@@ -107,6 +107,7 @@ class KernelPrinter {
   std::string Signature();
   void DeclareIndex(const Var& var, const char* value);
   void DeclareShared();
+  void DeclareLanes();
   void FindRegisterLoops();
 
   void Print(const Stmt& s);
@@ -119,6 +120,7 @@ class KernelPrinter {
   void PrintChunk(const StmtNode& s, const Chunk& chunk);
   void PrintScalarStore(const StmtNode& s, const ExprList& indices, const Expr& value);
   void PrintAsyncCopy(const StmtNode& s, const Var& var);
+  void PrintWarpReduce(const StmtNode& s);
 
   // The value of one lane as an expression over temporaries. Vector loads, and loads that a select
   // guards, become temporaries first: all loads are issued together, none stands behind a branch.
@@ -148,6 +150,7 @@ class KernelPrinter {
   std::map<std::string, int> vector_lanes_;
   std::vector<Var> bound_;  // keeps the variables that stand for temporaries
   std::set<const search_space::Variable*> register_loops_;
+  std::map<DType, std::string> lanes_;  // arrays for exchanges between threads
   std::string body_;
   int indent_ = 0;
 };
@@ -195,6 +198,7 @@ void KernelPrinter::DeclareIndex(const Var& var, const char* value) {
 }
 
 void KernelPrinter::DeclareShared() {
+  DeclareLanes();
   if (kernel_.shared.empty()) return;
   const std::string arena = names_.Declare("", "arena");
   const std::string size = dynamic_shared_ ? "" : absl::StrCat(kernel_.shared_bytes);
@@ -209,6 +213,19 @@ void KernelPrinter::DeclareShared() {
     Line(absl::StrCat(pointer, " const ", printer_.NameOf(s.buffer), " = (", pointer, ")", offset,
                       ";"));
   }
+}
+
+// Where there are no shuffles, threads exchange values through an array.
+void KernelPrinter::DeclareLanes() {
+  if (dialect_.api == search_space::Api::kCuda) return;
+  VisitStmts(kernel_.body, [&](const StmtNode& s) {
+    if (s.kind != StmtNode::Kind::kIntrin || s.intrinsic != Intrinsic::kWarpReduce) return;
+    std::string& lanes = lanes_[s.buffer->dtype];
+    if (!lanes.empty()) return;
+    lanes = names_.Declare("", "lanes");
+    Line(absl::StrCat(dialect_.shared_array, TypeName(dialect_, s.buffer->dtype), " ", lanes, "[",
+                      kernel_.thread->extent, "];"));
+  });
 }
 
 void KernelPrinter::FindRegisterLoops() {
@@ -343,6 +360,9 @@ void KernelPrinter::PrintIntrinsic(const StmtNode& s) {
     case Intrinsic::kBarrier:
       Line(dialect_.barrier);
       break;
+    case Intrinsic::kWarpReduce:
+      PrintWarpReduce(s);
+      return;
     case Intrinsic::kAsyncCopy:
       PrintAsyncCopy(s, nullptr);
       break;
@@ -355,6 +375,37 @@ void KernelPrinter::PrintIntrinsic(const StmtNode& s) {
       break;
   }
   if (async_copies_ && s.intrinsic != Intrinsic::kBarrier) printer_.helpers.insert("async_copy");
+}
+
+void KernelPrinter::PrintWarpReduce(const StmtNode& s) {
+  const std::string mine = printer_.PrintElement(s.buffer, s.indices);
+  const std::string type = TypeName(dialect_, s.buffer->dtype);
+  const bool shuffles = dialect_.api == search_space::Api::kCuda;
+  const size_t mark = names_.Mark();
+  const std::string lane = names_.Declare("", shuffles ? "distance" : "lane");
+  std::string other;
+  temporaries_.clear();
+  if (shuffles) {
+    Line("#pragma unroll");
+    Open(absl::StrCat("for (int ", lane, " = ", s.int_value / 2, "; ", lane, " > 0; ", lane,
+                      " /= 2)"));
+    other = absl::StrCat("__shfl_xor_sync(0xffffffffu, ", mine, ", ", lane, ")");
+  } else {
+    const std::string& lanes = lanes_.at(s.buffer->dtype);
+    const std::string thread = printer_.NameOf(kernel_.thread);
+    const std::string first = absl::StrCat(thread, " / ", s.int_value, " * ", s.int_value);
+    Line(dialect_.barrier);  // the array may still be read
+    Line(absl::StrCat(lanes, "[", thread, "] = ", mine, ";"));
+    Line(dialect_.barrier);
+    Line(absl::StrCat(mine, " = ", lanes, "[", first, "];"));
+    Open(absl::StrCat("for (int ", lane, " = 1; ", lane, " < ", s.int_value, "; ++", lane, ")"));
+    other = absl::StrCat(lanes, "[", first, " + ", lane, "]");
+  }
+  const Expr value = Temporary("other", type, other, 1, 0, s.buffer->dtype);
+  PrintScalarStore(s, s.indices,
+                   search_space::Combine(s.combiner, Load(s.buffer, s.indices), value));
+  Close();
+  names_.Release(mark);
 }
 
 void KernelPrinter::PrintVector(const Var& var, const Stmt& body) {

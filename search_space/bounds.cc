@@ -89,8 +89,8 @@ struct AxisRegion {
 
 absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& producer, int consumer,
                          const Var& loop, std::vector<Expr>& base, std::vector<int64_t>& extent) {
-  const VarSet fixed = FixedVars(schedule, producer.scope, consumer, loop);
-  const auto relaxed = [&](const Var& v) { return !fixed.contains(v.get()); };
+  const VarSet fixed_here = FixedVars(schedule, producer.scope, consumer, loop);
+  const VarSet fixed_in_block = FixedVars(schedule, Scope::kShared, consumer, loop);
   std::vector<AxisRegion> regions(producer.axes.size());
   for (int r : schedule.ReadersOf(producer.tensor.get())) {
     const ScheduledStage& reader = schedule.stages()[static_cast<size_t>(r)];
@@ -111,7 +111,11 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
           }
           return nullptr;
         }));
-        const Region region = RegionOf(index, relaxed);
+        // What is spread over threads is held by all of them together.
+        const bool spread = producer.spread.has_value() && i + 1 == node->args.size();
+        const VarSet& fixed = spread ? fixed_in_block : fixed_here;
+        const Region region =
+            RegionOf(index, [&](const Var& v) { return !fixed.contains(v.get()); });
         if (producer.scope == Scope::kLocal &&
             region.extent > kMaxHoles * RelaxedProduct(index, fixed)) {
           hull_error = absl::InvalidArgumentError(

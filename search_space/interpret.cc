@@ -123,7 +123,8 @@ class Machine {
       case StmtNode::Kind::kAlloc:
         for (int64_t t = 0; t < threads_; ++t) ForgetLocal(s, t);
         return RunBlock(s.body[0]);
-      default:  // the barrier
+      default:
+        if (s.intrinsic == Intrinsic::kWarpReduce) return RunWarpReduce(s);
         shared_.Barrier();
     }
   }
@@ -139,6 +140,46 @@ class Machine {
       }
       i = end;
     }
+  }
+
+  // Exchanges between threads whose numbers differ in one bit: all get the same result.
+  void RunWarpReduce(const StmtCode& s) {
+    std::vector<double> values(static_cast<size_t>(threads_)), partners;
+    for (int64_t t = 0; t < threads_; ++t) {
+      SetThread(t);
+      values[static_cast<size_t>(t)] = Value(s);
+    }
+    AccessCode& target = code_.accesses[s.access];
+    for (int64_t distance = s.int_value / 2; distance > 0; distance /= 2) {
+      partners = values;
+      for (size_t t = 0; t < values.size(); ++t) {
+        const size_t partner = t ^ static_cast<size_t>(distance);
+        if (partner >= values.size()) throw Fault{"a reduction over threads that do not exist"};
+        values[t] = RoundTo(target.buffer->dtype,
+                            CombineValues(s.combiner, partners[t], partners[partner]));
+      }
+    }
+    for (int64_t t = 0; t < threads_; ++t) {
+      SetThread(t);
+      Write(target, OffsetOf(target), values[static_cast<size_t>(t)], false);
+    }
+    thread_ = -1;
+  }
+
+  static double CombineValues(Combiner combiner, double a, double b) {
+    switch (combiner) {
+      case Combiner::kSum:
+        return a + b;
+      case Combiner::kProd:
+        return a * b;
+      case Combiner::kMin:
+        return std::isnan(a) || a < b ? a : b;
+      case Combiner::kMax:
+        return std::isnan(a) || a > b ? a : b;
+      case Combiner::kNone:
+        break;
+    }
+    throw Fault{"a reduction without an operation"};
   }
 
   bool IsTakenByAll(const StmtCode& s) {
@@ -211,6 +252,7 @@ class Machine {
   void RunIntrinsic(const StmtCode& s) {
     switch (s.intrinsic) {
       case Intrinsic::kBarrier:
+      case Intrinsic::kWarpReduce:
         return;  // RunBlock's
       case Intrinsic::kAsyncCopy: {
         const double value = Value(s);

@@ -248,7 +248,8 @@ class Compiler {
       case StmtNode::Kind::kIntrin:
         out.intrinsic = s->intrinsic;
         out.int_value = s->int_value;
-        out.has_barrier = EffectsOf(s->intrinsic).orders_shared;
+        out.combiner = s->combiner;
+        out.has_barrier = EffectsOf(s->intrinsic).scope != ExecutionScope::kThread;
         if (EffectsOf(s->intrinsic).writes_buffer) Write(*s, out);
         break;
     }

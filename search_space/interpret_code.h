@@ -54,8 +54,8 @@ struct AccessCode {
 
 struct StmtCode {
   StmtNode::Kind kind;
-  bool has_barrier = false;
-  bool is_vector = false;  // kFor: body is Ifs around one writing statement
+  bool has_barrier = false;  // or another intrinsic that threads execute together
+  bool is_vector = false;    // kFor: body is Ifs around one writing statement
   int slot = -1;
   int64_t extent = 0;
   int rotating_slot = -1;
@@ -66,6 +66,7 @@ struct StmtCode {
   bool value_is_float = true;
   Intrinsic intrinsic = Intrinsic::kBarrier;
   int64_t int_value = 0;
+  Combiner combiner = Combiner::kNone;
   int64_t local_begin = 0;  // kAlloc
   int64_t local_size = 0;
   std::vector<int> vector_accesses;  // is_vector: those with lanes > 1

@@ -35,12 +35,14 @@ class KernelBuilder {
 
   const ScheduledStage& stage(int i) const { return schedule_.stages()[static_cast<size_t>(i)]; }
   std::vector<int> AttachedAt(int consumer, const Var& loop) const;
-  bool HasSharedBelow(int s, size_t depth) const;
+  bool HasCollectiveBelow(int s, size_t depth) const;
 
   Stmt EmitStage(int s, Assumptions assumptions);
   Stmt EmitLoops(int s, size_t depth, std::vector<Expr> guards, Assumptions assumptions);
   Stmt EmitInit(int s, size_t first_reduce, const std::vector<Expr>& guards);
   Stmt EmitCompute(int s, const Assumptions& assumptions);
+  // Combines what the threads of a group have reduced; every one of them gets the result.
+  Stmt EmitCombine(int s, int64_t group);
   Stmt EmitLoopBody(int s, size_t depth, const std::vector<Expr>& guards,
                     const Assumptions& assumptions);
   Stmt EmitPipeline(int s, size_t depth, const std::vector<Expr>& guards,
@@ -54,6 +56,8 @@ class KernelBuilder {
   void Allocate(int s, int64_t copies);
   BufferRef StagingRegisters(int s) const;
   Expr AtLoops(int s, const Expr& definition) const;
+  Expr OnThread(const Expr& e) const;
+  Expr HeldAt(const Spread& spread, const Expr& index);
   // Redirects loads from tensors to storage; loads from global memory that are not proven inside
   // read zero outside.
   Expr Resolve(const Expr& e, const Assumptions& assumptions);
@@ -99,12 +103,15 @@ std::vector<int> KernelBuilder::AttachedAt(int consumer, const Var& loop) const 
   return attached;
 }
 
-// Is a shared stage computed in the loops of `s` at `depth` or deeper?
-bool KernelBuilder::HasSharedBelow(int s, size_t depth) const {
+// Is a stage that threads compute together computed in the loops of `s` at `depth` or deeper?
+bool KernelBuilder::HasCollectiveBelow(int s, size_t depth) const {
   const std::vector<Loop>& loops = stage(s).loops;
   for (size_t l = depth; l < loops.size(); ++l) {
     for (int a : AttachedAt(s, loops[l].var)) {
-      if (stage(a).scope == Scope::kShared || HasSharedBelow(a, 0)) return true;
+      if (stage(a).scope == Scope::kShared || stage(a).reducing_threads() > 1 ||
+          HasCollectiveBelow(a, 0)) {
+        return true;
+      }
     }
   }
   return false;
@@ -124,6 +131,29 @@ Expr KernelBuilder::AtLoops(int s, const Expr& definition) const {
   });
 }
 
+// Loop variables of attached stages that are bound to thread, as the thread's number.
+Expr KernelBuilder::OnThread(const Expr& e) const {
+  return Simplify(Substitute(e, [&](const Var& v) -> Expr {
+    for (const ScheduledStage& s : schedule_.stages()) {
+      const int l = s.consumer < 0 ? -1 : s.FindLoop(v);
+      if (l < 0 || s.loops[static_cast<size_t>(l)].kind != LoopKind::kThread) continue;
+      return VarExpr(thread_) % Int(v->extent);
+    }
+    return nullptr;
+  }));
+}
+
+// Where a thread holds element `index` of a spread axis, which must be one of its own.
+Expr KernelBuilder::HeldAt(const Spread& spread, const Expr& index) {
+  const Expr holder = OnThread(index / Int(spread.vector) % Int(spread.threads));
+  if (!IsInt(Simplify(holder - VarExpr(thread_) % Int(spread.threads)), 0)) {
+    Fail(absl::StrCat(spread.stage, " is spread over threads, and element ", ToString(index),
+                      " is read by another thread than the one that holds it"));
+  }
+  const int64_t round = spread.threads * spread.vector;
+  return Simplify(index / Int(round) * Int(spread.vector) + index % Int(spread.vector));
+}
+
 Expr KernelBuilder::ResolveLoad(const Expr& load, const Assumptions& assumptions) {
   const int producer = schedule_.FindStage(load->buffer.get());
   ExprList indices;
@@ -131,7 +161,9 @@ Expr KernelBuilder::ResolveLoad(const Expr& load, const Assumptions& assumptions
     const ScheduledStage& p = stage(producer);
     if (slots_.contains(producer)) indices.push_back(slots_.at(producer));
     for (size_t i = 0; i < load->args.size(); ++i) {
-      indices.push_back(Simplify(load->args[i] - p.base[i]));
+      const Expr index = Simplify(load->args[i] - p.base[i]);
+      const bool spread = p.spread.has_value() && i + 1 == load->args.size();
+      indices.push_back(spread ? HeldAt(*p.spread, index) : index);
     }
     return Load(storage_.at(producer), std::move(indices));
   }
@@ -202,12 +234,13 @@ void KernelBuilder::Allocate(int s, int64_t copies) {
   buffer.dtype = here.tensor->dtype;
   buffer.scope = here.scope;
   buffer.shape = here.extent;
+  if (here.spread.has_value()) buffer.shape.back() /= here.spread->threads;
   buffer.strides.resize(here.extent.size());
   int64_t stride = 1;
   for (size_t i = here.extent.size(); i-- > 0;) {
     const size_t axis = here.order.empty() ? i : static_cast<size_t>(here.order[i]);
     buffer.strides[axis] = stride;
-    stride *= here.extent[axis];
+    stride *= buffer.shape[axis];
     if (i + 1 == here.extent.size()) {
       const int64_t row = stride;
       stride += here.pad;
@@ -246,7 +279,56 @@ Stmt KernelBuilder::EmitStage(int s, Assumptions assumptions) {
                                "compute all of it"));
     }
   }
-  return EmitLoops(s, 0, GuardsOf(s), std::move(assumptions));
+  Stmt nest = EmitLoops(s, 0, GuardsOf(s), std::move(assumptions));
+  const int64_t group = here.reducing_threads();
+  return group > 1 ? Seq({nest, EmitCombine(s, group)}) : nest;
+}
+
+Stmt KernelBuilder::EmitCombine(int s, int64_t group) {
+  const int64_t warp = kWarpThreads, threads = thread_->extent;
+  if (threads % warp != 0 || threads % group != 0) {
+    return Fail(absl::StrCat("groups of ", group, " threads reduce ", stage(s).name(),
+                             " together, but the block has ", threads,
+                             ": it must be whole warps and whole groups"));
+  }
+  const BufferRef& buffer = storage_.at(s);
+  const Combiner combiner = stage(s).combiner;
+  const auto each = [&](const auto& make) {
+    std::vector<Var> vars;
+    ExprList at;
+    for (int64_t extent : buffer->shape) {
+      vars.push_back(MakeVar(absl::StrCat("c", vars.size()), extent));
+      at.push_back(extent == 1 ? Int(0) : VarExpr(vars.back()));
+    }
+    Stmt nest = make(at);
+    for (size_t i = vars.size(); i-- > 0;) {
+      if (vars[i]->extent > 1) nest = For(vars[i], ForKind::kUnrolled, nest);
+    }
+    return nest;
+  };
+  Stmt in_warp = each(
+      [&](const ExprList& at) { return WarpReduce(combiner, buffer, at, std::min(group, warp)); });
+  if (group <= warp) return in_warp;
+  // Each warp leaves its result in shared memory; the warps of a group then read all of them.
+  const int64_t warps = group / warp;
+  const Expr thread = VarExpr(thread_);
+  std::vector<int64_t> shape = buffer->shape;
+  shape.push_back(threads / warp);
+  const BufferRef scratch =
+      MakeBuffer(buffer->name + ".warps", buffer->dtype, Scope::kShared, std::move(shape));
+  const auto in_scratch = [](ExprList at, const Expr& of_warp) {
+    at.push_back(Simplify(of_warp));
+    return at;
+  };
+  Stmt leave = each([&](const ExprList& at) {
+    return Store(scratch, in_scratch(at, thread / Int(warp)), Load(buffer, at));
+  });
+  Stmt take = each([&](const ExprList& at) {
+    const Expr mine = thread / Int(group) * Int(warps) + thread % Int(warps);
+    return Store(buffer, at, Load(scratch, in_scratch(at, mine)));
+  });
+  Stmt across = each([&](const ExprList& at) { return WarpReduce(combiner, buffer, at, warps); });
+  return Seq({in_warp, If(Simplify(thread % Int(warp) < Int(1)), leave), take, across});
 }
 
 Stmt KernelBuilder::EmitLoops(int s, size_t depth, std::vector<Expr> guards,
@@ -268,7 +350,7 @@ Stmt KernelBuilder::EmitLoops(int s, size_t depth, std::vector<Expr> guards,
   if (first_reduce) init = EmitInit(s, depth, guards);
   // Guards whose variables are all bound now stand here, unless barriers stand below.
   Expr condition;
-  if (!HasSharedBelow(s, depth)) {
+  if (!HasCollectiveBelow(s, depth)) {
     std::vector<Expr> later;
     for (const Expr& g : guards) {
       if (DepthOf(here, g) <= static_cast<int>(depth)) {
@@ -297,6 +379,10 @@ Stmt KernelBuilder::EmitLoops(int s, size_t depth, std::vector<Expr> guards,
       if (loop.var->extent > thread_->extent) {
         return Fail(absl::StrCat("loop ", loop.var->name, " of ", here.name(), " wants ",
                                  loop.var->extent, " threads; the kernel has ", thread_->extent));
+      }
+      if (here.scope == Scope::kLocal) {
+        body = ReplaceVar(body, loop.var, Simplify(VarExpr(thread_) % Int(loop.var->extent)));
+        break;
       }
       body = ReplaceVar(body, loop.var, VarExpr(thread_));
       if (loop.var->extent < thread_->extent) {
@@ -359,6 +445,7 @@ Stmt KernelBuilder::EmitCompute(int s, const Assumptions& assumptions) {
   for (size_t i = 0; i < here.axes.size(); ++i) indices.push_back(Simplify(here.values[i]));
   Expr value = Resolve(AtLoops(s, here.body), assumptions);
   const BufferRef buffer = here.is_root() ? globals_.at(here.tensor.get()) : storage_.at(s);
+  if (here.spread.has_value()) indices.back() = HeldAt(*here.spread, indices.back());
   if (here.is_reduction()) value = Combine(here.combiner, Load(buffer, indices), value);
   return Store(buffer, std::move(indices), std::move(value));
 }

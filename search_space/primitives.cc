@@ -24,6 +24,8 @@ class StepApplier {
   absl::Status operator()(const ComputeInline& step);
   absl::Status operator()(const Fetch& step);
   absl::Status operator()(const Rfactor& step);
+  absl::Status operator()(const Spread& step);
+  absl::Status operator()(const Replicate& step);
   absl::Status operator()(const Vectorize& step);
   absl::Status operator()(const Unroll& step);
   absl::Status operator()(const StorageLayout& step);
@@ -39,6 +41,7 @@ class StepApplier {
   absl::Status CheckNothingAttachedAt(const ScheduledStage& stage, size_t loop);
   bool HasAttached(const ScheduledStage& stage) const;
   absl::Status SetKind(const std::string& stage, const std::string& loop, LoopKind kind);
+  static void SpreadLoops(ScheduledStage& stage);
   // Replaces a loop variable in the stage's values and guards.
   static void Replace(ScheduledStage& stage, const Var& var, const Expr& value);
   int IndexOf(const ScheduledStage& stage) const {
@@ -77,6 +80,14 @@ Expr InlineLoads(const Expr& e, const ScheduledStage& producer) {
 }
 
 constexpr int64_t kMaxVector = 16;  // elements; 16 bytes of one-byte elements
+
+bool IsPowerOfTwo(int64_t v) { return v >= 1 && (v & (v - 1)) == 0; }
+
+// May threads share this loop of a reduction?
+bool SharesReduction(const ScheduledStage& stage, const Loop& loop, BindTo to) {
+  return to == BindTo::kThread && stage.scope == Scope::kLocal && stage.consumer >= 0 &&
+         IsPowerOfTwo(loop.var->extent);
+}
 
 bool IsVectorWidth(int64_t v) { return v >= 1 && v <= kMaxVector && (v & (v - 1)) == 0; }
 
@@ -239,8 +250,11 @@ absl::Status StepApplier::operator()(const Bind& step) {
     return Refuse(absl::StrCat("bind the loops of ", step.stage,
                                " before other stages are computed in them"));
   }
-  if (stage->loops[at].reduce) {
-    return Refuse(absl::StrCat("loop ", step.loop, " reduces; use rfactor to run it in parallel"));
+  if (stage->loops[at].reduce && !SharesReduction(*stage, stage->loops[at], step.to)) {
+    return Refuse(
+        absl::StrCat("loop ", step.loop,
+                     " reduces: a power of two of threads can share it in a "
+                     "local stage that is attached; else use rfactor to run it in parallel"));
   }
   static constexpr LoopKind kKinds[] = {LoopKind::kBlock, LoopKind::kThread, LoopKind::kVthread};
   const LoopKind kind = kKinds[static_cast<int>(step.to)];
@@ -280,11 +294,20 @@ absl::Status StepApplier::operator()(const Unroll& step) {
 }
 
 absl::Status StepApplier::operator()(const CacheRead& step) {
-  HEDDLE_ASSIGN_OR_RETURN(reader, FindStage(step.reader));
+  std::vector<ScheduledStage*> readers;
+  const bool all = step.reader == "all" && schedule_.FindStage(step.reader) < 0;
+  if (all) {
+    for (ScheduledStage& s : stages_) readers.push_back(&s);
+  } else {
+    HEDDLE_ASSIGN_OR_RETURN(reader, FindStage(step.reader));
+    readers.push_back(reader);
+  }
   BufferRef tensor;
-  Visit(reader->body, [&](const Expr& node) {
-    if (node->op == Op::kLoad && node->buffer->name == step.tensor) tensor = node->buffer;
-  });
+  for (const ScheduledStage* s : readers) {
+    Visit(s->body, [&](const Expr& node) {
+      if (node->op == Op::kLoad && node->buffer->name == step.tensor) tensor = node->buffer;
+    });
+  }
   if (tensor == nullptr) {
     return Refuse(absl::StrCat("stage ", step.reader, " does not read ", step.tensor));
   }
@@ -303,10 +326,12 @@ absl::Status StepApplier::operator()(const CacheRead& step) {
     indices.push_back(VarExpr(copy.axes.back()));
   }
   copy.body = Load(tensor, std::move(indices));
-  reader->body = Rewrite(reader->body, [&](const Expr& node) -> Expr {
-    if (node->op != Op::kLoad || node->buffer != tensor) return nullptr;
-    return Load(copy.tensor, node->args);
-  });
+  for (ScheduledStage* s : readers) {
+    s->body = Rewrite(s->body, [&](const Expr& node) -> Expr {
+      if (node->op != Op::kLoad || node->buffer != tensor) return nullptr;
+      return Load(copy.tensor, node->args);
+    });
+  }
   ScheduledStage made;
   made.tensor = copy.tensor;
   made.axes = copy.axes;
@@ -317,7 +342,8 @@ absl::Status StepApplier::operator()(const CacheRead& step) {
     made.extent.push_back(axis->extent);
   }
   ResetLoops(made);
-  const int at = IndexOf(*reader);
+  // As early as it can be when it is shared, so that its loads are under way first.
+  const int at = all ? producer + 1 : IndexOf(*readers[0]);
   for (ScheduledStage& s : stages_) {
     if (s.consumer >= at) ++s.consumer;
   }
@@ -367,6 +393,62 @@ absl::Status StepApplier::operator()(const ComputeAt& step) {
   stage->consumer = IndexOf(*consumer);
   stage->attach_loop = at;
   ResetLoops(*stage);
+  if (stage->spread.has_value()) SpreadLoops(*stage);
+  return absl::OkStatus();
+}
+
+// The loop of a spread axis: rounds, the threads of a group, a run of each.
+void StepApplier::SpreadLoops(ScheduledStage& stage) {
+  const int64_t threads = stage.spread->threads, vector = stage.spread->vector;
+  const Loop whole = stage.loops.back();
+  const int64_t rounds = (stage.extent.back() - 1) / (threads * vector) + 1;
+  stage.extent.back() = rounds * threads * vector;
+  const auto part = [&](int i, int64_t extent, LoopKind kind) {
+    return Loop{.var = MakeVar(absl::StrCat(whole.var->name, ".", i), extent), .kind = kind};
+  };
+  stage.loops.pop_back();
+  stage.loops.push_back(part(0, rounds, LoopKind::kSerial));
+  stage.loops.push_back(part(1, threads, LoopKind::kThread));
+  stage.loops.push_back(part(2, vector, vector > 1 ? LoopKind::kVector : LoopKind::kSerial));
+  const auto at = stage.loops.end() - 3;
+  stage.values.back() = VarExpr(at[0].var) * Int(threads * vector) +
+                        VarExpr(at[1].var) * Int(vector) + VarExpr(at[2].var);
+  stage.untouched = false;
+}
+
+absl::Status StepApplier::operator()(const Spread& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  if (stage->scope != Scope::kLocal || stage->is_reduction() || stage->consumer >= 0) {
+    return Refuse(
+        absl::StrCat("spread wants an elementwise stage in scope local before its "
+                     "compute_at; ",
+                     step.stage, " is not one"));
+  }
+  if (stage->axes.empty() || stage->axes.back()->name != step.axis) {
+    return Refuse(absl::StrCat("only the last axis of ", step.stage, " can be spread"));
+  }
+  if (!IsPowerOfTwo(step.threads) || !IsVectorWidth(step.vector)) {
+    return Refuse("spread wants a power of two of threads and a vector of 1, 2, 4, 8 or 16");
+  }
+  stage->spread = step;
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const Replicate& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  if (!stage->is_root() || stage->is_reduction() || HasAttached(*stage)) {
+    return Refuse(
+        absl::StrCat("replicate the loops of a kernel's own stage, before other stages "
+                     "are computed in them; ",
+                     step.stage, " is not one"));
+  }
+  if (!IsPowerOfTwo(step.threads) || stage->FindLoop("lane") >= 0) {
+    return Refuse("replicate wants a power of two of threads, once");
+  }
+  const Loop lane{.var = MakeVar("lane", step.threads)};
+  stage->guards.push_back(VarExpr(lane.var) < Int(1));
+  stage->loops.push_back(lane);
+  stage->untouched = false;
   return absl::OkStatus();
 }
 

@@ -22,6 +22,13 @@ int ScheduledStage::FindLoop(const Var& var) const {
   return -1;
 }
 
+int64_t ScheduledStage::reducing_threads() const {
+  for (const Loop& l : loops) {
+    if (l.reduce && l.kind == LoopKind::kThread) return l.var->extent;
+  }
+  return 1;
+}
+
 void ResetLoops(ScheduledStage& stage) {
   stage.loops.clear();
   stage.values.clear();

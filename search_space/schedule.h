@@ -52,7 +52,8 @@ struct ScheduledStage {
   Var attach_loop;    // loop of the consumer
 
   std::optional<Fetch> fetch;
-  std::vector<int> order;  // physical order of axes, outermost first; empty = as defined
+  std::optional<Spread> spread;  // the last axis over threads
+  std::vector<int> order;        // physical order of axes, outermost first; empty = as defined
   int64_t pad = 0, swizzle = 0;
   struct PipelinedLoop {
     Var loop;
@@ -65,6 +66,8 @@ struct ScheduledStage {
   const std::string& name() const { return tensor->name; }
   bool is_root() const { return consumer < 0 && !inlined; }
   bool is_reduction() const { return combiner != Combiner::kNone; }
+  // The threads that share its reduction, neighbours in groups; 1 = each thread reduces alone.
+  int64_t reducing_threads() const;
   // Loops are one per axis, as they were made: the state that compute_at, align and fetch ask for.
   bool untouched = true;
 

@@ -17,6 +17,7 @@ namespace {
 // One plan per kernel; its holes are the plans' holes one after another.
 struct Sketch {
   std::string name;
+  std::vector<Step> steps;  // that come before the plans'
   std::vector<std::shared_ptr<const KernelPlan>> plans;
   std::vector<Hole> holes;         // of all plans; names prefixed where there are several kernels
   std::vector<size_t> plan_begin;  // first hole of each plan
@@ -39,7 +40,6 @@ size_t Draw(Rng& rng, const std::vector<T>& from) {
 struct SearchSpace::Impl {
   std::shared_ptr<const TensorProgram> program;
   Target target;
-  std::vector<Step> shared_steps;
   std::vector<Sketch> sketches;
 
   const Sketch& SketchOf(const Point& p) const { return sketches[p.sketch]; }
@@ -129,6 +129,7 @@ void AddSketch(
     const std::vector<std::vector<std::pair<std::string, std::shared_ptr<KernelPlan>>>>& plans,
     const ProgramShape& shape, const std::vector<size_t>& choice, std::vector<Sketch>& sketches) {
   Sketch sketch;
+  sketch.steps = shape.steps;
   for (size_t k = 0; k < plans.size(); ++k) {
     const auto& [name, plan] = plans[k][choice[k]];
     const std::string& root =
@@ -155,7 +156,6 @@ absl::StatusOr<SearchSpace> SearchSpace::Create(std::shared_ptr<const TensorProg
   impl->program = program;
   impl->target = target;
   const ProgramShape shape = FindKernels(program);
-  impl->shared_steps = shape.steps;
   std::vector<std::vector<std::pair<std::string, std::shared_ptr<KernelPlan>>>> plans;
   for (const KernelShape& kernel : shape.kernels) {
     plans.emplace_back();
@@ -164,9 +164,19 @@ absl::StatusOr<SearchSpace> SearchSpace::Create(std::shared_ptr<const TensorProg
       plans.back().emplace_back(rule->name(), rule->Apply(shape, kernel, target));
     }
   }
+  // Where one kernel can do it all by rows, combinations of several are not worth their trials.
+  const ProgramShape fused = FuseKernels(program);
+  const std::unique_ptr<SketchRule> rows = MakeRowsRule();
+  if (plans.size() > 1 && !fused.kernels.empty() &&
+      rows->Applies(fused, fused.kernels[0], target)) {
+    AddSketch(plans, shape, std::vector<size_t>(plans.size(), 0), impl->sketches);
+    AddSketch({{{rows->name(), rows->Apply(fused, fused.kernels[0], target)}}}, fused, {0},
+              impl->sketches);
+    plans.clear();
+  }
   // Every combination of plans, the simplest first.
   std::vector<size_t> choice(plans.size(), 0);
-  for (bool more = true; more && impl->sketches.size() < kMaxSketches;) {
+  for (bool more = !plans.empty(); more && impl->sketches.size() < kMaxSketches;) {
     AddSketch(plans, shape, choice, impl->sketches);
     more = false;
     for (size_t k = plans.size(); k-- > 0 && !more;) {
@@ -260,7 +270,7 @@ absl::Status SearchSpace::Check(const Point& point) const {
 
 absl::StatusOr<std::vector<Step>> SearchSpace::Steps(const Point& point) const {
   if (absl::Status s = Check(point); !s.ok()) return s;
-  std::vector<Step> steps = impl_->shared_steps;
+  std::vector<Step> steps = impl_->SketchOf(point).steps;
   impl_->ForEachPlan(
       point, [&](const KernelPlan& plan, HoleValues values) { plan.AppendSteps(values, steps); });
   return steps;

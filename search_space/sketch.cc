@@ -110,12 +110,28 @@ ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program) {
   return shape;
 }
 
+ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program) {
+  ProgramShape shape{{}, Schedule(std::move(program)), {}};
+  const auto& stages = shape.schedule.stages();
+  const auto outputs = std::count_if(stages.begin(), stages.end(),
+                                     [](const ScheduledStage& s) { return s.is_output; });
+  if (outputs != 1 || !stages.back().is_output) return shape;
+  KernelShape kernel{
+      .root = static_cast<int>(stages.size()) - 1, .reductions = {}, .stageable = {}};
+  for (int i = 0; i < kernel.root; ++i) {
+    if (stages[static_cast<size_t>(i)].is_reduction()) kernel.reductions.push_back(i);
+  }
+  shape.kernels.push_back(std::move(kernel));
+  return shape;
+}
+
 const std::vector<std::unique_ptr<SketchRule>>& SketchRules() {
   static const auto* rules = [] {
     auto* list = new std::vector<std::unique_ptr<SketchRule>>;
     list->push_back(MakeStreamingRule());
     list->push_back(MakeStagingRule());
     list->push_back(MakeTilingRule());
+    list->push_back(MakeRowsRule());
     return list;
   }();
   return *rules;

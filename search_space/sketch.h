@@ -32,6 +32,9 @@ struct ProgramShape {
   std::vector<KernelShape> kernels;
 };
 ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program);
+// The program as a single kernel with nothing inlined, for plans that fuse several reductions;
+// without kernels when its last stage is not its only output.
+ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program);
 
 // A decision left open: one of a list of values. Holes of one group are redrawn and exchanged
 // together, because their limits hang together.
@@ -81,6 +84,9 @@ std::unique_ptr<SketchRule> MakeStagingRule();
 // Multi-level tiling of a reduction with data reuse: block, virtual thread, warp, lane and register
 // tiles, shared tiles and register fragments of the inputs, fused epilogue.
 std::unique_ptr<SketchRule> MakeTilingRule();
+
+// Rows reduced by groups of threads, several reductions in one kernel: softmax, layer norm, sums.
+std::unique_ptr<SketchRule> MakeRowsRule();
 
 // All rules, in the order in which sketches are numbered.
 const std::vector<std::unique_ptr<SketchRule>>& SketchRules();

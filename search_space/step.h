@@ -33,14 +33,17 @@ struct Reorder {
   bool operator==(const Reorder&) const = default;
 };
 enum class BindTo : uint8_t { kBlock, kThread, kVthread };
-// Binds a loop to the fused block axis, the fused thread axis or a virtual thread.
+// Binds a loop to the fused block axis, the fused thread axis or a virtual thread. A reduction loop
+// of a local stage that is bound to thread is shared by a group of neighbouring threads, which all
+// get the result.
 struct Bind {
   std::string stage, loop;
   BindTo to;
   bool operator==(const Bind&) const = default;
 };
 // Inserts a stage "tensor.scope" that copies the region of `tensor` read by `reader`, which reads
-// the copy from then on. In scope global the copy is a kernel of its own.
+// the copy from then on. In scope global the copy is a kernel of its own. Reader "all" (where no
+// stage has that name): all stages that read the tensor share the copy.
 struct CacheRead {
   std::string tensor;
   Scope scope;
@@ -73,6 +76,21 @@ struct Fetch {
 struct Rfactor {
   std::string stage, loop;
   bool operator==(const Rfactor&) const = default;
+};
+// Keeps a local stage that is not attached yet spread over groups of `threads` neighbouring
+// threads: along its last axis, runs of `vector` elements are dealt out to the threads of a group
+// in turn. Who reads an element must be the thread that holds it.
+struct Spread {
+  std::string stage, axis;
+  int64_t threads, vector;
+  bool operator==(const Spread&) const = default;
+};
+// Adds an innermost loop "lane" of `threads` iterations to a kernel's stage, of which the first
+// stores: threads that only help with the reductions computed inside.
+struct Replicate {
+  std::string stage;
+  int64_t threads;
+  bool operator==(const Replicate&) const = default;
 };
 struct Vectorize {
   std::string stage, loop;
@@ -118,8 +136,8 @@ struct LaunchBounds {
 };
 
 using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, SetScope, ComputeAt, ComputeInline,
-                          Fetch, Rfactor, Vectorize, Unroll, StorageLayout, Align, Pipeline,
-                          BlockSwizzle, LaunchBounds>;
+                          Fetch, Rfactor, Spread, Replicate, Vectorize, Unroll, StorageLayout,
+                          Align, Pipeline, BlockSwizzle, LaunchBounds>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

@@ -14,6 +14,7 @@ const IntrinsicEffects& EffectsOf(Intrinsic intrinsic) {
       {"async_copy", ExecutionScope::kThread, true, Completion::kGroup, false},
       {"async_commit", ExecutionScope::kThread, false, Completion::kImmediate, false},
       {"async_wait", ExecutionScope::kThread, false, Completion::kImmediate, false},
+      {"warp_reduce", ExecutionScope::kWarp, true, Completion::kImmediate, false},
   };
   return kTable[static_cast<int>(intrinsic)];
 }
@@ -91,6 +92,17 @@ Stmt AsyncWait(int64_t pending) {
   StmtNode node{.kind = StmtNode::Kind::kIntrin};
   node.intrinsic = Intrinsic::kAsyncWait;
   node.int_value = pending;
+  return Make(std::move(node));
+}
+
+Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads) {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kWarpReduce;
+  node.value = Load(buffer, indices);
+  node.buffer = std::move(buffer);
+  node.indices = std::move(indices);
+  node.int_value = threads;
+  node.combiner = combiner;
   return Make(std::move(node));
 }
 
@@ -173,6 +185,10 @@ std::string Describe(const Buffer& b) {
 
 std::string IntrinText(const StmtNode& s) {
   std::string out = EffectsOf(s.intrinsic).name;
+  if (s.intrinsic == Intrinsic::kWarpReduce) {
+    return absl::StrCat(out, " ", Access(s), " = ", NameOf(s.combiner), " over ", s.int_value,
+                        " threads");
+  }
   if (s.buffer != nullptr) {
     absl::StrAppend(&out, " ", Access(s), " = ", ToString(s.value));
   }

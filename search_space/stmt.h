@@ -25,6 +25,10 @@ enum class ForKind : uint8_t {
   kVector,
 };
 
+// Threads that a kWarpReduce can span; blocks that make one are whole multiples of it, on every
+// device.
+inline constexpr int64_t kWarpThreads = 32;
+
 // What an intrinsic statement does; its effects are a row of the table in stmt.cc, which barrier
 // insertion, verifier and interpreter read instead of knowing intrinsics by name.
 enum class Intrinsic : uint8_t {
@@ -35,6 +39,9 @@ enum class Intrinsic : uint8_t {
   kAsyncCopy,
   kAsyncCommit,  // closes the group of the copies issued since the last commit, per thread
   kAsyncWait,    // until at most int_value groups of this thread are pending
+  // buffer[indices] (local) = combiner over the values of the int_value neighbouring threads (a
+  // power of two, at most kWarpThreads) of the warp; every one of them gets the result.
+  kWarpReduce,
 };
 
 enum class ExecutionScope : uint8_t { kThread, kWarp, kBlock };
@@ -74,6 +81,7 @@ struct StmtNode {
   int lanes = 1;                              // kStore, kIntrin that writes: see ForKind::kVector
   Intrinsic intrinsic = Intrinsic::kBarrier;  // kIntrin
   int64_t int_value = 0;                      // kIntrin
+  Combiner combiner = Combiner::kNone;        // kIntrin that reduces
   std::string text;                           // kComment
   std::vector<Stmt> body;
 };
@@ -87,6 +95,7 @@ Stmt Barrier();
 Stmt AsyncCopy(BufferRef buffer, ExprList indices, Expr value, int lanes);
 Stmt AsyncCommit();
 Stmt AsyncWait(int64_t pending);
+Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
 Stmt Comment(std::string text);
 
 // Calls `visit` on `s` and every statement below it, in program order.

@@ -209,11 +209,23 @@ class KernelVerifier {
 
   void Intrinsics(const StmtNode& s) {
     const IntrinsicEffects& effects = EffectsOf(s.intrinsic);
-    if (effects.scope == ExecutionScope::kBlock && divergent_ > 0) {
+    if (effects.scope != ExecutionScope::kThread && divergent_ > 0) {
       Fail(absl::StrCat(effects.name, " in control flow that differs between threads"));
     }
     if (s.intrinsic == Intrinsic::kAsyncCopy) CheckAsyncCopy(s);
+    if (s.intrinsic == Intrinsic::kWarpReduce) CheckWarpReduce(s);
     if (effects.writes_buffer) Write(s);
+  }
+
+  void CheckWarpReduce(const StmtNode& s) {
+    const bool group = s.int_value >= 2 && s.int_value <= kWarpThreads &&
+                       std::has_single_bit(static_cast<uint64_t>(s.int_value));
+    if (!group || s.buffer->scope != Scope::kLocal || kernel_.thread->extent % kWarpThreads != 0) {
+      Fail(absl::StrCat("a reduction of ", s.buffer->name, " over ", s.int_value, " of ",
+                        kernel_.thread->extent,
+                        " threads; it must be of registers over a power of two, at most 32, in "
+                        "whole warps"));
+    }
   }
 
   // What the device's instruction can do (stmt.h).

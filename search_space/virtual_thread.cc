@@ -101,6 +101,7 @@ class Injector {
   // A perfect nest of register loops over one store: the virtual thread loop goes around it.
   static bool IsStoreNest(const Stmt& s) {
     if (s->kind == StmtNode::Kind::kStore) return true;
+    if (s->kind == StmtNode::Kind::kIntrin) return s->buffer != nullptr;
     const bool nests = s->kind == StmtNode::Kind::kFor || s->kind == StmtNode::Kind::kIf;
     return nests && IsStoreNest(s->body[0]);
   }

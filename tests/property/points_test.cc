@@ -42,7 +42,9 @@ constexpr Case kCases[] = {
     {"depthwise_conv2d", "n=2,c=5,h=9,w=7,kh=3,kw=3,stride=1,pad=1"},
     {"depthwise_conv2d", "n=1,c=7,h=8,w=8,kh=3,kw=3,stride=2,pad=1"},
     {"softmax", "m=5,n=37"},
+    {"softmax", "m=3,n=264"},
     {"layer_norm", "m=7,n=24"},
+    {"layer_norm", "m=5,n=148"},
 };
 constexpr int kPoints = 110;  // a case; every operator has two cases or twice as many points
 

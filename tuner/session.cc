@@ -180,8 +180,10 @@ absl::Status Session::Fill() {
     room = std::min(room, static_cast<int>(affordable) - measurer_.pending());
   }
   if (room <= 0 || exhausted_) return absl::OkStatus();
+  const absl::Time asked = absl::Now();
   auto points =
       proposer_.Propose(room, [this](const Point& point) { return tried_.contains(point); });
+  report_.proposing_seconds += absl::ToDoubleSeconds(absl::Now() - asked);
   if (points.empty()) exhausted_ = true;
   for (const Point& point : points) {
     if (tried_.contains(point)) continue;
@@ -360,7 +362,7 @@ absl::StatusOr<SessionReport> Session::Run() {
   absl::Status abandoned = AbandonPending();
   if (!searched.ok()) return searched;
   if (!abandoned.ok()) return abandoned;
-  if (report_.stop == StopReason::kInterrupted) {
+  if (report_.stop == StopReason::kInterrupted || !options_.finals) {
     // No finals: the best known so far, final or not.
     std::vector<Contender> leaders = Leaders();
     if (!leaders.empty()) report_.best = leaders.front();

@@ -39,6 +39,7 @@ struct SessionOptions {
   int max_finalists = 8;
   double finalist_margin = 0.10;  // those slower than the best by more than this share stay out
   absl::Duration finals_budget = absl::Seconds(4);
+  bool finals = true;  // false: the best is known by its first time only, and not served
   // Polled several times a second: true ends the session, everything measured kept.
   std::function<bool()> interrupted = [] { return false; };
   // Called after every trial and, with nothing new, now and then.
@@ -66,6 +67,7 @@ struct SessionReport {
   int finalists = 0;
   TrialTimes times;  // of this session, in completion order
   double seconds = 0;
+  double proposing_seconds = 0;  // of them, waiting for the proposer
 };
 
 class Session {

@@ -31,7 +31,7 @@ struct TuneFlags {
   double seconds = 0;
   uint64_t seed = 1;
   std::string search = "evolutionary", l2, workloads, db, plot;
-  bool json = false;
+  bool json = false, no_finals = false;
 };
 
 // One workload's tuning, done.
@@ -117,6 +117,7 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   options.trials = flags.trials;
   options.seconds = flags.seconds;
   options.plateau = flags.plateau;
+  options.finals = !flags.no_finals;
   options.interrupted = Interrupted;
   options.on_progress = [&](const tuner::Progress& progress) {
     warnings.Look((*measurer)->device_state(), printer);
@@ -173,6 +174,7 @@ Json ToJson(const TuneFlags& flags, const DeviceInfo& device, const Tuned& tuned
   // Beyond the documented fields.
   json["stopped_by"] = tuner::NameOf(report.stop);
   json["earlier_trials"] = report.earlier_trials;
+  json["proposing_seconds"] = report.proposing_seconds;
   json["final"] = report.best && report.best->is_final;
   if (weight != 1) json["weight"] = weight;
   return json;
@@ -383,6 +385,8 @@ void AddTune(CLI::App& app, Selected selected) {
                   "tune each line of a file: op k=v,... [weight=N]; budgets count per workload")
       ->type_name("FILE");
   AddDbFlag(*sub, flags->db);
+  sub->add_flag("--no-finals", flags->no_finals,
+                "do not measure the best once more: nothing is served from this run");
   sub->add_flag("--json", flags->json,
                 "one JSON document on stdout (an array with --workloads), the rest on stderr");
   sub->add_option("--plot", flags->plot, "write the best-so-far curve as SVG")

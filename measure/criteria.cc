@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "measure/timing.h"
+#include "search_space/winograd.h"
 
 namespace heddle::measure {
 namespace {
@@ -42,7 +43,8 @@ double FastestPlausible(const TensorProgram& program, const search_space::Target
       bytes * BufferSetCount(l2, program.IoBytes(), target.l2_bytes, target.memory_bytes / 2);
   const double from_memory = rotation > 0 ? bytes * std::max(0.0, 1 - cache / rotation) : 0;
   double seconds = 0;
-  if (target.peak_gflops > 0) seconds = program.Flops() / (target.peak_gflops * 1e9);
+  if (target.peak_gflops > 0)
+    seconds = search_space::LeastFlops(program) / (target.peak_gflops * 1e9);
   if (target.memory_gbs > 0) {
     const double bandwidth = target.memory_gbs * 1e9;
     seconds = std::max(

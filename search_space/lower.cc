@@ -608,6 +608,7 @@ absl::StatusOr<Kernel> KernelBuilder::Build(const std::string& name) {
     body = *std::move(injected);
   }
   body = VectorizeAccesses(body);
+  body = ExpandDecidingLoops(body);
   body = UnrollRegisterLoops(body);
   kernel.body = InsertBarriers(body, managed_);
   PlaceSharedBuffers(kernel);

@@ -16,6 +16,10 @@ namespace heddle::search_space {
 // as fetches and barriers, stays single. InvalidArgument when a shared buffer would depend on it.
 absl::StatusOr<Stmt> InjectVirtualThread(const Stmt& body, const Var& vthread);
 
+// Writes out the iterations of unrolled loops whose variable decides a select, so that each holds
+// only what it computes.
+Stmt ExpandDecidingLoops(const Stmt& body);
+
 // Unrolls every loop whose variable indexes a local buffer: registers have no addresses.
 Stmt UnrollRegisterLoops(const Stmt& body);
 

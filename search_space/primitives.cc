@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "search_space/schedule.h"
 #include "search_space/simplify.h"
+#include "search_space/winograd.h"
 
 namespace heddle::search_space {
 
@@ -26,6 +27,7 @@ class StepApplier {
   absl::Status operator()(const Rfactor& step);
   absl::Status operator()(const Spread& step);
   absl::Status operator()(const Replicate& step);
+  absl::Status operator()(const Winograd& step);
   absl::Status operator()(const Vectorize& step);
   absl::Status operator()(const Unroll& step);
   absl::Status operator()(const StorageLayout& step);
@@ -458,6 +460,7 @@ absl::Status StepApplier::operator()(const ComputeInline& step) {
     return Refuse(absl::StrCat(step.stage, " reduces; only elementwise stages can be inlined"));
   }
   if (stage->is_output) return Refuse(absl::StrCat(step.stage, " is an output"));
+  if (stage->materialized) return Refuse(absl::StrCat(step.stage, " is a kernel of its own"));
   if (stage->consumer >= 0 || HasAttached(*stage) || !stage->untouched) {
     return Refuse(absl::StrCat(step.stage, " is scheduled already"));
   }
@@ -675,6 +678,22 @@ absl::Status StepApplier::operator()(const Rfactor& step) {
     if (s.consumer >= index) ++s.consumer;
   }
   stages_.insert(stages_.begin() + index, std::move(partial));
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const Winograd& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  if (stage->consumer >= 0 || HasAttached(*stage) || !stage->untouched) {
+    return Refuse(absl::StrCat(step.stage, " is scheduled already"));
+  }
+  const int index = IndexOf(*stage);
+  HEDDLE_ASSIGN_OR_RETURN(made, WinogradStages(schedule_, index));
+  const int added = static_cast<int>(made.size()) - 1;
+  for (ScheduledStage& s : stages_) {
+    if (s.consumer >= index) s.consumer += added;
+  }
+  *stage = std::move(made.back());
+  stages_.insert(stages_.begin() + index, made.begin(), made.end() - 1);
   return absl::OkStatus();
 }
 

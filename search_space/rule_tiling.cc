@@ -97,7 +97,7 @@ class TilingPlan : public KernelPlan {
     root_ = root.name();
     reduction_ = reduction.name();
     element_bytes_ = SizeOf(reduction.tensor->dtype);
-    AddAxisHoles(root);
+    AddAxisHoles(root, reduction);
     for (size_t a = 0; a < axes_.size(); ++a) axes_[a].reduction_name = reduction.axes[a]->name;
     AddReduceHoles(reduction);
     AddInputs(shape, kernel, reduction);
@@ -125,7 +125,7 @@ class TilingPlan : public KernelPlan {
   void AppendSteps(HoleValues v, std::vector<Step>& steps) const override;
 
  private:
-  void AddAxisHoles(const ScheduledStage& root);
+  void AddAxisHoles(const ScheduledStage& root, const ScheduledStage& reduction);
   void AddReduceHoles(const ScheduledStage& reduction);
   void AddInputs(const ProgramShape& shape, const KernelShape& kernel,
                  const ScheduledStage& reduction);
@@ -195,12 +195,30 @@ class TilingPlan : public KernelPlan {
          swizzle_hole_ = 0, split_hole_ = 0;
 };
 
-void TilingPlan::AddAxisHoles(const ScheduledStage& root) {
+// An axis that every input is read along, and not the one that lies innermost in memory: a batch,
+// whose elements have nothing in common. Others must be large enough to fill blocks.
+bool IsBatch(const ScheduledStage& reduction, size_t axis) {
+  double others = 1;
+  for (size_t a = 0; a < reduction.axes.size(); ++a) {
+    if (a != axis) others *= static_cast<double>(reduction.axes[a]->extent);
+  }
+  bool everywhere = axis + 1 < reduction.axes.size() && others >= 4096;
+  Visit(reduction.body, [&](const Expr& node) {
+    if (node->op != Op::kLoad) return;
+    everywhere = everywhere && std::any_of(node->args.begin(), node->args.end(), [&](auto& index) {
+                   return index->op == Op::kVar && index->var == reduction.axes[axis];
+                 });
+  });
+  return everywhere;
+}
+
+void TilingPlan::AddAxisHoles(const ScheduledStage& root, const ScheduledStage& reduction) {
   int group = 0;
-  for (const Var& axis : root.axes) {
+  for (size_t a = 0; a < root.axes.size(); ++a) {
+    const Var& axis = root.axes[a];
     axes_.push_back({axis->name, axis->extent, holes_.size()});
     // A block tile reaches past a short axis by less than a factor of two.
-    const int64_t limit = axis->extent;
+    const int64_t limit = IsBatch(reduction, a) ? 1 : axis->extent;
     holes_.push_back({axis->name + ".vthread", PowersUpTo(4, limit), group});
     holes_.push_back({axis->name + ".warps", PowersUpTo(8, limit), group});
     holes_.push_back({axis->name + ".lanes", PowersUpTo(32, limit), group});

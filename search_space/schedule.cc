@@ -43,9 +43,7 @@ void ResetLoops(ScheduledStage& stage) {
   for (const Var& r : stage.reduce_axes) add(r, r->extent, true);
 }
 
-namespace {
-
-ScheduledStage MakeStage(const Stage& stage) {
+ScheduledStage MakeScheduledStage(const Stage& stage) {
   ScheduledStage s;
   s.tensor = stage.tensor;
   s.axes = stage.axes;
@@ -60,6 +58,8 @@ ScheduledStage MakeStage(const Stage& stage) {
   ResetLoops(s);
   return s;
 }
+
+namespace {
 
 bool ReadsWholeAt(const Stage& reader, const Stage& reduction) {
   bool ok = reader.axes.size() == reduction.axes.size();
@@ -93,7 +93,7 @@ bool HasEpilogue(const TensorProgram& program, const Stage& reduction) {
 Schedule::Schedule(std::shared_ptr<const TensorProgram> program) : program_(std::move(program)) {
   for (const Stage& stage : program_->stages) {
     if (!stage.is_reduction() || (!stage.is_output && HasEpilogue(*program_, stage))) {
-      stages_.push_back(MakeStage(stage));
+      stages_.push_back(MakeScheduledStage(stage));
       continue;
     }
     Stage accumulate = stage;
@@ -109,8 +109,8 @@ Schedule::Schedule(std::shared_ptr<const TensorProgram> program) : program_(std:
       indices.push_back(VarExpr(axis));
     }
     copy.body = Load(accumulate.tensor, std::move(indices));
-    stages_.push_back(MakeStage(accumulate));
-    stages_.push_back(MakeStage(copy));
+    stages_.push_back(MakeScheduledStage(accumulate));
+    stages_.push_back(MakeScheduledStage(copy));
   }
 }
 

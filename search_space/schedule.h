@@ -47,6 +47,9 @@ struct ScheduledStage {
   std::vector<Expr> values;  // of axes (relative to base), then of reduce_axes, in loop variables
   std::vector<Expr> guards;  // conditions on loop variables left by splits that do not divide
 
+  // Always a kernel of its own, whose result lies in a workspace: recomputing it in its readers
+  // would cost more than it saves.
+  bool materialized = false;
   bool inlined = false;
   int consumer = -1;  // index of the stage it is computed in; -1 = root
   Var attach_loop;    // loop of the consumer
@@ -103,6 +106,9 @@ class Schedule {
   std::shared_ptr<const TensorProgram> program_;
   std::vector<ScheduledStage> stages_;
 };
+
+// A stage of a program with one serial loop per axis and no decision made.
+ScheduledStage MakeScheduledStage(const Stage& stage);
 
 // The one-loop-per-axis state for the given region, extents of reduce_axes from the axes.
 void ResetLoops(ScheduledStage& stage);

@@ -10,6 +10,7 @@
 #include "search_space/lower.h"
 #include "search_space/schedule.h"
 #include "search_space/sketch.h"
+#include "search_space/winograd.h"
 
 namespace heddle::search_space {
 namespace {
@@ -23,7 +24,7 @@ struct Sketch {
   std::vector<size_t> plan_begin;  // first hole of each plan
 };
 
-constexpr size_t kMaxSketches = 12;
+constexpr size_t kMaxSketches = 12;  // of one algorithm
 // Attempts at a valid point, and how much padding is accepted as they run out.
 constexpr int kSampleAttempts = 4000;
 constexpr double kWasteLimits[] = {1.3, 1.6, 2.5, 1e9};
@@ -125,9 +126,25 @@ struct SearchSpace::Impl {
 
 namespace {
 
-void AddSketch(
-    const std::vector<std::vector<std::pair<std::string, std::shared_ptr<KernelPlan>>>>& plans,
-    const ProgramShape& shape, const std::vector<size_t>& choice, std::vector<Sketch>& sketches) {
+using Plans = std::vector<std::pair<std::string, std::shared_ptr<KernelPlan>>>;
+
+// What each rule that applies makes of each kernel. A kernel that only another algorithm has is not
+// streamed where a rule knows better: the definition's sketches already hold what is simple.
+std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const Target& target) {
+  std::vector<Plans> plans;
+  for (const KernelShape& kernel : shape.kernels) {
+    plans.emplace_back();
+    for (const auto& rule : SketchRules()) {
+      if (!rule->Applies(shape, kernel, target)) continue;
+      plans.back().emplace_back(rule->name(), rule->Apply(shape, kernel, target));
+    }
+    if (!is_definition && plans.back().size() > 1) plans.back().erase(plans.back().begin());
+  }
+  return plans;
+}
+
+Sketch MakeSketch(const std::vector<Plans>& plans, const ProgramShape& shape,
+                  const std::vector<size_t>& choice) {
   Sketch sketch;
   sketch.steps = shape.steps;
   for (size_t k = 0; k < plans.size(); ++k) {
@@ -143,7 +160,37 @@ void AddSketch(
     }
     sketch.plans.push_back(plan);
   }
-  sketches.push_back(std::move(sketch));
+  return sketch;
+}
+
+// Every combination of plans, the simplest first.
+void AddSketches(const std::shared_ptr<const TensorProgram>& program, const Algorithm& algorithm,
+                 const Target& target, std::vector<Sketch>& sketches) {
+  const ProgramShape shape = FindKernels(program, algorithm.steps);
+  const std::vector<Plans> plans = PlansOf(shape, algorithm.steps.empty(), target);
+  std::vector<size_t> choice(plans.size(), 0);
+  // Where one kernel can do it all by rows, combinations of several are not worth their trials.
+  const ProgramShape fused = FuseKernels(program);
+  const std::unique_ptr<SketchRule> rows = MakeRowsRule();
+  if (plans.size() > 1 && algorithm.steps.empty() && !fused.kernels.empty() &&
+      rows->Applies(fused, fused.kernels[0], target)) {
+    sketches.push_back(MakeSketch(plans, shape, choice));
+    sketches.push_back(
+        MakeSketch({{{rows->name(), rows->Apply(fused, fused.kernels[0], target)}}}, fused, {0}));
+    return;
+  }
+  size_t added = 0;
+  for (bool more = true; more && added < kMaxSketches; ++added) {
+    sketches.push_back(MakeSketch(plans, shape, choice));
+    if (!algorithm.steps.empty()) {
+      sketches.back().name = absl::StrCat(algorithm.name, "/", sketches.back().name);
+    }
+    more = false;
+    for (size_t k = plans.size(); k-- > 0 && !more;) {
+      more = ++choice[k] < plans[k].size();
+      if (!more) choice[k] = 0;
+    }
+  }
 }
 
 }  // namespace
@@ -155,34 +202,8 @@ absl::StatusOr<SearchSpace> SearchSpace::Create(std::shared_ptr<const TensorProg
   auto impl = std::make_shared<Impl>();
   impl->program = program;
   impl->target = target;
-  const ProgramShape shape = FindKernels(program);
-  std::vector<std::vector<std::pair<std::string, std::shared_ptr<KernelPlan>>>> plans;
-  for (const KernelShape& kernel : shape.kernels) {
-    plans.emplace_back();
-    for (const auto& rule : SketchRules()) {
-      if (!rule->Applies(shape, kernel, target)) continue;
-      plans.back().emplace_back(rule->name(), rule->Apply(shape, kernel, target));
-    }
-  }
-  // Where one kernel can do it all by rows, combinations of several are not worth their trials.
-  const ProgramShape fused = FuseKernels(program);
-  const std::unique_ptr<SketchRule> rows = MakeRowsRule();
-  if (plans.size() > 1 && !fused.kernels.empty() &&
-      rows->Applies(fused, fused.kernels[0], target)) {
-    AddSketch(plans, shape, std::vector<size_t>(plans.size(), 0), impl->sketches);
-    AddSketch({{{rows->name(), rows->Apply(fused, fused.kernels[0], target)}}}, fused, {0},
-              impl->sketches);
-    plans.clear();
-  }
-  // Every combination of plans, the simplest first.
-  std::vector<size_t> choice(plans.size(), 0);
-  for (bool more = !plans.empty(); more && impl->sketches.size() < kMaxSketches;) {
-    AddSketch(plans, shape, choice, impl->sketches);
-    more = false;
-    for (size_t k = plans.size(); k-- > 0 && !more;) {
-      more = ++choice[k] < plans[k].size();
-      if (!more) choice[k] = 0;
-    }
+  for (const Algorithm& algorithm : AlgorithmsOf(program)) {
+    AddSketches(program, algorithm, target, impl->sketches);
   }
   SearchSpace space(impl);
   if (absl::Status s = space.Check(space.Default()); !s.ok()) {

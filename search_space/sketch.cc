@@ -1,6 +1,7 @@
 #include "search_space/sketch.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace heddle::search_space {
 namespace {
@@ -61,7 +62,7 @@ class ShapeFinder {
   // kernel and those that only one reduction reads, which a plan may want in shared memory.
   bool ShouldInline(int i) const {
     const ScheduledStage& s = stage(i);
-    if (s.is_reduction() || s.is_output) return false;
+    if (s.is_reduction() || s.is_output || s.materialized) return false;
     const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
     if (!ReadsReduction(s)) return !IsStageable(i);
     return readers.size() == 1 && !stage(readers[0]).is_reduction() &&
@@ -70,7 +71,7 @@ class ShapeFinder {
 
   bool IsStageable(int i) const {
     const ScheduledStage& s = stage(i);
-    if (s.is_reduction() || s.is_output || ReadsReduction(s)) return false;
+    if (s.is_reduction() || s.is_output || s.materialized || ReadsReduction(s)) return false;
     const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
     return readers.size() == 1 && stage(readers[0]).is_reduction();
   }
@@ -104,8 +105,11 @@ void KernelPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const 
   }
 }
 
-ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program) {
-  ProgramShape shape{{}, Schedule(std::move(program)), {}};
+ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
+                         const std::vector<Step>& algorithm) {
+  ProgramShape shape{algorithm, Schedule(std::move(program)), {}};
+  const absl::Status applied = shape.schedule.Apply(algorithm);
+  if (!applied.ok()) std::abort();  // AlgorithmsOf gives only what applies
   ShapeFinder(shape).Run();
   return shape;
 }

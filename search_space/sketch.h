@@ -31,7 +31,9 @@ struct ProgramShape {
   Schedule schedule;  // with `steps` applied
   std::vector<KernelShape> kernels;
 };
-ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program);
+// `algorithm` (winograd.h) comes first among the steps.
+ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
+                         const std::vector<Step>& algorithm);
 // The program as a single kernel with nothing inlined, for plans that fuse several reductions;
 // without kernels when its last stage is not its only output.
 ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program);

@@ -92,6 +92,12 @@ struct Replicate {
   int64_t threads;
   bool operator==(const Replicate&) const = default;
 };
+// Computes a sum over a 3x3 window by Winograd's F(2x2, 3x3): puts the stages of winograd.h in the
+// place of `stage`.
+struct Winograd {
+  std::string stage;
+  bool operator==(const Winograd&) const = default;
+};
 struct Vectorize {
   std::string stage, loop;
   bool operator==(const Vectorize&) const = default;
@@ -136,8 +142,8 @@ struct LaunchBounds {
 };
 
 using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, SetScope, ComputeAt, ComputeInline,
-                          Fetch, Rfactor, Spread, Replicate, Vectorize, Unroll, StorageLayout,
-                          Align, Pipeline, BlockSwizzle, LaunchBounds>;
+                          Fetch, Rfactor, Spread, Replicate, Winograd, Vectorize, Unroll,
+                          StorageLayout, Align, Pipeline, BlockSwizzle, LaunchBounds>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

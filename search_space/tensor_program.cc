@@ -60,14 +60,14 @@ double OperationsOf(const Expr& e) {
   return count;
 }
 
-double Iterations(const Stage& stage) {
-  double count = 1;
-  for (const Var& axis : stage.axes) count *= static_cast<double>(axis->extent);
-  for (const Var& axis : stage.reduce_axes) count *= static_cast<double>(axis->extent);
+}  // namespace
+
+double Stage::Flops() const {
+  double count = OperationsOf(body) + (is_reduction() ? 1 : 0);
+  for (const Var& axis : axes) count *= static_cast<double>(axis->extent);
+  for (const Var& axis : reduce_axes) count *= static_cast<double>(axis->extent);
   return count;
 }
-
-}  // namespace
 
 const Stage* TensorProgram::FindStage(const Buffer* tensor) const {
   for (const Stage& stage : stages) {
@@ -79,7 +79,7 @@ const Stage* TensorProgram::FindStage(const Buffer* tensor) const {
 double TensorProgram::Flops() const {
   double flops = 0;
   for (const Stage& stage : stages) {
-    flops += Iterations(stage) * (OperationsOf(stage.body) + (stage.is_reduction() ? 1 : 0));
+    flops += stage.Flops();
   }
   return flops;
 }

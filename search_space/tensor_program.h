@@ -34,6 +34,8 @@ struct Stage {
 
   const std::string& name() const { return tensor->name; }
   bool is_reduction() const { return combiner != Combiner::kNone; }
+  // Its part of TensorProgram::Flops.
+  double Flops() const;
 };
 
 // An operator instantiated at a shape. Guarantees made by the notation's front end: every extent

@@ -9,6 +9,9 @@
 namespace heddle::search_space {
 namespace {
 
+// Trips of a loop that is written out.
+constexpr int64_t kMaxExpanded = 32;
+
 bool Mentions(const Expr& e, const Var& var) {
   bool found = false;
   Visit(e, [&](const Expr& node) { found = found || node->var == var; });
@@ -140,7 +143,48 @@ class LoopVectorizer {
   bool any_ = false;
 };
 
+// Is `e` a number for every value of `var`, and does it depend on nothing else?
+bool IsDecidedBy(const Expr& e, const Var& var) {
+  bool only = Mentions(e, var);
+  Visit(e, [&](const Expr& node) {
+    only = only && node->op != Op::kLoad && (node->op != Op::kVar || node->var == var);
+  });
+  return only;
+}
+
+bool DecidesSelects(const Stmt& body, const Var& var) {
+  bool decides = false;
+  VisitStmts(body, [&](const StmtNode& s) {
+    VisitExprs(s, [&](const Expr& e) {
+      Visit(e, [&](const Expr& node) {
+        decides = decides || (node->op == Op::kSelect && IsDecidedBy(node->args[0], var));
+      });
+    });
+  });
+  return decides;
+}
+
 }  // namespace
+
+Stmt ExpandDecidingLoops(const Stmt& body) {
+  return RewriteStmt(
+      body,
+      [](const Stmt& s) -> Stmt {
+        if (s->kind != StmtNode::Kind::kFor || s->for_kind != ForKind::kUnrolled ||
+            s->var->extent > kMaxExpanded || !DecidesSelects(s->body[0], s->var)) {
+          return nullptr;
+        }
+        std::vector<Stmt> copies;
+        for (int64_t i = 0; i < s->var->extent; ++i) {
+          copies.push_back(RewriteStmt(s->body[0], nullptr, [&](const Expr& e) {
+            return Simplify(
+                Substitute(e, [&](const Var& v) { return v == s->var ? Int(i) : nullptr; }));
+          }));
+        }
+        return Seq(std::move(copies));
+      },
+      nullptr);
+}
 
 Stmt VectorizeAccesses(const Stmt& body) {
   return RewriteStmt(

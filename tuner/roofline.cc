@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
+#include "search_space/winograd.h"
 
 namespace heddle::tuner {
 namespace {
@@ -34,7 +35,9 @@ Roofline RooflineOf(const search_space::TensorProgram& program, const search_spa
   Roofline r;
   r.flops = program.Flops();
   r.bytes = static_cast<double>(program.IoBytes());
-  if (target.peak_gflops > 0) r.compute_us = r.flops / target.peak_gflops * 1e-3;
+  if (target.peak_gflops > 0) {
+    r.compute_us = search_space::LeastFlops(program) / target.peak_gflops * 1e-3;
+  }
   bool stays_in_cache = l2 == measure::L2Policy::kWarm && r.bytes <= target.l2_bytes;
   if (target.memory_gbs > 0 && !stays_in_cache) r.memory_us = r.bytes / target.memory_gbs * 1e-3;
   return r;

@@ -14,10 +14,11 @@ namespace heddle::tuner {
 // Source: S. Williams, A. Waterman, D. Patterson, Roofline (CACM 2009), with every input and output
 // moved once.
 struct Roofline {
-  double flops = 0;       // of one execution
-  double bytes = 0;       // inputs and outputs, each once
-  double compute_us = 0;  // flops at peak; 0 = the device's peak is not known
-  double memory_us = 0;   // bytes at device memory bandwidth; 0 = not known, or all stays in cache
+  double flops = 0;  // of one execution
+  double bytes = 0;  // inputs and outputs, each once
+  // The operations of its cheapest algorithm at peak; 0 = the device's peak is not known.
+  double compute_us = 0;
+  double memory_us = 0;  // bytes at device memory bandwidth; 0 = not known, or all stays in cache
 
   // The larger of both; 0 = unknown.
   double us() const { return compute_us > memory_us ? compute_us : memory_us; }

@@ -113,7 +113,9 @@ TEST(WinogradTest, Float32ErrorIsInTheRangeOfTheDirectSum) {
   for (int i = 0; i < 200 && !seen; ++i) {
     const Point point = *space.Sample(points);
     seen = space.Print(point).rfind("winograd/", 0) == 0;
-    if (seen) EXPECT_LT(error(*space.Steps(point)), 2 * direct);
+    if (seen) {
+      EXPECT_LT(error(*space.Steps(point)), 2 * direct);
+    }
   }
   EXPECT_TRUE(seen);
 }

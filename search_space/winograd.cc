@@ -83,7 +83,7 @@ bool IsOneOf(const Expr& e, const std::vector<Var>& vars) {
 // those of `data` that are indexed by a sum of one of these and an axis of the result.
 bool Match(const ScheduledStage& stage, const Expr& data, const Expr& weights, Correlation& c) {
   if (data->op != Op::kLoad || weights->op != Op::kLoad) return false;
-  int matched = 0, window_dims = 0;
+  int matched = 0;
   for (size_t w = 0; w < weights->args.size(); ++w) {
     const Expr& index = weights->args[w];
     if (!IsOneOf(index, stage.reduce_axes) || index->var->extent != kWindow) continue;
@@ -102,9 +102,8 @@ bool Match(const ScheduledStage& stage, const Expr& data, const Expr& weights, C
         ++matched;
       }
     }
-    ++window_dims;
   }
-  if (matched != 2 || window_dims != 2 || c.data.y == c.data.x || c.y == c.x) return false;
+  if (matched != 2 || c.data.y == c.data.x || c.y == c.x) return false;
   c.data.load = data;
   c.weights.load = weights;
   auto others_are_axes = [&](const Operand& operand) {

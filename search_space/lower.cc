@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "search_space/collectives.h"
 #include "search_space/fetch_grid.h"
 #include "search_space/passes.h"
 #include "search_space/simplify.h"
@@ -41,8 +42,8 @@ class KernelBuilder {
   Stmt EmitLoops(int s, size_t depth, std::vector<Expr> guards, Assumptions assumptions);
   Stmt EmitInit(int s, size_t first_reduce, const std::vector<Expr>& guards);
   Stmt EmitCompute(int s, const Assumptions& assumptions);
-  // Combines what the threads of a group have reduced; every one of them gets the result.
-  Stmt EmitCombine(int s, int64_t group);
+  // Combines what the threads that share the loop have reduced.
+  Stmt EmitCombine(int s, const Loop& shared);
   Stmt EmitLoopBody(int s, size_t depth, const std::vector<Expr>& guards,
                     const Assumptions& assumptions);
   Stmt EmitPipeline(int s, size_t depth, const std::vector<Expr>& guards,
@@ -56,6 +57,7 @@ class KernelBuilder {
   void Allocate(int s, int64_t copies);
   BufferRef StagingRegisters(int s) const;
   Expr AtLoops(int s, const Expr& definition) const;
+  Expr PartOf(const Loop& loop) const;
   Expr OnThread(const Expr& e) const;
   Expr HeldAt(const Spread& spread, const Expr& index);
   // Redirects loads from tensors to storage; loads from global memory that are not proven inside
@@ -108,7 +110,7 @@ bool KernelBuilder::HasCollectiveBelow(int s, size_t depth) const {
   const std::vector<Loop>& loops = stage(s).loops;
   for (size_t l = depth; l < loops.size(); ++l) {
     for (int a : AttachedAt(s, loops[l].var)) {
-      if (stage(a).scope == Scope::kShared || stage(a).reducing_threads() > 1 ||
+      if (stage(a).scope == Scope::kShared || stage(a).shared_reduction() != nullptr ||
           HasCollectiveBelow(a, 0)) {
         return true;
       }
@@ -131,13 +133,20 @@ Expr KernelBuilder::AtLoops(int s, const Expr& definition) const {
   });
 }
 
+// The iteration of a loop of a local stage that this thread makes.
+Expr KernelBuilder::PartOf(const Loop& loop) const {
+  const int64_t parts = loop.var->extent;
+  const Expr thread = VarExpr(thread_);
+  return Simplify(loop.sliced ? thread / Int(thread_->extent / parts) : thread % Int(parts));
+}
+
 // Loop variables of attached stages that are bound to thread, as the thread's number.
 Expr KernelBuilder::OnThread(const Expr& e) const {
   return Simplify(Substitute(e, [&](const Var& v) -> Expr {
     for (const ScheduledStage& s : schedule_.stages()) {
       const int l = s.consumer < 0 ? -1 : s.FindLoop(v);
       if (l < 0 || s.loops[static_cast<size_t>(l)].kind != LoopKind::kThread) continue;
-      return VarExpr(thread_) % Int(v->extent);
+      return PartOf(s.loops[static_cast<size_t>(l)]);
     }
     return nullptr;
   }));
@@ -280,55 +289,24 @@ Stmt KernelBuilder::EmitStage(int s, Assumptions assumptions) {
     }
   }
   Stmt nest = EmitLoops(s, 0, GuardsOf(s), std::move(assumptions));
-  const int64_t group = here.reducing_threads();
-  return group > 1 ? Seq({nest, EmitCombine(s, group)}) : nest;
+  const Loop* shared = here.shared_reduction();
+  return shared != nullptr ? Seq({nest, EmitCombine(s, *shared)}) : nest;
 }
 
-Stmt KernelBuilder::EmitCombine(int s, int64_t group) {
-  const int64_t warp = kWarpThreads, threads = thread_->extent;
-  if (threads % warp != 0 || threads % group != 0) {
-    return Fail(absl::StrCat("groups of ", group, " threads reduce ", stage(s).name(),
-                             " together, but the block has ", threads,
+Stmt KernelBuilder::EmitCombine(int s, const Loop& shared) {
+  const int64_t threads = thread_->extent, parts = shared.var->extent;
+  if (threads % kWarpThreads != 0 || threads % parts != 0) {
+    return Fail(absl::StrCat(parts, " threads share the reduction ", stage(s).name(),
+                             ", but the block has ", threads,
                              ": it must be whole warps and whole groups"));
   }
-  const BufferRef& buffer = storage_.at(s);
-  const Combiner combiner = stage(s).combiner;
-  const auto each = [&](const auto& make) {
-    std::vector<Var> vars;
-    ExprList at;
-    for (int64_t extent : buffer->shape) {
-      vars.push_back(MakeVar(absl::StrCat("c", vars.size()), extent));
-      at.push_back(extent == 1 ? Int(0) : VarExpr(vars.back()));
-    }
-    Stmt nest = make(at);
-    for (size_t i = vars.size(); i-- > 0;) {
-      if (vars[i]->extent > 1) nest = For(vars[i], ForKind::kUnrolled, nest);
-    }
-    return nest;
-  };
-  Stmt in_warp = each(
-      [&](const ExprList& at) { return WarpReduce(combiner, buffer, at, std::min(group, warp)); });
-  if (group <= warp) return in_warp;
-  // Each warp leaves its result in shared memory; the warps of a group then read all of them.
-  const int64_t warps = group / warp;
-  const Expr thread = VarExpr(thread_);
-  std::vector<int64_t> shape = buffer->shape;
-  shape.push_back(threads / warp);
-  const BufferRef scratch =
-      MakeBuffer(buffer->name + ".warps", buffer->dtype, Scope::kShared, std::move(shape));
-  const auto in_scratch = [](ExprList at, const Expr& of_warp) {
-    at.push_back(Simplify(of_warp));
-    return at;
-  };
-  Stmt leave = each([&](const ExprList& at) {
-    return Store(scratch, in_scratch(at, thread / Int(warp)), Load(buffer, at));
-  });
-  Stmt take = each([&](const ExprList& at) {
-    const Expr mine = thread / Int(group) * Int(warps) + thread % Int(warps);
-    return Store(buffer, at, Load(scratch, in_scratch(at, mine)));
-  });
-  Stmt across = each([&](const ExprList& at) { return WarpReduce(combiner, buffer, at, warps); });
-  return Seq({in_warp, If(Simplify(thread % Int(warp) < Int(1)), leave), take, across});
+  const BufferRef& registers = storage_.at(s);
+  if (!shared.sliced) return CombineNeighbours(stage(s).combiner, registers, thread_, parts);
+  std::vector<Var> vthreads;
+  for (const Loop& l : stage(root_).loops) {
+    if (l.kind == LoopKind::kVthread && l.var->extent > 1) vthreads.push_back(l.var);
+  }
+  return CombineSlices(stage(s).combiner, registers, thread_, parts, vthreads);
 }
 
 Stmt KernelBuilder::EmitLoops(int s, size_t depth, std::vector<Expr> guards,
@@ -381,7 +359,7 @@ Stmt KernelBuilder::EmitLoops(int s, size_t depth, std::vector<Expr> guards,
                                  loop.var->extent, " threads; the kernel has ", thread_->extent));
       }
       if (here.scope == Scope::kLocal) {
-        body = ReplaceVar(body, loop.var, Simplify(VarExpr(thread_) % Int(loop.var->extent)));
+        body = ReplaceVar(body, loop.var, PartOf(loop));
         break;
       }
       body = ReplaceVar(body, loop.var, VarExpr(thread_));

@@ -87,8 +87,9 @@ bool IsPowerOfTwo(int64_t v) { return v >= 1 && (v & (v - 1)) == 0; }
 
 // May threads share this loop of a reduction?
 bool SharesReduction(const ScheduledStage& stage, const Loop& loop, BindTo to) {
-  return to == BindTo::kThread && stage.scope == Scope::kLocal && stage.consumer >= 0 &&
-         IsPowerOfTwo(loop.var->extent);
+  const bool fits =
+      to == BindTo::kSlice || (to == BindTo::kThread && IsPowerOfTwo(loop.var->extent));
+  return fits && stage.scope == Scope::kLocal && stage.consumer >= 0;
 }
 
 bool IsVectorWidth(int64_t v) { return v >= 1 && v <= kMaxVector && (v & (v - 1)) == 0; }
@@ -258,7 +259,11 @@ absl::Status StepApplier::operator()(const Bind& step) {
                      " reduces: a power of two of threads can share it in a "
                      "local stage that is attached; else use rfactor to run it in parallel"));
   }
-  static constexpr LoopKind kKinds[] = {LoopKind::kBlock, LoopKind::kThread, LoopKind::kVthread};
+  if (step.to == BindTo::kSlice && !stage->loops[at].reduce) {
+    return Refuse(absl::StrCat("only a reduction can be sliced; loop ", step.loop, " is data"));
+  }
+  static constexpr LoopKind kKinds[] = {LoopKind::kBlock, LoopKind::kThread, LoopKind::kVthread,
+                                        LoopKind::kThread};
   const LoopKind kind = kKinds[static_cast<int>(step.to)];
   if (kind != LoopKind::kThread && !stage->is_root()) {
     return Refuse(absl::StrCat("only a kernel's own stage has blocks and virtual threads; ",
@@ -270,7 +275,9 @@ absl::Status StepApplier::operator()(const Bind& step) {
           absl::StrCat("loop ", l.var->name, " is bound to that axis already; fuse the two first"));
     }
   }
-  return SetKind(step.stage, step.loop, kind);
+  if (absl::Status s = SetKind(step.stage, step.loop, kind); !s.ok()) return s;
+  stage->loops[at].sliced = step.to == BindTo::kSlice;
+  return absl::OkStatus();
 }
 
 absl::Status StepApplier::operator()(const Vectorize& step) {
@@ -448,7 +455,7 @@ absl::Status StepApplier::operator()(const Replicate& step) {
     return Refuse("replicate wants a power of two of threads, once");
   }
   const Loop lane{.var = MakeVar("lane", step.threads)};
-  stage->guards.push_back(VarExpr(lane.var) < Int(1));
+  stage->guards.push_back(Int(step.threads - 1) <= VarExpr(lane.var));
   stage->loops.push_back(lane);
   stage->untouched = false;
   return absl::OkStatus();

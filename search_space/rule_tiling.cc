@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "search_space/combine.h"
 #include "search_space/sketch.h"
+#include "search_space/stmt.h"
 
 namespace heddle::search_space {
 namespace {
@@ -63,6 +64,7 @@ struct Nest {
 
 constexpr int64_t kMaxUnrolledMultiplyAdds = 8192;
 constexpr int64_t kMaxSplit = 256;
+constexpr int64_t kMostThreads = 512;
 constexpr int64_t kMaxFetchTrips = 32;
 constexpr int64_t kOtherRegisters = 24;  // addresses, loop counters, temporaries
 constexpr int64_t kWindow = 8;           // a reduction axis no longer than this is a window
@@ -131,11 +133,14 @@ class TilingPlan : public KernelPlan {
                  const ScheduledStage& reduction);
   void AddKernelHoles();
 
-  int64_t Threads(HoleValues v) const {
+  // Threads that make a tile, and those of a block: where the reduction is sliced, several make
+  // one.
+  int64_t TileThreads(HoleValues v) const {
     int64_t threads = 1;
     for (const TiledAxis& a : axes_) threads *= v[a.first_hole + kWarp] * v[a.first_hole + kLane];
     return threads;
   }
+  int64_t Threads(HoleValues v) const { return TileThreads(v) * v[slice_hole_]; }
   int64_t Accumulators(HoleValues v) const {
     int64_t accumulators = 1;
     for (const TiledAxis& a : axes_) accumulators *= a.ThreadTile(v);
@@ -149,6 +154,7 @@ class TilingPlan : public KernelPlan {
   }
   void DrawTiles(std::mt19937_64& rng, bool anywhere, std::vector<int64_t>& values) const;
   void DrawSplit(std::mt19937_64& rng, std::vector<int64_t>& values) const;
+  void DrawSlices(std::mt19937_64& rng, std::vector<int64_t>& values) const;
   // Is dimension `d` of an input exactly one reduction axis that is short enough to be a window?
   bool IsWindow(const TiledInput& in, size_t d) const {
     const auto& terms = in.dims[d];
@@ -178,6 +184,16 @@ class TilingPlan : public KernelPlan {
     return CeilDiv(CeilDiv(SplitAxis().extent, v[split_hole_]), tile) * tile;
   }
   absl::Status CheckSplit(HoleValues v, int64_t blocks) const;
+  absl::Status CheckSlices(HoleValues v, int64_t blocks) const;
+  // Through which slices combine their results.
+  int64_t SliceBytes(HoleValues v) const {
+    return (v[slice_hole_] - 1) * TileThreads(v) * Accumulators(v) * element_bytes_;
+  }
+  // The loop within a tile of reduction axis `r`.
+  std::string InnerLoop(const Nest& nest, size_t r, HoleValues v) const {
+    const bool sliced = v[slice_hole_] > 1 && &reduce_[r] == &SplitAxis();
+    return nest.reduce_axes[r] + (sliced ? ".2" : ".1");
+  }
   Nest AppendSplitSteps(HoleValues v, std::vector<Step>& steps) const;
   void AppendRootSteps(const Nest& nest, HoleValues v, std::vector<Step>& steps,
                        std::string& thread) const;
@@ -192,7 +208,7 @@ class TilingPlan : public KernelPlan {
   std::vector<TiledAxis> reduce_;  // first_hole: the inner extent
   std::vector<TiledInput> inputs_;
   size_t fragment_hole_ = 0, pipeline_hole_ = 0, unroll_hole_ = 0, blocks_hole_ = 0,
-         swizzle_hole_ = 0, split_hole_ = 0;
+         swizzle_hole_ = 0, split_hole_ = 0, slice_hole_ = 0;
 };
 
 // An axis that every input is read along, and not the one that lies innermost in memory: a batch,
@@ -352,6 +368,8 @@ void TilingPlan::AddKernelHoles() {
   holes_.push_back({"block_swizzle", {1, 2, 4, 8}, 3});
   split_hole_ = holes_.size();
   holes_.push_back({"split_k", PowersUpTo(SplitAxis().extent / 2, kMaxSplit), 1});
+  slice_hole_ = holes_.size();
+  holes_.push_back({"slice_k", PowersUpTo(std::min<int64_t>(8, SplitAxis().extent), 8), 1});
 }
 
 int64_t TilingPlan::SharedExtent(const TiledInput& in, size_t d, HoleValues v) const {
@@ -412,6 +430,18 @@ absl::Status TilingPlan::CheckSplit(HoleValues v, int64_t blocks) const {
   return absl::OkStatus();
 }
 
+// Slices give a small grid more warps; a large one has enough.
+absl::Status TilingPlan::CheckSlices(HoleValues v, int64_t blocks) const {
+  const int64_t slices = v[slice_hole_];
+  if (slices == 1) return absl::OkStatus();
+  if (blocks > 4 * target_.sm_count || v[SplitAxis().first_hole] % slices != 0 ||
+      TileThreads(v) % kWarpThreads != 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(root_, ": ", slices, " slices do not divide the work of ", blocks, " blocks"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TilingPlan::Check(HoleValues v) const {
   auto refuse = [&](const char* what, int64_t value, int64_t limit) {
     return absl::ResourceExhaustedError(
@@ -429,14 +459,15 @@ absl::Status TilingPlan::Check(HoleValues v) const {
     }
   }
   const int64_t threads = Threads(v);
-  if (threads < least_threads) {
+  if (TileThreads(v) < least_threads) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(root_, ": ", threads, " threads, at least ", least_threads));
+        absl::StrCat(root_, ": ", TileThreads(v), " threads, at least ", least_threads));
   }
-  const int64_t most_threads = std::min<int64_t>(512, target_.max_threads_per_block);
+  const int64_t most_threads = std::min(kMostThreads, target_.max_threads_per_block);
   if (threads > most_threads) return refuse("threads", threads, most_threads);
   if (blocks > target_.max_grid) return refuse("blocks", blocks, target_.max_grid);
   if (absl::Status s = CheckSplit(v, blocks); !s.ok()) return s;
+  if (absl::Status s = CheckSlices(v, blocks * v[split_hole_]); !s.ok()) return s;
   if (accumulators > 128) return refuse("accumulators", accumulators, 128);
 
   const int64_t pipeline = v[pipeline_hole_];
@@ -454,8 +485,9 @@ absl::Status TilingPlan::Check(HoleValues v) const {
     if (pipeline == 1) staged += trips * v[in.first_hole + kFetchVector];
   }
   const int64_t copies = pipeline == 0 ? 1 : std::max<int64_t>(2, pipeline);
-  if (shared * copies > target_.max_shared_bytes_per_block) {
-    return refuse("shared bytes", shared * copies, target_.max_shared_bytes_per_block);
+  const int64_t all_shared = shared * copies + SliceBytes(v);
+  if (all_shared > target_.max_shared_bytes_per_block) {
+    return refuse("shared bytes", all_shared, target_.max_shared_bytes_per_block);
   }
   const int64_t registers = accumulators + fragments + staged + kOtherRegisters;
   const int64_t min_blocks = std::max<int64_t>(1, v[blocks_hole_]);
@@ -482,6 +514,7 @@ void TilingPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const 
   KernelPlan::Draw(rng, values);
   const bool anywhere = Weighted(rng, {{1, 1}, {0, 7}}) != 0;
   // Small results cannot fill the device, unless their reduction is split; big ones should.
+  values[slice_hole_] = 1;
   static constexpr int kAttempts = 6;
   const bool may_split = Weighted(rng, {{1, 1}, {0, 2}}) != 0;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -517,6 +550,22 @@ void TilingPlan::DrawSplit(std::mt19937_64& rng, std::vector<int64_t>& values) c
   }
   values[split_hole_] = splits[std::uniform_int_distribution<size_t>(0, splits.size() - 1)(rng)];
   if (values[split_hole_] == 1) values[swizzle_hole_] = swizzle;
+  DrawSlices(rng, values);
+}
+
+void TilingPlan::DrawSlices(std::mt19937_64& rng, std::vector<int64_t>& values) const {
+  std::vector<int64_t> valid;
+  for (int64_t slices : holes_[slice_hole_].domain) {
+    values[slice_hole_] = slices;
+    const bool fits = Threads(values) <= kMostThreads;
+    if (fits && CheckSlices(values, Blocks(values) * values[split_hole_]).ok()) {
+      valid.push_back(slices);
+    }
+  }
+  values[slice_hole_] = 1;
+  if (!valid.empty()) {
+    values[slice_hole_] = valid[std::uniform_int_distribution<size_t>(0, valid.size() - 1)(rng)];
+  }
 }
 
 // Threads and register tiles are doublings dealt out to the axes: independent draws would seldom
@@ -641,7 +690,12 @@ void TilingPlan::AppendRootSteps(const Nest& nest, HoleValues v, std::vector<Ste
     tiles.back() = split + ".0";
     tiles.push_back(split + ".1");
   }
-  std::vector<std::string> threads = warps;
+  std::vector<std::string> threads;
+  if (v[slice_hole_] > 1) {
+    steps.push_back(Replicate{root, v[slice_hole_]});
+    threads.push_back("lane");
+  }
+  threads.insert(threads.end(), warps.begin(), warps.end());
   threads.insert(threads.end(), lanes.begin(), lanes.end());
   std::vector<std::string> order = blocks;
   for (const auto* part : {&vthreads, &threads, &tiles}) {
@@ -663,19 +717,27 @@ void TilingPlan::AppendRootSteps(const Nest& nest, HoleValues v, std::vector<Ste
 
 void TilingPlan::AppendReductionSteps(const Nest& nest, HoleValues v,
                                       std::vector<Step>& steps) const {
-  std::vector<std::string> outer, inner;
+  std::vector<std::string> outer, slice, inner;
   for (size_t r = 0; r < reduce_.size(); ++r) {
     const std::string& name = nest.reduce_axes[r];
-    steps.push_back(Split{nest.reduction, name, {v[reduce_[r].first_hole]}});
+    const int64_t tile = v[reduce_[r].first_hole];
+    if (v[slice_hole_] > 1 && &reduce_[r] == &SplitAxis()) {
+      steps.push_back(Split{nest.reduction, name, {v[slice_hole_], tile / v[slice_hole_]}});
+      slice = {name + ".1"};
+    } else {
+      steps.push_back(Split{nest.reduction, name, {tile}});
+    }
     outer.push_back(name + ".0");
-    inner.push_back(name + ".1");
+    inner.push_back(InnerLoop(nest, r, v));
   }
   std::vector<std::string> order = outer;
+  order.insert(order.end(), slice.begin(), slice.end());
   order.insert(order.end(), inner.begin(), inner.end());
   order.insert(order.end(), nest.reduction_axes.begin(), nest.reduction_axes.end());
   steps.push_back(Reorder{nest.reduction, order});
   // One loop over all tiles, so that a pipeline runs through it from end to end.
   if (outer.size() > 1) steps.push_back(Fuse{nest.reduction, outer});
+  if (!slice.empty()) steps.push_back(Bind{nest.reduction, slice[0], BindTo::kSlice});
   if (v[unroll_hole_] != 0) steps.push_back(Unroll{nest.reduction, inner.back()});
 }
 
@@ -702,7 +764,7 @@ void TilingPlan::AppendInputSteps(const Nest& nest, const TiledInput& in, HoleVa
   // The fragment: a contiguous run along the innermost shared axis, in registers.
   steps.push_back(CacheRead{tile, Scope::kLocal, nest.reduction});
   const std::string fragment = tile + ".local";
-  steps.push_back(ComputeAt{fragment, nest.reduction, nest.reduce_axes[FragmentLevel(v)] + ".1"});
+  steps.push_back(ComputeAt{fragment, nest.reduction, InnerLoop(nest, FragmentLevel(v), v)});
   const auto& run = in.dims[static_cast<size_t>(in.inner)];
   if (run.size() != 1 || run[0].stride != 1 || run[0].axis >= static_cast<int>(axes_.size())) {
     return;

@@ -22,11 +22,11 @@ int ScheduledStage::FindLoop(const Var& var) const {
   return -1;
 }
 
-int64_t ScheduledStage::reducing_threads() const {
+const Loop* ScheduledStage::shared_reduction() const {
   for (const Loop& l : loops) {
-    if (l.reduce && l.kind == LoopKind::kThread) return l.var->extent;
+    if (l.reduce && l.kind == LoopKind::kThread && l.var->extent > 1) return &l;
   }
-  return 1;
+  return nullptr;
 }
 
 void ResetLoops(ScheduledStage& stage) {

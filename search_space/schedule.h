@@ -23,6 +23,8 @@ struct Loop {
   Var var;  // its name is the loop's name
   LoopKind kind = LoopKind::kSerial;
   bool reduce = false;
+  // Bound to thread, and shared by threads of whole parts of the block instead of by neighbours.
+  bool sliced = false;
   // Of a fused loop: the extent of all but the first of its parts together; 1 otherwise.
   int64_t inner_extent = 1;
 };
@@ -69,8 +71,8 @@ struct ScheduledStage {
   const std::string& name() const { return tensor->name; }
   bool is_root() const { return consumer < 0 && !inlined; }
   bool is_reduction() const { return combiner != Combiner::kNone; }
-  // The threads that share its reduction, neighbours in groups; 1 = each thread reduces alone.
-  int64_t reducing_threads() const;
+  // The reduction loop that threads share, if there is one.
+  const Loop* shared_reduction() const;
   // Loops are one per axis, as they were made: the state that compute_at, align and fetch ask for.
   bool untouched = true;
 

@@ -58,7 +58,7 @@ struct Words<Scope> {
 };
 template <>
 struct Words<BindTo> {
-  static constexpr std::array kWords = {"block", "thread", "vthread"};
+  static constexpr std::array kWords = {"block", "thread", "vthread", "slice"};
 };
 template <>
 struct Words<PipelineKind> {

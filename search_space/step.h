@@ -32,10 +32,11 @@ struct Reorder {
   std::vector<std::string> loops;
   bool operator==(const Reorder&) const = default;
 };
-enum class BindTo : uint8_t { kBlock, kThread, kVthread };
+enum class BindTo : uint8_t { kBlock, kThread, kVthread, kSlice };
 // Binds a loop to the fused block axis, the fused thread axis or a virtual thread. A reduction loop
 // of a local stage that is bound to thread is shared by a group of neighbouring threads, which all
-// get the result.
+// get the result; bound to slice, by threads of equal parts of the block, of which those of the
+// last get it.
 struct Bind {
   std::string stage, loop;
   BindTo to;
@@ -85,7 +86,7 @@ struct Spread {
   int64_t threads, vector;
   bool operator==(const Spread&) const = default;
 };
-// Adds an innermost loop "lane" of `threads` iterations to a kernel's stage, of which the first
+// Adds an innermost loop "lane" of `threads` iterations to a kernel's stage, of which the last
 // stores: threads that only help with the reductions computed inside.
 struct Replicate {
   std::string stage;

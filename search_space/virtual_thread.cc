@@ -1,4 +1,6 @@
 // Virtual threads: one physical thread computes several strided tiles.
+#include <algorithm>
+
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/passes.h"
@@ -55,6 +57,11 @@ class Injector {
     if (stores && s->buffer->scope != Scope::kGlobal && (under || MentionsHere(*s)) &&
         !expanded_.contains(s->buffer.get())) {
       if (s->buffer->scope == Scope::kShared) {
+        // Elements of the virtual thread's own need no copies.
+        const bool own = std::any_of(s->indices.begin(), s->indices.end(), [&](const Expr& index) {
+          return index->op == Op::kVar && index->var == vthread_;
+        });
+        if (own && !under) return;
         status = absl::InvalidArgumentError(
             absl::StrCat("shared buffer ", s->buffer->name, " depends on virtual thread ",
                          vthread_->name, "; compute it outside that loop"));

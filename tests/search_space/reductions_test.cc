@@ -1,4 +1,5 @@
 // Reductions in parallel: the loops that their steps give, and what is refused.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "search_space/notation.h"
@@ -8,14 +9,20 @@
 namespace heddle::search_space {
 namespace {
 
-std::string Loops(const std::string& op, const std::string& shape, const std::string& steps) {
-  const auto program = std::make_shared<const TensorProgram>(
-      *FindOperator(BuiltinOperators(), op)->Instantiate(*ParseShape(shape), DType::kFloat32));
+using ::testing::HasSubstr;
+
+std::string LoopsOf(const Operator& op, const std::string& shape, const std::string& steps) {
+  const auto program =
+      std::make_shared<const TensorProgram>(*op.Instantiate(*ParseShape(shape), DType::kFloat32));
   const absl::StatusOr<std::vector<Step>> parsed = ParseSteps(steps);
   if (!parsed.ok()) return parsed.status().ToString();
   EXPECT_EQ(ToString(*parsed), steps);
   const absl::StatusOr<Program> lowered = LowerSteps(program, *parsed, *FindTarget("h100"));
   return lowered.ok() ? ToString(*lowered) : lowered.status().ToString();
+}
+
+std::string Loops(const std::string& op, const std::string& shape, const std::string& steps) {
+  return LoopsOf(*FindOperator(BuiltinOperators(), op), shape, steps);
 }
 
 // The partial results of three blocks each, one kernel; their sum and the epilogue, another.
@@ -34,6 +41,110 @@ bind(T.rf.global, j, thread)
 set_scope(T.rf, local)
 compute_at(T.rf, T.rf.global, j)
 )"));
+}
+
+// Rows of 37 in two rounds of 8 threads with runs of 4; X and E stay in their registers.
+constexpr char kSoftmax[] = R"(split(Y, j, [8, 4])
+split(Y, i, [4])
+reorder(Y, [i.0, i.1, j.1, j.0, j.2])
+fuse(Y, [i.1, j.1])
+bind(Y, i.0, block)
+bind(Y, i.1@j.1, thread)
+vectorize(Y, j.2)
+set_scope(Sum, local)
+compute_at(Sum, Y, i.1@j.1)
+set_scope(Sum.acc, local)
+compute_at(Sum.acc, Y, i.1@j.1)
+set_scope(E, local)
+spread(E, j, 8, 4)
+compute_at(E, Y, i.1@j.1)
+set_scope(Max, local)
+compute_at(Max, Y, i.1@j.1)
+set_scope(Max.acc, local)
+compute_at(Max.acc, Y, i.1@j.1)
+cache_read(X, local, all)
+spread(X.local, d1, 8, 4)
+compute_at(X.local, Y, i.1@j.1)
+split(Max.acc, r, [8, 4])
+bind(Max.acc, r.1, thread)
+split(Sum.acc, r, [8, 4])
+bind(Sum.acc, r.1, thread)
+)";
+TEST(Reductions, RowsInRegisters) {
+  tests::ExpectGolden("loops/rows_in_registers.txt", Loops("softmax", "m=5,n=37", kSoftmax));
+}
+
+// What another thread holds cannot be read.
+TEST(Reductions, ReadsOfOtherThreadsAreRefused) {
+  std::string steps = kSoftmax;
+  const std::string mine = "split(Sum.acc, r, [8, 4])";
+  steps.replace(steps.find(mine), mine.size(), "split(Sum.acc, r, [8, 2])");
+  EXPECT_THAT(Loops("softmax", "m=5,n=37", steps),
+              HasSubstr("is read by another thread than the one that holds it"));
+}
+
+// A row of one block of two warps, whose result no axis of the output runs along.
+constexpr char kRowSum[] = R"(replicate(S, 64)
+split(S, i, [1])
+fuse(S, [i.1, lane])
+bind(S, i.0, block)
+bind(S, i.1@lane, thread)
+set_scope(S.acc, local)
+compute_at(S.acc, S, i.1@lane)
+split(S.acc, r, [64, 1])
+bind(S.acc, r.1, thread)
+)";
+std::string RowSumLoops(const std::string& steps) {
+  const auto op = ParseOperators("op row_sum(m, n) { in X[m, n] out S[i: m] = sum(r: n) X[i, r] }");
+  EXPECT_TRUE(op.ok()) << op.status();
+  return LoopsOf((*op)[0], "m=3,n=100", steps);
+}
+TEST(Reductions, RowOfABlock) {
+  tests::ExpectGolden("loops/row_of_a_block.txt", RowSumLoops(kRowSum));
+}
+
+TEST(Reductions, BlocksAreWholeWarps) {
+  std::string steps = kRowSum;
+  for (size_t at = steps.find("64"); at != std::string::npos; at = steps.find("64")) {
+    steps.replace(at, 2, "16");
+  }
+  EXPECT_THAT(RowSumLoops(steps), HasSubstr("it must be whole warps and whole groups"));
+}
+
+// Two parts of the block reduce halves of each tile; the second adds what the first found.
+TEST(Reductions, Slices) {
+  tests::ExpectGolden("loops/slices.txt", Loops("matmul", "m=8,n=32,k=16",
+                                                R"(split(C, i, [2, 4])
+split(C, j, [8, 4])
+replicate(C, 2)
+reorder(C, [i.0, j.0, i.1, lane, i.2, j.1, j.2])
+fuse(C, [i.0, j.0])
+bind(C, i.0@j.0, block)
+bind(C, i.1, vthread)
+fuse(C, [lane, i.2, j.1])
+bind(C, lane@i.2@j.1, thread)
+vectorize(C, j.2)
+set_scope(C.acc, local)
+compute_at(C.acc, C, lane@i.2@j.1)
+split(C.acc, r, [2, 4])
+reorder(C.acc, [r.0, r.1, r.2, i, j])
+bind(C.acc, r.1, slice)
+)"));
+}
+
+TEST(Reductions, RefusalsSayWhy) {
+  EXPECT_THAT(Loops("matmul", "m=8,n=8,k=8", "bind(C.acc, r, thread)\n"),
+              HasSubstr("a power of two of threads can share it in a local stage"));
+  EXPECT_THAT(Loops("matmul", "m=8,n=8,k=8", "bind(C, i, slice)\n"),
+              HasSubstr("only a reduction can be sliced"));
+  EXPECT_THAT(Loops("softmax", "m=8,n=8", "spread(E, j, 8, 1)\n"),
+              HasSubstr("spread wants an elementwise stage in scope local"));
+  EXPECT_THAT(Loops("softmax", "m=8,n=8", "set_scope(E, local)\nspread(E, i, 8, 1)\n"),
+              HasSubstr("only the last axis of E can be spread"));
+  EXPECT_THAT(Loops("softmax", "m=8,n=8", "set_scope(E, local)\nspread(E, j, 6, 1)\n"),
+              HasSubstr("a power of two of threads"));
+  EXPECT_THAT(Loops("matmul", "m=8,n=8,k=8", "replicate(C.acc, 8)\n"),
+              HasSubstr("replicate the loops of a kernel's own stage"));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #
 # Labels follow the tests' names, so that a test says itself what it needs: a suite or test whose
 # name contains "Long" gets the label `long` (left out by scripts/test), one whose name contains
-# "Gpu" the label `gpu`.
+# "Gpu" the label `gpu`, one whose name contains "Fault" the label `fault`.
 function(heddle_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LIBS")
   set(sources ${arg_UNPARSED_ARGUMENTS})
@@ -27,9 +27,12 @@ function(heddle_test name)
                              HEDDLE_BINARY="${PROJECT_BINARY_DIR}/tuner/cli/heddle")
   heddle_warnings(${name})
 
-  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER -*Long*:*Gpu*
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER -*Long*:*Gpu*:*Fault*
                        TEST_LIST ${name}_usual DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT ${arg_TIMEOUT})
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER *Fault*-*Long*:*Gpu*
+                       TEST_LIST ${name}_fault DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS fault TIMEOUT ${arg_TIMEOUT})
   gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER *Long*-*Gpu*
                        TEST_LIST ${name}_long DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS long TIMEOUT 3600)

@@ -89,6 +89,12 @@ const std::string& SelectEnvironment() {
   return sql;
 }
 
+const std::string& TrialFields() {
+  static const auto& fields =
+      *new std::string(absl::StrCat("t.", absl::StrJoin(TrialColumns(), ", t.")));
+  return fields;
+}
+
 const std::string& SelectServed() {
   static const auto& sql = *new std::string(SelectTrials(
       absl::StrCat("t.workload = ? AND t.bench = ? AND ", kServed, " ORDER BY t.time_us")));

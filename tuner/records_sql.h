@@ -83,6 +83,8 @@ const std::string& InsertTrial();        // workload, bench, environment, steps,
 const std::string& InsertEnvironment();  // fields
 const std::string& SelectWorkload();     // hash, text, op, shape, dtype -> id
 const std::string& SelectEnvironment();  // fields -> id
+// "t.point, t.final, ...": what VisitTrial reads of a row `t` of trial.
+const std::string& TrialFields();
 // Trials as id, checksum, fields, workload, environment, steps:
 const std::string& SelectServed();   // workload, bench: what may be served, fastest first
 const std::string& SelectHistory();  // workload, bench: oldest first

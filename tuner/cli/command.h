@@ -60,6 +60,8 @@ void AddSpace(CLI::App& app, Selected selected);
 void AddExport(CLI::App& app, Selected selected);
 void AddRecords(CLI::App& app, Selected selected);
 void AddMeasured(CLI::App& app, Selected selected);
+void AddServe(CLI::App& app, Selected selected);
+void AddToken(CLI::App& app, Selected selected);
 
 // ------------------------------------------------------------------------------------- workload
 

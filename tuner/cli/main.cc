@@ -4,7 +4,9 @@
 #include "absl/strings/str_cat.h"
 #include "measure/worker_main.h"
 #include "search_space/nearest_name.h"
+#include "server/searcher.h"
 #include "tuner/cli/command.h"
+#include "tuner/cli/local_daemon.h"
 
 namespace heddle::cli {
 namespace {
@@ -39,7 +41,7 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   auto selected = std::make_shared<Action>();
   for (auto* add : {AddTune, AddShow, AddQuery, AddExport, AddTime, AddSpace, AddOps, AddDevices,
-                    AddRecords, AddMeasured}) {
+                    AddRecords, AddMeasured, AddServe, AddToken}) {
     add(app, selected);
   }
   if (auto unknown = UnknownCommand(app, argc, argv)) {
@@ -63,5 +65,7 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (auto code = heddle::measure::RunHiddenCommand(argc, argv)) return *code;
+  if (auto code = heddle::server::RunSearcherCommand(argc, argv)) return *code;
+  if (auto code = heddle::cli::RunLocalCommand(argc, argv)) return *code;
   return heddle::cli::Main(argc, argv);
 }

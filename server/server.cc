@@ -1,0 +1,184 @@
+#include "server/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "server/fleet_service.h"
+#include "server/log.h"
+#include "server/records_service.h"
+#include "server/tuning_service.h"
+
+namespace heddle::server {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+constexpr int kPoolThreads = 4;
+// How often certificates are looked at again.
+constexpr unsigned kCertificateSeconds = 10;
+constexpr int kMaxMessageBytes = 4 << 20;
+constexpr int kMinPingMs = 10000;
+
+bool IsUnix(const std::string& address) { return absl::StartsWith(address, "unix:"); }
+
+bool IsLoopback(const std::string& address) {
+  for (const char* prefix : {"localhost:", "127.", "[::1]:"}) {
+    if (absl::StartsWith(address, prefix)) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsOf(
+    const ServerOptions& options) {
+  if (options.tls_cert.empty() && options.tls_key.empty() && options.client_ca.empty()) {
+    return grpc::InsecureServerCredentials();
+  }
+  if (options.tls_cert.empty() || options.tls_key.empty()) {
+    return absl::InvalidArgumentError("TLS needs both --tls-cert and --tls-key");
+  }
+  for (const std::string& file : {options.tls_cert, options.tls_key, options.client_ca}) {
+    if (!file.empty() && access(file.c_str(), R_OK) != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(file, ": cannot be read"));
+    }
+  }
+  using grpc::experimental::FileWatcherCertificateProvider;
+  auto provider = std::make_shared<FileWatcherCertificateProvider>(
+      options.tls_key, options.tls_cert, options.client_ca, kCertificateSeconds);
+  grpc::experimental::TlsServerCredentialsOptions tls(provider);
+  tls.watch_identity_key_cert_pairs();
+  if (!options.client_ca.empty()) {
+    tls.watch_root_certs();
+    tls.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  }
+  return grpc::experimental::TlsServerCredentials(tls);
+}
+
+absl::Status CheckAddresses(const ServerOptions& options) {
+  if (options.listen.empty()) return absl::InvalidArgumentError("no address to listen on");
+  for (const std::string& address : options.listen) {
+    if (IsUnix(address) || IsLoopback(address)) continue;
+    if (options.tls_cert.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          address,
+          ": others could read and change what is sent; give --tls-cert and --tls-key, or "
+          "listen on a Unix socket or on 127.0.0.1"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
+  if (absl::Status s = CheckAddresses(options); !s.ok()) return s;
+  const std::string path = options.db.empty() ? tuner::Records::DefaultPath() : options.db;
+  auto server = std::unique_ptr<Server>(new Server());
+  Metrics& metrics = server->metrics_;
+  options.store.on_commit = [&metrics](double seconds, int) {
+    metrics.commit_seconds.Observe(seconds);
+  };
+  if (options.db.empty()) {
+    // Creates the folder too.
+    if (auto created = tuner::Records::Open(""); !created.ok()) return created.status();
+  }
+  auto store = Store::Open(path, options.store);
+  if (!store.ok()) return store.status();
+  server->store_ = *std::move(store);
+  server->engine_ = std::make_unique<Engine>(*server->store_, metrics, options.engine);
+  if (absl::Status s = server->engine_->Recover(); !s.ok()) return s;
+  server->pool_ = std::make_unique<Pool>(kPoolThreads);
+  server->gateway_ = std::make_unique<Gateway>(
+      Gateway{*server->store_, *server->engine_, metrics, *server->pool_, options.require_tokens});
+  for (const std::string& address : options.listen) {
+    server->gateway_->tokens_required |= !IsUnix(address) && !IsLoopback(address);
+  }
+  if (absl::Status s = server->Listen(options); !s.ok()) return s;
+  if (!options.metrics.empty()) {
+    if (absl::Status s = metrics.Listen(options.metrics); !s.ok()) return s;
+  }
+  server->ticker_ = std::thread([s = server.get()] {
+    while (!s->stopping_.WaitForNotificationWithTimeout(kTick)) s->engine_->Tick();
+  });
+  Log(Severity::kInfo, "serving",
+      {{"addresses", server->addresses_},
+       {"database", path},
+       {"epoch", server->engine_->epoch()},
+       {"tls", !options.tls_cert.empty()},
+       {"tokens", server->gateway_->tokens_required}});
+  return server;
+}
+
+absl::Status Server::Listen(const ServerOptions& options) {
+  auto credentials = CredentialsOf(options);
+  if (!credentials.ok()) return credentials.status();
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  services_.push_back(std::make_unique<TuningService>(*gateway_, options.build,
+                                                      options.engine.open_jobs_per_tenant));
+  services_.push_back(std::make_unique<RecordsService>(*gateway_));
+  services_.push_back(std::make_unique<FleetService>(*gateway_));
+  grpc::ServerBuilder builder;
+  for (const auto& service : services_) builder.RegisterService(service.get());
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Two servers on one port would share its callers.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  std::vector<int> ports(options.listen.size(), 0);
+  for (size_t i = 0; i < options.listen.size(); ++i) {
+    // A Unix socket is guarded by its permissions, and no certificate names it.
+    const std::string& address = options.listen[i];
+    builder.AddListeningPort(
+        address, IsUnix(address) ? grpc::InsecureServerCredentials() : *credentials, &ports[i]);
+  }
+  // From its first moment a socket is its owner's alone.
+  const mode_t mask = umask(0177);
+  server_ = builder.BuildAndStart();
+  umask(mask);
+  for (size_t i = 0; i < options.listen.size(); ++i) {
+    const std::string& address = options.listen[i];
+    if (server_ == nullptr || (!IsUnix(address) && ports[i] == 0)) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on ", address,
+                       ": in use, not an address of this machine, or not allowed"));
+    }
+    addresses_.push_back(IsUnix(address)
+                             ? address
+                             : absl::StrCat(address.substr(0, address.rfind(':')), ":", ports[i]));
+  }
+  return absl::OkStatus();
+}
+
+void Server::Drain(absl::Duration grace) {
+  if (std::exchange(drained_, true)) return;
+  if (server_ != nullptr) {
+    if (auto* health = server_->GetHealthCheckService()) health->SetServingStatus(false);
+  }
+  if (engine_ != nullptr) engine_->Drain();
+  if (server_ != nullptr) {
+    server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+    server_->Wait();
+  }
+}
+
+Server::~Server() {
+  Drain(absl::Seconds(1));
+  if (ticker_.joinable()) {
+    stopping_.Notify();
+    ticker_.join();
+  }
+  pool_.reset();
+  engine_.reset();
+  // Calls end when their writes are done.
+  store_.reset();
+  server_.reset();
+}
+
+}  // namespace heddle::server

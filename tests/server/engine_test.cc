@@ -1,0 +1,218 @@
+#include "server/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/server/engine_support.h"
+
+namespace heddle::server {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_F(EngineTest, AJobRunsToItsEnd) {
+  const std::string session = Register("host");
+  const std::string id = MustCreate(MatmulSpec(12));
+  Work(session, id);
+  const v1::Job job = Get(id);
+  EXPECT_EQ(job.state(), v1::Job::SUCCEEDED) << job.error();
+  EXPECT_EQ(job.stop_reason(), v1::Job::TRIALS);
+  EXPECT_EQ(job.device_model(), H100().target().name());
+  EXPECT_GT(job.workloads(0).default_us(), 0);
+  EXPECT_TRUE(job.workloads(0).best().final());
+  EXPECT_FALSE(job.workloads(0).best().steps().empty());
+  ExpectEachOnce(id, 12);
+}
+
+TEST_F(EngineTest, WorkloadsAreTunedOneAfterTheOther) {
+  const std::string session = Register("host");
+  v1::JobSpec spec = MatmulSpec(5);
+  *spec.add_workloads() = MatmulSpec(1, 128).workloads(0);
+  const std::string id = MustCreate(spec);
+  Work(session, id);
+  const v1::Job job = Get(id);
+  EXPECT_EQ(job.state(), v1::Job::SUCCEEDED) << job.error();
+  ASSERT_EQ(job.workloads_size(), 2);
+  for (const auto& progress : job.workloads()) {
+    EXPECT_EQ(progress.trials(), 5);
+    EXPECT_TRUE(progress.has_best());
+  }
+}
+
+TEST_F(EngineTest, WithoutADeviceJobsWait) {
+  const std::string id = MustCreate(MatmulSpec(3));
+  AwaitState(id, v1::Job::WAITING_DEVICE);
+  const std::string session = Register("host");
+  AwaitState(id, v1::Job::RUNNING);
+  // The daemon falls silent: the searcher ends, and another goes on when a device is back.
+  Advance(absl::Seconds(40));
+  AwaitState(id, v1::Job::WAITING_DEVICE);
+  Work(Register("other"), id);
+  ExpectEachOnce(id, 3);
+}
+
+TEST_F(EngineTest, ADaemonOfAnotherGeneratorGetsNoWork) {
+  v1::RegisterRequest request;
+  request.set_host_uuid("old");
+  request.set_generator(measure::kGeneratorVersion + 1);
+  *request.add_devices() = H100();
+  auto response =
+      Wait<v1::RegisterResponse>([&](auto reply) { engine_->Register(request, std::move(reply)); });
+  ASSERT_TRUE(response.ok());
+  EXPECT_THAT(response->no_work_because(), HasSubstr("install the same"));
+  const std::string id = MustCreate(MatmulSpec(3));
+  AwaitState(id, v1::Job::WAITING_DEVICE);
+  EXPECT_EQ(Acquire(response->session())->id(), 0);
+}
+
+TEST_F(EngineTest, ADrainingDeviceGetsNoWork) {
+  const std::string session = Register("host");
+  v1::SetDeviceStateRequest request;
+  request.set_id("host/cuda:0");
+  request.set_state(v1::FleetDevice::DRAINING);
+  auto set = Wait<v1::FleetDevice>(
+      [&](auto reply) { engine_->SetDeviceState(request, std::move(reply)); });
+  ASSERT_TRUE(set.ok()) << set.status();
+  const std::string id = MustCreate(MatmulSpec(3));
+  AwaitState(id, v1::Job::WAITING_DEVICE);
+  // An administrator's word outlives the server and the daemon.
+  Restart();
+  const std::string again = Register("host");
+  AwaitState(id, v1::Job::WAITING_DEVICE);
+  request.set_state(v1::FleetDevice::ENABLED);
+  set = Wait<v1::FleetDevice>(
+      [&](auto reply) { engine_->SetDeviceState(request, std::move(reply)); });
+  ASSERT_TRUE(set.ok()) << set.status();
+  Work(again, id);
+}
+
+TEST_F(EngineTest, TheSameAcquireGivesTheSameLease) {
+  const std::string session = Register("host");
+  MustCreate(MatmulSpec(3));
+  v1::AcquireRequest request;
+  request.set_session(session);
+  request.set_device("cuda:0");
+  request.set_request_id("once");
+  request.set_max(4);
+  request.set_wait_s(25);
+  auto call = [&](auto reply) { engine_->Acquire(request, std::move(reply)); };
+  auto first = Wait<v1::Lease>(call), second = Wait<v1::Lease>(call);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_NE(first->id(), 0);
+  EXPECT_EQ(first->id(), second->id());
+}
+
+TEST_F(EngineTest, AWaitingCallEndsInTime) {
+  const std::string session = Register("host");
+  v1::AcquireRequest request;
+  request.set_session(session);
+  request.set_device("cuda:0");
+  request.set_request_id("waits");
+  request.set_max(1);
+  request.set_wait_s(20);
+  std::atomic<int> replies = 0;
+  engine_->Acquire(request, [&](const absl::StatusOr<v1::Lease>& lease) {
+    EXPECT_TRUE(lease.ok() && lease->id() == 0);
+    ++replies;
+  });
+  Advance(absl::Seconds(19));
+  EXPECT_EQ(replies, 0);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(replies, 1);
+}
+
+TEST_F(EngineTest, ImplausibleTimesAreRefused) {
+  const std::string session = Register("host");
+  const std::string id = MustCreate(MatmulSpec(1, 4096));
+  const v1::Lease lease = MustAcquire(session);
+  v1::ReportRequest report = ReportOf(session, lease);
+  report.mutable_results(0)->mutable_result()->set_time_us(0.001);
+  ASSERT_TRUE(Report(report).ok());
+  AwaitState(id, v1::Job::FAILED);
+  EXPECT_THAT(Get(id).error(), HasSubstr("no valid schedule"));
+  EXPECT_EQ(Get(id).workloads(0).failed().at("IMPLAUSIBLE"), 1);
+  EXPECT_FALSE(Get(id).workloads(0).has_best());
+}
+
+TEST_F(EngineTest, AWorkloadThatCannotBeMeasuredFailsItsJob) {
+  const std::string session = Register("host");
+  const std::string id = MustCreate(MatmulSpec(3));
+  const v1::Lease lease = MustAcquire(session);
+  v1::ReleaseRequest release;
+  release.set_session(session);
+  release.set_lease(lease.id());
+  for (const auto& candidate : lease.candidates()) release.add_unstarted(candidate.id());
+  release.set_fault(v1::ReleaseRequest::FAULT_WORKLOAD);
+  release.set_detail("no naive program");
+  ASSERT_TRUE(Wait<v1::ReleaseResponse>([&](auto reply) {
+                engine_->Release(release, std::move(reply));
+              }).ok());
+  AwaitState(id, v1::Job::FAILED);
+  EXPECT_EQ(Get(id).error(), "no naive program");
+}
+
+TEST_F(EngineTest, WhatIsReleasedGoesToOthers) {
+  const std::string first = Register("first"), second = Register("second");
+  const std::string id = MustCreate(MatmulSpec(2));
+  const v1::Lease lease = MustAcquire(first);
+  v1::ReleaseRequest release;
+  release.set_session(first);
+  release.set_lease(lease.id());
+  for (const auto& candidate : lease.candidates()) release.add_unstarted(candidate.id());
+  ASSERT_TRUE(Wait<v1::ReleaseResponse>([&](auto reply) {
+                engine_->Release(release, std::move(reply));
+              }).ok());
+  const v1::Lease again = MustAcquire(second);
+  EXPECT_EQ(again.candidates(0).id(), lease.candidates(0).id());
+  ASSERT_TRUE(Report(ReportOf(second, again)).ok());
+  Work(second, id);
+  ExpectEachOnce(id, 2);
+}
+
+TEST_F(EngineTest, AnExpiredJobIsCancelled) {
+  v1::JobSpec spec = MatmulSpec(3);
+  *spec.mutable_expire_time() =
+      ToProto(absl::UnixEpoch() + absl::Milliseconds(now_ms_.load()) + absl::Seconds(10));
+  const std::string id = MustCreate(spec);
+  Advance(absl::Seconds(11));
+  AwaitState(id, v1::Job::CANCELLED);
+  EXPECT_EQ(Get(id).error(), "expired");
+}
+
+TEST_F(EngineTest, CancellingRevokesLeasesAndKeepsTrials) {
+  const std::string session = Register("host");
+  const std::string id = MustCreate(MatmulSpec(20));
+  v1::Lease lease = MustAcquire(session);
+  ASSERT_TRUE(Report(ReportOf(session, lease)).ok());
+  lease = MustAcquire(session);
+  auto cancelled = Wait<v1::Job>(
+      [&](auto reply) { engine_->CancelJob("weavers", JobId(id), std::move(reply)); });
+  ASSERT_TRUE(cancelled.ok()) << cancelled.status();
+  EXPECT_EQ(cancelled->state(), v1::Job::CANCELLING);
+  auto beat = Beat(session, {lease.id()});
+  ASSERT_TRUE(beat.ok());
+  EXPECT_THAT(beat->revoke(), testing::ElementsAre(lease.id()));
+  ASSERT_TRUE(Report(ReportOf(session, lease)).ok());
+  AwaitState(id, v1::Job::CANCELLED);
+  EXPECT_EQ(Get(id).workloads(0).trials(), 1 + lease.candidates_size());
+}
+
+TEST_F(EngineTest, OfOthersNothingIsSeen) {
+  const std::string id = MustCreate(MatmulSpec(3));
+  auto cancelled = Wait<v1::Job>(
+      [&](auto reply) { engine_->CancelJob("spinners", JobId(id), std::move(reply)); });
+  EXPECT_TRUE(absl::IsNotFound(cancelled.status())) << cancelled.status();
+  EXPECT_NE(Get(id).state(), v1::Job::CANCELLED);
+}
+
+TEST_F(EngineTest, ATenantHasSoManyJobs) {
+  for (int i = 0; i < 4; ++i) MustCreate(MatmulSpec(3));
+  auto fifth = Create(MatmulSpec(3), "fifth");
+  EXPECT_TRUE(absl::IsResourceExhausted(fifth.status())) << fifth.status();
+  EXPECT_TRUE(Create(MatmulSpec(3), "first", "spinners").ok());
+}
+
+}  // namespace
+}  // namespace heddle::server

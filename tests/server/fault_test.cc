@@ -1,0 +1,303 @@
+// Faults that the server must survive, each with the invariant that holds through it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "search_space/notation.h"
+#include "tests/server/engine_support.h"
+#include "tuner/query.h"
+
+namespace heddle::server {
+namespace {
+
+class ServerFaultTest : public EngineTest {
+ protected:
+  // What QueryBest would answer for a job's first workload.
+  absl::StatusOr<tuner::Answer> Query(const std::string& job) {
+    auto program = search_space::ParseWorkload(Get(job).workloads(0).workload().text());
+    auto reader = store_->Read();
+    return tuner::FindExact(*program, H100().target().name(), measure::L2Policy::kCold, *reader);
+  }
+};
+
+TEST_F(ServerFaultTest, KilledBetweenCommitAndReply) {
+  std::string session = Register("host");
+  const std::string id = MustCreate(MatmulSpec(6));
+  ASSERT_TRUE(Report(ReportOf(session, MustAcquire(session))).ok());  // the default
+  const v1::Lease lease = MustAcquire(session);
+  ASSERT_TRUE(Report(ReportOf(session, lease)).ok());  // the reply gets lost
+  const int64_t records = CountRecords();
+  Restart();
+  EXPECT_FALSE(Report(ReportOf(session, lease)).ok()) << "the session is not known any more";
+  session = Register("host");
+  auto again = Report(ReportOf(session, lease));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->committed_size(), lease.candidates_size());
+  EXPECT_EQ(CountRecords(), records);
+  Work(session, id);
+  ExpectEachOnce(id, 6);
+}
+
+TEST_F(ServerFaultTest, KilledBeforeCommit) {
+  std::string session = Register("host");
+  const std::string id = MustCreate(MatmulSpec(6));
+  ASSERT_TRUE(Report(ReportOf(session, MustAcquire(session))).ok());
+  const v1::Lease lease = MustAcquire(session);
+  const int64_t records = CountRecords();
+  before_commit_ = [] { return absl::AbortedError("killed"); };
+  EXPECT_FALSE(Report(ReportOf(session, lease)).ok());
+  before_commit_ = nullptr;
+  EXPECT_EQ(CountRecords(), records);
+  Restart();
+  session = Register("host");
+  auto again = Report(ReportOf(session, lease));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(CountRecords(), records + lease.candidates_size());
+  Work(session, id);
+  ExpectEachOnce(id, 6);
+}
+
+TEST_F(ServerFaultTest, OneRequestIdFromManyThreads) {
+  std::vector<std::thread> threads;
+  std::vector<std::string> ids(50);
+  for (std::string& id : ids) {
+    threads.emplace_back([&] {
+      auto job = Create(MatmulSpec(3), "the-same");
+      EXPECT_TRUE(job.ok()) << job.status();
+      if (job.ok()) id = job->id();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(ids, testing::Each(ids.front()));
+  auto other = Create(MatmulSpec(4), "the-same");
+  EXPECT_TRUE(absl::IsAlreadyExists(other.status())) << other.status();
+  // Across a restart too.
+  Restart();
+  auto again = Create(MatmulSpec(3), "the-same");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->id(), ids.front());
+}
+
+TEST_F(ServerFaultTest, RestartedInTheMiddleOfAWatch) {
+  std::string session = Register("host");
+  const std::string id = MustCreate(MatmulSpec(12));
+  std::vector<int64_t> told;
+  for (int restart = 0; restart < 3; ++restart) {
+    auto subscription =
+        engine_->Watch(JobId(id), [&](const auto& event) { told.push_back(event->seq()); });
+    ASSERT_TRUE(Report(ReportOf(session, MustAcquire(session, 2))).ok());
+    subscription.reset();
+    Restart();
+    session = Register("host");
+  }
+  Work(session, id);
+  auto reader = store_->Read();
+  auto events = LoadEvents(*reader, JobId(id), 0, 1000);
+  ASSERT_TRUE(events.ok()) << events.status();
+  for (size_t i = 0; i < events->size(); ++i) {
+    EXPECT_EQ(events->at(i).seq(), static_cast<int64_t>(i) + 1) << "a gap";
+  }
+  EXPECT_TRUE(IsTerminal(events->back().state()));
+  EXPECT_FALSE(told.empty());
+  EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
+}
+
+TEST_F(ServerFaultTest, DaemonKilledInMidBatch) {
+  const std::string first = Register("first");
+  const std::string id = MustCreate(MatmulSpec(9));
+  ASSERT_TRUE(Report(ReportOf(first, MustAcquire(first))).ok());
+  const v1::Lease lease = MustAcquire(first, 8);
+  ASSERT_GE(lease.candidates_size(), 3);
+  v1::ReportRequest part = ReportOf(first, lease);
+  part.mutable_results()->DeleteSubrange(2, part.results_size() - 2);
+  ASSERT_TRUE(Report(part).ok());
+  Advance(absl::Seconds(31));
+  const std::string second = Register("second");
+  std::set<int64_t> rest;
+  const size_t expected = lease.candidates_size() - 2;
+  while (rest.size() < expected) {
+    const v1::Lease again = MustAcquire(second, 8);
+    for (const auto& candidate : again.candidates()) {
+      EXPECT_TRUE(rest.insert(candidate.id()).second) << "given twice";
+    }
+    ASSERT_TRUE(Report(ReportOf(second, again)).ok());
+  }
+  for (int i = 0; i < lease.candidates_size(); ++i) {
+    EXPECT_EQ(rest.contains(lease.candidates(i).id()), i >= 2);
+  }
+  Work(second, id);
+  ExpectEachOnce(id, 9);
+}
+
+TEST_F(ServerFaultTest, StoppedPastItsLeaseAndContinued) {
+  const std::string first = Register("first"), second = Register("second");
+  const std::string id = MustCreate(MatmulSpec(4));
+  const v1::Lease lease = MustAcquire(first);
+  now_ms_ += 31'000;
+  ASSERT_TRUE(Beat(second).ok());
+  engine_->Tick();
+  const v1::Lease again = MustAcquire(second);
+  ASSERT_EQ(again.candidates(0).id(), lease.candidates(0).id());
+  // The first continues and reports, late; then the second does.
+  auto late = Report(ReportOf(first, lease));
+  ASSERT_TRUE(late.ok()) << late.status();
+  EXPECT_EQ(late->committed_size(), 1);
+  const int64_t records = CountRecords();
+  auto twice = Report(ReportOf(second, again));
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  EXPECT_EQ(CountRecords(), records) << "counted once";
+  Work(second, id);
+  ExpectEachOnce(id, 4);
+}
+
+TEST_F(ServerFaultTest, PartitionOfAMinute) {
+  const std::string session = Register("host");
+  const std::string id = MustCreate(MatmulSpec(6));
+  ASSERT_TRUE(Report(ReportOf(session, MustAcquire(session))).ok());
+  const v1::Lease lease = MustAcquire(session, 8);
+  for (int i = 0; i < 12; ++i) Advance(absl::Seconds(5));
+  // It measured all the while; its heartbeat is the first thing that comes through.
+  auto beat = Beat(session, {lease.id()});
+  ASSERT_TRUE(beat.ok()) << beat.status();
+  auto late = Report(ReportOf(session, lease));
+  ASSERT_TRUE(late.ok()) << late.status();
+  EXPECT_EQ(late->committed_size(), lease.candidates_size()) << "a trial was lost";
+  Work(session, id);
+  ExpectEachOnce(id, 6);
+}
+
+// A candidate that takes its worker along every time: two workers, across restarts and hosts.
+TEST_F(ServerFaultTest, KillerCandidate) {
+  std::string session = Register("host");
+  const std::string id = MustCreate(MatmulSpec(3));
+  v1::Lease lease = MustAcquire(session);
+  ASSERT_TRUE(Report(ReportOf(session, lease)).ok());
+  lease = MustAcquire(session, 1);
+  const int64_t killer = lease.candidates(0).id();
+  v1::ReportRequest report;
+  report.set_session(session);
+  report.set_lease(lease.id());
+  *report.add_results() = ResultOf(lease.candidates(0), v1::OUTCOME_WORKER_LOST);
+  ASSERT_TRUE(Report(report).ok());
+  Restart();
+  session = Register("other");
+  // Now the whole host goes down with it.
+  int kills = 1;
+  for (int leases = 0; leases < 20 && kills < 2; ++leases) {
+    lease = MustAcquire(session, 1);
+    if (lease.candidates(0).id() != killer) {
+      ASSERT_TRUE(Report(ReportOf(session, lease)).ok());
+      continue;
+    }
+    ASSERT_TRUE(Beat(session, {lease.id()}, {killer}).ok());
+    Advance(absl::Seconds(31));
+    ++kills;
+  }
+  ASSERT_EQ(kills, 2);
+  session = Register("third");
+  Work(session, id);
+  bool found = false;
+  for (const v1::Trial& trial : Trials(id)) {
+    if (trial.id() != killer) continue;
+    found = true;
+    EXPECT_EQ(trial.state(), v1::Trial::QUARANTINED);
+    EXPECT_EQ(trial.kills(), 2);
+    EXPECT_EQ(trial.result().outcome(), v1::OUTCOME_ILLEGAL_ACCESS);
+  }
+  EXPECT_TRUE(found);
+  ExpectEachOnce(id, 3);
+  // Nor does another job try it again.
+  const std::string next = MustCreate(MatmulSpec(3));
+  Work(session, next);
+  std::set<std::string> points;
+  for (const std::string& job : {id, next}) {
+    for (const v1::Trial& trial : Trials(job)) {
+      if (!trial.final()) {
+        EXPECT_TRUE(points.insert(trial.point()).second);
+      }
+    }
+  }
+}
+
+TEST_F(ServerFaultTest, DiskFullAtCommit) {
+  const std::string session = Register("host");
+  const std::string id = MustCreate(MatmulSpec(6));
+  ASSERT_TRUE(Report(ReportOf(session, MustAcquire(session))).ok());
+  const v1::Lease lease = MustAcquire(session);
+  const int64_t records = CountRecords();
+  // The file may not grow by a single page: SQLite says FULL, as it does on a full disk.
+  auto limit = [&](int64_t pages) {
+    ASSERT_TRUE(store_
+                    ->WriteAndWait([&](tuner::Records& r) {
+                      return r.database().Run(absl::StrCat("PRAGMA max_page_count = ", pages));
+                    })
+                    .ok());
+  };
+  limit(1);
+  v1::ReportRequest report = ReportOf(session, lease);
+  // More than fits into the pages that are there.
+  for (auto& result : *report.mutable_results()) {
+    result.mutable_result()->set_detail(std::string(4000, 'x'));
+  }
+  auto refused = Report(report);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
+  EXPECT_EQ(CountRecords(), records);
+  limit(1 << 30);
+  auto again = Report(report);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->committed_size(), lease.candidates_size());
+  EXPECT_EQ(CountRecords(), records + lease.candidates_size());
+  Work(session, id);
+  EXPECT_EQ(Get(id).state(), v1::Job::SUCCEEDED) << Get(id).error();
+}
+
+TEST_F(ServerFaultTest, AFlippedBitIsNeverServed) {
+  const std::string session = Register("host");
+  const std::string id = MustCreate(MatmulSpec(4));
+  Work(session, id);
+  auto best = Query(id);
+  ASSERT_TRUE(best.ok() && best->match == tuner::Match::kExact) << best.status();
+  const int64_t row = best->source->trial.id;
+  ASSERT_TRUE(store_
+                  ->WriteAndWait([&](tuner::Records& r) {
+                    return r.database().Run("UPDATE trial SET time_us = time_us - 1 WHERE id = ?",
+                                            row);
+                  })
+                  .ok());
+  auto next = Query(id);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->match == tuner::Match::kNone || next->source->trial.id != row);
+}
+
+TEST_F(ServerFaultTest, CancelRacesCompletion) {
+  const std::string session = Register("host");
+  for (int round = 0; round < 20; ++round) {
+    const std::string id = MustCreate(MatmulSpec(1, 64 + round));
+    ASSERT_TRUE(Report(ReportOf(session, MustAcquire(session))).ok());
+    const v1::Lease finals = MustAcquire(session);
+    ASSERT_EQ(finals.kind(), v1::Lease::FINALS);
+    std::thread cancel([&] {
+      auto job = Wait<v1::Job>(
+          [&](auto reply) { engine_->CancelJob("weavers", JobId(id), std::move(reply)); });
+      EXPECT_TRUE(job.ok()) << job.status();
+    });
+    EXPECT_TRUE(Report(ReportOf(session, finals)).ok());
+    cancel.join();
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (!IsTerminal(Get(id).state()) && absl::Now() < deadline) {
+      engine_->Tick();
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    auto reader = store_->Read();
+    auto events = LoadEvents(*reader, JobId(id), 0, 1000);
+    ASSERT_TRUE(events.ok()) << events.status();
+    int terminal = 0;
+    for (const v1::JobEvent& event : *events) terminal += IsTerminal(event.state());
+    EXPECT_EQ(terminal, 1) << id;
+    EXPECT_EQ(events->back().state(), Get(id).state());
+  }
+}
+
+}  // namespace
+}  // namespace heddle::server

@@ -1,0 +1,415 @@
+// The server as callers see it: over gRPC, on a Unix socket and over TLS.
+#include "server/server.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "heddle/v1/fleet.grpc.pb.h"
+#include "heddle/v1/records.grpc.pb.h"
+#include "heddle/v1/tuning.grpc.pb.h"
+#include "tests/server/engine_support.h"
+
+namespace heddle::server {
+namespace {
+
+using testing::HasSubstr;
+
+class ServerTest : public testing::Test {
+ protected:
+  ServerTest() {
+    options_.db = folder_ / "heddle.db";
+    options_.listen = {"unix:" + (folder_ / "s.sock")};
+    options_.build = "test";
+    options_.store.readers = 2;
+    options_.engine.search = [](const searcher::Setup& setup, const SearchPort& port) {
+      return absl::StatusOr<searcher::Done>(Search(setup, port));
+    };
+  }
+  void Start() {
+    server_.reset();
+    auto server = Server::Start(options_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    channel_ =
+        grpc::CreateChannel(server_->addresses().back(),
+                            credentials_ ? credentials_ : grpc::InsecureChannelCredentials());
+    tuning_ = v1::Tuning::NewStub(channel_);
+    fleet_ = v1::Fleet::NewStub(channel_);
+    records_ = v1::Records::NewStub(channel_);
+  }
+  std::string Token(const std::string& tenant, Role role) {
+    auto records = tuner::Records::Open(options_.db);
+    EXPECT_TRUE(records.ok()) << records.status();
+    auto token = CreateToken(**records, tenant, role, "", absl::Now());
+    EXPECT_TRUE(token.ok()) << token.status();
+    return *token;
+  }
+  static void Prepare(grpc::ClientContext& context, const std::string& token) {
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    if (!token.empty()) context.AddMetadata("authorization", "Bearer " + token);
+  }
+  template <typename Stub, typename Request, typename Response>
+  grpc::Status Call(Stub& stub,
+                    grpc::Status (Stub::*call)(grpc::ClientContext*, const Request&, Response*),
+                    const Request& request, Response* response, const std::string& token = "") {
+    grpc::ClientContext context;
+    Prepare(context, token);
+    return (stub.*call)(&context, request, response);
+  }
+  grpc::Status Create(const std::string& request_id, v1::Job* job, const std::string& token = "") {
+    v1::CreateJobRequest request;
+    request.set_request_id(request_id);
+    *request.mutable_spec() = MatmulSpec(4);
+    return Call(*tuning_, &v1::Tuning::Stub::CreateJob, request, job, token);
+  }
+  grpc::Status Info(const std::string& token = "") {
+    v1::ServerInfo info;
+    return Call(*tuning_, &v1::Tuning::Stub::GetServerInfo, v1::GetServerInfoRequest(), &info,
+                token);
+  }
+  // A daemon that measures until `job` has ended.
+  void Work(const std::string& job, const std::string& token = "") {
+    v1::RegisterRequest hello;
+    hello.set_host_uuid("host");
+    hello.set_generator(measure::kGeneratorVersion);
+    *hello.add_devices() = H100();
+    v1::RegisterResponse session;
+    grpc::Status status = Call(*fleet_, &v1::Fleet::Stub::Register, hello, &session, token);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    v1::Job now;
+    for (int i = 0; i < 2000 && !IsTerminal(now.state()); ++i) {
+      v1::AcquireRequest acquire;
+      acquire.set_session(session.session());
+      acquire.set_device("cuda:0");
+      acquire.set_request_id(absl::StrCat("a", i));
+      acquire.set_max(8);
+      acquire.set_wait_s(0.05);
+      v1::Lease lease;
+      status = Call(*fleet_, &v1::Fleet::Stub::Acquire, acquire, &lease, token);
+      ASSERT_TRUE(status.ok()) << status.error_message();
+      if (lease.id() != 0) {
+        v1::ReportResponse response;
+        status = Call(*fleet_, &v1::Fleet::Stub::Report, ReportOf(session.session(), lease),
+                      &response, token);
+        ASSERT_TRUE(status.ok()) << status.error_message();
+      }
+      v1::GetJobRequest get;
+      get.set_id(job);
+      ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::GetJob, get, &now, token).ok());
+    }
+    EXPECT_EQ(now.state(), v1::Job::SUCCEEDED) << now.error();
+  }
+
+  tests::TempFolder folder_;
+  ServerOptions options_;
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Tuning::Stub> tuning_;
+  std::unique_ptr<v1::Fleet::Stub> fleet_;
+  std::unique_ptr<v1::Records::Stub> records_;
+};
+
+TEST_F(ServerTest, AJobFromCreationToQuery) {
+  Start();
+  v1::Job job;
+  ASSERT_TRUE(Create("r1", &job).ok());
+  EXPECT_EQ(job.id(), "job-1");
+  Work(job.id());
+  // All events, from the first.
+  grpc::ClientContext context;
+  Prepare(context, "");
+  v1::WatchJobRequest watch;
+  watch.set_id(job.id());
+  auto stream = tuning_->WatchJob(&context, watch);
+  v1::JobEvent event;
+  ASSERT_TRUE(stream->Read(&event));
+  EXPECT_EQ(event.first_seq(), 0);
+  EXPECT_TRUE(event.has_job());
+  int64_t next = 1;
+  while (stream->Read(&event)) {
+    EXPECT_EQ(event.first_seq(), next);
+    next = event.seq() + 1;
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(event.state(), v1::Job::SUCCEEDED);
+  EXPECT_EQ(next - 1, event.job().last_seq());
+
+  v1::QueryBestRequest query;
+  *query.mutable_workload() = MatmulSpec(1).workloads(0);
+  v1::QueryBestResponse best;
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
+  EXPECT_EQ(best.match(), v1::QueryBestResponse::EXACT);
+  EXPECT_TRUE(best.validated());
+  EXPECT_TRUE(best.stale_because().empty());
+  EXPECT_EQ(best.steps(), best.record().steps());
+
+  // Another shape: nothing, the nearest, the default, and a job for it.
+  *query.mutable_workload() = MatmulSpec(1, 128).workloads(0);
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
+  EXPECT_EQ(best.match(), v1::QueryBestResponse::MATCH_NONE);
+  query.set_fallback(v1::QueryBestRequest::NEAREST);
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
+  EXPECT_EQ(best.match(), v1::QueryBestResponse::NEAREST);
+  EXPECT_FALSE(best.validated());
+  EXPECT_FALSE(best.steps().empty());
+  query.set_fallback(v1::QueryBestRequest::DEFAULT);
+  query.mutable_enqueue()->set_request_id("later");
+  query.mutable_enqueue()->mutable_budget()->set_trials(3);
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
+  EXPECT_EQ(best.match(), v1::QueryBestResponse::DEFAULT);
+  EXPECT_EQ(best.job().id(), "job-2");
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
+  EXPECT_EQ(best.job().id(), "job-2") << "the same request, the same job";
+}
+
+TEST_F(ServerTest, PagesAreWholeAndWithoutDoubles) {
+  Start();
+  for (int i = 0; i < 7; ++i) {
+    v1::Job job;
+    ASSERT_TRUE(Create(absl::StrCat("r", i), &job).ok());
+  }
+  std::vector<std::string> ids;
+  v1::ListJobsRequest list;
+  list.set_page_size(3);
+  int pages = 0;
+  do {
+    v1::ListJobsResponse page;
+    ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::ListJobs, list, &page).ok());
+    for (const auto& job : page.jobs()) ids.push_back(job.id());
+    list.set_page_token(page.next_page_token());
+    ++pages;
+  } while (!list.page_token().empty());
+  EXPECT_EQ(pages, 3);
+  EXPECT_THAT(ids,
+              testing::ElementsAre("job-7", "job-6", "job-5", "job-4", "job-3", "job-2", "job-1"));
+}
+
+TEST_F(ServerTest, RecordsGoOutAndIn) {
+  Start();
+  v1::Job job;
+  ASSERT_TRUE(Create("r1", &job).ok());
+  Work(job.id());
+  std::vector<v1::Record> all;
+  {
+    grpc::ClientContext context;
+    Prepare(context, "");
+    auto stream = records_->Export(&context, v1::ExportRequest());
+    v1::Record record;
+    while (stream->Read(&record)) all.push_back(record);
+    ASSERT_TRUE(stream->Finish().ok());
+  }
+  ASSERT_GE(all.size(), 5);
+  // Into another server, one of them twice and one wrong.
+  options_.db = folder_ / "other.db";
+  Start();
+  auto import = [&](v1::ImportResponse* response) {
+    grpc::ClientContext context;
+    Prepare(context, "");
+    auto stream = records_->Import(&context, response);
+    for (const v1::Record& record : all) stream->Write(record);
+    stream->Write(all.front());
+    v1::Record wrong = all.front();
+    wrong.mutable_result()->set_time_us(-1);
+    stream->Write(wrong);
+    stream->WritesDone();
+    return stream->Finish();
+  };
+  v1::ImportResponse response;
+  ASSERT_TRUE(import(&response).ok());
+  EXPECT_EQ(response.added(), static_cast<int64_t>(all.size()));
+  EXPECT_EQ(response.duplicate(), 1);
+  ASSERT_EQ(response.rejected_size(), 1);
+  EXPECT_EQ(response.rejected(0).number(), static_cast<int64_t>(all.size()) + 2);
+  response.Clear();
+  ASSERT_TRUE(import(&response).ok());
+  EXPECT_EQ(response.added(), 0);
+  // What was imported is not served before it was measured here.
+  v1::QueryBestRequest query;
+  *query.mutable_workload() = MatmulSpec(1).workloads(0);
+  query.set_device(H100().target().name());
+  v1::QueryBestResponse best;
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
+  EXPECT_EQ(best.match(), v1::QueryBestResponse::MATCH_NONE);
+  // And it can be taken back, once.
+  v1::RetractRequest retract;
+  retract.set_request_id("away");
+  retract.set_imported(true);
+  retract.set_reason("a test");
+  v1::RetractResponse retracted;
+  ASSERT_TRUE(Call(*records_, &v1::Records::Stub::Retract, retract, &retracted).ok());
+  EXPECT_EQ(retracted.count(), static_cast<int64_t>(all.size()));
+  ASSERT_TRUE(Call(*records_, &v1::Records::Stub::Retract, retract, &retracted).ok());
+  EXPECT_EQ(retracted.count(), static_cast<int64_t>(all.size())) << "the same reply";
+}
+
+// ---------------------------------------------------------------------------------------- security
+
+TEST_F(ServerTest, ASocketIsItsOwnersAlone) {
+  Start();
+  struct stat info;
+  ASSERT_EQ(stat((folder_ / "s.sock").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600);
+  EXPECT_TRUE(Info().ok());
+}
+
+TEST_F(ServerTest, NotBeyondThisMachineWithoutTls) {
+  options_.listen = {"0.0.0.0:0"};
+  auto server = Server::Start(options_);
+  EXPECT_TRUE(absl::IsInvalidArgument(server.status())) << server.status();
+}
+
+TEST_F(ServerTest, OneServerADatabase) {
+  Start();
+  options_.listen = {"unix:" + (folder_ / "other.sock")};
+  auto second = Server::Start(options_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(second.status())) << second.status();
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("another server"));
+}
+
+TEST_F(ServerTest, TokensRolesAndTenants) {
+  options_.listen = {"127.0.0.1:0"};
+  options_.require_tokens = true;
+  Start();
+  using grpc::StatusCode;
+  EXPECT_EQ(Info().error_code(), StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(Info("heddle_0000").error_code(), StatusCode::UNAUTHENTICATED);
+  const std::string reader = Token("weavers", Role::kReader);
+  const std::string tuner = Token("weavers", Role::kTuner);
+  const std::string other = Token("spinners", Role::kTuner);
+  const std::string daemon = Token("fleet", Role::kDaemon);
+  EXPECT_TRUE(Info(reader).ok());
+  v1::Job job;
+  EXPECT_EQ(Create("r", &job, reader).error_code(), StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(Create("r", &job, daemon).error_code(), StatusCode::PERMISSION_DENIED);
+  ASSERT_TRUE(Create("r", &job, tuner).ok());
+  // Replayed by its owner: the same. By another tenant: a job of its own.
+  v1::Job again;
+  ASSERT_TRUE(Create("r", &again, tuner).ok());
+  EXPECT_EQ(again.id(), job.id());
+  ASSERT_TRUE(Create("r", &again, other).ok());
+  EXPECT_NE(again.id(), job.id());
+  // Of a foreign job nothing is said, not even that there is one.
+  v1::GetJobRequest get;
+  get.set_id(job.id());
+  EXPECT_EQ(Call(*tuning_, &v1::Tuning::Stub::GetJob, get, &again, other).error_code(),
+            StatusCode::NOT_FOUND);
+  v1::CancelJobRequest cancel;
+  cancel.set_id(job.id());
+  EXPECT_EQ(Call(*tuning_, &v1::Tuning::Stub::CancelJob, cancel, &again, other).error_code(),
+            StatusCode::NOT_FOUND);
+  v1::ListTrialsRequest trials;
+  trials.set_job(job.id());
+  v1::ListTrialsResponse page;
+  EXPECT_EQ(Call(*tuning_, &v1::Tuning::Stub::ListTrials, trials, &page, other).error_code(),
+            StatusCode::NOT_FOUND);
+  {
+    grpc::ClientContext context;
+    Prepare(context, other);
+    v1::WatchJobRequest watch;
+    watch.set_id(job.id());
+    auto stream = tuning_->WatchJob(&context, watch);
+    v1::JobEvent event;
+    EXPECT_FALSE(stream->Read(&event));
+    EXPECT_EQ(stream->Finish().error_code(), StatusCode::NOT_FOUND);
+  }
+  v1::ListJobsResponse jobs;
+  ASSERT_TRUE(
+      Call(*tuning_, &v1::Tuning::Stub::ListJobs, v1::ListJobsRequest(), &jobs, other).ok());
+  EXPECT_EQ(jobs.jobs_size(), 1);
+  v1::RegisterResponse session;
+  EXPECT_EQ(Call(*fleet_, &v1::Fleet::Stub::Register, v1::RegisterRequest(), &session, tuner)
+                .error_code(),
+            StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(Call(*fleet_, &v1::Fleet::Stub::Register, v1::RegisterRequest(), &session, daemon)
+                .error_code(),
+            StatusCode::INVALID_ARGUMENT);
+  // Revoked while the server runs.
+  auto records = tuner::Records::Open(options_.db);
+  ASSERT_TRUE(records.ok());
+  ASSERT_TRUE(RevokeToken(**records, 1, absl::Now()).ok());
+  EXPECT_EQ(Info(reader).error_code(), StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(ServerTest, TheDatabaseHoldsNoToken) {
+  const std::string token = Token("weavers", Role::kAdmin);
+  Start();
+  EXPECT_TRUE(Info(token).ok());
+  server_.reset();
+  for (const auto& file : std::filesystem::directory_iterator(folder_.path())) {
+    EXPECT_THAT(tests::ReadAll(file.path()), testing::Not(HasSubstr(token))) << file.path();
+  }
+}
+
+TEST_F(ServerTest, OversizedAndMalformedRequests) {
+  Start();
+  v1::CreateJobRequest huge;
+  huge.set_request_id(std::string(5 << 20, 'x'));
+  v1::Job job;
+  EXPECT_EQ(Call(*tuning_, &v1::Tuning::Stub::CreateJob, huge, &job).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  v1::CreateJobRequest wrong;
+  wrong.set_request_id("bad id");
+  const grpc::Status status = Call(*tuning_, &v1::Tuning::Stub::CreateJob, wrong, &job);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("request_id"));
+  EXPECT_FALSE(status.error_details().empty());
+  EXPECT_TRUE(Info().ok()) << "others are served on";
+}
+
+// An authority and a certificate that it has signed, made by openssl as docs/service.md says.
+bool MakeCertificates(const std::string& folder) {
+  const std::string script =
+      "cd " + folder +
+      " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "
+      "/CN=test-ca -keyout ca.key -out ca.pem 2>/dev/null"
+      " && for n in server client; do openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 "
+      "-nodes -subj /CN=localhost -keyout $n.key -out $n.csr 2>/dev/null"
+      " && printf 'subjectAltName=DNS:localhost,IP:127.0.0.1' > $n.ext"
+      " && openssl x509 -req -in $n.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile "
+      "$n.ext -out $n.pem 2>/dev/null || exit 1; done";
+  return system(script.c_str()) == 0;
+}
+
+TEST_F(ServerTest, OverMutualTlsWithTokens) {
+  HEDDLE_NEEDS("openssl", MakeCertificates(folder_.path()),
+               "the openssl program makes certificates");
+  options_.listen = {"localhost:0"};
+  options_.require_tokens = true;
+  options_.tls_cert = folder_ / "server.pem";
+  options_.tls_key = folder_ / "server.key";
+  options_.client_ca = folder_ / "ca.pem";
+  const std::string ca = tests::ReadAll(folder_ / "ca.pem");
+  credentials_ = grpc::SslCredentials(
+      {ca, tests::ReadAll(folder_ / "client.key"), tests::ReadAll(folder_ / "client.pem")});
+  const std::string admin = Token("weavers", Role::kAdmin);
+  Start();
+  EXPECT_EQ(Info().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_TRUE(Info(admin).ok());
+  v1::Job job;
+  ASSERT_TRUE(Create("r", &job, admin).ok());
+  Work(job.id(), admin);
+  // Without a certificate of its own a caller does not even reach the token.
+  for (const auto& credentials :
+       {grpc::SslCredentials({ca, "", ""}), grpc::InsecureChannelCredentials()}) {
+    auto stub = v1::Tuning::NewStub(grpc::CreateChannel(server_->addresses()[0], credentials));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
+    context.AddMetadata("authorization", "Bearer " + admin);
+    v1::ServerInfo info;
+    EXPECT_EQ(stub->GetServerInfo(&context, v1::GetServerInfoRequest(), &info).error_code(),
+              grpc::StatusCode::UNAVAILABLE);
+  }
+}
+
+TEST_F(ServerTest, TheDocumentedApiIsCurrent) {
+  EXPECT_EQ(system((tests::SourceDir() + "/scripts/api-docs --check").c_str()), 0);
+}
+
+}  // namespace
+}  // namespace heddle::server

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -63,9 +64,12 @@ bool KernelCache::Find(const std::string& key, worker::CompileReply& reply) {
     if (found != memory_.end()) return reply.ParseFromString(found->second);
   }
   if (folder_.empty()) return false;
-  std::ifstream file(PathOf(key), std::ios::binary);
+  const fs::path path = PathOf(key);
+  std::ifstream file(path, std::ios::binary);
   worker::CachedKernel cached;
   if (!file || !cached.ParseFromIstream(&file) || cached.key() != key) return false;
+  std::error_code ignored;
+  fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);  // in use: Prune
   reply = std::move(*cached.mutable_reply());
   return true;
 }
@@ -96,6 +100,39 @@ void KernelCache::Add(const std::string& key, const worker::CompileReply& reply)
   file.close();
   if (written) fs::rename(aside, path, error);
   if (!written || error) fs::remove(aside, error);
+  // Counting takes a walk through all files: when an eighth of what they may take is new.
+  if ((unpruned_bytes_ += static_cast<int64_t>(cached.ByteSizeLong())) > max_bytes_ / 8) {
+    unpruned_bytes_ = 0;
+    Prune();
+  }
+}
+
+void KernelCache::Prune() const {
+  struct File {
+    fs::file_time_type used;
+    int64_t bytes;
+    fs::path path;
+  };
+  std::vector<File> files;
+  int64_t total = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(folder_, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code gone;  // another process prunes too
+    if (!it->is_regular_file(gone)) continue;
+    const auto bytes = static_cast<int64_t>(it->file_size(gone));
+    const auto used = it->last_write_time(gone);
+    if (gone) continue;
+    files.push_back({used, bytes, it->path()});
+    total += bytes;
+  }
+  if (total <= max_bytes_) return;
+  std::sort(files.begin(), files.end(),
+            [](const File& a, const File& b) { return a.used < b.used; });
+  for (const File& file : files) {
+    if (total <= max_bytes_ / 4 * 3) break;
+    if (fs::remove(file.path, error)) total -= file.bytes;
+  }
 }
 
 // ---------------------------------------------------------------------------------------- pool
@@ -143,15 +180,14 @@ void CompilePool::Release(std::unique_ptr<Subprocess> process) {
 
 absl::StatusOr<worker::CompileReply> CompilePool::CompileIn(Subprocess& process,
                                                             const KernelSource& source) {
-  const absl::Time deadline = absl::Now() + options_.limit;
   worker::CompileRequest request;
   request.set_device(device_.id);
   request.set_arch(device_.target.arch);
   *request.mutable_launch() = ToProto(source.launch);
   request.set_source(source.source);
   worker::CompileReply reply;
-  absl::Status status = process.Send(request, deadline);
-  if (status.ok()) status = process.Receive(reply, deadline);
+  absl::Status status = process.Send(request, absl::Now() + options_.limit);
+  if (status.ok()) status = process.ReceiveWithin(reply, options_.limit);
   if (status.ok()) return reply;
   if (absl::IsDeadlineExceeded(status)) {
     return absl::DeadlineExceededError(

@@ -3,6 +3,7 @@
 #ifndef HEDDLE_MEASURE_COMPILE_POOL_H_
 #define HEDDLE_MEASURE_COMPILE_POOL_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -37,8 +38,10 @@ std::string HashOf(const std::string& text);
 // the binary depends on. Trouble with the files only costs time.
 class KernelCache {
  public:
-  // `folder` empty: in memory only.
-  explicit KernelCache(std::string folder) : folder_(std::move(folder)) {}
+  // `folder` empty: in memory only. Of more than `max_bytes` of files those that were not used for
+  // the longest time are removed.
+  explicit KernelCache(std::string folder, int64_t max_bytes = int64_t{1} << 30)
+      : folder_(std::move(folder)), max_bytes_(max_bytes), unpruned_bytes_(max_bytes) {}
   // $XDG_CACHE_HOME/heddle/kernels, or .cache/heddle/kernels in the home folder; empty when there
   // is neither.
   static std::string DefaultFolder();
@@ -48,8 +51,11 @@ class KernelCache {
 
  private:
   std::string PathOf(const std::string& key) const;
+  void Prune() const;
 
   const std::string folder_;
+  const int64_t max_bytes_;
+  std::atomic<int64_t> unpruned_bytes_;  // written since files were last counted
   std::mutex mutex_;
   std::unordered_map<std::string, std::string> memory_;  // key -> serialised reply
   size_t memory_bytes_ = 0;
@@ -57,7 +63,7 @@ class KernelCache {
 
 struct CompilePoolOptions {
   int processes = 1;
-  absl::Duration limit = absl::Seconds(20);  // a kernel
+  absl::Duration limit = absl::Seconds(20);  // a kernel (MeasureOptions)
   std::string cache_folder = KernelCache::DefaultFolder();
   std::vector<std::string> environment;  // of the processes, "NAME=value"
 };

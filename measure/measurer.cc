@@ -1,14 +1,31 @@
 #include "measure/measurer.h"
 
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "measure/codegen.h"
 #include "measure/pipeline.h"
 #include "search_space/search_space.h"
 #include "search_space/verify.h"
 
 namespace heddle::measure {
+
+absl::StatusOr<std::vector<TrialResult>> MeasureFinalistsUnless(
+    const std::function<bool()>& interrupted, Measurer& measurer,
+    const std::vector<std::vector<search_space::Step>>& steps, absl::Duration budget) {
+  absl::Notification done;
+  std::thread watcher([&] {
+    while (!done.WaitForNotificationWithTimeout(absl::Milliseconds(50))) {
+      if (interrupted()) return measurer.Stop();
+    }
+  });
+  auto results = measurer.MeasureFinalists(steps, budget);
+  done.Notify();
+  watcher.join();
+  return results;
+}
 
 absl::StatusOr<std::unique_ptr<Measurer>> StartMeasurer(
     std::shared_ptr<const search_space::TensorProgram> program, const DeviceInfo& device,

@@ -4,6 +4,7 @@
 #define HEDDLE_MEASURE_MEASURER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,8 +40,8 @@ class DeviceLock;
 
 struct MeasureOptions {
   L2Policy l2 = L2Policy::kCold;
-  int compile_workers = 0;  // 0 = chosen from the machine's cores
-  absl::Duration compile_limit = absl::Seconds(20);
+  int compile_workers = 0;                           // 0 = chosen from the machine's cores
+  absl::Duration compile_limit = absl::Seconds(20);  // without what it waits for a processor
   absl::Duration load_limit = absl::Seconds(5);
   absl::Duration validate_limit = absl::Seconds(10);
   absl::Duration first_sample_limit = absl::Seconds(1);  // at least; 20 x best when that is more
@@ -95,8 +96,16 @@ class Measurer {
   virtual absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
       const std::vector<std::vector<search_space::Step>>& steps, absl::Duration budget) = 0;
 
+  // Ends whatever goes on: Next and MeasureFinalists soon return Cancelled, for good. Thread-safe.
+  virtual void Stop() {}
+
   virtual DeviceState device_state() const = 0;
 };
+
+// MeasureFinalists, stopping the measurer when `interrupted`, which is polled, says so.
+absl::StatusOr<std::vector<TrialResult>> MeasureFinalistsUnless(
+    const std::function<bool()>& interrupted, Measurer& measurer,
+    const std::vector<std::vector<search_space::Step>>& steps, absl::Duration budget);
 
 // Whether an error says that a process which cannot be killed holds the device.
 bool IsWedged(const absl::Status& status);

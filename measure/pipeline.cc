@@ -1,8 +1,12 @@
 #include "measure/pipeline.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <filesystem>
@@ -12,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -26,6 +31,8 @@
 
 namespace heddle::measure {
 namespace {
+
+namespace fs = std::filesystem;
 
 using search_space::Step;
 using search_space::TensorProgram;
@@ -71,20 +78,26 @@ struct Prepared {
   TrialResult result;  // kOk: ready
 };
 
-// Where PoCL unpacks binaries, which it never removes: a folder that goes with the session. Empty
-// when the user has chosen one, or none can be made.
+// Where PoCL unpacks binaries, which it never removes: a folder that goes with the session, or with
+// the next one when this is killed. Empty when the user has chosen one, or none can be made.
 class PoclFolder {
  public:
   explicit PoclFolder(const DeviceInfo& device) {
-    char pattern[] = "/tmp/heddle-pocl-XXXXXX";
-    if (device.target.api == search_space::Api::kOpenCl && getenv("POCL_CACHE_DIR") == nullptr &&
-        mkdtemp(pattern) != nullptr) {
-      path_ = pattern;
+    if (device.target.api != search_space::Api::kOpenCl || getenv("POCL_CACHE_DIR") != nullptr) {
+      return;
     }
+    std::error_code error;
+    const fs::path parent = fs::temp_directory_path(error);
+    RemoveLeftOvers(parent);
+    std::string pattern = parent / absl::StrCat(kPrefix, "XXXXXX");
+    if (mkdtemp(pattern.data()) == nullptr) return;
+    path_ = pattern;
+    lock_ = Lock(path_);
   }
   ~PoclFolder() {
     std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+    if (lock_ >= 0) close(lock_);
   }
   PoclFolder(const PoclFolder&) = delete;
   PoclFolder& operator=(const PoclFolder&) = delete;
@@ -94,12 +107,40 @@ class PoclFolder {
   }
 
  private:
+  static constexpr char kPrefix[] = "heddle-pocl-";
+
+  // A descriptor that keeps the folder locked; -1 when another process has it.
+  static int Lock(const std::string& folder) {
+    const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+    close(fd);
+    return -1;
+  }
+
+  static void RemoveLeftOvers(const fs::path& parent) {
+    std::error_code error;
+    // Younger ones may be about to be locked.
+    const auto young = fs::file_time_type::clock::now() - std::chrono::minutes(1);
+    for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error)) {
+      std::error_code ignored;
+      if (!absl::StartsWith(it->path().filename().string(), kPrefix) ||
+          it->last_write_time(ignored) > young) {
+        continue;
+      }
+      const int lock = Lock(it->path());
+      if (lock < 0) continue;
+      fs::remove_all(it->path(), ignored);
+      close(lock);
+    }
+  }
+
   std::string path_;
+  int lock_ = -1;
 };
 
 // Threads take candidates from `queued_`, generate and compile them into `ready_`; one thread gives
 // those to the device and puts results into `done_`.
-class Pipeline : public Measurer {
+class Pipeline final : public Measurer {
  public:
   Pipeline(const TensorProgram& program, const DeviceInfo& device, const MeasureOptions& options,
            Generator generator, std::optional<DeviceLock> lock);
@@ -115,6 +156,7 @@ class Pipeline : public Measurer {
   absl::StatusOr<std::optional<Measured>> Next(absl::Duration timeout) override;
   absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
       const std::vector<std::vector<Step>>& steps, absl::Duration budget) override;
+  void Stop() override;
   DeviceState device_state() const override { return worker_->state(); }
 
  private:
@@ -178,11 +220,7 @@ Pipeline::Pipeline(const TensorProgram& program, const DeviceInfo& device,
             stop_) {}
 
 Pipeline::~Pipeline() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_.Set();
-  }
-  changed_.notify_all();
+  Stop();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -387,6 +425,15 @@ std::optional<int64_t> Pipeline::running() const {
   return measuring_;
 }
 
+void Pipeline::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_.Set();
+    if (gone_.ok()) gone_ = absl::CancelledError("stopped");
+  }
+  changed_.notify_all();
+}
+
 absl::StatusOr<std::optional<Measured>> Pipeline::Next(absl::Duration timeout) {
   std::unique_lock lock(mutex_);
   const auto deadline = absl::ToChronoTime(absl::Now() + timeout);
@@ -417,6 +464,7 @@ absl::StatusOr<std::vector<TrialResult>> Pipeline::MeasureFinalists(
     builders.emplace_back([&, i] { prepared[i] = Prepare(static_cast<int64_t>(i), steps[i]); });
   }
   for (std::thread& builder : builders) builder.join();
+  if (stop_.IsSet()) return absl::CancelledError("stopped");
 
   std::vector<TrialResult> results(steps.size());
   std::vector<worker::Program> programs;

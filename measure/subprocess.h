@@ -75,6 +75,9 @@ class Subprocess {
   // InvalidArgument for a message beyond kMaxMessageBytes.
   absl::Status Send(const google::protobuf::MessageLite& message, absl::Time deadline);
   absl::Status Receive(google::protobuf::MessageLite& message, absl::Time deadline);
+  // The same, but the time that the child's main thread is ready and waits for a processor, because
+  // others have them all, does not count against `limit`.
+  absl::Status ReceiveWithin(google::protobuf::MessageLite& message, absl::Duration limit);
 
   // Waits up to `grace` for the child to end by itself, then kills its process group and reaps all
   // of it. DeadlineExceeded when it is still there after kReapLimit: then it is wedged.
@@ -87,6 +90,7 @@ class Subprocess {
  private:
   Subprocess() = default;
   absl::Status Wait(short events, absl::Time deadline);
+  absl::Duration Starved() const;  // since it was started
   void DrainOutput();
 
   pid_t pid_ = -1;

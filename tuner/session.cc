@@ -316,7 +316,13 @@ absl::Status Session::RunFinals() {
   options_.on_finals(finalists);
   std::vector<std::vector<Step>> steps;
   for (const Contender& contender : finalists) steps.push_back(contender.steps);
-  auto results = measurer_.MeasureFinalists(steps, options_.finals_budget);
+  auto results = measure::MeasureFinalistsUnless(options_.interrupted, measurer_, steps,
+                                                 options_.finals_budget);
+  if (absl::IsCancelled(results.status())) {
+    report_.stop = StopReason::kInterrupted;
+    report_.best = finalists.front();
+    return absl::OkStatus();
+  }
   if (!results.ok()) return results.status();
 
   measure::DeviceState state = measurer_.device_state();

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -230,6 +231,35 @@ TEST(KernelCacheTest, WithoutAFolderItIsInMemoryOnly) {
   cache.Add("key", reply);
   ASSERT_TRUE(cache.Find("key", found));
   EXPECT_EQ(found.binary(), "binary");
+}
+
+TEST(KernelCacheTest, WhatWasNotUsedForLongestIsRemoved) {
+  char pattern[] = "/tmp/heddle-cache-test-XXXXXX";
+  ASSERT_NE(mkdtemp(pattern), nullptr);
+  const std::string folder = pattern;
+  constexpr int64_t kLimit = 100000;
+  worker::CompileReply reply, found;
+  reply.set_binary(std::string(10000, 'x'));
+  const auto key = [](int i) { return "kernel " + std::to_string(i); };
+  const auto now = fs::file_time_type::clock::now();
+  for (int i = 0; i < 9; ++i) {
+    KernelCache(folder, kLimit).Add(key(i), reply);
+    const std::string hash = HashOf(key(i));
+    fs::last_write_time(folder + "/" + hash.substr(0, 2) + "/" + hash.substr(2),
+                                     now - std::chrono::hours(20 - i));
+  }
+  EXPECT_TRUE(KernelCache(folder, kLimit).Find(key(0), found)) << "the limit is not reached";
+  for (int i = 9; i < 12; ++i) KernelCache(folder, kLimit).Add(key(i), reply);
+  int64_t bytes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) bytes += static_cast<int64_t>(entry.file_size());
+  }
+  EXPECT_LE(bytes, kLimit);
+  EXPECT_GE(bytes, kLimit / 2);
+  EXPECT_FALSE(KernelCache(folder, kLimit).Find(key(1), found));
+  EXPECT_TRUE(KernelCache(folder, kLimit).Find(key(0), found)) << "it was used a moment ago";
+  EXPECT_TRUE(KernelCache(folder, kLimit).Find(key(11), found));
+  fs::remove_all(folder);
 }
 
 TEST(KernelCacheTest, AFolderThatCannotBeWrittenCostsNothingButTime) {

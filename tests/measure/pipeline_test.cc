@@ -5,14 +5,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -167,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(OpenCl, RealFaultTest, testing::Values("opencl:0"));
 INSTANTIATE_TEST_SUITE_P(Gpu, RealFaultTest, testing::Values("cuda:0"));
 
 TEST_P(RealFaultTest, GoodCandidatesAreTimed) {
-  ASSERT_TRUE(Start().ok());
+  ASSERT_EQ(Start(), absl::OkStatus());
   EXPECT_GE(measurer_->wanted_in_flight(), 2);
   auto results = Run({Right(1), Right(2), Right(3), Right(4), Right(5)});
   for (const auto& [id, result] : results) {
@@ -182,7 +186,7 @@ TEST_P(RealFaultTest, GoodCandidatesAreTimed) {
 }
 
 TEST_P(RealFaultTest, WrongAndFast) {
-  ASSERT_TRUE(Start().ok());
+  ASSERT_EQ(Start(), absl::OkStatus());
   ExpectCostsOneTrial(Body("if (i == 0) B[i] = 1.0f;"), Outcome::kWrongAnswer, "B[");
   ExpectCostsOneTrial(
       Body(absl::StrCat("B[i] = A[i] * 2.0f + (i == ", kElements - 1, " ? 1.001f : 1.0f);")),
@@ -190,12 +194,12 @@ TEST_P(RealFaultTest, WrongAndFast) {
 }
 
 TEST_P(RealFaultTest, NeverReturns) {
-  ASSERT_TRUE(Start().ok());
+  ASSERT_EQ(Start(), absl::OkStatus());
   ExpectCostsOneTrial(Body(kEndless), Outcome::kRunTimeout, "validating");
 }
 
 TEST_P(RealFaultTest, WritesOutOfBounds) {
-  ASSERT_TRUE(Start().ok());
+  ASSERT_EQ(Start(), absl::OkStatus());
   // Into the red zone, and far away from everything.
   ExpectCostsOneTrial(Body(absl::StrCat(kRight, " if (i == 0) B[", kElements, "] = 1.0f;")),
                       Outcome::kIllegalAccess);
@@ -205,13 +209,13 @@ TEST_P(RealFaultTest, WritesOutOfBounds) {
 }
 
 TEST_P(RealFaultTest, RefusedByTheCompiler) {
-  ASSERT_TRUE(Start().ok());
+  ASSERT_EQ(Start(), absl::OkStatus());
   ExpectCostsOneTrial(Body("B[i] = nonsense;"), Outcome::kBuildError, "nonsense");
 }
 
 TEST_P(RealFaultTest, AbortsTheCompiler) {
   if (GetParam() == "cuda:0") GTEST_SKIP() << "no source is known that ends NVRTC";
-  ASSERT_TRUE(Start().ok());
+  ASSERT_EQ(Start(), absl::OkStatus());
   std::string signs;
   for (int i = 0; i < 300000; ++i) signs += "- ";
   ExpectCostsOneTrial(Body("B[i] = " + signs + "1;"), Outcome::kBuildError, "compiler ended with");
@@ -219,7 +223,7 @@ TEST_P(RealFaultTest, AbortsTheCompiler) {
 
 TEST_P(RealFaultTest, TheCompilerNeverReturns) {
   options_.compile_limit = absl::Seconds(10);
-  ASSERT_TRUE(Start().ok());
+  ASSERT_EQ(Start(), absl::OkStatus());
   const std::string pipe = folder_ + "/endless.h";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const std::string body = absl::StrCat("/* endless */ ", kRight);
@@ -228,7 +232,7 @@ TEST_P(RealFaultTest, TheCompilerNeverReturns) {
 }
 
 TEST_P(RealFaultTest, FinalistsAreMeasuredTogetherInOrder) {
-  ASSERT_TRUE(Start().ok());
+  ASSERT_EQ(Start(), absl::OkStatus());
   auto results = measurer_->MeasureFinalists(
       {Right(1), Body("B[i] = 1.0f;"), Right(2), Body("nonsense;")}, absl::Milliseconds(200));
   ASSERT_TRUE(results.ok()) << results.status();
@@ -241,7 +245,7 @@ TEST_P(RealFaultTest, FinalistsAreMeasuredTogetherInOrder) {
 }
 
 TEST_P(RealFaultTest, AFinalistThatKillsTheWorkerDoesNotTakeTheOthersAlong) {
-  ASSERT_TRUE(Start().ok());
+  ASSERT_EQ(Start(), absl::OkStatus());
   auto results = measurer_->MeasureFinalists(
       {Right(1), Body("B[i + ((long)1 << 40)] = 1.0f;"), Right(2)}, absl::Milliseconds(100));
   ASSERT_TRUE(results.ok()) << results.status();
@@ -253,7 +257,7 @@ TEST_P(RealFaultTest, AFinalistThatKillsTheWorkerDoesNotTakeTheOthersAlong) {
 
 TEST_P(RealFaultTest, ItEndsAtOnceWhileACandidateHangs) {
   options_.validate_limit = absl::Seconds(60);
-  ASSERT_TRUE(Start().ok());
+  ASSERT_EQ(Start(), absl::OkStatus());
   measurer_->Submit({1, Body(kEndless)});
   auto next = measurer_->Next(absl::Seconds(3));
   ASSERT_TRUE(next.ok());
@@ -263,8 +267,18 @@ TEST_P(RealFaultTest, ItEndsAtOnceWhileACandidateHangs) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
 }
 
+TEST_P(RealFaultTest, TheFinalsEndSoonAfterAnInterruption) {
+  ASSERT_EQ(Start(), absl::OkStatus());
+  const absl::Time start = absl::Now();
+  auto results = MeasureFinalistsUnless([&] { return absl::Now() - start > absl::Seconds(2); },
+                                        *measurer_, {Right(1), Right(2)}, absl::Minutes(5));
+  EXPECT_TRUE(absl::IsCancelled(results.status())) << results.status();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));
+  EXPECT_TRUE(absl::IsCancelled(measurer_->Next(absl::Minutes(5)).status()));
+}
+
 TEST_P(RealFaultTest, WhatHasNotReachedTheDeviceCanBeTakenBack) {
-  ASSERT_TRUE(Start().ok());
+  ASSERT_EQ(Start(), absl::OkStatus());
   std::vector<int64_t> ids;
   for (int64_t id = 0; id < 12; ++id) {
     measurer_->Submit({id, Right(static_cast<int>(id))});
@@ -293,14 +307,41 @@ TEST_P(RealFaultTest, AnOwnerOfTheDeviceStartsOneMeasurerAfterAnother) {
   ASSERT_TRUE(lock.ok()) << lock.status();
   options_.lock = &*lock;
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(Start().ok());
+    ASSERT_EQ(Start(), absl::OkStatus());
     EXPECT_EQ(Run({Right(i)})[0].outcome, Outcome::kOk);
     measurer_.reset();
   }
 }
 
+TEST_F(PipelineTest, FoldersThatPoclHasLeftAreRemovedUnlessTheyAreInUse) {
+  HEDDLE_NEEDS("pocl", FindDevice("opencl:0").ok(), "no OpenCL device");
+  setenv("TMPDIR", folder_.c_str(), 1);
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  for (const char* name : {"heddle-pocl-left", "heddle-pocl-used", "heddle-pocl-young", "other"}) {
+    fs::create_directories(fs::path(folder_) / name / "inside");
+    if (std::string(name) != "heddle-pocl-young")
+      fs::last_write_time(fs::path(folder_) / name, old);
+  }
+  const int used = open((folder_ + "/heddle-pocl-used").c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(flock(used, LOCK_EX), 0);
+  EXPECT_EQ(Start("opencl:0"), absl::OkStatus());
+  const auto folders = [&] {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      const std::string name = entry.path().filename();
+      if (name.rfind("heddle-pocl-", 0) == 0 || name == "other") names.insert(name);
+    }
+    return names;
+  };
+  EXPECT_EQ(folders().size(), 4u) << "its own too";
+  measurer_.reset();
+  EXPECT_THAT(folders(), testing::ElementsAre("heddle-pocl-used", "heddle-pocl-young", "other"));
+  close(used);
+  unsetenv("TMPDIR");
+}
+
 TEST_P(RealFaultTest, ASecondOwnerIsToldTheFirst) {
-  ASSERT_TRUE(Start().ok());
+  ASSERT_EQ(Start(), absl::OkStatus());
   auto first = std::move(measurer_);
   absl::Status second = Start();
   EXPECT_TRUE(absl::IsUnavailable(second)) << second;

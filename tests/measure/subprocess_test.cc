@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,7 +14,9 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "measure/device_lock.h"
 #include "proto/worker.pb.h"
@@ -27,7 +31,7 @@ absl::Time In(double seconds) { return absl::Now() + absl::Seconds(seconds); }
 
 std::unique_ptr<Subprocess> StartChild(const std::string& behaviour,
                                        const StopSignal* stop = nullptr) {
-  auto child = Subprocess::Start(kTestChild, {behaviour}, {stop, -1, {}});
+  auto child = Subprocess::Start(kTestChild, absl::StrSplit(behaviour, ' '), {stop, -1, {}});
   EXPECT_TRUE(child.ok()) << child.status();
   return child.ok() ? *std::move(child) : nullptr;
 }
@@ -75,6 +79,55 @@ TEST(SubprocessTest, SendingToOneThatDoesNotReadEndsAtTheDeadline) {
   worker::Status message;
   message.set_message(std::string(size_t{8} << 20, 'x'));
   EXPECT_TRUE(absl::IsDeadlineExceeded(child->Send(message, In(0.2))));
+}
+
+// All are kept on one processor, where each has a sixth of the time.
+TEST(SubprocessTest, WaitingForAProcessorDoesNotCount) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  std::vector<std::unique_ptr<Subprocess>> children;
+  for (int i = 0; i < 6; ++i) children.push_back(StartChild("compute"));
+  CPU_ZERO(&one);
+  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+  }
+  for (const auto& child : children) {
+    ASSERT_NE(child, nullptr);
+    ASSERT_EQ(sched_setaffinity(child->pid(), sizeof one, &one), 0);
+  }
+  const absl::Time start = absl::Now();
+  for (const auto& child : children) {
+    worker::Status report;
+    absl::Status status = child->ReceiveWithin(report, absl::Seconds(4));
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  EXPECT_GT(absl::Now() - start, absl::Seconds(6)) << "or nobody waited";
+}
+
+TEST(SubprocessTest, SleepingCounts) {
+  auto child = StartChild("hang");
+  ASSERT_NE(child, nullptr);
+  EXPECT_EQ(ReportOf(*child), 0);
+  worker::Status report;
+  const absl::Time start = absl::Now();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(child->ReceiveWithin(report, absl::Milliseconds(300))));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+}
+
+// A tracer is told of the end first: until it has looked, nobody else can reap the child.
+TEST(SubprocessTest, OneThatCannotBeReapedIsWedged) {
+  auto child = StartChild("hang");
+  ASSERT_NE(child, nullptr);
+  EXPECT_EQ(ReportOf(*child), 0);
+  auto tracer = StartChild("trace " + std::to_string(child->pid()));
+  ASSERT_NE(tracer, nullptr);
+  if (int error = ReportOf(*tracer); error != 0) {
+    GTEST_SKIP() << "ptrace is not allowed here: " << strerror(error);
+  }
+  absl::StatusOr<ExitStatus> end = child->End();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(end.status())) << end.status();
+  EXPECT_THAT(std::string(end.status().message()), HasSubstr("wedged"));
+  EXPECT_EQ(child->End().status(), end.status());
 }
 
 TEST(SubprocessTest, OneThatHangsIsKilledAndReaped) {

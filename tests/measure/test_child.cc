@@ -1,8 +1,12 @@
 #include "tests/measure/test_child.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/ptrace.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <string>
@@ -31,6 +35,13 @@ void Report(int code) {
   signal(SIGSEGV, SIG_DFL);  // also under a sanitizer, which would turn it into an exit
   raise(SIGSEGV);
   _exit(1);
+}
+
+// Answers after so many seconds of computing.
+int Compute(double seconds) {
+  while (static_cast<double>(clock()) / CLOCKS_PER_SEC < seconds) continue;
+  Report(0);
+  return 0;
 }
 
 int Echo() {
@@ -67,6 +78,11 @@ int TestChildMain(int argc, char** argv) {
   EnterChild(argc, argv);
   const std::string behaviour = argv[3];
   if (behaviour == "echo") return Echo();
+  if (behaviour == "compute") return Compute(1.5);
+  if (behaviour == "trace") {
+    Report(ptrace(PTRACE_SEIZE, atoi(argv[4]), nullptr, nullptr) == 0 ? 0 : errno);
+    Hang();
+  }
   if (behaviour == "exit") return 7;
   if (behaviour == "crash") Crash();
   if (behaviour == "family") Family();

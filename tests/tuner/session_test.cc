@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "search_space/notation.h"
 #include "tests/process.h"
 
@@ -52,6 +54,8 @@ class FakeMeasurer : public measure::Measurer {
   std::function<void(int)> on_next = [](int) {};
   absl::Status error;  // of Next, once `fail_after` results were given
   int fail_after = 1 << 30;
+  bool endless_finals = false;  // until they are stopped
+  absl::Notification stopped;
 
   void Submit(measure::Candidate candidate) override {
     queue_.push_back(candidate.id);
@@ -71,10 +75,15 @@ class FakeMeasurer : public measure::Measurer {
   absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
       const std::vector<std::vector<Step>>& steps, absl::Duration) override {
     finalists = steps;
+    if (endless_finals) {
+      stopped.WaitForNotification();
+      return absl::CancelledError("stopped");
+    }
     std::vector<TrialResult> results;
     for (const auto& s : steps) results.push_back(finals(s));
     return results;
   }
+  void Stop() override { stopped.Notify(); }
   measure::DeviceState device_state() const override { return state; }
 
   std::vector<std::vector<Step>> submitted, finalists;
@@ -299,6 +308,22 @@ TEST_F(SessionTest, InterruptionKeepsWhatWasMeasuredAndForgetsWhatWasNot) {
   EXPECT_FALSE(report->best->is_final);
   EXPECT_FALSE(report->best->steps.empty());
   EXPECT_TRUE(Intents().empty());
+}
+
+TEST_F(SessionTest, TheFinalsCanBeInterruptedToo) {
+  std::atomic<bool> in_finals = false;
+  options_.on_finals = [&](const auto&) { in_finals = true; };
+  options_.interrupted = [&] { return in_finals.load(); };
+  measurer_.endless_finals = true;
+  measurer_.script = [](int n) { return Ok(n == 3 ? 10 : 100); };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stop, StopReason::kInterrupted);
+  EXPECT_EQ(report->trials, 20);
+  ASSERT_TRUE(report->best.has_value());
+  EXPECT_EQ(report->best->result.time_us, 10);
+  EXPECT_FALSE(report->best->is_final);
+  EXPECT_EQ(static_cast<int>(ScreenedPoints().size()), report->trials);
 }
 
 TEST_F(SessionTest, PlateauStops) {

@@ -22,16 +22,18 @@ struct TimeFlags {
 // Screening first, which finds what hangs or crashes; then as carefully as finalists are timed.
 absl::StatusOr<measure::TrialResult> Measure(measure::Measurer& measurer,
                                              const std::vector<search_space::Step>& steps) {
+  const absl::Status interrupted = absl::CancelledError("interrupted; nothing was recorded");
   measurer.Submit({1, steps});
   std::optional<measure::Measured> screened;
   while (!screened) {
-    if (Interrupted()) return absl::CancelledError("interrupted; nothing was recorded");
+    if (Interrupted()) return interrupted;
     auto next = measurer.Next(absl::Milliseconds(100));
     if (!next.ok()) return next.status();
     screened = *std::move(next);
   }
   if (screened->result.outcome != measure::Outcome::kOk) return screened->result;
-  auto finals = measurer.MeasureFinalists({steps}, absl::Seconds(2));
+  auto finals = measure::MeasureFinalistsUnless(Interrupted, measurer, {steps}, absl::Seconds(2));
+  if (absl::IsCancelled(finals.status())) return interrupted;
   if (!finals.ok()) return finals.status();
   return finals->front();
 }

@@ -1,0 +1,266 @@
+// The reference evaluator against values worked out here by plain loops: everything else is
+// compared with it, so that nothing of it may be taken on trust.
+#include "search_space/reference.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "search_space/notation.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+TensorProgram Builtin(const char* op, const char* shape) {
+  return *FindOperator(BuiltinOperators(), op)->Instantiate(*ParseShape(shape), DType::kFloat32);
+}
+
+TensorProgram Own(const std::string& text, const char* shape) {
+  const auto ops = ParseOperators(text);
+  EXPECT_TRUE(ops.ok()) << ops.status();
+  const auto program = ops->front().Instantiate(*ParseShape(shape), DType::kFloat32);
+  EXPECT_TRUE(program.ok()) << program.status();
+  return *program;
+}
+
+// Multiples of 1/4 that repeat late: sums and products of a few are exact.
+float Pattern(int input, int64_t offset) {
+  return static_cast<float>((offset * 37 + input * 11 + offset / 7) % 23 - 11) / 4;
+}
+
+TensorValues Inputs(const TensorProgram& program) {
+  TensorValues values;
+  for (size_t t = 0; t < program.inputs.size(); ++t) {
+    std::vector<double>& v = values[program.inputs[t]->name];
+    for (int64_t i = 0; i < program.inputs[t]->elements; ++i) {
+      v.push_back(Pattern(static_cast<int>(t), i));
+    }
+  }
+  return values;
+}
+
+// The one output of an operator on A = `a`, both of n elements.
+std::vector<double> Map(const std::string& body, std::vector<double> a) {
+  const std::string shape = "n=" + std::to_string(a.size());
+  const TensorProgram program =
+      Own("op f(n) { in A[n]  out B[i: n] = " + body + " }", shape.c_str());
+  TensorValues values{{"A", std::move(a)}};
+  EvaluateAll(program, values);
+  return values.at("B");
+}
+
+// The value of a reduction over all of A.
+double Reduce(const std::string& reduction, std::vector<double> a) {
+  const std::string shape = "n=" + std::to_string(a.size());
+  const TensorProgram program =
+      Own("op f(n) { in A[n]  out B[i: 1] = " + reduction + "(r: n) A[r + i] }", shape.c_str());
+  TensorValues values{{"A", std::move(a)}};
+  EvaluateAll(program, values);
+  return values.at("B").at(0);
+}
+
+TEST(EvaluateAll, Matmul) {
+  const TensorProgram program = Builtin("gemm_relu_add", "m=3,n=5,k=7");
+  TensorValues values = Inputs(program);
+  EvaluateAll(program, values);
+  const auto &a = values.at("A"), &b = values.at("B"), &c = values.at("C"), &d = values.at("D");
+  ASSERT_EQ(d.size(), 15u);
+  for (size_t i = 0; i < 3; ++i) {
+    for (size_t j = 0; j < 5; ++j) {
+      double sum = 0;
+      for (size_t r = 0; r < 7; ++r) sum += a[i * 7 + r] * b[r * 5 + j];
+      EXPECT_EQ(values.at("T")[i * 5 + j], sum);
+      EXPECT_EQ(d[i * 5 + j], std::max(sum, 0.0) + c[i * 5 + j]);
+    }
+  }
+}
+
+TEST(EvaluateAll, ConvolutionWithPaddingAndStride) {
+  constexpr int kCi = 2, kH = 5, kW = 7, kCo = 3, kKh = 3, kKw = 2, kStride = 2, kPad = 1;
+  constexpr int kOh = (kH + 2 * kPad - kKh) / kStride + 1,
+                kOw = (kW + 2 * kPad - kKw) / kStride + 1;
+  const TensorProgram program = Builtin("conv2d", "n=1,ci=2,h=5,w=7,co=3,kh=3,kw=2,stride=2,pad=1");
+  TensorValues values = Inputs(program);
+  EvaluateAll(program, values);
+  const auto &x = values.at("X"), &w = values.at("W"), &y = values.at("Y");
+  ASSERT_EQ(y.size(), static_cast<size_t>(kCo * kOh * kOw));
+  for (int o = 0; o < kCo; ++o) {
+    for (int oy = 0; oy < kOh; ++oy) {
+      for (int ox = 0; ox < kOw; ++ox) {
+        double sum = 0;
+        for (int c = 0; c < kCi; ++c) {
+          for (int ry = 0; ry < kKh; ++ry) {
+            for (int rx = 0; rx < kKw; ++rx) {
+              const int iy = oy * kStride + ry - kPad, ix = ox * kStride + rx - kPad;
+              if (iy < 0 || iy >= kH || ix < 0 || ix >= kW) continue;
+              sum += x[(c * kH + iy) * kW + ix] * w[((o * kCi + c) * kKh + ry) * kKw + rx];
+            }
+          }
+        }
+        EXPECT_EQ(y[(o * kOh + oy) * kOw + ox], sum) << o << " " << oy << " " << ox;
+      }
+    }
+  }
+}
+
+TEST(EvaluateAll, Softmax) {
+  const TensorProgram program = Builtin("softmax", "m=2,n=4");
+  TensorValues values = Inputs(program);
+  EvaluateAll(program, values);
+  for (size_t i = 0; i < 2; ++i) {
+    double sum = 0;
+    for (size_t j = 0; j < 4; ++j) sum += std::exp(values.at("X")[i * 4 + j]);
+    for (size_t j = 0; j < 4; ++j) {
+      EXPECT_NEAR(values.at("Y")[i * 4 + j], std::exp(values.at("X")[i * 4 + j]) / sum, 1e-15);
+    }
+  }
+}
+
+TEST(EvaluateAll, ReductionsKeepTheirFirstElementAndNan) {
+  EXPECT_EQ(Reduce("sum", {1, 2, 4}), 7);
+  EXPECT_EQ(Reduce("prod", {2, -3, 4}), -24);
+  EXPECT_EQ(Reduce("max", {-3, -1, -2}), -1);  // not the 0 that an initial value might leave
+  EXPECT_EQ(Reduce("min", {3, 1, 2}), 1);
+  EXPECT_EQ(Reduce("max", {-kInf, -kInf}), -kInf);
+  for (const char* reduction : {"sum", "prod", "max", "min"}) {
+    for (size_t at : {0, 1, 2}) {
+      std::vector<double> a = {1, 2, 3};
+      a[at] = kNan;
+      EXPECT_TRUE(std::isnan(Reduce(reduction, a))) << reduction << " " << at;
+    }
+  }
+}
+
+TEST(EvaluateAll, ScalarFunctions) {
+  const double x = 0.75;
+  const std::map<std::string, double> expected = {
+      {"exp(A[i])", std::exp(x)},
+      {"log(A[i])", std::log(x)},
+      {"sqrt(A[i])", std::sqrt(x)},
+      {"rsqrt(A[i])", 1 / std::sqrt(x)},
+      {"tanh(A[i])", std::tanh(x)},
+      {"erf(A[i])", std::erf(x)},
+      {"sigmoid(A[i])", 1 / (1 + std::exp(-x))},
+      {"abs(-A[i])", x},
+      {"max(A[i], 0.5)", x},
+      {"min(A[i], 0.5)", 0.5},
+      {"pow(A[i], 3)", x * x * x},
+      {"-A[i] + 2 * A[i] - A[i] / 4", x - x / 4},
+      {"select(A[i] > 0.5 && A[i] < 1, 1, 2)", 1},
+      {"select(A[i] >= 1 || !(A[i] != 0.75), 1, 2)", 1},
+      {"select(A[i] == 1, 1, 2)", 2},
+  };
+  for (const auto& [body, value] : expected) EXPECT_NEAR(Map(body, {x})[0], value, 1e-15) << body;
+  EXPECT_TRUE(std::isnan(Map("max(A[i], 1)", {kNan})[0]));
+  EXPECT_TRUE(std::isnan(Map("min(1, A[i])", {kNan})[0]));
+  EXPECT_EQ(Map("exp(A[i])", {-kInf})[0], 0);
+}
+
+TEST(EvaluateAll, IndicesDivideDownAndSelectIsLazy) {
+  const std::vector<double> a = {10, 20, 30, 40, 50};
+  EXPECT_EQ(Map("A[i / 2]", a), (std::vector<double>{10, 10, 20, 20, 30}));
+  EXPECT_EQ(Map("A[(i + 3) % 5]", a), (std::vector<double>{40, 50, 10, 20, 30}));
+  // Floor and not truncation: (i - 3) / 2 is -2, -1, -1, 0, 0.
+  EXPECT_EQ(Map("A[(i - 3) / 2 + 2]", a), (std::vector<double>{10, 20, 20, 30, 30}));
+  EXPECT_EQ(Map("select(i >= 1, A[i - 1], 0)", a), (std::vector<double>{0, 10, 20, 30, 40}));
+  EXPECT_EQ(Map("A[i] + i * n", a), (std::vector<double>{10, 25, 40, 55, 70}));
+}
+
+std::vector<SamplePoint> Sample(const TensorProgram& program, int64_t count, int64_t operations,
+                                uint64_t seed = 1, int threads = 1) {
+  return EvaluateSamples(program, Pattern, count, seed, operations, threads);
+}
+
+// Every operator: what is computed on demand is what is computed whole.
+TEST(EvaluateSamples, AgreeWithWholeEvaluation) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"vector_add", "n=37"},
+      {"window_sum", "n=41,w=5"},
+      {"transpose", "m=5,n=7"},
+      {"matmul", "m=5,n=7,k=3"},
+      {"batch_matmul", "b=2,m=3,n=5,k=4"},
+      {"gemm_relu_add", "m=9,n=8,k=5"},
+      {"conv2d", "n=1,ci=2,h=6,w=7,co=3,kh=3,kw=3,stride=2,pad=1"},
+      {"conv2d_bias_relu", "n=1,ci=2,h=6,w=7,co=3,kh=3,kw=3,pad=1"},
+      {"conv2d_nhwc", "n=1,ci=2,h=6,w=7,co=3,kh=3,kw=3,pad=1"},
+      {"depthwise_conv2d", "n=1,c=3,h=6,w=7,kh=3,kw=3,pad=1"},
+      {"softmax", "m=5,n=11"},
+      {"layer_norm", "m=5,n=11"}};
+  for (const auto& [op, shape] : cases) {
+    SCOPED_TRACE(op);
+    const TensorProgram program = Builtin(op, shape);
+    TensorValues values = Inputs(program);
+    EvaluateAll(program, values);
+    const Stage& output = program.stages.back();
+    std::set<int64_t> seen;
+    for (const SamplePoint& point : Sample(program, 1 << 20, int64_t{1} << 40, 1, 3)) {
+      ASSERT_EQ(point.output, 0);
+      EXPECT_EQ(point.value, values.at(output.name()).at(static_cast<size_t>(point.offset)));
+      EXPECT_GE(point.magnitude, std::abs(point.value));
+      seen.insert(point.offset);
+    }
+    EXPECT_EQ(static_cast<int64_t>(seen.size()), output.tensor->elements) << "all of few";
+  }
+}
+
+TEST(EvaluateSamples, MagnitudeIsTheSumOfAbsoluteProducts) {
+  const TensorProgram program = Builtin("matmul", "m=2,n=3,k=9");
+  for (const SamplePoint& point : Sample(program, 100, 1 << 30)) {
+    const int64_t i = point.offset / 3, j = point.offset % 3;
+    double sum = 0;
+    for (int64_t r = 0; r < 9; ++r) {
+      sum += std::abs(static_cast<double>(Pattern(0, i * 9 + r)) * Pattern(1, r * 3 + j));
+    }
+    EXPECT_DOUBLE_EQ(point.magnitude, sum) << point.offset;
+  }
+}
+
+TEST(EvaluateSamples, DependOnTheSeedAndNotOnTheThreads) {
+  const TensorProgram program = Builtin("matmul", "m=100,n=90,k=4");
+  const auto offsets = [&](uint64_t seed, int threads) {
+    std::vector<int64_t> all;
+    for (const SamplePoint& point : Sample(program, 300, 1 << 30, seed, threads)) {
+      all.push_back(point.offset);
+    }
+    return all;
+  };
+  EXPECT_EQ(offsets(1, 1), offsets(1, 4));
+  EXPECT_NE(offsets(1, 1), offsets(2, 1));
+  EXPECT_EQ(offsets(1, 1).size(), 300u);
+  const std::vector<int64_t> all = offsets(3, 2);
+  EXPECT_EQ(std::count(all.begin(), all.end(), 0), 1) << "the first element";
+  EXPECT_EQ(std::count(all.begin(), all.end(), 100 * 90 - 1), 1) << "and the last";
+}
+
+// Every element takes the whole of a long reduction: there are fewer samples then, but some.
+TEST(EvaluateSamples, WorkIsBoundedButNeverToNothing) {
+  const TensorProgram program = Builtin("matmul", "m=64,n=64,k=10000");
+  EXPECT_EQ(Sample(program, 4096, 1).size(), 16u);
+  const size_t some = Sample(program, 4096, int64_t{1} << 24).size();
+  EXPECT_GT(some, 16u);
+  EXPECT_LT(some, 4096u);
+}
+
+TEST(EvaluateSamples, EveryOutputHasItsSamples) {
+  const TensorProgram program =
+      Own("op f(n) { in A[n]  out B[i: n] = A[i] * 2  out C[i: n] = B[i] + 1 }", "n=1000");
+  int counts[2] = {};
+  for (const SamplePoint& point : Sample(program, 50, 1 << 30)) {
+    ++counts[point.output];
+    const double b = 2 * static_cast<double>(Pattern(0, point.offset));
+    EXPECT_EQ(point.value, point.output == 0 ? b : b + 1);
+  }
+  EXPECT_EQ(counts[0], 50);
+  EXPECT_EQ(counts[1], 50);
+}
+
+}  // namespace
+}  // namespace heddle::search_space

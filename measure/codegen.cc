@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "measure/expr_printer.h"
+#include "measure/moving_pointers.h"
 #include "search_space/simplify.h"
 
 namespace heddle::measure {
@@ -129,6 +130,7 @@ class KernelPrinter {
   Expr Prepare(const Expr& e, const Chunk& chunk, int lane, const Expr& guard, bool vectors);
   Expr PrepareLoad(const Expr& e, const Chunk& chunk, int lane, const Expr& guard, bool vectors);
   Expr PrepareSelect(const Expr& e, const Chunk& chunk, int lane, const Expr& guard, bool vectors);
+  Expr LoadOrZero(const Expr& condition, const Expr& e, const Chunk& chunk, int lane, bool vectors);
   // An expression that prints as a new constant of this scope with this value; the same type and
   // value in one chunk give the same constant.
   Expr Temporary(const std::string& name, const std::string& type, const std::string& value,
@@ -151,6 +153,7 @@ class KernelPrinter {
   std::vector<Var> bound_;  // keeps the variables that stand for temporaries
   std::set<const search_space::Variable*> register_loops_;
   std::map<DType, std::string> lanes_;  // arrays for exchanges between threads
+  std::set<BufferRef> moving_;  // pointers that move with a loop
   std::string body_;
   int indent_ = 0;
 };
@@ -332,6 +335,17 @@ void KernelPrinter::PrintFor(const StmtNode& s) {
   const size_t mark = names_.Mark();
   const std::string v = names_.Declare("v_", s.var->name);
   printer_.Bind(s.var, v);
+  Stmt body = s.body[0];
+  std::vector<MovingPointer> pointers;
+  if (!unrolled && target_.api == search_space::Api::kCuda) body = MovePointers(s, pointers);
+  for (const MovingPointer& p : pointers) {
+    const std::string name = names_.Declare("p_", p.buffer->name);
+    Line(absl::StrCat(AddressSpace(p.buffer), "const ", TypeName(dialect_, p.buffer->dtype), "* ",
+                      name, " = ", printer_.NameOf(p.buffer), " + ",
+                      printer_.PrintCondition(p.start), ";"));
+    printer_.Bind(p.pointer, name);
+    moving_.insert(p.pointer);
+  }
   const char* type = s.var->extent - 1 > INT32_MAX ? dialect_.long_type : "int";
   std::string init = absl::StrCat(type, " ", v, " = 0"), step = absl::StrCat("++", v);
   if (s.rotating != nullptr) {
@@ -340,9 +354,12 @@ void KernelPrinter::PrintFor(const StmtNode& s) {
     absl::StrAppend(&init, ", ", r, " = 0");
     absl::StrAppend(&step, ", ", r, " = ", r, " == ", s.rotating->extent - 1, " ? 0 : ", r, " + 1");
   }
+  for (const MovingPointer& p : pointers) {
+    absl::StrAppend(&step, ", ", printer_.NameOf(p.pointer), " += ", p.step);
+  }
   Open(absl::StrCat("for (", init, "; ", v, " < ", IntLiteral(dialect_, s.var->extent), "; ", step,
                     ")"));
-  Print(s.body[0]);
+  Print(body);
   Close();
   names_.Release(mark);
 }
@@ -504,6 +521,23 @@ Expr KernelPrinter::PrepareLoad(const Expr& e, const Chunk& chunk, int lane, con
   return Temporary(absl::StrCat("x_", e->buffer->name), type, value, lanes, lane % lanes, e->type);
 }
 
+// A load through a moving pointer, which points to an element only where the condition holds.
+Expr KernelPrinter::LoadOrZero(const Expr& condition, const Expr& e, const Chunk& chunk, int lane,
+                               bool vectors) {
+  const int lanes = vectors ? std::min(chunk.count, AccessLanes(e->buffer, e->lanes)) : 1;
+  const std::string type = TypeName(dialect_, e->type, lanes);
+  const std::string element =
+      printer_.PrintElement(e->buffer, chunk.At(e->args, lane - lane % lanes));
+  const std::string zero = printer_.Print(search_space::Float(0, e->type));
+  const std::vector<std::string> zeros(static_cast<size_t>(lanes), zero);
+  const std::string value =
+      lanes == 1 ? absl::StrCat(" ? ", element, " : ", zero)
+                 : absl::StrCat(" ? *(", AddressSpace(e->buffer), "const ", type, "*)&", element,
+                                " : ", VectorOf(dialect_, e->type, zeros));
+  return Temporary(absl::StrCat("x_", e->buffer->name), type,
+                   printer_.PrintCondition(condition) + value, lanes, lane % lanes, e->type);
+}
+
 Expr KernelPrinter::PrepareSelect(const Expr& e, const Chunk& chunk, int lane, const Expr& guard,
                                   bool vectors) {
   const Expr condition = Simplify(chunk.At(e->args[0], lane));
@@ -514,6 +548,9 @@ Expr KernelPrinter::PrepareSelect(const Expr& e, const Chunk& chunk, int lane, c
     vectors = StructurallyEqual(condition, Simplify(chunk.At(e->args[0], i)));
   }
   Expr c = LoadsMemory(e->args[0]) ? Prepare(e->args[0], chunk, lane, guard, vectors) : condition;
+  if (guard == nullptr && e->args[1]->op == Op::kLoad && moving_.contains(e->args[1]->buffer)) {
+    return LoadOrZero(c, e->args[1], chunk, lane, vectors);
+  }
   const bool loads = LoadsMemory(e->args[1]) || LoadsMemory(e->args[2]);
   if (loads) {
     const char* type = dialect_.api == search_space::Api::kCuda ? "bool" : "int";

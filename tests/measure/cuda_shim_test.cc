@@ -117,5 +117,10 @@ TEST_F(CudaShim, GuardedLoadsStayInside) {
   EXPECT_EQ(ran.exit_code, 0) << ran.output;
 }
 
+TEST_F(CudaShim, GuardedLoadsMoveWithTheirLoop) {
+  const Ran ran = RunUnderTsan(tests::MovingCopy(), "Y[i] == (i < 77 ? X[i] : 0)");
+  EXPECT_EQ(ran.exit_code, 0) << ran.output;
+}
+
 }  // namespace
 }  // namespace heddle::measure

@@ -164,6 +164,26 @@ inline Program PaddedCopy() {
   return OneKernel(std::move(k));
 }
 
+// Y[99] = X with zeros past 0 .. 76, in a serial loop whose guarded loads advance by a block.
+inline Program MovingCopy() {
+  const auto xs = Buf("X", Scope::kGlobal, {77}), ys = Buf("Y", Scope::kGlobal, {99});
+  const auto r = Buf("R", Scope::kLocal, {2});
+  Kernel k{.name = "k0_Y", .block = MakeVar("block", 1), .thread = MakeVar("thread", 16)};
+  const Var step = MakeVar("k", 4), e = MakeVar("e", 2), f = MakeVar("e", 2);
+  const auto at = [&](const Var& v) {
+    return VarExpr(step) * Int(32) + VarExpr(v) * Int(16) + VarExpr(k.thread);
+  };
+  const Expr x = Select(at(e) < Int(77), Load(xs, {at(e)}), Float(0, DType::kFloat32));
+  k.body =
+      For(step, ForKind::kSerial,
+          Alloc(r, Seq({For(e, ForKind::kUnrolled, Store(r, {VarExpr(e)}, x)),
+                        For(f, ForKind::kUnrolled,
+                            If(at(f) < Int(99), Store(ys, {at(f)}, Load(r, {VarExpr(f)}))))})));
+  k.arguments = {xs, ys};
+  k.written = {false, true};
+  return OneKernel(std::move(k));
+}
+
 }  // namespace heddle::tests
 
 #endif  // HEDDLE_TESTS_MEASURE_SAMPLE_PROGRAMS_H_

@@ -1,0 +1,27 @@
+// Pointers that move with a loop, for loads from global memory that a condition guards: the address
+// is then a constant away from a pointer and need not be chosen, so that the load and its zeros are
+// a few predicated instructions.
+#ifndef HEDDLE_MEASURE_MOVING_POINTERS_H_
+#define HEDDLE_MEASURE_MOVING_POINTERS_H_
+
+#include <vector>
+
+#include "search_space/stmt.h"
+
+namespace heddle::measure {
+
+struct MovingPointer {
+  search_space::BufferRef pointer;  // stands for it in the rewritten loads, which have one index
+  search_space::BufferRef buffer;   // where it points to
+  search_space::Expr start;         // element of `buffer` in the first iteration
+  int64_t step;                     // elements from one iteration to the next
+};
+
+// The body of a serial loop with such loads, select(condition, load, 0), made relative to pointers,
+// which are appended to `pointers`. Other loads are the compiler's: moving them gained nothing.
+search_space::Stmt MovePointers(const search_space::StmtNode& loop,
+                                std::vector<MovingPointer>& pointers);
+
+}  // namespace heddle::measure
+
+#endif  // HEDDLE_MEASURE_MOVING_POINTERS_H_

@@ -68,6 +68,8 @@ constexpr int64_t kMostThreads = 512;
 constexpr int64_t kMaxFetchTrips = 32;
 constexpr int64_t kOtherRegisters = 24;  // addresses, loop counters, temporaries
 constexpr int64_t kWindow = 8;           // a reduction axis no longer than this is a window
+constexpr int64_t kShortAxis = 64;       // shorter, an axis may want tiles such as 7
+constexpr int64_t kFullBlock = 128;      // threads that keep a multiprocessor busy
 constexpr int64_t kVectorRun = 4;        // elements of 4 bytes in the widest access
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -152,9 +154,26 @@ class TilingPlan : public KernelPlan {
     for (const TiledAxis& a : axes_) blocks *= CeilDiv(a.extent, a.BlockTile(v));
     return blocks;
   }
+  // Data axes along which an input is contiguous in shared memory.
+  std::vector<size_t> ContiguousAxes() const {
+    std::vector<size_t> out;
+    for (const TiledInput& in : inputs_) {
+      for (const IndexTerm& t : in.dims[static_cast<size_t>(in.inner)]) {
+        const auto a = static_cast<size_t>(t.axis);
+        if (a < axes_.size() && std::find(out.begin(), out.end(), a) == out.end()) {
+          out.push_back(a);
+        }
+      }
+    }
+    return out;
+  }
   void DrawTiles(std::mt19937_64& rng, bool anywhere, std::vector<int64_t>& values) const;
   void DrawSplit(std::mt19937_64& rng, std::vector<int64_t>& values) const;
   void DrawSlices(std::mt19937_64& rng, std::vector<int64_t>& values) const;
+  // Does another dimension lie innermost in shared memory than in the tensor?
+  static bool IsTransposed(const TiledInput& in) {
+    return in.inner + 1 != static_cast<int>(in.dims.size());
+  }
   // Is dimension `d` of an input exactly one reduction axis that is short enough to be a window?
   bool IsWindow(const TiledInput& in, size_t d) const {
     const auto& terms = in.dims[d];
@@ -335,7 +354,7 @@ void TilingPlan::AddInputs(const ProgramShape& shape, const KernelShape& kernel,
     if (in.row_extent % 2 == 0) vectors.push_back(2);
     if (in.row_extent % 4 == 0) vectors.push_back(4);
     holes_.push_back({in.tensor + ".fetch", vectors, 2});
-    const bool transposed = in.inner + 1 != static_cast<int>(in.dims.size());
+    const bool transposed = IsTransposed(in);
     holes_.push_back({in.tensor + ".pad",
                       transposed ? std::vector<int64_t>{4, 0, 1} : std::vector<int64_t>{0, 4}, 2});
     const bool halo = in.dims.back().size() > 1 || (in.is_stage && vectors.size() > 1);
@@ -522,21 +541,32 @@ void TilingPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const 
     if (anywhere || may_split || Blocks(values) * 4 >= target_.sm_count * 3) break;
   }
   if (anywhere) return DrawSplit(rng, values);
+  const bool window = reduce_.back().extent <= kWindow;
   for (const TiledAxis& r : reduce_) {
     const auto& domain = holes_[r.first_hole].domain;
-    values[r.first_hole] =
-        r.extent <= kWindow
-            ? domain[static_cast<size_t>(Weighted(rng, {{0, 3}, {1, 1}})) % domain.size()]
-            : Weighted(rng, {{4, 1}, {8, 4}, {16, 4}, {32, 1}});
+    if (r.extent <= kWindow) {
+      values[r.first_hole] =
+          domain[static_cast<size_t>(Weighted(rng, {{0, 7}, {1, 1}})) % domain.size()];
+    } else {
+      values[r.first_hole] = window ? Weighted(rng, {{4, 3}, {8, 5}, {16, 3}, {32, 1}})
+                                    : Weighted(rng, {{4, 1}, {8, 5}, {16, 6}, {32, 3}});
+    }
   }
   for (const TiledInput& in : inputs_) {
     int64_t& vector = values[in.first_hole + kFetchVector];
     if (Weighted(rng, {{1, 3}, {0, 1}}) != 0) {
       vector = holes_[in.first_hole + kFetchVector].domain.back();
     }
+    // Without padding, what is stored across the rows of a tile meets the same banks.
+    if (IsTransposed(in)) values[in.first_hole + kPad] = Weighted(rng, {{4, 4}, {1, 2}, {0, 1}});
   }
   if (Weighted(rng, {{1, 7}, {0, 1}}) != 0) values[unroll_hole_] = 1;
-  if (values[pipeline_hole_] == 0) values[pipeline_hole_] = Weighted(rng, {{0, 1}, {1, 2}});
+  if (values[pipeline_hole_] == 0) {
+    const auto& depths = holes_[pipeline_hole_].domain;
+    values[pipeline_hole_] =
+        depths[static_cast<size_t>(Weighted(rng, {{0, 1}, {1, 4}, {2, 3}, {3, 3}})) %
+               depths.size()];
+  }
   DrawSplit(rng, values);
 }
 
@@ -584,19 +614,35 @@ void TilingPlan::DrawTiles(std::mt19937_64& rng, bool anywhere,
     if (fits) value *= factor;
     return fits;
   };
-  const int64_t threads = int64_t{1} << Weighted(rng, {{5, 1}, {6, 3}, {7, 5}, {8, 5}, {9, 2}});
+  const int64_t threads = int64_t{1} << Weighted(rng, {{5, 1}, {6, 4}, {7, 6}, {8, 4}, {9, 1}});
+  const std::vector<size_t> contiguous = ContiguousAxes();
   for (size_t tries = 0; tries < 64 && Threads(values) < threads; ++tries) {
     const bool lane = anywhere ? below(2) == 0 : Threads(values) < target_.warp_size || tries > 32;
-    grow(axes_[below(axes_.size())], lane ? kLane : kWarp, 2);
+    size_t axis = below(axes_.size());
+    if (lane && !anywhere && !contiguous.empty() && below(4) != 0) {
+      // Neighbours along contiguous axes, and the squarer warp of two.
+      axis = contiguous[below(contiguous.size())];
+      const size_t other = contiguous[below(contiguous.size())];
+      const size_t hole = kLane;
+      if (values[axes_[other].first_hole + hole] < values[axes_[axis].first_hole + hole]) {
+        axis = other;
+      }
+    }
+    grow(axes_[axis], lane ? kLane : kWarp, 2);
   }
   // Short axes, such as 7 or 14 of an image, want tiles that are no power of two.
   for (const TiledAxis& a : axes_) {
     const auto& tiles = holes_[a.first_hole + kTile].domain;
-    if (anywhere || below(6) == 0) grow(a, kTile, tiles[below(tiles.size())]);
+    const bool odd = a.extent % 8 != 0 && a.extent < kShortAxis;
+    if (anywhere || below(odd ? 3 : 24) == 0) grow(a, kTile, tiles[below(tiles.size())]);
     if (anywhere) grow(a, kVthread, int64_t{1} << below(3));
   }
   if (anywhere) return;
-  const int64_t accumulators = int64_t{1} << Weighted(rng, {{4, 1}, {5, 3}, {6, 5}, {7, 3}});
+  // As many results a thread as fill every multiprocessor once, give or take a factor of two.
+  int64_t results = 1, fill = 4;
+  for (const TiledAxis& a : axes_) results *= a.extent;
+  while (fill < 6 && results >= (target_.sm_count * kFullBlock) << (fill + 1)) ++fill;
+  const int64_t accumulators = int64_t{1} << (fill + Weighted(rng, {{-1, 1}, {0, 4}, {1, 5}}));
   for (size_t tries = 0; tries < 32 && Accumulators(values) < accumulators; ++tries) {
     // The flatter of two axes: square tiles reuse most.
     const TiledAxis& one = axes_[below(axes_.size())];

@@ -145,7 +145,7 @@ constexpr const char* kBankRule = "CUDA C++ Best Practices Guide, shared memory;
 constexpr const char* kCache = "working sets against cache sizes, kernel_cost.cc";
 constexpr const char* kLoops = "counted from the loops, kernel_profile.cc";
 constexpr const char* kOccupancy = "CUDA's occupancy calculator, cuda_occupancy.h";
-constexpr const char* kRegisters = "fitted to what NVRTC reports, kernel_cost.cc";
+constexpr const char* kRegisters = "fitted to what NVRTC reports, register_estimate.cc";
 constexpr const char* kRoofline = "S. Williams et al., Roofline (CACM 2009), a roof for each unit";
 constexpr const char* kSampling = "addresses of sampled warps, sampled_eval.h";
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tuner/register_estimate.h"
+
 namespace heddle::tuner {
 namespace {
 
@@ -20,17 +22,6 @@ constexpr double kSharedLatency = 30, kGlobalLatency = 600, kBarrierLatency = 30
 constexpr double kLaunchUs = 1.0;
 
 double RoundUp(double v, double unit) { return std::ceil(v / unit) * unit; }
-double RoundDown(double v, double unit) { return std::floor(v / unit) * unit; }
-
-void EstimateRegisters(const KernelProfile& p, const Target& t, KernelCost& c) {
-  c.register_demand = 22 + p.live_locals + std::min(p.staged_loads, 32.0) / 2 + p.addresses;
-  double limit = static_cast<double>(t.max_registers_per_thread);
-  const auto file = static_cast<double>(t.registers_per_sm);
-  const double threads = p.warps * kLanes;
-  limit = std::min(limit, RoundDown(file / threads / std::max(1.0, p.min_blocks), 8));
-  c.registers = std::min(c.register_demand, limit);
-  c.spilled = c.register_demand - c.registers;
-}
 
 void CountTraffic(KernelProfile& p, const Target& t, KernelCost& c) {
   const auto l1_bytes = kL1Share * std::max(0.0, static_cast<double>(t.shared_bytes_per_sm) -
@@ -158,7 +149,9 @@ Occupancy OccupancyOf(double threads, double registers, double shared_bytes, con
 
 KernelCost CostOf(KernelProfile& p, const Target& t) {
   KernelCost c;
-  EstimateRegisters(p, t, c);
+  c.register_demand = RegisterDemand(p, t);
+  c.registers = std::min(c.register_demand, RegisterLimit(p, t));
+  c.spilled = c.register_demand - c.registers;
   c.occupancy = OccupancyOf(p.threads, c.registers, p.shared_bytes, t);
   c.busiest_blocks = std::ceil(p.blocks / static_cast<double>(t.sm_count));
   c.resident_blocks = std::clamp(c.occupancy.blocks(), 1.0, c.busiest_blocks);

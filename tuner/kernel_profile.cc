@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 namespace heddle::tuner {
 namespace {
@@ -41,21 +42,21 @@ constexpr double kGlobalAddressCost = 2;
 
 bool IsPowerOfTwo(int64_t v) { return std::has_single_bit(static_cast<uint64_t>(v)); }
 
-// Passes of the shared memory's banks for one instruction of a warp. NVIDIA's guides give the rule
-// for 4 bytes a thread: passes = the most distinct words in one bank. Wider accesses go a half or a
-// quarter of the warp at a time (measured: Z. Jia et al., Dissecting the NVIDIA Volta GPU
-// Architecture via Microbenchmarking, 2018).
+// Passes of the shared memory's banks for one instruction of a warp: the most distinct words in one
+// bank (CUDA C++ Best Practices Guide). Accesses of 16 bytes a thread go half a warp at a time:
+// with that rule the counts agree with Nsight Compute's on an H100 (docs/results.md).
 struct Banks {
-  double passes = 0, groups = 0;
+  double passes = 0, fewest = 0;
 };
 Banks CountBanks(const Sampled& bytes, const Sampled& active, size_t warp, double access_bytes) {
-  const size_t group = access_bytes <= 4 ? kLanes : access_bytes <= 8 ? kLanes / 2 : kLanes / 4;
+  constexpr size_t kMostWords = kLanes * 2;  // in one bank, of one group
+  const size_t group = access_bytes > 8 ? kLanes / 2 : kLanes;
   const int words = std::max(1, static_cast<int>(access_bytes / kBankBytes));
   Banks out;
   for (size_t first = 0; first < kLanes; first += group) {
-    std::array<std::array<int64_t, kLanes>, kBanks> distinct;
+    std::array<std::array<int64_t, kMostWords>, kBanks> distinct;
     std::array<int, kBanks> count{};
-    int most = 0;
+    int most = 0, all = 0;
     for (size_t lane = first; lane < first + group; ++lane) {
       if (active.at(warp, lane) == 0) continue;
       const auto word = static_cast<int64_t>(bytes.at(warp, lane) / kBankBytes);
@@ -64,11 +65,12 @@ Banks CountBanks(const Sampled& bytes, const Sampled& active, size_t warp, doubl
         auto* const end = distinct[bank].begin() + count[bank];
         if (std::find(distinct[bank].begin(), end, w) != end) continue;
         *end = w;
+        ++all;
         most = std::max(most, ++count[bank]);
       }
     }
     out.passes += most;
-    out.groups += most > 0 ? 1 : 0;
+    out.fewest += std::ceil(static_cast<double>(all) / kBanks);
   }
   return out;
 }
@@ -134,14 +136,19 @@ class Profiler {
   void Flops(double n) {
     p_.flops += n * trips_ * mask_.warps * mask_.lanes * p_.warps * p_.blocks;
   }
-  // Integer instructions of an index expression; returns the innermost loop (position in stack_)
-  // that it varies with, kConstant when it is known at compile time.
-  int IndexCost(const Expr& e, bool linear);
-  void CountIndex(double cost, int depth);
-  double TripsTo(int depth) const;
+  // What an index expression varies with: loops of stack_ as bits, and whether with anything that
+  // is known at run time only (threads, blocks, serial loops).
+  struct Varies {
+    uint64_t loops = 0;
+    bool at_run_time = false;
+  };
+  // Counts the integer instructions of an index expression. Where it is `linear` in an unrolled
+  // loop's variable, that is a number in the instruction and costs nothing. Adds to `mixed_` the
+  // unrolled loops that a division takes together with run-time values: every copy then has an
+  // address of its own.
+  Varies IndexCost(const Expr& e, bool linear);
+  void CountIndex(double cost, const Varies& varies);
   int InnermostSerial() const;
-
-  static constexpr int kConstant = -2, kOutside = -1;
 
   KernelProfile& p_;
   SampledVariables& vars_;
@@ -155,6 +162,7 @@ class Profiler {
   double static_trips_ = 1;  // copies of it in the text
   double vector_ = 1;        // extent of the enclosing vector loop
   double locals_ = 0;        // 4-byte registers of the buffers that exist here
+  uint64_t mixed_ = 0;       // see IndexCost
   Mask mask_;
 };
 
@@ -321,63 +329,68 @@ void Profiler::Operation(const Expr& e) {
   if (e->op != Op::kCast) Flops(1);
 }
 
-double Profiler::TripsTo(int depth) const {
-  return depth < 0 ? 1 : p_.loops[static_cast<size_t>(stack_[static_cast<size_t>(depth)].id)].trips;
+// The compiler computes an index where the last serial loop it varies with stands, once for every
+// copy that unrolled loops make of it.
+void Profiler::CountIndex(double cost, const Varies& varies) {
+  if (!varies.at_run_time) return;
+  double times = 1;
+  for (size_t i = stack_.size(); i-- > 0;) {
+    if ((varies.loops >> i & 1U) == 0) continue;
+    const LoopProfile& loop = p_.loops[static_cast<size_t>(stack_[i].id)];
+    times *= loop.serial ? loop.trips : loop.extent;
+    if (loop.serial) break;
+  }
+  p_.instructions.integer += cost * times * mask_.warps;
 }
 
-void Profiler::CountIndex(double cost, int depth) {
-  if (depth == kConstant) return;
-  p_.instructions.integer += cost * TripsTo(depth) * mask_.warps;
-}
-
-int Profiler::IndexCost(const Expr& e, bool linear) {
+Profiler::Varies Profiler::IndexCost(const Expr& e, bool linear) {
   switch (e->op) {
     case Op::kInt:
     case Op::kFloat:
-      return kConstant;
+      return {};
     case Op::kVar:
       for (size_t i = stack_.size(); i-- > 0;) {
         if (stack_[i].var != e->var.get()) continue;
-        // An unrolled loop's variable is a number in every copy; added to an address it is part of
-        // the instruction.
-        return linear && stack_[i].unrolled ? kConstant : static_cast<int>(i);
+        if (linear && stack_[i].unrolled) return {};
+        return {uint64_t{1} << i, !stack_[i].unrolled};
       }
-      return kOutside;
+      return {0, true};
     case Op::kLoad:
       AddAccess(e->buffer, e->args, e->lanes, false, false);
-      return static_cast<int>(stack_.size()) - 1;
+      return {(uint64_t{1} << stack_.size()) - 1, true};
     default:
       break;
   }
   const bool sum = e->op == Op::kAdd || e->op == Op::kSub || e->op == Op::kMul;
-  int depth = kConstant, operands = 0;
+  Varies varies;
+  int operands = 0;
   for (const Expr& arg : e->args) {
-    const int d = IndexCost(arg, linear && sum);
-    operands += d != kConstant ? 1 : 0;
-    depth = std::max(depth, d);
+    const Varies v = IndexCost(arg, linear && sum);
+    operands += v.at_run_time || v.loops != 0 ? 1 : 0;
+    varies.loops |= v.loops;
+    varies.at_run_time = varies.at_run_time || v.at_run_time;
   }
-  if (depth == kConstant) return depth;
   switch (e->op) {
     case Op::kMul:  // by a constant: part of the multiply-add that adds it
     case Op::kAnd:  // of predicates: part of the comparison
     case Op::kOr:
     case Op::kNot:
-      return depth;
+      break;
     case Op::kAdd:
     case Op::kSub:
-      if (!linear || operands > 1) CountIndex(1, depth);
-      return depth;
+      if (!linear || operands > 1) CountIndex(1, varies);
+      break;
     case Op::kDiv:
     case Op::kMod: {
       const bool shift = IsPowerOfTwo(e->args[1]->int_value);
-      p_.index_terms += 1;
-      CountIndex(shift ? 1 : (e->op == Op::kDiv ? kDivideCost : kRemainderCost), depth);
-      return depth;
+      CountIndex(shift ? 1 : (e->op == Op::kDiv ? kDivideCost : kRemainderCost), varies);
+      if (varies.at_run_time) mixed_ |= varies.loops;
+      break;
     }
     default:
-      CountIndex(1, depth);
-      return depth;
+      CountIndex(1, varies);
   }
+  return varies;
 }
 
 int Profiler::InnermostSerial() const {
@@ -401,10 +414,19 @@ void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int l
   access.active = mask_.lanes;
   for (const OpenLoop& l : stack_) access.loops.push_back(l.id);
 
-  int depth = kConstant;
-  for (const Expr& index : indices) depth = std::max(depth, IndexCost(index, true));
-  if (global) CountIndex(kGlobalAddressCost, depth);
-  p_.addresses += global ? 2 : 1;
+  Varies varies;
+  mixed_ = 0;
+  for (const Expr& index : indices) {
+    const Varies v = IndexCost(index, true);
+    varies.loops |= v.loops;
+    varies.at_run_time = varies.at_run_time || v.at_run_time;
+  }
+  if (global) CountIndex(kGlobalAddressCost, varies);
+  for (size_t i = 0; i < stack_.size(); ++i) {
+    const bool distinct = (mixed_ >> i & 1U) != 0 || buffer->swizzle != 0;
+    if (distinct && stack_[i].unrolled)
+      access.addresses *= p_.loops[static_cast<size_t>(stack_[i].id)].extent;
+  }
 
   Instructions& n = p_.instructions;
   // The two halves of an asynchronous copy are one instruction.
@@ -421,7 +443,6 @@ void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int l
                             : (global ? p_.loops[static_cast<size_t>(serial)].loads_global
                                       : p_.loops[static_cast<size_t>(serial)].loads_shared);
     flag = true;
-    if (global && !async) p_.staged_loads = std::max(p_.staged_loads, static_trips_);
   }
   MeasureAddresses(access);
   p_.accesses.push_back(std::move(access));
@@ -464,7 +485,7 @@ void Profiler::MeasureAddresses(Access& access) {
     } else {
       const Banks banks = CountBanks(offset, mask_.values, w, bytes);
       access.wavefronts += banks.passes;
-      access.ideal_wavefronts += banks.groups;
+      access.ideal_wavefronts += banks.fewest;
     }
   }
   if (warps == 0) return;

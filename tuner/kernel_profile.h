@@ -38,12 +38,13 @@ struct Access {
   const search_space::Buffer* buffer;
   const search_space::ExprList* indices;
   bool store = false;
-  bool async = false;                  // half of an asynchronous copy
-  bool conditional = false;            // not all lanes of all executions take part
-  int lanes = 1;                       // elements a thread and instruction
-  double issued = 0;                   // instructions a warp
-  double active = 0;                   // threads that take part, of the 32, a mean
-  double trips = 0;                    // executions a thread, conditions aside
+  bool async = false;        // half of an asynchronous copy
+  bool conditional = false;  // not all lanes of all executions take part
+  int lanes = 1;             // elements a thread and instruction
+  double issued = 0;         // instructions a warp
+  double active = 0;         // threads that take part, of the 32, a mean
+  double trips = 0;          // executions a thread, conditions aside
+  double addresses = 1;      // copies in the text whose addresses differ by more than a constant
   absl::InlinedVector<int, 12> loops;  // around it, outermost first: indices into profile.loops
 
   // Global: distinct 32-byte sectors an instruction. `ideal` is the bytes asked for in sectors.
@@ -91,14 +92,9 @@ struct KernelProfile {
   bool loads_global = false, loads_shared = false;  // directly in the body, outside serial loops
   int loop_depth = 0;                               // deepest nest of serial loops
   int pipeline_depth = 1;                           // buffers of the deepest pipeline
-  double conditional_share = 0;  // of the issued instructions' lanes, those switched off
 
-  // Registers: see registers.h of what is made of them.
   double live_locals = 0;    // 4-byte registers of local buffers that exist at the same time
   double largest_local = 0;  // of one local buffer: the accumulators of a tile
-  double staged_loads = 0;   // elements loaded back to back from global memory
-  double addresses = 0;      // distinct run-time addresses
-  double index_terms = 0;    // distinct divisions and remainders of run-time values
 
   SampledVariables variables;
   int block_slot = 0;

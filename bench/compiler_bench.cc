@@ -1,4 +1,5 @@
-// The compiler's own speed, without a device: sampling points, lowering them, printing kernels. One
+// The compiler's own speed, without a device: sampling points, lowering them, their features,
+// printing kernels. One
 // search round is a few of each per trial, so that their sum bounds how many devices a core feeds.
 #include <benchmark/benchmark.h>
 
@@ -6,12 +7,14 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "measure/codegen.h"
 #include "search_space/notation.h"
 #include "search_space/search_space.h"
+#include "tuner/features.h"
 
 namespace heddle {
 namespace {
@@ -123,13 +126,44 @@ void GenerateSource(benchmark::State& state, const Workload& workload) {
   state.SetItemsProcessed(state.iterations());
 }
 
+// From a lowered program to what the cost model sees of it.
+void Features(benchmark::State& state, const Workload& workload) {
+  const Fixture& f = FixtureOf(workload);
+  std::vector<search_space::Program> lowered;
+  for (const Point& point : f.points) lowered.push_back(MustBe(Lowered(f, point)));
+  size_t i = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(MustBe(tuner::FeaturesOf(lowered[i++ % kPoints], f.space->target())));
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+
+// All that a search spends on a random point.
+void SampleLowerFeatures(benchmark::State& state, const Workload& workload) {
+  const Fixture& f = FixtureOf(workload);
+  search_space::Rng rng(4);
+  int64_t found = 0;
+  for (auto _ : state) {
+    const std::optional<Point> point = f.space->Sample(rng);
+    if (!point.has_value()) continue;
+    const auto lowered = Lowered(f, *point);
+    if (!lowered.ok()) continue;
+    benchmark::DoNotOptimize(MustBe(tuner::FeaturesOf(*lowered, f.space->target())));
+    ++found;
+  }
+  state.SetItemsProcessed(found);
+}
+
 void Register() {
   using Function = void (*)(benchmark::State&, const Workload&);
-  const std::pair<const char*, Function> functions[] = {{"CreateSpace", CreateSpace},
-                                                        {"Sample", Sample},
-                                                        {"Mutate", Mutate},
-                                                        {"Lower", Lower},
-                                                        {"GenerateSource", GenerateSource}};
+  const std::pair<const char*, Function> functions[] = {
+      {"CreateSpace", CreateSpace},
+      {"Sample", Sample},
+      {"Mutate", Mutate},
+      {"Lower", Lower},
+      {"GenerateSource", GenerateSource},
+      {"Features", Features},
+      {"SampleLowerFeatures", SampleLowerFeatures}};
   for (const auto& [name, function] : functions) {
     for (const Workload& workload : kWorkloads) {
       benchmark::RegisterBenchmark((std::string(name) + "/" + workload.op).c_str(), function,

@@ -45,7 +45,7 @@ class CostModelTest : public testing::Test {
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       auto features = FeaturesOf(*lowered, *target);
       ASSERT_TRUE(features.ok()) << features.status();
-      double time = std::pow(AnalyticTimeUs(*features), 0.5) * Hidden(*lowered);
+      double time = std::pow(AnalyticTimeUs(*features), 0.25) * Hidden(*lowered);
       examples_->push_back({*std::move(features), n, time, 1});
     }
   }

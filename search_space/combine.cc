@@ -5,21 +5,31 @@
 namespace heddle::search_space {
 namespace {
 
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 constexpr int64_t kWarp = 32;
 constexpr int64_t kMostThreads = 256;
 constexpr int64_t kUnrolledParts = 16;
+constexpr int64_t kMostSlices = 8;
 
-// The reduction in registers at `loop` of the root, its inputs in vectors.
-void AppendSum(const Combination& c, const std::string& loop, int64_t vector,
+// The reduction in registers at `loop` of the root, its inputs in vectors; `slices` parts of the
+// block share it.
+void AppendSum(const Combination& c, const std::string& loop, int64_t vector, int64_t slices,
                std::vector<Step>& steps) {
   steps.push_back(SetScope{c.reduction, Scope::kLocal});
   steps.push_back(ComputeAt{c.reduction, c.root, loop});
   std::vector<std::string> order;
   std::string inner = c.loop;
-  if (c.parts > kUnrolledParts) {
-    steps.push_back(Split{c.reduction, c.loop, {kUnrolledParts}});
-    order.push_back(c.loop + ".0");
-    inner = c.loop + ".1";
+  if (slices > 1) {
+    steps.push_back(Split{c.reduction, inner, {slices, CeilDiv(c.parts, slices)}});
+    steps.push_back(Bind{c.reduction, inner + ".1", BindTo::kSlice});
+    order = {inner + ".0", inner + ".1"};
+    inner += ".2";
+  }
+  if (CeilDiv(c.parts, slices) > kUnrolledParts) {
+    steps.push_back(Split{c.reduction, inner, {kUnrolledParts}});
+    order.push_back(inner + ".0");
+    inner += ".1";
   }
   order.push_back(inner);
   order.insert(order.end(), c.axes.begin(), c.axes.end());
@@ -44,6 +54,10 @@ void AppendCombineKernel(const Combination& c, const Target& target, std::vector
   }
   int64_t threads = kMostThreads;
   while (threads > kWarp && total / (vector * threads) < target.sm_count) threads /= 2;
+  // Loads of up to kUnrolledParts parts are under way together; more parts go to more threads.
+  int64_t slices = 1;
+  while (slices < kMostSlices && c.parts / slices > kUnrolledParts) slices *= 2;
+  while (slices > 1 && threads * slices > kMostThreads && threads > kWarp) threads /= 2;
   std::vector<std::string> loops = c.root_axes;
   std::string lane;
   if (vector > 1) {
@@ -54,10 +68,19 @@ void AppendCombineKernel(const Combination& c, const Target& target, std::vector
   if (loops.size() > 1) steps.push_back(Fuse{c.root, loops});
   const std::string fused = absl::StrJoin(loops, "@");
   steps.push_back(Split{c.root, fused, {threads}});
+  std::string thread = fused + ".1";
+  if (slices > 1) {
+    steps.push_back(Replicate{c.root, slices});
+    std::vector<std::string> order = {"lane", thread};
+    if (vector > 1) order.push_back(lane);
+    steps.push_back(Reorder{c.root, order});
+    steps.push_back(Fuse{c.root, {"lane", thread}});
+    thread = "lane@" + thread;
+  }
   steps.push_back(Bind{c.root, fused + ".0", BindTo::kBlock});
-  steps.push_back(Bind{c.root, fused + ".1", BindTo::kThread});
+  steps.push_back(Bind{c.root, thread, BindTo::kThread});
   if (vector > 1) steps.push_back(Vectorize{c.root, lane});
-  AppendSum(c, fused + ".1", vector, steps);
+  AppendSum(c, thread, vector, slices, steps);
 }
 
 }  // namespace heddle::search_space

@@ -30,6 +30,7 @@ constexpr Case kCases[] = {
     {"matmul", "m=5,n=7,k=3"},
     {"matmul", "m=37,n=61,k=19"},
     {"matmul", "m=64,n=32,k=16"},
+    {"matmul", "m=6,n=8,k=300"},
     {"matmul_nt", "m=13,n=20,k=11"},
     {"matmul_tn", "m=20,n=13,k=9"},
     {"batch_matmul", "b=3,m=9,n=12,k=5"},

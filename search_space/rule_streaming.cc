@@ -14,6 +14,9 @@ namespace {
 // Elements a thread computes at most: all of them are unrolled.
 constexpr int64_t kMaxThreadElements = 32;
 
+// Threads that keep a multiprocessor's memory requests flowing.
+constexpr int64_t kBusyThreads = 512;
+
 // Longest axis of which one thread may compute all elements.
 constexpr int64_t kMaxWhole = 16;
 
@@ -91,6 +94,16 @@ class StreamingPlan : public KernelPlan {
     std::vector<uint8_t> choices(holes_.size(), 0);
     choices[0] = static_cast<uint8_t>(at);
     return choices;
+  }
+
+  // Mostly points whose threads fill the device, as far as there is work for them.
+  void Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const override {
+    static constexpr int kAttempts = 16;
+    const bool anywhere = std::uniform_int_distribution<int>(0, 7)(rng) == 0;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      KernelPlan::Draw(rng, values);
+      if (anywhere || Blocks(values) * values[0] >= target_.sm_count * kBusyThreads) return;
+    }
   }
 
   absl::Status Check(HoleValues v) const override {

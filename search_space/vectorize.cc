@@ -164,6 +164,13 @@ bool DecidesSelects(const Stmt& body, const Var& var) {
   return decides;
 }
 
+// An asynchronous copy that turned out to read nothing is a store.
+Stmt StoreOfConstant(const Stmt& s) {
+  const bool copies = s->kind == StmtNode::Kind::kIntrin && s->intrinsic == Intrinsic::kAsyncCopy;
+  if (!copies || s->value->op != Op::kFloat) return nullptr;
+  return Store(s->buffer, s->indices, s->value, s->lanes);
+}
+
 }  // namespace
 
 Stmt ExpandDecidingLoops(const Stmt& body) {
@@ -176,7 +183,7 @@ Stmt ExpandDecidingLoops(const Stmt& body) {
         }
         std::vector<Stmt> copies;
         for (int64_t i = 0; i < s->var->extent; ++i) {
-          copies.push_back(RewriteStmt(s->body[0], nullptr, [&](const Expr& e) {
+          copies.push_back(RewriteStmt(s->body[0], StoreOfConstant, [&](const Expr& e) {
             return Simplify(
                 Substitute(e, [&](const Var& v) { return v == s->var ? Int(i) : nullptr; }));
           }));

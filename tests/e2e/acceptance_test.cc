@@ -96,8 +96,9 @@ TEST_P(LongAcceptanceTest, TunesWithTwentyFourTrials) {
   ASSERT_EQ(ran.code, 0) << ran.err;
   const nlohmann::json result = nlohmann::json::parse(ran.out);
   const int total = result["trials"]["total"], ok = result["trials"]["ok"];
-  // The smallest spaces hold fewer points; what was tried was right.
-  EXPECT_GE(total, 12) << ran.err;
+  // Small spaces hold fewer points; what was tried was right.
+  const bool all_points = ran.err.find("has no more points to try") != std::string::npos;
+  EXPECT_TRUE(total == 24 || (all_points && total > 1)) << ran.err;
   EXPECT_GE(ok * 100, total * 95) << result["trials"].dump() << ran.err;
 }
 

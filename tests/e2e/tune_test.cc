@@ -122,19 +122,38 @@ TEST_F(TuneTest, TuneQueryShowTimeExportRun) {
   EXPECT_THAT(ran.out, HasSubstr(" 0 wrong"));
 }
 
+// Makes the kernel of an artefact wrong: its last addition is the one of A and B, or of an index.
+void Damage(const std::string& file) {
+  std::string source = ReadAll(file);
+  const size_t plus = source.rfind(" + ");
+  ASSERT_NE(plus, std::string::npos);
+  source.replace(plus, 3, " - ");
+  std::ofstream(file) << source;
+}
+
 TEST_F(TuneTest, TheLauncherSeesAWrongKernel) {
   ASSERT_EQ(Run("export vector_add --shape n=1000 --device opencl:0 --default --out @/a").code, 0);
-  std::string source = ReadAll(folder_ / "a/k0.cl");
-  size_t plus = source.rfind(" + ");
-  ASSERT_NE(plus, std::string::npos);
-  // The last addition of the kernel is the one of A and B, or of an index: either is fatal.
-  source.replace(plus, 3, " - ");
-  std::ofstream(folder_ / "a/k0.cl") << source;
+  Damage(folder_ / "a/k0.cl");
   ASSERT_EQ(Process({"g++", "-std=c++17", "run.cc", "-lOpenCL", "-o", "run"}, {}, folder_ / "a")
                 .Wait()
                 .code,
             0);
   EXPECT_NE(Process({"./run"}, {}, folder_ / "a").Wait().code, 0);
+}
+
+TEST_F(TuneTest, ThePythonScriptRunsAndChecksTheKernel) {
+  // The system's own interpreter: what apt-get installs is not seen by others.
+  const std::string python = "/usr/bin/python3";
+  HEDDLE_NEEDS("pyopencl", Process({python, "-c", "import numpy, pyopencl"}, {}).Wait().code == 0,
+               "the Debian package python3-pyopencl is not installed");
+  ASSERT_EQ(Run("export softmax --shape m=37,n=61 --device opencl:0 --default --out @/s").code, 0);
+  Ran ran = Process({python, "run.py"}, {}, folder_ / "s").Wait();
+  EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr(" 0 wrong"));
+
+  ASSERT_EQ(Run("export vector_add --shape n=1000 --device opencl:0 --default --out @/a").code, 0);
+  Damage(folder_ / "a/k0.cl");
+  EXPECT_EQ(Process({python, "run.py"}, {}, folder_ / "a").Wait().code, 1);
 }
 
 TEST_F(TuneTest, TuningAgainContinues) {

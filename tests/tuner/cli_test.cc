@@ -1,7 +1,9 @@
 // The program as a user runs it, where no device is needed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,6 +15,7 @@
 #include "search_space/notation.h"
 #include "tests/process.h"
 #include "tuner/records.h"
+#include "tuner/records_schema.h"
 
 namespace heddle::tests {
 namespace {
@@ -62,6 +65,7 @@ struct BadInput {
 
 class BadInputTest : public CliTest, public testing::WithParamInterface<BadInput> {
  protected:
+  void MakeDatabase(const std::string& name, const std::string& sql);
   BadInputTest() {
     Write(folder_ / "text.db", "this is no database, but it is long enough to look like a header");
     Write(folder_ / "binary.op", std::string("op x\0y", 6));
@@ -79,8 +83,22 @@ class BadInputTest : public CliTest, public testing::WithParamInterface<BadInput
     Write(folder_ / "steps.txt", "split(C, nonsense, [4])\n");
     Write(folder_ / "broken.txt", "split(C, i\n");
     Write(folder_ / "not_empty", "a file where a folder is asked for");
+    MakeDatabase("other.db", "CREATE TABLE t (a)");
+    MakeDatabase("newer.db", absl::StrCat("PRAGMA user_version = 99; PRAGMA application_id = ",
+                                          tuner::kApplicationId));
+    MakeDatabase("broken.db", "CREATE TABLE t (a)");
+    std::fstream broken(folder_ / "broken.db", std::ios::in | std::ios::out | std::ios::binary);
+    broken.seekp(100);  // behind the file's header
+    broken << std::string(2000, 'x');
   }
 };
+
+void BadInputTest::MakeDatabase(const std::string& name, const std::string& sql) {
+  sqlite3* handle = nullptr;
+  ASSERT_EQ(sqlite3_open((folder_ / name).c_str(), &handle), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(handle, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(handle);
+}
 
 TEST_P(BadInputTest, OneClearMessageAndTheRightExitCode) {
   const BadInput& input = GetParam();
@@ -145,6 +163,12 @@ const std::vector<BadInput> kWorkloads = {
 const std::vector<BadInput> kFiles = {
     {"query matmul --shape m=8,n=8,k=8 --target h100 --db @/text.db", 2, "text.db"},
     {"query matmul --shape m=8,n=8,k=8 --target h100 --db @", 2, "heddle"},
+    {"query matmul --shape m=8,n=8,k=8 --target h100 --db @/other.db", 2, "another program"},
+    {"tune matmul --shape m=8,n=8,k=8 --db @/other.db", 2, "another program"},
+    {"query matmul --shape m=8,n=8,k=8 --target h100 --db @/newer.db", 2, "schema version 99"},
+    {"tune matmul --shape m=8,n=8,k=8 --db @/newer.db", 2, "install the newer heddle"},
+    {"query matmul --shape m=8,n=8,k=8 --target h100 --db @/broken.db", 2, "damaged"},
+    {"tune matmul --shape m=8,n=8,k=8 --db @/broken.db", 2, "damaged"},
     {"export matmul --shape m=8,n=8,k=8 --target h100 --out @/x", 2,
      "heddle tune matmul --shape m=8,n=8,k=8"},
     {"export matmul --shape m=8,n=8,k=8 --target h100 --default --out @/not_empty", 2, "not_empty"},
@@ -186,6 +210,19 @@ TEST_F(CliTest, NoDeviceAtAllSaysWhatToInstall) {
   Ran doctor = Run("doctor", kNoDevices);
   EXPECT_EQ(doctor.code, 4);
   EXPECT_THAT(doctor.out, HasSubstr("Tuning does not work here yet."));
+}
+
+TEST_F(CliTest, AMissingNvrtcIsSaidWithTheRemedy) {
+  const std::vector<std::string> missing = {"HEDDLE_NVRTC=/nonexistent"};
+  for (const char* line :
+       {"show matmul --shape m=8,n=8,k=8 --target h100 --what ptx",
+        "export matmul --shape m=8,n=8,k=8 --target h100 --default --out @/artefact"}) {
+    Ran ran = Run(line, missing);
+    EXPECT_EQ(ran.code, 4) << line << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr("install the CUDA toolkit's NVRTC")) << line;
+    EXPECT_EQ(ran.out, "") << line;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "artefact")) << "half of one is worse than none";
 }
 
 TEST_F(CliTest, AFullDiskIsSaid) {
@@ -269,8 +306,9 @@ TEST_F(CliTest, ShowGoesFromStepsToSource) {
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_THAT(schedule.out, HasSubstr(again.out));
   EXPECT_THAT(Run(matmul + " --what loops").out, HasSubstr("for "));
-  EXPECT_THAT(Run(matmul + " --what features").out,
-              testing::AllOf(HasSubstr("flops"), HasSubstr("196608 operations"), HasSubstr("analytic_us")));
+  EXPECT_THAT(
+      Run(matmul + " --what features").out,
+      testing::AllOf(HasSubstr("flops"), HasSubstr("196608 operations"), HasSubstr("analytic_us")));
   Ran source = Run(matmul + " --what source");
   EXPECT_THAT(source.out, HasSubstr("__global__"));
   EXPECT_THAT(source.out, HasSubstr("matmul"));

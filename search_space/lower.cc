@@ -423,6 +423,7 @@ Stmt KernelBuilder::EmitCompute(int s, const Assumptions& assumptions) {
   for (size_t i = 0; i < here.axes.size(); ++i) indices.push_back(Simplify(here.values[i]));
   Expr value = Resolve(AtLoops(s, here.body), assumptions);
   const BufferRef buffer = here.is_root() ? globals_.at(here.tensor.get()) : storage_.at(s);
+  if (slots_.contains(s)) indices.insert(indices.begin(), slots_.at(s));
   if (here.spread.has_value()) indices.back() = HeldAt(*here.spread, indices.back());
   if (here.is_reduction()) value = Combine(here.combiner, Load(buffer, indices), value);
   return Store(buffer, std::move(indices), std::move(value));
@@ -515,7 +516,43 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
     }
     return Seq(std::move(moves));
   };
-  const Stmt compute = EmitLoopBody(s, depth, guards, assumptions);
+  std::vector<BufferRef> fragments;
+  if (here.prefetch != nullptr) {
+    for (int a : AttachedAt(s, here.prefetch)) {
+      Allocate(a, 2);
+      slots_[a] = Simplify(VarExpr(here.prefetch) % Int(2));
+      fragments.push_back(storage_.at(a));
+    }
+  }
+  // The register stages of iteration `at` of the inner loop, of the tile `iteration` in slot
+  // `from`.
+  auto read = [&](const Expr& iteration, const Expr& from, const Expr& at) {
+    std::vector<Stmt> reads;
+    for (int a : AttachedAt(s, here.prefetch)) {
+      const Stmt nest = ReplaceVar(EmitStage(a, assumptions), here.prefetch, at);
+      reads.push_back(ReplaceVar(ReplaceVar(nest, slot, from), loop, iteration));
+    }
+    return Seq(std::move(reads));
+  };
+  auto use = [&](const Expr& at) {
+    return ReplaceVar(EmitLoops(s, depth + 2, guards, assumptions), here.prefetch, at);
+  };
+  Stmt compute, last;
+  if (here.prefetch != nullptr) {
+    // All but the last iteration read ahead within the tile; the last reads the next tile's first
+    // fragments, which the barrier must come before.
+    const int64_t steps = here.prefetch->extent;
+    const Var step = MakeVar(here.prefetch->name, steps - 1);
+    const Expr i = VarExpr(step);
+    compute = For(step, ForKind::kSerial, Seq({read(k, VarExpr(slot), i + Int(1)), use(i)}));
+    const Expr after = Simplify((VarExpr(slot) + Int(1)) % Int(buffers));
+    if (trips > 1) {
+      last = If(Simplify(k + Int(1) < Int(trips)), read(Simplify(k + Int(1)), after, Int(0)));
+    }
+    last = Seq({last, use(Int(steps - 1))});
+  } else {
+    compute = EmitLoopBody(s, depth, guards, assumptions);
+  }
   const int64_t ahead = registers ? 1 : buffers - 1;
   const bool more = trips > ahead;
   const Expr next = k + Int(ahead);
@@ -527,15 +564,22 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
     prologue = {move(FetchPart::kLoadHalf, Int(0), nullptr),
                 move(FetchPart::kStoreHalf, Int(0), Int(0)), Barrier()};
     steady = {if_more(move(FetchPart::kLoadHalf, next, nullptr)), compute,
-              if_more(move(FetchPart::kStoreHalf, next, next_slot)), Barrier()};
+              if_more(move(FetchPart::kStoreHalf, next, next_slot)), Barrier(), last};
   } else {
     for (int64_t i = 0; i < ahead; ++i) {
       if (i < trips) prologue.push_back(move(FetchPart::kAsync, Int(i), Int(i)));
       prologue.push_back(AsyncCommit());
     }
-    steady = {AsyncWait(buffers - 2), Barrier(), if_more(move(FetchPart::kAsync, next, next_slot)),
-              AsyncCommit(), compute};
+    const Stmt issue = if_more(move(FetchPart::kAsync, next, next_slot));
+    const Stmt wait = Seq({AsyncWait(buffers - 2), Barrier()});
+    if (here.prefetch != nullptr) {
+      prologue.push_back(wait);
+      steady = {issue, AsyncCommit(), compute, wait, last};
+    } else {
+      steady = {wait, issue, AsyncCommit(), compute};
+    }
   }
+  if (here.prefetch != nullptr) prologue.push_back(read(Int(0), Int(0), Int(0)));
   auto steady_loop = std::make_shared<StmtNode>(*For(loop, ForKind::kSerial, Seq(steady)));
   steady_loop->rotating = slot;
   prologue.push_back(Stmt(steady_loop));
@@ -545,6 +589,7 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
   for (const BufferRef& r : staged) {
     if (r != nullptr) out = Alloc(r, out);
   }
+  for (const BufferRef& f : fragments) out = Alloc(f, out);
   return out;
 }
 

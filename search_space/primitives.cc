@@ -42,6 +42,9 @@ class StepApplier {
   // Refuses to change a loop around which another stage is already computed.
   absl::Status CheckNothingAttachedAt(const ScheduledStage& stage, size_t loop);
   bool HasAttached(const ScheduledStage& stage) const;
+  bool AnyAttachedAt(const ScheduledStage& stage, const Var& loop) const;
+  // A pipeline of an inner loop: its register stages are read one iteration ahead.
+  absl::Status PrefetchRegisters(const Pipeline& step, ScheduledStage& stage, size_t at);
   absl::Status SetKind(const std::string& stage, const std::string& loop, LoopKind kind);
   static void SpreadLoops(ScheduledStage& stage);
   // Replaces a loop variable in the stage's values and guards.
@@ -566,7 +569,6 @@ absl::Status StepApplier::operator()(const Pipeline& step) {
   HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
   HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(*stage, step.loop));
   const Loop& loop = stage->loops[at];
-  if (stage->pipeline.has_value()) return Refuse(absl::StrCat(step.stage, " is pipelined already"));
   if (loop.kind != LoopKind::kSerial) {
     return Refuse(absl::StrCat("only a serial loop can be pipelined; ", step.loop, " is not"));
   }
@@ -577,8 +579,29 @@ absl::Status StepApplier::operator()(const Pipeline& step) {
   const bool any = std::any_of(stages_.begin(), stages_.end(), [&](const ScheduledStage& s) {
     return s.consumer == IndexOf(*stage) && s.attach_loop == loop.var && s.fetch.has_value();
   });
+  if (!any && AnyAttachedAt(*stage, loop.var)) return PrefetchRegisters(step, *stage, at);
   if (!any) return Refuse(absl::StrCat("no stage is fetched in loop ", step.loop));
+  if (stage->pipeline.has_value()) return Refuse(absl::StrCat(step.stage, " is pipelined already"));
   stage->pipeline = ScheduledStage::PipelinedLoop{loop.var, step.kind, step.depth};
+  return absl::OkStatus();
+}
+
+bool StepApplier::AnyAttachedAt(const ScheduledStage& stage, const Var& loop) const {
+  return std::any_of(stages_.begin(), stages_.end(), [&](const ScheduledStage& s) {
+    return s.consumer == IndexOf(stage) && s.attach_loop == loop;
+  });
+}
+
+absl::Status StepApplier::PrefetchRegisters(const Pipeline& step, ScheduledStage& stage,
+                                            size_t at) {
+  const bool inside =
+      at > 0 && stage.pipeline.has_value() && stage.pipeline->loop == stage.loops[at - 1].var;
+  if (!inside || step.kind != PipelineKind::kRegisters || stage.loops[at].var->extent % 2 != 0) {
+    return Refuse(absl::StrCat(
+        "the registers read in loop ", step.loop, " run ahead only with kind registers, in a loop ",
+        "of an even extent that stands directly in one that is pipelined already"));
+  }
+  stage.prefetch = stage.loops[at].var;
   return absl::OkStatus();
 }
 

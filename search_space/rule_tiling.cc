@@ -226,8 +226,8 @@ class TilingPlan : public KernelPlan {
   std::vector<TiledAxis> axes_;
   std::vector<TiledAxis> reduce_;  // first_hole: the inner extent
   std::vector<TiledInput> inputs_;
-  size_t fragment_hole_ = 0, pipeline_hole_ = 0, unroll_hole_ = 0, blocks_hole_ = 0,
-         swizzle_hole_ = 0, split_hole_ = 0, slice_hole_ = 0;
+  size_t fragment_hole_ = 0, pipeline_hole_ = 0, unroll_hole_ = 0, prefetch_hole_ = 0,
+         blocks_hole_ = 0, swizzle_hole_ = 0, split_hole_ = 0, slice_hole_ = 0;
 };
 
 // An axis that every input is read along, and not the one that lies innermost in memory: a batch,
@@ -378,6 +378,9 @@ void TilingPlan::AddKernelHoles() {
        3});
   unroll_hole_ = holes_.size();
   holes_.push_back({"unroll", {0, 1}, 3});
+  prefetch_hole_ = holes_.size();
+  holes_.push_back(
+      {"prefetch", reduce_.size() == 1 ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}, 3});
   blocks_hole_ = holes_.size();
   holes_.push_back(
       {"min_blocks",
@@ -508,7 +511,13 @@ absl::Status TilingPlan::Check(HoleValues v) const {
   if (all_shared > target_.max_shared_bytes_per_block) {
     return refuse("shared bytes", all_shared, target_.max_shared_bytes_per_block);
   }
-  const int64_t registers = accumulators + fragments + staged + kOtherRegisters;
+  // Fragments run ahead, through the barriers of a pipeline, where the inner loop is unrolled.
+  if (v[prefetch_hole_] != 0 &&
+      (pipeline == 0 || v[unroll_hole_] == 0 || v[slice_hole_] > 1 || k_iterations % 2 != 0)) {
+    return refuse("fragments ahead", v[prefetch_hole_], 0);
+  }
+  const int64_t registers =
+      accumulators + fragments * (1 + v[prefetch_hole_]) + staged + kOtherRegisters;
   const int64_t min_blocks = std::max<int64_t>(1, v[blocks_hole_]);
   const int64_t most =
       std::min(target_.max_registers_per_thread,
@@ -596,6 +605,8 @@ void TilingPlan::DrawSlices(std::mt19937_64& rng, std::vector<int64_t>& values) 
   if (!valid.empty()) {
     values[slice_hole_] = valid[std::uniform_int_distribution<size_t>(0, valid.size() - 1)(rng)];
   }
+  const bool ahead = values[pipeline_hole_] > 0 && values[unroll_hole_] != 0;
+  if (!ahead || values[slice_hole_] > 1) values[prefetch_hole_] = 0;
 }
 
 // Threads and register tiles are doublings dealt out to the axes: independent draws would seldom
@@ -784,7 +795,9 @@ void TilingPlan::AppendReductionSteps(const Nest& nest, HoleValues v,
   // One loop over all tiles, so that a pipeline runs through it from end to end.
   if (outer.size() > 1) steps.push_back(Fuse{nest.reduction, outer});
   if (!slice.empty()) steps.push_back(Bind{nest.reduction, slice[0], BindTo::kSlice});
-  if (v[unroll_hole_] != 0) steps.push_back(Unroll{nest.reduction, inner.back()});
+  if (v[unroll_hole_] != 0 && v[prefetch_hole_] == 0) {
+    steps.push_back(Unroll{nest.reduction, inner.back()});
+  }
 }
 
 void TilingPlan::AppendInputSteps(const Nest& nest, const TiledInput& in, HoleValues v,
@@ -843,6 +856,10 @@ void TilingPlan::AppendSteps(HoleValues v, std::vector<Step>& steps) const {
     steps.push_back(Pipeline{nest.reduction, nest.TileLoop(),
                              pipeline == 1 ? PipelineKind::kRegisters : PipelineKind::kAsyncCopy,
                              std::max<int64_t>(2, pipeline)});
+  }
+  if (v[prefetch_hole_] != 0) {
+    const std::string inner = InnerLoop(nest, 0, v);
+    steps.push_back(Pipeline{nest.reduction, inner, PipelineKind::kRegisters, 2});
   }
 }
 

@@ -66,6 +66,8 @@ struct ScheduledStage {
     int64_t depth;
   };
   std::optional<PipelinedLoop> pipeline;
+  Var prefetch;  // a loop directly in the pipelined one, whose register stages run an iteration
+                 // ahead
   int64_t min_blocks = 0;
 
   const std::string& name() const { return tensor->name; }

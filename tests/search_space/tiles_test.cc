@@ -1,0 +1,57 @@
+// Registers that are read an iteration ahead: the loops, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "search_space/notation.h"
+#include "search_space/search_space.h"
+#include "tests/golden.h"
+
+namespace heddle::search_space {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kTiled[] = R"(split(C, i, [8])
+split(C, j, [8])
+reorder(C, [i.0, j.0, i.1, j.1])
+fuse(C, [i.0, j.0])
+fuse(C, [i.1, j.1])
+bind(C, i.0@j.0, block)
+bind(C, i.1@j.1, thread)
+set_scope(C.acc, local)
+compute_at(C.acc, C, i.1@j.1)
+split(C.acc, r, [4])
+reorder(C.acc, [r.0, r.1, i, j])
+cache_read(A, shared, C.acc)
+compute_at(A.shared, C.acc, r.0)
+fetch(A.shared, 64, 1)
+cache_read(A.shared, local, C.acc)
+compute_at(A.shared.local, C.acc, r.1)
+)";
+
+std::string Loops(const std::string& steps) {
+  const auto program = std::make_shared<const TensorProgram>(
+      *FindOperator(BuiltinOperators(), "matmul")
+           ->Instantiate(*ParseShape("m=16,n=16,k=16"), DType::kFloat32));
+  const auto lowered = LowerSteps(program, *ParseSteps(steps), *FindTarget("h100"));
+  return lowered.ok() ? ToString(*lowered) : lowered.status().ToString();
+}
+
+// The first registers of the next tile are read behind the barrier, before the last use of this.
+TEST(Tiles, RegistersRunAheadOfBarriers) {
+  tests::ExpectGolden("loops/fragments_ahead.txt",
+                      Loops(std::string(kTiled) +
+                            "pipeline(C.acc, r.0, registers, 2)\npipeline(C.acc, r.1, registers, "
+                            "2)\n"));
+}
+
+TEST(Tiles, RegistersRunAheadInAPipelineOnly) {
+  const std::string why = "stands directly in one that is pipelined already";
+  EXPECT_THAT(Loops(std::string(kTiled) + "pipeline(C.acc, r.1, registers, 2)\n"), HasSubstr(why));
+  EXPECT_THAT(Loops(std::string(kTiled) +
+                    "pipeline(C.acc, r.0, registers, 2)\npipeline(C.acc, r.1, async_copy, 2)\n"),
+              HasSubstr(why));
+}
+
+}  // namespace
+}  // namespace heddle::search_space

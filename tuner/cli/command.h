@@ -62,6 +62,7 @@ void AddRecords(CLI::App& app, Selected selected);
 void AddMeasured(CLI::App& app, Selected selected);
 void AddServe(CLI::App& app, Selected selected);
 void AddToken(CLI::App& app, Selected selected);
+void AddJobs(CLI::App& app, Selected selected);
 
 // ------------------------------------------------------------------------------------- workload
 
@@ -142,6 +143,7 @@ void Say(const std::string& line);
 using tuner::ReadTextFile;
 using tuner::WriteFile;
 
+Json DeviceJson(const measure::DeviceInfo& device);
 Json ShapeJson(const std::map<std::string, int64_t>& shape);
 Json EnvironmentJson(const tuner::Environment& environment);
 // The steps, one string each.

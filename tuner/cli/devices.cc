@@ -7,8 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "measure/codegen.h"
 #include "measure/nvrtc.h"
 #include "tuner/cli/command.h"
+#include "tuner/cli/remote.h"
 
 namespace heddle::cli {
 namespace {
@@ -22,7 +24,9 @@ const char* NameOf(search_space::Api api) {
   return api == search_space::Api::kCuda ? "cuda" : "opencl";
 }
 
-Json ToJson(const measure::DeviceInfo& d) {
+}  // namespace
+
+Json DeviceJson(const measure::DeviceInfo& d) {
   const search_space::Target& t = d.target;
   Json json{{"id", d.id},
             {"name", t.name},
@@ -43,6 +47,8 @@ Json ToJson(const measure::DeviceInfo& d) {
   return json;
 }
 
+namespace {
+
 // "opencl:0  pthread-... (opencl, 4 units, 23.4 GiB)".
 std::string Describe(const measure::DeviceInfo& d) {
   if (!d.usable) return absl::StrFormat("%-10s %s  not usable: %s", d.id, d.target.name, d.why_not);
@@ -59,7 +65,7 @@ Result RunDevices(bool json) {
   for (const auto& device : devices) {
     usable |= device.usable;
     if (json) {
-      all.push_back(ToJson(device));
+      all.push_back(DeviceJson(device));
     } else {
       std::cout << Describe(device) << "\n";
     }
@@ -111,6 +117,19 @@ Check CheckDisassembler() {
   return {"disassembler", true, "found: `heddle show --what sass` works"};
 }
 
+void PrintChecks(const std::vector<Check>& checks, bool can_tune, bool json) {
+  if (json) {
+    Json all = Json::array();
+    for (const Check& c : checks) all.push_back({{"what", c.what}, {"ok", c.ok}, {"text", c.text}});
+    PrintJson(Json{{"can_tune", can_tune}, {"checks", all}});
+    return;
+  }
+  for (const Check& c : checks) {
+    std::cout << absl::StrFormat("%-4s %-16s %s\n", c.ok ? "ok" : "--", c.what, c.text);
+  }
+  std::cout << (can_tune ? "Tuning works here.\n" : "Tuning does not work here yet.\n");
+}
+
 Result RunDoctor(const std::string& db, bool json) {
   std::vector<Check> checks;
   bool usable = false;
@@ -127,18 +146,66 @@ Result RunDoctor(const std::string& db, bool json) {
   unsigned cores = std::thread::hardware_concurrency();
   checks.push_back({"processor", true, absl::StrCat(cores, " threads to compile with")});
 
-  if (json) {
-    Json all = Json::array();
-    for (const Check& c : checks) all.push_back({{"what", c.what}, {"ok", c.ok}, {"text", c.text}});
-    PrintJson(Json{{"can_tune", usable && database}, {"checks", all}});
-  } else {
-    for (const Check& c : checks) {
-      std::cout << absl::StrFormat("%-4s %-16s %s\n", c.ok ? "ok" : "--", c.what, c.text);
-    }
-    std::cout << (usable && database ? "Tuning works here.\n" : "Tuning does not work here yet.\n");
-  }
+  PrintChecks(checks, usable && database, json);
   if (!usable) return kUnavailable;
   return database ? kDone : kFailed;
+}
+
+Check CheckDevice(const v1::FleetDevice& device) {
+  const v1::WorkerStatus& worker = device.worker();
+  std::string text = v1::WorkerStatus::State_Name(worker.state());
+  if (!worker.detail().empty()) absl::StrAppend(&text, ": ", worker.detail());
+  if (device.state() == v1::FleetDevice::DRAINING) text += " (taken out of service)";
+  const bool works =
+      worker.state() == v1::WorkerStatus::IDLE || worker.state() == v1::WorkerStatus::BUSY;
+  return {"device " + device.id(), works && device.state() != v1::FleetDevice::DRAINING, text};
+}
+
+// Whether a server can tune: it answers, and has a device that works for its version.
+Result RunServerDoctor(const ServerFlags& flags, bool json) {
+  auto server = RemoteServer::Connect(flags.options);
+  if (!server.ok()) return server.status();
+  std::vector<Check> checks;
+  auto info = (**server)->GetServerInfo();
+  if (!info.ok()) {
+    checks.push_back({"server", false, std::string(info.status().message())});
+    PrintChecks(checks, false, json);
+    return ExitCodeOf(info.status());
+  }
+  checks.push_back({"server", true,
+                    absl::StrCat("version ", info->build(), ", generator ", info->generator(),
+                                 ", started ", info->epoch(), " times")});
+  if (info->generator() != measure::kGeneratorVersion) {
+    checks.push_back(
+        {"generator", false,
+         absl::StrCat("this program has ", measure::kGeneratorVersion,
+                      ": its kernels are not the server's; install the same version")});
+  }
+  bool works = false;
+  v1::ListDevicesRequest request;
+  do {
+    auto page = (**server)->ListDevices(request);
+    if (!page.ok()) {
+      checks.push_back({"devices", false, std::string(page.status().message())});
+      break;
+    }
+    for (const v1::FleetDevice& device : page->devices()) {
+      checks.push_back(CheckDevice(device));
+      if (checks.back().ok && device.generator() != info->generator()) {
+        checks.back().ok = false;
+        absl::StrAppend(&checks.back().text, ", but its daemon has generator ", device.generator(),
+                        " and gets no work: install the server's version there");
+      }
+      works |= checks.back().ok;
+    }
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty());
+  if (!works) {
+    checks.push_back({"devices", false,
+                      "none takes work: start `heddle measured --server ...` on a host with one"});
+  }
+  PrintChecks(checks, works, json);
+  return works ? kDone : kUnavailable;
 }
 
 }  // namespace
@@ -146,18 +213,36 @@ Result RunDoctor(const std::string& db, bool json) {
 void AddDevices(CLI::App& app, Selected selected) {
   struct Flags {
     std::string db;
+    ServerFlags server;
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* devices = app.add_subcommand("devices", "list the devices found, and why not");
   devices->add_flag("--json", flags->json, "JSON on stdout");
-  devices->callback([=] { *selected = [=] { return RunDevices(flags->json); }; });
+  flags->server.Add(*devices, false);
+  devices->callback([=] {
+    if (flags->server.given()) {
+      *selected = WithServer(flags->server, [=](client::Client& client) {
+        return ListServerDevices(client, flags->json);
+      });
+    } else {
+      *selected = [=] { return RunDevices(flags->json); };
+    }
+  });
 
   CLI::App* doctor =
       app.add_subcommand("doctor", "what works on this machine and what does not, with the remedy");
-  AddDbFlag(*doctor, flags->db);
-  doctor->add_flag("--json", flags->json, "JSON on stdout");
-  doctor->callback([=] { *selected = [=] { return RunDoctor(flags->db, flags->json); }; });
+  auto look = std::make_shared<Flags>();
+  AddDbFlag(*doctor, look->db);
+  look->server.Add(*doctor, false);
+  doctor->add_flag("--json", look->json, "JSON on stdout");
+  doctor->footer("With --server: whether that server, its devices and its versions are well.");
+  doctor->callback([=] {
+    *selected = [=] {
+      return look->server.given() ? RunServerDoctor(look->server, look->json)
+                                  : RunDoctor(look->db, look->json);
+    };
+  });
 }
 
 }  // namespace heddle::cli

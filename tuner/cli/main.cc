@@ -41,7 +41,7 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   auto selected = std::make_shared<Action>();
   for (auto* add : {AddTune, AddShow, AddQuery, AddExport, AddTime, AddSpace, AddOps, AddDevices,
-                    AddRecords, AddMeasured, AddServe, AddToken}) {
+                    AddRecords, AddMeasured, AddServe, AddToken, AddJobs}) {
     add(app, selected);
   }
   if (auto unknown = UnknownCommand(app, argc, argv)) {

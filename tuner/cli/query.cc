@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/notation.h"
 #include "tuner/cli/command.h"
+#include "tuner/cli/remote.h"
 #include "tuner/roofline.h"
 
 namespace heddle::cli {
@@ -16,6 +17,7 @@ using tuner::Match;
 struct QueryFlags {
   WorkloadFlags workload;
   DeviceFlags device;
+  ServerFlags server;
   std::string fallback = "none", l2, db;
   bool json = false;
 };
@@ -109,8 +111,22 @@ void AddQuery(CLI::App& app, Selected selected) {
   AddL2Flag(*sub, flags->l2);
   AddDbFlag(*sub, flags->db);
   sub->add_flag("--json", flags->json, "JSON on stdout");
-  sub->footer("Exit code 1 when nothing was found.");
-  sub->callback([=] { *selected = [=] { return RunQuery(*flags); }; });
+  sub->footer(
+      "Exit code 1 when nothing was found. With --server, --device is the full name of a device's\n"
+      "model, as `heddle devices --server` prints it; without it the only one that the server "
+      "knows.");
+  flags->server.Add(*sub, false);
+  sub->callback([=] {
+    if (!flags->server.given()) {
+      *selected = [=] { return RunQuery(*flags); };
+      return;
+    }
+    *selected = WithServer(flags->server, [=](client::Client& client) {
+      const std::string& device = flags->device.device;
+      return QueryServer(client, {flags->workload, device == "auto" ? "" : device, flags->fallback,
+                                  flags->l2, flags->json});
+    });
+  });
 }
 
 }  // namespace heddle::cli

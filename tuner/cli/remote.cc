@@ -1,5 +1,10 @@
 #include "tuner/cli/remote.h"
 
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "tuner/cli/interrupt.h"
+
 namespace heddle::cli {
 
 void ServerFlags::Add(CLI::App& app, bool required) {
@@ -7,8 +12,7 @@ void ServerFlags::Add(CLI::App& app, bool required) {
                      ->type_name("unix:PATH|HOST:PORT");
   if (required) server->envname("HEDDLE_SERVER")->required();
   auto file = [&](const char* name, std::string& value, const char* variable, const char* help) {
-    auto* option = app.add_option(name, value, help)->type_name("FILE")->envname(variable);
-    if (!required) option->needs(server);
+    app.add_option(name, value, help)->type_name("FILE")->envname(variable);
   };
   file("--tls-ca", options.ca_file, "HEDDLE_TLS_CA",
        "use TLS: the authority that signed for the server (PEM) [$HEDDLE_TLS_CA]");
@@ -21,6 +25,28 @@ void ServerFlags::Add(CLI::App& app, bool required) {
                  "the name in the server's certificate where it is not the host's")
       ->type_name("NAME");
   app.add_flag("--tls", options.tls, "use TLS with the system's authorities");
+}
+
+absl::StatusOr<std::unique_ptr<RemoteServer>> RemoteServer::Connect(
+    const client::ConnectOptions& options) {
+  auto client = client::Client::Connect(options);
+  if (!client.ok()) return client.status();
+  CatchInterrupts();
+  return std::unique_ptr<RemoteServer>(new RemoteServer(*std::move(client)));
+}
+
+RemoteServer::RemoteServer(std::unique_ptr<client::Client> client)
+    : client_(std::move(client)), interrupter_([this](const std::stop_token& stop) {
+        while (!stop.stop_requested() && !Interrupted()) absl::SleepFor(absl::Milliseconds(20));
+        if (Interrupted()) client_->Cancel();
+      }) {}
+
+Action WithServer(const ServerFlags& flags, const std::function<Result(client::Client&)>& run) {
+  return [options = flags.options, run]() -> Result {
+    auto server = RemoteServer::Connect(options);
+    if (!server.ok()) return server.status();
+    return run(***server);
+  };
 }
 
 }  // namespace heddle::cli

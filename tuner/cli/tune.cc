@@ -1,5 +1,4 @@
 // heddle tune: finds the fastest schedule of one workload or of a file of them.
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 #include "measure/validate.h"
 #include "tuner/cli/command.h"
 #include "tuner/cli/interrupt.h"
-#include "tuner/cli/workloads_file.h"
+#include "tuner/cli/tuned.h"
 #include "tuner/evolution.h"
 #include "tuner/experience.h"
 #include "tuner/session.h"
@@ -33,19 +32,6 @@ struct TuneFlags {
   std::string search = "evolutionary", l2, workloads, db, plot;
   bool json = false, no_finals = false;
 };
-
-// One workload's tuning, done.
-struct Tuned {
-  Workload program;
-  SessionReport report;
-  tuner::Roofline roofline;
-};
-
-int TerminalWidth() {
-  winsize size;
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return 100;
-}
 
 // Warns once of each condition that makes times worse than they could be.
 class DeviceWarnings {
@@ -135,108 +121,6 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   return Tuned{program, *std::move(report), tuner::RooflineOf(*program, device.target, l2)};
 }
 
-double SpeedUp(const SessionReport& report) {
-  if (!report.best || report.default_us <= 0) return 0;
-  return report.default_us / report.best->result.time_us;
-}
-
-Json ToJson(const TuneFlags& flags, const DeviceInfo& device, const Tuned& tuned, int64_t weight) {
-  const SessionReport& report = tuned.report;
-  Json failed = Json::object();
-  for (const auto& [kind, count] : report.failed) failed[measure::NameOf(kind)] = count;
-  Json json{{"op", tuned.program->op},
-            {"shape", ShapeJson(tuned.program->shape)},
-            {"dtype", search_space::NameOf(tuned.program->dtype)},
-            {"workload", tuned.program->canonical_text},
-            {"device", device.target.name},
-            {"policy", flags.l2},
-            {"trials", {{"total", report.trials}, {"ok", report.ok}, {"failed", failed}}},
-            {"default_us", KnownOrNull(report.default_us)},
-            {"best_us", nullptr},
-            {"best_ci_us", nullptr},
-            {"gflops", nullptr},
-            {"gbs", nullptr},
-            {"roofline", nullptr},
-            {"speedup", KnownOrNull(SpeedUp(report))},
-            {"seconds", report.seconds},
-            {"trials_per_second", report.seconds > 0 ? report.trials / report.seconds : 0},
-            {"interrupted", report.stop == tuner::StopReason::kInterrupted},
-            {"steps", Json::array()}};
-  if (report.best) {
-    const measure::TrialResult& result = report.best->result;
-    json["best_us"] = result.time_us;
-    json["best_ci_us"] = {result.ci_low_us, result.ci_high_us};
-    json["gflops"] = tuned.roofline.Gflops(result.time_us);
-    json["gbs"] = tuned.roofline.Gbs(result.time_us);
-    json["roofline"] = KnownOrNull(tuned.roofline.Share(result.time_us));
-    json["steps"] = StepsJson(report.best->steps);
-  }
-  // Beyond the documented fields.
-  json["stopped_by"] = tuner::NameOf(report.stop);
-  json["earlier_trials"] = report.earlier_trials;
-  json["proposing_seconds"] = report.proposing_seconds;
-  json["final"] = report.best && report.best->is_final;
-  if (weight != 1) json["weight"] = weight;
-  return json;
-}
-
-std::string NoValidSchedule(const SessionReport& report) {
-  return absl::StrCat("no valid schedule among ", report.trials, " trials (",
-                      tuner::FailureCounts(report.failed), ")");
-}
-
-void SayResult(const TuneFlags& flags, const Tuned& tuned, const std::string& command_line) {
-  const SessionReport& report = tuned.report;
-  bool interrupted = report.stop == tuner::StopReason::kInterrupted;
-  if (isatty(STDERR_FILENO) && report.times.size() > 1) {
-    constexpr int kCurveWidth = 60, kCurveHeight = 10;
-    std::cerr << tuner::TerminalCurve(report.times, kCurveWidth, kCurveHeight);
-  }
-  std::string trials =
-      absl::StrFormat("%d trials in %.1f s (%.1f/s), %d OK", report.trials, report.seconds,
-                      report.seconds > 0 ? report.trials / report.seconds : 0, report.ok);
-  if (!report.failed.empty()) {
-    absl::StrAppend(&trials, ", failed: ", tuner::FailureCounts(report.failed));
-  }
-  if (report.earlier_trials > 0) {
-    absl::StrAppend(&trials, "; ", report.earlier_trials, " earlier ones in the database");
-  }
-  Say(trials);
-  if (report.stop == tuner::StopReason::kExhausted) {
-    Say("The search space has no more points to try.");
-  }
-  if (report.stale_intents > 0) {
-    Say(absl::StrCat(report.stale_intents,
-                     " points were left out: an earlier session ended while "
-                     "they were being measured."));
-  }
-  if (report.best) {
-    const measure::TrialResult& best = report.best->result;
-    std::string line =
-        absl::StrFormat("%s %s (%s .. %s), %s", report.best->is_final ? "Best:" : "Best so far:",
-                        tuner::FormatTime(best.time_us), tuner::FormatTime(best.ci_low_us),
-                        tuner::FormatTime(best.ci_high_us), tuned.roofline.Rate(best.time_us));
-    double share = tuned.roofline.Share(best.time_us);
-    if (share > 0) absl::StrAppendFormat(&line, ", %.0f %% of the roofline", share * 100);
-    if (double speedup = SpeedUp(report); speedup > 0) {
-      absl::StrAppendFormat(&line, ", %.2fx the default schedule (%s)", speedup,
-                            tuner::FormatTime(report.default_us));
-    }
-    if (best.noisy) line += ", noisy";
-    Say(line);
-    if (!report.best->point.empty()) Say("Point: " + report.best->point);
-  }
-  if (interrupted) {
-    Say(absl::StrCat("Interrupted: ", report.trials,
-                     " trials of this run are kept in the database; "
-                     "the same command continues from them."));
-  } else if (report.best) {
-    std::string l2 = flags.l2 == "cold" ? "" : " --l2 " + flags.l2;
-    Say(absl::StrCat("Its source:  heddle show ", command_line, l2, " --best --what source"));
-    Say(absl::StrCat("To take away: heddle export ", command_line, l2, " --out DIR"));
-  }
-}
-
 // FILE.svg, or with several workloads FILE-1.svg, FILE-2.svg, ...
 std::string PlotPath(const std::string& path, size_t index, size_t count) {
   if (count == 1) return path;
@@ -245,60 +129,11 @@ std::string PlotPath(const std::string& path, size_t index, size_t count) {
   return absl::StrCat(path.substr(0, dot), "-", index + 1, path.substr(dot));
 }
 
-struct Job {
-  Workload program;
-  int64_t weight = 1;
-  std::string command_line;
-};
-
-// Everything is parsed before anything is tuned: a mistake on the last line costs no hours.
-absl::StatusOr<std::vector<Job>> ReadJobs(const TuneFlags& flags) {
-  std::vector<Job> jobs;
-  if (flags.workloads.empty()) {
-    auto program = flags.workload.Get();
-    if (!program.ok()) return program.status();
-    jobs.push_back({*program, 1, flags.workload.CommandLine()});
-    return jobs;
-  }
-  auto text = ReadTextFile(flags.workloads, 4 << 20);
-  if (!text.ok()) return text.status();
-  auto lines = ParseWorkloadLines(*text);
-  if (!lines.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(flags.workloads, ": ", lines.status().message()));
-  }
-  for (const WorkloadLine& line : *lines) {
-    auto program = flags.workload.Get(line.op, line.shape);
-    if (!program.ok()) {
-      return WithCode(program.status().code(),
-                      absl::InternalError(absl::StrCat(flags.workloads, ": line ", line.line, ": ",
-                                                       program.status().message())));
-    }
-    WorkloadFlags named = flags.workload;
-    named.op = line.op;
-    named.shape = line.shape;
-    jobs.push_back({*program, line.weight, named.CommandLine()});
-  }
-  return jobs;
-}
-
-absl::Status CheckFlags(const TuneFlags& flags) {
-  if (flags.workload.op.empty() == flags.workloads.empty()) {
-    return absl::InvalidArgumentError(
-        "give either an operator (heddle tune OP --shape ...) or --workloads FILE");
-  }
-  if (!flags.workloads.empty() && !flags.workload.shape.empty()) {
-    return absl::InvalidArgumentError("--shape belongs in the workloads file, one a line");
-  }
+Result RunTune(const TuneFlags& flags) {
   if (flags.trials == 0 && flags.seconds == 0 && flags.plateau == 0) {
     return absl::InvalidArgumentError("without a limit of trials give --seconds or --plateau");
   }
-  return absl::OkStatus();
-}
-
-Result RunTune(const TuneFlags& flags) {
-  if (absl::Status s = CheckFlags(flags); !s.ok()) return s;
-  auto jobs = ReadJobs(flags);
+  auto jobs = ReadJobs(flags.workload, flags.workloads);
   if (!jobs.ok()) return jobs.status();
   auto records = OpenWritableRecords(flags.db);
   if (!records.ok()) return records.status();
@@ -310,7 +145,7 @@ Result RunTune(const TuneFlags& flags) {
   Json all = Json::array();
   double weighted_default_us = 0, weighted_best_us = 0;
   for (size_t i = 0; i < jobs->size() && !Interrupted(); ++i) {
-    const Job& job = (*jobs)[i];
+    const TuneJob& job = (*jobs)[i];
     std::string count = jobs->size() > 1 ? absl::StrCat("[", i + 1, "/", jobs->size(), "] ") : "";
     Say(absl::StrCat(count, "Tuning ", job.program->op, " ", ShapeText(*job.program), " ",
                      search_space::NameOf(job.program->dtype), " on ", device->id, " (",
@@ -329,8 +164,8 @@ Result RunTune(const TuneFlags& flags) {
       exit_code = std::max(exit_code, ExitCodeOf(tuned.status()));
       continue;
     }
-    SayResult(flags, *tuned, job.command_line);
-    all.push_back(ToJson(flags, *device, *tuned, job.weight));
+    SayResult(*tuned, flags.l2, job.command_line);
+    all.push_back(ToJson(*tuned, device->target.name, flags.l2, job.weight));
     if (!flags.plot.empty()) {
       std::string title =
           absl::StrCat(job.program->op, " ", ShapeText(*job.program), " on ", device->target.name);

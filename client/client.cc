@@ -1,0 +1,247 @@
+#include "client/client.h"
+
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "client/backoff.h"
+#include "client/connection.h"
+#include "heddle/v1/fleet.grpc.pb.h"
+#include "heddle/v1/records.grpc.pb.h"
+#include "heddle/v1/tuning.grpc.pb.h"
+
+namespace heddle::client {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(200), kLastPause = absl::Seconds(2);
+// A stream is opened anew after this at the latest.
+constexpr absl::Duration kStreamLimit = absl::Hours(1);
+// Records that are sent, and if need be sent again, in one call.
+constexpr size_t kImportBatch = 1000;
+
+}  // namespace
+
+struct Client::Impl {
+  Connection connection;
+  CallOptions options;
+  std::unique_ptr<v1::Tuning::Stub> tuning;
+  std::unique_ptr<v1::Records::Stub> records;
+  std::unique_ptr<v1::Fleet::Stub> fleet;
+
+  std::mutex mutex;
+  absl::Notification cancelled;
+  std::set<grpc::ClientContext*> active;
+
+  // One call's context, which Cancel finds.
+  class Context {
+   public:
+    Context(Impl& impl, absl::Duration limit) : impl_(impl) {
+      impl_.connection.Prepare(context_, limit);
+      std::lock_guard lock(impl_.mutex);
+      impl_.active.insert(&context_);
+      if (impl_.cancelled.HasBeenNotified()) context_.TryCancel();
+    }
+    ~Context() {
+      std::lock_guard lock(impl_.mutex);
+      impl_.active.erase(&context_);
+    }
+    Context(const Context&) = delete;
+    Context& operator=(const Context&) = delete;
+    grpc::ClientContext* get() { return &context_; }
+
+   private:
+    Impl& impl_;
+    grpc::ClientContext context_;
+  };
+
+  // Repeats `attempt` while the server is away. `progressed` may say that something arrived
+  // meanwhile, after which patience begins anew.
+  absl::Status Persist(
+      const std::function<absl::Status()>& attempt,
+      const std::function<bool()>& progressed = [] { return false; }) {
+    Backoff backoff(kFirstPause, kLastPause);
+    absl::Time end = absl::Now() + options.patience;
+    while (true) {
+      absl::Status status = attempt();
+      if (cancelled.HasBeenNotified()) return absl::CancelledError("cancelled");
+      if (!absl::IsUnavailable(status)) return status;
+      if (progressed()) {
+        end = absl::Now() + options.patience;
+        backoff.Reset();
+      }
+      const absl::Duration pause = backoff.Next();
+      if (absl::Now() + pause > end) return status;
+      if (cancelled.WaitForNotificationWithTimeout(pause)) {
+        return absl::CancelledError("cancelled");
+      }
+    }
+  }
+
+  template <typename Stub, typename Request, typename Response>
+  absl::StatusOr<Response> Call(Stub& stub,
+                                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                             Response*),
+                                const Request& request) {
+    Response response;
+    absl::Status status = Persist([&] {
+      Context context(*this, options.call_limit);
+      response.Clear();
+      return connection.ToStatus((stub.*method)(context.get(), request, &response));
+    });
+    if (!status.ok()) return status;
+    return response;
+  }
+
+  // One batch of an import.
+  absl::StatusOr<v1::ImportResponse> Send(const std::vector<v1::Record>& batch) {
+    v1::ImportResponse response;
+    absl::Status status = Persist([&] {
+      Context context(*this, options.call_limit);
+      response.Clear();
+      auto writer = records->Import(context.get(), &response);
+      for (const v1::Record& record : batch) {
+        if (!writer->Write(record)) break;  // Finish says why
+      }
+      writer->WritesDone();
+      return connection.ToStatus(writer->Finish());
+    });
+    if (!status.ok()) return status;
+    return response;
+  }
+};
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ConnectOptions& options,
+                                                        const CallOptions& calls) {
+  auto connection = Connection::Open(options);
+  if (!connection.ok()) return connection.status();
+  auto impl = std::make_unique<Impl>();
+  impl->connection = *std::move(connection);
+  impl->options = calls;
+  impl->tuning = v1::Tuning::NewStub(impl->connection.channel());
+  impl->records = v1::Records::NewStub(impl->connection.channel());
+  impl->fleet = v1::Fleet::NewStub(impl->connection.channel());
+  return std::unique_ptr<Client>(new Client(std::move(impl)));
+}
+
+void Client::Cancel() {
+  std::lock_guard lock(impl_->mutex);
+  if (!impl_->cancelled.HasBeenNotified()) impl_->cancelled.Notify();
+  for (grpc::ClientContext* context : impl_->active) context->TryCancel();
+}
+
+absl::StatusOr<v1::ServerInfo> Client::GetServerInfo() {
+  return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::GetServerInfo, v1::GetServerInfoRequest());
+}
+
+absl::StatusOr<v1::ValidateResponse> Client::Validate(const v1::ValidateRequest& request) {
+  return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::Validate, request);
+}
+
+absl::StatusOr<v1::Job> Client::CreateJob(v1::CreateJobRequest request) {
+  if (request.request_id().empty()) request.set_request_id(NewRequestId());
+  return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::CreateJob, request);
+}
+
+absl::StatusOr<v1::Job> Client::GetJob(const std::string& id) {
+  v1::GetJobRequest request;
+  request.set_id(id);
+  return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::GetJob, request);
+}
+
+absl::StatusOr<v1::Job> Client::CancelJob(const std::string& id) {
+  v1::CancelJobRequest request;
+  request.set_id(id);
+  return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::CancelJob, request);
+}
+
+absl::StatusOr<v1::ListJobsResponse> Client::ListJobs(const v1::ListJobsRequest& request) {
+  return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::ListJobs, request);
+}
+
+absl::StatusOr<v1::ListTrialsResponse> Client::ListTrials(const v1::ListTrialsRequest& request) {
+  return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::ListTrials, request);
+}
+
+absl::StatusOr<v1::QueryBestResponse> Client::QueryBest(const v1::QueryBestRequest& request) {
+  return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::QueryBest, request);
+}
+
+absl::StatusOr<v1::ListDevicesResponse> Client::ListDevices(const v1::ListDevicesRequest& request) {
+  return impl_->Call(*impl_->fleet, &v1::Fleet::Stub::ListDevices, request);
+}
+
+absl::Status Client::WatchJob(const std::string& id, int64_t after_seq,
+                              const std::function<void(const v1::JobEvent&)>& on_event) {
+  v1::WatchJobRequest request;
+  request.set_id(id);
+  request.set_after_seq(after_seq);
+  bool progressed = false;
+  auto attempt = [&] {
+    Impl::Context context(*impl_, kStreamLimit);
+    auto reader = impl_->tuning->WatchJob(context.get(), request);
+    v1::JobEvent event;
+    while (reader->Read(&event)) {
+      progressed = true;
+      request.set_after_seq(event.seq());
+      on_event(event);
+    }
+    absl::Status status = impl_->connection.ToStatus(reader->Finish());
+    return absl::IsDeadlineExceeded(status) ? absl::UnavailableError("continued") : status;
+  };
+  return impl_->Persist(attempt, [&] { return std::exchange(progressed, false); });
+}
+
+absl::Status Client::ExportRecords(
+    v1::ExportRequest request, const std::function<absl::Status(const v1::Record&)>& on_record) {
+  bool progressed = false;
+  auto attempt = [&] {
+    Impl::Context context(*impl_, kStreamLimit);
+    auto reader = impl_->records->Export(context.get(), request);
+    v1::Record record;
+    absl::Status own;
+    while (own.ok() && reader->Read(&record)) {
+      progressed = true;
+      request.set_after_id(record.id());
+      own = on_record(record);
+    }
+    if (!own.ok()) context.get()->TryCancel();
+    absl::Status status = impl_->connection.ToStatus(reader->Finish());
+    if (!own.ok()) return own;
+    return absl::IsDeadlineExceeded(status) ? absl::UnavailableError("continued") : status;
+  };
+  return impl_->Persist(attempt, [&] { return std::exchange(progressed, false); });
+}
+
+absl::StatusOr<v1::ImportResponse> Client::ImportRecords(
+    const std::function<std::optional<v1::Record>()>& next) {
+  v1::ImportResponse total;
+  int64_t sent = 0;
+  std::vector<v1::Record> batch;
+  for (bool more = true; more;) {
+    std::optional<v1::Record> record = next();
+    more = record.has_value();
+    if (more) batch.push_back(*std::move(record));
+    if (batch.size() < kImportBatch && (more || batch.empty())) continue;
+    auto response = impl_->Send(batch);
+    if (!response.ok()) return response;
+    total.set_added(total.added() + response->added());
+    total.set_duplicate(total.duplicate() + response->duplicate());
+    total.set_refused(total.refused() + response->refused());
+    for (v1::ImportResponse::Rejected rejected : response->rejected()) {
+      rejected.set_number(rejected.number() + sent);
+      *total.add_rejected() = rejected;
+    }
+    sent += static_cast<int64_t>(batch.size());
+    batch.clear();
+  }
+  return total;
+}
+
+}  // namespace heddle::client

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "measure/compile_pool.h"
 #include "measure/device.h"
 #include "measure/nvrtc.h"
 #include "search_space/verify.h"
@@ -23,7 +24,9 @@ absl::StatusOr<BuiltSource> BuildSource(
       absl::StrCat(absl::StripTrailingAsciiWhitespace(program->canonical_text), "\n\n",
                    absl::StripTrailingAsciiWhitespace(search_space::ToString(steps)));
   auto kernels = measure::GenerateSource(*lowered, target, header);
-  return BuiltSource{*std::move(lowered), std::move(kernels)};
+  std::string text;  // as the measurer compiles it, without the header
+  for (const auto& kernel : measure::GenerateSource(*lowered, target, "")) text += kernel.source;
+  return BuiltSource{*std::move(lowered), std::move(kernels), measure::HashOf(text)};
 }
 
 absl::StatusOr<BuiltBinary> BuildBinary(const measure::KernelSource& source,

@@ -17,6 +17,7 @@ namespace heddle::tuner {
 struct BuiltSource {
   search_space::Program program;
   std::vector<measure::KernelSource> kernels;
+  std::string source_hash;  // as trials of these steps record it
 };
 
 // InvalidArgument names the step that does not apply, or what `target` does not allow.

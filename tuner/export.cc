@@ -104,15 +104,15 @@ absl::Status PrepareFolder(const std::filesystem::path& folder) {
   return absl::OkStatus();
 }
 
-Json Manifest(const Artefact& artefact, const search_space::Program& program,
-              const Expectation& expectation, Json kernels) {
+Json Manifest(const Artefact& artefact, const BuiltSource& built, const Expectation& expectation,
+              Json kernels) {
   const TensorProgram& workload = *artefact.program;
   const search_space::Target& target = artefact.device.target;
   bool cuda = target.api == search_space::Api::kCuda;
   Json shape = Json::object();
   for (const auto& [name, value] : workload.shape) shape[name] = value;
   Json buffers = Json::array();
-  for (const auto& [buffer, role] : BuffersOf(program)) {
+  for (const auto& [buffer, role] : BuffersOf(built.program)) {
     buffers.push_back({{"name", buffer->name},
                        {"role", role},
                        {"dtype", search_space::NameOf(buffer->dtype)},
@@ -134,6 +134,7 @@ Json Manifest(const Artefact& artefact, const search_space::Program& program,
       {"clocks", nullptr},
       {"heddle", artefact.version},
       {"generator", measure::kGeneratorVersion},
+      {"source_hash", built.source_hash},
       {"buffers", buffers},
       {"kernels", std::move(kernels)},
       {"compile_options",
@@ -213,7 +214,7 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
   for (const auto& [name, content] : files) {
     if (absl::Status s = WriteFile((folder / name).string(), content); !s.ok()) return s;
   }
-  Json manifest = Manifest(artefact, built->program, *expectation, std::move(kernels));
+  Json manifest = Manifest(artefact, *built, *expectation, std::move(kernels));
   return WriteFile((folder / "manifest.json").string(), manifest.dump(2) + "\n");
 }
 

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "measure/clock.h"
 #include "measure/messages.h"
 #include "proto/worker.pb.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "measure/clock.h"
 #include "measure/measurer.h"
 #include "measure/messages.h"
 #include "measure/subprocess.h"
@@ -51,7 +51,7 @@ std::vector<DeviceInfo> Collect(const std::string& api, const Detection& child,
 }  // namespace
 
 std::vector<DeviceInfo> ListDevices() {
-  const absl::Time deadline = absl::Now() + kDetectionLimit;
+  const absl::Time deadline = SteadyNow() + kDetectionLimit;
   std::vector<std::pair<std::string, Detection>> children;
   for (const char* api : {"cuda", "opencl"}) {
     children.emplace_back(api, Subprocess::Start("__devices", {api}));

@@ -11,7 +11,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "measure/clock.h"
 #include "measure/messages.h"
 
 namespace heddle::measure {
@@ -85,8 +85,8 @@ absl::Status DeviceWorker::Start() {
   worker::WorkerRequest request;
   *request.mutable_setup() = setup_;
   worker::WorkerEvent event;
-  absl::Status status = process_->Send(request, absl::Now() + kSendLimit);
-  if (status.ok()) status = process_->Receive(event, absl::Now() + kStartLimit);
+  absl::Status status = process_->Send(request, SteadyNow() + kSendLimit);
+  if (status.ok()) status = process_->Receive(event, SteadyNow() + kStartLimit);
   if (status.ok()) {
     status = FromProto(event.ready().status());
     naive_s_ = event.ready().naive_s();
@@ -172,12 +172,12 @@ absl::StatusOr<TrialResult> DeviceWorker::Bury(worker::Phase phase, const absl::
 // `total` bounds all phases together.
 absl::StatusOr<DeviceWorker::Answer> DeviceWorker::Ask(const worker::WorkerRequest& request,
                                                        absl::Duration total) {
-  const absl::Time end = absl::Now() + total;
+  const absl::Time end = SteadyNow() + total;
   worker::Phase phase = worker::LOADING;
-  absl::Status status = process_->Send(request, std::min(end, absl::Now() + kSendLimit));
+  absl::Status status = process_->Send(request, std::min(end, SteadyNow() + kSendLimit));
   while (status.ok()) {
     worker::WorkerEvent event;
-    status = process_->Receive(event, std::min(end, absl::Now() + LimitOf(phase)));
+    status = process_->Receive(event, std::min(end, SteadyNow() + LimitOf(phase)));
     if (!status.ok()) break;
     if (event.has_phase()) {
       phase = event.phase();

@@ -4,12 +4,13 @@
 //   "target": {"peak_gflops": X, "memory_gbs": Y, "l2_bytes": Z}      replaces figures
 // A rule applies to programs whose source contains TEXT (all without it), and of these, with N, to
 // those whose source hash is divisible by N. The first rule that applies counts. FAULT is one of
-//   build_error, build_hang, build_crash        in the compiler
+//   build_error, build_hang, build_crash        in the compiler; the one that hangs has a child
 //   load_error, launch_error, illegal_access    an error from the driver
 //   hang, crash, exit                           while running
 //   wrong                                       the last element of the last argument is changed
 // With "time_us", an execution takes that long by the device's clock, times 1 +- J.
 #include <signal.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -267,7 +268,14 @@ absl::StatusOr<std::string> CompileFake(const KernelSource& source) {
   if (!script.ok()) return script.status();
   const std::string fault = FindRule(*script, source.source).fault;
   if (fault == "build_error") return absl::InvalidArgumentError("scripted build error");
-  if (fault == "build_hang") Hang();
+  if (fault == "build_hang") {
+    // As PoCL, which runs a linker.
+    pid_t child = 0;
+    char name[] = "sleep", time[] = "3600";
+    char* const arguments[] = {name, time, nullptr};
+    posix_spawnp(&child, name, nullptr, nullptr, arguments, environ);
+    Hang();
+  }
   if (fault == "build_crash") Crash();
   absl::StatusOr<std::string> binary = CompileOpenCl("opencl:0", source);
   if (!binary.ok()) return binary.status();

@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "measure/clock.h"
 #include "measure/compile_pool.h"
 #include "measure/criteria.h"
 #include "measure/device_lock.h"
@@ -282,14 +282,14 @@ absl::Status Pipeline::Build(const GeneratedProgram& generated, Prepared& prepar
 }
 
 Prepared Pipeline::Prepare(int64_t id, const std::vector<Step>& steps) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   Prepared prepared;
   prepared.id = id;
   absl::StatusOr<GeneratedProgram> generated = generator_(steps);
   absl::Status status = generated.ok() ? Build(*generated, prepared) : generated.status();
   prepared.result.outcome = status.ok() ? Outcome::kOk : BuildOutcome(status);
   prepared.result.detail = std::string(status.message());
-  prepared.result.compile_s = absl::ToDoubleSeconds(absl::Now() - start);
+  prepared.result.compile_s = absl::ToDoubleSeconds(SteadyNow() - start);
   return prepared;
 }
 
@@ -436,8 +436,9 @@ void Pipeline::Stop() {
 
 absl::StatusOr<std::optional<Measured>> Pipeline::Next(absl::Duration timeout) {
   std::unique_lock lock(mutex_);
-  const auto deadline = absl::ToChronoTime(absl::Now() + timeout);
-  changed_.wait_until(lock, deadline, [this] { return !done_.empty() || !gone_.ok(); });
+  // By the steady clock, which wait_for takes; it does not know infinite durations.
+  changed_.wait_for(lock, absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24))),
+                    [this] { return !done_.empty() || !gone_.ok(); });
   if (done_.empty()) {
     if (!gone_.ok()) return gone_;
     return std::optional<Measured>();

@@ -25,7 +25,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "measure/clock.h"
 
 namespace heddle::measure {
 namespace {
@@ -207,7 +207,7 @@ absl::Status ReceiveFrame(int fd, google::protobuf::MessageLite& message,
 int PollMilliseconds(absl::Time deadline) {
   if (deadline == absl::InfiniteFuture()) return -1;
   // Rounded up, so that the last wait does not spin.
-  double left = absl::ToDoubleMilliseconds(deadline - absl::Now()) + 1;
+  double left = absl::ToDoubleMilliseconds(deadline - SteadyNow()) + 1;
   return static_cast<int>(std::clamp(left, 0.0, 1e9));
 }
 
@@ -283,7 +283,7 @@ absl::Status Subprocess::Wait(short events, absl::Time deadline) {
       if ((fds[1].revents & POLLIN) == 0) close(std::exchange(output_, -1));
     }
     if (n > 0 && fds[0].revents != 0) return absl::OkStatus();
-    if (absl::Now() >= deadline) return absl::DeadlineExceededError("no answer in time");
+    if (SteadyNow() >= deadline) return absl::DeadlineExceededError("no answer in time");
   }
 }
 
@@ -342,18 +342,18 @@ absl::StatusOr<ExitStatus> Subprocess::End(absl::Duration grace) {
     if (!wedged_.ok()) return wedged_;
     return exit_;
   }
-  const absl::Time kill_at = absl::Now() + grace;
+  const absl::Time kill_at = SteadyNow() + grace;
   // Looked at and not reaped while the group lives: its number must not be given to others before
   // the group is killed.
   siginfo_t info{};
-  while (absl::Now() < kill_at) {
+  while (SteadyNow() < kill_at) {
     if (waitid(P_PID, pid_, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_) break;
     DrainOutput();
     absl::SleepFor(absl::Milliseconds(1));
   }
   kill(-pid_, SIGKILL);
 
-  const absl::Time deadline = absl::Now() + kReapLimit;
+  const absl::Time deadline = SteadyNow() + kReapLimit;
   for (absl::Duration pause = absl::Microseconds(100);;
        pause = std::min(pause * 2, absl::Milliseconds(20))) {
     int status = 0;
@@ -365,7 +365,7 @@ absl::StatusOr<ExitStatus> Subprocess::End(absl::Duration grace) {
       if (WIFSIGNALED(status)) exit_.signal = WTERMSIG(status);
     }
     if (reaped < 0 && errno == ECHILD) break;
-    if (absl::Now() >= deadline) {
+    if (SteadyNow() >= deadline) {
       wedged_ = absl::DeadlineExceededError(
           absl::StrCat("process ", pid_, " is wedged: it was killed and did not end within ",
                        absl::FormatDuration(kReapLimit)));

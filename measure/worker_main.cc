@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "measure/clock.h"
 #include "measure/criteria.h"
 #include "measure/device.h"
 #include "measure/messages.h"
@@ -82,12 +82,12 @@ int DevicesMain(const std::string& api) {
 class Stopwatch {
  public:
   double Lap() {
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     return absl::ToDoubleSeconds(now - std::exchange(last_, now));
   }
 
  private:
-  absl::Time last_ = absl::Now();
+  absl::Time last_ = SteadyNow();
 };
 
 void Announce(worker::Phase phase) {
@@ -279,9 +279,9 @@ std::vector<TrialResult> Worker::MeasureFinals(const worker::Finals& finals) {
 }
 
 DeviceState Worker::State() {
-  if (absl::Now() - state_asked_ >= kStateInterval) {
+  if (SteadyNow() - state_asked_ >= kStateInterval) {
     state_ = device_->State();
-    state_asked_ = absl::Now();
+    state_asked_ = SteadyNow();
   }
   return state_;
 }

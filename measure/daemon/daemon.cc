@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "measure/clock.h"
 #include "measure/codegen.h"
 #include "measure/daemon/log.h"
 #include "measure/messages.h"
@@ -148,12 +148,12 @@ absl::Status Daemon::Run(const std::function<bool()>& interrupted) {
   while (!interrupted() && !silent) absl::SleepFor(kPoll);
   LogEvent("info", "draining");
   for (const auto& agent : agents_) agent->Drain();
-  absl::Time deadline = absl::Now() + options_.drain_limit;
-  while (!AllEnded() && absl::Now() < deadline) absl::SleepFor(kPoll);
+  absl::Time deadline = SteadyNow() + options_.drain_limit;
+  while (!AllEnded() && SteadyNow() < deadline) absl::SleepFor(kPoll);
   const bool ended = AllEnded();
   end_.Set();
-  deadline = absl::Now() + kLastBeatLimit;
-  while (!silent && absl::Now() < deadline) absl::SleepFor(kPoll);
+  deadline = SteadyNow() + kLastBeatLimit;
+  while (!silent && SteadyNow() < deadline) absl::SleepFor(kPoll);
   give_up_.Set();
   heart.join();
   LogEvent("info", "ended", {{"completely", ended}});

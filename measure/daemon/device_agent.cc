@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/backoff.h"
 #include "client/connection.h"
+#include "measure/clock.h"
 #include "measure/daemon/log.h"
 #include "measure/messages.h"
 #include "search_space/notation.h"
@@ -135,7 +135,7 @@ void DeviceAgent::AcquireLoop() {
     request.set_request_id(client::NewRequestId());
     request.set_wait_s(kAcquireWaitS);
     v1::Lease lease;
-    const absl::Time asked = absl::Now();
+    const absl::Time asked = SteadyNow();
     absl::Status status = session_.Call<v1::AcquireRequest, v1::Lease>(
         &v1::Fleet::Stub::async::Acquire, request, lease, absl::Seconds(kAcquireWaitS) + kCallLimit,
         drain_);
@@ -151,7 +151,7 @@ void DeviceAgent::AcquireLoop() {
       }
       changed_.notify_all();
       backoff.Reset();
-    } else if (absl::Now() - asked < absl::Seconds(kAcquireWaitS / 2)) {
+    } else if (SteadyNow() - asked < absl::Seconds(kAcquireWaitS / 2)) {
       // An answer that did not wait for work must not be asked for without end.
       if (drain_.Wait(backoff.Next())) return;
     }
@@ -429,7 +429,7 @@ void DeviceAgent::Recover(const absl::Status& why) {
   absl::Status status = why;
   client::Backoff backoff(kFirstPause, kLastPause);
   while (!drain_.IsSet()) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     failures_.push_back(now);
     while (now - failures_.front() > kFailureWindow) failures_.pop_front();
     const std::string detail(status.message());

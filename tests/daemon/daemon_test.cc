@@ -1,115 +1,18 @@
 // The daemon against a scripted server, on a device that misbehaves on request.
 #include "measure/daemon/daemon.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <atomic>
-#include <fstream>
-#include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "search_space/notation.h"
-#include "search_space/search_space.h"
-#include "tests/daemon/fleet_server.h"
-#include "tests/process.h"
-#include "tests/support.h"
+#include "tests/daemon/daemon_fixture.h"
 
 namespace heddle::measure {
 namespace {
 
-using testing::HasSubstr;
 using tests::FleetServer;
 using v1::WorkerStatus;
-
-class DaemonTest : public testing::Test {
- protected:
-  void SetUp() override {
-    setenv("HEDDLE_LOCK_FOLDER", folder_.path().c_str(), 1);
-    setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
-    setenv("HEDDLE_FAKE_DEVICE", (folder_ / "script.json").c_str(), 1);
-    Script("");
-    auto found = FindDevice("fake:0");
-    HEDDLE_NEEDS("pocl", found.ok() && found->usable, "the fake device computes with PoCL");
-    device_ = *found;
-    server_ = std::make_unique<FleetServer>("unix:" + (folder_ / "server"));
-  }
-  void TearDown() override {
-    End();
-    for (const char* name : {"HEDDLE_LOCK_FOLDER", "XDG_CACHE_HOME", "HEDDLE_FAKE_DEVICE"}) {
-      unsetenv(name);
-    }
-  }
-
-  void Script(const std::string& rules) {
-    const std::string path = folder_ / "script.json";
-    std::ofstream(path + ".new") << R"({"rules": [)" << rules << "]}";
-    std::filesystem::rename(path + ".new", path);
-  }
-
-  void Begin() {
-    DaemonOptions options;
-    options.server.server = "unix:" + (folder_ / "server");
-    options.devices = {"fake:0"};
-    options.host_id = "test-host";
-    options.build = "test";
-    auto daemon = Daemon::Create(options);
-    ASSERT_TRUE(daemon.ok()) << daemon.status();
-    daemon_ = *std::move(daemon);
-    thread_ =
-        std::thread([this] { ended_ = daemon_->Run([this] { return interrupted_.load(); }); });
-  }
-  void End() {
-    interrupted_ = true;
-    if (thread_.joinable()) thread_.join();
-    daemon_.reset();
-    interrupted_ = false;
-  }
-
-  // A lease of `count` schedules of the workload; the first is the default one, the others random.
-  // Candidates are numbered from `first`.
-  v1::Lease LeaseOf(int64_t id, int64_t first, int count, int64_t n = 64,
-                    v1::Lease::Kind kind = v1::Lease::SCREENING) {
-    auto op = search_space::FindOperator(search_space::BuiltinOperators(), "matmul");
-    auto program = std::make_shared<const search_space::TensorProgram>(
-        *op->Instantiate({{"m", n}, {"n", n}, {"k", n}}, search_space::DType::kFloat32));
-    auto space = search_space::SearchSpace::Create(program, device_.target);
-    EXPECT_TRUE(space.ok()) << space.status();
-    v1::Lease lease;
-    lease.set_id(id);
-    lease.set_kind(kind);
-    lease.set_workload(program->canonical_text);
-    lease.set_seed(1);
-    lease.set_budget_s(0.2);
-    search_space::Rng rng(first);
-    for (int i = 0; i < count; ++i) {
-      auto point = i == 0 ? space->Default() : space->Sample(rng).value_or(space->Default());
-      auto* candidate = lease.add_candidates();
-      candidate->set_id(first + i);
-      candidate->set_steps(search_space::ToString(*space->Steps(point)));
-    }
-    return lease;
-  }
-
-  int Ok() const {
-    int ok = 0;
-    for (const auto& [id, result] : server_->results) ok += result.outcome() == v1::OUTCOME_OK;
-    return ok;
-  }
-
-  tests::TempFolder folder_;
-  DeviceInfo device_;
-  std::unique_ptr<FleetServer> server_;
-  std::unique_ptr<Daemon> daemon_;
-  std::atomic<bool> interrupted_ = false;
-  std::thread thread_;
-  absl::Status ended_;
-};
 
 TEST_F(DaemonTest, MeasuresWhatItLeasesAndReportsIt) {
   Begin();
@@ -199,18 +102,6 @@ TEST_F(DaemonTest, AWorkloadThatCannotBeMeasuredIsGivenBackAsSuch) {
   EXPECT_EQ(server_->released[0].fault(), v1::ReleaseRequest::FAULT_WORKLOAD);
   EXPECT_EQ(server_->released[0].unstarted_size(), 2);
   EXPECT_FALSE(server_->released[0].detail().empty());
-}
-
-TEST_F(DaemonTest, ASecondDaemonIsToldTheFirst) {
-  Begin();
-  DaemonOptions options;
-  options.server.server = "unix:" + (folder_ / "server");
-  options.devices = {"fake:0"};
-  auto second = Daemon::Create(options);
-  ASSERT_FALSE(second.ok());
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(second.status().message()),
-              HasSubstr(absl::StrCat("process ", getpid())));
 }
 
 }  // namespace

@@ -1,0 +1,74 @@
+"""Clocks jump and certificates rotate: daemons measure and report as if nothing had happened."""
+
+import os
+import signal
+import subprocess
+import time
+
+from service import Service, certificates, expect, skip
+
+with Service() as s:
+    if not any(d["usable"] and d["id"] == "opencl:0" for d in s.json("devices", check=False)):
+        skip("pocl: no usable OpenCL device")
+    first, second = f"{s.folder}/first", f"{s.folder}/second"
+    for folder in (first, second):
+        os.mkdir(folder)
+        certificates(folder, "IP:127.0.0.1")
+    for name in ("server.pem", "server.key", "ca.pem"):
+        os.symlink(f"first/{name}", f"{s.folder}/{name}")
+
+    serve = ["serve", "--listen", "127.0.0.1:{port}", "--listen", s.server_address,
+             "--tls-cert", f"{s.folder}/server.pem", "--tls-key", f"{s.folder}/server.key"]
+    port = 20000 + os.getpid() % 20000
+    serve[2] = f"127.0.0.1:{port}"
+    serving = s.start("server", *serve)
+    local = ["--server", s.server_address]
+
+    # The daemon's clock jumps by an hour, to and fro.
+    jump = f"{s.folder}/jump"
+    s.environment.update(HEDDLE_CLOCK_JUMP=jump)
+    daemon = s.start("daemon", "measured", "--device", "opencl:0", "--server", f"127.0.0.1:{port}",
+                     "--tls-ca", f"{s.folder}/ca.pem",
+                     before=["env", f"LD_PRELOAD={os.environ['HEDDLE_CLOCK_JUMP_LIBRARY']}"])
+    s.await_devices(*local)
+    job = s.run("submit", "matmul", "--shape", "m=64,n=64,k=64", "--trials", "16", *local)
+    job = job.stdout.strip()
+    end = time.monotonic() + 300
+    state = ""
+    for hours in [1, -1, 24, 0] * 1000:
+        with open(f"{jump}.new", "w") as out:
+            out.write(str(3600 * hours))
+        os.rename(f"{jump}.new", jump)
+        time.sleep(0.5)
+        state = s.json("jobs", job, *local)["state"]
+        if state not in ("QUEUED", "RUNNING", "WAITING_DEVICE") or time.monotonic() > end:
+            break
+    expect(state == "SUCCEEDED", f"the job is {state}\n{s.tail('daemon')}")
+    trials = s.json("trials", job, *local)
+    late = [t for t in trials if t["outcome"] in ("RUN_TIMEOUT", "BUILD_TIMEOUT", "WORKER_LOST")]
+    expect(not late, f"the jumping clock cost candidates: {late}")
+    os.unlink(jump)
+
+    # Another authority signs another certificate; both files are replaced while all runs.
+    for name in ("server.pem", "server.key", "ca.pem"):
+        os.symlink(f"second/{name}", f"{s.folder}/{name}.new")
+        os.rename(f"{s.folder}/{name}.new", f"{s.folder}/{name}")
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        seen = subprocess.run(
+            ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-CAfile", f"{second}/ca.pem",
+             "-verify_return_error"], stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+        if seen.returncode == 0:
+            break
+        time.sleep(0.5)
+    expect(seen.returncode == 0, "the server still shows the old certificate")
+    # A new server knows only the new certificate; the daemon finds it again and works.
+    serving.kill()
+    serving.wait()
+    serving = s.start("server", *serve)
+    s.await_devices(*local)
+    s.run("submit", "matmul", "--shape", "m=48,n=48,k=48", "--trials", "4", "--wait",
+          "--timeout", "200", *local)
+    for process in (daemon, serving):
+        process.send_signal(signal.SIGTERM)
+        expect(process.wait(timeout=60) == 0, "no orderly end")

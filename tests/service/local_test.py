@@ -1,0 +1,45 @@
+"""One command gives a working service: serve --local, submit, query, export."""
+
+import signal
+
+from service import Service, check_tuned, expect, skip
+
+with Service() as s:
+    if not any(d["usable"] and d["id"] == "opencl:0" for d in s.json("devices", check=False)):
+        skip("pocl: no usable OpenCL device")
+    server = ["--server", s.server_address]
+    serving = s.start("server", "serve", "--local", "--listen", s.server_address)
+    result = s.json("submit", "matmul", "--shape", "m=256,n=256,k=256", "--trials", "32", "--wait",
+                    "--timeout", "500", *server)
+    check_tuned(s, result, server, trials=32)
+
+    jobs = s.json("jobs", *server)
+    expect([j["id"] for j in jobs] == [result["job"]], jobs)
+    trials = s.json("trials", result["job"], *server)
+    expect(sum(not t["final"] for t in trials) == 32, f"{len(trials)} trials")
+    expect(len({t["id"] for t in trials}) == len(trials), "a trial is listed twice")
+    expect("ok   server" in s.run("doctor", *server).stdout, "doctor does not know the server")
+    # The same request again is the same job; another one under its name is refused.
+    once = ["submit", "vector_add", "--shape", "n=1000", "--trials", "2", "--request-id", "r1"]
+    first = s.run(*once, *server).stdout
+    expect(s.run(*once, *server).stdout == first, "a repeated request made another job")
+    s.run("wait", first.strip(), "--timeout", "200", *server)
+    other = s.run(*once, "--seed", "9", *server, check=False)
+    expect(other.returncode != 0, "another request under the same name was accepted")
+    # Waiting ends at its limit, and the job goes on; cancelling ends it.
+    long = s.run("submit", "matmul", "--shape", "m=128,n=128,k=128", "--trials", "1000",
+                 *server).stdout.strip()
+    expect(s.run("wait", long, "--timeout", "1", *server, check=False).returncode == 5, "deadline")
+    s.run("cancel", long, *server)
+    expect(s.run("wait", long, "--timeout", "60", *server, check=False).returncode == 1, "cancelled")
+    # Records leave one server and enter another database.
+    lines = f"{s.folder}/records.jsonl"
+    s.run("records", "export", lines, *server)
+    with open(lines) as text:
+        expect(len(text.readlines()) >= 33, "records are missing")
+    again = s.run("records", "import", lines, *server)
+    expect(again.stderr.startswith("0 trials added"), again.stderr)
+
+    serving.send_signal(signal.SIGTERM)
+    expect(serving.wait(timeout=60) == 0, "the server did not end in order")
+    expect(not s.living(), "processes were left behind")

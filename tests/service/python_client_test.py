@@ -1,0 +1,53 @@
+"""A client made from the .proto files with the grpc tools of Debian submits and queries."""
+
+import importlib
+import os
+import sys
+import time
+
+from service import Service, expect, skip
+
+try:
+    import grpc
+    from grpc_tools import protoc
+except ImportError as error:
+    skip(f"python-grpc: {error} (Debian: apt install python3-grpcio python3-grpc-tools)")
+
+with Service() as s:
+    if not any(d["usable"] and d["id"] == "opencl:0" for d in s.json("devices", check=False)):
+        skip("pocl: no usable OpenCL device")
+    protos = os.environ["HEDDLE_SOURCE_DIR"] + "/proto"
+    made = f"{s.folder}/made"
+    os.mkdir(made)
+    files = [f"{protos}/heddle/v1/{name}" for name in os.listdir(f"{protos}/heddle/v1")]
+    made_by = ["protoc", f"-I{protos}", "-I/usr/include", f"--python_out={made}",
+               f"--grpc_python_out={made}", *files]
+    expect(protoc.main(made_by) == 0, "protoc failed")
+    sys.path.insert(0, made)
+    common = importlib.import_module("heddle.v1.common_pb2")
+    tuning = importlib.import_module("heddle.v1.tuning_pb2")
+    stubs = importlib.import_module("heddle.v1.tuning_pb2_grpc")
+
+    s.start("server", "serve", "--local", "--listen", s.server_address)
+    s.await_devices("--server", s.server_address)
+    with grpc.insecure_channel(s.server_address) as channel:
+        stub = stubs.TuningStub(channel)
+        workload = common.Workload(builtin="matmul", shape={"m": 64, "n": 64, "k": 64})
+        spec = tuning.JobSpec(workloads=[workload], budget=tuning.Budget(trials=4))
+        job = stub.CreateJob(tuning.CreateJobRequest(request_id="python", spec=spec), timeout=30)
+        events = list(stub.WatchJob(tuning.WatchJobRequest(id=job.id), timeout=300))
+        expect(events[-1].state == tuning.Job.SUCCEEDED, events[-1])
+        seen = [e.seq for e in events if e.first_seq > 0]
+        expect(seen == sorted(set(seen)), f"events out of order: {seen}")
+        answer = stub.QueryBest(tuning.QueryBestRequest(workload=workload), timeout=30)
+        expect(answer.match == tuning.QueryBestResponse.EXACT and answer.validated, answer)
+        expect(answer.record.result.time_us > 0 and answer.steps, answer)
+        # What is wrong is named, in the manner of google.rpc.
+        spec.workloads[0].shape["m"] = -1
+        try:
+            stub.CreateJob(tuning.CreateJobRequest(request_id="wrong", spec=spec), timeout=30)
+            raise AssertionError("a negative extent was accepted")
+        except grpc.RpcError as error:
+            expect(error.code() == grpc.StatusCode.INVALID_ARGUMENT, error)
+            details = dict(error.trailing_metadata())["grpc-status-details-bin"]
+            expect(b"spec.workloads[0]" in details and b"BadRequest" in details, details)

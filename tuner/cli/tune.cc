@@ -21,7 +21,6 @@ namespace heddle::cli {
 namespace {
 
 using measure::DeviceInfo;
-using tuner::SessionReport;
 
 struct TuneFlags {
   WorkloadFlags workload;

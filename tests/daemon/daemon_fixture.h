@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "measure/daemon/daemon.h"
 #include "search_space/notation.h"
 #include "search_space/search_space.h"
@@ -95,16 +96,31 @@ class DaemonTest : public testing::Test {
     return lease;
   }
 
-  // A screening lease of the naive schedule alone: its kernels have no barrier, which those of the
-  // default schedule have, so that scripts can tell them apart.
-  v1::Lease LeaseOfNaive(int64_t id, int64_t candidate, int64_t n = 64) {
-    v1::Lease lease = LeaseOf(id, candidate, 1, n);
-    auto program = search_space::ParseWorkload(lease.workload());
+  // The steps of a simple schedule in work groups of 32, by which scripts recognise it: other
+  // simple ones, the naive program among them, have larger groups.
+  std::string MarkedSteps(const std::string& workload) const {
+    auto program = search_space::ParseWorkload(workload);
     EXPECT_TRUE(program.ok()) << program.status();
-    lease.mutable_candidates(0)->set_steps(
-        search_space::ToString(search_space::NaiveSteps(*program)));
+    auto space = search_space::SearchSpace::Create(
+        std::make_shared<const search_space::TensorProgram>(*std::move(program)), device_.target);
+    search_space::Rng rng(1);
+    for (int i = 0; i < 10000; ++i) {
+      auto point = space->Sample(rng);
+      if (point && space->Print(*point).rfind("stream: threads=32 ", 0) == 0) {
+        return search_space::ToString(*space->Steps(*point));
+      }
+    }
+    ADD_FAILURE() << "no such point in " << workload;
+    return "";
+  }
+  // A lease of one such candidate, which rules for kMarked meet.
+  v1::Lease LeaseOfMarked(int64_t id, int64_t candidate, int64_t n = 64,
+                          v1::Lease::Kind kind = v1::Lease::SCREENING) {
+    v1::Lease lease = LeaseOf(id, candidate, 1, n, kind);
+    lease.mutable_candidates(0)->set_steps(MarkedSteps(lease.workload()));
     return lease;
   }
+  static constexpr char kMarked[] = "reqd_work_group_size(32,";
 
   // Processes that were started with this test's lock folder.
   std::vector<pid_t> OurProcesses() const {

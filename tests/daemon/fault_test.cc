@@ -21,19 +21,21 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::string Rule(const std::string& fault) {
-  return absl::StrCat(R"({"match": "barrier", "do": ")", fault, R"("})");
-}
-
-class DaemonFaultTest : public DaemonTest {};
+class DaemonFaultTest : public DaemonTest {
+ protected:
+  // What becomes of the marked candidate.
+  static std::string Rule(const std::string& fault) {
+    return absl::StrCat(R"({"match": ")", kMarked, R"(", "do": ")", fault, R"("})");
+  }
+};
 
 // A kernel hangs: the next candidate runs within the limit and a restart.
 TEST_F(DaemonFaultTest, AHangingKernelCostsItsLimitOnly) {
   Script(Rule("hang"));
   Begin();
   ASSERT_TRUE(server_->AwaitState(WorkerStatus::IDLE));
-  v1::Lease lease = LeaseOf(1, 100, 1);
-  *lease.add_candidates() = LeaseOfNaive(1, 101).candidates(0);
+  v1::Lease lease = LeaseOfMarked(1, 100);
+  *lease.add_candidates() = LeaseOf(1, 101, 1).candidates(0);
   const absl::Time begin = absl::Now();
   server_->Offer(lease);
   ASSERT_TRUE(server_->AwaitResults(2, absl::Seconds(120)));
@@ -65,7 +67,7 @@ TEST_F(DaemonFaultTest, ACrashInEachPhaseIsNamed) {
     ++id;
     Script(Rule(c.fault));
     // A shape of its own, so that the compiler's cache does not know it.
-    server_->Offer(LeaseOf(id, 100 + id, 1, 16 * (id + 2)));
+    server_->Offer(LeaseOfMarked(id, 100 + id, 16 * (id + 2)));
     ASSERT_TRUE(server_->AwaitResults(static_cast<size_t>(id))) << c.fault;
   }
   Script("");
@@ -84,7 +86,7 @@ TEST_F(DaemonFaultTest, ACrashInEachPhaseIsNamed) {
 TEST_F(DaemonFaultTest, AnEndlessCompilerAndItsChildrenAreEnded) {
   Script(Rule("build_hang"));
   Begin();
-  server_->Offer(LeaseOf(1, 100, 1));
+  server_->Offer(LeaseOfMarked(1, 100));
   ASSERT_TRUE(server_->AwaitResults(1, absl::Seconds(120)));
   End();
   EXPECT_EQ(server_->results[100].outcome(), v1::OUTCOME_BUILD_TIMEOUT);
@@ -148,11 +150,11 @@ TEST_F(DaemonFaultTest, ADeviceThatComputesWrongBlamesNoCandidate) {
 
 // Wrong but fastest: never a time that could become a best, screening or finals.
 TEST_F(DaemonFaultTest, AWrongAnswerHasNoTime) {
-  Script(R"({"match": "barrier", "do": "wrong", "time_us": 30})");
+  Script(absl::StrCat(R"({"match": ")", kMarked, R"(", "do": "wrong", "time_us": 30})"));
   Begin();
-  v1::Lease finals = LeaseOf(2, 200, 1, 64, v1::Lease::FINALS);
-  *finals.add_candidates() = LeaseOfNaive(2, 201).candidates(0);
-  server_->Offer(LeaseOf(1, 100, 1));
+  v1::Lease finals = LeaseOfMarked(2, 200, 64, v1::Lease::FINALS);
+  *finals.add_candidates() = LeaseOf(2, 201, 1).candidates(0);
+  server_->Offer(LeaseOfMarked(1, 100));
   server_->Offer(finals);
   ASSERT_TRUE(server_->AwaitResults(3));
   End();

@@ -1,5 +1,6 @@
 #include "tuner/cli/command.h"
 
+#include <filesystem>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
@@ -141,6 +142,12 @@ void AddDbFlag(CLI::App& app, std::string& db) {
          "--db", db,
          "database of records [$HEDDLE_DB, else heddle/heddle.db in the user's data folder]")
       ->type_name("FILE");
+}
+
+std::string DefaultSocket(const std::string& db) {
+  const std::string path = db.empty() ? tuner::Records::DefaultPath() : db;
+  return absl::StrCat("unix:",
+                      (std::filesystem::absolute(path).parent_path() / "heddle.sock").string());
 }
 
 absl::StatusOr<std::unique_ptr<tuner::Records>> OpenRecords(const std::string& db) {

@@ -100,6 +100,9 @@ struct DeviceFlags {
 // ------------------------------------------------------------------------------------- database
 
 void AddDbFlag(CLI::App& app, std::string& db);
+// Where a server of this database listens, and its clients look, unless told otherwise: a socket
+// beside it, where nobody else may connect.
+std::string DefaultSocket(const std::string& db);
 // Problems with the file are the caller's to solve: InvalidArgument.
 absl::StatusOr<std::unique_ptr<tuner::Records>> OpenRecords(const std::string& db);
 // The same for a command that is going to write.

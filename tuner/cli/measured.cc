@@ -43,7 +43,7 @@ void AddMeasured(CLI::App& app, Selected selected) {
       "server again when that was away, and reports then what was measured meanwhile.");
   sub->callback([=] {
     *selected = [=] {
-      flags->options.server = flags->server.options;
+      flags->options.server = flags->server.Get();
       flags->options.build = HEDDLE_VERSION;
       return RunMeasured(flags->options);
     };

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tuner/cli/command.h"
+#include "tuner/cli/remote.h"
 #include "tuner/trial_set.h"
 
 namespace heddle::cli {
@@ -15,6 +16,7 @@ namespace {
 
 struct RecordsFlags {
   std::string db, file;
+  ServerFlags server;
 };
 
 // Opens `flags.file` or standard output, lets `write` fill it and checks that all of it arrived.
@@ -107,19 +109,30 @@ Result RunBackupRecords(const RecordsFlags& flags) {
 void AddRecords(CLI::App& app, Selected selected) {
   CLI::App* group = app.add_subcommand("records", "export, import or back up what was measured");
   group->require_subcommand(1);
-  auto add = [&](const char* name, const char* help, Result (*run)(const RecordsFlags&)) {
+  using OnServer = Result (*)(client::Client&, const std::string& path);
+  auto add = [&](const char* name, const char* help, Result (*run)(const RecordsFlags&),
+                 OnServer remote = nullptr) {
     auto flags = std::make_shared<RecordsFlags>();
     CLI::App* sub = group->add_subcommand(name, help);
     sub->add_option("file", flags->file, "the file; - is standard input or output")
         ->type_name("FILE")
         ->required();
     AddDbFlag(*sub, flags->db);
-    sub->callback([=] { *selected = [=] { return run(*flags); }; });
+    if (remote != nullptr) flags->server.Add(*sub, false);
+    sub->callback([=] {
+      if (flags->server.given()) {
+        *selected = WithServer(flags->server,
+                               [=](client::Client& client) { return remote(client, flags->file); });
+      } else {
+        *selected = [=] { return run(*flags); };
+      }
+    });
   };
-  add("export", "write every trial as a line of JSON", RunExportRecords);
+  add("export", "write every trial as a line of JSON", RunExportRecords, ExportServerRecords);
   add("dump", "write screening trials compactly, for bench/search and bench/cost_model",
       RunDumpRecords);
-  add("import", "add the trials of such a file that are not there yet", RunImportRecords);
+  add("import", "add the trials of such a file that are not there yet", RunImportRecords,
+      ImportServerRecords);
   add("backup", "a consistent copy of the database, while others may write", RunBackupRecords);
 }
 

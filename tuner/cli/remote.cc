@@ -8,9 +8,12 @@
 namespace heddle::cli {
 
 void ServerFlags::Add(CLI::App& app, bool required) {
-  auto* server = app.add_option("--server", options.server, "the server [$HEDDLE_SERVER]")
+  auto* server = app.add_option("--server", options.server,
+                                required ? "the server [$HEDDLE_SERVER, else the socket beside the "
+                                           "database, where `heddle serve` listens]"
+                                         : "ask this server")
                      ->type_name("unix:PATH|HOST:PORT");
-  if (required) server->envname("HEDDLE_SERVER")->required();
+  if (required) server->envname("HEDDLE_SERVER");
   auto file = [&](const char* name, std::string& value, const char* variable, const char* help) {
     app.add_option(name, value, help)->type_name("FILE")->envname(variable);
   };
@@ -25,6 +28,12 @@ void ServerFlags::Add(CLI::App& app, bool required) {
                  "the name in the server's certificate where it is not the host's")
       ->type_name("NAME");
   app.add_flag("--tls", options.tls, "use TLS with the system's authorities");
+}
+
+client::ConnectOptions ServerFlags::Get() const {
+  client::ConnectOptions chosen = options;
+  if (chosen.server.empty()) chosen.server = DefaultSocket("");
+  return chosen;
 }
 
 absl::StatusOr<std::unique_ptr<RemoteServer>> RemoteServer::Connect(
@@ -42,8 +51,8 @@ RemoteServer::RemoteServer(std::unique_ptr<client::Client> client)
       }) {}
 
 Action WithServer(const ServerFlags& flags, const std::function<Result(client::Client&)>& run) {
-  return [options = flags.options, run]() -> Result {
-    auto server = RemoteServer::Connect(options);
+  return [flags, run]() -> Result {
+    auto server = RemoteServer::Connect(flags.Get());
     if (!server.ok()) return server.status();
     return run(***server);
   };

@@ -32,9 +32,11 @@ class RemoteServer {
 
 struct ServerFlags {
   client::ConnectOptions options;
-  // `required`: the command works with a server only, and $HEDDLE_SERVER names it too.
+  // `required`: the command works with a server only. $HEDDLE_SERVER names it too, and without
+  // either it is the one of this user's database.
   void Add(CLI::App& app, bool required);
   bool given() const { return !options.server.empty(); }
+  client::ConnectOptions Get() const;
 };
 
 // An action of a command that needs a server: connects and runs.

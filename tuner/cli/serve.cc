@@ -33,13 +33,6 @@ struct ServeFlags {
   double lease_s = 30;
 };
 
-// Beside the database: where nobody else may connect.
-std::string DefaultSocket(const std::string& db) {
-  const std::string path = db.empty() ? tuner::Records::DefaultPath() : db;
-  return absl::StrCat("unix:",
-                      (std::filesystem::absolute(path).parent_path() / "heddle.sock").string());
-}
-
 Result RunServe(ServeFlags flags) {
   server::ServerOptions& options = flags.options;
   if (options.listen.empty()) options.listen = {DefaultSocket(options.db)};

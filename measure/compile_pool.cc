@@ -186,7 +186,7 @@ absl::StatusOr<worker::CompileReply> CompilePool::CompileIn(Subprocess& process,
   *request.mutable_launch() = ToProto(source.launch);
   request.set_source(source.source);
   worker::CompileReply reply;
-  absl::Status status = process.Send(request, absl::Now() + options_.limit);
+  absl::Status status = process.Send(request, SteadyNow() + options_.limit);
   if (status.ok()) status = process.ReceiveWithin(reply, options_.limit);
   if (status.ok()) return reply;
   if (absl::IsDeadlineExceeded(status)) {

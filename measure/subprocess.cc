@@ -305,7 +305,7 @@ absl::Duration Subprocess::Starved() const {
 
 absl::Status Subprocess::ReceiveWithin(google::protobuf::MessageLite& message,
                                        absl::Duration limit) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const absl::Duration starved_before = Starved();
   return ReceiveFrame(socket_, message, [&](short events) {
     absl::Time deadline = start + limit;
@@ -314,7 +314,7 @@ absl::Status Subprocess::ReceiveWithin(google::protobuf::MessageLite& message,
       if (!absl::IsDeadlineExceeded(status)) return status;
       const absl::Time later = start + limit + (Starved() - starved_before);
       // What is below the scheduler's own grain is no reason to go on.
-      if (later < absl::Now() + absl::Milliseconds(10)) return status;
+      if (later < SteadyNow() + absl::Milliseconds(10)) return status;
       deadline = later;
     }
   });

@@ -56,15 +56,10 @@ void CountTraffic(KernelProfile& p, const Target& t, KernelCost& c) {
     most = std::max(most, FootprintOf(p, a, total_blocks));
   }
   for (const auto& [buffer, bytes] : unique) c.unique_bytes += bytes;
-  const auto l2 = kL2Share * static_cast<double>(t.l2_bytes);
-  const double waves = std::ceil(total_blocks / wave_blocks);
-  if (c.unique_bytes <= l2) {
-    c.dram_bytes = c.unique_bytes;
-  } else if (wave_unique <= l2) {
-    c.dram_bytes = std::min(std::max(c.unique_bytes, wave_unique * waves), c.l2_bytes);
-  } else {
-    c.dram_bytes = std::max(c.unique_bytes, c.l2_bytes);
-  }
+  // What the blocks that run together touch has to stay for them to share it.
+  const bool stays =
+      std::min(wave_unique, c.unique_bytes) <= kL2Share * static_cast<double>(t.l2_bytes);
+  c.dram_bytes = stays ? c.unique_bytes : std::max(c.unique_bytes, c.l2_bytes);
 }
 
 double SharedCycles(const KernelProfile& p) {
@@ -109,8 +104,10 @@ void EstimateTimes(const KernelProfile& p, const Target& t, KernelCost& c) {
   // How much of each shows in the end, fitted to 1,249 measured points (docs/results.md). What few
   // warps cannot hide shows as instructions that take longer.
   const double warps_per_scheduler = std::max(0.25, c.resident_blocks * p.warps / kSchedulers);
-  c.total_us = c.launch_us + c.issue_us * (0.47 + 1.2 / warps_per_scheduler) + 0.7 * c.shared_us +
-               1.6 * c.l1_us + 0.22 * c.l2_us + c.dram_us + c.special_us + 0.02 * c.latency_us;
+  const double busy = c.issue_us * (0.47 + 1.2 / warps_per_scheduler) + 0.7 * c.shared_us +
+                      1.6 * c.l1_us + 0.22 * c.l2_us + c.special_us + 0.02 * c.latency_us;
+  // Memory works beside the multiprocessors.
+  c.total_us = c.launch_us + std::hypot(busy, c.dram_us);
 }
 
 }  // namespace

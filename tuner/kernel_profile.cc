@@ -128,6 +128,7 @@ class Profiler {
   void Operation(const Expr& e);
   void AddAccess(const BufferRef& buffer, const ExprList& indices, int lanes, bool store,
                  bool async);
+  bool IsKnown(const Access& access) const;
   void MeasureAddresses(Access& access);
   void Count(double& kind, double cost = 1) {
     kind += cost * trips_ * mask_.warps;
@@ -413,6 +414,7 @@ void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int l
   access.issued = access.trips * mask_.warps;
   access.active = mask_.lanes;
   for (const OpenLoop& l : stack_) access.loops.push_back(l.id);
+  if (global && !store && IsKnown(access)) return;
 
   Varies varies;
   mixed_ = 0;
@@ -446,6 +448,18 @@ void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int l
   }
   MeasureAddresses(access);
   p_.accesses.push_back(std::move(access));
+}
+
+// Has the same been loaded as often under the same conditions? The compiler loads it once (no
+// kernel writes what it reads), which matters in the transforms of Winograd's convolution.
+bool Profiler::IsKnown(const Access& access) const {
+  return std::any_of(p_.accesses.rbegin(), p_.accesses.rend(), [&](const Access& a) {
+    return a.buffer == access.buffer && !a.store && a.async == access.async &&
+           a.lanes == access.lanes && a.issued == access.issued && a.active == access.active &&
+           a.loops.size() == access.loops.size() &&
+           std::equal(a.indices->begin(), a.indices->end(), access.indices->begin(),
+                      search_space::StructurallyEqual);
+  });
 }
 
 void Profiler::MeasureAddresses(Access& access) {

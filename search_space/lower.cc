@@ -574,7 +574,7 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
     const Stmt wait = Seq({AsyncWait(buffers - 2), Barrier()});
     if (here.prefetch != nullptr) {
       prologue.push_back(wait);
-      steady = {issue, AsyncCommit(), compute, wait, last};
+      steady = {issue, AsyncCommit(), compute, trips > 1 ? wait : nullptr, last};
     } else {
       steady = {wait, issue, AsyncCommit(), compute};
     }

@@ -90,6 +90,9 @@ class Engine {
   void SetDeviceState(const v1::SetDeviceStateRequest& request, Reply<v1::FleetDevice> reply);
   // Every device that has registered once, by id.
   std::vector<v1::FleetDevice> Devices() const;
+  // One device of each model that has registered once, as it was last: by model.
+  std::map<std::string, v1::Device> Models() const;
+  std::optional<v1::Device> FindModel(const std::string& model) const;
 
  private:
   using Actions = std::vector<std::function<void()>>;
@@ -201,9 +204,11 @@ class Engine {
   void ServeWaiters(Actions& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Candidates of a lease come back; those that ran (`blamed`) have killed their worker.
-  void ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t>& ids,
-                        const std::set<int64_t>& blamed, const std::string& how);
+  // Candidates of a lease come back. Whom the loss is counted for: nobody, all, or those that were
+  // running at the last heartbeat; `how` says what was lost.
+  enum class Blame : uint8_t { kNone, kAll, kRunning };
+  void ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t>& ids, Blame blame,
+                        const std::string& how);
   void CloseIfDone(LeaseEntry& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireLeases(Actions& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   tuner::Environment EnvironmentOf(const v1::Device& device, v1::L2Policy l2) const;
@@ -236,7 +241,8 @@ class Engine {
   std::map<int64_t, LeaseEntry> leases_ ABSL_GUARDED_BY(mutex_);
   std::list<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // of waiters_
-  std::map<int64_t, std::vector<std::weak_ptr<Watcher>>> watchers_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, std::vector<std::shared_ptr<Watcher>>> watchers_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, v1::Device> models_ ABSL_GUARDED_BY(mutex_);
 
   // A write of the engine's own: its completion runs `done` and counts as one of writes_.
   void Write(Store::Body body, Store::Done done, Persistence persistence)

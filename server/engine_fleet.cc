@@ -161,6 +161,7 @@ void Engine::Register(const v1::RegisterRequest& request, Reply<v1::RegisterResp
       DeviceEntry& entry = devices_[key];
       entry.session = session.id;
       entry.request_id.clear();
+      models_[device.target().name()] = device;
       v1::FleetDevice& info = entry.info;
       info.set_id(key);
       *info.mutable_device() = device;
@@ -222,6 +223,17 @@ std::vector<v1::FleetDevice> Engine::Devices() const {
     if (entry.job != 0 && jobs_.contains(entry.job)) device.set_job(JobName(entry.job));
   }
   return devices;
+}
+
+std::map<std::string, v1::Device> Engine::Models() const {
+  absl::MutexLock lock(&mutex_);
+  return models_;
+}
+
+std::optional<v1::Device> Engine::FindModel(const std::string& model) const {
+  absl::MutexLock lock(&mutex_);
+  auto it = models_.find(model);
+  return it == models_.end() ? std::nullopt : std::optional<v1::Device>(it->second);
 }
 
 void Engine::SetDeviceState(const v1::SetDeviceStateRequest& request,
@@ -399,9 +411,6 @@ void Engine::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
 void Engine::CloseIfDone(LeaseEntry& lease) {
   if (!lease.open.empty()) return;
   const int64_t job = lease.job;
-  for (auto& [id, session] : sessions_) {
-    if (session.host == lease.host) session.running.clear();
-  }
   leases_.erase(lease.id);
   if (ActiveJob* active = FindJob(job)) FinishCancelling(*active);
 }
@@ -509,7 +518,7 @@ void Engine::Report(const v1::ReportRequest& request, Reply<v1::ReportResponse> 
           if (w.seq > 0) Announce(lease->job, w.seq, false);
         }
         if (!lost->empty()) {
-          ReturnCandidates(*lease, *lost, {lost->begin(), lost->end()}, "its worker was lost");
+          ReturnCandidates(*lease, *lost, Blame::kAll, "its worker was lost");
         }
         Actions actions;
         {
@@ -537,10 +546,11 @@ void Engine::Report(const v1::ReportRequest& request, Reply<v1::ReportResponse> 
   Run(after);
 }
 
-void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t>& ids,
-                              const std::set<int64_t>& blamed, const std::string& how) {
+void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t>& ids, Blame blame,
+                              const std::string& how) {
   struct Given {
     int64_t id = 0, seq = 0;
+    int kills = 0;
     bool back = false;
     v1::TrialResult result;
   };
@@ -553,10 +563,10 @@ void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t
       if (!row->has_value() || (*row)->state != v1::Trial::LEASED || (*row)->lease != lease.id) {
         continue;
       }
-      (*row)->kills += blamed.contains(id);
+      (*row)->kills += blame == Blame::kAll || (blame == Blame::kRunning && (*row)->running);
       if ((*row)->kills < kMaxKills) {
         if (absl::Status s = ReturnTrial(records, id, (*row)->kills); !s.ok()) return s;
-        given->push_back({id, 0, true, {}});
+        given->push_back({id, 0, (*row)->kills, true, {}});
         continue;
       }
       // Recorded as what it is most likely, so that no search proposes it again.
@@ -569,7 +579,7 @@ void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t
       auto seq = FinishTrial(records, **row, v1::Trial::QUARANTINED, *lease.program,
                              lease.environment, record, false);
       if (!seq.ok()) return seq.status();
-      given->push_back({id, *seq, false, reported.result()});
+      given->push_back({id, *seq, (*row)->kills, false, reported.result()});
     }
     return absl::OkStatus();
   };
@@ -597,7 +607,7 @@ void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t
         if (candidate == job->candidates.end()) continue;
         TrialRow& row = candidate->second.row;
         row.state = v1::Trial::PROPOSED;
-        row.kills += blamed.contains(g.id);
+        row.kills = g.kills;
         finals_back |= row.is_final;
         if (!row.is_final && !job->cancelling) job->queue.push_front(g.id);
       }
@@ -641,7 +651,7 @@ void Engine::Release(const v1::ReleaseRequest& request, Reply<v1::ReleaseRespons
     }
   }
   if (!status.ok()) return reply(status);
-  if (lease) ReturnCandidates(*lease, ids, {}, "");
+  if (lease) ReturnCandidates(*lease, ids, Blame::kNone, "");
   reply(v1::ReleaseResponse());
 }
 
@@ -711,21 +721,13 @@ void Engine::ExpireLeases(Actions& after) {
     if (lease.expired || now - lease.last_seen <= options_.lease) continue;
     lease.expired = true;
     metrics_.lease_expiries.Increment();
-    std::set<int64_t> blamed;
-    for (const auto& [id, session] : sessions_) {
-      if (session.host != lease.host) continue;
-      for (int64_t trial : session.running) {
-        if (lease.open.contains(trial)) blamed.insert(trial);
-      }
-    }
     Log(Severity::kWarning, "lease_expired",
         {{"lease", lease.id},
          {"job", JobName(lease.job)},
          {"device", lease.device},
-         {"open", lease.open.size()},
-         {"running", blamed.size()}});
-    after.push_back([this, lease, blamed] {
-      ReturnCandidates(lease, {lease.open.begin(), lease.open.end()}, blamed,
+         {"open", lease.open.size()}});
+    after.push_back([this, lease] {
+      ReturnCandidates(lease, {lease.open.begin(), lease.open.end()}, Blame::kRunning,
                        "its host fell silent");
     });
   }

@@ -113,6 +113,7 @@ absl::Status Engine::Recover() {
       next_lease_ = (epoch_ << 32) + 1;  // never one of an earlier epoch
       for (v1::FleetDevice& device : *devices) {
         const std::string id = device.id();
+        models_[device.device().target().name()] = device.device();
         devices_[id].info = std::move(device);
       }
     }
@@ -270,7 +271,12 @@ std::shared_ptr<void> Engine::Watch(int64_t job, Watcher watcher) {
   auto shared = std::make_shared<Watcher>(std::move(watcher));
   absl::MutexLock lock(&mutex_);
   watchers_[job].push_back(shared);
-  return shared;
+  return {nullptr, [this, job, shared](void*) {
+            absl::MutexLock inner(&mutex_);
+            auto it = watchers_.find(job);
+            std::erase(it->second, shared);
+            if (it->second.empty()) watchers_.erase(it);
+          }};
 }
 
 void Engine::Drain() {
@@ -316,13 +322,7 @@ void Engine::Announce(int64_t job, int64_t seq, bool with_job) {
     absl::MutexLock lock(&mutex_);
     auto it = watchers_.find(job);
     if (it == watchers_.end()) return;
-    std::erase_if(it->second, [&](const std::weak_ptr<Watcher>& weak) {
-      auto watcher = weak.lock();
-      const bool gone = watcher == nullptr;
-      if (!gone) watchers.push_back(std::move(watcher));
-      return gone;
-    });
-    if (it->second.empty()) watchers_.erase(it);
+    watchers = it->second;
   }
   const std::shared_ptr<const v1::JobEvent> shared = std::move(event);
   for (const auto& watcher : watchers) (*watcher)(shared);

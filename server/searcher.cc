@@ -1,6 +1,7 @@
 #include "server/searcher.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -123,7 +124,7 @@ class Fleet : public measure::Measurer {
   std::string next_point_;
   std::vector<std::string> finalist_points_;
   int pending_ = 0, wanted_ = 1;
-  bool stopped_ = false;
+  std::atomic<bool> stopped_ = false;  // asked for from another thread too
 };
 
 // The database for reading; writes are the server's.

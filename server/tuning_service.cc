@@ -1,6 +1,5 @@
 #include "server/tuning_service.h"
 
-#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -23,9 +22,7 @@ constexpr size_t kMaxParsed = 4096;
 
 // The description of a model: of a device that has registered, or one that ships with the program.
 absl::StatusOr<v1::Device> FindModel(const Engine& engine, const std::string& model) {
-  for (const v1::FleetDevice& device : engine.Devices()) {
-    if (device.device().target().name() == model) return device.device();
-  }
+  if (auto device = engine.FindModel(model)) return *std::move(device);
   for (const std::string& name : search_space::TargetNames()) {
     auto target = search_space::FindTarget(name);
     if (!target.ok() || target->name != model) continue;
@@ -41,11 +38,9 @@ absl::StatusOr<v1::Device> FindModel(const Engine& engine, const std::string& mo
 std::vector<std::string> StaleBecause(const Engine& engine, const tuner::Environment& then) {
   std::vector<std::string> changed;
   if (then.generator_version != measure::kGeneratorVersion) changed.push_back("generator");
-  for (const v1::FleetDevice& now : engine.Devices()) {
-    if (now.device().target().name() != then.device_name) continue;
-    if (now.device().driver() != then.driver) changed.push_back("driver");
-    if (now.device().compiler() != then.compiler) changed.push_back("compiler");
-    break;
+  if (const auto now = engine.FindModel(then.device_name)) {
+    if (now->driver() != then.driver) changed.push_back("driver");
+    if (now->compiler() != then.compiler) changed.push_back("compiler");
   }
   return changed;
 }
@@ -236,14 +231,12 @@ absl::StatusOr<Workload> TuningService::ParseCached(const v1::Workload& workload
 
 absl::StatusOr<std::string> TuningService::ModelOf(const std::string& asked) const {
   if (!asked.empty()) return asked;
-  std::set<std::string> models;
-  for (const v1::FleetDevice& device : gateway_.engine.Devices()) {
-    models.insert(device.device().target().name());
-  }
-  if (models.size() == 1) return *models.begin();
-  return WrongField("device", models.empty()
-                                  ? "name the device's model: none has registered here"
-                                  : absl::StrCat("name one of ", absl::StrJoin(models, ", ")));
+  const std::map<std::string, v1::Device> models = gateway_.engine.Models();
+  if (models.size() == 1) return models.begin()->first;
+  const auto name = [](std::string* out, const auto& model) { *out += model.first; };
+  return WrongField(
+      "device", models.empty() ? "name the device's model: none has registered here"
+                               : absl::StrCat("name one of ", absl::StrJoin(models, ", ", name)));
 }
 
 grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* context,

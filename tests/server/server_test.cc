@@ -407,6 +407,26 @@ TEST_F(ServerTest, OverMutualTlsWithTokens) {
   }
 }
 
+TEST_F(ServerTest, APythonClientFromTheProtosAlone) {
+  constexpr char kPython[] = "/usr/bin/python3";  // Debian's, which has Debian's packages
+  HEDDLE_NEEDS("python-grpc",
+               system(absl::StrCat(kPython, " -c 'import grpc, grpc_tools'").c_str()) == 0,
+               "install python3-grpcio and python3-grpc-tools");
+  Start();
+  tests::Process client({kPython, tests::SourceDir() + "/tests/server/python_client.py",
+                         tests::SourceDir() + "/proto", folder_.path(), options_.listen[0]});
+  v1::GetJobRequest get;
+  get.set_id("job-1");
+  v1::Job job;
+  for (int i = 0; i < 600 && job.id().empty(); ++i) {
+    absl::SleepFor(absl::Milliseconds(100));
+    Call(*tuning_, &v1::Tuning::Stub::GetJob, get, &job);
+  }
+  Work("job-1");
+  const tests::Ran ran = client.Wait();
+  EXPECT_EQ(ran.code, 0) << ran.err;
+}
+
 TEST_F(ServerTest, TheDocumentedApiIsCurrent) {
   EXPECT_EQ(system((tests::SourceDir() + "/scripts/api-docs --check").c_str()), 0);
 }

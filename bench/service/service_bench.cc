@@ -87,7 +87,8 @@ void Fill(const std::string& path, int64_t count) {
   const std::string steps(1500, 's');
   std::mt19937_64 rng(1);
   for (int n = 1; n <= kWorkloads; ++n) {
-    auto program = op->Instantiate({{"m", 512}, {"k", 512}, {"n", n}}, {});
+    auto program =
+        op->Instantiate({{"m", 512}, {"k", 512}, {"n", n}}, search_space::DType::kFloat32);
     absl::Status status = (*records)->Batch([&]() -> absl::Status {
       for (int64_t i = 0; i < each; ++i) {
         tuner::TrialRecord trial;

@@ -121,6 +121,9 @@ class Engine {
     v1::Device device;  // of the model that it works on
     std::map<int64_t, Candidate> candidates;
     std::deque<int64_t> queue;  // of them, waiting for a device
+    // Of them, by point: proposed by an earlier searcher, not asked for by this one yet.
+    std::map<std::string, int64_t> outstanding;
+    int usable = 1;  // devices that can work on it, at the last tick
     std::optional<Finals> finals;
     std::vector<searcher::Result> results;             // for the searcher
     std::map<std::string, v1::TrialResult> unclaimed;  // by point: nobody asked for them yet

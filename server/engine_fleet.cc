@@ -354,7 +354,7 @@ void Engine::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
   } else {
     lease.set_kind(v1::Lease::SCREENING);
     // What there is, shared by the devices that could take some.
-    const auto fair = static_cast<int>(job.queue.size()) / std::max(1, UsableDevices(job));
+    const auto fair = static_cast<int>(job.queue.size()) / std::max(1, job.usable);
     const int count = std::clamp(fair, 1, waiter.max);
     while (static_cast<int>(ids.size()) < count && !job.queue.empty()) {
       ids.push_back(job.queue.front());
@@ -772,7 +772,8 @@ void Engine::Tick() {
     for (auto& [id, job] : jobs_) {
       if (now > job.expires && !job.cancelling && !job.ending) Cancel(job, "expired", after);
       if (!job.searching || job.stop) continue;
-      if (UsableDevices(job) > 0) job.last_usable = now;
+      job.usable = UsableDevices(job);
+      if (job.usable > 0) job.last_usable = now;
       if (now - job.last_usable > options_.lease) {
         // The searcher ends; another goes on from what is stored when there is a device.
         job.stop = true;

@@ -19,8 +19,6 @@
 namespace heddle::server {
 namespace {
 
-using measure::Outcome;
-
 // Candidates proposed ahead for each device: a lease of some while another is measured.
 constexpr int kInFlightPerDevice = 16;
 // A search that ends without a word so often in a row fails its job.
@@ -413,6 +411,7 @@ void Engine::StartJobs(Actions& after) {
       metrics_.queue_wait_seconds.Observe(absl::ToDoubleSeconds(Now() - job.created));
     }
     job.device = device->device();
+    job.usable = UsableDevices(job);
     job.stop = false;
     job.searching = true;
     searching_.insert(id);
@@ -467,7 +466,7 @@ std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
   job->results.clear();
   job->unclaimed.clear();
   job->best_us = next->best_us;
-  for (auto& [trial, candidate] : job->candidates) candidate.number = -1;
+  job->outstanding.clear();
 
   const Workload& program = job->workloads[number];
   const int64_t needed = measure::MemoryNeeded(*program);
@@ -502,10 +501,11 @@ std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
     setup.set_trials(-1);
     setup.set_seconds(0);
   }
-  for (const auto& [trial, candidate] : job->candidates) {
-    if (candidate.row.workload == number && !candidate.row.is_final) {
-      setup.add_outstanding(candidate.row.point);
-    }
+  for (auto& [trial, candidate] : job->candidates) {
+    candidate.number = -1;
+    if (candidate.row.workload != number || candidate.row.is_final) continue;
+    setup.add_outstanding(candidate.row.point);
+    job->outstanding.emplace(candidate.row.point, trial);
   }
   return setup;
 }
@@ -593,7 +593,7 @@ searcher::ToSearcher Engine::Answer(int64_t id, const searcher::FromSearcher& qu
     answer.set_stop(true);
     return answer;
   }
-  answer.set_wanted(kInFlightPerDevice * std::max(1, UsableDevices(*job)));
+  answer.set_wanted(kInFlightPerDevice * std::max(1, job->usable));
   if (question.has_finals()) {
     for (int64_t trial : job->finals->ids) {
       searcher::Result& result = *answer.add_results();
@@ -618,10 +618,12 @@ void Engine::Propose(ActiveJob& job, const searcher::Proposal& proposal, bool is
       job.unclaimed.erase(early);
       return;
     }
-    for (auto& [id, candidate] : job.candidates) {
-      if (candidate.number < 0 && !candidate.row.is_final &&
-          candidate.row.workload == job.workload && candidate.row.point == proposal.point()) {
-        candidate.number = proposal.number();
+    auto known = job.outstanding.find(proposal.point());
+    if (known != job.outstanding.end()) {
+      auto candidate = job.candidates.find(known->second);
+      job.outstanding.erase(known);
+      if (candidate != job.candidates.end()) {
+        candidate->second.number = proposal.number();
         return;
       }
     }
@@ -647,7 +649,8 @@ void Engine::TakeResult(ActiveJob& job, int64_t id, const v1::TrialResult& resul
   if (it == job.candidates.end()) return;
   const Candidate candidate = std::move(it->second);
   job.candidates.erase(it);
-  std::erase(job.queue, id);
+  // A result that came after its lease had ended: it needs no other device.
+  if (candidate.row.state == v1::Trial::PROPOSED) std::erase(job.queue, id);
   const TrialRow& row = candidate.row;
   if (!row.is_final) ++job.uses[row.workload].trials;
   if (row.workload != job.workload) return;

@@ -14,8 +14,10 @@
 #include "measure/nvrtc.h"
 #include "search_space/notation.h"
 #include "tests/process.h"
+#include "tuner/cost_model.h"
 #include "tuner/records.h"
 #include "tuner/records_schema.h"
+#include "tuner/screen.h"
 
 namespace heddle::tests {
 namespace {
@@ -384,6 +386,56 @@ TEST_F(CliTest, RecordsGoOutAndComeBack) {
   EXPECT_EQ(Run("records backup @/copy.db").code, 0);
   EXPECT_EQ(Run("records export - --db @/copy.db").code, 0);
   EXPECT_NE(Run("records backup @/copy.db").code, 0) << "backups are not overwritten";
+}
+
+TEST_F(CliTest, ExplainComparesTheBestWithTheDefault) {
+  auto op = search_space::FindOperator(search_space::BuiltinOperators(), "matmul");
+  auto program = std::make_shared<const search_space::TensorProgram>(
+      *op->Instantiate({{"m", 256}, {"n", 256}, {"k", 256}}, search_space::DType::kFloat32));
+  auto space = search_space::SearchSpace::Create(program, *search_space::FindTarget("h100"));
+  ASSERT_TRUE(space.ok()) << space.status();
+  EXPECT_NE(Run("explain matmul --shape m=256,n=256,k=256 --target h100").code, 0);
+  tuner::Environment environment;
+  environment.device_name = space->target().name;
+  std::vector<tuner::Example> examples;
+  {
+    auto records = tuner::Records::Open(folder_ / "heddle.db");
+    ASSERT_TRUE(records.ok()) << records.status();
+    search_space::Rng rng(1);
+    std::vector<search_space::Point> points = {space->Default()};
+    while (points.size() < 30) points.push_back(*space->Sample(rng));
+    tuner::Screen screen(*space, 1);
+    const auto features = screen.Features(points);
+    for (size_t i = 0; i < points.size(); ++i) {
+      tuner::TrialRecord trial;
+      trial.point = space->Print(points[i]);
+      trial.steps = search_space::ToString(*space->Steps(points[i]));
+      trial.result.outcome = measure::Outcome::kOk;
+      trial.result.time_us = i + 1 == points.size() ? 10 : 400;
+      trial.result.registers = 123;
+      trial.stage = tuner::TrialStage::kFinal;
+      ASSERT_TRUE((*records)->AddTrial(*program, environment, trial).ok());
+      examples.push_back({*features[i], 0, 10 + 0.1 * (*features[i])[1]});
+    }
+  }
+  const std::string command = "explain matmul --shape m=256,n=256,k=256 --target h100";
+  Ran without = Run(command);
+  EXPECT_EQ(without.code, 0) << without.err;
+  for (const char* part :
+       {"10.0 us", "40.00x", "Roofline", "123 registers", "occupancy", "no cost model"}) {
+    EXPECT_THAT(without.out, HasSubstr(part));
+  }
+  auto model = tuner::CostModel::Train(examples, {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  {
+    auto records = tuner::Records::Open(folder_ / "heddle.db");
+    ASSERT_TRUE((*records)->SaveModel(environment, {*model->Save(), 30}).ok());
+  }
+  Ran with = Run(command);
+  EXPECT_THAT(with.out, HasSubstr("log-odds"));
+  const size_t holes = with.out.find("when one hole");
+  ASSERT_NE(holes, std::string::npos);
+  EXPECT_NE(with.out.find('=', holes), std::string::npos) << "hole=value, with what it loses";
 }
 
 TEST_F(CliTest, DoctorTellsWhatWorks) {

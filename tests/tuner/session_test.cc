@@ -452,6 +452,15 @@ TEST_F(SessionTest, WhatIsServedIsTheWinner) {
   EXPECT_EQ((*served)->trial.point, report->best->point);
 }
 
+TEST_F(SessionTest, WithoutFinalsTheBestIsKnownButNotServed) {
+  options_.finals = false;
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_TRUE(report->best.has_value());
+  EXPECT_FALSE(report->best->is_final);
+  EXPECT_TRUE(measurer_.finalists.empty());
+}
+
 // ------------------------------------------------------------------------------------ proposals
 
 TEST_F(SessionTest, RandomProposalsAreReproducibleAndNew) {

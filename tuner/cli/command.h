@@ -55,6 +55,7 @@ void AddDevices(CLI::App& app, Selected selected);
 void AddTune(CLI::App& app, Selected selected);
 void AddQuery(CLI::App& app, Selected selected);
 void AddShow(CLI::App& app, Selected selected);
+void AddExplain(CLI::App& app, Selected selected);
 void AddTime(CLI::App& app, Selected selected);
 void AddSpace(CLI::App& app, Selected selected);
 void AddExport(CLI::App& app, Selected selected);

@@ -40,8 +40,8 @@ int Main(int argc, char** argv) {
       "unavailable, 5 deadline, 130 interrupted. `heddle SUBCOMMAND --help` tells more.");
   app.require_subcommand(1);
   auto selected = std::make_shared<Action>();
-  for (auto* add : {AddTune, AddShow, AddQuery, AddExport, AddTime, AddSpace, AddOps, AddDevices,
-                    AddRecords, AddMeasured, AddServe, AddToken, AddJobs}) {
+  for (auto* add : {AddTune, AddShow, AddExplain, AddQuery, AddExport, AddTime, AddSpace, AddOps,
+                    AddDevices, AddRecords, AddMeasured, AddServe, AddToken, AddJobs}) {
     add(app, selected);
   }
   if (auto unknown = UnknownCommand(app, argc, argv)) {

@@ -120,7 +120,7 @@ const std::vector<BadInput> kCommands = {
     {"", 2, "subcommand"},
     {"tnue matmul", 2, "unknown command 'tnue'; did you mean 'tune'"},
     {"frobnicate", 2, "unknown command 'frobnicate'"},
-    {"tune", 2, "heddle tune OP"},
+    {"tune", 2, "an operator with its --shape or --workloads FILE"},
     {"tune matmul --frob", 2, "--frob"},
     {"tune matmul --shape m=8,n=8,k=8 --trials many", 2, "--trials"},
     {"tune matmul --shape m=8,n=8,k=8 --trials -3", 2, "--trials"},

@@ -9,10 +9,12 @@
 
 namespace heddle::measure {
 
-// What absl::Now() would be had nobody set the system's clock since this process began: a clock that
-// jumps must neither kill candidates nor keep them alive.
+// What absl::Now() would be had nobody set the system's clock since this process began: a clock
+// that jumps must neither kill candidates nor keep them alive.
 inline absl::Time SteadyNow() {
-  auto steady = [] { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); };
+  auto steady = [] {
+    return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+  };
   static const absl::Time origin = absl::Now() - steady();
   return origin + steady();
 }

@@ -153,7 +153,7 @@ class KernelPrinter {
   std::vector<Var> bound_;  // keeps the variables that stand for temporaries
   std::set<const search_space::Variable*> register_loops_;
   std::map<DType, std::string> lanes_;  // arrays for exchanges between threads
-  std::set<BufferRef> moving_;  // pointers that move with a loop
+  std::set<BufferRef> moving_;          // pointers that move with a loop
   std::string body_;
   int indent_ = 0;
 };

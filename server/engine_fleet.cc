@@ -476,7 +476,7 @@ void Engine::Report(const v1::ReportRequest& request, Reply<v1::ReportResponse> 
         lease = found->second;
         if (ActiveJob* job = FindJob(lease->job)) default_point = job->default_point;
       }
-      auto body = [=, this, now = Now(),
+      auto body = [=, now = Now(),
                    host = (*session)->host](tuner::Records& records) -> absl::Status {
         *response = {};
         written->clear();
@@ -555,7 +555,7 @@ void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t
     v1::TrialResult result;
   };
   auto given = std::make_shared<std::vector<Given>>();
-  auto body = [=, this, now = Now()](tuner::Records& records) -> absl::Status {
+  auto body = [=, now = Now()](tuner::Records& records) -> absl::Status {
     given->clear();
     for (int64_t id : ids) {
       auto row = LoadTrial(records, id);

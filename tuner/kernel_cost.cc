@@ -12,7 +12,6 @@ using search_space::Scope;
 using search_space::Target;
 
 constexpr double kSchedulers = 4;        // of a multiprocessor, each issues one instruction a cycle
-constexpr double kSharedBytes = 128;     // a multiprocessor and cycle, from shared memory
 constexpr double kL1Sectors = 4;         // a multiprocessor and cycle, from the first-level cache
 constexpr double kL2BytesPerCycle = 40;  // a multiprocessor's share of the L2's bandwidth
 constexpr double kL1Share = 0.8;         // of the cache that a working set may fill and still stay

@@ -246,7 +246,7 @@ TEST(KernelCacheTest, WhatWasNotUsedForLongestIsRemoved) {
     KernelCache(folder, kLimit).Add(key(i), reply);
     const std::string hash = HashOf(key(i));
     fs::last_write_time(folder + "/" + hash.substr(0, 2) + "/" + hash.substr(2),
-                                     now - std::chrono::hours(20 - i));
+                        now - std::chrono::hours(20 - i));
   }
   EXPECT_TRUE(KernelCache(folder, kLimit).Find(key(0), found)) << "the limit is not reached";
   for (int i = 9; i < 12; ++i) KernelCache(folder, kLimit).Add(key(i), reply);

@@ -3,9 +3,9 @@
 // kernels on PoCL, once with scripted faults.
 #include "measure/pipeline.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>

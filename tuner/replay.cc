@@ -41,7 +41,7 @@ class ShuffledProposer : public Proposer {
 };
 
 // A recorded point of a space that had fewer holes: those that came later had no effect, which is
-// what the value 1 means. `today`: any point of the same sketch.
+// what their first value means. `today`: the point of the same sketch with all holes at theirs.
 std::string WithNewHoles(const std::string& point, const std::string& today) {
   std::map<std::string, std::string> values;
   for (const std::string& word : std::vector<std::string>(absl::StrSplit(point, ' '))) {
@@ -55,19 +55,20 @@ std::string WithNewHoles(const std::string& point, const std::string& today) {
     if (text.empty()) {
       text = name;
     } else {
-      absl::StrAppend(&text, " ", name, "=", value != values.end() ? value->second : "1");
+      absl::StrAppend(&text, " ", value != values.end() ? name + "=" + value->second : word);
     }
   }
   return text;
 }
 
-// A point of each sketch, by its name.
+// The point of each sketch that has the first value in every hole, by the sketch's name.
 std::map<std::string, std::string> PointOfEachSketch(const search_space::SearchSpace& space) {
   constexpr int kDraws = 200;
   std::map<std::string, std::string> points;
   search_space::Rng rng(1);
   for (int i = 0; i < kDraws && static_cast<int>(points.size()) < space.sketch_count(); ++i) {
     if (std::optional<Point> point = space.Sample(rng)) {
+      std::fill(point->choices.begin(), point->choices.end(), uint8_t{0});
       const std::string text = space.Print(*point);
       points.try_emplace(text.substr(0, text.find(':')), text);
     }

@@ -170,14 +170,15 @@ void AddSketches(const std::shared_ptr<const TensorProgram>& program, const Algo
   const std::vector<Plans> plans = PlansOf(shape, algorithm.steps.empty(), target);
   std::vector<size_t> choice(plans.size(), 0);
   // Where one kernel can do it all by rows, combinations of several are not worth their trials.
-  const ProgramShape fused = FuseKernels(program);
-  const std::unique_ptr<SketchRule> rows = MakeRowsRule();
-  if (plans.size() > 1 && algorithm.steps.empty() && !fused.kernels.empty() &&
-      rows->Applies(fused, fused.kernels[0], target)) {
-    sketches.push_back(MakeSketch(plans, shape, choice));
-    sketches.push_back(
-        MakeSketch({{{rows->name(), rows->Apply(fused, fused.kernels[0], target)}}}, fused, {0}));
-    return;
+  if (plans.size() > 1 && algorithm.steps.empty()) {
+    const ProgramShape fused = FuseKernels(program);
+    const std::unique_ptr<SketchRule> rows = MakeRowsRule();
+    if (!fused.kernels.empty() && rows->Applies(fused, fused.kernels[0], target)) {
+      sketches.push_back(MakeSketch(plans, shape, choice));
+      sketches.push_back(
+          MakeSketch({{{rows->name(), rows->Apply(fused, fused.kernels[0], target)}}}, fused, {0}));
+      return;
+    }
   }
   size_t added = 0;
   for (bool more = true; more && added < kMaxSketches; ++added) {

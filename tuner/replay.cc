@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "search_space/notation.h"
 #include "tuner/evolution.h"
@@ -41,24 +42,21 @@ class ShuffledProposer : public Proposer {
 };
 
 // A recorded point of a space that had fewer holes: those that came later had no effect, which is
-// what their first value means. `today`: the point of the same sketch with all holes at theirs.
+// what their first value means. `today`: the point of the same sketch with all holes at theirs. A
+// point with a hole that is gone stays as it is: it is none of today's.
 std::string WithNewHoles(const std::string& point, const std::string& today) {
   std::map<std::string, std::string> values;
   for (const std::string& word : std::vector<std::string>(absl::StrSplit(point, ' '))) {
     const std::pair<std::string, std::string> hole = absl::StrSplit(word, absl::MaxSplits('=', 1));
     values.insert(hole);
   }
-  std::string text;
-  for (const std::string& word : std::vector<std::string>(absl::StrSplit(today, ' '))) {
+  std::vector<std::string> words = absl::StrSplit(today, ' ');
+  for (std::string& word : words) {
     const std::string name = word.substr(0, word.find('='));
-    const auto value = values.find(name);
-    if (text.empty()) {
-      text = name;
-    } else {
-      absl::StrAppend(&text, " ", value != values.end() ? name + "=" + value->second : word);
-    }
+    auto value = values.extract(name);
+    if (!value.empty() && name != word) word = absl::StrCat(name, "=", value.mapped());
   }
-  return text;
+  return values.empty() ? absl::StrJoin(words, " ") : point;
 }
 
 // The point of each sketch that has the first value in every hole, by the sketch's name.

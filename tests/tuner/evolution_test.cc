@@ -158,22 +158,37 @@ TEST(EvolutionTest, AWorkloadThatOnlyFailsIsSearchedOn) {
 
 // ------------------------------------------------------------------------------ recorded trials
 
-// Points of a recorded set that today's space still has.
+// What is recorded, up to kReplayed of its workloads. A set that today's space no longer has would
+// make every test on it say nothing.
 std::vector<Replay> Recorded() {
-  auto replays = ReadReplays({tests::SourceDir() + "/bench/data/h100.trials"});
+  constexpr size_t kLeastWorkloads = 5, kReplayed = 10, kLeastPoints = 200;
+  constexpr double kForeign = 0.02;  // share of points that may have become invalid
+  const std::string path = tests::SourceDir() + "/bench/data/h100.trials";
+  auto replays = ReadReplays({path});
   EXPECT_TRUE(replays.ok()) << replays.status();
+  if (!replays.ok()) return {};
   std::vector<Replay> usable;
   for (Replay& replay : *replays) {
-    if (replay.points.size() >= 200 && replay.best_us > 0) usable.push_back(std::move(replay));
+    const auto all = static_cast<double>(replay.points.size() + replay.foreign);
+    EXPECT_LE(static_cast<double>(replay.foreign), kForeign * all)
+        << replay.foreign << " of " << all << " recorded trials of " << replay.name
+        << " are no points of today's search space: convert " << path
+        << " to the new holes, or record it again with bench/record (docs/search.md)";
+    if (replay.points.size() >= kLeastPoints && replay.best_us > 0) {
+      usable.push_back(std::move(replay));
+    }
   }
-  return usable;
+  EXPECT_GE(usable.size(), kLeastWorkloads)
+      << path << " has too few workloads with " << kLeastPoints
+      << " points of today's search space: record it again with bench/record (docs/search.md)";
+  const size_t step = (usable.size() + kReplayed - 1) / kReplayed;
+  std::vector<Replay> some;
+  for (size_t i = 0; i < usable.size(); i += step) some.push_back(std::move(usable[i]));
+  return some;
 }
 
 TEST(ReplayTest, LearningBeatsRandomAt64TrialsOnRecordedData) {
   const std::vector<Replay> replays = Recorded();
-  if (replays.size() < 3) {
-    GTEST_SKIP() << "bench/data/h100.trials is of another space; bench/record makes a new one";
-  }
   double random = 0, learnt = 0;
   constexpr int kSeeds = 3, kTrials = 64, kInFlight = 8;
   for (const Replay& replay : replays) {
@@ -188,14 +203,13 @@ TEST(ReplayTest, LearningBeatsRandomAt64TrialsOnRecordedData) {
               .back());
     }
   }
-  const double runs = static_cast<double>(replays.size()) * kSeeds;
-  EXPECT_GT(std::exp(learnt / runs), std::exp(random / runs) + 0.03);
-  EXPECT_GT(std::exp(learnt / runs), 0.95);
+  // At least half of what random search leaves.
+  EXPECT_LT(-learnt, -random / 2) << learnt << " " << random;
 }
 
 TEST(ReplayTest, PlayingBackNeverLeavesTheRecord) {
   const std::vector<Replay> replays = Recorded();
-  if (replays.empty()) GTEST_SKIP() << "no recorded point is one of this space";
+  ASSERT_FALSE(replays.empty());
   const Replay& replay = replays[0];
   EvolutionOptions options;
   options.only = replay.points;
@@ -204,6 +218,24 @@ TEST(ReplayTest, PlayingBackNeverLeavesTheRecord) {
   const auto curve = PlayBack(replay, *proposer, all + 10, 20);
   EXPECT_EQ(curve.back(), 1);
   EXPECT_TRUE(proposer->Propose(1, Never).empty());
+}
+
+TEST(ReplayTest, PointsOfAnotherSpaceAreCounted) {
+  const SearchSpace space = Matmul(128);
+  search_space::Rng rng(1);
+  TrialSet set;
+  set.environment.arch = "sm_90";
+  set.workload = space.program().canonical_text;
+  const std::string point = space.Print(*space.Sample(rng));
+  // One as it is, one of before its last hole, one with a hole that is gone, one of a sketch that
+  // is.
+  const std::string shorter = point.substr(0, point.rfind(' '));
+  for (const std::string& text : {point, shorter, point + " gone=1", "gone: " + point}) {
+    set.trials.push_back({text, Ok(10)});
+  }
+  auto replay = MakeReplay(set);
+  ASSERT_TRUE(replay.ok()) << replay.status();
+  EXPECT_EQ(replay->foreign, 2u);
 }
 
 // ------------------------------------------------------------------------------------ experience

@@ -5,11 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "measure/codegen.h"
 #include "measure/criteria.h"
+#include "measure/log.h"
 #include "measure/messages.h"
 #include "server/convert.h"
 #include "server/engine.h"
 #include "server/errors.h"
-#include "server/log.h"
 
 namespace heddle::server {
 namespace {
@@ -184,12 +184,12 @@ void Engine::Register(const v1::RegisterRequest& request, Reply<v1::RegisterResp
           "the daemon generates code of version ", session.generator, " and the server of ",
           measure::kGeneratorVersion, ": install the same heddle on both"));
     }
-    Log(Severity::kInfo, "daemon_registered",
-        {{"host", session.host},
-         {"hostname", request.hostname()},
-         {"devices", request.devices_size()},
-         {"epoch", epoch_},
-         {"no_work_because", response.no_work_because()}});
+    LogEvent(Severity::kInfo, "daemon_registered",
+             {{"host", session.host},
+              {"hostname", request.hostname()},
+              {"devices", request.devices_size()},
+              {"epoch", epoch_},
+              {"no_work_because", response.no_work_because()}});
     sessions_.emplace(session.id, session);
     Write(
         [saved](tuner::Records& records) {
@@ -588,7 +588,8 @@ void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t
     for (const Given& g : *given) {
       if (g.back) continue;
       metrics_.quarantined.Increment();
-      Log(Severity::kWarning, "quarantined",
+      LogEvent(
+          Severity::kWarning, "quarantined",
           {{"job", JobName(lease.job)}, {"trial", g.id}, {"device", lease.device}, {"how", how}});
       if (g.seq > 0) Announce(lease.job, g.seq, false);
     }
@@ -673,10 +674,10 @@ void Engine::Heartbeat(const v1::HeartbeatRequest& request, Reply<v1::HeartbeatR
         if (worker.state() != device->second.info.worker().state() &&
             (worker.state() == v1::WorkerStatus::UNHEALTHY ||
              worker.state() == v1::WorkerStatus::WEDGED)) {
-          Log(Severity::kWarning, "device_unusable",
-              {{"device", device->first},
-               {"state", v1::WorkerStatus::State_Name(worker.state())},
-               {"detail", worker.detail()}});
+          LogEvent(Severity::kWarning, "device_unusable",
+                   {{"device", device->first},
+                    {"state", v1::WorkerStatus::State_Name(worker.state())},
+                    {"detail", worker.detail()}});
         }
         *device->second.info.mutable_worker() = worker;
       }
@@ -721,11 +722,11 @@ void Engine::ExpireLeases(Actions& after) {
     if (lease.expired || now - lease.last_seen <= options_.lease) continue;
     lease.expired = true;
     metrics_.lease_expiries.Increment();
-    Log(Severity::kWarning, "lease_expired",
-        {{"lease", lease.id},
-         {"job", JobName(lease.job)},
-         {"device", lease.device},
-         {"open", lease.open.size()}});
+    LogEvent(Severity::kWarning, "lease_expired",
+             {{"lease", lease.id},
+              {"job", JobName(lease.job)},
+              {"device", lease.device},
+              {"open", lease.open.size()}});
     after.push_back([this, lease] {
       ReturnCandidates(lease, {lease.open.begin(), lease.open.end()}, Blame::kRunning,
                        "its host fell silent");

@@ -7,13 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "measure/log.h"
 #include "measure/messages.h"
 #include "measure/validate.h"
 #include "search_space/notation.h"
 #include "server/convert.h"
 #include "server/engine.h"
 #include "server/errors.h"
-#include "server/log.h"
 #include "tuner/records_fields.h"
 
 namespace heddle::server {
@@ -181,7 +181,7 @@ absl::Status Engine::RecoverJob(const v1::Job& message, tuner::Records& records)
     }
     job.candidates[row.id].row = std::move(row);
   }
-  Log(Severity::kInfo, "job_recovered", {{"job", message.id()}, {"tenant", job.tenant}});
+  LogEvent(Severity::kInfo, "job_recovered", {{"job", message.id()}, {"tenant", job.tenant}});
   jobs_.emplace(job.id, std::move(job));
   return absl::OkStatus();
 }
@@ -234,8 +234,8 @@ void Engine::CreateJob(const std::string& tenant, const std::string& method,
       if (spec.has_expire_time()) job.expires = FromProto(spec.expire_time());
       job.workloads = *programs;
       for (const Workload& w : *programs) job.uses.push_back({w->canonical_text});
-      Log(Severity::kInfo, "job_created",
-          {{"job", JobName(job.id)}, {"tenant", tenant}, {"request_id", request_id}});
+      LogEvent(Severity::kInfo, "job_created",
+               {{"job", JobName(job.id)}, {"tenant", tenant}, {"request_id", request_id}});
       StartJobs(after);
     }
     Run(after);
@@ -362,11 +362,11 @@ void Engine::EndJob(ActiveJob& job, v1::Job::State state, v1::Job::StopReason re
       },
       [=, this, id = job.id, tenant = job.tenant](const absl::Status& status) {
         if (status.ok() && *seq > 0) {
-          Log(Severity::kInfo, "job_ended",
-              {{"job", JobName(id)},
-               {"tenant", tenant},
-               {"state", v1::Job::State_Name(state)},
-               {"error", error}});
+          LogEvent(Severity::kInfo, "job_ended",
+                   {{"job", JobName(id)},
+                    {"tenant", tenant},
+                    {"state", v1::Job::State_Name(state)},
+                    {"error", error}});
           Announce(id, *seq, true);
         }
         Actions after;
@@ -515,8 +515,8 @@ bool Engine::HandleDone(int64_t id, const absl::StatusOr<searcher::Done>& done) 
   ActiveJob* job = FindJob(id);
   if (job == nullptr || job->ending) return false;
   if (!done.ok() && !job->stop) {
-    Log(Severity::kError, "searcher_lost",
-        {{"job", JobName(id)}, {"error", std::string(done.status().message())}});
+    LogEvent(Severity::kError, "searcher_lost",
+             {{"job", JobName(id)}, {"error", std::string(done.status().message())}});
     if (++job->restarts < kMaxRestarts) return true;
     EndJob(*job, v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED,
            std::string(done.status().message()));

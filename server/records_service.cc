@@ -8,8 +8,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "measure/log.h"
 #include "server/convert.h"
-#include "server/log.h"
 #include "server/validate.h"
 #include "tuner/records_fields.h"
 #include "tuner/sqlite.h"
@@ -212,7 +212,8 @@ grpc::ServerUnaryReactor* RecordsService::Retract(grpc::CallbackServerContext* c
             },
             [=](const absl::Status& status) {
               if (!status.ok()) return reply(status);
-              Log(Severity::kWarning, "records_retracted",
+              LogEvent(
+                  Severity::kWarning, "records_retracted",
                   {{"count", *count}, {"tenant", caller.tenant}, {"reason", request->reason()}});
               v1::RetractResponse answer;
               answer.set_count(*count);

@@ -3,7 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "server/log.h"
+#include "measure/log.h"
 
 namespace heddle::server {
 namespace {
@@ -82,13 +82,13 @@ grpc::Status Gateway::Finish(const char* method, absl::Time start,
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kUnknown:
-      Log(Severity::kError, "call_failed",
-          {{"method", method}, {"error", std::string(status.message())}});
+      LogEvent(Severity::kError, "call_failed",
+               {{"method", method}, {"error", std::string(status.message())}});
       break;
     case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kPermissionDenied:
-      Log(Severity::kWarning, "call_refused",
-          {{"method", method}, {"error", std::string(status.message())}});
+      LogEvent(Severity::kWarning, "call_refused",
+               {{"method", method}, {"error", std::string(status.message())}});
       break;
     default:
       break;

@@ -11,8 +11,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "measure/log.h"
 #include "server/fleet_service.h"
-#include "server/log.h"
 #include "server/records_service.h"
 #include "server/tuning_service.h"
 
@@ -106,12 +106,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   server->ticker_ = std::thread([s = server.get()] {
     while (!s->stopping_.WaitForNotificationWithTimeout(kTick)) s->engine_->Tick();
   });
-  Log(Severity::kInfo, "serving",
-      {{"addresses", server->addresses_},
-       {"database", path},
-       {"epoch", server->engine_->epoch()},
-       {"tls", !options.tls_cert.empty()},
-       {"tokens", server->gateway_->tokens_required}});
+  LogEvent(Severity::kInfo, "serving",
+           {{"addresses", server->addresses_},
+            {"database", path},
+            {"epoch", server->engine_->epoch()},
+            {"tls", !options.tls_cert.empty()},
+            {"tokens", server->gateway_->tokens_required}});
   return server;
 }
 

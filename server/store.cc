@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "server/log.h"
+#include "measure/log.h"
 
 namespace heddle::server {
 namespace {
@@ -131,7 +131,7 @@ void Store::Run() {
     const absl::Status committed = Commit(batch);
     options_.on_commit(absl::ToDoubleSeconds(absl::Now() - start), static_cast<int>(batch.size()));
     if (!committed.ok()) {
-      Log(Severity::kError, "commit_failed", {{"error", std::string(committed.message())}});
+      LogEvent(Severity::kError, "commit_failed", {{"error", std::string(committed.message())}});
     }
     std::vector<Item> again;
     for (Item& item : batch) {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "measure/clock.h"
 #include "measure/codegen.h"
-#include "measure/daemon/log.h"
+#include "measure/log.h"
 #include "measure/messages.h"
 
 namespace heddle::measure {
@@ -112,7 +112,7 @@ void Daemon::Beat(const StopSignal& stop) {
       &v1::Fleet::Stub::async::Heartbeat, request, response, kCallLimit, stop);
   if (!status.ok()) {
     if (!absl::IsCancelled(status)) {
-      LogEvent("error", "heartbeat_refused", {{"detail", std::string(status.message())}});
+      LogEvent(Severity::kError, "heartbeat_refused", {{"detail", std::string(status.message())}});
     }
     return;
   }
@@ -146,7 +146,7 @@ absl::Status Daemon::Run(const std::function<bool()>& interrupted) {
     silent = true;
   });
   while (!interrupted() && !silent) absl::SleepFor(kPoll);
-  LogEvent("info", "draining");
+  LogEvent(Severity::kInfo, "draining");
   for (const auto& agent : agents_) agent->Drain();
   absl::Time deadline = SteadyNow() + options_.drain_limit;
   while (!AllEnded() && SteadyNow() < deadline) absl::SleepFor(kPoll);
@@ -156,7 +156,7 @@ absl::Status Daemon::Run(const std::function<bool()>& interrupted) {
   while (!silent && SteadyNow() < deadline) absl::SleepFor(kPoll);
   give_up_.Set();
   heart.join();
-  LogEvent("info", "ended", {{"completely", ended}});
+  LogEvent(Severity::kInfo, "ended", {{"completely", ended}});
   if (!refused_.ok()) return refused_;
   return ended ? absl::OkStatus() : absl::DeadlineExceededError("a device did not end what it ran");
 }

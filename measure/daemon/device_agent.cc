@@ -7,7 +7,7 @@
 #include "client/backoff.h"
 #include "client/connection.h"
 #include "measure/clock.h"
-#include "measure/daemon/log.h"
+#include "measure/log.h"
 #include "measure/messages.h"
 #include "search_space/notation.h"
 #include "search_space/step.h"
@@ -141,7 +141,7 @@ void DeviceAgent::AcquireLoop() {
         drain_);
     if (absl::IsCancelled(status)) return;
     if (!status.ok()) {
-      LogEvent("error", "acquire_refused",
+      LogEvent(Severity::kError, "acquire_refused",
                {{"device", device_.id}, {"detail", std::string(status.message())}});
     }
     if (status.ok() && lease.id() != 0) {
@@ -170,7 +170,7 @@ void DeviceAgent::Enter(State state, const std::string& detail) {
   changed_.notify_all();
   if (state == WorkerStatus::BUSY || state == WorkerStatus::IDLE) return;
   LogEvent(
-      detail.empty() ? "info" : "warning", "device_state",
+      detail.empty() ? Severity::kInfo : Severity::kWarning, "device_state",
       {{"device", device_.id}, {"state", WorkerStatus::State_Name(state)}, {"detail", detail}});
 }
 
@@ -222,7 +222,7 @@ std::optional<v1::Lease> DeviceAgent::TakeLease() {
 }
 
 void DeviceAgent::Begin(const v1::Lease& lease) {
-  LogEvent("info", "lease",
+  LogEvent(Severity::kInfo, "lease",
            {{"device", device_.id},
             {"lease", lease.id()},
             {"job", lease.job()},
@@ -468,7 +468,7 @@ void DeviceAgent::Report(int64_t lease, const std::vector<v1::CandidateResult>& 
   absl::Status status = session_.Call<v1::ReportRequest, v1::ReportResponse>(
       &v1::Fleet::Stub::async::Report, request, response, kCallLimit, stop_);
   if (status.ok()) return;
-  LogEvent("error", "report_refused",
+  LogEvent(Severity::kError, "report_refused",
            {{"lease", lease}, {"detail", std::string(status.message())}});
 }
 
@@ -480,7 +480,7 @@ void DeviceAgent::Release(int64_t lease, const std::vector<int64_t>& unstarted,
   request.set_fault(fault);
   request.set_detail(Utf8(detail.substr(0, kMaxDetail)));
   if (fault != ReleaseRequest::FAULT_NONE) {
-    LogEvent("warning", "released",
+    LogEvent(Severity::kWarning, "released",
              {{"device", device_.id},
               {"lease", lease},
               {"fault", ReleaseRequest::Fault_Name(fault)},
@@ -490,7 +490,7 @@ void DeviceAgent::Release(int64_t lease, const std::vector<int64_t>& unstarted,
   absl::Status status = session_.Call<ReleaseRequest, v1::ReleaseResponse>(
       &v1::Fleet::Stub::async::Release, request, response, kCallLimit, stop_);
   if (status.ok()) return;
-  LogEvent("error", "release_refused",
+  LogEvent(Severity::kError, "release_refused",
            {{"lease", lease}, {"detail", std::string(status.message())}});
 }
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/backoff.h"
-#include "measure/daemon/log.h"
+#include "measure/log.h"
 
 namespace heddle::measure {
 namespace {
@@ -48,12 +48,12 @@ absl::StatusOr<FleetSession::Access> FleetSession::Get(const StopSignal& stop) {
     absl::Status status = CallOnce(access, method, registration_, response, kRegisterLimit, stop);
     if (!status.ok()) return status;
     access.session = response.session();
-    LogEvent("info", "registered",
+    LogEvent(Severity::kInfo, "registered",
              {{"server", options_.server},
               {"session", response.session()},
               {"epoch", response.epoch()}});
     if (!response.no_work_because().empty()) {
-      LogEvent("error", "no_work", {{"because", response.no_work_because()}});
+      LogEvent(Severity::kError, "no_work", {{"because", response.no_work_because()}});
     }
   }
   std::lock_guard lock(mutex_);
@@ -71,7 +71,9 @@ void FleetSession::Drop(const Access& failed, bool session) {
 
 void FleetSession::NoteOutage(const absl::Status& status) {
   std::lock_guard lock(mutex_);
-  if (!away_) LogEvent("warning", "server_away", {{"detail", std::string(status.message())}});
+  if (!away_) {
+    LogEvent(Severity::kWarning, "server_away", {{"detail", std::string(status.message())}});
+  }
   away_ = true;
 }
 

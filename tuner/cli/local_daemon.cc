@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "server/log.h"
+#include "measure/log.h"
 
 extern char** environ;
 
@@ -29,8 +29,8 @@ void LocalDaemon::Keep() {
   if (pid_ > 0) {
     int status = 0;
     if (waitpid(pid_, &status, WNOHANG) != pid_) return;
-    server::Log(server::Severity::kWarning, "local_daemon_ended",
-                {{"pid", pid_}, {"status", status}, {"next_start_s", backoff_ / absl::Seconds(1)}});
+    LogEvent(Severity::kWarning, "local_daemon_ended",
+             {{"pid", pid_}, {"status", status}, {"next_start_s", backoff_ / absl::Seconds(1)}});
     pid_ = -1;
     next_start_ = now + backoff_;
     backoff_ = std::min(2 * backoff_, kLongestBackoff);

@@ -13,8 +13,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "measure/log.h"
 #include "server/auth.h"
-#include "server/log.h"
 #include "server/server.h"
 #include "tuner/cli/command.h"
 #include "tuner/cli/interrupt.h"
@@ -52,12 +52,12 @@ Result RunServe(ServeFlags flags) {
     if (flags.local) daemon.Keep();
     absl::SleepFor(absl::Milliseconds(100));
   }
-  server::Log(server::Severity::kInfo, "draining");
+  LogEvent(Severity::kInfo, "draining");
   // The daemon first: what it measures is reported while the server still listens.
   daemon.Stop(kGrace);
   (*server)->Drain(kGrace);
   server->reset();
-  server::Log(server::Severity::kInfo, "ended");
+  LogEvent(Severity::kInfo, "ended");
   return kDone;
 }
 

@@ -1,18 +1,19 @@
-#include "server/log.h"
+#include "measure/log.h"
 
 #include <unistd.h>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-namespace heddle::server {
+namespace heddle {
 
-void Log(Severity severity, const std::string& event, const nlohmann::json& fields) {
+void LogEvent(Severity severity, const std::string& event, const nlohmann::json& fields) {
   constexpr const char* kNames[] = {"info", "warning", "error"};
   nlohmann::ordered_json line{
       {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone())},
       {"severity", kNames[static_cast<int>(severity)]},
-      {"event", event}};
+      {"event", event},
+      {"pid", getpid()}};
   for (const auto& [key, value] : fields.items()) line[key] = value;
   const std::string text =
       line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
@@ -20,4 +21,4 @@ void Log(Severity severity, const std::string& event, const nlohmann::json& fiel
   [[maybe_unused]] ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-}  // namespace heddle::server
+}  // namespace heddle

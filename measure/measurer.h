@@ -96,8 +96,9 @@ class Measurer {
   virtual absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
       const std::vector<std::vector<search_space::Step>>& steps, absl::Duration budget) = 0;
 
-  // Ends whatever goes on: Next and MeasureFinalists soon return Cancelled, for good. Thread-safe.
-  virtual void Stop() {}
+  // Ends whatever goes on: MeasureFinalists soon returns Cancelled, and Next that or nothing more,
+  // for good. Thread-safe.
+  virtual void Stop() = 0;
 
   virtual DeviceState device_state() const = 0;
 };

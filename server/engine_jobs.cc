@@ -482,6 +482,8 @@ std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
   searcher::Setup setup;
   setup.set_database(store_.path());
   setup.set_workload(program->canonical_text);
+  setup.set_job(id);
+  setup.set_workload_number(number);
   *setup.mutable_device() = job->device;
   setup.set_l2(job->spec.l2());
   setup.set_search(job->spec.search());

@@ -359,6 +359,18 @@ absl::StatusOr<std::vector<TrialRow>> LoadOpenTrials(Records& records, int64_t j
   return trials;
 }
 
+absl::StatusOr<std::set<int64_t>> LoadScreened(Records& records, int64_t job, int workload) {
+  std::set<int64_t> screened;
+  Cursor row = records.database().Query(
+      "SELECT record FROM job_trial WHERE job = ? AND seq > 0 AND workload = ? AND final = 0 "
+      "AND record IS NOT NULL",
+      job, workload);
+  absl::StatusOr<bool> more;
+  while ((more = row.Next()).ok() && *more) screened.insert(row.Int(0));
+  if (!more.ok()) return more.status();
+  return screened;
+}
+
 absl::StatusOr<int64_t> LargestTrial(Records& records) {
   return records.database().QueryInt("SELECT coalesce(max(id), 0) FROM job_trial");
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,8 @@ absl::Status LeaseTrial(tuner::Records& records, const TrialRow& row);
 absl::StatusOr<std::optional<TrialRow>> LoadTrial(tuner::Records& records, int64_t id);
 // Trials of a job that are PROPOSED or LEASED.
 absl::StatusOr<std::vector<TrialRow>> LoadOpenTrials(tuner::Records& records, int64_t job);
+// The records of a job's trials of a workload that are done, finals left out.
+absl::StatusOr<std::set<int64_t>> LoadScreened(tuner::Records& records, int64_t job, int workload);
 absl::StatusOr<int64_t> LargestTrial(tuner::Records& records);
 absl::Status SetRunning(tuner::Records& records, const std::vector<int64_t>& started,
                         const std::vector<int64_t>& stopped);

@@ -16,6 +16,7 @@
 #include "search_space/notation.h"
 #include "search_space/search_space.h"
 #include "server/convert.h"
+#include "server/job_store.h"
 #include "tuner/evolution.h"
 #include "tuner/experience.h"
 #include "tuner/records_fields.h"
@@ -52,6 +53,8 @@ class Fleet : public measure::Measurer {
       : port_(port), default_point_(std::move(default_point)) {}
 
   bool stopped() const { return stopped_; }
+  // A question that the server has is answered first; it is the server that stops searches.
+  void Stop() override { stopped_ = true; }
   void set_next_point(const std::string& point) { next_point_ = point; }
   void set_finalists(const std::vector<tuner::Contender>& finalists) {
     finalist_points_.clear();
@@ -79,6 +82,7 @@ class Fleet : public measure::Measurer {
 
   absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
       const std::vector<std::vector<Step>>& steps, absl::Duration budget) override {
+    if (stopped_) return absl::CancelledError("the search was stopped before its finals");
     searcher::FromSearcher question;
     question.set_default_point(default_point_);
     for (size_t i = 0; i < steps.size(); ++i) {
@@ -110,7 +114,7 @@ class Fleet : public measure::Measurer {
     *question.mutable_exchange() = std::move(exchange_);
     exchange_.Clear();
     const searcher::ToSearcher answer = port_(question);
-    stopped_ = answer.stop();
+    if (answer.stop()) stopped_ = true;
     wanted_ = std::max(1, answer.wanted());
     for (const auto& result : answer.results()) {
       results_.push_back({result.number(), measure::FromProto(result.result())});
@@ -236,6 +240,30 @@ absl::StatusOr<std::unique_ptr<tuner::Proposer>> MakeProposer(
       space, {setup.seed(), std::move(experience->neighbours), {}, experience->model, kThreads});
 }
 
+// Trials of this job, screened by earlier searchers of it, since what was known improved last: the
+// session's count towards its plateau.
+absl::StatusOr<int> SinceImprovement(const searcher::Setup& setup, Records& records,
+                                     const std::vector<TrialRecord>& history) {
+  auto screened = LoadScreened(records, setup.job(), setup.workload_number());
+  if (!screened.ok()) return screened.status();
+  // In the order of commits: clocks jump.
+  std::map<int64_t, const TrialRecord*> in_order;
+  for (const TrialRecord& trial : history) in_order.emplace(trial.id, &trial);
+  double best_us = 0;
+  int since = 0;
+  for (const auto& [id, trial] : in_order) {
+    const TrialResult& result = trial->result;
+    if (result.outcome == measure::Outcome::kOk &&
+        (best_us == 0 || result.time_us < best_us * (1 - tuner::kImprovement))) {
+      best_us = result.time_us;
+      since = 0;
+    } else if (screened->contains(id)) {
+      ++since;
+    }
+  }
+  return since;
+}
+
 absl::StatusOr<searcher::Done> RunSession(const searcher::Setup& setup, const SearchPort& port) {
   auto parsed = search_space::ParseWorkload(setup.workload());
   if (!parsed.ok()) return parsed.status();
@@ -264,6 +292,8 @@ absl::StatusOr<searcher::Done> RunSession(const searcher::Setup& setup, const Se
       outstanding.push_back(*std::move(point));
     }
   }
+  auto since_improvement = SinceImprovement(setup, **records, *history);
+  if (!since_improvement.ok()) return since_improvement.status();
   auto search = MakeProposer(setup, *space, environment, **records);
   if (!search.ok()) return search.status();
   // A budget of trials that is used up is not "no limit".
@@ -273,6 +303,7 @@ absl::StatusOr<searcher::Done> RunSession(const searcher::Setup& setup, const Se
   options.trials = used_up ? 0 : static_cast<int>(trials);
   options.seconds = setup.seconds();
   options.plateau = static_cast<int>(setup.plateau());
+  options.since_improvement = *since_improvement;
   options.interrupted = [&] { return fleet.stopped(); };
   options.on_finals = [&](const auto& finalists) { fleet.set_finalists(finalists); };
   tuner::Session session(*space, fleet, reading, environment, proposer, options);

@@ -361,6 +361,7 @@ absl::StatusOr<SessionReport> Session::Run() {
   std::vector<Contender> leaders = Leaders();
   best_us_ = leaders.empty() ? 0 : leaders.front().result.time_us;
   plateau_best_us_ = best_us_;
+  since_improvement_ = options_.since_improvement;
   ShowProgress();
 
   absl::Status searched = Search();

@@ -35,6 +35,7 @@ struct SessionOptions {
   int trials = 200;    // 0 = no limit
   double seconds = 0;  // of searching, without the finals; 0 = no limit
   int plateau = 0;     // trials in a row without an improvement of kImprovement; 0 = no limit
+  int since_improvement = 0;  // of them, already made by an earlier session that this one continues
   // The best are measured again, interleaved and with the default, before a winner is named.
   int max_finalists = 8;
   double finalist_margin = 0.10;  // those slower than the best by more than this share stay out

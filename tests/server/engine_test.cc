@@ -171,6 +171,28 @@ TEST_F(EngineTest, WhatIsReleasedGoesToOthers) {
   ExpectEachOnce(id, 2);
 }
 
+// Every trial is slower than the default: a plateau from the first on, whoever searches.
+TEST_F(EngineTest, APlateauIsCountedAcrossRestarts) {
+  constexpr int kPlateau = 30, kInFlight = 16;
+  v1::JobSpec spec = MatmulSpec(0);
+  spec.mutable_budget()->set_plateau(kPlateau);
+  const std::string id = MustCreate(spec);
+  std::string session = Register("host");
+  for (int restart = 0; restart < 3; ++restart) {
+    for (int leases = 0; leases < 3; ++leases) {
+      ASSERT_TRUE(Report(ReportOf(session, MustAcquire(session))).ok());
+    }
+    Restart();
+    session = Register("host");
+  }
+  Work(session, id);
+  const v1::Job job = Get(id);
+  EXPECT_EQ(job.state(), v1::Job::SUCCEEDED) << job.error();
+  EXPECT_EQ(job.stop_reason(), v1::Job::PLATEAU);
+  EXPECT_GE(job.workloads(0).trials(), 1 + kPlateau);
+  EXPECT_LE(job.workloads(0).trials(), 1 + kPlateau + kInFlight);
+}
+
 TEST_F(EngineTest, AnExpiredJobIsCancelled) {
   v1::JobSpec spec = MatmulSpec(3);
   *spec.mutable_expire_time() =

@@ -172,7 +172,7 @@ absl::StatusOr<TrialResult> DeviceWorker::Bury(worker::Phase phase, const absl::
 // `total` bounds all phases together.
 absl::StatusOr<DeviceWorker::Answer> DeviceWorker::Ask(const worker::WorkerRequest& request,
                                                        absl::Duration total) {
-  const absl::Time end = SteadyNow() + total;
+  const absl::Time start = SteadyNow(), end = start + total;
   worker::Phase phase = worker::LOADING;
   absl::Status status = process_->Send(request, std::min(end, SteadyNow() + kSendLimit));
   while (status.ok()) {
@@ -209,6 +209,11 @@ absl::StatusOr<DeviceWorker::Answer> DeviceWorker::Ask(const worker::WorkerReque
         TrialResult{Outcome::kRunTimeout, absl::StrCat("did not return while ", NameOf(phase), ": ",
                                                        std::string(death.status().message()))}};
   }
+  // All of it, since only the worker knew when phases ended.
+  double& spent = phase == worker::LOADING      ? death->load_s
+                  : phase == worker::VALIDATING ? death->validate_s
+                                                : death->time_s;
+  spent = absl::ToDoubleSeconds(SteadyNow() - start);
   return Answer{{}, *std::move(death)};
 }
 

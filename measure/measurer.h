@@ -70,6 +70,12 @@ struct DeviceState {
   int other_processes = 0;  // other users of the device
 };
 
+// Seconds since its start that the device had no candidate.
+struct DeviceWaits {
+  double for_compilers_s = 0;   // while some were being compiled
+  double for_candidates_s = 0;  // while none were submitted
+};
+
 // Measures candidates of one workload on one device. Not thread-safe: one caller. A failed
 // candidate is a result, never an error; errors are the device's or ours.
 class Measurer {
@@ -101,6 +107,8 @@ class Measurer {
   virtual void Stop() = 0;
 
   virtual DeviceState device_state() const = 0;
+  // Until now; nothing where it is not known, as of devices elsewhere.
+  virtual DeviceWaits device_waits() const { return {}; }
 };
 
 // MeasureFinalists, stopping the measurer when `interrupted`, which is polled, says so.

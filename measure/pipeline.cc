@@ -158,6 +158,7 @@ class Pipeline final : public Measurer {
       const std::vector<std::vector<Step>>& steps, absl::Duration budget) override;
   void Stop() override;
   DeviceState device_state() const override { return worker_->state(); }
+  DeviceWaits device_waits() const override;
 
  private:
   void CompileLoop();
@@ -168,6 +169,7 @@ class Pipeline final : public Measurer {
   void Judge(TrialResult& result) const;
   bool MayCompile();
   bool MayMeasure();
+  double& WaitCounter(DeviceWaits& waits) const;
 
   const std::string workload_;
   const DeviceInfo device_;
@@ -190,7 +192,9 @@ class Pipeline final : public Measurer {
   std::set<int64_t> compiling_, withdrawn_;  // the latter are among the former
   std::deque<Prepared> ready_;
   std::optional<int64_t> measuring_;
-  bool devices_turn_ = false;  // when alternating
+  DeviceWaits waits_;
+  std::optional<absl::Time> waiting_since_;  // the last that waits_ does not count yet
+  bool devices_turn_ = false;                // when alternating
   std::deque<Measured> done_;
   int pending_ = 0;
   absl::Status gone_;  // not OK: the device is gone for good
@@ -339,6 +343,21 @@ bool Pipeline::MayMeasure() {
   return devices_turn_;
 }
 
+// With mutex_ held: which of them goes up while the device waits as things are.
+double& Pipeline::WaitCounter(DeviceWaits& waits) const {
+  const bool nothing_there = queued_.empty() && compiling_.empty() && ready_.empty();
+  return nothing_there ? waits.for_candidates_s : waits.for_compilers_s;
+}
+
+DeviceWaits Pipeline::device_waits() const {
+  std::lock_guard lock(mutex_);
+  DeviceWaits waits = waits_;
+  if (waiting_since_) {
+    WaitCounter(waits) += absl::ToDoubleSeconds(SteadyNow() - *waiting_since_);
+  }
+  return waits;
+}
+
 void Pipeline::Judge(TrialResult& result) const {
   if (result.outcome != Outcome::kOk || result.time_us >= fastest_us_) return;
   result.detail =
@@ -360,7 +379,13 @@ TrialResult Merge(const TrialResult& built, TrialResult measured) {
 void Pipeline::DeviceLoop() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stop_.IsSet() || MayMeasure(); });
+    while (!stop_.IsSet() && !MayMeasure()) {
+      double& counter = WaitCounter(waits_);
+      waiting_since_ = SteadyNow();
+      changed_.wait(lock);
+      counter += absl::ToDoubleSeconds(SteadyNow() - *waiting_since_);
+      waiting_since_.reset();
+    }
     if (stop_.IsSet()) return;
     Prepared prepared = std::move(ready_.front());
     ready_.pop_front();

@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/time/clock.h"
 #include "tuner/screen.h"
 
 namespace heddle::tuner {
@@ -331,6 +332,11 @@ class EvolutionProposer : public Proposer {
     news_.emplace_back(point, result);
   }
 
+  double seconds() const override {
+    std::lock_guard lock(mutex_);
+    return seconds_;
+  }
+
  private:
   // With mutex_ held. Nothing when a batch is under way or ready.
   void RequestBatch() {
@@ -346,8 +352,10 @@ class EvolutionProposer : public Proposer {
       changed_.wait(lock, [this] { return stop_ || requested_; });
       if (stop_) return;
       lock.unlock();
+      const absl::Time start = absl::Now();
       std::vector<Point> batch = evolution_.NextBatch();
       lock.lock();
+      seconds_ += absl::ToDoubleSeconds(absl::Now() - start);
       next_ = std::move(batch);
       requested_ = false;
       changed_.notify_all();
@@ -355,9 +363,10 @@ class EvolutionProposer : public Proposer {
   }
 
   Evolution evolution_;  // the thread's while `requested_`
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool requested_ = false, stop_ = false;
+  double seconds_ = 0;
   std::optional<std::vector<Point>> next_;
   std::deque<Point> batch_;
   std::vector<std::pair<Point, TrialResult>> news_;

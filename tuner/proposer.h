@@ -25,6 +25,8 @@ class Proposer {
   virtual void Observe(const search_space::Point& point, const measure::TrialResult& result) = 0;
   // The earlier trials are known: what can be prepared before the first Propose may begin.
   virtual void Begin() {}
+  // Spent on proposals on threads of its own; 0 where all of it is inside Propose.
+  virtual double seconds() const { return 0; }
 };
 
 // Independent random points; the same seed gives the same points. `space` must outlive it.

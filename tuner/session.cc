@@ -66,6 +66,13 @@ double Session::Elapsed() const { return absl::ToDoubleSeconds(absl::Now() - sta
 
 double Session::SecondsPerTrial() const { return Elapsed() / std::max(1, report_.trials); }
 
+void Session::AddPhases(const TrialResult& result) {
+  report_.spent.compile += result.compile_s;
+  report_.spent.load += result.load_s;
+  report_.spent.validate += result.validate_s;
+  report_.spent.time += result.time_s;
+}
+
 void Session::ShowProgress() const {
   Progress p;
   p.trials = report_.trials;
@@ -183,7 +190,7 @@ absl::Status Session::Fill() {
   const absl::Time asked = absl::Now();
   auto points =
       proposer_.Propose(room, [this](const Point& point) { return tried_.contains(point); });
-  report_.proposing_seconds += absl::ToDoubleSeconds(absl::Now() - asked);
+  proposing_seconds_ += absl::ToDoubleSeconds(absl::Now() - asked);
   if (points.empty()) exhausted_ = true;
   for (const Point& point : points) {
     if (tried_.contains(point)) continue;
@@ -225,6 +232,7 @@ absl::Status Session::Book(const Pending& pending, const TrialResult& result) {
   }
 
   ++report_.trials;
+  AddPhases(result);
   bool ok = result.outcome == Outcome::kOk;
   report_.times.push_back(ok ? result.time_us : 0);
   if (ok) {
@@ -330,6 +338,7 @@ absl::Status Session::RunFinals() {
     Contender& contender = finalists[i];
     contender.result = (*results)[i];
     contender.is_final = true;
+    AddPhases(contender.result);
     TrialRecord record;
     record.workload_hash = space_.program().hash;
     record.point = contender.point;
@@ -364,7 +373,12 @@ absl::StatusOr<SessionReport> Session::Run() {
   since_improvement_ = options_.since_improvement;
   ShowProgress();
 
+  const measure::DeviceWaits before = measurer_.device_waits();
   absl::Status searched = Search();
+  const measure::DeviceWaits after = measurer_.device_waits();
+  report_.spent.idle_compiling = after.for_compilers_s - before.for_compilers_s;
+  report_.spent.idle_proposing = after.for_candidates_s - before.for_candidates_s;
+  report_.spent.search = std::max(proposer_.seconds(), proposing_seconds_);
   // What the search ended with may be an error; what is in flight is then not waited for.
   absl::Status abandoned = AbandonPending();
   if (!searched.ok()) return searched;

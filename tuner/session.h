@@ -57,6 +57,18 @@ inline constexpr int kSameBuildErrors = 20;
 enum class StopReason : uint8_t { kTrials, kSeconds, kPlateau, kExhausted, kInterrupted };
 const char* NameOf(StopReason reason);  // "trials", "seconds", ...
 
+// Where a session's time went, in seconds. Compilers, the device and the search work side by side.
+struct TimeSpent {
+  double compile = 0;                       // of all compilers together
+  double load = 0, validate = 0, time = 0;  // when the device is busy, finals included
+  double search = 0;  // sampling, lowering, features and the cost model: waited for or not
+  // When the device was idle and it is known why: candidates were in the compilers, or none were
+  // there.
+  double idle_compiling = 0, idle_proposing = 0;
+
+  double busy() const { return load + validate + time; }
+};
+
 struct SessionReport {
   StopReason stop = StopReason::kTrials;
   int trials = 0, ok = 0;  // of this session, finals not counted
@@ -68,7 +80,7 @@ struct SessionReport {
   int finalists = 0;
   TrialTimes times;  // of this session, in completion order
   double seconds = 0;
-  double proposing_seconds = 0;  // of them, waiting for the proposer
+  TimeSpent spent;
 };
 
 class Session {
@@ -104,6 +116,7 @@ class Session {
   absl::Status RunFinals();
   std::optional<StopReason> BudgetUsed() const;
   double Elapsed() const;
+  void AddPhases(const measure::TrialResult& result);
   double SecondsPerTrial() const;  // the pace so far
   void ShowProgress() const;
 
@@ -123,6 +136,7 @@ class Session {
   std::string default_key_;
   int64_t next_id_ = 1;
   int submitted_ = 0;
+  double proposing_seconds_ = 0;  // waiting for the proposer
   bool exhausted_ = false;
   double best_us_ = 0;          // of all known OK results
   double plateau_best_us_ = 0;  // the last that counted as an improvement

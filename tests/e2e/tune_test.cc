@@ -86,6 +86,17 @@ TEST_F(TuneTest, TuneQueryShowTimeExportRun) {
   EXPECT_NEAR(tuned["speedup"],
               static_cast<double>(tuned["default_us"]) / static_cast<double>(tuned["best_us"]),
               1e-6);
+  const json& phases = tuned["phase_seconds"];
+  const auto busy = phases["load"].get<double>() + phases["validate"].get<double>() +
+                    phases["time"].get<double>();
+  const auto idle = phases["idle_compiling"].get<double>() +
+                    phases["idle_proposing"].get<double>() + phases["idle_otherwise"].get<double>();
+  const auto seconds = tuned["seconds"].get<double>();
+  EXPECT_NEAR(tuned["device_busy_share"], busy / seconds, 1e-9);
+  EXPECT_NEAR(busy + idle, seconds, 1e-6);
+  EXPECT_GT(busy, 0);
+  EXPECT_GT(phases["compile"], 0);
+  EXPECT_GT(phases["search"], 0);
   EXPECT_FALSE(tuned["steps"].empty());
   EXPECT_THAT(ReadAll(folder_ / "curve.svg"), HasSubstr("<svg"));
 

@@ -424,6 +424,29 @@ TEST_F(ScriptedFaultTest, EachCostsOneTrial) {
   ExpectCostsOneTrial(Marked("fast"), Outcome::kImplausible, "at least");
 }
 
+TEST_F(ScriptedFaultTest, TellsWhyTheDeviceWaited) {
+  options_.compile_limit = absl::Seconds(2);
+  options_.compile_workers = 1;
+  Script(Rule("build_hang") + ", " + Rule("hang"));
+  const absl::Time start = absl::Now();
+  ASSERT_TRUE(Start("fake:0").ok());
+  absl::SleepFor(absl::Seconds(0.3));
+  const DeviceWaits before = measurer_->device_waits();
+  EXPECT_EQ(before.for_compilers_s, 0);
+  EXPECT_GE(before.for_candidates_s, 0.2);
+  Run({Marked("build_hang")});
+  const DeviceWaits compiled = measurer_->device_waits();
+  EXPECT_GE(compiled.for_compilers_s, 2);
+  // One that does not return keeps the device busy until it is ended, and says so.
+  const TrialResult hung = Run({Marked("hang")})[0];
+  EXPECT_EQ(hung.outcome, Outcome::kRunTimeout);
+  const double busy = hung.load_s + hung.validate_s + hung.time_s;
+  EXPECT_GE(busy, absl::ToDoubleSeconds(options_.validate_limit));
+  const DeviceWaits after = measurer_->device_waits();
+  EXPECT_LE(busy + after.for_compilers_s + after.for_candidates_s,
+            absl::ToDoubleSeconds(absl::Now() - start));
+}
+
 TEST_F(ScriptedFaultTest, ADeviceThatFailsItsCanaryIsNotUsed) {
   Script(R"({"match": "naive", "do": "wrong"})");
   absl::Status started = Start("fake:0");

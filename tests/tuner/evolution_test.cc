@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 
+#include "absl/time/clock.h"
 #include "search_space/notation.h"
 #include "tests/process.h"
 #include "tests/support.h"
@@ -93,6 +94,17 @@ TEST(EvolutionTest, TheSameTrialsGiveTheSameProposalsAndNoneTwice) {
   }
   EXPECT_EQ(runs[0], runs[1]) << "whatever the number of threads";
   EXPECT_NE(runs[0], runs[2]);
+}
+
+TEST(EvolutionTest, CountsTheSecondsOfItsThread) {
+  const SearchSpace space = Matmul(256);
+  auto proposer = MakeEvolutionProposer(space, {});
+  EXPECT_EQ(proposer->seconds(), 0);
+  const absl::Time start = absl::Now();
+  ASSERT_EQ(proposer->Propose(4, Never).size(), 4u);
+  const double spent = proposer->seconds();
+  EXPECT_GT(spent, 0);
+  EXPECT_LE(spent, absl::ToDoubleSeconds(absl::Now() - start));
 }
 
 TEST(EvolutionTest, FindsWhatRandomPointsDoNot) {

@@ -85,9 +85,11 @@ class FakeMeasurer : public measure::Measurer {
   }
   void Stop() override { stopped.Notify(); }
   measure::DeviceState device_state() const override { return state; }
+  measure::DeviceWaits device_waits() const override { return waits; }
 
   std::vector<std::vector<Step>> submitted, finalists;
   measure::DeviceState state;
+  measure::DeviceWaits waits;
   int given = 0, most_pending = 0;
 
  private:
@@ -398,6 +400,39 @@ TEST_F(SessionTest, RecordsCarryTheDeviceState) {
     EXPECT_TRUE(t.throttled);
     EXPECT_EQ(t.other_processes, 2);
   }
+}
+
+TEST_F(SessionTest, KnowsWhereItsTimeWent) {
+  auto taking = [](TrialResult r) {
+    r.compile_s = 3;
+    r.load_s = 0.5;
+    r.validate_s = 1;
+    r.time_s = 2;
+    return r;
+  };
+  measurer_.script = [&](int n) {
+    return taking(n % 2 ? Ok(100) : Failed(Outcome::kWrongAnswer, "off"));
+  };
+  measurer_.finals = [&](const auto&) { return taking(Ok(50)); };
+  measurer_.waits = {100, 200};  // before the session
+  measurer_.on_next = [&](int) {
+    measurer_.waits.for_compilers_s += 4;
+    measurer_.waits.for_candidates_s += 5;
+  };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  const int all = report->trials + report->finalists;
+  ASSERT_GT(report->finalists, 1);
+  const TimeSpent& spent = report->spent;
+  EXPECT_EQ(spent.compile, 3 * all);
+  EXPECT_EQ(spent.load, 0.5 * all);
+  EXPECT_EQ(spent.validate, 1 * all);
+  EXPECT_EQ(spent.time, 2 * all);
+  EXPECT_EQ(spent.busy(), 3.5 * all);
+  EXPECT_EQ(spent.idle_compiling, 4 * report->trials);
+  EXPECT_EQ(spent.idle_proposing, 5 * report->trials);
+  EXPECT_GT(spent.search, 0);
+  EXPECT_LT(spent.search, report->seconds) << "what a random proposer takes is waited for";
 }
 
 TEST_F(SessionTest, ASmallSpaceIsExhausted) {

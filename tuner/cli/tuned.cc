@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
@@ -56,6 +57,17 @@ absl::StatusOr<std::vector<TuneJob>> ReadJobs(const WorkloadFlags& flags,
   return jobs;
 }
 
+namespace {
+
+// The device's seconds that are neither work nor explained: trials handed over and recorded,
+// workers started again, finalists built.
+double IdleOtherwise(const SessionReport& report) {
+  const tuner::TimeSpent& t = report.spent;
+  return std::max(0.0, report.seconds - t.busy() - t.idle_compiling - t.idle_proposing);
+}
+
+}  // namespace
+
 double SpeedUp(const SessionReport& report) {
   if (!report.best || report.default_us <= 0) return 0;
   return report.default_us / report.best->result.time_us;
@@ -95,7 +107,17 @@ Json ToJson(const Tuned& tuned, const std::string& device, const std::string& l2
   // Beyond the documented fields.
   json["stopped_by"] = tuner::NameOf(report.stop);
   json["earlier_trials"] = report.earlier_trials;
-  json["proposing_seconds"] = report.proposing_seconds;
+  if (const tuner::TimeSpent& t = report.spent; t.busy() > 0) {
+    json["device_busy_share"] = t.busy() / report.seconds;
+    json["phase_seconds"] = {{"compile", t.compile},
+                             {"load", t.load},
+                             {"validate", t.validate},
+                             {"time", t.time},
+                             {"search", t.search},
+                             {"idle_compiling", t.idle_compiling},
+                             {"idle_proposing", t.idle_proposing},
+                             {"idle_otherwise", IdleOtherwise(report)}};
+  }
   json["final"] = report.best && report.best->is_final;
   if (weight != 1) json["weight"] = weight;
   return json;
@@ -123,6 +145,13 @@ void SayResult(const Tuned& tuned, const std::string& l2, const std::string& com
     absl::StrAppend(&trials, "; ", report.earlier_trials, " earlier ones in the database");
   }
   Say(trials);
+  if (const tuner::TimeSpent& t = report.spent; t.busy() > 0) {
+    Say(absl::StrFormat(
+        "Device busy %.0f %% (load %.1f s, validate %.1f s, time %.1f s), idle %.1f s for "
+        "compilers, %.1f s for proposals, %.1f s otherwise",
+        100 * t.busy() / report.seconds, t.load, t.validate, t.time, t.idle_compiling,
+        t.idle_proposing, IdleOtherwise(report)));
+  }
   if (report.stop == tuner::StopReason::kExhausted) {
     Say("The search space has no more points to try.");
   }

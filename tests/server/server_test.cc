@@ -93,9 +93,12 @@ class ServerTest : public testing::Test {
       status = Call(*fleet_, &v1::Fleet::Stub::Acquire, acquire, &lease, token);
       ASSERT_TRUE(status.ok()) << status.error_message();
       if (lease.id() != 0) {
+        v1::ReportRequest report = ReportOf(session.session(), lease);
+        for (auto& result : *report.mutable_results()) {
+          result.mutable_result()->set_detail(detail_);
+        }
         v1::ReportResponse response;
-        status = Call(*fleet_, &v1::Fleet::Stub::Report, ReportOf(session.session(), lease),
-                      &response, token);
+        status = Call(*fleet_, &v1::Fleet::Stub::Report, report, &response, token);
         ASSERT_TRUE(status.ok()) << status.error_message();
       }
       v1::GetJobRequest get;
@@ -107,6 +110,7 @@ class ServerTest : public testing::Test {
 
   tests::TempFolder folder_;
   ServerOptions options_;
+  std::string detail_;  // of every result
   std::shared_ptr<grpc::ChannelCredentials> credentials_;
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -114,6 +118,39 @@ class ServerTest : public testing::Test {
   std::unique_ptr<v1::Fleet::Stub> fleet_;
   std::unique_ptr<v1::Records::Stub> records_;
 };
+
+// One that opens a stream and never reads, until the job is over: its events wait in the database.
+TEST_F(ServerTest, AWatcherThatDoesNotReadHoldsUpNobody) {
+  Start();
+  v1::Job job;
+  {
+    v1::CreateJobRequest request;
+    request.set_request_id("r1");
+    *request.mutable_spec() = MatmulSpec(100);
+    request.mutable_spec()->set_search("random");
+    ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::CreateJob, request, &job).ok());
+  }
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
+  v1::WatchJobRequest watch;
+  watch.set_id(job.id());
+  auto stream = tuning_->WatchJob(&context, watch);
+  v1::JobEvent event;
+  ASSERT_TRUE(stream->Read(&event));  // it is subscribed
+  // Far more than what HTTP/2 lets be sent to one that does not read.
+  detail_ = std::string(20'000, 'x');
+  const absl::Time start = absl::Now();
+  Work(job.id());
+  EXPECT_LT(absl::Now() - start, absl::Seconds(60));
+  int64_t next = event.seq() + 1;
+  while (stream->Read(&event)) {
+    if (event.first_seq() == 0) continue;
+    EXPECT_EQ(event.first_seq(), next) << "a gap";
+    next = event.seq() + 1;
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(event.state(), v1::Job::SUCCEEDED);
+}
 
 TEST_F(ServerTest, AJobFromCreationToQuery) {
   Start();

@@ -47,6 +47,8 @@ struct EngineOptions {
   int open_jobs_per_tenant = 1000;
   absl::Duration heartbeat = absl::Seconds(5);
   absl::Duration lease = absl::Seconds(30);
+  // How long a request that is sent again is known as the same.
+  absl::Duration remember_requests = absl::Hours(24 * 7);
 };
 
 // Two workers lost with a candidate are enough.
@@ -244,6 +246,7 @@ class Engine {
   std::map<int64_t, LeaseEntry> leases_ ABSL_GUARDED_BY(mutex_);
   std::list<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // of waiters_
+  absl::Time pruned_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();           // requests, last
   std::map<int64_t, std::vector<std::shared_ptr<Watcher>>> watchers_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, v1::Device> models_ ABSL_GUARDED_BY(mutex_);
 

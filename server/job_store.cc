@@ -191,6 +191,10 @@ absl::Status AddRequest(Records& records, const std::string& tenant, const std::
                                 request_id, static_cast<int64_t>(body), result, Micros(now));
 }
 
+absl::Status PruneRequests(Records& records, absl::Time when) {
+  return records.database().Run("DELETE FROM request WHERE when_us < ?", Micros(when));
+}
+
 absl::StatusOr<int64_t> InsertJob(Records& records, const std::string& tenant,
                                   const v1::JobSpec& spec, const std::vector<Workload>& workloads,
                                   absl::Time now) {
@@ -424,6 +428,23 @@ absl::StatusOr<int64_t> FinishTrial(Records& records, const TrialRow& row, v1::T
       default_us, time, time, time, row.job, row.workload);
   if (!status.ok()) return status;
   return seq;
+}
+
+absl::Status AddMeasurement(Records& records, const search_space::TensorProgram& program,
+                            const tuner::Environment& environment,
+                            const tuner::TrialRecord& record) {
+  // Of one point there are few; two measurements never give the same time to the last bit, and of
+  // failures one is enough.
+  auto same = records.database().QueryInt(
+      "SELECT count(*) FROM trial t JOIN workload w ON w.id = t.workload JOIN bench b ON "
+      "b.id = t.bench WHERE w.hash = ? AND w.text = ? AND b.device_name = ? AND b.l2 = ? "
+      "AND t.point = ? AND t.final = ? AND t.outcome = ? AND t.time_us = ?",
+      program.hash, program.canonical_text, environment.device_name,
+      std::string(NameOf(environment.l2)), record.point,
+      int{record.stage == tuner::TrialStage::kFinal}, std::string(NameOf(record.result.outcome)),
+      record.result.time_us);
+  if (!same.ok() || *same > 0) return same.status();
+  return records.AddTrial(program, environment, record).status();
 }
 
 absl::Status ReturnTrial(Records& records, int64_t id, int kills) {

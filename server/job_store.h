@@ -32,6 +32,8 @@ absl::StatusOr<std::optional<int64_t>> FindRequest(tuner::Records& records,
 absl::Status AddRequest(tuner::Records& records, const std::string& tenant,
                         const std::string& method, const std::string& request_id, uint64_t body,
                         int64_t result, absl::Time now);
+// Forgets those made before `when`.
+absl::Status PruneRequests(tuner::Records& records, absl::Time when);
 
 // -------------------------------------------------------------------------------------------- jobs
 
@@ -102,6 +104,11 @@ absl::StatusOr<int64_t> FinishTrial(tuner::Records& records, const TrialRow& row
                                     const search_space::TensorProgram& program,
                                     const tuner::Environment& environment,
                                     const tuner::TrialRecord& record, bool is_default);
+// Another measurement of what is done already: a record, but not counted in the job. Nothing where
+// the same measurement is stored already.
+absl::Status AddMeasurement(tuner::Records& records, const search_space::TensorProgram& program,
+                            const tuner::Environment& environment,
+                            const tuner::TrialRecord& record);
 // Back to PROPOSED, for another lease.
 absl::Status ReturnTrial(tuner::Records& records, int64_t id, int kills);
 absl::Status DropTrial(tuner::Records& records, int64_t id);

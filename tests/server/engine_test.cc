@@ -193,6 +193,25 @@ TEST_F(EngineTest, APlateauIsCountedAcrossRestarts) {
   EXPECT_LE(job.workloads(0).trials(), 1 + kPlateau + kInFlight);
 }
 
+TEST_F(EngineTest, RequestsAreRememberedForAWeek) {
+  auto first = Create(MatmulSpec(3), "again");
+  ASSERT_TRUE(first.ok()) << first.status();
+  Advance(absl::Hours(24 * 6));
+  ASSERT_TRUE(Create(MatmulSpec(3), "later").ok());
+  auto known = Create(MatmulSpec(3), "again");
+  ASSERT_TRUE(known.ok()) << known.status();
+  EXPECT_EQ(known->id(), first->id());
+  Advance(absl::Hours(24 * 2));
+  auto reader = store_->Read();
+  const auto requests = [&] { return reader->database().QueryInt("SELECT count(*) FROM request"); };
+  for (int i = 0; i < 1000 && requests().value_or(0) > 1; ++i)
+    absl::SleepFor(absl::Milliseconds(2));
+  EXPECT_EQ(requests().value_or(0), 1) << "the later one";
+  auto forgotten = Create(MatmulSpec(3), "again");
+  ASSERT_TRUE(forgotten.ok()) << forgotten.status();
+  EXPECT_NE(forgotten->id(), first->id());
+}
+
 TEST_F(EngineTest, AnExpiredJobIsCancelled) {
   v1::JobSpec spec = MatmulSpec(3);
   *spec.mutable_expire_time() =

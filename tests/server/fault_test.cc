@@ -151,6 +151,32 @@ TEST_F(ServerFaultTest, StoppedPastItsLeaseAndContinued) {
   ExpectEachOnce(id, 4);
 }
 
+// Both devices have measured the candidate: the job counts the first, the second is a record too.
+TEST_F(ServerFaultTest, MeasuredTwiceAndCountedOnce) {
+  const std::string first = Register("first"), second = Register("second");
+  const std::string id = MustCreate(MatmulSpec(3));
+  const v1::Lease lease = MustAcquire(first);
+  now_ms_ += 31'000;
+  ASSERT_TRUE(Beat(second).ok());
+  engine_->Tick();
+  const v1::Lease again = MustAcquire(second);
+  ASSERT_EQ(again.candidates(0).id(), lease.candidates(0).id());
+  ASSERT_TRUE(Report(ReportOf(first, lease)).ok());
+  const int64_t records = CountRecords();
+  v1::ReportRequest report = ReportOf(second, again);
+  report.mutable_results(0)->mutable_result()->set_time_us(90);
+  for (int sent = 0; sent < 3; ++sent) {
+    auto reply = Report(report);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_THAT(reply->committed(), testing::ElementsAre(again.candidates(0).id()));
+    EXPECT_EQ(CountRecords(), records + 1);
+  }
+  EXPECT_EQ(Get(id).workloads(0).trials(), 1);
+  Work(second, id);
+  EXPECT_EQ(Get(id).workloads(0).trials(), 3);
+  EXPECT_EQ(CountRecords(), static_cast<int64_t>(Trials(id).size()) + 1);
+}
+
 TEST_F(ServerFaultTest, PartitionOfAMinute) {
   const std::string session = Register("host");
   const std::string id = MustCreate(MatmulSpec(6));

@@ -30,7 +30,7 @@ struct ServeFlags {
   server::ServerOptions options;
   int searchers = 0;
   bool local = false;
-  double lease_s = 30;
+  double lease_s = 30, remember_days = 7;
 };
 
 Result RunServe(ServeFlags flags) {
@@ -40,6 +40,7 @@ Result RunServe(ServeFlags flags) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   options.engine.max_searchers = flags.searchers > 0 ? flags.searchers : cores;
   options.engine.lease = absl::Seconds(flags.lease_s);
+  options.engine.remember_requests = absl::Hours(24 * flags.remember_days);
   options.engine.heartbeat = std::min(absl::Seconds(5), options.engine.lease / 5);
   CatchInterrupts();
   auto server = server::Server::Start(options);
@@ -140,6 +141,11 @@ void AddServe(CLI::App& app, Selected selected) {
                   "seconds after which the work of a silent daemon is given to others")
       ->type_name("S")
       ->check(CLI::Range(1.0, 3600.0).description(""))
+      ->capture_default_str();
+  sub->add_option("--remember-requests", flags->remember_days,
+                  "days for which a request that is sent again gives the same job")
+      ->type_name("DAYS")
+      ->check(CLI::Range(0.01, 36500.0).description(""))
       ->capture_default_str();
   sub->footer(
       "Beyond this machine it listens with TLS and tokens only (docs/service.md).\n"

@@ -359,6 +359,12 @@ void KernelPrinter::PrintFor(const StmtNode& s) {
   }
   Open(absl::StrCat("for (", init, "; ", v, " < ", IntLiteral(dialect_, s.var->extent), "; ", step,
                     ")"));
+  if (s.condition != nullptr) {
+    const std::string turned = names_.Declare("v_", s.var->name);
+    Line(absl::StrCat("const int ", turned, " = ", printer_.PrintCondition(s.condition), " != 0 ? ",
+                      s.var->extent - 1, " - ", v, " : ", v, ";"));
+    printer_.Bind(s.var, turned);
+  }
   Print(body);
   Close();
   names_.Release(mark);

@@ -214,6 +214,14 @@ class Machine {
     if (s.rotating_slot >= 0) slots_[s.rotating_slot] = i % s.rotating_extent;
   }
 
+  void RunLoop(const StmtCode& s) {
+    const bool backward = s.condition >= 0 && Int(s.condition) != 0;
+    for (int64_t i = 0; i < s.extent; ++i) {
+      SetLoop(s, backward ? s.extent - 1 - i : i);
+      RunStatement(s.body[0]);
+    }
+  }
+
   void ForgetLocal(const StmtCode& s, int64_t t) {
     double* first = local_.data() + t * code_.local_elements + s.local_begin;
     std::fill(first, first + s.local_size, kUnwritten);
@@ -226,10 +234,7 @@ class Machine {
         return;
       case StmtNode::Kind::kFor:
         if (s.is_vector) return RunVector(s);
-        for (int64_t i = 0; i < s.extent; ++i) {
-          SetLoop(s, i);
-          RunStatement(s.body[0]);
-        }
+        RunLoop(s);
         return;
       case StmtNode::Kind::kIf:
         if (Int(s.condition) != 0) RunStatement(s.body[0]);

@@ -280,6 +280,7 @@ class Compiler {
       out.rotating_slot = Declare(s.rotating);
       out.rotating_extent = s.rotating->extent;
     }
+    if (s.condition != nullptr) out.condition = Expression(s.condition);
     if (out.is_vector) {
       CheckVectorForm(s);
       lane_slot_ = out.slot;

@@ -633,6 +633,7 @@ absl::StatusOr<Kernel> KernelBuilder::Build(const std::string& name) {
   body = VectorizeAccesses(body);
   body = ExpandDecidingLoops(body);
   body = UnrollRegisterLoops(body);
+  body = OrderRegisterTiles(body);
   kernel.body = InsertBarriers(body, managed_);
   PlaceSharedBuffers(kernel);
   return kernel;

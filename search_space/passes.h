@@ -23,6 +23,12 @@ Stmt ExpandDecidingLoops(const Stmt& body);
 // Unrolls every loop whose variable indexes a local buffer: registers have no addresses.
 Stmt UnrollRegisterLoops(const Stmt& body);
 
+// Orders the multiply-adds of every tile that is held in registers, so that neighbours share an
+// operand: the loops of one factor run inside those of the other and turn back at every end. An
+// instruction then takes at most two operands from the banks of the register file, which has two
+// (as CUTLASS's thread-level matrix products are ordered). Measured: docs/results.md.
+Stmt OrderRegisterTiles(const Stmt& body);
+
 // Resolves vector loops access by access: an access whose addresses are proven consecutive and
 // aligned, under conditions that are proven equal for all lanes, becomes one wide access. Loops
 // without any such access become unrolled ones.

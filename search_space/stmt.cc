@@ -212,6 +212,9 @@ std::string ToString(const Stmt& s, int indent) {
       if (s->rotating != nullptr) {
         absl::StrAppend(&out, " rotating ", s->rotating->name, " % ", s->rotating->extent);
       }
+      if (s->condition != nullptr) {
+        absl::StrAppend(&out, " backward if ", ToString(s->condition));
+      }
       return absl::StrCat(out, "\n", ToString(s->body[0], indent + 1));
     }
     case StmtNode::Kind::kIf:

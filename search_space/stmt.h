@@ -74,7 +74,9 @@ struct StmtNode {
   // kFor: when not null, a companion variable that equals var % rotating->extent; it replaces
   // run-time modulo in multi-buffered pipelines.
   Var rotating;
-  Expr condition;                             // kIf
+  // kIf; of a kFor, when not null: where it is not 0, the (independent) iterations run from the
+  // last to the first.
+  Expr condition;
   BufferRef buffer;                           // kStore, kAlloc, kIntrin that writes
   ExprList indices;                           // kStore, kIntrin that writes
   Expr value;                                 // kStore, kIntrin that writes

@@ -1,4 +1,4 @@
-// Registers that are read an iteration ahead: the loops, and what is refused.
+// Register tiles: reads an iteration ahead, what is refused of them, the order of the arithmetic.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,6 +51,29 @@ TEST(Tiles, RegistersRunAheadInAPipelineOnly) {
   EXPECT_THAT(Loops(std::string(kTiled) +
                     "pipeline(C.acc, r.0, registers, 2)\npipeline(C.acc, r.1, async_copy, 2)\n"),
               HasSubstr(why));
+}
+
+// Four by two results a thread: the two rows run inside the columns and turn back at every column.
+TEST(Tiles, MultiplyAddsRunInASerpentine) {
+  constexpr char kRegisterTile[] = R"(split(C, i, [4, 2])
+split(C, j, [4, 4])
+reorder(C, [i.0, j.0, i.1, j.1, i.2, j.2])
+fuse(C, [i.0, j.0])
+fuse(C, [i.1, j.1])
+bind(C, i.0@j.0, block)
+bind(C, i.1@j.1, thread)
+set_scope(C.acc, local)
+compute_at(C.acc, C, i.1@j.1)
+reorder(C.acc, [r, i, j])
+cache_read(A, local, C.acc)
+compute_at(A.local, C.acc, r)
+cache_read(B, local, C.acc)
+compute_at(B.local, C.acc, r)
+)";
+  EXPECT_THAT(Loops(kRegisterTile),
+              HasSubstr("    unrolled j in 0..4\n"
+                        "      unrolled i in 0..2 backward if j % 2\n"
+                        "        C.acc[i, j] = C.acc[i, j] + A.local[i, 0] * B.local[0, j]\n"));
 }
 
 }  // namespace

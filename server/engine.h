@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "heddle/v1/fleet.pb.h"
 #include "heddle/v1/tuning.pb.h"
+#include "measure/clock.h"
 #include "server/job_store.h"
 #include "server/metrics.h"
 #include "server/searcher.h"
@@ -39,7 +40,9 @@ template <typename T>
 using Reply = std::function<void(absl::StatusOr<T>)>;
 
 struct EngineOptions {
-  std::function<absl::Time()> now = absl::Now;
+  std::function<absl::Time()> now = absl::Now;  // what is written down, and when jobs expire
+  // Leases, sessions and waiting calls: the system's clock may jump.
+  std::function<absl::Time()> steady = measure::SteadyNow;
   // Runs one search to its end; blocks.
   std::function<absl::StatusOr<searcher::Done>(const searcher::Setup&, const SearchPort&)> search =
       SearchInChild;
@@ -220,6 +223,7 @@ class Engine {
   void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Time Now() const { return options_.now(); }
+  absl::Time SteadyNow() const { return options_.steady(); }
   static void Run(Actions& after) {
     for (auto& action : after) action();
   }

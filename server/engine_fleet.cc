@@ -46,7 +46,7 @@ tuner::Environment Engine::EnvironmentOf(const v1::Device& device, v1::L2Policy 
 absl::StatusOr<Engine::FleetSession*> Engine::FindSession(const std::string& id) {
   auto it = sessions_.find(id);
   if (it == sessions_.end()) return UnknownSession();
-  it->second.last_seen = Now();
+  it->second.last_seen = SteadyNow();
   return &it->second;
 }
 
@@ -55,7 +55,7 @@ bool Engine::Usable(const DeviceEntry& device) const {
   if (session == sessions_.end() || session->second.generator != measure::kGeneratorVersion) {
     return false;
   }
-  if (Now() - session->second.last_seen > options_.lease) return false;
+  if (SteadyNow() - session->second.last_seen > options_.lease) return false;
   if (device.info.state() == v1::FleetDevice::DRAINING) return false;
   switch (device.info.worker().state()) {
     case v1::WorkerStatus::UNHEALTHY:
@@ -150,7 +150,7 @@ void Engine::Register(const v1::RegisterRequest& request, Reply<v1::RegisterResp
     session.host = request.host_uuid();
     session.boot_id = request.boot_id();
     session.generator = request.generator();
-    session.last_seen = Now();
+    session.last_seen = SteadyNow();
     // The host's older session ends; its devices are this one's, or gone.
     for (auto it = sessions_.begin(); it != sessions_.end();) {
       it = it->second.host == session.host ? sessions_.erase(it) : std::next(it);
@@ -217,10 +217,13 @@ std::vector<v1::FleetDevice> Engine::Devices() const {
     devices.push_back(entry.info);
     v1::FleetDevice& device = devices.back();
     auto session = sessions_.find(entry.session);
-    if (session == sessions_.end() || Now() - session->second.last_seen > options_.lease) {
+    const absl::Duration silent = session == sessions_.end()
+                                      ? absl::InfiniteDuration()
+                                      : SteadyNow() - session->second.last_seen;
+    if (silent > options_.lease) {
       device.mutable_worker()->set_state(v1::WorkerStatus::GONE);
     } else {
-      *device.mutable_last_seen() = ToProto(session->second.last_seen);
+      *device.mutable_last_seen() = ToProto(Now() - silent);
     }
     if (entry.job != 0 && jobs_.contains(entry.job)) device.set_job(JobName(entry.job));
   }
@@ -291,7 +294,7 @@ void Engine::Acquire(const v1::AcquireRequest& request, Reply<v1::Lease> reply) 
       device->second.request_id = request.request_id();
       device->second.last_lease.Clear();
       waiters_.push_back({request.session(), device->first, request.request_id(), request.max(),
-                          Now() + absl::Seconds(request.wait_s()), std::move(reply)});
+                          SteadyNow() + absl::Seconds(request.wait_s()), std::move(reply)});
       next_deadline_ = std::min(next_deadline_, waiters_.back().deadline);
       ServeWaiters(after);
     }
@@ -304,7 +307,7 @@ void Engine::ServeWaiters(Actions& after) {
     const ActiveJob* job = FindJob(id);
     return job != nullptr && HasWork(*job);
   });
-  const absl::Time now = Now();
+  const absl::Time now = SteadyNow();
   if (!work && !draining_ && now < next_deadline_) return;
   next_deadline_ = absl::InfiniteFuture();
   for (auto it = waiters_.begin(); it != waiters_.end();) {
@@ -337,7 +340,7 @@ void Engine::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
   entry.program = job.workloads[job.workload];
   entry.environment = EnvironmentOf(device.info.device(), job.spec.l2());
   entry.target = measure::FromProto(device.info.device()).target;
-  entry.last_seen = Now();
+  entry.last_seen = SteadyNow();
 
   v1::Lease lease;
   lease.set_id(entry.id);
@@ -474,7 +477,7 @@ void Engine::Report(const v1::ReportRequest& request, Reply<v1::ReportResponse> 
       std::optional<LeaseEntry> lease;
       std::string default_point;
       if (found != leases_.end()) {
-        found->second.last_seen = Now();
+        found->second.last_seen = SteadyNow();
         lease = found->second;
         if (ActiveJob* job = FindJob(lease->job)) default_point = job->default_point;
       }
@@ -693,7 +696,7 @@ void Engine::Heartbeat(const v1::HeartbeatRequest& request, Reply<v1::HeartbeatR
           response.add_revoke(id);
           if (lease == leases_.end()) continue;
         }
-        lease->second.last_seen = Now();
+        lease->second.last_seen = SteadyNow();
       }
       const std::set<int64_t> running(request.running().begin(), request.running().end());
       std::vector<int64_t> started, stopped;
@@ -716,7 +719,7 @@ void Engine::Heartbeat(const v1::HeartbeatRequest& request, Reply<v1::HeartbeatR
 }
 
 void Engine::ExpireLeases(Actions& after) {
-  const absl::Time now = Now();
+  const absl::Time now = SteadyNow();
   for (auto it = leases_.begin(); it != leases_.end();) {
     LeaseEntry& lease = it->second;
     if (lease.expired && now - lease.last_seen > kLateResults) {
@@ -770,13 +773,13 @@ void Engine::Tick() {
   Actions after;
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = Now();
+    const absl::Time now = SteadyNow();
     ExpireLeases(after);
     for (auto it = sessions_.begin(); it != sessions_.end();) {
       it = now - it->second.last_seen > kLateResults ? sessions_.erase(it) : std::next(it);
     }
     for (auto& [id, job] : jobs_) {
-      if (now > job.expires && !job.cancelling && !job.ending) Cancel(job, "expired", after);
+      if (Now() > job.expires && !job.cancelling && !job.ending) Cancel(job, "expired", after);
       if (!job.searching || job.stop) continue;
       job.usable = UsableDevices(job);
       if (job.usable > 0) job.last_usable = now;
@@ -787,9 +790,9 @@ void Engine::Tick() {
       }
     }
     StartJobs(after);
-    if (absl::AbsDuration(now - pruned_) >= kPruneEvery) {
+    if (now - pruned_ >= kPruneEvery) {
       pruned_ = now;
-      Write([before = now - options_.remember_requests](
+      Write([before = Now() - options_.remember_requests](
                 tuner::Records& records) { return PruneRequests(records, before); },
             nullptr, Persistence::kOnce);
     }

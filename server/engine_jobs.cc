@@ -133,7 +133,7 @@ absl::Status Engine::RecoverJob(const v1::Job& message, tuner::Records& records)
   job.state = message.state();
   job.created = FromProto(message.create_time());
   if (job.spec.has_expire_time()) job.expires = FromProto(job.spec.expire_time());
-  job.last_usable = Now();
+  job.last_usable = SteadyNow();
   job.device.mutable_target()->set_name(message.device_model());
   auto uses = LoadUse(records, job.id);
   if (!uses.ok()) return uses.status();
@@ -174,7 +174,7 @@ absl::Status Engine::RecoverJob(const v1::Job& message, tuner::Records& records)
       lease.environment = EnvironmentOf(device, job.spec.l2());
       lease.target = measure::FromProto(device).target;
       lease.is_finals = row.is_final;
-      lease.last_seen = Now();
+      lease.last_seen = SteadyNow();
       lease.open.insert(row.id);
     } else {
       job.queue.push_back(row.id);
@@ -230,7 +230,8 @@ void Engine::CreateJob(const std::string& tenant, const std::string& method,
       job.id = created->id;
       job.tenant = tenant;
       job.spec = spec;
-      job.created = job.last_usable = now;
+      job.created = now;
+      job.last_usable = SteadyNow();
       if (spec.has_expire_time()) job.expires = FromProto(spec.expire_time());
       job.workloads = *programs;
       for (const Workload& w : *programs) job.uses.push_back({w->canonical_text});
@@ -415,7 +416,7 @@ void Engine::StartJobs(Actions& after) {
     job.stop = false;
     job.searching = true;
     searching_.insert(id);
-    job.last_usable = Now();
+    job.last_usable = SteadyNow();
     ++searchers_;
     SetJobState(job, v1::Job::RUNNING);
     std::thread thread([this, id = id] { RunJob(id); });

@@ -97,7 +97,10 @@ class EngineTest : public testing::Test {
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     EngineOptions engine;
-    engine.now = [this] { return absl::UnixEpoch() + absl::Milliseconds(now_ms_.load()); };
+    engine.steady = [this] { return absl::UnixEpoch() + absl::Milliseconds(now_ms_.load()); };
+    engine.now = [this, steady = engine.steady] {
+      return steady() + absl::Hours(jump_hours_.load());
+    };
     engine.search = [](const searcher::Setup& setup, const SearchPort& port) {
       return absl::StatusOr<searcher::Done>(Search(setup, port));
     };
@@ -244,6 +247,7 @@ class EngineTest : public testing::Test {
   tests::TempFolder folder_;
   const std::string path_ = folder_ / "heddle.db";
   std::atomic<int64_t> now_ms_{1'800'000'000'000};
+  std::atomic<int> jump_hours_{0};  // of the system's clock
   std::function<absl::Status()> before_commit_;
   std::atomic<int> requests_{0};
   std::unique_ptr<Store> store_;

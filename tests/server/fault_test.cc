@@ -278,6 +278,51 @@ TEST_F(ServerFaultTest, DiskFullAtCommit) {
   EXPECT_EQ(Get(id).state(), v1::Job::SUCCEEDED) << Get(id).error();
 }
 
+// The system's clock is set forward and back by days: leases, waiting calls and silence are timed
+// by another clock.
+TEST_F(ServerFaultTest, TheClockJumps) {
+  const std::string first = Register("first"), second = Register("second");
+  const std::string id = MustCreate(MatmulSpec(9));
+  ASSERT_TRUE(Report(ReportOf(first, MustAcquire(first))).ok());
+  for (int hours : {48, -48, 0}) {
+    const v1::Lease lease = MustAcquire(first, 2);
+    jump_hours_ = hours;
+    Advance(absl::Seconds(5));
+    auto beat = Beat(first, {lease.id()});
+    ASSERT_TRUE(beat.ok()) << "the session was lost: " << beat.status();
+    EXPECT_THAT(beat->revoke(), testing::IsEmpty()) << "the lease was lost";
+    auto reported = Report(ReportOf(first, lease));
+    ASSERT_TRUE(reported.ok()) << reported.status();
+    EXPECT_EQ(reported->committed_size(), lease.candidates_size());
+  }
+  // A silent daemon's lease ends as it does otherwise, with the clock two days back.
+  const v1::Lease lease = MustAcquire(first, 1);
+  jump_hours_ = -48;
+  now_ms_ += 31'000;
+  ASSERT_TRUE(Beat(second).ok());
+  engine_->Tick();
+  // Behind what gives the candidate back.
+  ASSERT_TRUE(store_->WriteAndWait([](tuner::Records&) { return absl::OkStatus(); }).ok());
+  const v1::Lease again = MustAcquire(second, 1);
+  EXPECT_EQ(again.candidates(0).id(), lease.candidates(0).id());
+  ASSERT_TRUE(Report(ReportOf(second, again)).ok());
+  Work(second, id);
+  // And a call that waits for work returns in time.
+  absl::Notification replied;
+  v1::AcquireRequest wait;
+  wait.set_session(second);
+  wait.set_device("cuda:0");
+  wait.set_request_id("wait");
+  wait.set_max(1);
+  wait.set_wait_s(10);
+  engine_->Acquire(wait, [&](const absl::StatusOr<v1::Lease>&) { replied.Notify(); });
+  EXPECT_FALSE(replied.HasBeenNotified());
+  jump_hours_ = -96;
+  Advance(absl::Seconds(11));
+  EXPECT_TRUE(replied.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  ExpectEachOnce(id, 9);
+}
+
 TEST_F(ServerFaultTest, AFlippedBitIsNeverServed) {
   const std::string session = Register("host");
   const std::string id = MustCreate(MatmulSpec(4));

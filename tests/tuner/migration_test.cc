@@ -6,8 +6,12 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
 
 #include "absl/time/clock.h"
+#include "tests/support.h"
 #include "tests/tuner/records_support.h"
 #include "tuner/records_schema.h"
 
@@ -70,6 +74,63 @@ TEST_F(MigrationFaultTest, ANewerDatabaseIsRefused) {
   EXPECT_EQ(records.status().code(), absl::StatusCode::kFailedPrecondition) << records.status();
   EXPECT_EQ(Query("PRAGMA user_version"), "1000");
 }
+
+// tests/golden/database: a file as each version left it. A new version brings its own.
+class GoldenDatabaseTest : public RecordsFixture, public testing::WithParamInterface<size_t> {
+ protected:
+  void Restore() {
+    std::ifstream file(
+        absl::StrCat(tests::SourceDir(), "/tests/golden/database/v", GetParam(), ".sql"));
+    ASSERT_TRUE(file) << "no golden database of schema version " << GetParam();
+    std::stringstream sql;
+    sql << file.rdbuf();
+    Query(sql.str());
+  }
+  // A statement that gives every row of each table as text, by the table's name.
+  std::map<std::string, std::string> Selects() {
+    std::map<std::string, std::string> selects;
+    std::stringstream tables(
+        Query("SELECT name || ' ' FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE "
+              "'sqlite_%'"));
+    for (std::string table; tables >> table;) {
+      selects[table] = absl::StrCat(
+          "SELECT ",
+          Query(absl::StrCat("SELECT group_concat('quote(' || name || ')', ' || '','' || ') "
+                             "FROM pragma_table_info('",
+                             table, "')")),
+          " || char(10) FROM ", table, " ORDER BY 1");
+    }
+    return selects;
+  }
+};
+
+TEST_P(GoldenDatabaseTest, OpensAndKeepsEveryRow) {
+  Restore();
+  ASSERT_EQ(Query("PRAGMA user_version"), std::to_string(GetParam()));
+  const std::map<std::string, std::string> selects = Selects();
+  ASSERT_FALSE(selects.empty());
+  std::map<std::string, std::string> rows;
+  for (const auto& [table, select] : selects) {
+    rows[table] = Query(select);
+    EXPECT_NE(rows[table], "") << table << " is empty: nothing to lose";
+  }
+  MustOpen().reset();
+  EXPECT_EQ(Query("PRAGMA user_version"), std::to_string(Migrations().size()));
+  for (const auto& [table, select] : selects) EXPECT_EQ(Query(select), rows[table]) << table;
+  EXPECT_EQ(Query("PRAGMA integrity_check"), "ok");
+  EXPECT_EQ(Query("PRAGMA foreign_key_check"), "");
+  // What is read with its checksum is read as it was written, and goes on.
+  auto records = MustOpen();
+  EXPECT_EQ(BestTime(*records), 2);
+  auto trials = records->Trials(program_, environment_);
+  ASSERT_TRUE(trials.ok()) << trials.status();
+  EXPECT_EQ(trials->size(), 4U);
+  Add(*records, Final(1));
+  EXPECT_EQ(BestTime(*records), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, GoldenDatabaseTest,
+                         testing::Range<size_t>(1, Migrations().size() + 1));
 
 }  // namespace
 }  // namespace heddle::tuner

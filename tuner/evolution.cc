@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -39,6 +40,11 @@ constexpr size_t kElite = 32, kFew = 6;
 constexpr double kCrossover = 0.3;
 // Proposals of one batch differ in at least so many holes while there are others.
 constexpr int kApart = 2;
+// A batch that makes the best time shorter by this share is progress. Without any, the proposals of
+// one niche in a batch become fewer, by half with every batch after the first few, down to a least.
+constexpr double kProgress = 0.005;
+constexpr int kPatience = 2;
+constexpr size_t kLeastOfNiche = 2;
 // Fewer trials than this teach nothing.
 constexpr size_t kLeastExamples = 8;
 // Trees of a model of this workload's trials alone, and on top of a model of others'.
@@ -55,9 +61,29 @@ int Distance(const Point& a, const Point& b) {
   return distance;
 }
 
+// Points that share their work out alike. What the model thinks best lies in few of them, and the
+// others stay unknown unless they get trials, too (niching, as in multimodal optimisation).
+struct Niche {
+  int sketch = 0;
+  float blocks = 0, threads = 0;
+
+  bool operator==(const Niche&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Niche& n) {
+    return H::combine(std::move(h), n.sketch, n.blocks, n.threads);
+  }
+};
+
+Niche NicheOf(const Point& point, const FeatureVector& features) {
+  static const auto blocks = static_cast<size_t>(FeatureIndex("blocks"));
+  static const auto threads = static_cast<size_t>(FeatureIndex("threads"));
+  return {static_cast<int>(point.sketch), features[blocks], features[threads]};
+}
+
 struct Scored {
   Point point;
   float score = 0;
+  Niche niche;
 };
 
 // The search itself, on one thread.
@@ -75,6 +101,7 @@ class Evolution {
   // The next points to try, none of them again. Empty: there are (nearly) no more.
   std::vector<Point> NextBatch() {
     Learn();
+    LookForProgress();
     std::vector<Scored> population = options_.only.empty() ? Breed() : Score(Recorded());
     std::vector<Point> batch = Choose(population);
     screen_.Forget(kKeptFeatures);
@@ -106,6 +133,18 @@ class Evolution {
     learnt_ = trials_.size();
   }
 
+  void LookForProgress() {
+    double best = std::numeric_limits<double>::infinity();
+    for (const Trial& trial : trials_) {
+      if (trial.result.outcome == Outcome::kOk) best = std::min(best, trial.result.time_us);
+    }
+    const bool progress = best < best_us_ * (1 - kProgress);
+    if (progress) best_us_ = best;
+    stalled_ = progress ? 0 : stalled_ + 1;
+    const int halvings = std::clamp(stalled_ - kPatience, 0, 8);
+    most_of_niche_ = std::max(kBatch >> halvings, kLeastOfNiche);
+  }
+
   // Best first; those that do not lower are left out.
   std::vector<Scored> Score(const std::vector<Point>& points) {
     const auto found = screen_.Features(points);
@@ -113,7 +152,7 @@ class Evolution {
     std::vector<FeatureVector> features;
     for (size_t i = 0; i < points.size(); ++i) {
       if (found[i]->empty()) continue;
-      scored.push_back({points[i], AnalyticScore(*found[i])});
+      scored.push_back({points[i], AnalyticScore(*found[i]), NicheOf(points[i], *found[i])});
       features.push_back(*found[i]);
     }
     const CostModel* model = own_ ? &*own_ : options_.base.get();
@@ -149,7 +188,7 @@ class Evolution {
   }
 
   // Measured points first, then what was handed in; the best first.
-  std::vector<Point> Parents() const {
+  std::vector<Point> Parents() {
     std::vector<const Trial*> best;
     for (const Trial& trial : trials_) {
       if (trial.result.outcome == Outcome::kOk) best.push_back(&trial);
@@ -157,8 +196,15 @@ class Evolution {
     std::stable_sort(best.begin(), best.end(), [](const Trial* a, const Trial* b) {
       return a->result.time_us < b->result.time_us;
     });
-    std::vector<Point> parents;
-    for (size_t i = 0; i < best.size() && i < kElite; ++i) parents.push_back(best[i]->point);
+    std::vector<Point> points, parents;
+    for (const Trial* trial : best) points.push_back(trial->point);
+    const auto features = screen_.Features(points);
+    absl::flat_hash_map<Niche, size_t> taken;
+    for (size_t i = 0; i < points.size() && parents.size() < kElite; ++i) {
+      const bool crowded =
+          !features[i]->empty() && ++taken[NicheOf(points[i], *features[i])] > 2 * most_of_niche_;
+      if (!crowded) parents.push_back(points[i]);
+    }
     parents.insert(parents.end(), options_.parents.begin(), options_.parents.end());
     return parents;
   }
@@ -203,9 +249,10 @@ class Evolution {
     for (int generation = 0; generation < kGenerations; ++generation) {
       // The best measured and the best predicted take turns.
       std::vector<Point> parents;
+      const std::vector<Scored> predicted = BestOfNiches(population, kElite);
       for (size_t i = 0; i < kElite; ++i) {
         if (i < measured.size()) parents.push_back(measured[i]);
-        if (i < population.size()) parents.push_back(population[i].point);
+        if (i < predicted.size()) parents.push_back(predicted[i].point);
       }
       if (parents.empty()) break;
       fresh.clear();
@@ -217,9 +264,19 @@ class Evolution {
                  [](const Scored& a, const Scored& b) { return a.score > b.score; });
       population = std::move(merged);
     }
-    last_.assign(population.begin(),
-                 population.begin() + static_cast<ptrdiff_t>(std::min(kElite, population.size())));
+    last_ = BestOfNiches(population, kElite);
     return population;
+  }
+
+  // The first `count`, none of which is of a niche with too many already.
+  std::vector<Scored> BestOfNiches(const std::vector<Scored>& population, size_t count) const {
+    std::vector<Scored> best;
+    absl::flat_hash_map<Niche, size_t> taken;
+    for (const Scored& candidate : population) {
+      if (best.size() == count) break;
+      if (++taken[candidate.niche] <= 2 * most_of_niche_) best.push_back(candidate);
+    }
+    return best;
   }
 
   // New points one step from the best measured ones, best first.
@@ -237,16 +294,20 @@ class Evolution {
     return Score(fresh);
   }
 
-  // Adds the best of `population` until the batch has `size`, kept apart from each other.
-  void Take(const std::vector<Scored>& population, size_t size, std::vector<Point>& batch) {
+  // Adds the best of `population` until the batch has `size`, kept apart from each other and at
+  // most `most` of a niche.
+  void Take(const std::vector<Scored>& population, size_t size, size_t most,
+            std::vector<Point>& batch) {
+    absl::flat_hash_map<Niche, size_t> taken;
     for (int apart : {kApart, 1}) {
       for (const Scored& candidate : population) {
         if (batch.size() >= size) return;
-        if (proposed_.contains(candidate.point)) continue;
+        if (proposed_.contains(candidate.point) || taken[candidate.niche] >= most) continue;
         const bool crowded = std::any_of(batch.begin(), batch.end(), [&](const Point& other) {
           return Distance(candidate.point, other) < apart;
         });
         if (crowded) continue;
+        ++taken[candidate.niche];
         proposed_.insert(candidate.point);
         batch.push_back(candidate.point);
       }
@@ -266,9 +327,9 @@ class Evolution {
     }
     std::vector<Point> batch;
     if (!options_.only.empty()) near = 0;
-    Take(population, greedy - near, batch);
-    if (near > 0) Take(Surroundings(), greedy, batch);
-    Take(population, greedy, batch);
+    Take(population, greedy - near, most_of_niche_, batch);
+    if (near > 0) Take(Surroundings(), greedy, kBatch, batch);
+    Take(population, greedy, kBatch, batch);
     while (batch.size() < kBatch) {
       std::optional<Point> point = DrawNew();
       if (!point) break;
@@ -282,7 +343,10 @@ class Evolution {
   Screen screen_;
   Rng rng_;
   std::optional<CostModel> own_;
-  size_t learnt_ = 0;  // trials that own_ knows
+  size_t learnt_ = 0;                                         // trials that own_ knows
+  double best_us_ = std::numeric_limits<double>::infinity();  // at the last progress
+  int stalled_ = 0;                                           // batches since
+  size_t most_of_niche_ = kBatch;                             // proposals in a batch
   std::vector<Trial> trials_;
   absl::flat_hash_set<Point> proposed_;  // and tried before
   std::vector<Scored> last_;             // the best of the last population

@@ -56,6 +56,8 @@ struct EngineOptions {
 
 // Two workers lost with a candidate are enough.
 inline constexpr int kMaxKills = 2;
+// How long an expired lease is kept for results that come late, and a silent session.
+inline constexpr absl::Duration kLateResults = absl::Hours(1);
 
 // Told of every event of a job, in order, on the writer's thread: must be quick.
 using Watcher = std::function<void(const std::shared_ptr<const v1::JobEvent>&)>;
@@ -174,8 +176,13 @@ class Engine {
     Reply<v1::Lease> reply;
   };
 
-  // engine_jobs.cc
+  // engine.cc
   absl::Status RecoverJob(const v1::Job& job, tuner::Records& records);
+  void JoinFinished();
+  void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // engine_jobs.cc
+  ActiveJob* FindJob(int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartJobs(Actions& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetJobState(ActiveJob& job, v1::Job::State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndJob(ActiveJob& job, v1::Job::State state, v1::Job::StopReason reason,
@@ -183,23 +190,26 @@ class Engine {
   void Cancel(ActiveJob& job, const std::string& why, Actions& after)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishCancelling(ActiveJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Loads an event that has just been written and publishes it.
+  void Announce(int64_t job, int64_t seq, bool with_job);
+
+  // engine_search.cc
   void RunJob(int64_t id);
   // The next search of a job; ends the job when there is none, nullopt also when it is to stop.
   std::optional<searcher::Setup> PrepareSearch(int64_t id);
   // False: the job's thread is to end.
   bool HandleDone(int64_t id, const absl::StatusOr<searcher::Done>& done);
-  const v1::FleetDevice* ChooseDevice(const ActiveJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void JoinFinished();
   searcher::ToSearcher Answer(int64_t job, const searcher::FromSearcher& question);
   void Propose(ActiveJob& job, const searcher::Proposal& proposal, bool is_final)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeResult(ActiveJob& job, int64_t candidate, const v1::TrialResult& result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Loads an event that has just been written and publishes it.
-  void Announce(int64_t job, int64_t seq, bool with_job);
-  ActiveJob* FindJob(int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // engine_fleet.cc
+  // A device's id in the fleet, and the host in it.
+  static std::string DeviceKey(const std::string& host, const std::string& device);
+  static std::string HostOf(const std::string& device_key);
+  tuner::Environment EnvironmentOf(const v1::Device& device, v1::L2Policy l2) const;
   absl::StatusOr<FleetSession*> FindSession(const std::string& id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Usable(const DeviceEntry& device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -207,6 +217,9 @@ class Engine {
   int UsableDevices(const ActiveJob& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool WorksOn(const ActiveJob& job, const DeviceEntry& device) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  const v1::FleetDevice* ChooseDevice(const ActiveJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // engine_leases.cc
   static bool HasWork(const ActiveJob& job);
   ActiveJob* ChooseJob(const DeviceEntry& device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ServeWaiters(Actions& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -219,8 +232,6 @@ class Engine {
                         const std::string& how);
   void CloseIfDone(LeaseEntry& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireLeases(Actions& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  tuner::Environment EnvironmentOf(const v1::Device& device, v1::L2Policy l2) const;
-  void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Time Now() const { return options_.now(); }
   absl::Time SteadyNow() const { return options_.steady(); }

@@ -242,7 +242,11 @@ class Evolution {
     };
     for (const Point& point : options_.parents) add(point);
     for (const Scored& last : last_) add(last.point);
-    for (size_t i = 0; i < kPopulation; ++i) add(DrawNew());
+    for (size_t i = 0; i < kPopulation; ++i) {
+      std::optional<Point> point = DrawNew();
+      if (!point) break;  // the same would be drawn in vain again
+      add(std::move(point));
+    }
 
     std::vector<Scored> population = Score(fresh);
     const std::vector<Point> measured = Parents();

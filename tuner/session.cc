@@ -52,6 +52,17 @@ const char* NameOf(StopReason reason) {
   return "?";
 }
 
+TimeSpent& TimeSpent::operator+=(const TimeSpent& other) {
+  compile += other.compile;
+  load += other.load;
+  validate += other.validate;
+  time += other.time;
+  search += other.search;
+  idle_compiling += other.idle_compiling;
+  idle_proposing += other.idle_proposing;
+  return *this;
+}
+
 Session::Session(const search_space::SearchSpace& space, measure::Measurer& measurer,
                  Records& records, Environment environment, Proposer& proposer,
                  SessionOptions options)
@@ -369,7 +380,7 @@ absl::StatusOr<SessionReport> Session::Run() {
   // A schedule's first time may have been better than its final one: the later counts.
   std::vector<Contender> leaders = Leaders();
   best_us_ = leaders.empty() ? 0 : leaders.front().result.time_us;
-  plateau_best_us_ = best_us_;
+  plateau_best_us_ = report_.earlier_best_us = best_us_;
   since_improvement_ = options_.since_improvement;
   ShowProgress();
 

@@ -67,6 +67,7 @@ struct TimeSpent {
   double idle_compiling = 0, idle_proposing = 0;
 
   double busy() const { return load + validate + time; }
+  TimeSpent& operator+=(const TimeSpent& other);
 };
 
 struct SessionReport {
@@ -74,6 +75,7 @@ struct SessionReport {
   int trials = 0, ok = 0;  // of this session, finals not counted
   std::map<measure::Outcome, int> failed;
   int earlier_trials = 0;         // found in the database
+  double earlier_best_us = 0;     // of those; 0 = none was valid
   int stale_intents = 0;          // points that seem to have taken their host down: left out
   double default_us = 0;          // trial 1; 0 = it failed
   std::optional<Contender> best;  // none: nothing valid was found, now or before

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -182,6 +184,53 @@ TEST_F(TuneTest, AWorkloadsFileGivesOneDocument) {
   EXPECT_EQ(all[0]["op"], "vector_add");
   EXPECT_EQ(all[0]["weight"], 3);
   EXPECT_EQ(all[1]["op"], "transpose");
+}
+
+TEST_F(TuneTest, WorkloadsShareOneBudget) {
+  // All schedules of the sum take the same time, some of the product's are faster than others.
+  std::ofstream(folder_ / "w.txt") << "vector_add n=1\nmatmul m=61,n=37,k=101\n";
+  std::ofstream(folder_ / "fake.json") << R"({"rules": [
+      {"match": "g_A[0] + g_B[0]", "time_us": 20},
+      {"one_in": 29, "time_us": 500}, {"one_in": 7, "time_us": 700}, {"time_us": 1000}]})";
+  setenv("HEDDLE_FAKE_DEVICE", (folder_ / "fake.json").c_str(), 1);
+  json all = RunJson("tune --workloads @/w.txt --device fake:0 --trials 32 --search random");
+  unsetenv("HEDDLE_FAKE_DEVICE");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["best_us"], 20);
+  EXPECT_EQ(all[0]["trials"]["total"], 16) << "its part";
+  EXPECT_EQ(all[1]["trials"]["total"], 48) << "its part and what both have left";
+}
+
+// Points that were screened more than once.
+int Repeated(const std::string& json_lines) {
+  std::set<std::pair<std::string, std::string>> seen;
+  int repeated = 0;
+  for (const std::string& line :
+       std::vector<std::string>(absl::StrSplit(json_lines, '\n', absl::SkipEmpty()))) {
+    const json record = json::parse(line);
+    if (record["trial"]["final"]) continue;
+    repeated += !seen.emplace(record["workload"]["hash"], record["trial"]["point"]).second;
+  }
+  return repeated;
+}
+
+TEST_F(TuneTest, WorkloadsThatWereInterruptedContinueAndRepeatNothing) {
+  std::ofstream(folder_ / "w.txt") << "transpose m=37,n=61\nmatmul m=61,n=37,k=101\n";
+  const std::string line = "tune --workloads @/w.txt --device opencl:0 --search random --trials ";
+  Process tune = StartHeddle(Db(), Words(line + "4"));
+  for (int i = 0; i < 1200 && tune.err().find("[2/2]") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  tune.Signal(SIGINT);
+  EXPECT_EQ(tune.Wait().code, 130);
+  const Ran between = Run("records export -");
+  EXPECT_THAT(between.out, HasSubstr("transpose"));
+  json again = RunJson(line + "6");
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_GE(again[0]["earlier_trials"], 4);
+  EXPECT_EQ(again[0]["trials"]["total"], 6);
+  EXPECT_EQ(again[1]["trials"]["total"], 6);
+  EXPECT_EQ(Repeated(Run("records export -").out), 0);
 }
 
 TEST_F(TuneTest, AnOperatorOfTheUsersOwn) {

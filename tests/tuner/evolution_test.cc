@@ -156,6 +156,11 @@ TEST(EvolutionTest, ASmallSpaceIsSearchedCompletely) {
   EXPECT_EQ(known.size(), points.size());
   search_space::Rng rng(1);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(known.count(space.Print(*space.Sample(rng))), 1u);
+  // That there is nothing more is known without drawing for every member of a population.
+  auto proposer = MakeEvolutionProposer(space, {});
+  for (const Point& point : points) proposer->Observe(point, Ok(5));
+  EXPECT_TRUE(proposer->Propose(1, Never).empty());
+  EXPECT_LT(proposer->seconds(), 30);
 }
 
 TEST(EvolutionTest, AWorkloadThatOnlyFailsIsSearchedOn) {

@@ -5,6 +5,7 @@
 #include <future>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -16,11 +17,13 @@
 #include "tuner/evolution.h"
 #include "tuner/experience.h"
 #include "tuner/session.h"
+#include "tuner/shared_budget.h"
 
 namespace heddle::cli {
 namespace {
 
 using measure::DeviceInfo;
+using tuner::SessionReport;
 
 struct TuneFlags {
   WorkloadFlags workload;
@@ -128,6 +131,68 @@ std::string PlotPath(const std::string& path, size_t index, size_t count) {
   return absl::StrCat(path.substr(0, dot), "-", index + 1, path.substr(dot));
 }
 
+// What one workload's turns came to.
+struct Turns {
+  std::optional<Tuned> tuned;  // all of them together
+  absl::Status failed;         // of the last, where it ended in an error
+};
+
+void AddTurn(Tuned turn, Turns& turns) {
+  if (!turns.tuned) {
+    turns.tuned = std::move(turn);
+    return;
+  }
+  SessionReport& all = turns.tuned->report;
+  SessionReport& last = turn.report;
+  all.stop = last.stop;
+  all.trials += last.trials;
+  all.ok += last.ok;
+  for (const auto& [kind, count] : last.failed) all.failed[kind] += count;
+  all.default_us = last.default_us;
+  all.best = std::move(last.best);
+  all.times.insert(all.times.end(), last.times.begin(), last.times.end());
+  all.seconds += last.seconds;
+  all.spent += last.spent;
+}
+
+// Turn after turn until the budget is used up. Errors are the device's or the database's, or of the
+// only workload; those of one among several are its own.
+absl::StatusOr<std::vector<Turns>> TakeTurns(const TuneFlags& flags,
+                                             const std::vector<TuneJob>& jobs,
+                                             const DeviceInfo& device, tuner::Records& records) {
+  std::vector<Turns> turns(jobs.size());
+  std::vector<double> weights;
+  for (const TuneJob& job : jobs) weights.push_back(static_cast<double>(job.weight));
+  tuner::SharedBudget budget(flags.trials, flags.seconds, weights);
+  for (auto turn = budget.Next(); turn && !Interrupted(); turn = budget.Next()) {
+    const TuneJob& job = jobs[turn->workload];
+    Turns& own = turns[turn->workload];
+    std::string count;
+    if (jobs.size() > 1) count = absl::StrCat("[", turn->workload + 1, "/", jobs.size(), "] ");
+    Say(absl::StrCat(count, own.tuned ? "More of " : "Tuning ", job.program->op, " ",
+                     ShapeText(*job.program), " ", search_space::NameOf(job.program->dtype), " on ",
+                     device.id, " (", device.target.name, "), ", flags.l2, " L2"));
+    TuneFlags limited = flags;
+    limited.trials = turn->trials;
+    limited.seconds = turn->seconds;
+    auto tuned = TuneOne(limited, job.program, device, records);
+    if (!tuned.ok()) {
+      bool its_own = tuned.status().code() == absl::StatusCode::kInvalidArgument ||
+                     tuned.status().code() == absl::StatusCode::kFailedPrecondition ||
+                     tuned.status().code() == absl::StatusCode::kAborted;
+      if (jobs.size() == 1 || !its_own) return tuned.status();
+      Say(absl::StrCat("heddle: ", tuned.status().message()));
+      own.failed = tuned.status();
+      budget.ReportFailure(*turn);
+      continue;
+    }
+    budget.Report(*turn, tuned->report);
+    SayResult(*tuned, flags.l2, job.command_line);
+    AddTurn(*std::move(tuned), own);
+  }
+  return turns;
+}
+
 Result RunTune(const TuneFlags& flags) {
   if (flags.trials == 0 && flags.seconds == 0 && flags.plateau == 0) {
     return absl::InvalidArgumentError("without a limit of trials give --seconds or --plateau");
@@ -139,31 +204,23 @@ Result RunTune(const TuneFlags& flags) {
   auto device = flags.device.FindDevice();
   if (!device.ok()) return device.status();
   CatchInterrupts();
+  auto turns = TakeTurns(flags, *jobs, *device, **records);
+  if (!turns.ok()) return turns.status();
 
   int exit_code = kDone;
   Json all = Json::array();
   double weighted_default_us = 0, weighted_best_us = 0;
-  for (size_t i = 0; i < jobs->size() && !Interrupted(); ++i) {
+  for (size_t i = 0; i < jobs->size(); ++i) {
     const TuneJob& job = (*jobs)[i];
-    std::string count = jobs->size() > 1 ? absl::StrCat("[", i + 1, "/", jobs->size(), "] ") : "";
-    Say(absl::StrCat(count, "Tuning ", job.program->op, " ", ShapeText(*job.program), " ",
-                     search_space::NameOf(job.program->dtype), " on ", device->id, " (",
-                     device->target.name, "), ", flags.l2, " L2"));
-    auto tuned = TuneOne(flags, job.program, *device, **records);
-    if (!tuned.ok()) {
-      // One of several costs only itself, unless the device or the database is what failed.
-      bool its_own = tuned.status().code() == absl::StatusCode::kInvalidArgument ||
-                     tuned.status().code() == absl::StatusCode::kFailedPrecondition ||
-                     tuned.status().code() == absl::StatusCode::kAborted;
-      if (jobs->size() == 1 || !its_own) return tuned.status();
-      Say(absl::StrCat("heddle: ", tuned.status().message()));
+    const auto& [tuned, failed] = (*turns)[i];
+    if (!failed.ok()) exit_code = std::max(exit_code, ExitCodeOf(failed));
+    if (!tuned) {
+      if (failed.ok()) continue;  // interrupted before its first turn
       all.push_back({{"op", job.program->op},
                      {"shape", ShapeJson(job.program->shape)},
-                     {"error", std::string(tuned.status().message())}});
-      exit_code = std::max(exit_code, ExitCodeOf(tuned.status()));
+                     {"error", std::string(failed.message())}});
       continue;
     }
-    SayResult(*tuned, flags.l2, job.command_line);
     all.push_back(ToJson(*tuned, device->target.name, flags.l2, job.weight));
     if (!flags.plot.empty()) {
       std::string title =
@@ -185,7 +242,7 @@ Result RunTune(const TuneFlags& flags) {
                         tuner::FormatTime(weighted_best_us),
                         tuner::FormatTime(weighted_default_us)));
   }
-  if (flags.json) PrintJson(flags.workloads.empty() ? all[0] : all);
+  if (flags.json) PrintJson(flags.workloads.empty() && !all.empty() ? all[0] : all);
   return Interrupted() ? kInterrupted : exit_code;
 }
 
@@ -215,8 +272,10 @@ void AddTune(CLI::App& app, Selected selected) {
       ->check(CLI::IsMember({"evolutionary", "evolution", "random"}).description(""))
       ->capture_default_str();
   AddL2Flag(*sub, flags->l2);
-  sub->add_option("--workloads", flags->workloads,
-                  "tune each line of a file: op k=v,... [weight=N]; budgets count per workload")
+  sub->add_option(
+         "--workloads", flags->workloads,
+         "tune each line of a file: op k=v,... [weight=N]. --trials and --seconds are for each "
+         "on average: each gets half of that, the rest goes where it promises most")
       ->type_name("FILE");
   AddDbFlag(*sub, flags->db);
   sub->add_flag("--no-finals", flags->no_finals,

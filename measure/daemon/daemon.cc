@@ -90,7 +90,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const DaemonOptions& opti
   for (Owned& device : *devices) {
     daemon->agents_.push_back(std::make_unique<DeviceAgent>(
         std::move(device.info), std::move(device.lock), count == 1 ? 0 : std::max(1, cores / count),
-        daemon->session_));
+        options.idle_limit, daemon->session_));
   }
   return daemon;
 }

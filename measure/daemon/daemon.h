@@ -24,6 +24,9 @@ struct DaemonOptions {
   std::string build;                 // version of the program
   // How long a candidate that runs when the daemon is told to end may go on.
   absl::Duration drain_limit = absl::Seconds(20);
+  // After so long without work a device's memory is free for others, and its worker and compilers
+  // end. The next lease starts them anew.
+  absl::Duration idle_limit = absl::Minutes(1);
 };
 
 class Daemon {

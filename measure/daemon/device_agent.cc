@@ -48,10 +48,11 @@ std::string Utf8(const std::string& text) {
 }  // namespace
 
 DeviceAgent::DeviceAgent(DeviceInfo device, DeviceLock lock, int compile_workers,
-                         FleetSession& session)
+                         absl::Duration idle_limit, FleetSession& session)
     : device_(std::move(device)),
       lock_(std::move(lock)),
       compile_workers_(compile_workers),
+      idle_limit_(idle_limit),
       session_(session) {
   acquirer_ = std::thread([this] { AcquireLoop(); });
   measuring_ = std::thread([this] { MeasureLoop(); });
@@ -177,6 +178,7 @@ void DeviceAgent::Enter(State state, const std::string& detail) {
 void DeviceAgent::MeasureLoop() {
   Enter(WorkerStatus::CANARY);
   if (absl::Status status = Canary(); !status.ok()) Recover(status);
+  absl::Time worked = SteadyNow();
   while (!stop_.IsSet() && !drain_.IsSet()) {
     DropRevoked();
     std::optional<v1::Lease> lease = TakeLease();
@@ -188,8 +190,12 @@ void DeviceAgent::MeasureLoop() {
     }
     if (!lease_of_.empty()) {
       Collect(kPoll);
-    } else if (!lease) {
+      worked = SteadyNow();
+    } else if (lease) {
+      worked = SteadyNow();
+    } else {
       Enter(WorkerStatus::IDLE);
+      if (SteadyNow() - worked > idle_limit_) EndMeasurer();
     }
     changed_.notify_all();  // there may be room now
   }
@@ -203,7 +209,11 @@ void DeviceAgent::EndAll() {
   Revoke(Leases());
   DropRevoked();
   FinishPending();
-  std::unique_ptr<Measurer> ended;
+  EndMeasurer();
+}
+
+void DeviceAgent::EndMeasurer() {
+  std::unique_ptr<Measurer> ended;  // takes a while: after the lock
   std::lock_guard lock(mutex_);
   ended = std::move(measurer_);
 }
@@ -241,12 +251,7 @@ void DeviceAgent::Begin(const v1::Lease& lease) {
 
 // A measurer for the lease's workload. False: there is none, and the lease was given back.
 bool DeviceAgent::StartFor(const v1::Lease& lease) {
-  std::unique_ptr<Measurer> old;
-  {
-    std::lock_guard lock(mutex_);
-    old = std::move(measurer_);
-  }
-  old.reset();
+  EndMeasurer();
   auto program = search_space::ParseWorkload(lease.workload());
   if (!program.ok()) {
     ReleaseAll(lease, ReleaseRequest::FAULT_WORKLOAD, std::string(program.status().message()));
@@ -398,13 +403,11 @@ void DeviceAgent::GiveUp(const absl::Status& status) {
   for (const auto& [lease, candidates] : unstarted) {
     Release(lease, candidates, ReleaseRequest::FAULT_DEVICE, why);
   }
-  std::unique_ptr<Measurer> failed;
   {
     std::lock_guard lock(mutex_);
     lease_of_.clear();
-    failed = std::move(measurer_);
   }
-  failed.reset();
+  EndMeasurer();
   Recover(status);
 }
 

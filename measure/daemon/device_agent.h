@@ -29,8 +29,10 @@ namespace heddle::measure {
 // other measures. All public functions may be called from any thread.
 class DeviceAgent {
  public:
-  // `lock` is the device's own. `session` must outlive the agent.
-  DeviceAgent(DeviceInfo device, DeviceLock lock, int compile_workers, FleetSession& session);
+  // `lock` is the device's own. `session` must outlive the agent. What was started for a workload
+  // ends after `idle_limit` without a lease.
+  DeviceAgent(DeviceInfo device, DeviceLock lock, int compile_workers, absl::Duration idle_limit,
+              FleetSession& session);
   ~DeviceAgent();  // stops at once
   DeviceAgent(const DeviceAgent&) = delete;
   DeviceAgent& operator=(const DeviceAgent&) = delete;
@@ -56,6 +58,7 @@ class DeviceAgent {
   void MeasureLoop();
   std::optional<v1::Lease> TakeLease();
   void EndAll();
+  void EndMeasurer();
   void Begin(const v1::Lease& lease);
   bool StartFor(const v1::Lease& lease);
   void Screen(const v1::Lease& lease);
@@ -78,6 +81,7 @@ class DeviceAgent {
   const DeviceInfo device_;
   const DeviceLock lock_;
   const int compile_workers_;
+  const absl::Duration idle_limit_;
   FleetSession& session_;
   StopSignal drain_, stop_;  // no more leases; at once
   std::atomic<bool> ended_ = false;

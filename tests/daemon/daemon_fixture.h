@@ -58,6 +58,7 @@ class DaemonTest : public testing::Test {
     options.devices = {"fake:0"};
     options.host_id = "test-host";
     options.build = "test";
+    options.idle_limit = idle_limit_;
     auto daemon = Daemon::Create(options);
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
@@ -137,6 +138,7 @@ class DaemonTest : public testing::Test {
 
   tests::TempFolder folder_;
   DeviceInfo device_;
+  absl::Duration idle_limit_ = absl::Minutes(1);
   std::unique_ptr<FleetServer> server_;
   std::unique_ptr<Daemon> daemon_;
   std::atomic<bool> interrupted_ = false;

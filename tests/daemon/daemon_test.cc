@@ -90,6 +90,21 @@ TEST_F(DaemonTest, ToldToEndItGivesBackWhatHasNotRun) {
   EXPECT_EQ(server_->results.size() + server_->released[0].unstarted_size(), 16u);
 }
 
+TEST_F(DaemonTest, AnIdleDeviceIsFree) {
+  idle_limit_ = absl::Seconds(2);
+  Begin();
+  server_->Offer(LeaseOf(1, 100, 2));
+  ASSERT_TRUE(server_->AwaitResults(2));
+  EXPECT_FALSE(OurProcesses().empty());
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (!OurProcesses().empty() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_TRUE(OurProcesses().empty()) << "the worker still has the device's memory";
+  // The same workload again.
+  server_->Offer(LeaseOf(2, 200, 2));
+  ASSERT_TRUE(server_->AwaitResults(4));
+  EXPECT_EQ(server_->results[200].outcome(), v1::OUTCOME_OK) << server_->results[200].detail();
+}
+
 TEST_F(DaemonTest, AWorkloadThatCannotBeMeasuredIsGivenBackAsSuch) {
   Begin();
   v1::Lease lease = LeaseOf(1, 100, 2);

@@ -6,13 +6,17 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "measure/nvrtc.h"
 #include "search_space/notation.h"
+#include "tests/golden.h"
 #include "tests/process.h"
 #include "tuner/cost_model.h"
 #include "tuner/records.h"
@@ -436,6 +440,46 @@ TEST_F(CliTest, ExplainComparesTheBestWithTheDefault) {
   const size_t holes = with.out.find("when one hole");
   ASSERT_NE(holes, std::string::npos);
   EXPECT_NE(with.out.find('=', holes), std::string::npos) << "hole=value, with what it loses";
+}
+
+// What docs/schedules.md says was printed by the program is what it prints; UPDATE_GOLDEN=1 writes
+// it anew.
+using ScheduleDocsTest = CliTest;
+TEST_F(ScheduleDocsTest, AreAsPrinted) {
+  const std::regex head(R"((?:|.* )(?:Before|After|Steps), (?:op )?(\w+)(\(.*\} at)? (\S+):)");
+  const std::string indent = "    ";
+  const std::vector<std::string> lines =
+      absl::StrSplit(ReadAll(SourceDir() + "/docs/schedules.md"), '\n');
+  std::vector<std::string> today;
+  int examples = 0;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    today.push_back(lines[i]);
+    const std::string& title = lines[i];
+    std::smatch parts;
+    if (!std::regex_match(title, parts, head)) continue;
+    std::string steps, flags;
+    for (today.push_back(lines[++i]); !lines[++i].empty(); today.push_back(lines[i])) {
+      steps += lines[i].substr(indent.size()) + "\n";
+    }
+    Write(folder_ / "steps.txt", steps);
+    if (parts[2].matched) {
+      const size_t op = title.find("op "), end = title.rfind(" at");
+      Write(folder_ / "own.op", title.substr(op, end - op));
+      flags = " --op-file @/own.op";
+    }
+    const Ran ran = Run(absl::StrCat("show ", parts[1].str(), " --shape ", parts[3].str(), flags,
+                                     " --target h100 --steps @/steps.txt --what loops"));
+    EXPECT_EQ(ran.code, 0) << parts[0].str() << "\n" << ran.err;
+    today.emplace_back();
+    for (const std::string& line :
+         std::vector<std::string>(absl::StrSplit(ran.out, '\n', absl::SkipEmpty()))) {
+      today.push_back(indent + line);
+    }
+    while (i + 1 < lines.size() && absl::StartsWith(lines[i + 1], indent)) ++i;
+    ++examples;
+  }
+  EXPECT_GT(examples, 30);
+  ExpectGolden("../../docs/schedules.md", absl::StrJoin(today, "\n"));
 }
 
 TEST_F(CliTest, DoctorTellsWhatWorks) {

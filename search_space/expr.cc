@@ -164,12 +164,12 @@ bool StructurallyEqual(const Expr& a, const Expr& b) {
   return true;
 }
 
-void Visit(const Expr& e, const std::function<void(const Expr&)>& visit) {
+void Visit(const Expr& e, absl::FunctionRef<void(const Expr&)> visit) {
   visit(e);
   for (const Expr& arg : e->args) Visit(arg, visit);
 }
 
-Expr Rewrite(const Expr& e, const std::function<Expr(const Expr&)>& rewrite) {
+Expr Rewrite(const Expr& e, absl::FunctionRef<Expr(const Expr&)> rewrite) {
   Expr current = e;
   std::shared_ptr<ExprNode> changed;
   for (size_t i = 0; i < e->args.size(); ++i) {
@@ -183,7 +183,7 @@ Expr Rewrite(const Expr& e, const std::function<Expr(const Expr&)>& rewrite) {
   return replacement != nullptr ? replacement : current;
 }
 
-Expr Substitute(const Expr& e, const std::function<Expr(const Var&)>& replacement) {
+Expr Substitute(const Expr& e, absl::FunctionRef<Expr(const Var&)> replacement) {
   return Rewrite(e, [&](const Expr& node) -> Expr {
     return node->op == Op::kVar ? replacement(node->var) : nullptr;
   });

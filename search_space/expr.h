@@ -5,13 +5,14 @@
 #ifndef HEDDLE_SEARCH_SPACE_EXPR_H_
 #define HEDDLE_SEARCH_SPACE_EXPR_H_
 
+#include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 
 namespace heddle::search_space {
 
@@ -122,10 +123,25 @@ struct ExprNode;
 using Expr = std::shared_ptr<const ExprNode>;
 using ExprList = absl::InlinedVector<Expr, 3>;
 
+// A fact found out about one immutable node, by any thread. A copy, which is about to be changed,
+// starts without.
+class NodeMark {
+ public:
+  NodeMark() = default;
+  NodeMark(const NodeMark&) {}
+  NodeMark& operator=(const NodeMark&) = delete;
+  bool is_set() const { return set_.load(std::memory_order_relaxed); }
+  void Set() const { set_.store(true, std::memory_order_relaxed); }
+
+ private:
+  mutable std::atomic<bool> set_{false};
+};
+
 struct ExprNode {
   Op op;
   DType type;
   int8_t lanes = 1;        // kLoad
+  NodeMark simplified;     // Simplify returns the node as it is
   int64_t int_value = 0;   // kInt
   double float_value = 0;  // kFloat
   Var var;                 // kVar
@@ -160,14 +176,14 @@ inline bool IsInt(const Expr& e, int64_t value) {
 bool StructurallyEqual(const Expr& a, const Expr& b);
 
 // Calls `visit` on `e` and then on everything below it.
-void Visit(const Expr& e, const std::function<void(const Expr&)>& visit);
+void Visit(const Expr& e, absl::FunctionRef<void(const Expr&)> visit);
 
 // Rebuilds `e` bottom-up: `rewrite` gets a node whose children were rewritten already and returns
 // its replacement, or null to keep it. Unchanged subtrees are shared.
-Expr Rewrite(const Expr& e, const std::function<Expr(const Expr&)>& rewrite);
+Expr Rewrite(const Expr& e, absl::FunctionRef<Expr(const Expr&)> rewrite);
 
 // Replaces variables: `replacement` returns null for those that stay.
-Expr Substitute(const Expr& e, const std::function<Expr(const Var&)>& replacement);
+Expr Substitute(const Expr& e, absl::FunctionRef<Expr(const Var&)> replacement);
 
 // The notation's syntax: "A[i, r] * B[r, j]", "(x / 4) % 8", "select(y < 3, X[y], 0)".
 std::string ToString(const Expr& e);

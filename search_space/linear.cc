@@ -59,6 +59,21 @@ bool MergeTerms(Term& low, const Term& high) {
   return false;
 }
 
+bool IsSum(const Expr& x) { return x->op == Op::kAdd || x->op == Op::kSub || x->op == Op::kMul; }
+
+// A whole sum in the place of a term gives its own terms.
+void Flatten(Linear& l, size_t i) {
+  const Term t = l.terms[i];
+  if (t.div != 1 || t.mod != 0 || !IsSum(t.x)) return;
+  l.terms.erase(l.terms.begin() + static_cast<std::ptrdiff_t>(i));
+  const Linear sum = ToLinear(t.x);
+  for (const Term& part : sum.terms) {
+    l.terms.push_back(part);
+    l.terms.back().coef *= t.coef;
+  }
+  l.constant += sum.constant * t.coef;
+}
+
 void Normalize(Linear& l) {
   auto& terms = l.terms;
   std::sort(terms.begin(), terms.end(),
@@ -79,13 +94,12 @@ void Normalize(Linear& l) {
     for (size_t j = i + 1; j < terms.size() && Compare(terms[i].x, terms[j].x) == 0; ++j) {
       if (!MergeTerms(terms[i], terms[j])) continue;
       terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(j));
+      Flatten(l, i);
       Normalize(l);
       return;
     }
   }
 }
-
-bool IsSum(const Expr& x) { return x->op == Op::kAdd || x->op == Op::kSub || x->op == Op::kMul; }
 
 // c*S - c*d*(S/d) -> c*(S % d) for a sum S whose terms stand in `l` one by one.
 void MergeSums(Linear& l) {

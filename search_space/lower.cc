@@ -92,7 +92,7 @@ int KernelBuilder::DepthOf(const ScheduledStage& stage, const Expr& e) {
 
 Stmt KernelBuilder::ReplaceVar(const Stmt& s, const Var& var, const Expr& value) {
   return RewriteStmt(s, nullptr, [&](const Expr& e) {
-    return Simplify(Substitute(e, [&](const Var& v) { return v == var ? value : nullptr; }));
+    return SimplifyAt(e, var, value);
   });
 }
 

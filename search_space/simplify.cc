@@ -195,7 +195,7 @@ bool NarrowVariables(const std::vector<Expr>& facts, std::vector<Expr>& exprs) {
 
 enum class Dependence { kOuter, kRelaxed, kMixed };
 
-Dependence DependenceOf(const Expr& e, const std::function<bool(const Var&)>& relaxed) {
+Dependence DependenceOf(const Expr& e, absl::FunctionRef<bool(const Var&)> relaxed) {
   bool any_relaxed = false, any_outer = false;
   Visit(e, [&](const Expr& node) {
     if (node->op == Op::kVar) (relaxed(node->var) ? any_relaxed : any_outer) = true;
@@ -204,18 +204,24 @@ Dependence DependenceOf(const Expr& e, const std::function<bool(const Var&)>& re
   return any_outer ? Dependence::kMixed : Dependence::kRelaxed;
 }
 
-}  // namespace
-
-Interval BoundsOf(const Expr& e) {
-  if (e->type == DType::kBool) {
-    const Expr s = Simplify(e);
-    if (s->op == Op::kInt) return {s->int_value, s->int_value};
-    return {0, 1};
+// The node with `map` of its arguments; of a select whose condition that decides, only `map` of the
+// chosen side.
+template <typename F>
+Expr MapDecided(const Expr& e, const F& map) {
+  std::shared_ptr<ExprNode> changed;
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    Expr arg = map(e->args[i]);
+    if (i == 0 && e->op == Op::kSelect && arg->op == Op::kInt) {
+      return map(e->args[arg->int_value != 0 ? 1 : 2]);
+    }
+    if (arg == e->args[i]) continue;
+    if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
+    changed->args[i] = std::move(arg);
   }
-  return BoundsOf(ToLinear(e));
+  return changed != nullptr ? Expr(changed) : e;
 }
 
-Expr Simplify(const Expr& e) {
+Expr SimplifyNode(const Expr& e) {
   if (e->op == Op::kInt || e->op == Op::kFloat) return e;
   if (e->type == DType::kInt64 && e->op != Op::kSelect) return FromLinear(ToLinear(e));
   const bool compares_ints = e->args.size() == 2 && e->args[0]->type == DType::kInt64;
@@ -233,18 +239,31 @@ Expr Simplify(const Expr& e) {
     default:
       break;
   }
-  std::shared_ptr<ExprNode> changed;
-  for (size_t i = 0; i < e->args.size(); ++i) {
-    Expr arg = Simplify(e->args[i]);
-    if (arg == e->args[i]) continue;
-    if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
-    changed->args[i] = std::move(arg);
+  return MapDecided(e, [](const Expr& arg) { return Simplify(arg); });
+}
+
+}  // namespace
+
+Interval BoundsOf(const Expr& e) {
+  if (e->type == DType::kBool) {
+    const Expr s = Simplify(e);
+    if (s->op == Op::kInt) return {s->int_value, s->int_value};
+    return {0, 1};
   }
-  const Expr current = changed != nullptr ? Expr(changed) : e;
-  if (current->op == Op::kSelect && current->args[0]->op == Op::kInt) {
-    return current->args[current->args[0]->int_value != 0 ? 1 : 2];
-  }
-  return current;
+  return BoundsOf(ToLinear(e));
+}
+
+Expr Simplify(const Expr& e) {
+  if (e->simplified.is_set()) return e;
+  Expr simple = SimplifyNode(e);
+  simple->simplified.Set();
+  return simple;
+}
+
+Expr SimplifyAt(const Expr& e, const Var& var, const Expr& value) {
+  const auto replace = [&](const Var& v) { return v == var ? value : nullptr; };
+  if (e->type == DType::kInt64 || e->type == DType::kBool) return Simplify(Substitute(e, replace));
+  return MapDecided(e, [&](const Expr& arg) { return SimplifyAt(arg, var, value); });
 }
 
 std::vector<Expr> Conjuncts(const Expr& condition) {
@@ -274,7 +293,7 @@ ModRem ModulusRemainder(const Expr& e) {
   return {modulus, l.constant - FloorDivInt(l.constant, modulus) * modulus};
 }
 
-Region RegionOf(const Expr& e, const std::function<bool(const Var&)>& relaxed) {
+Region RegionOf(const Expr& e, absl::FunctionRef<bool(const Var&)> relaxed) {
   const Linear l = ToLinear(e);
   Linear base;
   base.constant = l.constant;

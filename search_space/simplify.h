@@ -28,6 +28,10 @@ Interval BoundsOf(const Expr& e);
 // values are left as they are, except that selects with a decided condition collapse.
 Expr Simplify(const Expr& e);
 
+// Simplify of `e` with `value` in the place of `var`. Looks only into the sides of selects that
+// stay.
+Expr SimplifyAt(const Expr& e, const Var& var, const Expr& value);
+
 // True when `condition` holds whenever all of `assumptions` do. Understands affine comparisons and
 // conjunctions; false when in doubt.
 bool Proves(const std::vector<Expr>& assumptions, const Expr& condition);
@@ -47,7 +51,7 @@ struct Region {
   Expr base;
   int64_t extent;
 };
-Region RegionOf(const Expr& e, const std::function<bool(const Var&)>& relaxed);
+Region RegionOf(const Expr& e, absl::FunctionRef<bool(const Var&)> relaxed);
 
 // Conjunction of two conditions, simplified; null means true.
 Expr AndAlso(const Expr& a, const Expr& b);

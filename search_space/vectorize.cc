@@ -19,7 +19,7 @@ bool Mentions(const Expr& e, const Var& var) {
 }
 
 Expr AtZero(const Expr& e, const Var& var) {
-  return Simplify(Substitute(e, [&](const Var& v) { return v == var ? Int(0) : nullptr; }));
+  return SimplifyAt(e, var, Int(0));
 }
 
 // Is the comparison equal for all values of `var`, whatever the other variables are? With the
@@ -184,8 +184,7 @@ Stmt ExpandDecidingLoops(const Stmt& body) {
         std::vector<Stmt> copies;
         for (int64_t i = 0; i < s->var->extent; ++i) {
           copies.push_back(RewriteStmt(s->body[0], StoreOfConstant, [&](const Expr& e) {
-            return Simplify(
-                Substitute(e, [&](const Var& v) { return v == s->var ? Int(i) : nullptr; }));
+            return SimplifyAt(e, s->var, Int(i));
           }));
         }
         return Seq(std::move(copies));

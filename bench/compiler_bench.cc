@@ -32,6 +32,7 @@ constexpr Workload kWorkloads[] = {
     {"matmul", "m=1024,n=1024,k=1024"},
     {"gemm_relu_add", "m=2048,n=2048,k=2048"},
     {"conv2d", "n=1,ci=64,h=64,w=64,co=64,kh=3,kw=3,pad=1"},
+    {"depthwise_conv2d", "n=1,c=144,h=56,w=56,kh=3,kw=3,pad=1"},
     {"softmax", "m=4096,n=1024"},
     {"transpose", "m=4096,n=4096"},
 };

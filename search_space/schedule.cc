@@ -61,6 +61,12 @@ ScheduledStage MakeScheduledStage(const Stage& stage) {
 
 namespace {
 
+bool Reads(const Expr& e, const Buffer* tensor) {
+  if (e->op == Op::kLoad && e->buffer.get() == tensor) return true;
+  return std::any_of(e->args.begin(), e->args.end(),
+                     [&](const Expr& arg) { return Reads(arg, tensor); });
+}
+
 bool ReadsWholeAt(const Stage& reader, const Stage& reduction) {
   bool ok = reader.axes.size() == reduction.axes.size();
   Visit(reader.body, [&](const Expr& node) {
@@ -77,11 +83,7 @@ bool ReadsWholeAt(const Stage& reader, const Stage& reduction) {
 bool HasEpilogue(const TensorProgram& program, const Stage& reduction) {
   const Stage* reader = nullptr;
   for (const Stage& s : program.stages) {
-    bool reads = false;
-    Visit(s.body, [&](const Expr& node) {
-      reads = reads || (node->op == Op::kLoad && node->buffer == reduction.tensor);
-    });
-    if (!reads) continue;
+    if (!Reads(s.body, reduction.tensor.get())) continue;
     if (reader != nullptr) return false;
     reader = &s;
   }
@@ -136,12 +138,8 @@ Expr Schedule::AxisValue(const ScheduledStage& stage, size_t i) const {
 std::vector<int> Schedule::ReadersOf(const Buffer* tensor) const {
   std::vector<int> readers;
   for (size_t i = 0; i < stages_.size(); ++i) {
-    if (stages_[i].inlined) continue;
-    bool reads = false;
-    Visit(stages_[i].body, [&](const Expr& node) {
-      reads = reads || (node->op == Op::kLoad && node->buffer.get() == tensor);
-    });
-    if (reads) readers.push_back(static_cast<int>(i));
+    if (!stages_[i].inlined && Reads(stages_[i].body, tensor))
+      readers.push_back(static_cast<int>(i));
   }
   return readers;
 }

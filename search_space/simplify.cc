@@ -171,6 +171,50 @@ bool ProvesAll(const std::vector<Expr>& facts, const std::vector<Expr>& goals) {
                      [&](const Expr& goal) { return ProvesOne(facts, known, goal); });
 }
 
+using Variables = absl::InlinedVector<const Variable*, 8>;
+
+// Adds the variables of `e`; does it have one that is there already?
+bool AddVariables(const Expr& e, Variables& variables) {
+  const size_t before = variables.size();
+  bool meets = false;
+  Visit(e, [&](const Expr& node) {
+    if (node->op != Op::kVar) return;
+    const auto at = std::find(variables.begin(), variables.end(), node->var.get());
+    if (at == variables.end()) {
+      variables.push_back(node->var.get());
+    } else {
+      meets = meets || static_cast<size_t>(at - variables.begin()) < before;
+    }
+  });
+  return meets;
+}
+
+// The conjuncts of `assumptions` that are about variables of `goals`, or about variables of such
+// ones: the others can prove nothing.
+std::vector<Expr> RelevantFacts(const std::vector<Expr>& assumptions,
+                                const std::vector<Expr>& goals) {
+  std::vector<Expr> facts;
+  for (const Expr& a : assumptions) AppendConjuncts(a, facts);
+  Variables known;
+  for (const Expr& goal : goals) AddVariables(goal, known);
+  std::vector<bool> relevant(facts.size(), false);
+  for (bool grew = true; grew;) {
+    grew = false;
+    for (size_t i = 0; i < facts.size(); ++i) {
+      Variables with = known;
+      if (relevant[i] || !AddVariables(facts[i], with)) continue;
+      known = std::move(with);
+      relevant[i] = grew = true;
+    }
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < facts.size(); ++i) {
+    if (relevant[i]) facts[kept++] = facts[i];
+  }
+  facts.resize(kept);
+  return facts;
+}
+
 // Variables that a fact bounds from above, v < c, become variables of that extent in `exprs`.
 // False when there are none.
 bool NarrowVariables(const std::vector<Expr>& facts, std::vector<Expr>& exprs) {
@@ -273,9 +317,11 @@ std::vector<Expr> Conjuncts(const Expr& condition) {
 }
 
 bool Proves(const std::vector<Expr>& assumptions, const Expr& condition) {
-  std::vector<Expr> facts;
-  for (const Expr& a : assumptions) AppendConjuncts(a, facts);
   std::vector<Expr> goals = Conjuncts(condition);
+  std::erase_if(goals, [](const Expr& goal) { return ProvesAll({}, {goal}); });
+  if (goals.empty()) return true;
+  const std::vector<Expr> facts = RelevantFacts(assumptions, goals);
+  if (facts.empty()) return false;
   if (ProvesAll(facts, goals)) return true;
   std::vector<Expr> all = facts;
   all.insert(all.end(), goals.begin(), goals.end());

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -169,18 +170,35 @@ void Visit(const Expr& e, absl::FunctionRef<void(const Expr&)> visit) {
   for (const Expr& arg : e->args) Visit(arg, visit);
 }
 
-Expr Rewrite(const Expr& e, absl::FunctionRef<Expr(const Expr&)> rewrite) {
-  Expr current = e;
+namespace {
+
+using Rewritten = absl::flat_hash_map<const ExprNode*, Expr>;
+
+// `done`: replacements of nodes that stand in more than one place.
+Expr RewriteOnce(const Expr& e, absl::FunctionRef<Expr(const Expr&)> rewrite, Rewritten& done) {
+  const bool shared = !e->args.empty() && e.use_count() > 1;
+  if (shared) {
+    if (const auto known = done.find(e.get()); known != done.end()) return known->second;
+  }
   std::shared_ptr<ExprNode> changed;
   for (size_t i = 0; i < e->args.size(); ++i) {
-    Expr arg = Rewrite(e->args[i], rewrite);
+    Expr arg = RewriteOnce(e->args[i], rewrite, done);
     if (arg == e->args[i]) continue;
     if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
     changed->args[i] = std::move(arg);
   }
-  if (changed != nullptr) current = std::move(changed);
+  Expr current = changed != nullptr ? Expr(std::move(changed)) : e;
   Expr replacement = rewrite(current);
-  return replacement != nullptr ? replacement : current;
+  if (replacement == nullptr) replacement = std::move(current);
+  if (shared) done.emplace(e.get(), replacement);
+  return replacement;
+}
+
+}  // namespace
+
+Expr Rewrite(const Expr& e, absl::FunctionRef<Expr(const Expr&)> rewrite) {
+  Rewritten done;
+  return RewriteOnce(e, rewrite, done);
 }
 
 Expr Substitute(const Expr& e, absl::FunctionRef<Expr(const Var&)> replacement) {

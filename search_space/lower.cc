@@ -63,6 +63,17 @@ class KernelBuilder {
   // Redirects loads from tensors to storage; loads from global memory that are not proven inside
   // read zero outside.
   Expr Resolve(const Expr& e, const Assumptions& assumptions);
+  // What holds where an expression stands, and what became of its nodes that stand in several
+  // places: it is the same wherever nothing else is known about their variables.
+  struct Known {
+    Assumptions assumptions;
+    Variables concerned;      // by the last assumption
+    Known* around = nullptr;  // what holds without the last assumption
+    absl::flat_hash_map<const ExprNode*, Expr> resolved;
+  };
+  Expr Resolve(const Expr& e, Known& known);
+  Expr ResolveNode(const Expr& e, Known& known);
+  Expr ResolveSelect(const Expr& e, Known& known);
   Expr ResolveLoad(const Expr& load, const Assumptions& assumptions);
   std::vector<Expr> GuardsOf(int s) const;
   Stmt Fail(const std::string& why);
@@ -91,9 +102,7 @@ int KernelBuilder::DepthOf(const ScheduledStage& stage, const Expr& e) {
 }
 
 Stmt KernelBuilder::ReplaceVar(const Stmt& s, const Var& var, const Expr& value) {
-  return RewriteStmt(s, nullptr, [&](const Expr& e) {
-    return SimplifyAt(e, var, value);
-  });
+  return RewriteStmt(s, nullptr, [&](const Expr& e) { return SimplifyAt(e, var, value); });
 }
 
 std::vector<int> KernelBuilder::AttachedAt(int consumer, const Var& loop) const {
@@ -194,32 +203,55 @@ Expr KernelBuilder::ResolveLoad(const Expr& load, const Assumptions& assumptions
 }
 
 Expr KernelBuilder::Resolve(const Expr& e, const Assumptions& assumptions) {
-  if (e->op == Op::kLoad) return ResolveLoad(e, assumptions);
-  if (e->op == Op::kSelect) {
-    const Expr condition = Simplify(Resolve(e->args[0], assumptions));
-    if (condition->op == Op::kInt) {
-      return Resolve(e->args[condition->int_value != 0 ? 1 : 2], assumptions);
-    }
-    if (Proves(assumptions, condition)) return Resolve(e->args[1], assumptions);
-    Assumptions if_true = assumptions, if_false = assumptions;
-    if_true.push_back(condition);
-    if_false.push_back(Simplify(MakeExpr(Op::kNot, {condition})));
-    const Expr taken = Resolve(e->args[1], if_true), other = Resolve(e->args[2], if_false);
-    // One condition for a padded read: select(c, select(d, x, 0), 0) is select(c && d, x, 0).
-    if (taken->op == Op::kSelect && StructurallyEqual(taken->args[2], other)) {
-      return Select(AndAlso(condition, taken->args[0]), taken->args[1], other);
-    }
-    return Select(condition, taken, other);
+  Known known{.assumptions = assumptions};
+  return Resolve(e, known);
+}
+
+Expr KernelBuilder::Resolve(const Expr& e, Known& known) {
+  const bool shared = !e->args.empty() && e.use_count() > 1;
+  if (!shared) return ResolveNode(e, known);
+  for (Known* k = &known; k != nullptr; k = k->around) {
+    if (const auto done = k->resolved.find(e.get()); done != k->resolved.end()) return done->second;
   }
+  Known* k = &known;
+  while (k->around != nullptr && !MentionsAny(e, k->concerned)) k = k->around;
+  Expr resolved = ResolveNode(e, *k);
+  k->resolved.emplace(e.get(), resolved);
+  return resolved;
+}
+
+Expr KernelBuilder::ResolveNode(const Expr& e, Known& known) {
+  if (e->op == Op::kLoad) return ResolveLoad(e, known.assumptions);
+  if (e->op == Op::kSelect) return ResolveSelect(e, known);
   if (e->type == DType::kInt64) return Simplify(e);
   std::shared_ptr<ExprNode> changed;
   for (size_t i = 0; i < e->args.size(); ++i) {
-    Expr arg = Resolve(e->args[i], assumptions);
+    Expr arg = Resolve(e->args[i], known);
     if (arg == e->args[i]) continue;
     if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
     changed->args[i] = std::move(arg);
   }
   return changed != nullptr ? Expr(changed) : e;
+}
+
+Expr KernelBuilder::ResolveSelect(const Expr& e, Known& known) {
+  const Expr condition = Simplify(Resolve(e->args[0], known));
+  if (condition->op == Op::kInt) return Resolve(e->args[condition->int_value != 0 ? 1 : 2], known);
+  if (Proves(known.assumptions, condition)) return Resolve(e->args[1], known);
+  auto under = [&](const Expr& assumption, const Expr& side) {
+    Known inside{.assumptions = known.assumptions,
+                 .concerned = ConcernedBy(known.assumptions, assumption),
+                 .around = &known};
+    inside.assumptions.push_back(assumption);
+    return Resolve(side, inside);
+  };
+  const Expr taken = under(condition, e->args[1]);
+  const Expr other = under(Simplify(MakeExpr(Op::kNot, {condition})), e->args[2]);
+  // One condition for a padded read: select(c, select(d, x, 0), 0) is select(c && d, x, 0).
+  if (taken->op == Op::kSelect && StructurallyEqual(taken->args[2], other)) {
+    return Select(AndAlso(condition, taken->args[0]), taken->args[1], other);
+  }
+  return Select(condition, taken, other);
 }
 
 // Conditions under which an iteration of the stage's loops may store.

@@ -137,9 +137,7 @@ absl::Status StepApplier::CheckNothingAttachedAt(const ScheduledStage& stage, si
 }
 
 void StepApplier::Replace(ScheduledStage& stage, const Var& var, const Expr& value) {
-  auto substitute = [&](const Expr& e) {
-    return SimplifyAt(e, var, value);
-  };
+  auto substitute = [&](const Expr& e) { return SimplifyAt(e, var, value); };
   for (Expr& e : stage.values) e = substitute(e);
   for (Expr& e : stage.guards) e = substitute(e);
 }

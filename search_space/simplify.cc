@@ -171,8 +171,6 @@ bool ProvesAll(const std::vector<Expr>& facts, const std::vector<Expr>& goals) {
                      [&](const Expr& goal) { return ProvesOne(facts, known, goal); });
 }
 
-using Variables = absl::InlinedVector<const Variable*, 8>;
-
 // Adds the variables of `e`; does it have one that is there already?
 bool AddVariables(const Expr& e, Variables& variables) {
   const size_t before = variables.size();
@@ -328,6 +326,21 @@ bool Proves(const std::vector<Expr>& assumptions, const Expr& condition) {
   if (!NarrowVariables(facts, all)) return false;
   const auto middle = all.begin() + static_cast<std::ptrdiff_t>(facts.size());
   return ProvesAll({all.begin(), middle}, {middle, all.end()});
+}
+
+Variables ConcernedBy(const std::vector<Expr>& assumptions, const Expr& condition) {
+  Variables concerned;
+  AddVariables(condition, concerned);
+  for (const Expr& fact : RelevantFacts(assumptions, {condition})) AddVariables(fact, concerned);
+  return concerned;
+}
+
+bool MentionsAny(const Expr& e, const Variables& variables) {
+  if (e->op == Op::kVar) {
+    return std::find(variables.begin(), variables.end(), e->var.get()) != variables.end();
+  }
+  return std::any_of(e->args.begin(), e->args.end(),
+                     [&](const Expr& arg) { return MentionsAny(arg, variables); });
 }
 
 ModRem ModulusRemainder(const Expr& e) {

@@ -36,6 +36,12 @@ Expr SimplifyAt(const Expr& e, const Var& var, const Expr& value);
 // conjunctions; false when in doubt.
 bool Proves(const std::vector<Expr>& assumptions, const Expr& condition);
 
+// The variables that `condition`, known beside `assumptions`, can prove anything about: its own and
+// those that an assumption relates to them.
+using Variables = absl::InlinedVector<const Variable*, 8>;
+Variables ConcernedBy(const std::vector<Expr>& assumptions, const Expr& condition);
+bool MentionsAny(const Expr& e, const Variables& variables);
+
 // e == remainder (mod modulus) for all values of its variables; modulus 0 = e is the constant
 // `remainder`, modulus 1 = nothing is known.
 struct ModRem {

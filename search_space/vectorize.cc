@@ -18,9 +18,7 @@ bool Mentions(const Expr& e, const Var& var) {
   return found;
 }
 
-Expr AtZero(const Expr& e, const Var& var) {
-  return SimplifyAt(e, var, Int(0));
-}
+Expr AtZero(const Expr& e, const Var& var) { return SimplifyAt(e, var, Int(0)); }
 
 // Is the comparison equal for all values of `var`, whatever the other variables are? With the
 // others' part of lhs - rhs a multiple of m plus c, it is when no multiple of m can turn the sign
@@ -134,9 +132,14 @@ class LoopVectorizer {
       if (!IsUniform(e->args[0], lane_)) return e;
       return Select(AtZero(e->args[0], lane_), Widen(e->args[1]), Widen(e->args[2]));
     }
-    auto out = std::make_shared<ExprNode>(*e);
-    for (Expr& arg : out->args) arg = Widen(arg);
-    return out;
+    std::shared_ptr<ExprNode> changed;
+    for (size_t i = 0; i < e->args.size(); ++i) {
+      Expr arg = Widen(e->args[i]);
+      if (arg == e->args[i]) continue;
+      if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
+      changed->args[i] = std::move(arg);
+    }
+    return changed != nullptr ? Expr(changed) : e;
   }
 
   const Var lane_;

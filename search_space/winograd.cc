@@ -1,6 +1,7 @@
 #include "search_space/winograd.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 
 #include "absl/strings/str_cat.h"
@@ -39,10 +40,12 @@ const Transform& ResultTransform() {  // A^T
 // Row `which` of `transform`, an index whose value is known once loops are unrolled.
 Expr ApplyRow(const Transform& transform, const Expr& which,
               const std::function<Expr(int64_t)>& input) {
+  std::array<Expr, kPatch> inputs;  // one node, however many rows use it
   auto row = [&](const TransformRow& r) {
     Expr sum;
     for (const Term& t : r.terms) {
-      const Expr value = input(t.input);
+      Expr& value = inputs[static_cast<size_t>(t.input)];
+      if (value == nullptr) value = input(t.input);
       sum = sum == nullptr ? value : (t.sign > 0 ? sum + value : sum - value);
     }
     return r.scale == 1 ? sum : sum * Float(r.scale, sum->type);

@@ -1,5 +1,6 @@
 #include "search_space/expr.h"
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -102,9 +103,19 @@ DType ResultType(Op op, const ExprList& args) {
 const char* NameOf(Op op) { return RowOf(op).name; }
 
 Expr Int(int64_t value) {
-  ExprNode node{.op = Op::kInt, .type = DType::kInt64};
-  node.int_value = value;
-  return std::make_shared<const ExprNode>(std::move(node));
+  const auto make = [](int64_t v) {
+    ExprNode node{.op = Op::kInt, .type = DType::kInt64};
+    node.int_value = v;
+    return std::make_shared<const ExprNode>(std::move(node));
+  };
+  // The constants of most indices. Each thread has its own, whose counts no other thread touches
+  // while it makes expressions.
+  constexpr int64_t kSmall = 64;
+  thread_local std::array<Expr, kSmall> small;
+  if (value < 0 || value >= kSmall) return make(value);
+  Expr& known = small[static_cast<size_t>(value)];
+  if (known == nullptr) known = make(value);
+  return known;
 }
 
 Expr Bool(bool value) {

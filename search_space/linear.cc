@@ -59,6 +59,16 @@ bool MergeTerms(Term& low, const Term& high) {
   return false;
 }
 
+// Adds factor * l, terms as they come.
+void Append(const Linear& l, int64_t factor, Linear& sum) {
+  if (factor == 0) return;
+  sum.constant += l.constant * factor;
+  for (const Term& t : l.terms) {
+    sum.terms.push_back(t);
+    sum.terms.back().coef *= factor;
+  }
+}
+
 bool IsSum(const Expr& x) { return x->op == Op::kAdd || x->op == Op::kSub || x->op == Op::kMul; }
 
 // A whole sum in the place of a term gives its own terms.
@@ -66,12 +76,7 @@ void Flatten(Linear& l, size_t i) {
   const Term t = l.terms[i];
   if (t.div != 1 || t.mod != 0 || !IsSum(t.x)) return;
   l.terms.erase(l.terms.begin() + static_cast<std::ptrdiff_t>(i));
-  const Linear sum = ToLinear(t.x);
-  for (const Term& part : sum.terms) {
-    l.terms.push_back(part);
-    l.terms.back().coef *= t.coef;
-  }
-  l.constant += sum.constant * t.coef;
+  Append(ToLinear(t.x), t.coef, l);
 }
 
 void Normalize(Linear& l) {
@@ -212,7 +217,44 @@ Expr TermExpr(const Term& t, int64_t coef) {
   return coef == 1 ? e : e * Int(coef);
 }
 
+// Adds factor * e to `sum`, the summands of sums one by one.
+void AppendSummands(const Expr& e, int64_t factor, Linear& sum) {
+  switch (e->op) {
+    case Op::kInt:
+      sum.constant += factor * e->int_value;
+      return;
+    case Op::kVar:
+      if (e->var->extent > 1) sum.terms.push_back(Term{.x = e, .coef = factor});
+      return;
+    case Op::kAdd:
+    case Op::kSub:
+      AppendSummands(e->args[0], factor, sum);
+      AppendSummands(e->args[1], e->op == Op::kAdd ? factor : -factor, sum);
+      return;
+    case Op::kNeg:
+      return AppendSummands(e->args[0], -factor, sum);
+    case Op::kMul:
+      if (e->args[1]->op == Op::kInt) {
+        return AppendSummands(e->args[0], factor * e->args[1]->int_value, sum);
+      }
+      break;
+    default:
+      break;
+  }
+  Append(ToLinear(e), factor, sum);
+}
+
+Linear SumToLinear(const Expr& e) {
+  Linear sum;
+  AppendSummands(e, 1, sum);
+  Normalize(sum);
+  MergeSums(sum);
+  return sum;
+}
+
 Linear ProductToLinear(const Expr& e) {
+  if (e->args[1]->op == Op::kInt) return SumToLinear(e);
+
   Linear a = ToLinear(e->args[0]), b = ToLinear(e->args[1]);
   if (a.terms.empty()) std::swap(a, b);
   if (b.terms.empty()) return Add(Linear{}, a, b.constant);
@@ -258,12 +300,7 @@ Interval BoundsOf(const Linear& l) {
 
 Linear Add(const Linear& a, const Linear& b, int64_t b_factor) {
   Linear sum = a;
-  sum.constant += b.constant * b_factor;
-  if (b_factor == 0) return sum;
-  for (const Term& t : b.terms) {
-    sum.terms.push_back(t);
-    sum.terms.back().coef *= b_factor;
-  }
+  Append(b, b_factor, sum);
   Normalize(sum);
   MergeSums(sum);
   return sum;
@@ -332,11 +369,9 @@ Linear ToLinear(const Expr& e) {
     case Op::kVar:
       return e->var->extent == 1 ? Constant(0) : Opaque(e);
     case Op::kAdd:
-      return Add(ToLinear(e->args[0]), ToLinear(e->args[1]));
     case Op::kSub:
-      return Add(ToLinear(e->args[0]), ToLinear(e->args[1]), -1);
     case Op::kNeg:
-      return Add(Linear{}, ToLinear(e->args[0]), -1);
+      return SumToLinear(e);
     case Op::kMul:
       return ProductToLinear(e);
     case Op::kDiv:

@@ -193,9 +193,14 @@ Expr KernelBuilder::ResolveLoad(const Expr& load, const Assumptions& assumptions
   Expr condition;
   for (size_t i = 0; i < load->args.size(); ++i) {
     const Expr index = Simplify(load->args[i]);
-    const Expr below = Int(0) <= index, above = index < Int(load->buffer->shape[i]);
-    if (!Proves(assumptions, below)) condition = AndAlso(condition, below);
-    if (!Proves(assumptions, above)) condition = AndAlso(condition, above);
+    const int64_t size = load->buffer->shape[i];
+    const Interval bounds = BoundsOf(index);
+    if (const Expr below = Int(0) <= index; bounds.min < 0 && !Proves(assumptions, below)) {
+      condition = AndAlso(condition, below);
+    }
+    if (const Expr above = index < Int(size); bounds.max >= size && !Proves(assumptions, above)) {
+      condition = AndAlso(condition, above);
+    }
     indices.push_back(index);
   }
   const Expr safe = Load(global->second, std::move(indices));

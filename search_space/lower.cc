@@ -228,7 +228,8 @@ Expr KernelBuilder::Resolve(const Expr& e, Known& known) {
 Expr KernelBuilder::ResolveNode(const Expr& e, Known& known) {
   if (e->op == Op::kLoad) return ResolveLoad(e, known.assumptions);
   if (e->op == Op::kSelect) return ResolveSelect(e, known);
-  if (e->type == DType::kInt64) return Simplify(e);
+  const bool compares_indices = e->args.size() == 2 && e->args[0]->type == DType::kInt64;
+  if (e->type == DType::kInt64 || compares_indices) return Simplify(e);
   std::shared_ptr<ExprNode> changed;
   for (size_t i = 0; i < e->args.size(); ++i) {
     Expr arg = Resolve(e->args[i], known);

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "absl/container/flat_hash_map.h"
 #include "search_space/linear.h"
 
 namespace heddle::search_space {
@@ -284,6 +285,23 @@ Expr SimplifyNode(const Expr& e) {
   return MapDecided(e, [](const Expr& arg) { return Simplify(arg); });
 }
 
+using Simplified = absl::flat_hash_map<const ExprNode*, Expr>;
+
+// `done`: what became of nodes that stand in more than one place.
+Expr SimplifyAt(const Expr& e, const Var& var, const Expr& value, Simplified& done) {
+  const bool shared = !e->args.empty() && e.use_count() > 1;
+  if (shared) {
+    if (const auto known = done.find(e.get()); known != done.end()) return known->second;
+  }
+  const auto replace = [&](const Var& v) { return v == var ? value : nullptr; };
+  Expr simple =
+      e->type == DType::kInt64 || e->type == DType::kBool
+          ? Simplify(Substitute(e, replace))
+          : MapDecided(e, [&](const Expr& arg) { return SimplifyAt(arg, var, value, done); });
+  if (shared) done.emplace(e.get(), simple);
+  return simple;
+}
+
 }  // namespace
 
 Interval BoundsOf(const Expr& e) {
@@ -303,9 +321,8 @@ Expr Simplify(const Expr& e) {
 }
 
 Expr SimplifyAt(const Expr& e, const Var& var, const Expr& value) {
-  const auto replace = [&](const Var& v) { return v == var ? value : nullptr; };
-  if (e->type == DType::kInt64 || e->type == DType::kBool) return Simplify(Substitute(e, replace));
-  return MapDecided(e, [&](const Expr& arg) { return SimplifyAt(arg, var, value); });
+  Simplified done;
+  return SimplifyAt(e, var, value, done);
 }
 
 std::vector<Expr> Conjuncts(const Expr& condition) {
@@ -316,7 +333,9 @@ std::vector<Expr> Conjuncts(const Expr& condition) {
 
 bool Proves(const std::vector<Expr>& assumptions, const Expr& condition) {
   std::vector<Expr> goals = Conjuncts(condition);
-  std::erase_if(goals, [](const Expr& goal) { return ProvesAll({}, {goal}); });
+  // What is simplified, and true of all values, is the constant already.
+  std::erase_if(
+      goals, [](const Expr& goal) { return !goal->simplified.is_set() && ProvesAll({}, {goal}); });
   if (goals.empty()) return true;
   const std::vector<Expr> facts = RelevantFacts(assumptions, goals);
   if (facts.empty()) return false;

@@ -37,8 +37,17 @@ const Transform& ResultTransform() {  // A^T
   return *rows;
 }
 
-// Row `which` of `transform`, an index whose value is known once loops are unrolled.
-Expr ApplyRow(const Transform& transform, const Expr& which,
+// The conditions that an index is each row of `transform` but the last. Its value is known once
+// loops are unrolled.
+std::vector<Expr> RowsOf(const Transform& transform, const Expr& which) {
+  std::vector<Expr> is_row;
+  for (size_t i = 0; i + 1 < transform.size(); ++i) {
+    is_row.push_back(MakeExpr(Op::kEq, {which, Int(static_cast<int64_t>(i))}));
+  }
+  return is_row;
+}
+
+Expr ApplyRow(const Transform& transform, const std::vector<Expr>& is_row,
               const std::function<Expr(int64_t)>& input) {
   std::array<Expr, kPatch> inputs;  // one node, however many rows use it
   auto row = [&](const TransformRow& r) {
@@ -51,18 +60,16 @@ Expr ApplyRow(const Transform& transform, const Expr& which,
     return r.scale == 1 ? sum : sum * Float(r.scale, sum->type);
   };
   Expr chosen = row(transform.back());
-  for (size_t i = transform.size() - 1; i-- > 0;) {
-    chosen =
-        Select(MakeExpr(Op::kEq, {which, Int(static_cast<int64_t>(i))}), row(transform[i]), chosen);
-  }
+  for (size_t i = is_row.size(); i-- > 0;) chosen = Select(is_row[i], row(transform[i]), chosen);
   return chosen;
 }
 
 // T x T^T at [row, column], for a two-dimensional x.
 Expr Transform2d(const Transform& transform, const Expr& row, const Expr& column,
                  const std::function<Expr(int64_t, int64_t)>& input) {
-  return ApplyRow(transform, row, [&](int64_t i) {
-    return ApplyRow(transform, column, [&](int64_t j) { return input(i, j); });
+  const std::vector<Expr> is_column = RowsOf(transform, column);
+  return ApplyRow(transform, RowsOf(transform, row), [&](int64_t i) {
+    return ApplyRow(transform, is_column, [&](int64_t j) { return input(i, j); });
   });
 }
 

@@ -1,7 +1,7 @@
 // Shared memory: who waits for whom, and where buffers lie.
 #include <algorithm>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
 #include "search_space/passes.h"
 
 namespace heddle::search_space {
@@ -34,7 +34,7 @@ class BarrierInserter {
       pending = {};
       return s;
     }
-    const Accesses all = AccessesOf(s);
+    const Accesses& all = AccessesOf(s);
     // Ifs may diverge, so that no barrier can stand inside; what only reads or only writes needs
     // none.
     const bool atomic = s->kind == StmtNode::Kind::kStore || s->kind == StmtNode::Kind::kIf ||
@@ -65,25 +65,29 @@ class BarrierInserter {
     return b->scope == Scope::kShared && !managed_.contains(b.get());
   }
 
-  Accesses AccessesOf(const Stmt& s) const {
+  // Everything in `s`. Kept, because every statement around `s` asks as well.
+  const Accesses& AccessesOf(const Stmt& s) {
+    if (const auto known = accesses_.find(s.get()); known != accesses_.end()) return known->second;
     Accesses all;
-    VisitStmts(s, [&](const StmtNode& node) {
-      if (node.kind == StmtNode::Kind::kIntrin && EffectsOf(node.intrinsic).orders_shared) {
-        all.has_barrier = true;
-      }
-      const bool writes = node.kind == StmtNode::Kind::kStore ||
-                          (node.kind == StmtNode::Kind::kIntrin && node.buffer != nullptr);
-      if (writes && Tracked(node.buffer)) all.writes.insert(node.buffer.get());
-      VisitExprs(node, [&](const Expr& e) {
-        Visit(e, [&](const Expr& x) {
-          if (x->op == Op::kLoad && Tracked(x->buffer)) all.reads.insert(x->buffer.get());
-        });
+    const bool intrinsic = s->kind == StmtNode::Kind::kIntrin;
+    all.has_barrier = intrinsic && EffectsOf(s->intrinsic).orders_shared;
+    const bool writes = s->kind == StmtNode::Kind::kStore || (intrinsic && s->buffer != nullptr);
+    if (writes && Tracked(s->buffer)) all.writes.insert(s->buffer.get());
+    VisitExprs(*s, [&](const Expr& e) {
+      VisitLoads(e, [&](const Expr& load) {
+        if (Tracked(load->buffer)) all.reads.insert(load->buffer.get());
       });
     });
-    return all;
+    for (const Stmt& child : s->body) {
+      const Accesses& inside = AccessesOf(child);
+      all.Add(inside);
+      all.has_barrier = all.has_barrier || inside.has_barrier;
+    }
+    return accesses_.emplace(s.get(), std::move(all)).first->second;
   }
 
   const BufferSet& managed_;
+  absl::node_hash_map<const StmtNode*, Accesses> accesses_;
 };
 
 }  // namespace

@@ -35,6 +35,7 @@ Linear FloorMod(const Linear& a, int64_t d);                         // d >= 1
 
 Interval BoundsOf(const Term& t);
 Interval BoundsOf(const Linear& l);
+ModRem ModulusRemainder(const Linear& l);
 
 inline int64_t FloorDivInt(int64_t a, int64_t b) {
   return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);

@@ -682,9 +682,7 @@ void CollectArguments(const Program& program, Kernel& kernel) {
   absl::flat_hash_set<const Buffer*> read, written;
   VisitStmts(kernel.body, [&](const StmtNode& s) {
     VisitExprs(s, [&](const Expr& e) {
-      Visit(e, [&](const Expr& node) {
-        if (node->op == Op::kLoad) read.insert(node->buffer.get());
-      });
+      VisitLoads(e, [&](const Expr& load) { read.insert(load->buffer.get()); });
     });
     if (s.buffer != nullptr && s.kind != StmtNode::Kind::kAlloc) written.insert(s.buffer.get());
   });

@@ -10,6 +10,13 @@
 
 namespace heddle::search_space {
 
+// Calls `visit` on every load of a value. Indices are not looked into: they read nothing.
+inline void VisitLoads(const Expr& e, absl::FunctionRef<void(const Expr&)> visit) {
+  if (e->op == Op::kLoad) return visit(e);
+  if (e->type == DType::kInt64) return;
+  for (const Expr& arg : e->args) VisitLoads(arg, visit);
+}
+
 // Replicates what depends on the virtual thread `vthread`: local buffers that hold different values
 // for different virtual threads get a leading dimension, and an unrolled loop over the virtual
 // threads is pushed down to the innermost nests that mention one. What does not depend on it, such

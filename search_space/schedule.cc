@@ -62,7 +62,8 @@ ScheduledStage MakeScheduledStage(const Stage& stage) {
 namespace {
 
 bool Reads(const Expr& e, const Buffer* tensor) {
-  if (e->op == Op::kLoad && e->buffer.get() == tensor) return true;
+  if (e->op == Op::kLoad) return e->buffer.get() == tensor;
+  if (e->type == DType::kInt64) return false;  // indices read nothing
   return std::any_of(e->args.begin(), e->args.end(),
                      [&](const Expr& arg) { return Reads(arg, tensor); });
 }

@@ -362,8 +362,9 @@ bool MentionsAny(const Expr& e, const Variables& variables) {
                      [&](const Expr& arg) { return MentionsAny(arg, variables); });
 }
 
-ModRem ModulusRemainder(const Expr& e) {
-  const Linear l = ToLinear(e);
+ModRem ModulusRemainder(const Expr& e) { return ModulusRemainder(ToLinear(e)); }
+
+ModRem ModulusRemainder(const Linear& l) {
   int64_t modulus = 0;
   for (const Term& t : l.terms) modulus = std::gcd(modulus, t.coef);
   modulus = std::abs(modulus);

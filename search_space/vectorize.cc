@@ -12,11 +12,7 @@ namespace {
 // Trips of a loop that is written out.
 constexpr int64_t kMaxExpanded = 32;
 
-bool Mentions(const Expr& e, const Var& var) {
-  bool found = false;
-  Visit(e, [&](const Expr& node) { found = found || node->var == var; });
-  return found;
-}
+bool Mentions(const Expr& e, const Var& var) { return MentionsAny(e, {var.get()}); }
 
 Expr AtZero(const Expr& e, const Var& var) { return SimplifyAt(e, var, Int(0)); }
 
@@ -46,7 +42,7 @@ bool IsUniform(const Expr& comparison, const Var& var) {
     low += b.min;
     high += b.max;
   }
-  const ModRem m = ModulusRemainder(FromLinear(others));
+  const ModRem m = ModulusRemainder(others);
   if (m.modulus == 0) return others.constant + high <= 0 || others.constant + low > 0;
   // The largest value of `others` with others + low <= 0 must also have others + high <= 0.
   const int64_t room = -low - m.remainder;
@@ -67,6 +63,10 @@ Linear OffsetOf(const Buffer& buffer, const ExprList& indices) {
 bool IsWide(const Buffer& buffer, const ExprList& indices, const Var& lane) {
   const int64_t lanes = lane->extent;
   if (lanes * SizeOf(buffer.dtype) > 16) return false;
+  if (std::none_of(indices.begin(), indices.end(),
+                   [&](const Expr& index) { return Mentions(index, lane); })) {
+    return false;
+  }
   if (buffer.swizzle != 0 && buffer.swizzle % lanes != 0) return false;
   Linear base = OffsetOf(buffer, indices);
   bool consecutive = false;
@@ -80,7 +80,7 @@ bool IsWide(const Buffer& buffer, const ExprList& indices, const Var& lane) {
     t = base.terms.erase(t);
   }
   if (!consecutive) return false;
-  const ModRem m = ModulusRemainder(FromLinear(base));
+  const ModRem m = ModulusRemainder(base);
   return m.remainder % lanes == 0 && m.modulus % lanes == 0;
 }
 
@@ -155,14 +155,17 @@ bool IsDecidedBy(const Expr& e, const Var& var) {
   return only;
 }
 
+bool DecidesSelects(const Expr& e, const Var& var) {
+  if (e->type == DType::kInt64) return false;
+  return (e->op == Op::kSelect && IsDecidedBy(e->args[0], var)) ||
+         std::any_of(e->args.begin(), e->args.end(),
+                     [&](const Expr& arg) { return DecidesSelects(arg, var); });
+}
+
 bool DecidesSelects(const Stmt& body, const Var& var) {
   bool decides = false;
   VisitStmts(body, [&](const StmtNode& s) {
-    VisitExprs(s, [&](const Expr& e) {
-      Visit(e, [&](const Expr& node) {
-        decides = decides || (node->op == Op::kSelect && IsDecidedBy(node->args[0], var));
-      });
-    });
+    VisitExprs(s, [&](const Expr& e) { decides = decides || DecidesSelects(e, var); });
   });
   return decides;
 }
@@ -218,8 +221,8 @@ Stmt UnrollRegisterLoops(const Stmt& body) {
   VisitStmts(body, [&](const StmtNode& s) {
     if (s.kind == StmtNode::Kind::kStore && s.buffer->scope == Scope::kLocal) collect(s.indices);
     VisitExprs(s, [&](const Expr& e) {
-      Visit(e, [&](const Expr& node) {
-        if (node->op == Op::kLoad && node->buffer->scope == Scope::kLocal) collect(node->args);
+      VisitLoads(e, [&](const Expr& load) {
+        if (load->buffer->scope == Scope::kLocal) collect(load->args);
       });
     });
   });

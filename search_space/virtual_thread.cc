@@ -20,24 +20,22 @@ class Injector {
 
  private:
   bool Mentions(const Expr& e) const {
-    bool found = false;
-    Visit(e, [&](const Expr& node) {
-      found = found || node->var == vthread_ ||
-              (node->op == Op::kLoad && expanded_.contains(node->buffer.get()));
-    });
-    return found;
+    if (e->op == Op::kVar) return e->var == vthread_;
+    if (e->op == Op::kLoad && expanded_.contains(e->buffer.get())) return true;
+    return std::any_of(e->args.begin(), e->args.end(),
+                       [&](const Expr& arg) { return Mentions(arg); });
   }
   bool MentionsHere(const StmtNode& s) const {
-    bool found = false;
+    bool found = s.buffer != nullptr && expanded_.contains(s.buffer.get());
     VisitExprs(s, [&](const Expr& e) { found = found || Mentions(e); });
-    return found || (s.buffer != nullptr && expanded_.contains(s.buffer.get()));
-  }
-  bool MentionsAnywhere(const Stmt& s) const {
-    bool found = false;
-    VisitStmts(s, [&](const StmtNode& node) {
-      found = found || (node.kind != StmtNode::Kind::kAlloc && MentionsHere(node));
-    });
     return found;
+  }
+  // Kept, because every statement around `s` asks as well.
+  bool MentionsAnywhere(const Stmt& s) {
+    if (const auto known = mentions_.find(s.get()); known != mentions_.end()) return known->second;
+    bool found = s->kind != StmtNode::Kind::kAlloc && MentionsHere(*s);
+    for (const Stmt& child : s->body) found = MentionsAnywhere(child) || found;
+    return mentions_[s.get()] = found;
   }
 
   // Fixpoint of "stores something that depends on the virtual thread".
@@ -113,7 +111,7 @@ class Injector {
     return nests && IsStoreNest(s->body[0]);
   }
 
-  Stmt Push(const Stmt& s) const {
+  Stmt Push(const Stmt& s) {
     if (!MentionsAnywhere(s)) return s;
     const bool here = s->kind == StmtNode::Kind::kIf && Mentions(s->condition);
     if (here || IsStoreNest(s)) {
@@ -130,6 +128,7 @@ class Injector {
 
   Var vthread_;
   absl::flat_hash_map<const Buffer*, BufferRef> expanded_;
+  absl::flat_hash_map<const StmtNode*, bool> mentions_;  // of the statements that are pushed into
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace heddle::tuner {
@@ -79,13 +80,16 @@ Banks CountBanks(const Sampled& bytes, const Sampled& active, size_t warp, doubl
 double CountSectors(const Sampled& bytes, const Sampled& active, size_t warp, double access_bytes) {
   std::array<int64_t, kLanes> seen;
   size_t count = 0;
+  int64_t last = std::numeric_limits<int64_t>::min();  // of `seen`, the largest
   for (size_t lane = 0; lane < kLanes; ++lane) {
     if (active.at(warp, lane) == 0) continue;
     // Accesses are aligned to their size, so that none straddles a sector.
     const auto sector = static_cast<int64_t>(std::floor(bytes.at(warp, lane) / kSectorBytes));
     auto* const end = seen.begin() + count;
-    if (std::find(seen.begin(), end, sector) != end) continue;
+    // Mostly the last or one beyond all.
+    if (count > 0 && sector <= last && std::find(seen.begin(), end, sector) != end) continue;
     seen[count++] = sector;
+    last = std::max(last, sector);
   }
   return static_cast<double>(count) * std::max(1.0, access_bytes / kSectorBytes);
 }

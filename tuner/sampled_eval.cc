@@ -23,6 +23,11 @@ double FloorDivide(double x, double d, double inverse) {
 // a = f(a, b), element by element.
 template <typename F>
 void Combine(Sampled& a, Sampled& b, const F& f) {
+  if (b.width == 1) {
+    const double same = b.v[0];
+    for (size_t i = 0; i < a.width; ++i) a.v[i] = f(a.v[i], same);
+    return;
+  }
   const size_t width = std::max(a.width, b.width);
   a.Widen(width);
   b.Widen(width);

@@ -109,6 +109,11 @@ int Main(int argc, char** argv) {
     std::cerr << all.status().message() << "\n";
     return 1;
   }
+  for (const Replay& replay : *all) {
+    if (replay.foreign == 0) continue;
+    std::cerr << replay.foreign << " trials of " << replay.name
+              << " are no points of today's space, and left out\n";
+  }
 
   std::vector<Outcome> outcomes;
   for (int kind = 0; kind < kKinds; ++kind) {

@@ -14,6 +14,8 @@ namespace {
 
 // Looking through a million requests takes 0.2 s.
 constexpr absl::Duration kPruneEvery = absl::Hours(1);
+// What a killed server forgets of the time that its searches took.
+constexpr absl::Duration kBookEvery = absl::Seconds(5);
 
 }  // namespace
 
@@ -210,6 +212,7 @@ void Engine::Tick() {
     for (auto& [id, job] : jobs_) {
       if (Now() > job.expires && !job.cancelling && !job.ending) Cancel(job, "expired", after);
       if (!job.searching || job.stop) continue;
+      if (now - job.booked >= kBookEvery) BookTime(job);
       job.usable = UsableDevices(job);
       if (job.usable > 0) job.last_usable = now;
       if (now - job.last_usable > options_.lease) {

@@ -142,6 +142,7 @@ class Engine {
     int64_t served = 0;               // the round in which it was given a device last
     int restarts = 0;                 // searches that ended without a word, in a row
     absl::Time last_usable;           // when a device could work on it last
+    absl::Time booked;                // up to when the time of its search is written down
     std::vector<std::string> errors;  // of workloads that ended without a schedule
   };
   struct DeviceEntry {
@@ -197,6 +198,9 @@ class Engine {
   void RunJob(int64_t id);
   // The next search of a job; ends the job when there is none, nullopt also when it is to stop.
   std::optional<searcher::Setup> PrepareSearch(int64_t id);
+  // Writes down the time that the job's search took since the last time, so that what a lost
+  // searcher or server has used of a budget stays used.
+  void BookTime(ActiveJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False: the job's thread is to end.
   bool HandleDone(int64_t id, const absl::StatusOr<searcher::Done>& done);
   searcher::ToSearcher Answer(int64_t job, const searcher::FromSearcher& question);

@@ -65,6 +65,7 @@ std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
   });
   std::erase_if(job->queue, [&](int64_t trial) { return !job->candidates.contains(trial); });
   job->workload = number;
+  job->booked = SteadyNow();
   job->finals.reset();
   job->results.clear();
   job->unclaimed.clear();
@@ -115,10 +116,21 @@ std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
   return setup;
 }
 
+void Engine::BookTime(ActiveJob& job) {
+  const absl::Time now = SteadyNow();
+  const double seconds = absl::ToDoubleSeconds(now - job.booked);
+  job.booked = now;
+  job.uses[job.workload].search_s += seconds;
+  Write([=, id = job.id, number = job.workload](
+            tuner::Records& records) { return AddSearchTime(records, id, number, seconds); },
+        nullptr, Persistence::kUntilStored);
+}
+
 bool Engine::HandleDone(int64_t id, const absl::StatusOr<searcher::Done>& done) {
   absl::MutexLock lock(&mutex_);
   ActiveJob* job = FindJob(id);
   if (job == nullptr || job->ending) return false;
+  BookTime(*job);
   if (!done.ok() && !job->stop) {
     LogEvent(Severity::kError, "searcher_lost",
              {{"job", JobName(id)}, {"error", std::string(done.status().message())}});
@@ -128,17 +140,14 @@ bool Engine::HandleDone(int64_t id, const absl::StatusOr<searcher::Done>& done) 
     return false;
   }
   job->restarts = 0;
-  const double seconds = done.ok() ? done->seconds() : 0;
   const bool ended = done.ok() && done->code() == 0 && done->stop_reason() != "interrupted";
   WorkloadUse& use = job->uses[job->workload];
-  use.search_s += seconds;
   use.ended = ended;
-  Write(
-      [=, number = job->workload,
-       default_us = ended ? done->default_us() : 0](tuner::Records& records) {
-        return EndWorkload(records, id, number, default_us, seconds, ended);
-      },
-      nullptr, Persistence::kUntilStored);
+  if (ended) {
+    Write([=, number = job->workload, default_us = done->default_us()](
+              tuner::Records& records) { return EndWorkload(records, id, number, default_us); },
+          nullptr, Persistence::kUntilStored);
+  }
   if (!ended) {
     if (!job->stop) {
       EndJob(*job, v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED, done->error());

@@ -325,12 +325,17 @@ absl::StatusOr<std::vector<WorkloadUse>> LoadUse(Records& records, int64_t job) 
   return uses;
 }
 
-absl::Status EndWorkload(Records& records, int64_t job, int number, double default_us,
-                         double search_s, bool ended) {
+absl::Status AddSearchTime(Records& records, int64_t job, int number, double seconds) {
   return records.database().Run(
-      "UPDATE job_workload SET default_us = iif(? > 0, ?, default_us), search_s = search_s + ?, "
-      "ended = max(ended, ?) WHERE job = ? AND number = ?",
-      default_us, default_us, search_s, int{ended}, job, number);
+      "UPDATE job_workload SET search_s = search_s + ? WHERE job = ? AND number = ?", seconds, job,
+      number);
+}
+
+absl::Status EndWorkload(Records& records, int64_t job, int number, double default_us) {
+  return records.database().Run(
+      "UPDATE job_workload SET default_us = iif(? > 0, ?, default_us), ended = 1 "
+      "WHERE job = ? AND number = ?",
+      default_us, default_us, job, number);
 }
 
 absl::Status LeaseTrial(Records& records, const TrialRow& row) {

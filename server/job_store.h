@@ -69,8 +69,8 @@ struct WorkloadUse {
   bool ended = false;
 };
 absl::StatusOr<std::vector<WorkloadUse>> LoadUse(tuner::Records& records, int64_t job);
-absl::Status EndWorkload(tuner::Records& records, int64_t job, int number, double default_us,
-                         double search_s, bool ended);
+absl::Status AddSearchTime(tuner::Records& records, int64_t job, int number, double seconds);
+absl::Status EndWorkload(tuner::Records& records, int64_t job, int number, double default_us);
 
 // ------------------------------------------------------------------------------------------ trials
 

@@ -101,7 +101,8 @@ class EngineTest : public testing::Test {
     engine.now = [this, steady = engine.steady] {
       return steady() + absl::Hours(jump_hours_.load());
     };
-    engine.search = [](const searcher::Setup& setup, const SearchPort& port) {
+    engine.search = [this](const searcher::Setup& setup, const SearchPort& port) {
+      if (on_search_) on_search_(setup);
       return absl::StatusOr<searcher::Done>(Search(setup, port));
     };
     engine.open_jobs_per_tenant = 4;
@@ -249,6 +250,7 @@ class EngineTest : public testing::Test {
   std::atomic<int64_t> now_ms_{1'800'000'000'000};
   std::atomic<int> jump_hours_{0};  // of the system's clock
   std::function<absl::Status()> before_commit_;
+  std::function<void(const searcher::Setup&)> on_search_;
   std::atomic<int> requests_{0};
   std::unique_ptr<Store> store_;
   std::unique_ptr<Metrics> metrics_;

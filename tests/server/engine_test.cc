@@ -193,6 +193,35 @@ TEST_F(EngineTest, APlateauIsCountedAcrossRestarts) {
   EXPECT_LE(job.workloads(0).trials(), 1 + kPlateau + kInFlight);
 }
 
+// What a server that was killed has used of a budget of seconds stays used.
+TEST_F(EngineTest, SecondsAreCountedAcrossRestarts) {
+  v1::JobSpec spec = MatmulSpec(0);
+  spec.mutable_budget()->set_seconds(100);
+  const std::string id = MustCreate(spec);
+  const std::string session = Register("host");
+  ASSERT_TRUE(Report(ReportOf(session, MustAcquire(session))).ok());
+  for (int i = 0; i < 4; ++i) {
+    Advance(absl::Seconds(10));
+    ASSERT_TRUE(Beat(session).ok());
+  }
+  const auto used = [&] {
+    auto reader = store_->Read();
+    auto uses = LoadUse(*reader, JobId(id));
+    return uses.ok() ? uses->at(0).search_s : -1;
+  };
+  ASSERT_TRUE(store_->WriteAndWait([](tuner::Records&) { return absl::OkStatus(); }).ok());
+  EXPECT_EQ(used(), 40);
+  before_commit_ = [] { return absl::AbortedError("killed"); };
+  Close();
+  before_commit_ = nullptr;
+  std::atomic<double> left = 0;
+  on_search_ = [&](const searcher::Setup& setup) { left = setup.seconds(); };
+  Open();
+  MustAcquire(Register("host"));
+  EXPECT_EQ(left, 60);
+  Close();
+}
+
 TEST_F(EngineTest, RequestsAreRememberedForAWeek) {
   auto first = Create(MatmulSpec(3), "again");
   ASSERT_TRUE(first.ok()) << first.status();

@@ -362,6 +362,15 @@ Linear FloorMod(const Linear& a, int64_t d) {
   return reduced;
 }
 
+Linear Difference(const Expr& a, const Expr& b) {
+  Linear difference;
+  AppendSummands(a, 1, difference);
+  AppendSummands(b, -1, difference);
+  Normalize(difference);
+  MergeSums(difference);
+  return difference;
+}
+
 Linear ToLinear(const Expr& e) {
   switch (e->op) {
     case Op::kInt:

@@ -27,6 +27,7 @@ struct Linear {
 };
 
 Linear ToLinear(const Expr& e);
+Linear Difference(const Expr& a, const Expr& b);  // a - b
 Expr FromLinear(const Linear& l);
 
 Linear Add(const Linear& a, const Linear& b, int64_t b_factor = 1);  // a + b_factor * b

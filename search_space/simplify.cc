@@ -16,7 +16,7 @@ using Inequality = Linear;
 
 // a < b and a <= b as inequalities, divided by the common divisor of their coefficients.
 Inequality MakeInequality(Op op, const Expr& a, const Expr& b) {
-  Inequality l = Add(ToLinear(a), ToLinear(b), -1);
+  Inequality l = Difference(a, b);
   if (op == Op::kLt) l.constant += 1;
   int64_t g = 0;
   for (const Term& t : l.terms) g = std::gcd(g, t.coef);
@@ -50,7 +50,7 @@ Expr SimplifyComparison(const Expr& e) {
     if (b.min > 0) return Bool(false);
     return InequalityExpr(l);
   }
-  const Linear l = Add(ToLinear(e->args[0]), ToLinear(e->args[1]), -1);
+  const Linear l = Difference(e->args[0], e->args[1]);
   const Interval b = BoundsOf(l);
   const bool never = b.min > 0 || b.max < 0, always = b.min == 0 && b.max == 0;
   if (never || always) return Bool(always == (e->op == Op::kEq));

@@ -27,7 +27,7 @@ bool IsUniform(const Expr& comparison, const Var& var) {
   const bool inequality = comparison->op == Op::kLt || comparison->op == Op::kLe;
   if (!inequality || comparison->args[0]->type != DType::kInt64) return false;
   // sum <= 0
-  Linear sum = Add(ToLinear(comparison->args[0]), ToLinear(comparison->args[1]), -1);
+  Linear sum = Difference(comparison->args[0], comparison->args[1]);
   if (comparison->op == Op::kLt) sum.constant += 1;
   Linear others;
   others.constant = sum.constant;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace heddle::tuner {
@@ -78,20 +79,24 @@ Banks CountBanks(const Sampled& bytes, const Sampled& active, size_t warp, doubl
 
 // Distinct sectors that a warp's instruction touches.
 double CountSectors(const Sampled& bytes, const Sampled& active, size_t warp, double access_bytes) {
+  const double sectors_each = std::max(1.0, access_bytes / kSectorBytes);
+  if (bytes.width != kSamples) return sectors_each;  // all lanes the same
   std::array<int64_t, kLanes> seen;
   size_t count = 0;
   int64_t last = std::numeric_limits<int64_t>::min();  // of `seen`, the largest
   for (size_t lane = 0; lane < kLanes; ++lane) {
     if (active.at(warp, lane) == 0) continue;
     // Accesses are aligned to their size, so that none straddles a sector.
-    const auto sector = static_cast<int64_t>(std::floor(bytes.at(warp, lane) / kSectorBytes));
+    const double place = bytes.v[warp * kLanes + lane] / kSectorBytes;
+    auto sector = static_cast<int64_t>(place);
+    if (static_cast<double>(sector) > place) --sector;  // rounds down, without a call of floor
     auto* const end = seen.begin() + count;
     // Mostly the last or one beyond all.
     if (count > 0 && sector <= last && std::find(seen.begin(), end, sector) != end) continue;
     seen[count++] = sector;
     last = std::max(last, sector);
   }
-  return static_cast<double>(count) * std::max(1.0, access_bytes / kSectorBytes);
+  return static_cast<double>(count) * sectors_each;
 }
 
 // Walks one kernel.
@@ -107,21 +112,22 @@ class Profiler {
  private:
   // Which lanes of the samples execute.
   struct Mask {
-    Sampled values;
-    double warps = 1;      // share of the sampled warps with any lane
-    double lanes = 32;     // mean active lanes of those warps
-    bool partial = false;  // a condition switches lanes or warps off
+    Sampled values;                         // of full width; 0 or 1
+    double warps = 1;                       // share of the sampled warps with any lane
+    double lanes = 32;                      // mean active lanes of those warps
+    bool partial = false;                   // a condition switches lanes or warps off
+    std::array<double, kWarpSamples> on{};  // lanes of each warp
 
     void Measure() {
-      int warps_on = 0, lanes_on = 0;
+      double warps_on = 0, lanes_on = 0;
       for (size_t w = 0; w < kWarpSamples; ++w) {
-        int on = 0;
-        for (size_t l = 0; l < kLanes; ++l) on += values.at(w, l) != 0 ? 1 : 0;
-        warps_on += on > 0 ? 1 : 0;
-        lanes_on += on;
+        const auto first = values.v.begin() + static_cast<std::ptrdiff_t>(w * kLanes);
+        on[w] = std::accumulate(first, first + kLanes, 0.0);
+        warps_on += on[w] > 0 ? 1 : 0;
+        lanes_on += on[w];
       }
-      warps = static_cast<double>(warps_on) / kWarpSamples;
-      lanes = warps_on > 0 ? static_cast<double>(lanes_on) / warps_on : 0;
+      warps = warps_on / kWarpSamples;
+      lanes = warps_on > 0 ? lanes_on / warps_on : 0;
     }
   };
 
@@ -493,8 +499,7 @@ void Profiler::MeasureAddresses(Access& access) {
   const double bytes = access.lanes * access.element_bytes();
   int warps = 0;
   for (size_t w = 0; w < kWarpSamples; ++w) {
-    double on = 0;
-    for (size_t l = 0; l < kLanes; ++l) on += mask_.values.at(w, l);
+    const double on = mask_.on[w];
     if (on == 0) continue;
     ++warps;
     if (b.scope == Scope::kGlobal) {

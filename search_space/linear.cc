@@ -244,16 +244,8 @@ void AppendSummands(const Expr& e, int64_t factor, Linear& sum) {
   Append(ToLinear(e), factor, sum);
 }
 
-Linear SumToLinear(const Expr& e) {
-  Linear sum;
-  AppendSummands(e, 1, sum);
-  Normalize(sum);
-  MergeSums(sum);
-  return sum;
-}
-
 Linear ProductToLinear(const Expr& e) {
-  if (e->args[1]->op == Op::kInt) return SumToLinear(e);
+  if (e->args[1]->op == Op::kInt) return WeightedSum({e}, {1});
 
   Linear a = ToLinear(e->args[0]), b = ToLinear(e->args[1]);
   if (a.terms.empty()) std::swap(a, b);
@@ -362,13 +354,12 @@ Linear FloorMod(const Linear& a, int64_t d) {
   return reduced;
 }
 
-Linear Difference(const Expr& a, const Expr& b) {
-  Linear difference;
-  AppendSummands(a, 1, difference);
-  AppendSummands(b, -1, difference);
-  Normalize(difference);
-  MergeSums(difference);
-  return difference;
+Linear WeightedSum(absl::Span<const Expr> summands, absl::Span<const int64_t> weights) {
+  Linear sum;
+  for (size_t i = 0; i < summands.size(); ++i) AppendSummands(summands[i], weights[i], sum);
+  Normalize(sum);
+  MergeSums(sum);
+  return sum;
 }
 
 Linear ToLinear(const Expr& e) {
@@ -380,7 +371,7 @@ Linear ToLinear(const Expr& e) {
     case Op::kAdd:
     case Op::kSub:
     case Op::kNeg:
-      return SumToLinear(e);
+      return WeightedSum({e}, {1});
     case Op::kMul:
       return ProductToLinear(e);
     case Op::kDiv:

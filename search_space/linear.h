@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
 #include "search_space/expr.h"
 #include "search_space/simplify.h"
 
@@ -27,7 +28,9 @@ struct Linear {
 };
 
 Linear ToLinear(const Expr& e);
-Linear Difference(const Expr& a, const Expr& b);  // a - b
+// The sum of weight * summand.
+Linear WeightedSum(absl::Span<const Expr> summands, absl::Span<const int64_t> weights);
+inline Linear Difference(const Expr& a, const Expr& b) { return WeightedSum({a, b}, {1, -1}); }
 Expr FromLinear(const Linear& l);
 
 Linear Add(const Linear& a, const Linear& b, int64_t b_factor = 1);  // a + b_factor * b

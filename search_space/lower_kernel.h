@@ -74,9 +74,9 @@ class KernelBuilder {
     absl::flat_hash_map<const ExprNode*, Expr> resolved;
   };
   Expr Resolve(const Expr& e, Known& known);
+  Expr ResolveLoad(const Expr& load, Known& known);
   Expr ResolveNode(const Expr& e, Known& known);
   Expr ResolveSelect(const Expr& e, Known& known);
-  Expr ResolveLoad(const Expr& load, const Assumptions& assumptions);
   std::vector<Expr> GuardsOf(int s) const;
   Stmt Fail(const std::string& why);
 

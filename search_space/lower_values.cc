@@ -50,7 +50,7 @@ Expr KernelBuilder::HeldAt(const Spread& spread, const Expr& index) {
   return Simplify(index / Int(round) * Int(spread.vector) + index % Int(spread.vector));
 }
 
-Expr KernelBuilder::ResolveLoad(const Expr& load, const Assumptions& assumptions) {
+Expr KernelBuilder::ResolveLoad(const Expr& load, Known& known) {
   const int producer = schedule_.FindStage(load->buffer.get());
   ExprList indices;
   if (producer >= 0 && storage_.contains(producer)) {
@@ -70,13 +70,14 @@ Expr KernelBuilder::ResolveLoad(const Expr& load, const Assumptions& assumptions
   }
   Expr condition;
   for (size_t i = 0; i < load->args.size(); ++i) {
-    const Expr index = Simplify(load->args[i]);
+    const Expr index = Resolve(load->args[i], known);
     const int64_t size = load->buffer->shape[i];
     const Interval bounds = BoundsOf(index);
-    if (const Expr below = Int(0) <= index; bounds.min < 0 && !Proves(assumptions, below)) {
+    if (const Expr below = Int(0) <= index; bounds.min < 0 && !Proves(known.assumptions, below)) {
       condition = AndAlso(condition, below);
     }
-    if (const Expr above = index < Int(size); bounds.max >= size && !Proves(assumptions, above)) {
+    if (const Expr above = index < Int(size);
+        bounds.max >= size && !Proves(known.assumptions, above)) {
       condition = AndAlso(condition, above);
     }
     indices.push_back(index);
@@ -104,7 +105,7 @@ Expr KernelBuilder::Resolve(const Expr& e, Known& known) {
 }
 
 Expr KernelBuilder::ResolveNode(const Expr& e, Known& known) {
-  if (e->op == Op::kLoad) return ResolveLoad(e, known.assumptions);
+  if (e->op == Op::kLoad) return ResolveLoad(e, known);
   if (e->op == Op::kSelect) return ResolveSelect(e, known);
   const bool compares_indices = e->args.size() == 2 && e->args[0]->type == DType::kInt64;
   if (e->type == DType::kInt64 || compares_indices) return Simplify(e);

@@ -225,6 +225,7 @@ bool NarrowVariables(const std::vector<Expr>& facts, std::vector<Expr>& exprs) {
     if (extent < 1 || extent >= v->extent) continue;
     narrowed.emplace_back(v, VarExpr(MakeVar(v->name, extent)));
   }
+  if (narrowed.empty()) return false;
   for (Expr& e : exprs) {
     e = Simplify(Substitute(e, [&](const Var& v) -> Expr {
       for (const auto& [from, to] : narrowed) {
@@ -233,7 +234,7 @@ bool NarrowVariables(const std::vector<Expr>& facts, std::vector<Expr>& exprs) {
       return nullptr;
     }));
   }
-  return !narrowed.empty();
+  return true;
 }
 
 enum class Dependence { kOuter, kRelaxed, kMixed };

@@ -50,15 +50,6 @@ bool IsUniform(const Expr& comparison, const Var& var) {
   return largest + high <= 0;
 }
 
-// Offset of an access in elements, without swizzle.
-Linear OffsetOf(const Buffer& buffer, const ExprList& indices) {
-  Linear offset;
-  for (size_t i = 0; i < indices.size(); ++i) {
-    offset = Add(offset, ToLinear(indices[i]), buffer.strides[i]);
-  }
-  return offset;
-}
-
 // Are the lanes of the access consecutive and the first aligned?
 bool IsWide(const Buffer& buffer, const ExprList& indices, const Var& lane) {
   const int64_t lanes = lane->extent;
@@ -68,7 +59,7 @@ bool IsWide(const Buffer& buffer, const ExprList& indices, const Var& lane) {
     return false;
   }
   if (buffer.swizzle != 0 && buffer.swizzle % lanes != 0) return false;
-  Linear base = OffsetOf(buffer, indices);
+  Linear base = WeightedSum(indices, buffer.strides);  // in elements, without swizzle
   bool consecutive = false;
   for (auto t = base.terms.begin(); t != base.terms.end();) {
     if (!Mentions(t->x, lane)) {

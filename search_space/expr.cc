@@ -185,7 +185,8 @@ namespace {
 
 using Rewritten = absl::flat_hash_map<const ExprNode*, Expr>;
 
-// `done`: replacements of nodes that stand in more than one place.
+// Null when nothing changes, so that the counts of nodes that threads share stay alone. `done`:
+// what became of nodes that stand in more than one place.
 Expr RewriteOnce(const Expr& e, absl::FunctionRef<Expr(const Expr&)> rewrite, Rewritten& done) {
   const bool shared = !e->args.empty() && e.use_count() > 1;
   if (shared) {
@@ -194,12 +195,12 @@ Expr RewriteOnce(const Expr& e, absl::FunctionRef<Expr(const Expr&)> rewrite, Re
   std::shared_ptr<ExprNode> changed;
   for (size_t i = 0; i < e->args.size(); ++i) {
     Expr arg = RewriteOnce(e->args[i], rewrite, done);
-    if (arg == e->args[i]) continue;
+    if (arg == nullptr || arg == e->args[i]) continue;
     if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
     changed->args[i] = std::move(arg);
   }
-  Expr current = changed != nullptr ? Expr(std::move(changed)) : e;
-  Expr replacement = rewrite(current);
+  Expr current = std::move(changed);
+  Expr replacement = rewrite(current != nullptr ? current : e);
   if (replacement == nullptr) replacement = std::move(current);
   if (shared) done.emplace(e.get(), replacement);
   return replacement;
@@ -209,7 +210,8 @@ Expr RewriteOnce(const Expr& e, absl::FunctionRef<Expr(const Expr&)> rewrite, Re
 
 Expr Rewrite(const Expr& e, absl::FunctionRef<Expr(const Expr&)> rewrite) {
   Rewritten done;
-  return RewriteOnce(e, rewrite, done);
+  Expr rewritten = RewriteOnce(e, rewrite, done);
+  return rewritten != nullptr ? rewritten : e;
 }
 
 Expr Substitute(const Expr& e, absl::FunctionRef<Expr(const Var&)> replacement) {

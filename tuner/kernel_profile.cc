@@ -250,13 +250,10 @@ void Profiler::WalkFor(const StmtNode& s) {
 
 Profiler::Mask Profiler::Under(const Expr& condition, bool negated) {
   Mask under = mask_;
-  Sampled holds;
-  vars_.Evaluate(condition, holds);
-  for (size_t w = 0; w < kWarpSamples; ++w) {
-    for (size_t l = 0; l < kLanes; ++l) {
-      const bool on = (holds.at(w, l) != 0) != negated;
-      if (!on) under.values.v[w * kLanes + l] = 0;
-    }
+  Sampled holds = vars_.Values(condition);
+  holds.Widen(kSamples);
+  for (size_t i = 0; i < kSamples; ++i) {
+    under.values.v[i] *= (holds.v[i] != 0) != negated ? 1.0 : 0.0;
   }
   under.partial = true;
   under.Measure();
@@ -474,16 +471,20 @@ bool Profiler::IsKnown(const Access& access) const {
 
 void Profiler::MeasureAddresses(Access& access) {
   const search_space::Buffer& b = *access.buffer;
-  Sampled offset, term;
+  Sampled offset;
   offset.width = 1;
   offset.v[0] = 0;
   for (size_t i = 0; i < access.indices->size(); ++i) {
-    vars_.Evaluate((*access.indices)[i], term);
+    const Sampled& index = vars_.Values((*access.indices)[i]);
     const auto stride = static_cast<double>(b.strides[i]) * access.element_bytes();
-    const size_t width = std::max(offset.width, term.width);
-    offset.Widen(width);
-    term.Widen(width);
-    for (size_t j = 0; j < width; ++j) offset.v[j] += term.v[j] * stride;
+    offset.Widen(index.width);
+    if (index.width == 1) {
+      for (size_t j = 0; j < offset.width; ++j) offset.v[j] += index.v[0] * stride;
+    } else if (index.width == offset.width) {
+      for (size_t j = 0; j < offset.width; ++j) offset.v[j] += index.v[j] * stride;
+    } else {  // one value a warp
+      for (size_t j = 0; j < kSamples; ++j) offset.v[j] += index.v[j / kLanes] * stride;
+    }
   }
   if (b.swizzle != 0) {
     offset.Widen(kSamples);

@@ -89,6 +89,13 @@ SampledVariables::SampledVariables(const Var& thread) {
 }
 
 int SampledVariables::Bind(const Var& var, bool zero) {
+  // A loop that was written out binds its variable again, mostly to zero as before.
+  if (const auto known = index_.find(var.get()); known != index_.end()) {
+    const auto& values = slots_[static_cast<size_t>(known->second)].values;
+    const bool was_zero =
+        std::all_of(values.begin(), values.end(), [](double v) { return v == 0; });
+    if (!zero || !was_zero) kept_.clear();
+  }
   const int id = static_cast<int>(slots_.size());
   Slot& slot = NewSlot(var);
   const auto order = Order(static_cast<uint64_t>(id));
@@ -104,6 +111,17 @@ void SampledVariables::Fix(int slot) {
 }
 
 void SampledVariables::Relax(int slot) { SetRange(slot, {0, ExtentOf(slot) - 1}); }
+
+const Sampled& SampledVariables::Values(const Expr& e) {
+  const bool shared = !e->args.empty() && e.use_count() > 1;
+  if (!shared) {
+    Evaluate(e, latest_);
+    return latest_;
+  }
+  const auto [kept, is_new] = kept_.try_emplace(e.get());
+  if (is_new) Evaluate(e, kept->second);
+  return kept->second;
+}
 
 void SampledVariables::Evaluate(const Expr& e, Sampled& out) const {
   const auto binary = [&](const auto& f) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
 #include "search_space/expr.h"
 
 namespace heddle::tuner {
@@ -50,6 +51,9 @@ class SampledVariables {
   const Sampled& lanes() const { return lanes_; }
 
   void Evaluate(const search_space::Expr& e, Sampled& out) const;
+  // The same, until the next call; kept where `e`, which must outlive this, stands in several
+  // places.
+  const Sampled& Values(const search_space::Expr& e);
 
   // Bounds. `Fix` leaves a variable one value, the middle of its extent.
   void SetRange(int slot, Range range) { slots_[static_cast<size_t>(slot)].range = range; }
@@ -70,6 +74,8 @@ class SampledVariables {
   std::vector<Slot> slots_;  // the thread index is the first
   absl::flat_hash_map<const search_space::Variable*, int> index_;
   Sampled lanes_;
+  absl::node_hash_map<const search_space::ExprNode*, Sampled> kept_;
+  Sampled latest_;
 };
 
 }  // namespace heddle::tuner

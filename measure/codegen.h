@@ -11,7 +11,7 @@
 namespace heddle::measure {
 
 // Bumped whenever the same program would print differently; part of every record's fingerprint.
-inline constexpr int kGeneratorVersion = 1;
+inline constexpr int kGeneratorVersion = 2;
 
 // What a launch needs to know besides the binary.
 struct KernelLaunch {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 
 #include "absl/time/clock.h"
@@ -13,6 +14,23 @@ namespace {
 
 using tests::FleetServer;
 using v1::WorkerStatus;
+
+TEST(HostIdTest, IsTheMachinesOrElseNameAndBoot) {
+  const std::string file = ::testing::TempDir() + "/machine-id";
+  std::ofstream(file) << "0123456789abcdef\n";
+  EXPECT_EQ(HostId(file), "0123456789abcdef");
+  for (const char* unset : {"", "uninitialized\n"}) {
+    std::ofstream(file) << unset;
+    const std::string id = HostId(file);
+    EXPECT_GE(id.size(), 36U) << id;  // a boot's UUID
+    EXPECT_LE(id.size(), 64U) << id;
+    EXPECT_EQ(
+        id.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"),
+        std::string::npos)
+        << id;
+    EXPECT_EQ(HostId(file + ".missing"), id);
+  }
+}
 
 TEST_F(DaemonTest, MeasuresWhatItLeasesAndReportsIt) {
   Begin();

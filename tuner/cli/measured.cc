@@ -34,8 +34,9 @@ void AddMeasured(CLI::App& app, Selected selected) {
   sub->add_option("--device", flags->options.devices,
                   "only this device, such as cuda:0; several times for several")
       ->type_name("D");
-  sub->add_option("--host-id", flags->options.host_id,
-                  "names this daemon among all of a server [/etc/machine-id]")
+  sub->add_option(
+         "--host-id", flags->options.host_id,
+         "names this daemon among all of a server [/etc/machine-id, else host name and boot]")
       ->type_name("ID");
   sub->footer(
       "SIGTERM and Ctrl-C end it after the candidate that runs; a second one at once. It finds "

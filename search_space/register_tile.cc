@@ -26,12 +26,6 @@ ExprList OperandsOf(const Stmt& s) {
   return {};
 }
 
-bool Mentions(const Expr& e, const Var& var) {
-  bool found = false;
-  Visit(e, [&](const Expr& node) { found = found || (node->op == Op::kVar && node->var == var); });
-  return found;
-}
-
 int64_t Iterations(const std::vector<Var>& loops) {
   int64_t n = 1;
   for (const Var& v : loops) n *= v->extent;
@@ -61,7 +55,8 @@ Stmt InSerpentine(const Stmt& s) {
   if (operands.empty()) return nullptr;
   std::vector<Var> both, of_first, of_second;
   for (const Var& v : loops) {
-    const bool first = Mentions(operands[0], v), second = Mentions(operands[1], v);
+    const bool first = MentionsAny(operands[0], {v.get()});
+    const bool second = MentionsAny(operands[1], {v.get()});
     if (!first && !second) return nullptr;
     (first && second ? both : first ? of_first : of_second).push_back(v);
   }

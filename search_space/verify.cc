@@ -19,12 +19,6 @@ namespace {
 constexpr double kOverflow = 0x1p62;
 constexpr int64_t kWidestAccess = 16;  // bytes
 
-bool Mentions(const Expr& e, const Var& var) {
-  bool found = false;
-  Visit(e, [&](const Expr& node) { found = found || (node->op == Op::kVar && node->var == var); });
-  return found;
-}
-
 Expr Not(const Expr& condition) { return Simplify(MakeExpr(Op::kNot, {condition})); }
 
 // The largest magnitude that computing `e` as it is written can meet.
@@ -175,7 +169,7 @@ class KernelVerifier {
   void CheckVectorForm(const StmtNode& loop) {
     const StmtNode* body = loop.body[0].get();
     for (; body->kind == StmtNode::Kind::kIf; body = body->body[0].get()) {
-      if (Mentions(body->condition, loop.var)) {
+      if (MentionsAny(body->condition, {loop.var.get()})) {
         Fail(absl::StrCat("the condition ", ToString(body->condition), " in the vector loop ",
                           loop.var->name, " depends on it"));
       }
@@ -300,7 +294,7 @@ class KernelVerifier {
     CheckAccess(b, load.args, load.lanes);
     if (load.lanes == 1 || vector_ == nullptr) return;
     for (const Expr& condition : lane_conditions_) {
-      if (Mentions(condition, vector_)) {
+      if (MentionsAny(condition, {vector_.get()})) {
         Fail(absl::StrCat(Describe(b, load.args), " with ", load.lanes,
                           " lanes stands under the condition ", ToString(condition),
                           ", which differs between them"));

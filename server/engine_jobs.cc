@@ -245,7 +245,7 @@ void Engine::StartJobs(Actions& after) {
     job.stop = false;
     job.searching = true;
     searching_.insert(id);
-    job.last_usable = SteadyNow();
+    job.last_usable = job.booked = SteadyNow();
     ++searchers_;
     SetJobState(job, v1::Job::RUNNING);
     std::thread thread([this, id = id] { RunJob(id); });

@@ -35,7 +35,7 @@ SharedBudget::SharedBudget(int trials, double seconds, std::vector<double> weigh
     : turn_{0, trials, seconds} {
   const auto count = weights.size();
   for (double weight : weights) workloads_.push_back({weight});
-  trials_left_ = trials * static_cast<int>(count);
+  trials_left_ = int64_t{trials} * static_cast<int64_t>(count);
   seconds_left_ = seconds * static_cast<double>(count);
   divided_ = count > 1 && (trials > 0 || seconds > 0) && (trials == 0 || trials >= kLeastTrials) &&
              (seconds == 0 || seconds >= kLeastSeconds);
@@ -54,10 +54,11 @@ std::optional<SharedBudget::Turn> SharedBudget::Next() const {
   turn.workload = static_cast<size_t>(next - workloads_.begin());
   if (next->turns == 0) return turn;
   if (!divided_ || next->expected_us <= 0) return std::nullopt;
-  if (trials_left_ < kWorthATurn * turn_.trials || seconds_left_ < kWorthATurn * turn_.seconds) {
+  const auto trials_left = static_cast<double>(trials_left_);
+  if (trials_left < kWorthATurn * turn_.trials || seconds_left_ < kWorthATurn * turn_.seconds) {
     return std::nullopt;
   }
-  turn.trials = std::min(turn.trials, trials_left_);
+  turn.trials = static_cast<int>(std::min<int64_t>(turn.trials, trials_left_));
   turn.seconds = std::min(turn.seconds, seconds_left_);
   return turn;
 }

@@ -4,6 +4,7 @@
 #define HEDDLE_TUNER_SHARED_BUDGET_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -47,7 +48,7 @@ class SharedBudget {
   std::vector<Workload> workloads_;
   Turn turn_;  // the size of each
   bool divided_ = false;
-  int trials_left_;
+  int64_t trials_left_;
   double seconds_left_;
 };
 

@@ -222,6 +222,22 @@ TEST_F(EngineTest, SecondsAreCountedAcrossRestarts) {
   Close();
 }
 
+// The clock looks at searches whose threads have not begun yet: they have used nothing.
+TEST_F(EngineTest, SecondsAreCountedFromTheBeginningOfASearch) {
+  Register("host");
+  v1::JobSpec spec = MatmulSpec(0);
+  spec.mutable_budget()->set_seconds(100);
+  for (int i = 0; i < 4; ++i) {  // as many as may search
+    const std::string id = MustCreate(spec);
+    for (int tick = 0; tick < 5; ++tick) engine_->Tick();
+    ASSERT_TRUE(store_->WriteAndWait([](tuner::Records&) { return absl::OkStatus(); }).ok());
+    auto reader = store_->Read();
+    const auto uses = LoadUse(*reader, JobId(id));
+    ASSERT_TRUE(uses.ok()) << uses.status();
+    EXPECT_EQ(uses->at(0).search_s, 0) << i;
+  }
+}
+
 TEST_F(EngineTest, RequestsAreRememberedForAWeek) {
   auto first = Create(MatmulSpec(3), "again");
   ASSERT_TRUE(first.ok()) << first.status();

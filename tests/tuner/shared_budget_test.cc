@@ -119,6 +119,14 @@ TEST_F(SharedBudgetTest, SmallBudgetsAreNotDivided) {
   EXPECT_THAT(turns_[1], ElementsAre(10));
 }
 
+TEST_F(SharedBudgetTest, TheLargestBudgetIsDividedToo) {
+  SharedBudget budget(1 << 30, 0, {1, 1});
+  for (int turns = 0; turns < 2; ++turns) budget.Report(*budget.Next(), Ended({100, 100}));
+  const auto third = budget.Next();
+  ASSERT_TRUE(third.has_value());
+  EXPECT_EQ(third->trials, 1 << 29);
+}
+
 TEST_F(SharedBudgetTest, OneWorkloadHasAll) {
   Play(SharedBudget(100, 0, {1}), {Gaining});
   EXPECT_THAT(turns_[0], ElementsAre(100));

@@ -26,9 +26,13 @@ function(heddle_executable name)
   heddle_warnings(${name})
 endfunction()
 
-# gcc 12 reports -Wrestrict inside std::string's operator+ where there is nothing (its bug 105651).
+# gcc 12 reports -Wrestrict inside std::string's operator+ where there is nothing (its bug 105651),
+# and with sanitizers -Wmaybe-uninitialized inside absl::InlinedVector.
 function(heddle_warnings name)
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-missing-field-initializers
                          $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
                          $<$<BOOL:${HEDDLE_WERROR}>:-Werror>)
+  if(HEDDLE_SANITIZE)
+    target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  endif()
 endfunction()

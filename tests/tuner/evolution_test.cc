@@ -180,7 +180,7 @@ TEST(EvolutionTest, AWorkloadThatOnlyFailsIsSearchedOn) {
 std::vector<Replay> Recorded() {
   constexpr size_t kLeastWorkloads = 5, kReplayed = 10, kLeastPoints = 200;
   constexpr double kForeign = 0.02;  // share of points that may have become invalid
-  const std::string path = tests::SourceDir() + "/bench/data/h100.trials";
+  const std::string path = tests::SourceDir() + "/bench/data/h100_random.trials";
   auto replays = ReadReplays({path});
   EXPECT_TRUE(replays.ok()) << replays.status();
   if (!replays.ok()) return {};

@@ -116,6 +116,7 @@ absl::Status Connection::ToStatus(const grpc::Status& status) const {
   }
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
     message = absl::StrCat("no answer from ", server_, ": ", message);
+    if (IsLocal(server_)) absl::StrAppend(&message, "; `heddle serve` starts a server");
   }
   absl::Status result(static_cast<absl::StatusCode>(status.error_code()), message);
   if (!reason.empty()) result.SetPayload(kReason, absl::Cord(reason));

@@ -4,11 +4,15 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "measure/log.h"
@@ -27,6 +31,25 @@ constexpr int kMaxMessageBytes = 4 << 20;
 constexpr int kMinPingMs = 10000;
 
 bool IsUnix(const std::string& address) { return absl::StartsWith(address, "unix:"); }
+
+// gRPC takes the place of a Unix socket that exists, and with it the callers of whoever listens
+// there. Unavailable when somebody does.
+absl::Status CheckUnused(const std::string& address) {
+  if (!IsUnix(address)) return absl::OkStatus();
+  sockaddr_un path = {};
+  path.sun_family = AF_UNIX;
+  const std::string name = address.substr(std::strlen("unix:"));
+  if (name.size() >= sizeof path.sun_path) return absl::OkStatus();  // gRPC refuses it
+  std::copy(name.begin(), name.end(), path.sun_path);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a socket");
+  const absl::Cleanup close_it = [fd] { close(fd); };
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&path), sizeof path) != 0) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(absl::StrCat("another server listens on ", address,
+                                             ": end it, or listen elsewhere with --listen"));
+}
 
 bool IsLoopback(const std::string& address) {
   for (const char* prefix : {"localhost:", "127.", "[::1]:"}) {
@@ -135,6 +158,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
   for (size_t i = 0; i < options.listen.size(); ++i) {
     // A Unix socket is guarded by its permissions, and no certificate names it.
     const std::string& address = options.listen[i];
+    if (absl::Status s = CheckUnused(address); !s.ok()) return s;
     builder.AddListeningPort(
         address, IsUnix(address) ? grpc::InsecureServerCredentials() : *credentials, &ports[i]);
   }

@@ -157,8 +157,10 @@ absl::StatusOr<Experience> Recall(Records& records, const Environment& environme
   auto trained = TrainOn(records, environment, space.target(), threads);
   if (!trained.ok()) return trained.status();
   if (!trained->model) {
-    experience.note = absl::StrCat(
-        "No trials of this device to learn from yet: the analytic time leads at first", why, ".");
+    experience.note =
+        absl::StrCat(trained->examples == 0 ? "No" : absl::StrCat("Only ", trained->examples),
+                     " trials of this device to learn from, of ", kLeastLessons,
+                     " that it takes: the analytic time leads at first", why, ".");
     return experience;
   }
   if (!records.read_only()) {

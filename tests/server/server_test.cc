@@ -295,6 +295,18 @@ TEST_F(ServerTest, ASocketIsItsOwnersAlone) {
   EXPECT_TRUE(Info().ok());
 }
 
+TEST_F(ServerTest, ASocketInUseIsNotTaken) {
+  Start();
+  ServerOptions other = options_;
+  other.db = folder_ / "other.db";
+  const auto second = Server::Start(other);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable) << second.status();
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("another server listens on unix:"));
+  EXPECT_TRUE(Info().ok());  // of the first, still
+  server_.reset();
+  EXPECT_TRUE(Server::Start(other).ok());
+}
+
 TEST_F(ServerTest, NotBeyondThisMachineWithoutTls) {
   options_.listen = {"0.0.0.0:0"};
   auto server = Server::Start(options_);

@@ -163,7 +163,10 @@ std::optional<tuner::CostModel> LoadModel(tuner::Records& records,
                                           std::string& why_not) {
   auto stored = records.LoadModel(environment);
   if (stored.ok() && !stored->has_value()) {
-    why_not = "no cost model is stored for this device; `heddle tune` of any workload stores one";
+    why_not =
+        "no cost model is stored for this device yet; a `heddle tune` that finds some dozens of "
+        "its "
+        "trials in the database stores one";
     return std::nullopt;
   }
   auto model = stored.ok() ? tuner::CostModel::Load((*stored)->bytes) : stored.status();

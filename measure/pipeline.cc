@@ -169,7 +169,7 @@ class Pipeline final : public Measurer {
   void Judge(TrialResult& result) const;
   bool MayCompile();
   bool MayMeasure();
-  double& WaitCounter(DeviceWaits& waits) const;
+  double DeviceWaits::*WaitsFor() const;
 
   const std::string workload_;
   const DeviceInfo device_;
@@ -194,7 +194,8 @@ class Pipeline final : public Measurer {
   std::optional<int64_t> measuring_;
   DeviceWaits waits_;
   std::optional<absl::Time> waiting_since_;  // the last that waits_ does not count yet
-  bool devices_turn_ = false;                // when alternating
+  double DeviceWaits::*waiting_for_ = &DeviceWaits::for_candidates_s;  // its cause when it began
+  bool devices_turn_ = false;                                          // when alternating
   std::deque<Measured> done_;
   int pending_ = 0;
   absl::Status gone_;  // not OK: the device is gone for good
@@ -343,17 +344,17 @@ bool Pipeline::MayMeasure() {
   return devices_turn_;
 }
 
-// With mutex_ held: which of them goes up while the device waits as things are.
-double& Pipeline::WaitCounter(DeviceWaits& waits) const {
+// With mutex_ held: what the device waits for as things are.
+double DeviceWaits::*Pipeline::WaitsFor() const {
   const bool nothing_there = queued_.empty() && compiling_.empty() && ready_.empty();
-  return nothing_there ? waits.for_candidates_s : waits.for_compilers_s;
+  return nothing_there ? &DeviceWaits::for_candidates_s : &DeviceWaits::for_compilers_s;
 }
 
 DeviceWaits Pipeline::device_waits() const {
   std::lock_guard lock(mutex_);
   DeviceWaits waits = waits_;
   if (waiting_since_) {
-    WaitCounter(waits) += absl::ToDoubleSeconds(SteadyNow() - *waiting_since_);
+    waits.*waiting_for_ += absl::ToDoubleSeconds(SteadyNow() - *waiting_since_);
   }
   return waits;
 }
@@ -380,10 +381,10 @@ void Pipeline::DeviceLoop() {
   std::unique_lock lock(mutex_);
   while (true) {
     while (!stop_.IsSet() && !MayMeasure()) {
-      double& counter = WaitCounter(waits_);
+      waiting_for_ = WaitsFor();
       waiting_since_ = SteadyNow();
       changed_.wait(lock);
-      counter += absl::ToDoubleSeconds(SteadyNow() - *waiting_since_);
+      waits_.*waiting_for_ += absl::ToDoubleSeconds(SteadyNow() - *waiting_since_);
       waiting_since_.reset();
     }
     if (stop_.IsSet()) return;

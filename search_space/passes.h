@@ -31,9 +31,9 @@ Stmt ExpandDecidingLoops(const Stmt& body);
 Stmt UnrollRegisterLoops(const Stmt& body);
 
 // Orders the multiply-adds of every tile that is held in registers, so that neighbours share an
-// operand: the loops of one factor run inside those of the other and turn back at every end. An
-// instruction then takes at most two operands from the banks of the register file, which has two
-// (as CUTLASS's thread-level matrix products are ordered). Measured: docs/results.md.
+// operand: the loops of one factor run inside those of the other and turn back at every end. What
+// an instruction shares with the last it need not read from the banks of the register file again
+// (CUTLASS orders its thread-level products to that end, too). Measured: docs/results.md.
 Stmt OrderRegisterTiles(const Stmt& body);
 
 // Resolves vector loops access by access: an access whose addresses are proven consecutive and

@@ -161,7 +161,6 @@ class Engine {
   struct LeaseEntry {
     int64_t id = 0, job = 0;
     std::string host, device;
-    int workload = 0;
     Workload program;
     tuner::Environment environment;
     search_space::Target target;
@@ -179,6 +178,7 @@ class Engine {
 
   // engine.cc
   absl::Status RecoverJob(const v1::Job& job, tuner::Records& records);
+  absl::Status RecoverLeases(tuner::Records& records);
   void JoinFinished();
   void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -229,11 +229,21 @@ class Engine {
   void ServeWaiters(Actions& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeBackUnwritten(int64_t lease);
+  // A report: first into the database, then believed.
+  struct Reported;
+  static absl::Status StoreReport(tuner::Records& records, Reported& report);
+  static absl::Status StoreResult(tuner::Records& records, const v1::CandidateResult& reported,
+                                  Reported& report);
+  void TakeReport(const Reported& report);
   // Candidates of a lease come back. Whom the loss is counted for: nobody, all, or those that were
   // running at the last heartbeat; `how` says what was lost.
   enum class Blame : uint8_t { kNone, kAll, kRunning };
+  struct Given;
   void ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t>& ids, Blame blame,
                         const std::string& how);
+  void TakeBack(const LeaseEntry& lease, const std::vector<int64_t>& ids,
+                const std::vector<Given>& given, const std::string& how);
   void CloseIfDone(LeaseEntry& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireLeases(Actions& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -259,16 +259,18 @@ void Engine::Heartbeat(const v1::HeartbeatRequest& request, Reply<v1::HeartbeatR
         }
         *device->second.info.mutable_worker() = worker;
       }
+      std::set<int64_t> held;
       for (int64_t id : request.leases()) {
         auto lease = leases_.find(id);
-        if (lease == leases_.end() || lease->second.host != s.host || lease->second.expired ||
-            lease->second.revoked) {
-          response.add_revoke(id);
-          if (lease == leases_.end()) continue;
-        }
+        const bool ours = lease != leases_.end() && lease->second.host == s.host;
+        if (!ours || lease->second.expired || lease->second.revoked) response.add_revoke(id);
+        if (!ours) continue;
         lease->second.last_seen = SteadyNow();
+        held.insert(lease->second.open.begin(), lease->second.open.end());
       }
-      const std::set<int64_t> running(request.running().begin(), request.running().end());
+      // Nobody brings another host's candidates into suspicion.
+      std::set<int64_t> running(request.running().begin(), request.running().end());
+      std::erase_if(running, [&](int64_t id) { return !held.contains(id); });
       std::vector<int64_t> started, stopped;
       std::set_difference(running.begin(), running.end(), s.running.begin(), s.running.end(),
                           std::back_inserter(started));

@@ -140,7 +140,6 @@ void Engine::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
   entry.job = job.id;
   entry.host = sessions_.at(waiter.session).host;
   entry.device = waiter.device;
-  entry.workload = job.workload;
   entry.program = job.workloads[job.workload];
   entry.environment = EnvironmentOf(device.info.device(), job.spec.l2());
   entry.target = measure::FromProto(device.info.device()).target;
@@ -193,28 +192,29 @@ void Engine::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
       },
       [=, this, reply = std::move(waiter.reply)](const absl::Status& status) {
         if (status.ok()) return reply(lease);
-        // Nothing was written, so nothing was leased.
-        {
-          absl::MutexLock lock(&mutex_);
-          auto given = leases_.find(lease.id());
-          if (given != leases_.end()) {
-            auto device_entry = devices_.find(given->second.device);
-            if (device_entry != devices_.end()) device_entry->second.last_lease.Clear();
-            if (ActiveJob* owner = FindJob(given->second.job)) {
-              for (int64_t id : given->second.open) {
-                auto candidate = owner->candidates.find(id);
-                if (candidate == owner->candidates.end()) continue;
-                candidate->second.row.state = v1::Trial::PROPOSED;
-                if (!given->second.is_finals) owner->queue.push_back(id);
-              }
-              if (given->second.is_finals && owner->finals) owner->finals->queued = true;
-            }
-            leases_.erase(given);
-          }
-        }
+        TakeBackUnwritten(lease.id());
         reply(status);
       },
       Persistence::kOnce);
+}
+
+// Nothing was written, so nothing was leased.
+void Engine::TakeBackUnwritten(int64_t lease) {
+  absl::MutexLock lock(&mutex_);
+  auto given = leases_.find(lease);
+  if (given == leases_.end()) return;
+  auto device = devices_.find(given->second.device);
+  if (device != devices_.end()) device->second.last_lease.Clear();
+  if (ActiveJob* job = FindJob(given->second.job)) {
+    for (int64_t id : given->second.open) {
+      auto candidate = job->candidates.find(id);
+      if (candidate == job->candidates.end()) continue;
+      candidate->second.row.state = v1::Trial::PROPOSED;
+      if (!given->second.is_finals) job->queue.push_back(id);
+    }
+    if (given->second.is_finals && job->finals) job->finals->queued = true;
+  }
+  leases_.erase(given);
 }
 
 // ------------------------------------------------------------------------------------- taking back
@@ -226,112 +226,132 @@ void Engine::CloseIfDone(LeaseEntry& lease) {
   if (ActiveJob* active = FindJob(job)) FinishCancelling(*active);
 }
 
-void Engine::Report(const v1::ReportRequest& request, Reply<v1::ReportResponse> reply) {
+// A report on its way through the database.
+struct Engine::Reported {
   struct Written {
     int64_t id = 0, seq = 0;
     v1::TrialResult result;
-    std::string device_model;
   };
-  auto written = std::make_shared<std::vector<Written>>();
-  auto response = std::make_shared<v1::ReportResponse>();
-  auto lost = std::make_shared<std::vector<int64_t>>();
-  Actions after;
+  v1::ReportRequest request;
+  std::string host;
+  std::optional<LeaseEntry> lease;  // nullopt: closed, or never given
+  std::string default_point;
+  absl::Time now;
+  // What was stored, as the transaction has it that was tried last.
+  v1::ReportResponse response;
+  std::vector<Written> written;  // counted in the job
+  std::vector<int64_t> lost;     // with their workers
+};
+
+void Engine::Report(const v1::ReportRequest& request, Reply<v1::ReportResponse> reply) {
+  auto report = std::make_shared<Reported>();
+  absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
     auto session = FindSession(request.session());
-    auto found = leases_.find(request.lease());
-    if (!session.ok()) {
-      after.push_back([=, status = session.status()] { reply(status); });
-    } else if (found != leases_.end() && found->second.host != (*session)->host) {
-      after.push_back([=] { reply(v1::ReportResponse()); });
-    } else {
-      std::optional<LeaseEntry> lease;
-      std::string default_point;
-      if (found != leases_.end()) {
+    status = session.status();
+    if (status.ok()) {
+      report->request = request;
+      report->host = (*session)->host;
+      report->now = Now();
+      auto found = leases_.find(request.lease());
+      if (found != leases_.end() && found->second.host == report->host) {
         found->second.last_seen = SteadyNow();
-        lease = found->second;
-        if (ActiveJob* job = FindJob(lease->job)) default_point = job->default_point;
+        report->lease = found->second;
+        if (ActiveJob* job = FindJob(report->lease->job)) {
+          report->default_point = job->default_point;
+        }
       }
-      auto body = [=, now = Now(),
-                   host = (*session)->host](tuner::Records& records) -> absl::Status {
-        *response = {};
-        written->clear();
-        lost->clear();
-        for (const v1::CandidateResult& reported : request.results()) {
-          auto row = LoadTrial(records, reported.candidate());
-          if (!row.ok()) return row.status();
-          // Known, and this host's: by the lease, or by who had it last.
-          const bool leased = lease && lease->open.contains(reported.candidate());
-          if (!row->has_value() || (!leased && HostOf((*row)->device) != host)) {
-            continue;
-          }
-          const bool done = (*row)->state > v1::Trial::LEASED;
-          if (!leased && !done) continue;
-          response->add_committed(reported.candidate());
-          if (!leased) continue;
-          if (reported.result().outcome() == v1::OUTCOME_WORKER_LOST) {
-            if (!done) lost->push_back(reported.candidate());
-            continue;
-          }
-          const tuner::TrialRecord record =
-              RecordOf(**row, reported, *lease->program, lease->target, lease->environment.l2, now);
-          if (done) {
-            // Sent again, or measured by two: the job counts it once, a measurement is kept.
-            absl::Status s = AddMeasurement(records, *lease->program, lease->environment, record);
-            if (!s.ok()) return s;
-            continue;
-          }
-          auto seq = FinishTrial(records, **row, v1::Trial::DONE, *lease->program,
-                                 lease->environment, record, (*row)->point == default_point);
-          if (!seq.ok()) return seq.status();
-          written->push_back({reported.candidate(), *seq, measure::ToProto(record.result),
-                              lease->environment.device_name});
-        }
-        return absl::OkStatus();
-      };
-      auto done = [=, this](const absl::Status& status) {
-        if (!status.ok()) return reply(status);
-        for (const Written& w : *written) {
-          metrics_.CountTrial(measure::FromProto(w.result), w.device_model);
-          if (w.seq > 0) Announce(lease->job, w.seq, false);
-        }
-        if (!lost->empty()) {
-          ReturnCandidates(*lease, *lost, Blame::kAll, "its worker was lost");
-        }
-        Actions actions;
-        {
-          absl::MutexLock inner(&mutex_);
-          if (ActiveJob* job = lease ? FindJob(lease->job) : nullptr) {
-            for (const Written& w : *written) TakeResult(*job, w.id, w.result);
-          }
-          auto entry = leases_.find(request.lease());
-          if (entry != leases_.end()) {
-            for (int64_t id : response->committed()) {
-              if (std::find(lost->begin(), lost->end(), id) == lost->end()) {
-                entry->second.open.erase(id);
-              }
-            }
-            CloseIfDone(entry->second);
-          }
-          ServeWaiters(actions);
-        }
-        Run(actions);
-        reply(*response);
-      };
-      Write(std::move(body), std::move(done), Persistence::kOnce);
+      Write([report](tuner::Records& records) { return StoreReport(records, *report); },
+            [=, this](const absl::Status& stored) {
+              if (!stored.ok()) return reply(stored);
+              TakeReport(*report);
+              reply(report->response);
+            },
+            Persistence::kOnce);
     }
+  }
+  if (!status.ok()) reply(status);
+}
+
+absl::Status Engine::StoreReport(tuner::Records& records, Reported& report) {
+  report.response = {};
+  report.written.clear();
+  report.lost.clear();
+  for (const v1::CandidateResult& result : report.request.results()) {
+    if (absl::Status s = StoreResult(records, result, report); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StoreResult(tuner::Records& records, const v1::CandidateResult& reported,
+                                 Reported& report) {
+  const int64_t id = reported.candidate();
+  auto row = LoadTrial(records, id);
+  if (!row.ok()) return row.status();
+  if (!row->has_value()) return absl::OkStatus();
+  const bool done = (*row)->state > v1::Trial::LEASED;
+  if (!report.lease || !report.lease->open.contains(id)) {
+    // Sent again after the lease had closed: what it had is stored.
+    if (done && HostOf((*row)->device) == report.host) report.response.add_committed(id);
+    return absl::OkStatus();
+  }
+  report.response.add_committed(id);
+  if (reported.result().outcome() == v1::OUTCOME_WORKER_LOST) {
+    if (!done) report.lost.push_back(id);
+    return absl::OkStatus();
+  }
+  const LeaseEntry& lease = *report.lease;
+  const tuner::TrialRecord record =
+      RecordOf(**row, reported, *lease.program, lease.target, lease.environment.l2, report.now);
+  // Sent again, or measured by two: the job counts it once, a measurement is kept.
+  if (done) return AddMeasurement(records, *lease.program, lease.environment, record);
+  auto seq = FinishTrial(records, **row, v1::Trial::DONE, *lease.program, lease.environment, record,
+                         (*row)->point == report.default_point);
+  if (!seq.ok()) return seq.status();
+  report.written.push_back({id, *seq, measure::ToProto(record.result)});
+  return absl::OkStatus();
+}
+
+void Engine::TakeReport(const Reported& report) {
+  if (!report.lease) return;
+  const LeaseEntry& lease = *report.lease;
+  for (const Reported::Written& w : report.written) {
+    metrics_.CountTrial(measure::FromProto(w.result), lease.environment.device_name);
+    if (w.seq > 0) Announce(lease.job, w.seq, false);
+  }
+  if (!report.lost.empty()) {
+    ReturnCandidates(lease, report.lost, Blame::kAll, "its worker was lost");
+  }
+  Actions after;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ActiveJob* job = FindJob(lease.job)) {
+      for (const Reported::Written& w : report.written) TakeResult(*job, w.id, w.result);
+    }
+    auto entry = leases_.find(lease.id);
+    if (entry != leases_.end()) {
+      for (int64_t id : report.response.committed()) {
+        if (std::find(report.lost.begin(), report.lost.end(), id) == report.lost.end()) {
+          entry->second.open.erase(id);
+        }
+      }
+      CloseIfDone(entry->second);
+    }
+    ServeWaiters(after);
   }
   Run(after);
 }
 
+struct Engine::Given {
+  int64_t id = 0, seq = 0;
+  int kills = 0;
+  bool back = false;  // else quarantined
+  v1::TrialResult result;
+};
+
 void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t>& ids, Blame blame,
                               const std::string& how) {
-  struct Given {
-    int64_t id = 0, seq = 0;
-    int kills = 0;
-    bool back = false;
-    v1::TrialResult result;
-  };
   auto given = std::make_shared<std::vector<Given>>();
   auto body = [=, now = Now()](tuner::Records& records) -> absl::Status {
     given->clear();
@@ -340,6 +360,9 @@ void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t
       if (!row.ok()) return row.status();
       if (!row->has_value() || (*row)->state != v1::Trial::LEASED || (*row)->lease != lease.id) {
         continue;
+      }
+      if (lease.expired) {
+        if (absl::Status s = AddLateTrial(records, **row, now); !s.ok()) return s;
       }
       (*row)->kills += blame == Blame::kAll || (blame == Blame::kRunning && (*row)->running);
       if ((*row)->kills < kMaxKills) {
@@ -362,51 +385,55 @@ void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t
     return absl::OkStatus();
   };
   auto done = [=, this](const absl::Status& status) {
-    if (!status.ok()) return;
-    for (const Given& g : *given) {
-      if (g.back) continue;
-      metrics_.quarantined.Increment();
-      LogEvent(
-          Severity::kWarning, "quarantined",
-          {{"job", JobName(lease.job)}, {"trial", g.id}, {"device", lease.device}, {"how", how}});
-      if (g.seq > 0) Announce(lease.job, g.seq, false);
-    }
-    Actions after;
-    {
-      absl::MutexLock lock(&mutex_);
-      ActiveJob* job = FindJob(lease.job);
-      bool finals_back = false;
-      for (const Given& g : *given) {
-        if (job == nullptr) break;
-        if (!g.back) {
-          TakeResult(*job, g.id, g.result);
-          continue;
-        }
-        auto candidate = job->candidates.find(g.id);
-        if (candidate == job->candidates.end()) continue;
-        TrialRow& row = candidate->second.row;
-        row.state = v1::Trial::PROPOSED;
-        row.kills = g.kills;
-        finals_back |= row.is_final;
-        if (!row.is_final && !job->cancelling) job->queue.push_front(g.id);
-      }
-      // Finals are measured together, all or none.
-      if (finals_back && job->finals) job->finals->queued = true;
-      auto entry = leases_.find(lease.id);
-      if (entry != leases_.end()) {
-        if (!entry->second.expired) {
-          for (int64_t id : ids) entry->second.open.erase(id);
-          CloseIfDone(entry->second);
-        } else if (job != nullptr) {
-          FinishCancelling(*job);
-        }
-      }
-      ServeWaiters(after);
-    }
-    Run(after);
+    if (status.ok()) TakeBack(lease, ids, *given, how);
   };
   absl::MutexLock lock(&mutex_);
   Write(std::move(body), std::move(done), Persistence::kUntilStored);
+}
+
+void Engine::TakeBack(const LeaseEntry& lease, const std::vector<int64_t>& ids,
+                      const std::vector<Given>& given, const std::string& how) {
+  for (const Given& g : given) {
+    if (g.back) continue;
+    metrics_.quarantined.Increment();
+    LogEvent(
+        Severity::kWarning, "quarantined",
+        {{"job", JobName(lease.job)}, {"trial", g.id}, {"device", lease.device}, {"how", how}});
+    if (g.seq > 0) Announce(lease.job, g.seq, false);
+  }
+  Actions after;
+  {
+    absl::MutexLock lock(&mutex_);
+    ActiveJob* job = FindJob(lease.job);
+    bool finals_back = false;
+    for (const Given& g : given) {
+      if (job == nullptr) break;
+      if (!g.back) {
+        TakeResult(*job, g.id, g.result);
+        continue;
+      }
+      auto candidate = job->candidates.find(g.id);
+      if (candidate == job->candidates.end()) continue;
+      TrialRow& row = candidate->second.row;
+      row.state = v1::Trial::PROPOSED;
+      row.kills = g.kills;
+      finals_back |= row.is_final;
+      if (!row.is_final && !job->cancelling) job->queue.push_front(g.id);
+    }
+    // Finals are measured together, all or none.
+    if (finals_back && job->finals) job->finals->queued = true;
+    auto entry = leases_.find(lease.id);
+    if (entry != leases_.end()) {
+      if (!entry->second.expired) {
+        for (int64_t id : ids) entry->second.open.erase(id);
+        CloseIfDone(entry->second);
+      } else if (job != nullptr) {
+        FinishCancelling(*job);
+      }
+    }
+    ServeWaiters(after);
+  }
+  Run(after);
 }
 
 void Engine::Release(const v1::ReleaseRequest& request, Reply<v1::ReleaseResponse> reply) {

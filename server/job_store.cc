@@ -349,11 +349,15 @@ absl::Status LeaseTrial(Records& records, const TrialRow& row) {
 
 absl::StatusOr<std::optional<TrialRow>> LoadTrial(Records& records, int64_t id) {
   Cursor row = records.database().Query(
-      absl::StrCat("SELECT ", kTrialColumns, " FROM job_trial j WHERE j.id = ?"), id);
+      absl::StrCat("SELECT ", kTrialColumns, ", s.text FROM job_trial j LEFT JOIN trial t ON ",
+                   "t.id = j.record LEFT JOIN steps s ON s.id = t.steps WHERE j.id = ?"),
+      id);
   absl::StatusOr<bool> found = row.Next();
   if (!found.ok()) return found.status();
   if (!*found) return std::optional<TrialRow>();
-  return std::optional<TrialRow>(ReadTrialRow(row));
+  TrialRow trial = ReadTrialRow(row);
+  if (trial.steps.empty()) trial.steps = row.Text(kTrialColumnCount);
+  return std::optional<TrialRow>(std::move(trial));
 }
 
 absl::StatusOr<std::vector<TrialRow>> LoadOpenTrials(Records& records, int64_t job) {
@@ -438,6 +442,8 @@ absl::StatusOr<int64_t> FinishTrial(Records& records, const TrialRow& row, v1::T
 absl::Status AddMeasurement(Records& records, const search_space::TensorProgram& program,
                             const tuner::Environment& environment,
                             const tuner::TrialRecord& record) {
+  // What was retracted meanwhile, and its steps with it.
+  if (record.stage == tuner::TrialStage::kFinal && record.steps.empty()) return absl::OkStatus();
   // Of one point there are few; two measurements never give the same time to the last bit, and of
   // failures one is enough.
   auto same = records.database().QueryInt(
@@ -460,6 +466,32 @@ absl::Status ReturnTrial(Records& records, int64_t id, int kills) {
 
 absl::Status DropTrial(Records& records, int64_t id) {
   return records.database().Run("DELETE FROM job_trial WHERE id = ? AND state < 3", id);
+}
+
+absl::Status AddLateTrial(Records& records, const TrialRow& row, absl::Time now) {
+  return records.database().Run("INSERT OR REPLACE INTO late_trial VALUES (?, ?, ?, ?)", row.lease,
+                                row.id, row.device, Micros(now));
+}
+
+absl::Status PruneLateTrials(Records& records, absl::Time when) {
+  return records.database().Run("DELETE FROM late_trial WHERE when_us < ?", Micros(when));
+}
+
+absl::StatusOr<std::vector<LeasedTrial>> LoadLeasedTrials(Records& records) {
+  std::vector<LeasedTrial> trials;
+  Cursor row = records.database().Query(
+      "SELECT lease, id, device, job, workload, final, 0 FROM job_trial "
+      "WHERE state < 3 AND state = ? UNION ALL "
+      "SELECT l.lease, l.trial, l.device, j.job, j.workload, j.final, 1 FROM late_trial l "
+      "JOIN job_trial j ON j.id = l.trial",
+      int{v1::Trial::LEASED});
+  absl::StatusOr<bool> more;
+  while ((more = row.Next()).ok() && *more) {
+    trials.push_back({row.Int(0), row.Int(1), row.Text(2), row.Int(3), static_cast<int>(row.Int(4)),
+                      row.Int(5) != 0, row.Int(6) != 0});
+  }
+  if (!more.ok()) return more.status();
+  return trials;
 }
 
 absl::StatusOr<std::vector<v1::Trial>> LoadTrials(Records& records, int64_t job,

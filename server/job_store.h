@@ -88,6 +88,7 @@ struct TrialRow {
 
 // A trial is written when it is leased: before that nothing can have happened with it.
 absl::Status LeaseTrial(tuner::Records& records, const TrialRow& row);
+// With the steps of its record where it is a final that is done.
 absl::StatusOr<std::optional<TrialRow>> LoadTrial(tuner::Records& records, int64_t id);
 // Trials of a job that are PROPOSED or LEASED.
 absl::StatusOr<std::vector<TrialRow>> LoadOpenTrials(tuner::Records& records, int64_t job);
@@ -112,6 +113,22 @@ absl::Status AddMeasurement(tuner::Records& records, const search_space::TensorP
 // Back to PROPOSED, for another lease.
 absl::Status ReturnTrial(tuner::Records& records, int64_t id, int kills);
 absl::Status DropTrial(tuner::Records& records, int64_t id);
+
+// A candidate of a lease whose result may still come.
+struct LeasedTrial {
+  int64_t lease = 0, trial = 0;
+  std::string device;
+  int64_t job = 0;
+  int workload = 0;
+  bool is_final = false;
+  bool late = false;  // the lease has expired: others may have, or have measured, the candidate
+};
+// Remembers what an expired lease may still bring, also when the server is restarted.
+absl::Status AddLateTrial(tuner::Records& records, const TrialRow& row, absl::Time now);
+// Forgets those of leases that expired before `when`.
+absl::Status PruneLateTrials(tuner::Records& records, absl::Time when);
+// Of all jobs, those that have ended included.
+absl::StatusOr<std::vector<LeasedTrial>> LoadLeasedTrials(tuner::Records& records);
 
 // In the order of commits, then those under way; `after` is (seq, id) of the last one known.
 struct TrialPosition {

@@ -208,6 +208,19 @@ CREATE TABLE model (
 ) STRICT;
 )sql";
 
+// Leases that have expired keep what may still be reported of them.
+constexpr char kVersion4[] = R"sql(
+CREATE TABLE late_trial (
+  lease INTEGER NOT NULL,
+  trial INTEGER NOT NULL,       -- job_trial.id
+  device TEXT NOT NULL,
+  when_us INTEGER NOT NULL,     -- of the expiry
+  PRIMARY KEY (lease, trial)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX request_age ON request (when_us);
+)sql";
+
 absl::Status FileError(const std::string& path, const char* action) {
   const int error = errno;
   const std::string message = absl::StrCat(path, ": cannot ", action, ": ", std::strerror(error));
@@ -229,7 +242,8 @@ absl::Status Sync(const std::string& path) {
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
-  static const auto& migrations = *new std::vector<std::string>{kVersion1, kVersion2, kVersion3};
+  static const auto& migrations =
+      *new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4};
   return migrations;
 }
 

@@ -255,6 +255,9 @@ TEST_F(EngineTest, RequestsAreRememberedForAWeek) {
   auto forgotten = Create(MatmulSpec(3), "again");
   ASSERT_TRUE(forgotten.ok()) << forgotten.status();
   EXPECT_NE(forgotten->id(), first->id());
+  auto plan = reader->database().Query("EXPLAIN QUERY PLAN DELETE FROM request WHERE when_us < 0");
+  ASSERT_TRUE(*plan.Next());
+  EXPECT_THAT(plan.Text(3), HasSubstr("INDEX request_age")) << "looks at every request";
 }
 
 TEST_F(EngineTest, AnExpiredJobIsCancelled) {

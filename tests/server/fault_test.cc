@@ -19,6 +19,28 @@ class ServerFaultTest : public EngineTest {
     auto reader = store_->Read();
     return tuner::FindExact(*program, H100().target().name(), measure::L2Policy::kCold, *reader);
   }
+  // A candidate that two daemons have: the first was silent for longer than its lease.
+  struct Contested {
+    std::string first, second, job;
+    v1::Lease lease, again;
+  };
+  Contested Contest(int trials) {
+    Contested c{Register("first"), Register("second"), MustCreate(MatmulSpec(trials)), {}, {}};
+    c.lease = MustAcquire(c.first);
+    now_ms_ += 31'000;
+    EXPECT_TRUE(Beat(c.second).ok());
+    engine_->Tick();
+    c.again = MustAcquire(c.second);
+    EXPECT_EQ(c.again.candidates(0).id(), c.lease.candidates(0).id());
+    return c;
+  }
+  // As another device has measured it.
+  static v1::ReportRequest ReportAt(const std::string& session, const v1::Lease& lease,
+                                    double time_us) {
+    v1::ReportRequest report = ReportOf(session, lease);
+    for (auto& result : *report.mutable_results()) result.mutable_result()->set_time_us(time_us);
+    return report;
+  }
 };
 
 TEST_F(ServerFaultTest, KilledBetweenCommitAndReply) {
@@ -131,50 +153,114 @@ TEST_F(ServerFaultTest, DaemonKilledInMidBatch) {
 }
 
 TEST_F(ServerFaultTest, StoppedPastItsLeaseAndContinued) {
-  const std::string first = Register("first"), second = Register("second");
-  const std::string id = MustCreate(MatmulSpec(4));
-  const v1::Lease lease = MustAcquire(first);
-  now_ms_ += 31'000;
-  ASSERT_TRUE(Beat(second).ok());
-  engine_->Tick();
-  const v1::Lease again = MustAcquire(second);
-  ASSERT_EQ(again.candidates(0).id(), lease.candidates(0).id());
+  const Contested c = Contest(4);
   // The first continues and reports, late; then the second does.
-  auto late = Report(ReportOf(first, lease));
+  auto late = Report(ReportOf(c.first, c.lease));
   ASSERT_TRUE(late.ok()) << late.status();
   EXPECT_EQ(late->committed_size(), 1);
   const int64_t records = CountRecords();
-  auto twice = Report(ReportOf(second, again));
+  auto twice = Report(ReportOf(c.second, c.again));
   ASSERT_TRUE(twice.ok()) << twice.status();
   EXPECT_EQ(CountRecords(), records) << "counted once";
-  Work(second, id);
-  ExpectEachOnce(id, 4);
+  Work(c.second, c.job);
+  ExpectEachOnce(c.job, 4);
 }
 
 // Both devices have measured the candidate: the job counts the first, the second is a record too.
 TEST_F(ServerFaultTest, MeasuredTwiceAndCountedOnce) {
+  const Contested c = Contest(3);
+  ASSERT_TRUE(Report(ReportOf(c.first, c.lease)).ok());
+  const int64_t records = CountRecords();
+  for (int sent = 0; sent < 3; ++sent) {
+    auto reply = Report(ReportAt(c.second, c.again, 90));
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_THAT(reply->committed(), testing::ElementsAre(c.again.candidates(0).id()));
+    EXPECT_EQ(CountRecords(), records + 1);
+  }
+  EXPECT_EQ(Get(c.job).workloads(0).trials(), 1);
+  Work(c.second, c.job);
+  EXPECT_EQ(Get(c.job).workloads(0).trials(), 3);
+  EXPECT_EQ(CountRecords(), static_cast<int64_t>(Trials(c.job).size()) + 1);
+}
+
+// The same, and the server is killed before the late one comes, and again before it is sent twice.
+TEST_F(ServerFaultTest, MeasuredTwiceAcrossRestarts) {
+  const Contested c = Contest(3);
+  ASSERT_TRUE(Report(ReportOf(c.second, c.again)).ok());
+  const int64_t records = CountRecords();
+  for (int sent = 0; sent < 3; ++sent) {
+    Restart();
+    auto reply = Report(ReportAt(Register("first"), c.lease, 90));
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_THAT(reply->committed(), testing::ElementsAre(c.lease.candidates(0).id()));
+    EXPECT_EQ(CountRecords(), records + 1) << "a measurement was lost, or is there twice";
+  }
+  EXPECT_EQ(Get(c.job).workloads(0).trials(), 1);
+  Work(Register("second"), c.job);
+  EXPECT_EQ(Get(c.job).workloads(0).trials(), 3);
+}
+
+// Nobody else was faster: what comes late, after a restart, is the job's trial.
+TEST_F(ServerFaultTest, LateAcrossARestart) {
+  const std::string session = Register("host");
+  const std::string id = MustCreate(MatmulSpec(4));
+  const v1::Lease lease = MustAcquire(session);
+  Advance(absl::Seconds(31));
+  ASSERT_TRUE(store_->WriteAndWait([](tuner::Records&) { return absl::OkStatus(); }).ok());
+  Restart();
+  const std::string again = Register("host");
+  auto late = Report(ReportOf(again, lease));
+  ASSERT_TRUE(late.ok()) << late.status();
+  EXPECT_EQ(late->committed_size(), lease.candidates_size());
+  EXPECT_EQ(Get(id).workloads(0).trials(), lease.candidates_size());
+  Work(again, id);
+  ExpectEachOnce(id, 4);
+}
+
+// A job has ended while a device measured for it: the measurement is kept all the same, and what
+// is served has its steps.
+TEST_F(ServerFaultTest, FinalsMeasuredTwiceAcrossTheEndAndARestart) {
   const std::string first = Register("first"), second = Register("second");
-  const std::string id = MustCreate(MatmulSpec(3));
-  const v1::Lease lease = MustAcquire(first);
+  const std::string id = MustCreate(MatmulSpec(1));
+  ASSERT_TRUE(Report(ReportOf(first, MustAcquire(first))).ok());
+  const v1::Lease finals = MustAcquire(first);
+  ASSERT_EQ(finals.kind(), v1::Lease::FINALS);
   now_ms_ += 31'000;
   ASSERT_TRUE(Beat(second).ok());
   engine_->Tick();
-  const v1::Lease again = MustAcquire(second);
-  ASSERT_EQ(again.candidates(0).id(), lease.candidates(0).id());
-  ASSERT_TRUE(Report(ReportOf(first, lease)).ok());
-  const int64_t records = CountRecords();
-  v1::ReportRequest report = ReportOf(second, again);
-  report.mutable_results(0)->mutable_result()->set_time_us(90);
-  for (int sent = 0; sent < 3; ++sent) {
-    auto reply = Report(report);
-    ASSERT_TRUE(reply.ok()) << reply.status();
-    EXPECT_THAT(reply->committed(), testing::ElementsAre(again.candidates(0).id()));
-    EXPECT_EQ(CountRecords(), records + 1);
-  }
-  EXPECT_EQ(Get(id).workloads(0).trials(), 1);
   Work(second, id);
-  EXPECT_EQ(Get(id).workloads(0).trials(), 3);
-  EXPECT_EQ(CountRecords(), static_cast<int64_t>(Trials(id).size()) + 1);
+  ASSERT_EQ(Get(id).state(), v1::Job::SUCCEEDED) << Get(id).error();
+  const int64_t records = CountRecords();
+  Restart();
+  auto late = Report(ReportAt(Register("first"), finals, 50));
+  ASSERT_TRUE(late.ok()) << late.status();
+  EXPECT_EQ(CountRecords(), records + finals.candidates_size());
+  auto best = Query(id);
+  ASSERT_TRUE(best.ok() && best->match == tuner::Match::kExact) << best.status();
+  EXPECT_EQ(best->source->trial.result.time_us, 50);
+  EXPECT_FALSE(best->steps.empty());
+}
+
+// Only the daemon that holds a lease keeps it alive, and only for what it has is it to blame.
+TEST_F(ServerFaultTest, OthersDoNotKeepALease) {
+  const std::string first = Register("first"), second = Register("second");
+  MustCreate(MatmulSpec(3));
+  const v1::Lease lease = MustAcquire(first);
+  const int64_t candidate = lease.candidates(0).id();
+  for (int beats = 0; beats < 4; ++beats) {
+    now_ms_ += 10'000;
+    auto beat = Beat(second, {lease.id()}, {candidate});
+    ASSERT_TRUE(beat.ok()) << beat.status();
+    EXPECT_THAT(beat->revoke(), testing::ElementsAre(lease.id()));
+    engine_->Tick();
+  }
+  const v1::Lease again = MustAcquire(second);
+  ASSERT_EQ(again.candidates_size(), 1);
+  EXPECT_EQ(again.candidates(0).id(), candidate);
+  auto reader = store_->Read();
+  auto row = LoadTrial(*reader, candidate);
+  ASSERT_TRUE(row.ok() && row->has_value());
+  EXPECT_EQ((*row)->kills, 0) << "the first did not say that it ran";
 }
 
 TEST_F(ServerFaultTest, PartitionOfAMinute) {

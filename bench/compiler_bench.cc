@@ -1,8 +1,9 @@
 // The compiler's own speed, without a device: sampling points, lowering them, their features,
-// printing kernels. One
-// search round is a few of each per trial, so that their sum bounds how many devices a core feeds.
+// printing kernels. One search round is a few of each per trial, so that their sum bounds how many
+// devices a core feeds.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -11,10 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "measure/codegen.h"
 #include "search_space/notation.h"
 #include "search_space/search_space.h"
 #include "tuner/features.h"
+#include "tuner/screen.h"
 
 namespace heddle {
 namespace {
@@ -155,6 +158,51 @@ void SampleLowerFeatures(benchmark::State& state, const Workload& workload) {
   state.SetItemsProcessed(found);
 }
 
+// The same as a search does it: a batch is random points and three generations of mutants of those
+// that look best, and what a batch lowers is kept for the next. The memory is empty at first, and
+// again after as many batches as 400 trials take.
+void Search(benchmark::State& state, const Workload& workload) {
+  constexpr size_t kPopulation = 128, kElite = 32;
+  constexpr int kBatches = 25, kGenerations = 3;
+  const Fixture& f = FixtureOf(workload);
+  search_space::Rng rng(5);
+  std::unique_ptr<tuner::Screen> screen;
+  std::vector<Point> best;
+  absl::flat_hash_set<Point> seen;  // points count once
+  int64_t found = 0;
+  for (int batch = 0; state.KeepRunning(); ++batch) {
+    if (batch % kBatches == 0) {
+      screen = std::make_unique<tuner::Screen>(*f.space, 1);
+      best.clear();
+      seen.clear();
+    }
+    for (int generation = 0; generation <= kGenerations; ++generation) {
+      std::vector<Point> points;
+      for (size_t i = 0; i < kPopulation; ++i) {
+        auto point = generation == 0 ? f.space->Sample(rng)
+                                     : f.space->Mutate(best[rng() % best.size()], rng);
+        if (point.has_value() && seen.insert(*point).second) points.push_back(*std::move(point));
+      }
+      found += static_cast<int64_t>(points.size());
+      points.insert(points.end(), best.begin(), best.end());
+      const auto features = screen->Features(points);
+      std::vector<std::pair<double, const Point*>> order;
+      for (size_t i = 0; i < points.size(); ++i) {
+        if (!features[i]->empty())
+          order.emplace_back(tuner::AnalyticTimeUs(*features[i]), &points[i]);
+      }
+      std::sort(order.begin(), order.end());
+      std::vector<Point> elite;
+      for (const auto& [time, point] : order) {
+        if (elite.size() == kElite) break;
+        if (elite.empty() || *point != elite.back()) elite.push_back(*point);
+      }
+      best = std::move(elite);
+    }
+  }
+  state.SetItemsProcessed(found);
+}
+
 void Register() {
   using Function = void (*)(benchmark::State&, const Workload&);
   const std::pair<const char*, Function> functions[] = {
@@ -164,7 +212,8 @@ void Register() {
       {"Lower", Lower},
       {"GenerateSource", GenerateSource},
       {"Features", Features},
-      {"SampleLowerFeatures", SampleLowerFeatures}};
+      {"SampleLowerFeatures", SampleLowerFeatures},
+      {"Search", Search}};
   for (const auto& [name, function] : functions) {
     for (const Workload& workload : kWorkloads) {
       benchmark::RegisterBenchmark((std::string(name) + "/" + workload.op).c_str(), function,

@@ -37,6 +37,11 @@ std::string KernelName(size_t index, const std::string& stage) {
 }  // namespace
 
 absl::StatusOr<Program> Lower(const Schedule& schedule) {
+  return Lower(schedule, [](const ScheduledStage&) { return true; });
+}
+
+absl::StatusOr<Program> Lower(const Schedule& schedule,
+                              absl::FunctionRef<bool(const ScheduledStage&)> wanted) {
   Program program;
   program.op = schedule.program().op;
   program.inputs = schedule.program().inputs;
@@ -49,7 +54,7 @@ absl::StatusOr<Program> Lower(const Schedule& schedule) {
   }
   for (size_t i = 0; i < schedule.stages().size(); ++i) {
     const ScheduledStage& s = schedule.stages()[i];
-    if (!s.is_root()) continue;
+    if (!s.is_root() || !wanted(s)) continue;
     if (s.scope != Scope::kGlobal) {
       return absl::InvalidArgumentError(
           absl::StrCat("stage ", s.name(), " has scope ", NameOf(s.scope),

@@ -2,6 +2,7 @@
 #ifndef HEDDLE_SEARCH_SPACE_LOWER_H_
 #define HEDDLE_SEARCH_SPACE_LOWER_H_
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "search_space/schedule.h"
 #include "search_space/stmt.h"
@@ -12,6 +13,9 @@ namespace heddle::search_space {
 // InvalidArgument when the schedule has no kernel form (a shared stage that nobody fetches, bound
 // loops inside serial ones, ...), naming the stage.
 absl::StatusOr<Program> Lower(const Schedule& schedule);
+// The same of the kernels whose root stages `wanted` admits: a program of these alone.
+absl::StatusOr<Program> Lower(const Schedule& schedule,
+                              absl::FunctionRef<bool(const ScheduledStage&)> wanted);
 
 }  // namespace heddle::search_space
 

@@ -18,8 +18,8 @@ namespace {
 // One plan per kernel; its holes are the plans' holes one after another.
 struct Sketch {
   std::string name;
-  std::vector<Step> steps;  // that come before the plans'
-  std::vector<std::shared_ptr<const KernelPlan>> plans;
+  std::shared_ptr<const ProgramShape> shape;             // of the algorithm that it schedules
+  std::vector<std::shared_ptr<const KernelPlan>> plans;  // one for each of its kernels
   std::vector<Hole> holes;         // of all plans; names prefixed where there are several kernels
   std::vector<size_t> plan_begin;  // first hole of each plan
 };
@@ -143,14 +143,14 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
   return plans;
 }
 
-Sketch MakeSketch(const std::vector<Plans>& plans, const ProgramShape& shape,
+Sketch MakeSketch(const std::vector<Plans>& plans, const std::shared_ptr<const ProgramShape>& shape,
                   const std::vector<size_t>& choice) {
   Sketch sketch;
-  sketch.steps = shape.steps;
+  sketch.shape = shape;
   for (size_t k = 0; k < plans.size(); ++k) {
     const auto& [name, plan] = plans[k][choice[k]];
     const std::string& root =
-        shape.schedule.stages()[static_cast<size_t>(shape.kernels[k].root)].name();
+        shape->schedule.stages()[static_cast<size_t>(shape->kernels[k].root)].name();
     const std::string prefix = plans.size() > 1 ? root + "." : "";
     absl::StrAppend(&sketch.name, k == 0 ? "" : "+", name);
     sketch.plan_begin.push_back(sketch.holes.size());
@@ -166,17 +166,17 @@ Sketch MakeSketch(const std::vector<Plans>& plans, const ProgramShape& shape,
 // Every combination of plans, the simplest first.
 void AddSketches(const std::shared_ptr<const TensorProgram>& program, const Algorithm& algorithm,
                  const Target& target, std::vector<Sketch>& sketches) {
-  const ProgramShape shape = FindKernels(program, algorithm.steps);
-  const std::vector<Plans> plans = PlansOf(shape, algorithm.steps.empty(), target);
+  const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, algorithm.steps));
+  const std::vector<Plans> plans = PlansOf(*shape, algorithm.steps.empty(), target);
   std::vector<size_t> choice(plans.size(), 0);
   // Where one kernel can do it all by rows, combinations of several are not worth their trials.
   if (plans.size() > 1 && algorithm.steps.empty()) {
-    const ProgramShape fused = FuseKernels(program);
+    const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program));
     const std::unique_ptr<SketchRule> rows = MakeRowsRule();
-    if (!fused.kernels.empty() && rows->Applies(fused, fused.kernels[0], target)) {
+    if (!fused->kernels.empty() && rows->Applies(*fused, fused->kernels[0], target)) {
       sketches.push_back(MakeSketch(plans, shape, choice));
-      sketches.push_back(
-          MakeSketch({{{rows->name(), rows->Apply(fused, fused.kernels[0], target)}}}, fused, {0}));
+      sketches.push_back(MakeSketch(
+          {{{rows->name(), rows->Apply(*fused, fused->kernels[0], target)}}}, fused, {0}));
       return;
     }
   }
@@ -292,10 +292,47 @@ absl::Status SearchSpace::Check(const Point& point) const {
 
 absl::StatusOr<std::vector<Step>> SearchSpace::Steps(const Point& point) const {
   if (absl::Status s = Check(point); !s.ok()) return s;
-  std::vector<Step> steps = impl_->SketchOf(point).steps;
+  std::vector<Step> steps = impl_->SketchOf(point).shape->steps;
   impl_->ForEachPlan(
       point, [&](const KernelPlan& plan, HoleValues values) { plan.AppendSteps(values, steps); });
   return steps;
+}
+
+std::vector<Part> SearchSpace::PartsOf(const Point& point) const {
+  const Sketch& sketch = impl_->SketchOf(point);
+  std::vector<Part> parts(sketch.plans.size());
+  for (size_t k = 0; k < parts.size(); ++k) {
+    const auto first = std::find_if(
+        impl_->sketches.begin(), impl_->sketches.end(),
+        [&](const Sketch& s) { return k < s.plans.size() && s.plans[k] == sketch.plans[k]; });
+    parts[k].sketch = static_cast<uint8_t>(first - impl_->sketches.begin());
+    parts[k].kernel = static_cast<uint8_t>(k);
+    const auto begin = point.choices.begin() + static_cast<std::ptrdiff_t>(sketch.plan_begin[k]);
+    parts[k].choices.assign(begin,
+                            begin + static_cast<std::ptrdiff_t>(sketch.plans[k]->holes().size()));
+  }
+  return parts;
+}
+
+absl::StatusOr<Program> SearchSpace::Lower(const Part& part) const {
+  const Sketch& sketch = impl_->sketches[part.sketch];
+  const KernelPlan& plan = *sketch.plans[part.kernel];
+  std::vector<int64_t> values;
+  for (size_t h = 0; h < part.choices.size(); ++h) {
+    values.push_back(plan.holes()[h].domain[part.choices[h]]);
+  }
+  if (absl::Status s = plan.Check(values); !s.ok()) return s;
+  std::vector<Step> steps;
+  plan.AppendSteps(values, steps);
+  const Schedule& unscheduled = sketch.shape->schedule;
+  Schedule schedule = unscheduled;
+  if (absl::Status s = schedule.Apply(steps); !s.ok()) return s;
+  const int root = sketch.shape->kernels[part.kernel].root;
+  const BufferRef& result = unscheduled.stages()[static_cast<size_t>(root)].tensor;
+  // The kernel's own stage and what the plan put before it; the others belong to other parts.
+  return search_space::Lower(schedule, [&](const ScheduledStage& s) {
+    return s.tensor == result || unscheduled.FindStage(s.tensor.get()) < 0;
+  });
 }
 
 std::string SearchSpace::Print(const Point& point) const {

@@ -30,6 +30,18 @@ struct Point {
   }
 };
 
+// The choices of a point for one of its kernels (two where the plan splits it). They alone make
+// what that becomes, in every point that has them: `sketch` is the first one with that plan.
+struct Part {
+  uint8_t sketch = 0, kernel = 0;
+  std::vector<uint8_t> choices;
+  bool operator==(const Part&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Part& p) {
+    return H::combine(std::move(h), p.sketch, p.kernel, p.choices);
+  }
+};
+
 class SearchSpace {
  public:
   // `program` is shared with the schedules made from it. FailedPrecondition when no rule yields a
@@ -55,6 +67,10 @@ class SearchSpace {
   // Closed-form check against the target's limits, without lowering.
   absl::Status Check(const Point& point) const;
   absl::StatusOr<std::vector<Step>> Steps(const Point& point) const;
+  // The parts of a point of this space, and one part's kernels: together, and but for the numbers
+  // in their names, those of the point's steps.
+  std::vector<Part> PartsOf(const Point& point) const;
+  absl::StatusOr<Program> Lower(const Part& part) const;
 
   // "tile: threads=256 i.tile=8 ..."; Parse(Print(p)) == p. Unknown names or values outside a
   // domain are refused, so that records of an older space are recognised.

@@ -49,8 +49,8 @@ constexpr size_t kLeastOfNiche = 2;
 constexpr size_t kLeastExamples = 8;
 // Trees of a model of this workload's trials alone, and on top of a model of others'.
 constexpr int kOwnRounds = 60, kFurtherRounds = 40;
-// Features kept: some hundred batches, 20 MB.
-constexpr size_t kKeptFeatures = 60000;
+// Points or kernels whose features are kept: some fifty batches, 40 MB.
+constexpr size_t kKeptFeatures = 30000;
 // Draws in a row that may bring nothing new before a space counts as exhausted.
 constexpr int kFruitlessDraws = 1000;
 

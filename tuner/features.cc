@@ -13,13 +13,15 @@ namespace {
 
 using search_space::Scope;
 
-// What the rows below are computed from.
+// One kernel, as the rows below see it.
 struct Measures {
-  std::vector<KernelProfile> profiles;
-  std::vector<KernelCost> costs;
-  size_t slowest = 0;
-  const search_space::Target* target = nullptr;
-  // Of the slowest kernel: its buffers in global memory, most requested first.
+  Measures(const search_space::Kernel& kernel, const search_space::Target& t)
+      : profile(kernel), cost(CostOf(profile, t)), target(&t) {}
+
+  KernelProfile profile;
+  KernelCost cost;
+  const search_space::Target* target;
+  // Its buffers in global memory, most requested first.
   struct GlobalBuffer {
     const search_space::Buffer* buffer = nullptr;
     // Bytes; the others a warp, weighted by instructions.
@@ -28,27 +30,14 @@ struct Measures {
   };
   std::vector<GlobalBuffer> buffers;
 
-  const KernelProfile& p() const { return profiles[slowest]; }
-  const KernelCost& c() const { return costs[slowest]; }
+  const KernelProfile& p() const { return profile; }
+  const KernelCost& c() const { return cost; }
   double warps() const { return p().warps * p().blocks; }
-
-  // Sum over kernels of f(profile, cost).
-  template <typename F>
-  double Sum(const F& f) const {
-    double sum = 0;
-    for (size_t i = 0; i < profiles.size(); ++i) sum += f(profiles[i], costs[i]);
-    return sum;
-  }
-  // Warp instructions of all kernels.
+  // Warp instructions.
   double Count(double Instructions::*kind) const {
-    return Sum([&](const KernelProfile& k, const KernelCost&) {
-      return k.instructions.*kind * k.warps * k.blocks;
-    });
+    return p().instructions.*kind * p().warps * p().blocks;
   }
-  double Total(double KernelCost::*field) const {
-    return Sum([&](const KernelProfile&, const KernelCost& k) { return k.*field; });
-  }
-  // Sum over the slowest kernel's accesses that `which` admits, a warp.
+  // Sum over the accesses that `which` admits, a warp.
   template <typename W, typename F>
   double Accesses(const W& which, const F& f) const {
     double sum = 0;
@@ -131,9 +120,12 @@ double ReuseDistance(const Measures& m) {
   return distance;
 }
 
+// What a program's feature is of those of its kernels.
+enum class Of : uint8_t { kSlowest, kSum };
 struct Row {
   FeatureInfo info;
   double (*value)(const Measures&);
+  Of of = Of::kSlowest;
 };
 struct BufferRow {
   FeatureInfo info;  // name with $, for the buffer's rank
@@ -154,7 +146,8 @@ using M = Measures;
 const Row kRows[] = {
     // Launch.
     {{"kernels", "kernels", "launches of one execution", kLoops},
-     [](const M& m) { return static_cast<double>(m.profiles.size()); }},
+     [](const M&) { return 1.0; },
+     Of::kSum},
     {{"blocks", "blocks", "grid size", kLoops}, [](const M& m) { return m.p().blocks; }},
     {{"threads", "threads", "block size", kLoops}, [](const M& m) { return m.p().threads; }},
     {{"total_threads", "threads", "blocks * threads", kLoops},
@@ -191,35 +184,41 @@ const Row kRows[] = {
      }},
     // Work.
     {{"flops", "operations", "float operations, a multiply-add 2, padding included", kLoops},
-     [](const M& m) {
-       return m.Sum([](const KernelProfile& k, const KernelCost&) { return k.flops; });
-     }},
+     [](const M& m) { return m.p().flops; },
+     Of::kSum},
     {{"instructions", "warp instructions", "of all kinds below", kLoops},
-     [](const M& m) {
-       return m.Sum([](const KernelProfile& k, const KernelCost&) {
-         return k.instructions.total() * k.warps * k.blocks;
-       });
-     }},
+     [](const M& m) { return m.p().instructions.total() * m.p().warps * m.p().blocks; },
+     Of::kSum},
     {{"fma", "warp instructions", "float multiply-adds", kLoops},
-     [](const M& m) { return m.Count(&Instructions::fma); }},
+     [](const M& m) { return m.Count(&Instructions::fma); },
+     Of::kSum},
     {{"add_mul", "warp instructions", "other float arithmetic", kLoops},
-     [](const M& m) { return m.Count(&Instructions::add_mul); }},
+     [](const M& m) { return m.Count(&Instructions::add_mul); },
+     Of::kSum},
     {{"special", "warp instructions", "of the special function unit", kLoops},
-     [](const M& m) { return m.Count(&Instructions::special); }},
+     [](const M& m) { return m.Count(&Instructions::special); },
+     Of::kSum},
     {{"integer", "warp instructions", "addresses, conditions, loop counters", kLoops},
-     [](const M& m) { return m.Count(&Instructions::integer); }},
+     [](const M& m) { return m.Count(&Instructions::integer); },
+     Of::kSum},
     {{"global_load", "warp instructions", "from global memory", kLoops},
-     [](const M& m) { return m.Count(&Instructions::global_load); }},
+     [](const M& m) { return m.Count(&Instructions::global_load); },
+     Of::kSum},
     {{"global_store", "warp instructions", "to global memory", kLoops},
-     [](const M& m) { return m.Count(&Instructions::global_store); }},
+     [](const M& m) { return m.Count(&Instructions::global_store); },
+     Of::kSum},
     {{"shared_load", "warp instructions", "from shared memory", kLoops},
-     [](const M& m) { return m.Count(&Instructions::shared_load); }},
+     [](const M& m) { return m.Count(&Instructions::shared_load); },
+     Of::kSum},
     {{"shared_store", "warp instructions", "to shared memory", kLoops},
-     [](const M& m) { return m.Count(&Instructions::shared_store); }},
+     [](const M& m) { return m.Count(&Instructions::shared_store); },
+     Of::kSum},
     {{"async_copy", "warp instructions", "from global to shared memory", kLoops},
-     [](const M& m) { return m.Count(&Instructions::async_copy); }},
+     [](const M& m) { return m.Count(&Instructions::async_copy); },
+     Of::kSum},
     {{"barrier", "warp instructions", "barriers and waits for copies", kLoops},
-     [](const M& m) { return m.Count(&Instructions::barrier); }},
+     [](const M& m) { return m.Count(&Instructions::barrier); },
+     Of::kSum},
     {{"fma_share", "1", "fma / instructions, slowest kernel", kLoops},
      [](const M& m) { return Ratio(m.p().instructions.fma, m.p().instructions.total()); }},
     {{"fma_per_thread", "1", "multiply-adds of a thread, slowest kernel", kLoops},
@@ -254,15 +253,20 @@ const Row kRows[] = {
      [](const M& m) { return m.p().largest_local; }},
     // Global memory.
     {{"requested_bytes", "bytes", "that threads ask of global memory", kLoops},
-     [](const M& m) { return m.Total(&KernelCost::requested_bytes); }},
+     [](const M& m) { return m.c().requested_bytes; },
+     Of::kSum},
     {{"l1_bytes", "bytes", "in whole sectors, multiprocessor to first-level cache", kSampling},
-     [](const M& m) { return m.Total(&KernelCost::l1_bytes); }},
+     [](const M& m) { return m.c().l1_bytes; },
+     Of::kSum},
     {{"l2_bytes", "bytes", "first-level cache to L2", kCache},
-     [](const M& m) { return m.Total(&KernelCost::l2_bytes); }},
+     [](const M& m) { return m.c().l2_bytes; },
+     Of::kSum},
     {{"dram_bytes", "bytes", "L2 to memory, L2 cold", kCache},
-     [](const M& m) { return m.Total(&KernelCost::dram_bytes); }},
+     [](const M& m) { return m.c().dram_bytes; },
+     Of::kSum},
     {{"unique_bytes", "bytes", "distinct bytes of all buffers, kernel by kernel", kAnsor},
-     [](const M& m) { return m.Total(&KernelCost::unique_bytes); }},
+     [](const M& m) { return m.c().unique_bytes; },
+     Of::kSum},
     {{"block_bytes", "bytes", "distinct bytes of global memory that a block touches", kAnsor},
      [](const M& m) {
        return m.Accesses(IsGlobal, [](const Access& a) { return a.footprint.back(); });
@@ -313,23 +317,32 @@ const Row kRows[] = {
      [](const M& m) { return Ratio(m.p().flops, m.c().dram_bytes); }},
     // Times, each if nothing else mattered.
     {{"fma_us", "us", "float arithmetic of the busiest multiprocessor / its rate", kRoofline},
-     [](const M& m) { return m.Total(&KernelCost::fma_us); }},
+     [](const M& m) { return m.c().fma_us; },
+     Of::kSum},
     {{"issue_us", "us", "instructions of the busiest multiprocessor / 4 a cycle", kRoofline},
-     [](const M& m) { return m.Total(&KernelCost::issue_us); }},
+     [](const M& m) { return m.c().issue_us; },
+     Of::kSum},
     {{"special_us", "us", "special functions / 16 results a cycle", kRoofline},
-     [](const M& m) { return m.Total(&KernelCost::special_us); }},
+     [](const M& m) { return m.c().special_us; },
+     Of::kSum},
     {{"shared_us", "us", "passes of the busiest multiprocessor's banks / 1 a cycle", kRoofline},
-     [](const M& m) { return m.Total(&KernelCost::shared_us); }},
+     [](const M& m) { return m.c().shared_us; },
+     Of::kSum},
     {{"l1_us", "us", "l1_bytes of the busiest multiprocessor / its rate", kRoofline},
-     [](const M& m) { return m.Total(&KernelCost::l1_us); }},
+     [](const M& m) { return m.c().l1_us; },
+     Of::kSum},
     {{"l2_us", "us", "l2_bytes of the busiest multiprocessor / its share of L2", kRoofline},
-     [](const M& m) { return m.Total(&KernelCost::l2_us); }},
+     [](const M& m) { return m.c().l2_us; },
+     Of::kSum},
     {{"dram_us", "us", "dram_bytes / memory bandwidth", kRoofline},
-     [](const M& m) { return m.Total(&KernelCost::dram_us); }},
+     [](const M& m) { return m.c().dram_us; },
+     Of::kSum},
     {{"latency_us", "us", "waves * what a block waits for loads and barriers", "kernel_cost.cc"},
-     [](const M& m) { return m.Total(&KernelCost::latency_us); }},
+     [](const M& m) { return m.c().latency_us; },
+     Of::kSum},
     {{"analytic_us", "us", "the terms above together, and launches; AnalyticTimeUs", kRoofline},
-     [](const M& m) { return m.Total(&KernelCost::total_us); }},
+     [](const M& m) { return m.c().total_us; },
+     Of::kSum},
 };
 
 // For the three buffers in global memory of which the slowest kernel's threads ask most.
@@ -350,7 +363,7 @@ const BufferRow kBufferRows[] = {
 };
 
 void FindBuffers(Measures& m) {
-  KernelProfile& p = m.profiles[m.slowest];
+  KernelProfile& p = m.profile;
   for (const Access& a : p.accesses) {
     if (!IsGlobal(a)) continue;
     auto b = std::find_if(m.buffers.begin(), m.buffers.end(),
@@ -396,8 +409,8 @@ int FeatureIndex(const std::string& name) {
   return -1;
 }
 
-absl::StatusOr<FeatureVector> FeaturesOf(const search_space::Program& program,
-                                         const search_space::Target& target) {
+absl::StatusOr<std::vector<KernelFeatures>> FeaturesOfKernels(const search_space::Program& program,
+                                                              const search_space::Target& target) {
   if (program.kernels.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(program.op, " has no kernel"));
   }
@@ -406,23 +419,43 @@ absl::StatusOr<FeatureVector> FeaturesOf(const search_space::Program& program,
                                                    " multiprocessors at ", target.clock_ghz,
                                                    " GHz; both must be positive"));
   }
-  Measures m;
-  m.target = &target;
+  std::vector<KernelFeatures> kernels;
   for (const search_space::Kernel& kernel : program.kernels) {
-    m.profiles.emplace_back(kernel);
-    m.costs.push_back(CostOf(m.profiles.back(), target));
-    if (m.costs.back().total_us > m.costs[m.slowest].total_us) m.slowest = m.costs.size() - 1;
-  }
-  FindBuffers(m);
-  FeatureVector features;
-  features.reserve(Table().size());
-  for (const Row& row : kRows) features.push_back(static_cast<float>(row.value(m)));
-  for (size_t b = 0; b < kBuffers; ++b) {
-    for (const BufferRow& row : kBufferRows) {
-      features.push_back(b < m.buffers.size() ? static_cast<float>(row.value(m.buffers[b])) : 0);
+    Measures m(kernel, target);
+    FindBuffers(m);
+    kernels.emplace_back().reserve(Table().size());
+    for (const Row& row : kRows) kernels.back().push_back(row.value(m));
+    for (size_t b = 0; b < kBuffers; ++b) {
+      for (const BufferRow& row : kBufferRows) {
+        kernels.back().push_back(b < m.buffers.size() ? row.value(m.buffers[b]) : 0);
+      }
     }
   }
+  return kernels;
+}
+
+FeatureVector Combine(absl::Span<const KernelFeatures* const> kernels) {
+  static const auto time = static_cast<size_t>(FeatureIndex("analytic_us"));
+  const KernelFeatures& slowest = **std::max_element(
+      kernels.begin(), kernels.end(),
+      [](const KernelFeatures* a, const KernelFeatures* b) { return (*a)[time] < (*b)[time]; });
+  FeatureVector features(slowest.begin(), slowest.end());
+  for (size_t i = 0; i < std::size(kRows); ++i) {
+    if (kRows[i].of != Of::kSum) continue;
+    double sum = 0;
+    for (const KernelFeatures* kernel : kernels) sum += (*kernel)[i];
+    features[i] = static_cast<float>(sum);
+  }
   return features;
+}
+
+absl::StatusOr<FeatureVector> FeaturesOf(const search_space::Program& program,
+                                         const search_space::Target& target) {
+  auto kernels = FeaturesOfKernels(program, target);
+  if (!kernels.ok()) return kernels.status();
+  std::vector<const KernelFeatures*> all;
+  for (const KernelFeatures& kernel : *kernels) all.push_back(&kernel);
+  return Combine(all);
 }
 
 double AnalyticTimeUs(const FeatureVector& features) {

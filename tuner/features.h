@@ -31,6 +31,14 @@ int FeatureIndex(const std::string& name);
 
 using FeatureVector = std::vector<float>;
 
+// One kernel's part in each feature.
+using KernelFeatures = std::vector<double>;
+// Of each kernel of a program, under the conditions of FeaturesOf.
+absl::StatusOr<std::vector<KernelFeatures>> FeaturesOfKernels(const search_space::Program& program,
+                                                              const search_space::Target& target);
+// The features of a program of these kernels, at least one, in this order.
+FeatureVector Combine(absl::Span<const KernelFeatures* const> kernels);
+
 // Quantities of work and time are sums over the program's kernels, everything else is that of its
 // slowest kernel by the analytic time. InvalidArgument when the program has no kernel or the target
 // lacks what the formulas divide by (multiprocessors, clock). All values are finite.

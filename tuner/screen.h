@@ -12,7 +12,8 @@
 
 namespace heddle::tuner {
 
-// Lowers points and keeps their features. Not thread-safe; uses `threads` threads itself. `space`
+// Lowers points and keeps their features, and those of their kernels: most points of a search share
+// some with earlier ones. Not thread-safe; uses `threads` threads itself. `space`
 // must outlive it.
 class Screen {
  public:
@@ -21,15 +22,21 @@ class Screen {
   // One for each point, in order; empty where a point does not lower (an error of the space's).
   // The pointers hold until Forget.
   std::vector<const FeatureVector*> Features(absl::Span<const search_space::Point> points);
-  // Forgets everything when more than `limit` points are kept.
+  // Forgets everything when more than `limit` points or kernels are kept.
   void Forget(size_t limit);
 
   const search_space::SearchSpace& space() const { return space_; }
 
  private:
+  // Lowers the parts that are not known yet.
+  void LowerNew(absl::Span<const search_space::Part> parts);
+  // The features of a point whose parts are known.
+  FeatureVector Together(const search_space::Point& point) const;
+
   const search_space::SearchSpace& space_;
-  std::shared_ptr<const search_space::TensorProgram> program_;
   int threads_;
+  // Empty where a part does not lower.
+  absl::flat_hash_map<search_space::Part, std::vector<KernelFeatures>> parts_;
   absl::flat_hash_map<search_space::Point, std::unique_ptr<const FeatureVector>> known_;
 };
 

@@ -125,6 +125,22 @@ void ExpectComputes(const std::shared_ptr<const TensorProgram>& program,
   }
 }
 
+// What the parts of a point become on their own is what its steps become together.
+void ExpectPartsAreTheProgram(const SearchSpace& space, const Point& point,
+                              const Program& lowered) {
+  std::vector<Kernel> kernels;
+  for (const Part& part : space.PartsOf(point)) {
+    const absl::StatusOr<Program> own = space.Lower(part);
+    ASSERT_TRUE(own.ok()) << own.status();
+    kernels.insert(kernels.end(), own->kernels.begin(), own->kernels.end());
+  }
+  ASSERT_EQ(kernels.size(), lowered.kernels.size());
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    kernels[i].name = lowered.kernels[i].name;  // its number is the program's
+    EXPECT_EQ(ToString(kernels[i]), ToString(lowered.kernels[i]));
+  }
+}
+
 TEST_P(PointsTest, EveryPointComputesTheDefinition) {
   const Case& c = GetParam();
   std::vector<Operator> operators = *ParseOperators(kUserOperators);
@@ -153,6 +169,8 @@ TEST_P(PointsTest, EveryPointComputesTheDefinition) {
     ASSERT_TRUE(steps.ok()) << steps.status();
     EXPECT_EQ(*ParseSteps(ToString(*steps)), *steps);
     ExpectComputes(program, *steps, target, expected, static_cast<uint64_t>(i));
+    if (HasFatalFailure()) return;
+    ExpectPartsAreTheProgram(*space, point, *LowerSteps(program, *steps, target));
     // Fresh points and mutants take turns.
     std::optional<Point> next = i % 3 == 2 ? space->Mutate(point, rng) : space->Sample(rng);
     if (!next.has_value()) next = space->Sample(rng);

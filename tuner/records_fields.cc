@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -213,13 +214,22 @@ absl::Status ReadWorkload(const json& from, WorkloadRow& w) {
 }
 
 absl::StatusOr<json> ParseObject(const std::string& line) {
+  constexpr size_t kExcerpt = 20;  // characters that show where
+  std::string wrong;
   try {
     json parsed = json::parse(line);
     if (parsed.is_object()) return parsed;
-    return absl::InvalidArgumentError("a JSON object is expected");
-  } catch (const json::exception& e) {
-    return absl::InvalidArgumentError(absl::StrCat("not JSON: ", e.what()));
+    wrong = "this is JSON, but no object";
+  } catch (const json::parse_error& e) {
+    wrong = e.byte > line.size()
+                ? "the line ends within its JSON, was the file cut short?"
+                : absl::StrCat("not JSON at column ", e.byte, ", '",
+                               absl::CHexEscape(line.substr(e.byte - 1, kExcerpt)), "'");
+  } catch (const json::exception&) {  // the only other one that parsing throws
+    wrong = "a number in it is too large";
   }
+  return absl::InvalidArgumentError(
+      absl::StrCat(wrong, "; a line is one object, as `heddle records export` writes it"));
 }
 
 }  // namespace

@@ -83,8 +83,10 @@ class BadInputTest : public CliTest, public testing::WithParamInterface<BadInput
                                    "A[i]" + std::string(5000, ')') + " }");
     Write(folder_ / "large.op", std::string(1 << 20, '#'));
     Write(folder_ / "own.op", "op mine(n) { in A[n]  out B[i: n] = A[i] * 2 }");
+    Write(folder_ / "short.op", "op short(n) {\n  in A[n]\n  out B[i:   n - 8] = A[i]\n}\n");
     Write(folder_ / "workloads.txt", "matmul m=8,n=8,k=8\nmatmul m=8,n=8\n");
     Write(folder_ / "weight.txt", "matmul m=8,n=8,k=8 weight=heavy\n");
+    Write(folder_ / "lines.jsonl", "{\"format\":1, x}\n{\"format\":1\n[1]\n{\"format\":1e999}\n");
     Write(folder_ / "empty.txt", "# nothing\n");
     Write(folder_ / "steps.txt", "split(C, nonsense, [4])\n");
     Write(folder_ / "broken.txt", "split(C, i\n");
@@ -124,13 +126,19 @@ const std::vector<BadInput> kCommands = {
     {"", 2, "subcommand"},
     {"tnue matmul", 2, "unknown command 'tnue'; did you mean 'tune'"},
     {"frobnicate", 2, "unknown command 'frobnicate'"},
+    {"--db @/x.db show matmul --what source", 2, "heddle show matmul --what source --db "},
+    {"--frob", 2, "heddle COMMAND --frob"},
     {"tune", 2, "an operator with its --shape or --workloads FILE"},
     {"tune matmul --frob", 2, "--frob"},
     {"tune matmul --shape m=8,n=8,k=8 --trials many", 2, "--trials"},
     {"tune matmul --shape m=8,n=8,k=8 --trials -3", 2, "--trials"},
-    {"tune matmul --shape m=8,n=8,k=8 --l2 hot", 2, "--l2"},
+    {"tune matmul --shape m=8,n=8,k=8 --l2 hot", 2,
+     "heddle: --l2: unknown value 'hot'; known: cold, "},
     {"tune matmul --shape m=8,n=8,k=8 --trials 0", 2, "--seconds"},
-    {"show matmul --shape m=8,n=8,k=8 --target h100 --what colours", 2, "--what"},
+    {"show matmul --shape m=8,n=8,k=8 --target h100 --what colours", 2,
+     "heddle: --what: unknown value 'colours'; known: schedule, loops, source, ptx, sass, "
+     "features"},
+    {"show matmul --shape m=8,n=8,k=8 --target h100 --what sourse", 2, "did you mean 'source'"},
     {"show matmul --shape m=8,n=8,k=8 --target h100 --best --naive", 2, "--best"},
     {"time matmul --shape m=8,n=8,k=8", 2, "--best"},
     {"records", 2, "subcommand"},
@@ -148,7 +156,6 @@ const std::vector<BadInput> kWorkloads = {
     {"space matmul --shape m=8,m=8,n=8,k=8 --target h100", 2, "m"},
     {"space matmul --shape m:8 --target h100", 2, "--shape"},
     {"space matmul --shape m=8,n=8,k=8 --dtype float33 --target h100", 2, "float3"},
-    {"space conv2d --shape n=1,ci=1,h=2,w=2,co=1,kh=5,kw=5 --target h100", 2, ""},
     {"space f --shape n=8 --op-file @/missing.op --target h100", 2, "missing.op"},
     {"space f --shape n=8 --op-file @ --target h100", 2, "cannot be read"},
     {"space f --shape n=8 --op-file @/binary.op --target h100", 2, "binary"},
@@ -159,6 +166,11 @@ const std::vector<BadInput> kWorkloads = {
     {"space f --shape n=8 --op-file @/deep.op --target h100", 2, "deep"},
     {"space f --shape n=8 --op-file @/large.op --target h100", 2, "larger than 65536 bytes"},
     {"space min --shape n=8 --op-file @/own.op --target h100", 2, "mine"},
+    {"space short --shape n=7 --op-file @/short.op --target h100", 2, "short.op:3:16: axis 'i'"},
+    {"space short --shape n=x --op-file @/short.op --target h100", 2, "heddle: --shape: "},
+    {"space conv2d --shape n=1,ci=1,h=2,w=2,co=1,kh=5,kw=5 --target h100", 2,
+     "operator conv2d:8:25: axis 'y'"},
+    {"show mine --shape n=8 --best --target h100", 2, "--op-file FILE"},
     {"tune --workloads @/workloads.txt", 2, "line 2"},
     {"tune --workloads @/weight.txt", 2, "weight"},
     {"tune --workloads @/empty.txt", 2, "no workload"},
@@ -186,7 +198,12 @@ const std::vector<BadInput> kFiles = {
     {"show matmul --shape m=8,n=8,k=8 --target h100 --steps @/steps.txt --what loops", 2,
      "nonsense"},
     {"records import @/missing.jsonl", 2, "missing.jsonl"},
-    {"records import @/own.op", 1, "line 1"},
+    {"records import @/own.op", 1, "line 1: not JSON at column 1, 'op mine(n)"},
+    {"records import @/lines.jsonl", 1,
+     "line 1: not JSON at column 14, 'x}'; a line is one object"},
+    {"records import @/lines.jsonl", 1, "line 2: the line ends within its JSON"},
+    {"records import @/lines.jsonl", 1, "line 3: this is JSON, but no object"},
+    {"records import @/lines.jsonl", 1, "line 4: a number in it is too large"},
     {"records export @/no/such/folder", 2, "folder"},
 };
 

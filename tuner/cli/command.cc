@@ -3,8 +3,12 @@
 #include <filesystem>
 #include <iostream>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "search_space/nearest_name.h"
 #include "search_space/notation.h"
 
 namespace heddle::cli {
@@ -36,6 +40,17 @@ absl::Status WithCode(absl::StatusCode code, const absl::Status& status) {
   return absl::Status(code, status.message());
 }
 
+CLI::Validator OneOf(std::vector<std::string> values) {
+  // An empty description: type_name says what is possible.
+  return CLI::Validator(
+      [values = std::move(values)](const std::string& value) -> std::string {
+        if (absl::c_linear_search(values, value)) return "";
+        return absl::StrCat("unknown value '", absl::CHexEscape(value), "'",
+                            search_space::Suggest(value, values));
+      },
+      "");
+}
+
 // ------------------------------------------------------------------------------------- workload
 
 void WorkloadFlags::Add(CLI::App& app, bool op_required) {
@@ -64,7 +79,13 @@ absl::StatusOr<Workload> WorkloadFlags::Get(const std::string& op_name,
   }
   auto found =
       search_space::FindOperator(op_file.empty() ? search_space::BuiltinOperators() : own, op_name);
-  if (!found.ok()) return found.status();
+  if (!found.ok()) {
+    if (!op_file.empty()) return found.status();
+    return absl::NotFoundError(
+        absl::StrCat(found.status().message(),
+                     ". For an operator of your own, tuned before or not, give the "
+                     "file it is in: --op-file FILE"));
+  }
   auto type = search_space::ParseDType(dtype);
   if (!type.ok()) return type.status();
   auto values = search_space::ParseShape(shape_text);
@@ -72,8 +93,14 @@ absl::StatusOr<Workload> WorkloadFlags::Get(const std::string& op_name,
     return absl::InvalidArgumentError(absl::StrCat("--shape: ", values.status().message()));
   }
   auto program = found->Instantiate(*values, *type);
-  if (!program.ok()) return program.status();
-  return std::make_shared<const TensorProgram>(*std::move(program));
+  if (program.ok()) return std::make_shared<const TensorProgram>(*std::move(program));
+  // "10:25: ..." is a place in the operator's text, anything else the shape's fault.
+  const std::string message(program.status().message());
+  if (message.empty() || !absl::ascii_isdigit(static_cast<unsigned char>(message[0]))) {
+    return program.status();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(op_file.empty() ? "operator " + op_name : op_file, ":", message));
 }
 
 std::string WorkloadFlags::CommandLine() const {
@@ -99,7 +126,7 @@ void AddL2Flag(CLI::App& app, std::string& l2) {
   app.add_option("--l2", l2,
                  "cold: inputs rotate over more than twice the last-level cache; warm: they stay")
       ->type_name("cold|warm")
-      ->check(CLI::IsMember({"cold", "warm"}).description(""))
+      ->check(OneOf({"cold", "warm"}))
       ->capture_default_str();
 }
 

@@ -65,6 +65,9 @@ void AddServe(CLI::App& app, Selected selected);
 void AddToken(CLI::App& app, Selected selected);
 void AddJobs(CLI::App& app, Selected selected);
 
+// Accepts these values of an option; another is refused with the nearest of them, or with all.
+CLI::Validator OneOf(std::vector<std::string> values);
+
 // ------------------------------------------------------------------------------------- workload
 
 using Workload = std::shared_ptr<const search_space::TensorProgram>;

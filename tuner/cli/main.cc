@@ -1,7 +1,9 @@
 // The one executable: heddle SUBCOMMAND ...
+#include <algorithm>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "measure/worker_main.h"
 #include "search_space/nearest_name.h"
 #include "server/searcher.h"
@@ -11,16 +13,23 @@
 namespace heddle::cli {
 namespace {
 
-// The first argument that is no flag, when it names no subcommand: CLI11's own message does not say
-// what would be right.
-std::optional<std::string> UnknownCommand(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return std::nullopt;
+// What is wrong where the first argument is neither a command nor a flag of all of them: CLI11's
+// own message does not say what would be right.
+std::optional<std::string> NoCommandFirst(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2) return std::nullopt;
   std::vector<std::string> names;
   for (const CLI::App* sub : app.get_subcommands({})) names.push_back(sub->get_name());
-  for (const std::string& name : names) {
-    if (name == argv[1]) return std::nullopt;
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const auto command = std::find_first_of(words.begin(), words.end(), names.begin(), names.end());
+  if (command == words.begin() || app.get_option_no_throw(words[0]) != nullptr) return std::nullopt;
+  if (words[0][0] != '-') {
+    return absl::StrCat("unknown command '", words[0], "'", search_space::Suggest(words[0], names));
   }
-  return absl::StrCat("unknown command '", argv[1], "'", search_space::Suggest(argv[1], names));
+  // The first of the words that name a command is it: before it there are flags and their values.
+  std::vector<std::string> right(command, words.end());
+  if (right.empty()) right.push_back("COMMAND");
+  right.insert(right.end(), words.begin(), command);
+  return absl::StrCat("flags follow the command: heddle ", absl::StrJoin(right, " "));
 }
 
 int Fail(const absl::Status& status) {
@@ -44,8 +53,11 @@ int Main(int argc, char** argv) {
                     AddDevices, AddRecords, AddMeasured, AddServe, AddToken, AddJobs}) {
     add(app, selected);
   }
-  if (auto unknown = UnknownCommand(app, argc, argv)) {
-    return Fail(absl::InvalidArgumentError(*unknown));
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return absl::StrCat("heddle: ", error.what(), "\nRun with --help for more information.\n");
+  });
+  if (auto wrong = NoCommandFirst(app, argc, argv)) {
+    return Fail(absl::InvalidArgumentError(*wrong));
   }
   try {
     app.parse(argc, argv);

@@ -106,7 +106,7 @@ void AddQuery(CLI::App& app, Selected selected) {
          "where this workload was not tuned: nothing, the nearest shape's schedule, or the "
          "default schedule")
       ->type_name("none|nearest|default")
-      ->check(CLI::IsMember({"none", "nearest", "default"}).description(""))
+      ->check(OneOf({"none", "nearest", "default"}))
       ->capture_default_str();
   AddL2Flag(*sub, flags->l2);
   AddDbFlag(*sub, flags->db);

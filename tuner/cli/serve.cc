@@ -163,7 +163,7 @@ void AddToken(CLI::App& app, Selected selected) {
       ->capture_default_str();
   create->add_option("--role", flags->role, "what it may do")
       ->type_name("reader|tuner|daemon|admin")
-      ->check(CLI::IsMember({"reader", "tuner", "daemon", "admin"}).description(""))
+      ->check(OneOf({"reader", "tuner", "daemon", "admin"}))
       ->required();
   create->add_option("--note", flags->note, "who has it, for the list")->type_name("TEXT");
   CLI::App* list = sub->add_subcommand("list", "all tokens, without their secret");

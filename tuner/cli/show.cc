@@ -96,8 +96,7 @@ void AddShow(CLI::App& app, Selected selected) {
   flags->schedule.Add(*sub);
   sub->add_option("--what", flags->what, "what to print")
       ->type_name("schedule|loops|source|ptx|sass|features")
-      ->check(
-          CLI::IsMember({"schedule", "loops", "source", "ptx", "sass", "features"}).description(""))
+      ->check(OneOf({"schedule", "loops", "source", "ptx", "sass", "features"}))
       ->capture_default_str();
   AddL2Flag(*sub, flags->l2);
   AddDbFlag(*sub, flags->db);

@@ -218,7 +218,7 @@ CLI::App* AddSubmit(CLI::App& app, Selected selected) {
       ->type_name("MODEL");
   sub->add_option("--api", flags->api, "only on such devices")
       ->type_name("cuda|opencl")
-      ->check(CLI::IsMember({"cuda", "opencl"}).description(""));
+      ->check(OneOf({"cuda", "opencl"}));
   sub->add_option("--trials", flags->trials, "stop after so many trials; 0 = no limit")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber.description(""))

@@ -269,7 +269,7 @@ void AddTune(CLI::App& app, Selected selected) {
       ->capture_default_str();
   sub->add_option("--search", flags->search, "how points are proposed")
       ->type_name("evolutionary|random")
-      ->check(CLI::IsMember({"evolutionary", "evolution", "random"}).description(""))
+      ->check(OneOf({"evolutionary", "evolution", "random"}))
       ->capture_default_str();
   AddL2Flag(*sub, flags->l2);
   sub->add_option(

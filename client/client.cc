@@ -1,5 +1,6 @@
 #include "client/client.h"
 
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -32,6 +33,7 @@ struct Client::Impl {
   std::unique_ptr<v1::Records::Stub> records;
   std::unique_ptr<v1::Fleet::Stub> fleet;
 
+  std::atomic<bool> answered = false;
   std::mutex mutex;
   absl::Notification cancelled;
   std::set<grpc::ClientContext*> active;
@@ -64,17 +66,23 @@ struct Client::Impl {
       const std::function<absl::Status()>& attempt,
       const std::function<bool()>& progressed = [] { return false; }) {
     Backoff backoff(kFirstPause, kLastPause);
-    absl::Time end = absl::Now() + options.patience;
+    absl::Time begin = absl::Now();
     while (true) {
       absl::Status status = attempt();
       if (cancelled.HasBeenNotified()) return absl::CancelledError("cancelled");
-      if (!absl::IsUnavailable(status)) return status;
+      if (!absl::IsUnavailable(status)) {
+        answered = true;
+        return status;
+      }
       if (progressed()) {
-        end = absl::Now() + options.patience;
+        answered = true;
+        begin = absl::Now();
         backoff.Reset();
       }
+      const bool absent = !answered && connection.NobodyListens(status);
       const absl::Duration pause = backoff.Next();
-      if (absl::Now() + pause > end) return status;
+      const absl::Duration waited = absl::Now() + pause - begin;
+      if (waited > (absent ? options.first_patience : options.patience)) return status;
       if (cancelled.WaitForNotificationWithTimeout(pause)) {
         return absl::CancelledError("cancelled");
       }

@@ -26,6 +26,8 @@ namespace heddle::client {
 struct CallOptions {
   absl::Duration call_limit = absl::Seconds(30);  // of one attempt
   absl::Duration patience = absl::Seconds(15);    // for a server that is away
+  // For one on this machine that has never answered and of which there is no trace: it may start.
+  absl::Duration first_patience = absl::Seconds(5);
 };
 
 // Thread-safe. Every call is tried again while the server is away, up to `patience`, with the same

@@ -123,6 +123,13 @@ absl::Status Connection::ToStatus(const grpc::Status& status) const {
   return result;
 }
 
+bool Connection::NobodyListens(const absl::Status& failed) const {
+  const bool is_unix = absl::StartsWith(server_, "unix:");
+  // gRPC gives the reason in the system's words only.
+  return IsLocal(server_) && absl::StrContains(std::string(failed.message()),
+                                               strerror(is_unix ? ENOENT : ECONNREFUSED));
+}
+
 std::string ReasonOf(const absl::Status& status) {
   auto reason = status.GetPayload(kReason);
   return reason ? std::string(*reason) : std::string();

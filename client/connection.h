@@ -28,6 +28,9 @@ class Connection {
   // A failed call in words. The code stays; Unavailable names the server; violated fields of a
   // BadRequest are appended where the message lacks them.
   absl::Status ToStatus(const grpc::Status& status) const;
+  // Whether a call failed because there is no socket or nobody at the port: the server would be on
+  // this machine and has not been started, or was ended. A killed one leaves its socket behind.
+  bool NobodyListens(const absl::Status& failed) const;
 
  private:
   std::string server_, token_;

@@ -93,7 +93,13 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
 
   void OnReadDone(bool ok) override {
     if (!ok) return Write(/*last=*/true);
-    lines_ += tuner::PrintLine(FromProto(record_)) + "\n";
+    if (absl::Status s = Check(record_); s.ok()) {
+      lines_ += tuner::PrintLine(FromProto(record_));
+    } else {
+      response_->set_refused(response_->refused() + 1);
+      AddRejected(before_ + count_ + 1, std::string(s.message()));
+    }
+    lines_ += "\n";  // numbers count lines, and an empty one is nothing
     if (++count_ == kPage) return Write(/*last=*/false);
     StartRead(&record_);
   }
@@ -117,7 +123,7 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
           response_->set_added(response_->added() + report->added);
           response_->set_duplicate(response_->duplicate() + report->duplicate);
           response_->set_refused(response_->refused() + report->refused);
-          for (const std::string& text : report->rejected) AddRejected(text);
+          for (const std::string& text : report->rejected) AddRejectedLine(text);
           before_ += count_;
           count_ = 0;
           lines_.clear();
@@ -127,14 +133,17 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
   }
 
   // "line 3: why"
-  void AddRejected(const std::string& text) {
-    if (response_->rejected_size() >= kMaxReported) return;
+  void AddRejectedLine(const std::string& text) {
     const size_t colon = text.find(':');
     int64_t line = 0;
     if (!absl::SimpleAtoi(text.substr(sizeof "line", colon - sizeof "line"), &line)) return;
+    AddRejected(before_ + line, text.substr(colon + 2));
+  }
+  void AddRejected(int64_t number, const std::string& reason) {
+    if (response_->rejected_size() >= kMaxReported) return;
     auto* rejected = response_->add_rejected();
-    rejected->set_number(before_ + line);
-    rejected->set_reason(text.substr(colon + 2));
+    rejected->set_number(number);
+    rejected->set_reason(reason);
   }
 
   const Gateway& gateway_;

@@ -4,6 +4,7 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
+#include <netdb.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,6 +15,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "measure/log.h"
 #include "server/fleet_service.h"
@@ -34,12 +36,15 @@ bool IsUnix(const std::string& address) { return absl::StartsWith(address, "unix
 
 // gRPC takes the place of a Unix socket that exists, and with it the callers of whoever listens
 // there. Unavailable when somebody does.
-absl::Status CheckUnused(const std::string& address) {
-  if (!IsUnix(address)) return absl::OkStatus();
+absl::Status CheckSocket(const std::string& address, const std::string& flag) {
   sockaddr_un path = {};
   path.sun_family = AF_UNIX;
   const std::string name = address.substr(std::strlen("unix:"));
-  if (name.size() >= sizeof path.sun_path) return absl::OkStatus();  // gRPC refuses it
+  if (name.empty() || name.size() >= sizeof path.sun_path) {
+    return absl::InvalidArgumentError(absl::StrCat(address, ": the path of a socket has 1 to ",
+                                                   sizeof path.sun_path - 1,
+                                                   " bytes; give another with ", flag));
+  }
   std::copy(name.begin(), name.end(), path.sun_path);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a socket");
@@ -48,7 +53,50 @@ absl::Status CheckUnused(const std::string& address) {
     return absl::OkStatus();
   }
   return absl::UnavailableError(absl::StrCat("another server listens on ", address,
-                                             ": end it, or listen elsewhere with --listen"));
+                                             ": end it, or listen elsewhere with ", flag));
+}
+
+// Whether a port can be had, asked before the libraries that would say it in words of their own.
+absl::Status CheckPort(const std::string& address, const std::string& flag) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 || port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " ", address, ": must be HOST:PORT, the port from 0 to 65535"));
+  }
+  std::string host = address.substr(0, colon);
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  addrinfo hints = {}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " ", address, ": \"", host, "\" is no address of this machine"));
+  }
+  const absl::Cleanup free_it = [found] { freeaddrinfo(found); };
+  int error = EADDRNOTAVAIL;
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    const int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+    if (fd < 0) continue;
+    const absl::Cleanup close_it = [fd] { close(fd); };
+    const int yes = 1;  // as the libraries do: connections that have ended hold no port
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (bind(fd, a->ai_addr, a->ai_addrlen) == 0) return absl::OkStatus();
+    error = errno;
+    if (error == EADDRINUSE) break;
+  }
+  if (error == EADDRINUSE) {
+    return absl::UnavailableError(absl::StrCat(
+        "port ", port, " of ", host,
+        " is in use: end the program that listens there, or give another with ", flag));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " ", address, ": cannot listen there: ", std::strerror(error)));
+}
+
+absl::Status CheckUnused(const std::string& address, const std::string& flag) {
+  return IsUnix(address) ? CheckSocket(address, flag) : CheckPort(address, flag);
 }
 
 bool IsLoopback(const std::string& address) {
@@ -124,7 +172,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   }
   if (absl::Status s = server->Listen(options); !s.ok()) return s;
   if (!options.metrics.empty()) {
-    if (absl::Status s = metrics.Listen(options.metrics); !s.ok()) return s;
+    absl::Status s = CheckPort(options.metrics, "--metrics");
+    if (s.ok()) s = metrics.Listen(options.metrics);
+    if (!s.ok()) return s;
   }
   server->ticker_ = std::thread([s = server.get()] {
     while (!s->stopping_.WaitForNotificationWithTimeout(kTick)) s->engine_->Tick();
@@ -158,7 +208,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
   for (size_t i = 0; i < options.listen.size(); ++i) {
     // A Unix socket is guarded by its permissions, and no certificate names it.
     const std::string& address = options.listen[i];
-    if (absl::Status s = CheckUnused(address); !s.ok()) return s;
+    if (absl::Status s = CheckUnused(address, "--listen"); !s.ok()) return s;
     builder.AddListeningPort(
         address, IsUnix(address) ? grpc::InsecureServerCredentials() : *credentials, &ports[i]);
   }

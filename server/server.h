@@ -33,8 +33,9 @@ struct ServerOptions {
 
 class Server {
  public:
-  // FailedPrecondition: the database is in use or damaged; InvalidArgument: an address that would
-  // be open to others without TLS and tokens; Unavailable: an address that is taken.
+  // FailedPrecondition: the database is damaged or cannot be written; InvalidArgument: an address
+  // that would be open to others without TLS and tokens, or that is none of this machine;
+  // Unavailable: the database or an address is taken.
   static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options);
   // Ends calls within `grace`, then everything else. Jobs go on with the next start.
   void Drain(absl::Duration grace);

@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& path, Stor
   const std::string lock = path + ".server";
   store->lock_fd_ = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (store->lock_fd_ < 0 || flock(store->lock_fd_, LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(
+    return absl::UnavailableError(
         absl::StrCat(path, ": another server has this database (", lock,
                      " is locked); end it, or name another database with --db"));
   }

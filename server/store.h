@@ -34,8 +34,8 @@ enum class Persistence : uint8_t { kOnce, kUntilStored };
 
 class Store {
  public:
-  // FailedPrecondition when another server has the database, when it is damaged or cannot be
-  // written.
+  // Unavailable when another server has the database, FailedPrecondition when it is damaged or
+  // cannot be written.
   static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& path,
                                                      StoreOptions options = {});
   // Writes what is waiting, as far as that can be written now.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -16,6 +17,9 @@ namespace heddle::server {
 namespace {
 
 constexpr size_t kMaxText = 255;
+constexpr size_t kMaxDetail = 16 << 10;         // bytes of a reason: daemons cut theirs to 4 KiB
+constexpr int64_t kMaxSize = int64_t{1} << 50;  // of anything that a device may have
+constexpr int kMaxHeld = 1024;                  // leases and candidates of a daemon
 constexpr double kMaxSeconds = 1e8;
 constexpr double kMaxWait = 25;
 
@@ -34,14 +38,19 @@ void CheckRequestId(const std::string& id, const std::string& field, Violations&
   }
 }
 
-void CheckText(const std::string& text, const std::string& field, Violations& wrong) {
-  if (text.size() > kMaxText) wrong.Add(field, absl::StrCat("at most ", kMaxText, " bytes"));
+void CheckText(const std::string& text, const std::string& field, Violations& wrong,
+               size_t most = kMaxText) {
+  if (text.size() > most) wrong.Add(field, absl::StrCat("at most ", most, " bytes"));
 }
 
 void CheckCount(int64_t value, int64_t most, const std::string& field, Violations& wrong) {
   if (value < 0 || value > most) {
     wrong.Add(field, absl::StrCat(value, " is not in 0 .. ", most));
   }
+}
+
+void CheckAmount(double value, const std::string& field, Violations& wrong) {
+  if (!(value >= 0) || std::isinf(value)) wrong.Add(field, "must be finite and not negative");
 }
 
 template <typename Enum>
@@ -95,6 +104,72 @@ void CheckSession(const std::string& session, Violations& wrong) {
   if (session.empty() || session.size() > kMaxText) {
     wrong.Add("session", "must be what Register returned");
   }
+}
+
+void CheckDeviceState(const v1::DeviceState& state, const std::string& field, Violations& wrong) {
+  CheckAmount(state.sm_clock_mhz(), field + ".sm_clock_mhz", wrong);
+  CheckAmount(state.max_sm_clock_mhz(), field + ".max_sm_clock_mhz", wrong);
+  CheckCount(state.other_processes(), INT32_MAX, field + ".other_processes", wrong);
+}
+
+// What the search divides by or multiplies with.
+void CheckTarget(const v1::Target& target, const std::string& field, Violations& wrong) {
+  if (target.name().empty()) wrong.Add(field + ".name", "must be the device's model");
+  CheckText(target.name(), field + ".name", wrong);
+  CheckText(target.arch(), field + ".arch", wrong);
+  if (target.api() != "cuda" && target.api() != "opencl") {
+    wrong.Add(field + ".api", "\"cuda\" or \"opencl\"");
+  }
+  const std::tuple<const char*, int64_t, int64_t> sizes[] = {
+      {"max_threads_per_block", target.max_threads_per_block(), 1},
+      {"max_shared_bytes_per_block", target.max_shared_bytes_per_block(), 0},
+      {"static_shared_bytes", target.static_shared_bytes(), 0},
+      {"shared_bytes_per_sm", target.shared_bytes_per_sm(), 0},
+      {"registers_per_sm", target.registers_per_sm(), 1},
+      {"max_registers_per_thread", target.max_registers_per_thread(), 1},
+      {"max_threads_per_sm", target.max_threads_per_sm(), 1},
+      {"max_blocks_per_sm", target.max_blocks_per_sm(), 1},
+      {"max_grid", target.max_grid(), 1},
+      {"warp_size", target.warp_size(), 1},
+      {"sm_count", target.sm_count(), 1},
+      {"l2_bytes", target.l2_bytes(), 0},
+      {"memory_bytes", target.memory_bytes(), 0}};
+  for (const auto& [name, value, least] : sizes) {
+    if (value >= least && value <= kMaxSize) continue;
+    wrong.Add(absl::StrCat(field, ".", name),
+              absl::StrCat(value, " is not in ", least, " .. ", kMaxSize));
+  }
+  CheckAmount(target.clock_ghz(), field + ".clock_ghz", wrong);
+  CheckAmount(target.peak_gflops(), field + ".peak_gflops", wrong);
+  CheckAmount(target.memory_gbs(), field + ".memory_gbs", wrong);
+}
+
+void CheckResult(const v1::TrialResult& result, const std::string& field, Violations& wrong) {
+  CheckEnum(result.outcome(),
+            v1::Outcome_IsValid(result.outcome()) && result.outcome() != v1::OUTCOME_UNSPECIFIED,
+            field + ".outcome", wrong);
+  const std::pair<const char*, double> times[] = {
+      {"time_us", result.time_us()},       {"ci_low_us", result.ci_low_us()},
+      {"ci_high_us", result.ci_high_us()}, {"compile_s", result.compile_s()},
+      {"load_s", result.load_s()},         {"validate_s", result.validate_s()},
+      {"time_s", result.time_s()}};
+  for (const auto& [name, value] : times) CheckAmount(value, absl::StrCat(field, ".", name), wrong);
+  if (result.outcome() == v1::OUTCOME_OK && !(result.time_us() > 0)) {
+    wrong.Add(field + ".time_us", "must be positive, as the outcome is OK");
+  }
+  if (result.ci_low_us() > result.ci_high_us() && result.ci_high_us() >= 0) {
+    wrong.Add(field + ".ci_low_us", "must not be above ci_high_us");
+  }
+  const std::pair<const char*, int64_t> counts[] = {{"samples", result.samples()},
+                                                    {"registers", result.registers()},
+                                                    {"local_bytes", result.local_bytes()},
+                                                    {"shared_bytes", result.shared_bytes()}};
+  for (const auto& [name, value] : counts) {
+    CheckCount(value, kMaxSize, absl::StrCat(field, ".", name), wrong);
+  }
+  // Without bound where an output is no number.
+  if (result.max_error() < 0) wrong.Add(field + ".max_error", "must not be negative");
+  CheckText(result.source_hash(), field + ".source_hash", wrong);
 }
 
 // InvalidArgument of another layer, at `field`.
@@ -239,7 +314,7 @@ absl::Status Check(const v1::ListTrialsRequest& request) {
 absl::Status Check(const v1::WatchJobRequest& request) {
   Violations wrong;
   if (JobId(request.id()) == 0) wrong.Add("id", "must be the id of a job, such as \"job-17\"");
-  CheckCount(request.after_seq(), INT64_MAX, "after_seq", wrong);
+  CheckCount(request.after_seq(), INT64_MAX - 1, "after_seq", wrong);
   return wrong.ToStatus();
 }
 
@@ -251,6 +326,16 @@ absl::Status Check(const v1::ExportRequest& request) {
   return wrong.ToStatus();
 }
 
+absl::Status Check(const v1::Record& record) {
+  Violations wrong;
+  CheckEnum(record.environment().l2(), v1::L2Policy_IsValid(record.environment().l2()),
+            "environment.l2", wrong);
+  const v1::Outcome outcome = record.result().outcome();
+  CheckEnum(outcome, v1::Outcome_IsValid(outcome) && outcome != v1::OUTCOME_UNSPECIFIED,
+            "result.outcome", wrong);
+  return wrong.ToStatus();
+}
+
 absl::Status Check(const v1::RetractRequest& request) {
   Violations wrong;
   CheckRequestId(request.request_id(), "request_id", wrong);
@@ -259,7 +344,10 @@ absl::Status Check(const v1::RetractRequest& request) {
       if (request.id() <= 0) wrong.Add("id", "must be a record's id, which is positive");
       break;
     case v1::RetractRequest::kWorkloadHash:
-      if (request.workload_hash().size() != 16) wrong.Add("workload_hash", "16 hexadecimal digits");
+      if (request.workload_hash().size() != 16 ||
+          request.workload_hash().find_first_not_of("0123456789abcdef") != std::string::npos) {
+        wrong.Add("workload_hash", "16 hexadecimal digits, as WorkloadKey.hash has them");
+      }
       break;
     case v1::RetractRequest::kDeviceUuid:
       if (request.device_uuid().empty()) wrong.Add("device_uuid", "must not be empty");
@@ -295,15 +383,12 @@ absl::Status Check(const v1::RegisterRequest& request) {
     if (!IsName(device.id(), 64, ":-_.") || !ids.insert(device.id()).second) {
       wrong.Add(path + ".id", "1 to 64 letters, digits, ':', '-', '_' or '.', unique in a session");
     }
-    const v1::Target& target = device.target();
-    if (target.name().empty()) wrong.Add(path + ".target.name", "must be the device's model");
-    CheckText(target.name(), path + ".target.name", wrong);
-    if (target.api() != "cuda" && target.api() != "opencl") {
-      wrong.Add(path + ".target.api", "\"cuda\" or \"opencl\"");
-    }
-    if (target.max_threads_per_block() <= 0) {
-      wrong.Add(path + ".target.max_threads_per_block", "must be positive");
-    }
+    CheckTarget(device.target(), path + ".target", wrong);
+    CheckText(device.uuid(), path + ".uuid", wrong);
+    CheckText(device.driver(), path + ".driver", wrong);
+    CheckText(device.compiler(), path + ".compiler", wrong);
+    if (!device.usable()) wrong.Add(path + ".usable", "must be true: register usable devices only");
+    CheckText(device.why_not(), path + ".why_not", wrong, kMaxDetail);
   }
   return wrong.ToStatus();
 }
@@ -331,34 +416,10 @@ absl::Status Check(const v1::ReportRequest& request) {
   }
   for (int i = 0; i < std::min(request.results_size(), kMaxCandidates); ++i) {
     const v1::CandidateResult& reported = request.results(i);
-    const v1::TrialResult& result = reported.result();
     const std::string path = absl::StrCat("results[", i, "]");
     if (reported.candidate() <= 0) wrong.Add(path + ".candidate", "must be a candidate's id");
-    CheckEnum(result.outcome(),
-              v1::Outcome_IsValid(result.outcome()) && result.outcome() != v1::OUTCOME_UNSPECIFIED,
-              path + ".result.outcome", wrong);
-    const std::pair<const char*, double> times[] = {
-        {"time_us", result.time_us()},       {"ci_low_us", result.ci_low_us()},
-        {"ci_high_us", result.ci_high_us()}, {"compile_s", result.compile_s()},
-        {"load_s", result.load_s()},         {"validate_s", result.validate_s()},
-        {"time_s", result.time_s()}};
-    for (const auto& [name, value] : times) {
-      if (!(value >= 0) || std::isinf(value)) {
-        wrong.Add(absl::StrCat(path, ".result.", name), "must be finite and not negative");
-      }
-    }
-    if (result.outcome() == v1::OUTCOME_OK && !(result.time_us() > 0)) {
-      wrong.Add(path + ".result.time_us", "must be positive, as the outcome is OK");
-    }
-    const std::pair<const char*, int64_t> counts[] = {{"samples", result.samples()},
-                                                      {"registers", result.registers()},
-                                                      {"local_bytes", result.local_bytes()},
-                                                      {"shared_bytes", result.shared_bytes()}};
-    for (const auto& [name, value] : counts) {
-      if (value < 0) wrong.Add(absl::StrCat(path, ".result.", name), "must not be negative");
-    }
-    if (result.max_error() < 0) wrong.Add(path + ".result.max_error", "must not be negative");
-    CheckText(result.source_hash(), path + ".result.source_hash", wrong);
+    CheckResult(reported.result(), path + ".result", wrong);
+    CheckDeviceState(reported.device_state(), path + ".device_state", wrong);
   }
   return wrong.ToStatus();
 }
@@ -370,13 +431,19 @@ absl::Status Check(const v1::HeartbeatRequest& request) {
     wrong.Add("device_states", absl::StrCat("at most ", kMaxDevices));
   }
   for (int i = 0; i < std::min(request.device_states_size(), kMaxDevices); ++i) {
-    const auto state = request.device_states(i).state();
-    CheckEnum(state, v1::WorkerStatus::State_IsValid(state) && state != 0,
-              absl::StrCat("device_states[", i, "].state"), wrong);
+    const v1::WorkerStatus& status = request.device_states(i);
+    const std::string path = absl::StrCat("device_states[", i, "]");
+    CheckText(status.device(), path + ".device", wrong);
+    CheckEnum(status.state(),
+              v1::WorkerStatus::State_IsValid(status.state()) && status.state() != 0,
+              path + ".state", wrong);
+    CheckDeviceState(status.device_state(), path + ".device_state", wrong);
+    CheckText(status.detail(), path + ".detail", wrong, kMaxDetail);
   }
-  constexpr int kMaxLeases = 1024;
-  if (request.running_size() > kMaxLeases) wrong.Add("running", "too many");
-  if (request.leases_size() > kMaxLeases) wrong.Add("leases", "too many");
+  for (const auto& [field, size] :
+       {std::pair("running", request.running_size()), std::pair("leases", request.leases_size())}) {
+    if (size > kMaxHeld) wrong.Add(field, absl::StrCat("at most ", kMaxHeld));
+  }
   return wrong.ToStatus();
 }
 
@@ -392,6 +459,7 @@ absl::Status Check(const v1::ReleaseRequest& request) {
       request.fault() != v1::ReleaseRequest::FAULT_NONE && request.detail().empty()) {
     wrong.Add("detail", "must say what the fault is");
   }
+  CheckText(request.detail(), "detail", wrong, kMaxDetail);
   return wrong.ToStatus();
 }
 

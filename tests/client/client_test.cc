@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <memory>
@@ -157,6 +160,50 @@ TEST_F(ClientTest, PatienceEnds) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(options_.server));
   EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
   EXPECT_GE(tuning_.request_ids.size(), 2u);
+}
+
+// Where there is no trace of a server, patience is short; where one was, it may come back.
+TEST_F(ClientTest, WhereNobodyListensPatienceEndsSooner) {
+  const auto waited = [&](const std::string& server) {
+    options_.server = server;
+    Connect({.patience = absl::Seconds(3), .first_patience = absl::Milliseconds(500)});
+    const absl::Time begin = absl::Now();
+    const absl::Status status = client_->GetServerInfo().status();
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("`heddle serve` starts a server"));
+    return absl::Now() - begin;
+  };
+  const std::string socket = folder_ / "none.sock";
+  EXPECT_LT(waited("unix:" + socket), absl::Seconds(2));
+  EXPECT_LT(waited("127.0.0.1:1"), absl::Seconds(2));
+  // Left behind by a server that was killed.
+  sockaddr_un path = {};
+  path.sun_family = AF_UNIX;
+  std::copy(socket.begin(), socket.end(), path.sun_path);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&path), sizeof path), 0);
+  close(fd);
+  EXPECT_GT(waited("unix:" + socket), absl::Seconds(1));
+}
+
+// A server that starts while it is looked for is found.
+TEST_F(ClientTest, AServerThatIsBeingStartedIsWaitedFor) {
+  const std::string address = "unix:" + (folder_ / "later.sock");
+  options_.server = address;
+  Connect({});
+  TuningServer tuning;
+  std::unique_ptr<grpc::Server> later;
+  std::thread start([&] {
+    absl::SleepFor(absl::Seconds(1));
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+    builder.RegisterService(&tuning);
+    later = builder.BuildAndStart();
+  });
+  const auto job = client_->CreateJob({});
+  start.join();
+  EXPECT_TRUE(job.ok()) << job.status();
+  later->Shutdown(std::chrono::system_clock::now());
 }
 
 TEST_F(ClientTest, ACallEndsAtItsDeadline) {

@@ -254,6 +254,9 @@ TEST_F(ServerTest, RecordsGoOutAndIn) {
     v1::Record wrong = all.front();
     wrong.mutable_result()->set_time_us(-1);
     stream->Write(wrong);
+    wrong = all.front();
+    wrong.mutable_result()->clear_outcome();
+    stream->Write(wrong);
     stream->WritesDone();
     return stream->Finish();
   };
@@ -261,8 +264,12 @@ TEST_F(ServerTest, RecordsGoOutAndIn) {
   ASSERT_TRUE(import(&response).ok());
   EXPECT_EQ(response.added(), static_cast<int64_t>(all.size()));
   EXPECT_EQ(response.duplicate(), 1);
-  ASSERT_EQ(response.rejected_size(), 1);
-  EXPECT_EQ(response.rejected(0).number(), static_cast<int64_t>(all.size()) + 2);
+  EXPECT_EQ(response.refused(), 2);
+  std::map<int64_t, std::string> rejected;
+  for (const auto& one : response.rejected()) rejected[one.number()] = one.reason();
+  EXPECT_THAT(rejected,
+              testing::ElementsAre(testing::Pair(all.size() + 2, HasSubstr("time_us")),
+                                   testing::Pair(all.size() + 3, HasSubstr("result.outcome"))));
   response.Clear();
   ASSERT_TRUE(import(&response).ok());
   EXPECT_EQ(response.added(), 0);
@@ -307,6 +314,42 @@ TEST_F(ServerTest, ASocketInUseIsNotTaken) {
   EXPECT_TRUE(Server::Start(other).ok());
 }
 
+TEST_F(ServerTest, APortInUseIsNamedWithTheRemedy) {
+  options_.listen = {"127.0.0.1:0"};
+  Start();
+  const std::string taken = server_->addresses().front();
+  const std::string port = taken.substr(taken.rfind(':') + 1);
+  ServerOptions other = options_;
+  other.db = folder_ / "other.db";
+  const auto start = [&] {
+    testing::internal::CaptureStderr();
+    const auto second = Server::Start(other);
+    std::stringstream said(testing::internal::GetCapturedStderr());
+    for (std::string line; std::getline(said, line);) {
+      EXPECT_EQ(line.front(), '{') << "not of our log: " << line;
+    }
+    return second.status();
+  };
+  const auto expect_in_use = [&](const std::string& flag) {
+    const absl::Status status = start();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(std::string(status.message()),
+                testing::AllOf(HasSubstr("port " + port), HasSubstr("in use"), HasSubstr(flag)));
+  };
+  other.listen = {taken};
+  expect_in_use("--listen");
+  other.listen = {"127.0.0.1:0"};
+  other.metrics = taken;
+  expect_in_use("--metrics");
+  for (const char* wrong : {"9464", ":9464", "127.0.0.1:", "127.0.0.1:99999", "192.0.2.1:0"}) {
+    other.metrics = wrong;
+    EXPECT_EQ(start().code(), absl::StatusCode::kInvalidArgument) << wrong;
+  }
+  other.metrics.clear();
+  other.listen = {"unix:" + std::string(200, 'x')};
+  EXPECT_EQ(start().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(ServerTest, NotBeyondThisMachineWithoutTls) {
   options_.listen = {"0.0.0.0:0"};
   auto server = Server::Start(options_);
@@ -317,8 +360,8 @@ TEST_F(ServerTest, OneServerADatabase) {
   Start();
   options_.listen = {"unix:" + (folder_ / "other.sock")};
   auto second = Server::Start(options_);
-  EXPECT_TRUE(absl::IsFailedPrecondition(second.status())) << second.status();
-  EXPECT_THAT(std::string(second.status().message()), HasSubstr("another server"));
+  EXPECT_TRUE(absl::IsUnavailable(second.status())) << second.status();
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("another server has this"));
 }
 
 TEST_F(ServerTest, TokensRolesAndTenants) {
@@ -408,6 +451,28 @@ TEST_F(ServerTest, OversizedAndMalformedRequests) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("request_id"));
   EXPECT_FALSE(status.error_details().empty());
+  const auto expect_named = [](const grpc::Status& refused, const std::string& field) {
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << field;
+    EXPECT_THAT(refused.error_message(), HasSubstr(field));
+  };
+  v1::GetJobRequest get;
+  get.set_id("17");
+  expect_named(Call(*tuning_, &v1::Tuning::Stub::GetJob, get, &job), "id");
+  v1::CancelJobRequest cancel;
+  cancel.set_id("job--1");
+  expect_named(Call(*tuning_, &v1::Tuning::Stub::CancelJob, cancel, &job), "id");
+  v1::ValidateResponse validated;
+  expect_named(Call(*tuning_, &v1::Tuning::Stub::Validate, v1::ValidateRequest(), &validated),
+               "spec.workloads");
+  v1::ListJobsRequest list;
+  list.set_page_token(".5");
+  v1::ListJobsResponse jobs;
+  expect_named(Call(*tuning_, &v1::Tuning::Stub::ListJobs, list, &jobs), "page_token");
+  v1::QueryBestRequest query;
+  query.set_device("Loom 9000");
+  query.mutable_workload()->set_builtin("matmull");
+  v1::QueryBestResponse best;
+  expect_named(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best), "workload.builtin");
   EXPECT_TRUE(Info().ok()) << "others are served on";
 }
 

@@ -191,7 +191,8 @@ TEST(ValidateTest, TuningRequests) {
   watch.set_id("job-1");
   ExpectRefused<v1::WatchJobRequest>(watch,
                                      {{"id", [](auto& r) { r.set_id("job-x"); }},
-                                      {"after_seq", [](auto& r) { r.set_after_seq(-1); }}},
+                                      {"after_seq", [](auto& r) { r.set_after_seq(-1); }},
+                                      {"after_seq", [](auto& r) { r.set_after_seq(INT64_MAX); }}},
                                      CheckAny<v1::WatchJobRequest>);
 }
 
@@ -212,10 +213,60 @@ TEST(ValidateTest, RecordsRequests) {
        {"what", [](auto& r) { r.clear_id(); }},
        {"id", [](auto& r) { r.set_id(0); }},
        {"workload_hash", [](auto& r) { r.set_workload_hash("short"); }},
+       {"workload_hash", [](auto& r) { r.set_workload_hash("' OR 1 = 1; ----"); }},
        {"device_uuid", [](auto& r) { r.set_device_uuid(""); }},
+       {"device_uuid", [](auto& r) { r.set_device_uuid(std::string(300, 'x')); }},
        {"imported", [](auto& r) { r.set_imported(false); }},
-       {"reason", [](auto& r) { r.clear_reason(); }}},
+       {"reason", [](auto& r) { r.clear_reason(); }},
+       {"reason", [](auto& r) { r.set_reason(std::string(300, 'x')); }}},
       CheckAny<v1::RetractRequest>);
+  v1::Record record;
+  record.mutable_result()->set_outcome(v1::OUTCOME_OK);
+  ExpectRefused<v1::Record>(
+      record,
+      {{"environment.l2",
+        [](auto& r) { r.mutable_environment()->set_l2(static_cast<v1::L2Policy>(9)); }},
+       {"result.outcome", [](auto& r) { r.mutable_result()->clear_outcome(); }},
+       {"result.outcome",
+        [](auto& r) { r.mutable_result()->set_outcome(static_cast<v1::Outcome>(99)); }}},
+      CheckAny<v1::Record>);
+}
+
+// What is read with a number of a device: each of its fields, found by reflection, so that a new
+// one cannot be forgotten.
+TEST(ValidateTest, EveryNumberOfADevice) {
+  v1::RegisterRequest hello;
+  hello.set_host_uuid("abc-1");
+  hello.set_generator(1);
+  *hello.add_devices() = H100();
+  std::vector<std::string> names;
+  std::vector<Case<v1::RegisterRequest>> cases;
+  const auto* fields = v1::Target::descriptor();
+  for (int i = 0; i < fields->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* field = fields->field(i);
+    const auto damage = [&](auto set) {
+      names.push_back("devices[0].target." + field->name());
+      cases.push_back({"", [=](v1::RegisterRequest& r) {
+                         v1::Target* target = r.mutable_devices(0)->mutable_target();
+                         set(*target->GetReflection(), target, field);
+                       }});
+    };
+    using google::protobuf::FieldDescriptor;
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+      for (int64_t value : {int64_t{-1}, INT64_MAX}) {
+        damage([=](auto& set, auto* t, auto* f) { set.SetInt64(t, f, value); });
+      }
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+      for (double value : {-1.0, kNan, std::numeric_limits<double>::infinity()}) {
+        damage([=](auto& set, auto* t, auto* f) { set.SetDouble(t, f, value); });
+      }
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      damage([=](auto& set, auto* t, auto* f) { set.SetString(t, f, std::string(300, 'x')); });
+    }
+  }
+  ASSERT_GT(cases.size(), 30);
+  for (size_t i = 0; i < cases.size(); ++i) cases[i].field = names[i].c_str();
+  ExpectRefused<v1::RegisterRequest>(hello, cases, CheckAny<v1::RegisterRequest>);
 }
 
 TEST(ValidateTest, FleetRequests) {
@@ -237,8 +288,21 @@ TEST(ValidateTest, FleetRequests) {
         [](auto& r) { r.mutable_devices(0)->mutable_target()->clear_name(); }},
        {"devices[0].target.api",
         [](auto& r) { r.mutable_devices(0)->mutable_target()->set_api("metal"); }},
-       {"devices[0].target.max_threads_per_block",
-        [](auto& r) { r.mutable_devices(0)->mutable_target()->set_max_threads_per_block(0); }}},
+       {"devices[0].target.warp_size",
+        [](auto& r) { r.mutable_devices(0)->mutable_target()->set_warp_size(0); }},
+       {"devices[0].uuid", [](auto& r) { r.mutable_devices(0)->set_uuid(std::string(300, 'x')); }},
+       {"devices[0].driver",
+        [](auto& r) { r.mutable_devices(0)->set_driver(std::string(300, 'x')); }},
+       {"devices[0].compiler",
+        [](auto& r) { r.mutable_devices(0)->set_compiler(std::string(300, 'x')); }},
+       {"devices[0].usable", [](auto& r) { r.mutable_devices(0)->set_usable(false); }},
+       {"devices[0].why_not",
+        [](auto& r) { r.mutable_devices(0)->set_why_not(std::string(20000, 'x')); }},
+       {"devices",
+        [](auto& r) {
+          for (int i = 0; i < kMaxDevices; ++i)
+            *r.add_devices() = H100(absl::StrCat("cuda:", i + 1));
+        }}},
       CheckAny<v1::RegisterRequest>);
 
   v1::AcquireRequest acquire;
@@ -286,17 +350,37 @@ TEST(ValidateTest, FleetRequests) {
        {"results[0].result.registers", [&](R& r) { result(r)->set_registers(-1); }},
        {"results[0].result.local_bytes", [&](R& r) { result(r)->set_local_bytes(-1); }},
        {"results[0].result.shared_bytes", [&](R& r) { result(r)->set_shared_bytes(-1); }},
+       {"results[0].result.ci_low_us", [&](R& r) { result(r)->set_ci_low_us(1e9); }},
        {"results[0].result.max_error", [&](R& r) { result(r)->set_max_error(-1); }},
+       {"results[0].device_state.sm_clock_mhz",
+        [](R& r) { r.mutable_results(0)->mutable_device_state()->set_sm_clock_mhz(kNan); }},
+       {"results[0].device_state.max_sm_clock_mhz",
+        [](R& r) { r.mutable_results(0)->mutable_device_state()->set_max_sm_clock_mhz(-1); }},
+       {"results[0].device_state.other_processes",
+        [](R& r) { r.mutable_results(0)->mutable_device_state()->set_other_processes(-1); }},
        {"results[0].result.source_hash",
         [&](R& r) { result(r)->set_source_hash(std::string(300, 'x')); }}},
       CheckAny<R>);
 
   v1::HeartbeatRequest beat;
   beat.set_session("s");
+  beat.add_device_states()->set_state(v1::WorkerStatus::IDLE);
   ExpectRefused<v1::HeartbeatRequest>(
       beat,
       {{"session", [](auto& r) { r.clear_session(); }},
-       {"device_states[0].state", [](auto& r) { r.add_device_states(); }},
+       {"device_states[0].state", [](auto& r) { r.mutable_device_states(0)->clear_state(); }},
+       {"device_states[0].device",
+        [](auto& r) { r.mutable_device_states(0)->set_device(std::string(300, 'x')); }},
+       {"device_states[0].detail",
+        [](auto& r) { r.mutable_device_states(0)->set_detail(std::string(20000, 'x')); }},
+       {"device_states[0].device_state.sm_clock_mhz",
+        [](auto& r) {
+          r.mutable_device_states(0)->mutable_device_state()->set_sm_clock_mhz(kNan);
+        }},
+       {"device_states",
+        [](auto& r) {
+          while (r.device_states_size() <= kMaxDevices) *r.add_device_states() = r.device_states(0);
+        }},
        {"running", [](auto& r) { r.mutable_running()->Resize(2000, 1); }},
        {"leases", [](auto& r) { r.mutable_leases()->Resize(2000, 1); }}},
       CheckAny<v1::HeartbeatRequest>);
@@ -310,7 +394,8 @@ TEST(ValidateTest, FleetRequests) {
        {"lease", [](auto& r) { r.set_lease(-2); }},
        {"unstarted", [](auto& r) { r.mutable_unstarted()->Resize(40, 1); }},
        {"fault", [](auto& r) { r.set_fault(static_cast<v1::ReleaseRequest::Fault>(9)); }},
-       {"detail", [](auto& r) { r.set_fault(v1::ReleaseRequest::FAULT_WORKLOAD); }}},
+       {"detail", [](auto& r) { r.set_fault(v1::ReleaseRequest::FAULT_WORKLOAD); }},
+       {"detail", [](auto& r) { r.set_detail(std::string(20000, 'x')); }}},
       CheckAny<v1::ReleaseRequest>);
 
   v1::SetDeviceStateRequest set;

@@ -32,6 +32,9 @@ with Service() as s:
     expect(s.run("wait", long, "--timeout", "1", *server, check=False).returncode == 5, "deadline")
     s.run("cancel", long, *server)
     expect(s.run("wait", long, "--timeout", "60", *server, check=False).returncode == 1, "cancelled")
+    # Another database in the same folder has another server, and there is none.
+    other = s.run("jobs", before=["env", f"HEDDLE_DB={s.folder}/other.db"], check=False)
+    expect(other.returncode == 4 and "other.db.sock" in other.stderr, other.stderr)
     # Records leave one server and enter another database.
     lines = f"{s.folder}/records.jsonl"
     s.run("records", "export", lines, *server)

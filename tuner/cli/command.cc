@@ -173,8 +173,7 @@ void AddDbFlag(CLI::App& app, std::string& db) {
 
 std::string DefaultSocket(const std::string& db) {
   const std::string path = db.empty() ? tuner::Records::DefaultPath() : db;
-  return absl::StrCat("unix:",
-                      (std::filesystem::absolute(path).parent_path() / "heddle.sock").string());
+  return absl::StrCat("unix:", std::filesystem::absolute(path).string(), ".sock");
 }
 
 absl::StatusOr<std::unique_ptr<tuner::Records>> OpenRecords(const std::string& db) {

@@ -44,6 +44,9 @@ Result RunServe(ServeFlags flags) {
   options.engine.heartbeat = std::min(absl::Seconds(5), options.engine.lease / 5);
   CatchInterrupts();
   auto server = server::Server::Start(options);
+  if (absl::IsFailedPrecondition(server.status())) {
+    return WithCode(absl::StatusCode::kInvalidArgument, server.status());
+  }
   if (!server.ok()) return server.status();
   for (const std::string& address : (*server)->addresses()) {
     Say(absl::StrCat("heddle: serving on ", address));

@@ -211,8 +211,10 @@ CLI::App* AddSubmit(CLI::App& app, Selected selected) {
   CLI::App* sub = app.add_subcommand("submit", "let a server tune an operator at a shape");
   flags->workload.Add(*sub, false);
   flags->server.Add(*sub, true);
-  sub->add_option("--workloads", flags->workloads,
-                  "tune each line of a file: op k=v,...; budgets count per workload")
+  sub->add_option(
+         "--workloads", flags->workloads,
+         "tune each line of a file (op k=v,...), one after the other: each gets the whole of "
+         "--trials, --seconds and --plateau, and weights do not count")
       ->type_name("FILE");
   sub->add_option("--device", flags->device, "only on devices of this model, its full name")
       ->type_name("MODEL");

@@ -1,6 +1,7 @@
 #include "search_space/search_space.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -25,9 +26,10 @@ struct Sketch {
 };
 
 constexpr size_t kMaxSketches = 12;  // of one algorithm
-// Attempts at a valid point, and how much padding is accepted as they run out.
-constexpr int kSampleAttempts = 4000;
-constexpr double kWasteLimits[] = {1.3, 1.6, 2.5, 1e9};
+// Attempts at a valid choice. The first that pads little is taken, and after some patience the one
+// that pads least: where tiles of 8 cover an axis of 7, few do better.
+constexpr int kSampleAttempts = 4000, kSamplePatience = 32;
+constexpr double kLittleWaste = 1.3;
 // Redraws of one group, for plans whose limits few values meet.
 constexpr int kMutationAttempts = 400;
 
@@ -92,23 +94,23 @@ struct SearchSpace::Impl {
   // Draws the holes of one plan until its limits are met.
   bool SamplePlan(const Sketch& sketch, size_t plan, Rng& rng,
                   std::vector<uint8_t>& choices) const {
-    const std::vector<Hole>& holes = sketch.plans[plan]->holes();
-    std::vector<int64_t> values;
-    for (int attempt = 0; attempt < kSampleAttempts; ++attempt) {
-      sketch.plans[plan]->Draw(rng, values);
-      const size_t patience =
-          static_cast<size_t>(attempt) * std::size(kWasteLimits) / kSampleAttempts;
-      if (sketch.plans[plan]->Check(values).ok() &&
-          sketch.plans[plan]->Waste(values) <= kWasteLimits[patience]) {
-        for (size_t h = 0; h < holes.size(); ++h) {
-          const auto& domain = holes[h].domain;
-          choices[sketch.plan_begin[plan] + h] = static_cast<uint8_t>(
-              std::find(domain.begin(), domain.end(), values[h]) - domain.begin());
-        }
-        return true;
-      }
+    const KernelPlan& drawn = *sketch.plans[plan];
+    std::vector<int64_t> values, best;
+    double least = std::numeric_limits<double>::infinity();
+    for (int attempt = 0; attempt < kSampleAttempts && least > kLittleWaste; ++attempt) {
+      if (attempt >= kSamplePatience && !best.empty()) break;
+      drawn.Draw(rng, values);
+      const double waste = drawn.Waste(values);
+      if (waste >= least || !drawn.Check(values).ok()) continue;
+      least = waste;
+      best = values;
     }
-    return false;
+    for (size_t h = 0; h < best.size(); ++h) {
+      const auto& domain = drawn.holes()[h].domain;
+      choices[sketch.plan_begin[plan] + h] =
+          static_cast<uint8_t>(std::find(domain.begin(), domain.end(), best[h]) - domain.begin());
+    }
+    return !best.empty();
   }
 
   // Holes that belong together: the same plan and the same group.
@@ -281,6 +283,25 @@ std::optional<Point> SearchSpace::Crossover(const Point& a, const Point& b, Rng&
     if (child != a && child != b && impl_->Check(child).ok()) return child;
   }
   return std::nullopt;
+}
+
+std::optional<std::vector<Point>> SearchSpace::Enumerate(double most) const {
+  if (point_count() > most) return std::nullopt;
+  std::vector<Point> points;
+  for (size_t s = 0; s < impl_->sketches.size(); ++s) {
+    const std::vector<Hole>& holes = impl_->sketches[s].holes;
+    Point point{static_cast<uint8_t>(s), std::vector<uint8_t>(holes.size(), 0)};
+    for (size_t next = 0; next < holes.size();) {
+      if (next == 0 && impl_->Check(point).ok()) points.push_back(point);
+      // Counts up, the first hole fastest.
+      if (++point.choices[next] < holes[next].domain.size()) {
+        next = 0;
+      } else {
+        point.choices[next++] = 0;
+      }
+    }
+  }
+  return points;
 }
 
 absl::Status SearchSpace::Check(const Point& point) const {

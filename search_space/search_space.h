@@ -58,6 +58,9 @@ class SearchSpace {
   // A random point that satisfies the closed-form limits; nullopt when none was found in a bounded
   // number of attempts.
   std::optional<Point> Sample(Rng& rng) const;
+  // All points that satisfy the limits, in a fixed order; nullopt where there are more than `most`
+  // to look at.
+  std::optional<std::vector<Point>> Enumerate(double most) const;
   // Redraws one hole (or its group, where needed to stay valid). Never returns `point` itself.
   std::optional<Point> Mutate(const Point& point, Rng& rng) const;
   // Takes groups of holes (an axis, memory, pipeline) from either parent; parents of different

@@ -51,8 +51,6 @@ constexpr size_t kLeastExamples = 8;
 constexpr int kOwnRounds = 60, kFurtherRounds = 40;
 // Points or kernels whose features are kept: some fifty batches, 40 MB.
 constexpr size_t kKeptFeatures = 30000;
-// Draws in a row that may bring nothing new before a space counts as exhausted.
-constexpr int kFruitlessDraws = 1000;
 
 int Distance(const Point& a, const Point& b) {
   if (a.sketch != b.sketch) return kApart;
@@ -90,7 +88,10 @@ struct Scored {
 class Evolution {
  public:
   Evolution(const search_space::SearchSpace& space, EvolutionOptions options)
-      : options_(std::move(options)), screen_(space, options_.threads), rng_(options_.seed) {}
+      : options_(std::move(options)),
+        screen_(space, options_.threads),
+        fresh_(space),
+        rng_(options_.seed) {}
 
   void Observe(const Point& point, const TrialResult& result) {
     if (result.outcome == Outcome::kWorkerLost) return;  // not its fault
@@ -98,7 +99,8 @@ class Evolution {
     trials_.push_back({point, result});
   }
 
-  // The next points to try, none of them again. Empty: there are (nearly) no more.
+  // The next points to try, none of them again. Empty: there are no more, or (nearly) none to be
+  // found in a space too large to list.
   std::vector<Point> NextBatch() {
     Learn();
     LookForProgress();
@@ -179,12 +181,7 @@ class Evolution {
       if (left.empty()) return std::nullopt;
       return left[std::uniform_int_distribution<size_t>(0, left.size() - 1)(rng_)];
     }
-    for (int draw = 0; draw < kFruitlessDraws; ++draw) {
-      std::optional<Point> point = screen_.space().Sample(rng_);
-      if (!point) return std::nullopt;
-      if (!proposed_.contains(*point)) return point;
-    }
-    return std::nullopt;
+    return fresh_.Draw(rng_, [&](const Point& point) { return proposed_.contains(point); });
   }
 
   // Measured points first, then what was handed in; the best first.
@@ -345,6 +342,7 @@ class Evolution {
 
   EvolutionOptions options_;
   Screen screen_;
+  FreshPoints fresh_;
   Rng rng_;
   std::optional<CostModel> own_;
   size_t learnt_ = 0;                                         // trials that own_ knows

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "measure/outcome.h"
 #include "search_space/search_space.h"
 
@@ -27,6 +29,22 @@ class Proposer {
   virtual void Begin() {}
   // Spent on proposals on threads of its own; 0 where all of it is inside Propose.
   virtual double seconds() const { return 0; }
+};
+
+// Draws points that are not known yet: at random as long as that finds some, then from a list of
+// what is left, where the space is small enough for one. Its state is part of what is drawn next.
+class FreshPoints {
+ public:
+  explicit FreshPoints(const search_space::SearchSpace& space) : space_(space) {}
+
+  // nullopt: there are none, or none to be found.
+  std::optional<search_space::Point> Draw(
+      search_space::Rng& rng, absl::FunctionRef<bool(const search_space::Point&)> known);
+
+ private:
+  const search_space::SearchSpace& space_;
+  std::optional<std::vector<search_space::Point>> listed_;  // once made; what is known is removed
+  bool too_large_ = false;                                  // for a list
 };
 
 // Independent random points; the same seed gives the same points. `space` must outlive it.

@@ -402,6 +402,7 @@ absl::StatusOr<SessionReport> Session::Run() {
     return s;
   }
   report_.seconds = Elapsed();
+  report_.since_improvement = since_improvement_;
   return std::move(report_);
 }
 

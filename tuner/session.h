@@ -72,7 +72,8 @@ struct TimeSpent {
 
 struct SessionReport {
   StopReason stop = StopReason::kTrials;
-  int trials = 0, ok = 0;  // of this session, finals not counted
+  int trials = 0, ok = 0;     // of this session, finals not counted
+  int since_improvement = 0;  // for SessionOptions of the one that continues it
   std::map<measure::Outcome, int> failed;
   int earlier_trials = 0;         // found in the database
   double earlier_best_us = 0;     // of those; 0 = none was valid

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -199,6 +200,69 @@ TEST_F(TuneTest, WorkloadsShareOneBudget) {
   EXPECT_EQ(all[0]["best_us"], 20);
   EXPECT_EQ(all[0]["trials"]["total"], 16) << "its part";
   EXPECT_EQ(all[1]["trials"]["total"], 48) << "its part and what both have left";
+}
+
+TEST_F(TuneTest, ThePlateauIsCountedThroughAllTurnsOfAWorkload) {
+  // Nothing is faster than anything else, and the sum's weight gives it the later turns, too.
+  std::ofstream(folder_ / "w.txt") << "vector_add n=100 weight=1000\ntranspose m=37,n=61\n";
+  std::ofstream(folder_ / "fake.json") << R"({"rules": [{"time_us": 20}]})";
+  setenv("HEDDLE_FAKE_DEVICE", (folder_ / "fake.json").c_str(), 1);
+  json all =
+      RunJson("tune --workloads @/w.txt --device fake:0 --trials 32 --plateau 20 --search random");
+  unsetenv("HEDDLE_FAKE_DEVICE");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["stopped_by"], "plateau");
+  EXPECT_GT(all[0]["trials"]["total"], 16) << "a second turn";
+  EXPECT_LT(all[0]["trials"]["total"], 16 + 16) << "which ends with the twentieth trial, or so";
+}
+
+// Of a device on which the first workload has its turns, until `rules` apply from the second's
+// first turn on.
+Ran RunWithLateRules(const std::string& db, const TempFolder& folder,
+                     const std::vector<std::string>& words, const std::string& rules) {
+  const std::string script = folder / "fake.json";
+  std::ofstream(script) << R"({"rules": [{"time_us": 20}]})";
+  setenv("HEDDLE_FAKE_DEVICE", script.c_str(), 1);
+  Process tune = StartHeddle(db, words);
+  unsetenv("HEDDLE_FAKE_DEVICE");
+  for (int i = 0; i < 1200 && tune.err().find("[2/2]") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  std::ofstream(folder / "new.json") << rules;
+  std::filesystem::rename(folder / "new.json", script);
+  return tune.Wait();
+}
+
+TEST_F(TuneTest, AnErrorInALateTurnIsToldBesideTheResultsOfTheEarlierOnes) {
+  std::ofstream(folder_ / "w.txt") << "softmax m=7,n=33 weight=1000\nmatmul m=61,n=37,k=101\n";
+  const auto words = Words(
+      "tune --workloads @/w.txt --device fake:0 --trials 64 --search random --no-finals --json");
+  // Nothing that has an exponential compiles any more: the second turn of softmax fails.
+  const Ran its_own = RunWithLateRules(Db(), folder_, words, R"({"rules": [
+      {"match": "exp", "do": "build_error"}, {"time_us": 20}]})");
+  EXPECT_NE(its_own.code, 0);
+  json all = json::parse(its_own.out, nullptr, false);
+  ASSERT_EQ(all.size(), 2u) << its_own.out << its_own.err;
+  EXPECT_EQ(all[0]["trials"]["total"], 32);
+  EXPECT_EQ(all[0]["best_us"], 20);
+  EXPECT_THAT(all[0].value("error", ""), HasSubstr("compile"));
+  EXPECT_FALSE(all[1].contains("error"));
+}
+
+TEST_F(TuneTest, WhenTheDeviceIsGoneTheResultsBeforeThatAreThere) {
+  std::ofstream(folder_ / "w.txt") << "vector_add n=100 weight=1000\ntranspose m=37,n=61\n";
+  const Ran ran = RunWithLateRules(
+      Db(), folder_,
+      Words("tune --workloads @/w.txt --device fake:0 --trials 32 --search random --no-finals "
+            "--json"),
+      "no JSON");
+  EXPECT_NE(ran.code, 0);
+  EXPECT_THAT(ran.err, HasSubstr("fake.json"));
+  json all = json::parse(ran.out, nullptr, false);
+  ASSERT_FALSE(all.is_discarded()) << ran.out << ran.err;
+  EXPECT_EQ(all[0]["trials"]["total"], 16);
+  EXPECT_EQ(all[0]["best_us"], 20);
+  EXPECT_THAT(all.back().value("error", ""), HasSubstr("fake.json"));
 }
 
 // Points that were screened more than once.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <set>
+#include <tuple>
 
 #include "absl/time/clock.h"
 #include "search_space/notation.h"
@@ -12,6 +13,7 @@
 #include "tests/support.h"
 #include "tuner/experience.h"
 #include "tuner/replay.h"
+#include "tuner/screen.h"
 
 namespace heddle::tuner {
 namespace {
@@ -123,6 +125,42 @@ TEST(EvolutionTest, FindsWhatRandomPointsDoNot) {
   EXPECT_GT(ratio, 1.5);
 }
 
+// Sketch, blocks and threads, which say how a point shares its work out.
+std::tuple<int, float, float> NicheOf(const Point& point, const FeatureVector& features) {
+  return {point.sketch, features[static_cast<size_t>(FeatureIndex("blocks"))],
+          features[static_cast<size_t>(FeatureIndex("threads"))]};
+}
+
+TEST(EvolutionTest, OneNicheDoesNotGetAllTrials) {
+  // Whatever shares its work out like the analytically best point takes 10 us, all others 11: the
+  // model learns that within a batch or two, and there is no further progress.
+  const SearchSpace space = Matmul(2048);
+  Screen screen(space, 2);
+  search_space::Rng rng(11);
+  std::vector<Point> some;
+  while (some.size() < 200) some.push_back(*space.Sample(rng));
+  const auto features = screen.Features(some);
+  size_t best = 0;
+  for (size_t i = 1; i < some.size(); ++i) {
+    if (AnalyticTimeUs(*features[i]) < AnalyticTimeUs(*features[best])) best = i;
+  }
+  const auto favourite = NicheOf(some[best], *features[best]);
+  auto is_favourite = [&](const Point& p) {
+    return NicheOf(p, *screen.Features({&p, 1})[0]) == favourite;
+  };
+  EvolutionOptions options;
+  options.parents = {some[best]};
+  constexpr size_t kTrials = 192;
+  const auto points = Search(
+      *MakeEvolutionProposer(space, options),
+      [&](const Point& p) { return Ok(is_favourite(p) ? 10 : 11); }, kTrials);
+  ASSERT_EQ(points.size(), kTrials);
+  // The later half: more than a niche's share, since it is the best, and far from all.
+  const auto crowd = std::count_if(points.end() - kTrials / 2, points.end(), is_favourite);
+  EXPECT_GT(crowd, 5);
+  EXPECT_LT(crowd, 62);
+}
+
 TEST(EvolutionTest, WhatWasTriedBeforeIsNotProposed) {
   const SearchSpace space = Matmul(256);
   auto first = MakeEvolutionProposer(space, {});
@@ -150,12 +188,21 @@ TEST(EvolutionTest, ASmallSpaceIsSearchedCompletely) {
   const auto points = Search(
       *MakeEvolutionProposer(space, {}), [](const Point&) { return Ok(5); }, 1 << 20);
   EXPECT_GT(points.size(), 10u);
-  EXPECT_LE(static_cast<double>(points.size()), space.point_count());
-  std::set<std::string> known;
+  std::set<std::string> known, all;
   for (const Point& point : points) known.insert(space.Print(point));
   EXPECT_EQ(known.size(), points.size());
-  search_space::Rng rng(1);
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(known.count(space.Print(*space.Sample(rng))), 1u);
+  const auto listed = space.Enumerate(space.point_count());
+  for (const Point& point : *listed) all.insert(space.Print(point));
+  EXPECT_EQ(known, all);
+  EXPECT_EQ(space.Enumerate(space.point_count() - 1), std::nullopt);
+  // So does a random search.
+  std::set<std::string> drawn;
+  auto random = MakeRandomProposer(space, 3);
+  auto tried = [&](const Point& p) { return drawn.count(space.Print(p)) > 0; };
+  for (auto some = random->Propose(4, tried); !some.empty(); some = random->Propose(4, tried)) {
+    for (const Point& point : some) drawn.insert(space.Print(point));
+  }
+  EXPECT_EQ(drawn, all);
   // That there is nothing more is known without drawing for every member of a population.
   auto proposer = MakeEvolutionProposer(space, {});
   for (const Point& point : points) proposer->Observe(point, Ok(5));

@@ -33,6 +33,7 @@ struct TuneFlags {
   uint64_t seed = 1;
   std::string search = "evolutionary", l2, workloads, db, plot;
   bool json = false, no_finals = false;
+  int since_improvement = 0;  // trials of turns before, for `plateau`
 };
 
 // Warns once of each condition that makes times worse than they could be.
@@ -105,6 +106,7 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   options.trials = flags.trials;
   options.seconds = flags.seconds;
   options.plateau = flags.plateau;
+  options.since_improvement = flags.since_improvement;
   options.finals = !flags.no_finals;
   options.interrupted = Interrupted;
   options.on_progress = [&](const tuner::Progress& progress) {
@@ -145,6 +147,7 @@ void AddTurn(Tuned turn, Turns& turns) {
   SessionReport& all = turns.tuned->report;
   SessionReport& last = turn.report;
   all.stop = last.stop;
+  all.since_improvement = last.since_improvement;
   all.trials += last.trials;
   all.ok += last.ok;
   for (const auto& [kind, count] : last.failed) all.failed[kind] += count;
@@ -155,11 +158,17 @@ void AddTurn(Tuned turn, Turns& turns) {
   all.spent += last.spent;
 }
 
-// Turn after turn until the budget is used up. Errors are the device's or the database's, or of the
-// only workload; those of one among several are its own.
-absl::StatusOr<std::vector<Turns>> TakeTurns(const TuneFlags& flags,
-                                             const std::vector<TuneJob>& jobs,
-                                             const DeviceInfo& device, tuner::Records& records) {
+// Is that the fault of the workload, or of its schedules, so that others may do better?
+bool IsItsOwn(const absl::Status& failed) {
+  return failed.code() == absl::StatusCode::kInvalidArgument ||
+         failed.code() == absl::StatusCode::kFailedPrecondition ||
+         failed.code() == absl::StatusCode::kAborted;
+}
+
+// Turn after turn until the budget is used up, or an error that is not one workload's own: the
+// device's or the database's.
+std::vector<Turns> TakeTurns(const TuneFlags& flags, const std::vector<TuneJob>& jobs,
+                             const DeviceInfo& device, tuner::Records& records) {
   std::vector<Turns> turns(jobs.size());
   std::vector<double> weights;
   for (const TuneJob& job : jobs) weights.push_back(static_cast<double>(job.weight));
@@ -175,14 +184,12 @@ absl::StatusOr<std::vector<Turns>> TakeTurns(const TuneFlags& flags,
     TuneFlags limited = flags;
     limited.trials = turn->trials;
     limited.seconds = turn->seconds;
+    if (own.tuned) limited.since_improvement = own.tuned->report.since_improvement;
     auto tuned = TuneOne(limited, job.program, device, records);
     if (!tuned.ok()) {
-      bool its_own = tuned.status().code() == absl::StatusCode::kInvalidArgument ||
-                     tuned.status().code() == absl::StatusCode::kFailedPrecondition ||
-                     tuned.status().code() == absl::StatusCode::kAborted;
-      if (jobs.size() == 1 || !its_own) return tuned.status();
-      Say(absl::StrCat("heddle: ", tuned.status().message()));
       own.failed = tuned.status();
+      if (jobs.size() == 1 || !IsItsOwn(own.failed)) break;
+      Say(absl::StrCat("heddle: ", own.failed.message()));
       budget.ReportFailure(*turn);
       continue;
     }
@@ -204,15 +211,16 @@ Result RunTune(const TuneFlags& flags) {
   auto device = flags.device.FindDevice();
   if (!device.ok()) return device.status();
   CatchInterrupts();
-  auto turns = TakeTurns(flags, *jobs, *device, **records);
-  if (!turns.ok()) return turns.status();
+  const std::vector<Turns> turns = TakeTurns(flags, *jobs, *device, **records);
 
+  absl::Status ended;  // an error that is not one workload's own
   int exit_code = kDone;
   Json all = Json::array();
   double weighted_default_us = 0, weighted_best_us = 0;
   for (size_t i = 0; i < jobs->size(); ++i) {
     const TuneJob& job = (*jobs)[i];
-    const auto& [tuned, failed] = (*turns)[i];
+    const auto& [tuned, failed] = turns[i];
+    if (!failed.ok() && (jobs->size() == 1 || !IsItsOwn(failed))) ended = failed;
     if (!failed.ok()) exit_code = std::max(exit_code, ExitCodeOf(failed));
     if (!tuned) {
       if (failed.ok()) continue;  // interrupted before its first turn
@@ -222,6 +230,7 @@ Result RunTune(const TuneFlags& flags) {
       continue;
     }
     all.push_back(ToJson(*tuned, device->target.name, flags.l2, job.weight));
+    if (!failed.ok()) all.back()["error"] = std::string(failed.message());
     if (!flags.plot.empty()) {
       std::string title =
           absl::StrCat(job.program->op, " ", ShapeText(*job.program), " on ", device->target.name);
@@ -242,7 +251,10 @@ Result RunTune(const TuneFlags& flags) {
                         tuner::FormatTime(weighted_best_us),
                         tuner::FormatTime(weighted_default_us)));
   }
+  // One workload that failed is an error and no result; of several, the others' results stay.
+  if (!ended.ok() && jobs->size() == 1) return ended;
   if (flags.json) PrintJson(flags.workloads.empty() && !all.empty() ? all[0] : all);
+  if (!ended.ok()) return ended;
   return Interrupted() ? kInterrupted : exit_code;
 }
 

@@ -262,7 +262,9 @@ TEST_F(TuneTest, WhenTheDeviceIsGoneTheResultsBeforeThatAreThere) {
   ASSERT_FALSE(all.is_discarded()) << ran.out << ran.err;
   EXPECT_EQ(all[0]["trials"]["total"], 16);
   EXPECT_EQ(all[0]["best_us"], 20);
-  EXPECT_THAT(all.back().value("error", ""), HasSubstr("fake.json"));
+  EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const json& one) {
+    return one.value("error", "").find("fake.json") != std::string::npos;
+  })) << ran.out;
 }
 
 // Points that were screened more than once.

@@ -162,7 +162,7 @@ void SampleLowerFeatures(benchmark::State& state, const Workload& workload) {
 // that look best, and what a batch lowers is kept for the next. The memory is empty at first, and
 // again after as many batches as 400 trials take.
 void Search(benchmark::State& state, const Workload& workload) {
-  constexpr size_t kPopulation = 128, kElite = 32;
+  constexpr size_t kRandomAtFirst = 128, kRandom = 32, kChildren = 64, kElite = 32;
   constexpr int kBatches = 25, kGenerations = 3;
   const Fixture& f = FixtureOf(workload);
   search_space::Rng rng(5);
@@ -178,7 +178,8 @@ void Search(benchmark::State& state, const Workload& workload) {
     }
     for (int generation = 0; generation <= kGenerations; ++generation) {
       std::vector<Point> points;
-      for (size_t i = 0; i < kPopulation; ++i) {
+      const size_t random = batch % kBatches == 0 ? kRandomAtFirst : kRandom;
+      for (size_t i = 0; i < (generation == 0 ? random : kChildren); ++i) {
         auto point = generation == 0 ? f.space->Sample(rng)
                                      : f.space->Mutate(best[rng() % best.size()], rng);
         if (point.has_value() && seen.insert(*point).second) points.push_back(*std::move(point));

@@ -31,9 +31,12 @@ constexpr size_t kBeginAt = kBatch / 2;
 // away.
 constexpr double kExplore = 0.08, kExploreAtFirst = 0.5, kNear = 0.25;
 constexpr size_t kFewTrials = 2 * kBatch;
-// Candidates of each generation and generations of a batch.
-constexpr size_t kPopulation = 128;
+// Candidates: children of each generation and generations of a batch; random points of the first
+// batch and of the others. Twice as many children and four times as many random points took twice
+// the processor's time and found nothing better (docs/results.md).
+constexpr size_t kPopulation = 64;
 constexpr int kGenerations = 3;
+constexpr size_t kRandomAtFirst = 128, kRandom = 32;
 // The best points that may be parents, the few whose surroundings are tried, and the share of
 // children of two.
 constexpr size_t kElite = 32, kFew = 6;
@@ -239,7 +242,8 @@ class Evolution {
     };
     for (const Point& point : options_.parents) add(point);
     for (const Scored& last : last_) add(last.point);
-    for (size_t i = 0; i < kPopulation; ++i) {
+    const size_t random = last_.empty() ? kRandomAtFirst : kRandom;
+    for (size_t i = 0; i < random; ++i) {
       std::optional<Point> point = DrawNew();
       if (!point) break;  // the same would be drawn in vain again
       add(std::move(point));

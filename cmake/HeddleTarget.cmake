@@ -24,6 +24,15 @@ function(heddle_executable name)
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE ${ARGN})
   heddle_warnings(${name})
+  heddle_sanitizers(${name})
+endfunction()
+
+# What a program needs to run with ThreadSanitizer.
+function(heddle_sanitizers name)
+  if(HEDDLE_SANITIZE MATCHES "thread")
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/tsan_sync.cc)
+    target_link_libraries(${name} PRIVATE absl::synchronization ${CMAKE_DL_LIBS})
+  endif()
 endfunction()
 
 # gcc 12 reports -Wrestrict inside std::string's operator+ where there is nothing (its bug 105651),

@@ -26,6 +26,7 @@ function(heddle_test name)
   target_compile_definitions(${name} PRIVATE HEDDLE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              HEDDLE_BINARY="${PROJECT_BINARY_DIR}/tuner/cli/heddle")
   heddle_warnings(${name})
+  heddle_sanitizers(${name})
 
   gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER -*Long*:*Gpu*:*Fault*
                        TEST_LIST ${name}_usual DISCOVERY_TIMEOUT 60

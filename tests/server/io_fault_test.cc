@@ -13,8 +13,9 @@ namespace {
 
 std::atomic<int> write_error{SQLITE_OK}, sync_error{SQLITE_OK};
 
-decltype(sqlite3_io_methods::xWrite) usual_write;
-decltype(sqlite3_io_methods::xSync) usual_sync;
+// Set as files are opened, by one thread while others write.
+std::atomic<decltype(sqlite3_io_methods::xWrite)> usual_write;
+std::atomic<decltype(sqlite3_io_methods::xSync)> usual_sync;
 
 // The same files, but writes and syncs fail when they are told to.
 const sqlite3_io_methods* Failing(const sqlite3_io_methods* methods) {
@@ -27,11 +28,11 @@ const sqlite3_io_methods* Failing(const sqlite3_io_methods* methods) {
     usual_sync = methods->xSync;
     it->second.xWrite = [](sqlite3_file* file, const void* bytes, int size, sqlite3_int64 at) {
       const int error = write_error;
-      return error != SQLITE_OK ? error : usual_write(file, bytes, size, at);
+      return error != SQLITE_OK ? error : usual_write.load()(file, bytes, size, at);
     };
     it->second.xSync = [](sqlite3_file* file, int how) {
       const int error = sync_error;
-      return error != SQLITE_OK ? error : usual_sync(file, how);
+      return error != SQLITE_OK ? error : usual_sync.load()(file, how);
     };
   }
   return &it->second;

@@ -20,11 +20,17 @@ namespace heddle::measure {
 // J.-Y. Le Boudec, Performance Evaluation of Computer and Communication Systems (2010), theorem
 // 2.1. Below 6 samples no interval reaches 95 %: `low` and `high` are then the extremes and `exact`
 // is false.
+// Samples that follow each other are not independent where others use the device: a visitor slows
+// down many of them. The share of those above the median then varies more from one tenth of
+// the time to the next than that of independent samples would, and n is divided by how much more
+// (batch means of the indicators; P. Heidelberger and P. Lewis, Quantile Estimation in Dependent
+// Sequences, Operations Research 32, 1984). Below 20 samples this cannot be told.
 struct MedianInterval {
   double median = 0, low = 0, high = 0;
   bool exact = false;
 };
-MedianInterval IntervalOfMedian(std::vector<double> samples);
+// `samples` in the order in which they were taken.
+MedianInterval IntervalOfMedian(const std::vector<double>& samples);
 
 // Met when the whole interval of the median is narrower than `width` x the median.
 class NarrowInterval {

@@ -173,7 +173,11 @@ class Profiler {
   double static_trips_ = 1;  // copies of it in the text
   double vector_ = 1;        // extent of the enclosing vector loop
   double locals_ = 0;        // 4-byte registers of the buffers that exist here
-  uint64_t mixed_ = 0;       // see IndexCost
+  // What fills local buffers, as bits; `source_` is that of the value being walked.
+  static constexpr uint8_t kShared = 1, kGlobal = 2, kComputed = 4;
+  uint8_t source_ = 0;
+  absl::flat_hash_map<const search_space::Buffer*, uint8_t> sources_;
+  uint64_t mixed_ = 0;  // see IndexCost
   Mask mask_;
 };
 
@@ -199,6 +203,10 @@ void Profiler::Walk(const StmtNode& s) {
       p_.largest_local = std::max(p_.largest_local, registers);
       Walk(*s.body[0]);
       locals_ -= registers;
+      const uint8_t sources = sources_[s.buffer.get()];
+      (sources == kShared   ? p_.fragments
+       : sources == kGlobal ? p_.staged
+                            : p_.accumulators) += registers;
       return;
     }
     case StmtNode::Kind::kStore:
@@ -273,7 +281,10 @@ void Profiler::WalkWrite(const StmtNode& s) {
     AddAccess(load->buffer, load->args, load->lanes, false, true);
     mask_ = outer;
   } else {
+    source_ = 0;
     Value(s.value);
+    if (s.buffer->scope == Scope::kLocal)
+      sources_[s.buffer.get()] |= source_ == 0 ? kComputed : source_;
   }
   AddAccess(s.buffer, s.indices, s.lanes, true, async);
 }
@@ -410,8 +421,9 @@ int Profiler::InnermostSerial() const {
 
 void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int lanes, bool store,
                          bool async) {
-  if (buffer->scope == Scope::kLocal) return;
   const bool global = buffer->scope == Scope::kGlobal;
+  source_ |= global ? kGlobal : buffer->scope == Scope::kShared ? kShared : kComputed;
+  if (buffer->scope == Scope::kLocal) return;
   Access access{.buffer = buffer.get(), .indices = &indices};
   access.store = store;
   access.async = async;

@@ -95,6 +95,9 @@ struct KernelProfile {
 
   double live_locals = 0;    // 4-byte registers of local buffers that exist at the same time
   double largest_local = 0;  // of one local buffer: the accumulators of a tile
+  // 4-byte registers of all local buffers by what is stored to them: loads from shared memory only,
+  // loads from global memory only, anything else.
+  double fragments = 0, staged = 0, accumulators = 0;
 
   SampledVariables variables;
   int block_slot = 0;

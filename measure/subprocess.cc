@@ -122,7 +122,7 @@ class Spawner {
     auto result = task.get_future();
     {
       std::lock_guard lock(mutex_);
-      tasks_.push_back(&task);
+      tasks_.push_back(std::move(task));
     }
     wake_.notify_one();
     return result.get();
@@ -143,16 +143,17 @@ class Spawner {
     while (true) {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return !tasks_.empty(); });
-      auto* task = tasks_.front();
+      // Its own: the caller goes on as soon as there is a result, which is before the call ends.
+      auto task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();
-      (*task)();
+      task();
     }
   }
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::packaged_task<absl::StatusOr<pid_t>()>*> tasks_;
+  std::deque<std::packaged_task<absl::StatusOr<pid_t>()>> tasks_;
 };
 
 // Moves all of `size` bytes through a socket; `wait` blocks until it is ready again.

@@ -427,6 +427,32 @@ TEST_F(ServerFaultTest, AFlippedBitIsNeverServed) {
   EXPECT_TRUE(next->match == tuner::Match::kNone || next->source->trial.id != row);
 }
 
+// A wrong answer in a tenth of the time, whatever its daemon says of it: neither a best nor a
+// final.
+TEST_F(ServerFaultTest, WrongButFastestIsNeverBest) {
+  const std::string session = Register("host");
+  const std::string id = MustCreate(MatmulSpec(6));
+  ASSERT_TRUE(Report(ReportOf(session, MustAcquire(session))).ok());
+  const v1::Lease lease = MustAcquire(session, 1);
+  v1::ReportRequest wrong = ReportAt(session, lease, 10);
+  wrong.mutable_results(0)->mutable_result()->set_outcome(v1::OUTCOME_WRONG_ANSWER);
+  ASSERT_TRUE(Report(wrong).ok());
+  Work(session, id);
+  ASSERT_EQ(Get(id).state(), v1::Job::SUCCEEDED) << Get(id).error();
+  EXPECT_GT(Get(id).workloads(0).best_us(), 10);
+  auto best = Query(id);
+  ASSERT_TRUE(best.ok() && best->match == tuner::Match::kExact) << best.status();
+  EXPECT_GT(best->source->trial.result.time_us, 10);
+  std::string point;
+  for (const v1::Trial& trial : Trials(id)) {
+    if (trial.id() == lease.candidates(0).id()) point = trial.point();
+  }
+  ASSERT_FALSE(point.empty());
+  for (const v1::Trial& trial : Trials(id)) {
+    EXPECT_FALSE(trial.final() && trial.point() == point) << "measured again among the best";
+  }
+}
+
 TEST_F(ServerFaultTest, CancelRacesCompletion) {
   const std::string session = Register("host");
   for (int round = 0; round < 20; ++round) {

@@ -59,6 +59,7 @@ struct Disk {
   std::atomic<int>& error;
   int code;
 };
+void PrintTo(const Disk& disk, std::ostream* out) { *out << disk.name; }
 
 class IoFaultTest : public EngineTest, public testing::WithParamInterface<Disk> {
  protected:

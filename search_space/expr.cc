@@ -188,7 +188,7 @@ using Rewritten = absl::flat_hash_map<const ExprNode*, Expr>;
 // Null when nothing changes, so that the counts of nodes that threads share stay alone. `done`:
 // what became of nodes that stand in more than one place.
 Expr RewriteOnce(const Expr& e, absl::FunctionRef<Expr(const Expr&)> rewrite, Rewritten& done) {
-  const bool shared = !e->args.empty() && e.use_count() > 1;
+  const bool shared = IsShared(e);
   if (shared) {
     if (const auto known = done.find(e.get()); known != done.end()) return known->second;
   }

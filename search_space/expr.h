@@ -172,6 +172,10 @@ inline bool IsInt(const Expr& e, int64_t value) {
   return e->op == Op::kInt && e->int_value == value;
 }
 
+// Does the node stand in several places? What a walk finds out about it is then worth keeping; a
+// leaf is as soon looked at again.
+inline bool IsShared(const Expr& e) { return !e->args.empty() && e.use_count() > 1; }
+
 // The same operations on the same variables and buffers.
 bool StructurallyEqual(const Expr& a, const Expr& b);
 

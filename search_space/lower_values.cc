@@ -92,8 +92,7 @@ Expr KernelBuilder::Resolve(const Expr& e, const Assumptions& assumptions) {
 }
 
 Expr KernelBuilder::Resolve(const Expr& e, Known& known) {
-  const bool shared = !e->args.empty() && e.use_count() > 1;
-  if (!shared) return ResolveNode(e, known);
+  if (!IsShared(e)) return ResolveNode(e, known);
   for (Known* k = &known; k != nullptr; k = k->around) {
     if (const auto done = k->resolved.find(e.get()); done != k->resolved.end()) return done->second;
   }

@@ -290,7 +290,7 @@ using Simplified = absl::flat_hash_map<const ExprNode*, Expr>;
 
 // `done`: what became of nodes that stand in more than one place.
 Expr SimplifyAt(const Expr& e, const Var& var, const Expr& value, Simplified& done) {
-  const bool shared = !e->args.empty() && e.use_count() > 1;
+  const bool shared = IsShared(e);
   if (shared) {
     if (const auto known = done.find(e.get()); known != done.end()) return known->second;
   }

@@ -113,8 +113,7 @@ void SampledVariables::Fix(int slot) {
 void SampledVariables::Relax(int slot) { SetRange(slot, {0, ExtentOf(slot) - 1}); }
 
 const Sampled& SampledVariables::Values(const Expr& e) {
-  const bool shared = !e->args.empty() && e.use_count() > 1;
-  if (!shared) {
+  if (!IsShared(e)) {
     Evaluate(e, latest_);
     return latest_;
   }

@@ -27,8 +27,11 @@ function(heddle_executable name)
   heddle_sanitizers(${name})
 endfunction()
 
-# What a program needs to run with ThreadSanitizer.
+# What a program needs to run with sanitizers, as the system's libraries are not built for them.
 function(heddle_sanitizers name)
+  if(HEDDLE_SANITIZE MATCHES "address")
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/lsan_suppressions.cc)
+  endif()
   if(HEDDLE_SANITIZE MATCHES "thread")
     target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/tsan_sync.cc)
     target_link_libraries(${name} PRIVATE absl::synchronization ${CMAKE_DL_LIBS})

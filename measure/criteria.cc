@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "measure/timing.h"
-#include "search_space/winograd.h"
+#include "search_space/algorithms.h"
 
 namespace heddle::measure {
 namespace {

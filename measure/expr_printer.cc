@@ -79,7 +79,9 @@ std::string ExprPrinter::PrintOffset(const Buffer& buffer, const ExprList& indic
   if (buffer.swizzle == 0) return Print(offset);
   // Chunks of `swizzle` elements and their number a row are powers of two: XORing the chunk's
   // number is XORing the offset.
-  const Expr row = offset / search_space::Int(buffer.swizzle_row * buffer.swizzle_period);
+  const Expr within =
+      buffer.swizzle_copy > 0 ? offset % search_space::Int(buffer.swizzle_copy) : offset;
+  const Expr row = within / search_space::Int(buffer.swizzle_row * buffer.swizzle_period);
   const Expr key = row % search_space::Int(buffer.swizzle_row / buffer.swizzle);
   const Expr flipped = Simplify(key * search_space::Int(buffer.swizzle));
   if (IsInt(flipped, 0)) return Print(offset);

@@ -43,6 +43,14 @@ const char* NameOf(Scope scope) {
   return kNames[static_cast<int>(scope)];
 }
 
+int64_t SwizzledOffset(const Buffer& buffer, int64_t offset) {
+  if (buffer.swizzle == 0) return offset;
+  const int64_t within = buffer.swizzle_copy > 0 ? offset % buffer.swizzle_copy : offset;
+  const int64_t row = within / buffer.swizzle_row, chunks = buffer.swizzle_row / buffer.swizzle;
+  const int64_t chunk = within % buffer.swizzle_row / buffer.swizzle;
+  return offset + ((chunk ^ (row / buffer.swizzle_period % chunks)) - chunk) * buffer.swizzle;
+}
+
 BufferRef MakeBuffer(std::string name, DType dtype, Scope scope, std::vector<int64_t> shape) {
   Buffer buffer;
   buffer.name = std::move(name);

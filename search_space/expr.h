@@ -59,14 +59,19 @@ struct Buffer {
   // XOR swizzle of a shared buffer, 0 = none. With v = swizzle (a vector width in elements), row =
   // offset / swizzle_row, the chunk index (offset % swizzle_row) / v is XORed with
   // (row / swizzle_period) % (number of chunks, a power of two). Accesses of up to v aligned
-  // elements stay contiguous.
+  // elements stay contiguous. Rows are counted from the start of a copy, swizzle_copy elements,
+  // where the buffer holds several (0 = one).
   int64_t swizzle = 0;
   int64_t swizzle_row = 0;
   int64_t swizzle_period = 1;
+  int64_t swizzle_copy = 0;
 
   int64_t bytes() const { return elements * SizeOf(dtype); }
 };
 using BufferRef = std::shared_ptr<const Buffer>;
+
+// Where element `offset` of the array lies in a buffer that may be swizzled.
+int64_t SwizzledOffset(const Buffer& buffer, int64_t offset);
 
 // A row-major buffer with tight strides.
 BufferRef MakeBuffer(std::string name, DType dtype, Scope scope, std::vector<int64_t> shape);

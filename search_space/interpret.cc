@@ -48,14 +48,6 @@ double RoundTo(DType type, double value) {
 
 int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
-int64_t Swizzled(const Buffer& b, int64_t offset) {
-  if (b.swizzle == 0) return offset;
-  const int64_t row = offset / b.swizzle_row, column = offset % b.swizzle_row;
-  const int64_t chunks = b.swizzle_row / b.swizzle;
-  const int64_t chunk = (column / b.swizzle) ^ ((row / b.swizzle_period) % chunks);
-  return row * b.swizzle_row + chunk * b.swizzle + column % b.swizzle;
-}
-
 // Calls `visit(row-major position, physical offset)` for every element.
 template <typename F>
 void ForEachElement(const Buffer& b, const F& visit) {
@@ -458,7 +450,7 @@ class Machine {
         }
         offset += index * b.strides[i];
       }
-      offset = Swizzled(b, offset);
+      offset = SwizzledOffset(b, offset);
       if (offset >= b.elements) {
         throw Fault{absl::StrCat("access out of bounds: ", Name(a), " is element ", offset, " of ",
                                  b.elements, " allocated")};

@@ -72,13 +72,21 @@ void KernelBuilder::Allocate(int s, int64_t copies) {
       }
     }
   }
+  if (buffer.swizzle > 0 && here.fetch.has_value()) {
+    // A wide access of the fetch that runs across rows stores to that many of them at once: the
+    // next ones meet other banks.
+    const int64_t rows = buffer.strides.back() / buffer.swizzle_row;
+    buffer.swizzle_period = std::max<int64_t>(1, rows * here.fetch->vector);
+  }
   buffer.elements = stride;
   if (copies > 1) {
     // Each copy starts 16-byte aligned.
     const int64_t unit = std::max<int64_t>(1, 16 / SizeOf(buffer.dtype));
     stride = (stride + unit - 1) / unit * unit;
-    if (buffer.swizzle > 0)
+    if (buffer.swizzle > 0) {
       stride = (stride + buffer.swizzle_row - 1) / buffer.swizzle_row * buffer.swizzle_row;
+      buffer.swizzle_copy = stride;
+    }
     buffer.shape.insert(buffer.shape.begin(), copies);
     buffer.strides.insert(buffer.strides.begin(), stride);
     buffer.elements = stride * copies;

@@ -30,6 +30,7 @@ class StepApplier {
   absl::Status operator()(const Spread& step);
   absl::Status operator()(const Replicate& step);
   absl::Status operator()(const Winograd& step);
+  absl::Status operator()(const CollapseAxes& step);
   absl::Status operator()(const Vectorize& step);
   absl::Status operator()(const Unroll& step);
   absl::Status operator()(const StorageLayout& step);

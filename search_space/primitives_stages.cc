@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "search_space/collapse.h"
 #include "search_space/primitives.h"
 #include "search_space/simplify.h"
 #include "search_space/winograd.h"
@@ -413,6 +414,18 @@ absl::Status StepApplier::operator()(const Winograd& step) {
   }
   *stage = std::move(made.back());
   stages_.insert(stages_.begin() + index, made.begin(), made.end() - 1);
+  return absl::OkStatus();
+}
+
+absl::Status StepApplier::operator()(const CollapseAxes& step) {
+  const bool scheduled = std::any_of(stages_.begin(), stages_.end(), [](const ScheduledStage& s) {
+    return s.consumer >= 0 || !s.untouched;
+  });
+  if (scheduled || stages_.size() != Schedule(schedule_.program_).stages().size()) {
+    return Refuse("it comes before all other steps");
+  }
+  HEDDLE_ASSIGN_OR_RETURN(program, Collapse(*schedule_.program_, step.stage));
+  schedule_ = Schedule(std::move(program));
   return absl::OkStatus();
 }
 

@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "search_space/algorithms.h"
 #include "search_space/lower.h"
 #include "search_space/schedule.h"
 #include "search_space/sketch.h"
-#include "search_space/winograd.h"
 
 namespace heddle::search_space {
 namespace {

@@ -31,7 +31,7 @@ struct ProgramShape {
   Schedule schedule;  // with `steps` applied
   std::vector<KernelShape> kernels;
 };
-// `algorithm` (winograd.h) comes first among the steps.
+// `algorithm` (algorithms.h) comes first among the steps.
 ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
                          const std::vector<Step>& algorithm);
 // The program as a single kernel with nothing inlined, for plans that fuse several reductions;

@@ -40,6 +40,7 @@ HEDDLE_STEP(Rfactor, "rfactor", s.stage, s.loop);
 HEDDLE_STEP(Spread, "spread", s.stage, s.axis, s.threads, s.vector);
 HEDDLE_STEP(Replicate, "replicate", s.stage, s.threads);
 HEDDLE_STEP(Winograd, "winograd", s.stage);
+HEDDLE_STEP(CollapseAxes, "collapse", s.stage);
 HEDDLE_STEP(Vectorize, "vectorize", s.stage, s.loop);
 HEDDLE_STEP(Unroll, "unroll", s.stage, s.loop);
 HEDDLE_STEP(StorageLayout, "storage_layout", s.stage, s.order, s.pad, s.swizzle);

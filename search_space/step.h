@@ -99,6 +99,12 @@ struct Winograd {
   std::string stage;
   bool operator==(const Winograd&) const = default;
 };
+// Computes over fewer dimensions (collapse.h): those of extent 1 go, and neighbouring axes of
+// `stage` that are only ever walked together become one. Comes before all other steps.
+struct CollapseAxes {
+  std::string stage;
+  bool operator==(const CollapseAxes&) const = default;
+};
 struct Vectorize {
   std::string stage, loop;
   bool operator==(const Vectorize&) const = default;
@@ -143,7 +149,7 @@ struct LaunchBounds {
 };
 
 using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, SetScope, ComputeAt, ComputeInline,
-                          Fetch, Rfactor, Spread, Replicate, Winograd, Vectorize, Unroll,
+                          Fetch, Rfactor, Spread, Replicate, Winograd, CollapseAxes, Vectorize, Unroll,
                           StorageLayout, Align, Pipeline, BlockSwizzle, LaunchBounds>;
 
 // "split(D, i, [8, 4])"

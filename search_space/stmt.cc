@@ -179,6 +179,7 @@ std::string Describe(const Buffer& b) {
   if (!is_tight) absl::StrAppend(&out, " strides [", absl::StrJoin(b.strides, ", "), "]");
   if (b.swizzle != 0) {
     absl::StrAppend(&out, " swizzle ", b.swizzle, " in rows of ", b.swizzle_row);
+    if (b.swizzle_period > 1) absl::StrAppend(&out, ", ", b.swizzle_period, " alike");
   }
   return out;
 }

@@ -307,19 +307,6 @@ class Rewriter {
   const int64_t columns_, tiles_;
 };
 
-double FlopsOf(const Schedule& schedule) {
-  double flops = 0;
-  for (const ScheduledStage& s : schedule.stages()) {
-    Stage stage;
-    stage.axes = s.axes;
-    stage.reduce_axes = s.reduce_axes;
-    stage.combiner = s.combiner;
-    stage.body = s.body;
-    flops += stage.Flops();
-  }
-  return flops;
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<ScheduledStage>> WinogradStages(const Schedule& schedule, int index) {
@@ -332,28 +319,6 @@ absl::StatusOr<std::vector<ScheduledStage>> WinogradStages(const Schedule& sched
         "x + rx] * weights[.., ry, rx]"));
   }
   return Rewriter(stage, c).Stages();
-}
-
-std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program) {
-  std::vector<Algorithm> algorithms = {{"definition", {}}};
-  std::vector<Step> steps;
-  Correlation c;
-  const Schedule schedule(program);
-  for (const ScheduledStage& s : schedule.stages()) {
-    if (FindCorrelation(s, c)) steps.push_back(Winograd{s.name()});
-  }
-  if (!steps.empty()) algorithms.push_back({"winograd", std::move(steps)});
-  return algorithms;
-}
-
-double LeastFlops(const TensorProgram& program) {
-  double least = program.Flops();
-  const auto shared = std::make_shared<const TensorProgram>(program);
-  for (const Algorithm& algorithm : AlgorithmsOf(shared)) {
-    Schedule schedule(shared);
-    if (schedule.Apply(algorithm.steps).ok()) least = std::min(least, FlopsOf(schedule));
-  }
-  return least;
 }
 
 }  // namespace heddle::search_space

@@ -9,8 +9,6 @@
 #ifndef HEDDLE_SEARCH_SPACE_WINOGRAD_H_
 #define HEDDLE_SEARCH_SPACE_WINOGRAD_H_
 
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,17 +28,6 @@ namespace heddle::search_space {
 // constant. Of what lies outside the data, only
 // results outside S depend; reads there give zero.
 absl::StatusOr<std::vector<ScheduledStage>> WinogradStages(const Schedule& schedule, int index);
-
-// A way to compute a program that differs in its arithmetic.
-struct Algorithm {
-  std::string name;
-  std::vector<Step> steps;  // that begin its schedules
-};
-// First the definition itself, without steps; then Winograd's for the stages that allow it.
-std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program);
-
-// The fewest scalar operations with which one of them computes `program`: at most its Flops().
-double LeastFlops(const TensorProgram& program);
 
 }  // namespace heddle::search_space
 

@@ -72,11 +72,15 @@ std::string SamplesText(const TensorProgram& program, const Expectation& expecta
   return text;
 }
 
-// Declaration order: inputs, outputs; then workspaces.
-std::vector<std::pair<BufferRef, std::string>> BuffersOf(const search_space::Program& program) {
+// Declaration order: inputs, outputs; then workspaces. Inputs and outputs have the workload's
+// shapes, also where the kernels walk them over fewer dimensions.
+std::vector<std::pair<BufferRef, std::string>> BuffersOf(const TensorProgram& workload,
+                                                         const search_space::Program& program) {
   std::vector<std::pair<BufferRef, std::string>> buffers;
-  for (const BufferRef& b : program.inputs) buffers.emplace_back(b, "input");
-  for (const BufferRef& b : program.outputs) buffers.emplace_back(b, "output");
+  for (const BufferRef& b : workload.inputs) buffers.emplace_back(b, "input");
+  for (const search_space::Stage& s : workload.stages) {
+    if (s.is_output) buffers.emplace_back(s.tensor, "output");
+  }
   for (const BufferRef& b : program.workspaces) buffers.emplace_back(b, "workspace");
   return buffers;
 }
@@ -112,7 +116,7 @@ Json Manifest(const Artefact& artefact, const BuiltSource& built, const Expectat
   Json shape = Json::object();
   for (const auto& [name, value] : workload.shape) shape[name] = value;
   Json buffers = Json::array();
-  for (const auto& [buffer, role] : BuffersOf(built.program)) {
+  for (const auto& [buffer, role] : BuffersOf(workload, built.program)) {
     buffers.push_back({{"name", buffer->name},
                        {"role", role},
                        {"dtype", search_space::NameOf(buffer->dtype)},
@@ -199,7 +203,7 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
     loaded.push_back(cuda ? binary_name : source_name);
   }
   std::vector<LauncherBuffer> buffers;
-  for (const auto& [buffer, role] : BuffersOf(built->program)) {
+  for (const auto& [buffer, role] : BuffersOf(workload, built->program)) {
     buffers.push_back({buffer->name, role, buffer->elements});
   }
   files["schedule.txt"] = search_space::ToString(artefact.steps);

@@ -502,11 +502,7 @@ void Profiler::MeasureAddresses(Access& access) {
     offset.Widen(kSamples);
     const double size = access.element_bytes();
     for (double& bytes : offset.v) {
-      const auto at = static_cast<int64_t>(bytes / size);
-      const int64_t row = at / b.swizzle_row, chunks = b.swizzle_row / b.swizzle;
-      const int64_t chunk = at % b.swizzle_row / b.swizzle;
-      const int64_t moved = chunk ^ (row / b.swizzle_period % chunks);
-      bytes = static_cast<double>(at + (moved - chunk) * b.swizzle) * size;
+      bytes = static_cast<double>(SwizzledOffset(b, static_cast<int64_t>(bytes / size))) * size;
     }
   }
   const double bytes = access.lanes * access.element_bytes();

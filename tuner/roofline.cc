@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
-#include "search_space/winograd.h"
+#include "search_space/algorithms.h"
 
 namespace heddle::tuner {
 namespace {

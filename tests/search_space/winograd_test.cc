@@ -7,6 +7,7 @@
 #include <cmath>
 #include <random>
 
+#include "search_space/algorithms.h"
 #include "search_space/interpret.h"
 #include "search_space/notation.h"
 #include "search_space/reference.h"

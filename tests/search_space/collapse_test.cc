@@ -1,0 +1,82 @@
+// Which dimensions become one. That schedules of the collapsed programs compute the definition is
+// the property test's to show.
+#include "search_space/collapse.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "search_space/algorithms.h"
+#include "search_space/notation.h"
+#include "search_space/schedule.h"
+
+namespace heddle::search_space {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::shared_ptr<const TensorProgram> Make(const char* op, const char* shape) {
+  return std::make_shared<const TensorProgram>(
+      *FindOperator(BuiltinOperators(), op)->Instantiate(*ParseShape(shape), DType::kFloat32));
+}
+
+std::vector<std::string> AlgorithmNames(const std::shared_ptr<const TensorProgram>& program) {
+  std::vector<std::string> names;
+  for (const Algorithm& a : AlgorithmsOf(program)) names.push_back(a.name);
+  return names;
+}
+
+TEST(CollapseTest, MakesAMatrixProductOfAPointwiseConvolution) {
+  const auto program = Make("conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=1,kw=1");
+  const auto collapsed = Collapse(*program, "Y");
+  ASSERT_TRUE(collapsed.ok()) << collapsed.status();
+  ASSERT_EQ((*collapsed)->inputs.size(), 2);
+  EXPECT_THAT((*collapsed)->inputs[0]->shape, ElementsAre(6, 35));
+  EXPECT_THAT((*collapsed)->inputs[1]->shape, ElementsAre(4, 6));
+  const Stage& y = (*collapsed)->stages.back();
+  EXPECT_THAT(y.tensor->shape, ElementsAre(4, 35));
+  ASSERT_EQ(y.reduce_axes.size(), 1);
+  EXPECT_EQ(ToString(y.body), "P[c, yx] * W[o, c]");
+  EXPECT_EQ((*collapsed)->canonical_text, program->canonical_text);
+  EXPECT_EQ((*collapsed)->Flops(), program->Flops());
+  EXPECT_THAT(AlgorithmNames(program), ElementsAre("definition", "collapse"));
+}
+
+TEST(CollapseTest, KeepsTheBatchApartWhereAnInputIsNotReadAlongIt) {
+  const auto batch = Collapse(*Make("conv2d", "n=3,ci=6,h=5,w=7,co=4,kh=1,kw=1"), "Y");
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_THAT((*batch)->inputs[0]->shape, ElementsAre(3, 6, 35));
+  EXPECT_THAT((*batch)->stages.back().tensor->shape, ElementsAre(3, 4, 35));
+  // Channels last, batch and image are all rows of one matrix.
+  const auto last = Collapse(*Make("conv2d_nhwc", "n=3,ci=6,h=5,w=7,co=4,kh=1,kw=1"), "Y");
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_THAT((*last)->inputs[0]->shape, ElementsAre(105, 6));
+  EXPECT_THAT((*last)->stages.back().tensor->shape, ElementsAre(105, 4));
+}
+
+TEST(CollapseTest, LeavesAloneWhatAWindowPaddingOrAStrideTakesApart) {
+  struct Case {
+    const char *op, *shape;
+  };
+  for (const auto& [op, shape] : {Case{"conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=3,kw=3,pad=1"},
+                                  Case{"conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=1,kw=1,pad=1"},
+                                  Case{"conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=1,kw=1,stride=2"},
+                                  Case{"matmul", "m=4,n=5,k=6"},
+                                  Case{"batch_matmul", "b=3,m=4,n=5,k=6"},
+                                  Case{"softmax", "m=4,n=5"}}) {
+    const auto program = Make(op, shape);
+    const auto collapsed = Collapse(*program, program->stages.back().name());
+    EXPECT_THAT(std::string(collapsed.status().message()), HasSubstr("walked together"))
+        << op << " " << shape;
+    EXPECT_THAT(AlgorithmNames(program), ::testing::Not(::testing::Contains("collapse")));
+  }
+}
+
+TEST(CollapseTest, ComesBeforeAllOtherSteps) {
+  Schedule schedule(Make("conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=1,kw=1"));
+  ASSERT_TRUE(schedule.Apply(Split{"Y", "y", {5}}).ok());
+  EXPECT_THAT(std::string(schedule.Apply(CollapseAxes{"Y"}).message()), HasSubstr("before all"));
+}
+
+}  // namespace
+}  // namespace heddle::search_space

@@ -106,11 +106,12 @@ void Normalize(Linear& l) {
   }
 }
 
-// c*S - c*d*(S/d) -> c*(S % d) for a sum S whose terms stand in `l` one by one.
+// c*S - c*d*(S/d) -> c*(S % d) for a sum S whose terms stand in `l` one by one, or a remainder S.
 void MergeSums(Linear& l) {
   for (size_t i = 0; i < l.terms.size(); ++i) {
     const Term& t = l.terms[i];
-    if (t.div == 1 || t.mod != 0 || t.coef % t.div != 0 || !IsSum(t.x)) continue;
+    if (t.div == 1 || t.mod != 0 || t.coef % t.div != 0) continue;
+    if (!IsSum(t.x) && t.x->op != Op::kMod) continue;
     const int64_t c = -t.coef / t.div;
     const Linear sum = ToLinear(t.x);
     const bool all = std::all_of(sum.terms.begin(), sum.terms.end(), [&](const Term& s) {

@@ -149,8 +149,6 @@ void TilingPlan::AddInputs(const ProgramShape& shape, const KernelShape& kernel,
     const bool transposed = IsTransposed(in);
     holes_.push_back({in.tensor + ".pad",
                       transposed ? std::vector<int64_t>{4, 0, 1} : std::vector<int64_t>{0, 4}, 2});
-    holes_.push_back({in.tensor + ".swizzle",
-                      transposed ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}, 2});
     const bool halo = in.dims.back().size() > 1 || (in.is_stage && vectors.size() > 1);
     holes_.push_back(
         {in.tensor + ".align",

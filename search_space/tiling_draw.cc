@@ -55,14 +55,8 @@ void TilingPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const 
     if (Weighted(rng, {{1, 3}, {0, 1}}) != 0) {
       vector = holes_[in.first_hole + kFetchVector].domain.back();
     }
-    // Neither padded nor swizzled, what is stored across the rows of a tile meets the same banks.
-    values[in.first_hole + kSwizzle] = 0;
-    if (CanSwizzle(in, values) && Weighted(rng, {{1, 2}, {0, 3}}) != 0) {
-      values[in.first_hole + kSwizzle] = 1;
-      values[in.first_hole + kPad] = 0;
-    } else if (IsTransposed(in)) {
-      values[in.first_hole + kPad] = Weighted(rng, {{4, 4}, {1, 2}, {0, 1}});
-    }
+    // Without padding, what is stored across the rows of a tile meets the same banks.
+    if (IsTransposed(in)) values[in.first_hole + kPad] = Weighted(rng, {{4, 4}, {1, 2}, {0, 1}});
   }
   if (Weighted(rng, {{1, 7}, {0, 1}}) != 0) values[unroll_hole_] = 1;
   if (values[pipeline_hole_] == 0) {

@@ -121,9 +121,6 @@ absl::Status TilingPlan::Check(HoleValues v) const {
     shared += (elements * element_bytes_ + 31) / 16 * 16;
     fragments += FragmentElements(in, v);
     const int64_t trips = CeilDiv(elements, threads * v[in.first_hole + kFetchVector]);
-    if (v[in.first_hole + kSwizzle] != 0 && (v[in.first_hole + kPad] > 0 || !CanSwizzle(in, v))) {
-      return refuse("swizzled rows", v[in.first_hole + kSwizzle], 0);
-    }
     if (trips > kMaxFetchTrips) return refuse("fetches a thread", trips, kMaxFetchTrips);
     if (pipeline == 1) staged += trips * v[in.first_hole + kFetchVector];
   }

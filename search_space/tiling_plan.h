@@ -18,8 +18,6 @@ namespace heddle::search_space {
 inline constexpr int64_t kMostThreads = 512;
 inline constexpr int64_t kWindow = 8;  // a reduction axis no longer than this is a window
 
-inline constexpr int64_t kSwizzleChunk = 4;  // elements that stay together: the widest access
-
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Holes of one data axis, in this order.
@@ -53,9 +51,9 @@ struct TiledInput {
   std::vector<bool> unit;                    // the axis is exactly one result or reduction axis
   int64_t row_extent = 1;                    // extent of the innermost dimension in memory
   int inner = -1;                            // dimension that lies innermost in shared memory
-  size_t first_hole = 0;                     // fetch vector, pad, swizzle, align
+  size_t first_hole = 0;                     // fetch vector, pad, align
 };
-enum InputHole { kFetchVector, kPad, kSwizzle, kAlign, kInputHoles };
+enum InputHole { kFetchVector, kPad, kAlign, kInputHoles };
 
 // What the tiled loops are called: the kernel's own, or, where the reduction is split over blocks,
 // those of the partial results.
@@ -160,11 +158,6 @@ class TilingPlan : public KernelPlan {
   }
   // Elements of dimension `d` of an input in a block's tile (shared) or a thread's fragment.
   int64_t SharedExtent(const TiledInput& in, size_t d, HoleValues v) const;
-  // Can the rows of an input's tile be swizzled? They are whole chunks, a power of two.
-  bool CanSwizzle(const TiledInput& in, HoleValues v) const {
-    const int64_t row = SharedExtent(in, static_cast<size_t>(in.inner), v);
-    return IsTransposed(in) && row > kSwizzleChunk && (row & (row - 1)) == 0;
-  }
   int64_t FragmentElements(const TiledInput& in, HoleValues v) const;
   int64_t SharedElements(const TiledInput& in, HoleValues v) const;
   // The reduction axis at whose inner loop fragments are loaded: the innermost, or the one around

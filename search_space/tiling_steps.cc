@@ -160,8 +160,7 @@ void TilingPlan::AppendInputSteps(const Nest& nest, const TiledInput& in, HoleVa
     if (static_cast<int>(d) != in.inner) order.push_back(in.axes[d]);
   }
   order.push_back(in.axes[static_cast<size_t>(in.inner)]);
-  steps.push_back(StorageLayout{tile, order, v[in.first_hole + kPad],
-                                v[in.first_hole + kSwizzle] * kSwizzleChunk});
+  steps.push_back(StorageLayout{tile, order, v[in.first_hole + kPad], 0});
   steps.push_back(Fetch{tile, Threads(v), v[in.first_hole + kFetchVector]});
   // The fragment: a contiguous run along the innermost shared axis, in registers.
   steps.push_back(CacheRead{tile, Scope::kLocal, nest.reduction});

@@ -211,6 +211,8 @@ TEST(SimplifyTest, RewritesWhatTilingProduces) {
       {"remainder from quotient", T - (T / Int(16)) * Int(16), "t % 16"},
       {"range folds division", X / Int(8), "0"},
       {"tile of four into eight", (K * Int(4) + V) / Int(8), "k / 2"},
+      {"remainder of an odd remainder", (T % Int(7)) * Int(2) - (T % Int(7)) / Int(2) * Int(4),
+       "t % 7 % 2 * 2"},
       {"remainder of a shifted sum", (K + Int(3)) - (K + Int(3)) / Int(4) * Int(4), "(k + 3) % 4"},
       {"padding", ((K * Int(4) + V) - Int(1)) + Int(1), "k * 4 + v"},
   };

@@ -149,8 +149,8 @@ struct LaunchBounds {
 };
 
 using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, SetScope, ComputeAt, ComputeInline,
-                          Fetch, Rfactor, Spread, Replicate, Winograd, CollapseAxes, Vectorize, Unroll,
-                          StorageLayout, Align, Pipeline, BlockSwizzle, LaunchBounds>;
+                          Fetch, Rfactor, Spread, Replicate, Winograd, CollapseAxes, Vectorize,
+                          Unroll, StorageLayout, Align, Pipeline, BlockSwizzle, LaunchBounds>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

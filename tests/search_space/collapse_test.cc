@@ -58,12 +58,11 @@ TEST(CollapseTest, LeavesAloneWhatAWindowPaddingOrAStrideTakesApart) {
   struct Case {
     const char *op, *shape;
   };
-  for (const auto& [op, shape] : {Case{"conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=3,kw=3,pad=1"},
-                                  Case{"conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=1,kw=1,pad=1"},
-                                  Case{"conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=1,kw=1,stride=2"},
-                                  Case{"matmul", "m=4,n=5,k=6"},
-                                  Case{"batch_matmul", "b=3,m=4,n=5,k=6"},
-                                  Case{"softmax", "m=4,n=5"}}) {
+  for (const auto& [op, shape] :
+       {Case{"conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=3,kw=3,pad=1"},
+        Case{"conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=1,kw=1,pad=1"},
+        Case{"conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=1,kw=1,stride=2"}, Case{"matmul", "m=4,n=5,k=6"},
+        Case{"batch_matmul", "b=3,m=4,n=5,k=6"}, Case{"softmax", "m=4,n=5"}}) {
     const auto program = Make(op, shape);
     const auto collapsed = Collapse(*program, program->stages.back().name());
     EXPECT_THAT(std::string(collapsed.status().message()), HasSubstr("walked together"))

@@ -5,6 +5,7 @@
 //   python3 bench/fit_registers.py kernels.jsonl
 //
 // SUITE has a workload a line, as bench/suites/record.txt. A line of the output is a kernel.
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -71,10 +72,9 @@ absl::Status Draw(const std::string& workload, int points, uint64_t seed,
 }
 
 void Compile(std::vector<Sample>& samples) {
-  constexpr unsigned kMostThreads = 3;  // others use the machine too
   std::atomic<size_t> next{0};
   std::vector<std::thread> threads;
-  for (unsigned t = 0; t < kMostThreads; ++t) {
+  for (unsigned t = 0; t < std::max(1U, std::thread::hardware_concurrency()); ++t) {
     threads.emplace_back([&] {
       for (size_t i = next++; i < samples.size(); i = next++) {
         const auto binary = measure::CompileCuda(samples[i].source, "candidate.cu", "sm_90");

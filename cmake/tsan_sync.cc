@@ -4,6 +4,9 @@
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
+#include <cstdio>
+#include <cstdlib>
+
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 
@@ -30,7 +33,12 @@ struct IgnoreReads {
 template <typename Result, typename... Args>
 Result Call(const char* name, Args... args) {
   const IgnoreReads ignore;
-  return reinterpret_cast<Result (*)(Args...)>(dlsym(RTLD_NEXT, name))(args...);
+  void* const real = dlsym(RTLD_NEXT, name);
+  if (real == nullptr) {
+    std::fprintf(stderr, "tsan_sync: this abseil has no %s: adapt cmake/tsan_sync.cc\n", name);
+    std::abort();
+  }
+  return reinterpret_cast<Result (*)(Args...)>(real)(args...);
 }
 
 }  // namespace

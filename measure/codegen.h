@@ -10,8 +10,10 @@
 
 namespace heddle::measure {
 
-// Bumped whenever the same program would print differently; part of every record's fingerprint.
-inline constexpr int kGeneratorVersion = 2;
+// Bumped whenever the same steps would give other source, or steps exist that an older program does
+// not know: daemons get work from servers of their own version only. Part of every record's
+// fingerprint.
+inline constexpr int kGeneratorVersion = 3;
 
 // What a launch needs to know besides the binary.
 struct KernelLaunch {

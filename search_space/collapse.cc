@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -90,6 +91,16 @@ class Merge {
   bool possible_ = true;
 };
 
+// Steps address loops by name: `name`, or with underscores where the stage has such an axis.
+std::string UnusedName(const Stage& stage, std::string name) {
+  const auto is_used = [&](const std::vector<Var>& axes) {
+    return std::any_of(axes.begin(), axes.end(),
+                       [&](const Var& axis) { return axis->name == name; });
+  };
+  while (is_used(stage.axes) || is_used(stage.reduce_axes)) name += "_";
+  return name;
+}
+
 // A copy of the program with fewer dimensions: `merges(tensor, d)` those of a tensor that become
 // one with the next, `merges_axis(var)` the axes. Dimensions and axes of extent 1 go.
 template <typename MergesDim, typename MergesAxis>
@@ -130,7 +141,7 @@ TensorProgram Rewritten(const TensorProgram& program, const MergesDim& merges,
         return;
       }
       const Var& x = from[d + 1];
-      const Var yx = MakeVar(y->name + x->name, y->extent * x->extent);
+      const Var yx = MakeVar(UnusedName(stage, y->name + x->name), y->extent * x->extent);
       to.push_back(yx);
       values[y.get()] = VarExpr(yx);
     };

@@ -102,6 +102,7 @@ absl::Status Engine::Recover() {
     for (const v1::Job& job : *jobs) {
       if (absl::Status s = RecoverJob(job, records); !s.ok()) return s;
     }
+    if (absl::Status s = PruneLateTrials(records, Now() - kLateResults); !s.ok()) return s;
     return RecoverLeases(records);
   });
   if (!status.ok()) return status;
@@ -163,8 +164,15 @@ absl::Status Engine::RecoverLeases(tuner::Records& records) {
     lease.open.insert(trial.trial);
     if (!added) continue;
     auto job = LoadJob(records, trial.job, "");
-    if (!job.ok()) return job.status();
-    auto program = search_space::ParseWorkload(job->workloads(trial.workload).workload().text());
+    auto program =
+        job.ok() ? search_space::ParseWorkload(job->workloads(trial.workload).workload().text())
+                 : job.status();
+    if (!program.ok() && trial.late) {  // the job has ended without it
+      LogEvent(Severity::kWarning, "late_lease_dropped",
+               {{"lease", trial.lease}, {"error", std::string(program.status().message())}});
+      leases_.erase(it);
+      continue;
+    }
     if (!program.ok()) return program.status();
     lease.id = trial.lease;
     lease.job = trial.job;

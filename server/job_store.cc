@@ -465,7 +465,11 @@ absl::Status ReturnTrial(Records& records, int64_t id, int kills) {
 }
 
 absl::Status DropTrial(Records& records, int64_t id) {
-  return records.database().Run("DELETE FROM job_trial WHERE id = ? AND state < 3", id);
+  absl::Status dropped =
+      records.database().Run("DELETE FROM job_trial WHERE id = ? AND state < 3", id);
+  // The number may be given again: what was leased under it is not to be taken for that.
+  dropped.Update(records.database().Run("DELETE FROM late_trial WHERE trial = ?", id));
+  return dropped;
 }
 
 absl::Status AddLateTrial(Records& records, const TrialRow& row, absl::Time now) {

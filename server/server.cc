@@ -70,9 +70,11 @@ absl::Status CheckPort(const std::string& address, const std::string& flag) {
   addrinfo hints = {}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
-  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(flag, " ", address, ": \"", host, "\" is no address of this machine"));
+  const int unknown = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (unknown != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, " ", address, ": \"", host, "\" is no address of this machine (",
+        gai_strerror(unknown), "); name one, such as 127.0.0.1, localhost or 0.0.0.0"));
   }
   const absl::Cleanup free_it = [found] { freeaddrinfo(found); };
   int error = EADDRNOTAVAIL;

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,7 +46,12 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& path, Stor
   if ((*writer)->read_only()) return Damaged(**writer);
   const std::string lock = path + ".server";
   store->lock_fd_ = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (store->lock_fd_ < 0 || flock(store->lock_fd_, LOCK_EX | LOCK_NB) != 0) {
+  if (store->lock_fd_ < 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": cannot open ", lock, " beside it (", std::strerror(errno),
+                     "); a server needs the right to write there"));
+  }
+  if (flock(store->lock_fd_, LOCK_EX | LOCK_NB) != 0) {
     return absl::UnavailableError(
         absl::StrCat(path, ": another server has this database (", lock,
                      " is locked); end it, or name another database with --db"));

@@ -39,6 +39,11 @@ constexpr Case kCases[] = {
     {"conv2d", "n=1,ci=8,h=8,w=8,co=8,kh=3,kw=3,stride=1,pad=1"},
     {"conv2d", "n=2,ci=3,h=9,w=6,co=5,kh=3,kw=3"},
     {"conv2d", "n=1,ci=11,h=6,w=5,co=4,kh=1,kw=1"},
+    {"conv2d", "n=3,ci=5,h=4,w=6,co=9,kh=1,kw=1"},
+    {"conv2d_bias_relu", "n=2,ci=4,h=4,w=7,co=5,kh=1,kw=1"},
+    {"conv2d_nhwc", "n=2,ci=6,h=3,w=5,co=8,kh=1,kw=1"},
+    {"pooled_projection", "n=2,c=5,h=4,w=3,k=7"},
+    {"rows_by_vector", "n=6,m=5,k=9"},
     {"conv2d_bias_relu", "n=1,ci=5,h=7,w=7,co=6,kh=3,kw=3,stride=1,pad=1"},
     {"conv2d_nhwc", "n=1,ci=5,h=7,w=6,co=7,kh=3,kw=3,stride=2,pad=1"},
     {"conv2d_nhwc", "n=2,ci=4,h=5,w=8,co=3,kh=3,kw=3,stride=1,pad=1"},
@@ -69,6 +74,15 @@ op mean_pool(n, c, h, w) {
   in X[n, c, h, w]
   S[b: n, k: c] = sum(y: h, x: w) X[b, k, y, x]
   out Y[b: n, k: c] = S[b, k] / (h * w)
+}
+op pooled_projection(n, c, h, w, k) {
+  in X[n, c, h, w], W[n, c], V[k, h, w]
+  S[b: n, y: h, x: w] = sum(z: c) X[b, z, y, x] * W[b, z]
+  out Y[b: n, o: k] = sum(y: h, x: w) S[b, y, x] * V[o, y, x]
+}
+op rows_by_vector(n, m, k) {
+  in A[n, m, k], W[k]
+  out C[a: n, b: m] = sum(ab: k) A[a, b, ab] * W[ab]
 }
 op least_product(b, m, n) {
   in X[b, m, n]
@@ -141,6 +155,17 @@ void ExpectPartsAreTheProgram(const SearchSpace& space, const Point& point,
   }
 }
 
+// The same schedule with tiles that are swizzled instead of padded.
+std::vector<Step> Swizzled(std::vector<Step> steps) {
+  for (Step& step : steps) {
+    if (auto* layout = std::get_if<StorageLayout>(&step)) {
+      layout->pad = 0;
+      layout->swizzle = 4;
+    }
+  }
+  return steps;
+}
+
 TEST_P(PointsTest, EveryPointComputesTheDefinition) {
   const Case& c = GetParam();
   std::vector<Operator> operators = *ParseOperators(kUserOperators);
@@ -169,6 +194,9 @@ TEST_P(PointsTest, EveryPointComputesTheDefinition) {
     ASSERT_TRUE(steps.ok()) << steps.status();
     EXPECT_EQ(*ParseSteps(ToString(*steps)), *steps);
     ExpectComputes(program, *steps, target, expected, static_cast<uint64_t>(i));
+    if (i % 8 == 0) {
+      ExpectComputes(program, Swizzled(*steps), target, expected, static_cast<uint64_t>(i));
+    }
     if (HasFatalFailure()) return;
     ExpectPartsAreTheProgram(*space, point, *LowerSteps(program, *steps, target));
     // Fresh points and mutants take turns.

@@ -71,6 +71,21 @@ TEST(CollapseTest, LeavesAloneWhatAWindowPaddingOrAStrideTakesApart) {
   }
 }
 
+TEST(CollapseTest, NamesTheMergedAxisLikeNoOther) {
+  const auto operators = ParseOperators(R"(
+op rows_by_vector(n, m, k) {
+  in A[n, m, k], W[k]
+  out C[a: n, b: m] = sum(ab: k) A[a, b, ab] * W[ab]
+})");
+  ASSERT_TRUE(operators.ok()) << operators.status();
+  const auto program = operators->at(0).Instantiate(*ParseShape("n=6,m=5,k=9"), DType::kFloat32);
+  const auto collapsed = Collapse(*program, "C");
+  ASSERT_TRUE(collapsed.ok()) << collapsed.status();
+  const Stage& c = (*collapsed)->stages.back();
+  EXPECT_EQ(c.axes[0]->name, "ab_");
+  EXPECT_EQ(c.reduce_axes[0]->name, "ab");
+}
+
 TEST(CollapseTest, ComesBeforeAllOtherSteps) {
   Schedule schedule(Make("conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=1,kw=1"));
   ASSERT_TRUE(schedule.Apply(Split{"Y", "y", {5}}).ok());

@@ -1,13 +1,13 @@
 #include "search_space/collapse.h"
 
 #include <algorithm>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/simplify.h"
 
@@ -101,88 +101,92 @@ std::string UnusedName(const Stage& stage, std::string name) {
   return name;
 }
 
-// A copy of the program with fewer dimensions: `merges(tensor, d)` those of a tensor that become
-// one with the next, `merges_axis(var)` the axes. Dimensions and axes of extent 1 go.
-template <typename MergesDim, typename MergesAxis>
-TensorProgram Rewritten(const TensorProgram& program, const MergesDim& merges,
-                        const MergesAxis& merges_axis) {
-  TensorProgram out = program;
-  absl::flat_hash_map<const Buffer*, BufferRef> tensors;
+// A copy of a program over fewer dimensions: merged as `merge` says, and without those of extent 1.
+class Rewriter {
+ public:
+  explicit Rewriter(const Merge& merge) : merge_(merge) {}
+
+  TensorProgram Run(TensorProgram program) {
+    for (BufferRef& input : program.inputs) input = TensorOf(input);
+    for (Stage& stage : program.stages) RewriteStage(stage);
+    return program;
+  }
+
+ private:
   // Calls use(d, merged) for every dimension that stays; the last one may be all there is.
-  const auto for_each = [&](const Buffer* tensor, const auto& use) {
+  void ForEachDim(const Buffer* tensor, absl::FunctionRef<void(size_t, bool)> use) const {
     bool any = false;
     for (size_t d = 0; d < tensor->shape.size(); ++d) {
-      const bool merged = merges(tensor, d);
+      const bool merged = merge_.HasDim(tensor, d);
       if (tensor->shape[d] == 1 && !merged && (any || d + 1 < tensor->shape.size())) continue;
       any = true;
       use(d, merged);
       if (merged) ++d;
     }
-  };
-  const auto tensor = [&](const BufferRef& from) {
-    BufferRef& to = tensors[from.get()];
+  }
+
+  BufferRef TensorOf(const BufferRef& from) {
+    BufferRef& to = tensors_[from.get()];
     if (to != nullptr) return to;
     std::vector<int64_t> shape;
-    for_each(from.get(), [&](size_t d, bool merged) {
+    ForEachDim(from.get(), [&](size_t d, bool merged) {
       shape.push_back(from->shape[d] * (merged ? from->shape[d + 1] : 1));
     });
     to = MakeBuffer(from->name, from->dtype, from->scope, std::move(shape));
     return to;
-  };
-  for (BufferRef& input : out.inputs) input = tensor(input);
-  for (Stage& stage : out.stages) {
-    absl::flat_hash_map<const Variable*, Expr> values;
+  }
+
+  // Axis `at` of a stage, one with the next where it is merged.
+  Var AxisOf(const Stage& stage, const std::vector<Var>& axes, size_t at, bool merged) {
+    const Var& y = axes[at];
+    if (!merged) return y;
+    const Var& x = axes[at + 1];
+    const Var yx = MakeVar(UnusedName(stage, y->name + x->name), y->extent * x->extent);
+    values_[y.get()] = VarExpr(yx);
+    return yx;
+  }
+
+  void RewriteStage(Stage& stage) {
+    values_.clear();
     std::vector<Var> axes, reduce_axes;
-    const auto add = [&](std::vector<Var>& to, const std::vector<Var>& from, size_t d,
-                         bool merged) {
-      const Var& y = from[d];
-      if (!merged) {
-        to.push_back(y);
-        return;
-      }
-      const Var& x = from[d + 1];
-      const Var yx = MakeVar(UnusedName(stage, y->name + x->name), y->extent * x->extent);
-      to.push_back(yx);
-      values[y.get()] = VarExpr(yx);
-    };
     for (const Var& axis : stage.axes) {
-      if (axis->extent == 1) values[axis.get()] = Int(0);
+      if (axis->extent == 1) values_[axis.get()] = Int(0);
     }
-    for_each(stage.tensor.get(), [&](size_t d, bool merged) { add(axes, stage.axes, d, merged); });
+    ForEachDim(stage.tensor.get(), [&](size_t d, bool merged) {
+      axes.push_back(AxisOf(stage, stage.axes, d, merged));
+    });
     for (size_t r = 0; r < stage.reduce_axes.size(); ++r) {
       const Var& axis = stage.reduce_axes[r];
-      const bool merged = merges_axis(axis), last = r + 1 == stage.reduce_axes.size();
+      const bool merged = merge_.HasAxis(axis), last = r + 1 == stage.reduce_axes.size();
       if (axis->extent == 1 && !merged && !(last && reduce_axes.empty())) {
-        values[axis.get()] = Int(0);
+        values_[axis.get()] = Int(0);
         continue;
       }
-      add(reduce_axes, stage.reduce_axes, r, merged);
+      reduce_axes.push_back(AxisOf(stage, stage.reduce_axes, r, merged));
       if (merged) ++r;
     }
-    const std::function<Expr(const Expr&)> rewrite = [&](const Expr& e) -> Expr {
-      if (e->op == Op::kVar) {
-        const auto value = values.find(e->var.get());
-        return value == values.end() ? e : value->second;
-      }
-      if (e->args.empty()) return e;
-      ExprList args;
-      if (e->op != Op::kLoad) {
-        for (const Expr& arg : e->args) args.push_back(rewrite(arg));
-      } else {
-        for_each(e->buffer.get(), [&](size_t d, bool) { args.push_back(rewrite(e->args[d])); });
-        return Load(tensor(e->buffer), std::move(args));
-      }
-      auto changed = std::make_shared<ExprNode>(*e);
-      changed->args = std::move(args);
-      return changed;
-    };
-    stage.body = Simplify(rewrite(stage.body));
-    stage.tensor = tensor(stage.tensor);
+    stage.body = Simplify(Rewrite(stage.body, [&](const Expr& e) { return RewriteNode(e); }));
+    stage.tensor = TensorOf(stage.tensor);
     stage.axes = std::move(axes);
     stage.reduce_axes = std::move(reduce_axes);
   }
-  return out;
-}
+
+  // Null where the node stays; its arguments are rewritten already.
+  Expr RewriteNode(const Expr& e) {
+    if (e->op == Op::kVar) {
+      const auto value = values_.find(e->var.get());
+      return value == values_.end() ? nullptr : value->second;
+    }
+    if (e->op != Op::kLoad) return nullptr;
+    ExprList args;
+    ForEachDim(e->buffer.get(), [&](size_t d, bool) { args.push_back(e->args[d]); });
+    return Load(TensorOf(e->buffer), std::move(args));
+  }
+
+  const Merge& merge_;
+  absl::flat_hash_map<const Buffer*, BufferRef> tensors_;
+  absl::flat_hash_map<const Variable*, Expr> values_;  // of axes that are merged or gone
+};
 
 }  // namespace
 
@@ -190,8 +194,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Collapse(const TensorProgra
                                                               const std::string& stage) {
   TensorProgram simple = program;
   for (Stage& s : simple.stages) s.body = Simplify(s.body);
-  simple = Rewritten(
-      simple, [](const Buffer*, size_t) { return false; }, [](const Var&) { return false; });
+  simple = Rewriter(Merge(simple)).Run(simple);
   bool any = false;
   for (bool more = true; more;) {
     more = false;
@@ -203,9 +206,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Collapse(const TensorProgra
     for (size_t a = 0; !more && a + 1 < at->axes.size(); ++a) {
       Merge merge(simple);
       if (!merge.Add(*at, a)) continue;
-      simple = Rewritten(
-          simple, [&](const Buffer* b, size_t d) { return merge.HasDim(b, d); },
-          [&](const Var& axis) { return merge.HasAxis(axis); });
+      simple = Rewriter(merge).Run(simple);
       any = more = true;
     }
   }

@@ -16,6 +16,7 @@
 #include "measure/codegen.h"
 #include "search_space/notation.h"
 #include "search_space/search_space.h"
+#include "tuner/evolution.h"
 #include "tuner/features.h"
 #include "tuner/screen.h"
 
@@ -158,12 +159,13 @@ void SampleLowerFeatures(benchmark::State& state, const Workload& workload) {
   state.SetItemsProcessed(found);
 }
 
-// The same as a search does it: a batch is random points and three generations of mutants of those
-// that look best, and what a batch lowers is kept for the next. The memory is empty at first, and
+// The same as a search does it: a batch is random points and generations of mutants of those that
+// look best, and what a batch lowers is kept for the next. The memory is empty at first, and
 // again after as many batches as 400 trials take.
 void Search(benchmark::State& state, const Workload& workload) {
-  constexpr size_t kRandomAtFirst = 128, kRandom = 32, kChildren = 64, kElite = 32;
-  constexpr int kBatches = 25, kGenerations = 3;
+  using tuner::kElite, tuner::kGenerations, tuner::kPopulation, tuner::kRandom,
+      tuner::kRandomAtFirst;
+  constexpr int kBatches = 25;
   const Fixture& f = FixtureOf(workload);
   search_space::Rng rng(5);
   std::unique_ptr<tuner::Screen> screen;
@@ -179,7 +181,7 @@ void Search(benchmark::State& state, const Workload& workload) {
     for (int generation = 0; generation <= kGenerations; ++generation) {
       std::vector<Point> points;
       const size_t random = batch % kBatches == 0 ? kRandomAtFirst : kRandom;
-      for (size_t i = 0; i < (generation == 0 ? random : kChildren); ++i) {
+      for (size_t i = 0; i < (generation == 0 ? random : kPopulation); ++i) {
         auto point = generation == 0 ? f.space->Sample(rng)
                                      : f.space->Mutate(best[rng() % best.size()], rng);
         if (point.has_value() && seen.insert(*point).second) points.push_back(*std::move(point));

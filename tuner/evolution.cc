@@ -31,15 +31,8 @@ constexpr size_t kBeginAt = kBatch / 2;
 // away.
 constexpr double kExplore = 0.08, kExploreAtFirst = 0.5, kNear = 0.25;
 constexpr size_t kFewTrials = 2 * kBatch;
-// Candidates: children of each generation and generations of a batch; random points of the first
-// batch and of the others. Twice as many children and four times as many random points took twice
-// the processor's time and found nothing better (docs/results.md).
-constexpr size_t kPopulation = 64;
-constexpr int kGenerations = 3;
-constexpr size_t kRandomAtFirst = 128, kRandom = 32;
-// The best points that may be parents, the few whose surroundings are tried, and the share of
-// children of two.
-constexpr size_t kElite = 32, kFew = 6;
+// The few of the best points whose surroundings are tried, and the share of children of two.
+constexpr size_t kFew = 6;
 constexpr double kCrossover = 0.3;
 // Proposals of one batch differ in at least so many holes while there are others.
 constexpr int kApart = 2;

@@ -12,6 +12,14 @@
 
 namespace heddle::tuner {
 
+// Candidates: children of each generation and generations of a batch; random points of the first
+// batch and of the others. Twice as many children and four times as many random points took twice
+// the processor's time and found nothing better (docs/results.md).
+inline constexpr size_t kPopulation = 64;
+inline constexpr int kGenerations = 3;
+inline constexpr size_t kRandomAtFirst = 128, kRandom = 32;
+inline constexpr size_t kElite = 32;  // the best points that may be parents
+
 struct EvolutionOptions {
   uint64_t seed = 1;
   // Points likely to be good, such as the best of similar workloads: the first parents.

@@ -153,6 +153,7 @@ v1::Device ToProto(const DeviceInfo& device) {
   out.set_peak_gflops(t.peak_gflops);
   out.set_memory_gbs(t.memory_gbs);
   out.set_has_async_copy(t.has_async_copy);
+  out.set_processor(t.processor);
   return message;
 }
 
@@ -186,6 +187,7 @@ DeviceInfo FromProto(const v1::Device& message) {
   t.peak_gflops = in.peak_gflops();
   t.memory_gbs = in.memory_gbs();
   t.has_async_copy = in.has_async_copy();
+  t.processor = in.processor();
   return device;
 }
 

@@ -166,6 +166,7 @@ search_space::Target MakeTarget(cl_device_id device) {
   // GPUs' compute units.
   double lanes = 128;
   if (Get<cl_device_type>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) {
+    target.processor = true;
     lanes = 2.0 * Get<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
     target.max_blocks_per_sm = 1;  // a core works on one work-group at a time
     target.warp_size = Get<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);

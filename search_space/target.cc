@@ -77,10 +77,31 @@ Target Describe(const Gpu& gpu) {
   return t;
 }
 
+// A server's share of four cores with AVX-512 as PoCL describes it.
+Target DescribeProcessor() {
+  Target t;
+  t.name = "processor with 4 cores";
+  t.api = Api::kOpenCl;
+  t.arch = "opencl";
+  t.max_threads_per_block = t.max_threads_per_sm = 4096;
+  t.max_shared_bytes_per_block = t.static_shared_bytes = t.shared_bytes_per_sm = 1 << 20;
+  t.max_blocks_per_sm = 1;
+  t.warp_size = 16;
+  t.sm_count = 4;
+  t.l2_bytes = 32 << 20;
+  t.memory_bytes = int64_t{16} << 30;
+  t.clock_ghz = 2.6;
+  t.peak_gflops = 2.0 * 2 * 16 * 4 * t.clock_ghz;
+  t.memory_gbs = 30;
+  t.processor = true;
+  return t;
+}
+
 }  // namespace
 
 absl::StatusOr<Target> FindTarget(const std::string& name) {
   const std::string wanted = absl::AsciiStrToLower(name);
+  if (wanted == "cpu" || wanted == "opencl") return DescribeProcessor();
   for (const Gpu& gpu : kGpus) {
     if (wanted == gpu.name || wanted == gpu.arch) return Describe(gpu);
   }
@@ -92,6 +113,7 @@ std::vector<std::string> TargetNames() {
   std::vector<std::string> out;
   for (const Gpu& gpu : kGpus) out.push_back(gpu.name);
   for (const Architecture& a : kArchitectures) out.push_back(a.arch);
+  out.push_back("cpu");
   return out;
 }
 

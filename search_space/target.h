@@ -34,10 +34,15 @@ struct Target {
   double peak_gflops = 0;       // float32 multiply-adds without tensor cores, counted as 2
   double memory_gbs = 0;        // device memory bandwidth, 1e9 bytes per second
   bool has_async_copy = false;  // cp.async
+  // A CPU: a core (which `sm_count` counts) runs a block at a time and its threads one after
+  // another, `warp_size` at a time where the compiler makes vectors of them; shared memory is
+  // ordinary memory.
+  bool processor = false;
 };
 
 // Descriptions of common GPUs that ship with the program: "h100", "a100", ..., and "sm_90" style
-// names for the most common GPU of that architecture. NotFound lists the names.
+// names for the most common GPU of that architecture; "cpu" or "opencl" is a processor. NotFound
+// lists the names.
 absl::StatusOr<Target> FindTarget(const std::string& name);
 std::vector<std::string> TargetNames();
 

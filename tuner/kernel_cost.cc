@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tuner/processor_cost.h"
 #include "tuner/register_estimate.h"
 
 namespace heddle::tuner {
@@ -90,6 +91,16 @@ void EstimateTimes(const KernelProfile& p, const Target& t, KernelCost& c) {
   const double warps = p.warps * c.busiest_blocks;
   const Instructions& n = p.instructions;
   c.fma_us = warps * (n.fma + n.add_mul) * kLanes / lanes * cycle_us;
+  if (t.processor) {
+    const ProcessorCost time = ProcessorCostOf(p, c.unique_bytes, t);
+    c.launch_us = time.launch_us;
+    c.issue_us = time.work_us;
+    c.latency_us = time.contexts_us;
+    c.l1_us = time.misses_us;
+    c.dram_us = time.memory_us;
+    c.total_us = time.total_us();
+    return;
+  }
   c.issue_us = warps * n.total() / kSchedulers * cycle_us;
   c.special_us = warps * n.special * kLanes / kSpecialPerCycle * cycle_us;
   c.shared_us = warps * SharedCycles(p) * cycle_us;

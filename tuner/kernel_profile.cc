@@ -142,6 +142,7 @@ class Profiler {
   void MeasureAddresses(Access& access);
   void Count(double& kind, double cost = 1) {
     kind += cost * trips_ * mask_.warps;
+    WorkHere() += cost * trips_ * mask_.warps;
     p_.code_size += cost * static_trips_;
   }
   void Flops(double n) {
@@ -160,6 +161,7 @@ class Profiler {
   Varies IndexCost(const Expr& e, bool linear);
   void CountIndex(double cost, const Varies& varies);
   int InnermostSerial() const;
+  double& WorkHere();
 
   KernelProfile& p_;
   SampledVariables& vars_;
@@ -214,6 +216,7 @@ void Profiler::Walk(const StmtNode& s) {
     case StmtNode::Kind::kIntrin:
       if (s.intrinsic == Intrinsic::kAsyncCopy) return WalkWrite(s);
       if (s.intrinsic != Intrinsic::kAsyncCommit) Count(p_.instructions.barrier);
+      p_.locals_at_barriers = std::max(p_.locals_at_barriers, locals_);
       if (EffectsOf(s.intrinsic).orders_shared && InnermostSerial() >= 0) {
         p_.loops[static_cast<size_t>(InnermostSerial())].has_barrier = true;
       }
@@ -417,6 +420,14 @@ int Profiler::InnermostSerial() const {
     if (!stack_[i].unrolled) return stack_[i].id;
   }
   return -1;
+}
+
+double& Profiler::WorkHere() {
+  for (size_t i = stack_.size(); i-- > 0;) {
+    LoopProfile& loop = p_.loops[static_cast<size_t>(stack_[i].id)];
+    if (loop.repeats()) return loop.work;
+  }
+  return p_.work;
 }
 
 void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int lanes, bool store,

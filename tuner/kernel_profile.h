@@ -70,8 +70,11 @@ struct LoopProfile {
   double trips = 1;   // iterations in all, those of enclosing loops included
   int lookahead = 0;  // iterations by which a pipeline fetches ahead; 0 = no pipeline
   bool loads_global = false, loads_shared = false, has_barrier = false;  // directly inside
+  double work = 0;  // instructions inside, but in no loop inside that repeats; see KernelProfile
   double working_set = 0;  // global bytes that the block touches in one execution of the loop
 
+  // A loop of one iteration is none to a compiler.
+  bool repeats() const { return serial && extent > 1; }
   // Leaves the variable one value; the lanes of a vector always go together.
   void Fix(SampledVariables& vars) const {
     if (!vector) vars.Fix(slot);
@@ -93,8 +96,10 @@ struct KernelProfile {
   int loop_depth = 0;                               // deepest nest of serial loops
   int pipeline_depth = 1;                           // buffers of the deepest pipeline
 
-  double live_locals = 0;    // 4-byte registers of local buffers that exist at the same time
-  double largest_local = 0;  // of one local buffer: the accumulators of a tile
+  double live_locals = 0;         // 4-byte registers of local buffers that exist at the same time
+  double largest_local = 0;       // of one local buffer: the accumulators of a tile
+  double locals_at_barriers = 0;  // of those, the most that live across a barrier
+  double work = 0;  // instructions outside loops that repeat, index arithmetic left out
   // 4-byte registers of all local buffers by what is stored to them: loads from shared memory only,
   // loads from global memory only, anything else.
   double fragments = 0, staged = 0, accumulators = 0;

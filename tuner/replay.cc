@@ -81,6 +81,7 @@ absl::StatusOr<Replay> MakeReplay(const TrialSet& set) {
   if (!program.ok()) return program.status();
   auto target = search_space::FindTarget(set.environment.arch);
   if (!target.ok()) return target.status();
+  if (target->processor) target->sm_count = set.environment.sm_count;
   auto shared = std::make_shared<const search_space::TensorProgram>(*std::move(program));
   auto space = search_space::SearchSpace::Create(shared, *target);
   if (!space.ok()) return space.status();

@@ -27,7 +27,8 @@ struct Replay {
   double best_us = 0;                       // 0: no trial succeeded
 };
 
-// On the built-in target of the environment's architecture. NotFound where there is none;
+// On the built-in target of the environment's architecture, a processor with as many cores as the
+// one recorded. NotFound where there is none;
 // InvalidArgument where the workload cannot be read.
 absl::StatusOr<Replay> MakeReplay(const TrialSet& set);
 

@@ -222,12 +222,12 @@ TEST(EvolutionTest, AWorkloadThatOnlyFailsIsSearchedOn) {
 
 // ------------------------------------------------------------------------------ recorded trials
 
-// What is recorded, up to kReplayed of its workloads. A set that today's space no longer has would
-// make every test on it say nothing.
-std::vector<Replay> Recorded() {
-  constexpr size_t kLeastWorkloads = 5, kReplayed = 10, kLeastPoints = 200;
+// What bench/data/`file` has, up to kReplayed of its workloads. A set that today's space no longer
+// has would make every test on it say nothing.
+std::vector<Replay> Recorded(const std::string& file) {
+  constexpr size_t kLeastWorkloads = 5, kReplayed = 10, kLeastPoints = 110;
   constexpr double kForeign = 0.02;  // share of points that may have become invalid
-  const std::string path = tests::SourceDir() + "/bench/data/h100_random.trials";
+  const std::string path = tests::SourceDir() + "/bench/data/" + file;
   auto replays = ReadReplays({path});
   EXPECT_TRUE(replays.ok()) << replays.status();
   if (!replays.ok()) return {};
@@ -251,8 +251,14 @@ std::vector<Replay> Recorded() {
   return some;
 }
 
-TEST(ReplayTest, LearningBeatsRandomAt64TrialsOnRecordedData) {
-  const std::vector<Replay> replays = Recorded();
+// Of a GPU, and of a processor through PoCL.
+class ReplayTest : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Devices, ReplayTest,
+                         testing::Values("h100_random.trials", "pocl_random.trials"),
+                         [](const auto& info) { return info.param.substr(0, 4); });
+
+TEST_P(ReplayTest, LearningBeatsRandomAt64TrialsOnRecordedData) {
+  const std::vector<Replay> replays = Recorded(GetParam());
   double random = 0, learnt = 0;
   constexpr int kSeeds = 3, kTrials = 64, kInFlight = 8;
   for (const Replay& replay : replays) {
@@ -271,8 +277,8 @@ TEST(ReplayTest, LearningBeatsRandomAt64TrialsOnRecordedData) {
   EXPECT_LT(-learnt, -random / 2) << learnt << " " << random;
 }
 
-TEST(ReplayTest, PlayingBackNeverLeavesTheRecord) {
-  const std::vector<Replay> replays = Recorded();
+TEST_P(ReplayTest, PlayingBackNeverLeavesTheRecord) {
+  const std::vector<Replay> replays = Recorded(GetParam());
   ASSERT_FALSE(replays.empty());
   const Replay& replay = replays[0];
   EvolutionOptions options;
@@ -284,7 +290,7 @@ TEST(ReplayTest, PlayingBackNeverLeavesTheRecord) {
   EXPECT_TRUE(proposer->Propose(1, Never).empty());
 }
 
-TEST(ReplayTest, PointsOfAnotherSpaceAreCounted) {
+TEST(MakeReplayTest, PointsOfAnotherSpaceAreCounted) {
   const SearchSpace space = Matmul(128);
   search_space::Rng rng(1);
   TrialSet set;

@@ -138,7 +138,7 @@ void DeviceFlags::Add(CLI::App& app, bool with_target) {
   if (!with_target) return;
   app.add_option(
          "--target", target,
-         "a described GPU instead of a device: " + absl::StrJoin(search_space::TargetNames(), ", "))
+         "a described device instead of one that is here: " + absl::StrJoin(search_space::TargetNames(), ", "))
       ->type_name("NAME")
       ->excludes(option);
 }

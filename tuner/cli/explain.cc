@@ -1,6 +1,5 @@
 // heddle explain: why the best schedule won, against the default one.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iostream>
 #include <map>
@@ -35,51 +34,69 @@ struct Subject {
   }
 };
 
-// Rows of the comparison: what it is, and the feature it is taken from.
-constexpr std::array<std::pair<const char*, const char*>, 17> kRows = {{
+// Rows of the comparison: what it is, the feature it is taken from, whether only a GPU has it.
+struct ShownRow {
+  const char* what;
+  const char* feature;
+  bool gpu_only = false;
+};
+constexpr ShownRow kRows[] = {
     {"kernels", "kernels"},
     {"blocks", "blocks"},
     {"threads a block", "threads"},
     {"shared bytes a block", "shared_bytes"},
-    {"registers, estimated", "registers"},
-    {"occupancy", "occupancy"},
+    {"registers, estimated", "registers", true},
+    {"occupancy", "occupancy", true},
     {"waves", "waves"},
     {"idle share of last wave", "tail"},
     {"requested bytes", "requested_bytes"},
-    {"bytes from L2", "l2_bytes"},
-    {"bytes from memory", "dram_bytes"},
-    {"load efficiency", "load_efficiency"},
-    {"bank conflicts, loads", "shared_load_conflicts"},
+    {"bytes from L2", "l2_bytes", true},
+    {"bytes from memory", "dram_bytes", true},
+    {"load efficiency", "load_efficiency", true},
+    {"bank conflicts, loads", "shared_load_conflicts", true},
     {"multiply-adds a step", "fma_per_step"},
     {"pipeline depth", "pipeline_depth"},
     {"integer per multiply-add", "integer_per_fma"},
     {"analytic time, us", "analytic_us"},
-}};
+};
 
-// What can hold a kernel back, by the analytic model's terms.
-constexpr std::array<std::pair<const char*, const char*>, 8> kTerms = {{
-    {"float arithmetic", "fma_us"},
-    {"issuing instructions", "issue_us"},
-    {"special functions", "special_us"},
-    {"shared memory", "shared_us"},
-    {"the first-level cache", "l1_us"},
-    {"L2", "l2_us"},
-    {"device memory", "dram_us"},
-    {"waiting for loads and barriers", "latency_us"},
-}};
+// What can hold a kernel back, by the analytic model's terms, on a GPU and on a processor.
+using Terms = std::vector<std::pair<const char*, const char*>>;
+const Terms kTerms = {
+    {"float arithmetic", "fma_us"},      {"issuing instructions", "issue_us"},
+    {"special functions", "special_us"}, {"shared memory", "shared_us"},
+    {"the first-level cache", "l1_us"},  {"L2", "l2_us"},
+    {"device memory", "dram_us"},        {"waiting for loads and barriers", "latency_us"},
+};
+const Terms kProcessorTerms = {
+    {"executing instructions", "issue_us"},
+    {"what work items keep across barriers and iterations", "latency_us"},
+    {"that it does not fit into the first-level cache", "l1_us"},
+    {"memory", "dram_us"},
+};
 constexpr const char* kLimiters[] = {"block slots", "threads", "registers", "shared memory"};
 
-void SayLimits(const char* name, const Subject& s) {
+void SayLimits(const char* name, const Subject& s, const search_space::Target& target) {
   std::vector<std::pair<double, const char*>> terms;
-  for (const auto& [what, feature] : kTerms) terms.emplace_back(s[feature], what);
+  for (const auto& [what, feature] : target.processor ? kProcessorTerms : kTerms) {
+    terms.emplace_back(s[feature], what);
+  }
   std::sort(terms.rbegin(), terms.rend());
+  std::cout << absl::StrFormat("%s: held back most by %s (%s), then by %s (%s).", name,
+                               terms[0].second, tuner::FormatTime(terms[0].first), terms[1].second,
+                               tuner::FormatTime(terms[1].first));
+  if (target.processor) {
+    std::cout << absl::StrFormat(
+        " %d cores run %.0f blocks in %.0f rounds, the last of which is "
+        "%.0f %% idle.\n",
+        target.sm_count, s["blocks"], s["waves"], 100 * s["tail"]);
+    return;
+  }
   const auto limiter =
       std::clamp<size_t>(static_cast<size_t>(s["limiter"]), 0, std::size(kLimiters) - 1);
   std::cout << absl::StrFormat(
-      "%s: held back most by %s (%s), then by %s (%s). %s limit the blocks of a multiprocessor; "
+      " %s limit the blocks of a multiprocessor; "
       "occupancy %.0f %%, %.0f waves, the last of which is %.0f %% idle.",
-      name, terms[0].second, tuner::FormatTime(terms[0].first), terms[1].second,
-      tuner::FormatTime(terms[1].first),
       absl::StrCat(std::string(1, static_cast<char>(std::toupper(kLimiters[limiter][0]))),
                    kLimiters[limiter] + 1),
       100 * s["occupancy"], s["waves"], 100 * s["tail"]);
@@ -266,11 +283,13 @@ Result RunExplain(const ExplainFlags& flags) {
                                                  : "moving inputs and outputs once",
         tuner::FormatTime(roofline.us()));
   }
-  SayLimits("Best", best);
-  SayLimits("Default", normal);
+  SayLimits("Best", best, device->target);
+  SayLimits("Default", normal, device->target);
   std::cout << absl::StrFormat("\n%-26s %14s %14s\n", "", "best", "default");
-  for (const auto& [what, feature] : kRows) {
-    std::cout << absl::StrFormat("%-26s %14.5g %14.5g\n", what, best[feature], normal[feature]);
+  for (const ShownRow& row : kRows) {
+    if (row.gpu_only && device->target.processor) continue;
+    std::cout << absl::StrFormat("%-26s %14.5g %14.5g\n", row.what, best[row.feature],
+                                 normal[row.feature]);
   }
   if (!why_not.empty()) {
     std::cout << "\nWhich decisions matter is not known: " << why_not << ".\n";

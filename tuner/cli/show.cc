@@ -47,6 +47,10 @@ absl::StatusOr<std::string> MachineCode(const std::vector<measure::KernelSource>
 Result PrintFeatures(const search_space::Program& program, const search_space::Target& target) {
   auto features = tuner::FeaturesOf(program, target);
   if (!features.ok()) return features.status();
+  if (target.processor) {
+    Say("the times are those of a processor, and what warps and banks need is 0 or means nothing "
+        "there: docs/features.md");
+  }
   for (size_t i = 0; i < features->size(); ++i) {
     const tuner::FeatureInfo& info = tuner::FeatureTable()[i];
     std::cout << absl::StrFormat("%-22s %14.6g %-18s %s\n", info.name, (*features)[i], info.unit,

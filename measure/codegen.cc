@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "measure/expr_printer.h"
 #include "measure/moving_pointers.h"
+#include "measure/straight_line.h"
 #include "search_space/simplify.h"
 
 namespace heddle::measure {
@@ -112,7 +113,9 @@ class KernelPrinter {
   void FindRegisterLoops();
 
   void Print(const Stmt& s);
-  void PrintFor(const StmtNode& s);
+  void PrintFor(const Stmt& loop);
+  void PrintStraightLine(const StmtNode& nest, const Stmt& statements);
+  Stmt DeclarePointers(const StmtNode& loop, bool unrolled, std::vector<MovingPointer>& pointers);
   void PrintAlloc(const StmtNode& s);
   void PrintIntrinsic(const StmtNode& s);
   void PrintVector(const Var& var, const Stmt& body);
@@ -154,6 +157,10 @@ class KernelPrinter {
   std::set<const search_space::Variable*> register_loops_;
   std::map<DType, std::string> lanes_;  // arrays for exchanges between threads
   std::set<BufferRef> moving_;          // pointers that move with a loop
+  bool in_unrolled_ = false;            // addresses are relative to pointers already
+  // The loop around is unrolled for certain: whether the compiler unrolls another depends on how
+  // much it finds in it, so that nothing is written out there.
+  bool around_unrolled_ = false;
   std::string body_;
   int indent_ = 0;
 };
@@ -295,7 +302,7 @@ void KernelPrinter::Print(const Stmt& s) {
       }
       break;
     case StmtNode::Kind::kFor:
-      PrintFor(*s);
+      PrintFor(s);
       break;
     case StmtNode::Kind::kIf:
       Open(absl::StrCat("if (", printer_.Print(s->condition), ")"));
@@ -317,7 +324,8 @@ void KernelPrinter::Print(const Stmt& s) {
   }
 }
 
-void KernelPrinter::PrintFor(const StmtNode& s) {
+void KernelPrinter::PrintFor(const Stmt& loop) {
+  const StmtNode& s = *loop;
   if (s.for_kind == ForKind::kVector) {
     PrintVector(s.var, s.body[0]);
     return;
@@ -330,22 +338,20 @@ void KernelPrinter::PrintFor(const StmtNode& s) {
   const bool registers = register_loops_.count(s.var.get()) != 0;
   const bool unrolled =
       s.for_kind == ForKind::kUnrolled || (registers && s.var->extent <= kLongestRegisterLoop);
+  const Stmt statements =
+      unrolled && target_.api == search_space::Api::kCuda ? StraightLine(loop) : nullptr;
+  if (statements != nullptr && around_unrolled_) {
+    PrintStraightLine(s, statements);
+    return;
+  }
+  const bool outermost = unrolled && !in_unrolled_;
+  std::vector<MovingPointer> pointers;
+  const Stmt body = DeclarePointers(s, unrolled, pointers);
   if (unrolled) Line("#pragma unroll");
   // The names belong to the loop, but must be known before its block opens.
   const size_t mark = names_.Mark();
   const std::string v = names_.Declare("v_", s.var->name);
   printer_.Bind(s.var, v);
-  Stmt body = s.body[0];
-  std::vector<MovingPointer> pointers;
-  if (!unrolled && target_.api == search_space::Api::kCuda) body = MovePointers(s, pointers);
-  for (const MovingPointer& p : pointers) {
-    const std::string name = names_.Declare("p_", p.buffer->name);
-    Line(absl::StrCat(AddressSpace(p.buffer), "const ", TypeName(dialect_, p.buffer->dtype), "* ",
-                      name, " = ", printer_.NameOf(p.buffer), " + ",
-                      printer_.PrintCondition(p.start), ";"));
-    printer_.Bind(p.pointer, name);
-    moving_.insert(p.pointer);
-  }
   const char* type = s.var->extent - 1 > INT32_MAX ? dialect_.long_type : "int";
   std::string init = absl::StrCat(type, " ", v, " = 0"), step = absl::StrCat("++", v);
   if (s.rotating != nullptr) {
@@ -355,7 +361,7 @@ void KernelPrinter::PrintFor(const StmtNode& s) {
     absl::StrAppend(&step, ", ", r, " = ", r, " == ", s.rotating->extent - 1, " ? 0 : ", r, " + 1");
   }
   for (const MovingPointer& p : pointers) {
-    absl::StrAppend(&step, ", ", printer_.NameOf(p.pointer), " += ", p.step);
+    if (p.step != 0) absl::StrAppend(&step, ", ", printer_.NameOf(p.pointer), " += ", p.step);
   }
   Open(absl::StrCat("for (", init, "; ", v, " < ", IntLiteral(dialect_, s.var->extent), "; ", step,
                     ")"));
@@ -365,9 +371,50 @@ void KernelPrinter::PrintFor(const StmtNode& s) {
                       s.var->extent - 1, " - ", v, " : ", v, ";"));
     printer_.Bind(s.var, turned);
   }
+  in_unrolled_ = in_unrolled_ || unrolled;
+  const bool around =
+      std::exchange(around_unrolled_, s.for_kind == ForKind::kUnrolled && statements == nullptr);
   Print(body);
+  around_unrolled_ = around;
+  if (outermost) in_unrolled_ = false;
   Close();
   names_.Release(mark);
+}
+
+void KernelPrinter::PrintStraightLine(const StmtNode& nest, const Stmt& statements) {
+  std::string loops;
+  for (const StmtNode* s = &nest; s->kind == StmtNode::Kind::kFor; s = s->body[0].get()) {
+    if (s->var->extent == 1) continue;
+    absl::StrAppend(&loops, loops.empty() ? "" : ", ", s->var->name, " < ", s->var->extent,
+                    s->condition != nullptr ? " to and fro" : "");
+  }
+  CommentLines(absl::StrCat("Unrolled: ", loops));
+  Print(statements);
+}
+
+// The loop's body with addresses relative to pointers that are declared before it. Their names live
+// as long as the block around the loop.
+Stmt KernelPrinter::DeclarePointers(const StmtNode& loop, bool unrolled,
+                                    std::vector<MovingPointer>& pointers) {
+  if (target_.api != search_space::Api::kCuda || (unrolled && in_unrolled_)) return loop.body[0];
+  Stmt body = unrolled ? FixPointers(loop, pointers) : MovePointers(loop, pointers);
+  for (const MovingPointer& p : pointers) {
+    const std::string name = names_.Declare(p.offset != nullptr ? "o_" : "p_", p.buffer->name);
+    const std::string buffer = printer_.NameOf(p.buffer), start = printer_.Print(p.start);
+    if (p.offset != nullptr) {
+      const char* type = p.offset->extent - 1 > INT32_MAX ? dialect_.long_type : "int";
+      Line(absl::StrCat("const ", type, " ", name, " = ", start, ";"));
+      printer_.Bind(p.offset, name);
+      printer_.Bind(p.pointer, buffer);
+      if (moving_.contains(p.buffer)) moving_.insert(p.pointer);
+      continue;
+    }
+    Line(absl::StrCat(p.written ? "" : "const ", TypeName(dialect_, p.buffer->dtype), "* ",
+                      unrolled ? "const " : "", name, " = &", buffer, "[", start, "];"));
+    printer_.Bind(p.pointer, name);
+    if (!unrolled) moving_.insert(p.pointer);
+  }
+  return body;
 }
 
 void KernelPrinter::PrintAlloc(const StmtNode& s) {

@@ -13,7 +13,7 @@ namespace heddle::measure {
 // Bumped whenever the same steps would give other source, or steps exist that an older program does
 // not know: daemons get work from servers of their own version only. Part of every record's
 // fingerprint.
-inline constexpr int kGeneratorVersion = 3;
+inline constexpr int kGeneratorVersion = 4;
 
 // What a launch needs to know besides the binary.
 struct KernelLaunch {

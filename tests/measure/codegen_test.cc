@@ -162,6 +162,51 @@ TEST(Codegen, AsyncCopiesPassTheirGuardOn) {
               HasSubstr("async_copy<16>(&s_Y[v_thread * 4], &g_X[v_thread * 4], v_thread < 25);"));
 }
 
+// Y[i] = X[i] (`guarded`: where i < 100) for i = 32 (t / 8) + 8 e + t % 8, e < 4 unrolled.
+std::string UnrolledCopy(bool guarded, bool async) {
+  const auto xs = tests::Buf("X", Scope::kGlobal, {128});
+  const auto ys = tests::Buf("Y", Scope::kShared, {128});
+  Kernel k{.name = "k0_Y", .block = MakeVar("block", 1), .thread = MakeVar("thread", 32)};
+  const Var e = MakeVar("e", 4);
+  const Expr t = VarExpr(k.thread);
+  const Expr i = t / Int(8) * Int(32) + VarExpr(e) * Int(8) + t % Int(8);
+  const Expr x = Load(xs, {i});
+  const Expr value = guarded ? Select(i < Int(100), x, Float(0, DType::kFloat32)) : x;
+  k.body = For(e, ForKind::kUnrolled, async ? AsyncCopy(ys, {i}, value, 1) : Store(ys, {i}, value));
+  k.arguments = {xs};
+  k.written = {false};
+  k.shared = {{ys, 0}};
+  k.shared_bytes = ys->bytes();
+  return Source(tests::OneKernel(std::move(k)), *FindTarget("sm_90"));
+}
+
+TEST(Codegen, AddressesOfAnUnrolledNestStandBeforeIt) {
+  const std::string address = "[(v_thread / 8) * 32 + (v_thread % 8)];\n";
+  const std::string plain = UnrolledCopy(/*guarded=*/false, /*async=*/false);
+  EXPECT_THAT(plain, HasSubstr("  const float* const p_X = &g_X" + address));
+  EXPECT_THAT(plain, HasSubstr("  float* const p_Y = &s_Y" + address));
+  EXPECT_THAT(plain, HasSubstr("p_Y[v_e * 8] = p_X[v_e * 8];"));
+}
+
+TEST(Codegen, AGuardedLoadNeverLeavesItsBuffer) {
+  const std::string text = UnrolledCopy(/*guarded=*/true, /*async=*/false);
+  EXPECT_THAT(text, HasSubstr("const int o_X = (v_thread / 8) * 32 + (v_thread % 8);"));
+  EXPECT_THAT(text, HasSubstr("g_X[p ? v_e * 8 + o_X : 0]"));
+}
+
+TEST(Codegen, AnAsyncCopyTakesAnOffset) {
+  EXPECT_THAT(UnrolledCopy(/*guarded=*/false, /*async=*/true),
+              HasSubstr("async_copy<4>(&p_Y[v_e * 8], &g_X[v_e * 8 + o_X]);"));
+}
+
+TEST(Codegen, PointersOfNeighbouringLoopsHaveNamesOfTheirOwn) {
+  Kernel k = tests::MovingCopy().kernels[0];
+  k.body = Seq({k.body, k.body});
+  const std::string text = Source(tests::OneKernel(std::move(k)), *FindTarget("sm_90"));
+  EXPECT_THAT(text, HasSubstr("const float* p_X = "));
+  EXPECT_THAT(text, HasSubstr("const float* p_X_2 = "));
+}
+
 TEST(Codegen, NamesThatDifferOnlyInOddCharactersStayApart) {
   const auto a = tests::Buf("A.b", Scope::kGlobal, {32}),
              b = tests::Buf("A_b", Scope::kGlobal, {32});

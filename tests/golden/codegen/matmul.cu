@@ -57,13 +57,15 @@ k0_C(const float* __restrict__ g_A,
       r_B_next[2] = x_B_2.z;
       r_B_next[3] = x_B_2.w;
     }
+    const float* const p_A_shared = &s_A_shared[v_k_buffer * 256 + (v_thread / 8) * 32];
+    const float* const p_B_shared = &s_B_shared[v_k_buffer * 256 + (v_thread % 8) * 4];
     #pragma unroll
     for (int v_k_i = 0; v_k_i < 8; ++v_k_i) {
       #pragma unroll
       for (int v_i = 0; v_i < 4; ++v_i) {
         #pragma unroll
         for (int v_j = 0; v_j < 4; ++v_j) {
-          r_T[v_i * 4 + v_j] += s_A_shared[v_k_buffer * 256 + (v_thread / 8) * 32 + v_i * 8 + v_k_i] * s_B_shared[v_k_buffer * 256 + v_k_i * 32 + (v_thread % 8) * 4 + v_j];
+          r_T[v_i * 4 + v_j] += p_A_shared[v_i * 8 + v_k_i] * p_B_shared[v_k_i * 32 + v_j];
         }
       }
     }
@@ -73,8 +75,9 @@ k0_C(const float* __restrict__ g_A,
     }
     __syncthreads();
   }
+  float* const p_C = &g_C[(v_block / 2) * 2048 + (v_thread / 8) * 256 + (v_block % 2) * 32 + (v_thread % 8) * 4];
   #pragma unroll
   for (int v_i = 0; v_i < 4; ++v_i) {
-    *(float4*)&g_C[(v_block / 2) * 2048 + (v_thread / 8) * 256 + v_i * 64 + (v_block % 2) * 32 + (v_thread % 8) * 4] = make_float4(nan_max_f32(r_T[v_i * 4], 0.0f), nan_max_f32(r_T[v_i * 4 + 1], 0.0f), nan_max_f32(r_T[v_i * 4 + 2], 0.0f), nan_max_f32(r_T[v_i * 4 + 3], 0.0f));
+    *(float4*)&p_C[v_i * 64] = make_float4(nan_max_f32(r_T[v_i * 4], 0.0f), nan_max_f32(r_T[v_i * 4 + 1], 0.0f), nan_max_f32(r_T[v_i * 4 + 2], 0.0f), nan_max_f32(r_T[v_i * 4 + 3], 0.0f));
   }
 }

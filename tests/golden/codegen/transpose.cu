@@ -9,13 +9,17 @@ k0_B(const float* __restrict__ g_A,
   __shared__ __align__(16) unsigned char arena[4224];
   float* const s_A_shared = (float*)arena;
   // A.shared: 32 x 32, one padding element a row
+  const float* const p_A = &g_A[(v_block / 3) * 3072 + (v_thread / 32) * 96 + (v_block % 3) * 32 + (v_thread % 32)];
+  float* const p_A_shared = &s_A_shared[(v_thread / 32) * 33 + (v_thread % 32)];
   #pragma unroll
   for (int v_e = 0; v_e < 4; ++v_e) {
-    s_A_shared[v_e * 264 + (v_thread / 32) * 33 + (v_thread % 32)] = g_A[(v_block / 3) * 3072 + v_e * 768 + (v_thread / 32) * 96 + (v_block % 3) * 32 + (v_thread % 32)];
+    p_A_shared[v_e * 264] = p_A[v_e * 768];
   }
   __syncthreads();
+  const float* const p_A_shared_2 = &s_A_shared[(v_thread % 32) * 33 + (v_thread / 32)];
+  float* const p_B = &g_B[(v_block % 3) * 2048 + (v_thread / 32) * 64 + (v_block / 3) * 32 + (v_thread % 32)];
   #pragma unroll
   for (int v_e = 0; v_e < 4; ++v_e) {
-    g_B[(v_block % 3) * 2048 + v_e * 512 + (v_thread / 32) * 64 + (v_block / 3) * 32 + (v_thread % 32)] = s_A_shared[(v_thread % 32) * 33 + v_e * 8 + (v_thread / 32)];
+    p_B[v_e * 512] = p_A_shared_2[v_e * 8];
   }
 }

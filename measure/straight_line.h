@@ -1,0 +1,17 @@
+// Nests of multiply-adds in registers, written out. Compilers unroll such a nest themselves, but
+// meet its index arithmetic once more for every statement of it and of the loops around it: written
+// out they take less time and give the same instructions.
+#ifndef HEDDLE_MEASURE_STRAIGHT_LINE_H_
+#define HEDDLE_MEASURE_STRAIGHT_LINE_H_
+
+#include "search_space/stmt.h"
+
+namespace heddle::measure {
+
+// The statements of a loop nest, in order, where all that it does is to update elements of register
+// arrays from others, at most a few hundred times; null where it is another.
+search_space::Stmt StraightLine(const search_space::Stmt& loop);
+
+}  // namespace heddle::measure
+
+#endif  // HEDDLE_MEASURE_STRAIGHT_LINE_H_

@@ -459,6 +459,34 @@ TEST_F(CliTest, ExplainComparesTheBestWithTheDefault) {
   EXPECT_NE(with.out.find('=', holes), std::string::npos) << "hole=value, with what it loses";
 }
 
+TEST_F(CliTest, ExplainSaysOfAProcessorWhatAProcessorHas) {
+  auto op = search_space::FindOperator(search_space::BuiltinOperators(), "matmul");
+  auto program = std::make_shared<const search_space::TensorProgram>(
+      *op->Instantiate({{"m", 64}, {"n", 64}, {"k", 64}}, search_space::DType::kFloat32));
+  auto space = search_space::SearchSpace::Create(program, *search_space::FindTarget("cpu"));
+  ASSERT_TRUE(space.ok()) << space.status();
+  tuner::Environment environment;
+  environment.device_name = space->target().name;
+  tuner::TrialRecord trial;
+  trial.point = space->Print(space->Default());
+  trial.steps = search_space::ToString(*space->Steps(space->Default()));
+  trial.result.outcome = measure::Outcome::kOk;
+  trial.result.time_us = 10;
+  trial.stage = tuner::TrialStage::kFinal;
+  {
+    auto records = tuner::Records::Open(folder_ / "heddle.db");
+    ASSERT_TRUE((*records)->AddTrial(*program, environment, trial).ok());
+  }
+  const Ran ran = Run("explain matmul --shape m=64,n=64,k=64 --target cpu");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  // 4,096 results by 256 threads a block.
+  EXPECT_THAT(ran.out, HasSubstr("held back most by executing instructions"));
+  EXPECT_THAT(ran.out,
+              HasSubstr("4 cores run 16 blocks in 4 rounds, the last of which is 0 % idle"));
+  EXPECT_EQ(ran.out.find("occupancy"), std::string::npos);
+  EXPECT_EQ(ran.out.find("bank"), std::string::npos);
+}
+
 // What docs/schedules.md says was printed by the program is what it prints; UPDATE_GOLDEN=1 writes
 // it anew.
 using ScheduleDocsTest = CliTest;

@@ -1,6 +1,6 @@
 // The compiler's own speed, without a device: sampling points, lowering them, their features,
-// printing kernels. One search round is a few of each per trial, so that their sum bounds how many
-// devices a core feeds.
+// printing kernels and NVRTC's part. One search round is a few of each per trial, so that their sum
+// bounds how many devices a core feeds.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "measure/codegen.h"
+#include "measure/nvrtc.h"
 #include "search_space/notation.h"
 #include "search_space/search_space.h"
 #include "tuner/evolution.h"
@@ -131,6 +132,25 @@ void GenerateSource(benchmark::State& state, const Workload& workload) {
   state.SetItemsProcessed(state.iterations());
 }
 
+// From a point's sources to cubins for an H100, all its kernels: NVRTC, in this thread.
+void Compile(benchmark::State& state, const Workload& workload) {
+  if (absl::StatusOr<measure::NvrtcInfo> nvrtc = measure::FindNvrtc(); !nvrtc.ok()) {
+    state.SkipWithError(nvrtc.status().ToString().c_str());
+    return;
+  }
+  const Fixture& f = FixtureOf(workload);
+  size_t i = 0;
+  for (auto _ : state) {
+    const search_space::Program lowered = MustBe(Lowered(f, f.points[i++ % kPoints]));
+    for (const measure::KernelSource& kernel :
+         measure::GenerateSource(lowered, f.space->target(), "")) {
+      benchmark::DoNotOptimize(
+          MustBe(measure::CompileCuda(kernel.source, kernel.launch.entry, f.space->target().arch)));
+    }
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+
 // From a lowered program to what the cost model sees of it.
 void Features(benchmark::State& state, const Workload& workload) {
   const Fixture& f = FixtureOf(workload);
@@ -214,6 +234,7 @@ void Register() {
       {"Mutate", Mutate},
       {"Lower", Lower},
       {"GenerateSource", GenerateSource},
+      {"Compile", Compile},
       {"Features", Features},
       {"SampleLowerFeatures", SampleLowerFeatures},
       {"Search", Search}};

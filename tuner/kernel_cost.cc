@@ -91,13 +91,13 @@ void EstimateTimes(const KernelProfile& p, const Target& t, KernelCost& c) {
   const double warps = p.warps * c.busiest_blocks;
   const Instructions& n = p.instructions;
   c.fma_us = warps * (n.fma + n.add_mul) * kLanes / lanes * cycle_us;
+  c.dram_us = t.memory_gbs > 0 ? c.dram_bytes / t.memory_gbs * 1e-3 : 0;
   if (t.processor) {
-    const ProcessorCost time = ProcessorCostOf(p, c.unique_bytes, t);
+    const ProcessorCost time = ProcessorCostOf(p, t);
     c.launch_us = time.launch_us;
     c.issue_us = time.work_us;
     c.latency_us = time.contexts_us;
     c.l1_us = time.misses_us;
-    c.dram_us = time.memory_us;
     c.total_us = time.total_us();
     return;
   }
@@ -107,7 +107,6 @@ void EstimateTimes(const KernelProfile& p, const Target& t, KernelCost& c) {
   const double share = c.busiest_blocks / p.blocks;
   c.l1_us = c.l1_bytes * share / kSectorBytes / kL1Sectors * cycle_us;
   c.l2_us = c.l2_bytes * share / kL2BytesPerCycle * cycle_us;
-  c.dram_us = t.memory_gbs > 0 ? c.dram_bytes / t.memory_gbs * 1e-3 : 0;
   c.latency_us =
       c.waves * (LatencyCycles(p, n.total() * p.warps / kSchedulers) + n.total()) * cycle_us;
   c.launch_us = kLaunchUs;

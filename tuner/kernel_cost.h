@@ -41,8 +41,8 @@ struct KernelCost {
   double unique_bytes = 0;     // distinct bytes of all buffers
 
   // Microseconds the kernel would take if nothing else mattered. A processor's are ProcessorCost's:
-  // instructions are issue_us, contexts latency_us, misses l1_us, memory dram_us; its other units
-  // take 0.
+  // instructions are issue_us, contexts latency_us, misses l1_us; its other units take 0, and
+  // memory is no part of the total.
   double fma_us = 0, issue_us = 0, special_us = 0, shared_us = 0, l1_us = 0, l2_us = 0, dram_us = 0,
          latency_us = 0, launch_us = 0;
   double total_us = 0;

@@ -8,21 +8,19 @@ namespace {
 
 // In cycles a thread unless said otherwise. Fitted to 1,571 random points of ten workloads by least
 // squares of the logarithms of their times, fast points counting more (docs/results.md). What every
-// execution takes beside, 43 us, changes no order and is left out.
-constexpr double kLaunchUs = 30;
-constexpr double kGroup = 240;  // of the core
-constexpr double kInstruction = 0.34;
-constexpr double kMiss = 0.9;  // added to an instruction whose loop's contexts do not fit
-constexpr double kBarrier = 10;
-constexpr double kKept = 1.35;         // a 4-byte value at a barrier or between two iterations
-constexpr double kMemory = 2.2;        // times what the memory's bandwidth allows
+// execution of a workload takes beside changes no order and is left out.
+constexpr double kLaunchUs = 35;
+constexpr double kGroup = 55;  // of the core
+constexpr double kInstruction = 0.32;
+constexpr double kMiss = 0.81;  // added to an instruction whose loop's contexts do not fit
+constexpr double kBarrier = 9.4;
+constexpr double kKept = 1.45;         // a 4-byte value at a barrier or between two iterations
 constexpr double kL1Bytes = 32 << 10;  // first-level data cache of common processors
 constexpr double kPointerBytes = 8, kRegisterBytes = 4;
 
 }  // namespace
 
-ProcessorCost ProcessorCostOf(const KernelProfile& p, double unique_bytes,
-                              const search_space::Target& t) {
+ProcessorCost ProcessorCostOf(const KernelProfile& p, const search_space::Target& t) {
   // Memory instructions in each loop that repeats. The compiler computes their addresses before the
   // loop, so that they are kept like a tile of registers: all work items make an iteration before
   // the first one makes the next, be there a barrier in the loop or not.
@@ -52,7 +50,6 @@ ProcessorCost ProcessorCostOf(const KernelProfile& p, double unique_bytes,
   c.work_us = kInstruction * work * thread_cycle_us;
   c.misses_us = kMiss * missing * thread_cycle_us;
   c.contexts_us = (kBarrier * p.instructions.barrier + kKept * kept) * thread_cycle_us;
-  c.memory_us = t.memory_gbs > 0 ? kMemory * unique_bytes / t.memory_gbs * 1e-3 : 0;
   return c;
 }
 

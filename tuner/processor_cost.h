@@ -9,21 +9,18 @@
 
 namespace heddle::tuner {
 
-// Microseconds. All but `launch_us` and `memory_us` are the busiest core's.
+// Microseconds of the busiest core.
 struct ProcessorCost {
   double launch_us = 0;    // of the kernel and, on the core, of its groups
   double work_us = 0;      // instructions
   double contexts_us = 0;  // barriers, and what work items keep in memory across them
   double misses_us = 0;    // instructions that wait since that does not fit into the first level
-  double memory_us = 0;    // the distinct bytes, once
 
-  double total_us() const { return launch_us + work_us + contexts_us + misses_us + memory_us; }
+  double total_us() const { return launch_us + work_us + contexts_us + misses_us; }
 };
 
-// `unique_bytes`: of all buffers in global memory. Finite and positive wherever the target has
-// cores, a clock and the profile a block.
-ProcessorCost ProcessorCostOf(const KernelProfile& profile, double unique_bytes,
-                              const search_space::Target& target);
+// Finite and positive wherever the target has cores, a clock and the profile a block.
+ProcessorCost ProcessorCostOf(const KernelProfile& profile, const search_space::Target& target);
 
 }  // namespace heddle::tuner
 

@@ -19,7 +19,7 @@ BufferRef KernelBuilder::StagingRegisters(int s) const {
 }
 
 Stmt KernelBuilder::EmitFetch(int s, FetchPart part, const BufferRef& registers, const Expr& slot,
-                              const Assumptions& outer_assumptions) {
+                              const Assumptions& outer_assumptions, const Share& share) {
   const ScheduledStage& here = stage(s);
   const FetchGrid grid = MakeFetchGrid(here, thread_);
   const Var &e = grid.trip, &v = grid.lane;
@@ -63,10 +63,32 @@ Stmt KernelBuilder::EmitFetch(int s, FetchPart part, const BufferRef& registers,
   }
   if (grid.guard != nullptr && !load_half) move = If(grid.guard, move);
   if (v->extent > 1) move = For(v, ForKind::kVector, move);
-  if (e->extent > 1) {
-    move = For(e, e->extent <= kMaxUnrolledFetch ? ForKind::kUnrolled : ForKind::kSerial, move);
+  Var trip = e;
+  if (share.of > 1) {
+    trip = MakeVar(e->name, (e->extent + share.of - 1) / share.of);
+    const Expr at = Simplify(share.number * Int(trip->extent) + VarExpr(trip));
+    move = ReplaceVar(move, e, at);
+    if (e->extent % share.of != 0) move = If(Simplify(at < Int(e->extent)), move);
+  }
+  if (trip->extent > 1) {
+    move =
+        For(trip, trip->extent <= kMaxUnrolledFetch ? ForKind::kUnrolled : ForKind::kSerial, move);
   }
   return grid.thread_guard != nullptr && !load_half ? If(grid.thread_guard, move) : move;
+}
+
+Share KernelBuilder::IterationOf(const ScheduledStage& here) const {
+  Share share{Int(0)};
+  for (auto l = static_cast<size_t>(here.FindLoop(here.pipeline->loop)) + 1;; ++l) {
+    const Loop& loop = here.loops[l];
+    if (loop.IsIterated() && loop.var->extent > 1) {
+      share.number = share.number * Int(loop.var->extent) + VarExpr(loop.var);
+      share.of *= loop.var->extent;
+    }
+    if (loop.var == here.interleave) break;
+  }
+  share.number = Simplify(share.number);
+  return share;
 }
 
 // One skeleton for pipelines: a prologue that fills, a steady state that issues the next fetch
@@ -90,14 +112,26 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
   const bool registers = here.pipeline->kind == PipelineKind::kRegisters;
   std::vector<BufferRef> staged;
   for (int a : fetched) staged.push_back(registers ? StagingRegisters(a) : nullptr);
-  auto move = [&](FetchPart part, const Expr& iteration, const Expr& to) {
+  auto move = [&](FetchPart part, const Expr& iteration, const Expr& to, const Share& share = {}) {
     std::vector<Stmt> moves;
     for (size_t i = 0; i < fetched.size(); ++i) {
-      moves.push_back(
-          ReplaceVar(EmitFetch(fetched[i], part, staged[i], to, assumptions), loop, iteration));
+      moves.push_back(ReplaceVar(EmitFetch(fetched[i], part, staged[i], to, assumptions, share),
+                                 loop, iteration));
     }
     return Seq(std::move(moves));
   };
+  const int64_t ahead = registers ? 1 : buffers - 1;
+  const Expr next = k + Int(ahead);
+  const Expr in_range = Simplify(next < Int(trips));
+  const Expr next_slot = Simplify((VarExpr(slot) + Int(ahead)) % Int(buffers));
+  auto if_more = [&](const Stmt& st) { return trips > ahead ? If(in_range, st) : nullptr; };
+  // One part of the copies that are ahead. Where there is nothing left to fetch, the last tile once
+  // more, into a buffer that nobody reads any more: that costs less than a condition in every part.
+  auto part = [&](const Share& share) {
+    const Expr last_or_next = MakeExpr(Op::kMin, {next, Int(trips - 1)});
+    return trips > ahead ? move(FetchPart::kAsync, last_or_next, next_slot, share) : nullptr;
+  };
+  const bool interleaved = here.interleave != nullptr;
   std::vector<BufferRef> fragments;
   if (here.prefetch != nullptr) {
     for (int a : AttachedAt(s, here.prefetch)) {
@@ -105,6 +139,8 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
       slots_[a] = Simplify(VarExpr(here.prefetch) % Int(2));
       fragments.push_back(storage_.at(a));
     }
+  } else if (interleaved) {
+    interleaved_[s] = part(IterationOf(here));
   }
   // The register stages of iteration `at` of the inner loop, of the tile `iteration` in slot
   // `from`.
@@ -126,7 +162,9 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
     const int64_t steps = here.prefetch->extent;
     const Var step = MakeVar(here.prefetch->name, steps - 1);
     const Expr i = VarExpr(step);
-    compute = For(step, ForKind::kSerial, Seq({read(k, VarExpr(slot), i + Int(1)), use(i)}));
+    compute = For(step, ForKind::kSerial,
+                  Seq({read(k, VarExpr(slot), i + Int(1)),
+                       interleaved ? part({i, steps - 1}) : nullptr, use(i)}));
     const Expr after = Simplify((VarExpr(slot) + Int(1)) % Int(buffers));
     if (trips > 1) {
       last = If(Simplify(k + Int(1) < Int(trips)), read(Simplify(k + Int(1)), after, Int(0)));
@@ -135,12 +173,6 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
   } else {
     compute = EmitLoopBody(s, depth, guards, assumptions);
   }
-  const int64_t ahead = registers ? 1 : buffers - 1;
-  const bool more = trips > ahead;
-  const Expr next = k + Int(ahead);
-  const Expr in_range = Simplify(next < Int(trips));
-  const Expr next_slot = Simplify((VarExpr(slot) + Int(ahead)) % Int(buffers));
-  auto if_more = [&](const Stmt& st) { return more ? If(in_range, st) : nullptr; };
   std::vector<Stmt> prologue, steady;
   if (registers) {
     prologue = {move(FetchPart::kLoadHalf, Int(0), nullptr),
@@ -152,14 +184,15 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
       if (i < trips) prologue.push_back(move(FetchPart::kAsync, Int(i), Int(i)));
       prologue.push_back(AsyncCommit());
     }
-    const Stmt issue = if_more(move(FetchPart::kAsync, next, next_slot));
     const Stmt wait = Seq({AsyncWait(buffers - 2), Barrier()});
-    if (here.prefetch != nullptr) {
-      prologue.push_back(wait);
-      steady = {issue, AsyncCommit(), compute, trips > 1 ? wait : nullptr, last};
-    } else {
-      steady = {wait, issue, AsyncCommit(), compute};
+    (here.prefetch != nullptr ? prologue : steady).push_back(wait);
+    if (!interleaved) {
+      steady.push_back(if_more(move(FetchPart::kAsync, next, next_slot)));
+      steady.push_back(AsyncCommit());
     }
+    steady.push_back(compute);
+    if (interleaved) steady.push_back(AsyncCommit());
+    if (here.prefetch != nullptr) steady.insert(steady.end(), {trips > 1 ? wait : nullptr, last});
   }
   if (here.prefetch != nullptr) prologue.push_back(read(Int(0), Int(0), Int(0)));
   auto steady_loop = std::make_shared<StmtNode>(*For(loop, ForKind::kSerial, Seq(steady)));

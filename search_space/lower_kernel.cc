@@ -206,6 +206,9 @@ Stmt KernelBuilder::EmitLoopBody(int s, size_t depth, const std::vector<Expr>& g
     if (stage(a).scope == Scope::kLocal) locals.push_back(storage_.at(a));
     body.push_back(std::move(nest));
   }
+  if (interleaved_.contains(s) && stage(s).interleave == stage(s).loops[depth].var) {
+    body.push_back(interleaved_.at(s));
+  }
   body.push_back(EmitLoops(s, depth + 1, guards, assumptions));
   Stmt out = Seq(std::move(body));
   for (const BufferRef& local : locals) out = Alloc(local, out);

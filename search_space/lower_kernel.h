@@ -20,6 +20,12 @@ namespace heddle::search_space {
 // A condition that holds for everything emitted below the point where it was assumed.
 using Assumptions = std::vector<Expr>;
 
+// One of so many equal shares of a fetch's trips; all of them where `of` is 1.
+struct Share {
+  Expr number;
+  int64_t of = 1;
+};
+
 // Builds the body of one kernel: the loop nest of its root stage with the nests of the attached
 // stages inside.
 class KernelBuilder {
@@ -54,7 +60,10 @@ class KernelBuilder {
   // The nest that moves a fetched region. Register pipelines need it in two halves.
   enum class FetchPart { kWhole, kLoadHalf, kStoreHalf, kAsync };
   Stmt EmitFetch(int s, FetchPart part, const BufferRef& registers, const Expr& slot,
-                 const Assumptions& assumptions);
+                 const Assumptions& assumptions, const Share& share = {});
+  // The iterations of the loops between the pipelined one and the one that fetches are interleaved
+  // with, counted through.
+  Share IterationOf(const ScheduledStage& stage) const;
 
   void Allocate(int s, int64_t copies);
   BufferRef StagingRegisters(int s) const;
@@ -85,7 +94,8 @@ class KernelBuilder {
   const absl::flat_hash_map<const Buffer*, BufferRef>& globals_;
   Var thread_;
   absl::flat_hash_map<int, BufferRef> storage_;
-  absl::flat_hash_map<int, Expr> slots_;  // of multi-buffered stages: which buffer to read
+  absl::flat_hash_map<int, Expr> slots_;        // of multi-buffered stages: which buffer to read
+  absl::flat_hash_map<int, Stmt> interleaved_;  // of stages: what their interleaved loop starts
   absl::flat_hash_set<const Buffer*> managed_;
   absl::Status status_;
 };

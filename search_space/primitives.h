@@ -36,6 +36,7 @@ class StepApplier {
   absl::Status operator()(const StorageLayout& step);
   absl::Status operator()(const Align& step);
   absl::Status operator()(const Pipeline& step);
+  absl::Status operator()(const Interleave& step);
   absl::Status operator()(const BlockSwizzle& step);
   absl::Status operator()(const LaunchBounds& step);
 

@@ -326,6 +326,36 @@ absl::Status StepApplier::PrefetchRegisters(const Pipeline& step, ScheduledStage
   return absl::OkStatus();
 }
 
+absl::Status StepApplier::operator()(const Interleave& step) {
+  HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+  HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(*stage, step.loop));
+  const int pipelined = stage->pipeline.has_value() ? stage->FindLoop(stage->pipeline->loop) : -1;
+  if (pipelined < 0 || static_cast<int>(at) <= pipelined) {
+    return Refuse(absl::StrCat("loop ", step.loop, " does not stand in one that is pipelined"));
+  }
+  if (stage->pipeline->kind != PipelineKind::kAsyncCopy) {
+    return Refuse("only asynchronous copies are started in parts");
+  }
+  if (stage->prefetch != nullptr && stage->prefetch != stage->loops[at].var) {
+    return Refuse(absl::StrCat("the registers of ", step.stage, " run ahead in loop ",
+                               stage->prefetch->name, "; interleave with that one"));
+  }
+  int64_t parts = 1;
+  for (size_t l = static_cast<size_t>(pipelined) + 1; l <= at; ++l) {
+    const Loop& loop = stage->loops[l];
+    if (loop.IsIterated()) parts *= loop.var->extent;
+    if (!loop.reduce) {
+      return Refuse(absl::StrCat("the fetches would be repeated for every ", loop.var->name));
+    }
+  }
+  if (stage->prefetch != nullptr) --parts;  // the last iteration reads past the barrier
+  if (parts < 2) {
+    return Refuse(absl::StrCat("loop ", step.loop, " has no two iterations to share the fetches"));
+  }
+  stage->interleave = stage->loops[at].var;
+  return absl::OkStatus();
+}
+
 absl::Status StepApplier::operator()(const Rfactor& step) {
   HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
   HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(*stage, step.loop));

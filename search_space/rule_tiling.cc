@@ -173,6 +173,10 @@ void TilingPlan::AddKernelHoles() {
   prefetch_hole_ = holes_.size();
   holes_.push_back(
       {"prefetch", reduce_.size() == 1 ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}, 3});
+  interleave_hole_ = holes_.size();
+  holes_.push_back({"interleave",
+                    target_.has_async_copy ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0},
+                    3});
   blocks_hole_ = holes_.size();
   holes_.push_back(
       {"min_blocks",

@@ -27,6 +27,9 @@ struct Loop {
   bool sliced = false;
   // Of a fused loop: the extent of all but the first of its parts together; 1 otherwise.
   int64_t inner_extent = 1;
+
+  // Does one thread make all of its iterations, one after another?
+  bool IsIterated() const { return kind == LoopKind::kSerial || kind == LoopKind::kUnrolled; }
 };
 
 // A stage under construction. Its definition is tensor[axes] = combiner(reduce_axes) body, as in
@@ -66,8 +69,9 @@ struct ScheduledStage {
     int64_t depth;
   };
   std::optional<PipelinedLoop> pipeline;
-  Var prefetch;  // a loop directly in the pipelined one, whose register stages run an iteration
-                 // ahead
+  Var prefetch;    // a loop directly in the pipelined one, whose register stages run an iteration
+                   // ahead
+  Var interleave;  // a loop in the pipelined one, whose iterations start a part of the fetches each
   int64_t min_blocks = 0;
 
   const std::string& name() const { return tensor->name; }

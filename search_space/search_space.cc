@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -381,24 +382,28 @@ absl::StatusOr<Point> SearchSpace::Parse(const std::string& text) const {
   point.sketch = static_cast<uint8_t>(sketch - impl_->sketches.begin());
   const std::vector<std::string> fields =
       absl::StrSplit(text.substr(colon + 1), ' ', absl::SkipEmpty());
-  if (fields.size() != sketch->holes.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("point '", text, "' has ", fields.size(),
-                                                   " holes, sketch ", name, " has ",
-                                                   sketch->holes.size()));
-  }
-  for (size_t i = 0; i < fields.size(); ++i) {
-    const Hole& hole = sketch->holes[i];
-    const std::vector<std::string> parts = absl::StrSplit(fields[i], absl::MaxSplits('=', 1));
-    int64_t value = 0;
-    const bool known =
-        parts.size() == 2 && parts[0] == hole.name && absl::SimpleAtoi(parts[1], &value);
-    const auto at = std::find(hole.domain.begin(), hole.domain.end(), value);
-    if (!known || at == hole.domain.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("'", fields[i], "' should be ", hole.name,
-                                                     "= one of ",
-                                                     absl::StrJoin(hole.domain, ", ")));
+  size_t next = 0;
+  for (const Hole& hole : sketch->holes) {
+    auto at = hole.domain.begin();
+    if (next < fields.size() && absl::StartsWith(fields[next], hole.name + "=")) {
+      int64_t value = 0;
+      const bool number = absl::SimpleAtoi(fields[next].substr(hole.name.size() + 1), &value);
+      at = std::find(hole.domain.begin(), hole.domain.end(), value);
+      if (!number || at == hole.domain.end()) {
+        return absl::InvalidArgumentError(absl::StrCat("'", fields[next], "' should be ", hole.name,
+                                                       "= one of ",
+                                                       absl::StrJoin(hole.domain, ", ")));
+      }
+      ++next;
     }
     point.choices.push_back(static_cast<uint8_t>(at - hole.domain.begin()));
+  }
+  if (next != fields.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("point '", text, "': '", fields[next], "' is no hole of sketch ", name,
+                     " at this place; its holes are, in this order, ",
+                     absl::StrJoin(sketch->holes, ", ",
+                                   [](std::string* out, const Hole& h) { out->append(h.name); })));
   }
   return point;
 }

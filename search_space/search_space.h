@@ -75,8 +75,9 @@ class SearchSpace {
   std::vector<Part> PartsOf(const Point& point) const;
   absl::StatusOr<Program> Lower(const Part& part) const;
 
-  // "tile: threads=256 i.tile=8 ..."; Parse(Print(p)) == p. Unknown names or values outside a
-  // domain are refused, so that records of an older space are recognised.
+  // "tile: threads=256 i.tile=8 ..."; Parse(Print(p)) == p. A hole that is not named has
+  // the first value of its domain, so that points keep their meaning when a hole is added; unknown
+  // names and values outside a domain are refused.
   std::string Print(const Point& point) const;
   absl::StatusOr<Point> Parse(const std::string& text) const;
 

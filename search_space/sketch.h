@@ -42,7 +42,7 @@ ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program);
 // together, because their limits hang together.
 struct Hole {
   std::string name;
-  std::vector<int64_t> domain;
+  std::vector<int64_t> domain;  // first what kernels were like before there was the hole
   int group = 0;
 };
 using HoleValues = absl::Span<const int64_t>;

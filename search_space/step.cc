@@ -46,6 +46,7 @@ HEDDLE_STEP(Unroll, "unroll", s.stage, s.loop);
 HEDDLE_STEP(StorageLayout, "storage_layout", s.stage, s.order, s.pad, s.swizzle);
 HEDDLE_STEP(Align, "align", s.stage, s.axis, s.multiple);
 HEDDLE_STEP(Pipeline, "pipeline", s.stage, s.loop, s.kind, s.depth);
+HEDDLE_STEP(Interleave, "interleave", s.stage, s.loop);
 HEDDLE_STEP(BlockSwizzle, "block_swizzle", s.stage, s.rows);
 HEDDLE_STEP(LaunchBounds, "launch_bounds", s.stage, s.min_blocks);
 #undef HEDDLE_STEP

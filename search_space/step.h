@@ -136,6 +136,13 @@ struct Pipeline {
   int64_t depth;
   bool operator==(const Pipeline&) const = default;
 };
+// Starts the asynchronous copies of the pipeline around `loop` in equal parts, one in each of its
+// iterations, after the registers of that iteration are read: all at once they would keep the
+// block's own reads of shared memory waiting. Source: CUTLASS, whose multistage main loop does so.
+struct Interleave {
+  std::string stage, loop;
+  bool operator==(const Interleave&) const = default;
+};
 // Groups `rows` rows of blocks, so that blocks that run together share more of L2.
 struct BlockSwizzle {
   std::string stage;
@@ -148,9 +155,10 @@ struct LaunchBounds {
   bool operator==(const LaunchBounds&) const = default;
 };
 
-using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, SetScope, ComputeAt, ComputeInline,
-                          Fetch, Rfactor, Spread, Replicate, Winograd, CollapseAxes, Vectorize,
-                          Unroll, StorageLayout, Align, Pipeline, BlockSwizzle, LaunchBounds>;
+using Step =
+    std::variant<Split, Fuse, Reorder, Bind, CacheRead, SetScope, ComputeAt, ComputeInline, Fetch,
+                 Rfactor, Spread, Replicate, Winograd, CollapseAxes, Vectorize, Unroll,
+                 StorageLayout, Align, Pipeline, Interleave, BlockSwizzle, LaunchBounds>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

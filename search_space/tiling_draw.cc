@@ -94,8 +94,9 @@ void TilingPlan::DrawSlices(std::mt19937_64& rng, std::vector<int64_t>& values) 
   if (!valid.empty()) {
     values[slice_hole_] = valid[std::uniform_int_distribution<size_t>(0, valid.size() - 1)(rng)];
   }
-  const bool ahead = values[pipeline_hole_] > 0 && values[unroll_hole_] != 0;
-  if (!ahead || values[slice_hole_] > 1) values[prefetch_hole_] = 0;
+  for (size_t hole : {prefetch_hole_, interleave_hole_}) {
+    if (!CheckInnerLoop(values).ok()) values[hole] = 0;
+  }
 }
 
 // Threads and register tiles are doublings dealt out to the axes: independent draws would seldom

@@ -55,6 +55,12 @@ int64_t TilingPlan::FragmentElements(const TiledInput& in, HoleValues v) const {
   return elements * vthreads;
 }
 
+int64_t TilingPlan::FragmentIterations(HoleValues v) const {
+  int64_t iterations = 1;
+  for (size_t r = 0; r <= FragmentLevel(v); ++r) iterations *= v[reduce_[r].first_hole];
+  return iterations / v[slice_hole_];
+}
+
 // Splitting over blocks is for results too small to fill the device.
 absl::Status TilingPlan::CheckSplit(HoleValues v, int64_t blocks) const {
   const int64_t parts = v[split_hole_];
@@ -80,6 +86,21 @@ absl::Status TilingPlan::CheckSlices(HoleValues v, int64_t blocks) const {
         absl::StrCat(root_, ": ", slices, " slices do not divide the work of ", blocks, " blocks"));
   }
   return absl::OkStatus();
+}
+
+// Fragments that run ahead, through the barriers of a pipeline, and fetches in parts want an inner
+// loop that is unrolled and has iterations to share.
+absl::Status TilingPlan::CheckInnerLoop(HoleValues v) const {
+  if (v[prefetch_hole_] == 0 && v[interleave_hole_] == 0) return absl::OkStatus();
+  const int64_t iterations = FragmentIterations(v);
+  const bool pipelined = v[pipeline_hole_] > 0 && v[unroll_hole_] != 0;
+  const bool ahead = v[prefetch_hole_] == 0 || (v[slice_hole_] == 1 && iterations % 2 == 0);
+  const bool shared =
+      v[interleave_hole_] == 0 || (v[pipeline_hole_] > 1 && iterations - v[prefetch_hole_] >= 2);
+  if (pipelined && ahead && shared) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(root_, ": ", iterations, " iterations of the inner loop, in which nothing runs ",
+                   "ahead or is shared out"));
 }
 
 absl::Status TilingPlan::Check(HoleValues v) const {
@@ -129,11 +150,7 @@ absl::Status TilingPlan::Check(HoleValues v) const {
   if (all_shared > target_.max_shared_bytes_per_block) {
     return refuse("shared bytes", all_shared, target_.max_shared_bytes_per_block);
   }
-  // Fragments run ahead, through the barriers of a pipeline, where the inner loop is unrolled.
-  if (v[prefetch_hole_] != 0 &&
-      (pipeline == 0 || v[unroll_hole_] == 0 || v[slice_hole_] > 1 || k_iterations % 2 != 0)) {
-    return refuse("fragments ahead", v[prefetch_hole_], 0);
-  }
+  if (absl::Status s = CheckInnerLoop(v); !s.ok()) return s;
   const int64_t registers =
       accumulators + fragments * (1 + v[prefetch_hole_]) + staged + kOtherRegisters;
   const int64_t min_blocks = std::max<int64_t>(1, v[blocks_hole_]);

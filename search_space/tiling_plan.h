@@ -179,6 +179,9 @@ class TilingPlan : public KernelPlan {
   }
   absl::Status CheckSplit(HoleValues v, int64_t blocks) const;
   absl::Status CheckSlices(HoleValues v, int64_t blocks) const;
+  absl::Status CheckInnerLoop(HoleValues v) const;
+  // Times that one tile of the reduction reads its fragments.
+  int64_t FragmentIterations(HoleValues v) const;
   // Through which slices combine their results.
   int64_t SliceBytes(HoleValues v) const {
     return (v[slice_hole_] - 1) * TileThreads(v) * Accumulators(v) * element_bytes_;
@@ -202,7 +205,8 @@ class TilingPlan : public KernelPlan {
   std::vector<TiledAxis> reduce_;  // first_hole: the inner extent
   std::vector<TiledInput> inputs_;
   size_t fragment_hole_ = 0, pipeline_hole_ = 0, unroll_hole_ = 0, prefetch_hole_ = 0,
-         blocks_hole_ = 0, swizzle_hole_ = 0, split_hole_ = 0, slice_hole_ = 0;
+         interleave_hole_ = 0, blocks_hole_ = 0, swizzle_hole_ = 0, split_hole_ = 0,
+         slice_hole_ = 0;
 };
 
 }  // namespace heddle::search_space

@@ -199,10 +199,11 @@ void TilingPlan::AppendSteps(HoleValues v, std::vector<Step>& steps) const {
                              pipeline == 1 ? PipelineKind::kRegisters : PipelineKind::kAsyncCopy,
                              std::max<int64_t>(2, pipeline)});
   }
+  const std::string inner = InnerLoop(nest, FragmentLevel(v), v);
   if (v[prefetch_hole_] != 0) {
-    const std::string inner = InnerLoop(nest, 0, v);
     steps.push_back(Pipeline{nest.reduction, inner, PipelineKind::kRegisters, 2});
   }
+  if (v[interleave_hole_] != 0) steps.push_back(Interleave{nest.reduction, inner});
 }
 
 }  // namespace heddle::search_space

@@ -85,7 +85,22 @@ std::vector<std::pair<BufferRef, std::string>> BuffersOf(const TensorProgram& wo
   return buffers;
 }
 
-// A folder of ours, or a new or empty one.
+// A folder of ours, or a new or empty one? Asked before anything is compiled.
+absl::Status CheckFolder(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (!std::filesystem::exists(folder, error)) return absl::OkStatus();
+  if (!std::filesystem::is_directory(folder, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder.string(), " is a file where a folder is asked for"));
+  }
+  if (!std::filesystem::is_empty(folder, error) &&
+      !std::filesystem::exists(folder / "manifest.json", error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder.string(), " is not empty and holds no earlier export: choose another"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PrepareFolder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -93,11 +108,7 @@ absl::Status PrepareFolder(const std::filesystem::path& folder) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot make the folder ", folder.string(), ": ", error.message()));
   }
-  if (std::filesystem::is_empty(folder, error)) return absl::OkStatus();
-  if (!std::filesystem::remove(folder / "manifest.json", error)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(folder.string(), " is not empty and holds no earlier export: choose another"));
-  }
+  std::filesystem::remove(folder / "manifest.json", error);
   // What an earlier export with more kernels left.
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     std::string name = entry.path().filename().string();
@@ -169,6 +180,8 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
   if (workload.dtype != search_space::DType::kFloat32) {
     return absl::UnimplementedError("only float32 kernels can be exported so far");
   }
+  const std::filesystem::path folder(folder_name);
+  if (absl::Status s = CheckFolder(folder); !s.ok()) return s;
   auto built = BuildSource(artefact.program, artefact.steps, artefact.device.target);
   if (!built.ok()) return built.status();
   auto expectation = Expect(workload);
@@ -213,7 +226,6 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
   files["run.cc"] = CppLauncher(artefact.device.target.api, buffers, launches, loaded, kInputSeed,
                                 expectation->low(), expectation->scale());
 
-  std::filesystem::path folder(folder_name);
   if (absl::Status s = PrepareFolder(folder); !s.ok()) return s;
   for (const auto& [name, content] : files) {
     if (absl::Status s = WriteFile((folder / name).string(), content); !s.ok()) return s;

@@ -238,6 +238,8 @@ const Row kRows[] = {
      [](const M& m) { return m.p().instructions.fma / std::max(1.0, Steps(m)); }},
     {{"pipeline_depth", "buffers", "of the deepest pipeline, 1 = none", kLoops},
      [](const M& m) { return static_cast<double>(m.p().pipeline_depth); }},
+    {{"burst", "warp instructions", "asynchronous copies of a warp in a row", kLoops},
+     [](const M& m) { return m.p().burst; }},
     {{"async", "1", "1 when copies to shared memory are asynchronous", kLoops},
      [](const M& m) { return m.p().instructions.async_copy > 0 ? 1.0 : 0.0; }},
     // Registers.

@@ -15,7 +15,7 @@ namespace heddle::tuner {
 
 // Bumped whenever the same program would get other numbers; part of every record's fingerprint and
 // of every stored model.
-inline constexpr int kFeatureVersion = 4;
+inline constexpr int kFeatureVersion = 5;
 
 struct FeatureInfo {
   std::string name;     // unique, snake_case

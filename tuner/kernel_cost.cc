@@ -20,6 +20,9 @@ constexpr double kL2Share = 0.6;
 constexpr double kSpecialPerCycle = 16;  // special function results a multiprocessor and cycle
 constexpr double kSharedLatency = 30, kGlobalLatency = 600, kBarrierLatency = 30;  // cycles
 constexpr double kLaunchUs = 1.0;
+// Asynchronous copies of a warp in a row that keep nobody waiting, and the cycles that each further
+// one of every warp keeps the block's reads of shared memory waiting (docs/results.md, interleave).
+constexpr double kShortBurst = 4, kBurstCycles = 3.5;
 
 double RoundUp(double v, double unit) { return std::ceil(v / unit) * unit; }
 
@@ -109,12 +112,15 @@ void EstimateTimes(const KernelProfile& p, const Target& t, KernelCost& c) {
   c.l2_us = c.l2_bytes * share / kL2BytesPerCycle * cycle_us;
   c.latency_us =
       c.waves * (LatencyCycles(p, n.total() * p.warps / kSchedulers) + n.total()) * cycle_us;
+  c.burst_us =
+      c.waves * p.bursts * std::max(0.0, p.burst - kShortBurst) * p.warps * kBurstCycles * cycle_us;
   c.launch_us = kLaunchUs;
   // How much of each shows in the end, fitted to 1,249 measured points (docs/results.md). What few
   // warps cannot hide shows as instructions that take longer.
   const double warps_per_scheduler = std::max(0.25, c.resident_blocks * p.warps / kSchedulers);
   const double busy = c.issue_us * (0.47 + 1.2 / warps_per_scheduler) + 0.7 * c.shared_us +
-                      1.6 * c.l1_us + 0.22 * c.l2_us + c.special_us + 0.02 * c.latency_us;
+                      1.6 * c.l1_us + 0.22 * c.l2_us + c.special_us + 0.02 * c.latency_us +
+                      c.burst_us;
   // Memory works beside the multiprocessors.
   c.total_us = c.launch_us + std::hypot(busy, c.dram_us);
 }

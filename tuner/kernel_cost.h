@@ -44,7 +44,7 @@ struct KernelCost {
   // instructions are issue_us, contexts latency_us, misses l1_us; its other units take 0, and
   // memory is no part of the total.
   double fma_us = 0, issue_us = 0, special_us = 0, shared_us = 0, l1_us = 0, l2_us = 0, dram_us = 0,
-         latency_us = 0, launch_us = 0;
+         latency_us = 0, burst_us = 0, launch_us = 0;
   double total_us = 0;
 };
 

@@ -335,6 +335,9 @@ void Profiler::Operation(const Expr& e) {
       for (const Expr& factor : e->args[i]->args) Value(factor);
       Value(e->args[1 - i]);
       Count(p_.instructions.fma);
+      for (const OpenLoop& l : stack_) {
+        p_.loops[static_cast<size_t>(l.id)].multiplies_adds = true;
+      }
       Flops(2);
       return;
     }
@@ -560,7 +563,7 @@ void MeasureFootprints(KernelProfile& p) {
   for (const LoopProfile& l : p.loops) l.Fix(vars);
   for (Access& a : p.accesses) {
     if (a.buffer->scope != Scope::kGlobal) continue;
-    double executions = 1;
+    double executions = a.issued / a.trips;  // conditions leave some of them out
     const auto add = [&] {
       const double most = executions * p.threads * a.lanes * a.element_bytes();
       a.footprint.push_back(std::min(BoxBytes(vars, a), most));
@@ -569,11 +572,28 @@ void MeasureFootprints(KernelProfile& p) {
     for (size_t i = a.loops.size(); i-- > 0;) {
       LoopProfile& loop = p.loops[static_cast<size_t>(a.loops[i])];
       vars.Relax(loop.slot);
-      executions *= loop.extent;
+      if (!loop.vector || a.lanes == 1) executions *= loop.extent;
       add();
       loop.working_set += a.footprint.back();
     }
     for (int l : a.loops) p.loops[static_cast<size_t>(l)].Fix(vars);
+  }
+}
+
+void MeasureBursts(KernelProfile& p) {
+  std::vector<double> issued(p.loops.size(), 0);
+  for (const Access& a : p.accesses) {
+    if (a.store || !a.async) continue;
+    const auto around = std::find_if(a.loops.rbegin(), a.loops.rend(), [&](int l) {
+      return p.loops[static_cast<size_t>(l)].multiplies_adds;
+    });
+    if (around != a.loops.rend()) issued[static_cast<size_t>(*around)] += a.issued;
+  }
+  for (size_t l = 0; l < issued.size(); ++l) {
+    const double burst = issued[l] / p.loops[l].trips;
+    if (burst <= p.burst) continue;
+    p.burst = burst;
+    p.bursts = p.loops[l].trips;
   }
 }
 
@@ -600,6 +620,7 @@ KernelProfile::KernelProfile(const search_space::Kernel& kernel)
   block_slot = variables.Bind(kernel.block);
   Profiler(*this).Walk(*kernel.body);
   MeasureFootprints(*this);
+  MeasureBursts(*this);
 }
 
 }  // namespace heddle::tuner

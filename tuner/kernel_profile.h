@@ -70,6 +70,7 @@ struct LoopProfile {
   double trips = 1;   // iterations in all, those of enclosing loops included
   int lookahead = 0;  // iterations by which a pipeline fetches ahead; 0 = no pipeline
   bool loads_global = false, loads_shared = false, has_barrier = false;  // directly inside
+  bool multiplies_adds = false;                                          // somewhere inside
   double work = 0;  // instructions inside, but in no loop inside that repeats; see KernelProfile
   double working_set = 0;  // global bytes that the block touches in one execution of the loop
 
@@ -93,8 +94,11 @@ struct KernelProfile {
   std::vector<Access> accesses;
   std::vector<LoopProfile> loops;
   bool loads_global = false, loads_shared = false;  // directly in the body, outside serial loops
-  int loop_depth = 0;                               // deepest nest of serial loops
-  int pipeline_depth = 1;                           // buffers of the deepest pipeline
+  // Asynchronous copies that a warp starts in a row: between the multiply-adds of the loop where
+  // they are most, and how often.
+  double burst = 0, bursts = 0;
+  int loop_depth = 0;      // deepest nest of serial loops
+  int pipeline_depth = 1;  // buffers of the deepest pipeline
 
   double live_locals = 0;         // 4-byte registers of local buffers that exist at the same time
   double largest_local = 0;       // of one local buffer: the accumulators of a tile

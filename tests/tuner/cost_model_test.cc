@@ -25,7 +25,7 @@ class CostModelTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     examples_ = new std::vector<Example>;
-    for (int64_t n : kShapes) AddWorkload(n, 80);
+    for (int64_t n : kShapes) AddWorkload(n, 120);
   }
   static void TearDownTestSuite() { delete examples_; }
 

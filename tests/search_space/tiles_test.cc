@@ -53,6 +53,34 @@ TEST(Tiles, RegistersRunAheadInAPipelineOnly) {
               HasSubstr(why));
 }
 
+// Every iteration of r.1 starts a part; behind the last tile, the last tile once more.
+TEST(Tiles, CopiesAreStartedInParts) {
+  const std::string pipeline = std::string(kTiled) + "pipeline(C.acc, r.0, async_copy, 3)\n";
+  tests::ExpectGolden("loops/interleaved.txt", Loops(pipeline + "interleave(C.acc, r.1)\n"));
+  // Two copies a thread, one in each of two iterations.
+  std::string two = pipeline;
+  for (const auto& [from, to] : {std::pair("[4]", "[2]"), std::pair("C, i, [8]", "C, i, [64]"),
+                                 std::pair("C, j, [8]", "C, j, [1]")}) {
+    two.replace(two.find(from), std::string(from).size(), to);
+  }
+  EXPECT_THAT(Loops(two + "interleave(C.acc, r.1)\n"),
+              HasSubstr("\n      async_copy A.shared[(r.0.slot + 2) % 3, r.1 * 32 + i.1@j.1 / 2"));
+}
+
+TEST(Tiles, CopiesAreStartedInPartsInAPipelineOnly) {
+  const std::string tiled = kTiled, async = "pipeline(C.acc, r.0, async_copy, 3)\n";
+  EXPECT_THAT(Loops(tiled + "interleave(C.acc, r.1)\n"),
+              HasSubstr("r.1 does not stand in one that is pipelined"));
+  EXPECT_THAT(Loops(tiled + async + "interleave(C.acc, r.0)\n"),
+              HasSubstr("r.0 does not stand in one that is pipelined"));
+  EXPECT_THAT(Loops(tiled + "pipeline(C.acc, r.0, registers, 2)\ninterleave(C.acc, r.1)\n"),
+              HasSubstr("only asynchronous copies are started in parts"));
+  EXPECT_THAT(Loops(tiled + async + "interleave(C.acc, i)\n"), HasSubstr("repeated for every i"));
+  std::string one = tiled + async;
+  one.replace(one.find("[4]"), 3, "[1]");
+  EXPECT_THAT(Loops(one + "interleave(C.acc, r.1)\n"), HasSubstr("no two iterations"));
+}
+
 // Four by two results a thread: the two rows run inside the columns and turn back at every column.
 TEST(Tiles, MultiplyAddsRunInASerpentine) {
   constexpr char kRegisterTile[] = R"(split(C, i, [4, 2])

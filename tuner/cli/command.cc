@@ -136,9 +136,9 @@ void DeviceFlags::Add(CLI::App& app, bool with_target) {
           ->type_name("D")
           ->capture_default_str();
   if (!with_target) return;
-  app.add_option(
-         "--target", target,
-         "a described device instead of one that is here: " + absl::StrJoin(search_space::TargetNames(), ", "))
+  app.add_option("--target", target,
+                 "a described device instead of one that is here: " +
+                     absl::StrJoin(search_space::TargetNames(), ", "))
       ->type_name("NAME")
       ->excludes(option);
 }

@@ -1,6 +1,6 @@
 // Nests of multiply-adds in registers, written out. Compilers unroll such a nest themselves, but
 // meet its index arithmetic once more for every statement of it and of the loops around it: written
-// out they take less time and give the same instructions.
+// out they take less time and give about the same instructions.
 #ifndef HEDDLE_MEASURE_STRAIGHT_LINE_H_
 #define HEDDLE_MEASURE_STRAIGHT_LINE_H_
 

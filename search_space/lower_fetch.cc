@@ -199,6 +199,7 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
   steady_loop->rotating = slot;
   prologue.push_back(Stmt(steady_loop));
   // A loop around this one fills the buffers again: everyone must be done with them.
+  if (interleaved && trips > ahead) prologue.push_back(AsyncWait(0));
   if (!registers) prologue.push_back(Barrier());
   Stmt out = Seq(std::move(prologue));
   for (const BufferRef& r : staged) {

@@ -34,10 +34,12 @@ std::vector<int> KernelBuilder::AttachedAt(int consumer, const Var& loop) const 
   return attached;
 }
 
-// Is a stage that threads compute together computed in the loops of `s` at `depth` or deeper?
+// Is a stage that threads compute together computed, or are its copies started, in the loops of `s`
+// at `depth` or deeper?
 bool KernelBuilder::HasCollectiveBelow(int s, size_t depth) const {
   const std::vector<Loop>& loops = stage(s).loops;
   for (size_t l = depth; l < loops.size(); ++l) {
+    if (interleaved_.contains(s) && stage(s).interleave == loops[l].var) return true;
     for (int a : AttachedAt(s, loops[l].var)) {
       if (stage(a).scope == Scope::kShared || stage(a).shared_reduction() != nullptr ||
           HasCollectiveBelow(a, 0)) {

@@ -58,6 +58,10 @@ absl::Status StepApplier::CheckNothingAttachedAt(const ScheduledStage& stage, si
                                  " cannot change any more: ", s.name(), " is computed there"));
     }
   }
+  if (stage.interleave == stage.loops[loop].var) {
+    return Refuse(absl::StrCat("loop ", stage.interleave->name, " of ", stage.name(),
+                               " cannot change any more: copies are interleaved with it"));
+  }
   return absl::OkStatus();
 }
 

@@ -322,6 +322,10 @@ absl::Status StepApplier::PrefetchRegisters(const Pipeline& step, ScheduledStage
         "the registers read in loop ", step.loop, " run ahead only with kind registers, in a loop ",
         "of an even extent that stands directly in one that is pipelined already"));
   }
+  if (stage.interleave != nullptr) {
+    return Refuse(absl::StrCat("copies of ", stage.name(),
+                               " are interleaved already; let its registers run ahead first"));
+  }
   stage.prefetch = stage.loops[at].var;
   return absl::OkStatus();
 }

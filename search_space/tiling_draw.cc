@@ -94,9 +94,10 @@ void TilingPlan::DrawSlices(std::mt19937_64& rng, std::vector<int64_t>& values) 
   if (!valid.empty()) {
     values[slice_hole_] = valid[std::uniform_int_distribution<size_t>(0, valid.size() - 1)(rng)];
   }
-  for (size_t hole : {prefetch_hole_, interleave_hole_}) {
-    if (!CheckInnerLoop(values).ok()) values[hole] = 0;
-  }
+  const int64_t prefetch = std::exchange(values[prefetch_hole_], 0);
+  if (!CheckInnerLoop(values).ok()) values[interleave_hole_] = 0;
+  values[prefetch_hole_] = prefetch;
+  if (!CheckInnerLoop(values).ok()) values[prefetch_hole_] = 0;
 }
 
 // Threads and register tiles are doublings dealt out to the axes: independent draws would seldom

@@ -113,7 +113,8 @@ class Profiler {
   // Which lanes of the samples execute.
   struct Mask {
     Sampled values;                         // of full width; 0 or 1
-    double warps = 1;                       // share of the sampled warps with any lane
+    double share = 1;                       // of the iterations, where that is known exactly
+    double warps = 1;                       // that times share of the sampled warps with any lane
     double lanes = 32;                      // mean active lanes of those warps
     bool partial = false;                   // a condition switches lanes or warps off
     std::array<double, kWarpSamples> on{};  // lanes of each warp
@@ -126,7 +127,7 @@ class Profiler {
         warps_on += on[w] > 0 ? 1 : 0;
         lanes_on += on[w];
       }
-      warps = warps_on / kWarpSamples;
+      warps = share * warps_on / kWarpSamples;
       lanes = warps_on > 0 ? lanes_on / warps_on : 0;
     }
   };
@@ -261,12 +262,26 @@ void Profiler::WalkFor(const StmtNode& s) {
 
 Profiler::Mask Profiler::Under(const Expr& condition, bool negated) {
   Mask under = mask_;
+  under.partial = true;
+  // Samples are too few for the iterations of a loop that a number bounds.
+  const bool bound = condition->op == Op::kLt && condition->args[0]->op == Op::kVar &&
+                     condition->args[1]->op == Op::kInt;
+  const auto loop = std::find_if(stack_.begin(), stack_.end(), [&](const OpenLoop& l) {
+    return bound && l.var == condition->args[0]->var.get();
+  });
+  if (loop != stack_.end()) {
+    const double holding = std::clamp(static_cast<double>(condition->args[1]->int_value) /
+                                          p_.loops[static_cast<size_t>(loop->id)].extent,
+                                      0.0, 1.0);
+    under.share *= negated ? 1 - holding : holding;
+    under.Measure();
+    return under;
+  }
   Sampled holds = vars_.Values(condition);
   holds.Widen(kSamples);
   for (size_t i = 0; i < kSamples; ++i) {
     under.values.v[i] *= (holds.v[i] != 0) != negated ? 1.0 : 0.0;
   }
-  under.partial = true;
   under.Measure();
   return under;
 }

@@ -3,14 +3,10 @@
 #include <algorithm>
 #include <deque>
 #include <fstream>
-#include <map>
-#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "search_space/notation.h"
 #include "tuner/evolution.h"
 #include "tuner/screen.h"
@@ -41,39 +37,6 @@ class ShuffledProposer : public Proposer {
   std::vector<Point> left_;
 };
 
-// A recorded point of a space that had fewer holes: those that came later had no effect, which is
-// what their first value means. `today`: the point of the same sketch with all holes at theirs. A
-// point with a hole that is gone stays as it is: it is none of today's.
-std::string WithNewHoles(const std::string& point, const std::string& today) {
-  std::map<std::string, std::string> values;
-  for (const std::string& word : std::vector<std::string>(absl::StrSplit(point, ' '))) {
-    const std::pair<std::string, std::string> hole = absl::StrSplit(word, absl::MaxSplits('=', 1));
-    values.insert(hole);
-  }
-  std::vector<std::string> words = absl::StrSplit(today, ' ');
-  for (std::string& word : words) {
-    const std::string name = word.substr(0, word.find('='));
-    auto value = values.extract(name);
-    if (!value.empty() && name != word) word = absl::StrCat(name, "=", value.mapped());
-  }
-  return values.empty() ? absl::StrJoin(words, " ") : point;
-}
-
-// The point of each sketch that has the first value in every hole, by the sketch's name.
-std::map<std::string, std::string> PointOfEachSketch(const search_space::SearchSpace& space) {
-  constexpr int kDraws = 200;
-  std::map<std::string, std::string> points;
-  search_space::Rng rng(1);
-  for (int i = 0; i < kDraws && static_cast<int>(points.size()) < space.sketch_count(); ++i) {
-    if (std::optional<Point> point = space.Sample(rng)) {
-      std::fill(point->choices.begin(), point->choices.end(), uint8_t{0});
-      const std::string text = space.Print(*point);
-      points.try_emplace(text.substr(0, text.find(':')), text);
-    }
-  }
-  return points;
-}
-
 }  // namespace
 
 absl::StatusOr<Replay> MakeReplay(const TrialSet& set) {
@@ -90,10 +53,8 @@ absl::StatusOr<Replay> MakeReplay(const TrialSet& set) {
     absl::StrAppend(&name, name == shared->op ? " " : ",", parameter, "=", value);
   }
   Replay replay{shared->op, name, set.environment.device_name, *std::move(space)};
-  auto today = PointOfEachSketch(replay.space);
   for (const TrialSet::Trial& trial : set.trials) {
-    auto point = replay.space.Parse(
-        WithNewHoles(trial.point, today[trial.point.substr(0, trial.point.find(':'))]));
+    auto point = replay.space.Parse(trial.point);
     if (!point.ok() || !replay.space.Check(*point).ok()) {
       ++replay.foreign;
       continue;

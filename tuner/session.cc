@@ -143,6 +143,7 @@ absl::Status Session::LoadHistory() {
     contender.is_final = trial.stage == TrialStage::kFinal && trial.origin == Origin::kMeasured;
     auto point = space_.Parse(trial.point);
     if (point.ok()) {
+      contender.point = space_.Print(*point);  // with the holes that its text lacks
       if (trial.result.outcome != Outcome::kWorkerLost) {
         tried_.insert(*point);
         proposer_.Observe(*point, trial.result);
@@ -155,7 +156,7 @@ absl::Status Session::LoadHistory() {
       continue;  // a point of an older space, of which no steps were kept
     }
     ++report_.earlier_trials;
-    std::string key = trial.point.empty() ? trial.steps : trial.point;
+    std::string key = contender.point.empty() ? trial.steps : contender.point;
     Learn(key, std::move(contender));
   }
 

@@ -40,6 +40,7 @@ constexpr Case kCases[] = {
     {"conv2d", "n=2,ci=3,h=9,w=6,co=5,kh=3,kw=3"},
     {"conv2d", "n=1,ci=11,h=6,w=5,co=4,kh=1,kw=1"},
     {"conv2d", "n=3,ci=5,h=4,w=6,co=9,kh=1,kw=1"},
+    {"conv2d", "n=1,ci=2,h=13,w=12,co=3,kh=11,kw=10"},
     {"conv2d_bias_relu", "n=2,ci=4,h=4,w=7,co=5,kh=1,kw=1"},
     {"conv2d_nhwc", "n=2,ci=6,h=3,w=5,co=8,kh=1,kw=1"},
     {"pooled_projection", "n=2,c=5,h=4,w=3,k=7"},

@@ -10,6 +10,7 @@ TEST(Target, EveryNameIsFoundAndPlausible) {
   for (const std::string& name : TargetNames()) {
     const auto t = FindTarget(name);
     ASSERT_TRUE(t.ok()) << t.status();
+    EXPECT_EQ(t->processor, name == "cpu") << name;
     if (t->processor) continue;
     EXPECT_EQ(t->arch.substr(0, 3), "sm_") << name;
     EXPECT_LT(t->max_shared_bytes_per_block, t->shared_bytes_per_sm + 1) << name;

@@ -53,10 +53,13 @@ TEST(Tiles, RegistersRunAheadInAPipelineOnly) {
               HasSubstr(why));
 }
 
-// Every iteration of r.1 starts a part; behind the last tile, the last tile once more.
+// Behind the last tile, the last tile once more.
 TEST(Tiles, CopiesAreStartedInParts) {
   const std::string pipeline = std::string(kTiled) + "pipeline(C.acc, r.0, async_copy, 3)\n";
   tests::ExpectGolden("loops/interleaved.txt", Loops(pipeline + "interleave(C.acc, r.1)\n"));
+  tests::ExpectGolden("loops/interleaved_ahead.txt",
+                      Loops(pipeline + "pipeline(C.acc, r.1, registers, 2)\n"
+                                       "interleave(C.acc, r.1)\n"));
   // Two copies a thread, one in each of two iterations.
   std::string two = pipeline;
   for (const auto& [from, to] : {std::pair("[4]", "[2]"), std::pair("C, i, [8]", "C, i, [64]"),
@@ -76,6 +79,14 @@ TEST(Tiles, CopiesAreStartedInPartsInAPipelineOnly) {
   EXPECT_THAT(Loops(tiled + "pipeline(C.acc, r.0, registers, 2)\ninterleave(C.acc, r.1)\n"),
               HasSubstr("only asynchronous copies are started in parts"));
   EXPECT_THAT(Loops(tiled + async + "interleave(C.acc, i)\n"), HasSubstr("repeated for every i"));
+  const std::string interleaved = tiled + async + "interleave(C.acc, r.1)\n";
+  EXPECT_THAT(Loops(interleaved + "pipeline(C.acc, r.1, registers, 2)\n"),
+              HasSubstr("are interleaved already"));
+  std::string free = interleaved;  // nothing else is computed at r.1
+  const size_t fragment = free.find("cache_read(A.shared");
+  free.erase(fragment, free.find("pipeline(") - fragment);
+  EXPECT_THAT(Loops(free + "split(C.acc, r.1, [2])\n"),
+              HasSubstr("copies are interleaved with it"));
   std::string one = tiled + async;
   one.replace(one.find("[4]"), 3, "[1]");
   EXPECT_THAT(Loops(one + "interleave(C.acc, r.1)\n"), HasSubstr("no two iterations"));

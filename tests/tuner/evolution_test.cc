@@ -225,7 +225,8 @@ TEST(EvolutionTest, AWorkloadThatOnlyFailsIsSearchedOn) {
 // What bench/data/`file` has, up to kReplayed of its workloads. A set that today's space no longer
 // has would make every test on it say nothing.
 std::vector<Replay> Recorded(const std::string& file) {
-  constexpr size_t kLeastWorkloads = 5, kReplayed = 10, kLeastPoints = 110;
+  constexpr size_t kLeastWorkloads = 5, kReplayed = 10;
+  const size_t least_points = file == "pocl_random.trials" ? 110 : 200;
   constexpr double kForeign = 0.02;  // share of points that may have become invalid
   const std::string path = tests::SourceDir() + "/bench/data/" + file;
   auto replays = ReadReplays({path});
@@ -238,12 +239,12 @@ std::vector<Replay> Recorded(const std::string& file) {
         << replay.foreign << " of " << all << " recorded trials of " << replay.name
         << " are no points of today's search space: convert " << path
         << " to the new holes, or record it again with bench/record (docs/search.md)";
-    if (replay.points.size() >= kLeastPoints && replay.best_us > 0) {
+    if (replay.points.size() >= least_points && replay.best_us > 0) {
       usable.push_back(std::move(replay));
     }
   }
   EXPECT_GE(usable.size(), kLeastWorkloads)
-      << path << " has too few workloads with " << kLeastPoints
+      << path << " has too few workloads with " << least_points
       << " points of today's search space: record it again with bench/record (docs/search.md)";
   const size_t step = (usable.size() + kReplayed - 1) / kReplayed;
   std::vector<Replay> some;

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/substitute.h"
 #include "search_space/notation.h"
 #include "search_space/search_space.h"
 #include "tests/golden.h"
@@ -185,12 +186,12 @@ TEST(Features, ConditionsSwitchLanesOff) {
 // C = A B of 1024 x 1024 with 64 x 64 tiles, K tiles of 16, 256 threads of 4 x 4: all by hand.
 class TiledMatmul : public testing::Test {
  protected:
-  static Program Lowered(bool pipelined) {
+  // With `pipeline` at the end; asynchronous copies of A are of one element, as its tile is turned.
+  static Program Lowered(const std::string& pipeline = "", int fetch = 4) {
     const auto program = std::make_shared<const TensorProgram>(
         *FindOperator(BuiltinOperators(), "matmul")
              ->Instantiate(*ParseShape("m=1024,n=1024,k=1024"), DType::kFloat32));
-    const auto steps =
-        ParseSteps(absl::StrCat(R"(
+    const auto steps = ParseSteps(absl::StrCat(absl::Substitute(R"(
         split(C, i, [4, 4, 4])
         split(C, j, [2, 8, 4])
         split(C, j.3, [4])
@@ -207,7 +208,7 @@ class TiledMatmul : public testing::Test {
         cache_read(A, shared, C.acc)
         compute_at(A.shared, C.acc, r.0)
         storage_layout(A.shared, [d1, d0], 4, 0)
-        fetch(A.shared, 256, 4)
+        fetch(A.shared, 256, $0)
         cache_read(A.shared, local, C.acc)
         compute_at(A.shared.local, C.acc, r.1)
         split(A.shared.local, d0, [4])
@@ -222,7 +223,8 @@ class TiledMatmul : public testing::Test {
         reorder(B.shared.local, [d0, d1.0, d1.1])
         vectorize(B.shared.local, d1.1)
     )",
-                                pipelined ? "pipeline(C.acc, r.0, registers, 2)\n" : ""));
+                                                                fetch),
+                                               pipeline));
     EXPECT_TRUE(steps.ok()) << steps.status();
     const auto lowered = LowerSteps(program, *steps, H100());
     EXPECT_TRUE(lowered.ok()) << lowered.status();
@@ -231,7 +233,7 @@ class TiledMatmul : public testing::Test {
 };
 
 TEST_F(TiledMatmul, Work) {
-  const Program p = Lowered(false);
+  const Program p = Lowered();
   const double multiply_adds = std::pow(1024, 3);
   EXPECT_EQ(Feature(p, "kernels"), 1);
   EXPECT_EQ(Feature(p, "blocks"), 16 * 16);
@@ -250,11 +252,28 @@ TEST_F(TiledMatmul, Work) {
   EXPECT_EQ(Feature(p, "shared_load_width"), 16);
   EXPECT_EQ(Feature(p, "barrier"), 2.0 * 64 * 8 * 256);
   EXPECT_EQ(Feature(p, "pipeline_depth"), 1);
-  EXPECT_EQ(Feature(Lowered(true), "pipeline_depth"), 2);
+  EXPECT_EQ(Feature(Lowered("pipeline(C.acc, r.0, registers, 2)\n"), "pipeline_depth"), 2);
+}
+
+TEST_F(TiledMatmul, CopiesInARow) {
+  EXPECT_EQ(Feature(Lowered("pipeline(C.acc, r.0, registers, 2)\n"), "burst"), 0);
+  const std::string async = "unroll(C.acc, r.1)\npipeline(C.acc, r.0, async_copy, 3)\n";
+  const Program row = Lowered(async, 1), parts = Lowered(async + "interleave(C.acc, r.1)\n", 1);
+  // Of 64 x 16 elements of either matrix each of 256 threads copies four, of A one by one, in all
+  // steps but the last two.
+  EXPECT_EQ(Feature(row, "burst"), (4 + 1) * 62 / 64.0);
+  // One of A in each of the first four of 16 iterations, and of B in the first.
+  EXPECT_EQ(Feature(parts, "burst"), (4 + 1) / 16.0);
+  // Which copies as much, but for the last two tiles, of which the last is copied again.
+  EXPECT_NEAR(Feature(parts, "async_copy"), Feature(row, "async_copy"),
+              Feature(row, "async_copy") * 0.04);
+  EXPECT_NEAR(Feature(parts, "l2_bytes"), Feature(row, "l2_bytes"),
+              Feature(row, "l2_bytes") * 0.04);
+  EXPECT_GT(Feature(row, "analytic_us"), Feature(parts, "analytic_us"));
 }
 
 TEST_F(TiledMatmul, BytesOfEachLevel) {
-  const Program p = Lowered(false);
+  const Program p = Lowered();
   const double matrix = 4.0 * 1024 * 1024;
   // Each block reads its 64 rows of A and 64 columns of B and writes 64 x 64 of C.
   EXPECT_EQ(Feature(p, "requested_bytes"), 256 * 2.0 * 64 * 1024 * 4 + matrix);

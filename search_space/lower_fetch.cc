@@ -91,6 +91,13 @@ Share KernelBuilder::IterationOf(const ScheduledStage& here) const {
   return share;
 }
 
+bool KernelBuilder::IsRepeated(int s, size_t depth) const {
+  std::vector<const Loop*> around = EnclosingLoops(schedule_, stage(s));
+  for (size_t l = 0; l < depth; ++l) around.push_back(&stage(s).loops[l]);
+  return std::any_of(around.begin(), around.end(),
+                     [](const Loop* l) { return l->IsIterated() && l->var->extent > 1; });
+}
+
 // One skeleton for pipelines: a prologue that fills, a steady state that issues the next fetch
 // around the computation, and nothing left to drain.
 Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& guards,
@@ -199,7 +206,7 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
   steady_loop->rotating = slot;
   prologue.push_back(Stmt(steady_loop));
   // A loop around this one fills the buffers again: everyone must be done with them.
-  if (interleaved && trips > ahead) prologue.push_back(AsyncWait(0));
+  if (interleaved && trips > ahead && IsRepeated(s, depth)) prologue.push_back(AsyncWait(0));
   if (!registers) prologue.push_back(Barrier());
   Stmt out = Seq(std::move(prologue));
   for (const BufferRef& r : staged) {

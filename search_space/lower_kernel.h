@@ -64,6 +64,8 @@ class KernelBuilder {
   // The iterations of the loops between the pipelined one and the one that fetches are interleaved
   // with, counted through.
   Share IterationOf(const ScheduledStage& stage) const;
+  // Does a thread run the loop at `depth` of the stage's nest more than once?
+  bool IsRepeated(int s, size_t depth) const;
 
   void Allocate(int s, int64_t copies);
   BufferRef StagingRegisters(int s) const;

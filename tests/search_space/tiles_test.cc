@@ -70,6 +70,23 @@ TEST(Tiles, CopiesAreStartedInParts) {
               HasSubstr("\n      async_copy A.shared[(r.0.slot + 2) % 3, r.1 * 32 + i.1@j.1 / 2"));
 }
 
+// Where a loop around fills the buffers again, the copies of the last tile have to be done.
+TEST(Tiles, CopiesStartedInPartsAreWaitedForBeforeTheyAreRepeated) {
+  std::string steps = std::string(kTiled) + "pipeline(C.acc, r.0, async_copy, 3)\n";
+  EXPECT_THAT(Loops(steps + "interleave(C.acc, r.1)\n"), ::testing::Not(HasSubstr("async_wait 0")));
+  for (const auto& [from, to] :
+       {std::pair("C, i, [8]", "C, i, [2, 8]"),
+        std::pair("[i.0, j.0, i.1, j.1]", "[i.0, j.0, i.2, j.1, i.1]"),
+        std::pair("fuse(C, [i.1, j.1])", "fuse(C, [i.2, j.1])"),
+        std::pair("bind(C, i.1@j.1, thread)", "bind(C, i.2@j.1, thread)"),
+        std::pair("compute_at(C.acc, C, i.1@j.1)", "compute_at(C.acc, C, i.1)")}) {
+    ASSERT_NE(steps.find(from), std::string::npos) << from;
+    steps.replace(steps.find(from), std::string(from).size(), to);
+  }
+  EXPECT_THAT(Loops(steps + "interleave(C.acc, r.1)\n"),
+              HasSubstr("      async_commit\n    async_wait 0\n    barrier\n"));
+}
+
 TEST(Tiles, CopiesAreStartedInPartsInAPipelineOnly) {
   const std::string tiled = kTiled, async = "pipeline(C.acc, r.0, async_copy, 3)\n";
   EXPECT_THAT(Loops(tiled + "interleave(C.acc, r.1)\n"),

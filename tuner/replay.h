@@ -28,9 +28,8 @@ struct Replay {
 };
 
 // On the built-in target of the environment's architecture, a processor with as many cores as the
-// one recorded. NotFound where there is none; OpenCL
-// devices count as processors;
-// InvalidArgument where the workload cannot be read.
+// one recorded: OpenCL devices count as processors. NotFound where there is none; InvalidArgument
+// where the workload cannot be read.
 absl::StatusOr<Replay> MakeReplay(const TrialSet& set);
 
 // The replays of files that WriteTrialSets wrote.

@@ -1,17 +1,11 @@
 #include "measure/codegen.h"
 
-#include <algorithm>
-#include <map>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "measure/expr_printer.h"
-#include "measure/moving_pointers.h"
+#include "measure/kernel_printer.h"
 #include "measure/straight_line.h"
-#include "search_space/simplify.h"
 
 namespace heddle::measure {
 namespace {
@@ -19,8 +13,6 @@ namespace {
 using search_space::BufferRef;
 using search_space::DType;
 using search_space::Expr;
-using search_space::ExprList;
-using search_space::ExprNode;
 using search_space::ForKind;
 using search_space::Intrinsic;
 using search_space::Kernel;
@@ -30,140 +22,11 @@ using search_space::Stmt;
 using search_space::StmtNode;
 using search_space::Var;
 
-constexpr int64_t kAccessBytes = 16;  // the widest load or store
 // A loop that indexes an array of registers is unrolled, or the array would live in memory; one
 // longer than this indexes an array that cannot be in registers anyway.
 constexpr int64_t kLongestRegisterLoop = 1024;
 
-bool Mentions(const Expr& e, const Var& var) {
-  bool found = false;
-  Visit(e, [&](const Expr& node) { found = found || (node->op == Op::kVar && node->var == var); });
-  return found;
-}
-
-bool LoadsMemory(const Expr& e) {
-  bool found = false;
-  Visit(e, [&](const Expr& node) {
-    found = found || (node->op == Op::kLoad && node->buffer->scope != Scope::kLocal);
-  });
-  return found;
-}
-
-// How many elements one access covers. Registers are accessed one by one: that costs nothing.
-int AccessLanes(const BufferRef& buffer, int lanes) {
-  if (buffer->scope == Scope::kLocal || (lanes & (lanes - 1)) != 0) return 1;
-  return std::min<int>(lanes, static_cast<int>(kAccessBytes / SizeOf(buffer->dtype)));
-}
-
-// The widest access of a store, its value included.
-int WidestAccess(const StmtNode& store) {
-  int widest = AccessLanes(store.buffer, store.lanes);
-  Visit(store.value, [&](const Expr& e) {
-    if (e->op == Op::kLoad) widest = std::max(widest, AccessLanes(e->buffer, e->lanes));
-  });
-  return widest;
-}
-
-constexpr const char* kComponents[] = {".x", ".y", ".z", ".w"};
-
-// Iterations var = base .. base + count - 1 of a vector loop (count a multiple of every access
-// in it); a null var is a statement outside such a loop, base 0 and count 1.
-struct Chunk {
-  Var var;
-  int64_t base = 0;
-  int count = 1;
-
-  Expr At(const Expr& e, int lane) const {
-    if (var == nullptr) return e;
-    return Substitute(
-        e, [&](const Var& v) { return v == var ? search_space::Int(base + lane) : nullptr; });
-  }
-  ExprList At(const ExprList& list, int lane) const {
-    ExprList out;
-    for (const Expr& e : list) out.push_back(At(e, lane));
-    return out;
-  }
-};
-
-class KernelPrinter {
- public:
-  KernelPrinter(const Kernel& kernel, const search_space::Target& target)
-      : kernel_(kernel),
-        target_(target),
-        dialect_(DialectOf(target.api)),
-        printer_(dialect_),
-        async_copies_(target.api == search_space::Api::kCuda && target.has_async_copy),
-        dynamic_shared_(target.api == search_space::Api::kCuda &&
-                        kernel.shared_bytes > target.static_shared_bytes) {}
-
-  KernelSource Generate(const std::string& header);
-
- private:
-  void Line(const std::string& text) {
-    absl::StrAppend(&body_, std::string(static_cast<size_t>(indent_) * 2, ' '), text, "\n");
-  }
-  void CommentLines(const std::string& text);
-  void Open(const std::string& head);
-  void Close();
-
-  std::string Signature();
-  void DeclareIndex(const Var& var, const char* value);
-  void DeclareShared();
-  void DeclareLanes();
-  void FindRegisterLoops();
-
-  void Print(const Stmt& s);
-  void PrintFor(const Stmt& loop);
-  void PrintStraightLine(const StmtNode& nest, const Stmt& statements);
-  Stmt DeclarePointers(const StmtNode& loop, bool unrolled, std::vector<MovingPointer>& pointers);
-  void PrintAlloc(const StmtNode& s);
-  void PrintIntrinsic(const StmtNode& s);
-  void PrintVector(const Var& var, const Stmt& body);
-  // Stores of a whole vector loop, or of one statement when var is null.
-  void PrintStore(const StmtNode& s, const Var& var);
-  void PrintChunk(const StmtNode& s, const Chunk& chunk);
-  void PrintScalarStore(const StmtNode& s, const ExprList& indices, const Expr& value);
-  void PrintAsyncCopy(const StmtNode& s, const Var& var);
-  void PrintWarpReduce(const StmtNode& s);
-
-  // The value of one lane as an expression over temporaries. Vector loads, and loads that a select
-  // guards, become temporaries first: all loads are issued together, none stands behind a branch.
-  // `guard`: when the value is needed (null = always). `vectors`: false where the lanes of one
-  // access may differ in their guards, so that they must be loaded one by one.
-  Expr Prepare(const Expr& e, const Chunk& chunk, int lane, const Expr& guard, bool vectors);
-  Expr PrepareLoad(const Expr& e, const Chunk& chunk, int lane, const Expr& guard, bool vectors);
-  Expr PrepareSelect(const Expr& e, const Chunk& chunk, int lane, const Expr& guard, bool vectors);
-  Expr LoadOrZero(const Expr& condition, const Expr& e, const Chunk& chunk, int lane, bool vectors);
-  // An expression that prints as a new constant of this scope with this value; the same type and
-  // value in one chunk give the same constant.
-  Expr Temporary(const std::string& name, const std::string& type, const std::string& value,
-                 int lanes, int lane, DType dtype);
-  std::string AddressSpace(const BufferRef& buffer) const {
-    return buffer->scope == Scope::kGlobal ? dialect_.global : dialect_.shared;
-  }
-
-  const Kernel& kernel_;
-  const search_space::Target& target_;
-  const Dialect& dialect_;
-  ExprPrinter printer_;
-  const bool async_copies_;
-  const bool dynamic_shared_;
-  Names names_;
-  std::vector<size_t> scopes_;
-  // Of the chunk being printed: type and value -> name, and the width of those that are vectors.
-  std::map<std::string, std::string> temporaries_;
-  std::map<std::string, int> vector_lanes_;
-  std::vector<Var> bound_;  // keeps the variables that stand for temporaries
-  std::set<const search_space::Variable*> register_loops_;
-  std::map<DType, std::string> lanes_;  // arrays for exchanges between threads
-  std::set<BufferRef> moving_;          // pointers that move with a loop
-  bool in_unrolled_ = false;            // addresses are relative to pointers already
-  // The loop around is unrolled for certain: whether the compiler unrolls another depends on how
-  // much it finds in it, so that nothing is written out there.
-  bool around_unrolled_ = false;
-  std::string body_;
-  int indent_ = 0;
-};
+}  // namespace
 
 void KernelPrinter::CommentLines(const std::string& text) {
   for (std::string line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
@@ -338,10 +201,9 @@ void KernelPrinter::PrintFor(const Stmt& loop) {
   const bool registers = register_loops_.count(s.var.get()) != 0;
   const bool unrolled =
       s.for_kind == ForKind::kUnrolled || (registers && s.var->extent <= kLongestRegisterLoop);
-  const Stmt statements =
-      unrolled && target_.api == search_space::Api::kCuda ? StraightLine(loop) : nullptr;
-  if (statements != nullptr && around_unrolled_) {
-    PrintStraightLine(s, statements);
+  const bool straight = unrolled && target_.api == search_space::Api::kCuda && IsStraightLine(loop);
+  if (straight && around_unrolled_) {
+    PrintStraightLine(loop);
     return;
   }
   const bool outermost = unrolled && !in_unrolled_;
@@ -373,7 +235,7 @@ void KernelPrinter::PrintFor(const Stmt& loop) {
   }
   in_unrolled_ = in_unrolled_ || unrolled;
   const bool around =
-      std::exchange(around_unrolled_, s.for_kind == ForKind::kUnrolled && statements == nullptr);
+      std::exchange(around_unrolled_, s.for_kind == ForKind::kUnrolled && !straight);
   Print(body);
   around_unrolled_ = around;
   if (outermost) in_unrolled_ = false;
@@ -381,15 +243,15 @@ void KernelPrinter::PrintFor(const Stmt& loop) {
   names_.Release(mark);
 }
 
-void KernelPrinter::PrintStraightLine(const StmtNode& nest, const Stmt& statements) {
+void KernelPrinter::PrintStraightLine(const Stmt& nest) {
   std::string loops;
-  for (const StmtNode* s = &nest; s->kind == StmtNode::Kind::kFor; s = s->body[0].get()) {
+  for (const StmtNode* s = nest.get(); s->kind == StmtNode::Kind::kFor; s = s->body[0].get()) {
     if (s->var->extent == 1) continue;
     absl::StrAppend(&loops, loops.empty() ? "" : ", ", s->var->name, " < ", s->var->extent,
                     s->condition != nullptr ? " to and fro" : "");
   }
   CommentLines(absl::StrCat("Unrolled: ", loops));
-  Print(statements);
+  Print(StraightLine(nest));
 }
 
 // The loop's body with addresses relative to pointers that are declared before it. Their names live
@@ -477,195 +339,6 @@ void KernelPrinter::PrintWarpReduce(const StmtNode& s) {
   Close();
   names_.Release(mark);
 }
-
-void KernelPrinter::PrintVector(const Var& var, const Stmt& body) {
-  if (body->kind == StmtNode::Kind::kStore) {
-    PrintStore(*body, var);
-  } else if (body->kind == StmtNode::Kind::kIntrin && body->intrinsic == Intrinsic::kAsyncCopy) {
-    PrintAsyncCopy(*body, var);
-  } else if (body->kind == StmtNode::Kind::kIf && !Mentions(body->condition, var)) {
-    Open(absl::StrCat("if (", printer_.Print(body->condition), ")"));
-    PrintVector(var, body->body[0]);
-    Close();
-  } else {
-    // Not the shape that promises vector accesses: every iteration by itself.
-    for (int64_t i = 0; i < var->extent; ++i) {
-      const Chunk chunk{var, i, 1};
-      Print(RewriteStmt(body, nullptr, [&](const Expr& e) { return chunk.At(e, 0); }));
-    }
-  }
-}
-
-void KernelPrinter::PrintStore(const StmtNode& s, const Var& var) {
-  if (var == nullptr) {
-    PrintChunk(s, Chunk{});
-    return;
-  }
-  int count = WidestAccess(s);
-  if (var->extent % count != 0) count = 1;
-  for (int64_t base = 0; base < var->extent; base += count) PrintChunk(s, {var, base, count});
-}
-
-void KernelPrinter::PrintChunk(const StmtNode& s, const Chunk& chunk) {
-  temporaries_.clear();
-  vector_lanes_.clear();
-  std::vector<Expr> values;
-  for (int lane = 0; lane < chunk.count; ++lane) {
-    values.push_back(Prepare(s.value, chunk, lane, nullptr, chunk.count > 1));
-  }
-  const int lanes = std::min(chunk.count, AccessLanes(s.buffer, s.lanes));
-  for (int lane = 0; lane < chunk.count; lane += lanes) {
-    const ExprList indices = chunk.At(s.indices, lane);
-    if (lanes == 1) {
-      PrintScalarStore(s, indices, values[lane]);
-      continue;
-    }
-    std::vector<std::string> parts;
-    for (int i = 0; i < lanes; ++i) parts.push_back(printer_.Print(values[lane + i]));
-    // A vector that was loaded whole is stored whole.
-    std::string vector = VectorOf(dialect_, s.buffer->dtype, parts);
-    const std::string stem = parts[0].substr(0, parts[0].rfind('.'));
-    const auto loaded = vector_lanes_.find(stem);
-    bool whole = loaded != vector_lanes_.end() && loaded->second == lanes;
-    for (int i = 0; i < lanes; ++i) whole = whole && parts[i] == stem + kComponents[i];
-    if (whole) vector = stem;
-    Line(absl::StrCat("*(", AddressSpace(s.buffer), TypeName(dialect_, s.buffer->dtype, lanes),
-                      "*)&", printer_.PrintElement(s.buffer, indices), " = ", vector, ";"));
-  }
-}
-
-// buffer[indices] = value, or the updating form where the value adds to or multiplies the old one.
-void KernelPrinter::PrintScalarStore(const StmtNode& s, const ExprList& indices,
-                                     const Expr& value) {
-  const std::string element = printer_.PrintElement(s.buffer, indices);
-  if (value->op == Op::kAdd || value->op == Op::kMul) {
-    for (int side = 0; side < 2; ++side) {
-      const Expr& old = value->args[side];
-      if (old->op != Op::kLoad || old->buffer != s.buffer || printer_.Print(old) != element) {
-        continue;
-      }
-      Line(absl::StrCat(element, value->op == Op::kAdd ? " += " : " *= ",
-                        printer_.Print(value->args[1 - side]), ";"));
-      return;
-    }
-  }
-  Line(absl::StrCat(element, " = ", printer_.Print(value), ";"));
-}
-
-Expr KernelPrinter::PrepareLoad(const Expr& e, const Chunk& chunk, int lane, const Expr& guard,
-                                bool vectors) {
-  const bool memory = e->buffer->scope != Scope::kLocal;
-  const int lanes = vectors ? std::min(chunk.count, AccessLanes(e->buffer, e->lanes)) : 1;
-  if (!memory || (lanes == 1 && guard == nullptr)) return Load(e->buffer, chunk.At(e->args, lane));
-  const int first = lane - lane % lanes;
-  // Where the guard does not hold the first element is read instead: an address that exists, and
-  // aligned for any width.
-  std::string offset = printer_.PrintOffset(*e->buffer, chunk.At(e->args, first));
-  if (guard != nullptr) {
-    offset = absl::StrCat(printer_.PrintCondition(guard), " ? ", offset, " : 0");
-  }
-  const std::string element = absl::StrCat(printer_.NameOf(e->buffer), "[", offset, "]");
-  const std::string type = TypeName(dialect_, e->type, lanes);
-  const std::string value =
-      lanes == 1 ? element
-                 : absl::StrCat(
-                       "*(", e->buffer->scope == Scope::kGlobal ? dialect_.global : dialect_.shared,
-                       "const ", type, "*)&", element);
-  return Temporary(absl::StrCat("x_", e->buffer->name), type, value, lanes, lane % lanes, e->type);
-}
-
-// A load through a moving pointer, which points to an element only where the condition holds.
-Expr KernelPrinter::LoadOrZero(const Expr& condition, const Expr& e, const Chunk& chunk, int lane,
-                               bool vectors) {
-  const int lanes = vectors ? std::min(chunk.count, AccessLanes(e->buffer, e->lanes)) : 1;
-  const std::string type = TypeName(dialect_, e->type, lanes);
-  const std::string element =
-      printer_.PrintElement(e->buffer, chunk.At(e->args, lane - lane % lanes));
-  const std::string zero = printer_.Print(search_space::Float(0, e->type));
-  const std::vector<std::string> zeros(static_cast<size_t>(lanes), zero);
-  const std::string value =
-      lanes == 1 ? absl::StrCat(" ? ", element, " : ", zero)
-                 : absl::StrCat(" ? *(", AddressSpace(e->buffer), "const ", type, "*)&", element,
-                                " : ", VectorOf(dialect_, e->type, zeros));
-  return Temporary(absl::StrCat("x_", e->buffer->name), type,
-                   printer_.PrintCondition(condition) + value, lanes, lane % lanes, e->type);
-}
-
-Expr KernelPrinter::PrepareSelect(const Expr& e, const Chunk& chunk, int lane, const Expr& guard,
-                                  bool vectors) {
-  const Expr condition = Simplify(chunk.At(e->args[0], lane));
-  if (condition->op == Op::kInt) {
-    return Prepare(e->args[condition->int_value != 0 ? 1 : 2], chunk, lane, guard, vectors);
-  }
-  for (int i = 0; i < chunk.count && vectors; ++i) {
-    vectors = StructurallyEqual(condition, Simplify(chunk.At(e->args[0], i)));
-  }
-  Expr c = LoadsMemory(e->args[0]) ? Prepare(e->args[0], chunk, lane, guard, vectors) : condition;
-  if (guard == nullptr && e->args[1]->op == Op::kLoad && moving_.contains(e->args[1]->buffer)) {
-    return LoadOrZero(c, e->args[1], chunk, lane, vectors);
-  }
-  const bool loads = LoadsMemory(e->args[1]) || LoadsMemory(e->args[2]);
-  if (loads) {
-    const char* type = dialect_.api == search_space::Api::kCuda ? "bool" : "int";
-    c = Temporary("p", type, printer_.Print(c), 1, 0, DType::kBool);
-  }
-  const auto also = [&](const Expr& more) { return guard == nullptr ? more : guard && more; };
-  const Expr a = Prepare(e->args[1], chunk, lane, also(c), vectors);
-  const Expr b = LoadsMemory(e->args[2])
-                     ? Prepare(e->args[2], chunk, lane, also(MakeExpr(Op::kNot, {c})), vectors)
-                     : Prepare(e->args[2], chunk, lane, guard, vectors);
-  return Select(c, a, b);
-}
-
-Expr KernelPrinter::Prepare(const Expr& e, const Chunk& chunk, int lane, const Expr& guard,
-                            bool vectors) {
-  if (e->op == Op::kLoad) return PrepareLoad(e, chunk, lane, guard, vectors);
-  if (e->op == Op::kSelect) return PrepareSelect(e, chunk, lane, guard, vectors);
-  if (e->type == DType::kInt64 && !LoadsMemory(e)) return Simplify(chunk.At(e, lane));
-  if (e->args.empty()) return chunk.At(e, lane);
-  auto node = std::make_shared<ExprNode>(*e);
-  for (Expr& arg : node->args) arg = Prepare(arg, chunk, lane, guard, vectors);
-  return node;
-}
-
-Expr KernelPrinter::Temporary(const std::string& name, const std::string& type,
-                              const std::string& value, int lanes, int lane, DType dtype) {
-  std::string& known = temporaries_[absl::StrCat(type, " ", value)];
-  if (known.empty()) {
-    known = names_.Declare("", name);
-    Line(absl::StrCat("const ", type, " ", known, " = ", value, ";"));
-    if (lanes > 1) vector_lanes_[known] = lanes;
-  }
-  const Var var = search_space::MakeVar(name, 2);
-  bound_.push_back(var);
-  printer_.Bind(var, lanes > 1 ? known + kComponents[lane] : known);
-  ExprNode node{.op = Op::kVar, .type = dtype};
-  node.var = var;
-  return std::make_shared<const ExprNode>(std::move(node));
-}
-
-void KernelPrinter::PrintAsyncCopy(const StmtNode& s, const Var& var) {
-  const int64_t bytes = s.lanes * SizeOf(s.buffer->dtype);
-  const bool possible = bytes == 4 || bytes == 8 || bytes == 16;
-  if (!async_copies_ || !possible) {  // at once: as good as a copy that completes early
-    PrintStore(s, var);
-    return;
-  }
-  const Expr load = s.value->op == Op::kSelect ? s.value->args[1] : s.value;
-  for (int64_t base = 0; base < (var == nullptr ? 1 : var->extent); base += s.lanes) {
-    const Chunk chunk{var, base, s.lanes};
-    std::string valid;
-    if (s.value->op == Op::kSelect) {
-      valid = absl::StrCat(", ", printer_.Print(Simplify(chunk.At(s.value->args[0], 0))));
-    }
-    Line(absl::StrCat("async_copy<", bytes, ">(&",
-                      printer_.PrintElement(s.buffer, chunk.At(s.indices, 0)), ", &",
-                      printer_.PrintElement(load->buffer, chunk.At(load->args, 0)), valid, ");"));
-  }
-  printer_.helpers.insert("async_copy");
-}
-
-}  // namespace
 
 std::vector<KernelSource> GenerateSource(const search_space::Program& program,
                                          const search_space::Target& target,

@@ -1,4 +1,4 @@
-// How CUDA C++ and OpenCL C differ, as one table; codegen.cc prints everything else alike.
+// How CUDA C++ and OpenCL C differ, as one table; KernelPrinter prints everything else alike.
 #ifndef HEDDLE_MEASURE_DIALECTS_H_
 #define HEDDLE_MEASURE_DIALECTS_H_
 

@@ -1,5 +1,5 @@
 // Expressions as C text: which integers need 64 bits, how floor division is spelled, where
-// parentheses go. Used by codegen.cc alone.
+// parentheses go. Used by KernelPrinter alone.
 #ifndef HEDDLE_MEASURE_EXPR_PRINTER_H_
 #define HEDDLE_MEASURE_EXPR_PRINTER_H_
 

@@ -29,15 +29,31 @@ bool IsUpdate(const StmtNode& s) {
   return registers && old;
 }
 
-// How many statements the nest has; beyond kMostStatements where it is not one to write out.
-int64_t StatementsOf(const Stmt& s) {
+bool MentionsOnly(const Expr& e, const std::vector<Var>& vars) {
+  bool only = true;
+  Visit(e, [&](const Expr& node) {
+    only = only &&
+           (node->op != Op::kVar || std::find(vars.begin(), vars.end(), node->var) != vars.end());
+  });
+  return only;
+}
+
+// How many statements the nest inside the loops `around` has; beyond kMostStatements where it is
+// not one to write out.
+int64_t StatementsOf(const Stmt& s, std::vector<Var>& around) {
   constexpr int64_t kOther = kMostStatements + 1;
   if (s->kind == StmtNode::Kind::kStore) return IsUpdate(*s) ? 1 : kOther;
-  const bool loop = s->kind == StmtNode::Kind::kFor && s->rotating == nullptr;
+  const bool loop = s->kind == StmtNode::Kind::kFor && s->rotating == nullptr &&
+                    (s->condition == nullptr || MentionsOnly(s->condition, around));
   if (!loop && s->kind != StmtNode::Kind::kSeq) return kOther;
   int64_t count = 0;
-  for (const Stmt& child : s->body) count = std::min(kOther, count + StatementsOf(child));
-  return loop ? count * std::min(kOther, s->var->extent) : count;
+  if (loop) around.push_back(s->var);
+  for (const Stmt& child : s->body) {
+    count = std::min(kOther, count + StatementsOf(child, around));
+  }
+  if (!loop) return count;
+  around.pop_back();
+  return count * std::min(kOther, s->var->extent);
 }
 
 Stmt Fixed(const Stmt& s, const Var& var, int64_t value) {
@@ -47,36 +63,30 @@ Stmt Fixed(const Stmt& s, const Var& var, int64_t value) {
   });
 }
 
-// False where the order of a loop's iterations is not known.
-bool Append(const Stmt& s, std::vector<Stmt>& out) {
+void Append(const Stmt& s, std::vector<Stmt>& out) {
   if (s->kind == StmtNode::Kind::kStore) {
     out.push_back(s);
-    return true;
-  }
-  if (s->kind == StmtNode::Kind::kSeq) {
-    for (const Stmt& child : s->body) {
-      if (!Append(child, out)) return false;
+  } else if (s->kind == StmtNode::Kind::kSeq) {
+    for (const Stmt& child : s->body) Append(child, out);
+  } else {
+    const bool backwards = s->condition != nullptr && Simplify(s->condition)->int_value != 0;
+    const int64_t extent = s->var->extent;
+    for (int64_t i = 0; i < extent; ++i) {
+      Append(Fixed(s->body[0], s->var, backwards ? extent - 1 - i : i), out);
     }
-    return true;
   }
-  const int64_t extent = s->var->extent;
-  bool backwards = false;
-  if (s->condition != nullptr) {
-    const Expr condition = Simplify(s->condition);
-    if (condition->op != Op::kInt) return false;
-    backwards = condition->int_value != 0;
-  }
-  for (int64_t i = 0; i < extent; ++i) {
-    if (!Append(Fixed(s->body[0], s->var, backwards ? extent - 1 - i : i), out)) return false;
-  }
-  return true;
 }
 
 }  // namespace
 
+bool IsStraightLine(const Stmt& loop) {
+  std::vector<Var> around;
+  return StatementsOf(loop, around) <= kMostStatements;
+}
+
 Stmt StraightLine(const Stmt& loop) {
   std::vector<Stmt> out;
-  if (StatementsOf(loop) > kMostStatements || !Append(loop, out)) return nullptr;
+  Append(loop, out);
   return search_space::Seq(std::move(out));
 }
 

@@ -8,8 +8,11 @@
 
 namespace heddle::measure {
 
-// The statements of a loop nest, in order, where all that it does is to update elements of register
-// arrays from others, at most a few hundred times; null where it is another.
+// Does a loop nest only update elements of register arrays from others, at most a few hundred
+// times, in an order that depends on nothing outside it?
+bool IsStraightLine(const search_space::Stmt& loop);
+
+// The statements of such a nest, in order.
 search_space::Stmt StraightLine(const search_space::Stmt& loop);
 
 }  // namespace heddle::measure

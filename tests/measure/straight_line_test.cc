@@ -40,26 +40,24 @@ std::vector<std::string> Elements(const Stmt& statements) {
 }
 
 TEST(StraightLine, GoesToAndFroAsTheLoopsDo) {
-  const Stmt statements = StraightLine(Nest(Scope::kLocal, [](Expr j) { return j % Int(2); }));
-  ASSERT_NE(statements, nullptr);
-  EXPECT_THAT(Elements(statements), ElementsAre("0,0", "1,0", "2,0", "2,1", "1,1", "0,1"));
+  const Stmt nest = Nest(Scope::kLocal, [](Expr j) { return j % Int(2); });
+  ASSERT_TRUE(IsStraightLine(nest));
+  EXPECT_THAT(Elements(StraightLine(nest)), ElementsAre("0,0", "1,0", "2,0", "2,1", "1,1", "0,1"));
 }
 
 TEST(StraightLine, LeavesOtherNestsAlone) {
   const auto forwards = [](Expr) { return Int(0); };
-  EXPECT_NE(StraightLine(Nest(Scope::kLocal, forwards)), nullptr);
-  EXPECT_EQ(StraightLine(Nest(Scope::kShared, forwards)), nullptr) << "reads memory";
+  EXPECT_TRUE(IsStraightLine(Nest(Scope::kLocal, forwards)));
+  EXPECT_FALSE(IsStraightLine(Nest(Scope::kShared, forwards))) << "reads memory";
   const Var outside = MakeVar("k", 4);
-  EXPECT_EQ(StraightLine(Nest(Scope::kLocal, [&](Expr) { return VarExpr(outside) % Int(2); })),
-            nullptr)
+  EXPECT_FALSE(IsStraightLine(Nest(Scope::kLocal, [&](Expr) { return VarExpr(outside) % Int(2); })))
       << "the order depends on a loop around it";
   const auto c = tests::Buf("C", Scope::kLocal, {3});
   const Var i = MakeVar("i", 3), many = MakeVar("k", 1000);
-  EXPECT_EQ(
-      StraightLine(For(i, ForKind::kUnrolled, Store(c, {VarExpr(i)}, Float(0, DType::kFloat32)))),
-      nullptr)
+  EXPECT_FALSE(
+      IsStraightLine(For(i, ForKind::kUnrolled, Store(c, {VarExpr(i)}, Float(0, DType::kFloat32)))))
       << "sets, updates nothing";
-  EXPECT_EQ(StraightLine(For(many, ForKind::kUnrolled, Nest(Scope::kLocal, forwards))), nullptr)
+  EXPECT_FALSE(IsStraightLine(For(many, ForKind::kUnrolled, Nest(Scope::kLocal, forwards))))
       << "too long";
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tuner/kernel_cost.h"
+#include "tuner/kernel_footprint.h"
 #include "tuner/kernel_profile.h"
 
 namespace heddle::tuner {

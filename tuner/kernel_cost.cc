@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tuner/kernel_footprint.h"
 #include "tuner/processor_cost.h"
 #include "tuner/register_estimate.h"
 

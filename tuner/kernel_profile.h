@@ -53,7 +53,7 @@ struct Access {
   // the warp at a time for 16 bytes a thread, half for 8, all for 4.
   double wavefronts = 0, ideal_wavefronts = 0;
   // Global: distinct bytes of the block in one execution, then with each loop from the innermost
-  // to the outermost included, whole sectors where rows end.
+  // to the outermost included (kernel_footprint.h).
   absl::InlinedVector<double, 12> footprint;
 
   double element_bytes() const { return static_cast<double>(search_space::SizeOf(buffer->dtype)); }
@@ -111,10 +111,6 @@ struct KernelProfile {
   SampledVariables variables;
   int block_slot = 0;
 };
-
-// Distinct bytes of global memory that the first `blocks` blocks touch: what has to fit into a
-// cache for them to share it.
-double FootprintOf(KernelProfile& profile, const Access& access, double blocks);
 
 }  // namespace heddle::tuner
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/span.h"
 #include "tuner/cli/command.h"
 #include "tuner/cost_model.h"
 #include "tuner/features.h"
@@ -61,14 +62,17 @@ constexpr ShownRow kRows[] = {
 };
 
 // What can hold a kernel back, by the analytic model's terms, on a GPU and on a processor.
-using Terms = std::vector<std::pair<const char*, const char*>>;
-const Terms kTerms = {
+struct Term {
+  const char* what;
+  const char* feature;
+};
+constexpr Term kTerms[] = {
     {"float arithmetic", "fma_us"},      {"issuing instructions", "issue_us"},
     {"special functions", "special_us"}, {"shared memory", "shared_us"},
     {"the first-level cache", "l1_us"},  {"L2", "l2_us"},
     {"device memory", "dram_us"},        {"waiting for loads and barriers", "latency_us"},
 };
-const Terms kProcessorTerms = {
+constexpr Term kProcessorTerms[] = {
     {"executing instructions", "issue_us"},
     {"what work items keep across barriers and iterations", "latency_us"},
     {"that it does not fit into the first-level cache", "l1_us"},
@@ -78,8 +82,8 @@ constexpr const char* kLimiters[] = {"block slots", "threads", "registers", "sha
 
 void SayLimits(const char* name, const Subject& s, const search_space::Target& target) {
   std::vector<std::pair<double, const char*>> terms;
-  for (const auto& [what, feature] : target.processor ? kProcessorTerms : kTerms) {
-    terms.emplace_back(s[feature], what);
+  for (const Term& term : target.processor ? absl::MakeConstSpan(kProcessorTerms) : kTerms) {
+    terms.emplace_back(s[term.feature], term.what);
   }
   std::sort(terms.rbegin(), terms.rend());
   std::cout << absl::StrFormat("%s: held back most by %s (%s), then by %s (%s).", name,

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "measure/compare.h"
 #include "measure/cuda_driver.h"
 #include "measure/device.h"
 #include "measure/drivers.h"
@@ -20,6 +21,8 @@ namespace {
 #define HEDDLE_CUDA(call, what)                                                    \
   if (absl::Status heddle_status = cu_.Check(cu_.call, what); !heddle_status.ok()) \
   return heddle_status
+
+constexpr int64_t kCompareBlocksPerSm = 8;  // 2,048 threads, as many as there may be
 
 // Multiprocessors' float32 units by compute capability (CUDA C++ Programming Guide, arithmetic
 // instructions' throughput).
@@ -316,6 +319,8 @@ class CudaDevice : public Device {
   CudaDevice(const CudaDriver& cu, CUdevice device, DeviceInfo info)
       : cu_(cu), device_(device), info_(std::move(info)), nvml_(Nvml::Open(PciBusId(cu, device))) {}
   ~CudaDevice() override {
+    comparer_.reset();
+    compared_.reset();
     if (stream_ != nullptr) cu_.cuStreamDestroy(stream_);
     if (context_ != nullptr) cu_.cuDevicePrimaryCtxRelease(device_);
   }
@@ -371,6 +376,28 @@ class CudaDevice : public Device {
     HEDDLE_CUDA(cuMemcpyDtoDAsync(Cast(to).payload, Cast(from).payload, from.bytes(), stream_),
                 "copying a buffer");
     return Wait("copying a buffer");
+  }
+  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
+                                     int64_t elements) override {
+    if (comparer_ == nullptr) {
+      if (absl::Status s = LoadComparer(); !s.ok()) return s;
+    }
+    CUdeviceptr first = Cast(a).payload, second = Cast(b).payload, out = Cast(*compared_).payload;
+    long long count = elements;
+    void* arguments[] = {&first, &second, &count, &out};
+    const int64_t blocks = std::min((elements + kCompareThreads - 1) / kCompareThreads,
+                                    info_.target.sm_count * kCompareBlocksPerSm);
+    unsigned long long found[2] = {};
+    HEDDLE_CUDA(cuMemsetD32Async(out, 0, sizeof found / 4, stream_), "comparing buffers");
+    HEDDLE_CUDA(cuLaunchKernel(comparer_->kernels()[0].function, static_cast<unsigned>(blocks), 1,
+                               1, kCompareThreads, 1, 1, 0, stream_, arguments, nullptr),
+                "comparing buffers");
+    HEDDLE_CUDA(cuMemcpyDtoHAsync(found, out, sizeof found, stream_), "comparing buffers");
+    if (absl::Status s = Wait("comparing buffers"); !s.ok()) return s;
+    Difference difference;
+    difference.elements = static_cast<int64_t>(found[0]);
+    std::memcpy(&difference.distance, &found[1], sizeof difference.distance);
+    return difference;
   }
   absl::Status Fill(DeviceBuffer& buffer, uint32_t pattern) override {
     HEDDLE_CUDA(cuMemsetD32Async(Cast(buffer).payload, pattern, buffer.bytes() / 4, stream_),
@@ -433,6 +460,22 @@ class CudaDevice : public Device {
   static const CudaBuffer& Cast(const DeviceBuffer& buffer) {
     return static_cast<const CudaBuffer&>(buffer);
   }
+  // Compiled when it is first needed: most processes that open a device only look at it.
+  absl::Status LoadComparer() {
+    absl::StatusOr<CudaBinary> binary =
+        CompileCuda(kCompareSource, "compare.cu", info_.target.arch);
+    if (!binary.ok()) return binary.status();
+    auto program = std::make_unique<CudaProgram>(cu_);
+    const KernelLaunch launch = {kCompareEntry, 1, kCompareThreads, 0, {}};
+    absl::Status status = program->Add({launch, binary->cubin}, info_.target);
+    if (!status.ok()) return status;
+    auto out = Allocate(2 * sizeof(unsigned long long));
+    if (!out.ok()) return out.status();
+    compared_ = *std::move(out);
+    comparer_ = std::move(program);
+    return absl::OkStatus();
+  }
+
   absl::Status Wait(const char* what) { return cu_.Check(cu_.cuStreamSynchronize(stream_), what); }
 
   const CudaDriver& cu_;
@@ -441,6 +484,8 @@ class CudaDevice : public Device {
   std::optional<Nvml> nvml_;
   CUcontext context_ = nullptr;
   CUstream stream_ = nullptr;
+  std::unique_ptr<CudaProgram> comparer_;
+  std::unique_ptr<DeviceBuffer> compared_;  // what comparer_ writes
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "measure/compare.h"
 #include "measure/device.h"
 #include "measure/drivers.h"
 
@@ -355,6 +356,34 @@ class OpenClDevice : public Device {
         clEnqueueCopyBuffer(queue_.get(), Cast(from).payload.get(), Cast(to).payload.get(), 0, 0,
                             from.bytes(), 0, nullptr, nullptr);
     return Check(code == CL_SUCCESS ? clFinish(queue_.get()) : code, "copying a buffer");
+  }
+
+  // On the host, which is the device where there is no GPU: mapping copies nothing then.
+  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
+                                     int64_t elements) override {
+    const cl_mem buffers[] = {Cast(a).payload.get(), Cast(b).payload.get()};
+    void* mapped[2] = {};
+    cl_int code = CL_SUCCESS;
+    for (int i = 0; i < 2 && code == CL_SUCCESS; ++i) {
+      mapped[i] = clEnqueueMapBuffer(queue_.get(), buffers[i], CL_TRUE, CL_MAP_READ, 0,
+                                     elements * sizeof(float), 0, nullptr, nullptr, &code);
+    }
+    Difference difference;
+    if (code == CL_SUCCESS) {
+      difference =
+          DifferenceOf(static_cast<const float*>(mapped[0]), static_cast<const float*>(mapped[1]),
+                       elements, static_cast<int>(std::thread::hardware_concurrency()));
+    }
+    for (int i = 0; i < 2; ++i) {
+      if (mapped[i] == nullptr) continue;
+      const cl_int unmapped =
+          clEnqueueUnmapMemObject(queue_.get(), buffers[i], mapped[i], 0, nullptr, nullptr);
+      if (code == CL_SUCCESS) code = unmapped;
+    }
+    const cl_int finished = clFinish(queue_.get());
+    if (code == CL_SUCCESS) code = finished;
+    if (code != CL_SUCCESS) return Check(code, "comparing buffers");
+    return difference;
   }
 
   absl::Status Fill(DeviceBuffer& buffer, uint32_t pattern) override {

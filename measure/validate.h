@@ -21,8 +21,9 @@
 
 namespace heddle::measure {
 
-// Device memory that measuring `program` takes at least, bytes: two sets of inputs and one of
-// outputs, and the naive program's intermediate tensors.
+// Device memory that measuring `program` takes at least, bytes: two sets of inputs; the outputs of
+// a candidate, those it is compared with, for either set, and those of its last run; the naive
+// program's intermediate tensors.
 int64_t MemoryNeeded(const search_space::TensorProgram& program);
 
 // What Validate found.

@@ -10,6 +10,7 @@
 #include "measure/device.h"
 #include "measure/nvrtc.h"
 #include "measure/timing.h"
+#include "tests/measure/device_checks.h"
 
 namespace heddle::measure {
 namespace {
@@ -94,6 +95,8 @@ TEST_F(GpuDeviceTest, RedZones) {
   ASSERT_TRUE(device_->RestoreGuards(*b).ok());
   EXPECT_TRUE(*device_->GuardsIntact(*b));
 }
+
+TEST_F(GpuDeviceTest, ComparesLikeTheHost) { tests::ExpectComparesLikeTheHost(*device_); }
 
 TEST_F(GpuDeviceTest, SharedMemoryAboveTheStaticLimit) {
   const int64_t most = device_->info().target.max_shared_bytes_per_block;

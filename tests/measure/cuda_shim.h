@@ -3,6 +3,7 @@
 #ifndef HEDDLE_TESTS_MEASURE_CUDA_SHIM_H_
 #define HEDDLE_TESTS_MEASURE_CUDA_SHIM_H_
 
+#include <atomic>
 #include <barrier>
 #include <bit>
 #include <cmath>
@@ -20,6 +21,7 @@ struct ShimIndex {
   unsigned x;
 };
 inline thread_local ShimIndex threadIdx, blockIdx;
+inline ShimIndex gridDim;
 inline std::barrier<>* shim_barrier = nullptr;
 inline void __syncthreads() { shim_barrier->arrive_and_wait(); }
 
@@ -32,10 +34,24 @@ struct alignas(16) float4 {
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
+inline int __float_as_int(float value) { return std::bit_cast<int>(value); }
+inline double __longlong_as_double(long long bits) { return std::bit_cast<double>(bits); }
+inline long long __double_as_longlong(double value) { return std::bit_cast<long long>(value); }
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
+
+inline void atomicAdd(unsigned long long* to, unsigned long long value) {
+  std::atomic_ref(*to).fetch_add(value);
+}
+inline void atomicMax(unsigned long long* to, unsigned long long value) {
+  std::atomic_ref shared(*to);
+  unsigned long long seen = shared;
+  while (seen < value && !shared.compare_exchange_weak(seen, value)) {
+  }
+}
 
 template <typename Kernel>
 void ShimLaunch(unsigned grid, unsigned block, Kernel kernel) {
+  gridDim.x = grid;
   for (unsigned b = 0; b < grid; ++b) {
     std::barrier<> barrier(block);
     shim_barrier = &barrier;

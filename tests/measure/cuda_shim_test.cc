@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "measure/codegen.h"
+#include "measure/compare.h"
 #include "tests/measure/sample_programs.h"
 #include "tests/support.h"
 
@@ -53,12 +54,10 @@ std::string MainFor(const KernelSource& source, const search_space::Kernel& kern
 
 constexpr int kRaceExit = 66;  // ThreadSanitizer's own
 
-// Compiles with ThreadSanitizer and runs.
-Ran RunUnderTsan(const search_space::Program& program, const std::string& check) {
-  const KernelSource source = GenerateSource(program, *search_space::FindTarget("sm_90"), "")[0];
+// Compiles CUDA C++ and a main() with ThreadSanitizer and runs it.
+Ran RunUnderTsan(const std::string& source, const std::string& main) {
   const std::string stem = absl::StrCat(::testing::TempDir(), "/heddle_shim_", getpid());
-  std::ofstream(stem + ".cc") << "#include \"tests/measure/cuda_shim.h\"\n"
-                              << source.source << MainFor(source, program.kernels[0], check);
+  std::ofstream(stem + ".cc") << "#include \"tests/measure/cuda_shim.h\"\n" << source << main;
   const Ran built = Shell(absl::StrCat("g++ -std=c++20 -O1 -g -w -fsanitize=thread -I '",
                                        tests::SourceDir(), "' ", stem, ".cc -o ", stem));
   Ran ran = built;
@@ -66,6 +65,11 @@ Ran RunUnderTsan(const search_space::Program& program, const std::string& check)
   if (built.exit_code == 0) ran = Shell(absl::StrCat("setarch -R ", stem));
   for (const char* suffix : {"", ".cc"}) std::filesystem::remove(stem + suffix);
   return ran;
+}
+
+Ran RunUnderTsan(const search_space::Program& program, const std::string& check) {
+  const KernelSource source = GenerateSource(program, *search_space::FindTarget("sm_90"), "")[0];
+  return RunUnderTsan(source.source, MainFor(source, program.kernels[0], check));
 }
 
 class CudaShim : public ::testing::Test {
@@ -119,6 +123,28 @@ TEST_F(CudaShim, GuardedLoadsStayInside) {
 
 TEST_F(CudaShim, GuardedLoadsMoveWithTheirLoop) {
   const Ran ran = RunUnderTsan(tests::MovingCopy(), "Y[i] == (i < 77 ? X[i] : 0)");
+  EXPECT_EQ(ran.exit_code, 0) << ran.output;
+}
+
+// Against measure/compare.h's own words for it; sizes with and without a rest, one block and more.
+TEST_F(CudaShim, TheComparisonIsRightAndFreeOfRaces) {
+  const Ran ran = RunUnderTsan(kCompareSource, R"(
+#include "tests/measure/compared.h"
+#include "measure/compare.cc"
+int main() {
+  for (long long count : {1, 256, 1000, 4099}) {
+    for (bool special : {false, true}) {
+      const auto made = heddle::tests::MakeCompared(count, special);
+      unsigned long long out[2] = {};
+      ShimLaunch(count > 1000 ? 3 : 1, heddle::measure::kCompareThreads,
+                 [&] { heddle_compare(made.a.data(), made.b.data(), count, out); });
+      const auto expected =
+          heddle::measure::DifferenceOf(made.a.data(), made.b.data(), count, 1);
+      if (out[0] != expected.elements) return 3;
+      if (std::bit_cast<double>(out[1]) != expected.distance) return 4;
+    }
+  }
+})");
   EXPECT_EQ(ran.exit_code, 0) << ran.output;
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "measure/compare.h"
 #include "tests/support.h"
 
 namespace heddle::measure {
@@ -50,6 +51,16 @@ TEST(Nvrtc, CompilesAndRefuses) {
   EXPECT_THAT(std::string(bad.status().message()), HasSubstr("bad.cu(1)"));
   const auto old = CompileCuda("", "old.cu", "sm_20");
   EXPECT_THAT(std::string(old.status().message()), HasSubstr("it knows sm_"));
+}
+
+TEST(Nvrtc, CompilesTheComparison) {
+  HEDDLE_NEEDS("nvrtc", FindNvrtc().ok(), FindNvrtc().status().message());
+  for (const char* arch : {"sm_80", "sm_90"}) {
+    const auto binary = CompileCuda(kCompareSource, "compare.cu", arch);
+    ASSERT_TRUE(binary.ok()) << binary.status();
+    EXPECT_THAT(binary->ptx, HasSubstr(std::string(".entry ") + kCompareEntry));
+    EXPECT_EQ(binary->resources.spill_bytes, 0);
+  }
 }
 
 TEST(Disassemble, RunsTheToolOnThePath) {

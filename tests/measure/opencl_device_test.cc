@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "measure/device.h"
+#include "tests/measure/device_checks.h"
 
 namespace heddle::measure {
 namespace {
@@ -100,6 +101,8 @@ TEST_F(OpenClDeviceTest, FillsCopiesAndGuards) {
   EXPECT_TRUE(*device_->GuardsIntact(*a));
   EXPECT_TRUE(*device_->GuardsIntact(*b));
 }
+
+TEST_F(OpenClDeviceTest, ComparesLikeTheHost) { tests::ExpectComparesLikeTheHost(*device_); }
 
 TEST_F(OpenClDeviceTest, WritesOutsideABufferAreSeenAndReadsGiveNan) {
   // The element before the first, and the one after the last.

@@ -53,6 +53,9 @@ class ClockDevice : public Device {
   absl::Status Upload(DeviceBuffer&, const void*, int64_t) override { return None(); }
   absl::Status Download(const DeviceBuffer&, void*, int64_t) override { return None(); }
   absl::Status Copy(const DeviceBuffer&, DeviceBuffer&) override { return None(); }
+  absl::StatusOr<Difference> Compare(const DeviceBuffer&, const DeviceBuffer&, int64_t) override {
+    return None();
+  }
   absl::Status Fill(DeviceBuffer&, uint32_t) override { return None(); }
   absl::StatusOr<bool> GuardsIntact(const DeviceBuffer&) override { return None(); }
   absl::Status RestoreGuards(DeviceBuffer&) override { return None(); }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <set>
@@ -91,6 +92,64 @@ TEST(FastestPlausible, IsBelowTheRooflineAndAboveNothing) {
   EXPECT_EQ(FastestPlausible(add, target, L2Policy::kCold), 0) << "nothing known, nothing refused";
 }
 
+// A real device whose comparisons can be tampered with.
+class TamperedDevice : public Device {
+ public:
+  explicit TamperedDevice(std::unique_ptr<Device> inner) : inner_(std::move(inner)) {}
+
+  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
+                                     int64_t elements) override {
+    auto found = inner_->Compare(a, b, elements);
+    if (found.ok() && tamper) tamper(*found);
+    return found;
+  }
+  std::function<void(Difference&)> tamper;
+
+  const DeviceInfo& info() const override { return inner_->info(); }
+  absl::StatusOr<std::unique_ptr<LoadedProgram>> Load(
+      const std::vector<KernelBinary>& kernels) override {
+    return inner_->Load(kernels);
+  }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override {
+    return inner_->Allocate(bytes);
+  }
+  absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(int64_t bytes) override {
+    return inner_->AllocateHost(bytes);
+  }
+  absl::StatusOr<int64_t> FreeMemory() override { return inner_->FreeMemory(); }
+  absl::Status Upload(DeviceBuffer& to, const void* from, int64_t bytes) override {
+    return inner_->Upload(to, from, bytes);
+  }
+  absl::Status Download(const DeviceBuffer& from, void* to, int64_t bytes) override {
+    return inner_->Download(from, to, bytes);
+  }
+  absl::Status Copy(const DeviceBuffer& from, DeviceBuffer& to) override {
+    return inner_->Copy(from, to);
+  }
+  absl::Status Fill(DeviceBuffer& buffer, uint32_t pattern) override {
+    return inner_->Fill(buffer, pattern);
+  }
+  absl::StatusOr<bool> GuardsIntact(const DeviceBuffer& buffer) override {
+    return inner_->GuardsIntact(buffer);
+  }
+  absl::Status RestoreGuards(DeviceBuffer& buffer) override {
+    return inner_->RestoreGuards(buffer);
+  }
+  absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
+    return inner_->Run(program, buffers);
+  }
+  absl::StatusOr<std::unique_ptr<TimedBatch>> PrepareBatch(LoadedProgram& program,
+                                                           const std::vector<BufferSet>& sets,
+                                                           int first, int launches) override {
+    return inner_->PrepareBatch(program, sets, first, launches);
+  }
+  double clock_resolution() const override { return inner_->clock_resolution(); }
+  DeviceState State() override { return inner_->State(); }
+
+ private:
+  std::unique_ptr<Device> inner_;
+};
+
 // Hand-written kernels for window_sum, B[i] = A[i] + A[i+1] + A[i+2], in groups of 32.
 class ValidateTest : public testing::Test {
  protected:
@@ -99,7 +158,7 @@ class ValidateTest : public testing::Test {
   void SetUp() override {
     auto opened = OpenDevice("opencl:0");
     if (!opened.ok()) GTEST_SKIP() << opened.status();
-    device_ = *std::move(opened);
+    device_ = std::make_unique<TamperedDevice>(*std::move(opened));
     program_ = Program("window_sum", {{"n", kOut + 2}, {"w", 3}});
     auto validator = Validator::Create(*device_, program_, {});
     ASSERT_TRUE(validator.ok()) << validator.status();
@@ -133,7 +192,7 @@ class ValidateTest : public testing::Test {
     return validator_->Validate(*candidate_, workspaces_);
   }
 
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<TamperedDevice> device_;
   TensorProgram program_;
   std::unique_ptr<Validator> validator_;
   std::unique_ptr<LoadedProgram> candidate_;
@@ -203,6 +262,31 @@ TEST_F(ValidateTest, AWrongReferenceIsNotBelieved) {
   auto naive = Build("  b[i] = a[i] + a[i + 1];");
   absl::Status status = validator_->SetReference(*naive, workspaces_);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+}
+
+TEST_F(ValidateTest, AComparisonThatIsBlindIsNotBelieved) {
+  device_->tamper = [](Difference& found) { found = {}; };
+  auto naive = Build("  b[i] = a[i] + a[i + 1] + a[i + 2];");
+  absl::Status status = validator_->SetReference(*naive, workspaces_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_NE(status.message().find("compares wrongly"), absl::string_view::npos) << status;
+  device_->tamper = [](Difference& found) { found.elements += 1; };
+  status = validator_->SetReference(*naive, workspaces_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+}
+
+// As where an earlier candidate wrote over what the device holds of the reference.
+TEST_F(ValidateTest, TheHostsCopyOfTheReferenceHasTheLastWord) {
+  const std::string right = "  b[i] = a[i] + a[i + 1] + a[i + 2];";
+  ASSERT_EQ(Try(right).outcome, Outcome::kOk);
+  int calls = 0;
+  device_->tamper = [&](Difference& found) {
+    if (calls++ == 0) found = {1, 1e30};
+  };
+  Verdict verdict = Try(right);
+  EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail;
+  EXPECT_LT(verdict.max_error, 1);
+  EXPECT_GT(calls, 1);
 }
 
 TEST_F(ValidateTest, WorkloadsThatDoNotFitAreRefusedBeforeAllocating) {

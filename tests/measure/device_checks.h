@@ -1,0 +1,42 @@
+// What has to hold for every device.
+#ifndef HEDDLE_TESTS_MEASURE_DEVICE_CHECKS_H_
+#define HEDDLE_TESTS_MEASURE_DEVICE_CHECKS_H_
+
+#include <gtest/gtest.h>
+
+#include "measure/compare.h"
+#include "measure/device.h"
+#include "tests/measure/compared.h"
+
+namespace heddle::tests {
+
+// Compare finds what DifferenceOf finds, at sizes around those of blocks and grids.
+inline void ExpectComparesLikeTheHost(measure::Device& device) {
+  for (const int64_t count : {1, 3, 255, 256, 257, 4099, 1000003}) {
+    for (const bool special : {false, true}) {
+      SCOPED_TRACE(testing::Message() << count << (special ? " special" : "") << " elements");
+      const Compared made = MakeCompared(count, special);
+      auto a = device.Allocate(count * 4), b = device.Allocate(count * 4);
+      ASSERT_TRUE(a.ok() && b.ok());
+      // Beyond the last element they differ: nobody may look there.
+      ASSERT_TRUE(device.Fill(**a, 0x3f800000).ok());
+      ASSERT_TRUE(device.Fill(**b, 0x40000000).ok());
+      ASSERT_TRUE(device.Upload(**a, made.a.data(), count * 4).ok());
+      ASSERT_TRUE(device.Upload(**b, made.b.data(), count * 4).ok());
+      const measure::Difference expected =
+          measure::DifferenceOf(made.a.data(), made.b.data(), count, 1);
+      const auto found = device.Compare(**a, **b, count);
+      ASSERT_TRUE(found.ok()) << found.status();
+      EXPECT_EQ(found->elements, expected.elements);
+      EXPECT_EQ(found->distance, expected.distance);
+      const auto same = device.Compare(**a, **a, count);
+      ASSERT_TRUE(same.ok()) << same.status();
+      EXPECT_EQ(same->elements, 0);
+      EXPECT_EQ(same->distance, 0);
+    }
+  }
+}
+
+}  // namespace heddle::tests
+
+#endif  // HEDDLE_TESTS_MEASURE_DEVICE_CHECKS_H_

@@ -29,7 +29,8 @@ class DeviceWorker {
 
   // What becomes of a program, whatever that is; the process is started again first where the last
   // program has cost it. Errors are the device's: Unavailable when it is gone for good.
-  absl::StatusOr<TrialResult> Measure(const worker::Program& program);
+  // Its samples may take the `spare` time that the device would otherwise wait for the next one.
+  absl::StatusOr<TrialResult> Measure(const worker::Program& program, absl::Duration spare);
   // In turns. Falls back to one at a time when the process does not survive that.
   absl::StatusOr<std::vector<TrialResult>> MeasureFinals(
       const std::vector<worker::Program>& programs, absl::Duration budget);
@@ -50,7 +51,7 @@ class DeviceWorker {
   absl::Duration LimitOf(worker::Phase phase) const;
   absl::StatusOr<TrialResult> Bury(worker::Phase phase, const absl::Status& why);
   absl::StatusOr<TrialResult> MeasureFor(const worker::Program& program, absl::Duration budget,
-                                         double screen_out_factor);
+                                         absl::Duration spare, double screen_out_factor);
 
   const worker::Setup setup_;
   const MeasureOptions options_;

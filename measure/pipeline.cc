@@ -191,6 +191,7 @@ class Pipeline final : public Measurer {
   std::deque<Candidate> queued_;
   std::set<int64_t> compiling_, withdrawn_;  // the latter are among the former
   std::deque<Prepared> ready_;
+  MeanInterval ready_interval_;
   std::optional<int64_t> measuring_;
   DeviceWaits waits_;
   std::optional<absl::Time> waiting_since_;  // the last that waits_ does not count yet
@@ -321,6 +322,7 @@ void Pipeline::CompileLoop() {
       // The result is nobody's.
     } else if (prepared.result.outcome == Outcome::kOk) {
       ready_.push_back(std::move(prepared));
+      ready_interval_.Note(SteadyNow());
     } else {
       done_.push_back({prepared.id, std::move(prepared.result)});
     }
@@ -391,8 +393,11 @@ void Pipeline::DeviceLoop() {
     Prepared prepared = std::move(ready_.front());
     ready_.pop_front();
     measuring_ = prepared.id;
+    // Where compilers are what limits, more samples of this one cost nothing.
+    const bool spare = ready_.empty() && !alternate_;
+    const absl::Duration until_next = spare ? ready_interval_.mean() : absl::ZeroDuration();
     lock.unlock();
-    absl::StatusOr<TrialResult> result = worker_->Measure(prepared.program);
+    absl::StatusOr<TrialResult> result = worker_->Measure(prepared.program, until_next);
     lock.lock();
     if (!result.ok()) {
       gone_ = result.status();

@@ -54,7 +54,12 @@ worker::CompileReply Compile(const worker::CompileRequest& request) {
   return reply;
 }
 
+// What the device waits for goes first: its worker, and the search for the next candidates.
+constexpr int kCompilerNiceness = 10;
+
 int CompilerMain() {
+  // Where it may not be lowered nothing but time is lost.
+  (void)!nice(kCompilerNiceness);
   worker::CompileRequest request;
   while (ReceiveFromSupervisor(request).ok()) {
     if (!SendToSupervisor(Compile(request)).ok()) break;
@@ -217,6 +222,7 @@ bool Worker::Validate(Loaded& loaded, TrialResult& result) {
 TrialResult Worker::Measure(const worker::Trial& trial) {
   TrialResult result;
   result.outcome = Outcome::kOk;
+  const absl::Time expected = SteadyNow() + absl::Seconds(trial.spare_s());
   Loaded loaded;
   Announce(worker::LOADING);
   if (!Load(trial.program(), loaded, result)) return result;
@@ -227,6 +233,7 @@ TrialResult Worker::Measure(const worker::Trial& trial) {
   Stopwatch watch;
   TimingOptions options;
   options.budget = absl::Seconds(trial.budget_s());
+  options.spare = expected - SteadyNow();
   options.best_s = trial.best_s();
   options.screen_out_factor = trial.screen_out_factor();
   options.on_first_sample = [] { Announce(worker::TIMING); };

@@ -215,7 +215,7 @@ absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) 
     return absl::CancelledError("stopped");
   }
   if (process == nullptr) {
-    auto started = Subprocess::Start("__compiler", {}, {&stop_, -1, options_.environment});
+    auto started = Subprocess::Start("__compiler", {}, {&stop_, {}, options_.environment});
     if (!started.ok()) {
       Release(nullptr);
       return started.status();

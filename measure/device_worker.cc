@@ -218,14 +218,13 @@ absl::StatusOr<DeviceWorker::Answer> DeviceWorker::Ask(const worker::WorkerReque
 }
 
 absl::StatusOr<TrialResult> DeviceWorker::MeasureFor(const worker::Program& program,
-                                                     absl::Duration budget, absl::Duration spare,
+                                                     absl::Duration budget,
                                                      double screen_out_factor) {
   if (absl::Status s = EnsureRunning(); !s.ok()) return s;
   worker::WorkerRequest request;
   worker::Trial& trial = *request.mutable_trial();
   *trial.mutable_program() = program;
   trial.set_budget_s(absl::ToDoubleSeconds(budget));
-  trial.set_spare_s(absl::ToDoubleSeconds(spare));
   trial.set_best_s(screen_out_factor > 0 ? best_s_ : 0);
   trial.set_screen_out_factor(screen_out_factor);
   const absl::Duration slow = absl::Seconds(2 * kTimesNaive * naive_s_);
@@ -240,9 +239,8 @@ absl::StatusOr<TrialResult> DeviceWorker::MeasureFor(const worker::Program& prog
   return result;
 }
 
-absl::StatusOr<TrialResult> DeviceWorker::Measure(const worker::Program& program,
-                                                  absl::Duration spare) {
-  return MeasureFor(program, options_.timing_budget, spare, options_.screen_out_factor);
+absl::StatusOr<TrialResult> DeviceWorker::Measure(const worker::Program& program) {
+  return MeasureFor(program, options_.timing_budget, options_.screen_out_factor);
 }
 
 absl::StatusOr<std::vector<TrialResult>> DeviceWorker::MeasureFinals(
@@ -262,8 +260,7 @@ absl::StatusOr<std::vector<TrialResult>> DeviceWorker::MeasureFinals(
   Log().debug("measuring the finalists together failed; one at a time now");
   std::vector<TrialResult> results;
   for (const worker::Program& program : programs) {
-    absl::StatusOr<TrialResult> result =
-        MeasureFor(program, budget / count, absl::ZeroDuration(), 0);
+    absl::StatusOr<TrialResult> result = MeasureFor(program, budget / count, 0);
     if (!result.ok()) return result.status();
     results.push_back(*std::move(result));
   }

@@ -20,7 +20,9 @@ namespace heddle::measure {
 
 class DeviceWorker {
  public:
-  // `options` gives the limits. child.stop, which is needed, ends every wait with Cancelled.
+  // `options` gives the limits. child.stop, which is needed, ends every wait with Cancelled. Of the
+  // inherited descriptors the process only keeps the first open; the second can be read while it
+  // should lose no time (TimingOptions::idle).
   DeviceWorker(worker::Setup setup, const MeasureOptions& options, ChildOptions child);
 
   // Starts the process and waits until its canary, the naive program, has passed. The status is the
@@ -29,8 +31,7 @@ class DeviceWorker {
 
   // What becomes of a program, whatever that is; the process is started again first where the last
   // program has cost it. Errors are the device's: Unavailable when it is gone for good.
-  // Its samples may take the `spare` time that the device would otherwise wait for the next one.
-  absl::StatusOr<TrialResult> Measure(const worker::Program& program, absl::Duration spare);
+  absl::StatusOr<TrialResult> Measure(const worker::Program& program);
   // In turns. Falls back to one at a time when the process does not survive that.
   absl::StatusOr<std::vector<TrialResult>> MeasureFinals(
       const std::vector<worker::Program>& programs, absl::Duration budget);
@@ -51,7 +52,7 @@ class DeviceWorker {
   absl::Duration LimitOf(worker::Phase phase) const;
   absl::StatusOr<TrialResult> Bury(worker::Phase phase, const absl::Status& why);
   absl::StatusOr<TrialResult> MeasureFor(const worker::Program& program, absl::Duration budget,
-                                         absl::Duration spare, double screen_out_factor);
+                                         double screen_out_factor);
 
   const worker::Setup setup_;
   const MeasureOptions options_;

@@ -169,6 +169,7 @@ class Pipeline final : public Measurer {
   void Judge(TrialResult& result) const;
   bool MayCompile();
   bool MayMeasure();
+  void SayWhetherToHurry();
   double DeviceWaits::*WaitsFor() const;
 
   const std::string workload_;
@@ -181,6 +182,7 @@ class Pipeline final : public Measurer {
   const int compilers_;
   const int wanted_;
   StopSignal stop_;
+  SharedFlag hurry_;                // the worker's: somebody waits for the device
   std::optional<DeviceLock> lock_;  // unless the caller holds it
   PoclFolder pocl_;
   CompilePool pool_;
@@ -191,7 +193,6 @@ class Pipeline final : public Measurer {
   std::deque<Candidate> queued_;
   std::set<int64_t> compiling_, withdrawn_;  // the latter are among the former
   std::deque<Prepared> ready_;
-  MeanInterval ready_interval_;
   std::optional<int64_t> measuring_;
   DeviceWaits waits_;
   std::optional<absl::Time> waiting_since_;  // the last that waits_ does not count yet
@@ -246,7 +247,8 @@ absl::Status Pipeline::Start(const GeneratedProgram& naive) {
   *setup.mutable_naive() = std::move(prepared.program);
   worker_.emplace(
       std::move(setup), options_,
-      ChildOptions{&stop_, (lock_ ? &*lock_ : options_.lock)->fd(), pocl_.environment()});
+      ChildOptions{
+          &stop_, {(lock_ ? &*lock_ : options_.lock)->fd(), hurry_.fd()}, pocl_.environment()});
   if (absl::Status s = worker_->Start(); !s.ok()) return s;
   for (int i = 0; i < compilers_; ++i) threads_.emplace_back([this] { CompileLoop(); });
   threads_.emplace_back([this] { DeviceLoop(); });
@@ -322,10 +324,10 @@ void Pipeline::CompileLoop() {
       // The result is nobody's.
     } else if (prepared.result.outcome == Outcome::kOk) {
       ready_.push_back(std::move(prepared));
-      ready_interval_.Note(SteadyNow());
     } else {
       done_.push_back({prepared.id, std::move(prepared.result)});
     }
+    SayWhetherToHurry();
     changed_.notify_all();
   }
 }
@@ -344,6 +346,13 @@ bool Pipeline::MayMeasure() {
     devices_turn_ = true;
   }
   return devices_turn_;
+}
+
+// With mutex_ held. Where the compilers are what limits, the device would wait for the next
+// candidate: more samples of the one that it has cost nothing then.
+void Pipeline::SayWhetherToHurry() {
+  const bool next_is_coming = !alternate_ && (!queued_.empty() || !compiling_.empty());
+  hurry_.Set(!ready_.empty() || !next_is_coming);
 }
 
 // With mutex_ held: what the device waits for as things are.
@@ -393,11 +402,9 @@ void Pipeline::DeviceLoop() {
     Prepared prepared = std::move(ready_.front());
     ready_.pop_front();
     measuring_ = prepared.id;
-    // Where compilers are what limits, more samples of this one cost nothing.
-    const bool spare = ready_.empty() && !alternate_;
-    const absl::Duration until_next = spare ? ready_interval_.mean() : absl::ZeroDuration();
+    SayWhetherToHurry();
     lock.unlock();
-    absl::StatusOr<TrialResult> result = worker_->Measure(prepared.program, until_next);
+    absl::StatusOr<TrialResult> result = worker_->Measure(prepared.program);
     lock.lock();
     if (!result.ok()) {
       gone_ = result.status();
@@ -446,6 +453,7 @@ std::vector<int64_t> Pipeline::Withdraw(const std::vector<int64_t>& ids) {
       if (wanted.count(id) > 0 && withdrawn_.insert(id).second) withdrawn.push_back(id);
     }
     pending_ -= static_cast<int>(withdrawn.size());
+    SayWhetherToHurry();
   }
   changed_.notify_all();
   return withdrawn;

@@ -31,7 +31,8 @@ namespace heddle::measure {
 namespace {
 
 // File descriptors of a child beyond the standard three.
-constexpr int kControlFd = 3, kInheritedFd = 4, kFirstClosedFd = 5;
+constexpr int kControlFd = 3, kFirstClosedFd = InheritedFd(kMaxInheritedFds);
+static_assert(InheritedFd(0) == kControlFd + 1);
 
 absl::Status ErrnoStatus(const std::string& what) {
   return absl::InternalError(absl::StrCat(what, ": ", strerror(errno)));
@@ -61,7 +62,8 @@ Fd MoveUp(int fd) { return Fd(fcntl(fd, F_DUPFD_CLOEXEC, kFirstClosedFd)); }
 
 struct SpawnRequest {
   std::vector<std::string> argv, environment;
-  int control, output, inherited;  // -1: none
+  int control, output;
+  std::vector<int> inherited;
 };
 
 absl::StatusOr<pid_t> SpawnHere(const SpawnRequest& request) {
@@ -73,11 +75,11 @@ absl::StatusOr<pid_t> SpawnHere(const SpawnRequest& request) {
   posix_spawn_file_actions_adddup2(&actions, request.output, STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, request.output, STDERR_FILENO);
   posix_spawn_file_actions_adddup2(&actions, request.control, kControlFd);
-  if (request.inherited >= 0) {
-    posix_spawn_file_actions_adddup2(&actions, request.inherited, kInheritedFd);
+  const int inherited = static_cast<int>(request.inherited.size());
+  for (int i = 0; i < inherited; ++i) {
+    posix_spawn_file_actions_adddup2(&actions, request.inherited[i], InheritedFd(i));
   }
-  posix_spawn_file_actions_addclosefrom_np(&actions,
-                                           request.inherited >= 0 ? kFirstClosedFd : kInheritedFd);
+  posix_spawn_file_actions_addclosefrom_np(&actions, InheritedFd(inherited));
 
   sigset_t none, all;
   sigemptyset(&none);
@@ -224,6 +226,19 @@ bool StopSignal::Wait(absl::Duration timeout) const {
   return poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) > 0;
 }
 
+bool IsReadable(int fd) {
+  pollfd ready{fd, POLLIN, 0};
+  return poll(&ready, 1, 0) > 0;  // POLLNVAL counts
+}
+
+SharedFlag::SharedFlag() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+SharedFlag::~SharedFlag() { close(fd_); }
+void SharedFlag::Set(bool on) {
+  if (std::exchange(on_, on) == on) return;
+  eventfd_t value = 0;
+  on ? eventfd_write(fd_, 1) : eventfd_read(fd_, &value);
+}
+
 std::string ExitStatus::Describe() const {
   if (!known) return "an unknown end";
   if (signal != 0) return absl::StrCat("signal ", signal, " (", strsignal(signal), ")");
@@ -243,15 +258,18 @@ absl::StatusOr<std::unique_ptr<Subprocess>> Subprocess::Start(
   fcntl(output.get(), F_SETFL, O_NONBLOCK);
 
   Fd control = MoveUp(theirs.get()), out = MoveUp(their_output.get());
-  Fd inherited = options.inherited_fd >= 0 ? MoveUp(options.inherited_fd) : Fd();
-  if (control.get() < 0 || out.get() < 0 || (options.inherited_fd >= 0 && inherited.get() < 0)) {
-    return ErrnoStatus("duplicating a file descriptor");
-  }
+  if (control.get() < 0 || out.get() < 0) return ErrnoStatus("duplicating a file descriptor");
   SpawnRequest request{{"heddle", command, absl::StrCat(getpid())},
                        options.environment,
                        control.get(),
                        out.get(),
-                       inherited.get()};
+                       {}};
+  std::vector<Fd> inherited;
+  for (int fd : options.inherited_fds) {
+    inherited.push_back(MoveUp(fd));
+    if (inherited.back().get() < 0) return ErrnoStatus("duplicating a file descriptor");
+    request.inherited.push_back(inherited.back().get());
+  }
   request.argv.insert(request.argv.end(), arguments.begin(), arguments.end());
   absl::StatusOr<pid_t> pid = Spawner::Get().Spawn(request);
   if (!pid.ok()) return pid.status();
@@ -392,7 +410,7 @@ void EnterChild(int argc, char** argv) {
 
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
-  for (int fd : {kControlFd, kInheritedFd}) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  for (int fd = kControlFd; fd < kFirstClosedFd; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
 namespace {

@@ -46,6 +46,25 @@ class StopSignal {
   int fd_;
 };
 
+// True while something can be read from the descriptor, or it is none.
+bool IsReadable(int fd);
+
+// Tells a child that inherits its descriptor, which can be read while the flag is set. Thread-safe
+// where the caller sees to it that Set is not called twice at a time.
+class SharedFlag {
+ public:
+  SharedFlag();
+  ~SharedFlag();
+  SharedFlag(const SharedFlag&) = delete;
+  SharedFlag& operator=(const SharedFlag&) = delete;
+  void Set(bool on);
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+  bool on_ = false;
+};
+
 // How a child ended.
 struct ExitStatus {
   bool known = false;            // false: it could not be reaped
@@ -54,9 +73,13 @@ struct ExitStatus {
   std::string Describe() const;  // "signal 11 (Segmentation fault)", "exit code 3"
 };
 
+// Where a child finds the descriptors that it inherits.
+inline constexpr int kMaxInheritedFds = 2;
+constexpr int InheritedFd(int index) { return 4 + index; }
+
 struct ChildOptions {
   const StopSignal* stop = nullptr;      // interrupts every wait; must outlive the child
-  int inherited_fd = -1;                 // stays open in the child until it ends
+  std::vector<int> inherited_fds;        // are InheritedFd(0), (1), ... in the child
   std::vector<std::string> environment;  // "NAME=value", over this process's own
 };
 

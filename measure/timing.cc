@@ -151,20 +151,21 @@ bool NarrowInterval::Met(const std::vector<double>& samples) const {
 absl::StatusOr<Timing> TimeProgram(Device& device, const TimedProgram& program,
                                    const TimingOptions& options) {
   Sampler sampler(device, program, options);
-  SpentBudget budget(options.budget), spare(options.spare);
+  SpentBudget budget(options.budget);
   if (absl::Status s = sampler.Calibrate(); !s.ok()) return s;
   if (options.best_s > 0 && sampler.samples()[0] > options.best_s * options.screen_out_factor) {
     Timing timing = sampler.Result();
     timing.screened_out = true;
     return timing;
   }
-  while (true) {
-    const double seconds = sampler.TakeSpent();
-    budget.Spend(seconds);
-    spare.Spend(seconds);
-    if (budget.Met() || (spare.Met() && sampler.Narrow())) return sampler.Result();
+  auto more = [&] {
+    budget.Spend(sampler.TakeSpent());
+    return !budget.Met() && (!sampler.Narrow() || (options.idle && options.idle()));
+  };
+  while (more()) {
     if (absl::Status s = sampler.Sample(); !s.ok()) return s;
   }
+  return sampler.Result();
 }
 
 absl::StatusOr<std::vector<Timing>> TimeInterleaved(Device& device,

@@ -55,15 +55,16 @@ class SpentBudget {
 
 struct TimingOptions {
   absl::Duration budget = absl::Milliseconds(120);  // device time of the samples
-  // As much of it is used even when the interval is narrow already: time that would be idle.
-  absl::Duration spare;
-  double interval = 0.01;          // wanted width of the interval / median
-  double resolution_share = 0.01;  // of the clock, in one sample
+  double interval = 0.01;                           // wanted width of the interval / median
+  double resolution_share = 0.01;                   // of the clock, in one sample
   // A sample is at least this long, so that what surrounds a batch does not count.
   absl::Duration sample = absl::Microseconds(500);
   // Screening: dropped after the first sample when slower than best_s x screen_out_factor.
   double best_s = 0;  // 0 = none yet
   double screen_out_factor = 3;
+  // Asked by TimeProgram when the interval is narrow enough: while it says that the device has
+  // nothing else to do, samples go on.
+  std::function<bool()> idle;
   // Called by TimeProgram after the first batch, which shows that the program returns.
   std::function<void()> on_first_sample;
 };

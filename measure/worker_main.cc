@@ -108,6 +108,9 @@ struct Loaded {
   Workspaces workspaces;
 };
 
+// Can be read while candidates wait for the device (device_worker.h).
+constexpr int kHurryFd = InheritedFd(1);
+
 // Owns the device for as long as the process lives.
 class Worker {
  public:
@@ -222,7 +225,6 @@ bool Worker::Validate(Loaded& loaded, TrialResult& result) {
 TrialResult Worker::Measure(const worker::Trial& trial) {
   TrialResult result;
   result.outcome = Outcome::kOk;
-  const absl::Time expected = SteadyNow() + absl::Seconds(trial.spare_s());
   Loaded loaded;
   Announce(worker::LOADING);
   if (!Load(trial.program(), loaded, result)) return result;
@@ -233,7 +235,7 @@ TrialResult Worker::Measure(const worker::Trial& trial) {
   Stopwatch watch;
   TimingOptions options;
   options.budget = absl::Seconds(trial.budget_s());
-  options.spare = expected - SteadyNow();
+  options.idle = [] { return !IsReadable(kHurryFd); };
   options.best_s = trial.best_s();
   options.screen_out_factor = trial.screen_out_factor();
   options.on_first_sample = [] { Announce(worker::TIMING); };

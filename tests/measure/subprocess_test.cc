@@ -31,7 +31,7 @@ absl::Time In(double seconds) { return absl::Now() + absl::Seconds(seconds); }
 
 std::unique_ptr<Subprocess> StartChild(const std::string& behaviour,
                                        const StopSignal* stop = nullptr) {
-  auto child = Subprocess::Start(kTestChild, absl::StrSplit(behaviour, ' '), {stop, -1, {}});
+  auto child = Subprocess::Start(kTestChild, absl::StrSplit(behaviour, ' '), {stop, {}, {}});
   EXPECT_TRUE(child.ok()) << child.status();
   return child.ok() ? *std::move(child) : nullptr;
 }
@@ -188,6 +188,32 @@ TEST(SubprocessTest, ChildrenHaveAProcessGroupOfTheirOwn) {
   ASSERT_NE(child, nullptr);
   EXPECT_EQ(getpgid(child->pid()), child->pid());
   EXPECT_NE(getpgid(0), child->pid());
+}
+
+TEST(SubprocessTest, FlagsAreSeenByTheChildrenThatInheritThem) {
+  SharedFlag first, second;
+  EXPECT_FALSE(IsReadable(first.fd()));
+  auto child = Subprocess::Start(kTestChild, {"look"}, {nullptr, {first.fd(), second.fd()}, {}});
+  ASSERT_TRUE(child.ok()) << child.status();
+  auto seen = [&] {
+    EXPECT_TRUE((*child)->Send(worker::Status(), In(20)).ok());
+    return ReportOf(**child);
+  };
+  EXPECT_EQ(seen(), 0);
+  second.Set(true);
+  EXPECT_EQ(seen(), 2);
+  second.Set(true);
+  first.Set(true);
+  EXPECT_EQ(seen(), 3);
+  second.Set(false);
+  EXPECT_EQ(seen(), 1);
+  first.Set(false);
+  EXPECT_EQ(seen(), 0);
+  // One that was not handed over reads as set.
+  auto other = Subprocess::Start(kTestChild, {"look"}, {nullptr, {first.fd()}, {}});
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_TRUE((*other)->Send(worker::Status(), In(20)).ok());
+  EXPECT_EQ(ReportOf(**other), 2);
 }
 
 TEST(SubprocessTest, AStopSignalEndsEveryWait) {

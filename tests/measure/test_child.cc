@@ -52,6 +52,17 @@ int Echo() {
   return 0;
 }
 
+// Answers every message with a report of which inherited descriptors can be read: bit by bit.
+int Look() {
+  worker::Status status;
+  while (ReceiveFromSupervisor(status).ok()) {
+    int readable = 0;
+    for (int i = 0; i < kMaxInheritedFds; ++i) readable |= IsReadable(InheritedFd(i)) << i;
+    Report(readable);
+  }
+  return 0;
+}
+
 [[noreturn]] void Family() {
   char sleep[] = "sleep", seconds[] = "1000";
   char* argv[] = {sleep, seconds, nullptr};
@@ -65,7 +76,8 @@ int Echo() {
   DeviceInfo device;
   device.id = "test:0";
   auto lock = DeviceLock::Acquire(device);
-  auto child = Subprocess::Start(kTestChild, {"hang"}, {nullptr, lock.ok() ? lock->fd() : -1, {}});
+  auto child =
+      Subprocess::Start(kTestChild, {"hang"}, {nullptr, {lock.ok() ? lock->fd() : -1}, {}});
   worker::Status ready;
   const bool ok = lock.ok() && child.ok() && (*child)->Receive(ready, absl::InfiniteFuture()).ok();
   Report(ok ? (*child)->pid() : -1);
@@ -78,6 +90,7 @@ int TestChildMain(int argc, char** argv) {
   EnterChild(argc, argv);
   const std::string behaviour = argv[3];
   if (behaviour == "echo") return Echo();
+  if (behaviour == "look") return Look();
   if (behaviour == "compute") return Compute(1.5);
   if (behaviour == "trace") {
     Report(ptrace(PTRACE_SEIZE, atoi(argv[4]), nullptr, nullptr) == 0 ? 0 : errno);

@@ -6,11 +6,12 @@ namespace heddle::measure {
 
 inline constexpr char kTestChild[] = "__test_child";
 
-// Behaviours: "echo" sends back what it gets; "hang" reports and never ends, whatever the signal;
-// "crash" writes to standard error and dies by SIGSEGV; "exit" ends with code 7; "chatter" writes a
-// megabyte and reports; "family" starts a process of its own in its group and reports that one's
-// id; "supervise" takes the lock of the device "test:0", starts a "hang" child that inherits it and
-// reports that one's id. A report is a worker::Status whose code is a process id, or 0.
+// Behaviours: "echo" sends back what it gets; "look" answers with the inherited descriptors that
+// can be read; "hang" reports and never ends, whatever the signal; "crash" writes to standard error
+// and dies by SIGSEGV; "exit" ends with code 7; "chatter" writes a megabyte and reports; "family"
+// starts a process of its own in its group and reports that one's id; "supervise" takes the lock of
+// the device "test:0", starts a "hang" child that inherits it and reports that one's id. A report
+// is a worker::Status whose code is a process id, or 0.
 int TestChildMain(int argc, char** argv);
 
 }  // namespace heddle::measure

@@ -7,8 +7,6 @@
 #include <functional>
 #include <random>
 
-#include "measure/clock.h"
-
 namespace heddle::measure {
 namespace {
 
@@ -173,32 +171,22 @@ TEST_F(TimingTest, BatchesUntilTheClockIsFineEnough) {
   EXPECT_EQ(timing->samples, 6) << "a quiet clock needs no more than an interval does";
 }
 
-TEST_F(TimingTest, SpareTimeIsUsedWithinTheBudget) {
+TEST_F(TimingTest, AnIdleDeviceTakesMoreSamplesWithinTheBudget) {
   ClockDevice device([](auto*, int, int launches) { return launches * 1e-3; });
-  options_.spare = absl::Milliseconds(20);
+  int asked = 0;
+  options_.idle = [&] { return ++asked < 10; };
   auto timing = TimeProgram(device, Timed(1), options_);
   ASSERT_TRUE(timing.ok()) << timing.status();
-  EXPECT_EQ(timing->samples, 20);
-  options_.spare = absl::Seconds(10);
+  EXPECT_EQ(timing->samples, 6 + 9);
+  options_.idle = [] { return true; };
   timing = TimeProgram(device, Timed(1), options_);
   ASSERT_TRUE(timing.ok()) << timing.status();
   EXPECT_EQ(timing->samples, 120) << "120 ms is the budget";
-  options_.spare = -absl::Seconds(1);
+  EXPECT_FALSE(timing->noisy);
+  options_.best_s = 1e-4;
   timing = TimeProgram(device, Timed(1), options_);
   ASSERT_TRUE(timing.ok()) << timing.status();
-  EXPECT_EQ(timing->samples, 6);
-}
-
-TEST(MeanInterval, FollowsWhatHappensNow) {
-  MeanInterval interval;
-  absl::Time now = absl::UnixEpoch();
-  EXPECT_EQ(interval.mean(), absl::ZeroDuration());
-  interval.Note(now);
-  EXPECT_EQ(interval.mean(), absl::ZeroDuration());
-  interval.Note(now += absl::Seconds(4));
-  EXPECT_EQ(interval.mean(), absl::Seconds(4));
-  for (int i = 0; i < 100; ++i) interval.Note(now += absl::Milliseconds(i % 2 == 0 ? 50 : 150));
-  EXPECT_NEAR(absl::ToDoubleSeconds(interval.mean()), 0.1, 0.02);
+  EXPECT_TRUE(timing->screened_out) << "nobody wants to know a slow one better";
 }
 
 TEST_F(TimingTest, EveryBufferSetHasItsTurn) {

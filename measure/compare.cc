@@ -21,7 +21,7 @@ bool SameBits(const float* a, const float* b, int64_t count) {
 
 void Parallel(int64_t count, int threads, const std::function<void(int64_t, int64_t)>& body) {
   constexpr int64_t kLeast = 1 << 16;
-  const int64_t parts = std::clamp<int64_t>(count / kLeast, 1, threads);
+  const int64_t parts = std::clamp<int64_t>(count / kLeast, 1, std::max(1, threads));
   std::vector<std::thread> workers;
   for (int64_t p = 1; p < parts; ++p) {
     workers.emplace_back([&, p] { body(count * p / parts, count * (p + 1) / parts); });
@@ -81,6 +81,7 @@ int64_t FirstDifference(const float* a, const float* b, int64_t count) {
 
 // Few threads find anything but rounding, and none of them the same element: one addition a block
 // is what the blocks share.
+static_assert(kCompareThreads == 256, "as the source has it");
 const char kCompareSource[] = R"(
 extern "C" __global__ void heddle_compare(const float* a, const float* b, long long count,
                                           unsigned long long* out) {

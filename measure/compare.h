@@ -16,9 +16,11 @@ double Distance(float a, float b);
 struct Difference {
   int64_t elements = 0;  // whose bits are not the same
   double distance = 0;   // the largest
+
+  friend bool operator==(const Difference&, const Difference&) = default;
 };
 
-// Calls body(begin, end) on parts of [0, count), on several threads when it is worth it.
+// Calls body(begin, end) on parts of [0, count), on up to `threads` threads when it is worth it.
 void Parallel(int64_t count, int threads, const std::function<void(int64_t, int64_t)>& body);
 
 Difference DifferenceOf(const float* a, const float* b, int64_t count, int threads);

@@ -22,7 +22,7 @@ namespace {
   if (absl::Status heddle_status = cu_.Check(cu_.call, what); !heddle_status.ok()) \
   return heddle_status
 
-constexpr int64_t kCompareBlocksPerSm = 8;  // 2,048 threads, as many as there may be
+constexpr int64_t kCompareBlocksPerSm = 8;  // 2,048 threads: as many as fit, or more
 
 // Multiprocessors' float32 units by compute capability (CUDA C++ Programming Guide, arithmetic
 // instructions' throughput).

@@ -17,7 +17,8 @@
 namespace heddle::measure {
 namespace {
 
-// Opening the device, uploading, running and checking the naive program, which is slow.
+// Opening the device, compiling its comparison, uploading, running and checking the naive program,
+// which is slow.
 constexpr absl::Duration kStartLimit = absl::Minutes(5);
 constexpr absl::Duration kSendLimit = absl::Seconds(10);
 // How long a process that has closed its socket may take to end by itself.
@@ -27,8 +28,8 @@ constexpr absl::Duration kEndGrace = absl::Seconds(2);
 constexpr int kRestarts = 5;
 constexpr absl::Duration kFirstPause = absl::Seconds(1);
 // A kernel may take this much longer than the best one before it counts as not returning, and the
-// phases of a slow workload this much longer than its naive program (three executions, transfers
-// and comparisons; the candidate may be the naive program itself).
+// phases of a slow workload this much longer than its naive program (three executions and
+// comparisons; the candidate may be the naive program itself).
 constexpr double kTimesBest = 20, kTimesNaive = 12;
 // Enough of a worker's last words to see what happened.
 constexpr size_t kMaxLastWords = 2000;
@@ -76,6 +77,11 @@ DeviceWorker::DeviceWorker(worker::Setup setup, const MeasureOptions& options, C
 DeviceState DeviceWorker::state() const {
   std::lock_guard lock(state_mutex_);
   return state_;
+}
+
+double DeviceWorker::spare_s() const {
+  std::lock_guard lock(state_mutex_);
+  return spare_s_;
 }
 
 absl::Status DeviceWorker::Start() {
@@ -194,6 +200,7 @@ absl::StatusOr<DeviceWorker::Answer> DeviceWorker::Ask(const worker::WorkerReque
     } else {
       std::lock_guard lock(state_mutex_);
       state_ = FromProto(event.results().state());
+      spare_s_ += event.results().spare_s();
     }
     return answer;
   }

@@ -38,6 +38,7 @@ class DeviceWorker {
 
   // Thread-safe, unlike everything else.
   DeviceState state() const;
+  double spare_s() const;  // all that trials were sampled beyond what they needed
 
  private:
   // What a worker did with a request: results, or the reason of its end.
@@ -62,6 +63,7 @@ class DeviceWorker {
   double naive_s_ = 0, best_s_ = 0;
   mutable std::mutex state_mutex_;
   DeviceState state_;
+  double spare_s_ = 0;
 };
 
 }  // namespace heddle::measure

@@ -70,10 +70,11 @@ struct DeviceState {
   int other_processes = 0;  // other users of the device
 };
 
-// Seconds since its start that the device had no candidate.
+// Seconds since its start that the device had no candidate, or one that had been timed already.
 struct DeviceWaits {
   double for_compilers_s = 0;   // while some were being compiled
   double for_candidates_s = 0;  // while none were submitted
+  double sampling_s = 0;        // while some were being compiled, taking more samples meanwhile
 };
 
 // Measures candidates of one workload on one device. Not thread-safe: one caller. A failed

@@ -53,11 +53,12 @@ absl::Status CheckMemory(const TensorProgram& program, const DeviceInfo& device)
   std::vector<std::string> shape;
   for (const auto& [name, value] : program.shape) shape.push_back(absl::StrCat(name, "=", value));
   constexpr double kGib = 1 << 30;
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s at %s needs %.2f GiB to be measured (two sets of inputs, outputs, intermediate tensors), "
-      "%s has %.2f GiB: choose a smaller shape",
-      program.op, absl::StrJoin(shape, ","), static_cast<double>(needed) / kGib, device.id,
-      static_cast<double>(total) / kGib));
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s at %s needs %.2f GiB to be measured (inputs twice, outputs four times, "
+                      "intermediate tensors), "
+                      "%s has %.2f GiB: choose a smaller shape",
+                      program.op, absl::StrJoin(shape, ","), static_cast<double>(needed) / kGib,
+                      device.id, static_cast<double>(total) / kGib));
 }
 
 Outcome BuildOutcome(const absl::Status& status) {
@@ -182,7 +183,7 @@ class Pipeline final : public Measurer {
   const int compilers_;
   const int wanted_;
   StopSignal stop_;
-  SharedFlag hurry_;                // the worker's: somebody waits for the device
+  SharedFlag hurry_;                // the worker's: MustHurry
   std::optional<DeviceLock> lock_;  // unless the caller holds it
   PoclFolder pocl_;
   CompilePool pool_;
@@ -348,11 +349,10 @@ bool Pipeline::MayMeasure() {
   return devices_turn_;
 }
 
-// With mutex_ held. Where the compilers are what limits, the device would wait for the next
-// candidate: more samples of the one that it has cost nothing then.
+// With mutex_ held, after every change of the queues.
 void Pipeline::SayWhetherToHurry() {
-  const bool next_is_coming = !alternate_ && (!queued_.empty() || !compiling_.empty());
-  hurry_.Set(!ready_.empty() || !next_is_coming);
+  const size_t coming = queued_.size() + compiling_.size() - withdrawn_.size();
+  hurry_.Set(alternate_ || MustHurry(ready_.size(), coming));
 }
 
 // With mutex_ held: what the device waits for as things are.
@@ -364,6 +364,7 @@ double DeviceWaits::*Pipeline::WaitsFor() const {
 DeviceWaits Pipeline::device_waits() const {
   std::lock_guard lock(mutex_);
   DeviceWaits waits = waits_;
+  waits.sampling_s = worker_->spare_s();
   if (waiting_since_) {
     waits.*waiting_for_ += absl::ToDoubleSeconds(SteadyNow() - *waiting_since_);
   }
@@ -428,6 +429,7 @@ void Pipeline::Submit(Candidate candidate) {
     std::lock_guard lock(mutex_);
     queued_.push_back(std::move(candidate));
     ++pending_;
+    SayWhetherToHurry();
   }
   changed_.notify_all();
 }

@@ -16,6 +16,11 @@
 
 namespace heddle::measure {
 
+// Whether the device should lose no time over the candidate that it has: others wait for it, or it
+// need not wait for others. Where the compilers are what limits, more samples cost nothing.
+// `coming`: candidates queued for the compilers or in them, withdrawn ones not counted.
+constexpr bool MustHurry(size_t ready, size_t coming) { return ready > 0 || coming == 0; }
+
 struct GeneratedProgram {
   std::vector<KernelSource> kernels;
   std::vector<search_space::BufferRef> workspaces;

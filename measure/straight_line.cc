@@ -1,6 +1,7 @@
 #include "measure/straight_line.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 #include <vector>
 
@@ -32,7 +33,7 @@ bool IsUpdate(const StmtNode& s) {
 bool MentionsOnly(const Expr& e, const std::vector<Var>& vars) {
   bool only = true;
   Visit(e, [&](const Expr& node) {
-    only = only &&
+    only = only && node->op != Op::kLoad &&
            (node->op != Op::kVar || std::find(vars.begin(), vars.end(), node->var) != vars.end());
   });
   return only;
@@ -69,7 +70,9 @@ void Append(const Stmt& s, std::vector<Stmt>& out) {
   } else if (s->kind == StmtNode::Kind::kSeq) {
     for (const Stmt& child : s->body) Append(child, out);
   } else {
-    const bool backwards = s->condition != nullptr && Simplify(s->condition)->int_value != 0;
+    Expr direction = s->condition == nullptr ? nullptr : Simplify(s->condition);
+    assert(direction == nullptr || direction->op == Op::kInt);  // IsStraightLine
+    const bool backwards = direction != nullptr && direction->int_value != 0;
     const int64_t extent = s->var->extent;
     for (int64_t i = 0; i < extent; ++i) {
       Append(Fixed(s->body[0], s->var, backwards ? extent - 1 - i : i), out);

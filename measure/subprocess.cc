@@ -264,6 +264,10 @@ absl::StatusOr<std::unique_ptr<Subprocess>> Subprocess::Start(
                        control.get(),
                        out.get(),
                        {}};
+  if (options.inherited_fds.size() > kMaxInheritedFds) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a child inherits ", kMaxInheritedFds, " descriptors at most"));
+  }
   std::vector<Fd> inherited;
   for (int fd : options.inherited_fds) {
     inherited.push_back(MoveUp(fd));

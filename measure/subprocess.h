@@ -49,8 +49,8 @@ class StopSignal {
 // True while something can be read from the descriptor, or it is none.
 bool IsReadable(int fd);
 
-// Tells a child that inherits its descriptor, which can be read while the flag is set. Thread-safe
-// where the caller sees to it that Set is not called twice at a time.
+// Tells a child that inherits its descriptor, which can be read while the flag is set. One thread
+// at a time.
 class SharedFlag {
  public:
   SharedFlag();
@@ -78,8 +78,9 @@ inline constexpr int kMaxInheritedFds = 2;
 constexpr int InheritedFd(int index) { return 4 + index; }
 
 struct ChildOptions {
-  const StopSignal* stop = nullptr;      // interrupts every wait; must outlive the child
-  std::vector<int> inherited_fds;        // are InheritedFd(0), (1), ... in the child
+  const StopSignal* stop = nullptr;  // interrupts every wait; must outlive the child
+  // Are InheritedFd(0), (1), ... in the child; kMaxInheritedFds at most, all valid.
+  std::vector<int> inherited_fds;
   std::vector<std::string> environment;  // "NAME=value", over this process's own
 };
 

@@ -158,14 +158,21 @@ absl::StatusOr<Timing> TimeProgram(Device& device, const TimedProgram& program,
     timing.screened_out = true;
     return timing;
   }
-  auto more = [&] {
-    budget.Spend(sampler.TakeSpent());
-    return !budget.Met() && (!sampler.Narrow() || (options.idle && options.idle()));
-  };
-  while (more()) {
+  // Once the interval was narrow enough that is settled: it may widen again with more samples.
+  bool narrow = false;
+  double spare_s = 0;
+  while (true) {
+    const double seconds = sampler.TakeSpent();
+    budget.Spend(seconds);
+    if (narrow) spare_s += seconds;
+    narrow = narrow || sampler.Narrow();
+    if (budget.Met() || (narrow && !(options.idle && options.idle()))) break;
     if (absl::Status s = sampler.Sample(); !s.ok()) return s;
   }
-  return sampler.Result();
+  Timing timing = sampler.Result();
+  timing.noisy = !narrow;
+  timing.spare_s = spare_s;
+  return timing;
 }
 
 absl::StatusOr<std::vector<Timing>> TimeInterleaved(Device& device,

@@ -73,7 +73,8 @@ struct TimingOptions {
 struct Timing {
   MedianInterval interval;
   int samples = 0;
-  bool noisy = false;  // the budget ended before the interval was narrow enough
+  bool noisy = false;  // the budget ended before the interval was narrow enough once
+  double spare_s = 0;  // device time of the samples after it was (TimingOptions::idle)
   bool screened_out = false;
 };
 

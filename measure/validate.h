@@ -66,6 +66,10 @@ class Validator {
   // element, the repetition bit by bit, and looks at the red zones.
   virtual Verdict Validate(LoadedProgram& program, Workspaces& workspaces) = 0;
 
+  // Writes inputs and expectations on the device again, whatever candidates did to them. Validate
+  // and CheckAfterTiming do so when a candidate was wrong.
+  virtual absl::Status Restore() = 0;
+
   // The buffer sets to rotate while timing the program that was last validated.
   virtual std::vector<BufferSet> TimingSets(const Workspaces& workspaces) = 0;
 

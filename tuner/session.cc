@@ -57,6 +57,7 @@ TimeSpent& TimeSpent::operator+=(const TimeSpent& other) {
   load += other.load;
   validate += other.validate;
   time += other.time;
+  time_spare += other.time_spare;
   search += other.search;
   idle_compiling += other.idle_compiling;
   idle_proposing += other.idle_proposing;
@@ -389,6 +390,7 @@ absl::StatusOr<SessionReport> Session::Run() {
   absl::Status searched = Search();
   const measure::DeviceWaits after = measurer_.device_waits();
   report_.spent.idle_compiling = after.for_compilers_s - before.for_compilers_s;
+  report_.spent.time_spare = after.sampling_s - before.sampling_s;
   report_.spent.idle_proposing = after.for_candidates_s - before.for_candidates_s;
   report_.spent.search = std::max(proposer_.seconds(), proposing_seconds_);
   // What the search ended with may be an error; what is in flight is then not waited for.

@@ -61,7 +61,8 @@ const char* NameOf(StopReason reason);  // "trials", "seconds", ...
 struct TimeSpent {
   double compile = 0;                       // of all compilers together
   double load = 0, validate = 0, time = 0;  // when the device is busy, finals included
-  double search = 0;  // sampling, lowering, features and the cost model: waited for or not
+  double search = 0;      // sampling, lowering, features and the cost model: waited for or not
+  double time_spare = 0;  // of `time`: samples nobody needed, while the compilers were behind
   // When the device was idle and it is known why: candidates were in the compilers, or none were
   // there.
   double idle_compiling = 0, idle_proposing = 0;

@@ -126,7 +126,8 @@ TEST_F(CudaShim, GuardedLoadsMoveWithTheirLoop) {
   EXPECT_EQ(ran.exit_code, 0) << ran.output;
 }
 
-// Against measure/compare.h's own words for it; sizes with and without a rest, one block and more.
+// Against the host's words for it; sizes with and without a rest, one block and more. Blocks run
+// one after another here: what they do to each other the tests on a GPU see.
 TEST_F(CudaShim, TheComparisonIsRightAndFreeOfRaces) {
   const Ran ran = RunUnderTsan(kCompareSource, R"(
 #include "tests/measure/compared.h"

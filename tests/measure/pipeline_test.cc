@@ -23,7 +23,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "measure/device.h"
 #include "measure/device_lock.h"
+#include "measure/device_worker.h"
+#include "measure/messages.h"
+#include "proto/worker.pb.h"
 #include "search_space/notation.h"
 #include "tests/support.h"
 
@@ -154,6 +158,47 @@ class PipelineTest : public testing::Test {
   std::map<std::string, std::string> before_;  // text in front of the kernel, by its body
   std::unique_ptr<Measurer> measurer_;
 };
+
+TEST(MustHurry, OnlyWhereOthersWaitOrNobodyComes) {
+  EXPECT_TRUE(MustHurry(/*ready=*/1, /*coming=*/0));
+  EXPECT_TRUE(MustHurry(1, 5));
+  EXPECT_TRUE(MustHurry(0, 0));
+  EXPECT_FALSE(MustHurry(0, 1));
+}
+
+// The worker's side of it, with the flag in the test's hand.
+TEST_F(PipelineTest, AWorkerThatNeedNotHurryTakesMoreSamples) {
+  auto device = FindDevice("opencl:0");
+  HEDDLE_NEEDS("pocl", device.ok(), device.status().message());
+  const GeneratedProgram right = Source(/*cuda=*/false, elements_, kRight);
+  auto binary = CompileOpenCl("opencl:0", right.kernels[0]);
+  ASSERT_TRUE(binary.ok()) << binary.status();
+  worker::Program program;
+  *program.add_kernels()->mutable_launch() = ToProto(right.kernels[0].launch);
+  program.mutable_kernels(0)->set_binary(*binary);
+  worker::Setup setup;
+  setup.set_device("opencl:0");
+  setup.set_workload(Workload(elements_).canonical_text);
+  setup.set_seed(1);
+  setup.set_l2("warm");
+  *setup.mutable_naive() = program;
+  StopSignal stop;
+  SharedFlag hurry;
+  DeviceWorker worker(setup, options_, ChildOptions{&stop, {stop.fd(), hurry.fd()}, {}});
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+
+  hurry.Set(true);
+  auto hurried = worker.Measure(program);
+  ASSERT_TRUE(hurried.ok()) << hurried.status();
+  EXPECT_EQ(hurried->outcome, Outcome::kOk) << hurried->detail;
+  EXPECT_EQ(worker.spare_s(), 0);
+  hurry.Set(false);
+  auto unhurried = worker.Measure(program);
+  ASSERT_TRUE(unhurried.ok()) << unhurried.status();
+  EXPECT_EQ(unhurried->outcome, Outcome::kOk) << unhurried->detail;
+  // On a machine that others use an interval may stay wide for all of the budget.
+  EXPECT_TRUE(unhurried->noisy || worker.spare_s() > 0);
+}
 
 // ------------------------------------------------------------------------------ real kernels
 

@@ -209,6 +209,10 @@ TEST(SubprocessTest, FlagsAreSeenByTheChildrenThatInheritThem) {
   EXPECT_EQ(seen(), 1);
   first.Set(false);
   EXPECT_EQ(seen(), 0);
+  EXPECT_EQ(Subprocess::Start(kTestChild, {"look"}, {nullptr, std::vector<int>(3, 0), {}})
+                .status()
+                .code(),
+            absl::StatusCode::kInvalidArgument);
   // One that was not handed over reads as set.
   auto other = Subprocess::Start(kTestChild, {"look"}, {nullptr, {first.fd()}, {}});
   ASSERT_TRUE(other.ok()) << other.status();

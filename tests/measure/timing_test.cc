@@ -189,6 +189,21 @@ TEST_F(TimingTest, AnIdleDeviceTakesMoreSamplesWithinTheBudget) {
   EXPECT_TRUE(timing->screened_out) << "nobody wants to know a slow one better";
 }
 
+// Speed changes once after the interval was narrow, which makes it wide again: that neither counts
+// against the candidate nor holds up the next one.
+TEST_F(TimingTest, SamplesBeyondWhatIsNeededDoNotMakeItNoisy) {
+  int runs = 0;
+  ClockDevice device(
+      [&](auto*, int, int launches) { return launches * (++runs <= 30 ? 1e-3 : 1.3e-3); });
+  options_.idle = [&] { return runs < 60; };
+  auto timing = TimeProgram(device, Timed(1), options_);
+  ASSERT_TRUE(timing.ok()) << timing.status();
+  EXPECT_EQ(timing->samples, 60);
+  EXPECT_GT(timing->interval.high, timing->interval.low * 1.2);
+  EXPECT_FALSE(timing->noisy);
+  EXPECT_NEAR(timing->spare_s, 24 * 1e-3 + 30 * 1.3e-3, 1e-9);
+}
+
 TEST_F(TimingTest, EveryBufferSetHasItsTurn) {
   for (double kernel : {1e-6, 40e-6, 2e-3}) {  // many rotations a batch, part of one, one launch
     ClockDevice device([&](auto*, int, int launches) { return launches * kernel; });

@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "measure/timing.h"
@@ -99,11 +100,14 @@ class TamperedDevice : public Device {
 
   absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
                                      int64_t elements) override {
+    if (before) std::exchange(before, nullptr)(const_cast<DeviceBuffer&>(b));
     auto found = inner_->Compare(a, b, elements);
     if (found.ok() && tamper) tamper(*found);
     return found;
   }
-  std::function<void(Difference&)> tamper;
+  std::function<void(Difference&)> tamper;    // of what every comparison finds
+  std::function<void(DeviceBuffer&)> before;  // once, with what is compared with
+  int downloads = 0;
 
   const DeviceInfo& info() const override { return inner_->info(); }
   absl::StatusOr<std::unique_ptr<LoadedProgram>> Load(
@@ -121,6 +125,7 @@ class TamperedDevice : public Device {
     return inner_->Upload(to, from, bytes);
   }
   absl::Status Download(const DeviceBuffer& from, void* to, int64_t bytes) override {
+    ++downloads;
     return inner_->Download(from, to, bytes);
   }
   absl::Status Copy(const DeviceBuffer& from, DeviceBuffer& to) override {
@@ -264,29 +269,43 @@ TEST_F(ValidateTest, AWrongReferenceIsNotBelieved) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
 }
 
-TEST_F(ValidateTest, AComparisonThatIsBlindIsNotBelieved) {
-  device_->tamper = [](Difference& found) { found = {}; };
+TEST_F(ValidateTest, AComparisonThatErrsIsNotBelieved) {
   auto naive = Build("  b[i] = a[i] + a[i + 1] + a[i + 2];");
-  absl::Status status = validator_->SetReference(*naive, workspaces_);
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_NE(status.message().find("compares wrongly"), absl::string_view::npos) << status;
-  device_->tamper = [](Difference& found) { found.elements += 1; };
-  status = validator_->SetReference(*naive, workspaces_);
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  const std::function<void(Difference&)> errors[] = {
+      [](Difference& found) { found = {}; },           // blind
+      [](Difference& found) { found.elements += 1; },  // sees ghosts
+      [](Difference& found) { found.elements /= 2; },  // sees every other one
+      [](Difference& found) { found.distance /= 2; },  // belittles
+      [](Difference& found) {
+        if (found.elements == 1) found = {};
+      },  // misses the last one
+  };
+  for (const auto& error : errors) {
+    device_->tamper = error;
+    absl::Status status = validator_->SetReference(*naive, workspaces_);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_NE(status.message().find("compares wrongly"), absl::string_view::npos) << status;
+  }
+  device_->tamper = nullptr;
+  EXPECT_TRUE(validator_->SetReference(*naive, workspaces_).ok());
 }
 
-// As where an earlier candidate wrote over what the device holds of the reference.
-TEST_F(ValidateTest, TheHostsCopyOfTheReferenceHasTheLastWord) {
+// An earlier candidate wrote over what the device holds of the reference.
+TEST_F(ValidateTest, WhatAgreesWithTheHostsReferenceIsRight) {
   const std::string right = "  b[i] = a[i] + a[i + 1] + a[i + 2];";
   ASSERT_EQ(Try(right).outcome, Outcome::kOk);
-  int calls = 0;
-  device_->tamper = [&](Difference& found) {
-    if (calls++ == 0) found = {1, 1e30};
+  device_->before = [&](DeviceBuffer& reference) {
+    EXPECT_TRUE(device_->Fill(reference, 0x42c80000).ok());  // 100
   };
+  device_->downloads = 0;
   Verdict verdict = Try(right);
   EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail;
   EXPECT_LT(verdict.max_error, 1);
-  EXPECT_GT(calls, 1);
+  EXPECT_EQ(device_->before, nullptr) << "written over";
+  EXPECT_EQ(device_->downloads, 1);
+  // It has been written afresh: nothing needs the host any more.
+  EXPECT_EQ(Try(right).outcome, Outcome::kOk);
+  EXPECT_EQ(device_->downloads, 1);
 }
 
 TEST_F(ValidateTest, WorkloadsThatDoNotFitAreRefusedBeforeAllocating) {

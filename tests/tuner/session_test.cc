@@ -414,10 +414,11 @@ TEST_F(SessionTest, KnowsWhereItsTimeWent) {
     return taking(n % 2 ? Ok(100) : Failed(Outcome::kWrongAnswer, "off"));
   };
   measurer_.finals = [&](const auto&) { return taking(Ok(50)); };
-  measurer_.waits = {100, 200};  // before the session
+  measurer_.waits = {100, 200, 300};  // before the session
   measurer_.on_next = [&](int) {
     measurer_.waits.for_compilers_s += 4;
     measurer_.waits.for_candidates_s += 5;
+    measurer_.waits.sampling_s += 1;
   };
   auto report = Run();
   ASSERT_TRUE(report.ok()) << report.status();
@@ -428,6 +429,7 @@ TEST_F(SessionTest, KnowsWhereItsTimeWent) {
   EXPECT_EQ(spent.load, 0.5 * all);
   EXPECT_EQ(spent.validate, 1 * all);
   EXPECT_EQ(spent.time, 2 * all);
+  EXPECT_EQ(spent.time_spare, 1 * report->trials);
   EXPECT_EQ(spent.busy(), 3.5 * all);
   EXPECT_EQ(spent.idle_compiling, 4 * report->trials);
   EXPECT_EQ(spent.idle_proposing, 5 * report->trials);

@@ -113,6 +113,7 @@ Json ToJson(const Tuned& tuned, const std::string& device, const std::string& l2
                              {"load", t.load},
                              {"validate", t.validate},
                              {"time", t.time},
+                             {"time_spare", t.time_spare},
                              {"search", t.search},
                              {"idle_compiling", t.idle_compiling},
                              {"idle_proposing", t.idle_proposing},
@@ -146,10 +147,14 @@ void SayResult(const Tuned& tuned, const std::string& l2, const std::string& com
   }
   Say(trials);
   if (const tuner::TimeSpent& t = report.spent; t.busy() > 0) {
+    const std::string spare =
+        t.time_spare >= 0.05
+            ? absl::StrFormat(", %.1f s of it while compilers were behind", t.time_spare)
+            : "";
     Say(absl::StrFormat(
-        "Device busy %.0f %% (load %.1f s, validate %.1f s, time %.1f s), idle %.1f s for "
+        "Device busy %.0f %% (load %.1f s, validate %.1f s, time %.1f s%s), idle %.1f s for "
         "compilers, %.1f s for proposals, %.1f s otherwise",
-        100 * t.busy() / report.seconds, t.load, t.validate, t.time, t.idle_compiling,
+        100 * t.busy() / report.seconds, t.load, t.validate, t.time, spare, t.idle_compiling,
         t.idle_proposing, IdleOtherwise(report)));
   }
   if (report.stop == tuner::StopReason::kExhausted) {

@@ -27,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "measure/device.h"
 #include "measure/drivers.h"
+#include "measure/forwarding_device.h"
 
 namespace heddle::measure {
 namespace {
@@ -141,10 +142,12 @@ class FakeBatch : public TimedBatch {
   int runs_ = 0;
 };
 
-class FakeDevice : public Device {
+class FakeDevice : public ForwardingDevice {
  public:
   FakeDevice(std::unique_ptr<Device> inner, Script script)
-      : inner_(std::move(inner)), script_(std::move(script)), info_(inner_->info()) {
+      : ForwardingDevice(std::move(inner)),
+        script_(std::move(script)),
+        info_(ForwardingDevice::info()) {
     info_.id = "fake:0";
     info_.uuid = "fake-0";
     info_.target.name = "Fake device";
@@ -169,39 +172,9 @@ class FakeDevice : public Device {
       if (!kernel.launch.arguments.empty()) victim = kernel.launch.arguments.back();
     }
     if (rule.fault == "load_error") return absl::InvalidArgumentError("scripted load error");
-    auto inner = inner_->Load(real);
+    auto inner = ForwardingDevice::Load(real);
     if (!inner.ok()) return inner.status();
     return std::make_unique<FakeProgram>(*std::move(inner), std::move(rule), std::move(victim));
-  }
-
-  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override {
-    return inner_->Allocate(bytes);
-  }
-  absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(int64_t bytes) override {
-    return inner_->AllocateHost(bytes);
-  }
-  absl::StatusOr<int64_t> FreeMemory() override { return inner_->FreeMemory(); }
-  absl::Status Upload(DeviceBuffer& to, const void* from, int64_t bytes) override {
-    return inner_->Upload(to, from, bytes);
-  }
-  absl::Status Download(const DeviceBuffer& from, void* to, int64_t bytes) override {
-    return inner_->Download(from, to, bytes);
-  }
-  absl::Status Copy(const DeviceBuffer& from, DeviceBuffer& to) override {
-    return inner_->Copy(from, to);
-  }
-  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
-                                     int64_t elements) override {
-    return inner_->Compare(a, b, elements);
-  }
-  absl::Status Fill(DeviceBuffer& buffer, uint32_t pattern) override {
-    return inner_->Fill(buffer, pattern);
-  }
-  absl::StatusOr<bool> GuardsIntact(const DeviceBuffer& buffer) override {
-    return inner_->GuardsIntact(buffer);
-  }
-  absl::Status RestoreGuards(DeviceBuffer& buffer) override {
-    return inner_->RestoreGuards(buffer);
   }
 
   absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
@@ -212,7 +185,7 @@ class FakeDevice : public Device {
     if (fault == "hang") Hang();
     if (fault == "crash") Crash();
     if (fault == "exit") _exit(3);
-    absl::Status status = inner_->Run(*fake.inner, buffers);
+    absl::Status status = ForwardingDevice::Run(*fake.inner, buffers);
     if (status.ok() && fault == "wrong") return ChangeLast(*buffers.at(fake.victim));
     return status;
   }
@@ -221,27 +194,23 @@ class FakeDevice : public Device {
                                                            const std::vector<BufferSet>& sets,
                                                            int first, int launches) override {
     auto& fake = static_cast<FakeProgram&>(program);
-    auto inner = inner_->PrepareBatch(*fake.inner, sets, first, launches);
+    auto inner = ForwardingDevice::PrepareBatch(*fake.inner, sets, first, launches);
     if (!inner.ok()) return inner.status();
     return std::make_unique<FakeBatch>(*std::move(inner), fake.rule, launches);
   }
 
-  double clock_resolution() const override { return inner_->clock_resolution(); }
-  DeviceState State() override { return inner_->State(); }
-
  private:
   absl::Status ChangeLast(DeviceBuffer& buffer) {
     std::vector<float> values(buffer.bytes() / sizeof(float));
-    absl::Status status = inner_->Download(buffer, values.data(), buffer.bytes());
+    absl::Status status = ForwardingDevice::Download(buffer, values.data(), buffer.bytes());
     if (!status.ok()) return status;
     // Buffers are rounded up to 16 bytes: one of the last four words is the last element.
     for (size_t i = values.size() - std::min<size_t>(4, values.size()); i < values.size(); ++i) {
       values[i] += 1;
     }
-    return inner_->Upload(buffer, values.data(), buffer.bytes());
+    return ForwardingDevice::Upload(buffer, values.data(), buffer.bytes());
   }
 
-  std::unique_ptr<Device> inner_;
   Script script_;
   DeviceInfo info_;
 };

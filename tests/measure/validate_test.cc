@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "measure/forwarding_device.h"
 #include "measure/timing.h"
 #include "search_space/notation.h"
 
@@ -94,65 +95,25 @@ TEST(FastestPlausible, IsBelowTheRooflineAndAboveNothing) {
 }
 
 // A real device whose comparisons can be tampered with.
-class TamperedDevice : public Device {
+class TamperedDevice : public ForwardingDevice {
  public:
-  explicit TamperedDevice(std::unique_ptr<Device> inner) : inner_(std::move(inner)) {}
+  using ForwardingDevice::ForwardingDevice;
 
   absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
                                      int64_t elements) override {
     if (before) std::exchange(before, nullptr)(const_cast<DeviceBuffer&>(b));
-    auto found = inner_->Compare(a, b, elements);
+    auto found = ForwardingDevice::Compare(a, b, elements);
     if (found.ok() && tamper) tamper(*found);
     return found;
   }
+  absl::Status Download(const DeviceBuffer& from, void* to, int64_t bytes) override {
+    ++downloads;
+    return ForwardingDevice::Download(from, to, bytes);
+  }
+
   std::function<void(Difference&)> tamper;    // of what every comparison finds
   std::function<void(DeviceBuffer&)> before;  // once, with what is compared with
   int downloads = 0;
-
-  const DeviceInfo& info() const override { return inner_->info(); }
-  absl::StatusOr<std::unique_ptr<LoadedProgram>> Load(
-      const std::vector<KernelBinary>& kernels) override {
-    return inner_->Load(kernels);
-  }
-  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override {
-    return inner_->Allocate(bytes);
-  }
-  absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(int64_t bytes) override {
-    return inner_->AllocateHost(bytes);
-  }
-  absl::StatusOr<int64_t> FreeMemory() override { return inner_->FreeMemory(); }
-  absl::Status Upload(DeviceBuffer& to, const void* from, int64_t bytes) override {
-    return inner_->Upload(to, from, bytes);
-  }
-  absl::Status Download(const DeviceBuffer& from, void* to, int64_t bytes) override {
-    ++downloads;
-    return inner_->Download(from, to, bytes);
-  }
-  absl::Status Copy(const DeviceBuffer& from, DeviceBuffer& to) override {
-    return inner_->Copy(from, to);
-  }
-  absl::Status Fill(DeviceBuffer& buffer, uint32_t pattern) override {
-    return inner_->Fill(buffer, pattern);
-  }
-  absl::StatusOr<bool> GuardsIntact(const DeviceBuffer& buffer) override {
-    return inner_->GuardsIntact(buffer);
-  }
-  absl::Status RestoreGuards(DeviceBuffer& buffer) override {
-    return inner_->RestoreGuards(buffer);
-  }
-  absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
-    return inner_->Run(program, buffers);
-  }
-  absl::StatusOr<std::unique_ptr<TimedBatch>> PrepareBatch(LoadedProgram& program,
-                                                           const std::vector<BufferSet>& sets,
-                                                           int first, int launches) override {
-    return inner_->PrepareBatch(program, sets, first, launches);
-  }
-  double clock_resolution() const override { return inner_->clock_resolution(); }
-  DeviceState State() override { return inner_->State(); }
-
- private:
-  std::unique_ptr<Device> inner_;
 };
 
 // Hand-written kernels for window_sum, B[i] = A[i] + A[i+1] + A[i+2], in groups of 32.

@@ -257,7 +257,8 @@ std::vector<TrialResult> Worker::MeasureFinals(const worker::Finals& finals) {
   std::vector<TrialResult> results(finals.programs_size());
   std::vector<Loaded> loaded(results.size());
   std::vector<size_t> timed;  // indices of those worth timing
-  // What is served rests on data that no candidate has touched.
+  // What is served rests on data that no candidate has touched. Large inputs take their time.
+  Announce(worker::VALIDATING);
   const absl::Status fresh = validator_->Restore();
   for (size_t i = 0; i < results.size(); ++i) {
     Announce(worker::VALIDATING);  // the limit is for each

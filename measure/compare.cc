@@ -63,11 +63,10 @@ double ErrorOf(double distance, double tolerance) {
 
 Mismatch FindMismatch(const float* got, const float* expected, int64_t count, double tolerance) {
   Mismatch found;
-  double largest = 0;
   for (int64_t i = 0; i < count; ++i) {
     const double error = ErrorOf(Distance(got[i], expected[i]), tolerance);
     if (error > 1) ++found.elements;
-    if (error > largest) largest = error, found.worst = i;
+    if (error > found.error) found.error = error, found.worst = i;
   }
   return found;
 }

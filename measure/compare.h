@@ -32,6 +32,7 @@ double ErrorOf(double distance, double tolerance);
 struct Mismatch {
   int64_t elements = 0;  // further away than the tolerance
   int64_t worst = 0;     // offset of the one that is furthest away
+  double error = 0;      // of that one, in units of the tolerance
 };
 Mismatch FindMismatch(const float* got, const float* expected, int64_t count, double tolerance);
 

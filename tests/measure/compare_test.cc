@@ -65,10 +65,12 @@ TEST(FindMismatch, NamesTheWorst) {
   Mismatch found = FindMismatch(got.data(), expected.data(), 1000, 0.1);
   EXPECT_EQ(found.elements, 3);
   EXPECT_EQ(found.worst, 30);
+  EXPECT_NEAR(found.error, 4, 1e-5);
   got[500] = kNan;
   found = FindMismatch(got.data(), expected.data(), 1000, 0.1);
   EXPECT_EQ(found.elements, 4);
   EXPECT_EQ(found.worst, 500);
+  EXPECT_EQ(found.error, kInfinity);
 }
 
 TEST(FirstDifference, LooksAtBits) {

@@ -19,12 +19,8 @@ function(heddle_test name)
   endif()
 
   add_executable(${name} ${sources})
-  target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${arg_LIBS} heddle_tests_support GTest::gmock GTest::gtest GTest::gtest_main)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  # Where tests find goldens and the program; the environment variables of the same names win, so
-  # that test programs run from a bundle (tests/support.h).
-  target_compile_definitions(${name} PRIVATE HEDDLE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-                             HEDDLE_BINARY="${PROJECT_BINARY_DIR}/tuner/cli/heddle")
   heddle_warnings(${name})
   heddle_sanitizers(${name})
 

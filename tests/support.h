@@ -4,27 +4,20 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 
 namespace heddle::tests {
 
-inline std::string EnvironmentOr(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0' ? value : otherwise;
-}
+std::string EnvironmentOr(const char* name, const char* otherwise);
 
 // The repository's root, for goldens and operator files.
-inline std::string SourceDir() { return EnvironmentOr("HEDDLE_SOURCE_DIR", HEDDLE_SOURCE_DIR); }
+std::string SourceDir();
 // The `heddle` program.
-inline std::string HeddleBinary() { return EnvironmentOr("HEDDLE_BINARY", HEDDLE_BINARY); }
+std::string HeddleBinary();
 
 // Whether $HEDDLE_REQUIRE, a comma-separated list such as "nvrtc,pocl", names `what`: CI sets it,
 // so that tests which would be skipped for want of it fail.
-inline bool Required(const std::string& what) {
-  return ("," + EnvironmentOr("HEDDLE_REQUIRE", "") + ",").find("," + what + ",") !=
-         std::string::npos;
-}
+bool Required(const std::string& what);
 
 }  // namespace heddle::tests
 

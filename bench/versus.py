@@ -79,6 +79,7 @@ class Ours:
             shared = k.get('shared_bytes', 0)
             if shared > 48 * 1024: f.max_dynamic_shared_size_bytes = shared
             self.k.append((f, tuple(k['grid']), tuple(k['block']), shared, k['args']))
+        self.workspaces = {b['name']: self.tensor(b) for b in self.bufs if b['role'] == 'workspace'}
 
     def tensor(self, b):
         t = torch.empty(b['shape'], device=DEV, dtype=DT[b['dtype']])
@@ -86,7 +87,10 @@ class Ours:
         else: t.fill_(float('nan'))
         return t
 
-    def make(self): return {b['name']: self.tensor(b) for b in self.bufs}
+    def make(self):
+        """A buffer set. Workspaces are the same in all sets, as the temporaries of a peer are."""
+        return {b['name']: self.tensor(b) for b in self.bufs
+                if b['role'] != 'workspace'} | self.workspaces
     def inputs(self, t): return [t[b['name']] for b in self.bufs if b['role'] == 'input']
     def outputs(self, t): return [t[b['name']] for b in self.bufs if b['role'] == 'output']
 
@@ -97,11 +101,9 @@ class Ours:
         return self.outputs(t)
 
     def as_peer(self):
-        """Our kernels as a peer is called: fresh outputs, the inputs and workspaces of its set."""
-        rest = {b['name']: self.tensor(b) for b in self.bufs if b['role'] == 'workspace'}
-
+        """Our kernels as a peer is called: fresh outputs, the inputs of its set."""
         def call(*inputs):
-            t, given = dict(rest), iter(inputs)
+            t, given = dict(self.workspaces), iter(inputs)
             for b in self.bufs:
                 if b['role'] == 'input': t[b['name']] = next(given)
                 if b['role'] == 'output':
@@ -211,7 +213,7 @@ def case(d, args):
             worst_max = max(worst_max, big if big == big else math.inf)
     ok = worst <= TOL[dt] and worst_max <= TOL_MAX[dt]
     t = o.make()
-    per = size(t.values())
+    per = size(o.inputs(t) + o.outputs(t))
     l2 = torch.cuda.get_device_properties(0).L2_cache_size
     rot = max(2, min(512, int(2.5 * l2 // max(per, 1)) + 1))
     peers, failed = {'eager': f}, {}

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "measure/dynlib.h"
-#include "measure/measurer.h"
+#include "measure/device_info.h"
 
 namespace heddle::measure {
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "measure/codegen.h"
 #include "measure/compare.h"
-#include "measure/measurer.h"
+#include "measure/device_info.h"
 #include "measure/outcome.h"
 
 namespace heddle::measure {

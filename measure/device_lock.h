@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "measure/measurer.h"
+#include "measure/device_info.h"
 
 namespace heddle::measure {
 

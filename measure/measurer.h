@@ -1,5 +1,5 @@
 // Candidates in, measured results out: the interface between the tuner and devices. Behind it stand
-// compiler threads or processes and one worker process that owns the device (worker.h).
+// compiler processes and one worker process that owns the device (worker_main.h).
 #ifndef HEDDLE_MEASURE_MEASURER_H_
 #define HEDDLE_MEASURE_MEASURER_H_
 
@@ -12,23 +12,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "measure/device_info.h"
 #include "measure/outcome.h"
 #include "search_space/step.h"
 #include "search_space/target.h"
 #include "search_space/tensor_program.h"
 
 namespace heddle::measure {
-
-// A device as found on this machine.
-struct DeviceInfo {
-  std::string id;  // "cuda:0", "opencl:0", "fake:0"
-  search_space::Target target;
-  std::string uuid;      // stable across reboots where the driver gives one
-  std::string driver;    // driver version
-  std::string compiler;  // NVRTC or OpenCL platform version
-  bool usable = true;
-  std::string why_not;  // when not usable: the reason and the remedy
-};
 
 // Every device found, usable or not, CUDA first. Runs detection in a child process, so that no
 // driver state enters this one.
@@ -61,13 +51,6 @@ struct Candidate {
 struct Measured {
   int64_t id = 0;
   TrialResult result;
-};
-
-// State of the device while it measured, for warnings and records.
-struct DeviceState {
-  double sm_clock_mhz = 0, max_sm_clock_mhz = 0;
-  bool throttled = false;
-  int other_processes = 0;  // other users of the device
 };
 
 // Seconds since its start that the device had no candidate, or one that had been timed already.

@@ -4,17 +4,14 @@
 #define HEDDLE_SEARCH_SPACE_INTERPRET_H_
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "search_space/stmt.h"
+#include "search_space/tensor_values.h"
 
 namespace heddle::search_space {
-
-// One value per element, row-major, keyed by buffer name.
-using TensorValues = std::map<std::string, std::vector<double>>;
 
 struct InterpretOptions {
   uint64_t seed = 1;  // order in which threads run between barriers

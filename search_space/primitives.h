@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/status.h"
 #include "search_space/schedule.h"
 
 namespace heddle::search_space {
@@ -62,11 +63,6 @@ class StepApplier {
 };
 
 inline absl::Status Refuse(const std::string& why) { return absl::InvalidArgumentError(why); }
-
-#define HEDDLE_ASSIGN_OR_RETURN(declaration, expression)        \
-  auto declaration##_or = (expression);                         \
-  if (!declaration##_or.ok()) return declaration##_or.status(); \
-  auto declaration = *std::move(declaration##_or)
 
 inline bool IsPowerOfTwo(int64_t v) { return v >= 1 && (v & (v - 1)) == 0; }
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "search_space/interpret.h"
 #include "search_space/tensor_program.h"
+#include "search_space/tensor_values.h"
 
 namespace heddle::search_space {
 

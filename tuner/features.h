@@ -10,12 +10,9 @@
 #include "absl/types/span.h"
 #include "search_space/stmt.h"
 #include "search_space/target.h"
+#include "tuner/feature_version.h"
 
 namespace heddle::tuner {
-
-// Bumped whenever the same program would get other numbers; part of every record's fingerprint and
-// of every stored model.
-inline constexpr int kFeatureVersion = 5;
 
 struct FeatureInfo {
   std::string name;     // unique, snake_case

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "measure/codegen.h"
-#include "tuner/features.h"
+#include "tuner/feature_version.h"
 #include "tuner/records.h"
 #include "tuner/records_file.h"
 #include "tuner/records_schema.h"

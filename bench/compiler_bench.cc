@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "measure/codegen.h"
-#include "measure/nvrtc.h"
-#include "search_space/notation.h"
-#include "search_space/search_space.h"
-#include "tuner/evolution.h"
-#include "tuner/features.h"
-#include "tuner/screen.h"
+#include "measure/codegen/codegen.h"
+#include "measure/device/nvrtc.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
+#include "tuner/model/features.h"
+#include "tuner/search/evolution.h"
+#include "tuner/search/screen.h"
 
 namespace heddle {
 namespace {

@@ -6,7 +6,7 @@
 // all others; held-out operators: by a model of the other operators' workloads. Pairs: share of
 // pairs of points, more than 1 % apart in time, that are in the right order. Peak@k: best recorded
 // time / best of the k points predicted fastest. Regret@k: how much slower those are than the best.
-#include "tuner/cost_model.h"
+#include "tuner/model/cost_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "tuner/replay.h"
+#include "tuner/search/replay.h"
 
 namespace heddle::tuner {
 namespace {

@@ -1,5 +1,5 @@
-// What tuner/register_estimate.cc is fitted to: kernels sampled from a suite, each with the terms
-// of the estimate and what NVRTC reports. Needs no GPU.
+// What tuner/model/register_estimate.cc is fitted to: kernels sampled from a suite, each with the
+// terms of the estimate and what NVRTC reports. Needs no GPU.
 //
 //   bench/registers SUITE [--points N] [--seed N] > kernels.jsonl
 //   python3 bench/fit_registers.py kernels.jsonl
@@ -15,11 +15,11 @@
 #include <thread>
 
 #include "absl/strings/str_split.h"
-#include "measure/codegen.h"
-#include "measure/nvrtc.h"
-#include "search_space/notation.h"
-#include "search_space/search_space.h"
-#include "tuner/register_estimate.h"
+#include "measure/codegen/codegen.h"
+#include "measure/device/nvrtc.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
+#include "tuner/model/register_estimate.h"
 
 namespace heddle {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "tuner/evolution.h"
-#include "tuner/plot.h"
-#include "tuner/replay.h"
+#include "tuner/search/evolution.h"
+#include "tuner/search/plot.h"
+#include "tuner/search/replay.h"
 
 namespace heddle::tuner {
 namespace {

@@ -1,5 +1,5 @@
 // The client library: everything that callers of a server do, with deadlines and retries, and
-// without gRPC in its interface. Daemons have their own (measure/daemon/).
+// without gRPC in its interface. Daemons have their own (daemon/).
 //
 //   auto client = Client::Connect({.server = "unix:/run/heddle/server"});
 //   auto job = (*client)->CreateJob(request);

@@ -27,11 +27,11 @@
 #include "absl/time/time.h"
 #include "heddle/v1/fleet.grpc.pb.h"
 #include "heddle/v1/tuning.grpc.pb.h"
-#include "measure/codegen.h"
-#include "measure/messages.h"
-#include "search_space/notation.h"
-#include "search_space/target.h"
-#include "tuner/records.h"
+#include "measure/codegen/codegen.h"
+#include "measure/run/messages.h"
+#include "search_space/ir/target.h"
+#include "search_space/notation/notation.h"
+#include "tuner/records/records.h"
 
 namespace heddle {
 namespace {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "measure/daemon/daemon.h"
-#include "search_space/notation.h"
-#include "search_space/search_space.h"
+#include "daemon/daemon.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
 #include "tests/daemon/fleet_server.h"
 #include "tests/process.h"
 #include "tests/support.h"

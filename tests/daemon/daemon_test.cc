@@ -1,5 +1,5 @@
 // The daemon against a scripted server, on a device that misbehaves on request.
-#include "measure/daemon/daemon.h"
+#include "daemon/daemon.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "measure/device_lock.h"
+#include "measure/device/device_lock.h"
 #include "tests/daemon/daemon_fixture.h"
 
 namespace heddle::measure {

@@ -1,7 +1,7 @@
 // The daemon's children are this executable again.
 #include <gtest/gtest.h>
 
-#include "measure/worker_main.h"
+#include "measure/run/worker_main.h"
 
 int main(int argc, char** argv) {
   if (auto code = heddle::measure::RunHiddenCommand(argc, argv)) return *code;

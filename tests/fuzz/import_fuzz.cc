@@ -7,8 +7,8 @@
 #include <string>
 
 #include "tests/fuzz/fuzz.h"
-#include "tuner/records.h"
-#include "tuner/records_fields.h"
+#include "tuner/records/records.h"
+#include "tuner/records/records_fields.h"
 
 using heddle::tests::Hold;
 using heddle::tuner::Records;

@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "search_space/notation.h"
+#include "search_space/notation/notation.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace heddle::search_space;  // NOLINT(google-build-using-namespace)

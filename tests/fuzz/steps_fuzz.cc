@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "search_space/notation.h"
-#include "search_space/search_space.h"
-#include "search_space/verify.h"
+#include "search_space/check/verify.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace heddle::search_space;  // NOLINT(google-build-using-namespace)

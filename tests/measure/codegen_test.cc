@@ -1,4 +1,4 @@
-#include "measure/codegen.h"
+#include "measure/codegen/codegen.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <functional>
 #include <limits>
 
-#include "measure/dialects.h"
-#include "measure/expr_printer.h"
-#include "measure/nvrtc.h"
+#include "measure/codegen/dialects.h"
+#include "measure/codegen/expr_printer.h"
+#include "measure/device/nvrtc.h"
 #include "tests/golden.h"
 #include "tests/measure/sample_programs.h"
 

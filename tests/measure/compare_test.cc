@@ -1,4 +1,4 @@
-#include "measure/compare.h"
+#include "measure/device/compare.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "measure/compile_pool.h"
+#include "measure/run/compile_pool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,10 +15,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "measure/measurer.h"
-#include "measure/nvrtc.h"
+#include "measure/device/nvrtc.h"
+#include "measure/run/measurer.h"
 #include "proto/worker.pb.h"
-#include "search_space/target.h"
+#include "search_space/ir/target.h"
 #include "tests/support.h"
 
 namespace heddle::measure {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "measure/device.h"
-#include "measure/nvrtc.h"
-#include "measure/timing.h"
+#include "measure/device/device.h"
+#include "measure/device/nvrtc.h"
+#include "measure/judge/timing.h"
 #include "tests/measure/device_checks.h"
 
 namespace heddle::measure {

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "measure/codegen.h"
-#include "measure/compare.h"
+#include "measure/codegen/codegen.h"
+#include "measure/device/compare.h"
 #include "tests/measure/sample_programs.h"
 #include "tests/support.h"
 
@@ -131,7 +131,7 @@ TEST_F(CudaShim, GuardedLoadsMoveWithTheirLoop) {
 TEST_F(CudaShim, TheComparisonIsRightAndFreeOfRaces) {
   const Ran ran = RunUnderTsan(kCompareSource, R"(
 #include "tests/measure/compared.h"
-#include "measure/compare.cc"
+#include "measure/device/compare.cc"
 int main() {
   for (long long count : {1, 256, 1000, 4099}) {
     for (bool special : {false, true}) {

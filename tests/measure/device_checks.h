@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "measure/compare.h"
-#include "measure/device.h"
+#include "measure/device/compare.h"
+#include "measure/device/device.h"
 #include "tests/measure/compared.h"
 
 namespace heddle::tests {

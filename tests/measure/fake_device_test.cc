@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "measure/device.h"
-#include "measure/timing.h"
+#include "measure/device/device.h"
+#include "measure/judge/timing.h"
 
 namespace heddle::measure {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "measure/worker_main.h"
+#include "measure/run/worker_main.h"
 #include "tests/measure/test_child.h"
 
 int main(int argc, char** argv) {

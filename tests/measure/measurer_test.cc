@@ -1,5 +1,5 @@
 // From schedules of the search space to times on the CPU's OpenCL device.
-#include "measure/measurer.h"
+#include "measure/run/measurer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "search_space/notation.h"
-#include "search_space/search_space.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
 #include "tests/support.h"
 
 namespace heddle::measure {

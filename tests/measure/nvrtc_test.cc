@@ -1,4 +1,4 @@
-#include "measure/nvrtc.h"
+#include "measure/device/nvrtc.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "measure/compare.h"
+#include "measure/device/compare.h"
 #include "tests/support.h"
 
 namespace heddle::measure {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "measure/device.h"
+#include "measure/device/device.h"
 #include "tests/measure/device_checks.h"
 
 namespace heddle::measure {

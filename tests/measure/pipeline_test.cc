@@ -1,7 +1,7 @@
 // The whole way of a candidate through compiler, worker and device, and every fault on it: each
 // costs one trial with the right outcome, and the next candidate is measured. Once with real
 // kernels on PoCL, once with scripted faults.
-#include "measure/pipeline.h"
+#include "measure/run/pipeline.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -23,12 +23,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "measure/device.h"
-#include "measure/device_lock.h"
-#include "measure/device_worker.h"
-#include "measure/messages.h"
+#include "measure/device/device.h"
+#include "measure/device/device_lock.h"
+#include "measure/run/device_worker.h"
+#include "measure/run/messages.h"
 #include "proto/worker.pb.h"
-#include "search_space/notation.h"
+#include "search_space/notation/notation.h"
 #include "tests/support.h"
 
 namespace heddle::measure {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "search_space/stmt.h"
+#include "search_space/ir/stmt.h"
 
 namespace heddle::tests {
 

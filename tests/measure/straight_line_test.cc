@@ -1,4 +1,4 @@
-#include "measure/straight_line.h"
+#include "measure/codegen/straight_line.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "search_space/simplify.h"
+#include "search_space/ir/simplify.h"
 #include "tests/measure/sample_programs.h"
 
 namespace heddle::measure {

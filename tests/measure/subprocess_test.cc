@@ -1,4 +1,4 @@
-#include "measure/subprocess.h"
+#include "base/subprocess.h"
 
 #include <errno.h>
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@
 
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "measure/device_lock.h"
+#include "measure/device/device_lock.h"
 #include "proto/worker.pb.h"
 #include "tests/measure/test_child.h"
 

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "absl/time/clock.h"
-#include "measure/device_lock.h"
-#include "measure/subprocess.h"
+#include "base/subprocess.h"
+#include "measure/device/device_lock.h"
 #include "proto/worker.pb.h"
 
 namespace heddle::measure {

@@ -1,4 +1,4 @@
-#include "measure/timing.h"
+#include "measure/judge/timing.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "measure/validate.h"
+#include "measure/judge/validate.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "measure/forwarding_device.h"
-#include "measure/timing.h"
-#include "search_space/notation.h"
+#include "measure/device/forwarding_device.h"
+#include "measure/judge/timing.h"
+#include "search_space/notation/notation.h"
 
 namespace heddle::measure {
 namespace {

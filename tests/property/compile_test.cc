@@ -7,11 +7,11 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "measure/codegen.h"
-#include "measure/nvrtc.h"
-#include "search_space/notation.h"
-#include "search_space/search_space.h"
-#include "search_space/verify.h"
+#include "measure/codegen/codegen.h"
+#include "measure/device/nvrtc.h"
+#include "search_space/check/verify.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
 #include "tests/support.h"
 
 namespace heddle {

@@ -3,11 +3,11 @@
 
 #include <cmath>
 
-#include "search_space/interpret.h"
-#include "search_space/notation.h"
-#include "search_space/reference.h"
-#include "search_space/search_space.h"
-#include "search_space/verify.h"
+#include "search_space/check/interpret.h"
+#include "search_space/check/verify.h"
+#include "search_space/notation/notation.h"
+#include "search_space/notation/reference.h"
+#include "search_space/sketch/search_space.h"
 #include "tests/search_space/mutate.h"
 
 namespace heddle {

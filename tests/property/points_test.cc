@@ -5,11 +5,11 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/interpret.h"
-#include "search_space/notation.h"
-#include "search_space/reference.h"
-#include "search_space/search_space.h"
-#include "search_space/verify.h"
+#include "search_space/check/interpret.h"
+#include "search_space/check/verify.h"
+#include "search_space/notation/notation.h"
+#include "search_space/notation/reference.h"
+#include "search_space/sketch/search_space.h"
 
 namespace heddle::search_space {
 namespace {

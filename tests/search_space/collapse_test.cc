@@ -1,13 +1,13 @@
 // Which dimensions become one. That schedules of the collapsed programs compute the definition is
 // the property test's to show.
-#include "search_space/collapse.h"
+#include "search_space/schedule/collapse.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "search_space/algorithms.h"
-#include "search_space/notation.h"
-#include "search_space/schedule.h"
+#include "search_space/notation/notation.h"
+#include "search_space/schedule/schedule.h"
+#include "search_space/sketch/algorithms.h"
 
 namespace heddle::search_space {
 namespace {

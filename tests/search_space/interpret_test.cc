@@ -1,4 +1,4 @@
-#include "search_space/interpret.h"
+#include "search_space/check/interpret.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "search_space/stmt.h"
+#include "search_space/ir/stmt.h"
 
 namespace heddle::tests {
 

@@ -1,4 +1,4 @@
-#include "search_space/notation.h"
+#include "search_space/notation/notation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "search_space/notation.h"
-#include "search_space/search_space.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 
 namespace heddle::search_space {

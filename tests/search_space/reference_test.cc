@@ -1,6 +1,6 @@
 // The reference evaluator against values worked out here by plain loops: everything else is
 // compared with it, so that nothing of it may be taken on trust.
-#include "search_space/reference.h"
+#include "search_space/notation/reference.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <map>
 #include <set>
 
-#include "search_space/notation.h"
+#include "search_space/notation/notation.h"
 
 namespace heddle::search_space {
 namespace {

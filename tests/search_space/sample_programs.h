@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "search_space/interpret.h"
-#include "search_space/stmt.h"
+#include "search_space/check/interpret.h"
+#include "search_space/ir/stmt.h"
 
 namespace heddle::tests {
 

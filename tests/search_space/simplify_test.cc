@@ -1,11 +1,11 @@
-#include "search_space/simplify.h"
+#include "search_space/ir/simplify.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 
-#include "search_space/linear.h"
+#include "search_space/ir/linear.h"
 
 namespace heddle::search_space {
 namespace {

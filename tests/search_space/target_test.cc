@@ -1,4 +1,4 @@
-#include "search_space/target.h"
+#include "search_space/ir/target.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "search_space/verify.h"
+#include "search_space/check/verify.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

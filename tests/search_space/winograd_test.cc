@@ -1,17 +1,17 @@
 // Which reductions Winograd's filtering takes, what it makes of them, and how exact the result is.
 // That its schedules compute the definition is the property test's to show.
-#include "search_space/winograd.h"
+#include "search_space/schedule/winograd.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-#include "search_space/algorithms.h"
-#include "search_space/interpret.h"
-#include "search_space/notation.h"
-#include "search_space/reference.h"
-#include "search_space/search_space.h"
+#include "search_space/check/interpret.h"
+#include "search_space/notation/notation.h"
+#include "search_space/notation/reference.h"
+#include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/search_space.h"
 
 namespace heddle::search_space {
 namespace {

@@ -17,12 +17,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "measure/codegen.h"
-#include "measure/messages.h"
-#include "search_space/target.h"
-#include "server/convert.h"
-#include "server/engine.h"
-#include "server/validate.h"
+#include "measure/codegen/codegen.h"
+#include "measure/run/messages.h"
+#include "search_space/ir/target.h"
+#include "server/api/validate.h"
+#include "server/db/convert.h"
+#include "server/engine/engine.h"
 #include "tests/process.h"
 
 namespace heddle::server {

@@ -1,4 +1,4 @@
-#include "server/engine.h"
+#include "server/engine/engine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

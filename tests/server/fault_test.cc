@@ -4,9 +4,9 @@
 
 #include <thread>
 
-#include "search_space/notation.h"
+#include "search_space/notation/notation.h"
 #include "tests/server/engine_support.h"
-#include "tuner/query.h"
+#include "tuner/search/query.h"
 
 namespace heddle::server {
 namespace {

@@ -1,11 +1,11 @@
-#include "server/job_store.h"
+#include "server/db/job_store.h"
 
 #include <gtest/gtest.h>
 
 #include "absl/time/clock.h"
+#include "base/sqlite.h"
 #include "tests/process.h"
-#include "tuner/records.h"
-#include "tuner/sqlite.h"
+#include "tuner/records/records.h"
 
 namespace heddle::server {
 namespace {

@@ -1,7 +1,7 @@
 // Searchers that the tests start are this executable again.
 #include <gtest/gtest.h>
 
-#include "server/searcher.h"
+#include "server/engine/searcher.h"
 
 int main(int argc, char** argv) {
   if (auto code = heddle::server::RunSearcherCommand(argc, argv)) return *code;

@@ -1,5 +1,5 @@
 // The server as callers see it: over gRPC, on a Unix socket and over TLS.
-#include "server/server.h"
+#include "server/api/server.h"
 
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>

@@ -1,4 +1,4 @@
-#include "server/validate.h"
+#include "server/api/validate.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/any.pb.h>
@@ -9,7 +9,7 @@
 #include <set>
 
 #include "heddle/v1/errors.pb.h"
-#include "server/errors.h"
+#include "server/db/errors.h"
 #include "tests/server/engine_support.h"
 
 namespace heddle::server {

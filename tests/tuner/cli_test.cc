@@ -14,14 +14,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "measure/nvrtc.h"
-#include "search_space/notation.h"
+#include "measure/device/nvrtc.h"
+#include "search_space/notation/notation.h"
 #include "tests/golden.h"
 #include "tests/process.h"
-#include "tuner/cost_model.h"
-#include "tuner/records.h"
-#include "tuner/records_schema.h"
-#include "tuner/screen.h"
+#include "tuner/model/cost_model.h"
+#include "tuner/records/records.h"
+#include "tuner/records/records_schema.h"
+#include "tuner/search/screen.h"
 
 namespace heddle::tests {
 namespace {

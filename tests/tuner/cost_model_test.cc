@@ -1,4 +1,4 @@
-#include "tuner/cost_model.h"
+#include "tuner/model/cost_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/notation.h"
-#include "search_space/search_space.h"
-#include "tuner/records.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
+#include "tuner/records/records.h"
 
 namespace heddle::tuner {
 namespace {

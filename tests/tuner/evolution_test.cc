@@ -1,4 +1,4 @@
-#include "tuner/evolution.h"
+#include "tuner/search/evolution.h"
 
 #include <gtest/gtest.h>
 
@@ -8,12 +8,12 @@
 #include <tuple>
 
 #include "absl/time/clock.h"
-#include "search_space/notation.h"
+#include "search_space/notation/notation.h"
 #include "tests/process.h"
 #include "tests/support.h"
-#include "tuner/experience.h"
-#include "tuner/replay.h"
-#include "tuner/screen.h"
+#include "tuner/search/experience.h"
+#include "tuner/search/replay.h"
+#include "tuner/search/screen.h"
 
 namespace heddle::tuner {
 namespace {

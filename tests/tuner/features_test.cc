@@ -1,5 +1,5 @@
 // Features against figures worked out by hand.
-#include "tuner/features.h"
+#include "tuner/model/features.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,11 +11,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
-#include "search_space/notation.h"
-#include "search_space/search_space.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 #include "tests/search_space/sample_programs.h"
-#include "tuner/kernel_cost.h"
+#include "tuner/model/kernel_cost.h"
 
 namespace heddle {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/time/clock.h"
 #include "tests/support.h"
 #include "tests/tuner/records_support.h"
-#include "tuner/records_schema.h"
+#include "tuner/records/records_schema.h"
 
 namespace heddle::tuner {
 namespace {

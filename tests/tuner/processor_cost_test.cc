@@ -1,15 +1,15 @@
 // The analytic time of a processor against figures worked out by hand.
-#include "tuner/processor_cost.h"
+#include "tuner/model/processor_cost.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "search_space/notation.h"
-#include "search_space/search_space.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
 #include "tests/search_space/sample_programs.h"
-#include "tuner/features.h"
-#include "tuner/kernel_cost.h"
+#include "tuner/model/features.h"
+#include "tuner/model/kernel_cost.h"
 
 namespace heddle::tuner {
 namespace {

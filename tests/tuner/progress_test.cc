@@ -1,4 +1,4 @@
-#include "tuner/progress.h"
+#include "tuner/search/progress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <string>
 
-#include "search_space/notation.h"
-#include "tuner/plot.h"
-#include "tuner/roofline.h"
+#include "search_space/notation/notation.h"
+#include "tuner/model/roofline.h"
+#include "tuner/search/plot.h"
 
 namespace heddle::tuner {
 namespace {

@@ -1,4 +1,4 @@
-#include "tuner/records.h"
+#include "tuner/records/records.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "records_support.h"
-#include "search_space/notation.h"
+#include "search_space/notation/notation.h"
 
 namespace heddle::tuner {
 namespace {

@@ -11,12 +11,12 @@
 #include <thread>
 
 #include "absl/strings/str_format.h"
-#include "measure/codegen.h"
-#include "measure/nvrtc.h"
-#include "search_space/notation.h"
-#include "search_space/search_space.h"
+#include "measure/codegen/codegen.h"
+#include "measure/device/nvrtc.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
 #include "tests/support.h"
-#include "tuner/kernel_cost.h"
+#include "tuner/model/kernel_cost.h"
 
 namespace heddle {
 namespace {

@@ -1,4 +1,4 @@
-#include "tuner/screen.h"
+#include "tuner/search/screen.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "search_space/notation.h"
+#include "search_space/notation/notation.h"
 
 namespace heddle::tuner {
 namespace {

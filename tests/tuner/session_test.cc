@@ -1,4 +1,4 @@
-#include "tuner/session.h"
+#include "tuner/search/session.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "search_space/notation.h"
+#include "search_space/notation/notation.h"
 #include "tests/process.h"
 
 namespace heddle::tuner {

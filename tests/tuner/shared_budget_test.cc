@@ -1,4 +1,4 @@
-#include "tuner/shared_budget.h"
+#include "tuner/search/shared_budget.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tuner/trial_set.h"
+#include "tuner/records/trial_set.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "absl/strings/str_format.h"
-#include "tuner/records_fields.h"
+#include "tuner/records/records_fields.h"
 
 namespace heddle::tuner {
 namespace {

@@ -1,0 +1,163 @@
+// What the subcommands share: their common flags, what these flags name, and how a command ends.
+#ifndef HEDDLE_CLI_COMMAND_H_
+#define HEDDLE_CLI_COMMAND_H_
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "measure/run/measurer.h"
+#include "search_space/sketch/search_space.h"
+#include "search_space/ir/target.h"
+#include "search_space/ir/tensor_program.h"
+#include "base/files.h"
+#include "tuner/records/records.h"
+
+namespace heddle::cli {
+
+// Keys keep their order, so that documents read as they are described.
+using Json = nlohmann::ordered_json;
+
+// Exit codes (docs/architecture.md, README).
+enum ExitCode {
+  kDone = 0,
+  kFailed = 1,
+  kBadArguments = 2,
+  kNoValidSchedule = 3,
+  kUnavailable = 4,
+  kDeadline = 5,
+  kInterrupted = 130,
+};
+// The one place where an error becomes an exit code: InvalidArgument, NotFound and OutOfRange are
+// the caller's arguments; FailedPrecondition: there is no valid schedule; Unavailable: no server or
+// device; DeadlineExceeded; Cancelled: interrupted; everything else failed.
+int ExitCodeOf(const absl::Status& status);
+
+// The same status under another code, where a caller knows better whose fault it is.
+absl::Status WithCode(absl::StatusCode code, const absl::Status& status);
+
+// A command's result: its exit code, or the error that main prints and maps.
+using Result = absl::StatusOr<int>;
+using Action = std::function<Result()>;
+// The parsed command line: set by the subcommand that was named.
+using Selected = std::shared_ptr<Action>;
+
+// Each adds its subcommands to `app`; parsing one of them sets `*selected`.
+void AddOps(CLI::App& app, Selected selected);
+void AddDevices(CLI::App& app, Selected selected);
+void AddTune(CLI::App& app, Selected selected);
+void AddQuery(CLI::App& app, Selected selected);
+void AddShow(CLI::App& app, Selected selected);
+void AddExplain(CLI::App& app, Selected selected);
+void AddTime(CLI::App& app, Selected selected);
+void AddSpace(CLI::App& app, Selected selected);
+void AddExport(CLI::App& app, Selected selected);
+void AddRecords(CLI::App& app, Selected selected);
+void AddMeasured(CLI::App& app, Selected selected);
+void AddServe(CLI::App& app, Selected selected);
+void AddToken(CLI::App& app, Selected selected);
+void AddJobs(CLI::App& app, Selected selected);
+
+// Accepts these values of an option; another is refused with the nearest of them, or with all.
+CLI::Validator OneOf(std::vector<std::string> values);
+
+// ------------------------------------------------------------------------------------- workload
+
+using Workload = std::shared_ptr<const search_space::TensorProgram>;
+
+struct WorkloadFlags {
+  std::string op, shape, dtype = "float32", op_file;
+  // `positional`: whether the operator's name must be given.
+  void Add(CLI::App& app, bool op_required = true);
+  absl::StatusOr<Workload> Get() const { return Get(op, shape); }
+  // The same file and data type with another operator and shape.
+  absl::StatusOr<Workload> Get(const std::string& op_name, const std::string& shape_text) const;
+  // The flags that name this workload again, for the command lines that messages suggest.
+  std::string CommandLine() const;
+};
+
+// "m=512,n=512"
+std::string ShapeText(const search_space::TensorProgram& program);
+
+// --------------------------------------------------------------------------------------- device
+
+measure::L2Policy PolicyOf(const std::string& l2);
+void AddL2Flag(CLI::App& app, std::string& l2);
+
+// A device of this machine, or the description of one that need not be here.
+struct DeviceFlags {
+  std::string device = "auto", target;
+  void Add(CLI::App& app, bool with_target);
+  // The device; a target has none. Unavailable says what exists.
+  absl::StatusOr<measure::DeviceInfo> FindDevice() const;
+  // With --target a DeviceInfo whose id is empty and whose `target` is what was asked for.
+  absl::StatusOr<measure::DeviceInfo> FindDeviceOrTarget() const;
+};
+
+// ------------------------------------------------------------------------------------- database
+
+void AddDbFlag(CLI::App& app, std::string& db);
+// Where a server of this database listens, and its clients look, unless told otherwise: a socket
+// beside it, where nobody else may connect.
+std::string DefaultSocket(const std::string& db);
+// Problems with the file are the caller's to solve: InvalidArgument.
+absl::StatusOr<std::unique_ptr<tuner::Records>> OpenRecords(const std::string& db);
+// The same for a command that is going to write.
+absl::StatusOr<std::unique_ptr<tuner::Records>> OpenWritableRecords(const std::string& db);
+// The best stored schedule; NotFound tells how to get one.
+absl::StatusOr<tuner::Records::Best> FindBest(tuner::Records& records,
+                                              const search_space::TensorProgram& program,
+                                              const measure::DeviceInfo& device,
+                                              measure::L2Policy l2,
+                                              const std::string& tune_command);
+
+// -------------------------------------------------------------------------------------- schedule
+
+// A schedule of a workload and where it comes from.
+struct Chosen {
+  std::vector<search_space::Step> steps;
+  std::string point;   // empty where it was not made from one
+  std::string origin;  // "default schedule", "best of the database", ...
+  std::optional<tuner::Records::Best> best;
+};
+
+struct ScheduleFlags {
+  bool naive = false, best = false, use_default = false;
+  std::string point, steps_file;
+  void Add(CLI::App& app);
+  bool any() const;
+  absl::StatusOr<Chosen> Choose(const Workload& program, const measure::DeviceInfo& device,
+                                measure::L2Policy l2, const std::string& db,
+                                const std::string& tune_command) const;
+};
+
+// The steps of a stored trial at `program`.
+absl::StatusOr<Chosen> ChooseStored(const tuner::Records::Best& best);
+
+// ---------------------------------------------------------------------------------------- output
+
+// One JSON document on stdout.
+void PrintJson(const Json& json);
+// A line on stderr.
+void Say(const std::string& line);
+using ReadTextFile;
+using WriteFile;
+
+Json DeviceJson(const measure::DeviceInfo& device);
+Json ShapeJson(const std::map<std::string, int64_t>& shape);
+Json EnvironmentJson(const tuner::Environment& environment);
+// The steps, one string each.
+Json StepsJson(const std::vector<search_space::Step>& steps);
+// A number, or null where it is 0 and thus unknown.
+Json KnownOrNull(double value);
+
+}  // namespace heddle::cli
+
+#endif  // HEDDLE_CLI_COMMAND_H_

@@ -1,0 +1,139 @@
+// heddle records: moving what was measured between files and machines.
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/remote.h"
+#include "tuner/records/trial_set.h"
+
+namespace heddle::cli {
+namespace {
+
+struct RecordsFlags {
+  std::string db, file;
+  ServerFlags server;
+};
+
+// Opens `flags.file` or standard output, lets `write` fill it and checks that all of it arrived.
+absl::Status WriteOut(const RecordsFlags& flags,
+                      const std::function<absl::Status(std::ostream&)>& write) {
+  std::ofstream file;
+  bool to_stdout = flags.file == "-";
+  if (!to_stdout) {
+    file.open(flags.file, std::ios::binary | std::ios::trunc);
+    if (!file) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cannot write ", flags.file, ": ", std::strerror(errno)));
+    }
+  }
+  std::ostream& out = to_stdout ? std::cout : file;
+  if (absl::Status s = write(out); !s.ok()) return s;
+  out.flush();
+  if (out) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(flags.file, " could not be written completely: ",
+                                          std::strerror(errno), "; is the disk full?"));
+}
+
+Result Said(int64_t written, int64_t damaged) {
+  Say(absl::StrCat(written, " trials written"));
+  if (damaged == 0) return kDone;
+  Say(absl::StrCat(damaged, " damaged ones were left out"));
+  return kFailed;
+}
+
+Result RunExportRecords(const RecordsFlags& flags) {
+  auto records = OpenRecords(flags.db);
+  if (!records.ok()) return records.status();
+  tuner::Records::ExportReport report;
+  absl::Status s = WriteOut(flags, [&](std::ostream& out) -> absl::Status {
+    auto written = (*records)->Export(out);
+    if (written.ok()) report = *written;
+    return written.status();
+  });
+  if (!s.ok()) return s;
+  return Said(report.written, report.damaged);
+}
+
+Result RunDumpRecords(const RecordsFlags& flags) {
+  auto records = OpenRecords(flags.db);
+  if (!records.ok()) return records.status();
+  std::stringstream lines;
+  auto exported = (*records)->Export(lines);
+  if (!exported.ok()) return exported.status();
+  int64_t count = 0;
+  absl::Status s = WriteOut(flags, [&](std::ostream& out) -> absl::Status {
+    auto written = tuner::WriteTrialSets(lines, out);
+    if (written.ok()) count = *written;
+    return written.status();
+  });
+  if (!s.ok()) return s;
+  return Said(count, exported->damaged);
+}
+
+Result RunImportRecords(const RecordsFlags& flags) {
+  std::ifstream file;
+  bool from_stdin = flags.file == "-";
+  if (!from_stdin) {
+    file.open(flags.file, std::ios::binary);
+    if (!file) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cannot read ", flags.file, ": ", std::strerror(errno)));
+    }
+  }
+  auto records = OpenRecords(flags.db);
+  if (!records.ok()) return records.status();
+  auto report = (*records)->Import(from_stdin ? std::cin : file);
+  if (!report.ok()) return report.status();
+  Say(absl::StrCat(report->added, " trials added, ", report->duplicate, " were there already"));
+  for (const std::string& line : report->rejected) Say("refused: " + line);
+  if (report->refused == 0) return kDone;
+  Say(absl::StrCat(report->refused, " lines were refused"));
+  return kFailed;
+}
+
+Result RunBackupRecords(const RecordsFlags& flags) {
+  auto records = OpenRecords(flags.db);
+  if (!records.ok()) return records.status();
+  if (absl::Status s = (*records)->Backup(flags.file); !s.ok()) return s;
+  Say(absl::StrCat((*records)->path(), " copied to ", flags.file));
+  return kDone;
+}
+
+}  // namespace
+
+void AddRecords(CLI::App& app, Selected selected) {
+  CLI::App* group = app.add_subcommand("records", "export, import or back up what was measured");
+  group->require_subcommand(1);
+  using OnServer = Result (*)(client::Client&, const std::string& path);
+  auto add = [&](const char* name, const char* help, Result (*run)(const RecordsFlags&),
+                 OnServer remote = nullptr) {
+    auto flags = std::make_shared<RecordsFlags>();
+    CLI::App* sub = group->add_subcommand(name, help);
+    sub->add_option("file", flags->file, "the file; - is standard input or output")
+        ->type_name("FILE")
+        ->required();
+    AddDbFlag(*sub, flags->db);
+    if (remote != nullptr) flags->server.Add(*sub, false);
+    sub->callback([=] {
+      if (flags->server.given()) {
+        *selected = WithServer(flags->server,
+                               [=](client::Client& client) { return remote(client, flags->file); });
+      } else {
+        *selected = [=] { return run(*flags); };
+      }
+    });
+  };
+  add("export", "write every trial as a line of JSON", RunExportRecords, ExportServerRecords);
+  add("dump", "write screening trials compactly, for bench/search and bench/cost_model",
+      RunDumpRecords);
+  add("import", "add the trials of such a file that are not there yet", RunImportRecords,
+      ImportServerRecords);
+  add("backup", "a consistent copy of the database, while others may write", RunBackupRecords);
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,182 @@
+// heddle serve: the service; heddle token: who may use it.
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "server/api/auth.h"
+#include "server/api/server.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/local_daemon.h"
+#include "base/files.h"
+
+namespace heddle::cli {
+namespace {
+
+constexpr absl::Duration kGrace = absl::Seconds(10);
+
+struct ServeFlags {
+  server::ServerOptions options;
+  int searchers = 0;
+  bool local = false;
+  double lease_s = 30, remember_days = 7;
+};
+
+Result RunServe(ServeFlags flags) {
+  server::ServerOptions& options = flags.options;
+  if (options.listen.empty()) options.listen = {DefaultSocket(options.db)};
+  options.build = HEDDLE_VERSION;
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  options.engine.max_searchers = flags.searchers > 0 ? flags.searchers : cores;
+  options.engine.lease = absl::Seconds(flags.lease_s);
+  options.engine.remember_requests = absl::Hours(24 * flags.remember_days);
+  options.engine.heartbeat = std::min(absl::Seconds(5), options.engine.lease / 5);
+  CatchInterrupts();
+  auto server = server::Server::Start(options);
+  if (absl::IsFailedPrecondition(server.status())) {
+    return WithCode(absl::StatusCode::kInvalidArgument, server.status());
+  }
+  if (!server.ok()) return server.status();
+  for (const std::string& address : (*server)->addresses()) {
+    Say(absl::StrCat("heddle: serving on ", address));
+  }
+  LocalDaemon daemon((*server)->addresses().front());
+  while (!Interrupted()) {
+    if (flags.local) daemon.Keep();
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+  LogEvent(Severity::kInfo, "draining");
+  // The daemon first: what it measures is reported while the server still listens.
+  daemon.Stop(kGrace);
+  (*server)->Drain(kGrace);
+  server->reset();
+  LogEvent(Severity::kInfo, "ended");
+  return kDone;
+}
+
+// ---------------------------------------------------------------------------------------- tokens
+
+struct TokenFlags {
+  std::string db, tenant = "default", role, note;
+  int64_t id = 0;
+  bool json = false;
+};
+
+Result RunTokenCreate(const TokenFlags& flags) {
+  auto records = OpenWritableRecords(flags.db);
+  if (!records.ok()) return records.status();
+  auto token = server::CreateToken(**records, flags.tenant, *server::ParseRole(flags.role),
+                                   flags.note, absl::Now());
+  if (!token.ok()) return token.status();
+  std::cout << *token << "\n";
+  Say("heddle: the token is shown only now; the database holds its hash.");
+  return kDone;
+}
+
+Result RunTokenList(const TokenFlags& flags) {
+  auto records = OpenRecords(flags.db);
+  if (!records.ok()) return records.status();
+  auto tokens = server::ListTokens(**records);
+  if (!tokens.ok()) return tokens.status();
+  Json all = Json::array();
+  for (const server::TokenInfo& token : *tokens) {
+    const std::string created = absl::FormatTime("%Y-%m-%d", token.created, absl::UTCTimeZone());
+    all.push_back({{"id", token.id},
+                   {"tenant", token.tenant},
+                   {"role", NameOf(token.role)},
+                   {"created", created},
+                   {"revoked", token.revoked.has_value()},
+                   {"note", token.note}});
+    if (flags.json) continue;
+    std::cout << token.id << "\t" << token.tenant << "\t" << NameOf(token.role) << "\t" << created
+              << "\t" << (token.revoked ? "revoked" : "valid") << "\t" << token.note << "\n";
+  }
+  if (flags.json) PrintJson(all);
+  return kDone;
+}
+
+Result RunTokenRevoke(const TokenFlags& flags) {
+  auto records = OpenWritableRecords(flags.db);
+  if (!records.ok()) return records.status();
+  if (absl::Status s = server::RevokeToken(**records, flags.id, absl::Now()); !s.ok()) return s;
+  return kDone;
+}
+
+}  // namespace
+
+void AddServe(CLI::App& app, Selected selected) {
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App* sub = app.add_subcommand("serve", "serve tuning jobs, queries and a fleet of devices");
+  server::ServerOptions& o = flags->options;
+  AddDbFlag(*sub, o.db);
+  sub->add_option("--listen", o.listen,
+                  "where to listen; several times for several [a Unix socket beside the database]")
+      ->type_name("unix:PATH|HOST:PORT");
+  sub->add_flag("--local", flags->local, "also measure on this machine's devices");
+  sub->add_option("--tls-cert", o.tls_cert, "the server's certificate chain (PEM)")
+      ->type_name("FILE");
+  sub->add_option("--tls-key", o.tls_key, "its key")->type_name("FILE");
+  sub->add_option("--tls-client-ca", o.client_ca,
+                  "callers must show a certificate that this authority has signed")
+      ->type_name("FILE");
+  sub->add_flag("--require-tokens", o.require_tokens, "of callers on 127.0.0.1 too");
+  sub->add_option("--metrics", o.metrics, "serve Prometheus metrics there")->type_name("HOST:PORT");
+  sub->add_option("--searchers", flags->searchers, "jobs that are searched at a time [cores]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024).description(""));
+  sub->add_option("--jobs-per-tenant", o.engine.open_jobs_per_tenant,
+                  "jobs of a tenant that have not ended, at most")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 30).description(""))
+      ->capture_default_str();
+  sub->add_option("--lease", flags->lease_s,
+                  "seconds after which the work of a silent daemon is given to others")
+      ->type_name("S")
+      ->check(CLI::Range(1.0, 3600.0).description(""))
+      ->capture_default_str();
+  sub->add_option("--remember-requests", flags->remember_days,
+                  "days for which a request that is sent again gives the same job")
+      ->type_name("DAYS")
+      ->check(CLI::Range(0.01, 36500.0).description(""))
+      ->capture_default_str();
+  sub->footer(
+      "Beyond this machine it listens with TLS and tokens only (docs/service.md).\n"
+      "SIGTERM and Ctrl-C end it in order; jobs continue when it is started again.");
+  sub->callback([=] { *selected = [=] { return RunServe(*flags); }; });
+}
+
+void AddToken(CLI::App& app, Selected selected) {
+  auto flags = std::make_shared<TokenFlags>();
+  CLI::App* sub = app.add_subcommand("token", "who may use a server over the network");
+  sub->require_subcommand(1);
+  CLI::App* create = sub->add_subcommand("create", "print a new token");
+  create->add_option("--tenant", flags->tenant, "whose jobs it sees")
+      ->type_name("NAME")
+      ->capture_default_str();
+  create->add_option("--role", flags->role, "what it may do")
+      ->type_name("reader|tuner|daemon|admin")
+      ->check(OneOf({"reader", "tuner", "daemon", "admin"}))
+      ->required();
+  create->add_option("--note", flags->note, "who has it, for the list")->type_name("TEXT");
+  CLI::App* list = sub->add_subcommand("list", "all tokens, without their secret");
+  list->add_flag("--json", flags->json, "one JSON document on stdout");
+  CLI::App* revoke = sub->add_subcommand("revoke", "makes a token invalid, at once");
+  revoke->add_option("id", flags->id, "as `token list` shows it")->type_name("ID")->required();
+  for (CLI::App* each : {create, list, revoke}) AddDbFlag(*each, flags->db);
+  create->callback([=] { *selected = [=] { return RunTokenCreate(*flags); }; });
+  list->callback([=] { *selected = [=] { return RunTokenList(*flags); }; });
+  revoke->callback([=] { *selected = [=] { return RunTokenRevoke(*flags); }; });
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,143 @@
+// heddle time: checks and times one schedule again.
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "tuner/model/roofline.h"
+
+namespace heddle::cli {
+namespace {
+
+struct TimeFlags {
+  WorkloadFlags workload;
+  DeviceFlags device;
+  ScheduleFlags schedule;
+  std::string l2, db;
+  bool json = false;
+};
+
+// Screening first, which finds what hangs or crashes; then as carefully as finalists are timed.
+absl::StatusOr<measure::TrialResult> Measure(measure::Measurer& measurer,
+                                             const std::vector<search_space::Step>& steps) {
+  const absl::Status interrupted = absl::CancelledError("interrupted; nothing was recorded");
+  measurer.Submit({1, steps});
+  std::optional<measure::Measured> screened;
+  while (!screened) {
+    if (Interrupted()) return interrupted;
+    auto next = measurer.Next(absl::Milliseconds(100));
+    if (!next.ok()) return next.status();
+    screened = *std::move(next);
+  }
+  if (screened->result.outcome != measure::Outcome::kOk) return screened->result;
+  auto finals = measure::MeasureFinalistsUnless(Interrupted, measurer, {steps}, absl::Seconds(2));
+  if (absl::IsCancelled(finals.status())) return interrupted;
+  if (!finals.ok()) return finals.status();
+  return finals->front();
+}
+
+Json ToJson(const search_space::TensorProgram& program, const measure::DeviceInfo& device,
+            const TimeFlags& flags, const Chosen& chosen, const measure::TrialResult& result) {
+  bool ok = result.outcome == measure::Outcome::kOk;
+  tuner::Roofline roofline = tuner::RooflineOf(program, device.target, PolicyOf(flags.l2));
+  Json json{{"op", program.op},
+            {"shape", ShapeJson(program.shape)},
+            {"dtype", search_space::NameOf(program.dtype)},
+            {"device", device.target.name},
+            {"policy", flags.l2},
+            {"outcome", measure::NameOf(result.outcome)},
+            {"detail", result.detail},
+            {"time_us", nullptr},
+            {"time_ci_us", nullptr},
+            {"noisy", result.noisy},
+            {"max_error", result.max_error},
+            {"registers", result.registers},
+            {"shared_bytes", result.shared_bytes},
+            {"gflops", KnownOrNull(roofline.Gflops(result.time_us))},
+            {"gbs", KnownOrNull(roofline.Gbs(result.time_us))},
+            {"roofline", KnownOrNull(roofline.Share(result.time_us))},
+            {"steps", StepsJson(chosen.steps)}};
+  if (ok) {
+    json["time_us"] = result.time_us;
+    json["time_ci_us"] = {result.ci_low_us, result.ci_high_us};
+  }
+  return json;
+}
+
+Result RunTime(const TimeFlags& flags) {
+  if (!flags.schedule.any()) {
+    return absl::InvalidArgumentError(
+        "say which schedule: --best, --steps FILE, --point P, --default or --naive");
+  }
+  auto program = flags.workload.Get();
+  if (!program.ok()) return program.status();
+  auto device = flags.device.FindDevice();
+  if (!device.ok()) return device.status();
+  measure::L2Policy l2 = PolicyOf(flags.l2);
+  auto chosen =
+      flags.schedule.Choose(*program, *device, l2, flags.db, flags.workload.CommandLine());
+  if (!chosen.ok()) return chosen.status();
+  // A step that does not apply is said at once, with its name.
+  auto lowered = search_space::LowerSteps(*program, chosen->steps, device->target);
+  if (!lowered.ok()) return lowered.status();
+  auto records = OpenWritableRecords(flags.db);
+  if (!records.ok()) return records.status();
+
+  CatchInterrupts();
+  measure::MeasureOptions options;
+  options.l2 = l2;
+  auto measurer = measure::StartMeasurer(*program, *device, options);
+  if (measurer.status().code() == absl::StatusCode::kResourceExhausted) {
+    return WithCode(absl::StatusCode::kInvalidArgument, measurer.status());
+  }
+  if (!measurer.ok()) return measurer.status();
+  auto result = Measure(**measurer, chosen->steps);
+  if (!result.ok()) return result.status();
+  measure::DeviceState state = (*measurer)->device_state();
+  tuner::TrialRecord record;
+  record.workload_hash = (*program)->hash;
+  record.point = chosen->point;
+  record.steps = search_space::ToString(chosen->steps);
+  record.stage = tuner::TrialStage::kFinal;
+  record.result = *result;
+  record.throttled = state.throttled;
+  record.other_processes = state.other_processes;
+  record.when = absl::Now();
+  auto id = (*records)->AddTrial(**program, tuner::MakeEnvironment(*device, l2), record);
+  if (!id.ok()) return id.status();
+
+  bool ok = result->outcome == measure::Outcome::kOk;
+  if (flags.json) {
+    PrintJson(ToJson(**program, *device, flags, *chosen, *result));
+  } else if (ok) {
+    tuner::Roofline roofline = tuner::RooflineOf(**program, device->target, l2);
+    std::cout << absl::StrFormat(
+        "%s (%s .. %s), %s, largest error %.2g of what is allowed%s\n",
+        tuner::FormatTime(result->time_us), tuner::FormatTime(result->ci_low_us),
+        tuner::FormatTime(result->ci_high_us), roofline.Rate(result->time_us), result->max_error,
+        result->noisy ? ", noisy" : "");
+  }
+  if (ok) return kDone;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the schedule failed: ", measure::NameOf(result->outcome), ": ", result->detail));
+}
+
+}  // namespace
+
+void AddTime(CLI::App& app, Selected selected) {
+  auto flags = std::make_shared<TimeFlags>();
+  CLI::App* sub =
+      app.add_subcommand("time", "check and time a stored or hand-edited schedule again");
+  flags->workload.Add(*sub);
+  flags->device.Add(*sub, false);
+  flags->schedule.Add(*sub);
+  AddL2Flag(*sub, flags->l2);
+  AddDbFlag(*sub, flags->db);
+  sub->add_flag("--json", flags->json, "JSON on stdout");
+  sub->footer("The result is recorded: a schedule edited by hand that wins is served.");
+  sub->callback([=] { *selected = [=] { return RunTime(*flags); }; });
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,176 @@
+#include "daemon/daemon.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/clock.h"
+#include "measure/codegen/codegen.h"
+#include "base/log.h"
+#include "measure/run/messages.h"
+
+namespace heddle::measure {
+namespace {
+
+constexpr absl::Duration kPoll = absl::Milliseconds(100);
+constexpr absl::Duration kCallLimit = absl::Seconds(20);
+constexpr absl::Duration kLastBeatLimit = absl::Seconds(2);
+
+// Of a host_uuid, by docs/api.md.
+constexpr size_t kLongestHostId = 64;
+
+std::string FirstWord(const std::string& path) {
+  std::string word;
+  std::ifstream(path) >> word;
+  return word;
+}
+
+std::string HostName() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+std::string BootId() { return FirstWord("/proc/sys/kernel/random/boot_id"); }
+
+struct Owned {
+  DeviceInfo info;
+  DeviceLock lock;
+};
+
+// The devices asked for, or all that can be had.
+absl::StatusOr<std::vector<Owned>> TakeDevices(const std::vector<std::string>& wanted) {
+  std::vector<Owned> owned;
+  std::vector<std::string> why_not;
+  for (DeviceInfo& device : ListDevices()) {
+    const bool named = std::find(wanted.begin(), wanted.end(), device.id) != wanted.end();
+    if (!wanted.empty() && !named) continue;
+    absl::Status status;
+    if (!device.usable) {
+      status = absl::UnavailableError(absl::StrCat(device.id, ": ", device.why_not));
+    } else if (auto lock = DeviceLock::Acquire(device); lock.ok()) {
+      owned.push_back({std::move(device), *std::move(lock)});
+      continue;
+    } else {
+      status = lock.status();
+    }
+    if (named) return status;
+    why_not.push_back(std::string(status.message()));
+  }
+  if (owned.size() < wanted.size()) {
+    return absl::UnavailableError(absl::StrCat("not all of ", absl::StrJoin(wanted, ", "),
+                                               " exist here: see `heddle devices`"));
+  }
+  if (!owned.empty()) return owned;
+  return absl::UnavailableError(
+      absl::StrCat("no device to measure on: ",
+                   why_not.empty() ? "see `heddle doctor`" : absl::StrJoin(why_not, "; ")));
+}
+
+}  // namespace
+
+std::string HostId(const std::string& machine_id_file) {
+  const std::string machine = FirstWord(machine_id_file);
+  if (!machine.empty() && machine != "uninitialized") return machine;
+  const std::string boot = BootId();
+  std::string name = HostName();
+  std::erase_if(name, [](char c) { return !absl::ascii_isalnum(c) && c != '-'; });
+  name.resize(std::min(name.size(), kLongestHostId - boot.size() - 1));
+  return absl::StrCat(name, "-", boot);
+}
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const DaemonOptions& options) {
+  auto devices = TakeDevices(options.devices);
+  if (!devices.ok()) return devices.status();
+  v1::RegisterRequest registration;
+  registration.set_host_uuid(options.host_id.empty() ? HostId("/etc/machine-id") : options.host_id);
+  registration.set_boot_id(BootId());
+  registration.set_hostname(HostName());
+  registration.set_generator(kGeneratorVersion);
+  registration.set_build(options.build);
+  for (const Owned& device : *devices) *registration.add_devices() = ToProto(device.info);
+
+  std::unique_ptr<Daemon> daemon(new Daemon(options, std::move(registration)));
+  const int count = static_cast<int>(devices->size());
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  for (Owned& device : *devices) {
+    daemon->agents_.push_back(std::make_unique<DeviceAgent>(
+        std::move(device.info), std::move(device.lock), count == 1 ? 0 : std::max(1, cores / count),
+        options.idle_limit, daemon->session_));
+  }
+  return daemon;
+}
+
+Daemon::Daemon(const DaemonOptions& options, v1::RegisterRequest registration)
+    : options_(options), session_(options.server, std::move(registration)) {}
+
+Daemon::~Daemon() = default;
+
+void Daemon::Beat(const StopSignal& stop) {
+  v1::HeartbeatRequest request;
+  for (const auto& agent : agents_) {
+    *request.add_device_states() = agent->Status();
+    if (auto running = agent->Running()) request.add_running(*running);
+    for (int64_t lease : agent->Leases()) request.add_leases(lease);
+  }
+  v1::HeartbeatResponse response;
+  absl::Status status = session_.Call<v1::HeartbeatRequest, v1::HeartbeatResponse>(
+      &v1::Fleet::Stub::async::Heartbeat, request, response, kCallLimit, stop);
+  if (!status.ok()) {
+    if (!absl::IsCancelled(status)) {
+      LogEvent(Severity::kError, "heartbeat_refused", {{"detail", std::string(status.message())}});
+    }
+    return;
+  }
+  for (const auto& agent : agents_) {
+    agent->Revoke({response.revoke().begin(), response.revoke().end()});
+    agent->Pause(response.drain());
+  }
+}
+
+void Daemon::HeartbeatLoop() {
+  if (absl::Status status = session_.Register(end_); !status.ok()) {
+    if (absl::IsCancelled(status)) return;
+    std::lock_guard lock(mutex_);
+    refused_ = status;
+    return;
+  }
+  do {
+    Beat(end_);
+  } while (!end_.Wait(absl::Seconds(std::max(0.05, session_.registered().heartbeat_s()))));
+  Beat(give_up_);
+}
+
+bool Daemon::AllEnded() const {
+  return std::all_of(agents_.begin(), agents_.end(), [](const auto& a) { return a->ended(); });
+}
+
+absl::Status Daemon::Run(const std::function<bool()>& interrupted) {
+  std::atomic<bool> silent = false;
+  std::thread heart([this, &silent] {
+    HeartbeatLoop();
+    silent = true;
+  });
+  while (!interrupted() && !silent) absl::SleepFor(kPoll);
+  LogEvent(Severity::kInfo, "draining");
+  for (const auto& agent : agents_) agent->Drain();
+  absl::Time deadline = SteadyNow() + options_.drain_limit;
+  while (!AllEnded() && SteadyNow() < deadline) absl::SleepFor(kPoll);
+  const bool ended = AllEnded();
+  end_.Set();
+  deadline = SteadyNow() + kLastBeatLimit;
+  while (!silent && SteadyNow() < deadline) absl::SleepFor(kPoll);
+  give_up_.Set();
+  heart.join();
+  LogEvent(Severity::kInfo, "ended", {{"completely", ended}});
+  if (!refused_.ok()) return refused_;
+  return ended ? absl::OkStatus() : absl::DeadlineExceededError("a device did not end what it ran");
+}
+
+}  // namespace heddle::measure

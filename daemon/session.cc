@@ -1,0 +1,112 @@
+#include "daemon/session.h"
+
+#include <poll.h>
+
+#include "absl/strings/str_cat.h"
+#include "client/backoff.h"
+#include "base/log.h"
+
+namespace heddle::measure {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(200), kLastPause = absl::Seconds(10);
+constexpr absl::Duration kRegisterLimit = absl::Seconds(20);
+
+bool IsOutage(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+}  // namespace
+
+FleetSession::FleetSession(client::ConnectOptions options, v1::RegisterRequest registration)
+    : options_(std::move(options)), registration_(std::move(registration)) {}
+
+bool FleetSession::WaitEither(const StopSignal& done, const StopSignal& stop) {
+  pollfd fds[] = {{done.fd(), POLLIN, 0}, {stop.fd(), POLLIN, 0}};
+  while (poll(fds, 2, -1) < 0) {
+  }
+  return done.IsSet();
+}
+
+absl::StatusOr<FleetSession::Access> FleetSession::Get(const StopSignal& stop) {
+  std::lock_guard getting(getting_);
+  Access access;
+  {
+    std::lock_guard lock(mutex_);
+    access = access_;
+  }
+  if (access.stub == nullptr) {
+    auto connection = client::Connection::Open(options_);
+    if (!connection.ok()) return connection.status();
+    access.connection = *std::move(connection);
+    access.stub = v1::Fleet::NewStub(access.connection.channel());
+  }
+  v1::RegisterResponse response;
+  const bool registers = access.session.empty();
+  if (registers) {
+    Method<v1::RegisterRequest, v1::RegisterResponse> method = &v1::Fleet::Stub::async::Register;
+    absl::Status status = CallOnce(access, method, registration_, response, kRegisterLimit, stop);
+    if (!status.ok()) return status;
+    access.session = response.session();
+    LogEvent(Severity::kInfo, "registered",
+             {{"server", options_.server},
+              {"session", response.session()},
+              {"epoch", response.epoch()}});
+    if (!response.no_work_because().empty()) {
+      LogEvent(Severity::kError, "no_work", {{"because", response.no_work_because()}});
+    }
+  }
+  std::lock_guard lock(mutex_);
+  access_ = access;
+  away_ = false;
+  if (registers) registered_ = response;
+  return access;
+}
+
+void FleetSession::Drop(const Access& failed, bool session) {
+  std::lock_guard lock(mutex_);
+  if (access_.stub == failed.stub) access_.stub.reset();
+  if (session && access_.session == failed.session) access_.session.clear();
+}
+
+void FleetSession::NoteOutage(const absl::Status& status) {
+  std::lock_guard lock(mutex_);
+  if (!away_) {
+    LogEvent(Severity::kWarning, "server_away", {{"detail", std::string(status.message())}});
+  }
+  away_ = true;
+}
+
+absl::Status FleetSession::Register(const StopSignal& stop) {
+  client::Backoff backoff(kFirstPause, kLastPause);
+  while (true) {
+    absl::Status status = Get(stop).status();
+    if (!IsOutage(status)) return status;
+    NoteOutage(status);
+    if (stop.Wait(backoff.Next())) return absl::CancelledError("stopped");
+  }
+}
+
+absl::Status FleetSession::Persist(const StopSignal& stop,
+                                   const std::function<absl::Status(Access&)>& call) {
+  client::Backoff backoff(kFirstPause, kLastPause);
+  while (true) {
+    auto access = Get(stop);
+    absl::Status status = access.ok() ? call(*access) : access.status();
+    if (absl::IsCancelled(status)) return status;
+    const bool unknown = client::ReasonOf(status) == "SESSION_UNKNOWN";
+    // Credentials are mended by replacing their files, which the next connection reads.
+    const bool credentials = absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
+    if (access.ok() && !unknown && !credentials && !IsOutage(status)) return status;
+    if (access.ok()) Drop(*access, unknown);
+    if (!unknown) NoteOutage(status);
+    if (stop.Wait(backoff.Next())) return absl::CancelledError("stopped");
+  }
+}
+
+v1::RegisterResponse FleetSession::registered() const {
+  std::lock_guard lock(mutex_);
+  return registered_;
+}
+
+}  // namespace heddle::measure

@@ -1,0 +1,353 @@
+#include "measure/codegen/codegen.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "measure/codegen/kernel_printer.h"
+#include "measure/codegen/straight_line.h"
+
+namespace heddle::measure {
+namespace {
+
+using search_space::BufferRef;
+using search_space::DType;
+using search_space::Expr;
+using search_space::ForKind;
+using search_space::Intrinsic;
+using search_space::Kernel;
+using search_space::Op;
+using search_space::Scope;
+using search_space::Stmt;
+using search_space::StmtNode;
+using search_space::Var;
+
+// A loop that indexes an array of registers is unrolled, or the array would live in memory; one
+// longer than this indexes an array that cannot be in registers anyway.
+constexpr int64_t kLongestRegisterLoop = 1024;
+
+}  // namespace
+
+void KernelPrinter::CommentLines(const std::string& text) {
+  for (std::string line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
+    // A backslash at the end would continue the comment.
+    while (!line.empty() && (line.back() == '\\' || line.back() == ' ' || line.back() == '\r')) {
+      line.pop_back();
+    }
+    Line(line.empty() ? "//" : absl::StrCat("// ", line));
+  }
+}
+
+void KernelPrinter::Open(const std::string& head) {
+  Line(head.empty() ? "{" : head + " {");
+  ++indent_;
+  scopes_.push_back(names_.Mark());
+}
+
+void KernelPrinter::Close() {
+  names_.Release(scopes_.back());
+  scopes_.pop_back();
+  --indent_;
+  Line("}");
+}
+
+std::string KernelPrinter::Signature() {
+  std::string out = KernelQualifiers(dialect_, kernel_.thread->extent, kernel_.min_blocks);
+  absl::StrAppend(&out, kernel_.name, "(");
+  for (size_t i = 0; i < kernel_.arguments.size(); ++i) {
+    const BufferRef& buffer = kernel_.arguments[i];
+    printer_.Bind(buffer, names_.Declare("g_", buffer->name));
+    absl::StrAppend(&out, i == 0 ? "" : ",\n    ", dialect_.global,
+                    kernel_.written[i] ? "" : "const ", TypeName(dialect_, buffer->dtype), "* ",
+                    dialect_.restrict_pointer, printer_.NameOf(buffer));
+    if (buffer->dtype == DType::kFloat64) printer_.float64 = true;
+  }
+  return out + ")";
+}
+
+void KernelPrinter::DeclareIndex(const Var& var, const char* value) {
+  printer_.Bind(var, names_.Declare("v_", var->name));
+  if (var->extent > 1) Line(absl::StrCat("const int ", printer_.NameOf(var), " = ", value, ";"));
+}
+
+void KernelPrinter::DeclareShared() {
+  DeclareLanes();
+  if (kernel_.shared.empty()) return;
+  const std::string arena = names_.Declare("", "arena");
+  const std::string size = dynamic_shared_ ? "" : absl::StrCat(kernel_.shared_bytes);
+  Line(absl::StrCat(dynamic_shared_ ? dialect_.dynamic_shared_array : dialect_.shared_array,
+                    dialect_.aligned, dialect_.byte_type, " ", arena, "[", size, "];"));
+  for (const Kernel::SharedBuffer& s : kernel_.shared) {
+    printer_.Bind(s.buffer, names_.Declare("s_", s.buffer->name));
+    const std::string pointer =
+        absl::StrCat(dialect_.shared, TypeName(dialect_, s.buffer->dtype), "*");
+    const std::string offset =
+        s.offset == 0 ? arena : absl::StrCat("(", arena, " + ", s.offset, ")");
+    Line(absl::StrCat(pointer, " const ", printer_.NameOf(s.buffer), " = (", pointer, ")", offset,
+                      ";"));
+  }
+}
+
+// Where there are no shuffles, threads exchange values through an array.
+void KernelPrinter::DeclareLanes() {
+  if (dialect_.api == search_space::Api::kCuda) return;
+  VisitStmts(kernel_.body, [&](const StmtNode& s) {
+    if (s.kind != StmtNode::Kind::kIntrin || s.intrinsic != Intrinsic::kWarpReduce) return;
+    std::string& lanes = lanes_[s.buffer->dtype];
+    if (!lanes.empty()) return;
+    lanes = names_.Declare("", "lanes");
+    Line(absl::StrCat(dialect_.shared_array, TypeName(dialect_, s.buffer->dtype), " ", lanes, "[",
+                      kernel_.thread->extent, "];"));
+  });
+}
+
+void KernelPrinter::FindRegisterLoops() {
+  const auto add = [&](const BufferRef& buffer, const auto& indices) {
+    if (buffer->scope != Scope::kLocal) return;
+    for (const Expr& index : indices) {
+      Visit(index, [&](const Expr& e) {
+        if (e->op == Op::kVar) register_loops_.insert(e->var.get());
+      });
+    }
+  };
+  VisitStmts(kernel_.body, [&](const StmtNode& s) {
+    if (s.buffer != nullptr) add(s.buffer, s.indices);
+    VisitExprs(s, [&](const Expr& held) {
+      Visit(held, [&](const Expr& e) {
+        if (e->op == Op::kLoad) add(e->buffer, e->args);
+      });
+    });
+  });
+  // A rotating companion is as constant as its loop's variable.
+  VisitStmts(kernel_.body, [&](const StmtNode& s) {
+    if (s.rotating != nullptr && register_loops_.count(s.rotating.get()) != 0) {
+      register_loops_.insert(s.var.get());
+    }
+  });
+}
+
+KernelSource KernelPrinter::Generate(const std::string& header) {
+  KernelSource out;
+  out.launch.entry = kernel_.name;
+  out.launch.grid = kernel_.block->extent;
+  out.launch.block = kernel_.thread->extent;
+  out.launch.dynamic_shared_bytes = dynamic_shared_ ? kernel_.shared_bytes : 0;
+  for (const BufferRef& b : kernel_.arguments) out.launch.arguments.push_back(b->name);
+
+  if (!header.empty()) CommentLines(header);
+  std::string launch = absl::StrCat(kernel_.name, ": grid ", out.launch.grid, ", block ",
+                                    out.launch.block, ", shared memory ", kernel_.shared_bytes,
+                                    " bytes", dynamic_shared_ ? " (dynamic)" : "");
+  CommentLines(launch);
+  const std::string comments = std::exchange(body_, "");
+
+  FindRegisterLoops();
+  Open(Signature());
+  DeclareIndex(kernel_.block, dialect_.block_index);
+  DeclareIndex(kernel_.thread, dialect_.thread_index);
+  DeclareShared();
+  Print(kernel_.body);
+  Close();
+  out.source =
+      absl::StrCat(comments, "\n", Prelude(dialect_, printer_.helpers, printer_.float64), body_);
+  return out;
+}
+
+void KernelPrinter::Print(const Stmt& s) {
+  switch (s->kind) {
+    case StmtNode::Kind::kSeq:
+      for (size_t i = 0; i < s->body.size(); ++i) {
+        // An array lives to the end of its block, so one that is not the last gets its own.
+        const bool own = s->body[i]->kind == StmtNode::Kind::kAlloc && i + 1 < s->body.size();
+        if (own) Open("");
+        Print(s->body[i]);
+        if (own) Close();
+      }
+      break;
+    case StmtNode::Kind::kFor:
+      PrintFor(s);
+      break;
+    case StmtNode::Kind::kIf:
+      Open(absl::StrCat("if (", printer_.Print(s->condition), ")"));
+      Print(s->body[0]);
+      Close();
+      break;
+    case StmtNode::Kind::kStore:
+      PrintStore(*s, nullptr);
+      break;
+    case StmtNode::Kind::kAlloc:
+      PrintAlloc(*s);
+      break;
+    case StmtNode::Kind::kIntrin:
+      PrintIntrinsic(*s);
+      break;
+    case StmtNode::Kind::kComment:
+      CommentLines(s->text);
+      break;
+  }
+}
+
+void KernelPrinter::PrintFor(const Stmt& loop) {
+  const StmtNode& s = *loop;
+  if (s.for_kind == ForKind::kVector) {
+    PrintVector(s.var, s.body[0]);
+    return;
+  }
+  if (s.var->extent == 1) {  // every use prints as 0
+    if (s.rotating != nullptr) printer_.Bind(s.rotating, "0");
+    Print(s.body[0]);
+    return;
+  }
+  const bool registers = register_loops_.count(s.var.get()) != 0;
+  const bool unrolled =
+      s.for_kind == ForKind::kUnrolled || (registers && s.var->extent <= kLongestRegisterLoop);
+  const bool straight = unrolled && target_.api == search_space::Api::kCuda && IsStraightLine(loop);
+  if (straight && around_unrolled_) {
+    PrintStraightLine(loop);
+    return;
+  }
+  const bool outermost = unrolled && !in_unrolled_;
+  std::vector<MovingPointer> pointers;
+  const Stmt body = DeclarePointers(s, unrolled, pointers);
+  if (unrolled) Line("#pragma unroll");
+  // The names belong to the loop, but must be known before its block opens.
+  const size_t mark = names_.Mark();
+  const std::string v = names_.Declare("v_", s.var->name);
+  printer_.Bind(s.var, v);
+  const char* type = s.var->extent - 1 > INT32_MAX ? dialect_.long_type : "int";
+  std::string init = absl::StrCat(type, " ", v, " = 0"), step = absl::StrCat("++", v);
+  if (s.rotating != nullptr) {
+    const std::string r = names_.Declare("v_", s.rotating->name);
+    printer_.Bind(s.rotating, r);
+    absl::StrAppend(&init, ", ", r, " = 0");
+    absl::StrAppend(&step, ", ", r, " = ", r, " == ", s.rotating->extent - 1, " ? 0 : ", r, " + 1");
+  }
+  for (const MovingPointer& p : pointers) {
+    if (p.step != 0) absl::StrAppend(&step, ", ", printer_.NameOf(p.pointer), " += ", p.step);
+  }
+  Open(absl::StrCat("for (", init, "; ", v, " < ", IntLiteral(dialect_, s.var->extent), "; ", step,
+                    ")"));
+  if (s.condition != nullptr) {
+    const std::string turned = names_.Declare("v_", s.var->name);
+    Line(absl::StrCat("const int ", turned, " = ", printer_.PrintCondition(s.condition), " != 0 ? ",
+                      s.var->extent - 1, " - ", v, " : ", v, ";"));
+    printer_.Bind(s.var, turned);
+  }
+  in_unrolled_ = in_unrolled_ || unrolled;
+  const bool around =
+      std::exchange(around_unrolled_, s.for_kind == ForKind::kUnrolled && !straight);
+  Print(body);
+  around_unrolled_ = around;
+  if (outermost) in_unrolled_ = false;
+  Close();
+  names_.Release(mark);
+}
+
+void KernelPrinter::PrintStraightLine(const Stmt& nest) {
+  std::string loops;
+  for (const StmtNode* s = nest.get(); s->kind == StmtNode::Kind::kFor; s = s->body[0].get()) {
+    if (s->var->extent == 1) continue;
+    absl::StrAppend(&loops, loops.empty() ? "" : ", ", s->var->name, " < ", s->var->extent,
+                    s->condition != nullptr ? " to and fro" : "");
+  }
+  CommentLines(absl::StrCat("Unrolled: ", loops));
+  Print(StraightLine(nest));
+}
+
+// The loop's body with addresses relative to pointers that are declared before it. Their names live
+// as long as the block around the loop.
+Stmt KernelPrinter::DeclarePointers(const StmtNode& loop, bool unrolled,
+                                    std::vector<MovingPointer>& pointers) {
+  if (target_.api != search_space::Api::kCuda || (unrolled && in_unrolled_)) return loop.body[0];
+  Stmt body = unrolled ? FixPointers(loop, pointers) : MovePointers(loop, pointers);
+  for (const MovingPointer& p : pointers) {
+    const std::string name = names_.Declare(p.offset != nullptr ? "o_" : "p_", p.buffer->name);
+    const std::string buffer = printer_.NameOf(p.buffer), start = printer_.Print(p.start);
+    if (p.offset != nullptr) {
+      const char* type = p.offset->extent - 1 > INT32_MAX ? dialect_.long_type : "int";
+      Line(absl::StrCat("const ", type, " ", name, " = ", start, ";"));
+      printer_.Bind(p.offset, name);
+      printer_.Bind(p.pointer, buffer);
+      if (moving_.contains(p.buffer)) moving_.insert(p.pointer);
+      continue;
+    }
+    Line(absl::StrCat(p.written ? "" : "const ", TypeName(dialect_, p.buffer->dtype), "* ",
+                      unrolled ? "const " : "", name, " = &", buffer, "[", start, "];"));
+    printer_.Bind(p.pointer, name);
+    if (!unrolled) moving_.insert(p.pointer);
+  }
+  return body;
+}
+
+void KernelPrinter::PrintAlloc(const StmtNode& s) {
+  printer_.Bind(s.buffer, names_.Declare("r_", s.buffer->name));
+  if (s.buffer->dtype == DType::kFloat64) printer_.float64 = true;
+  Line(absl::StrCat(TypeName(dialect_, s.buffer->dtype), " ", printer_.NameOf(s.buffer), "[",
+                    s.buffer->elements, "];"));
+  Print(s.body[0]);
+}
+
+void KernelPrinter::PrintIntrinsic(const StmtNode& s) {
+  switch (s.intrinsic) {
+    case Intrinsic::kBarrier:
+      Line(dialect_.barrier);
+      break;
+    case Intrinsic::kWarpReduce:
+      PrintWarpReduce(s);
+      return;
+    case Intrinsic::kAsyncCopy:
+      PrintAsyncCopy(s, nullptr);
+      break;
+    // Where a device has no asynchronous copies they are done at once, and nothing is pending.
+    case Intrinsic::kAsyncCommit:
+      if (async_copies_) Line("async_commit();");
+      break;
+    case Intrinsic::kAsyncWait:
+      if (async_copies_) Line(absl::StrCat("async_wait<", s.int_value, ">();"));
+      break;
+  }
+  if (async_copies_ && s.intrinsic != Intrinsic::kBarrier) printer_.helpers.insert("async_copy");
+}
+
+void KernelPrinter::PrintWarpReduce(const StmtNode& s) {
+  const std::string mine = printer_.PrintElement(s.buffer, s.indices);
+  const std::string type = TypeName(dialect_, s.buffer->dtype);
+  const bool shuffles = dialect_.api == search_space::Api::kCuda;
+  const size_t mark = names_.Mark();
+  const std::string lane = names_.Declare("", shuffles ? "distance" : "lane");
+  std::string other;
+  temporaries_.clear();
+  if (shuffles) {
+    Line("#pragma unroll");
+    Open(absl::StrCat("for (int ", lane, " = ", s.int_value / 2, "; ", lane, " > 0; ", lane,
+                      " /= 2)"));
+    other = absl::StrCat("__shfl_xor_sync(0xffffffffu, ", mine, ", ", lane, ")");
+  } else {
+    const std::string& lanes = lanes_.at(s.buffer->dtype);
+    const std::string thread = printer_.NameOf(kernel_.thread);
+    const std::string first = absl::StrCat(thread, " / ", s.int_value, " * ", s.int_value);
+    Line(dialect_.barrier);  // the array may still be read
+    Line(absl::StrCat(lanes, "[", thread, "] = ", mine, ";"));
+    Line(dialect_.barrier);
+    Line(absl::StrCat(mine, " = ", lanes, "[", first, "];"));
+    Open(absl::StrCat("for (int ", lane, " = 1; ", lane, " < ", s.int_value, "; ++", lane, ")"));
+    other = absl::StrCat(lanes, "[", first, " + ", lane, "]");
+  }
+  const Expr value = Temporary("other", type, other, 1, 0, s.buffer->dtype);
+  PrintScalarStore(s, s.indices,
+                   search_space::Combine(s.combiner, Load(s.buffer, s.indices), value));
+  Close();
+  names_.Release(mark);
+}
+
+std::vector<KernelSource> GenerateSource(const search_space::Program& program,
+                                         const search_space::Target& target,
+                                         const std::string& header) {
+  std::vector<KernelSource> out;
+  for (const Kernel& kernel : program.kernels) {
+    out.push_back(KernelPrinter(kernel, target).Generate(header));
+  }
+  return out;
+}
+
+}  // namespace heddle::measure

@@ -1,0 +1,40 @@
+// Kernel source from a lowered program: one printer, two dialects.
+#ifndef HEDDLE_MEASURE_CODEGEN_CODEGEN_H_
+#define HEDDLE_MEASURE_CODEGEN_CODEGEN_H_
+
+#include <string>
+#include <vector>
+
+#include "search_space/ir/stmt.h"
+#include "search_space/ir/target.h"
+
+namespace heddle::measure {
+
+// Bumped whenever the same steps would give other source, or steps exist that an older program does
+// not know: daemons get work from servers of their own version only. Part of every record's
+// fingerprint.
+inline constexpr int kGeneratorVersion = 4;
+
+// What a launch needs to know besides the binary.
+struct KernelLaunch {
+  std::string entry;  // function name
+  int64_t grid = 1;   // blocks
+  int64_t block = 1;  // threads a block
+  int64_t dynamic_shared_bytes = 0;
+  std::vector<std::string> arguments;  // buffer names, in argument order
+};
+
+struct KernelSource {
+  KernelLaunch launch;
+  std::string source;  // a complete translation unit
+};
+
+// One translation unit per kernel. `header` is printed as a comment on top (workload and steps).
+// The text depends on nothing but its arguments.
+std::vector<KernelSource> GenerateSource(const search_space::Program& program,
+                                         const search_space::Target& target,
+                                         const std::string& header);
+
+}  // namespace heddle::measure
+
+#endif  // HEDDLE_MEASURE_CODEGEN_CODEGEN_H_

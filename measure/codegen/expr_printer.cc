@@ -1,0 +1,296 @@
+#include "measure/codegen/expr_printer.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+
+namespace heddle::measure {
+
+using search_space::BoundsOf;
+using search_space::Buffer;
+using search_space::DType;
+using search_space::Expr;
+using search_space::ExprList;
+using search_space::Interval;
+using search_space::Op;
+
+namespace {
+
+// Bounds at or beyond this mean that nothing is known.
+constexpr int64_t kUnknown = int64_t{1} << 61;
+
+bool FitsInt(const Interval& b) { return b.min > INT32_MIN && b.max <= INT32_MAX; }
+bool IsKnown(const Interval& b) { return b.min > -kUnknown && b.max < kUnknown; }
+bool IsPowerOfTwo(int64_t v) { return v > 0 && (v & (v - 1)) == 0; }
+
+int64_t Clamp(__int128 v) {
+  return static_cast<int64_t>(std::clamp<__int128>(v, -2 * __int128{kUnknown}, 2 * kUnknown));
+}
+
+Interval Combine(Op op, const Interval& a, const Interval& b) {
+  if (op == Op::kAdd) return {Clamp(__int128{a.min} + b.min), Clamp(__int128{a.max} + b.max)};
+  if (op == Op::kSub) return {Clamp(__int128{a.min} - b.max), Clamp(__int128{a.max} - b.min)};
+  const __int128 p[] = {__int128{a.min} * b.min, __int128{a.min} * b.max, __int128{a.max} * b.min,
+                        __int128{a.max} * b.max};
+  return {Clamp(*std::min_element(p, p + 4)), Clamp(*std::max_element(p, p + 4))};
+}
+
+Interval Intersect(const Interval& a, const Interval& b) {
+  return {std::max(a.min, b.min), std::min(a.max, b.max)};
+}
+
+}  // namespace
+
+std::string Names::Declare(const std::string& prefix, const std::string& wanted) {
+  std::string base = prefix;
+  for (char c : wanted) base += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  std::string name = base;
+  for (int i = 2; std::find(active_.begin(), active_.end(), name) != active_.end(); ++i) {
+    name = absl::StrCat(base, "_", i);
+  }
+  active_.push_back(name);
+  return name;
+}
+
+std::string ExprPrinter::At(const Text& t, Level level) {
+  return t.level < level ? absl::StrCat("(", t.text, ")") : t.text;
+}
+
+ExprPrinter::Text ExprPrinter::Widened(Text t) const {
+  if (t.wide) return t;
+  return {absl::StrCat("(", dialect_.long_type, ")", At(t, kUnary)), kUnary, true, t.bounds};
+}
+
+ExprPrinter::Text ExprPrinter::Narrowed(Text t) const {
+  if (!t.wide) return t;
+  return {absl::StrCat("(int)", At(t, kUnary)), kUnary, false, t.bounds};
+}
+
+std::string ExprPrinter::PrintCondition(const Expr& e) { return At(Convert(e), kEquality); }
+
+std::string ExprPrinter::PrintOffset(const Buffer& buffer, const ExprList& indices) {
+  Expr offset = search_space::Int(0);
+  for (size_t i = 0; i < indices.size(); ++i) {
+    offset = offset + indices[i] * search_space::Int(buffer.strides[i]);
+  }
+  offset = Simplify(offset);
+  if (buffer.swizzle == 0) return Print(offset);
+  // Chunks of `swizzle` elements and their number a row are powers of two: XORing the chunk's
+  // number is XORing the offset.
+  const Expr within =
+      buffer.swizzle_copy > 0 ? offset % search_space::Int(buffer.swizzle_copy) : offset;
+  const Expr row = within / search_space::Int(buffer.swizzle_row * buffer.swizzle_period);
+  const Expr key = row % search_space::Int(buffer.swizzle_row / buffer.swizzle);
+  const Expr flipped = Simplify(key * search_space::Int(buffer.swizzle));
+  if (IsInt(flipped, 0)) return Print(offset);
+  return absl::StrCat(At(Convert(offset), kPrimary), " ^ ", At(Convert(flipped), kPrimary));
+}
+
+std::string ExprPrinter::PrintElement(const search_space::BufferRef& buffer,
+                                      const ExprList& indices) {
+  return absl::StrCat(NameOf(buffer), "[", PrintOffset(*buffer, indices), "]");
+}
+
+ExprPrinter::Text ExprPrinter::Convert(const Expr& e) {
+  return e->type == DType::kInt64 ? ConvertInt(e) : ConvertValue(e);
+}
+
+ExprPrinter::Text ExprPrinter::ConvertInt(const Expr& e) {
+  switch (e->op) {
+    case Op::kInt: {
+      const Interval b = {e->int_value, e->int_value};
+      return {IntLiteral(dialect_, e->int_value), e->int_value < 0 ? kUnary : kPrimary, !FitsInt(b),
+              b};
+    }
+    case Op::kVar: {
+      const Interval b = {0, e->var->extent - 1};
+      if (e->var->extent == 1) return {"0", kPrimary, false, b};
+      return {NameOf(e->var), kPrimary, !FitsInt(b), b};
+    }
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMul:
+      return ConvertArithmetic(e);
+    case Op::kDiv:
+    case Op::kMod:
+      return ConvertDivision(e);
+    case Op::kNeg:
+      return ConvertInt(search_space::Int(0) - e->args[0]);
+    case Op::kMin:
+    case Op::kMax: {
+      const Text a = ConvertInt(e->args[0]), b = ConvertInt(e->args[1]);
+      const char* op = e->op == Op::kMin ? " < " : " > ";
+      Text condition{absl::StrCat(At(a, kSum), op, At(b, kSum)), kRelation};
+      Text t = ConvertChoice(condition, a, b);
+      t.bounds = Intersect(t.bounds, BoundsOf(e));
+      return t;
+    }
+    case Op::kSelect:
+      return ConvertChoice(Convert(e->args[0]), ConvertInt(e->args[1]), ConvertInt(e->args[2]));
+    case Op::kCast: {
+      const Text a = Convert(e->args[0]);
+      if (e->args[0]->type == DType::kInt64) return a;
+      if (e->args[0]->type == DType::kBool) {
+        return {absl::StrCat("(int)", At(a, kUnary)), kUnary, false, {0, 1}};
+      }
+      return {absl::StrCat("(", dialect_.long_type, ")", At(a, kUnary)), kUnary, true, BoundsOf(e)};
+    }
+    case Op::kLoad:
+      return {PrintElement(e->buffer, e->args), kPrimary, true, BoundsOf(e)};
+    default:
+      std::abort();  // no other operation gives an integer
+  }
+}
+
+// Computed in 32 bits where both operands and the result are proven to fit.
+ExprPrinter::Text ExprPrinter::ConvertArithmetic(const Expr& e) {
+  Text a = ConvertInt(e->args[0]), b = ConvertInt(e->args[1]);
+  Text out;
+  out.bounds = Combine(e->op, a.bounds, b.bounds);
+  if (!FitsInt(out.bounds)) out.bounds = Intersect(out.bounds, BoundsOf(e));
+  out.wide = !FitsInt(out.bounds) || !FitsInt(a.bounds) || !FitsInt(b.bounds);
+  if (out.wide) {
+    // One operand of 64 bits is enough for C to widen the other.
+    if (!b.wide) a = Widened(a);
+  } else {
+    a = Narrowed(a);
+    b = Narrowed(b);
+  }
+  if (e->op == Op::kMul) {
+    out.level = kProduct;
+    out.text = absl::StrCat(At(a, kProduct), " * ", At(b, kUnary));
+  } else {
+    out.level = kSum;
+    const char* op = e->op == Op::kAdd ? " + " : " - ";
+    out.text = absl::StrCat(At(a, kSum), op, At(b, kProduct));
+  }
+  return out;
+}
+
+// Floor division: C's operators round towards zero, so the numerator must not be negative, or is
+// made so by adding a multiple of the divisor.
+ExprPrinter::Text ExprPrinter::ConvertDivision(const Expr& e) {
+  const bool is_div = e->op == Op::kDiv;
+  const int64_t d = e->args[1]->int_value;
+  Text a = ConvertInt(e->args[0]);
+  if (a.bounds.min < 0) a.bounds = Intersect(a.bounds, BoundsOf(e->args[0]));
+  if (FitsInt(a.bounds)) a = Narrowed(a);
+  Text out{.text = "", .level = kPrimary, .wide = a.wide, .bounds = {0, d - 1}};
+  if (is_div) {
+    const auto floor_div = [d](int64_t v) { return v / d - (v % d < 0 ? 1 : 0); };
+    out.bounds = {floor_div(a.bounds.min), floor_div(a.bounds.max)};
+  } else if (a.bounds.min >= 0) {
+    out.bounds.max = std::min(out.bounds.max, a.bounds.max);
+  }
+  const std::string divisor = IntLiteral(dialect_, d);
+  const char* op = is_div ? " / " : " % ";
+  if (a.bounds.min >= 0) {
+    out.text = absl::StrCat("(", At(a, kUnary), op, divisor, ")");
+    return out;
+  }
+  if (IsPowerOfTwo(d)) {  // arithmetic shift and mask round downwards
+    const int shift = __builtin_ctzll(static_cast<uint64_t>(d));
+    out.text = is_div ? absl::StrCat("(", At(a, kUnary), " >> ", shift, ")")
+                      : absl::StrCat("(", At(a, kUnary), " & ", IntLiteral(dialect_, d - 1), ")");
+    return out;
+  }
+  if (IsKnown(a.bounds)) {
+    const int64_t periods = -(a.bounds.min + 1) / d + 1;  // the fewest that cover the minimum
+    const Interval shifted = {0, Clamp(__int128{a.bounds.max} + __int128{periods} * d)};
+    if (!FitsInt(shifted)) a = Widened(a);
+    out.wide = a.wide;
+    const std::string sum =
+        absl::StrCat("((", a.text, " + ", IntLiteral(dialect_, periods * d), ")", op, divisor);
+    out.text = is_div ? absl::StrCat(sum, " - ", periods, ")") : absl::StrCat(sum, ")");
+    return out;
+  }
+  const std::string remainder = absl::StrCat(At(a, kUnary), " % ", divisor);
+  out.text = is_div ? absl::StrCat("(", At(a, kUnary), " / ", divisor, " - (", remainder, " < 0))")
+                    : absl::StrCat("((", remainder, " + ", divisor, ") % ", divisor, ")");
+  return out;
+}
+
+ExprPrinter::Text ExprPrinter::ConvertChoice(const Text& condition, const Text& a, const Text& b) {
+  return {absl::StrCat("(", At(condition, kOr), " ? ", a.text, " : ", b.text, ")"),
+          kPrimary,
+          a.wide || b.wide,
+          {std::min(a.bounds.min, b.bounds.min), std::max(a.bounds.max, b.bounds.max)}};
+}
+
+ExprPrinter::Text ExprPrinter::Infix(const Expr& e, const char* op, Level level) {
+  const auto next = static_cast<Level>(level + 1);
+  return {absl::StrCat(At(Convert(e->args[0]), level), op, At(Convert(e->args[1]), next)), level};
+}
+
+ExprPrinter::Text ExprPrinter::ConvertValue(const Expr& e) {
+  if (e->type == DType::kFloat64) float64 = true;
+  switch (e->op) {
+    case Op::kInt:
+      return {e->int_value != 0 ? "1" : "0"};
+    case Op::kFloat: {
+      std::string text = FloatLiteral(dialect_, e->float_value, e->type);
+      const Level level = text[0] == '-' ? kUnary : kPrimary;
+      return {std::move(text), level};
+    }
+    case Op::kVar:
+      return {NameOf(e->var)};
+    case Op::kLoad:
+      return {PrintElement(e->buffer, e->args)};
+    case Op::kAdd:
+      return Infix(e, " + ", kSum);
+    case Op::kSub:
+      return Infix(e, " - ", kSum);
+    case Op::kMul:
+      return Infix(e, " * ", kProduct);
+    case Op::kDiv:
+      return Infix(e, " / ", kProduct);
+    case Op::kLt:
+      return Infix(e, " < ", kRelation);
+    case Op::kLe:
+      return Infix(e, " <= ", kRelation);
+    case Op::kEq:
+      return Infix(e, " == ", kEquality);
+    case Op::kNe:
+      return Infix(e, " != ", kEquality);
+    case Op::kAnd:
+      return Infix(e, " && ", kAnd);
+    case Op::kOr: {
+      // Compilers warn of && inside || without parentheses.
+      const Text a = Convert(e->args[0]), b = Convert(e->args[1]);
+      const Level left = a.level == kOr ? kOr : kEquality;
+      return {absl::StrCat(At(a, left), " || ", At(b, kEquality)), kOr};
+    }
+    case Op::kNot:
+      return {absl::StrCat("!", At(Convert(e->args[0]), kUnary)), kUnary};
+    case Op::kNeg: {
+      const Text a = Convert(e->args[0]);
+      return {absl::StrCat("-", a.text[0] == '-' ? At(a, kPrimary) : At(a, kUnary)), kUnary};
+    }
+    case Op::kSelect:
+      return ConvertChoice(Convert(e->args[0]), Convert(e->args[1]), Convert(e->args[2]));
+    case Op::kCast:
+      if (e->type == DType::kBool) {
+        return {absl::StrCat(At(Convert(e->args[0]), kRelation), " != 0"), kEquality};
+      }
+      return {absl::StrCat("(", TypeName(dialect_, e->type), ")", At(Convert(e->args[0]), kUnary)),
+              kUnary};
+    case Op::kSigmoid: {
+      const std::string one = FloatLiteral(dialect_, 1, e->type);
+      const std::string exp = FunctionName(dialect_, Op::kExp, e->type, helpers);
+      const Text a = Convert(e->args[0]);
+      return {absl::StrCat("(", one, " / (", one, " + ", exp, "(-", At(a, kPrimary), ")))")};
+    }
+    case Op::kMod:
+      std::abort();  // the notation refuses % on values
+    default:         // functions
+      std::string text = absl::StrCat(FunctionName(dialect_, e->op, e->type, helpers), "(");
+      for (size_t i = 0; i < e->args.size(); ++i) {
+        absl::StrAppend(&text, i == 0 ? "" : ", ", Convert(e->args[i]).text);
+      }
+      return {text + ")"};
+  }
+}
+
+}  // namespace heddle::measure

@@ -1,0 +1,85 @@
+// Expressions as C text: which integers need 64 bits, how floor division is spelled, where
+// parentheses go. Used by KernelPrinter alone.
+#ifndef HEDDLE_MEASURE_CODEGEN_EXPR_PRINTER_H_
+#define HEDDLE_MEASURE_CODEGEN_EXPR_PRINTER_H_
+
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "measure/codegen/dialects.h"
+#include "search_space/ir/expr.h"
+#include "search_space/ir/simplify.h"
+
+namespace heddle::measure {
+
+// Identifiers by scope. A name is the prefix, then what may stand in an identifier of the wanted
+// name, then a number where an enclosing scope has that name already.
+class Names {
+ public:
+  std::string Declare(const std::string& prefix, const std::string& wanted);
+  size_t Mark() const { return active_.size(); }
+  void Release(size_t mark) { active_.resize(mark); }  // ends the scopes entered since Mark()
+
+ private:
+  std::vector<std::string> active_;
+};
+
+class ExprPrinter {
+ public:
+  explicit ExprPrinter(const Dialect& dialect) : dialect_(dialect) {}
+
+  std::string Print(const search_space::Expr& e) { return Convert(e).text; }
+  // As an operand of && or ?: needs it.
+  std::string PrintCondition(const search_space::Expr& e);
+  // The physical element offset of an access.
+  std::string PrintOffset(const search_space::Buffer& buffer,
+                          const search_space::ExprList& indices);
+  // "s_A[...]"
+  std::string PrintElement(const search_space::BufferRef& buffer,
+                           const search_space::ExprList& indices);
+
+  // The C name of a variable or of a temporary that stands for a prepared value.
+  void Bind(const search_space::Var& var, std::string name) { vars_[var.get()] = std::move(name); }
+  void Bind(const search_space::BufferRef& buffer, std::string name) {
+    buffers_[buffer.get()] = std::move(name);
+  }
+  const std::string& NameOf(const search_space::Var& var) const { return vars_.at(var.get()); }
+  const std::string& NameOf(const search_space::BufferRef& buffer) const {
+    return buffers_.at(buffer.get());
+  }
+
+  std::set<std::string> helpers;  // used so far, see Prelude
+  bool float64 = false;           // double precision was used
+
+ private:
+  // C's precedence levels, as far as they are used without parentheses.
+  enum Level { kTernary, kOr, kAnd, kEquality, kRelation, kSum, kProduct, kUnary, kPrimary };
+  struct Text {
+    std::string text;
+    Level level = kPrimary;
+    // Integers only: whether the C type is 64 bits wide, and all values it can have.
+    bool wide = false;
+    search_space::Interval bounds = {0, 0};
+  };
+
+  Text Convert(const search_space::Expr& e);
+  Text ConvertInt(const search_space::Expr& e);
+  Text ConvertArithmetic(const search_space::Expr& e);
+  Text ConvertDivision(const search_space::Expr& e);
+  Text ConvertChoice(const Text& condition, const Text& a, const Text& b);
+  Text ConvertValue(const search_space::Expr& e);
+  Text Infix(const search_space::Expr& e, const char* op, Level level);
+  Text Widened(Text t) const;   // to a 64-bit C type
+  Text Narrowed(Text t) const;  // to a 32-bit C type, which its bounds must fit
+  static std::string At(const Text& t, Level level);  // parenthesised where it binds less tightly
+
+  const Dialect& dialect_;
+  std::unordered_map<const search_space::Variable*, std::string> vars_;
+  std::unordered_map<const search_space::Buffer*, std::string> buffers_;
+};
+
+}  // namespace heddle::measure
+
+#endif  // HEDDLE_MEASURE_CODEGEN_EXPR_PRINTER_H_

@@ -1,0 +1,134 @@
+// Prints one kernel: its signature, loops and intrinsics (codegen.cc), and its stores with the
+// loads of their values, as wide as they may be (print_accesses.cc). Internal to codegen.cc.
+#ifndef HEDDLE_MEASURE_CODEGEN_KERNEL_PRINTER_H_
+#define HEDDLE_MEASURE_CODEGEN_KERNEL_PRINTER_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "measure/codegen/codegen.h"
+#include "measure/codegen/dialects.h"
+#include "measure/codegen/expr_printer.h"
+#include "measure/codegen/moving_pointers.h"
+#include "search_space/ir/stmt.h"
+#include "search_space/ir/target.h"
+
+namespace heddle::measure {
+
+// Iterations var = base .. base + count - 1 of a vector loop (count a multiple of every access
+// in it); a null var is a statement outside such a loop, base 0 and count 1.
+struct Chunk {
+  search_space::Var var;
+  int64_t base = 0;
+  int count = 1;
+
+  search_space::Expr At(const search_space::Expr& e, int lane) const {
+    if (var == nullptr) return e;
+    return Substitute(e, [&](const search_space::Var& v) {
+      return v == var ? search_space::Int(base + lane) : nullptr;
+    });
+  }
+  search_space::ExprList At(const search_space::ExprList& list, int lane) const {
+    search_space::ExprList out;
+    for (const search_space::Expr& e : list) out.push_back(At(e, lane));
+    return out;
+  }
+};
+
+// Writes the text of one kernel in the target's dialect; for a single use.
+class KernelPrinter {
+ public:
+  KernelPrinter(const search_space::Kernel& kernel, const search_space::Target& target)
+      : kernel_(kernel),
+        target_(target),
+        dialect_(DialectOf(target.api)),
+        printer_(dialect_),
+        async_copies_(target.api == search_space::Api::kCuda && target.has_async_copy),
+        dynamic_shared_(target.api == search_space::Api::kCuda &&
+                        kernel.shared_bytes > target.static_shared_bytes) {}
+
+  // The source with its launch, under `header` as a comment.
+  KernelSource Generate(const std::string& header);
+
+ private:
+  void Line(const std::string& text) {
+    absl::StrAppend(&body_, std::string(static_cast<size_t>(indent_) * 2, ' '), text, "\n");
+  }
+  void CommentLines(const std::string& text);
+  void Open(const std::string& head);
+  void Close();
+
+  std::string Signature();
+  void DeclareIndex(const search_space::Var& var, const char* value);
+  void DeclareShared();
+  void DeclareLanes();
+  void FindRegisterLoops();
+
+  void Print(const search_space::Stmt& s);
+  void PrintFor(const search_space::Stmt& loop);
+  void PrintStraightLine(const search_space::Stmt& nest);
+  search_space::Stmt DeclarePointers(const search_space::StmtNode& loop, bool unrolled,
+                                     std::vector<MovingPointer>& pointers);
+  void PrintAlloc(const search_space::StmtNode& s);
+  void PrintIntrinsic(const search_space::StmtNode& s);
+  void PrintWarpReduce(const search_space::StmtNode& s);
+
+  void PrintVector(const search_space::Var& var, const search_space::Stmt& body);
+  // Stores of a whole vector loop, or of one statement when var is null.
+  void PrintStore(const search_space::StmtNode& s, const search_space::Var& var);
+  void PrintChunk(const search_space::StmtNode& s, const Chunk& chunk);
+  void PrintScalarStore(const search_space::StmtNode& s, const search_space::ExprList& indices,
+                        const search_space::Expr& value);
+  void PrintAsyncCopy(const search_space::StmtNode& s, const search_space::Var& var);
+
+  // The value of one lane as an expression over temporaries. Vector loads, and loads that a select
+  // guards, become temporaries first: all loads are issued together, none stands behind a branch.
+  // `guard`: when the value is needed (null = always). `vectors`: false where the lanes of one
+  // access may differ in their guards, so that they must be loaded one by one.
+  search_space::Expr Prepare(const search_space::Expr& e, const Chunk& chunk, int lane,
+                             const search_space::Expr& guard, bool vectors);
+  search_space::Expr PrepareLoad(const search_space::Expr& e, const Chunk& chunk, int lane,
+                                 const search_space::Expr& guard, bool vectors);
+  search_space::Expr PrepareSelect(const search_space::Expr& e, const Chunk& chunk, int lane,
+                                   const search_space::Expr& guard, bool vectors);
+  search_space::Expr LoadOrZero(const search_space::Expr& condition, const search_space::Expr& e,
+                                const Chunk& chunk, int lane, bool vectors);
+  // An expression that prints as a new constant of this scope with this value; the same type and
+  // value in one chunk give the same constant.
+  search_space::Expr Temporary(const std::string& name, const std::string& type,
+                               const std::string& value, int lanes, int lane,
+                               search_space::DType dtype);
+  std::string AddressSpace(const search_space::BufferRef& buffer) const {
+    return buffer->scope == search_space::Scope::kGlobal ? dialect_.global : dialect_.shared;
+  }
+
+  const search_space::Kernel& kernel_;
+  const search_space::Target& target_;
+  const Dialect& dialect_;
+  ExprPrinter printer_;
+  const bool async_copies_;
+  const bool dynamic_shared_;
+  Names names_;
+  std::vector<size_t> scopes_;
+  // Of the chunk being printed: type and value -> name, and the width of those that are vectors.
+  std::map<std::string, std::string> temporaries_;
+  std::map<std::string, int> vector_lanes_;
+  std::vector<search_space::Var> bound_;  // keeps the variables that stand for temporaries
+  std::set<const search_space::Variable*> register_loops_;
+  std::map<search_space::DType, std::string> lanes_;  // arrays for exchanges between threads
+  std::set<search_space::BufferRef> moving_;          // pointers that move with a loop
+  bool in_unrolled_ = false;                          // addresses are relative to pointers already
+  // The loop around is unrolled for certain: whether the compiler unrolls another depends on how
+  // much it finds in it, so that nothing is written out there.
+  bool around_unrolled_ = false;
+  std::string body_;
+  int indent_ = 0;
+};
+
+}  // namespace heddle::measure
+
+#endif  // HEDDLE_MEASURE_CODEGEN_KERNEL_PRINTER_H_

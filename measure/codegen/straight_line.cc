@@ -1,0 +1,96 @@
+#include "measure/codegen/straight_line.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+#include <vector>
+
+#include "search_space/ir/simplify.h"
+
+namespace heddle::measure {
+namespace {
+
+using search_space::Expr;
+using search_space::Op;
+using search_space::Scope;
+using search_space::Stmt;
+using search_space::StmtNode;
+using search_space::Var;
+
+// Twice the accumulators that a thread has room for.
+constexpr int64_t kMostStatements = 512;
+
+bool IsUpdate(const StmtNode& s) {
+  bool registers = s.buffer->scope == Scope::kLocal, old = false;
+  Visit(s.value, [&](const Expr& e) {
+    if (e->op != Op::kLoad) return;
+    registers = registers && e->buffer->scope == Scope::kLocal;
+    old = old || e->buffer == s.buffer;
+  });
+  return registers && old;
+}
+
+bool MentionsOnly(const Expr& e, const std::vector<Var>& vars) {
+  bool only = true;
+  Visit(e, [&](const Expr& node) {
+    only = only && node->op != Op::kLoad &&
+           (node->op != Op::kVar || std::find(vars.begin(), vars.end(), node->var) != vars.end());
+  });
+  return only;
+}
+
+// How many statements the nest inside the loops `around` has; beyond kMostStatements where it is
+// not one to write out.
+int64_t StatementsOf(const Stmt& s, std::vector<Var>& around) {
+  constexpr int64_t kOther = kMostStatements + 1;
+  if (s->kind == StmtNode::Kind::kStore) return IsUpdate(*s) ? 1 : kOther;
+  const bool loop = s->kind == StmtNode::Kind::kFor && s->rotating == nullptr &&
+                    (s->condition == nullptr || MentionsOnly(s->condition, around));
+  if (!loop && s->kind != StmtNode::Kind::kSeq) return kOther;
+  int64_t count = 0;
+  if (loop) around.push_back(s->var);
+  for (const Stmt& child : s->body) {
+    count = std::min(kOther, count + StatementsOf(child, around));
+  }
+  if (!loop) return count;
+  around.pop_back();
+  return count * std::min(kOther, s->var->extent);
+}
+
+Stmt Fixed(const Stmt& s, const Var& var, int64_t value) {
+  return RewriteStmt(s, nullptr, [&](const Expr& e) {
+    return Substitute(e,
+                      [&](const Var& v) { return v == var ? search_space::Int(value) : nullptr; });
+  });
+}
+
+void Append(const Stmt& s, std::vector<Stmt>& out) {
+  if (s->kind == StmtNode::Kind::kStore) {
+    out.push_back(s);
+  } else if (s->kind == StmtNode::Kind::kSeq) {
+    for (const Stmt& child : s->body) Append(child, out);
+  } else {
+    Expr direction = s->condition == nullptr ? nullptr : Simplify(s->condition);
+    assert(direction == nullptr || direction->op == Op::kInt);  // IsStraightLine
+    const bool backwards = direction != nullptr && direction->int_value != 0;
+    const int64_t extent = s->var->extent;
+    for (int64_t i = 0; i < extent; ++i) {
+      Append(Fixed(s->body[0], s->var, backwards ? extent - 1 - i : i), out);
+    }
+  }
+}
+
+}  // namespace
+
+bool IsStraightLine(const Stmt& loop) {
+  std::vector<Var> around;
+  return StatementsOf(loop, around) <= kMostStatements;
+}
+
+Stmt StraightLine(const Stmt& loop) {
+  std::vector<Stmt> out;
+  Append(loop, out);
+  return search_space::Seq(std::move(out));
+}
+
+}  // namespace heddle::measure

@@ -1,0 +1,51 @@
+// How far two buffers of float32 are from each other: in the host's memory, and as the source of a
+// kernel for a CUDA device, where the data need not leave it (docs/measurement.md).
+#ifndef HEDDLE_MEASURE_DEVICE_COMPARE_H_
+#define HEDDLE_MEASURE_DEVICE_COMPARE_H_
+
+#include <cstdint>
+#include <functional>
+
+namespace heddle::measure {
+
+// |a - b|, computed in double precision: 0 where both are the same infinity or both are NaN,
+// infinite where that is no finite number.
+double Distance(float a, float b);
+
+// Of two buffers.
+struct Difference {
+  int64_t elements = 0;  // whose bits are not the same
+  double distance = 0;   // the largest
+
+  friend bool operator==(const Difference&, const Difference&) = default;
+};
+
+// Calls body(begin, end) on parts of [0, count), on up to `threads` threads when it is worth it.
+void Parallel(int64_t count, int threads, const std::function<void(int64_t, int64_t)>& body);
+
+Difference DifferenceOf(const float* a, const float* b, int64_t count, int threads);
+
+// A distance in units of a tolerance; 0 tolerates nothing.
+double ErrorOf(double distance, double tolerance);
+
+// Where and how often an answer is wrong, for messages.
+struct Mismatch {
+  int64_t elements = 0;  // further away than the tolerance
+  int64_t worst = 0;     // offset of the one that is furthest away
+  double error = 0;      // of that one, in units of the tolerance
+};
+Mismatch FindMismatch(const float* got, const float* expected, int64_t count, double tolerance);
+
+// Offset of the first element whose bits are not the same; `count` where there is none.
+int64_t FirstDifference(const float* a, const float* b, int64_t count);
+
+// CUDA C++ of DifferenceOf: heddle_compare(const float* a, const float* b, long long count,
+// unsigned long long* out) in blocks of kCompareThreads threads, as many as fit the device. Adds
+// `elements` to out[0] and raises out[1] to the bits of `distance`, a double.
+extern const char kCompareSource[];
+inline constexpr char kCompareEntry[] = "heddle_compare";
+inline constexpr int kCompareThreads = 256;
+
+}  // namespace heddle::measure
+
+#endif  // HEDDLE_MEASURE_DEVICE_COMPARE_H_

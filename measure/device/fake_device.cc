@@ -1,0 +1,258 @@
+// A device that misbehaves on request: the first OpenCL device, to whose programs the script named
+// by HEDDLE_FAKE_DEVICE does what candidates do on a bad day. The script is a JSON object:
+//   "rules":  [{"match": TEXT, "one_in": N, "do": FAULT, "time_us": T, "jitter": J}, ...]
+//   "target": {"peak_gflops": X, "memory_gbs": Y, "l2_bytes": Z}      replaces figures
+// A rule applies to programs whose source contains TEXT (all without it), and of these, with N, to
+// those whose source hash is divisible by N. The first rule that applies counts. FAULT is one of
+//   build_error, build_hang, build_crash        in the compiler; the one that hangs has a child
+//   load_error, launch_error, illegal_access    an error from the driver
+//   hang, crash, exit                           while running
+//   wrong                                       the last element of the last argument is changed
+// With "time_us", an execution takes that long by the device's clock, times 1 +- J.
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "measure/device/device.h"
+#include "measure/device/drivers.h"
+#include "measure/device/forwarding_device.h"
+
+namespace heddle::measure {
+namespace {
+
+struct Rule {
+  std::string match;
+  uint64_t one_in = 1;
+  std::string fault;
+  double time_us = 0, jitter = 0;
+};
+
+struct Script {
+  std::vector<Rule> rules;
+  nlohmann::json target;
+};
+
+absl::StatusOr<Script> ReadScript() {
+  const char* path = getenv("HEDDLE_FAKE_DEVICE");
+  if (path == nullptr) return absl::UnavailableError("fake:0 wants HEDDLE_FAKE_DEVICE=SCRIPT.json");
+  std::ifstream file(path);
+  nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return absl::UnavailableError(absl::StrCat(path, " is not a JSON object (HEDDLE_FAKE_DEVICE)"));
+  }
+  Script script;
+  try {
+    for (const nlohmann::json& rule : json.value("rules", nlohmann::json::array())) {
+      script.rules.push_back({rule.value("match", ""), rule.value("one_in", uint64_t{1}),
+                              rule.value("do", ""), rule.value("time_us", 0.0),
+                              rule.value("jitter", 0.0)});
+    }
+    script.target = json.value("target", nlohmann::json::object());
+  } catch (const nlohmann::json::exception& error) {
+    return absl::UnavailableError(absl::StrCat(path, ": ", error.what()));
+  }
+  return script;
+}
+
+// FNV-1a: the same in every process and on every machine.
+uint64_t HashOf(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
+  return hash;
+}
+
+Rule FindRule(const Script& script, const std::string& source) {
+  for (const Rule& rule : script.rules) {
+    if (absl::StrContains(source, rule.match) &&
+        (rule.one_in <= 1 || HashOf(source) % rule.one_in == 0)) {
+      return rule;
+    }
+  }
+  return {};
+}
+
+[[noreturn]] void Hang() {
+  while (true) pause();
+}
+
+[[noreturn]] void Crash() {
+  signal(SIGSEGV, SIG_DFL);
+  raise(SIGSEGV);
+  _exit(1);
+}
+
+// A fake binary is the source's size in decimal, a newline, the source and the real binary.
+std::string Pack(const std::string& source, const std::string& binary) {
+  return absl::StrCat(source.size(), "\n", source, binary);
+}
+
+absl::StatusOr<std::pair<std::string, std::string>> Unpack(const std::string& packed) {
+  const size_t line = packed.find('\n');
+  uint64_t size = 0;
+  if (line == std::string::npos || !absl::SimpleAtoi(packed.substr(0, line), &size) ||
+      size > packed.size() - line - 1) {
+    return absl::InvalidArgumentError("not a binary that CompileFake made");
+  }
+  return std::make_pair(packed.substr(line + 1, size), packed.substr(line + 1 + size));
+}
+
+class FakeProgram : public LoadedProgram {
+ public:
+  FakeProgram(std::unique_ptr<LoadedProgram> inner, Rule rule, std::string victim)
+      : inner(std::move(inner)), rule(std::move(rule)), victim(std::move(victim)) {
+    resources_ = this->inner->resources();
+  }
+  std::unique_ptr<LoadedProgram> inner;
+  Rule rule;
+  std::string victim;  // the buffer that `wrong` changes
+};
+
+// Runs the real kernels once, for their outputs; after that only the scripted clock runs.
+class FakeBatch : public TimedBatch {
+ public:
+  FakeBatch(std::unique_ptr<TimedBatch> inner, const Rule& rule, int launches)
+      : inner_(std::move(inner)), rule_(rule), launches_(launches) {}
+
+  absl::StatusOr<double> Run() override {
+    if (rule_.time_us <= 0) return inner_->Run();
+    if (runs_++ == 0) {
+      if (absl::StatusOr<double> real = inner_->Run(); !real.ok()) return real;
+    }
+    // A low-discrepancy sequence in [-1, 1): scripted noise that repeats exactly.
+    const double noise = 2 * std::fmod(0.618033988749895 * runs_, 1.0) - 1;
+    return launches_ * rule_.time_us * 1e-6 * (1 + rule_.jitter * noise);
+  }
+
+ private:
+  std::unique_ptr<TimedBatch> inner_;
+  const Rule& rule_;
+  int launches_;
+  int runs_ = 0;
+};
+
+class FakeDevice : public ForwardingDevice {
+ public:
+  FakeDevice(std::unique_ptr<Device> inner, Script script)
+      : ForwardingDevice(std::move(inner)),
+        script_(std::move(script)),
+        info_(ForwardingDevice::info()) {
+    info_.id = "fake:0";
+    info_.uuid = "fake-0";
+    info_.target.name = "Fake device";
+    search_space::Target& target = info_.target;
+    target.peak_gflops = script_.target.value("peak_gflops", target.peak_gflops);
+    target.memory_gbs = script_.target.value("memory_gbs", target.memory_gbs);
+    target.l2_bytes = script_.target.value("l2_bytes", target.l2_bytes);
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+
+  absl::StatusOr<std::unique_ptr<LoadedProgram>> Load(
+      const std::vector<KernelBinary>& kernels) override {
+    std::vector<KernelBinary> real;
+    Rule rule;
+    std::string victim;
+    for (const KernelBinary& kernel : kernels) {
+      auto parts = Unpack(kernel.binary);
+      if (!parts.ok()) return parts.status();
+      real.push_back({kernel.launch, parts->second});
+      if (rule.fault.empty() && rule.time_us == 0) rule = FindRule(script_, parts->first);
+      if (!kernel.launch.arguments.empty()) victim = kernel.launch.arguments.back();
+    }
+    if (rule.fault == "load_error") return absl::InvalidArgumentError("scripted load error");
+    auto inner = ForwardingDevice::Load(real);
+    if (!inner.ok()) return inner.status();
+    return std::make_unique<FakeProgram>(*std::move(inner), std::move(rule), std::move(victim));
+  }
+
+  absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
+    auto& fake = static_cast<FakeProgram&>(program);
+    const std::string& fault = fake.rule.fault;
+    if (fault == "launch_error") return absl::InvalidArgumentError("scripted launch error");
+    if (fault == "illegal_access") return absl::AbortedError("scripted illegal access");
+    if (fault == "hang") Hang();
+    if (fault == "crash") Crash();
+    if (fault == "exit") _exit(3);
+    absl::Status status = ForwardingDevice::Run(*fake.inner, buffers);
+    if (status.ok() && fault == "wrong") return ChangeLast(*buffers.at(fake.victim));
+    return status;
+  }
+
+  absl::StatusOr<std::unique_ptr<TimedBatch>> PrepareBatch(LoadedProgram& program,
+                                                           const std::vector<BufferSet>& sets,
+                                                           int first, int launches) override {
+    auto& fake = static_cast<FakeProgram&>(program);
+    auto inner = ForwardingDevice::PrepareBatch(*fake.inner, sets, first, launches);
+    if (!inner.ok()) return inner.status();
+    return std::make_unique<FakeBatch>(*std::move(inner), fake.rule, launches);
+  }
+
+ private:
+  absl::Status ChangeLast(DeviceBuffer& buffer) {
+    std::vector<float> values(buffer.bytes() / sizeof(float));
+    absl::Status status = ForwardingDevice::Download(buffer, values.data(), buffer.bytes());
+    if (!status.ok()) return status;
+    // Buffers are rounded up to 16 bytes: one of the last four words is the last element.
+    for (size_t i = values.size() - std::min<size_t>(4, values.size()); i < values.size(); ++i) {
+      values[i] += 1;
+    }
+    return ForwardingDevice::Upload(buffer, values.data(), buffer.bytes());
+  }
+
+  Script script_;
+  DeviceInfo info_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice() {
+  absl::StatusOr<Script> script = ReadScript();
+  if (!script.ok()) return script.status();
+  absl::StatusOr<std::unique_ptr<Device>> inner = OpenOpenClDevice(0);
+  if (!inner.ok()) return inner.status();
+  return std::make_unique<FakeDevice>(*std::move(inner), *std::move(script));
+}
+
+std::vector<DeviceInfo> DetectFakeDevices() {
+  if (getenv("HEDDLE_FAKE_DEVICE") == nullptr) return {};
+  absl::StatusOr<std::unique_ptr<Device>> device = OpenFakeDevice();
+  if (device.ok()) return {(*device)->info()};
+  DeviceInfo info;
+  info.id = "fake:0";
+  info.usable = false;
+  info.why_not = std::string(device.status().message());
+  return {info};
+}
+
+absl::StatusOr<std::string> CompileFake(const KernelSource& source) {
+  absl::StatusOr<Script> script = ReadScript();
+  if (!script.ok()) return script.status();
+  const std::string fault = FindRule(*script, source.source).fault;
+  if (fault == "build_error") return absl::InvalidArgumentError("scripted build error");
+  if (fault == "build_hang") {
+    // As PoCL, which runs a linker.
+    pid_t child = 0;
+    char name[] = "sleep", time[] = "3600";
+    char* const arguments[] = {name, time, nullptr};
+    posix_spawnp(&child, name, nullptr, nullptr, arguments, environ);
+    Hang();
+  }
+  if (fault == "build_crash") Crash();
+  absl::StatusOr<std::string> binary = CompileOpenCl("opencl:0", source);
+  if (!binary.ok()) return binary.status();
+  return Pack(source.source, *binary);
+}
+
+}  // namespace heddle::measure

@@ -1,0 +1,585 @@
+// OpenCL devices through the ICD loader. PoCL, the CPU's OpenCL, is the one that always works; what
+// is known of it is in docs/measurement.md.
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "measure/device/compare.h"
+#include "measure/device/device.h"
+#include "measure/device/drivers.h"
+
+namespace heddle::measure {
+namespace {
+
+template <auto Release>
+struct Releaser {
+  template <typename T>
+  void operator()(T* object) const {
+    Release(object);
+  }
+};
+template <typename Handle, auto Release>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Releaser<Release>>;
+using Context = Owned<cl_context, clReleaseContext>;
+using Queue = Owned<cl_command_queue, clReleaseCommandQueue>;
+using Memory = Owned<cl_mem, clReleaseMemObject>;
+using ClProgram = Owned<cl_program, clReleaseProgram>;
+using ClKernel = Owned<cl_kernel, clReleaseKernel>;
+
+const char* ErrorName(cl_int code) {
+  switch (code) {
+    case CL_DEVICE_NOT_AVAILABLE:
+      return "CL_DEVICE_NOT_AVAILABLE";
+    case CL_MEM_OBJECT_ALLOCATION_FAILURE:
+      return "CL_MEM_OBJECT_ALLOCATION_FAILURE";
+    case CL_OUT_OF_RESOURCES:
+      return "CL_OUT_OF_RESOURCES";
+    case CL_OUT_OF_HOST_MEMORY:
+      return "CL_OUT_OF_HOST_MEMORY";
+    case CL_BUILD_PROGRAM_FAILURE:
+      return "CL_BUILD_PROGRAM_FAILURE";
+    case CL_INVALID_BINARY:
+      return "CL_INVALID_BINARY";
+    case CL_INVALID_KERNEL_NAME:
+      return "CL_INVALID_KERNEL_NAME";
+    case CL_INVALID_KERNEL_ARGS:
+      return "CL_INVALID_KERNEL_ARGS";
+    case CL_INVALID_ARG_INDEX:
+      return "CL_INVALID_ARG_INDEX";
+    case CL_INVALID_WORK_GROUP_SIZE:
+      return "CL_INVALID_WORK_GROUP_SIZE";
+    case CL_INVALID_BUFFER_SIZE:
+      return "CL_INVALID_BUFFER_SIZE";
+    default:
+      return "OpenCL error";
+  }
+}
+
+absl::Status Check(cl_int code, absl::string_view what) {
+  if (code == CL_SUCCESS) return absl::OkStatus();
+  std::string message = absl::StrCat(what, ": ", ErrorName(code), " (", code, ")");
+  switch (code) {
+    case CL_MEM_OBJECT_ALLOCATION_FAILURE:
+    case CL_OUT_OF_RESOURCES:
+    case CL_OUT_OF_HOST_MEMORY:
+      return absl::ResourceExhaustedError(message);
+    case CL_DEVICE_NOT_AVAILABLE:
+      return absl::UnavailableError(message);
+    default:
+      return absl::InvalidArgumentError(message);
+  }
+}
+
+template <typename T>
+T Get(cl_device_id device, cl_device_info what) {
+  T value{};
+  clGetDeviceInfo(device, what, sizeof value, &value, nullptr);
+  return value;
+}
+
+std::string GetString(cl_device_id device, cl_device_info what) {
+  size_t size = 0;
+  clGetDeviceInfo(device, what, 0, nullptr, &size);
+  std::string text(size, '\0');
+  clGetDeviceInfo(device, what, size, text.data(), nullptr);
+  return text.c_str();  // without the terminator
+}
+
+std::vector<cl_device_id> AllDevices() {
+  cl_uint count = 0;
+  if (clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS) return {};
+  std::vector<cl_platform_id> platforms(count);
+  clGetPlatformIDs(count, platforms.data(), nullptr);
+  std::vector<cl_device_id> all;
+  for (cl_platform_id platform : platforms) {
+    cl_uint found = 0;
+    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &found) != CL_SUCCESS) continue;
+    std::vector<cl_device_id> devices(found);
+    clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, found, devices.data(), nullptr);
+    all.insert(all.end(), devices.begin(), devices.end());
+  }
+  return all;
+}
+
+absl::StatusOr<cl_device_id> FindClDevice(int index) {
+  std::vector<cl_device_id> devices = AllDevices();
+  if (index >= 0 && index < static_cast<int>(devices.size())) return devices[index];
+  if (devices.empty()) {
+    return absl::UnavailableError(
+        "no OpenCL device: install an OpenCL driver (Debian: apt-get install pocl-opencl-icd)");
+  }
+  return absl::UnavailableError(
+      absl::StrCat("there is no opencl:", index, ": the last one is opencl:", devices.size() - 1));
+}
+
+// Bytes per second, read and written, that all cores together copy: no OpenCL query tells the
+// memory's bandwidth. The best of three, over memory that no cache holds.
+double HostBandwidth(int threads, int64_t cache_bytes) {
+  const size_t part = std::max<size_t>(cache_bytes, 32 << 20) / threads;
+  std::vector<std::vector<char>> from(threads), to(threads);
+  double best = 0;
+  for (int round = 0; round < 4; ++round) {  // the first one touches the pages
+    auto start = std::chrono::steady_clock::now();
+    std::vector<std::thread> workers;
+    for (int t = 0; t < threads; ++t) {
+      workers.emplace_back([&, t] {
+        if (round == 0) {
+          from[t].assign(part, 1);
+          to[t].assign(part, 2);
+        }
+        std::memcpy(to[t].data(), from[t].data(), part);
+      });
+    }
+    for (std::thread& worker : workers) worker.join();
+    std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    if (round > 0) best = std::max(best, 2.0 * part * threads / seconds.count());
+  }
+  return best;
+}
+
+search_space::Target MakeTarget(cl_device_id device) {
+  search_space::Target target;
+  target.name = GetString(device, CL_DEVICE_NAME);
+  target.api = search_space::Api::kOpenCl;
+  target.arch = "opencl";
+  target.max_threads_per_block = Get<size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE);
+  target.max_shared_bytes_per_block = Get<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE);
+  target.static_shared_bytes = target.max_shared_bytes_per_block;
+  target.shared_bytes_per_sm = target.max_shared_bytes_per_block;
+  target.max_threads_per_sm = target.max_threads_per_block;
+  target.sm_count = Get<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS);
+  target.l2_bytes = Get<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE);
+  target.memory_bytes = Get<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE);
+  target.clock_ghz = Get<cl_uint>(device, CL_DEVICE_MAX_CLOCK_FREQUENCY) / 1e3;
+  // Lanes that can multiply and add in a cycle: two vector units of a CPU core; the 128 of common
+  // GPUs' compute units.
+  double lanes = 128;
+  if (Get<cl_device_type>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) {
+    target.processor = true;
+    lanes = 2.0 * Get<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
+    target.max_blocks_per_sm = 1;  // a core works on one work-group at a time
+    target.warp_size = Get<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
+    target.memory_gbs =
+        HostBandwidth(static_cast<int>(std::max<int64_t>(1, target.sm_count)), target.l2_bytes) /
+        1e9;
+  }
+  target.peak_gflops = 2 * lanes * target.sm_count * target.clock_ghz;
+  return target;
+}
+
+DeviceInfo Describe(cl_device_id device, int index) {
+  DeviceInfo info;
+  info.id = absl::StrCat("opencl:", index);
+  info.target = MakeTarget(device);
+  info.uuid = absl::StrCat("opencl-", index, "-", info.target.name);
+  info.driver = GetString(device, CL_DRIVER_VERSION);
+  info.compiler = GetString(device, CL_DEVICE_VERSION);
+  if (!Get<cl_bool>(device, CL_DEVICE_AVAILABLE)) {
+    info.why_not = "the driver says that the device is not available";
+  } else if (!Get<cl_bool>(device, CL_DEVICE_COMPILER_AVAILABLE)) {
+    info.why_not = "the driver has no OpenCL C compiler";
+  }
+  info.usable = info.why_not.empty();
+  return info;
+}
+
+std::string BuildLog(cl_program program, cl_device_id device) {
+  size_t size = 0;
+  clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
+  std::string log(size, '\0');
+  clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
+  return log.c_str();
+}
+
+class OpenClBuffer : public DeviceBuffer {
+ public:
+  OpenClBuffer(int64_t bytes, Memory whole, Memory payload)
+      : DeviceBuffer(bytes), whole(std::move(whole)), payload(std::move(payload)) {}
+  Memory whole;    // with the red zones
+  Memory payload;  // a sub-buffer of it
+};
+
+class PlainHostBuffer : public HostBuffer {
+ public:
+  explicit PlainHostBuffer(int64_t bytes) : HostBuffer(std::malloc(bytes), bytes) {}
+  ~PlainHostBuffer() override { std::free(data_); }
+};
+
+class OpenClProgram : public LoadedProgram {
+ public:
+  struct Kernel {
+    KernelLaunch launch;
+    ClProgram program;
+    ClKernel kernel;
+  };
+  std::vector<Kernel> kernels;
+  ProgramResources& mutable_resources() { return resources_; }
+};
+
+// The memory objects of one execution, kernel by kernel, in argument order.
+using Arguments = std::vector<std::vector<cl_mem>>;
+
+absl::StatusOr<Arguments> Resolve(const OpenClProgram& program, const BufferSet& buffers) {
+  Arguments arguments;
+  for (const OpenClProgram::Kernel& kernel : program.kernels) {
+    std::vector<cl_mem>& list = arguments.emplace_back();
+    for (const std::string& name : kernel.launch.arguments) {
+      auto found = buffers.find(name);
+      if (found == buffers.end()) {
+        return absl::NotFoundError(
+            absl::StrCat("kernel ", kernel.launch.entry, " wants a buffer named ", name));
+      }
+      list.push_back(static_cast<OpenClBuffer*>(found->second)->payload.get());
+    }
+  }
+  return arguments;
+}
+
+absl::Status Enqueue(cl_command_queue queue, const OpenClProgram& program,
+                     const Arguments& arguments) {
+  for (size_t k = 0; k < program.kernels.size(); ++k) {
+    const OpenClProgram::Kernel& kernel = program.kernels[k];
+    cl_int code = CL_SUCCESS;
+    for (size_t a = 0; a < arguments[k].size() && code == CL_SUCCESS; ++a) {
+      code = clSetKernelArg(kernel.kernel.get(), a, sizeof(cl_mem), &arguments[k][a]);
+    }
+    const size_t local = kernel.launch.block, global = local * kernel.launch.grid;
+    if (code == CL_SUCCESS) {
+      code = clEnqueueNDRangeKernel(queue, kernel.kernel.get(), 1, nullptr, &global, &local, 0,
+                                    nullptr, nullptr);
+    }
+    if (code != CL_SUCCESS) return Check(code, absl::StrCat("launching ", kernel.launch.entry));
+  }
+  return absl::OkStatus();
+}
+
+class OpenClBatch : public TimedBatch {
+ public:
+  OpenClBatch(cl_command_queue queue, const OpenClProgram& program,
+              std::vector<Arguments> executions)
+      : queue_(queue), program_(program), executions_(std::move(executions)) {}
+
+  absl::StatusOr<double> Run() override {
+    auto start = std::chrono::steady_clock::now();
+    for (const Arguments& arguments : executions_) {
+      if (absl::Status s = Enqueue(queue_, program_, arguments); !s.ok()) return s;
+    }
+    if (absl::Status s = Check(clFinish(queue_), "waiting for the kernels"); !s.ok()) return s;
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+ private:
+  cl_command_queue queue_;
+  const OpenClProgram& program_;
+  std::vector<Arguments> executions_;
+};
+
+class OpenClDevice : public Device {
+ public:
+  OpenClDevice(cl_device_id device, DeviceInfo info, Context context, Queue queue)
+      : device_(device),
+        info_(std::move(info)),
+        context_(std::move(context)),
+        queue_(std::move(queue)) {}
+
+  const DeviceInfo& info() const override { return info_; }
+
+  absl::StatusOr<std::unique_ptr<LoadedProgram>> Load(
+      const std::vector<KernelBinary>& kernels) override {
+    auto program = std::make_unique<OpenClProgram>();
+    for (const KernelBinary& kernel : kernels) {
+      absl::StatusOr<OpenClProgram::Kernel> loaded = LoadKernel(kernel, *program);
+      if (!loaded.ok()) return loaded.status();
+      program->kernels.push_back(*std::move(loaded));
+    }
+    return program;
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override {
+    bytes = (bytes + 15) / 16 * 16;
+    const cl_ulong limit = Get<cl_ulong>(device_, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+    if (static_cast<cl_ulong>(bytes + 2 * kGuardBytes) > limit) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("a buffer of %d bytes: %s allows %d at most", bytes, info_.id, limit));
+    }
+    cl_int code = CL_SUCCESS;
+    Memory whole(
+        clCreateBuffer(context_.get(), CL_MEM_READ_WRITE, bytes + 2 * kGuardBytes, nullptr, &code));
+    const cl_buffer_region region = {kGuardBytes, static_cast<size_t>(bytes)};
+    Memory payload;
+    if (code == CL_SUCCESS) {
+      payload.reset(clCreateSubBuffer(whole.get(), CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION,
+                                      &region, &code));
+    }
+    if (code != CL_SUCCESS) return Check(code, absl::StrCat("allocating ", bytes, " bytes"));
+    auto buffer = std::make_unique<OpenClBuffer>(bytes, std::move(whole), std::move(payload));
+    if (absl::Status s = RestoreGuards(*buffer); !s.ok()) return s;
+    return buffer;
+  }
+
+  absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(int64_t bytes) override {
+    auto buffer = std::make_unique<PlainHostBuffer>(bytes);
+    if (buffer->data() == nullptr) {
+      return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes of host memory"));
+    }
+    return buffer;
+  }
+
+  absl::StatusOr<int64_t> FreeMemory() override { return info_.target.memory_bytes; }
+
+  absl::Status Upload(DeviceBuffer& to, const void* from, int64_t bytes) override {
+    return Check(clEnqueueWriteBuffer(queue_.get(), Cast(to).payload.get(), CL_TRUE, 0, bytes, from,
+                                      0, nullptr, nullptr),
+                 "writing a buffer");
+  }
+
+  absl::Status Download(const DeviceBuffer& from, void* to, int64_t bytes) override {
+    return Check(clEnqueueReadBuffer(queue_.get(), Cast(from).payload.get(), CL_TRUE, 0, bytes, to,
+                                     0, nullptr, nullptr),
+                 "reading a buffer");
+  }
+
+  absl::Status Copy(const DeviceBuffer& from, DeviceBuffer& to) override {
+    cl_int code =
+        clEnqueueCopyBuffer(queue_.get(), Cast(from).payload.get(), Cast(to).payload.get(), 0, 0,
+                            from.bytes(), 0, nullptr, nullptr);
+    return Check(code == CL_SUCCESS ? clFinish(queue_.get()) : code, "copying a buffer");
+  }
+
+  // On the host, which is the device where there is no GPU: mapping copies nothing then.
+  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
+                                     int64_t elements) override {
+    const cl_mem buffers[] = {Cast(a).payload.get(), Cast(b).payload.get()};
+    void* mapped[2] = {};
+    cl_int code = CL_SUCCESS;
+    for (int i = 0; i < 2 && code == CL_SUCCESS; ++i) {
+      mapped[i] = clEnqueueMapBuffer(queue_.get(), buffers[i], CL_TRUE, CL_MAP_READ, 0,
+                                     elements * sizeof(float), 0, nullptr, nullptr, &code);
+    }
+    Difference difference;
+    if (code == CL_SUCCESS) {
+      difference =
+          DifferenceOf(static_cast<const float*>(mapped[0]), static_cast<const float*>(mapped[1]),
+                       elements, static_cast<int>(std::thread::hardware_concurrency()));
+    }
+    for (int i = 0; i < 2; ++i) {
+      if (mapped[i] == nullptr) continue;
+      const cl_int unmapped =
+          clEnqueueUnmapMemObject(queue_.get(), buffers[i], mapped[i], 0, nullptr, nullptr);
+      if (code == CL_SUCCESS) code = unmapped;
+    }
+    const cl_int finished = clFinish(queue_.get());
+    if (code == CL_SUCCESS) code = finished;
+    if (code != CL_SUCCESS) return Check(code, "comparing buffers");
+    return difference;
+  }
+
+  absl::Status Fill(DeviceBuffer& buffer, uint32_t pattern) override {
+    return FillRange(Cast(buffer).payload.get(), pattern, 0, buffer.bytes());
+  }
+
+  absl::StatusOr<bool> GuardsIntact(const DeviceBuffer& buffer) override {
+    for (int64_t offset : {int64_t{0}, kGuardBytes + buffer.bytes()}) {
+      uint32_t words[kGuardBytes / 4];
+      cl_int code = clEnqueueReadBuffer(queue_.get(), Cast(buffer).whole.get(), CL_TRUE, offset,
+                                        kGuardBytes, words, 0, nullptr, nullptr);
+      if (code != CL_SUCCESS) return Check(code, "reading a red zone");
+      if (std::any_of(std::begin(words), std::end(words),
+                      [](uint32_t word) { return word != kGuardPattern; })) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  absl::Status RestoreGuards(DeviceBuffer& buffer) override {
+    cl_mem whole = Cast(buffer).whole.get();
+    if (absl::Status s = FillRange(whole, kGuardPattern, 0, kGuardBytes); !s.ok()) return s;
+    return FillRange(whole, kGuardPattern, kGuardBytes + buffer.bytes(), kGuardBytes);
+  }
+
+  absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
+    const auto& loaded = static_cast<OpenClProgram&>(program);
+    absl::StatusOr<Arguments> arguments = Resolve(loaded, buffers);
+    if (!arguments.ok()) return arguments.status();
+    if (absl::Status s = Enqueue(queue_.get(), loaded, *arguments); !s.ok()) return s;
+    return Check(clFinish(queue_.get()), "waiting for the kernels");
+  }
+
+  absl::StatusOr<std::unique_ptr<TimedBatch>> PrepareBatch(LoadedProgram& program,
+                                                           const std::vector<BufferSet>& sets,
+                                                           int first, int launches) override {
+    const auto& loaded = static_cast<OpenClProgram&>(program);
+    std::vector<Arguments> executions;
+    for (int i = 0; i < launches; ++i) {
+      absl::StatusOr<Arguments> arguments = Resolve(loaded, sets[(first + i) % sets.size()]);
+      if (!arguments.ok()) return arguments.status();
+      executions.push_back(*std::move(arguments));
+    }
+    return std::make_unique<OpenClBatch>(queue_.get(), loaded, std::move(executions));
+  }
+
+  // The host's monotonic clock, with what it costs to read it.
+  double clock_resolution() const override { return 1e-7; }
+
+  DeviceState State() override { return {}; }
+
+ private:
+  static OpenClBuffer& Cast(DeviceBuffer& buffer) { return static_cast<OpenClBuffer&>(buffer); }
+  static const OpenClBuffer& Cast(const DeviceBuffer& buffer) {
+    return static_cast<const OpenClBuffer&>(buffer);
+  }
+
+  absl::Status FillRange(cl_mem memory, uint32_t pattern, int64_t offset, int64_t bytes) {
+    cl_int code = clEnqueueFillBuffer(queue_.get(), memory, &pattern, sizeof pattern, offset, bytes,
+                                      0, nullptr, nullptr);
+    return Check(code == CL_SUCCESS ? clFinish(queue_.get()) : code, "filling a buffer");
+  }
+
+  // Limits are checked before anything is launched: PoCL ends the process when there is too much
+  // __local memory.
+  absl::StatusOr<OpenClProgram::Kernel> LoadKernel(const KernelBinary& kernel,
+                                                   OpenClProgram& program) {
+    const KernelLaunch& launch = kernel.launch;
+    const search_space::Target& target = info_.target;
+    if (launch.grid < 1 || launch.block < 1 || launch.grid > target.max_grid) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: a launch of %d groups of %d work-items", launch.entry, launch.grid, launch.block));
+    }
+    if (launch.block > target.max_threads_per_block) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("%s: %d work-items in a group, %s allows %d", launch.entry, launch.block,
+                          info_.id, target.max_threads_per_block));
+    }
+    OpenClProgram::Kernel loaded{launch, nullptr, nullptr};
+    const auto* data = reinterpret_cast<const unsigned char*>(kernel.binary.data());
+    const size_t size = kernel.binary.size();
+    cl_int code = CL_SUCCESS, status = CL_SUCCESS;
+    loaded.program.reset(
+        clCreateProgramWithBinary(context_.get(), 1, &device_, &size, &data, &status, &code));
+    if (code == CL_SUCCESS) code = status;
+    if (code == CL_SUCCESS) {
+      code = clBuildProgram(loaded.program.get(), 1, &device_, "", nullptr, nullptr);
+    }
+    if (code == CL_SUCCESS) {
+      loaded.kernel.reset(clCreateKernel(loaded.program.get(), launch.entry.c_str(), &code));
+    }
+    if (code != CL_SUCCESS) return Check(code, absl::StrCat("loading ", launch.entry));
+    cl_ulong shared = 0, local = 0;
+    clGetKernelWorkGroupInfo(loaded.kernel.get(), device_, CL_KERNEL_LOCAL_MEM_SIZE, sizeof shared,
+                             &shared, nullptr);
+    clGetKernelWorkGroupInfo(loaded.kernel.get(), device_, CL_KERNEL_PRIVATE_MEM_SIZE, sizeof local,
+                             &local, nullptr);
+    ProgramResources& resources = program.mutable_resources();
+    resources.shared_bytes = std::max(resources.shared_bytes, static_cast<int64_t>(shared));
+    if (!(Get<cl_device_type>(device_, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU)) {
+      resources.local_bytes = std::max(resources.local_bytes, static_cast<int64_t>(local));
+    }
+    if (static_cast<int64_t>(shared) > target.max_shared_bytes_per_block) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("%s: %d bytes of __local memory, %s has %d", launch.entry, shared,
+                          info_.id, target.max_shared_bytes_per_block));
+    }
+    return loaded;
+  }
+
+  cl_device_id device_;
+  DeviceInfo info_;
+  Context context_;
+  Queue queue_;
+};
+
+// PoCL's binaries hold kernels compiled for any work-group size, and it would compile again for the
+// size of the first launch unless asked beforehand for a kernel specialised the way it will look
+// for: by size, zero global offset and a global size below 65535. It reads the variable once a
+// process, hence the advice in device.h.
+void AskForSpecialisation(const KernelLaunch& launch) {
+  std::string size = absl::StrCat(launch.block, "-1-1-goffs0");
+  if (launch.block * launch.grid < 65535) size += "-smallgrid";
+  setenv("POCL_BINARY_SPECIALIZE_WG", size.c_str(), 1);
+}
+
+absl::StatusOr<Context> MakeContext(cl_device_id device) {
+  cl_int code = CL_SUCCESS;
+  Context context(clCreateContext(nullptr, 1, &device, nullptr, nullptr, &code));
+  if (code != CL_SUCCESS) return Check(code, "creating an OpenCL context");
+  return context;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> OpenOpenClDevice(int index) {
+  absl::StatusOr<cl_device_id> device = FindClDevice(index);
+  if (!device.ok()) return device.status();
+  DeviceInfo info = Describe(*device, index);
+  if (!info.usable) return absl::UnavailableError(absl::StrCat(info.id, ": ", info.why_not));
+  absl::StatusOr<Context> context = MakeContext(*device);
+  if (!context.ok()) return context.status();
+  cl_int code = CL_SUCCESS;
+  Queue queue(clCreateCommandQueue(context->get(), *device, 0, &code));
+  if (code != CL_SUCCESS) return Check(code, "creating an OpenCL queue");
+  return std::make_unique<OpenClDevice>(*device, std::move(info), *std::move(context),
+                                        std::move(queue));
+}
+
+std::vector<DeviceInfo> DetectOpenClDevices() {
+  std::vector<DeviceInfo> infos;
+  for (cl_device_id device : AllDevices()) {
+    infos.push_back(Describe(device, static_cast<int>(infos.size())));
+  }
+  if (infos.empty()) {
+    DeviceInfo none;
+    none.id = "opencl:0";
+    none.usable = false;
+    none.why_not = std::string(FindClDevice(0).status().message());
+    infos.push_back(none);
+  }
+  return infos;
+}
+
+absl::StatusOr<std::string> CompileOpenCl(const std::string& device_id,
+                                          const KernelSource& source) {
+  int index = 0;
+  if (!absl::StartsWith(device_id, "opencl:") ||
+      !absl::SimpleAtoi(device_id.substr(strlen("opencl:")), &index)) {
+    return absl::UnavailableError(absl::StrCat("'", device_id, "' is no OpenCL device"));
+  }
+  absl::StatusOr<cl_device_id> device = FindClDevice(index);
+  if (!device.ok()) return device.status();
+  absl::StatusOr<Context> context = MakeContext(*device);
+  if (!context.ok()) return context.status();
+  const char* text = source.source.c_str();
+  cl_int code = CL_SUCCESS;
+  ClProgram program(clCreateProgramWithSource(context->get(), 1, &text, nullptr, &code));
+  if (code != CL_SUCCESS) return Check(code, "creating a program");
+  AskForSpecialisation(source.launch);
+  code = clBuildProgram(program.get(), 1, &*device, "-cl-std=CL1.2", nullptr, nullptr);
+  if (code != CL_SUCCESS) {
+    return absl::InvalidArgumentError(absl::StrCat("the OpenCL compiler refused ",
+                                                   source.launch.entry, ": ",
+                                                   BuildLog(program.get(), *device)));
+  }
+  size_t size = 0;
+  code = clGetProgramInfo(program.get(), CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr);
+  std::string binary(size, '\0');
+  auto* data = reinterpret_cast<unsigned char*>(binary.data());
+  if (code == CL_SUCCESS) {
+    code = clGetProgramInfo(program.get(), CL_PROGRAM_BINARIES, sizeof data, &data, nullptr);
+  }
+  if (code != CL_SUCCESS) return Check(code, absl::StrCat("compiling ", source.launch.entry));
+  return binary;
+}
+
+}  // namespace heddle::measure

@@ -1,0 +1,102 @@
+#include "measure/judge/criteria.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "measure/judge/timing.h"
+#include "search_space/sketch/algorithms.h"
+
+namespace heddle::measure {
+namespace {
+
+using search_space::Expr;
+using search_space::Op;
+using search_space::Stage;
+using search_space::TensorProgram;
+
+// The finaliser of splitmix64 (G. Steele, D. Lea, C. Flood, Fast splittable pseudorandom number
+// generators, OOPSLA 2014).
+uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind) {
+  const uint64_t stream = Mix(seed + 0x9e3779b97f4a7c15 * static_cast<uint64_t>(tensor + 1));
+  const uint64_t bits = Mix(stream + 0x9e3779b97f4a7c15 * static_cast<uint64_t>(offset + 1));
+  if (kind == InputKind::kIntegers)
+    return static_cast<float>(static_cast<int>((bits >> 32) % 9) - 4);
+  const float unit = static_cast<float>(bits >> 40) * 0x1p-24f;  // [0, 1)
+  return kind == InputKind::kPositive ? unit + 0.25f : 2 * unit - 1;
+}
+
+double FastestPlausible(const TensorProgram& program, const search_space::Target& target,
+                        L2Policy l2) {
+  constexpr double kMargin = 0.75, kCacheOverMemory = 16;
+  const double bytes = static_cast<double>(program.IoBytes());
+  const double cache = static_cast<double>(target.l2_bytes);
+  // What at least comes from memory: all of it, less the share of the rotation that may stay.
+  const double rotation =
+      bytes * BufferSetCount(l2, program.IoBytes(), target.l2_bytes, target.memory_bytes / 2);
+  // A CPU's bandwidth was measured, perhaps while others used it: all of it counts as cached.
+  const bool measured = target.api == search_space::Api::kOpenCl;
+  const double from_memory =
+      rotation > 0 && !measured ? bytes * std::max(0.0, 1 - cache / rotation) : 0;
+  double seconds = 0;
+  if (target.peak_gflops > 0)
+    seconds = search_space::LeastFlops(program) / (target.peak_gflops * 1e9);
+  if (target.memory_gbs > 0) {
+    const double bandwidth = target.memory_gbs * 1e9;
+    seconds = std::max(
+        seconds, from_memory / bandwidth + (bytes - from_memory) / (bandwidth * kCacheOverMemory));
+  }
+  return kMargin * seconds;
+}
+
+bool IsExactOnIntegers(const TensorProgram& program) {
+  bool exact = true;
+  for (const Stage& stage : program.stages) {
+    if (stage.combiner == search_space::Combiner::kProd) return false;
+    search_space::Visit(stage.body, [&](const Expr& e) {
+      switch (e->op) {
+        case Op::kFloat:
+          exact = exact &&
+                  (std::isinf(e->float_value) || std::nearbyint(e->float_value) == e->float_value);
+          break;
+        case Op::kDiv:
+        case Op::kMod:
+          exact = exact && !search_space::IsFloat(e->type);
+          break;
+        case Op::kExp:
+        case Op::kLog:
+        case Op::kSqrt:
+        case Op::kRsqrt:
+        case Op::kTanh:
+        case Op::kErf:
+        case Op::kSigmoid:
+        case Op::kPow:
+          exact = false;
+          break;
+        default:
+          break;
+      }
+    });
+  }
+  return exact;
+}
+
+double Tolerance(const TensorProgram& program, double magnitude) {
+  constexpr double kUnitRoundoff = 0x1p-24;
+  double additions = 1;
+  for (const Stage& stage : program.stages) {
+    double terms = 1;
+    for (const search_space::Var& axis : stage.reduce_axes) terms *= axis->extent;
+    additions += terms;
+  }
+  return kUnitRoundoff * (8 * std::sqrt(additions) + 16) * magnitude;
+}
+
+}  // namespace heddle::measure

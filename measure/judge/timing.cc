@@ -1,0 +1,241 @@
+#include "measure/judge/timing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+namespace heddle::measure {
+namespace {
+
+// Launches in one batch: beyond this a graph costs more to build than it saves.
+constexpr int kMaxLaunches = 1024;
+
+// Takes samples of one program. A short program is executed several times in a batch; successive
+// batches go on through the buffer sets, so that a small batch does not find its own buffers still
+// in the cache.
+class Sampler {
+ public:
+  Sampler(Device& device, const TimedProgram& timed, const TimingOptions& options)
+      : device_(device), timed_(timed), options_(options) {
+    SetLaunches(1);
+  }
+
+  // Chooses how many executions make a sample; the last attempt becomes the first sample.
+  absl::Status Calibrate() {
+    const double wanted = std::max(absl::ToDoubleSeconds(options_.sample),
+                                   2 * device_.clock_resolution() / options_.resolution_share);
+    while (true) {
+      if (absl::Status s = Sample(); !s.ok()) return s;
+      if (launches_ == 1 && options_.on_first_sample) options_.on_first_sample();
+      const double seconds = samples_.back() * launches_;
+      if (seconds >= wanted / 2 || launches_ >= kMaxLaunches) return absl::OkStatus();
+      // A short run overestimates what one execution costs: approach in steps and look again.
+      const double more = 1.1 * launches_ * wanted / std::max(seconds, device_.clock_resolution());
+      SetLaunches(
+          static_cast<int>(std::clamp<double>(std::ceil(more), launches_ + 1, kMaxLaunches)));
+    }
+  }
+
+  absl::Status Sample() {
+    std::unique_ptr<TimedBatch>& batch = batches_[next_];
+    if (batch == nullptr) {
+      const int first = static_cast<int>(next_ * launches_ % timed_.sets.size());
+      auto prepared = device_.PrepareBatch(*timed_.program, timed_.sets, first, launches_);
+      if (!prepared.ok()) return prepared.status();
+      batch = *std::move(prepared);
+    }
+    absl::StatusOr<double> seconds = batch->Run();
+    if (!seconds.ok()) return seconds.status();
+    next_ = (next_ + 1) % batches_.size();
+    spent_ += *seconds;
+    samples_.push_back(*seconds / launches_);
+    return absl::OkStatus();
+  }
+
+  bool Narrow() const { return NarrowInterval(options_.interval).Met(samples_); }
+  // Device seconds since the last call.
+  double TakeSpent() { return std::exchange(spent_, 0.0); }
+  const std::vector<double>& samples() const { return samples_; }
+
+  Timing Result() const {
+    Timing timing;
+    timing.interval = IntervalOfMedian(samples_);
+    timing.samples = static_cast<int>(samples_.size());
+    timing.noisy = !Narrow();
+    return timing;
+  }
+
+ private:
+  // Enough batches to touch every buffer set in turn; they are prepared when first used.
+  void SetLaunches(int launches) {
+    const int sets = static_cast<int>(timed_.sets.size());
+    launches_ = launches > sets ? (launches + sets - 1) / sets * sets : launches;
+    batches_.clear();
+    batches_.resize(launches_ >= sets ? 1 : (sets + launches_ - 1) / launches_);
+    next_ = 0;
+    samples_.clear();
+  }
+
+  Device& device_;
+  const TimedProgram& timed_;
+  const TimingOptions& options_;
+  int launches_ = 1;
+  std::vector<std::unique_ptr<TimedBatch>> batches_;
+  size_t next_ = 0;
+  double spent_ = 0;
+  std::vector<double> samples_;
+};
+
+// The largest l for which 2 P(Binomial(n, 1/2) < l) is at most 5 %.
+size_t Rank(size_t n) {
+  double term = std::exp2(-static_cast<double>(n)), tail = 0;  // P(Binomial = l), P(Binomial < l)
+  size_t l = 0;
+  while (l < n / 2 && 2 * (tail + term) <= 0.05) {
+    tail += term;
+    term *= static_cast<double>(n - l) / static_cast<double>(l + 1);
+    ++l;
+  }
+  return l;
+}
+constexpr size_t kFewest = 6;  // samples whose Rank is not 0
+
+// How many successive samples tell as much as one independent sample: the variance of the share of
+// samples above the median, from one tenth of the time to the next, over what it would be if they
+// were independent. 1 where the difference may be chance.
+double Repeats(const std::vector<double>& in_order, double median) {
+  constexpr size_t kBatches = 10;
+  // The 95th percentile of chi squared / degrees of freedom, 9 of them.
+  constexpr double kChance = 1.88;
+  const size_t size = in_order.size() / kBatches;
+  if (size < 2) return 1;
+  double sum = 0, squares = 0;
+  for (size_t b = 0; b < kBatches; ++b) {
+    double above = 0;
+    for (size_t i = b * size; i < (b + 1) * size; ++i) {
+      above += in_order[i] > median ? 1 : in_order[i] == median ? 0.5 : 0;
+    }
+    sum += above;
+    squares += above * above;
+  }
+  const double variance = (squares - sum * sum / kBatches) / (kBatches - 1);
+  const double independent = static_cast<double>(size) / 4;  // Binomial(size, 1/2)
+  return variance > kChance * independent ? variance / independent : 1;
+}
+
+}  // namespace
+
+MedianInterval IntervalOfMedian(const std::vector<double>& in_order) {
+  MedianInterval result;
+  if (in_order.empty()) return result;
+  std::vector<double> samples = in_order;
+  std::sort(samples.begin(), samples.end());
+  const size_t n = samples.size();
+  result.median = (samples[(n - 1) / 2] + samples[n / 2]) / 2;
+  const double repeats = Repeats(in_order, result.median);
+  const auto independent = static_cast<size_t>(static_cast<double>(n) / repeats);
+  size_t l = Rank(independent);
+  if (independent < n) l = static_cast<size_t>(static_cast<double>(l) * repeats);
+  result.exact = n >= kFewest;
+  result.low = samples[l > 0 ? l - 1 : 0];
+  result.high = samples[n - (l > 0 ? l : 1)];
+  return result;
+}
+
+bool NarrowInterval::Met(const std::vector<double>& samples) const {
+  MedianInterval interval = IntervalOfMedian(samples);
+  return interval.exact && interval.high - interval.low < width_ * interval.median;
+}
+
+absl::StatusOr<Timing> TimeProgram(Device& device, const TimedProgram& program,
+                                   const TimingOptions& options) {
+  Sampler sampler(device, program, options);
+  SpentBudget budget(options.budget);
+  if (absl::Status s = sampler.Calibrate(); !s.ok()) return s;
+  if (options.best_s > 0 && sampler.samples()[0] > options.best_s * options.screen_out_factor) {
+    Timing timing = sampler.Result();
+    timing.screened_out = true;
+    return timing;
+  }
+  // Once the interval was narrow enough that is settled: it may widen again with more samples.
+  bool narrow = false;
+  double spare_s = 0;
+  while (true) {
+    const double seconds = sampler.TakeSpent();
+    budget.Spend(seconds);
+    if (narrow) spare_s += seconds;
+    narrow = narrow || sampler.Narrow();
+    if (budget.Met() || (narrow && !(options.idle && options.idle()))) break;
+    if (absl::Status s = sampler.Sample(); !s.ok()) return s;
+  }
+  Timing timing = sampler.Result();
+  timing.noisy = !narrow;
+  timing.spare_s = spare_s;
+  return timing;
+}
+
+absl::StatusOr<std::vector<Timing>> TimeInterleaved(Device& device,
+                                                    const std::vector<TimedProgram>& programs,
+                                                    const TimingOptions& options) {
+  std::vector<Sampler> samplers;
+  for (const TimedProgram& program : programs) samplers.emplace_back(device, program, options);
+  SpentBudget budget(options.budget);
+  for (Sampler& sampler : samplers) {
+    if (absl::Status s = sampler.Calibrate(); !s.ok()) return s;
+  }
+  // Every round starts with another program, so that none always follows the same neighbour.
+  bool narrow = false;
+  for (size_t round = 0; !samplers.empty() && !narrow; ++round) {
+    narrow = true;
+    for (size_t i = 0; i < samplers.size(); ++i) {
+      Sampler& sampler = samplers[(round + i) % samplers.size()];
+      if (absl::Status s = sampler.Sample(); !s.ok()) return s;
+      budget.Spend(sampler.TakeSpent());
+      narrow = narrow && sampler.Narrow();
+    }
+    if (budget.Met()) break;
+  }
+  std::vector<Timing> timings;
+  for (const Sampler& sampler : samplers) timings.push_back(sampler.Result());
+  return timings;
+}
+
+void SetTiming(const Timing& timing, TrialResult& result) {
+  result.time_us = timing.interval.median * 1e6;
+  result.ci_low_us = timing.interval.low * 1e6;
+  result.ci_high_us = timing.interval.high * 1e6;
+  result.samples = timing.samples;
+  result.noisy = timing.noisy;
+  result.screened_out = timing.screened_out;
+}
+
+int ChooseWinner(const std::vector<TrialResult>& finalists,
+                 const std::vector<int64_t>& complexity) {
+  auto usable = [&](size_t i) { return finalists[i].outcome == Outcome::kOk; };
+  int fastest = -1;
+  for (size_t i = 0; i < finalists.size(); ++i) {
+    if (usable(i) && (fastest < 0 || finalists[i].time_us < finalists[fastest].time_us)) {
+      fastest = static_cast<int>(i);
+    }
+  }
+  int winner = fastest;
+  for (size_t i = 0; i < finalists.size(); ++i) {
+    if (!usable(i) || finalists[i].ci_low_us > finalists[fastest].ci_high_us) continue;
+    if (finalists[i].time_us > finalists[fastest].time_us * (1 + kTieMargin)) continue;
+    auto rank = [&](size_t k) { return std::make_pair(complexity[k], finalists[k].time_us); };
+    if (rank(i) < rank(winner)) winner = static_cast<int>(i);
+  }
+  return winner;
+}
+
+int BufferSetCount(L2Policy policy, int64_t bytes_per_set, int64_t cache_bytes,
+                   int64_t free_bytes) {
+  if (policy == L2Policy::kWarm) return 1;
+  const int64_t per_set = std::max<int64_t>(bytes_per_set, 1);
+  const int64_t wanted = std::max<int64_t>(2, 2 * cache_bytes / per_set + 1);
+  const int64_t fitting = std::max<int64_t>(1, free_bytes / per_set);
+  return static_cast<int>(std::min({wanted, fitting, int64_t{kMaxBufferSets}}));
+}
+
+}  // namespace heddle::measure

@@ -1,0 +1,551 @@
+#include "measure/judge/validate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "measure/device/compare.h"
+#include "measure/judge/timing.h"
+
+namespace heddle::measure {
+namespace {
+
+using search_space::BufferRef;
+using search_space::SamplePoint;
+using search_space::Stage;
+using search_space::TensorProgram;
+
+constexpr uint32_t kPoisonNan = 0x7fc00000;
+constexpr uint32_t kPoisonHuge = 0x7149f2ca;  // 1e30f: where fmax(NaN, x) = x would hide a NaN
+// Sums of integers up to here are exact in float32, with a factor of 4 for what was not sampled.
+constexpr double kExactBelow = 1 << 22;
+
+std::vector<BufferRef> OutputsOf(const TensorProgram& program) {
+  std::vector<BufferRef> outputs;
+  for (const Stage& stage : program.stages) {
+    if (stage.is_output) outputs.push_back(stage.tensor);
+  }
+  return outputs;
+}
+
+int64_t BytesOf(const std::vector<BufferRef>& buffers) {
+  int64_t bytes = 0;
+  for (const BufferRef& buffer : buffers) bytes += buffer->bytes() + 2 * kGuardBytes;
+  return bytes;
+}
+
+int64_t BytesOf(const std::vector<float>& values) {
+  return static_cast<int64_t>(values.size() * sizeof(float));
+}
+
+const char* NameOf(InputKind kind) {
+  switch (kind) {
+    case InputKind::kUniform:
+      return "uniform";
+    case InputKind::kPositive:
+      return "positive";
+    case InputKind::kIntegers:
+      return "integer";
+  }
+  return "";
+}
+
+// "C[3, 17]" for a row-major offset.
+std::string ElementName(const search_space::Buffer& buffer, int64_t offset) {
+  std::vector<int64_t> index(buffer.shape.size());
+  for (size_t d = index.size(); d-- > 0;) {
+    index[d] = offset % buffer.shape[d];
+    offset /= buffer.shape[d];
+  }
+  return absl::StrCat(buffer.name, "[", absl::StrJoin(index, ", "), "]");
+}
+
+using Buffers = std::vector<std::unique_ptr<DeviceBuffer>>;
+
+// One kind of inputs and what is expected of them.
+struct Case {
+  InputKind kind;
+  std::vector<SamplePoint> samples;
+  std::vector<double> tolerance;      // of each output; 0 = exact
+  std::vector<DeviceBuffer*> inputs;  // in declaration order
+  // One an output. Candidates are compared with the device's copy, which one that goes astray may
+  // have changed; the host's is out of their reach, and none is called wrong that agrees with it.
+  std::vector<std::vector<float>> expected;
+  Buffers expected_there;
+};
+
+class DeviceValidator : public Validator {
+ public:
+  DeviceValidator(Device& device, const TensorProgram& program, const ValidateOptions& options)
+      : device_(device), program_(program), options_(options), outputs_(OutputsOf(program)) {
+    if (options_.threads <= 0) {
+      options_.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    }
+  }
+
+  absl::Status Initialise();
+  absl::StatusOr<Workspaces> AllocateWorkspaces(absl::Span<const BufferRef> buffers) override;
+  absl::Status SetReference(LoadedProgram& naive, Workspaces& workspaces) override;
+  Verdict Validate(LoadedProgram& program, Workspaces& workspaces) override;
+  std::vector<BufferSet> TimingSets(const Workspaces& workspaces) override;
+  Verdict CheckAfterTiming() override;
+  absl::Status Restore() override;
+
+ private:
+  absl::Status ChooseCases();
+  std::optional<Case> Sample(InputKind kind) const;
+  absl::Status AllocateSets();
+  absl::StatusOr<Buffers> AllocateAll(const std::vector<BufferRef>& refs);
+  absl::Status UploadInputs();
+  absl::Status UploadExpected(const Case& which);
+
+  BufferSet SetOf(const std::vector<DeviceBuffer*>& inputs, const Buffers& outputs,
+                  const Workspaces& workspaces) const;
+  // Runs a program on a case, on outputs poisoned unless `poison` is 0.
+  absl::Status RunCase(LoadedProgram& program, const Case& which, Workspaces& workspaces,
+                       uint32_t poison);
+  absl::StatusOr<std::vector<float>> Fetch(const DeviceBuffer& buffer, size_t output);
+  absl::Status SetReference(LoadedProgram& naive, Case& which, Workspaces& workspaces);
+  absl::Status CheckSamples(const Case& which) const;
+  absl::Status CheckComparison(const Case& which, size_t output);
+  absl::Status CompareAsTheHost(const Case& which, size_t output);
+  Verdict CompareOutputs(const Case& which);
+  Verdict CompareOutput(const Case& which, size_t output);
+  Verdict CheckRepetition(const char* when);
+  Verdict ValidateOnce(LoadedProgram& program, Workspaces& workspaces);
+  Verdict CheckGuards(const Workspaces* workspaces);
+  Verdict RestoreAfter(Verdict verdict);
+
+  Device& device_;
+  const TensorProgram& program_;
+  ValidateOptions options_;
+  std::vector<BufferRef> outputs_;
+  std::vector<Case> cases_;  // the last one's inputs are those of the timing sets
+  Buffers extra_inputs_;     // of the first case, when there are two
+  std::vector<Buffers> set_inputs_, set_outputs_;
+  Buffers validated_;  // outputs of the program that was validated last
+};
+
+Verdict FromStatus(const absl::Status& status) {
+  return {OutcomeOf(status), std::string(status.message()), 0};
+}
+
+// ------------------------------------------------------------------------------- preparation
+
+absl::Status DeviceValidator::Initialise() {
+  if (program_.dtype != search_space::DType::kFloat32) {
+    return absl::UnimplementedError(absl::StrCat("measuring ", search_space::NameOf(program_.dtype),
+                                                 ": only float32 can be measured"));
+  }
+  const int64_t needed = MemoryNeeded(program_);
+  absl::StatusOr<int64_t> free = device_.FreeMemory();
+  if (!free.ok()) return free.status();
+  if (needed > *free) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s needs %.2f GB on %s, which has %.2f GB free: choose a smaller shape",
+                        program_.op, needed / 1e9, device_.info().id, *free / 1e9));
+  }
+  if (absl::Status s = ChooseCases(); !s.ok()) return s;
+  if (absl::Status s = AllocateSets(); !s.ok()) return s;
+  return UploadInputs();
+}
+
+// Samples of the definition on one kind of inputs; nullopt when they are not all finite, or too
+// large to be exact where they should be.
+std::optional<Case> DeviceValidator::Sample(InputKind kind) const {
+  Case result{kind, {}, std::vector<double>(outputs_.size(), 0), {}, {}};
+  auto input = [&](int tensor, int64_t offset) {
+    return InputValue(options_.seed, tensor, offset, kind);
+  };
+  result.samples = search_space::EvaluateSamples(program_, input, options_.samples, options_.seed,
+                                                 options_.sample_operations, options_.threads);
+  for (const SamplePoint& sample : result.samples) {
+    if (!std::isfinite(sample.value) || !std::isfinite(sample.magnitude)) return std::nullopt;
+    double& largest = result.tolerance[sample.output];
+    largest = std::max(largest, sample.magnitude);
+  }
+  for (double& tolerance : result.tolerance) {
+    if (kind == InputKind::kIntegers && tolerance > kExactBelow) return std::nullopt;
+    tolerance = kind == InputKind::kIntegers ? 0 : Tolerance(program_, tolerance);
+  }
+  return result;
+}
+
+absl::Status DeviceValidator::ChooseCases() {
+  if (IsExactOnIntegers(program_)) {
+    if (std::optional<Case> exact = Sample(InputKind::kIntegers)) {
+      cases_.push_back(*std::move(exact));
+    }
+  }
+  for (InputKind kind : {InputKind::kUniform, InputKind::kPositive}) {
+    if (std::optional<Case> found = Sample(kind)) {
+      cases_.push_back(*std::move(found));
+      return absl::OkStatus();
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(program_.op,
+                   " is not finite on random inputs, neither of [-1, 1) nor of [0.25, 1.25): its "
+                   "outputs cannot be checked"));
+}
+
+absl::StatusOr<Buffers> DeviceValidator::AllocateAll(const std::vector<BufferRef>& refs) {
+  Buffers buffers;
+  for (const BufferRef& ref : refs) {
+    auto buffer = device_.Allocate(ref->bytes());
+    if (!buffer.ok()) return buffer.status();
+    buffers.push_back(*std::move(buffer));
+  }
+  return buffers;
+}
+
+absl::Status DeviceValidator::AllocateSets() {
+  absl::StatusOr<int64_t> free = device_.FreeMemory();
+  if (!free.ok()) return free.status();
+  const int64_t bytes = BytesOf(program_.inputs) + BytesOf(outputs_);
+  // Half of what is left over stays free for the workspaces of candidates.
+  const int64_t spare = (*free - MemoryNeeded(program_)) / 2 + bytes;
+  const int count =
+      BufferSetCount(options_.l2, program_.IoBytes(), device_.info().target.l2_bytes, spare);
+  for (int i = 0; i < count; ++i) {
+    absl::StatusOr<Buffers> inputs = AllocateAll(program_.inputs);
+    if (!inputs.ok()) return inputs.status();
+    absl::StatusOr<Buffers> outputs = AllocateAll(outputs_);
+    if (!outputs.ok()) return outputs.status();
+    set_inputs_.push_back(*std::move(inputs));
+    set_outputs_.push_back(*std::move(outputs));
+  }
+  for (const auto& buffer : set_inputs_[0]) cases_.back().inputs.push_back(buffer.get());
+  if (cases_.size() > 1) {
+    absl::StatusOr<Buffers> extra = AllocateAll(program_.inputs);
+    if (!extra.ok()) return extra.status();
+    extra_inputs_ = *std::move(extra);
+    for (const auto& buffer : extra_inputs_) cases_[0].inputs.push_back(buffer.get());
+  }
+  absl::StatusOr<Buffers> validated = AllocateAll(outputs_);
+  if (!validated.ok()) return validated.status();
+  validated_ = *std::move(validated);
+  for (Case& which : cases_) {
+    absl::StatusOr<Buffers> expected = AllocateAll(outputs_);
+    if (!expected.ok()) return expected.status();
+    which.expected_there = *std::move(expected);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceValidator::UploadInputs() {
+  for (const Case& which : cases_) {
+    for (size_t i = 0; i < program_.inputs.size(); ++i) {
+      const BufferRef& ref = program_.inputs[i];
+      auto host = device_.AllocateHost(ref->bytes());
+      if (!host.ok()) return host.status();
+      auto* values = static_cast<float*>((*host)->data());
+      Parallel(ref->elements, options_.threads, [&](int64_t begin, int64_t end) {
+        for (int64_t k = begin; k < end; ++k) {
+          values[k] = InputValue(options_.seed, static_cast<int>(i), k, which.kind);
+        }
+      });
+      absl::Status status = device_.Upload(*which.inputs[i], values, ref->bytes());
+      if (!status.ok()) return status;
+    }
+  }
+  for (size_t set = 1; set < set_inputs_.size(); ++set) {
+    for (size_t i = 0; i < program_.inputs.size(); ++i) {
+      absl::Status status = device_.Copy(*set_inputs_[0][i], *set_inputs_[set][i]);
+      if (!status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceValidator::UploadExpected(const Case& which) {
+  for (size_t o = 0; o < which.expected.size(); ++o) {
+    const std::vector<float>& from = which.expected[o];
+    absl::Status status = device_.Upload(*which.expected_there[o], from.data(), BytesOf(from));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Workspaces> DeviceValidator::AllocateWorkspaces(absl::Span<const BufferRef> refs) {
+  Workspaces workspaces;
+  for (const BufferRef& ref : refs) {
+    auto buffer = device_.Allocate(ref->bytes());
+    if (!buffer.ok()) return buffer.status();
+    workspaces.emplace_back(ref->name, *std::move(buffer));
+  }
+  return workspaces;
+}
+
+BufferSet DeviceValidator::SetOf(const std::vector<DeviceBuffer*>& inputs, const Buffers& outputs,
+                                 const Workspaces& workspaces) const {
+  BufferSet set;
+  for (size_t i = 0; i < inputs.size(); ++i) set[program_.inputs[i]->name] = inputs[i];
+  for (size_t o = 0; o < outputs.size(); ++o) set[outputs_[o]->name] = outputs[o].get();
+  for (const auto& [name, buffer] : workspaces) set[name] = buffer.get();
+  return set;
+}
+
+// -------------------------------------------------------------------------------- validation
+
+absl::Status DeviceValidator::RunCase(LoadedProgram& program, const Case& which,
+                                      Workspaces& workspaces, uint32_t poison) {
+  const Buffers& outputs = set_outputs_[0];
+  if (poison != 0) {
+    for (const auto& buffer : outputs) {
+      if (absl::Status s = device_.Fill(*buffer, poison); !s.ok()) return s;
+    }
+    for (const auto& [name, buffer] : workspaces) {
+      if (absl::Status s = device_.Fill(*buffer, poison); !s.ok()) return s;
+    }
+  }
+  return device_.Run(program, SetOf(which.inputs, outputs, workspaces));
+}
+
+absl::StatusOr<std::vector<float>> DeviceValidator::Fetch(const DeviceBuffer& buffer,
+                                                          size_t output) {
+  std::vector<float> values(outputs_[output]->elements);
+  absl::Status status = device_.Download(buffer, values.data(), BytesOf(values));
+  if (!status.ok()) return status;
+  return values;
+}
+
+absl::Status DeviceValidator::CheckSamples(const Case& which) const {
+  for (const SamplePoint& sample : which.samples) {
+    const float got = which.expected[sample.output][sample.offset];
+    const double tolerance = which.tolerance[sample.output];
+    const double distance = Distance(got, static_cast<float>(sample.value));
+    if (ErrorOf(distance, tolerance) > 1) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the naive program is wrong on %s: %s is %.9g, its definition gives %.9g (tolerance "
+          "%.3g, %s inputs, seed %d): driver, compiler or generator is broken",
+          device_.info().id, ElementName(*outputs_[sample.output], sample.offset), got,
+          sample.value, tolerance, NameOf(which.kind), options_.seed));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceValidator::CompareAsTheHost(const Case& which, size_t output) {
+  const DeviceBuffer& there = *set_outputs_[0][output];
+  const std::vector<float>& expected = which.expected[output];
+  const auto count = static_cast<int64_t>(expected.size());
+  auto found = device_.Compare(there, *which.expected_there[output], count);
+  if (!found.ok()) return found.status();
+  auto values = Fetch(there, output);
+  if (!values.ok()) return values.status();
+  const Difference right = DifferenceOf(values->data(), expected.data(), count, options_.threads);
+  if (*found == right) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s compares wrongly: of %d elements of %s it finds %d that differ, by %g at most; there are "
+      "%d, by %g: driver or compiler is broken",
+      device_.info().id, count, outputs_[output]->name, found->elements, found->distance,
+      right.elements, right.distance));
+}
+
+// What the device's comparison does not see is served: it has to see what the host sees when
+// nothing differs, when everything does, and when the last element alone does.
+absl::Status DeviceValidator::CheckComparison(const Case& which, size_t output) {
+  DeviceBuffer& there = *set_outputs_[0][output];
+  absl::Status status = CompareAsTheHost(which, output);
+  if (status.ok()) status = device_.Fill(there, kPoisonHuge);
+  if (status.ok()) status = CompareAsTheHost(which, output);
+  std::vector<float> changed = which.expected[output];
+  changed.back() = changed.back() == 1 ? 2 : 1;
+  if (status.ok()) status = device_.Upload(there, changed.data(), BytesOf(changed));
+  if (status.ok()) status = CompareAsTheHost(which, output);
+  return status;
+}
+
+absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Case& which,
+                                           Workspaces& workspaces) {
+  if (absl::Status s = RunCase(naive, which, workspaces, kPoisonNan); !s.ok()) return s;
+  which.expected.clear();
+  for (size_t o = 0; o < outputs_.size(); ++o) {
+    auto fetched = Fetch(*set_outputs_[0][o], o);
+    if (!fetched.ok()) return fetched.status();
+    which.expected.push_back(*std::move(fetched));
+    absl::Status status = device_.Copy(*set_outputs_[0][o], *which.expected_there[o]);
+    if (!status.ok()) return status;
+  }
+  absl::Status status = CheckSamples(which);
+  for (size_t o = 0; status.ok() && o < outputs_.size(); ++o) status = CheckComparison(which, o);
+  return status;
+}
+
+absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Workspaces& workspaces) {
+  for (Case& which : cases_) {
+    if (absl::Status s = SetReference(naive, which, workspaces); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+Verdict DeviceValidator::CompareOutput(const Case& which, size_t output) {
+  const DeviceBuffer& there = *set_outputs_[0][output];
+  const int64_t count = outputs_[output]->elements;
+  const double tolerance = which.tolerance[output];
+  auto difference = device_.Compare(there, *which.expected_there[output], count);
+  if (!difference.ok()) return FromStatus(difference.status());
+  const double error = ErrorOf(difference->distance, tolerance);
+  if (error <= 1) return {Outcome::kOk, "", error};
+
+  auto got = Fetch(there, output);
+  if (!got.ok()) return FromStatus(got.status());
+  const std::vector<float>& expected = which.expected[output];
+  const Mismatch found = FindMismatch(got->data(), expected.data(), count, tolerance);
+  if (found.elements == 0) {
+    // An earlier candidate has written over the device's copy, and who knows over what else.
+    if (absl::Status s = Restore(); !s.ok()) return FromStatus(s);
+    return {Outcome::kOk, "", found.error};
+  }
+  return {Outcome::kWrongAnswer,
+          absl::StrFormat("%s is %.9g, expected %.9g (tolerance %.3g, %s inputs, seed %d); %d of "
+                          "%d elements are wrong",
+                          ElementName(*outputs_[output], found.worst), (*got)[found.worst],
+                          expected[found.worst], tolerance, NameOf(which.kind), options_.seed,
+                          found.elements, count),
+          found.error};
+}
+
+Verdict DeviceValidator::CompareOutputs(const Case& which) {
+  Verdict all;
+  for (size_t o = 0; o < outputs_.size() && all.outcome == Outcome::kOk; ++o) {
+    Verdict verdict = CompareOutput(which, o);
+    verdict.max_error = std::max(verdict.max_error, all.max_error);
+    all = std::move(verdict);
+  }
+  return all;
+}
+
+Verdict DeviceValidator::CheckRepetition(const char* when) {
+  for (size_t o = 0; o < outputs_.size(); ++o) {
+    const DeviceBuffer& again = *set_outputs_[0][o];
+    const int64_t count = outputs_[o]->elements;
+    auto difference = device_.Compare(again, *validated_[o], count);
+    if (!difference.ok()) return FromStatus(difference.status());
+    if (difference->elements == 0) continue;
+    auto before = Fetch(*validated_[o], o), now = Fetch(again, o);
+    if (!before.ok()) return FromStatus(before.status());
+    if (!now.ok()) return FromStatus(now.status());
+    // There is one before the last unless it is the last.
+    const int64_t at = FirstDifference(before->data(), now->data(), count - 1);
+    return {Outcome::kWrongAnswer,
+            absl::StrFormat("%s, the same inputs gave another result: %s was %.9g and is %.9g (a "
+                            "race, or memory that was not written)",
+                            when, ElementName(*outputs_[o], at), (*before)[at], (*now)[at]),
+            0};
+  }
+  return {};
+}
+
+Verdict DeviceValidator::CheckGuards(const Workspaces* workspaces) {
+  std::vector<std::pair<std::string, DeviceBuffer*>> buffers;
+  for (const auto* set : {&set_outputs_.front(), &set_outputs_.back()}) {
+    for (size_t o = 0; o < set->size(); ++o) {
+      buffers.emplace_back(outputs_[o]->name, (*set)[o].get());
+    }
+  }
+  for (const Case& which : cases_) {
+    for (size_t i = 0; i < which.inputs.size(); ++i) {
+      buffers.emplace_back(program_.inputs[i]->name, which.inputs[i]);
+    }
+  }
+  if (workspaces != nullptr) {
+    for (const auto& [name, buffer] : *workspaces) buffers.emplace_back(name, buffer.get());
+  }
+  Verdict verdict;
+  for (const auto& [name, buffer] : buffers) {
+    absl::StatusOr<bool> intact = device_.GuardsIntact(*buffer);
+    if (!intact.ok()) return FromStatus(intact.status());
+    if (*intact) continue;
+    verdict = {Outcome::kIllegalAccess,
+               absl::StrCat("written within ", kGuardBytes, " bytes outside of ", name), 0};
+    if (absl::Status s = device_.RestoreGuards(*buffer); !s.ok()) return FromStatus(s);
+  }
+  return verdict;
+}
+
+Verdict DeviceValidator::ValidateOnce(LoadedProgram& program, Workspaces& workspaces) {
+  double max_error = 0;
+  const std::pair<const Case*, uint32_t> runs[] = {{&cases_.front(), kPoisonNan},
+                                                   {&cases_.back(), kPoisonHuge}};
+  for (const auto& [which, poison] : runs) {
+    absl::Status status = RunCase(program, *which, workspaces, poison);
+    if (!status.ok()) return FromStatus(status);
+    Verdict verdict = CompareOutputs(*which);
+    max_error = verdict.max_error = std::max(max_error, verdict.max_error);
+    if (verdict.outcome != Outcome::kOk) return verdict;
+  }
+  absl::Status status;
+  for (size_t o = 0; status.ok() && o < outputs_.size(); ++o) {
+    status = device_.Copy(*set_outputs_[0][o], *validated_[o]);
+  }
+  if (status.ok()) status = RunCase(program, cases_.back(), workspaces, /*poison=*/0);
+  if (!status.ok()) return FromStatus(status);
+  Verdict verdict = CheckRepetition("run again");
+  verdict.max_error = max_error;
+  return verdict;
+}
+
+Verdict DeviceValidator::Validate(LoadedProgram& program, Workspaces& workspaces) {
+  Verdict verdict = ValidateOnce(program, workspaces);
+  if (verdict.outcome == Outcome::kOk || verdict.outcome == Outcome::kWrongAnswer) {
+    Verdict guards = CheckGuards(&workspaces);
+    if (guards.outcome != Outcome::kOk) verdict = guards;
+  }
+  return RestoreAfter(std::move(verdict));
+}
+
+// What computes wrongly may have written anywhere: later candidates get everything afresh.
+Verdict DeviceValidator::RestoreAfter(Verdict verdict) {
+  if (verdict.outcome == Outcome::kWrongAnswer || verdict.outcome == Outcome::kIllegalAccess) {
+    absl::Status restored = Restore();
+    if (!restored.ok()) absl::StrAppend(&verdict.detail, "; then ", restored.message());
+  }
+  return verdict;
+}
+
+absl::Status DeviceValidator::Restore() {
+  absl::Status status = UploadInputs();
+  for (const Case& which : cases_) status.Update(UploadExpected(which));
+  return status;
+}
+
+std::vector<BufferSet> DeviceValidator::TimingSets(const Workspaces& workspaces) {
+  std::vector<BufferSet> sets;
+  for (size_t i = 0; i < set_inputs_.size(); ++i) {
+    std::vector<DeviceBuffer*> inputs;
+    for (const auto& buffer : set_inputs_[i]) inputs.push_back(buffer.get());
+    sets.push_back(SetOf(inputs, set_outputs_[i], workspaces));
+  }
+  return sets;
+}
+
+Verdict DeviceValidator::CheckAfterTiming() {
+  Verdict verdict = CheckRepetition("after timing");
+  if (verdict.outcome == Outcome::kOk) verdict = CheckGuards(nullptr);
+  return RestoreAfter(std::move(verdict));
+}
+
+}  // namespace
+
+int64_t MemoryNeeded(const TensorProgram& program) {
+  int64_t bytes = 2 * BytesOf(program.inputs) + 3 * BytesOf(OutputsOf(program));
+  for (const Stage& stage : program.stages) bytes += BytesOf({stage.tensor});
+  return bytes;
+}
+
+absl::StatusOr<std::unique_ptr<Validator>> Validator::Create(Device& device,
+                                                             const TensorProgram& program,
+                                                             const ValidateOptions& options) {
+  auto validator = std::make_unique<DeviceValidator>(device, program, options);
+  if (absl::Status s = validator->Initialise(); !s.ok()) return s;
+  return validator;
+}
+
+}  // namespace heddle::measure

@@ -1,0 +1,83 @@
+// Whether a program computes what it should (docs/measurement.md): random inputs, poisoned
+// outputs, the naive program's output as expectation, and that expectation checked against the
+// tensor program in double precision.
+#ifndef HEDDLE_MEASURE_JUDGE_VALIDATE_H_
+#define HEDDLE_MEASURE_JUDGE_VALIDATE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "measure/device/device.h"
+#include "measure/device/outcome.h"
+#include "measure/judge/criteria.h"
+#include "search_space/ir/tensor_program.h"
+#include "search_space/notation/reference.h"
+
+namespace heddle::measure {
+
+// Device memory that measuring `program` takes at least, bytes: two sets of inputs; the outputs of
+// a candidate, those it is compared with, for either set, and those of its last run; the naive
+// program's intermediate tensors.
+int64_t MemoryNeeded(const search_space::TensorProgram& program);
+
+// What Validate found.
+struct Verdict {
+  Outcome outcome = Outcome::kOk;  // kOk, kWrongAnswer, or what a device error maps to
+  std::string detail;              // for kWrongAnswer: where, got, expected, how many
+  double max_error = 0;            // largest |got - expected| / tolerance
+};
+
+// Intermediate tensors of one program, by name.
+using Workspaces = std::vector<std::pair<std::string, std::unique_ptr<DeviceBuffer>>>;
+
+struct ValidateOptions {
+  uint64_t seed = 1;
+  L2Policy l2 = L2Policy::kCold;
+  int threads = 0;                               // of the host; 0 = all
+  int64_t samples = 4096;                        // of each output, checked in double precision
+  int64_t sample_operations = int64_t{1} << 26;  // bound of the work that takes
+};
+
+// Inputs, expectations and buffers of one workload on one device. Lives as long as the worker.
+class Validator {
+ public:
+  // Allocates and uploads inputs; device and program must outlive it. ResourceExhausted when they
+  // do not fit.
+  static absl::StatusOr<std::unique_ptr<Validator>> Create(
+      Device& device, const search_space::TensorProgram& program, const ValidateOptions& options);
+  virtual ~Validator() = default;
+
+  // Intermediate buffers for a program (search_space::Program::workspaces).
+  virtual absl::StatusOr<Workspaces> AllocateWorkspaces(
+      absl::Span<const search_space::BufferRef> buffers) = 0;
+
+  // Runs the naive program and keeps its outputs as the expectation, after checking them at sampled
+  // points. FailedPrecondition when they are wrong: then generator, driver or device is broken.
+  virtual absl::Status SetReference(LoadedProgram& naive, Workspaces& workspaces) = 0;
+
+  // Runs a candidate three times: on outputs and workspaces poisoned with NaN, then with 1e30, on
+  // different inputs where the program allows it, and again without poisoning; compares every
+  // element, the repetition bit by bit, and looks at the red zones.
+  virtual Verdict Validate(LoadedProgram& program, Workspaces& workspaces) = 0;
+
+  // Writes inputs and expectations on the device again, whatever candidates did to them. Validate
+  // and CheckAfterTiming do so when a candidate was wrong.
+  virtual absl::Status Restore() = 0;
+
+  // The buffer sets to rotate while timing the program that was last validated.
+  virtual std::vector<BufferSet> TimingSets(const Workspaces& workspaces) = 0;
+
+  // After timing: the outputs are still those that Validate saw, bit by bit, and the red zones
+  // stand. Only for the program validated last, timed on TimingSets.
+  virtual Verdict CheckAfterTiming() = 0;
+};
+
+}  // namespace heddle::measure
+
+#endif  // HEDDLE_MEASURE_JUDGE_VALIDATE_H_

@@ -1,0 +1,235 @@
+#include "measure/run/compile_pool.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/clock.h"
+#include "measure/run/messages.h"
+#include "proto/worker.pb.h"
+
+namespace heddle::measure {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of the cached files; a change makes the older ones unused.
+constexpr int kCacheVersion = 1;
+// What the memory holds at most: a few thousand kernels, then it starts again from the files.
+constexpr size_t kMaxMemoryBytes = size_t{128} << 20;
+// Enough of a compiler's last words to see what happened.
+constexpr size_t kMaxLastWords = 2000;
+
+// A fake device's faults are not those of the source, and PoCL compiles for the launch too.
+bool IsCuda(const DeviceInfo& device) { return absl::StartsWith(device.id, "cuda:"); }
+bool IsFake(const DeviceInfo& device) { return absl::StartsWith(device.id, "fake:"); }
+
+}  // namespace
+
+std::string HashOf(const std::string& text) {
+  // FNV-1a: the same in every process and on every machine.
+  uint64_t hash = 0xcbf29ce484222325;
+  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
+  return absl::StrFormat("%016x", hash);
+}
+
+// --------------------------------------------------------------------------------------- cache
+
+std::string KernelCache::DefaultFolder() {
+  if (const char* xdg = getenv("XDG_CACHE_HOME"); xdg != nullptr && *xdg == '/') {
+    return absl::StrCat(xdg, "/heddle/kernels");
+  }
+  const char* home = getenv("HOME");
+  return home != nullptr && *home == '/' ? absl::StrCat(home, "/.cache/heddle/kernels") : "";
+}
+
+std::string KernelCache::PathOf(const std::string& key) const {
+  const std::string hash = HashOf(key);
+  return absl::StrCat(folder_, "/", hash.substr(0, 2), "/", hash.substr(2));
+}
+
+bool KernelCache::Find(const std::string& key, worker::CompileReply& reply) {
+  {
+    std::lock_guard lock(mutex_);
+    auto found = memory_.find(key);
+    if (found != memory_.end()) return reply.ParseFromString(found->second);
+  }
+  if (folder_.empty()) return false;
+  const fs::path path = PathOf(key);
+  std::ifstream file(path, std::ios::binary);
+  worker::CachedKernel cached;
+  if (!file || !cached.ParseFromIstream(&file) || cached.key() != key) return false;
+  std::error_code ignored;
+  fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);  // in use: Prune
+  reply = std::move(*cached.mutable_reply());
+  return true;
+}
+
+void KernelCache::Add(const std::string& key, const worker::CompileReply& reply) {
+  std::string serialised = reply.SerializeAsString();
+  {
+    std::lock_guard lock(mutex_);
+    if (memory_bytes_ > kMaxMemoryBytes) {
+      memory_.clear();
+      memory_bytes_ = 0;
+    }
+    memory_bytes_ += key.size() + serialised.size();
+    memory_[key] = std::move(serialised);
+  }
+  if (folder_.empty()) return;
+  // Written aside and renamed: a reader sees a whole file or none.
+  const fs::path path = PathOf(key);
+  static std::atomic<int> serial{0};
+  const fs::path aside = absl::StrCat(path.string(), ".", getpid(), ".", serial++);
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  worker::CachedKernel cached;
+  cached.set_key(key);
+  *cached.mutable_reply() = reply;
+  std::ofstream file(aside, std::ios::binary);
+  const bool written = file && cached.SerializeToOstream(&file) && file.flush();
+  file.close();
+  if (written) fs::rename(aside, path, error);
+  if (!written || error) fs::remove(aside, error);
+  // Counting takes a walk through all files: when an eighth of what they may take is new.
+  if ((unpruned_bytes_ += static_cast<int64_t>(cached.ByteSizeLong())) > max_bytes_ / 8) {
+    unpruned_bytes_ = 0;
+    Prune();
+  }
+}
+
+void KernelCache::Prune() const {
+  struct File {
+    fs::file_time_type used;
+    int64_t bytes;
+    fs::path path;
+  };
+  std::vector<File> files;
+  int64_t total = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(folder_, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code gone;  // another process prunes too
+    if (!it->is_regular_file(gone)) continue;
+    const auto bytes = static_cast<int64_t>(it->file_size(gone));
+    const auto used = it->last_write_time(gone);
+    if (gone) continue;
+    files.push_back({used, bytes, it->path()});
+    total += bytes;
+  }
+  if (total <= max_bytes_) return;
+  std::sort(files.begin(), files.end(),
+            [](const File& a, const File& b) { return a.used < b.used; });
+  for (const File& file : files) {
+    if (total <= max_bytes_ / 4 * 3) break;
+    if (fs::remove(file.path, error)) total -= file.bytes;
+  }
+}
+
+// ---------------------------------------------------------------------------------------- pool
+
+CompilePool::CompilePool(const DeviceInfo& device, const CompilePoolOptions& options,
+                         const StopSignal& stop)
+    : device_(device),
+      options_(options),
+      stop_(stop),
+      cache_(IsFake(device) ? "" : options.cache_folder),
+      free_(options.processes) {}
+
+CompilePool::~CompilePool() = default;
+
+std::string CompilePool::KeyOf(const KernelSource& source) const {
+  std::string key = absl::StrCat("heddle kernel ", kCacheVersion, "\n", device_.compiler, "\n");
+  if (IsCuda(device_)) {
+    absl::StrAppend(&key, device_.target.arch, "\n", absl::StrJoin(CudaCompileOptions(), " "));
+  } else {
+    // OpenCL binaries are made for one device, driver and size of launch.
+    absl::StrAppend(&key, device_.target.name, "\n", device_.driver, "\n", source.launch.grid, " ",
+                    source.launch.block);
+  }
+  return absl::StrCat(key, "\n", source.launch.entry, "\n", source.source);
+}
+
+std::unique_ptr<Subprocess> CompilePool::Acquire() {
+  std::unique_lock lock(mutex_);
+  freed_.wait(lock, [this] { return free_ > 0; });
+  --free_;
+  if (idle_.empty()) return nullptr;
+  std::unique_ptr<Subprocess> process = std::move(idle_.back());
+  idle_.pop_back();
+  return process;
+}
+
+void CompilePool::Release(std::unique_ptr<Subprocess> process) {
+  {
+    std::lock_guard lock(mutex_);
+    ++free_;
+    if (process != nullptr) idle_.push_back(std::move(process));
+  }
+  freed_.notify_one();
+}
+
+absl::StatusOr<worker::CompileReply> CompilePool::CompileIn(Subprocess& process,
+                                                            const KernelSource& source) {
+  worker::CompileRequest request;
+  request.set_device(device_.id);
+  request.set_arch(device_.target.arch);
+  *request.mutable_launch() = ToProto(source.launch);
+  request.set_source(source.source);
+  worker::CompileReply reply;
+  absl::Status status = process.Send(request, SteadyNow() + options_.limit);
+  if (status.ok()) status = process.ReceiveWithin(reply, options_.limit);
+  if (status.ok()) return reply;
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("the compiler did not return within ", absl::FormatDuration(options_.limit)));
+  }
+  if (!absl::IsUnavailable(status)) return status;
+  absl::StatusOr<ExitStatus> exit = process.End(/*grace=*/absl::Seconds(2));
+  std::string words = process.Evidence();
+  if (words.size() > kMaxLastWords) words.erase(0, words.size() - kMaxLastWords);
+  return absl::AbortedError(
+      absl::StrCat("the compiler ended with ",
+                   exit.ok() ? exit->Describe() : std::string(exit.status().message()),
+                   words.empty() ? "" : ":\n", words));
+}
+
+absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) {
+  const std::string key = KeyOf(source);
+  worker::CompileReply found;
+  if (!IsFake(device_) && cache_.Find(key, found)) {
+    return CompiledKernel{found.binary(), FromProto(found.resources()), /*cached=*/true};
+  }
+  std::unique_ptr<Subprocess> process = Acquire();
+  if (stop_.IsSet()) {
+    Release(std::move(process));
+    return absl::CancelledError("stopped");
+  }
+  if (process == nullptr) {
+    auto started = Subprocess::Start("__compiler", {}, {&stop_, {}, options_.environment});
+    if (!started.ok()) {
+      Release(nullptr);
+      return started.status();
+    }
+    process = *std::move(started);
+  }
+  absl::StatusOr<worker::CompileReply> reply = CompileIn(*process, source);
+  // PoCL wants a process a kernel (device.h); one that did not answer is of no use either.
+  if (!reply.ok() || !IsCuda(device_)) process.reset();
+  Release(std::move(process));
+  if (!reply.ok()) return reply.status();
+  if (absl::Status status = FromProto(reply->status()); !status.ok()) return status;
+  if (!IsFake(device_)) cache_.Add(key, *reply);
+  return CompiledKernel{reply->binary(), FromProto(reply->resources()), /*cached=*/false};
+}
+
+}  // namespace heddle::measure

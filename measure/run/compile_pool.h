@@ -1,0 +1,103 @@
+// Compiler processes and the cache of what they made. One kernel at a time in each process, so that
+// a compiler that hangs or aborts costs the kernel it was given and no other.
+#ifndef HEDDLE_MEASURE_RUN_COMPILE_POOL_H_
+#define HEDDLE_MEASURE_RUN_COMPILE_POOL_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/subprocess.h"
+#include "measure/codegen/codegen.h"
+#include "measure/device/nvrtc.h"
+#include "measure/run/measurer.h"
+
+namespace heddle::worker {
+class CompileReply;
+}
+
+namespace heddle::measure {
+
+struct CompiledKernel {
+  std::string binary;         // what Device::Load takes
+  KernelResources resources;  // zeros where the compiler does not tell
+  bool cached = false;
+};
+
+// 16 hex digits.
+std::string HashOf(const std::string& text);
+
+// Files that can be deleted at any time, one a compiled kernel, named by a hash of everything that
+// the binary depends on. Trouble with the files only costs time.
+class KernelCache {
+ public:
+  // `folder` empty: in memory only. Of more than `max_bytes` of files those that were not used for
+  // the longest time are removed.
+  explicit KernelCache(std::string folder, int64_t max_bytes = int64_t{1} << 30)
+      : folder_(std::move(folder)), max_bytes_(max_bytes), unpruned_bytes_(max_bytes) {}
+  // $XDG_CACHE_HOME/heddle/kernels, or .cache/heddle/kernels in the home folder; empty when there
+  // is neither.
+  static std::string DefaultFolder();
+
+  bool Find(const std::string& key, worker::CompileReply& reply);
+  void Add(const std::string& key, const worker::CompileReply& reply);
+
+ private:
+  std::string PathOf(const std::string& key) const;
+  void Prune() const;
+
+  const std::string folder_;
+  const int64_t max_bytes_;
+  std::atomic<int64_t> unpruned_bytes_;  // written since files were last counted
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::string> memory_;  // key -> serialised reply
+  size_t memory_bytes_ = 0;
+};
+
+struct CompilePoolOptions {
+  int processes = 1;
+  absl::Duration limit = absl::Seconds(20);  // a kernel (MeasureOptions)
+  std::string cache_folder = KernelCache::DefaultFolder();
+  std::vector<std::string> environment;  // of the processes, "NAME=value"
+};
+
+class CompilePool {
+ public:
+  // For the compiler of `device`; `stop`, which must outlive the pool, ends what is being compiled.
+  // Processes are started when they are first needed.
+  CompilePool(const DeviceInfo& device, const CompilePoolOptions& options, const StopSignal& stop);
+  ~CompilePool();
+
+  // Blocks; thread-safe: `processes` calls proceed at a time, the others wait. InvalidArgument
+  // carries the compiler's log; Aborted: the compiler died, with how and its last words;
+  // DeadlineExceeded: it did not return in time; Unavailable: there is no compiler; Cancelled:
+  // stopped.
+  absl::StatusOr<CompiledKernel> Compile(const KernelSource& source);
+
+ private:
+  std::string KeyOf(const KernelSource& source) const;
+  absl::StatusOr<worker::CompileReply> CompileIn(Subprocess& process, const KernelSource& source);
+  // nullptr: none is idle, start one.
+  std::unique_ptr<Subprocess> Acquire();
+  void Release(std::unique_ptr<Subprocess> process);
+
+  const DeviceInfo device_;
+  const CompilePoolOptions options_;
+  const StopSignal& stop_;
+  KernelCache cache_;
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  int free_;  // processes that may still be used, running or not
+  std::vector<std::unique_ptr<Subprocess>> idle_;
+};
+
+}  // namespace heddle::measure
+
+#endif  // HEDDLE_MEASURE_RUN_COMPILE_POOL_H_

@@ -1,0 +1,277 @@
+#include "measure/run/device_worker.h"
+
+#include <signal.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
+#include "measure/run/messages.h"
+
+namespace heddle::measure {
+namespace {
+
+// Opening the device, compiling its comparison, uploading, running and checking the naive program,
+// which is slow.
+constexpr absl::Duration kStartLimit = absl::Minutes(5);
+constexpr absl::Duration kSendLimit = absl::Seconds(10);
+// How long a process that has closed its socket may take to end by itself.
+constexpr absl::Duration kEndGrace = absl::Seconds(2);
+// Restarts that fail one after another before the device is given up, and the first pause, which
+// doubles.
+constexpr int kRestarts = 5;
+constexpr absl::Duration kFirstPause = absl::Seconds(1);
+// A kernel may take this much longer than the best one before it counts as not returning, and the
+// phases of a slow workload this much longer than its naive program (three executions and
+// comparisons; the candidate may be the naive program itself).
+constexpr double kTimesBest = 20, kTimesNaive = 12;
+// Enough of a worker's last words to see what happened.
+constexpr size_t kMaxLastWords = 2000;
+
+spdlog::logger& Log() {
+  static auto logger = [] {
+    auto made = std::make_shared<spdlog::logger>("heddle",
+                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    // Warnings, or as much as $HEDDLE_LOG ("debug", "info", ...) asks for.
+    const char* level = getenv("HEDDLE_LOG");
+    made->set_level(level != nullptr ? spdlog::level::from_str(level) : spdlog::level::warn);
+    return made;
+  }();
+  return *logger;
+}
+
+// Marks the errors that IsWedged knows.
+constexpr char kWedged[] = "heddle/wedged";
+
+const char* NameOf(worker::Phase phase) {
+  switch (phase) {
+    case worker::STARTING:
+      return "starting";
+    case worker::LOADING:
+      return "loading";
+    case worker::VALIDATING:
+      return "validating";
+    case worker::FIRST_SAMPLE:
+      return "taking the first sample";
+    default:
+      return "timing";
+  }
+}
+
+}  // namespace
+
+bool IsWedged(const absl::Status& status) { return status.GetPayload(kWedged).has_value(); }
+
+DeviceWorker::DeviceWorker(worker::Setup setup, const MeasureOptions& options, ChildOptions child)
+    : setup_(std::move(setup)),
+      options_(options),
+      child_(std::move(child)),
+      best_s_(options.best_us * 1e-6) {}
+
+DeviceState DeviceWorker::state() const {
+  std::lock_guard lock(state_mutex_);
+  return state_;
+}
+
+double DeviceWorker::spare_s() const {
+  std::lock_guard lock(state_mutex_);
+  return spare_s_;
+}
+
+absl::Status DeviceWorker::Start() {
+  auto process = Subprocess::Start("__worker", {}, child_);
+  if (!process.ok()) return process.status();
+  process_ = *std::move(process);
+  worker::WorkerRequest request;
+  *request.mutable_setup() = setup_;
+  worker::WorkerEvent event;
+  absl::Status status = process_->Send(request, SteadyNow() + kSendLimit);
+  if (status.ok()) status = process_->Receive(event, SteadyNow() + kStartLimit);
+  if (status.ok()) {
+    status = FromProto(event.ready().status());
+    naive_s_ = event.ready().naive_s();
+  } else if (!absl::IsCancelled(status)) {
+    absl::StatusOr<TrialResult> death = Bury(worker::STARTING, status);
+    if (!death.ok()) return death.status();
+    status = absl::UnavailableError(
+        absl::StrCat(setup_.device(), " fails on the naive program: ", death->detail));
+  }
+  if (!status.ok()) process_.reset();
+  return status;
+}
+
+absl::Status DeviceWorker::EnsureRunning() {
+  if (!gone_.ok()) return gone_;
+  absl::Duration pause = kFirstPause;
+  for (int attempt = 1; process_ == nullptr; ++attempt) {
+    absl::Status status = Start();
+    if (status.ok() || absl::IsCancelled(status)) return status;
+    if (!gone_.ok()) return gone_;
+    Log().warn("the worker of {} cannot be started again (attempt {} of {}): {}", setup_.device(),
+               attempt, kRestarts, std::string(status.message()));
+    // A device that computes wrong is not asked again.
+    if (attempt == kRestarts || absl::IsFailedPrecondition(status)) {
+      gone_ = absl::UnavailableError(
+          absl::StrCat(setup_.device(), " no longer works: ", std::string(status.message())));
+      return gone_;
+    }
+    if (child_.stop->Wait(pause)) return absl::CancelledError("stopped");
+    pause *= 2;
+  }
+  return absl::OkStatus();
+}
+
+absl::Duration DeviceWorker::LimitOf(worker::Phase phase) const {
+  const absl::Duration naive = absl::Seconds(kTimesNaive * naive_s_);
+  switch (phase) {
+    case worker::STARTING:
+    case worker::LOADING:
+      return options_.load_limit;
+    case worker::VALIDATING:
+      return std::max(options_.validate_limit, naive);
+    case worker::FIRST_SAMPLE:
+      return std::max(options_.first_sample_limit,
+                      best_s_ > 0 ? absl::Seconds(kTimesBest * best_s_) : naive);
+    default:
+      return absl::InfiniteDuration();
+  }
+}
+
+// Ends the process after `why`; the result says how it ended and during what. Unavailable when it
+// cannot be killed.
+absl::StatusOr<TrialResult> DeviceWorker::Bury(worker::Phase phase, const absl::Status& why) {
+  const bool timeout = absl::IsDeadlineExceeded(why);
+  const pid_t pid = process_->pid();
+  absl::StatusOr<ExitStatus> exit = process_->End(timeout ? absl::ZeroDuration() : kEndGrace);
+  std::string words = process_->Evidence();
+  if (words.size() > kMaxLastWords) words.erase(0, words.size() - kMaxLastWords);
+  process_.reset();
+  if (!exit.ok()) {
+    gone_ = absl::UnavailableError(
+        absl::StrCat(setup_.device(), " is stuck: ", std::string(exit.status().message())));
+    gone_.SetPayload(kWedged, absl::Cord());
+    return gone_;
+  }
+  TrialResult result;
+  if (timeout) {
+    result.outcome = Outcome::kRunTimeout;
+    result.detail = absl::StrCat("did not return while ", NameOf(phase));
+  } else {
+    // Nobody sends SIGKILL to a process for what its kernels do: that is the system out of memory,
+    // or a person.
+    const bool crash = exit->signal != 0 && exit->signal != SIGKILL;
+    result.outcome = crash ? Outcome::kIllegalAccess : Outcome::kWorkerLost;
+    result.detail =
+        absl::StrCat("the worker ended with ", exit->Describe(), " while ", NameOf(phase));
+  }
+  Log().debug("worker {}: {}", pid, result.detail);
+  if (!words.empty()) absl::StrAppend(&result.detail, "\n", words);
+  return result;
+}
+
+// `total` bounds all phases together.
+absl::StatusOr<DeviceWorker::Answer> DeviceWorker::Ask(const worker::WorkerRequest& request,
+                                                       absl::Duration total) {
+  const absl::Time start = SteadyNow(), end = start + total;
+  worker::Phase phase = worker::LOADING;
+  absl::Status status = process_->Send(request, std::min(end, SteadyNow() + kSendLimit));
+  while (status.ok()) {
+    worker::WorkerEvent event;
+    status = process_->Receive(event, std::min(end, SteadyNow() + LimitOf(phase)));
+    if (!status.ok()) break;
+    if (event.has_phase()) {
+      phase = event.phase();
+      continue;
+    }
+    Answer answer;
+    for (const v1::TrialResult& result : event.results().results()) {
+      answer.results.push_back(FromProto(result));
+    }
+    answer.device_lost = event.results().device_lost();
+    if (answer.device_lost) {
+      absl::StatusOr<TrialResult> death = Bury(phase, absl::UnavailableError("device lost"));
+      if (!death.ok()) Log().warn("{}", std::string(death.status().message()));
+    } else {
+      std::lock_guard lock(state_mutex_);
+      state_ = FromProto(event.results().state());
+      spare_s_ += event.results().spare_s();
+    }
+    return answer;
+  }
+  if (absl::IsCancelled(status)) return status;
+  if (absl::IsInvalidArgument(status)) {  // too large to be sent
+    return Answer{{}, TrialResult{Outcome::kResourceLimit, std::string(status.message())}};
+  }
+  absl::StatusOr<TrialResult> death = Bury(phase, status);
+  // A worker that cannot be killed is still the end of this candidate.
+  if (!death.ok()) {
+    return Answer{
+        {},
+        TrialResult{Outcome::kRunTimeout, absl::StrCat("did not return while ", NameOf(phase), ": ",
+                                                       std::string(death.status().message()))}};
+  }
+  // All of it, since only the worker knew when phases ended.
+  double& spent = phase == worker::LOADING      ? death->load_s
+                  : phase == worker::VALIDATING ? death->validate_s
+                                                : death->time_s;
+  spent = absl::ToDoubleSeconds(SteadyNow() - start);
+  return Answer{{}, *std::move(death)};
+}
+
+absl::StatusOr<TrialResult> DeviceWorker::MeasureFor(const worker::Program& program,
+                                                     absl::Duration budget,
+                                                     double screen_out_factor) {
+  if (absl::Status s = EnsureRunning(); !s.ok()) return s;
+  worker::WorkerRequest request;
+  worker::Trial& trial = *request.mutable_trial();
+  *trial.mutable_program() = program;
+  trial.set_budget_s(absl::ToDoubleSeconds(budget));
+  trial.set_best_s(screen_out_factor > 0 ? best_s_ : 0);
+  trial.set_screen_out_factor(screen_out_factor);
+  const absl::Duration slow = absl::Seconds(2 * kTimesNaive * naive_s_);
+  absl::StatusOr<Answer> answer =
+      Ask(request, std::max(options_.trial_limit, slow + options_.validate_limit) + budget);
+  if (!answer.ok()) return answer.status();
+  TrialResult result = answer->results.empty() ? answer->death : answer->results[0];
+  if (result.outcome == Outcome::kOk) {
+    const double seconds = result.time_us * 1e-6;
+    best_s_ = best_s_ > 0 ? std::min(best_s_, seconds) : seconds;
+  }
+  return result;
+}
+
+absl::StatusOr<TrialResult> DeviceWorker::Measure(const worker::Program& program) {
+  return MeasureFor(program, options_.timing_budget, options_.screen_out_factor);
+}
+
+absl::StatusOr<std::vector<TrialResult>> DeviceWorker::MeasureFinals(
+    const std::vector<worker::Program>& programs, absl::Duration budget) {
+  if (programs.empty()) return std::vector<TrialResult>();
+  if (absl::Status s = EnsureRunning(); !s.ok()) return s;
+  worker::WorkerRequest request;
+  for (const worker::Program& program : programs)
+    *request.mutable_finals()->add_programs() = program;
+  request.mutable_finals()->set_budget_s(absl::ToDoubleSeconds(budget));
+  const auto count = static_cast<double>(programs.size());
+  absl::StatusOr<Answer> answer =
+      Ask(request, 2 * budget + count * (options_.trial_limit + LimitOf(worker::VALIDATING)));
+  if (!answer.ok()) return answer.status();
+  if (!answer->results.empty() && !answer->device_lost) return std::move(answer->results);
+  // One of them took the device away from all; which one is seen when each has it alone.
+  Log().debug("measuring the finalists together failed; one at a time now");
+  std::vector<TrialResult> results;
+  for (const worker::Program& program : programs) {
+    absl::StatusOr<TrialResult> result = MeasureFor(program, budget / count, 0);
+    if (!result.ok()) return result.status();
+    results.push_back(*std::move(result));
+  }
+  return results;
+}
+
+}  // namespace heddle::measure

@@ -1,0 +1,71 @@
+// The supervisor's end of the process that owns a device: starts it, gives it programs, watches its
+// phases, kills it when one takes too long, starts it again, and says whose fault an end was.
+#ifndef HEDDLE_MEASURE_RUN_DEVICE_WORKER_H_
+#define HEDDLE_MEASURE_RUN_DEVICE_WORKER_H_
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/subprocess.h"
+#include "measure/device/outcome.h"
+#include "measure/run/measurer.h"
+#include "proto/worker.pb.h"
+
+namespace heddle::measure {
+
+class DeviceWorker {
+ public:
+  // `options` gives the limits. child.stop, which is needed, ends every wait with Cancelled. Of the
+  // inherited descriptors the process only keeps the first open; the second can be read while it
+  // should lose no time (TimingOptions::idle).
+  DeviceWorker(worker::Setup setup, const MeasureOptions& options, ChildOptions child);
+
+  // Starts the process and waits until its canary, the naive program, has passed. The status is the
+  // worker's own; Unavailable when the process ended or did not answer.
+  absl::Status Start();
+
+  // What becomes of a program, whatever that is; the process is started again first where the last
+  // program has cost it. Errors are the device's: Unavailable when it is gone for good.
+  absl::StatusOr<TrialResult> Measure(const worker::Program& program);
+  // In turns. Falls back to one at a time when the process does not survive that.
+  absl::StatusOr<std::vector<TrialResult>> MeasureFinals(
+      const std::vector<worker::Program>& programs, absl::Duration budget);
+
+  // Thread-safe, unlike everything else.
+  DeviceState state() const;
+  double spare_s() const;  // all that trials were sampled beyond what they needed
+
+ private:
+  // What a worker did with a request: results, or the reason of its end.
+  struct Answer {
+    std::vector<TrialResult> results;
+    TrialResult death;  // when there are no results
+    bool device_lost = false;
+  };
+
+  absl::Status EnsureRunning();
+  absl::StatusOr<Answer> Ask(const worker::WorkerRequest& request, absl::Duration total);
+  absl::Duration LimitOf(worker::Phase phase) const;
+  absl::StatusOr<TrialResult> Bury(worker::Phase phase, const absl::Status& why);
+  absl::StatusOr<TrialResult> MeasureFor(const worker::Program& program, absl::Duration budget,
+                                         double screen_out_factor);
+
+  const worker::Setup setup_;
+  const MeasureOptions options_;
+  const ChildOptions child_;
+  std::unique_ptr<Subprocess> process_;
+  absl::Status gone_;  // not OK: the device is gone for good
+  double naive_s_ = 0, best_s_ = 0;
+  mutable std::mutex state_mutex_;
+  DeviceState state_;
+  double spare_s_ = 0;
+};
+
+}  // namespace heddle::measure
+
+#endif  // HEDDLE_MEASURE_RUN_DEVICE_WORKER_H_

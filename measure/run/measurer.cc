@@ -1,0 +1,50 @@
+#include "measure/run/measurer.h"
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "measure/codegen/codegen.h"
+#include "measure/run/pipeline.h"
+#include "search_space/check/verify.h"
+#include "search_space/sketch/search_space.h"
+
+namespace heddle::measure {
+
+absl::StatusOr<std::vector<TrialResult>> MeasureFinalistsUnless(
+    const std::function<bool()>& interrupted, Measurer& measurer,
+    const std::vector<std::vector<search_space::Step>>& steps, absl::Duration budget) {
+  absl::Notification done;
+  std::thread watcher([&] {
+    while (!done.WaitForNotificationWithTimeout(absl::Milliseconds(50))) {
+      if (interrupted()) return measurer.Stop();
+    }
+  });
+  auto results = measurer.MeasureFinalists(steps, budget);
+  done.Notify();
+  watcher.join();
+  return results;
+}
+
+absl::StatusOr<std::unique_ptr<Measurer>> StartMeasurer(
+    std::shared_ptr<const search_space::TensorProgram> program, const DeviceInfo& device,
+    const MeasureOptions& options) {
+  Generator generate =
+      [program, target = device.target](
+          const std::vector<search_space::Step>& steps) -> absl::StatusOr<GeneratedProgram> {
+    auto lowered = search_space::LowerSteps(program, steps, target);
+    if (!lowered.ok()) return lowered.status();
+    if (absl::Status s = search_space::Verify(*lowered, target); !s.ok()) return s;
+    return GeneratedProgram{GenerateSource(*lowered, target, /*header=*/""), lowered->workspaces};
+  };
+  absl::StatusOr<GeneratedProgram> naive = generate(search_space::NaiveSteps(*program));
+  if (!naive.ok()) {
+    return absl::Status(naive.status().code(),
+                        absl::StrCat("no naive program of ", program->op, " for ", device.id, ": ",
+                                     std::string(naive.status().message())));
+  }
+  return StartPipeline(*program, device, options, *naive, generate);
+}
+
+}  // namespace heddle::measure

@@ -1,0 +1,217 @@
+#include "measure/run/messages.h"
+
+#include "absl/strings/str_cat.h"
+#include "search_space/notation/notation.h"
+
+namespace heddle::measure {
+namespace {
+
+const std::string kOutcomePrefix = "OUTCOME_";
+
+}  // namespace
+
+worker::Status ToProto(const absl::Status& status) {
+  worker::Status message;
+  message.set_code(static_cast<int>(status.code()));
+  message.set_message(std::string(status.message()));
+  return message;
+}
+
+absl::Status FromProto(const worker::Status& message) {
+  return absl::Status(static_cast<absl::StatusCode>(message.code()), message.message());
+}
+
+worker::Launch ToProto(const KernelLaunch& launch) {
+  worker::Launch message;
+  message.set_entry(launch.entry);
+  message.set_grid(launch.grid);
+  message.set_block(launch.block);
+  message.set_dynamic_shared_bytes(launch.dynamic_shared_bytes);
+  for (const std::string& argument : launch.arguments) message.add_arguments(argument);
+  return message;
+}
+
+KernelLaunch FromProto(const worker::Launch& message) {
+  return {message.entry(),
+          message.grid(),
+          message.block(),
+          message.dynamic_shared_bytes(),
+          {message.arguments().begin(), message.arguments().end()}};
+}
+
+worker::Resources ToProto(const KernelResources& resources) {
+  worker::Resources message;
+  message.set_registers(resources.registers);
+  message.set_stack_bytes(resources.stack_bytes);
+  message.set_spill_bytes(resources.spill_bytes);
+  message.set_static_shared_bytes(resources.static_shared_bytes);
+  return message;
+}
+
+KernelResources FromProto(const worker::Resources& message) {
+  return {message.registers(), message.stack_bytes(), message.spill_bytes(),
+          message.static_shared_bytes()};
+}
+
+v1::Outcome ToProto(Outcome outcome) {
+  v1::Outcome message = v1::OUTCOME_UNSPECIFIED;
+  v1::Outcome_Parse(absl::StrCat(kOutcomePrefix, NameOf(outcome)), &message);
+  return message;
+}
+
+std::optional<Outcome> FromProto(v1::Outcome message) {
+  const std::string& name = v1::Outcome_Name(message);
+  if (name.size() <= kOutcomePrefix.size()) return std::nullopt;  // of a newer version
+  return ParseOutcome(name.substr(kOutcomePrefix.size()));
+}
+
+v1::TrialResult ToProto(const TrialResult& result) {
+  v1::TrialResult message;
+  message.set_outcome(ToProto(result.outcome));
+  message.set_detail(result.detail);
+  message.set_time_us(result.time_us);
+  message.set_ci_low_us(result.ci_low_us);
+  message.set_ci_high_us(result.ci_high_us);
+  message.set_samples(result.samples);
+  message.set_noisy(result.noisy);
+  message.set_screened_out(result.screened_out);
+  message.set_max_error(result.max_error);
+  message.set_registers(result.registers);
+  message.set_local_bytes(result.local_bytes);
+  message.set_shared_bytes(result.shared_bytes);
+  message.set_load_s(result.load_s);
+  message.set_validate_s(result.validate_s);
+  message.set_time_s(result.time_s);
+  message.set_compile_s(result.compile_s);
+  message.set_source_hash(result.source_hash);
+  return message;
+}
+
+TrialResult FromProto(const v1::TrialResult& message) {
+  TrialResult result;
+  result.outcome = FromProto(message.outcome()).value_or(Outcome::kWorkerLost);
+  result.detail = message.detail();
+  result.time_us = message.time_us();
+  result.ci_low_us = message.ci_low_us();
+  result.ci_high_us = message.ci_high_us();
+  result.samples = message.samples();
+  result.noisy = message.noisy();
+  result.screened_out = message.screened_out();
+  result.max_error = message.max_error();
+  result.registers = message.registers();
+  result.local_bytes = message.local_bytes();
+  result.shared_bytes = message.shared_bytes();
+  result.load_s = message.load_s();
+  result.validate_s = message.validate_s();
+  result.time_s = message.time_s();
+  result.compile_s = message.compile_s();
+  result.source_hash = message.source_hash();
+  return result;
+}
+
+v1::DeviceState ToProto(const DeviceState& state) {
+  v1::DeviceState message;
+  message.set_sm_clock_mhz(state.sm_clock_mhz);
+  message.set_max_sm_clock_mhz(state.max_sm_clock_mhz);
+  message.set_throttled(state.throttled);
+  message.set_other_processes(state.other_processes);
+  return message;
+}
+
+DeviceState FromProto(const v1::DeviceState& message) {
+  return {message.sm_clock_mhz(), message.max_sm_clock_mhz(), message.throttled(),
+          message.other_processes()};
+}
+
+v1::Device ToProto(const DeviceInfo& device) {
+  v1::Device message;
+  message.set_id(device.id);
+  message.set_uuid(device.uuid);
+  message.set_driver(device.driver);
+  message.set_compiler(device.compiler);
+  message.set_usable(device.usable);
+  message.set_why_not(device.why_not);
+  const search_space::Target& t = device.target;
+  v1::Target& out = *message.mutable_target();
+  out.set_name(t.name);
+  out.set_api(t.api == search_space::Api::kCuda ? "cuda" : "opencl");
+  out.set_arch(t.arch);
+  out.set_max_threads_per_block(t.max_threads_per_block);
+  out.set_max_shared_bytes_per_block(t.max_shared_bytes_per_block);
+  out.set_static_shared_bytes(t.static_shared_bytes);
+  out.set_shared_bytes_per_sm(t.shared_bytes_per_sm);
+  out.set_registers_per_sm(t.registers_per_sm);
+  out.set_max_registers_per_thread(t.max_registers_per_thread);
+  out.set_max_threads_per_sm(t.max_threads_per_sm);
+  out.set_max_blocks_per_sm(t.max_blocks_per_sm);
+  out.set_max_grid(t.max_grid);
+  out.set_warp_size(t.warp_size);
+  out.set_sm_count(t.sm_count);
+  out.set_l2_bytes(t.l2_bytes);
+  out.set_memory_bytes(t.memory_bytes);
+  out.set_clock_ghz(t.clock_ghz);
+  out.set_peak_gflops(t.peak_gflops);
+  out.set_memory_gbs(t.memory_gbs);
+  out.set_has_async_copy(t.has_async_copy);
+  out.set_processor(t.processor);
+  return message;
+}
+
+DeviceInfo FromProto(const v1::Device& message) {
+  DeviceInfo device;
+  device.id = message.id();
+  device.uuid = message.uuid();
+  device.driver = message.driver();
+  device.compiler = message.compiler();
+  device.usable = message.usable();
+  device.why_not = message.why_not();
+  const v1::Target& in = message.target();
+  search_space::Target& t = device.target;
+  t.name = in.name();
+  t.api = in.api() == "cuda" ? search_space::Api::kCuda : search_space::Api::kOpenCl;
+  t.arch = in.arch();
+  t.max_threads_per_block = in.max_threads_per_block();
+  t.max_shared_bytes_per_block = in.max_shared_bytes_per_block();
+  t.static_shared_bytes = in.static_shared_bytes();
+  t.shared_bytes_per_sm = in.shared_bytes_per_sm();
+  t.registers_per_sm = in.registers_per_sm();
+  t.max_registers_per_thread = in.max_registers_per_thread();
+  t.max_threads_per_sm = in.max_threads_per_sm();
+  t.max_blocks_per_sm = in.max_blocks_per_sm();
+  t.max_grid = in.max_grid();
+  t.warp_size = in.warp_size();
+  t.sm_count = in.sm_count();
+  t.l2_bytes = in.l2_bytes();
+  t.memory_bytes = in.memory_bytes();
+  t.clock_ghz = in.clock_ghz();
+  t.peak_gflops = in.peak_gflops();
+  t.memory_gbs = in.memory_gbs();
+  t.has_async_copy = in.has_async_copy();
+  t.processor = in.processor();
+  return device;
+}
+
+worker::Workspace ToProto(const search_space::BufferRef& workspace) {
+  worker::Workspace message;
+  message.set_name(workspace->name);
+  message.set_dtype(search_space::NameOf(workspace->dtype));
+  message.set_elements(workspace->elements);
+  return message;
+}
+
+absl::StatusOr<search_space::BufferRef> FromProto(const worker::Workspace& message) {
+  auto dtype = search_space::ParseDType(message.dtype());
+  if (!dtype.ok()) return dtype.status();
+  return search_space::MakeBuffer(message.name(), *dtype, search_space::Scope::kGlobal,
+                                  {message.elements()});
+}
+
+std::vector<KernelBinary> KernelsOf(const worker::Program& message) {
+  std::vector<KernelBinary> kernels;
+  for (const worker::Kernel& kernel : message.kernels()) {
+    kernels.push_back({FromProto(kernel.launch()), kernel.binary()});
+  }
+  return kernels;
+}
+
+}  // namespace heddle::measure

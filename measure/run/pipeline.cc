@@ -1,0 +1,553 @@
+#include "measure/run/pipeline.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/clock.h"
+#include "measure/device/device_lock.h"
+#include "measure/judge/criteria.h"
+#include "measure/judge/validate.h"
+#include "measure/run/compile_pool.h"
+#include "measure/run/device_worker.h"
+#include "measure/run/messages.h"
+#include "proto/worker.pb.h"
+
+namespace heddle::measure {
+namespace {
+
+namespace fs = std::filesystem;
+
+using search_space::Step;
+using search_space::TensorProgram;
+
+// Binaries that wait for a device on which compiling and measuring overlap.
+constexpr int kReadyBinaries = 4;
+// Bytes a thread may store to and load from local memory because its registers do not suffice: as
+// much as all 255 registers hold. Beyond that a schedule is not timed.
+constexpr int64_t kMaxSpillBytes = 255 * 4;
+// Device memory beyond what is measured: the driver's own, binaries, stacks.
+constexpr double kUsableMemory = 0.9;
+
+absl::Status CheckMemory(const TensorProgram& program, const DeviceInfo& device) {
+  const int64_t needed = MemoryNeeded(program), total = device.target.memory_bytes;
+  if (total == 0 || static_cast<double>(needed) <= kUsableMemory * static_cast<double>(total)) {
+    return absl::OkStatus();
+  }
+  std::vector<std::string> shape;
+  for (const auto& [name, value] : program.shape) shape.push_back(absl::StrCat(name, "=", value));
+  constexpr double kGib = 1 << 30;
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s at %s needs %.2f GiB to be measured (inputs twice, outputs four times, "
+                      "intermediate tensors), "
+                      "%s has %.2f GiB: choose a smaller shape",
+                      program.op, absl::StrJoin(shape, ","), static_cast<double>(needed) / kGib,
+                      device.id, static_cast<double>(total) / kGib));
+}
+
+Outcome BuildOutcome(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kDeadlineExceeded:
+      return Outcome::kBuildTimeout;
+    case absl::StatusCode::kResourceExhausted:
+      return Outcome::kResourceLimit;
+    default:
+      return Outcome::kBuildError;
+  }
+}
+
+// A candidate that is ready for the device, or that has failed already.
+struct Prepared {
+  int64_t id = 0;
+  worker::Program program;
+  TrialResult result;  // kOk: ready
+};
+
+// Where PoCL unpacks binaries, which it never removes: a folder that goes with the session, or with
+// the next one when this is killed. Empty when the user has chosen one, or none can be made.
+class PoclFolder {
+ public:
+  explicit PoclFolder(const DeviceInfo& device) {
+    if (device.target.api != search_space::Api::kOpenCl || getenv("POCL_CACHE_DIR") != nullptr) {
+      return;
+    }
+    std::error_code error;
+    const fs::path parent = fs::temp_directory_path(error);
+    RemoveLeftOvers(parent);
+    std::string pattern = parent / absl::StrCat(kPrefix, "XXXXXX");
+    if (mkdtemp(pattern.data()) == nullptr) return;
+    path_ = pattern;
+    lock_ = Lock(path_);
+  }
+  ~PoclFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+    if (lock_ >= 0) close(lock_);
+  }
+  PoclFolder(const PoclFolder&) = delete;
+  PoclFolder& operator=(const PoclFolder&) = delete;
+  std::vector<std::string> environment() const {
+    if (path_.empty()) return {};
+    return {absl::StrCat("POCL_CACHE_DIR=", path_)};
+  }
+
+ private:
+  static constexpr char kPrefix[] = "heddle-pocl-";
+
+  // A descriptor that keeps the folder locked; -1 when another process has it.
+  static int Lock(const std::string& folder) {
+    const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+    close(fd);
+    return -1;
+  }
+
+  static void RemoveLeftOvers(const fs::path& parent) {
+    std::error_code error;
+    // Younger ones may be about to be locked.
+    const auto young = fs::file_time_type::clock::now() - std::chrono::minutes(1);
+    for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error)) {
+      std::error_code ignored;
+      if (!absl::StartsWith(it->path().filename().string(), kPrefix) ||
+          it->last_write_time(ignored) > young) {
+        continue;
+      }
+      const int lock = Lock(it->path());
+      if (lock < 0) continue;
+      fs::remove_all(it->path(), ignored);
+      close(lock);
+    }
+  }
+
+  std::string path_;
+  int lock_ = -1;
+};
+
+// Threads take candidates from `queued_`, generate and compile them into `ready_`; one thread gives
+// those to the device and puts results into `done_`.
+class Pipeline final : public Measurer {
+ public:
+  Pipeline(const TensorProgram& program, const DeviceInfo& device, const MeasureOptions& options,
+           Generator generator, std::optional<DeviceLock> lock);
+  ~Pipeline() override;
+  // Compiles the naive program and starts the worker with it.
+  absl::Status Start(const GeneratedProgram& naive);
+
+  void Submit(Candidate candidate) override;
+  int pending() const override;
+  std::vector<int64_t> Withdraw(const std::vector<int64_t>& ids) override;
+  std::optional<int64_t> running() const override;
+  int wanted_in_flight() const override { return wanted_; }
+  absl::StatusOr<std::optional<Measured>> Next(absl::Duration timeout) override;
+  absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
+      const std::vector<std::vector<Step>>& steps, absl::Duration budget) override;
+  void Stop() override;
+  DeviceState device_state() const override { return worker_->state(); }
+  DeviceWaits device_waits() const override;
+
+ private:
+  void CompileLoop();
+  void DeviceLoop();
+  absl::Status CompileInto(const std::vector<KernelSource>& kernels, Prepared& prepared);
+  absl::Status Build(const GeneratedProgram& generated, Prepared& prepared);
+  Prepared Prepare(int64_t id, const std::vector<Step>& steps);
+  void Judge(TrialResult& result) const;
+  bool MayCompile();
+  bool MayMeasure();
+  void SayWhetherToHurry();
+  double DeviceWaits::*WaitsFor() const;
+
+  const std::string workload_;
+  const DeviceInfo device_;
+  const MeasureOptions options_;
+  const Generator generator_;
+  const double fastest_us_;  // anything faster is implausible
+  // On a CPU device a compiler would disturb what is timed.
+  const bool alternate_;
+  const int compilers_;
+  const int wanted_;
+  StopSignal stop_;
+  SharedFlag hurry_;                // the worker's: MustHurry
+  std::optional<DeviceLock> lock_;  // unless the caller holds it
+  PoclFolder pocl_;
+  CompilePool pool_;
+  std::optional<DeviceWorker> worker_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Candidate> queued_;
+  std::set<int64_t> compiling_, withdrawn_;  // the latter are among the former
+  std::deque<Prepared> ready_;
+  std::optional<int64_t> measuring_;
+  DeviceWaits waits_;
+  std::optional<absl::Time> waiting_since_;  // the last that waits_ does not count yet
+  double DeviceWaits::*waiting_for_ = &DeviceWaits::for_candidates_s;  // its cause when it began
+  bool devices_turn_ = false;                                          // when alternating
+  std::deque<Measured> done_;
+  int pending_ = 0;
+  absl::Status gone_;  // not OK: the device is gone for good
+  std::vector<std::thread> threads_;
+};
+
+int CompilersFor(const MeasureOptions& options) {
+  if (options.compile_workers > 0) return options.compile_workers;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 64);
+}
+
+Pipeline::Pipeline(const TensorProgram& program, const DeviceInfo& device,
+                   const MeasureOptions& options, Generator generator,
+                   std::optional<DeviceLock> lock)
+    : workload_(program.canonical_text),
+      device_(device),
+      options_(options),
+      generator_(std::move(generator)),
+      fastest_us_(FastestPlausible(program, device.target, options.l2) * 1e6),
+      alternate_(device.target.api == search_space::Api::kOpenCl),
+      compilers_(CompilersFor(options)),
+      wanted_(alternate_ ? 2 * compilers_ : compilers_ + kReadyBinaries),
+      lock_(std::move(lock)),
+      pocl_(device),
+      pool_(device,
+            {compilers_, options.compile_limit, KernelCache::DefaultFolder(), pocl_.environment()},
+            stop_) {}
+
+Pipeline::~Pipeline() {
+  Stop();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+absl::Status Pipeline::Start(const GeneratedProgram& naive) {
+  Prepared prepared;
+  if (absl::Status s = Build(naive, prepared); !s.ok()) {
+    return absl::Status(s.code() == absl::StatusCode::kUnavailable ? absl::StatusCode::kUnavailable
+                                                                   : absl::StatusCode::kInternal,
+                        absl::StrCat("the naive program cannot be compiled for ", device_.id, ": ",
+                                     std::string(s.message())));
+  }
+  worker::Setup setup;
+  setup.set_device(device_.id);
+  setup.set_workload(workload_);
+  setup.set_seed(options_.seed);
+  setup.set_l2(NameOf(options_.l2));
+  *setup.mutable_naive() = std::move(prepared.program);
+  worker_.emplace(
+      std::move(setup), options_,
+      ChildOptions{
+          &stop_, {(lock_ ? &*lock_ : options_.lock)->fd(), hurry_.fd()}, pocl_.environment()});
+  if (absl::Status s = worker_->Start(); !s.ok()) return s;
+  for (int i = 0; i < compilers_; ++i) threads_.emplace_back([this] { CompileLoop(); });
+  threads_.emplace_back([this] { DeviceLoop(); });
+  return absl::OkStatus();
+}
+
+// ----------------------------------------------------------------------------------- compiling
+
+absl::Status Pipeline::CompileInto(const std::vector<KernelSource>& kernels, Prepared& prepared) {
+  for (const KernelSource& kernel : kernels) {
+    absl::StatusOr<CompiledKernel> compiled = pool_.Compile(kernel);
+    if (!compiled.ok()) return compiled.status();
+    TrialResult& result = prepared.result;
+    const KernelResources& resources = compiled->resources;
+    result.registers = std::max(result.registers, resources.registers);
+    result.local_bytes = std::max(result.local_bytes, resources.stack_bytes);
+    result.shared_bytes = std::max(
+        result.shared_bytes, resources.static_shared_bytes + kernel.launch.dynamic_shared_bytes);
+    if (resources.spill_bytes > kMaxSpillBytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("%s spills: %d bytes a thread (%d are timed at most)",
+                          kernel.launch.entry, resources.spill_bytes, kMaxSpillBytes));
+    }
+    worker::Kernel& out = *prepared.program.add_kernels();
+    *out.mutable_launch() = ToProto(kernel.launch);
+    out.set_binary(std::move(compiled->binary));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Pipeline::Build(const GeneratedProgram& generated, Prepared& prepared) {
+  std::string text;
+  for (const KernelSource& kernel : generated.kernels) text += kernel.source;
+  prepared.result.source_hash = HashOf(text);
+  for (const auto& workspace : generated.workspaces) {
+    *prepared.program.add_workspaces() = ToProto(workspace);
+  }
+  return CompileInto(generated.kernels, prepared);
+}
+
+Prepared Pipeline::Prepare(int64_t id, const std::vector<Step>& steps) {
+  const absl::Time start = SteadyNow();
+  Prepared prepared;
+  prepared.id = id;
+  absl::StatusOr<GeneratedProgram> generated = generator_(steps);
+  absl::Status status = generated.ok() ? Build(*generated, prepared) : generated.status();
+  prepared.result.outcome = status.ok() ? Outcome::kOk : BuildOutcome(status);
+  prepared.result.detail = std::string(status.message());
+  prepared.result.compile_s = absl::ToDoubleSeconds(SteadyNow() - start);
+  return prepared;
+}
+
+// With mutex_ held.
+bool Pipeline::MayCompile() {
+  if (queued_.empty()) return false;
+  return !alternate_ ||
+         (!devices_turn_ && static_cast<int>(ready_.size() + compiling_.size()) < wanted_);
+}
+
+void Pipeline::CompileLoop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stop_.IsSet() || MayCompile(); });
+    if (stop_.IsSet()) return;
+    Candidate candidate = std::move(queued_.front());
+    queued_.pop_front();
+    compiling_.insert(candidate.id);
+    lock.unlock();
+    Prepared prepared = Prepare(candidate.id, candidate.steps);
+    lock.lock();
+    compiling_.erase(prepared.id);
+    if (withdrawn_.erase(prepared.id) > 0) {
+      // The result is nobody's.
+    } else if (prepared.result.outcome == Outcome::kOk) {
+      ready_.push_back(std::move(prepared));
+    } else {
+      done_.push_back({prepared.id, std::move(prepared.result)});
+    }
+    SayWhetherToHurry();
+    changed_.notify_all();
+  }
+}
+
+// ----------------------------------------------------------------------------------- measuring
+
+// With mutex_ held. When alternating, the device gets its turn when nothing is left to compile, or
+// enough is ready, and keeps it until nothing is ready any more.
+bool Pipeline::MayMeasure() {
+  if (ready_.empty()) {
+    if (std::exchange(devices_turn_, false)) changed_.notify_all();
+    return false;
+  }
+  if (!alternate_) return true;
+  if (compiling_.empty() && (queued_.empty() || static_cast<int>(ready_.size()) >= wanted_)) {
+    devices_turn_ = true;
+  }
+  return devices_turn_;
+}
+
+// With mutex_ held, after every change of the queues.
+void Pipeline::SayWhetherToHurry() {
+  const size_t coming = queued_.size() + compiling_.size() - withdrawn_.size();
+  hurry_.Set(alternate_ || MustHurry(ready_.size(), coming));
+}
+
+// With mutex_ held: what the device waits for as things are.
+double DeviceWaits::*Pipeline::WaitsFor() const {
+  const bool nothing_there = queued_.empty() && compiling_.empty() && ready_.empty();
+  return nothing_there ? &DeviceWaits::for_candidates_s : &DeviceWaits::for_compilers_s;
+}
+
+DeviceWaits Pipeline::device_waits() const {
+  std::lock_guard lock(mutex_);
+  DeviceWaits waits = waits_;
+  waits.sampling_s = worker_->spare_s();
+  if (waiting_since_) {
+    waits.*waiting_for_ += absl::ToDoubleSeconds(SteadyNow() - *waiting_since_);
+  }
+  return waits;
+}
+
+void Pipeline::Judge(TrialResult& result) const {
+  if (result.outcome != Outcome::kOk || result.time_us >= fastest_us_) return;
+  result.detail =
+      absl::StrFormat("%.3g us: the device needs %.3g us at least", result.time_us, fastest_us_);
+  result.outcome = Outcome::kImplausible;
+  result.time_us = result.ci_low_us = result.ci_high_us = 0;
+}
+
+// What only the compiler's side knows, into what the worker found.
+TrialResult Merge(const TrialResult& built, TrialResult measured) {
+  measured.compile_s = built.compile_s;
+  measured.source_hash = built.source_hash;
+  measured.registers = std::max(measured.registers, built.registers);
+  measured.local_bytes = std::max(measured.local_bytes, built.local_bytes);
+  measured.shared_bytes = std::max(measured.shared_bytes, built.shared_bytes);
+  return measured;
+}
+
+void Pipeline::DeviceLoop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    while (!stop_.IsSet() && !MayMeasure()) {
+      waiting_for_ = WaitsFor();
+      waiting_since_ = SteadyNow();
+      changed_.wait(lock);
+      waits_.*waiting_for_ += absl::ToDoubleSeconds(SteadyNow() - *waiting_since_);
+      waiting_since_.reset();
+    }
+    if (stop_.IsSet()) return;
+    Prepared prepared = std::move(ready_.front());
+    ready_.pop_front();
+    measuring_ = prepared.id;
+    SayWhetherToHurry();
+    lock.unlock();
+    absl::StatusOr<TrialResult> result = worker_->Measure(prepared.program);
+    lock.lock();
+    if (!result.ok()) {
+      gone_ = result.status();
+      // A process that cannot be killed still has its candidate.
+      if (!IsWedged(gone_)) measuring_.reset();
+      changed_.notify_all();
+      return;
+    }
+    measuring_.reset();
+    TrialResult merged = Merge(prepared.result, *std::move(result));
+    Judge(merged);
+    done_.push_back({prepared.id, std::move(merged)});
+    changed_.notify_all();
+  }
+}
+
+// ------------------------------------------------------------------------------------- callers
+
+void Pipeline::Submit(Candidate candidate) {
+  {
+    std::lock_guard lock(mutex_);
+    queued_.push_back(std::move(candidate));
+    ++pending_;
+    SayWhetherToHurry();
+  }
+  changed_.notify_all();
+}
+
+int Pipeline::pending() const {
+  std::lock_guard lock(mutex_);
+  return pending_;
+}
+
+std::vector<int64_t> Pipeline::Withdraw(const std::vector<int64_t>& ids) {
+  const std::set<int64_t> wanted(ids.begin(), ids.end());
+  std::vector<int64_t> withdrawn;
+  auto take = [&](const auto& waiting) {
+    if (wanted.count(waiting.id) == 0) return false;
+    withdrawn.push_back(waiting.id);
+    return true;
+  };
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(queued_, take);
+    std::erase_if(ready_, take);
+    for (int64_t id : compiling_) {
+      if (wanted.count(id) > 0 && withdrawn_.insert(id).second) withdrawn.push_back(id);
+    }
+    pending_ -= static_cast<int>(withdrawn.size());
+    SayWhetherToHurry();
+  }
+  changed_.notify_all();
+  return withdrawn;
+}
+
+std::optional<int64_t> Pipeline::running() const {
+  std::lock_guard lock(mutex_);
+  return measuring_;
+}
+
+void Pipeline::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_.Set();
+    if (gone_.ok()) gone_ = absl::CancelledError("stopped");
+  }
+  changed_.notify_all();
+}
+
+absl::StatusOr<std::optional<Measured>> Pipeline::Next(absl::Duration timeout) {
+  std::unique_lock lock(mutex_);
+  // By the steady clock, which wait_for takes; it does not know infinite durations.
+  changed_.wait_for(lock, absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24))),
+                    [this] { return !done_.empty() || !gone_.ok(); });
+  if (done_.empty()) {
+    if (!gone_.ok()) return gone_;
+    return std::optional<Measured>();
+  }
+  Measured measured = std::move(done_.front());
+  done_.pop_front();
+  --pending_;
+  return std::optional<Measured>(std::move(measured));
+}
+
+absl::StatusOr<std::vector<TrialResult>> Pipeline::MeasureFinalists(
+    const std::vector<std::vector<Step>>& steps, absl::Duration budget) {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] {
+      return !gone_.ok() ||
+             (queued_.empty() && compiling_.empty() && ready_.empty() && !measuring_);
+    });
+    if (!gone_.ok()) return gone_;
+  }
+  std::vector<Prepared> prepared(steps.size());
+  std::vector<std::thread> builders;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    builders.emplace_back([&, i] { prepared[i] = Prepare(static_cast<int64_t>(i), steps[i]); });
+  }
+  for (std::thread& builder : builders) builder.join();
+  if (stop_.IsSet()) return absl::CancelledError("stopped");
+
+  std::vector<TrialResult> results(steps.size());
+  std::vector<worker::Program> programs;
+  std::vector<size_t> measured;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    results[i] = prepared[i].result;
+    if (results[i].outcome != Outcome::kOk) continue;
+    programs.push_back(std::move(prepared[i].program));
+    measured.push_back(i);
+  }
+  auto timed = worker_->MeasureFinals(programs, budget);
+  if (!timed.ok()) return timed.status();
+  for (size_t k = 0; k < measured.size(); ++k) {
+    TrialResult& result = results[measured[k]];
+    result = Merge(result, (*timed)[k]);
+    Judge(result);
+  }
+  return results;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Measurer>> StartPipeline(const TensorProgram& program,
+                                                        const DeviceInfo& device,
+                                                        const MeasureOptions& options,
+                                                        const GeneratedProgram& naive,
+                                                        Generator generator) {
+  if (!device.usable) {
+    return absl::UnavailableError(absl::StrCat(device.id, " cannot be used: ", device.why_not));
+  }
+  if (absl::Status s = CheckMemory(program, device); !s.ok()) return s;
+  std::optional<DeviceLock> lock;
+  if (options.lock == nullptr) {
+    absl::StatusOr<DeviceLock> acquired = DeviceLock::Acquire(device);
+    if (!acquired.ok()) return acquired.status();
+    lock = *std::move(acquired);
+  }
+  auto pipeline =
+      std::make_unique<Pipeline>(program, device, options, std::move(generator), std::move(lock));
+  if (absl::Status s = pipeline->Start(naive); !s.ok()) return s;
+  return pipeline;
+}
+
+}  // namespace heddle::measure

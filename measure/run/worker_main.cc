@@ -1,0 +1,359 @@
+#include "measure/run/worker_main.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
+#include "base/subprocess.h"
+#include "measure/device/device.h"
+#include "measure/device/nvrtc.h"
+#include "measure/judge/criteria.h"
+#include "measure/judge/timing.h"
+#include "measure/judge/validate.h"
+#include "measure/run/messages.h"
+#include "proto/worker.pb.h"
+#include "search_space/notation/notation.h"
+
+namespace heddle::measure {
+namespace {
+
+// How often clocks and other users are asked for: the query costs milliseconds.
+constexpr absl::Duration kStateInterval = absl::Seconds(1);
+
+// ---------------------------------------------------------------------------------- __compiler
+
+worker::CompileReply Compile(const worker::CompileRequest& request) {
+  worker::CompileReply reply;
+  const KernelSource source{FromProto(request.launch()), request.source()};
+  absl::Status status;
+  if (absl::StartsWith(request.device(), "cuda:")) {
+    auto binary = CompileCuda(source.source, source.launch.entry, request.arch());
+    status = binary.status();
+    if (binary.ok()) {
+      reply.set_binary(std::move(binary->cubin));
+      *reply.mutable_resources() = ToProto(binary->resources);
+    }
+  } else {
+    auto binary = absl::StartsWith(request.device(), "fake:")
+                      ? CompileFake(source)
+                      : CompileOpenCl(request.device(), source);
+    status = binary.status();
+    if (binary.ok()) reply.set_binary(*std::move(binary));
+  }
+  *reply.mutable_status() = ToProto(status);
+  return reply;
+}
+
+// What the device waits for goes first: its worker, and the search for the next candidates.
+constexpr int kCompilerNiceness = 10;
+
+int CompilerMain() {
+  // Where it may not be lowered nothing but time is lost.
+  (void)!nice(kCompilerNiceness);
+  worker::CompileRequest request;
+  while (ReceiveFromSupervisor(request).ok()) {
+    if (!SendToSupervisor(Compile(request)).ok()) break;
+  }
+  return 0;
+}
+
+// ----------------------------------------------------------------------------------- __devices
+
+int DevicesMain(const std::string& api) {
+  std::vector<DeviceInfo> found;
+  if (api == "cuda") found = DetectCudaDevices();
+  if (api == "opencl") {
+    found = DetectOpenClDevices();
+    std::vector<DeviceInfo> fake = DetectFakeDevices();
+    found.insert(found.end(), fake.begin(), fake.end());
+  }
+  worker::DeviceList list;
+  for (const DeviceInfo& device : found) *list.add_devices() = ToProto(device);
+  return SendToSupervisor(list).ok() ? 0 : 1;
+}
+
+// ------------------------------------------------------------------------------------ __worker
+
+class Stopwatch {
+ public:
+  double Lap() {
+    const absl::Time now = SteadyNow();
+    return absl::ToDoubleSeconds(now - std::exchange(last_, now));
+  }
+
+ private:
+  absl::Time last_ = SteadyNow();
+};
+
+void Announce(worker::Phase phase) {
+  worker::WorkerEvent event;
+  event.set_phase(phase);
+  // A supervisor that is gone is noticed when the next request is read.
+  SendToSupervisor(event).IgnoreError();
+}
+
+// A program on the device with its intermediate buffers.
+struct Loaded {
+  std::unique_ptr<LoadedProgram> program;
+  Workspaces workspaces;
+};
+
+// Can be read while the worker should lose no time (device_worker.h).
+constexpr int kHurryFd = InheritedFd(1);
+
+// Owns the device for as long as the process lives.
+class Worker {
+ public:
+  absl::StatusOr<double> SetUp(const worker::Setup& setup);
+  TrialResult Measure(const worker::Trial& trial, double& spare_s);
+  std::vector<TrialResult> MeasureFinals(const worker::Finals& finals);
+  DeviceState State();
+
+ private:
+  absl::StatusOr<Loaded> Load(const worker::Program& message);
+  // Into `result`; true when there is no reason against going on.
+  bool Load(const worker::Program& message, Loaded& loaded, TrialResult& result);
+  bool Validate(Loaded& loaded, TrialResult& result);
+  void Adopt(const absl::Status& status, TrialResult& result);
+  bool Adopt(const Verdict& verdict, TrialResult& result);
+
+  search_space::TensorProgram workload_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Validator> validator_;
+  DeviceState state_;
+  absl::Time state_asked_ = absl::InfinitePast();
+};
+
+absl::StatusOr<Loaded> Worker::Load(const worker::Program& message) {
+  Loaded loaded;
+  auto program = device_->Load(KernelsOf(message));
+  if (!program.ok()) return program.status();
+  loaded.program = *std::move(program);
+  std::vector<search_space::BufferRef> buffers;
+  for (const worker::Workspace& workspace : message.workspaces()) {
+    auto buffer = FromProto(workspace);
+    if (!buffer.ok()) return buffer.status();
+    buffers.push_back(*std::move(buffer));
+  }
+  auto workspaces = validator_->AllocateWorkspaces(buffers);
+  if (!workspaces.ok()) return workspaces.status();
+  loaded.workspaces = *std::move(workspaces);
+  return loaded;
+}
+
+// Returns the seconds that one execution of the naive program takes. The naive program is the
+// canary as well: its answer is known from the definition, and its time has to be possible.
+absl::StatusOr<double> Worker::SetUp(const worker::Setup& setup) {
+  auto workload = search_space::ParseWorkload(setup.workload());
+  if (!workload.ok()) return workload.status();
+  workload_ = *std::move(workload);
+  auto device = OpenDevice(setup.device());
+  if (!device.ok()) return device.status();
+  device_ = *std::move(device);
+
+  ValidateOptions options;
+  options.seed = setup.seed();
+  options.l2 = ParseL2Policy(setup.l2()).value_or(L2Policy::kCold);
+  auto validator = Validator::Create(*device_, workload_, options);
+  if (!validator.ok()) return validator.status();
+  validator_ = *std::move(validator);
+  absl::StatusOr<Loaded> naive = Load(setup.naive());
+  if (!naive.ok()) return naive.status();
+  absl::Status status = validator_->SetReference(*naive->program, naive->workspaces);
+  if (!status.ok()) return status;
+
+  auto batch = device_->PrepareBatch(*naive->program, validator_->TimingSets(naive->workspaces),
+                                     /*first=*/0, /*launches=*/1);
+  if (!batch.ok()) return batch.status();
+  absl::StatusOr<double> seconds = (*batch)->Run();
+  if (!seconds.ok()) return seconds.status();
+  const double least = FastestPlausible(workload_, device_->info().target, options.l2);
+  if (*seconds < least) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the clock of %s is wrong: the naive program took %.3g us, at least %.3g us are possible",
+        setup.device(), *seconds * 1e6, least * 1e6));
+  }
+  return *seconds;
+}
+
+void Worker::Adopt(const absl::Status& status, TrialResult& result) {
+  result.outcome = OutcomeOf(status);
+  result.detail = std::string(status.message());
+}
+
+bool Worker::Adopt(const Verdict& verdict, TrialResult& result) {
+  result.max_error = std::max(result.max_error, verdict.max_error);
+  if (verdict.outcome == Outcome::kOk) return true;
+  result.outcome = verdict.outcome;
+  result.detail = verdict.detail;
+  return false;
+}
+
+bool Worker::Load(const worker::Program& message, Loaded& loaded, TrialResult& result) {
+  Stopwatch watch;
+  absl::StatusOr<Loaded> attempt = Load(message);
+  result.load_s = watch.Lap();
+  if (!attempt.ok()) {
+    Adopt(attempt.status(), result);
+    return false;
+  }
+  loaded = *std::move(attempt);
+  const ProgramResources& resources = loaded.program->resources();
+  result.registers = resources.registers;
+  result.local_bytes = resources.local_bytes;
+  result.shared_bytes = resources.shared_bytes;
+  return true;
+}
+
+bool Worker::Validate(Loaded& loaded, TrialResult& result) {
+  Stopwatch watch;
+  Verdict verdict = validator_->Validate(*loaded.program, loaded.workspaces);
+  result.validate_s += watch.Lap();
+  return Adopt(verdict, result);
+}
+
+// Adds to `spare_s` what samples took beyond what was needed.
+TrialResult Worker::Measure(const worker::Trial& trial, double& spare_s) {
+  TrialResult result;
+  result.outcome = Outcome::kOk;
+  Loaded loaded;
+  Announce(worker::LOADING);
+  if (!Load(trial.program(), loaded, result)) return result;
+  Announce(worker::VALIDATING);
+  if (!Validate(loaded, result)) return result;
+
+  Announce(worker::FIRST_SAMPLE);
+  Stopwatch watch;
+  TimingOptions options;
+  options.budget = absl::Seconds(trial.budget_s());
+  options.idle = [] { return !IsReadable(kHurryFd); };
+  options.best_s = trial.best_s();
+  options.screen_out_factor = trial.screen_out_factor();
+  options.on_first_sample = [] { Announce(worker::TIMING); };
+  auto timing = TimeProgram(
+      *device_, {loaded.program.get(), validator_->TimingSets(loaded.workspaces)}, options);
+  result.time_s = watch.Lap();
+  if (!timing.ok()) {
+    Adopt(timing.status(), result);
+    return result;
+  }
+  spare_s += timing->spare_s;
+  if (Adopt(validator_->CheckAfterTiming(), result)) SetTiming(*timing, result);
+  result.validate_s += watch.Lap();
+  return result;
+}
+
+std::vector<TrialResult> Worker::MeasureFinals(const worker::Finals& finals) {
+  std::vector<TrialResult> results(finals.programs_size());
+  std::vector<Loaded> loaded(results.size());
+  std::vector<size_t> timed;  // indices of those worth timing
+  // What is served rests on data that no candidate has touched. Large inputs take their time.
+  Announce(worker::VALIDATING);
+  const absl::Status fresh = validator_->Restore();
+  for (size_t i = 0; i < results.size(); ++i) {
+    Announce(worker::VALIDATING);  // the limit is for each
+    results[i].outcome = Outcome::kOk;
+    if (!fresh.ok()) {
+      Adopt(fresh, results[i]);
+      continue;
+    }
+    if (Load(finals.programs(static_cast<int>(i)), loaded[i], results[i]) &&
+        Validate(loaded[i], results[i])) {
+      timed.push_back(i);
+    }
+  }
+
+  Announce(worker::TIMING);
+  Stopwatch watch;
+  TimingOptions options;
+  options.budget = absl::Seconds(finals.budget_s());
+  std::vector<TimedProgram> programs;
+  for (size_t i : timed) {
+    programs.push_back({loaded[i].program.get(), validator_->TimingSets(loaded[i].workspaces)});
+  }
+  auto timings = TimeInterleaved(*device_, programs, options);
+  const double seconds = watch.Lap();
+  for (size_t k = 0; k < timed.size(); ++k) {
+    Announce(worker::VALIDATING);
+    TrialResult& result = results[timed[k]];
+    result.time_s = seconds / static_cast<double>(timed.size());
+    if (!timings.ok()) {
+      Adopt(timings.status(), result);
+    } else if (Validate(loaded[timed[k]], result)) {
+      SetTiming((*timings)[k], result);
+    }
+  }
+  return results;
+}
+
+DeviceState Worker::State() {
+  if (SteadyNow() - state_asked_ >= kStateInterval) {
+    state_ = device_->State();
+    state_asked_ = SteadyNow();
+  }
+  return state_;
+}
+
+// After these the driver's context is of no use to anybody.
+bool LosesDevice(Outcome outcome) {
+  return outcome == Outcome::kIllegalAccess || outcome == Outcome::kWorkerLost;
+}
+
+int WorkerMain() {
+  Worker self;
+  worker::WorkerRequest request;
+  bool lost = false;
+  while (!lost && ReceiveFromSupervisor(request).ok()) {
+    worker::WorkerEvent event;
+    if (request.has_setup()) {
+      absl::StatusOr<double> naive = self.SetUp(request.setup());
+      *event.mutable_ready()->mutable_status() = ToProto(naive.status());
+      if (naive.ok()) event.mutable_ready()->set_naive_s(*naive);
+      lost = !naive.ok();
+    } else {
+      std::vector<TrialResult> results;
+      if (request.has_trial()) {
+        double spare_s = 0;
+        results = {self.Measure(request.trial(), spare_s)};
+        event.mutable_results()->set_spare_s(spare_s);
+      } else {
+        results = self.MeasureFinals(request.finals());
+      }
+      for (const TrialResult& result : results) {
+        *event.mutable_results()->add_results() = ToProto(result);
+        lost = lost || LosesDevice(result.outcome);
+      }
+      event.mutable_results()->set_device_lost(lost);
+      if (!lost) *event.mutable_results()->mutable_state() = ToProto(self.State());
+    }
+    if (!SendToSupervisor(event).ok()) break;
+  }
+  // Without the destructors: a driver in a bad state may hang in them, and the end of the process
+  // frees everything anyway.
+  _exit(0);
+}
+
+}  // namespace
+
+std::optional<int> RunHiddenCommand(int argc, char** argv) {
+  const std::string command = argc > 1 ? argv[1] : "";
+  if (command != "__worker" && command != "__compiler" && command != "__devices") {
+    return std::nullopt;
+  }
+  EnterChild(argc, argv);
+  if (command == "__worker") return WorkerMain();
+  if (command == "__compiler") return CompilerMain();
+  return DevicesMain(argc > 3 ? argv[3] : "");
+}
+
+}  // namespace heddle::measure

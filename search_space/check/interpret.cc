@@ -1,0 +1,638 @@
+#include "search_space/check/interpret.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <span>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "search_space/check/interpret_code.h"
+#include "search_space/check/interpret_memory.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Memory that was never written holds this NaN. Arithmetic never makes its payload.
+const double kUnwritten = std::bit_cast<double>(uint64_t{0x7ff8dead0000beef});
+bool IsUnwritten(double value) {
+  return std::bit_cast<uint64_t>(value) == std::bit_cast<uint64_t>(kUnwritten);
+}
+
+// Thrown inside this file only; becomes the status of Interpret.
+struct Fault {
+  std::string message;
+};
+
+enum class Role : uint8_t { kInput, kOutput, kWorkspace };
+
+// A buffer in global memory.
+struct Global {
+  const Buffer* buffer;
+  Role role;
+  std::vector<double> data;  // by physical offset
+  // Who wrote an element last: kernel and thread, numbered from 1; 0 = nobody. Empty for inputs.
+  struct Writer {
+    int32_t kernel = 0;
+    int64_t thread = 0;
+  };
+  std::vector<Writer> writers;
+};
+
+double RoundTo(DType type, double value) {
+  return type == DType::kFloat32 ? static_cast<double>(static_cast<float>(value)) : value;
+}
+
+int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+// Calls `visit(row-major position, physical offset)` for every element.
+template <typename F>
+void ForEachElement(const Buffer& b, const F& visit) {
+  const int64_t count =
+      std::accumulate(b.shape.begin(), b.shape.end(), int64_t{1}, std::multiplies<>());
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i, offset = 0;
+    for (size_t d = b.shape.size(); d-- > 0;) {
+      offset += rest % b.shape[d] * b.strides[d];
+      rest /= b.shape[d];
+    }
+    visit(i, offset);
+  }
+}
+
+// Runs one kernel, block after block.
+class Machine {
+ public:
+  Machine(KernelCode& code, int kernel_number, std::vector<Global>& globals, uint64_t seed)
+      : code_(code),
+        kernel_number_(kernel_number),
+        globals_(globals),
+        rng_(seed),
+        threads_(code.kernel->thread->extent),
+        slots_(code.slot_count),
+        local_(threads_ * code.local_elements, kUnwritten),
+        shared_(*code.kernel),
+        order_(threads_) {
+    std::iota(order_.begin(), order_.end(), 0);
+  }
+
+  absl::Status Run() {
+    try {
+      for (block_ = 0; block_ < code_.kernel->block->extent; ++block_) {
+        slots_[code_.block_slot] = block_;
+        shared_.BeginBlock();
+        RunBlock(code_.body);
+      }
+    } catch (const Fault& fault) {
+      return absl::InternalError(absl::StrCat("kernel ", code_.kernel->name, ", block ", block_,
+                                              thread_ < 0 ? "" : absl::StrCat(", thread ", thread_),
+                                              ": ", fault.message));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // -------------------------------------------------------------------------------- statements
+
+  // Whatever contains a barrier is run by the block as a whole; the rest by each thread in turn.
+  void RunBlock(const StmtCode& s) {
+    if (!s.has_barrier) return RunThreads(std::span(&s, 1));
+    switch (s.kind) {
+      case StmtNode::Kind::kSeq:
+        return RunBlockSequence(s.body);
+      case StmtNode::Kind::kFor:
+        for (int64_t i = 0; i < s.extent; ++i) {
+          SetLoop(s, i);
+          RunBlock(s.body[0]);
+        }
+        return;
+      case StmtNode::Kind::kIf:
+        if (IsTakenByAll(s)) RunBlock(s.body[0]);
+        return;
+      case StmtNode::Kind::kAlloc:
+        for (int64_t t = 0; t < threads_; ++t) ForgetLocal(s, t);
+        return RunBlock(s.body[0]);
+      default:
+        if (s.intrinsic == Intrinsic::kWarpReduce) return RunWarpReduce(s);
+        shared_.Barrier();
+    }
+  }
+
+  void RunBlockSequence(const std::vector<StmtCode>& body) {
+    for (size_t i = 0; i < body.size();) {
+      size_t end = i;
+      while (end < body.size() && !body[end].has_barrier) ++end;
+      if (end > i) {
+        RunThreads(std::span(&body[i], end - i));
+      } else {
+        RunBlock(body[end++]);
+      }
+      i = end;
+    }
+  }
+
+  // Exchanges between threads whose numbers differ in one bit: all get the same result.
+  void RunWarpReduce(const StmtCode& s) {
+    std::vector<double> values(static_cast<size_t>(threads_)), partners;
+    for (int64_t t = 0; t < threads_; ++t) {
+      SetThread(t);
+      values[static_cast<size_t>(t)] = Value(s);
+    }
+    AccessCode& target = code_.accesses[s.access];
+    for (int64_t distance = s.int_value / 2; distance > 0; distance /= 2) {
+      partners = values;
+      for (size_t t = 0; t < values.size(); ++t) {
+        const size_t partner = t ^ static_cast<size_t>(distance);
+        if (partner >= values.size()) throw Fault{"a reduction over threads that do not exist"};
+        values[t] = RoundTo(target.buffer->dtype,
+                            CombineValues(s.combiner, partners[t], partners[partner]));
+      }
+    }
+    for (int64_t t = 0; t < threads_; ++t) {
+      SetThread(t);
+      Write(target, OffsetOf(target), values[static_cast<size_t>(t)], false);
+    }
+    thread_ = -1;
+  }
+
+  static double CombineValues(Combiner combiner, double a, double b) {
+    switch (combiner) {
+      case Combiner::kSum:
+        return a + b;
+      case Combiner::kProd:
+        return a * b;
+      case Combiner::kMin:
+        return std::isnan(a) || a < b ? a : b;
+      case Combiner::kMax:
+        return std::isnan(a) || a > b ? a : b;
+      case Combiner::kNone:
+        break;
+    }
+    throw Fault{"a reduction without an operation"};
+  }
+
+  bool IsTakenByAll(const StmtCode& s) {
+    bool taken = false;
+    for (int64_t t = 0; t < threads_; ++t) {
+      SetThread(t);
+      const bool here = Int(s.condition) != 0;
+      if (t > 0 && here != taken) throw Fault{"a barrier in divergent control flow"};
+      taken = here;
+    }
+    thread_ = -1;
+    return taken;
+  }
+
+  void RunThreads(std::span<const StmtCode> statements) {
+    std::shuffle(order_.begin(), order_.end(), rng_);
+    for (int64_t t : order_) {
+      SetThread(t);
+      for (const StmtCode& s : statements) RunStatement(s);
+    }
+    thread_ = -1;
+  }
+
+  void SetThread(int64_t t) {
+    thread_ = static_cast<int32_t>(t);
+    slots_[code_.thread_slot] = t;
+    my_local_ = local_.data() + t * code_.local_elements;
+  }
+
+  void SetLoop(const StmtCode& s, int64_t i) {
+    slots_[s.slot] = i;
+    if (s.rotating_slot >= 0) slots_[s.rotating_slot] = i % s.rotating_extent;
+  }
+
+  void RunLoop(const StmtCode& s) {
+    const bool backward = s.condition >= 0 && Int(s.condition) != 0;
+    for (int64_t i = 0; i < s.extent; ++i) {
+      SetLoop(s, backward ? s.extent - 1 - i : i);
+      RunStatement(s.body[0]);
+    }
+  }
+
+  void ForgetLocal(const StmtCode& s, int64_t t) {
+    double* first = local_.data() + t * code_.local_elements + s.local_begin;
+    std::fill(first, first + s.local_size, kUnwritten);
+  }
+
+  void RunStatement(const StmtCode& s) {
+    switch (s.kind) {
+      case StmtNode::Kind::kSeq:
+        for (const StmtCode& child : s.body) RunStatement(child);
+        return;
+      case StmtNode::Kind::kFor:
+        if (s.is_vector) return RunVector(s);
+        RunLoop(s);
+        return;
+      case StmtNode::Kind::kIf:
+        if (Int(s.condition) != 0) RunStatement(s.body[0]);
+        return;
+      case StmtNode::Kind::kStore: {
+        const double value = Value(s);
+        Write(code_.accesses[s.access], OffsetOf(code_.accesses[s.access]), value, false);
+        return;
+      }
+      case StmtNode::Kind::kAlloc:
+        ForgetLocal(s, thread_);
+        return RunStatement(s.body[0]);
+      case StmtNode::Kind::kIntrin:
+        return RunIntrinsic(s);
+      case StmtNode::Kind::kComment:
+        return;
+    }
+  }
+
+  void RunIntrinsic(const StmtCode& s) {
+    switch (s.intrinsic) {
+      case Intrinsic::kBarrier:
+      case Intrinsic::kWarpReduce:
+        return;  // RunBlock's
+      case Intrinsic::kAsyncCopy: {
+        const double value = Value(s);
+        Write(code_.accesses[s.access], OffsetOf(code_.accesses[s.access]), value, true);
+        return;
+      }
+      case Intrinsic::kAsyncCommit:
+        return shared_.Commit(thread_);
+      case Intrinsic::kAsyncWait:
+        return shared_.Wait(thread_, s.int_value);
+    }
+  }
+
+  // All lanes are evaluated before the first is stored.
+  void RunVector(const StmtCode& s) {
+    const StmtCode* leaf = &s.body[0];
+    for (; leaf->kind == StmtNode::Kind::kIf; leaf = &leaf->body[0]) {
+      if (Int(leaf->condition) == 0) return;
+    }
+    for (int id : s.vector_accesses) code_.accesses[id].lanes_seen = 0;
+    AccessCode& target = code_.accesses[leaf->access];
+    lane_values_.clear();
+    for (int64_t i = 0; i < s.extent; ++i) {
+      SetLoop(s, i);
+      const double value = Value(*leaf);
+      lane_values_.push_back({OffsetOf(target), value});
+    }
+    for (int id : s.vector_accesses) {
+      if (code_.accesses[id].lanes_seen % code_.accesses[id].lanes != 0) {
+        FailPromise(code_.accesses[id], "is not made for all lanes");
+      }
+    }
+    const bool is_async = leaf->kind == StmtNode::Kind::kIntrin;
+    for (size_t i = 0; i < lane_values_.size(); ++i) {
+      slots_[s.slot] = static_cast<int64_t>(i);  // for messages
+      Write(target, lane_values_[i].offset, lane_values_[i].value, is_async);
+    }
+  }
+
+  // ------------------------------------------------------------------------------- expressions
+  double Value(const StmtCode& s) {
+    return s.value_is_float ? Float(s.value) : static_cast<double>(Int(s.value));
+  }
+
+  int64_t Sum(const ExprCode& e) {
+    int64_t sum = e.constant;
+    const SumTerm* t = code_.terms.data() + e.first_term;
+    for (const SumTerm* end = t + e.term_count; t != end; ++t) {
+      sum += t->coef * (t->slot >= 0 ? slots_[t->slot] : Int(t->expr));
+    }
+    return sum;
+  }
+
+  bool Compare(const ExprCode& e) {
+    if (e.float_args) {
+      const double a = Float(e.args[0]), b = Float(e.args[1]);
+      return e.op == Op::kLt ? a < b : e.op == Op::kLe ? a <= b : e.op == Op::kEq ? a == b : a != b;
+    }
+    const int64_t a = Int(e.args[0]), b = Int(e.args[1]);
+    return e.op == Op::kLt ? a < b : e.op == Op::kLe ? a <= b : e.op == Op::kEq ? a == b : a != b;
+  }
+
+  // Integers and conditions.
+  int64_t Int(int id) {
+    const ExprCode& e = code_.exprs[id];
+    if (e.is_sum) return Sum(e);
+    switch (e.op) {
+      case Op::kInt:
+        return e.constant;
+      case Op::kLoad:
+        return static_cast<int64_t>(Read(code_.accesses[e.access]));
+      case Op::kMul:
+        return Int(e.args[0]) * Int(e.args[1]);
+      case Op::kDiv:
+        return FloorDivide(Int(e.args[0]), Int(e.args[1]));
+      case Op::kMod: {
+        const int64_t a = Int(e.args[0]), b = Int(e.args[1]);
+        return a - FloorDivide(a, b) * b;
+      }
+      case Op::kMin:
+        return std::min(Int(e.args[0]), Int(e.args[1]));
+      case Op::kMax:
+        return std::max(Int(e.args[0]), Int(e.args[1]));
+      case Op::kLt:
+      case Op::kLe:
+      case Op::kEq:
+      case Op::kNe:
+        return Compare(e);
+      case Op::kAnd:
+        return Int(e.args[0]) != 0 && Int(e.args[1]) != 0;
+      case Op::kOr:
+        return Int(e.args[0]) != 0 || Int(e.args[1]) != 0;
+      case Op::kNot:
+        return Int(e.args[0]) == 0;
+      case Op::kSelect:
+        return Int(e.args[Int(e.args[0]) != 0 ? 1 : 2]);
+      case Op::kCast:
+        return e.float_args ? static_cast<int64_t>(Float(e.args[0])) : Int(e.args[0]);
+      case Op::kAbs:
+        return std::abs(Int(e.args[0]));
+      default:
+        throw Fault{absl::StrCat(NameOf(e.op), " of integers")};
+    }
+  }
+
+  double Float(int id) {
+    const ExprCode& e = code_.exprs[id];
+    const double value = FloatOperation(e);
+    return e.round_to_f32 ? static_cast<double>(static_cast<float>(value)) : value;
+  }
+
+  double FloatOperation(const ExprCode& e) {
+    switch (e.op) {
+      case Op::kFloat:
+        return e.value;
+      case Op::kLoad:
+        return Read(code_.accesses[e.access]);
+      case Op::kSelect:
+        return Float(e.args[Int(e.args[0]) != 0 ? 1 : 2]);
+      case Op::kCast:
+        return e.float_args ? Float(e.args[0]) : static_cast<double>(Int(e.args[0]));
+      default:
+        break;
+    }
+    const double a = Float(e.args[0]);
+    if (e.args[1] < 0) return UnaryFunction(e.op, a);
+    const double b = Float(e.args[1]);
+    switch (e.op) {
+      case Op::kAdd:
+        return a + b;
+      case Op::kSub:
+        return a - b;
+      case Op::kMul:
+        return a * b;
+      case Op::kDiv:
+        return a / b;
+      case Op::kMin:
+        return std::isnan(a) || a < b ? a : b;
+      case Op::kMax:
+        return std::isnan(a) || a > b ? a : b;
+      case Op::kPow:
+        return std::pow(a, b);
+      default:
+        throw Fault{absl::StrCat(NameOf(e.op), " of floats")};
+    }
+  }
+
+  static double UnaryFunction(Op op, double a) {
+    switch (op) {
+      case Op::kNeg:
+        return -a;
+      case Op::kExp:
+        return std::exp(a);
+      case Op::kLog:
+        return std::log(a);
+      case Op::kSqrt:
+        return std::sqrt(a);
+      case Op::kRsqrt:
+        return 1 / std::sqrt(a);
+      case Op::kTanh:
+        return std::tanh(a);
+      case Op::kErf:
+        return std::erf(a);
+      case Op::kSigmoid:
+        return 1 / (1 + std::exp(-a));
+      case Op::kAbs:
+        return std::abs(a);
+      default:
+        throw Fault{absl::StrCat(NameOf(op), " of one float")};
+    }
+  }
+
+  // ---------------------------------------------------------------------------------- accesses
+  std::string Name(const AccessCode& a) {
+    return absl::StrCat(
+        NameOf(a.buffer->scope), " ", a.buffer->name, "[",
+        absl::StrJoin(a.indices, ", ",
+                      [this](std::string* out, int index) { absl::StrAppend(out, Int(index)); }),
+        "]");
+  }
+
+  [[noreturn]] void FailPromise(const AccessCode& a, const char* what) {
+    throw Fault{absl::StrCat("the access to ", Name(a), " with ", a.lanes, " lanes ", what)};
+  }
+
+  // The physical element offset, checked.
+  int64_t OffsetOf(AccessCode& a) {
+    int64_t offset = 0;
+    if (a.offset >= 0) {
+      offset = Sum(code_.exprs[a.offset]);
+    } else {
+      const Buffer& b = *a.buffer;
+      for (size_t i = 0; i < a.indices.size(); ++i) {
+        const int64_t index = Int(a.indices[i]);
+        if (index < 0 || index >= b.shape[i]) {
+          throw Fault{absl::StrCat("access out of bounds: ", Name(a), ", shape [",
+                                   absl::StrJoin(b.shape, ", "), "]")};
+        }
+        offset += index * b.strides[i];
+      }
+      offset = SwizzledOffset(b, offset);
+      if (offset >= b.elements) {
+        throw Fault{absl::StrCat("access out of bounds: ", Name(a), " is element ", offset, " of ",
+                                 b.elements, " allocated")};
+      }
+    }
+    if (a.lanes > 1) CheckLane(a, offset);
+    return offset;
+  }
+
+  void CheckLane(AccessCode& a, int64_t offset) {
+    const int64_t lane = slots_[a.lane_slot] % a.lanes;
+    if (lane != a.lanes_seen % a.lanes) FailPromise(a, "is not made for all lanes");
+    ++a.lanes_seen;
+    if (lane == 0) {
+      a.chunk_offset = offset;
+      const int64_t size = SizeOf(a.buffer->dtype), width = a.lanes * size;
+      const bool is_local = a.buffer->scope == Scope::kLocal;
+      if ((!is_local && width > a.buffer->alignment) ||
+          (a.byte_offset + offset * size) % width != 0) {
+        FailPromise(a, "is not aligned");
+      }
+    } else if (offset != a.chunk_offset + lane) {
+      FailPromise(a, "is not contiguous");
+    }
+  }
+
+  double Read(AccessCode& a) {
+    const int64_t offset = OffsetOf(a);
+    double value = 0;
+    switch (a.buffer->scope) {
+      case Scope::kLocal:
+        value = my_local_[a.storage + offset];
+        break;
+      case Scope::kShared:
+        if (!shared_.Read(*a.buffer, ByteOf(a, offset), thread_, value)) FailAccess("read of", a);
+        return value;
+      case Scope::kGlobal: {
+        const Global& g = globals_[a.storage];
+        value = g.data[offset];
+        if (g.role == Role::kInput) break;
+        const Global::Writer& w = g.writers[offset];
+        if (w.kernel == kernel_number_ && w.thread != GlobalThread()) {
+          throw Fault{absl::StrCat("read of ", Name(a), ", which ", NameOfThread(w.thread),
+                                   " wrote in the same kernel")};
+        }
+        break;
+      }
+    }
+    if (IsUnwritten(value)) {
+      throw Fault{absl::StrCat("read of ", Name(a), ": it was never written")};
+    }
+    return value;
+  }
+
+  void Write(const AccessCode& a, int64_t offset, double value, bool is_async) {
+    value = RoundTo(a.buffer->dtype, value);
+    switch (a.buffer->scope) {
+      case Scope::kLocal:
+        my_local_[a.storage + offset] = value;
+        return;
+      case Scope::kShared:
+        if (!shared_.Write(*a.buffer, ByteOf(a, offset), thread_, value, is_async)) {
+          FailAccess("store to", a);
+        }
+        return;
+      case Scope::kGlobal:
+        return WriteGlobal(a, offset, value);
+    }
+  }
+
+  void WriteGlobal(const AccessCode& a, int64_t offset, double value) {
+    Global& g = globals_[a.storage];
+    if (g.role == Role::kInput) throw Fault{absl::StrCat("store to input ", Name(a))};
+    Global::Writer& w = g.writers[offset];
+    const bool same_thread = w.kernel == kernel_number_ && w.thread == GlobalThread();
+    const bool written_before =
+        g.role == Role::kOutput ? w.kernel != 0 : w.kernel == kernel_number_;
+    if (written_before && !same_thread) {
+      throw Fault{absl::StrCat("store to ", Name(a), ", which ", NameOfThread(w.thread),
+                               " of kernel ", w.kernel - 1, " has written already")};
+    }
+    w = {kernel_number_, GlobalThread()};
+    g.data[offset] = value;
+  }
+
+  int64_t GlobalThread() const { return block_ * threads_ + thread_; }
+  std::string NameOfThread(int64_t global_thread) const {
+    return absl::StrCat("block ", global_thread / threads_, ", thread ", global_thread % threads_);
+  }
+
+  static int64_t ByteOf(const AccessCode& a, int64_t offset) {
+    return a.byte_offset + offset * SizeOf(a.buffer->dtype);
+  }
+
+  [[noreturn]] void FailAccess(const char* what, const AccessCode& a) {
+    throw Fault{absl::StrCat(what, " ", Name(a), ": ", shared_.problem())};
+  }
+
+  KernelCode& code_;
+  const int32_t kernel_number_;  // from 1
+  std::vector<Global>& globals_;
+  std::mt19937_64 rng_;
+  const int64_t threads_;
+  std::vector<int64_t> slots_;
+  std::vector<double> local_;  // of all threads of the block
+  SharedMemory shared_;
+  std::vector<int64_t> order_;
+  struct LaneValue {
+    int64_t offset;
+    double value;
+  };
+  std::vector<LaneValue> lane_values_;
+
+  int64_t block_ = 0;
+  int32_t thread_ = -1;
+  double* my_local_ = nullptr;
+};
+
+absl::StatusOr<std::vector<Global>> MakeGlobals(const Program& program,
+                                                const TensorValues& values) {
+  std::vector<Global> globals;
+  for (const BufferRef& input : program.inputs) {
+    Global g{input.get(), Role::kInput, std::vector<double>(input->elements, kUnwritten), {}};
+    auto given = values.find(input->name);
+    const size_t size = given == values.end() ? 0 : given->second.size();
+    size_t count = 0;
+    ForEachElement(*input, [&](int64_t i, int64_t offset) {
+      ++count;
+      if (i < static_cast<int64_t>(size)) {
+        g.data[offset] = RoundTo(input->dtype, given->second[i]);
+      }
+    });
+    if (size != count) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("input ", input->name, " needs ", count, " values and was given ", size));
+    }
+    globals.push_back(std::move(g));
+  }
+  for (const auto* buffers : {&program.outputs, &program.workspaces}) {
+    for (const BufferRef& b : *buffers) {
+      globals.push_back({b.get(), buffers == &program.outputs ? Role::kOutput : Role::kWorkspace,
+                         std::vector<double>(b->elements, kUnwritten),
+                         std::vector<Global::Writer>(b->elements)});
+    }
+  }
+  return globals;
+}
+
+absl::Status TakeOutput(const Global& g, std::vector<double>& out) {
+  out.clear();
+  absl::Status status;
+  ForEachElement(*g.buffer, [&](int64_t i, int64_t offset) {
+    out.push_back(g.data[offset]);
+    if (status.ok() && IsUnwritten(out.back())) {
+      status = absl::InternalError(absl::StrCat("no thread wrote element ", i, " of output ",
+                                                g.buffer->name, " (row-major)"));
+    }
+  });
+  return status;
+}
+
+}  // namespace
+
+absl::Status Interpret(const Program& program, TensorValues& values,
+                       const InterpretOptions& options) {
+  auto globals = MakeGlobals(program, values);
+  if (!globals.ok()) return globals.status();
+  absl::flat_hash_map<std::string, int> by_name;
+  for (size_t i = 0; i < globals->size(); ++i) {
+    by_name[(*globals)[i].buffer->name] = static_cast<int>(i);
+  }
+  for (size_t k = 0; k < program.kernels.size(); ++k) {
+    auto code = CompileKernel(program.kernels[k], by_name);
+    if (!code.ok()) return code.status();
+    Machine machine(*code, static_cast<int>(k) + 1, *globals, options.seed + k);
+    if (absl::Status status = machine.Run(); !status.ok()) return status;
+  }
+  for (const Global& g : *globals) {
+    if (g.role != Role::kOutput) continue;
+    if (absl::Status s = TakeOutput(g, values[g.buffer->name]); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,410 @@
+#include "search_space/ir/simplify.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+
+#include "absl/container/flat_hash_map.h"
+#include "search_space/ir/linear.h"
+
+namespace heddle::search_space {
+namespace {
+
+// A condition in the form `sum <= 0`.
+using Inequality = Linear;
+
+// a < b and a <= b as inequalities, divided by the common divisor of their coefficients.
+Inequality MakeInequality(Op op, const Expr& a, const Expr& b) {
+  Inequality l = Difference(a, b);
+  if (op == Op::kLt) l.constant += 1;
+  int64_t g = 0;
+  for (const Term& t : l.terms) g = std::gcd(g, t.coef);
+  if (g > 1) {
+    for (Term& t : l.terms) t.coef /= g;
+    l.constant = -FloorDivInt(-l.constant, g);  // ceil(c / g)
+  }
+  return l;
+}
+
+// "positive terms < negative terms + constant", as a person would write it.
+Expr InequalityExpr(const Inequality& l) {
+  Linear left, right;
+  for (const Term& t : l.terms) {
+    (t.coef > 0 ? left : right).terms.push_back(t);
+  }
+  for (Term& t : right.terms) t.coef = -t.coef;
+  if (left.terms.empty()) {
+    left.constant = l.constant;
+    return FromLinear(left) <= FromLinear(right);
+  }
+  right.constant = 1 - l.constant;
+  return FromLinear(left) < FromLinear(right);
+}
+
+Expr SimplifyComparison(const Expr& e) {
+  if (e->op == Op::kLt || e->op == Op::kLe) {
+    const Inequality l = MakeInequality(e->op, e->args[0], e->args[1]);
+    const Interval b = BoundsOf(l);
+    if (b.max <= 0) return Bool(true);
+    if (b.min > 0) return Bool(false);
+    return InequalityExpr(l);
+  }
+  const Linear l = Difference(e->args[0], e->args[1]);
+  const Interval b = BoundsOf(l);
+  const bool never = b.min > 0 || b.max < 0, always = b.min == 0 && b.max == 0;
+  if (never || always) return Bool(always == (e->op == Op::kEq));
+  return MakeExpr(e->op, {Simplify(e->args[0]), Simplify(e->args[1])});
+}
+
+Expr SimplifyLogic(const Expr& e) {
+  if (e->op == Op::kNot) {
+    const Expr a = Simplify(e->args[0]);
+    if (a->op == Op::kInt) return Bool(a->int_value == 0);
+    if (a->op == Op::kNot) return a->args[0];
+    const bool integers = !a->args.empty() && a->args[0]->type == DType::kInt64;
+    if (integers && a->op == Op::kLt) return Simplify(a->args[1] <= a->args[0]);
+    if (integers && a->op == Op::kLe) return Simplify(a->args[1] < a->args[0]);
+    return a == e->args[0] ? e : MakeExpr(Op::kNot, {a});
+  }
+  const Expr a = Simplify(e->args[0]), b = Simplify(e->args[1]);
+  const bool is_and = e->op == Op::kAnd;
+  for (int side = 0; side < 2; ++side) {
+    const Expr& x = side == 0 ? a : b;
+    const Expr& other = side == 0 ? b : a;
+    if (x->op == Op::kInt) return (x->int_value != 0) == is_and ? other : x;
+  }
+  if (StructurallyEqual(a, b)) return a;
+  return a == e->args[0] && b == e->args[1] ? e : MakeExpr(e->op, {a, b});
+}
+
+void AppendConjuncts(const Expr& condition, std::vector<Expr>& out) {
+  if (condition == nullptr) return;
+  if (condition->op == Op::kAnd) {
+    AppendConjuncts(condition->args[0], out);
+    AppendConjuncts(condition->args[1], out);
+  } else if (!(condition->op == Op::kInt && condition->int_value != 0)) {
+    out.push_back(condition);
+  }
+}
+
+// The inequalities that an integer comparison stands for; empty for anything else.
+absl::InlinedVector<Inequality, 2> Inequalities(const Expr& condition) {
+  absl::InlinedVector<Inequality, 2> out;
+  if (condition->args.size() != 2 || condition->args[0]->type != DType::kInt64) return out;
+  const Expr &a = condition->args[0], &b = condition->args[1];
+  if (condition->op == Op::kLt || condition->op == Op::kLe) {
+    out.push_back(MakeInequality(condition->op, a, b));
+  } else if (condition->op == Op::kEq) {
+    out.push_back(MakeInequality(Op::kLe, a, b));
+    out.push_back(MakeInequality(Op::kLe, b, a));
+  }
+  return out;
+}
+
+// Does `goal` follow from known <= 0? Tries goal - k * known <= 0 for the factors k >= 1 that make
+// a term vanish.
+bool Implies(const Inequality& known, const Inequality& goal) {
+  if (BoundsOf(Add(goal, known, -1)).max <= 0) return true;
+  for (const Term& k : known.terms) {
+    for (const Term& g : goal.terms) {
+      if (!StructurallyEqual(k.x, g.x) || k.div != g.div || k.mod != g.mod) continue;
+      const int64_t factor = k.coef != 0 && g.coef % k.coef == 0 ? g.coef / k.coef : 0;
+      if (factor > 1 && BoundsOf(Add(goal, known, -factor)).max <= 0) return true;
+      // goal <= 0 is f * goal <= f - 1 in integers.
+      const int64_t scale = g.coef != 0 && k.coef % g.coef == 0 ? k.coef / g.coef : 0;
+      if (scale <= 1) continue;
+      Linear scaled = Add(Linear{}, goal, scale);
+      scaled.constant -= scale - 1;
+      if (BoundsOf(Add(scaled, known, -1)).max <= 0) return true;
+    }
+  }
+  return false;
+}
+
+bool ProvesInequality(const std::vector<Inequality>& known, const Inequality& goal) {
+  if (BoundsOf(goal).max <= 0) return true;
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (Implies(known[i], goal)) return true;
+  }
+  // rest + c * (x / d) <= 0, for c > 0, follows from d * rest + c * x <= d - 1.
+  for (size_t i = 0; !known.empty() && i < goal.terms.size(); ++i) {
+    const Term& t = goal.terms[i];
+    if (t.mod != 0 || t.div == 1 || t.coef <= 0) continue;
+    Linear rest = goal;
+    rest.terms.erase(rest.terms.begin() + static_cast<std::ptrdiff_t>(i));
+    Linear cleared = Add(Add(Linear{}, rest, t.div), ToLinear(t.x), t.coef);
+    cleared.constant -= t.div - 1;
+    if (ProvesInequality(known, cleared)) return true;
+  }
+  // Two assumptions together, such as y < h and x < w for a fused index.
+  for (size_t i = 0; i < known.size(); ++i) {
+    const Linear rest = Add(goal, known[i], -1);
+    for (size_t j = 0; j < known.size(); ++j) {
+      if (j != i && Implies(known[j], rest)) return true;
+    }
+  }
+  return false;
+}
+
+bool ProvesOne(const std::vector<Expr>& assumptions, const std::vector<Inequality>& known,
+               const Expr& goal) {
+  for (const Expr& a : assumptions) {
+    if (StructurallyEqual(a, goal)) return true;
+  }
+  if (goal->op == Op::kInt) return goal->int_value != 0;
+  if (goal->op == Op::kOr) {
+    return ProvesOne(assumptions, known, goal->args[0]) ||
+           ProvesOne(assumptions, known, goal->args[1]);
+  }
+  const auto inequalities = Inequalities(goal);
+  return !inequalities.empty() &&
+         std::all_of(inequalities.begin(), inequalities.end(),
+                     [&](const Inequality& l) { return ProvesInequality(known, l); });
+}
+
+bool ProvesAll(const std::vector<Expr>& facts, const std::vector<Expr>& goals) {
+  std::vector<Inequality> known;
+  for (const Expr& f : facts) {
+    for (Inequality& l : Inequalities(f)) known.push_back(std::move(l));
+  }
+  return std::all_of(goals.begin(), goals.end(),
+                     [&](const Expr& goal) { return ProvesOne(facts, known, goal); });
+}
+
+// Adds the variables of `e`; does it have one that is there already?
+bool AddVariables(const Expr& e, Variables& variables) {
+  const size_t before = variables.size();
+  bool meets = false;
+  Visit(e, [&](const Expr& node) {
+    if (node->op != Op::kVar) return;
+    const auto at = std::find(variables.begin(), variables.end(), node->var.get());
+    if (at == variables.end()) {
+      variables.push_back(node->var.get());
+    } else {
+      meets = meets || static_cast<size_t>(at - variables.begin()) < before;
+    }
+  });
+  return meets;
+}
+
+// The conjuncts of `assumptions` that are about variables of `goals`, or about variables of such
+// ones: the others can prove nothing.
+std::vector<Expr> RelevantFacts(const std::vector<Expr>& assumptions,
+                                const std::vector<Expr>& goals) {
+  std::vector<Expr> facts;
+  for (const Expr& a : assumptions) AppendConjuncts(a, facts);
+  Variables known;
+  for (const Expr& goal : goals) AddVariables(goal, known);
+  std::vector<bool> relevant(facts.size(), false);
+  for (bool grew = true; grew;) {
+    grew = false;
+    for (size_t i = 0; i < facts.size(); ++i) {
+      Variables with = known;
+      if (relevant[i] || !AddVariables(facts[i], with)) continue;
+      known = std::move(with);
+      relevant[i] = grew = true;
+    }
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < facts.size(); ++i) {
+    if (relevant[i]) facts[kept++] = facts[i];
+  }
+  facts.resize(kept);
+  return facts;
+}
+
+// Variables that a fact bounds from above, v < c, become variables of that extent in `exprs`.
+// False when there are none.
+bool NarrowVariables(const std::vector<Expr>& facts, std::vector<Expr>& exprs) {
+  std::vector<std::pair<Var, Expr>> narrowed;
+  for (const Expr& f : facts) {
+    if (f->op != Op::kLt || f->args[0]->op != Op::kVar || f->args[1]->op != Op::kInt) continue;
+    const Var& v = f->args[0]->var;
+    const int64_t extent = f->args[1]->int_value;
+    if (extent < 1 || extent >= v->extent) continue;
+    narrowed.emplace_back(v, VarExpr(MakeVar(v->name, extent)));
+  }
+  if (narrowed.empty()) return false;
+  for (Expr& e : exprs) {
+    e = Simplify(Substitute(e, [&](const Var& v) -> Expr {
+      for (const auto& [from, to] : narrowed) {
+        if (from == v) return to;
+      }
+      return nullptr;
+    }));
+  }
+  return true;
+}
+
+enum class Dependence { kOuter, kRelaxed, kMixed };
+
+Dependence DependenceOf(const Expr& e, absl::FunctionRef<bool(const Var&)> relaxed) {
+  bool any_relaxed = false, any_outer = false;
+  Visit(e, [&](const Expr& node) {
+    if (node->op == Op::kVar) (relaxed(node->var) ? any_relaxed : any_outer) = true;
+  });
+  if (!any_relaxed) return Dependence::kOuter;
+  return any_outer ? Dependence::kMixed : Dependence::kRelaxed;
+}
+
+// The node with `map` of its arguments; of a select whose condition that decides, only `map` of the
+// chosen side.
+template <typename F>
+Expr MapDecided(const Expr& e, const F& map) {
+  std::shared_ptr<ExprNode> changed;
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    Expr arg = map(e->args[i]);
+    if (i == 0 && e->op == Op::kSelect && arg->op == Op::kInt) {
+      return map(e->args[arg->int_value != 0 ? 1 : 2]);
+    }
+    if (arg == e->args[i]) continue;
+    if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
+    changed->args[i] = std::move(arg);
+  }
+  return changed != nullptr ? Expr(changed) : e;
+}
+
+Expr SimplifyNode(const Expr& e) {
+  if (e->op == Op::kInt || e->op == Op::kFloat) return e;
+  if (e->type == DType::kInt64 && e->op != Op::kSelect) return FromLinear(ToLinear(e));
+  const bool compares_ints = e->args.size() == 2 && e->args[0]->type == DType::kInt64;
+  switch (e->op) {
+    case Op::kLt:
+    case Op::kLe:
+    case Op::kEq:
+    case Op::kNe:
+      if (compares_ints) return SimplifyComparison(e);
+      break;
+    case Op::kAnd:
+    case Op::kOr:
+    case Op::kNot:
+      return SimplifyLogic(e);
+    default:
+      break;
+  }
+  return MapDecided(e, [](const Expr& arg) { return Simplify(arg); });
+}
+
+using Simplified = absl::flat_hash_map<const ExprNode*, Expr>;
+
+// `done`: what became of nodes that stand in more than one place.
+Expr SimplifyAt(const Expr& e, const Var& var, const Expr& value, Simplified& done) {
+  const bool shared = IsShared(e);
+  if (shared) {
+    if (const auto known = done.find(e.get()); known != done.end()) return known->second;
+  }
+  const auto replace = [&](const Var& v) { return v == var ? value : nullptr; };
+  Expr simple =
+      e->type == DType::kInt64 || e->type == DType::kBool
+          ? Simplify(Substitute(e, replace))
+          : MapDecided(e, [&](const Expr& arg) { return SimplifyAt(arg, var, value, done); });
+  if (shared) done.emplace(e.get(), simple);
+  return simple;
+}
+
+}  // namespace
+
+Interval BoundsOf(const Expr& e) {
+  if (e->type == DType::kBool) {
+    const Expr s = Simplify(e);
+    if (s->op == Op::kInt) return {s->int_value, s->int_value};
+    return {0, 1};
+  }
+  return BoundsOf(ToLinear(e));
+}
+
+Expr Simplify(const Expr& e) {
+  if (e->simplified.is_set()) return e;
+  Expr simple = SimplifyNode(e);
+  simple->simplified.Set();
+  return simple;
+}
+
+Expr SimplifyAt(const Expr& e, const Var& var, const Expr& value) {
+  Simplified done;
+  return SimplifyAt(e, var, value, done);
+}
+
+std::vector<Expr> Conjuncts(const Expr& condition) {
+  std::vector<Expr> out;
+  AppendConjuncts(condition, out);
+  return out;
+}
+
+bool Proves(const std::vector<Expr>& assumptions, const Expr& condition) {
+  std::vector<Expr> goals = Conjuncts(condition);
+  // What is simplified, and true of all values, is the constant already.
+  std::erase_if(
+      goals, [](const Expr& goal) { return !goal->simplified.is_set() && ProvesAll({}, {goal}); });
+  if (goals.empty()) return true;
+  const std::vector<Expr> facts = RelevantFacts(assumptions, goals);
+  if (facts.empty()) return false;
+  if (ProvesAll(facts, goals)) return true;
+  std::vector<Expr> all = facts;
+  all.insert(all.end(), goals.begin(), goals.end());
+  if (!NarrowVariables(facts, all)) return false;
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(facts.size());
+  return ProvesAll({all.begin(), middle}, {middle, all.end()});
+}
+
+Variables ConcernedBy(const std::vector<Expr>& assumptions, const Expr& condition) {
+  Variables concerned;
+  AddVariables(condition, concerned);
+  for (const Expr& fact : RelevantFacts(assumptions, {condition})) AddVariables(fact, concerned);
+  return concerned;
+}
+
+bool MentionsAny(const Expr& e, const Variables& variables) {
+  if (e->op == Op::kVar) {
+    return std::find(variables.begin(), variables.end(), e->var.get()) != variables.end();
+  }
+  return std::any_of(e->args.begin(), e->args.end(),
+                     [&](const Expr& arg) { return MentionsAny(arg, variables); });
+}
+
+ModRem ModulusRemainder(const Expr& e) { return ModulusRemainder(ToLinear(e)); }
+
+ModRem ModulusRemainder(const Linear& l) {
+  int64_t modulus = 0;
+  for (const Term& t : l.terms) modulus = std::gcd(modulus, t.coef);
+  modulus = std::abs(modulus);
+  if (modulus == 0) return {0, l.constant};
+  return {modulus, l.constant - FloorDivInt(l.constant, modulus) * modulus};
+}
+
+Region RegionOf(const Expr& e, absl::FunctionRef<bool(const Var&)> relaxed) {
+  const Linear l = ToLinear(e);
+  Linear base;
+  base.constant = l.constant;
+  int64_t span = 0;  // largest value minus smallest
+  for (const Term& t : l.terms) {
+    const Dependence dependence = DependenceOf(t.x, relaxed);
+    if (dependence == Dependence::kOuter) {
+      base.terms.push_back(t);
+      continue;
+    }
+    if (dependence == Dependence::kMixed && t.mod == 0 && t.div > 1) {
+      // floor((o + r) / d) lies between floor((o + min r) / d) and that plus ceil(span / d).
+      const Region inner = RegionOf(t.x, relaxed);
+      const int64_t reach = (inner.extent - 1 + t.div - 1) / t.div;
+      const Linear low = FloorDiv(ToLinear(inner.base), t.div);
+      base = Add(base, low, t.coef);
+      if (t.coef < 0) base.constant += t.coef * reach;
+      span += std::abs(t.coef) * reach;
+      continue;
+    }
+    const Interval b = BoundsOf(t);
+    base.constant += b.min;
+    span += b.max - b.min;
+  }
+  return {FromLinear(Add(base, Linear{})), span + 1};
+}
+
+Expr AndAlso(const Expr& a, const Expr& b) {
+  if (a == nullptr) return b;
+  if (b == nullptr) return a;
+  return Simplify(a && b);
+}
+
+}  // namespace heddle::search_space

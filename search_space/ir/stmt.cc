@@ -1,0 +1,257 @@
+#include "search_space/ir/stmt.h"
+
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace heddle::search_space {
+
+const IntrinsicEffects& EffectsOf(Intrinsic intrinsic) {
+  static constexpr IntrinsicEffects kTable[] = {
+      // name, scope, writes_buffer, completion, orders_shared
+      {"barrier", ExecutionScope::kBlock, false, Completion::kImmediate, true},
+      {"async_copy", ExecutionScope::kThread, true, Completion::kGroup, false},
+      {"async_commit", ExecutionScope::kThread, false, Completion::kImmediate, false},
+      {"async_wait", ExecutionScope::kThread, false, Completion::kImmediate, false},
+      {"warp_reduce", ExecutionScope::kWarp, true, Completion::kImmediate, false},
+  };
+  return kTable[static_cast<int>(intrinsic)];
+}
+
+namespace {
+Stmt Make(StmtNode node) { return std::make_shared<const StmtNode>(std::move(node)); }
+}  // namespace
+
+Stmt Seq(std::vector<Stmt> body) {
+  StmtNode node{.kind = StmtNode::Kind::kSeq};
+  for (Stmt& s : body) {
+    if (s == nullptr) continue;
+    if (s->kind == StmtNode::Kind::kSeq) {
+      node.body.insert(node.body.end(), s->body.begin(), s->body.end());
+    } else {
+      node.body.push_back(std::move(s));
+    }
+  }
+  if (node.body.size() == 1) return node.body[0];
+  return Make(std::move(node));
+}
+
+Stmt For(Var var, ForKind kind, Stmt body) {
+  StmtNode node{.kind = StmtNode::Kind::kFor, .for_kind = kind, .var = std::move(var)};
+  node.body.push_back(std::move(body));
+  return Make(std::move(node));
+}
+
+Stmt If(Expr condition, Stmt body) {
+  StmtNode node{.kind = StmtNode::Kind::kIf};
+  node.condition = std::move(condition);
+  node.body.push_back(std::move(body));
+  return Make(std::move(node));
+}
+
+Stmt Store(BufferRef buffer, ExprList indices, Expr value, int lanes) {
+  StmtNode node{.kind = StmtNode::Kind::kStore};
+  node.buffer = std::move(buffer);
+  node.indices = std::move(indices);
+  node.value = std::move(value);
+  node.lanes = lanes;
+  return Make(std::move(node));
+}
+
+Stmt Alloc(BufferRef buffer, Stmt body) {
+  StmtNode node{.kind = StmtNode::Kind::kAlloc};
+  node.buffer = std::move(buffer);
+  node.body.push_back(std::move(body));
+  return Make(std::move(node));
+}
+
+Stmt Barrier() {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kBarrier;
+  return Make(std::move(node));
+}
+
+Stmt AsyncCopy(BufferRef buffer, ExprList indices, Expr value, int lanes) {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kAsyncCopy;
+  node.buffer = std::move(buffer);
+  node.indices = std::move(indices);
+  node.value = std::move(value);
+  node.lanes = lanes;
+  return Make(std::move(node));
+}
+
+Stmt AsyncCommit() {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kAsyncCommit;
+  return Make(std::move(node));
+}
+
+Stmt AsyncWait(int64_t pending) {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kAsyncWait;
+  node.int_value = pending;
+  return Make(std::move(node));
+}
+
+Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads) {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kWarpReduce;
+  node.value = Load(buffer, indices);
+  node.buffer = std::move(buffer);
+  node.indices = std::move(indices);
+  node.int_value = threads;
+  node.combiner = combiner;
+  return Make(std::move(node));
+}
+
+Stmt Comment(std::string text) {
+  StmtNode node{.kind = StmtNode::Kind::kComment};
+  node.text = std::move(text);
+  return Make(std::move(node));
+}
+
+void VisitStmts(const Stmt& s, const std::function<void(const StmtNode&)>& visit) {
+  visit(*s);
+  for (const Stmt& child : s->body) VisitStmts(child, visit);
+}
+
+void VisitExprs(const StmtNode& s, const std::function<void(const Expr&)>& visit) {
+  if (s.condition != nullptr) visit(s.condition);
+  for (const Expr& index : s.indices) visit(index);
+  if (s.value != nullptr) visit(s.value);
+}
+
+Stmt RewriteStmt(const Stmt& s, const std::function<Stmt(const Stmt&)>& stmt,
+                 const std::function<Expr(const Expr&)>& expr) {
+  std::shared_ptr<StmtNode> changed;
+  auto mutable_node = [&]() -> StmtNode& {
+    if (changed == nullptr) changed = std::make_shared<StmtNode>(*s);
+    return *changed;
+  };
+  for (size_t i = 0; i < s->body.size(); ++i) {
+    Stmt child = RewriteStmt(s->body[i], stmt, expr);
+    if (child != s->body[i]) mutable_node().body[i] = std::move(child);
+  }
+  if (expr) {
+    if (s->condition != nullptr) {
+      Expr e = expr(s->condition);
+      if (e != s->condition) mutable_node().condition = std::move(e);
+    }
+    for (size_t i = 0; i < s->indices.size(); ++i) {
+      Expr e = expr(s->indices[i]);
+      if (e != s->indices[i]) mutable_node().indices[i] = std::move(e);
+    }
+    if (s->value != nullptr) {
+      Expr e = expr(s->value);
+      if (e != s->value) mutable_node().value = std::move(e);
+    }
+  }
+  Stmt current = changed != nullptr ? Stmt(changed) : s;
+  if (current->kind == StmtNode::Kind::kSeq && changed != nullptr) current = Seq(changed->body);
+  if (!stmt) return current;
+  Stmt replacement = stmt(current);
+  return replacement != nullptr ? replacement : current;
+}
+
+namespace {
+
+std::string Access(const StmtNode& s) {
+  std::string out = absl::StrCat(s.buffer->name, "[");
+  for (size_t i = 0; i < s.indices.size(); ++i) {
+    absl::StrAppend(&out, i == 0 ? "" : ", ", ToString(s.indices[i]));
+  }
+  absl::StrAppend(&out, "]");
+  if (s.lanes > 1) absl::StrAppend(&out, ":", s.lanes);
+  return out;
+}
+
+std::string Describe(const Buffer& b) {
+  std::string out = absl::StrCat(NameOf(b.scope), " ", NameOf(b.dtype), " ", b.name, "[",
+                                 absl::StrJoin(b.shape, ", "), "]");
+  int64_t tight = 1;
+  bool is_tight = true;
+  for (size_t i = b.shape.size(); i-- > 0;) {
+    is_tight = is_tight && (b.shape[i] == 1 || b.strides[i] == tight);
+    tight *= b.shape[i];
+  }
+  if (!is_tight) absl::StrAppend(&out, " strides [", absl::StrJoin(b.strides, ", "), "]");
+  if (b.swizzle != 0) {
+    absl::StrAppend(&out, " swizzle ", b.swizzle, " in rows of ", b.swizzle_row);
+    if (b.swizzle_period > 1) absl::StrAppend(&out, ", ", b.swizzle_period, " alike");
+  }
+  return out;
+}
+
+std::string IntrinText(const StmtNode& s) {
+  std::string out = EffectsOf(s.intrinsic).name;
+  if (s.intrinsic == Intrinsic::kWarpReduce) {
+    return absl::StrCat(out, " ", Access(s), " = ", NameOf(s.combiner), " over ", s.int_value,
+                        " threads");
+  }
+  if (s.buffer != nullptr) {
+    absl::StrAppend(&out, " ", Access(s), " = ", ToString(s.value));
+  }
+  if (s.intrinsic == Intrinsic::kAsyncWait) absl::StrAppend(&out, " ", s.int_value);
+  return out;
+}
+
+}  // namespace
+
+std::string ToString(const Stmt& s, int indent) {
+  const std::string pad(static_cast<size_t>(indent) * 2, ' ');
+  std::string out;
+  switch (s->kind) {
+    case StmtNode::Kind::kSeq:
+      for (const Stmt& child : s->body) out += ToString(child, indent);
+      return out;
+    case StmtNode::Kind::kFor: {
+      static constexpr const char* kKinds[] = {"for", "unrolled", "vector"};
+      absl::StrAppend(&out, pad, kKinds[static_cast<int>(s->for_kind)], " ", s->var->name,
+                      " in 0..", s->var->extent);
+      if (s->rotating != nullptr) {
+        absl::StrAppend(&out, " rotating ", s->rotating->name, " % ", s->rotating->extent);
+      }
+      if (s->condition != nullptr) {
+        absl::StrAppend(&out, " backward if ", ToString(s->condition));
+      }
+      return absl::StrCat(out, "\n", ToString(s->body[0], indent + 1));
+    }
+    case StmtNode::Kind::kIf:
+      return absl::StrCat(pad, "if ", ToString(s->condition), "\n",
+                          ToString(s->body[0], indent + 1));
+    case StmtNode::Kind::kStore:
+      return absl::StrCat(pad, Access(*s), " = ", ToString(s->value), "\n");
+    case StmtNode::Kind::kAlloc:
+      return absl::StrCat(pad, "alloc ", Describe(*s->buffer), "\n", ToString(s->body[0], indent));
+    case StmtNode::Kind::kIntrin:
+      return absl::StrCat(pad, IntrinText(*s), "\n");
+    case StmtNode::Kind::kComment:
+      return absl::StrCat(pad, "# ", s->text, "\n");
+  }
+  std::abort();
+}
+
+std::string ToString(const Kernel& kernel) {
+  std::string out = absl::StrCat("kernel ", kernel.name, " grid ", kernel.block->extent, " block ",
+                                 kernel.thread->extent);
+  if (kernel.min_blocks > 0) absl::StrAppend(&out, " min_blocks ", kernel.min_blocks);
+  absl::StrAppend(&out, "\n");
+  for (size_t i = 0; i < kernel.arguments.size(); ++i) {
+    absl::StrAppend(&out, "  ", kernel.written[i] ? "writes " : "reads  ",
+                    Describe(*kernel.arguments[i]), "\n");
+  }
+  for (const Kernel::SharedBuffer& s : kernel.shared) {
+    absl::StrAppend(&out, "  ", Describe(*s.buffer), " at byte ", s.offset, "\n");
+  }
+  return absl::StrCat(out, ToString(kernel.body, 1));
+}
+
+std::string ToString(const Program& program) {
+  std::string out;
+  for (const Kernel& kernel : program.kernels) out += ToString(kernel);
+  return out;
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,146 @@
+// The statement IR: what lowering produces, what the code generator prints, what the verifier
+// proves and the interpreter runs. Immutable trees of one node type.
+#ifndef HEDDLE_SEARCH_SPACE_IR_STMT_H_
+#define HEDDLE_SEARCH_SPACE_IR_STMT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "search_space/ir/expr.h"
+#include "search_space/ir/tensor_program.h"
+
+namespace heddle::search_space {
+
+enum class ForKind : uint8_t {
+  kSerial,
+  kUnrolled,  // every iteration printed or fully unrolled by the compiler
+  // The body is one Store (possibly under Ifs that do not mention the variable): the lanes of a
+  // vector access. An access with `lanes` > 1 inside promises that, for v a multiple of lanes, the
+  // addresses at v .. v + lanes - 1 are consecutive and the first is aligned to lanes elements;
+  // accesses with lanes == 1 are made one by one. extent is a multiple of every such `lanes`.
+  kVector,
+};
+
+// Threads that a kWarpReduce can span; blocks that make one are whole multiples of it, on every
+// device.
+inline constexpr int64_t kWarpThreads = 32;
+
+// What an intrinsic statement does; its effects are a row of the table in stmt.cc, which barrier
+// insertion, verifier and interpreter read instead of knowing intrinsics by name.
+enum class Intrinsic : uint8_t {
+  kBarrier,  // all threads of the block; orders shared memory
+  // buffer[indices] (shared) = value, asynchronously; value is a Load from global memory or
+  // select(condition, Load, 0), `lanes` elements. Complete after a wait that covers its group, and
+  // visible to other threads after a barrier that follows that wait.
+  kAsyncCopy,
+  kAsyncCommit,  // closes the group of the copies issued since the last commit, per thread
+  kAsyncWait,    // until at most int_value groups of this thread are pending
+  // buffer[indices] (local) = combiner over the values of the int_value neighbouring threads (a
+  // power of two, at most kWarpThreads) of the warp; every one of them gets the result.
+  kWarpReduce,
+};
+
+enum class ExecutionScope : uint8_t { kThread, kWarp, kBlock };
+enum class Completion : uint8_t { kImmediate, kGroup };
+struct IntrinsicEffects {
+  const char* name;
+  ExecutionScope scope;   // the threads that must execute it together
+  bool writes_buffer;     // stores to Stmt::buffer
+  Completion completion;  // when that store is done
+  bool orders_shared;     // acts as a barrier for shared memory
+};
+const IntrinsicEffects& EffectsOf(Intrinsic intrinsic);
+
+struct StmtNode;
+using Stmt = std::shared_ptr<const StmtNode>;
+
+struct StmtNode {
+  enum class Kind : uint8_t {
+    kSeq,     // body in order
+    kFor,     // body[0] for var = 0 .. var->extent - 1
+    kIf,      // body[0] where condition holds; never contains a barrier unless condition is uniform
+    kStore,   // buffer[indices] = value
+    kAlloc,   // buffer (scope local) exists in body[0]
+    kIntrin,  // intrinsic
+    kComment,  // text, for the reader of generated code; no effect
+  };
+  Kind kind;
+  ForKind for_kind = ForKind::kSerial;  // kFor
+  Var var;                              // kFor
+  // kFor: when not null, a companion variable that equals var % rotating->extent; it replaces
+  // run-time modulo in multi-buffered pipelines.
+  Var rotating;
+  // kIf; of a kFor, when not null: where it is not 0, the (independent) iterations run from the
+  // last to the first.
+  Expr condition;
+  BufferRef buffer;                           // kStore, kAlloc, kIntrin that writes
+  ExprList indices;                           // kStore, kIntrin that writes
+  Expr value;                                 // kStore, kIntrin that writes
+  int lanes = 1;                              // kStore, kIntrin that writes: see ForKind::kVector
+  Intrinsic intrinsic = Intrinsic::kBarrier;  // kIntrin
+  int64_t int_value = 0;                      // kIntrin
+  Combiner combiner = Combiner::kNone;        // kIntrin that reduces
+  std::string text;                           // kComment
+  std::vector<Stmt> body;
+};
+
+Stmt Seq(std::vector<Stmt> body);  // flattens nested sequences; a single statement is itself
+Stmt For(Var var, ForKind kind, Stmt body);
+Stmt If(Expr condition, Stmt body);
+Stmt Store(BufferRef buffer, ExprList indices, Expr value, int lanes = 1);
+Stmt Alloc(BufferRef buffer, Stmt body);
+Stmt Barrier();
+Stmt AsyncCopy(BufferRef buffer, ExprList indices, Expr value, int lanes);
+Stmt AsyncCommit();
+Stmt AsyncWait(int64_t pending);
+Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
+Stmt Comment(std::string text);
+
+// Calls `visit` on `s` and every statement below it, in program order.
+void VisitStmts(const Stmt& s, const std::function<void(const StmtNode&)>& visit);
+// Calls `visit` on every expression directly held by `s` (not by its children).
+void VisitExprs(const StmtNode& s, const std::function<void(const Expr&)>& visit);
+// Rebuilds bottom-up. `stmt` (may be empty) gets a node with rewritten children and expressions
+// and returns its replacement, or null to keep it; `expr` (may be empty) maps every directly held
+// expression.
+Stmt RewriteStmt(const Stmt& s, const std::function<Stmt(const Stmt&)>& stmt,
+                 const std::function<Expr(const Expr&)>& expr);
+
+// One launch: a one-dimensional grid of one-dimensional blocks.
+struct Kernel {
+  std::string name;  // unique within the program: "k0_T", safe as a C identifier
+  Var block;         // 0 .. grid size - 1
+  Var thread;        // 0 .. block size - 1
+  Stmt body;
+  std::vector<BufferRef> arguments;  // global buffers, in argument order
+  std::vector<bool> written;         // which arguments are stored to
+  struct SharedBuffer {
+    BufferRef buffer;
+    int64_t offset;  // bytes from the start of the block's arena, 16-byte aligned
+  };
+  std::vector<SharedBuffer> shared;
+  int64_t shared_bytes = 0;  // size of the arena
+  int min_blocks = 0;        // minimum resident blocks per multiprocessor; 0 = no request
+};
+
+// An ordered list of kernels that together compute a tensor program.
+struct Program {
+  std::string op;
+  std::vector<BufferRef> inputs;      // declaration order
+  std::vector<BufferRef> outputs;     // definition order
+  std::vector<BufferRef> workspaces;  // global, written before they are read
+  std::vector<Kernel> kernels;
+};
+
+// Indented text of the IR, as `heddle show --what loops` prints it.
+std::string ToString(const Stmt& s, int indent = 0);
+std::string ToString(const Kernel& kernel);
+std::string ToString(const Program& program);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_IR_STMT_H_

@@ -1,0 +1,67 @@
+// What is to be computed: a directed acyclic graph of stages over named axes, free of any decision
+// about how. It is the meaning against which every schedule is checked.
+#ifndef HEDDLE_SEARCH_SPACE_IR_TENSOR_PROGRAM_H_
+#define HEDDLE_SEARCH_SPACE_IR_TENSOR_PROGRAM_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "search_space/ir/expr.h"
+
+namespace heddle::search_space {
+
+enum class Combiner : uint8_t { kNone, kSum, kMax, kMin, kProd };
+const char* NameOf(Combiner combiner);
+// The combiner's identity element (0, -inf, +inf, 1).
+Expr IdentityOf(Combiner combiner, DType type);
+// combiner(a, b) as an expression.
+Expr Combine(Combiner combiner, const Expr& a, const Expr& b);
+
+// One tensor and its definition:
+//   tensor[axes] = combiner(reduce_axes) body       (or just body, without reduce_axes).
+// `body` reads inputs and earlier stages through Load with one index expression per dimension of
+// the tensor read, over axes and reduce_axes.
+struct Stage {
+  BufferRef tensor;  // scope global, shape = extents of axes
+  std::vector<Var> axes;
+  std::vector<Var> reduce_axes;
+  Combiner combiner = Combiner::kNone;
+  Expr body;
+  bool is_output = false;
+
+  const std::string& name() const { return tensor->name; }
+  bool is_reduction() const { return combiner != Combiner::kNone; }
+  // Its part of TensorProgram::Flops.
+  double Flops() const;
+};
+
+// An operator instantiated at a shape. Guarantees made by the notation's front end: every extent
+// is at least 1, every read stays inside its tensor whenever it is evaluated (select is lazy),
+// stages are in definition order, every stage and input is used, at least one stage is an output,
+// and neither element counts nor byte sizes overflow 63 bits.
+struct TensorProgram {
+  std::string op;                        // operator name
+  std::map<std::string, int64_t> shape;  // every parameter, defaults filled in
+  DType dtype = DType::kFloat32;
+  std::vector<BufferRef> inputs;  // declaration order
+  std::vector<Stage> stages;      // definition order
+  // The workload's identity: normalised operator text, all parameters, data type. Equal text,
+  // equal workload.
+  std::string canonical_text;
+  // 16 hex digits of a hash of canonical_text.
+  std::string hash;
+
+  const Stage* FindStage(const Buffer* tensor) const;
+  // Scalar arithmetic operations of all stages, a fused multiply-add counted as 2; integer index
+  // arithmetic and selects are not counted.
+  double Flops() const;
+  // Bytes of all inputs and outputs, each once: the least traffic any schedule causes.
+  int64_t IoBytes() const;
+};
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_IR_TENSOR_PROGRAM_H_

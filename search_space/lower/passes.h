@@ -1,0 +1,54 @@
+// Lowering passes over the body of one kernel: each a function from statement to statement.
+#ifndef HEDDLE_SEARCH_SPACE_LOWER_PASSES_H_
+#define HEDDLE_SEARCH_SPACE_LOWER_PASSES_H_
+
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "search_space/ir/stmt.h"
+
+namespace heddle::search_space {
+
+// Calls `visit` on every load of a value. Indices are not looked into: they read nothing.
+inline void VisitLoads(const Expr& e, absl::FunctionRef<void(const Expr&)> visit) {
+  if (e->op == Op::kLoad) return visit(e);
+  if (e->type == DType::kInt64) return;
+  for (const Expr& arg : e->args) VisitLoads(arg, visit);
+}
+
+// Replicates what depends on the virtual thread `vthread`: local buffers that hold different values
+// for different virtual threads get a leading dimension, and an unrolled loop over the virtual
+// threads is pushed down to the innermost nests that mention one. What does not depend on it, such
+// as fetches and barriers, stays single. InvalidArgument when a shared buffer would depend on it.
+absl::StatusOr<Stmt> InjectVirtualThread(const Stmt& body, const Var& vthread);
+
+// Writes out the iterations of unrolled loops whose variable decides a select, so that each holds
+// only what it computes.
+Stmt ExpandDecidingLoops(const Stmt& body);
+
+// Unrolls every loop whose variable indexes a local buffer: registers have no addresses.
+Stmt UnrollRegisterLoops(const Stmt& body);
+
+// Orders the multiply-adds of every tile that is held in registers, so that neighbours share an
+// operand: the loops of one factor run inside those of the other and turn back at every end. What
+// an instruction shares with the last it need not read from the banks of the register file again
+// (CUTLASS orders its thread-level products to that end, too). Measured: docs/results.md.
+Stmt OrderRegisterTiles(const Stmt& body);
+
+// Resolves vector loops access by access: an access whose addresses are proven consecutive and
+// aligned, under conditions that are proven equal for all lanes, becomes one wide access. Loops
+// without any such access become unrolled ones.
+Stmt VectorizeAccesses(const Stmt& body);
+
+// Inserts barriers between conflicting accesses to shared buffers by different threads, also around
+// loops. `managed` buffers are synchronised already, by their pipeline.
+Stmt InsertBarriers(const Stmt& body, const absl::flat_hash_set<const Buffer*>& managed);
+
+// Gives every shared buffer of the kernel a place in the block's arena; buffers that are never
+// alive at the same time share bytes.
+void PlaceSharedBuffers(Kernel& kernel);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_LOWER_PASSES_H_

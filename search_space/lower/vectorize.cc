@@ -1,0 +1,234 @@
+// Vector accesses and register loops.
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "search_space/ir/linear.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/lower/passes.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Trips of a loop that is written out.
+constexpr int64_t kMaxExpanded = 32;
+
+bool Mentions(const Expr& e, const Var& var) { return MentionsAny(e, {var.get()}); }
+
+Expr AtZero(const Expr& e, const Var& var) { return SimplifyAt(e, var, Int(0)); }
+
+// Is the comparison equal for all values of `var`, whatever the other variables are? With the
+// others' part of lhs - rhs a multiple of m plus c, it is when no multiple of m can turn the sign
+// between the smallest and the largest contribution of `var`.
+bool IsUniform(const Expr& comparison, const Var& var) {
+  if (!Mentions(comparison, var)) return true;
+  if (comparison->op == Op::kAnd || comparison->op == Op::kOr) {
+    return IsUniform(comparison->args[0], var) && IsUniform(comparison->args[1], var);
+  }
+  const bool inequality = comparison->op == Op::kLt || comparison->op == Op::kLe;
+  if (!inequality || comparison->args[0]->type != DType::kInt64) return false;
+  // sum <= 0
+  Linear sum = Difference(comparison->args[0], comparison->args[1]);
+  if (comparison->op == Op::kLt) sum.constant += 1;
+  Linear others;
+  others.constant = sum.constant;
+  int64_t low = 0, high = 0;
+  for (const Term& t : sum.terms) {
+    if (!Mentions(t.x, var)) {
+      others.terms.push_back(t);
+      continue;
+    }
+    if (t.x->op != Op::kVar) return false;
+    const Interval b = BoundsOf(t);
+    low += b.min;
+    high += b.max;
+  }
+  const ModRem m = ModulusRemainder(others);
+  if (m.modulus == 0) return others.constant + high <= 0 || others.constant + low > 0;
+  // The largest value of `others` with others + low <= 0 must also have others + high <= 0.
+  const int64_t room = -low - m.remainder;
+  const int64_t largest = FloorDivInt(room, m.modulus) * m.modulus + m.remainder;
+  return largest + high <= 0;
+}
+
+// Are the lanes of the access consecutive and the first aligned?
+bool IsWide(const Buffer& buffer, const ExprList& indices, const Var& lane) {
+  const int64_t lanes = lane->extent;
+  if (lanes * SizeOf(buffer.dtype) > 16) return false;
+  if (std::none_of(indices.begin(), indices.end(),
+                   [&](const Expr& index) { return Mentions(index, lane); })) {
+    return false;
+  }
+  if (buffer.swizzle != 0 && buffer.swizzle % lanes != 0) return false;
+  Linear base = WeightedSum(indices, buffer.strides);  // in elements, without swizzle
+  bool consecutive = false;
+  for (auto t = base.terms.begin(); t != base.terms.end();) {
+    if (!Mentions(t->x, lane)) {
+      ++t;
+      continue;
+    }
+    if (t->x->op != Op::kVar || t->div != 1 || t->mod != 0 || t->coef != 1) return false;
+    consecutive = true;
+    t = base.terms.erase(t);
+  }
+  if (!consecutive) return false;
+  const ModRem m = ModulusRemainder(base);
+  return m.remainder % lanes == 0 && m.modulus % lanes == 0;
+}
+
+// One vector loop over Ifs and a store.
+class LoopVectorizer {
+ public:
+  explicit LoopVectorizer(const Var& lane) : lane_(lane) {}
+
+  // Null when nothing becomes wide.
+  Stmt Run(const Stmt& body) {
+    Expr condition;
+    Stmt store = body;
+    for (; store->kind == StmtNode::Kind::kIf; store = store->body[0]) {
+      condition = AndAlso(condition, store->condition);
+    }
+    if (store->buffer == nullptr) return nullptr;
+    if (condition != nullptr && !IsUniform(condition, lane_)) return nullptr;
+    auto wide = std::make_shared<StmtNode>(*store);
+    const bool is_async = store->kind == StmtNode::Kind::kIntrin;
+    wide->value = Widen(store->value);
+    if (IsWide(*store->buffer, store->indices, lane_)) {
+      wide->lanes = static_cast<int>(lane_->extent);
+      any_ = any_ || !is_async;
+    }
+    // A copy is wide on both sides or on none.
+    if (is_async && (wide->lanes == 1 || !AllLoadsWide(wide->value))) return nullptr;
+    if (!any_) return nullptr;
+    Stmt out = For(lane_, ForKind::kVector, wide);
+    return condition == nullptr ? out : If(AtZero(condition, lane_), out);
+  }
+
+ private:
+  bool AllLoadsWide(const Expr& e) const {
+    bool all = true;
+    Visit(e, [&](const Expr& node) {
+      if (node->op == Op::kLoad) all = all && node->lanes == lane_->extent;
+    });
+    return all;
+  }
+
+  Expr Widen(const Expr& e) {
+    if (e->op == Op::kLoad) {
+      if (!IsWide(*e->buffer, e->args, lane_)) return e;
+      any_ = true;
+      return Load(e->buffer, e->args, static_cast<int>(lane_->extent));
+    }
+    if (e->op == Op::kSelect) {
+      // Lanes of a wide load stand or fall together.
+      if (!IsUniform(e->args[0], lane_)) return e;
+      return Select(AtZero(e->args[0], lane_), Widen(e->args[1]), Widen(e->args[2]));
+    }
+    std::shared_ptr<ExprNode> changed;
+    for (size_t i = 0; i < e->args.size(); ++i) {
+      Expr arg = Widen(e->args[i]);
+      if (arg == e->args[i]) continue;
+      if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
+      changed->args[i] = std::move(arg);
+    }
+    return changed != nullptr ? Expr(changed) : e;
+  }
+
+  const Var lane_;
+  bool any_ = false;
+};
+
+// Is `e` a number for every value of `var`, and does it depend on nothing else?
+bool IsDecidedBy(const Expr& e, const Var& var) {
+  bool only = Mentions(e, var);
+  Visit(e, [&](const Expr& node) {
+    only = only && node->op != Op::kLoad && (node->op != Op::kVar || node->var == var);
+  });
+  return only;
+}
+
+bool DecidesSelects(const Expr& e, const Var& var) {
+  if (e->type == DType::kInt64) return false;
+  return (e->op == Op::kSelect && IsDecidedBy(e->args[0], var)) ||
+         std::any_of(e->args.begin(), e->args.end(),
+                     [&](const Expr& arg) { return DecidesSelects(arg, var); });
+}
+
+bool DecidesSelects(const Stmt& body, const Var& var) {
+  bool decides = false;
+  VisitStmts(body, [&](const StmtNode& s) {
+    VisitExprs(s, [&](const Expr& e) { decides = decides || DecidesSelects(e, var); });
+  });
+  return decides;
+}
+
+// An asynchronous copy that turned out to read nothing is a store.
+Stmt StoreOfConstant(const Stmt& s) {
+  const bool copies = s->kind == StmtNode::Kind::kIntrin && s->intrinsic == Intrinsic::kAsyncCopy;
+  if (!copies || s->value->op != Op::kFloat) return nullptr;
+  return Store(s->buffer, s->indices, s->value, s->lanes);
+}
+
+}  // namespace
+
+Stmt ExpandDecidingLoops(const Stmt& body) {
+  return RewriteStmt(
+      body,
+      [](const Stmt& s) -> Stmt {
+        if (s->kind != StmtNode::Kind::kFor || s->for_kind != ForKind::kUnrolled ||
+            s->var->extent > kMaxExpanded || !DecidesSelects(s->body[0], s->var)) {
+          return nullptr;
+        }
+        std::vector<Stmt> copies;
+        for (int64_t i = 0; i < s->var->extent; ++i) {
+          copies.push_back(RewriteStmt(s->body[0], StoreOfConstant, [&](const Expr& e) {
+            return SimplifyAt(e, s->var, Int(i));
+          }));
+        }
+        return Seq(std::move(copies));
+      },
+      nullptr);
+}
+
+Stmt VectorizeAccesses(const Stmt& body) {
+  return RewriteStmt(
+      body,
+      [](const Stmt& s) -> Stmt {
+        if (s->kind != StmtNode::Kind::kFor || s->for_kind != ForKind::kVector) return nullptr;
+        Stmt wide = LoopVectorizer(s->var).Run(s->body[0]);
+        return wide != nullptr ? wide : For(s->var, ForKind::kUnrolled, s->body[0]);
+      },
+      nullptr);
+}
+
+Stmt UnrollRegisterLoops(const Stmt& body) {
+  absl::flat_hash_set<const Variable*> index_registers;
+  auto collect = [&](const ExprList& indices) {
+    for (const Expr& index : indices) {
+      Visit(index, [&](const Expr& node) {
+        if (node->op == Op::kVar) index_registers.insert(node->var.get());
+      });
+    }
+  };
+  VisitStmts(body, [&](const StmtNode& s) {
+    if (s.kind == StmtNode::Kind::kStore && s.buffer->scope == Scope::kLocal) collect(s.indices);
+    VisitExprs(s, [&](const Expr& e) {
+      VisitLoads(e, [&](const Expr& load) {
+        if (load->buffer->scope == Scope::kLocal) collect(load->args);
+      });
+    });
+  });
+  return RewriteStmt(
+      body,
+      [&](const Stmt& s) -> Stmt {
+        if (s->kind != StmtNode::Kind::kFor || s->for_kind != ForKind::kSerial ||
+            !index_registers.contains(s->var.get())) {
+          return nullptr;
+        }
+        auto out = std::make_shared<StmtNode>(*s);
+        out->for_kind = ForKind::kUnrolled;
+        return out;
+      },
+      nullptr);
+}
+
+}  // namespace heddle::search_space

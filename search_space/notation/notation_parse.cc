@@ -1,0 +1,449 @@
+// From text to the syntax tree: a tokeniser and a recursive-descent parser.
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "search_space/notation/notation_syntax.h"
+
+namespace heddle::search_space {
+namespace {
+
+using Kind = SyntaxNode::Kind;
+
+constexpr size_t kMaxNameBytes = 64;
+constexpr const char* kByteOrderMark = "\xEF\xBB\xBF";
+
+struct Token {
+  enum class Kind : uint8_t { kName, kInteger, kReal, kSymbol, kEnd };
+  Kind kind;
+  Position at;
+  std::string text;
+  int64_t integer = 0;
+  double real = 0;
+};
+
+// Length of the well-formed UTF-8 sequence at `text[at]`; 0 where there is none.
+size_t Utf8Length(const std::string& text, size_t at) {
+  const auto byte = [&](size_t i) -> unsigned { return static_cast<unsigned char>(text[i]); };
+  const unsigned first = byte(at);
+  const size_t length = first < 0x80                    ? 1
+                        : first >= 0xC2 && first < 0xE0 ? 2
+                        : first >= 0xE0 && first < 0xF0 ? 3
+                        : first >= 0xF0 && first < 0xF5 ? 4
+                                                        : 0;
+  if (at + length > text.size()) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(at + i) & 0xC0) != 0x80) return 0;
+  }
+  return length;
+}
+
+class Lexer {
+ public:
+  explicit Lexer(const std::string& text) : text_(text) {
+    if (text.compare(0, 3, kByteOrderMark) == 0) next_ = 3;
+  }
+
+  std::vector<Token> Run() {
+    std::vector<Token> tokens;
+    while (SkipBlanks()) tokens.push_back(Read());
+    tokens.push_back({Token::Kind::kEnd, at_, "the end of the text"});
+    return tokens;
+  }
+
+ private:
+  char Peek(size_t ahead = 0) const {
+    return next_ + ahead < text_.size() ? text_[next_ + ahead] : '\0';
+  }
+
+  void Advance(size_t bytes) {
+    next_ += bytes;
+    at_.column += static_cast<int>(bytes);
+  }
+
+  // To the next token; false at the end.
+  bool SkipBlanks() {
+    bool comment = false;
+    while (next_ < text_.size()) {
+      const char c = text_[next_];
+      const size_t length = Utf8Length(text_, next_);
+      const bool control = absl::ascii_iscntrl(static_cast<unsigned char>(c)) != 0 &&
+                           !absl::ascii_isspace(static_cast<unsigned char>(c));
+      if (length == 0 || control) {
+        Refuse(at_, absl::StrFormat("byte 0x%02X: this is not text; operators are written in UTF-8",
+                                    static_cast<unsigned char>(c)));
+      }
+      if (c == '\n') {
+        comment = false;
+        ++next_;
+        at_ = {at_.line + 1, 1};
+        continue;
+      }
+      if (c == '#') comment = true;
+      if (!comment && !absl::ascii_isspace(static_cast<unsigned char>(c))) return true;
+      next_ += length;
+      ++at_.column;
+    }
+    return false;
+  }
+
+  Token Read() {
+    const char c = Peek();
+    if (absl::ascii_isalpha(c) || c == '_') return ReadName();
+    if (absl::ascii_isdigit(c) || (c == '.' && absl::ascii_isdigit(Peek(1)))) return ReadNumber();
+    for (const char* symbol : {"<=", ">=", "==", "!=", "&&", "||", "<", ">", "+", "-", "*", "/",
+                               "%",  "!",  "=",  "(",  ")",  "[",  "]", "{", "}", ",", ":"}) {
+      const std::string text = symbol;
+      if (text_.compare(next_, text.size(), text) == 0) {
+        Token token{Token::Kind::kSymbol, at_, text};
+        Advance(text.size());
+        return token;
+      }
+    }
+    Refuse(at_, absl::StrCat("unexpected character '",
+                             text_.substr(next_, Utf8Length(text_, next_)), "'"));
+  }
+
+  Token ReadName() {
+    Token token{Token::Kind::kName, at_, ""};
+    size_t length = 0;
+    while (absl::ascii_isalnum(Peek(length)) || Peek(length) == '_') ++length;
+    token.text = text_.substr(next_, length);
+    if (length > kMaxNameBytes) {
+      Refuse(at_, absl::StrFormat("a name of %d characters; the longest allowed has %d", length,
+                                  kMaxNameBytes));
+    }
+    Advance(length);
+    return token;
+  }
+
+  size_t Digits(size_t from) const {
+    while (absl::ascii_isdigit(Peek(from))) ++from;
+    return from;
+  }
+
+  // digits ["." digits] [("e"|"E") ["+"|"-"] digits]; at least one digit before or after the point.
+  Token ReadNumber() {
+    size_t length = Digits(0);
+    bool real = false;
+    if (Peek(length) == '.') {
+      real = true;
+      length = Digits(length + 1);
+    }
+    if (absl::ascii_tolower(Peek(length)) == 'e') {
+      real = true;
+      const size_t sign = Peek(length + 1) == '+' || Peek(length + 1) == '-' ? 1 : 0;
+      const size_t end = Digits(length + 1 + sign);
+      if (end == length + 1 + sign) Refuse(at_, "expected digits after the exponent's 'e'");
+      length = end;
+    }
+    Token token{real ? Token::Kind::kReal : Token::Kind::kInteger, at_,
+                text_.substr(next_, length)};
+    if (absl::ascii_isalpha(Peek(length)) || Peek(length) == '_') {
+      Refuse(at_, absl::StrCat("expected a number or a name, found '", token.text,
+                               std::string(1, Peek(length)), "...'"));
+    }
+    const char* begin = token.text.data();
+    const char* end = begin + token.text.size();
+    if (real) {
+      if (std::from_chars(begin, end, token.real).ec != std::errc() || std::isinf(token.real)) {
+        Refuse(at_, absl::StrCat(token.text,
+                                 " is beyond the range of a 64-bit floating-point "
+                                 "number; write inf for infinity"));
+      }
+    } else if (std::from_chars(begin, end, token.integer).ec != std::errc()) {
+      Refuse(at_, absl::StrCat(token.text,
+                               " does not fit a 64-bit integer; as a value it can be "
+                               "written with a decimal point"));
+    }
+    Advance(length);
+    return token;
+  }
+
+  const std::string& text_;
+  size_t next_ = 0;
+  Position at_;
+};
+
+class Parser {
+ public:
+  explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+
+  std::vector<Operator::Syntax> File() {
+    std::vector<Operator::Syntax> operators;
+    std::map<std::string, Position> seen;
+    do {
+      Operator::Syntax op = ParseOperator();
+      const auto [first, inserted] = seen.emplace(op.name, name_at_);
+      if (!inserted) {
+        Refuse(name_at_, absl::StrFormat("operator '%s' is already defined at %d:%d", op.name,
+                                         first->second.line, first->second.column));
+      }
+      operators.push_back(std::move(op));
+    } while (Now().kind != Token::Kind::kEnd);
+    return operators;
+  }
+
+ private:
+  const Token& Now() const { return tokens_[next_]; }
+  const Token& Ahead(size_t by) const { return tokens_[std::min(next_ + by, tokens_.size() - 1)]; }
+  static bool Is(const Token& token, const char* text) {
+    return token.kind != Token::Kind::kEnd && token.text == text;
+  }
+  bool Is(const char* text) const { return Is(Now(), text); }
+
+  [[noreturn]] void Expected(const std::string& what) const {
+    const bool quoted = Now().kind != Token::Kind::kEnd;
+    Refuse(Now().at, absl::StrCat("expected ", what, ", found ", quoted ? "'" : "", Now().text,
+                                  quoted ? "'" : ""));
+  }
+
+  bool Accept(const char* text) {
+    if (!Is(text)) return false;
+    ++next_;
+    return true;
+  }
+
+  void Expect(const char* text, const std::string& where) {
+    if (!Accept(text)) Expected(absl::StrCat("'", text, "' ", where));
+  }
+
+  // A name to be defined.
+  std::string NewName(const std::string& what) {
+    if (Now().kind != Token::Kind::kName) Expected(what);
+    if (IsReserved(Now().text)) {
+      Refuse(Now().at, absl::StrCat("expected ", what, ", but '", Now().text,
+                                    "' is a word of the notation; choose another name"));
+    }
+    name_at_ = Now().at;
+    return tokens_[next_++].text;
+  }
+
+  Operator::Syntax ParseOperator() {
+    Expect("op", "(an operator: op name(parameters) { ... })");
+    Operator::Syntax op;
+    op.name = NewName("the operator's name");
+    const Position name_at = name_at_;
+    Expect("(", "before the parameters");
+    if (!Is(")")) {
+      do {
+        op.parameters.push_back(ParseParameter());
+        op.parameter_positions.push_back(name_at_);
+      } while (Accept(","));
+    }
+    Expect(")", "or ',' after a parameter");
+    Expect("{", "before the operator's body");
+    int stages = 0;
+    while (!Accept("}")) {
+      if (Accept("let")) {
+        do op.items.push_back(ParseLet());
+        while (Accept(","));
+      } else if (Accept("in")) {
+        do op.items.push_back(ParseInput());
+        while (Accept(","));
+      } else {
+        op.items.push_back(ParseStage());
+        if (++stages > kMaxStages) {
+          Refuse(op.items.back().at, absl::StrCat("more than ", kMaxStages, " stages"));
+        }
+      }
+    }
+    name_at_ = name_at;
+    return op;
+  }
+
+  Operator::Parameter ParseParameter() {
+    Operator::Parameter parameter{NewName("a parameter's name"), std::nullopt};
+    const Position at = name_at_;
+    if (Accept("=")) {
+      const bool negative = Accept("-");
+      if (Now().kind != Token::Kind::kInteger) Expected("an integer as the parameter's default");
+      parameter.default_value = negative ? -Now().integer : Now().integer;
+      ++next_;
+    }
+    name_at_ = at;
+    return parameter;
+  }
+
+  ItemSyntax ParseLet() {
+    ItemSyntax item{ItemSyntax::Kind::kLet, {}, NewName("a name to define with let")};
+    item.at = name_at_;
+    Expect("=", "after the name in let");
+    item.value = Expression();
+    return item;
+  }
+
+  ItemSyntax ParseInput() {
+    ItemSyntax item{ItemSyntax::Kind::kInput, {}, NewName("an input tensor's name")};
+    item.at = name_at_;
+    Expect("[", "before the input's extents");
+    item.extents = List("]", "after an extent");
+    CheckRank(item.at, item.extents.size());
+    return item;
+  }
+
+  ItemSyntax ParseStage() {
+    const bool is_output = Accept("out");
+    const std::string what = is_output ? "an output tensor's name" : "let, in, out, a stage or '}'";
+    ItemSyntax item{ItemSyntax::Kind::kStage, {}, NewName(what)};
+    item.at = name_at_;
+    item.is_output = is_output;
+    Expect("[", "before the stage's axes");
+    item.axes = Axes("]");
+    CheckRank(item.at, item.axes.size());
+    Expect("=", "before the stage's definition");
+    item.value = Expression();
+    if (item.value->kind == Kind::kReduce) {
+      CheckRank(item.at, item.axes.size() + item.value->axes.size());
+    }
+    return item;
+  }
+
+  static void CheckRank(const Position& at, size_t axes) {
+    if (axes > kMaxAxes) {
+      Refuse(at, absl::StrFormat("%d axes; at most %d are allowed, reduction axes included", axes,
+                                 kMaxAxes));
+    }
+  }
+
+  std::vector<AxisSyntax> Axes(const char* close) {
+    std::vector<AxisSyntax> axes;
+    do {
+      AxisSyntax axis;
+      axis.name = NewName("an axis name");
+      axis.at = name_at_;
+      Expect(":", "and an extent after the axis name");
+      axis.extent = Expression();
+      axes.push_back(std::move(axis));
+    } while (Accept(","));
+    Expect(close, "or ',' after an axis");
+    return axes;
+  }
+
+  std::vector<SyntaxPtr> List(const char* close, const char* where) {
+    std::vector<SyntaxPtr> items;
+    do items.push_back(Expression());
+    while (Accept(","));
+    Expect(close, absl::StrCat("or ',' ", where));
+    return items;
+  }
+
+  // Counts recursion, so that hostile nesting ends in a message and not in a full stack.
+  struct Nesting {
+    explicit Nesting(Parser& parser) : parser(parser) {
+      if (++parser.nesting_ > kMaxExpressionDepth) parser.RefuseDepth(parser.Now().at);
+    }
+    ~Nesting() { --parser.nesting_; }
+    Parser& parser;
+  };
+
+  [[noreturn]] static void RefuseDepth(const Position& at) {
+    Refuse(at, absl::StrCat("the expression is more than ", kMaxExpressionDepth,
+                            " levels deep (each further operand of a chain like a + b + c is one "
+                            "level); make part of it a stage of its own"));
+  }
+
+  // Every node is made here, so that no tree is deeper than the limit.
+  static SyntaxPtr Make(SyntaxNode node) {
+    for (const SyntaxPtr& arg : node.args) node.depth = std::max(node.depth, arg->depth + 1);
+    if (node.depth > kMaxExpressionDepth) RefuseDepth(node.at);
+    return std::make_shared<const SyntaxNode>(std::move(node));
+  }
+
+  bool AtReduction() const {
+    return Now().kind == Token::Kind::kName && FindCombiner(Now().text) != Combiner::kNone &&
+           Is(Ahead(1), "(") && Ahead(2).kind == Token::Kind::kName && Is(Ahead(3), ":");
+  }
+
+  SyntaxPtr Expression() {
+    const Nesting nesting(*this);
+    if (!AtReduction()) return Binary(1);
+    SyntaxNode node{Kind::kReduce, Now().at, Now().text};
+    next_ += 2;
+    node.axes = Axes(")");
+    node.args.push_back(Expression());
+    return Make(std::move(node));
+  }
+
+  // Operators of at least this precedence; all associate to the left.
+  SyntaxPtr Binary(int precedence) {
+    SyntaxPtr left = Unary();
+    while (Now().kind == Token::Kind::kSymbol && Precedence(Now().text) >= precedence) {
+      SyntaxNode node{Kind::kBinary, Now().at, Now().text};
+      ++next_;
+      SyntaxPtr right = Binary(Precedence(node.text) + 1);
+      node.args = {std::move(left), std::move(right)};
+      left = Make(std::move(node));
+    }
+    return left;
+  }
+
+  SyntaxPtr Unary() {
+    if (!Is("-") && !Is("!")) return Primary();
+    const Nesting nesting(*this);
+    SyntaxNode node{Kind::kUnary, Now().at, Now().text};
+    ++next_;
+    node.args.push_back(Unary());
+    return Make(std::move(node));
+  }
+
+  SyntaxPtr Primary() {
+    const Token& token = Now();
+    if (Accept("(")) {
+      SyntaxPtr inner = Expression();
+      Expect(")", "after the expression");
+      return inner;
+    }
+    if (AtReduction()) {
+      Refuse(token.at, absl::StrCat("the reduction '", token.text,
+                                    "' inside an expression; make it a stage of its own and read "
+                                    "that stage here"));
+    }
+    SyntaxNode node{Kind::kName, token.at, token.text};
+    if (token.kind == Token::Kind::kInteger || token.kind == Token::Kind::kReal) {
+      node.kind = token.kind == Token::Kind::kInteger ? Kind::kInteger : Kind::kReal;
+      node.integer = token.integer;
+      node.real = token.real;
+    } else if (token.kind == Token::Kind::kName && Is(Ahead(1), "(")) {
+      node.kind = Kind::kCall;
+      next_ += 2;
+      node.args = List(")", "after an argument");
+      return Make(std::move(node));
+    } else if (token.kind == Token::Kind::kName && Is(Ahead(1), "[")) {
+      node.kind = Kind::kRead;
+      next_ += 2;
+      node.args = List("]", "after an index");
+      return Make(std::move(node));
+    } else if (Is("inf")) {
+      node.kind = Kind::kReal;
+      node.real = std::numeric_limits<double>::infinity();
+    } else if (token.kind != Token::Kind::kName || IsReserved(token.text)) {
+      Expected("an expression");
+    }
+    ++next_;
+    return Make(std::move(node));
+  }
+
+  const std::vector<Token> tokens_;
+  size_t next_ = 0;
+  int nesting_ = 0;
+  Position name_at_;  // of the name that NewName() returned last
+};
+
+}  // namespace
+
+std::vector<Operator::Syntax> ParseSyntax(const std::string& text) {
+  if (text.size() > kMaxNotationBytes) {
+    throw NotationError{absl::StrFormat("the operator text has %d bytes; at most %d are allowed",
+                                        text.size(), kMaxNotationBytes)};
+  }
+  return Parser(Lexer(text).Run()).File();
+}
+
+}  // namespace heddle::search_space

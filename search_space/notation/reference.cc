@@ -1,0 +1,378 @@
+#include "search_space/notation/reference.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "search_space/notation/reference_program.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Points evaluated one after another by one thread, sharing intermediate results.
+constexpr int64_t kClusterPoints = 64;
+constexpr int64_t kFewestPoints = 16;
+// Intermediate results kept between clusters.
+constexpr size_t kMostRemembered = size_t{1} << 20;
+
+// Where tensors' elements come from.
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual Scalar Input(int input, int64_t offset) = 0;
+  virtual Scalar Intermediate(int stage, int64_t offset) = 0;
+};
+
+// Evaluates single elements of stages. Every stage has its own working memory: a stage never
+// evaluates itself, so that recursion from one stage into another is safe.
+class Evaluator {
+ public:
+  Evaluator(const TensorProgram& program, Source& source) : program_(program), source_(source) {
+    for (const Stage& stage : program.stages) {
+      frames_.push_back({StageProgram(program, stage), {}, {}, {}});
+      Frame& frame = frames_.back();
+      frame.axes.resize(stage.axes.size() + stage.reduce_axes.size());
+      frame.values.resize(frame.program.stack_depth());
+      frame.integers.resize(frame.program.stack_depth());
+    }
+  }
+
+  Scalar Element(int index, int64_t offset) {
+    const Stage& stage = program_.stages[index];
+    Frame& frame = frames_[index];
+    for (size_t d = stage.axes.size(); d-- > 0;) {
+      frame.axes[d] = offset % stage.axes[d]->extent;
+      offset /= stage.axes[d]->extent;
+    }
+    if (!stage.is_reduction()) return Run(frame);
+    std::fill(frame.axes.begin() + static_cast<int64_t>(stage.axes.size()), frame.axes.end(), 0);
+    Scalar total = Run(frame);
+    while (NextIteration(stage, frame.axes)) total = Combined(stage.combiner, total, Run(frame));
+    return total;
+  }
+
+  // Instructions executed so far.
+  int64_t operations() const { return operations_; }
+
+ private:
+  struct Frame {
+    StageProgram program;
+    std::vector<int64_t> axes;  // current values of axes, then reduction axes
+    std::vector<Scalar> values;
+    std::vector<int64_t> integers;
+  };
+
+  static bool NextIteration(const Stage& stage, std::vector<int64_t>& axes) {
+    for (size_t r = stage.reduce_axes.size(); r-- > 0;) {
+      int64_t& value = axes[stage.axes.size() + r];
+      if (++value < stage.reduce_axes[r]->extent) return true;
+      value = 0;
+    }
+    return false;
+  }
+
+  Scalar Run(Frame& frame) {
+    operations_ += frame.program.size();
+    return frame.program.Run(frame.axes.data(), frame.values.data(), frame.integers.data(),
+                             [this](const TensorId& tensor, int64_t offset) {
+                               return tensor.is_input ? source_.Input(tensor.index, offset)
+                                                      : source_.Intermediate(tensor.index, offset);
+                             });
+  }
+
+  const TensorProgram& program_;
+  Source& source_;
+  std::vector<Frame> frames_;
+  int64_t operations_ = 0;
+};
+
+// ----------------------------------------------------------------------------- whole tensors
+
+class WholeTensors : public Source {
+ public:
+  WholeTensors(const TensorProgram& program, const TensorValues& values) {
+    for (const BufferRef& input : program.inputs) {
+      inputs_.push_back(values.at(input->name).data());
+    }
+  }
+
+  void AddStage(const std::vector<double>& elements) { stages_.push_back(elements.data()); }
+
+  Scalar Input(int input, int64_t offset) override { return Exact(inputs_[input][offset]); }
+  Scalar Intermediate(int stage, int64_t offset) override { return Exact(stages_[stage][offset]); }
+
+ private:
+  std::vector<const double*> inputs_;
+  std::vector<const double*> stages_;
+};
+
+// ----------------------------------------------------------------------------------- samples
+
+// Computes what is asked for, and remembers what is worth remembering.
+class OnDemand : public Source {
+ public:
+  OnDemand(const TensorProgram& program, const std::function<float(int, int64_t)>& input)
+      : input_(input), evaluator_(program, *this), memory_(program.stages.size()) {
+    for (const Stage& stage : program.stages) {
+      bool reads_stages = false;
+      Visit(stage.body, [&](const Expr& e) {
+        reads_stages |= e->op == Op::kLoad && program.FindStage(e->buffer.get()) != nullptr;
+      });
+      remember_.push_back(stage.is_reduction() || reads_stages);
+    }
+  }
+
+  Scalar Input(int input, int64_t offset) override {
+    return Exact(static_cast<double>(input_(input, offset)));
+  }
+
+  Scalar Intermediate(int stage, int64_t offset) override {
+    if (!remember_[stage]) return evaluator_.Element(stage, offset);
+    const auto known = memory_[stage].find(offset);
+    if (known != memory_[stage].end()) return known->second;
+    const Scalar value = evaluator_.Element(stage, offset);
+    memory_[stage].emplace(offset, value);
+    ++remembered_;
+    return value;
+  }
+
+  void StartCluster() {
+    if (remembered_ < kMostRemembered) return;
+    for (auto& elements : memory_) elements.clear();
+    remembered_ = 0;
+  }
+
+  int64_t operations() const { return evaluator_.operations(); }
+
+ private:
+  const std::function<float(int, int64_t)>& input_;
+  Evaluator evaluator_;
+  std::vector<bool> remember_;
+  std::vector<absl::flat_hash_map<int64_t, Scalar>> memory_;
+  size_t remembered_ = 0;
+};
+
+// Finds the axes of an output on which intermediate reductions depend: points that agree in them
+// share those reductions. Sets of axes are bit masks.
+class SharedAxes {
+ public:
+  SharedAxes(const TensorProgram& program, const Stage& output) : program_(program) {
+    std::map<const Variable*, uint32_t> own;
+    for (size_t d = 0; d < output.axes.size(); ++d) own[output.axes[d].get()] = 1u << d;
+    Follow(output, own);
+  }
+
+  bool found() const { return found_; }
+  uint32_t mask() const { return mask_; }
+
+ private:
+  // `depends` says on which axes of the output each axis of `stage` depends.
+  void Follow(const Stage& stage, const std::map<const Variable*, uint32_t>& depends) {
+    Visit(stage.body, [&](const Expr& e) {
+      const Stage* read = e->op == Op::kLoad ? program_.FindStage(e->buffer.get()) : nullptr;
+      if (read == nullptr) return;
+      std::map<const Variable*, uint32_t> inner;
+      std::pair<const Stage*, std::vector<uint32_t>> visit{read, {}};
+      for (size_t d = 0; d < read->axes.size(); ++d) {
+        uint32_t axes = 0;
+        Visit(e->args[d], [&](const Expr& part) {
+          if (part->op != Op::kVar) return;
+          const auto it = depends.find(part->var.get());
+          if (it != depends.end()) axes |= it->second;
+        });
+        inner[read->axes[d].get()] = axes;
+        visit.second.push_back(axes);
+        if (read->is_reduction()) mask_ |= axes;
+      }
+      found_ |= read->is_reduction();
+      if (visited_.insert(std::move(visit)).second) Follow(*read, inner);
+    });
+  }
+
+  const TensorProgram& program_;
+  std::set<std::pair<const Stage*, std::vector<uint32_t>>> visited_;
+  uint32_t mask_ = 0;
+  bool found_ = false;
+};
+
+// SplitMix64: the same numbers with every standard library.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  int64_t Below(int64_t bound) {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return static_cast<int64_t>((z ^ (z >> 31)) % static_cast<uint64_t>(bound));
+  }
+
+ private:
+  uint64_t state_;
+};
+
+using Cluster = std::vector<int64_t>;  // element offsets
+
+// The coordinates of `offset` in the axes of `mask`, as one number.
+int64_t KeyOf(const Stage& output, uint32_t mask, int64_t offset) {
+  int64_t key = 0, factor = 1;
+  for (size_t d = output.axes.size(); d-- > 0;) {
+    const int64_t extent = output.axes[d]->extent;
+    if ((mask >> d & 1) != 0) key += offset % extent * factor;
+    if ((mask >> d & 1) != 0) factor *= extent;
+    offset /= extent;
+  }
+  return key;
+}
+
+// All elements where there are no more than `count`; otherwise random ones, the first and the last
+// element always among them.
+std::vector<Cluster> ChoosePoints(const TensorProgram& program, const Stage& output, int64_t count,
+                                  Random& random) {
+  const SharedAxes shared(program, output);
+  const uint32_t all = (1u << output.axes.size()) - 1;
+  const bool share = shared.found() && shared.mask() != all;
+  const uint32_t fixed = share ? shared.mask() : 0;
+  const int64_t elements = output.tensor->elements;
+  std::vector<Cluster> clusters;
+  if (elements <= count) {
+    std::map<std::pair<int64_t, int64_t>, Cluster> rows;
+    for (int64_t offset = 0; offset < elements; ++offset) {
+      rows[{KeyOf(output, fixed, offset), share ? 0 : offset / kClusterPoints}].push_back(offset);
+    }
+    for (auto& [key, cluster] : rows) clusters.push_back(std::move(cluster));
+    return clusters;
+  }
+  const size_t rank = output.axes.size();
+  for (int64_t done = 0; done < count; done += kClusterPoints) {
+    Cluster cluster;
+    std::vector<int64_t> point(rank, 0);
+    const auto draw = [&](uint32_t mask) {
+      for (size_t d = 0; d < rank; ++d) {
+        if ((mask >> d & 1) != 0) point[d] = random.Below(output.axes[d]->extent);
+      }
+    };
+    // The first cluster starts at the first element, the second at the last.
+    const bool corner = done < 2 * kClusterPoints;
+    for (size_t d = 0; d < rank && done == kClusterPoints; ++d) {
+      point[d] = output.axes[d]->extent - 1;
+    }
+    if (!corner) draw(fixed);
+    const int64_t points = std::min(kClusterPoints, count - done);
+    while (static_cast<int64_t>(cluster.size()) < points) {
+      if (!corner || !cluster.empty()) draw(all & ~fixed);
+      int64_t offset = 0;
+      for (size_t d = 0; d < rank; ++d) offset = offset * output.axes[d]->extent + point[d];
+      cluster.push_back(offset);
+    }
+    clusters.push_back(std::move(cluster));
+  }
+  return clusters;
+}
+
+// Evaluates the points of one output.
+class Sampler {
+ public:
+  Sampler(const TensorProgram& program, int stage, int output,
+          const std::function<float(int, int64_t)>& input)
+      : program_(program), stage_(stage), output_(output), input_(input) {}
+
+  std::vector<SamplePoint> Run(const std::vector<Cluster>& clusters, int64_t max_operations,
+                               int threads) const {
+    // Sequentially until there are enough points to tell what a cluster costs. The cost counts
+    // instructions, not time, so that the choice of points is reproducible.
+    OnDemand source(program_, input_);
+    std::vector<std::vector<SamplePoint>> results(clusters.size());
+    int64_t points = 0;
+    size_t first = 0;
+    for (; first < clusters.size() && points < kFewestPoints; ++first) {
+      for (const int64_t offset : clusters[first]) {
+        if (points >= kFewestPoints && source.operations() > max_operations) break;
+        results[first].push_back(Evaluate(source, offset));
+        ++points;
+      }
+    }
+    if (first > 0 && source.operations() < max_operations) {
+      const int64_t cost = source.operations() / static_cast<int64_t>(first) + 1;
+      const auto affordable = static_cast<size_t>((max_operations - source.operations()) / cost);
+      const size_t last = first + std::min(affordable, clusters.size() - first);
+      RunInParallel(clusters, first, last, threads, results);
+    }
+    std::vector<SamplePoint> all;
+    for (const std::vector<SamplePoint>& part : results) {
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+
+ private:
+  void RunInParallel(const std::vector<Cluster>& clusters, size_t first, size_t last, int threads,
+                     std::vector<std::vector<SamplePoint>>& results) const {
+    std::atomic<size_t> next{first};
+    const auto work = [&] {
+      OnDemand source(program_, input_);
+      for (size_t c = next++; c < last; c = next++) {
+        source.StartCluster();
+        for (const int64_t offset : clusters[c]) results[c].push_back(Evaluate(source, offset));
+      }
+    };
+    std::vector<std::thread> workers;
+    for (int t = 1; t < std::min(threads, static_cast<int>(last - first)); ++t) {
+      workers.emplace_back(work);
+    }
+    work();
+    for (std::thread& worker : workers) worker.join();
+  }
+
+  SamplePoint Evaluate(OnDemand& source, int64_t offset) const {
+    const Scalar result = source.Intermediate(stage_, offset);
+    return {output_, offset, result.value, AtLeastValue(result).magnitude};
+  }
+
+  const TensorProgram& program_;
+  const int stage_;
+  const int output_;
+  const std::function<float(int, int64_t)>& input_;
+};
+
+}  // namespace
+
+void EvaluateAll(const TensorProgram& program, TensorValues& values) {
+  WholeTensors source(program, values);
+  Evaluator evaluator(program, source);
+  for (size_t s = 0; s < program.stages.size(); ++s) {
+    const Stage& stage = program.stages[s];
+    std::vector<double> elements(stage.tensor->elements);
+    for (size_t offset = 0; offset < elements.size(); ++offset) {
+      elements[offset] = evaluator.Element(static_cast<int>(s), static_cast<int64_t>(offset)).value;
+    }
+    std::vector<double>& kept = values[stage.name()] = std::move(elements);
+    source.AddStage(kept);
+  }
+}
+
+std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
+                                         const std::function<float(int, int64_t)>& input,
+                                         int64_t count, uint64_t seed, int64_t max_operations,
+                                         int threads) {
+  const auto outputs = std::count_if(program.stages.begin(), program.stages.end(),
+                                     [](const Stage& stage) { return stage.is_output; });
+  Random random(seed);
+  std::vector<SamplePoint> points;
+  int output = 0;
+  for (size_t s = 0; s < program.stages.size(); ++s) {
+    const Stage& stage = program.stages[s];
+    if (!stage.is_output) continue;
+    const std::vector<Cluster> clusters = ChoosePoints(program, stage, count, random);
+    const std::vector<SamplePoint> own = Sampler(program, static_cast<int>(s), output++, input)
+                                             .Run(clusters, max_operations / outputs, threads);
+    points.insert(points.end(), own.begin(), own.end());
+  }
+  return points;
+}
+
+}  // namespace heddle::search_space

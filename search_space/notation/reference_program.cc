@@ -1,0 +1,341 @@
+#include "search_space/notation/reference_program.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <numbers>
+#include <optional>
+
+namespace heddle::search_space {
+namespace {
+
+int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+double PropagatingMax(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+double PropagatingMin(double a, double b) { return std::isnan(a) || a < b ? a : b; }
+
+// Rounds to a format of `digits` significant bits and smallest exponent `lowest`, to nearest even.
+double RoundTo(double x, int digits, int lowest, double largest) {
+  if (x == 0 || !std::isfinite(x)) return x;
+  const int exponent = std::max(std::ilogb(x), lowest) - (digits - 1);
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(x, -exponent)), exponent);
+  return std::abs(rounded) > largest ? std::copysign(INFINITY, x) : rounded;
+}
+
+// Conversions to float32 and wider lose nothing that matters beside the comparison's tolerance.
+// A narrower one may go to either neighbour: its magnitude grows by its unit, measured in
+// float32's.
+Scalar Converted(DType type, const Scalar& a) {
+  if (type == DType::kFloat16) {
+    return {RoundTo(a.value, 11, -14, 65504), a.magnitude + std::ldexp(std::abs(a.value), 13)};
+  }
+  if (type == DType::kBFloat16) {
+    return {RoundTo(a.value, 8, -126, 3.3895313892515355e38),
+            a.magnitude + std::ldexp(std::abs(a.value), 16)};
+  }
+  return a;
+}
+
+}  // namespace
+
+Scalar Combined(Combiner combiner, const Scalar& a, const Scalar& b) {
+  switch (combiner) {
+    case Combiner::kNone:
+      return b;
+    case Combiner::kSum:
+      return {a.value + b.value, a.magnitude + b.magnitude};
+    case Combiner::kMax:
+      return {PropagatingMax(a.value, b.value), std::max(a.magnitude, b.magnitude)};
+    case Combiner::kMin:
+      return {PropagatingMin(a.value, b.value), std::max(a.magnitude, b.magnitude)};
+    case Combiner::kProd:
+      return {a.value * b.value, a.magnitude * b.magnitude};
+  }
+  std::abort();
+}
+
+// ------------------------------------------------------------------------------------ operations
+
+void StageProgram::RunIntegers(Op op, int64_t*& top) {
+  if (op == Op::kNot) {
+    *top = *top == 0 ? 1 : 0;
+    return;
+  }
+  const int64_t b = *top--, a = *top;
+  switch (op) {
+    case Op::kAdd:
+      *top = a + b;
+      return;
+    case Op::kSub:
+      *top = a - b;
+      return;
+    case Op::kMul:
+      *top = a * b;
+      return;
+    case Op::kDiv:
+      *top = FloorDivide(a, b);
+      return;
+    case Op::kMod:
+      *top = a - FloorDivide(a, b) * b;
+      return;
+    case Op::kMin:
+      *top = std::min(a, b);
+      return;
+    case Op::kMax:
+      *top = std::max(a, b);
+      return;
+    case Op::kLt:
+      *top = a < b ? 1 : 0;
+      return;
+    case Op::kLe:
+      *top = a <= b ? 1 : 0;
+      return;
+    case Op::kEq:
+      *top = a == b ? 1 : 0;
+      return;
+    case Op::kNe:
+      *top = a != b ? 1 : 0;
+      return;
+    case Op::kAnd:
+      *top = a & b;
+      return;
+    case Op::kOr:
+      *top = a | b;
+      return;
+    default:
+      std::abort();
+  }
+}
+
+bool StageProgram::Compare(Op op, double a, double b) {
+  switch (op) {
+    case Op::kLt:
+      return a < b;
+    case Op::kLe:
+      return a <= b;
+    case Op::kEq:
+      return a == b;
+    case Op::kNe:
+      return a != b;
+    default:
+      std::abort();
+  }
+}
+
+// |f'(a)| times the argument's magnitude, plus the rounding of the result itself.
+Scalar StageProgram::Unary(Op op, DType type, const Scalar& a) {
+  double value = 0, slope = 0;
+  const double x = a.value;
+  switch (op) {
+    case Op::kCast:
+      return Converted(type, a);
+    case Op::kNeg:
+      return {-x, a.magnitude};
+    case Op::kAbs:
+      return {std::abs(x), a.magnitude};
+    case Op::kExp:
+      value = slope = std::exp(x);
+      break;
+    case Op::kLog:
+      value = std::log(x);
+      slope = 1 / x;
+      break;
+    case Op::kSqrt:
+      value = std::sqrt(x);
+      slope = x > 0 ? 0.5 / value : 0;
+      break;
+    case Op::kRsqrt:
+      value = 1 / std::sqrt(x);
+      slope = 0.5 * value / x;
+      break;
+    case Op::kTanh:
+      value = std::tanh(x);
+      slope = 1 - value * value;
+      break;
+    case Op::kErf:
+      value = std::erf(x);
+      slope = 2 * std::numbers::inv_sqrtpi * std::exp(-x * x);
+      break;
+    case Op::kSigmoid:
+      value = 1 / (1 + std::exp(-x));
+      slope = value * (1 - value);
+      break;
+    default:
+      std::abort();
+  }
+  return AtLeastValue({value, std::abs(value) + std::abs(slope) * a.magnitude});
+}
+
+Scalar StageProgram::Binary(Op op, const Scalar& a, const Scalar& b) {
+  switch (op) {
+    case Op::kAdd:
+      return Combined(Combiner::kSum, a, b);
+    case Op::kSub:
+      return {a.value - b.value, a.magnitude + b.magnitude};
+    case Op::kMul:
+      return Combined(Combiner::kProd, a, b);
+    case Op::kMax:
+      return Combined(Combiner::kMax, a, b);
+    case Op::kMin:
+      return Combined(Combiner::kMin, a, b);
+    case Op::kDiv: {
+      const double value = a.value / b.value;
+      return AtLeastValue(
+          {value, (a.magnitude + std::abs(value) * b.magnitude) / std::abs(b.value)});
+    }
+    case Op::kPow: {
+      const double value = std::pow(a.value, b.value);
+      const double by_base =
+          b.value == 0 ? 0 : std::abs(b.value * std::pow(a.value, b.value - 1)) * a.magnitude;
+      const double by_exponent =
+          a.value == 0 ? 0 : std::abs(value * std::log(std::abs(a.value))) * b.magnitude;
+      return AtLeastValue({value, std::abs(value) + by_base + by_exponent});
+    }
+    default:
+      std::abort();
+  }
+}
+
+// ------------------------------------------------------------------------------------ compilation
+
+class StageCompiler {
+ public:
+  StageCompiler(const TensorProgram& program, const Stage& stage, StageProgram& out)
+      : program_(program), out_(out) {
+    int slot = 0;
+    for (const Var& axis : stage.axes) slots_[axis.get()] = slot++;
+    for (const Var& axis : stage.reduce_axes) slots_[axis.get()] = slot++;
+    Emit(stage.body);
+  }
+
+ private:
+  using Code = StageProgram::Code;
+  using Affine = StageProgram::Affine;
+  using Instruction = StageProgram::Instruction;
+
+  Instruction& Add(Code code, Op op = Op::kInt) {
+    out_.code_.push_back({code, op});
+    // No instruction pushes more than one element: a bound on both stacks.
+    out_.depth_ = out_.code_.size();
+    return out_.code_.back();
+  }
+  int Here() const { return static_cast<int>(out_.code_.size()); }
+
+  // The expression as a sum of multiples of axes, if it is one.
+  std::optional<Affine> ToAffine(const Expr& e) const {
+    if (e->type != DType::kInt64) return std::nullopt;
+    if (e->op == Op::kInt) return Affine{e->int_value, {}};
+    if (e->op == Op::kVar) return Affine{0, {{slots_.at(e->var.get()), 1}}};
+    if (e->op != Op::kAdd && e->op != Op::kSub && e->op != Op::kMul) return std::nullopt;
+    std::optional<Affine> a = ToAffine(e->args[0]), b = ToAffine(e->args[1]);
+    if (!a || !b) return std::nullopt;
+    if (e->op == Op::kMul) {
+      if (!a->terms.empty()) std::swap(a, b);
+      if (!a->terms.empty()) return std::nullopt;
+      return Sum(Affine{}, *b, a->constant);
+    }
+    return Sum(*a, *b, e->op == Op::kAdd ? 1 : -1);
+  }
+
+  // a + factor * b
+  static Affine Sum(Affine a, const Affine& b, int64_t factor) {
+    a.constant += factor * b.constant;
+    for (const auto& [axis, own] : b.terms) {
+      const auto same = std::find_if(a.terms.begin(), a.terms.end(),
+                                     [axis = axis](const auto& t) { return t.first == axis; });
+      if (same != a.terms.end()) {
+        same->second += factor * own;
+      } else {
+        a.terms.push_back({axis, factor * own});
+      }
+    }
+    return a;
+  }
+
+  int AddAffine(Affine affine) {
+    out_.affines_.push_back(std::move(affine));
+    return static_cast<int>(out_.affines_.size()) - 1;
+  }
+
+  void EmitLoad(const Expr& e) {
+    Expr offset = Int(0);
+    int64_t stride = 1;
+    for (size_t d = e->args.size(); d-- > 0;) {
+      offset = offset + e->args[d] * Int(stride);
+      stride *= e->buffer->shape[d];
+    }
+    if (std::optional<Affine> affine = ToAffine(offset)) {
+      const int target = AddAffine(*std::move(affine));
+      Instruction& load = Add(Code::kLoadAffine);
+      load.target = target;
+      load.tensor = IdOf(e->buffer.get());
+      return;
+    }
+    Emit(offset);
+    Add(Code::kLoad).tensor = IdOf(e->buffer.get());
+  }
+
+  TensorId IdOf(const Buffer* tensor) const {
+    for (size_t i = 0; i < program_.inputs.size(); ++i) {
+      if (program_.inputs[i].get() == tensor) return {true, static_cast<int>(i)};
+    }
+    return {false, static_cast<int>(program_.FindStage(tensor) - program_.stages.data())};
+  }
+
+  void EmitSelect(const Expr& e) {
+    Emit(e->args[0]);
+    const int branch = Here();
+    Add(Code::kJumpIfFalse);
+    Emit(e->args[1]);
+    const int leave = Here();
+    Add(Code::kJump);
+    out_.code_[branch].target = Here();
+    Emit(e->args[2]);
+    out_.code_[leave].target = Here();
+  }
+
+  void Emit(const Expr& e) {
+    if (std::optional<Affine> affine = ToAffine(e)) {
+      const int target = AddAffine(*std::move(affine));
+      Add(Code::kAffine).target = target;
+      return;
+    }
+    switch (e->op) {
+      case Op::kInt:  // a decided condition
+        Add(Code::kAffine).target = AddAffine({e->int_value, {}});
+        return;
+      case Op::kFloat:
+        Add(Code::kNumber).number = e->float_value;
+        return;
+      case Op::kLoad:
+        EmitLoad(e);
+        return;
+      case Op::kSelect:
+        EmitSelect(e);
+        return;
+      default:
+        break;
+    }
+    for (const Expr& arg : e->args) Emit(arg);
+    const bool from_integer = !IsFloat(e->args[0]->type);
+    if (e->op == Op::kCast && from_integer) {
+      Add(Code::kToValue);
+    } else if (from_integer) {
+      Add(Code::kIntegers, e->op);
+    } else if (e->type == DType::kBool) {
+      Add(Code::kCompare, e->op);
+    } else {
+      Add(Code::kValues, e->op).type = e->type;
+    }
+  }
+
+  const TensorProgram& program_;
+  StageProgram& out_;
+  std::map<const Variable*, int> slots_;
+};
+
+StageProgram::StageProgram(const TensorProgram& program, const Stage& stage) {
+  StageCompiler(program, stage, *this);
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,144 @@
+// One stage's definition as a compact postfix program over doubles: the reference's machine. Not
+// for other users.
+#ifndef HEDDLE_SEARCH_SPACE_NOTATION_REFERENCE_PROGRAM_H_
+#define HEDDLE_SEARCH_SPACE_NOTATION_REFERENCE_PROGRAM_H_
+
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "search_space/ir/tensor_program.h"
+
+namespace heddle::search_space {
+
+// A value, and the scale to which its rounding error is proportional: an error analysis to first
+// order, in units of one rounding.
+struct Scalar {
+  double value = 0;
+  double magnitude = 0;
+};
+
+inline Scalar Exact(double value) { return {value, std::abs(value)}; }
+// Also where the analysis met infinities and lost itself in NaN.
+inline Scalar AtLeastValue(const Scalar& x) {
+  const double least = std::abs(x.value);
+  return {x.value, x.magnitude >= least ? x.magnitude : least};
+}
+Scalar Combined(Combiner combiner, const Scalar& a, const Scalar& b);
+
+struct TensorId {
+  bool is_input;
+  int index;  // into program.inputs or program.stages
+};
+
+class StageProgram {
+ public:
+  StageProgram(const TensorProgram& program, const Stage& stage);
+
+  int64_t size() const { return static_cast<int64_t>(code_.size()); }
+  size_t stack_depth() const { return depth_; }
+
+  // Evaluates the body. `axes` holds the values of the stage's axes, then of its reduction axes;
+  // `values` and `integers` are working memory of stack_depth() elements; `load(tensor, offset)`
+  // gives an element.
+  template <typename Loader>
+  Scalar Run(const int64_t* axes, Scalar* values, int64_t* integers, const Loader& load) const;
+
+ private:
+  enum class Code : uint8_t {
+    kNumber,       // push number
+    kAffine,       // push affines_[target]
+    kLoad,         // pop an offset, push the element of `tensor`
+    kLoadAffine,   // push the element of `tensor` at affines_[target]
+    kToValue,      // pop an integer, push it as a value
+    kJump,         // to target
+    kJumpIfFalse,  // pop an integer; to target where it is 0
+    kIntegers,     // op on integers (conditions are integers too)
+    kCompare,      // op on two values, push an integer
+    kValues,       // op on values
+  };
+  struct Instruction {
+    Code code;
+    Op op = Op::kInt;
+    DType type = DType::kFloat32;
+    int target = 0;
+    TensorId tensor{true, 0};
+    double number = 0;
+  };
+  struct Affine {
+    int64_t constant = 0;
+    std::vector<std::pair<int, int64_t>> terms;  // axis and factor
+    int64_t At(const int64_t* axes) const {
+      int64_t sum = constant;
+      for (const auto& [axis, factor] : terms) sum += axes[axis] * factor;
+      return sum;
+    }
+  };
+
+  static void RunIntegers(Op op, int64_t*& top);
+  static bool Compare(Op op, double a, double b);
+  static Scalar Unary(Op op, DType type, const Scalar& a);
+  static Scalar Binary(Op op, const Scalar& a, const Scalar& b);
+  static bool IsUnary(Op op) { return op >= Op::kCast && op != Op::kPow; }
+
+  friend class StageCompiler;
+  std::vector<Instruction> code_;
+  std::vector<Affine> affines_;
+  size_t depth_ = 0;
+};
+
+template <typename Loader>
+Scalar StageProgram::Run(const int64_t* axes, Scalar* values, int64_t* integers,
+                         const Loader& load) const {
+  Scalar* value = values - 1;  // the top of each stack
+  int64_t* integer = integers - 1;
+  for (size_t next = 0; next < code_.size(); ++next) {
+    const Instruction& i = code_[next];
+    switch (i.code) {
+      case Code::kNumber:
+        *++value = Exact(i.number);
+        break;
+      case Code::kAffine:
+        *++integer = affines_[i.target].At(axes);
+        break;
+      case Code::kLoad: {
+        const int64_t offset = *integer--;
+        *++value = load(i.tensor, offset);
+        break;
+      }
+      case Code::kLoadAffine:
+        *++value = load(i.tensor, affines_[i.target].At(axes));
+        break;
+      case Code::kToValue:
+        *++value = Exact(static_cast<double>(*integer--));
+        break;
+      case Code::kJump:
+        next = static_cast<size_t>(i.target) - 1;
+        break;
+      case Code::kJumpIfFalse:
+        if (*integer-- == 0) next = static_cast<size_t>(i.target) - 1;
+        break;
+      case Code::kIntegers:
+        RunIntegers(i.op, integer);
+        break;
+      case Code::kCompare:
+        value -= 2;
+        *++integer = Compare(i.op, value[1].value, value[2].value) ? 1 : 0;
+        break;
+      case Code::kValues:
+        if (IsUnary(i.op)) {
+          *value = Unary(i.op, i.type, *value);
+        } else {
+          --value;
+          *value = Binary(i.op, value[0], value[1]);
+        }
+        break;
+    }
+  }
+  return *value;
+}
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_NOTATION_REFERENCE_PROGRAM_H_

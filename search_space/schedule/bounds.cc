@@ -1,0 +1,144 @@
+// Eager bounds: which region of a producer its readers need inside a loop.
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/schedule/schedule.h"
+
+namespace heddle::search_space {
+namespace {
+
+// A register tile may span this many times the elements that are used: strided convolutions read
+// every second to fourth element of a row.
+constexpr int64_t kMaxHoles = 4;
+
+using VarSet = absl::flat_hash_set<const Variable*>;
+
+// Variables that are fixed where the producer is computed: loops around the attach point. A shared
+// stage is computed once for all threads, so thread and virtual thread loops do not fix anything.
+VarSet FixedVars(const Schedule& schedule, Scope scope, int consumer, const Var& loop) {
+  const ScheduledStage& c = schedule.stages()[static_cast<size_t>(consumer)];
+  VarSet fixed;
+  auto add = [&](const Loop& l) {
+    const bool per_thread = l.kind == LoopKind::kThread || l.kind == LoopKind::kVthread;
+    if (scope == Scope::kLocal || !per_thread) fixed.insert(l.var.get());
+  };
+  for (const Loop* l : EnclosingLoops(schedule, c)) add(*l);
+  for (const Loop& l : c.loops) {
+    add(l);
+    if (l.var == loop) break;
+  }
+  return fixed;
+}
+
+bool IsInside(const Schedule& schedule, int stage, int consumer, const Var& loop) {
+  const auto& stages = schedule.stages();
+  for (int s = stage; s >= 0; s = stages[static_cast<size_t>(s)].consumer) {
+    if (s == consumer) return true;
+    const ScheduledStage& here = stages[static_cast<size_t>(s)];
+    if (here.consumer != consumer) continue;
+    const ScheduledStage& c = stages[static_cast<size_t>(consumer)];
+    return c.FindLoop(here.attach_loop) >= c.FindLoop(loop);
+  }
+  return false;
+}
+
+// Product of the extents of the relaxed variables in `e`: as many elements as an access can touch.
+int64_t RelaxedProduct(const Expr& e, const VarSet& fixed) {
+  VarSet seen;
+  int64_t product = 1;
+  Visit(e, [&](const Expr& node) {
+    if (node->op != Op::kVar || fixed.contains(node->var.get())) return;
+    if (seen.insert(node->var.get()).second) product *= node->var->extent;
+  });
+  return product;
+}
+
+// What the accesses seen so far need along one axis.
+struct AxisRegion {
+  std::optional<Region> region;  // inside the attach loop
+  Interval everywhere{0, 0};     // over all loops
+  bool comparable = true;        // regions differ by constants
+
+  void Include(const Region& other, const Interval& bounds) {
+    if (!region.has_value()) {
+      region = other;
+      everywhere = bounds;
+      return;
+    }
+    everywhere = {std::min(everywhere.min, bounds.min), std::max(everywhere.max, bounds.max)};
+    const Expr difference = Simplify(other.base - region->base);
+    comparable = comparable && difference->op == Op::kInt;
+    if (!comparable) return;
+    const int64_t d = difference->int_value;
+    const int64_t low = std::min<int64_t>(0, d);
+    const int64_t high = std::max(region->extent, d + other.extent);
+    region = Region{Simplify(region->base + Int(low)), high - low};
+  }
+
+  // A region with a moving start, unless a fixed one is no larger.
+  Region Result() const {
+    const int64_t span = everywhere.max - everywhere.min + 1;
+    if (!comparable || region->extent >= span) return {Int(everywhere.min), span};
+    return *region;
+  }
+};
+
+}  // namespace
+
+absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& producer, int consumer,
+                         const Var& loop, std::vector<Expr>& base, std::vector<int64_t>& extent) {
+  const VarSet fixed_here = FixedVars(schedule, producer.scope, consumer, loop);
+  const VarSet fixed_in_block = FixedVars(schedule, Scope::kShared, consumer, loop);
+  std::vector<AxisRegion> regions(producer.axes.size());
+  for (int r : schedule.ReadersOf(producer.tensor.get())) {
+    const ScheduledStage& reader = schedule.stages()[static_cast<size_t>(r)];
+    if (!IsInside(schedule, r, consumer, loop)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "loop ", loop->name, " does not enclose ", reader.name(), ", which also reads ",
+          producer.name(), "; compute it further out or attach ", reader.name(), " first"));
+    }
+    absl::Status hull_error;
+    Visit(reader.body, [&](const Expr& node) {
+      if (node->op != Op::kLoad || node->buffer != producer.tensor) return;
+      for (size_t i = 0; i < node->args.size(); ++i) {
+        const Expr index = Simplify(Substitute(node->args[i], [&](const Var& v) -> Expr {
+          for (size_t a = 0; a < reader.values.size(); ++a) {
+            const bool is_axis = a < reader.axes.size();
+            const Var& axis = is_axis ? reader.axes[a] : reader.reduce_axes[a - reader.axes.size()];
+            if (axis == v) return schedule.AxisValue(reader, a);
+          }
+          return nullptr;
+        }));
+        // What is spread over threads is held by all of them together.
+        const bool spread = producer.spread.has_value() && i + 1 == node->args.size();
+        const VarSet& fixed = spread ? fixed_in_block : fixed_here;
+        const Region region =
+            RegionOf(index, [&](const Var& v) { return !fixed.contains(v.get()); });
+        if (producer.scope == Scope::kLocal &&
+            region.extent > kMaxHoles * RelaxedProduct(index, fixed)) {
+          hull_error = absl::InvalidArgumentError(
+              absl::StrCat("a register tile of ", producer.name(), " would have holes: axis ",
+                           producer.axes[i]->name, " spans ", region.extent,
+                           " elements of which few are used; make the strided loop a vthread"));
+        }
+        regions[i].Include(region, BoundsOf(index));
+      }
+    });
+    if (!hull_error.ok()) return hull_error;
+  }
+  base.clear();
+  extent.clear();
+  for (const AxisRegion& r : regions) {
+    if (!r.region.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat("nothing reads ", producer.name()));
+    }
+    const Region region = r.Result();
+    base.push_back(region.base);
+    extent.push_back(region.extent);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,23 @@
+// Dimensions that are only ever walked together, as one: a 1x1 convolution reads and writes whole
+// images row after row, and is a matrix product over their pixels.
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_COLLAPSE_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_COLLAPSE_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "search_space/ir/tensor_program.h"
+
+namespace heddle::search_space {
+
+// The same program over fewer dimensions: without those of extent 1, and with adjacent axes y, x of
+// `stage` as one axis "yx" wherever every tensor that is read along one of them is read along both,
+// in adjacent dimensions [.., y, x, ..] of the same extents. Tensors keep their names and their
+// elements' order in memory. InvalidArgument where no two axes of `stage` can be merged.
+absl::StatusOr<std::shared_ptr<const TensorProgram>> Collapse(const TensorProgram& program,
+                                                              const std::string& stage);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_COLLAPSE_H_

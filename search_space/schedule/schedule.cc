@@ -1,0 +1,159 @@
+#include "search_space/schedule/schedule.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "search_space/ir/simplify.h"
+
+namespace heddle::search_space {
+
+int ScheduledStage::FindLoop(const std::string& loop) const {
+  for (size_t i = 0; i < loops.size(); ++i) {
+    if (loops[i].var->name == loop) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+int ScheduledStage::FindLoop(const Var& var) const {
+  for (size_t i = 0; i < loops.size(); ++i) {
+    if (loops[i].var == var) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+const Loop* ScheduledStage::shared_reduction() const {
+  for (const Loop& l : loops) {
+    if (l.reduce && l.kind == LoopKind::kThread && l.var->extent > 1) return &l;
+  }
+  return nullptr;
+}
+
+void ResetLoops(ScheduledStage& stage) {
+  stage.loops.clear();
+  stage.values.clear();
+  stage.guards.clear();
+  stage.untouched = true;
+  auto add = [&](const Var& axis, int64_t extent, bool reduce) {
+    Loop loop{.var = MakeVar(axis->name, extent), .reduce = reduce};
+    stage.values.push_back(VarExpr(loop.var));
+    stage.loops.push_back(std::move(loop));
+  };
+  for (size_t i = 0; i < stage.axes.size(); ++i) add(stage.axes[i], stage.extent[i], false);
+  for (const Var& r : stage.reduce_axes) add(r, r->extent, true);
+}
+
+ScheduledStage MakeScheduledStage(const Stage& stage) {
+  ScheduledStage s;
+  s.tensor = stage.tensor;
+  s.axes = stage.axes;
+  s.reduce_axes = stage.reduce_axes;
+  s.combiner = stage.combiner;
+  s.body = stage.body;
+  s.is_output = stage.is_output;
+  for (const Var& axis : s.axes) {
+    s.base.push_back(Int(0));
+    s.extent.push_back(axis->extent);
+  }
+  ResetLoops(s);
+  return s;
+}
+
+namespace {
+
+bool Reads(const Expr& e, const Buffer* tensor) {
+  if (e->op == Op::kLoad) return e->buffer.get() == tensor;
+  if (e->type == DType::kInt64) return false;  // indices read nothing
+  return std::any_of(e->args.begin(), e->args.end(),
+                     [&](const Expr& arg) { return Reads(arg, tensor); });
+}
+
+bool ReadsWholeAt(const Stage& reader, const Stage& reduction) {
+  bool ok = reader.axes.size() == reduction.axes.size();
+  Visit(reader.body, [&](const Expr& node) {
+    if (node->op != Op::kLoad || node->buffer != reduction.tensor) return;
+    for (size_t i = 0; ok && i < node->args.size(); ++i) {
+      ok = node->args[i]->op == Op::kVar && node->args[i]->var == reader.axes[i] &&
+           reader.axes[i]->extent == reduction.axes[i]->extent;
+    }
+  });
+  return ok;
+}
+
+// Is the reduction read by exactly one elementwise stage, element by element?
+bool HasEpilogue(const TensorProgram& program, const Stage& reduction) {
+  const Stage* reader = nullptr;
+  for (const Stage& s : program.stages) {
+    if (!Reads(s.body, reduction.tensor.get())) continue;
+    if (reader != nullptr) return false;
+    reader = &s;
+  }
+  return reader != nullptr && !reader->is_reduction() && ReadsWholeAt(*reader, reduction);
+}
+
+}  // namespace
+
+Schedule::Schedule(std::shared_ptr<const TensorProgram> program) : program_(std::move(program)) {
+  for (const Stage& stage : program_->stages) {
+    if (!stage.is_reduction() || (!stage.is_output && HasEpilogue(*program_, stage))) {
+      stages_.push_back(MakeScheduledStage(stage));
+      continue;
+    }
+    Stage accumulate = stage;
+    accumulate.tensor =
+        MakeBuffer(stage.name() + ".acc", stage.tensor->dtype, Scope::kGlobal, stage.tensor->shape);
+    accumulate.is_output = false;
+    Stage copy = stage;
+    copy.reduce_axes.clear();
+    copy.combiner = Combiner::kNone;
+    ExprList indices;
+    for (Var& axis : copy.axes) {
+      axis = MakeVar(axis->name, axis->extent);
+      indices.push_back(VarExpr(axis));
+    }
+    copy.body = Load(accumulate.tensor, std::move(indices));
+    stages_.push_back(MakeScheduledStage(accumulate));
+    stages_.push_back(MakeScheduledStage(copy));
+  }
+}
+
+int Schedule::FindStage(const std::string& name) const {
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    if (stages_[i].name() == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+int Schedule::FindStage(const Buffer* tensor) const {
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    if (stages_[i].tensor.get() == tensor) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+Expr Schedule::AxisValue(const ScheduledStage& stage, size_t i) const {
+  if (i >= stage.axes.size() || IsInt(stage.base[i], 0)) return stage.values[i];
+  return stage.base[i] + stage.values[i];
+}
+
+std::vector<int> Schedule::ReadersOf(const Buffer* tensor) const {
+  std::vector<int> readers;
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    if (!stages_[i].inlined && Reads(stages_[i].body, tensor))
+      readers.push_back(static_cast<int>(i));
+  }
+  return readers;
+}
+
+std::vector<const Loop*> EnclosingLoops(const Schedule& schedule, const ScheduledStage& stage) {
+  if (stage.consumer < 0) return {};
+  const ScheduledStage& consumer = schedule.stages()[static_cast<size_t>(stage.consumer)];
+  std::vector<const Loop*> loops = EnclosingLoops(schedule, consumer);
+  for (const Loop& l : consumer.loops) {
+    loops.push_back(&l);
+    if (l.var == stage.attach_loop) break;
+  }
+  return loops;
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,54 @@
+// Where a split leaves a tail: what may run past the end of a reduction.
+#include "search_space/ir/simplify.h"
+#include "search_space/schedule/schedule.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Is `e`, a factor of a stage's definition, zero wherever `axis` lies past its end? True for loads
+// along that axis from tensors of the same extent, also through copies and padding: out there,
+// lowering fills zeros. `placed`: where stages are computed is decided, so that those at the root
+// are known to be read from global memory.
+bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, bool placed) {
+  if (e->op == Op::kSelect) {
+    return e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0 &&
+           IsZeroOutside(schedule, e->args[1], axis, placed);
+  }
+  if (e->op != Op::kLoad) return false;
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    if (e->args[i]->op != Op::kVar || e->args[i]->var != axis) continue;
+    if (e->buffer->shape[i] != axis->extent) return false;
+    const int producer = schedule.FindStage(e->buffer.get());
+    if (producer < 0) return true;
+    const ScheduledStage& p = schedule.stages()[static_cast<size_t>(producer)];
+    if (placed && p.is_root()) return true;
+    return !p.is_reduction() && IsZeroOutside(schedule, p.body, p.axes[i], placed);
+  }
+  return false;
+}
+
+}  // namespace
+
+bool VanishesOutside(const Schedule& schedule, const ScheduledStage& stage, const Expr& guard,
+                     bool placed) {
+  if (stage.combiner != Combiner::kSum) return false;
+  for (size_t i = 0; i < stage.reduce_axes.size(); ++i) {
+    const Var& axis = stage.reduce_axes[i];
+    const Expr tail = Simplify(stage.values[stage.axes.size() + i] < Int(axis->extent));
+    if (!StructurallyEqual(tail, guard)) continue;
+    std::vector<Expr> factors = {stage.body};
+    while (!factors.empty()) {
+      const Expr f = factors.back();
+      factors.pop_back();
+      if (f->op == Op::kMul) {
+        factors.insert(factors.end(), f->args.begin(), f->args.end());
+      } else if (!IsZeroOutside(schedule, f, axis, placed)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  return false;
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,28 @@
+// The ways to compute a tensor program, each a list of steps that begins its schedules.
+#ifndef HEDDLE_SEARCH_SPACE_SKETCH_ALGORITHMS_H_
+#define HEDDLE_SEARCH_SPACE_SKETCH_ALGORITHMS_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "search_space/ir/tensor_program.h"
+#include "search_space/schedule/step.h"
+
+namespace heddle::search_space {
+
+struct Algorithm {
+  std::string name;
+  std::vector<Step> steps;
+};
+
+// First the definition itself, without steps; then, where they apply, "collapse" (collapse.h), for
+// reductions over several tensors, and "winograd" (winograd.h).
+std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program);
+
+// The fewest scalar operations with which one of them computes `program`: at most its Flops().
+double LeastFlops(const TensorProgram& program);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SKETCH_ALGORITHMS_H_

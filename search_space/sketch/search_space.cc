@@ -1,0 +1,449 @@
+#include "search_space/sketch/search_space.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "search_space/lower/lower.h"
+#include "search_space/schedule/schedule.h"
+#include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/sketch.h"
+
+namespace heddle::search_space {
+namespace {
+
+// One plan per kernel; its holes are the plans' holes one after another.
+struct Sketch {
+  std::string name;
+  std::shared_ptr<const ProgramShape> shape;             // of the algorithm that it schedules
+  std::vector<std::shared_ptr<const KernelPlan>> plans;  // one for each of its kernels
+  std::vector<Hole> holes;         // of all plans; names prefixed where there are several kernels
+  std::vector<size_t> plan_begin;  // first hole of each plan
+};
+
+constexpr size_t kMaxSketches = 12;  // of one algorithm
+// Attempts at a valid choice. The first that pads little is taken, and after some patience the one
+// that pads least: where tiles of 8 cover an axis of 7, few do better.
+constexpr int kSampleAttempts = 4000, kSamplePatience = 32;
+constexpr double kLittleWaste = 1.3;
+// Redraws of one group, for plans whose limits few values meet.
+constexpr int kMutationAttempts = 400;
+
+template <typename T>
+size_t Draw(Rng& rng, const std::vector<T>& from) {
+  return std::uniform_int_distribution<size_t>(0, from.size() - 1)(rng);
+}
+
+}  // namespace
+
+struct SearchSpace::Impl {
+  std::shared_ptr<const TensorProgram> program;
+  Target target;
+  std::vector<Sketch> sketches;
+
+  const Sketch& SketchOf(const Point& p) const { return sketches[p.sketch]; }
+
+  std::vector<int64_t> ValuesOf(const Point& p) const {
+    const Sketch& sketch = SketchOf(p);
+    std::vector<int64_t> values(p.choices.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = sketch.holes[i].domain[p.choices[i]];
+    }
+    return values;
+  }
+
+  // Calls `use` with every plan and its values.
+  template <typename F>
+  void ForEachPlan(const Point& p, const F& use) const {
+    const Sketch& sketch = SketchOf(p);
+    const std::vector<int64_t> values = ValuesOf(p);
+    for (size_t i = 0; i < sketch.plans.size(); ++i) {
+      use(*sketch.plans[i],
+          HoleValues(values.data() + sketch.plan_begin[i], sketch.plans[i]->holes().size()));
+    }
+  }
+
+  bool IsWellFormed(const Point& p) const {
+    if (p.sketch >= sketches.size() || p.choices.size() != SketchOf(p).holes.size()) return false;
+    for (size_t i = 0; i < p.choices.size(); ++i) {
+      if (p.choices[i] >= SketchOf(p).holes[i].domain.size()) return false;
+    }
+    return true;
+  }
+
+  absl::Status Check(const Point& p) const {
+    absl::Status status;
+    ForEachPlan(p, [&](const KernelPlan& plan, HoleValues values) {
+      if (status.ok()) status = plan.Check(values);
+    });
+    return status;
+  }
+
+  double Waste(const Point& p) const {
+    double waste = 1;
+    ForEachPlan(p, [&](const KernelPlan& plan, HoleValues values) {
+      waste = std::max(waste, plan.Waste(values));
+    });
+    return waste;
+  }
+
+  // Draws the holes of one plan until its limits are met.
+  bool SamplePlan(const Sketch& sketch, size_t plan, Rng& rng,
+                  std::vector<uint8_t>& choices) const {
+    const KernelPlan& drawn = *sketch.plans[plan];
+    std::vector<int64_t> values, best;
+    double least = std::numeric_limits<double>::infinity();
+    for (int attempt = 0; attempt < kSampleAttempts && least > kLittleWaste; ++attempt) {
+      if (attempt >= kSamplePatience && !best.empty()) break;
+      drawn.Draw(rng, values);
+      const double waste = drawn.Waste(values);
+      if (waste >= least || !drawn.Check(values).ok()) continue;
+      least = waste;
+      best = values;
+    }
+    for (size_t h = 0; h < best.size(); ++h) {
+      const auto& domain = drawn.holes()[h].domain;
+      choices[sketch.plan_begin[plan] + h] =
+          static_cast<uint8_t>(std::find(domain.begin(), domain.end(), best[h]) - domain.begin());
+    }
+    return !best.empty();
+  }
+
+  // Holes that belong together: the same plan and the same group.
+  std::vector<size_t> GroupOf(const Sketch& sketch, size_t hole) const {
+    size_t plan = 0;
+    while (plan + 1 < sketch.plan_begin.size() && sketch.plan_begin[plan + 1] <= hole) ++plan;
+    std::vector<size_t> group;
+    for (size_t h = 0; h < sketch.plans[plan]->holes().size(); ++h) {
+      const size_t index = sketch.plan_begin[plan] + h;
+      if (sketch.holes[index].group == sketch.holes[hole].group) group.push_back(index);
+    }
+    return group;
+  }
+};
+
+namespace {
+
+using Plans = std::vector<std::pair<std::string, std::shared_ptr<KernelPlan>>>;
+
+// What each rule that applies makes of each kernel. A kernel that only another algorithm has is not
+// streamed where a rule knows better: the definition's sketches already hold what is simple.
+std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const Target& target) {
+  std::vector<Plans> plans;
+  for (const KernelShape& kernel : shape.kernels) {
+    plans.emplace_back();
+    for (const auto& rule : SketchRules()) {
+      if (!rule->Applies(shape, kernel, target)) continue;
+      plans.back().emplace_back(rule->name(), rule->Apply(shape, kernel, target));
+    }
+    if (!is_definition && plans.back().size() > 1) plans.back().erase(plans.back().begin());
+  }
+  return plans;
+}
+
+Sketch MakeSketch(const std::vector<Plans>& plans, const std::shared_ptr<const ProgramShape>& shape,
+                  const std::vector<size_t>& choice) {
+  Sketch sketch;
+  sketch.shape = shape;
+  for (size_t k = 0; k < plans.size(); ++k) {
+    const auto& [name, plan] = plans[k][choice[k]];
+    const std::string& root =
+        shape->schedule.stages()[static_cast<size_t>(shape->kernels[k].root)].name();
+    const std::string prefix = plans.size() > 1 ? root + "." : "";
+    absl::StrAppend(&sketch.name, k == 0 ? "" : "+", name);
+    sketch.plan_begin.push_back(sketch.holes.size());
+    for (Hole hole : plan->holes()) {
+      hole.name = prefix + hole.name;
+      sketch.holes.push_back(std::move(hole));
+    }
+    sketch.plans.push_back(plan);
+  }
+  return sketch;
+}
+
+// Every combination of plans, the simplest first.
+void AddSketches(const std::shared_ptr<const TensorProgram>& program, const Algorithm& algorithm,
+                 const Target& target, std::vector<Sketch>& sketches) {
+  const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, algorithm.steps));
+  const std::vector<Plans> plans = PlansOf(*shape, algorithm.steps.empty(), target);
+  std::vector<size_t> choice(plans.size(), 0);
+  // Where one kernel can do it all by rows, combinations of several are not worth their trials.
+  if (plans.size() > 1 && algorithm.steps.empty()) {
+    const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program));
+    const std::unique_ptr<SketchRule> rows = MakeRowsRule();
+    if (!fused->kernels.empty() && rows->Applies(*fused, fused->kernels[0], target)) {
+      sketches.push_back(MakeSketch(plans, shape, choice));
+      sketches.push_back(MakeSketch(
+          {{{rows->name(), rows->Apply(*fused, fused->kernels[0], target)}}}, fused, {0}));
+      return;
+    }
+  }
+  size_t added = 0;
+  for (bool more = true; more && added < kMaxSketches; ++added) {
+    sketches.push_back(MakeSketch(plans, shape, choice));
+    if (!algorithm.steps.empty()) {
+      sketches.back().name = absl::StrCat(algorithm.name, "/", sketches.back().name);
+    }
+    more = false;
+    for (size_t k = plans.size(); k-- > 0 && !more;) {
+      more = ++choice[k] < plans[k].size();
+      if (!more) choice[k] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+SearchSpace::SearchSpace(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+absl::StatusOr<SearchSpace> SearchSpace::Create(std::shared_ptr<const TensorProgram> program,
+                                                const Target& target) {
+  auto impl = std::make_shared<Impl>();
+  impl->program = program;
+  impl->target = target;
+  for (const Algorithm& algorithm : AlgorithmsOf(program)) {
+    AddSketches(program, algorithm, target, impl->sketches);
+  }
+  SearchSpace space(impl);
+  if (absl::Status s = space.Check(space.Default()); !s.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("no schedule of ", program->op,
+                                                      " is valid on ", target.name, ": ",
+                                                      std::string(s.message())));
+  }
+  return space;
+}
+
+int SearchSpace::sketch_count() const { return static_cast<int>(impl_->sketches.size()); }
+
+double SearchSpace::point_count() const {
+  double total = 0;
+  for (const Sketch& sketch : impl_->sketches) {
+    double points = 1;
+    for (const Hole& hole : sketch.holes) points *= static_cast<double>(hole.domain.size());
+    total += points;
+  }
+  return total;
+}
+
+Point SearchSpace::Default() const {
+  Point point;
+  for (const auto& plan : impl_->sketches[0].plans) {
+    const std::vector<uint8_t> choices = plan->Default();
+    point.choices.insert(point.choices.end(), choices.begin(), choices.end());
+  }
+  return point;
+}
+
+std::optional<Point> SearchSpace::Sample(Rng& rng) const {
+  Point point;
+  // The first sketch is the streaming one: a space of few points beside tiled ones.
+  const size_t count = impl_->sketches.size();
+  const bool simple = count == 1 || std::uniform_int_distribution<int>(0, 7)(rng) == 0;
+  point.sketch =
+      static_cast<uint8_t>(simple ? 0 : std::uniform_int_distribution<size_t>(1, count - 1)(rng));
+  const Sketch& sketch = impl_->sketches[point.sketch];
+  point.choices.resize(sketch.holes.size());
+  for (size_t p = 0; p < sketch.plans.size(); ++p) {
+    if (!impl_->SamplePlan(sketch, p, rng, point.choices)) return std::nullopt;
+  }
+  return point;
+}
+
+std::optional<Point> SearchSpace::Mutate(const Point& point, Rng& rng) const {
+  if (!impl_->IsWellFormed(point)) return std::nullopt;
+  const Sketch& sketch = impl_->SketchOf(point);
+  for (int attempt = 0; attempt < kMutationAttempts; ++attempt) {
+    Point mutant = point;
+    const size_t hole = Draw(rng, sketch.holes);
+    // One hole at first; its whole group when that meets no limits.
+    const std::vector<size_t> redraw =
+        attempt < kMutationAttempts / 2 ? std::vector<size_t>{hole} : impl_->GroupOf(sketch, hole);
+    for (size_t h : redraw) {
+      mutant.choices[h] = static_cast<uint8_t>(Draw(rng, sketch.holes[h].domain));
+    }
+    if (mutant != point && impl_->Check(mutant).ok()) return mutant;
+  }
+  return std::nullopt;
+}
+
+std::optional<Point> SearchSpace::Crossover(const Point& a, const Point& b, Rng& rng) const {
+  if (a.sketch != b.sketch || !impl_->IsWellFormed(a) || !impl_->IsWellFormed(b)) {
+    return std::nullopt;
+  }
+  const Sketch& sketch = impl_->SketchOf(a);
+  for (int attempt = 0; attempt < kMutationAttempts; ++attempt) {
+    Point child = a;
+    for (size_t h : impl_->GroupOf(sketch, Draw(rng, sketch.holes))) {
+      child.choices[h] = b.choices[h];
+    }
+    if (child != a && child != b && impl_->Check(child).ok()) return child;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::vector<Point>> SearchSpace::Enumerate(double most) const {
+  if (point_count() > most) return std::nullopt;
+  std::vector<Point> points;
+  for (size_t s = 0; s < impl_->sketches.size(); ++s) {
+    const std::vector<Hole>& holes = impl_->sketches[s].holes;
+    Point point{static_cast<uint8_t>(s), std::vector<uint8_t>(holes.size(), 0)};
+    for (size_t next = 0; next < holes.size();) {
+      if (next == 0 && impl_->Check(point).ok()) points.push_back(point);
+      // Counts up, the first hole fastest.
+      if (++point.choices[next] < holes[next].domain.size()) {
+        next = 0;
+      } else {
+        point.choices[next++] = 0;
+      }
+    }
+  }
+  return points;
+}
+
+absl::Status SearchSpace::Check(const Point& point) const {
+  if (!impl_->IsWellFormed(point)) {
+    return absl::InvalidArgumentError("the point is not one of this space");
+  }
+  return impl_->Check(point);
+}
+
+absl::StatusOr<std::vector<Step>> SearchSpace::Steps(const Point& point) const {
+  if (absl::Status s = Check(point); !s.ok()) return s;
+  std::vector<Step> steps = impl_->SketchOf(point).shape->steps;
+  impl_->ForEachPlan(
+      point, [&](const KernelPlan& plan, HoleValues values) { plan.AppendSteps(values, steps); });
+  return steps;
+}
+
+std::vector<Part> SearchSpace::PartsOf(const Point& point) const {
+  const Sketch& sketch = impl_->SketchOf(point);
+  std::vector<Part> parts(sketch.plans.size());
+  for (size_t k = 0; k < parts.size(); ++k) {
+    const auto first = std::find_if(
+        impl_->sketches.begin(), impl_->sketches.end(),
+        [&](const Sketch& s) { return k < s.plans.size() && s.plans[k] == sketch.plans[k]; });
+    parts[k].sketch = static_cast<uint8_t>(first - impl_->sketches.begin());
+    parts[k].kernel = static_cast<uint8_t>(k);
+    const auto begin = point.choices.begin() + static_cast<std::ptrdiff_t>(sketch.plan_begin[k]);
+    parts[k].choices.assign(begin,
+                            begin + static_cast<std::ptrdiff_t>(sketch.plans[k]->holes().size()));
+  }
+  return parts;
+}
+
+absl::StatusOr<Program> SearchSpace::Lower(const Part& part) const {
+  const Sketch& sketch = impl_->sketches[part.sketch];
+  const KernelPlan& plan = *sketch.plans[part.kernel];
+  std::vector<int64_t> values;
+  for (size_t h = 0; h < part.choices.size(); ++h) {
+    values.push_back(plan.holes()[h].domain[part.choices[h]]);
+  }
+  if (absl::Status s = plan.Check(values); !s.ok()) return s;
+  std::vector<Step> steps;
+  plan.AppendSteps(values, steps);
+  const Schedule& unscheduled = sketch.shape->schedule;
+  Schedule schedule = unscheduled;
+  if (absl::Status s = schedule.Apply(steps); !s.ok()) return s;
+  const int root = sketch.shape->kernels[part.kernel].root;
+  const BufferRef& result = unscheduled.stages()[static_cast<size_t>(root)].tensor;
+  // The kernel's own stage and what the plan put before it; the others belong to other parts.
+  return search_space::Lower(schedule, [&](const ScheduledStage& s) {
+    return s.tensor == result || unscheduled.FindStage(s.tensor.get()) < 0;
+  });
+}
+
+std::string SearchSpace::Print(const Point& point) const {
+  const Sketch& sketch = impl_->SketchOf(point);
+  const std::vector<int64_t> values = impl_->ValuesOf(point);
+  std::string out = sketch.name + ":";
+  for (size_t i = 0; i < values.size(); ++i) {
+    absl::StrAppend(&out, " ", sketch.holes[i].name, "=", values[i]);
+  }
+  return out;
+}
+
+absl::StatusOr<Point> SearchSpace::Parse(const std::string& text) const {
+  const size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  const auto sketch = std::find_if(impl_->sketches.begin(), impl_->sketches.end(),
+                                   [&](const Sketch& s) { return s.name == name; });
+  if (colon == std::string::npos || sketch == impl_->sketches.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "point '", text, "' names no sketch of this space; the sketches are ",
+        absl::StrJoin(impl_->sketches, ", ",
+                      [](std::string* out, const Sketch& s) { out->append(s.name); })));
+  }
+  Point point;
+  point.sketch = static_cast<uint8_t>(sketch - impl_->sketches.begin());
+  const std::vector<std::string> fields =
+      absl::StrSplit(text.substr(colon + 1), ' ', absl::SkipEmpty());
+  size_t next = 0;
+  for (const Hole& hole : sketch->holes) {
+    auto at = hole.domain.begin();
+    if (next < fields.size() && absl::StartsWith(fields[next], hole.name + "=")) {
+      int64_t value = 0;
+      const bool number = absl::SimpleAtoi(fields[next].substr(hole.name.size() + 1), &value);
+      at = std::find(hole.domain.begin(), hole.domain.end(), value);
+      if (!number || at == hole.domain.end()) {
+        return absl::InvalidArgumentError(absl::StrCat("'", fields[next], "' should be ", hole.name,
+                                                       "= one of ",
+                                                       absl::StrJoin(hole.domain, ", ")));
+      }
+      ++next;
+    }
+    point.choices.push_back(static_cast<uint8_t>(at - hole.domain.begin()));
+  }
+  if (next != fields.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("point '", text, "': '", fields[next], "' is no hole of sketch ", name,
+                     " at this place; its holes are, in this order, ",
+                     absl::StrJoin(sketch->holes, ", ",
+                                   [](std::string* out, const Hole& h) { out->append(h.name); })));
+  }
+  return point;
+}
+
+const TensorProgram& SearchSpace::program() const { return *impl_->program; }
+const Target& SearchSpace::target() const { return impl_->target; }
+
+std::vector<Step> NaiveSteps(const TensorProgram& program) {
+  static constexpr int64_t kThreads = 128;
+  // A program of its own reference, which the schedule only looks at.
+  const auto shared = std::make_shared<const TensorProgram>(program);
+  const Schedule schedule(shared);
+  std::vector<Step> steps;
+  for (const ScheduledStage& s : schedule.stages()) {
+    if (s.is_reduction()) continue;
+    std::vector<std::string> loops;
+    for (const Loop& l : s.loops) loops.push_back(l.var->name);
+    if (loops.size() > 1) steps.push_back(Fuse{s.name(), loops});
+    const std::string fused = absl::StrJoin(loops, "@");
+    steps.push_back(Split{s.name(), fused, {kThreads}});
+    steps.push_back(Bind{s.name(), fused + ".0", BindTo::kBlock});
+    steps.push_back(Bind{s.name(), fused + ".1", BindTo::kThread});
+    Visit(s.body, [&](const Expr& node) {
+      const int r = node->op == Op::kLoad ? schedule.FindStage(node->buffer.get()) : -1;
+      if (r < 0 || !schedule.stages()[static_cast<size_t>(r)].is_reduction()) return;
+      const Step scope = SetScope{node->buffer->name, Scope::kLocal};
+      if (std::find(steps.begin(), steps.end(), scope) != steps.end()) return;
+      steps.push_back(scope);
+      steps.push_back(ComputeAt{node->buffer->name, s.name(), fused + ".1"});
+    });
+  }
+  return steps;
+}
+
+absl::StatusOr<Program> LowerSteps(std::shared_ptr<const TensorProgram> program,
+                                   const std::vector<Step>& steps, const Target& target) {
+  (void)target;
+  Schedule schedule(std::move(program));
+  if (absl::Status s = schedule.Apply(steps); !s.ok()) return s;
+  return Lower(schedule);
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,122 @@
+#include "server/api/auth.h"
+
+#include <openssl/rand.h>
+#include <openssl/sha.h>
+
+#include <array>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/sqlite.h"
+
+namespace heddle::server {
+namespace {
+
+// Recognisable by scanners for leaked secrets.
+constexpr char kPrefix[] = "heddle_";
+constexpr int kRandomBytes = 32;
+
+std::string HashOf(const std::string& token) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
+  SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(), digest.data());
+  return absl::BytesToHexString(
+      std::string(reinterpret_cast<const char*>(digest.data()), digest.size()));
+}
+
+}  // namespace
+
+const char* NameOf(Role role) {
+  constexpr const char* kNames[] = {"reader", "tuner", "daemon", "admin"};
+  return kNames[static_cast<int>(role)];
+}
+
+std::optional<Role> ParseRole(const std::string& name) {
+  for (Role role : {Role::kReader, Role::kTuner, Role::kDaemon, Role::kAdmin}) {
+    if (name == NameOf(role)) return role;
+  }
+  return std::nullopt;
+}
+
+bool Includes(Role has, Role needed) {
+  return has == needed || has == Role::kAdmin || (has == Role::kTuner && needed == Role::kReader);
+}
+
+bool IsTenant(const std::string& name) {
+  if (name.empty() || name.size() > 64) return false;
+  for (char c : name) {
+    if (!absl::ascii_isalnum(c) && c != '-' && c != '_' && c != '.') return false;
+  }
+  return true;
+}
+
+absl::StatusOr<std::string> CreateToken(tuner::Records& records, const std::string& tenant,
+                                        Role role, const std::string& note, absl::Time now) {
+  if (!IsTenant(tenant)) {
+    return absl::InvalidArgumentError(
+        "a tenant's name is 1 to 64 letters, digits, '-', '_' or '.'");
+  }
+  std::array<unsigned char, kRandomBytes> random;
+  if (RAND_bytes(random.data(), kRandomBytes) != 1) {
+    return absl::InternalError("the system gave no random bytes");
+  }
+  const std::string token =
+      kPrefix + absl::BytesToHexString(
+                    std::string(reinterpret_cast<const char*>(random.data()), kRandomBytes));
+  absl::Status status = records.Batch([&] {
+    return records.database().Run(
+        "INSERT INTO token (hash, tenant, role, note, created_us, revoked_us) "
+        "VALUES (?, ?, ?, ?, ?, 0)",
+        HashOf(token), tenant, std::string(NameOf(role)), note, absl::ToUnixMicros(now));
+  });
+  if (!status.ok()) return status;
+  return token;
+}
+
+absl::StatusOr<std::vector<TokenInfo>> ListTokens(tuner::Records& records) {
+  std::vector<TokenInfo> tokens;
+  Cursor row = records.database().Query(
+      "SELECT id, tenant, note, role, created_us, revoked_us FROM token ORDER BY id");
+  absl::StatusOr<bool> more;
+  while ((more = row.Next()).ok() && *more) {
+    TokenInfo token;
+    token.id = row.Int(0);
+    token.tenant = row.Text(1);
+    token.note = row.Text(2);
+    token.role = ParseRole(row.Text(3)).value_or(Role::kReader);
+    token.created = absl::FromUnixMicros(row.Int(4));
+    if (row.Int(5) != 0) token.revoked = absl::FromUnixMicros(row.Int(5));
+    tokens.push_back(std::move(token));
+  }
+  if (!more.ok()) return more.status();
+  return tokens;
+}
+
+absl::Status RevokeToken(tuner::Records& records, int64_t id, absl::Time now) {
+  return records.Batch([&]() -> absl::Status {
+    auto found = records.database().QueryInt("SELECT id FROM token WHERE id = ?", id);
+    if (absl::IsNotFound(found.status())) {
+      return absl::NotFoundError(
+          absl::StrCat("there is no token ", id, "; `heddle token list` shows them"));
+    }
+    if (!found.ok()) return found.status();
+    return records.database().Run("UPDATE token SET revoked_us = ? WHERE id = ? AND revoked_us = 0",
+                                  absl::ToUnixMicros(now), id);
+  });
+}
+
+absl::StatusOr<Caller> FindToken(tuner::Records& records, const std::string& token) {
+  Cursor row = records.database().Query(
+      "SELECT tenant, role FROM token WHERE hash = ? AND revoked_us = 0", HashOf(token));
+  absl::StatusOr<bool> found = row.Next();
+  if (!found.ok()) return found.status();
+  const auto role = *found ? ParseRole(row.Text(1)) : std::nullopt;
+  if (!role) {
+    return absl::UnauthenticatedError(
+        "the token is not known here, or was revoked; ask the server's administrator for one "
+        "(heddle token create)");
+  }
+  return Caller{row.Text(0), *role};
+}
+
+}  // namespace heddle::server

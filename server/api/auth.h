@@ -1,0 +1,49 @@
+// Who may call what. Tokens are random; the database holds their SHA-256 only, which for 256 random
+// bits needs no salt.
+#ifndef HEDDLE_SERVER_API_AUTH_H_
+#define HEDDLE_SERVER_API_AUTH_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tuner/records/records.h"
+
+namespace heddle::server {
+
+enum class Role : uint8_t { kReader, kTuner, kDaemon, kAdmin };
+const char* NameOf(Role role);  // "reader", ...
+std::optional<Role> ParseRole(const std::string& name);
+// A tuner may what a reader may; an administrator everything.
+bool Includes(Role has, Role needed);
+
+struct Caller {
+  std::string tenant;
+  Role role = Role::kReader;
+};
+
+struct TokenInfo {
+  int64_t id = 0;
+  std::string tenant, note;
+  Role role = Role::kReader;
+  absl::Time created;
+  std::optional<absl::Time> revoked;
+};
+
+// A new token, which is to be shown once: only its hash is kept.
+absl::StatusOr<std::string> CreateToken(tuner::Records& records, const std::string& tenant,
+                                        Role role, const std::string& note, absl::Time now);
+absl::StatusOr<std::vector<TokenInfo>> ListTokens(tuner::Records& records);
+// NotFound; revoking again changes nothing.
+absl::Status RevokeToken(tuner::Records& records, int64_t id, absl::Time now);
+// Unauthenticated unless the token is valid.
+absl::StatusOr<Caller> FindToken(tuner::Records& records, const std::string& token);
+
+// 1 to 64 letters, digits, '-', '_', '.'.
+bool IsTenant(const std::string& name);
+
+}  // namespace heddle::server
+
+#endif  // HEDDLE_SERVER_API_AUTH_H_

@@ -1,0 +1,88 @@
+#include "server/api/fleet_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/api/validate.h"
+
+namespace heddle::server {
+namespace {
+
+// A call of a daemon: checked, then the engine's.
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* Forward(const Gateway& gateway, const char* method, Role role,
+                                  grpc::CallbackServerContext* context, const Request* request,
+                                  Response* response,
+                                  void (Engine::*call)(const Request&, Reply<Response>)) {
+  return Unary(gateway, method, role, Where::kInline, context, response,
+               [&gateway, request, call](const Caller&, Reply<Response> reply) {
+                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+                 (gateway.engine.*call)(*request, std::move(reply));
+               });
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* FleetService::Register(grpc::CallbackServerContext* context,
+                                                 const v1::RegisterRequest* request,
+                                                 v1::RegisterResponse* response) {
+  return Forward(gateway_, "Register", Role::kDaemon, context, request, response,
+                 &Engine::Register);
+}
+
+grpc::ServerUnaryReactor* FleetService::Acquire(grpc::CallbackServerContext* context,
+                                                const v1::AcquireRequest* request,
+                                                v1::Lease* response) {
+  return Forward(gateway_, "Acquire", Role::kDaemon, context, request, response, &Engine::Acquire);
+}
+
+grpc::ServerUnaryReactor* FleetService::Report(grpc::CallbackServerContext* context,
+                                               const v1::ReportRequest* request,
+                                               v1::ReportResponse* response) {
+  return Forward(gateway_, "Report", Role::kDaemon, context, request, response, &Engine::Report);
+}
+
+grpc::ServerUnaryReactor* FleetService::Heartbeat(grpc::CallbackServerContext* context,
+                                                  const v1::HeartbeatRequest* request,
+                                                  v1::HeartbeatResponse* response) {
+  return Forward(gateway_, "Heartbeat", Role::kDaemon, context, request, response,
+                 &Engine::Heartbeat);
+}
+
+grpc::ServerUnaryReactor* FleetService::Release(grpc::CallbackServerContext* context,
+                                                const v1::ReleaseRequest* request,
+                                                v1::ReleaseResponse* response) {
+  return Forward(gateway_, "Release", Role::kDaemon, context, request, response, &Engine::Release);
+}
+
+grpc::ServerUnaryReactor* FleetService::SetDeviceState(grpc::CallbackServerContext* context,
+                                                       const v1::SetDeviceStateRequest* request,
+                                                       v1::FleetDevice* response) {
+  return Forward(gateway_, "SetDeviceState", Role::kAdmin, context, request, response,
+                 &Engine::SetDeviceState);
+}
+
+grpc::ServerUnaryReactor* FleetService::ListDevices(grpc::CallbackServerContext* context,
+                                                    const v1::ListDevicesRequest* request,
+                                                    v1::ListDevicesResponse* response) {
+  // The daemons' own role may look as well.
+  auto caller = gateway_.Admit(*context, Role::kDaemon);
+  const Role role = caller.ok() ? Role::kDaemon : Role::kReader;
+  return Unary(gateway_, "ListDevices", role, Where::kInline, context, response,
+               [this, request](const Caller&, const Reply<v1::ListDevicesResponse>& reply) {
+                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+                 v1::ListDevicesResponse page;
+                 const int size = PageSize(request->page_size());
+                 for (v1::FleetDevice& device : gateway_.engine.Devices()) {
+                   if (device.id() <= request->page_token()) continue;
+                   if (page.devices_size() == size) {
+                     page.set_next_page_token(page.devices(size - 1).id());
+                     break;
+                   }
+                   *page.add_devices() = std::move(device);
+                 }
+                 reply(page);
+               });
+}
+
+}  // namespace heddle::server

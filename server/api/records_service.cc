@@ -1,0 +1,234 @@
+#include "server/api/records_service.h"
+
+#include <deque>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/sqlite.h"
+#include "server/api/validate.h"
+#include "server/db/convert.h"
+#include "tuner/records/records_fields.h"
+
+namespace heddle::server {
+namespace {
+
+// Rows of one read or write, so that neither holds up others for long.
+constexpr int kPage = 256;
+constexpr int kMaxReported = 100;
+
+// One page in memory, read in the pool when the one before was written. One callback at a time.
+class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
+ public:
+  ExportStream(const Gateway& gateway, const absl::Status& status, const v1::ExportRequest& request)
+      : gateway_(gateway), filter_(request.filter()), after_(request.after_id()) {
+    if (status.ok()) {
+      Next();
+    } else {
+      End(status);
+    }
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (!ok) return End(absl::CancelledError("the stream broke"));
+    Next();
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  void End(const absl::Status& status) { Finish(gateway_.Finish("Export", start_, status)); }
+
+  void Next() {
+    if (page_.empty()) {
+      if (!gateway_.pool.Run([this] { Read(); })) {
+        End(absl::ResourceExhaustedError("the server is busy; export again after the last id"));
+      }
+      return;
+    }
+    current_ = std::move(page_.front());
+    page_.pop_front();
+    StartWrite(&current_);
+  }
+
+  void Read() {
+    while (page_.empty()) {
+      auto reader = gateway_.store.Read();
+      auto rows = reader->ReadPage(after_, kPage);
+      if (!rows.ok()) return End(rows.status());
+      if (rows->empty()) return End(absl::OkStatus());
+      for (const tuner::StoredTrial& row : *rows) {
+        const bool wanted =
+            (filter_.op().empty() || filter_.op() == row.workload.op) &&
+            (filter_.device().empty() || filter_.device() == row.environment.device_name) &&
+            (!filter_.finals_only() || row.trial.stage == tuner::TrialStage::kFinal);
+        if (wanted) page_.push_back(ToProto(row));
+      }
+    }
+    Next();
+  }
+
+  const Gateway& gateway_;
+  const v1::ExportRequest::Filter filter_;
+  const absl::Time start_ = absl::Now();
+  int64_t after_;
+  std::deque<v1::Record> page_;
+  v1::Record current_;
+};
+
+// Collects a batch of lines, writes it, goes on. One callback at a time.
+class ImportStream : public grpc::ServerReadReactor<v1::Record> {
+ public:
+  ImportStream(const Gateway& gateway, const absl::Status& status, v1::ImportResponse* response)
+      : gateway_(gateway), response_(response) {
+    if (status.ok()) {
+      StartRead(&record_);
+    } else {
+      End(status);
+    }
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return Write(/*last=*/true);
+    if (absl::Status s = Check(record_); s.ok()) {
+      lines_ += tuner::PrintLine(FromProto(record_));
+    } else {
+      response_->set_refused(response_->refused() + 1);
+      AddRejected(before_ + count_ + 1, std::string(s.message()));
+    }
+    lines_ += "\n";  // numbers count lines, and an empty one is nothing
+    if (++count_ == kPage) return Write(/*last=*/false);
+    StartRead(&record_);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  void End(const absl::Status& status) { Finish(gateway_.Finish("Import", start_, status)); }
+
+  void Write(bool last) {
+    auto report = std::make_shared<tuner::Records::ImportReport>();
+    gateway_.store.Write(
+        [report, lines = std::move(lines_)](tuner::Records& records) -> absl::Status {
+          std::istringstream in(lines);
+          auto imported = records.Import(in);
+          if (!imported.ok()) return imported.status();
+          *report = *std::move(imported);
+          return absl::OkStatus();
+        },
+        [this, last, report](const absl::Status& status) {
+          if (!status.ok()) return End(status);
+          response_->set_added(response_->added() + report->added);
+          response_->set_duplicate(response_->duplicate() + report->duplicate);
+          response_->set_refused(response_->refused() + report->refused);
+          for (const std::string& text : report->rejected) AddRejectedLine(text);
+          before_ += count_;
+          count_ = 0;
+          lines_.clear();
+          if (last) return End(absl::OkStatus());
+          StartRead(&record_);
+        });
+  }
+
+  // "line 3: why"
+  void AddRejectedLine(const std::string& text) {
+    const size_t colon = text.find(':');
+    int64_t line = 0;
+    if (!absl::SimpleAtoi(text.substr(sizeof "line", colon - sizeof "line"), &line)) return;
+    AddRejected(before_ + line, text.substr(colon + 2));
+  }
+  void AddRejected(int64_t number, const std::string& reason) {
+    if (response_->rejected_size() >= kMaxReported) return;
+    auto* rejected = response_->add_rejected();
+    rejected->set_number(number);
+    rejected->set_reason(reason);
+  }
+
+  const Gateway& gateway_;
+  v1::ImportResponse* response_;
+  const absl::Time start_ = absl::Now();
+  v1::Record record_;
+  std::string lines_;
+  int64_t before_ = 0;
+  int count_ = 0;
+};
+
+absl::StatusOr<int64_t> Remove(tuner::Records& records, const v1::RetractRequest& request) {
+  Database& db = records.database();
+  absl::Status status;
+  switch (request.what_case()) {
+    case v1::RetractRequest::kId:
+      status = db.Run("DELETE FROM trial WHERE id = ?", request.id());
+      break;
+    case v1::RetractRequest::kWorkloadHash:
+      status =
+          db.Run("DELETE FROM trial WHERE workload IN (SELECT id FROM workload WHERE hash = ?)",
+                 request.workload_hash());
+      break;
+    case v1::RetractRequest::kDeviceUuid:
+      status = db.Run(
+          "DELETE FROM trial WHERE environment IN (SELECT id FROM environment WHERE device_uuid = "
+          "?)",
+          request.device_uuid());
+      break;
+    default:
+      status = db.Run("DELETE FROM trial WHERE imported = 1");
+  }
+  if (!status.ok()) return status;
+  return db.QueryInt("SELECT changes()");
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<v1::Record>* RecordsService::Export(grpc::CallbackServerContext* context,
+                                                             const v1::ExportRequest* request) {
+  absl::Status status = gateway_.Admit(*context, Role::kReader).status();
+  if (status.ok()) status = Check(*request);
+  return new ExportStream(gateway_, status, *request);
+}
+
+grpc::ServerReadReactor<v1::Record>* RecordsService::Import(grpc::CallbackServerContext* context,
+                                                            v1::ImportResponse* response) {
+  return new ImportStream(gateway_, gateway_.Admit(*context, Role::kTuner).status(), response);
+}
+
+grpc::ServerUnaryReactor* RecordsService::Retract(grpc::CallbackServerContext* context,
+                                                  const v1::RetractRequest* request,
+                                                  v1::RetractResponse* response) {
+  return Unary(
+      gateway_, "Retract", Role::kAdmin, Where::kInline, context, response,
+      [this, request](const Caller& caller, const Reply<v1::RetractResponse>& reply) {
+        if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+        std::string body;
+        request->SerializeToString(&body);
+        auto count = std::make_shared<int64_t>(0);
+        gateway_.store.Write(
+            [=, hash = tuner::HashOf(body)](tuner::Records& records) -> absl::Status {
+              auto earlier =
+                  FindRequest(records, caller.tenant, "Retract", request->request_id(), hash);
+              if (!earlier.ok()) return earlier.status();
+              if (earlier->has_value()) {
+                *count = **earlier;
+                return absl::OkStatus();
+              }
+              auto removed = Remove(records, *request);
+              if (!removed.ok()) return removed.status();
+              *count = *removed;
+              return AddRequest(records, caller.tenant, "Retract", request->request_id(), hash,
+                                *count, absl::Now());
+            },
+            [=](const absl::Status& status) {
+              if (!status.ok()) return reply(status);
+              LogEvent(
+                  Severity::kWarning, "records_retracted",
+                  {{"count", *count}, {"tenant", caller.tenant}, {"reason", request->reason()}});
+              v1::RetractResponse answer;
+              answer.set_count(*count);
+              reply(answer);
+            });
+      });
+}
+
+}  // namespace heddle::server

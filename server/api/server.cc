@@ -1,0 +1,260 @@
+#include "server/api/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "server/api/fleet_service.h"
+#include "server/api/records_service.h"
+#include "server/api/tuning_service.h"
+
+namespace heddle::server {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+constexpr int kPoolThreads = 4;
+// How often certificates are looked at again.
+constexpr unsigned kCertificateSeconds = 10;
+constexpr int kMaxMessageBytes = 4 << 20;
+constexpr int kMinPingMs = 10000;
+
+bool IsUnix(const std::string& address) { return absl::StartsWith(address, "unix:"); }
+
+// gRPC takes the place of a Unix socket that exists, and with it the callers of whoever listens
+// there. Unavailable when somebody does.
+absl::Status CheckSocket(const std::string& address, const std::string& flag) {
+  sockaddr_un path = {};
+  path.sun_family = AF_UNIX;
+  const std::string name = address.substr(std::strlen("unix:"));
+  if (name.empty() || name.size() >= sizeof path.sun_path) {
+    return absl::InvalidArgumentError(absl::StrCat(address, ": the path of a socket has 1 to ",
+                                                   sizeof path.sun_path - 1,
+                                                   " bytes; give another with ", flag));
+  }
+  std::copy(name.begin(), name.end(), path.sun_path);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a socket");
+  const absl::Cleanup close_it = [fd] { close(fd); };
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&path), sizeof path) != 0) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(absl::StrCat("another server listens on ", address,
+                                             ": end it, or listen elsewhere with ", flag));
+}
+
+// Whether a port can be had, asked before the libraries that would say it in words of their own.
+absl::Status CheckPort(const std::string& address, const std::string& flag) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 || port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " ", address, ": must be HOST:PORT, the port from 0 to 65535"));
+  }
+  std::string host = address.substr(0, colon);
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  addrinfo hints = {}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  const int unknown = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (unknown != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, " ", address, ": \"", host, "\" is no address of this machine (",
+        gai_strerror(unknown), "); name one, such as 127.0.0.1, localhost or 0.0.0.0"));
+  }
+  const absl::Cleanup free_it = [found] { freeaddrinfo(found); };
+  int error = EADDRNOTAVAIL;
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    const int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+    if (fd < 0) continue;
+    const absl::Cleanup close_it = [fd] { close(fd); };
+    const int yes = 1;  // as the libraries do: connections that have ended hold no port
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (bind(fd, a->ai_addr, a->ai_addrlen) == 0) return absl::OkStatus();
+    error = errno;
+    if (error == EADDRINUSE) break;
+  }
+  if (error == EADDRINUSE) {
+    return absl::UnavailableError(absl::StrCat(
+        "port ", port, " of ", host,
+        " is in use: end the program that listens there, or give another with ", flag));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " ", address, ": cannot listen there: ", std::strerror(error)));
+}
+
+absl::Status CheckUnused(const std::string& address, const std::string& flag) {
+  return IsUnix(address) ? CheckSocket(address, flag) : CheckPort(address, flag);
+}
+
+bool IsLoopback(const std::string& address) {
+  for (const char* prefix : {"localhost:", "127.", "[::1]:"}) {
+    if (absl::StartsWith(address, prefix)) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsOf(
+    const ServerOptions& options) {
+  if (options.tls_cert.empty() && options.tls_key.empty() && options.client_ca.empty()) {
+    return grpc::InsecureServerCredentials();
+  }
+  if (options.tls_cert.empty() || options.tls_key.empty()) {
+    return absl::InvalidArgumentError("TLS needs both --tls-cert and --tls-key");
+  }
+  for (const std::string& file : {options.tls_cert, options.tls_key, options.client_ca}) {
+    if (!file.empty() && access(file.c_str(), R_OK) != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(file, ": cannot be read"));
+    }
+  }
+  using grpc::experimental::FileWatcherCertificateProvider;
+  auto provider = std::make_shared<FileWatcherCertificateProvider>(
+      options.tls_key, options.tls_cert, options.client_ca, kCertificateSeconds);
+  grpc::experimental::TlsServerCredentialsOptions tls(provider);
+  tls.watch_identity_key_cert_pairs();
+  if (!options.client_ca.empty()) {
+    tls.watch_root_certs();
+    tls.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  }
+  return grpc::experimental::TlsServerCredentials(tls);
+}
+
+absl::Status CheckAddresses(const ServerOptions& options) {
+  if (options.listen.empty()) return absl::InvalidArgumentError("no address to listen on");
+  for (const std::string& address : options.listen) {
+    if (IsUnix(address) || IsLoopback(address)) continue;
+    if (options.tls_cert.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          address,
+          ": others could read and change what is sent; give --tls-cert and --tls-key, or "
+          "listen on a Unix socket or on 127.0.0.1"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
+  if (absl::Status s = CheckAddresses(options); !s.ok()) return s;
+  const std::string path = options.db.empty() ? tuner::Records::DefaultPath() : options.db;
+  auto server = std::unique_ptr<Server>(new Server());
+  Metrics& metrics = server->metrics_;
+  options.store.on_commit = [&metrics](double seconds, int) {
+    metrics.commit_seconds.Observe(seconds);
+  };
+  if (options.db.empty()) {
+    // Creates the folder too.
+    if (auto created = tuner::Records::Open(""); !created.ok()) return created.status();
+  }
+  auto store = Store::Open(path, options.store);
+  if (!store.ok()) return store.status();
+  server->store_ = *std::move(store);
+  server->engine_ = std::make_unique<Engine>(*server->store_, metrics, options.engine);
+  if (absl::Status s = server->engine_->Recover(); !s.ok()) return s;
+  server->pool_ = std::make_unique<Pool>(kPoolThreads);
+  server->gateway_ = std::make_unique<Gateway>(
+      Gateway{*server->store_, *server->engine_, metrics, *server->pool_, options.require_tokens});
+  for (const std::string& address : options.listen) {
+    server->gateway_->tokens_required |= !IsUnix(address) && !IsLoopback(address);
+  }
+  if (absl::Status s = server->Listen(options); !s.ok()) return s;
+  if (!options.metrics.empty()) {
+    absl::Status s = CheckPort(options.metrics, "--metrics");
+    if (s.ok()) s = metrics.Listen(options.metrics);
+    if (!s.ok()) return s;
+  }
+  server->ticker_ = std::thread([s = server.get()] {
+    while (!s->stopping_.WaitForNotificationWithTimeout(kTick)) s->engine_->Tick();
+  });
+  LogEvent(Severity::kInfo, "serving",
+           {{"addresses", server->addresses_},
+            {"database", path},
+            {"epoch", server->engine_->epoch()},
+            {"tls", !options.tls_cert.empty()},
+            {"tokens", server->gateway_->tokens_required}});
+  return server;
+}
+
+absl::Status Server::Listen(const ServerOptions& options) {
+  auto credentials = CredentialsOf(options);
+  if (!credentials.ok()) return credentials.status();
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  services_.push_back(std::make_unique<TuningService>(*gateway_, options.build,
+                                                      options.engine.open_jobs_per_tenant));
+  services_.push_back(std::make_unique<RecordsService>(*gateway_));
+  services_.push_back(std::make_unique<FleetService>(*gateway_));
+  grpc::ServerBuilder builder;
+  for (const auto& service : services_) builder.RegisterService(service.get());
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Two servers on one port would share its callers.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  std::vector<int> ports(options.listen.size(), 0);
+  for (size_t i = 0; i < options.listen.size(); ++i) {
+    // A Unix socket is guarded by its permissions, and no certificate names it.
+    const std::string& address = options.listen[i];
+    if (absl::Status s = CheckUnused(address, "--listen"); !s.ok()) return s;
+    builder.AddListeningPort(
+        address, IsUnix(address) ? grpc::InsecureServerCredentials() : *credentials, &ports[i]);
+  }
+  // From its first moment a socket is its owner's alone.
+  const mode_t mask = umask(0177);
+  server_ = builder.BuildAndStart();
+  umask(mask);
+  for (size_t i = 0; i < options.listen.size(); ++i) {
+    const std::string& address = options.listen[i];
+    if (server_ == nullptr || (!IsUnix(address) && ports[i] == 0)) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on ", address,
+                       ": in use, not an address of this machine, or not allowed"));
+    }
+    addresses_.push_back(IsUnix(address)
+                             ? address
+                             : absl::StrCat(address.substr(0, address.rfind(':')), ":", ports[i]));
+  }
+  return absl::OkStatus();
+}
+
+void Server::Drain(absl::Duration grace) {
+  if (std::exchange(drained_, true)) return;
+  if (server_ != nullptr) {
+    if (auto* health = server_->GetHealthCheckService()) health->SetServingStatus(false);
+  }
+  if (engine_ != nullptr) engine_->Drain();
+  if (server_ != nullptr) {
+    server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+    server_->Wait();
+  }
+}
+
+Server::~Server() {
+  Drain(absl::Seconds(1));
+  if (ticker_.joinable()) {
+    stopping_.Notify();
+    ticker_.join();
+  }
+  pool_.reset();
+  engine_.reset();
+  // Calls end when their writes are done.
+  store_.reset();
+  server_.reset();
+}
+
+}  // namespace heddle::server

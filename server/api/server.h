@@ -1,0 +1,68 @@
+// The server: the database, the engine and the services on their addresses.
+#ifndef HEDDLE_SERVER_API_SERVER_H_
+#define HEDDLE_SERVER_API_SERVER_H_
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "server/api/rpc.h"
+#include "server/db/store.h"
+#include "server/engine/engine.h"
+#include "server/engine/metrics.h"
+
+namespace heddle::server {
+
+struct ServerOptions {
+  std::string db;  // "" = tuner::Records::DefaultPath()
+  // "unix:PATH", "HOST:PORT" (port 0: a free one).
+  std::vector<std::string> listen;
+  // PEM files, read again when they change. With `client_ca` callers must show a certificate that
+  // it has signed.
+  std::string tls_cert, tls_key, client_ca;
+  bool require_tokens = false;  // of callers over TCP; always beyond loopback
+  std::string metrics;          // "HOST:PORT"; "" = none
+  std::string build;            // "0.1.0"
+  EngineOptions engine;
+  StoreOptions store;
+};
+
+class Server {
+ public:
+  // FailedPrecondition: the database is damaged or cannot be written; InvalidArgument: an address
+  // that would be open to others without TLS and tokens, or that is none of this machine;
+  // Unavailable: the database or an address is taken.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options);
+  // Ends calls within `grace`, then everything else. Jobs go on with the next start.
+  void Drain(absl::Duration grace);
+  ~Server();
+
+  // As given, with the ports that were chosen.
+  const std::vector<std::string>& addresses() const { return addresses_; }
+  Engine& engine() { return *engine_; }
+  Store& store() { return *store_; }
+
+ private:
+  Server() = default;
+  absl::Status Listen(const ServerOptions& options);
+
+  Metrics metrics_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Gateway> gateway_;
+  std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::unique_ptr<grpc::Server> server_;
+  std::vector<std::string> addresses_;
+  absl::Notification stopping_;
+  std::thread ticker_;
+  bool drained_ = false;
+};
+
+}  // namespace heddle::server
+
+#endif  // HEDDLE_SERVER_API_SERVER_H_

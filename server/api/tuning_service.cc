@@ -1,0 +1,328 @@
+#include "server/api/tuning_service.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "measure/codegen/codegen.h"
+#include "measure/run/messages.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
+#include "server/api/validate.h"
+#include "server/api/watch.h"
+#include "server/db/convert.h"
+#include "tuner/model/features.h"
+#include "tuner/search/query.h"
+
+namespace heddle::server {
+namespace {
+
+constexpr size_t kMaxParsed = 4096;
+
+// The description of a model: of a device that has registered, or one that ships with the program.
+absl::StatusOr<v1::Device> FindModel(const Engine& engine, const std::string& model) {
+  if (auto device = engine.FindModel(model)) return *std::move(device);
+  for (const std::string& name : search_space::TargetNames()) {
+    auto target = search_space::FindTarget(name);
+    if (!target.ok() || target->name != model) continue;
+    measure::DeviceInfo info;
+    info.target = *std::move(target);
+    return measure::ToProto(info);
+  }
+  return WrongField("device", absl::StrCat("no device \"", model,
+                                           "\" has registered here; `heddle devices --server` "
+                                           "lists those that have"));
+}
+
+std::vector<std::string> StaleBecause(const Engine& engine, const tuner::Environment& then) {
+  std::vector<std::string> changed;
+  if (then.generator_version != measure::kGeneratorVersion) changed.push_back("generator");
+  if (const auto now = engine.FindModel(then.device_name)) {
+    if (now->driver() != then.driver) changed.push_back("driver");
+    if (now->compiler() != then.compiler) changed.push_back("compiler");
+  }
+  return changed;
+}
+
+v1::WorkloadInfo Describe(const Workload& workload, const absl::StatusOr<v1::Device>& device) {
+  v1::WorkloadInfo info;
+  *info.mutable_workload() = KeyOf(*workload);
+  info.set_bytes(workload->IoBytes());
+  info.set_flops(workload->Flops());
+  if (!device.ok()) {
+    info.set_emptied_by("no device that matches has registered");
+    return info;
+  }
+  auto space = search_space::SearchSpace::Create(workload, measure::FromProto(*device).target);
+  if (space.ok()) {
+    info.set_points(space->point_count());
+  } else {
+    info.set_emptied_by(std::string(space.status().message()));
+  }
+  return info;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* TuningService::GetServerInfo(grpc::CallbackServerContext* context,
+                                                       const v1::GetServerInfoRequest*,
+                                                       v1::ServerInfo* response) {
+  return Unary(gateway_, "GetServerInfo", Role::kReader, Where::kInline, context, response,
+               [this](const Caller&, const Reply<v1::ServerInfo>& reply) {
+                 v1::ServerInfo info;
+                 info.set_build(build_);
+                 info.set_generator(measure::kGeneratorVersion);
+                 info.set_feature_version(tuner::kFeatureVersion);
+                 info.set_epoch(gateway_.engine.epoch());
+                 v1::Limits& limits = *info.mutable_limits();
+                 limits.set_workloads_per_job(kMaxWorkloads);
+                 limits.set_op_text_bytes(search_space::kMaxNotationBytes);
+                 limits.set_trials_per_job(kMaxTrials);
+                 limits.set_open_jobs_per_tenant(open_jobs_);
+                 limits.set_page_size(kMaxPage);
+                 limits.set_labels(kMaxLabels);
+                 limits.set_candidates_per_lease(kMaxCandidates);
+                 reply(info);
+               });
+}
+
+grpc::ServerUnaryReactor* TuningService::Validate(grpc::CallbackServerContext* context,
+                                                  const v1::ValidateRequest* request,
+                                                  v1::ValidateResponse* response) {
+  return Unary(gateway_, "Validate", Role::kReader, Where::kPool, context, response,
+               [this, request](const Caller&, const Reply<v1::ValidateResponse>& reply) {
+                 auto workloads = ParseSpec(request->spec(), absl::Now());
+                 if (!workloads.ok()) return reply(workloads.status());
+                 const v1::DeviceSelector& asked = request->spec().device();
+                 absl::StatusOr<v1::Device> device = absl::NotFoundError("none");
+                 for (const v1::FleetDevice& d : gateway_.engine.Devices()) {
+                   const bool matches =
+                       (asked.model().empty() || d.device().target().name() == asked.model()) &&
+                       (asked.api().empty() || d.device().target().api() == asked.api()) &&
+                       (asked.device().empty() || d.id() == asked.device());
+                   if (matches) device = d.device();
+                 }
+                 v1::ValidateResponse answer;
+                 for (const Workload& w : *workloads) *answer.add_workloads() = Describe(w, device);
+                 reply(answer);
+               });
+}
+
+grpc::ServerUnaryReactor* TuningService::CreateJob(grpc::CallbackServerContext* context,
+                                                   const v1::CreateJobRequest* request,
+                                                   v1::Job* response) {
+  return Unary(gateway_, "CreateJob", Role::kTuner, Where::kPool, context, response,
+               [this, request](const Caller& caller, Reply<v1::Job> reply) {
+                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+                 auto workloads = ParseSpec(request->spec(), absl::Now());
+                 if (!workloads.ok()) return reply(workloads.status());
+                 gateway_.engine.CreateJob(caller.tenant, "CreateJob", request->request_id(),
+                                           request->spec(), *std::move(workloads),
+                                           std::move(reply));
+               });
+}
+
+grpc::ServerUnaryReactor* TuningService::GetJob(grpc::CallbackServerContext* context,
+                                                const v1::GetJobRequest* request,
+                                                v1::Job* response) {
+  return Unary(gateway_, "GetJob", Role::kReader, Where::kInline, context, response,
+               [this, request](const Caller& caller, const Reply<v1::Job>& reply) {
+                 auto id = ParseJobId(request->id(), "id");
+                 if (!id.ok()) return reply(id.status());
+                 auto reader = gateway_.store.Read();
+                 reply(LoadJob(*reader, *id, caller.tenant));
+               });
+}
+
+grpc::ServerUnaryReactor* TuningService::ListJobs(grpc::CallbackServerContext* context,
+                                                  const v1::ListJobsRequest* request,
+                                                  v1::ListJobsResponse* response) {
+  return Unary(
+      gateway_, "ListJobs", Role::kReader, Where::kPool, context, response,
+      [this, request](const Caller& caller, const Reply<v1::ListJobsResponse>& reply) {
+        if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+        int64_t before = 0;
+        if (!request->page_token().empty() && !absl::SimpleAtoi(request->page_token(), &before)) {
+          return reply(WrongField("page_token", "must be that of the page before"));
+        }
+        auto reader = gateway_.store.Read();
+        auto jobs = LoadJobs(*reader, caller.tenant, request->filter(), before,
+                             PageSize(request->page_size()));
+        if (!jobs.ok()) return reply(jobs.status());
+        v1::ListJobsResponse page;
+        for (v1::Job& job : *jobs) *page.add_jobs() = std::move(job);
+        if (before > 0) page.set_next_page_token(absl::StrCat(before));
+        reply(page);
+      });
+}
+
+grpc::ServerUnaryReactor* TuningService::CancelJob(grpc::CallbackServerContext* context,
+                                                   const v1::CancelJobRequest* request,
+                                                   v1::Job* response) {
+  return Unary(gateway_, "CancelJob", Role::kTuner, Where::kInline, context, response,
+               [this, request](const Caller& caller, Reply<v1::Job> reply) {
+                 auto id = ParseJobId(request->id(), "id");
+                 if (!id.ok()) return reply(id.status());
+                 gateway_.engine.CancelJob(caller.tenant, *id, std::move(reply));
+               });
+}
+
+grpc::ServerWriteReactor<v1::JobEvent>* TuningService::WatchJob(
+    grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
+  auto caller = gateway_.Admit(*context, Role::kReader);
+  absl::Status status = caller.status();
+  if (status.ok()) status = Check(*request);
+  return StartWatch(gateway_, status, caller.ok() ? caller->tenant : "", *request);
+}
+
+grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext* context,
+                                                    const v1::ListTrialsRequest* request,
+                                                    v1::ListTrialsResponse* response) {
+  return Unary(gateway_, "ListTrials", Role::kReader, Where::kPool, context, response,
+               [this, request](const Caller& caller, const Reply<v1::ListTrialsResponse>& reply) {
+                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+                 const int64_t job = JobId(request->job());
+                 auto reader = gateway_.store.Read();
+                 if (auto found = LoadJob(*reader, job, caller.tenant); !found.ok()) {
+                   return reply(found.status());
+                 }
+                 std::optional<TrialPosition> after;
+                 const std::string& token = request->page_token();
+                 if (!token.empty()) {
+                   after.emplace();
+                   const size_t dot = token.find('.');
+                   if (!absl::SimpleAtoi(token.substr(0, dot), &after->seq) ||
+                       !absl::SimpleAtoi(token.substr(dot + 1), &after->id)) {
+                     return reply(WrongField("page_token", "must be that of the page before"));
+                   }
+                 }
+                 const int size = PageSize(request->page_size());
+                 auto trials = LoadTrials(*reader, job, after, size);
+                 if (!trials.ok()) return reply(trials.status());
+                 v1::ListTrialsResponse page;
+                 for (v1::Trial& trial : *trials) *page.add_trials() = std::move(trial);
+                 if (page.trials_size() == size) {
+                   const v1::Trial& last = page.trials(size - 1);
+                   page.set_next_page_token(absl::StrCat(last.seq(), ".", last.id()));
+                 }
+                 reply(page);
+               });
+}
+
+// ----------------------------------------------------------------------------------------- queries
+
+absl::StatusOr<Workload> TuningService::ParseCached(const v1::Workload& workload,
+                                                    const std::string& field) {
+  std::string key;
+  workload.SerializeToString(&key);  // another order of the shape is only parsed again
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    auto it = parsed_.find(key);
+    if (it != parsed_.end()) return it->second;
+  }
+  auto parsed = ParseWorkload(workload, field);
+  if (!parsed.ok()) return parsed;
+  absl::MutexLock lock(&mutex_);
+  if (parsed_.size() >= kMaxParsed) parsed_.clear();
+  parsed_.emplace(std::move(key), *parsed);
+  return parsed;
+}
+
+absl::StatusOr<std::string> TuningService::ModelOf(const std::string& asked) const {
+  if (!asked.empty()) return asked;
+  const std::map<std::string, v1::Device> models = gateway_.engine.Models();
+  if (models.size() == 1) return models.begin()->first;
+  const auto name = [](std::string* out, const auto& model) { *out += model.first; };
+  return WrongField(
+      "device", models.empty() ? "name the device's model: none has registered here"
+                               : absl::StrCat("name one of ", absl::StrJoin(models, ", ", name)));
+}
+
+grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* context,
+                                                   const v1::QueryBestRequest* request,
+                                                   v1::QueryBestResponse* response) {
+  const Role role = request->has_enqueue() ? Role::kTuner : Role::kReader;
+  return Unary(
+      gateway_, "QueryBest", role, Where::kInline, context, response,
+      [this, request](const Caller& caller, const Reply<v1::QueryBestResponse>& reply) {
+        if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+        auto model = ModelOf(request->device());
+        if (!model.ok()) return reply(model.status());
+        auto workload = ParseCached(request->workload(), "workload");
+        if (!workload.ok()) return reply(workload.status());
+        v1::QueryBestResponse answer;
+        answer.set_device(*model);
+        *answer.mutable_workload() = KeyOf(**workload);
+        absl::StatusOr<tuner::Answer> exact;
+        {
+          auto reader = gateway_.store.Read();
+          exact = tuner::FindExact(**workload, *model, FromProto(request->l2()), *reader);
+        }
+        if (!exact.ok()) return reply(exact.status());
+        if (exact->match == tuner::Match::kExact) {
+          answer.set_match(v1::QueryBestResponse::EXACT);
+          answer.set_steps(exact->steps);
+          answer.set_validated(true);
+          *answer.mutable_record() = ToProto(*exact->source, answer.workload());
+          for (std::string& why : StaleBecause(gateway_.engine, exact->source->environment)) {
+            answer.add_stale_because(std::move(why));
+          }
+          gateway_.metrics.CountQuery("exact", !answer.stale_because().empty());
+          return reply(std::move(answer));
+        }
+        if (request->fallback() == v1::QueryBestRequest::NONE && !request->has_enqueue()) {
+          gateway_.metrics.CountQuery("none", false);
+          return reply(std::move(answer));
+        }
+        const bool taken = gateway_.pool.Run(
+            [=, this, workload = *workload] { Answer(*request, caller, workload, answer, reply); });
+        if (!taken) {
+          reply(ErrorWithReason(absl::StatusCode::kResourceExhausted, "SERVER_BUSY",
+                                "the server has too many such calls waiting; try again",
+                                absl::Seconds(1)));
+        }
+      });
+}
+
+void TuningService::Answer(const v1::QueryBestRequest& request, const Caller& caller,
+                           const Workload& workload, v1::QueryBestResponse response,
+                           const Reply<v1::QueryBestResponse>& reply) {
+  tuner::Answer answer;
+  if (request.fallback() != v1::QueryBestRequest::NONE) {
+    auto device = FindModel(gateway_.engine, response.device());
+    if (!device.ok()) return reply(device.status());
+    const search_space::Target target = measure::FromProto(*device).target;
+    absl::StatusOr<tuner::Answer> found;
+    if (request.fallback() == v1::QueryBestRequest::NEAREST) {
+      auto reader = gateway_.store.Read();
+      found = tuner::FindNearest(workload, target, FromProto(request.l2()), *reader);
+    } else {
+      found = tuner::MakeDefault(workload, target);
+    }
+    if (!found.ok()) return reply(found.status());
+    answer = *std::move(found);
+  }
+  gateway_.metrics.CountQuery(NameOf(answer.match), false);
+  response.set_match(static_cast<v1::QueryBestResponse::Match>(answer.match));
+  response.set_steps(answer.steps);
+  if (answer.source) {
+    v1::WorkloadKey key;
+    key.set_hash(answer.source->trial.workload_hash);
+    *response.mutable_record() = ToProto(*answer.source, key);
+  }
+  if (!request.has_enqueue()) return reply(std::move(response));
+  v1::JobSpec spec;
+  spec.add_workloads()->set_canonical(workload->canonical_text);
+  spec.mutable_device()->set_model(response.device());
+  spec.set_l2(request.l2());
+  *spec.mutable_budget() = request.enqueue().budget();
+  gateway_.engine.CreateJob(caller.tenant, "QueryBest", request.enqueue().request_id(), spec,
+                            {workload}, [response, reply](absl::StatusOr<v1::Job> job) mutable {
+                              if (!job.ok()) return reply(job.status());
+                              *response.mutable_job() = *std::move(job);
+                              reply(std::move(response));
+                            });
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,62 @@
+// The Tuning service of the API (proto/heddle/v1/tuning.proto).
+#ifndef HEDDLE_SERVER_API_TUNING_SERVICE_H_
+#define HEDDLE_SERVER_API_TUNING_SERVICE_H_
+
+#include <map>
+#include <string>
+
+#include "absl/synchronization/mutex.h"
+#include "heddle/v1/tuning.grpc.pb.h"
+#include "server/api/rpc.h"
+
+namespace heddle::server {
+
+class TuningService final : public v1::Tuning::CallbackService {
+ public:
+  TuningService(const Gateway& gateway, std::string build, int open_jobs_per_tenant)
+      : gateway_(gateway), build_(std::move(build)), open_jobs_(open_jobs_per_tenant) {}
+
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
+                                          const v1::GetServerInfoRequest* request,
+                                          v1::ServerInfo* response) override;
+  grpc::ServerUnaryReactor* Validate(grpc::CallbackServerContext* context,
+                                     const v1::ValidateRequest* request,
+                                     v1::ValidateResponse* response) override;
+  grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context,
+                                      const v1::CreateJobRequest* request,
+                                      v1::Job* response) override;
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
+                                   const v1::GetJobRequest* request, v1::Job* response) override;
+  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
+                                     const v1::ListJobsRequest* request,
+                                     v1::ListJobsResponse* response) override;
+  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
+                                      const v1::CancelJobRequest* request,
+                                      v1::Job* response) override;
+  grpc::ServerWriteReactor<v1::JobEvent>* WatchJob(grpc::CallbackServerContext* context,
+                                                   const v1::WatchJobRequest* request) override;
+  grpc::ServerUnaryReactor* ListTrials(grpc::CallbackServerContext* context,
+                                       const v1::ListTrialsRequest* request,
+                                       v1::ListTrialsResponse* response) override;
+  grpc::ServerUnaryReactor* QueryBest(grpc::CallbackServerContext* context,
+                                      const v1::QueryBestRequest* request,
+                                      v1::QueryBestResponse* response) override;
+
+ private:
+  absl::StatusOr<Workload> ParseCached(const v1::Workload& workload, const std::string& field);
+  // The device model that a query is for.
+  absl::StatusOr<std::string> ModelOf(const std::string& asked) const;
+  void Answer(const v1::QueryBestRequest& request, const Caller& caller, const Workload& workload,
+              v1::QueryBestResponse response, const Reply<v1::QueryBestResponse>& reply);
+
+  const Gateway& gateway_;
+  const std::string build_;
+  const int open_jobs_;
+  absl::Mutex mutex_;
+  // Parsed workloads of queries, by their serialised form.
+  std::map<std::string, Workload> parsed_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace heddle::server
+
+#endif  // HEDDLE_SERVER_API_TUNING_SERVICE_H_

@@ -1,0 +1,492 @@
+#include "server/api/validate.h"
+
+#include <cmath>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "search_space/notation/notation.h"
+#include "server/db/convert.h"
+#include "server/db/errors.h"
+
+namespace heddle::server {
+namespace {
+
+constexpr size_t kMaxText = 255;
+constexpr size_t kMaxDetail = 16 << 10;         // bytes of a reason: daemons cut theirs to 4 KiB
+constexpr int64_t kMaxSize = int64_t{1} << 50;  // of anything that a device may have
+constexpr int kMaxHeld = 1024;                  // leases and candidates of a daemon
+constexpr double kMaxSeconds = 1e8;
+constexpr double kMaxWait = 25;
+
+// 1 to `size` letters, digits and characters of `others`.
+bool IsName(const std::string& text, size_t size, const std::string& others) {
+  if (text.empty() || text.size() > size) return false;
+  for (char c : text) {
+    if (!absl::ascii_isalnum(c) && others.find(c) == std::string::npos) return false;
+  }
+  return true;
+}
+
+void CheckRequestId(const std::string& id, const std::string& field, Violations& wrong) {
+  if (!IsName(id, 128, "-_.")) {
+    wrong.Add(field, "1 to 128 letters, digits, '-', '_' or '.', new for each new request");
+  }
+}
+
+void CheckText(const std::string& text, const std::string& field, Violations& wrong,
+               size_t most = kMaxText) {
+  if (text.size() > most) wrong.Add(field, absl::StrCat("at most ", most, " bytes"));
+}
+
+void CheckCount(int64_t value, int64_t most, const std::string& field, Violations& wrong) {
+  if (value < 0 || value > most) {
+    wrong.Add(field, absl::StrCat(value, " is not in 0 .. ", most));
+  }
+}
+
+void CheckAmount(double value, const std::string& field, Violations& wrong) {
+  if (!(value >= 0) || std::isinf(value)) wrong.Add(field, "must be finite and not negative");
+}
+
+template <typename Enum>
+void CheckEnum(Enum value, bool known, const std::string& field, Violations& wrong) {
+  if (!known) wrong.Add(field, absl::StrCat(static_cast<int>(value), " is no value of it"));
+}
+
+void CheckPage(int32_t size, const std::string& token, int numbers, Violations& wrong) {
+  CheckCount(size, kMaxPage, "page_size", wrong);
+  bool right = token.empty();
+  if (!right) {
+    right = true;
+    int count = 0;
+    for (const std::string& part : std::vector<std::string>{
+             token.substr(0, token.find('.')),
+             token.find('.') == std::string::npos ? "" : token.substr(token.find('.') + 1)}) {
+      int64_t value = 0;
+      if (part.empty()) continue;
+      right &= absl::SimpleAtoi(part, &value) && value >= 0;
+      ++count;
+    }
+    right &= count == numbers;
+  }
+  if (!right) wrong.Add("page_token", "must be the next_page_token of the page before");
+}
+
+void CheckBudget(const v1::Budget& budget, const std::string& field, Violations& wrong) {
+  CheckCount(budget.trials(), kMaxTrials, field + ".trials", wrong);
+  CheckCount(budget.plateau(), kMaxTrials, field + ".plateau", wrong);
+  if (!(budget.seconds() >= 0 && budget.seconds() <= kMaxSeconds)) {
+    wrong.Add(field + ".seconds", absl::StrCat("a number of seconds from 0 to ", kMaxSeconds));
+  }
+  if (budget.trials() == 0 && budget.plateau() == 0 && budget.seconds() == 0) {
+    wrong.Add(field, "at least one of trials, seconds and plateau must be set");
+  }
+}
+
+void CheckLabels(const google::protobuf::Map<std::string, std::string>& labels,
+                 const std::string& field, Violations& wrong) {
+  if (labels.size() > kMaxLabels) wrong.Add(field, absl::StrCat("at most ", kMaxLabels));
+  for (const auto& [key, value] : labels) {
+    const std::string path = absl::StrCat(field, "[", key.substr(0, 64), "]");
+    if (!IsName(key, 63, "-_./")) {
+      wrong.Add(path, "a key is 1 to 63 letters, digits, '-', '_', '.' or '/'");
+    }
+    CheckText(value, path, wrong);
+  }
+}
+
+void CheckSession(const std::string& session, Violations& wrong) {
+  if (session.empty() || session.size() > kMaxText) {
+    wrong.Add("session", "must be what Register returned");
+  }
+}
+
+void CheckDeviceState(const v1::DeviceState& state, const std::string& field, Violations& wrong) {
+  CheckAmount(state.sm_clock_mhz(), field + ".sm_clock_mhz", wrong);
+  CheckAmount(state.max_sm_clock_mhz(), field + ".max_sm_clock_mhz", wrong);
+  CheckCount(state.other_processes(), INT32_MAX, field + ".other_processes", wrong);
+}
+
+// What the search divides by or multiplies with.
+void CheckTarget(const v1::Target& target, const std::string& field, Violations& wrong) {
+  if (target.name().empty()) wrong.Add(field + ".name", "must be the device's model");
+  CheckText(target.name(), field + ".name", wrong);
+  CheckText(target.arch(), field + ".arch", wrong);
+  if (target.api() != "cuda" && target.api() != "opencl") {
+    wrong.Add(field + ".api", "\"cuda\" or \"opencl\"");
+  }
+  const std::tuple<const char*, int64_t, int64_t> sizes[] = {
+      {"max_threads_per_block", target.max_threads_per_block(), 1},
+      {"max_shared_bytes_per_block", target.max_shared_bytes_per_block(), 0},
+      {"static_shared_bytes", target.static_shared_bytes(), 0},
+      {"shared_bytes_per_sm", target.shared_bytes_per_sm(), 0},
+      {"registers_per_sm", target.registers_per_sm(), 1},
+      {"max_registers_per_thread", target.max_registers_per_thread(), 1},
+      {"max_threads_per_sm", target.max_threads_per_sm(), 1},
+      {"max_blocks_per_sm", target.max_blocks_per_sm(), 1},
+      {"max_grid", target.max_grid(), 1},
+      {"warp_size", target.warp_size(), 1},
+      {"sm_count", target.sm_count(), 1},
+      {"l2_bytes", target.l2_bytes(), 0},
+      {"memory_bytes", target.memory_bytes(), 0}};
+  for (const auto& [name, value, least] : sizes) {
+    if (value >= least && value <= kMaxSize) continue;
+    wrong.Add(absl::StrCat(field, ".", name),
+              absl::StrCat(value, " is not in ", least, " .. ", kMaxSize));
+  }
+  CheckAmount(target.clock_ghz(), field + ".clock_ghz", wrong);
+  CheckAmount(target.peak_gflops(), field + ".peak_gflops", wrong);
+  CheckAmount(target.memory_gbs(), field + ".memory_gbs", wrong);
+}
+
+void CheckResult(const v1::TrialResult& result, const std::string& field, Violations& wrong) {
+  CheckEnum(result.outcome(),
+            v1::Outcome_IsValid(result.outcome()) && result.outcome() != v1::OUTCOME_UNSPECIFIED,
+            field + ".outcome", wrong);
+  const std::pair<const char*, double> times[] = {
+      {"time_us", result.time_us()},       {"ci_low_us", result.ci_low_us()},
+      {"ci_high_us", result.ci_high_us()}, {"compile_s", result.compile_s()},
+      {"load_s", result.load_s()},         {"validate_s", result.validate_s()},
+      {"time_s", result.time_s()}};
+  for (const auto& [name, value] : times) CheckAmount(value, absl::StrCat(field, ".", name), wrong);
+  if (result.outcome() == v1::OUTCOME_OK && !(result.time_us() > 0)) {
+    wrong.Add(field + ".time_us", "must be positive, as the outcome is OK");
+  }
+  if (result.ci_low_us() > result.ci_high_us() && result.ci_high_us() >= 0) {
+    wrong.Add(field + ".ci_low_us", "must not be above ci_high_us");
+  }
+  const std::pair<const char*, int64_t> counts[] = {{"samples", result.samples()},
+                                                    {"registers", result.registers()},
+                                                    {"local_bytes", result.local_bytes()},
+                                                    {"shared_bytes", result.shared_bytes()}};
+  for (const auto& [name, value] : counts) {
+    CheckCount(value, kMaxSize, absl::StrCat(field, ".", name), wrong);
+  }
+  // Without bound where an output is no number.
+  if (result.max_error() < 0) wrong.Add(field + ".max_error", "must not be negative");
+  CheckText(result.source_hash(), field + ".source_hash", wrong);
+}
+
+// InvalidArgument of another layer, at `field`.
+absl::Status At(const std::string& field, const absl::Status& status) {
+  return WrongField(field, std::string(status.message()));
+}
+
+absl::StatusOr<search_space::Operator> ParseOperator(const v1::Workload& workload,
+                                                     const std::string& field) {
+  if (workload.operator_case() == v1::Workload::kBuiltin) {
+    auto found = search_space::FindOperator(search_space::BuiltinOperators(), workload.builtin());
+    if (!found.ok()) return At(field + ".builtin", found.status());
+    return found;
+  }
+  if (workload.op_text().size() > search_space::kMaxNotationBytes) {
+    return WrongField(field + ".op_text",
+                      absl::StrCat(workload.op_text().size(), " bytes; at most ",
+                                   search_space::kMaxNotationBytes));
+  }
+  auto operators = search_space::ParseOperators(workload.op_text());
+  if (!operators.ok()) return At(field + ".op_text", operators.status());
+  if (operators->size() != 1) {
+    return WrongField(field + ".op_text",
+                      absl::StrCat("holds ", operators->size(), " operators; send one"));
+  }
+  return operators->front();
+}
+
+}  // namespace
+
+absl::StatusOr<Workload> ParseWorkload(const v1::Workload& workload, const std::string& field) {
+  using search_space::TensorProgram;
+  auto shared = [](TensorProgram program) -> Workload {
+    return std::make_shared<const TensorProgram>(std::move(program));
+  };
+  switch (workload.operator_case()) {
+    case v1::Workload::OPERATOR_NOT_SET:
+      return WrongField(field, "one of builtin, op_text and canonical must be set");
+    case v1::Workload::kCanonical: {
+      if (!workload.shape().empty()) {
+        return WrongField(field + ".shape", "must be empty, as the canonical text has it");
+      }
+      if (!workload.dtype().empty()) {
+        return WrongField(field + ".dtype", "must be empty, as the canonical text has it");
+      }
+      // A shape and a data type are added to the operator's text.
+      if (workload.canonical().size() > 2 * search_space::kMaxNotationBytes) {
+        return WrongField(field + ".canonical", "is too long");
+      }
+      auto program = search_space::ParseWorkload(workload.canonical());
+      if (!program.ok()) return At(field + ".canonical", program.status());
+      return shared(*std::move(program));
+    }
+    default:
+      break;
+  }
+  auto dtype = search_space::ParseDType(workload.dtype().empty() ? "float32" : workload.dtype());
+  if (!dtype.ok()) return At(field + ".dtype", dtype.status());
+  auto op = ParseOperator(workload, field);
+  if (!op.ok()) return op.status();
+  std::map<std::string, int64_t> shape(workload.shape().begin(), workload.shape().end());
+  auto program = op->Instantiate(shape, *dtype);
+  if (!program.ok()) return At(field + ".shape", program.status());
+  return shared(*std::move(program));
+}
+
+absl::StatusOr<std::vector<Workload>> ParseSpec(const v1::JobSpec& spec, absl::Time now,
+                                                const std::string& field) {
+  Violations wrong;
+  if (spec.workloads().empty() || spec.workloads_size() > kMaxWorkloads) {
+    wrong.Add(field + ".workloads",
+              absl::StrCat("1 to ", kMaxWorkloads, ", not ", spec.workloads_size()));
+  }
+  const v1::DeviceSelector& device = spec.device();
+  CheckText(device.model(), field + ".device.model", wrong);
+  CheckText(device.device(), field + ".device.device", wrong);
+  if (!device.api().empty() && device.api() != "cuda" && device.api() != "opencl") {
+    wrong.Add(field + ".device.api", "\"cuda\", \"opencl\" or empty for either");
+  }
+  CheckEnum(spec.l2(), v1::L2Policy_IsValid(spec.l2()), field + ".l2", wrong);
+  CheckBudget(spec.budget(), field + ".budget", wrong);
+  CheckLabels(spec.labels(), field + ".labels", wrong);
+  if (spec.has_expire_time()) {
+    const auto& expires = spec.expire_time();
+    constexpr int64_t kEndOfYear9999 = 253402300799;
+    if (expires.nanos() < 0 || expires.nanos() > 999999999 || expires.seconds() > kEndOfYear9999 ||
+        FromProto(expires) <= now) {
+      wrong.Add(field + ".expire_time", "must be a time to come");
+    }
+  }
+  if (!spec.search().empty() && spec.search() != "random" && spec.search() != "evolutionary") {
+    wrong.Add(field + ".search", "\"random\", \"evolutionary\" or empty for the server's choice");
+  }
+  if (!wrong.empty()) return wrong.ToStatus();
+  std::vector<Workload> workloads;
+  for (int i = 0; i < spec.workloads_size(); ++i) {
+    auto workload = ParseWorkload(spec.workloads(i), absl::StrCat(field, ".workloads[", i, "]"));
+    if (!workload.ok()) return workload.status();
+    workloads.push_back(*std::move(workload));
+  }
+  return workloads;
+}
+
+absl::Status Check(const v1::CreateJobRequest& request) {
+  Violations wrong;
+  CheckRequestId(request.request_id(), "request_id", wrong);
+  if (!request.has_spec()) wrong.Add("spec", "must be set");
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::QueryBestRequest& request) {
+  Violations wrong;
+  if (!request.has_workload()) wrong.Add("workload", "must be set");
+  CheckText(request.device(), "device", wrong);
+  CheckEnum(request.l2(), v1::L2Policy_IsValid(request.l2()), "l2", wrong);
+  CheckEnum(request.fallback(), v1::QueryBestRequest::Fallback_IsValid(request.fallback()),
+            "fallback", wrong);
+  if (request.has_enqueue()) {
+    CheckRequestId(request.enqueue().request_id(), "enqueue.request_id", wrong);
+    CheckBudget(request.enqueue().budget(), "enqueue.budget", wrong);
+  }
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::ListJobsRequest& request) {
+  Violations wrong;
+  CheckPage(request.page_size(), request.page_token(), 1, wrong);
+  for (int state : request.filter().states()) {
+    CheckEnum(state, v1::Job::State_IsValid(state) && state != 0, "filter.states", wrong);
+  }
+  CheckLabels(request.filter().labels(), "filter.labels", wrong);
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::ListTrialsRequest& request) {
+  Violations wrong;
+  if (JobId(request.job()) == 0) wrong.Add("job", "must be the id of a job, such as \"job-17\"");
+  CheckPage(request.page_size(), request.page_token(), 2, wrong);
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::WatchJobRequest& request) {
+  Violations wrong;
+  if (JobId(request.id()) == 0) wrong.Add("id", "must be the id of a job, such as \"job-17\"");
+  CheckCount(request.after_seq(), INT64_MAX - 1, "after_seq", wrong);
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::ExportRequest& request) {
+  Violations wrong;
+  CheckText(request.filter().op(), "filter.op", wrong);
+  CheckText(request.filter().device(), "filter.device", wrong);
+  CheckCount(request.after_id(), INT64_MAX, "after_id", wrong);
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::Record& record) {
+  Violations wrong;
+  CheckEnum(record.environment().l2(), v1::L2Policy_IsValid(record.environment().l2()),
+            "environment.l2", wrong);
+  const v1::Outcome outcome = record.result().outcome();
+  CheckEnum(outcome, v1::Outcome_IsValid(outcome) && outcome != v1::OUTCOME_UNSPECIFIED,
+            "result.outcome", wrong);
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::RetractRequest& request) {
+  Violations wrong;
+  CheckRequestId(request.request_id(), "request_id", wrong);
+  switch (request.what_case()) {
+    case v1::RetractRequest::kId:
+      if (request.id() <= 0) wrong.Add("id", "must be a record's id, which is positive");
+      break;
+    case v1::RetractRequest::kWorkloadHash:
+      if (request.workload_hash().size() != 16 ||
+          request.workload_hash().find_first_not_of("0123456789abcdef") != std::string::npos) {
+        wrong.Add("workload_hash", "16 hexadecimal digits, as WorkloadKey.hash has them");
+      }
+      break;
+    case v1::RetractRequest::kDeviceUuid:
+      if (request.device_uuid().empty()) wrong.Add("device_uuid", "must not be empty");
+      CheckText(request.device_uuid(), "device_uuid", wrong);
+      break;
+    case v1::RetractRequest::kImported:
+      if (!request.imported()) wrong.Add("imported", "must be true");
+      break;
+    case v1::RetractRequest::WHAT_NOT_SET:
+      wrong.Add("what", "one of id, workload_hash, device_uuid and imported must be set");
+  }
+  if (request.reason().empty()) wrong.Add("reason", "must say why, for the log");
+  CheckText(request.reason(), "reason", wrong);
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::RegisterRequest& request) {
+  Violations wrong;
+  if (!IsName(request.host_uuid(), 64, "-")) {
+    wrong.Add("host_uuid", "1 to 64 letters, digits or '-'");
+  }
+  CheckText(request.boot_id(), "boot_id", wrong);
+  CheckText(request.hostname(), "hostname", wrong);
+  CheckText(request.build(), "build", wrong);
+  if (request.generator() <= 0) wrong.Add("generator", "must be the generator's version");
+  if (request.devices_size() > kMaxDevices) {
+    wrong.Add("devices", absl::StrCat("at most ", kMaxDevices));
+  }
+  std::set<std::string> ids;
+  for (int i = 0; i < std::min(request.devices_size(), kMaxDevices); ++i) {
+    const v1::Device& device = request.devices(i);
+    const std::string path = absl::StrCat("devices[", i, "]");
+    if (!IsName(device.id(), 64, ":-_.") || !ids.insert(device.id()).second) {
+      wrong.Add(path + ".id", "1 to 64 letters, digits, ':', '-', '_' or '.', unique in a session");
+    }
+    CheckTarget(device.target(), path + ".target", wrong);
+    CheckText(device.uuid(), path + ".uuid", wrong);
+    CheckText(device.driver(), path + ".driver", wrong);
+    CheckText(device.compiler(), path + ".compiler", wrong);
+    if (!device.usable()) wrong.Add(path + ".usable", "must be true: register usable devices only");
+    CheckText(device.why_not(), path + ".why_not", wrong, kMaxDetail);
+  }
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::AcquireRequest& request) {
+  Violations wrong;
+  CheckSession(request.session(), wrong);
+  CheckText(request.device(), "device", wrong);
+  CheckRequestId(request.request_id(), "request_id", wrong);
+  if (request.max() < 1 || request.max() > kMaxCandidates) {
+    wrong.Add("max", absl::StrCat("1 to ", kMaxCandidates));
+  }
+  if (!(request.wait_s() >= 0 && request.wait_s() <= kMaxWait)) {
+    wrong.Add("wait_s", absl::StrCat("0 to ", kMaxWait));
+  }
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::ReportRequest& request) {
+  Violations wrong;
+  CheckSession(request.session(), wrong);
+  if (request.lease() <= 0) wrong.Add("lease", "must be a lease's id");
+  if (request.results_size() < 1 || request.results_size() > kMaxCandidates) {
+    wrong.Add("results", absl::StrCat("1 to ", kMaxCandidates));
+  }
+  for (int i = 0; i < std::min(request.results_size(), kMaxCandidates); ++i) {
+    const v1::CandidateResult& reported = request.results(i);
+    const std::string path = absl::StrCat("results[", i, "]");
+    if (reported.candidate() <= 0) wrong.Add(path + ".candidate", "must be a candidate's id");
+    CheckResult(reported.result(), path + ".result", wrong);
+    CheckDeviceState(reported.device_state(), path + ".device_state", wrong);
+  }
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::HeartbeatRequest& request) {
+  Violations wrong;
+  CheckSession(request.session(), wrong);
+  if (request.device_states_size() > kMaxDevices) {
+    wrong.Add("device_states", absl::StrCat("at most ", kMaxDevices));
+  }
+  for (int i = 0; i < std::min(request.device_states_size(), kMaxDevices); ++i) {
+    const v1::WorkerStatus& status = request.device_states(i);
+    const std::string path = absl::StrCat("device_states[", i, "]");
+    CheckText(status.device(), path + ".device", wrong);
+    CheckEnum(status.state(),
+              v1::WorkerStatus::State_IsValid(status.state()) && status.state() != 0,
+              path + ".state", wrong);
+    CheckDeviceState(status.device_state(), path + ".device_state", wrong);
+    CheckText(status.detail(), path + ".detail", wrong, kMaxDetail);
+  }
+  for (const auto& [field, size] :
+       {std::pair("running", request.running_size()), std::pair("leases", request.leases_size())}) {
+    if (size > kMaxHeld) wrong.Add(field, absl::StrCat("at most ", kMaxHeld));
+  }
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::ReleaseRequest& request) {
+  Violations wrong;
+  CheckSession(request.session(), wrong);
+  if (request.lease() <= 0) wrong.Add("lease", "must be a lease's id");
+  if (request.unstarted_size() > kMaxCandidates) {
+    wrong.Add("unstarted", absl::StrCat("at most ", kMaxCandidates));
+  }
+  CheckEnum(request.fault(), v1::ReleaseRequest::Fault_IsValid(request.fault()), "fault", wrong);
+  if (v1::ReleaseRequest::Fault_IsValid(request.fault()) &&
+      request.fault() != v1::ReleaseRequest::FAULT_NONE && request.detail().empty()) {
+    wrong.Add("detail", "must say what the fault is");
+  }
+  CheckText(request.detail(), "detail", wrong, kMaxDetail);
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::ListDevicesRequest& request) {
+  Violations wrong;
+  CheckCount(request.page_size(), kMaxPage, "page_size", wrong);
+  CheckText(request.page_token(), "page_token", wrong);
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::SetDeviceStateRequest& request) {
+  Violations wrong;
+  if (request.id().empty() || request.id().size() > kMaxText) {
+    wrong.Add("id", "must be the id of a device, such as \"HOST/cuda:0\"");
+  }
+  if (request.state() != v1::FleetDevice::ENABLED && request.state() != v1::FleetDevice::DRAINING) {
+    wrong.Add("state", "ENABLED or DRAINING");
+  }
+  return wrong.ToStatus();
+}
+
+int PageSize(int32_t asked) { return asked == 0 ? kDefaultPage : asked; }
+
+absl::StatusOr<int64_t> ParseJobId(const std::string& name, const std::string& field) {
+  const int64_t id = JobId(name);
+  if (id == 0) return WrongField(field, "must be the id of a job, such as \"job-17\"");
+  return id;
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,156 @@
+#include "server/db/convert.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "measure/run/messages.h"
+
+namespace heddle::server {
+namespace {
+
+constexpr char kJobPrefix[] = "job-";
+
+v1::WorkloadKey KeyOf(const tuner::WorkloadRow& row) {
+  v1::WorkloadKey key;
+  key.set_hash(row.hash);
+  key.set_op(row.op);
+  key.set_dtype(row.dtype);
+  key.set_text(row.text);
+  const auto shape = nlohmann::json::parse(row.shape, nullptr, false);
+  for (const auto& item : shape.items()) {
+    if (item.value().is_number_integer()) (*key.mutable_shape())[item.key()] = item.value();
+  }
+  return key;
+}
+
+v1::Environment ToProto(const tuner::Environment& environment) {
+  v1::Environment message;
+  message.set_device_name(environment.device_name);
+  message.set_device_uuid(environment.device_uuid);
+  message.set_arch(environment.arch);
+  message.set_sm_count(environment.sm_count);
+  message.set_driver(environment.driver);
+  message.set_compiler(environment.compiler);
+  message.set_generator_version(environment.generator_version);
+  message.set_feature_version(environment.feature_version);
+  message.set_l2(server::ToProto(environment.l2));
+  return message;
+}
+
+void FillRecord(const tuner::TrialRecord& trial, v1::Record& record) {
+  record.set_id(trial.id);
+  record.set_point(trial.point);
+  record.set_steps(trial.steps);
+  record.set_final(trial.stage == tuner::TrialStage::kFinal);
+  record.set_imported(trial.origin == tuner::Origin::kImported);
+  *record.mutable_result() = measure::ToProto(trial.result);
+  record.set_throttled(trial.throttled);
+  record.set_other_processes(trial.other_processes);
+  *record.mutable_when() = server::ToProto(trial.when);
+}
+
+}  // namespace
+
+v1::L2Policy ToProto(measure::L2Policy l2) {
+  return l2 == measure::L2Policy::kWarm ? v1::L2_POLICY_WARM : v1::L2_POLICY_COLD;
+}
+
+measure::L2Policy FromProto(v1::L2Policy l2) {
+  return l2 == v1::L2_POLICY_WARM ? measure::L2Policy::kWarm : measure::L2Policy::kCold;
+}
+
+google::protobuf::Timestamp ToProto(absl::Time time) {
+  google::protobuf::Timestamp message;
+  const int64_t micros = absl::ToUnixMicros(time);
+  message.set_seconds(micros / 1000000);
+  message.set_nanos(static_cast<int32_t>(micros % 1000000 * 1000));
+  return message;
+}
+
+absl::Time FromProto(const google::protobuf::Timestamp& time) {
+  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
+}
+
+v1::WorkloadKey KeyOf(const search_space::TensorProgram& program) {
+  v1::WorkloadKey key;
+  key.set_hash(program.hash);
+  key.set_op(program.op);
+  key.mutable_shape()->insert(program.shape.begin(), program.shape.end());
+  key.set_dtype(search_space::NameOf(program.dtype));
+  key.set_text(program.canonical_text);
+  return key;
+}
+
+v1::Record ToProto(const tuner::StoredTrial& stored) {
+  v1::Record record;
+  *record.mutable_workload() = KeyOf(stored.workload);
+  *record.mutable_environment() = ToProto(stored.environment);
+  FillRecord(stored.trial, record);
+  return record;
+}
+
+v1::Record ToProto(const tuner::Records::Best& best, const v1::WorkloadKey& workload) {
+  v1::Record record;
+  *record.mutable_workload() = workload;
+  *record.mutable_environment() = ToProto(best.environment);
+  FillRecord(best.trial, record);
+  return record;
+}
+
+tuner::StoredTrial FromProto(const v1::Record& record) {
+  tuner::StoredTrial stored;
+  const v1::WorkloadKey& key = record.workload();
+  nlohmann::json shape = nlohmann::json::object();
+  for (const auto& [name, value] : key.shape()) shape[name] = value;
+  stored.workload = {key.hash(), key.op(), shape.dump(), key.dtype(), key.text()};
+  const v1::Environment& e = record.environment();
+  stored.environment = {e.device_name(),       e.device_uuid(),     e.arch(),
+                        e.sm_count(),          e.driver(),          e.compiler(),
+                        e.generator_version(), e.feature_version(), FromProto(e.l2())};
+  tuner::TrialRecord& trial = stored.trial;
+  trial.workload_hash = key.hash();
+  trial.point = record.point();
+  trial.steps = record.steps();
+  trial.stage = record.final() ? tuner::TrialStage::kFinal : tuner::TrialStage::kScreening;
+  trial.origin = tuner::Origin::kImported;
+  trial.result = measure::FromProto(record.result());
+  trial.throttled = record.throttled();
+  trial.other_processes = record.other_processes();
+  trial.when = FromProto(record.when());
+  return stored;
+}
+
+std::string JobName(int64_t id) { return absl::StrCat(kJobPrefix, id); }
+
+int64_t JobId(const std::string& name) {
+  int64_t id = 0;
+  if (!absl::StartsWith(name, kJobPrefix)) return 0;
+  // Only the one way of writing a number.
+  if (!absl::SimpleAtoi(name.substr(sizeof kJobPrefix - 1), &id) || JobName(id) != name) return 0;
+  return id > 0 ? id : 0;
+}
+
+bool IsTerminal(v1::Job::State state) {
+  return state == v1::Job::SUCCEEDED || state == v1::Job::FAILED || state == v1::Job::CANCELLED;
+}
+
+std::string ToJson(const google::protobuf::Message& message) {
+  std::string json;
+  if (!google::protobuf::util::MessageToJsonString(message, &json).ok()) json.clear();
+  return json;
+}
+
+absl::Status FromJson(const std::string& json, google::protobuf::Message& message) {
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  const auto status = google::protobuf::util::JsonStringToMessage(json, &message, options);
+  if (status.ok()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("a stored ", message.GetTypeName(),
+                                          " cannot be read: ", std::string(status.message())));
+}
+
+}  // namespace heddle::server

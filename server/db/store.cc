@@ -1,0 +1,192 @@
+#include "server/db/store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+
+namespace heddle::server {
+namespace {
+
+// Writes of one commit, so that the first of a long queue does not wait for all.
+constexpr size_t kMaxBatch = 256;
+// A log beyond this is emptied when nothing else is to do, beyond the second in any case.
+constexpr int64_t kIdleLog = 4 << 20, kMaxLog = 64 << 20;
+constexpr absl::Duration kIdle = absl::Seconds(1);
+constexpr absl::Duration kRetry = absl::Milliseconds(500);
+
+bool Passes(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+}
+
+absl::Status Damaged(const tuner::Records& records) {
+  return absl::FailedPreconditionError(
+      records.damage().empty()
+          ? absl::StrCat(records.path(),
+                         ": the database cannot be written; a server needs one "
+                         "that can (name it with --db)")
+          : records.damage());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& path, StoreOptions options) {
+  auto store = std::unique_ptr<Store>(new Store(path, std::move(options)));
+  auto writer = tuner::Records::Open(path);
+  if (!writer.ok()) return writer.status();
+  if ((*writer)->read_only()) return Damaged(**writer);
+  const std::string lock = path + ".server";
+  store->lock_fd_ = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (store->lock_fd_ < 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": cannot open ", lock, " beside it (", std::strerror(errno),
+                     "); a server needs the right to write there"));
+  }
+  if (flock(store->lock_fd_, LOCK_EX | LOCK_NB) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat(path, ": another server has this database (", lock,
+                     " is locked); end it, or name another database with --db"));
+  }
+  store->writer_ = *std::move(writer);
+  for (int i = 0; i < store->options_.readers; ++i) {
+    auto reader = tuner::Records::Open(path);
+    if (!reader.ok()) return reader.status();
+    store->free_readers_.push_back(reader->get());
+    store->all_readers_.push_back(*std::move(reader));
+  }
+  store->thread_ = std::thread([s = store.get()] { s->Run(); });
+  return store;
+}
+
+Store::~Store() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+  if (lock_fd_ >= 0) close(lock_fd_);
+}
+
+void Store::Write(Body body, Done done, Persistence persistence) {
+  absl::MutexLock lock(&mutex_);
+  queue_.push_back({std::move(body), std::move(done), persistence, absl::OkStatus()});
+}
+
+absl::Status Store::WriteAndWait(const Body& body) {
+  absl::Status result;
+  absl::Notification written;
+  Write(body, [&](const absl::Status& status) {
+    result = status;
+    written.Notify();
+  });
+  written.WaitForNotification();
+  return result;
+}
+
+void Store::StopRetrying() {
+  absl::MutexLock lock(&mutex_);
+  retrying_ = false;
+}
+
+absl::Status Store::Commit(std::vector<Item>& batch) {
+  Database& db = writer_->database();
+  return writer_->Batch([&]() -> absl::Status {
+    for (Item& item : batch) {
+      absl::Status status = db.Run("SAVEPOINT item");
+      if (!status.ok()) return status;
+      item.status = item.body(*writer_);
+      // Some errors have undone the whole transaction, so that there is nothing to go back to.
+      if (!item.status.ok() && !db.Run("ROLLBACK TO item").ok()) return item.status;
+      if (status = db.Run("RELEASE item"); !status.ok()) return status;
+    }
+    return options_.before_commit();
+  });
+}
+
+void Store::Run() {
+  const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !queue_.empty() || stopping_;
+  };
+  for (;;) {
+    std::vector<Item> batch;
+    bool stopping = false, retrying = true;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.AwaitWithTimeout(absl::Condition(&has_work), kIdle);
+      stopping = stopping_;
+      retrying = retrying_ && !stopping_;
+      while (!queue_.empty() && batch.size() < kMaxBatch) {
+        batch.push_back(std::move(queue_.front()));
+        queue_.pop_front();
+      }
+    }
+    if (batch.empty()) {
+      if (wal_bytes() > kIdleLog) TruncateLog();
+      if (stopping) return;
+      continue;
+    }
+    const absl::Time start = absl::Now();
+    const absl::Status committed = Commit(batch);
+    options_.on_commit(absl::ToDoubleSeconds(absl::Now() - start), static_cast<int>(batch.size()));
+    if (!committed.ok()) {
+      LogEvent(Severity::kError, "commit_failed", {{"error", std::string(committed.message())}});
+    }
+    std::vector<Item> again;
+    for (Item& item : batch) {
+      const absl::Status& status = committed.ok() ? item.status : committed;
+      if (Passes(status) && item.persistence == Persistence::kUntilStored && retrying) {
+        again.push_back(std::move(item));
+      } else if (item.done) {
+        item.done(status);
+      }
+    }
+    if (!again.empty()) {
+      absl::SleepFor(kRetry);
+      absl::MutexLock lock(&mutex_);
+      queue_.insert(queue_.begin(), std::make_move_iterator(again.begin()),
+                    std::make_move_iterator(again.end()));
+    }
+    if (wal_bytes() > kMaxLog) TruncateLog();
+  }
+}
+
+// Readers that are in the middle of something keep the log alive: then the next time.
+void Store::TruncateLog() {
+  Database& db = writer_->database();
+  db.set_patience(absl::Milliseconds(200));
+  db.Run("PRAGMA wal_checkpoint(TRUNCATE)").IgnoreError();
+  db.set_patience(absl::Seconds(30));
+}
+
+int64_t Store::wal_bytes() const {
+  struct stat info;
+  return stat((path_ + "-wal").c_str(), &info) == 0 ? info.st_size : 0;
+}
+
+Store::Reader Store::Read() {
+  const auto is_free = [this]() ABSL_SHARED_LOCKS_REQUIRED(readers_mutex_) {
+    return !free_readers_.empty();
+  };
+  absl::MutexLock lock(&readers_mutex_);
+  readers_mutex_.Await(absl::Condition(&is_free));
+  tuner::Records* records = free_readers_.back();
+  free_readers_.pop_back();
+  return {*this, records};
+}
+
+Store::Reader::~Reader() {
+  if (records_ == nullptr) return;
+  absl::MutexLock lock(&store_->readers_mutex_);
+  store_->free_readers_.push_back(records_);
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,102 @@
+// The database as the server uses it: one thread writes, many calls at a time in one commit;
+// readers have connections of their own.
+#ifndef HEDDLE_SERVER_DB_STORE_H_
+#define HEDDLE_SERVER_DB_STORE_H_
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/sqlite.h"
+#include "tuner/records/records.h"
+
+namespace heddle::server {
+
+struct StoreOptions {
+  int readers = 8;
+  // Called on the writer's thread before every commit; an error is one of the commit (for tests).
+  std::function<absl::Status()> before_commit = [] { return absl::OkStatus(); };
+  // Told of every commit: its seconds and how many writes it held.
+  std::function<void(double, int)> on_commit = [](double, int) {};
+};
+
+// A locked database and a full disk pass, and what the server itself has decided must then still be
+// written.
+enum class Persistence : uint8_t { kOnce, kUntilStored };
+
+class Store {
+ public:
+  // Unavailable when another server has the database, FailedPrecondition when it is damaged or
+  // cannot be written.
+  static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& path,
+                                                     StoreOptions options = {});
+  // Writes what is waiting, as far as that can be written now.
+  ~Store();
+
+  // `body` runs on the writer's thread in a transaction that it shares with others; its error
+  // undoes only what it wrote itself. `done` gets that error, or OK once the commit is on disk, on
+  // the same thread, in the order of the calls.
+  using Body = std::function<absl::Status(tuner::Records&)>;
+  using Done = std::function<void(const absl::Status&)>;
+  void Write(Body body, Done done, Persistence persistence = Persistence::kOnce);
+  absl::Status WriteAndWait(const Body& body);
+  // From now on kUntilStored is kOnce: the server ends.
+  void StopRetrying();
+
+  // A connection for reading; waits while all are in use. Keep it for one short read.
+  class Reader {
+   public:
+    Reader(Store& store, tuner::Records* records) : store_(&store), records_(records) {}
+    Reader(Reader&& other) noexcept
+        : store_(other.store_), records_(std::exchange(other.records_, nullptr)) {}
+    ~Reader();
+    tuner::Records& operator*() const { return *records_; }
+    tuner::Records* operator->() const { return records_; }
+
+   private:
+    Store* store_;
+    tuner::Records* records_;
+  };
+  Reader Read();
+
+  const std::string& path() const { return path_; }
+  // Of the log.
+  int64_t wal_bytes() const;
+
+ private:
+  struct Item {
+    Body body;
+    Done done;
+    Persistence persistence;
+    absl::Status status;
+  };
+  explicit Store(std::string path, StoreOptions options)
+      : path_(std::move(path)), options_(std::move(options)) {}
+  void Run();
+  absl::Status Commit(std::vector<Item>& batch);
+  void TruncateLog();
+
+  const std::string path_;
+  const StoreOptions options_;
+  int lock_fd_ = -1;
+  std::unique_ptr<tuner::Records> writer_;
+  std::vector<std::unique_ptr<tuner::Records>> all_readers_;
+  absl::Mutex mutex_;
+  std::deque<Item> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false, retrying_ ABSL_GUARDED_BY(mutex_) = true;
+  absl::Mutex readers_mutex_;
+  std::vector<tuner::Records*> free_readers_ ABSL_GUARDED_BY(readers_mutex_);
+  std::thread thread_;
+};
+
+}  // namespace heddle::server
+
+#endif  // HEDDLE_SERVER_DB_STORE_H_

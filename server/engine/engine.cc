@@ -1,0 +1,259 @@
+// The engine as a whole: what it takes up at its start, what time brings, how it ends.
+#include "server/engine/engine.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "measure/run/messages.h"
+#include "search_space/notation/notation.h"
+#include "server/db/convert.h"
+
+namespace heddle::server {
+namespace {
+
+constexpr absl::Duration kPruneEvery = absl::Hours(1);
+// What a killed server forgets of the time that its searches took.
+constexpr absl::Duration kBookEvery = absl::Seconds(5);
+
+}  // namespace
+
+Engine::Engine(Store& store, Metrics& metrics, EngineOptions options)
+    : store_(store), metrics_(metrics), options_(std::move(options)) {}
+
+Engine::~Engine() {
+  Drain();
+  const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return searchers_ == 0; };
+  const auto written = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return writes_ == 0; };
+  {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&idle));
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&written), absl::Seconds(5))) {
+      store_.StopRetrying();
+      mutex_.Await(absl::Condition(&written));
+    }
+  }
+  JoinFinished();
+}
+
+void Engine::Write(Store::Body body, Store::Done done, Persistence persistence) {
+  ++writes_;
+  store_.Write(
+      std::move(body),
+      [this, done = std::move(done)](const absl::Status& status) {
+        if (done) done(status);
+        absl::MutexLock lock(&mutex_);
+        --writes_;
+      },
+      persistence);
+}
+
+void Engine::JoinFinished() {
+  std::vector<std::thread> ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (std::thread::id id : finished_) {
+      auto it = threads_.find(id);
+      ended.push_back(std::move(it->second));
+      threads_.erase(it);
+    }
+    finished_.clear();
+  }
+  for (std::thread& thread : ended) thread.join();
+}
+
+void Engine::Drain() {
+  Actions after;
+  {
+    absl::MutexLock lock(&mutex_);
+    draining_ = true;
+    for (auto& [id, job] : jobs_) job.stop = true;
+    for (Waiter& waiter : waiters_) {
+      after.push_back([reply = std::move(waiter.reply)] { reply(v1::Lease()); });
+    }
+    waiters_.clear();
+  }
+  Run(after);
+}
+
+// ---------------------------------------------------------------------------------------- recovery
+
+absl::Status Engine::Recover() {
+  absl::Status status = store_.WriteAndWait([&](tuner::Records& records) -> absl::Status {
+    auto epoch = NextEpoch(records);
+    if (!epoch.ok()) return epoch.status();
+    auto trial = LargestTrial(records);
+    if (!trial.ok()) return trial.status();
+    auto devices = LoadDevices(records);
+    if (!devices.ok()) return devices.status();
+    auto jobs = LoadOpenJobs(records);
+    if (!jobs.ok()) return jobs.status();
+    epoch_ = *epoch;
+    {
+      absl::MutexLock lock(&mutex_);
+      next_trial_ = *trial + 1;
+      next_lease_ = (epoch_ << 32) + 1;  // never one of an earlier epoch
+      for (v1::FleetDevice& device : *devices) {
+        const std::string id = device.id();
+        models_[device.device().target().name()] = device.device();
+        devices_[id].info = std::move(device);
+      }
+    }
+    for (const v1::Job& job : *jobs) {
+      if (absl::Status s = RecoverJob(job, records); !s.ok()) return s;
+    }
+    if (absl::Status s = PruneLateTrials(records, Now() - kLateResults); !s.ok()) return s;
+    return RecoverLeases(records);
+  });
+  if (!status.ok()) return status;
+  Tick();
+  return absl::OkStatus();
+}
+
+absl::Status Engine::RecoverJob(const v1::Job& message, tuner::Records& records) {
+  ActiveJob job;
+  job.id = JobId(message.id());
+  job.tenant = message.tenant();
+  job.spec = message.spec();
+  job.state = message.state();
+  job.created = FromProto(message.create_time());
+  if (job.spec.has_expire_time()) job.expires = FromProto(job.spec.expire_time());
+  job.last_usable = SteadyNow();
+  job.device.mutable_target()->set_name(message.device_model());
+  auto uses = LoadUse(records, job.id);
+  if (!uses.ok()) return uses.status();
+  job.uses = *std::move(uses);
+  for (const WorkloadUse& use : job.uses) {
+    auto program = search_space::ParseWorkload(use.text);
+    if (!program.ok()) return program.status();
+    job.workloads.push_back(
+        std::make_shared<const search_space::TensorProgram>(*std::move(program)));
+  }
+  if (job.state == v1::Job::CANCELLING) {
+    job.cancelling = job.stop = true;
+  } else if (job.state != v1::Job::QUEUED) {
+    auto seq =
+        SetState(records, job.id, v1::Job::QUEUED, v1::Job::STOP_REASON_UNSPECIFIED, "", "", Now());
+    if (!seq.ok()) return seq.status();
+    job.state = v1::Job::QUEUED;
+  }
+  auto trials = LoadOpenTrials(records, job.id);
+  if (!trials.ok()) return trials.status();
+  absl::MutexLock lock(&mutex_);
+  for (TrialRow& row : *trials) {
+    const bool leased = row.state == v1::Trial::LEASED;
+    if (!leased && (row.is_final || job.cancelling)) {
+      if (absl::Status s = DropTrial(records, row.id); !s.ok()) return s;
+      continue;
+    }
+    if (!leased) job.queue.push_back(row.id);
+    job.candidates[row.id].row = std::move(row);
+  }
+  LogEvent(Severity::kInfo, "job_recovered", {{"job", message.id()}, {"tenant", job.tenant}});
+  jobs_.emplace(job.id, std::move(job));
+  return absl::OkStatus();
+}
+
+absl::Status Engine::RecoverLeases(tuner::Records& records) {
+  auto trials = LoadLeasedTrials(records);
+  if (!trials.ok()) return trials.status();
+  absl::MutexLock lock(&mutex_);
+  for (const LeasedTrial& trial : *trials) {
+    auto [it, added] = leases_.try_emplace(trial.lease);
+    LeaseEntry& lease = it->second;
+    lease.open.insert(trial.trial);
+    if (!added) continue;
+    auto job = LoadJob(records, trial.job, "");
+    auto program =
+        job.ok() ? search_space::ParseWorkload(job->workloads(trial.workload).workload().text())
+                 : job.status();
+    if (!program.ok() && trial.late) {  // the job has ended without it
+      LogEvent(Severity::kWarning, "late_lease_dropped",
+               {{"lease", trial.lease}, {"error", std::string(program.status().message())}});
+      leases_.erase(it);
+      continue;
+    }
+    if (!program.ok()) return program.status();
+    lease.id = trial.lease;
+    lease.job = trial.job;
+    lease.device = trial.device;
+    lease.host = HostOf(trial.device);
+    lease.program = std::make_shared<const search_space::TensorProgram>(*std::move(program));
+    const v1::Device& device = devices_[trial.device].info.device();
+    lease.environment = EnvironmentOf(device, job->spec().l2());
+    lease.target = measure::FromProto(device).target;
+    lease.is_finals = trial.is_final;
+    lease.expired = trial.late;
+    lease.last_seen = SteadyNow();
+  }
+  return absl::OkStatus();
+}
+
+// -------------------------------------------------------------------------------------------- time
+
+void Engine::UpdateGauges() {
+  std::map<v1::Job::State, int> jobs;
+  for (v1::Job::State state :
+       {v1::Job::QUEUED, v1::Job::RUNNING, v1::Job::WAITING_DEVICE, v1::Job::CANCELLING}) {
+    jobs[state] = 0;
+  }
+  size_t queued = 0;
+  for (const auto& [id, job] : jobs_) {
+    ++jobs[job.state];
+    queued += job.queue.size();
+  }
+  for (const auto& [state, count] : jobs) metrics_.SetJobs(v1::Job::State_Name(state), count);
+  metrics_.ready_queue.Set(static_cast<double>(queued));
+  metrics_.wal_bytes.Set(static_cast<double>(store_.wal_bytes()));
+  int busy = 0, idle = 0, gone = 0;
+  for (const auto& [id, device] : devices_) {
+    if (!Usable(device)) {
+      ++gone;
+    } else {
+      ++(device.info.worker().state() == v1::WorkerStatus::BUSY ? busy : idle);
+    }
+  }
+  metrics_.SetDevices("busy", busy);
+  metrics_.SetDevices("idle", idle);
+  metrics_.SetDevices("unusable", gone);
+}
+
+void Engine::Tick() {
+  Actions after;
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = SteadyNow();
+    ExpireLeases(after);
+    for (auto it = sessions_.begin(); it != sessions_.end();) {
+      it = now - it->second.last_seen > kLateResults ? sessions_.erase(it) : std::next(it);
+    }
+    for (auto& [id, job] : jobs_) {
+      if (Now() > job.expires && !job.cancelling && !job.ending) Cancel(job, "expired", after);
+      if (!job.searching || job.stop) continue;
+      if (now - job.booked >= kBookEvery) BookTime(job);
+      job.usable = UsableDevices(job);
+      if (job.usable > 0) job.last_usable = now;
+      if (now - job.last_usable > options_.lease) {
+        // The searcher ends; another goes on from what is stored when there is a device.
+        job.stop = true;
+        SetJobState(job, v1::Job::WAITING_DEVICE);
+      }
+    }
+    StartJobs(after);
+    if (now - pruned_ >= kPruneEvery) {
+      pruned_ = now;
+      Write(
+          [=, this, today = Now()](tuner::Records& records) {
+            absl::Status status = PruneRequests(records, today - options_.remember_requests);
+            status.Update(PruneLateTrials(records, today - kLateResults));
+            return status;
+          },
+          nullptr, Persistence::kOnce);
+    }
+    UpdateGauges();
+  }
+  Run(after);
+  JoinFinished();
+}
+
+}  // namespace heddle::server

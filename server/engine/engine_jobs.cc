@@ -1,0 +1,257 @@
+// Jobs: their life from creation to the last event.
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "server/db/convert.h"
+#include "server/db/errors.h"
+#include "server/engine/engine.h"
+#include "tuner/records/records_fields.h"
+
+namespace heddle::server {
+namespace {
+
+// The same for equal messages, maps included.
+uint64_t HashOf(const google::protobuf::Message& message) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream out(&stream);
+    out.SetSerializationDeterministic(true);
+    message.SerializeToCodedStream(&out);
+  }
+  return tuner::HashOf(bytes);
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------- calls
+
+void Engine::CreateJob(const std::string& tenant, const std::string& method,
+                       const std::string& request_id, const v1::JobSpec& spec,
+                       std::vector<Workload> workloads, Reply<v1::Job> reply) {
+  struct Created {
+    int64_t id = 0;
+    bool is_new = false;
+  };
+  auto created = std::make_shared<Created>();
+  auto programs = std::make_shared<const std::vector<Workload>>(std::move(workloads));
+  const absl::Time now = Now();
+  auto body = [=, this](tuner::Records& records) -> absl::Status {
+    const uint64_t hash = HashOf(spec);
+    auto earlier = FindRequest(records, tenant, method, request_id, hash);
+    if (!earlier.ok()) return earlier.status();
+    *created = {};
+    if (earlier->has_value()) {
+      created->id = **earlier;
+      return absl::OkStatus();
+    }
+    auto open = CountOpenJobs(records, tenant);
+    if (!open.ok()) return open.status();
+    if (*open >= options_.open_jobs_per_tenant) {
+      return ErrorWithReason(absl::StatusCode::kResourceExhausted, "JOBS_LIMIT",
+                             absl::StrCat("tenant ", tenant, " has ", *open,
+                                          " jobs that have not ended, which is the limit; wait for "
+                                          "some, or cancel them"),
+                             absl::Seconds(30));
+    }
+    auto id = InsertJob(records, tenant, spec, *programs, now);
+    if (!id.ok()) return id.status();
+    *created = {*id, true};
+    return AddRequest(records, tenant, method, request_id, hash, *id, now);
+  };
+  auto done = [=, this](const absl::Status& status) {
+    if (!status.ok()) return reply(status);
+    Actions after;
+    if (created->is_new) {
+      absl::MutexLock lock(&mutex_);
+      ActiveJob& job = jobs_[created->id];
+      job.id = created->id;
+      job.tenant = tenant;
+      job.spec = spec;
+      job.created = now;
+      job.last_usable = SteadyNow();
+      if (spec.has_expire_time()) job.expires = FromProto(spec.expire_time());
+      job.workloads = *programs;
+      for (const Workload& w : *programs) job.uses.push_back({w->canonical_text});
+      LogEvent(Severity::kInfo, "job_created",
+               {{"job", JobName(job.id)}, {"tenant", tenant}, {"request_id", request_id}});
+      StartJobs(after);
+    }
+    Run(after);
+    auto reader = store_.Read();
+    reply(LoadJob(*reader, created->id, tenant));
+  };
+  absl::MutexLock lock(&mutex_);
+  Write(std::move(body), std::move(done), Persistence::kOnce);
+}
+
+void Engine::CancelJob(const std::string& tenant, int64_t id, Reply<v1::Job> reply) {
+  Actions after;
+  {
+    absl::MutexLock lock(&mutex_);
+    ActiveJob* job = FindJob(id);
+    if (job != nullptr && job->tenant == tenant && !job->cancelling && !job->ending) {
+      Cancel(*job, "cancelled by its owner", after);
+    }
+    // Behind what cancelling writes.
+    Write([](tuner::Records&) { return absl::OkStatus(); },
+          [=, this](const absl::Status&) {
+            auto reader = store_.Read();
+            reply(LoadJob(*reader, id, tenant));
+          },
+          Persistence::kOnce);
+  }
+  Run(after);
+}
+
+std::shared_ptr<void> Engine::Watch(int64_t job, Watcher watcher) {
+  auto shared = std::make_shared<Watcher>(std::move(watcher));
+  absl::MutexLock lock(&mutex_);
+  watchers_[job].push_back(shared);
+  return {nullptr, [this, job, shared](void*) {
+            absl::MutexLock inner(&mutex_);
+            auto it = watchers_.find(job);
+            std::erase(it->second, shared);
+            if (it->second.empty()) watchers_.erase(it);
+          }};
+}
+
+// -------------------------------------------------------------------------------------- life cycle
+
+Engine::ActiveJob* Engine::FindJob(int64_t id) {
+  auto it = jobs_.find(id);
+  return it == jobs_.end() ? nullptr : &it->second;
+}
+
+void Engine::Announce(int64_t job, int64_t seq, bool with_job) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!watchers_.contains(job)) return;
+  }
+  auto event = std::make_shared<v1::JobEvent>();
+  {
+    auto reader = store_.Read();
+    auto events = LoadEvents(*reader, job, seq - 1, 1);
+    if (!events.ok() || events->empty()) return;  // watchers find it when they read themselves
+    *event = std::move(events->front());
+    if (with_job) {
+      auto loaded = LoadJob(*reader, job, "");
+      if (!loaded.ok()) return;
+      *event->mutable_job() = *std::move(loaded);
+    }
+  }
+  std::vector<std::shared_ptr<Watcher>> watchers;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto it = watchers_.find(job);
+    if (it == watchers_.end()) return;
+    watchers = it->second;
+  }
+  const std::shared_ptr<const v1::JobEvent> shared = std::move(event);
+  for (const auto& watcher : watchers) (*watcher)(shared);
+}
+
+void Engine::SetJobState(ActiveJob& job, v1::Job::State state) {
+  if (job.state == state) return;
+  job.state = state;
+  auto seq = std::make_shared<int64_t>(0);
+  const absl::Time now = Now();
+  const std::string model = job.device.target().name();
+  Write(
+      [=, id = job.id](tuner::Records& records) -> absl::Status {
+        auto appended =
+            SetState(records, id, state, v1::Job::STOP_REASON_UNSPECIFIED, "", model, now);
+        if (!appended.ok()) return appended.status();
+        *seq = *appended;
+        return absl::OkStatus();
+      },
+      [=, this, id = job.id](const absl::Status& status) {
+        if (status.ok() && *seq > 0) Announce(id, *seq, false);
+      },
+      Persistence::kUntilStored);
+}
+
+void Engine::EndJob(ActiveJob& job, v1::Job::State state, v1::Job::StopReason reason,
+                    const std::string& error) {
+  if (job.ending) return;
+  job.ending = job.stop = true;
+  job.state = state;
+  auto seq = std::make_shared<int64_t>(0);
+  const absl::Time now = Now();
+  Write(
+      [=, id = job.id](tuner::Records& records) -> absl::Status {
+        auto appended = SetState(records, id, state, reason, error, "", now);
+        if (!appended.ok()) return appended.status();
+        *seq = *appended;
+        return absl::OkStatus();
+      },
+      [=, this, id = job.id, tenant = job.tenant](const absl::Status& status) {
+        if (status.ok() && *seq > 0) {
+          LogEvent(Severity::kInfo, "job_ended",
+                   {{"job", JobName(id)},
+                    {"tenant", tenant},
+                    {"state", v1::Job::State_Name(state)},
+                    {"error", error}});
+          Announce(id, *seq, true);
+        }
+        Actions after;
+        {
+          absl::MutexLock lock(&mutex_);
+          jobs_.erase(id);
+          StartJobs(after);
+        }
+        Run(after);
+      },
+      Persistence::kUntilStored);
+}
+
+void Engine::Cancel(ActiveJob& job, const std::string& why, Actions&) {
+  job.cancelling = job.stop = true;
+  job.errors = {why};
+  job.queue.clear();
+  SetJobState(job, v1::Job::CANCELLING);
+  for (auto& [id, lease] : leases_) lease.revoked |= lease.job == job.id;
+  FinishCancelling(job);
+}
+
+void Engine::FinishCancelling(ActiveJob& job) {
+  if (!job.cancelling || job.searching) return;
+  for (const auto& [id, lease] : leases_) {
+    if (lease.job == job.id && !lease.expired && !lease.open.empty()) return;
+  }
+  EndJob(job, v1::Job::CANCELLED, v1::Job::STOP_REASON_UNSPECIFIED,
+         job.errors.empty() ? "cancelled" : job.errors.front());
+}
+
+void Engine::StartJobs(Actions& after) {
+  for (auto& [id, job] : jobs_) {
+    if (draining_ || searchers_ >= options_.max_searchers) break;
+    if (job.searching || job.ending || job.cancelling) continue;
+    const v1::FleetDevice* device = ChooseDevice(job);
+    if (device == nullptr) {
+      SetJobState(job, v1::Job::WAITING_DEVICE);
+      continue;
+    }
+    if (job.device.id().empty() && job.device.target().name().empty()) {
+      metrics_.queue_wait_seconds.Observe(absl::ToDoubleSeconds(Now() - job.created));
+    }
+    job.device = device->device();
+    job.usable = UsableDevices(job);
+    job.stop = false;
+    job.searching = true;
+    searching_.insert(id);
+    job.last_usable = job.booked = SteadyNow();
+    ++searchers_;
+    SetJobState(job, v1::Job::RUNNING);
+    std::thread thread([this, id = id] { RunJob(id); });
+    threads_.emplace(thread.get_id(), std::move(thread));
+  }
+  ServeWaiters(after);
+}
+
+}  // namespace heddle::server

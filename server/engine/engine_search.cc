@@ -1,0 +1,286 @@
+// What the searchers of jobs are given to do, and what they ask.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/log.h"
+#include "measure/judge/validate.h"
+#include "server/db/convert.h"
+#include "server/engine/engine.h"
+
+namespace heddle::server {
+namespace {
+
+// Candidates proposed ahead for each device: a lease of some while another is measured.
+constexpr int kInFlightPerDevice = 16;
+// A search that ends without a word so often in a row fails its job.
+constexpr int kMaxRestarts = 3;
+// Of a device's memory, for a workload's buffers, their copies and the driver.
+constexpr double kMemoryShare = 0.6;
+
+v1::Job::StopReason StopReasonOf(const std::string& name) {
+  if (name == "trials") return v1::Job::TRIALS;
+  if (name == "seconds") return v1::Job::SECONDS;
+  if (name == "plateau") return v1::Job::PLATEAU;
+  if (name == "exhausted") return v1::Job::EXHAUSTED;
+  return v1::Job::STOP_REASON_UNSPECIFIED;
+}
+
+}  // namespace
+
+void Engine::RunJob(int64_t id) {
+  while (std::optional<searcher::Setup> setup = PrepareSearch(id)) {
+    auto done = options_.search(
+        *setup, [&](const searcher::FromSearcher& question) { return Answer(id, question); });
+    if (!HandleDone(id, done)) break;
+  }
+  Actions after;
+  {
+    absl::MutexLock lock(&mutex_);
+    --searchers_;
+    searching_.erase(id);
+    finished_.push_back(std::this_thread::get_id());
+    if (ActiveJob* job = FindJob(id)) {
+      job->searching = false;
+      FinishCancelling(*job);
+    }
+    StartJobs(after);
+  }
+  Run(after);
+}
+
+std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
+  absl::MutexLock lock(&mutex_);
+  ActiveJob* job = FindJob(id);
+  if (job == nullptr || job->stop) return std::nullopt;
+  const auto next = std::find_if(job->uses.begin(), job->uses.end(),
+                                 [](const WorkloadUse& use) { return !use.ended; });
+  if (next == job->uses.end()) return std::nullopt;
+  const int number = static_cast<int>(next - job->uses.begin());
+  // Nobody waits for what another workload has left.
+  std::erase_if(job->candidates, [&](const auto& entry) {
+    const TrialRow& row = entry.second.row;
+    return row.state != v1::Trial::LEASED && (row.workload != number || row.is_final);
+  });
+  std::erase_if(job->queue, [&](int64_t trial) { return !job->candidates.contains(trial); });
+  job->workload = number;
+  job->booked = SteadyNow();
+  job->finals.reset();
+  job->results.clear();
+  job->unclaimed.clear();
+  job->best_us = next->best_us;
+  job->outstanding.clear();
+
+  const Workload& program = job->workloads[number];
+  const int64_t needed = measure::MemoryNeeded(*program);
+  const int64_t memory = job->device.target().memory_bytes();
+  if (memory > 0 && static_cast<double>(needed) > kMemoryShare * static_cast<double>(memory)) {
+    EndJob(*job, v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED,
+           absl::StrCat(program->op, " needs ", needed >> 20, " MiB and ",
+                        job->device.target().name(), " has ", memory >> 20, ", of which ",
+                        kMemoryShare * 100, " % may be used: choose a smaller shape"));
+    return std::nullopt;
+  }
+  const v1::Budget& budget = job->spec.budget();
+  searcher::Setup setup;
+  setup.set_database(store_.path());
+  setup.set_workload(program->canonical_text);
+  setup.set_job(id);
+  setup.set_workload_number(number);
+  *setup.mutable_device() = job->device;
+  setup.set_l2(job->spec.l2());
+  setup.set_search(job->spec.search());
+  // Another stretch of random numbers than that of the trials which are known already.
+  setup.set_seed(std::max<uint64_t>(1, job->spec.seed()) + 1000003 * next->trials);
+  setup.set_plateau(budget.plateau());
+  bool used_up = false;
+  if (budget.trials() > 0) {
+    setup.set_trials(budget.trials() - next->trials);
+    used_up = setup.trials() <= 0;
+  }
+  if (budget.seconds() > 0) {
+    setup.set_seconds(budget.seconds() - next->search_s);
+    used_up |= setup.seconds() <= 0;
+  }
+  if (used_up) {
+    setup.set_trials(-1);
+    setup.set_seconds(0);
+  }
+  for (auto& [trial, candidate] : job->candidates) {
+    candidate.number = -1;
+    if (candidate.row.workload != number || candidate.row.is_final) continue;
+    setup.add_outstanding(candidate.row.point);
+    job->outstanding.emplace(candidate.row.point, trial);
+  }
+  return setup;
+}
+
+void Engine::BookTime(ActiveJob& job) {
+  const absl::Time now = SteadyNow();
+  const double seconds = absl::ToDoubleSeconds(now - job.booked);
+  job.booked = now;
+  job.uses[job.workload].search_s += seconds;
+  Write([=, id = job.id, number = job.workload](
+            tuner::Records& records) { return AddSearchTime(records, id, number, seconds); },
+        nullptr, Persistence::kUntilStored);
+}
+
+bool Engine::HandleDone(int64_t id, const absl::StatusOr<searcher::Done>& done) {
+  absl::MutexLock lock(&mutex_);
+  ActiveJob* job = FindJob(id);
+  if (job == nullptr || job->ending) return false;
+  BookTime(*job);
+  if (!done.ok() && !job->stop) {
+    LogEvent(Severity::kError, "searcher_lost",
+             {{"job", JobName(id)}, {"error", std::string(done.status().message())}});
+    if (++job->restarts < kMaxRestarts) return true;
+    EndJob(*job, v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED,
+           std::string(done.status().message()));
+    return false;
+  }
+  job->restarts = 0;
+  const bool ended = done.ok() && done->code() == 0 && done->stop_reason() != "interrupted";
+  WorkloadUse& use = job->uses[job->workload];
+  use.ended = ended;
+  if (ended) {
+    Write([=, number = job->workload, default_us = done->default_us()](
+              tuner::Records& records) { return EndWorkload(records, id, number, default_us); },
+          nullptr, Persistence::kUntilStored);
+  }
+  if (!ended) {
+    if (!job->stop) {
+      EndJob(*job, v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED, done->error());
+    }
+    return false;
+  }
+  if (!done->found()) {
+    job->errors.push_back(absl::StrCat("no valid schedule of ", job->workloads[job->workload]->op,
+                                       " among ", use.trials, " trials (", done->failures(), ")"));
+  }
+  const bool all =
+      std::all_of(job->uses.begin(), job->uses.end(), [](const WorkloadUse& u) { return u.ended; });
+  if (all && !job->cancelling) {
+    EndJob(*job, job->errors.empty() ? v1::Job::SUCCEEDED : v1::Job::FAILED,
+           StopReasonOf(done->stop_reason()), absl::StrJoin(job->errors, "; "));
+  }
+  return !all;
+}
+
+searcher::ToSearcher Engine::Answer(int64_t id, const searcher::FromSearcher& question) {
+  searcher::ToSearcher answer;
+  Actions after;
+  {
+    absl::MutexLock lock(&mutex_);
+    ActiveJob* job = FindJob(id);
+    if (job == nullptr || job->stop) {
+      answer.set_stop(true);
+      return answer;
+    }
+    job->default_point = question.default_point();
+    for (const auto& proposal : question.exchange().proposals()) Propose(*job, proposal, false);
+    if (question.has_finals()) {
+      job->finals.emplace();
+      job->finals->budget_s = question.finals().budget_s();
+      job->finals->queued = true;
+      for (const auto& finalist : question.finals().finalists()) Propose(*job, finalist, true);
+    }
+    ServeWaiters(after);
+  }
+  Run(after);
+
+  absl::MutexLock lock(&mutex_);
+  // The job cannot go while its searcher is answered, unless it is ending.
+  const auto ready = [this, id]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    auto it = jobs_.find(id);
+    if (it == jobs_.end() || it->second.stop || !it->second.results.empty()) return true;
+    const auto& finals = it->second.finals;
+    return finals && finals->results.size() == finals->ids.size();
+  };
+  if (question.has_finals()) {
+    mutex_.Await(absl::Condition(&ready));
+  } else {
+    mutex_.AwaitWithTimeout(absl::Condition(&ready), absl::Seconds(question.exchange().wait_s()));
+  }
+  ActiveJob* job = FindJob(id);
+  if (job == nullptr || job->stop) {
+    answer.set_stop(true);
+    return answer;
+  }
+  answer.set_wanted(kInFlightPerDevice * std::max(1, job->usable));
+  if (question.has_finals()) {
+    for (int64_t trial : job->finals->ids) {
+      searcher::Result& result = *answer.add_results();
+      *result.mutable_result() = job->finals->results[trial];
+    }
+    job->finals.reset();
+    return answer;
+  }
+  for (searcher::Result& result : job->results) *answer.add_results() = std::move(result);
+  job->results.clear();
+  return answer;
+}
+
+void Engine::Propose(ActiveJob& job, const searcher::Proposal& proposal, bool is_final) {
+  if (!is_final) {
+    auto early = job.unclaimed.find(proposal.point());
+    if (early != job.unclaimed.end()) {
+      searcher::Result result;
+      result.set_number(proposal.number());
+      *result.mutable_result() = std::move(early->second);
+      job.results.push_back(std::move(result));
+      job.unclaimed.erase(early);
+      return;
+    }
+    auto known = job.outstanding.find(proposal.point());
+    if (known != job.outstanding.end()) {
+      auto candidate = job.candidates.find(known->second);
+      job.outstanding.erase(known);
+      if (candidate != job.candidates.end()) {
+        candidate->second.number = proposal.number();
+        return;
+      }
+    }
+  }
+  Candidate candidate;
+  candidate.number = proposal.number();
+  candidate.row.id = next_trial_++;
+  candidate.row.job = job.id;
+  candidate.row.workload = job.workload;
+  candidate.row.point = proposal.point();
+  candidate.row.steps = proposal.steps();
+  candidate.row.is_final = is_final;
+  if (is_final) {
+    job.finals->ids.push_back(candidate.row.id);
+  } else {
+    job.queue.push_back(candidate.row.id);
+  }
+  job.candidates.emplace(candidate.row.id, std::move(candidate));
+}
+
+void Engine::TakeResult(ActiveJob& job, int64_t id, const v1::TrialResult& result) {
+  auto it = job.candidates.find(id);
+  if (it == job.candidates.end()) return;
+  const Candidate candidate = std::move(it->second);
+  job.candidates.erase(it);
+  // A result that came after its lease had ended: it needs no other device.
+  if (candidate.row.state == v1::Trial::PROPOSED) std::erase(job.queue, id);
+  const TrialRow& row = candidate.row;
+  if (!row.is_final) ++job.uses[row.workload].trials;
+  if (row.workload != job.workload) return;
+  if (result.outcome() == v1::OUTCOME_OK && (job.best_us == 0 || result.time_us() < job.best_us)) {
+    job.best_us = job.uses[row.workload].best_us = result.time_us();
+  }
+  if (row.is_final) {
+    if (job.finals) job.finals->results[id] = result;
+  } else if (candidate.number >= 0) {
+    searcher::Result taken;
+    taken.set_number(candidate.number);
+    *taken.mutable_result() = result;
+    job.results.push_back(std::move(taken));
+  } else {
+    job.unclaimed[row.point] = result;
+  }
+}
+
+}  // namespace heddle::server

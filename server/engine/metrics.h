@@ -1,0 +1,49 @@
+// What the service tells Prometheus. Labels never name a job or a shape.
+#ifndef HEDDLE_SERVER_ENGINE_METRICS_H_
+#define HEDDLE_SERVER_ENGINE_METRICS_H_
+
+#include <prometheus/counter.h>
+#include <prometheus/exposer.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "measure/device/outcome.h"
+
+namespace heddle::server {
+
+class Metrics {
+ public:
+  Metrics();
+
+  // Serves http://ADDRESS/metrics. Unavailable when the port is taken.
+  absl::Status Listen(const std::string& address);
+
+  void CountTrial(const measure::TrialResult& result, const std::string& device_model);
+  void CountQuery(const std::string& match, bool stale);
+  void CountRpc(const std::string& method, const std::string& code, double seconds);
+  void SetJobs(const std::string& state, double count);
+  void SetDevices(const std::string& state, double count);
+
+  prometheus::Registry& registry() { return *registry_; }
+
+ private:
+  std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
+  prometheus::Family<prometheus::Counter>&trials_, &phase_seconds_, &queries_;
+  prometheus::Family<prometheus::Gauge>&jobs_, &devices_;
+  prometheus::Family<prometheus::Histogram>& rpc_seconds_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
+
+ public:
+  prometheus::Counter &lease_expiries, &quarantined;
+  prometheus::Gauge &ready_queue, &wal_bytes, &watchers;
+  prometheus::Histogram &commit_seconds, &queue_wait_seconds;
+};
+
+}  // namespace heddle::server
+
+#endif  // HEDDLE_SERVER_ENGINE_METRICS_H_

@@ -1,0 +1,379 @@
+#include "server/engine/searcher.h"
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/subprocess.h"
+#include "measure/run/messages.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
+#include "server/db/convert.h"
+#include "server/db/job_store.h"
+#include "tuner/records/records_fields.h"
+#include "tuner/search/evolution.h"
+#include "tuner/search/experience.h"
+#include "tuner/search/session.h"
+
+namespace heddle::server {
+namespace {
+
+using measure::Measured;
+using measure::TrialResult;
+using search_space::Point;
+using search_space::Step;
+using tuner::Environment;
+using tuner::Records;
+using tuner::TrialRecord;
+using Program = search_space::TensorProgram;
+
+constexpr char kCommand[] = "__searcher";
+// How long a searcher that has been told to stop may take to end by itself.
+constexpr absl::Duration kGrace = absl::Seconds(2);
+// How long a searcher may think between two questions: training a model on 20,000 rows takes
+// seconds.
+constexpr absl::Duration kThinking = absl::Minutes(10);
+
+// Of a search: several run at a time.
+constexpr int kThreads = 1;
+
+// The fleet as a measurer. What the session writes to its records passes through here as well: the
+// server has recorded every result already, so only the point that belongs to the next candidate is
+// taken from it.
+class Fleet : public measure::Measurer {
+ public:
+  Fleet(const SearchPort& port, std::string default_point)
+      : port_(port), default_point_(std::move(default_point)) {}
+
+  bool stopped() const { return stopped_; }
+  // A question that the server has is answered first; it is the server that stops searches.
+  void Stop() override { stopped_ = true; }
+  void set_next_point(const std::string& point) { next_point_ = point; }
+  void set_finalists(const std::vector<tuner::Contender>& finalists) {
+    finalist_points_.clear();
+    for (const tuner::Contender& c : finalists) finalist_points_.push_back(c.point);
+  }
+
+  void Submit(measure::Candidate candidate) override {
+    searcher::Proposal& proposal = *exchange_.add_proposals();
+    proposal.set_number(candidate.id);
+    proposal.set_point(next_point_);
+    proposal.set_steps(search_space::ToString(candidate.steps));
+    ++pending_;
+  }
+  int pending() const override { return pending_; }
+  int wanted_in_flight() const override { return wanted_; }
+
+  absl::StatusOr<std::optional<Measured>> Next(absl::Duration timeout) override {
+    if (results_.empty() && !stopped_) Exchange(absl::ToDoubleSeconds(timeout));
+    if (results_.empty()) return std::optional<Measured>();
+    Measured measured = std::move(results_.front());
+    results_.pop_front();
+    --pending_;
+    return std::optional<Measured>(std::move(measured));
+  }
+
+  absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
+      const std::vector<std::vector<Step>>& steps, absl::Duration budget) override {
+    if (stopped_) return absl::CancelledError("the search was stopped before its finals");
+    searcher::FromSearcher question;
+    question.set_default_point(default_point_);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      searcher::Proposal& proposal = *question.mutable_finals()->add_finalists();
+      proposal.set_number(static_cast<int64_t>(i));
+      proposal.set_point(finalist_points_.at(i));
+      proposal.set_steps(search_space::ToString(steps[i]));
+    }
+    question.mutable_finals()->set_budget_s(absl::ToDoubleSeconds(budget));
+    const searcher::ToSearcher answer = port_(question);
+    if (answer.stop() || answer.results_size() != question.finals().finalists_size()) {
+      stopped_ = true;
+      return absl::CancelledError("the search was stopped while its finalists were measured");
+    }
+    std::vector<TrialResult> results;
+    for (const auto& result : answer.results()) {
+      results.push_back(measure::FromProto(result.result()));
+    }
+    return results;
+  }
+
+  measure::DeviceState device_state() const override { return {}; }  // daemons report it
+
+ private:
+  void Exchange(double wait_s) {
+    exchange_.set_wait_s(wait_s);
+    searcher::FromSearcher question;
+    question.set_default_point(default_point_);
+    *question.mutable_exchange() = std::move(exchange_);
+    exchange_.Clear();
+    const searcher::ToSearcher answer = port_(question);
+    if (answer.stop()) stopped_ = true;
+    wanted_ = std::max(1, answer.wanted());
+    for (const auto& result : answer.results()) {
+      results_.push_back({result.number(), measure::FromProto(result.result())});
+    }
+  }
+
+  const SearchPort& port_;
+  const std::string default_point_;
+  searcher::Exchange exchange_;
+  std::deque<Measured> results_;
+  std::string next_point_;
+  std::vector<std::string> finalist_points_;
+  int pending_ = 0, wanted_ = 1;
+  std::atomic<bool> stopped_ = false;  // asked for from another thread too
+};
+
+// The database for reading; writes are the server's.
+class ReadRecords : public Records {
+ public:
+  ReadRecords(Records& inner, Fleet& fleet) : inner_(inner), fleet_(fleet) {}
+
+  absl::StatusOr<int64_t> AddTrial(const Program&, const Environment&,
+                                   const TrialRecord&) override {
+    return 0;
+  }
+  absl::Status AddIntent(const Program&, const Environment&, const std::string& point) override {
+    fleet_.set_next_point(point);
+    return absl::OkStatus();
+  }
+  absl::Status ClearIntent(const Program&, const Environment&, const std::string&) override {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<std::string>> StaleIntents(const Program& program,
+                                                        const Environment& e) override {
+    return inner_.StaleIntents(program, e);
+  }
+  // The same at every call: what comes later comes through the fleet.
+  absl::StatusOr<std::vector<TrialRecord>> Trials(const Program& program,
+                                                  const Environment& e) override {
+    if (!history_) {
+      auto trials = inner_.Trials(program, e);
+      if (!trials.ok()) return trials.status();
+      history_ = *std::move(trials);
+    }
+    return *history_;
+  }
+  absl::StatusOr<std::optional<Best>> FindBest(const std::string& hash, const std::string& device,
+                                               measure::L2Policy l2) override {
+    return inner_.FindBest(hash, device, l2);
+  }
+  absl::StatusOr<std::vector<Neighbour>> Neighbours(const std::string& op,
+                                                    const std::string& device,
+                                                    measure::L2Policy l2) override {
+    return inner_.Neighbours(op, device, l2);
+  }
+  absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& e, int64_t limit) override {
+    return inner_.Lessons(e, limit);
+  }
+  absl::StatusOr<int64_t> CountLessons(const Environment& e) override {
+    return inner_.CountLessons(e);
+  }
+  absl::Status SaveModel(const Environment& e, const StoredModel& model) override {
+    return inner_.SaveModel(e, model);
+  }
+  absl::StatusOr<std::optional<StoredModel>> LoadModel(const Environment& e) override {
+    return inner_.LoadModel(e);
+  }
+  absl::StatusOr<ExportReport> Export(std::ostream& out) override { return inner_.Export(out); }
+  absl::StatusOr<ImportReport> Import(std::istream& in) override { return inner_.Import(in); }
+  absl::StatusOr<std::vector<tuner::StoredTrial>> ReadPage(int64_t& after, int count) override {
+    return inner_.ReadPage(after, count);
+  }
+  absl::Status Batch(absl::FunctionRef<absl::Status()> body) override { return inner_.Batch(body); }
+  Database& database() override { return inner_.database(); }
+  absl::Status Backup(const std::string& path) override { return inner_.Backup(path); }
+  bool read_only() const override { return inner_.read_only(); }
+  const std::string& damage() const override { return inner_.damage(); }
+  const std::string& path() const override { return inner_.path(); }
+
+ private:
+  Records& inner_;
+  Fleet& fleet_;
+  std::optional<std::vector<TrialRecord>> history_;
+};
+
+// First what an earlier searcher had proposed, so that its results are not lost; then what the
+// search proposes, unless the trials were used up before.
+class ResumingProposer : public tuner::Proposer {
+ public:
+  ResumingProposer(std::unique_ptr<tuner::Proposer> search, std::deque<Point> outstanding,
+                   bool only_outstanding)
+      : search_(std::move(search)),
+        outstanding_(std::move(outstanding)),
+        only_outstanding_(only_outstanding) {}
+
+  std::vector<Point> Propose(int count, const std::function<bool(const Point&)>& tried) override {
+    std::vector<Point> points;
+    while (!outstanding_.empty() && static_cast<int>(points.size()) < count) {
+      if (!tried(outstanding_.front())) points.push_back(outstanding_.front());
+      outstanding_.pop_front();
+    }
+    if (!points.empty() || only_outstanding_) return points;
+    return search_->Propose(count, tried);
+  }
+  void Observe(const Point& point, const TrialResult& result) override {
+    search_->Observe(point, result);
+  }
+  void Begin() override { search_->Begin(); }
+
+ private:
+  std::unique_ptr<tuner::Proposer> search_;
+  std::deque<Point> outstanding_;
+  const bool only_outstanding_;
+};
+
+absl::StatusOr<std::unique_ptr<tuner::Proposer>> MakeProposer(
+    const searcher::Setup& setup, const search_space::SearchSpace& space,
+    const Environment& environment, Records& records) {
+  if (setup.search() == "random") return tuner::MakeRandomProposer(space, setup.seed());
+  auto experience = tuner::Recall(records, environment, space, kThreads);
+  if (!experience.ok()) return experience.status();
+  return tuner::MakeEvolutionProposer(
+      space, {setup.seed(), std::move(experience->neighbours), {}, experience->model, kThreads});
+}
+
+// Trials of this job, screened by earlier searchers of it, since what was known improved last: the
+// session's count towards its plateau.
+absl::StatusOr<int> SinceImprovement(const searcher::Setup& setup, Records& records,
+                                     const std::vector<TrialRecord>& history) {
+  auto screened = LoadScreened(records, setup.job(), setup.workload_number());
+  if (!screened.ok()) return screened.status();
+  // In the order of commits: clocks jump.
+  std::map<int64_t, const TrialRecord*> in_order;
+  for (const TrialRecord& trial : history) in_order.emplace(trial.id, &trial);
+  double best_us = 0;
+  int since = 0;
+  for (const auto& [id, trial] : in_order) {
+    const TrialResult& result = trial->result;
+    if (result.outcome == measure::Outcome::kOk &&
+        (best_us == 0 || result.time_us < best_us * (1 - tuner::kImprovement))) {
+      best_us = result.time_us;
+      since = 0;
+    } else if (screened->contains(id)) {
+      ++since;
+    }
+  }
+  return since;
+}
+
+absl::StatusOr<searcher::Done> RunSession(const searcher::Setup& setup, const SearchPort& port) {
+  auto parsed = search_space::ParseWorkload(setup.workload());
+  if (!parsed.ok()) return parsed.status();
+  auto program = std::make_shared<const Program>(*std::move(parsed));
+  const measure::DeviceInfo device = measure::FromProto(setup.device());
+  auto space = search_space::SearchSpace::Create(program, device.target);
+  if (!space.ok()) return space.status();
+  auto records = Records::Open(setup.database());
+  if (!records.ok()) return records.status();
+
+  const Environment environment = tuner::MakeEnvironment(device, FromProto(setup.l2()));
+  Fleet fleet(port, space->Print(space->Default()));
+  ReadRecords reading(**records, fleet);
+  auto history = reading.Trials(*program, environment);
+  if (!history.ok()) return history.status();
+  std::set<std::string> known;
+  for (const TrialRecord& trial : *history) known.insert(trial.point);
+  // Results that came since the server looked have used some of the budget.
+  int64_t trials = setup.trials();
+  std::deque<Point> outstanding;
+  for (const std::string& text : setup.outstanding()) {
+    auto point = space->Parse(text);
+    if (known.contains(text)) {
+      if (setup.trials() > 0 && --trials == 0) trials = -1;
+    } else if (point.ok()) {
+      outstanding.push_back(*std::move(point));
+    }
+  }
+  auto since_improvement = SinceImprovement(setup, **records, *history);
+  if (!since_improvement.ok()) return since_improvement.status();
+  auto search = MakeProposer(setup, *space, environment, **records);
+  if (!search.ok()) return search.status();
+  // A budget of trials that is used up is not "no limit".
+  const bool used_up = trials < 0;
+  ResumingProposer proposer(*std::move(search), std::move(outstanding), used_up);
+  tuner::SessionOptions options;
+  options.trials = used_up ? 0 : static_cast<int>(trials);
+  options.seconds = setup.seconds();
+  options.plateau = static_cast<int>(setup.plateau());
+  options.since_improvement = *since_improvement;
+  options.interrupted = [&] { return fleet.stopped(); };
+  options.on_finals = [&](const auto& finalists) { fleet.set_finalists(finalists); };
+  tuner::Session session(*space, fleet, reading, environment, proposer, options);
+  auto report = session.Run();
+  if (!report.ok()) return report.status();
+  searcher::Done done;
+  const bool out_of_trials = used_up && report->stop == tuner::StopReason::kExhausted;
+  done.set_stop_reason(NameOf(out_of_trials ? tuner::StopReason::kTrials : report->stop));
+  done.set_default_us(report->default_us);
+  done.set_seconds(report->seconds);
+  done.set_found(report->best.has_value());
+  done.set_failures(tuner::FailureCounts(report->failed));
+  done.set_trials(report->trials);
+  return done;
+}
+
+}  // namespace
+
+searcher::Done Search(const searcher::Setup& setup, const SearchPort& port) {
+  auto done = RunSession(setup, port);
+  if (done.ok()) return *std::move(done);
+  searcher::Done failed;
+  failed.set_code(static_cast<int>(done.status().code()));
+  failed.set_error(std::string(done.status().message()));
+  return failed;
+}
+
+absl::StatusOr<searcher::Done> SearchInChild(const searcher::Setup& setup, const SearchPort& port) {
+  auto child = Subprocess::Start(kCommand, {});
+  if (!child.ok()) return child.status();
+  absl::Status status = (*child)->Send(setup, absl::Now() + kGrace);
+  bool stopping = false;
+  while (status.ok()) {
+    searcher::FromSearcher question;
+    status = (*child)->Receive(question, absl::Now() + (stopping ? kGrace : kThinking));
+    if (!status.ok()) break;
+    if (question.has_done()) {
+      (*child)->End(kGrace).IgnoreError();
+      return question.done();
+    }
+    const searcher::ToSearcher answer = port(question);
+    stopping |= answer.stop();
+    status = (*child)->Send(answer, absl::Now() + kThinking);
+  }
+  if (stopping) {
+    searcher::Done done;
+    done.set_stop_reason(NameOf(tuner::StopReason::kInterrupted));
+    return done;
+  }
+  const auto exit = (*child)->End();
+  const std::string how = exit.ok() ? exit->Describe() : std::string(exit.status().message());
+  return absl::UnavailableError(absl::StrCat(
+      "a searcher ended: ", how, ", ", std::string(status.message()), "\n", (*child)->Evidence()));
+}
+
+std::optional<int> RunSearcherCommand(int argc, char** argv) {
+  if (argc < 2 || argv[1] != std::string(kCommand)) return std::nullopt;
+  EnterChild(argc, argv);
+  searcher::Setup setup;
+  if (!ReceiveFromSupervisor(setup).ok()) return 1;
+  const SearchPort port = [](const searcher::FromSearcher& question) {
+    searcher::ToSearcher answer;
+    absl::Status status = SendToSupervisor(question);
+    if (status.ok()) status = ReceiveFromSupervisor(answer);
+    if (!status.ok()) answer.set_stop(true);
+    return answer;
+  };
+  searcher::FromSearcher last;
+  *last.mutable_done() = Search(setup, port);
+  return SendToSupervisor(last).ok() ? 0 : 1;
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,237 @@
+#include "tuner/artefact/export.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/files.h"
+#include "measure/device/nvrtc.h"
+#include "measure/judge/criteria.h"
+#include "search_space/notation/reference.h"
+#include "tuner/artefact/build.h"
+#include "tuner/artefact/launchers.h"
+
+namespace heddle::tuner {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using measure::InputKind;
+using search_space::BufferRef;
+using search_space::SamplePoint;
+using search_space::TensorProgram;
+
+constexpr uint64_t kInputSeed = 1;
+constexpr int64_t kSamples = 1024;  // of each output
+constexpr int64_t kSampleOperations = int64_t{1} << 28;
+
+// Inputs and what the outputs should be at some places.
+struct Expectation {
+  InputKind kind = InputKind::kUniform;
+  std::vector<SamplePoint> samples;
+  double low() const { return kind == InputKind::kPositive ? 0.25 : -1; }
+  double scale() const { return kind == InputKind::kPositive ? 1 : 2; }
+};
+
+absl::StatusOr<Expectation> Expect(const TensorProgram& program) {
+  int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  for (InputKind kind : {InputKind::kUniform, InputKind::kPositive}) {
+    auto input = [kind](int tensor, int64_t offset) {
+      return measure::InputValue(kInputSeed, tensor, offset, kind);
+    };
+    auto samples = search_space::EvaluateSamples(program, input, kSamples, kInputSeed,
+                                                 kSampleOperations, threads);
+    bool finite = std::all_of(samples.begin(), samples.end(),
+                              [](const SamplePoint& s) { return std::isfinite(s.value); });
+    if (finite) return Expectation{kind, std::move(samples)};
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(program.op, " is not finite on random inputs: its kernels cannot be checked"));
+}
+
+std::string SamplesText(const TensorProgram& program, const Expectation& expectation) {
+  std::vector<std::string> names;
+  for (const auto& stage : program.stages) {
+    if (stage.is_output) names.push_back(stage.name());
+  }
+  std::map<int, double> magnitude;
+  for (const SamplePoint& s : expectation.samples) {
+    magnitude[s.output] = std::max(magnitude[s.output], s.magnitude);
+  }
+  std::string text = "# output, row-major element, expected value, largest allowed difference\n";
+  for (const SamplePoint& s : expectation.samples) {
+    // An output of nothing but zeros still has a tolerance to divide by.
+    double tolerance = std::max(measure::Tolerance(program, magnitude[s.output]), 1e-30);
+    absl::StrAppendFormat(&text, "%s %d %.17g %.9g\n", names[s.output], s.offset, s.value,
+                          tolerance);
+  }
+  return text;
+}
+
+// Declaration order: inputs, outputs; then workspaces. Inputs and outputs have the workload's
+// shapes, also where the kernels walk them over fewer dimensions.
+std::vector<std::pair<BufferRef, std::string>> BuffersOf(const TensorProgram& workload,
+                                                         const search_space::Program& program) {
+  std::vector<std::pair<BufferRef, std::string>> buffers;
+  for (const BufferRef& b : workload.inputs) buffers.emplace_back(b, "input");
+  for (const search_space::Stage& s : workload.stages) {
+    if (s.is_output) buffers.emplace_back(s.tensor, "output");
+  }
+  for (const BufferRef& b : program.workspaces) buffers.emplace_back(b, "workspace");
+  return buffers;
+}
+
+// A folder of ours, or a new or empty one? Asked before anything is compiled.
+absl::Status CheckFolder(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (!std::filesystem::exists(folder, error)) return absl::OkStatus();
+  if (!std::filesystem::is_directory(folder, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder.string(), " is a file where a folder is asked for"));
+  }
+  if (!std::filesystem::is_empty(folder, error) &&
+      !std::filesystem::exists(folder / "manifest.json", error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder.string(), " is not empty and holds no earlier export: choose another"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PrepareFolder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!std::filesystem::is_directory(folder)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot make the folder ", folder.string(), ": ", error.message()));
+  }
+  std::filesystem::remove(folder / "manifest.json", error);
+  // What an earlier export with more kernels left.
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    std::string name = entry.path().filename().string();
+    if (name.size() > 1 && name[0] == 'k' && name[1] >= '0' && name[1] <= '9') {
+      std::filesystem::remove(entry.path(), error);
+    }
+  }
+  return absl::OkStatus();
+}
+
+Json Manifest(const Artefact& artefact, const BuiltSource& built, const Expectation& expectation,
+              Json kernels) {
+  const TensorProgram& workload = *artefact.program;
+  const search_space::Target& target = artefact.device.target;
+  bool cuda = target.api == search_space::Api::kCuda;
+  Json shape = Json::object();
+  for (const auto& [name, value] : workload.shape) shape[name] = value;
+  Json buffers = Json::array();
+  for (const auto& [buffer, role] : BuffersOf(workload, built.program)) {
+    buffers.push_back({{"name", buffer->name},
+                       {"role", role},
+                       {"dtype", search_space::NameOf(buffer->dtype)},
+                       {"shape", buffer->shape},
+                       {"strides", buffer->strides},
+                       {"align", 16}});
+  }
+  Json manifest{
+      {"op", workload.op},
+      {"shape", shape},
+      {"dtype", search_space::NameOf(workload.dtype)},
+      {"workload", workload.canonical_text},
+      {"device", target.name},
+      {"arch", target.arch},
+      {"time_us", nullptr},
+      {"time_ci_us", nullptr},
+      {"tolerance", measure::Tolerance(workload, 1)},
+      {"max_error", nullptr},
+      {"clocks", nullptr},
+      {"heddle", artefact.version},
+      {"generator", measure::kGeneratorVersion},
+      {"source_hash", built.source_hash},
+      {"buffers", buffers},
+      {"kernels", std::move(kernels)},
+      {"compile_options",
+       cuda ? measure::CudaCompileOptions() : std::vector<std::string>{"-cl-std=CL1.2"}},
+      {"floating_point", "no fast-math: multiply-adds may contract, sums may be reordered"},
+      {"point", artefact.point},
+      {"check",
+       {{"samples", "samples.txt"},
+        {"input_seed", kInputSeed},
+        {"input_low", expectation.low()},
+        {"input_scale", expectation.scale()}}}};
+  if (artefact.measured) {
+    const measure::TrialResult& result = artefact.measured->result;
+    manifest["time_us"] = result.time_us;
+    manifest["time_ci_us"] = {result.ci_low_us, result.ci_high_us};
+    manifest["max_error"] = result.max_error;
+    manifest["clocks"] = {{"nominal_ghz", target.clock_ghz},
+                          {"throttled", artefact.measured->throttled},
+                          {"other_processes", artefact.measured->other_processes}};
+  }
+  return manifest;
+}
+
+}  // namespace
+
+absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
+  const TensorProgram& workload = *artefact.program;
+  if (workload.dtype != search_space::DType::kFloat32) {
+    return absl::UnimplementedError("only float32 kernels can be exported so far");
+  }
+  const std::filesystem::path folder(folder_name);
+  if (absl::Status s = CheckFolder(folder); !s.ok()) return s;
+  auto built = BuildSource(artefact.program, artefact.steps, artefact.device.target);
+  if (!built.ok()) return built.status();
+  auto expectation = Expect(workload);
+  if (!expectation.ok()) return expectation.status();
+
+  // Everything that can fail for the schedule's sake comes before the first file.
+  bool cuda = artefact.device.target.api == search_space::Api::kCuda;
+  std::map<std::string, std::string> files;
+  Json kernels = Json::array();
+  std::vector<measure::KernelLaunch> launches;
+  std::vector<std::string> loaded;  // by the launcher
+  for (size_t i = 0; i < built->kernels.size(); ++i) {
+    const measure::KernelSource& kernel = built->kernels[i];
+    auto binary = BuildBinary(kernel, artefact.device);
+    if (!binary.ok()) return binary.status();
+    std::string stem = absl::StrCat("k", i);
+    std::string source_name = stem + (cuda ? ".cu" : ".cl");
+    std::string binary_name = stem + (cuda ? ".cubin" : ".clbin");
+    files[source_name] = kernel.source;
+    files[binary_name] = std::move(binary->binary);
+    Json entry{{"entry", kernel.launch.entry}, {"source", source_name}, {"binary", binary_name}};
+    if (cuda) {
+      files[stem + ".ptx"] = std::move(binary->ptx);
+      entry["ptx"] = stem + ".ptx";
+    }
+    entry["grid"] = {kernel.launch.grid, 1, 1};
+    entry["block"] = {kernel.launch.block, 1, 1};
+    entry["shared_bytes"] = kernel.launch.dynamic_shared_bytes;
+    entry["args"] = kernel.launch.arguments;
+    kernels.push_back(entry);
+    launches.push_back(kernel.launch);
+    loaded.push_back(cuda ? binary_name : source_name);
+  }
+  std::vector<LauncherBuffer> buffers;
+  for (const auto& [buffer, role] : BuffersOf(workload, built->program)) {
+    buffers.push_back({buffer->name, role, buffer->elements});
+  }
+  files["schedule.txt"] = search_space::ToString(artefact.steps);
+  files["loops.txt"] = search_space::ToString(built->program);
+  files["samples.txt"] = SamplesText(workload, *expectation);
+  files["run.py"] = PythonLauncher();
+  files["run.cc"] = CppLauncher(artefact.device.target.api, buffers, launches, loaded, kInputSeed,
+                                expectation->low(), expectation->scale());
+
+  if (absl::Status s = PrepareFolder(folder); !s.ok()) return s;
+  for (const auto& [name, content] : files) {
+    if (absl::Status s = WriteFile((folder / name).string(), content); !s.ok()) return s;
+  }
+  Json manifest = Manifest(artefact, *built, *expectation, std::move(kernels));
+  return WriteFile((folder / "manifest.json").string(), manifest.dump(2) + "\n");
+}
+
+}  // namespace heddle::tuner

@@ -1,0 +1,166 @@
+// Records: every trial ever made, durable in one SQLite file (docs/records.md).
+#ifndef HEDDLE_TUNER_RECORDS_RECORDS_H_
+#define HEDDLE_TUNER_RECORDS_RECORDS_H_
+
+#include <cstdint>
+#include <iosfwd>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "measure/device/outcome.h"
+#include "measure/run/measurer.h"
+#include "search_space/ir/tensor_program.h"
+
+namespace heddle::tuner {
+
+class Database;
+struct StoredTrial;
+
+// The device, software and policy a time was measured under. Times compare within one environment.
+struct Environment {
+  std::string device_name;
+  std::string device_uuid;
+  std::string arch;
+  int64_t sm_count = 0;
+  std::string driver;
+  std::string compiler;
+  int generator_version = 0;
+  int feature_version = 0;
+  measure::L2Policy l2 = measure::L2Policy::kCold;
+};
+Environment MakeEnvironment(const measure::DeviceInfo& device, measure::L2Policy l2);
+
+enum class TrialStage : uint8_t { kScreening, kFinal };
+enum class Origin : uint8_t { kMeasured, kImported };
+
+struct TrialRecord {
+  int64_t id = 0;  // assigned by the database
+  std::string workload_hash;
+  std::string point;  // SearchSpace::Print; empty for hand-written steps
+  // Text. Kept for finals, imports and where there is no point; empty otherwise, as the point gives
+  // the steps.
+  std::string steps;
+  TrialStage stage = TrialStage::kScreening;
+  Origin origin = Origin::kMeasured;
+  measure::TrialResult result;
+  bool throttled = false;
+  int other_processes = 0;
+  absl::Time when;  // kept to the microsecond; the epoch, its default, stands for "now" in AddTrial
+};
+
+// One open database. Thread-compatible; a second process may use the same file. Errors name the
+// file and the remedy: ResourceExhausted (disk full, or it cannot be written: nothing is
+// half-written, and the same call works once there is space), PermissionDenied (read-only),
+// DataLoss (damaged: see damage()), Unavailable (another process kept it locked for too long).
+class Records {
+ public:
+  // Opens or creates. "" = DefaultPath(), whose folders are created. Refuses with
+  // FailedPrecondition a file that is not one of ours, a newer schema, a network file system; with
+  // DataLoss a file so damaged that not even its schema can be read. Files that cannot be written,
+  // and damaged ones, open for reading.
+  static absl::StatusOr<std::unique_ptr<Records>> Open(const std::string& path);
+  // $HEDDLE_DB, else heddle/heddle.db in the user's data folder ($XDG_DATA_HOME).
+  static std::string DefaultPath();
+  virtual ~Records() = default;
+
+  // Durable when it returns OK; the new row's id. Workload and environment rows are created as
+  // needed. InvalidArgument: no point and no steps, an OK outcome without a positive time, times
+  // that are negative or not finite.
+  virtual absl::StatusOr<int64_t> AddTrial(const search_space::TensorProgram& program,
+                                           const Environment& environment,
+                                           const TrialRecord& trial) = 0;
+  // A candidate that is about to run: should the host go down with it, it is not proposed again.
+  virtual absl::Status AddIntent(const search_space::TensorProgram& program,
+                                 const Environment& environment, const std::string& point) = 0;
+  virtual absl::Status ClearIntent(const search_space::TensorProgram& program,
+                                   const Environment& environment, const std::string& point) = 0;
+  // Points whose intent was never cleared by a process that is gone (they took their host, or the
+  // tuner, down), for this workload. Those of running processes are not among them.
+  virtual absl::StatusOr<std::vector<std::string>> StaleIntents(
+      const search_space::TensorProgram& program, const Environment& environment) = 0;
+
+  // Every trial of a workload under a policy on a device model, imports included, oldest first.
+  virtual absl::StatusOr<std::vector<TrialRecord>> Trials(
+      const search_space::TensorProgram& program, const Environment& environment) = 0;
+
+  // The winner (measure::ChooseWinner) of the finals of (workload, device name, L2 policy) that
+  // were measured here and whose checksum holds: a damaged row is passed over.
+  struct Best {
+    TrialRecord trial;
+    Environment environment;
+  };
+  virtual absl::StatusOr<std::optional<Best>> FindBest(const std::string& workload_hash,
+                                                       const std::string& device_name,
+                                                       measure::L2Policy l2) = 0;
+  // Workloads of the same operator that have a served final on this device: for nearest queries.
+  struct Neighbour {
+    std::string workload_hash;
+    std::map<std::string, int64_t> shape;
+    std::string dtype;
+  };
+  virtual absl::StatusOr<std::vector<Neighbour>> Neighbours(const std::string& op,
+                                                            const std::string& device_name,
+                                                            measure::L2Policy l2) = 0;
+
+  // Trials to learn from: of every workload on the device model under the policy, the newest of
+  // each where there are more than `limit` in all; by workload, oldest first.
+  struct Lesson {
+    std::string workload;  // TensorProgram::canonical_text
+    Environment environment;
+    TrialRecord trial;
+  };
+  virtual absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& environment,
+                                                      int64_t limit) = 0;
+  // How many trials there are to learn from.
+  virtual absl::StatusOr<int64_t> CountLessons(const Environment& environment) = 0;
+  // What was learnt from them: one model (CostModel::Save) for each device model and policy.
+  struct StoredModel {
+    std::string bytes;
+    int64_t trials = 0;  // that there were when it was trained
+  };
+  virtual absl::Status SaveModel(const Environment& environment, const StoredModel& model) = 0;
+  virtual absl::StatusOr<std::optional<StoredModel>> LoadModel(const Environment& environment) = 0;
+
+  // JSON lines, one trial each with its workload and environment (docs/records.md). Works on a
+  // damaged file too: rows that cannot be read, or whose checksum does not hold, are left out and
+  // counted.
+  struct ExportReport {
+    int64_t written = 0, damaged = 0;
+  };
+  virtual absl::StatusOr<ExportReport> Export(std::ostream& out) = 0;
+  // Adds what is not there yet (identity: workload, environment, point or steps, stage, time,
+  // moment), marks it imported, so that it is never served before it is measured here, and reports
+  // lines that are refused by number, the first kMaxRejected with the reason.
+  static constexpr int kMaxRejected = 1000;
+  struct ImportReport {
+    int64_t added = 0, duplicate = 0, refused = 0;
+    std::vector<std::string> rejected;  // "line 3: ..."; at most kMaxRejected of the `refused`
+  };
+  virtual absl::StatusOr<ImportReport> Import(std::istream& in) = 0;
+  // At most `count` trials with an id above `after`, by id; those that are damaged are left out,
+  // but `after` passes them. None: there are no more.
+  virtual absl::StatusOr<std::vector<StoredTrial>> ReadPage(int64_t& after, int count) = 0;
+  // One transaction of everything that `body` writes, here and through database(): all or nothing,
+  // durable when it returns OK. An error of `body` is returned and undoes it.
+  virtual absl::Status Batch(absl::FunctionRef<absl::Status()> body) = 0;
+  // The connection, for tables that others keep in the same file (records_schema.cc has them all).
+  virtual Database& database() = 0;
+  // A consistent copy while others write. AlreadyExists when there is a file at `path`.
+  virtual absl::Status Backup(const std::string& path) = 0;
+
+  virtual bool read_only() const = 0;
+  // What is wrong with the file and the remedy; empty when nothing is known to be. A damaged file
+  // is read-only: salvage it with Export and Import into a new one.
+  virtual const std::string& damage() const = 0;
+  virtual const std::string& path() const = 0;
+};
+
+}  // namespace heddle::tuner
+
+#endif  // HEDDLE_TUNER_RECORDS_RECORDS_H_

@@ -1,0 +1,95 @@
+// What a stored trial consists of, each field listed once: statements, checksums and JSON lines are
+// made from these lists.
+#ifndef HEDDLE_TUNER_RECORDS_RECORDS_FIELDS_H_
+#define HEDDLE_TUNER_RECORDS_RECORDS_FIELDS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "tuner/records/records.h"
+
+namespace heddle::tuner {
+
+// A workload as records know it; `shape` is a JSON object.
+struct WorkloadRow {
+  std::string hash, op, shape, dtype, text;
+};
+
+// A trial with everything that belongs to it, independent of any database.
+struct StoredTrial {
+  WorkloadRow workload;
+  Environment environment;
+  TrialRecord trial;
+};
+
+// Calls visit(name, field) for each field; `name` is the column, and the key in JSON lines. The
+// order is that of checksums: it must not change within a schema version.
+template <typename Workload, typename Visitor>
+void VisitWorkload(Workload& w, Visitor&& visit) {
+  visit("hash", w.hash);
+  visit("op", w.op);
+  visit("shape", w.shape);
+  visit("dtype", w.dtype);
+  visit("text", w.text);
+}
+
+template <typename Env, typename Visitor>
+void VisitEnvironment(Env& e, Visitor&& visit) {
+  visit("device_name", e.device_name);
+  visit("device_uuid", e.device_uuid);
+  visit("arch", e.arch);
+  visit("sm_count", e.sm_count);
+  visit("driver", e.driver);
+  visit("compiler", e.compiler);
+  visit("generator_version", e.generator_version);
+  visit("feature_version", e.feature_version);
+  visit("l2", e.l2);
+}
+
+// All but the id, the workload's hash and the steps, which lie in other tables.
+template <typename Trial, typename Visitor>
+void VisitTrial(Trial& t, Visitor&& visit) {
+  visit("point", t.point);
+  visit("final", t.stage);
+  visit("imported", t.origin);
+  visit("outcome", t.result.outcome);
+  visit("detail", t.result.detail);
+  visit("time_us", t.result.time_us);
+  visit("ci_low_us", t.result.ci_low_us);
+  visit("ci_high_us", t.result.ci_high_us);
+  visit("samples", t.result.samples);
+  visit("noisy", t.result.noisy);
+  visit("screened_out", t.result.screened_out);
+  visit("max_error", t.result.max_error);
+  visit("registers", t.result.registers);
+  visit("local_bytes", t.result.local_bytes);
+  visit("shared_bytes", t.result.shared_bytes);
+  visit("source_hash", t.result.source_hash);
+  visit("compile_s", t.result.compile_s);
+  visit("load_s", t.result.load_s);
+  visit("validate_s", t.result.validate_s);
+  visit("time_s", t.result.time_s);
+  visit("throttled", t.throttled);
+  visit("other_processes", t.other_processes);
+  visit("when_us", t.when);
+}
+
+// FNV-1a, 64 bits. Each step is a bijection of the state, so that a change of any single byte
+// always changes the result.
+uint64_t HashOf(const std::string& text);
+// Of all that is read with a trial. A row whose checksum does not hold is never served.
+int64_t ChecksumOf(const StoredTrial& stored);
+
+// One JSON line, without the newline, and back. `ParseLine` checks everything that can be checked
+// without the workload's operator and marks the trial imported; InvalidArgument says which key is
+// wrong and what would be right.
+std::string PrintLine(const StoredTrial& stored);
+absl::StatusOr<StoredTrial> ParseLine(const std::string& line);
+
+// What holds for every stored trial: a point or steps, numbers that are finite and not negative,
+// a positive time when and only when the outcome is OK. InvalidArgument says what does not.
+absl::Status CheckTrial(const TrialRecord& trial);
+
+}  // namespace heddle::tuner
+
+#endif  // HEDDLE_TUNER_RECORDS_RECORDS_FIELDS_H_

@@ -1,0 +1,125 @@
+// Opening: what may be opened, in which state it was left, and what can be done with it.
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/sqlite.h"
+#include "measure/codegen/codegen.h"
+#include "tuner/records/feature_version.h"
+#include "tuner/records/records.h"
+#include "tuner/records/records_file.h"
+#include "tuner/records/records_schema.h"
+#include "tuner/records/records_sql.h"
+
+namespace heddle::tuner {
+namespace {
+
+// Opens the file. Where it or its folder cannot be written, and no log waits beside it, it is read
+// without the shared memory file that SQLite would otherwise create or want to create there.
+absl::StatusOr<Database> OpenFile(const std::string& path, bool& read_only) {
+  struct stat info;
+  const bool exists = stat(path.c_str(), &info) == 0;
+  read_only = exists && !IsWritable(path) &&
+              (stat((path + "-wal").c_str(), &info) != 0 || info.st_size == 0);
+  using Mode = Database::Mode;
+  absl::StatusOr<Database> database = Database::Open(path, read_only ? Mode::kImmutable
+                                                           : exists  ? Mode::kReadWrite
+                                                                     : Mode::kCreate);
+  if (database.ok()) read_only |= database->read_only();
+  return database;
+}
+
+// The first complaint of quick_check; "" when it has none.
+absl::StatusOr<std::string> QuickCheck(Database& database) {
+  Cursor rows = database.Query("PRAGMA quick_check(1)");
+  absl::StatusOr<bool> row = rows.Next();
+  if (absl::IsDataLoss(row.status())) return std::string(row.status().message());
+  if (!row.ok()) return row.status();
+  const std::string answer = rows.Text(0);
+  return answer == "ok" ? "" : answer;
+}
+
+absl::Status PrepareForWriting(Database& database) {
+  for (const char* pragma : {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL",
+                             "PRAGMA foreign_keys = ON", "PRAGMA cell_size_check = ON",
+                             // What is left of the log after a checkpoint.
+                             "PRAGMA journal_size_limit = 16777216"}) {
+    // SQLite does not wait for a lock when another process changes the journal mode meanwhile.
+    absl::Status status;
+    for (int attempt = 0; attempt < 200; ++attempt) {
+      status = database.Run(pragma);
+      if (!absl::IsUnavailable(status)) break;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    if (!status.ok()) return status;
+  }
+  return Migrate(database, Migrations());
+}
+
+}  // namespace
+
+Environment MakeEnvironment(const measure::DeviceInfo& device, measure::L2Policy l2) {
+  Environment environment;
+  environment.device_name = device.target.name;
+  environment.device_uuid = device.uuid;
+  environment.arch = device.target.arch;
+  environment.sm_count = device.target.sm_count;
+  environment.driver = device.driver;
+  environment.compiler = device.compiler;
+  environment.generator_version = measure::kGeneratorVersion;
+  environment.feature_version = kFeatureVersion;
+  environment.l2 = l2;
+  return environment;
+}
+
+absl::StatusOr<std::unique_ptr<Records>> Records::Open(const std::string& given) {
+  const std::string path = given.empty() ? DefaultPath() : given;
+  absl::Status status = given.empty() ? CreateFolderOf(path) : absl::OkStatus();
+  if (status.ok()) status = CheckPlace(path);
+  if (!status.ok()) return status;
+
+  const bool left_open = WasLeftOpen(path);
+  bool read_only = false;
+  absl::StatusOr<Database> database = OpenFile(path, read_only);
+  if (!database.ok()) return database.status();
+  const auto newest = static_cast<int64_t>(Migrations().size());
+  absl::StatusOr<int64_t> version = SchemaVersion(*database, newest);
+  if (absl::IsDataLoss(version.status())) {
+    return absl::DataLossError(absl::StrCat(
+        path,
+        ": the database is damaged where its tables are described, so that nothing in it can be "
+        "found. Restore a backup, or try `sqlite3 ",
+        path, " .recover | sqlite3 new.db`"));
+  }
+  if (!version.ok()) return version.status();
+
+  std::string damage;
+  if (left_open) {
+    absl::StatusOr<std::string> complaint = QuickCheck(*database);
+    if (!complaint.ok()) return complaint.status();
+    if (!complaint->empty()) {
+      damage = absl::StrCat(path,
+                            ": the database is damaged and only read from now on. Salvage what is "
+                            "readable with `heddle records export`, move the file away and import "
+                            "the result (",
+                            *complaint, ")");
+      // Nothing of the log is to be moved into the damaged file when it is closed.
+      sqlite3_db_config(database->handle(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+    }
+  }
+  if (read_only || !damage.empty()) {
+    if (*version < newest) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, ": the database ", *version == 0 ? "is empty" : "has an older schema",
+                       " and cannot be written here; copy it to a folder that can be written"));
+    }
+  } else if (status = PrepareForWriting(*database); !status.ok()) {
+    return status;
+  }
+  return MakeRecords(*std::move(database), read_only, std::move(damage));
+}
+
+}  // namespace heddle::tuner

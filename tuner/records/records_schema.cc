@@ -1,0 +1,310 @@
+#include "tuner/records/records_schema.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+
+namespace heddle::tuner {
+namespace {
+
+// A `bench` is what times compare on: a device model under an L2 policy. It is in each trial,
+// beside the exact environment, so that the best of a workload is one seek in trial_served.
+constexpr char kVersion1[] = R"sql(
+CREATE TABLE workload (
+  id INTEGER PRIMARY KEY,
+  hash TEXT NOT NULL,
+  op TEXT NOT NULL,
+  shape TEXT NOT NULL,   -- a JSON object
+  dtype TEXT NOT NULL,
+  text TEXT NOT NULL     -- canonical; the identity is hash and text together
+) STRICT;
+CREATE INDEX workload_hash ON workload (hash);
+CREATE INDEX workload_op ON workload (op);
+
+CREATE TABLE bench (
+  id INTEGER PRIMARY KEY,
+  device_name TEXT NOT NULL,
+  l2 TEXT NOT NULL,
+  UNIQUE (device_name, l2)
+) STRICT;
+
+CREATE TABLE environment (
+  id INTEGER PRIMARY KEY,
+  device_name TEXT NOT NULL,
+  device_uuid TEXT NOT NULL,
+  arch TEXT NOT NULL,
+  sm_count INTEGER NOT NULL,
+  driver TEXT NOT NULL,
+  compiler TEXT NOT NULL,
+  generator_version INTEGER NOT NULL,
+  feature_version INTEGER NOT NULL,
+  l2 TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE steps (
+  id INTEGER PRIMARY KEY,
+  hash INTEGER NOT NULL,
+  text TEXT NOT NULL
+) STRICT;
+CREATE INDEX steps_hash ON steps (hash);
+
+CREATE TABLE trial (
+  id INTEGER PRIMARY KEY,
+  workload INTEGER NOT NULL REFERENCES workload,
+  bench INTEGER NOT NULL REFERENCES bench,
+  environment INTEGER NOT NULL REFERENCES environment,
+  steps INTEGER REFERENCES steps,
+  point TEXT NOT NULL,
+  final INTEGER NOT NULL,       -- 0 screening, 1 final
+  imported INTEGER NOT NULL,    -- 0 measured here, 1 imported
+  outcome TEXT NOT NULL,
+  detail TEXT NOT NULL,
+  time_us REAL NOT NULL,
+  ci_low_us REAL NOT NULL,
+  ci_high_us REAL NOT NULL,
+  samples INTEGER NOT NULL,
+  noisy INTEGER NOT NULL,
+  screened_out INTEGER NOT NULL,
+  max_error REAL NOT NULL,
+  registers INTEGER NOT NULL,
+  local_bytes INTEGER NOT NULL,
+  shared_bytes INTEGER NOT NULL,
+  source_hash TEXT NOT NULL,
+  compile_s REAL NOT NULL,
+  load_s REAL NOT NULL,
+  validate_s REAL NOT NULL,
+  time_s REAL NOT NULL,
+  throttled INTEGER NOT NULL,
+  other_processes INTEGER NOT NULL,
+  when_us INTEGER NOT NULL,     -- microseconds since 1970 (UTC)
+  checksum INTEGER NOT NULL     -- of everything that is read with the row, other tables included
+) STRICT;
+CREATE INDEX trial_history ON trial (workload, bench, when_us);
+CREATE INDEX trial_served ON trial (workload, bench, time_us)
+  WHERE final = 1 AND imported = 0 AND outcome = 'OK' AND screened_out = 0;
+
+-- Candidates that were about to run, and the process that was to run them.
+CREATE TABLE intent (
+  workload INTEGER NOT NULL REFERENCES workload,
+  bench INTEGER NOT NULL REFERENCES bench,
+  point TEXT NOT NULL,
+  owner TEXT NOT NULL,
+  PRIMARY KEY (workload, bench, point)
+) STRICT, WITHOUT ROWID;
+)sql";
+
+// The service (server/db/store.h). Enumerations are those of the API by number; JSON columns are
+// its messages; times are microseconds since 1970.
+constexpr char kVersion2[] = R"sql(
+CREATE TABLE server (
+  epoch INTEGER NOT NULL
+) STRICT;
+INSERT INTO server VALUES (0);
+
+CREATE TABLE token (
+  id INTEGER PRIMARY KEY,
+  hash TEXT NOT NULL UNIQUE,    -- SHA-256, hexadecimal
+  tenant TEXT NOT NULL,
+  role TEXT NOT NULL,
+  note TEXT NOT NULL,
+  created_us INTEGER NOT NULL,
+  revoked_us INTEGER NOT NULL   -- 0 = valid
+) STRICT;
+
+-- Requests that may be sent again, and what they made.
+CREATE TABLE request (
+  tenant TEXT NOT NULL,
+  method TEXT NOT NULL,
+  request_id TEXT NOT NULL,
+  body INTEGER NOT NULL,        -- hash of the request
+  result INTEGER NOT NULL,
+  when_us INTEGER NOT NULL,
+  PRIMARY KEY (tenant, method, request_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE job (
+  id INTEGER PRIMARY KEY,
+  tenant TEXT NOT NULL,
+  spec TEXT NOT NULL,           -- JSON
+  state INTEGER NOT NULL,
+  stop_reason INTEGER NOT NULL,
+  error TEXT NOT NULL,
+  device_model TEXT NOT NULL,
+  create_us INTEGER NOT NULL,
+  start_us INTEGER NOT NULL,
+  end_us INTEGER NOT NULL,
+  expire_us INTEGER NOT NULL,   -- 0 = never
+  last_seq INTEGER NOT NULL
+) STRICT;
+CREATE INDEX job_tenant ON job (tenant, id);
+CREATE INDEX job_open ON job (tenant) WHERE end_us = 0;
+
+CREATE TABLE job_workload (
+  job INTEGER NOT NULL REFERENCES job,
+  number INTEGER NOT NULL,
+  hash TEXT NOT NULL,
+  text TEXT NOT NULL,
+  trials INTEGER NOT NULL,
+  ok INTEGER NOT NULL,
+  failed TEXT NOT NULL,         -- a JSON object
+  default_us REAL NOT NULL,
+  best_us REAL NOT NULL,
+  search_s REAL NOT NULL,
+  ended INTEGER NOT NULL,
+  PRIMARY KEY (job, number)
+) STRICT, WITHOUT ROWID;
+
+-- Trials of jobs that were leased at least once.
+CREATE TABLE job_trial (
+  id INTEGER PRIMARY KEY,
+  job INTEGER NOT NULL REFERENCES job,
+  workload INTEGER NOT NULL,
+  point TEXT NOT NULL,
+  steps TEXT NOT NULL,          -- until it is done
+  state INTEGER NOT NULL,
+  final INTEGER NOT NULL,
+  kills INTEGER NOT NULL,
+  running INTEGER NOT NULL,     -- on a device, at the last heartbeat
+  lease INTEGER NOT NULL,
+  device TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  record INTEGER REFERENCES trial ON DELETE SET NULL
+) STRICT;
+CREATE INDEX job_trial_done ON job_trial (job, seq, id);
+CREATE INDEX job_trial_open ON job_trial (job) WHERE state < 3;
+CREATE INDEX job_trial_record ON job_trial (record);
+
+CREATE TABLE job_event (
+  job INTEGER NOT NULL REFERENCES job,
+  seq INTEGER NOT NULL,
+  when_us INTEGER NOT NULL,
+  state INTEGER NOT NULL,
+  trial INTEGER NOT NULL,       -- 0 = a change of state
+  PRIMARY KEY (job, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE fleet_device (
+  id TEXT PRIMARY KEY,
+  device TEXT NOT NULL,         -- JSON
+  hostname TEXT NOT NULL,
+  state INTEGER NOT NULL,
+  generator INTEGER NOT NULL,
+  last_seen_us INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+)sql";
+
+// What was learnt from the trials of a bench; it can always be learnt again.
+constexpr char kVersion3[] = R"sql(
+CREATE TABLE model (
+  bench INTEGER PRIMARY KEY REFERENCES bench,
+  trials INTEGER NOT NULL,      -- that were in the bench when it was trained
+  bytes BLOB NOT NULL           -- as CostModel::Save gives them
+) STRICT;
+)sql";
+
+// Leases that have expired keep what may still be reported of them.
+constexpr char kVersion4[] = R"sql(
+CREATE TABLE late_trial (
+  lease INTEGER NOT NULL,
+  trial INTEGER NOT NULL,       -- job_trial.id
+  device TEXT NOT NULL,
+  when_us INTEGER NOT NULL,     -- of the expiry
+  PRIMARY KEY (lease, trial)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX request_age ON request (when_us);
+)sql";
+
+absl::Status FileError(const std::string& path, const char* action) {
+  const int error = errno;
+  const std::string message = absl::StrCat(path, ": cannot ", action, ": ", std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT || error == EIO) {
+    return absl::ResourceExhaustedError(absl::StrCat(message, "; free space and try again"));
+  }
+  return absl::PermissionDeniedError(absl::StrCat(message, "; check the folder's permissions"));
+}
+
+absl::Status Sync(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return FileError(path, "open");
+  const int result = fsync(file);
+  const absl::Status status = result == 0 ? absl::OkStatus() : FileError(path, "write to disk");
+  close(file);
+  return status;
+}
+
+}  // namespace
+
+const std::vector<std::string>& Migrations() {
+  static const auto& migrations =
+      *new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4};
+  return migrations;
+}
+
+absl::StatusOr<int64_t> SchemaVersion(Database& database, int64_t newest) {
+  // One statement, hence one moment: another process may be creating the tables.
+  Cursor state = database.Query(
+      "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) "
+      "FROM pragma_application_id, pragma_user_version");
+  absl::StatusOr<bool> row = state.Next();
+  if (!row.ok()) return row.status();
+  const int64_t id = state.Int(0), version = state.Int(1), tables = state.Int(2);
+  if (id == 0 && version == 0 && tables == 0) return 0;
+  if (id != kApplicationId) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        database.path(), ": this SQLite database belongs to another program; name another file"));
+  }
+  if (version < 1 || version > newest) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(database.path(), ": the database has schema version ", version,
+                     ", and this program knows 1 to ", newest,
+                     "; install the newer heddle that wrote it, or ", "name another file"));
+  }
+  return version;
+}
+
+absl::Status CopyTo(Database& database, const std::string& to) {
+  const std::string partial = to + ".partial";
+  if (std::remove(partial.c_str()) != 0 && errno != ENOENT) return FileError(partial, "remove");
+  absl::Status status = database.Run("VACUUM INTO ?", partial);
+  if (status.ok()) status = Sync(partial);
+  if (status.ok() && std::rename(partial.c_str(), to.c_str()) != 0) status = FileError(to, "write");
+  if (!status.ok()) {
+    std::remove(partial.c_str());
+    return absl::Status(status.code(), absl::StrCat("copying to ", to, ": ", status.message()));
+  }
+  const std::string folder = std::filesystem::path(to).parent_path();
+  return Sync(folder.empty() ? "." : folder);
+}
+
+absl::Status Migrate(Database& database, const std::vector<std::string>& migrations) {
+  const auto newest = static_cast<int64_t>(migrations.size());
+  return database.Transaction([&]() -> absl::Status {
+    // Another process may have migrated while this one waited for the lock.
+    absl::StatusOr<int64_t> version = SchemaVersion(database, newest);
+    if (!version.ok()) return version.status();
+    if (*version == newest) return absl::OkStatus();
+    if (*version > 0) {
+      // A connection of its own, as a copy cannot be made within a transaction. It sees what is
+      // committed, and this transaction keeps others from changing that.
+      absl::StatusOr<Database> reader = Database::Open(database.path(), Database::Mode::kReadWrite);
+      if (!reader.ok()) return reader.status();
+      absl::Status copied = CopyTo(*reader, absl::StrCat(database.path(), ".v", *version, ".bak"));
+      if (!copied.ok()) return copied;
+    }
+    for (int64_t v = *version; v < newest; ++v) {
+      absl::Status status = database.Script(migrations[v]);
+      if (!status.ok()) return status;
+    }
+    return database.Script(absl::StrCat("PRAGMA application_id = ", kApplicationId,
+                                        "; PRAGMA user_version = ", newest));
+  });
+}
+
+}  // namespace heddle::tuner

@@ -1,0 +1,142 @@
+#include "tuner/records/records_sql.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace heddle::tuner {
+namespace {
+
+// The condition of the partial index trial_served, word by word: SQLite uses it only so.
+constexpr char kServed[] =
+    "t.final = 1 AND t.imported = 0 AND t.outcome = 'OK' AND t.screened_out = 0";
+
+struct Names {
+  std::vector<std::string> names;
+  template <typename T>
+  void operator()(const char* name, const T&) {
+    names.push_back(name);
+  }
+};
+
+const std::vector<std::string>& TrialColumns() {
+  static const auto& columns = *new std::vector<std::string>([] {
+    Names names;
+    const TrialRecord trial;
+    VisitTrial(trial, names);
+    return names.names;
+  }());
+  return columns;
+}
+
+const std::vector<std::string>& EnvironmentColumns() {
+  static const auto& columns = *new std::vector<std::string>([] {
+    Names names;
+    const Environment environment;
+    VisitEnvironment(environment, names);
+    return names.names;
+  }());
+  return columns;
+}
+
+std::string Marks(size_t count) {
+  return absl::StrJoin(std::vector<std::string>(count, "?"), ", ");
+}
+
+// A cross join keeps SQLite from beginning with another table than trial.
+std::string SelectTrials(const std::string& rest) {
+  Names workload;
+  const WorkloadRow row;
+  VisitWorkload(row, workload);
+  return absl::StrCat("SELECT t.id, t.checksum, t.", absl::StrJoin(TrialColumns(), ", t."), ", w.",
+                      absl::StrJoin(workload.names, ", w."), ", e.",
+                      absl::StrJoin(EnvironmentColumns(), ", e."),
+                      ", s.text FROM trial t CROSS JOIN workload w ON w.id = t.workload "
+                      "CROSS JOIN environment e ON e.id = t.environment "
+                      "LEFT JOIN steps s ON s.id = t.steps WHERE ",
+                      rest);
+}
+
+}  // namespace
+
+const std::string& InsertTrial() {
+  static const auto& sql = *new std::string(absl::StrCat(
+      "INSERT INTO trial (workload, bench, environment, steps, checksum, ",
+      absl::StrJoin(TrialColumns(), ", "), ") VALUES (", Marks(TrialColumns().size() + 5), ")"));
+  return sql;
+}
+
+const std::string& InsertEnvironment() {
+  static const auto& sql = *new std::string(
+      absl::StrCat("INSERT INTO environment (", absl::StrJoin(EnvironmentColumns(), ", "),
+                   ") VALUES (", Marks(EnvironmentColumns().size()), ")"));
+  return sql;
+}
+
+const std::string& SelectWorkload() {
+  // Left to itself SQLite may look through all workloads of the operator.
+  static const auto& sql = *new std::string(
+      "SELECT id FROM workload INDEXED BY workload_hash WHERE hash = ? AND text = ? AND op = ? AND "
+      "shape = ? AND dtype = ?");
+  return sql;
+}
+
+const std::string& SelectEnvironment() {
+  static const auto& sql =
+      *new std::string(absl::StrCat("SELECT id FROM environment WHERE ",
+                                    absl::StrJoin(EnvironmentColumns(), " = ? AND "), " = ?"));
+  return sql;
+}
+
+const std::string& TrialFields() {
+  static const auto& fields =
+      *new std::string(absl::StrCat("t.", absl::StrJoin(TrialColumns(), ", t.")));
+  return fields;
+}
+
+const std::string& SelectServed() {
+  static const auto& sql = *new std::string(SelectTrials(
+      absl::StrCat("t.workload = ? AND t.bench = ? AND ", kServed, " ORDER BY t.time_us")));
+  return sql;
+}
+
+const std::string& SelectHistory() {
+  static const auto& sql =
+      *new std::string(SelectTrials("t.workload = ? AND t.bench = ? ORDER BY t.when_us, t.id"));
+  return sql;
+}
+
+const std::string& SelectPage() {
+  static const auto& sql = *new std::string(SelectTrials("t.id > ? ORDER BY t.id LIMIT ?"));
+  return sql;
+}
+
+const std::string& SelectOne() {
+  static const auto& sql = *new std::string(SelectTrials("t.id = ?"));
+  return sql;
+}
+
+const std::string& SelectLessons() {
+  static const auto& sql = *new std::string(SelectTrials(
+      "t.id IN (SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY workload ORDER BY id "
+      "DESC) AS age FROM trial WHERE bench = ?) WHERE age <= ?) ORDER BY t.workload, t.id"));
+  return sql;
+}
+
+const std::string& SelectSame() {
+  static const auto& sql = *new std::string(
+      "SELECT 1 FROM trial WHERE workload = ? AND bench = ? AND when_us = ? AND environment = ? "
+      "AND final = ? AND time_us = ? AND point = ? AND steps IS ?");
+  return sql;
+}
+
+const std::string& SelectNeighbours() {
+  static const auto& sql = *new std::string(absl::StrCat(
+      "SELECT w.hash, w.shape, w.dtype FROM workload w WHERE w.op = ? AND EXISTS (SELECT 1 FROM "
+      "trial t WHERE t.workload = w.id AND t.bench = ? AND ",
+      kServed, ") ORDER BY w.id"));
+  return sql;
+}
+
+}  // namespace heddle::tuner

@@ -1,0 +1,101 @@
+// The statements of the records, and how fields travel between them and C++.
+#ifndef HEDDLE_TUNER_RECORDS_RECORDS_SQL_H_
+#define HEDDLE_TUNER_RECORDS_RECORDS_SQL_H_
+
+#include <string>
+
+#include "base/sqlite.h"
+#include "tuner/records/records_fields.h"
+
+namespace heddle::tuner {
+
+// Binds the fields that it is shown, in order.
+struct Binder {
+  Cursor& to;
+
+  template <typename T>
+  void operator()(const char*, const T& value) const {
+    to.Bind(value);
+  }
+  void operator()(const char*, bool value) const { to.Bind(int{value}); }
+  void operator()(const char*, absl::Time value) const { to.Bind(absl::ToUnixMicros(value)); }
+  void operator()(const char*, TrialStage value) const {
+    to.Bind(int{value == TrialStage::kFinal});
+  }
+  void operator()(const char*, Origin value) const { to.Bind(int{value == Origin::kImported}); }
+  void operator()(const char*, measure::Outcome value) const {
+    to.Bind(std::string(NameOf(value)));
+  }
+  void operator()(const char*, measure::L2Policy value) const {
+    to.Bind(std::string(NameOf(value)));
+  }
+};
+
+// Reads the fields that it is shown from consecutive columns. `valid` ends false when one holds
+// something that is no value of its field: the row is damaged.
+struct RowReader {
+  const Cursor& from;
+  int column = 0;
+  bool valid = true;
+
+  void operator()(const char*, std::string& value) { value = from.Text(column++); }
+  void operator()(const char*, int64_t& value) { value = from.Int(column++); }
+  void operator()(const char*, double& value) { value = from.Real(column++); }
+  void operator()(const char*, int& value) {
+    const int64_t wide = from.Int(column++);
+    value = static_cast<int>(wide);
+    valid &= value == wide;
+  }
+  void operator()(const char*, bool& value) { value = Flag(); }
+  void operator()(const char*, absl::Time& value) {
+    value = absl::FromUnixMicros(from.Int(column++));
+  }
+  void operator()(const char*, TrialStage& value) {
+    value = Flag() ? TrialStage::kFinal : TrialStage::kScreening;
+  }
+  void operator()(const char*, Origin& value) {
+    value = Flag() ? Origin::kImported : Origin::kMeasured;
+  }
+  void operator()(const char*, measure::Outcome& value) {
+    Named(measure::ParseOutcome(from.Text(column++)), value);
+  }
+  void operator()(const char*, measure::L2Policy& value) {
+    Named(measure::ParseL2Policy(from.Text(column++)), value);
+  }
+
+ private:
+  bool Flag() {
+    const int64_t flag = from.Int(column++);
+    valid &= flag == 0 || flag == 1;
+    return flag == 1;
+  }
+  template <typename Enum>
+  void Named(std::optional<Enum> parsed, Enum& value) {
+    valid &= parsed.has_value();
+    value = parsed.value_or(Enum{});
+  }
+};
+
+// Records over a database of the newest schema. `damage` as Records::damage() gives it.
+std::unique_ptr<Records> MakeRecords(Database database, bool read_only, std::string damage);
+
+const std::string& InsertTrial();        // workload, bench, environment, steps, checksum, fields
+const std::string& InsertEnvironment();  // fields
+const std::string& SelectWorkload();     // hash, text, op, shape, dtype -> id
+const std::string& SelectEnvironment();  // fields -> id
+// "t.point, t.final, ...": what VisitTrial reads of a row `t` of trial.
+const std::string& TrialFields();
+// Trials as id, checksum, fields, workload, environment, steps:
+const std::string& SelectServed();   // workload, bench: what may be served, fastest first
+const std::string& SelectHistory();  // workload, bench: oldest first
+const std::string& SelectPage();     // after which id, how many
+const std::string& SelectOne();      // id
+const std::string& SelectLessons();  // bench, how many of each workload: the newest, oldest first
+// workload, bench, when, environment, final, time, point, steps: is there such a trial?
+const std::string& SelectSame();
+// op, bench -> hash, shape, dtype of workloads with a trial that may be served.
+const std::string& SelectNeighbours();
+
+}  // namespace heddle::tuner
+
+#endif  // HEDDLE_TUNER_RECORDS_RECORDS_SQL_H_

@@ -1,0 +1,178 @@
+#include "tuner/search/experience.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "search_space/notation/notation.h"
+#include "tuner/search/evolution.h"
+#include "tuner/search/screen.h"
+
+namespace heddle::tuner {
+namespace {
+
+using search_space::Point;
+using search_space::SearchSpace;
+
+// Trials that a model is trained on at most: some seconds of a core.
+constexpr int64_t kLessons = 6000;
+// Fewer are no experience.
+constexpr int64_t kLeastLessons = 32;
+// A stored model is trained again when there are so many times the trials that it knows.
+constexpr double kGrowth = 1.4;
+// A trial's weight halves with each of these, counted from the newest, and for every other version
+// of the generator: what it timed may have been other code.
+constexpr absl::Duration kHalfLife = absl::Hours(24 * 90);
+constexpr float kOtherGenerator = 0.5F;
+constexpr size_t kNeighbours = 6;
+
+float LessonWeight(const Records::Lesson& lesson, absl::Time newest, int generator_version) {
+  float weight = WeightOf(lesson.trial.result);
+  // Clocks that were throttled and neighbours on the device make times worse, not better.
+  if (lesson.trial.throttled || lesson.trial.other_processes > 0) weight /= 2;
+  if (lesson.environment.generator_version != generator_version) weight *= kOtherGenerator;
+  const double age = absl::FDivDuration(newest - lesson.trial.when, kHalfLife);
+  return weight * static_cast<float>(std::exp2(-age));
+}
+
+// The lessons of one workload, which lie side by side.
+void AddExamples(absl::Span<const Records::Lesson> lessons, int64_t workload, absl::Time newest,
+                 const Environment& environment, const search_space::Target& target, int threads,
+                 std::vector<Example>& examples) {
+  auto program = search_space::ParseWorkload(lessons[0].workload);
+  if (!program.ok()) return;  // of an older notation
+  auto space = SearchSpace::Create(
+      std::make_shared<const search_space::TensorProgram>(*std::move(program)), target);
+  if (!space.ok()) return;
+  std::vector<Point> points;
+  std::vector<const Records::Lesson*> taught;
+  for (const Records::Lesson& lesson : lessons) {
+    if (lesson.trial.result.outcome == measure::Outcome::kWorkerLost) continue;
+    auto point = space->Parse(lesson.trial.point);
+    if (!point.ok() || !space->Check(*point).ok()) continue;  // of an older space
+    points.push_back(*std::move(point));
+    taught.push_back(&lesson);
+  }
+  Screen screen(*space, threads);
+  const auto features = screen.Features(points);
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (features[i]->empty()) continue;
+    examples.push_back({*features[i], workload, taught[i]->trial.result.time_us,
+                        LessonWeight(*taught[i], newest, environment.generator_version)});
+  }
+}
+
+struct Trained {
+  std::optional<CostModel> model;
+  size_t examples = 0;
+};
+
+absl::StatusOr<Trained> TrainOn(Records& records, const Environment& environment,
+                                const search_space::Target& target, int threads) {
+  auto lessons = records.Lessons(environment, kLessons);
+  if (!lessons.ok()) return lessons.status();
+  absl::Time newest = absl::InfinitePast();
+  for (const Records::Lesson& lesson : *lessons) newest = std::max(newest, lesson.trial.when);
+  std::vector<Example> examples;
+  int64_t workload = 0;
+  for (size_t begin = 0, end = 0; begin < lessons->size(); begin = end, ++workload) {
+    while (end < lessons->size() && (*lessons)[end].workload == (*lessons)[begin].workload) ++end;
+    AddExamples(absl::MakeSpan(*lessons).subspan(begin, end - begin), workload, newest, environment,
+                target, threads, examples);
+  }
+  Trained trained;
+  trained.examples = examples.size();
+  if (examples.size() < static_cast<size_t>(kLeastLessons)) return trained;
+  auto model = CostModel::Train(examples, {});
+  if (model.ok()) trained.model = *std::move(model);
+  return trained;
+}
+
+// How far two shapes are from each other: doublings over all parameters.
+double Distance(const std::map<std::string, int64_t>& a, const std::map<std::string, int64_t>& b) {
+  double distance = 0;
+  for (const auto& [name, value] : a) {
+    const auto other = b.find(name);
+    if (other == b.end()) return INFINITY;
+    distance += std::abs(
+        std::log2(static_cast<double>(value + 1) / static_cast<double>(other->second + 1)));
+  }
+  return distance;
+}
+
+absl::StatusOr<std::vector<Point>> BestOfNeighbours(Records& records,
+                                                    const Environment& environment,
+                                                    const SearchSpace& space) {
+  const search_space::TensorProgram& program = space.program();
+  auto neighbours = records.Neighbours(program.op, environment.device_name, environment.l2);
+  if (!neighbours.ok()) return neighbours.status();
+  std::stable_sort(neighbours->begin(), neighbours->end(), [&](const auto& a, const auto& b) {
+    return Distance(program.shape, a.shape) < Distance(program.shape, b.shape);
+  });
+  std::vector<Point> points;
+  for (const Records::Neighbour& neighbour : *neighbours) {
+    if (points.size() == kNeighbours) break;
+    if (neighbour.workload_hash == program.hash) continue;
+    auto best = records.FindBest(neighbour.workload_hash, environment.device_name, environment.l2);
+    if (!best.ok()) return best.status();
+    if (!best->has_value()) continue;
+    auto point = space.Parse((*best)->trial.point);
+    if (point.ok() && space.Check(*point).ok()) points.push_back(*std::move(point));
+  }
+  return points;
+}
+
+}  // namespace
+
+absl::StatusOr<Experience> Recall(Records& records, const Environment& environment,
+                                  const SearchSpace& space, int threads) {
+  Experience experience;
+  auto neighbours = BestOfNeighbours(records, environment, space);
+  if (!neighbours.ok()) return neighbours.status();
+  experience.neighbours = *std::move(neighbours);
+
+  auto there = records.CountLessons(environment);
+  if (!there.ok()) return there.status();
+  auto stored = records.LoadModel(environment);
+  if (!stored.ok()) return stored.status();
+  std::string why;
+  if (stored->has_value()) {
+    auto model = CostModel::Load((*stored)->bytes);
+    if (!model.ok()) {
+      why = absl::StrCat("; ", std::string(model.status().message()));
+    } else if (static_cast<double>(*there) <=
+               kGrowth * static_cast<double>((*stored)->trials) + kLeastLessons) {
+      experience.model = std::make_shared<const CostModel>(*std::move(model));
+      experience.note =
+          absl::StrCat("The cost model knows ", (*stored)->trials, " trials of this device.");
+      return experience;
+    }
+  }
+  const absl::Time start = absl::Now();
+  auto trained = TrainOn(records, environment, space.target(), threads);
+  if (!trained.ok()) return trained.status();
+  if (!trained->model) {
+    experience.note =
+        absl::StrCat(trained->examples == 0 ? "No" : absl::StrCat("Only ", trained->examples),
+                     " trials of this device to learn from, of ", kLeastLessons,
+                     " that it takes: the analytic time leads at first", why, ".");
+    return experience;
+  }
+  if (!records.read_only()) {
+    auto bytes = trained->model->Save();
+    if (!bytes.ok()) return bytes.status();
+    if (absl::Status s = records.SaveModel(environment, {*bytes, *there}); !s.ok()) return s;
+  }
+  experience.model = std::make_shared<const CostModel>(*std::move(trained->model));
+  experience.note =
+      absl::StrFormat("The cost model was trained on %d trials of this device in %.1f s%s.",
+                      trained->examples, absl::ToDoubleSeconds(absl::Now() - start), why);
+  return experience;
+}
+
+}  // namespace heddle::tuner

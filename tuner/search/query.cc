@@ -1,0 +1,93 @@
+#include "tuner/search/query.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "search_space/sketch/search_space.h"
+#include "tuner/artefact/build.h"
+
+namespace heddle::tuner {
+namespace {
+
+using Workload = std::shared_ptr<const search_space::TensorProgram>;
+
+// Sum over the parameters of |log(a / b)|: doubling one size counts alike wherever it starts.
+// Infinite where the parameters differ in more than size.
+double Distance(const std::map<std::string, int64_t>& a, const std::map<std::string, int64_t>& b) {
+  double distance = 0;
+  for (const auto& [name, value] : a) {
+    auto other = b.find(name);
+    if (other == b.end()) return INFINITY;
+    // Parameters such as pad may be 0.
+    distance += std::abs(
+        std::log((static_cast<double>(value) + 1) / (static_cast<double>(other->second) + 1)));
+  }
+  return distance;
+}
+
+// The stored schedule at the asked shape: by its point where it has one, since a point's steps
+// follow the shape.
+absl::StatusOr<std::vector<search_space::Step>> Transfer(const TrialRecord& trial,
+                                                         const Workload& program,
+                                                         const search_space::SearchSpace& space) {
+  auto point = space.Parse(trial.point);
+  auto steps = !trial.point.empty() && point.ok() ? space.Steps(*point)
+                                                  : search_space::ParseSteps(trial.steps);
+  if (!steps.ok()) return steps.status();
+  auto built = BuildSource(program, *steps, space.target());
+  if (!built.ok()) return built.status();
+  return steps;
+}
+
+}  // namespace
+
+const char* NameOf(Match match) {
+  constexpr const char* kNames[] = {"none", "exact", "nearest", "default"};
+  return kNames[static_cast<int>(match)];
+}
+
+absl::StatusOr<Answer> FindExact(const search_space::TensorProgram& program,
+                                 const std::string& device_name, measure::L2Policy l2,
+                                 Records& records) {
+  auto best = records.FindBest(program.hash, device_name, l2);
+  if (!best.ok()) return best.status();
+  if (!best->has_value()) return Answer{};
+  std::string steps = (*best)->trial.steps;
+  return Answer{Match::kExact, std::move(steps), *std::move(best)};
+}
+
+absl::StatusOr<Answer> FindNearest(const Workload& program, const search_space::Target& target,
+                                   measure::L2Policy l2, Records& records) {
+  auto neighbours = records.Neighbours(program->op, target.name, l2);
+  if (!neighbours.ok()) return neighbours.status();
+  std::vector<std::pair<double, std::string>> nearest;
+  for (const auto& n : *neighbours) {
+    if (n.dtype != search_space::NameOf(program->dtype)) continue;
+    double distance = Distance(program->shape, n.shape);
+    if (std::isfinite(distance)) nearest.emplace_back(distance, n.workload_hash);
+  }
+  if (nearest.empty()) return Answer{};
+  std::sort(nearest.begin(), nearest.end());
+  auto space = search_space::SearchSpace::Create(program, target);
+  if (!space.ok()) return space.status();
+  for (const auto& [distance, hash] : nearest) {
+    auto best = records.FindBest(hash, target.name, l2);
+    if (!best.ok()) return best.status();
+    if (!best->has_value()) continue;
+    auto steps = Transfer((*best)->trial, program, *space);
+    if (steps.ok()) return Answer{Match::kNearest, search_space::ToString(*steps), **best};
+  }
+  return Answer{};
+}
+
+absl::StatusOr<Answer> MakeDefault(const Workload& program, const search_space::Target& target) {
+  auto space = search_space::SearchSpace::Create(program, target);
+  if (!space.ok()) return space.status();
+  auto steps = space->Steps(space->Default());
+  if (!steps.ok()) return steps.status();
+  return Answer{Match::kDefault, search_space::ToString(*steps), {}};
+}
+
+}  // namespace heddle::tuner

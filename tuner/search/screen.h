@@ -1,0 +1,45 @@
+// Features of many points of a space, before anything is compiled.
+#ifndef HEDDLE_TUNER_SEARCH_SCREEN_H_
+#define HEDDLE_TUNER_SEARCH_SCREEN_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
+#include "search_space/sketch/search_space.h"
+#include "tuner/model/features.h"
+
+namespace heddle::tuner {
+
+// Lowers points and keeps their features, and those of their kernels: most points of a search share
+// some with earlier ones. Not thread-safe; uses `threads` threads itself. `space`
+// must outlive it.
+class Screen {
+ public:
+  Screen(const search_space::SearchSpace& space, int threads);
+
+  // One for each point, in order; empty where a point does not lower (an error of the space's).
+  // The pointers hold until Forget.
+  std::vector<const FeatureVector*> Features(absl::Span<const search_space::Point> points);
+  // Forgets everything when more than `limit` points or kernels are kept.
+  void Forget(size_t limit);
+
+  const search_space::SearchSpace& space() const { return space_; }
+
+ private:
+  // Lowers the parts that are not known yet.
+  void LowerNew(absl::Span<const search_space::Part> parts);
+  // The features of a point whose parts are known.
+  FeatureVector Together(const search_space::Point& point) const;
+
+  const search_space::SearchSpace& space_;
+  int threads_;
+  // Empty where a part does not lower.
+  absl::flat_hash_map<search_space::Part, std::vector<KernelFeatures>> parts_;
+  absl::flat_hash_map<search_space::Point, std::unique_ptr<const FeatureVector>> known_;
+};
+
+}  // namespace heddle::tuner
+
+#endif  // HEDDLE_TUNER_SEARCH_SCREEN_H_

@@ -1,0 +1,412 @@
+#include "tuner/search/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "measure/judge/timing.h"
+
+namespace heddle::tuner {
+namespace {
+
+using measure::Outcome;
+using measure::TrialResult;
+using search_space::Point;
+using search_space::Step;
+
+// How often interruption and budgets are looked at while no result arrives.
+constexpr absl::Duration kPoll = absl::Milliseconds(100);
+
+// A default schedule slower than the best by more than this would cost the finals more time than
+// the precision of its ratio is worth.
+constexpr double kComparable = 10;
+
+// The first line of a compiler's log without its numbers, so that the same error of two candidates
+// looks the same.
+std::string ErrorSignature(const std::string& log) {
+  std::string signature;
+  for (char c : log.substr(0, log.find('\n'))) {
+    if (!absl::ascii_isdigit(c)) signature += c;
+  }
+  return signature;
+}
+
+}  // namespace
+
+const char* NameOf(StopReason reason) {
+  switch (reason) {
+    case StopReason::kTrials:
+      return "trials";
+    case StopReason::kSeconds:
+      return "seconds";
+    case StopReason::kPlateau:
+      return "plateau";
+    case StopReason::kExhausted:
+      return "exhausted";
+    case StopReason::kInterrupted:
+      return "interrupted";
+  }
+  return "?";
+}
+
+TimeSpent& TimeSpent::operator+=(const TimeSpent& other) {
+  compile += other.compile;
+  load += other.load;
+  validate += other.validate;
+  time += other.time;
+  time_spare += other.time_spare;
+  search += other.search;
+  idle_compiling += other.idle_compiling;
+  idle_proposing += other.idle_proposing;
+  return *this;
+}
+
+Session::Session(const search_space::SearchSpace& space, measure::Measurer& measurer,
+                 Records& records, Environment environment, Proposer& proposer,
+                 SessionOptions options)
+    : space_(space),
+      measurer_(measurer),
+      records_(records),
+      environment_(std::move(environment)),
+      proposer_(proposer),
+      options_(std::move(options)) {}
+
+double Session::Elapsed() const { return absl::ToDoubleSeconds(absl::Now() - start_); }
+
+double Session::SecondsPerTrial() const { return Elapsed() / std::max(1, report_.trials); }
+
+void Session::AddPhases(const TrialResult& result) {
+  report_.spent.compile += result.compile_s;
+  report_.spent.load += result.load_s;
+  report_.spent.validate += result.validate_s;
+  report_.spent.time += result.time_s;
+}
+
+void Session::ShowProgress() const {
+  Progress p;
+  p.trials = report_.trials;
+  p.trial_budget = options_.trials;
+  p.seconds = Elapsed();
+  p.seconds_budget = options_.seconds;
+  p.best_us = best_us_;
+  p.roofline = RooflineOf(space_.program(), space_.target(), environment_.l2);
+  p.failed = report_.failed;
+  options_.on_progress(p);
+}
+
+void Session::Learn(const std::string& key, Contender contender) {
+  auto [it, added] = known_.try_emplace(key, contender);
+  if (!added && (contender.is_final || !it->second.is_final)) it->second = std::move(contender);
+  const Contender& now = it->second;
+  if (key == default_key_) report_.default_us = now.result.time_us;
+  if (now.result.outcome != Outcome::kOk) return;
+  if (best_us_ == 0 || now.result.time_us < best_us_) best_us_ = now.result.time_us;
+}
+
+Contender Session::WithSteps(Contender contender) const {
+  if (!contender.steps.empty()) return contender;
+  // The point was parsed or proposed by this space.
+  auto point = space_.Parse(contender.point);
+  auto steps = point.ok() ? space_.Steps(*point) : point.status();
+  if (steps.ok()) contender.steps = *std::move(steps);
+  return contender;
+}
+
+std::vector<Contender> Session::Leaders() const {
+  std::vector<Contender> leaders;
+  for (const auto& [key, contender] : known_) {
+    if (contender.result.outcome == Outcome::kOk) leaders.push_back(contender);
+  }
+  auto faster = [](const Contender& a, const Contender& b) {
+    return a.result.time_us < b.result.time_us;
+  };
+  std::sort(leaders.begin(), leaders.end(), faster);
+  size_t count = 0;
+  while (count < leaders.size() && static_cast<int>(count) < options_.max_finalists &&
+         leaders[count].result.time_us <=
+             leaders[0].result.time_us * (1 + options_.finalist_margin)) {
+    ++count;
+  }
+  leaders.resize(count);
+  for (Contender& leader : leaders) leader = WithSteps(std::move(leader));
+  return leaders;
+}
+
+absl::Status Session::LoadHistory() {
+  auto trials = records_.Trials(space_.program(), environment_);
+  if (!trials.ok()) return trials.status();
+  for (const TrialRecord& trial : *trials) {
+    Contender contender{trial.point, {}, trial.result, false};
+    // Imported times were measured elsewhere: worth measuring again, not worth trusting.
+    contender.is_final = trial.stage == TrialStage::kFinal && trial.origin == Origin::kMeasured;
+    auto point = space_.Parse(trial.point);
+    if (point.ok()) {
+      contender.point = space_.Print(*point);  // with the holes that its text lacks
+      if (trial.result.outcome != Outcome::kWorkerLost) {
+        tried_.insert(*point);
+        proposer_.Observe(*point, trial.result);
+      }
+    } else if (!trial.steps.empty()) {
+      auto steps = search_space::ParseSteps(trial.steps);
+      if (!steps.ok()) continue;
+      contender.steps = *std::move(steps);
+    } else {
+      continue;  // a point of an older space, of which no steps were kept
+    }
+    ++report_.earlier_trials;
+    std::string key = contender.point.empty() ? trial.steps : contender.point;
+    Learn(key, std::move(contender));
+  }
+
+  auto stale = records_.StaleIntents(space_.program(), environment_);
+  if (!stale.ok()) return stale.status();
+  for (const std::string& text : *stale) {
+    auto point = space_.Parse(text);
+    // The default stays in: without it there is nothing to compare with.
+    if (!point.ok() || *point == space_.Default()) continue;
+    if (tried_.insert(*point).second) ++report_.stale_intents;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::Submit(const Point& point) {
+  tried_.insert(point);
+  auto steps = space_.Steps(point);
+  // A point that the space itself proposes has steps; a failure is a bug worth stopping for.
+  if (!steps.ok()) return steps.status();
+  std::string text = space_.Print(point);
+  if (absl::Status s = records_.AddIntent(space_.program(), environment_, text); !s.ok()) return s;
+  pending_[next_id_] = Pending{point, text};
+  measurer_.Submit({next_id_++, *std::move(steps)});
+  ++submitted_;
+  return absl::OkStatus();
+}
+
+absl::Status Session::Fill() {
+  // Trial 1 goes alone: it is the first in the database, and the first time to compare with.
+  Point first = space_.Default();
+  if (!tried_.contains(first)) return Submit(first);
+  if (report_.trials == 0 && submitted_ == 1 && pending_.size() == 1 &&
+      pending_.begin()->second.point == first) {
+    return absl::OkStatus();
+  }
+  int room = measurer_.wanted_in_flight() - measurer_.pending();
+  if (options_.trials > 0) room = std::min(room, options_.trials - submitted_);
+  if (options_.seconds > 0 && report_.trials > 0) {
+    double affordable = (options_.seconds - Elapsed()) / SecondsPerTrial();
+    room = std::min(room, static_cast<int>(affordable) - measurer_.pending());
+  }
+  if (room <= 0 || exhausted_) return absl::OkStatus();
+  const absl::Time asked = absl::Now();
+  auto points =
+      proposer_.Propose(room, [this](const Point& point) { return tried_.contains(point); });
+  proposing_seconds_ += absl::ToDoubleSeconds(absl::Now() - asked);
+  if (points.empty()) exhausted_ = true;
+  for (const Point& point : points) {
+    if (tried_.contains(point)) continue;
+    if (absl::Status s = Submit(point); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::CheckBuildErrors(const TrialResult& result) {
+  if (result.outcome != Outcome::kBuildError) {
+    same_build_errors_ = 0;
+    return absl::OkStatus();
+  }
+  std::string signature = ErrorSignature(result.detail);
+  same_build_errors_ = signature == build_error_ ? same_build_errors_ + 1 : 1;
+  build_error_ = signature;
+  if (same_build_errors_ < kSameBuildErrors) return absl::OkStatus();
+  return absl::AbortedError(
+      absl::StrCat("the last ", kSameBuildErrors,
+                   " candidates failed to compile with the same error, so the compiler or the "
+                   "generated source is at fault, not the schedules: ",
+                   result.detail, "\nRun `heddle doctor` to check the compiler."));
+}
+
+absl::Status Session::Book(const Pending& pending, const TrialResult& result) {
+  measure::DeviceState state = measurer_.device_state();
+  TrialRecord record;
+  record.workload_hash = space_.program().hash;
+  record.point = pending.text;
+  record.result = result;
+  record.throttled = state.throttled;
+  record.other_processes = state.other_processes;
+  record.when = absl::Now();
+  auto id = records_.AddTrial(space_.program(), environment_, record);
+  if (!id.ok()) return id.status();
+  if (absl::Status s = records_.ClearIntent(space_.program(), environment_, pending.text);
+      !s.ok()) {
+    return s;
+  }
+
+  ++report_.trials;
+  AddPhases(result);
+  bool ok = result.outcome == Outcome::kOk;
+  report_.times.push_back(ok ? result.time_us : 0);
+  if (ok) {
+    ++report_.ok;
+  } else {
+    ++report_.failed[result.outcome];
+  }
+  Learn(pending.text, {pending.text, {}, result, false});
+  if (best_us_ > 0 && (plateau_best_us_ == 0 || best_us_ < plateau_best_us_ * (1 - kImprovement))) {
+    plateau_best_us_ = best_us_;
+    since_improvement_ = 0;
+  } else {
+    ++since_improvement_;
+  }
+  proposer_.Observe(*pending.point, result);
+  return CheckBuildErrors(result);
+}
+
+absl::StatusOr<bool> Session::TakeOne(absl::Duration timeout) {
+  auto measured = measurer_.Next(timeout);
+  if (!measured.ok()) return measured.status();
+  if (!measured->has_value()) return false;
+  auto it = pending_.find((*measured)->id);
+  if (it == pending_.end()) return true;
+  Pending pending = std::move(it->second);
+  pending_.erase(it);
+  if (absl::Status s = Book(pending, (*measured)->result); !s.ok()) return s;
+  return true;
+}
+
+std::optional<StopReason> Session::BudgetUsed() const {
+  if (options_.trials > 0 && submitted_ >= options_.trials) return StopReason::kTrials;
+  if (options_.seconds > 0) {
+    // What is in flight is waited for; what could not end in time is not begun.
+    bool last = pending_.empty() && report_.trials > 0;
+    double until = Elapsed() + (last ? SecondsPerTrial() : 0);
+    if (until >= options_.seconds) return StopReason::kSeconds;
+  }
+  if (options_.plateau > 0 && since_improvement_ >= options_.plateau) return StopReason::kPlateau;
+  if (exhausted_) return StopReason::kExhausted;
+  return std::nullopt;
+}
+
+absl::Status Session::Search() {
+  std::optional<StopReason> stop;
+  while (true) {
+    if (options_.interrupted()) {
+      report_.stop = StopReason::kInterrupted;
+      absl::StatusOr<bool> took = true;
+      while (took.ok() && *took) took = TakeOne(absl::ZeroDuration());
+      return took.status();
+    }
+    if (!stop) stop = BudgetUsed();
+    if (!stop) {
+      if (absl::Status s = Fill(); !s.ok()) return s;
+    }
+    if (pending_.empty() && stop) {
+      report_.stop = *stop;
+      return absl::OkStatus();
+    }
+    auto took = TakeOne(kPoll);
+    if (!took.ok()) return took.status();
+    ShowProgress();
+  }
+}
+
+absl::Status Session::AbandonPending() {
+  absl::Status status;
+  for (const auto& [id, pending] : pending_) {
+    status.Update(records_.ClearIntent(space_.program(), environment_, pending.text));
+  }
+  pending_.clear();
+  return status;
+}
+
+absl::Status Session::RunFinals() {
+  std::vector<Contender> finalists = Leaders();
+  if (finalists.empty()) return absl::OkStatus();
+  // The default runs along, so that the speed-up compares what was measured side by side.
+  auto normal = known_.find(default_key_);
+  auto is_default = [&](const Contender& c) { return c.point == default_key_; };
+  if (normal != known_.end() && normal->second.result.outcome == Outcome::kOk &&
+      normal->second.result.time_us < kComparable * finalists[0].result.time_us &&
+      std::none_of(finalists.begin(), finalists.end(), is_default)) {
+    finalists.push_back(WithSteps(normal->second));
+  }
+
+  report_.finalists = static_cast<int>(finalists.size());
+  options_.on_finals(finalists);
+  std::vector<std::vector<Step>> steps;
+  for (const Contender& contender : finalists) steps.push_back(contender.steps);
+  auto results = measure::MeasureFinalistsUnless(options_.interrupted, measurer_, steps,
+                                                 options_.finals_budget);
+  if (absl::IsCancelled(results.status())) {
+    report_.stop = StopReason::kInterrupted;
+    report_.best = finalists.front();
+    return absl::OkStatus();
+  }
+  if (!results.ok()) return results.status();
+
+  measure::DeviceState state = measurer_.device_state();
+  for (size_t i = 0; i < finalists.size(); ++i) {
+    Contender& contender = finalists[i];
+    contender.result = (*results)[i];
+    contender.is_final = true;
+    AddPhases(contender.result);
+    TrialRecord record;
+    record.workload_hash = space_.program().hash;
+    record.point = contender.point;
+    record.steps = search_space::ToString(contender.steps);
+    record.stage = TrialStage::kFinal;
+    record.result = contender.result;
+    record.throttled = state.throttled;
+    record.other_processes = state.other_processes;
+    record.when = absl::Now();
+    auto id = records_.AddTrial(space_.program(), environment_, record);
+    if (!id.ok()) return id.status();
+    if (contender.point == default_key_) report_.default_us = contender.result.time_us;
+  }
+  std::vector<int64_t> complexity;
+  for (const Contender& contender : finalists) {
+    complexity.push_back(static_cast<int64_t>(contender.steps.size()));
+  }
+  int winner = measure::ChooseWinner(*results, complexity);
+  if (winner >= 0) report_.best = finalists[winner];
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SessionReport> Session::Run() {
+  start_ = absl::Now();
+  default_key_ = space_.Print(space_.Default());
+  if (absl::Status s = LoadHistory(); !s.ok()) return s;
+  proposer_.Begin();
+  // A schedule's first time may have been better than its final one: the later counts.
+  std::vector<Contender> leaders = Leaders();
+  best_us_ = leaders.empty() ? 0 : leaders.front().result.time_us;
+  plateau_best_us_ = report_.earlier_best_us = best_us_;
+  since_improvement_ = options_.since_improvement;
+  ShowProgress();
+
+  const measure::DeviceWaits before = measurer_.device_waits();
+  absl::Status searched = Search();
+  const measure::DeviceWaits after = measurer_.device_waits();
+  report_.spent.idle_compiling = after.for_compilers_s - before.for_compilers_s;
+  report_.spent.time_spare = after.sampling_s - before.sampling_s;
+  report_.spent.idle_proposing = after.for_candidates_s - before.for_candidates_s;
+  report_.spent.search = std::max(proposer_.seconds(), proposing_seconds_);
+  // What the search ended with may be an error; what is in flight is then not waited for.
+  absl::Status abandoned = AbandonPending();
+  if (!searched.ok()) return searched;
+  if (!abandoned.ok()) return abandoned;
+  if (report_.stop == StopReason::kInterrupted || !options_.finals) {
+    // No finals: the best known so far, final or not.
+    std::vector<Contender> leaders = Leaders();
+    if (!leaders.empty()) report_.best = leaders.front();
+  } else if (absl::Status s = RunFinals(); !s.ok()) {
+    return s;
+  }
+  report_.seconds = Elapsed();
+  report_.since_improvement = since_improvement_;
+  return std::move(report_);
+}
+
+}  // namespace heddle::tuner

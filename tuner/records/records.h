@@ -17,9 +17,11 @@
 #include "measure/run/measurer.h"
 #include "search_space/ir/tensor_program.h"
 
-namespace heddle::tuner {
-
+namespace heddle {
 class Database;
+}
+
+namespace heddle::tuner {
 struct StoredTrial;
 
 // The device, software and policy a time was measured under. Times compare within one environment.

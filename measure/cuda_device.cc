@@ -95,6 +95,7 @@ DeviceInfo Describe(const CudaDriver& cu, CUdevice device, int index) {
   int version = 0;
   cu.cuDriverGetVersion(&version);
   info.driver = absl::StrFormat("CUDA %d.%d", version / 1000, version % 1000 / 10);
+  if (nvml.has_value()) info.power_limit_w = nvml->power_limit_w();
   if (nvml.has_value()) info.driver = absl::StrCat(nvml->driver_version(), " (", info.driver, ")");
   absl::StatusOr<NvrtcInfo> nvrtc = FindNvrtc();
   if (nvrtc.ok()) {

@@ -27,7 +27,8 @@ struct DeviceInfo {
   std::string driver;    // driver version
   std::string compiler;  // NVRTC or OpenCL platform version
   bool usable = true;
-  std::string why_not;  // when not usable: the reason and the remedy
+  std::string why_not;        // when not usable: the reason and the remedy
+  int64_t power_limit_w = 0;  // of a GPU, as it is set now; 0 = unknown
 };
 
 // Every device found, usable or not, CUDA first. Runs detection in a child process, so that no

@@ -19,6 +19,7 @@
 #include "measure/compare.h"
 #include "measure/device.h"
 #include "measure/drivers.h"
+#include "measure/host.h"
 
 namespace heddle::measure {
 namespace {
@@ -183,7 +184,8 @@ DeviceInfo Describe(cl_device_id device, int index) {
   DeviceInfo info;
   info.id = absl::StrCat("opencl:", index);
   info.target = MakeTarget(device);
-  info.uuid = absl::StrCat("opencl-", index, "-", info.target.name);
+  // Drivers have none: the same processor is in many hosts.
+  info.uuid = absl::StrCat("opencl-", HostId(), "-", index, "-", info.target.name);
   info.driver = GetString(device, CL_DRIVER_VERSION);
   info.compiler = GetString(device, CL_DEVICE_VERSION);
   if (!Get<cl_bool>(device, CL_DEVICE_AVAILABLE)) {

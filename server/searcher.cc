@@ -161,14 +161,18 @@ class ReadRecords : public Records {
     }
     return *history_;
   }
-  absl::StatusOr<std::optional<Best>> FindBest(const std::string& hash, const std::string& device,
-                                               measure::L2Policy l2) override {
-    return inner_.FindBest(hash, device, l2);
+  absl::StatusOr<std::vector<std::string>> ImportedPoints(const Program& program,
+                                                          const Environment& e,
+                                                          int count) override {
+    return inner_.ImportedPoints(program, e, count);
+  }
+  absl::StatusOr<std::optional<Best>> FindBest(const std::string& hash, const tuner::Bench& bench,
+                                               int least_confirmations) override {
+    return inner_.FindBest(hash, bench, least_confirmations);
   }
   absl::StatusOr<std::vector<Neighbour>> Neighbours(const std::string& op,
-                                                    const std::string& device,
-                                                    measure::L2Policy l2) override {
-    return inner_.Neighbours(op, device, l2);
+                                                    const tuner::Bench& bench) override {
+    return inner_.Neighbours(op, bench);
   }
   absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& e, int64_t limit) override {
     return inner_.Lessons(e, limit);
@@ -183,7 +187,10 @@ class ReadRecords : public Records {
     return inner_.LoadModel(e);
   }
   absl::StatusOr<ExportReport> Export(std::ostream& out) override { return inner_.Export(out); }
-  absl::StatusOr<ImportReport> Import(std::istream& in) override { return inner_.Import(in); }
+  absl::StatusOr<ImportReport> Import(std::istream& in,
+                                      const tuner::Provenance& importer) override {
+    return inner_.Import(in, importer);
+  }
   absl::StatusOr<std::vector<tuner::StoredTrial>> ReadPage(int64_t& after, int count) override {
     return inner_.ReadPage(after, count);
   }

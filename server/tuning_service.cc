@@ -35,6 +35,13 @@ absl::StatusOr<v1::Device> FindModel(const Engine& engine, const std::string& mo
                                            "lists those that have"));
 }
 
+// That of the model as it has registered; any of its name where it has not.
+tuner::Bench BenchOf(const Engine& engine, const std::string& model, v1::L2Policy l2) {
+  const auto device = engine.FindModel(model);
+  if (!device) return {model, FromProto(l2)};
+  return tuner::BenchOf(measure::FromProto(*device), FromProto(l2));
+}
+
 std::vector<std::string> StaleBecause(const Engine& engine, const tuner::Environment& then) {
   std::vector<std::string> changed;
   if (then.generator_version != measure::kGeneratorVersion) changed.push_back("generator");
@@ -257,7 +264,8 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
         absl::StatusOr<tuner::Answer> exact;
         {
           auto reader = gateway_.store.Read();
-          exact = tuner::FindExact(**workload, *model, FromProto(request->l2()), *reader);
+          exact = tuner::FindExact(**workload, BenchOf(gateway_.engine, *model, request->l2()),
+                                   *reader);
         }
         if (!exact.ok()) return reply(exact.status());
         if (exact->match == tuner::Match::kExact) {
@@ -296,7 +304,8 @@ void TuningService::Answer(const v1::QueryBestRequest& request, const Caller& ca
     absl::StatusOr<tuner::Answer> found;
     if (request.fallback() == v1::QueryBestRequest::NEAREST) {
       auto reader = gateway_.store.Read();
-      found = tuner::FindNearest(workload, target, FromProto(request.l2()), *reader);
+      found = tuner::FindNearest(
+          workload, target, BenchOf(gateway_.engine, response.device(), request.l2()), *reader);
     } else {
       found = tuner::MakeDefault(workload, target);
     }

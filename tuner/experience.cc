@@ -30,6 +30,7 @@ constexpr double kGrowth = 1.4;
 constexpr absl::Duration kHalfLife = absl::Hours(24 * 90);
 constexpr float kOtherGenerator = 0.5F;
 constexpr size_t kNeighbours = 6;
+constexpr int kImported = 8;
 
 float LessonWeight(const Records::Lesson& lesson, absl::Time newest, int generator_version) {
   float weight = WeightOf(lesson.trial.result);
@@ -105,20 +106,26 @@ double Distance(const std::map<std::string, int64_t>& a, const std::map<std::str
   return distance;
 }
 
-absl::StatusOr<std::vector<Point>> BestOfNeighbours(Records& records,
-                                                    const Environment& environment,
-                                                    const SearchSpace& space) {
+absl::StatusOr<std::vector<Point>> BestOfOthers(Records& records, const Environment& environment,
+                                                const SearchSpace& space) {
   const search_space::TensorProgram& program = space.program();
-  auto neighbours = records.Neighbours(program.op, environment.device_name, environment.l2);
+  std::vector<Point> points;
+  auto imported = records.ImportedPoints(program, environment, kImported);
+  if (!imported.ok()) return imported.status();
+  for (const std::string& text : *imported) {
+    auto point = space.Parse(text);
+    if (point.ok() && space.Check(*point).ok()) points.push_back(*std::move(point));
+  }
+  const size_t most = points.size() + kNeighbours;
+  auto neighbours = records.Neighbours(program.op, BenchOf(environment));
   if (!neighbours.ok()) return neighbours.status();
   std::stable_sort(neighbours->begin(), neighbours->end(), [&](const auto& a, const auto& b) {
     return Distance(program.shape, a.shape) < Distance(program.shape, b.shape);
   });
-  std::vector<Point> points;
   for (const Records::Neighbour& neighbour : *neighbours) {
-    if (points.size() == kNeighbours) break;
+    if (points.size() == most) break;
     if (neighbour.workload_hash == program.hash) continue;
-    auto best = records.FindBest(neighbour.workload_hash, environment.device_name, environment.l2);
+    auto best = records.FindBest(neighbour.workload_hash, BenchOf(environment));
     if (!best.ok()) return best.status();
     if (!best->has_value()) continue;
     auto point = space.Parse((*best)->trial.point);
@@ -132,7 +139,7 @@ absl::StatusOr<std::vector<Point>> BestOfNeighbours(Records& records,
 absl::StatusOr<Experience> Recall(Records& records, const Environment& environment,
                                   const SearchSpace& space, int threads) {
   Experience experience;
-  auto neighbours = BestOfNeighbours(records, environment, space);
+  auto neighbours = BestOfOthers(records, environment, space);
   if (!neighbours.ok()) return neighbours.status();
   experience.neighbours = *std::move(neighbours);
 

@@ -1,17 +1,14 @@
 #include "measure/daemon/daemon.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
 #include <thread>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "measure/clock.h"
 #include "measure/codegen.h"
+#include "measure/host.h"
 #include "measure/log.h"
 #include "measure/messages.h"
 
@@ -21,23 +18,6 @@ namespace {
 constexpr absl::Duration kPoll = absl::Milliseconds(100);
 constexpr absl::Duration kCallLimit = absl::Seconds(20);
 constexpr absl::Duration kLastBeatLimit = absl::Seconds(2);
-
-// Of a host_uuid, by docs/api.md.
-constexpr size_t kLongestHostId = 64;
-
-std::string FirstWord(const std::string& path) {
-  std::string word;
-  std::ifstream(path) >> word;
-  return word;
-}
-
-std::string HostName() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
-std::string BootId() { return FirstWord("/proc/sys/kernel/random/boot_id"); }
 
 struct Owned {
   DeviceInfo info;
@@ -75,21 +55,11 @@ absl::StatusOr<std::vector<Owned>> TakeDevices(const std::vector<std::string>& w
 
 }  // namespace
 
-std::string HostId(const std::string& machine_id_file) {
-  const std::string machine = FirstWord(machine_id_file);
-  if (!machine.empty() && machine != "uninitialized") return machine;
-  const std::string boot = BootId();
-  std::string name = HostName();
-  std::erase_if(name, [](char c) { return !absl::ascii_isalnum(c) && c != '-'; });
-  name.resize(std::min(name.size(), kLongestHostId - boot.size() - 1));
-  return absl::StrCat(name, "-", boot);
-}
-
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const DaemonOptions& options) {
   auto devices = TakeDevices(options.devices);
   if (!devices.ok()) return devices.status();
   v1::RegisterRequest registration;
-  registration.set_host_uuid(options.host_id.empty() ? HostId("/etc/machine-id") : options.host_id);
+  registration.set_host_uuid(options.host_id.empty() ? HostId() : options.host_id);
   registration.set_boot_id(BootId());
   registration.set_hostname(HostName());
   registration.set_generator(kGeneratorVersion);

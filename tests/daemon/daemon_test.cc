@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/clock.h"
+#include "measure/host.h"
 #include "tests/daemon/daemon_fixture.h"
 
 namespace heddle::measure {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <tuple>
 
 #include "absl/time/clock.h"
@@ -368,6 +369,21 @@ TEST_F(ExperienceTest, OtherWorkloadsAreLearntFromAndTheirBestAreParents) {
   // Half as many again: worth training again.
   Record(MakeSpace("transpose", {{"m", 256}, {"n", 256}}), 80);
   EXPECT_NE(RecallFor(space).note.find("trained"), std::string::npos);
+}
+
+TEST_F(ExperienceTest, WhatOthersFoundBestIsProposedFirst) {
+  const SearchSpace space = Matmul(128);
+  Record(space, 60);
+  std::stringstream lines;
+  ASSERT_TRUE(records_->Export(lines).ok());
+  records_ = *Records::Open(folder_ / "other.db");
+  auto imported = records_->Import(lines);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(imported->added, 61) << testing::PrintToString(imported->rejected);
+  const Experience experience = RecallFor(space);
+  EXPECT_NE(experience.model, nullptr) << "they are lessons, too";
+  ASSERT_FALSE(experience.neighbours.empty());
+  EXPECT_EQ(space.Print(experience.neighbours[0]), best_point_);
 }
 
 TEST_F(ExperienceTest, RecordsOfAnotherDeviceOrPolicyTeachNothing) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "absl/synchronization/notification.h"
 #include "search_space/notation.h"
 #include "tests/process.h"
+#include "tuner/records_fields.h"
+#include "tuner/sqlite.h"
 
 namespace heddle::tuner {
 namespace {
@@ -54,6 +57,7 @@ class FakeMeasurer : public measure::Measurer {
   std::function<void(int)> on_next = [](int) {};
   absl::Status error;  // of Next, once `fail_after` results were given
   int fail_after = 1 << 30;
+  int wanted = 4;               // in flight
   bool endless_finals = false;  // until they are stopped
   absl::Notification stopped;
 
@@ -63,7 +67,7 @@ class FakeMeasurer : public measure::Measurer {
     most_pending = std::max(most_pending, pending());
   }
   int pending() const override { return static_cast<int>(queue_.size()); }
-  int wanted_in_flight() const override { return 4; }
+  int wanted_in_flight() const override { return wanted; }
   absl::StatusOr<std::optional<Measured>> Next(absl::Duration) override {
     if (given >= fail_after) return error;
     if (queue_.empty()) return std::optional<Measured>();
@@ -270,22 +274,53 @@ TEST_F(SessionTest, TuningAgainContinuesAndProposesNothingTwice) {
   EXPECT_GT(report->default_us, 0);
 }
 
+// Twenty candidates wait for the device when a session is killed: one of them ran, if any.
+TEST_F(SessionTest, WhatWaitedWhenASessionWasKilledIsProposedAgain) {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto records = Records::Open(folder_ / "heddle.db");
+    measurer_.wanted = 20;
+    measurer_.on_next = [](int given) {
+      if (given == 1) return;
+      kill(getpid(), SIGKILL);
+    };
+    auto proposer = MakeRandomProposer(space_, 1);
+    if (records.ok()) {
+      Session(space_, measurer_, **records, environment_, *proposer, options_).Run().IgnoreError();
+    }
+    _exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  auto left = records_->database().QueryInt("SELECT count(*) FROM intent");
+  ASSERT_TRUE(left.ok());
+  EXPECT_GE(*left, 15);
+  auto report = Run(1);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stale_intents, 0);
+  left = records_->database().QueryInt("SELECT count(*) FROM intent");
+  EXPECT_EQ(*left, 0) << "all were proposed again, and their results have deleted them";
+}
+
 TEST_F(SessionTest, AStaleIntentIsNotProposedButTheDefaultIs) {
   search_space::Rng rng(1);  // what the proposer would draw first
   auto first = space_.Sample(rng);
   ASSERT_TRUE(first.has_value());
   std::string suspect = space_.Print(*first), normal = space_.Print(space_.Default());
-  // The intents of a process that is gone.
-  pid_t child = fork();
-  if (child == 0) {
-    auto other = Records::Open(folder_ / "heddle.db");
-    bool ok = other.ok() && (*other)->AddIntent(space_.program(), environment_, suspect).ok() &&
-              (*other)->AddIntent(space_.program(), environment_, normal).ok();
-    _exit(ok ? 0 : 1);
+  // The intents of two processes that are gone.
+  for (int i = 0; i < 2; ++i) {
+    pid_t child = fork();
+    if (child == 0) {
+      auto other = Records::Open(folder_ / "heddle.db");
+      bool ok = other.ok() && (*other)->AddIntent(space_.program(), environment_, suspect).ok() &&
+                (*other)->AddIntent(space_.program(), environment_, normal).ok();
+      _exit(ok ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_EQ(status, 0);
   auto report = Run(1);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->stale_intents, 1);
@@ -482,8 +517,7 @@ TEST_F(SessionTest, WhatIsServedIsTheWinner) {
   measurer_.finals = [&](const auto&) { return Ok(50 + 0.01 * ++n); };
   auto report = Run();
   ASSERT_TRUE(report.ok()) << report.status();
-  auto served =
-      records_->FindBest(space_.program().hash, environment_.device_name, environment_.l2);
+  auto served = records_->FindBest(space_.program().hash, BenchOf(environment_));
   ASSERT_TRUE(served.ok()) << served.status();
   ASSERT_TRUE(served->has_value());
   EXPECT_EQ((*served)->trial.point, report->best->point);

@@ -182,6 +182,7 @@ absl::Status Engine::RecoverLeases(tuner::Records& records) {
     const v1::Device& device = devices_[trial.device].info.device();
     lease.environment = EnvironmentOf(device, job->spec().l2());
     lease.target = measure::FromProto(device).target;
+    lease.from = {job->tenant(), 0, lease.host, JobName(trial.job)};
     lease.is_finals = trial.is_final;
     lease.expired = trial.late;
     lease.last_seen = SteadyNow();

@@ -164,6 +164,7 @@ class Engine {
     Workload program;
     tuner::Environment environment;
     search_space::Target target;
+    tuner::Provenance from;
     std::set<int64_t> open;  // candidates without a result
     absl::Time last_seen;
     bool is_finals = false;

@@ -82,12 +82,14 @@ class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
 // Collects a batch of lines, writes it, goes on. One callback at a time.
 class ImportStream : public grpc::ServerReadReactor<v1::Record> {
  public:
-  ImportStream(const Gateway& gateway, const absl::Status& status, v1::ImportResponse* response)
+  ImportStream(const Gateway& gateway, const absl::StatusOr<Caller>& caller,
+               v1::ImportResponse* response)
       : gateway_(gateway), response_(response) {
-    if (status.ok()) {
+    if (caller.ok()) {
+      importer_.tenant = caller->tenant;
       StartRead(&record_);
     } else {
-      End(status);
+      End(caller.status());
     }
   }
 
@@ -111,9 +113,10 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
   void Write(bool last) {
     auto report = std::make_shared<tuner::Records::ImportReport>();
     gateway_.store.Write(
-        [report, lines = std::move(lines_)](tuner::Records& records) -> absl::Status {
+        [report, importer = importer_,
+         lines = std::move(lines_)](tuner::Records& records) -> absl::Status {
           std::istringstream in(lines);
-          auto imported = records.Import(in);
+          auto imported = records.Import(in, importer);
           if (!imported.ok()) return imported.status();
           *report = *std::move(imported);
           return absl::OkStatus();
@@ -148,6 +151,7 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
 
   const Gateway& gateway_;
   v1::ImportResponse* response_;
+  tuner::Provenance importer_;
   const absl::Time start_ = absl::Now();
   v1::Record record_;
   std::string lines_;
@@ -191,7 +195,7 @@ grpc::ServerWriteReactor<v1::Record>* RecordsService::Export(grpc::CallbackServe
 
 grpc::ServerReadReactor<v1::Record>* RecordsService::Import(grpc::CallbackServerContext* context,
                                                             v1::ImportResponse* response) {
-  return new ImportStream(gateway_, gateway_.Admit(*context, Role::kTuner).status(), response);
+  return new ImportStream(gateway_, gateway_.Admit(*context, Role::kTuner), response);
 }
 
 grpc::ServerUnaryReactor* RecordsService::Retract(grpc::CallbackServerContext* context,

@@ -140,8 +140,7 @@ absl::Status Session::LoadHistory() {
   if (!trials.ok()) return trials.status();
   for (const TrialRecord& trial : *trials) {
     Contender contender{trial.point, {}, trial.result, false};
-    // Imported times were measured elsewhere: worth measuring again, not worth trusting.
-    contender.is_final = trial.stage == TrialStage::kFinal && trial.origin == Origin::kMeasured;
+    contender.is_final = trial.stage == TrialStage::kFinal;
     auto point = space_.Parse(trial.point);
     if (point.ok()) {
       contender.point = space_.Print(*point);  // with the holes that its text lacks
@@ -237,6 +236,7 @@ absl::Status Session::Book(const Pending& pending, const TrialResult& result) {
   record.throttled = state.throttled;
   record.other_processes = state.other_processes;
   record.when = absl::Now();
+  record.from = LocalProvenance();
   auto id = records_.AddTrial(space_.program(), environment_, record);
   if (!id.ok()) return id.status();
   if (absl::Status s = records_.ClearIntent(space_.program(), environment_, pending.text);
@@ -361,6 +361,7 @@ absl::Status Session::RunFinals() {
     record.throttled = state.throttled;
     record.other_processes = state.other_processes;
     record.when = absl::Now();
+    record.from = LocalProvenance();
     auto id = records_.AddTrial(space_.program(), environment_, record);
     if (!id.ok()) return id.status();
     if (contender.point == default_key_) report_.default_us = contender.result.time_us;

@@ -274,6 +274,35 @@ TEST_F(SessionTest, TuningAgainContinuesAndProposesNothingTwice) {
   EXPECT_GT(report->default_us, 0);
 }
 
+// Others' word: neither their good times nor their failures decide what is measured here.
+TEST_F(SessionTest, WhatWasImportedDecidesNothing) {
+  ASSERT_TRUE(Run().ok());
+  const std::vector<std::string> points = ScreenedPoints();
+  std::stringstream lines;
+  for (const TrialRecord& measured : Recorded()) {
+    StoredTrial stored{{space_.program().hash, "matmul", R"({"k":64,"m":64,"n":64})", "float32",
+                        space_.program().canonical_text},
+                       environment_,
+                       measured};
+    const bool lie = measured.point == points[7];
+    stored.trial.result = lie ? Ok(3) : Failed(Outcome::kWrongAnswer, "so they say");
+    lines << PrintLine(stored) << '\n';
+  }
+  ASSERT_TRUE(records_->database().Run("DELETE FROM trial").ok());
+  auto imported = records_->Import(lines);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_GE(imported->added, 20) << testing::PrintToString(imported->rejected);
+  measurer_.finalists.clear();
+  measurer_.given = 0;
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(ScreenedPoints(), points) << "as if nothing had been said";
+  EXPECT_EQ(report->earlier_trials, 0);
+  EXPECT_EQ(report->earlier_best_us, 0);
+  EXPECT_GT(measurer_.finalists.size(), 1);
+  EXPECT_EQ(report->best->result.time_us, 50);
+}
+
 // Twenty candidates wait for the device when a session is killed: one of them ran, if any.
 TEST_F(SessionTest, WhatWaitedWhenASessionWasKilledIsProposedAgain) {
   const pid_t child = fork();

@@ -45,7 +45,7 @@ class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
   void Next() {
     if (page_.empty()) {
       if (!gateway_.pool.Run([this] { Read(); })) {
-        End(absl::ResourceExhaustedError("the server is busy; export again after the last id"));
+        End(Busy("the server is busy; export again after the last id"));
       }
       return;
     }

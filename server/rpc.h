@@ -76,9 +76,7 @@ grpc::ServerUnaryReactor* Unary(const Gateway& gateway, const char* method, Role
   } else if (where == Where::kInline) {
     handler(*caller, std::move(reply));
   } else if (!gateway.pool.Run([=] { handler(*caller, reply); })) {
-    reply(ErrorWithReason(absl::StatusCode::kResourceExhausted, "SERVER_BUSY",
-                          "the server has too many such calls waiting; try again",
-                          absl::Seconds(1)));
+    reply(Busy("the server has too many such calls waiting; try again"));
   }
   return reactor;
 }

@@ -13,6 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "measure/log.h"
+#include "server/errors.h"
 
 namespace heddle::server {
 namespace {
@@ -22,7 +23,7 @@ constexpr size_t kMaxBatch = 256;
 // A log beyond this is emptied when nothing else is to do, beyond the second in any case.
 constexpr int64_t kIdleLog = 4 << 20, kMaxLog = 64 << 20;
 constexpr absl::Duration kIdle = absl::Seconds(1);
-constexpr absl::Duration kRetry = absl::Milliseconds(500);
+constexpr absl::Duration kRetry = absl::Milliseconds(500), kCallersRetry = absl::Seconds(2);
 
 bool Passes(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
@@ -31,6 +32,15 @@ bool Passes(const absl::Status& status) {
 absl::Status Damaged(const tuner::Records& records) {
   return absl::FailedPreconditionError(
       records.damage().empty()
+// What the caller of a write that failed is told: what passes is worth another attempt.
+absl::Status ForCaller(const absl::Status& status) {
+  bool explained = false;  // by the write itself, such as a quota
+  status.ForEachPayload([&](absl::string_view, const absl::Cord&) { explained = true; });
+  if (explained || !Passes(status)) return status;
+  return ErrorWithReason(status.code(), "DATABASE_BUSY", std::string(status.message()),
+                         kCallersRetry);
+}
+
           ? absl::StrCat(records.path(),
                          ": the database cannot be written; a server needs one "
                          "that can (name it with --db)")
@@ -146,7 +156,7 @@ void Store::Run() {
       if (Passes(status) && item.persistence == Persistence::kUntilStored && retrying) {
         again.push_back(std::move(item));
       } else if (item.done) {
-        item.done(status);
+        item.done(ForCaller(status));
       }
     }
     if (!again.empty()) {

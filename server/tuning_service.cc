@@ -286,9 +286,7 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
         const bool taken = gateway_.pool.Run(
             [=, this, workload = *workload] { Answer(*request, caller, workload, answer, reply); });
         if (!taken) {
-          reply(ErrorWithReason(absl::StatusCode::kResourceExhausted, "SERVER_BUSY",
-                                "the server has too many such calls waiting; try again",
-                                absl::Seconds(1)));
+          reply(Busy("the server has too many such calls waiting; try again"));
         }
       });
 }

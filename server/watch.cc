@@ -118,7 +118,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
     });
     if (!taken) {
       loading_ = false;
-      End(absl::ResourceExhaustedError("the server is busy; watch again after the last event"));
+      End(Busy("the server is busy; watch again after the last event"));
     }
   }
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <fstream>
@@ -25,7 +26,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "measure/clock.h"
 
 namespace heddle::measure {
 namespace {
@@ -207,11 +207,10 @@ absl::Status ReceiveFrame(int fd, google::protobuf::MessageLite& message,
   return absl::OkStatus();
 }
 
-int PollMilliseconds(absl::Time deadline) {
-  if (deadline == absl::InfiniteFuture()) return -1;
-  // Rounded up, so that the last wait does not spin.
-  double left = absl::ToDoubleMilliseconds(deadline - SteadyNow()) + 1;
-  return static_cast<int>(std::clamp(left, 0.0, 1e9));
+// Rounded up, so that the last of several waits does not spin.
+int PollMilliseconds(absl::Duration left) {
+  if (left == absl::InfiniteDuration()) return -1;
+  return static_cast<int>(std::clamp(std::ceil(absl::ToDoubleMilliseconds(left)), 0.0, 1e9));
 }
 
 }  // namespace
@@ -220,15 +219,12 @@ StopSignal::StopSignal() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 StopSignal::~StopSignal() { close(fd_); }
 void StopSignal::Set() { eventfd_write(fd_, 1); }
 bool StopSignal::IsSet() const { return Wait(absl::ZeroDuration()); }
-bool StopSignal::Wait(absl::Duration timeout) const {
-  pollfd ready{fd_, POLLIN, 0};
-  // A signal handled meanwhile shortens the wait, which callers repeat anyway.
-  return poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) > 0;
-}
+bool StopSignal::Wait(absl::Duration timeout) const { return IsReadable(fd_, timeout); }
 
-bool IsReadable(int fd) {
+bool IsReadable(int fd, absl::Duration timeout) {
   pollfd ready{fd, POLLIN, 0};
-  return poll(&ready, 1, 0) > 0;  // POLLNVAL counts
+  // A signal handled meanwhile shortens the wait, which callers repeat anyway. POLLNVAL counts.
+  return poll(&ready, 1, PollMilliseconds(timeout)) > 0;
 }
 
 SharedFlag::SharedFlag() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -292,12 +288,12 @@ Subprocess::~Subprocess() {
   close(output_);
 }
 
-absl::Status Subprocess::Wait(short events, absl::Time deadline) {
+absl::Status Subprocess::Wait(short events, SteadyTime deadline) {
   while (true) {
     pollfd fds[] = {{socket_, events, 0},
                     {output_, POLLIN, 0},
                     {stop_ != nullptr ? stop_->fd() : -1, POLLIN, 0}};
-    int n = poll(fds, 3, PollMilliseconds(deadline));
+    int n = poll(fds, 3, PollMilliseconds(deadline - SteadyNow()));
     if (n < 0 && errno != EINTR) return ErrnoStatus("poll");
     if (n > 0 && fds[2].revents != 0) return absl::CancelledError("stopped");
     if (n > 0 && fds[1].revents != 0) {
@@ -310,11 +306,11 @@ absl::Status Subprocess::Wait(short events, absl::Time deadline) {
   }
 }
 
-absl::Status Subprocess::Send(const google::protobuf::MessageLite& message, absl::Time deadline) {
+absl::Status Subprocess::Send(const google::protobuf::MessageLite& message, SteadyTime deadline) {
   return SendFrame(socket_, message, [&](short events) { return Wait(events, deadline); });
 }
 
-absl::Status Subprocess::Receive(google::protobuf::MessageLite& message, absl::Time deadline) {
+absl::Status Subprocess::Receive(google::protobuf::MessageLite& message, SteadyTime deadline) {
   return ReceiveFrame(socket_, message, [&](short events) { return Wait(events, deadline); });
 }
 
@@ -328,14 +324,14 @@ absl::Duration Subprocess::Starved() const {
 
 absl::Status Subprocess::ReceiveWithin(google::protobuf::MessageLite& message,
                                        absl::Duration limit) {
-  const absl::Time start = SteadyNow();
+  const SteadyTime start = SteadyNow();
   const absl::Duration starved_before = Starved();
   return ReceiveFrame(socket_, message, [&](short events) {
-    absl::Time deadline = start + limit;
+    SteadyTime deadline = start + limit;
     while (true) {
       absl::Status status = Wait(events, deadline);
       if (!absl::IsDeadlineExceeded(status)) return status;
-      const absl::Time later = start + limit + (Starved() - starved_before);
+      const SteadyTime later = start + limit + (Starved() - starved_before);
       // What is below the scheduler's own grain is no reason to go on.
       if (later < SteadyNow() + absl::Milliseconds(10)) return status;
       deadline = later;
@@ -365,7 +361,7 @@ absl::StatusOr<ExitStatus> Subprocess::End(absl::Duration grace) {
     if (!wedged_.ok()) return wedged_;
     return exit_;
   }
-  const absl::Time kill_at = SteadyNow() + grace;
+  const SteadyTime kill_at = SteadyNow() + grace;
   // Looked at and not reaped while the group lives: its number must not be given to others before
   // the group is killed.
   siginfo_t info{};
@@ -376,7 +372,7 @@ absl::StatusOr<ExitStatus> Subprocess::End(absl::Duration grace) {
   }
   kill(-pid_, SIGKILL);
 
-  const absl::Time deadline = SteadyNow() + kReapLimit;
+  const SteadyTime deadline = SteadyNow() + kReapLimit;
   for (absl::Duration pause = absl::Microseconds(100);;
        pause = std::min(pause * 2, absl::Milliseconds(20))) {
     int status = 0;

@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 
 namespace google::protobuf {
+#include "measure/clock.h"
 class MessageLite;
 }
 
@@ -46,11 +47,11 @@ class StopSignal {
   int fd_;
 };
 
-// True while something can be read from the descriptor, or it is none.
-bool IsReadable(int fd);
+// Whether something can be read from the descriptor, or it is none, before `timeout` has passed.
+bool IsReadable(int fd, absl::Duration timeout = absl::ZeroDuration());
 
-// Tells a child that inherits its descriptor, which can be read while the flag is set. One thread
-// at a time.
+// Tells whoever waits for its descriptor, which can be read while the flag is set: another thread,
+// or a child that inherits it. Set by one thread at a time.
 class SharedFlag {
  public:
   SharedFlag();
@@ -97,8 +98,8 @@ class Subprocess {
 
   // DeadlineExceeded; Unavailable when the child has closed its end; Cancelled when stopped;
   // InvalidArgument for a message beyond kMaxMessageBytes.
-  absl::Status Send(const google::protobuf::MessageLite& message, absl::Time deadline);
-  absl::Status Receive(google::protobuf::MessageLite& message, absl::Time deadline);
+  absl::Status Send(const google::protobuf::MessageLite& message, SteadyTime deadline);
+  absl::Status Receive(google::protobuf::MessageLite& message, SteadyTime deadline);
   // The same, but the time that the child's main thread is ready and waits for a processor, because
   // others have them all, does not count against `limit`.
   absl::Status ReceiveWithin(google::protobuf::MessageLite& message, absl::Duration limit);
@@ -113,7 +114,7 @@ class Subprocess {
 
  private:
   Subprocess() = default;
-  absl::Status Wait(short events, absl::Time deadline);
+  absl::Status Wait(short events, SteadyTime deadline);
   absl::Duration Starved() const;  // since it was started
   void DrainOutput();
 

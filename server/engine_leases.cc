@@ -112,9 +112,9 @@ void Engine::ServeWaiters(Actions& after) {
     const ActiveJob* job = FindJob(id);
     return job != nullptr && HasWork(*job);
   });
-  const absl::Time now = SteadyNow();
+  const SteadyTime now = SteadyNow();
   if (!work && !draining_ && now < next_deadline_) return;
-  next_deadline_ = absl::InfiniteFuture();
+  next_deadline_ = SteadyTime::InfiniteFuture();
   for (auto it = waiters_.begin(); it != waiters_.end();) {
     auto device = devices_.find(it->device);
     const bool ours = device != devices_.end() && device->second.session == it->session;
@@ -464,7 +464,7 @@ void Engine::Release(const v1::ReleaseRequest& request, Reply<v1::ReleaseRespons
 }
 
 void Engine::ExpireLeases(Actions& after) {
-  const absl::Time now = SteadyNow();
+  const SteadyTime now = SteadyNow();
   for (auto it = leases_.begin(); it != leases_.end();) {
     LeaseEntry& lease = it->second;
     if (lease.expired && now - lease.last_seen > kLateResults) {

@@ -73,7 +73,7 @@ class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
 
   const Gateway& gateway_;
   const v1::ExportRequest::Filter filter_;
-  const absl::Time start_ = absl::Now();
+  const SteadyTime start_ = measure::SteadyNow();
   int64_t after_;
   std::deque<v1::Record> page_;
   v1::Record current_;
@@ -152,7 +152,7 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
   const Gateway& gateway_;
   v1::ImportResponse* response_;
   tuner::Provenance importer_;
-  const absl::Time start_ = absl::Now();
+  const SteadyTime start_ = measure::SteadyNow();
   v1::Record record_;
   std::string lines_;
   int64_t before_ = 0;

@@ -74,10 +74,9 @@ absl::StatusOr<Caller> Gateway::Admit(const grpc::CallbackServerContext& context
   return caller;
 }
 
-grpc::Status Gateway::Finish(const char* method, absl::Time start,
+grpc::Status Gateway::Finish(const char* method, SteadyTime start,
                              const absl::Status& status) const {
-  metrics.CountRpc(method, absl::StatusCodeToString(status.code()),
-                   absl::ToDoubleSeconds(absl::Now() - start));
+  metrics.CountRpc(method, absl::StatusCodeToString(status.code()), measure::SecondsSince(start));
   switch (status.code()) {
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kDataLoss:

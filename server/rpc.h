@@ -13,7 +13,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "server/auth.h"
 #include "server/engine.h"
 #include "server/errors.h"
@@ -49,7 +48,7 @@ struct Gateway {
   // Unauthenticated or PermissionDenied with the remedy.
   absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context, Role needed) const;
   // Counts the call and logs what an administrator should see; the status for the caller.
-  grpc::Status Finish(const char* method, absl::Time start, const absl::Status& status) const;
+  grpc::Status Finish(const char* method, SteadyTime start, const absl::Status& status) const;
 };
 
 // Whose are the jobs of callers without a token.
@@ -63,7 +62,7 @@ grpc::ServerUnaryReactor* Unary(const Gateway& gateway, const char* method, Role
                                 Where where, grpc::CallbackServerContext* context,
                                 Response* response, Handler handler) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::Time start = absl::Now();
+  const SteadyTime start = measure::SteadyNow();
   const Gateway* g = &gateway;
   Reply<Response> reply = [=](absl::StatusOr<Response> result) {
     const absl::Status status = result.status();

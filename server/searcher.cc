@@ -341,11 +341,11 @@ searcher::Done Search(const searcher::Setup& setup, const SearchPort& port) {
 absl::StatusOr<searcher::Done> SearchInChild(const searcher::Setup& setup, const SearchPort& port) {
   auto child = measure::Subprocess::Start(kCommand, {});
   if (!child.ok()) return child.status();
-  absl::Status status = (*child)->Send(setup, absl::Now() + kGrace);
+  absl::Status status = (*child)->Send(setup, measure::SteadyNow() + kGrace);
   bool stopping = false;
   while (status.ok()) {
     searcher::FromSearcher question;
-    status = (*child)->Receive(question, absl::Now() + (stopping ? kGrace : kThinking));
+    status = (*child)->Receive(question, measure::SteadyNow() + (stopping ? kGrace : kThinking));
     if (!status.ok()) break;
     if (question.has_done()) {
       (*child)->End(kGrace).IgnoreError();
@@ -353,7 +353,7 @@ absl::StatusOr<searcher::Done> SearchInChild(const searcher::Setup& setup, const
     }
     const searcher::ToSearcher answer = port(question);
     stopping |= answer.stop();
-    status = (*child)->Send(answer, absl::Now() + kThinking);
+    status = (*child)->Send(answer, measure::SteadyNow() + kThinking);
   }
   if (stopping) {
     searcher::Done done;

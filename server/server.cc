@@ -179,7 +179,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     if (!s.ok()) return s;
   }
   server->ticker_ = std::thread([s = server.get()] {
-    while (!s->stopping_.WaitForNotificationWithTimeout(kTick)) s->engine_->Tick();
+    while (!s->stopping_.Wait(kTick)) s->engine_->Tick();
   });
   LogEvent(Severity::kInfo, "serving",
            {{"addresses", server->addresses_},
@@ -239,7 +239,9 @@ void Server::Drain(absl::Duration grace) {
   }
   if (engine_ != nullptr) engine_->Drain();
   if (server_ != nullptr) {
-    server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+    server_->Shutdown(
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                     gpr_time_from_millis(absl::ToInt64Milliseconds(grace), GPR_TIMESPAN)));
     server_->Wait();
   }
 }
@@ -247,7 +249,7 @@ void Server::Drain(absl::Duration grace) {
 Server::~Server() {
   Drain(absl::Seconds(1));
   if (ticker_.joinable()) {
-    stopping_.Notify();
+    stopping_.Set();
     ticker_.join();
   }
   pool_.reset();

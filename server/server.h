@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "measure/subprocess.h"
 #include "server/engine.h"
 #include "server/metrics.h"
 #include "server/rpc.h"
@@ -58,7 +58,7 @@ class Server {
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::Server> server_;
   std::vector<std::string> addresses_;
-  absl::Notification stopping_;
+  measure::StopSignal stopping_;
   std::thread ticker_;
   bool drained_ = false;
 };

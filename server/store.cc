@@ -18,6 +18,9 @@
 namespace heddle::server {
 namespace {
 
+using measure::SteadyNow;
+using measure::SteadyTime;
+
 // Writes of one commit, so that the first of a long queue does not wait for all.
 constexpr size_t kMaxBatch = 256;
 // A log beyond this is emptied when nothing else is to do, beyond the second in any case.
@@ -29,9 +32,6 @@ bool Passes(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
 }
 
-absl::Status Damaged(const tuner::Records& records) {
-  return absl::FailedPreconditionError(
-      records.damage().empty()
 // What the caller of a write that failed is told: what passes is worth another attempt.
 absl::Status ForCaller(const absl::Status& status) {
   bool explained = false;  // by the write itself, such as a quota
@@ -41,6 +41,9 @@ absl::Status ForCaller(const absl::Status& status) {
                          kCallersRetry);
 }
 
+absl::Status Damaged(const tuner::Records& records) {
+  return absl::FailedPreconditionError(
+      records.damage().empty()
           ? absl::StrCat(records.path(),
                          ": the database cannot be written; a server needs one "
                          "that can (name it with --db)")
@@ -81,6 +84,7 @@ Store::~Store() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
+    has_work_.Set(true);
   }
   if (thread_.joinable()) thread_.join();
   if (lock_fd_ >= 0) close(lock_fd_);
@@ -89,6 +93,7 @@ Store::~Store() {
 void Store::Write(Body body, Done done, Persistence persistence) {
   absl::MutexLock lock(&mutex_);
   queue_.push_back({std::move(body), std::move(done), persistence, absl::OkStatus()});
+  has_work_.Set(true);
 }
 
 absl::Status Store::WriteAndWait(const Body& body) {
@@ -102,9 +107,9 @@ absl::Status Store::WriteAndWait(const Body& body) {
   return result;
 }
 
-void Store::StopRetrying() {
+void Store::StopRetrying(absl::Duration grace) {
   absl::MutexLock lock(&mutex_);
-  retrying_ = false;
+  retry_until_ = SteadyNow() + grace;
 }
 
 absl::Status Store::Commit(std::vector<Item>& batch) {
@@ -123,33 +128,33 @@ absl::Status Store::Commit(std::vector<Item>& batch) {
 }
 
 void Store::Run() {
-  const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return !queue_.empty() || stopping_;
-  };
   for (;;) {
     std::vector<Item> batch;
-    bool stopping = false, retrying = true;
+    bool stopping = false;
+    SteadyTime retry_until;
+    measure::IsReadable(has_work_.fd(), kIdle);
     {
       absl::MutexLock lock(&mutex_);
-      mutex_.AwaitWithTimeout(absl::Condition(&has_work), kIdle);
       stopping = stopping_;
-      retrying = retrying_ && !stopping_;
+      retry_until = retry_until_;
       while (!queue_.empty() && batch.size() < kMaxBatch) {
         batch.push_back(std::move(queue_.front()));
         queue_.pop_front();
       }
+      has_work_.Set(!queue_.empty() || stopping_);
     }
     if (batch.empty()) {
       if (wal_bytes() > kIdleLog) TruncateLog();
       if (stopping) return;
       continue;
     }
-    const absl::Time start = absl::Now();
+    const SteadyTime start = SteadyNow();
     const absl::Status committed = Commit(batch);
-    options_.on_commit(absl::ToDoubleSeconds(absl::Now() - start), static_cast<int>(batch.size()));
+    options_.on_commit(measure::SecondsSince(start), static_cast<int>(batch.size()));
     if (!committed.ok()) {
       LogEvent(Severity::kError, "commit_failed", {{"error", std::string(committed.message())}});
     }
+    const bool retrying = !stopping && SteadyNow() < retry_until;
     std::vector<Item> again;
     for (Item& item : batch) {
       const absl::Status& status = committed.ok() ? item.status : committed;
@@ -164,6 +169,7 @@ void Store::Run() {
       absl::MutexLock lock(&mutex_);
       queue_.insert(queue_.begin(), std::make_move_iterator(again.begin()),
                     std::make_move_iterator(again.end()));
+      has_work_.Set(true);
     }
     if (wal_bytes() > kMaxLog) TruncateLog();
   }

@@ -188,7 +188,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
   const Gateway& gateway_;
   const std::string tenant_;
   const int64_t job_;
-  const absl::Time start_ = absl::Now();
+  const SteadyTime start_ = measure::SteadyNow();
 
   absl::Mutex mutex_;
   Shared self_ ABSL_GUARDED_BY(mutex_);  // until OnDone

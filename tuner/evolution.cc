@@ -11,7 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/time/clock.h"
+#include "measure/clock.h"
 #include "tuner/screen.h"
 
 namespace heddle::tuner {
@@ -415,10 +415,10 @@ class EvolutionProposer : public Proposer {
       changed_.wait(lock, [this] { return stop_ || requested_; });
       if (stop_) return;
       lock.unlock();
-      const absl::Time start = absl::Now();
+      const measure::SteadyTime start = measure::SteadyNow();
       std::vector<Point> batch = evolution_.NextBatch();
       lock.lock();
-      seconds_ += absl::ToDoubleSeconds(absl::Now() - start);
+      seconds_ += measure::SecondsSince(start);
       next_ = std::move(batch);
       requested_ = false;
       changed_.notify_all();

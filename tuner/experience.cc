@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "measure/clock.h"
 #include "search_space/notation.h"
 #include "tuner/evolution.h"
 #include "tuner/screen.h"
@@ -160,7 +160,7 @@ absl::StatusOr<Experience> Recall(Records& records, const Environment& environme
       return experience;
     }
   }
-  const absl::Time start = absl::Now();
+  const measure::SteadyTime start = measure::SteadyNow();
   auto trained = TrainOn(records, environment, space.target(), threads);
   if (!trained.ok()) return trained.status();
   if (!trained->model) {
@@ -178,7 +178,7 @@ absl::StatusOr<Experience> Recall(Records& records, const Environment& environme
   experience.model = std::make_shared<const CostModel>(*std::move(trained->model));
   experience.note =
       absl::StrFormat("The cost model was trained on %d trials of this device in %.1f s%s.",
-                      trained->examples, absl::ToDoubleSeconds(absl::Now() - start), why);
+                      trained->examples, measure::SecondsSince(start), why);
   return experience;
 }
 

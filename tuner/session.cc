@@ -74,7 +74,7 @@ Session::Session(const search_space::SearchSpace& space, measure::Measurer& meas
       proposer_(proposer),
       options_(std::move(options)) {}
 
-double Session::Elapsed() const { return absl::ToDoubleSeconds(absl::Now() - start_); }
+double Session::Elapsed() const { return measure::SecondsSince(start_); }
 
 double Session::SecondsPerTrial() const { return Elapsed() / std::max(1, report_.trials); }
 
@@ -199,10 +199,10 @@ absl::Status Session::Fill() {
     room = std::min(room, static_cast<int>(affordable) - measurer_.pending());
   }
   if (room <= 0 || exhausted_) return absl::OkStatus();
-  const absl::Time asked = absl::Now();
+  const measure::SteadyTime asked = measure::SteadyNow();
   auto points =
       proposer_.Propose(room, [this](const Point& point) { return tried_.contains(point); });
-  proposing_seconds_ += absl::ToDoubleSeconds(absl::Now() - asked);
+  proposing_seconds_ += measure::SecondsSince(asked);
   if (points.empty()) exhausted_ = true;
   for (const Point& point : points) {
     if (tried_.contains(point)) continue;
@@ -376,7 +376,7 @@ absl::Status Session::RunFinals() {
 }
 
 absl::StatusOr<SessionReport> Session::Run() {
-  start_ = absl::Now();
+  start_ = measure::SteadyNow();
   default_key_ = space_.Print(space_.Default());
   if (absl::Status s = LoadHistory(); !s.ok()) return s;
   proposer_.Begin();

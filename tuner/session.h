@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "measure/clock.h"
 #include "measure/measurer.h"
 #include "search_space/search_space.h"
 #include "tuner/plot.h"
@@ -131,7 +132,7 @@ class Session {
   Proposer& proposer_;
   SessionOptions options_;
 
-  absl::Time start_;
+  measure::SteadyTime start_;
   SessionReport report_;
   absl::flat_hash_set<search_space::Point> tried_;
   absl::flat_hash_map<int64_t, Pending> pending_;

@@ -130,7 +130,7 @@ absl::Status Daemon::Run(const std::function<bool()>& interrupted) {
   while (!interrupted() && !silent) absl::SleepFor(kPoll);
   LogEvent(Severity::kInfo, "draining");
   for (const auto& agent : agents_) agent->Drain();
-  absl::Time deadline = SteadyNow() + options_.drain_limit;
+  SteadyTime deadline = SteadyNow() + options_.drain_limit;
   while (!AllEnded() && SteadyNow() < deadline) absl::SleepFor(kPoll);
   const bool ended = AllEnded();
   end_.Set();

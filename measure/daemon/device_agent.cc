@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "client/backoff.h"
 #include "client/connection.h"
-#include "measure/clock.h"
 #include "measure/log.h"
 #include "measure/messages.h"
 #include "search_space/notation.h"
@@ -136,7 +135,7 @@ void DeviceAgent::AcquireLoop() {
     request.set_request_id(client::NewRequestId());
     request.set_wait_s(kAcquireWaitS);
     v1::Lease lease;
-    const absl::Time asked = SteadyNow();
+    const SteadyTime asked = SteadyNow();
     absl::Status status = session_.Call<v1::AcquireRequest, v1::Lease>(
         &v1::Fleet::Stub::async::Acquire, request, lease, absl::Seconds(kAcquireWaitS) + kCallLimit,
         drain_);
@@ -178,7 +177,7 @@ void DeviceAgent::Enter(State state, const std::string& detail) {
 void DeviceAgent::MeasureLoop() {
   Enter(WorkerStatus::CANARY);
   if (absl::Status status = Canary(); !status.ok()) Recover(status);
-  absl::Time worked = SteadyNow();
+  SteadyTime worked = SteadyNow();
   while (!stop_.IsSet() && !drain_.IsSet()) {
     DropRevoked();
     std::optional<v1::Lease> lease = TakeLease();
@@ -432,7 +431,7 @@ void DeviceAgent::Recover(const absl::Status& why) {
   absl::Status status = why;
   client::Backoff backoff(kFirstPause, kLastPause);
   while (!drain_.IsSet()) {
-    const absl::Time now = SteadyNow();
+    const SteadyTime now = SteadyNow();
     failures_.push_back(now);
     while (now - failures_.front() > kFailureWindow) failures_.pop_front();
     const std::string detail(status.message());

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "heddle/v1/fleet.pb.h"
+#include "measure/clock.h"
 #include "measure/daemon/session.h"
 #include "measure/device_lock.h"
 #include "measure/measurer.h"
@@ -99,7 +100,7 @@ class DeviceAgent {
 
   // Of the measuring thread alone.
   std::string measured_workload_;  // what measurer_ was started for
-  std::deque<absl::Time> failures_;
+  std::deque<SteadyTime> failures_;
   std::thread acquirer_, measuring_;
 };
 

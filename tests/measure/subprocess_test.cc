@@ -27,7 +27,7 @@ namespace {
 
 using testing::HasSubstr;
 
-absl::Time In(double seconds) { return absl::Now() + absl::Seconds(seconds); }
+SteadyTime In(double seconds) { return SteadyNow() + absl::Seconds(seconds); }
 
 std::unique_ptr<Subprocess> StartChild(const std::string& behaviour,
                                        const StopSignal* stop = nullptr) {
@@ -47,7 +47,7 @@ int ReportOf(Subprocess& child) {
 bool Exists(pid_t pid) { return kill(pid, 0) == 0 || errno != ESRCH; }
 
 bool Within(double seconds, const std::function<bool()>& condition) {
-  for (absl::Time end = In(seconds); absl::Now() < end; absl::SleepFor(absl::Milliseconds(5))) {
+  for (SteadyTime end = In(seconds); SteadyNow() < end; absl::SleepFor(absl::Milliseconds(5))) {
     if (condition()) return true;
   }
   return condition();

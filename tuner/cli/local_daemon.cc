@@ -25,7 +25,7 @@ constexpr absl::Duration kLongestBackoff = absl::Seconds(60);
 }  // namespace
 
 void LocalDaemon::Keep() {
-  const absl::Time now = absl::Now();
+  const measure::SteadyTime now = measure::SteadyNow();
   if (pid_ > 0) {
     int status = 0;
     if (waitpid(pid_, &status, WNOHANG) != pid_) return;
@@ -57,7 +57,7 @@ void LocalDaemon::Stop(absl::Duration grace) {
   kill(pid_, SIGTERM);
   const absl::Time deadline = absl::Now() + grace;
   while (waitpid(pid_, nullptr, WNOHANG) == 0) {
-    if (absl::Now() > deadline) {
+    if (measure::SteadyNow() > deadline) {
       kill(-pid_, SIGKILL);
       waitpid(pid_, nullptr, 0);
       break;

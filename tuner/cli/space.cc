@@ -4,8 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
+#include "measure/clock.h"
 #include "tuner/build.h"
 #include "tuner/cli/command.h"
 
@@ -31,7 +30,7 @@ Result RunSpace(const SpaceFlags& flags) {
   search_space::Rng rng(flags.seed);
   std::vector<std::string> texts;
   int valid = 0;
-  absl::Time start = absl::Now();
+  const measure::SteadyTime start = measure::SteadyNow();
   for (int i = 0; i < flags.sample; ++i) {
     auto point = space->Sample(rng);
     if (!point) break;
@@ -45,7 +44,7 @@ Result RunSpace(const SpaceFlags& flags) {
       Say(absl::StrCat("invalid: ", texts.back(), ": ", built.message()));
     }
   }
-  double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  double seconds = measure::SecondsSince(start);
   double per_second = texts.empty() ? 0 : static_cast<double>(texts.size()) / seconds;
   if (flags.json) {
     Json points = Json::array();

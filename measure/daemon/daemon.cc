@@ -83,12 +83,16 @@ Daemon::Daemon(const DaemonOptions& options, v1::RegisterRequest registration)
 Daemon::~Daemon() = default;
 
 void Daemon::Beat(const StopSignal& stop) {
-  v1::HeartbeatRequest request;
-  for (const auto& agent : agents_) {
-    *request.add_device_states() = agent->Status();
-    if (auto running = agent->Running()) request.add_running(*running);
-    for (int64_t lease : agent->Leases()) request.add_leases(lease);
-  }
+  // Of the moment: what is tried for a while must not hide what was leased meanwhile.
+  const auto request = [this] {
+    v1::HeartbeatRequest now;
+    for (const auto& agent : agents_) {
+      *now.add_device_states() = agent->Status();
+      if (auto running = agent->Running()) now.add_running(*running);
+      for (int64_t lease : agent->Leases()) now.add_leases(lease);
+    }
+    return now;
+  };
   v1::HeartbeatResponse response;
   absl::Status status = session_.Call<v1::HeartbeatRequest, v1::HeartbeatResponse>(
       &v1::Fleet::Stub::async::Heartbeat, request, response, kCallLimit, stop);

@@ -137,8 +137,8 @@ void DeviceAgent::AcquireLoop() {
     v1::Lease lease;
     const SteadyTime asked = SteadyNow();
     absl::Status status = session_.Call<v1::AcquireRequest, v1::Lease>(
-        &v1::Fleet::Stub::async::Acquire, request, lease, absl::Seconds(kAcquireWaitS) + kCallLimit,
-        drain_);
+        &v1::Fleet::Stub::async::Acquire, [&] { return request; }, lease,
+        absl::Seconds(kAcquireWaitS) + kCallLimit, drain_);
     if (absl::IsCancelled(status)) return;
     if (!status.ok()) {
       LogEvent(Severity::kError, "acquire_refused",
@@ -468,7 +468,7 @@ void DeviceAgent::Report(int64_t lease, const std::vector<v1::CandidateResult>& 
   *request.mutable_results() = {results.begin(), results.end()};
   v1::ReportResponse response;
   absl::Status status = session_.Call<v1::ReportRequest, v1::ReportResponse>(
-      &v1::Fleet::Stub::async::Report, request, response, kCallLimit, stop_);
+      &v1::Fleet::Stub::async::Report, [&] { return request; }, response, kCallLimit, stop_);
   if (status.ok()) return;
   LogEvent(Severity::kError, "report_refused",
            {{"lease", lease}, {"detail", std::string(status.message())}});
@@ -490,7 +490,7 @@ void DeviceAgent::Release(int64_t lease, const std::vector<int64_t>& unstarted,
   }
   v1::ReleaseResponse response;
   absl::Status status = session_.Call<ReleaseRequest, v1::ReleaseResponse>(
-      &v1::Fleet::Stub::async::Release, request, response, kCallLimit, stop_);
+      &v1::Fleet::Stub::async::Release, [&] { return request; }, response, kCallLimit, stop_);
   if (status.ok()) return;
   LogEvent(Severity::kError, "release_refused",
            {{"lease", lease}, {"detail", std::string(status.message())}});

@@ -163,10 +163,7 @@ absl::StatusOr<TrialResult> DeviceWorker::Bury(worker::Phase phase, const absl::
     result.outcome = Outcome::kRunTimeout;
     result.detail = absl::StrCat("did not return while ", NameOf(phase));
   } else {
-    // Nobody sends SIGKILL to a process for what its kernels do: that is the system out of memory,
-    // or a person.
-    const bool crash = exit->signal != 0 && exit->signal != SIGKILL;
-    result.outcome = crash ? Outcome::kIllegalAccess : Outcome::kWorkerLost;
+    result.outcome = exit->crashed() ? Outcome::kIllegalAccess : Outcome::kWorkerLost;
     result.detail =
         absl::StrCat("the worker ended with ", exit->Describe(), " while ", NameOf(phase));
   }

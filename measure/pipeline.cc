@@ -67,6 +67,8 @@ Outcome BuildOutcome(const absl::Status& status) {
       return Outcome::kBuildTimeout;
     case absl::StatusCode::kResourceExhausted:
       return Outcome::kResourceLimit;
+    case absl::StatusCode::kUnavailable:  // no compiler could be had, which the source cannot help
+      return Outcome::kWorkerLost;
     default:
       return Outcome::kBuildError;
   }

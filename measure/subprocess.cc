@@ -60,6 +60,15 @@ class Fd {
 // never overwrites one that is still to be moved.
 Fd MoveUp(int fd) { return Fd(fcntl(fd, F_DUPFD_CLOEXEC, kFirstClosedFd)); }
 
+// What people and batch systems ask a program to stop with, or to do something that children
+// cannot: blocked in them from their first moment on, and in what they start.
+sigset_t StopRequests() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signal : {SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+  return set;
+}
+
 struct SpawnRequest {
   std::vector<std::string> argv, environment;
   int control, output;
@@ -81,10 +90,9 @@ absl::StatusOr<pid_t> SpawnHere(const SpawnRequest& request) {
   }
   posix_spawn_file_actions_addclosefrom_np(&actions, InheritedFd(inherited));
 
-  sigset_t none, all;
-  sigemptyset(&none);
+  sigset_t all, requests = StopRequests();
   sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigmask(&attributes, &requests);
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes,
@@ -401,11 +409,13 @@ absl::StatusOr<ExitStatus> Subprocess::End(absl::Duration grace) {
 // ------------------------------------------------------------------------- in the child itself
 
 void EnterChild(int argc, char** argv) {
-  // The supervisor's death ends the whole group, which holds the child's own children too.
+  // The supervisor's death ends the whole group, which holds the child's own children too. It is
+  // told by a signal that nobody else sends.
+  const int orphaned = SIGRTMIN;
   struct sigaction action {};
   action.sa_handler = [](int) { kill(0, SIGKILL); };
-  sigaction(SIGTERM, &action, nullptr);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  sigaction(orphaned, &action, nullptr);
+  prctl(PR_SET_PDEATHSIG, orphaned);
   if (argc < 3 || getppid() != atoi(argv[2])) _exit(1);
 
   const rlimit no_core{0, 0};

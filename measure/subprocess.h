@@ -2,12 +2,14 @@
 // go to and fro. Nothing here forks without exec: drivers, compilers and OpenMP do not survive
 // that.
 //
-// A child has its own process group, so that Ctrl-C in a terminal reaches the supervisor alone and
-// that its descendants (PoCL runs `ld`) die with it. It ends when the supervisor ends, however
-// that happens, and leaves no core files.
+// A child has its own process group, so that its descendants (PoCL runs `ld`) die with it. It ends
+// when the supervisor ends, however that happens, or wants it to, and leaves no core files. Signals
+// that ask programs to stop are the supervisor's to obey: batch systems and service managers send
+// them to all processes at once, and children that went first would look like failed candidates.
 #ifndef HEDDLE_MEASURE_SUBPROCESS_H_
 #define HEDDLE_MEASURE_SUBPROCESS_H_
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <memory>
@@ -17,9 +19,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "measure/clock.h"
 
 namespace google::protobuf {
-#include "measure/clock.h"
 class MessageLite;
 }
 
@@ -72,6 +74,9 @@ struct ExitStatus {
   int code = 0;                  // when it exited
   int signal = 0;                // when a signal ended it; 0 otherwise
   std::string Describe() const;  // "signal 11 (Segmentation fault)", "exit code 3"
+  // By a signal of its own doing. Others send SIGKILL: a person, a batch system, or the system when
+  // its memory is used up.
+  bool crashed() const { return signal != 0 && signal != SIGKILL; }
 };
 
 // Where a child finds the descriptors that it inherits.

@@ -211,20 +211,21 @@ absl::Status Session::Fill() {
   return absl::OkStatus();
 }
 
-absl::Status Session::CheckBuildErrors(const TrialResult& result) {
-  if (result.outcome != Outcome::kBuildError) {
-    same_build_errors_ = 0;
+absl::Status Session::CheckSameErrors(const TrialResult& result) {
+  if (result.outcome != Outcome::kBuildError && result.outcome != Outcome::kWorkerLost) {
+    same_errors_ = 0;
     return absl::OkStatus();
   }
   std::string signature = ErrorSignature(result.detail);
-  same_build_errors_ = signature == build_error_ ? same_build_errors_ + 1 : 1;
-  build_error_ = signature;
-  if (same_build_errors_ < kSameBuildErrors) return absl::OkStatus();
+  same_errors_ = signature == last_error_ ? same_errors_ + 1 : 1;
+  last_error_ = signature;
+  if (same_errors_ < kSameErrors) return absl::OkStatus();
   return absl::AbortedError(
-      absl::StrCat("the last ", kSameBuildErrors,
-                   " candidates failed to compile with the same error, so the compiler or the "
-                   "generated source is at fault, not the schedules: ",
-                   result.detail, "\nRun `heddle doctor` to check the compiler."));
+      absl::StrCat("the last ", kSameErrors, " candidates failed with the same error (",
+                   measure::NameOf(result.outcome),
+                   "), so the compiler, the generated source or the machine is at fault, not the "
+                   "schedules: ",
+                   result.detail, "\nRun `heddle doctor` to check them."));
 }
 
 absl::Status Session::Book(const Pending& pending, const TrialResult& result) {
@@ -261,7 +262,7 @@ absl::Status Session::Book(const Pending& pending, const TrialResult& result) {
     ++since_improvement_;
   }
   proposer_.Observe(*pending.point, result);
-  return CheckBuildErrors(result);
+  return CheckSameErrors(result);
 }
 
 absl::StatusOr<bool> Session::TakeOne(absl::Duration timeout) {
@@ -270,6 +271,9 @@ absl::StatusOr<bool> Session::TakeOne(absl::Duration timeout) {
   if (!measured->has_value()) return false;
   auto it = pending_.find((*measured)->id);
   if (it == pending_.end()) return true;
+  // What ended with an interrupted run says nothing of the candidate: it stays pending, abandoned.
+  const bool lost = (*measured)->result.outcome == Outcome::kWorkerLost;
+  if (lost && report_.stop == StopReason::kInterrupted) return true;
   Pending pending = std::move(it->second);
   pending_.erase(it);
   if (absl::Status s = Book(pending, (*measured)->result); !s.ok()) return s;

@@ -190,6 +190,22 @@ TEST(SubprocessTest, ChildrenHaveAProcessGroupOfTheirOwn) {
   EXPECT_NE(getpgid(0), child->pid());
 }
 
+// Batch systems send them to every process of a job at once.
+TEST(SubprocessTest, RequestsToStopAreNotTheChildrensToObey) {
+  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+    auto child = StartChild("echo");
+    ASSERT_NE(child, nullptr);
+    ASSERT_EQ(kill(-child->pid(), signal), 0);  // before it has set anything up
+    worker::Status sent, got;
+    sent.set_code(signal);
+    ASSERT_TRUE(child->Send(sent, In(20)).ok());
+    ASSERT_TRUE(child->Receive(got, In(20)).ok()) << strsignal(signal);
+    ASSERT_EQ(kill(-child->pid(), signal), 0);
+    ASSERT_TRUE(child->Send(sent, In(20)).ok());
+    EXPECT_TRUE(child->Receive(got, In(20)).ok()) << strsignal(signal);
+  }
+}
+
 TEST(SubprocessTest, FlagsAreSeenByTheChildrenThatInheritThem) {
   SharedFlag first, second;
   EXPECT_FALSE(IsReadable(first.fd()));

@@ -139,6 +139,14 @@ class SessionTest : public testing::Test {
     }
     return points;
   }
+  // Of screening trials.
+  std::vector<Outcome> Outcomes() {
+    std::vector<Outcome> outcomes;
+    for (const TrialRecord& t : Recorded()) {
+      if (t.stage == TrialStage::kScreening) outcomes.push_back(t.result.outcome);
+    }
+    return outcomes;
+  }
   std::vector<std::string> Intents() {
     auto intents = records_->StaleIntents(space_.program(), environment_);
     EXPECT_TRUE(intents.ok()) << intents.status();
@@ -572,6 +580,33 @@ TEST_F(SessionTest, RandomProposalsAreReproducibleAndNew) {
       50, [&](const Point& p) { return std::find(a.begin(), a.end(), p) != a.end(); });
   for (const Point& p : c) EXPECT_EQ(std::count(a.begin(), a.end(), p), 0);
   EXPECT_TRUE(MakeRandomProposer(space_, 7)->Propose(5, [](const Point&) { return true; }).empty());
+}
+
+// Who interrupts a run may end its processes too, and that is no candidate's fault.
+TEST_F(SessionTest, WhatEndsWithAnInterruptedRunIsNoTrial) {
+  bool interrupted = false;
+  options_.interrupted = [&] { return interrupted; };
+  measurer_.on_next = [&](int n) { interrupted = n >= 5; };
+  measurer_.script = [](int n) {
+    return n <= 5 ? Ok(100 - n) : Failed(Outcome::kWorkerLost, "signal 9 (Killed)");
+  };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stop, StopReason::kInterrupted);
+  EXPECT_GT(measurer_.given, 5) << "some were in flight";
+  EXPECT_EQ(Outcomes(), std::vector<Outcome>(5, Outcome::kOk));
+  EXPECT_TRUE(Intents().empty());
+}
+
+TEST_F(SessionTest, ProcessesThatAreLostAgainAndAgainEndIt) {
+  measurer_.script = [](int n) {
+    return n == 1 ? Ok(100) : Failed(Outcome::kWorkerLost, "cannot start a process");
+  };
+  options_.trials = 1000;
+  auto report = Run();
+  EXPECT_TRUE(absl::IsAborted(report.status())) << report.status();
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("cannot start a process"));
+  EXPECT_EQ(measurer_.given, 1 + kSameErrors);
 }
 
 }  // namespace

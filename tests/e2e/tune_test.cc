@@ -371,7 +371,8 @@ TEST_F(TuneTest, ASignalToAllProcessesCostsNoCandidate) {
   int trials = 0;
   for (std::string line; std::getline(lines, line); ++trials) {
     const json record = json::parse(line, nullptr, false);
-    EXPECT_THAT(record["trial"].value("outcome", ""), testing::AnyOf("OK", "WRONG_ANSWER", "RESOURCE_LIMIT"))
+    EXPECT_THAT(record["trial"].value("outcome", ""),
+                testing::AnyOf("OK", "WRONG_ANSWER", "RESOURCE_LIMIT"))
         << line;
   }
   EXPECT_GE(trials, 3);

@@ -19,8 +19,8 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "records_support.h"
 #include "search_space/notation.h"
+#include "tests/tuner/records_support.h"
 
 namespace heddle::tuner {
 namespace {

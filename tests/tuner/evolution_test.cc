@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <set>
@@ -13,6 +14,7 @@
 #include "tests/process.h"
 #include "tests/support.h"
 #include "tuner/experience.h"
+#include "tuner/family.h"
 #include "tuner/replay.h"
 #include "tuner/screen.h"
 
@@ -308,6 +310,65 @@ TEST(MakeReplayTest, PointsOfAnotherSpaceAreCounted) {
   auto replay = MakeReplay(set);
   ASSERT_TRUE(replay.ok()) << replay.status();
   EXPECT_EQ(replay->foreign, 2u);
+}
+
+// What is in two files, or twice in one, is judged as once.
+TEST(ReadReplaysTest, SetsOfOneWorkloadAreOne) {
+  const SearchSpace space = Matmul(128);
+  search_space::Rng rng(1);
+  std::stringstream lines, set;
+  tests::TempFolder folder;
+  {
+    auto records = *Records::Open(folder / "heddle.db");
+    Environment environment;
+    environment.device_name = "NVIDIA H100 80GB HBM3";
+    environment.arch = "sm_90";
+    for (int i = 0; i < 12; ++i) {
+      TrialRecord trial;
+      trial.point = space.Print(*space.Sample(rng));
+      trial.result = Ok(10 + i);
+      ASSERT_TRUE(records->AddTrial(space.program(), environment, trial).ok());
+    }
+    ASSERT_TRUE(records->Export(lines).ok());
+  }
+  ASSERT_TRUE(WriteTrialSets(lines, set).ok());
+  const std::string once = folder / "once", other = folder / "other";
+  std::ofstream(once) << set.str();
+  std::ofstream(other) << set.str();
+  auto first = ReadReplays({once}), both = ReadReplays({once, other, once});
+  ASSERT_TRUE(first.ok() && both.ok()) << first.status() << both.status();
+  ASSERT_EQ(first->size(), 1u);
+  ASSERT_EQ(both->size(), 1u);
+  EXPECT_EQ(first->front().points, both->front().points);
+  EXPECT_EQ(ExamplesOf(first->front(), 0, 1).size(), ExamplesOf(both->front(), 0, 1).size());
+  EXPECT_EQ(both->front().family, "2 reads, 2 free");
+}
+
+std::string FamilyOfBuiltin(const std::string& name, const std::string& shape) {
+  auto op = search_space::FindOperator(search_space::BuiltinOperators(), name);
+  EXPECT_TRUE(op.ok()) << op.status();
+  auto program = op->Instantiate(*search_space::ParseShape(shape), search_space::DType::kFloat32);
+  EXPECT_TRUE(program.ok()) << program.status();
+  return FamilyOf(*program);
+}
+
+TEST(FamilyTest, IsHowReductionsAreBuiltWhateverTheName) {
+  const std::string matmul = FamilyOfBuiltin("matmul", "m=64,n=32,k=16");
+  for (const char* name : {"matmul_nt", "matmul_tn", "gemm_relu_add"}) {
+    EXPECT_EQ(FamilyOfBuiltin(name, "m=64,n=32,k=16"), matmul) << name;
+  }
+  EXPECT_EQ(FamilyOfBuiltin("batch_matmul", "b=4,m=64,n=32,k=16"), matmul);
+  const std::string image = "n=2,ci=8,h=12,w=12,co=16,kh=3,kw=3,pad=1";
+  const std::string conv = FamilyOfBuiltin("conv2d", image);
+  EXPECT_NE(conv, matmul);
+  EXPECT_EQ(FamilyOfBuiltin("conv2d_bias_relu", image), conv);
+  EXPECT_EQ(FamilyOfBuiltin("conv2d_nhwc", image), conv);
+  EXPECT_EQ(FamilyOfBuiltin("conv2d", "n=2,ci=8,h=12,w=12,co=16,kh=1,kw=1"), matmul);
+  const std::string depthwise = FamilyOfBuiltin("depthwise_conv2d", "n=2,c=8,h=12,w=12,kh=3,kw=3");
+  EXPECT_NE(depthwise, conv);
+  EXPECT_EQ(FamilyOfBuiltin("softmax", "m=8,n=64"), FamilyOfBuiltin("layer_norm", "m=8,n=64"));
+  EXPECT_NE(FamilyOfBuiltin("softmax", "m=8,n=64"), FamilyOfBuiltin("window_sum", "n=64"));
+  EXPECT_EQ(FamilyOfBuiltin("transpose", "m=8,n=64"), FamilyOfBuiltin("vector_add", "n=64"));
 }
 
 // ------------------------------------------------------------------------------------ experience

@@ -225,6 +225,24 @@ TEST(EvolutionTest, AWorkloadThatOnlyFailsIsSearchedOn) {
 
 // ------------------------------------------------------------------------------ recorded trials
 
+TEST(ChooseTaughtTest, TheNewestAndTheFastestTeach) {
+  std::vector<TrialResult> results;
+  std::vector<const TrialResult*> trials;
+  for (int i = 0; i < 30000; ++i) results.push_back(Ok(1000 + i % 7000));
+  results[5].outcome = Outcome::kWrongAnswer;
+  results[5].time_us = 0;
+  for (const TrialResult& result : results) trials.push_back(&result);
+  const std::vector<size_t> taught = ChooseTaught(trials);
+  EXPECT_EQ(taught.size(), kNewestTaught + kFastestTaught);
+  EXPECT_TRUE(std::is_sorted(taught.begin(), taught.end()));
+  const std::set<size_t> chosen(taught.begin(), taught.end());
+  EXPECT_EQ(chosen.size(), taught.size());
+  for (size_t i : {0, 7000, 14000, 21000, 29999, 28000}) EXPECT_TRUE(chosen.contains(i)) << i;
+  EXPECT_FALSE(chosen.contains(5)) << "it has no time";
+  EXPECT_FALSE(chosen.contains(6000)) << "it is old and slow";
+  EXPECT_EQ(ChooseTaught(absl::MakeSpan(trials).subspan(0, 100)).size(), 100u);
+}
+
 // What bench/data/`file` has, up to kReplayed of its workloads. A set that today's space no longer
 // has would make every test on it say nothing.
 std::vector<Replay> Recorded(const std::string& file) {
@@ -294,24 +312,6 @@ TEST_P(ReplayTest, PlayingBackNeverLeavesTheRecord) {
   EXPECT_TRUE(proposer->Propose(1, Never).empty());
 }
 
-TEST(MakeReplayTest, PointsOfAnotherSpaceAreCounted) {
-  const SearchSpace space = Matmul(128);
-  search_space::Rng rng(1);
-  TrialSet set;
-  set.environment.arch = "sm_90";
-  set.workload = space.program().canonical_text;
-  const std::string point = space.Print(*space.Sample(rng));
-  // One as it is, one of before its last hole, one with a hole that is gone, one of a sketch that
-  // is.
-  const std::string shorter = point.substr(0, point.rfind(' '));
-  for (const std::string& text : {point, shorter, point + " gone=1", "gone: " + point}) {
-    set.trials.push_back({text, Ok(10)});
-  }
-  auto replay = MakeReplay(set);
-  ASSERT_TRUE(replay.ok()) << replay.status();
-  EXPECT_EQ(replay->foreign, 2u);
-}
-
 // What is in two files, or twice in one, is judged as once.
 TEST(ReadReplaysTest, SetsOfOneWorkloadAreOne) {
   const SearchSpace space = Matmul(128);
@@ -369,6 +369,24 @@ TEST(FamilyTest, IsHowReductionsAreBuiltWhateverTheName) {
   EXPECT_EQ(FamilyOfBuiltin("softmax", "m=8,n=64"), FamilyOfBuiltin("layer_norm", "m=8,n=64"));
   EXPECT_NE(FamilyOfBuiltin("softmax", "m=8,n=64"), FamilyOfBuiltin("window_sum", "n=64"));
   EXPECT_EQ(FamilyOfBuiltin("transpose", "m=8,n=64"), FamilyOfBuiltin("vector_add", "n=64"));
+}
+
+TEST(MakeReplayTest, PointsOfAnotherSpaceAreCounted) {
+  const SearchSpace space = Matmul(128);
+  search_space::Rng rng(1);
+  TrialSet set;
+  set.environment.arch = "sm_90";
+  set.workload = space.program().canonical_text;
+  const std::string point = space.Print(*space.Sample(rng));
+  // One as it is, one of before its last hole, one with a hole that is gone, one of a sketch that
+  // is.
+  const std::string shorter = point.substr(0, point.rfind(' '));
+  for (const std::string& text : {point, shorter, point + " gone=1", "gone: " + point}) {
+    set.trials.push_back({text, Ok(10)});
+  }
+  auto replay = MakeReplay(set);
+  ASSERT_TRUE(replay.ok()) << replay.status();
+  EXPECT_EQ(replay->foreign, 2u);
 }
 
 // ------------------------------------------------------------------------------------ experience

@@ -174,11 +174,12 @@ class ReadRecords : public Records {
                                                     const tuner::Bench& bench) override {
     return inner_.Neighbours(op, bench);
   }
-  absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& e, int64_t limit) override {
-    return inner_.Lessons(e, limit);
+  absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& e, const Program& tuned,
+                                              int64_t limit) override {
+    return inner_.Lessons(e, tuned, limit);
   }
-  absl::StatusOr<int64_t> CountLessons(const Environment& e) override {
-    return inner_.CountLessons(e);
+  absl::StatusOr<LessonCount> CountLessons(const Environment& e, int64_t after) override {
+    return inner_.CountLessons(e, after);
   }
   absl::Status SaveModel(const Environment& e, const StoredModel& model) override {
     return inner_.SaveModel(e, model);

@@ -11,6 +11,7 @@
 #include "measure/clock.h"
 #include "search_space/notation.h"
 #include "tuner/evolution.h"
+#include "tuner/records_lessons.h"
 #include "tuner/screen.h"
 
 namespace heddle::tuner {
@@ -23,8 +24,9 @@ using search_space::SearchSpace;
 constexpr int64_t kLessons = 6000;
 // Fewer are no experience.
 constexpr int64_t kLeastLessons = 32;
-// A stored model is trained again when there are so many times the trials that it knows.
-constexpr double kGrowth = 1.4;
+// A stored model is trained again when there is so large a share of new trials, counted from those
+// that it could know.
+constexpr double kGrowth = 0.4;
 // A trial's weight halves with each of these, counted from the newest, and for every other version
 // of the generator: what it timed may have been other code.
 constexpr absl::Duration kHalfLife = absl::Hours(24 * 90);
@@ -74,8 +76,8 @@ struct Trained {
 };
 
 absl::StatusOr<Trained> TrainOn(Records& records, const Environment& environment,
-                                const search_space::Target& target, int threads) {
-  auto lessons = records.Lessons(environment, kLessons);
+                                const SearchSpace& space, int threads) {
+  auto lessons = records.Lessons(environment, space.program(), kLessons);
   if (!lessons.ok()) return lessons.status();
   absl::Time newest = absl::InfinitePast();
   for (const Records::Lesson& lesson : *lessons) newest = std::max(newest, lesson.trial.when);
@@ -84,7 +86,7 @@ absl::StatusOr<Trained> TrainOn(Records& records, const Environment& environment
   for (size_t begin = 0, end = 0; begin < lessons->size(); begin = end, ++workload) {
     while (end < lessons->size() && (*lessons)[end].workload == (*lessons)[begin].workload) ++end;
     AddExamples(absl::MakeSpan(*lessons).subspan(begin, end - begin), workload, newest, environment,
-                target, threads, examples);
+                space.target(), threads, examples);
   }
   Trained trained;
   trained.examples = examples.size();
@@ -92,18 +94,6 @@ absl::StatusOr<Trained> TrainOn(Records& records, const Environment& environment
   auto model = CostModel::Train(examples, {});
   if (model.ok()) trained.model = *std::move(model);
   return trained;
-}
-
-// How far two shapes are from each other: doublings over all parameters.
-double Distance(const std::map<std::string, int64_t>& a, const std::map<std::string, int64_t>& b) {
-  double distance = 0;
-  for (const auto& [name, value] : a) {
-    const auto other = b.find(name);
-    if (other == b.end()) return INFINITY;
-    distance += std::abs(
-        std::log2(static_cast<double>(value + 1) / static_cast<double>(other->second + 1)));
-  }
-  return distance;
 }
 
 absl::StatusOr<std::vector<Point>> BestOfOthers(Records& records, const Environment& environment,
@@ -143,25 +133,25 @@ absl::StatusOr<Experience> Recall(Records& records, const Environment& environme
   if (!neighbours.ok()) return neighbours.status();
   experience.neighbours = *std::move(neighbours);
 
-  auto there = records.CountLessons(environment);
-  if (!there.ok()) return there.status();
   auto stored = records.LoadModel(environment);
   if (!stored.ok()) return stored.status();
+  auto there = records.CountLessons(environment, stored->has_value() ? (*stored)->newest : 0);
+  if (!there.ok()) return there.status();
   std::string why;
   if (stored->has_value()) {
     auto model = CostModel::Load((*stored)->bytes);
     if (!model.ok()) {
       why = absl::StrCat("; ", std::string(model.status().message()));
-    } else if (static_cast<double>(*there) <=
-               kGrowth * static_cast<double>((*stored)->trials) + kLeastLessons) {
+    } else if (static_cast<double>(there->newer) <=
+               kGrowth * static_cast<double>(there->trials - there->newer) + kLeastLessons) {
       experience.model = std::make_shared<const CostModel>(*std::move(model));
-      experience.note =
-          absl::StrCat("The cost model knows ", (*stored)->trials, " trials of this device.");
+      experience.note = absl::StrCat("The cost model knows all but ", there->newer,
+                                     " of the newest trials of this device.");
       return experience;
     }
   }
   const measure::SteadyTime start = measure::SteadyNow();
-  auto trained = TrainOn(records, environment, space.target(), threads);
+  auto trained = TrainOn(records, environment, space, threads);
   if (!trained.ok()) return trained.status();
   if (!trained->model) {
     experience.note =
@@ -173,7 +163,7 @@ absl::StatusOr<Experience> Recall(Records& records, const Environment& environme
   if (!records.read_only()) {
     auto bytes = trained->model->Save();
     if (!bytes.ok()) return bytes.status();
-    if (absl::Status s = records.SaveModel(environment, {*bytes, *there}); !s.ok()) return s;
+    if (absl::Status s = records.SaveModel(environment, {*bytes, there->newest}); !s.ok()) return s;
   }
   experience.model = std::make_shared<const CostModel>(*std::move(trained->model));
   experience.note =

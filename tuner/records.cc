@@ -20,6 +20,7 @@
 #include "tuner/records_fields.h"
 #include "tuner/records_file.h"
 #include "tuner/records_keys.h"
+#include "tuner/records_lessons.h"
 #include "tuner/records_schema.h"
 #include "tuner/records_sql.h"
 #include "tuner/sqlite.h"
@@ -234,58 +235,44 @@ class SqliteRecords final : public Records {
   }
 
   absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& environment,
+                                              const search_space::TensorProgram& tuned,
                                               int64_t limit) override {
     std::vector<Lesson> lessons;
     absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(BenchOf(environment));
     if (!benches.ok()) return benches.status();
-    int64_t workloads = 0;
-    for (int64_t bench : *benches) {
-      absl::StatusOr<int64_t> of_bench =
-          db_.QueryInt("SELECT count(DISTINCT workload) FROM trial WHERE bench = ?", bench);
-      if (!of_bench.ok()) return of_bench.status();
-      workloads += *of_bench;
-    }
-    absl::StatusOr<int64_t> all = CountLessons(environment);
-    if (!all.ok()) return all.status();
-    int64_t share = *all <= limit ? *all : limit / std::max<int64_t>(1, workloads);
-    for (int64_t bench : *benches) {
-      Cursor rows = db_.Query(SelectLessons(), bench, share);
-      absl::StatusOr<bool> more;
-      while ((more = rows.Next()).ok() && *more) {
-        std::optional<StoredTrial> stored = ReadTrial(rows);
-        if (!stored) continue;
-        lessons.push_back({std::move(stored->workload.text), std::move(stored->environment),
-                           std::move(stored->trial)});
-      }
-      if (!more.ok()) return more.status();
+    auto ids = ChooseLessons(db_, *benches, tuned, limit);
+    if (!ids.ok()) return ids.status();
+    for (int64_t id : *ids) {
+      Cursor row = db_.Query(SelectOne(), id);
+      absl::StatusOr<bool> found = row.Next();
+      if (!found.ok()) return found.status();
+      std::optional<StoredTrial> stored;
+      if (*found) stored = ReadTrial(row);
+      if (!stored) continue;
+      lessons.push_back({std::move(stored->workload.text), std::move(stored->environment),
+                         std::move(stored->trial)});
     }
     return lessons;
   }
 
-  absl::StatusOr<int64_t> CountLessons(const Environment& environment) override {
+  absl::StatusOr<LessonCount> CountLessons(const Environment& environment, int64_t after) override {
     absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(BenchOf(environment));
     if (!benches.ok()) return benches.status();
-    int64_t count = 0;
-    for (int64_t bench : *benches) {
-      absl::StatusOr<int64_t> of_bench =
-          db_.QueryInt("SELECT count(*) FROM trial WHERE bench = ?", bench);
-      if (!of_bench.ok()) return of_bench.status();
-      count += *of_bench;
-    }
-    return count;
+    return tuner::CountLessons(db_, *benches, after);
   }
 
   absl::Status SaveModel(const Environment& environment, const StoredModel& model) override {
     return Write([&]() -> absl::Status {
       absl::StatusOr<int64_t> bench = keys_.FindOrAddBench(BenchOf(environment));
       if (!bench.ok()) return bench.status();
-      return db_.Run("INSERT OR REPLACE INTO model VALUES (?, ?, ?)", *bench, model.trials,
+      return db_.Run("INSERT OR REPLACE INTO model VALUES (?, ?, ?)", *bench, model.newest,
                      Blob{model.bytes});
     });
   }
 
   absl::StatusOr<std::optional<StoredModel>> LoadModel(const Environment& environment) override {
     std::optional<StoredModel> model;
+    if (!IsOwn(path())) return model;
     absl::StatusOr<int64_t> bench = keys_.FindBench(BenchOf(environment));
     if (absl::IsNotFound(bench.status())) return model;
     if (!bench.ok()) return bench.status();

@@ -155,21 +155,32 @@ class Records {
   virtual absl::StatusOr<std::vector<Neighbour>> Neighbours(const std::string& op,
                                                             const Bench& bench) = 0;
 
-  // Trials to learn from: of every workload on the device model under the policy, the newest of
-  // each where there are more than `limit` in all; by workload, oldest first.
+  // Screening trials to learn from before `tuned` is, on the device model under the policy: some
+  // `limit`, of each workload spread over its sessions, at least 64 if it has them, from as many
+  // workloads as there is room for, those of the nearest shapes and the newest in turn. Those of
+  // one workload lie side by side, oldest first.
   struct Lesson {
     std::string workload;  // TensorProgram::canonical_text
     Environment environment;
     TrialRecord trial;
   };
   virtual absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& environment,
+                                                      const search_space::TensorProgram& tuned,
                                                       int64_t limit) = 0;
-  // How many trials there are to learn from.
-  virtual absl::StatusOr<int64_t> CountLessons(const Environment& environment) = 0;
-  // What was learnt from them: one model (CostModel::Save) for each device model and policy.
+  // Among the newest 20,000 trials of the database: those to learn from, and those of them with an
+  // id above `after`.
+  struct LessonCount {
+    int64_t trials = 0, newer = 0;
+    int64_t newest = 0;  // id of the newest trial, to learn from or not; 0: there is none
+  };
+  virtual absl::StatusOr<LessonCount> CountLessons(const Environment& environment,
+                                                   int64_t after) = 0;
+  // What was learnt from them: one model (CostModel::Save) for each device model and policy. A
+  // library that was not made for hostile files reads it: it is given only where the database's
+  // file is this user's own and not everybody's to write.
   struct StoredModel {
     std::string bytes;
-    int64_t trials = 0;  // that there were when it was trained
+    int64_t newest = 0;  // LessonCount::newest when it was trained
   };
   virtual absl::Status SaveModel(const Environment& environment, const StoredModel& model) = 0;
   virtual absl::StatusOr<std::optional<StoredModel>> LoadModel(const Environment& environment) = 0;

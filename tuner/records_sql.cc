@@ -140,13 +140,6 @@ const std::string& SelectOne() {
   return sql;
 }
 
-const std::string& SelectLessons() {
-  static const auto& sql = *new std::string(SelectTrials(
-      "t.id IN (SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY workload ORDER BY id "
-      "DESC) AS age FROM trial WHERE bench = ?) WHERE age <= ?) ORDER BY t.workload, t.id"));
-  return sql;
-}
-
 const std::string& SelectSame() {
   static const auto& sql = *new std::string(
       "SELECT 1 FROM trial WHERE workload = ? AND bench = ? AND when_us = ? AND environment = ? "

@@ -98,7 +98,6 @@ const std::string& SelectHistory();   // workload, bench: measured here, oldest 
 const std::string& SelectImported();  // workload, bench, how many: OK points, fastest first
 const std::string& SelectPage();      // after which id, how many
 const std::string& SelectOne();       // id
-const std::string& SelectLessons();   // bench, how many of each workload: the newest, oldest first
 // workload, bench, when, environment, final, time, point, steps: is there such a trial?
 const std::string& SelectSame();
 // op, bench -> hash, shape, dtype of workloads with a trial that is served.

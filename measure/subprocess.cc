@@ -22,6 +22,7 @@
 #include <fstream>
 #include <future>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -246,6 +247,7 @@ void SharedFlag::Set(bool on) {
 std::string ExitStatus::Describe() const {
   if (!known) return "an unknown end";
   if (signal != 0) return absl::StrCat("signal ", signal, " (", strsignal(signal), ")");
+  if (code == kOutOfMemoryCode) return "more memory than it may have";
   return absl::StrCat("exit code ", code);
 }
 
@@ -421,6 +423,28 @@ void EnterChild(int argc, char** argv) {
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   for (int fd = kControlFd; fd < kFirstClosedFd; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HEDDLE_SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define HEDDLE_SANITIZED
+#endif
+#endif
+
+void LimitMemory(size_t bytes) {
+#ifdef HEDDLE_SANITIZED
+  (void)bytes;
+#else
+  std::set_new_handler([] { _exit(kOutOfMemoryCode); });
+  std::ifstream in("/proc/self/statm");
+  rlim_t pages = 0;
+  if (!(in >> pages)) return;
+  const rlim_t limit = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + bytes;
+  const rlimit both{limit, limit};
+  setrlimit(RLIMIT_AS, &both);
+#endif
 }
 
 namespace {

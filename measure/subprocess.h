@@ -137,6 +137,10 @@ class Subprocess {
 // To be called first in a hidden subcommand: `argv` as Start made it. Ties the process to its
 // supervisor; exits when that is gone already.
 void EnterChild(int argc, char** argv);
+// From now on the process has `bytes` of address space beyond what is mapped already; where it
+// wants more, it ends with kOutOfMemoryCode. Without effect under sanitizers, which map terabytes.
+inline constexpr int kOutOfMemoryCode = 77;
+void LimitMemory(size_t bytes);
 // Blocking. Unavailable when the supervisor has closed its end.
 absl::Status SendToSupervisor(const google::protobuf::MessageLite& message);
 absl::Status ReceiveFromSupervisor(google::protobuf::MessageLite& message);

@@ -6,33 +6,48 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "server/auth.h"
 #include "server/engine.h"
 #include "server/errors.h"
 #include "server/metrics.h"
+#include "server/spaces.h"
 #include "server/store.h"
 
 namespace heddle::server {
 
-// Threads for what takes longer than a look into the database: gRPC's own must stay free.
+// Threads for what takes longer than a look into the database: gRPC's own must stay free. Tenants
+// take turns, and where there are several threads one tenant never has them all.
 class Pool {
  public:
   explicit Pool(int threads);
   ~Pool();  // runs what is queued
-  // False: the queue is full.
-  bool Run(std::function<void()> work);
+  // False: too much is waiting.
+  bool Run(const std::string& tenant, std::function<void()> work);
 
  private:
+  struct Tenant {
+    std::deque<std::function<void()>> queue;
+    int running = 0;
+  };
+  // Of turns_, the first that may have another thread.
+  std::deque<std::string>::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Work();
+
+  const int most_of_one_;
   absl::Mutex mutex_;
-  std::deque<std::function<void()>> queue_;
-  bool stopping_ = false;
+  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mutex_);  // with work
+  std::deque<std::string> turns_ ABSL_GUARDED_BY(mutex_);          // those with a queue
+  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 
@@ -41,7 +56,8 @@ struct Gateway {
   Store& store;
   Engine& engine;
   Metrics& metrics;
-  Pool& pool;
+  Spaces& spaces;
+  Pool &light, &heavy;
   // Calls over TCP need a token. Those over a Unix socket never do: its permissions guard it.
   bool tokens_required = true;
 
@@ -54,7 +70,8 @@ struct Gateway {
 // Whose are the jobs of callers without a token.
 inline constexpr char kLocalTenant[] = "local";
 
-enum class Where : uint8_t { kInline, kPool };
+// On gRPC's own thread; after a few looks into the database; after seconds of work, perhaps.
+enum class Where : uint8_t { kInline, kLight, kHeavy };
 
 // A unary call: `handler` gets the caller and a Reply, which it calls once.
 template <typename Response, typename Handler>
@@ -72,11 +89,19 @@ grpc::ServerUnaryReactor* Unary(const Gateway& gateway, const char* method, Role
   auto caller = gateway.Admit(*context, needed);
   if (!caller.ok()) {
     reply(caller.status());
-  } else if (where == Where::kInline) {
-    handler(*caller, std::move(reply));
-  } else if (!gateway.pool.Run([=] { handler(*caller, reply); })) {
-    reply(Busy("the server has too many such calls waiting; try again"));
+    return reactor;
   }
+  if (where == Where::kInline) {
+    handler(*caller, std::move(reply));
+    return reactor;
+  }
+  Pool& pool = where == Where::kLight ? gateway.light : gateway.heavy;
+  const bool taken = pool.Run(caller->tenant, [=] {
+    // Nobody waits for the answer any more.
+    if (context->IsCancelled()) return reply(absl::CancelledError("the caller has gone"));
+    handler(*caller, reply);
+  });
+  if (!taken) reply(Busy("the server has too many such calls waiting; try again"));
   return reactor;
 }
 

@@ -17,6 +17,7 @@
 #include "search_space/search_space.h"
 #include "server/convert.h"
 #include "server/job_store.h"
+#include "server/spaces.h"
 #include "tuner/evolution.h"
 #include "tuner/experience.h"
 #include "tuner/records_fields.h"
@@ -41,6 +42,8 @@ constexpr absl::Duration kGrace = absl::Seconds(2);
 // seconds.
 constexpr absl::Duration kThinking = absl::Minutes(10);
 
+// What a search may take beyond the program itself: a model of 20,000 rows takes some hundred MB.
+constexpr size_t kMemory = size_t{4} << 30;
 // Of a search: several run at a time.
 constexpr int kThreads = 1;
 
@@ -368,8 +371,10 @@ absl::StatusOr<searcher::Done> SearchInChild(const searcher::Setup& setup, const
 }
 
 std::optional<int> RunSearcherCommand(int argc, char** argv) {
+  if (auto code = RunSpaceCommand(argc, argv)) return code;
   if (argc < 2 || argv[1] != std::string(kCommand)) return std::nullopt;
   measure::EnterChild(argc, argv);
+  measure::LimitMemory(kMemory);
   searcher::Setup setup;
   if (!measure::ReceiveFromSupervisor(setup).ok()) return 1;
   const SearchPort port = [](const searcher::FromSearcher& question) {

@@ -29,6 +29,7 @@ struct ServerOptions {
   std::string build;            // "0.1.0"
   EngineOptions engine;
   StoreOptions store;
+  SpaceOptions spaces;
 };
 
 class Server {
@@ -53,7 +54,8 @@ class Server {
   Metrics metrics_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Spaces> spaces_;
+  std::unique_ptr<Pool> light_, heavy_;
   std::unique_ptr<Gateway> gateway_;
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::Server> server_;

@@ -109,7 +109,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
   void Load() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     loading_ = true;
     Shared self = self_;
-    const bool taken = gateway_.pool.Run([self] {
+    const bool taken = gateway_.light.Run(tenant_, [self] {
       absl::Status status = self->Read();
       absl::MutexLock lock(&self->mutex_);
       self->loading_ = false;

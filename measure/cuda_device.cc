@@ -378,14 +378,14 @@ class CudaDevice : public Device {
                 "copying a buffer");
     return Wait("copying a buffer");
   }
-  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
-                                     int64_t elements) override {
+  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b, int64_t elements,
+                                     double slack) override {
     if (comparer_ == nullptr) {
       if (absl::Status s = LoadComparer(); !s.ok()) return s;
     }
     CUdeviceptr first = Cast(a).payload, second = Cast(b).payload, out = Cast(*compared_).payload;
     long long count = elements;
-    void* arguments[] = {&first, &second, &count, &out};
+    void* arguments[] = {&first, &second, &count, &slack, &out};
     const int64_t blocks = std::min((elements + kCompareThreads - 1) / kCompareThreads,
                                     info_.target.sm_count * kCompareBlocksPerSm);
     unsigned long long found[2] = {};

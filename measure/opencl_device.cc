@@ -361,8 +361,8 @@ class OpenClDevice : public Device {
   }
 
   // On the host, which is the device where there is no GPU: mapping copies nothing then.
-  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
-                                     int64_t elements) override {
+  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b, int64_t elements,
+                                     double slack) override {
     const cl_mem buffers[] = {Cast(a).payload.get(), Cast(b).payload.get()};
     void* mapped[2] = {};
     cl_int code = CL_SUCCESS;
@@ -374,7 +374,7 @@ class OpenClDevice : public Device {
     if (code == CL_SUCCESS) {
       difference =
           DifferenceOf(static_cast<const float*>(mapped[0]), static_cast<const float*>(mapped[1]),
-                       elements, static_cast<int>(std::thread::hardware_concurrency()));
+                       elements, slack, static_cast<int>(std::thread::hardware_concurrency()));
     }
     for (int i = 0; i < 2; ++i) {
       if (mapped[i] == nullptr) continue;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 
 namespace heddle {
 namespace {
@@ -141,9 +142,9 @@ absl::Status Database::Script(const std::string& sql) {
 absl::Status Database::Transaction(absl::FunctionRef<absl::Status()> body) {
   // SQLite's own waiting does not cover every case (it gives up at once while another process
   // recovers the log), hence the loop.
-  const absl::Time deadline = absl::Now() + patience_;
+  const SteadyTime deadline = SteadyNow() + patience_;
   absl::Status status;
-  while (absl::IsUnavailable(status = Run("BEGIN IMMEDIATE")) && absl::Now() < deadline) {
+  while (absl::IsUnavailable(status = Run("BEGIN IMMEDIATE")) && SteadyNow() < deadline) {
     absl::SleepFor(absl::Milliseconds(5));
   }
   if (!status.ok()) return status;

@@ -16,16 +16,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <fstream>
 #include <future>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
 
 namespace heddle {
 namespace {
@@ -60,6 +61,15 @@ class Fd {
 // never overwrites one that is still to be moved.
 Fd MoveUp(int fd) { return Fd(fcntl(fd, F_DUPFD_CLOEXEC, kFirstClosedFd)); }
 
+// What people and batch systems ask a program to stop with, or to do something that children
+// cannot: blocked in them from their first moment on, and in what they start.
+sigset_t StopRequests() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signal : {SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+  return set;
+}
+
 struct SpawnRequest {
   std::vector<std::string> argv, environment;
   int control, output;
@@ -81,10 +91,9 @@ absl::StatusOr<pid_t> SpawnHere(const SpawnRequest& request) {
   }
   posix_spawn_file_actions_addclosefrom_np(&actions, InheritedFd(inherited));
 
-  sigset_t none, all;
-  sigemptyset(&none);
+  sigset_t all, requests = StopRequests();
   sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigmask(&attributes, &requests);
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes,
@@ -207,11 +216,10 @@ absl::Status ReceiveFrame(int fd, google::protobuf::MessageLite& message,
   return absl::OkStatus();
 }
 
-int PollMilliseconds(absl::Time deadline) {
-  if (deadline == absl::InfiniteFuture()) return -1;
-  // Rounded up, so that the last wait does not spin.
-  double left = absl::ToDoubleMilliseconds(deadline - SteadyNow()) + 1;
-  return static_cast<int>(std::clamp(left, 0.0, 1e9));
+// Rounded up, so that the last of several waits does not spin.
+int PollMilliseconds(absl::Duration left) {
+  if (left == absl::InfiniteDuration()) return -1;
+  return static_cast<int>(std::clamp(std::ceil(absl::ToDoubleMilliseconds(left)), 0.0, 1e9));
 }
 
 }  // namespace
@@ -220,15 +228,12 @@ StopSignal::StopSignal() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 StopSignal::~StopSignal() { close(fd_); }
 void StopSignal::Set() { eventfd_write(fd_, 1); }
 bool StopSignal::IsSet() const { return Wait(absl::ZeroDuration()); }
-bool StopSignal::Wait(absl::Duration timeout) const {
-  pollfd ready{fd_, POLLIN, 0};
-  // A signal handled meanwhile shortens the wait, which callers repeat anyway.
-  return poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) > 0;
-}
+bool StopSignal::Wait(absl::Duration timeout) const { return IsReadable(fd_, timeout); }
 
-bool IsReadable(int fd) {
+bool IsReadable(int fd, absl::Duration timeout) {
   pollfd ready{fd, POLLIN, 0};
-  return poll(&ready, 1, 0) > 0;  // POLLNVAL counts
+  // A signal handled meanwhile shortens the wait, which callers repeat anyway. POLLNVAL counts.
+  return poll(&ready, 1, PollMilliseconds(timeout)) > 0;
 }
 
 SharedFlag::SharedFlag() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -242,6 +247,7 @@ void SharedFlag::Set(bool on) {
 std::string ExitStatus::Describe() const {
   if (!known) return "an unknown end";
   if (signal != 0) return absl::StrCat("signal ", signal, " (", strsignal(signal), ")");
+  if (code == kOutOfMemoryCode) return "more memory than it may have";
   return absl::StrCat("exit code ", code);
 }
 
@@ -292,12 +298,12 @@ Subprocess::~Subprocess() {
   close(output_);
 }
 
-absl::Status Subprocess::Wait(short events, absl::Time deadline) {
+absl::Status Subprocess::Wait(short events, SteadyTime deadline) {
   while (true) {
     pollfd fds[] = {{socket_, events, 0},
                     {output_, POLLIN, 0},
                     {stop_ != nullptr ? stop_->fd() : -1, POLLIN, 0}};
-    int n = poll(fds, 3, PollMilliseconds(deadline));
+    int n = poll(fds, 3, PollMilliseconds(deadline - SteadyNow()));
     if (n < 0 && errno != EINTR) return ErrnoStatus("poll");
     if (n > 0 && fds[2].revents != 0) return absl::CancelledError("stopped");
     if (n > 0 && fds[1].revents != 0) {
@@ -310,11 +316,11 @@ absl::Status Subprocess::Wait(short events, absl::Time deadline) {
   }
 }
 
-absl::Status Subprocess::Send(const google::protobuf::MessageLite& message, absl::Time deadline) {
+absl::Status Subprocess::Send(const google::protobuf::MessageLite& message, SteadyTime deadline) {
   return SendFrame(socket_, message, [&](short events) { return Wait(events, deadline); });
 }
 
-absl::Status Subprocess::Receive(google::protobuf::MessageLite& message, absl::Time deadline) {
+absl::Status Subprocess::Receive(google::protobuf::MessageLite& message, SteadyTime deadline) {
   return ReceiveFrame(socket_, message, [&](short events) { return Wait(events, deadline); });
 }
 
@@ -328,14 +334,14 @@ absl::Duration Subprocess::Starved() const {
 
 absl::Status Subprocess::ReceiveWithin(google::protobuf::MessageLite& message,
                                        absl::Duration limit) {
-  const absl::Time start = SteadyNow();
+  const SteadyTime start = SteadyNow();
   const absl::Duration starved_before = Starved();
   return ReceiveFrame(socket_, message, [&](short events) {
-    absl::Time deadline = start + limit;
+    SteadyTime deadline = start + limit;
     while (true) {
       absl::Status status = Wait(events, deadline);
       if (!absl::IsDeadlineExceeded(status)) return status;
-      const absl::Time later = start + limit + (Starved() - starved_before);
+      const SteadyTime later = start + limit + (Starved() - starved_before);
       // What is below the scheduler's own grain is no reason to go on.
       if (later < SteadyNow() + absl::Milliseconds(10)) return status;
       deadline = later;
@@ -365,7 +371,7 @@ absl::StatusOr<ExitStatus> Subprocess::End(absl::Duration grace) {
     if (!wedged_.ok()) return wedged_;
     return exit_;
   }
-  const absl::Time kill_at = SteadyNow() + grace;
+  const SteadyTime kill_at = SteadyNow() + grace;
   // Looked at and not reaped while the group lives: its number must not be given to others before
   // the group is killed.
   siginfo_t info{};
@@ -376,7 +382,7 @@ absl::StatusOr<ExitStatus> Subprocess::End(absl::Duration grace) {
   }
   kill(-pid_, SIGKILL);
 
-  const absl::Time deadline = SteadyNow() + kReapLimit;
+  const SteadyTime deadline = SteadyNow() + kReapLimit;
   for (absl::Duration pause = absl::Microseconds(100);;
        pause = std::min(pause * 2, absl::Milliseconds(20))) {
     int status = 0;
@@ -405,16 +411,40 @@ absl::StatusOr<ExitStatus> Subprocess::End(absl::Duration grace) {
 // ------------------------------------------------------------------------- in the child itself
 
 void EnterChild(int argc, char** argv) {
-  // The supervisor's death ends the whole group, which holds the child's own children too.
+  // The supervisor's death ends the whole group, which holds the child's own children too. It is
+  // told by a signal that nobody else sends.
+  const int orphaned = SIGRTMIN;
   struct sigaction action {};
   action.sa_handler = [](int) { kill(0, SIGKILL); };
-  sigaction(SIGTERM, &action, nullptr);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  sigaction(orphaned, &action, nullptr);
+  prctl(PR_SET_PDEATHSIG, orphaned);
   if (argc < 3 || getppid() != atoi(argv[2])) _exit(1);
 
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   for (int fd = kControlFd; fd < kFirstClosedFd; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HEDDLE_SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define HEDDLE_SANITIZED
+#endif
+#endif
+
+void LimitMemory(size_t bytes) {
+#ifdef HEDDLE_SANITIZED
+  (void)bytes;
+#else
+  std::set_new_handler([] { _exit(kOutOfMemoryCode); });
+  std::ifstream in("/proc/self/statm");
+  rlim_t pages = 0;
+  if (!(in >> pages)) return;
+  const rlim_t limit = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + bytes;
+  const rlimit both{limit, limit};
+  setrlimit(RLIMIT_AS, &both);
+#endif
 }
 
 namespace {

@@ -2,12 +2,14 @@
 // go to and fro. Nothing here forks without exec: drivers, compilers and OpenMP do not survive
 // that.
 //
-// A child has its own process group, so that Ctrl-C in a terminal reaches the supervisor alone and
-// that its descendants (PoCL runs `ld`) die with it. It ends when the supervisor ends, however
-// that happens, and leaves no core files.
+// A child has its own process group, so that its descendants (PoCL runs `ld`) die with it. It ends
+// when the supervisor ends, however that happens, or wants it to, and leaves no core files. Signals
+// that ask programs to stop are the supervisor's to obey: batch systems and service managers send
+// them to all processes at once, and children that went first would look like failed candidates.
 #ifndef HEDDLE_BASE_SUBPROCESS_H_
 #define HEDDLE_BASE_SUBPROCESS_H_
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <memory>
@@ -17,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 
 namespace google::protobuf {
 class MessageLite;
@@ -46,11 +49,11 @@ class StopSignal {
   int fd_;
 };
 
-// True while something can be read from the descriptor, or it is none.
-bool IsReadable(int fd);
+// Whether something can be read from the descriptor, or it is none, before `timeout` has passed.
+bool IsReadable(int fd, absl::Duration timeout = absl::ZeroDuration());
 
-// Tells a child that inherits its descriptor, which can be read while the flag is set. One thread
-// at a time.
+// Tells whoever waits for its descriptor, which can be read while the flag is set: another thread,
+// or a child that inherits it. Set by one thread at a time.
 class SharedFlag {
  public:
   SharedFlag();
@@ -71,6 +74,9 @@ struct ExitStatus {
   int code = 0;                  // when it exited
   int signal = 0;                // when a signal ended it; 0 otherwise
   std::string Describe() const;  // "signal 11 (Segmentation fault)", "exit code 3"
+  // By a signal of its own doing. Others send SIGKILL: a person, a batch system, or the system when
+  // its memory is used up.
+  bool crashed() const { return signal != 0 && signal != SIGKILL; }
 };
 
 // Where a child finds the descriptors that it inherits.
@@ -97,8 +103,8 @@ class Subprocess {
 
   // DeadlineExceeded; Unavailable when the child has closed its end; Cancelled when stopped;
   // InvalidArgument for a message beyond kMaxMessageBytes.
-  absl::Status Send(const google::protobuf::MessageLite& message, absl::Time deadline);
-  absl::Status Receive(google::protobuf::MessageLite& message, absl::Time deadline);
+  absl::Status Send(const google::protobuf::MessageLite& message, SteadyTime deadline);
+  absl::Status Receive(google::protobuf::MessageLite& message, SteadyTime deadline);
   // The same, but the time that the child's main thread is ready and waits for a processor, because
   // others have them all, does not count against `limit`.
   absl::Status ReceiveWithin(google::protobuf::MessageLite& message, absl::Duration limit);
@@ -113,7 +119,7 @@ class Subprocess {
 
  private:
   Subprocess() = default;
-  absl::Status Wait(short events, absl::Time deadline);
+  absl::Status Wait(short events, SteadyTime deadline);
   absl::Duration Starved() const;  // since it was started
   void DrainOutput();
 
@@ -131,6 +137,10 @@ class Subprocess {
 // To be called first in a hidden subcommand: `argv` as Start made it. Ties the process to its
 // supervisor; exits when that is gone already.
 void EnterChild(int argc, char** argv);
+// From now on the process has `bytes` of address space beyond what is mapped already; where it
+// wants more, it ends with kOutOfMemoryCode. Without effect under sanitizers, which map terabytes.
+inline constexpr int kOutOfMemoryCode = 77;
+void LimitMemory(size_t bytes);
 // Blocking. Unavailable when the supervisor has closed its end.
 absl::Status SendToSupervisor(const google::protobuf::MessageLite& message);
 absl::Status ReceiveFromSupervisor(google::protobuf::MessageLite& message);

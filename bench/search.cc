@@ -3,7 +3,9 @@
 //   bench/search FILE... [--trials N] [--seeds N] [--in-flight N] [--svg FILE]
 //
 // FILE is what `heddle records dump` writes. Only recorded points are proposed, and each one's
-// recorded result is its trial. Warm: the model knows the trials of all other recorded workloads.
+// recorded result is its trial. Warm: the model knows the trials of all other recorded workloads on
+// the device. Other families: only of those whose reductions are built differently (FamilyOf), so
+// that no near relative has taught it.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -21,12 +23,12 @@ namespace heddle::tuner {
 namespace {
 
 constexpr double kClose = 0.05;  // of the best: found
-enum Kind { kRandom, kCold, kWarm, kKinds };
-constexpr const char* kNames[] = {"random", "cold", "warm"};
+enum Kind { kRandom, kCold, kFamilies, kWarm, kKinds };
+constexpr const char* kNames[] = {"random", "cold", "other families", "warm"};
 
 struct Outcome {
-  std::vector<double> log_curve;  // mean over workloads and seeds
-  std::vector<int> needed;        // trials until kClose, each workload's median over seeds
+  std::vector<std::vector<double>> log_curves;  // of each seed: mean over workloads
+  std::vector<int> needed;  // trials until kClose, each workload's median over seeds
 };
 
 int Median(std::vector<int> values) {
@@ -35,13 +37,15 @@ int Median(std::vector<int> values) {
   return values[values.size() / 2];
 }
 
-// A model of what the other workloads' trials on the same device teach.
+// A model of what other workloads' trials on the same device teach.
 std::shared_ptr<const CostModel> TrainOnOthers(const std::vector<Replay>& all,
-                                               const Replay& left_out) {
+                                               const Replay& left_out, Kind kind) {
   std::vector<Example> examples;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (&all[i] == &left_out || all[i].device != left_out.device) continue;
-    const std::vector<Example> some = ExamplesOf(all[i], static_cast<int64_t>(i), 2);
+    const Replay& other = all[i];
+    if (other.device != left_out.device || other.workload == left_out.workload) continue;
+    if (kind == kFamilies && other.family == left_out.family) continue;
+    const std::vector<Example> some = ExamplesOf(other, static_cast<int64_t>(i), 2);
     examples.insert(examples.end(), some.begin(), some.end());
   }
   auto model = CostModel::Train(examples, {});
@@ -51,10 +55,11 @@ std::shared_ptr<const CostModel> TrainOnOthers(const std::vector<Replay>& all,
 
 Outcome Run(const std::vector<Replay>& all, Kind kind, int trials, int seeds, int in_flight) {
   Outcome outcome;
-  outcome.log_curve.resize(static_cast<size_t>(trials));
+  outcome.log_curves.assign(static_cast<size_t>(seeds),
+                            std::vector<double>(static_cast<size_t>(trials)));
   for (const Replay& replay : all) {
     std::shared_ptr<const CostModel> base;
-    if (kind == kWarm) base = TrainOnOthers(all, replay);
+    if (kind == kWarm || kind == kFamilies) base = TrainOnOthers(all, replay, kind);
     std::vector<int> needed;
     for (int seed = 1; seed <= seeds; ++seed) {
       EvolutionOptions options;
@@ -64,8 +69,9 @@ Outcome Run(const std::vector<Replay>& all, Kind kind, int trials, int seeds, in
       auto proposer = kind == kRandom ? MakeShuffledProposer(replay, options.seed)
                                       : MakeEvolutionProposer(replay.space, options);
       const std::vector<double> curve = PlayBack(replay, *proposer, trials, in_flight);
+      std::vector<double>& log_curve = outcome.log_curves[static_cast<size_t>(seed) - 1];
       for (size_t i = 0; i < curve.size(); ++i) {
-        outcome.log_curve[i] += std::log(std::max(curve[i], 1e-3)) / seeds / all.size();
+        log_curve[i] += std::log(std::max(curve[i], 1e-3)) / static_cast<double>(all.size());
       }
       const auto found = std::find_if(curve.begin(), curve.end(),
                                       [](double share) { return share >= 1 / (1 + kClose); });
@@ -74,6 +80,23 @@ Outcome Run(const std::vector<Replay>& all, Kind kind, int trials, int seeds, in
     outcome.needed.push_back(Median(needed));
   }
   return outcome;
+}
+
+// Over seeds, of the geometric mean over workloads after `n` trials.
+struct Spread {
+  double mean = 0, deviation = 0;
+};
+Spread After(const Outcome& outcome, int n) {
+  std::vector<double> values;
+  for (const auto& curve : outcome.log_curves) {
+    values.push_back(std::exp(curve[static_cast<size_t>(n) - 1]));
+  }
+  Spread spread;
+  const auto count = static_cast<double>(values.size());
+  for (double value : values) spread.mean += value / count;
+  for (double value : values) spread.deviation += std::pow(value - spread.mean, 2);
+  spread.deviation = count > 1 ? std::sqrt(spread.deviation / (count - 1)) : 0;
+  return spread;
 }
 
 double ShareWithin(const std::vector<int>& needed, int trials) {
@@ -120,21 +143,23 @@ int Main(int argc, char** argv) {
     outcomes.push_back(Run(*all, static_cast<Kind>(kind), trials, seeds, in_flight));
   }
   std::cout << "Best recorded time / best after N trials, geomean over " << all->size()
-            << " workloads and " << seeds
-            << " seeds:\n\n| N | random | cold | warm |\n|---|---|---|---|\n";
+            << " workloads and " << seeds << " seeds (standard deviation over seeds):\n\n"
+            << "| N | random | cold | other families | warm |\n|---|---|---|---|---|\n";
   for (int n : {1, 2, 4, 8, 16, 32, 64, 100, 150, 200, 300, 500, 1000}) {
     if (n > trials) break;
     std::cout << "| " << n << " |";
     for (const Outcome& o : outcomes) {
-      std::cout << absl::StrFormat(" %.3f |", std::exp(o.log_curve[static_cast<size_t>(n) - 1]));
+      const Spread spread = After(o, n);
+      std::cout << absl::StrFormat(" %.3f (%.3f) |", spread.mean, spread.deviation);
     }
     std::cout << "\n";
   }
-  std::cout
-      << "\nTrials until within 5 % of the best recorded (median of seeds; " << trials + 1
-      << " = never):\n\n| workload | points | random | cold | warm |\n|---|---|---|---|---|\n";
+  std::cout << "\nTrials until within 5 % of the best recorded (median of seeds; " << trials + 1
+            << " = never):\n\n| workload | family | points | random | cold | other families | warm "
+            << "|\n|---|---|---|---|---|---|---|\n";
   for (size_t w = 0; w < all->size(); ++w) {
-    std::cout << "| " << (*all)[w].name << " | " << (*all)[w].points.size() << " |";
+    std::cout << "| " << (*all)[w].name << " | " << (*all)[w].family << " | "
+              << (*all)[w].points.size() << " |";
     for (const Outcome& o : outcomes) std::cout << " " << o.needed[w] << " |";
     std::cout << "\n";
   }
@@ -152,8 +177,9 @@ int Main(int argc, char** argv) {
   std::vector<Line> lines;
   for (int kind = 0; kind < kKinds; ++kind) {
     Line line{kNames[kind], {}};
-    for (double v : outcomes[static_cast<size_t>(kind)].log_curve)
-      line.values.push_back(std::exp(v));
+    for (int n = 1; n <= trials; ++n) {
+      line.values.push_back(After(outcomes[static_cast<size_t>(kind)], n).mean);
+    }
     lines.push_back(std::move(line));
   }
   std::ofstream out(svg);

@@ -202,7 +202,7 @@ absl::StatusOr<tuner::Records::Best> FindBest(tuner::Records& records, const Ten
                                               const measure::DeviceInfo& device,
                                               measure::L2Policy l2,
                                               const std::string& tune_command) {
-  auto best = records.FindBest(program.hash, device.target.name, l2);
+  auto best = records.FindBest(program.hash, tuner::BenchOf(device, l2));
   if (!best.ok()) return best.status();
   if (best->has_value()) return **std::move(best);
   return absl::NotFoundError(absl::StrCat("no tuned schedule of ", program.op, " ",
@@ -303,7 +303,9 @@ Json EnvironmentJson(const tuner::Environment& e) {
               {"compiler", e.compiler},
               {"generator", e.generator_version},
               {"features", e.feature_version},
-              {"l2", measure::NameOf(e.l2)}};
+              {"l2", measure::NameOf(e.l2)},
+              {"memory_mib", e.memory_mib},
+              {"power_limit_w", e.power_limit_w}};
 }
 
 Json StepsJson(const std::vector<search_space::Step>& steps) {

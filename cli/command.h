@@ -13,11 +13,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/files.h"
 #include "measure/run/measurer.h"
-#include "search_space/sketch/search_space.h"
 #include "search_space/ir/target.h"
 #include "search_space/ir/tensor_program.h"
-#include "base/files.h"
+#include "search_space/sketch/search_space.h"
 #include "tuner/records/records.h"
 
 namespace heddle::cli {

@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "measure/codegen/codegen.h"
-#include "measure/device/nvrtc.h"
 #include "cli/command.h"
 #include "cli/remote.h"
+#include "measure/codegen/codegen.h"
+#include "measure/device/nvrtc.h"
 
 namespace heddle::cli {
 namespace {

@@ -7,11 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "measure/run/messages.h"
-#include "search_space/notation/notation.h"
+#include "base/clock.h"
 #include "cli/interrupt.h"
 #include "cli/remote.h"
 #include "cli/tuned.h"
+#include "measure/run/messages.h"
+#include "search_space/notation/notation.h"
 
 namespace heddle::cli {
 namespace {
@@ -185,14 +186,16 @@ Tuned Follower::ResultOf(size_t index) const {
 }  // namespace
 
 Result FollowJob(client::Client& client, const std::string& id, bool json, double seconds) {
-  const absl::Time deadline =
-      seconds > 0 ? absl::Now() + absl::Seconds(seconds) : absl::InfiniteFuture();
+  const auto deadline =
+      SteadyNow() + (seconds > 0 ? absl::Seconds(seconds) : absl::InfiniteDuration());
   auto job = client.GetJob(id);
   if (!job.ok()) return job.status();
   Follower follower(client);
   if (absl::Status s = follower.Begin(*job); !s.ok()) return s;
   std::jthread timer([&](const std::stop_token& stop) {
-    while (!stop.stop_requested() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
+    while (!stop.stop_requested() && SteadyNow() < deadline) {
+      absl::SleepFor(absl::Milliseconds(20));
+    }
     if (!stop.stop_requested()) client.Cancel();
   });
   // From the beginning, so that the curve is complete.

@@ -5,6 +5,7 @@
 namespace heddle::cli {
 
 // From now on SIGINT and SIGTERM are remembered; the second one ends the process at once (130).
+// SIGUSR1, by which `serve` asks the daemon that it has started, counts as the first only.
 // What is recorded by then is durable.
 void CatchInterrupts();
 bool Interrupted();

@@ -25,7 +25,7 @@ constexpr absl::Duration kLongestBackoff = absl::Seconds(60);
 }  // namespace
 
 void LocalDaemon::Keep() {
-  const absl::Time now = absl::Now();
+  const SteadyTime now = SteadyNow();
   if (pid_ > 0) {
     int status = 0;
     if (waitpid(pid_, &status, WNOHANG) != pid_) return;
@@ -54,10 +54,11 @@ void LocalDaemon::Keep() {
 
 void LocalDaemon::Stop(absl::Duration grace) {
   if (pid_ <= 0) return;
-  kill(pid_, SIGTERM);
-  const absl::Time deadline = absl::Now() + grace;
+  // A service manager may have told it already, and another SIGTERM would end it at once.
+  kill(pid_, SIGUSR1);
+  const SteadyTime deadline = SteadyNow() + grace;
   while (waitpid(pid_, nullptr, WNOHANG) == 0) {
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       kill(-pid_, SIGKILL);
       waitpid(pid_, nullptr, 0);
       break;
@@ -70,7 +71,7 @@ void LocalDaemon::Stop(absl::Duration grace) {
 std::optional<int> RunLocalCommand(int argc, char** argv) {
   if (argc < 4 || argv[1] != std::string(kCommand)) return std::nullopt;
   // Survives the exec.
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_PDEATHSIG, SIGUSR1);
   if (getppid() != atoi(argv[2])) return 1;  // the server has gone already
   argv[2] = argv[0];
   execv(kSelf, argv + 2);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/clock.h"
 
 namespace heddle::cli {
 
@@ -24,7 +25,7 @@ class LocalDaemon {
  private:
   const std::string server_;
   pid_t pid_ = -1;
-  absl::Time next_start_ = absl::InfinitePast();
+  SteadyTime next_start_ = SteadyTime::InfinitePast();
   absl::Duration backoff_ = absl::Seconds(1);
 };
 

@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "measure/run/worker_main.h"
 #include "base/nearest_name.h"
-#include "server/engine/searcher.h"
 #include "cli/command.h"
 #include "cli/local_daemon.h"
+#include "measure/run/worker_main.h"
+#include "server/engine/searcher.h"
 
 namespace heddle::cli {
 namespace {

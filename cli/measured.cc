@@ -1,10 +1,10 @@
 // heddle measured: the daemon that gives this host's devices to a server's jobs.
 #include <unistd.h>
 
-#include "daemon/daemon.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/remote.h"
+#include "daemon/daemon.h"
 
 namespace heddle::cli {
 namespace {

@@ -2,8 +2,8 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/notation/notation.h"
 #include "cli/command.h"
+#include "search_space/notation/notation.h"
 
 namespace heddle::cli {
 namespace {

@@ -4,9 +4,9 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/notation/notation.h"
 #include "cli/command.h"
 #include "cli/remote.h"
+#include "search_space/notation/notation.h"
 #include "tuner/model/roofline.h"
 
 namespace heddle::cli {
@@ -24,10 +24,11 @@ struct QueryFlags {
 
 absl::StatusOr<tuner::Answer> Ask(const QueryFlags& flags, const Workload& program,
                                   const measure::DeviceInfo& device, tuner::Records& records) {
-  measure::L2Policy l2 = PolicyOf(flags.l2);
-  auto exact = tuner::FindExact(*program, device.target.name, l2, records);
+  const tuner::Bench bench = tuner::BenchOf(device, PolicyOf(flags.l2));
+  auto exact = tuner::FindExact(*program, bench, records);
   if (!exact.ok() || exact->match == Match::kExact) return exact;
-  if (flags.fallback == "nearest") return tuner::FindNearest(program, device.target, l2, records);
+  if (flags.fallback == "nearest")
+    return tuner::FindNearest(program, device.target, bench, records);
   if (flags.fallback == "default") return tuner::MakeDefault(program, device.target);
   return exact;
 }

@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "cli/command.h"
 #include "client/client.h"
 #include "client/options.h"
 #include "heddle/v1/tuning.pb.h"
-#include "cli/command.h"
 
 namespace heddle::cli {
 

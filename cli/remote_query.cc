@@ -4,9 +4,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/remote.h"
 #include "measure/run/messages.h"
 #include "search_space/notation/notation.h"
-#include "cli/remote.h"
 #include "tuner/model/roofline.h"
 
 namespace heddle::cli {
@@ -38,7 +38,8 @@ Json ToJson(const v1::QueryBestResponse& answer, const search_space::TensorProgr
     json["fingerprint"] =
         EnvironmentJson({e.device_name(), e.device_uuid(), e.arch(), e.sm_count(), e.driver(),
                          e.compiler(), e.generator_version(), e.feature_version(),
-                         PolicyOf(e.l2() == v1::L2_POLICY_WARM ? "warm" : "cold")});
+                         PolicyOf(e.l2() == v1::L2_POLICY_WARM ? "warm" : "cold"), e.memory_mib(),
+                         e.power_limit_w()});
     json["fingerprint"]["source_hash"] = record.result().source_hash();
     json["stale_because"] = Json::array();
     for (const std::string& reason : answer.stale_because()) {

@@ -5,8 +5,8 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
-#include "server/db/convert.h"
 #include "cli/remote.h"
+#include "server/db/convert.h"
 #include "tuner/records/records_fields.h"
 
 namespace heddle::cli {

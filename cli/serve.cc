@@ -13,13 +13,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/files.h"
 #include "base/log.h"
-#include "server/api/auth.h"
-#include "server/api/server.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/local_daemon.h"
-#include "base/files.h"
+#include "server/api/auth.h"
+#include "server/api/server.h"
 
 namespace heddle::cli {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/command.h"
 #include "measure/device/nvrtc.h"
 #include "tuner/artefact/build.h"
-#include "cli/command.h"
 #include "tuner/model/features.h"
 
 namespace heddle::cli {

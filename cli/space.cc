@@ -6,8 +6,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "tuner/artefact/build.h"
+#include "base/clock.h"
 #include "cli/command.h"
+#include "tuner/artefact/build.h"
 
 namespace heddle::cli {
 namespace {
@@ -31,7 +32,7 @@ Result RunSpace(const SpaceFlags& flags) {
   search_space::Rng rng(flags.seed);
   std::vector<std::string> texts;
   int valid = 0;
-  absl::Time start = absl::Now();
+  const SteadyTime start = SteadyNow();
   for (int i = 0; i < flags.sample; ++i) {
     auto point = space->Sample(rng);
     if (!point) break;
@@ -45,7 +46,7 @@ Result RunSpace(const SpaceFlags& flags) {
       Say(absl::StrCat("invalid: ", texts.back(), ": ", built.message()));
     }
   }
-  double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  double seconds = SecondsSince(start);
   double per_second = texts.empty() ? 0 : static_cast<double>(texts.size()) / seconds;
   if (flags.json) {
     Json points = Json::array();

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "search_space/notation/notation.h"
 #include "cli/remote.h"
 #include "cli/tuned.h"
+#include "search_space/notation/notation.h"
 
 namespace heddle::cli {
 namespace {

@@ -105,6 +105,7 @@ Result RunTime(const TimeFlags& flags) {
   record.throttled = state.throttled;
   record.other_processes = state.other_processes;
   record.when = absl::Now();
+  record.from = tuner::LocalProvenance();
   auto id = (*records)->AddTrial(**program, tuner::MakeEnvironment(*device, l2), record);
   if (!id.ok()) return id.status();
 

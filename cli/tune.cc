@@ -10,10 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "measure/judge/validate.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/tuned.h"
+#include "measure/judge/validate.h"
 #include "tuner/search/evolution.h"
 #include "tuner/search/experience.h"
 #include "tuner/search/session.h"

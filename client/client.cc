@@ -1,14 +1,16 @@
 #include "client/client.h"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/backoff.h"
 #include "client/connection.h"
 #include "heddle/v1/fleet.grpc.pb.h"
@@ -33,9 +35,9 @@ struct Client::Impl {
   std::unique_ptr<v1::Records::Stub> records;
   std::unique_ptr<v1::Fleet::Stub> fleet;
 
-  std::atomic<bool> answered = false;
+  std::atomic<bool> answered = false, cancelled = false;
   std::mutex mutex;
-  absl::Notification cancelled;
+  std::condition_variable changed;  // `cancelled` has
   std::set<grpc::ClientContext*> active;
 
   // One call's context, which Cancel finds.
@@ -45,7 +47,7 @@ struct Client::Impl {
       impl_.connection.Prepare(context_, limit);
       std::lock_guard lock(impl_.mutex);
       impl_.active.insert(&context_);
-      if (impl_.cancelled.HasBeenNotified()) context_.TryCancel();
+      if (impl_.cancelled) context_.TryCancel();
     }
     ~Context() {
       std::lock_guard lock(impl_.mutex);
@@ -60,32 +62,39 @@ struct Client::Impl {
     grpc::ClientContext context_;
   };
 
-  // Repeats `attempt` while the server is away. `progressed` may say that something arrived
-  // meanwhile, after which patience begins anew.
+  // False: cancelled meanwhile.
+  bool Sleep(absl::Duration pause) {
+    std::unique_lock lock(mutex);
+    return !changed.wait_for(lock, absl::ToChronoMilliseconds(pause),
+                             [&] { return cancelled.load(); });
+  }
+
+  // Repeats `attempt` while the server is away or asks to be called again (AIP-194: what else
+  // failed would fail again). `progressed` may say that something arrived meanwhile, after which
+  // patience begins anew.
   absl::Status Persist(
       const std::function<absl::Status()>& attempt,
       const std::function<bool()>& progressed = [] { return false; }) {
     Backoff backoff(kFirstPause, kLastPause);
-    absl::Time begin = absl::Now();
+    auto begin = std::chrono::steady_clock::now();
     while (true) {
       absl::Status status = attempt();
-      if (cancelled.HasBeenNotified()) return absl::CancelledError("cancelled");
-      if (!absl::IsUnavailable(status)) {
+      if (cancelled) return absl::CancelledError("cancelled");
+      const std::optional<absl::Duration> asked = RetryDelayOf(status);
+      if (!absl::IsUnavailable(status) && !asked) {
         answered = true;
         return status;
       }
       if (progressed()) {
         answered = true;
-        begin = absl::Now();
+        begin = std::chrono::steady_clock::now();
         backoff.Reset();
       }
       const bool absent = !answered && connection.NobodyListens(status);
-      const absl::Duration pause = backoff.Next();
-      const absl::Duration waited = absl::Now() + pause - begin;
+      const absl::Duration pause = std::max(backoff.Next(), asked.value_or(absl::ZeroDuration()));
+      const auto waited = absl::FromChrono(std::chrono::steady_clock::now() - begin) + pause;
       if (waited > (absent ? options.first_patience : options.patience)) return status;
-      if (cancelled.WaitForNotificationWithTimeout(pause)) {
-        return absl::CancelledError("cancelled");
-      }
+      if (!Sleep(pause)) return absl::CancelledError("cancelled");
     }
   }
 
@@ -140,7 +149,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ConnectOptions& op
 
 void Client::Cancel() {
   std::lock_guard lock(impl_->mutex);
-  if (!impl_->cancelled.HasBeenNotified()) impl_->cancelled.Notify();
+  impl_->cancelled = true;
+  impl_->changed.notify_all();
   for (grpc::ClientContext* context : impl_->active) context->TryCancel();
 }
 

@@ -30,8 +30,9 @@ struct CallOptions {
   absl::Duration first_patience = absl::Seconds(5);
 };
 
-// Thread-safe. Every call is tried again while the server is away, up to `patience`, with the same
-// request id, so that nothing happens twice. Errors have the server's code and message: Unavailable
+// Thread-safe. Every call is tried again while the server is away, or refuses and says when to come
+// back, up to `patience` by the steady clock, with the same request id, so that nothing happens
+// twice. Errors have the server's code and message: Unavailable
 // (no server), DeadlineExceeded, InvalidArgument (names the field), NotFound, AlreadyExists (a
 // request id was used for something else), Unauthenticated, PermissionDenied, ResourceExhausted;
 // Cancelled after Cancel.

@@ -1,5 +1,6 @@
 #include "client/connection.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "heddle/v1/errors.pb.h"
@@ -21,7 +23,9 @@ namespace {
 constexpr int kMaxReconnectMs = 2000;
 constexpr int kKeepaliveMs = 20000, kKeepaliveTimeoutMs = 10000;
 constexpr int kMaxMessageBytes = 64 << 20;
-constexpr char kReason[] = "heddle/reason";
+constexpr char kReason[] = "heddle/reason", kRetryDelay[] = "heddle/retry_delay_ms";
+// Of a delay that a server asks for.
+constexpr absl::Duration kLongestDelay = absl::Minutes(5);
 
 absl::StatusOr<std::string> Read(const std::string& path) {
   if (path.empty()) return std::string();
@@ -101,16 +105,21 @@ void Connection::Prepare(grpc::ClientContext& context, absl::Duration timeout) c
 absl::Status Connection::ToStatus(const grpc::Status& status) const {
   if (status.ok()) return absl::OkStatus();
   std::string message = status.error_message(), reason;
+  std::optional<absl::Duration> retry;
   v1::RpcStatus details;
   if (details.ParseFromString(status.error_details())) {
     for (const auto& any : details.details()) {
       v1::ErrorInfo info;
       v1::BadRequest bad;
+      v1::RetryInfo later;
       const std::string type = any.type_url().substr(any.type_url().rfind('/') + 1);
       if (type == "google.rpc.ErrorInfo" && info.ParseFromString(any.value())) {
         reason = info.reason();
       } else if (type == "google.rpc.BadRequest" && bad.ParseFromString(any.value())) {
         AddViolations(bad, message);
+      } else if (type == "google.rpc.RetryInfo" && later.ParseFromString(any.value())) {
+        retry = absl::Seconds(later.retry_delay().seconds()) +
+                absl::Nanoseconds(later.retry_delay().nanos());
       }
     }
   }
@@ -120,6 +129,10 @@ absl::Status Connection::ToStatus(const grpc::Status& status) const {
   }
   absl::Status result(static_cast<absl::StatusCode>(status.error_code()), message);
   if (!reason.empty()) result.SetPayload(kReason, absl::Cord(reason));
+  if (retry) {
+    const absl::Duration delay = std::clamp(*retry, absl::ZeroDuration(), kLongestDelay);
+    result.SetPayload(kRetryDelay, absl::Cord(absl::StrCat(absl::ToInt64Milliseconds(delay))));
+  }
   return result;
 }
 
@@ -133,6 +146,13 @@ bool Connection::NobodyListens(const absl::Status& failed) const {
 std::string ReasonOf(const absl::Status& status) {
   auto reason = status.GetPayload(kReason);
   return reason ? std::string(*reason) : std::string();
+}
+
+std::optional<absl::Duration> RetryDelayOf(const absl::Status& status) {
+  auto payload = status.GetPayload(kRetryDelay);
+  int64_t ms = 0;
+  if (!payload || !absl::SimpleAtoi(std::string(*payload), &ms)) return std::nullopt;
+  return absl::Milliseconds(ms);
 }
 
 std::string NewRequestId() {

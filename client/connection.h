@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -39,6 +40,8 @@ class Connection {
 
 // ErrorInfo.reason of an error that ToStatus made ("SESSION_UNKNOWN"); empty without one.
 std::string ReasonOf(const absl::Status& status);
+// RetryInfo.retry_delay of such an error, of minutes at most: after it the same call may succeed.
+std::optional<absl::Duration> RetryDelayOf(const absl::Status& status);
 
 // A request id that nobody else has: 32 hexadecimal digits.
 std::string NewRequestId();

@@ -1,18 +1,15 @@
 #include "daemon/daemon.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
 #include <thread>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
-#include "measure/codegen/codegen.h"
+#include "base/host.h"
 #include "base/log.h"
+#include "measure/codegen/codegen.h"
 #include "measure/run/messages.h"
 
 namespace heddle::measure {
@@ -21,23 +18,6 @@ namespace {
 constexpr absl::Duration kPoll = absl::Milliseconds(100);
 constexpr absl::Duration kCallLimit = absl::Seconds(20);
 constexpr absl::Duration kLastBeatLimit = absl::Seconds(2);
-
-// Of a host_uuid, by docs/api.md.
-constexpr size_t kLongestHostId = 64;
-
-std::string FirstWord(const std::string& path) {
-  std::string word;
-  std::ifstream(path) >> word;
-  return word;
-}
-
-std::string HostName() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
-std::string BootId() { return FirstWord("/proc/sys/kernel/random/boot_id"); }
 
 struct Owned {
   DeviceInfo info;
@@ -75,21 +55,11 @@ absl::StatusOr<std::vector<Owned>> TakeDevices(const std::vector<std::string>& w
 
 }  // namespace
 
-std::string HostId(const std::string& machine_id_file) {
-  const std::string machine = FirstWord(machine_id_file);
-  if (!machine.empty() && machine != "uninitialized") return machine;
-  const std::string boot = BootId();
-  std::string name = HostName();
-  std::erase_if(name, [](char c) { return !absl::ascii_isalnum(c) && c != '-'; });
-  name.resize(std::min(name.size(), kLongestHostId - boot.size() - 1));
-  return absl::StrCat(name, "-", boot);
-}
-
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const DaemonOptions& options) {
   auto devices = TakeDevices(options.devices);
   if (!devices.ok()) return devices.status();
   v1::RegisterRequest registration;
-  registration.set_host_uuid(options.host_id.empty() ? HostId("/etc/machine-id") : options.host_id);
+  registration.set_host_uuid(options.host_id.empty() ? HostId() : options.host_id);
   registration.set_boot_id(BootId());
   registration.set_hostname(HostName());
   registration.set_generator(kGeneratorVersion);
@@ -113,12 +83,16 @@ Daemon::Daemon(const DaemonOptions& options, v1::RegisterRequest registration)
 Daemon::~Daemon() = default;
 
 void Daemon::Beat(const StopSignal& stop) {
-  v1::HeartbeatRequest request;
-  for (const auto& agent : agents_) {
-    *request.add_device_states() = agent->Status();
-    if (auto running = agent->Running()) request.add_running(*running);
-    for (int64_t lease : agent->Leases()) request.add_leases(lease);
-  }
+  // Of the moment: what is tried for a while must not hide what was leased meanwhile.
+  const auto request = [this] {
+    v1::HeartbeatRequest now;
+    for (const auto& agent : agents_) {
+      *now.add_device_states() = agent->Status();
+      if (auto running = agent->Running()) now.add_running(*running);
+      for (int64_t lease : agent->Leases()) now.add_leases(lease);
+    }
+    return now;
+  };
   v1::HeartbeatResponse response;
   absl::Status status = session_.Call<v1::HeartbeatRequest, v1::HeartbeatResponse>(
       &v1::Fleet::Stub::async::Heartbeat, request, response, kCallLimit, stop);
@@ -160,7 +134,7 @@ absl::Status Daemon::Run(const std::function<bool()>& interrupted) {
   while (!interrupted() && !silent) absl::SleepFor(kPoll);
   LogEvent(Severity::kInfo, "draining");
   for (const auto& agent : agents_) agent->Drain();
-  absl::Time deadline = SteadyNow() + options_.drain_limit;
+  SteadyTime deadline = SteadyNow() + options_.drain_limit;
   while (!AllEnded() && SteadyNow() < deadline) absl::SleepFor(kPoll);
   const bool ended = AllEnded();
   end_.Set();

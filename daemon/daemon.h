@@ -17,14 +17,10 @@
 
 namespace heddle::measure {
 
-// What names this host among a server's: the word in that file, or, where there is none or it is
-// not set yet, as in containers, the host's name and its boot, which is another one after a reboot.
-std::string HostId(const std::string& machine_id_file);
-
 struct DaemonOptions {
   client::ConnectOptions server;
   std::vector<std::string> devices;  // "cuda:0"; empty = all that are usable and free
-  std::string host_id;               // empty = HostId of /etc/machine-id
+  std::string host_id;               // empty = HostId (base/host.h)
   std::string build;                 // version of the program
   // How long a candidate that runs when the daemon is told to end may go on.
   absl::Duration drain_limit = absl::Seconds(20);

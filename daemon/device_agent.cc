@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/backoff.h"
-#include "client/connection.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "client/backoff.h"
+#include "client/connection.h"
 #include "measure/run/messages.h"
 #include "search_space/notation/notation.h"
 #include "search_space/schedule/step.h"
@@ -136,10 +136,10 @@ void DeviceAgent::AcquireLoop() {
     request.set_request_id(client::NewRequestId());
     request.set_wait_s(kAcquireWaitS);
     v1::Lease lease;
-    const absl::Time asked = SteadyNow();
+    const SteadyTime asked = SteadyNow();
     absl::Status status = session_.Call<v1::AcquireRequest, v1::Lease>(
-        &v1::Fleet::Stub::async::Acquire, request, lease, absl::Seconds(kAcquireWaitS) + kCallLimit,
-        drain_);
+        &v1::Fleet::Stub::async::Acquire, [&] { return request; }, lease,
+        absl::Seconds(kAcquireWaitS) + kCallLimit, drain_);
     if (absl::IsCancelled(status)) return;
     if (!status.ok()) {
       LogEvent(Severity::kError, "acquire_refused",
@@ -178,7 +178,7 @@ void DeviceAgent::Enter(State state, const std::string& detail) {
 void DeviceAgent::MeasureLoop() {
   Enter(WorkerStatus::CANARY);
   if (absl::Status status = Canary(); !status.ok()) Recover(status);
-  absl::Time worked = SteadyNow();
+  SteadyTime worked = SteadyNow();
   while (!stop_.IsSet() && !drain_.IsSet()) {
     DropRevoked();
     std::optional<v1::Lease> lease = TakeLease();
@@ -432,7 +432,7 @@ void DeviceAgent::Recover(const absl::Status& why) {
   absl::Status status = why;
   client::Backoff backoff(kFirstPause, kLastPause);
   while (!drain_.IsSet()) {
-    const absl::Time now = SteadyNow();
+    const SteadyTime now = SteadyNow();
     failures_.push_back(now);
     while (now - failures_.front() > kFailureWindow) failures_.pop_front();
     const std::string detail(status.message());
@@ -469,7 +469,7 @@ void DeviceAgent::Report(int64_t lease, const std::vector<v1::CandidateResult>& 
   *request.mutable_results() = {results.begin(), results.end()};
   v1::ReportResponse response;
   absl::Status status = session_.Call<v1::ReportRequest, v1::ReportResponse>(
-      &v1::Fleet::Stub::async::Report, request, response, kCallLimit, stop_);
+      &v1::Fleet::Stub::async::Report, [&] { return request; }, response, kCallLimit, stop_);
   if (status.ok()) return;
   LogEvent(Severity::kError, "report_refused",
            {{"lease", lease}, {"detail", std::string(status.message())}});
@@ -491,7 +491,7 @@ void DeviceAgent::Release(int64_t lease, const std::vector<int64_t>& unstarted,
   }
   v1::ReleaseResponse response;
   absl::Status status = session_.Call<ReleaseRequest, v1::ReleaseResponse>(
-      &v1::Fleet::Stub::async::Release, request, response, kCallLimit, stop_);
+      &v1::Fleet::Stub::async::Release, [&] { return request; }, response, kCallLimit, stop_);
   if (status.ok()) return;
   LogEvent(Severity::kError, "release_refused",
            {{"lease", lease}, {"detail", std::string(status.message())}});

@@ -18,8 +18,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "heddle/v1/fleet.pb.h"
+#include "base/clock.h"
 #include "daemon/session.h"
+#include "heddle/v1/fleet.pb.h"
 #include "measure/device/device_lock.h"
 #include "measure/run/measurer.h"
 
@@ -99,7 +100,7 @@ class DeviceAgent {
 
   // Of the measuring thread alone.
   std::string measured_workload_;  // what measurer_ was started for
-  std::deque<absl::Time> failures_;
+  std::deque<SteadyTime> failures_;
   std::thread acquirer_, measuring_;
 };
 

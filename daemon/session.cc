@@ -2,9 +2,12 @@
 
 #include <poll.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
-#include "client/backoff.h"
 #include "base/log.h"
+#include "client/backoff.h"
 
 namespace heddle::measure {
 namespace {
@@ -14,6 +17,22 @@ constexpr absl::Duration kRegisterLimit = absl::Seconds(20);
 
 bool IsOutage(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+// Whether the server may take the very same call later: not where it says that the call is wrong.
+bool Passes(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kUnimplemented:
+      return client::RetryDelayOf(status).has_value();
+    default:
+      return true;
+  }
 }
 
 }  // namespace
@@ -90,17 +109,25 @@ absl::Status FleetSession::Register(const StopSignal& stop) {
 absl::Status FleetSession::Persist(const StopSignal& stop,
                                    const std::function<absl::Status(Access&)>& call) {
   client::Backoff backoff(kFirstPause, kLastPause);
+  bool told = false;
   while (true) {
     auto access = Get(stop);
     absl::Status status = access.ok() ? call(*access) : access.status();
-    if (absl::IsCancelled(status)) return status;
+    if (stop.IsSet() && !status.ok()) return absl::CancelledError("stopped");
     const bool unknown = client::ReasonOf(status) == "SESSION_UNKNOWN";
     // Credentials are mended by replacing their files, which the next connection reads.
     const bool credentials = absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
-    if (access.ok() && !unknown && !credentials && !IsOutage(status)) return status;
-    if (access.ok()) Drop(*access, unknown);
-    if (!unknown) NoteOutage(status);
-    if (stop.Wait(backoff.Next())) return absl::CancelledError("stopped");
+    if (access.ok() && !unknown && !Passes(status)) return status;
+    const bool refused = access.ok() && !unknown && !credentials && !IsOutage(status);
+    if (refused && !std::exchange(told, true)) {
+      LogEvent(Severity::kWarning, "server_refuses",
+               {{"code", absl::StatusCodeToString(status.code())},
+                {"detail", std::string(status.message())}});
+    }
+    if (access.ok() && !refused) Drop(*access, unknown);
+    if (!refused && !unknown) NoteOutage(status);
+    const auto asked = client::RetryDelayOf(status).value_or(absl::ZeroDuration());
+    if (stop.Wait(std::max(backoff.Next(), asked))) return absl::CancelledError("stopped");
   }
 }
 

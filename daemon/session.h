@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/subprocess.h"
 #include "client/connection.h"
 #include "heddle/v1/fleet.grpc.pb.h"
-#include "base/subprocess.h"
 
 namespace heddle::measure {
 
@@ -31,12 +31,15 @@ class FleetSession {
   // (Cancelled). Other errors are what waiting does not mend: wrong credentials, a wrong file.
   absl::Status Register(const StopSignal& stop);
 
-  // Calls `method` with the session filled in, and again after Unavailable, DeadlineExceeded and a
-  // lost session, until `stop` is set (Cancelled). Other errors are the server's answer.
+  // Calls `method` with what `make` gives then and the session filled in, again and again until
+  // the server takes it or `stop` is set (Cancelled): through outages, a lost session, and every
+  // refusal that is not the call's own fault (a full disk, a failed write), not before the server
+  // wants it. Other errors are its answer.
   template <typename Request, typename Response>
-  absl::Status Call(Method<Request, Response> method, Request request, Response& response,
-                    absl::Duration timeout, const StopSignal& stop) {
+  absl::Status Call(Method<Request, Response> method, const std::function<Request()>& make,
+                    Response& response, absl::Duration timeout, const StopSignal& stop) {
     return Persist(stop, [&](Access& access) {
+      Request request = make();
       request.set_session(access.session);
       response.Clear();
       return CallOnce(access, method, request, response, timeout, stop);

@@ -98,7 +98,7 @@ void Fill(const std::string& path, int64_t count) {
         trial.when = absl::FromUnixMicros(1700000000000000 + n * each + i);
         if (i < kFinals) {
           trial.stage = tuner::TrialStage::kFinal;
-          trial.steps = steps;
+          trial.steps = absl::StrCat(steps, i);
         }
         auto id = (*records)->AddTrial(*program, environment, trial);
         if (!id.ok()) return id.status();

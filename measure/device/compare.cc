@@ -30,13 +30,15 @@ void Parallel(int64_t count, int threads, const std::function<void(int64_t, int6
   for (std::thread& worker : workers) worker.join();
 }
 
-double Distance(float a, float b) {
+double Distance(float a, float b, double slack) {
   if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
   const double distance = std::abs(static_cast<double>(a) - b);
-  return std::isfinite(distance) ? distance : kInfinity;
+  if (!std::isfinite(distance)) return kInfinity;
+  // Rounded once, so that a device finds the same bits.
+  return slack > 0 ? distance / std::fma(slack, std::abs(static_cast<double>(b)), 1.0) : distance;
 }
 
-Difference DifferenceOf(const float* a, const float* b, int64_t count, int threads) {
+Difference DifferenceOf(const float* a, const float* b, int64_t count, double slack, int threads) {
   std::mutex mutex;
   Difference all;
   Parallel(count, threads, [&](int64_t begin, int64_t end) {
@@ -46,7 +48,7 @@ Difference DifferenceOf(const float* a, const float* b, int64_t count, int threa
     for (int64_t i = begin; i < end; ++i) {
       if (SameBits(a + i, b + i, 1)) continue;
       ++part.elements;
-      part.distance = std::max(part.distance, Distance(a[i], b[i]));
+      part.distance = std::max(part.distance, Distance(a[i], b[i], slack));
     }
     std::lock_guard<std::mutex> lock(mutex);
     all.elements += part.elements;
@@ -55,16 +57,17 @@ Difference DifferenceOf(const float* a, const float* b, int64_t count, int threa
   return all;
 }
 
-double ErrorOf(double distance, double tolerance) {
+double ErrorOf(double distance, double allowed) {
   if (distance == 0) return 0;
-  const double error = distance / tolerance;
+  const double error = distance / allowed;
   return error <= std::numeric_limits<double>::max() ? error : kInfinity;
 }
 
-Mismatch FindMismatch(const float* got, const float* expected, int64_t count, double tolerance) {
+Mismatch FindMismatch(const float* got, const float* expected, int64_t count, double allowed,
+                      double slack) {
   Mismatch found;
   for (int64_t i = 0; i < count; ++i) {
-    const double error = ErrorOf(Distance(got[i], expected[i]), tolerance);
+    const double error = ErrorOf(Distance(got[i], expected[i], slack), allowed);
     if (error > 1) ++found.elements;
     if (error > found.error) found.error = error, found.worst = i;
   }
@@ -83,7 +86,7 @@ int64_t FirstDifference(const float* a, const float* b, int64_t count) {
 static_assert(kCompareThreads == 256, "as the source has it");
 const char kCompareSource[] = R"(
 extern "C" __global__ void heddle_compare(const float* a, const float* b, long long count,
-                                          unsigned long long* out) {
+                                          double slack, unsigned long long* out) {
   __shared__ unsigned long long elements[256];
   __shared__ double distance[256];
   const int thread = threadIdx.x;
@@ -94,9 +97,11 @@ extern "C" __global__ void heddle_compare(const float* a, const float* b, long l
     if (__float_as_int(x) == __float_as_int(y)) continue;
     ++different;
     if (x == y || (x != x && y != y)) continue;
-    const double d = fabs((double)x - (double)y);
+    double d = fabs((double)x - (double)y);
     // Not a number where an operand is none, and then as far as can be.
-    largest = fmax(largest, d <= 1e300 ? d : __longlong_as_double(0x7ff0000000000000LL));
+    if (!(d <= 1e300)) d = __longlong_as_double(0x7ff0000000000000LL);
+    else if (slack > 0) d = __ddiv_rn(d, fma(slack, fabs((double)y), 1.0));
+    largest = fmax(largest, d);
   }
   elements[thread] = different;
   distance[thread] = largest;

@@ -8,9 +8,9 @@
 
 namespace heddle::measure {
 
-// |a - b|, computed in double precision: 0 where both are the same infinity or both are NaN,
-// infinite where that is no finite number.
-double Distance(float a, float b);
+// |a - b| / (1 + slack |b|), computed in double precision: 0 where both are the same infinity or
+// both are NaN, infinite where a - b is no finite number.
+double Distance(float a, float b, double slack);
 
 // Of two buffers.
 struct Difference {
@@ -23,25 +23,26 @@ struct Difference {
 // Calls body(begin, end) on parts of [0, count), on up to `threads` threads when it is worth it.
 void Parallel(int64_t count, int threads, const std::function<void(int64_t, int64_t)>& body);
 
-Difference DifferenceOf(const float* a, const float* b, int64_t count, int threads);
+Difference DifferenceOf(const float* a, const float* b, int64_t count, double slack, int threads);
 
-// A distance in units of a tolerance; 0 tolerates nothing.
-double ErrorOf(double distance, double tolerance);
+// A distance in units of what is allowed; 0 allows nothing.
+double ErrorOf(double distance, double allowed);
 
 // Where and how often an answer is wrong, for messages.
 struct Mismatch {
-  int64_t elements = 0;  // further away than the tolerance
+  int64_t elements = 0;  // further away than is allowed
   int64_t worst = 0;     // offset of the one that is furthest away
-  double error = 0;      // of that one, in units of the tolerance
+  double error = 0;      // of that one, in units of what is allowed
 };
-Mismatch FindMismatch(const float* got, const float* expected, int64_t count, double tolerance);
+Mismatch FindMismatch(const float* got, const float* expected, int64_t count, double allowed,
+                      double slack);
 
 // Offset of the first element whose bits are not the same; `count` where there is none.
 int64_t FirstDifference(const float* a, const float* b, int64_t count);
 
-// CUDA C++ of DifferenceOf: heddle_compare(const float* a, const float* b, long long count,
-// unsigned long long* out) in blocks of kCompareThreads threads, as many as fit the device. Adds
-// `elements` to out[0] and raises out[1] to the bits of `distance`, a double.
+// CUDA C++ of DifferenceOf: heddle_compare(const float* a, const float* b, long long count, double
+// slack, unsigned long long* out) in blocks of kCompareThreads threads, as many as fit the device.
+// Adds `elements` to out[0] and raises out[1] to the bits of `distance`, a double.
 extern const char kCompareSource[];
 inline constexpr char kCompareEntry[] = "heddle_compare";
 inline constexpr int kCompareThreads = 256;

@@ -95,6 +95,7 @@ DeviceInfo Describe(const CudaDriver& cu, CUdevice device, int index) {
   int version = 0;
   cu.cuDriverGetVersion(&version);
   info.driver = absl::StrFormat("CUDA %d.%d", version / 1000, version % 1000 / 10);
+  if (nvml.has_value()) info.power_limit_w = nvml->power_limit_w();
   if (nvml.has_value()) info.driver = absl::StrCat(nvml->driver_version(), " (", info.driver, ")");
   absl::StatusOr<NvrtcInfo> nvrtc = FindNvrtc();
   if (nvrtc.ok()) {
@@ -377,14 +378,14 @@ class CudaDevice : public Device {
                 "copying a buffer");
     return Wait("copying a buffer");
   }
-  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
-                                     int64_t elements) override {
+  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b, int64_t elements,
+                                     double slack) override {
     if (comparer_ == nullptr) {
       if (absl::Status s = LoadComparer(); !s.ok()) return s;
     }
     CUdeviceptr first = Cast(a).payload, second = Cast(b).payload, out = Cast(*compared_).payload;
     long long count = elements;
-    void* arguments[] = {&first, &second, &count, &out};
+    void* arguments[] = {&first, &second, &count, &slack, &out};
     const int64_t blocks = std::min((elements + kCompareThreads - 1) / kCompareThreads,
                                     info_.target.sm_count * kCompareBlocksPerSm);
     unsigned long long found[2] = {};

@@ -2,6 +2,7 @@
 #include "measure/device/cuda_driver.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -101,6 +102,9 @@ std::optional<Nvml> Nvml::Open(const std::string& pci_bus_id) {
       !lib.Bind("nvmlSystemGetDriverVersion", nvml.version_).ok()) {
     return std::nullopt;
   }
+  if (!lib.Bind("nvmlDeviceGetEnforcedPowerLimit", nvml.power_limit_).ok()) {
+    nvml.power_limit_ = nullptr;
+  }
   return nvml;
 }
 
@@ -121,6 +125,12 @@ DeviceState Nvml::State() const {
 double Nvml::max_sm_clock_mhz() const {
   unsigned value = 0;
   return max_clock_(device_, kSmClock, &value) == 0 ? value : 0;
+}
+
+int64_t Nvml::power_limit_w() const {
+  unsigned milliwatts = 0;
+  if (power_limit_ == nullptr || power_limit_(device_, &milliwatts) != 0) return 0;
+  return std::lround(milliwatts / 1e3);
 }
 
 std::string Nvml::driver_version() const {

@@ -63,6 +63,7 @@ class Nvml {
   DeviceState State() const;
   std::string driver_version() const;  // "580.65.06"; empty when unknown
   double max_sm_clock_mhz() const;     // 0 when unknown
+  int64_t power_limit_w() const;       // as it is set now; 0 when unknown
 
  private:
   using Handle = struct nvmlDevice_st*;
@@ -75,6 +76,7 @@ class Nvml {
   int (*throttle_)(Handle, unsigned long long*) = nullptr;
   int (*processes_)(Handle, unsigned*, void*) = nullptr;
   int (*version_)(char*, unsigned) = nullptr;
+  int (*power_limit_)(Handle, unsigned*) = nullptr;  // of newer drivers and boards with a limit
 };
 
 }  // namespace heddle::measure

@@ -2,6 +2,7 @@
 #ifndef HEDDLE_MEASURE_DEVICE_DEVICE_INFO_H_
 #define HEDDLE_MEASURE_DEVICE_DEVICE_INFO_H_
 
+#include <cstdint>
 #include <string>
 
 #include "search_space/ir/target.h"
@@ -16,7 +17,8 @@ struct DeviceInfo {
   std::string driver;    // driver version
   std::string compiler;  // NVRTC or OpenCL platform version
   bool usable = true;
-  std::string why_not;  // when not usable: the reason and the remedy
+  std::string why_not;        // when not usable: the reason and the remedy
+  int64_t power_limit_w = 0;  // of a GPU, as it is set now; 0 = unknown
 };
 
 // State of the device while it measured, for warnings and records.

@@ -35,9 +35,9 @@ class ForwardingDevice : public Device {
   absl::Status Copy(const DeviceBuffer& from, DeviceBuffer& to) override {
     return inner_->Copy(from, to);
   }
-  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
-                                     int64_t elements) override {
-    return inner_->Compare(a, b, elements);
+  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b, int64_t elements,
+                                     double slack) override {
+    return inner_->Compare(a, b, elements, slack);
   }
   absl::Status Fill(DeviceBuffer& buffer, uint32_t pattern) override {
     return inner_->Fill(buffer, pattern);

@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/host.h"
 #include "measure/device/compare.h"
 #include "measure/device/device.h"
 #include "measure/device/drivers.h"
@@ -183,7 +184,8 @@ DeviceInfo Describe(cl_device_id device, int index) {
   DeviceInfo info;
   info.id = absl::StrCat("opencl:", index);
   info.target = MakeTarget(device);
-  info.uuid = absl::StrCat("opencl-", index, "-", info.target.name);
+  // Drivers have none: the same processor is in many hosts.
+  info.uuid = absl::StrCat("opencl-", HostId(), "-", index, "-", info.target.name);
   info.driver = GetString(device, CL_DRIVER_VERSION);
   info.compiler = GetString(device, CL_DEVICE_VERSION);
   if (!Get<cl_bool>(device, CL_DEVICE_AVAILABLE)) {
@@ -359,8 +361,8 @@ class OpenClDevice : public Device {
   }
 
   // On the host, which is the device where there is no GPU: mapping copies nothing then.
-  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
-                                     int64_t elements) override {
+  absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b, int64_t elements,
+                                     double slack) override {
     const cl_mem buffers[] = {Cast(a).payload.get(), Cast(b).payload.get()};
     void* mapped[2] = {};
     cl_int code = CL_SUCCESS;
@@ -372,7 +374,7 @@ class OpenClDevice : public Device {
     if (code == CL_SUCCESS) {
       difference =
           DifferenceOf(static_cast<const float*>(mapped[0]), static_cast<const float*>(mapped[1]),
-                       elements, static_cast<int>(std::thread::hardware_concurrency()));
+                       elements, slack, static_cast<int>(std::thread::hardware_concurrency()));
     }
     for (int i = 0; i < 2; ++i) {
       if (mapped[i] == nullptr) continue;

@@ -11,6 +11,7 @@ namespace {
 
 using search_space::Expr;
 using search_space::Op;
+using search_space::SamplePoint;
 using search_space::Stage;
 using search_space::TensorProgram;
 
@@ -22,11 +23,44 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+constexpr double kUnitRoundoff = 0x1p-24;
+
+double Additions(const TensorProgram& program) {
+  double additions = 1;
+  for (const Stage& stage : program.stages) {
+    double terms = 1;
+    for (const search_space::Var& axis : stage.reduce_axes) terms *= axis->extent;
+    additions += terms;
+  }
+  return additions;
+}
+
+// small + slope |value| is at least the magnitude of each sample.
+struct Envelope {
+  double small = 0, slope = 0;
+};
+// `small` serves all samples up to `size`, `slope` the larger ones.
+Envelope EnvelopeOf(const std::vector<SamplePoint>& samples, double size) {
+  Envelope line;
+  for (const SamplePoint& s : samples) {
+    if (std::abs(s.value) <= size) line.small = std::max(line.small, s.magnitude);
+  }
+  for (const SamplePoint& s : samples) {
+    if (std::abs(s.value) <= size) continue;
+    line.slope = std::max(line.slope, (s.magnitude - line.small) / std::abs(s.value));
+  }
+  return line;
+}
+
 }  // namespace
 
-float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind) {
+uint64_t InputHash(uint64_t seed, int tensor, int64_t offset) {
   const uint64_t stream = Mix(seed + 0x9e3779b97f4a7c15 * static_cast<uint64_t>(tensor + 1));
-  const uint64_t bits = Mix(stream + 0x9e3779b97f4a7c15 * static_cast<uint64_t>(offset + 1));
+  return Mix(stream + 0x9e3779b97f4a7c15 * static_cast<uint64_t>(offset + 1));
+}
+
+float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind) {
+  const uint64_t bits = InputHash(seed, tensor, offset);
   if (kind == InputKind::kIntegers)
     return static_cast<float>(static_cast<int>((bits >> 32) % 9) - 4);
   const float unit = static_cast<float>(bits >> 40) * 0x1p-24f;  // [0, 1)
@@ -89,14 +123,40 @@ bool IsExactOnIntegers(const TensorProgram& program) {
 }
 
 double Tolerance(const TensorProgram& program, double magnitude) {
-  constexpr double kUnitRoundoff = 0x1p-24;
-  double additions = 1;
-  for (const Stage& stage : program.stages) {
-    double terms = 1;
-    for (const search_space::Var& axis : stage.reduce_axes) terms *= axis->extent;
-    additions += terms;
+  return kUnitRoundoff * (8 * std::sqrt(Additions(program)) + 16) * magnitude;
+}
+
+double LongestLoss(const TensorProgram& program, double magnitude) {
+  return kUnitRoundoff * Additions(program) * magnitude;
+}
+
+Allowed AllowedOf(const TensorProgram& program, InputKind kind,
+                  const std::vector<SamplePoint>& samples) {
+  if (kind == InputKind::kIntegers) return {};
+  double largest = 0;
+  for (const SamplePoint& s : samples) largest = std::max(largest, s.magnitude);
+  Allowed best = {Tolerance(program, largest), 0};
+  if (kind != InputKind::kPeaks) return best;
+  std::vector<double> sizes;  // of what is not zero: relu makes as many zeros as it likes
+  for (const SamplePoint& s : samples) {
+    if (s.value != 0) sizes.push_back(std::abs(s.value));
   }
-  return kUnitRoundoff * (8 * std::sqrt(additions) + 16) * magnitude;
+  std::sort(sizes.begin(), sizes.end());
+  // Enough elements to tell what small ones need, and few enough to be small: which share of all
+  // that is differs. The line that allows least, in the geometric mean, is taken.
+  double least = std::log(best.absolute);
+  for (size_t quarters : {1, 2, 3}) {
+    if (sizes.empty()) break;
+    const Envelope line = EnvelopeOf(samples, sizes[sizes.size() * quarters / 4]);
+    if (line.small <= 0) continue;
+    const Allowed allowed = {Tolerance(program, line.small), line.slope / line.small};
+    double mean = std::log(allowed.absolute);
+    for (const double size : sizes) {
+      mean += std::log1p(allowed.slack * size) / static_cast<double>(sizes.size());
+    }
+    if (mean < least) least = mean, best = allowed;
+  }
+  return best;
 }
 
 }  // namespace heddle::measure

@@ -4,10 +4,12 @@
 #define HEDDLE_MEASURE_JUDGE_CRITERIA_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "measure/device/outcome.h"
 #include "search_space/ir/target.h"
 #include "search_space/ir/tensor_program.h"
+#include "search_space/notation/reference.h"
 
 namespace heddle::measure {
 
@@ -15,10 +17,14 @@ enum class InputKind : uint8_t {
   kUniform,   // [-1, 1), multiples of 2^-23
   kPositive,  // [0.25, 1.25): for programs that are not finite on negative values
   kIntegers,  // -4 .. 4: sums and products of them are exact, in whatever order
+  kPeaks,     // of class Peaks (peaks.h): few terms make a sum
 };
 
+// 64 bits that depend on nothing but the arguments: the same in every process.
+uint64_t InputHash(uint64_t seed, int tensor, int64_t offset);
+
 // Element `offset` of input `tensor`: a hash of its arguments, so that any element can be had
-// without the others, on any thread, in any process.
+// without the others, on any thread, in any process. Not for kPeaks.
 float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind);
 
 // A lower bound of the seconds any program takes: faster is kImplausible. A quarter below what peak
@@ -35,6 +41,22 @@ bool IsExactOnIntegers(const search_space::TensorProgram& program);
 // in an output; proportional to the square root of the number of additions
 // (docs/measurement.md, with the source).
 double Tolerance(const search_space::TensorProgram& program, double magnitude);
+
+// What float32 additions one after another, each term to the sum so far, may lose at most.
+double LongestLoss(const search_space::TensorProgram& program, double magnitude);
+
+// How far the elements of an output may be from what is expected: by absolute x (1 + slack x
+// |expected|).
+struct Allowed {
+  double absolute = 0;
+  double slack = 0;
+};
+// Of an output of which `samples` are some points. On integers nothing is allowed. kPeaks makes
+// elements of very different sizes, which must not share one tolerance: theirs is a line above the
+// magnitudes of all samples. The magnitudes on other inputs are much alike, and Tolerance of the
+// largest is allowed for each.
+Allowed AllowedOf(const search_space::TensorProgram& program, InputKind kind,
+                  const std::vector<search_space::SamplePoint>& samples);
 
 }  // namespace heddle::measure
 

@@ -197,18 +197,15 @@ absl::StatusOr<worker::CompileReply> CompilePool::CompileIn(Subprocess& process,
   absl::StatusOr<ExitStatus> exit = process.End(/*grace=*/absl::Seconds(2));
   std::string words = process.Evidence();
   if (words.size() > kMaxLastWords) words.erase(0, words.size() - kMaxLastWords);
-  return absl::AbortedError(
+  const std::string how =
       absl::StrCat("the compiler ended with ",
                    exit.ok() ? exit->Describe() : std::string(exit.status().message()),
-                   words.empty() ? "" : ":\n", words));
+                   words.empty() ? "" : ":\n", words);
+  return exit.ok() && exit->signal == SIGKILL ? absl::UnavailableError(how)
+                                              : absl::AbortedError(how);
 }
 
-absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) {
-  const std::string key = KeyOf(source);
-  worker::CompileReply found;
-  if (!IsFake(device_) && cache_.Find(key, found)) {
-    return CompiledKernel{found.binary(), FromProto(found.resources()), /*cached=*/true};
-  }
+absl::StatusOr<worker::CompileReply> CompilePool::CompileInAny(const KernelSource& source) {
   std::unique_ptr<Subprocess> process = Acquire();
   if (stop_.IsSet()) {
     Release(std::move(process));
@@ -226,8 +223,22 @@ absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) 
   // PoCL wants a process a kernel (device.h); one that did not answer is of no use either.
   if (!reply.ok() || !IsCuda(device_)) process.reset();
   Release(std::move(process));
+  return reply;
+}
+
+absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) {
+  const std::string key = KeyOf(source);
+  worker::CompileReply found;
+  if (!IsFake(device_) && cache_.Find(key, found)) {
+    return CompiledKernel{found.binary(), FromProto(found.resources()), /*cached=*/true};
+  }
+  absl::StatusOr<worker::CompileReply> reply = CompileInAny(source);
+  // Somebody killed the compiler, or memory was short: that need not happen again.
+  if (absl::IsUnavailable(reply.status())) reply = CompileInAny(source);
   if (!reply.ok()) return reply.status();
-  if (absl::Status status = FromProto(reply->status()); !status.ok()) return status;
+  absl::Status status = FromProto(reply->status());
+  if (absl::IsUnavailable(status)) return absl::FailedPreconditionError(status.message());
+  if (!status.ok()) return status;
   if (!IsFake(device_)) cache_.Add(key, *reply);
   return CompiledKernel{reply->binary(), FromProto(reply->resources()), /*cached=*/false};
 }

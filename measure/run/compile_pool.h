@@ -76,14 +76,15 @@ class CompilePool {
   ~CompilePool();
 
   // Blocks; thread-safe: `processes` calls proceed at a time, the others wait. InvalidArgument
-  // carries the compiler's log; Aborted: the compiler died, with how and its last words;
-  // DeadlineExceeded: it did not return in time; Unavailable: there is no compiler; Cancelled:
-  // stopped.
+  // carries the compiler's log; Aborted: the compiler died of it, with how and its last words;
+  // DeadlineExceeded: it did not return in time; Unavailable: it could not be started, or was
+  // killed, twice; FailedPrecondition: there is no compiler; Cancelled: stopped.
   absl::StatusOr<CompiledKernel> Compile(const KernelSource& source);
 
  private:
   std::string KeyOf(const KernelSource& source) const;
   absl::StatusOr<worker::CompileReply> CompileIn(Subprocess& process, const KernelSource& source);
+  absl::StatusOr<worker::CompileReply> CompileInAny(const KernelSource& source);
   // nullptr: none is idle, start one.
   std::unique_ptr<Subprocess> Acquire();
   void Release(std::unique_ptr<Subprocess> process);

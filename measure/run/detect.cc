@@ -29,7 +29,7 @@ DeviceInfo Unusable(const std::string& api, const std::string& why) {
 using Detection = absl::StatusOr<std::unique_ptr<Subprocess>>;
 
 std::vector<DeviceInfo> Collect(const std::string& api, const Detection& child,
-                                absl::Time deadline) {
+                                SteadyTime deadline) {
   if (!child.ok()) return {Unusable(api, std::string(child.status().message()))};
   worker::DeviceList list;
   absl::Status status = (*child)->Receive(list, deadline);
@@ -51,7 +51,7 @@ std::vector<DeviceInfo> Collect(const std::string& api, const Detection& child,
 }  // namespace
 
 std::vector<DeviceInfo> ListDevices() {
-  const absl::Time deadline = SteadyNow() + kDetectionLimit;
+  const SteadyTime deadline = SteadyNow() + kDetectionLimit;
   std::vector<std::pair<std::string, Detection>> children;
   for (const char* api : {"cuda", "opencl"}) {
     children.emplace_back(api, Subprocess::Start("__devices", {api}));

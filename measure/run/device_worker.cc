@@ -163,10 +163,7 @@ absl::StatusOr<TrialResult> DeviceWorker::Bury(worker::Phase phase, const absl::
     result.outcome = Outcome::kRunTimeout;
     result.detail = absl::StrCat("did not return while ", NameOf(phase));
   } else {
-    // Nobody sends SIGKILL to a process for what its kernels do: that is the system out of memory,
-    // or a person.
-    const bool crash = exit->signal != 0 && exit->signal != SIGKILL;
-    result.outcome = crash ? Outcome::kIllegalAccess : Outcome::kWorkerLost;
+    result.outcome = exit->crashed() ? Outcome::kIllegalAccess : Outcome::kWorkerLost;
     result.detail =
         absl::StrCat("the worker ended with ", exit->Describe(), " while ", NameOf(phase));
   }
@@ -178,7 +175,7 @@ absl::StatusOr<TrialResult> DeviceWorker::Bury(worker::Phase phase, const absl::
 // `total` bounds all phases together.
 absl::StatusOr<DeviceWorker::Answer> DeviceWorker::Ask(const worker::WorkerRequest& request,
                                                        absl::Duration total) {
-  const absl::Time start = SteadyNow(), end = start + total;
+  const SteadyTime start = SteadyNow(), end = start + total;
   worker::Phase phase = worker::LOADING;
   absl::Status status = process_->Send(request, std::min(end, SteadyNow() + kSendLimit));
   while (status.ok()) {
@@ -220,7 +217,7 @@ absl::StatusOr<DeviceWorker::Answer> DeviceWorker::Ask(const worker::WorkerReque
   double& spent = phase == worker::LOADING      ? death->load_s
                   : phase == worker::VALIDATING ? death->validate_s
                                                 : death->time_s;
-  spent = absl::ToDoubleSeconds(SteadyNow() - start);
+  spent = SecondsSince(start);
   return Answer{{}, *std::move(death)};
 }
 

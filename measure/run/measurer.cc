@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
+#include "base/subprocess.h"
 #include "measure/codegen/codegen.h"
 #include "measure/run/pipeline.h"
 #include "search_space/check/verify.h"
@@ -15,14 +15,14 @@ namespace heddle::measure {
 absl::StatusOr<std::vector<TrialResult>> MeasureFinalistsUnless(
     const std::function<bool()>& interrupted, Measurer& measurer,
     const std::vector<std::vector<search_space::Step>>& steps, absl::Duration budget) {
-  absl::Notification done;
+  StopSignal done;
   std::thread watcher([&] {
-    while (!done.WaitForNotificationWithTimeout(absl::Milliseconds(50))) {
+    while (!done.Wait(absl::Milliseconds(50))) {
       if (interrupted()) return measurer.Stop();
     }
   });
   auto results = measurer.MeasureFinalists(steps, budget);
-  done.Notify();
+  done.Set();
   watcher.join();
   return results;
 }

@@ -131,6 +131,7 @@ v1::Device ToProto(const DeviceInfo& device) {
   message.set_compiler(device.compiler);
   message.set_usable(device.usable);
   message.set_why_not(device.why_not);
+  message.set_power_limit_w(device.power_limit_w);
   const search_space::Target& t = device.target;
   v1::Target& out = *message.mutable_target();
   out.set_name(t.name);
@@ -165,6 +166,7 @@ DeviceInfo FromProto(const v1::Device& message) {
   device.compiler = message.compiler();
   device.usable = message.usable();
   device.why_not = message.why_not();
+  device.power_limit_w = message.power_limit_w();
   const v1::Target& in = message.target();
   search_space::Target& t = device.target;
   t.name = in.name();

@@ -67,6 +67,8 @@ Outcome BuildOutcome(const absl::Status& status) {
       return Outcome::kBuildTimeout;
     case absl::StatusCode::kResourceExhausted:
       return Outcome::kResourceLimit;
+    case absl::StatusCode::kUnavailable:  // no compiler could be had, which the source cannot help
+      return Outcome::kWorkerLost;
     default:
       return Outcome::kBuildError;
   }
@@ -196,7 +198,7 @@ class Pipeline final : public Measurer {
   std::deque<Prepared> ready_;
   std::optional<int64_t> measuring_;
   DeviceWaits waits_;
-  std::optional<absl::Time> waiting_since_;  // the last that waits_ does not count yet
+  std::optional<SteadyTime> waiting_since_;  // the last that waits_ does not count yet
   double DeviceWaits::*waiting_for_ = &DeviceWaits::for_candidates_s;  // its cause when it began
   bool devices_turn_ = false;                                          // when alternating
   std::deque<Measured> done_;
@@ -291,14 +293,14 @@ absl::Status Pipeline::Build(const GeneratedProgram& generated, Prepared& prepar
 }
 
 Prepared Pipeline::Prepare(int64_t id, const std::vector<Step>& steps) {
-  const absl::Time start = SteadyNow();
+  const SteadyTime start = SteadyNow();
   Prepared prepared;
   prepared.id = id;
   absl::StatusOr<GeneratedProgram> generated = generator_(steps);
   absl::Status status = generated.ok() ? Build(*generated, prepared) : generated.status();
   prepared.result.outcome = status.ok() ? Outcome::kOk : BuildOutcome(status);
   prepared.result.detail = std::string(status.message());
-  prepared.result.compile_s = absl::ToDoubleSeconds(SteadyNow() - start);
+  prepared.result.compile_s = SecondsSince(start);
   return prepared;
 }
 
@@ -366,7 +368,7 @@ DeviceWaits Pipeline::device_waits() const {
   DeviceWaits waits = waits_;
   waits.sampling_s = worker_->spare_s();
   if (waiting_since_) {
-    waits.*waiting_for_ += absl::ToDoubleSeconds(SteadyNow() - *waiting_since_);
+    waits.*waiting_for_ += SecondsSince(*waiting_since_);
   }
   return waits;
 }
@@ -396,7 +398,7 @@ void Pipeline::DeviceLoop() {
       waiting_for_ = WaitsFor();
       waiting_since_ = SteadyNow();
       changed_.wait(lock);
-      waits_.*waiting_for_ += absl::ToDoubleSeconds(SteadyNow() - *waiting_since_);
+      waits_.*waiting_for_ += SecondsSince(*waiting_since_);
       waiting_since_.reset();
     }
     if (stop_.IsSet()) return;

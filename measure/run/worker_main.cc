@@ -87,12 +87,12 @@ int DevicesMain(const std::string& api) {
 class Stopwatch {
  public:
   double Lap() {
-    const absl::Time now = SteadyNow();
+    const SteadyTime now = SteadyNow();
     return absl::ToDoubleSeconds(now - std::exchange(last_, now));
   }
 
  private:
-  absl::Time last_ = SteadyNow();
+  SteadyTime last_ = SteadyNow();
 };
 
 void Announce(worker::Phase phase) {
@@ -131,7 +131,7 @@ class Worker {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Validator> validator_;
   DeviceState state_;
-  absl::Time state_asked_ = absl::InfinitePast();
+  SteadyTime state_asked_ = SteadyTime::InfinitePast();
 };
 
 absl::StatusOr<Loaded> Worker::Load(const worker::Program& message) {

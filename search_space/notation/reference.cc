@@ -161,41 +161,42 @@ class OnDemand : public Source {
 // share those reductions. Sets of axes are bit masks.
 class SharedAxes {
  public:
-  SharedAxes(const TensorProgram& program, const Stage& output) : program_(program) {
-    std::map<const Variable*, uint32_t> own;
-    for (size_t d = 0; d < output.axes.size(); ++d) own[output.axes[d].get()] = 1u << d;
-    Follow(output, own);
+  SharedAxes(const TensorProgram& program, const Stage& output) {
+    for (size_t d = 0; d < output.axes.size(); ++d) depends_[output.axes[d].get()] = 1u << d;
+    reached_.insert(&output);
+    // Readers stand behind what they read: of each stage all readers are known when it is its turn,
+    // however many ways lead to it.
+    for (size_t s = program.stages.size(); s-- > 0;) {
+      if (reached_.contains(&program.stages[s])) Follow(program, program.stages[s]);
+    }
   }
 
   bool found() const { return found_; }
   uint32_t mask() const { return mask_; }
 
  private:
-  // `depends` says on which axes of the output each axis of `stage` depends.
-  void Follow(const Stage& stage, const std::map<const Variable*, uint32_t>& depends) {
+  void Follow(const TensorProgram& program, const Stage& stage) {
     Visit(stage.body, [&](const Expr& e) {
-      const Stage* read = e->op == Op::kLoad ? program_.FindStage(e->buffer.get()) : nullptr;
+      const Stage* read = e->op == Op::kLoad ? program.FindStage(e->buffer.get()) : nullptr;
       if (read == nullptr) return;
-      std::map<const Variable*, uint32_t> inner;
-      std::pair<const Stage*, std::vector<uint32_t>> visit{read, {}};
+      reached_.insert(read);
       for (size_t d = 0; d < read->axes.size(); ++d) {
         uint32_t axes = 0;
         Visit(e->args[d], [&](const Expr& part) {
           if (part->op != Op::kVar) return;
-          const auto it = depends.find(part->var.get());
-          if (it != depends.end()) axes |= it->second;
+          const auto it = depends_.find(part->var.get());
+          if (it != depends_.end()) axes |= it->second;
         });
-        inner[read->axes[d].get()] = axes;
-        visit.second.push_back(axes);
+        depends_[read->axes[d].get()] |= axes;
         if (read->is_reduction()) mask_ |= axes;
       }
       found_ |= read->is_reduction();
-      if (visited_.insert(std::move(visit)).second) Follow(*read, inner);
     });
   }
 
-  const TensorProgram& program_;
-  std::set<std::pair<const Stage*, std::vector<uint32_t>>> visited_;
+  // On which axes of the output each axis of the stages depends.
+  std::map<const Variable*, uint32_t> depends_;
+  std::set<const Stage*> reached_;
   uint32_t mask_ = 0;
   bool found_ = false;
 };

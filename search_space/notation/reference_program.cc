@@ -11,8 +11,21 @@ namespace {
 
 int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
-double PropagatingMax(double a, double b) { return std::isnan(a) || a > b ? a : b; }
-double PropagatingMin(double a, double b) { return std::isnan(a) || a < b ? a : b; }
+// Whether rounding errors may have swapped a and b. An error is rarely more than the square root of
+// the number of additions times a rounding (docs/measurement.md): 2^12 leaves room for some 2^17.
+bool MayBeSwapped(const Scalar& a, const Scalar& b) {
+  constexpr double kRoundings = 0x1p-24 * 0x1p12;
+  if (a.exact && b.exact) return false;
+  const double distance = std::abs(a.value - b.value);
+  return std::isfinite(distance) && distance <= kRoundings * (a.magnitude + b.magnitude);
+}
+
+Scalar Winner(const Scalar& a, const Scalar& b, bool first) {
+  Scalar winner = first ? a : b;
+  winner.exact = a.exact && b.exact;
+  if (MayBeSwapped(a, b)) winner.magnitude = std::max(a.magnitude, b.magnitude);
+  return winner;
+}
 
 // Rounds to a format of `digits` significant bits and smallest exponent `lowest`, to nearest even.
 double RoundTo(double x, int digits, int lowest, double largest) {
@@ -45,9 +58,9 @@ Scalar Combined(Combiner combiner, const Scalar& a, const Scalar& b) {
     case Combiner::kSum:
       return {a.value + b.value, a.magnitude + b.magnitude};
     case Combiner::kMax:
-      return {PropagatingMax(a.value, b.value), std::max(a.magnitude, b.magnitude)};
+      return Winner(a, b, std::isnan(a.value) || a.value > b.value);
     case Combiner::kMin:
-      return {PropagatingMin(a.value, b.value), std::max(a.magnitude, b.magnitude)};
+      return Winner(a, b, std::isnan(a.value) || a.value < b.value);
     case Combiner::kProd:
       return {a.value * b.value, a.magnitude * b.magnitude};
   }
@@ -130,9 +143,9 @@ Scalar StageProgram::Unary(Op op, DType type, const Scalar& a) {
     case Op::kCast:
       return Converted(type, a);
     case Op::kNeg:
-      return {-x, a.magnitude};
+      return {-x, a.magnitude, a.exact};
     case Op::kAbs:
-      return {std::abs(x), a.magnitude};
+      return {std::abs(x), a.magnitude, a.exact};
     case Op::kExp:
       value = slope = std::exp(x);
       break;
@@ -170,8 +183,11 @@ Scalar StageProgram::Binary(Op op, const Scalar& a, const Scalar& b) {
   switch (op) {
     case Op::kAdd:
       return Combined(Combiner::kSum, a, b);
-    case Op::kSub:
-      return {a.value - b.value, a.magnitude + b.magnitude};
+    case Op::kSub: {
+      const double value = a.value - b.value;
+      // Of numbers that nothing has rounded, as in X - max X, only the result is rounded.
+      return {value, a.exact && b.exact ? std::abs(value) : a.magnitude + b.magnitude};
+    }
     case Op::kMul:
       return Combined(Combiner::kProd, a, b);
     case Op::kMax:

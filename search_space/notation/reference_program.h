@@ -17,14 +17,17 @@ namespace heddle::search_space {
 struct Scalar {
   double value = 0;
   double magnitude = 0;
+  bool exact = false;  // a number in memory or in the definition: nothing has rounded it yet
 };
 
-inline Scalar Exact(double value) { return {value, std::abs(value)}; }
+inline Scalar Exact(double value) { return {value, std::abs(value), true}; }
 // Also where the analysis met infinities and lost itself in NaN.
 inline Scalar AtLeastValue(const Scalar& x) {
   const double least = std::abs(x.value);
-  return {x.value, x.magnitude >= least ? x.magnitude : least};
+  return {x.value, x.magnitude >= least ? x.magnitude : least, x.exact};
 }
+// The larger and the smaller of two have the magnitude of the one that is taken, so that a mask of
+// -3e38 that loses hides nothing; of both where rounding may decide which one that is.
 Scalar Combined(Combiner combiner, const Scalar& a, const Scalar& b);
 
 struct TensorId {

@@ -86,6 +86,10 @@ struct ScheduledStage {
   int FindLoop(const Var& var) const;
 };
 
+// Operands and operations of a definition into which others were inlined, and of one index in it:
+// each stage that reads the one before twice doubles what is inlined.
+inline constexpr int64_t kMaxInlinedNodes = 4096, kMaxInlinedIndexNodes = 256;
+
 class Schedule {
  public:
   // The program's stages, each at the root with one serial loop per axis. A reduction that is an

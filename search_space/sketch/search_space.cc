@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -411,12 +412,48 @@ absl::StatusOr<Point> SearchSpace::Parse(const std::string& text) const {
 const TensorProgram& SearchSpace::program() const { return *impl_->program; }
 const Target& SearchSpace::target() const { return impl_->target; }
 
+namespace {
+
+// A longer sum than this loses too much when a thread adds up one term after another: 16 million
+// positive ones are off by 3 %.
+constexpr int64_t kLongestPlainSum = 4096;
+
+// Makes `s` add up partial sums, about as many as each has terms. They stay in registers.
+std::vector<Step> SumInParts(const ScheduledStage& s, std::string& part) {
+  std::vector<std::string> loops;
+  int64_t terms = 1;
+  for (const Loop& l : s.loops) {
+    if (!l.reduce) continue;
+    loops.push_back(l.var->name);
+    terms *= l.var->extent;
+  }
+  if (s.combiner != Combiner::kSum || terms <= kLongestPlainSum) return {};
+  std::vector<Step> steps;
+  if (loops.size() > 1) steps.push_back(Fuse{s.name(), loops});
+  const std::string fused = absl::StrJoin(loops, "@");
+  int64_t length = 1;
+  while (length * length < terms) length *= 2;
+  steps.push_back(Split{s.name(), fused, {length}});
+  part = fused + ".0";
+  steps.push_back(Rfactor{s.name(), part});
+  return steps;
+}
+
+}  // namespace
+
 std::vector<Step> NaiveSteps(const TensorProgram& program) {
   static constexpr int64_t kThreads = 128;
   // A program of its own reference, which the schedule only looks at.
   const auto shared = std::make_shared<const TensorProgram>(program);
   const Schedule schedule(shared);
   std::vector<Step> steps;
+  std::map<std::string, std::string> parts;  // loops over the partial sums of the long ones
+  for (const ScheduledStage& s : schedule.stages()) {
+    std::string part;
+    const std::vector<Step> summing = SumInParts(s, part);
+    if (!summing.empty()) parts[s.name()] = part;
+    steps.insert(steps.end(), summing.begin(), summing.end());
+  }
   for (const ScheduledStage& s : schedule.stages()) {
     if (s.is_reduction()) continue;
     std::vector<std::string> loops;
@@ -429,10 +466,15 @@ std::vector<Step> NaiveSteps(const TensorProgram& program) {
     Visit(s.body, [&](const Expr& node) {
       const int r = node->op == Op::kLoad ? schedule.FindStage(node->buffer.get()) : -1;
       if (r < 0 || !schedule.stages()[static_cast<size_t>(r)].is_reduction()) return;
-      const Step scope = SetScope{node->buffer->name, Scope::kLocal};
+      const std::string& reduction = node->buffer->name;
+      const Step scope = SetScope{reduction, Scope::kLocal};
       if (std::find(steps.begin(), steps.end(), scope) != steps.end()) return;
       steps.push_back(scope);
-      steps.push_back(ComputeAt{node->buffer->name, s.name(), fused + ".1"});
+      steps.push_back(ComputeAt{reduction, s.name(), fused + ".1"});
+      const auto part = parts.find(reduction);
+      if (part == parts.end()) return;
+      steps.push_back(SetScope{reduction + ".rf", Scope::kLocal});
+      steps.push_back(ComputeAt{reduction + ".rf", reduction, part->second});
     });
   }
   return steps;

@@ -92,7 +92,8 @@ class SearchSpace {
 };
 
 // The schedule without any decision beyond one thread per output element, every stage its own
-// kernel: `heddle show --naive`, and the device-side reference of validation.
+// kernel: `heddle show --naive`, and the device-side reference of validation, which is why it adds
+// up long sums in parts.
 std::vector<Step> NaiveSteps(const TensorProgram& program);
 
 // Applies steps and lowers: from text to kernels in one call. InvalidArgument names the step that

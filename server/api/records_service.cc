@@ -24,13 +24,21 @@ constexpr int kMaxReported = 100;
 // One page in memory, read in the pool when the one before was written. One callback at a time.
 class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
  public:
-  ExportStream(const Gateway& gateway, const absl::Status& status, const v1::ExportRequest& request)
-      : gateway_(gateway), filter_(request.filter()), after_(request.after_id()) {
-    if (status.ok()) {
-      Next();
-    } else {
+  ExportStream(const Gateway& gateway, const grpc::CallbackServerContext& context,
+               const v1::ExportRequest& request)
+      : gateway_(gateway),
+        context_(context),
+        filter_(request.filter()),
+        after_(request.after_id()) {
+    auto caller = gateway.Admit(context, Role::kReader);
+    absl::Status status = caller.status();
+    if (status.ok()) status = Check(request);
+    if (!status.ok()) {
       End(status);
+      return;
     }
+    tenant_ = caller->tenant;
+    Next();
   }
 
   void OnWriteDone(bool ok) override {
@@ -44,8 +52,8 @@ class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
 
   void Next() {
     if (page_.empty()) {
-      if (!gateway_.pool.Run([this] { Read(); })) {
-        End(absl::ResourceExhaustedError("the server is busy; export again after the last id"));
+      if (!gateway_.heavy.Run(tenant_, [this] { Read(); })) {
+        End(Busy("the server is busy; export again after the last id"));
       }
       return;
     }
@@ -54,26 +62,28 @@ class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
     StartWrite(&current_);
   }
 
+  // One page: where nothing of it is wanted the next has to queue again.
   void Read() {
-    while (page_.empty()) {
-      auto reader = gateway_.store.Read();
-      auto rows = reader->ReadPage(after_, kPage);
-      if (!rows.ok()) return End(rows.status());
-      if (rows->empty()) return End(absl::OkStatus());
-      for (const tuner::StoredTrial& row : *rows) {
-        const bool wanted =
-            (filter_.op().empty() || filter_.op() == row.workload.op) &&
-            (filter_.device().empty() || filter_.device() == row.environment.device_name) &&
-            (!filter_.finals_only() || row.trial.stage == tuner::TrialStage::kFinal);
-        if (wanted) page_.push_back(ToProto(row));
-      }
+    if (context_.IsCancelled()) return End(absl::CancelledError("the caller has gone"));
+    absl::StatusOr<std::vector<tuner::StoredTrial>> rows =
+        gateway_.store.Read()->ReadPage(after_, kPage);
+    if (!rows.ok()) return End(rows.status());
+    if (rows->empty()) return End(absl::OkStatus());
+    for (const tuner::StoredTrial& row : *rows) {
+      const bool wanted =
+          (filter_.op().empty() || filter_.op() == row.workload.op) &&
+          (filter_.device().empty() || filter_.device() == row.environment.device_name) &&
+          (!filter_.finals_only() || row.trial.stage == tuner::TrialStage::kFinal);
+      if (wanted) page_.push_back(ToProto(row));
     }
     Next();
   }
 
   const Gateway& gateway_;
+  const grpc::CallbackServerContext& context_;
   const v1::ExportRequest::Filter filter_;
-  const absl::Time start_ = absl::Now();
+  std::string tenant_;
+  const SteadyTime start_ = SteadyNow();
   int64_t after_;
   std::deque<v1::Record> page_;
   v1::Record current_;
@@ -82,12 +92,14 @@ class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
 // Collects a batch of lines, writes it, goes on. One callback at a time.
 class ImportStream : public grpc::ServerReadReactor<v1::Record> {
  public:
-  ImportStream(const Gateway& gateway, const absl::Status& status, v1::ImportResponse* response)
+  ImportStream(const Gateway& gateway, const absl::StatusOr<Caller>& caller,
+               v1::ImportResponse* response)
       : gateway_(gateway), response_(response) {
-    if (status.ok()) {
+    if (caller.ok()) {
+      importer_.tenant = caller->tenant;
       StartRead(&record_);
     } else {
-      End(status);
+      End(caller.status());
     }
   }
 
@@ -111,9 +123,10 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
   void Write(bool last) {
     auto report = std::make_shared<tuner::Records::ImportReport>();
     gateway_.store.Write(
-        [report, lines = std::move(lines_)](tuner::Records& records) -> absl::Status {
+        [report, importer = importer_,
+         lines = std::move(lines_)](tuner::Records& records) -> absl::Status {
           std::istringstream in(lines);
-          auto imported = records.Import(in);
+          auto imported = records.Import(in, importer);
           if (!imported.ok()) return imported.status();
           *report = *std::move(imported);
           return absl::OkStatus();
@@ -148,7 +161,8 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
 
   const Gateway& gateway_;
   v1::ImportResponse* response_;
-  const absl::Time start_ = absl::Now();
+  tuner::Provenance importer_;
+  const SteadyTime start_ = SteadyNow();
   v1::Record record_;
   std::string lines_;
   int64_t before_ = 0;
@@ -184,14 +198,12 @@ absl::StatusOr<int64_t> Remove(tuner::Records& records, const v1::RetractRequest
 
 grpc::ServerWriteReactor<v1::Record>* RecordsService::Export(grpc::CallbackServerContext* context,
                                                              const v1::ExportRequest* request) {
-  absl::Status status = gateway_.Admit(*context, Role::kReader).status();
-  if (status.ok()) status = Check(*request);
-  return new ExportStream(gateway_, status, *request);
+  return new ExportStream(gateway_, *context, *request);
 }
 
 grpc::ServerReadReactor<v1::Record>* RecordsService::Import(grpc::CallbackServerContext* context,
                                                             v1::ImportResponse* response) {
-  return new ImportStream(gateway_, gateway_.Admit(*context, Role::kTuner).status(), response);
+  return new ImportStream(gateway_, gateway_.Admit(*context, Role::kTuner), response);
 }
 
 grpc::ServerUnaryReactor* RecordsService::Retract(grpc::CallbackServerContext* context,

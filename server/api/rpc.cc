@@ -1,5 +1,7 @@
 #include "server/api/rpc.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -8,28 +10,14 @@
 namespace heddle::server {
 namespace {
 
-constexpr size_t kMaxQueued = 10000;
+// Calls that wait for a thread: of all, and of one tenant.
+constexpr size_t kMaxQueued = 10000, kMaxQueuedOfOne = 2000;
 constexpr char kScheme[] = "bearer ";
 
 }  // namespace
 
-Pool::Pool(int threads) {
-  for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this] {
-      for (;;) {
-        std::function<void()> work;
-        {
-          absl::MutexLock lock(&mutex_);
-          const auto ready = [this] { return !queue_.empty() || stopping_; };
-          mutex_.Await(absl::Condition(&ready));
-          if (queue_.empty()) return;
-          work = std::move(queue_.front());
-          queue_.pop_front();
-        }
-        work();
-      }
-    });
-  }
+Pool::Pool(int threads) : most_of_one_(std::max(1, threads - 1)) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
 Pool::~Pool() {
@@ -40,10 +28,44 @@ Pool::~Pool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool Pool::Run(std::function<void()> work) {
+std::deque<std::string>::iterator Pool::Next() {
+  return std::find_if(turns_.begin(), turns_.end(), [this](const std::string& tenant) {
+    return tenants_[tenant].running < most_of_one_;
+  });
+}
+
+void Pool::Work() {
+  const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return Next() != turns_.end() || (stopping_ && turns_.empty());
+  };
   absl::MutexLock lock(&mutex_);
-  if (queue_.size() >= kMaxQueued) return false;
-  queue_.push_back(std::move(work));
+  for (;;) {
+    mutex_.Await(absl::Condition(&ready));
+    const auto turn = Next();
+    if (turn == turns_.end()) return;
+    const std::string name = *turn;
+    turns_.erase(turn);
+    Tenant& tenant = tenants_[name];  // stays, as it has work
+    std::function<void()> work = std::move(tenant.queue.front());
+    tenant.queue.pop_front();
+    --waiting_;
+    ++tenant.running;
+    if (!tenant.queue.empty()) turns_.push_back(name);
+    mutex_.Unlock();
+    work();
+    work = nullptr;
+    mutex_.Lock();
+    if (--tenant.running == 0 && tenant.queue.empty()) tenants_.erase(name);
+  }
+}
+
+bool Pool::Run(const std::string& tenant, std::function<void()> work) {
+  absl::MutexLock lock(&mutex_);
+  Tenant& mine = tenants_[tenant];
+  if (waiting_ >= kMaxQueued || mine.queue.size() >= kMaxQueuedOfOne) return false;
+  if (mine.queue.empty()) turns_.push_back(tenant);
+  mine.queue.push_back(std::move(work));
+  ++waiting_;
   return true;
 }
 
@@ -74,10 +96,9 @@ absl::StatusOr<Caller> Gateway::Admit(const grpc::CallbackServerContext& context
   return caller;
 }
 
-grpc::Status Gateway::Finish(const char* method, absl::Time start,
+grpc::Status Gateway::Finish(const char* method, SteadyTime start,
                              const absl::Status& status) const {
-  metrics.CountRpc(method, absl::StatusCodeToString(status.code()),
-                   absl::ToDoubleSeconds(absl::Now() - start));
+  metrics.CountRpc(method, absl::StatusCodeToString(status.code()), SecondsSince(start));
   switch (status.code()) {
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kDataLoss:

@@ -6,34 +6,48 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "server/api/auth.h"
 #include "server/db/errors.h"
 #include "server/db/store.h"
 #include "server/engine/engine.h"
 #include "server/engine/metrics.h"
+#include "server/engine/spaces.h"
 
 namespace heddle::server {
 
-// Threads for what takes longer than a look into the database: gRPC's own must stay free.
+// Threads for what takes longer than a look into the database: gRPC's own must stay free. Tenants
+// take turns, and where there are several threads one tenant never has them all.
 class Pool {
  public:
   explicit Pool(int threads);
   ~Pool();  // runs what is queued
-  // False: the queue is full.
-  bool Run(std::function<void()> work);
+  // False: too much is waiting.
+  bool Run(const std::string& tenant, std::function<void()> work);
 
  private:
+  struct Tenant {
+    std::deque<std::function<void()>> queue;
+    int running = 0;
+  };
+  // Of turns_, the first that may have another thread.
+  std::deque<std::string>::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Work();
+
+  const int most_of_one_;
   absl::Mutex mutex_;
-  std::deque<std::function<void()>> queue_;
-  bool stopping_ = false;
+  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mutex_);  // with work
+  std::deque<std::string> turns_ ABSL_GUARDED_BY(mutex_);          // those with a queue
+  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 
@@ -42,20 +56,22 @@ struct Gateway {
   Store& store;
   Engine& engine;
   Metrics& metrics;
-  Pool& pool;
+  Spaces& spaces;
+  Pool &light, &heavy;
   // Calls over TCP need a token. Those over a Unix socket never do: its permissions guard it.
   bool tokens_required = true;
 
   // Unauthenticated or PermissionDenied with the remedy.
   absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context, Role needed) const;
   // Counts the call and logs what an administrator should see; the status for the caller.
-  grpc::Status Finish(const char* method, absl::Time start, const absl::Status& status) const;
+  grpc::Status Finish(const char* method, SteadyTime start, const absl::Status& status) const;
 };
 
 // Whose are the jobs of callers without a token.
 inline constexpr char kLocalTenant[] = "local";
 
-enum class Where : uint8_t { kInline, kPool };
+// On gRPC's own thread; after a few looks into the database; after seconds of work, perhaps.
+enum class Where : uint8_t { kInline, kLight, kHeavy };
 
 // A unary call: `handler` gets the caller and a Reply, which it calls once.
 template <typename Response, typename Handler>
@@ -63,7 +79,7 @@ grpc::ServerUnaryReactor* Unary(const Gateway& gateway, const char* method, Role
                                 Where where, grpc::CallbackServerContext* context,
                                 Response* response, Handler handler) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::Time start = absl::Now();
+  const SteadyTime start = SteadyNow();
   const Gateway* g = &gateway;
   Reply<Response> reply = [=](absl::StatusOr<Response> result) {
     const absl::Status status = result.status();
@@ -73,13 +89,19 @@ grpc::ServerUnaryReactor* Unary(const Gateway& gateway, const char* method, Role
   auto caller = gateway.Admit(*context, needed);
   if (!caller.ok()) {
     reply(caller.status());
-  } else if (where == Where::kInline) {
-    handler(*caller, std::move(reply));
-  } else if (!gateway.pool.Run([=] { handler(*caller, reply); })) {
-    reply(ErrorWithReason(absl::StatusCode::kResourceExhausted, "SERVER_BUSY",
-                          "the server has too many such calls waiting; try again",
-                          absl::Seconds(1)));
+    return reactor;
   }
+  if (where == Where::kInline) {
+    handler(*caller, std::move(reply));
+    return reactor;
+  }
+  Pool& pool = where == Where::kLight ? gateway.light : gateway.heavy;
+  const bool taken = pool.Run(caller->tenant, [=] {
+    // Nobody waits for the answer any more.
+    if (context->IsCancelled()) return reply(absl::CancelledError("the caller has gone"));
+    handler(*caller, reply);
+  });
+  if (!taken) reply(Busy("the server has too many such calls waiting; try again"));
   return reactor;
 }
 

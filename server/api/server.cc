@@ -26,7 +26,7 @@ namespace heddle::server {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-constexpr int kPoolThreads = 4;
+constexpr int kLightThreads = 4, kHeavyThreads = 4;
 // How often certificates are looked at again.
 constexpr unsigned kCertificateSeconds = 10;
 constexpr int kMaxMessageBytes = 4 << 20;
@@ -166,9 +166,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   server->store_ = *std::move(store);
   server->engine_ = std::make_unique<Engine>(*server->store_, metrics, options.engine);
   if (absl::Status s = server->engine_->Recover(); !s.ok()) return s;
-  server->pool_ = std::make_unique<Pool>(kPoolThreads);
-  server->gateway_ = std::make_unique<Gateway>(
-      Gateway{*server->store_, *server->engine_, metrics, *server->pool_, options.require_tokens});
+  server->spaces_ = std::make_unique<Spaces>(options.spaces);
+  server->light_ = std::make_unique<Pool>(kLightThreads);
+  server->heavy_ = std::make_unique<Pool>(kHeavyThreads);
+  server->gateway_ = std::make_unique<Gateway>(Gateway{*server->store_, *server->engine_, metrics,
+                                                       *server->spaces_, *server->light_,
+                                                       *server->heavy_, options.require_tokens});
   for (const std::string& address : options.listen) {
     server->gateway_->tokens_required |= !IsUnix(address) && !IsLoopback(address);
   }
@@ -179,7 +182,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     if (!s.ok()) return s;
   }
   server->ticker_ = std::thread([s = server.get()] {
-    while (!s->stopping_.WaitForNotificationWithTimeout(kTick)) s->engine_->Tick();
+    while (!s->stopping_.Wait(kTick)) s->engine_->Tick();
   });
   LogEvent(Severity::kInfo, "serving",
            {{"addresses", server->addresses_},
@@ -239,7 +242,9 @@ void Server::Drain(absl::Duration grace) {
   }
   if (engine_ != nullptr) engine_->Drain();
   if (server_ != nullptr) {
-    server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+    server_->Shutdown(
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                     gpr_time_from_millis(absl::ToInt64Milliseconds(grace), GPR_TIMESPAN)));
     server_->Wait();
   }
 }
@@ -247,10 +252,11 @@ void Server::Drain(absl::Duration grace) {
 Server::~Server() {
   Drain(absl::Seconds(1));
   if (ticker_.joinable()) {
-    stopping_.Notify();
+    stopping_.Set();
     ticker_.join();
   }
-  pool_.reset();
+  light_.reset();
+  heavy_.reset();
   engine_.reset();
   // Calls end when their writes are done.
   store_.reset();

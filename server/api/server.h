@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "base/subprocess.h"
 #include "server/api/rpc.h"
 #include "server/db/store.h"
 #include "server/engine/engine.h"
@@ -29,6 +29,7 @@ struct ServerOptions {
   std::string build;            // "0.1.0"
   EngineOptions engine;
   StoreOptions store;
+  SpaceOptions spaces;
 };
 
 class Server {
@@ -53,12 +54,13 @@ class Server {
   Metrics metrics_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Spaces> spaces_;
+  std::unique_ptr<Pool> light_, heavy_;
   std::unique_ptr<Gateway> gateway_;
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::Server> server_;
   std::vector<std::string> addresses_;
-  absl::Notification stopping_;
+  StopSignal stopping_;
   std::thread ticker_;
   bool drained_ = false;
 };

@@ -8,7 +8,6 @@
 #include "measure/codegen/codegen.h"
 #include "measure/run/messages.h"
 #include "search_space/notation/notation.h"
-#include "search_space/sketch/search_space.h"
 #include "server/api/validate.h"
 #include "server/api/watch.h"
 #include "server/db/convert.h"
@@ -35,6 +34,13 @@ absl::StatusOr<v1::Device> FindModel(const Engine& engine, const std::string& mo
                                            "lists those that have"));
 }
 
+// That of the model as it has registered; any of its name where it has not.
+tuner::Bench BenchOf(const Engine& engine, const std::string& model, v1::L2Policy l2) {
+  const auto device = engine.FindModel(model);
+  if (!device) return {model, FromProto(l2)};
+  return tuner::BenchOf(measure::FromProto(*device), FromProto(l2));
+}
+
 std::vector<std::string> StaleBecause(const Engine& engine, const tuner::Environment& then) {
   std::vector<std::string> changed;
   if (then.generator_version != measure::kGeneratorVersion) changed.push_back("generator");
@@ -45,21 +51,34 @@ std::vector<std::string> StaleBecause(const Engine& engine, const tuner::Environ
   return changed;
 }
 
-v1::WorkloadInfo Describe(const Workload& workload, const absl::StatusOr<v1::Device>& device) {
+// Of a device that the selector admits; NotFound without one.
+absl::StatusOr<v1::Device> FindDevice(const Engine& engine, const v1::DeviceSelector& asked) {
+  absl::StatusOr<v1::Device> found = absl::NotFoundError("no device that matches has registered");
+  for (const v1::FleetDevice& d : engine.Devices()) {
+    const bool matches = (asked.model().empty() || d.device().target().name() == asked.model()) &&
+                         (asked.api().empty() || d.device().target().api() == asked.api()) &&
+                         (asked.device().empty() || d.id() == asked.device());
+    if (matches) found = d.device();
+  }
+  return found;
+}
+
+v1::WorkloadInfo Describe(const Workload& workload, const absl::StatusOr<v1::Device>& device,
+                          Spaces& spaces) {
   v1::WorkloadInfo info;
   *info.mutable_workload() = KeyOf(*workload);
   info.set_bytes(workload->IoBytes());
   info.set_flops(workload->Flops());
-  if (!device.ok()) {
-    info.set_emptied_by("no device that matches has registered");
-    return info;
+  absl::Status status = device.status();
+  if (device.ok()) {
+    searcher::SpaceQuestion question;
+    question.set_workload(workload->canonical_text);
+    *question.mutable_device() = *device;
+    const auto answer = spaces.Ask(question);
+    if (answer.ok()) info.set_points(answer->points());
+    status = answer.status();
   }
-  auto space = search_space::SearchSpace::Create(workload, measure::FromProto(*device).target);
-  if (space.ok()) {
-    info.set_points(space->point_count());
-  } else {
-    info.set_emptied_by(std::string(space.status().message()));
-  }
+  info.set_emptied_by(std::string(status.message()));
   return info;
 }
 
@@ -90,21 +109,16 @@ grpc::ServerUnaryReactor* TuningService::GetServerInfo(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* TuningService::Validate(grpc::CallbackServerContext* context,
                                                   const v1::ValidateRequest* request,
                                                   v1::ValidateResponse* response) {
-  return Unary(gateway_, "Validate", Role::kReader, Where::kPool, context, response,
-               [this, request](const Caller&, const Reply<v1::ValidateResponse>& reply) {
+  return Unary(gateway_, "Validate", Role::kReader, Where::kHeavy, context, response,
+               [=, this](const Caller&, const Reply<v1::ValidateResponse>& reply) {
                  auto workloads = ParseSpec(request->spec(), absl::Now());
                  if (!workloads.ok()) return reply(workloads.status());
-                 const v1::DeviceSelector& asked = request->spec().device();
-                 absl::StatusOr<v1::Device> device = absl::NotFoundError("none");
-                 for (const v1::FleetDevice& d : gateway_.engine.Devices()) {
-                   const bool matches =
-                       (asked.model().empty() || d.device().target().name() == asked.model()) &&
-                       (asked.api().empty() || d.device().target().api() == asked.api()) &&
-                       (asked.device().empty() || d.id() == asked.device());
-                   if (matches) device = d.device();
-                 }
+                 const auto device = FindDevice(gateway_.engine, request->spec().device());
                  v1::ValidateResponse answer;
-                 for (const Workload& w : *workloads) *answer.add_workloads() = Describe(w, device);
+                 for (const Workload& w : *workloads) {
+                   if (context->IsCancelled()) return reply(absl::CancelledError("cancelled"));
+                   *answer.add_workloads() = Describe(w, device, gateway_.spaces);
+                 }
                  reply(answer);
                });
 }
@@ -112,7 +126,7 @@ grpc::ServerUnaryReactor* TuningService::Validate(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* TuningService::CreateJob(grpc::CallbackServerContext* context,
                                                    const v1::CreateJobRequest* request,
                                                    v1::Job* response) {
-  return Unary(gateway_, "CreateJob", Role::kTuner, Where::kPool, context, response,
+  return Unary(gateway_, "CreateJob", Role::kTuner, Where::kHeavy, context, response,
                [this, request](const Caller& caller, Reply<v1::Job> reply) {
                  if (absl::Status s = Check(*request); !s.ok()) return reply(s);
                  auto workloads = ParseSpec(request->spec(), absl::Now());
@@ -139,7 +153,7 @@ grpc::ServerUnaryReactor* TuningService::ListJobs(grpc::CallbackServerContext* c
                                                   const v1::ListJobsRequest* request,
                                                   v1::ListJobsResponse* response) {
   return Unary(
-      gateway_, "ListJobs", Role::kReader, Where::kPool, context, response,
+      gateway_, "ListJobs", Role::kReader, Where::kLight, context, response,
       [this, request](const Caller& caller, const Reply<v1::ListJobsResponse>& reply) {
         if (absl::Status s = Check(*request); !s.ok()) return reply(s);
         int64_t before = 0;
@@ -179,7 +193,7 @@ grpc::ServerWriteReactor<v1::JobEvent>* TuningService::WatchJob(
 grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext* context,
                                                     const v1::ListTrialsRequest* request,
                                                     v1::ListTrialsResponse* response) {
-  return Unary(gateway_, "ListTrials", Role::kReader, Where::kPool, context, response,
+  return Unary(gateway_, "ListTrials", Role::kReader, Where::kLight, context, response,
                [this, request](const Caller& caller, const Reply<v1::ListTrialsResponse>& reply) {
                  if (absl::Status s = Check(*request); !s.ok()) return reply(s);
                  const int64_t job = JobId(request->job());
@@ -245,7 +259,7 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
   const Role role = request->has_enqueue() ? Role::kTuner : Role::kReader;
   return Unary(
       gateway_, "QueryBest", role, Where::kInline, context, response,
-      [this, request](const Caller& caller, const Reply<v1::QueryBestResponse>& reply) {
+      [=, this](const Caller& caller, const Reply<v1::QueryBestResponse>& reply) {
         if (absl::Status s = Check(*request); !s.ok()) return reply(s);
         auto model = ModelOf(request->device());
         if (!model.ok()) return reply(model.status());
@@ -257,7 +271,8 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
         absl::StatusOr<tuner::Answer> exact;
         {
           auto reader = gateway_.store.Read();
-          exact = tuner::FindExact(**workload, *model, FromProto(request->l2()), *reader);
+          exact = tuner::FindExact(**workload, BenchOf(gateway_.engine, *model, request->l2()),
+                                   *reader);
         }
         if (!exact.ok()) return reply(exact.status());
         if (exact->match == tuner::Match::kExact) {
@@ -275,42 +290,37 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
           gateway_.metrics.CountQuery("none", false);
           return reply(std::move(answer));
         }
-        const bool taken = gateway_.pool.Run(
-            [=, this, workload = *workload] { Answer(*request, caller, workload, answer, reply); });
-        if (!taken) {
-          reply(ErrorWithReason(absl::StatusCode::kResourceExhausted, "SERVER_BUSY",
-                                "the server has too many such calls waiting; try again",
-                                absl::Seconds(1)));
-        }
+        const bool taken = gateway_.heavy.Run(caller.tenant, [=, this, workload = *workload] {
+          if (context->IsCancelled()) return reply(absl::CancelledError("cancelled"));
+          Answer(*request, caller, workload, answer, reply);
+        });
+        if (!taken) reply(Busy("the server has too many such calls waiting; try again"));
       });
 }
 
 void TuningService::Answer(const v1::QueryBestRequest& request, const Caller& caller,
                            const Workload& workload, v1::QueryBestResponse response,
                            const Reply<v1::QueryBestResponse>& reply) {
-  tuner::Answer answer;
+  tuner::Match match = tuner::Match::kNone;
   if (request.fallback() != v1::QueryBestRequest::NONE) {
     auto device = FindModel(gateway_.engine, response.device());
     if (!device.ok()) return reply(device.status());
-    const search_space::Target target = measure::FromProto(*device).target;
-    absl::StatusOr<tuner::Answer> found;
-    if (request.fallback() == v1::QueryBestRequest::NEAREST) {
-      auto reader = gateway_.store.Read();
-      found = tuner::FindNearest(workload, target, FromProto(request.l2()), *reader);
-    } else {
-      found = tuner::MakeDefault(workload, target);
-    }
+    const bool nearest = request.fallback() == v1::QueryBestRequest::NEAREST;
+    searcher::SpaceQuestion question;
+    question.set_what(nearest ? searcher::SpaceQuestion::NEAREST
+                              : searcher::SpaceQuestion::DEFAULT);
+    question.set_workload(workload->canonical_text);
+    *question.mutable_device() = *std::move(device);
+    question.set_database(gateway_.store.path());
+    question.set_l2(request.l2());
+    auto found = gateway_.spaces.Ask(question);
     if (!found.ok()) return reply(found.status());
-    answer = *std::move(found);
+    if (!found->steps().empty()) match = nearest ? tuner::Match::kNearest : tuner::Match::kDefault;
+    response.set_steps(found->steps());
+    if (found->has_source()) *response.mutable_record() = std::move(*found->mutable_source());
   }
-  gateway_.metrics.CountQuery(NameOf(answer.match), false);
-  response.set_match(static_cast<v1::QueryBestResponse::Match>(answer.match));
-  response.set_steps(answer.steps);
-  if (answer.source) {
-    v1::WorkloadKey key;
-    key.set_hash(answer.source->trial.workload_hash);
-    *response.mutable_record() = ToProto(*answer.source, key);
-  }
+  gateway_.metrics.CountQuery(NameOf(match), false);
+  response.set_match(static_cast<v1::QueryBestResponse::Match>(match));
   if (!request.has_enqueue()) return reply(std::move(response));
   v1::JobSpec spec;
   spec.add_workloads()->set_canonical(workload->canonical_text);

@@ -109,7 +109,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
   void Load() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     loading_ = true;
     Shared self = self_;
-    const bool taken = gateway_.pool.Run([self] {
+    const bool taken = gateway_.light.Run(tenant_, [self] {
       absl::Status status = self->Read();
       absl::MutexLock lock(&self->mutex_);
       self->loading_ = false;
@@ -118,7 +118,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
     });
     if (!taken) {
       loading_ = false;
-      End(absl::ResourceExhaustedError("the server is busy; watch again after the last event"));
+      End(Busy("the server is busy; watch again after the last event"));
     }
   }
 
@@ -188,7 +188,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
   const Gateway& gateway_;
   const std::string tenant_;
   const int64_t job_;
-  const absl::Time start_ = absl::Now();
+  const SteadyTime start_ = SteadyNow();
 
   absl::Mutex mutex_;
   Shared self_ ABSL_GUARDED_BY(mutex_);  // until OnDone

@@ -38,6 +38,8 @@ v1::Environment ToProto(const tuner::Environment& environment) {
   message.set_generator_version(environment.generator_version);
   message.set_feature_version(environment.feature_version);
   message.set_l2(server::ToProto(environment.l2));
+  message.set_memory_mib(environment.memory_mib);
+  message.set_power_limit_w(environment.power_limit_w);
   return message;
 }
 
@@ -51,6 +53,8 @@ void FillRecord(const tuner::TrialRecord& trial, v1::Record& record) {
   record.set_throttled(trial.throttled);
   record.set_other_processes(trial.other_processes);
   *record.mutable_when() = server::ToProto(trial.when);
+  record.set_host(trial.from.host);
+  record.set_run(trial.from.run);
 }
 
 }  // namespace
@@ -110,7 +114,8 @@ tuner::StoredTrial FromProto(const v1::Record& record) {
   const v1::Environment& e = record.environment();
   stored.environment = {e.device_name(),       e.device_uuid(),     e.arch(),
                         e.sm_count(),          e.driver(),          e.compiler(),
-                        e.generator_version(), e.feature_version(), FromProto(e.l2())};
+                        e.generator_version(), e.feature_version(), FromProto(e.l2()),
+                        e.memory_mib(),        e.power_limit_w()};
   tuner::TrialRecord& trial = stored.trial;
   trial.workload_hash = key.hash();
   trial.point = record.point();
@@ -121,6 +126,8 @@ tuner::StoredTrial FromProto(const v1::Record& record) {
   trial.throttled = record.throttled();
   trial.other_processes = record.other_processes();
   trial.when = FromProto(record.when());
+  trial.from.host = record.host();
+  trial.from.run = record.run();
   return stored;
 }
 

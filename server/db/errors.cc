@@ -71,6 +71,11 @@ absl::Status ErrorWithReason(absl::StatusCode code, const std::string& reason,
   return status;
 }
 
+absl::Status Busy(const std::string& message) {
+  return ErrorWithReason(absl::StatusCode::kResourceExhausted, "SERVER_BUSY", message,
+                         absl::Seconds(1));
+}
+
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   v1::RpcStatus details;

@@ -33,6 +33,9 @@ absl::Status ErrorWithReason(absl::StatusCode code, const std::string& reason,
                              const std::string& message,
                              absl::Duration retry = absl::ZeroDuration());
 
+// The server has too much to do: the same call may succeed in a second.
+absl::Status Busy(const std::string& message);
+
 // Messages are cut to 2 KB: what exceeds the limits of HTTP headers arrives as another error.
 grpc::Status ToGrpc(const absl::Status& status);
 

@@ -95,7 +95,7 @@ absl::Status AddProgress(Records& records, v1::Job& job) {
     if (!more.ok()) return more.status();
   }
   for (const Ended& e : ended) {
-    auto best = records.FindBest(e.text, job.device_model(), FromProto(job.spec().l2()));
+    auto best = records.FindBest(e.text, {job.device_model(), FromProto(job.spec().l2())});
     if (!best.ok()) return best.status();
     v1::WorkloadProgress& progress = *job.mutable_workloads(e.number);
     if (best->has_value()) *progress.mutable_best() = ToProto(**best, progress.workload());

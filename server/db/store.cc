@@ -13,6 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
+#include "server/db/errors.h"
 
 namespace heddle::server {
 namespace {
@@ -22,10 +23,19 @@ constexpr size_t kMaxBatch = 256;
 // A log beyond this is emptied when nothing else is to do, beyond the second in any case.
 constexpr int64_t kIdleLog = 4 << 20, kMaxLog = 64 << 20;
 constexpr absl::Duration kIdle = absl::Seconds(1);
-constexpr absl::Duration kRetry = absl::Milliseconds(500);
+constexpr absl::Duration kRetry = absl::Milliseconds(500), kCallersRetry = absl::Seconds(2);
 
 bool Passes(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+}
+
+// What the caller of a write that failed is told: what passes is worth another attempt.
+absl::Status ForCaller(const absl::Status& status) {
+  bool explained = false;  // by the write itself, such as a quota
+  status.ForEachPayload([&](absl::string_view, const absl::Cord&) { explained = true; });
+  if (explained || !Passes(status)) return status;
+  return ErrorWithReason(status.code(), "DATABASE_BUSY", std::string(status.message()),
+                         kCallersRetry);
 }
 
 absl::Status Damaged(const tuner::Records& records) {
@@ -71,6 +81,7 @@ Store::~Store() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
+    has_work_.Set(true);
   }
   if (thread_.joinable()) thread_.join();
   if (lock_fd_ >= 0) close(lock_fd_);
@@ -79,6 +90,7 @@ Store::~Store() {
 void Store::Write(Body body, Done done, Persistence persistence) {
   absl::MutexLock lock(&mutex_);
   queue_.push_back({std::move(body), std::move(done), persistence, absl::OkStatus()});
+  has_work_.Set(true);
 }
 
 absl::Status Store::WriteAndWait(const Body& body) {
@@ -92,9 +104,9 @@ absl::Status Store::WriteAndWait(const Body& body) {
   return result;
 }
 
-void Store::StopRetrying() {
+void Store::StopRetrying(absl::Duration grace) {
   absl::MutexLock lock(&mutex_);
-  retrying_ = false;
+  retry_until_ = SteadyNow() + grace;
 }
 
 absl::Status Store::Commit(std::vector<Item>& batch) {
@@ -113,40 +125,40 @@ absl::Status Store::Commit(std::vector<Item>& batch) {
 }
 
 void Store::Run() {
-  const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return !queue_.empty() || stopping_;
-  };
   for (;;) {
     std::vector<Item> batch;
-    bool stopping = false, retrying = true;
+    bool stopping = false;
+    SteadyTime retry_until;
+    IsReadable(has_work_.fd(), kIdle);
     {
       absl::MutexLock lock(&mutex_);
-      mutex_.AwaitWithTimeout(absl::Condition(&has_work), kIdle);
       stopping = stopping_;
-      retrying = retrying_ && !stopping_;
+      retry_until = retry_until_;
       while (!queue_.empty() && batch.size() < kMaxBatch) {
         batch.push_back(std::move(queue_.front()));
         queue_.pop_front();
       }
+      has_work_.Set(!queue_.empty() || stopping_);
     }
     if (batch.empty()) {
       if (wal_bytes() > kIdleLog) TruncateLog();
       if (stopping) return;
       continue;
     }
-    const absl::Time start = absl::Now();
+    const SteadyTime start = SteadyNow();
     const absl::Status committed = Commit(batch);
-    options_.on_commit(absl::ToDoubleSeconds(absl::Now() - start), static_cast<int>(batch.size()));
+    options_.on_commit(SecondsSince(start), static_cast<int>(batch.size()));
     if (!committed.ok()) {
       LogEvent(Severity::kError, "commit_failed", {{"error", std::string(committed.message())}});
     }
+    const bool retrying = !stopping && SteadyNow() < retry_until;
     std::vector<Item> again;
     for (Item& item : batch) {
       const absl::Status& status = committed.ok() ? item.status : committed;
       if (Passes(status) && item.persistence == Persistence::kUntilStored && retrying) {
         again.push_back(std::move(item));
       } else if (item.done) {
-        item.done(status);
+        item.done(ForCaller(status));
       }
     }
     if (!again.empty()) {
@@ -154,6 +166,7 @@ void Store::Run() {
       absl::MutexLock lock(&mutex_);
       queue_.insert(queue_.begin(), std::make_move_iterator(again.begin()),
                     std::make_move_iterator(again.end()));
+      has_work_.Set(true);
     }
     if (wal_bytes() > kMaxLog) TruncateLog();
   }

@@ -15,7 +15,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/sqlite.h"
+#include "base/subprocess.h"
 #include "tuner/records/records.h"
 
 namespace heddle::server {
@@ -48,8 +50,8 @@ class Store {
   using Done = std::function<void(const absl::Status&)>;
   void Write(Body body, Done done, Persistence persistence = Persistence::kOnce);
   absl::Status WriteAndWait(const Body& body);
-  // From now on kUntilStored is kOnce: the server ends.
-  void StopRetrying();
+  // After `grace` kUntilStored is kOnce: the server ends.
+  void StopRetrying(absl::Duration grace);
 
   // A connection for reading; waits while all are in use. Keep it for one short read.
   class Reader {
@@ -91,7 +93,9 @@ class Store {
   std::vector<std::unique_ptr<tuner::Records>> all_readers_;
   absl::Mutex mutex_;
   std::deque<Item> queue_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false, retrying_ ABSL_GUARDED_BY(mutex_) = true;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  SteadyTime retry_until_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();
+  SharedFlag has_work_;  // set with mutex_ held
   absl::Mutex readers_mutex_;
   std::vector<tuner::Records*> free_readers_ ABSL_GUARDED_BY(readers_mutex_);
   std::thread thread_;

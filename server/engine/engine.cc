@@ -15,6 +15,8 @@ namespace {
 constexpr absl::Duration kPruneEvery = absl::Hours(1);
 // What a killed server forgets of the time that its searches took.
 constexpr absl::Duration kBookEvery = absl::Seconds(5);
+// How long a server that ends tries to write what it has decided.
+constexpr absl::Duration kLastWrites = absl::Seconds(5);
 
 }  // namespace
 
@@ -28,10 +30,11 @@ Engine::~Engine() {
   {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&idle));
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&written), absl::Seconds(5))) {
-      store_.StopRetrying();
-      mutex_.Await(absl::Condition(&written));
-    }
+  }
+  store_.StopRetrying(kLastWrites);
+  {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&written));
   }
   JoinFinished();
 }
@@ -182,6 +185,7 @@ absl::Status Engine::RecoverLeases(tuner::Records& records) {
     const v1::Device& device = devices_[trial.device].info.device();
     lease.environment = EnvironmentOf(device, job->spec().l2());
     lease.target = measure::FromProto(device).target;
+    lease.from = {job->tenant(), 0, lease.host, JobName(trial.job)};
     lease.is_finals = trial.is_final;
     lease.expired = trial.late;
     lease.last_seen = SteadyNow();
@@ -222,7 +226,7 @@ void Engine::Tick() {
   Actions after;
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = SteadyNow();
+    const SteadyTime now = SteadyNow();
     ExpireLeases(after);
     for (auto it = sessions_.begin(); it != sessions_.end();) {
       it = now - it->second.last_seen > kLateResults ? sessions_.erase(it) : std::next(it);

@@ -42,7 +42,7 @@ using Reply = std::function<void(absl::StatusOr<T>)>;
 struct EngineOptions {
   std::function<absl::Time()> now = absl::Now;  // what is written down, and when jobs expire
   // Leases, sessions and waiting calls: the system's clock may jump.
-  std::function<absl::Time()> steady = SteadyNow;
+  std::function<SteadyTime()> steady = SteadyNow;
   // Runs one search to its end; blocks.
   std::function<absl::StatusOr<searcher::Done>(const searcher::Setup&, const SearchPort&)> search =
       SearchInChild;
@@ -141,8 +141,8 @@ class Engine {
     bool cancelling = false, ending = false;
     int64_t served = 0;               // the round in which it was given a device last
     int restarts = 0;                 // searches that ended without a word, in a row
-    absl::Time last_usable;           // when a device could work on it last
-    absl::Time booked;                // up to when the time of its search is written down
+    SteadyTime last_usable;           // when a device could work on it last
+    SteadyTime booked;                // up to when the time of its search is written down
     std::vector<std::string> errors;  // of workloads that ended without a schedule
   };
   struct DeviceEntry {
@@ -155,7 +155,7 @@ class Engine {
   struct FleetSession {
     std::string id, host, boot_id;
     int generator = 0;
-    absl::Time last_seen;
+    SteadyTime last_seen;
     std::set<int64_t> running;
   };
   struct LeaseEntry {
@@ -164,15 +164,16 @@ class Engine {
     Workload program;
     tuner::Environment environment;
     search_space::Target target;
+    tuner::Provenance from;
     std::set<int64_t> open;  // candidates without a result
-    absl::Time last_seen;
+    SteadyTime last_seen;
     bool is_finals = false;
     bool expired = false, revoked = false;
   };
   struct Waiter {
     std::string session, device, request_id;
     int max = 1;
-    absl::Time deadline;
+    SteadyTime deadline;
     Reply<v1::Lease> reply;
   };
 
@@ -248,7 +249,7 @@ class Engine {
   void ExpireLeases(Actions& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Time Now() const { return options_.now(); }
-  absl::Time SteadyNow() const { return options_.steady(); }
+  SteadyTime SteadyNow() const { return options_.steady(); }
   static void Run(Actions& after) {
     for (auto& action : after) action();
   }
@@ -274,8 +275,8 @@ class Engine {
   std::map<std::string, DeviceEntry> devices_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, LeaseEntry> leases_ ABSL_GUARDED_BY(mutex_);
   std::list<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
-  absl::Time next_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // of waiters_
-  absl::Time pruned_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();           // requests, last
+  SteadyTime next_deadline_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();  // of waiters_
+  SteadyTime pruned_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // requests, last
   std::map<int64_t, std::vector<std::shared_ptr<Watcher>>> watchers_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, v1::Device> models_ ABSL_GUARDED_BY(mutex_);
 

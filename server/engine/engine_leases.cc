@@ -24,7 +24,7 @@ constexpr int kTurn = 4;
 tuner::TrialRecord RecordOf(const TrialRow& row, const v1::CandidateResult& reported,
                             const search_space::TensorProgram& program,
                             const search_space::Target& target, measure::L2Policy l2,
-                            absl::Time now) {
+                            const tuner::Provenance& from, absl::Time now) {
   tuner::TrialRecord record;
   record.workload_hash = program.hash;
   record.point = row.point;
@@ -44,6 +44,7 @@ tuner::TrialRecord RecordOf(const TrialRow& row, const v1::CandidateResult& repo
   }
   record.throttled = reported.device_state().throttled();
   record.other_processes = reported.device_state().other_processes();
+  record.from = from;
   record.when = now;
   return record;
 }
@@ -111,9 +112,9 @@ void Engine::ServeWaiters(Actions& after) {
     const ActiveJob* job = FindJob(id);
     return job != nullptr && HasWork(*job);
   });
-  const absl::Time now = SteadyNow();
+  const SteadyTime now = SteadyNow();
   if (!work && !draining_ && now < next_deadline_) return;
-  next_deadline_ = absl::InfiniteFuture();
+  next_deadline_ = SteadyTime::InfiniteFuture();
   for (auto it = waiters_.begin(); it != waiters_.end();) {
     auto device = devices_.find(it->device);
     const bool ours = device != devices_.end() && device->second.session == it->session;
@@ -143,6 +144,7 @@ void Engine::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
   entry.program = job.workloads[job.workload];
   entry.environment = EnvironmentOf(device.info.device(), job.spec.l2());
   entry.target = measure::FromProto(device.info.device()).target;
+  entry.from = {job.tenant, 0, entry.host, JobName(job.id)};
   entry.last_seen = SteadyNow();
 
   v1::Lease lease;
@@ -302,8 +304,8 @@ absl::Status Engine::StoreResult(tuner::Records& records, const v1::CandidateRes
     return absl::OkStatus();
   }
   const LeaseEntry& lease = *report.lease;
-  const tuner::TrialRecord record =
-      RecordOf(**row, reported, *lease.program, lease.target, lease.environment.l2, report.now);
+  const tuner::TrialRecord record = RecordOf(**row, reported, *lease.program, lease.target,
+                                             lease.environment.l2, lease.from, report.now);
   // Sent again, or measured by two: the job counts it once, a measurement is kept.
   if (done) return AddMeasurement(records, *lease.program, lease.environment, record);
   auto seq = FinishTrial(records, **row, v1::Trial::DONE, *lease.program, lease.environment, record,
@@ -375,8 +377,8 @@ void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t
       reported.mutable_result()->set_outcome(v1::OUTCOME_ILLEGAL_ACCESS);
       reported.mutable_result()->set_detail(
           absl::StrCat("quarantined after ", (*row)->kills, " lost workers: ", how));
-      const tuner::TrialRecord record =
-          RecordOf(**row, reported, *lease.program, lease.target, lease.environment.l2, now);
+      const tuner::TrialRecord record = RecordOf(**row, reported, *lease.program, lease.target,
+                                                 lease.environment.l2, lease.from, now);
       auto seq = FinishTrial(records, **row, v1::Trial::QUARANTINED, *lease.program,
                              lease.environment, record, false);
       if (!seq.ok()) return seq.status();
@@ -462,7 +464,7 @@ void Engine::Release(const v1::ReleaseRequest& request, Reply<v1::ReleaseRespons
 }
 
 void Engine::ExpireLeases(Actions& after) {
-  const absl::Time now = SteadyNow();
+  const SteadyTime now = SteadyNow();
   for (auto it = leases_.begin(); it != leases_.end();) {
     LeaseEntry& lease = it->second;
     if (lease.expired && now - lease.last_seen > kLateResults) {

@@ -117,7 +117,7 @@ std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
 }
 
 void Engine::BookTime(ActiveJob& job) {
-  const absl::Time now = SteadyNow();
+  const SteadyTime now = SteadyNow();
   const double seconds = absl::ToDoubleSeconds(now - job.booked);
   job.booked = now;
   job.uses[job.workload].search_s += seconds;
@@ -200,7 +200,12 @@ searcher::ToSearcher Engine::Answer(int64_t id, const searcher::FromSearcher& qu
   if (question.has_finals()) {
     mutex_.Await(absl::Condition(&ready));
   } else {
-    mutex_.AwaitWithTimeout(absl::Condition(&ready), absl::Seconds(question.exchange().wait_s()));
+    // Time passes with every tick, which gives the lock back and so has this looked at.
+    const SteadyTime deadline = SteadyNow() + absl::Seconds(question.exchange().wait_s());
+    const auto over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return ready() || SteadyNow() >= deadline;
+    };
+    mutex_.Await(absl::Condition(&over));
   }
   ActiveJob* job = FindJob(id);
   if (job == nullptr || job->stop) {

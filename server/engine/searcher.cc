@@ -17,6 +17,7 @@
 #include "search_space/sketch/search_space.h"
 #include "server/db/convert.h"
 #include "server/db/job_store.h"
+#include "server/engine/spaces.h"
 #include "tuner/records/records_fields.h"
 #include "tuner/search/evolution.h"
 #include "tuner/search/experience.h"
@@ -41,6 +42,8 @@ constexpr absl::Duration kGrace = absl::Seconds(2);
 // seconds.
 constexpr absl::Duration kThinking = absl::Minutes(10);
 
+// What a search may take beyond the program itself: a model of 20,000 rows takes some hundred MB.
+constexpr size_t kMemory = size_t{4} << 30;
 // Of a search: several run at a time.
 constexpr int kThreads = 1;
 
@@ -161,20 +164,25 @@ class ReadRecords : public Records {
     }
     return *history_;
   }
-  absl::StatusOr<std::optional<Best>> FindBest(const std::string& hash, const std::string& device,
-                                               measure::L2Policy l2) override {
-    return inner_.FindBest(hash, device, l2);
+  absl::StatusOr<std::vector<std::string>> ImportedPoints(const Program& program,
+                                                          const Environment& e,
+                                                          int count) override {
+    return inner_.ImportedPoints(program, e, count);
+  }
+  absl::StatusOr<std::optional<Best>> FindBest(const std::string& hash, const tuner::Bench& bench,
+                                               int least_confirmations) override {
+    return inner_.FindBest(hash, bench, least_confirmations);
   }
   absl::StatusOr<std::vector<Neighbour>> Neighbours(const std::string& op,
-                                                    const std::string& device,
-                                                    measure::L2Policy l2) override {
-    return inner_.Neighbours(op, device, l2);
+                                                    const tuner::Bench& bench) override {
+    return inner_.Neighbours(op, bench);
   }
-  absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& e, int64_t limit) override {
-    return inner_.Lessons(e, limit);
+  absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& e, const Program& tuned,
+                                              int64_t limit) override {
+    return inner_.Lessons(e, tuned, limit);
   }
-  absl::StatusOr<int64_t> CountLessons(const Environment& e) override {
-    return inner_.CountLessons(e);
+  absl::StatusOr<LessonCount> CountLessons(const Environment& e, int64_t after) override {
+    return inner_.CountLessons(e, after);
   }
   absl::Status SaveModel(const Environment& e, const StoredModel& model) override {
     return inner_.SaveModel(e, model);
@@ -183,7 +191,10 @@ class ReadRecords : public Records {
     return inner_.LoadModel(e);
   }
   absl::StatusOr<ExportReport> Export(std::ostream& out) override { return inner_.Export(out); }
-  absl::StatusOr<ImportReport> Import(std::istream& in) override { return inner_.Import(in); }
+  absl::StatusOr<ImportReport> Import(std::istream& in,
+                                      const tuner::Provenance& importer) override {
+    return inner_.Import(in, importer);
+  }
   absl::StatusOr<std::vector<tuner::StoredTrial>> ReadPage(int64_t& after, int count) override {
     return inner_.ReadPage(after, count);
   }
@@ -334,11 +345,11 @@ searcher::Done Search(const searcher::Setup& setup, const SearchPort& port) {
 absl::StatusOr<searcher::Done> SearchInChild(const searcher::Setup& setup, const SearchPort& port) {
   auto child = Subprocess::Start(kCommand, {});
   if (!child.ok()) return child.status();
-  absl::Status status = (*child)->Send(setup, absl::Now() + kGrace);
+  absl::Status status = (*child)->Send(setup, SteadyNow() + kGrace);
   bool stopping = false;
   while (status.ok()) {
     searcher::FromSearcher question;
-    status = (*child)->Receive(question, absl::Now() + (stopping ? kGrace : kThinking));
+    status = (*child)->Receive(question, SteadyNow() + (stopping ? kGrace : kThinking));
     if (!status.ok()) break;
     if (question.has_done()) {
       (*child)->End(kGrace).IgnoreError();
@@ -346,7 +357,7 @@ absl::StatusOr<searcher::Done> SearchInChild(const searcher::Setup& setup, const
     }
     const searcher::ToSearcher answer = port(question);
     stopping |= answer.stop();
-    status = (*child)->Send(answer, absl::Now() + kThinking);
+    status = (*child)->Send(answer, SteadyNow() + kThinking);
   }
   if (stopping) {
     searcher::Done done;
@@ -360,8 +371,10 @@ absl::StatusOr<searcher::Done> SearchInChild(const searcher::Setup& setup, const
 }
 
 std::optional<int> RunSearcherCommand(int argc, char** argv) {
+  if (auto code = RunSpaceCommand(argc, argv)) return code;
   if (argc < 2 || argv[1] != std::string(kCommand)) return std::nullopt;
   EnterChild(argc, argv);
+  LimitMemory(kMemory);
   searcher::Setup setup;
   if (!ReceiveFromSupervisor(setup).ok()) return 1;
   const SearchPort port = [](const searcher::FromSearcher& question) {

@@ -23,8 +23,10 @@ searcher::Done Search(const searcher::Setup& setup, const SearchPort& port);
 // The same in a child process. Unavailable when the child ends without saying why.
 absl::StatusOr<searcher::Done> SearchInChild(const searcher::Setup& setup, const SearchPort& port);
 
-// To be called first in main(): runs the child when the arguments are its, else returns nullopt.
+// To be called first in main(): runs the server's children when the arguments are theirs, else
+// returns nullopt.
 //   heddle __searcher SUPERVISOR_PID
+//   heddle __space SUPERVISOR_PID BYTES     (spaces.h)
 std::optional<int> RunSearcherCommand(int argc, char** argv);
 
 }  // namespace heddle::server

@@ -41,7 +41,7 @@ class TuningServer final : public v1::Tuning::Service {
     if (token != context->client_metadata().end()) {
       authorization.assign(token->second.data(), token->second.size());
     }
-    if (failures-- > 0) return kAway;
+    if (failures-- > 0) return failure;
     job->set_id("job-1");
     return grpc::Status::OK;
   }
@@ -78,6 +78,7 @@ class TuningServer final : public v1::Tuning::Service {
 
   std::mutex mutex;
   int failures = 0;
+  grpc::Status failure = kAway;
   std::vector<std::string> request_ids;
   std::string authorization;
 };
@@ -149,6 +150,48 @@ TEST_F(ClientTest, AServerThatIsAwayIsAskedAgainWithTheSameRequestId) {
   EXPECT_EQ(tuning_.request_ids[0], tuning_.request_ids[2]);
   ASSERT_TRUE(client_->CreateJob({}).ok());
   EXPECT_NE(tuning_.request_ids[3], tuning_.request_ids[0]) << "another call has another id";
+}
+
+// As a server refuses that is busy or whose disk is full, with `delay` as it asks for it.
+grpc::Status Refusal(grpc::StatusCode code, absl::Duration delay) {
+  v1::RetryInfo retry;
+  retry.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(delay));
+  retry.mutable_retry_delay()->set_nanos(
+      static_cast<int32_t>((delay % absl::Seconds(1)) / absl::Nanoseconds(1)));
+  v1::RpcStatus details;
+  auto* any = details.add_details();
+  any->set_type_url("type.googleapis.com/google.rpc.RetryInfo");
+  any->set_value(retry.SerializeAsString());
+  return {code, "busy", details.SerializeAsString()};
+}
+
+TEST_F(ClientTest, AServerThatSaysWhenToComeBackIsAskedThen) {
+  tuning_.failures = 2;
+  tuning_.failure = Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED, absl::Milliseconds(400));
+  const absl::Time start = absl::Now();
+  auto job = client_->CreateJob({});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(tuning_.request_ids.size(), 3u);
+  EXPECT_GE(absl::Now() - start, absl::Milliseconds(800));
+}
+
+TEST_F(ClientTest, ARefusalWithoutSuchAWordIsFinal) {
+  for (auto code : {grpc::StatusCode::RESOURCE_EXHAUSTED, grpc::StatusCode::INTERNAL,
+                    grpc::StatusCode::ABORTED, grpc::StatusCode::DATA_LOSS}) {
+    tuning_.request_ids.clear();
+    tuning_.failures = 1;
+    tuning_.failure = grpc::Status(code, "no");
+    EXPECT_FALSE(client_->CreateJob({}).ok());
+    EXPECT_EQ(tuning_.request_ids.size(), 1u);
+  }
+}
+
+// The server asks for more than the caller's patience: it is told so at once.
+TEST_F(ClientTest, ALongDelayIsNotWaitedFor) {
+  tuning_.failures = 1;
+  tuning_.failure = Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED, absl::Hours(1));
+  EXPECT_TRUE(absl::IsResourceExhausted(client_->CreateJob({}).status()));
+  EXPECT_EQ(tuning_.request_ids.size(), 1u);
 }
 
 TEST_F(ClientTest, PatienceEnds) {

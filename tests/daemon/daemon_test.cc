@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/clock.h"
+#include "base/host.h"
 #include "tests/daemon/daemon_fixture.h"
 
 namespace heddle::measure {
@@ -64,6 +65,43 @@ TEST_F(DaemonTest, ResultsSurviveLostRepliesAndForgottenSessions) {
   EXPECT_GE(server_->registrations, 2);
   EXPECT_GE(server_->reports, 4);
   EXPECT_EQ(server_->results.size(), 4u);
+}
+
+// A full disk, a failed write, a busy database: none of it is the report's fault.
+TEST_F(DaemonTest, ResultsAreKeptThroughRefusalsThatAreNotTheirs) {
+  Begin();
+  server_->Refuse(
+      5, {grpc::StatusCode::RESOURCE_EXHAUSTED, grpc::StatusCode::DATA_LOSS,
+          grpc::StatusCode::INTERNAL, grpc::StatusCode::ABORTED, grpc::StatusCode::CANCELLED});
+  server_->Offer(LeaseOf(1, 100, 1));
+  ASSERT_TRUE(server_->AwaitResults(1));
+  EXPECT_TRUE(server_->Await([](const FleetServer& s) { return s.beat.leases().empty(); }))
+      << "a lease that is done is no longer held";
+  End();
+  EXPECT_EQ(server_->refused, 5);
+  EXPECT_EQ(server_->results.count(100), 1u);
+}
+
+TEST_F(DaemonTest, WhatIsGivenBackIsKeptThroughRefusals) {
+  Begin();
+  server_->Refuse(2, {grpc::StatusCode::RESOURCE_EXHAUSTED});
+  v1::Lease broken = LeaseOf(1, 100, 1);
+  broken.set_workload("no workload");
+  server_->Offer(broken);
+  ASSERT_TRUE(server_->Await([](const FleetServer& s) { return !s.released.empty(); }));
+  EXPECT_EQ(server_->released[0].fault(), v1::ReleaseRequest::FAULT_WORKLOAD);
+  EXPECT_EQ(server_->refused, 2);
+}
+
+// What the call itself is to blame for stays refused, and the device goes on.
+TEST_F(DaemonTest, AReportThatIsWrongIsSentOnce) {
+  Begin();
+  server_->Refuse(1, {grpc::StatusCode::INVALID_ARGUMENT});
+  server_->Offer(LeaseOf(1, 100, 1));
+  ASSERT_TRUE(server_->Await([](const FleetServer& s) { return s.refused == 1; }));
+  server_->Offer(LeaseOf(2, 200, 1));
+  ASSERT_TRUE(server_->AwaitResults(1));
+  EXPECT_EQ(server_->results.count(100), 0u);
 }
 
 TEST_F(DaemonTest, AServerThatGoesAwayGetsTheResultsWhenItIsBack) {

@@ -68,6 +68,12 @@ class FleetServer final : public v1::Fleet::Service {
     std::lock_guard lock(mutex_);
     revoked_.insert(lease);
   }
+  // The next `count` reports and releases are refused with each of `codes` in turn.
+  void Refuse(int count, std::vector<grpc::StatusCode> codes) {
+    std::lock_guard lock(mutex_);
+    refuse_ = count;
+    refusals_ = std::move(codes);
+  }
   // The next `count` reports are committed, and their replies lost.
   void LoseReportReplies(int count) {
     std::lock_guard lock(mutex_);
@@ -94,7 +100,7 @@ class FleetServer final : public v1::Fleet::Service {
 
   // Read inside Await, or when the daemon is gone.
   std::map<int64_t, v1::TrialResult> results;  // by candidate: the first report counts
-  int reports = 0, registrations = 0, acquired = 0;
+  int reports = 0, refused = 0, registrations = 0, acquired = 0;
   std::vector<v1::ReleaseRequest> released;
   v1::RegisterRequest registered;
   v1::HeartbeatRequest beat;  // the last
@@ -141,6 +147,7 @@ class FleetServer final : public v1::Fleet::Service {
     std::lock_guard lock(mutex_);
     if (request->session() != session_) return UnknownSession();
     ++reports;
+    if (refuse_ > 0) return Refused();
     for (const v1::CandidateResult& result : request->results()) {
       results.emplace(result.candidate(), result.result());
       response->add_committed(result.candidate());
@@ -169,9 +176,18 @@ class FleetServer final : public v1::Fleet::Service {
                        v1::ReleaseResponse*) override {
     std::lock_guard lock(mutex_);
     if (request->session() != session_) return UnknownSession();
+    if (refuse_ > 0) return Refused();
     released.push_back(*request);
     changed_.notify_all();
     return grpc::Status::OK;
+  }
+
+  // With mutex_ held.
+  grpc::Status Refused() {
+    --refuse_;
+    ++refused;
+    changed_.notify_all();
+    return {refusals_[static_cast<size_t>(refused) % refusals_.size()], "not now"};
   }
 
   static grpc::Status UnknownSession() {
@@ -194,7 +210,8 @@ class FleetServer final : public v1::Fleet::Service {
   std::deque<v1::Lease> offered_;
   std::map<std::string, v1::Lease> given_;  // by request id
   std::set<int64_t> revoked_;
-  int lose_reports_ = 0;
+  int lose_reports_ = 0, refuse_ = 0;
+  std::vector<grpc::StatusCode> refusals_;
   std::unique_ptr<grpc::Server> server_;
 };
 

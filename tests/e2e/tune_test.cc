@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -35,6 +36,21 @@ bool HaveOpenCl() {
     return false;
   }();
   return have;
+}
+
+// The processes that this one has started, and theirs.
+std::vector<pid_t> Descendants(pid_t pid) {
+  std::vector<pid_t> all;
+  std::error_code gone;
+  for (const auto& thread :
+       std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"), gone)) {
+    std::ifstream in(thread.path() / "children");
+    for (pid_t child = 0; in >> child;) {
+      all.push_back(child);
+      for (pid_t below : Descendants(child)) all.push_back(below);
+    }
+  }
+  return all;
 }
 
 class TuneTest : public testing::Test {
@@ -337,6 +353,29 @@ TEST_F(TuneTest, CtrlCKeepsEverythingAndSaysSo) {
   EXPECT_EQ(document["interrupted"], true);
   EXPECT_EQ(document["trials"]["total"], AllTrials());
   EXPECT_GE(AllTrials(), 3);
+}
+
+// A batch system's or service manager's: to every process of the run at once.
+TEST_F(TuneTest, ASignalToAllProcessesCostsNoCandidate) {
+  Process tune = StartHeddle(Db(), Words(absl::StrCat("tune ", kMatmul, " --trials 100000")));
+  for (int i = 0; i < 600 && AllTrials() < 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  int signalled = 0;
+  for (pid_t pid : Descendants(tune.pid())) signalled += kill(pid, SIGTERM) == 0 ? 1 : 0;
+  EXPECT_GE(signalled, 1) << "a worker at least";
+  tune.Signal(SIGTERM);
+  Ran ran = tune.Wait();
+  EXPECT_EQ(ran.code, 130) << ran.err;
+  std::istringstream lines(Run("records export -").out);
+  int trials = 0;
+  for (std::string line; std::getline(lines, line); ++trials) {
+    const json record = json::parse(line, nullptr, false);
+    EXPECT_THAT(record["trial"].value("outcome", ""),
+                testing::AnyOf("OK", "WRONG_ANSWER", "RESOURCE_LIMIT"))
+        << line;
+  }
+  EXPECT_GE(trials, 3);
 }
 
 TEST_F(TuneTest, ASecondSignalEndsItAtOnce) {

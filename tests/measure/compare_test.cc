@@ -17,15 +17,17 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TEST(Distance, IsInfiniteWhereItIsNoNumber) {
-  EXPECT_EQ(Distance(1, 1.5f), 0.5);
-  EXPECT_EQ(Distance(0.0f, -0.0f), 0);
-  EXPECT_EQ(Distance(kNan, -kNan), 0);
-  EXPECT_EQ(Distance(kInfinity, kInfinity), 0);
-  EXPECT_EQ(Distance(kInfinity, -kInfinity), kInfinity);
-  EXPECT_EQ(Distance(kInfinity, 3e38f), kInfinity);
-  EXPECT_EQ(Distance(kNan, 1), kInfinity);
-  EXPECT_EQ(Distance(1, kNan), kInfinity);
-  EXPECT_EQ(Distance(3e38f, -3e38f), 2.0 * 3e38f) << "in double precision";
+  EXPECT_EQ(Distance(1, 1.5f, 0), 0.5);
+  EXPECT_EQ(Distance(0.0f, -0.0f, 0), 0);
+  EXPECT_EQ(Distance(kNan, -kNan, 0), 0);
+  EXPECT_EQ(Distance(kInfinity, kInfinity, 0), 0);
+  EXPECT_EQ(Distance(kInfinity, -kInfinity, 0), kInfinity);
+  EXPECT_EQ(Distance(kInfinity, 3e38f, 0), kInfinity);
+  EXPECT_EQ(Distance(kNan, 1, 0), kInfinity);
+  EXPECT_EQ(Distance(1, kNan, 0), kInfinity);
+  EXPECT_EQ(Distance(3e38f, -3e38f, 0), 2.0 * 3e38f) << "in double precision";
+  EXPECT_EQ(Distance(1, -1.5f, 2), 2.5 / 4);
+  EXPECT_EQ(Distance(1, kInfinity, 2), kInfinity);
 }
 
 TEST(ErrorOf, IsInUnitsOfTheTolerance) {
@@ -38,16 +40,17 @@ TEST(ErrorOf, IsInUnitsOfTheTolerance) {
 TEST(DifferenceOf, CountsBitsAndMeasuresDistances) {
   for (const int64_t count : {1, 7, 1000, 300000}) {
     for (const bool special : {false, true}) {
+      const double slack = special ? 0 : 3;
       const tests::Compared made = tests::MakeCompared(count, special);
       int64_t elements = 0;
       double largest = 0;
       for (int64_t i = 0; i < count; ++i) {
         const float a = made.a[i], b = made.b[i];
         if (std::bit_cast<uint32_t>(a) != std::bit_cast<uint32_t>(b)) ++elements;
-        largest = std::max(largest, Distance(a, b));
+        largest = std::max(largest, Distance(a, b, slack));
       }
       for (const int threads : {1, 3, 8}) {
-        const Difference found = DifferenceOf(made.a.data(), made.b.data(), count, threads);
+        const Difference found = DifferenceOf(made.a.data(), made.b.data(), count, slack, threads);
         EXPECT_EQ(found.elements, elements);
         EXPECT_EQ(found.distance, largest);
       }
@@ -57,20 +60,24 @@ TEST(DifferenceOf, CountsBitsAndMeasuresDistances) {
 
 TEST(FindMismatch, NamesTheWorst) {
   std::vector<float> expected(1000, 1), got = expected;
-  EXPECT_EQ(FindMismatch(got.data(), expected.data(), 1000, 0).elements, 0);
+  EXPECT_EQ(FindMismatch(got.data(), expected.data(), 1000, 0, 0).elements, 0);
   got[10] = 1.05f;  // tolerated
   got[20] = 1.2f;
   got[30] = 1.4f;
   got[40] = 1.3f;
-  Mismatch found = FindMismatch(got.data(), expected.data(), 1000, 0.1);
+  Mismatch found = FindMismatch(got.data(), expected.data(), 1000, 0.1, 0);
   EXPECT_EQ(found.elements, 3);
   EXPECT_EQ(found.worst, 30);
   EXPECT_NEAR(found.error, 4, 1e-5);
   got[500] = kNan;
-  found = FindMismatch(got.data(), expected.data(), 1000, 0.1);
+  found = FindMismatch(got.data(), expected.data(), 1000, 0.1, 0);
   EXPECT_EQ(found.elements, 4);
   EXPECT_EQ(found.worst, 500);
   EXPECT_EQ(found.error, kInfinity);
+  // Where more is allowed of what is larger, the worst is another one.
+  found = FindMismatch(got.data(), expected.data(), 500, 0.1, 9);
+  EXPECT_EQ(found.elements, 0);
+  EXPECT_NEAR(found.error, 0.4, 1e-6);
 }
 
 TEST(FirstDifference, LooksAtBits) {

@@ -2,16 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -268,6 +272,37 @@ TEST(KernelCacheTest, AFolderThatCannotBeWrittenCostsNothingButTime) {
   reply.set_binary("binary");
   cache.Add("key", reply);
   EXPECT_TRUE(cache.Find("key", found));
+}
+
+std::vector<pid_t> Children() {
+  std::vector<pid_t> children;
+  for (const auto& thread : fs::directory_iterator("/proc/self/task")) {
+    std::ifstream in(thread.path() / "children");
+    for (pid_t pid = 0; in >> pid;) children.push_back(pid);
+  }
+  return children;
+}
+
+// As the system does that is out of memory, or a person: the source is not to blame.
+TEST_F(CompilePoolTest, ACompilerThatIsKilledIsStartedOnceMore) {
+  NEEDS_POCL;
+  Script(R"({"rules": [{"do": "build_hang"}]})");
+  CompilePool pool(OpenCl("fake:0"), Options(1), stop_);
+  std::atomic<bool> ended = false;
+  std::set<pid_t> killed;
+  std::thread killer([&] {
+    for (; !ended; absl::SleepFor(absl::Milliseconds(5))) {
+      for (pid_t pid : Children()) {
+        if (killed.insert(pid).second) kill(pid, SIGKILL);
+      }
+    }
+  });
+  auto compiled = pool.Compile(ClKernel("A[0] = 1;"));
+  ended = true;
+  killer.join();
+  EXPECT_TRUE(absl::IsUnavailable(compiled.status())) << compiled.status();
+  EXPECT_THAT(std::string(compiled.status().message()), HasSubstr("signal 9"));
+  EXPECT_EQ(killed.size(), 2u);
 }
 
 }  // namespace

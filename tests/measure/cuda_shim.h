@@ -37,6 +37,7 @@ inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
 inline int __float_as_int(float value) { return std::bit_cast<int>(value); }
 inline double __longlong_as_double(long long bits) { return std::bit_cast<double>(bits); }
 inline long long __double_as_longlong(double value) { return std::bit_cast<long long>(value); }
+inline double __ddiv_rn(double a, double b) { return a / b; }
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 
 inline void atomicAdd(unsigned long long* to, unsigned long long value) {

@@ -42,7 +42,13 @@ class MeasurerTest : public testing::Test {
   }
 
   void Start(const std::string& name, const std::map<std::string, int64_t>& shape) {
-    auto op = search_space::FindOperator(search_space::BuiltinOperators(), name);
+    auto operators = *search_space::ParseOperators(
+        "op mse_loss(m, n) { in A[m, n], B[m, n]  S[i: 1] = "
+        "sum(r: m, q: n) (A[r, q] - B[r, q]) * (A[r, q] - B[r, q])  out L[i: 1] = S[i] / (m * n) "
+        "}");
+    const auto& builtin = search_space::BuiltinOperators();
+    operators.insert(operators.end(), builtin.begin(), builtin.end());
+    auto op = search_space::FindOperator(operators, name);
     ASSERT_TRUE(op.ok()) << op.status();
     auto program = op->Instantiate(shape, search_space::DType::kFloat32);
     ASSERT_TRUE(program.ok()) << program.status();
@@ -107,6 +113,15 @@ TEST_F(MeasurerTest, SchedulesOfAMatrixProductAreRightAndTimed) {
 TEST_F(MeasurerTest, SeveralKernelsWithWorkspacesBetweenThem) {
   ASSERT_NO_FATAL_FAILURE(Start("softmax", {{"m", 13}, {"n", 101}}));
   auto schedules = Schedules(2);
+  schedules.push_back(search_space::NaiveSteps(*program_));
+  for (const auto& [id, result] : Run(schedules)) {
+    EXPECT_EQ(result.outcome, Outcome::kOk) << result.detail << "\n" << ToString(schedules[id]);
+  }
+}
+
+TEST_F(MeasurerTest, ALossOverAMillionElementsIsRight) {
+  ASSERT_NO_FATAL_FAILURE(Start("mse_loss", {{"m", 1024}, {"n", 1024}}));
+  auto schedules = Schedules(0);
   schedules.push_back(search_space::NaiveSteps(*program_));
   for (const auto& [id, result] : Run(schedules)) {
     EXPECT_EQ(result.outcome, Outcome::kOk) << result.detail << "\n" << ToString(schedules[id]);

@@ -27,7 +27,7 @@ namespace {
 
 using testing::HasSubstr;
 
-absl::Time In(double seconds) { return absl::Now() + absl::Seconds(seconds); }
+SteadyTime In(double seconds) { return SteadyNow() + absl::Seconds(seconds); }
 
 std::unique_ptr<Subprocess> StartChild(const std::string& behaviour,
                                        const StopSignal* stop = nullptr) {
@@ -47,7 +47,7 @@ int ReportOf(Subprocess& child) {
 bool Exists(pid_t pid) { return kill(pid, 0) == 0 || errno != ESRCH; }
 
 bool Within(double seconds, const std::function<bool()>& condition) {
-  for (absl::Time end = In(seconds); absl::Now() < end; absl::SleepFor(absl::Milliseconds(5))) {
+  for (SteadyTime end = In(seconds); SteadyNow() < end; absl::SleepFor(absl::Milliseconds(5))) {
     if (condition()) return true;
   }
   return condition();
@@ -188,6 +188,22 @@ TEST(SubprocessTest, ChildrenHaveAProcessGroupOfTheirOwn) {
   ASSERT_NE(child, nullptr);
   EXPECT_EQ(getpgid(child->pid()), child->pid());
   EXPECT_NE(getpgid(0), child->pid());
+}
+
+// Batch systems send them to every process of a job at once.
+TEST(SubprocessTest, RequestsToStopAreNotTheChildrensToObey) {
+  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+    auto child = StartChild("echo");
+    ASSERT_NE(child, nullptr);
+    ASSERT_EQ(kill(-child->pid(), signal), 0);  // before it has set anything up
+    worker::Status sent, got;
+    sent.set_code(signal);
+    ASSERT_TRUE(child->Send(sent, In(20)).ok());
+    ASSERT_TRUE(child->Receive(got, In(20)).ok()) << strsignal(signal);
+    ASSERT_EQ(kill(-child->pid(), signal), 0);
+    ASSERT_TRUE(child->Send(sent, In(20)).ok());
+    EXPECT_TRUE(child->Receive(got, In(20)).ok()) << strsignal(signal);
+  }
 }
 
 TEST(SubprocessTest, FlagsAreSeenByTheChildrenThatInheritThem) {

@@ -79,7 +79,8 @@ int Look() {
   auto child =
       Subprocess::Start(kTestChild, {"hang"}, {nullptr, {lock.ok() ? lock->fd() : -1}, {}});
   worker::Status ready;
-  const bool ok = lock.ok() && child.ok() && (*child)->Receive(ready, absl::InfiniteFuture()).ok();
+  const bool ok =
+      lock.ok() && child.ok() && (*child)->Receive(ready, SteadyTime::InfiniteFuture()).ok();
   Report(ok ? (*child)->pid() : -1);
   Hang();
 }

@@ -223,6 +223,52 @@ TEST(EvaluateSamples, MagnitudeIsTheSumOfAbsoluteProducts) {
   }
 }
 
+double LargestMagnitude(const TensorProgram& program) {
+  double largest = 0;
+  for (const SamplePoint& point : Sample(program, 4096, 1 << 30)) {
+    largest = std::max(largest, point.magnitude);
+  }
+  return largest;
+}
+
+// Masks and padding that lose against a value round nothing: what their magnitude were would be
+// allowed as an error.
+TEST(EvaluateSamples, ALargeConstantThatLosesHasNoMagnitude) {
+  const std::string softmax =
+      "M[i: n] = max(r: n) Z[i, r]  E[i: n, j: n] = exp(Z[i, j] - M[i])  "
+      "S[i: n] = sum(r: n) E[i, r]  out Y[i: n, j: n] = E[i, j] / S[i] }";
+  const std::string head = "op f(n) { in X[n, n]  ";
+  for (const char* masked : {
+           "select(j <= i, X[i, j], -3.0e38)",
+           "select(j <= i, X[i, j], -1.0e9)",
+           "(X[i, j] + select(j <= i, 0, -1.0e9))",
+           "select(j < i, X[i, j], -3.0e38)",  // nothing is left of the first row
+           "select(j <= i, X[i, j] * X[j, i], -3.0e38)",
+       }) {
+    const TensorProgram program = Own(head + "Z[i: n, j: n] = " + masked + "  " + softmax, "n=40");
+    EXPECT_LT(LargestMagnitude(program), 100) << masked;
+  }
+  const TensorProgram pool =
+      Own("op f(n) { in X[n]  out Y[i: n] = max(r: 3) "
+          "select(i + r >= 1 && i + r <= n, X[min(max(i + r - 1, 0), n - 1)], -3.0e38) }",
+          "n=100");
+  EXPECT_LT(LargestMagnitude(pool), 3) << "11 / 4 is the largest input";
+}
+
+// Rounding may decide which of two sums is the larger one.
+TEST(EvaluateSamples, OfTwoThatRoundingMaySwapTheLargerMagnitudeCounts) {
+  const TensorProgram near = Own(
+      "op f(n) { in A[n]  S[i: n] = sum(r: 2) select(r < 1, A[i] * 100, 0)  D[i: n] = S[i] - S[i]  "
+      "out B[i: n] = max(D[i], 0) }",
+      "n=50");
+  EXPECT_GT(LargestMagnitude(near), 500);
+  const TensorProgram far = Own(
+      "op f(n) { in A[n]  S[i: n] = sum(r: 2) select(r < 1, A[i] * 100, 0)  D[i: n] = S[i] - S[i]  "
+      "out B[i: n] = max(D[i], 5000) }",
+      "n=50");
+  EXPECT_EQ(LargestMagnitude(far), 5000);
+}
+
 TEST(EvaluateSamples, DependOnTheSeedAndNotOnTheThreads) {
   const TensorProgram program = Builtin("matmul", "m=100,n=90,k=4");
   const auto offsets = [&](uint64_t seed, int threads) {

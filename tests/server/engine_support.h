@@ -97,9 +97,10 @@ class EngineTest : public testing::Test {
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     EngineOptions engine;
-    engine.steady = [this] { return absl::UnixEpoch() + absl::Milliseconds(now_ms_.load()); };
-    engine.now = [this, steady = engine.steady] {
-      return steady() + absl::Hours(jump_hours_.load());
+    engine.steady = [this] { return SteadyTime() + absl::Milliseconds(now_ms_.load()); };
+    engine.now = [this] {
+      return absl::UnixEpoch() + absl::Milliseconds(now_ms_.load()) +
+             absl::Hours(jump_hours_.load());
     };
     engine.search = [this](const searcher::Setup& setup, const SearchPort& port) {
       if (on_search_) on_search_(setup);

@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
 #include <thread>
 
+#include "base/sqlite.h"
 #include "tests/server/engine_support.h"
+#include "tuner/records/records_fields.h"
 
 namespace heddle::server {
 namespace {
@@ -134,6 +137,55 @@ TEST_F(EngineTest, ImplausibleTimesAreRefused) {
   EXPECT_THAT(Get(id).error(), HasSubstr("no valid schedule"));
   EXPECT_EQ(Get(id).workloads(0).failed().at("IMPLAUSIBLE"), 1);
   EXPECT_FALSE(Get(id).workloads(0).has_best());
+}
+
+// What another tenant imports is neither tried, nor a leader, nor the best of a job.
+TEST_F(EngineTest, AnImportDecidesNoJobsResult) {
+  const std::string session = Register("host");
+  v1::JobSpec spec = MatmulSpec(12);
+  spec.set_search("random");
+  const auto screened = [&](const std::string& job) {
+    std::set<std::string> points;
+    for (const v1::Trial& trial : Trials(job)) {
+      if (!trial.final()) points.insert(trial.point());
+    }
+    return points;
+  };
+  const std::string first = MustCreate(spec);
+  Work(session, first);
+  const std::set<std::string> points = screened(first);
+  ASSERT_TRUE(
+      store_
+          ->WriteAndWait([&](tuner::Records& records) -> absl::Status {
+            std::stringstream forged;
+            int64_t after = 0;
+            auto page = records.ReadPage(after, 100);
+            for (tuner::StoredTrial& stored : *page) {
+              EXPECT_EQ(stored.trial.from, (tuner::Provenance{"weavers", 0, "host", first}));
+              auto& result = stored.trial.result;
+              const bool lie = stored.trial.point == *points.begin();
+              if (!lie) result.outcome = measure::Outcome::kWrongAnswer;
+              result.time_us = lie ? 1 : 0;
+              forged << tuner::PrintLine(stored) << '\n';
+            }
+            if (absl::Status s = records.database().Run("DELETE FROM trial"); !s.ok()) {
+              return s;
+            }
+            auto imported = records.Import(forged, {"mallory"});
+            EXPECT_GE(imported->added, 12) << testing::PrintToString(imported->rejected);
+            return imported.status();
+          })
+          .ok());
+  const std::string second = MustCreate(spec);
+  Work(session, second);
+  EXPECT_EQ(screened(second), points);
+  int finals = 0;
+  for (const v1::Trial& trial : Trials(second)) finals += trial.final();
+  EXPECT_GT(finals, 1);
+  const v1::Job job = Get(second);
+  EXPECT_EQ(job.state(), v1::Job::SUCCEEDED) << job.error();
+  EXPECT_GT(job.workloads(0).best_us(), 100);
+  EXPECT_GT(job.workloads(0).best().result().time_us(), 100);
 }
 
 TEST_F(EngineTest, AWorkloadThatCannotBeMeasuredFailsItsJob) {

@@ -87,6 +87,7 @@ TEST_P(IoFaultTest, AtCommit) {
   for (int sent = 0; sent < 3; ++sent) {
     auto refused = Report(ReportOf(session, lease));
     EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
+    EXPECT_TRUE(refused.status().GetPayload("type.googleapis.com/google.rpc.RetryInfo"));
   }
   auto job = Create(MatmulSpec(3), "while-broken");
   EXPECT_TRUE(absl::IsResourceExhausted(job.status())) << job.status();

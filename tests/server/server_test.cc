@@ -8,116 +8,12 @@
 
 #include <fstream>
 
-#include "heddle/v1/fleet.grpc.pb.h"
-#include "heddle/v1/records.grpc.pb.h"
-#include "heddle/v1/tuning.grpc.pb.h"
-#include "tests/server/engine_support.h"
+#include "tests/server/server_fixture.h"
 
 namespace heddle::server {
 namespace {
 
 using testing::HasSubstr;
-
-class ServerTest : public testing::Test {
- protected:
-  ServerTest() {
-    options_.db = folder_ / "heddle.db";
-    options_.listen = {"unix:" + (folder_ / "s.sock")};
-    options_.build = "test";
-    options_.store.readers = 2;
-    options_.engine.search = [](const searcher::Setup& setup, const SearchPort& port) {
-      return absl::StatusOr<searcher::Done>(Search(setup, port));
-    };
-  }
-  void Start() {
-    server_.reset();
-    auto server = Server::Start(options_);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    channel_ =
-        grpc::CreateChannel(server_->addresses().back(),
-                            credentials_ ? credentials_ : grpc::InsecureChannelCredentials());
-    tuning_ = v1::Tuning::NewStub(channel_);
-    fleet_ = v1::Fleet::NewStub(channel_);
-    records_ = v1::Records::NewStub(channel_);
-  }
-  std::string Token(const std::string& tenant, Role role) {
-    auto records = tuner::Records::Open(options_.db);
-    EXPECT_TRUE(records.ok()) << records.status();
-    auto token = CreateToken(**records, tenant, role, "", absl::Now());
-    EXPECT_TRUE(token.ok()) << token.status();
-    return *token;
-  }
-  static void Prepare(grpc::ClientContext& context, const std::string& token) {
-    context.set_wait_for_ready(true);
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-    if (!token.empty()) context.AddMetadata("authorization", "Bearer " + token);
-  }
-  template <typename Stub, typename Request, typename Response>
-  grpc::Status Call(Stub& stub,
-                    grpc::Status (Stub::*call)(grpc::ClientContext*, const Request&, Response*),
-                    const Request& request, Response* response, const std::string& token = "") {
-    grpc::ClientContext context;
-    Prepare(context, token);
-    return (stub.*call)(&context, request, response);
-  }
-  grpc::Status Create(const std::string& request_id, v1::Job* job, const std::string& token = "") {
-    v1::CreateJobRequest request;
-    request.set_request_id(request_id);
-    *request.mutable_spec() = MatmulSpec(4);
-    return Call(*tuning_, &v1::Tuning::Stub::CreateJob, request, job, token);
-  }
-  grpc::Status Info(const std::string& token = "") {
-    v1::ServerInfo info;
-    return Call(*tuning_, &v1::Tuning::Stub::GetServerInfo, v1::GetServerInfoRequest(), &info,
-                token);
-  }
-  // A daemon that measures until `job` has ended.
-  void Work(const std::string& job, const std::string& token = "") {
-    v1::RegisterRequest hello;
-    hello.set_host_uuid("host");
-    hello.set_generator(measure::kGeneratorVersion);
-    *hello.add_devices() = H100();
-    v1::RegisterResponse session;
-    grpc::Status status = Call(*fleet_, &v1::Fleet::Stub::Register, hello, &session, token);
-    ASSERT_TRUE(status.ok()) << status.error_message();
-    v1::Job now;
-    for (int i = 0; i < 2000 && !IsTerminal(now.state()); ++i) {
-      v1::AcquireRequest acquire;
-      acquire.set_session(session.session());
-      acquire.set_device("cuda:0");
-      acquire.set_request_id(absl::StrCat("a", i));
-      acquire.set_max(8);
-      acquire.set_wait_s(0.05);
-      v1::Lease lease;
-      status = Call(*fleet_, &v1::Fleet::Stub::Acquire, acquire, &lease, token);
-      ASSERT_TRUE(status.ok()) << status.error_message();
-      if (lease.id() != 0) {
-        v1::ReportRequest report = ReportOf(session.session(), lease);
-        for (auto& result : *report.mutable_results()) {
-          result.mutable_result()->set_detail(detail_);
-        }
-        v1::ReportResponse response;
-        status = Call(*fleet_, &v1::Fleet::Stub::Report, report, &response, token);
-        ASSERT_TRUE(status.ok()) << status.error_message();
-      }
-      v1::GetJobRequest get;
-      get.set_id(job);
-      ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::GetJob, get, &now, token).ok());
-    }
-    EXPECT_EQ(now.state(), v1::Job::SUCCEEDED) << now.error();
-  }
-
-  tests::TempFolder folder_;
-  ServerOptions options_;
-  std::string detail_;  // of every result
-  std::shared_ptr<grpc::ChannelCredentials> credentials_;
-  std::unique_ptr<Server> server_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::Tuning::Stub> tuning_;
-  std::unique_ptr<v1::Fleet::Stub> fleet_;
-  std::unique_ptr<v1::Records::Stub> records_;
-};
 
 // One that opens a stream and never reads, until the job is over: its events wait in the database.
 TEST_F(ServerTest, AWatcherThatDoesNotReadHoldsUpNobody) {

@@ -20,18 +20,20 @@ with Service() as s:
     port = 20000 + os.getpid() % 20000
     serve = ["serve", "--listen", f"127.0.0.1:{port}", "--listen", s.server_address,
              "--tls-cert", f"{s.folder}/server.pem", "--tls-key", f"{s.folder}/server.key"]
-    serving = s.start("server", *serve)
     local = ["--server", s.server_address]
 
-    # The daemon's clock jumps by an hour, to and fro.
+    # The clock of server, searchers, daemon and workers jumps, to and fro.
     jump = f"{s.folder}/jump"
     s.environment.update(HEDDLE_CLOCK_JUMP=jump)
+    jumping = ["env", f"LD_PRELOAD={os.environ['HEDDLE_CLOCK_JUMP_LIBRARY']}"]
+    serving = s.start("server", *serve, before=jumping)
     daemon = s.start("daemon", "measured", "--device", "opencl:0", "--server", f"127.0.0.1:{port}",
-                     "--tls-ca", f"{s.folder}/ca.pem",
-                     before=["env", f"LD_PRELOAD={os.environ['HEDDLE_CLOCK_JUMP_LIBRARY']}"])
+                     "--tls-ca", f"{s.folder}/ca.pem", before=jumping)
     s.await_devices(*local)
-    # Small kernels, whose limits a busy machine does not reach.
-    job = s.run("submit", "vector_add", "--shape", "n=65536", "--trials", "16", *local)
+    # Small kernels, whose limits a busy machine does not reach. The budget of seconds is that of
+    # real ones: an hour's jump uses none of it.
+    job = s.run("submit", "vector_add", "--shape", "n=65536", "--trials", "16", "--seconds", "600",
+                *local)
     job = job.stdout.strip()
     end = time.monotonic() + 300
     state = ""
@@ -40,14 +42,23 @@ with Service() as s:
             out.write(str(3600 * hours))
         os.rename(f"{jump}.new", jump)
         time.sleep(0.5)
-        state = s.json("jobs", job, *local)["state"]
+        ended = s.json("jobs", job, *local)
+        state = ended["state"]
         if state not in ("QUEUED", "RUNNING", "WAITING_DEVICE") or time.monotonic() > end:
             break
-    expect(state == "SUCCEEDED", f"the job is {state}\n{s.tail('daemon')}")
+    expect(state == "SUCCEEDED", f"the job is {ended}\n{s.tail('server')}\n{s.tail('daemon')}")
+    expect("searcher_lost" not in s.log("server"), s.tail("server"))
     trials = s.json("trials", job, *local)
+    screened = [t for t in trials if t["state"] == "DONE" and not t["final"]]
+    expect(len(screened) == 16, f"the jumping clock used up the budget after {len(screened)} trials")
     late = [t for t in trials if t["outcome"] in ("RUN_TIMEOUT", "BUILD_TIMEOUT", "WORKER_LOST")]
     expect(not late, f"the jumping clock cost candidates: {late}")
     os.unlink(jump)
+    # gRPC's thread that reads certificates again waits by the system's clock: one that has not jumped.
+    serving.send_signal(signal.SIGTERM)
+    expect(serving.wait(timeout=60) == 0, "no orderly end of a server whose clock jumped")
+    serving = s.start("server", *serve)
+    s.await_devices(*local)
 
     # Another authority signs another certificate; both files are replaced while all runs.
     for name in ("server.pem", "server.key", "ca.pem"):

@@ -1,6 +1,9 @@
 """One command gives a working service: serve --local, submit, query, export."""
 
+import json
+import os
 import signal
+import time
 
 from service import Service, check_tuned, expect, skip
 
@@ -43,6 +46,18 @@ with Service() as s:
     again = s.run("records", "import", lines, *server)
     expect(again.stderr.startswith("0 trials added"), again.stderr)
 
-    serving.send_signal(signal.SIGTERM)
+    # A service manager's signal goes to all processes at once, and costs no candidate.
+    last = s.run("submit", "matmul", "--shape", "m=96,n=96,k=96", "--trials", "1000",
+                 *server).stdout.strip()
+    end = time.monotonic() + 120
+    while sum(t["state"] == "DONE" for t in s.json("trials", last, *server)) < 3:
+        expect(time.monotonic() < end, "no trials")
+        time.sleep(0.2)
+    for pid in s.living():
+        os.kill(pid, signal.SIGTERM)
     expect(serving.wait(timeout=60) == 0, "the server did not end in order")
     expect(not s.living(), "processes were left behind")
+    expect('"completely":true' in s.log("server"), "the daemon gave up what it ran")
+    records = s.run("records", "export", "-").stdout.splitlines()
+    outcomes = {json.loads(line)["trial"]["outcome"] for line in records}
+    expect(not outcomes & {"BUILD_ERROR", "ILLEGAL_ACCESS", "WORKER_LOST"}, outcomes)

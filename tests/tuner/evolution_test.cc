@@ -2,15 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <tuple>
 
 #include "absl/time/clock.h"
 #include "search_space/notation/notation.h"
 #include "tests/process.h"
 #include "tests/support.h"
+#include "tuner/model/family.h"
 #include "tuner/search/experience.h"
 #include "tuner/search/replay.h"
 #include "tuner/search/screen.h"
@@ -222,6 +225,24 @@ TEST(EvolutionTest, AWorkloadThatOnlyFailsIsSearchedOn) {
 
 // ------------------------------------------------------------------------------ recorded trials
 
+TEST(ChooseTaughtTest, TheNewestAndTheFastestTeach) {
+  std::vector<TrialResult> results;
+  std::vector<const TrialResult*> trials;
+  for (int i = 0; i < 30000; ++i) results.push_back(Ok(1000 + i % 7000));
+  results[5].outcome = Outcome::kWrongAnswer;
+  results[5].time_us = 0;
+  for (const TrialResult& result : results) trials.push_back(&result);
+  const std::vector<size_t> taught = ChooseTaught(trials);
+  EXPECT_EQ(taught.size(), kNewestTaught + kFastestTaught);
+  EXPECT_TRUE(std::is_sorted(taught.begin(), taught.end()));
+  const std::set<size_t> chosen(taught.begin(), taught.end());
+  EXPECT_EQ(chosen.size(), taught.size());
+  for (size_t i : {0, 7000, 14000, 21000, 29999, 28000}) EXPECT_TRUE(chosen.contains(i)) << i;
+  EXPECT_FALSE(chosen.contains(5)) << "it has no time";
+  EXPECT_FALSE(chosen.contains(6000)) << "it is old and slow";
+  EXPECT_EQ(ChooseTaught(absl::MakeSpan(trials).subspan(0, 100)).size(), 100u);
+}
+
 // What bench/data/`file` has, up to kReplayed of its workloads. A set that today's space no longer
 // has would make every test on it say nothing.
 std::vector<Replay> Recorded(const std::string& file) {
@@ -289,6 +310,65 @@ TEST_P(ReplayTest, PlayingBackNeverLeavesTheRecord) {
   const auto curve = PlayBack(replay, *proposer, all + 10, 20);
   EXPECT_EQ(curve.back(), 1);
   EXPECT_TRUE(proposer->Propose(1, Never).empty());
+}
+
+// What is in two files, or twice in one, is judged as once.
+TEST(ReadReplaysTest, SetsOfOneWorkloadAreOne) {
+  const SearchSpace space = Matmul(128);
+  search_space::Rng rng(1);
+  std::stringstream lines, set;
+  tests::TempFolder folder;
+  {
+    auto records = *Records::Open(folder / "heddle.db");
+    Environment environment;
+    environment.device_name = "NVIDIA H100 80GB HBM3";
+    environment.arch = "sm_90";
+    for (int i = 0; i < 12; ++i) {
+      TrialRecord trial;
+      trial.point = space.Print(*space.Sample(rng));
+      trial.result = Ok(10 + i);
+      ASSERT_TRUE(records->AddTrial(space.program(), environment, trial).ok());
+    }
+    ASSERT_TRUE(records->Export(lines).ok());
+  }
+  ASSERT_TRUE(WriteTrialSets(lines, set).ok());
+  const std::string once = folder / "once", other = folder / "other";
+  std::ofstream(once) << set.str();
+  std::ofstream(other) << set.str();
+  auto first = ReadReplays({once}), both = ReadReplays({once, other, once});
+  ASSERT_TRUE(first.ok() && both.ok()) << first.status() << both.status();
+  ASSERT_EQ(first->size(), 1u);
+  ASSERT_EQ(both->size(), 1u);
+  EXPECT_EQ(first->front().points, both->front().points);
+  EXPECT_EQ(ExamplesOf(first->front(), 0, 1).size(), ExamplesOf(both->front(), 0, 1).size());
+  EXPECT_EQ(both->front().family, "2 reads, 2 free");
+}
+
+std::string FamilyOfBuiltin(const std::string& name, const std::string& shape) {
+  auto op = search_space::FindOperator(search_space::BuiltinOperators(), name);
+  EXPECT_TRUE(op.ok()) << op.status();
+  auto program = op->Instantiate(*search_space::ParseShape(shape), search_space::DType::kFloat32);
+  EXPECT_TRUE(program.ok()) << program.status();
+  return FamilyOf(*program);
+}
+
+TEST(FamilyTest, IsHowReductionsAreBuiltWhateverTheName) {
+  const std::string matmul = FamilyOfBuiltin("matmul", "m=64,n=32,k=16");
+  for (const char* name : {"matmul_nt", "matmul_tn", "gemm_relu_add"}) {
+    EXPECT_EQ(FamilyOfBuiltin(name, "m=64,n=32,k=16"), matmul) << name;
+  }
+  EXPECT_EQ(FamilyOfBuiltin("batch_matmul", "b=4,m=64,n=32,k=16"), matmul);
+  const std::string image = "n=2,ci=8,h=12,w=12,co=16,kh=3,kw=3,pad=1";
+  const std::string conv = FamilyOfBuiltin("conv2d", image);
+  EXPECT_NE(conv, matmul);
+  EXPECT_EQ(FamilyOfBuiltin("conv2d_bias_relu", image), conv);
+  EXPECT_EQ(FamilyOfBuiltin("conv2d_nhwc", image), conv);
+  EXPECT_EQ(FamilyOfBuiltin("conv2d", "n=2,ci=8,h=12,w=12,co=16,kh=1,kw=1"), matmul);
+  const std::string depthwise = FamilyOfBuiltin("depthwise_conv2d", "n=2,c=8,h=12,w=12,kh=3,kw=3");
+  EXPECT_NE(depthwise, conv);
+  EXPECT_EQ(FamilyOfBuiltin("softmax", "m=8,n=64"), FamilyOfBuiltin("layer_norm", "m=8,n=64"));
+  EXPECT_NE(FamilyOfBuiltin("softmax", "m=8,n=64"), FamilyOfBuiltin("window_sum", "n=64"));
+  EXPECT_EQ(FamilyOfBuiltin("transpose", "m=8,n=64"), FamilyOfBuiltin("vector_add", "n=64"));
 }
 
 TEST(MakeReplayTest, PointsOfAnotherSpaceAreCounted) {
@@ -368,6 +448,21 @@ TEST_F(ExperienceTest, OtherWorkloadsAreLearntFromAndTheirBestAreParents) {
   // Half as many again: worth training again.
   Record(MakeSpace("transpose", {{"m", 256}, {"n", 256}}), 80);
   EXPECT_NE(RecallFor(space).note.find("trained"), std::string::npos);
+}
+
+TEST_F(ExperienceTest, WhatOthersFoundBestIsProposedFirst) {
+  const SearchSpace space = Matmul(128);
+  Record(space, 60);
+  std::stringstream lines;
+  ASSERT_TRUE(records_->Export(lines).ok());
+  records_ = *Records::Open(folder_ / "other.db");
+  auto imported = records_->Import(lines);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(imported->added, 61) << testing::PrintToString(imported->rejected);
+  const Experience experience = RecallFor(space);
+  EXPECT_NE(experience.model, nullptr) << "they are lessons, too";
+  ASSERT_FALSE(experience.neighbours.empty());
+  EXPECT_EQ(space.Print(experience.neighbours[0]), best_point_);
 }
 
 TEST_F(ExperienceTest, RecordsOfAnotherDeviceOrPolicyTeachNothing) {

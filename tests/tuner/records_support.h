@@ -69,13 +69,25 @@ class RecordsFixture : public testing::Test {
     ADD_FAILURE() << records.status();
     std::abort();
   }
+  // A final of a schedule of its own.
+  static TrialRecord FinalOf(const std::string& schedule, double time_us) {
+    TrialRecord trial = Final(time_us);
+    trial.point = "tile: " + schedule;
+    trial.steps = "split(C, i, [" + schedule + "])\nbind(C, i, thread)\n";
+    return trial;
+  }
+  static TrialRecord Failed(TrialRecord trial, measure::Outcome outcome) {
+    trial.result.outcome = outcome;
+    trial.result.time_us = 0;
+    return trial;
+  }
   void Add(Records& records, const TrialRecord& trial) {
     auto id = records.AddTrial(program_, environment_, trial);
     EXPECT_TRUE(id.ok()) << id.status();
   }
   // The time of what is served; 0 when nothing is.
   double BestTime(Records& records) {
-    auto best = records.FindBest(program_.hash, environment_.device_name, environment_.l2);
+    auto best = records.FindBest(program_.hash, BenchOf(environment_));
     EXPECT_TRUE(best.ok()) << best.status();
     return best.ok() && best->has_value() ? (*best)->trial.result.time_us : 0;
   }

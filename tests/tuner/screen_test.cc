@@ -58,6 +58,33 @@ TEST_P(ScreenTest, FeaturesAreThoseOfThePointsLoweredAlone) {
   EXPECT_GT(kernels, 1u);
 }
 
+// What a search asks for again and again stays, however many others it has seen.
+TEST(ScreenForgetTest, WhatWasUsedLastStays) {
+  const auto op = *search_space::FindOperator(search_space::BuiltinOperators(), "matmul");
+  const auto program = std::make_shared<const search_space::TensorProgram>(
+      *op.Instantiate(*search_space::ParseShape("m=64,n=64,k=64"), search_space::DType::kFloat32));
+  const SearchSpace space = *SearchSpace::Create(program, *search_space::FindTarget("h100"));
+  search_space::Rng rng(7);
+  std::vector<Point> hot, others;
+  while (hot.size() < 10) hot.push_back(*space.Sample(rng));
+  Screen screen(space, 1);
+  screen.Features(hot);
+  for (int batch = 0; batch < 4; ++batch) {
+    others.clear();
+    while (others.size() < 20) others.push_back(*space.Sample(rng));
+    screen.Features(others);
+    screen.Features(hot);
+    const size_t before = screen.lowered();
+    screen.Forget(40);
+    screen.Features(hot);
+    EXPECT_EQ(screen.lowered(), before) << "lowered again";
+  }
+  const size_t before = screen.lowered();
+  screen.Forget(2);
+  screen.Features(others);
+  EXPECT_GT(screen.lowered(), before);
+}
+
 INSTANTIATE_TEST_SUITE_P(Operators, ScreenTest, testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.op); });
 

@@ -9,14 +9,17 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/sqlite.h"
 #include "search_space/notation/notation.h"
 #include "tests/process.h"
+#include "tuner/records/records_fields.h"
 
 namespace heddle::tuner {
 namespace {
@@ -54,6 +57,7 @@ class FakeMeasurer : public measure::Measurer {
   std::function<void(int)> on_next = [](int) {};
   absl::Status error;  // of Next, once `fail_after` results were given
   int fail_after = 1 << 30;
+  int wanted = 4;               // in flight
   bool endless_finals = false;  // until they are stopped
   absl::Notification stopped;
 
@@ -63,7 +67,7 @@ class FakeMeasurer : public measure::Measurer {
     most_pending = std::max(most_pending, pending());
   }
   int pending() const override { return static_cast<int>(queue_.size()); }
-  int wanted_in_flight() const override { return 4; }
+  int wanted_in_flight() const override { return wanted; }
   absl::StatusOr<std::optional<Measured>> Next(absl::Duration) override {
     if (given >= fail_after) return error;
     if (queue_.empty()) return std::optional<Measured>();
@@ -134,6 +138,14 @@ class SessionTest : public testing::Test {
       if (t.stage == TrialStage::kScreening) points.push_back(t.point);
     }
     return points;
+  }
+  // Of screening trials.
+  std::vector<Outcome> Outcomes() {
+    std::vector<Outcome> outcomes;
+    for (const TrialRecord& t : Recorded()) {
+      if (t.stage == TrialStage::kScreening) outcomes.push_back(t.result.outcome);
+    }
+    return outcomes;
   }
   std::vector<std::string> Intents() {
     auto intents = records_->StaleIntents(space_.program(), environment_);
@@ -270,22 +282,82 @@ TEST_F(SessionTest, TuningAgainContinuesAndProposesNothingTwice) {
   EXPECT_GT(report->default_us, 0);
 }
 
+// Others' word: neither their good times nor their failures decide what is measured here.
+TEST_F(SessionTest, WhatWasImportedDecidesNothing) {
+  ASSERT_TRUE(Run().ok());
+  const std::vector<std::string> points = ScreenedPoints();
+  std::stringstream lines;
+  for (const TrialRecord& measured : Recorded()) {
+    StoredTrial stored{{space_.program().hash, "matmul", R"({"k":64,"m":64,"n":64})", "float32",
+                        space_.program().canonical_text},
+                       environment_,
+                       measured};
+    const bool lie = measured.point == points[7];
+    stored.trial.result = lie ? Ok(3) : Failed(Outcome::kWrongAnswer, "so they say");
+    lines << PrintLine(stored) << '\n';
+  }
+  ASSERT_TRUE(records_->database().Run("DELETE FROM trial").ok());
+  auto imported = records_->Import(lines);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_GE(imported->added, 20) << testing::PrintToString(imported->rejected);
+  measurer_.finalists.clear();
+  measurer_.given = 0;
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(ScreenedPoints(), points) << "as if nothing had been said";
+  EXPECT_EQ(report->earlier_trials, 0);
+  EXPECT_EQ(report->earlier_best_us, 0);
+  EXPECT_GT(measurer_.finalists.size(), 1);
+  EXPECT_EQ(report->best->result.time_us, 50);
+}
+
+// Twenty candidates wait for the device when a session is killed: one of them ran, if any.
+TEST_F(SessionTest, WhatWaitedWhenASessionWasKilledIsProposedAgain) {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto records = Records::Open(folder_ / "heddle.db");
+    measurer_.wanted = 20;
+    measurer_.on_next = [](int given) {
+      if (given == 1) return;
+      kill(getpid(), SIGKILL);
+    };
+    auto proposer = MakeRandomProposer(space_, 1);
+    if (records.ok()) {
+      Session(space_, measurer_, **records, environment_, *proposer, options_).Run().IgnoreError();
+    }
+    _exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  auto left = records_->database().QueryInt("SELECT count(*) FROM intent");
+  ASSERT_TRUE(left.ok());
+  EXPECT_GE(*left, 15);
+  auto report = Run(1);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stale_intents, 0);
+  left = records_->database().QueryInt("SELECT count(*) FROM intent");
+  EXPECT_EQ(*left, 0) << "all were proposed again, and their results have deleted them";
+}
+
 TEST_F(SessionTest, AStaleIntentIsNotProposedButTheDefaultIs) {
   search_space::Rng rng(1);  // what the proposer would draw first
   auto first = space_.Sample(rng);
   ASSERT_TRUE(first.has_value());
   std::string suspect = space_.Print(*first), normal = space_.Print(space_.Default());
-  // The intents of a process that is gone.
-  pid_t child = fork();
-  if (child == 0) {
-    auto other = Records::Open(folder_ / "heddle.db");
-    bool ok = other.ok() && (*other)->AddIntent(space_.program(), environment_, suspect).ok() &&
-              (*other)->AddIntent(space_.program(), environment_, normal).ok();
-    _exit(ok ? 0 : 1);
+  // The intents of two processes that are gone.
+  for (int i = 0; i < 2; ++i) {
+    pid_t child = fork();
+    if (child == 0) {
+      auto other = Records::Open(folder_ / "heddle.db");
+      bool ok = other.ok() && (*other)->AddIntent(space_.program(), environment_, suspect).ok() &&
+                (*other)->AddIntent(space_.program(), environment_, normal).ok();
+      _exit(ok ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_EQ(status, 0);
   auto report = Run(1);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->stale_intents, 1);
@@ -482,8 +554,7 @@ TEST_F(SessionTest, WhatIsServedIsTheWinner) {
   measurer_.finals = [&](const auto&) { return Ok(50 + 0.01 * ++n); };
   auto report = Run();
   ASSERT_TRUE(report.ok()) << report.status();
-  auto served =
-      records_->FindBest(space_.program().hash, environment_.device_name, environment_.l2);
+  auto served = records_->FindBest(space_.program().hash, BenchOf(environment_));
   ASSERT_TRUE(served.ok()) << served.status();
   ASSERT_TRUE(served->has_value());
   EXPECT_EQ((*served)->trial.point, report->best->point);
@@ -509,6 +580,33 @@ TEST_F(SessionTest, RandomProposalsAreReproducibleAndNew) {
       50, [&](const Point& p) { return std::find(a.begin(), a.end(), p) != a.end(); });
   for (const Point& p : c) EXPECT_EQ(std::count(a.begin(), a.end(), p), 0);
   EXPECT_TRUE(MakeRandomProposer(space_, 7)->Propose(5, [](const Point&) { return true; }).empty());
+}
+
+// Who interrupts a run may end its processes too, and that is no candidate's fault.
+TEST_F(SessionTest, WhatEndsWithAnInterruptedRunIsNoTrial) {
+  bool interrupted = false;
+  options_.interrupted = [&] { return interrupted; };
+  measurer_.on_next = [&](int n) { interrupted = n >= 5; };
+  measurer_.script = [](int n) {
+    return n <= 5 ? Ok(100 - n) : Failed(Outcome::kWorkerLost, "signal 9 (Killed)");
+  };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stop, StopReason::kInterrupted);
+  EXPECT_GT(measurer_.given, 5) << "some were in flight";
+  EXPECT_EQ(Outcomes(), std::vector<Outcome>(5, Outcome::kOk));
+  EXPECT_TRUE(Intents().empty());
+}
+
+TEST_F(SessionTest, ProcessesThatAreLostAgainAndAgainEndIt) {
+  measurer_.script = [](int n) {
+    return n == 1 ? Ok(100) : Failed(Outcome::kWorkerLost, "cannot start a process");
+  };
+  options_.trials = 1000;
+  auto report = Run();
+  EXPECT_TRUE(absl::IsAborted(report.status())) << report.status();
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("cannot start a process"));
+  EXPECT_EQ(measurer_.given, 1 + kSameErrors);
 }
 
 }  // namespace

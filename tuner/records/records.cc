@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <istream>
 #include <limits>
@@ -11,12 +12,16 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/sqlite.h"
 #include "measure/judge/timing.h"
+#include "tuner/records/plausible.h"
 #include "tuner/records/records_fields.h"
 #include "tuner/records/records_file.h"
+#include "tuner/records/records_keys.h"
+#include "tuner/records/records_lessons.h"
 #include "tuner/records/records_schema.h"
 #include "tuner/records/records_sql.h"
 
@@ -29,6 +34,8 @@ constexpr size_t kMaxDetail = 4096;   // bytes of evidence kept
 constexpr size_t kMaxLine = 1 << 20;  // bytes of an imported line
 constexpr int kImportBatch = 512;     // lines a transaction
 constexpr int kExportPage = 4096;     // rows a read: a long one would let the log grow
+constexpr int kTies = 16;             // of the fastest, looked at for the winner among them
+constexpr int kAttempts = 2;          // processes that may end with a candidate
 
 WorkloadRow RowOf(const TensorProgram& program) {
   return {program.hash, program.op, nlohmann::json(program.shape).dump(), NameOf(program.dtype),
@@ -66,7 +73,7 @@ bool ReadLine(std::istream& in, std::string& line, bool& too_long) {
 class SqliteRecords final : public Records {
  public:
   SqliteRecords(Database database, bool read_only, std::string damage)
-      : db_(std::move(database)), read_only_(read_only), damage_(std::move(damage)) {}
+      : db_(std::move(database)), keys_(db_), read_only_(read_only), damage_(std::move(damage)) {}
 
   absl::StatusOr<int64_t> AddTrial(const TensorProgram& program, const Environment& environment,
                                    const TrialRecord& trial) override {
@@ -75,7 +82,7 @@ class SqliteRecords final : public Records {
     const StoredTrial stored{RowOf(program), environment, Normalise(trial)};
     int64_t id = 0;
     status = Write([&]() -> absl::Status {
-      absl::StatusOr<Keys> keys = KeysOf(stored);
+      absl::StatusOr<TrialKeys> keys = keys_.FindOrAdd(stored);
       if (!keys.ok()) return keys.status();
       return Insert(stored, *keys, id);
     });
@@ -87,179 +94,189 @@ class SqliteRecords final : public Records {
                          const std::string& point) override {
     const WorkloadRow row = RowOf(program);
     return Write([&]() -> absl::Status {
-      absl::StatusOr<int64_t> workload = FindOrAddWorkload(row);
+      absl::StatusOr<int64_t> workload = keys_.FindOrAddWorkload(row);
       if (!workload.ok()) return workload.status();
-      absl::StatusOr<int64_t> bench = FindOrAddBench(environment.device_name, environment.l2);
+      absl::StatusOr<int64_t> bench = keys_.FindOrAddBench(BenchOf(environment));
       if (!bench.ok()) return bench.status();
-      return db_.Run("INSERT OR REPLACE INTO intent VALUES (?, ?, ?, ?)", *workload, *bench, point,
-                     process_);
+      return db_.Run(
+          "INSERT INTO intent (workload, bench, point, owner) VALUES (?, ?, ?, ?) ON CONFLICT DO "
+          "UPDATE SET attempts = attempts + (owner <> excluded.owner), owner = excluded.owner",
+          *workload, *bench, point, process_);
     });
   }
 
   absl::Status ClearIntent(const TensorProgram& program, const Environment& environment,
                            const std::string& point) override {
     const WorkloadRow row = RowOf(program);
-    return Write([&]() -> absl::Status {
-      absl::StatusOr<int64_t> workload = FindWorkload(row);
-      absl::StatusOr<int64_t> bench = FindBench(environment.device_name, environment.l2);
-      if (absl::IsNotFound(workload.status()) || absl::IsNotFound(bench.status())) {
-        return absl::OkStatus();
-      }
-      if (!workload.ok()) return workload.status();
-      if (!bench.ok()) return bench.status();
-      return db_.Run("DELETE FROM intent WHERE workload = ? AND bench = ? AND point = ?", *workload,
-                     *bench, point);
+    return Write([&] {
+      return InEachBench(row, BenchOf(environment), [&](int64_t workload, int64_t bench) {
+        return db_.Run("DELETE FROM intent WHERE workload = ? AND bench = ? AND point = ?",
+                       workload, bench, point);
+      });
     });
   }
 
   absl::StatusOr<std::vector<std::string>> StaleIntents(const TensorProgram& program,
                                                         const Environment& environment) override {
     std::vector<std::string> points;
-    absl::StatusOr<int64_t> workload = FindWorkload(RowOf(program));
-    absl::StatusOr<int64_t> bench = FindBench(environment.device_name, environment.l2);
-    if (absl::IsNotFound(workload.status()) || absl::IsNotFound(bench.status())) return points;
-    if (!workload.ok()) return workload.status();
-    if (!bench.ok()) return bench.status();
     absl::flat_hash_map<std::string, bool> running;
-    Cursor rows = db_.Query("SELECT point, owner FROM intent WHERE workload = ? AND bench = ?",
-                            *workload, *bench);
-    absl::StatusOr<bool> more;
-    while ((more = rows.Next()).ok() && *more) {
-      const std::string owner = rows.Text(1);
-      if (!running.contains(owner)) running[owner] = IsRunning(owner);
-      if (!running[owner]) points.push_back(rows.Text(0));
-    }
-    if (!more.ok()) return more.status();
+    absl::Status status = InEachBench(
+        RowOf(program), BenchOf(environment), [&](int64_t workload, int64_t bench) -> absl::Status {
+          Cursor rows = db_.Query(
+              "SELECT point, owner FROM intent WHERE workload = ? AND bench = ? AND attempts >= ?",
+              workload, bench, kAttempts);
+          absl::StatusOr<bool> more;
+          while ((more = rows.Next()).ok() && *more) {
+            const std::string owner = rows.Text(1);
+            if (!running.contains(owner)) running[owner] = IsRunning(owner);
+            if (!running[owner]) points.push_back(rows.Text(0));
+          }
+          return more.status();
+        });
+    if (!status.ok()) return status;
     return points;
   }
 
   absl::StatusOr<std::vector<TrialRecord>> Trials(const TensorProgram& program,
                                                   const Environment& environment) override {
     std::vector<TrialRecord> trials;
-    absl::StatusOr<int64_t> workload = FindWorkload(RowOf(program));
-    absl::StatusOr<int64_t> bench = FindBench(environment.device_name, environment.l2);
-    if (absl::IsNotFound(workload.status()) || absl::IsNotFound(bench.status())) return trials;
-    if (!workload.ok()) return workload.status();
-    if (!bench.ok()) return bench.status();
-    Cursor rows = db_.Query(SelectHistory(), *workload, *bench);
-    absl::StatusOr<bool> more;
-    while ((more = rows.Next()).ok() && *more) {
-      std::optional<StoredTrial> stored = ReadTrial(rows);
-      if (stored) trials.push_back(std::move(stored->trial));
+    int benches = 0;
+    absl::Status status = InEachBench(RowOf(program), BenchOf(environment),
+                                      [&](int64_t workload, int64_t bench) -> absl::Status {
+                                        ++benches;
+                                        Cursor rows = db_.Query(SelectHistory(), workload, bench);
+                                        absl::StatusOr<bool> more;
+                                        while ((more = rows.Next()).ok() && *more) {
+                                          std::optional<StoredTrial> stored = ReadTrial(rows);
+                                          if (stored) trials.push_back(std::move(stored->trial));
+                                        }
+                                        return more.status();
+                                      });
+    if (!status.ok()) return status;
+    if (benches > 1) {
+      std::stable_sort(trials.begin(), trials.end(), [](const auto& a, const auto& b) {
+        return std::pair(a.when, a.id) < std::pair(b.when, b.id);
+      });
     }
-    if (!more.ok()) return more.status();
     return trials;
   }
 
-  absl::StatusOr<std::optional<Best>> FindBest(const std::string& workload_hash,
-                                               const std::string& device_name,
-                                               measure::L2Policy l2) override {
+  absl::StatusOr<std::vector<std::string>> ImportedPoints(const TensorProgram& program,
+                                                          const Environment& environment,
+                                                          int count) override {
+    std::vector<std::pair<double, std::string>> fastest;
+    absl::Status status = InEachBench(
+        RowOf(program), BenchOf(environment), [&](int64_t workload, int64_t bench) -> absl::Status {
+          Cursor rows = db_.Query(SelectImported(), workload, bench, count);
+          absl::StatusOr<bool> more;
+          while ((more = rows.Next()).ok() && *more) {
+            std::optional<StoredTrial> stored = ReadTrial(rows);
+            if (stored) fastest.emplace_back(stored->trial.result.time_us, stored->trial.point);
+          }
+          return more.status();
+        });
+    if (!status.ok()) return status;
+    std::sort(fastest.begin(), fastest.end());
+    std::vector<std::string> points;
+    for (auto& [time_us, point] : fastest) {
+      if (static_cast<int>(points.size()) < count) points.push_back(std::move(point));
+    }
+    return points;
+  }
+
+  absl::StatusOr<std::optional<Best>> FindBest(const std::string& workload_hash, const Bench& bench,
+                                               int least_confirmations) override {
     std::optional<Best> best;
-    absl::StatusOr<int64_t> bench = FindBench(device_name, l2);
-    if (absl::IsNotFound(bench.status())) return best;
-    if (!bench.ok()) return bench.status();
-    // One row, unless one of the same hash was damaged and written anew.
-    std::vector<int64_t> workloads;
-    {
-      Cursor ids = db_.Query("SELECT id FROM workload WHERE hash = ?", workload_hash);
-      absl::StatusOr<bool> more;
-      while ((more = ids.Next()).ok() && *more) workloads.push_back(ids.Int(0));
-      if (!more.ok()) return more.status();
-    }
-    // The fastest and its ties, in one run over the index.
-    std::vector<Best> ties;
-    for (int64_t workload : workloads) {
-      Cursor rows = db_.Query(SelectServed(), workload, *bench);
-      absl::StatusOr<bool> more;
-      while ((more = rows.Next()).ok() && *more) {
-        std::optional<StoredTrial> stored = ReadTrial(rows);
-        if (!stored) continue;
-        double fastest = ties.empty() ? INFINITY : ties.front().trial.result.time_us;
-        if (stored->trial.result.time_us > fastest * (1 + measure::kTieMargin)) break;
-        ties.push_back({std::move(stored->trial), std::move(stored->environment)});
+    absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(bench);
+    if (!benches.ok()) return benches.status();
+    absl::StatusOr<std::vector<int64_t>> workloads = keys_.Workloads(workload_hash);
+    if (!workloads.ok()) return workloads.status();
+    // Once, unless all that was looked at is damaged.
+    for (int after = 0;; after += kTies) {
+      std::vector<Served> served;
+      for (int64_t workload : *workloads) {
+        for (int64_t id : *benches) {
+          absl::Status status = ReadServed(workload, id, least_confirmations, after, served);
+          if (!status.ok()) return status;
+        }
       }
-      if (!more.ok()) return more.status();
+      if (served.empty()) return best;
+      for (int winner; !best && (winner = WinnerOf(served)) >= 0;) {
+        absl::Status status = ReadBest(served[winner], best);
+        if (!status.ok()) return status;
+        served.erase(served.begin() + winner);
+      }
+      if (best) return best;
     }
-    std::vector<measure::TrialResult> finalists;
-    std::vector<int64_t> complexity;  // lines, one a step
-    for (const Best& tie : ties) {
-      const std::string& steps = tie.trial.steps;
-      finalists.push_back(tie.trial.result);
-      complexity.push_back(std::count(steps.begin(), steps.end(), '\n'));
-    }
-    int winner = measure::ChooseWinner(finalists, complexity);
-    if (winner >= 0) best = std::move(ties[winner]);
-    return best;
   }
 
   absl::StatusOr<std::vector<Neighbour>> Neighbours(const std::string& op,
-                                                    const std::string& device_name,
-                                                    measure::L2Policy l2) override {
+                                                    const Bench& bench) override {
     std::vector<Neighbour> neighbours;
-    absl::StatusOr<int64_t> bench = FindBench(device_name, l2);
-    if (absl::IsNotFound(bench.status())) return neighbours;
-    if (!bench.ok()) return bench.status();
-    Cursor rows = db_.Query(SelectNeighbours(), op, *bench);
-    absl::StatusOr<bool> more;
-    while ((more = rows.Next()).ok() && *more) {
-      const auto shape = nlohmann::json::parse(rows.Text(1), nullptr, false);
-      if (!shape.is_object()) continue;  // damaged
-      Neighbour neighbour{rows.Text(0), {}, rows.Text(2)};
-      for (const auto& item : shape.items()) {
-        if (item.value().is_number_integer()) neighbour.shape[item.key()] = item.value();
+    absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(bench);
+    if (!benches.ok()) return benches.status();
+    absl::flat_hash_set<std::string> known;
+    for (int64_t id : *benches) {
+      Cursor rows = db_.Query(SelectNeighbours(), op, id);
+      absl::StatusOr<bool> more;
+      while ((more = rows.Next()).ok() && *more) {
+        const auto shape = nlohmann::json::parse(rows.Text(1), nullptr, false);
+        if (!shape.is_object()) continue;  // damaged
+        Neighbour neighbour{rows.Text(0), {}, rows.Text(2)};
+        if (!known.insert(neighbour.workload_hash).second) continue;
+        for (const auto& item : shape.items()) {
+          if (item.value().is_number_integer()) neighbour.shape[item.key()] = item.value();
+        }
+        neighbours.push_back(std::move(neighbour));
       }
-      neighbours.push_back(std::move(neighbour));
+      if (!more.ok()) return more.status();
     }
-    if (!more.ok()) return more.status();
     return neighbours;
   }
 
   absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& environment,
+                                              const search_space::TensorProgram& tuned,
                                               int64_t limit) override {
     std::vector<Lesson> lessons;
-    absl::StatusOr<int64_t> bench = FindBench(environment.device_name, environment.l2);
-    if (absl::IsNotFound(bench.status())) return lessons;
-    if (!bench.ok()) return bench.status();
-    absl::StatusOr<int64_t> workloads =
-        db_.QueryInt("SELECT count(DISTINCT workload) FROM trial WHERE bench = ?", *bench);
-    if (!workloads.ok()) return workloads.status();
-    absl::StatusOr<int64_t> all = CountLessons(environment);
-    if (!all.ok()) return all.status();
-    int64_t share = *all <= limit ? *all : limit / std::max<int64_t>(1, *workloads);
-    Cursor rows = db_.Query(SelectLessons(), *bench, share);
-    absl::StatusOr<bool> more;
-    while ((more = rows.Next()).ok() && *more) {
-      std::optional<StoredTrial> stored = ReadTrial(rows);
+    absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(BenchOf(environment));
+    if (!benches.ok()) return benches.status();
+    auto ids = ChooseLessons(db_, *benches, tuned, limit);
+    if (!ids.ok()) return ids.status();
+    for (int64_t id : *ids) {
+      Cursor row = db_.Query(SelectOne(), id);
+      absl::StatusOr<bool> found = row.Next();
+      if (!found.ok()) return found.status();
+      std::optional<StoredTrial> stored;
+      if (*found) stored = ReadTrial(row);
       if (!stored) continue;
       lessons.push_back({std::move(stored->workload.text), std::move(stored->environment),
                          std::move(stored->trial)});
     }
-    if (!more.ok()) return more.status();
     return lessons;
   }
 
-  absl::StatusOr<int64_t> CountLessons(const Environment& environment) override {
-    return db_.QueryInt(
-        "SELECT count(*) FROM trial t JOIN bench b ON b.id = t.bench WHERE b.device_name = ? AND "
-        "b.l2 = ?",
-        environment.device_name, std::string(NameOf(environment.l2)));
+  absl::StatusOr<LessonCount> CountLessons(const Environment& environment, int64_t after) override {
+    absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(BenchOf(environment));
+    if (!benches.ok()) return benches.status();
+    return tuner::CountLessons(db_, *benches, after);
   }
 
   absl::Status SaveModel(const Environment& environment, const StoredModel& model) override {
     return Write([&]() -> absl::Status {
-      absl::StatusOr<int64_t> bench = FindOrAddBench(environment.device_name, environment.l2);
+      absl::StatusOr<int64_t> bench = keys_.FindOrAddBench(BenchOf(environment));
       if (!bench.ok()) return bench.status();
-      return db_.Run("INSERT OR REPLACE INTO model VALUES (?, ?, ?)", *bench, model.trials,
+      return db_.Run("INSERT OR REPLACE INTO model VALUES (?, ?, ?)", *bench, model.newest,
                      Blob{model.bytes});
     });
   }
 
   absl::StatusOr<std::optional<StoredModel>> LoadModel(const Environment& environment) override {
     std::optional<StoredModel> model;
-    Cursor row = db_.Query(
-        "SELECT m.trials, m.bytes FROM model m JOIN bench b ON b.id = m.bench WHERE b.device_name "
-        "= ? AND b.l2 = ?",
-        environment.device_name, std::string(NameOf(environment.l2)));
+    if (!IsOwn(path())) return model;
+    absl::StatusOr<int64_t> bench = keys_.FindBench(BenchOf(environment));
+    if (absl::IsNotFound(bench.status())) return model;
+    if (!bench.ok()) return bench.status();
+    Cursor row = db_.Query("SELECT trials, bytes FROM model WHERE bench = ?", *bench);
     absl::StatusOr<bool> found = row.Next();
     if (!found.ok()) return found.status();
     if (*found) model = StoredModel{row.Text(1), row.Int(0)};
@@ -288,8 +305,9 @@ class SqliteRecords final : public Records {
     return report;
   }
 
-  absl::StatusOr<ImportReport> Import(std::istream& in) override {
+  absl::StatusOr<ImportReport> Import(std::istream& in, const Provenance& importer) override {
     ImportReport report;
+    Plausibility plausibility;
     std::vector<StoredTrial> batch;
     std::string line;
     bool too_long = false;
@@ -298,19 +316,22 @@ class SqliteRecords final : public Records {
       absl::StatusOr<StoredTrial> stored =
           too_long ? absl::InvalidArgumentError(absl::StrCat("longer than ", kMaxLine, " bytes"))
                    : ParseLine(line);
-      if (!stored.ok()) {
+      const absl::Status status = stored.ok() ? plausibility.Check(*stored) : stored.status();
+      if (!status.ok()) {
         if (++report.refused <= kMaxRejected) {
-          report.rejected.push_back(absl::StrCat("line ", number, ": ", stored.status().message()));
+          report.rejected.push_back(absl::StrCat("line ", number, ": ", status.message()));
         }
         continue;
       }
+      stored->trial.from.tenant = importer.tenant;
+      stored->trial.from.token = importer.token;
       batch.push_back(*std::move(stored));
       if (batch.size() < kImportBatch) continue;
-      absl::Status status = AddImported(batch, report);
-      if (!status.ok()) return status;
+      absl::Status added = AddImported(batch, report);
+      if (!added.ok()) return added;
     }
-    absl::Status status = AddImported(batch, report);
-    if (!status.ok()) return status;
+    absl::Status added = AddImported(batch, report);
+    if (!added.ok()) return added;
     return report;
   }
 
@@ -355,10 +376,12 @@ class SqliteRecords final : public Records {
   const std::string& path() const override { return db_.path(); }
 
  private:
-  // Row ids of what a trial refers to.
-  struct Keys {
-    int64_t workload, bench, environment;
-    std::optional<int64_t> steps;
+  // What `served` has of a trial.
+  struct Served {
+    int64_t trial;
+    measure::TrialResult result;  // the time and its interval
+    int64_t steps;
+    int confirmations;
   };
 
   absl::Status Write(absl::FunctionRef<absl::Status()> body) {
@@ -370,71 +393,62 @@ class SqliteRecords final : public Records {
     return status;
   }
 
-  absl::StatusOr<int64_t> FindWorkload(const WorkloadRow& row) {
-    return db_.QueryInt(SelectWorkload(), row.hash, row.text, row.op, row.shape, row.dtype);
-  }
-  absl::StatusOr<int64_t> FindBench(const std::string& device_name, measure::L2Policy l2) {
-    return db_.QueryInt("SELECT id FROM bench WHERE device_name = ? AND l2 = ?", device_name,
-                        std::string(NameOf(l2)));
-  }
-  // `found` unless it is NotFound, else the id that `sql` inserts.
-  template <typename... Args>
-  absl::StatusOr<int64_t> OrInsert(absl::StatusOr<int64_t> found, const std::string& sql,
-                                   const Args&... args) {
-    if (!absl::IsNotFound(found.status())) return found;
-    absl::Status status = db_.Run(sql, args...);
-    if (!status.ok()) return status;
-    return db_.last_insert_id();
-  }
-  absl::StatusOr<int64_t> FindOrAddWorkload(const WorkloadRow& row) {
-    return OrInsert(FindWorkload(row),
-                    "INSERT INTO workload (hash, op, shape, dtype, text) VALUES (?, ?, ?, ?, ?)",
-                    row.hash, row.op, row.shape, row.dtype, row.text);
-  }
-  absl::StatusOr<int64_t> FindOrAddBench(const std::string& device_name, measure::L2Policy l2) {
-    return OrInsert(FindBench(device_name, l2), "INSERT INTO bench (device_name, l2) VALUES (?, ?)",
-                    device_name, std::string(NameOf(l2)));
-  }
-  absl::StatusOr<int64_t> FindOrAddSteps(const std::string& text) {
-    const auto hash = static_cast<int64_t>(HashOf(text));
-    return OrInsert(db_.QueryInt("SELECT id FROM steps WHERE hash = ? AND text = ?", hash, text),
-                    "INSERT INTO steps (hash, text) VALUES (?, ?)", hash, text);
-  }
-  absl::StatusOr<int64_t> FindOrAddEnvironment(const Environment& environment) {
-    {
-      Cursor row = db_.Query(SelectEnvironment());
-      VisitEnvironment(environment, Binder{row});
-      absl::StatusOr<bool> found = row.Next();
-      if (!found.ok()) return found.status();
-      if (*found) return row.Int(0);
-    }
-    Cursor insert = db_.Query(InsertEnvironment());
-    VisitEnvironment(environment, Binder{insert});
-    absl::StatusOr<bool> done = insert.Next();
-    if (!done.ok()) return done.status();
-    return db_.last_insert_id();
-  }
-
-  absl::StatusOr<Keys> KeysOf(const StoredTrial& stored) {
-    absl::StatusOr<int64_t> workload = FindOrAddWorkload(stored.workload);
+  // Calls body(workload, bench) for the benches that agree; not where there is no such workload.
+  absl::Status InEachBench(const WorkloadRow& row, const Bench& bench,
+                           absl::FunctionRef<absl::Status(int64_t, int64_t)> body) {
+    absl::StatusOr<int64_t> workload = keys_.FindWorkload(row);
+    if (absl::IsNotFound(workload.status())) return absl::OkStatus();
     if (!workload.ok()) return workload.status();
-    const Environment& environment = stored.environment;
-    absl::StatusOr<int64_t> bench = FindOrAddBench(environment.device_name, environment.l2);
-    if (!bench.ok()) return bench.status();
-    absl::StatusOr<int64_t> exact = FindOrAddEnvironment(environment);
-    if (!exact.ok()) return exact.status();
-    Keys keys{*workload, *bench, *exact, std::nullopt};
-    if (!stored.trial.steps.empty()) {
-      absl::StatusOr<int64_t> steps = FindOrAddSteps(stored.trial.steps);
-      if (!steps.ok()) return steps.status();
-      keys.steps = *steps;
+    absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(bench);
+    if (!benches.ok()) return benches.status();
+    for (int64_t id : *benches) {
+      absl::Status status = body(*workload, id);
+      if (!status.ok()) return status;
     }
-    return keys;
+    return absl::OkStatus();
   }
 
-  absl::Status Insert(const StoredTrial& stored, const Keys& keys, int64_t& id) {
+  // Appends the fastest few after the first `after`.
+  absl::Status ReadServed(int64_t workload, int64_t bench, int least_confirmations, int after,
+                          std::vector<Served>& served) {
+    Cursor rows = db_.Query(SelectServed(), workload, bench, least_confirmations, kTies, after);
+    absl::StatusOr<bool> more;
+    while ((more = rows.Next()).ok() && *more) {
+      measure::TrialResult result;
+      result.outcome = measure::Outcome::kOk;
+      result.time_us = rows.Real(1);
+      result.ci_low_us = rows.Real(2);
+      result.ci_high_us = rows.Real(3);
+      served.push_back({rows.Int(0), result, rows.Int(4), static_cast<int>(rows.Int(5))});
+    }
+    return more.status();
+  }
+
+  static int WinnerOf(const std::vector<Served>& served) {
+    std::vector<measure::TrialResult> finalists;
+    std::vector<int64_t> complexity;
+    for (const Served& s : served) {
+      finalists.push_back(s.result);
+      complexity.push_back(s.steps);
+    }
+    return measure::ChooseWinner(finalists, complexity);
+  }
+
+  // Leaves `best` empty where the row is damaged, or what `served` has of it.
+  absl::Status ReadBest(const Served& served, std::optional<Best>& best) {
+    Cursor row = db_.Query(SelectOne(), served.trial);
+    absl::StatusOr<bool> found = row.Next();
+    if (!found.ok() || !*found) return found.status();
+    std::optional<StoredTrial> stored = ReadTrial(row);
+    if (!stored || stored->trial.result.time_us != served.result.time_us) return absl::OkStatus();
+    best = Best{std::move(stored->trial), std::move(stored->environment), served.confirmations};
+    return absl::OkStatus();
+  }
+
+  absl::Status Insert(const StoredTrial& stored, const TrialKeys& keys, int64_t& id) {
     Cursor insert = db_.Query(InsertTrial(), keys.workload, keys.bench, keys.environment);
     keys.steps ? insert.Bind(*keys.steps) : insert.BindNull();
+    keys.source ? insert.Bind(*keys.source) : insert.BindNull();
     insert.Bind(ChecksumOf(stored));
     VisitTrial(stored.trial, Binder{insert});
     absl::StatusOr<bool> done = insert.Next();
@@ -442,7 +456,7 @@ class SqliteRecords final : public Records {
     return done.status();
   }
 
-  absl::StatusOr<bool> IsKnown(const StoredTrial& stored, const Keys& keys) {
+  absl::StatusOr<bool> IsKnown(const StoredTrial& stored, const TrialKeys& keys) {
     const TrialRecord& trial = stored.trial;
     Cursor row = db_.Query(SelectSame(), keys.workload, keys.bench, absl::ToUnixMicros(trial.when),
                            keys.environment, int{trial.stage == TrialStage::kFinal},
@@ -456,7 +470,7 @@ class SqliteRecords final : public Records {
     int64_t added = 0, duplicate = 0;
     absl::Status status = Write([&]() -> absl::Status {
       for (const StoredTrial& stored : batch) {
-        absl::StatusOr<Keys> keys = KeysOf(stored);
+        absl::StatusOr<TrialKeys> keys = keys_.FindOrAdd(stored);
         if (!keys.ok()) return keys.status();
         absl::StatusOr<bool> known = IsKnown(stored, *keys);
         if (!known.ok()) return known.status();
@@ -489,7 +503,9 @@ class SqliteRecords final : public Records {
     VisitTrial(stored.trial, reader);
     VisitWorkload(stored.workload, reader);
     VisitEnvironment(stored.environment, reader);
+    VisitLaterEnvironment(stored.environment, reader);
     reader("steps", stored.trial.steps);
+    VisitProvenance(stored.trial.from, reader);
     stored.trial.workload_hash = stored.workload.hash;
     if (!reader.valid || ChecksumOf(stored) != checksum) return std::nullopt;
     return stored;
@@ -536,6 +552,7 @@ class SqliteRecords final : public Records {
   }
 
   Database db_;
+  RecordKeys keys_;
   bool read_only_;
   bool in_batch_ = false;
   std::string damage_;

@@ -24,7 +24,7 @@ class Database;
 namespace heddle::tuner {
 struct StoredTrial;
 
-// The device, software and policy a time was measured under. Times compare within one environment.
+// The device, software and policy a time was measured under.
 struct Environment {
   std::string device_name;
   std::string device_uuid;
@@ -35,8 +35,36 @@ struct Environment {
   int generator_version = 0;
   int feature_version = 0;
   measure::L2Policy l2 = measure::L2Policy::kCold;
+  // Of GPUs; 0 = not known.
+  int64_t memory_mib = 0;
+  int64_t power_limit_w = 0;
 };
 Environment MakeEnvironment(const measure::DeviceInfo& device, measure::L2Policy l2);
+
+// What times compare on: a device model of one size under one policy. 0 = not known, or any.
+struct Bench {
+  std::string device_name;
+  measure::L2Policy l2 = measure::L2Policy::kCold;
+  int64_t sm_count = 0;
+  int64_t memory_mib = 0;
+  int64_t power_limit_w = 0;
+};
+Bench BenchOf(const Environment& environment);
+Bench BenchOf(const measure::DeviceInfo& device, measure::L2Policy l2);
+// Whether what is known of both is the same. Memories within 10 % are: drivers
+// keep some of it, and so do error-correcting codes.
+bool Agree(const Bench& a, const Bench& b);
+
+// Who measured, where and in which run: each as far as it is known, else empty or 0.
+struct Provenance {
+  std::string tenant;  // of the server's: whose job it was, or who imported it
+  int64_t token = 0;   // id of the token that reported or imported it
+  std::string host;    // HostId of the host that measured
+  std::string run;     // a session's id or a job's name
+  bool operator==(const Provenance&) const = default;
+};
+// Of what this process measures.
+Provenance LocalProvenance();
 
 enum class TrialStage : uint8_t { kScreening, kFinal };
 enum class Origin : uint8_t { kMeasured, kImported };
@@ -54,7 +82,11 @@ struct TrialRecord {
   bool throttled = false;
   int other_processes = 0;
   absl::Time when;  // kept to the microsecond; the epoch, its default, stands for "now" in AddTrial
+  Provenance from;
 };
+
+// Hosts agree on a schedule's time when they differ by no more than this share of it.
+inline constexpr double kAgreement = 0.10;
 
 // One open database. Thread-compatible; a second process may use the same file. Errors name the
 // file and the remedy: ResourceExhausted (disk full, or it cannot be written: nothing is
@@ -77,54 +109,80 @@ class Records {
   virtual absl::StatusOr<int64_t> AddTrial(const search_space::TensorProgram& program,
                                            const Environment& environment,
                                            const TrialRecord& trial) = 0;
-  // A candidate that is about to run: should the host go down with it, it is not proposed again.
+  // A candidate that may run from now on. Should this process end before ClearIntent, it may be
+  // tried once more; should the next one end as well, the candidate is stale.
   virtual absl::Status AddIntent(const search_space::TensorProgram& program,
                                  const Environment& environment, const std::string& point) = 0;
   virtual absl::Status ClearIntent(const search_space::TensorProgram& program,
                                    const Environment& environment, const std::string& point) = 0;
-  // Points whose intent was never cleared by a process that is gone (they took their host, or the
-  // tuner, down), for this workload. Those of running processes are not among them.
+  // Points of this workload whose intents two processes that are gone have left: they seem to take
+  // their host, or the tuner, down.
   virtual absl::StatusOr<std::vector<std::string>> StaleIntents(
       const search_space::TensorProgram& program, const Environment& environment) = 0;
 
-  // Every trial of a workload under a policy on a device model, imports included, oldest first.
+  // Every trial of a workload that was measured here on the environment's bench, oldest first.
   virtual absl::StatusOr<std::vector<TrialRecord>> Trials(
       const search_space::TensorProgram& program, const Environment& environment) = 0;
 
-  // The winner (measure::ChooseWinner) of the finals of (workload, device name, L2 policy) that
-  // were measured here and whose checksum holds: a damaged row is passed over.
+  // The fastest points of a workload on a bench that were imported, fastest first: others' word for
+  // what is worth measuring here. Empty where there is none.
+  virtual absl::StatusOr<std::vector<std::string>> ImportedPoints(
+      const search_space::TensorProgram& program, const Environment& environment, int count) = 0;
+
+  // A final is served when it was measured here and is OK, and no newer one of the same point or of
+  // the same steps was measured on its bench: of a schedule the last word counts, not the luckiest.
   struct Best {
     TrialRecord trial;
     Environment environment;
+    // Hosts, other than the trial's, whose last final of the same steps on the same bench is OK and
+    // within kAgreement of its time, among the schedule's 64 newest finals. Hosts without a name do
+    // not count.
+    int confirmations = 0;
   };
+  // The winner (measure::ChooseWinner) among the 16 fastest that are served on benches that agree
+  // with `bench` and have `least_confirmations`. A row whose checksum does not hold is passed over.
   virtual absl::StatusOr<std::optional<Best>> FindBest(const std::string& workload_hash,
-                                                       const std::string& device_name,
-                                                       measure::L2Policy l2) = 0;
-  // Workloads of the same operator that have a served final on this device: for nearest queries.
+                                                       const Bench& bench,
+                                                       int least_confirmations) = 0;
+  absl::StatusOr<std::optional<Best>> FindBest(const std::string& workload_hash,
+                                               const Bench& bench) {
+    return FindBest(workload_hash, bench, 0);
+  }
+  // Workloads of the same operator that have a served final on this bench: for nearest queries.
   struct Neighbour {
     std::string workload_hash;
     std::map<std::string, int64_t> shape;
     std::string dtype;
   };
   virtual absl::StatusOr<std::vector<Neighbour>> Neighbours(const std::string& op,
-                                                            const std::string& device_name,
-                                                            measure::L2Policy l2) = 0;
+                                                            const Bench& bench) = 0;
 
-  // Trials to learn from: of every workload on the device model under the policy, the newest of
-  // each where there are more than `limit` in all; by workload, oldest first.
+  // Screening trials to learn from before `tuned` is, on the device model under the policy: some
+  // `limit`, of each workload spread over its sessions, at least 64 if it has them, from as many
+  // workloads as there is room for, those of the nearest shapes and the newest in turn. Those of
+  // one workload lie side by side, oldest first.
   struct Lesson {
     std::string workload;  // TensorProgram::canonical_text
     Environment environment;
     TrialRecord trial;
   };
   virtual absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& environment,
+                                                      const search_space::TensorProgram& tuned,
                                                       int64_t limit) = 0;
-  // How many trials there are to learn from.
-  virtual absl::StatusOr<int64_t> CountLessons(const Environment& environment) = 0;
-  // What was learnt from them: one model (CostModel::Save) for each device model and policy.
+  // Among the newest 20,000 trials of the database: those to learn from, and those of them with an
+  // id above `after`.
+  struct LessonCount {
+    int64_t trials = 0, newer = 0;
+    int64_t newest = 0;  // id of the newest trial, to learn from or not; 0: there is none
+  };
+  virtual absl::StatusOr<LessonCount> CountLessons(const Environment& environment,
+                                                   int64_t after) = 0;
+  // What was learnt from them: one model (CostModel::Save) for each device model and policy. A
+  // library that was not made for hostile files reads it: it is given only where the database's
+  // file is this user's own and not everybody's to write.
   struct StoredModel {
     std::string bytes;
-    int64_t trials = 0;  // that there were when it was trained
+    int64_t newest = 0;  // LessonCount::newest when it was trained
   };
   virtual absl::Status SaveModel(const Environment& environment, const StoredModel& model) = 0;
   virtual absl::StatusOr<std::optional<StoredModel>> LoadModel(const Environment& environment) = 0;
@@ -137,14 +195,17 @@ class Records {
   };
   virtual absl::StatusOr<ExportReport> Export(std::ostream& out) = 0;
   // Adds what is not there yet (identity: workload, environment, point or steps, stage, time,
-  // moment), marks it imported, so that it is never served before it is measured here, and reports
-  // lines that are refused by number, the first kMaxRejected with the reason.
+  // moment), marks it imported by `importer` (its tenant and token; host and run stay those of the
+  // line), and reports lines that are refused by number, the first kMaxRejected with the reason:
+  // what ParseLine refuses, and times that cannot be true (tuner/records/plausible.h). Imports are
+  // lessons and proposals; nothing that is measured here is judged, left out or served by them.
   static constexpr int kMaxRejected = 1000;
   struct ImportReport {
     int64_t added = 0, duplicate = 0, refused = 0;
     std::vector<std::string> rejected;  // "line 3: ..."; at most kMaxRejected of the `refused`
   };
-  virtual absl::StatusOr<ImportReport> Import(std::istream& in) = 0;
+  virtual absl::StatusOr<ImportReport> Import(std::istream& in, const Provenance& importer) = 0;
+  absl::StatusOr<ImportReport> Import(std::istream& in) { return Import(in, {}); }
   // At most `count` trials with an id above `after`, by id; those that are damaged are left out,
   // but `after` passes them. None: there are no more.
   virtual absl::StatusOr<std::vector<StoredTrial>> ReadPage(int64_t& after, int count) = 0;

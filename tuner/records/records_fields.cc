@@ -50,6 +50,21 @@ class Hash {
   void operator()(const char*, measure::Outcome value) { Add(std::string(NameOf(value))); }
   void operator()(const char*, measure::L2Policy value) { Add(std::string(NameOf(value))); }
 
+  // Fields that older rows do not have.
+  struct Given {
+    Hash& to;
+    void operator()(const std::string& name, const std::string& value) const {
+      if (value.empty()) return;
+      to.Add(name);
+      to.Add(value);
+    }
+    void operator()(const std::string& name, int64_t value) const {
+      if (value == 0) return;
+      to.Add(name);
+      to.Add(static_cast<uint64_t>(value));
+    }
+  };
+
  private:
   uint64_t state_ = 0xcbf29ce484222325;
 };
@@ -84,7 +99,8 @@ bool HasControl(const std::string& text) {
 // Reads the fields of one object; the first thing that is wrong stays in `status`.
 struct JsonReader {
   const json& from;
-  std::string where;  // "trial."
+  std::string where;     // "trial."
+  bool required = true;  // else what is missing stays as it is
   absl::Status status = absl::OkStatus();
 
   void Refuse(const std::string& name, const std::string& expected) {
@@ -95,6 +111,7 @@ struct JsonReader {
     if (!status.ok()) return nullptr;
     auto it = from.find(name);
     if (it != from.end()) return &*it;
+    if (!required) return nullptr;
     status = absl::InvalidArgumentError(absl::StrCat("\"", where, name, "\" is missing"));
     return nullptr;
   }
@@ -246,6 +263,8 @@ int64_t ChecksumOf(const StoredTrial& stored) {
   VisitEnvironment(stored.environment, hash);
   VisitTrial(stored.trial, hash);
   hash.Add(stored.trial.steps);
+  VisitLaterEnvironment(stored.environment, Hash::Given{hash});
+  VisitProvenance(stored.trial.from, Hash::Given{hash});
   return static_cast<int64_t>(hash.state());
 }
 
@@ -254,7 +273,9 @@ std::string PrintLine(const StoredTrial& stored) {
   VisitWorkload(stored.workload, JsonWriter{line["workload"]});
   line["workload"]["shape"] = json::parse(stored.workload.shape, nullptr, false);
   VisitEnvironment(stored.environment, JsonWriter{line["environment"]});
+  VisitLaterEnvironment(stored.environment, JsonWriter{line["environment"]});
   VisitTrial(stored.trial, JsonWriter{line["trial"]});
+  VisitPlace(stored.trial.from, JsonWriter{line["trial"]});
   line["trial"]["steps"] = stored.trial.steps;
   // Evidence may hold bytes that are not UTF-8.
   return line.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -279,10 +300,14 @@ absl::StatusOr<StoredTrial> ParseLine(const std::string& text) {
   if (!status.ok()) return status;
   JsonReader environment{(*line)["environment"], "environment."};
   VisitEnvironment(stored.environment, environment);
+  environment.required = false;  // lines of schema version 4 and before
+  VisitLaterEnvironment(stored.environment, environment);
   if (!environment.status.ok()) return environment.status;
   JsonReader trial{(*line)["trial"], "trial."};
   VisitTrial(stored.trial, trial);
   trial("steps", stored.trial.steps);
+  trial.required = false;
+  VisitPlace(stored.trial.from, trial);
   if (!trial.status.ok()) return trial.status;
   status = CheckTrial(stored.trial);
   if (!status.ok()) return status;

@@ -46,7 +46,29 @@ void VisitEnvironment(Env& e, Visitor&& visit) {
   visit("l2", e.l2);
 }
 
-// All but the id, the workload's hash and the steps, which lie in other tables.
+// What later schema versions added. A checksum has those that are given only, by name, so that that
+// of a row which is older than they are still holds.
+template <typename Env, typename Visitor>
+void VisitLaterEnvironment(Env& e, Visitor&& visit) {
+  visit("memory_mib", e.memory_mib);
+  visit("power_limit_w", e.power_limit_w);
+}
+
+// What lines carry of a provenance: tenants and tokens mean something in their own database only.
+template <typename From, typename Visitor>
+void VisitPlace(From& from, Visitor&& visit) {
+  visit("host", from.host);
+  visit("run", from.run);
+}
+
+template <typename From, typename Visitor>
+void VisitProvenance(From& from, Visitor&& visit) {
+  visit("tenant", from.tenant);
+  visit("token", from.token);
+  VisitPlace(from, visit);
+}
+
+// All but the id, the workload's hash and what lies in other tables.
 template <typename Trial, typename Visitor>
 void VisitTrial(Trial& t, Visitor&& visit) {
   visit("point", t.point);

@@ -146,6 +146,12 @@ bool IsWritable(const std::string& path) {
          faccessat(AT_FDCWD, FolderOf(path).c_str(), W_OK | X_OK, AT_EACCESS) == 0;
 }
 
+bool IsOwn(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && info.st_uid == geteuid() &&
+         (info.st_mode & S_IWOTH) == 0;
+}
+
 std::string ThisProcess() {
   const std::string pid = absl::StrCat(getpid());
   return absl::StrCat(BootId(), " ", pid, " ", StartTime(pid));

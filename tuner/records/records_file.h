@@ -25,6 +25,9 @@ bool WasLeftOpen(const std::string& path);
 // Whether this process may write the file at `path` and create others beside it.
 bool IsWritable(const std::string& path);
 
+// Whether the file is this user's, and not everybody's to write.
+bool IsOwn(const std::string& path);
+
 // This process, so that others can tell whether it is still running: boot, process id, start time.
 std::string ThisProcess();
 // Whether the process that gave its ThisProcess() is still running on this machine.

@@ -1,11 +1,14 @@
 // Opening: what may be opened, in which state it was left, and what can be done with it.
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/host.h"
 #include "base/sqlite.h"
 #include "measure/codegen/codegen.h"
 #include "tuner/records/feature_version.h"
@@ -43,10 +46,10 @@ absl::StatusOr<std::string> QuickCheck(Database& database) {
 }
 
 absl::Status PrepareForWriting(Database& database) {
-  for (const char* pragma : {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL",
-                             "PRAGMA foreign_keys = ON", "PRAGMA cell_size_check = ON",
-                             // What is left of the log after a checkpoint.
-                             "PRAGMA journal_size_limit = 16777216"}) {
+  for (const char* pragma :
+       {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA cell_size_check = ON",
+        // What is left of the log after a checkpoint.
+        "PRAGMA journal_size_limit = 16777216"}) {
     // SQLite does not wait for a lock when another process changes the journal mode meanwhile.
     absl::Status status;
     for (int attempt = 0; attempt < 200; ++attempt) {
@@ -56,7 +59,9 @@ absl::Status PrepareForWriting(Database& database) {
     }
     if (!status.ok()) return status;
   }
-  return Migrate(database, Migrations());
+  // Before foreign keys are looked at: a migration may make a table anew that others refer to.
+  absl::Status status = Migrate(database, Migrations());
+  return status.ok() ? database.Run("PRAGMA foreign_keys = ON") : status;
 }
 
 }  // namespace
@@ -72,7 +77,37 @@ Environment MakeEnvironment(const measure::DeviceInfo& device, measure::L2Policy
   environment.generator_version = measure::kGeneratorVersion;
   environment.feature_version = kFeatureVersion;
   environment.l2 = l2;
+  if (!device.target.processor) {
+    environment.memory_mib = device.target.memory_bytes >> 20;
+    environment.power_limit_w = device.power_limit_w;
+  }
   return environment;
+}
+
+Bench BenchOf(const Environment& e) {
+  return {e.device_name, e.l2, e.sm_count, e.memory_mib, e.power_limit_w};
+}
+
+Bench BenchOf(const measure::DeviceInfo& device, measure::L2Policy l2) {
+  return BenchOf(MakeEnvironment(device, l2));
+}
+
+// SelectBenches() says the same of rows.
+bool Agree(const Bench& a, const Bench& b) {
+  const auto same = [](int64_t x, int64_t y) { return x == y || x == 0 || y == 0; };
+  return a.device_name == b.device_name && a.l2 == b.l2 && same(a.sm_count, b.sm_count) &&
+         (same(a.memory_mib, b.memory_mib) ||
+          std::abs(a.memory_mib - b.memory_mib) * 10 <= b.memory_mib) &&
+         same(a.power_limit_w, b.power_limit_w);
+}
+
+Provenance LocalProvenance() {
+  // Once a process: its runs are one run.
+  static const auto& here = *new Provenance{
+      "", 0, HostId(),
+      absl::StrCat(absl::FormatTime("%Y%m%dT%H%M%SZ", absl::Now(), absl::UTCTimeZone()), "-",
+                   getpid())};
+  return here;
 }
 
 absl::StatusOr<std::unique_ptr<Records>> Records::Open(const std::string& given) {

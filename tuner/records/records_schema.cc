@@ -13,8 +13,8 @@
 namespace heddle::tuner {
 namespace {
 
-// A `bench` is what times compare on: a device model under an L2 policy. It is in each trial,
-// beside the exact environment, so that the best of a workload is one seek in trial_served.
+// A `bench` is what times compare on. It is in each trial, beside the exact environment, so that
+// the trials of a workload that compare lie side by side.
 constexpr char kVersion1[] = R"sql(
 CREATE TABLE workload (
   id INTEGER PRIMARY KEY,
@@ -221,6 +221,129 @@ CREATE TABLE late_trial (
 CREATE INDEX request_age ON request (when_us);
 )sql";
 
+// Times compare between devices of one size; rows know where they come from; of a schedule's finals
+// the newest counts. What may be served is kept by triggers, whoever adds or removes trials.
+constexpr char kVersion5[] = R"sql(
+CREATE TABLE wider_bench (
+  id INTEGER PRIMARY KEY,
+  device_name TEXT NOT NULL,
+  l2 TEXT NOT NULL,
+  sm_count INTEGER NOT NULL,      -- 0 = not known
+  memory_mib INTEGER NOT NULL,    -- of GPUs; 0 = not known
+  power_limit_w INTEGER NOT NULL, -- of GPUs; 0 = not known
+  UNIQUE (device_name, l2, sm_count, memory_mib, power_limit_w)
+) STRICT;
+-- A bench whose environments differ in sm_count falls apart; the oldest keeps its id.
+INSERT INTO wider_bench
+  SELECT b.id, b.device_name, b.l2, coalesce(e.sm_count, 0), 0, 0
+  FROM bench b LEFT JOIN environment e ON e.id =
+    (SELECT min(id) FROM environment WHERE device_name = b.device_name AND l2 = b.l2);
+INSERT INTO wider_bench (device_name, l2, sm_count, memory_mib, power_limit_w)
+  SELECT DISTINCT e.device_name, e.l2, e.sm_count, 0, 0
+  FROM environment e JOIN bench b ON b.device_name = e.device_name AND b.l2 = e.l2
+  WHERE NOT EXISTS (SELECT 1 FROM wider_bench w WHERE w.device_name = e.device_name
+                    AND w.l2 = e.l2 AND w.sm_count = e.sm_count);
+-- Learnt from devices that do not compare.
+DELETE FROM model WHERE bench IN (
+  SELECT b.id FROM bench b JOIN wider_bench w
+  ON w.device_name = b.device_name AND w.l2 = b.l2 AND w.id <> b.id);
+DROP TABLE bench;
+ALTER TABLE wider_bench RENAME TO bench;
+UPDATE trial SET bench = moved.bench FROM (
+    SELECT e.id AS environment, b.id AS bench FROM environment e JOIN bench b
+    ON b.device_name = e.device_name AND b.l2 = e.l2 AND b.sm_count = e.sm_count) moved
+  WHERE trial.environment = moved.environment AND trial.bench <> moved.bench;
+ALTER TABLE environment ADD COLUMN memory_mib INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE environment ADD COLUMN power_limit_w INTEGER NOT NULL DEFAULT 0;
+
+-- How many processes have begun to run it, the owner included.
+ALTER TABLE intent ADD COLUMN attempts INTEGER NOT NULL DEFAULT 1;
+
+-- Where trials come from: '' and 0 = not known.
+CREATE TABLE source (
+  id INTEGER PRIMARY KEY,
+  tenant TEXT NOT NULL,
+  token INTEGER NOT NULL,       -- token.id
+  host TEXT NOT NULL,
+  run TEXT NOT NULL,
+  UNIQUE (tenant, token, host, run)
+) STRICT;
+ALTER TABLE trial ADD COLUMN source INTEGER REFERENCES source;
+
+-- Finals that say something about their schedule.
+DROP INDEX trial_served;
+CREATE INDEX trial_final_point ON trial (workload, bench, point)
+  WHERE final = 1 AND imported = 0 AND outcome <> 'WORKER_LOST';
+CREATE INDEX trial_final_steps ON trial (workload, bench, steps)
+  WHERE final = 1 AND imported = 0 AND outcome <> 'WORKER_LOST';
+
+-- What `servable` has, so that the best of a workload is one seek.
+CREATE TABLE served (
+  workload INTEGER NOT NULL,
+  bench INTEGER NOT NULL,
+  time_us REAL NOT NULL,
+  trial INTEGER NOT NULL REFERENCES trial,
+  ci_low_us REAL NOT NULL,
+  ci_high_us REAL NOT NULL,
+  steps INTEGER NOT NULL,         -- how many
+  confirmations INTEGER NOT NULL, -- tuner/records/records.h, Records::Best
+  PRIMARY KEY (workload, bench, time_us, trial)
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX served_trial ON served (trial);
+
+CREATE VIEW servable AS
+SELECT t.workload, t.bench, t.time_us, t.id AS trial, t.ci_low_us, t.ci_high_us,
+  length(s.text) - length(replace(s.text, char(10), '')) AS steps,
+  (SELECT count(*) FROM (
+    SELECT max(n.id), f.host, n.outcome = 'OK' AND n.screened_out = 0
+           AND abs(n.time_us - t.time_us) <= 0.1 * t.time_us AS agrees
+    FROM (SELECT id FROM trial
+          WHERE final = 1 AND imported = 0 AND outcome <> 'WORKER_LOST'
+          AND workload = t.workload AND bench = t.bench AND steps = t.steps
+          ORDER BY id DESC LIMIT 64) newest
+    JOIN trial n ON n.id = newest.id JOIN source f ON f.id = n.source
+    WHERE f.host <> '' AND f.host IS NOT (SELECT host FROM source WHERE id = t.source)
+    GROUP BY f.host) WHERE agrees) AS confirmations
+FROM trial t JOIN steps s ON s.id = t.steps
+WHERE t.final = 1 AND t.imported = 0 AND t.outcome = 'OK' AND t.screened_out = 0
+  AND NOT EXISTS (SELECT 1 FROM trial n
+    WHERE n.final = 1 AND n.imported = 0 AND n.outcome <> 'WORKER_LOST'
+    AND n.workload = t.workload AND n.bench = t.bench
+    AND n.point = t.point AND t.point <> '' AND n.id > t.id)
+  AND NOT EXISTS (SELECT 1 FROM trial n
+    WHERE n.final = 1 AND n.imported = 0 AND n.outcome <> 'WORKER_LOST'
+    AND n.workload = t.workload AND n.bench = t.bench
+    AND n.steps = t.steps AND n.id > t.id);
+
+INSERT INTO served SELECT * FROM servable;
+
+-- Only the newest of a point and of steps can be there, hence those are all that can change.
+CREATE TRIGGER trial_added AFTER INSERT ON trial
+WHEN NEW.final = 1 AND NEW.imported = 0 AND NEW.outcome <> 'WORKER_LOST'
+BEGIN
+  DELETE FROM served WHERE trial IN (
+    (SELECT max(id) FROM trial WHERE final = 1 AND imported = 0 AND outcome <> 'WORKER_LOST'
+     AND workload = NEW.workload AND bench = NEW.bench
+     AND point = NEW.point AND NEW.point <> '' AND id < NEW.id),
+    (SELECT max(id) FROM trial WHERE final = 1 AND imported = 0 AND outcome <> 'WORKER_LOST'
+     AND workload = NEW.workload AND bench = NEW.bench
+     AND steps = NEW.steps AND id < NEW.id));
+  INSERT INTO served SELECT * FROM servable WHERE trial = NEW.id;
+END;
+
+CREATE TRIGGER trial_removed AFTER DELETE ON trial
+WHEN OLD.final = 1 AND OLD.imported = 0
+BEGIN
+  DELETE FROM served WHERE trial = OLD.id;
+  INSERT OR REPLACE INTO served SELECT * FROM servable WHERE trial IN (
+    (SELECT max(id) FROM trial WHERE final = 1 AND imported = 0 AND outcome <> 'WORKER_LOST'
+     AND workload = OLD.workload AND bench = OLD.bench
+     AND point = OLD.point AND OLD.point <> ''),
+    (SELECT max(id) FROM trial WHERE final = 1 AND imported = 0 AND outcome <> 'WORKER_LOST'
+     AND workload = OLD.workload AND bench = OLD.bench AND steps = OLD.steps));
+END;
+)sql";
+
 absl::Status FileError(const std::string& path, const char* action) {
   const int error = errno;
   const std::string message = absl::StrCat(path, ": cannot ", action, ": ", std::strerror(error));
@@ -243,7 +366,7 @@ absl::Status Sync(const std::string& path) {
 
 const std::vector<std::string>& Migrations() {
   static const auto& migrations =
-      *new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4};
+      *new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
   return migrations;
 }
 

@@ -8,10 +8,6 @@
 namespace heddle::tuner {
 namespace {
 
-// The condition of the partial index trial_served, word by word: SQLite uses it only so.
-constexpr char kServed[] =
-    "t.final = 1 AND t.imported = 0 AND t.outcome = 'OK' AND t.screened_out = 0";
-
 struct Names {
   std::vector<std::string> names;
   template <typename T>
@@ -35,6 +31,7 @@ const std::vector<std::string>& EnvironmentColumns() {
     Names names;
     const Environment environment;
     VisitEnvironment(environment, names);
+    VisitLaterEnvironment(environment, names);
     return names.names;
   }());
   return columns;
@@ -52,9 +49,11 @@ std::string SelectTrials(const std::string& rest) {
   return absl::StrCat("SELECT t.id, t.checksum, t.", absl::StrJoin(TrialColumns(), ", t."), ", w.",
                       absl::StrJoin(workload.names, ", w."), ", e.",
                       absl::StrJoin(EnvironmentColumns(), ", e."),
-                      ", s.text FROM trial t CROSS JOIN workload w ON w.id = t.workload "
+                      ", s.text, f.tenant, f.token, f.host, f.run FROM trial t "
+                      "CROSS JOIN workload w ON w.id = t.workload "
                       "CROSS JOIN environment e ON e.id = t.environment "
-                      "LEFT JOIN steps s ON s.id = t.steps WHERE ",
+                      "LEFT JOIN steps s ON s.id = t.steps "
+                      "LEFT JOIN source f ON f.id = t.source WHERE ",
                       rest);
 }
 
@@ -62,8 +61,8 @@ std::string SelectTrials(const std::string& rest) {
 
 const std::string& InsertTrial() {
   static const auto& sql = *new std::string(absl::StrCat(
-      "INSERT INTO trial (workload, bench, environment, steps, checksum, ",
-      absl::StrJoin(TrialColumns(), ", "), ") VALUES (", Marks(TrialColumns().size() + 5), ")"));
+      "INSERT INTO trial (workload, bench, environment, steps, source, checksum, ",
+      absl::StrJoin(TrialColumns(), ", "), ") VALUES (", Marks(TrialColumns().size() + 6), ")"));
   return sql;
 }
 
@@ -89,6 +88,22 @@ const std::string& SelectEnvironment() {
   return sql;
 }
 
+const std::string& SelectBench() {
+  static const auto& sql = *new std::string(
+      "SELECT id FROM bench WHERE device_name = ?1 AND l2 = ?2 AND sm_count = ?3 AND (memory_mib = "
+      "?4 OR (memory_mib > 0 AND abs(memory_mib - ?4) * 10 <= ?4)) AND power_limit_w = ?5 "
+      "ORDER BY memory_mib <> ?4, id LIMIT 1");
+  return sql;
+}
+
+const std::string& SelectBenches() {
+  static const auto& sql = *new std::string(
+      "SELECT id FROM bench WHERE device_name = ?1 AND l2 = ?2 AND (sm_count = ?3 OR sm_count = 0 "
+      "OR ?3 = 0) AND (memory_mib = 0 OR ?4 = 0 OR abs(memory_mib - ?4) * 10 <= ?4) AND "
+      "(power_limit_w = ?5 OR power_limit_w = 0 OR ?5 = 0) ORDER BY id");
+  return sql;
+}
+
 const std::string& TrialFields() {
   static const auto& fields =
       *new std::string(absl::StrCat("t.", absl::StrJoin(TrialColumns(), ", t.")));
@@ -96,14 +111,22 @@ const std::string& TrialFields() {
 }
 
 const std::string& SelectServed() {
-  static const auto& sql = *new std::string(SelectTrials(
-      absl::StrCat("t.workload = ? AND t.bench = ? AND ", kServed, " ORDER BY t.time_us")));
+  static const auto& sql = *new std::string(
+      "SELECT trial, time_us, ci_low_us, ci_high_us, steps, confirmations FROM served WHERE "
+      "workload = ? AND bench = ? AND confirmations >= ? ORDER BY time_us, trial LIMIT ? OFFSET ?");
   return sql;
 }
 
 const std::string& SelectHistory() {
-  static const auto& sql =
-      *new std::string(SelectTrials("t.workload = ? AND t.bench = ? ORDER BY t.when_us, t.id"));
+  static const auto& sql = *new std::string(
+      SelectTrials("t.workload = ? AND t.bench = ? AND t.imported = 0 ORDER BY t.when_us, t.id"));
+  return sql;
+}
+
+const std::string& SelectImported() {
+  static const auto& sql = *new std::string(SelectTrials(
+      "t.workload = ? AND t.bench = ? AND t.imported = 1 AND t.outcome = 'OK' AND t.point <> '' "
+      "ORDER BY t.time_us, t.id LIMIT ?"));
   return sql;
 }
 
@@ -117,13 +140,6 @@ const std::string& SelectOne() {
   return sql;
 }
 
-const std::string& SelectLessons() {
-  static const auto& sql = *new std::string(SelectTrials(
-      "t.id IN (SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY workload ORDER BY id "
-      "DESC) AS age FROM trial WHERE bench = ?) WHERE age <= ?) ORDER BY t.workload, t.id"));
-  return sql;
-}
-
 const std::string& SelectSame() {
   static const auto& sql = *new std::string(
       "SELECT 1 FROM trial WHERE workload = ? AND bench = ? AND when_us = ? AND environment = ? "
@@ -132,10 +148,9 @@ const std::string& SelectSame() {
 }
 
 const std::string& SelectNeighbours() {
-  static const auto& sql = *new std::string(absl::StrCat(
+  static const auto& sql = *new std::string(
       "SELECT w.hash, w.shape, w.dtype FROM workload w WHERE w.op = ? AND EXISTS (SELECT 1 FROM "
-      "trial t WHERE t.workload = w.id AND t.bench = ? AND ",
-      kServed, ") ORDER BY w.id"));
+      "served v WHERE v.workload = w.id AND v.bench = ?) ORDER BY w.id");
   return sql;
 }
 

@@ -79,21 +79,28 @@ struct RowReader {
 // Records over a database of the newest schema. `damage` as Records::damage() gives it.
 std::unique_ptr<Records> MakeRecords(Database database, bool read_only, std::string damage);
 
-const std::string& InsertTrial();        // workload, bench, environment, steps, checksum, fields
+// workload, bench, environment, steps, source, checksum, fields
+const std::string& InsertTrial();
 const std::string& InsertEnvironment();  // fields
 const std::string& SelectWorkload();     // hash, text, op, shape, dtype -> id
 const std::string& SelectEnvironment();  // fields -> id
+// device name, L2 policy, sm_count, memory, power limit -> ids of benches: that to write under, and
+// all that agree.
+const std::string& SelectBench();
+const std::string& SelectBenches();
 // "t.point, t.final, ...": what VisitTrial reads of a row `t` of trial.
 const std::string& TrialFields();
-// Trials as id, checksum, fields, workload, environment, steps:
-const std::string& SelectServed();   // workload, bench: what may be served, fastest first
-const std::string& SelectHistory();  // workload, bench: oldest first
-const std::string& SelectPage();     // after which id, how many
-const std::string& SelectOne();      // id
-const std::string& SelectLessons();  // bench, how many of each workload: the newest, oldest first
+// What is served of (workload, bench, least confirmations), the fastest first, how many, after how
+// many -> trial, time, interval, number of steps, confirmations.
+const std::string& SelectServed();
+// Trials as id, checksum, fields, workload, environment, steps, source:
+const std::string& SelectHistory();   // workload, bench: measured here, oldest first
+const std::string& SelectImported();  // workload, bench, how many: OK points, fastest first
+const std::string& SelectPage();      // after which id, how many
+const std::string& SelectOne();       // id
 // workload, bench, when, environment, final, time, point, steps: is there such a trial?
 const std::string& SelectSame();
-// op, bench -> hash, shape, dtype of workloads with a trial that may be served.
+// op, bench -> hash, shape, dtype of workloads with a trial that is served.
 const std::string& SelectNeighbours();
 
 }  // namespace heddle::tuner

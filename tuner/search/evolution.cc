@@ -11,7 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "tuner/search/screen.h"
 
 namespace heddle::tuner {
@@ -114,12 +114,15 @@ class Evolution {
 
   void Learn() {
     if (trials_.size() < kLeastExamples || learnt_ == trials_.size()) return;
+    std::vector<const TrialResult*> results;
+    for (const Trial& trial : trials_) results.push_back(&trial.result);
+    const std::vector<size_t> taught = ChooseTaught(results);
     std::vector<Point> points;
-    for (const Trial& trial : trials_) points.push_back(trial.point);
+    for (size_t trial : taught) points.push_back(trials_[trial].point);
     const auto features = screen_.Features(points);
     std::vector<Example> examples;
-    for (size_t i = 0; i < trials_.size(); ++i) {
-      const TrialResult& result = trials_[i].result;
+    for (size_t i = 0; i < taught.size(); ++i) {
+      const TrialResult& result = *results[taught[i]];
       if (features[i]->empty()) continue;
       examples.push_back({*features[i], 0, result.time_us, WeightOf(result)});
     }
@@ -189,6 +192,7 @@ class Evolution {
     std::stable_sort(best.begin(), best.end(), [](const Trial* a, const Trial* b) {
       return a->result.time_us < b->result.time_us;
     });
+    best.resize(std::min(best.size(), kFastestTaught));
     std::vector<Point> points, parents;
     for (const Trial* trial : best) points.push_back(trial->point);
     const auto features = screen_.Features(points);
@@ -415,10 +419,10 @@ class EvolutionProposer : public Proposer {
       changed_.wait(lock, [this] { return stop_ || requested_; });
       if (stop_) return;
       lock.unlock();
-      const absl::Time start = absl::Now();
+      const SteadyTime start = SteadyNow();
       std::vector<Point> batch = evolution_.NextBatch();
       lock.lock();
-      seconds_ += absl::ToDoubleSeconds(absl::Now() - start);
+      seconds_ += SecondsSince(start);
       next_ = std::move(batch);
       requested_ = false;
       changed_.notify_all();
@@ -442,6 +446,23 @@ float WeightOf(const TrialResult& result) {
   // One sample only, or an interval wider than asked for: right about the magnitude.
   constexpr float kRough = 0.5F;
   return result.screened_out || result.noisy ? kRough : 1.0F;
+}
+
+std::vector<size_t> ChooseTaught(absl::Span<const TrialResult* const> trials) {
+  std::vector<size_t> taught, older;
+  const size_t newest = trials.size() - std::min(trials.size(), kNewestTaught);
+  for (size_t i = 0; i < newest; ++i) {
+    if (trials[i]->outcome == Outcome::kOk) older.push_back(i);
+  }
+  const size_t fastest = std::min(older.size(), kFastestTaught);
+  std::partial_sort(older.begin(), older.begin() + static_cast<ptrdiff_t>(fastest), older.end(),
+                    [&](size_t a, size_t b) {
+                      return std::pair(trials[a]->time_us, a) < std::pair(trials[b]->time_us, b);
+                    });
+  taught.assign(older.begin(), older.begin() + static_cast<ptrdiff_t>(fastest));
+  std::sort(taught.begin(), taught.end());
+  for (size_t i = newest; i < trials.size(); ++i) taught.push_back(i);
+  return taught;
 }
 
 std::unique_ptr<Proposer> MakeEvolutionProposer(const search_space::SearchSpace& space,

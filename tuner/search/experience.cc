@@ -8,8 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "search_space/notation/notation.h"
+#include "tuner/records/records_lessons.h"
 #include "tuner/search/evolution.h"
 #include "tuner/search/screen.h"
 
@@ -23,13 +24,15 @@ using search_space::SearchSpace;
 constexpr int64_t kLessons = 6000;
 // Fewer are no experience.
 constexpr int64_t kLeastLessons = 32;
-// A stored model is trained again when there are so many times the trials that it knows.
-constexpr double kGrowth = 1.4;
+// A stored model is trained again when there is so large a share of new trials, counted from those
+// that it could know.
+constexpr double kGrowth = 0.4;
 // A trial's weight halves with each of these, counted from the newest, and for every other version
 // of the generator: what it timed may have been other code.
 constexpr absl::Duration kHalfLife = absl::Hours(24 * 90);
 constexpr float kOtherGenerator = 0.5F;
 constexpr size_t kNeighbours = 6;
+constexpr int kImported = 8;
 
 float LessonWeight(const Records::Lesson& lesson, absl::Time newest, int generator_version) {
   float weight = WeightOf(lesson.trial.result);
@@ -73,8 +76,8 @@ struct Trained {
 };
 
 absl::StatusOr<Trained> TrainOn(Records& records, const Environment& environment,
-                                const search_space::Target& target, int threads) {
-  auto lessons = records.Lessons(environment, kLessons);
+                                const SearchSpace& space, int threads) {
+  auto lessons = records.Lessons(environment, space.program(), kLessons);
   if (!lessons.ok()) return lessons.status();
   absl::Time newest = absl::InfinitePast();
   for (const Records::Lesson& lesson : *lessons) newest = std::max(newest, lesson.trial.when);
@@ -83,7 +86,7 @@ absl::StatusOr<Trained> TrainOn(Records& records, const Environment& environment
   for (size_t begin = 0, end = 0; begin < lessons->size(); begin = end, ++workload) {
     while (end < lessons->size() && (*lessons)[end].workload == (*lessons)[begin].workload) ++end;
     AddExamples(absl::MakeSpan(*lessons).subspan(begin, end - begin), workload, newest, environment,
-                target, threads, examples);
+                space.target(), threads, examples);
   }
   Trained trained;
   trained.examples = examples.size();
@@ -93,32 +96,26 @@ absl::StatusOr<Trained> TrainOn(Records& records, const Environment& environment
   return trained;
 }
 
-// How far two shapes are from each other: doublings over all parameters.
-double Distance(const std::map<std::string, int64_t>& a, const std::map<std::string, int64_t>& b) {
-  double distance = 0;
-  for (const auto& [name, value] : a) {
-    const auto other = b.find(name);
-    if (other == b.end()) return INFINITY;
-    distance += std::abs(
-        std::log2(static_cast<double>(value + 1) / static_cast<double>(other->second + 1)));
-  }
-  return distance;
-}
-
-absl::StatusOr<std::vector<Point>> BestOfNeighbours(Records& records,
-                                                    const Environment& environment,
-                                                    const SearchSpace& space) {
+absl::StatusOr<std::vector<Point>> BestOfOthers(Records& records, const Environment& environment,
+                                                const SearchSpace& space) {
   const search_space::TensorProgram& program = space.program();
-  auto neighbours = records.Neighbours(program.op, environment.device_name, environment.l2);
+  std::vector<Point> points;
+  auto imported = records.ImportedPoints(program, environment, kImported);
+  if (!imported.ok()) return imported.status();
+  for (const std::string& text : *imported) {
+    auto point = space.Parse(text);
+    if (point.ok() && space.Check(*point).ok()) points.push_back(*std::move(point));
+  }
+  const size_t most = points.size() + kNeighbours;
+  auto neighbours = records.Neighbours(program.op, BenchOf(environment));
   if (!neighbours.ok()) return neighbours.status();
   std::stable_sort(neighbours->begin(), neighbours->end(), [&](const auto& a, const auto& b) {
     return Distance(program.shape, a.shape) < Distance(program.shape, b.shape);
   });
-  std::vector<Point> points;
   for (const Records::Neighbour& neighbour : *neighbours) {
-    if (points.size() == kNeighbours) break;
+    if (points.size() == most) break;
     if (neighbour.workload_hash == program.hash) continue;
-    auto best = records.FindBest(neighbour.workload_hash, environment.device_name, environment.l2);
+    auto best = records.FindBest(neighbour.workload_hash, BenchOf(environment));
     if (!best.ok()) return best.status();
     if (!best->has_value()) continue;
     auto point = space.Parse((*best)->trial.point);
@@ -132,29 +129,29 @@ absl::StatusOr<std::vector<Point>> BestOfNeighbours(Records& records,
 absl::StatusOr<Experience> Recall(Records& records, const Environment& environment,
                                   const SearchSpace& space, int threads) {
   Experience experience;
-  auto neighbours = BestOfNeighbours(records, environment, space);
+  auto neighbours = BestOfOthers(records, environment, space);
   if (!neighbours.ok()) return neighbours.status();
   experience.neighbours = *std::move(neighbours);
 
-  auto there = records.CountLessons(environment);
-  if (!there.ok()) return there.status();
   auto stored = records.LoadModel(environment);
   if (!stored.ok()) return stored.status();
+  auto there = records.CountLessons(environment, stored->has_value() ? (*stored)->newest : 0);
+  if (!there.ok()) return there.status();
   std::string why;
   if (stored->has_value()) {
     auto model = CostModel::Load((*stored)->bytes);
     if (!model.ok()) {
       why = absl::StrCat("; ", std::string(model.status().message()));
-    } else if (static_cast<double>(*there) <=
-               kGrowth * static_cast<double>((*stored)->trials) + kLeastLessons) {
+    } else if (static_cast<double>(there->newer) <=
+               kGrowth * static_cast<double>(there->trials - there->newer) + kLeastLessons) {
       experience.model = std::make_shared<const CostModel>(*std::move(model));
-      experience.note =
-          absl::StrCat("The cost model knows ", (*stored)->trials, " trials of this device.");
+      experience.note = absl::StrCat("The cost model knows all but ", there->newer,
+                                     " of the newest trials of this device.");
       return experience;
     }
   }
-  const absl::Time start = absl::Now();
-  auto trained = TrainOn(records, environment, space.target(), threads);
+  const SteadyTime start = SteadyNow();
+  auto trained = TrainOn(records, environment, space, threads);
   if (!trained.ok()) return trained.status();
   if (!trained->model) {
     experience.note =
@@ -166,12 +163,12 @@ absl::StatusOr<Experience> Recall(Records& records, const Environment& environme
   if (!records.read_only()) {
     auto bytes = trained->model->Save();
     if (!bytes.ok()) return bytes.status();
-    if (absl::Status s = records.SaveModel(environment, {*bytes, *there}); !s.ok()) return s;
+    if (absl::Status s = records.SaveModel(environment, {*bytes, there->newest}); !s.ok()) return s;
   }
   experience.model = std::make_shared<const CostModel>(*std::move(trained->model));
   experience.note =
       absl::StrFormat("The cost model was trained on %d trials of this device in %.1f s%s.",
-                      trained->examples, absl::ToDoubleSeconds(absl::Now() - start), why);
+                      trained->examples, SecondsSince(start), why);
   return experience;
 }
 

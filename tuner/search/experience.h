@@ -14,9 +14,10 @@
 namespace heddle::tuner {
 
 struct Experience {
-  std::shared_ptr<const CostModel> model;       // null: there is nothing to learn from
-  std::vector<search_space::Point> neighbours;  // the best of the nearest workloads, nearest first
-  std::string note;                             // where the model comes from, for the user
+  std::shared_ptr<const CostModel> model;  // null: there is nothing to learn from
+  // The best of the nearest workloads, nearest first; of this one, others' word comes first.
+  std::vector<search_space::Point> neighbours;
+  std::string note;  // where the model comes from, for the user
 };
 
 // Loads the stored model of the environment's device and policy. Where there is none, it knows

@@ -77,7 +77,7 @@ std::string ProgressLine(const Progress& p, int width) {
 }
 
 void ProgressPrinter::Show(const Progress& progress) {
-  absl::Time now = absl::Now();
+  const SteadyTime now = SteadyNow();
   bool better = progress.best_us > 0 && progress.best_us != shown_best_us_;
   if (now - shown_ < (terminal_ ? kRedraw : kPlainLine) && (terminal_ || !better)) return;
   shown_ = now;

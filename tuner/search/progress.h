@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "measure/device/outcome.h"
 #include "tuner/model/roofline.h"
 
@@ -55,7 +56,7 @@ class ProgressPrinter {
   int width_;
   bool drawn_ = false;
   double shown_best_us_ = 0;
-  absl::Time shown_ = absl::InfinitePast();
+  SteadyTime shown_ = SteadyTime::InfinitePast();
 };
 
 }  // namespace heddle::tuner

@@ -48,10 +48,9 @@ const char* NameOf(Match match) {
   return kNames[static_cast<int>(match)];
 }
 
-absl::StatusOr<Answer> FindExact(const search_space::TensorProgram& program,
-                                 const std::string& device_name, measure::L2Policy l2,
+absl::StatusOr<Answer> FindExact(const search_space::TensorProgram& program, const Bench& bench,
                                  Records& records) {
-  auto best = records.FindBest(program.hash, device_name, l2);
+  auto best = records.FindBest(program.hash, bench);
   if (!best.ok()) return best.status();
   if (!best->has_value()) return Answer{};
   std::string steps = (*best)->trial.steps;
@@ -59,8 +58,8 @@ absl::StatusOr<Answer> FindExact(const search_space::TensorProgram& program,
 }
 
 absl::StatusOr<Answer> FindNearest(const Workload& program, const search_space::Target& target,
-                                   measure::L2Policy l2, Records& records) {
-  auto neighbours = records.Neighbours(program->op, target.name, l2);
+                                   const Bench& bench, Records& records) {
+  auto neighbours = records.Neighbours(program->op, bench);
   if (!neighbours.ok()) return neighbours.status();
   std::vector<std::pair<double, std::string>> nearest;
   for (const auto& n : *neighbours) {
@@ -73,7 +72,7 @@ absl::StatusOr<Answer> FindNearest(const Workload& program, const search_space::
   auto space = search_space::SearchSpace::Create(program, target);
   if (!space.ok()) return space.status();
   for (const auto& [distance, hash] : nearest) {
-    auto best = records.FindBest(hash, target.name, l2);
+    auto best = records.FindBest(hash, bench);
     if (!best.ok()) return best.status();
     if (!best->has_value()) continue;
     auto steps = Transfer((*best)->trial, program, *space);

@@ -25,16 +25,15 @@ struct Answer {
   std::optional<Records::Best> source;  // kExact: of the steps; kNearest: the neighbour's
 };
 
-// kExact or kNone: what was measured for this workload on this device model.
-absl::StatusOr<Answer> FindExact(const search_space::TensorProgram& program,
-                                 const std::string& device_name, measure::L2Policy l2,
+// kExact or kNone: what was measured for this workload on this bench.
+absl::StatusOr<Answer> FindExact(const search_space::TensorProgram& program, const Bench& bench,
                                  Records& records);
 
 // The schedule of the nearest shape of the same operator that gives a valid program at this one,
 // verified but never run; kNone where there is no such.
 absl::StatusOr<Answer> FindNearest(
     const std::shared_ptr<const search_space::TensorProgram>& program,
-    const search_space::Target& target, measure::L2Policy l2, Records& records);
+    const search_space::Target& target, const Bench& bench, Records& records);
 
 // kDefault: the default schedule.
 absl::StatusOr<Answer> MakeDefault(

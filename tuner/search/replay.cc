@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/notation/notation.h"
+#include "tuner/model/family.h"
 #include "tuner/search/evolution.h"
 #include "tuner/search/screen.h"
 
@@ -37,6 +38,20 @@ class ShuffledProposer : public Proposer {
   std::vector<Point> left_;
 };
 
+std::string DeviceOf(const TrialSet& set) {
+  return absl::StrCat(set.environment.device_name, ", ", NameOf(set.environment.l2));
+}
+
+// Several sets of a workload on a device as one.
+void Merge(TrialSet set, std::vector<TrialSet>& sets) {
+  for (TrialSet& other : sets) {
+    if (other.workload != set.workload || DeviceOf(other) != DeviceOf(set)) continue;
+    for (TrialSet::Trial& trial : set.trials) other.trials.push_back(std::move(trial));
+    return;
+  }
+  sets.push_back(std::move(set));
+}
+
 }  // namespace
 
 absl::StatusOr<Replay> MakeReplay(const TrialSet& set) {
@@ -52,7 +67,7 @@ absl::StatusOr<Replay> MakeReplay(const TrialSet& set) {
   for (const auto& [parameter, value] : shared->shape) {
     absl::StrAppend(&name, name == shared->op ? " " : ",", parameter, "=", value);
   }
-  Replay replay{shared->op, name, set.environment.device_name, *std::move(space)};
+  Replay replay{name, shared->canonical_text, FamilyOf(*shared), DeviceOf(set), *std::move(space)};
   for (const TrialSet::Trial& trial : set.trials) {
     auto point = replay.space.Parse(trial.point);
     if (!point.ok() || !replay.space.Check(*point).ok()) {
@@ -68,23 +83,22 @@ absl::StatusOr<Replay> MakeReplay(const TrialSet& set) {
 }
 
 absl::StatusOr<std::vector<Replay>> ReadReplays(const std::vector<std::string>& paths) {
-  std::vector<Replay> replays;
+  std::vector<TrialSet> merged;
   for (const std::string& path : paths) {
     std::ifstream file(path);
     if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
     auto sets = ReadTrialSets(file);
-    for (size_t i = 0; sets.ok() && i < sets->size(); ++i) {
-      auto replay = MakeReplay((*sets)[i]);
-      if (!replay.ok()) {
-        sets = replay.status();
-        break;
-      }
-      replays.push_back(*std::move(replay));
-    }
     if (!sets.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": ", std::string(sets.status().message())));
     }
+    for (TrialSet& set : *sets) Merge(std::move(set), merged);
+  }
+  std::vector<Replay> replays;
+  for (const TrialSet& set : merged) {
+    auto replay = MakeReplay(set);
+    if (!replay.ok()) return replay.status();
+    replays.push_back(*std::move(replay));
   }
   return replays;
 }

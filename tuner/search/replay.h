@@ -18,8 +18,10 @@ namespace heddle::tuner {
 
 // The trials of one workload that are points of today's space.
 struct Replay {
-  std::string op, name;  // "matmul", "matmul m=512,n=512,k=512"
-  std::string device;    // its name; times of different devices do not compare
+  std::string name;      // "matmul m=512,n=512,k=512"
+  std::string workload;  // TensorProgram::canonical_text
+  std::string family;    // FamilyOf
+  std::string device;    // its name and policy; times of different ones do not compare
   search_space::SearchSpace space;
   absl::flat_hash_map<search_space::Point, measure::TrialResult> results;
   std::vector<search_space::Point> points;  // the keys of `results`, in recorded order
@@ -32,7 +34,8 @@ struct Replay {
 // where the workload cannot be read.
 absl::StatusOr<Replay> MakeReplay(const TrialSet& set);
 
-// The replays of files that WriteTrialSets wrote.
+// The replays of files that WriteTrialSets wrote: one of each workload on each device, whose sets
+// in one or several files are merged, the first trial of a point counting.
 absl::StatusOr<std::vector<Replay>> ReadReplays(const std::vector<std::string>& paths);
 
 // What a cost model learns from, with `workload` as their group.

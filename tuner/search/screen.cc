@@ -16,8 +16,11 @@ Screen::Screen(const search_space::SearchSpace& space, int threads)
 void Screen::LowerNew(absl::Span<const Part> parts) {
   std::vector<const Part*> missing;
   for (const Part& part : parts) {
-    if (parts_.try_emplace(part).second) missing.push_back(&part);
+    auto [known, is_new] = parts_.try_emplace(part);
+    known->second.used = calls_;
+    if (is_new) missing.push_back(&part);
   }
+  lowered_ += missing.size();
   std::vector<std::vector<KernelFeatures>> features(missing.size());
   std::atomic<size_t> next = 0;
   auto work = [&] {
@@ -34,13 +37,13 @@ void Screen::LowerNew(absl::Span<const Part> parts) {
   }
   work();
   for (std::thread& helper : helpers) helper.join();
-  for (size_t i = 0; i < missing.size(); ++i) parts_[*missing[i]] = std::move(features[i]);
+  for (size_t i = 0; i < missing.size(); ++i) parts_[*missing[i]].value = std::move(features[i]);
 }
 
 FeatureVector Screen::Together(const Point& point) const {
   std::vector<const KernelFeatures*> kernels;
   for (const Part& part : space_.PartsOf(point)) {
-    const std::vector<KernelFeatures>& own = parts_.at(part);
+    const std::vector<KernelFeatures>& own = parts_.at(part).value;
     if (own.empty()) return {};
     for (const KernelFeatures& kernel : own) kernels.push_back(&kernel);
   }
@@ -50,25 +53,50 @@ FeatureVector Screen::Together(const Point& point) const {
 std::vector<const FeatureVector*> Screen::Features(absl::Span<const Point> points) {
   std::vector<const Point*> missing;
   std::vector<Part> parts;
+  ++calls_;
   for (const Point& point : points) {
-    if (!known_.try_emplace(point).second) continue;
+    auto [known, is_new] = known_.try_emplace(point);
+    known->second.used = calls_;
+    if (!is_new) continue;
     missing.push_back(&point);
     for (Part& part : space_.PartsOf(point)) parts.push_back(std::move(part));
   }
   LowerNew(parts);
   for (const Point* point : missing) {
-    known_[*point] = std::make_unique<const FeatureVector>(Together(*point));
+    known_[*point].value = std::make_unique<const FeatureVector>(Together(*point));
   }
   std::vector<const FeatureVector*> all;
   all.reserve(points.size());
-  for (const Point& point : points) all.push_back(known_[point].get());
+  for (const Point& point : points) all.push_back(known_[point].value.get());
   return all;
 }
 
+namespace {
+
+// Leaves the `count` that were used last, or a few less where several were used at once.
+template <typename Map>
+void KeepNewest(Map& map, size_t count) {
+  if (map.size() <= count) return;
+  std::vector<uint64_t> used;
+  for (const auto& [key, kept] : map) used.push_back(kept.used);
+  const auto last = used.begin() + static_cast<ptrdiff_t>(used.size() - count);
+  std::nth_element(used.begin(), last, used.end());
+  size_t room = count - static_cast<size_t>(std::count_if(used.begin(), used.end(),
+                                                          [&](uint64_t u) { return u > *last; }));
+  absl::erase_if(map, [&](const auto& entry) {
+    if (entry.second.used != *last) return entry.second.used < *last;
+    if (room == 0) return true;
+    --room;
+    return false;
+  });
+}
+
+}  // namespace
+
 void Screen::Forget(size_t limit) {
   if (std::max(known_.size(), parts_.size()) <= limit) return;
-  known_.clear();
-  parts_.clear();
+  KeepNewest(known_, limit / 2);
+  KeepNewest(parts_, limit / 2);
 }
 
 }  // namespace heddle::tuner

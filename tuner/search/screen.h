@@ -2,6 +2,7 @@
 #ifndef HEDDLE_TUNER_SEARCH_SCREEN_H_
 #define HEDDLE_TUNER_SEARCH_SCREEN_H_
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -22,8 +23,11 @@ class Screen {
   // One for each point, in order; empty where a point does not lower (an error of the space's).
   // The pointers hold until Forget.
   std::vector<const FeatureVector*> Features(absl::Span<const search_space::Point> points);
-  // Forgets everything when more than `limit` points or kernels are kept.
+  // When more than `limit` points or kernels are kept, forgets those that were asked for longest
+  // ago, so that half as many are left.
   void Forget(size_t limit);
+  // Parts of points lowered so far: the work that what is kept saves.
+  size_t lowered() const { return lowered_; }
 
   const search_space::SearchSpace& space() const { return space_; }
 
@@ -35,9 +39,16 @@ class Screen {
 
   const search_space::SearchSpace& space_;
   int threads_;
+  template <typename T>
+  struct Kept {
+    T value;
+    uint64_t used = 0;  // the call that asked for it last
+  };
+  uint64_t calls_ = 0;
+  size_t lowered_ = 0;
   // Empty where a part does not lower.
-  absl::flat_hash_map<search_space::Part, std::vector<KernelFeatures>> parts_;
-  absl::flat_hash_map<search_space::Point, std::unique_ptr<const FeatureVector>> known_;
+  absl::flat_hash_map<search_space::Part, Kept<std::vector<KernelFeatures>>> parts_;
+  absl::flat_hash_map<search_space::Point, Kept<std::unique_ptr<const FeatureVector>>> known_;
 };
 
 }  // namespace heddle::tuner

@@ -74,7 +74,7 @@ Session::Session(const search_space::SearchSpace& space, measure::Measurer& meas
       proposer_(proposer),
       options_(std::move(options)) {}
 
-double Session::Elapsed() const { return absl::ToDoubleSeconds(absl::Now() - start_); }
+double Session::Elapsed() const { return SecondsSince(start_); }
 
 double Session::SecondsPerTrial() const { return Elapsed() / std::max(1, report_.trials); }
 
@@ -140,8 +140,7 @@ absl::Status Session::LoadHistory() {
   if (!trials.ok()) return trials.status();
   for (const TrialRecord& trial : *trials) {
     Contender contender{trial.point, {}, trial.result, false};
-    // Imported times were measured elsewhere: worth measuring again, not worth trusting.
-    contender.is_final = trial.stage == TrialStage::kFinal && trial.origin == Origin::kMeasured;
+    contender.is_final = trial.stage == TrialStage::kFinal;
     auto point = space_.Parse(trial.point);
     if (point.ok()) {
       contender.point = space_.Print(*point);  // with the holes that its text lacks
@@ -200,10 +199,10 @@ absl::Status Session::Fill() {
     room = std::min(room, static_cast<int>(affordable) - measurer_.pending());
   }
   if (room <= 0 || exhausted_) return absl::OkStatus();
-  const absl::Time asked = absl::Now();
+  const SteadyTime asked = SteadyNow();
   auto points =
       proposer_.Propose(room, [this](const Point& point) { return tried_.contains(point); });
-  proposing_seconds_ += absl::ToDoubleSeconds(absl::Now() - asked);
+  proposing_seconds_ += SecondsSince(asked);
   if (points.empty()) exhausted_ = true;
   for (const Point& point : points) {
     if (tried_.contains(point)) continue;
@@ -212,20 +211,21 @@ absl::Status Session::Fill() {
   return absl::OkStatus();
 }
 
-absl::Status Session::CheckBuildErrors(const TrialResult& result) {
-  if (result.outcome != Outcome::kBuildError) {
-    same_build_errors_ = 0;
+absl::Status Session::CheckSameErrors(const TrialResult& result) {
+  if (result.outcome != Outcome::kBuildError && result.outcome != Outcome::kWorkerLost) {
+    same_errors_ = 0;
     return absl::OkStatus();
   }
   std::string signature = ErrorSignature(result.detail);
-  same_build_errors_ = signature == build_error_ ? same_build_errors_ + 1 : 1;
-  build_error_ = signature;
-  if (same_build_errors_ < kSameBuildErrors) return absl::OkStatus();
+  same_errors_ = signature == last_error_ ? same_errors_ + 1 : 1;
+  last_error_ = signature;
+  if (same_errors_ < kSameErrors) return absl::OkStatus();
   return absl::AbortedError(
-      absl::StrCat("the last ", kSameBuildErrors,
-                   " candidates failed to compile with the same error, so the compiler or the "
-                   "generated source is at fault, not the schedules: ",
-                   result.detail, "\nRun `heddle doctor` to check the compiler."));
+      absl::StrCat("the last ", kSameErrors, " candidates failed with the same error (",
+                   measure::NameOf(result.outcome),
+                   "), so the compiler, the generated source or the machine is at fault, not the "
+                   "schedules: ",
+                   result.detail, "\nRun `heddle doctor` to check them."));
 }
 
 absl::Status Session::Book(const Pending& pending, const TrialResult& result) {
@@ -237,6 +237,7 @@ absl::Status Session::Book(const Pending& pending, const TrialResult& result) {
   record.throttled = state.throttled;
   record.other_processes = state.other_processes;
   record.when = absl::Now();
+  record.from = LocalProvenance();
   auto id = records_.AddTrial(space_.program(), environment_, record);
   if (!id.ok()) return id.status();
   if (absl::Status s = records_.ClearIntent(space_.program(), environment_, pending.text);
@@ -261,7 +262,7 @@ absl::Status Session::Book(const Pending& pending, const TrialResult& result) {
     ++since_improvement_;
   }
   proposer_.Observe(*pending.point, result);
-  return CheckBuildErrors(result);
+  return CheckSameErrors(result);
 }
 
 absl::StatusOr<bool> Session::TakeOne(absl::Duration timeout) {
@@ -270,6 +271,9 @@ absl::StatusOr<bool> Session::TakeOne(absl::Duration timeout) {
   if (!measured->has_value()) return false;
   auto it = pending_.find((*measured)->id);
   if (it == pending_.end()) return true;
+  // What ended with an interrupted run says nothing of the candidate: it stays pending, abandoned.
+  const bool lost = (*measured)->result.outcome == Outcome::kWorkerLost;
+  if (lost && report_.stop == StopReason::kInterrupted) return true;
   Pending pending = std::move(it->second);
   pending_.erase(it);
   if (absl::Status s = Book(pending, (*measured)->result); !s.ok()) return s;
@@ -361,6 +365,7 @@ absl::Status Session::RunFinals() {
     record.throttled = state.throttled;
     record.other_processes = state.other_processes;
     record.when = absl::Now();
+    record.from = LocalProvenance();
     auto id = records_.AddTrial(space_.program(), environment_, record);
     if (!id.ok()) return id.status();
     if (contender.point == default_key_) report_.default_us = contender.result.time_us;
@@ -375,7 +380,7 @@ absl::Status Session::RunFinals() {
 }
 
 absl::StatusOr<SessionReport> Session::Run() {
-  start_ = absl::Now();
+  start_ = SteadyNow();
   default_key_ = space_.Print(space_.Default());
   if (absl::Status s = LoadHistory(); !s.ok()) return s;
   proposer_.Begin();

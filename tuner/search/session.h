@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "measure/run/measurer.h"
 #include "search_space/sketch/search_space.h"
 #include "tuner/records/records.h"
@@ -51,8 +52,9 @@ struct SessionOptions {
 
 // What counts as progress for `plateau`: 1 %, the width of a good timing's interval.
 inline constexpr double kImprovement = 0.01;
-// So many equal build errors in a row mean that compiler or generator is broken, not the points.
-inline constexpr int kSameBuildErrors = 20;
+// So many equal build errors, or lost processes, in a row mean that the compiler, the generator or
+// the machine is broken, not the points.
+inline constexpr int kSameErrors = 20;
 
 enum class StopReason : uint8_t { kTrials, kSeconds, kPlateau, kExhausted, kInterrupted };
 const char* NameOf(StopReason reason);  // "trials", "seconds", ...
@@ -94,7 +96,7 @@ class Session {
           Environment environment, Proposer& proposer, SessionOptions options);
 
   // Runs to a budget. Errors are the device's, the database's (what was recorded stays) or, for
-  // kSameBuildErrors, Aborted with the compiler's message; failed trials are part of the report.
+  // kSameErrors, Aborted with the message; failed trials are part of the report.
   absl::StatusOr<SessionReport> Run();
 
  private:
@@ -114,7 +116,7 @@ class Session {
   // Waits up to `timeout` for one result and books it. False: none came.
   absl::StatusOr<bool> TakeOne(absl::Duration timeout);
   absl::Status Book(const Pending& pending, const measure::TrialResult& result);
-  absl::Status CheckBuildErrors(const measure::TrialResult& result);
+  absl::Status CheckSameErrors(const measure::TrialResult& result);
   absl::Status Search();
   absl::Status AbandonPending();
   absl::Status RunFinals();
@@ -131,7 +133,7 @@ class Session {
   Proposer& proposer_;
   SessionOptions options_;
 
-  absl::Time start_;
+  SteadyTime start_;
   SessionReport report_;
   absl::flat_hash_set<search_space::Point> tried_;
   absl::flat_hash_map<int64_t, Pending> pending_;
@@ -145,8 +147,8 @@ class Session {
   double best_us_ = 0;          // of all known OK results
   double plateau_best_us_ = 0;  // the last that counted as an improvement
   int since_improvement_ = 0;
-  std::string build_error_;
-  int same_build_errors_ = 0;
+  std::string last_error_;
+  int same_errors_ = 0;
 };
 
 }  // namespace heddle::tuner

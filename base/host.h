@@ -1,0 +1,19 @@
+// Which host this is.
+#ifndef HEDDLE_BASE_HOST_H_
+#define HEDDLE_BASE_HOST_H_
+
+#include <string>
+
+namespace heddle {
+
+// What names this host among others: the word in that file, or, where there is none or it is not
+// set yet, as in containers, the host's name and its boot, which is another one after a reboot. At
+// most 64 letters, digits and '-'.
+std::string HostId(const std::string& machine_id_file = "/etc/machine-id");
+std::string HostName();
+// Of the boot that the host runs since.
+std::string BootId();
+
+}  // namespace heddle
+
+#endif  // HEDDLE_BASE_HOST_H_

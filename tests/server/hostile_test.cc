@@ -1,0 +1,209 @@
+// Callers whose requests are right and cost more than they look: the server stays up, small, and
+// there for the others.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "search_space/notation/notation.h"
+#include "server/engine/byte_cache.h"
+#include "server/engine/spaces.h"
+#include "tests/hostile_operators.h"
+#include "tests/server/server_fixture.h"
+
+namespace heddle::server {
+namespace {
+
+using testing::HasSubstr;
+
+int64_t ResidentBytes() {
+  std::ifstream in("/proc/self/statm");
+  int64_t mapped = 0, resident = 0;
+  in >> mapped >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+class HostileTest : public ServerTest {
+ protected:
+  HostileTest() { options_.engine.search = SearchInChild; }
+
+  void RegisterDevice() {
+    v1::RegisterRequest hello;
+    hello.set_host_uuid("host");
+    hello.set_generator(measure::kGeneratorVersion);
+    *hello.add_devices() = H100();
+    v1::RegisterResponse session;
+    ASSERT_TRUE(Call(*fleet_, &v1::Fleet::Stub::Register, hello, &session).ok());
+  }
+
+  static v1::Workload WorkloadOf(const tests::HostileOperator& hostile) {
+    v1::Workload workload;
+    workload.set_op_text(hostile.text);
+    for (const auto& [name, size] : hostile.shape) (*workload.mutable_shape())[name] = size;
+    return workload;
+  }
+
+  // Answered, or refused with a reason that is the operator's.
+  static void ExpectAnswered(const grpc::Status& status, const std::string& what) {
+    EXPECT_TRUE(status.ok() || status.error_code() == grpc::INVALID_ARGUMENT ||
+                status.error_code() == grpc::FAILED_PRECONDITION)
+        << status.error_code() << ": " << status.error_message() << "\n"
+        << what;
+  }
+
+  void Send(uint64_t seed) {
+    const tests::HostileOperator hostile = tests::HostileOperators(seed).Next();
+    const std::string what = absl::StrCat("seed ", seed, ": ", hostile.text);
+    v1::ValidateRequest validate;
+    *validate.mutable_spec()->add_workloads() = WorkloadOf(hostile);
+    validate.mutable_spec()->mutable_budget()->set_trials(1);
+    v1::ValidateResponse validated;
+    ExpectAnswered(Call(*tuning_, &v1::Tuning::Stub::Validate, validate, &validated), what);
+    for (const auto& info : validated.workloads()) {
+      EXPECT_THAT(info.emptied_by(), testing::Not(HasSubstr("which is the limit"))) << what;
+    }
+    v1::QueryBestRequest query;
+    *query.mutable_workload() = WorkloadOf(hostile);
+    query.set_fallback(seed % 2 == 0 ? v1::QueryBestRequest::DEFAULT
+                                     : v1::QueryBestRequest::NEAREST);
+    v1::QueryBestResponse best;
+    ExpectAnswered(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best), what);
+    if (seed % 32 != 0) return;
+    v1::CreateJobRequest create;
+    create.set_request_id(absl::StrCat("seed-", seed));
+    *create.mutable_spec() = validate.spec();
+    v1::Job job;
+    const grpc::Status status = Call(*tuning_, &v1::Tuning::Stub::CreateJob, create, &job);
+    ExpectAnswered(status, what);
+    v1::CancelJobRequest cancel;
+    cancel.set_id(job.id());
+    if (status.ok()) {
+      EXPECT_TRUE(Call(*tuning_, &v1::Tuning::Stub::CancelJob, cancel, &job).ok());
+    }
+  }
+
+  void SendAll(uint64_t count) {
+    Start();
+    RegisterDevice();
+    Send(0);  // what is made once
+    const int64_t before = ResidentBytes();
+    std::atomic<bool> sent = false;
+    std::thread other([&] {
+      while (!sent) {
+        v1::ListJobsResponse jobs;
+        const grpc::Status status =
+            Call(*tuning_, &v1::Tuning::Stub::ListJobs, v1::ListJobsRequest(), &jobs);
+        EXPECT_TRUE(status.ok()) << status.error_message();
+        absl::SleepFor(absl::Milliseconds(5));
+      }
+    });
+    for (uint64_t seed = 1; seed <= count; ++seed) Send(seed);
+    sent = true;
+    other.join();
+    EXPECT_LT(ResidentBytes() - before, int64_t{96} << 20);
+  }
+};
+
+TEST_F(HostileTest, OperatorsCostTheServerNothing) { SendAll(40); }
+
+TEST_F(HostileTest, LongManyOperatorsCostTheServerNothing) { SendAll(2000); }
+
+TEST_F(HostileTest, AJobOfFortyDoublingStagesIsTuned) {
+  Start();
+  v1::CreateJobRequest create;
+  create.set_request_id("doubling");
+  v1::Workload& workload = *create.mutable_spec()->add_workloads();
+  workload.set_op_text(tests::DoublingChain(40));
+  (*workload.mutable_shape())["n"] = 4096;
+  create.mutable_spec()->mutable_budget()->set_trials(4);
+  v1::Job job;
+  const grpc::Status created = Call(*tuning_, &v1::Tuning::Stub::CreateJob, create, &job);
+  ASSERT_TRUE(created.ok()) << created.error_message();
+  Work(job.id());
+}
+
+searcher::SpaceQuestion QuestionOf(const std::string& text) {
+  searcher::SpaceQuestion question;
+  const auto op = search_space::ParseOperators(text);
+  question.set_workload(
+      op->front().Instantiate({{"n", 64}}, search_space::DType::kFloat32)->canonical_text);
+  *question.mutable_device() = H100();
+  return question;
+}
+
+TEST(SpacesTest, AProcessThatTakesTooMuchIsGivenUp) {
+  const searcher::SpaceQuestion question = QuestionOf(tests::DoublingChain(30));
+  Spaces hasty({.time = absl::ZeroDuration(), .memory_bytes = size_t{512} << 20});
+  auto answer = hasty.Ask(question);
+  EXPECT_TRUE(absl::IsResourceExhausted(answer.status())) << answer.status();
+  EXPECT_THAT(std::string(answer.status().message()), HasSubstr("more than 0"));
+#ifndef __SANITIZE_ADDRESS__
+  Spaces narrow({.time = absl::Seconds(20), .memory_bytes = 1});
+  answer = narrow.Ask(question);
+  EXPECT_TRUE(absl::IsResourceExhausted(answer.status())) << answer.status();
+  EXPECT_THAT(std::string(answer.status().message()), HasSubstr("more than 0 MiB"));
+  // Known from now on.
+  const std::string first(answer.status().message());
+  EXPECT_EQ(std::string(narrow.Ask(question).status().message()), first);
+#endif
+}
+
+TEST(SpacesTest, AnswersAreThoseOfTheSpaceAndItsErrorsToo) {
+  Spaces spaces;
+  searcher::SpaceQuestion question = QuestionOf(tests::DoublingChain(3));
+  for (int i = 0; i < 2; ++i) {
+    auto points = spaces.Ask(question);
+    ASSERT_TRUE(points.ok()) << points.status();
+    EXPECT_GT(points->points(), 1);
+  }
+  question.set_what(searcher::SpaceQuestion::DEFAULT);
+  auto steps = spaces.Ask(question);
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  EXPECT_THAT(steps->steps(), HasSubstr("T3"));
+  question.mutable_device()->mutable_target()->set_max_grid(0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(spaces.Ask(question).status()));
+}
+
+TEST(ByteCacheTest, HoldsNoMoreBytesThanItMay) {
+  ByteCache<int> cache(10000);
+  for (int i = 0; i < 1000; ++i) {
+    cache.Add(absl::StrCat("key-", i), i, 1000);
+    EXPECT_LE(cache.bytes(), 10000U);
+    EXPECT_TRUE(cache.Find("key-0").has_value()) << i;  // what is used stays
+  }
+  EXPECT_EQ(cache.Find("key-999"), 999);
+  EXPECT_EQ(cache.Find("key-500"), std::nullopt);
+  cache.Add("large", 1, 20000);
+  EXPECT_EQ(cache.Find("large"), std::nullopt);
+}
+
+TEST(PoolTest, OneTenantNeverHasAllThreads) {
+  Pool pool(2);
+  absl::Notification go, served;
+  std::atomic<int> greedy = 0;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(pool.Run("greedy", [&] {
+      go.WaitForNotification();
+      ++greedy;
+    }));
+  }
+  ASSERT_TRUE(pool.Run("other", [&] { served.Notify(); }));
+  EXPECT_TRUE(served.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_EQ(greedy, 0);
+  go.Notify();
+}
+
+TEST(PoolTest, TooMuchOfOneTenantIsRefusedAndAnotherIsNot) {
+  Pool pool(2);
+  absl::Notification go;
+  int taken = 0;
+  while (pool.Run("greedy", [&] { go.WaitForNotification(); })) ++taken;
+  EXPECT_LT(taken, 5000);
+  EXPECT_TRUE(pool.Run("other", [] {}));
+  go.Notify();
+}
+
+}  // namespace
+}  // namespace heddle::server

@@ -1,0 +1,112 @@
+#include "tuner/records/records_keys.h"
+
+#include "tuner/records/records_sql.h"
+
+namespace heddle::tuner {
+namespace {
+
+// The first column of every row.
+absl::StatusOr<std::vector<int64_t>> Ids(Cursor rows) {
+  std::vector<int64_t> ids;
+  absl::StatusOr<bool> more;
+  while ((more = rows.Next()).ok() && *more) ids.push_back(rows.Int(0));
+  if (!more.ok()) return more.status();
+  return ids;
+}
+
+}  // namespace
+
+template <typename... Args>
+absl::StatusOr<int64_t> RecordKeys::OrInsert(absl::StatusOr<int64_t> found, const std::string& sql,
+                                             const Args&... args) {
+  if (!absl::IsNotFound(found.status())) return found;
+  absl::Status status = db_.Run(sql, args...);
+  if (!status.ok()) return status;
+  return db_.last_insert_id();
+}
+
+absl::StatusOr<int64_t> RecordKeys::FindWorkload(const WorkloadRow& row) {
+  return db_.QueryInt(SelectWorkload(), row.hash, row.text, row.op, row.shape, row.dtype);
+}
+
+absl::StatusOr<int64_t> RecordKeys::FindOrAddWorkload(const WorkloadRow& row) {
+  return OrInsert(FindWorkload(row),
+                  "INSERT INTO workload (hash, op, shape, dtype, text) VALUES (?, ?, ?, ?, ?)",
+                  row.hash, row.op, row.shape, row.dtype, row.text);
+}
+
+absl::StatusOr<std::vector<int64_t>> RecordKeys::Workloads(const std::string& hash) {
+  return Ids(db_.Query("SELECT id FROM workload WHERE hash = ?", hash));
+}
+
+absl::StatusOr<int64_t> RecordKeys::FindBench(const Bench& b) {
+  return db_.QueryInt(SelectBench(), b.device_name, std::string(NameOf(b.l2)), b.sm_count,
+                      b.memory_mib, b.power_limit_w);
+}
+
+absl::StatusOr<int64_t> RecordKeys::FindOrAddBench(const Bench& b) {
+  return OrInsert(FindBench(b),
+                  "INSERT INTO bench (device_name, l2, sm_count, memory_mib, power_limit_w) "
+                  "VALUES (?, ?, ?, ?, ?)",
+                  b.device_name, std::string(NameOf(b.l2)), b.sm_count, b.memory_mib,
+                  b.power_limit_w);
+}
+
+absl::StatusOr<std::vector<int64_t>> RecordKeys::Benches(const Bench& b) {
+  return Ids(db_.Query(SelectBenches(), b.device_name, std::string(NameOf(b.l2)), b.sm_count,
+                       b.memory_mib, b.power_limit_w));
+}
+
+absl::StatusOr<int64_t> RecordKeys::FindOrAddSteps(const std::string& text) {
+  const auto hash = static_cast<int64_t>(HashOf(text));
+  return OrInsert(db_.QueryInt("SELECT id FROM steps WHERE hash = ? AND text = ?", hash, text),
+                  "INSERT INTO steps (hash, text) VALUES (?, ?)", hash, text);
+}
+
+absl::StatusOr<int64_t> RecordKeys::FindOrAddEnvironment(const Environment& environment) {
+  {
+    Cursor row = db_.Query(SelectEnvironment());
+    VisitEnvironment(environment, Binder{row});
+    VisitLaterEnvironment(environment, Binder{row});
+    absl::StatusOr<bool> found = row.Next();
+    if (!found.ok()) return found.status();
+    if (*found) return row.Int(0);
+  }
+  Cursor insert = db_.Query(InsertEnvironment());
+  VisitEnvironment(environment, Binder{insert});
+  VisitLaterEnvironment(environment, Binder{insert});
+  absl::StatusOr<bool> done = insert.Next();
+  if (!done.ok()) return done.status();
+  return db_.last_insert_id();
+}
+
+absl::StatusOr<int64_t> RecordKeys::FindOrAddSource(const Provenance& from) {
+  return OrInsert(
+      db_.QueryInt("SELECT id FROM source WHERE tenant = ? AND token = ? AND host = ? AND run = ?",
+                   from.tenant, from.token, from.host, from.run),
+      "INSERT INTO source (tenant, token, host, run) VALUES (?, ?, ?, ?)", from.tenant, from.token,
+      from.host, from.run);
+}
+
+absl::StatusOr<TrialKeys> RecordKeys::FindOrAdd(const StoredTrial& stored) {
+  absl::StatusOr<int64_t> workload = FindOrAddWorkload(stored.workload);
+  if (!workload.ok()) return workload.status();
+  absl::StatusOr<int64_t> bench = FindOrAddBench(BenchOf(stored.environment));
+  if (!bench.ok()) return bench.status();
+  absl::StatusOr<int64_t> environment = FindOrAddEnvironment(stored.environment);
+  if (!environment.ok()) return environment.status();
+  TrialKeys keys{*workload, *bench, *environment, std::nullopt, std::nullopt};
+  if (!stored.trial.steps.empty()) {
+    absl::StatusOr<int64_t> steps = FindOrAddSteps(stored.trial.steps);
+    if (!steps.ok()) return steps.status();
+    keys.steps = *steps;
+  }
+  if (!(stored.trial.from == Provenance{})) {
+    absl::StatusOr<int64_t> source = FindOrAddSource(stored.trial.from);
+    if (!source.ok()) return source.status();
+    keys.source = *source;
+  }
+  return keys;
+}
+
+}  // namespace heddle::tuner

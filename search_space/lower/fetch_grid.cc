@@ -79,7 +79,7 @@ int64_t FetchTrips(const std::vector<int64_t>& extent, int64_t threads, int64_t 
 }
 
 FetchGrid MakeFetchGrid(const ScheduledStage& stage, const Var& thread) {
-  const int64_t threads = stage.fetch->threads, vector = stage.fetch->vector;
+  const int64_t threads = stage.Note<Fetch>()->threads, vector = stage.Note<Fetch>()->vector;
   const std::vector<int64_t>& extent = stage.extent;
   const std::vector<int64_t> strides = Strides(extent);
   const int64_t total = strides[0] * extent[0];

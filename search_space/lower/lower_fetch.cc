@@ -15,7 +15,8 @@ BufferRef KernelBuilder::StagingRegisters(int s) const {
   const ScheduledStage& here = stage(s);
   return MakeBuffer(
       here.name() + ".staged", here.tensor->dtype, Scope::kLocal,
-      {FetchTrips(here.extent, here.fetch->threads, here.fetch->vector), here.fetch->vector});
+      {FetchTrips(here.extent, here.Note<Fetch>()->threads, here.Note<Fetch>()->vector),
+       here.Note<Fetch>()->vector});
 }
 
 Stmt KernelBuilder::EmitFetch(int s, FetchPart part, const BufferRef& registers, const Expr& slot,
@@ -79,13 +80,13 @@ Stmt KernelBuilder::EmitFetch(int s, FetchPart part, const BufferRef& registers,
 
 Share KernelBuilder::IterationOf(const ScheduledStage& here) const {
   Share share{Int(0)};
-  for (auto l = static_cast<size_t>(here.FindLoop(here.pipeline->loop)) + 1;; ++l) {
+  for (auto l = static_cast<size_t>(here.FindLoop(here.Note<Pipeline>()->loop)) + 1;; ++l) {
     const Loop& loop = here.loops[l];
     if (loop.IsIterated() && loop.var->extent > 1) {
       share.number = share.number * Int(loop.var->extent) + VarExpr(loop.var);
       share.of *= loop.var->extent;
     }
-    if (loop.var == here.interleave) break;
+    if (loop.var->name == here.Note<Interleave>()->loop) break;
   }
   share.number = Simplify(share.number);
   return share;
@@ -103,20 +104,25 @@ bool KernelBuilder::IsRepeated(int s, size_t depth) const {
 Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& guards,
                                  const Assumptions& assumptions) {
   const ScheduledStage& here = stage(s);
-  const Var loop = here.pipeline->loop;
-  const int64_t buffers = here.pipeline->depth;
+  const Pipeline& pipeline = *here.Note<Pipeline>();
+  const Var loop = here.loops[depth].var;
+  const Var prefetch =
+      here.prefetch() == nullptr
+          ? nullptr
+          : here.loops[static_cast<size_t>(here.FindLoop(here.prefetch()->loop))].var;
+  const int64_t buffers = pipeline.depth;
   const int64_t trips = loop->extent;
   const Var slot = MakeVar(loop->name + ".slot", buffers);
   const Expr k = VarExpr(loop);
   std::vector<int> fetched;
   for (int a : AttachedAt(s, loop)) {
-    if (!stage(a).fetch.has_value()) continue;
+    if (!(stage(a).Note<Fetch>() != nullptr)) continue;
     Allocate(a, buffers);
     managed_.insert(storage_.at(a).get());
     slots_[a] = VarExpr(slot);
     fetched.push_back(a);
   }
-  const bool registers = here.pipeline->kind == PipelineKind::kRegisters;
+  const bool registers = pipeline.kind == PipelineKind::kRegisters;
   std::vector<BufferRef> staged;
   for (int a : fetched) staged.push_back(registers ? StagingRegisters(a) : nullptr);
   auto move = [&](FetchPart part, const Expr& iteration, const Expr& to, const Share& share = {}) {
@@ -138,12 +144,12 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
     const Expr last_or_next = MakeExpr(Op::kMin, {next, Int(trips - 1)});
     return trips > ahead ? move(FetchPart::kAsync, last_or_next, next_slot, share) : nullptr;
   };
-  const bool interleaved = here.interleave != nullptr;
+  const bool interleaved = here.Note<Interleave>() != nullptr;
   std::vector<BufferRef> fragments;
-  if (here.prefetch != nullptr) {
-    for (int a : AttachedAt(s, here.prefetch)) {
+  if (prefetch != nullptr) {
+    for (int a : AttachedAt(s, prefetch)) {
       Allocate(a, 2);
-      slots_[a] = Simplify(VarExpr(here.prefetch) % Int(2));
+      slots_[a] = Simplify(VarExpr(prefetch) % Int(2));
       fragments.push_back(storage_.at(a));
     }
   } else if (interleaved) {
@@ -153,21 +159,21 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
   // `from`.
   auto read = [&](const Expr& iteration, const Expr& from, const Expr& at) {
     std::vector<Stmt> reads;
-    for (int a : AttachedAt(s, here.prefetch)) {
-      const Stmt nest = ReplaceVar(EmitStage(a, assumptions), here.prefetch, at);
+    for (int a : AttachedAt(s, prefetch)) {
+      const Stmt nest = ReplaceVar(EmitStage(a, assumptions), prefetch, at);
       reads.push_back(ReplaceVar(ReplaceVar(nest, slot, from), loop, iteration));
     }
     return Seq(std::move(reads));
   };
   auto use = [&](const Expr& at) {
-    return ReplaceVar(EmitLoops(s, depth + 2, guards, assumptions), here.prefetch, at);
+    return ReplaceVar(EmitLoops(s, depth + 2, guards, assumptions), prefetch, at);
   };
   Stmt compute, last;
-  if (here.prefetch != nullptr) {
+  if (prefetch != nullptr) {
     // All but the last iteration read ahead within the tile; the last reads the next tile's first
     // fragments, which the barrier must come before.
-    const int64_t steps = here.prefetch->extent;
-    const Var step = MakeVar(here.prefetch->name, steps - 1);
+    const int64_t steps = prefetch->extent;
+    const Var step = MakeVar(prefetch->name, steps - 1);
     const Expr i = VarExpr(step);
     compute = For(step, ForKind::kSerial,
                   Seq({read(k, VarExpr(slot), i + Int(1)),
@@ -192,16 +198,16 @@ Stmt KernelBuilder::EmitPipeline(int s, size_t depth, const std::vector<Expr>& g
       prologue.push_back(AsyncCommit());
     }
     const Stmt wait = Seq({AsyncWait(buffers - 2), Barrier()});
-    (here.prefetch != nullptr ? prologue : steady).push_back(wait);
+    (prefetch != nullptr ? prologue : steady).push_back(wait);
     if (!interleaved) {
       steady.push_back(if_more(move(FetchPart::kAsync, next, next_slot)));
       steady.push_back(AsyncCommit());
     }
     steady.push_back(compute);
     if (interleaved) steady.push_back(AsyncCommit());
-    if (here.prefetch != nullptr) steady.insert(steady.end(), {trips > 1 ? wait : nullptr, last});
+    if (prefetch != nullptr) steady.insert(steady.end(), {trips > 1 ? wait : nullptr, last});
   }
-  if (here.prefetch != nullptr) prologue.push_back(read(Int(0), Int(0), Int(0)));
+  if (prefetch != nullptr) prologue.push_back(read(Int(0), Int(0), Int(0)));
   auto steady_loop = std::make_shared<StmtNode>(*For(loop, ForKind::kSerial, Seq(steady)));
   steady_loop->rotating = slot;
   prologue.push_back(Stmt(steady_loop));

@@ -39,7 +39,8 @@ std::vector<int> KernelBuilder::AttachedAt(int consumer, const Var& loop) const 
 bool KernelBuilder::HasCollectiveBelow(int s, size_t depth) const {
   const std::vector<Loop>& loops = stage(s).loops;
   for (size_t l = depth; l < loops.size(); ++l) {
-    if (interleaved_.contains(s) && stage(s).interleave == loops[l].var) return true;
+    if (interleaved_.contains(s) && stage(s).Note<Interleave>()->loop == loops[l].var->name)
+      return true;
     for (int a : AttachedAt(s, loops[l].var)) {
       if (stage(a).scope == Scope::kShared || stage(a).shared_reduction() != nullptr ||
           HasCollectiveBelow(a, 0)) {
@@ -57,28 +58,32 @@ void KernelBuilder::Allocate(int s, int64_t copies) {
   buffer.dtype = here.tensor->dtype;
   buffer.scope = here.scope;
   buffer.shape = here.extent;
-  if (here.spread.has_value()) buffer.shape.back() /= here.spread->threads;
+  if (here.Note<Spread>() != nullptr) buffer.shape.back() /= here.Note<Spread>()->threads;
   buffer.strides.resize(here.extent.size());
+  const auto* layout = here.Note<StorageLayout>();
+  const auto* fetch = here.Note<Fetch>();
+  const int64_t swizzle = layout != nullptr ? layout->swizzle : 0;
   int64_t stride = 1;
   for (size_t i = here.extent.size(); i-- > 0;) {
-    const size_t axis = here.order.empty() ? i : static_cast<size_t>(here.order[i]);
+    const size_t axis =
+        layout == nullptr ? i : static_cast<size_t>(here.FindAxis(layout->order[i]));
     buffer.strides[axis] = stride;
     stride *= buffer.shape[axis];
     if (i + 1 == here.extent.size()) {
       const int64_t row = stride;
-      stride += here.pad;
-      const int64_t chunks = here.swizzle > 0 ? row / here.swizzle : 0;
-      if (chunks > 1 && row % here.swizzle == 0 && (chunks & (chunks - 1)) == 0) {
-        buffer.swizzle = here.swizzle;
+      stride += layout != nullptr ? layout->pad : 0;
+      const int64_t chunks = swizzle > 0 ? row / swizzle : 0;
+      if (chunks > 1 && row % swizzle == 0 && (chunks & (chunks - 1)) == 0) {
+        buffer.swizzle = swizzle;
         buffer.swizzle_row = row;
       }
     }
   }
-  if (buffer.swizzle > 0 && here.fetch.has_value()) {
+  if (buffer.swizzle > 0 && fetch != nullptr) {
     // A wide access of the fetch that runs across rows stores to that many of them at once: the
     // next ones meet other banks.
     const int64_t rows = buffer.strides.back() / buffer.swizzle_row;
-    buffer.swizzle_period = std::max<int64_t>(1, rows * here.fetch->vector);
+    buffer.swizzle_period = std::max<int64_t>(1, rows * fetch->vector);
   }
   buffer.elements = stride;
   if (copies > 1) {
@@ -98,7 +103,7 @@ void KernelBuilder::Allocate(int s, int64_t copies) {
 
 Stmt KernelBuilder::EmitStage(int s, Assumptions assumptions) {
   const ScheduledStage& here = stage(s);
-  if (here.fetch.has_value()) {
+  if (here.Note<Fetch>() != nullptr) {
     return EmitFetch(s, FetchPart::kWhole, nullptr, nullptr, assumptions);
   }
   if (here.scope == Scope::kShared) {
@@ -162,7 +167,8 @@ Stmt KernelBuilder::EmitLoops(int s, size_t depth, std::vector<Expr> guards,
     }
     guards = std::move(later);
   }
-  const bool pipelined = here.pipeline.has_value() && here.pipeline->loop == loop.var;
+  const auto* pipeline = here.Note<Pipeline>();
+  const bool pipelined = pipeline != nullptr && pipeline->loop == loop.var->name;
   if (pipelined) return Seq({init, EmitPipeline(s, depth, guards, assumptions)});
   Stmt body = EmitLoopBody(s, depth, guards, assumptions);
   if (condition != nullptr) body = If(condition, body);
@@ -208,7 +214,8 @@ Stmt KernelBuilder::EmitLoopBody(int s, size_t depth, const std::vector<Expr>& g
     if (stage(a).scope == Scope::kLocal) locals.push_back(storage_.at(a));
     body.push_back(std::move(nest));
   }
-  if (interleaved_.contains(s) && stage(s).interleave == stage(s).loops[depth].var) {
+  if (interleaved_.contains(s) &&
+      stage(s).Note<Interleave>()->loop == stage(s).loops[depth].var->name) {
     body.push_back(interleaved_.at(s));
   }
   body.push_back(EmitLoops(s, depth + 1, guards, assumptions));
@@ -249,7 +256,7 @@ Stmt KernelBuilder::EmitCompute(int s, const Assumptions& assumptions) {
   Expr value = Resolve(AtLoops(s, here.body), assumptions);
   const BufferRef buffer = here.is_root() ? globals_.at(here.tensor.get()) : storage_.at(s);
   if (slots_.contains(s)) indices.insert(indices.begin(), slots_.at(s));
-  if (here.spread.has_value()) indices.back() = HeldAt(*here.spread, indices.back());
+  if (here.Note<Spread>() != nullptr) indices.back() = HeldAt(*here.Note<Spread>(), indices.back());
   if (here.is_reduction()) value = Combine(here.combiner, Load(buffer, indices), value);
   return Store(buffer, std::move(indices), std::move(value));
 }
@@ -282,7 +289,9 @@ absl::StatusOr<Kernel> KernelBuilder::Build(const std::string& name) {
   if (kernel.block == nullptr) kernel.block = MakeVar("block", 1);
   if (kernel.thread == nullptr) kernel.thread = MakeVar("thread", 1);
   thread_ = kernel.thread;
-  kernel.min_blocks = static_cast<int>(root.min_blocks);
+  kernel.min_blocks = root.Note<LaunchBounds>() == nullptr
+                          ? 0
+                          : static_cast<int>(root.Note<LaunchBounds>()->min_blocks);
   Stmt body = EmitStage(root_, {});
   if (!status_.ok()) return status_;
   for (size_t i = vthreads.size(); i-- > 0;) {

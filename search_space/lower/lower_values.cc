@@ -58,8 +58,8 @@ Expr KernelBuilder::ResolveLoad(const Expr& load, Known& known) {
     if (slots_.contains(producer)) indices.push_back(slots_.at(producer));
     for (size_t i = 0; i < load->args.size(); ++i) {
       const Expr index = Simplify(load->args[i] - p.base[i]);
-      const bool spread = p.spread.has_value() && i + 1 == load->args.size();
-      indices.push_back(spread ? HeldAt(*p.spread, index) : index);
+      const bool spread = p.Note<Spread>() != nullptr && i + 1 == load->args.size();
+      indices.push_back(spread ? HeldAt(*p.Note<Spread>(), index) : index);
     }
     return Load(storage_.at(producer), std::move(indices));
   }

@@ -1,5 +1,6 @@
 // Eager bounds: which region of a producer its readers need inside a loop.
 #include <algorithm>
+#include <optional>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -112,7 +113,7 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
           return nullptr;
         }));
         // What is spread over threads is held by all of them together.
-        const bool spread = producer.spread.has_value() && i + 1 == node->args.size();
+        const bool spread = producer.Note<Spread>() != nullptr && i + 1 == node->args.size();
         const VarSet& fixed = spread ? fixed_in_block : fixed_here;
         const Region region =
             RegionOf(index, [&](const Var& v) { return !fixed.contains(v.get()); });

@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "search_space/ir/simplify.h"
+#include "search_space/schedule/editor.h"
 
 namespace heddle::search_space {
 
@@ -22,9 +23,29 @@ int ScheduledStage::FindLoop(const Var& var) const {
   return -1;
 }
 
+int ScheduledStage::FindAxis(const std::string& axis) const {
+  const auto at =
+      std::find_if(axes.begin(), axes.end(), [&](const Var& v) { return v->name == axis; });
+  return at == axes.end() ? -1 : static_cast<int>(at - axes.begin());
+}
+
+bool ScheduledStage::MentionsReduction(const Expr& e) const {
+  return std::any_of(loops.begin(), loops.end(),
+                     [&](const Loop& l) { return l.reduce && MentionsAny(e, {l.var.get()}); });
+}
+
 const Loop* ScheduledStage::shared_reduction() const {
   for (const Loop& l : loops) {
     if (l.reduce && l.kind == LoopKind::kThread && l.var->extent > 1) return &l;
+  }
+  return nullptr;
+}
+
+const Pipeline* ScheduledStage::prefetch() const {
+  const Pipeline* tiles = Note<Pipeline>();
+  for (const Step& note : notes) {
+    const auto* inner = std::get_if<Pipeline>(&note);
+    if (inner != nullptr && inner != tiles) return inner;
   }
   return nullptr;
 }
@@ -143,6 +164,19 @@ std::vector<int> Schedule::ReadersOf(const Buffer* tensor) const {
       readers.push_back(static_cast<int>(i));
   }
   return readers;
+}
+
+absl::Status Schedule::Apply(const Step& step) {
+  const absl::Status status =
+      std::visit([&](const auto& s) { return ScheduleEditor(*this).Apply(s); }, step);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat(ToString(step), " does not apply: ", std::string(status.message())));
+}
+
+absl::Status Schedule::Apply(const std::vector<Step>& steps) {
+  for (const Step& step : steps) HEDDLE_RETURN_IF_ERROR(Apply(step));
+  return absl::OkStatus();
 }
 
 std::vector<const Loop*> EnclosingLoops(const Schedule& schedule, const ScheduledStage& stage) {

@@ -5,7 +5,6 @@
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_SCHEDULE_H_
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,20 +58,12 @@ struct ScheduledStage {
   int consumer = -1;  // index of the stage it is computed in; -1 = root
   Var attach_loop;    // loop of the consumer
 
-  std::optional<Fetch> fetch;
-  std::optional<Spread> spread;  // the last axis over threads
-  std::vector<int> order;        // physical order of axes, outermost first; empty = as defined
-  int64_t pad = 0, swizzle = 0;
-  struct PipelinedLoop {
-    Var loop;
-    PipelineKind kind;
-    int64_t depth;
-  };
-  std::optional<PipelinedLoop> pipeline;
-  Var prefetch;    // a loop directly in the pipelined one, whose register stages run an iteration
-                   // ahead
-  Var interleave;  // a loop in the pipelined one, whose iterations start a part of the fetches each
-  int64_t min_blocks = 0;
+  // The annotations that were applied: of a kind the last one given. (Pipelines are two where the
+  // registers that the inner one's loop reads run ahead, too: see prefetch().)
+  std::vector<Step> notes;
+  template <typename S>
+  const S* Note() const;  // the first of its kind, or null
+  const Pipeline* prefetch() const;
 
   const std::string& name() const { return tensor->name; }
   bool is_root() const { return consumer < 0 && !inlined; }
@@ -84,11 +75,19 @@ struct ScheduledStage {
 
   int FindLoop(const std::string& name) const;  // -1 when there is none
   int FindLoop(const Var& var) const;
+  int FindAxis(const std::string& name) const;  // of `axes`
+  // Does an expression in loop variables depend on a loop that reduces?
+  bool MentionsReduction(const Expr& e) const;
 };
 
-// Operands and operations of a definition into which others were inlined, and of one index in it:
-// each stage that reads the one before twice doubles what is inlined.
-inline constexpr int64_t kMaxInlinedNodes = 4096, kMaxInlinedIndexNodes = 256;
+template <typename S>
+const S* ScheduledStage::Note() const {
+  for (const Step& note : notes) {
+    if (const S* found = std::get_if<S>(&note); found != nullptr) return found;
+  }
+  return nullptr;
+}
+
 
 class Schedule {
  public:
@@ -110,11 +109,14 @@ class Schedule {
   int FindStage(const Buffer* tensor) const;     // the stage that defines `tensor`, or -1
   // The index expression of axis i (0 <= i < axes + reduce_axes), in loop variables.
   Expr AxisValue(const ScheduledStage& stage, size_t i) const;
+  int IndexOf(const ScheduledStage& stage) const {
+    return static_cast<int>(&stage - stages_.data());
+  }
   // Stages whose body reads `tensor`.
   std::vector<int> ReadersOf(const Buffer* tensor) const;
 
  private:
-  friend class StepApplier;
+  friend class ScheduleEditor;
   std::shared_ptr<const TensorProgram> program_;
   std::vector<ScheduledStage> stages_;
 };

@@ -1,8 +1,8 @@
 #include "search_space/schedule/step.h"
 
-#include <array>
 #include <cctype>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -13,59 +13,11 @@
 namespace heddle::search_space {
 namespace {
 
-// One row per primitive: its name and its fields, in the order of the text form. Printing and
-// parsing both walk these rows.
-template <typename S>
-struct Row;
-#define HEDDLE_STEP(Type, text, ...)                                            \
-  template <>                                                                   \
-  struct Row<Type> {                                                            \
-    static constexpr const char* kName = text;                                  \
-    template <typename S, typename F>                                           \
-    static bool Fields(S& s, F&& f) {                                           \
-      auto all = [&](auto&... fields) { return (f(fields) && ...); };           \
-      return std::apply(all, [](auto& s) { return std::tie(__VA_ARGS__); }(s)); \
-    }                                                                           \
-  }
-HEDDLE_STEP(Split, "split", s.stage, s.loop, s.factors);
-HEDDLE_STEP(Fuse, "fuse", s.stage, s.loops);
-HEDDLE_STEP(Reorder, "reorder", s.stage, s.loops);
-HEDDLE_STEP(Bind, "bind", s.stage, s.loop, s.to);
-HEDDLE_STEP(CacheRead, "cache_read", s.tensor, s.scope, s.reader);
-HEDDLE_STEP(SetScope, "set_scope", s.stage, s.scope);
-HEDDLE_STEP(ComputeAt, "compute_at", s.stage, s.consumer, s.loop);
-HEDDLE_STEP(ComputeInline, "compute_inline", s.stage);
-HEDDLE_STEP(Fetch, "fetch", s.stage, s.threads, s.vector);
-HEDDLE_STEP(Rfactor, "rfactor", s.stage, s.loop);
-HEDDLE_STEP(Spread, "spread", s.stage, s.axis, s.threads, s.vector);
-HEDDLE_STEP(Replicate, "replicate", s.stage, s.threads);
-HEDDLE_STEP(Winograd, "winograd", s.stage);
-HEDDLE_STEP(CollapseAxes, "collapse", s.stage);
-HEDDLE_STEP(Vectorize, "vectorize", s.stage, s.loop);
-HEDDLE_STEP(Unroll, "unroll", s.stage, s.loop);
-HEDDLE_STEP(StorageLayout, "storage_layout", s.stage, s.order, s.pad, s.swizzle);
-HEDDLE_STEP(Align, "align", s.stage, s.axis, s.multiple);
-HEDDLE_STEP(Pipeline, "pipeline", s.stage, s.loop, s.kind, s.depth);
-HEDDLE_STEP(Interleave, "interleave", s.stage, s.loop);
-HEDDLE_STEP(BlockSwizzle, "block_swizzle", s.stage, s.rows);
-HEDDLE_STEP(LaunchBounds, "launch_bounds", s.stage, s.min_blocks);
-#undef HEDDLE_STEP
-
-// Words of enumerated fields, in the order of the enumeration.
-template <typename E>
-struct Words;
-template <>
-struct Words<Scope> {
-  static constexpr std::array kWords = {"global", "shared", "local"};
-};
-template <>
-struct Words<BindTo> {
-  static constexpr std::array kWords = {"block", "thread", "vthread", "slice"};
-};
-template <>
-struct Words<PipelineKind> {
-  static constexpr std::array kWords = {"registers", "async_copy"};
-};
+// Calls `f` on the primitive's fields, as long as it returns true.
+template <typename S, typename F>
+bool Walk(S& step, F&& f) {
+  return std::apply([&](auto&... fields) { return (f(fields) && ...); }, step.Fields());
+}
 
 struct Printer {
   std::string out;
@@ -84,7 +36,7 @@ struct Printer {
   }
   template <typename E>
   requires std::is_enum_v<E>
-  bool operator()(E v) { return Append(Words<E>::kWords[static_cast<size_t>(v)]); }
+  bool operator()(E v) { return Append(WordsOf(v)[static_cast<size_t>(v)]); }
 };
 
 class LineParser {
@@ -100,8 +52,7 @@ class LineParser {
       return Error(absl::StrCat("a schedule primitive, found '", name, "'"));
     }
     if (!Eat('(')) return Error("'('");
-    const bool ok = std::visit(
-        [&](auto& s) { return Row<std::decay_t<decltype(s)>>::Fields(s, *this); }, *step);
+    const bool ok = std::visit([&](auto& s) { return Walk(s, *this); }, *step);
     if (!ok) return Error(expected_);
     if (!Eat(')')) return Error("')'");
     SkipSpace();
@@ -138,13 +89,13 @@ class LineParser {
     if (!Separator()) return false;
     const size_t start = column_;
     const std::string word = Word();
-    for (size_t i = 0; i < Words<E>::kWords.size(); ++i) {
-      if (word != Words<E>::kWords[i]) continue;
+    for (size_t i = 0; i < WordsOf(v).size(); ++i) {
+      if (word != WordsOf(v)[i]) continue;
       v = static_cast<E>(i);
       return true;
     }
     column_ = start;
-    expected_ = absl::StrCat("one of ", absl::StrJoin(Words<E>::kWords, ", "));
+    expected_ = absl::StrCat("one of ", absl::StrJoin(WordsOf(v), ", "));
     return false;
   }
 
@@ -156,7 +107,7 @@ class LineParser {
     std::optional<Step> found;
     auto test = [&]<size_t Index>() {
       using S = std::variant_alternative_t<Index, Step>;
-      if (name == Row<S>::kName) found = S{};
+      if (name == S::kName) found = S{};
     };
     (test.template operator()<I>(), ...);
     return found;
@@ -216,9 +167,8 @@ std::string ToString(const Step& step) {
   Printer printer;
   const char* name = std::visit(
       [&](const auto& s) {
-        using S = std::decay_t<decltype(s)>;
-        Row<S>::Fields(s, printer);
-        return Row<S>::kName;
+        Walk(s, printer);
+        return s.kName;
       },
       step);
   return absl::StrCat(name, "(", printer.out, ")");

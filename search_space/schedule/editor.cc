@@ -1,0 +1,92 @@
+#include "search_space/schedule/editor.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "search_space/ir/simplify.h"
+
+namespace heddle::search_space {
+
+absl::StatusOr<ScheduledStage*> ScheduleEditor::FindStage(const std::string& name) {
+  const int i = schedule_.FindStage(name);
+  if (i < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there is no stage ", name, "; the stages are ",
+        absl::StrJoin(stages(), ", ",
+                      [](std::string* out, const ScheduledStage& s) { out->append(s.name()); })));
+  }
+  ScheduledStage* stage = &stages()[static_cast<size_t>(i)];
+  if (stage->inlined) return Refuse(absl::StrCat("stage ", name, " was computed inline"));
+  return stage;
+}
+
+void ScheduleEditor::Insert(int index, std::vector<ScheduledStage> made) {
+  for (ScheduledStage& s : stages()) {
+    if (s.consumer >= index) s.consumer += static_cast<int>(made.size());
+  }
+  stages().insert(stages().begin() + index, std::make_move_iterator(made.begin()),
+                  std::make_move_iterator(made.end()));
+}
+
+absl::StatusOr<size_t> FindLoop(const ScheduledStage& stage, const std::string& name) {
+  const int i = stage.FindLoop(name);
+  if (i < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("stage ", stage.name(), " has no loop ", name,
+                                                   "; its loops are ", LoopNames(stage)));
+  }
+  return static_cast<size_t>(i);
+}
+
+std::string LoopNames(const ScheduledStage& stage) {
+  return absl::StrJoin(stage.loops, ", ",
+                       [](std::string* out, const Loop& l) { out->append(l.var->name); });
+}
+
+bool HasAttached(const Schedule& schedule, const ScheduledStage& stage) {
+  return std::any_of(
+      schedule.stages().begin(), schedule.stages().end(),
+      [&](const ScheduledStage& s) { return s.consumer == schedule.IndexOf(stage); });
+}
+
+bool HasAttachedAt(const Schedule& schedule, const ScheduledStage& stage, const Loop& loop) {
+  return std::any_of(schedule.stages().begin(), schedule.stages().end(),
+                     [&](const ScheduledStage& s) {
+                       return s.consumer == schedule.IndexOf(stage) && s.attach_loop == loop.var;
+                     });
+}
+
+absl::Status CheckNothingAttachedAt(const Schedule& schedule, const ScheduledStage& stage,
+                                    size_t loop) {
+  const Var& var = stage.loops[loop].var;
+  for (const ScheduledStage& s : schedule.stages()) {
+    if (s.consumer == schedule.IndexOf(stage) && s.attach_loop == var) {
+      return Refuse(absl::StrCat("loop ", var->name, " of ", stage.name(),
+                                 " cannot change any more: ", s.name(), " is computed there"));
+    }
+  }
+  const auto* interleave = stage.Note<Interleave>();
+  if (interleave != nullptr && interleave->loop == var->name) {
+    return Refuse(absl::StrCat("loop ", var->name, " of ", stage.name(),
+                               " cannot change any more: copies are interleaved with it"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetKind(ScheduledStage& stage, size_t loop, LoopKind kind) {
+  if (stage.loops[loop].kind != LoopKind::kSerial) {
+    return Refuse(absl::StrCat("loop ", stage.loops[loop].var->name, " of ", stage.name(),
+                               " is bound or annotated already"));
+  }
+  stage.loops[loop].kind = kind;
+  stage.untouched = false;
+  return absl::OkStatus();
+}
+
+void ReplaceVar(ScheduledStage& stage, const Var& var, const Expr& value) {
+  for (Expr& e : stage.values) e = SimplifyAt(e, var, value);
+  for (Expr& e : stage.guards) e = SimplifyAt(e, var, value);
+}
+
+}  // namespace heddle::search_space

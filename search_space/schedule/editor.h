@@ -1,0 +1,89 @@
+// What primitives work with. Each checks everything before it changes anything, so that a refused
+// step leaves the schedule as it was.
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_EDITOR_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_EDITOR_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "search_space/schedule/schedule.h"
+
+namespace heddle::search_space {
+
+class ScheduleEditor {
+ public:
+  explicit ScheduleEditor(Schedule& schedule) : schedule_(schedule) {}
+
+  template <typename S>
+  absl::Status Apply(const S& step) {
+    if constexpr (requires(const ScheduledStage& here) { step.CheckAt(schedule_, here); }) {
+      return Annotate(step);
+    } else {
+      return step.ApplyTo(*this);
+    }
+  }
+
+  const Schedule& schedule() const { return schedule_; }
+  std::vector<ScheduledStage>& stages() { return schedule_.stages_; }
+  // A stage that is not inlined.
+  absl::StatusOr<ScheduledStage*> FindStage(const std::string& name);
+  // Puts stages in front of stage `index`.
+  void Insert(int index, std::vector<ScheduledStage> made);
+  const std::shared_ptr<const TensorProgram>& shared_program() const { return schedule_.program_; }
+  void StartOver(std::shared_ptr<const TensorProgram> program) {
+    schedule_ = Schedule(std::move(program));
+  }
+
+ private:
+  template <typename S>
+  absl::Status Annotate(const S& step) {
+    HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
+    HEDDLE_RETURN_IF_ERROR(step.CheckAt(schedule_, *stage));
+    for (Step& note : stage->notes) {
+      const S* earlier = std::get_if<S>(&note);
+      if (earlier == nullptr || !Replaces(step, *earlier)) continue;
+      note = step;
+      return absl::OkStatus();
+    }
+    stage->notes.emplace_back(step);
+    return absl::OkStatus();
+  }
+  template <typename S>
+  static bool Replaces(const S& /*step*/, const S& /*earlier*/) {
+    return true;
+  }
+  static bool Replaces(const Pipeline& step, const Pipeline& earlier) {
+    return step.loop == earlier.loop;
+  }
+
+  Schedule& schedule_;
+};
+
+inline absl::Status Refuse(const std::string& why) { return absl::InvalidArgumentError(why); }
+
+absl::StatusOr<size_t> FindLoop(const ScheduledStage& stage, const std::string& name);
+std::string LoopNames(const ScheduledStage& stage);
+// Is another stage computed in the loops of this one?
+bool HasAttached(const Schedule& schedule, const ScheduledStage& stage);
+bool HasAttachedAt(const Schedule& schedule, const ScheduledStage& stage, const Loop& loop);
+// Refuses to change a loop around which another stage is already computed.
+absl::Status CheckNothingAttachedAt(const Schedule& schedule, const ScheduledStage& stage,
+                                    size_t loop);
+// Binds or annotates a loop that is serial so far.
+absl::Status SetKind(ScheduledStage& stage, size_t loop, LoopKind kind);
+// Replaces a loop variable in the stage's values and guards.
+void ReplaceVar(ScheduledStage& stage, const Var& var, const Expr& value);
+
+inline bool IsPowerOfTwo(int64_t v) { return v >= 1 && (v & (v - 1)) == 0; }
+
+inline constexpr int64_t kMaxVector = 16;  // elements; 16 bytes of one-byte elements
+inline bool IsVectorWidth(int64_t v) { return IsPowerOfTwo(v) && v <= kMaxVector; }
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_EDITOR_H_

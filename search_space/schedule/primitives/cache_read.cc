@@ -1,0 +1,65 @@
+#include "search_space/schedule/primitives/cache_read.h"
+
+#include "absl/strings/str_cat.h"
+#include "search_space/schedule/editor.h"
+
+namespace heddle::search_space {
+namespace {
+
+// A stage at the root that copies all of `tensor`, which stage `producer` defines unless it is -1.
+ScheduledStage CopyOf(const BufferRef& tensor, int producer, const std::string& name,
+                      const Schedule& schedule) {
+  Stage copy;
+  copy.tensor = MakeBuffer(name, tensor->dtype, Scope::kGlobal, tensor->shape);
+  ExprList indices;
+  for (size_t i = 0; i < tensor->shape.size(); ++i) {
+    const std::string axis = producer >= 0
+                                 ? schedule.stages()[static_cast<size_t>(producer)].axes[i]->name
+                                 : absl::StrCat("d", i);
+    copy.axes.push_back(MakeVar(axis, tensor->shape[i]));
+    indices.push_back(VarExpr(copy.axes.back()));
+  }
+  copy.body = Load(tensor, std::move(indices));
+  return MakeScheduledStage(copy);
+}
+
+}  // namespace
+
+absl::Status CacheRead::ApplyTo(ScheduleEditor& editor) const {
+  const Schedule& schedule = editor.schedule();
+  std::vector<ScheduledStage*> readers;
+  const bool all = reader == "all" && schedule.FindStage(reader) < 0;
+  if (all) {
+    for (ScheduledStage& s : editor.stages()) readers.push_back(&s);
+  } else {
+    HEDDLE_ASSIGN_OR_RETURN(only, editor.FindStage(reader));
+    readers.push_back(only);
+  }
+  BufferRef read;
+  for (const ScheduledStage* s : readers) {
+    Visit(s->body, [&](const Expr& node) {
+      if (node->op == Op::kLoad && node->buffer->name == tensor) read = node->buffer;
+    });
+  }
+  if (read == nullptr) {
+    return Refuse(absl::StrCat("stage ", reader, " does not read ", tensor));
+  }
+  std::string name = absl::StrCat(tensor, ".", NameOf(scope));
+  for (int n = 2; schedule.FindStage(name) >= 0; ++n) {
+    name = absl::StrCat(tensor, ".", NameOf(scope), n);
+  }
+  const int producer = schedule.FindStage(read.get());
+  ScheduledStage copy = CopyOf(read, producer, name, schedule);
+  copy.scope = scope;
+  for (ScheduledStage* s : readers) {
+    s->body = Rewrite(s->body, [&](const Expr& node) -> Expr {
+      if (node->op != Op::kLoad || node->buffer != read) return nullptr;
+      return Load(copy.tensor, node->args);
+    });
+  }
+  // As early as it can be when it is shared, so that its loads are under way first.
+  editor.Insert(all ? producer + 1 : schedule.IndexOf(*readers[0]), {std::move(copy)});
+  return absl::OkStatus();
+}
+
+}  // namespace heddle::search_space

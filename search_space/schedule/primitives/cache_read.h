@@ -1,0 +1,21 @@
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_PRIMITIVES_CACHE_READ_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_PRIMITIVES_CACHE_READ_H_
+
+#include "search_space/schedule/primitives/primitive.h"
+
+namespace heddle::search_space {
+
+// Inserts a stage "tensor.scope" that copies the region of `tensor` read by `reader`, which reads
+// the copy from then on. In scope global the copy is a kernel of its own. Reader "all" (where no
+// stage has that name): all stages that read the tensor share the copy.
+struct CacheRead {
+  std::string tensor;
+  Scope scope;
+  std::string reader;
+
+  HEDDLE_PRIMITIVE(CacheRead, "cache_read", tensor, scope, reader);
+};
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_PRIMITIVES_CACHE_READ_H_

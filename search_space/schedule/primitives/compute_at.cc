@@ -1,0 +1,62 @@
+#include "search_space/schedule/primitives/compute_at.h"
+
+#include "absl/strings/str_cat.h"
+#include "search_space/schedule/editor.h"
+
+namespace heddle::search_space {
+namespace {
+
+// The loop of a spread axis: rounds, the threads of a group, a run of each.
+void SpreadLoops(ScheduledStage& stage, const Spread& spread) {
+  const int64_t threads = spread.threads, vector = spread.vector;
+  const Loop whole = stage.loops.back();
+  const int64_t rounds = (stage.extent.back() - 1) / (threads * vector) + 1;
+  stage.extent.back() = rounds * threads * vector;
+  const auto part = [&](int i, int64_t extent, LoopKind kind) {
+    return Loop{.var = MakeVar(absl::StrCat(whole.var->name, ".", i), extent), .kind = kind};
+  };
+  stage.loops.pop_back();
+  stage.loops.push_back(part(0, rounds, LoopKind::kSerial));
+  stage.loops.push_back(part(1, threads, LoopKind::kThread));
+  stage.loops.push_back(part(2, vector, vector > 1 ? LoopKind::kVector : LoopKind::kSerial));
+  const auto at = stage.loops.end() - 3;
+  stage.values.back() = VarExpr(at[0].var) * Int(threads * vector) +
+                        VarExpr(at[1].var) * Int(vector) + VarExpr(at[2].var);
+  stage.untouched = false;
+}
+
+}  // namespace
+
+absl::Status ComputeAt::ApplyTo(ScheduleEditor& editor) const {
+  const Schedule& schedule = editor.schedule();
+  HEDDLE_ASSIGN_OR_RETURN(here, editor.FindStage(stage));
+  HEDDLE_ASSIGN_OR_RETURN(around, editor.FindStage(consumer));
+  HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(*around, loop));
+  if (here->consumer >= 0) return Refuse(absl::StrCat(stage, " is attached already"));
+  if (here->is_output) return Refuse(absl::StrCat(stage, " is an output: it is a kernel"));
+  if (here->scope == Scope::kGlobal) {
+    return Refuse(absl::StrCat("set the scope of ", stage,
+                               " to shared or local first: only caches are computed inside loops"));
+  }
+  if (!here->untouched || HasAttached(schedule, *here)) {
+    return Refuse(absl::StrCat("compute_at must come before other changes to the loops of ", stage,
+                               ", because it changes their extents"));
+  }
+  const int index = schedule.IndexOf(*around);
+  if (schedule.IndexOf(*here) >= index) {
+    return Refuse(absl::StrCat(consumer, " does not read ", stage));
+  }
+  std::vector<Expr> base;
+  std::vector<int64_t> extent;
+  const Var& var = around->loops[at].var;
+  HEDDLE_RETURN_IF_ERROR(InferRegion(schedule, *here, index, var, base, extent));
+  here->base = std::move(base);
+  here->extent = std::move(extent);
+  here->consumer = index;
+  here->attach_loop = var;
+  ResetLoops(*here);
+  if (const auto* spread = here->Note<Spread>(); spread != nullptr) SpreadLoops(*here, *spread);
+  return absl::OkStatus();
+}
+
+}  // namespace heddle::search_space

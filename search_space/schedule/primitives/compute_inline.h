@@ -1,0 +1,17 @@
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_PRIMITIVES_COMPUTE_INLINE_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_PRIMITIVES_COMPUTE_INLINE_H_
+
+#include "search_space/schedule/primitives/primitive.h"
+
+namespace heddle::search_space {
+
+// Substitutes an elementwise stage into its readers.
+struct ComputeInline {
+  std::string stage;
+
+  HEDDLE_PRIMITIVE(ComputeInline, "compute_inline", stage);
+};
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_PRIMITIVES_COMPUTE_INLINE_H_

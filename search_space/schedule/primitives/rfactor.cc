@@ -1,0 +1,81 @@
+#include "search_space/schedule/primitives/rfactor.h"
+
+#include "absl/strings/str_cat.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/schedule/editor.h"
+
+namespace heddle::search_space {
+namespace {
+
+// The stage of partial results: the factored loop in front of the data axes of `whole`; reduces
+// over the reduction loops that are left.
+absl::StatusOr<ScheduledStage> PartialResults(const Schedule& schedule, const ScheduledStage& whole,
+                                              const Loop& factored) {
+  Stage partial;
+  partial.axes.push_back(MakeVar(factored.var->name, factored.var->extent));
+  std::vector<int64_t> shape = {factored.var->extent};
+  for (const Var& axis : whole.axes) {
+    partial.axes.push_back(MakeVar(axis->name, axis->extent));
+    shape.push_back(axis->extent);
+  }
+  std::vector<std::pair<Var, Expr>> renamed = {{factored.var, VarExpr(partial.axes[0])}};
+  for (const Loop& l : whole.loops) {
+    if (!l.reduce || l.var == factored.var) continue;
+    partial.reduce_axes.push_back(MakeVar(l.var->name, l.var->extent));
+    renamed.emplace_back(l.var, VarExpr(partial.reduce_axes.back()));
+  }
+  auto rename = [&](const Expr& e) {
+    return Substitute(e, [&](const Var& v) -> Expr {
+      for (const auto& [from, to] : renamed) {
+        if (from == v) return to;
+      }
+      return nullptr;
+    });
+  };
+  Expr body = Substitute(whole.body, [&](const Var& v) -> Expr {
+    for (size_t i = 0; i < whole.axes.size(); ++i) {
+      if (whole.axes[i] == v) return VarExpr(partial.axes[i + 1]);
+    }
+    for (size_t i = 0; i < whole.reduce_axes.size(); ++i) {
+      if (whole.reduce_axes[i] == v) return rename(whole.values[whole.axes.size() + i]);
+    }
+    return nullptr;
+  });
+  for (const Expr& guard : whole.guards) {
+    if (!whole.MentionsReduction(guard)) {
+      return Refuse(absl::StrCat("rfactor before splitting the data axes of ", whole.name()));
+    }
+    if (VanishesOutside(schedule, whole, guard, false)) continue;
+    body = Select(rename(guard), body, IdentityOf(whole.combiner, whole.tensor->dtype));
+  }
+  partial.tensor = MakeBuffer(whole.name() + ".rf", whole.tensor->dtype, Scope::kGlobal, shape);
+  partial.combiner = partial.reduce_axes.empty() ? Combiner::kNone : whole.combiner;
+  partial.body = Simplify(body);
+  return MakeScheduledStage(partial);
+}
+
+}  // namespace
+
+absl::Status Rfactor::ApplyTo(ScheduleEditor& editor) const {
+  const Schedule& schedule = editor.schedule();
+  HEDDLE_ASSIGN_OR_RETURN(here, editor.FindStage(stage));
+  HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(*here, loop));
+  const Loop factored = here->loops[at];
+  if (!factored.reduce || here->consumer >= 0 || HasAttached(schedule, *here)) {
+    return Refuse(
+        absl::StrCat("rfactor wants a reduction loop of a stage that is not attached "
+                     "yet; ",
+                     loop, " of ", stage, " is not one"));
+  }
+  HEDDLE_ASSIGN_OR_RETURN(partial, PartialResults(schedule, *here, factored));
+  const Var combine = MakeVar(loop, factored.var->extent);
+  ExprList indices = {VarExpr(combine)};
+  for (const Var& axis : here->axes) indices.push_back(VarExpr(axis));
+  here->body = Load(partial.tensor, std::move(indices));
+  here->reduce_axes = {combine};
+  ResetLoops(*here);
+  editor.Insert(schedule.IndexOf(*here), {std::move(partial)});
+  return absl::OkStatus();
+}
+
+}  // namespace heddle::search_space

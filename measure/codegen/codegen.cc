@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "measure/codegen/kernel_printer.h"
-#include "measure/codegen/straight_line.h"
 
 namespace heddle::measure {
 namespace {
@@ -22,9 +21,12 @@ using search_space::Stmt;
 using search_space::StmtNode;
 using search_space::Var;
 
-// A loop that indexes an array of registers is unrolled, or the array would live in memory; one
-// longer than this indexes an array that cannot be in registers anyway.
-constexpr int64_t kLongestRegisterLoop = 1024;
+// Whether a statement below writes through `pointer`.
+bool Writes(const Stmt& body, const BufferRef& pointer) {
+  bool found = false;
+  VisitStmts(body, [&](const StmtNode& s) { found = found || s.buffer == pointer; });
+  return found;
+}
 
 }  // namespace
 
@@ -52,7 +54,7 @@ void KernelPrinter::Close() {
 }
 
 std::string KernelPrinter::Signature() {
-  std::string out = KernelQualifiers(dialect_, kernel_.thread->extent, kernel_.min_blocks);
+  std::string out = dialect_.qualifiers(kernel_.thread->extent, kernel_.min_blocks);
   absl::StrAppend(&out, kernel_.name, "(");
   for (size_t i = 0; i < kernel_.arguments.size(); ++i) {
     const BufferRef& buffer = kernel_.arguments[i];
@@ -90,7 +92,7 @@ void KernelPrinter::DeclareShared() {
 
 // Where there are no shuffles, threads exchange values through an array.
 void KernelPrinter::DeclareLanes() {
-  if (dialect_.api == search_space::Api::kCuda) return;
+  if (dialect_.shuffle != nullptr) return;
   VisitStmts(kernel_.body, [&](const StmtNode& s) {
     if (s.kind != StmtNode::Kind::kIntrin || s.intrinsic != Intrinsic::kWarpReduce) return;
     std::string& lanes = lanes_[s.buffer->dtype];
@@ -98,31 +100,6 @@ void KernelPrinter::DeclareLanes() {
     lanes = names_.Declare("", "lanes");
     Line(absl::StrCat(dialect_.shared_array, TypeName(dialect_, s.buffer->dtype), " ", lanes, "[",
                       kernel_.thread->extent, "];"));
-  });
-}
-
-void KernelPrinter::FindRegisterLoops() {
-  const auto add = [&](const BufferRef& buffer, const auto& indices) {
-    if (buffer->scope != Scope::kLocal) return;
-    for (const Expr& index : indices) {
-      Visit(index, [&](const Expr& e) {
-        if (e->op == Op::kVar) register_loops_.insert(e->var.get());
-      });
-    }
-  };
-  VisitStmts(kernel_.body, [&](const StmtNode& s) {
-    if (s.buffer != nullptr) add(s.buffer, s.indices);
-    VisitExprs(s, [&](const Expr& held) {
-      Visit(held, [&](const Expr& e) {
-        if (e->op == Op::kLoad) add(e->buffer, e->args);
-      });
-    });
-  });
-  // A rotating companion is as constant as its loop's variable.
-  VisitStmts(kernel_.body, [&](const StmtNode& s) {
-    if (s.rotating != nullptr && register_loops_.count(s.rotating.get()) != 0) {
-      register_loops_.insert(s.var.get());
-    }
   });
 }
 
@@ -141,12 +118,13 @@ KernelSource KernelPrinter::Generate(const std::string& header) {
   CommentLines(launch);
   const std::string comments = std::exchange(body_, "");
 
-  FindRegisterLoops();
+  Stmt body = kernel_.body;
+  for (Pass pass : dialect_.passes) body = pass(body);
   Open(Signature());
   DeclareIndex(kernel_.block, dialect_.block_index);
   DeclareIndex(kernel_.thread, dialect_.thread_index);
   DeclareShared();
-  Print(kernel_.body);
+  Print(body);
   Close();
   out.source =
       absl::StrCat(comments, "\n", Prelude(dialect_, printer_.helpers, printer_.float64), body_);
@@ -165,7 +143,7 @@ void KernelPrinter::Print(const Stmt& s) {
       }
       break;
     case StmtNode::Kind::kFor:
-      PrintFor(s);
+      PrintFor(*s, "");
       break;
     case StmtNode::Kind::kIf:
       Open(absl::StrCat("if (", printer_.Print(s->condition), ")"));
@@ -181,14 +159,17 @@ void KernelPrinter::Print(const Stmt& s) {
     case StmtNode::Kind::kIntrin:
       PrintIntrinsic(*s);
       break;
+    case StmtNode::Kind::kLet:
+      PrintLets(s);
+      break;
     case StmtNode::Kind::kComment:
       CommentLines(s->text);
       break;
   }
 }
 
-void KernelPrinter::PrintFor(const Stmt& loop) {
-  const StmtNode& s = *loop;
+// `advance`: ", p += 4" for each pointer that moves with the loop.
+void KernelPrinter::PrintFor(const StmtNode& s, const std::string& advance) {
   if (s.for_kind == ForKind::kVector) {
     PrintVector(s.var, s.body[0]);
     return;
@@ -198,85 +179,62 @@ void KernelPrinter::PrintFor(const Stmt& loop) {
     Print(s.body[0]);
     return;
   }
-  const bool registers = register_loops_.count(s.var.get()) != 0;
-  const bool unrolled =
-      s.for_kind == ForKind::kUnrolled || (registers && s.var->extent <= kLongestRegisterLoop);
-  const bool straight = unrolled && target_.api == search_space::Api::kCuda && IsStraightLine(loop);
-  if (straight && around_unrolled_) {
-    PrintStraightLine(loop);
-    return;
-  }
-  const bool outermost = unrolled && !in_unrolled_;
-  std::vector<MovingPointer> pointers;
-  const Stmt body = DeclarePointers(s, unrolled, pointers);
-  if (unrolled) Line("#pragma unroll");
+  if (s.for_kind == ForKind::kUnrolled) Line("#pragma unroll");
   // The names belong to the loop, but must be known before its block opens.
   const size_t mark = names_.Mark();
   const std::string v = names_.Declare("v_", s.var->name);
   printer_.Bind(s.var, v);
-  const char* type = s.var->extent - 1 > INT32_MAX ? dialect_.long_type : "int";
-  std::string init = absl::StrCat(type, " ", v, " = 0"), step = absl::StrCat("++", v);
+  std::string init = absl::StrCat(IndexType(s.var), " ", v, " = 0"), step = absl::StrCat("++", v);
   if (s.rotating != nullptr) {
     const std::string r = names_.Declare("v_", s.rotating->name);
     printer_.Bind(s.rotating, r);
     absl::StrAppend(&init, ", ", r, " = 0");
     absl::StrAppend(&step, ", ", r, " = ", r, " == ", s.rotating->extent - 1, " ? 0 : ", r, " + 1");
   }
-  for (const MovingPointer& p : pointers) {
-    if (p.step != 0) absl::StrAppend(&step, ", ", printer_.NameOf(p.pointer), " += ", p.step);
-  }
   Open(absl::StrCat("for (", init, "; ", v, " < ", IntLiteral(dialect_, s.var->extent), "; ", step,
-                    ")"));
+                    advance, ")"));
   if (s.condition != nullptr) {
     const std::string turned = names_.Declare("v_", s.var->name);
     Line(absl::StrCat("const int ", turned, " = ", printer_.PrintCondition(s.condition), " != 0 ? ",
                       s.var->extent - 1, " - ", v, " : ", v, ";"));
     printer_.Bind(s.var, turned);
   }
-  in_unrolled_ = in_unrolled_ || unrolled;
-  const bool around =
-      std::exchange(around_unrolled_, s.for_kind == ForKind::kUnrolled && !straight);
-  Print(body);
-  around_unrolled_ = around;
-  if (outermost) in_unrolled_ = false;
+  Print(s.body[0]);
   Close();
   names_.Release(mark);
 }
 
-void KernelPrinter::PrintStraightLine(const Stmt& nest) {
-  std::string loops;
-  for (const StmtNode* s = nest.get(); s->kind == StmtNode::Kind::kFor; s = s->body[0].get()) {
-    if (s->var->extent == 1) continue;
-    absl::StrAppend(&loops, loops.empty() ? "" : ", ", s->var->name, " < ", s->var->extent,
-                    s->condition != nullptr ? " to and fro" : "");
-  }
-  CommentLines(absl::StrCat("Unrolled: ", loops));
-  Print(StraightLine(nest));
-}
-
-// The loop's body with addresses relative to pointers that are declared before it. Their names live
-// as long as the block around the loop.
-Stmt KernelPrinter::DeclarePointers(const StmtNode& loop, bool unrolled,
-                                    std::vector<MovingPointer>& pointers) {
-  if (target_.api != search_space::Api::kCuda || (unrolled && in_unrolled_)) return loop.body[0];
-  Stmt body = unrolled ? FixPointers(loop, pointers) : MovePointers(loop, pointers);
-  for (const MovingPointer& p : pointers) {
-    const std::string name = names_.Declare(p.offset != nullptr ? "o_" : "p_", p.buffer->name);
-    const std::string buffer = printer_.NameOf(p.buffer), start = printer_.Print(p.start);
-    if (p.offset != nullptr) {
-      const char* type = p.offset->extent - 1 > INT32_MAX ? dialect_.long_type : "int";
-      Line(absl::StrCat("const ", type, " ", name, " = ", start, ";"));
-      printer_.Bind(p.offset, name);
-      printer_.Bind(p.pointer, buffer);
-      if (moving_.contains(p.buffer)) moving_.insert(p.pointer);
+// Offsets and pointers, and the loop that the latter move with. Their names live as long as the
+// block around them.
+void KernelPrinter::PrintLets(Stmt s) {
+  std::string advance;
+  for (; s->kind == StmtNode::Kind::kLet; s = s->body[0]) {
+    if (s->buffer == nullptr) {
+      const std::string name = names_.Declare("o_", s->var->name);
+      printer_.Bind(s->var, name);
+      Line(absl::StrCat("const ", IndexType(s->var), " ", name, " = ", printer_.Print(s->value),
+                        ";"));
       continue;
     }
-    Line(absl::StrCat(p.written ? "" : "const ", TypeName(dialect_, p.buffer->dtype), "* ",
-                      unrolled ? "const " : "", name, " = &", buffer, "[", start, "];"));
-    printer_.Bind(p.pointer, name);
-    if (!unrolled) moving_.insert(p.pointer);
+    const bool moves = s->int_value != 0;
+    if (moves || moving_.contains(s->base)) moving_.insert(s->buffer);
+    const std::string base = printer_.NameOf(s->base);
+    if (!moves && IsInt(s->value, 0)) {  // another view of the same
+      printer_.Bind(s->buffer, base);
+      continue;
+    }
+    const std::string name = names_.Declare("p_", s->base->name);
+    printer_.Bind(s->buffer, name);
+    Line(absl::StrCat(Writes(s->body[0], s->buffer) ? "" : "const ", AddressSpace(s->buffer),
+                      TypeName(dialect_, s->buffer->dtype), "* ", moves ? "" : "const ", name,
+                      " = &", base, "[", printer_.Print(s->value), "];"));
+    if (moves) absl::StrAppend(&advance, ", ", name, " += ", s->int_value);
   }
-  return body;
+  if (s->kind == StmtNode::Kind::kFor) {
+    PrintFor(*s, advance);
+  } else {
+    Print(s);
+  }
 }
 
 void KernelPrinter::PrintAlloc(const StmtNode& s) {
@@ -312,7 +270,7 @@ void KernelPrinter::PrintIntrinsic(const StmtNode& s) {
 void KernelPrinter::PrintWarpReduce(const StmtNode& s) {
   const std::string mine = printer_.PrintElement(s.buffer, s.indices);
   const std::string type = TypeName(dialect_, s.buffer->dtype);
-  const bool shuffles = dialect_.api == search_space::Api::kCuda;
+  const bool shuffles = dialect_.shuffle != nullptr;
   const size_t mark = names_.Mark();
   const std::string lane = names_.Declare("", shuffles ? "distance" : "lane");
   std::string other;
@@ -321,7 +279,7 @@ void KernelPrinter::PrintWarpReduce(const StmtNode& s) {
     Line("#pragma unroll");
     Open(absl::StrCat("for (int ", lane, " = ", s.int_value / 2, "; ", lane, " > 0; ", lane,
                       " /= 2)"));
-    other = absl::StrCat("__shfl_xor_sync(0xffffffffu, ", mine, ", ", lane, ")");
+    other = absl::StrCat(dialect_.shuffle, "(0xffffffffu, ", mine, ", ", lane, ")");
   } else {
     const std::string& lanes = lanes_.at(s.buffer->dtype);
     const std::string thread = printer_.NameOf(kernel_.thread);

@@ -16,51 +16,9 @@ using search_space::Api;
 using search_space::DType;
 using search_space::Op;
 
-constexpr Dialect kCuda = {
-    .api = Api::kCuda,
-    .long_type = "long long",
-    .long_suffix = "LL",
-    .byte_type = "unsigned char",
-    .global = "",
-    .shared = "",
-    .restrict_pointer = "__restrict__ ",
-    .shared_array = "__shared__ ",
-    .dynamic_shared_array = "extern __shared__ ",
-    .aligned = "__align__(16) ",
-    .block_index = "blockIdx.x",
-    .thread_index = "threadIdx.x",
-    .barrier = "__syncthreads();",
-    .helper = "static __device__ __forceinline__ ",
-};
-
-constexpr Dialect kOpenCl = {
-    .api = Api::kOpenCl,
-    .long_type = "long",
-    .long_suffix = "L",
-    .byte_type = "uchar",
-    .global = "__global ",
-    .shared = "__local ",
-    .restrict_pointer = "restrict ",
-    .shared_array = "__local ",
-    .dynamic_shared_array = "__local ",
-    .aligned = "__attribute__((aligned(16))) ",
-    .block_index = "get_group_id(0)",
-    .thread_index = "get_local_id(0)",
-    .barrier = "barrier(CLK_LOCAL_MEM_FENCE);",
-    .helper = "static inline ",
-};
-
-// A helper function, or several that belong together. $helper stands for the dialect's storage
-// class.
-struct HelperRow {
-  const char* name;
-  Api api;
-  const char* text;
-};
-
 // CUDA's and OpenCL's own fmax and fmin drop a NaN; the notation's max and min propagate it.
-constexpr HelperRow kHelpers[] = {
-    {"nan_max_f32", Api::kCuda, R"(// The larger of two; NaN when either is NaN.
+constexpr HelperRow kCudaHelpers[] = {
+    {"nan_max_f32", R"(// The larger of two; NaN when either is NaN.
 $helperfloat nan_max_f32(float a, float b) {
 #if __CUDA_ARCH__ >= 800
   float r;
@@ -71,7 +29,7 @@ $helperfloat nan_max_f32(float a, float b) {
 #endif
 }
 )"},
-    {"nan_min_f32", Api::kCuda, R"(// The smaller of two; NaN when either is NaN.
+    {"nan_min_f32", R"(// The smaller of two; NaN when either is NaN.
 $helperfloat nan_min_f32(float a, float b) {
 #if __CUDA_ARCH__ >= 800
   float r;
@@ -82,25 +40,13 @@ $helperfloat nan_min_f32(float a, float b) {
 #endif
 }
 )"},
-    {"nan_max_f32", Api::kOpenCl, R"(// The larger of two; NaN when either is NaN.
-$helperfloat nan_max_f32(float a, float b) { return a > b || a != a ? a : b; }
-)"},
-    {"nan_min_f32", Api::kOpenCl, R"(// The smaller of two; NaN when either is NaN.
-$helperfloat nan_min_f32(float a, float b) { return a < b || a != a ? a : b; }
-)"},
-    {"nan_max_f64", Api::kCuda, R"(// The larger of two; NaN when either is NaN.
+    {"nan_max_f64", R"(// The larger of two; NaN when either is NaN.
 $helperdouble nan_max_f64(double a, double b) { return a > b || a != a ? a : b; }
 )"},
-    {"nan_min_f64", Api::kCuda, R"(// The smaller of two; NaN when either is NaN.
+    {"nan_min_f64", R"(// The smaller of two; NaN when either is NaN.
 $helperdouble nan_min_f64(double a, double b) { return a < b || a != a ? a : b; }
 )"},
-    {"nan_max_f64", Api::kOpenCl, R"(// The larger of two; NaN when either is NaN.
-$helperdouble nan_max_f64(double a, double b) { return a > b || a != a ? a : b; }
-)"},
-    {"nan_min_f64", Api::kOpenCl, R"(// The smaller of two; NaN when either is NaN.
-$helperdouble nan_min_f64(double a, double b) { return a < b || a != a ? a : b; }
-)"},
-    {"async_copy", Api::kCuda,
+    {"async_copy",
      R"(// Starts copying kBytes from global to shared memory; zeros instead where `valid` is false.
 template <int kBytes>
 $helpervoid async_copy(void* to, const void* from, bool valid) {
@@ -135,9 +81,113 @@ $helpervoid async_wait() {
 )"},
 };
 
+constexpr HelperRow kOpenClHelpers[] = {
+    {"nan_max_f32", R"(// The larger of two; NaN when either is NaN.
+$helperfloat nan_max_f32(float a, float b) { return a > b || a != a ? a : b; }
+)"},
+    {"nan_min_f32", R"(// The smaller of two; NaN when either is NaN.
+$helperfloat nan_min_f32(float a, float b) { return a < b || a != a ? a : b; }
+)"},
+    {"nan_max_f64", R"(// The larger of two; NaN when either is NaN.
+$helperdouble nan_max_f64(double a, double b) { return a > b || a != a ? a : b; }
+)"},
+    {"nan_min_f64", R"(// The smaller of two; NaN when either is NaN.
+$helperdouble nan_min_f64(double a, double b) { return a < b || a != a ? a : b; }
+)"},
+};
+
+// For NVRTC's sake addresses are counted from pointers, and nests are written out.
+constexpr Pass kCudaPasses[] = {WriteOutUpdates, UnrollRotatingRegisters, CountFromPointers};
+constexpr Pass kOpenClPasses[] = {UnrollRotatingRegisters};
+
+std::string CudaQualifiers(int64_t threads, int min_blocks) {
+  const std::string blocks = min_blocks > 0 ? absl::StrCat(", ", min_blocks) : "";
+  return absl::StrCat("extern \"C\" __global__ void __launch_bounds__(", threads, blocks, ")\n");
+}
+
+std::string OpenClQualifiers(int64_t threads, int /*min_blocks*/) {
+  return absl::StrCat("__kernel __attribute__((reqd_work_group_size(", threads, ", 1, 1)))\nvoid ");
+}
+
+constexpr Dialect kDialects[] = {
+    {
+        .api = Api::kCuda,
+        .name = "cuda",
+        .long_type = "long long",
+        .long_vector = "longlong",
+        .long_suffix = "LL",
+        .byte_type = "unsigned char",
+        .bool_type = "bool",
+        .half_type = "__half",
+        .nan32 = "__int_as_float(0x7fffffff)",
+        .nan64 = "__longlong_as_double(0x7ff8000000000000LL)",
+        .infinity32 = "__int_as_float(0x7f800000)",
+        .infinity64 = "__longlong_as_double(0x7ff0000000000000LL)",
+        .vector_of = {"make_", ""},
+        .function32 = "f",
+        .global = "",
+        .shared = "",
+        .restrict_pointer = "__restrict__ ",
+        .shared_array = "__shared__ ",
+        .dynamic_shared_array = "extern __shared__ ",
+        .aligned = "__align__(16) ",
+        .block_index = "blockIdx.x",
+        .thread_index = "threadIdx.x",
+        .barrier = "__syncthreads();",
+        .shuffle = "__shfl_xor_sync",
+        .async_copies = true,
+        .helper = "static __device__ __forceinline__ ",
+        .helpers = kCudaHelpers,
+        .prelude = "",
+        .prelude64 = "",
+        .qualifiers = CudaQualifiers,
+        .passes = kCudaPasses,
+    },
+    {
+        .api = Api::kOpenCl,
+        .name = "opencl",
+        .long_type = "long",
+        .long_vector = "long",
+        .long_suffix = "L",
+        .byte_type = "uchar",
+        .bool_type = "int",
+        .half_type = "half",
+        .nan32 = "NAN",
+        .nan64 = "((double)NAN)",
+        .infinity32 = "INFINITY",
+        .infinity64 = "((double)INFINITY)",
+        .vector_of = {"(", ")"},
+        .function32 = "",
+        .global = "__global ",
+        .shared = "__local ",
+        .restrict_pointer = "restrict ",
+        .shared_array = "__local ",
+        .dynamic_shared_array = nullptr,
+        .aligned = "__attribute__((aligned(16))) ",
+        .block_index = "get_group_id(0)",
+        .thread_index = "get_local_id(0)",
+        .barrier = "barrier(CLK_LOCAL_MEM_FENCE);",
+        .shuffle = nullptr,
+        .async_copies = false,
+        .helper = "static inline ",
+        .helpers = kOpenClHelpers,
+        .prelude = "#pragma OPENCL FP_CONTRACT ON\n\n",
+        .prelude64 = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n",
+        .qualifiers = OpenClQualifiers,
+        .passes = kOpenClPasses,
+    },
+};
+
 }  // namespace
 
-const Dialect& DialectOf(Api api) { return api == Api::kCuda ? kCuda : kOpenCl; }
+absl::Span<const Dialect> Dialects() { return kDialects; }
+
+const Dialect& DialectOf(Api api) {
+  for (const Dialect& dialect : kDialects) {
+    if (dialect.api == api) return dialect;
+  }
+  std::abort();  // a target without a dialect
+}
 
 std::string TypeName(const Dialect& dialect, DType type, int lanes) {
   const std::string width = lanes > 1 ? absl::StrCat(lanes) : "";
@@ -145,10 +195,9 @@ std::string TypeName(const Dialect& dialect, DType type, int lanes) {
     case DType::kBool:
       return absl::StrCat(lanes > 1 ? "uchar" : dialect.byte_type, width);
     case DType::kInt64:
-      return lanes > 1 && dialect.api == Api::kCuda ? absl::StrCat("longlong", width)
-                                                    : absl::StrCat(dialect.long_type, width);
+      return absl::StrCat(lanes > 1 ? dialect.long_vector : dialect.long_type, width);
     case DType::kFloat16:
-      return absl::StrCat(dialect.api == Api::kCuda ? "__half" : "half", width);
+      return absl::StrCat(dialect.half_type, width);
     case DType::kBFloat16:
       return absl::StrCat("__nv_bfloat16", width);
     case DType::kFloat32:
@@ -160,17 +209,11 @@ std::string TypeName(const Dialect& dialect, DType type, int lanes) {
 }
 
 std::string FloatLiteral(const Dialect& dialect, double value, DType type) {
-  const bool cuda = dialect.api == Api::kCuda, is_double = type == DType::kFloat64;
+  const bool is_double = type == DType::kFloat64;
   if (!is_double) value = static_cast<float>(value);
-  if (std::isnan(value)) {
-    if (!cuda) return is_double ? "((double)NAN)" : "NAN";
-    return is_double ? "__longlong_as_double(0x7ff8000000000000LL)" : "__int_as_float(0x7fffffff)";
-  }
+  if (std::isnan(value)) return is_double ? dialect.nan64 : dialect.nan32;
   if (std::isinf(value)) {
-    std::string infinity = !cuda       ? (is_double ? "((double)INFINITY)" : "INFINITY")
-                           : is_double ? "__longlong_as_double(0x7ff0000000000000LL)"
-                                       : "__int_as_float(0x7f800000)";
-    return value > 0 ? infinity : absl::StrCat("-", infinity);
+    return absl::StrCat(value > 0 ? "" : "-", is_double ? dialect.infinity64 : dialect.infinity32);
   }
   // The shortest of three precisions that reads back exactly; 9 and 17 digits always do.
   std::string text;
@@ -190,8 +233,8 @@ std::string IntLiteral(const Dialect& dialect, int64_t value) {
 
 std::string VectorOf(const Dialect& dialect, DType type, const std::vector<std::string>& lanes) {
   const std::string name = TypeName(dialect, type, static_cast<int>(lanes.size()));
-  return absl::StrCat(dialect.api == Api::kCuda ? "make_" : "(", name,
-                      dialect.api == Api::kCuda ? "(" : ")(", absl::StrJoin(lanes, ", "), ")");
+  return absl::StrCat(dialect.vector_of[0], name, dialect.vector_of[1], "(",
+                      absl::StrJoin(lanes, ", "), ")");
 }
 
 std::string FunctionName(const Dialect& dialect, Op op, DType type,
@@ -203,30 +246,17 @@ std::string FunctionName(const Dialect& dialect, Op op, DType type,
     return name;
   }
   const std::string name = op == Op::kAbs ? "fabs" : search_space::NameOf(op);
-  return dialect.api == Api::kCuda && type != DType::kFloat64 ? name + "f" : name;
+  return type == DType::kFloat64 ? name : name + dialect.function32;
 }
 
 std::string Prelude(const Dialect& dialect, const std::set<std::string>& helpers, bool float64) {
-  std::string out;
-  if (dialect.api == Api::kOpenCl) {
-    if (float64) out += "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n";
-    out += "#pragma OPENCL FP_CONTRACT ON\n\n";
-  }
-  for (const HelperRow& row : kHelpers) {
-    if (row.api != dialect.api || helpers.count(row.name) == 0) continue;
+  std::string out = absl::StrCat(float64 ? dialect.prelude64 : "", dialect.prelude);
+  for (const HelperRow& row : dialect.helpers) {
+    if (helpers.count(row.name) == 0) continue;
     out += absl::StrReplaceAll(row.text, {{"$helper", dialect.helper}});
     out += "\n";
   }
   return out;
-}
-
-std::string KernelQualifiers(const Dialect& dialect, int64_t threads, int min_blocks) {
-  if (dialect.api == Api::kOpenCl) {
-    return absl::StrCat("__kernel __attribute__((reqd_work_group_size(", threads, ", 1, 1)))\n",
-                        "void ");
-  }
-  const std::string blocks = min_blocks > 0 ? absl::StrCat(", ", min_blocks) : "";
-  return absl::StrCat("extern \"C\" __global__ void __launch_bounds__(", threads, blocks, ")\n");
 }
 
 }  // namespace heddle::measure

@@ -7,28 +7,59 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
+#include "measure/codegen/passes/passes.h"
 #include "search_space/ir/expr.h"
 #include "search_space/ir/target.h"
 
 namespace heddle::measure {
 
+// A function that kernels may call, or several that belong together. $helper stands for the
+// dialect's storage class.
+struct HelperRow {
+  const char* name;
+  const char* text;
+};
+
 // Qualifiers end with a space where they are not empty.
 struct Dialect {
   search_space::Api api;
-  const char* long_type;  // 64-bit integer
+  const char* name;         // "cuda": of the API, in messages and files
+  const char* long_type;    // 64-bit integer
+  const char* long_vector;  // the name of a vector of them, without its width
   const char* long_suffix;
   const char* byte_type;  // unsigned, also how a bool is kept in memory
-  const char* global;     // address space of a pointer
+  const char* bool_type;  // of a variable
+  const char* half_type;
+  const char* nan32;
+  const char* nan64;
+  const char* infinity32;
+  const char* infinity64;
+  const char* vector_of[2];  // before and after the type in the value of a vector: (float4)(a, b)
+  const char* function32;    // ends the names of functions of float32
+  const char* global;        // address space of a pointer
   const char* shared;
   const char* restrict_pointer;
   const char* shared_array;          // storage class of the block's arena
-  const char* dynamic_shared_array;  // the same, sized at launch
+  const char* dynamic_shared_array;  // the same, sized at launch; null = there is none
   const char* aligned;               // 16 bytes
   const char* block_index;
   const char* thread_index;
   const char* barrier;
+  // (mask, value, distance): the value of the thread whose number differs by XOR; null = threads
+  // exchange values through shared memory.
+  const char* shuffle;
+  bool async_copies;   // has helper async_copy
   const char* helper;  // storage class of a helper function
+  absl::Span<const HelperRow> helpers;
+  const char* prelude;    // of every file
+  const char* prelude64;  // before it where double precision is used
+  // Everything of a kernel's declaration before its name.
+  std::string (*qualifiers)(int64_t threads, int min_blocks);
+  absl::Span<const Pass> passes;  // over a kernel's body before it is printed
 };
+// The rows, one an API.
+absl::Span<const Dialect> Dialects();
 const Dialect& DialectOf(search_space::Api api);
 
 // "float", "float4". Widths above 1 only for what one 16-byte access holds.
@@ -49,9 +80,6 @@ std::string FunctionName(const Dialect& dialect, search_space::Op op, search_spa
 
 // What stands before a kernel that uses `helpers` and, when `float64`, double precision.
 std::string Prelude(const Dialect& dialect, const std::set<std::string>& helpers, bool float64);
-
-// Everything of a kernel's declaration before its name.
-std::string KernelQualifiers(const Dialect& dialect, int64_t threads, int min_blocks);
 
 }  // namespace heddle::measure
 

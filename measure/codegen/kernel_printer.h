@@ -13,7 +13,6 @@
 #include "measure/codegen/codegen.h"
 #include "measure/codegen/dialects.h"
 #include "measure/codegen/expr_printer.h"
-#include "measure/codegen/moving_pointers.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/ir/target.h"
 
@@ -44,11 +43,10 @@ class KernelPrinter {
  public:
   KernelPrinter(const search_space::Kernel& kernel, const search_space::Target& target)
       : kernel_(kernel),
-        target_(target),
         dialect_(DialectOf(target.api)),
         printer_(dialect_),
-        async_copies_(target.api == search_space::Api::kCuda && target.has_async_copy),
-        dynamic_shared_(target.api == search_space::Api::kCuda &&
+        async_copies_(dialect_.async_copies && target.has_async_copy),
+        dynamic_shared_(dialect_.dynamic_shared_array != nullptr &&
                         kernel.shared_bytes > target.static_shared_bytes) {}
 
   // The source with its launch, under `header` as a comment.
@@ -66,13 +64,10 @@ class KernelPrinter {
   void DeclareIndex(const search_space::Var& var, const char* value);
   void DeclareShared();
   void DeclareLanes();
-  void FindRegisterLoops();
 
   void Print(const search_space::Stmt& s);
-  void PrintFor(const search_space::Stmt& loop);
-  void PrintStraightLine(const search_space::Stmt& nest);
-  search_space::Stmt DeclarePointers(const search_space::StmtNode& loop, bool unrolled,
-                                     std::vector<MovingPointer>& pointers);
+  void PrintFor(const search_space::StmtNode& s, const std::string& advance);
+  void PrintLets(search_space::Stmt s);
   void PrintAlloc(const search_space::StmtNode& s);
   void PrintIntrinsic(const search_space::StmtNode& s);
   void PrintWarpReduce(const search_space::StmtNode& s);
@@ -106,8 +101,11 @@ class KernelPrinter {
     return buffer->scope == search_space::Scope::kGlobal ? dialect_.global : dialect_.shared;
   }
 
+  const char* IndexType(const search_space::Var& var) const {
+    return var->extent - 1 > INT32_MAX ? dialect_.long_type : "int";
+  }
+
   const search_space::Kernel& kernel_;
-  const search_space::Target& target_;
   const Dialect& dialect_;
   ExprPrinter printer_;
   const bool async_copies_;
@@ -118,13 +116,9 @@ class KernelPrinter {
   std::map<std::string, std::string> temporaries_;
   std::map<std::string, int> vector_lanes_;
   std::vector<search_space::Var> bound_;  // keeps the variables that stand for temporaries
-  std::set<const search_space::Variable*> register_loops_;
   std::map<search_space::DType, std::string> lanes_;  // arrays for exchanges between threads
-  std::set<search_space::BufferRef> moving_;          // pointers that move with a loop
-  bool in_unrolled_ = false;                          // addresses are relative to pointers already
-  // The loop around is unrolled for certain: whether the compiler unrolls another depends on how
-  // much it finds in it, so that nothing is written out there.
-  bool around_unrolled_ = false;
+  // Pointers that move with a loop, and views of them.
+  std::set<search_space::BufferRef> moving_;
   std::string body_;
   int indent_ = 0;
 };

@@ -182,8 +182,7 @@ Expr KernelPrinter::PrepareSelect(const Expr& e, const Chunk& chunk, int lane, c
   }
   const bool loads = LoadsMemory(e->args[1]) || LoadsMemory(e->args[2]);
   if (loads) {
-    const char* type = dialect_.api == search_space::Api::kCuda ? "bool" : "int";
-    c = Temporary("p", type, printer_.Print(c), 1, 0, DType::kBool);
+    c = Temporary("p", dialect_.bool_type, printer_.Print(c), 1, 0, DType::kBool);
   }
   const auto also = [&](const Expr& more) { return guard == nullptr ? more : guard && more; };
   const Expr a = Prepare(e->args[1], chunk, lane, also(c), vectors);

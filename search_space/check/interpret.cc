@@ -242,6 +242,7 @@ class Machine {
       case StmtNode::Kind::kIntrin:
         return RunIntrinsic(s);
       case StmtNode::Kind::kComment:
+      case StmtNode::Kind::kLet:
         return;
     }
   }

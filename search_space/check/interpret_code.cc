@@ -252,6 +252,8 @@ class Compiler {
         out.has_barrier = EffectsOf(s->intrinsic).scope != ExecutionScope::kThread;
         if (EffectsOf(s->intrinsic).writes_buffer) Write(*s, out);
         break;
+      case StmtNode::Kind::kLet:
+        std::abort();  // Verify refuses it
     }
     Children(*s, out);
     if (s->kind == StmtNode::Kind::kAlloc) locals_.erase(s->buffer.get());

@@ -148,6 +148,8 @@ class KernelVerifier {
         return;
       case StmtNode::Kind::kIntrin:
         return Intrinsics(s);
+      case StmtNode::Kind::kLet:
+        return Fail("a pointer or an offset, which back ends make after this");
     }
     for (const Stmt& child : s.body) Statement(*child);
   }

@@ -106,6 +106,23 @@ Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t t
   return Make(std::move(node));
 }
 
+Stmt Let(Var var, Expr value, Stmt body) {
+  StmtNode node{.kind = StmtNode::Kind::kLet, .var = std::move(var)};
+  node.value = std::move(value);
+  node.body.push_back(std::move(body));
+  return Make(std::move(node));
+}
+
+Stmt LetPointer(BufferRef pointer, BufferRef base, Expr start, int64_t step, Stmt body) {
+  StmtNode node{.kind = StmtNode::Kind::kLet};
+  node.buffer = std::move(pointer);
+  node.base = std::move(base);
+  node.value = std::move(start);
+  node.int_value = step;
+  node.body.push_back(std::move(body));
+  return Make(std::move(node));
+}
+
 Stmt Comment(std::string text) {
   StmtNode node{.kind = StmtNode::Kind::kComment};
   node.text = std::move(text);
@@ -153,6 +170,39 @@ Stmt RewriteStmt(const Stmt& s, const std::function<Stmt(const Stmt&)>& stmt,
   if (!stmt) return current;
   Stmt replacement = stmt(current);
   return replacement != nullptr ? replacement : current;
+}
+
+Stmt RewriteBodies(const Stmt& s, absl::FunctionRef<Stmt(const Stmt&)> rewrite) {
+  std::shared_ptr<StmtNode> changed;
+  for (size_t i = 0; i < s->body.size(); ++i) {
+    Stmt child = rewrite(s->body[i]);
+    if (child == s->body[i]) continue;
+    if (changed == nullptr) changed = std::make_shared<StmtNode>(*s);
+    changed->body[i] = std::move(child);
+  }
+  if (changed == nullptr) return s;
+  return s->kind == StmtNode::Kind::kSeq ? Seq(std::move(changed->body)) : changed;
+}
+
+absl::flat_hash_set<const Variable*> RegisterIndices(const Stmt& body) {
+  absl::flat_hash_set<const Variable*> found;
+  const auto add = [&](const BufferRef& buffer, const ExprList& indices) {
+    if (buffer->scope != Scope::kLocal) return;
+    for (const Expr& index : indices) {
+      Visit(index, [&](const Expr& e) {
+        if (e->op == Op::kVar) found.insert(e->var.get());
+      });
+    }
+  };
+  VisitStmts(body, [&](const StmtNode& s) {
+    if (s.buffer != nullptr) add(s.buffer, s.indices);
+    VisitExprs(s, [&](const Expr& held) {
+      Visit(held, [&](const Expr& e) {
+        if (e->op == Op::kLoad) add(e->buffer, e->args);
+      });
+    });
+  });
+  return found;
 }
 
 namespace {
@@ -227,6 +277,13 @@ std::string ToString(const Stmt& s, int indent) {
       return absl::StrCat(pad, "alloc ", Describe(*s->buffer), "\n", ToString(s->body[0], indent));
     case StmtNode::Kind::kIntrin:
       return absl::StrCat(pad, IntrinText(*s), "\n");
+    case StmtNode::Kind::kLet:
+      absl::StrAppend(&out, pad, "let ", s->buffer != nullptr ? s->buffer->name : s->var->name,
+                      " = ");
+      if (s->buffer != nullptr) absl::StrAppend(&out, "&", s->base->name, "[");
+      absl::StrAppend(&out, ToString(s->value), s->buffer != nullptr ? "]" : "");
+      if (s->int_value != 0) absl::StrAppend(&out, " moving by ", s->int_value);
+      return absl::StrCat(out, "\n", ToString(s->body[0], indent));
     case StmtNode::Kind::kComment:
       return absl::StrCat(pad, "# ", s->text, "\n");
   }

@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/types/span.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "search_space/ir/expr.h"
 #include "search_space/ir/tensor_program.h"
 
@@ -66,23 +67,29 @@ struct StmtNode {
     kStore,   // buffer[indices] = value
     kAlloc,   // buffer (scope local) exists in body[0]
     kIntrin,  // intrinsic
+    // body[0], in which `var` stands for `value`, an index. Or, with a buffer: in which `buffer`
+    // begins at element `value` of `base` and, where body[0] is a loop (behind other kLets), moves
+    // on by int_value elements after each of its iterations. Made by back ends alone
+    // (measure/codegen/passes): what checks programs comes before.
+    kLet,
     kComment,  // text, for the reader of generated code; no effect
   };
   Kind kind;
   ForKind for_kind = ForKind::kSerial;  // kFor
-  Var var;                              // kFor
+  Var var;                              // kFor, kLet of an index
   // kFor: when not null, a companion variable that equals var % rotating->extent; it replaces
   // run-time modulo in multi-buffered pipelines.
   Var rotating;
   // kIf; of a kFor, when not null: where it is not 0, the (independent) iterations run from the
   // last to the first.
   Expr condition;
-  BufferRef buffer;                           // kStore, kAlloc, kIntrin that writes
+  BufferRef buffer;                           // kStore, kAlloc, kIntrin that writes, kLet
+  BufferRef base;                             // kLet of a buffer
   ExprList indices;                           // kStore, kIntrin that writes
-  Expr value;                                 // kStore, kIntrin that writes
+  Expr value;                                 // kStore, kIntrin that writes, kLet
   int lanes = 1;                              // kStore, kIntrin that writes: see ForKind::kVector
   Intrinsic intrinsic = Intrinsic::kBarrier;  // kIntrin
-  int64_t int_value = 0;                      // kIntrin
+  int64_t int_value = 0;                      // kIntrin, kLet of a buffer
   Combiner combiner = Combiner::kNone;        // kIntrin that reduces
   std::string text;                           // kComment
   std::vector<Stmt> body;
@@ -98,6 +105,8 @@ Stmt AsyncCopy(BufferRef buffer, ExprList indices, Expr value, int lanes);
 Stmt AsyncCommit();
 Stmt AsyncWait(int64_t pending);
 Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
+Stmt Let(Var var, Expr value, Stmt body);
+Stmt LetPointer(BufferRef pointer, BufferRef base, Expr start, int64_t step, Stmt body);
 Stmt Comment(std::string text);
 
 // Calls `visit` on `s` and every statement below it, in program order.
@@ -109,6 +118,13 @@ void VisitExprs(const StmtNode& s, const std::function<void(const Expr&)>& visit
 // expression.
 Stmt RewriteStmt(const Stmt& s, const std::function<Stmt(const Stmt&)>& stmt,
                  const std::function<Expr(const Expr&)>& expr);
+
+// The statement with what stands directly in it replaced; itself where nothing was.
+Stmt RewriteBodies(const Stmt& s, absl::FunctionRef<Stmt(const Stmt&)> rewrite);
+
+// The variables that index arrays of registers: their values have to be known when the kernel is
+// compiled, or the arrays would live in memory.
+absl::flat_hash_set<const Variable*> RegisterIndices(const Stmt& body);
 
 // One launch: a one-dimensional grid of one-dimensional blocks.
 struct Kernel {

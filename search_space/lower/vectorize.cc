@@ -201,22 +201,7 @@ Stmt VectorizeAccesses(const Stmt& body) {
 }
 
 Stmt UnrollRegisterLoops(const Stmt& body) {
-  absl::flat_hash_set<const Variable*> index_registers;
-  auto collect = [&](const ExprList& indices) {
-    for (const Expr& index : indices) {
-      Visit(index, [&](const Expr& node) {
-        if (node->op == Op::kVar) index_registers.insert(node->var.get());
-      });
-    }
-  };
-  VisitStmts(body, [&](const StmtNode& s) {
-    if (s.kind == StmtNode::Kind::kStore && s.buffer->scope == Scope::kLocal) collect(s.indices);
-    VisitExprs(s, [&](const Expr& e) {
-      VisitLoads(e, [&](const Expr& load) {
-        if (load->buffer->scope == Scope::kLocal) collect(load->args);
-      });
-    });
-  });
+  const auto index_registers = RegisterIndices(body);
   return RewriteStmt(
       body,
       [&](const Stmt& s) -> Stmt {

@@ -225,6 +225,7 @@ void Profiler::Walk(const StmtNode& s) {
       }
       return;
     case StmtNode::Kind::kComment:
+    case StmtNode::Kind::kLet:  // made by back ends, after this
       return;
   }
 }

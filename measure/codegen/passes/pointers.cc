@@ -1,8 +1,11 @@
-#include "measure/codegen/moving_pointers.h"
-
+#include <array>
 #include <optional>
 #include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
+#include "measure/codegen/passes/passes.h"
 #include "search_space/ir/linear.h"
 
 namespace heddle::measure {
@@ -11,6 +14,7 @@ namespace {
 using search_space::Buffer;
 using search_space::BufferRef;
 using search_space::Expr;
+using search_space::ForKind;
 using search_space::Linear;
 using search_space::Op;
 using search_space::Scope;
@@ -25,10 +29,19 @@ constexpr size_t kMostPointers = 8;
 // Beyond this an offset's range is not known.
 constexpr int64_t kMostOffset = int64_t{1} << 48;
 
+// What stands before a loop: a pointer into `base`, or a named offset.
+struct Pointer {
+  BufferRef pointer;  // stands for `base` in the rewritten accesses, which have one index
+  BufferRef base;
+  Expr start;    // element of `base` in the first iteration
+  int64_t step;  // elements from one iteration to the next; 0 = stands still
+  Var offset;    // not null: named `start`, and `pointer` is another view of `base` itself
+};
+
+// Of one loop: the pointers before it and its body made relative to them.
 class Mover {
  public:
-  Mover(const StmtNode& loop, std::vector<MovingPointer>& pointers, bool unrolled)
-      : loop_(loop), pointers_(pointers), unrolled_(unrolled) {
+  Mover(const StmtNode& loop, bool unrolled) : loop_(loop), unrolled_(unrolled) {
     if (unrolled) inside_.insert(loop.var.get());
     if (loop.rotating != nullptr) inside_.insert(loop.rotating.get());
     VisitStmts(loop.body[0], [&](const StmtNode& s) {
@@ -44,12 +57,9 @@ class Mover {
           const bool copies = s->kind == StmtNode::Kind::kIntrin && s->value != nullptr;
           if (s->kind != StmtNode::Kind::kStore && !(unrolled_ && copies)) return nullptr;
           auto moved = std::make_shared<StmtNode>(*s);
-          if (!unrolled_) {
-            moved->value = Move(s->value, false);
-            return moved;
-          }
-          moved->value = Fix(s->value, copies);
-          if (const auto to = Relative(s->buffer, s->indices, true, false)) {
+          moved->value = Moved(s->value, copies);
+          if (!unrolled_) return moved;
+          if (const auto to = Relative(s->buffer, s->indices, false)) {
             moved->buffer = to->pointer;
             moved->indices = {to->offset};
           }
@@ -58,35 +68,59 @@ class Mover {
         nullptr);
   }
 
+  // Around `loop`, in the order in which they were needed.
+  Stmt Declare(Stmt loop) const {
+    for (size_t i = pointers_.size(); i-- > 0;) {
+      const Pointer& p = pointers_[i];
+      const bool view = p.offset != nullptr;
+      loop = LetPointer(p.pointer, p.base, view ? search_space::Int(0) : p.start, p.step, loop);
+      if (view) loop = Let(p.offset, p.start, loop);
+    }
+    return loop;
+  }
+
  private:
   struct Place {
     BufferRef pointer;
     Expr offset;
   };
 
-  Expr Move(const Expr& e, bool guarded) {
-    auto out = std::make_shared<search_space::ExprNode>(*e);
-    if (e->op == Op::kSelect && !guarded) {
-      const bool zero = e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0;
-      if (zero && e->args[1]->op == Op::kLoad) {
-        if (e->args[1]->buffer->scope == Scope::kGlobal) out->args[1] = Through(e->args[1], false);
-        return out;
-      }
-    }
-    for (Expr& arg : out->args) arg = Move(arg, guarded || e->op == Op::kSelect);
-    return out;
+  // `chosen`: inside a select or an asynchronous copy.
+  Expr Moved(const Expr& e, bool chosen) {
+    if (!IsShared(e)) return unrolled_ ? Fix(e, chosen) : Move(e, chosen);
+    Expr& known = moved_[chosen ? 1 : 0][e.get()];
+    if (known == nullptr) known = unrolled_ ? Fix(e, chosen) : Move(e, chosen);
+    return known;
   }
 
-  Expr Fix(const Expr& e, bool by_offset) {
-    if (e->op == Op::kLoad) return Through(e, by_offset);
-    if (e->args.empty()) return e;
+  Expr Move(const Expr& e, bool chosen) {
+    if (e->op == Op::kSelect && !chosen && e->args[1]->op == Op::kLoad) {
+      const bool zero = e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0;
+      if (zero && e->args[1]->buffer->scope != Scope::kGlobal) return e;
+      if (zero) return WithArguments(e, {e->args[0], Through(e->args[1], false), e->args[2]});
+    }
+    return Descend(e, chosen);
+  }
+
+  Expr Fix(const Expr& e, bool chosen) {
+    return e->op == Op::kLoad ? Through(e, chosen) : Descend(e, chosen);
+  }
+
+  Expr Descend(const Expr& e, bool chosen) {
+    search_space::ExprList args;
+    for (const Expr& arg : e->args) args.push_back(Moved(arg, chosen || e->op == Op::kSelect));
+    return WithArguments(e, std::move(args));
+  }
+
+  static Expr WithArguments(const Expr& e, search_space::ExprList args) {
+    if (args == e->args) return e;
     auto out = std::make_shared<search_space::ExprNode>(*e);
-    for (Expr& arg : out->args) arg = Fix(arg, by_offset || e->op == Op::kSelect);
+    out->args = std::move(args);
     return out;
   }
 
   Expr Through(const Expr& load, bool by_offset) {
-    const auto from = Relative(load->buffer, load->args, false, by_offset);
+    const auto from = Relative(load->buffer, load->args, by_offset);
     return from ? Load(from->pointer, {from->offset}, load->lanes) : load;
   }
 
@@ -102,7 +136,7 @@ class Mover {
 
   // The same element, counted from a pointer; none where no pointer helps.
   std::optional<Place> Relative(const BufferRef& buffer, const search_space::ExprList& indices,
-                                bool written, bool by_offset) {
+                                bool by_offset) {
     if (buffer->scope == Scope::kLocal || buffer->swizzle != 0) return std::nullopt;
     Linear offset;
     for (size_t i = 0; i < indices.size(); ++i) {
@@ -125,19 +159,18 @@ class Mover {
     const size_t terms = start.terms.size();
     const bool helps = unrolled_ ? terms > 1 || (terms == 1 && !plain(start.terms[0])) : step != 0;
     if (!helps) return std::nullopt;
-    const MovingPointer* const p = PointerFor(buffer, FromLinear(start), step, written, by_offset);
+    const Pointer* const p = PointerFor(buffer, FromLinear(start), step, by_offset);
     if (p == nullptr) return std::nullopt;
     const Expr element = FromLinear(rest);
     return Place{p->pointer, by_offset ? VarExpr(p->offset) + element : element};
   }
 
   // Null where none can be had.
-  const MovingPointer* PointerFor(const BufferRef& buffer, const Expr& start, int64_t step,
-                                  bool written, bool by_offset) {
-    for (MovingPointer& p : pointers_) {
-      if (p.buffer == buffer && p.step == step && StructurallyEqual(p.start, start) &&
+  const Pointer* PointerFor(const BufferRef& buffer, const Expr& start, int64_t step,
+                            bool by_offset) {
+    for (const Pointer& p : pointers_) {
+      if (p.base == buffer && p.step == step && StructurallyEqual(p.start, start) &&
           (p.offset != nullptr) == by_offset) {
-        p.written = p.written || written;
         return &p;
       }
     }
@@ -148,25 +181,33 @@ class Mover {
     pointer.shape = {buffer->elements};
     pointer.strides = {1};
     pointers_.push_back({std::make_shared<const Buffer>(std::move(pointer)), buffer, start, step,
-                         written,
                          by_offset ? search_space::MakeVar(buffer->name, range.max + 1) : nullptr});
     return &pointers_.back();
   }
 
   const StmtNode& loop_;
-  std::vector<MovingPointer>& pointers_;
   const bool unrolled_;
   std::set<const search_space::Variable*> inside_;  // variables bound in the loop
+  std::vector<Pointer> pointers_;
+  // Nodes that stand in several places, by `chosen`.
+  std::array<std::unordered_map<const search_space::ExprNode*, Expr>, 2> moved_;
 };
+
+Stmt Count(const Stmt& s, bool in_unrolled) {
+  const bool loop = s->kind == StmtNode::Kind::kFor && s->for_kind != ForKind::kVector;
+  const bool unrolled = loop && s->for_kind == ForKind::kUnrolled;
+  // What is in an unrolled nest is relative to pointers already.
+  if (!loop || s->var->extent == 1 || (unrolled && in_unrolled)) {
+    return RewriteBodies(s, [&](const Stmt& child) { return Count(child, in_unrolled); });
+  }
+  Mover mover(*s, unrolled);
+  auto moved = std::make_shared<StmtNode>(*s);
+  moved->body[0] = Count(mover.Run(), in_unrolled || unrolled);
+  return mover.Declare(moved);
+}
 
 }  // namespace
 
-Stmt MovePointers(const StmtNode& loop, std::vector<MovingPointer>& pointers) {
-  return Mover(loop, pointers, false).Run();
-}
-
-Stmt FixPointers(const StmtNode& loop, std::vector<MovingPointer>& pointers) {
-  return Mover(loop, pointers, true).Run();
-}
+Stmt CountFromPointers(const Stmt& body) { return Count(body, false); }
 
 }  // namespace heddle::measure

@@ -1,16 +1,18 @@
-#include "measure/codegen/straight_line.h"
-
 #include <algorithm>
 #include <cassert>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "measure/codegen/passes/passes.h"
 #include "search_space/ir/simplify.h"
 
 namespace heddle::measure {
 namespace {
 
 using search_space::Expr;
+using search_space::ForKind;
 using search_space::Op;
 using search_space::Scope;
 using search_space::Stmt;
@@ -80,17 +82,35 @@ void Append(const Stmt& s, std::vector<Stmt>& out) {
   }
 }
 
-}  // namespace
-
 bool IsStraightLine(const Stmt& loop) {
   std::vector<Var> around;
   return StatementsOf(loop, around) <= kMostStatements;
 }
 
-Stmt StraightLine(const Stmt& loop) {
-  std::vector<Stmt> out;
-  Append(loop, out);
+Stmt StraightLine(const Stmt& nest) {
+  std::string loops;
+  for (const StmtNode* s = nest.get(); s->kind == StmtNode::Kind::kFor; s = s->body[0].get()) {
+    if (s->var->extent == 1) continue;
+    absl::StrAppend(&loops, loops.empty() ? "" : ", ", s->var->name, " < ", s->var->extent,
+                    s->condition != nullptr ? " to and fro" : "");
+  }
+  std::vector<Stmt> out = {search_space::Comment(absl::StrCat("Unrolled: ", loops))};
+  Append(nest, out);
   return search_space::Seq(std::move(out));
 }
+
+// `in_unrolled`: the next loop around is unrolled and stays a loop.
+Stmt WriteOut(const Stmt& s, bool in_unrolled) {
+  if (s->kind == StmtNode::Kind::kFor && s->for_kind != ForKind::kVector && s->var->extent > 1) {
+    const bool straight = s->for_kind == ForKind::kUnrolled && IsStraightLine(s);
+    if (straight && in_unrolled) return StraightLine(s);
+    in_unrolled = s->for_kind == ForKind::kUnrolled && !straight;
+  }
+  return RewriteBodies(s, [&](const Stmt& child) { return WriteOut(child, in_unrolled); });
+}
+
+}  // namespace
+
+Stmt WriteOutUpdates(const Stmt& body) { return WriteOut(body, false); }
 
 }  // namespace heddle::measure

@@ -325,6 +325,10 @@ absl::Status DeviceValidator::RunCase(LoadedProgram& program, const Case& which,
       if (absl::Status s = device_.Fill(*buffer, poison); !s.ok()) return s;
     }
   }
+  if (program.resources().shared_bytes > 0) {
+    const uint32_t shared = poison != 0 ? poison : kPoisonNan;
+    if (absl::Status s = device_.FillShared(shared); !s.ok()) return s;
+  }
   return device_.Run(program, SetOf(which.inputs, outputs, workspaces));
 }
 

@@ -61,6 +61,7 @@ class ClockDevice : public Device {
   absl::Status Fill(DeviceBuffer&, uint32_t) override { return None(); }
   absl::StatusOr<bool> GuardsIntact(const DeviceBuffer&) override { return None(); }
   absl::Status RestoreGuards(DeviceBuffer&) override { return None(); }
+  absl::Status FillShared(uint32_t) override { return None(); }
   absl::Status Run(LoadedProgram&, const BufferSet&) override { return None(); }
   DeviceState State() override { return {}; }
 

@@ -22,7 +22,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "measure/criteria.h"
 #include "measure/device.h"
 #include "measure/device_lock.h"
 #include "measure/device_worker.h"
@@ -546,6 +548,20 @@ TEST_F(ScriptedFaultTest, WhatIsFarSlowerThanTheBestIsDroppedAfterItsFirstSample
   EXPECT_EQ(results[0].outcome, Outcome::kOk) << results[0].detail;
   EXPECT_TRUE(results[0].screened_out);
   EXPECT_EQ(results[0].samples, 1);
+}
+
+// One that is right by chance on the inputs that it was chosen on.
+TEST_F(ScriptedFaultTest, FinalistsAreValidatedOnOtherInputs) {
+  Script(R"({"time_us": 500})");
+  ASSERT_TRUE(Start("fake:0").ok());
+  const float other = InputValue(options_.seed + 1, 0, 0, InputKind::kUniform);
+  const auto lucky =
+      Body(absl::StrFormat("%s if (A[0] == %.9gf) B[i] = 0.0f;", std::string(kRight), other));
+  EXPECT_EQ(Run({lucky})[0].outcome, Outcome::kOk);
+  auto finals = measurer_->MeasureFinalists({lucky, Right(1)}, absl::Milliseconds(50));
+  ASSERT_TRUE(finals.ok()) << finals.status();
+  EXPECT_EQ((*finals)[0].outcome, Outcome::kWrongAnswer) << (*finals)[0].detail;
+  EXPECT_EQ((*finals)[1].outcome, Outcome::kOk) << (*finals)[1].detail;
 }
 
 TEST(DetectionTest, AnUnknownDeviceIsAnsweredWithWhatThereIs) {

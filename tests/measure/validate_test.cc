@@ -238,14 +238,51 @@ TEST_F(ValidateTest, TimingLeavesTheOutputsAsTheyWere) {
   ASSERT_EQ(Try("  b[i] = a[i] + a[i + 1] + a[i + 2];").outcome, Outcome::kOk);
   std::vector<BufferSet> sets = validator_->TimingSets(workspaces_);
   EXPECT_GE(sets.size(), 2u);
+  ASSERT_TRUE(validator_->PoisonTimingSets().ok());
   auto timing = TimeProgram(*device_, {candidate_.get(), sets}, {});
   ASSERT_TRUE(timing.ok()) << timing.status();
-  Verdict verdict = validator_->CheckAfterTiming();
+  EXPECT_TRUE(timing->all_sets);
+  Verdict verdict = validator_->CheckAfterTiming(timing->all_sets);
   EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail;
+  EXPECT_EQ(validator_->CheckFirstSet().outcome, Outcome::kOk);
   // Another program's outputs are not the ones that were validated.
   auto other = Build("  b[i] = 0;");
   ASSERT_TRUE(device_->Run(*other, sets[0]).ok());
-  EXPECT_EQ(validator_->CheckAfterTiming().outcome, Outcome::kWrongAnswer);
+  EXPECT_EQ(validator_->CheckAfterTiming(true).outcome, Outcome::kWrongAnswer);
+  EXPECT_EQ(validator_->CheckFirstSet().outcome, Outcome::kWrongAnswer);
+}
+
+// What is timed must have computed something: outputs are not what validation left there.
+TEST_F(ValidateTest, ABatchThatRunsNothingIsSeen) {
+  ASSERT_EQ(Try("  b[i] = a[i] + a[i + 1] + a[i + 2];").outcome, Outcome::kOk);
+  const std::vector<BufferSet> sets = validator_->TimingSets(workspaces_);
+  for (const bool runs_the_last : {false, true}) {
+    ASSERT_TRUE(validator_->PoisonTimingSets().ok());
+    for (size_t s = 0; s < sets.size(); ++s) {
+      if (s + 1 < sets.size() || runs_the_last) {
+        ASSERT_TRUE(device_->Run(*candidate_, sets[s]).ok());
+      }
+    }
+    EXPECT_EQ(validator_->CheckAfterTiming(/*all_sets=*/false).outcome, Outcome::kOk);
+    const Verdict verdict = validator_->CheckAfterTiming(/*all_sets=*/true);
+    EXPECT_EQ(verdict.outcome, runs_the_last ? Outcome::kOk : Outcome::kWrongAnswer);
+  }
+  ASSERT_TRUE(validator_->PoisonTimingSets().ok());
+  EXPECT_EQ(validator_->CheckFirstSet().outcome, Outcome::kWrongAnswer);
+  EXPECT_EQ(validator_->CheckAfterTiming(false).outcome, Outcome::kWrongAnswer);
+}
+
+TEST_F(ValidateTest, OtherInputsHaveAnotherExpectation) {
+  const std::string right = "  b[i] = a[i] + a[i + 1] + a[i + 2];";
+  ASSERT_EQ(Try(right).outcome, Outcome::kOk);
+  auto naive = Build(right), wrong = Build("  b[i] = a[i];");
+  ASSERT_TRUE(validator_->ChangeInputs(2, *naive, workspaces_).ok());
+  EXPECT_EQ(validator_->seed(), 2u);
+  EXPECT_EQ(Try(right).outcome, Outcome::kOk);
+  const Verdict verdict = Try("  b[i] = a[i] + a[i + 1];");
+  EXPECT_EQ(verdict.outcome, Outcome::kWrongAnswer);
+  EXPECT_NE(verdict.detail.find("seed 2"), std::string::npos) << verdict.detail;
+  EXPECT_FALSE(validator_->ChangeInputs(3, *wrong, workspaces_).ok());
 }
 
 // What a group finds in its memory is not what the kernel before left there.

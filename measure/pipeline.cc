@@ -247,10 +247,11 @@ absl::Status Pipeline::Start(const GeneratedProgram& naive) {
   setup.set_seed(options_.seed);
   setup.set_l2(NameOf(options_.l2));
   *setup.mutable_naive() = std::move(prepared.program);
-  worker_.emplace(
-      std::move(setup), options_, fastest_us_,
-      ChildOptions{
-          &stop_, {(lock_ ? &*lock_ : options_.lock)->fd(), hurry_.fd()}, pocl_.environment()});
+  const std::vector<int>& held = (lock_ ? &*lock_ : options_.lock)->fds();
+  std::vector<int> inherited = {held[0], hurry_.fd()};
+  inherited.insert(inherited.end(), held.begin() + 1, held.end());
+  worker_.emplace(std::move(setup), options_, fastest_us_,
+                  ChildOptions{&stop_, std::move(inherited), pocl_.environment()});
   if (absl::Status s = worker_->Start(); !s.ok()) return s;
   for (int i = 0; i < compilers_; ++i) threads_.emplace_back([this] { CompileLoop(); });
   threads_.emplace_back([this] { DeviceLoop(); });

@@ -80,7 +80,7 @@ struct ExitStatus {
 };
 
 // Where a child finds the descriptors that it inherits.
-inline constexpr int kMaxInheritedFds = 2;
+inline constexpr int kMaxInheritedFds = 3;
 constexpr int InheritedFd(int index) { return 4 + index; }
 
 struct ChildOptions {

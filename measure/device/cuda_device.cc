@@ -12,6 +12,7 @@
 #include "measure/device/cuda_driver.h"
 #include "measure/device/device.h"
 #include "measure/device/drivers.h"
+#include "measure/device/fill_shared.h"
 #include "measure/device/nvrtc.h"
 
 namespace heddle::measure {
@@ -320,7 +321,7 @@ class CudaDevice : public Device {
   CudaDevice(const CudaDriver& cu, CUdevice device, DeviceInfo info)
       : cu_(cu), device_(device), info_(std::move(info)), nvml_(Nvml::Open(PciBusId(cu, device))) {}
   ~CudaDevice() override {
-    comparer_.reset();
+    own_.reset();
     compared_.reset();
     if (stream_ != nullptr) cu_.cuStreamDestroy(stream_);
     if (context_ != nullptr) cu_.cuDevicePrimaryCtxRelease(device_);
@@ -344,7 +345,6 @@ class CudaDevice : public Device {
   }
 
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override {
-    bytes = (bytes + 15) / 16 * 16;
     CUdeviceptr whole = 0;
     HEDDLE_CUDA(cuMemAlloc(&whole, bytes + 2 * kGuardBytes),
                 absl::StrCat("allocating ", bytes, " bytes"));
@@ -380,9 +380,7 @@ class CudaDevice : public Device {
   }
   absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b, int64_t elements,
                                      double slack) override {
-    if (comparer_ == nullptr) {
-      if (absl::Status s = LoadComparer(); !s.ok()) return s;
-    }
+    if (absl::Status s = LoadOwnKernels(); !s.ok()) return s;
     CUdeviceptr first = Cast(a).payload, second = Cast(b).payload, out = Cast(*compared_).payload;
     long long count = elements;
     void* arguments[] = {&first, &second, &count, &slack, &out};
@@ -390,8 +388,8 @@ class CudaDevice : public Device {
                                     info_.target.sm_count * kCompareBlocksPerSm);
     unsigned long long found[2] = {};
     HEDDLE_CUDA(cuMemsetD32Async(out, 0, sizeof found / 4, stream_), "comparing buffers");
-    HEDDLE_CUDA(cuLaunchKernel(comparer_->kernels()[0].function, static_cast<unsigned>(blocks), 1,
-                               1, kCompareThreads, 1, 1, 0, stream_, arguments, nullptr),
+    HEDDLE_CUDA(cuLaunchKernel(own_->kernels()[kComparer].function, static_cast<unsigned>(blocks),
+                               1, 1, kCompareThreads, 1, 1, 0, stream_, arguments, nullptr),
                 "comparing buffers");
     HEDDLE_CUDA(cuMemcpyDtoHAsync(found, out, sizeof found, stream_), "comparing buffers");
     if (absl::Status s = Wait("comparing buffers"); !s.ok()) return s;
@@ -425,6 +423,20 @@ class CudaDevice : public Device {
                                  kGuardBytes / 4, stream_),
                 "filling a red zone");
     return Wait("filling a red zone");
+  }
+
+  // A block takes all that a block can have: one runs on a multiprocessor at a time. Twice as many
+  // blocks as multiprocessors, so that none is left out. The next kernel waits in the stream.
+  absl::Status FillShared(uint32_t pattern) override {
+    if (absl::Status s = LoadOwnKernels(); !s.ok()) return s;
+    const auto bytes = static_cast<unsigned>(info_.target.max_shared_bytes_per_block);
+    unsigned words = bytes / 4;
+    void* arguments[] = {&pattern, &words};
+    return cu_.Check(
+        cu_.cuLaunchKernel(own_->kernels()[kFiller].function,
+                           static_cast<unsigned>(2 * info_.target.sm_count), 1, 1,
+                           kFillSharedThreads, 1, 1, bytes, stream_, arguments, nullptr),
+        "filling shared memory");
   }
 
   absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
@@ -462,18 +474,22 @@ class CudaDevice : public Device {
     return static_cast<const CudaBuffer&>(buffer);
   }
   // Compiled when it is first needed: most processes that open a device only look at it.
-  absl::Status LoadComparer() {
+  absl::Status LoadOwnKernels() {
+    if (own_ != nullptr) return absl::OkStatus();
     absl::StatusOr<CudaBinary> binary =
-        CompileCuda(kCompareSource, "compare.cu", info_.target.arch);
+        CompileCuda(absl::StrCat(kCompareSource, kFillSharedCuda), "heddle.cu", info_.target.arch);
     if (!binary.ok()) return binary.status();
     auto program = std::make_unique<CudaProgram>(cu_);
-    const KernelLaunch launch = {kCompareEntry, 1, kCompareThreads, 0, {}};
-    absl::Status status = program->Add({launch, binary->cubin}, info_.target);
+    const KernelLaunch compare = {kCompareEntry, 1, kCompareThreads, 0, {}};
+    const KernelLaunch fill = {
+        kFillSharedEntry, 1, kFillSharedThreads, info_.target.max_shared_bytes_per_block, {}};
+    absl::Status status = program->Add({compare, binary->cubin}, info_.target);
+    if (status.ok()) status = program->Add({fill, binary->cubin}, info_.target);
     if (!status.ok()) return status;
     auto out = Allocate(2 * sizeof(unsigned long long));
     if (!out.ok()) return out.status();
     compared_ = *std::move(out);
-    comparer_ = std::move(program);
+    own_ = std::move(program);
     return absl::OkStatus();
   }
 
@@ -485,8 +501,9 @@ class CudaDevice : public Device {
   std::optional<Nvml> nvml_;
   CUcontext context_ = nullptr;
   CUstream stream_ = nullptr;
-  std::unique_ptr<CudaProgram> comparer_;
-  std::unique_ptr<DeviceBuffer> compared_;  // what comparer_ writes
+  static constexpr size_t kComparer = 0, kFiller = 1;
+  std::unique_ptr<CudaProgram> own_;        // the device's own kernels
+  std::unique_ptr<DeviceBuffer> compared_;  // what the comparer writes
 };
 
 }  // namespace

@@ -101,7 +101,8 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<LoadedProgram>> Load(
       const std::vector<KernelBinary>& kernels) = 0;
 
-  // Uninitialised memory between two red zones. `bytes` >= 1, rounded up to 16.
+  // Uninitialised memory between two red zones, the second right behind the last byte. `bytes` is a
+  // multiple of 4, at least 4.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) = 0;
   virtual absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(int64_t bytes) = 0;
   // Bytes that can be allocated now, as far as the driver says.
@@ -120,6 +121,9 @@ class Device {
   virtual absl::StatusOr<bool> GuardsIntact(const DeviceBuffer& buffer) = 0;
   // Writes the guard pattern again, after a program has destroyed it.
   virtual absl::Status RestoreGuards(DeviceBuffer& buffer) = 0;
+
+  // Fills what programs find in the shared memory of a block, as far as a kernel can write there.
+  virtual absl::Status FillShared(uint32_t pattern) = 0;
 
   // Executes a program once and waits for it. NotFound names a missing buffer.
   virtual absl::Status Run(LoadedProgram& program, const BufferSet& buffers) = 0;

@@ -48,6 +48,7 @@ class ForwardingDevice : public Device {
   absl::Status RestoreGuards(DeviceBuffer& buffer) override {
     return inner_->RestoreGuards(buffer);
   }
+  absl::Status FillShared(uint32_t pattern) override { return inner_->FillShared(pattern); }
   absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
     return inner_->Run(program, buffers);
   }

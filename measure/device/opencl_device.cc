@@ -20,9 +20,12 @@
 #include "measure/device/compare.h"
 #include "measure/device/device.h"
 #include "measure/device/drivers.h"
+#include "measure/device/fill_shared.h"
 
 namespace heddle::measure {
 namespace {
+
+constexpr size_t kFillSharedItems = 16;  // of a group that fills its __local memory
 
 template <auto Release>
 struct Releaser {
@@ -310,7 +313,6 @@ class OpenClDevice : public Device {
   }
 
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override {
-    bytes = (bytes + 15) / 16 * 16;
     const cl_ulong limit = Get<cl_ulong>(device_, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     if (static_cast<cl_ulong>(bytes + 2 * kGuardBytes) > limit) {
       return absl::ResourceExhaustedError(
@@ -412,6 +414,25 @@ class OpenClDevice : public Device {
     return FillRange(whole, kGuardPattern, kGuardBytes + buffer.bytes(), kGuardBytes);
   }
 
+  // PoCL's threads each have memory of their own for this, and take groups as they come: more
+  // groups than threads, so that most have one.
+  absl::Status FillShared(uint32_t pattern) override {
+    cl_int code = filler_.kernel == nullptr ? LoadFiller() : CL_SUCCESS;
+    const auto bytes = static_cast<size_t>(info_.target.max_shared_bytes_per_block);
+    const auto words = static_cast<cl_uint>(bytes / 4);
+    cl_kernel kernel = filler_.kernel.get();
+    if (code == CL_SUCCESS) code = clSetKernelArg(kernel, 0, bytes, nullptr);
+    if (code == CL_SUCCESS) code = clSetKernelArg(kernel, 1, sizeof pattern, &pattern);
+    if (code == CL_SUCCESS) code = clSetKernelArg(kernel, 2, sizeof words, &words);
+    const size_t local = kFillSharedItems;
+    const size_t global = local * static_cast<size_t>(4 * info_.target.sm_count);
+    if (code == CL_SUCCESS) {
+      code = clEnqueueNDRangeKernel(queue_.get(), kernel, 1, nullptr, &global, &local, 0, nullptr,
+                                    nullptr);
+    }
+    return Check(code == CL_SUCCESS ? clFinish(queue_.get()) : code, "filling shared memory");
+  }
+
   absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
     const auto& loaded = static_cast<OpenClProgram&>(program);
     absl::StatusOr<Arguments> arguments = Resolve(loaded, buffers);
@@ -442,6 +463,20 @@ class OpenClDevice : public Device {
   static OpenClBuffer& Cast(DeviceBuffer& buffer) { return static_cast<OpenClBuffer&>(buffer); }
   static const OpenClBuffer& Cast(const DeviceBuffer& buffer) {
     return static_cast<const OpenClBuffer&>(buffer);
+  }
+
+  // When a program first wants it: most use no __local memory, and PoCL takes its time to compile.
+  cl_int LoadFiller() {
+    const char* text = kFillSharedOpenCl;
+    cl_int code = CL_SUCCESS;
+    filler_.program.reset(clCreateProgramWithSource(context_.get(), 1, &text, nullptr, &code));
+    if (code == CL_SUCCESS) {
+      code = clBuildProgram(filler_.program.get(), 1, &device_, "-cl-std=CL1.2", nullptr, nullptr);
+    }
+    if (code == CL_SUCCESS) {
+      filler_.kernel.reset(clCreateKernel(filler_.program.get(), kFillSharedEntry, &code));
+    }
+    return code;
   }
 
   absl::Status FillRange(cl_mem memory, uint32_t pattern, int64_t offset, int64_t bytes) {
@@ -501,6 +536,10 @@ class OpenClDevice : public Device {
   DeviceInfo info_;
   Context context_;
   Queue queue_;
+  struct {
+    ClProgram program;
+    ClKernel kernel;
+  } filler_;
 };
 
 // PoCL's binaries hold kernels compiled for any work-group size, and it would compile again for the

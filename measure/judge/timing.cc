@@ -49,6 +49,7 @@ class Sampler {
     absl::StatusOr<double> seconds = batch->Run();
     if (!seconds.ok()) return seconds.status();
     next_ = (next_ + 1) % batches_.size();
+    all_sets_ = all_sets_ || next_ == 0;
     spent_ += *seconds;
     samples_.push_back(*seconds / launches_);
     return absl::OkStatus();
@@ -64,6 +65,7 @@ class Sampler {
     timing.interval = IntervalOfMedian(samples_);
     timing.samples = static_cast<int>(samples_.size());
     timing.noisy = !Narrow();
+    timing.all_sets = all_sets_;
     return timing;
   }
 
@@ -84,6 +86,7 @@ class Sampler {
   int launches_ = 1;
   std::vector<std::unique_ptr<TimedBatch>> batches_;
   size_t next_ = 0;
+  bool all_sets_ = false;
   double spent_ = 0;
   std::vector<double> samples_;
 };
@@ -101,27 +104,37 @@ size_t Rank(size_t n) {
 }
 constexpr size_t kFewest = 6;  // samples whose Rank is not 0
 
-// How many successive samples tell as much as one independent sample: the variance of the share of
-// samples above the median, from one tenth of the time to the next, over what it would be if they
-// were independent. 1 where the difference may be chance.
+// What is served is looked at for longer than what is only searched: an interval that may end as
+// soon as it looks narrow looks so too early where samples are alike, and the fewer there are, the
+// less it is known how alike.
+constexpr size_t kFewestRounds = 20;
+constexpr double kShortestFinals = 0.1;  // seconds of device time
+
+// How many successive samples tell as much as one independent sample: 1 + 2 x the sum of the
+// autocorrelations of "above the median", up to where two neighbouring ones together are not
+// positive any more (C. Geyer, Practical Markov chain Monte Carlo, Statistical Science 7, 1992).
 double Repeats(const std::vector<double>& in_order, double median) {
-  constexpr size_t kBatches = 10;
-  // The 95th percentile of chi squared / degrees of freedom, 9 of them.
-  constexpr double kChance = 1.88;
-  const size_t size = in_order.size() / kBatches;
-  if (size < 2) return 1;
-  double sum = 0, squares = 0;
-  for (size_t b = 0; b < kBatches; ++b) {
-    double above = 0;
-    for (size_t i = b * size; i < (b + 1) * size; ++i) {
-      above += in_order[i] > median ? 1 : in_order[i] == median ? 0.5 : 0;
-    }
-    sum += above;
-    squares += above * above;
+  constexpr size_t kMostLags = 200;  // what is alike for longer is no noise
+  const size_t n = in_order.size();
+  std::vector<double> above(n);
+  double variance = 0;
+  for (size_t i = 0; i < n; ++i) {
+    above[i] = in_order[i] > median ? 0.5 : in_order[i] == median ? 0 : -0.5;
+    variance += above[i] * above[i];
   }
-  const double variance = (squares - sum * sum / kBatches) / (kBatches - 1);
-  const double independent = static_cast<double>(size) / 4;  // Binomial(size, 1/2)
-  return variance > kChance * independent ? variance / independent : 1;
+  if (variance == 0) return 1;
+  const auto correlation = [&](size_t lag) {
+    double sum = 0;
+    for (size_t i = lag; i < n; ++i) sum += above[i] * above[i - lag];
+    return sum / variance;
+  };
+  double sum = 0;
+  for (size_t lag = 1; lag + 1 < n && lag < kMostLags; lag += 2) {
+    const double pair = correlation(lag) + correlation(lag + 1);
+    if (pair <= 0) break;
+    sum += pair;
+  }
+  return 1 + 2 * sum;
 }
 
 }  // namespace
@@ -137,7 +150,7 @@ MedianInterval IntervalOfMedian(const std::vector<double>& in_order) {
   const auto independent = static_cast<size_t>(static_cast<double>(n) / repeats);
   size_t l = Rank(independent);
   if (independent < n) l = static_cast<size_t>(static_cast<double>(l) * repeats);
-  result.exact = n >= kFewest;
+  result.exact = independent >= kFewest;
   result.low = samples[l > 0 ? l - 1 : 0];
   result.high = samples[n - (l > 0 ? l : 1)];
   return result;
@@ -181,20 +194,26 @@ absl::StatusOr<std::vector<Timing>> TimeInterleaved(Device& device,
   std::vector<Sampler> samplers;
   for (const TimedProgram& program : programs) samplers.emplace_back(device, program, options);
   SpentBudget budget(options.budget);
-  for (Sampler& sampler : samplers) {
-    if (absl::Status s = sampler.Calibrate(); !s.ok()) return s;
+  for (size_t i = 0; i < samplers.size(); ++i) {
+    if (programs[i].before) programs[i].before();
+    if (absl::Status s = samplers[i].Calibrate(); !s.ok()) return s;
+    if (programs[i].after) programs[i].after();
   }
   // Every round starts with another program, so that none always follows the same neighbour.
-  bool narrow = false;
-  for (size_t round = 0; !samplers.empty() && !narrow; ++round) {
-    narrow = true;
+  double spent = 0;
+  for (size_t round = 0; !samplers.empty() && !budget.Met(); ++round) {
     for (size_t i = 0; i < samplers.size(); ++i) {
       Sampler& sampler = samplers[(round + i) % samplers.size()];
       if (absl::Status s = sampler.Sample(); !s.ok()) return s;
-      budget.Spend(sampler.TakeSpent());
-      narrow = narrow && sampler.Narrow();
+      const double seconds = sampler.TakeSpent();
+      budget.Spend(seconds);
+      spent += seconds;
     }
-    if (budget.Met()) break;
+    if (round + 1 < kFewestRounds || spent < kShortestFinals) continue;
+    if (std::all_of(samplers.begin(), samplers.end(),
+                    [](const Sampler& s) { return s.Narrow(); })) {
+      break;
+    }
   }
   std::vector<Timing> timings;
   for (const Sampler& sampler : samplers) timings.push_back(sampler.Result());

@@ -21,10 +21,9 @@ namespace heddle::measure {
 // 2.1. Below 6 samples no interval reaches 95 %: `low` and `high` are then the extremes and `exact`
 // is false.
 // Samples that follow each other are not independent where others use the device: a visitor slows
-// down many of them. The share of those above the median then varies more from one tenth of
-// the time to the next than that of independent samples would, and n is divided by how much more
-// (batch means of the indicators; P. Heidelberger and P. Lewis, Quantile Estimation in Dependent
-// Sequences, Operations Research 32, 1984). Below 20 samples this cannot be told.
+// down many of them. n is divided by how many samples tell as much as one independent one, which is
+// estimated from their autocorrelation (C. Geyer, Practical Markov chain Monte Carlo, Statistical
+// Science 7, 1992); where fewer than 6 are left, `exact` is false, too.
 struct MedianInterval {
   double median = 0, low = 0, high = 0;
   bool exact = false;
@@ -73,8 +72,9 @@ struct TimingOptions {
 struct Timing {
   MedianInterval interval;
   int samples = 0;
-  bool noisy = false;  // the budget ended before the interval was narrow enough once
-  double spare_s = 0;  // device time of the samples after it was (TimingOptions::idle)
+  bool noisy = false;     // the budget ended before the interval was narrow enough once
+  double spare_s = 0;     // device time of the samples after it was (TimingOptions::idle)
+  bool all_sets = false;  // every buffer set had its turn
   bool screened_out = false;
 };
 
@@ -82,13 +82,17 @@ struct Timing {
 struct TimedProgram {
   LoadedProgram* program;
   std::vector<BufferSet> sets;
+  // Called by TimeInterleaved before and after the executions that choose the batch, during which
+  // no other program runs.
+  std::function<void()> before = nullptr, after = nullptr;
 };
 
 absl::StatusOr<Timing> TimeProgram(Device& device, const TimedProgram& program,
                                    const TimingOptions& options);
 
 // Times all programs in turns, sample by sample, so that drifting clocks and visitors hit all
-// alike. The budget is for all together; `best_s` is not used.
+// alike: at least 20 samples of each, over at least 100 ms of device time, before narrow intervals
+// end it. The budget is for all together; `best_s` is not used.
 absl::StatusOr<std::vector<Timing>> TimeInterleaved(Device& device,
                                                     const std::vector<TimedProgram>& programs,
                                                     const TimingOptions& options);

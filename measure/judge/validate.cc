@@ -104,8 +104,11 @@ class DeviceValidator : public Validator {
   absl::Status SetReference(LoadedProgram& naive, Workspaces& workspaces) override;
   Verdict Validate(LoadedProgram& program, Workspaces& workspaces) override;
   std::vector<BufferSet> TimingSets(const Workspaces& workspaces) override;
-  Verdict CheckAfterTiming() override;
-  absl::Status Restore() override;
+  absl::Status PoisonTimingSets() override;
+  Verdict CheckAfterTiming(bool all_sets) override;
+  Verdict CheckFirstSet() override;
+  absl::Status ChangeInputs(uint64_t seed, LoadedProgram& naive, Workspaces& workspaces) override;
+  uint64_t seed() const override { return options_.seed; }
 
  private:
   absl::Status ChooseCases();
@@ -128,10 +131,11 @@ class DeviceValidator : public Validator {
   absl::Status CompareAsTheHost(const Case& which, size_t output);
   Verdict CompareOutputs(const Case& which);
   Verdict CompareOutput(const Case& which, size_t output);
-  Verdict CheckRepetition(const char* when);
+  Verdict CheckRepetition(const char* when, const Buffers& outputs);
   Verdict ValidateOnce(LoadedProgram& program, Workspaces& workspaces);
   Verdict CheckGuards(const Workspaces* workspaces);
   Verdict RestoreAfter(Verdict verdict);
+  absl::Status Restore();
 
   Device& device_;
   const TensorProgram& program_;
@@ -325,6 +329,10 @@ absl::Status DeviceValidator::RunCase(LoadedProgram& program, const Case& which,
       if (absl::Status s = device_.Fill(*buffer, poison); !s.ok()) return s;
     }
   }
+  if (program.resources().shared_bytes > 0) {
+    const uint32_t shared = poison != 0 ? poison : kPoisonNan;
+    if (absl::Status s = device_.FillShared(shared); !s.ok()) return s;
+  }
   return device_.Run(program, SetOf(which.inputs, outputs, workspaces));
 }
 
@@ -450,9 +458,9 @@ Verdict DeviceValidator::CompareOutputs(const Case& which) {
   return all;
 }
 
-Verdict DeviceValidator::CheckRepetition(const char* when) {
+Verdict DeviceValidator::CheckRepetition(const char* when, const Buffers& outputs) {
   for (size_t o = 0; o < outputs_.size(); ++o) {
-    const DeviceBuffer& again = *set_outputs_[0][o];
+    const DeviceBuffer& again = *outputs[o];
     const int64_t count = outputs_[o]->elements;
     auto difference = device_.Compare(again, *validated_[o], count, /*slack=*/0);
     if (!difference.ok()) return FromStatus(difference.status());
@@ -515,7 +523,7 @@ Verdict DeviceValidator::ValidateOnce(LoadedProgram& program, Workspaces& worksp
   }
   if (status.ok()) status = RunCase(program, cases_.back(), workspaces, /*poison=*/0);
   if (!status.ok()) return FromStatus(status);
-  Verdict verdict = CheckRepetition("run again");
+  Verdict verdict = CheckRepetition("run again", set_outputs_[0]);
   verdict.max_error = max_error;
   return verdict;
 }
@@ -554,10 +562,46 @@ std::vector<BufferSet> DeviceValidator::TimingSets(const Workspaces& workspaces)
   return sets;
 }
 
-Verdict DeviceValidator::CheckAfterTiming() {
-  Verdict verdict = CheckRepetition("after timing");
+absl::Status DeviceValidator::PoisonTimingSets() {
+  for (const Buffers* set : {&set_outputs_.front(), &set_outputs_.back()}) {
+    for (const auto& buffer : *set) {
+      if (absl::Status s = device_.Fill(*buffer, kPoisonNan); !s.ok()) return s;
+    }
+  }
+  return absl::OkStatus();
+}
+
+Verdict DeviceValidator::CheckAfterTiming(bool all_sets) {
+  Verdict verdict = CheckRepetition("after timing", set_outputs_.front());
+  if (verdict.outcome == Outcome::kOk && all_sets && set_outputs_.size() > 1) {
+    verdict = CheckRepetition("after timing, on other buffers", set_outputs_.back());
+  }
   if (verdict.outcome == Outcome::kOk) verdict = CheckGuards(nullptr);
   return RestoreAfter(std::move(verdict));
+}
+
+Verdict DeviceValidator::CheckFirstSet() { return RestoreAfter(CompareOutputs(cases_.back())); }
+
+absl::Status DeviceValidator::ChangeInputs(uint64_t seed, LoadedProgram& naive,
+                                           Workspaces& workspaces) {
+  const uint64_t before = std::exchange(options_.seed, seed);
+  peaks_ = Peaks(program_, seed);
+  std::vector<Case> others;
+  for (const Case& which : cases_) {
+    std::optional<Case> sampled = Sample(which.kind);
+    if (!sampled) {
+      options_.seed = before;
+      peaks_ = Peaks(program_, before);
+      return Restore();
+    }
+    others.push_back(*std::move(sampled));
+  }
+  for (size_t i = 0; i < cases_.size(); ++i) {
+    cases_[i].samples = std::move(others[i].samples);
+    cases_[i].allowed = std::move(others[i].allowed);
+  }
+  if (absl::Status s = UploadInputs(); !s.ok()) return s;
+  return SetReference(naive, workspaces);
 }
 
 }  // namespace

@@ -61,21 +61,31 @@ class Validator {
   // points. FailedPrecondition when they are wrong: then generator, driver or device is broken.
   virtual absl::Status SetReference(LoadedProgram& naive, Workspaces& workspaces) = 0;
 
-  // Runs a candidate three times: on outputs and workspaces poisoned with NaN, then with 1e30, on
-  // different inputs where the program allows it, and again without poisoning; compares every
-  // element, the repetition bit by bit, and looks at the red zones.
+  // Runs a candidate three times: on outputs, workspaces and shared memory poisoned with NaN, then
+  // with 1e30, on different inputs where the program allows it, and again on the outputs as they
+  // are; compares every element, the repetition bit by bit, and looks at the red zones. What is
+  // wrong may have written anywhere: inputs and expectations are then written afresh.
   virtual Verdict Validate(LoadedProgram& program, Workspaces& workspaces) = 0;
 
-  // Writes inputs and expectations on the device again, whatever candidates did to them. Validate
-  // and CheckAfterTiming do so when a candidate was wrong.
-  virtual absl::Status Restore() = 0;
+  // Other inputs from here on, and what `naive` makes of them as the expectation, as SetReference;
+  // or the old ones, written afresh, where the others are not finite or too large to be exact.
+  virtual absl::Status ChangeInputs(uint64_t seed, LoadedProgram& naive,
+                                    Workspaces& workspaces) = 0;
+  virtual uint64_t seed() const = 0;
 
-  // The buffer sets to rotate while timing the program that was last validated.
+  // The buffer sets to rotate while timing.
   virtual std::vector<BufferSet> TimingSets(const Workspaces& workspaces) = 0;
 
-  // After timing: the outputs are still those that Validate saw, bit by bit, and the red zones
-  // stand. Only for the program validated last, timed on TimingSets.
-  virtual Verdict CheckAfterTiming() = 0;
+  // Before timing: poisons the outputs of the first and the last of the TimingSets, so that what is
+  // timed has to write them.
+  virtual absl::Status PoisonTimingSets() = 0;
+
+  // After timing: the first set, and the last where all had their turn, have the outputs that
+  // Validate saw, bit by bit, and the red zones stand. Only for the program validated last.
+  virtual Verdict CheckAfterTiming(bool all_sets) = 0;
+
+  // The outputs of the first of the TimingSets are right, whichever program wrote them.
+  virtual Verdict CheckFirstSet() = 0;
 };
 
 }  // namespace heddle::measure

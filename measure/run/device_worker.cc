@@ -68,9 +68,11 @@ const char* NameOf(worker::Phase phase) {
 
 bool IsWedged(const absl::Status& status) { return status.GetPayload(kWedged).has_value(); }
 
-DeviceWorker::DeviceWorker(worker::Setup setup, const MeasureOptions& options, ChildOptions child)
+DeviceWorker::DeviceWorker(worker::Setup setup, const MeasureOptions& options, double fastest_us,
+                           ChildOptions child)
     : setup_(std::move(setup)),
       options_(options),
+      fastest_us_(fastest_us),
       child_(std::move(child)),
       best_s_(options.best_us * 1e-6) {}
 
@@ -221,6 +223,14 @@ absl::StatusOr<DeviceWorker::Answer> DeviceWorker::Ask(const worker::WorkerReque
   return Answer{{}, *std::move(death)};
 }
 
+void DeviceWorker::Judge(TrialResult& result) const {
+  if (result.outcome != Outcome::kOk || result.time_us >= fastest_us_) return;
+  result.detail =
+      absl::StrFormat("%.3g us: the device needs %.3g us at least", result.time_us, fastest_us_);
+  result.outcome = Outcome::kImplausible;
+  result.time_us = result.ci_low_us = result.ci_high_us = 0;
+}
+
 absl::StatusOr<TrialResult> DeviceWorker::MeasureFor(const worker::Program& program,
                                                      absl::Duration budget,
                                                      double screen_out_factor) {
@@ -236,6 +246,8 @@ absl::StatusOr<TrialResult> DeviceWorker::MeasureFor(const worker::Program& prog
       Ask(request, std::max(options_.trial_limit, slow + options_.validate_limit) + budget);
   if (!answer.ok()) return answer.status();
   TrialResult result = answer->results.empty() ? answer->death : answer->results[0];
+  // First: what is not possible must not become what others are screened by.
+  Judge(result);
   if (result.outcome == Outcome::kOk) {
     const double seconds = result.time_us * 1e-6;
     best_s_ = best_s_ > 0 ? std::min(best_s_, seconds) : seconds;
@@ -259,7 +271,10 @@ absl::StatusOr<std::vector<TrialResult>> DeviceWorker::MeasureFinals(
   absl::StatusOr<Answer> answer =
       Ask(request, 2 * budget + count * (options_.trial_limit + LimitOf(worker::VALIDATING)));
   if (!answer.ok()) return answer.status();
-  if (!answer->results.empty() && !answer->device_lost) return std::move(answer->results);
+  if (!answer->results.empty() && !answer->device_lost) {
+    for (TrialResult& result : answer->results) Judge(result);
+    return std::move(answer->results);
+  }
   // One of them took the device away from all; which one is seen when each has it alone.
   Log().debug("measuring the finalists together failed; one at a time now");
   std::vector<TrialResult> results;

@@ -20,10 +20,12 @@ namespace heddle::measure {
 
 class DeviceWorker {
  public:
-  // `options` gives the limits. child.stop, which is needed, ends every wait with Cancelled. Of the
-  // inherited descriptors the process only keeps the first open; the second can be read while it
-  // should lose no time (TimingOptions::idle).
-  DeviceWorker(worker::Setup setup, const MeasureOptions& options, ChildOptions child);
+  // `options` gives the limits; a program that takes less than `fastest_us` is kImplausible.
+  // child.stop, which is needed, ends every wait with Cancelled. Of the inherited descriptors the
+  // second can be read while the process should lose no time (TimingOptions::idle); the others it
+  // only keeps open.
+  DeviceWorker(worker::Setup setup, const MeasureOptions& options, double fastest_us,
+               ChildOptions child);
 
   // Starts the process and waits until its canary, the naive program, has passed. The status is the
   // worker's own; Unavailable when the process ended or did not answer.
@@ -52,11 +54,13 @@ class DeviceWorker {
   absl::StatusOr<Answer> Ask(const worker::WorkerRequest& request, absl::Duration total);
   absl::Duration LimitOf(worker::Phase phase) const;
   absl::StatusOr<TrialResult> Bury(worker::Phase phase, const absl::Status& why);
+  void Judge(TrialResult& result) const;
   absl::StatusOr<TrialResult> MeasureFor(const worker::Program& program, absl::Duration budget,
                                          double screen_out_factor);
 
   const worker::Setup setup_;
   const MeasureOptions options_;
+  const double fastest_us_;
   const ChildOptions child_;
   std::unique_ptr<Subprocess> process_;
   absl::Status gone_;  // not OK: the device is gone for good

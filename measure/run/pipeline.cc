@@ -169,7 +169,6 @@ class Pipeline final : public Measurer {
   absl::Status CompileInto(const std::vector<KernelSource>& kernels, Prepared& prepared);
   absl::Status Build(const GeneratedProgram& generated, Prepared& prepared);
   Prepared Prepare(int64_t id, const std::vector<Step>& steps);
-  void Judge(TrialResult& result) const;
   bool MayCompile();
   bool MayMeasure();
   void SayWhetherToHurry();
@@ -248,10 +247,11 @@ absl::Status Pipeline::Start(const GeneratedProgram& naive) {
   setup.set_seed(options_.seed);
   setup.set_l2(NameOf(options_.l2));
   *setup.mutable_naive() = std::move(prepared.program);
-  worker_.emplace(
-      std::move(setup), options_,
-      ChildOptions{
-          &stop_, {(lock_ ? &*lock_ : options_.lock)->fd(), hurry_.fd()}, pocl_.environment()});
+  const std::vector<int>& held = (lock_ ? &*lock_ : options_.lock)->fds();
+  std::vector<int> inherited = {held[0], hurry_.fd()};
+  inherited.insert(inherited.end(), held.begin() + 1, held.end());
+  worker_.emplace(std::move(setup), options_, fastest_us_,
+                  ChildOptions{&stop_, std::move(inherited), pocl_.environment()});
   if (absl::Status s = worker_->Start(); !s.ok()) return s;
   for (int i = 0; i < compilers_; ++i) threads_.emplace_back([this] { CompileLoop(); });
   threads_.emplace_back([this] { DeviceLoop(); });
@@ -373,14 +373,6 @@ DeviceWaits Pipeline::device_waits() const {
   return waits;
 }
 
-void Pipeline::Judge(TrialResult& result) const {
-  if (result.outcome != Outcome::kOk || result.time_us >= fastest_us_) return;
-  result.detail =
-      absl::StrFormat("%.3g us: the device needs %.3g us at least", result.time_us, fastest_us_);
-  result.outcome = Outcome::kImplausible;
-  result.time_us = result.ci_low_us = result.ci_high_us = 0;
-}
-
 // What only the compiler's side knows, into what the worker found.
 TrialResult Merge(const TrialResult& built, TrialResult measured) {
   measured.compile_s = built.compile_s;
@@ -417,9 +409,7 @@ void Pipeline::DeviceLoop() {
       return;
     }
     measuring_.reset();
-    TrialResult merged = Merge(prepared.result, *std::move(result));
-    Judge(merged);
-    done_.push_back({prepared.id, std::move(merged)});
+    done_.push_back({prepared.id, Merge(prepared.result, *std::move(result))});
     changed_.notify_all();
   }
 }
@@ -524,7 +514,6 @@ absl::StatusOr<std::vector<TrialResult>> Pipeline::MeasureFinalists(
   for (size_t k = 0; k < measured.size(); ++k) {
     TrialResult& result = results[measured[k]];
     result = Merge(result, (*timed)[k]);
-    Judge(result);
   }
   return results;
 }

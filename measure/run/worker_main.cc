@@ -121,6 +121,7 @@ class Worker {
 
  private:
   absl::StatusOr<Loaded> Load(const worker::Program& message);
+  absl::Status ChangeInputs();
   // Into `result`; true when there is no reason against going on.
   bool Load(const worker::Program& message, Loaded& loaded, TrialResult& result);
   bool Validate(Loaded& loaded, TrialResult& result);
@@ -128,6 +129,7 @@ class Worker {
   bool Adopt(const Verdict& verdict, TrialResult& result);
 
   search_space::TensorProgram workload_;
+  worker::Program naive_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Validator> validator_;
   DeviceState state_;
@@ -167,7 +169,8 @@ absl::StatusOr<double> Worker::SetUp(const worker::Setup& setup) {
   auto validator = Validator::Create(*device_, workload_, options);
   if (!validator.ok()) return validator.status();
   validator_ = *std::move(validator);
-  absl::StatusOr<Loaded> naive = Load(setup.naive());
+  naive_ = setup.naive();
+  absl::StatusOr<Loaded> naive = Load(naive_);
   if (!naive.ok()) return naive.status();
   absl::Status status = validator_->SetReference(*naive->program, naive->workspaces);
   if (!status.ok()) return status;
@@ -234,6 +237,10 @@ TrialResult Worker::Measure(const worker::Trial& trial, double& spare_s) {
 
   Announce(worker::FIRST_SAMPLE);
   Stopwatch watch;
+  if (absl::Status s = validator_->PoisonTimingSets(); !s.ok()) {
+    Adopt(s, result);
+    return result;
+  }
   TimingOptions options;
   options.budget = absl::Seconds(trial.budget_s());
   options.idle = [] { return !IsReadable(kHurryFd); };
@@ -248,18 +255,25 @@ TrialResult Worker::Measure(const worker::Trial& trial, double& spare_s) {
     return result;
   }
   spare_s += timing->spare_s;
-  if (Adopt(validator_->CheckAfterTiming(), result)) SetTiming(*timing, result);
+  if (Adopt(validator_->CheckAfterTiming(timing->all_sets), result)) SetTiming(*timing, result);
   result.validate_s += watch.Lap();
   return result;
+}
+
+absl::Status Worker::ChangeInputs() {
+  absl::StatusOr<Loaded> naive = Load(naive_);
+  if (!naive.ok()) return naive.status();
+  return validator_->ChangeInputs(validator_->seed() + 1, *naive->program, naive->workspaces);
 }
 
 std::vector<TrialResult> Worker::MeasureFinals(const worker::Finals& finals) {
   std::vector<TrialResult> results(finals.programs_size());
   std::vector<Loaded> loaded(results.size());
   std::vector<size_t> timed;  // indices of those worth timing
-  // What is served rests on data that no candidate has touched. Large inputs take their time.
+  // What is served rests on data that no candidate has touched, and that no finalist was chosen on.
+  // Large inputs take their time.
   Announce(worker::VALIDATING);
-  const absl::Status fresh = validator_->Restore();
+  const absl::Status fresh = ChangeInputs();
   for (size_t i = 0; i < results.size(); ++i) {
     Announce(worker::VALIDATING);  // the limit is for each
     results[i].outcome = Outcome::kOk;
@@ -277,9 +291,14 @@ std::vector<TrialResult> Worker::MeasureFinals(const worker::Finals& finals) {
   Stopwatch watch;
   TimingOptions options;
   options.budget = absl::Seconds(finals.budget_s());
+  absl::Status poisoned;
   std::vector<TimedProgram> programs;
   for (size_t i : timed) {
     programs.push_back({loaded[i].program.get(), validator_->TimingSets(loaded[i].workspaces)});
+    programs.back().before = [&] { poisoned.Update(validator_->PoisonTimingSets()); };
+    programs.back().after = [&, i] {
+      if (results[i].outcome == Outcome::kOk) Adopt(validator_->CheckFirstSet(), results[i]);
+    };
   }
   auto timings = TimeInterleaved(*device_, programs, options);
   const double seconds = watch.Lap();
@@ -287,9 +306,10 @@ std::vector<TrialResult> Worker::MeasureFinals(const worker::Finals& finals) {
     Announce(worker::VALIDATING);
     TrialResult& result = results[timed[k]];
     result.time_s = seconds / static_cast<double>(timed.size());
-    if (!timings.ok()) {
-      Adopt(timings.status(), result);
-    } else if (Validate(loaded[timed[k]], result)) {
+    const absl::Status status = timings.ok() ? poisoned : timings.status();
+    if (!status.ok()) {
+      Adopt(status, result);
+    } else if (result.outcome == Outcome::kOk && Validate(loaded[timed[k]], result)) {
       SetTiming((*timings)[k], result);
     }
   }

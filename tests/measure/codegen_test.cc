@@ -6,12 +6,22 @@
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
+#include <set>
+#include <sstream>
+#include <utility>
+#include <variant>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "measure/codegen/dialects.h"
 #include "measure/codegen/expr_printer.h"
 #include "measure/device/nvrtc.h"
+#include "measure/run/compile_pool.h"
+#include "search_space/schedule/step.h"
 #include "tests/golden.h"
 #include "tests/measure/sample_programs.h"
 
@@ -44,6 +54,42 @@ Target OpenClTarget() {
 
 std::string Source(const Program& program, const Target& target) {
   return GenerateSource(program, target, "a test")[0].source;
+}
+
+// What a version of the generator stands for: the golden loops and sources, and the steps.
+std::string HashOfGoldens() {
+  std::vector<std::string> texts = []<size_t... I>(std::index_sequence<I...>) {
+    const auto name_of = [](const Step& step) {
+      const std::string text = ToString(step);
+      return text.substr(0, text.find('('));
+    };
+    return std::vector<std::string>{name_of(std::variant_alternative_t<I, Step>{})...};
+  }
+  (std::make_index_sequence<std::variant_size_v<Step>>());
+  for (const char* folder : {"loops", "codegen"}) {
+    std::set<std::filesystem::path> files;
+    const std::string goldens = absl::StrCat(tests::SourceDir(), "/tests/golden/", folder);
+    for (const auto& entry : std::filesystem::directory_iterator(goldens)) {
+      files.insert(entry.path());
+    }
+    for (const std::filesystem::path& path : files) {
+      std::stringstream text;
+      text << path.filename().string() << "\n" << std::ifstream(path).rdbuf();
+      texts.push_back(text.str());
+    }
+  }
+  return HashOf(absl::StrJoin(texts, "\n"));
+}
+
+TEST(Codegen, OtherSourceOrStepsAreAnotherVersion) {
+  constexpr int kVersion = 5;
+  constexpr char kHash[] = "21cd6905927c53dd";
+  EXPECT_EQ(kVersion, kGeneratorVersion) << "say here what it stands for: " << HashOfGoldens();
+  EXPECT_EQ(HashOfGoldens(), kHash)
+      << "golden sources or steps have changed, or there are more of them: unless every step still "
+         "gives the source that it gave, bump kGeneratorVersion (measure/codegen/codegen.h); then "
+         "pin both "
+         "here";
 }
 
 TEST(Codegen, Goldens) {

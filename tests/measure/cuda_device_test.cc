@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -84,9 +85,10 @@ TEST_F(GpuDeviceTest, RunsAndTellsResources) {
 }
 
 TEST_F(GpuDeviceTest, RedZones) {
-  auto b = Buffer(64), c = Buffer(64);
+  // No multiple of a float4: the element after the last one is outside.
+  auto b = Buffer(97), c = Buffer(97);
   EXPECT_TRUE(*device_->GuardsIntact(*b));
-  auto program = Load(Launch("outside", 1, 64, {"B", "C"}), "float* b, float* c",
+  auto program = Load(Launch("outside", 1, 97, {"B", "C"}), "float* b, float* c",
                       "  c[i] = b[i + 1] + 1; b[i + 1] = 1;");
   ASSERT_TRUE(program.ok()) << program.status();
   ASSERT_TRUE(device_->Run(**program, {{"B", b.get()}, {"C", c.get()}}).ok());
@@ -113,6 +115,48 @@ TEST_F(GpuDeviceTest, SharedMemoryAboveTheStaticLimit) {
   absl::Status more =
       Load(Launch("shared", 1, 64, {"C"}, most + 16), "float* c", offset + body).status();
   EXPECT_EQ(OutcomeOf(more), Outcome::kResourceLimit) << more;
+}
+
+// What a block finds in its shared memory, dynamic and static, is what FillShared left there: on
+// every multiprocessor, whatever ran before.
+TEST_F(GpuDeviceTest, SharedMemoryIsFilled) {
+  const int64_t blocks = 4 * device_->info().target.sm_count;
+  auto c = Buffer(64 * blocks);
+  for (const int64_t dynamic :
+       {int64_t{0}, int64_t{32} << 10, device_->info().target.max_shared_bytes_per_block - 1024}) {
+    auto read = Load(Launch("read", blocks, 64, {"C"}, dynamic), "float* c",
+                     dynamic > 0 ? "  extern __shared__ volatile float d[];\n"
+                                   "  c[i] = d[threadIdx.x];"
+                                 : "  __shared__ volatile float s[256];\n"
+                                   "  c[i] = s[threadIdx.x];");
+    auto zero = Load(Launch("zero", blocks, 64, {"C"}, dynamic), "float* c",
+                     dynamic > 0 ? "  extern __shared__ volatile float d[];\n"
+                                   "  d[threadIdx.x] = 0; c[i] = d[63 - threadIdx.x];"
+                                 : "  __shared__ volatile float s[256];\n"
+                                   "  s[threadIdx.x] = 0; c[i] = s[63 - threadIdx.x];");
+    ASSERT_TRUE(read.ok() && zero.ok()) << read.status() << zero.status();
+    ASSERT_TRUE(device_->Run(**zero, {{"C", c.get()}}).ok());
+    ASSERT_TRUE(device_->FillShared(0x7fc00000).ok());
+    ASSERT_TRUE(device_->Run(**read, {{"C", c.get()}}).ok());
+    int64_t numbers = 0;
+    for (const float value : Read(*c)) numbers += std::isnan(value) ? 0 : 1;
+    EXPECT_EQ(numbers, 0) << dynamic << " bytes of dynamic shared memory";
+  }
+}
+
+// Before each of the three runs of a candidate, which has the device for some 20 ms in all.
+TEST_F(GpuDeviceTest, FillingSharedMemoryTakesLittle) {
+  auto nothing = Load(Launch("nothing", 1, 64, {"C"}), "float* c", "  c[i] = 1;");
+  auto c = Buffer(64);
+  ASSERT_TRUE(device_->FillShared(0x7fc00000).ok());  // compiles
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(device_->FillShared(0x7fc00000).ok());
+    ASSERT_TRUE(device_->Run(**nothing, {{"C", c.get()}}).ok());
+  }
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+  RecordProperty("us_each", std::to_string(took.count() / 100));
+  EXPECT_LT(took.count() / 100, 200) << "us, one fill and one launch";
 }
 
 TEST_F(GpuDeviceTest, BatchesRotateAndTheClockRuns) {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "measure/device/compare.h"
+#include "measure/device/fill_shared.h"
 #include "tests/support.h"
 
 namespace heddle::measure {
@@ -53,12 +54,15 @@ TEST(Nvrtc, CompilesAndRefuses) {
   EXPECT_THAT(std::string(old.status().message()), HasSubstr("it knows sm_"));
 }
 
-TEST(Nvrtc, CompilesTheComparison) {
+TEST(Nvrtc, CompilesTheKernelsOfADevice) {
   HEDDLE_NEEDS("nvrtc", FindNvrtc().ok(), FindNvrtc().status().message());
   for (const char* arch : {"sm_80", "sm_90"}) {
-    const auto binary = CompileCuda(kCompareSource, "compare.cu", arch);
+    const auto binary =
+        CompileCuda(std::string(kCompareSource) + kFillSharedCuda, "heddle.cu", arch);
     ASSERT_TRUE(binary.ok()) << binary.status();
     EXPECT_THAT(binary->ptx, HasSubstr(std::string(".entry ") + kCompareEntry));
+    EXPECT_THAT(binary->ptx, HasSubstr(std::string(".entry ") + kFillSharedEntry));
+    EXPECT_THAT(binary->ptx, HasSubstr("st.volatile.shared"));
     EXPECT_EQ(binary->resources.spill_bytes, 0);
   }
 }

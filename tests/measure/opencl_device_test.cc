@@ -109,9 +109,9 @@ TEST_F(OpenClDeviceTest, WritesOutsideABufferAreSeenAndReadsGiveNan) {
   for (const char* index : {"i - 1", "i + 1"}) {
     auto outside =
         Build({Kernel("outside", "__global const float* a, __global float* b",
-                      std::string("  b[") + index + "] = a[" + index + "];", {"A", "B"}, 1, 64)});
+                      std::string("  b[") + index + "] = a[" + index + "];", {"A", "B"}, 1, 97)});
     ASSERT_NE(outside, nullptr);
-    auto a = Buffer(64), b = Buffer(64);
+    auto a = Buffer(97), b = Buffer(97);
     ASSERT_TRUE(device_->Fill(*a, 0).ok());
     ASSERT_TRUE(device_->Fill(*b, 0).ok());
     ASSERT_TRUE(device_->Run(*outside, {{"A", a.get()}, {"B", b.get()}}).ok());
@@ -119,14 +119,14 @@ TEST_F(OpenClDeviceTest, WritesOutsideABufferAreSeenAndReadsGiveNan) {
     EXPECT_TRUE(*device_->GuardsIntact(*b)) << "a NaN of the red zone is the red zone's pattern";
     ASSERT_TRUE(device_->Fill(*b, 0).ok());
     auto write = Build({Kernel("write", "__global float* b", std::string("  b[") + index + "] = 1;",
-                               {"B"}, 1, 64)});
+                               {"B"}, 1, 97)});
     ASSERT_TRUE(device_->Run(*write, {{"B", b.get()}}).ok());
     EXPECT_FALSE(*device_->GuardsIntact(*b)) << index;
     ASSERT_TRUE(device_->RestoreGuards(*b).ok());
     EXPECT_TRUE(*device_->GuardsIntact(*b));
 
     auto read = Build({Kernel("read", "__global const float* a, __global float* b",
-                              std::string("  b[i] = a[") + index + "] + 1;", {"A", "B"}, 1, 64)});
+                              std::string("  b[i] = a[") + index + "] + 1;", {"A", "B"}, 1, 97)});
     ASSERT_TRUE(device_->Run(*read, {{"A", a.get()}, {"B", b.get()}}).ok());
     std::vector<float> values = Read(*b);
     EXPECT_TRUE(std::isnan(index[2] == '-' ? values.front() : values.back())) << index;

@@ -22,9 +22,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "measure/device/device.h"
 #include "measure/device/device_lock.h"
+#include "measure/judge/criteria.h"
 #include "measure/run/device_worker.h"
 #include "measure/run/messages.h"
 #include "proto/worker.pb.h"
@@ -150,10 +152,12 @@ class PipelineTest : public testing::Test {
     EXPECT_EQ(results[1].time_us, 0);
     EXPECT_EQ(results[2].outcome, Outcome::kOk) << results[2].detail;
     EXPECT_GT(results[2].time_us, 0);
+    after_ = results[2];
   }
 
   std::string folder_;
   int64_t elements_ = kElements;
+  TrialResult after_;  // of the candidate after the last one that cost one trial
   MeasureOptions options_;
   std::map<std::string, std::string> before_;  // text in front of the kernel, by its body
   std::unique_ptr<Measurer> measurer_;
@@ -168,23 +172,27 @@ TEST(MustHurry, OnlyWhereOthersWaitOrNobodyComes) {
 
 // The worker's side of it, with the flag in the test's hand.
 TEST_F(PipelineTest, AWorkerThatNeedNotHurryTakesMoreSamples) {
-  auto device = FindDevice("opencl:0");
+  // By a scripted clock: on a machine that others use an interval may stay wide for all of the
+  // budget, and nothing would be spare.
+  Script(R"({"time_us": 500, "jitter": 0.001})");
+  auto device = FindDevice("fake:0");
   HEDDLE_NEEDS("pocl", device.ok(), device.status().message());
   const GeneratedProgram right = Source(/*cuda=*/false, elements_, kRight);
-  auto binary = CompileOpenCl("opencl:0", right.kernels[0]);
+  auto binary = CompileFake(right.kernels[0]);
   ASSERT_TRUE(binary.ok()) << binary.status();
   worker::Program program;
   *program.add_kernels()->mutable_launch() = ToProto(right.kernels[0].launch);
   program.mutable_kernels(0)->set_binary(*binary);
   worker::Setup setup;
-  setup.set_device("opencl:0");
+  setup.set_device("fake:0");
   setup.set_workload(Workload(elements_).canonical_text);
   setup.set_seed(1);
   setup.set_l2("warm");
   *setup.mutable_naive() = program;
   StopSignal stop;
   SharedFlag hurry;
-  DeviceWorker worker(setup, options_, ChildOptions{&stop, {stop.fd(), hurry.fd()}, {}});
+  DeviceWorker worker(setup, options_, /*fastest_us=*/0,
+                      ChildOptions{&stop, {stop.fd(), hurry.fd()}, {}});
   ASSERT_EQ(worker.Start(), absl::OkStatus());
 
   hurry.Set(true);
@@ -196,8 +204,9 @@ TEST_F(PipelineTest, AWorkerThatNeedNotHurryTakesMoreSamples) {
   auto unhurried = worker.Measure(program);
   ASSERT_TRUE(unhurried.ok()) << unhurried.status();
   EXPECT_EQ(unhurried->outcome, Outcome::kOk) << unhurried->detail;
-  // On a machine that others use an interval may stay wide for all of the budget.
-  EXPECT_TRUE(unhurried->noisy || worker.spare_s() > 0);
+  EXPECT_FALSE(unhurried->noisy);
+  EXPECT_GT(worker.spare_s(), 0);
+  EXPECT_GT(unhurried->samples, hurried->samples);
 }
 
 // ------------------------------------------------------------------------------ real kernels
@@ -450,7 +459,8 @@ std::string Rule(const std::string& fault) {
 
 TEST_F(ScriptedFaultTest, EachCostsOneTrial) {
   options_.compile_limit = absl::Seconds(10);
-  std::string rules = R"({"match": "mark fast ", "time_us": 0.000001})";
+  std::string rules = R"({"match": "mark fast ", "time_us": 0.000001},
+                          {"match": "variant", "time_us": 500})";
   const std::vector<std::pair<std::string, Outcome>> faults = {
       {"build_error", Outcome::kBuildError},   {"build_hang", Outcome::kBuildTimeout},
       {"build_crash", Outcome::kBuildError},   {"load_error", Outcome::kLaunchError},
@@ -467,6 +477,7 @@ TEST_F(ScriptedFaultTest, EachCostsOneTrial) {
     ExpectCostsOneTrial(Marked(fault), outcome);
   }
   ExpectCostsOneTrial(Marked("fast"), Outcome::kImplausible, "at least");
+  EXPECT_FALSE(after_.screened_out) << "by a time that is not possible";
 }
 
 TEST_F(ScriptedFaultTest, TellsWhyTheDeviceWaited) {
@@ -537,6 +548,20 @@ TEST_F(ScriptedFaultTest, WhatIsFarSlowerThanTheBestIsDroppedAfterItsFirstSample
   EXPECT_EQ(results[0].outcome, Outcome::kOk) << results[0].detail;
   EXPECT_TRUE(results[0].screened_out);
   EXPECT_EQ(results[0].samples, 1);
+}
+
+// One that is right by chance on the inputs that it was chosen on.
+TEST_F(ScriptedFaultTest, FinalistsAreValidatedOnOtherInputs) {
+  Script(R"({"time_us": 500})");
+  ASSERT_TRUE(Start("fake:0").ok());
+  const float other = InputValue(options_.seed + 1, 0, 0, InputKind::kUniform);
+  const auto lucky =
+      Body(absl::StrFormat("%s if (A[0] == %.9gf) B[i] = 0.0f;", std::string(kRight), other));
+  EXPECT_EQ(Run({lucky})[0].outcome, Outcome::kOk);
+  auto finals = measurer_->MeasureFinalists({lucky, Right(1)}, absl::Milliseconds(50));
+  ASSERT_TRUE(finals.ok()) << finals.status();
+  EXPECT_EQ((*finals)[0].outcome, Outcome::kWrongAnswer) << (*finals)[0].detail;
+  EXPECT_EQ((*finals)[1].outcome, Outcome::kOk) << (*finals)[1].detail;
 }
 
 TEST(DetectionTest, AnUnknownDeviceIsAnsweredWithWhatThereIs) {

@@ -77,7 +77,7 @@ int Look() {
   device.id = "test:0";
   auto lock = DeviceLock::Acquire(device);
   auto child =
-      Subprocess::Start(kTestChild, {"hang"}, {nullptr, {lock.ok() ? lock->fd() : -1}, {}});
+      Subprocess::Start(kTestChild, {"hang"}, {nullptr, {lock.ok() ? lock->fds()[0] : -1}, {}});
   worker::Status ready;
   const bool ok =
       lock.ok() && child.ok() && (*child)->Receive(ready, SteadyTime::InfiniteFuture()).ok();

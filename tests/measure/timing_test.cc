@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <random>
+#include <set>
 
 namespace heddle::measure {
 namespace {
@@ -60,6 +61,7 @@ class ClockDevice : public Device {
   absl::Status Fill(DeviceBuffer&, uint32_t) override { return None(); }
   absl::StatusOr<bool> GuardsIntact(const DeviceBuffer&) override { return None(); }
   absl::Status RestoreGuards(DeviceBuffer&) override { return None(); }
+  absl::Status FillShared(uint32_t) override { return None(); }
   absl::Status Run(LoadedProgram&, const BufferSet&) override { return None(); }
   DeviceState State() override { return {}; }
 
@@ -135,8 +137,8 @@ TEST(IntervalOfMedian, IsWiderWhereSamplesFollowEachOther) {
   };
   EXPECT_GT(covered(0), 0.94);
   // As independent samples these would have covered it in 68 and 42 of 100 cases.
-  EXPECT_GT(covered(0.7), 0.88);
-  EXPECT_GT(covered(0.9), 0.84);
+  EXPECT_GT(covered(0.7), 0.92);
+  EXPECT_GT(covered(0.9), 0.9);
 }
 
 TEST(IntervalOfMedian, OneChangeOfSpeedShowsInTheInterval) {
@@ -205,12 +207,78 @@ TEST_F(TimingTest, SamplesBeyondWhatIsNeededDoNotMakeItNoisy) {
   EXPECT_NEAR(timing->spare_s, 24 * 1e-3 + 30 * 1.3e-3, 1e-9);
 }
 
+// The intervals as they are recorded, after as many samples as it took them to look narrow: the
+// share that covers the median of the noise, of which neighbours correlate at `memory`.
+class CoverageTest : public TimingTest {
+ protected:
+  static constexpr int kTrials = 300;
+  using Procedure = std::function<absl::StatusOr<Timing>(Device&)>;
+
+  double Covered(double memory, const Procedure& procedure) {
+    std::mt19937 random(11);
+    std::normal_distribution<double> noise;
+    int covered = 0;
+    for (int trial = 0; trial < kTrials; ++trial) {
+      double state = noise(random);
+      ClockDevice device([&](auto*, int, int launches) {
+        state = memory * state + std::sqrt(1 - memory * memory) * noise(random);
+        return launches * 5e-4 * std::exp(0.01 * state);  // its median is 5e-4
+      });
+      const auto timing = procedure(device);
+      EXPECT_TRUE(timing.ok()) << timing.status();
+      covered += timing->interval.low <= 5e-4 && 5e-4 <= timing->interval.high;
+    }
+    return static_cast<double>(covered) / kTrials;
+  }
+};
+
+TEST_F(CoverageTest, FinalsCoverTheMedianAsOftenAsTheySay) {
+  options_.budget = absl::Seconds(1);
+  const auto finals = [&](Device& device) -> absl::StatusOr<Timing> {
+    auto timings = TimeInterleaved(device, {Timed(1)}, options_);
+    if (!timings.ok()) return timings.status();
+    EXPECT_GE(timings->front().samples, 190) << "100 ms";
+    return timings->front();
+  };
+  EXPECT_GT(Covered(0, finals), 0.93);
+  EXPECT_GT(Covered(0.7, finals), 0.91);
+  EXPECT_GT(Covered(0.9, finals), 0.87);
+}
+
+// A search wants to know soon: docs/measurement.md says what that costs.
+TEST_F(CoverageTest, TheFirstNarrowIntervalOfASearchCoversItLessOften) {
+  const auto search = [&](Device& device) { return TimeProgram(device, Timed(1), options_); };
+  EXPECT_GT(Covered(0, search), 0.88);
+  EXPECT_GT(Covered(0.7, search), 0.65);
+  EXPECT_GT(Covered(0.9, search), 0.35);
+}
+
+TEST_F(TimingTest, FinalsTakeTwentyRoundsOfAtLeastATenthOfASecond) {
+  double kernel = 5e-4;
+  ClockDevice device([&](auto*, int, int launches) { return launches * kernel; });
+  options_.budget = absl::Seconds(10);
+  auto timings = TimeInterleaved(device, {Timed(1)}, options_);
+  ASSERT_TRUE(timings.ok()) << timings.status();
+  EXPECT_NEAR((*timings)[0].samples, 200, 2);
+  kernel = 20e-3;
+  timings = TimeInterleaved(device, {Timed(1), Timed(1)}, options_);
+  ASSERT_TRUE(timings.ok()) << timings.status();
+  EXPECT_NEAR((*timings)[0].samples, 20, 1);
+  EXPECT_FALSE((*timings)[0].noisy);
+  options_.budget = absl::Milliseconds(100);
+  timings = TimeInterleaved(device, {Timed(1), Timed(1)}, options_);
+  ASSERT_TRUE(timings.ok()) << timings.status();
+  EXPECT_LE((*timings)[0].samples, 4) << "the budget is the end in any case";
+}
+
 TEST_F(TimingTest, EveryBufferSetHasItsTurn) {
   for (double kernel : {1e-6, 40e-6, 2e-3}) {  // many rotations a batch, part of one, one launch
     ClockDevice device([&](auto*, int, int launches) { return launches * kernel; });
     auto timing = TimeProgram(device, Timed(10), options_);
     ASSERT_TRUE(timing.ok()) << timing.status();
     EXPECT_NEAR(timing->interval.median, kernel, 1e-9);
+    EXPECT_EQ(timing->all_sets,
+              std::set<int>(device.visited.begin(), device.visited.end()).size() == 10);
     // Nothing comes back before most of the others had their turn.
     std::vector<int> last(10, -1);
     const auto& visited = device.visited;

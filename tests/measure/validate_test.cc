@@ -143,7 +143,7 @@ class TamperedDevice : public ForwardingDevice {
 // Hand-written kernels for window_sum, B[i] = A[i] + A[i+1] + A[i+2], in groups of 32.
 class ValidateTest : public testing::Test {
  protected:
-  static constexpr int64_t kOut = 96;
+  static constexpr int64_t kOut = 96;  // and 98 inputs: no multiple of a float4
 
   void SetUp() override {
     auto opened = OpenDevice("opencl:0");
@@ -224,10 +224,10 @@ TEST_F(ValidateTest, ADifferentSecondRunIsSeen) {
 TEST_F(ValidateTest, WritesOutsideAreIllegalAndReadsOutsideAreWrong) {
   Verdict verdict =
       Try("  b[i] = a[i] + a[i + 1] + a[i + 2];\n"
-          "  if (i == 0) b[100] = 0;");
+          "  if (i == 0) b[96] = 0;");
   EXPECT_EQ(verdict.outcome, Outcome::kIllegalAccess);
   EXPECT_NE(verdict.detail.find(program_.stages[0].name()), std::string::npos) << verdict.detail;
-  EXPECT_EQ(Try("  b[i] = a[i] + a[i + 1] + a[i + 2] + 0 * a[i == 9 ? 102 : i];").outcome,
+  EXPECT_EQ(Try("  b[i] = a[i] + a[i + 1] + a[i + 2] + 0 * a[i == 9 ? 98 : i];").outcome,
             Outcome::kWrongAnswer);
   // A candidate that changes its inputs spoils them for itself only.
   EXPECT_NE(Try("  b[i] = a[i] + a[i + 1] + a[i + 2]; a[i] = 7;").outcome, Outcome::kOk);
@@ -238,14 +238,63 @@ TEST_F(ValidateTest, TimingLeavesTheOutputsAsTheyWere) {
   ASSERT_EQ(Try("  b[i] = a[i] + a[i + 1] + a[i + 2];").outcome, Outcome::kOk);
   std::vector<BufferSet> sets = validator_->TimingSets(workspaces_);
   EXPECT_GE(sets.size(), 2u);
+  ASSERT_TRUE(validator_->PoisonTimingSets().ok());
   auto timing = TimeProgram(*device_, {candidate_.get(), sets}, {});
   ASSERT_TRUE(timing.ok()) << timing.status();
-  Verdict verdict = validator_->CheckAfterTiming();
+  EXPECT_TRUE(timing->all_sets);
+  Verdict verdict = validator_->CheckAfterTiming(timing->all_sets);
   EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail;
+  EXPECT_EQ(validator_->CheckFirstSet().outcome, Outcome::kOk);
   // Another program's outputs are not the ones that were validated.
   auto other = Build("  b[i] = 0;");
   ASSERT_TRUE(device_->Run(*other, sets[0]).ok());
-  EXPECT_EQ(validator_->CheckAfterTiming().outcome, Outcome::kWrongAnswer);
+  EXPECT_EQ(validator_->CheckAfterTiming(true).outcome, Outcome::kWrongAnswer);
+  EXPECT_EQ(validator_->CheckFirstSet().outcome, Outcome::kWrongAnswer);
+}
+
+// What is timed must have computed something: outputs are not what validation left there.
+TEST_F(ValidateTest, ABatchThatRunsNothingIsSeen) {
+  ASSERT_EQ(Try("  b[i] = a[i] + a[i + 1] + a[i + 2];").outcome, Outcome::kOk);
+  const std::vector<BufferSet> sets = validator_->TimingSets(workspaces_);
+  for (const bool runs_the_last : {false, true}) {
+    ASSERT_TRUE(validator_->PoisonTimingSets().ok());
+    for (size_t s = 0; s < sets.size(); ++s) {
+      if (s + 1 < sets.size() || runs_the_last) {
+        ASSERT_TRUE(device_->Run(*candidate_, sets[s]).ok());
+      }
+    }
+    EXPECT_EQ(validator_->CheckAfterTiming(/*all_sets=*/false).outcome, Outcome::kOk);
+    const Verdict verdict = validator_->CheckAfterTiming(/*all_sets=*/true);
+    EXPECT_EQ(verdict.outcome, runs_the_last ? Outcome::kOk : Outcome::kWrongAnswer);
+  }
+  ASSERT_TRUE(validator_->PoisonTimingSets().ok());
+  EXPECT_EQ(validator_->CheckFirstSet().outcome, Outcome::kWrongAnswer);
+  EXPECT_EQ(validator_->CheckAfterTiming(false).outcome, Outcome::kWrongAnswer);
+}
+
+TEST_F(ValidateTest, OtherInputsHaveAnotherExpectation) {
+  const std::string right = "  b[i] = a[i] + a[i + 1] + a[i + 2];";
+  ASSERT_EQ(Try(right).outcome, Outcome::kOk);
+  auto naive = Build(right), wrong = Build("  b[i] = a[i];");
+  ASSERT_TRUE(validator_->ChangeInputs(2, *naive, workspaces_).ok());
+  EXPECT_EQ(validator_->seed(), 2u);
+  EXPECT_EQ(Try(right).outcome, Outcome::kOk);
+  const Verdict verdict = Try("  b[i] = a[i] + a[i + 1];");
+  EXPECT_EQ(verdict.outcome, Outcome::kWrongAnswer);
+  EXPECT_NE(verdict.detail.find("seed 2"), std::string::npos) << verdict.detail;
+  EXPECT_FALSE(validator_->ChangeInputs(3, *wrong, workspaces_).ok());
+}
+
+// What a group finds in its memory is not what the kernel before left there.
+TEST_F(ValidateTest, LocalMemoryThatIsNotWrittenIsSeen) {
+  const std::string sum = "  b[i] = a[i] + a[i + 1] + a[i + 2] + ";
+  const std::string local = "  __local float s[32]; const int l = get_local_id(0);\n";
+  EXPECT_EQ(Try(local + "  s[l] = 0; barrier(CLK_LOCAL_MEM_FENCE);" + sum + "s[31 - l];").outcome,
+            Outcome::kOk);
+  EXPECT_EQ(Try(local + "  if (a[0] > 100.0f) s[l] = 0; barrier(CLK_LOCAL_MEM_FENCE);" + sum +
+                "s[31 - l];")
+                .outcome,
+            Outcome::kWrongAnswer);
 }
 
 TEST_F(ValidateTest, AWrongReferenceIsNotBelieved) {

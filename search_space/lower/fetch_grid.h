@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "search_space/ir/simplify.h"
 #include "search_space/schedule/schedule.h"
 
 namespace heddle::search_space {
@@ -15,6 +16,14 @@ struct FetchGrid {
   Expr thread_guard;           // threads that move anything at all; null when all do
   Expr guard;                  // and in which trips; null when in all
   bool whole_rows = false;     // without the guards, loads would reach past the region's rows
+
+  // Under which anything is moved; null when always.
+  Expr Moves() const { return AndAlso(thread_guard, guard); }
+  // What holds where an element is moved.
+  std::vector<Expr> Assume(std::vector<Expr> outer) const {
+    if (const Expr moves = Moves(); moves != nullptr) outer.push_back(moves);
+    return outer;
+  }
 };
 
 // The number of trips that MakeFetchGrid chooses.

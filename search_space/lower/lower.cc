@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "search_space/lower/lower_kernel.h"
+#include "base/status.h"
+#include "search_space/lower/kernel.h"
 #include "search_space/lower/passes.h"
 
 namespace heddle::search_space {
@@ -42,10 +44,16 @@ absl::StatusOr<Program> Lower(const Schedule& schedule) {
 
 absl::StatusOr<Program> Lower(const Schedule& schedule,
                               absl::FunctionRef<bool(const ScheduledStage&)> wanted) {
+  return Lower(schedule, wanted, [](absl::string_view, const Kernel&) {});
+}
+
+absl::StatusOr<Program> Lower(const Schedule& schedule,
+                              absl::FunctionRef<bool(const ScheduledStage&)> wanted,
+                              PassObserver observe) {
   Program program;
   program.op = schedule.program().op;
   program.inputs = schedule.program().inputs;
-  absl::flat_hash_map<const Buffer*, BufferRef> globals;
+  Globals globals;
   for (const BufferRef& input : program.inputs) globals[input.get()] = input;
   for (const ScheduledStage& s : schedule.stages()) {
     if (!s.is_root()) continue;
@@ -60,11 +68,11 @@ absl::StatusOr<Program> Lower(const Schedule& schedule,
           absl::StrCat("stage ", s.name(), " has scope ", NameOf(s.scope),
                        " but is not computed in any loop; add compute_at"));
     }
-    KernelBuilder builder(schedule, static_cast<int>(i), globals);
-    absl::StatusOr<Kernel> kernel = builder.Build(KernelName(program.kernels.size(), s.name()));
-    if (!kernel.ok()) return kernel.status();
-    CollectArguments(program, *kernel);
-    program.kernels.push_back(*std::move(kernel));
+    HEDDLE_ASSIGN_OR_RETURN(kernel,
+                            BuildKernel(schedule, static_cast<int>(i), globals,
+                                        KernelName(program.kernels.size(), s.name()), observe));
+    CollectArguments(program, kernel);
+    program.kernels.push_back(std::move(kernel));
   }
   return program;
 }

@@ -4,6 +4,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/schedule/schedule.h"
 
@@ -16,6 +17,12 @@ absl::StatusOr<Program> Lower(const Schedule& schedule);
 // The same of the kernels whose root stages `wanted` admits: a program of these alone.
 absl::StatusOr<Program> Lower(const Schedule& schedule,
                               absl::FunctionRef<bool(const ScheduledStage&)> wanted);
+
+// Called with a kernel as it was emitted ("emit"), then as every pass of passes.h left it.
+using PassObserver = absl::FunctionRef<void(absl::string_view pass, const Kernel& kernel)>;
+absl::StatusOr<Program> Lower(const Schedule& schedule,
+                              absl::FunctionRef<bool(const ScheduledStage&)> wanted,
+                              PassObserver observe);
 
 }  // namespace heddle::search_space
 

@@ -1,10 +1,9 @@
-// Lowering passes over the body of one kernel: each a function from statement to statement.
+// Lowering passes over the body of one kernel: each a function from statement to statement, in
+// passes/NAME.cc. kernel.cc runs them in this order.
 #ifndef HEDDLE_SEARCH_SPACE_LOWER_PASSES_H_
 #define HEDDLE_SEARCH_SPACE_LOWER_PASSES_H_
 
-#include <vector>
-
-#include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "search_space/ir/stmt.h"
 
@@ -23,6 +22,11 @@ inline void VisitLoads(const Expr& e, absl::FunctionRef<void(const Expr&)> visit
 // as fetches and barriers, stays single. InvalidArgument when a shared buffer would depend on it.
 absl::StatusOr<Stmt> InjectVirtualThread(const Stmt& body, const Var& vthread);
 
+// Resolves vector loops access by access: an access whose addresses are proven consecutive and
+// aligned, under conditions that are proven equal for all lanes, becomes one wide access. Loops
+// without any such access become unrolled ones.
+Stmt VectorizeAccesses(const Stmt& body);
+
 // Writes out the iterations of unrolled loops whose variable decides a select, so that each holds
 // only what it computes.
 Stmt ExpandDecidingLoops(const Stmt& body);
@@ -36,17 +40,11 @@ Stmt UnrollRegisterLoops(const Stmt& body);
 // (CUTLASS orders its thread-level products to that end, too). Measured: docs/results.md.
 Stmt OrderRegisterTiles(const Stmt& body);
 
-// Resolves vector loops access by access: an access whose addresses are proven consecutive and
-// aligned, under conditions that are proven equal for all lanes, becomes one wide access. Loops
-// without any such access become unrolled ones.
-Stmt VectorizeAccesses(const Stmt& body);
-
 // Inserts barriers between conflicting accesses to shared buffers by different threads, also around
-// loops. `managed` buffers are synchronised already, by their pipeline.
-Stmt InsertBarriers(const Stmt& body, const absl::flat_hash_set<const Buffer*>& managed);
+// loops. The buffers of pipelines have theirs already.
+Stmt InsertBarriers(const Stmt& body);
 
-// Gives every shared buffer of the kernel a place in the block's arena; buffers that are never
-// alive at the same time share bytes.
+// Gives every shared buffer of the kernel a place of its own in the block's arena.
 void PlaceSharedBuffers(Kernel& kernel);
 
 }  // namespace heddle::search_space

@@ -1,4 +1,3 @@
-// Virtual threads: one physical thread computes several strided tiles.
 #include <algorithm>
 
 #include "absl/container/flat_hash_map.h"

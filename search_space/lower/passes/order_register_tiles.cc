@@ -1,4 +1,3 @@
-// The order of the multiply-adds of a register tile.
 #include <vector>
 
 #include "search_space/ir/simplify.h"

@@ -1,7 +1,9 @@
-// Shared memory: who waits for whom, and where buffers lie.
 #include <algorithm>
+#include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/container/node_hash_map.h"
+#include "search_space/ir/simplify.h"
 #include "search_space/lower/passes.h"
 
 namespace heddle::search_space {
@@ -24,9 +26,31 @@ bool Intersect(const BufferSet& a, const BufferSet& b) {
   return std::any_of(a.begin(), a.end(), [&](const Buffer* x) { return b.contains(x); });
 }
 
+// The shared buffers of pipelines, which wait for their tiles themselves: those that are indexed by
+// the companion of a loop.
+BufferSet ManagedByPipelines(const Stmt& body) {
+  BufferSet managed;
+  VisitStmts(body, [&](const StmtNode& loop) {
+    if (loop.kind != StmtNode::Kind::kFor || loop.rotating == nullptr) return;
+    const auto add = [&](const BufferRef& buffer, const ExprList& indices) {
+      const bool shared = buffer->scope == Scope::kShared && !indices.empty();
+      if (shared && MentionsAny(indices[0], {loop.rotating.get()})) {
+        managed.insert(buffer.get());
+      }
+    };
+    VisitStmts(loop.body[0], [&](const StmtNode& s) {
+      if (s.buffer != nullptr) add(s.buffer, s.indices);
+      VisitExprs(s, [&](const Expr& e) {
+        VisitLoads(e, [&](const Expr& load) { add(load->buffer, load->args); });
+      });
+    });
+  });
+  return managed;
+}
+
 class BarrierInserter {
  public:
-  explicit BarrierInserter(const BufferSet& managed) : managed_(managed) {}
+  explicit BarrierInserter(BufferSet managed) : managed_(std::move(managed)) {}
 
   // Rewrites `s`; `pending` holds the accesses since the last barrier before and after.
   Stmt Run(const Stmt& s, Accesses& pending) {
@@ -86,26 +110,15 @@ class BarrierInserter {
     return accesses_.emplace(s.get(), std::move(all)).first->second;
   }
 
-  const BufferSet& managed_;
+  const BufferSet managed_;
   absl::node_hash_map<const StmtNode*, Accesses> accesses_;
 };
 
 }  // namespace
 
-Stmt InsertBarriers(const Stmt& body, const BufferSet& managed) {
+Stmt InsertBarriers(const Stmt& body) {
   Accesses pending;
-  return BarrierInserter(managed).Run(body, pending);
-}
-
-void PlaceSharedBuffers(Kernel& kernel) {
-  static constexpr int64_t kAlignment = 16;
-  absl::flat_hash_set<const Buffer*> placed;
-  VisitStmts(kernel.body, [&](const StmtNode& s) {
-    const bool shared = s.buffer != nullptr && s.buffer->scope == Scope::kShared;
-    if (!shared || !placed.insert(s.buffer.get()).second) return;
-    kernel.shared.push_back({s.buffer, kernel.shared_bytes});
-    kernel.shared_bytes += (s.buffer->bytes() + kAlignment - 1) / kAlignment * kAlignment;
-  });
+  return BarrierInserter(ManagedByPipelines(body)).Run(body, pending);
 }
 
 }  // namespace heddle::search_space

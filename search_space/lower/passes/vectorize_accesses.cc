@@ -1,16 +1,11 @@
-// Vector accesses and register loops.
 #include <algorithm>
 
-#include "absl/container/flat_hash_set.h"
 #include "search_space/ir/linear.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/lower/passes.h"
 
 namespace heddle::search_space {
 namespace {
-
-// Trips of a loop that is written out.
-constexpr int64_t kMaxExpanded = 32;
 
 bool Mentions(const Expr& e, const Var& var) { return MentionsAny(e, {var.get()}); }
 
@@ -137,57 +132,7 @@ class LoopVectorizer {
   bool any_ = false;
 };
 
-// Is `e` a number for every value of `var`, and does it depend on nothing else?
-bool IsDecidedBy(const Expr& e, const Var& var) {
-  bool only = Mentions(e, var);
-  Visit(e, [&](const Expr& node) {
-    only = only && node->op != Op::kLoad && (node->op != Op::kVar || node->var == var);
-  });
-  return only;
-}
-
-bool DecidesSelects(const Expr& e, const Var& var) {
-  if (e->type == DType::kInt64) return false;
-  return (e->op == Op::kSelect && IsDecidedBy(e->args[0], var)) ||
-         std::any_of(e->args.begin(), e->args.end(),
-                     [&](const Expr& arg) { return DecidesSelects(arg, var); });
-}
-
-bool DecidesSelects(const Stmt& body, const Var& var) {
-  bool decides = false;
-  VisitStmts(body, [&](const StmtNode& s) {
-    VisitExprs(s, [&](const Expr& e) { decides = decides || DecidesSelects(e, var); });
-  });
-  return decides;
-}
-
-// An asynchronous copy that turned out to read nothing is a store.
-Stmt StoreOfConstant(const Stmt& s) {
-  const bool copies = s->kind == StmtNode::Kind::kIntrin && s->intrinsic == Intrinsic::kAsyncCopy;
-  if (!copies || s->value->op != Op::kFloat) return nullptr;
-  return Store(s->buffer, s->indices, s->value, s->lanes);
-}
-
 }  // namespace
-
-Stmt ExpandDecidingLoops(const Stmt& body) {
-  return RewriteStmt(
-      body,
-      [](const Stmt& s) -> Stmt {
-        if (s->kind != StmtNode::Kind::kFor || s->for_kind != ForKind::kUnrolled ||
-            s->var->extent > kMaxExpanded || !DecidesSelects(s->body[0], s->var)) {
-          return nullptr;
-        }
-        std::vector<Stmt> copies;
-        for (int64_t i = 0; i < s->var->extent; ++i) {
-          copies.push_back(RewriteStmt(s->body[0], StoreOfConstant, [&](const Expr& e) {
-            return SimplifyAt(e, s->var, Int(i));
-          }));
-        }
-        return Seq(std::move(copies));
-      },
-      nullptr);
-}
 
 Stmt VectorizeAccesses(const Stmt& body) {
   return RewriteStmt(
@@ -196,22 +141,6 @@ Stmt VectorizeAccesses(const Stmt& body) {
         if (s->kind != StmtNode::Kind::kFor || s->for_kind != ForKind::kVector) return nullptr;
         Stmt wide = LoopVectorizer(s->var).Run(s->body[0]);
         return wide != nullptr ? wide : For(s->var, ForKind::kUnrolled, s->body[0]);
-      },
-      nullptr);
-}
-
-Stmt UnrollRegisterLoops(const Stmt& body) {
-  const auto index_registers = RegisterIndices(body);
-  return RewriteStmt(
-      body,
-      [&](const Stmt& s) -> Stmt {
-        if (s->kind != StmtNode::Kind::kFor || s->for_kind != ForKind::kSerial ||
-            !index_registers.contains(s->var.get())) {
-          return nullptr;
-        }
-        auto out = std::make_shared<StmtNode>(*s);
-        out->for_kind = ForKind::kUnrolled;
-        return out;
       },
       nullptr);
 }

@@ -1,0 +1,90 @@
+#include "search_space/lower/kernel.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "search_space/lower/nest.h"
+#include "search_space/lower/passes.h"
+
+namespace heddle::search_space {
+namespace {
+
+// After virtual threads, before shared buffers have their places.
+constexpr struct {
+  const char* name;
+  Stmt (*run)(const Stmt&);
+} kPasses[] = {
+    {"vectorize_accesses", VectorizeAccesses},
+    {"expand_deciding_loops", ExpandDecidingLoops},
+    {"unroll_register_loops", UnrollRegisterLoops},
+    {"order_register_tiles", OrderRegisterTiles},
+    {"insert_barriers", InsertBarriers},
+};
+
+bool IsBound(const Loop& l) {
+  return l.kind == LoopKind::kBlock || l.kind == LoopKind::kThread || l.kind == LoopKind::kVthread;
+}
+
+absl::Status CheckRoot(const ScheduledStage& root) {
+  bool serial_seen = false;
+  for (const Loop& l : root.loops) {
+    if (IsBound(l) && serial_seen) {
+      return absl::InvalidArgumentError(absl::StrCat("loop ", l.var->name, " of ", root.name(),
+                                                     " is bound but stands inside a serial loop; "
+                                                     "reorder bound loops outermost"));
+    }
+    serial_seen = serial_seen || !IsBound(l);
+  }
+  if (root.is_reduction()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(root.name(),
+                     " reduces into global memory; compute it in scope local at a loop of the "
+                     "stage that reads it"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunPasses(const std::vector<Var>& vthreads, PassObserver observe, Kernel& kernel) {
+  for (size_t i = vthreads.size(); i-- > 0;) {
+    if (vthreads[i]->extent == 1) continue;
+    HEDDLE_ASSIGN_OR_RETURN(injected, InjectVirtualThread(kernel.body, vthreads[i]));
+    kernel.body = std::move(injected);
+    observe("inject_virtual_thread", kernel);
+  }
+  for (const auto& pass : kPasses) {
+    kernel.body = pass.run(kernel.body);
+    observe(pass.name, kernel);
+  }
+  PlaceSharedBuffers(kernel);
+  observe("place_shared_buffers", kernel);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Kernel> BuildKernel(const Schedule& schedule, int root_index, const Globals& globals,
+                                   const std::string& name, PassObserver observe) {
+  const ScheduledStage& root = schedule.stages()[static_cast<size_t>(root_index)];
+  HEDDLE_RETURN_IF_ERROR(CheckRoot(root));
+  Kernel kernel{.name = name, .block = MakeVar("block", 1), .thread = MakeVar("thread", 1)};
+  std::vector<Var> vthreads;
+  for (const Loop& l : root.loops) {
+    if (l.kind == LoopKind::kBlock) kernel.block = l.var;
+    if (l.kind == LoopKind::kThread) kernel.thread = l.var;
+    if (l.kind == LoopKind::kVthread) vthreads.push_back(l.var);
+  }
+  if (const auto* bounds = root.Note<LaunchBounds>()) {
+    kernel.min_blocks = static_cast<int>(bounds->min_blocks);
+  }
+  KernelContext context{
+      .schedule = schedule, .root = root_index, .globals = globals, .thread = kernel.thread};
+  kernel.body = EmitStage(context, root_index, {});
+  HEDDLE_RETURN_IF_ERROR(context.status);
+  observe("emit", kernel);
+  HEDDLE_RETURN_IF_ERROR(RunPasses(vthreads, observe, kernel));
+  return kernel;
+}
+
+}  // namespace heddle::search_space

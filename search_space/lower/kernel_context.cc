@@ -1,0 +1,94 @@
+#include "search_space/lower/kernel_context.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "search_space/ir/simplify.h"
+
+namespace heddle::search_space {
+namespace {
+
+int64_t RoundUp(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
+
+// The bytes of a row go in chunks of `chunk` elements, whose order depends on the row's number.
+void Swizzle(int64_t chunk, int64_t row, Buffer& buffer) {
+  const int64_t chunks = chunk > 0 ? row / chunk : 0;
+  if (chunks <= 1 || row % chunk != 0 || (chunks & (chunks - 1)) != 0) return;
+  buffer.swizzle = chunk;
+  buffer.swizzle_row = row;
+}
+
+// Axis after axis from the innermost one, as the stage's layout says.
+void LayOut(const ScheduledStage& stage, Buffer& buffer) {
+  const auto* layout = stage.Note<StorageLayout>();
+  const size_t axes = buffer.shape.size();
+  buffer.strides.resize(axes);
+  int64_t stride = 1;
+  for (size_t i = axes; i-- > 0;) {
+    const auto axis = layout == nullptr ? i : static_cast<size_t>(stage.FindAxis(layout->order[i]));
+    buffer.strides[axis] = stride;
+    stride *= buffer.shape[axis];
+    if (i + 1 == axes && layout != nullptr) {
+      Swizzle(layout->swizzle, stride, buffer);
+      stride += layout->pad;
+    }
+  }
+  buffer.elements = stride;
+  const auto* fetch = stage.Note<Fetch>();
+  if (buffer.swizzle > 0 && fetch != nullptr) {
+    // A wide access of the fetch that runs across rows stores to that many of them at once: the
+    // next ones meet other banks.
+    const int64_t rows = buffer.strides.back() / buffer.swizzle_row;
+    buffer.swizzle_period = std::max<int64_t>(1, rows * fetch->vector);
+  }
+}
+
+// As many buffers as `copies`, each of which starts 16-byte aligned.
+void Multiply(int64_t copies, Buffer& buffer) {
+  int64_t stride = RoundUp(buffer.elements, std::max<int64_t>(1, 16 / SizeOf(buffer.dtype)));
+  if (buffer.swizzle > 0) {
+    stride = RoundUp(stride, buffer.swizzle_row);
+    buffer.swizzle_copy = stride;
+  }
+  buffer.shape.insert(buffer.shape.begin(), copies);
+  buffer.strides.insert(buffer.strides.begin(), stride);
+  buffer.elements = stride * copies;
+}
+
+}  // namespace
+
+std::vector<int> KernelContext::AttachedAt(int consumer, const Var& loop) const {
+  std::vector<int> attached;
+  for (size_t i = 0; i < schedule.stages().size(); ++i) {
+    const ScheduledStage& s = schedule.stages()[i];
+    if (s.consumer == consumer && s.attach_loop == loop) attached.push_back(static_cast<int>(i));
+  }
+  return attached;
+}
+
+BufferRef KernelContext::Allocate(int s, int64_t copies, Expr slot) {
+  const ScheduledStage& here = stage(s);
+  Buffer buffer;
+  buffer.name = here.name();
+  buffer.dtype = here.tensor->dtype;
+  buffer.scope = here.scope;
+  buffer.shape = here.extent;
+  if (const auto* spread = here.Note<Spread>()) buffer.shape.back() /= spread->threads;
+  LayOut(here, buffer);
+  if (copies > 1) Multiply(copies, buffer);
+  const BufferRef made = std::make_shared<const Buffer>(std::move(buffer));
+  storage[s] = {made, std::move(slot)};
+  return made;
+}
+
+Stmt KernelContext::Fail(const std::string& why) {
+  if (status.ok()) status = absl::InvalidArgumentError(why);
+  return Seq({});
+}
+
+Stmt ReplaceVar(const Stmt& s, const Var& var, const Expr& value) {
+  return RewriteStmt(s, nullptr, [&](const Expr& e) { return SimplifyAt(e, var, value); });
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,50 @@
+// What the parts of the emitter share while they build one kernel: loop nests (nest.h), the values
+// that they compute (values.h), and what moves tiles into shared memory (fetch.h, pipeline.h).
+#ifndef HEDDLE_SEARCH_SPACE_LOWER_KERNEL_CONTEXT_H_
+#define HEDDLE_SEARCH_SPACE_LOWER_KERNEL_CONTEXT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "search_space/ir/stmt.h"
+#include "search_space/schedule/schedule.h"
+
+namespace heddle::search_space {
+
+// Tensors in global memory, by what loads refer to.
+using Globals = absl::flat_hash_map<const Buffer*, BufferRef>;
+
+// Conditions that hold for everything emitted below the point where they were assumed.
+using Assumptions = std::vector<Expr>;
+
+struct KernelContext {
+  const Schedule& schedule;
+  const int root;
+  const Globals& globals;
+  const Var thread;
+
+  // Where an attached stage keeps its elements, once it is computed or fetched.
+  struct Storage {
+    BufferRef buffer;
+    Expr slot;  // which of several buffers to read; null where there is one
+  };
+  absl::flat_hash_map<int, Storage> storage;
+  absl::Status status;  // the first failure
+
+  const ScheduledStage& stage(int i) const { return schedule.stages()[static_cast<size_t>(i)]; }
+  // The stages that are computed at a loop of stage `consumer`.
+  std::vector<int> AttachedAt(int consumer, const Var& loop) const;
+  // Gives stage `s` its storage, of `copies` buffers of which `slot` is read.
+  BufferRef Allocate(int s, int64_t copies, Expr slot);
+  // Notes a failure, and stands for the statement that cannot be.
+  Stmt Fail(const std::string& why);
+};
+
+// A statement with a loop variable replaced.
+Stmt ReplaceVar(const Stmt& s, const Var& var, const Expr& value);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_LOWER_KERNEL_CONTEXT_H_

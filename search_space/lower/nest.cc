@@ -1,0 +1,223 @@
+#include "search_space/lower/nest.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/lower/collectives.h"
+#include "search_space/lower/fetch.h"
+#include "search_space/lower/pipeline.h"
+#include "search_space/lower/values.h"
+
+namespace heddle::search_space {
+namespace {
+
+// How deep in the stage's nest a loop variable is bound; -1 when outside.
+int DepthOf(const ScheduledStage& stage, const Expr& e) {
+  int depth = -1;
+  Visit(e, [&](const Expr& node) {
+    if (node->op == Op::kVar) depth = std::max(depth, stage.FindLoop(node->var));
+  });
+  return depth;
+}
+
+// Is this the loop that the copies of a pipeline are interleaved with? (Registers that run ahead
+// have a loop of their own, which starts them.)
+bool StartsCopies(const ScheduledStage& stage, const Loop& loop) {
+  const auto* interleave = stage.Note<Interleave>();
+  return interleave != nullptr && interleave->loop == loop.var->name && stage.prefetch() == nullptr;
+}
+
+// Is a stage that threads compute together computed, or are its copies started, in the loops of `s`
+// at `depth` or deeper?
+bool HasCollectiveBelow(const KernelContext& context, int s, size_t depth) {
+  const ScheduledStage& here = context.stage(s);
+  for (size_t l = depth; l < here.loops.size(); ++l) {
+    if (StartsCopies(here, here.loops[l])) return true;
+    for (int a : context.AttachedAt(s, here.loops[l].var)) {
+      if (context.stage(a).scope == Scope::kShared ||
+          context.stage(a).shared_reduction() != nullptr || HasCollectiveBelow(context, a, 0)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// The indices at which the stage's element is stored.
+ExprList IndicesOf(const ScheduledStage& here) {
+  ExprList indices;
+  for (size_t i = 0; i < here.axes.size(); ++i) indices.push_back(Simplify(here.values[i]));
+  return indices;
+}
+
+// Combines what the threads that share the loop have reduced.
+Stmt EmitCombine(KernelContext& context, int s, const Loop& shared) {
+  const ScheduledStage& here = context.stage(s);
+  const int64_t threads = context.thread->extent, parts = shared.var->extent;
+  if (threads % kWarpThreads != 0 || threads % parts != 0) {
+    return context.Fail(absl::StrCat(parts, " threads share the reduction ", here.name(),
+                                     ", but the block has ", threads,
+                                     ": it must be whole warps and whole groups"));
+  }
+  const BufferRef& registers = context.storage.at(s).buffer;
+  if (!shared.sliced) return CombineNeighbours(here.combiner, registers, context.thread, parts);
+  std::vector<Var> vthreads;
+  for (const Loop& l : context.stage(context.root).loops) {
+    if (l.kind == LoopKind::kVthread && l.var->extent > 1) vthreads.push_back(l.var);
+  }
+  return CombineSlices(here.combiner, registers, context.thread, parts, vthreads);
+}
+
+// Sets the reduction's elements to the combiner's identity, in loops of its own.
+Stmt EmitInit(KernelContext& context, int s, size_t first_reduce, const std::vector<Expr>& guards) {
+  const ScheduledStage& here = context.stage(s);
+  const BufferRef& buffer = context.storage.at(s).buffer;
+  Stmt init = Store(buffer, IndicesOf(here), IdentityOf(here.combiner, buffer->dtype));
+  Expr condition;
+  for (const Expr& g : guards) {
+    if (!here.MentionsReduction(g)) condition = AndAlso(condition, g);
+  }
+  if (condition != nullptr) init = If(condition, init);
+  for (size_t l = here.loops.size(); l-- > first_reduce;) {
+    const Loop& loop = here.loops[l];
+    if (loop.reduce || loop.var->extent == 1) continue;
+    const Var fresh = MakeVar(loop.var->name, loop.var->extent);
+    init = For(fresh, ForKind::kSerial, ReplaceVar(init, loop.var, VarExpr(fresh)));
+  }
+  return init;
+}
+
+// One element.
+Stmt EmitCompute(KernelContext& context, int s, const Assumptions& assumptions) {
+  const ScheduledStage& here = context.stage(s);
+  ExprList indices = IndicesOf(here);
+  Expr value = Resolve(context, AtLoops(context.schedule, here, here.body), assumptions);
+  BufferRef buffer;
+  if (here.is_root()) {
+    buffer = context.globals.at(here.tensor.get());
+  } else {
+    const KernelContext::Storage& storage = context.storage.at(s);
+    buffer = storage.buffer;
+    if (storage.slot != nullptr) indices.insert(indices.begin(), storage.slot);
+  }
+  if (const auto* spread = here.Note<Spread>()) {
+    indices.back() = HeldAt(context, *spread, indices.back());
+  }
+  if (here.is_reduction()) value = Combine(here.combiner, Load(buffer, indices), value);
+  return Store(buffer, std::move(indices), std::move(value));
+}
+
+// Takes out of `carried` the guards whose variables are all bound at `depth`, and assumes them.
+Expr TakeGuards(const ScheduledStage& here, size_t depth, Carried& carried) {
+  Expr condition;
+  std::vector<Expr> later;
+  for (const Expr& g : carried.guards) {
+    if (DepthOf(here, g) <= static_cast<int>(depth)) {
+      condition = AndAlso(condition, g);
+      carried.assumptions.push_back(g);
+    } else {
+      later.push_back(g);
+    }
+  }
+  carried.guards = std::move(later);
+  return condition;
+}
+
+// `body` for the iterations of a loop that is bound to thread.
+Stmt OnThreads(KernelContext& context, int s, const Loop& loop, const Stmt& body) {
+  if (s == context.root) return body;  // the kernel's own thread variable
+  const ScheduledStage& here = context.stage(s);
+  const Var& thread = context.thread;
+  if (loop.var->extent > thread->extent) {
+    return context.Fail(absl::StrCat("loop ", loop.var->name, " of ", here.name(), " wants ",
+                                     loop.var->extent, " threads; the kernel has ",
+                                     thread->extent));
+  }
+  if (here.scope == Scope::kLocal) return ReplaceVar(body, loop.var, PartOf(loop, thread));
+  const Stmt mine = ReplaceVar(body, loop.var, VarExpr(thread));
+  return loop.var->extent < thread->extent ? If(VarExpr(thread) < Int(loop.var->extent), mine)
+                                           : mine;
+}
+
+Stmt InLoop(KernelContext& context, int s, const Loop& loop, Stmt body) {
+  switch (loop.kind) {
+    case LoopKind::kSerial:
+    case LoopKind::kUnrolled:
+    case LoopKind::kVector: {
+      static constexpr ForKind kKinds[] = {ForKind::kSerial, ForKind::kUnrolled, ForKind::kVector};
+      if (loop.var->extent == 1) return body;
+      return For(loop.var, kKinds[static_cast<int>(loop.kind)], std::move(body));
+    }
+    case LoopKind::kThread:
+      return OnThreads(context, s, loop, body);
+    case LoopKind::kBlock:
+    case LoopKind::kVthread:
+      break;
+  }
+  return body;
+}
+
+}  // namespace
+
+Stmt EmitStage(KernelContext& context, int s, const Assumptions& assumptions) {
+  const ScheduledStage& here = context.stage(s);
+  if (here.Note<Fetch>() != nullptr) return EmitFetch(context, s, assumptions);
+  const bool on_threads = std::any_of(here.loops.begin(), here.loops.end(),
+                                      [](const Loop& l) { return l.kind == LoopKind::kThread; });
+  if (here.scope == Scope::kShared && !on_threads) {
+    return context.Fail(absl::StrCat("shared stage ", here.name(),
+                                     " needs fetch, or a loop bound to thread: now every thread "
+                                     "would compute all of it"));
+  }
+  Stmt nest = EmitLoops(context, s, 0, {GuardsOf(context.schedule, here), assumptions, nullptr});
+  const Loop* shared = here.shared_reduction();
+  return shared != nullptr ? Seq({nest, EmitCombine(context, s, *shared)}) : nest;
+}
+
+Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
+  const ScheduledStage& here = context.stage(s);
+  if (depth == here.loops.size()) {
+    const Expr condition = TakeGuards(here, depth, carried);
+    Stmt compute = EmitCompute(context, s, carried.assumptions);
+    return condition == nullptr ? compute : If(condition, compute);
+  }
+  const Loop& loop = here.loops[depth];
+  Stmt init;
+  const auto outer_end = here.loops.begin() + static_cast<std::ptrdiff_t>(depth);
+  const bool first_reduce = loop.reduce && std::none_of(here.loops.begin(), outer_end,
+                                                        [](const Loop& l) { return l.reduce; });
+  if (first_reduce) init = EmitInit(context, s, depth, carried.guards);
+  // Guards stand as far out as they can, unless barriers stand below.
+  Expr condition;
+  if (!HasCollectiveBelow(context, s, depth)) condition = TakeGuards(here, depth, carried);
+  const auto* pipeline = here.Note<Pipeline>();
+  if (pipeline != nullptr && pipeline->loop == loop.var->name) {
+    return Seq({init, EmitPipeline(context, s, depth, carried)});
+  }
+  Stmt body = EmitLoopBody(context, s, depth, carried);
+  if (condition != nullptr) body = If(condition, body);
+  return Seq({init, InLoop(context, s, loop, std::move(body))});
+}
+
+Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& carried) {
+  const Loop& loop = context.stage(s).loops[depth];
+  std::vector<Stmt> body;
+  std::vector<BufferRef> locals;
+  for (int a : context.AttachedAt(s, loop.var)) {
+    if (context.storage.contains(a)) continue;  // moved by a pipeline
+    const BufferRef buffer = context.Allocate(a, 1, nullptr);
+    body.push_back(EmitStage(context, a, carried.assumptions));
+    if (buffer->scope == Scope::kLocal) locals.push_back(buffer);
+  }
+  if (carried.started != nullptr && StartsCopies(context.stage(s), loop)) {
+    body.push_back(carried.started);
+  }
+  body.push_back(EmitLoops(context, s, depth + 1, carried));
+  Stmt out = Seq(std::move(body));
+  for (const BufferRef& local : locals) out = Alloc(local, out);
+  return out;
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,74 @@
+// Pipelines: tiles are copied into shared memory while the block computes with earlier ones.
+#ifndef HEDDLE_SEARCH_SPACE_LOWER_PIPELINE_H_
+#define HEDDLE_SEARCH_SPACE_LOWER_PIPELINE_H_
+
+#include <memory>
+#include <vector>
+
+#include "search_space/lower/fetch.h"
+#include "search_space/lower/kernel_context.h"
+#include "search_space/lower/nest.h"
+
+namespace heddle::search_space {
+
+// A loop whose iterations each compute with one tile, and the stages that a tile consists of.
+struct PipelinedLoop {
+  int stage = -1;
+  size_t depth = 0;  // of the loop in the stage's nest
+  Var loop;
+  Var slot;  // the buffer that holds the tile of this iteration
+  int64_t buffers = 0;
+  Var prefetch;      // a loop directly inside, whose registers run an iteration ahead; or null
+  Var interleave;    // the loop inside whose iterations start a share of the copies each; or null
+  bool last = true;  // is nothing filled with tiles again after the loop?
+  std::vector<int> fetched;
+  Assumptions assumptions;  // what holds around the loop
+};
+
+// One way to copy tiles: what stands at the places of the skeleton that EmitPipeline makes,
+//
+//     Issue and Commit of the tiles that come first
+//     for every tile
+//       Acquire              (or at the end of the iteration before, of the next tile)
+//       Issue, Commit        of the tile that is ahead() iterations further
+//       the computation      with the tile in its slot
+//     Release
+//
+// A tile's buffer is filled again only after an Acquire behind the computation with it.
+class TileCopies {
+ public:
+  virtual ~TileCopies() = default;
+  // Tiles that are under way while the block computes with one; less than there are buffers.
+  virtual int64_t ahead() const = 0;
+  // Does Acquire stand behind the computation with the tile before, instead of in front of that
+  // with the tile itself?
+  virtual bool AcquiresEarly() const = 0;
+  // Starts to copy a tile, or a share of it, into a buffer.
+  virtual Stmt Issue(const Expr& tile, const Expr& slot, const Share& share) = 0;
+  // All of a tile has been issued; null where that needs no statement.
+  virtual Stmt Commit() = 0;
+  // The tile, if it `exists`, is in its buffer for all threads, which are done with the tile
+  // before.
+  virtual Stmt Acquire(const Expr& tile, const Expr& slot, const Expr& exists) = 0;
+  // The buffers may be used for something else; null where the last Acquire says so already.
+  virtual Stmt Release() = 0;
+  // Registers that hold tiles on their way.
+  virtual std::vector<BufferRef> registers() const { return {}; }
+};
+
+// Loads a tile into registers in front of the computation and stores it behind.
+std::unique_ptr<TileCopies> CopiesThroughRegisters(KernelContext& context,
+                                                   const PipelinedLoop& pipeline);
+// Copies in the background, in groups that are waited for.
+std::unique_ptr<TileCopies> AsynchronousCopies(KernelContext& context,
+                                               const PipelinedLoop& pipeline);
+
+// `s` where `condition` holds, which may be known: `s` itself or nothing (null).
+Stmt When(const Expr& condition, const Stmt& s);
+
+// The loop at `depth` of stage `s`, which its annotation Pipeline names.
+Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& carried);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_LOWER_PIPELINE_H_

@@ -1,0 +1,74 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/lower/pipeline.h"
+#include "search_space/lower/values.h"
+
+namespace heddle::search_space {
+namespace {
+
+// What an asynchronous copy can do: a load, or select(condition, load, 0).
+bool IsCopied(const Expr& value) {
+  if (value->op == Op::kLoad) return true;
+  return value->op == Op::kSelect && value->args[1]->op == Op::kLoad &&
+         value->args[2]->op == Op::kFloat && value->args[2]->float_value == 0;
+}
+
+class GroupedCopies : public TileCopies {
+ public:
+  GroupedCopies(KernelContext& context, const PipelinedLoop& pipeline)
+      : context_(context), pipeline_(pipeline) {}
+
+  int64_t ahead() const override { return pipeline_.buffers - 1; }
+  // Registers that run ahead read the next tile's first elements behind the computation.
+  bool AcquiresEarly() const override { return pipeline_.prefetch != nullptr; }
+
+  Stmt Issue(const Expr& tile, const Expr& slot, const Share& share) override {
+    std::vector<Stmt> copies;
+    for (int s : pipeline_.fetched) {
+      copies.push_back(ReplaceVar(Copy(s, slot, share), pipeline_.loop, tile));
+    }
+    return Seq(std::move(copies));
+  }
+
+  Stmt Commit() override { return AsyncCommit(); }
+
+  Stmt Acquire(const Expr& /*tile*/, const Expr& /*slot*/, const Expr& exists) override {
+    // All threads wait, whether there is another tile or not; not where there is none at all.
+    return IsInt(exists, 0) ? nullptr : Seq({AsyncWait(pipeline_.buffers - 2), Barrier()});
+  }
+
+  Stmt Release() override {
+    // The last shares went to a buffer that a loop around this one fills again.
+    const bool pending = pipeline_.interleave != nullptr && pipeline_.loop->extent > ahead();
+    return Seq({pending && !pipeline_.last ? AsyncWait(0) : nullptr, Barrier()});
+  }
+
+ private:
+  Stmt Copy(int s, const Expr& slot, const Share& share) {
+    const ScheduledStage& stage = context_.stage(s);
+    const FetchGrid grid = MakeFetchGrid(stage, context_.thread);
+    const Expr value = Resolve(context_, ValueAt(stage, grid), grid.Assume(pipeline_.assumptions));
+    if (!IsCopied(value)) {
+      return context_.Fail(absl::StrCat(stage.name(),
+                                        " cannot be copied asynchronously: its value is not "
+                                        "a plain or zero-filled load"));
+    }
+    ExprList indices = {slot};
+    indices.insert(indices.end(), grid.position.begin(), grid.position.end());
+    return FetchNest(grid, AsyncCopy(context_.storage.at(s).buffer, indices, value, 1), share);
+  }
+
+  KernelContext& context_;
+  const PipelinedLoop& pipeline_;
+};
+
+}  // namespace
+
+std::unique_ptr<TileCopies> AsynchronousCopies(KernelContext& context,
+                                               const PipelinedLoop& pipeline) {
+  return std::make_unique<GroupedCopies>(context, pipeline);
+}
+
+}  // namespace heddle::search_space

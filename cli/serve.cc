@@ -10,6 +10,7 @@
 #include <iostream>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -35,7 +36,12 @@ struct ServeFlags {
 
 Result RunServe(ServeFlags flags) {
   server::ServerOptions& options = flags.options;
-  if (options.listen.empty()) options.listen = {DefaultSocket(options.db)};
+  const auto is_socket = [](const std::string& a) { return absl::StartsWith(a, "unix:"); };
+  const bool has_socket = std::any_of(options.listen.begin(), options.listen.end(), is_socket);
+  // The local daemon has no token.
+  if (options.listen.empty() || (flags.local && !has_socket)) {
+    options.listen.push_back(DefaultSocket(options.db));
+  }
   options.build = HEDDLE_VERSION;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   options.engine.max_searchers = flags.searchers > 0 ? flags.searchers : cores;
@@ -51,7 +57,9 @@ Result RunServe(ServeFlags flags) {
   for (const std::string& address : (*server)->addresses()) {
     Say(absl::StrCat("heddle: serving on ", address));
   }
-  LocalDaemon daemon((*server)->addresses().front());
+  const std::vector<std::string>& addresses = (*server)->addresses();
+  const auto socket = std::find_if(addresses.begin(), addresses.end(), is_socket);
+  LocalDaemon daemon(socket != addresses.end() ? *socket : "");
   while (!Interrupted()) {
     if (flags.local) daemon.Keep();
     absl::SleepFor(absl::Milliseconds(100));
@@ -130,7 +138,8 @@ void AddServe(CLI::App& app, Selected selected) {
   sub->add_option("--tls-client-ca", o.client_ca,
                   "callers must show a certificate that this authority has signed")
       ->type_name("FILE");
-  sub->add_flag("--require-tokens", o.require_tokens, "of callers on 127.0.0.1 too");
+  sub->add_flag("--insecure-loopback", o.insecure_loopback,
+                "callers on 127.0.0.1 need no token: every user of this machine may do everything");
   sub->add_option("--metrics", o.metrics, "serve Prometheus metrics there")->type_name("HOST:PORT");
   sub->add_option("--searchers", flags->searchers, "jobs that are searched at a time [cores]")
       ->type_name("N")
@@ -151,7 +160,8 @@ void AddServe(CLI::App& app, Selected selected) {
       ->check(CLI::Range(0.01, 36500.0).description(""))
       ->capture_default_str();
   sub->footer(
-      "Beyond this machine it listens with TLS and tokens only (docs/service.md).\n"
+      "Ports want tokens, and TLS beyond this machine; the socket is guarded by its permissions\n"
+      "(docs/service.md).\n"
       "SIGTERM and Ctrl-C end it in order; jobs continue when it is started again.");
   sub->callback([=] { *selected = [=] { return RunServe(*flags); }; });
 }

@@ -20,6 +20,8 @@ namespace {
 // Rows of one read or write, so that neither holds up others for long.
 constexpr int kPage = 256;
 constexpr int kMaxReported = 100;
+// Of one record, and of the lines that are written together.
+constexpr size_t kMaxRecordBytes = 1 << 20, kMaxBatchBytes = 1 << 20;
 
 // One page in memory, read in the pool when the one before was written. One callback at a time.
 class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
@@ -105,6 +107,7 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
 
   void OnReadDone(bool ok) override {
     if (!ok) return Write(/*last=*/true);
+    if (absl::Status s = CheckSize(); !s.ok()) return End(s);
     if (absl::Status s = Check(record_); s.ok()) {
       lines_ += tuner::PrintLine(FromProto(record_));
     } else {
@@ -112,13 +115,21 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
       AddRejected(before_ + count_ + 1, std::string(s.message()));
     }
     lines_ += "\n";  // numbers count lines, and an empty one is nothing
-    if (++count_ == kPage) return Write(/*last=*/false);
+    if (++count_ == kPage || lines_.size() >= kMaxBatchBytes) return Write(/*last=*/false);
     StartRead(&record_);
   }
   void OnDone() override { delete this; }
 
  private:
   void End(const absl::Status& status) { Finish(gateway_.Finish("Import", start_, status)); }
+
+  // Nothing that is measured is as large: the whole import is refused, at its first such record.
+  absl::Status CheckSize() const {
+    if (record_.ByteSizeLong() <= kMaxRecordBytes) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("record ", before_ + count_ + 1, " has ",
+                                                   record_.ByteSizeLong(), " bytes; at most ",
+                                                   kMaxRecordBytes));
+  }
 
   void Write(bool last) {
     auto report = std::make_shared<tuner::Records::ImportReport>();

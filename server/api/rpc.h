@@ -4,18 +4,13 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <deque>
 #include <functional>
-#include <map>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "server/api/auth.h"
+#include "server/api/pool.h"
 #include "server/db/errors.h"
 #include "server/db/store.h"
 #include "server/engine/engine.h"
@@ -23,33 +18,6 @@
 #include "server/engine/spaces.h"
 
 namespace heddle::server {
-
-// Threads for what takes longer than a look into the database: gRPC's own must stay free. Tenants
-// take turns, and where there are several threads one tenant never has them all.
-class Pool {
- public:
-  explicit Pool(int threads);
-  ~Pool();  // runs what is queued
-  // False: too much is waiting.
-  bool Run(const std::string& tenant, std::function<void()> work);
-
- private:
-  struct Tenant {
-    std::deque<std::function<void()>> queue;
-    int running = 0;
-  };
-  // Of turns_, the first that may have another thread.
-  std::deque<std::string>::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Work();
-
-  const int most_of_one_;
-  absl::Mutex mutex_;
-  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mutex_);  // with work
-  std::deque<std::string> turns_ ABSL_GUARDED_BY(mutex_);          // those with a queue
-  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
-};
 
 // What the services share.
 struct Gateway {

@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/api/fleet_service.h"
 #include "server/api/records_service.h"
@@ -25,12 +26,23 @@
 namespace heddle::server {
 namespace {
 
+// Commits that fail in a row until the server says that it is ill.
+constexpr int kMaxFailedCommits = 3;
+constexpr absl::Duration kProbeEvery = absl::Seconds(1);
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 constexpr int kLightThreads = 4, kHeavyThreads = 4;
 // How often certificates are looked at again.
 constexpr unsigned kCertificateSeconds = 10;
 constexpr int kMaxMessageBytes = 4 << 20;
 constexpr int kMinPingMs = 10000;
+// Buffers of all calls together, before they are messages.
+constexpr size_t kMaxBuffered = size_t{512} << 20;
+// Calls of one connection: a daemon has one under way for each of its devices, and some more.
+constexpr int kMaxStreams = 100;
+// A peer that is silent for so long is asked, and given up when it does not answer either.
+constexpr int kKeepaliveMs = 60000, kKeepaliveTimeoutMs = 20000;
+// New calls take a new connection then, so that callers spread over what has changed meanwhile.
+constexpr int kConnectionAgeMs = 3600 * 1000;
 
 bool IsUnix(const std::string& address) { return absl::StartsWith(address, "unix:"); }
 
@@ -137,6 +149,12 @@ absl::Status CheckAddresses(const ServerOptions& options) {
   if (options.listen.empty()) return absl::InvalidArgumentError("no address to listen on");
   for (const std::string& address : options.listen) {
     if (IsUnix(address) || IsLoopback(address)) continue;
+    if (options.insecure_loopback) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(address,
+                       " can be reached from other machines: --insecure-loopback is for ports on "
+                       "127.0.0.1 only"));
+    }
     if (options.tls_cert.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           address,
@@ -154,8 +172,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   const std::string path = options.db.empty() ? tuner::Records::DefaultPath() : options.db;
   auto server = std::unique_ptr<Server>(new Server());
   Metrics& metrics = server->metrics_;
-  options.store.on_commit = [&metrics](double seconds, int) {
-    metrics.commit_seconds.Observe(seconds);
+  options.store.on_commit = [s = server.get()](double seconds, const absl::Status& status) {
+    s->metrics_.commit_seconds.Observe(seconds);
+    if (!status.ok()) s->metrics_.commit_failures.Increment();
+    s->failed_commits_ = status.ok() ? 0 : s->failed_commits_ + 1;
   };
   if (options.db.empty()) {
     // Creates the folder too.
@@ -169,12 +189,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   server->spaces_ = std::make_unique<Spaces>(options.spaces);
   server->light_ = std::make_unique<Pool>(kLightThreads);
   server->heavy_ = std::make_unique<Pool>(kHeavyThreads);
-  server->gateway_ = std::make_unique<Gateway>(Gateway{*server->store_, *server->engine_, metrics,
-                                                       *server->spaces_, *server->light_,
-                                                       *server->heavy_, options.require_tokens});
-  for (const std::string& address : options.listen) {
-    server->gateway_->tokens_required |= !IsUnix(address) && !IsLoopback(address);
-  }
+  server->gateway_ = std::make_unique<Gateway>(
+      Gateway{*server->store_, *server->engine_, metrics, *server->spaces_, *server->light_,
+              *server->heavy_, /*tokens_required=*/!options.insecure_loopback});
   if (absl::Status s = server->Listen(options); !s.ok()) return s;
   if (!options.metrics.empty()) {
     absl::Status s = CheckPort(options.metrics, "--metrics");
@@ -182,7 +199,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     if (!s.ok()) return s;
   }
   server->ticker_ = std::thread([s = server.get()] {
-    while (!s->stopping_.Wait(kTick)) s->engine_->Tick();
+    while (!s->stopping_.Wait(kTick)) s->Tick();
   });
   LogEvent(Severity::kInfo, "serving",
            {{"addresses", server->addresses_},
@@ -207,6 +224,12 @@ absl::Status Server::Listen(const ServerOptions& options) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kConnectionAgeMs);
+  grpc::ResourceQuota quota("heddle");
+  builder.SetResourceQuota(quota.Resize(kMaxBuffered));
   // Two servers on one port would share its callers.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   std::vector<int> ports(options.listen.size(), 0);
@@ -235,8 +258,27 @@ absl::Status Server::Listen(const ServerOptions& options) {
   return absl::OkStatus();
 }
 
+// A server that cannot write is of no use to those that choose one by its health.
+void Server::Tick() {
+  engine_->Tick();
+  // Nobody may write any more, who could show that it works again.
+  if (!healthy_ && SteadyNow() >= next_probe_) {
+    next_probe_ = SteadyNow() + kProbeEvery;
+    store_->Write(
+        [](tuner::Records& records) {
+          return records.database().Run("UPDATE server SET epoch = epoch");
+        },
+        nullptr);
+  }
+  const bool healthy = failed_commits_ < kMaxFailedCommits;
+  if (std::exchange(healthy_, healthy) == healthy || draining_) return;
+  LogEvent(healthy ? Severity::kInfo : Severity::kError, healthy ? "healthy" : "unhealthy",
+           {{"failed_commits", failed_commits_.load()}});
+  if (auto* health = server_->GetHealthCheckService()) health->SetServingStatus(healthy);
+}
+
 void Server::Drain(absl::Duration grace) {
-  if (std::exchange(drained_, true)) return;
+  if (draining_.exchange(true)) return;
   if (server_ != nullptr) {
     if (auto* health = server_->GetHealthCheckService()) health->SetServingStatus(false);
   }

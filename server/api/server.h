@@ -2,6 +2,7 @@
 #ifndef HEDDLE_SERVER_API_SERVER_H_
 #define HEDDLE_SERVER_API_SERVER_H_
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -24,9 +25,11 @@ struct ServerOptions {
   // PEM files, read again when they change. With `client_ca` callers must show a certificate that
   // it has signed.
   std::string tls_cert, tls_key, client_ca;
-  bool require_tokens = false;  // of callers over TCP; always beyond loopback
-  std::string metrics;          // "HOST:PORT"; "" = none
-  std::string build;            // "0.1.0"
+  // Callers over TCP need no token where all ports are of this machine alone: whoever can connect,
+  // every user and container with the host's network, may then do everything.
+  bool insecure_loopback = false;
+  std::string metrics;  // "HOST:PORT"; "" = none
+  std::string build;    // "0.1.0"
   EngineOptions engine;
   StoreOptions store;
   SpaceOptions spaces;
@@ -50,8 +53,12 @@ class Server {
  private:
   Server() = default;
   absl::Status Listen(const ServerOptions& options);
+  void Tick();
 
   Metrics metrics_;
+  std::atomic<int> failed_commits_ = 0;  // in a row
+  bool healthy_ = true;                  // as the health service says
+  SteadyTime next_probe_;                // of a database that could not be written
   std::unique_ptr<Store> store_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Spaces> spaces_;
@@ -62,7 +69,7 @@ class Server {
   std::vector<std::string> addresses_;
   StopSignal stopping_;
   std::thread ticker_;
-  bool drained_ = false;
+  std::atomic<bool> draining_ = false;
 };
 
 }  // namespace heddle::server

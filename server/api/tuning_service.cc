@@ -17,8 +17,6 @@
 namespace heddle::server {
 namespace {
 
-constexpr size_t kMaxParsed = 4096;
-
 // The description of a model: of a device that has registered, or one that ships with the program.
 absl::StatusOr<v1::Device> FindModel(const Engine& engine, const std::string& model) {
   if (auto device = engine.FindModel(model)) return *std::move(device);
@@ -39,6 +37,15 @@ tuner::Bench BenchOf(const Engine& engine, const std::string& model, v1::L2Polic
   const auto device = engine.FindModel(model);
   if (!device) return {model, FromProto(l2)};
   return tuner::BenchOf(measure::FromProto(*device), FromProto(l2));
+}
+
+// In memory, about.
+size_t BytesOf(const search_space::TensorProgram& program) {
+  size_t nodes = 0;
+  for (const search_space::Stage& stage : program.stages) {
+    search_space::Visit(stage.body, [&](const search_space::Expr&) { ++nodes; });
+  }
+  return nodes * (sizeof(search_space::ExprNode) + 16) + 2 * program.canonical_text.size() + 4096;
 }
 
 std::vector<std::string> StaleBecause(const Engine& engine, const tuner::Environment& then) {
@@ -126,15 +133,31 @@ grpc::ServerUnaryReactor* TuningService::Validate(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* TuningService::CreateJob(grpc::CallbackServerContext* context,
                                                    const v1::CreateJobRequest* request,
                                                    v1::Job* response) {
-  return Unary(gateway_, "CreateJob", Role::kTuner, Where::kHeavy, context, response,
-               [this, request](const Caller& caller, Reply<v1::Job> reply) {
-                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
-                 auto workloads = ParseSpec(request->spec(), absl::Now());
-                 if (!workloads.ok()) return reply(workloads.status());
-                 gateway_.engine.CreateJob(caller.tenant, "CreateJob", request->request_id(),
-                                           request->spec(), *std::move(workloads),
-                                           std::move(reply));
-               });
+  return Unary(
+      gateway_, "CreateJob", Role::kTuner, Where::kHeavy, context, response,
+      [this, request](const Caller& caller, Reply<v1::Job> reply) {
+        if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+        {
+          // A request that is sent again is not looked at again: times to come have passed,
+          // devices have gone.
+          auto reader = gateway_.store.Read();
+          auto made = FindRequest(*reader, caller.tenant, "CreateJob", request->request_id(),
+                                  HashOfRequest(request->spec()));
+          if (!made.ok()) return reply(made.status());
+          if (made->has_value()) return reply(LoadJob(*reader, **made, caller.tenant));
+        }
+        auto workloads = ParseSpec(request->spec(), absl::Now());
+        if (!workloads.ok()) return reply(workloads.status());
+        const auto device = FindDevice(gateway_.engine, request->spec().device());
+        for (size_t i = 0; device.ok() && i < workloads->size(); ++i) {
+          const absl::Status s = CheckCost(*(*workloads)[i], measure::FromProto(*device).target);
+          if (s.ok()) continue;
+          return reply(
+              WrongField(absl::StrCat("spec.workloads[", i, "].shape"), std::string(s.message())));
+        }
+        gateway_.engine.CreateJob(caller.tenant, "CreateJob", request->request_id(),
+                                  request->spec(), *std::move(workloads), std::move(reply));
+      });
 }
 
 grpc::ServerUnaryReactor* TuningService::GetJob(grpc::CallbackServerContext* context,
@@ -228,18 +251,12 @@ grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext*
 
 absl::StatusOr<Workload> TuningService::ParseCached(const v1::Workload& workload,
                                                     const std::string& field) {
-  std::string key;
-  workload.SerializeToString(&key);  // another order of the shape is only parsed again
-  {
-    absl::ReaderMutexLock lock(&mutex_);
-    auto it = parsed_.find(key);
-    if (it != parsed_.end()) return it->second;
-  }
-  auto parsed = ParseWorkload(workload, field);
-  if (!parsed.ok()) return parsed;
-  absl::MutexLock lock(&mutex_);
-  if (parsed_.size() >= kMaxParsed) parsed_.clear();
-  parsed_.emplace(std::move(key), *parsed);
+  v1::Workload known = workload;
+  known.DiscardUnknownFields();
+  const std::string key = CanonicalBytes(known);
+  if (auto cached = parsed_.Find(key)) return *std::move(cached);
+  auto parsed = ParseWorkload(known, field);
+  if (parsed.ok()) parsed_.Add(key, *parsed, BytesOf(**parsed));
   return parsed;
 }
 
@@ -322,6 +339,10 @@ void TuningService::Answer(const v1::QueryBestRequest& request, const Caller& ca
   gateway_.metrics.CountQuery(NameOf(match), false);
   response.set_match(static_cast<v1::QueryBestResponse::Match>(match));
   if (!request.has_enqueue()) return reply(std::move(response));
+  if (const auto device = FindModel(gateway_.engine, response.device()); device.ok()) {
+    const absl::Status s = CheckCost(*workload, measure::FromProto(*device).target);
+    if (!s.ok()) return reply(WrongField("workload.shape", std::string(s.message())));
+  }
   v1::JobSpec spec;
   spec.add_workloads()->set_canonical(workload->canonical_text);
   spec.mutable_device()->set_model(response.device());

@@ -2,12 +2,11 @@
 #ifndef HEDDLE_SERVER_API_TUNING_SERVICE_H_
 #define HEDDLE_SERVER_API_TUNING_SERVICE_H_
 
-#include <map>
 #include <string>
 
-#include "absl/synchronization/mutex.h"
 #include "heddle/v1/tuning.grpc.pb.h"
 #include "server/api/rpc.h"
+#include "server/engine/byte_cache.h"
 
 namespace heddle::server {
 
@@ -52,9 +51,8 @@ class TuningService final : public v1::Tuning::CallbackService {
   const Gateway& gateway_;
   const std::string build_;
   const int open_jobs_;
-  absl::Mutex mutex_;
-  // Parsed workloads of queries, by their serialised form.
-  std::map<std::string, Workload> parsed_ ABSL_GUARDED_BY(mutex_);
+  // Parsed workloads of queries, by what is known of their message in its canonical form.
+  ByteCache<Workload> parsed_;
 };
 
 }  // namespace heddle::server

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "measure/judge/validate.h"
 #include "search_space/notation/notation.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
@@ -22,6 +23,12 @@ constexpr int64_t kMaxSize = int64_t{1} << 50;  // of anything that a device may
 constexpr int kMaxHeld = 1024;                  // leases and candidates of a daemon
 constexpr double kMaxSeconds = 1e8;
 constexpr double kMaxWait = 25;
+// Of a device's memory, for a workload's buffers, their copies and the driver.
+constexpr double kMemoryShare = 0.6;
+// Of a device's peak, what a program without any decision reaches where it reuses data: matrix
+// products do 5 to 10 %. A device that is occupied for longer than this by one run is another's no
+// more.
+constexpr double kNaiveShare = 0.05, kMaxNaiveSeconds = 10;
 
 // 1 to `size` letters, digits and characters of `others`.
 bool IsName(const std::string& text, size_t size, const std::string& others) {
@@ -263,14 +270,44 @@ absl::StatusOr<std::vector<Workload>> ParseSpec(const v1::JobSpec& spec, absl::T
   if (!spec.search().empty() && spec.search() != "random" && spec.search() != "evolutionary") {
     wrong.Add(field + ".search", "\"random\", \"evolutionary\" or empty for the server's choice");
   }
+  if (spec.ByteSizeLong() > kMaxSpecBytes) {
+    wrong.Add(field, absl::StrCat(spec.ByteSizeLong(), " bytes; at most ", kMaxSpecBytes,
+                                  ": make several jobs of it"));
+  }
   if (!wrong.empty()) return wrong.ToStatus();
   std::vector<Workload> workloads;
+  size_t text_bytes = 0;
   for (int i = 0; i < spec.workloads_size(); ++i) {
     auto workload = ParseWorkload(spec.workloads(i), absl::StrCat(field, ".workloads[", i, "]"));
     if (!workload.ok()) return workload.status();
+    text_bytes += (*workload)->canonical_text.size();
+    if (text_bytes > kMaxSpecBytes) {
+      return WrongField(field + ".workloads",
+                        absl::StrCat("their texts have more than ", kMaxSpecBytes,
+                                     " bytes together: make several jobs of it"));
+    }
     workloads.push_back(*std::move(workload));
   }
   return workloads;
+}
+
+absl::Status CheckCost(const search_space::TensorProgram& program,
+                       const search_space::Target& target) {
+  const int64_t needed = measure::MemoryNeeded(program);
+  if (target.memory_bytes > 0 &&
+      static_cast<double>(needed) > kMemoryShare * static_cast<double>(target.memory_bytes)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(program.op, " needs ", needed >> 20, " MiB and ", target.name, " has ",
+                     target.memory_bytes >> 20, ", of which ", kMemoryShare * 100,
+                     " % may be used: choose a smaller shape"));
+  }
+  const double seconds = program.Flops() / (kNaiveShare * target.peak_gflops * 1e9);
+  if (target.peak_gflops > 0 && seconds > kMaxNaiveSeconds) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "one run of ", program.op, " without any tuning takes about ", std::ceil(seconds), " s on ",
+        target.name, ", and at most ", kMaxNaiveSeconds, " are allowed: choose a smaller shape"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Check(const v1::CreateJobRequest& request) {

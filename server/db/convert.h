@@ -36,6 +36,9 @@ std::string JobName(int64_t id);
 int64_t JobId(const std::string& name);
 bool IsTerminal(v1::Job::State state);
 
+// The same for equal messages, maps included.
+std::string CanonicalBytes(const google::protobuf::Message& message);
+
 // Fields in their JSON form, for columns of text.
 std::string ToJson(const google::protobuf::Message& message);
 absl::Status FromJson(const std::string& json, google::protobuf::Message& message);

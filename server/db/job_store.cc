@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/sqlite.h"
 #include "measure/run/messages.h"
 #include "nlohmann/json.hpp"
-#include "search_space/notation/notation.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
+#include "tuner/records/records_fields.h"
 #include "tuner/records/records_sql.h"
 
 namespace heddle::server {
@@ -21,6 +23,9 @@ using tuner::Records;
 
 // Jobs looked at for one page of a list with a filter.
 constexpr int kMaxScan = 5000;
+constexpr size_t kMaxScanBytes = 16 << 20;  // of their specifications
+// Of a page: messages beyond 4 MiB do not reach clients that were not told to expect them.
+constexpr size_t kMaxPageBytes = 3 << 20;
 
 constexpr char kJobColumns[] =
     "SELECT id, tenant, spec, state, stop_reason, error, device_model, create_us, start_us, "
@@ -33,20 +38,38 @@ google::protobuf::Timestamp StampOf(int64_t micros) {
   return ToProto(absl::FromUnixMicros(micros));
 }
 
-absl::StatusOr<v1::Job> ReadJob(const Cursor& row) {
+v1::Job ReadJob(const Cursor& row) {
   v1::Job job;
   job.set_id(JobName(row.Int(0)));
   job.set_tenant(row.Text(1));
-  if (absl::Status s = FromJson(row.Text(2), *job.mutable_spec()); !s.ok()) return s;
+  const absl::Status parsed = FromJson(row.Text(2), *job.mutable_spec());
+  if (!parsed.ok()) job.clear_spec();
   job.set_state(static_cast<v1::Job::State>(row.Int(3)));
   job.set_stop_reason(static_cast<v1::Job::StopReason>(row.Int(4)));
   job.set_error(row.Text(5));
+  if (!parsed.ok() && job.error().empty()) job.set_error(std::string(parsed.message()));
   job.set_device_model(row.Text(6));
   *job.mutable_create_time() = StampOf(row.Int(7));
   if (row.Int(8) != 0) *job.mutable_start_time() = StampOf(row.Int(8));
   if (row.Int(9) != 0) *job.mutable_end_time() = StampOf(row.Int(9));
   job.set_last_seq(row.Int(10));
   return job;
+}
+
+// What the head of a canonical text says: "float32 op matmul(m = 64, n = 32) {".
+void ReadHead(const std::string& text, v1::WorkloadKey& key) {
+  const size_t open = text.find('('), close = text.find(')');
+  if (open == std::string::npos || close == std::string::npos || close < open) return;
+  const std::vector<std::string> words = absl::StrSplit(text.substr(0, open), ' ');
+  if (words.size() != 3) return;
+  key.set_dtype(words[0]);
+  key.set_op(words[2]);
+  for (const auto& size : absl::StrSplit(text.substr(open + 1, close - open - 1), ", ")) {
+    const std::pair<std::string, std::string> named =
+        absl::StrSplit(size, absl::MaxSplits(" = ", 1));
+    int64_t value = 0;
+    if (absl::SimpleAtoi(named.second, &value)) (*key.mutable_shape())[named.first] = value;
+  }
 }
 
 // Adds the progress of the job's workloads.
@@ -58,26 +81,14 @@ absl::Status AddProgress(Records& records, v1::Job& job) {
   std::vector<Ended> ended;
   {
     Cursor row = records.database().Query(
-        "SELECT w.hash, w.text, w.trials, w.ok, w.failed, w.default_us, w.best_us, w.ended, "
-        "k.op, k.shape, k.dtype FROM job_workload w "
-        "LEFT JOIN workload k ON k.hash = w.hash AND k.text = w.text WHERE w.job = ? "
-        "ORDER BY w.number",
+        "SELECT hash, text, trials, ok, failed, default_us, best_us, ended FROM job_workload "
+        "WHERE job = ? ORDER BY number",
         JobId(job.id()));
     absl::StatusOr<bool> more;
     while ((more = row.Next()).ok() && *more) {
       v1::WorkloadProgress& progress = *job.add_workloads();
       v1::WorkloadKey& key = *progress.mutable_workload();
-      if (row.IsNull(8)) {  // nothing was recorded of it yet
-        auto program = search_space::ParseWorkload(row.Text(1));
-        if (program.ok()) key = KeyOf(*program);
-      } else {
-        key.set_op(row.Text(8));
-        const auto shape = nlohmann::json::parse(row.Text(9), nullptr, false);
-        for (const auto& item : shape.items()) {
-          if (item.value().is_number_integer()) (*key.mutable_shape())[item.key()] = item.value();
-        }
-        key.set_dtype(row.Text(10));
-      }
+      ReadHead(row.Text(1), key);
       key.set_hash(row.Text(0));
       key.set_text(row.Text(1));
       progress.set_trials(row.Int(2));
@@ -167,6 +178,12 @@ std::string SelectTrials(const std::string& rest) {
 
 }  // namespace
 
+uint64_t HashOfRequest(const v1::JobSpec& spec) {
+  v1::JobSpec same = spec;
+  same.clear_expire_time();
+  return tuner::HashOf(CanonicalBytes(same));
+}
+
 absl::StatusOr<std::optional<int64_t>> FindRequest(Records& records, const std::string& tenant,
                                                    const std::string& method,
                                                    const std::string& request_id, uint64_t body) {
@@ -222,7 +239,7 @@ absl::StatusOr<int64_t> CountOpenJobs(Records& records, const std::string& tenan
 }
 
 absl::StatusOr<v1::Job> LoadJob(Records& records, int64_t id, const std::string& tenant) {
-  absl::StatusOr<v1::Job> job;
+  v1::Job job;
   {
     Cursor row = records.database().Query(absl::StrCat(kJobColumns, "WHERE id = ?"), id);
     absl::StatusOr<bool> found = row.Next();
@@ -232,45 +249,44 @@ absl::StatusOr<v1::Job> LoadJob(Records& records, int64_t id, const std::string&
     }
     job = ReadJob(row);
   }
-  if (!job.ok()) return job.status();
-  if (absl::Status s = AddProgress(records, *job); !s.ok()) return s;
+  if (absl::Status s = AddProgress(records, job); !s.ok()) return s;
   return job;
 }
 
 absl::StatusOr<std::vector<v1::Job>> LoadJobs(Records& records, const std::string& tenant,
                                               const v1::ListJobsRequest::Filter& filter,
                                               int64_t& before, int count) {
+  const auto matches = [&](const v1::Job& job) {
+    return std::all_of(filter.labels().begin(), filter.labels().end(), [&](const auto& label) {
+      auto it = job.spec().labels().find(label.first);
+      return it != job.spec().labels().end() && it->second == label.second;
+    });
+  };
   std::vector<v1::Job> jobs;
   int scanned = 0;
-  bool more_rows = true;
-  {
-    Cursor row = records.database().Query(
-        absl::StrCat(kJobColumns, "WHERE tenant = ? AND id < ? ORDER BY id DESC LIMIT ?"), tenant,
-        before > 0 ? before : INT64_MAX, kMaxScan);
-    absl::StatusOr<bool> more;
-    while (static_cast<int>(jobs.size()) < count && (more = row.Next()).ok() && *more) {
-      ++scanned;
-      before = row.Int(0);
-      const auto& states = filter.states();
-      if (!states.empty() && std::find(states.begin(), states.end(), row.Int(3)) == states.end()) {
-        continue;
+  size_t scanned_bytes = 0, page_bytes = 0;
+  Cursor row = records.database().Query(
+      absl::StrCat(kJobColumns, "WHERE tenant = ? AND id < ? ORDER BY id DESC"), tenant,
+      before > 0 ? before : INT64_MAX);
+  absl::StatusOr<bool> more = true;
+  while (static_cast<int>(jobs.size()) < count && scanned < kMaxScan &&
+         scanned_bytes < kMaxScanBytes && (more = row.Next()).ok() && *more) {
+    ++scanned;
+    const auto& states = filter.states();
+    if (states.empty() || std::find(states.begin(), states.end(), row.Int(3)) != states.end()) {
+      v1::Job job = ReadJob(row);
+      scanned_bytes += row.Text(2).size();
+      if (matches(job)) {
+        if (absl::Status s = AddProgress(records, job); !s.ok()) return s;
+        page_bytes += job.ByteSizeLong();
+        if (page_bytes > kMaxPageBytes && !jobs.empty()) break;  // begins the next page
+        jobs.push_back(std::move(job));
       }
-      auto job = ReadJob(row);
-      if (!job.ok()) return job.status();
-      bool matches = true;
-      for (const auto& [key, value] : filter.labels()) {
-        auto it = job->spec().labels().find(key);
-        matches &= it != job->spec().labels().end() && it->second == value;
-      }
-      if (matches) jobs.push_back(*std::move(job));
     }
-    if (!more.ok()) return more.status();
-    more_rows = *more || scanned == kMaxScan;
+    before = row.Int(0);
   }
-  if (!more_rows) before = 0;
-  for (v1::Job& job : jobs) {
-    if (absl::Status s = AddProgress(records, job); !s.ok()) return s;
-  }
+  if (!more.ok()) return more.status();
+  if (!*more) before = 0;
   return jobs;
 }
 
@@ -279,9 +295,7 @@ absl::StatusOr<std::vector<v1::Job>> LoadOpenJobs(Records& records) {
   Cursor row = records.database().Query(absl::StrCat(kJobColumns, "WHERE end_us = 0 ORDER BY id"));
   absl::StatusOr<bool> more;
   while ((more = row.Next()).ok() && *more) {
-    auto job = ReadJob(row);
-    if (!job.ok()) return job.status();
-    jobs.push_back(*std::move(job));
+    jobs.push_back(ReadJob(row));
   }
   if (!more.ok()) return more.status();
   return jobs;
@@ -567,7 +581,8 @@ absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(Records& records) {
   while ((more = row.Next()).ok() && *more) {
     v1::FleetDevice device;
     device.set_id(row.Text(0));
-    if (absl::Status s = FromJson(row.Text(1), *device.mutable_device()); !s.ok()) return s;
+    // It will tell again what it is.
+    if (!FromJson(row.Text(1), *device.mutable_device()).ok()) continue;
     device.set_hostname(row.Text(2));
     device.set_state(static_cast<v1::FleetDevice::State>(row.Int(3)));
     device.set_generator(static_cast<int32_t>(row.Int(4)));

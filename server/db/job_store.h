@@ -24,6 +24,9 @@ using Workload = std::shared_ptr<const search_space::TensorProgram>;
 
 // ---------------------------------------------------------------------------------------- requests
 
+// The same for requests that are the same: what a caller works out anew each time, when the job
+// expires, counts for nothing.
+uint64_t HashOfRequest(const v1::JobSpec& spec);
 // What an earlier request of this id made; AlreadyExists when that had another body.
 absl::StatusOr<std::optional<int64_t>> FindRequest(tuner::Records& records,
                                                    const std::string& tenant,
@@ -45,12 +48,14 @@ absl::StatusOr<int64_t> CountOpenJobs(tuner::Records& records, const std::string
 
 // NotFound, also where the job is another tenant's ("" = any tenant).
 absl::StatusOr<v1::Job> LoadJob(tuner::Records& records, int64_t id, const std::string& tenant);
-// Newest first, ids below `before`, looking at a bounded number of jobs: `before` is where the next
-// page begins, 0 at the end.
+// Newest first, ids below `before`: `before` is where the next page begins, 0 at the end. Bounded
+// are the jobs and bytes that are looked at and the bytes of the page, which may have fewer than
+// `count` for that.
 absl::StatusOr<std::vector<v1::Job>> LoadJobs(tuner::Records& records, const std::string& tenant,
                                               const v1::ListJobsRequest::Filter& filter,
                                               int64_t& before, int count);
-// Those that have not ended, oldest first.
+// Those that have not ended, oldest first. One whose specification cannot be read has the reason as
+// its error.
 absl::StatusOr<std::vector<v1::Job>> LoadOpenJobs(tuner::Records& records);
 
 // Changes the state of a job that has not ended and appends the event; 0 where it has ended or is

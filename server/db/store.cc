@@ -89,7 +89,12 @@ Store::~Store() {
 
 void Store::Write(Body body, Done done, Persistence persistence) {
   absl::MutexLock lock(&mutex_);
-  queue_.push_back({std::move(body), std::move(done), persistence, absl::OkStatus()});
+  absl::Status refused;
+  if (persistence == Persistence::kOnce && queue_.size() >= options_.max_waiting) {
+    refused = Busy("more writes wait than the server's disk can take");
+    body = nullptr;  // what it holds goes at once
+  }
+  queue_.push_back({std::move(body), std::move(done), persistence, std::move(refused)});
   has_work_.Set(true);
 }
 
@@ -113,6 +118,7 @@ absl::Status Store::Commit(std::vector<Item>& batch) {
   Database& db = writer_->database();
   return writer_->Batch([&]() -> absl::Status {
     for (Item& item : batch) {
+      if (item.body == nullptr) continue;
       absl::Status status = db.Run("SAVEPOINT item");
       if (!status.ok()) return status;
       item.status = item.body(*writer_);
@@ -147,14 +153,14 @@ void Store::Run() {
     }
     const SteadyTime start = SteadyNow();
     const absl::Status committed = Commit(batch);
-    options_.on_commit(SecondsSince(start), static_cast<int>(batch.size()));
+    options_.on_commit(SecondsSince(start), committed);
     if (!committed.ok()) {
       LogEvent(Severity::kError, "commit_failed", {{"error", std::string(committed.message())}});
     }
     const bool retrying = !stopping && SteadyNow() < retry_until;
     std::vector<Item> again;
     for (Item& item : batch) {
-      const absl::Status& status = committed.ok() ? item.status : committed;
+      const absl::Status& status = committed.ok() || item.body == nullptr ? item.status : committed;
       if (Passes(status) && item.persistence == Persistence::kUntilStored && retrying) {
         again.push_back(std::move(item));
       } else if (item.done) {

@@ -26,8 +26,10 @@ struct StoreOptions {
   int readers = 8;
   // Called on the writer's thread before every commit; an error is one of the commit (for tests).
   std::function<absl::Status()> before_commit = [] { return absl::OkStatus(); };
-  // Told of every commit: its seconds and how many writes it held.
-  std::function<void(double, int)> on_commit = [](double, int) {};
+  // Told of every commit: its seconds, and how it ended.
+  std::function<void(double, const absl::Status&)> on_commit = [](double, const absl::Status&) {};
+  // Writes that wait, beyond which those of kOnce are refused.
+  size_t max_waiting = 4096;
 };
 
 // A locked database and a full disk pass, and what the server itself has decided must then still be
@@ -45,7 +47,8 @@ class Store {
 
   // `body` runs on the writer's thread in a transaction that it shares with others; its error
   // undoes only what it wrote itself. `done` gets that error, or OK once the commit is on disk, on
-  // the same thread, in the order of the calls.
+  // the same thread, in the order of the calls; ResourceExhausted with the time after which to come
+  // again where too much is waiting, and then `body` never runs.
   using Body = std::function<absl::Status(tuner::Records&)>;
   using Done = std::function<void(const absl::Status&)>;
   void Write(Body body, Done done, Persistence persistence = Persistence::kOnce);

@@ -103,7 +103,11 @@ absl::Status Engine::Recover() {
       }
     }
     for (const v1::Job& job : *jobs) {
-      if (absl::Status s = RecoverJob(job, records); !s.ok()) return s;
+      // Only a job whose specification cannot be read has an error while it is open.
+      absl::Status s =
+          job.error().empty() ? RecoverJob(job, records) : absl::InvalidArgumentError(job.error());
+      if (absl::IsInvalidArgument(s)) s = GiveUp(job, std::string(s.message()), records);
+      if (!s.ok()) return s;
     }
     if (absl::Status s = PruneLateTrials(records, Now() - kLateResults); !s.ok()) return s;
     return RecoverLeases(records);
@@ -111,6 +115,16 @@ absl::Status Engine::Recover() {
   if (!status.ok()) return status;
   Tick();
   return absl::OkStatus();
+}
+
+absl::Status Engine::GiveUp(const v1::Job& job, const std::string& why, tuner::Records& records) {
+  const std::string error =
+      absl::StrCat("this version of heddle cannot go on with the job: ", why, "; submit it again");
+  LogEvent(Severity::kError, "job_given_up",
+           {{"job", job.id()}, {"tenant", job.tenant()}, {"error", error}});
+  return SetState(records, JobId(job.id()), v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED,
+                  error, "", Now())
+      .status();
 }
 
 absl::Status Engine::RecoverJob(const v1::Job& message, tuner::Records& records) {
@@ -170,7 +184,8 @@ absl::Status Engine::RecoverLeases(tuner::Records& records) {
     auto program =
         job.ok() ? search_space::ParseWorkload(job->workloads(trial.workload).workload().text())
                  : job.status();
-    if (!program.ok() && trial.late) {  // the job has ended without it
+    // The job has ended without it, or was given up.
+    if (absl::IsNotFound(program.status()) || absl::IsInvalidArgument(program.status())) {
       LogEvent(Severity::kWarning, "late_lease_dropped",
                {{"lease", trial.lease}, {"error", std::string(program.status().message())}});
       leases_.erase(it);

@@ -33,6 +33,7 @@
 #include "server/db/store.h"
 #include "server/engine/metrics.h"
 #include "server/engine/searcher.h"
+#include "server/api/pool.h"
 
 namespace heddle::server {
 
@@ -59,7 +60,7 @@ inline constexpr int kMaxKills = 2;
 // How long an expired lease is kept for results that come late, and a silent session.
 inline constexpr absl::Duration kLateResults = absl::Hours(1);
 
-// Told of every event of a job, in order, on the writer's thread: must be quick.
+// Told of every event of a job, in order, on a thread that tells all: must be quick.
 using Watcher = std::function<void(const std::shared_ptr<const v1::JobEvent>&)>;
 
 class Engine {
@@ -192,8 +193,13 @@ class Engine {
   void Cancel(ActiveJob& job, const std::string& why, Actions& after)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishCancelling(ActiveJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Loads an event that has just been written and publishes it.
+  // Loads an event that has just been written and publishes it, on the thread of replies_.
   void Announce(int64_t job, int64_t seq, bool with_job);
+  void Publish(int64_t job, int64_t seq, bool with_job);
+  // Loads the job and replies with it, there too.
+  void ReplyWith(int64_t job, const std::string& tenant, const Reply<v1::Job>& reply);
+  // A job that this version cannot go on with has failed.
+  absl::Status GiveUp(const v1::Job& job, const std::string& why, tuner::Records& records);
 
   // engine_search.cc
   void RunJob(int64_t id);
@@ -283,6 +289,10 @@ class Engine {
   // A write of the engine's own: its completion runs `done` and counts as one of writes_.
   void Write(Store::Body body, Store::Done done, Persistence persistence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // What is read for others after a write, in the order of the commits: the writer goes on
+  // meanwhile. The last member, so that it ends first.
+  Pool replies_{1, SIZE_MAX, SIZE_MAX};
 };
 
 }  // namespace heddle::server

@@ -1,7 +1,4 @@
 // Jobs: their life from creation to the last event.
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -13,22 +10,6 @@
 #include "tuner/records/records_fields.h"
 
 namespace heddle::server {
-namespace {
-
-// The same for equal messages, maps included.
-uint64_t HashOf(const google::protobuf::Message& message) {
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream out(&stream);
-    out.SetSerializationDeterministic(true);
-    message.SerializeToCodedStream(&out);
-  }
-  return tuner::HashOf(bytes);
-}
-
-}  // namespace
-
 // ------------------------------------------------------------------------------------------- calls
 
 void Engine::CreateJob(const std::string& tenant, const std::string& method,
@@ -42,7 +23,7 @@ void Engine::CreateJob(const std::string& tenant, const std::string& method,
   auto programs = std::make_shared<const std::vector<Workload>>(std::move(workloads));
   const absl::Time now = Now();
   auto body = [=, this](tuner::Records& records) -> absl::Status {
-    const uint64_t hash = HashOf(spec);
+    const uint64_t hash = HashOfRequest(spec);
     auto earlier = FindRequest(records, tenant, method, request_id, hash);
     if (!earlier.ok()) return earlier.status();
     *created = {};
@@ -83,8 +64,7 @@ void Engine::CreateJob(const std::string& tenant, const std::string& method,
       StartJobs(after);
     }
     Run(after);
-    auto reader = store_.Read();
-    reply(LoadJob(*reader, created->id, tenant));
+    ReplyWith(created->id, tenant, reply);
   };
   absl::MutexLock lock(&mutex_);
   Write(std::move(body), std::move(done), Persistence::kOnce);
@@ -100,11 +80,7 @@ void Engine::CancelJob(const std::string& tenant, int64_t id, Reply<v1::Job> rep
     }
     // Behind what cancelling writes.
     Write([](tuner::Records&) { return absl::OkStatus(); },
-          [=, this](const absl::Status&) {
-            auto reader = store_.Read();
-            reply(LoadJob(*reader, id, tenant));
-          },
-          Persistence::kOnce);
+          [=, this](const absl::Status&) { ReplyWith(id, tenant, reply); }, Persistence::kOnce);
   }
   Run(after);
 }
@@ -128,11 +104,22 @@ Engine::ActiveJob* Engine::FindJob(int64_t id) {
   return it == jobs_.end() ? nullptr : &it->second;
 }
 
+void Engine::ReplyWith(int64_t job, const std::string& tenant, const Reply<v1::Job>& reply) {
+  replies_.Run("", [=, this] {
+    auto reader = store_.Read();
+    reply(LoadJob(*reader, job, tenant));
+  });
+}
+
 void Engine::Announce(int64_t job, int64_t seq, bool with_job) {
   {
     absl::MutexLock lock(&mutex_);
     if (!watchers_.contains(job)) return;
   }
+  replies_.Run("", [=, this] { Publish(job, seq, with_job); });
+}
+
+void Engine::Publish(int64_t job, int64_t seq, bool with_job) {
   auto event = std::make_shared<v1::JobEvent>();
   {
     auto reader = store_.Read();

@@ -5,7 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
-#include "measure/judge/validate.h"
+#include "measure/run/messages.h"
+#include "server/api/validate.h"
 #include "server/db/convert.h"
 #include "server/engine/engine.h"
 
@@ -16,8 +17,6 @@ namespace {
 constexpr int kInFlightPerDevice = 16;
 // A search that ends without a word so often in a row fails its job.
 constexpr int kMaxRestarts = 3;
-// Of a device's memory, for a workload's buffers, their copies and the driver.
-constexpr double kMemoryShare = 0.6;
 
 v1::Job::StopReason StopReasonOf(const std::string& name) {
   if (name == "trials") return v1::Job::TRIALS;
@@ -73,13 +72,8 @@ std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
   job->outstanding.clear();
 
   const Workload& program = job->workloads[number];
-  const int64_t needed = measure::MemoryNeeded(*program);
-  const int64_t memory = job->device.target().memory_bytes();
-  if (memory > 0 && static_cast<double>(needed) > kMemoryShare * static_cast<double>(memory)) {
-    EndJob(*job, v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED,
-           absl::StrCat(program->op, " needs ", needed >> 20, " MiB and ",
-                        job->device.target().name(), " has ", memory >> 20, ", of which ",
-                        kMemoryShare * 100, " % may be used: choose a smaller shape"));
+  if (absl::Status s = CheckCost(*program, measure::FromProto(job->device).target); !s.ok()) {
+    EndJob(*job, v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED, std::string(s.message()));
     return std::nullopt;
   }
   const v1::Budget& budget = job->spec.budget();

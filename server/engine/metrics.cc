@@ -52,6 +52,11 @@ Metrics::Metrics()
                       .Help("Candidates that were given up after two lost workers")
                       .Register(*registry_)
                       .Add({})),
+      commit_failures(BuildCounter()
+                          .Name("heddle_commit_failures_total")
+                          .Help("Commits of the database that failed")
+                          .Register(*registry_)
+                          .Add({})),
       ready_queue(OneGauge(*registry_, "heddle_ready_queue", "Candidates that wait for a device")),
       wal_bytes(OneGauge(*registry_, "heddle_wal_bytes", "Size of the database's log")),
       watchers(OneGauge(*registry_, "heddle_watchers", "Open WatchJob streams")),

@@ -39,7 +39,7 @@ class Metrics {
   std::unique_ptr<prometheus::Exposer> exposer_;
 
  public:
-  prometheus::Counter &lease_expiries, &quarantined;
+  prometheus::Counter &lease_expiries, &quarantined, &commit_failures;
   prometheus::Gauge &ready_queue, &wal_bytes, &watchers;
   prometheus::Histogram &commit_seconds, &queue_wait_seconds;
 };

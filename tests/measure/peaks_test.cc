@@ -5,14 +5,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_replace.h"
 #include "measure/device/compare.h"
 #include "measure/judge/criteria.h"
+#include "search_space/check/interpret.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/sketch/search_space.h"
 
 namespace heddle::measure {
 namespace {
@@ -121,6 +124,43 @@ TEST(PeaksTest, OneLostTermShows) {
         EXPECT_GT(EffectOf(op, lost, attention ? 32 : 2, n), 1)
             << op.name << " of " << n << " without term " << lost;
       }
+    }
+  }
+}
+
+// The default schedule, in which threads share a sum, and the naive one, as float32 computes them.
+TEST(PeaksTest, RightKernelsAreFarWithinWhatIsAllowed) {
+  const search_space::Target target = *search_space::FindTarget("h100");
+  for (const Operator& op : kOperators) {
+    SCOPED_TRACE(op.name);
+    const bool attention = std::string(op.name).find("attention") == 0;
+    const auto program =
+        std::make_shared<const TensorProgram>(Instance(op, op.term, 4, attention ? 256 : 4200));
+    const Peaks peaks(*program, 1);
+    const std::vector<SamplePoint> expected = Samples(*program, peaks, 4096);
+    const Allowed allowed = AllowedOf(*program, InputKind::kPeaks, expected);
+    const auto space = search_space::SearchSpace::Create(program, target);
+    ASSERT_TRUE(space.ok()) << space.status();
+    for (const auto& steps :
+         {search_space::NaiveSteps(*program), *space->Steps(space->Default())}) {
+      const auto lowered = search_space::LowerSteps(program, steps, target);
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      search_space::TensorValues values;
+      for (size_t t = 0; t < program->inputs.size(); ++t) {
+        std::vector<double>& v = values[program->inputs[t]->name];
+        for (int64_t i = 0; i < program->inputs[t]->elements; ++i) {
+          v.push_back(peaks.At(static_cast<int>(t), i));
+        }
+      }
+      const absl::Status ran = search_space::Interpret(*lowered, values, {.seed = 1});
+      ASSERT_TRUE(ran.ok()) << ran;
+      double error = 0;
+      for (const SamplePoint& s : expected) {
+        const auto got = static_cast<float>(values.at("Y").at(static_cast<size_t>(s.offset)));
+        error = std::max(error, ErrorOf(Distance(got, static_cast<float>(s.value), allowed.slack),
+                                        allowed.absolute));
+      }
+      EXPECT_LT(error, 0.25);
     }
   }
 }

@@ -110,6 +110,44 @@ TEST_F(HostileTest, OperatorsCostTheServerNothing) { SendAll(40); }
 
 TEST_F(HostileTest, LongManyOperatorsCostTheServerNothing) { SendAll(2000); }
 
+// What the server does not know of is not kept, and does not make a question another one.
+TEST_F(HostileTest, FieldsThatNobodyKnowsCostNothing) {
+  Start();
+  RegisterDevice();
+  v1::QueryBestRequest query;
+  v1::Workload& workload = *query.mutable_workload();
+  workload = MatmulSpec(1).workloads(0);
+  v1::QueryBestResponse best;
+  const auto ask = [&](int i) {
+    auto* unknown = workload.GetReflection()->MutableUnknownFields(&workload);
+    unknown->Clear();
+    unknown->AddLengthDelimited(1000, std::string(2 << 20, static_cast<char>('a' + i % 26)));
+    unknown->AddVarint(1001, static_cast<uint64_t>(i));
+    const grpc::Status status = Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  };
+  for (int i = 0; i < 5; ++i) ask(i);
+  const int64_t before = ResidentBytes();
+  for (int i = 5; i < 45; ++i) ask(i);  // 80 MiB
+  EXPECT_LT(ResidentBytes() - before, int64_t{24} << 20);
+}
+
+TEST_F(HostileTest, AnImportOfLargeRecordsEndsAtTheFirst) {
+  Start();
+  grpc::ClientContext context;
+  Prepare(context, "");
+  v1::ImportResponse response;
+  auto stream = records_->Import(&context, &response);
+  v1::Record large;
+  large.set_steps(std::string(3 << 20, 'x'));
+  int written = 0;
+  while (written < 100 && stream->Write(large)) ++written;
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("record 1 has 3145"));
+  EXPECT_LT(written, 100);
+}
+
 TEST_F(HostileTest, AJobOfFortyDoublingStagesIsTuned) {
   Start();
   v1::CreateJobRequest create;

@@ -252,6 +252,22 @@ TEST_F(ServerTest, NotBeyondThisMachineWithoutTls) {
   EXPECT_TRUE(absl::IsInvalidArgument(server.status())) << server.status();
 }
 
+TEST_F(ServerTest, APortOfThisMachineNeedsNoTokenOnlyWhereToldSo) {
+  options_.listen = {"127.0.0.1:0"};
+  Start();
+  EXPECT_EQ(Info().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  options_.insecure_loopback = true;
+  Start();
+  EXPECT_TRUE(Info().ok());
+  // Not where others can come, whatever else is said.
+  options_.listen = {"127.0.0.1:0", "0.0.0.0:0"};
+  options_.tls_cert = options_.tls_key = "/etc/hostname";
+  server_.reset();
+  const auto open = Server::Start(options_);
+  EXPECT_TRUE(absl::IsInvalidArgument(open.status())) << open.status();
+  EXPECT_THAT(std::string(open.status().message()), HasSubstr("--insecure-loopback"));
+}
+
 TEST_F(ServerTest, OneServerADatabase) {
   Start();
   options_.listen = {"unix:" + (folder_ / "other.sock")};
@@ -262,7 +278,6 @@ TEST_F(ServerTest, OneServerADatabase) {
 
 TEST_F(ServerTest, TokensRolesAndTenants) {
   options_.listen = {"127.0.0.1:0"};
-  options_.require_tokens = true;
   Start();
   using grpc::StatusCode;
   EXPECT_EQ(Info().error_code(), StatusCode::UNAUTHENTICATED);
@@ -390,7 +405,6 @@ TEST_F(ServerTest, OverMutualTlsWithTokens) {
   HEDDLE_NEEDS("openssl", MakeCertificates(folder_.path()),
                "the openssl program makes certificates");
   options_.listen = {"127.0.0.1:0"};  // a bare system knows no localhost
-  options_.require_tokens = true;
   options_.tls_cert = folder_ / "server.pem";
   options_.tls_key = folder_ / "server.key";
   options_.client_ca = folder_ / "ca.pem";

@@ -46,6 +46,7 @@ class RecordsFaultTest : public RecordsFixture {
         for (int i = 0; i < trials; ++i) {
           TrialRecord trial = Final(100 + i);
           trial.point = absl::StrCat("p", i);
+          trial.steps = absl::StrCat("split(C, i, [", i + 2, "])");
           trial.result.detail = std::string(300, 'd');
           status.Update((*records)->AddTrial(program_, environment_, trial).status());
         }
@@ -101,7 +102,7 @@ TEST_F(RecordsFaultTest, AFullDiskWhileImportingSaysHowFarItCame) {
   report = records->Import(lines);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->added + report->duplicate, 600);
-  EXPECT_EQ(records->Trials(program_, environment_)->size(), 600u);
+  EXPECT_EQ(All(*records).size(), 600u);
 }
 
 // A process that ends at each `stride`th of its writes, which it does only half, leaves a database
@@ -174,7 +175,7 @@ void RecordsFaultTest::FlipBytes(size_t stride) {
       ++refused;
       continue;
     }
-    auto best = (*records)->FindBest(program_.hash, "Loom 9000", measure::L2Policy::kCold);
+    auto best = (*records)->FindBest(program_.hash, BenchOf(environment_));
     if (!best.ok() || !best->has_value()) {
       ++passed_over;
       continue;

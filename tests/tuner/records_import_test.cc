@@ -37,7 +37,6 @@ class RecordsImportTest : public RecordsFixture {
     stored.trial = trial;
     return json::parse(PrintLine(stored));
   }
-  size_t Count(Records& records) { return records.Trials(program_, environment_)->size(); }
 };
 
 TEST_F(RecordsImportTest, MergesWithoutLossAndWithoutDuplicates) {
@@ -62,8 +61,8 @@ TEST_F(RecordsImportTest, MergesWithoutLossAndWithoutDuplicates) {
   EXPECT_EQ(Import(*here, Export(*there)).added, 0);
   EXPECT_EQ(Import(*there, Export(*here)).added, 0);
   EXPECT_EQ(Import(*here, Export(*here)).duplicate, 4);
-  EXPECT_EQ(Count(*here), 4u);
-  EXPECT_EQ(Count(*there), 4u);
+  EXPECT_EQ(All(*here).size(), 4u);
+  EXPECT_EQ(All(*there).size(), 4u);
 }
 
 TEST_F(RecordsImportTest, KeepsEveryFieldButTheOrigin) {
@@ -75,12 +74,12 @@ TEST_F(RecordsImportTest, KeepsEveryFieldButTheOrigin) {
   trial.result.local_bytes = int64_t{1} << 40;
   auto records = MustOpen();
   EXPECT_EQ(Import(*records, Line(trial).dump()).added, 1);
-  auto trials = records->Trials(program_, environment_);
-  ASSERT_EQ(trials->size(), 1u);
+  const std::vector<StoredTrial> trials = All(*records);
+  ASSERT_EQ(trials.size(), 1u);
   json expected = Line(trial);
   expected["trial"]["imported"] = true;
   EXPECT_EQ(json::parse(Export(*records)), expected);
-  EXPECT_EQ((*trials)[0].origin, Origin::kImported);
+  EXPECT_EQ(trials[0].trial.origin, Origin::kImported);
 }
 
 TEST_F(RecordsImportTest, IsNotServedBeforeItIsMeasuredHere) {
@@ -90,7 +89,7 @@ TEST_F(RecordsImportTest, IsNotServedBeforeItIsMeasuredHere) {
   line["trial"]["imported"] = false;
   EXPECT_EQ(Import(*records, line.dump()).added, 1);
   EXPECT_EQ(BestTime(*records), 10);
-  EXPECT_EQ(records->Trials(program_, environment_)->size(), 2u);
+  EXPECT_EQ(All(*records).size(), 2u);
   Add(*records, Final(2));
   EXPECT_EQ(BestTime(*records), 2);
 }

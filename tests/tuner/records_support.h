@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -84,6 +86,16 @@ class RecordsFixture : public testing::Test {
   void Add(Records& records, const TrialRecord& trial) {
     auto id = records.AddTrial(program_, environment_, trial);
     EXPECT_TRUE(id.ok()) << id.status();
+  }
+  // Everything that can be read, imports included.
+  static std::vector<StoredTrial> All(Records& records) {
+    std::vector<StoredTrial> all;
+    for (int64_t after = 0;;) {
+      auto page = records.ReadPage(after, 1000);
+      EXPECT_TRUE(page.ok()) << page.status();
+      if (!page.ok() || page->empty()) return all;
+      for (StoredTrial& stored : *page) all.push_back(std::move(stored));
+    }
   }
   // The time of what is served; 0 when nothing is.
   double BestTime(Records& records) {

@@ -62,7 +62,7 @@ struct Fixture {
 absl::StatusOr<search_space::Program> Lowered(const Fixture& f, const Point& point) {
   auto steps = f.space->Steps(point);
   if (!steps.ok()) return steps.status();
-  return search_space::LowerSteps(f.program, *steps, f.space->target());
+  return search_space::LowerSteps(f.program, *steps);
 }
 
 const Fixture& FixtureOf(const Workload& workload) {

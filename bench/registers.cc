@@ -50,7 +50,7 @@ absl::Status Draw(const std::string& workload, int points, uint64_t seed,
   for (int i = 0; i < points; ++i) {
     const auto point = space->Sample(rng);
     if (!point) continue;
-    const auto lowered = search_space::LowerSteps(program, *space->Steps(*point), *target);
+    const auto lowered = search_space::LowerSteps(program, *space->Steps(*point));
     if (!lowered.ok()) continue;
     const auto sources = measure::GenerateSource(*lowered, *target, "");
     for (size_t k = 0; k < sources.size(); ++k) {

@@ -173,7 +173,7 @@ absl::StatusOr<Effects> HoleEffects(const tuner::CostModel& model,
 absl::StatusOr<tuner::FeatureVector> FeaturesOf(const Workload& program,
                                                 const std::vector<search_space::Step>& steps,
                                                 const search_space::Target& target) {
-  auto lowered = search_space::LowerSteps(program, steps, target);
+  auto lowered = search_space::LowerSteps(program, steps);
   if (!lowered.ok()) return lowered.status();
   return tuner::FeaturesOf(*lowered, target);
 }

@@ -80,7 +80,7 @@ Result RunTime(const TimeFlags& flags) {
       flags.schedule.Choose(*program, *device, l2, flags.db, flags.workload.CommandLine());
   if (!chosen.ok()) return chosen.status();
   // A step that does not apply is said at once, with its name.
-  auto lowered = search_space::LowerSteps(*program, chosen->steps, device->target);
+  auto lowered = search_space::LowerSteps(*program, chosen->steps);
   if (!lowered.ok()) return lowered.status();
   auto records = OpenWritableRecords(flags.db);
   if (!records.ok()) return records.status();

@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Measurer>> StartMeasurer(
   Generator generate =
       [program, target = device.target](
           const std::vector<search_space::Step>& steps) -> absl::StatusOr<GeneratedProgram> {
-    auto lowered = search_space::LowerSteps(program, steps, target);
+    auto lowered = search_space::LowerSteps(program, steps);
     if (!lowered.ok()) return lowered.status();
     if (absl::Status s = search_space::Verify(*lowered, target); !s.ok()) return s;
     return GeneratedProgram{GenerateSource(*lowered, target, /*header=*/""), lowered->workspaces};

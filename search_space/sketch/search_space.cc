@@ -481,8 +481,7 @@ std::vector<Step> NaiveSteps(const TensorProgram& program) {
 }
 
 absl::StatusOr<Program> LowerSteps(std::shared_ptr<const TensorProgram> program,
-                                   const std::vector<Step>& steps, const Target& target) {
-  (void)target;
+                                   const std::vector<Step>& steps) {
   Schedule schedule(std::move(program));
   if (absl::Status s = schedule.Apply(steps); !s.ok()) return s;
   return Lower(schedule);

@@ -99,7 +99,7 @@ std::vector<Step> NaiveSteps(const TensorProgram& program);
 // Applies steps and lowers: from text to kernels in one call. InvalidArgument names the step that
 // does not apply and why.
 absl::StatusOr<Program> LowerSteps(std::shared_ptr<const TensorProgram> program,
-                                   const std::vector<Step>& steps, const Target& target);
+                                   const std::vector<Step>& steps);
 
 }  // namespace heddle::search_space
 

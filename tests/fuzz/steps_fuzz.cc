@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Long lists only repeat what short ones do.
   constexpr size_t kMaxApplied = 64;
   if (steps->size() > kMaxApplied) return 0;
-  auto lowered = LowerSteps(*program, *steps, *target);
+  auto lowered = LowerSteps(*program, *steps);
   if (lowered.ok()) Verify(*lowered, *target).IgnoreError();
   return 0;
 }

@@ -64,7 +64,7 @@ TEST_P(CompileTest, SampledPointsCompile) {
     SCOPED_TRACE(space->Print(*point));
     const auto steps = space->Steps(*point);
     ASSERT_TRUE(steps.ok()) << steps.status();
-    const auto lowered = LowerSteps(program, *steps, a100);
+    const auto lowered = LowerSteps(program, *steps);
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     const absl::Status verified = Verify(*lowered, a100);
     ASSERT_TRUE(verified.ok()) << verified << ToString(*lowered);

@@ -59,7 +59,7 @@ void ExpectEveryRemovalIsNoticed(const Subject& subject, const std::string& hole
     const auto point = space->Sample(rng);
     ASSERT_TRUE(point.has_value());
     if (space->Print(*point).find(hole) == std::string::npos) continue;
-    const auto lowered = LowerSteps(subject.program, *space->Steps(*point), subject.target);
+    const auto lowered = LowerSteps(subject.program, *space->Steps(*point));
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     ASSERT_TRUE(subject.Passes(*lowered)) << space->Print(*point);
     for (int n = 0;; ++n) {
@@ -102,7 +102,7 @@ TEST(DamageTest, ARemovedBarrierIsNoticed) {
       ASSERT_TRUE(point.has_value());
       const std::string text = space->Print(*point);
       if (text.find(hole) == std::string::npos) continue;
-      const auto lowered = LowerSteps(subject.program, *space->Steps(*point), subject.target);
+      const auto lowered = LowerSteps(subject.program, *space->Steps(*point));
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       ASSERT_TRUE(subject.Passes(*lowered)) << text;
       for (int n = 0;; ++n) {

@@ -120,7 +120,7 @@ bool IsExact(const std::string& op) {
 void ExpectComputes(const std::shared_ptr<const TensorProgram>& program,
                     const std::vector<Step>& steps, const Target& target,
                     const TensorValues& expected, uint64_t seed) {
-  const absl::StatusOr<Program> lowered = LowerSteps(program, steps, target);
+  const absl::StatusOr<Program> lowered = LowerSteps(program, steps);
   ASSERT_TRUE(lowered.ok()) << lowered.status() << "\n" << ToString(steps);
   const absl::Status verified = Verify(*lowered, target);
   ASSERT_TRUE(verified.ok()) << verified << "\n" << ToString(steps) << ToString(*lowered);
@@ -199,7 +199,7 @@ TEST_P(PointsTest, EveryPointComputesTheDefinition) {
       ExpectComputes(program, Swizzled(*steps), target, expected, static_cast<uint64_t>(i));
     }
     if (HasFatalFailure()) return;
-    ExpectPartsAreTheProgram(*space, point, *LowerSteps(program, *steps, target));
+    ExpectPartsAreTheProgram(*space, point, *LowerSteps(program, *steps));
     // Fresh points and mutants take turns.
     std::optional<Point> next = i % 3 == 2 ? space->Mutate(point, rng) : space->Sample(rng);
     if (!next.has_value()) next = space->Sample(rng);

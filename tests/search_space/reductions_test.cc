@@ -17,7 +17,7 @@ std::string LoopsOf(const Operator& op, const std::string& shape, const std::str
   const absl::StatusOr<std::vector<Step>> parsed = ParseSteps(steps);
   if (!parsed.ok()) return parsed.status().ToString();
   EXPECT_EQ(ToString(*parsed), steps);
-  const absl::StatusOr<Program> lowered = LowerSteps(program, *parsed, *FindTarget("h100"));
+  const absl::StatusOr<Program> lowered = LowerSteps(program, *parsed);
   return lowered.ok() ? ToString(*lowered) : lowered.status().ToString();
 }
 

@@ -33,7 +33,7 @@ std::string Loops(const std::string& steps) {
   const auto program = std::make_shared<const TensorProgram>(
       *FindOperator(BuiltinOperators(), "matmul")
            ->Instantiate(*ParseShape("m=16,n=16,k=16"), DType::kFloat32));
-  const auto lowered = LowerSteps(program, *ParseSteps(steps), *FindTarget("h100"));
+  const auto lowered = LowerSteps(program, *ParseSteps(steps));
   return lowered.ok() ? ToString(*lowered) : lowered.status().ToString();
 }
 

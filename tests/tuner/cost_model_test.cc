@@ -42,7 +42,7 @@ class CostModelTest : public testing::Test {
     for (int i = 0; i < count; ++i) {
       auto point = space->Sample(rng);
       ASSERT_TRUE(point.has_value());
-      auto lowered = search_space::LowerSteps(shared, *space->Steps(*point), *target);
+      auto lowered = search_space::LowerSteps(shared, *space->Steps(*point));
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       auto features = FeaturesOf(*lowered, *target);
       ASSERT_TRUE(features.ok()) << features.status();

@@ -226,7 +226,7 @@ class TiledMatmul : public testing::Test {
                                                                 fetch),
                                                pipeline));
     EXPECT_TRUE(steps.ok()) << steps.status();
-    const auto lowered = LowerSteps(program, *steps, H100());
+    const auto lowered = LowerSteps(program, *steps);
     EXPECT_TRUE(lowered.ok()) << lowered.status();
     return *lowered;
   }
@@ -329,7 +329,7 @@ TEST(Features, FinitePositiveTimesForEveryOperator) {
       const std::optional<Point> point = i == 0 ? space->Default() : space->Sample(rng);
       ASSERT_TRUE(point.has_value());
       SCOPED_TRACE(space->Print(*point));
-      const auto lowered = LowerSteps(program, *space->Steps(*point), H100());
+      const auto lowered = LowerSteps(program, *space->Steps(*point));
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       const auto features = tuner::FeaturesOf(*lowered, H100());
       ASSERT_TRUE(features.ok()) << features.status();

@@ -109,7 +109,7 @@ TEST(ProcessorCost, EveryPointHasOne) {
     const SearchSpace space = *SearchSpace::Create(program, Processor());
     Rng rng(1);
     for (int i = 0; i < 30; ++i) {
-      auto lowered = LowerSteps(program, *space.Steps(*space.Sample(rng)), space.target());
+      auto lowered = LowerSteps(program, *space.Steps(*space.Sample(rng)));
       ASSERT_TRUE(lowered.ok()) << name << ": " << lowered.status();
       const auto features = FeaturesOf(*lowered, space.target());
       ASSERT_TRUE(features.ok()) << features.status();

@@ -57,7 +57,7 @@ std::vector<Sample> Draw(const Target& target) {
     for (int i = 0; i < kPoints; ++i) {
       const std::optional<Point> point = space->Sample(rng);
       if (!point.has_value()) continue;
-      const auto lowered = LowerSteps(program, *space->Steps(*point), target);
+      const auto lowered = LowerSteps(program, *space->Steps(*point));
       if (!lowered.ok()) continue;
       const auto sources = measure::GenerateSource(*lowered, target, "");
       for (size_t k = 0; k < sources.size(); ++k) {

@@ -44,8 +44,7 @@ TEST_P(ScreenTest, FeaturesAreThoseOfThePointsLoweredAlone) {
   for (int batch = 0; batch < 4; ++batch) {
     const auto features = screen.Features(points);
     for (size_t i = 0; i < points.size(); ++i) {
-      const auto lowered =
-          search_space::LowerSteps(program, *space.Steps(points[i]), space.target());
+      const auto lowered = search_space::LowerSteps(program, *space.Steps(points[i]));
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       kernels = std::max(kernels, lowered->kernels.size());
       EXPECT_EQ(*features[i], *FeaturesOf(*lowered, space.target())) << space.Print(points[i]);

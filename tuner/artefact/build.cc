@@ -14,7 +14,7 @@ namespace heddle::tuner {
 absl::StatusOr<BuiltSource> BuildSource(
     const std::shared_ptr<const search_space::TensorProgram>& program,
     const std::vector<search_space::Step>& steps, const search_space::Target& target) {
-  auto lowered = search_space::LowerSteps(program, steps, target);
+  auto lowered = search_space::LowerSteps(program, steps);
   if (!lowered.ok()) return lowered.status();
   if (absl::Status s = search_space::Verify(*lowered, target); !s.ok()) {
     return absl::InvalidArgumentError(

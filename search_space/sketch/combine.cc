@@ -1,55 +1,51 @@
 #include "search_space/sketch/combine.h"
 
-#include "absl/strings/str_join.h"
+#include "search_space/sketch/kernel_plan.h"
 
 namespace heddle::search_space {
 namespace {
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr int64_t kWarp = 32;
 constexpr int64_t kMostThreads = 256;
 constexpr int64_t kUnrolledParts = 16;
 constexpr int64_t kMostSlices = 8;
 
-// The reduction in registers at `loop` of the root, its inputs in vectors; `slices` parts of the
+// The reduction in registers at `thread` of the root, its inputs in vectors; `slices` parts of the
 // block share it.
-void AppendSum(const Combination& c, const std::string& loop, int64_t vector, int64_t slices,
-               std::vector<Step>& steps) {
-  steps.push_back(SetScope{c.reduction, Scope::kLocal});
-  steps.push_back(ComputeAt{c.reduction, c.root, loop});
-  std::vector<std::string> order;
-  std::string inner = c.loop;
+void WriteSum(ScheduleWriter& w, const Combination& c, const LoopRef& thread, int64_t vector,
+              int64_t slices) {
+  w.SetScope(c.reduction, Scope::kLocal);
+  w.ComputeAt(c.reduction, thread);
+  LoopList order;
+  LoopRef inner = w.ReduceLoops(c.reduction)[0];
+  const LoopList data = w.DataLoops(c.reduction);
   if (slices > 1) {
-    steps.push_back(Split{c.reduction, inner, {slices, CeilDiv(c.parts, slices)}});
-    steps.push_back(Bind{c.reduction, inner + ".1", BindTo::kSlice});
-    order = {inner + ".0", inner + ".1"};
-    inner += ".2";
+    const auto parts = w.Split(inner, slices, CeilDiv(c.parts, slices));
+    w.Bind(parts[1], BindTo::kSlice);
+    order = {parts[0], parts[1]};
+    inner = parts[2];
   }
   if (CeilDiv(c.parts, slices) > kUnrolledParts) {
-    steps.push_back(Split{c.reduction, inner, {kUnrolledParts}});
-    order.push_back(inner + ".0");
-    inner += ".1";
+    const auto parts = w.Split(inner, kUnrolledParts);
+    order.push_back(parts[0]);
+    inner = parts[1];
   }
-  order.push_back(inner);
-  order.insert(order.end(), c.axes.begin(), c.axes.end());
-  steps.push_back(Reorder{c.reduction, order});
-  steps.push_back(Unroll{c.reduction, inner});
-  steps.push_back(CacheRead{c.partials, Scope::kLocal, c.reduction});
-  const std::string fragment = c.partials + ".local";
-  steps.push_back(ComputeAt{fragment, c.reduction, inner});
-  if (vector > 1) steps.push_back(Vectorize{fragment, c.axes.back()});
+  w.Reorder(Join({order, {inner}, data}));
+  w.Unroll(inner);
+  const StageRef fragment = w.CacheRead(c.partials.tensor, Scope::kLocal, c.reduction);
+  w.ComputeAt(fragment, inner);
+  if (vector > 1) w.Vectorize(w.Loops(fragment).back());
 }
 
 }  // namespace
 
-void AppendCombineKernel(const Combination& c, const Target& target, std::vector<Step>& steps) {
+void WriteCombineKernel(ScheduleWriter& w, const Combination& c, const Target& target) {
   int64_t total = 1;
-  for (int64_t e : c.extents) total *= e;
+  for (int64_t e : c.root.tensor->shape) total *= e;
   // Wide where that leaves every multiprocessor something to do.
   int64_t vector = 4;
   while (vector > 1 &&
-         (c.extents.back() % vector != 0 || total / vector < kWarp * target.sm_count)) {
+         (c.root.tensor->shape.back() % vector != 0 || total / vector < kWarp * target.sm_count)) {
     vector /= 2;
   }
   int64_t threads = kMostThreads;
@@ -58,29 +54,23 @@ void AppendCombineKernel(const Combination& c, const Target& target, std::vector
   int64_t slices = 1;
   while (slices < kMostSlices && c.parts / slices > kUnrolledParts) slices *= 2;
   while (slices > 1 && threads * slices > kMostThreads && threads > kWarp) threads /= 2;
-  std::vector<std::string> loops = c.root_axes;
-  std::string lane;
+  LoopList loops = w.Loops(c.root), lanes;
   if (vector > 1) {
-    steps.push_back(Split{c.root, loops.back(), {vector}});
-    lane = loops.back() + ".1";
-    loops.back() += ".0";
+    const auto parts = w.Split(loops.back(), vector);
+    loops.back() = parts[0];
+    lanes.push_back(parts[1]);
   }
-  if (loops.size() > 1) steps.push_back(Fuse{c.root, loops});
-  const std::string fused = absl::StrJoin(loops, "@");
-  steps.push_back(Split{c.root, fused, {threads}});
-  std::string thread = fused + ".1";
+  const auto parts = w.Split(w.Fuse(loops), threads);
+  LoopRef thread = parts[1];
   if (slices > 1) {
-    steps.push_back(Replicate{c.root, slices});
-    std::vector<std::string> order = {"lane", thread};
-    if (vector > 1) order.push_back(lane);
-    steps.push_back(Reorder{c.root, order});
-    steps.push_back(Fuse{c.root, {"lane", thread}});
-    thread = "lane@" + thread;
+    const LoopRef slice = w.Replicate(c.root, slices);
+    w.Reorder(Join({{slice, thread}, lanes}));
+    thread = w.Fuse({slice, thread});
   }
-  steps.push_back(Bind{c.root, fused + ".0", BindTo::kBlock});
-  steps.push_back(Bind{c.root, thread, BindTo::kThread});
-  if (vector > 1) steps.push_back(Vectorize{c.root, lane});
-  AppendSum(c, thread, vector, slices, steps);
+  w.Bind(parts[0], BindTo::kBlock);
+  w.Bind(thread, BindTo::kThread);
+  if (!lanes.empty()) w.Vectorize(lanes[0]);
+  WriteSum(w, c, thread, vector, slices);
 }
 
 }  // namespace heddle::search_space

@@ -6,10 +6,9 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/ir/tensor_program.h"
-#include "search_space/sketch/sketch.h"
+#include "search_space/sketch/rules.h"
 
 namespace heddle::search_space {
 namespace {
@@ -20,37 +19,32 @@ constexpr int64_t kMaxHeldElements = 64;  // of one tensor's row, by one thread
 constexpr int64_t kMaxHeldInAll = 128;    // of all rows that it holds
 constexpr int64_t kMaxRowsOfBlock = 32;
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 bool IsAxis(const Expr& index, const Var& axis) {
   return index->op == Op::kVar && index->var == axis;
 }
 
 // What is computed of a tensor of the kernel.
 struct RowStage {
-  std::string name, column;  // its axis along the row, if it has one
-  bool reduces, has_column;
+  StageRef stage;
+  bool reduces, has_column;  // has it an axis along the row?
   size_t readers;
-  std::vector<std::string> reduce_axes;
-  int64_t length = 1;  // what it reduces
 };
-// An input that is read along the rows; `dim` is the name of its last axis in a copy.
+// An input that is read along the rows.
 struct RowInput {
-  std::string tensor, dim;
+  BufferRef tensor;
   size_t readers;
-  bool holdable;                        // every reader reads it along its own row
-  std::vector<std::string> reductions;  // that read it run by run
+  bool holdable;                      // every reader reads it along its own row
+  std::vector<BufferRef> reductions;  // that read it run by run
 };
 
 // The stages that one kernel computes, and what its plan must know of them; valid only if `ok`.
 struct Rows {
-  std::string root;
-  std::vector<std::string> axes;  // of the rows
-  std::string column;             // the root's axis along the row; empty when it has none
-  std::vector<int64_t> extents;   // of the rows
-  int64_t length = 1;             // the longest reduction or column
-  int64_t vector = 1;             // the widest access that all rows allow
-  std::vector<RowStage> stages;   // all but the root, in definition order
+  StageRef root;
+  std::vector<int64_t> extents;  // of the rows' axes, the root's first ones
+  bool has_column = false;       // has the root an axis along the row, its last one?
+  int64_t length = 1;            // the longest reduction or column
+  int64_t vector = 1;            // the widest access that all rows allow
+  std::vector<RowStage> stages;  // all but the root, in definition order
   std::vector<RowInput> inputs;
   bool ok = false;
 };
@@ -68,12 +62,9 @@ class RowFinder {
       if (stage(s).is_reduction()) rank = std::min(rank, stage(s).axes.size());
     }
     rank_ = rank;
-    rows_.root = root.name();
-    for (size_t a = 0; a < rank; ++a) {
-      rows_.axes.push_back(root.axes[a]->name);
-      rows_.extents.push_back(root.axes[a]->extent);
-    }
-    if (root.axes.size() == rank + 1) rows_.column = root.axes.back()->name;
+    rows_.root = {root.tensor};
+    for (size_t a = 0; a < rank; ++a) rows_.extents.push_back(root.axes[a]->extent);
+    rows_.has_column = HasColumn(root);
     rows_.ok = rank > 0 && stages_.size() > 1 && AreRows() && IsWorthwhile();
     return rows_;
   }
@@ -116,14 +107,12 @@ class RowFinder {
 
   void AddStage(int i) {
     const ScheduledStage& s = stage(i);
-    RowStage row{s.name(), s.axes.back()->name, s.is_reduction(), HasColumn(s), 0, {}, 1};
-    row.readers = schedule_.ReadersOf(s.tensor.get()).size();
-    for (const Var& r : s.reduce_axes) {
-      row.reduce_axes.push_back(r->name);
-      row.length *= r->extent;
-    }
-    rows_.length = std::max({rows_.length, row.length, row.has_column ? s.axes.back()->extent : 1});
-    if (i != root_) rows_.stages.push_back(std::move(row));
+    int64_t reduced = 1;
+    for (const Var& r : s.reduce_axes) reduced *= r->extent;
+    rows_.length = std::max({rows_.length, reduced, HasColumn(s) ? s.axes.back()->extent : 1});
+    if (i == root_) return;
+    const size_t readers = schedule_.ReadersOf(s.tensor.get()).size();
+    rows_.stages.push_back({{s.tensor}, s.is_reduction(), HasColumn(s), readers});
   }
 
   // A load of `s`: rows of the kernel's own stages are read at the same row; an input that is
@@ -139,19 +128,16 @@ class RowFinder {
       return same_row && (!HasColumn(stage(p)) || (along && s.reduce_axes.size() <= 1 &&
                                                    column->extent == stage(p).axes.back()->extent));
     }
-    if (along) AddInput(s, load, p, column);
+    if (along) AddInput(s, load, column);
     return true;
   }
 
-  void AddInput(const ScheduledStage& s, const ExprNode& load, int producer, const Var& column) {
+  void AddInput(const ScheduledStage& s, const ExprNode& load, const Var& column) {
     auto input = std::find_if(rows_.inputs.begin(), rows_.inputs.end(),
-                              [&](const RowInput& in) { return in.tensor == load.buffer->name; });
+                              [&](const RowInput& in) { return in.tensor == load.buffer; });
     if (input == rows_.inputs.end()) {
-      const size_t last = load.args.size() - 1;
-      const std::string dim =
-          producer < 0 ? absl::StrCat("d", last) : stage(producer).axes[last]->name;
       const size_t readers = schedule_.ReadersOf(load.buffer.get()).size();
-      rows_.inputs.push_back({load.buffer->name, dim, readers, true, {}});
+      rows_.inputs.push_back({load.buffer, readers, true, {}});
       input = rows_.inputs.end() - 1;
     }
     // Held elements belong to threads by their place along the row alone.
@@ -161,7 +147,7 @@ class RowFinder {
       Visit(load.args[i],
             [&](const Expr& e) { input->holdable = input->holdable && e->var != column; });
     }
-    if (s.is_reduction()) input->reductions.push_back(s.name());
+    if (s.is_reduction()) input->reductions.push_back(s.tensor);
   }
 
   // The largest input of each reduction is read along the rows, and seldom more than once.
@@ -234,7 +220,7 @@ class RowsPlan : public KernelPlan {
 
   absl::Status Check(HoleValues v) const override {
     const auto refuse = [&](const std::string& why) {
-      return absl::ResourceExhaustedError(absl::StrCat(rows_.root, ": ", why));
+      return absl::ResourceExhaustedError(absl::StrCat(rows_.root.tensor->name, ": ", why));
     };
     const int64_t threads = v[kThreads] * v[kRowsOfBlock];
     if (threads % kWarpThreads != 0 || threads > target_.max_threads_per_block) {
@@ -272,7 +258,7 @@ class RowsPlan : public KernelPlan {
     }
   }
 
-  void AppendSteps(HoleValues v, std::vector<Step>& steps) const override;
+  void Write(ScheduleWriter& w, HoleValues v) const override;
 
  private:
   // Elements of a row that one thread makes.
@@ -295,92 +281,81 @@ class RowsPlan : public KernelPlan {
     return std::count_if(rows_.stages.begin(), rows_.stages.end(), held) +
            std::count_if(rows_.inputs.begin(), rows_.inputs.end(), held);
   }
-  std::string AppendRootSteps(HoleValues v, std::vector<Step>& steps) const;
-  void AppendReductionSteps(const RowStage& s, HoleValues v, std::vector<Step>& steps) const;
+  LoopRef WriteRoot(ScheduleWriter& w, HoleValues v) const;
+  void WriteReduction(ScheduleWriter& w, const StageRef& reduction, HoleValues v) const;
 
   const Rows rows_;
   const Target target_;
 };
 
 // Returns the loop of the threads.
-std::string RowsPlan::AppendRootSteps(HoleValues v, std::vector<Step>& steps) const {
-  const std::string& root = rows_.root;
-  std::string lane = "lane", row = absl::StrJoin(rows_.axes, "@");
-  std::vector<std::string> rest;
-  if (rows_.column.empty()) {
-    steps.push_back(Replicate{root, v[kThreads]});
+LoopRef RowsPlan::WriteRoot(ScheduleWriter& w, HoleValues v) const {
+  const StageRef& root = rows_.root;
+  LoopList axes = w.Loops(root), rest;
+  LoopRef lane;
+  if (rows_.has_column) {
+    const auto parts = w.Split(axes.back(), v[kThreads], v[kVector]);
+    lane = parts[1];
+    rest = {parts[0], parts[2]};
+    axes.pop_back();
   } else {
-    steps.push_back(Split{root, rows_.column, {v[kThreads], v[kVector]}});
-    lane = rows_.column + ".1";
-    rest = {rows_.column + ".0", rows_.column + ".2"};
+    lane = w.Replicate(root, v[kThreads]);
   }
-  if (rows_.axes.size() > 1) steps.push_back(Fuse{root, rows_.axes});
-  steps.push_back(Split{root, row, {v[kRowsOfBlock]}});
-  std::vector<std::string> order = {row + ".0", row + ".1", lane};
-  order.insert(order.end(), rest.begin(), rest.end());
-  steps.push_back(Reorder{root, order});
-  steps.push_back(Fuse{root, {row + ".1", lane}});
-  const std::string thread = row + ".1@" + lane;
-  steps.push_back(Bind{root, row + ".0", BindTo::kBlock});
-  steps.push_back(Bind{root, thread, BindTo::kThread});
-  if (!rest.empty() && v[kVector] > 1) steps.push_back(Vectorize{root, rest.back()});
+  const auto [block, row] = w.Split(w.Fuse(axes), v[kRowsOfBlock]);
+  w.Reorder(Join({{block, row, lane}, rest}));
+  const LoopRef thread = w.Fuse({row, lane});
+  w.Bind(block, BindTo::kBlock);
+  w.Bind(thread, BindTo::kThread);
+  if (!rest.empty() && v[kVector] > 1) w.Vectorize(rest.back());
   return thread;
 }
 
-void RowsPlan::AppendReductionSteps(const RowStage& s, HoleValues v,
-                                    std::vector<Step>& steps) const {
-  std::string loop = absl::StrJoin(s.reduce_axes, "@");
-  if (s.reduce_axes.size() > 1) steps.push_back(Fuse{s.name, s.reduce_axes});
-  std::string lane = loop + ".1";
+void RowsPlan::WriteReduction(ScheduleWriter& w, const StageRef& reduction, HoleValues v) const {
+  const LoopRef whole = w.Fuse(w.ReduceLoops(reduction));
+  LoopRef lane;
   if (v[kUnroll] > 1) {
-    steps.push_back(Split{s.name, loop, {v[kUnroll], v[kThreads], v[kVector]}});
-    steps.push_back(Unroll{s.name, loop + ".1"});
-    lane = loop + ".2";
+    const auto parts = w.Split(whole, v[kUnroll], v[kThreads], v[kVector]);
+    w.Unroll(parts[1]);
+    lane = parts[2];
   } else {
-    steps.push_back(Split{s.name, loop, {v[kThreads], v[kVector]}});
+    lane = w.Split(whole, v[kThreads], v[kVector])[1];
   }
-  steps.push_back(Bind{s.name, lane, BindTo::kThread});
+  w.Bind(lane, BindTo::kThread);
   if (v[kVector] == 1) return;
   for (const RowInput& in : rows_.inputs) {
     const auto& readers = in.reductions;
-    if (IsHeld(in, v[kHold]) || std::count(readers.begin(), readers.end(), s.name) != 1) continue;
-    steps.push_back(CacheRead{in.tensor, Scope::kLocal, s.name});
-    // The first copy of a tensor is called .local, the next .local2 and so on.
-    int copies = 0;
-    for (const Step& step : steps) {
-      const auto* read = std::get_if<CacheRead>(&step);
-      copies += read != nullptr && read->tensor == in.tensor;
+    if (IsHeld(in, v[kHold]) || std::count(readers.begin(), readers.end(), reduction.tensor) != 1) {
+      continue;
     }
-    const std::string run =
-        absl::StrCat(in.tensor, ".local", copies > 1 ? absl::StrCat(copies) : "");
-    steps.push_back(ComputeAt{run, s.name, lane});
-    steps.push_back(Vectorize{run, in.dim});
+    const StageRef run = w.CacheRead(in.tensor, Scope::kLocal, reduction);
+    w.ComputeAt(run, lane);
+    w.Vectorize(w.Loops(run).back());
   }
 }
 
-void RowsPlan::AppendSteps(HoleValues v, std::vector<Step>& steps) const {
+void RowsPlan::Write(ScheduleWriter& w, HoleValues v) const {
+  const auto is_inlined = [&](const RowStage& s) {
+    return !s.reduces && s.has_column && !IsHeld(s, v[kHold]);
+  };
   for (const RowStage& s : rows_.stages) {
-    if (!s.reduces && s.has_column && !IsHeld(s, v[kHold])) steps.push_back(ComputeInline{s.name});
+    if (is_inlined(s)) w.ComputeInline(s.stage);
   }
-  const std::string thread = AppendRootSteps(v, steps);
+  const LoopRef thread = WriteRoot(w, v);
   for (size_t i = rows_.stages.size(); i-- > 0;) {
     const RowStage& s = rows_.stages[i];
-    if (!s.reduces && s.has_column && !IsHeld(s, v[kHold])) continue;
-    steps.push_back(SetScope{s.name, Scope::kLocal});
-    if (IsHeld(s, v[kHold])) {
-      steps.push_back(Spread{s.name, s.column, v[kThreads], v[kVector]});
-    }
-    steps.push_back(ComputeAt{s.name, rows_.root, thread});
+    if (is_inlined(s)) continue;
+    w.SetScope(s.stage, Scope::kLocal);
+    if (IsHeld(s, v[kHold])) w.Spread(s.stage, v[kThreads], v[kVector]);
+    w.ComputeAt(s.stage, thread);
   }
   for (const RowInput& in : rows_.inputs) {
     if (!IsHeld(in, v[kHold])) continue;
-    steps.push_back(CacheRead{in.tensor, Scope::kLocal, "all"});
-    const std::string row = in.tensor + ".local";
-    steps.push_back(Spread{row, in.dim, v[kThreads], v[kVector]});
-    steps.push_back(ComputeAt{row, rows_.root, thread});
+    const StageRef row = w.CacheReadForAll(in.tensor, Scope::kLocal);
+    w.Spread(row, v[kThreads], v[kVector]);
+    w.ComputeAt(row, thread);
   }
   for (const RowStage& s : rows_.stages) {
-    if (s.reduces) AppendReductionSteps(s, v, steps);
+    if (s.reduces) WriteReduction(w, s.stage, v);
   }
 }
 
@@ -395,6 +370,7 @@ Rows FindRows(const ProgramShape& shape, const KernelShape& kernel) {
 class RowsRule : public SketchRule {
  public:
   const char* name() const override { return "rows"; }
+  bool takes_fused_kernels() const override { return true; }
   bool Applies(const ProgramShape& shape, const KernelShape& kernel, const Target&) const override {
     return FindRows(shape, kernel).ok;
   }

@@ -1,9 +1,9 @@
 // Staging through shared memory: a tensor that is read across its rows is fetched as a tile, along
 // its rows, and read from shared memory in the order of the output.
-#include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/sketch/sketch.h"
+#include "search_space/sketch/rules.h"
 
 namespace heddle::search_space {
 namespace {
@@ -26,9 +26,8 @@ int CrossAxis(const ScheduledStage& root, const Expr& load) {
 }
 
 struct CrossRead {
-  std::string tensor;
+  BufferRef tensor;
   int axis = -1;
-  std::vector<std::string> layout_axes;
 };
 
 CrossRead FindCrossRead(const ScheduledStage& root) {
@@ -36,11 +35,7 @@ CrossRead FindCrossRead(const ScheduledStage& root) {
   Visit(root.body, [&](const Expr& node) {
     if (found.axis >= 0 || node->op != Op::kLoad) return;
     found.axis = CrossAxis(root, node);
-    found.tensor = node->buffer->name;
-    found.layout_axes.clear();
-    for (size_t i = 0; i < node->args.size(); ++i) {
-      found.layout_axes.push_back(absl::StrCat("d", i));
-    }
+    found.tensor = node->buffer;
   });
   return found;
 }
@@ -48,85 +43,78 @@ CrossRead FindCrossRead(const ScheduledStage& root) {
 class StagingPlan : public KernelPlan {
  public:
   StagingPlan(const ScheduledStage& root, const CrossRead& read, const Target& target)
-      : target_(target), root_(root.name()), read_(read) {
-    element_bytes_ = SizeOf(root.tensor->dtype);
-    for (const Var& axis : root.axes) {
-      axes_.push_back(axis->name);
-      extents_.push_back(axis->extent);
-    }
+      : target_(target), root_{root.tensor}, read_(read) {
+    for (const Var& axis : root.axes) extents_.push_back(axis->extent);
     holes_ = {{"rows", {8, 16, 32, 64}, 0},       {"columns", {32, 64, 128}, 0},
               {"threads_y", {1, 2, 4, 8, 16}, 0}, {"vector", {1}, 0},
               {"pad", {0, 1, 2, 4}, 1},           {"fetch", {1}, 1}};
-    if (extents_.back() % 2 == 0) holes_[3].domain.push_back(2);
-    if (extents_.back() % 4 == 0) holes_[3].domain.push_back(4);
-    const int64_t along = extents_[static_cast<size_t>(read.axis)];
-    if (along % 2 == 0) holes_[5].domain.push_back(2);
-    if (along % 4 == 0) holes_[5].domain.push_back(4);
+    AddVectors(extents_.back(), holes_[kVector].domain);
+    AddVectors(extents_[static_cast<size_t>(read.axis)], holes_[kFetch].domain);
   }
 
   std::vector<uint8_t> Default() const override { return {2, 0, 3, 0, 1, 0}; }
 
   absl::Status Check(HoleValues v) const override {
-    const int64_t threads = v[2] * (v[1] / v[3]);
-    const int64_t bytes = v[1] * (v[0] + v[4]) * element_bytes_;
-    if (v[0] % v[2] != 0 || v[0] % v[5] != 0) {
+    const int64_t bytes = v[kColumns] * (v[kRows] + v[kPad]) * SizeOf(root_.tensor->dtype);
+    if (v[kRows] % v[kThreadsY] != 0 || v[kRows] % v[kFetch] != 0) {
       return absl::ResourceExhaustedError("staged rows do not divide among threads");
     }
-    if (threads < 32 || threads > target_.max_threads_per_block) {
-      return absl::ResourceExhaustedError(absl::StrCat(root_, ": ", threads, " threads"));
+    if (Threads(v) < 32 || Threads(v) > target_.max_threads_per_block) {
+      return Refuse(Threads(v), " threads");
     }
-    if (bytes > target_.max_shared_bytes_per_block) {
-      return absl::ResourceExhaustedError(absl::StrCat(root_, ": ", bytes, " shared bytes"));
-    }
+    if (bytes > target_.max_shared_bytes_per_block) return Refuse(bytes, " shared bytes");
     return absl::OkStatus();
   }
 
   double Waste(HoleValues v) const override {
     auto padded = [](int64_t e, int64_t t) {
-      const int64_t covered = (e + t - 1) / t * t;
-      return static_cast<double>(covered) / static_cast<double>(e);
+      return static_cast<double>(CeilDiv(e, t) * t) / static_cast<double>(e);
     };
-    return padded(extents_[static_cast<size_t>(read_.axis)], v[0]) * padded(extents_.back(), v[1]);
+    return padded(extents_[static_cast<size_t>(read_.axis)], v[kRows]) *
+           padded(extents_.back(), v[kColumns]);
   }
 
-  void AppendSteps(HoleValues v, std::vector<Step>& steps) const override {
-    const int64_t rows = v[0], columns = v[1], threads_y = v[2], vector = v[3];
-    const std::string row = axes_[static_cast<size_t>(read_.axis)], column = axes_.back();
+  void Write(ScheduleWriter& w, HoleValues v) const override {
+    LoopList blocks = w.Loops(root_), lanes;
     // row -> block, per thread, thread; column -> block, thread (, lane)
-    steps.push_back(Split{root_, row, {rows / threads_y, threads_y}});
-    std::vector<int64_t> column_factors = {columns / vector};
-    if (vector > 1) column_factors.push_back(vector);
-    steps.push_back(Split{root_, column, column_factors});
-    std::vector<std::string> blocks;
-    for (const std::string& axis : axes_) {
-      blocks.push_back(axis == row || axis == column ? axis + ".0" : axis);
-    }
-    std::vector<std::string> order = blocks;
-    for (const std::string& l : {row + ".2", column + ".1", row + ".1"}) order.push_back(l);
-    if (vector > 1) order.push_back(column + ".2");
-    steps.push_back(Reorder{root_, order});
-    std::string block = blocks[0];
-    for (size_t i = 1; i < blocks.size(); ++i) block += "@" + blocks[i];
-    steps.push_back(Fuse{root_, blocks});
-    const std::string thread = row + ".2@" + column + ".1";
-    steps.push_back(Fuse{root_, {row + ".2", column + ".1"}});
-    steps.push_back(Bind{root_, block, BindTo::kBlock});
-    steps.push_back(Bind{root_, thread, BindTo::kThread});
-    steps.push_back(Unroll{root_, row + ".1"});
-    if (vector > 1) steps.push_back(Vectorize{root_, column + ".2"});
-    steps.push_back(CacheRead{read_.tensor, Scope::kShared, root_});
-    const std::string tile = read_.tensor + ".shared";
-    steps.push_back(ComputeAt{tile, root_, thread});
-    steps.push_back(StorageLayout{tile, read_.layout_axes, v[4], 0});
-    steps.push_back(Fetch{tile, threads_y * (columns / vector), v[5]});
+    const auto [row_block, row, row_thread] =
+        w.Split(blocks[static_cast<size_t>(read_.axis)], v[kRows] / v[kThreadsY], v[kThreadsY]);
+    std::vector<int64_t> columns = {v[kColumns] / v[kVector]};
+    if (v[kVector] > 1) columns.push_back(v[kVector]);
+    const LoopList column = w.Split(blocks.back(), columns);
+    if (v[kVector] > 1) lanes.push_back(column[2]);
+    blocks[static_cast<size_t>(read_.axis)] = row_block;
+    blocks.back() = column[0];
+    w.Reorder(Join({blocks, {row_thread, column[1], row}, lanes}));
+    const LoopRef block = w.Fuse(blocks);
+    const LoopRef thread = w.Fuse({row_thread, column[1]});
+    w.Bind(block, BindTo::kBlock);
+    w.Bind(thread, BindTo::kThread);
+    w.Unroll(row);
+    if (!lanes.empty()) w.Vectorize(lanes[0]);
+    const StageRef tile = w.CacheRead(read_.tensor, Scope::kShared, root_);
+    w.ComputeAt(tile, thread);
+    std::vector<size_t> as_it_is(read_.tensor->shape.size());
+    std::iota(as_it_is.begin(), as_it_is.end(), size_t{0});
+    w.StorageLayout(tile, as_it_is, v[kPad], 0);
+    w.Fetch(tile, Threads(v), v[kFetch]);
   }
 
  private:
+  enum { kRows, kColumns, kThreadsY, kVector, kPad, kFetch };
+
+  // Widths of accesses that do not cross the ends of rows of this extent.
+  static void AddVectors(int64_t extent, std::vector<int64_t>& widths) {
+    for (int64_t v = 2; v <= 4 && extent % v == 0; v *= 2) widths.push_back(v);
+  }
+  static int64_t Threads(HoleValues v) { return v[kThreadsY] * (v[kColumns] / v[kVector]); }
+  absl::Status Refuse(int64_t value, const char* what) const {
+    return absl::ResourceExhaustedError(absl::StrCat(root_.tensor->name, ": ", value, what));
+  }
+
   const Target target_;
-  const std::string root_;
+  const StageRef root_;
   const CrossRead read_;
-  int64_t element_bytes_ = 4;
-  std::vector<std::string> axes_;
   std::vector<int64_t> extents_;
 };
 
@@ -134,14 +122,13 @@ class StagingRule : public SketchRule {
  public:
   const char* name() const override { return "stage"; }
   bool Applies(const ProgramShape& shape, const KernelShape& kernel, const Target&) const override {
-    const ScheduledStage& root = shape.schedule.stages()[static_cast<size_t>(kernel.root)];
-    const CrossRead read = FindCrossRead(root);
-    // Stages written by the program name their own axes.
-    return kernel.reductions.empty() && read.axis >= 0 && shape.schedule.FindStage(read.tensor) < 0;
+    const CrossRead read = FindCrossRead(shape.stage(kernel.root));
+    return kernel.reductions.empty() && read.axis >= 0 &&
+           shape.schedule.FindStage(read.tensor.get()) < 0;
   }
   std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
                                     const Target& target) const override {
-    const ScheduledStage& root = shape.schedule.stages()[static_cast<size_t>(kernel.root)];
+    const ScheduledStage& root = shape.stage(kernel.root);
     return std::make_unique<StagingPlan>(root, FindCrossRead(root), target);
   }
 };

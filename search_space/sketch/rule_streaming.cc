@@ -5,8 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "search_space/sketch/sketch.h"
+#include "search_space/sketch/rules.h"
 
 namespace heddle::search_space {
 namespace {
@@ -54,45 +53,38 @@ class StreamingPlan : public KernelPlan {
  public:
   StreamingPlan(const ProgramShape& shape, const KernelShape& kernel, const Target& target)
       : target_(target) {
-    const auto& stages = shape.schedule.stages();
-    const ScheduledStage& root = stages[static_cast<size_t>(kernel.root)];
-    root_ = root.name();
-    for (const Var& axis : root.axes) {
-      axes_.push_back(axis->name);
-      extents_.push_back(axis->extent);
-    }
-    for (int s : kernel.stageable) inlined_.push_back(stages[static_cast<size_t>(s)].name());
-    for (int r : kernel.reductions) {
-      const ScheduledStage& reduction = stages[static_cast<size_t>(r)];
-      reductions_.push_back(reduction.name());
-      inner_reduce_.push_back(reduction.reduce_axes.back()->name);
-      inner_extent_.push_back(reduction.reduce_axes.back()->extent);
-    }
+    const ScheduledStage& root = shape.stage(kernel.root);
+    root_ = {root.tensor};
+    for (const Var& axis : root.axes) extents_.push_back(axis->extent);
+    for (int s : kernel.stageable) inlined_.push_back({shape.stage(s).tensor});
+    for (int r : kernel.reductions) reductions_.push_back({shape.stage(r).tensor});
     holes_ = {
         {"threads", {}, 0}, {"vector", {1}, 0}, {"items", {1, 2, 4, 8}, 0}, {"unroll", {1}, 1}};
     for (int64_t t = 32; t <= std::min<int64_t>(1024, target.max_threads_per_block); t *= 2) {
-      holes_[0].domain.push_back(t);
+      holes_[kThreads].domain.push_back(t);
     }
     // Vectors that cross a row's end would be scalar accesses in the end.
-    for (int64_t v = 2; v <= 4 && extents_.back() % v == 0; v *= 2) holes_[1].domain.push_back(v);
-    KeepMultiples(SharedRun(root, axes_.size() - 1), holes_[1].domain);
-    if (!reductions_.empty()) holes_[3].domain = {1, 2, 4, 8};
-    for (size_t a = 0; a + 1 < axes_.size(); ++a) {
+    for (int64_t v = 2; v <= 4 && extents_.back() % v == 0; v *= 2) {
+      holes_[kVector].domain.push_back(v);
+    }
+    KeepMultiples(SharedRun(root, extents_.size() - 1), holes_[kVector].domain);
+    if (!reductions_.empty()) holes_[kUnroll].domain = {1, 2, 4, 8};
+    for (size_t a = 0; a + 1 < extents_.size(); ++a) {
       std::vector<int64_t> tiles = {1};
       for (int64_t t = 2; t <= std::min<int64_t>(4, extents_[a]); t *= 2) tiles.push_back(t);
       if (extents_[a] <= kMaxWhole && extents_[a] > tiles.back()) tiles.push_back(extents_[a]);
       KeepMultiples(SharedRun(root, a), tiles);
-      holes_.push_back({axes_[a] + ".tile", tiles, 0});
+      holes_.push_back({root.axes[a]->name + ".tile", tiles, 0});
     }
   }
 
   std::vector<uint8_t> Default() const override {
-    const auto& threads = holes_[0].domain;
+    const auto& threads = holes_[kThreads].domain;
     const auto preferred = std::find(threads.begin(), threads.end(), 256);
     const auto at = preferred == threads.end() ? threads.size() - 1
                                                : static_cast<size_t>(preferred - threads.begin());
     std::vector<uint8_t> choices(holes_.size(), 0);
-    choices[0] = static_cast<uint8_t>(at);
+    choices[kThreads] = static_cast<uint8_t>(at);
     return choices;
   }
 
@@ -102,18 +94,18 @@ class StreamingPlan : public KernelPlan {
     const bool anywhere = std::uniform_int_distribution<int>(0, 7)(rng) == 0;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       KernelPlan::Draw(rng, values);
-      if (anywhere || Blocks(values) * values[0] >= target_.sm_count * kBusyThreads) return;
+      if (anywhere || Blocks(values) * values[kThreads] >= target_.sm_count * kBusyThreads) return;
     }
   }
 
   absl::Status Check(HoleValues v) const override {
     if (ThreadElements(v) > kMaxThreadElements) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(root_, ": more than ", kMaxThreadElements, " elements a thread"));
+      return absl::ResourceExhaustedError(absl::StrCat(root_.tensor->name, ": more than ",
+                                                       kMaxThreadElements, " elements a thread"));
     }
     if (Blocks(v) > target_.max_grid) {
       return absl::ResourceExhaustedError(
-          absl::StrCat(root_, ": more than ", target_.max_grid, " blocks"));
+          absl::StrCat(root_.tensor->name, ": more than ", target_.max_grid, " blocks"));
     }
     return absl::OkStatus();
   }
@@ -121,88 +113,78 @@ class StreamingPlan : public KernelPlan {
   double Waste(HoleValues v) const override {
     double total = 1;
     for (int64_t e : extents_) total *= static_cast<double>(e);
-    return static_cast<double>(Blocks(v) * v[0] * ThreadElements(v)) / total;
+    return static_cast<double>(Blocks(v) * v[kThreads] * ThreadElements(v)) / total;
   }
 
-  void AppendSteps(HoleValues v, std::vector<Step>& steps) const override {
-    const int64_t threads = v[0], vector = v[1], items = v[2], unroll = v[3];
-    for (const std::string& s : inlined_) steps.push_back(ComputeInline{s});
-    std::vector<std::string> loops = axes_, tiles;
-    for (size_t a = 0; a + 1 < axes_.size(); ++a) {
+  void Write(ScheduleWriter& w, HoleValues v) const override {
+    for (const StageRef& s : inlined_) w.ComputeInline(s);
+    LoopList loops = w.Loops(root_), tiles, lanes;
+    for (size_t a = 0; a + 1 < loops.size(); ++a) {
       if (Tile(v, a) == 1) continue;
-      steps.push_back(Split{root_, axes_[a], {Tile(v, a)}});
-      tiles.push_back(axes_[a] + ".1");
-      loops[a] += ".0";
+      const auto [outer, tile] = w.Split(loops[a], Tile(v, a));
+      loops[a] = outer;
+      tiles.push_back(tile);
     }
-    std::string lane;
-    if (vector > 1) {
-      steps.push_back(Split{root_, loops.back(), {vector}});
-      lane = loops.back() + ".1";
-      loops.back() += ".0";
+    if (v[kVector] > 1) {
+      const auto [outer, lane] = w.Split(loops.back(), v[kVector]);
+      loops.back() = outer;
+      lanes.push_back(lane);
     }
     if (!tiles.empty()) {
-      std::vector<std::string> order = loops;
-      order.insert(order.end(), tiles.begin(), tiles.end());
-      if (vector > 1) order.push_back(lane);
-      steps.push_back(Reorder{root_, order});
-      for (const std::string& tile : tiles) steps.push_back(Unroll{root_, tile});
+      w.Reorder(Join({loops, tiles, lanes}));
+      for (const LoopRef& tile : tiles) w.Unroll(tile);
     }
-    const std::string fused = absl::StrJoin(loops, "@");
-    if (loops.size() > 1) steps.push_back(Fuse{root_, loops});
-    std::string thread = fused + ".1";
-    if (items > 1) {
+    const LoopRef fused = w.Fuse(loops);
+    LoopRef block, thread, innermost;
+    if (v[kItems] > 1) {
       // Threads of a block stay neighbours; each makes several strides.
-      steps.push_back(Split{root_, fused, {items, threads}});
-      thread = fused + ".2";
-      steps.push_back(Reorder{root_, {fused + ".0", thread, fused + ".1"}});
-      steps.push_back(Unroll{root_, fused + ".1"});
+      const auto parts = w.Split(fused, v[kItems], v[kThreads]);
+      block = parts[0], innermost = parts[1], thread = parts[2];
+      w.Reorder({block, thread, innermost});
+      w.Unroll(innermost);
     } else {
-      steps.push_back(Split{root_, fused, {threads}});
+      const auto parts = w.Split(fused, v[kThreads]);
+      block = parts[0], innermost = thread = parts[1];
     }
-    steps.push_back(Bind{root_, fused + ".0", BindTo::kBlock});
-    steps.push_back(Bind{root_, thread, BindTo::kThread});
-    if (vector > 1) steps.push_back(Vectorize{root_, lane});
-    const std::string innermost = !tiles.empty() ? tiles.back() : items > 1 ? fused + ".1" : thread;
-    for (size_t r = 0; r < reductions_.size(); ++r) {
-      steps.push_back(SetScope{reductions_[r], Scope::kLocal});
-      steps.push_back(ComputeAt{reductions_[r], root_, innermost});
-      if (unroll > 1 && inner_extent_[r] > 1) {
-        const int64_t factor = std::min(unroll, inner_extent_[r]);
-        steps.push_back(Split{reductions_[r], inner_reduce_[r], {factor}});
-        steps.push_back(Unroll{reductions_[r], inner_reduce_[r] + ".1"});
-      }
+    w.Bind(block, BindTo::kBlock);
+    w.Bind(thread, BindTo::kThread);
+    if (!lanes.empty()) w.Vectorize(lanes[0]);
+    for (const StageRef& reduction : reductions_) {
+      w.SetScope(reduction, Scope::kLocal);
+      w.ComputeAt(reduction, tiles.empty() ? innermost : tiles.back());
+      const LoopRef last = w.ReduceLoops(reduction).back();
+      if (v[kUnroll] == 1 || last.var->extent == 1) continue;
+      w.Unroll(w.Split(last, std::min(v[kUnroll], last.var->extent))[1]);
     }
   }
 
  private:
-  static constexpr size_t kFirstTile = 4;
+  enum { kThreads, kVector, kItems, kUnroll, kFirstTile };
 
   int64_t Tile(HoleValues v, size_t axis) const {
-    return axis + 1 < axes_.size() ? v[kFirstTile + axis] : v[1];
+    return axis + 1 < extents_.size() ? v[kFirstTile + axis] : v[kVector];
   }
   int64_t ThreadElements(HoleValues v) const {
-    int64_t elements = v[2];
-    for (size_t a = 0; a < axes_.size(); ++a) elements *= Tile(v, a);
+    int64_t elements = v[kItems];
+    for (size_t a = 0; a < extents_.size(); ++a) elements *= Tile(v, a);
     return elements;
   }
   int64_t Blocks(HoleValues v) const {
     int64_t tiles = 1;
-    for (size_t a = 0; a < axes_.size(); ++a) tiles *= (extents_[a] + Tile(v, a) - 1) / Tile(v, a);
-    const int64_t per_block = v[0] * v[2];
-    return (tiles + per_block - 1) / per_block;
+    for (size_t a = 0; a < extents_.size(); ++a) tiles *= CeilDiv(extents_[a], Tile(v, a));
+    return CeilDiv(tiles, v[kThreads] * v[kItems]);
   }
 
   const Target target_;
-  std::string root_;
-  std::vector<std::string> axes_;
+  StageRef root_;
   std::vector<int64_t> extents_;
-  std::vector<std::string> inlined_, reductions_, inner_reduce_;
-  std::vector<int64_t> inner_extent_;
+  std::vector<StageRef> inlined_, reductions_;
 };
 
 class StreamingRule : public SketchRule {
  public:
   const char* name() const override { return "stream"; }
+  bool is_fallback() const override { return true; }
   bool Applies(const ProgramShape&, const KernelShape&, const Target&) const override {
     return true;
   }

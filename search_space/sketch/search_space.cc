@@ -2,32 +2,24 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/check.h"
 #include "search_space/lower/lower.h"
 #include "search_space/schedule/schedule.h"
-#include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/schedule_writer.h"
 #include "search_space/sketch/sketch.h"
 
 namespace heddle::search_space {
 namespace {
 
-// One plan per kernel; its holes are the plans' holes one after another.
-struct Sketch {
-  std::string name;
-  std::shared_ptr<const ProgramShape> shape;             // of the algorithm that it schedules
-  std::vector<std::shared_ptr<const KernelPlan>> plans;  // one for each of its kernels
-  std::vector<Hole> holes;         // of all plans; names prefixed where there are several kernels
-  std::vector<size_t> plan_begin;  // first hole of each plan
-};
-
-constexpr size_t kMaxSketches = 12;  // of one algorithm
 // Attempts at a valid choice. The first that pads little is taken, and after some patience the one
 // that pads least: where tiles of 8 cover an axis of 7, few do better.
 constexpr int kSampleAttempts = 4000, kSamplePatience = 32;
@@ -85,14 +77,6 @@ struct SearchSpace::Impl {
     return status;
   }
 
-  double Waste(const Point& p) const {
-    double waste = 1;
-    ForEachPlan(p, [&](const KernelPlan& plan, HoleValues values) {
-      waste = std::max(waste, plan.Waste(values));
-    });
-    return waste;
-  }
-
   // Draws the holes of one plan until its limits are met.
   bool SamplePlan(const Sketch& sketch, size_t plan, Rng& rng,
                   std::vector<uint8_t>& choices) const {
@@ -128,78 +112,6 @@ struct SearchSpace::Impl {
   }
 };
 
-namespace {
-
-using Plans = std::vector<std::pair<std::string, std::shared_ptr<KernelPlan>>>;
-
-// What each rule that applies makes of each kernel. A kernel that only another algorithm has is not
-// streamed where a rule knows better: the definition's sketches already hold what is simple.
-std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const Target& target) {
-  std::vector<Plans> plans;
-  for (const KernelShape& kernel : shape.kernels) {
-    plans.emplace_back();
-    for (const auto& rule : SketchRules()) {
-      if (!rule->Applies(shape, kernel, target)) continue;
-      plans.back().emplace_back(rule->name(), rule->Apply(shape, kernel, target));
-    }
-    if (!is_definition && plans.back().size() > 1) plans.back().erase(plans.back().begin());
-  }
-  return plans;
-}
-
-Sketch MakeSketch(const std::vector<Plans>& plans, const std::shared_ptr<const ProgramShape>& shape,
-                  const std::vector<size_t>& choice) {
-  Sketch sketch;
-  sketch.shape = shape;
-  for (size_t k = 0; k < plans.size(); ++k) {
-    const auto& [name, plan] = plans[k][choice[k]];
-    const std::string& root =
-        shape->schedule.stages()[static_cast<size_t>(shape->kernels[k].root)].name();
-    const std::string prefix = plans.size() > 1 ? root + "." : "";
-    absl::StrAppend(&sketch.name, k == 0 ? "" : "+", name);
-    sketch.plan_begin.push_back(sketch.holes.size());
-    for (Hole hole : plan->holes()) {
-      hole.name = prefix + hole.name;
-      sketch.holes.push_back(std::move(hole));
-    }
-    sketch.plans.push_back(plan);
-  }
-  return sketch;
-}
-
-// Every combination of plans, the simplest first.
-void AddSketches(const std::shared_ptr<const TensorProgram>& program, const Algorithm& algorithm,
-                 const Target& target, std::vector<Sketch>& sketches) {
-  const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, algorithm.steps));
-  const std::vector<Plans> plans = PlansOf(*shape, algorithm.steps.empty(), target);
-  std::vector<size_t> choice(plans.size(), 0);
-  // Where one kernel can do it all by rows, combinations of several are not worth their trials.
-  if (plans.size() > 1 && algorithm.steps.empty()) {
-    const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program));
-    const std::unique_ptr<SketchRule> rows = MakeRowsRule();
-    if (!fused->kernels.empty() && rows->Applies(*fused, fused->kernels[0], target)) {
-      sketches.push_back(MakeSketch(plans, shape, choice));
-      sketches.push_back(MakeSketch(
-          {{{rows->name(), rows->Apply(*fused, fused->kernels[0], target)}}}, fused, {0}));
-      return;
-    }
-  }
-  size_t added = 0;
-  for (bool more = true; more && added < kMaxSketches; ++added) {
-    sketches.push_back(MakeSketch(plans, shape, choice));
-    if (!algorithm.steps.empty()) {
-      sketches.back().name = absl::StrCat(algorithm.name, "/", sketches.back().name);
-    }
-    more = false;
-    for (size_t k = plans.size(); k-- > 0 && !more;) {
-      more = ++choice[k] < plans[k].size();
-      if (!more) choice[k] = 0;
-    }
-  }
-}
-
-}  // namespace
-
 SearchSpace::SearchSpace(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
 absl::StatusOr<SearchSpace> SearchSpace::Create(std::shared_ptr<const TensorProgram> program,
@@ -207,9 +119,8 @@ absl::StatusOr<SearchSpace> SearchSpace::Create(std::shared_ptr<const TensorProg
   auto impl = std::make_shared<Impl>();
   impl->program = program;
   impl->target = target;
-  for (const Algorithm& algorithm : AlgorithmsOf(program)) {
-    AddSketches(program, algorithm, target, impl->sketches);
-  }
+  impl->sketches = SketchesOf(program, target);
+  HEDDLE_CHECK(impl->sketches.size() <= 256, "a point numbers its sketch in a byte");
   SearchSpace space(impl);
   if (absl::Status s = space.Check(space.Default()); !s.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("no schedule of ", program->op,
@@ -315,9 +226,14 @@ absl::Status SearchSpace::Check(const Point& point) const {
 
 absl::StatusOr<std::vector<Step>> SearchSpace::Steps(const Point& point) const {
   if (absl::Status s = Check(point); !s.ok()) return s;
-  std::vector<Step> steps = impl_->SketchOf(point).shape->steps;
-  impl_->ForEachPlan(
-      point, [&](const KernelPlan& plan, HoleValues values) { plan.AppendSteps(values, steps); });
+  const ProgramShape& shape = *impl_->SketchOf(point).shape;
+  ScheduleWriter writer(shape.schedule);
+  absl::Status written;
+  impl_->ForEachPlan(point, [&](const KernelPlan& plan, HoleValues values) {
+    if (written.ok()) written = plan.WriteTo(writer, values);
+  });
+  std::vector<Step> steps = shape.steps;
+  steps.insert(steps.end(), writer.steps().begin(), writer.steps().end());
   return steps;
 }
 
@@ -345,15 +261,13 @@ absl::StatusOr<Program> SearchSpace::Lower(const Part& part) const {
     values.push_back(plan.holes()[h].domain[part.choices[h]]);
   }
   if (absl::Status s = plan.Check(values); !s.ok()) return s;
-  std::vector<Step> steps;
-  plan.AppendSteps(values, steps);
   const Schedule& unscheduled = sketch.shape->schedule;
-  Schedule schedule = unscheduled;
-  if (absl::Status s = schedule.Apply(steps); !s.ok()) return s;
+  ScheduleWriter writer(unscheduled);
+  if (absl::Status s = plan.WriteTo(writer, values); !s.ok()) return s;
   const int root = sketch.shape->kernels[part.kernel].root;
-  const BufferRef& result = unscheduled.stages()[static_cast<size_t>(root)].tensor;
+  const BufferRef& result = sketch.shape->stage(root).tensor;
   // The kernel's own stage and what the plan put before it; the others belong to other parts.
-  return search_space::Lower(schedule, [&](const ScheduledStage& s) {
+  return search_space::Lower(writer.schedule(), [&](const ScheduledStage& s) {
     return s.tensor == result || unscheduled.FindStage(s.tensor.get()) < 0;
   });
 }
@@ -418,66 +332,51 @@ namespace {
 // positive ones are off by 3 %.
 constexpr int64_t kLongestPlainSum = 4096;
 
-// Makes `s` add up partial sums, about as many as each has terms. They stay in registers.
-std::vector<Step> SumInParts(const ScheduledStage& s, std::string& part) {
-  std::vector<std::string> loops;
-  int64_t terms = 1;
-  for (const Loop& l : s.loops) {
-    if (!l.reduce) continue;
-    loops.push_back(l.var->name);
-    terms *= l.var->extent;
-  }
-  if (s.combiner != Combiner::kSum || terms <= kLongestPlainSum) return {};
-  std::vector<Step> steps;
-  if (loops.size() > 1) steps.push_back(Fuse{s.name(), loops});
-  const std::string fused = absl::StrJoin(loops, "@");
-  int64_t length = 1;
+// Makes `s`, where it is a long sum, add up partial sums, about as many as each has terms. Returns
+// their stage.
+std::optional<StageRef> SumInParts(ScheduleWriter& w, const ScheduledStage& s) {
+  int64_t terms = 1, length = 1;
+  for (const Var& r : s.reduce_axes) terms *= r->extent;
+  if (s.combiner != Combiner::kSum || terms <= kLongestPlainSum) return std::nullopt;
   while (length * length < terms) length *= 2;
-  steps.push_back(Split{s.name(), fused, {length}});
-  part = fused + ".0";
-  steps.push_back(Rfactor{s.name(), part});
-  return steps;
+  return w.Rfactor(w.Split(w.Fuse(w.ReduceLoops({s.tensor})), length)[0]);
+}
+
+void WriteNaively(ScheduleWriter& w) {
+  static constexpr int64_t kThreads = 128;
+  const Schedule unscheduled = w.schedule();
+  absl::flat_hash_map<const Buffer*, StageRef> partial;  // sums, in registers
+  for (const ScheduledStage& s : unscheduled.stages()) {
+    if (const auto sums = SumInParts(w, s)) partial[s.tensor.get()] = *sums;
+  }
+  for (const ScheduledStage& s : unscheduled.stages()) {
+    if (s.is_reduction()) continue;
+    const auto parts = w.Split(w.Fuse(w.Loops({s.tensor})), kThreads);
+    w.Bind(parts[0], BindTo::kBlock);
+    w.Bind(parts[1], BindTo::kThread);
+    absl::flat_hash_set<const Buffer*> placed;
+    Visit(s.body, [&](const Expr& node) {
+      const int r = node->op == Op::kLoad ? unscheduled.FindStage(node->buffer.get()) : -1;
+      if (r < 0 || !unscheduled.stages()[static_cast<size_t>(r)].is_reduction()) return;
+      if (!placed.insert(node->buffer.get()).second) return;
+      w.SetScope({node->buffer}, Scope::kLocal);
+      w.ComputeAt({node->buffer}, parts[1]);
+      const auto sums = partial.find(node->buffer.get());
+      if (sums == partial.end()) return;
+      w.SetScope(sums->second, Scope::kLocal);
+      w.ComputeAt(sums->second, w.ReduceLoops({node->buffer})[0]);
+    });
+  }
 }
 
 }  // namespace
 
 std::vector<Step> NaiveSteps(const TensorProgram& program) {
-  static constexpr int64_t kThreads = 128;
   // A program of its own reference, which the schedule only looks at.
-  const auto shared = std::make_shared<const TensorProgram>(program);
-  const Schedule schedule(shared);
-  std::vector<Step> steps;
-  std::map<std::string, std::string> parts;  // loops over the partial sums of the long ones
-  for (const ScheduledStage& s : schedule.stages()) {
-    std::string part;
-    const std::vector<Step> summing = SumInParts(s, part);
-    if (!summing.empty()) parts[s.name()] = part;
-    steps.insert(steps.end(), summing.begin(), summing.end());
-  }
-  for (const ScheduledStage& s : schedule.stages()) {
-    if (s.is_reduction()) continue;
-    std::vector<std::string> loops;
-    for (const Loop& l : s.loops) loops.push_back(l.var->name);
-    if (loops.size() > 1) steps.push_back(Fuse{s.name(), loops});
-    const std::string fused = absl::StrJoin(loops, "@");
-    steps.push_back(Split{s.name(), fused, {kThreads}});
-    steps.push_back(Bind{s.name(), fused + ".0", BindTo::kBlock});
-    steps.push_back(Bind{s.name(), fused + ".1", BindTo::kThread});
-    Visit(s.body, [&](const Expr& node) {
-      const int r = node->op == Op::kLoad ? schedule.FindStage(node->buffer.get()) : -1;
-      if (r < 0 || !schedule.stages()[static_cast<size_t>(r)].is_reduction()) return;
-      const std::string& reduction = node->buffer->name;
-      const Step scope = SetScope{reduction, Scope::kLocal};
-      if (std::find(steps.begin(), steps.end(), scope) != steps.end()) return;
-      steps.push_back(scope);
-      steps.push_back(ComputeAt{reduction, s.name(), fused + ".1"});
-      const auto part = parts.find(reduction);
-      if (part == parts.end()) return;
-      steps.push_back(SetScope{reduction + ".rf", Scope::kLocal});
-      steps.push_back(ComputeAt{reduction + ".rf", reduction, part->second});
-    });
-  }
-  return steps;
+  ScheduleWriter w(Schedule(std::make_shared<const TensorProgram>(program)));
+  // A step that does not apply is the last one, for LowerSteps to say so.
+  (void)ScheduleWriter::Try([&] { WriteNaively(w); });
+  return w.steps();
 }
 
 absl::StatusOr<Program> LowerSteps(std::shared_ptr<const TensorProgram> program,

@@ -69,6 +69,7 @@ class SearchSpace {
 
   // Closed-form check against the target's limits, without lowering.
   absl::Status Check(const Point& point) const;
+  // Where a step does not apply, it is the last one: LowerSteps says why.
   absl::StatusOr<std::vector<Step>> Steps(const Point& point) const;
   // The parts of a point of this space, and one part's kernels: together, and but for the numbers
   // in their names, those of the point's steps.

@@ -1,144 +1,114 @@
 #include "search_space/sketch/sketch.h"
 
-#include <algorithm>
-#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/rules.h"
 
 namespace heddle::search_space {
 namespace {
 
-std::vector<const Buffer*> ReadsOf(const ScheduledStage& stage) {
-  std::vector<const Buffer*> reads;
-  Visit(stage.body, [&](const Expr& node) {
-    if (node->op != Op::kLoad) return;
-    if (std::find(reads.begin(), reads.end(), node->buffer.get()) == reads.end()) {
-      reads.push_back(node->buffer.get());
-    }
-  });
-  return reads;
-}
+constexpr size_t kMaxSketches = 12;  // of one algorithm
 
-// Does `reader` read `producer` only at its own element?
-bool ReadsElementwise(const ScheduledStage& reader, const ScheduledStage& producer) {
-  bool ok = reader.axes.size() == producer.axes.size();
-  Visit(reader.body, [&](const Expr& node) {
-    if (node->op != Op::kLoad || node->buffer != producer.tensor) return;
-    for (size_t i = 0; ok && i < node->args.size(); ++i) {
-      ok = node->args[i]->op == Op::kVar && node->args[i]->var == reader.axes[i];
-    }
-  });
-  return ok;
-}
+// In the order in which sketches are numbered.
+using MakeRule = std::unique_ptr<SketchRule>();
+constexpr MakeRule* kRules[] = {MakeStreamingRule, MakeStagingRule, MakeTilingRule, MakeRowsRule};
 
-class ShapeFinder {
- public:
-  explicit ShapeFinder(ProgramShape& shape) : shape_(shape), schedule_(shape.schedule) {}
-
-  void Run() {
-    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
-      if (ShouldInline(static_cast<int>(i))) {
-        const Step step = ComputeInline{schedule_.stages()[i].name()};
-        if (schedule_.Apply(step).ok()) shape_.steps.push_back(step);
-      }
-    }
-    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
-      const ScheduledStage& s = schedule_.stages()[i];
-      if (s.inlined || s.is_reduction() || IsStageable(static_cast<int>(i))) continue;
-      shape_.kernels.push_back(MakeKernel(static_cast<int>(i)));
-    }
-  }
-
- private:
-  const ScheduledStage& stage(int i) const { return schedule_.stages()[static_cast<size_t>(i)]; }
-
-  bool ReadsReduction(const ScheduledStage& s) const {
-    for (const Buffer* b : ReadsOf(s)) {
-      const int producer = schedule_.FindStage(b);
-      if (producer >= 0 && stage(producer).is_reduction()) return true;
-    }
-    return false;
-  }
-
-  // Elementwise stages disappear into their readers, except those that carry a reduction out of its
-  // kernel and those that only one reduction reads, which a plan may want in shared memory.
-  bool ShouldInline(int i) const {
-    const ScheduledStage& s = stage(i);
-    if (s.is_reduction() || s.is_output || s.materialized) return false;
-    const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
-    if (!ReadsReduction(s)) return !IsStageable(i);
-    return readers.size() == 1 && !stage(readers[0]).is_reduction() &&
-           ReadsElementwise(stage(readers[0]), s);
-  }
-
-  bool IsStageable(int i) const {
-    const ScheduledStage& s = stage(i);
-    if (s.is_reduction() || s.is_output || s.materialized || ReadsReduction(s)) return false;
-    const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
-    return readers.size() == 1 && stage(readers[0]).is_reduction();
-  }
-
-  KernelShape MakeKernel(int root) const {
-    KernelShape kernel;
-    kernel.root = root;
-    for (const Buffer* b : ReadsOf(stage(root))) {
-      const int r = schedule_.FindStage(b);
-      if (r < 0 || !stage(r).is_reduction()) continue;
-      kernel.reductions.push_back(r);
-      for (const Buffer* input : ReadsOf(stage(r))) {
-        const int p = schedule_.FindStage(input);
-        if (p >= 0 && IsStageable(p)) kernel.stageable.push_back(p);
-      }
-    }
-    return kernel;
-  }
-
-  ProgramShape& shape_;
-  Schedule& schedule_;
+struct NamedPlan {
+  std::string rule;
+  std::shared_ptr<const KernelPlan> plan;
+  bool is_fallback;
 };
+using Plans = std::vector<NamedPlan>;  // of one kernel
+
+// What each rule that applies makes of each kernel. A kernel that only another algorithm has needs
+// no fallback where a rule knows better: the definition's sketches already hold what is simple.
+std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const Target& target) {
+  std::vector<Plans> plans;
+  for (const KernelShape& kernel : shape.kernels) {
+    Plans& made = plans.emplace_back();
+    for (MakeRule* make : kRules) {
+      const std::unique_ptr<SketchRule> rule = make();
+      if (kernel.fused && !rule->takes_fused_kernels()) continue;
+      if (!rule->Applies(shape, kernel, target)) continue;
+      made.push_back({rule->name(), rule->Apply(shape, kernel, target), rule->is_fallback()});
+    }
+    if (is_definition || made.size() < 2) continue;
+    std::erase_if(made, [](const NamedPlan& p) { return p.is_fallback; });
+  }
+  return plans;
+}
+
+Sketch MakeSketch(const std::vector<Plans>& plans, const std::shared_ptr<const ProgramShape>& shape,
+                  const std::vector<size_t>& choice) {
+  Sketch sketch;
+  sketch.shape = shape;
+  for (size_t k = 0; k < plans.size(); ++k) {
+    const NamedPlan& chosen = plans[k][choice[k]];
+    const std::string prefix =
+        plans.size() > 1 ? shape->stage(shape->kernels[k].root).name() + "." : "";
+    absl::StrAppend(&sketch.name, k == 0 ? "" : "+", chosen.rule);
+    sketch.plan_begin.push_back(sketch.holes.size());
+    for (Hole hole : chosen.plan->holes()) {
+      hole.name = prefix + hole.name;
+      sketch.holes.push_back(std::move(hole));
+    }
+    sketch.plans.push_back(chosen.plan);
+  }
+  return sketch;
+}
+
+// Every combination of plans, the simplest first.
+void AddCombinations(const std::vector<Plans>& plans,
+                     const std::shared_ptr<const ProgramShape>& shape,
+                     std::vector<Sketch>& sketches) {
+  std::vector<size_t> choice(plans.size(), 0);
+  size_t added = 0;
+  for (bool more = true; more && added < kMaxSketches; ++added) {
+    sketches.push_back(MakeSketch(plans, shape, choice));
+    more = false;
+    for (size_t k = plans.size(); k-- > 0 && !more;) {
+      more = ++choice[k] < plans[k].size();
+      if (!more) choice[k] = 0;
+    }
+  }
+}
+
+std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgram>& program,
+                                         const Target& target) {
+  std::vector<Sketch> sketches;
+  const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, {}));
+  const std::vector<Plans> plans = PlansOf(*shape, true, target);
+  if (plans.size() > 1) {
+    const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program));
+    const std::vector<Plans> whole = PlansOf(*fused, true, target);
+    // Where one kernel can do it all, combinations of several are not worth their trials.
+    if (!whole.empty() && !whole[0].empty()) {
+      sketches.push_back(MakeSketch(plans, shape, std::vector<size_t>(plans.size(), 0)));
+      AddCombinations(whole, fused, sketches);
+      return sketches;
+    }
+  }
+  AddCombinations(plans, shape, sketches);
+  return sketches;
+}
 
 }  // namespace
 
-void KernelPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const {
-  values.resize(holes_.size());
-  for (size_t h = 0; h < holes_.size(); ++h) {
-    const std::vector<int64_t>& domain = holes_[h].domain;
-    values[h] = domain[std::uniform_int_distribution<size_t>(0, domain.size() - 1)(rng)];
+std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& program,
+                               const Target& target) {
+  std::vector<Sketch> sketches = SketchesOfDefinition(program, target);
+  for (const Algorithm& algorithm : AlgorithmsOf(program)) {
+    if (algorithm.steps.empty()) continue;  // the definition
+    const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, algorithm.steps));
+    const size_t first = sketches.size();
+    AddCombinations(PlansOf(*shape, false, target), shape, sketches);
+    for (size_t s = first; s < sketches.size(); ++s) {
+      sketches[s].name = absl::StrCat(algorithm.name, "/", sketches[s].name);
+    }
   }
-}
-
-ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
-                         const std::vector<Step>& algorithm) {
-  ProgramShape shape{algorithm, Schedule(std::move(program)), {}};
-  const absl::Status applied = shape.schedule.Apply(algorithm);
-  if (!applied.ok()) std::abort();  // AlgorithmsOf gives only what applies
-  ShapeFinder(shape).Run();
-  return shape;
-}
-
-ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program) {
-  ProgramShape shape{{}, Schedule(std::move(program)), {}};
-  const auto& stages = shape.schedule.stages();
-  const auto outputs = std::count_if(stages.begin(), stages.end(),
-                                     [](const ScheduledStage& s) { return s.is_output; });
-  if (outputs != 1 || !stages.back().is_output) return shape;
-  KernelShape kernel{
-      .root = static_cast<int>(stages.size()) - 1, .reductions = {}, .stageable = {}};
-  for (int i = 0; i < kernel.root; ++i) {
-    if (stages[static_cast<size_t>(i)].is_reduction()) kernel.reductions.push_back(i);
-  }
-  shape.kernels.push_back(std::move(kernel));
-  return shape;
-}
-
-const std::vector<std::unique_ptr<SketchRule>>& SketchRules() {
-  static const auto* rules = [] {
-    auto* list = new std::vector<std::unique_ptr<SketchRule>>;
-    list->push_back(MakeStreamingRule());
-    list->push_back(MakeStagingRule());
-    list->push_back(MakeTilingRule());
-    list->push_back(MakeRowsRule());
-    return list;
-  }();
-  return *rules;
+  return sketches;
 }
 
 }  // namespace heddle::search_space

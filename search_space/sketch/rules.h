@@ -1,0 +1,41 @@
+// Rules: each makes plans for the kernels to which it applies.
+#ifndef HEDDLE_SEARCH_SPACE_SKETCH_RULES_H_
+#define HEDDLE_SEARCH_SPACE_SKETCH_RULES_H_
+
+#include <memory>
+
+#include "search_space/ir/target.h"
+#include "search_space/sketch/kernel_plan.h"
+#include "search_space/sketch/kernels.h"
+
+namespace heddle::search_space {
+
+// Looks at one kernel of the shape and makes a plan for it.
+class SketchRule {
+ public:
+  virtual ~SketchRule() = default;
+  virtual const char* name() const = 0;
+  // Does its plan place what lies between the reductions of a fused kernel? Others are not asked
+  // about those.
+  virtual bool takes_fused_kernels() const { return false; }
+  // Is its plan there for want of a better one? Only the definition keeps it beside others.
+  virtual bool is_fallback() const { return false; }
+  virtual bool Applies(const ProgramShape& shape, const KernelShape& kernel,
+                       const Target& target) const = 0;
+  virtual std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
+                                            const Target& target) const = 0;
+};
+
+// One element (or a short vector of them) a thread; applies to every kernel.
+std::unique_ptr<SketchRule> MakeStreamingRule();
+// Tiles in shared memory for tensors that are read across their rows, such as a transpose.
+std::unique_ptr<SketchRule> MakeStagingRule();
+// Multi-level tiling of a reduction with data reuse: block, virtual thread, warp, lane and register
+// tiles, shared tiles and register fragments of the inputs, fused epilogue.
+std::unique_ptr<SketchRule> MakeTilingRule();
+// Rows reduced by groups of threads, several reductions in one kernel: softmax, layer norm, sums.
+std::unique_ptr<SketchRule> MakeRowsRule();
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SKETCH_RULES_H_

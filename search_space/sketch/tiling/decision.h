@@ -1,0 +1,122 @@
+// Decisions of a tiling. Each stands in a file of its own with all that is to be said of it: its
+// holes, where their values are drawn from, what they cost, and the steps that they become.
+#ifndef HEDDLE_SEARCH_SPACE_SKETCH_TILING_DECISION_H_
+#define HEDDLE_SEARCH_SPACE_SKETCH_TILING_DECISION_H_
+
+#include <initializer_list>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "search_space/sketch/kernel_plan.h"
+#include "search_space/sketch/schedule_writer.h"
+#include "search_space/sketch/tiling/tile.h"
+#include "search_space/sketch/tiling/tiled_kernel.h"
+
+namespace heddle::search_space {
+
+// Groups of holes that are redrawn together.
+enum HoleGroup { kAxesGroup, kReductionGroup, kMemoryGroup, kKernelGroup };
+
+// The plan's holes, in the order of a point's text.
+class Holes {
+ public:
+  explicit Holes(std::vector<Hole>& holes) : holes_(holes) {}
+  HoleId Add(std::string name, std::vector<int64_t> domain, HoleGroup group) {
+    holes_.push_back({std::move(name), std::move(domain), group});
+    return {holes_.size() - 1};
+  }
+
+ private:
+  std::vector<Hole>& holes_;
+};
+
+// 1, 2, 4, ... up to `most`, and none after the first that reaches `enough`.
+std::vector<int64_t> PowersUpTo(int64_t most, int64_t enough);
+// The widest access, of up to 4 elements, that divides a run of so many.
+int64_t WidestVector(int64_t run);
+
+// Values being drawn; at first each is uniform.
+struct Drawing {
+  std::mt19937_64& rng;
+  const std::vector<Hole>& holes;
+  std::vector<int64_t>& values;
+  // One draw in eight comes from anywhere, so that every valid choice can come up; the others come
+  // from where fast kernels lie.
+  bool anywhere = false;
+
+  int64_t& operator[](HoleId hole) const { return values[hole.index]; }
+  const std::vector<int64_t>& Domain(HoleId hole) const { return holes[hole.index].domain; }
+  size_t Below(size_t n) const { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); }
+  // One of the values, with probability proportional to its weight.
+  int64_t Weighted(std::initializer_list<std::pair<int64_t, int>> choices) const;
+};
+
+// What a tiling takes of a device, added up by the decisions.
+struct Usage {
+  int64_t registers = 0;  // of a thread
+  int64_t shared_bytes = 0;
+};
+
+// A schedule in the making: what decisions find and leave.
+struct Nest {
+  ScheduleWriter& w;
+  // The kernel's stage and the reduction computed in it: the kernel's own or, where blocks share
+  // the reduction, those of the partial results.
+  StageRef stage, reduction;
+  LoopList blocks, vthreads, threads, elements;  // the stage's loops, in this order
+  LoopRef thread;                                // all `threads`
+  LoopRef tiles;   // the reduction's loop over tiles, in which operands are fetched
+  LoopRef slice;   // the one within a tile that parts of the block share, if they do
+  LoopList inner;  // the other ones within a tile, of each reduction axis
+};
+
+// When steps are written, in this order.
+enum class Place {
+  kReduction,  // what is reduced where: the stages of the nest
+  kLoops,      // the stage's loops are split
+  kGrid,       // its blocks are bound
+  kKernel,     // all its loops are
+  kTiles,      // the reduction is computed in the stage, and its loops are split
+  kInner,      // they are in their final order
+  kOperands,   // what is fetched for a tile
+  kPipeline    // everything is in its place
+};
+
+class Decision {
+ public:
+  virtual ~Decision() = default;
+  Decision(const Decision&) = delete;
+  Decision& operator=(const Decision&) = delete;
+
+  // Draws the values of the holes, after the decisions before it; `tile` is as they left it.
+  virtual void Draw(const Drawing&, Tile) const {}
+  // Takes back what the draws of later decisions left no room for.
+  virtual void Settle(const Drawing&, const Tile&) const {}
+  // Tells the other decisions.
+  virtual void Describe(Tile&) const {}
+  // Adds what the decision takes; ResourceExhausted when its limits are not met.
+  virtual absl::Status Cost(const Tile&, Usage&) const { return absl::OkStatus(); }
+  virtual void Write(Place, const Tile&, Nest&) const {}
+
+ protected:
+  // A decision declares its holes where it is made.
+  explicit Decision(const TiledKernel& kernel) : kernel_(kernel) {}
+
+  const TiledKernel& kernel_;
+};
+
+// The decisions, each at the place of its holes in a point's text: a new one comes last.
+using MakeDecision = std::unique_ptr<Decision>(const TiledKernel&, Holes&);
+MakeDecision MakeAxes, MakeReduction, MakeOperands, MakePipeline, MakeOccupancy, MakeRaster,
+    MakeSplit, MakeSlices;
+inline constexpr MakeDecision* kDecisions[] = {MakeAxes,     MakeReduction, MakeOperands,
+                                               MakePipeline, MakeOccupancy, MakeRaster,
+                                               MakeSplit,    MakeSlices};
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SKETCH_TILING_DECISION_H_

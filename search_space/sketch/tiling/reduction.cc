@@ -1,0 +1,73 @@
+// How much of each reduction axis a block has in shared memory at a time.
+#include "search_space/sketch/tiling/decision.h"
+
+namespace heddle::search_space {
+namespace {
+
+class ReductionDecision : public Decision {
+ public:
+  ReductionDecision(const TiledKernel& kernel, Holes& holes) : Decision(kernel) {
+    for (const TiledAxis& axis : kernel.reduce_axes) {
+      std::vector<int64_t> inner = {8, 4, 16, 32};
+      if (axis.is_window()) {
+        inner = {axis.extent};
+        if (axis.extent > 1) inner.push_back(1);
+      }
+      inner_.push_back(holes.Add(axis.name + ".inner", inner, kReductionGroup));
+    }
+  }
+
+  void Draw(const Drawing& d, Tile) const override {
+    if (d.anywhere) return;
+    const bool window = kernel_.reduce_axes.back().is_window();
+    for (size_t r = 0; r < inner_.size(); ++r) {
+      const auto& domain = d.Domain(inner_[r]);
+      if (kernel_.reduce_axes[r].is_window()) {
+        d[inner_[r]] = domain[static_cast<size_t>(d.Weighted({{0, 7}, {1, 1}})) % domain.size()];
+      } else {
+        d[inner_[r]] = window ? d.Weighted({{4, 3}, {8, 5}, {16, 3}, {32, 1}})
+                              : d.Weighted({{4, 1}, {8, 5}, {16, 6}, {32, 3}});
+      }
+    }
+  }
+
+  void Describe(Tile& tile) const override {
+    for (HoleId h : inner_) tile.reduced.push_back(tile[h]);
+  }
+
+  void Write(Place place, const Tile& tile, Nest& nest) const override {
+    if (place != Place::kTiles) return;
+    const LoopList loops = nest.w.ReduceLoops(nest.reduction);
+    LoopList outer, slice;
+    for (size_t r = 0; r < loops.size(); ++r) {
+      if (tile.slices > 1 && r == kernel_.shared_axis()) {
+        const auto parts = nest.w.Split(loops[r], tile.slices, tile.reduced[r] / tile.slices);
+        outer.push_back(parts[0]);
+        slice = {parts[1]};
+        nest.inner.push_back(parts[2]);
+      } else {
+        const auto parts = nest.w.Split(loops[r], tile.reduced[r]);
+        outer.push_back(parts[0]);
+        nest.inner.push_back(parts[1]);
+      }
+    }
+    LoopList data = nest.w.DataLoops(nest.reduction);
+    // Axes of the nest beside the result's are parts of the reduction: blocks, one part each.
+    data.erase(data.begin(), data.end() - static_cast<std::ptrdiff_t>(tile.axes.size()));
+    nest.w.Reorder(Join({outer, slice, nest.inner, data}));
+    // One loop over all tiles, so that a pipeline runs through it from end to end.
+    nest.tiles = nest.w.Fuse(outer);
+    if (!slice.empty()) nest.slice = slice[0];
+  }
+
+ private:
+  std::vector<HoleId> inner_;
+};
+
+}  // namespace
+
+std::unique_ptr<Decision> MakeReduction(const TiledKernel& kernel, Holes& holes) {
+  return std::make_unique<ReductionDecision>(kernel, holes);
+}
+
+}  // namespace heddle::search_space

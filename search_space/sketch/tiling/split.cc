@@ -1,0 +1,67 @@
+// Over how many blocks a reduction is split, for results too small to fill the device. The partial
+// results are written to a tensor in global memory, whose axes are the parts and the result's; the
+// kernel's own stage adds them up.
+#include "absl/strings/str_cat.h"
+#include "search_space/sketch/combine.h"
+#include "search_space/sketch/tiling/decision.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr int64_t kMostParts = 256;
+
+class SplitDecision : public Decision {
+ public:
+  SplitDecision(const TiledKernel& kernel, Holes& holes) : Decision(kernel) {
+    const int64_t extent = kernel.reduce_axes[kernel.shared_axis()].extent;
+    parts_ = holes.Add("split_k", PowersUpTo(extent / 2, kMostParts), kReductionGroup);
+  }
+
+  // Where the blocks are few, any number of parts is as likely.
+  void Draw(const Drawing& d, Tile tile) const override {
+    std::vector<int64_t> valid;
+    for (int64_t parts : d.Domain(parts_)) {
+      tile.parts = parts;
+      if (Limits(tile).ok()) valid.push_back(parts);
+    }
+    d[parts_] = valid[d.Below(valid.size())];
+  }
+
+  void Describe(Tile& tile) const override { tile.parts = tile[parts_]; }
+  absl::Status Cost(const Tile& tile, Usage&) const override { return Limits(tile); }
+
+  void Write(Place place, const Tile& tile, Nest& nest) const override {
+    if (place != Place::kReduction || tile.parts == 1) return;
+    const LoopRef shared = nest.w.ReduceLoops(kernel_.reduction)[kernel_.shared_axis()];
+    nest.reduction = nest.w.Rfactor(nest.w.Split(shared, tile.PartLength())[0]);
+    nest.stage = nest.w.CacheRead(nest.reduction.tensor, Scope::kGlobal, kernel_.reduction);
+    nest.blocks = {nest.w.Loops(nest.stage)[0]};
+    WriteCombineKernel(nest.w, {kernel_.root, kernel_.reduction, nest.stage, tile.parts},
+                       kernel_.target);
+  }
+
+ private:
+  absl::Status Limits(const Tile& tile) const {
+    const int64_t parts = tile.parts, tiles = tile.Tiles(), sms = kernel_.target.sm_count;
+    if (parts == 1) return absl::OkStatus();
+    if (tiles >= 2 * sms || tiles * parts > 16 * sms) {
+      return kernel_.Refuse(
+          absl::StrCat(tiles, " blocks need no reduction split ", parts, " times"));
+    }
+    const int64_t length = tile.PartLength();
+    if (CeilDiv(kernel_.reduce_axes[kernel_.shared_axis()].extent, length) != parts) {
+      return kernel_.Refuse(absl::StrCat(parts, " parts of ", length, " are not all needed"));
+    }
+    return absl::OkStatus();
+  }
+
+  HoleId parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Decision> MakeSplit(const TiledKernel& kernel, Holes& holes) {
+  return std::make_unique<SplitDecision>(kernel, holes);
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,60 @@
+#include "search_space/sketch/tiling/tile.h"
+
+namespace heddle::search_space {
+
+int64_t Tile::TileThreads() const {
+  int64_t threads = 1;
+  for (const AxisTile& a : axes) threads *= a.warps * a.lanes;
+  return threads;
+}
+
+int64_t Tile::Accumulators() const {
+  int64_t accumulators = 1;
+  for (const AxisTile& a : axes) accumulators *= a.of_thread();
+  return accumulators;
+}
+
+int64_t Tile::Tiles() const {
+  int64_t tiles = 1;
+  for (size_t a = 0; a < axes.size(); ++a) {
+    tiles *= CeilDiv(kernel.axes[a].extent, axes[a].of_block());
+  }
+  return tiles;
+}
+
+int64_t Tile::PartLength() const {
+  const size_t shared = kernel.shared_axis();
+  const int64_t tile = reduced[shared];
+  return CeilDiv(CeilDiv(kernel.reduce_axes[shared].extent, parts), tile) * tile;
+}
+
+int64_t Tile::Depth() const {
+  int64_t depth = 1;
+  for (int64_t r : reduced) depth *= r;
+  return depth;
+}
+
+int64_t Tile::FragmentReads() const {
+  int64_t reads = 1;
+  for (size_t r = 0; r <= fragment_axis; ++r) reads *= reduced[r];
+  return reads;
+}
+
+double Tile::Waste() const {
+  double waste = 1;
+  const auto cover = [&](int64_t covered, int64_t extent) {
+    waste *= static_cast<double>(covered) / static_cast<double>(extent);
+  };
+  for (size_t a = 0; a < axes.size(); ++a) {
+    const int64_t extent = kernel.axes[a].extent, tile = axes[a].of_block();
+    cover(CeilDiv(extent, tile) * tile, extent);
+  }
+  const size_t shared = kernel.shared_axis();
+  for (size_t r = 0; r < reduced.size(); ++r) {
+    const int64_t extent = kernel.reduce_axes[r].extent;
+    cover(r == shared ? parts * PartLength() : CeilDiv(extent, reduced[r]) * reduced[r], extent);
+  }
+  return waste;
+}
+
+}  // namespace heddle::search_space

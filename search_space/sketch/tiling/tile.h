@@ -1,0 +1,62 @@
+// One tiling: what its decisions must know of one another, and what follows from that.
+#ifndef HEDDLE_SEARCH_SPACE_SKETCH_TILING_TILE_H_
+#define HEDDLE_SEARCH_SPACE_SKETCH_TILING_TILE_H_
+
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
+#include "search_space/sketch/kernel_plan.h"
+#include "search_space/sketch/tiling/tiled_kernel.h"
+
+namespace heddle::search_space {
+
+// A hole of the plan, for those who made it.
+struct HoleId {
+  size_t index = 0;
+};
+
+// Elements of one data axis, from the block's tile inwards.
+struct AxisTile {
+  int64_t vthreads = 1, warps = 1, lanes = 1, elements = 1;
+  int64_t of_block() const { return vthreads * warps * lanes * elements; }
+  int64_t of_thread() const { return vthreads * elements; }
+};
+
+struct Tile {
+  const TiledKernel& kernel;
+  HoleValues values;  // of all holes
+  // What each decision says of itself (Decision::Describe); defaults are those of a kernel in which
+  // nobody decides it.
+  absl::InlinedVector<AxisTile, 6> axes;    // of each data axis
+  absl::InlinedVector<int64_t, 6> reduced;  // of each reduction axis, in a block's tile
+  size_t fragment_axis = 0;        // the reduction axis in whose inner loop fragments are read
+  int64_t shared_copies = 1;       // of each operand's tile in shared memory
+  bool through_registers = false;  // what is fetched waits in registers
+  int64_t fragment_copies = 1;     // of each operand's fragment in registers
+  int64_t blocks_per_sm = 1;       // that have to fit
+  int64_t parts = 1;               // of the reduction, over blocks
+  int64_t slices = 1;              // of the reduction, over parts of a block
+
+  int64_t operator[](HoleId hole) const { return values[hole.index]; }
+
+  // Threads that make a tile, and those of a block: where the reduction is sliced, several make
+  // one.
+  int64_t TileThreads() const;
+  int64_t Threads() const { return TileThreads() * slices; }
+  int64_t Accumulators() const;  // of a thread
+  int64_t Tiles() const;         // of the result
+  int64_t Blocks() const { return Tiles() * parts; }
+  // How much of the shared axis one block reduces: whole tiles, so that only the last block has a
+  // tail.
+  int64_t PartLength() const;
+  // Multiply-adds of one accumulator in a tile of the reduction; times that its operands are read
+  // from shared memory.
+  int64_t Depth() const;
+  int64_t FragmentReads() const;
+  // Iterations that are executed over iterations that are needed.
+  double Waste() const;
+};
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SKETCH_TILING_TILE_H_

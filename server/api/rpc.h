@@ -10,11 +10,11 @@
 
 #include "absl/status/statusor.h"
 #include "server/api/auth.h"
-#include "server/api/pool.h"
 #include "server/db/errors.h"
 #include "server/db/store.h"
 #include "server/engine/engine.h"
 #include "server/engine/metrics.h"
+#include "server/engine/pool.h"
 #include "server/engine/spaces.h"
 
 namespace heddle::server {

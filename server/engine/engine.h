@@ -32,8 +32,8 @@
 #include "server/db/job_store.h"
 #include "server/db/store.h"
 #include "server/engine/metrics.h"
+#include "server/engine/pool.h"
 #include "server/engine/searcher.h"
-#include "server/api/pool.h"
 
 namespace heddle::server {
 

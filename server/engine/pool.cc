@@ -1,4 +1,4 @@
-#include "server/api/pool.h"
+#include "server/engine/pool.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 // Threads that work for many callers.
-#ifndef HEDDLE_SERVER_API_POOL_H_
-#define HEDDLE_SERVER_API_POOL_H_
+#ifndef HEDDLE_SERVER_ENGINE_POOL_H_
+#define HEDDLE_SERVER_ENGINE_POOL_H_
 
 #include <cstddef>
 #include <deque>
@@ -46,4 +46,4 @@ class Pool {
 
 }  // namespace heddle::server
 
-#endif  // HEDDLE_SERVER_API_POOL_H_
+#endif  // HEDDLE_SERVER_ENGINE_POOL_H_

@@ -88,7 +88,6 @@ const S* ScheduledStage::Note() const {
   return nullptr;
 }
 
-
 class Schedule {
  public:
   // The program's stages, each at the root with one serial loop per axis. A reduction that is an

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/api/validate.h"
+#include "server/engine/validate.h"
 
 namespace heddle::server {
 namespace {

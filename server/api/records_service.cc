@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/sqlite.h"
-#include "server/api/validate.h"
 #include "server/db/convert.h"
+#include "server/engine/validate.h"
 #include "tuner/records/records_fields.h"
 
 namespace heddle::server {

@@ -8,9 +8,9 @@
 #include "measure/codegen/codegen.h"
 #include "measure/run/messages.h"
 #include "search_space/notation/notation.h"
-#include "server/api/validate.h"
 #include "server/api/watch.h"
 #include "server/db/convert.h"
+#include "server/engine/validate.h"
 #include "tuner/model/features.h"
 #include "tuner/search/query.h"
 

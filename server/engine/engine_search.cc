@@ -6,9 +6,9 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "measure/run/messages.h"
-#include "server/api/validate.h"
 #include "server/db/convert.h"
 #include "server/engine/engine.h"
+#include "server/engine/validate.h"
 
 namespace heddle::server {
 namespace {

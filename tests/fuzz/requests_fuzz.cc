@@ -4,8 +4,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/time.h"
-#include "server/api/validate.h"
 #include "server/db/errors.h"
+#include "server/engine/validate.h"
 #include "tests/fuzz/fuzz.h"
 
 using heddle::tests::Hold;

@@ -20,9 +20,9 @@
 #include "measure/codegen/codegen.h"
 #include "measure/run/messages.h"
 #include "search_space/ir/target.h"
-#include "server/api/validate.h"
 #include "server/db/convert.h"
 #include "server/engine/engine.h"
+#include "server/engine/validate.h"
 #include "tests/process.h"
 
 namespace heddle::server {

@@ -1,4 +1,4 @@
-#include "server/api/validate.h"
+#include "server/engine/validate.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/any.pb.h>

@@ -1,7 +1,7 @@
 // What requests may contain. Every refusal is INVALID_ARGUMENT that names the fields which are
 // wrong and what would be right.
-#ifndef HEDDLE_SERVER_API_VALIDATE_H_
-#define HEDDLE_SERVER_API_VALIDATE_H_
+#ifndef HEDDLE_SERVER_ENGINE_VALIDATE_H_
+#define HEDDLE_SERVER_ENGINE_VALIDATE_H_
 
 #include <string>
 #include <vector>
@@ -62,4 +62,4 @@ absl::StatusOr<int64_t> ParseJobId(const std::string& name, const std::string& f
 
 }  // namespace heddle::server
 
-#endif  // HEDDLE_SERVER_API_VALIDATE_H_
+#endif  // HEDDLE_SERVER_ENGINE_VALIDATE_H_

@@ -1,4 +1,4 @@
-#include "server/api/validate.h"
+#include "server/engine/validate.h"
 
 #include <cmath>
 #include <set>

@@ -13,12 +13,14 @@
 #include "heddle/v1/tuning.pb.h"
 #include "measure/outcome.h"
 #include "search_space/tensor_program.h"
+#include "tuner/query.h"
 #include "tuner/records.h"
 #include "tuner/records_fields.h"
 
 namespace heddle::server {
 
 v1::L2Policy ToProto(measure::L2Policy l2);
+v1::Standing ToProto(tuner::Standing standing);
 // Unspecified is cold.
 measure::L2Policy FromProto(v1::L2Policy l2);
 

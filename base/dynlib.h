@@ -36,6 +36,9 @@ class DynLib {
   const std::string& name() const { return name_; }  // as it was opened
   // The file that the loader chose; name() when it does not say.
   std::string path() const;
+  // What tells this build of the library from every other: 16 hexadecimal digits of the build id
+  // that the linker gave it, or, without one, of a hash of the file.
+  std::string build() const;
 
  private:
   DynLib(void* handle, std::string name);

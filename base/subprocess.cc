@@ -254,17 +254,22 @@ std::string ExitStatus::Describe() const {
 absl::StatusOr<std::unique_ptr<Subprocess>> Subprocess::Start(
     const std::string& command, const std::vector<std::string>& arguments,
     const ChildOptions& options) {
+  // Nothing that the child was to do is to blame for.
+  const auto cannot_start = [&](const char* what) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot start a ", command, " process: ", what, ": ", strerror(errno)));
+  };
   int sockets[2], pipe_fds[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
-    return ErrnoStatus("socketpair");
+    return cannot_start("socketpair");
   }
   Fd ours(sockets[0]), theirs(sockets[1]);
-  if (pipe2(pipe_fds, O_CLOEXEC) != 0) return ErrnoStatus("pipe");
+  if (pipe2(pipe_fds, O_CLOEXEC) != 0) return cannot_start("pipe");
   Fd output(pipe_fds[0]), their_output(pipe_fds[1]);
   fcntl(output.get(), F_SETFL, O_NONBLOCK);
 
   Fd control = MoveUp(theirs.get()), out = MoveUp(their_output.get());
-  if (control.get() < 0 || out.get() < 0) return ErrnoStatus("duplicating a file descriptor");
+  if (control.get() < 0 || out.get() < 0) return cannot_start("duplicating a file descriptor");
   SpawnRequest request{{"heddle", command, absl::StrCat(getpid())},
                        options.environment,
                        control.get(),
@@ -277,7 +282,7 @@ absl::StatusOr<std::unique_ptr<Subprocess>> Subprocess::Start(
   std::vector<Fd> inherited;
   for (int fd : options.inherited_fds) {
     inherited.push_back(MoveUp(fd));
-    if (inherited.back().get() < 0) return ErrnoStatus("duplicating a file descriptor");
+    if (inherited.back().get() < 0) return cannot_start("duplicating a file descriptor");
     request.inherited.push_back(inherited.back().get());
   }
   request.argv.insert(request.argv.end(), arguments.begin(), arguments.end());

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
+#include "measure/device/nvrtc.h"
 #include "search_space/notation/notation.h"
 
 namespace heddle::cli {
@@ -211,6 +212,15 @@ absl::StatusOr<tuner::Records::Best> FindBest(tuner::Records& records, const Ten
                                           ". Make one: heddle tune ", tune_command));
 }
 
+tuner::Verdict JudgeHere(const tuner::Records::Best& best, const Workload& program,
+                         measure::DeviceInfo device) {
+  if (device.compiler.empty() && device.target.api == search_space::Api::kCuda) {
+    const auto nvrtc = measure::FindNvrtc();
+    if (nvrtc.ok()) device.compiler = measure::NameOf(*nvrtc);
+  }
+  return tuner::Judge(best, program, device);
+}
+
 // -------------------------------------------------------------------------------------- schedule
 
 void ScheduleFlags::Add(CLI::App& app) {
@@ -259,7 +269,13 @@ absl::StatusOr<Chosen> ScheduleFlags::Choose(const Workload& program,
     if (!records.ok()) return records.status();
     auto found = FindBest(**records, *program, device, l2, tune_command);
     if (!found.ok()) return found.status();
-    return ChooseStored(*found);
+    auto stored = ChooseStored(*found);
+    if (!stored.ok()) return stored;
+    stored->verdict = JudgeHere(*found, program, device);
+    if (const std::string text = stored->verdict->Text(); !text.empty()) {
+      absl::StrAppend(&stored->origin, ", ", text);
+    }
+    return stored;
   }
   auto space = search_space::SearchSpace::Create(program, device.target);
   if (!space.ok()) return space.status();

@@ -19,6 +19,7 @@
 #include "search_space/ir/tensor_program.h"
 #include "search_space/sketch/search_space.h"
 #include "tuner/records/records.h"
+#include "tuner/search/query.h"
 
 namespace heddle::cli {
 
@@ -118,6 +119,11 @@ absl::StatusOr<tuner::Records::Best> FindBest(tuner::Records& records,
                                               measure::L2Policy l2,
                                               const std::string& tune_command);
 
+// What a record says of what would be built here; for a device that is only described, with the
+// compiler that is here.
+tuner::Verdict JudgeHere(const tuner::Records::Best& best, const Workload& program,
+                         measure::DeviceInfo device);
+
 // -------------------------------------------------------------------------------------- schedule
 
 // A schedule of a workload and where it comes from.
@@ -126,6 +132,7 @@ struct Chosen {
   std::string point;   // empty where it was not made from one
   std::string origin;  // "default schedule", "best of the database", ...
   std::optional<tuner::Records::Best> best;
+  std::optional<tuner::Verdict> verdict;  // of `best`, on the device that it was chosen for
 };
 
 struct ScheduleFlags {

@@ -23,8 +23,9 @@ Result RunExport(ExportFlags flags) {
   auto chosen = flags.schedule.Choose(*program, *device, PolicyOf(flags.l2), flags.db,
                                       flags.workload.CommandLine());
   if (!chosen.ok()) return chosen.status();
-  tuner::Artefact artefact{*program, chosen->steps, chosen->point, *device, {}, HEDDLE_VERSION};
+  tuner::Artefact artefact{*program, chosen->steps, chosen->point, *device, {}, {}, HEDDLE_VERSION};
   if (chosen->best) artefact.measured = chosen->best->trial;
+  artefact.verdict = chosen->verdict;
   if (absl::Status s = tuner::Export(artefact, flags.out); !s.ok()) return s;
   bool cuda = device->target.api == search_space::Api::kCuda;
   Say(absl::StrCat("Wrote ", flags.out, " (", chosen->origin, "). To run and check it: cd ",

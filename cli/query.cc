@@ -34,7 +34,8 @@ absl::StatusOr<tuner::Answer> Ask(const QueryFlags& flags, const Workload& progr
 }
 
 Json ToJson(const search_space::TensorProgram& program, const measure::DeviceInfo& device,
-            const tuner::Answer& answer, const std::vector<search_space::Step>& steps) {
+            const tuner::Answer& answer, const std::optional<tuner::Verdict>& verdict,
+            const std::vector<search_space::Step>& steps) {
   bool exact = answer.match == Match::kExact;
   Json json{{"found", answer.match != Match::kNone},
             {"match", NameOf(answer.match)},
@@ -44,6 +45,8 @@ Json ToJson(const search_space::TensorProgram& program, const measure::DeviceInf
             {"device", device.target.name},
             {"time_us", nullptr},
             {"time_ci_us", nullptr},
+            {"standing", nullptr},
+            {"stale_because", Json::array()},
             {"steps", StepsJson(steps)},
             {"fingerprint", nullptr}};
   // A neighbour's time is not this shape's.
@@ -51,6 +54,10 @@ Json ToJson(const search_space::TensorProgram& program, const measure::DeviceInf
     const measure::TrialResult& result = answer.source->trial.result;
     json["time_us"] = result.time_us;
     json["time_ci_us"] = {result.ci_low_us, result.ci_high_us};
+  }
+  if (verdict) {
+    json["standing"] = NameOf(verdict->standing);
+    json["stale_because"] = verdict->changed;
   }
   if (answer.source) {
     json["fingerprint"] = EnvironmentJson(answer.source->environment);
@@ -72,8 +79,10 @@ Result RunQuery(const QueryFlags& flags) {
   auto steps = search_space::ParseSteps(answer->steps);
   if (!steps.ok()) return steps.status();
   bool found = answer->match != Match::kNone;
+  std::optional<tuner::Verdict> verdict;
+  if (answer->match == Match::kExact) verdict = JudgeHere(*answer->source, *program, *device);
   if (flags.json) {
-    PrintJson(ToJson(**program, *device, *answer, *steps));
+    PrintJson(ToJson(**program, *device, *answer, verdict, *steps));
   } else if (found) {
     std::cout << answer->steps;
   }
@@ -88,6 +97,10 @@ Result RunQuery(const QueryFlags& flags) {
     Say(absl::StrCat("exact: ", tuner::FormatTime(result.time_us), " (",
                      tuner::FormatTime(result.ci_low_us), " .. ",
                      tuner::FormatTime(result.ci_high_us), ")"));
+    if (verdict->standing != tuner::Standing::kMeasured) {
+      Say(absl::StrCat(verdict->Text(), "; to measure it again: heddle time ",
+                       flags.workload.CommandLine(), " --best"));
+    }
   } else {
     Say(absl::StrCat(NameOf(answer->match),
                      ": not measured at this shape; tuning it will do better"));

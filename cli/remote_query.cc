@@ -12,6 +12,19 @@
 namespace heddle::cli {
 namespace {
 
+Json StandingName(v1::Standing standing) {
+  switch (standing) {
+    case v1::STANDING_MEASURED:
+      return "measured";
+    case v1::STANDING_STALE:
+      return "stale";
+    case v1::STANDING_FOREIGN:
+      return "foreign";
+    default:
+      return nullptr;
+  }
+}
+
 Json ToJson(const v1::QueryBestResponse& answer, const search_space::TensorProgram& program,
             const std::vector<search_space::Step>& steps) {
   const v1::Record& record = answer.record();
@@ -27,12 +40,14 @@ Json ToJson(const v1::QueryBestResponse& answer, const search_space::TensorProgr
       {"device", answer.device()},
       {"time_us", nullptr},
       {"time_ci_us", nullptr},
+      {"standing", nullptr},
       {"steps", StepsJson(steps)},
       {"fingerprint", nullptr}};
   // A neighbour's time is not this shape's.
   if (answer.match() == v1::QueryBestResponse::EXACT) {
     json["time_us"] = record.result().time_us();
     json["time_ci_us"] = {record.result().ci_low_us(), record.result().ci_high_us()};
+    json["standing"] = StandingName(answer.standing());
   }
   if (answer.has_record()) {
     json["fingerprint"] =
@@ -84,9 +99,9 @@ Result QueryServer(client::Client& client, const RemoteQuery& query) {
   } else {
     Say("not measured at this shape; tuning it will do better");
   }
-  for (const std::string& reason : answer->stale_because()) {
-    Say("stale: the " + reason + " has changed since it was measured");
-  }
+  const auto& changed = answer->stale_because();
+  const std::string stale = tuner::VerdictOf({changed.begin(), changed.end()}).Text();
+  if (!stale.empty()) Say(stale);
   return kDone;
 }
 

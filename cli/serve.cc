@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,6 +35,15 @@ struct ServeFlags {
   double lease_s = 30, remember_days = 7;
 };
 
+// gRPC gives up a listener for good that runs out of file descriptors. The usual soft limit is for
+// programs that use select, which nothing here does.
+void TakeAllDescriptors() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 Result RunServe(ServeFlags flags) {
   server::ServerOptions& options = flags.options;
   const auto is_socket = [](const std::string& a) { return absl::StartsWith(a, "unix:"); };
@@ -49,6 +59,7 @@ Result RunServe(ServeFlags flags) {
   options.engine.remember_requests = absl::Hours(24 * flags.remember_days);
   options.engine.heartbeat = std::min(absl::Seconds(5), options.engine.lease / 5);
   CatchInterrupts();
+  TakeAllDescriptors();
   auto server = server::Server::Start(options);
   if (absl::IsFailedPrecondition(server.status())) {
     return WithCode(absl::StatusCode::kInvalidArgument, server.status());

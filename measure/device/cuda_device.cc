@@ -100,7 +100,7 @@ DeviceInfo Describe(const CudaDriver& cu, CUdevice device, int index) {
   if (nvml.has_value()) info.driver = absl::StrCat(nvml->driver_version(), " (", info.driver, ")");
   absl::StatusOr<NvrtcInfo> nvrtc = FindNvrtc();
   if (nvrtc.ok()) {
-    info.compiler = absl::StrCat("NVRTC ", nvrtc->major, ".", nvrtc->minor);
+    info.compiler = NameOf(*nvrtc);
   } else {
     info.usable = false;
     info.why_not = std::string(nvrtc.status().message());

@@ -82,6 +82,7 @@ absl::StatusOr<std::unique_ptr<Nvrtc>> LoadNvrtc() {
   }
   NvrtcInfo& info = nvrtc->info;
   info.path = nvrtc->library.path();
+  info.build = nvrtc->library.build();
   int count = 0;
   if (a.Version(&info.major, &info.minor) != 0 || a.GetNumSupportedArchs(&count) != 0) {
     return absl::UnavailableError(absl::StrCat(info.path, " does not answer; ", kRemedy));
@@ -171,6 +172,10 @@ std::vector<std::string> CudaLibraryCandidates(const std::string& stem,
     }
   }
   return out;
+}
+
+std::string NameOf(const NvrtcInfo& info) {
+  return absl::StrCat("NVRTC ", info.major, ".", info.minor, " (build ", info.build, ")");
 }
 
 absl::StatusOr<NvrtcInfo> FindNvrtc() {

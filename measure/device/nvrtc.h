@@ -41,9 +41,12 @@ absl::StatusOr<CudaBinary> CompileCuda(const std::string& source, const std::str
 struct NvrtcInfo {
   int major = 0, minor = 0;
   std::string path;
+  std::string build;               // DynLib::build
   std::vector<int> architectures;  // 80, 90, ...
 };
 absl::StatusOr<NvrtcInfo> FindNvrtc();
+// "NVRTC 13.0 (build 65be0db342ad51a0)": a compiler as environments and kernel caches know it.
+std::string NameOf(const NvrtcInfo& info);
 
 // Files to try for the library `stem` ("libnvrtc.so") of the CUDA toolkit, best first: the
 // environment variable `override_variable`, the loader's own path, $CUDA_HOME, /usr/local/cuda, and

@@ -260,6 +260,27 @@ absl::StatusOr<Workload> TuningService::ParseCached(const v1::Workload& workload
   return parsed;
 }
 
+tuner::Verdict TuningService::Judge(const tuner::Records::Best& best, const Workload& workload) {
+  std::vector<std::string> changed = StaleBecause(gateway_.engine, best.environment);
+  const auto device = FindModel(gateway_.engine, best.environment.device_name);
+  if (!device.ok()) {
+    changed.emplace_back("device");  // which nobody here knows
+    return tuner::VerdictOf(std::move(changed));
+  }
+  const measure::DeviceInfo now = measure::FromProto(*device);
+  if (!Agree(tuner::BenchOf(best.environment), tuner::BenchOf(now, best.environment.l2))) {
+    changed.emplace_back("device");
+  }
+  const std::string key = absl::StrCat(best.trial.id, " ", device->SerializeAsString());
+  std::optional<std::string> hash = hashes_.Find(key);
+  if (!hash) {
+    hash = tuner::SourceHashNow(best.trial, workload, now.target);
+    hashes_.Add(key, *hash, hash->size());
+  }
+  if (hash->empty() || *hash != best.trial.result.source_hash) changed.emplace_back("source");
+  return tuner::VerdictOf(std::move(changed));
+}
+
 absl::StatusOr<std::string> TuningService::ModelOf(const std::string& asked) const {
   if (!asked.empty()) return asked;
   const std::map<std::string, v1::Device> models = gateway_.engine.Models();
@@ -297,10 +318,10 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
           answer.set_steps(exact->steps);
           answer.set_validated(true);
           *answer.mutable_record() = ToProto(*exact->source, answer.workload());
-          for (std::string& why : StaleBecause(gateway_.engine, exact->source->environment)) {
-            answer.add_stale_because(std::move(why));
-          }
-          gateway_.metrics.CountQuery("exact", !answer.stale_because().empty());
+          const tuner::Verdict verdict = Judge(*exact->source, *workload);
+          answer.set_standing(ToProto(verdict.standing));
+          for (const std::string& why : verdict.changed) answer.add_stale_because(why);
+          gateway_.metrics.CountQuery("exact", verdict.standing != tuner::Standing::kMeasured);
           return reply(std::move(answer));
         }
         if (request->fallback() == v1::QueryBestRequest::NONE && !request->has_enqueue()) {

@@ -7,6 +7,7 @@
 #include "heddle/v1/tuning.grpc.pb.h"
 #include "server/api/rpc.h"
 #include "server/engine/byte_cache.h"
+#include "tuner/search/query.h"
 
 namespace heddle::server {
 
@@ -43,6 +44,8 @@ class TuningService final : public v1::Tuning::CallbackService {
 
  private:
   absl::StatusOr<Workload> ParseCached(const v1::Workload& workload, const std::string& field);
+  // What a record says of what its device model, as it has registered, would build and run.
+  tuner::Verdict Judge(const tuner::Records::Best& best, const Workload& workload);
   // The device model that a query is for.
   absl::StatusOr<std::string> ModelOf(const std::string& asked) const;
   void Answer(const v1::QueryBestRequest& request, const Caller& caller, const Workload& workload,
@@ -53,6 +56,8 @@ class TuningService final : public v1::Tuning::CallbackService {
   const int open_jobs_;
   // Parsed workloads of queries, by what is known of their message in its canonical form.
   ByteCache<Workload> parsed_;
+  // Hashes of the source that records give now, by record and device.
+  ByteCache<std::string> hashes_;
 };
 
 }  // namespace heddle::server

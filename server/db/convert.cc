@@ -61,6 +61,18 @@ void FillRecord(const tuner::TrialRecord& trial, v1::Record& record) {
 
 }  // namespace
 
+v1::Standing ToProto(tuner::Standing standing) {
+  switch (standing) {
+    case tuner::Standing::kMeasured:
+      return v1::STANDING_MEASURED;
+    case tuner::Standing::kStale:
+      return v1::STANDING_STALE;
+    case tuner::Standing::kForeign:
+      return v1::STANDING_FOREIGN;
+  }
+  return v1::STANDING_UNSPECIFIED;
+}
+
 v1::L2Policy ToProto(measure::L2Policy l2) {
   return l2 == measure::L2Policy::kWarm ? v1::L2_POLICY_WARM : v1::L2_POLICY_COLD;
 }

@@ -15,10 +15,12 @@
 #include "search_space/ir/tensor_program.h"
 #include "tuner/records/records.h"
 #include "tuner/records/records_fields.h"
+#include "tuner/search/query.h"
 
 namespace heddle::server {
 
 v1::L2Policy ToProto(measure::L2Policy l2);
+v1::Standing ToProto(tuner::Standing standing);
 // Unspecified is cold.
 measure::L2Policy FromProto(v1::L2Policy l2);
 

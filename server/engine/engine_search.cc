@@ -266,6 +266,7 @@ void Engine::TakeResult(ActiveJob& job, int64_t id, const v1::TrialResult& resul
   if (candidate.row.state == v1::Trial::PROPOSED) std::erase(job.queue, id);
   const TrialRow& row = candidate.row;
   if (!row.is_final) ++job.uses[row.workload].trials;
+  job.restarts = 0;  // what its searchers do is not in vain
   if (row.workload != job.workload) return;
   if (result.outcome() == v1::OUTCOME_OK && (job.best_us == 0 || result.time_us() < job.best_us)) {
     job.best_us = job.uses[row.workload].best_us = result.time_us();

@@ -6,7 +6,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
+#include "absl/strings/str_cat.h"
+#include "base/dynlib.h"
 #include "measure/device/compare.h"
 #include "measure/device/fill_shared.h"
 #include "tests/support.h"
@@ -52,6 +55,40 @@ TEST(Nvrtc, CompilesAndRefuses) {
   EXPECT_THAT(std::string(bad.status().message()), HasSubstr("bad.cu(1)"));
   const auto old = CompileCuda("", "old.cu", "sm_20");
   EXPECT_THAT(std::string(old.status().message()), HasSubstr("it knows sm_"));
+}
+
+// Two builds of one version do not compile alike: caches and records tell them apart.
+TEST(Nvrtc, ABuildHasItsName) {
+  HEDDLE_NEEDS("nvrtc", FindNvrtc().ok(), FindNvrtc().status().message());
+  const NvrtcInfo info = *FindNvrtc();
+  EXPECT_EQ(info.build.size(), 16);
+  EXPECT_THAT(NameOf(info),
+              HasSubstr(absl::StrCat(info.major, ".", info.minor, " (build ", info.build, ")")));
+}
+
+TEST(DynLib, BuildsDiffer) {
+  const auto build = [](const std::string& path) {
+    auto library = DynLib::Open(path);
+    EXPECT_TRUE(library.ok()) << library.status();
+    return library.ok() ? library->build() : "";
+  };
+  const std::string math = build("libm.so.6");
+  EXPECT_EQ(math.size(), 16);
+  EXPECT_EQ(math, build("libm.so.6"));
+  EXPECT_NE(math, build("libdl.so.2"));
+  // A copy without the linker's note is told by its bytes.
+  std::stringstream file;
+  file << std::ifstream(DynLib::Open("libm.so.6")->path(), std::ios::binary).rdbuf();
+  std::string bytes = file.str();
+  const size_t note = bytes.find(std::string("\4\0\0\0\x14\0\0\0\3\0\0\0GNU\0", 16));
+  ASSERT_NE(note, std::string::npos);
+  bytes[note + 8] = 9;  // of another type
+  const std::string copy = ::testing::TempDir() + "/libnote.so";
+  std::ofstream(copy, std::ios::binary) << bytes;
+  const std::string by_bytes = build(copy);
+  EXPECT_EQ(by_bytes.size(), 16);
+  EXPECT_NE(by_bytes, math);
+  std::filesystem::remove(copy);
 }
 
 TEST(Nvrtc, CompilesTheKernelsOfADevice) {

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -204,6 +205,17 @@ TEST(SubprocessTest, RequestsToStopAreNotTheChildrensToObey) {
     ASSERT_TRUE(child->Send(sent, In(20)).ok());
     EXPECT_TRUE(child->Receive(got, In(20)).ok()) << strsignal(signal);
   }
+}
+
+TEST(SubprocessTest, WithoutFileDescriptorsNoneIsStarted) {
+  rlimit usual;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const rlimit none{3, usual.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto child = Subprocess::Start(kTestChild, {"echo"});
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_TRUE(absl::IsUnavailable(child.status())) << child.status();
+  EXPECT_NE(StartChild("echo"), nullptr);
 }
 
 TEST(SubprocessTest, FlagsAreSeenByTheChildrenThatInheritThem) {

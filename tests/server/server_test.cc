@@ -79,7 +79,9 @@ TEST_F(ServerTest, AJobFromCreationToQuery) {
   ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
   EXPECT_EQ(best.match(), v1::QueryBestResponse::EXACT);
   EXPECT_TRUE(best.validated());
-  EXPECT_TRUE(best.stale_because().empty());
+  // Its daemon does not say what source it ran.
+  EXPECT_EQ(best.standing(), v1::STANDING_STALE);
+  EXPECT_THAT(best.stale_because(), testing::ElementsAre("source"));
   EXPECT_EQ(best.steps(), best.record().steps());
 
   // Another shape: nothing, the nearest, the default, and a job for it.

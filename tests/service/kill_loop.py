@@ -1,4 +1,4 @@
-"""Kills server, daemon and workers at random during a job: it must end complete, every trial that was
+"""Kills server, daemon, searchers, workers and compilers at random during a job: it must end complete, every trial that was
 acknowledged present once, and no process left behind.
 
     kill_loop.py [SECONDS [SEED]]
@@ -19,8 +19,8 @@ print("seed", seed)
 draw = random.Random(seed)
 
 
-def workers(service):
-    """The processes that own a device or compile for one."""
+def children(service, *commands):
+    """The processes of server and daemon that run one of these commands."""
     found = []
     for pid in service.living():
         try:
@@ -28,7 +28,7 @@ def workers(service):
                 words = cmdline.read().split(b"\0")
         except OSError:
             continue
-        if len(words) > 1 and words[1] in (b"__worker", b"__compiler", b"__search"):
+        if len(words) > 1 and words[1].decode() in commands:
             found.append(pid)
     return found
 
@@ -46,7 +46,7 @@ with Service() as s:
     job = s.run("submit", "matmul", "--shape", "m=64,n=64,k=64", "--trials", "100000",
                 "--seconds", str(seconds), *at).stdout.strip()
 
-    killed = {"server": 0, "daemon": 0, "worker": 0}
+    killed = {"server": 0, "daemon": 0, "worker": 0, "searcher": 0}
     acknowledged = {}  # what the server has said is done: by id, its outcome and time
 
     def look():
@@ -63,8 +63,9 @@ with Service() as s:
         time.sleep(draw.uniform(1, 8))
         look()
         victim = draw.choice(list(killed))
-        if victim == "worker":
-            candidates = workers(s)
+        if victim in ("worker", "searcher"):
+            commands_of = {"worker": ("__worker", "__compiler"), "searcher": ("__searcher",)}
+            candidates = children(s, *commands_of[victim])
             if not candidates:
                 continue
             try:

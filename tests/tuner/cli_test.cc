@@ -409,6 +409,59 @@ TEST_F(CliTest, RecordsGoOutAndComeBack) {
   EXPECT_NE(Run("records backup @/copy.db").code, 0) << "backups are not overwritten";
 }
 
+// A time is that of the source, the generator and the compiler that gave it.
+TEST_F(CliTest, WhatIsExportedIsWhatWasMeasured) {
+  HEDDLE_NEEDS("nvrtc", measure::FindNvrtc().ok(), "libnvrtc was not found");
+  auto op = search_space::FindOperator(search_space::BuiltinOperators(), "matmul");
+  auto program = std::make_shared<const search_space::TensorProgram>(
+      *op->Instantiate({{"m", 64}, {"n", 64}, {"k", 64}}, search_space::DType::kFloat32));
+  measure::DeviceInfo device;
+  device.target = *search_space::FindTarget("h100");
+  device.compiler = measure::NameOf(*measure::FindNvrtc());
+  auto space = search_space::SearchSpace::Create(program, device.target);
+  tuner::TrialRecord trial;
+  trial.steps = search_space::ToString(*space->Steps(space->Default()));
+  trial.stage = tuner::TrialStage::kFinal;
+  trial.result.outcome = measure::Outcome::kOk;
+  trial.result.time_us = 10;
+  const std::string workload = " matmul --shape m=64,n=64,k=64 --target h100";
+  const auto record = [&](const std::string& source_hash) {
+    trial.result.source_hash = source_hash;
+    auto records = tuner::Records::Open(folder_ / "heddle.db");
+    const auto environment = tuner::MakeEnvironment(device, measure::L2Policy::kCold);
+    ASSERT_TRUE((*records)->AddTrial(*program, environment, trial).ok());
+  };
+  const auto manifest = [&] {
+    const Ran ran = Run("export" + workload + " --out @/stale");
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    return json::parse(ReadAll(folder_ / "stale/manifest.json"));
+  };
+
+  record("x");
+  json m = manifest();
+  EXPECT_EQ(m["standing"], "stale");
+  EXPECT_EQ(m["stale_because"], json{"source"});
+  EXPECT_EQ(m["time_us"], nullptr);
+  EXPECT_EQ(m["max_error"], nullptr);
+  const std::string hash = m["source_hash"];
+  EXPECT_THAT(Run("show" + workload + " --best").err, HasSubstr("stale: source has changed"));
+  json answer = RunJson("query" + workload + " --json");
+  EXPECT_EQ(answer["time_us"], 10);
+  EXPECT_EQ(answer["standing"], "stale");
+  EXPECT_EQ(answer["stale_because"], json{"source"});
+
+  record(hash);
+  m = manifest();
+  EXPECT_EQ(m["standing"], "measured");
+  EXPECT_EQ(m["time_us"], 10);
+  answer = RunJson("query" + workload + " --json");
+  EXPECT_EQ(answer["standing"], "measured");
+
+  device.compiler = "NVRTC 1.0";
+  record(hash);
+  EXPECT_EQ(manifest()["time_us"], nullptr);
+}
+
 TEST_F(CliTest, ExplainComparesTheBestWithTheDefault) {
   auto op = search_space::FindOperator(search_space::BuiltinOperators(), "matmul");
   auto program = std::make_shared<const search_space::TensorProgram>(

@@ -146,6 +146,8 @@ Json Manifest(const Artefact& artefact, const BuiltSource& built, const Expectat
       {"time_ci_us", nullptr},
       {"tolerance", measure::Tolerance(workload, 1)},
       {"max_error", nullptr},
+      {"standing", nullptr},
+      {"stale_because", Json::array()},
       {"clocks", nullptr},
       {"heddle", artefact.version},
       {"generator", measure::kGeneratorVersion},
@@ -161,8 +163,18 @@ Json Manifest(const Artefact& artefact, const BuiltSource& built, const Expectat
         {"input_seed", kInputSeed},
         {"input_low", expectation.low()},
         {"input_scale", expectation.scale()}}}};
-  if (artefact.measured) {
-    const measure::TrialResult& result = artefact.measured->result;
+  if (!artefact.measured) return manifest;
+  Verdict verdict = artefact.verdict.value_or(Verdict{});
+  const measure::TrialResult& result = artefact.measured->result;
+  if (result.source_hash != built.source_hash &&
+      std::find(verdict.changed.begin(), verdict.changed.end(), "source") ==
+          verdict.changed.end()) {
+    verdict.changed.emplace_back("source");
+    verdict = VerdictOf(std::move(verdict.changed));
+  }
+  manifest["standing"] = NameOf(verdict.standing);
+  manifest["stale_because"] = verdict.changed;
+  if (verdict.standing == Standing::kMeasured) {
     manifest["time_us"] = result.time_us;
     manifest["time_ci_us"] = {result.ci_low_us, result.ci_high_us};
     manifest["max_error"] = result.max_error;

@@ -12,6 +12,7 @@
 #include "search_space/ir/tensor_program.h"
 #include "search_space/schedule/step.h"
 #include "tuner/records/records.h"
+#include "tuner/search/query.h"
 
 namespace heddle::tuner {
 
@@ -20,8 +21,11 @@ struct Artefact {
   std::vector<search_space::Step> steps;
   std::string point;           // empty where the steps were not made from one
   measure::DeviceInfo device;  // compiled for its target
-  // What was measured of this schedule; without it the manifest's times are null.
+  // What was measured of this schedule, and what that says now. Without it, where the source that
+  // was measured is not the one that is written, or where the record is no longer "measured", the
+  // manifest's times are null.
   std::optional<TrialRecord> measured;
+  std::optional<Verdict> verdict;
   std::string version;  // of the program that writes
 };
 

@@ -273,13 +273,19 @@ class SqliteRecords final : public Records {
   absl::StatusOr<std::optional<StoredModel>> LoadModel(const Environment& environment) override {
     std::optional<StoredModel> model;
     if (!IsOwn(path())) return model;
-    absl::StatusOr<int64_t> bench = keys_.FindBench(BenchOf(environment));
-    if (absl::IsNotFound(bench.status())) return model;
-    if (!bench.ok()) return bench.status();
-    Cursor row = db_.Query("SELECT trials, bytes FROM model WHERE bench = ?", *bench);
-    absl::StatusOr<bool> found = row.Next();
-    if (!found.ok()) return found.status();
-    if (*found) model = StoredModel{row.Text(1), row.Int(0)};
+    // The bench itself, else one that agrees: a description knows less than the device.
+    absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(BenchOf(environment));
+    if (!benches.ok()) return benches.status();
+    absl::StatusOr<int64_t> exact = keys_.FindBench(BenchOf(environment));
+    if (exact.ok()) benches->insert(benches->begin(), *exact);
+    for (int64_t bench : *benches) {
+      Cursor row = db_.Query("SELECT trials, bytes FROM model WHERE bench = ?", bench);
+      absl::StatusOr<bool> found = row.Next();
+      if (!found.ok()) return found.status();
+      if (!*found) continue;
+      model = StoredModel{row.Text(1), row.Int(0)};
+      break;
+    }
     return model;
   }
 

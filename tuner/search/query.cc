@@ -5,6 +5,8 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "search_space/sketch/search_space.h"
 #include "tuner/artefact/build.h"
 
@@ -46,6 +48,57 @@ absl::StatusOr<std::vector<search_space::Step>> Transfer(const TrialRecord& tria
 const char* NameOf(Match match) {
   constexpr const char* kNames[] = {"none", "exact", "nearest", "default"};
   return kNames[static_cast<int>(match)];
+}
+
+const char* NameOf(Standing standing) {
+  constexpr const char* kNames[] = {"measured", "stale", "foreign"};
+  return kNames[static_cast<int>(standing)];
+}
+
+std::string Verdict::Text() const {
+  if (standing == Standing::kMeasured) return "";
+  return absl::StrCat(NameOf(standing), ": ", absl::StrJoin(changed, ", "),
+                      changed.size() == 1 ? " has" : " have", " changed since it was measured");
+}
+
+Verdict VerdictOf(std::vector<std::string> changed) {
+  Verdict verdict;
+  for (const std::string& what : changed) {
+    if (what == "device") {
+      verdict.standing = Standing::kForeign;
+    } else if (what != "driver" && verdict.standing == Standing::kMeasured) {
+      verdict.standing = Standing::kStale;
+    }
+  }
+  verdict.changed = std::move(changed);
+  return verdict;
+}
+
+std::string SourceHashNow(const TrialRecord& trial, const Workload& program,
+                          const search_space::Target& target) {
+  auto steps = search_space::ParseSteps(trial.steps);
+  if (!steps.ok()) return "";
+  auto built = BuildSource(program, *steps, target);
+  return built.ok() ? built->source_hash : "";
+}
+
+Verdict Judge(const Records::Best& best, const Workload& program,
+              const measure::DeviceInfo& device) {
+  const Environment& then = best.environment;
+  const Environment now = MakeEnvironment(device, then.l2);
+  const auto differs = [](const std::string& a, const std::string& b) {
+    return !a.empty() && a != b;
+  };
+  std::vector<std::string> changed;
+  if (!Agree(BenchOf(then), BenchOf(now))) changed.emplace_back("device");
+  if (now.generator_version != then.generator_version) changed.emplace_back("generator");
+  if (differs(now.compiler, then.compiler)) changed.emplace_back("compiler");
+  if (differs(now.driver, then.driver)) changed.emplace_back("driver");
+  const std::string& hash = best.trial.result.source_hash;
+  if (hash.empty() || hash != SourceHashNow(best.trial, program, device.target)) {
+    changed.emplace_back("source");
+  }
+  return VerdictOf(std::move(changed));
 }
 
 absl::StatusOr<Answer> FindExact(const search_space::TensorProgram& program, const Bench& bench,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "measure/run/measurer.h"
 #include "search_space/ir/target.h"
 #include "search_space/ir/tensor_program.h"
 #include "search_space/schedule/step.h"
@@ -24,6 +25,30 @@ struct Answer {
   std::string steps;                    // text; for the workload that was asked for
   std::optional<Records::Best> source;  // kExact: of the steps; kNearest: the neighbour's
 };
+
+// What a record says about the program that would be built and run now: measured, where source,
+// generator, compiler and device are those that it was measured with; stale, where one of the first
+// three has changed, so that its time is only what it was; foreign, where it was measured on a
+// device of the same name and another size.
+enum class Standing : uint8_t { kMeasured, kStale, kForeign };
+const char* NameOf(Standing standing);  // "measured", ...
+
+struct Verdict {
+  Standing standing = Standing::kMeasured;
+  std::vector<std::string> changed;  // of "device", "generator", "compiler", "driver", "source"
+  // "stale: generator and compiler have changed since it was measured"; empty where it is measured.
+  std::string Text() const;
+};
+// What has changed decides. A driver alone leaves a record measured.
+Verdict VerdictOf(std::vector<std::string> changed);
+// `device` may be a description without compiler or driver: then those are not compared.
+Verdict Judge(const Records::Best& best,
+              const std::shared_ptr<const search_space::TensorProgram>& program,
+              const measure::DeviceInfo& device);
+// The hash of the source that a record's steps give on a target now; empty where they give none.
+std::string SourceHashNow(const TrialRecord& trial,
+                          const std::shared_ptr<const search_space::TensorProgram>& program,
+                          const search_space::Target& target);
 
 // kExact or kNone: what was measured for this workload on this bench.
 absl::StatusOr<Answer> FindExact(const search_space::TensorProgram& program, const Bench& bench,

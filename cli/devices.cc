@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/remote.h"
 #include "measure/codegen/codegen.h"
+#include "measure/codegen/dialects.h"
 #include "measure/device/nvrtc.h"
 
 namespace heddle::cli {
@@ -20,17 +21,13 @@ constexpr const char* kNoDevice =
     "on "
     "the CPU install PoCL (Debian: apt install pocl-opencl-icd).";
 
-const char* NameOf(search_space::Api api) {
-  return api == search_space::Api::kCuda ? "cuda" : "opencl";
-}
-
 }  // namespace
 
 Json DeviceJson(const measure::DeviceInfo& d) {
   const search_space::Target& t = d.target;
   Json json{{"id", d.id},
             {"name", t.name},
-            {"api", NameOf(t.api)},
+            {"api", measure::DialectOf(t.api).name},
             {"arch", t.arch},
             {"usable", d.usable},
             {"driver", d.driver},

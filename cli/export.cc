@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
+#include "measure/device/backend.h"
 
 namespace heddle::cli {
 namespace {
@@ -27,10 +28,8 @@ Result RunExport(ExportFlags flags) {
   if (chosen->best) artefact.measured = chosen->best->trial;
   artefact.verdict = chosen->verdict;
   if (absl::Status s = tuner::Export(artefact, flags.out); !s.ok()) return s;
-  bool cuda = device->target.api == search_space::Api::kCuda;
   Say(absl::StrCat("Wrote ", flags.out, " (", chosen->origin, "). To run and check it: cd ",
-                   flags.out, " && g++ -O2 -std=c++17 ",
-                   cuda ? "-I/usr/local/cuda/include run.cc -lcuda" : "run.cc -lOpenCL",
+                   flags.out, " && g++ -O2 -std=c++17 ", measure::BackendOf(*device).launcher.build,
                    " -o run && ./run, or python3 run.py"));
   return kDone;
 }

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/command.h"
+#include "measure/device/backend.h"
 #include "measure/device/nvrtc.h"
 #include "tuner/artefact/build.h"
 #include "tuner/model/features.h"
@@ -21,16 +22,17 @@ struct ShowFlags {
 // PTX or SASS of all kernels.
 absl::StatusOr<std::string> MachineCode(const std::vector<measure::KernelSource>& kernels,
                                         const measure::DeviceInfo& device, bool sass) {
-  if (device.target.api != search_space::Api::kCuda) {
+  const measure::Backend& backend = measure::BackendOf(device);
+  if (backend.assembly_suffix == nullptr) {
     return absl::InvalidArgumentError(
         "ptx and sass exist for CUDA only: add --target sm_90, or use --what source");
   }
   std::string text;
   for (const measure::KernelSource& kernel : kernels) {
-    auto built = tuner::BuildBinary(kernel, device);
+    auto built = backend.compile(kernel, device);
     if (!built.ok()) return built.status();
     if (!sass) {
-      text += built->ptx;
+      text += built->assembly;
       continue;
     }
     auto disassembled = measure::Disassemble(built->binary);

@@ -5,9 +5,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "cli/remote.h"
 #include "cli/tuned.h"
+#include "measure/codegen/dialects.h"
 #include "search_space/notation/notation.h"
 
 namespace heddle::cli {
@@ -219,8 +221,8 @@ CLI::App* AddSubmit(CLI::App& app, Selected selected) {
   sub->add_option("--device", flags->device, "only on devices of this model, its full name")
       ->type_name("MODEL");
   sub->add_option("--api", flags->api, "only on such devices")
-      ->type_name("cuda|opencl")
-      ->check(OneOf({"cuda", "opencl"}));
+      ->type_name(absl::StrJoin(measure::ApiNames(), "|"))
+      ->check(OneOf(measure::ApiNames()));
   sub->add_option("--trials", flags->trials, "stop after so many trials; 0 = no limit")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber.description(""))

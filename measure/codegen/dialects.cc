@@ -189,6 +189,19 @@ const Dialect& DialectOf(Api api) {
   std::abort();  // a target without a dialect
 }
 
+const Dialect* FindDialect(absl::string_view name) {
+  for (const Dialect& dialect : kDialects) {
+    if (name == dialect.name) return &dialect;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> ApiNames() {
+  std::vector<std::string> names;
+  for (const Dialect& dialect : kDialects) names.push_back(dialect.name);
+  return names;
+}
+
 std::string TypeName(const Dialect& dialect, DType type, int lanes) {
   const std::string width = lanes > 1 ? absl::StrCat(lanes) : "";
   switch (type) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "measure/codegen/passes/passes.h"
 #include "search_space/ir/expr.h"
@@ -61,6 +62,8 @@ struct Dialect {
 // The rows, one an API.
 absl::Span<const Dialect> Dialects();
 const Dialect& DialectOf(search_space::Api api);
+const Dialect* FindDialect(absl::string_view name);  // null: there is none
+std::vector<std::string> ApiNames();                 // of all rows
 
 // "float", "float4". Widths above 1 only for what one 16-byte access holds.
 std::string TypeName(const Dialect& dialect, search_space::DType type, int lanes = 1);

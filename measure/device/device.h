@@ -1,6 +1,6 @@
 // A device as its owner, the worker process, sees it: memory, programs, launches and time. One
 // implementation per driver (cuda_device.cc, opencl_device.cc) and one that misbehaves on request
-// (fake_device.cc).
+// (fake_device.cc): the rows of backend.h.
 #ifndef HEDDLE_MEASURE_DEVICE_DEVICE_H_
 #define HEDDLE_MEASURE_DEVICE_DEVICE_H_
 
@@ -141,23 +141,6 @@ class Device {
 
 // The outcome of a candidate whose loading or running failed with `status`.
 Outcome OutcomeOf(const absl::Status& status);
-
-// Opens "cuda:N", "opencl:N" or "fake:0" in this process; only worker processes do this.
-absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& id);
-
-// Detection in this process, which takes the driver's state into it: ListDevices runs these in a
-// child. Devices that exist and cannot be used are listed with the reason. CUDA: one entry saying
-// why when there is no driver. Fake: one device when HEDDLE_FAKE_DEVICE is set.
-std::vector<DeviceInfo> DetectCudaDevices();
-std::vector<DeviceInfo> DetectOpenClDevices();
-std::vector<DeviceInfo> DetectFakeDevices();
-
-// Source to a binary that Device::Load takes, for compiler processes. With PoCL only the first
-// kernel that a process compiles is complete; later ones are compiled again at their first launch,
-// for some 0.1 s, so that a process a kernel is best. InvalidArgument carries the compiler's log;
-// Unavailable: no such device.
-absl::StatusOr<std::string> CompileOpenCl(const std::string& device_id, const KernelSource& source);
-absl::StatusOr<std::string> CompileFake(const KernelSource& source);
 
 }  // namespace heddle::measure
 

@@ -545,7 +545,7 @@ class OpenClDevice : public Device {
 // PoCL's binaries hold kernels compiled for any work-group size, and it would compile again for the
 // size of the first launch unless asked beforehand for a kernel specialised the way it will look
 // for: by size, zero global offset and a global size below 65535. It reads the variable once a
-// process, hence the advice in device.h.
+// process, hence the advice in drivers.h.
 void AskForSpecialisation(const KernelLaunch& launch) {
   std::string size = absl::StrCat(launch.block, "-1-1-goffs0");
   if (launch.block * launch.grid < 65535) size += "-smallgrid";
@@ -606,7 +606,7 @@ absl::StatusOr<std::string> CompileOpenCl(const std::string& device_id,
   ClProgram program(clCreateProgramWithSource(context->get(), 1, &text, nullptr, &code));
   if (code != CL_SUCCESS) return Check(code, "creating a program");
   AskForSpecialisation(source.launch);
-  code = clBuildProgram(program.get(), 1, &*device, "-cl-std=CL1.2", nullptr, nullptr);
+  code = clBuildProgram(program.get(), 1, &*device, kOpenClCompileOptions, nullptr, nullptr);
   if (code != CL_SUCCESS) {
     return absl::InvalidArgumentError(absl::StrCat("the OpenCL compiler refused ",
                                                    source.launch.entry, ": ",

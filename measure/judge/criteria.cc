@@ -76,7 +76,7 @@ double FastestPlausible(const TensorProgram& program, const search_space::Target
   const double rotation =
       bytes * BufferSetCount(l2, program.IoBytes(), target.l2_bytes, target.memory_bytes / 2);
   // A CPU's bandwidth was measured, perhaps while others used it: all of it counts as cached.
-  const bool measured = target.api == search_space::Api::kOpenCl;
+  const bool measured = target.processor;
   const double from_memory =
       rotation > 0 && !measured ? bytes * std::max(0.0, 1 - cache / rotation) : 0;
   double seconds = 0;

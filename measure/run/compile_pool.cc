@@ -9,10 +9,8 @@
 #include <fstream>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "measure/run/messages.h"
 #include "proto/worker.pb.h"
@@ -28,10 +26,6 @@ constexpr int kCacheVersion = 1;
 constexpr size_t kMaxMemoryBytes = size_t{128} << 20;
 // Enough of a compiler's last words to see what happened.
 constexpr size_t kMaxLastWords = 2000;
-
-// A fake device's faults are not those of the source, and PoCL compiles for the launch too.
-bool IsCuda(const DeviceInfo& device) { return absl::StartsWith(device.id, "cuda:"); }
-bool IsFake(const DeviceInfo& device) { return absl::StartsWith(device.id, "fake:"); }
 
 }  // namespace
 
@@ -142,21 +136,16 @@ CompilePool::CompilePool(const DeviceInfo& device, const CompilePoolOptions& opt
     : device_(device),
       options_(options),
       stop_(stop),
-      cache_(IsFake(device) ? "" : options.cache_folder),
+      backend_(BackendOf(device)),
+      cache_(backend_.cache_key == nullptr ? "" : options.cache_folder),
       free_(options.processes) {}
 
 CompilePool::~CompilePool() = default;
 
 std::string CompilePool::KeyOf(const KernelSource& source) const {
-  std::string key = absl::StrCat("heddle kernel ", kCacheVersion, "\n", device_.compiler, "\n");
-  if (IsCuda(device_)) {
-    absl::StrAppend(&key, device_.target.arch, "\n", absl::StrJoin(CudaCompileOptions(), " "));
-  } else {
-    // OpenCL binaries are made for one device, driver and size of launch.
-    absl::StrAppend(&key, device_.target.name, "\n", device_.driver, "\n", source.launch.grid, " ",
-                    source.launch.block);
-  }
-  return absl::StrCat(key, "\n", source.launch.entry, "\n", source.source);
+  return absl::StrCat("heddle kernel ", kCacheVersion, "\n", device_.compiler, "\n",
+                      backend_.cache_key(device_, source.launch), "\n", source.launch.entry, "\n",
+                      source.source);
 }
 
 std::unique_ptr<Subprocess> CompilePool::Acquire() {
@@ -220,16 +209,17 @@ absl::StatusOr<worker::CompileReply> CompilePool::CompileInAny(const KernelSourc
     process = *std::move(started);
   }
   absl::StatusOr<worker::CompileReply> reply = CompileIn(*process, source);
-  // PoCL wants a process a kernel (device.h); one that did not answer is of no use either.
-  if (!reply.ok() || !IsCuda(device_)) process.reset();
+  // One that did not answer is of no use either.
+  if (!reply.ok() || !backend_.reuses_compilers) process.reset();
   Release(std::move(process));
   return reply;
 }
 
 absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) {
-  const std::string key = KeyOf(source);
+  const bool kept = backend_.cache_key != nullptr;
+  const std::string key = kept ? KeyOf(source) : "";
   worker::CompileReply found;
-  if (!IsFake(device_) && cache_.Find(key, found)) {
+  if (kept && cache_.Find(key, found)) {
     return CompiledKernel{found.binary(), FromProto(found.resources()), /*cached=*/true};
   }
   absl::StatusOr<worker::CompileReply> reply = CompileInAny(source);
@@ -239,7 +229,7 @@ absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) 
   absl::Status status = FromProto(reply->status());
   if (absl::IsUnavailable(status)) return absl::FailedPreconditionError(status.message());
   if (!status.ok()) return status;
-  if (!IsFake(device_)) cache_.Add(key, *reply);
+  if (kept) cache_.Add(key, *reply);
   return CompiledKernel{reply->binary(), FromProto(reply->resources()), /*cached=*/false};
 }
 

@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "base/subprocess.h"
 #include "measure/codegen/codegen.h"
-#include "measure/device/nvrtc.h"
+#include "measure/device/backend.h"
 #include "measure/run/measurer.h"
 
 namespace heddle::worker {
@@ -92,6 +92,7 @@ class CompilePool {
   const DeviceInfo device_;
   const CompilePoolOptions options_;
   const StopSignal& stop_;
+  const Backend& backend_;
   KernelCache cache_;
   std::mutex mutex_;
   std::condition_variable freed_;

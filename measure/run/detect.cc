@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/subprocess.h"
+#include "measure/codegen/dialects.h"
 #include "measure/run/measurer.h"
 #include "measure/run/messages.h"
 #include "proto/worker.pb.h"
@@ -53,8 +54,8 @@ std::vector<DeviceInfo> Collect(const std::string& api, const Detection& child,
 std::vector<DeviceInfo> ListDevices() {
   const SteadyTime deadline = SteadyNow() + kDetectionLimit;
   std::vector<std::pair<std::string, Detection>> children;
-  for (const char* api : {"cuda", "opencl"}) {
-    children.emplace_back(api, Subprocess::Start("__devices", {api}));
+  for (const Dialect& dialect : Dialects()) {
+    children.emplace_back(dialect.name, Subprocess::Start("__devices", {dialect.name}));
   }
   std::vector<DeviceInfo> devices;
   for (const auto& [api, child] : children) {

@@ -1,6 +1,7 @@
 #include "measure/run/messages.h"
 
 #include "absl/strings/str_cat.h"
+#include "measure/codegen/dialects.h"
 #include "search_space/notation/notation.h"
 
 namespace heddle::measure {
@@ -135,7 +136,7 @@ v1::Device ToProto(const DeviceInfo& device) {
   const search_space::Target& t = device.target;
   v1::Target& out = *message.mutable_target();
   out.set_name(t.name);
-  out.set_api(t.api == search_space::Api::kCuda ? "cuda" : "opencl");
+  out.set_api(DialectOf(t.api).name);
   out.set_arch(t.arch);
   out.set_max_threads_per_block(t.max_threads_per_block);
   out.set_max_shared_bytes_per_block(t.max_shared_bytes_per_block);
@@ -170,7 +171,12 @@ DeviceInfo FromProto(const v1::Device& message) {
   const v1::Target& in = message.target();
   search_space::Target& t = device.target;
   t.name = in.name();
-  t.api = in.api() == "cuda" ? search_space::Api::kCuda : search_space::Api::kOpenCl;
+  if (const Dialect* dialect = FindDialect(in.api())) {
+    t.api = dialect->api;
+  } else if (device.usable) {
+    device.usable = false;
+    device.why_not = absl::StrCat("this version of Heddle does not know its API, '", in.api(), "'");
+  }
   t.arch = in.arch();
   t.max_threads_per_block = in.max_threads_per_block();
   t.max_shared_bytes_per_block = in.max_shared_bytes_per_block();

@@ -1,26 +1,19 @@
 #include "measure/run/pipeline.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
-#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
+#include "measure/device/backend.h"
 #include "measure/device/device_lock.h"
 #include "measure/judge/criteria.h"
 #include "measure/judge/validate.h"
@@ -31,8 +24,6 @@
 
 namespace heddle::measure {
 namespace {
-
-namespace fs = std::filesystem;
 
 using search_space::Step;
 using search_space::TensorProgram;
@@ -81,66 +72,6 @@ struct Prepared {
   TrialResult result;  // kOk: ready
 };
 
-// Where PoCL unpacks binaries, which it never removes: a folder that goes with the session, or with
-// the next one when this is killed. Empty when the user has chosen one, or none can be made.
-class PoclFolder {
- public:
-  explicit PoclFolder(const DeviceInfo& device) {
-    if (device.target.api != search_space::Api::kOpenCl || getenv("POCL_CACHE_DIR") != nullptr) {
-      return;
-    }
-    std::error_code error;
-    const fs::path parent = fs::temp_directory_path(error);
-    RemoveLeftOvers(parent);
-    std::string pattern = parent / absl::StrCat(kPrefix, "XXXXXX");
-    if (mkdtemp(pattern.data()) == nullptr) return;
-    path_ = pattern;
-    lock_ = Lock(path_);
-  }
-  ~PoclFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-    if (lock_ >= 0) close(lock_);
-  }
-  PoclFolder(const PoclFolder&) = delete;
-  PoclFolder& operator=(const PoclFolder&) = delete;
-  std::vector<std::string> environment() const {
-    if (path_.empty()) return {};
-    return {absl::StrCat("POCL_CACHE_DIR=", path_)};
-  }
-
- private:
-  static constexpr char kPrefix[] = "heddle-pocl-";
-
-  // A descriptor that keeps the folder locked; -1 when another process has it.
-  static int Lock(const std::string& folder) {
-    const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-    close(fd);
-    return -1;
-  }
-
-  static void RemoveLeftOvers(const fs::path& parent) {
-    std::error_code error;
-    // Younger ones may be about to be locked.
-    const auto young = fs::file_time_type::clock::now() - std::chrono::minutes(1);
-    for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error)) {
-      std::error_code ignored;
-      if (!absl::StartsWith(it->path().filename().string(), kPrefix) ||
-          it->last_write_time(ignored) > young) {
-        continue;
-      }
-      const int lock = Lock(it->path());
-      if (lock < 0) continue;
-      fs::remove_all(it->path(), ignored);
-      close(lock);
-    }
-  }
-
-  std::string path_;
-  int lock_ = -1;
-};
-
 // Threads take candidates from `queued_`, generate and compile them into `ready_`; one thread gives
 // those to the device and puts results into `done_`.
 class Pipeline final : public Measurer {
@@ -173,20 +104,24 @@ class Pipeline final : public Measurer {
   bool MayMeasure();
   void SayWhetherToHurry();
   double DeviceWaits::*WaitsFor() const;
+  // Of the processes that use the driver.
+  std::vector<std::string> Environment() const {
+    return scratch_ != nullptr ? scratch_->environment() : std::vector<std::string>();
+  }
 
   const std::string workload_;
   const DeviceInfo device_;
   const MeasureOptions options_;
   const Generator generator_;
   const double fastest_us_;  // anything faster is implausible
-  // On a CPU device a compiler would disturb what is timed.
+  // On a processor a compiler would disturb what is timed.
   const bool alternate_;
   const int compilers_;
   const int wanted_;
   StopSignal stop_;
   SharedFlag hurry_;                // the worker's: MustHurry
   std::optional<DeviceLock> lock_;  // unless the caller holds it
-  PoclFolder pocl_;
+  const std::unique_ptr<Scratch> scratch_;
   CompilePool pool_;
   std::optional<DeviceWorker> worker_;
 
@@ -219,13 +154,13 @@ Pipeline::Pipeline(const TensorProgram& program, const DeviceInfo& device,
       options_(options),
       generator_(std::move(generator)),
       fastest_us_(FastestPlausible(program, device.target, options.l2) * 1e6),
-      alternate_(device.target.api == search_space::Api::kOpenCl),
+      alternate_(device.target.processor),
       compilers_(CompilersFor(options)),
       wanted_(alternate_ ? 2 * compilers_ : compilers_ + kReadyBinaries),
       lock_(std::move(lock)),
-      pocl_(device),
+      scratch_(BackendOf(device).scratch ? BackendOf(device).scratch() : nullptr),
       pool_(device,
-            {compilers_, options.compile_limit, KernelCache::DefaultFolder(), pocl_.environment()},
+            {compilers_, options.compile_limit, KernelCache::DefaultFolder(), Environment()},
             stop_) {}
 
 Pipeline::~Pipeline() {
@@ -251,7 +186,7 @@ absl::Status Pipeline::Start(const GeneratedProgram& naive) {
   std::vector<int> inherited = {held[0], hurry_.fd()};
   inherited.insert(inherited.end(), held.begin() + 1, held.end());
   worker_.emplace(std::move(setup), options_, fastest_us_,
-                  ChildOptions{&stop_, std::move(inherited), pocl_.environment()});
+                  ChildOptions{&stop_, std::move(inherited), Environment()});
   if (absl::Status s = worker_->Start(); !s.ok()) return s;
   for (int i = 0; i < compilers_; ++i) threads_.emplace_back([this] { CompileLoop(); });
   threads_.emplace_back([this] { DeviceLoop(); });

@@ -10,13 +10,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/subprocess.h"
+#include "measure/codegen/dialects.h"
+#include "measure/device/backend.h"
 #include "measure/device/device.h"
-#include "measure/device/nvrtc.h"
 #include "measure/judge/criteria.h"
 #include "measure/judge/timing.h"
 #include "measure/judge/validate.h"
@@ -35,22 +35,19 @@ constexpr absl::Duration kStateInterval = absl::Seconds(1);
 worker::CompileReply Compile(const worker::CompileRequest& request) {
   worker::CompileReply reply;
   const KernelSource source{FromProto(request.launch()), request.source()};
-  absl::Status status;
-  if (absl::StartsWith(request.device(), "cuda:")) {
-    auto binary = CompileCuda(source.source, source.launch.entry, request.arch());
-    status = binary.status();
-    if (binary.ok()) {
-      reply.set_binary(std::move(binary->cubin));
-      *reply.mutable_resources() = ToProto(binary->resources);
-    }
-  } else {
-    auto binary = absl::StartsWith(request.device(), "fake:")
-                      ? CompileFake(source)
-                      : CompileOpenCl(request.device(), source);
-    status = binary.status();
-    if (binary.ok()) reply.set_binary(*std::move(binary));
+  DeviceInfo device;
+  device.id = request.device();
+  device.target.arch = request.arch();
+  const Backend* const backend = FindBackend(device.id);
+  absl::StatusOr<CompiledSource> compiled =
+      backend != nullptr
+          ? backend->compile(source, device)
+          : absl::UnavailableError(absl::StrCat("nothing compiles for '", device.id, "'"));
+  if (compiled.ok()) {
+    reply.set_binary(std::move(compiled->binary));
+    *reply.mutable_resources() = ToProto(compiled->resources);
   }
-  *reply.mutable_status() = ToProto(status);
+  *reply.mutable_status() = ToProto(compiled.status());
   return reply;
 }
 
@@ -70,15 +67,11 @@ int CompilerMain() {
 // ----------------------------------------------------------------------------------- __devices
 
 int DevicesMain(const std::string& api) {
-  std::vector<DeviceInfo> found;
-  if (api == "cuda") found = DetectCudaDevices();
-  if (api == "opencl") {
-    found = DetectOpenClDevices();
-    std::vector<DeviceInfo> fake = DetectFakeDevices();
-    found.insert(found.end(), fake.begin(), fake.end());
-  }
   worker::DeviceList list;
-  for (const DeviceInfo& device : found) *list.add_devices() = ToProto(device);
+  for (const Backend* backend : Backends()) {
+    if (DialectOf(backend->api).name != api) continue;
+    for (const DeviceInfo& device : backend->detect()) *list.add_devices() = ToProto(device);
+  }
   return SendToSupervisor(list).ok() ? 0 : 1;
 }
 

@@ -9,6 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "measure/codegen/dialects.h"
 #include "measure/judge/validate.h"
 #include "search_space/notation/notation.h"
 #include "server/db/convert.h"
@@ -119,14 +121,17 @@ void CheckDeviceState(const v1::DeviceState& state, const std::string& field, Vi
   CheckCount(state.other_processes(), INT32_MAX, field + ".other_processes", wrong);
 }
 
+// "\"cuda\" or \"opencl\""
+std::string KnownApis() {
+  return absl::StrCat("\"", absl::StrJoin(measure::ApiNames(), "\" or \""), "\"");
+}
+
 // What the search divides by or multiplies with.
 void CheckTarget(const v1::Target& target, const std::string& field, Violations& wrong) {
   if (target.name().empty()) wrong.Add(field + ".name", "must be the device's model");
   CheckText(target.name(), field + ".name", wrong);
   CheckText(target.arch(), field + ".arch", wrong);
-  if (target.api() != "cuda" && target.api() != "opencl") {
-    wrong.Add(field + ".api", "\"cuda\" or \"opencl\"");
-  }
+  if (measure::FindDialect(target.api()) == nullptr) wrong.Add(field + ".api", KnownApis());
   const std::tuple<const char*, int64_t, int64_t> sizes[] = {
       {"max_threads_per_block", target.max_threads_per_block(), 1},
       {"max_shared_bytes_per_block", target.max_shared_bytes_per_block(), 0},
@@ -253,8 +258,8 @@ absl::StatusOr<std::vector<Workload>> ParseSpec(const v1::JobSpec& spec, absl::T
   const v1::DeviceSelector& device = spec.device();
   CheckText(device.model(), field + ".device.model", wrong);
   CheckText(device.device(), field + ".device.device", wrong);
-  if (!device.api().empty() && device.api() != "cuda" && device.api() != "opencl") {
-    wrong.Add(field + ".device.api", "\"cuda\", \"opencl\" or empty for either");
+  if (!device.api().empty() && measure::FindDialect(device.api()) == nullptr) {
+    wrong.Add(field + ".device.api", KnownApis() + ", or empty for any");
   }
   CheckEnum(spec.l2(), v1::L2Policy_IsValid(spec.l2()), field + ".l2", wrong);
   CheckBudget(spec.budget(), field + ".budget", wrong);

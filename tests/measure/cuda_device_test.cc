@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "measure/device/device.h"
+#include "measure/device/drivers.h"
 #include "measure/device/nvrtc.h"
 #include "measure/judge/timing.h"
 #include "tests/measure/device_checks.h"

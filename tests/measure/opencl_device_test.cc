@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "measure/device/device.h"
+#include "measure/device/drivers.h"
 #include "tests/measure/device_checks.h"
 
 namespace heddle::measure {

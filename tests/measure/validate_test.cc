@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "measure/device/drivers.h"
 #include "measure/device/forwarding_device.h"
 #include "measure/judge/timing.h"
 #include "search_space/notation/notation.h"

@@ -4,8 +4,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "measure/device/device.h"
-#include "measure/device/nvrtc.h"
 #include "measure/run/compile_pool.h"
 #include "search_space/check/verify.h"
 
@@ -27,20 +25,6 @@ absl::StatusOr<BuiltSource> BuildSource(
   std::string text;  // as the measurer compiles it, without the header
   for (const auto& kernel : measure::GenerateSource(*lowered, target, "")) text += kernel.source;
   return BuiltSource{*std::move(lowered), std::move(kernels), measure::HashOf(text)};
-}
-
-absl::StatusOr<BuiltBinary> BuildBinary(const measure::KernelSource& source,
-                                        const measure::DeviceInfo& device) {
-  const search_space::Target& target = device.target;
-  if (target.api == search_space::Api::kCuda) {
-    auto built = measure::CompileCuda(source.source, source.launch.entry + ".cu", target.arch);
-    if (!built.ok()) return built.status();
-    return BuiltBinary{std::move(built->cubin), std::move(built->ptx)};
-  }
-  auto binary = device.id.rfind("fake:", 0) == 0 ? measure::CompileFake(source)
-                                                 : measure::CompileOpenCl(device.id, source);
-  if (!binary.ok()) return binary.status();
-  return BuiltBinary{*std::move(binary), ""};
 }
 
 }  // namespace heddle::tuner

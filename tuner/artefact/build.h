@@ -25,17 +25,6 @@ absl::StatusOr<BuiltSource> BuildSource(
     const std::shared_ptr<const search_space::TensorProgram>& program,
     const std::vector<search_space::Step>& steps, const search_space::Target& target);
 
-// Machine code of one kernel.
-struct BuiltBinary {
-  std::string binary;  // cubin, or a binary for the OpenCL device
-  std::string ptx;     // CUDA only
-};
-
-// CUDA needs NVRTC but no GPU; OpenCL needs the device itself. InvalidArgument carries the
-// compiler's log, Unavailable the remedy.
-absl::StatusOr<BuiltBinary> BuildBinary(const measure::KernelSource& source,
-                                        const measure::DeviceInfo& device);
-
 }  // namespace heddle::tuner
 
 #endif  // HEDDLE_TUNER_ARTEFACT_BUILD_H_

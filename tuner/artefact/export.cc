@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/files.h"
-#include "measure/device/nvrtc.h"
+#include "measure/device/backend.h"
 #include "measure/judge/criteria.h"
 #include "search_space/notation/reference.h"
 #include "tuner/artefact/build.h"
@@ -123,7 +123,6 @@ Json Manifest(const Artefact& artefact, const BuiltSource& built, const Expectat
               Json kernels) {
   const TensorProgram& workload = *artefact.program;
   const search_space::Target& target = artefact.device.target;
-  bool cuda = target.api == search_space::Api::kCuda;
   Json shape = Json::object();
   for (const auto& [name, value] : workload.shape) shape[name] = value;
   Json buffers = Json::array();
@@ -154,8 +153,7 @@ Json Manifest(const Artefact& artefact, const BuiltSource& built, const Expectat
       {"source_hash", built.source_hash},
       {"buffers", buffers},
       {"kernels", std::move(kernels)},
-      {"compile_options",
-       cuda ? measure::CudaCompileOptions() : std::vector<std::string>{"-cl-std=CL1.2"}},
+      {"compile_options", measure::BackendOf(artefact.device).compile_options()},
       {"floating_point", "no fast-math: multiply-adds may contract, sums may be reordered"},
       {"point", artefact.point},
       {"check",
@@ -200,24 +198,24 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
   if (!expectation.ok()) return expectation.status();
 
   // Everything that can fail for the schedule's sake comes before the first file.
-  bool cuda = artefact.device.target.api == search_space::Api::kCuda;
+  const measure::Backend& backend = measure::BackendOf(artefact.device);
   std::map<std::string, std::string> files;
   Json kernels = Json::array();
   std::vector<measure::KernelLaunch> launches;
   std::vector<std::string> loaded;  // by the launcher
   for (size_t i = 0; i < built->kernels.size(); ++i) {
     const measure::KernelSource& kernel = built->kernels[i];
-    auto binary = BuildBinary(kernel, artefact.device);
+    auto binary = backend.compile(kernel, artefact.device);
     if (!binary.ok()) return binary.status();
     std::string stem = absl::StrCat("k", i);
-    std::string source_name = stem + (cuda ? ".cu" : ".cl");
-    std::string binary_name = stem + (cuda ? ".cubin" : ".clbin");
+    std::string source_name = stem + backend.source_suffix;
+    std::string binary_name = stem + backend.binary_suffix;
     files[source_name] = kernel.source;
     files[binary_name] = std::move(binary->binary);
     Json entry{{"entry", kernel.launch.entry}, {"source", source_name}, {"binary", binary_name}};
-    if (cuda) {
-      files[stem + ".ptx"] = std::move(binary->ptx);
-      entry["ptx"] = stem + ".ptx";
+    if (backend.assembly_suffix != nullptr) {
+      files[stem + backend.assembly_suffix] = std::move(binary->assembly);
+      entry["ptx"] = stem + backend.assembly_suffix;
     }
     entry["grid"] = {kernel.launch.grid, 1, 1};
     entry["block"] = {kernel.launch.block, 1, 1};
@@ -225,7 +223,7 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
     entry["args"] = kernel.launch.arguments;
     kernels.push_back(entry);
     launches.push_back(kernel.launch);
-    loaded.push_back(cuda ? binary_name : source_name);
+    loaded.push_back(backend.launcher.loads_source ? source_name : binary_name);
   }
   std::vector<LauncherBuffer> buffers;
   for (const auto& [buffer, role] : BuffersOf(workload, built->program)) {
@@ -235,7 +233,7 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
   files["loops.txt"] = search_space::ToString(built->program);
   files["samples.txt"] = SamplesText(workload, *expectation);
   files["run.py"] = PythonLauncher();
-  files["run.cc"] = CppLauncher(artefact.device.target.api, buffers, launches, loaded, kInputSeed,
+  files["run.cc"] = CppLauncher(backend.launcher, buffers, launches, loaded, kInputSeed,
                                 expectation->low(), expectation->scale());
 
   if (absl::Status s = PrepareFolder(folder); !s.ok()) return s;

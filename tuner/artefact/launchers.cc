@@ -6,21 +6,6 @@
 namespace heddle::tuner {
 namespace {
 
-using search_space::Api;
-
-constexpr char kCudaIntro[] =
-    R"(// Runs the kernels of this folder and checks their result. Build and run inside the folder:
-//   g++ -O2 -std=c++17 -I/usr/local/cuda/include run.cc -lcuda -o run && ./run
-#include <cuda.h>
-)";
-constexpr char kOpenClIntro[] =
-    R"(// Runs the kernels of this folder and checks their result. Build and run inside the folder:
-//   g++ -O2 -std=c++17 run.cc -lOpenCL -o run && ./run
-// The first OpenCL device is used; ./run N takes the Nth, counted over all platforms from 0.
-#define CL_TARGET_OPENCL_VERSION 120
-#include <CL/cl.h>
-)";
-
 constexpr char kHead[] = R"(
 #include <algorithm>
 #include <chrono>
@@ -40,140 +25,6 @@ struct Kernel {
   const char* file;
   unsigned grid, block, shared_bytes;
   std::vector<const char*> args;  // buffer names, in argument order
-};
-)";
-
-constexpr char kCuda[] = R"(
-#define CHECK(call)                                                     \
-  do {                                                                  \
-    CUresult result = (call);                                           \
-    if (result != CUDA_SUCCESS) {                                       \
-      const char* text = "unknown";                                     \
-      cuGetErrorString(result, &text);                                  \
-      std::fprintf(stderr, "%s: %s\n", #call, text);                    \
-      std::exit(1);                                                     \
-    }                                                                   \
-  } while (0)
-
-// The CUDA driver API behind the few calls that main needs.
-struct Gpu {
-  std::map<std::string, CUdeviceptr> memory;
-  std::vector<CUfunction> functions;
-
-  explicit Gpu(int index) {
-    CUdevice device;
-    CUcontext context;
-    CHECK(cuInit(0));
-    CHECK(cuDeviceGet(&device, index));
-    CHECK(cuDevicePrimaryCtxRetain(&context, device));
-    CHECK(cuCtxSetCurrent(context));
-    for (const Kernel& kernel : kKernels) {
-      CUmodule module;
-      CUfunction function;
-      CHECK(cuModuleLoad(&module, kernel.file));
-      CHECK(cuModuleGetFunction(&function, module, kernel.entry));
-      if (kernel.shared_bytes > 0) {
-        CHECK(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                 static_cast<int>(kernel.shared_bytes)));
-      }
-      functions.push_back(function);
-    }
-  }
-  void Upload(const Buffer& buffer, const std::vector<float>& values) {
-    CHECK(cuMemAlloc(&memory[buffer.name], values.size() * sizeof(float)));
-    CHECK(cuMemcpyHtoD(memory[buffer.name], values.data(), values.size() * sizeof(float)));
-  }
-  void Download(const Buffer& buffer, std::vector<float>& values) {
-    CHECK(cuMemcpyDtoH(values.data(), memory[buffer.name], values.size() * sizeof(float)));
-  }
-  void Launch() {
-    for (size_t i = 0; i < kKernels.size(); ++i) {
-      const Kernel& kernel = kKernels[i];
-      std::vector<void*> args;
-      for (const char* name : kernel.args) args.push_back(&memory[name]);
-      CHECK(cuLaunchKernel(functions[i], kernel.grid, 1, 1, kernel.block, 1, 1,
-                           kernel.shared_bytes, nullptr, args.data(), nullptr));
-    }
-  }
-  void Wait() { CHECK(cuCtxSynchronize()); }
-};
-)";
-
-constexpr char kOpenCl[] = R"(
-#define CHECK(code)                                                     \
-  do {                                                                  \
-    cl_int result = (code);                                             \
-    if (result != CL_SUCCESS) {                                         \
-      std::fprintf(stderr, "line %d: OpenCL error %d\n", __LINE__, result); \
-      std::exit(1);                                                     \
-    }                                                                   \
-  } while (0)
-
-// OpenCL behind the few calls that main needs.
-struct Gpu {
-  std::map<std::string, cl_mem> memory;
-  std::vector<cl_kernel> functions;
-  cl_context context;
-  cl_command_queue queue;
-
-  explicit Gpu(int index) {
-    std::vector<cl_device_id> devices;
-    cl_platform_id platforms[16];
-    cl_uint platform_count = 0;
-    CHECK(clGetPlatformIDs(16, platforms, &platform_count));
-    for (cl_uint p = 0; p < platform_count; ++p) {
-      cl_device_id found[64];
-      cl_uint count = 0;
-      if (clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, 64, found, &count) == CL_SUCCESS) {
-        devices.insert(devices.end(), found, found + count);
-      }
-    }
-    if (index >= static_cast<int>(devices.size())) {
-      std::fprintf(stderr, "there are %zu OpenCL devices\n", devices.size());
-      std::exit(1);
-    }
-    cl_device_id device = devices[index];
-    cl_int code;
-    context = clCreateContext(nullptr, 1, &device, nullptr, nullptr, &code);
-    CHECK(code);
-    queue = clCreateCommandQueue(context, device, 0, &code);
-    CHECK(code);
-    for (const Kernel& kernel : kKernels) {
-      std::ifstream file(kernel.file);
-      std::stringstream text;
-      text << file.rdbuf();
-      std::string source = text.str();
-      const char* pointer = source.c_str();
-      cl_program program = clCreateProgramWithSource(context, 1, &pointer, nullptr, &code);
-      CHECK(code);
-      CHECK(clBuildProgram(program, 1, &device, "-cl-std=CL1.2", nullptr, nullptr));
-      functions.push_back(clCreateKernel(program, kernel.entry, &code));
-      CHECK(code);
-    }
-  }
-  void Upload(const Buffer& buffer, const std::vector<float>& values) {
-    cl_int code;
-    memory[buffer.name] = clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR,
-                                         values.size() * sizeof(float),
-                                         const_cast<float*>(values.data()), &code);
-    CHECK(code);
-  }
-  void Download(const Buffer& buffer, std::vector<float>& values) {
-    CHECK(clEnqueueReadBuffer(queue, memory[buffer.name], CL_TRUE, 0,
-                              values.size() * sizeof(float), values.data(), 0, nullptr, nullptr));
-  }
-  void Launch() {
-    for (size_t i = 0; i < kKernels.size(); ++i) {
-      const Kernel& kernel = kKernels[i];
-      for (cl_uint a = 0; a < kernel.args.size(); ++a) {
-        CHECK(clSetKernelArg(functions[i], a, sizeof(cl_mem), &memory[kernel.args[a]]));
-      }
-      size_t global = size_t{kernel.grid} * kernel.block, local = kernel.block;
-      CHECK(clEnqueueNDRangeKernel(queue, functions[i], 1, nullptr, &global, &local, 0, nullptr,
-                                   nullptr));
-    }
-  }
-  void Wait() { CHECK(clFinish(queue)); }
 };
 )";
 
@@ -386,12 +237,12 @@ if __name__ == "__main__":
 
 }  // namespace
 
-std::string CppLauncher(Api api, const std::vector<LauncherBuffer>& buffers,
+std::string CppLauncher(const measure::LauncherText& driver,
+                        const std::vector<LauncherBuffer>& buffers,
                         const std::vector<measure::KernelLaunch>& kernels,
                         const std::vector<std::string>& files, uint64_t input_seed,
                         double input_low, double input_scale) {
-  bool cuda = api == Api::kCuda;
-  std::string text = absl::StrCat(cuda ? kCudaIntro : kOpenClIntro, kHead);
+  std::string text = absl::StrCat(driver.intro, kHead);
   text += "\n// Declaration order; then intermediate tensors, which need no initialisation.\n";
   text += "const std::vector<Buffer> kBuffers = {\n";
   for (const LauncherBuffer& b : buffers) {
@@ -411,7 +262,7 @@ std::string CppLauncher(Api api, const std::vector<LauncherBuffer>& buffers,
                         "};\nconstexpr uint64_t kInputSeed = %d;\n"
                         "constexpr float kInputLow = %g, kInputScale = %g;\n",
                         input_seed, input_low, input_scale);
-  return absl::StrCat(text, cuda ? kCuda : kOpenCl, kMain);
+  return absl::StrCat(text, driver.driver, kMain);
 }
 
 const char* PythonLauncher() { return kPython; }

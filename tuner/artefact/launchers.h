@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "measure/codegen/codegen.h"
-#include "search_space/ir/target.h"
+#include "measure/device/backend.h"
 
 namespace heddle::tuner {
 
@@ -18,8 +18,9 @@ struct LauncherBuffer {
   int64_t elements = 0;
 };
 
-// run.cc: the tables of one artefact, then code common to all of its API.
-std::string CppLauncher(search_space::Api api, const std::vector<LauncherBuffer>& buffers,
+// run.cc: the tables of one artefact, then code common to all of its back end.
+std::string CppLauncher(const measure::LauncherText& driver,
+                        const std::vector<LauncherBuffer>& buffers,
                         const std::vector<measure::KernelLaunch>& kernels,
                         const std::vector<std::string>& files, uint64_t input_seed,
                         double input_low, double input_scale);

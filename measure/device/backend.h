@@ -1,0 +1,74 @@
+// The kinds of devices, one row each: whatever depends on the kind asks its row.
+#ifndef HEDDLE_MEASURE_DEVICE_BACKEND_H_
+#define HEDDLE_MEASURE_DEVICE_BACKEND_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "measure/codegen/codegen.h"
+#include "measure/device/device_info.h"
+#include "measure/device/nvrtc.h"
+
+namespace heddle::measure {
+
+class Device;
+
+// Machine code of one kernel.
+struct CompiledSource {
+  std::string binary;         // what Device::Load takes
+  std::string assembly;       // PTX; empty where there is none
+  KernelResources resources;  // zeros where the compiler does not tell
+};
+
+// What a driver keeps outside its processes while a session lasts.
+class Scratch {
+ public:
+  virtual ~Scratch() = default;
+  // Of the processes that use the driver, "NAME=value".
+  virtual std::vector<std::string> environment() const = 0;
+};
+
+// The text of an artefact's run.cc that speaks to the driver (tuner/artefact/launchers.cc).
+struct LauncherText {
+  const char* intro;   // above the common includes
+  const char* driver;  // below the tables: struct Gpu
+  const char* build;   // "run.cc -lcuda": the compiler's arguments
+  bool loads_source;   // rather than the binary
+};
+
+struct Backend {
+  const char* name;       // before the number in ids: "cuda" in "cuda:0"
+  search_space::Api api;  // and with it the dialect (codegen/dialects.h)
+  // Both take the driver's state into this process: only children call them (ListDevices, workers).
+  std::vector<DeviceInfo> (*detect)();
+  absl::StatusOr<std::unique_ptr<Device>> (*open)(int index);
+  // InvalidArgument carries the compiler's log, Unavailable says what is missing. May hang or
+  // abort: compiler processes call it, and commands for a single kernel.
+  absl::StatusOr<CompiledSource> (*compile)(const KernelSource& source, const DeviceInfo& device);
+  bool reuses_compilers;  // a compiler process can take another kernel
+  // What a binary depends on besides its source and the compiler; null = binaries are not kept.
+  std::string (*cache_key)(const DeviceInfo& device, const KernelLaunch& launch);
+  std::unique_ptr<Scratch> (*scratch)();  // null = needs none; gives null when there can be none
+  std::vector<std::string> (*compile_options)();  // as a manifest tells them
+  const char* source_suffix;                      // of files: ".cu"
+  const char* binary_suffix;                      // ".cubin"
+  const char* assembly_suffix;                    // ".ptx"; null = there is no assembly
+  LauncherText launcher;
+};
+
+// In the order in which devices are listed.
+absl::Span<const Backend* const> Backends();
+// Of "cuda:0"; null where no back end has that name.
+const Backend* FindBackend(const std::string& device_id);
+// Of a device's id; without one, as of devices that are only described, the first of its API.
+const Backend& BackendOf(const DeviceInfo& device);
+
+// Opens "cuda:N", "opencl:N" or "fake:0" in this process; only worker processes do this.
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& id);
+
+}  // namespace heddle::measure
+
+#endif  // HEDDLE_MEASURE_DEVICE_BACKEND_H_

@@ -1,0 +1,121 @@
+// NVIDIA's GPUs: the driver is in cuda_device.cc, the compiler in nvrtc.cc.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "measure/device/drivers.h"
+#include "measure/device/nvrtc.h"
+
+namespace heddle::measure {
+
+#ifndef HEDDLE_WITH_CUDA
+constexpr char kNoCuda[] =
+    "this program was built without CUDA: build it where the CUDA toolkit is installed";
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int) {
+  return absl::UnavailableError(kNoCuda);
+}
+
+std::vector<DeviceInfo> DetectCudaDevices() {
+  DeviceInfo info;
+  info.id = "cuda:0";
+  info.usable = false;
+  info.why_not = kNoCuda;
+  return {info};
+}
+#endif
+
+namespace {
+
+absl::StatusOr<CompiledSource> Compile(const KernelSource& source, const DeviceInfo& device) {
+  auto built = CompileCuda(source.source, source.launch.entry, device.target.arch);
+  if (!built.ok()) return built.status();
+  return CompiledSource{std::move(built->cubin), std::move(built->ptx), built->resources};
+}
+
+std::string CacheKey(const DeviceInfo& device, const KernelLaunch&) {
+  return absl::StrCat(device.target.arch, "\n", absl::StrJoin(CudaCompileOptions(), " "));
+}
+
+constexpr char kIntro[] =
+    R"(// Runs the kernels of this folder and checks their result. Build and run inside the folder:
+//   g++ -O2 -std=c++17 -I/usr/local/cuda/include run.cc -lcuda -o run && ./run
+#include <cuda.h>
+)";
+
+constexpr char kDriver[] = R"(
+#define CHECK(call)                                                     \
+  do {                                                                  \
+    CUresult result = (call);                                           \
+    if (result != CUDA_SUCCESS) {                                       \
+      const char* text = "unknown";                                     \
+      cuGetErrorString(result, &text);                                  \
+      std::fprintf(stderr, "%s: %s\n", #call, text);                    \
+      std::exit(1);                                                     \
+    }                                                                   \
+  } while (0)
+
+// The CUDA driver API behind the few calls that main needs.
+struct Gpu {
+  std::map<std::string, CUdeviceptr> memory;
+  std::vector<CUfunction> functions;
+
+  explicit Gpu(int index) {
+    CUdevice device;
+    CUcontext context;
+    CHECK(cuInit(0));
+    CHECK(cuDeviceGet(&device, index));
+    CHECK(cuDevicePrimaryCtxRetain(&context, device));
+    CHECK(cuCtxSetCurrent(context));
+    for (const Kernel& kernel : kKernels) {
+      CUmodule module;
+      CUfunction function;
+      CHECK(cuModuleLoad(&module, kernel.file));
+      CHECK(cuModuleGetFunction(&function, module, kernel.entry));
+      if (kernel.shared_bytes > 0) {
+        CHECK(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                 static_cast<int>(kernel.shared_bytes)));
+      }
+      functions.push_back(function);
+    }
+  }
+  void Upload(const Buffer& buffer, const std::vector<float>& values) {
+    CHECK(cuMemAlloc(&memory[buffer.name], values.size() * sizeof(float)));
+    CHECK(cuMemcpyHtoD(memory[buffer.name], values.data(), values.size() * sizeof(float)));
+  }
+  void Download(const Buffer& buffer, std::vector<float>& values) {
+    CHECK(cuMemcpyDtoH(values.data(), memory[buffer.name], values.size() * sizeof(float)));
+  }
+  void Launch() {
+    for (size_t i = 0; i < kKernels.size(); ++i) {
+      const Kernel& kernel = kKernels[i];
+      std::vector<void*> args;
+      for (const char* name : kernel.args) args.push_back(&memory[name]);
+      CHECK(cuLaunchKernel(functions[i], kernel.grid, 1, 1, kernel.block, 1, 1,
+                           kernel.shared_bytes, nullptr, args.data(), nullptr));
+    }
+  }
+  void Wait() { CHECK(cuCtxSynchronize()); }
+};
+)";
+
+}  // namespace
+
+const Backend kCudaBackend = {
+    .name = "cuda",
+    .api = search_space::Api::kCuda,
+    .detect = DetectCudaDevices,
+    .open = OpenCudaDevice,
+    .compile = Compile,
+    .reuses_compilers = true,
+    .cache_key = CacheKey,
+    .scratch = nullptr,
+    .compile_options = [] { return CudaCompileOptions(); },
+    .source_suffix = ".cu",
+    .binary_suffix = ".cubin",
+    .assembly_suffix = ".ptx",
+    .launcher = {kIntro, kDriver, "-I/usr/local/cuda/include run.cc -lcuda",
+                 /*loads_source=*/false},
+};
+
+}  // namespace heddle::measure

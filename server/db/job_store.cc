@@ -17,8 +17,6 @@
 namespace heddle::server {
 namespace {
 
-using Cursor;
-using Database;
 using tuner::Records;
 
 // Jobs looked at for one page of a list with a filter.

@@ -154,8 +154,6 @@ absl::StatusOr<Chosen> ChooseStored(const tuner::Records::Best& best);
 void PrintJson(const Json& json);
 // A line on stderr.
 void Say(const std::string& line);
-using ReadTextFile;
-using WriteFile;
 
 Json DeviceJson(const measure::DeviceInfo& device);
 Json ShapeJson(const std::map<std::string, int64_t>& shape);

@@ -13,7 +13,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/tuned.h"
-#include "measure/judge/validate.h"
+#include "measure/judge/memory.h"
 #include "tuner/search/evolution.h"
 #include "tuner/search/experience.h"
 #include "tuner/search/session.h"
@@ -61,12 +61,9 @@ class DeviceWarnings {
 absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
                               const DeviceInfo& device, tuner::Records& records) {
   // Said before anything else is tried: the measurer would say it later.
-  int64_t needed = measure::MemoryNeeded(*program), there = device.target.memory_bytes;
-  if (there > 0 && needed > there) {
-    constexpr double kGiB = 1 << 30;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s %s needs at least %.1f GiB of memory and %s has %.1f: choose a smaller shape",
-        program->op, ShapeText(*program), needed / kGiB, device.id, there / kGiB));
+  if (absl::Status s = measure::CheckMemory(*program, device.id, device.target.memory_bytes);
+      !s.ok()) {
+    return WithCode(absl::StatusCode::kInvalidArgument, s);
   }
   auto space = search_space::SearchSpace::Create(program, device.target);
   if (!space.ok()) return space.status();

@@ -52,6 +52,9 @@ struct Backend {
   // What a binary depends on besides its source and the compiler; null = binaries are not kept.
   std::string (*cache_key)(const DeviceInfo& device, const KernelLaunch& launch);
   std::unique_ptr<Scratch> (*scratch)();  // null = needs none; gives null when there can be none
+  // The device's own file, "/dev/nvidia3", which is the same in every mount namespace and locked by
+  // who measures; empty where it is not found. Null = there is none.
+  std::string (*node)(const DeviceInfo& device);
   std::vector<std::string> (*compile_options)();  // as a manifest tells them
   const char* source_suffix;                      // of files: ".cu"
   const char* binary_suffix;                      // ".cubin"

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "measure/device/device_lock.h"
 #include "measure/device/drivers.h"
 #include "measure/device/nvrtc.h"
 
@@ -110,6 +111,7 @@ const Backend kCudaBackend = {
     .reuses_compilers = true,
     .cache_key = CacheKey,
     .scratch = nullptr,
+    .node = [](const DeviceInfo& device) { return NvidiaNode(device.uuid); },
     .compile_options = [] { return CudaCompileOptions(); },
     .source_suffix = ".cu",
     .binary_suffix = ".cubin",

@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "measure/device/backend.h"
 
 namespace heddle::measure {
 namespace {
@@ -90,8 +91,8 @@ absl::StatusOr<DeviceLock> DeviceLock::Acquire(const DeviceInfo& device) {
       pwrite(fd, pid.data(), pid.size(), 0) < 0) {
     return absl::UnavailableError(absl::StrCat("cannot write ", path, ": ", strerror(errno)));
   }
-  const std::string node =
-      device.target.api == search_space::Api::kCuda ? NvidiaNode(device.uuid) : "";
+  const auto node_of = BackendOf(device).node;
+  const std::string node = node_of != nullptr ? node_of(device) : "";
   const int there = node.empty() ? -1 : open(node.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (there >= 0) {
     lock.fds_.push_back(there);

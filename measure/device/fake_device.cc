@@ -25,6 +25,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/hash.h"
 #include "measure/device/device.h"
 #include "measure/device/drivers.h"
 #include "measure/device/forwarding_device.h"
@@ -64,13 +65,6 @@ absl::StatusOr<Script> ReadScript() {
     return absl::UnavailableError(absl::StrCat(path, ": ", error.what()));
   }
   return script;
-}
-
-// FNV-1a: the same in every process and on every machine.
-uint64_t HashOf(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
-  return hash;
 }
 
 Rule FindRule(const Script& script, const std::string& source) {

@@ -112,6 +112,7 @@ constexpr Backend kRow = {
     .reuses_compilers = false,  // drivers.h
     .cache_key = CacheKey,
     .scratch = MakePoclFolder,
+    .node = nullptr,
     .compile_options = [] { return std::vector<std::string>{kOpenClCompileOptions}; },
     .source_suffix = ".cl",
     .binary_suffix = ".clbin",

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "measure/run/messages.h"
 #include "proto/worker.pb.h"
 
@@ -29,13 +29,6 @@ constexpr size_t kMaxLastWords = 2000;
 
 }  // namespace
 
-std::string HashOf(const std::string& text) {
-  // FNV-1a: the same in every process and on every machine.
-  uint64_t hash = 0xcbf29ce484222325;
-  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
-  return absl::StrFormat("%016x", hash);
-}
-
 // --------------------------------------------------------------------------------------- cache
 
 std::string KernelCache::DefaultFolder() {
@@ -47,7 +40,7 @@ std::string KernelCache::DefaultFolder() {
 }
 
 std::string KernelCache::PathOf(const std::string& key) const {
-  const std::string hash = HashOf(key);
+  const std::string hash = HexHashOf(key);
   return absl::StrCat(folder_, "/", hash.substr(0, 2), "/", hash.substr(2));
 }
 

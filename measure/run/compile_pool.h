@@ -31,9 +31,6 @@ struct CompiledKernel {
   bool cached = false;
 };
 
-// 16 hex digits.
-std::string HashOf(const std::string& text);
-
 // Files that can be deleted at any time, one a compiled kernel, named by a hash of everything that
 // the binary depends on. Trouble with the files only costs time.
 class KernelCache {

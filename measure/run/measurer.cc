@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "base/subprocess.h"
-#include "measure/codegen/codegen.h"
+#include "measure/run/build.h"
 #include "measure/run/pipeline.h"
-#include "search_space/check/verify.h"
 #include "search_space/sketch/search_space.h"
 
 namespace heddle::measure {
@@ -33,10 +33,8 @@ absl::StatusOr<std::unique_ptr<Measurer>> StartMeasurer(
   Generator generate =
       [program, target = device.target](
           const std::vector<search_space::Step>& steps) -> absl::StatusOr<GeneratedProgram> {
-    auto lowered = search_space::LowerSteps(program, steps);
-    if (!lowered.ok()) return lowered.status();
-    if (absl::Status s = search_space::Verify(*lowered, target); !s.ok()) return s;
-    return GeneratedProgram{GenerateSource(*lowered, target, /*header=*/""), lowered->workspaces};
+    HEDDLE_ASSIGN_OR_RETURN(built, Build(program, steps, target));
+    return GeneratedProgram{std::move(built.kernels), std::move(built.program.workspaces)};
   };
   absl::StatusOr<GeneratedProgram> naive = generate(search_space::NaiveSteps(*program));
   if (!naive.ok()) {

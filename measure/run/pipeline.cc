@@ -16,7 +16,9 @@
 #include "measure/device/backend.h"
 #include "measure/device/device_lock.h"
 #include "measure/judge/criteria.h"
+#include "measure/judge/memory.h"
 #include "measure/judge/validate.h"
+#include "measure/run/build.h"
 #include "measure/run/compile_pool.h"
 #include "measure/run/device_worker.h"
 #include "measure/run/messages.h"
@@ -33,25 +35,6 @@ constexpr int kReadyBinaries = 4;
 // Bytes a thread may store to and load from local memory because its registers do not suffice: as
 // much as all 255 registers hold. Beyond that a schedule is not timed.
 constexpr int64_t kMaxSpillBytes = 255 * 4;
-// Device memory beyond what is measured: the driver's own, binaries, stacks.
-constexpr double kUsableMemory = 0.9;
-
-absl::Status CheckMemory(const TensorProgram& program, const DeviceInfo& device) {
-  const int64_t needed = MemoryNeeded(program), total = device.target.memory_bytes;
-  if (total == 0 || static_cast<double>(needed) <= kUsableMemory * static_cast<double>(total)) {
-    return absl::OkStatus();
-  }
-  std::vector<std::string> shape;
-  for (const auto& [name, value] : program.shape) shape.push_back(absl::StrCat(name, "=", value));
-  constexpr double kGib = 1 << 30;
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("%s at %s needs %.2f GiB to be measured (inputs twice, outputs four times, "
-                      "intermediate tensors), "
-                      "%s has %.2f GiB: choose a smaller shape",
-                      program.op, absl::StrJoin(shape, ","), static_cast<double>(needed) / kGib,
-                      device.id, static_cast<double>(total) / kGib));
-}
-
 Outcome BuildOutcome(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kDeadlineExceeded:
@@ -218,9 +201,7 @@ absl::Status Pipeline::CompileInto(const std::vector<KernelSource>& kernels, Pre
 }
 
 absl::Status Pipeline::Build(const GeneratedProgram& generated, Prepared& prepared) {
-  std::string text;
-  for (const KernelSource& kernel : generated.kernels) text += kernel.source;
-  prepared.result.source_hash = HashOf(text);
+  prepared.result.source_hash = HashOfSources(generated.kernels);
   for (const auto& workspace : generated.workspaces) {
     *prepared.program.add_workspaces() = ToProto(workspace);
   }
@@ -463,7 +444,8 @@ absl::StatusOr<std::unique_ptr<Measurer>> StartPipeline(const TensorProgram& pro
   if (!device.usable) {
     return absl::UnavailableError(absl::StrCat(device.id, " cannot be used: ", device.why_not));
   }
-  if (absl::Status s = CheckMemory(program, device); !s.ok()) return s;
+  if (absl::Status s = CheckMemory(program, device.id, device.target.memory_bytes); !s.ok())
+    return s;
   std::optional<DeviceLock> lock;
   if (options.lock == nullptr) {
     absl::StatusOr<DeviceLock> acquired = DeviceLock::Acquire(device);

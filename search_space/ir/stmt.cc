@@ -184,23 +184,32 @@ Stmt RewriteBodies(const Stmt& s, absl::FunctionRef<Stmt(const Stmt&)> rewrite) 
   return s->kind == StmtNode::Kind::kSeq ? Seq(std::move(changed->body)) : changed;
 }
 
-absl::flat_hash_set<const Variable*> RegisterIndices(const Stmt& body) {
-  absl::flat_hash_set<const Variable*> found;
-  const auto add = [&](const BufferRef& buffer, const ExprList& indices) {
-    if (buffer->scope != Scope::kLocal) return;
-    for (const Expr& index : indices) {
-      Visit(index, [&](const Expr& e) {
-        if (e->op == Op::kVar) found.insert(e->var.get());
-      });
-    }
-  };
-  VisitStmts(body, [&](const StmtNode& s) {
-    if (s.buffer != nullptr) add(s.buffer, s.indices);
-    VisitExprs(s, [&](const Expr& held) {
-      Visit(held, [&](const Expr& e) {
-        if (e->op == Op::kLoad) add(e->buffer, e->args);
-      });
+namespace {
+
+using Variables = absl::flat_hash_set<const Variable*>;
+
+void AddRegisterIndices(const BufferRef& buffer, const ExprList& indices, Variables& found) {
+  if (buffer->scope != Scope::kLocal) return;
+  for (const Expr& index : indices) {
+    Visit(index, [&](const Expr& e) {
+      if (e->op == Op::kVar) found.insert(e->var.get());
     });
+  }
+}
+
+void AddRegisterIndices(const Expr& e, Variables& found) {
+  if (e->op == Op::kLoad) return AddRegisterIndices(e->buffer, e->args, found);
+  if (e->type == DType::kInt64) return;  // reads nothing
+  for (const Expr& arg : e->args) AddRegisterIndices(arg, found);
+}
+
+}  // namespace
+
+absl::flat_hash_set<const Variable*> RegisterIndices(const Stmt& body) {
+  Variables found;
+  VisitStmts(body, [&](const StmtNode& s) {
+    if (s.buffer != nullptr) AddRegisterIndices(s.buffer, s.indices, found);
+    VisitExprs(s, [&](const Expr& held) { AddRegisterIndices(held, found); });
   });
   return found;
 }

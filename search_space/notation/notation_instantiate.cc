@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/hash.h"
 #include "base/nearest_name.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/notation/notation_syntax.h"
@@ -50,7 +51,7 @@ class Instantiator {
     RefuseUnread();
     program_.canonical_text =
         absl::StrCat(NameOf(program_.dtype), " ", Print(op_, &program_.shape));
-    program_.hash = HashOf(program_.canonical_text);
+    program_.hash = HexHashOf(program_.canonical_text);
     return std::move(program_);
   }
 
@@ -439,13 +440,6 @@ class Instantiator {
     for (Expr& fact : facts) fact = Simplify(Substitute(fact, replace));
     index = Simplify(Substitute(index, replace));
     return true;
-  }
-
-  // FNV-1a.
-  static std::string HashOf(const std::string& text) {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    return absl::StrFormat("%016x", hash);
   }
 
   const Operator::Syntax& op_;

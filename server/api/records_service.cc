@@ -228,7 +228,7 @@ grpc::ServerUnaryReactor* RecordsService::Retract(grpc::CallbackServerContext* c
         request->SerializeToString(&body);
         auto count = std::make_shared<int64_t>(0);
         gateway_.store.Write(
-            [=, hash = tuner::HashOf(body)](tuner::Records& records) -> absl::Status {
+            [=, hash = heddle::HashOf(body)](tuner::Records& records) -> absl::Status {
               auto earlier =
                   FindRequest(records, caller.tenant, "Retract", request->request_id(), hash);
               if (!earlier.ok()) return earlier.status();

@@ -179,7 +179,7 @@ std::string SelectTrials(const std::string& rest) {
 uint64_t HashOfRequest(const v1::JobSpec& spec) {
   v1::JobSpec same = spec;
   same.clear_expire_time();
-  return tuner::HashOf(CanonicalBytes(same));
+  return heddle::HashOf(CanonicalBytes(same));
 }
 
 absl::StatusOr<std::optional<int64_t>> FindRequest(Records& records, const std::string& tenant,

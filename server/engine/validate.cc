@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "measure/codegen/dialects.h"
-#include "measure/judge/validate.h"
+#include "measure/judge/memory.h"
 #include "search_space/notation/notation.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
@@ -25,8 +25,6 @@ constexpr int64_t kMaxSize = int64_t{1} << 50;  // of anything that a device may
 constexpr int kMaxHeld = 1024;                  // leases and candidates of a daemon
 constexpr double kMaxSeconds = 1e8;
 constexpr double kMaxWait = 25;
-// Of a device's memory, for a workload's buffers, their copies and the driver.
-constexpr double kMemoryShare = 0.6;
 // Of a device's peak, what a program without any decision reaches where it reuses data: matrix
 // products do 5 to 10 %. A device that is occupied for longer than this by one run is another's no
 // more.
@@ -298,13 +296,8 @@ absl::StatusOr<std::vector<Workload>> ParseSpec(const v1::JobSpec& spec, absl::T
 
 absl::Status CheckCost(const search_space::TensorProgram& program,
                        const search_space::Target& target) {
-  const int64_t needed = measure::MemoryNeeded(program);
-  if (target.memory_bytes > 0 &&
-      static_cast<double>(needed) > kMemoryShare * static_cast<double>(target.memory_bytes)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(program.op, " needs ", needed >> 20, " MiB and ", target.name, " has ",
-                     target.memory_bytes >> 20, ", of which ", kMemoryShare * 100,
-                     " % may be used: choose a smaller shape"));
+  if (absl::Status s = measure::CheckMemory(program, target.name, target.memory_bytes); !s.ok()) {
+    return s;
   }
   const double seconds = program.Flops() / (kNaiveShare * target.peak_gflops * 1e9);
   if (target.peak_gflops > 0 && seconds > kMaxNaiveSeconds) {

@@ -19,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/hash.h"
 #include "measure/device/nvrtc.h"
 #include "measure/run/measurer.h"
 #include "proto/worker.pb.h"
@@ -248,7 +249,7 @@ TEST(KernelCacheTest, WhatWasNotUsedForLongestIsRemoved) {
   const auto now = fs::file_time_type::clock::now();
   for (int i = 0; i < 9; ++i) {
     KernelCache(folder, kLimit).Add(key(i), reply);
-    const std::string hash = HashOf(key(i));
+    const std::string hash = HexHashOf(key(i));
     fs::last_write_time(folder + "/" + hash.substr(0, 2) + "/" + hash.substr(2),
                         now - std::chrono::hours(20 - i));
   }

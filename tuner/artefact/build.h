@@ -7,21 +7,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "measure/codegen/codegen.h"
-#include "measure/run/measurer.h"
+#include "measure/run/build.h"
 #include "search_space/sketch/search_space.h"
 
 namespace heddle::tuner {
 
-// A lowered, verified program and the source of its kernels, index by index.
-struct BuiltSource {
-  search_space::Program program;
-  std::vector<measure::KernelSource> kernels;
-  std::string source_hash;  // as trials of these steps record it
-};
-
-// InvalidArgument names the step that does not apply, or what `target` does not allow.
-absl::StatusOr<BuiltSource> BuildSource(
+// As measure::Build, each source under its workload and steps as a comment; the hash is that
+// without, as trials record it. Every refusal is an InvalidArgument.
+absl::StatusOr<measure::BuiltSource> BuildSource(
     const std::shared_ptr<const search_space::TensorProgram>& program,
     const std::vector<search_space::Step>& steps, const search_space::Target& target);
 

@@ -119,8 +119,8 @@ absl::Status PrepareFolder(const std::filesystem::path& folder) {
   return absl::OkStatus();
 }
 
-Json Manifest(const Artefact& artefact, const BuiltSource& built, const Expectation& expectation,
-              Json kernels) {
+Json Manifest(const Artefact& artefact, const measure::BuiltSource& built,
+              const Expectation& expectation, Json kernels) {
   const TensorProgram& workload = *artefact.program;
   const search_space::Target& target = artefact.device.target;
   Json shape = Json::object();

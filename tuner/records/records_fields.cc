@@ -251,12 +251,6 @@ absl::StatusOr<json> ParseObject(const std::string& line) {
 
 }  // namespace
 
-uint64_t HashOf(const std::string& text) {
-  Hash hash;
-  for (unsigned char c : text) hash.Add(c, 1);
-  return hash.state();
-}
-
 int64_t ChecksumOf(const StoredTrial& stored) {
   Hash hash;
   VisitWorkload(stored.workload, hash);

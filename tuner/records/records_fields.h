@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/hash.h"
 #include "tuner/records/records.h"
 
 namespace heddle::tuner {
@@ -96,9 +97,6 @@ void VisitTrial(Trial& t, Visitor&& visit) {
   visit("when_us", t.when);
 }
 
-// FNV-1a, 64 bits. Each step is a bijection of the state, so that a change of any single byte
-// always changes the result.
-uint64_t HashOf(const std::string& text);
 // Of all that is read with a trial. A row whose checksum does not hold is never served.
 int64_t ChecksumOf(const StoredTrial& stored);
 

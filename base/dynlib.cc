@@ -13,7 +13,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "measure/run/compile_pool.h"
+#include "base/hash.h"
 
 namespace heddle {
 namespace {
@@ -100,7 +100,7 @@ std::string DynLib::build() const {
   if (search.id.empty()) {
     std::stringstream file;
     file << std::ifstream(path(), std::ios::binary).rdbuf();
-    search.id = HashOf(file.str());
+    search.id = HexHashOf(file.str());
   }
   return search.id.substr(0, 16);
 }

@@ -217,7 +217,9 @@ void AddDevices(CLI::App& app, Selected selected) {
   CLI::App* devices = app.add_subcommand("devices", "list the devices found, and why not");
   devices->add_flag("--json", flags->json, "JSON on stdout");
   flags->server.Add(*devices, false);
+  AddFleet(*devices, selected);
   devices->callback([=] {
+    if (!devices->get_subcommands().empty()) return;
     if (flags->server.given()) {
       *selected = WithServer(flags->server, [=](client::Client& client) {
         return ListServerDevices(client, flags->json);

@@ -50,6 +50,9 @@ Result FollowJob(client::Client& client, const std::string& id, bool json, doubl
 std::string Describe(const v1::Job& job);
 Json ToJson(const v1::Job& job);
 
+// Subcommands of `devices` for administrators of a server.
+void AddFleet(CLI::App& devices, Selected selected);
+
 // Subcommands' parts that --server selects.
 struct RemoteQuery {
   WorkloadFlags workload;

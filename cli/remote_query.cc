@@ -35,6 +35,7 @@ Json ToJson(const v1::QueryBestResponse& answer, const search_space::TensorProgr
                     ? "none"
                     : absl::AsciiStrToLower(v1::QueryBestResponse::Match_Name(answer.match()))},
       {"validated", answer.validated()},
+      {"confirmations", answer.confirmations()},
       {"op", program.op},
       {"shape", ShapeJson(program.shape)},
       {"device", answer.device()},
@@ -123,6 +124,7 @@ Result ListServerDevices(client::Client& client, bool json) {
         one["worker"] = worker;
         one["detail"] = device.worker().detail();
         one["job"] = device.job();
+        one["no_work_because"] = device.no_work_because();
         all.push_back(std::move(one));
         continue;
       }
@@ -131,7 +133,9 @@ Result ListServerDevices(client::Client& client, bool json) {
           device.state() == v1::FleetDevice::DRAINING ? "draining" : "",
           device.device().target().name(), device.hostname(),
           device.job().empty() ? "" : "  works on " + device.job(),
-          device.worker().detail().empty() ? "" : "  " + device.worker().detail());
+          device.no_work_because().empty()
+              ? device.worker().detail().empty() ? "" : "  " + device.worker().detail()
+              : "  gets no work: " + device.no_work_because());
     }
     request.set_page_token(page->next_page_token());
   } while (!request.page_token().empty());

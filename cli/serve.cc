@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/files.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
@@ -30,6 +31,7 @@ constexpr absl::Duration kGrace = absl::Seconds(10);
 
 struct ServeFlags {
   server::ServerOptions options;
+  double slice_s = 60;
   int searchers = 0;
   bool local = false;
   double lease_s = 30, remember_days = 7;
@@ -57,6 +59,8 @@ Result RunServe(ServeFlags flags) {
   options.engine.max_searchers = flags.searchers > 0 ? flags.searchers : cores;
   options.engine.lease = absl::Seconds(flags.lease_s);
   options.engine.remember_requests = absl::Hours(24 * flags.remember_days);
+  options.engine.slice = absl::Seconds(flags.slice_s);
+  if (flags.local) options.engine.own_host = HostId();
   options.engine.heartbeat = std::min(absl::Seconds(5), options.engine.lease / 5);
   CatchInterrupts();
   TakeAllDescriptors();
@@ -159,6 +163,19 @@ void AddServe(CLI::App& app, Selected selected) {
                   "jobs of a tenant that have not ended, at most")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 30).description(""))
+      ->capture_default_str();
+  sub->add_option("--running-jobs", o.engine.running_jobs_per_tenant,
+                  "jobs of a tenant that are searched at a time, at most [no limit]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 30).description(""));
+  sub->add_option("--device-seconds", o.engine.device_seconds_per_day,
+                  "of devices that a tenant gets a day (UTC), at most [no limit]")
+      ->type_name("S")
+      ->check(CLI::Range(1.0, 1e12).description(""));
+  sub->add_option("--slice", flags->slice_s,
+                  "seconds for which a job keeps its searcher while others wait")
+      ->type_name("S")
+      ->check(CLI::Range(1.0, 86400.0).description(""))
       ->capture_default_str();
   sub->add_option("--lease", flags->lease_s,
                   "seconds after which the work of a silent daemon is given to others")

@@ -195,6 +195,26 @@ absl::StatusOr<v1::ListDevicesResponse> Client::ListDevices(const v1::ListDevice
   return impl_->Call(*impl_->fleet, &v1::Fleet::Stub::ListDevices, request);
 }
 
+absl::StatusOr<v1::ListModelsResponse> Client::ListModels() {
+  return impl_->Call(*impl_->fleet, &v1::Fleet::Stub::ListModels, v1::ListModelsRequest());
+}
+
+absl::StatusOr<v1::DeviceModel> Client::PinModel(const v1::PinModelRequest& request) {
+  return impl_->Call(*impl_->fleet, &v1::Fleet::Stub::PinModel, request);
+}
+
+absl::StatusOr<v1::ListHostsResponse> Client::ListHosts() {
+  return impl_->Call(*impl_->fleet, &v1::Fleet::Stub::ListHosts, v1::ListHostsRequest());
+}
+
+absl::StatusOr<v1::FleetHost> Client::SetHost(const v1::SetHostRequest& request) {
+  return impl_->Call(*impl_->fleet, &v1::Fleet::Stub::SetHost, request);
+}
+
+absl::StatusOr<v1::FleetDevice> Client::SetDeviceState(const v1::SetDeviceStateRequest& request) {
+  return impl_->Call(*impl_->fleet, &v1::Fleet::Stub::SetDeviceState, request);
+}
+
 absl::Status Client::WatchJob(const std::string& id, int64_t after_seq,
                               const std::function<void(const v1::JobEvent&)>& on_event) {
   v1::WatchJobRequest request;

@@ -52,6 +52,12 @@ class Client {
   absl::StatusOr<v1::ListTrialsResponse> ListTrials(const v1::ListTrialsRequest& request);
   absl::StatusOr<v1::QueryBestResponse> QueryBest(const v1::QueryBestRequest& request);
   absl::StatusOr<v1::ListDevicesResponse> ListDevices(const v1::ListDevicesRequest& request);
+  // For administrators.
+  absl::StatusOr<v1::ListModelsResponse> ListModels();
+  absl::StatusOr<v1::DeviceModel> PinModel(const v1::PinModelRequest& request);
+  absl::StatusOr<v1::ListHostsResponse> ListHosts();
+  absl::StatusOr<v1::FleetHost> SetHost(const v1::SetHostRequest& request);
+  absl::StatusOr<v1::FleetDevice> SetDeviceState(const v1::SetDeviceStateRequest& request);
 
   // Calls `on_event` with a snapshot and every event after `after_seq` until the job has ended.
   // Where the stream breaks it goes on after the last event that was seen.

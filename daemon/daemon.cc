@@ -1,6 +1,9 @@
 #include "daemon/daemon.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -18,6 +21,11 @@ namespace {
 constexpr absl::Duration kPoll = absl::Milliseconds(100);
 constexpr absl::Duration kCallLimit = absl::Seconds(20);
 constexpr absl::Duration kLastBeatLimit = absl::Seconds(2);
+
+// Of this process; its number alone comes again, and is the same in every container.
+std::string NewInstance() {
+  return absl::StrCat(getpid(), "-", absl::Hex(std::random_device()(), absl::kZeroPad8));
+}
 
 struct Owned {
   DeviceInfo info;
@@ -61,6 +69,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const DaemonOptions& opti
   v1::RegisterRequest registration;
   registration.set_host_uuid(options.host_id.empty() ? HostId() : options.host_id);
   registration.set_boot_id(BootId());
+  registration.set_instance(NewInstance());
   registration.set_hostname(HostName());
   registration.set_generator(kGeneratorVersion);
   registration.set_build(options.build);

@@ -16,7 +16,9 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(200), kLastPause = abs
 constexpr absl::Duration kRegisterLimit = absl::Seconds(20);
 
 bool IsOutage(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  // Another process has the devices: one that was killed is not missed at once.
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         client::ReasonOf(status) == "DEVICE_OWNED";
 }
 
 // Whether the server may take the very same call later: not where it says that the call is wrong.

@@ -3,7 +3,9 @@
 //   service_bench query SERVER SECONDS CALLS  QueryBest, so many at a time
 //   service_bench watch SERVER PID STREAMS    one job, watched by many; PID is the server's
 //   service_bench fleet SERVER DAEMONS JOBS TRIALS     scripted daemons, as fast as they can
-//   service_bench soak SERVER PID DB JOBS      jobs one after another, memory and log on the way
+//   service_bench beat SERVER DAEMONS JOBS SECONDS     their heartbeats, beside jobs that match
+//   none service_bench soak SERVER PID DB JOBS      jobs one after another, memory and log on the
+//   way
 // Scripted daemons answer every candidate at once with a time made from its number.
 #include <grpcpp/grpcpp.h>
 
@@ -201,6 +203,17 @@ class ScriptedDaemon {
       Report();
     });
   }
+  // Milliseconds that a heartbeat takes.
+  double Beat() {
+    v1::HeartbeatRequest request;
+    request.set_session(session_);
+    grpc::ClientContext context;
+    v1::HeartbeatResponse response;
+    const absl::Time begun = absl::Now();
+    grpc::Status status = stub_->Heartbeat(&context, request, &response);
+    if (!status.ok()) Die(status.error_message());
+    return absl::ToDoubleMilliseconds(absl::Now() - begun);
+  }
   std::atomic<int64_t> reported = 0;
   std::atomic<bool> stopping = false, stopped = false;
 
@@ -251,12 +264,13 @@ int64_t StopDaemons(std::vector<std::unique_ptr<ScriptedDaemon>>& daemons) {
   return reported;
 }
 
-v1::Job Create(v1::Tuning::Stub& stub, const v1::Workload& workload, int64_t trials) {
+v1::Job Create(v1::Tuning::Stub& stub, const v1::Workload& workload, int64_t trials,
+               const std::string& model = ScriptedDevice().target().name()) {
   v1::CreateJobRequest request;
   request.set_request_id(RequestId());
   *request.mutable_spec()->add_workloads() = workload;
   request.mutable_spec()->mutable_budget()->set_trials(trials);
-  request.mutable_spec()->mutable_device()->set_model(ScriptedDevice().target().name());
+  request.mutable_spec()->mutable_device()->set_model(model);
   request.mutable_spec()->set_search("random");
   grpc::ClientContext context;
   v1::Job job;
@@ -302,6 +316,29 @@ void RunFleet(const std::string& server, int daemons, int jobs, int64_t trials) 
       "wanted %d\n",
       daemons, jobs, done, took, done / took, reported, jobs * trials);
   if (done != jobs * trials || reported < done) Die("trials were lost");
+}
+
+// Every daemon's heartbeats, one after another, while jobs wait that none of them can work on.
+void Beat(const std::string& server, int daemons, int jobs, double seconds) {
+  auto stub = v1::Tuning::NewStub(Connect(server, -1));
+  auto fleet = StartDaemons(server, daemons);
+  const absl::Time begin = absl::Now();
+  for (int i = 0; i < jobs; ++i) Create(*stub, Matmul(100000 + i), 10, "no such model");
+  const double created = absl::ToDoubleSeconds(absl::Now() - begin);
+  std::vector<double> took;
+  const absl::Time end = absl::Now() + absl::Seconds(seconds);
+  while (absl::Now() < end) {
+    for (auto& daemon : fleet) took.push_back(daemon->Beat());
+  }
+  StopDaemons(fleet);
+  std::sort(took.begin(), took.end());
+  const auto at = [&](double share) {
+    return took[static_cast<size_t>(share * static_cast<double>(took.size() - 1))];
+  };
+  absl::PrintF(
+      "%d daemons, %d jobs that match none (created in %.1f s): %d heartbeats, "
+      "p50 %.2f ms, p99 %.2f ms, longest %.1f ms\n",
+      daemons, jobs, created, took.size(), at(0.5), at(0.99), took.back());
 }
 
 // ------------------------------------------------------------------------------------------ watch
@@ -417,6 +454,8 @@ int Main(int argc, char** argv) {
     Watch(a[1], a[2], std::atoi(argv[4]));
   } else if (what == "fleet" && a.size() == 5) {
     RunFleet(a[1], std::atoi(argv[3]), std::atoi(argv[4]), std::atoll(argv[5]));
+  } else if (what == "beat" && a.size() == 5) {
+    Beat(a[1], std::atoi(argv[3]), std::atoi(argv[4]), std::atof(argv[5]));
   } else if (what == "soak" && a.size() == 5) {
     Soak(a[1], a[2], a[3], std::atoi(argv[5]));
   } else {

@@ -107,7 +107,7 @@ absl::Status RevokeToken(tuner::Records& records, int64_t id, absl::Time now) {
 
 absl::StatusOr<Caller> FindToken(tuner::Records& records, const std::string& token) {
   Cursor row = records.database().Query(
-      "SELECT tenant, role FROM token WHERE hash = ? AND revoked_us = 0", HashOf(token));
+      "SELECT tenant, role, id FROM token WHERE hash = ? AND revoked_us = 0", HashOf(token));
   absl::StatusOr<bool> found = row.Next();
   if (!found.ok()) return found.status();
   const auto role = *found ? ParseRole(row.Text(1)) : std::nullopt;
@@ -116,7 +116,7 @@ absl::StatusOr<Caller> FindToken(tuner::Records& records, const std::string& tok
         "the token is not known here, or was revoked; ask the server's administrator for one "
         "(heddle token create)");
   }
-  return Caller{row.Text(0), *role};
+  return Caller{row.Text(0), *role, row.Int(2), "", ""};
 }
 
 }  // namespace heddle::server

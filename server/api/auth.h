@@ -22,7 +22,14 @@ bool Includes(Role has, Role needed);
 struct Caller {
   std::string tenant;
   Role role = Role::kReader;
+  int64_t token = 0;        // TokenInfo::id; 0 = none was needed
+  std::string certificate;  // the names in the one that TLS has checked; empty without
+  std::string peer;         // address, for logs
 };
+// The tenant whose jobs the caller sees: "" = everybody's.
+inline std::string VisibleTenant(const Caller& caller) {
+  return caller.role == Role::kAdmin ? "" : caller.tenant;
+}
 
 struct TokenInfo {
   int64_t id = 0;
@@ -38,7 +45,7 @@ absl::StatusOr<std::string> CreateToken(tuner::Records& records, const std::stri
 absl::StatusOr<std::vector<TokenInfo>> ListTokens(tuner::Records& records);
 // NotFound; revoking again changes nothing.
 absl::Status RevokeToken(tuner::Records& records, int64_t id, absl::Time now);
-// Unauthenticated unless the token is valid.
+// Unauthenticated unless the token is valid; certificate and peer are left to the caller.
 absl::StatusOr<Caller> FindToken(tuner::Records& records, const std::string& token);
 
 // 1 to 64 letters, digits, '-', '_', '.'.

@@ -13,11 +13,12 @@ template <typename Request, typename Response>
 grpc::ServerUnaryReactor* Forward(const Gateway& gateway, const char* method, Role role,
                                   grpc::CallbackServerContext* context, const Request* request,
                                   Response* response,
-                                  void (Engine::*call)(const Request&, Reply<Response>)) {
+                                  void (Engine::*call)(const Caller&, const Request&,
+                                                       Reply<Response>)) {
   return Unary(gateway, method, role, Where::kInline, context, response,
-               [&gateway, request, call](const Caller&, Reply<Response> reply) {
+               [&gateway, request, call](const Caller& caller, Reply<Response> reply) {
                  if (absl::Status s = Check(*request); !s.ok()) return reply(s);
-                 (gateway.engine.*call)(*request, std::move(reply));
+                 (gateway.engine.*call)(caller, *request, std::move(reply));
                });
 }
 
@@ -62,13 +63,52 @@ grpc::ServerUnaryReactor* FleetService::SetDeviceState(grpc::CallbackServerConte
                  &Engine::SetDeviceState);
 }
 
+grpc::ServerUnaryReactor* FleetService::PinModel(grpc::CallbackServerContext* context,
+                                                 const v1::PinModelRequest* request,
+                                                 v1::DeviceModel* response) {
+  return Forward(gateway_, "PinModel", Role::kAdmin, context, request, response, &Engine::PinModel);
+}
+
+grpc::ServerUnaryReactor* FleetService::SetHost(grpc::CallbackServerContext* context,
+                                                const v1::SetHostRequest* request,
+                                                v1::FleetHost* response) {
+  return Forward(gateway_, "SetHost", Role::kAdmin, context, request, response, &Engine::SetHost);
+}
+
+grpc::ServerUnaryReactor* FleetService::ListHosts(grpc::CallbackServerContext* context,
+                                                  const v1::ListHostsRequest*,
+                                                  v1::ListHostsResponse* response) {
+  return Unary(gateway_, "ListHosts", Role::kAdmin, Where::kInline, context, response,
+               [this](const Caller&, const Reply<v1::ListHostsResponse>& reply) {
+                 v1::ListHostsResponse hosts;
+                 for (v1::FleetHost& host : gateway_.engine.Hosts()) {
+                   *hosts.add_hosts() = std::move(host);
+                 }
+                 reply(hosts);
+               });
+}
+
+Role FleetService::RoleToLook(const grpc::CallbackServerContext& context) const {
+  return gateway_.Admit(context, Role::kDaemon).ok() ? Role::kDaemon : Role::kReader;
+}
+
+grpc::ServerUnaryReactor* FleetService::ListModels(grpc::CallbackServerContext* context,
+                                                   const v1::ListModelsRequest*,
+                                                   v1::ListModelsResponse* response) {
+  return Unary(gateway_, "ListModels", RoleToLook(*context), Where::kInline, context, response,
+               [this](const Caller&, const Reply<v1::ListModelsResponse>& reply) {
+                 v1::ListModelsResponse models;
+                 for (v1::DeviceModel& model : gateway_.engine.Models()) {
+                   *models.add_models() = std::move(model);
+                 }
+                 reply(models);
+               });
+}
+
 grpc::ServerUnaryReactor* FleetService::ListDevices(grpc::CallbackServerContext* context,
                                                     const v1::ListDevicesRequest* request,
                                                     v1::ListDevicesResponse* response) {
-  // The daemons' own role may look as well.
-  auto caller = gateway_.Admit(*context, Role::kDaemon);
-  const Role role = caller.ok() ? Role::kDaemon : Role::kReader;
-  return Unary(gateway_, "ListDevices", role, Where::kInline, context, response,
+  return Unary(gateway_, "ListDevices", RoleToLook(*context), Where::kInline, context, response,
                [this, request](const Caller&, const Reply<v1::ListDevicesResponse>& reply) {
                  if (absl::Status s = Check(*request); !s.ok()) return reply(s);
                  v1::ListDevicesResponse page;

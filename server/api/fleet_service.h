@@ -32,8 +32,23 @@ class FleetService final : public v1::Fleet::CallbackService {
   grpc::ServerUnaryReactor* SetDeviceState(grpc::CallbackServerContext* context,
                                            const v1::SetDeviceStateRequest* request,
                                            v1::FleetDevice* response) override;
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const v1::ListModelsRequest* request,
+                                       v1::ListModelsResponse* response) override;
+  grpc::ServerUnaryReactor* PinModel(grpc::CallbackServerContext* context,
+                                     const v1::PinModelRequest* request,
+                                     v1::DeviceModel* response) override;
+  grpc::ServerUnaryReactor* ListHosts(grpc::CallbackServerContext* context,
+                                      const v1::ListHostsRequest* request,
+                                      v1::ListHostsResponse* response) override;
+  grpc::ServerUnaryReactor* SetHost(grpc::CallbackServerContext* context,
+                                    const v1::SetHostRequest* request,
+                                    v1::FleetHost* response) override;
 
  private:
+  // The daemons' own role may look as well.
+  Role RoleToLook(const grpc::CallbackServerContext& context) const;
+
   const Gateway& gateway_;
 };
 

@@ -14,7 +14,7 @@ constexpr char kScheme[] = "bearer ";
 
 absl::StatusOr<Caller> Gateway::Admit(const grpc::CallbackServerContext& context,
                                       Role needed) const {
-  Caller caller{kLocalTenant, Role::kAdmin};
+  Caller caller{kLocalTenant, Role::kAdmin, 0, "", ""};
   const auto& metadata = context.client_metadata();
   const auto header = metadata.find("authorization");
   if (header != metadata.end()) {
@@ -31,6 +31,14 @@ absl::StatusOr<Caller> Gateway::Admit(const grpc::CallbackServerContext& context
     return absl::UnauthenticatedError(
         "this server wants a token: give --token-file, with what `heddle token create` printed on "
         "the server, or use its Unix socket");
+  }
+  caller.peer = context.peer();
+  const auto tls = context.auth_context();
+  if (tls != nullptr && tls->IsPeerAuthenticated()) {
+    for (const grpc::string_ref& name : tls->GetPeerIdentity()) {
+      absl::StrAppend(&caller.certificate, caller.certificate.empty() ? "" : ",",
+                      absl::string_view(name.data(), name.size()));
+    }
   }
   if (!Includes(caller.role, needed)) {
     return absl::PermissionDeniedError(absl::StrCat("this call needs the role ", NameOf(needed),

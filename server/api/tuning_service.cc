@@ -10,6 +10,7 @@
 #include "search_space/notation/notation.h"
 #include "server/api/watch.h"
 #include "server/db/convert.h"
+#include "server/engine/confirmations.h"
 #include "server/engine/validate.h"
 #include "tuner/model/features.h"
 #include "tuner/search/query.h"
@@ -19,14 +20,9 @@ namespace {
 
 // The description of a model: of a device that has registered, or one that ships with the program.
 absl::StatusOr<v1::Device> FindModel(const Engine& engine, const std::string& model) {
-  if (auto device = engine.FindModel(model)) return *std::move(device);
-  for (const std::string& name : search_space::TargetNames()) {
-    auto target = search_space::FindTarget(name);
-    if (!target.ok() || target->name != model) continue;
-    measure::DeviceInfo info;
-    info.target = *std::move(target);
-    return measure::ToProto(info);
-  }
+  if (auto known = engine.FindModel(model)) return std::move(known->device);
+  auto shipped = FindInTable(model);
+  if (shipped.ok()) return shipped;
   return WrongField("device", absl::StrCat("no device \"", model,
                                            "\" has registered here; `heddle devices --server` "
                                            "lists those that have"));
@@ -34,9 +30,9 @@ absl::StatusOr<v1::Device> FindModel(const Engine& engine, const std::string& mo
 
 // That of the model as it has registered; any of its name where it has not.
 tuner::Bench BenchOf(const Engine& engine, const std::string& model, v1::L2Policy l2) {
-  const auto device = engine.FindModel(model);
-  if (!device) return {model, FromProto(l2)};
-  return tuner::BenchOf(measure::FromProto(*device), FromProto(l2));
+  const auto known = engine.FindModel(model);
+  if (!known) return {model, FromProto(l2)};
+  return tuner::BenchOf(measure::FromProto(known->device), FromProto(l2));
 }
 
 // In memory, about.
@@ -51,23 +47,19 @@ size_t BytesOf(const search_space::TensorProgram& program) {
 std::vector<std::string> StaleBecause(const Engine& engine, const tuner::Environment& then) {
   std::vector<std::string> changed;
   if (then.generator_version != measure::kGeneratorVersion) changed.push_back("generator");
-  if (const auto now = engine.FindModel(then.device_name)) {
-    if (now->driver() != then.driver) changed.push_back("driver");
-    if (now->compiler() != then.compiler) changed.push_back("compiler");
-  }
+  for (std::string& what : engine.ChangedSince(then)) changed.push_back(std::move(what));
   return changed;
 }
 
 // Of a device that the selector admits; NotFound without one.
 absl::StatusOr<v1::Device> FindDevice(const Engine& engine, const v1::DeviceSelector& asked) {
-  absl::StatusOr<v1::Device> found = absl::NotFoundError("no device that matches has registered");
   for (const v1::FleetDevice& d : engine.Devices()) {
     const bool matches = (asked.model().empty() || d.device().target().name() == asked.model()) &&
                          (asked.api().empty() || d.device().target().api() == asked.api()) &&
                          (asked.device().empty() || d.id() == asked.device());
-    if (matches) found = d.device();
+    if (matches) return FindModel(engine, d.device().target().name());
   }
-  return found;
+  return absl::NotFoundError("no device that matches has registered");
 }
 
 v1::WorkloadInfo Describe(const Workload& workload, const absl::StatusOr<v1::Device>& device,
@@ -168,7 +160,7 @@ grpc::ServerUnaryReactor* TuningService::GetJob(grpc::CallbackServerContext* con
                  auto id = ParseJobId(request->id(), "id");
                  if (!id.ok()) return reply(id.status());
                  auto reader = gateway_.store.Read();
-                 reply(LoadJob(*reader, *id, caller.tenant));
+                 reply(LoadJob(*reader, *id, VisibleTenant(caller)));
                });
 }
 
@@ -184,8 +176,9 @@ grpc::ServerUnaryReactor* TuningService::ListJobs(grpc::CallbackServerContext* c
           return reply(WrongField("page_token", "must be that of the page before"));
         }
         auto reader = gateway_.store.Read();
-        auto jobs = LoadJobs(*reader, caller.tenant, request->filter(), before,
-                             PageSize(request->page_size()));
+        const bool all = caller.role == Role::kAdmin;
+        auto jobs = LoadJobs(*reader, all ? request->filter().tenant() : caller.tenant,
+                             request->filter(), before, PageSize(request->page_size()));
         if (!jobs.ok()) return reply(jobs.status());
         v1::ListJobsResponse page;
         for (v1::Job& job : *jobs) *page.add_jobs() = std::move(job);
@@ -201,7 +194,7 @@ grpc::ServerUnaryReactor* TuningService::CancelJob(grpc::CallbackServerContext* 
                [this, request](const Caller& caller, Reply<v1::Job> reply) {
                  auto id = ParseJobId(request->id(), "id");
                  if (!id.ok()) return reply(id.status());
-                 gateway_.engine.CancelJob(caller.tenant, *id, std::move(reply));
+                 gateway_.engine.CancelJob(caller, *id, std::move(reply));
                });
 }
 
@@ -210,7 +203,7 @@ grpc::ServerWriteReactor<v1::JobEvent>* TuningService::WatchJob(
   auto caller = gateway_.Admit(*context, Role::kReader);
   absl::Status status = caller.status();
   if (status.ok()) status = Check(*request);
-  return StartWatch(gateway_, status, caller.ok() ? caller->tenant : "", *request);
+  return StartWatch(gateway_, status, caller.ok() ? VisibleTenant(*caller) : "", *request);
 }
 
 grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext* context,
@@ -221,7 +214,7 @@ grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext*
                  if (absl::Status s = Check(*request); !s.ok()) return reply(s);
                  const int64_t job = JobId(request->job());
                  auto reader = gateway_.store.Read();
-                 if (auto found = LoadJob(*reader, job, caller.tenant); !found.ok()) {
+                 if (auto found = LoadJob(*reader, job, VisibleTenant(caller)); !found.ok()) {
                    return reply(found.status());
                  }
                  std::optional<TrialPosition> after;
@@ -283,9 +276,9 @@ tuner::Verdict TuningService::Judge(const tuner::Records::Best& best, const Work
 
 absl::StatusOr<std::string> TuningService::ModelOf(const std::string& asked) const {
   if (!asked.empty()) return asked;
-  const std::map<std::string, v1::Device> models = gateway_.engine.Models();
-  if (models.size() == 1) return models.begin()->first;
-  const auto name = [](std::string* out, const auto& model) { *out += model.first; };
+  const std::vector<v1::DeviceModel> models = gateway_.engine.Models();
+  if (models.size() == 1) return models.front().name();
+  const auto name = [](std::string* out, const auto& model) { *out += model.name(); };
   return WrongField(
       "device", models.empty() ? "name the device's model: none has registered here"
                                : absl::StrCat("name one of ", absl::StrJoin(models, ", ", name)));
@@ -306,19 +299,24 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
         v1::QueryBestResponse answer;
         answer.set_device(*model);
         *answer.mutable_workload() = KeyOf(**workload);
-        absl::StatusOr<tuner::Answer> exact;
+        const auto known = gateway_.engine.FindModel(*model);
+        absl::StatusOr<std::optional<Served>> exact;
         {
           auto reader = gateway_.store.Read();
-          exact = tuner::FindExact(**workload, BenchOf(gateway_.engine, *model, request->l2()),
-                                   *reader);
+          exact = FindServed(
+              *reader, **workload, BenchOf(gateway_.engine, *model, request->l2()),
+              known ? known->known() : FindInTable(*model).ok(),
+              [this](const std::string& host) { return gateway_.engine.TrustsHost(host); });
         }
         if (!exact.ok()) return reply(exact.status());
-        if (exact->match == tuner::Match::kExact) {
+        if (exact->has_value()) {
+          const Served& served = **exact;
           answer.set_match(v1::QueryBestResponse::EXACT);
-          answer.set_steps(exact->steps);
-          answer.set_validated(true);
-          *answer.mutable_record() = ToProto(*exact->source, answer.workload());
-          const tuner::Verdict verdict = Judge(*exact->source, *workload);
+          answer.set_steps(served.best.trial.steps);
+          answer.set_validated(served.validated);
+          answer.set_confirmations(served.confirmations);
+          *answer.mutable_record() = ToProto(served.best, answer.workload());
+          const tuner::Verdict verdict = Judge(served.best, *workload);
           answer.set_standing(ToProto(verdict.standing));
           for (const std::string& why : verdict.changed) answer.add_stale_because(why);
           gateway_.metrics.CountQuery("exact", verdict.standing != tuner::Standing::kMeasured);

@@ -264,8 +264,9 @@ absl::StatusOr<std::vector<v1::Job>> LoadJobs(Records& records, const std::strin
   int scanned = 0;
   size_t scanned_bytes = 0, page_bytes = 0;
   Cursor row = records.database().Query(
-      absl::StrCat(kJobColumns, "WHERE tenant = ? AND id < ? ORDER BY id DESC"), tenant,
-      before > 0 ? before : INT64_MAX);
+      absl::StrCat(kJobColumns, tenant.empty() ? "WHERE ? = ''" : "WHERE tenant = ?",
+                   " AND id < ? ORDER BY id DESC"),
+      tenant, before > 0 ? before : INT64_MAX);
   absl::StatusOr<bool> more = true;
   while (static_cast<int>(jobs.size()) < count && scanned < kMaxScan &&
          scanned_bytes < kMaxScanBytes && (more = row.Next()).ok() && *more) {
@@ -415,9 +416,12 @@ absl::Status SetRunning(Records& records, const std::vector<int64_t>& started,
 absl::StatusOr<int64_t> FinishTrial(Records& records, const TrialRow& row, v1::Trial::State state,
                                     const search_space::TensorProgram& program,
                                     const tuner::Environment& environment,
-                                    const tuner::TrialRecord& record, bool is_default) {
+                                    const tuner::TrialRecord& record, const FinalOrigin& origin) {
   auto id = records.AddTrial(program, environment, record);
   if (!id.ok()) return id.status();
+  if (row.is_final) {
+    if (absl::Status s = AddOrigin(records, *id, origin); !s.ok()) return s;
+  }
   Database& db = records.database();
   auto job_state = db.QueryInt("SELECT state FROM job WHERE id = ? AND end_us = 0", row.job);
   int64_t seq = 0;
@@ -437,7 +441,7 @@ absl::StatusOr<int64_t> FinishTrial(Records& records, const TrialRow& row, v1::T
 
   const bool ok = record.result.outcome == measure::Outcome::kOk;
   const double time = ok ? record.result.time_us : 0;
-  const double default_us = is_default ? time : 0;
+  const double default_us = origin.is_default ? time : 0;
   const std::string path = absl::StrCat("$.", NameOf(record.result.outcome));
   status = db.Run(
       "UPDATE job_workload SET trials = trials + ?, ok = ok + ?, "
@@ -452,8 +456,8 @@ absl::StatusOr<int64_t> FinishTrial(Records& records, const TrialRow& row, v1::T
 }
 
 absl::Status AddMeasurement(Records& records, const search_space::TensorProgram& program,
-                            const tuner::Environment& environment,
-                            const tuner::TrialRecord& record) {
+                            const tuner::Environment& environment, const tuner::TrialRecord& record,
+                            const FinalOrigin& origin) {
   // What was retracted meanwhile, and its steps with it.
   if (record.stage == tuner::TrialStage::kFinal && record.steps.empty()) return absl::OkStatus();
   // Of one point there are few; two measurements never give the same time to the last bit, and of
@@ -467,13 +471,25 @@ absl::Status AddMeasurement(Records& records, const search_space::TensorProgram&
       int{record.stage == tuner::TrialStage::kFinal}, std::string(NameOf(record.result.outcome)),
       record.result.time_us);
   if (!same.ok() || *same > 0) return same.status();
-  return records.AddTrial(program, environment, record).status();
+  auto id = records.AddTrial(program, environment, record);
+  if (!id.ok() || record.stage != tuner::TrialStage::kFinal) return id.status();
+  return AddOrigin(records, *id, origin);
 }
 
 absl::Status ReturnTrial(Records& records, int64_t id, int kills) {
   return records.database().Run(
       "UPDATE job_trial SET state = ?, kills = ?, running = 0, lease = 0 WHERE id = ?",
       int{v1::Trial::PROPOSED}, kills, id);
+}
+
+absl::Status CountKills(Records& records, int64_t id, int kills) {
+  return records.database().Run("UPDATE job_trial SET kills = ? WHERE id = ?", kills, id);
+}
+
+absl::StatusOr<bool> HasEnded(Records& records, int64_t job) {
+  auto ended = records.database().QueryInt("SELECT end_us > 0 FROM job WHERE id = ?", job);
+  if (!ended.ok()) return ended.status();
+  return *ended != 0;
 }
 
 absl::Status DropTrial(Records& records, int64_t id) {
@@ -496,15 +512,15 @@ absl::Status PruneLateTrials(Records& records, absl::Time when) {
 absl::StatusOr<std::vector<LeasedTrial>> LoadLeasedTrials(Records& records) {
   std::vector<LeasedTrial> trials;
   Cursor row = records.database().Query(
-      "SELECT lease, id, device, job, workload, final, 0 FROM job_trial "
+      "SELECT lease, id, device, job, workload, final, 0, running FROM job_trial "
       "WHERE state < 3 AND state = ? UNION ALL "
-      "SELECT l.lease, l.trial, l.device, j.job, j.workload, j.final, 1 FROM late_trial l "
+      "SELECT l.lease, l.trial, l.device, j.job, j.workload, j.final, 1, 0 FROM late_trial l "
       "JOIN job_trial j ON j.id = l.trial",
       int{v1::Trial::LEASED});
   absl::StatusOr<bool> more;
   while ((more = row.Next()).ok() && *more) {
     trials.push_back({row.Int(0), row.Int(1), row.Text(2), row.Int(3), static_cast<int>(row.Int(4)),
-                      row.Int(5) != 0, row.Int(6) != 0});
+                      row.Int(5) != 0, row.Int(6) != 0, row.Int(7) != 0});
   }
   if (!more.ok()) return more.status();
   return trials;

@@ -16,6 +16,7 @@
 #include "heddle/v1/fleet.pb.h"
 #include "heddle/v1/tuning.pb.h"
 #include "search_space/ir/tensor_program.h"
+#include "server/engine/confirmations.h"
 #include "tuner/records/records.h"
 
 namespace heddle::server {
@@ -44,13 +45,14 @@ absl::Status PruneRequests(tuner::Records& records, absl::Time when);
 absl::StatusOr<int64_t> InsertJob(tuner::Records& records, const std::string& tenant,
                                   const v1::JobSpec& spec, const std::vector<Workload>& workloads,
                                   absl::Time now);
+absl::StatusOr<bool> HasEnded(tuner::Records& records, int64_t job);
 absl::StatusOr<int64_t> CountOpenJobs(tuner::Records& records, const std::string& tenant);
 
 // NotFound, also where the job is another tenant's ("" = any tenant).
 absl::StatusOr<v1::Job> LoadJob(tuner::Records& records, int64_t id, const std::string& tenant);
-// Newest first, ids below `before`: `before` is where the next page begins, 0 at the end. Bounded
-// are the jobs and bytes that are looked at and the bytes of the page, which may have fewer than
-// `count` for that.
+// Of the tenant ("" = any), newest first, ids below `before`: `before` is where the next page
+// begins, 0 at the end. Bounded are the jobs and bytes that are looked at and the bytes of the
+// page, which may have fewer than `count` for that.
 absl::StatusOr<std::vector<v1::Job>> LoadJobs(tuner::Records& records, const std::string& tenant,
                                               const v1::ListJobsRequest::Filter& filter,
                                               int64_t& before, int count);
@@ -109,14 +111,16 @@ absl::StatusOr<int64_t> FinishTrial(tuner::Records& records, const TrialRow& row
                                     v1::Trial::State state,
                                     const search_space::TensorProgram& program,
                                     const tuner::Environment& environment,
-                                    const tuner::TrialRecord& record, bool is_default);
+                                    const tuner::TrialRecord& record, const FinalOrigin& origin);
 // Another measurement of what is done already: a record, but not counted in the job. Nothing where
 // the same measurement is stored already.
 absl::Status AddMeasurement(tuner::Records& records, const search_space::TensorProgram& program,
-                            const tuner::Environment& environment,
-                            const tuner::TrialRecord& record);
+                            const tuner::Environment& environment, const tuner::TrialRecord& record,
+                            const FinalOrigin& origin);
 // Back to PROPOSED, for another lease.
 absl::Status ReturnTrial(tuner::Records& records, int64_t id, int kills);
+// Of one that is on another device by now.
+absl::Status CountKills(tuner::Records& records, int64_t id, int kills);
 absl::Status DropTrial(tuner::Records& records, int64_t id);
 
 // A candidate of a lease whose result may still come.
@@ -127,6 +131,7 @@ struct LeasedTrial {
   int workload = 0;
   bool is_final = false;
   bool late = false;  // the lease has expired: others may have, or have measured, the candidate
+  bool running = false;
 };
 // Remembers what an expired lease may still bring, also when the server is restarted.
 absl::Status AddLateTrial(tuner::Records& records, const TrialRow& row, absl::Time now);

@@ -8,20 +8,28 @@
 #include "measure/run/messages.h"
 #include "search_space/notation/notation.h"
 #include "server/db/convert.h"
+#include "server/db/fleet_store.h"
 
 namespace heddle::server {
 namespace {
 
 constexpr absl::Duration kPruneEvery = absl::Hours(1);
-// What a killed server forgets of the time that its searches took.
+// What a killed server forgets of the time that its searches and devices took.
 constexpr absl::Duration kBookEvery = absl::Seconds(5);
 // How long a server that ends tries to write what it has decided.
 constexpr absl::Duration kLastWrites = absl::Seconds(5);
+constexpr absl::Duration kSweepEvery = absl::Seconds(1);
+// Seconds of devices that a tenant gets before the next one's turn.
+constexpr double kLeaseQuantum = 4;
 
 }  // namespace
 
 Engine::Engine(Store& store, Metrics& metrics, EngineOptions options)
-    : store_(store), metrics_(metrics), options_(std::move(options)) {}
+    : store_(store),
+      metrics_(metrics),
+      options_(std::move(options)),
+      searcher_share_(absl::ToDoubleSeconds(options_.slice)),
+      lease_share_(kLeaseQuantum) {}
 
 Engine::~Engine() {
   Drain();
@@ -71,10 +79,7 @@ void Engine::Drain() {
     absl::MutexLock lock(&mutex_);
     draining_ = true;
     for (auto& [id, job] : jobs_) job.stop = true;
-    for (Waiter& waiter : waiters_) {
-      after.push_back([reply = std::move(waiter.reply)] { reply(v1::Lease()); });
-    }
-    waiters_.clear();
+    ExpireWaiters(after);
   }
   Run(after);
 }
@@ -89,6 +94,13 @@ absl::Status Engine::Recover() {
     if (!trial.ok()) return trial.status();
     auto devices = LoadDevices(records);
     if (!devices.ok()) return devices.status();
+    auto pins = LoadPins(records);
+    if (!pins.ok()) return pins.status();
+    auto hosts = LoadHosts(records);
+    if (!hosts.ok()) return hosts.status();
+    const int64_t today = absl::ToInt64Hours(Now() - absl::UnixEpoch()) / 24;
+    auto used = LoadDeviceTime(records, today);
+    if (!used.ok()) return used.status();
     auto jobs = LoadOpenJobs(records);
     if (!jobs.ok()) return jobs.status();
     epoch_ = *epoch;
@@ -96,9 +108,17 @@ absl::Status Engine::Recover() {
       absl::MutexLock lock(&mutex_);
       next_trial_ = *trial + 1;
       next_lease_ = (epoch_ << 32) + 1;  // never one of an earlier epoch
+      day_ = today;
+      for (const DeviceTime& time : *used) used_s_[time.tenant] = time.seconds;
+      for (const v1::Device& pin : *pins) models_.Pin(pin);
+      for (const v1::FleetHost& host : *hosts) {
+        hosts_[host.host_uuid()] = {host.token(), host.trusted(), host.released()};
+      }
+      if (!options_.own_host.empty()) hosts_[options_.own_host] = {0, true, false};
       for (v1::FleetDevice& device : *devices) {
         const std::string id = device.id();
-        models_[device.device().target().name()] = device.device();
+        models_.Learn(device.device(), false);
+        CountVersions(device.device(), 1);
         devices_[id].info = std::move(device);
       }
     }
@@ -113,6 +133,10 @@ absl::Status Engine::Recover() {
     return RecoverLeases(records);
   });
   if (!status.ok()) return status;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto& [id, job] : jobs_) FinishCancelling(job);
+  }
   Tick();
   return absl::OkStatus();
 }
@@ -167,7 +191,8 @@ absl::Status Engine::RecoverJob(const v1::Job& message, tuner::Records& records)
     job.candidates[row.id].row = std::move(row);
   }
   LogEvent(Severity::kInfo, "job_recovered", {{"job", message.id()}, {"tenant", job.tenant}});
-  jobs_.emplace(job.id, std::move(job));
+  const int64_t id = job.id;
+  Enqueue(jobs_.emplace(id, std::move(job)).first->second);
   return absl::OkStatus();
 }
 
@@ -179,6 +204,7 @@ absl::Status Engine::RecoverLeases(tuner::Records& records) {
     auto [it, added] = leases_.try_emplace(trial.lease);
     LeaseEntry& lease = it->second;
     lease.open.insert(trial.trial);
+    if (trial.running) lease.running.insert(trial.trial);
     if (!added) continue;
     auto job = LoadJob(records, trial.job, "");
     auto program =
@@ -199,7 +225,8 @@ absl::Status Engine::RecoverLeases(tuner::Records& records) {
     lease.program = std::make_shared<const search_space::TensorProgram>(*std::move(program));
     const v1::Device& device = devices_[trial.device].info.device();
     lease.environment = EnvironmentOf(device, job->spec().l2());
-    lease.target = measure::FromProto(device).target;
+    const DeviceModels::Model* model = models_.Find(device.target().name());
+    lease.target = measure::FromProto(model == nullptr ? device : model->device).target;
     lease.from = {job->tenant(), 0, lease.host, JobName(trial.job)};
     lease.is_finals = trial.is_final;
     lease.expired = trial.late;
@@ -226,7 +253,7 @@ void Engine::UpdateGauges() {
   metrics_.wal_bytes.Set(static_cast<double>(store_.wal_bytes()));
   int busy = 0, idle = 0, gone = 0;
   for (const auto& [id, device] : devices_) {
-    if (!Usable(device)) {
+    if (!device.usable) {
       ++gone;
     } else {
       ++(device.info.worker().state() == v1::WorkerStatus::BUSY ? busy : idle);
@@ -237,39 +264,60 @@ void Engine::UpdateGauges() {
   metrics_.SetDevices("unusable", gone);
 }
 
+void Engine::Sweep(Actions& after) {
+  const SteadyTime now = SteadyNow();
+  std::set<std::string> silent;
+  for (const auto& [id, session] : sessions_) {
+    if (now - session.last_seen > kLateResults) silent.insert(id);
+  }
+  for (const std::string& id : silent) EndSession(id);
+  for (auto& [key, device] : devices_) {
+    if (!device.info.id().empty()) Refresh(device);
+  }
+  for (auto& [model, use] : uses_) {
+    if (!use.came.empty() && now - use.matched >= options_.match_every) MatchParked(model);
+  }
+  for (auto& [id, job] : jobs_) {
+    if (Now() > job.expires && !job.cancelling && !job.ending) Cancel(job, "expired", after);
+    if (!job.searching || job.stop) continue;
+    if (now - job.booked >= kBookEvery) BookTime(job);
+    job.usable = UsableDevices(job);
+    if (job.usable > 0) job.last_usable = now;
+    if (now - job.last_usable > options_.lease) {
+      // The searcher ends; another goes on from what is stored when there is a device.
+      job.stop = true;
+      SetJobState(job, v1::Job::WAITING_DEVICE);
+    }
+  }
+  EndSlices();
+  StartJobs();
+  if (now - booked_ >= kBookEvery) {
+    booked_ = now;
+    BookDeviceTime();
+  }
+  if (now - pruned_ >= kPruneEvery) {
+    pruned_ = now;
+    Write(
+        [=, this, today = Now()](tuner::Records& records) {
+          absl::Status status = PruneRequests(records, today - options_.remember_requests);
+          status.Update(PruneLateTrials(records, today - kLateResults));
+          return status;
+        },
+        nullptr, Persistence::kOnce);
+  }
+  UpdateGauges();
+}
+
 void Engine::Tick() {
   Actions after;
   {
     absl::MutexLock lock(&mutex_);
-    const SteadyTime now = SteadyNow();
     ExpireLeases(after);
-    for (auto it = sessions_.begin(); it != sessions_.end();) {
-      it = now - it->second.last_seen > kLateResults ? sessions_.erase(it) : std::next(it);
+    ExpireWaiters(after);
+    if (SteadyNow() - swept_ >= kSweepEvery) {
+      swept_ = SteadyNow();
+      Sweep(after);
     }
-    for (auto& [id, job] : jobs_) {
-      if (Now() > job.expires && !job.cancelling && !job.ending) Cancel(job, "expired", after);
-      if (!job.searching || job.stop) continue;
-      if (now - job.booked >= kBookEvery) BookTime(job);
-      job.usable = UsableDevices(job);
-      if (job.usable > 0) job.last_usable = now;
-      if (now - job.last_usable > options_.lease) {
-        // The searcher ends; another goes on from what is stored when there is a device.
-        job.stop = true;
-        SetJobState(job, v1::Job::WAITING_DEVICE);
-      }
-    }
-    StartJobs(after);
-    if (now - pruned_ >= kPruneEvery) {
-      pruned_ = now;
-      Write(
-          [=, this, today = Now()](tuner::Records& records) {
-            absl::Status status = PruneRequests(records, today - options_.remember_requests);
-            status.Update(PruneLateTrials(records, today - kLateResults));
-            return status;
-          },
-          nullptr, Persistence::kOnce);
-    }
-    UpdateGauges();
   }
   Run(after);
   JoinFinished();

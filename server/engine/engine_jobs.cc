@@ -47,7 +47,6 @@ void Engine::CreateJob(const std::string& tenant, const std::string& method,
   };
   auto done = [=, this](const absl::Status& status) {
     if (!status.ok()) return reply(status);
-    Actions after;
     if (created->is_new) {
       absl::MutexLock lock(&mutex_);
       ActiveJob& job = jobs_[created->id];
@@ -61,22 +60,31 @@ void Engine::CreateJob(const std::string& tenant, const std::string& method,
       for (const Workload& w : *programs) job.uses.push_back({w->canonical_text});
       LogEvent(Severity::kInfo, "job_created",
                {{"job", JobName(job.id)}, {"tenant", tenant}, {"request_id", request_id}});
-      StartJobs(after);
+      Enqueue(job);
+      StartJobs();
     }
-    Run(after);
     ReplyWith(created->id, tenant, reply);
   };
   absl::MutexLock lock(&mutex_);
   Write(std::move(body), std::move(done), Persistence::kOnce);
 }
 
-void Engine::CancelJob(const std::string& tenant, int64_t id, Reply<v1::Job> reply) {
+void Engine::CancelJob(const Caller& caller, int64_t id, Reply<v1::Job> reply) {
+  const std::string tenant = VisibleTenant(caller);
   Actions after;
   {
     absl::MutexLock lock(&mutex_);
     ActiveJob* job = FindJob(id);
-    if (job != nullptr && job->tenant == tenant && !job->cancelling && !job->ending) {
-      Cancel(*job, "cancelled by its owner", after);
+    const bool visible = job != nullptr && (tenant.empty() || job->tenant == tenant);
+    if (visible && !job->cancelling && !job->ending) {
+      LogEvent(Severity::kInfo, "job_cancelled",
+               {{"job", JobName(id)},
+                {"tenant", job->tenant},
+                {"by", caller.tenant},
+                {"token", caller.token},
+                {"peer", caller.peer}});
+      const bool own = job->tenant == caller.tenant;
+      Cancel(*job, own ? "cancelled by its owner" : "cancelled by an administrator", after);
     }
     // Behind what cancelling writes.
     Write([](tuner::Records&) { return absl::OkStatus(); },
@@ -166,7 +174,9 @@ void Engine::SetJobState(ActiveJob& job, v1::Job::State state) {
 void Engine::EndJob(ActiveJob& job, v1::Job::State state, v1::Job::StopReason reason,
                     const std::string& error) {
   if (job.ending) return;
+  Unpark(job);
   job.ending = job.stop = true;
+  for (auto& [id, lease] : leases_) lease.revoked |= lease.job == job.id && lease.confirms == 0;
   job.state = state;
   auto seq = std::make_shared<int64_t>(0);
   const absl::Time now = Now();
@@ -186,13 +196,8 @@ void Engine::EndJob(ActiveJob& job, v1::Job::State state, v1::Job::StopReason re
                     {"error", error}});
           Announce(id, *seq, true);
         }
-        Actions after;
-        {
-          absl::MutexLock lock(&mutex_);
-          jobs_.erase(id);
-          StartJobs(after);
-        }
-        Run(after);
+        absl::MutexLock lock(&mutex_);
+        jobs_.erase(id);
       },
       Persistence::kUntilStored);
 }
@@ -202,43 +207,18 @@ void Engine::Cancel(ActiveJob& job, const std::string& why, Actions&) {
   job.errors = {why};
   job.queue.clear();
   SetJobState(job, v1::Job::CANCELLING);
-  for (auto& [id, lease] : leases_) lease.revoked |= lease.job == job.id;
+  for (auto& [id, lease] : leases_) lease.revoked |= lease.job == job.id && lease.confirms == 0;
   FinishCancelling(job);
 }
 
 void Engine::FinishCancelling(ActiveJob& job) {
   if (!job.cancelling || job.searching) return;
   for (const auto& [id, lease] : leases_) {
-    if (lease.job == job.id && !lease.expired && !lease.open.empty()) return;
+    const bool mine = lease.job == job.id && lease.confirms == 0;
+    if (mine && !lease.expired && !lease.open.empty()) return;
   }
   EndJob(job, v1::Job::CANCELLED, v1::Job::STOP_REASON_UNSPECIFIED,
          job.errors.empty() ? "cancelled" : job.errors.front());
-}
-
-void Engine::StartJobs(Actions& after) {
-  for (auto& [id, job] : jobs_) {
-    if (draining_ || searchers_ >= options_.max_searchers) break;
-    if (job.searching || job.ending || job.cancelling) continue;
-    const v1::FleetDevice* device = ChooseDevice(job);
-    if (device == nullptr) {
-      SetJobState(job, v1::Job::WAITING_DEVICE);
-      continue;
-    }
-    if (job.device.id().empty() && job.device.target().name().empty()) {
-      metrics_.queue_wait_seconds.Observe(absl::ToDoubleSeconds(Now() - job.created));
-    }
-    job.device = device->device();
-    job.usable = UsableDevices(job);
-    job.stop = false;
-    job.searching = true;
-    searching_.insert(id);
-    job.last_usable = job.booked = SteadyNow();
-    ++searchers_;
-    SetJobState(job, v1::Job::RUNNING);
-    std::thread thread([this, id = id] { RunJob(id); });
-    threads_.emplace(thread.get_id(), std::move(thread));
-  }
-  ServeWaiters(after);
 }
 
 }  // namespace heddle::server

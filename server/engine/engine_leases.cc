@@ -8,6 +8,7 @@
 #include "measure/run/messages.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
+#include "server/engine/confirmations.h"
 #include "server/engine/engine.h"
 
 namespace heddle::server {
@@ -15,10 +16,6 @@ namespace {
 
 using measure::Outcome;
 using measure::TrialResult;
-
-// Leases a device takes from one job before others that wait get their turn: a change of workload
-// costs its daemon new inputs and a new reference.
-constexpr int kTurn = 4;
 
 // What is stored of a result, which is its daemon's word.
 tuner::TrialRecord RecordOf(const TrialRow& row, const v1::CandidateResult& reported,
@@ -53,32 +50,16 @@ tuner::TrialRecord RecordOf(const TrialRow& row, const v1::CandidateResult& repo
 
 // ------------------------------------------------------------------------------------------ giving
 
-bool Engine::HasWork(const ActiveJob& job) {
-  return !job.stop && (!job.queue.empty() || (job.finals && job.finals->queued));
-}
-
-Engine::ActiveJob* Engine::ChooseJob(const DeviceEntry& device) {
-  ActiveJob* chosen = nullptr;
-  for (int64_t id : searching_) {
-    ActiveJob* found = FindJob(id);
-    if (found == nullptr || !HasWork(*found) || !WorksOn(*found, device)) continue;
-    ActiveJob& job = *found;
-    // The one that waits longest, but the device's own job for a while.
-    const int64_t turn = job.served + (id == device.job ? -kTurn : 0);
-    if (chosen == nullptr || turn < chosen->served + (chosen->id == device.job ? -kTurn : 0)) {
-      chosen = &job;
-    }
-  }
-  return chosen;
-}
-
-void Engine::Acquire(const v1::AcquireRequest& request, Reply<v1::Lease> reply) {
+void Engine::Acquire(const Caller& caller, const v1::AcquireRequest& request,
+                     Reply<v1::Lease> reply) {
   Actions after;
   {
     absl::MutexLock lock(&mutex_);
-    auto session = FindSession(request.session());
-    auto device = session.ok() ? devices_.find(DeviceKey((*session)->host, request.device()))
-                               : devices_.end();
+    auto session = FindSession(caller, request.session());
+    auto device = devices_.end();
+    if (session.ok() && (*session)->devices.contains(request.device())) {
+      device = devices_.find((*session)->devices.at(request.device()));
+    }
     if (!session.ok()) {
       after.push_back([=, status = session.status()] { reply(status); });
     } else if (device == devices_.end() || device->second.session != request.session()) {
@@ -88,65 +69,58 @@ void Engine::Acquire(const v1::AcquireRequest& request, Reply<v1::Lease> reply) 
       });
     } else if (device->second.request_id == request.request_id() &&
                device->second.last_lease.id() != 0) {
-      after.push_back([=, lease = device->second.last_lease] { reply(lease); });
+      if (device->second.written) {
+        after.push_back([=, lease = device->second.last_lease] { reply(lease); });
+      } else {
+        device->second.asked_again.push_back(std::move(reply));
+      }
     } else {
+      const std::string model = device->second.info.device().target().name();
+      std::list<Waiter>& waiters = uses_[model].waiters;
       // A device waits once: a call that was given up by its daemon gets nothing.
-      std::erase_if(waiters_, [&](Waiter& waiter) {
-        if (waiter.session != request.session() || waiter.device != device->first) return false;
+      std::erase_if(waiters, [&](Waiter& waiter) {
+        if (waiter.device != device->first) return false;
         after.push_back([old = std::move(waiter.reply)] { old(v1::Lease()); });
         return true;
       });
       device->second.request_id = request.request_id();
       device->second.last_lease.Clear();
-      waiters_.push_back({request.session(), device->first, request.request_id(), request.max(),
-                          SteadyNow() + absl::Seconds(request.wait_s()), std::move(reply)});
-      next_deadline_ = std::min(next_deadline_, waiters_.back().deadline);
-      ServeWaiters(after);
+      waiters.push_back({request.session(), device->first, request.request_id(), request.max(),
+                         SteadyNow() + absl::Seconds(request.wait_s()), std::move(reply)});
+      next_deadline_ = std::min(next_deadline_, waiters.back().deadline);
+      ServeWaiters(model, after);
+      ExpireWaiters(after);
     }
   }
   Run(after);
 }
 
-void Engine::ServeWaiters(Actions& after) {
-  const bool work = std::any_of(searching_.begin(), searching_.end(), [this](int64_t id) {
-    const ActiveJob* job = FindJob(id);
-    return job != nullptr && HasWork(*job);
-  });
-  const SteadyTime now = SteadyNow();
-  if (!work && !draining_ && now < next_deadline_) return;
-  next_deadline_ = SteadyTime::InfiniteFuture();
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    auto device = devices_.find(it->device);
-    const bool ours = device != devices_.end() && device->second.session == it->session;
-    ActiveJob* job =
-        ours && !draining_ && Usable(device->second) ? ChooseJob(device->second) : nullptr;
-    if (job != nullptr) {
-      Grant(std::move(*it), device->second, *job);
-      it = waiters_.erase(it);
-    } else if (!ours || draining_ || now >= it->deadline) {
-      after.push_back([reply = std::move(it->reply)] { reply(v1::Lease()); });
-      it = waiters_.erase(it);
-    } else {
-      next_deadline_ = std::min(next_deadline_, it->deadline);
-      ++it;
-    }
-  }
+Engine::LeaseEntry Engine::NewLease(const Waiter& waiter, const DeviceEntry& device,
+                                    const Workload& program, v1::L2Policy l2) {
+  const FleetSession& session = sessions_.at(waiter.session);
+  LeaseEntry entry;
+  entry.id = next_lease_++;
+  entry.host = session.host;
+  entry.boot_id = session.boot_id;
+  entry.instance = session.instance;
+  entry.device = waiter.device;
+  entry.program = program;
+  entry.environment = EnvironmentOf(device.info.device(), l2);
+  entry.target = measure::FromProto(ModelOf(device).device).target;
+  entry.last_seen = entry.begun = SteadyNow();
+  return entry;
 }
 
 void Engine::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
   job.served = ++round_;
+  device.turns = device.job == job.id ? device.turns + 1 : 1;
   device.job = job.id;
-  LeaseEntry entry;
-  entry.id = next_lease_++;
+  LeaseEntry entry = NewLease(waiter, device, job.workloads[job.workload], job.spec.l2());
   entry.job = job.id;
-  entry.host = sessions_.at(waiter.session).host;
-  entry.device = waiter.device;
-  entry.program = job.workloads[job.workload];
-  entry.environment = EnvironmentOf(device.info.device(), job.spec.l2());
-  entry.target = measure::FromProto(device.info.device()).target;
+  entry.tenant = job.tenant;
   entry.from = {job.tenant, 0, entry.host, JobName(job.id)};
-  entry.last_seen = SteadyNow();
 
+  entry.default_point = job.default_point;
   v1::Lease lease;
   lease.set_id(entry.id);
   lease.set_job(JobName(job.id));
@@ -171,20 +145,31 @@ void Engine::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
       job.queue.pop_front();
     }
   }
+  std::vector<TrialRow*> rows;
+  for (int64_t id : ids) rows.push_back(&job.candidates.at(id).row);
+  entry.count = static_cast<int>(ids.size());
+  entry.charged_s = job.pace_s * entry.count;
+  lease_share_.Charge(job.tenant, entry.charged_s);
+  GiveLease(std::move(waiter), device, std::move(entry), std::move(lease), rows);
+}
+
+void Engine::GiveLease(Waiter waiter, DeviceEntry& device, LeaseEntry entry, v1::Lease lease,
+                       const std::vector<TrialRow*>& given) {
   std::vector<TrialRow> rows;
-  for (int64_t id : ids) {
-    TrialRow& row = job.candidates.at(id).row;
-    row.state = v1::Trial::LEASED;
-    row.lease = entry.id;
-    row.device = waiter.device;
-    rows.push_back(row);
-    entry.open.insert(id);
+  for (TrialRow* row : given) {
+    row->state = v1::Trial::LEASED;
+    row->lease = entry.id;
+    row->device = waiter.device;
+    rows.push_back(*row);
+    entry.open.insert(row->id);
     v1::Candidate& candidate = *lease.add_candidates();
-    candidate.set_id(id);
-    candidate.set_steps(row.steps);
+    candidate.set_id(row->id);
+    candidate.set_steps(row->steps);
   }
-  leases_.emplace(entry.id, entry);
+  leases_.emplace(entry.id, std::move(entry));
   device.last_lease = lease;
+  device.written = false;
+  device.asked_again = {std::move(waiter.reply)};
   Write(
       [rows](tuner::Records& records) {
         for (const TrialRow& row : rows) {
@@ -192,10 +177,23 @@ void Engine::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
         }
         return absl::OkStatus();
       },
-      [=, this, reply = std::move(waiter.reply)](const absl::Status& status) {
-        if (status.ok()) return reply(lease);
-        TakeBackUnwritten(lease.id());
-        reply(status);
+      [=, this, key = waiter.device](const absl::Status& status) {
+        if (!status.ok()) TakeBackUnwritten(lease.id());
+        std::vector<Reply<v1::Lease>> replies;
+        {
+          absl::MutexLock lock(&mutex_);
+          DeviceEntry& asked = devices_[key];
+          const bool again = asked.last_lease.id() != 0 && asked.last_lease.id() != lease.id();
+          if (!again) replies.swap(asked.asked_again);
+          if (status.ok() && !again) asked.written = true;
+        }
+        for (const auto& reply : replies) {
+          if (status.ok()) {
+            reply(lease);
+          } else {
+            reply(status);
+          }
+        }
       },
       Persistence::kOnce);
 }
@@ -207,6 +205,7 @@ void Engine::TakeBackUnwritten(int64_t lease) {
   if (given == leases_.end()) return;
   auto device = devices_.find(given->second.device);
   if (device != devices_.end()) device->second.last_lease.Clear();
+  lease_share_.Charge(given->second.tenant, -given->second.charged_s);
   if (ActiveJob* job = FindJob(given->second.job)) {
     for (int64_t id : given->second.open) {
       auto candidate = job->candidates.find(id);
@@ -223,10 +222,19 @@ void Engine::TakeBackUnwritten(int64_t lease) {
 
 void Engine::CloseIfDone(LeaseEntry& lease) {
   if (!lease.open.empty()) return;
+  Settle(lease);
   const int64_t job = lease.job;
   leases_.erase(lease.id);
   if (ActiveJob* active = FindJob(job)) FinishCancelling(*active);
 }
+
+// What became of a candidate that comes back.
+struct Engine::Given {
+  int64_t id = 0, seq = 0;
+  int kills = 0;
+  bool back = false;  // else quarantined
+  v1::TrialResult result;
+};
 
 // A report on its way through the database.
 struct Engine::Reported {
@@ -236,31 +244,37 @@ struct Engine::Reported {
   };
   v1::ReportRequest request;
   std::string host;
+  int64_t token = 0;
   std::optional<LeaseEntry> lease;  // nullopt: closed, or never given
   std::string default_point;
   absl::Time now;
   // What was stored, as the transaction has it that was tried last.
   v1::ReportResponse response;
   std::vector<Written> written;  // counted in the job
-  std::vector<int64_t> lost;     // with their workers
+  std::vector<Finalist> finals;
+  std::vector<Given> lost;  // with their workers
 };
 
-void Engine::Report(const v1::ReportRequest& request, Reply<v1::ReportResponse> reply) {
+void Engine::Report(const Caller& caller, const v1::ReportRequest& request,
+                    Reply<v1::ReportResponse> reply) {
   auto report = std::make_shared<Reported>();
   absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
-    auto session = FindSession(request.session());
+    auto session = FindSession(caller, request.session());
     status = session.status();
     if (status.ok()) {
       report->request = request;
       report->host = (*session)->host;
+      report->token = (*session)->token;
       report->now = Now();
       auto found = leases_.find(request.lease());
       if (found != leases_.end() && found->second.host == report->host) {
         found->second.last_seen = SteadyNow();
         report->lease = found->second;
-        if (ActiveJob* job = FindJob(report->lease->job)) {
+        report->default_point = report->lease->default_point;
+        ActiveJob* job = FindJob(report->lease->job);
+        if (report->default_point.empty() && job != nullptr) {  // it is of an earlier server
           report->default_point = job->default_point;
         }
       }
@@ -280,6 +294,7 @@ absl::Status Engine::StoreReport(tuner::Records& records, Reported& report) {
   report.response = {};
   report.written.clear();
   report.lost.clear();
+  report.finals.clear();
   for (const v1::CandidateResult& result : report.request.results()) {
     if (absl::Status s = StoreResult(records, result, report); !s.ok()) return s;
   }
@@ -299,19 +314,31 @@ absl::Status Engine::StoreResult(tuner::Records& records, const v1::CandidateRes
     return absl::OkStatus();
   }
   report.response.add_committed(id);
-  if (reported.result().outcome() == v1::OUTCOME_WORKER_LOST) {
-    if (!done) report.lost.push_back(id);
-    return absl::OkStatus();
-  }
   const LeaseEntry& lease = *report.lease;
+  if (reported.result().outcome() == v1::OUTCOME_WORKER_LOST) {
+    if (done || (*row)->state != v1::Trial::LEASED || (*row)->lease != lease.id) {
+      return absl::OkStatus();
+    }
+    ++(*row)->kills;
+    auto given = GiveBack(records, **row, lease, "its worker was lost", report.now);
+    if (given.ok()) report.lost.push_back(*given);
+    return given.status();
+  }
+  tuner::Provenance from = lease.from;
+  from.token = report.token;
   const tuner::TrialRecord record = RecordOf(**row, reported, *lease.program, lease.target,
-                                             lease.environment.l2, lease.from, report.now);
+                                             lease.environment.l2, from, report.now);
+  const bool is_default = (*row)->point == report.default_point;
+  const FinalOrigin origin{report.host, report.token, lease.id, is_default};
   // Sent again, or measured by two: the job counts it once, a measurement is kept.
-  if (done) return AddMeasurement(records, *lease.program, lease.environment, record);
+  if (done) return AddMeasurement(records, *lease.program, lease.environment, record, origin);
   auto seq = FinishTrial(records, **row, v1::Trial::DONE, *lease.program, lease.environment, record,
-                         (*row)->point == report.default_point);
+                         origin);
   if (!seq.ok()) return seq.status();
   report.written.push_back({id, *seq, measure::ToProto(record.result)});
+  if (lease.is_finals) {
+    report.finals.push_back({**row, record.result.time_us, is_default});
+  }
   return absl::OkStatus();
 }
 
@@ -322,9 +349,7 @@ void Engine::TakeReport(const Reported& report) {
     metrics_.CountTrial(measure::FromProto(w.result), lease.environment.device_name);
     if (w.seq > 0) Announce(lease.job, w.seq, false);
   }
-  if (!report.lost.empty()) {
-    ReturnCandidates(lease, report.lost, Blame::kAll, "its worker was lost");
-  }
+  if (!report.lost.empty()) TakeBack(lease, report.lost, "its worker was lost");
   Actions after;
   {
     absl::MutexLock lock(&mutex_);
@@ -333,24 +358,40 @@ void Engine::TakeReport(const Reported& report) {
     }
     auto entry = leases_.find(lease.id);
     if (entry != leases_.end()) {
-      for (int64_t id : report.response.committed()) {
-        if (std::find(report.lost.begin(), report.lost.end(), id) == report.lost.end()) {
-          entry->second.open.erase(id);
-        }
-      }
+      for (int64_t id : report.response.committed()) entry->second.open.erase(id);
       CloseIfDone(entry->second);
     }
-    ServeWaiters(after);
+    ServeWaiters(lease.environment.device_name, after);
   }
   Run(after);
+  if (lease.is_finals) AskConfirmation(lease, report.token, report.finals);
 }
 
-struct Engine::Given {
-  int64_t id = 0, seq = 0;
-  int kills = 0;
-  bool back = false;  // else quarantined
-  v1::TrialResult result;
-};
+// Another device gets the candidate, unless it has taken too many workers along, or its job has
+// ended.
+absl::StatusOr<Engine::Given> Engine::GiveBack(tuner::Records& records, TrialRow row,
+                                               const LeaseEntry& lease, const std::string& how,
+                                               absl::Time now) {
+  if (row.kills < kMaxKills) {
+    auto ended = HasEnded(records, row.job);
+    if (!ended.ok()) return ended.status();
+    absl::Status status = *ended && !lease.expired ? DropTrial(records, row.id)
+                                                   : ReturnTrial(records, row.id, row.kills);
+    if (!status.ok()) return status;
+    return Given{row.id, 0, row.kills, true, {}};
+  }
+  // Recorded as what it is most likely, so that no search proposes it again.
+  v1::CandidateResult reported;
+  reported.mutable_result()->set_outcome(v1::OUTCOME_ILLEGAL_ACCESS);
+  reported.mutable_result()->set_detail(
+      absl::StrCat("quarantined after ", row.kills, " lost workers: ", how));
+  const tuner::TrialRecord record =
+      RecordOf(row, reported, *lease.program, lease.target, lease.environment.l2, lease.from, now);
+  auto seq = FinishTrial(records, row, v1::Trial::QUARANTINED, *lease.program, lease.environment,
+                         record, {lease.host, 0, lease.id, false});
+  if (!seq.ok()) return seq.status();
+  return Given{row.id, *seq, row.kills, false, reported.result()};
+}
 
 void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t>& ids, Blame blame,
                               const std::string& how) {
@@ -360,41 +401,43 @@ void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t
     for (int64_t id : ids) {
       auto row = LoadTrial(records, id);
       if (!row.ok()) return row.status();
-      if (!row->has_value() || (*row)->state != v1::Trial::LEASED || (*row)->lease != lease.id) {
-        continue;
-      }
-      if (lease.expired) {
+      if (!row->has_value() || (*row)->state > v1::Trial::LEASED) continue;
+      const bool ours = (*row)->state == v1::Trial::LEASED && (*row)->lease == lease.id;
+      const bool ran = lease.running.contains(id) || (*row)->running;
+      (*row)->kills += blame == Blame::kLater || (blame == Blame::kRunning && ran && ours);
+      if (!ours && blame != Blame::kLater) continue;
+      if (ours && lease.expired) {
         if (absl::Status s = AddLateTrial(records, **row, now); !s.ok()) return s;
       }
-      (*row)->kills += blame == Blame::kAll || (blame == Blame::kRunning && (*row)->running);
-      if ((*row)->kills < kMaxKills) {
-        if (absl::Status s = ReturnTrial(records, id, (*row)->kills); !s.ok()) return s;
-        given->push_back({id, 0, (*row)->kills, true, {}});
+      if (!ours && (*row)->kills < kMaxKills) {
+        if (absl::Status s = CountKills(records, id, (*row)->kills); !s.ok()) return s;
         continue;
       }
-      // Recorded as what it is most likely, so that no search proposes it again.
-      v1::CandidateResult reported;
-      reported.mutable_result()->set_outcome(v1::OUTCOME_ILLEGAL_ACCESS);
-      reported.mutable_result()->set_detail(
-          absl::StrCat("quarantined after ", (*row)->kills, " lost workers: ", how));
-      const tuner::TrialRecord record = RecordOf(**row, reported, *lease.program, lease.target,
-                                                 lease.environment.l2, lease.from, now);
-      auto seq = FinishTrial(records, **row, v1::Trial::QUARANTINED, *lease.program,
-                             lease.environment, record, false);
-      if (!seq.ok()) return seq.status();
-      given->push_back({id, *seq, (*row)->kills, false, reported.result()});
+      auto back = GiveBack(records, **row, lease, how, now);
+      if (!back.ok()) return back.status();
+      given->push_back(*back);
     }
     return absl::OkStatus();
   };
   auto done = [=, this](const absl::Status& status) {
-    if (status.ok()) TakeBack(lease, ids, *given, how);
+    if (!status.ok()) return;
+    TakeBack(lease, *given, how);
+    absl::MutexLock lock(&mutex_);
+    auto entry = leases_.find(lease.id);
+    if (entry == leases_.end()) return;
+    if (!entry->second.expired) {
+      for (int64_t id : ids) entry->second.open.erase(id);
+      CloseIfDone(entry->second);
+    } else if (ActiveJob* job = FindJob(lease.job)) {
+      FinishCancelling(*job);
+    }
   };
   absl::MutexLock lock(&mutex_);
   Write(std::move(body), std::move(done), Persistence::kUntilStored);
 }
 
-void Engine::TakeBack(const LeaseEntry& lease, const std::vector<int64_t>& ids,
-                      const std::vector<Given>& given, const std::string& how) {
+void Engine::TakeBack(const LeaseEntry& lease, const std::vector<Given>& given,
+                      const std::string& how) {
   for (const Given& g : given) {
     if (g.back) continue;
     metrics_.quarantined.Increment();
@@ -424,27 +467,34 @@ void Engine::TakeBack(const LeaseEntry& lease, const std::vector<int64_t>& ids,
     }
     // Finals are measured together, all or none.
     if (finals_back && job->finals) job->finals->queued = true;
-    auto entry = leases_.find(lease.id);
-    if (entry != leases_.end()) {
-      if (!entry->second.expired) {
-        for (int64_t id : ids) entry->second.open.erase(id);
-        CloseIfDone(entry->second);
-      } else if (job != nullptr) {
-        FinishCancelling(*job);
-      }
-    }
-    ServeWaiters(after);
+    if (lease.confirms > 0 && !given.empty()) AskAgain(lease);
+    ServeWaiters(lease.environment.device_name, after);
   }
   Run(after);
 }
 
-void Engine::Release(const v1::ReleaseRequest& request, Reply<v1::ReleaseResponse> reply) {
+bool Engine::AllRefuse(ActiveJob& job, const FleetSession& session, const std::string& why) {
+  job.refused[session.host] = session.token;
+  LogEvent(Severity::kWarning, "workload_refused",
+           {{"job", JobName(job.id)},
+            {"host", session.host},
+            {"token", session.token},
+            {"detail", why}});
+  if (Trusts(session.host)) return true;
+  return std::any_of(job.refused.begin(), job.refused.end(), [&](const auto& other) {
+    return IsAnother(other.first, other.second, session.host, session.token);
+  });
+}
+
+void Engine::Release(const Caller& caller, const v1::ReleaseRequest& request,
+                     Reply<v1::ReleaseResponse> reply) {
   std::optional<LeaseEntry> lease;
   std::vector<int64_t> ids;
   absl::Status status;
+  bool is_result = false;
   {
     absl::MutexLock lock(&mutex_);
-    auto session = FindSession(request.session());
+    auto session = FindSession(caller, request.session());
     status = session.status();
     auto found = leases_.find(request.lease());
     if (status.ok() && found != leases_.end() && found->second.host == (*session)->host) {
@@ -453,16 +503,78 @@ void Engine::Release(const v1::ReleaseRequest& request, Reply<v1::ReleaseRespons
         if (lease->open.contains(id)) ids.push_back(id);
       }
       ActiveJob* job = FindJob(lease->job);
-      if (request.fault() == v1::ReleaseRequest::FAULT_WORKLOAD && job != nullptr) {
-        EndJob(*job, v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED, request.detail());
+      const bool mine = job != nullptr && lease->confirms == 0 && !job->ending &&
+                        lease->program == job->workloads[job->workload];
+      if (request.fault() == v1::ReleaseRequest::FAULT_WORKLOAD && mine) {
+        is_result = !AllRefuse(*job, **session, request.detail());
+        if (!is_result) {
+          EndJob(*job, v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED, request.detail());
+        }
       }
     }
   }
   if (!status.ok()) return reply(status);
+  if (is_result && !ids.empty()) {
+    // One host's word: as if it had tried them.
+    v1::ReportRequest report;
+    report.set_session(request.session());
+    report.set_lease(request.lease());
+    for (int64_t id : ids) {
+      v1::CandidateResult& result = *report.add_results();
+      result.set_candidate(id);
+      result.mutable_result()->set_outcome(v1::OUTCOME_LAUNCH_ERROR);
+      result.mutable_result()->set_detail(request.detail());
+    }
+    return Report(caller, report, [reply](const absl::StatusOr<v1::ReportResponse>& stored) {
+      if (!stored.ok()) return reply(stored.status());
+      reply(v1::ReleaseResponse());
+    });
+  }
   if (lease) ReturnCandidates(*lease, ids, Blame::kNone, "");
   reply(v1::ReleaseResponse());
 }
 
+// ---------------------------------------------------------------------------------------- silence
+
+bool Engine::Died(const LeaseEntry& lease, const FleetSession& now) const {
+  if (lease.host != now.host || lease.boot_id.empty()) return false;
+  if (lease.boot_id != now.boot_id) return true;
+  return lease.instance != now.instance &&
+         std::any_of(now.devices.begin(), now.devices.end(),
+                     [&](const auto& device) { return device.second == lease.device; });
+}
+
+void Engine::BlameForDeath(const FleetSession& now, Actions& after) {
+  for (auto& [id, lease] : leases_) {
+    if (!Died(lease, now)) continue;
+    if (!lease.expired) {
+      ExpireLease(lease, Blame::kRunning, after);
+    } else if (!lease.running.empty()) {
+      after.push_back([this, lease = lease] {
+        ReturnCandidates(lease, {lease.running.begin(), lease.running.end()}, Blame::kLater,
+                         "its host died");
+      });
+      lease.running.clear();
+    }
+  }
+}
+
+void Engine::ExpireLease(LeaseEntry& lease, Blame blame, Actions& after) {
+  lease.expired = true;
+  Settle(lease);
+  metrics_.lease_expiries.Increment();
+  LogEvent(Severity::kWarning, "lease_expired",
+           {{"lease", lease.id},
+            {"job", JobName(lease.job)},
+            {"device", lease.device},
+            {"open", lease.open.size()}});
+  after.push_back([this, lease, blame] {
+    ReturnCandidates(lease, {lease.open.begin(), lease.open.end()}, blame, "its host died");
+  });
+  if (blame == Blame::kRunning) lease.running.clear();
+}
+
+// Whether what ran is to blame for a host's silence is known when the host is back.
 void Engine::ExpireLeases(Actions& after) {
   const SteadyTime now = SteadyNow();
   for (auto it = leases_.begin(); it != leases_.end();) {
@@ -473,17 +585,7 @@ void Engine::ExpireLeases(Actions& after) {
     }
     ++it;
     if (lease.expired || now - lease.last_seen <= options_.lease) continue;
-    lease.expired = true;
-    metrics_.lease_expiries.Increment();
-    LogEvent(Severity::kWarning, "lease_expired",
-             {{"lease", lease.id},
-              {"job", JobName(lease.job)},
-              {"device", lease.device},
-              {"open", lease.open.size()}});
-    after.push_back([this, lease] {
-      ReturnCandidates(lease, {lease.open.begin(), lease.open.end()}, Blame::kRunning,
-                       "its host fell silent");
-    });
+    ExpireLease(lease, Blame::kNone, after);
   }
 }
 

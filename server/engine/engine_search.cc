@@ -34,19 +34,18 @@ void Engine::RunJob(int64_t id) {
         *setup, [&](const searcher::FromSearcher& question) { return Answer(id, question); });
     if (!HandleDone(id, done)) break;
   }
-  Actions after;
   {
     absl::MutexLock lock(&mutex_);
     --searchers_;
-    searching_.erase(id);
+    ForgetSearching(id);
     finished_.push_back(std::this_thread::get_id());
     if (ActiveJob* job = FindJob(id)) {
       job->searching = false;
       FinishCancelling(*job);
+      Enqueue(*job);
     }
-    StartJobs(after);
+    StartJobs();
   }
-  Run(after);
 }
 
 std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
@@ -70,6 +69,7 @@ std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
   job->unclaimed.clear();
   job->best_us = next->best_us;
   job->outstanding.clear();
+  job->refused.clear();
 
   const Workload& program = job->workloads[number];
   if (absl::Status s = CheckCost(*program, measure::FromProto(job->device).target); !s.ok()) {
@@ -179,7 +179,7 @@ searcher::ToSearcher Engine::Answer(int64_t id, const searcher::FromSearcher& qu
       job->finals->queued = true;
       for (const auto& finalist : question.finals().finalists()) Propose(*job, finalist, true);
     }
-    ServeWaiters(after);
+    ServeWaiters(job->device.target().name(), after);
   }
   Run(after);
 
@@ -272,7 +272,9 @@ void Engine::TakeResult(ActiveJob& job, int64_t id, const v1::TrialResult& resul
     job.best_us = job.uses[row.workload].best_us = result.time_us();
   }
   if (row.is_final) {
-    if (job.finals) job.finals->results[id] = result;
+    const bool asked = job.finals && std::find(job.finals->ids.begin(), job.finals->ids.end(),
+                                               id) != job.finals->ids.end();
+    if (asked) job.finals->results[id] = result;
   } else if (candidate.number >= 0) {
     searcher::Result taken;
     taken.set_number(candidate.number);

@@ -114,7 +114,7 @@ absl::StatusOr<SpaceAnswer> Spaces::AskProcess(const SpaceQuestion& question) {
   }
   const bool late = absl::IsDeadlineExceeded(status);
   const auto exit = process->End();
-  if (!late && !(exit.ok() && exit->code == measure::kOutOfMemoryCode)) {
+  if (!late && !(exit.ok() && exit->code == kOutOfMemoryCode)) {
     return absl::UnavailableError(
         absl::StrCat("the process that makes its search space ended: ",
                      exit.ok() ? exit->Describe() : std::string(exit.status().message())));

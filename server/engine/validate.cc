@@ -124,6 +124,18 @@ std::string KnownApis() {
   return absl::StrCat("\"", absl::StrJoin(measure::ApiNames(), "\" or \""), "\"");
 }
 
+// Of a device; 0 = not known. Nothing is a hundred times as fast as the fastest there is.
+void CheckRates(double peak_gflops, double memory_gbs, const std::string& prefix,
+                Violations& wrong) {
+  constexpr double kMostGflops = 1e7, kMostGbs = 1e6;
+  const std::tuple<const char*, double, double> rates[] = {
+      {"peak_gflops", peak_gflops, kMostGflops}, {"memory_gbs", memory_gbs, kMostGbs}};
+  for (const auto& [name, rate, most] : rates) {
+    if (rate >= 0 && rate <= most) continue;
+    wrong.Add(prefix + name, absl::StrCat(rate, " is not in 0 .. ", most));
+  }
+}
+
 // What the search divides by or multiplies with.
 void CheckTarget(const v1::Target& target, const std::string& field, Violations& wrong) {
   if (target.name().empty()) wrong.Add(field + ".name", "must be the device's model");
@@ -150,8 +162,7 @@ void CheckTarget(const v1::Target& target, const std::string& field, Violations&
               absl::StrCat(value, " is not in ", least, " .. ", kMaxSize));
   }
   CheckAmount(target.clock_ghz(), field + ".clock_ghz", wrong);
-  CheckAmount(target.peak_gflops(), field + ".peak_gflops", wrong);
-  CheckAmount(target.memory_gbs(), field + ".memory_gbs", wrong);
+  CheckRates(target.peak_gflops(), target.memory_gbs(), field + ".", wrong);
 }
 
 void CheckResult(const v1::TrialResult& result, const std::string& field, Violations& wrong) {
@@ -336,6 +347,7 @@ absl::Status Check(const v1::ListJobsRequest& request) {
     CheckEnum(state, v1::Job::State_IsValid(state) && state != 0, "filter.states", wrong);
   }
   CheckLabels(request.filter().labels(), "filter.labels", wrong);
+  CheckText(request.filter().tenant(), "filter.tenant", wrong);
   return wrong.ToStatus();
 }
 
@@ -405,6 +417,9 @@ absl::Status Check(const v1::RegisterRequest& request) {
     wrong.Add("host_uuid", "1 to 64 letters, digits or '-'");
   }
   CheckText(request.boot_id(), "boot_id", wrong);
+  if (!request.instance().empty() && !IsName(request.instance(), 64, "-")) {
+    wrong.Add("instance", "at most 64 letters, digits or '-'");
+  }
   CheckText(request.hostname(), "hostname", wrong);
   CheckText(request.build(), "build", wrong);
   if (request.generator() <= 0) wrong.Add("generator", "must be the generator's version");
@@ -508,11 +523,31 @@ absl::Status Check(const v1::ListDevicesRequest& request) {
 absl::Status Check(const v1::SetDeviceStateRequest& request) {
   Violations wrong;
   if (request.id().empty() || request.id().size() > kMaxText) {
-    wrong.Add("id", "must be the id of a device, such as \"HOST/cuda:0\"");
+    wrong.Add("id", "must be the id of a device, as `ListDevices` has it");
   }
   if (request.state() != v1::FleetDevice::ENABLED && request.state() != v1::FleetDevice::DRAINING) {
     wrong.Add("state", "ENABLED or DRAINING");
   }
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::PinModelRequest& request) {
+  Violations wrong;
+  if (request.name().empty()) wrong.Add("name", "must be the model, as `ListModels` has it");
+  CheckText(request.name(), "name", wrong);
+  CheckText(request.device(), "device", wrong);
+  CheckRates(request.peak_gflops(), request.memory_gbs(), "", wrong);
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::SetHostRequest& request) {
+  Violations wrong;
+  if (!IsName(request.host_uuid(), 64, "-")) {
+    wrong.Add("host_uuid", "must be that of a host, as `ListHosts` has it");
+  }
+  CheckEnum(request.action(),
+            v1::SetHostRequest::Action_IsValid(request.action()) && request.action() != 0, "action",
+            wrong);
   return wrong.ToStatus();
 }
 

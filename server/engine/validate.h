@@ -54,6 +54,8 @@ absl::Status Check(const v1::HeartbeatRequest& request);
 absl::Status Check(const v1::ReleaseRequest& request);
 absl::Status Check(const v1::ListDevicesRequest& request);
 absl::Status Check(const v1::SetDeviceStateRequest& request);
+absl::Status Check(const v1::PinModelRequest& request);
+absl::Status Check(const v1::SetHostRequest& request);
 
 int PageSize(int32_t asked);  // of a request that was checked
 

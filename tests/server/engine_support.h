@@ -107,6 +107,8 @@ class EngineTest : public testing::Test {
       return absl::StatusOr<searcher::Done>(Search(setup, port));
     };
     engine.open_jobs_per_tenant = 4;
+    engine.match_every = absl::ZeroDuration();
+    if (configure_) configure_(engine);
     metrics_ = std::make_unique<Metrics>();
     engine_ = std::make_unique<Engine>(*store_, *metrics_, engine);
     ASSERT_TRUE(engine_->Recover().ok());
@@ -172,15 +174,41 @@ class EngineTest : public testing::Test {
   }
 
   // --------------------------------------------------------------------------------------- fleet
-  std::string Register(const std::string& host) {
+  static v1::RegisterRequest RegistrationOf(const std::string& host,
+                                            const v1::Device& device = H100()) {
     v1::RegisterRequest request;
     request.set_host_uuid(host);
+    request.set_boot_id("boot-1");
     request.set_generator(measure::kGeneratorVersion);
-    *request.add_devices() = H100();
-    auto response = Wait<v1::RegisterResponse>(
-        [&](auto reply) { engine_->Register(request, std::move(reply)); });
+    *request.add_devices() = device;
+    return request;
+  }
+  absl::StatusOr<v1::RegisterResponse> TryRegister(const v1::RegisterRequest& request,
+                                                   int64_t token = 0) {
+    if (absl::Status s = Check(request); !s.ok()) return s;
+    return Wait<v1::RegisterResponse>(
+        [&](auto reply) { engine_->Register(As(token), request, std::move(reply)); });
+  }
+  std::string Register(const v1::RegisterRequest& request, int64_t token = 0) {
+    auto response = TryRegister(request, token);
     EXPECT_TRUE(response.ok()) << response.status();
-    return response.ok() ? response->session() : "";
+    if (!response.ok()) return "";
+    tokens_[response->session()] = token;
+    return response->session();
+  }
+  std::string Register(const std::string& host, int64_t token = 0) {
+    return Register(RegistrationOf(host), token);
+  }
+  // A daemon with the token; 0: one that comes over the server's socket.
+  static Caller As(int64_t token) {
+    return {token == 0 ? "local" : "fleet", token == 0 ? Role::kAdmin : Role::kDaemon, token, "",
+            "test"};
+  }
+  static Caller Tenant(const std::string& name) { return {name, Role::kTuner, 0, "", "test"}; }
+  // Whoever registered the session.
+  Caller Of(const std::string& session) {
+    auto it = tokens_.find(session);
+    return As(it == tokens_.end() ? 0 : it->second);
   }
   absl::StatusOr<v1::Lease> Acquire(const std::string& session, int max = 4) {
     v1::AcquireRequest request;
@@ -188,7 +216,8 @@ class EngineTest : public testing::Test {
     request.set_device("cuda:0");
     request.set_request_id(absl::StrCat("acquire-", ++requests_));
     request.set_max(max);
-    return Wait<v1::Lease>([&](auto reply) { engine_->Acquire(request, std::move(reply)); });
+    return Wait<v1::Lease>(
+        [&](auto reply) { engine_->Acquire(Of(session), request, std::move(reply)); });
   }
   // A lease with candidates, which the searcher may still have to propose.
   v1::Lease MustAcquire(const std::string& session, int max = 4) {
@@ -204,7 +233,7 @@ class EngineTest : public testing::Test {
   }
   absl::StatusOr<v1::ReportResponse> Report(const v1::ReportRequest& request) {
     return Wait<v1::ReportResponse>(
-        [&](auto reply) { engine_->Report(request, std::move(reply)); });
+        [&](auto reply) { engine_->Report(Of(request.session()), request, std::move(reply)); });
   }
   absl::StatusOr<v1::HeartbeatResponse> Beat(const std::string& session,
                                              const std::vector<int64_t>& leases = {},
@@ -214,7 +243,13 @@ class EngineTest : public testing::Test {
     request.mutable_leases()->Add(leases.begin(), leases.end());
     request.mutable_running()->Add(running.begin(), running.end());
     return Wait<v1::HeartbeatResponse>(
-        [&](auto reply) { engine_->Heartbeat(request, std::move(reply)); });
+        [&](auto reply) { engine_->Heartbeat(Of(session), request, std::move(reply)); });
+  }
+  absl::Status Release(const v1::ReleaseRequest& request) {
+    return Wait<v1::ReleaseResponse>([&](auto reply) {
+             engine_->Release(Of(request.session()), request, std::move(reply));
+           })
+        .status();
   }
   // Measures whatever comes until the job has ended.
   void Work(const std::string& session, const std::string& job) {
@@ -251,6 +286,8 @@ class EngineTest : public testing::Test {
   std::atomic<int64_t> now_ms_{1'800'000'000'000};
   std::atomic<int> jump_hours_{0};  // of the system's clock
   std::function<absl::Status()> before_commit_;
+  std::function<void(EngineOptions&)> configure_;
+  std::map<std::string, int64_t> tokens_;  // by session
   std::function<void(const searcher::Setup&)> on_search_;
   std::atomic<int> requests_{0};
   std::unique_ptr<Store> store_;

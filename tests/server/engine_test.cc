@@ -61,8 +61,8 @@ TEST_F(EngineTest, ADaemonOfAnotherGeneratorGetsNoWork) {
   request.set_host_uuid("old");
   request.set_generator(measure::kGeneratorVersion + 1);
   *request.add_devices() = H100();
-  auto response =
-      Wait<v1::RegisterResponse>([&](auto reply) { engine_->Register(request, std::move(reply)); });
+  auto response = Wait<v1::RegisterResponse>(
+      [&](auto reply) { engine_->Register(As(0), request, std::move(reply)); });
   ASSERT_TRUE(response.ok());
   EXPECT_THAT(response->no_work_because(), HasSubstr("install the same"));
   const std::string id = MustCreate(MatmulSpec(3));
@@ -73,10 +73,10 @@ TEST_F(EngineTest, ADaemonOfAnotherGeneratorGetsNoWork) {
 TEST_F(EngineTest, ADrainingDeviceGetsNoWork) {
   const std::string session = Register("host");
   v1::SetDeviceStateRequest request;
-  request.set_id("host/cuda:0");
+  request.set_id("host/GPU-cuda:0");
   request.set_state(v1::FleetDevice::DRAINING);
   auto set = Wait<v1::FleetDevice>(
-      [&](auto reply) { engine_->SetDeviceState(request, std::move(reply)); });
+      [&](auto reply) { engine_->SetDeviceState(As(0), request, std::move(reply)); });
   ASSERT_TRUE(set.ok()) << set.status();
   const std::string id = MustCreate(MatmulSpec(3));
   AwaitState(id, v1::Job::WAITING_DEVICE);
@@ -86,7 +86,7 @@ TEST_F(EngineTest, ADrainingDeviceGetsNoWork) {
   AwaitState(id, v1::Job::WAITING_DEVICE);
   request.set_state(v1::FleetDevice::ENABLED);
   set = Wait<v1::FleetDevice>(
-      [&](auto reply) { engine_->SetDeviceState(request, std::move(reply)); });
+      [&](auto reply) { engine_->SetDeviceState(As(0), request, std::move(reply)); });
   ASSERT_TRUE(set.ok()) << set.status();
   Work(again, id);
 }
@@ -100,7 +100,7 @@ TEST_F(EngineTest, TheSameAcquireGivesTheSameLease) {
   request.set_request_id("once");
   request.set_max(4);
   request.set_wait_s(25);
-  auto call = [&](auto reply) { engine_->Acquire(request, std::move(reply)); };
+  auto call = [&](auto reply) { engine_->Acquire(As(0), request, std::move(reply)); };
   auto first = Wait<v1::Lease>(call), second = Wait<v1::Lease>(call);
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_NE(first->id(), 0);
@@ -116,7 +116,7 @@ TEST_F(EngineTest, AWaitingCallEndsInTime) {
   request.set_max(1);
   request.set_wait_s(20);
   std::atomic<int> replies = 0;
-  engine_->Acquire(request, [&](const absl::StatusOr<v1::Lease>& lease) {
+  engine_->Acquire(As(0), request, [&](const absl::StatusOr<v1::Lease>& lease) {
     EXPECT_TRUE(lease.ok() && lease->id() == 0);
     ++replies;
   });
@@ -188,21 +188,59 @@ TEST_F(EngineTest, AnImportDecidesNoJobsResult) {
   EXPECT_GT(job.workloads(0).best().result().time_us(), 100);
 }
 
-TEST_F(EngineTest, AWorkloadThatCannotBeMeasuredFailsItsJob) {
-  const std::string session = Register("host");
-  const std::string id = MustCreate(MatmulSpec(3));
-  const v1::Lease lease = MustAcquire(session);
-  v1::ReleaseRequest release;
-  release.set_session(session);
-  release.set_lease(lease.id());
-  for (const auto& candidate : lease.candidates()) release.add_unstarted(candidate.id());
-  release.set_fault(v1::ReleaseRequest::FAULT_WORKLOAD);
-  release.set_detail("no naive program");
-  ASSERT_TRUE(Wait<v1::ReleaseResponse>([&](auto reply) {
-                engine_->Release(release, std::move(reply));
-              }).ok());
+// One host's word is the outcome of what it was given; two end the job, and so does one that is
+// trusted.
+TEST_F(EngineTest, AWorkloadThatTwoHostsCannotMeasureFailsItsJob) {
+  const std::string first = Register("first", 1), sibling = Register("sibling", 1);
+  const std::string second = Register("second", 2);
+  const std::string id = MustCreate(MatmulSpec(9));
+  const auto refuse = [&](const std::string& session) {
+    const v1::Lease lease = MustAcquire(session, 1);
+    v1::ReleaseRequest release;
+    release.set_session(session);
+    release.set_lease(lease.id());
+    for (const auto& candidate : lease.candidates()) release.add_unstarted(candidate.id());
+    release.set_fault(v1::ReleaseRequest::FAULT_WORKLOAD);
+    release.set_detail("no naive program");
+    ASSERT_TRUE(Release(release).ok());
+  };
+  refuse(first);
+  EXPECT_FALSE(IsTerminal(Get(id).state()));
+  EXPECT_EQ(Get(id).workloads(0).failed().at("LAUNCH_ERROR"), 1);
+  EXPECT_EQ(Acquire(first)->id(), 0) << "who refuses gets no more of it";
+  refuse(sibling);
+  EXPECT_FALSE(IsTerminal(Get(id).state())) << "the same token";
+  refuse(second);
   AwaitState(id, v1::Job::FAILED);
   EXPECT_EQ(Get(id).error(), "no naive program");
+}
+
+// What devices still have of a job that has failed is revoked, and leaves nothing behind.
+TEST_F(EngineTest, AJobThatFailsRevokesItsLeases) {
+  const std::string first = Register("first", 1), second = Register("second", 2);
+  const std::string third = Register("third", 3);
+  const std::string id = MustCreate(MatmulSpec(40));
+  ASSERT_TRUE(Report(ReportOf(first, MustAcquire(first, 1))).ok());  // the default
+  const v1::Lease held = MustAcquire(third, 1);
+  for (const std::string& session : {first, second}) {
+    v1::ReleaseRequest release;
+    release.set_session(session);
+    release.set_lease(MustAcquire(session, 1).id());
+    release.set_fault(v1::ReleaseRequest::FAULT_WORKLOAD);
+    release.set_detail("no naive program");
+    ASSERT_TRUE(Release(release).ok());
+  }
+  AwaitState(id, v1::Job::FAILED);
+  EXPECT_THAT(Beat(third, {held.id()})->revoke(), testing::ElementsAre(held.id()));
+  v1::ReleaseRequest release;
+  release.set_session(third);
+  release.set_lease(held.id());
+  release.add_unstarted(held.candidates(0).id());
+  ASSERT_TRUE(Release(release).ok());
+  ASSERT_TRUE(store_->WriteAndWait([](tuner::Records&) { return absl::OkStatus(); }).ok());
+  for (const v1::Trial& trial : Trials(id)) {
+    EXPECT_NE(trial.id(), held.candidates(0).id()) << "waits for a device for ever";
+  }
 }
 
 TEST_F(EngineTest, WhatIsReleasedGoesToOthers) {
@@ -213,9 +251,7 @@ TEST_F(EngineTest, WhatIsReleasedGoesToOthers) {
   release.set_session(first);
   release.set_lease(lease.id());
   for (const auto& candidate : lease.candidates()) release.add_unstarted(candidate.id());
-  ASSERT_TRUE(Wait<v1::ReleaseResponse>([&](auto reply) {
-                engine_->Release(release, std::move(reply));
-              }).ok());
+  ASSERT_TRUE(Release(release).ok());
   const v1::Lease again = MustAcquire(second);
   EXPECT_EQ(again.candidates(0).id(), lease.candidates(0).id());
   ASSERT_TRUE(Report(ReportOf(second, again)).ok());
@@ -329,7 +365,7 @@ TEST_F(EngineTest, CancellingRevokesLeasesAndKeepsTrials) {
   ASSERT_TRUE(Report(ReportOf(session, lease)).ok());
   lease = MustAcquire(session);
   auto cancelled = Wait<v1::Job>(
-      [&](auto reply) { engine_->CancelJob("weavers", JobId(id), std::move(reply)); });
+      [&](auto reply) { engine_->CancelJob(Tenant("weavers"), JobId(id), std::move(reply)); });
   ASSERT_TRUE(cancelled.ok()) << cancelled.status();
   EXPECT_EQ(cancelled->state(), v1::Job::CANCELLING);
   auto beat = Beat(session, {lease.id()});
@@ -343,9 +379,15 @@ TEST_F(EngineTest, CancellingRevokesLeasesAndKeepsTrials) {
 TEST_F(EngineTest, OfOthersNothingIsSeen) {
   const std::string id = MustCreate(MatmulSpec(3));
   auto cancelled = Wait<v1::Job>(
-      [&](auto reply) { engine_->CancelJob("spinners", JobId(id), std::move(reply)); });
+      [&](auto reply) { engine_->CancelJob(Tenant("spinners"), JobId(id), std::move(reply)); });
   EXPECT_TRUE(absl::IsNotFound(cancelled.status())) << cancelled.status();
   EXPECT_NE(Get(id).state(), v1::Job::CANCELLED);
+  // But an administrator sees and ends everybody's.
+  cancelled =
+      Wait<v1::Job>([&](auto reply) { engine_->CancelJob(As(0), JobId(id), std::move(reply)); });
+  ASSERT_TRUE(cancelled.ok()) << cancelled.status();
+  AwaitState(id, v1::Job::CANCELLED);
+  EXPECT_EQ(Get(id).error(), "cancelled by an administrator");
 }
 
 TEST_F(EngineTest, ATenantHasSoManyJobs) {

@@ -19,6 +19,13 @@ class ServerFaultTest : public EngineTest {
     auto reader = store_->Read();
     return tuner::FindExact(*program, H100().target().name(), measure::L2Policy::kCold, *reader);
   }
+  int KillsOf(int64_t candidate) {
+    EXPECT_TRUE(store_->WriteAndWait([](tuner::Records&) { return absl::OkStatus(); }).ok());
+    auto reader = store_->Read();
+    auto row = LoadTrial(*reader, candidate);
+    EXPECT_TRUE(row.ok() && row->has_value());
+    return row.ok() && row->has_value() ? (*row)->kills : -1;
+  }
   // A candidate that two daemons have: the first was silent for longer than its lease.
   struct Contested {
     std::string first, second, job;
@@ -304,6 +311,11 @@ TEST_F(ServerFaultTest, KillerCandidate) {
     }
     ASSERT_TRUE(Beat(session, {lease.id()}, {killer}).ok());
     Advance(absl::Seconds(31));
+    // Nobody is to blame before the host is back, and has booted.
+    EXPECT_EQ(KillsOf(killer), kills);
+    v1::RegisterRequest booted = RegistrationOf("other");
+    booted.set_boot_id("boot-2");
+    session = Register(booted);
     ++kills;
   }
   ASSERT_EQ(kills, 2);
@@ -401,7 +413,7 @@ TEST_F(ServerFaultTest, TheClockJumps) {
   wait.set_request_id("wait");
   wait.set_max(1);
   wait.set_wait_s(10);
-  engine_->Acquire(wait, [&](const absl::StatusOr<v1::Lease>&) { replied.Notify(); });
+  engine_->Acquire(As(0), wait, [&](const absl::StatusOr<v1::Lease>&) { replied.Notify(); });
   EXPECT_FALSE(replied.HasBeenNotified());
   jump_hours_ = -96;
   Advance(absl::Seconds(11));
@@ -462,7 +474,7 @@ TEST_F(ServerFaultTest, CancelRacesCompletion) {
     ASSERT_EQ(finals.kind(), v1::Lease::FINALS);
     std::thread cancel([&] {
       auto job = Wait<v1::Job>(
-          [&](auto reply) { engine_->CancelJob("weavers", JobId(id), std::move(reply)); });
+          [&](auto reply) { engine_->CancelJob(As(0), JobId(id), std::move(reply)); });
       EXPECT_TRUE(job.ok()) << job.status();
     });
     EXPECT_TRUE(Report(ReportOf(session, finals)).ok());

@@ -115,7 +115,7 @@ TEST_P(IoFaultTest, WhileAJobEnds) {
   ASSERT_TRUE(Report(ReportOf(session, MustAcquire(session))).ok());
   Break(true);
   auto job = Wait<v1::Job>(
-      [&](auto reply) { engine_->CancelJob("weavers", JobId(id), std::move(reply)); });
+      [&](auto reply) { engine_->CancelJob(Tenant("weavers"), JobId(id), std::move(reply)); });
   EXPECT_FALSE(job.ok() && job->state() != v1::Job::RUNNING) << "said, and not written";
   EXPECT_EQ(Get(id).state(), v1::Job::RUNNING);
   Break(false);

@@ -78,6 +78,14 @@ TEST_F(ServerTest, AJobFromCreationToQuery) {
   v1::QueryBestResponse best;
   ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
   EXPECT_EQ(best.match(), v1::QueryBestResponse::EXACT);
+  EXPECT_FALSE(best.validated()) << "one host's word";
+  EXPECT_EQ(best.confirmations(), 0);
+  v1::SetHostRequest trust;
+  trust.set_host_uuid("host");
+  trust.set_action(v1::SetHostRequest::TRUST);
+  v1::FleetHost host;
+  ASSERT_TRUE(Call(*fleet_, &v1::Fleet::Stub::SetHost, trust, &host).ok());
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
   EXPECT_TRUE(best.validated());
   // Its daemon does not say what source it ran.
   EXPECT_EQ(best.standing(), v1::STANDING_STALE);

@@ -41,7 +41,7 @@ with Service() as s:
         skip("pocl: no usable OpenCL device")
     with Namespaces(str(os.getpid())) as inside:
         certificates(s.folder, "IP:10.77.1.1,IP:10.77.2.1")
-        for role in ("daemon", "tuner"):
+        for role in ("daemon", "tuner", "admin"):
             with open(f"{s.folder}/{role}.token", "w") as out:
                 out.write(s.run("token", "create", "--role", role).stdout)
         serving = s.start("server", "serve", "--listen", "0.0.0.0:7443",
@@ -50,6 +50,7 @@ with Service() as s:
         tls = ["--tls-ca", f"{s.folder}/ca.pem", "--token-file"]
         to_daemon = ["--server", "10.77.1.1:7443", *tls, f"{s.folder}/daemon.token"]
         to_client = ["--server", "10.77.2.1:7443", *tls, f"{s.folder}/tuner.token"]
+        to_admin = ["--server", "10.77.2.1:7443", *tls, f"{s.folder}/admin.token"]
         daemon = s.start("daemon", "measured", "--device", "opencl:0", *to_daemon,
                          before=inside["daemon"])
         s.await_devices(*to_client, before=inside["client"])
@@ -59,7 +60,7 @@ with Service() as s:
 
         result = s.json("submit", "matmul", "--shape", "m=256,n=256,k=256", "--trials", "16",
                         "--wait", "--timeout", "500", *to_client, before=inside["client"])
-        check_tuned(s, result, to_client, trials=16, before=inside["client"])
+        check_tuned(s, result, to_client, trials=16, before=inside["client"], admin=to_admin)
 
         # Nobody without a token, nobody without the right role, nobody who does not trust the server.
         nobody = ["--server", "10.77.2.1:7443", "--tls-ca", f"{s.folder}/ca.pem"]

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from service import Service, expect, skip
+from service import Service, expect, skip, vouch
 
 try:
     import grpc
@@ -39,6 +39,7 @@ with Service() as s:
         expect(events[-1].state == tuning.Job.SUCCEEDED, events[-1])
         seen = [e.seq for e in events if e.first_seq > 0]
         expect(seen == sorted(set(seen)), f"events out of order: {seen}")
+        vouch(s, ["--server", s.server_address])
         answer = stub.QueryBest(tuning.QueryBestRequest(workload=workload), timeout=30)
         expect(answer.match == tuning.QueryBestResponse.EXACT and answer.validated, answer)
         expect(answer.record.result.time_us > 0 and answer.steps, answer)

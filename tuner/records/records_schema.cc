@@ -344,6 +344,41 @@ BEGIN
 END;
 )sql";
 
+// The fleet: whose hosts are, what models are, what tenants have used.
+constexpr char kVersion6[] = R"sql(
+CREATE TABLE fleet_host (
+  host TEXT PRIMARY KEY,
+  token INTEGER NOT NULL,       -- token.id of the one that used it first; 0 = the server's socket
+  trusted INTEGER NOT NULL,
+  released INTEGER NOT NULL     -- the next token that registers it has it
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE fleet_model (
+  name TEXT PRIMARY KEY,
+  device TEXT NOT NULL          -- JSON, as an administrator has pinned it
+) STRICT, WITHOUT ROWID;
+
+-- Where finals of the fleet come from; those without were measured by the database's owner.
+CREATE TABLE final_origin (
+  trial INTEGER PRIMARY KEY REFERENCES trial ON DELETE CASCADE,
+  host TEXT NOT NULL,
+  token INTEGER NOT NULL,       -- token.id; 0 = the server's socket
+  lease INTEGER NOT NULL,       -- what was measured together has the same
+  is_default INTEGER NOT NULL   -- the default schedule
+) STRICT;
+CREATE INDEX final_origin_lease ON final_origin (lease);
+-- Of those that there are it is not known any more who said it: nobody that is trusted.
+INSERT INTO final_origin
+  SELECT t.id, '', 0, 0, 0 FROM job_trial j JOIN trial t ON t.id = j.record WHERE t.final = 1;
+
+CREATE TABLE tenant_use (
+  tenant TEXT NOT NULL,
+  day INTEGER NOT NULL,         -- since 1970, UTC
+  device_s REAL NOT NULL,
+  PRIMARY KEY (tenant, day)
+) STRICT, WITHOUT ROWID;
+)sql";
+
 absl::Status FileError(const std::string& path, const char* action) {
   const int error = errno;
   const std::string message = absl::StrCat(path, ": cannot ", action, ": ", std::strerror(error));
@@ -365,8 +400,8 @@ absl::Status Sync(const std::string& path) {
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
-  static const auto& migrations =
-      *new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
+  static const auto& migrations = *new std::vector<std::string>{kVersion1, kVersion2, kVersion3,
+                                                                kVersion4, kVersion5, kVersion6};
   return migrations;
 }
 

@@ -1,0 +1,177 @@
+// heddle devices models, pin, unpin, hosts, trust, distrust, release, drain, enable: what an
+// administrator of a server says of its fleet.
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/command.h"
+#include "cli/remote.h"
+
+namespace heddle::cli {
+namespace {
+
+struct Flags {
+  ServerFlags server;
+  std::string name;  // of a model, a host or a device
+  v1::PinModelRequest pin;
+  bool json = false;
+};
+
+Json ToJson(const v1::DeviceModel& model) {
+  return {{"name", model.name()},
+          {"source", v1::DeviceModel::Source_Name(model.source())},
+          {"devices", model.devices()},
+          {"api", model.target().api()},
+          {"arch", model.target().arch()},
+          {"sm_count", model.target().sm_count()},
+          {"peak_gflops", KnownOrNull(model.target().peak_gflops())},
+          {"memory_gbs", KnownOrNull(model.target().memory_gbs())}};
+}
+
+std::string Describe(const v1::DeviceModel& model) {
+  return absl::StrFormat("%-8s %3d devices  %8.0f GFLOP/s %6.0f GB/s  %s",
+                         v1::DeviceModel::Source_Name(model.source()), model.devices(),
+                         model.target().peak_gflops(), model.target().memory_gbs(), model.name());
+}
+
+Result ListModels(const Flags& flags, client::Client& client) {
+  auto models = client.ListModels();
+  if (!models.ok()) return models.status();
+  Json all = Json::array();
+  for (const v1::DeviceModel& model : models->models()) {
+    if (flags.json) {
+      all.push_back(ToJson(model));
+    } else {
+      std::cout << Describe(model) << "\n";
+    }
+  }
+  if (flags.json) PrintJson(all);
+  return kDone;
+}
+
+Result Pin(const Flags& flags, client::Client& client) {
+  auto model = client.PinModel(flags.pin);
+  if (!model.ok()) return model.status();
+  if (flags.json) {
+    PrintJson(ToJson(*model));
+  } else {
+    std::cout << Describe(*model) << "\n";
+  }
+  return kDone;
+}
+
+Json ToJson(const v1::FleetHost& host) {
+  return {{"host", host.host_uuid()},
+          {"token", host.token()},
+          {"trusted", host.trusted()},
+          {"released", host.released()}};
+}
+
+std::string Describe(const v1::FleetHost& host) {
+  return absl::StrCat(host.host_uuid(), "\t",
+                      host.released()     ? "nobody's"
+                      : host.token() == 0 ? "the server's socket"
+                                          : absl::StrCat("token ", host.token()),
+                      "\t", host.trusted() ? "trusted" : "");
+}
+
+Result ListHosts(const Flags& flags, client::Client& client) {
+  auto hosts = client.ListHosts();
+  if (!hosts.ok()) return hosts.status();
+  Json all = Json::array();
+  for (const v1::FleetHost& host : hosts->hosts()) {
+    if (flags.json) {
+      all.push_back(ToJson(host));
+    } else {
+      std::cout << Describe(host) << "\n";
+    }
+  }
+  if (flags.json) PrintJson(all);
+  return kDone;
+}
+
+Result SetHost(const Flags& flags, v1::SetHostRequest::Action action, client::Client& client) {
+  v1::SetHostRequest request;
+  request.set_host_uuid(flags.name);
+  request.set_action(action);
+  auto host = client.SetHost(request);
+  if (!host.ok()) return host.status();
+  if (flags.json) {
+    PrintJson(ToJson(*host));
+  } else {
+    std::cout << Describe(*host) << "\n";
+  }
+  return kDone;
+}
+
+Result SetDevice(const Flags& flags, v1::FleetDevice::State state, client::Client& client) {
+  v1::SetDeviceStateRequest request;
+  request.set_id(flags.name);
+  request.set_state(state);
+  return client.SetDeviceState(request).status();
+}
+
+}  // namespace
+
+void AddFleet(CLI::App& devices, Selected selected) {
+  devices.require_subcommand(0, 1);
+  const auto add = [&](const char* name, const char* what, auto run) {
+    auto flags = std::make_shared<Flags>();
+    CLI::App* sub = devices.add_subcommand(name, what);
+    flags->server.Add(*sub, true);
+    sub->add_flag("--json", flags->json, "JSON on stdout");
+    sub->callback([=] {
+      *selected =
+          WithServer(flags->server, [=](client::Client& client) { return run(*flags, client); });
+    });
+    return std::pair(sub, flags);
+  };
+  add("models", "what a server believes of the models of its devices", ListModels);
+  auto [pin, pinned] = add("pin", "say what a model is: its results may be validated", Pin);
+  pin->add_option("model", *pinned->pin.mutable_name(), "as `devices models` lists it")
+      ->type_name("MODEL")
+      ->required();
+  pin->add_option("--like", *pinned->pin.mutable_device(),
+                  "as this device describes itself [as is believed now]")
+      ->type_name("DEVICE");
+  const auto rate = [](auto set) { return [=](const double& value) { set(value); }; };
+  pin->add_option_function<double>("--peak-gflops",
+                                   rate([p = pinned](double v) { p->pin.set_peak_gflops(v); }),
+                                   "float32 without tensor cores, a multiply-add counted as 2")
+      ->type_name("X");
+  pin->add_option_function<double>("--memory-gbs",
+                                   rate([p = pinned](double v) { p->pin.set_memory_gbs(v); }),
+                                   "of the device's memory, 1e9 bytes a second")
+      ->type_name("Y");
+  pin->footer("Every device of the model is held to it: faster than its peaks is implausible.");
+  auto [unpin, unpinned] = add("unpin", "forget what was said of a model", Pin);
+  unpinned->pin.set_unpin(true);
+  unpin->add_option("model", *unpinned->pin.mutable_name(), "as `devices models` lists it")
+      ->type_name("MODEL")
+      ->required();
+  add("hosts", "the hosts of a server, and whose they are", ListHosts);
+  const auto of_host = [&](const char* name, const char* what, v1::SetHostRequest::Action action) {
+    auto [sub, flags] = add(name, what, [=](const Flags& f, client::Client& client) {
+      return SetHost(f, action, client);
+    });
+    sub->add_option("host", flags->name, "as `devices hosts` lists it")
+        ->type_name("HOST")
+        ->required();
+  };
+  of_host("trust", "serve what a host measures as validated without a second one",
+          v1::SetHostRequest::TRUST);
+  of_host("distrust", "the opposite", v1::SetHostRequest::DISTRUST);
+  of_host("release", "let another token have a host's name", v1::SetHostRequest::RELEASE);
+  const auto of_device = [&](const char* name, const char* what, v1::FleetDevice::State state) {
+    auto [sub, flags] = add(name, what, [=](const Flags& f, client::Client& client) {
+      return SetDevice(f, state, client);
+    });
+    sub->add_option("device", flags->name, "as `devices --server` lists it")
+        ->type_name("DEVICE")
+        ->required();
+  };
+  of_device("drain", "give a device no more work", v1::FleetDevice::DRAINING);
+  of_device("enable", "the opposite", v1::FleetDevice::ENABLED);
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,84 @@
+#include "server/db/fleet_store.h"
+
+#include <utility>
+
+#include "base/sqlite.h"
+#include "server/db/convert.h"
+
+namespace heddle::server {
+
+using Cursor;
+using tuner::Records;
+
+absl::Status SaveHost(Records& records, const v1::FleetHost& host) {
+  return records.database().Run("INSERT OR REPLACE INTO fleet_host VALUES (?, ?, ?, ?)",
+                                host.host_uuid(), host.token(), int{host.trusted()},
+                                int{host.released()});
+}
+
+absl::StatusOr<std::vector<v1::FleetHost>> LoadHosts(Records& records) {
+  std::vector<v1::FleetHost> hosts;
+  Cursor row = records.database().Query("SELECT host, token, trusted, released FROM fleet_host");
+  absl::StatusOr<bool> more;
+  while ((more = row.Next()).ok() && *more) {
+    v1::FleetHost& host = hosts.emplace_back();
+    host.set_host_uuid(row.Text(0));
+    host.set_token(row.Int(1));
+    host.set_trusted(row.Int(2) != 0);
+    host.set_released(row.Int(3) != 0);
+  }
+  if (!more.ok()) return more.status();
+  return hosts;
+}
+
+absl::StatusOr<bool> OwnerRevoked(Records& records, const std::string& host) {
+  auto revoked = records.database().QueryInt(
+      "SELECT count(*) FROM fleet_host h JOIN token t ON t.id = h.token "
+      "WHERE h.host = ? AND t.revoked_us > 0",
+      host);
+  if (!revoked.ok()) return revoked.status();
+  return *revoked > 0;
+}
+
+absl::Status SavePin(Records& records, const v1::Device& device) {
+  return records.database().Run("INSERT OR REPLACE INTO fleet_model VALUES (?, ?)",
+                                device.target().name(), ToJson(device));
+}
+
+absl::Status DeletePin(Records& records, const std::string& model) {
+  return records.database().Run("DELETE FROM fleet_model WHERE name = ?", model);
+}
+
+absl::StatusOr<std::vector<v1::Device>> LoadPins(Records& records) {
+  std::vector<v1::Device> pins;
+  Cursor row = records.database().Query("SELECT device FROM fleet_model ORDER BY name");
+  absl::StatusOr<bool> more;
+  while ((more = row.Next()).ok() && *more) {
+    v1::Device& device = pins.emplace_back();
+    if (absl::Status s = FromJson(row.Text(0), device); !s.ok()) return s;
+  }
+  if (!more.ok()) return more.status();
+  return pins;
+}
+
+absl::Status AddDeviceTime(Records& records, const std::string& tenant, int64_t day,
+                           double seconds) {
+  absl::Status status = records.database().Run("DELETE FROM tenant_use WHERE day < ?", day);
+  if (!status.ok()) return status;
+  return records.database().Run(
+      "INSERT INTO tenant_use VALUES (?, ?, ?) ON CONFLICT (tenant, day) DO UPDATE SET "
+      "device_s = device_s + excluded.device_s",
+      tenant, day, seconds);
+}
+
+absl::StatusOr<std::vector<DeviceTime>> LoadDeviceTime(Records& records, int64_t day) {
+  std::vector<DeviceTime> times;
+  Cursor row =
+      records.database().Query("SELECT tenant, device_s FROM tenant_use WHERE day = ?", day);
+  absl::StatusOr<bool> more;
+  while ((more = row.Next()).ok() && *more) times.push_back({row.Text(0), row.Real(1)});
+  if (!more.ok()) return more.status();
+  return times;
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,38 @@
+// Hosts and pinned models in the database. Functions that write run within a write of the Store.
+#ifndef HEDDLE_SERVER_DB_FLEET_STORE_H_
+#define HEDDLE_SERVER_DB_FLEET_STORE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "heddle/v1/fleet.pb.h"
+#include "tuner/records/records.h"
+
+namespace heddle::server {
+
+absl::Status SaveHost(tuner::Records& records, const v1::FleetHost& host);
+absl::StatusOr<std::vector<v1::FleetHost>> LoadHosts(tuner::Records& records);
+// Whether the host belongs to a token that is valid no more.
+absl::StatusOr<bool> OwnerRevoked(tuner::Records& records, const std::string& host);
+
+// What an administrator says of the model.
+absl::Status SavePin(tuner::Records& records, const v1::Device& device);
+absl::Status DeletePin(tuner::Records& records, const std::string& model);
+absl::StatusOr<std::vector<v1::Device>> LoadPins(tuner::Records& records);
+
+// Adds to the seconds of devices that a tenant has used on a day (since 1970, UTC), and forgets
+// earlier days.
+absl::Status AddDeviceTime(tuner::Records& records, const std::string& tenant, int64_t day,
+                           double seconds);
+struct DeviceTime {
+  std::string tenant;
+  double seconds = 0;
+};
+absl::StatusOr<std::vector<DeviceTime>> LoadDeviceTime(tuner::Records& records, int64_t day);
+
+}  // namespace heddle::server
+
+#endif  // HEDDLE_SERVER_DB_FLEET_STORE_H_

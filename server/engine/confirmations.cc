@@ -1,0 +1,168 @@
+#include "server/engine/confirmations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "base/sqlite.h"
+#include "tuner/records/records_fields.h"
+
+namespace heddle::server {
+namespace {
+
+using Cursor;
+using tuner::Records;
+
+// Finals looked at for one that is validated, and words on each.
+constexpr int kFastest = 32, kNewest = 64;
+
+struct Word {
+  int64_t trial = 0;
+  FinalOrigin origin;
+  Measured measured;
+};
+
+// The finals of the same schedule on the same bench, newest first.
+absl::StatusOr<std::vector<Word>> WordsOn(Records& records, int64_t trial) {
+  std::vector<Word> words;
+  Cursor row = records.database().Query(
+      "SELECT t.id, o.host, o.token, iif(t.outcome = 'OK' AND t.screened_out = 0, t.time_us, 0.0), "
+      "coalesce((SELECT d.time_us FROM final_origin f "
+      "JOIN trial d ON d.id = f.trial WHERE f.lease = o.lease AND f.is_default = 1 "
+      "AND d.outcome = 'OK'), 0.0) "
+      "FROM trial s JOIN trial t ON t.workload = s.workload AND t.bench = s.bench "
+      "AND t.steps = s.steps JOIN final_origin o ON o.trial = t.id "
+      "WHERE s.id = ? AND t.final = 1 AND t.imported = 0 AND t.outcome <> 'WORKER_LOST' "
+      "ORDER BY t.id DESC LIMIT ?",
+      trial, int64_t{kNewest});
+  absl::StatusOr<bool> more;
+  while ((more = row.Next()).ok() && *more) {
+    Word& word = words.emplace_back();
+    word.trial = row.Int(0);
+    word.origin.host = row.Text(1);
+    word.origin.token = row.Int(2);
+    word.measured = {row.Real(3), row.Real(4)};
+  }
+  if (!more.ok()) return more.status();
+  return words;
+}
+
+// Whose it is; nullopt: not the fleet's.
+absl::StatusOr<std::optional<std::string>> HostOf(Records& records, int64_t trial) {
+  Cursor row = records.database().Query("SELECT host FROM final_origin WHERE trial = ?", trial);
+  absl::StatusOr<bool> found = row.Next();
+  if (!found.ok()) return found.status();
+  if (!*found) return std::optional<std::string>();
+  return std::optional<std::string>(row.Text(0));
+}
+
+// Of each party the newest word counts; one that has found the schedule to be wrong silences all.
+int CountAgreeing(const std::vector<Word>& words, int64_t trial) {
+  std::vector<const Word*> newest;
+  const Word* own = nullptr;
+  for (const Word& word : words) {
+    if (word.origin.host.empty()) continue;
+    const bool another = std::all_of(newest.begin(), newest.end(), [&](const Word* other) {
+      return IsAnother(other->origin.host, other->origin.token, word.origin.host,
+                       word.origin.token);
+    });
+    if (!another) continue;
+    if (!(word.measured.time_us > 0)) return 0;
+    newest.push_back(&word);
+    if (word.trial == trial) own = &word;
+  }
+  if (own == nullptr) return 0;
+  return static_cast<int>(std::count_if(newest.begin(), newest.end(), [&](const Word* word) {
+    return word != own && Agree(own->measured, word->measured);
+  }));
+}
+
+// The fastest finals on the bench of a trial, of its workload, that no newer one of the same
+// schedule shows to be wrong; whether it is the newest.
+struct Final {
+  int64_t trial = 0;
+  bool newest = false;
+};
+absl::StatusOr<std::vector<Final>> Fastest(Records& records, int64_t trial) {
+  std::vector<Final> trials;
+  Cursor row = records.database().Query(
+      "SELECT t.id, EXISTS (SELECT 1 FROM served WHERE trial = t.id) FROM trial s JOIN trial t ON "
+      "t.workload = s.workload AND t.bench = s.bench "
+      "WHERE s.id = ? AND t.final = 1 AND t.imported = 0 AND t.outcome <> 'WORKER_LOST' "
+      "AND t.outcome = 'OK' AND t.screened_out = 0 AND NOT EXISTS (SELECT 1 FROM trial n "
+      "WHERE n.workload = t.workload AND n.bench = t.bench AND n.steps = t.steps AND n.final = 1 "
+      "AND n.imported = 0 AND n.outcome <> 'WORKER_LOST' AND n.outcome <> 'OK' AND n.id > t.id) "
+      "ORDER BY t.time_us LIMIT ?",
+      trial, int64_t{kFastest});
+  absl::StatusOr<bool> more;
+  while ((more = row.Next()).ok() && *more) trials.push_back({row.Int(0), row.Int(1) != 0});
+  if (!more.ok()) return more.status();
+  return trials;
+}
+
+absl::StatusOr<Served> Judge(Records& records, Records::Best best, bool known,
+                             const std::function<bool(const std::string&)>& trusts) {
+  Served served;
+  const int64_t trial = best.trial.id;
+  served.best = std::move(best);
+  auto host = HostOf(records, trial);
+  if (!host.ok()) return host.status();
+  if (host->has_value()) {
+    auto words = WordsOn(records, trial);
+    if (!words.ok()) return words.status();
+    served.confirmations = CountAgreeing(*words, trial);
+  }
+  const bool believed = !host->has_value() || trusts(**host) || served.confirmations > 0;
+  served.validated = known && believed;
+  return served;
+}
+
+}  // namespace
+
+bool IsAnother(const std::string& host, int64_t token, const std::string& other_host,
+               int64_t other_token) {
+  return host != other_host && (token == 0 || token != other_token);
+}
+
+bool Agree(const Measured& a, const Measured& b) {
+  const auto close = [](double x, double y) {
+    return std::abs(x - y) <= kAgreement * std::min(x, y);
+  };
+  if (!(a.time_us > 0) || !(b.time_us > 0) || !close(a.time_us, b.time_us)) return false;
+  // Whoever scales all times alike would pass this one, and whoever guesses one time that one.
+  if (!(a.default_us > 0) || !(b.default_us > 0)) return true;
+  return close(a.time_us / a.default_us, b.time_us / b.default_us);
+}
+
+absl::Status AddOrigin(Records& records, int64_t trial, const FinalOrigin& origin) {
+  return records.database().Run("INSERT OR REPLACE INTO final_origin VALUES (?, ?, ?, ?, ?)", trial,
+                                origin.host, origin.token, origin.lease, int{origin.is_default});
+}
+
+absl::StatusOr<std::optional<Served>> FindServed(
+    Records& records, const search_space::TensorProgram& program, const tuner::Bench& bench,
+    bool known, const std::function<bool(const std::string&)>& trusts) {
+  auto best = records.FindBest(program.hash, bench);
+  if (!best.ok()) return best.status();
+  if (!best->has_value()) return std::optional<Served>();
+  auto served = Judge(records, **std::move(best), known, trusts);
+  if (!served.ok()) return served.status();
+  if (served->validated || !known) return std::optional<Served>(*std::move(served));
+  // It is one host's claim: what is known to be right is better, if slower.
+  auto fastest = Fastest(records, served->best.trial.id);
+  if (!fastest.ok()) return fastest.status();
+  for (const auto& [trial, newest] : *fastest) {
+    int64_t after = trial - 1;
+    auto page = records.ReadPage(after, 1);
+    if (!page.ok()) return page.status();
+    if (page->empty() || page->front().trial.id != trial) continue;  // damaged
+    auto other = Judge(records, {page->front().trial, page->front().environment}, known, trusts);
+    if (!other.ok()) return other.status();
+    if (other->validated && (newest || other->confirmations > 0))
+      return std::optional<Served>(*std::move(other));
+  }
+  return std::optional<Served>(*std::move(served));
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,172 @@
+// No host decides alone what is served as validated: what one has found another one measures.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "measure/run/messages.h"
+#include "server/db/convert.h"
+#include "server/engine/confirmations.h"
+#include "server/engine/engine.h"
+
+namespace heddle::server {
+namespace {
+
+// Hosts that are asked for their word on one schedule, and bests of a model that wait for one: the
+// oldest are given up, and found again when they are tuned again.
+constexpr int kMaxAttempts = 3;
+constexpr size_t kMaxWaiting = 1000;
+// For a schedule and the default one.
+constexpr double kBudgetSeconds = 10;
+
+}  // namespace
+
+bool Engine::TrustsHost(const std::string& host) const {
+  absl::MutexLock lock(&mutex_);
+  return Trusts(host);
+}
+
+bool Engine::Trusts(const std::string& host) const {
+  auto it = hosts_.find(host);
+  return it != hosts_.end() && it->second.trusted;
+}
+
+void Engine::Ask(const std::string& model, Confirmation confirmation) {
+  std::deque<Confirmation>& waiting = uses_[model].confirmations;
+  // The newest word on a workload is the one to be confirmed.
+  std::erase_if(waiting, [&](const Confirmation& other) {
+    return other.program->hash == confirmation.program->hash && other.l2 == confirmation.l2;
+  });
+  waiting.push_back(std::move(confirmation));
+  if (waiting.size() > kMaxWaiting) waiting.pop_front();
+}
+
+void Engine::AskAgain(const LeaseEntry& lease) {
+  if (lease.confirmation->attempts >= kMaxAttempts) return;
+  Confirmation again = *lease.confirmation;
+  again.measured.erase(lease.host);
+  Ask(lease.environment.device_name, std::move(again));
+}
+
+Engine::Confirmation* Engine::ChooseConfirmation(const DeviceEntry& device) {
+  const std::string host = HostOf(device.info.id());
+  auto session = sessions_.find(device.session);
+  if (session == sessions_.end()) return nullptr;
+  for (Confirmation& c : uses_[device.info.device().target().name()].confirmations) {
+    ++matches_;
+    const bool another =
+        std::all_of(c.measured.begin(), c.measured.end(), [&](const auto& measured) {
+          return IsAnother(measured.first, measured.second, host, session->second.token);
+        });
+    if (another) return &c;
+  }
+  return nullptr;
+}
+
+void Engine::GrantConfirmation(Waiter waiter, DeviceEntry& device, Confirmation& chosen) {
+  auto confirmation = std::make_shared<Confirmation>(chosen);
+  std::erase_if(uses_[device.info.device().target().name()].confirmations,
+                [&](const Confirmation& c) { return &c == &chosen; });
+  const FleetSession& session = sessions_.at(waiter.session);
+  confirmation->measured[session.host] = session.token;
+  ++confirmation->attempts;
+  LeaseEntry entry = NewLease(waiter, device, confirmation->program, confirmation->l2);
+  entry.job = confirmation->job;
+  entry.tenant = confirmation->tenant;
+  entry.from = {entry.tenant, 0, entry.host, JobName(entry.job)};
+  entry.is_finals = true;
+  entry.default_point = confirmation->default_point;
+  entry.confirms = confirmation->attempts;
+  v1::Lease lease;
+  lease.set_id(entry.id);
+  lease.set_kind(v1::Lease::FINALS);
+  lease.set_job(JobName(entry.job));
+  lease.set_workload(entry.program->canonical_text);
+  lease.set_l2(confirmation->l2 == v1::L2_POLICY_UNSPECIFIED ? v1::L2_POLICY_COLD
+                                                             : confirmation->l2);
+  lease.set_seed(confirmation->seed);
+  lease.set_budget_s(kBudgetSeconds);
+  std::vector<TrialRow*> rows;
+  for (TrialRow& row : confirmation->rows) {
+    row.id = next_trial_++;
+    row.kills = 0;
+    rows.push_back(&row);
+  }
+  entry.count = static_cast<int>(rows.size());
+  entry.charged_s = entry.count;
+  lease_share_.Charge(entry.tenant, entry.charged_s);
+  entry.confirmation = confirmation;
+  GiveLease(std::move(waiter), device, std::move(entry), std::move(lease), rows);
+}
+
+// Called on the writer's thread, behind the commit of the report.
+void Engine::AskConfirmation(const LeaseEntry& lease, int64_t token,
+                             const std::vector<Finalist>& finals) {
+  const Finalist* winner = nullptr;
+  {
+    auto reader = store_.Read();
+    auto best = reader->FindBest(lease.program->hash, tuner::BenchOf(lease.environment));
+    if (!best.ok() || !best->has_value()) return;
+    for (const Finalist& final : finals) {
+      if (final.row.steps == (*best)->trial.steps) winner = &final;
+    }
+  }
+  Actions after;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (lease.confirms > 0) {
+      JudgeConfirmation(lease, finals);
+    } else if (winner != nullptr && !Trusts(lease.host)) {
+      Ask(lease.environment.device_name, ConfirmationOf(lease, token, *winner, finals));
+    }
+    ServeWaiters(lease.environment.device_name, after);
+  }
+  Run(after);
+}
+
+Engine::Confirmation Engine::ConfirmationOf(const LeaseEntry& lease, int64_t token,
+                                            const Finalist& winner,
+                                            const std::vector<Finalist>& finals) {
+  ActiveJob* job = FindJob(lease.job);
+  Confirmation asked;
+  asked.job = lease.job;
+  asked.workload = winner.row.workload;
+  asked.tenant = lease.tenant;
+  asked.program = lease.program;
+  asked.l2 = ToProto(lease.environment.l2);
+  // Other inputs than those that it was found right on.
+  asked.seed = 1 + std::max<uint64_t>(1, job == nullptr ? 1 : job->spec.seed());
+  asked.measured[lease.host] = token;
+  asked.default_point = lease.default_point;
+  asked.time_us = winner.time_us;
+  for (const Finalist& final : finals) {
+    if (final.is_default && &final != &winner) asked.default_us = final.time_us;
+    if (&final != &winner && !final.is_default) continue;
+    TrialRow row = final.row;
+    row.lease = 0;
+    row.running = false;
+    asked.rows.insert(&final == &winner ? asked.rows.begin() : asked.rows.end(), std::move(row));
+  }
+  return asked;
+}
+
+void Engine::JudgeConfirmation(const LeaseEntry& lease, const std::vector<Finalist>& finals) {
+  const Confirmation& asked = *lease.confirmation;
+  const std::string& schedule = asked.rows.front().steps;
+  double time_us = 0, default_us = 0;
+  for (const Finalist& final : finals) {
+    (final.row.steps == schedule ? time_us : default_us) = final.time_us;
+  }
+  const bool agrees = Agree({asked.time_us, asked.default_us}, {time_us, default_us});
+  LogEvent(agrees ? Severity::kInfo : Severity::kWarning,
+           agrees ? "best_confirmed" : "best_disputed",
+           {{"job", JobName(lease.job)},
+            {"host", lease.host},
+            {"time_us", time_us},
+            {"default_us", default_us},
+            {"found_us", asked.time_us},
+            {"found_default_us", asked.default_us}});
+  if (!agrees && asked.attempts < kMaxAttempts) Ask(lease.environment.device_name, asked);
+}
+
+}  // namespace heddle::server

@@ -18,8 +18,8 @@
 #include "search_space/ir/target.h"
 #include "search_space/ir/tensor_program.h"
 #include "search_space/sketch/search_space.h"
+#include "tuner/artefact/query.h"
 #include "tuner/records/records.h"
-#include "tuner/search/query.h"
 
 namespace heddle::cli {
 

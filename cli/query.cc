@@ -1,5 +1,5 @@
 // heddle query: the best known schedule of a workload, or the nearest to it.
-#include "tuner/search/query.h"
+#include "tuner/artefact/query.h"
 
 #include <iostream>
 

@@ -21,8 +21,8 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/local_daemon.h"
-#include "server/api/auth.h"
 #include "server/api/server.h"
+#include "server/db/auth.h"
 
 namespace heddle::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "server/api/auth.h"
+#include "server/db/auth.h"
 #include "server/db/errors.h"
 #include "server/db/store.h"
 #include "server/engine/engine.h"

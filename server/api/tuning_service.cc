@@ -9,11 +9,11 @@
 #include "measure/run/messages.h"
 #include "search_space/notation/notation.h"
 #include "server/api/watch.h"
+#include "server/db/confirmations.h"
 #include "server/db/convert.h"
-#include "server/engine/confirmations.h"
 #include "server/engine/validate.h"
+#include "tuner/artefact/query.h"
 #include "tuner/model/features.h"
-#include "tuner/search/query.h"
 
 namespace heddle::server {
 namespace {

@@ -7,7 +7,7 @@
 #include "heddle/v1/tuning.grpc.pb.h"
 #include "server/api/rpc.h"
 #include "server/engine/byte_cache.h"
-#include "tuner/search/query.h"
+#include "tuner/artefact/query.h"
 
 namespace heddle::server {
 

@@ -13,9 +13,9 @@
 #include "heddle/v1/tuning.pb.h"
 #include "measure/device/outcome.h"
 #include "search_space/ir/tensor_program.h"
+#include "tuner/artefact/query.h"
 #include "tuner/records/records.h"
 #include "tuner/records/records_fields.h"
-#include "tuner/search/query.h"
 
 namespace heddle::server {
 

@@ -16,7 +16,7 @@
 #include "heddle/v1/fleet.pb.h"
 #include "heddle/v1/tuning.pb.h"
 #include "search_space/ir/tensor_program.h"
-#include "server/engine/confirmations.h"
+#include "server/db/confirmations.h"
 #include "tuner/records/records.h"
 
 namespace heddle::server {

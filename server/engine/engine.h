@@ -29,7 +29,7 @@
 #include "base/clock.h"
 #include "heddle/v1/fleet.pb.h"
 #include "heddle/v1/tuning.pb.h"
-#include "server/api/auth.h"
+#include "server/db/auth.h"
 #include "server/db/job_store.h"
 #include "server/db/store.h"
 #include "server/engine/device_models.h"

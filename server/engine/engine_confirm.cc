@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "measure/run/messages.h"
+#include "server/db/confirmations.h"
 #include "server/db/convert.h"
-#include "server/engine/confirmations.h"
 #include "server/engine/engine.h"
 
 namespace heddle::server {

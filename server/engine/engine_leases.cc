@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "measure/judge/criteria.h"
 #include "measure/run/messages.h"
+#include "server/db/confirmations.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
-#include "server/engine/confirmations.h"
 #include "server/engine/engine.h"
 
 namespace heddle::server {

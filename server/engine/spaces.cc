@@ -11,7 +11,7 @@
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "server/db/convert.h"
-#include "tuner/search/query.h"
+#include "tuner/artefact/query.h"
 
 namespace heddle::server {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "search_space/notation/notation.h"
 #include "tests/server/engine_support.h"
-#include "tuner/search/query.h"
+#include "tuner/artefact/query.h"
 
 namespace heddle::server {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/sqlite.h"
 #include "measure/judge/criteria.h"
 #include "search_space/notation/notation.h"
-#include "server/engine/confirmations.h"
+#include "server/db/confirmations.h"
 #include "tests/server/engine_support.h"
 
 namespace heddle::server {

@@ -1,5 +1,5 @@
 // What a record says of what would be built now.
-#include "tuner/search/query.h"
+#include "tuner/artefact/query.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,8 +11,8 @@
 #include "measure/run/measurer.h"
 #include "search_space/ir/tensor_program.h"
 #include "search_space/schedule/step.h"
+#include "tuner/artefact/query.h"
 #include "tuner/records/records.h"
-#include "tuner/search/query.h"
 
 namespace heddle::tuner {
 

@@ -1,4 +1,4 @@
-#include "tuner/search/query.h"
+#include "tuner/artefact/query.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "server/engine/confirmations.h"
+#include "server/db/confirmations.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // The best known schedule of a workload, or the nearest to it.
-#ifndef HEDDLE_TUNER_SEARCH_QUERY_H_
-#define HEDDLE_TUNER_SEARCH_QUERY_H_
+#ifndef HEDDLE_TUNER_ARTEFACT_QUERY_H_
+#define HEDDLE_TUNER_ARTEFACT_QUERY_H_
 
 #include <memory>
 #include <optional>
@@ -67,4 +67,4 @@ absl::StatusOr<Answer> MakeDefault(
 
 }  // namespace heddle::tuner
 
-#endif  // HEDDLE_TUNER_SEARCH_QUERY_H_
+#endif  // HEDDLE_TUNER_ARTEFACT_QUERY_H_

@@ -1,4 +1,4 @@
-#include "server/api/auth.h"
+#include "server/db/auth.h"
 
 #include <openssl/rand.h>
 #include <openssl/sha.h>

@@ -11,7 +11,6 @@
 namespace heddle::server {
 namespace {
 
-using Cursor;
 using tuner::Records;
 
 // Finals looked at for one that is validated, and words on each.

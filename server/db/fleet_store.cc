@@ -7,7 +7,6 @@
 
 namespace heddle::server {
 
-using Cursor;
 using tuner::Records;
 
 absl::Status SaveHost(Records& records, const v1::FleetHost& host) {

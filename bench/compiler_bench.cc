@@ -60,9 +60,7 @@ struct Fixture {
 };
 
 absl::StatusOr<search_space::Program> Lowered(const Fixture& f, const Point& point) {
-  auto steps = f.space->Steps(point);
-  if (!steps.ok()) return steps.status();
-  return search_space::LowerSteps(f.program, *steps);
+  return f.space->Lower(point);
 }
 
 const Fixture& FixtureOf(const Workload& workload) {

@@ -48,8 +48,11 @@ class TilingPlan : public KernelPlan {
     KernelPlan::Draw(rng, values);
     Drawing drawing{rng, holes_, values};
     drawing.anywhere = drawing.Weighted({{1, 1}, {0, 7}}) != 0;
-    for (const auto& d : decisions_) d->Draw(drawing, TileOf(values));
-    const Tile tile = TileOf(values);
+    Tile tile{.kernel = kernel_, .values = values};
+    for (const auto& d : decisions_) {
+      d->Draw(drawing, tile);
+      d->Describe(tile);
+    }
     for (const auto& d : decisions_) d->Settle(drawing, tile);
   }
 

@@ -77,6 +77,15 @@ struct SearchSpace::Impl {
     return status;
   }
 
+  // InvalidArgument when a step does not apply.
+  absl::Status Write(const Point& p, ScheduleWriter& writer) const {
+    absl::Status written;
+    ForEachPlan(p, [&](const KernelPlan& plan, HoleValues values) {
+      if (written.ok()) written = plan.WriteTo(writer, values);
+    });
+    return written;
+  }
+
   // Draws the holes of one plan until its limits are met.
   bool SamplePlan(const Sketch& sketch, size_t plan, Rng& rng,
                   std::vector<uint8_t>& choices) const {
@@ -224,14 +233,19 @@ absl::Status SearchSpace::Check(const Point& point) const {
   return impl_->Check(point);
 }
 
+absl::StatusOr<Program> SearchSpace::Lower(const Point& point) const {
+  if (absl::Status s = Check(point); !s.ok()) return s;
+  ScheduleWriter writer(impl_->SketchOf(point).shape->schedule);
+  if (absl::Status s = impl_->Write(point, writer); !s.ok()) return s;
+  return search_space::Lower(writer.schedule());
+}
+
 absl::StatusOr<std::vector<Step>> SearchSpace::Steps(const Point& point) const {
   if (absl::Status s = Check(point); !s.ok()) return s;
   const ProgramShape& shape = *impl_->SketchOf(point).shape;
   ScheduleWriter writer(shape.schedule);
-  absl::Status written;
-  impl_->ForEachPlan(point, [&](const KernelPlan& plan, HoleValues values) {
-    if (written.ok()) written = plan.WriteTo(writer, values);
-  });
+  // Whoever applies them is told of a step that does not apply.
+  (void)impl_->Write(point, writer);
   std::vector<Step> steps = shape.steps;
   steps.insert(steps.end(), writer.steps().begin(), writer.steps().end());
   return steps;

@@ -71,6 +71,8 @@ class SearchSpace {
   absl::Status Check(const Point& point) const;
   // Where a step does not apply, it is the last one: LowerSteps says why.
   absl::StatusOr<std::vector<Step>> Steps(const Point& point) const;
+  // What LowerSteps makes of them, applied once.
+  absl::StatusOr<Program> Lower(const Point& point) const;
   // The parts of a point of this space, and one part's kernels: together, and but for the numbers
   // in their names, those of the point's steps.
   std::vector<Part> PartsOf(const Point& point) const;

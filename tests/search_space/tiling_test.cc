@@ -59,7 +59,9 @@ TEST_P(TilingTest, DecisionsBecomeSteps) {
   const auto steps = space.Steps(*point);
   ASSERT_TRUE(steps.ok()) << steps.status();
   const auto program = std::make_shared<const TensorProgram>(space.program());
-  EXPECT_TRUE(LowerSteps(program, *steps, space.target()).ok());
+  const auto lowered = LowerSteps(program, *steps, space.target());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_EQ(ToString(*space.Lower(*point)), ToString(*lowered));
   tests::ExpectGolden(
       absl::StrCat("tiling/", c.name, ".txt"),
       absl::StrCat("# ", c.op, " ", c.shape, ": ", c.decided, "\n", ToString(*steps)));

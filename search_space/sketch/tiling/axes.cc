@@ -2,6 +2,7 @@
 // thread's registers.
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "absl/strings/str_cat.h"
 #include "search_space/sketch/tiling/decision.h"
@@ -35,11 +36,11 @@ class AxesDecision : public Decision {
   // Whole warps of a few lanes along each axis, 32 to 128 accumulators a thread in runs of four,
   // and at least a block for most multiprocessors, unless the reduction is split: small results
   // cannot fill the device, big ones should.
-  void Draw(const Drawing& d, Tile tile) const override {
+  void Draw(const Drawing& d, Tile& tile) const override {
     static constexpr int kAttempts = 6;
     const bool may_split = d.Weighted({{1, 1}, {0, 2}}) != 0;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
-      for (AxisTile& a : tile.axes) a = {};
+      tile.axes.assign(holes_.size(), {});
       DrawThreads(d, tile);
       DrawElements(d, tile);
       if (d.anywhere || may_split || tile.Tiles() * 4 >= kernel_.target.sm_count * 3) break;
@@ -50,8 +51,9 @@ class AxesDecision : public Decision {
   }
 
   void Describe(Tile& tile) const override {
-    for (const AxisHoles& h : holes_) {
-      tile.axes.push_back({tile[h[0]], tile[h[1]], tile[h[2]], tile[h[3]]});
+    tile.axes.resize(holes_.size());
+    for (size_t a = 0; a < holes_.size(); ++a) {
+      for (size_t p = 0; p < kParts.size(); ++p) tile.axes[a].*kParts[p] = tile[holes_[a][p]];
     }
   }
 
@@ -59,7 +61,8 @@ class AxesDecision : public Decision {
     int64_t least_threads = 1;
     for (size_t a = 0; a < tile.axes.size(); ++a) {
       const int64_t extent = kernel_.axes[a].extent, block = tile.axes[a].of_block();
-      least_threads = std::min(least_threads * PowersUpTo(extent, extent).back(), kWarp);
+      const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(extent)));
+      least_threads = std::min(least_threads * power, kWarp);
       // Tiles that are mostly padding are never worth a trial.
       if (block >= 2 * extent && block > 1) {
         return kernel_.TooMany(block, "elements in a tile", 2 * extent);

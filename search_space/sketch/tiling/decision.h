@@ -92,8 +92,9 @@ class Decision {
   Decision(const Decision&) = delete;
   Decision& operator=(const Decision&) = delete;
 
-  // Draws the values of the holes, after the decisions before it; `tile` is as they left it.
-  virtual void Draw(const Drawing&, Tile) const {}
+  // Draws the values of the holes, after the decisions before it: `tile` is what these say, and the
+  // decision may try its own choices in it.
+  virtual void Draw(const Drawing&, Tile&) const {}
   // Takes back what the draws of later decisions left no room for.
   virtual void Settle(const Drawing&, const Tile&) const {}
   // Tells the other decisions.

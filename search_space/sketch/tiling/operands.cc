@@ -29,7 +29,7 @@ class OperandsDecision : public Decision {
                      kReductionGroup);
   }
 
-  void Draw(const Drawing& d, Tile) const override {
+  void Draw(const Drawing& d, Tile&) const override {
     if (d.anywhere) return;
     for (size_t i = 0; i < holes_.size(); ++i) {
       if (d.Weighted({{1, 3}, {0, 1}}) != 0) d[holes_[i].fetch] = d.Domain(holes_[i].fetch).back();

@@ -25,7 +25,7 @@ class PipelineDecision : public Decision {
     interleave_ = holes.Add("interleave", where(copies, {0, 1}), kKernelGroup);
   }
 
-  void Draw(const Drawing& d, Tile) const override {
+  void Draw(const Drawing& d, Tile&) const override {
     if (d.anywhere) return;
     if (d.Weighted({{1, 7}, {0, 1}}) != 0) d[unroll_] = 1;
     if (d[depth_] != kNone) return;

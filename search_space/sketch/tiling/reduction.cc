@@ -17,7 +17,7 @@ class ReductionDecision : public Decision {
     }
   }
 
-  void Draw(const Drawing& d, Tile) const override {
+  void Draw(const Drawing& d, Tile&) const override {
     if (d.anywhere) return;
     const bool window = kernel_.reduce_axes.back().is_window();
     for (size_t r = 0; r < inner_.size(); ++r) {
@@ -32,7 +32,8 @@ class ReductionDecision : public Decision {
   }
 
   void Describe(Tile& tile) const override {
-    for (HoleId h : inner_) tile.reduced.push_back(tile[h]);
+    tile.reduced.resize(inner_.size());
+    for (size_t r = 0; r < inner_.size(); ++r) tile.reduced[r] = tile[inner_[r]];
   }
 
   void Write(Place place, const Tile& tile, Nest& nest) const override {
@@ -40,7 +41,7 @@ class ReductionDecision : public Decision {
     const LoopList loops = nest.w.ReduceLoops(nest.reduction);
     LoopList outer, slice;
     for (size_t r = 0; r < loops.size(); ++r) {
-      if (tile.slices > 1 && r == kernel_.shared_axis()) {
+      if (tile.slices > 1 && r == kernel_.shared_axis) {
         const auto parts = nest.w.Split(loops[r], tile.slices, tile.reduced[r] / tile.slices);
         outer.push_back(parts[0]);
         slice = {parts[1]};

@@ -12,12 +12,12 @@ constexpr int64_t kMostThreads = 512, kMostSlices = 8;
 class SlicesDecision : public Decision {
  public:
   SlicesDecision(const TiledKernel& kernel, Holes& holes) : Decision(kernel) {
-    const int64_t extent = kernel.reduce_axes[kernel.shared_axis()].extent;
+    const int64_t extent = kernel.reduce_axes[kernel.shared_axis].extent;
     slices_ = holes.Add("slice_k", PowersUpTo(std::min(kMostSlices, extent), kMostSlices),
                         kReductionGroup);
   }
 
-  void Draw(const Drawing& d, Tile tile) const override {
+  void Draw(const Drawing& d, Tile& tile) const override {
     std::vector<int64_t> valid;
     for (int64_t slices : d.Domain(slices_)) {
       tile.slices = slices;
@@ -48,8 +48,7 @@ class SlicesDecision : public Decision {
     const int64_t slices = tile.slices;
     if (slices == 1) return absl::OkStatus();
     if (tile.Blocks() > 4 * kernel_.target.sm_count ||
-        tile.reduced[kernel_.shared_axis()] % slices != 0 ||
-        tile.TileThreads() % kWarpThreads != 0) {
+        tile.reduced[kernel_.shared_axis] % slices != 0 || tile.TileThreads() % kWarpThreads != 0) {
       return kernel_.Refuse(
           absl::StrCat(slices, " slices do not divide the work of ", tile.Blocks(), " blocks"));
     }

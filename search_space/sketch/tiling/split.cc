@@ -13,12 +13,12 @@ constexpr int64_t kMostParts = 256;
 class SplitDecision : public Decision {
  public:
   SplitDecision(const TiledKernel& kernel, Holes& holes) : Decision(kernel) {
-    const int64_t extent = kernel.reduce_axes[kernel.shared_axis()].extent;
+    const int64_t extent = kernel.reduce_axes[kernel.shared_axis].extent;
     parts_ = holes.Add("split_k", PowersUpTo(extent / 2, kMostParts), kReductionGroup);
   }
 
   // Where the blocks are few, any number of parts is as likely.
-  void Draw(const Drawing& d, Tile tile) const override {
+  void Draw(const Drawing& d, Tile& tile) const override {
     std::vector<int64_t> valid;
     for (int64_t parts : d.Domain(parts_)) {
       tile.parts = parts;
@@ -32,7 +32,7 @@ class SplitDecision : public Decision {
 
   void Write(Place place, const Tile& tile, Nest& nest) const override {
     if (place != Place::kReduction || tile.parts == 1) return;
-    const LoopRef shared = nest.w.ReduceLoops(kernel_.reduction)[kernel_.shared_axis()];
+    const LoopRef shared = nest.w.ReduceLoops(kernel_.reduction)[kernel_.shared_axis];
     nest.reduction = nest.w.Rfactor(nest.w.Split(shared, tile.PartLength())[0]);
     nest.stage = nest.w.CacheRead(nest.reduction.tensor, Scope::kGlobal, kernel_.reduction);
     nest.blocks = {nest.w.Loops(nest.stage)[0]};
@@ -49,7 +49,7 @@ class SplitDecision : public Decision {
           absl::StrCat(tiles, " blocks need no reduction split ", parts, " times"));
     }
     const int64_t length = tile.PartLength();
-    if (CeilDiv(kernel_.reduce_axes[kernel_.shared_axis()].extent, length) != parts) {
+    if (CeilDiv(kernel_.reduce_axes[kernel_.shared_axis].extent, length) != parts) {
       return kernel_.Refuse(absl::StrCat(parts, " parts of ", length, " are not all needed"));
     }
     return absl::OkStatus();

@@ -78,7 +78,12 @@ class KernelFinder {
     for (size_t a = 0; a < root.axes.size(); ++a) {
       found.axes.push_back({root.axes[a]->name, root.axes[a]->extent, IsBatch(reduction_, a)});
     }
-    for (const Var& r : reduction_.reduce_axes) found.reduce_axes.push_back({r->name, r->extent});
+    for (const Var& r : reduction_.reduce_axes) {
+      found.reduce_axes.push_back({r->name, r->extent});
+      if (r->extent > found.reduce_axes[found.shared_axis].extent) {
+        found.shared_axis = found.reduce_axes.size() - 1;
+      }
+    }
     const std::vector<Expr> loads = LoadsOf(reduction_);
     if (loads.size() < 2 || reduction_.axes.empty()) return false;
     bool reused = false;
@@ -151,13 +156,6 @@ class KernelFinder {
 }  // namespace
 
 bool TiledAxis::is_window() const { return extent <= kLongestWindow; }
-
-size_t TiledKernel::shared_axis() const {
-  const auto longest =
-      std::max_element(reduce_axes.begin(), reduce_axes.end(),
-                       [](const TiledAxis& a, const TiledAxis& b) { return a.extent < b.extent; });
-  return static_cast<size_t>(longest - reduce_axes.begin());
-}
 
 absl::Status TiledKernel::Refuse(const std::string& why) const {
   return absl::ResourceExhaustedError(absl::StrCat(root.tensor->name, ": ", why));

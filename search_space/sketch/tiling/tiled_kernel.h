@@ -49,8 +49,9 @@ struct TiledKernel {
   std::vector<TiledAxis> axes, reduce_axes;
   std::vector<Operand> operands;
 
-  // The reduction axis that blocks and parts of a block may share: the longest.
-  size_t shared_axis() const;
+  size_t shared_axis =
+      0;  // the reduction axis that blocks, or parts of one, may share: the longest
+
   absl::Status Refuse(const std::string& why) const;  // ResourceExhausted, naming the kernel
   absl::Status TooMany(int64_t count, const char* what, int64_t most) const;
 };

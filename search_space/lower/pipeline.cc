@@ -76,7 +76,7 @@ Stmt IssueShare(const PipelinedLoop& p, TileCopies& copies, const Share& share) 
   const int64_t ahead = copies.ahead(), tiles = p.loop->extent;
   if (tiles <= ahead) return nullptr;
   const Expr tile = MakeExpr(Op::kMin, {VarExpr(p.loop) + Int(ahead), Int(tiles - 1)});
-  return copies.Issue(tile, SlotAfter(p, ahead), share);
+  return copies.Issue(tile, SlotAfter(p, ahead), Int(1), share);
 }
 
 // What an iteration computes with its tile.
@@ -150,8 +150,7 @@ Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& ca
   const int64_t ahead = copies->ahead();
   std::vector<Stmt> out;
   for (int64_t i = 0; i < ahead; ++i) {
-    if (i < p.loop->extent) out.push_back(copies->Issue(Int(i), Int(i), {}));
-    out.push_back(copies->Commit());
+    out.push_back(copies->Issue(Int(i), Int(i), Int(i < p.loop->extent ? 1 : 0), {}));
   }
   if (copies->AcquiresEarly()) out.push_back(copies->Acquire(Int(0), Int(0), always));
   out.push_back(computation.before);
@@ -159,12 +158,9 @@ Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& ca
   std::vector<Stmt> body;
   if (!copies->AcquiresEarly()) body.push_back(copies->Acquire(k, VarExpr(p.slot), always));
   if (p.interleave == nullptr) {
-    const Expr exists = ExistsAfter(p, ahead);
-    body.push_back(When(exists, copies->Issue(k + Int(ahead), SlotAfter(p, ahead), {})));
-    body.push_back(copies->Commit());
+    body.push_back(copies->Issue(k + Int(ahead), SlotAfter(p, ahead), ExistsAfter(p, ahead), {}));
   }
-  body.push_back(computation.body);
-  if (p.interleave != nullptr) body.push_back(copies->Commit());
+  body.insert(body.end(), {computation.body, copies->Consumed()});
   if (copies->AcquiresEarly()) {
     body.push_back(copies->Acquire(k + Int(1), SlotAfter(p, 1), ExistsAfter(p, 1)));
   }

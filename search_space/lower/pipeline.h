@@ -27,11 +27,12 @@ struct PipelinedLoop {
 
 // One way to copy tiles: what stands at the places of the skeleton that EmitPipeline makes,
 //
-//     Issue and Commit of the tiles that come first
+//     Issue of the tiles that come first
 //     for every tile
-//       Acquire              (or at the end of the iteration before, of the next tile)
-//       Issue, Commit        of the tile that is ahead() iterations further
-//       the computation      with the tile in its slot
+//       Acquire         (or at the end of the iteration before, of the next tile)
+//       Issue           of the tile that is ahead() iterations further
+//       the computation with the tile in its slot
+//       Consumed
 //     Release
 //
 // A tile's buffer is filled again only after an Acquire behind the computation with it.
@@ -43,13 +44,15 @@ class TileCopies {
   // Does Acquire stand behind the computation with the tile before, instead of in front of that
   // with the tile itself?
   virtual bool AcquiresEarly() const = 0;
-  // Starts to copy a tile, or a share of it, into a buffer.
-  virtual Stmt Issue(const Expr& tile, const Expr& slot, const Share& share) = 0;
-  // All of a tile has been issued; null where that needs no statement.
-  virtual Stmt Commit() = 0;
+  // Starts to copy a tile, if it `exists`, into a buffer. Or a share of it: these stand inside the
+  // computation, and Consumed comes behind the last of them.
+  virtual Stmt Issue(const Expr& tile, const Expr& slot, const Expr& exists,
+                     const Share& share) = 0;
   // The tile, if it `exists`, is in its buffer for all threads, which are done with the tile
   // before.
   virtual Stmt Acquire(const Expr& tile, const Expr& slot, const Expr& exists) = 0;
+  // The thread is done with a tile; null where that needs no statement.
+  virtual Stmt Consumed() = 0;
   // The buffers may be used for something else; null where the last Acquire says so already.
   virtual Stmt Release() = 0;
   // Registers that hold tiles on their way.

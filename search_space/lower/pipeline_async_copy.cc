@@ -24,20 +24,22 @@ class GroupedCopies : public TileCopies {
   // Registers that run ahead read the next tile's first elements behind the computation.
   bool AcquiresEarly() const override { return pipeline_.prefetch != nullptr; }
 
-  Stmt Issue(const Expr& tile, const Expr& slot, const Share& share) override {
+  // A tile's copies are a group, also where there are none, so that groups count tiles.
+  Stmt Issue(const Expr& tile, const Expr& slot, const Expr& exists, const Share& share) override {
     std::vector<Stmt> copies;
     for (int s : pipeline_.fetched) {
       copies.push_back(ReplaceVar(Copy(s, slot, share), pipeline_.loop, tile));
     }
-    return Seq(std::move(copies));
+    const Stmt all = When(exists, Seq(std::move(copies)));
+    return share.of > 1 ? all : Seq({all, AsyncCommit()});
   }
-
-  Stmt Commit() override { return AsyncCommit(); }
 
   Stmt Acquire(const Expr& /*tile*/, const Expr& /*slot*/, const Expr& exists) override {
     // All threads wait, whether there is another tile or not; not where there is none at all.
     return IsInt(exists, 0) ? nullptr : Seq({AsyncWait(pipeline_.buffers - 2), Barrier()});
   }
+
+  Stmt Consumed() override { return pipeline_.interleave != nullptr ? AsyncCommit() : nullptr; }
 
   Stmt Release() override {
     // The last shares went to a buffer that a loop around this one fills again.

@@ -23,15 +23,14 @@ class RegisterCopies : public TileCopies {
   int64_t ahead() const override { return 1; }
   bool AcquiresEarly() const override { return true; }
 
-  Stmt Issue(const Expr& tile, const Expr& /*slot*/, const Share& share) override {
+  Stmt Issue(const Expr& tile, const Expr& /*slot*/, const Expr& exists,
+             const Share& share) override {
     std::vector<Stmt> loads;
     for (size_t i = 0; i < staged_.size(); ++i) {
       loads.push_back(ReplaceVar(LoadTile(i, share), pipeline_.loop, tile));
     }
-    return Seq(std::move(loads));
+    return When(exists, Seq(std::move(loads)));
   }
-
-  Stmt Commit() override { return nullptr; }
 
   Stmt Acquire(const Expr& tile, const Expr& slot, const Expr& exists) override {
     std::vector<Stmt> stores;
@@ -40,6 +39,8 @@ class RegisterCopies : public TileCopies {
     }
     return Seq({When(exists, Seq(std::move(stores))), Barrier()});
   }
+
+  Stmt Consumed() override { return nullptr; }
 
   Stmt Release() override { return nullptr; }
 

@@ -143,7 +143,7 @@ TEST(PeaksTest, RightKernelsAreFarWithinWhatIsAllowed) {
     ASSERT_TRUE(space.ok()) << space.status();
     for (const auto& steps :
          {search_space::NaiveSteps(*program), *space->Steps(space->Default())}) {
-      const auto lowered = search_space::LowerSteps(program, steps, target);
+      const auto lowered = search_space::LowerSteps(program, steps);
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       search_space::TensorValues values;
       for (size_t t = 0; t < program->inputs.size(); ++t) {

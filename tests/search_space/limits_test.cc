@@ -12,6 +12,7 @@
 #include "search_space/check/interpret.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/schedule/inline_limits.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/hostile_operators.h"
@@ -52,7 +53,7 @@ TEST(Limits, AStageThatDoublesTooOftenIsAKernelOfItsOwn) {
   ASSERT_TRUE(space.ok()) << space.status();
   const auto steps = space->Steps(space->Default());
   ASSERT_TRUE(steps.ok()) << steps.status();
-  const auto lowered = LowerSteps(program, *steps, target);
+  const auto lowered = LowerSteps(program, *steps);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   EXPECT_EQ(lowered->kernels.size(), 4U);
   EXPECT_LT(NodesOf(*lowered), 4 * kMaxInlinedNodes);
@@ -64,7 +65,7 @@ TEST(Limits, WhatIsNotInlinedComputesTheSame) {
   const auto program = Make(tests::DoublingChain(14), {{"n", 5}});
   const auto space = SearchSpace::Create(program, target);
   ASSERT_TRUE(space.ok()) << space.status();
-  const auto lowered = LowerSteps(program, *space->Steps(space->Default()), target);
+  const auto lowered = LowerSteps(program, *space->Steps(space->Default()));
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   EXPECT_EQ(lowered->kernels.size(), 2U);
   TensorValues values{{"T0", {0, 1, -1, 0.9999, 1.00005}}};
@@ -131,7 +132,7 @@ void ExpectCheap(uint64_t seed) {
     EXPECT_TRUE(absl::IsFailedPrecondition(space.status())) << space.status() << what;
     return;
   }
-  const auto lowered = LowerSteps(program, *space->Steps(space->Default()), target);
+  const auto lowered = LowerSteps(program, *space->Steps(space->Default()));
   ASSERT_TRUE(lowered.ok()) << lowered.status() << what;
   EXPECT_LT(NodesOf(*lowered), 64 * 2 * kMaxInlinedNodes) << what;
 }

@@ -49,7 +49,7 @@ TEST(NaiveSteps, LongSumsAreAddedUpInParts) {
     EvaluateAll(*program, expected);
     const Target target = *FindTarget("h100");
     const auto steps = NaiveSteps(*program);
-    const auto lowered = LowerSteps(program, steps, target);
+    const auto lowered = LowerSteps(program, steps);
     ASSERT_TRUE(lowered.ok()) << lowered.status() << "\n" << ToString(steps);
     EXPECT_TRUE(Verify(*lowered, target).ok());
     EXPECT_TRUE(Interpret(*lowered, values, {.seed = 1}).ok());

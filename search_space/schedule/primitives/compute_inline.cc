@@ -1,19 +1,15 @@
 #include "search_space/schedule/primitives/compute_inline.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/schedule/editor.h"
+#include "search_space/schedule/inline_limits.h"
 
 namespace heddle::search_space {
 namespace {
-
-// Operands and operations of a definition into which others were inlined, and of one index in it:
-// each stage that reads the one before twice doubles what is inlined.
-constexpr int64_t kMaxInlinedNodes = 4096, kMaxInlinedIndexNodes = 256;
 
 // Nodes of an expression, a shared one as often as it stands there; no further than beyond `most`.
 // `inner`: how many take the place of a node, 1 for itself.

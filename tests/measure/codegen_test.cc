@@ -17,10 +17,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/hash.h"
 #include "measure/codegen/dialects.h"
 #include "measure/codegen/expr_printer.h"
 #include "measure/device/nvrtc.h"
-#include "measure/run/compile_pool.h"
 #include "search_space/schedule/step.h"
 #include "tests/golden.h"
 #include "tests/measure/sample_programs.h"
@@ -78,7 +78,7 @@ std::string HashOfGoldens() {
       texts.push_back(text.str());
     }
   }
-  return HashOf(absl::StrJoin(texts, "\n"));
+  return HexHashOf(absl::StrJoin(texts, "\n"));
 }
 
 TEST(Codegen, OtherSourceOrStepsAreAnotherVersion) {

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "measure/device/backend.h"
 #include "measure/device/device.h"
+#include "measure/device/drivers.h"
 #include "measure/judge/validate.h"
 #include "search_space/notation/notation.h"
 

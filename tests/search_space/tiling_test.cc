@@ -59,7 +59,7 @@ TEST_P(TilingTest, DecisionsBecomeSteps) {
   const auto steps = space.Steps(*point);
   ASSERT_TRUE(steps.ok()) << steps.status();
   const auto program = std::make_shared<const TensorProgram>(space.program());
-  const auto lowered = LowerSteps(program, *steps, space.target());
+  const auto lowered = LowerSteps(program, *steps);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   EXPECT_EQ(ToString(*space.Lower(*point)), ToString(*lowered));
   tests::ExpectGolden(

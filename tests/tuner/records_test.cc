@@ -266,7 +266,7 @@ TEST_F(RecordsTest, DevicesOfAnotherSizeServeNothing) {
   Add(*records, Final(30));
   EXPECT_EQ(BestTime(*records), 30);
   EXPECT_EQ(records->Trials(program_, environment_)->size(), 1);
-  EXPECT_EQ(*records->CountLessons(environment_), 1);
+  EXPECT_EQ(records->CountLessons(environment_, 0)->trials, 1);
   environment_ = h100;
   environment_.power_limit_w = 350;
   EXPECT_EQ(BestTime(*records), 0);

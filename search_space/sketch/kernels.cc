@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 
 namespace heddle::search_space {
@@ -43,6 +44,7 @@ class ShapeFinder {
         if (schedule_.Apply(step).ok()) shape_.steps.push_back(step);
       }
     }
+    FindTooLarge();
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
       const ScheduledStage& s = schedule_.stages()[i];
       if (s.inlined || s.is_reduction() || IsStageable(static_cast<int>(i))) continue;
@@ -72,8 +74,21 @@ class ShapeFinder {
            ReadsElementwise(stage(readers[0]), s);
   }
 
+  // Stages that a plan could not inline into their reduction, should it not stage them: they are
+  // kernels of their own.
+  void FindTooLarge() {
+    Schedule inlined = schedule_;
+    for (size_t i = 0; i < inlined.stages().size(); ++i) {
+      if (!IsStageable(static_cast<int>(i))) continue;
+      if (!inlined.Apply(Step(ComputeInline{inlined.stages()[i].name()})).ok()) {
+        too_large_.insert(static_cast<int>(i));
+      }
+    }
+  }
+
   bool IsStageable(int i) const {
     const ScheduledStage& s = stage(i);
+    if (too_large_.contains(i)) return false;
     if (s.is_reduction() || s.is_output || s.materialized || ReadsReduction(s)) return false;
     const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
     return readers.size() == 1 && stage(readers[0]).is_reduction();
@@ -96,6 +111,7 @@ class ShapeFinder {
 
   ProgramShape& shape_;
   Schedule& schedule_;
+  absl::flat_hash_set<int> too_large_;
 };
 
 }  // namespace

@@ -237,7 +237,8 @@ TEST(SubprocessTest, FlagsAreSeenByTheChildrenThatInheritThem) {
   EXPECT_EQ(seen(), 1);
   first.Set(false);
   EXPECT_EQ(seen(), 0);
-  EXPECT_EQ(Subprocess::Start(kTestChild, {"look"}, {nullptr, std::vector<int>(3, 0), {}})
+  EXPECT_EQ(Subprocess::Start(kTestChild, {"look"},
+                              {nullptr, std::vector<int>(kMaxInheritedFds + 1, 0), {}})
                 .status()
                 .code(),
             absl::StatusCode::kInvalidArgument);

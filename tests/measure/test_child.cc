@@ -52,12 +52,13 @@ int Echo() {
   return 0;
 }
 
-// Answers every message with a report of which inherited descriptors can be read: bit by bit.
+// Answers every message with a report of which of the first two inherited descriptors can be read:
+// bit by bit.
 int Look() {
   worker::Status status;
   while (ReceiveFromSupervisor(status).ok()) {
     int readable = 0;
-    for (int i = 0; i < kMaxInheritedFds; ++i) readable |= IsReadable(InheritedFd(i)) << i;
+    for (int i = 0; i < 2; ++i) readable |= IsReadable(InheritedFd(i)) << i;
     Report(readable);
   }
   return 0;

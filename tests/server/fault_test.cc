@@ -17,7 +17,8 @@ class ServerFaultTest : public EngineTest {
   absl::StatusOr<tuner::Answer> Query(const std::string& job) {
     auto program = search_space::ParseWorkload(Get(job).workloads(0).workload().text());
     auto reader = store_->Read();
-    return tuner::FindExact(*program, H100().target().name(), measure::L2Policy::kCold, *reader);
+    return tuner::FindExact(
+        *program, tuner::BenchOf(measure::FromProto(H100()), measure::L2Policy::kCold), *reader);
   }
   int KillsOf(int64_t candidate) {
     EXPECT_TRUE(store_->WriteAndWait([](tuner::Records&) { return absl::OkStatus(); }).ok());

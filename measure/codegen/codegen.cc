@@ -15,8 +15,6 @@ using search_space::Expr;
 using search_space::ForKind;
 using search_space::Intrinsic;
 using search_space::Kernel;
-using search_space::Op;
-using search_space::Scope;
 using search_space::Stmt;
 using search_space::StmtNode;
 using search_space::Var;

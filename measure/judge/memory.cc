@@ -24,12 +24,12 @@ absl::Status CheckMemory(const search_space::TensorProgram& program, const std::
   std::vector<std::string> shape;
   for (const auto& [name, value] : program.shape) shape.push_back(absl::StrCat(name, "=", value));
   constexpr double kGib = 1 << 30;
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("%s at %s needs %.2f GiB to be measured (inputs twice, outputs four times, "
-                      "intermediate tensors), "
-                      "%s has %.2f GiB: choose a smaller shape",
-                      program.op, absl::StrJoin(shape, ","), static_cast<double>(needed) / kGib,
-                      device, static_cast<double>(total) / kGib));
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%s at %s needs %.2f GiB of memory to be measured (inputs twice, outputs four times, "
+      "intermediate tensors), "
+      "%s has %.2f GiB: choose a smaller shape",
+      program.op, absl::StrJoin(shape, ","), static_cast<double>(needed) / kGib, device,
+      static_cast<double>(total) / kGib));
 }
 
 }  // namespace heddle::measure

@@ -24,8 +24,9 @@ std::string FairQueue::Next(const std::vector<std::string>& waiting) {
     rounds = std::min(rounds, credit > 0 ? 0 : std::floor(-credit / quantum_) + 1);
   }
   for (const std::string& name : asking) credit_[name] += rounds * quantum_;
-  // Around the ring, from the one whose turn it was: it goes on for as long as it has credit.
-  auto it = asking.lower_bound(last_);
+  // Around the ring, from the one whose turn it was: it goes on for as long as it has credit. A new
+  // round begins behind it, so that it does not take two turns in a row.
+  auto it = rounds > 0 ? asking.upper_bound(last_) : asking.lower_bound(last_);
   for (size_t looked = 0; looked <= asking.size(); ++looked, ++it) {
     if (it == asking.end()) it = asking.begin();
     if (!HasCredit(*it)) continue;

@@ -117,7 +117,7 @@ TEST(SpecLimitsTest, WhatADeviceCannotDoInSecondsIsRefused) {
   };
   EXPECT_TRUE(cost(16384).ok()) << cost(16384);
   EXPECT_THAT(std::string(cost(32768).message()), HasSubstr("choose a smaller shape"));
-  EXPECT_THAT(std::string(cost(1 << 20).message()), HasSubstr("GiB to be measured"));
+  EXPECT_THAT(std::string(cost(1 << 20).message()), HasSubstr("GiB of memory to be measured"));
 }
 
 class LimitsOfServerTest : public ServerTest {};

@@ -18,7 +18,8 @@ with Service() as s:
         os.symlink(f"first/{name}", f"{s.folder}/{name}")
 
     port = 20000 + os.getpid() % 20000
-    serve = ["serve", "--listen", f"127.0.0.1:{port}", "--listen", s.server_address,
+    serve = ["serve", "--insecure-loopback", "--listen", f"127.0.0.1:{port}",
+             "--listen", s.server_address,
              "--tls-cert", f"{s.folder}/server.pem", "--tls-key", f"{s.folder}/server.key"]
     local = ["--server", s.server_address]
 

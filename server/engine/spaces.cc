@@ -71,8 +71,10 @@ std::optional<int> RunSpaceCommand(int argc, char** argv) {
   SpaceQuestion question;
   while (ReceiveFromSupervisor(question).ok()) {
     absl::StatusOr<SpaceAnswer> worked = Work(question);
-    SpaceAnswer answer = worked.ok() ? *std::move(worked) : SpaceAnswer();
-    if (!worked.ok()) {
+    SpaceAnswer answer;
+    if (worked.ok()) {
+      answer = *std::move(worked);
+    } else {
       answer.set_code(static_cast<int>(worked.status().code()));
       answer.set_error(std::string(worked.status().message()));
     }

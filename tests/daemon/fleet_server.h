@@ -81,16 +81,18 @@ class FleetServer final : public v1::Fleet::Service {
   }
 
   // -------------------------------------------------------------------------- what the daemon did
+  // Limits of patience only: a busy machine starts workers and compilers slowly.
+  static constexpr absl::Duration kPatience = absl::Minutes(5);
   // Waits until `done` is true of what is known; false: it did not come true in time.
   bool Await(const std::function<bool(const FleetServer&)>& done,
-             absl::Duration limit = absl::Seconds(60)) {
+             absl::Duration limit = kPatience) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, absl::ToChronoMilliseconds(limit), [&] { return done(*this); });
   }
-  bool AwaitResults(size_t count, absl::Duration limit = absl::Seconds(60)) {
+  bool AwaitResults(size_t count, absl::Duration limit = kPatience) {
     return Await([&](const FleetServer& s) { return s.results.size() >= count; }, limit);
   }
-  bool AwaitState(v1::WorkerStatus::State state, absl::Duration limit = absl::Seconds(60)) {
+  bool AwaitState(v1::WorkerStatus::State state, absl::Duration limit = kPatience) {
     return Await(
         [&](const FleetServer& s) {
           return s.beat.device_states_size() > 0 && s.beat.device_states(0).state() == state;

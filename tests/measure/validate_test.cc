@@ -286,16 +286,20 @@ TEST_F(ValidateTest, OtherInputsHaveAnotherExpectation) {
   EXPECT_FALSE(validator_->ChangeInputs(3, *wrong, workspaces_).ok());
 }
 
-// What a group finds in its memory is not what the kernel before left there.
+// What a group finds in its memory is not what the kernel before left there. A processor has such
+// memory for each of its threads, and one that was busy when it was filled may run the groups after.
 TEST_F(ValidateTest, LocalMemoryThatIsNotWrittenIsSeen) {
   const std::string sum = "  b[i] = a[i] + a[i + 1] + a[i + 2] + ";
   const std::string local = "  __local float s[32]; const int l = get_local_id(0);\n";
   EXPECT_EQ(Try(local + "  s[l] = 0; barrier(CLK_LOCAL_MEM_FENCE);" + sum + "s[31 - l];").outcome,
             Outcome::kOk);
-  EXPECT_EQ(Try(local + "  if (a[0] > 100.0f) s[l] = 0; barrier(CLK_LOCAL_MEM_FENCE);" + sum +
-                "s[31 - l];")
-                .outcome,
-            Outcome::kWrongAnswer);
+  bool seen = false;
+  for (int attempt = 0; attempt < 20 && !seen; ++attempt) {
+    seen = Try(local + "  if (a[0] > 100.0f) s[l] = 0; barrier(CLK_LOCAL_MEM_FENCE);" + sum +
+               "s[31 - l];")
+               .outcome == Outcome::kWrongAnswer;
+  }
+  EXPECT_TRUE(seen);
 }
 
 TEST_F(ValidateTest, AWrongReferenceIsNotBelieved) {

@@ -36,7 +36,7 @@ absl::StatusOr<Response> Wait(const Call& call) {
     result = std::move(reply);
     replied.Notify();
   });
-  EXPECT_TRUE(replied.WaitForNotificationWithTimeout(absl::Seconds(60))) << "no reply in time";
+  EXPECT_TRUE(replied.WaitForNotificationWithTimeout(absl::Seconds(120))) << "no reply in time";
   return result;
 }
 
@@ -162,7 +162,7 @@ class EngineTest : public testing::Test {
     return count.value_or(-1);
   }
   bool AwaitState(const std::string& job, v1::Job::State state) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    const absl::Time deadline = absl::Now() + absl::Seconds(120);
     while (absl::Now() < deadline) {
       if (Get(job).state() == state) return true;
       engine_->Tick();
@@ -221,7 +221,7 @@ class EngineTest : public testing::Test {
   }
   // A lease with candidates, which the searcher may still have to propose.
   v1::Lease MustAcquire(const std::string& session, int max = 4) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    const absl::Time deadline = absl::Now() + absl::Seconds(120);
     while (absl::Now() < deadline) {
       auto lease = Acquire(session, max);
       EXPECT_TRUE(lease.ok()) << lease.status();
@@ -258,7 +258,7 @@ class EngineTest : public testing::Test {
   }
   // Measures whatever comes until the job has ended.
   void Work(const std::string& session, const std::string& job) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    const absl::Time deadline = absl::Now() + absl::Seconds(120);
     while (!IsTerminal(Get(job).state()) && absl::Now() < deadline) {
       auto lease = Acquire(session, 8);
       ASSERT_TRUE(lease.ok()) << lease.status();

@@ -480,7 +480,7 @@ TEST_F(ServerFaultTest, CancelRacesCompletion) {
     });
     EXPECT_TRUE(Report(ReportOf(session, finals)).ok());
     cancel.join();
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    const absl::Time deadline = absl::Now() + absl::Seconds(120);
     while (!IsTerminal(Get(id).state()) && absl::Now() < deadline) {
       engine_->Tick();
       absl::SleepFor(absl::Milliseconds(1));

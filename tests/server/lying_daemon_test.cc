@@ -41,7 +41,7 @@ class LyingDaemonTest : public EngineTest {
   };
   // All of them work until the job has ended, and then until there is nothing to do.
   void WorkOn(const std::string& job, const std::vector<Daemon>& daemons) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    const absl::Time deadline = absl::Now() + absl::Seconds(120);
     for (bool idle = false; !(idle && IsTerminal(Get(job).state())) && absl::Now() < deadline;) {
       idle = true;
       for (const Daemon& daemon : daemons) {

@@ -54,7 +54,7 @@ TEST_F(MigrationFaultTest, KilledInTheMiddle) {
     Migrate(*database, migrations).IgnoreError();
     _exit(0);
   }
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  const absl::Time deadline = absl::Now() + absl::Seconds(120);
   while (!std::filesystem::exists(path_ + ".v1.bak") && absl::Now() < deadline) {
     absl::SleepFor(absl::Milliseconds(1));
   }

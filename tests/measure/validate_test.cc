@@ -287,7 +287,8 @@ TEST_F(ValidateTest, OtherInputsHaveAnotherExpectation) {
 }
 
 // What a group finds in its memory is not what the kernel before left there. A processor has such
-// memory for each of its threads, and one that was busy when it was filled may run the groups after.
+// memory for each of its threads, and one that was busy when it was filled may run the groups
+// after.
 TEST_F(ValidateTest, LocalMemoryThatIsNotWrittenIsSeen) {
   const std::string sum = "  b[i] = a[i] + a[i + 1] + a[i + 2] + ";
   const std::string local = "  __local float s[32]; const int l = get_local_id(0);\n";

@@ -5,14 +5,17 @@
 #include <map>
 #include <random>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "absl/types/span.h"
+#include "base/status.h"
 #include "cli/command.h"
 #include "tuner/model/cost_model.h"
 #include "tuner/model/features.h"
+#include "tuner/model/kernel_cost.h"
 #include "tuner/model/roofline.h"
+#include "tuner/model/terms.h"
 #include "tuner/search/screen.h"
 
 namespace heddle::cli {
@@ -30,6 +33,7 @@ struct Subject {
   std::string point;
   measure::TrialResult result;  // time_us 0: it was not measured
   tuner::FeatureVector features;
+  tuner::Terms terms;
   double operator[](const char* name) const {
     return features[static_cast<size_t>(tuner::FeatureIndex(name))];
   }
@@ -61,29 +65,11 @@ constexpr ShownRow kRows[] = {
     {"analytic time, us", "analytic_us"},
 };
 
-// What can hold a kernel back, by the analytic model's terms, on a GPU and on a processor.
-struct Term {
-  const char* what;
-  const char* feature;
-};
-constexpr Term kTerms[] = {
-    {"float arithmetic", "fma_us"},      {"issuing instructions", "issue_us"},
-    {"special functions", "special_us"}, {"shared memory", "shared_us"},
-    {"the first-level cache", "l1_us"},  {"L2", "l2_us"},
-    {"device memory", "dram_us"},        {"waiting for loads and barriers", "latency_us"},
-};
-constexpr Term kProcessorTerms[] = {
-    {"executing instructions", "issue_us"},
-    {"what work items keep across barriers and iterations", "latency_us"},
-    {"that it does not fit into the first-level cache", "l1_us"},
-    {"memory", "dram_us"},
-};
-constexpr const char* kLimiters[] = {"block slots", "threads", "registers", "shared memory"};
-
 void SayLimits(const char* name, const Subject& s, const search_space::Target& target) {
   std::vector<std::pair<double, const char*>> terms;
-  for (const Term& term : target.processor ? absl::MakeConstSpan(kProcessorTerms) : kTerms) {
-    terms.emplace_back(s[term.feature], term.what);
+  for (const tuner::TermInfo& term : tuner::TermTable()) {
+    const char* what = term.On(target.processor).what;
+    if (what != nullptr) terms.emplace_back(s.terms[term.term], what);
   }
   std::sort(terms.rbegin(), terms.rend());
   std::cout << absl::StrFormat("%s: held back most by %s (%s), then by %s (%s).", name,
@@ -96,14 +82,12 @@ void SayLimits(const char* name, const Subject& s, const search_space::Target& t
         target.sm_count, s["blocks"], s["waves"], 100 * s["tail"]);
     return;
   }
-  const auto limiter =
-      std::clamp<size_t>(static_cast<size_t>(s["limiter"]), 0, std::size(kLimiters) - 1);
+  std::string limiter = NameOf(static_cast<tuner::Limiter>(s["limiter"]));
+  limiter[0] = absl::ascii_toupper(static_cast<unsigned char>(limiter[0]));
   std::cout << absl::StrFormat(
       " %s limit the blocks of a multiprocessor; "
       "occupancy %.0f %%, %.0f waves, the last of which is %.0f %% idle.",
-      absl::StrCat(std::string(1, static_cast<char>(std::toupper(kLimiters[limiter][0]))),
-                   kLimiters[limiter] + 1),
-      100 * s["occupancy"], s["waves"], 100 * s["tail"]);
+      limiter, 100 * s["occupancy"], s["waves"], 100 * s["tail"]);
   if (s.result.registers > 0) {
     std::cout << absl::StrFormat(" The compiler gave %d registers a thread%s.", s.result.registers,
                                  s.result.local_bytes > 0
@@ -170,12 +154,14 @@ absl::StatusOr<Effects> HoleEffects(const tuner::CostModel& model,
   return effects;
 }
 
-absl::StatusOr<tuner::FeatureVector> FeaturesOf(const Workload& program,
-                                                const std::vector<search_space::Step>& steps,
-                                                const search_space::Target& target) {
-  auto lowered = search_space::LowerSteps(program, steps);
-  if (!lowered.ok()) return lowered.status();
-  return tuner::FeaturesOf(*lowered, target);
+// Features and terms of a schedule.
+absl::Status Analyse(const Workload& program, const std::vector<search_space::Step>& steps,
+                     const search_space::Target& target, Subject& subject) {
+  HEDDLE_ASSIGN_OR_RETURN(lowered, search_space::LowerSteps(program, steps));
+  HEDDLE_ASSIGN_OR_RETURN(features, tuner::FeaturesOf(lowered, target));
+  subject.features = std::move(features);
+  subject.terms = tuner::TermsOf(lowered, target);
+  return absl::OkStatus();
 }
 
 // A model of the device: the stored one, or none with the reason.
@@ -236,14 +222,9 @@ Result RunExplain(const ExplainFlags& flags) {
   for (const tuner::TrialRecord& trial : *trials) {
     if (trial.point == normal.point) normal.result = trial.result;
   }
-  auto features = FeaturesOf(*program, chosen->steps, device->target);
-  if (!features.ok()) return features.status();
-  best.features = *std::move(features);
-  auto default_steps = space->Steps(space->Default());
-  features = default_steps.ok() ? FeaturesOf(*program, *default_steps, device->target)
-                                : default_steps.status();
-  if (!features.ok()) return features.status();
-  normal.features = *std::move(features);
+  HEDDLE_RETURN_IF_ERROR(Analyse(*program, chosen->steps, device->target, best));
+  HEDDLE_ASSIGN_OR_RETURN(default_steps, space->Steps(space->Default()));
+  HEDDLE_RETURN_IF_ERROR(Analyse(*program, default_steps, device->target, normal));
 
   std::string why_not;
   Effects by_feature, by_hole;

@@ -356,10 +356,60 @@ TEST(Features, WhatCannotBeAnswered) {
               testing::HasSubstr("has 0 multiprocessors"));
 }
 
-// docs/features.md ends with the table; UPDATE_GOLDEN=1 writes it anew.
+// A sum would say less than its terms: whatever adds to the analytic time can be named.
+TEST(Features, EveryTermIsExplained) {
+  std::set<std::string> names, explanations;
+  for (size_t i = 0; i < tuner::kTerms; ++i) {
+    const tuner::TermInfo& info = tuner::TermTable()[i];
+    EXPECT_EQ(static_cast<size_t>(info.term), i) << info.name;
+    EXPECT_TRUE(names.insert(info.name).second) << info.name << " twice";
+    EXPECT_FALSE(std::string(info.formula).empty() || std::string(info.source).empty());
+    for (const bool processor : {false, true}) {
+      const tuner::TermOn& on = info.On(processor);
+      tuner::Terms one;
+      one[info.term] = 3;
+      EXPECT_EQ(tuner::TotalUs(one, processor, 2), 3 * (on.weight + on.exposed / 2)) << info.name;
+      if (on.what == nullptr) {
+        EXPECT_EQ(on.weight + on.exposed, 0) << info.name << " counts without a word";
+        continue;
+      }
+      EXPECT_TRUE(explanations.insert(absl::StrCat(processor, on.what)).second) << on.what;
+    }
+    // Where the model learns from a term, it is under its name.
+    const int feature = tuner::FeatureIndex(info.name);
+    if (feature < 0) continue;
+    EXPECT_EQ(tuner::FeatureTable()[static_cast<size_t>(feature)].formula, info.formula);
+  }
+}
+
+// Launches first, then the longer of work and memory, or a little more where both take long.
+TEST(Features, TermsAddUpToTheAnalyticTime) {
+  tuner::Terms terms;
+  terms[tuner::Term::kLaunch] = 1;
+  terms[tuner::Term::kSpecial] = 3;
+  terms[tuner::Term::kDram] = 4;
+  EXPECT_EQ(tuner::TotalUs(terms, false), 1 + 5);
+  terms[tuner::Term::kShared] = 10;
+  EXPECT_NEAR(tuner::TotalUs(terms, false), 1 + std::hypot(3 + 7, 4), 1e-12);
+  EXPECT_EQ(tuner::TotalUs(terms, true), 1);
+}
+
+// docs/features.md ends with the tables; UPDATE_GOLDEN=1 writes it anew.
 TEST(Features, AreDocumented) {
   std::set<std::string> names;
-  std::string table = "| feature | unit | what it is | source |\n|---|---|---|---|\n";
+  const auto on = [](const tuner::TermOn& on) {
+    const std::string weight = absl::StrCat(
+        on.weight,
+        on.exposed > 0 ? absl::StrCat(" + ", on.exposed, " / warps of a scheduler") : "");
+    return absl::StrCat(on.what == nullptr ? "" : on.what, " | ", on.what == nullptr ? "" : weight);
+  };
+  std::string table =
+      "| term | on a GPU | weight | on a processor | weight |\n|---|---|---|---|---|\n";
+  for (const tuner::TermInfo& term : tuner::TermTable()) {
+    absl::StrAppend(&table, "| `", term.name, "` | ", on(term.gpu), " | ", on(term.processor),
+                    " |\n");
+  }
+  absl::StrAppend(&table, "\n| feature | unit | what it is | source |\n|---|---|---|---|\n");
   for (const tuner::FeatureInfo& f : tuner::FeatureTable()) {
     EXPECT_TRUE(names.insert(f.name).second) << f.name << " twice";
     EXPECT_EQ(&tuner::FeatureTable()[static_cast<size_t>(tuner::FeatureIndex(f.name))], &f);
@@ -370,7 +420,7 @@ TEST(Features, AreDocumented) {
   std::ifstream file(tests::SourceDir() + "/docs/features.md");
   std::stringstream text;
   text << file.rdbuf();
-  const std::string prose = text.str().substr(0, text.str().find("| feature |"));
+  const std::string prose = text.str().substr(0, text.str().find("| term |"));
   EXPECT_THAT(prose, testing::HasSubstr(absl::StrCat("version ", tuner::kFeatureVersion, "\n")));
   tests::ExpectGolden("../../docs/features.md", prose + table);
 }

@@ -38,60 +38,63 @@ KernelProfile SumRows(int64_t blocks, int64_t threads, int64_t trips, bool barri
   return KernelProfile(program.kernels[0]);
 }
 
-ProcessorCost Cost(const KernelProfile& profile, const Target& target = Processor()) {
-  return ProcessorCostOf(profile, target);
+Terms Cost(const KernelProfile& profile, const Target& target = Processor()) {
+  return ProcessorTerms(profile, target);
 }
 
 // 18 blocks on 4 cores: 5 on the busiest, 8 threads each, 2.6 cycles a ns.
 constexpr double kThreadCycleUs = 5 * 8 / 2.6e3;
 
 TEST(ProcessorCost, ALoopOfOneIterationIsNone) {
-  const ProcessorCost c = Cost(SumRows(18, 8, 1));
+  const Terms c = Cost(SumRows(18, 8, 1));
   // Load, addition, store, and the loop's counter, comparison and branch.
-  EXPECT_NEAR(c.work_us, 0.32 * 6 * kThreadCycleUs, 1e-9);
-  EXPECT_EQ(c.contexts_us, 0);
-  EXPECT_EQ(c.misses_us, 0);
-  EXPECT_NEAR(c.launch_us, 35 + 5 * 55 / 2.6e3, 1e-9);
+  EXPECT_NEAR(c[Term::kIssue], 0.32 * 6 * kThreadCycleUs, 1e-9);
+  EXPECT_EQ(c[Term::kLatency], 0);
+  EXPECT_EQ(c[Term::kL1], 0);
+  EXPECT_NEAR(c[Term::kLaunch], 35 + 5 * 55 / 2.6e3, 1e-9);
 }
 
 TEST(ProcessorCost, AnIterationKeepsWhatIsLocal) {
   // 10 times load, addition and the loop's 3, once a store; the sum is kept 10 times.
-  const ProcessorCost c = Cost(SumRows(18, 8, 10));
-  EXPECT_NEAR(c.work_us, 0.32 * 51 * kThreadCycleUs, 1e-9);
-  EXPECT_NEAR(c.contexts_us, 1.45 * 10 * kThreadCycleUs, 1e-9);
-  EXPECT_EQ(c.misses_us, 0);
+  const Terms c = Cost(SumRows(18, 8, 10));
+  EXPECT_NEAR(c[Term::kIssue], 0.32 * 51 * kThreadCycleUs, 1e-9);
+  EXPECT_NEAR(c[Term::kLatency], 1.45 * 10 * kThreadCycleUs, 1e-9);
+  EXPECT_EQ(c[Term::kL1], 0);
   // A barrier in each iteration, over which the sum lives, too.
-  EXPECT_NEAR(Cost(SumRows(18, 8, 10, true)).contexts_us, (1.45 * 20 + 9.4 * 10) * kThreadCycleUs,
-              1e-9);
+  EXPECT_NEAR(Cost(SumRows(18, 8, 10, true))[Term::kLatency],
+              (1.45 * 20 + 9.4 * 10) * kThreadCycleUs, 1e-9);
 }
 
 TEST(ProcessorCost, ContextsBeyondTheFirstLevelMiss) {
   // A pointer of 8 bytes and a sum of 4 for each of 2,730 threads just fit into 32 KiB; of twice
   // as many threads half does.
-  EXPECT_EQ(Cost(SumRows(4, 2730, 10)).misses_us, 0);
-  const ProcessorCost c = Cost(SumRows(4, 5460, 10));
-  EXPECT_NEAR(c.misses_us, 0.81 * 50 * 0.5 * 5460 / 2.6e3, 0.02);
+  EXPECT_EQ(Cost(SumRows(4, 2730, 10))[Term::kL1], 0);
+  const Terms c = Cost(SumRows(4, 5460, 10));
+  EXPECT_NEAR(c[Term::kL1], 0.81 * 50 * 0.5 * 5460 / 2.6e3, 0.02);
 }
 
 TEST(ProcessorCost, MoreIsNeverFaster) {
-  const double time = Cost(SumRows(18, 64, 10)).total_us();
-  EXPECT_LT(time, Cost(SumRows(22, 64, 10)).total_us());  // a sixth round
-  EXPECT_EQ(time, Cost(SumRows(20, 64, 10)).total_us());  // no more rounds
-  EXPECT_LT(time, Cost(SumRows(18, 128, 10)).total_us());
-  EXPECT_LT(time, Cost(SumRows(18, 64, 11)).total_us());
-  EXPECT_LT(time, Cost(SumRows(18, 64, 10, true)).total_us());
+  const auto time_of = [](const KernelProfile& profile, const Target& target = Processor()) {
+    return TotalUs(Cost(profile, target), true);
+  };
+  const double time = time_of(SumRows(18, 64, 10));
+  EXPECT_LT(time, time_of(SumRows(22, 64, 10)));  // a sixth round
+  EXPECT_EQ(time, time_of(SumRows(20, 64, 10)));  // no more rounds
+  EXPECT_LT(time, time_of(SumRows(18, 128, 10)));
+  EXPECT_LT(time, time_of(SumRows(18, 64, 11)));
+  EXPECT_LT(time, time_of(SumRows(18, 64, 10, true)));
   Target fewer = Processor(), slower = Processor();
   fewer.sm_count = 2;
   slower.clock_ghz = 1;
-  EXPECT_LT(time, Cost(SumRows(18, 64, 10), fewer).total_us());
-  EXPECT_LT(time, Cost(SumRows(18, 64, 10), slower).total_us());
+  EXPECT_LT(time, time_of(SumRows(18, 64, 10), fewer));
+  EXPECT_LT(time, time_of(SumRows(18, 64, 10), slower));
 }
 
 TEST(ProcessorCost, IsTheAnalyticTimeOfProcessorsOnly) {
   KernelProfile profile = SumRows(18, 64, 10);
   Target target = Processor();
   const KernelCost processor = CostOf(profile, target);
-  EXPECT_EQ(processor.total_us, ProcessorCostOf(profile, target).total_us());
+  EXPECT_EQ(processor.total_us, TotalUs(ProcessorTerms(profile, target), true));
   target.processor = false;
   EXPECT_NE(processor.total_us, CostOf(profile, target).total_us);
 }

@@ -8,6 +8,7 @@
 #include "tuner/model/kernel_cost.h"
 #include "tuner/model/kernel_footprint.h"
 #include "tuner/model/kernel_profile.h"
+#include "tuner/model/terms.h"
 
 namespace heddle::tuner {
 namespace {
@@ -143,6 +144,15 @@ constexpr const char* kRoofline = "S. Williams et al., Roofline (CACM 2009), a r
 constexpr const char* kSampling = "addresses of sampled warps, sampled_eval.h";
 
 using M = Measures;
+
+// A term of the analytic time, as terms.cc explains it.
+template <Term kTerm>
+Row TermRow() {
+  const TermInfo& info = InfoOf(kTerm);
+  return {{info.name, "us", info.formula, info.source},
+          [](const M& m) { return m.c().terms[kTerm]; },
+          Of::kSum};
+}
 
 const Row kRows[] = {
     // Launch.
@@ -319,30 +329,14 @@ const Row kRows[] = {
     {{"flops_per_dram_byte", "operations / byte", "flops / dram_bytes", kRoofline},
      [](const M& m) { return Ratio(m.p().flops, m.c().dram_bytes); }},
     // Times, each if nothing else mattered.
-    {{"fma_us", "us", "float arithmetic of the busiest multiprocessor / its rate", kRoofline},
-     [](const M& m) { return m.c().fma_us; },
-     Of::kSum},
-    {{"issue_us", "us", "instructions of the busiest multiprocessor / 4 a cycle", kRoofline},
-     [](const M& m) { return m.c().issue_us; },
-     Of::kSum},
-    {{"special_us", "us", "special functions / 16 results a cycle", kRoofline},
-     [](const M& m) { return m.c().special_us; },
-     Of::kSum},
-    {{"shared_us", "us", "passes of the busiest multiprocessor's banks / 1 a cycle", kRoofline},
-     [](const M& m) { return m.c().shared_us; },
-     Of::kSum},
-    {{"l1_us", "us", "l1_bytes of the busiest multiprocessor / its rate", kRoofline},
-     [](const M& m) { return m.c().l1_us; },
-     Of::kSum},
-    {{"l2_us", "us", "l2_bytes of the busiest multiprocessor / its share of L2", kRoofline},
-     [](const M& m) { return m.c().l2_us; },
-     Of::kSum},
-    {{"dram_us", "us", "dram_bytes / memory bandwidth", kRoofline},
-     [](const M& m) { return m.c().dram_us; },
-     Of::kSum},
-    {{"latency_us", "us", "waves * what a block waits for loads and barriers", "kernel_cost.cc"},
-     [](const M& m) { return m.c().latency_us; },
-     Of::kSum},
+    TermRow<Term::kFma>(),
+    TermRow<Term::kIssue>(),
+    TermRow<Term::kSpecial>(),
+    TermRow<Term::kShared>(),
+    TermRow<Term::kL1>(),
+    TermRow<Term::kL2>(),
+    TermRow<Term::kDram>(),
+    TermRow<Term::kLatency>(),
     {{"analytic_us", "us", "the terms above together, and launches; AnalyticTimeUs", kRoofline},
      [](const M& m) { return m.c().total_us; },
      Of::kSum},

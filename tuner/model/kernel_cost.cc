@@ -94,42 +94,32 @@ void EstimateTimes(const KernelProfile& p, const Target& t, KernelCost& c) {
   const double lanes = t.peak_gflops > 0 ? t.peak_gflops / (2 * sms * t.clock_ghz) : double{kLanes};
   const double warps = p.warps * c.busiest_blocks;
   const Instructions& n = p.instructions;
-  c.fma_us = warps * (n.fma + n.add_mul) * kLanes / lanes * cycle_us;
-  c.dram_us = t.memory_gbs > 0 ? c.dram_bytes / t.memory_gbs * 1e-3 : 0;
+  c.terms[Term::kFma] = warps * (n.fma + n.add_mul) * kLanes / lanes * cycle_us;
+  c.terms[Term::kDram] = t.memory_gbs > 0 ? c.dram_bytes / t.memory_gbs * 1e-3 : 0;
   if (t.processor) {
-    const ProcessorCost time = ProcessorCostOf(p, t);
-    c.launch_us = time.launch_us;
-    c.issue_us = time.work_us;
-    c.latency_us = time.contexts_us;
-    c.l1_us = time.misses_us;
-    c.total_us = time.total_us();
+    c.terms += ProcessorTerms(p, t);
+    c.total_us = TotalUs(c.terms, true);
     return;
   }
-  c.issue_us = warps * n.total() / kSchedulers * cycle_us;
-  c.special_us = warps * n.special * kLanes / kSpecialPerCycle * cycle_us;
-  c.shared_us = warps * SharedCycles(p) * cycle_us;
+  c.terms[Term::kIssue] = warps * n.total() / kSchedulers * cycle_us;
+  c.terms[Term::kSpecial] = warps * n.special * kLanes / kSpecialPerCycle * cycle_us;
+  c.terms[Term::kShared] = warps * SharedCycles(p) * cycle_us;
   const double share = c.busiest_blocks / p.blocks;
-  c.l1_us = c.l1_bytes * share / kSectorBytes / kL1Sectors * cycle_us;
-  c.l2_us = c.l2_bytes * share / kL2BytesPerCycle * cycle_us;
-  c.latency_us =
+  c.terms[Term::kL1] = c.l1_bytes * share / kSectorBytes / kL1Sectors * cycle_us;
+  c.terms[Term::kL2] = c.l2_bytes * share / kL2BytesPerCycle * cycle_us;
+  c.terms[Term::kLatency] =
       c.waves * (LatencyCycles(p, n.total() * p.warps / kSchedulers) + n.total()) * cycle_us;
-  c.burst_us =
+  c.terms[Term::kBurst] =
       c.waves * p.bursts * std::max(0.0, p.burst - kShortBurst) * p.warps * kBurstCycles * cycle_us;
-  c.launch_us = kLaunchUs;
-  // How much of each shows in the end, fitted to 1,249 measured points (docs/results.md). What few
-  // warps cannot hide shows as instructions that take longer.
+  c.terms[Term::kLaunch] = kLaunchUs;
   const double warps_per_scheduler = std::max(0.25, c.resident_blocks * p.warps / kSchedulers);
-  const double busy = c.issue_us * (0.47 + 1.2 / warps_per_scheduler) + 0.7 * c.shared_us +
-                      1.6 * c.l1_us + 0.22 * c.l2_us + c.special_us + 0.02 * c.latency_us +
-                      c.burst_us;
-  // Memory works beside the multiprocessors.
-  c.total_us = c.launch_us + std::hypot(busy, c.dram_us);
+  c.total_us = TotalUs(c.terms, false, warps_per_scheduler);
 }
 
 }  // namespace
 
 const char* NameOf(Limiter limiter) {
-  static constexpr const char* kNames[] = {"blocks", "threads", "registers", "shared memory"};
+  static constexpr const char* kNames[] = {"block slots", "threads", "registers", "shared memory"};
   return kNames[static_cast<int>(limiter)];
 }
 
@@ -172,6 +162,15 @@ KernelCost CostOf(KernelProfile& p, const Target& t) {
   CountTraffic(p, t, c);
   EstimateTimes(p, t, c);
   return c;
+}
+
+Terms TermsOf(const search_space::Program& program, const Target& target) {
+  Terms terms;
+  for (const search_space::Kernel& kernel : program.kernels) {
+    KernelProfile profile(kernel);
+    terms += CostOf(profile, target).terms;
+  }
+  return terms;
 }
 
 }  // namespace heddle::tuner

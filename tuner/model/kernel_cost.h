@@ -5,11 +5,12 @@
 
 #include "search_space/ir/target.h"
 #include "tuner/model/kernel_profile.h"
+#include "tuner/model/terms.h"
 
 namespace heddle::tuner {
 
 enum class Limiter : uint8_t { kBlocks, kThreads, kRegisters, kShared };
-const char* NameOf(Limiter limiter);
+const char* NameOf(Limiter limiter);  // "block slots"
 
 // Blocks of a kernel that fit on a multiprocessor at the same time. Source: CUDA's occupancy
 // calculator (cuda_occupancy.h): registers are given to warps in units of 256, a quarter of the
@@ -40,15 +41,13 @@ struct KernelCost {
   double dram_bytes = 0;       // between L2 and memory, from a cold L2
   double unique_bytes = 0;     // distinct bytes of all buffers
 
-  // Microseconds the kernel would take if nothing else mattered. A processor's are ProcessorCost's:
-  // instructions are issue_us, contexts latency_us, misses l1_us; its other units take 0, and
-  // memory is no part of the total.
-  double fma_us = 0, issue_us = 0, special_us = 0, shared_us = 0, l1_us = 0, l2_us = 0, dram_us = 0,
-         latency_us = 0, burst_us = 0, launch_us = 0;
+  Terms terms;
   double total_us = 0;
 };
 
 KernelCost CostOf(KernelProfile& profile, const search_space::Target& target);
+// Of all kernels of a program, which run one after another.
+Terms TermsOf(const search_space::Program& program, const search_space::Target& target);
 
 }  // namespace heddle::tuner
 

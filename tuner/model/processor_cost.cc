@@ -20,7 +20,7 @@ constexpr double kPointerBytes = 8, kRegisterBytes = 4;
 
 }  // namespace
 
-ProcessorCost ProcessorCostOf(const KernelProfile& p, const search_space::Target& t) {
+Terms ProcessorTerms(const KernelProfile& p, const search_space::Target& t) {
   // Memory instructions in each loop that repeats. The compiler computes their addresses before the
   // loop, so that they are kept like a tile of registers: all work items make an iteration before
   // the first one makes the next, be there a barrier in the loop or not.
@@ -45,12 +45,12 @@ ProcessorCost ProcessorCostOf(const KernelProfile& p, const search_space::Target
   const double groups = std::ceil(p.blocks / static_cast<double>(t.sm_count));
   const double cycle_us = 1e-3 / t.clock_ghz;
   const double thread_cycle_us = groups * p.threads * cycle_us;
-  ProcessorCost c;
-  c.launch_us = kLaunchUs + groups * kGroup * cycle_us;
-  c.work_us = kInstruction * work * thread_cycle_us;
-  c.misses_us = kMiss * missing * thread_cycle_us;
-  c.contexts_us = (kBarrier * p.instructions.barrier + kKept * kept) * thread_cycle_us;
-  return c;
+  Terms terms;
+  terms[Term::kLaunch] = kLaunchUs + groups * kGroup * cycle_us;
+  terms[Term::kIssue] = kInstruction * work * thread_cycle_us;
+  terms[Term::kL1] = kMiss * missing * thread_cycle_us;
+  terms[Term::kLatency] = (kBarrier * p.instructions.barrier + kKept * kept) * thread_cycle_us;
+  return terms;
 }
 
 }  // namespace heddle::tuner

@@ -6,21 +6,15 @@
 
 #include "search_space/ir/target.h"
 #include "tuner/model/kernel_profile.h"
+#include "tuner/model/terms.h"
 
 namespace heddle::tuner {
 
-// Microseconds of the busiest core.
-struct ProcessorCost {
-  double launch_us = 0;    // of the kernel and, on the core, of its groups
-  double work_us = 0;      // instructions
-  double contexts_us = 0;  // barriers, and what work items keep in memory across them
-  double misses_us = 0;    // instructions that wait since that does not fit into the first level
-
-  double total_us() const { return launch_us + work_us + contexts_us + misses_us; }
-};
-
-// Finite and positive wherever the target has cores, a clock and the profile a block.
-ProcessorCost ProcessorCostOf(const KernelProfile& profile, const search_space::Target& target);
+// Of the busiest core: launches, of the kernel and of the core's groups; issue, the instructions;
+// latency, barriers and what work items keep in memory across them; l1, instructions that wait
+// since that does not fit into the first level. The others are 0. Finite and not negative wherever
+// the target has cores, a clock and the profile a block.
+Terms ProcessorTerms(const KernelProfile& profile, const search_space::Target& target);
 
 }  // namespace heddle::tuner
 

@@ -23,7 +23,8 @@ struct TimeFlags {
 absl::StatusOr<measure::TrialResult> Measure(measure::Measurer& measurer,
                                              const std::vector<search_space::Step>& steps) {
   const absl::Status interrupted = absl::CancelledError("interrupted; nothing was recorded");
-  measurer.Submit({1, steps});
+  const measure::Candidate candidate{1, "", steps};
+  measurer.Submit(candidate);
   std::optional<measure::Measured> screened;
   while (!screened) {
     if (Interrupted()) return interrupted;
@@ -32,7 +33,8 @@ absl::StatusOr<measure::TrialResult> Measure(measure::Measurer& measurer,
     screened = *std::move(next);
   }
   if (screened->result.outcome != measure::Outcome::kOk) return screened->result;
-  auto finals = measure::MeasureFinalistsUnless(Interrupted, measurer, {steps}, absl::Seconds(2));
+  auto finals =
+      measure::MeasureFinalistsUnless(Interrupted, measurer, {candidate}, absl::Seconds(2));
   if (absl::IsCancelled(finals.status())) return interrupted;
   if (!finals.ok()) return finals.status();
   return finals->front();

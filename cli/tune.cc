@@ -110,12 +110,12 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
     warnings.Look((*measurer)->device_state(), printer);
     printer.Show(progress);
   };
-  options.on_finals = [&](const std::vector<tuner::Contender>& finalists) {
-    const size_t count = finalists.size();
+  options.on_finals = [&](size_t count) {
     printer.Note(count > 1 ? absl::StrCat("Measuring the best ", count, " against each other.")
                            : "Measuring the best once more.");
   };
-  tuner::Session session(*space, **measurer, records, environment, *proposer, options);
+  const auto log = tuner::MakeTrialLog(records, *program, environment);
+  tuner::Session session(*space, **measurer, *log, environment.l2, *proposer, options);
   auto report = session.Run();
   printer.Clear();
   if (!report.ok()) return report.status();

@@ -301,13 +301,13 @@ void DeviceAgent::Screen(const v1::Lease& lease) {
       // A lease that was given twice is measured once.
       if (!lease_of_.emplace(candidate.id(), lease.id()).second) continue;
     }
-    measurer_->Submit({candidate.id(), *std::move(steps)});
+    measurer_->Submit({candidate.id(), "", *std::move(steps)});
   }
   if (!unreadable.empty()) Report(lease.id(), unreadable);
 }
 
 void DeviceAgent::MeasureFinals(const v1::Lease& lease) {
-  std::vector<std::vector<Step>> schedules;
+  std::vector<measure::Candidate> finalists;
   for (const v1::Candidate& candidate : lease.candidates()) {
     auto steps = search_space::ParseSteps(candidate.steps());
     if (!steps.ok()) {
@@ -315,17 +315,17 @@ void DeviceAgent::MeasureFinals(const v1::Lease& lease) {
                  absl::StrCat("candidate ", candidate.id(), ": ", steps.status().message()));
       return;
     }
-    schedules.push_back(*std::move(steps));
+    finalists.push_back({candidate.id(), "", *std::move(steps)});
   }
-  auto results = measurer_->MeasureFinalists(schedules, absl::Seconds(lease.budget_s()));
+  auto results = measurer_->MeasureFinalists(finalists, absl::Seconds(lease.budget_s()));
   if (!results.ok()) {
     ReleaseAll(lease, ReleaseRequest::FAULT_DEVICE, std::string(results.status().message()));
     GiveUp(results.status());
     return;
   }
   std::vector<v1::CandidateResult> reported;
-  for (size_t i = 0; i < schedules.size(); ++i) {
-    reported.push_back(ResultOf(lease.candidates(static_cast<int>(i)).id(), (*results)[i]));
+  for (size_t i = 0; i < finalists.size(); ++i) {
+    reported.push_back(ResultOf(finalists[i].id, (*results)[i]));
   }
   Report(lease.id(), reported);
 }

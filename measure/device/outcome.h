@@ -47,6 +47,30 @@ struct TrialResult {
   double compile_s = 0, load_s = 0, validate_s = 0, time_s = 0;
 };
 
+// Calls visit(name, field) for each field; `name` is the column of the records, the key in JSON
+// lines and the field of the message. The order is that of checksums: new fields come last, as
+// Later(visit)(name, field) (base/fields.h).
+template <typename Result, typename Visitor>
+void VisitResult(Result& r, Visitor&& visit) {
+  visit("outcome", r.outcome);
+  visit("detail", r.detail);
+  visit("time_us", r.time_us);
+  visit("ci_low_us", r.ci_low_us);
+  visit("ci_high_us", r.ci_high_us);
+  visit("samples", r.samples);
+  visit("noisy", r.noisy);
+  visit("screened_out", r.screened_out);
+  visit("max_error", r.max_error);
+  visit("registers", r.registers);
+  visit("local_bytes", r.local_bytes);
+  visit("shared_bytes", r.shared_bytes);
+  visit("source_hash", r.source_hash);
+  visit("compile_s", r.compile_s);
+  visit("load_s", r.load_s);
+  visit("validate_s", r.validate_s);
+  visit("time_s", r.time_s);
+}
+
 }  // namespace heddle::measure
 
 #endif  // HEDDLE_MEASURE_DEVICE_OUTCOME_H_

@@ -14,14 +14,14 @@ namespace heddle::measure {
 
 absl::StatusOr<std::vector<TrialResult>> MeasureFinalistsUnless(
     const std::function<bool()>& interrupted, Measurer& measurer,
-    const std::vector<std::vector<search_space::Step>>& steps, absl::Duration budget) {
+    const std::vector<Candidate>& finalists, absl::Duration budget) {
   StopSignal done;
   std::thread watcher([&] {
     while (!done.Wait(absl::Milliseconds(50))) {
       if (interrupted()) return measurer.Stop();
     }
   });
-  auto results = measurer.MeasureFinalists(steps, budget);
+  auto results = measurer.MeasureFinalists(finalists, budget);
   done.Set();
   watcher.join();
   return results;

@@ -45,7 +45,8 @@ struct MeasureOptions {
 };
 
 struct Candidate {
-  int64_t id = 0;  // chosen by the caller, echoed in the result
+  int64_t id = 0;     // chosen by the caller, echoed in the result
+  std::string point;  // as SearchSpace prints it; empty for steps of another origin
   std::vector<search_space::Step> steps;
 };
 struct Measured {
@@ -84,7 +85,7 @@ class Measurer {
   // Times already validated candidates again, interleaved sample by sample, validating each once
   // more afterwards; results in the order given. Blocks.
   virtual absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
-      const std::vector<std::vector<search_space::Step>>& steps, absl::Duration budget) = 0;
+      const std::vector<Candidate>& finalists, absl::Duration budget) = 0;
 
   // Ends whatever goes on: MeasureFinalists soon returns Cancelled, and Next that or nothing more,
   // for good. Thread-safe.
@@ -98,7 +99,7 @@ class Measurer {
 // MeasureFinalists, stopping the measurer when `interrupted`, which is polled, says so.
 absl::StatusOr<std::vector<TrialResult>> MeasureFinalistsUnless(
     const std::function<bool()>& interrupted, Measurer& measurer,
-    const std::vector<std::vector<search_space::Step>>& steps, absl::Duration budget);
+    const std::vector<Candidate>& finalists, absl::Duration budget);
 
 // Whether an error says that a process which cannot be killed holds the device.
 bool IsWedged(const absl::Status& status);

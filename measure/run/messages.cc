@@ -1,13 +1,72 @@
 #include "measure/run/messages.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "measure/codegen/dialects.h"
 #include "search_space/notation/notation.h"
 
 namespace heddle::measure {
 namespace {
 
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
 const std::string kOutcomePrefix = "OUTCOME_";
+
+const FieldDescriptor* FieldOf(const Message& message, const char* name) {
+  const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(name);
+  HEDDLE_CHECK(field != nullptr, message.GetTypeName() + " has no field " + name);
+  return field;
+}
+
+// Copies the fields that it is shown into those of their names.
+struct FieldWriter {
+  Message& to;
+
+  void operator()(const char* name, const std::string& value) const {
+    to.GetReflection()->SetString(&to, FieldOf(to, name), value);
+  }
+  void operator()(const char* name, int64_t value) const {
+    to.GetReflection()->SetInt64(&to, FieldOf(to, name), value);
+  }
+  void operator()(const char* name, int value) const {
+    to.GetReflection()->SetInt32(&to, FieldOf(to, name), value);
+  }
+  void operator()(const char* name, bool value) const {
+    to.GetReflection()->SetBool(&to, FieldOf(to, name), value);
+  }
+  void operator()(const char* name, double value) const {
+    to.GetReflection()->SetDouble(&to, FieldOf(to, name), value);
+  }
+  void operator()(const char* name, Outcome value) const {
+    to.GetReflection()->SetEnumValue(&to, FieldOf(to, name), ToProto(value));
+  }
+};
+
+// And back.
+struct FieldReader {
+  const Message& from;
+
+  void operator()(const char* name, std::string& value) const {
+    value = from.GetReflection()->GetString(from, FieldOf(from, name));
+  }
+  void operator()(const char* name, int64_t& value) const {
+    value = from.GetReflection()->GetInt64(from, FieldOf(from, name));
+  }
+  void operator()(const char* name, int& value) const {
+    value = from.GetReflection()->GetInt32(from, FieldOf(from, name));
+  }
+  void operator()(const char* name, bool& value) const {
+    value = from.GetReflection()->GetBool(from, FieldOf(from, name));
+  }
+  void operator()(const char* name, double& value) const {
+    value = from.GetReflection()->GetDouble(from, FieldOf(from, name));
+  }
+  void operator()(const char* name, Outcome& value) const {
+    const int number = from.GetReflection()->GetEnumValue(from, FieldOf(from, name));
+    value = FromProto(static_cast<v1::Outcome>(number)).value_or(Outcome::kWorkerLost);
+  }
+};
 
 }  // namespace
 
@@ -68,45 +127,13 @@ std::optional<Outcome> FromProto(v1::Outcome message) {
 
 v1::TrialResult ToProto(const TrialResult& result) {
   v1::TrialResult message;
-  message.set_outcome(ToProto(result.outcome));
-  message.set_detail(result.detail);
-  message.set_time_us(result.time_us);
-  message.set_ci_low_us(result.ci_low_us);
-  message.set_ci_high_us(result.ci_high_us);
-  message.set_samples(result.samples);
-  message.set_noisy(result.noisy);
-  message.set_screened_out(result.screened_out);
-  message.set_max_error(result.max_error);
-  message.set_registers(result.registers);
-  message.set_local_bytes(result.local_bytes);
-  message.set_shared_bytes(result.shared_bytes);
-  message.set_load_s(result.load_s);
-  message.set_validate_s(result.validate_s);
-  message.set_time_s(result.time_s);
-  message.set_compile_s(result.compile_s);
-  message.set_source_hash(result.source_hash);
+  VisitResult(result, FieldWriter{message});
   return message;
 }
 
 TrialResult FromProto(const v1::TrialResult& message) {
   TrialResult result;
-  result.outcome = FromProto(message.outcome()).value_or(Outcome::kWorkerLost);
-  result.detail = message.detail();
-  result.time_us = message.time_us();
-  result.ci_low_us = message.ci_low_us();
-  result.ci_high_us = message.ci_high_us();
-  result.samples = message.samples();
-  result.noisy = message.noisy();
-  result.screened_out = message.screened_out();
-  result.max_error = message.max_error();
-  result.registers = message.registers();
-  result.local_bytes = message.local_bytes();
-  result.shared_bytes = message.shared_bytes();
-  result.load_s = message.load_s();
-  result.validate_s = message.validate_s();
-  result.time_s = message.time_s();
-  result.compile_s = message.compile_s();
-  result.source_hash = message.source_hash();
+  VisitResult(result, FieldReader{message});
   return result;
 }
 

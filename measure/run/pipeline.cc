@@ -71,8 +71,8 @@ class Pipeline final : public Measurer {
   std::optional<int64_t> running() const override;
   int wanted_in_flight() const override { return wanted_; }
   absl::StatusOr<std::optional<Measured>> Next(absl::Duration timeout) override;
-  absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
-      const std::vector<std::vector<Step>>& steps, absl::Duration budget) override;
+  absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(const std::vector<Candidate>& finalists,
+                                                            absl::Duration budget) override;
   void Stop() override;
   DeviceState device_state() const override { return worker_->state(); }
   DeviceWaits device_waits() const override;
@@ -399,7 +399,7 @@ absl::StatusOr<std::optional<Measured>> Pipeline::Next(absl::Duration timeout) {
 }
 
 absl::StatusOr<std::vector<TrialResult>> Pipeline::MeasureFinalists(
-    const std::vector<std::vector<Step>>& steps, absl::Duration budget) {
+    const std::vector<Candidate>& finalists, absl::Duration budget) {
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] {
@@ -408,18 +408,18 @@ absl::StatusOr<std::vector<TrialResult>> Pipeline::MeasureFinalists(
     });
     if (!gone_.ok()) return gone_;
   }
-  std::vector<Prepared> prepared(steps.size());
+  std::vector<Prepared> prepared(finalists.size());
   std::vector<std::thread> builders;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    builders.emplace_back([&, i] { prepared[i] = Prepare(static_cast<int64_t>(i), steps[i]); });
+  for (size_t i = 0; i < finalists.size(); ++i) {
+    builders.emplace_back([&, i] { prepared[i] = Prepare(finalists[i].id, finalists[i].steps); });
   }
   for (std::thread& builder : builders) builder.join();
   if (stop_.IsSet()) return absl::CancelledError("stopped");
 
-  std::vector<TrialResult> results(steps.size());
+  std::vector<TrialResult> results(finalists.size());
   std::vector<worker::Program> programs;
   std::vector<size_t> measured;
-  for (size_t i = 0; i < steps.size(); ++i) {
+  for (size_t i = 0; i < finalists.size(); ++i) {
     results[i] = prepared[i].result;
     if (results[i].outcome != Outcome::kOk) continue;
     programs.push_back(std::move(prepared[i].program));

@@ -18,10 +18,10 @@
 #include "server/db/convert.h"
 #include "server/db/job_store.h"
 #include "server/engine/spaces.h"
-#include "tuner/records/records_fields.h"
 #include "tuner/search/evolution.h"
 #include "tuner/search/experience.h"
 #include "tuner/search/session.h"
+#include "tuner/search/trial_log.h"
 
 namespace heddle::server {
 namespace {
@@ -29,7 +29,6 @@ namespace {
 using measure::Measured;
 using measure::TrialResult;
 using search_space::Point;
-using search_space::Step;
 using tuner::Environment;
 using tuner::Records;
 using tuner::TrialRecord;
@@ -47,9 +46,7 @@ constexpr size_t kMemory = size_t{4} << 30;
 // Of a search: several run at a time.
 constexpr int kThreads = 1;
 
-// The fleet as a measurer. What the session writes to its records passes through here as well: the
-// server has recorded every result already, so only the point that belongs to the next candidate is
-// taken from it.
+// The fleet as a measurer.
 class Fleet : public measure::Measurer {
  public:
   Fleet(const SearchPort& port, std::string default_point)
@@ -58,17 +55,9 @@ class Fleet : public measure::Measurer {
   bool stopped() const { return stopped_; }
   // A question that the server has is answered first; it is the server that stops searches.
   void Stop() override { stopped_ = true; }
-  void set_next_point(const std::string& point) { next_point_ = point; }
-  void set_finalists(const std::vector<tuner::Contender>& finalists) {
-    finalist_points_.clear();
-    for (const tuner::Contender& c : finalists) finalist_points_.push_back(c.point);
-  }
 
   void Submit(measure::Candidate candidate) override {
-    searcher::Proposal& proposal = *exchange_.add_proposals();
-    proposal.set_number(candidate.id);
-    proposal.set_point(next_point_);
-    proposal.set_steps(search_space::ToString(candidate.steps));
+    *exchange_.add_proposals() = ProposalOf(candidate);
     ++pending_;
   }
   int pending() const override { return pending_; }
@@ -84,15 +73,12 @@ class Fleet : public measure::Measurer {
   }
 
   absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
-      const std::vector<std::vector<Step>>& steps, absl::Duration budget) override {
+      const std::vector<measure::Candidate>& finalists, absl::Duration budget) override {
     if (stopped_) return absl::CancelledError("the search was stopped before its finals");
     searcher::FromSearcher question;
     question.set_default_point(default_point_);
-    for (size_t i = 0; i < steps.size(); ++i) {
-      searcher::Proposal& proposal = *question.mutable_finals()->add_finalists();
-      proposal.set_number(static_cast<int64_t>(i));
-      proposal.set_point(finalist_points_.at(i));
-      proposal.set_steps(search_space::ToString(steps[i]));
+    for (const measure::Candidate& finalist : finalists) {
+      *question.mutable_finals()->add_finalists() = ProposalOf(finalist);
     }
     question.mutable_finals()->set_budget_s(absl::ToDoubleSeconds(budget));
     const searcher::ToSearcher answer = port_(question);
@@ -110,6 +96,13 @@ class Fleet : public measure::Measurer {
   measure::DeviceState device_state() const override { return {}; }  // daemons report it
 
  private:
+  static searcher::Proposal ProposalOf(const measure::Candidate& candidate) {
+    searcher::Proposal proposal;
+    proposal.set_number(candidate.id);
+    proposal.set_point(candidate.point);
+    proposal.set_steps(search_space::ToString(candidate.steps));
+    return proposal;
+  }
   void Exchange(double wait_s) {
     exchange_.set_wait_s(wait_s);
     searcher::FromSearcher question;
@@ -128,87 +121,23 @@ class Fleet : public measure::Measurer {
   const std::string default_point_;
   searcher::Exchange exchange_;
   std::deque<Measured> results_;
-  std::string next_point_;
-  std::vector<std::string> finalist_points_;
   int pending_ = 0, wanted_ = 1;
   std::atomic<bool> stopped_ = false;  // asked for from another thread too
 };
 
-// The database for reading; writes are the server's.
-class ReadRecords : public Records {
+// What was known when the search began. The server has recorded every result before the search
+// hears of it, and every proposal before it is measured.
+class ServersLog : public tuner::TrialLog {
  public:
-  ReadRecords(Records& inner, Fleet& fleet) : inner_(inner), fleet_(fleet) {}
+  explicit ServersLog(Known known) : known_(std::move(known)) {}
 
-  absl::StatusOr<int64_t> AddTrial(const Program&, const Environment&,
-                                   const TrialRecord&) override {
-    return 0;
-  }
-  absl::Status AddIntent(const Program&, const Environment&, const std::string& point) override {
-    fleet_.set_next_point(point);
-    return absl::OkStatus();
-  }
-  absl::Status ClearIntent(const Program&, const Environment&, const std::string&) override {
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::vector<std::string>> StaleIntents(const Program& program,
-                                                        const Environment& e) override {
-    return inner_.StaleIntents(program, e);
-  }
-  // The same at every call: what comes later comes through the fleet.
-  absl::StatusOr<std::vector<TrialRecord>> Trials(const Program& program,
-                                                  const Environment& e) override {
-    if (!history_) {
-      auto trials = inner_.Trials(program, e);
-      if (!trials.ok()) return trials.status();
-      history_ = *std::move(trials);
-    }
-    return *history_;
-  }
-  absl::StatusOr<std::vector<std::string>> ImportedPoints(const Program& program,
-                                                          const Environment& e,
-                                                          int count) override {
-    return inner_.ImportedPoints(program, e, count);
-  }
-  absl::StatusOr<std::optional<Best>> FindBest(const std::string& hash, const tuner::Bench& bench,
-                                               int least_confirmations) override {
-    return inner_.FindBest(hash, bench, least_confirmations);
-  }
-  absl::StatusOr<std::vector<Neighbour>> Neighbours(const std::string& op,
-                                                    const tuner::Bench& bench) override {
-    return inner_.Neighbours(op, bench);
-  }
-  absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& e, const Program& tuned,
-                                              int64_t limit) override {
-    return inner_.Lessons(e, tuned, limit);
-  }
-  absl::StatusOr<LessonCount> CountLessons(const Environment& e, int64_t after) override {
-    return inner_.CountLessons(e, after);
-  }
-  absl::Status SaveModel(const Environment& e, const StoredModel& model) override {
-    return inner_.SaveModel(e, model);
-  }
-  absl::StatusOr<std::optional<StoredModel>> LoadModel(const Environment& e) override {
-    return inner_.LoadModel(e);
-  }
-  absl::StatusOr<ExportReport> Export(std::ostream& out) override { return inner_.Export(out); }
-  absl::StatusOr<ImportReport> Import(std::istream& in,
-                                      const tuner::Provenance& importer) override {
-    return inner_.Import(in, importer);
-  }
-  absl::StatusOr<std::vector<tuner::StoredTrial>> ReadPage(int64_t& after, int count) override {
-    return inner_.ReadPage(after, count);
-  }
-  absl::Status Batch(absl::FunctionRef<absl::Status()> body) override { return inner_.Batch(body); }
-  Database& database() override { return inner_.database(); }
-  absl::Status Backup(const std::string& path) override { return inner_.Backup(path); }
-  bool read_only() const override { return inner_.read_only(); }
-  const std::string& damage() const override { return inner_.damage(); }
-  const std::string& path() const override { return inner_.path(); }
+  absl::StatusOr<Known> Load() override { return known_; }
+  absl::Status Begin(const std::string& /*point*/) override { return absl::OkStatus(); }
+  absl::Status Add(const TrialRecord& /*trial*/) override { return absl::OkStatus(); }
+  absl::Status Abandon(const std::string& /*point*/) override { return absl::OkStatus(); }
 
  private:
-  Records& inner_;
-  Fleet& fleet_;
-  std::optional<std::vector<TrialRecord>> history_;
+  Known known_;
 };
 
 // First what an earlier searcher had proposed, so that its results are not lost; then what the
@@ -287,11 +216,10 @@ absl::StatusOr<searcher::Done> RunSession(const searcher::Setup& setup, const Se
 
   const Environment environment = tuner::MakeEnvironment(device, FromProto(setup.l2()));
   Fleet fleet(port, space->Print(space->Default()));
-  ReadRecords reading(**records, fleet);
-  auto history = reading.Trials(*program, environment);
-  if (!history.ok()) return history.status();
+  auto earlier = tuner::MakeTrialLog(**records, *program, environment)->Load();
+  if (!earlier.ok()) return earlier.status();
   std::set<std::string> known;
-  for (const TrialRecord& trial : *history) known.insert(trial.point);
+  for (const TrialRecord& trial : earlier->trials) known.insert(trial.point);
   // Results that came since the server looked have used some of the budget.
   int64_t trials = setup.trials();
   std::deque<Point> outstanding;
@@ -303,7 +231,7 @@ absl::StatusOr<searcher::Done> RunSession(const searcher::Setup& setup, const Se
       outstanding.push_back(*std::move(point));
     }
   }
-  auto since_improvement = SinceImprovement(setup, **records, *history);
+  auto since_improvement = SinceImprovement(setup, **records, earlier->trials);
   if (!since_improvement.ok()) return since_improvement.status();
   auto search = MakeProposer(setup, *space, environment, **records);
   if (!search.ok()) return search.status();
@@ -316,8 +244,8 @@ absl::StatusOr<searcher::Done> RunSession(const searcher::Setup& setup, const Se
   options.plateau = static_cast<int>(setup.plateau());
   options.since_improvement = *since_improvement;
   options.interrupted = [&] { return fleet.stopped(); };
-  options.on_finals = [&](const auto& finalists) { fleet.set_finalists(finalists); };
-  tuner::Session session(*space, fleet, reading, environment, proposer, options);
+  ServersLog log(*std::move(earlier));
+  tuner::Session session(*space, fleet, log, environment.l2, proposer, options);
   auto report = session.Run();
   if (!report.ok()) return report.status();
   searcher::Done done;

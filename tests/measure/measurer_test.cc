@@ -22,6 +22,15 @@ namespace {
 using search_space::Step;
 using testing::HasSubstr;
 
+// Numbered from 0.
+std::vector<Candidate> CandidatesOf(const std::vector<std::vector<Step>>& schedules) {
+  std::vector<Candidate> candidates;
+  for (const auto& steps : schedules) {
+    candidates.push_back({static_cast<int64_t>(candidates.size()), "", steps});
+  }
+  return candidates;
+}
+
 class MeasurerTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -77,9 +86,7 @@ class MeasurerTest : public testing::Test {
   }
 
   std::map<int64_t, TrialResult> Run(const std::vector<std::vector<Step>>& schedules) {
-    for (size_t i = 0; i < schedules.size(); ++i) {
-      measurer_->Submit({static_cast<int64_t>(i), schedules[i]});
-    }
+    for (const Candidate& candidate : CandidatesOf(schedules)) measurer_->Submit(candidate);
     std::map<int64_t, TrialResult> results;
     const absl::Time end = absl::Now() + absl::Minutes(3);
     while (measurer_->pending() > 0 && absl::Now() < end) {
@@ -105,7 +112,8 @@ TEST_F(MeasurerTest, SchedulesOfAMatrixProductAreRightAndTimed) {
     EXPECT_EQ(result.outcome, Outcome::kOk) << result.detail << "\n" << ToString(schedules[id]);
     EXPECT_GT(result.time_us, 0);
   }
-  auto finals = measurer_->MeasureFinalists({schedules[0], schedules[1]}, absl::Milliseconds(100));
+  auto finals = measurer_->MeasureFinalists(CandidatesOf({schedules[0], schedules[1]}),
+                                            absl::Milliseconds(100));
   ASSERT_TRUE(finals.ok()) << finals.status();
   for (const TrialResult& result : *finals) EXPECT_EQ(result.outcome, Outcome::kOk);
 }

@@ -81,6 +81,15 @@ std::vector<Step> Right(int variant) {
   return Body(absl::StrCat("int variant = ", variant, "; ", kRight));
 }
 
+// Numbered from 0.
+std::vector<Candidate> CandidatesOf(const std::vector<std::vector<Step>>& schedules) {
+  std::vector<Candidate> candidates;
+  for (const auto& steps : schedules) {
+    candidates.push_back({static_cast<int64_t>(candidates.size()), "", steps});
+  }
+  return candidates;
+}
+
 class PipelineTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -126,9 +135,7 @@ class PipelineTest : public testing::Test {
   // Submits all, waits for all; results by id, each exactly once.
   std::map<int64_t, TrialResult> Run(const std::vector<std::vector<Step>>& candidates) {
     std::map<int64_t, TrialResult> results;
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      measurer_->Submit({static_cast<int64_t>(i), candidates[i]});
-    }
+    for (const Candidate& candidate : CandidatesOf(candidates)) measurer_->Submit(candidate);
     const absl::Time end = absl::Now() + absl::Seconds(120);
     while (measurer_->pending() > 0 && absl::Now() < end) {
       auto next = measurer_->Next(absl::Seconds(1));
@@ -288,7 +295,8 @@ TEST_P(RealFaultTest, TheCompilerNeverReturns) {
 TEST_P(RealFaultTest, FinalistsAreMeasuredTogetherInOrder) {
   ASSERT_EQ(Start(), absl::OkStatus());
   auto results = measurer_->MeasureFinalists(
-      {Right(1), Body("B[i] = 1.0f;"), Right(2), Body("nonsense;")}, absl::Milliseconds(200));
+      CandidatesOf({Right(1), Body("B[i] = 1.0f;"), Right(2), Body("nonsense;")}),
+      absl::Milliseconds(200));
   ASSERT_TRUE(results.ok()) << results.status();
   ASSERT_EQ(results->size(), 4u);
   EXPECT_EQ((*results)[0].outcome, Outcome::kOk) << (*results)[0].detail;
@@ -301,7 +309,8 @@ TEST_P(RealFaultTest, FinalistsAreMeasuredTogetherInOrder) {
 TEST_P(RealFaultTest, AFinalistThatKillsTheWorkerDoesNotTakeTheOthersAlong) {
   ASSERT_EQ(Start(), absl::OkStatus());
   auto results = measurer_->MeasureFinalists(
-      {Right(1), Body("B[i + ((long)1 << 40)] = 1.0f;"), Right(2)}, absl::Milliseconds(100));
+      CandidatesOf({Right(1), Body("B[i + ((long)1 << 40)] = 1.0f;"), Right(2)}),
+      absl::Milliseconds(100));
   ASSERT_TRUE(results.ok()) << results.status();
   ASSERT_EQ(results->size(), 3u);
   EXPECT_EQ((*results)[0].outcome, Outcome::kOk) << (*results)[0].detail;
@@ -312,7 +321,7 @@ TEST_P(RealFaultTest, AFinalistThatKillsTheWorkerDoesNotTakeTheOthersAlong) {
 TEST_P(RealFaultTest, ItEndsAtOnceWhileACandidateHangs) {
   options_.validate_limit = absl::Seconds(60);
   ASSERT_EQ(Start(), absl::OkStatus());
-  measurer_->Submit({1, Body(kEndless)});
+  measurer_->Submit({1, "", Body(kEndless)});
   auto next = measurer_->Next(absl::Seconds(3));
   ASSERT_TRUE(next.ok());
   EXPECT_FALSE(next->has_value());
@@ -324,8 +333,9 @@ TEST_P(RealFaultTest, ItEndsAtOnceWhileACandidateHangs) {
 TEST_P(RealFaultTest, TheFinalsEndSoonAfterAnInterruption) {
   ASSERT_EQ(Start(), absl::OkStatus());
   const absl::Time start = absl::Now();
-  auto results = MeasureFinalistsUnless([&] { return absl::Now() - start > absl::Seconds(2); },
-                                        *measurer_, {Right(1), Right(2)}, absl::Minutes(5));
+  auto results =
+      MeasureFinalistsUnless([&] { return absl::Now() - start > absl::Seconds(2); }, *measurer_,
+                             CandidatesOf({Right(1), Right(2)}), absl::Minutes(5));
   EXPECT_TRUE(absl::IsCancelled(results.status())) << results.status();
   EXPECT_LT(absl::Now() - start, absl::Seconds(30));
   EXPECT_TRUE(absl::IsCancelled(measurer_->Next(absl::Minutes(5)).status()));
@@ -335,7 +345,7 @@ TEST_P(RealFaultTest, WhatHasNotReachedTheDeviceCanBeTakenBack) {
   ASSERT_EQ(Start(), absl::OkStatus());
   std::vector<int64_t> ids;
   for (int64_t id = 0; id < 12; ++id) {
-    measurer_->Submit({id, Right(static_cast<int>(id))});
+    measurer_->Submit({id, "", Right(static_cast<int>(id))});
     ids.push_back(id);
   }
   std::vector<int64_t> back = measurer_->Withdraw(ids);
@@ -343,7 +353,7 @@ TEST_P(RealFaultTest, WhatHasNotReachedTheDeviceCanBeTakenBack) {
   EXPECT_EQ(measurer_->pending(), static_cast<int>(ids.size() - back.size()));
   EXPECT_THAT(measurer_->Withdraw(ids), testing::IsEmpty());
   // Each is either taken back or measured, and the next ones are measured as ever.
-  measurer_->Submit({100, Right(100)});
+  measurer_->Submit({100, "", Right(100)});
   while (measurer_->pending() > 0) {
     auto next = measurer_->Next(absl::Seconds(60));
     ASSERT_TRUE(next.ok() && next->has_value()) << next.status();
@@ -532,7 +542,7 @@ TEST_F(ScriptedFaultTest, ADeviceThatBreaksLaterBlamesNoCandidate) {
   EXPECT_EQ(Run({Marked("crash")})[0].outcome, Outcome::kIllegalAccess);
   // The next worker finds another device.
   Script(R"({"match": "naive", "do": "wrong"})");
-  measurer_->Submit({7, Right(2)});
+  measurer_->Submit({7, "", Right(2)});
   auto next = measurer_->Next(absl::Seconds(60));
   EXPECT_TRUE(absl::IsUnavailable(next.status())) << next.status();
   EXPECT_EQ(measurer_->pending(), 1);
@@ -558,7 +568,8 @@ TEST_F(ScriptedFaultTest, FinalistsAreValidatedOnOtherInputs) {
   const auto lucky =
       Body(absl::StrFormat("%s if (A[0] == %.9gf) B[i] = 0.0f;", std::string(kRight), other));
   EXPECT_EQ(Run({lucky})[0].outcome, Outcome::kOk);
-  auto finals = measurer_->MeasureFinalists({lucky, Right(1)}, absl::Milliseconds(50));
+  auto finals =
+      measurer_->MeasureFinalists(CandidatesOf({lucky, Right(1)}), absl::Milliseconds(50));
   ASSERT_TRUE(finals.ok()) << finals.status();
   EXPECT_EQ((*finals)[0].outcome, Outcome::kWrongAnswer) << (*finals)[0].detail;
   EXPECT_EQ((*finals)[1].outcome, Outcome::kOk) << (*finals)[1].detail;

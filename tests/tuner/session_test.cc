@@ -64,6 +64,7 @@ class FakeMeasurer : public measure::Measurer {
   void Submit(measure::Candidate candidate) override {
     queue_.push_back(candidate.id);
     submitted.push_back(candidate.steps);
+    points.push_back(candidate.point);
     most_pending = std::max(most_pending, pending());
   }
   int pending() const override { return static_cast<int>(queue_.size()); }
@@ -77,21 +78,23 @@ class FakeMeasurer : public measure::Measurer {
     return std::optional<Measured>(m);
   }
   absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(
-      const std::vector<std::vector<Step>>& steps, absl::Duration) override {
-    finalists = steps;
+      const std::vector<measure::Candidate>& candidates, absl::Duration) override {
+    finalists = candidates;
     if (endless_finals) {
       stopped.WaitForNotification();
       return absl::CancelledError("stopped");
     }
     std::vector<TrialResult> results;
-    for (const auto& s : steps) results.push_back(finals(s));
+    for (const auto& c : candidates) results.push_back(finals(c.steps));
     return results;
   }
   void Stop() override { stopped.Notify(); }
   measure::DeviceState device_state() const override { return state; }
   measure::DeviceWaits device_waits() const override { return waits; }
 
-  std::vector<std::vector<Step>> submitted, finalists;
+  std::vector<std::vector<Step>> submitted;
+  std::vector<std::string> points;  // of those submitted
+  std::vector<measure::Candidate> finalists;
   measure::DeviceState state;
   measure::DeviceWaits waits;
   int given = 0, most_pending = 0;
@@ -124,7 +127,8 @@ class SessionTest : public testing::Test {
 
   absl::StatusOr<SessionReport> Run(uint64_t seed = 1) {
     auto proposer = MakeRandomProposer(space_, seed);
-    return Session(space_, measurer_, *records_, environment_, *proposer, options_).Run();
+    const auto log = MakeTrialLog(*records_, space_.program(), environment_);
+    return Session(space_, measurer_, *log, environment_.l2, *proposer, options_).Run();
   }
   std::vector<TrialRecord> Recorded() {
     auto trials = records_->Trials(space_.program(), environment_);
@@ -180,6 +184,18 @@ TEST_F(SessionTest, EveryTrialIsRecordedOnceAndTheQueueIsKeptFull) {
   EXPECT_EQ(std::set<std::string>(points.begin(), points.end()).size(), 20u);
   EXPECT_EQ(measurer_.most_pending, 4);
   EXPECT_EQ(measurer_.pending(), 0);
+}
+
+// Whoever measures elsewhere knows the point of what it is given.
+TEST_F(SessionTest, CandidatesCarryTheirPoints) {
+  ASSERT_TRUE(Run().ok());
+  EXPECT_EQ(measurer_.points, ScreenedPoints());
+  std::set<int64_t> ids;
+  ASSERT_FALSE(measurer_.finalists.empty());
+  for (const measure::Candidate& finalist : measurer_.finalists) {
+    EXPECT_TRUE(ids.insert(finalist.id).second);
+    EXPECT_EQ(finalist.steps, *space_.Steps(*space_.Parse(finalist.point)));
+  }
 }
 
 TEST_F(SessionTest, FailuresAreCountedByKindAndNeverWin) {
@@ -323,7 +339,8 @@ TEST_F(SessionTest, WhatWaitedWhenASessionWasKilledIsProposedAgain) {
     };
     auto proposer = MakeRandomProposer(space_, 1);
     if (records.ok()) {
-      Session(space_, measurer_, **records, environment_, *proposer, options_).Run().IgnoreError();
+      const auto log = MakeTrialLog(**records, space_.program(), environment_);
+      Session(space_, measurer_, *log, environment_.l2, *proposer, options_).Run().IgnoreError();
     }
     _exit(1);
   }
@@ -386,7 +403,7 @@ TEST_F(SessionTest, InterruptionKeepsWhatWasMeasuredAndForgetsWhatWasNot) {
 
 TEST_F(SessionTest, TheFinalsCanBeInterruptedToo) {
   std::atomic<bool> in_finals = false;
-  options_.on_finals = [&](const auto&) { in_finals = true; };
+  options_.on_finals = [&](size_t) { in_finals = true; };
   options_.interrupted = [&] { return in_finals.load(); };
   measurer_.endless_finals = true;
   measurer_.script = [](int n) { return Ok(n == 3 ? 10 : 100); };
@@ -529,7 +546,8 @@ TEST_F(SessionTest, ASmallSpaceIsExhausted) {
     int observed = 0;
   };
   Few proposer(space_);
-  Session session(space_, measurer_, *records_, environment_, proposer, options_);
+  const auto log = MakeTrialLog(*records_, space_.program(), environment_);
+  Session session(space_, measurer_, *log, environment_.l2, proposer, options_);
   auto report = session.Run();
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->stop, StopReason::kExhausted);

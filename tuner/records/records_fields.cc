@@ -50,20 +50,17 @@ class Hash {
   void operator()(const char*, measure::Outcome value) { Add(std::string(NameOf(value))); }
   void operator()(const char*, measure::L2Policy value) { Add(std::string(NameOf(value))); }
 
-  // Fields that older rows do not have.
+  // Fields that older rows do not have count where they are given, with their names.
   struct Given {
     Hash& to;
-    void operator()(const std::string& name, const std::string& value) const {
-      if (value.empty()) return;
+    template <typename T>
+    void operator()(const std::string& name, const T& value) const {
+      if (value == T{}) return;
       to.Add(name);
-      to.Add(value);
-    }
-    void operator()(const std::string& name, int64_t value) const {
-      if (value == 0) return;
-      to.Add(name);
-      to.Add(static_cast<uint64_t>(value));
+      to(name.c_str(), value);
     }
   };
+  Given later() { return {*this}; }
 
  private:
   uint64_t state_ = 0xcbf29ce484222325;
@@ -102,6 +99,17 @@ struct JsonReader {
   std::string where;     // "trial."
   bool required = true;  // else what is missing stays as it is
   absl::Status status = absl::OkStatus();
+
+  // Fields that lines of older versions lack.
+  struct Optional {
+    JsonReader& reader;
+    void operator()(const std::string& name, auto& value) const {
+      reader.required = false;
+      reader(name, value);
+      reader.required = true;
+    }
+  };
+  Optional later() { return {*this}; }
 
   void Refuse(const std::string& name, const std::string& expected) {
     status = absl::InvalidArgumentError(absl::StrCat("\"", where, name, "\" must be ", expected));
@@ -257,8 +265,8 @@ int64_t ChecksumOf(const StoredTrial& stored) {
   VisitEnvironment(stored.environment, hash);
   VisitTrial(stored.trial, hash);
   hash.Add(stored.trial.steps);
-  VisitLaterEnvironment(stored.environment, Hash::Given{hash});
-  VisitProvenance(stored.trial.from, Hash::Given{hash});
+  VisitLaterEnvironment(stored.environment, hash);
+  VisitProvenance(stored.trial.from, hash);
   return static_cast<int64_t>(hash.state());
 }
 
@@ -294,13 +302,11 @@ absl::StatusOr<StoredTrial> ParseLine(const std::string& text) {
   if (!status.ok()) return status;
   JsonReader environment{(*line)["environment"], "environment."};
   VisitEnvironment(stored.environment, environment);
-  environment.required = false;  // lines of schema version 4 and before
   VisitLaterEnvironment(stored.environment, environment);
   if (!environment.status.ok()) return environment.status;
   JsonReader trial{(*line)["trial"], "trial."};
   VisitTrial(stored.trial, trial);
   trial("steps", stored.trial.steps);
-  trial.required = false;
   VisitPlace(stored.trial.from, trial);
   if (!trial.status.ok()) return trial.status;
   status = CheckTrial(stored.trial);

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <string>
 
+#include "base/fields.h"
 #include "base/hash.h"
+#include "measure/device/outcome.h"
 #include "tuner/records/records.h"
 
 namespace heddle::tuner {
@@ -51,21 +53,24 @@ void VisitEnvironment(Env& e, Visitor&& visit) {
 // of a row which is older than they are still holds.
 template <typename Env, typename Visitor>
 void VisitLaterEnvironment(Env& e, Visitor&& visit) {
-  visit("memory_mib", e.memory_mib);
-  visit("power_limit_w", e.power_limit_w);
+  auto&& later = Later(visit);
+  later("memory_mib", e.memory_mib);
+  later("power_limit_w", e.power_limit_w);
 }
 
 // What lines carry of a provenance: tenants and tokens mean something in their own database only.
 template <typename From, typename Visitor>
 void VisitPlace(From& from, Visitor&& visit) {
-  visit("host", from.host);
-  visit("run", from.run);
+  auto&& later = Later(visit);
+  later("host", from.host);
+  later("run", from.run);
 }
 
 template <typename From, typename Visitor>
 void VisitProvenance(From& from, Visitor&& visit) {
-  visit("tenant", from.tenant);
-  visit("token", from.token);
+  auto&& later = Later(visit);
+  later("tenant", from.tenant);
+  later("token", from.token);
   VisitPlace(from, visit);
 }
 
@@ -75,23 +80,7 @@ void VisitTrial(Trial& t, Visitor&& visit) {
   visit("point", t.point);
   visit("final", t.stage);
   visit("imported", t.origin);
-  visit("outcome", t.result.outcome);
-  visit("detail", t.result.detail);
-  visit("time_us", t.result.time_us);
-  visit("ci_low_us", t.result.ci_low_us);
-  visit("ci_high_us", t.result.ci_high_us);
-  visit("samples", t.result.samples);
-  visit("noisy", t.result.noisy);
-  visit("screened_out", t.result.screened_out);
-  visit("max_error", t.result.max_error);
-  visit("registers", t.result.registers);
-  visit("local_bytes", t.result.local_bytes);
-  visit("shared_bytes", t.result.shared_bytes);
-  visit("source_hash", t.result.source_hash);
-  visit("compile_s", t.result.compile_s);
-  visit("load_s", t.result.load_s);
-  visit("validate_s", t.result.validate_s);
-  visit("time_s", t.result.time_s);
+  VisitResult(t.result, visit);
   visit("throttled", t.throttled);
   visit("other_processes", t.other_processes);
   visit("when_us", t.when);

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
 #include "measure/judge/timing.h"
 
 namespace heddle::tuner {
@@ -15,7 +16,6 @@ namespace {
 using measure::Outcome;
 using measure::TrialResult;
 using search_space::Point;
-using search_space::Step;
 
 // How often interruption and budgets are looked at while no result arrives.
 constexpr absl::Duration kPoll = absl::Milliseconds(100);
@@ -64,13 +64,12 @@ TimeSpent& TimeSpent::operator+=(const TimeSpent& other) {
   return *this;
 }
 
-Session::Session(const search_space::SearchSpace& space, measure::Measurer& measurer,
-                 Records& records, Environment environment, Proposer& proposer,
-                 SessionOptions options)
+Session::Session(const search_space::SearchSpace& space, measure::Measurer& measurer, TrialLog& log,
+                 measure::L2Policy l2, Proposer& proposer, SessionOptions options)
     : space_(space),
       measurer_(measurer),
-      records_(records),
-      environment_(std::move(environment)),
+      log_(log),
+      l2_(l2),
       proposer_(proposer),
       options_(std::move(options)) {}
 
@@ -92,7 +91,7 @@ void Session::ShowProgress() const {
   p.seconds = Elapsed();
   p.seconds_budget = options_.seconds;
   p.best_us = best_us_;
-  p.roofline = RooflineOf(space_.program(), space_.target(), environment_.l2);
+  p.roofline = RooflineOf(space_.program(), space_.target(), l2_);
   p.failed = report_.failed;
   options_.on_progress(p);
 }
@@ -136,9 +135,8 @@ std::vector<Contender> Session::Leaders() const {
 }
 
 absl::Status Session::LoadHistory() {
-  auto trials = records_.Trials(space_.program(), environment_);
-  if (!trials.ok()) return trials.status();
-  for (const TrialRecord& trial : *trials) {
+  HEDDLE_ASSIGN_OR_RETURN(known, log_.Load());
+  for (const TrialRecord& trial : known.trials) {
     Contender contender{trial.point, {}, trial.result, false};
     contender.is_final = trial.stage == TrialStage::kFinal;
     auto point = space_.Parse(trial.point);
@@ -160,9 +158,7 @@ absl::Status Session::LoadHistory() {
     Learn(key, std::move(contender));
   }
 
-  auto stale = records_.StaleIntents(space_.program(), environment_);
-  if (!stale.ok()) return stale.status();
-  for (const std::string& text : *stale) {
+  for (const std::string& text : known.stale) {
     auto point = space_.Parse(text);
     // The default stays in: without it there is nothing to compare with.
     if (!point.ok() || *point == space_.Default()) continue;
@@ -173,13 +169,12 @@ absl::Status Session::LoadHistory() {
 
 absl::Status Session::Submit(const Point& point) {
   tried_.insert(point);
-  auto steps = space_.Steps(point);
   // A point that the space itself proposes has steps; a failure is a bug worth stopping for.
-  if (!steps.ok()) return steps.status();
+  HEDDLE_ASSIGN_OR_RETURN(steps, space_.Steps(point));
   std::string text = space_.Print(point);
-  if (absl::Status s = records_.AddIntent(space_.program(), environment_, text); !s.ok()) return s;
-  pending_[next_id_] = Pending{point, text};
-  measurer_.Submit({next_id_++, *std::move(steps)});
+  HEDDLE_RETURN_IF_ERROR(log_.Begin(text));
+  pending_.emplace(next_id_, point);
+  measurer_.Submit({next_id_++, std::move(text), std::move(steps)});
   ++submitted_;
   return absl::OkStatus();
 }
@@ -189,7 +184,7 @@ absl::Status Session::Fill() {
   Point first = space_.Default();
   if (!tried_.contains(first)) return Submit(first);
   if (report_.trials == 0 && submitted_ == 1 && pending_.size() == 1 &&
-      pending_.begin()->second.point == first) {
+      pending_.begin()->second == first) {
     return absl::OkStatus();
   }
   int room = measurer_.wanted_in_flight() - measurer_.pending();
@@ -228,22 +223,24 @@ absl::Status Session::CheckSameErrors(const TrialResult& result) {
                    result.detail, "\nRun `heddle doctor` to check them."));
 }
 
-absl::Status Session::Book(const Pending& pending, const TrialResult& result) {
-  measure::DeviceState state = measurer_.device_state();
+absl::Status Session::Record(TrialStage stage, const Contender& contender) {
+  const measure::DeviceState state = measurer_.device_state();
   TrialRecord record;
   record.workload_hash = space_.program().hash;
-  record.point = pending.text;
-  record.result = result;
+  record.point = contender.point;
+  record.steps = search_space::ToString(contender.steps);
+  record.stage = stage;
+  record.result = contender.result;
   record.throttled = state.throttled;
   record.other_processes = state.other_processes;
   record.when = absl::Now();
   record.from = LocalProvenance();
-  auto id = records_.AddTrial(space_.program(), environment_, record);
-  if (!id.ok()) return id.status();
-  if (absl::Status s = records_.ClearIntent(space_.program(), environment_, pending.text);
-      !s.ok()) {
-    return s;
-  }
+  return log_.Add(record);
+}
+
+absl::Status Session::Book(const Point& point, const TrialResult& result) {
+  Contender contender{space_.Print(point), {}, result, false};
+  HEDDLE_RETURN_IF_ERROR(Record(TrialStage::kScreening, contender));
 
   ++report_.trials;
   AddPhases(result);
@@ -254,14 +251,15 @@ absl::Status Session::Book(const Pending& pending, const TrialResult& result) {
   } else {
     ++report_.failed[result.outcome];
   }
-  Learn(pending.text, {pending.text, {}, result, false});
+  const std::string key = contender.point;
+  Learn(key, std::move(contender));
   if (best_us_ > 0 && (plateau_best_us_ == 0 || best_us_ < plateau_best_us_ * (1 - kImprovement))) {
     plateau_best_us_ = best_us_;
     since_improvement_ = 0;
   } else {
     ++since_improvement_;
   }
-  proposer_.Observe(*pending.point, result);
+  proposer_.Observe(point, result);
   return CheckSameErrors(result);
 }
 
@@ -274,9 +272,9 @@ absl::StatusOr<bool> Session::TakeOne(absl::Duration timeout) {
   // What ended with an interrupted run says nothing of the candidate: it stays pending, abandoned.
   const bool lost = (*measured)->result.outcome == Outcome::kWorkerLost;
   if (lost && report_.stop == StopReason::kInterrupted) return true;
-  Pending pending = std::move(it->second);
+  const Point point = std::move(it->second);
   pending_.erase(it);
-  if (absl::Status s = Book(pending, (*measured)->result); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(Book(point, (*measured)->result));
   return true;
 }
 
@@ -318,9 +316,7 @@ absl::Status Session::Search() {
 
 absl::Status Session::AbandonPending() {
   absl::Status status;
-  for (const auto& [id, pending] : pending_) {
-    status.Update(records_.ClearIntent(space_.program(), environment_, pending.text));
-  }
+  for (const auto& [id, point] : pending_) status.Update(log_.Abandon(space_.Print(point)));
   pending_.clear();
   return status;
 }
@@ -338,10 +334,12 @@ absl::Status Session::RunFinals() {
   }
 
   report_.finalists = static_cast<int>(finalists.size());
-  options_.on_finals(finalists);
-  std::vector<std::vector<Step>> steps;
-  for (const Contender& contender : finalists) steps.push_back(contender.steps);
-  auto results = measure::MeasureFinalistsUnless(options_.interrupted, measurer_, steps,
+  options_.on_finals(finalists.size());
+  std::vector<measure::Candidate> candidates;
+  for (const Contender& contender : finalists) {
+    candidates.push_back({next_id_++, contender.point, contender.steps});
+  }
+  auto results = measure::MeasureFinalistsUnless(options_.interrupted, measurer_, candidates,
                                                  options_.finals_budget);
   if (absl::IsCancelled(results.status())) {
     report_.stop = StopReason::kInterrupted;
@@ -350,24 +348,12 @@ absl::Status Session::RunFinals() {
   }
   if (!results.ok()) return results.status();
 
-  measure::DeviceState state = measurer_.device_state();
   for (size_t i = 0; i < finalists.size(); ++i) {
     Contender& contender = finalists[i];
     contender.result = (*results)[i];
     contender.is_final = true;
     AddPhases(contender.result);
-    TrialRecord record;
-    record.workload_hash = space_.program().hash;
-    record.point = contender.point;
-    record.steps = search_space::ToString(contender.steps);
-    record.stage = TrialStage::kFinal;
-    record.result = contender.result;
-    record.throttled = state.throttled;
-    record.other_processes = state.other_processes;
-    record.when = absl::Now();
-    record.from = LocalProvenance();
-    auto id = records_.AddTrial(space_.program(), environment_, record);
-    if (!id.ok()) return id.status();
+    HEDDLE_RETURN_IF_ERROR(Record(TrialStage::kFinal, contender));
     if (contender.point == default_key_) report_.default_us = contender.result.time_us;
   }
   std::vector<int64_t> complexity;

@@ -20,6 +20,7 @@
 #include "tuner/search/plot.h"
 #include "tuner/search/progress.h"
 #include "tuner/search/proposer.h"
+#include "tuner/search/trial_log.h"
 
 namespace heddle::tuner {
 
@@ -46,8 +47,8 @@ struct SessionOptions {
   std::function<bool()> interrupted = [] { return false; };
   // Called after every trial and, with nothing new, now and then.
   std::function<void(const Progress&)> on_progress = [](const Progress&) {};
-  // Called once when the finals begin, with who takes part.
-  std::function<void(const std::vector<Contender>&)> on_finals = [](const auto&) {};
+  // Called once when the finals begin, with how many take part.
+  std::function<void(size_t)> on_finals = [](size_t) {};
 };
 
 // What counts as progress for `plateau`: 1 %, the width of a good timing's interval.
@@ -91,20 +92,15 @@ struct SessionReport {
 
 class Session {
  public:
-  // All must outlive the session. `environment` is what results are recorded under.
-  Session(const search_space::SearchSpace& space, measure::Measurer& measurer, Records& records,
-          Environment environment, Proposer& proposer, SessionOptions options);
+  // All must outlive the session. `l2` is what the measurer measures under.
+  Session(const search_space::SearchSpace& space, measure::Measurer& measurer, TrialLog& log,
+          measure::L2Policy l2, Proposer& proposer, SessionOptions options);
 
   // Runs to a budget. Errors are the device's, the database's (what was recorded stays) or, for
   // kSameErrors, Aborted with the message; failed trials are part of the report.
   absl::StatusOr<SessionReport> Run();
 
  private:
-  struct Pending {
-    std::optional<search_space::Point> point;
-    std::string text;
-  };
-
   absl::Status LoadHistory();
   // Keeps a result as the best knowledge of a schedule: finals beat screenings.
   void Learn(const std::string& key, Contender contender);
@@ -115,7 +111,8 @@ class Session {
   absl::Status Fill();
   // Waits up to `timeout` for one result and books it. False: none came.
   absl::StatusOr<bool> TakeOne(absl::Duration timeout);
-  absl::Status Book(const Pending& pending, const measure::TrialResult& result);
+  absl::Status Book(const search_space::Point& point, const measure::TrialResult& result);
+  absl::Status Record(TrialStage stage, const Contender& contender);
   absl::Status CheckSameErrors(const measure::TrialResult& result);
   absl::Status Search();
   absl::Status AbandonPending();
@@ -128,15 +125,15 @@ class Session {
 
   const search_space::SearchSpace& space_;
   measure::Measurer& measurer_;
-  Records& records_;
-  Environment environment_;
+  TrialLog& log_;
+  const measure::L2Policy l2_;
   Proposer& proposer_;
   SessionOptions options_;
 
   SteadyTime start_;
   SessionReport report_;
   absl::flat_hash_set<search_space::Point> tried_;
-  absl::flat_hash_map<int64_t, Pending> pending_;
+  absl::flat_hash_map<int64_t, search_space::Point> pending_;
   // By point, or by steps where there is no point; steps are filled in by Leaders.
   std::map<std::string, Contender> known_;
   std::string default_key_;

@@ -1,0 +1,58 @@
+// What is known of a trial goes through messages whole: each field of the one list.
+#include "measure/run/messages.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace heddle::measure {
+namespace {
+
+// Gives each field a value of its own that is not its default.
+struct Filler {
+  int next = 1;
+
+  void operator()(const char* name, std::string& value) { value = name; }
+  void operator()(const char*, bool& value) { value = true; }
+  void operator()(const char*, Outcome& value) { value = Outcome::kRunTimeout; }
+  void operator()(const char*, auto& value) { value = next++; }
+};
+
+// Names and values.
+std::vector<std::string> Fields(const TrialResult& result) {
+  std::vector<std::string> fields;
+  VisitResult(result, [&](const char* name, const auto& value) {
+    std::ostringstream text;
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, Outcome>) {
+      text << name << '=' << NameOf(value);
+    } else {
+      text << name << '=' << value;
+    }
+    fields.push_back(text.str());
+  });
+  return fields;
+}
+
+TEST(Messages, CarryEveryFieldOfAResult) {
+  TrialResult result;
+  VisitResult(result, Filler{});
+  const v1::TrialResult message = ToProto(result);
+  const std::vector<std::string> fields = Fields(result);
+  EXPECT_EQ(Fields(FromProto(message)), fields);
+  EXPECT_EQ(static_cast<size_t>(message.GetDescriptor()->field_count()), fields.size());
+  EXPECT_EQ(message.time_us(), result.time_us);
+  EXPECT_EQ(message.outcome(), v1::OUTCOME_RUN_TIMEOUT);
+  EXPECT_EQ(Fields(FromProto(ToProto(TrialResult()))), Fields(TrialResult()));
+}
+
+TEST(Messages, AnOutcomeOfANewerVersionIsALostWorker) {
+  v1::TrialResult message;
+  message.set_outcome(static_cast<v1::Outcome>(1000));
+  EXPECT_EQ(FromProto(message).outcome, Outcome::kWorkerLost);
+}
+
+}  // namespace
+}  // namespace heddle::measure

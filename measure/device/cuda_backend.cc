@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "measure/device/device_lock.h"
 #include "measure/device/drivers.h"
 #include "measure/device/nvrtc.h"
@@ -29,9 +30,9 @@ std::vector<DeviceInfo> DetectCudaDevices() {
 namespace {
 
 absl::StatusOr<CompiledSource> Compile(const KernelSource& source, const DeviceInfo& device) {
-  auto built = CompileCuda(source.source, source.launch.entry, device.target.arch);
-  if (!built.ok()) return built.status();
-  return CompiledSource{std::move(built->cubin), std::move(built->ptx), built->resources};
+  HEDDLE_ASSIGN_OR_RETURN(built,
+                          CompileCuda(source.source, source.launch.entry, device.target.arch));
+  return CompiledSource{std::move(built.cubin), std::move(built.ptx), built.resources};
 }
 
 std::string CacheKey(const DeviceInfo& device, const KernelLaunch&) {

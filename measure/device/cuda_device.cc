@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status.h"
 #include "measure/device/compare.h"
 #include "measure/device/cuda_driver.h"
 #include "measure/device/device.h"
@@ -299,9 +300,9 @@ class CudaBatch : public TimedBatch {
   }
 
   absl::StatusOr<double> Run() override {
-    if (absl::Status s = lead_.Launch(stream_); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(lead_.Launch(stream_));
     HEDDLE_CUDA(cuEventRecord(start_, stream_), "recording an event");
-    if (absl::Status s = timed_.Launch(stream_); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(timed_.Launch(stream_));
     HEDDLE_CUDA(cuEventRecord(end_, stream_), "recording an event");
     HEDDLE_CUDA(cuEventSynchronize(end_), "running the kernels");
     float milliseconds = 0;
@@ -339,7 +340,7 @@ class CudaDevice : public Device {
       const std::vector<KernelBinary>& kernels) override {
     auto program = std::make_unique<CudaProgram>(cu_);
     for (const KernelBinary& kernel : kernels) {
-      if (absl::Status s = program->Add(kernel, info_.target); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(program->Add(kernel, info_.target));
     }
     return program;
   }
@@ -349,7 +350,7 @@ class CudaDevice : public Device {
     HEDDLE_CUDA(cuMemAlloc(&whole, bytes + 2 * kGuardBytes),
                 absl::StrCat("allocating ", bytes, " bytes"));
     auto buffer = std::make_unique<CudaBuffer>(cu_, bytes, whole);
-    if (absl::Status s = RestoreGuards(*buffer); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(RestoreGuards(*buffer));
     return buffer;
   }
 
@@ -380,7 +381,7 @@ class CudaDevice : public Device {
   }
   absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b, int64_t elements,
                                      double slack) override {
-    if (absl::Status s = LoadOwnKernels(); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(LoadOwnKernels());
     CUdeviceptr first = Cast(a).payload, second = Cast(b).payload, out = Cast(*compared_).payload;
     long long count = elements;
     void* arguments[] = {&first, &second, &count, &slack, &out};
@@ -392,7 +393,7 @@ class CudaDevice : public Device {
                                1, 1, kCompareThreads, 1, 1, 0, stream_, arguments, nullptr),
                 "comparing buffers");
     HEDDLE_CUDA(cuMemcpyDtoHAsync(found, out, sizeof found, stream_), "comparing buffers");
-    if (absl::Status s = Wait("comparing buffers"); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(Wait("comparing buffers"));
     Difference difference;
     difference.elements = static_cast<int64_t>(found[0]);
     std::memcpy(&difference.distance, &found[1], sizeof difference.distance);
@@ -411,7 +412,7 @@ class CudaDevice : public Device {
     HEDDLE_CUDA(
         cuMemcpyDtoHAsync(words[1], whole + kGuardBytes + buffer.bytes(), kGuardBytes, stream_),
         "reading a red zone");
-    if (absl::Status s = Wait("reading a red zone"); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(Wait("reading a red zone"));
     return std::all_of(&words[0][0], &words[0][0] + 2 * kGuardBytes / 4,
                        [](uint32_t word) { return word == kGuardPattern; });
   }
@@ -428,7 +429,7 @@ class CudaDevice : public Device {
   // A block takes all that a block can have: one runs on a multiprocessor at a time. Twice as many
   // blocks as multiprocessors, so that none is left out. The next kernel waits in the stream.
   absl::Status FillShared(uint32_t pattern) override {
-    if (absl::Status s = LoadOwnKernels(); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(LoadOwnKernels());
     const auto bytes = static_cast<unsigned>(info_.target.max_shared_bytes_per_block);
     unsigned words = bytes / 4;
     void* arguments[] = {&pattern, &words};
@@ -442,7 +443,7 @@ class CudaDevice : public Device {
   absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
     const auto& loaded = static_cast<CudaProgram&>(program);
     Arguments arguments;
-    if (absl::Status s = arguments.Resolve(loaded, buffers); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(arguments.Resolve(loaded, buffers));
     for (size_t k = 0; k < loaded.kernels().size(); ++k) {
       const CudaProgram::Kernel& kernel = loaded.kernels()[k];
       HEDDLE_CUDA(cuLaunchKernel(kernel.function, static_cast<unsigned>(kernel.launch.grid), 1, 1,
@@ -486,9 +487,8 @@ class CudaDevice : public Device {
     absl::Status status = program->Add({compare, binary->cubin}, info_.target);
     if (status.ok()) status = program->Add({fill, binary->cubin}, info_.target);
     if (!status.ok()) return status;
-    auto out = Allocate(2 * sizeof(unsigned long long));
-    if (!out.ok()) return out.status();
-    compared_ = *std::move(out);
+    HEDDLE_ASSIGN_OR_RETURN(out, Allocate(2 * sizeof(unsigned long long)));
+    compared_ = std::move(out);
     own_ = std::move(program);
     return absl::OkStatus();
   }
@@ -509,14 +509,13 @@ class CudaDevice : public Device {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int index) {
-  absl::StatusOr<const CudaDriver*> cu = CudaDriver::Get();
-  if (!cu.ok()) return cu.status();
+  HEDDLE_ASSIGN_OR_RETURN(cu, CudaDriver::Get());
   CUdevice handle = 0;
-  if ((*cu)->cuDeviceGet(&handle, index) != CUDA_SUCCESS) {
+  if (cu->cuDeviceGet(&handle, index) != CUDA_SUCCESS) {
     return absl::UnavailableError(absl::StrCat("there is no cuda:", index));
   }
-  auto device = std::make_unique<CudaDevice>(**cu, handle, Describe(**cu, handle, index));
-  if (absl::Status s = device->Open(); !s.ok()) return s;
+  auto device = std::make_unique<CudaDevice>(*cu, handle, Describe(*cu, handle, index));
+  HEDDLE_RETURN_IF_ERROR(device->Open());
   return device;
 }
 

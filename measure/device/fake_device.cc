@@ -26,6 +26,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
+#include "base/status.h"
 #include "measure/device/device.h"
 #include "measure/device/drivers.h"
 #include "measure/device/forwarding_device.h"
@@ -159,16 +160,14 @@ class FakeDevice : public ForwardingDevice {
     Rule rule;
     std::string victim;
     for (const KernelBinary& kernel : kernels) {
-      auto parts = Unpack(kernel.binary);
-      if (!parts.ok()) return parts.status();
-      real.push_back({kernel.launch, parts->second});
-      if (rule.fault.empty() && rule.time_us == 0) rule = FindRule(script_, parts->first);
+      HEDDLE_ASSIGN_OR_RETURN(parts, Unpack(kernel.binary));
+      real.push_back({kernel.launch, parts.second});
+      if (rule.fault.empty() && rule.time_us == 0) rule = FindRule(script_, parts.first);
       if (!kernel.launch.arguments.empty()) victim = kernel.launch.arguments.back();
     }
     if (rule.fault == "load_error") return absl::InvalidArgumentError("scripted load error");
-    auto inner = ForwardingDevice::Load(real);
-    if (!inner.ok()) return inner.status();
-    return std::make_unique<FakeProgram>(*std::move(inner), std::move(rule), std::move(victim));
+    HEDDLE_ASSIGN_OR_RETURN(inner, ForwardingDevice::Load(real));
+    return std::make_unique<FakeProgram>(std::move(inner), std::move(rule), std::move(victim));
   }
 
   absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
@@ -188,9 +187,9 @@ class FakeDevice : public ForwardingDevice {
                                                            const std::vector<BufferSet>& sets,
                                                            int first, int launches) override {
     auto& fake = static_cast<FakeProgram&>(program);
-    auto inner = ForwardingDevice::PrepareBatch(*fake.inner, sets, first, launches);
-    if (!inner.ok()) return inner.status();
-    return std::make_unique<FakeBatch>(*std::move(inner), fake.rule, launches);
+    HEDDLE_ASSIGN_OR_RETURN(inner,
+                            ForwardingDevice::PrepareBatch(*fake.inner, sets, first, launches));
+    return std::make_unique<FakeBatch>(std::move(inner), fake.rule, launches);
   }
 
  private:
@@ -209,11 +208,9 @@ class FakeDevice : public ForwardingDevice {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice() {
-  absl::StatusOr<Script> script = ReadScript();
-  if (!script.ok()) return script.status();
-  absl::StatusOr<std::unique_ptr<Device>> inner = OpenOpenClDevice(0);
-  if (!inner.ok()) return inner.status();
-  return std::make_unique<FakeDevice>(*std::move(inner), *std::move(script));
+  HEDDLE_ASSIGN_OR_RETURN(script, ReadScript());
+  HEDDLE_ASSIGN_OR_RETURN(inner, OpenOpenClDevice(0));
+  return std::make_unique<FakeDevice>(std::move(inner), std::move(script));
 }
 
 std::vector<DeviceInfo> DetectFakeDevices() {
@@ -228,9 +225,8 @@ std::vector<DeviceInfo> DetectFakeDevices() {
 }
 
 absl::StatusOr<std::string> CompileFake(const KernelSource& source) {
-  absl::StatusOr<Script> script = ReadScript();
-  if (!script.ok()) return script.status();
-  const std::string fault = FindRule(*script, source.source).fault;
+  HEDDLE_ASSIGN_OR_RETURN(script, ReadScript());
+  const std::string fault = FindRule(script, source.source).fault;
   if (fault == "build_error") return absl::InvalidArgumentError("scripted build error");
   if (fault == "build_hang") {
     // As PoCL, which runs a linker.
@@ -241,9 +237,8 @@ absl::StatusOr<std::string> CompileFake(const KernelSource& source) {
     Hang();
   }
   if (fault == "build_crash") Crash();
-  absl::StatusOr<std::string> binary = CompileOpenCl("opencl:0", source);
-  if (!binary.ok()) return binary.status();
-  return Pack(source.source, *binary);
+  HEDDLE_ASSIGN_OR_RETURN(binary, CompileOpenCl("opencl:0", source));
+  return Pack(source.source, binary);
 }
 
 }  // namespace heddle::measure

@@ -1,14 +1,14 @@
 // OpenCL devices: the driver and its compiler are in opencl_device.cc.
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "measure/device/drivers.h"
 
 namespace heddle::measure {
 namespace {
 
 absl::StatusOr<CompiledSource> Compile(const KernelSource& source, const DeviceInfo& device) {
-  absl::StatusOr<std::string> binary = CompileOpenCl(device.id, source);
-  if (!binary.ok()) return binary.status();
-  return CompiledSource{*std::move(binary), "", {}};
+  HEDDLE_ASSIGN_OR_RETURN(binary, CompileOpenCl(device.id, source));
+  return CompiledSource{std::move(binary), "", {}};
 }
 
 // Binaries are made for one device, driver and, with PoCL, size of launch.
@@ -131,9 +131,8 @@ constexpr Backend FakeRow() {
   };
   row.compile = [](const KernelSource& source,
                    const DeviceInfo&) -> absl::StatusOr<CompiledSource> {
-    absl::StatusOr<std::string> binary = CompileFake(source);
-    if (!binary.ok()) return binary.status();
-    return CompiledSource{*std::move(binary), "", {}};
+    HEDDLE_ASSIGN_OR_RETURN(binary, CompileFake(source));
+    return CompiledSource{std::move(binary), "", {}};
   };
   row.cache_key = nullptr;
   return row;

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/host.h"
+#include "base/status.h"
 #include "measure/device/compare.h"
 #include "measure/device/device.h"
 #include "measure/device/drivers.h"
@@ -279,9 +280,9 @@ class OpenClBatch : public TimedBatch {
   absl::StatusOr<double> Run() override {
     auto start = std::chrono::steady_clock::now();
     for (const Arguments& arguments : executions_) {
-      if (absl::Status s = Enqueue(queue_, program_, arguments); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(Enqueue(queue_, program_, arguments));
     }
-    if (absl::Status s = Check(clFinish(queue_), "waiting for the kernels"); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(Check(clFinish(queue_), "waiting for the kernels"));
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
@@ -305,9 +306,8 @@ class OpenClDevice : public Device {
       const std::vector<KernelBinary>& kernels) override {
     auto program = std::make_unique<OpenClProgram>();
     for (const KernelBinary& kernel : kernels) {
-      absl::StatusOr<OpenClProgram::Kernel> loaded = LoadKernel(kernel, *program);
-      if (!loaded.ok()) return loaded.status();
-      program->kernels.push_back(*std::move(loaded));
+      HEDDLE_ASSIGN_OR_RETURN(loaded, LoadKernel(kernel, *program));
+      program->kernels.push_back(std::move(loaded));
     }
     return program;
   }
@@ -329,7 +329,7 @@ class OpenClDevice : public Device {
     }
     if (code != CL_SUCCESS) return Check(code, absl::StrCat("allocating ", bytes, " bytes"));
     auto buffer = std::make_unique<OpenClBuffer>(bytes, std::move(whole), std::move(payload));
-    if (absl::Status s = RestoreGuards(*buffer); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(RestoreGuards(*buffer));
     return buffer;
   }
 
@@ -410,7 +410,7 @@ class OpenClDevice : public Device {
 
   absl::Status RestoreGuards(DeviceBuffer& buffer) override {
     cl_mem whole = Cast(buffer).whole.get();
-    if (absl::Status s = FillRange(whole, kGuardPattern, 0, kGuardBytes); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(FillRange(whole, kGuardPattern, 0, kGuardBytes));
     return FillRange(whole, kGuardPattern, kGuardBytes + buffer.bytes(), kGuardBytes);
   }
 
@@ -435,9 +435,8 @@ class OpenClDevice : public Device {
 
   absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
     const auto& loaded = static_cast<OpenClProgram&>(program);
-    absl::StatusOr<Arguments> arguments = Resolve(loaded, buffers);
-    if (!arguments.ok()) return arguments.status();
-    if (absl::Status s = Enqueue(queue_.get(), loaded, *arguments); !s.ok()) return s;
+    HEDDLE_ASSIGN_OR_RETURN(arguments, Resolve(loaded, buffers));
+    HEDDLE_RETURN_IF_ERROR(Enqueue(queue_.get(), loaded, arguments));
     return Check(clFinish(queue_.get()), "waiting for the kernels");
   }
 
@@ -447,9 +446,8 @@ class OpenClDevice : public Device {
     const auto& loaded = static_cast<OpenClProgram&>(program);
     std::vector<Arguments> executions;
     for (int i = 0; i < launches; ++i) {
-      absl::StatusOr<Arguments> arguments = Resolve(loaded, sets[(first + i) % sets.size()]);
-      if (!arguments.ok()) return arguments.status();
-      executions.push_back(*std::move(arguments));
+      HEDDLE_ASSIGN_OR_RETURN(arguments, Resolve(loaded, sets[(first + i) % sets.size()]));
+      executions.push_back(std::move(arguments));
     }
     return std::make_unique<OpenClBatch>(queue_.get(), loaded, std::move(executions));
   }
@@ -562,16 +560,14 @@ absl::StatusOr<Context> MakeContext(cl_device_id device) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> OpenOpenClDevice(int index) {
-  absl::StatusOr<cl_device_id> device = FindClDevice(index);
-  if (!device.ok()) return device.status();
-  DeviceInfo info = Describe(*device, index);
+  HEDDLE_ASSIGN_OR_RETURN(device, FindClDevice(index));
+  DeviceInfo info = Describe(device, index);
   if (!info.usable) return absl::UnavailableError(absl::StrCat(info.id, ": ", info.why_not));
-  absl::StatusOr<Context> context = MakeContext(*device);
-  if (!context.ok()) return context.status();
+  HEDDLE_ASSIGN_OR_RETURN(context, MakeContext(device));
   cl_int code = CL_SUCCESS;
-  Queue queue(clCreateCommandQueue(context->get(), *device, 0, &code));
+  Queue queue(clCreateCommandQueue(context.get(), device, 0, &code));
   if (code != CL_SUCCESS) return Check(code, "creating an OpenCL queue");
-  return std::make_unique<OpenClDevice>(*device, std::move(info), *std::move(context),
+  return std::make_unique<OpenClDevice>(device, std::move(info), std::move(context),
                                         std::move(queue));
 }
 
@@ -597,20 +593,18 @@ absl::StatusOr<std::string> CompileOpenCl(const std::string& device_id,
       !absl::SimpleAtoi(device_id.substr(strlen("opencl:")), &index)) {
     return absl::UnavailableError(absl::StrCat("'", device_id, "' is no OpenCL device"));
   }
-  absl::StatusOr<cl_device_id> device = FindClDevice(index);
-  if (!device.ok()) return device.status();
-  absl::StatusOr<Context> context = MakeContext(*device);
-  if (!context.ok()) return context.status();
+  HEDDLE_ASSIGN_OR_RETURN(device, FindClDevice(index));
+  HEDDLE_ASSIGN_OR_RETURN(context, MakeContext(device));
   const char* text = source.source.c_str();
   cl_int code = CL_SUCCESS;
-  ClProgram program(clCreateProgramWithSource(context->get(), 1, &text, nullptr, &code));
+  ClProgram program(clCreateProgramWithSource(context.get(), 1, &text, nullptr, &code));
   if (code != CL_SUCCESS) return Check(code, "creating a program");
   AskForSpecialisation(source.launch);
-  code = clBuildProgram(program.get(), 1, &*device, kOpenClCompileOptions, nullptr, nullptr);
+  code = clBuildProgram(program.get(), 1, &device, kOpenClCompileOptions, nullptr, nullptr);
   if (code != CL_SUCCESS) {
     return absl::InvalidArgumentError(absl::StrCat("the OpenCL compiler refused ",
                                                    source.launch.entry, ": ",
-                                                   BuildLog(program.get(), *device)));
+                                                   BuildLog(program.get(), device)));
   }
   size_t size = 0;
   code = clGetProgramInfo(program.get(), CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr);

@@ -6,6 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/status.h"
+
 namespace heddle::measure {
 namespace {
 
@@ -27,7 +29,7 @@ class Sampler {
     const double wanted = std::max(absl::ToDoubleSeconds(options_.sample),
                                    2 * device_.clock_resolution() / options_.resolution_share);
     while (true) {
-      if (absl::Status s = Sample(); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(Sample());
       if (launches_ == 1 && options_.on_first_sample) options_.on_first_sample();
       const double seconds = samples_.back() * launches_;
       if (seconds >= wanted / 2 || launches_ >= kMaxLaunches) return absl::OkStatus();
@@ -42,16 +44,15 @@ class Sampler {
     std::unique_ptr<TimedBatch>& batch = batches_[next_];
     if (batch == nullptr) {
       const int first = static_cast<int>(next_ * launches_ % timed_.sets.size());
-      auto prepared = device_.PrepareBatch(*timed_.program, timed_.sets, first, launches_);
-      if (!prepared.ok()) return prepared.status();
-      batch = *std::move(prepared);
+      HEDDLE_ASSIGN_OR_RETURN(prepared,
+                              device_.PrepareBatch(*timed_.program, timed_.sets, first, launches_));
+      batch = std::move(prepared);
     }
-    absl::StatusOr<double> seconds = batch->Run();
-    if (!seconds.ok()) return seconds.status();
+    HEDDLE_ASSIGN_OR_RETURN(seconds, batch->Run());
     next_ = (next_ + 1) % batches_.size();
     all_sets_ = all_sets_ || next_ == 0;
-    spent_ += *seconds;
-    samples_.push_back(*seconds / launches_);
+    spent_ += seconds;
+    samples_.push_back(seconds / launches_);
     return absl::OkStatus();
   }
 
@@ -165,7 +166,7 @@ absl::StatusOr<Timing> TimeProgram(Device& device, const TimedProgram& program,
                                    const TimingOptions& options) {
   Sampler sampler(device, program, options);
   SpentBudget budget(options.budget);
-  if (absl::Status s = sampler.Calibrate(); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(sampler.Calibrate());
   if (options.best_s > 0 && sampler.samples()[0] > options.best_s * options.screen_out_factor) {
     Timing timing = sampler.Result();
     timing.screened_out = true;
@@ -180,7 +181,7 @@ absl::StatusOr<Timing> TimeProgram(Device& device, const TimedProgram& program,
     if (narrow) spare_s += seconds;
     narrow = narrow || sampler.Narrow();
     if (budget.Met() || (narrow && !(options.idle && options.idle()))) break;
-    if (absl::Status s = sampler.Sample(); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(sampler.Sample());
   }
   Timing timing = sampler.Result();
   timing.noisy = !narrow;
@@ -196,7 +197,7 @@ absl::StatusOr<std::vector<Timing>> TimeInterleaved(Device& device,
   SpentBudget budget(options.budget);
   for (size_t i = 0; i < samplers.size(); ++i) {
     if (programs[i].before) programs[i].before();
-    if (absl::Status s = samplers[i].Calibrate(); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(samplers[i].Calibrate());
     if (programs[i].after) programs[i].after();
   }
   // Every round starts with another program, so that none always follows the same neighbour.
@@ -204,7 +205,7 @@ absl::StatusOr<std::vector<Timing>> TimeInterleaved(Device& device,
   for (size_t round = 0; !samplers.empty() && !budget.Met(); ++round) {
     for (size_t i = 0; i < samplers.size(); ++i) {
       Sampler& sampler = samplers[(round + i) % samplers.size()];
-      if (absl::Status s = sampler.Sample(); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(sampler.Sample());
       const double seconds = sampler.TakeSpent();
       budget.Spend(seconds);
       spent += seconds;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "measure/device/compare.h"
 #include "measure/judge/peaks.h"
 #include "measure/judge/timing.h"
@@ -160,15 +161,14 @@ absl::Status DeviceValidator::Initialise() {
                                                  ": only float32 can be measured"));
   }
   const int64_t needed = MemoryNeeded(program_);
-  absl::StatusOr<int64_t> free = device_.FreeMemory();
-  if (!free.ok()) return free.status();
-  if (needed > *free) {
+  HEDDLE_ASSIGN_OR_RETURN(free, device_.FreeMemory());
+  if (needed > free) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("%s needs %.2f GB on %s, which has %.2f GB free: choose a smaller shape",
-                        program_.op, needed / 1e9, device_.info().id, *free / 1e9));
+                        program_.op, needed / 1e9, device_.info().id, free / 1e9));
   }
-  if (absl::Status s = ChooseCases(); !s.ok()) return s;
-  if (absl::Status s = AllocateSets(); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(ChooseCases());
+  HEDDLE_RETURN_IF_ERROR(AllocateSets());
   return UploadInputs();
 }
 
@@ -222,43 +222,36 @@ absl::Status DeviceValidator::ChooseCases() {
 absl::StatusOr<Buffers> DeviceValidator::AllocateAll(const std::vector<BufferRef>& refs) {
   Buffers buffers;
   for (const BufferRef& ref : refs) {
-    auto buffer = device_.Allocate(ref->bytes());
-    if (!buffer.ok()) return buffer.status();
-    buffers.push_back(*std::move(buffer));
+    HEDDLE_ASSIGN_OR_RETURN(buffer, device_.Allocate(ref->bytes()));
+    buffers.push_back(std::move(buffer));
   }
   return buffers;
 }
 
 absl::Status DeviceValidator::AllocateSets() {
-  absl::StatusOr<int64_t> free = device_.FreeMemory();
-  if (!free.ok()) return free.status();
+  HEDDLE_ASSIGN_OR_RETURN(free, device_.FreeMemory());
   const int64_t bytes = BytesOf(program_.inputs) + BytesOf(outputs_);
   // Half of what is left over stays free for the workspaces of candidates.
-  const int64_t spare = (*free - MemoryNeeded(program_)) / 2 + bytes;
+  const int64_t spare = (free - MemoryNeeded(program_)) / 2 + bytes;
   const int count =
       BufferSetCount(options_.l2, program_.IoBytes(), device_.info().target.l2_bytes, spare);
   for (int i = 0; i < count; ++i) {
-    absl::StatusOr<Buffers> inputs = AllocateAll(program_.inputs);
-    if (!inputs.ok()) return inputs.status();
-    absl::StatusOr<Buffers> outputs = AllocateAll(outputs_);
-    if (!outputs.ok()) return outputs.status();
-    set_inputs_.push_back(*std::move(inputs));
-    set_outputs_.push_back(*std::move(outputs));
+    HEDDLE_ASSIGN_OR_RETURN(inputs, AllocateAll(program_.inputs));
+    HEDDLE_ASSIGN_OR_RETURN(outputs, AllocateAll(outputs_));
+    set_inputs_.push_back(std::move(inputs));
+    set_outputs_.push_back(std::move(outputs));
   }
   for (const auto& buffer : set_inputs_[0]) cases_.back().inputs.push_back(buffer.get());
   if (cases_.size() > 1) {
-    absl::StatusOr<Buffers> extra = AllocateAll(program_.inputs);
-    if (!extra.ok()) return extra.status();
-    extra_inputs_ = *std::move(extra);
+    HEDDLE_ASSIGN_OR_RETURN(extra, AllocateAll(program_.inputs));
+    extra_inputs_ = std::move(extra);
     for (const auto& buffer : extra_inputs_) cases_[0].inputs.push_back(buffer.get());
   }
-  absl::StatusOr<Buffers> validated = AllocateAll(outputs_);
-  if (!validated.ok()) return validated.status();
-  validated_ = *std::move(validated);
+  HEDDLE_ASSIGN_OR_RETURN(validated, AllocateAll(outputs_));
+  validated_ = std::move(validated);
   for (Case& which : cases_) {
-    absl::StatusOr<Buffers> expected = AllocateAll(outputs_);
-    if (!expected.ok()) return expected.status();
-    which.expected_there = *std::move(expected);
+    HEDDLE_ASSIGN_OR_RETURN(expected, AllocateAll(outputs_));
+    which.expected_there = std::move(expected);
   }
   return absl::OkStatus();
 }
@@ -267,9 +260,8 @@ absl::Status DeviceValidator::UploadInputs() {
   for (const Case& which : cases_) {
     for (size_t i = 0; i < program_.inputs.size(); ++i) {
       const BufferRef& ref = program_.inputs[i];
-      auto host = device_.AllocateHost(ref->bytes());
-      if (!host.ok()) return host.status();
-      auto* values = static_cast<float*>((*host)->data());
+      HEDDLE_ASSIGN_OR_RETURN(host, device_.AllocateHost(ref->bytes()));
+      auto* values = static_cast<float*>(host->data());
       Parallel(ref->elements, options_.threads, [&](int64_t begin, int64_t end) {
         for (int64_t k = begin; k < end; ++k) {
           values[k] = ValueOf(which.kind, static_cast<int>(i), k);
@@ -300,9 +292,8 @@ absl::Status DeviceValidator::UploadExpected(const Case& which) {
 absl::StatusOr<Workspaces> DeviceValidator::AllocateWorkspaces(absl::Span<const BufferRef> refs) {
   Workspaces workspaces;
   for (const BufferRef& ref : refs) {
-    auto buffer = device_.Allocate(ref->bytes());
-    if (!buffer.ok()) return buffer.status();
-    workspaces.emplace_back(ref->name, *std::move(buffer));
+    HEDDLE_ASSIGN_OR_RETURN(buffer, device_.Allocate(ref->bytes()));
+    workspaces.emplace_back(ref->name, std::move(buffer));
   }
   return workspaces;
 }
@@ -323,15 +314,15 @@ absl::Status DeviceValidator::RunCase(LoadedProgram& program, const Case& which,
   const Buffers& outputs = set_outputs_[0];
   if (poison != 0) {
     for (const auto& buffer : outputs) {
-      if (absl::Status s = device_.Fill(*buffer, poison); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(device_.Fill(*buffer, poison));
     }
     for (const auto& [name, buffer] : workspaces) {
-      if (absl::Status s = device_.Fill(*buffer, poison); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(device_.Fill(*buffer, poison));
     }
   }
   if (program.resources().shared_bytes > 0) {
     const uint32_t shared = poison != 0 ? poison : kPoisonNan;
-    if (absl::Status s = device_.FillShared(shared); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(device_.FillShared(shared));
   }
   return device_.Run(program, SetOf(which.inputs, outputs, workspaces));
 }
@@ -369,17 +360,16 @@ absl::Status DeviceValidator::CompareAsTheHost(const Case& which, size_t output)
   const std::vector<float>& expected = which.expected[output];
   const auto count = static_cast<int64_t>(expected.size());
   const double slack = which.allowed[output].slack;
-  auto found = device_.Compare(there, *which.expected_there[output], count, slack);
-  if (!found.ok()) return found.status();
-  auto values = Fetch(there, output);
-  if (!values.ok()) return values.status();
+  HEDDLE_ASSIGN_OR_RETURN(found,
+                          device_.Compare(there, *which.expected_there[output], count, slack));
+  HEDDLE_ASSIGN_OR_RETURN(values, Fetch(there, output));
   const Difference right =
-      DifferenceOf(values->data(), expected.data(), count, slack, options_.threads);
-  if (*found == right) return absl::OkStatus();
+      DifferenceOf(values.data(), expected.data(), count, slack, options_.threads);
+  if (found == right) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "%s compares wrongly: of %d elements of %s it finds %d that differ, by %g at most; there are "
       "%d, by %g: driver or compiler is broken",
-      device_.info().id, count, outputs_[output]->name, found->elements, found->distance,
+      device_.info().id, count, outputs_[output]->name, found.elements, found.distance,
       right.elements, right.distance));
 }
 
@@ -399,12 +389,11 @@ absl::Status DeviceValidator::CheckComparison(const Case& which, size_t output) 
 
 absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Case& which,
                                            Workspaces& workspaces) {
-  if (absl::Status s = RunCase(naive, which, workspaces, kPoisonNan); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(RunCase(naive, which, workspaces, kPoisonNan));
   which.expected.clear();
   for (size_t o = 0; o < outputs_.size(); ++o) {
-    auto fetched = Fetch(*set_outputs_[0][o], o);
-    if (!fetched.ok()) return fetched.status();
-    which.expected.push_back(*std::move(fetched));
+    HEDDLE_ASSIGN_OR_RETURN(fetched, Fetch(*set_outputs_[0][o], o));
+    which.expected.push_back(std::move(fetched));
     absl::Status status = device_.Copy(*set_outputs_[0][o], *which.expected_there[o]);
     if (!status.ok()) return status;
   }
@@ -415,7 +404,7 @@ absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Case& which,
 
 absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Workspaces& workspaces) {
   for (Case& which : cases_) {
-    if (absl::Status s = SetReference(naive, which, workspaces); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(SetReference(naive, which, workspaces));
   }
   return absl::OkStatus();
 }
@@ -565,7 +554,7 @@ std::vector<BufferSet> DeviceValidator::TimingSets(const Workspaces& workspaces)
 absl::Status DeviceValidator::PoisonTimingSets() {
   for (const Buffers* set : {&set_outputs_.front(), &set_outputs_.back()}) {
     for (const auto& buffer : *set) {
-      if (absl::Status s = device_.Fill(*buffer, kPoisonNan); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(device_.Fill(*buffer, kPoisonNan));
     }
   }
   return absl::OkStatus();
@@ -600,7 +589,7 @@ absl::Status DeviceValidator::ChangeInputs(uint64_t seed, LoadedProgram& naive,
     cases_[i].samples = std::move(others[i].samples);
     cases_[i].allowed = std::move(others[i].allowed);
   }
-  if (absl::Status s = UploadInputs(); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(UploadInputs());
   return SetReference(naive, workspaces);
 }
 
@@ -616,7 +605,7 @@ absl::StatusOr<std::unique_ptr<Validator>> Validator::Create(Device& device,
                                                              const TensorProgram& program,
                                                              const ValidateOptions& options) {
   auto validator = std::make_unique<DeviceValidator>(device, program, options);
-  if (absl::Status s = validator->Initialise(); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(validator->Initialise());
   return validator;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
+#include "base/status.h"
 #include "measure/run/messages.h"
 
 namespace heddle::measure {
@@ -87,9 +88,8 @@ double DeviceWorker::spare_s() const {
 }
 
 absl::Status DeviceWorker::Start() {
-  auto process = Subprocess::Start("__worker", {}, child_);
-  if (!process.ok()) return process.status();
-  process_ = *std::move(process);
+  HEDDLE_ASSIGN_OR_RETURN(process, Subprocess::Start("__worker", {}, child_));
+  process_ = std::move(process);
   worker::WorkerRequest request;
   *request.mutable_setup() = setup_;
   worker::WorkerEvent event;
@@ -99,10 +99,9 @@ absl::Status DeviceWorker::Start() {
     status = FromProto(event.ready().status());
     naive_s_ = event.ready().naive_s();
   } else if (!absl::IsCancelled(status)) {
-    absl::StatusOr<TrialResult> death = Bury(worker::STARTING, status);
-    if (!death.ok()) return death.status();
+    HEDDLE_ASSIGN_OR_RETURN(death, Bury(worker::STARTING, status));
     status = absl::UnavailableError(
-        absl::StrCat(setup_.device(), " fails on the naive program: ", death->detail));
+        absl::StrCat(setup_.device(), " fails on the naive program: ", death.detail));
   }
   if (!status.ok()) process_.reset();
   return status;
@@ -234,7 +233,7 @@ void DeviceWorker::Judge(TrialResult& result) const {
 absl::StatusOr<TrialResult> DeviceWorker::MeasureFor(const worker::Program& program,
                                                      absl::Duration budget,
                                                      double screen_out_factor) {
-  if (absl::Status s = EnsureRunning(); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(EnsureRunning());
   worker::WorkerRequest request;
   worker::Trial& trial = *request.mutable_trial();
   *trial.mutable_program() = program;
@@ -262,7 +261,7 @@ absl::StatusOr<TrialResult> DeviceWorker::Measure(const worker::Program& program
 absl::StatusOr<std::vector<TrialResult>> DeviceWorker::MeasureFinals(
     const std::vector<worker::Program>& programs, absl::Duration budget) {
   if (programs.empty()) return std::vector<TrialResult>();
-  if (absl::Status s = EnsureRunning(); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(EnsureRunning());
   worker::WorkerRequest request;
   for (const worker::Program& program : programs)
     *request.mutable_finals()->add_programs() = program;
@@ -279,9 +278,8 @@ absl::StatusOr<std::vector<TrialResult>> DeviceWorker::MeasureFinals(
   Log().debug("measuring the finalists together failed; one at a time now");
   std::vector<TrialResult> results;
   for (const worker::Program& program : programs) {
-    absl::StatusOr<TrialResult> result = MeasureFor(program, budget / count, 0);
-    if (!result.ok()) return result.status();
-    results.push_back(*std::move(result));
+    HEDDLE_ASSIGN_OR_RETURN(result, MeasureFor(program, budget / count, 0));
+    results.push_back(std::move(result));
   }
   return results;
 }

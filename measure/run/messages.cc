@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 #include "measure/codegen/dialects.h"
 #include "search_space/notation/notation.h"
 
@@ -235,9 +236,8 @@ worker::Workspace ToProto(const search_space::BufferRef& workspace) {
 }
 
 absl::StatusOr<search_space::BufferRef> FromProto(const worker::Workspace& message) {
-  auto dtype = search_space::ParseDType(message.dtype());
-  if (!dtype.ok()) return dtype.status();
-  return search_space::MakeBuffer(message.name(), *dtype, search_space::Scope::kGlobal,
+  HEDDLE_ASSIGN_OR_RETURN(dtype, search_space::ParseDType(message.dtype()));
+  return search_space::MakeBuffer(message.name(), dtype, search_space::Scope::kGlobal,
                                   {message.elements()});
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
+#include "base/status.h"
 #include "measure/device/backend.h"
 #include "measure/device/device_lock.h"
 #include "measure/judge/criteria.h"
@@ -170,7 +171,7 @@ absl::Status Pipeline::Start(const GeneratedProgram& naive) {
   inherited.insert(inherited.end(), held.begin() + 1, held.end());
   worker_.emplace(std::move(setup), options_, fastest_us_,
                   ChildOptions{&stop_, std::move(inherited), Environment()});
-  if (absl::Status s = worker_->Start(); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(worker_->Start());
   for (int i = 0; i < compilers_; ++i) threads_.emplace_back([this] { CompileLoop(); });
   threads_.emplace_back([this] { DeviceLoop(); });
   return absl::OkStatus();
@@ -180,10 +181,9 @@ absl::Status Pipeline::Start(const GeneratedProgram& naive) {
 
 absl::Status Pipeline::CompileInto(const std::vector<KernelSource>& kernels, Prepared& prepared) {
   for (const KernelSource& kernel : kernels) {
-    absl::StatusOr<CompiledKernel> compiled = pool_.Compile(kernel);
-    if (!compiled.ok()) return compiled.status();
+    HEDDLE_ASSIGN_OR_RETURN(compiled, pool_.Compile(kernel));
     TrialResult& result = prepared.result;
-    const KernelResources& resources = compiled->resources;
+    const KernelResources& resources = compiled.resources;
     result.registers = std::max(result.registers, resources.registers);
     result.local_bytes = std::max(result.local_bytes, resources.stack_bytes);
     result.shared_bytes = std::max(
@@ -195,7 +195,7 @@ absl::Status Pipeline::CompileInto(const std::vector<KernelSource>& kernels, Pre
     }
     worker::Kernel& out = *prepared.program.add_kernels();
     *out.mutable_launch() = ToProto(kernel.launch);
-    out.set_binary(std::move(compiled->binary));
+    out.set_binary(std::move(compiled.binary));
   }
   return absl::OkStatus();
 }
@@ -425,11 +425,10 @@ absl::StatusOr<std::vector<TrialResult>> Pipeline::MeasureFinalists(
     programs.push_back(std::move(prepared[i].program));
     measured.push_back(i);
   }
-  auto timed = worker_->MeasureFinals(programs, budget);
-  if (!timed.ok()) return timed.status();
+  HEDDLE_ASSIGN_OR_RETURN(timed, worker_->MeasureFinals(programs, budget));
   for (size_t k = 0; k < measured.size(); ++k) {
     TrialResult& result = results[measured[k]];
-    result = Merge(result, (*timed)[k]);
+    result = Merge(result, timed[k]);
   }
   return results;
 }
@@ -444,17 +443,15 @@ absl::StatusOr<std::unique_ptr<Measurer>> StartPipeline(const TensorProgram& pro
   if (!device.usable) {
     return absl::UnavailableError(absl::StrCat(device.id, " cannot be used: ", device.why_not));
   }
-  if (absl::Status s = CheckMemory(program, device.id, device.target.memory_bytes); !s.ok())
-    return s;
+  HEDDLE_RETURN_IF_ERROR(CheckMemory(program, device.id, device.target.memory_bytes));
   std::optional<DeviceLock> lock;
   if (options.lock == nullptr) {
-    absl::StatusOr<DeviceLock> acquired = DeviceLock::Acquire(device);
-    if (!acquired.ok()) return acquired.status();
-    lock = *std::move(acquired);
+    HEDDLE_ASSIGN_OR_RETURN(acquired, DeviceLock::Acquire(device));
+    lock = std::move(acquired);
   }
   auto pipeline =
       std::make_unique<Pipeline>(program, device, options, std::move(generator), std::move(lock));
-  if (absl::Status s = pipeline->Start(naive); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(pipeline->Start(naive));
   return pipeline;
 }
 

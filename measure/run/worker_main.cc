@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
+#include "base/status.h"
 #include "base/subprocess.h"
 #include "measure/codegen/dialects.h"
 #include "measure/device/backend.h"
@@ -131,55 +132,47 @@ class Worker {
 
 absl::StatusOr<Loaded> Worker::Load(const worker::Program& message) {
   Loaded loaded;
-  auto program = device_->Load(KernelsOf(message));
-  if (!program.ok()) return program.status();
-  loaded.program = *std::move(program);
+  HEDDLE_ASSIGN_OR_RETURN(program, device_->Load(KernelsOf(message)));
+  loaded.program = std::move(program);
   std::vector<search_space::BufferRef> buffers;
   for (const worker::Workspace& workspace : message.workspaces()) {
-    auto buffer = FromProto(workspace);
-    if (!buffer.ok()) return buffer.status();
-    buffers.push_back(*std::move(buffer));
+    HEDDLE_ASSIGN_OR_RETURN(buffer, FromProto(workspace));
+    buffers.push_back(std::move(buffer));
   }
-  auto workspaces = validator_->AllocateWorkspaces(buffers);
-  if (!workspaces.ok()) return workspaces.status();
-  loaded.workspaces = *std::move(workspaces);
+  HEDDLE_ASSIGN_OR_RETURN(workspaces, validator_->AllocateWorkspaces(buffers));
+  loaded.workspaces = std::move(workspaces);
   return loaded;
 }
 
 // Returns the seconds that one execution of the naive program takes. The naive program is the
 // canary as well: its answer is known from the definition, and its time has to be possible.
 absl::StatusOr<double> Worker::SetUp(const worker::Setup& setup) {
-  auto workload = search_space::ParseWorkload(setup.workload());
-  if (!workload.ok()) return workload.status();
-  workload_ = *std::move(workload);
-  auto device = OpenDevice(setup.device());
-  if (!device.ok()) return device.status();
-  device_ = *std::move(device);
+  HEDDLE_ASSIGN_OR_RETURN(workload, search_space::ParseWorkload(setup.workload()));
+  workload_ = std::move(workload);
+  HEDDLE_ASSIGN_OR_RETURN(device, OpenDevice(setup.device()));
+  device_ = std::move(device);
 
   ValidateOptions options;
   options.seed = setup.seed();
   options.l2 = ParseL2Policy(setup.l2()).value_or(L2Policy::kCold);
-  auto validator = Validator::Create(*device_, workload_, options);
-  if (!validator.ok()) return validator.status();
-  validator_ = *std::move(validator);
+  HEDDLE_ASSIGN_OR_RETURN(validator, Validator::Create(*device_, workload_, options));
+  validator_ = std::move(validator);
   naive_ = setup.naive();
-  absl::StatusOr<Loaded> naive = Load(naive_);
-  if (!naive.ok()) return naive.status();
-  absl::Status status = validator_->SetReference(*naive->program, naive->workspaces);
+  HEDDLE_ASSIGN_OR_RETURN(naive, Load(naive_));
+  absl::Status status = validator_->SetReference(*naive.program, naive.workspaces);
   if (!status.ok()) return status;
 
-  auto batch = device_->PrepareBatch(*naive->program, validator_->TimingSets(naive->workspaces),
-                                     /*first=*/0, /*launches=*/1);
-  if (!batch.ok()) return batch.status();
-  absl::StatusOr<double> seconds = (*batch)->Run();
-  if (!seconds.ok()) return seconds.status();
+  HEDDLE_ASSIGN_OR_RETURN(
+      batch, device_->PrepareBatch(*naive.program, validator_->TimingSets(naive.workspaces),
+                                   /*first=*/0, /*launches=*/1));
+  HEDDLE_ASSIGN_OR_RETURN(seconds, batch->Run());
   const double least = FastestPlausible(workload_, device_->info().target, options.l2);
-  if (*seconds < least) {
+  if (seconds < least) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "the clock of %s is wrong: the naive program took %.3g us, at least %.3g us are possible",
-        setup.device(), *seconds * 1e6, least * 1e6));
+        setup.device(), seconds * 1e6, least * 1e6));
   }
-  return *seconds;
+  return seconds;
 }
 
 void Worker::Adopt(const absl::Status& status, TrialResult& result) {
@@ -254,9 +247,8 @@ TrialResult Worker::Measure(const worker::Trial& trial, double& spare_s) {
 }
 
 absl::Status Worker::ChangeInputs() {
-  absl::StatusOr<Loaded> naive = Load(naive_);
-  if (!naive.ok()) return naive.status();
-  return validator_->ChangeInputs(validator_->seed() + 1, *naive->program, naive->workspaces);
+  HEDDLE_ASSIGN_OR_RETURN(naive, Load(naive_));
+  return validator_->ChangeInputs(validator_->seed() + 1, *naive.program, naive.workspaces);
 }
 
 std::vector<TrialResult> Worker::MeasureFinals(const worker::Finals& finals) {

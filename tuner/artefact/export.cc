@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/files.h"
+#include "base/status.h"
 #include "measure/device/backend.h"
 #include "measure/judge/criteria.h"
 #include "search_space/notation/reference.h"
@@ -191,11 +192,10 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
     return absl::UnimplementedError("only float32 kernels can be exported so far");
   }
   const std::filesystem::path folder(folder_name);
-  if (absl::Status s = CheckFolder(folder); !s.ok()) return s;
-  auto built = BuildSource(artefact.program, artefact.steps, artefact.device.target);
-  if (!built.ok()) return built.status();
-  auto expectation = Expect(workload);
-  if (!expectation.ok()) return expectation.status();
+  HEDDLE_RETURN_IF_ERROR(CheckFolder(folder));
+  HEDDLE_ASSIGN_OR_RETURN(built,
+                          BuildSource(artefact.program, artefact.steps, artefact.device.target));
+  HEDDLE_ASSIGN_OR_RETURN(expectation, Expect(workload));
 
   // Everything that can fail for the schedule's sake comes before the first file.
   const measure::Backend& backend = measure::BackendOf(artefact.device);
@@ -203,18 +203,17 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
   Json kernels = Json::array();
   std::vector<measure::KernelLaunch> launches;
   std::vector<std::string> loaded;  // by the launcher
-  for (size_t i = 0; i < built->kernels.size(); ++i) {
-    const measure::KernelSource& kernel = built->kernels[i];
-    auto binary = backend.compile(kernel, artefact.device);
-    if (!binary.ok()) return binary.status();
+  for (size_t i = 0; i < built.kernels.size(); ++i) {
+    const measure::KernelSource& kernel = built.kernels[i];
+    HEDDLE_ASSIGN_OR_RETURN(binary, backend.compile(kernel, artefact.device));
     std::string stem = absl::StrCat("k", i);
     std::string source_name = stem + backend.source_suffix;
     std::string binary_name = stem + backend.binary_suffix;
     files[source_name] = kernel.source;
-    files[binary_name] = std::move(binary->binary);
+    files[binary_name] = std::move(binary.binary);
     Json entry{{"entry", kernel.launch.entry}, {"source", source_name}, {"binary", binary_name}};
     if (backend.assembly_suffix != nullptr) {
-      files[stem + backend.assembly_suffix] = std::move(binary->assembly);
+      files[stem + backend.assembly_suffix] = std::move(binary.assembly);
       entry["ptx"] = stem + backend.assembly_suffix;
     }
     entry["grid"] = {kernel.launch.grid, 1, 1};
@@ -226,21 +225,21 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
     loaded.push_back(backend.launcher.loads_source ? source_name : binary_name);
   }
   std::vector<LauncherBuffer> buffers;
-  for (const auto& [buffer, role] : BuffersOf(workload, built->program)) {
+  for (const auto& [buffer, role] : BuffersOf(workload, built.program)) {
     buffers.push_back({buffer->name, role, buffer->elements});
   }
   files["schedule.txt"] = search_space::ToString(artefact.steps);
-  files["loops.txt"] = search_space::ToString(built->program);
-  files["samples.txt"] = SamplesText(workload, *expectation);
+  files["loops.txt"] = search_space::ToString(built.program);
+  files["samples.txt"] = SamplesText(workload, expectation);
   files["run.py"] = PythonLauncher();
   files["run.cc"] = CppLauncher(backend.launcher, buffers, launches, loaded, kInputSeed,
-                                expectation->low(), expectation->scale());
+                                expectation.low(), expectation.scale());
 
-  if (absl::Status s = PrepareFolder(folder); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(PrepareFolder(folder));
   for (const auto& [name, content] : files) {
-    if (absl::Status s = WriteFile((folder / name).string(), content); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(WriteFile((folder / name).string(), content));
   }
-  Json manifest = Manifest(artefact, *built, *expectation, std::move(kernels));
+  Json manifest = Manifest(artefact, built, expectation, std::move(kernels));
   return WriteFile((folder / "manifest.json").string(), manifest.dump(2) + "\n");
 }
 

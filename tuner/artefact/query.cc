@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "search_space/sketch/search_space.h"
 #include "tuner/artefact/build.h"
 
@@ -38,8 +39,7 @@ absl::StatusOr<std::vector<search_space::Step>> Transfer(const TrialRecord& tria
   auto steps = !trial.point.empty() && point.ok() ? space.Steps(*point)
                                                   : search_space::ParseSteps(trial.steps);
   if (!steps.ok()) return steps.status();
-  auto built = BuildSource(program, *steps, space.target());
-  if (!built.ok()) return built.status();
+  HEDDLE_RETURN_IF_ERROR(BuildSource(program, *steps, space.target()));
   return steps;
 }
 
@@ -103,43 +103,37 @@ Verdict Judge(const Records::Best& best, const Workload& program,
 
 absl::StatusOr<Answer> FindExact(const search_space::TensorProgram& program, const Bench& bench,
                                  Records& records) {
-  auto best = records.FindBest(program.hash, bench);
-  if (!best.ok()) return best.status();
-  if (!best->has_value()) return Answer{};
-  std::string steps = (*best)->trial.steps;
-  return Answer{Match::kExact, std::move(steps), *std::move(best)};
+  HEDDLE_ASSIGN_OR_RETURN(best, records.FindBest(program.hash, bench));
+  if (!best.has_value()) return Answer{};
+  std::string steps = best->trial.steps;
+  return Answer{Match::kExact, std::move(steps), std::move(best)};
 }
 
 absl::StatusOr<Answer> FindNearest(const Workload& program, const search_space::Target& target,
                                    const Bench& bench, Records& records) {
-  auto neighbours = records.Neighbours(program->op, bench);
-  if (!neighbours.ok()) return neighbours.status();
+  HEDDLE_ASSIGN_OR_RETURN(neighbours, records.Neighbours(program->op, bench));
   std::vector<std::pair<double, std::string>> nearest;
-  for (const auto& n : *neighbours) {
+  for (const auto& n : neighbours) {
     if (n.dtype != search_space::NameOf(program->dtype)) continue;
     double distance = Distance(program->shape, n.shape);
     if (std::isfinite(distance)) nearest.emplace_back(distance, n.workload_hash);
   }
   if (nearest.empty()) return Answer{};
   std::sort(nearest.begin(), nearest.end());
-  auto space = search_space::SearchSpace::Create(program, target);
-  if (!space.ok()) return space.status();
+  HEDDLE_ASSIGN_OR_RETURN(space, search_space::SearchSpace::Create(program, target));
   for (const auto& [distance, hash] : nearest) {
-    auto best = records.FindBest(hash, bench);
-    if (!best.ok()) return best.status();
-    if (!best->has_value()) continue;
-    auto steps = Transfer((*best)->trial, program, *space);
-    if (steps.ok()) return Answer{Match::kNearest, search_space::ToString(*steps), **best};
+    HEDDLE_ASSIGN_OR_RETURN(best, records.FindBest(hash, bench));
+    if (!best.has_value()) continue;
+    auto steps = Transfer(best->trial, program, space);
+    if (steps.ok()) return Answer{Match::kNearest, search_space::ToString(*steps), *best};
   }
   return Answer{};
 }
 
 absl::StatusOr<Answer> MakeDefault(const Workload& program, const search_space::Target& target) {
-  auto space = search_space::SearchSpace::Create(program, target);
-  if (!space.ok()) return space.status();
-  auto steps = space->Steps(space->Default());
-  if (!steps.ok()) return steps.status();
-  return Answer{Match::kDefault, search_space::ToString(*steps), {}};
+  HEDDLE_ASSIGN_OR_RETURN(space, search_space::SearchSpace::Create(program, target));
+  HEDDLE_ASSIGN_OR_RETURN(steps, space.Steps(space.Default()));
+  return Answer{Match::kDefault, search_space::ToString(steps), {}};
 }
 
 }  // namespace heddle::tuner

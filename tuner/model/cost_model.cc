@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "tuner/records/records.h"
 #include "tuner/records/records_fields.h"
 
@@ -208,9 +209,7 @@ struct CostModel::Booster {
   static absl::StatusOr<std::unique_ptr<Booster>> Create(size_t features) {
     auto booster = std::make_unique<Booster>();
     booster->features = features;
-    if (absl::Status s = Called(XGBoosterCreate(nullptr, 0, &booster->handle), "begin"); !s.ok()) {
-      return s;
-    }
+    HEDDLE_RETURN_IF_ERROR(Called(XGBoosterCreate(nullptr, 0, &booster->handle), "begin"));
     return booster;
   }
   Booster() = default;
@@ -264,8 +263,7 @@ absl::StatusOr<CostModel> CostModel::Train(absl::Span<const Example> examples,
                                                    base->booster_->features));
   }
 
-  auto booster = Booster::Create(rows[0].size());
-  if (!booster.ok()) return booster.status();
+  HEDDLE_ASSIGN_OR_RETURN(booster, Booster::Create(rows[0].size()));
   const Objective objective = base != nullptr ? base->objective_ : options.objective;
   float prior = 0;
   if (base != nullptr) {
@@ -273,11 +271,10 @@ absl::StatusOr<CostModel> CostModel::Train(absl::Span<const Example> examples,
   } else if (options.analytic_prior && objective == Objective::kRanking) {
     prior = FitPrior(groups, examples);
   }
-  CostModel model(*std::move(booster), objective, prior);
+  CostModel model(std::move(booster), objective, prior);
   if (base != nullptr) {
-    auto bytes = base->booster_->Bytes();
-    if (!bytes.ok()) return bytes.status();
-    if (absl::Status s = model.booster_->Read(*bytes); !s.ok()) return s;
+    HEDDLE_ASSIGN_OR_RETURN(bytes, base->booster_->Bytes());
+    HEDDLE_RETURN_IF_ERROR(model.booster_->Read(bytes));
   }
   absl::Status status;
   for (const auto& [name, value] :
@@ -319,11 +316,10 @@ absl::StatusOr<CostModel> CostModel::Train(absl::Span<const Example> examples,
 // "heddle-model 1 VERSION FEATURES OBJECTIVE PRIOR HASH\n" and XGBoost's own bytes, of which HASH
 // is: XGBoost does not survive damaged ones.
 absl::StatusOr<std::string> CostModel::Save() const {
-  auto bytes = booster_->Bytes();
-  if (!bytes.ok()) return bytes.status();
+  HEDDLE_ASSIGN_OR_RETURN(bytes, booster_->Bytes());
   return absl::StrFormat("%s %d %d %d %.9g %016x\n", kMagic, kFeatureVersion, booster_->features,
-                         static_cast<int>(objective_), prior_, HashOf(*bytes)) +
-         *bytes;
+                         static_cast<int>(objective_), prior_, HashOf(bytes)) +
+         bytes;
 }
 
 absl::StatusOr<CostModel> CostModel::Load(const std::string& bytes) {
@@ -349,11 +345,10 @@ absl::StatusOr<CostModel> CostModel::Load(const std::string& bytes) {
     return absl::InvalidArgumentError(
         "the stored cost model is damaged: its checksum does not hold");
   }
-  auto booster = Booster::Create(static_cast<size_t>(features));
-  if (!booster.ok()) return booster.status();
-  if (absl::Status s = (*booster)->Set("nthread", "1"); !s.ok()) return s;
-  if (absl::Status s = (*booster)->Read(body); !s.ok()) return s;
-  return CostModel(*std::move(booster), static_cast<Objective>(objective), prior);
+  HEDDLE_ASSIGN_OR_RETURN(booster, Booster::Create(static_cast<size_t>(features)));
+  HEDDLE_RETURN_IF_ERROR(booster->Set("nthread", "1"));
+  HEDDLE_RETURN_IF_ERROR(booster->Read(body));
+  return CostModel(std::move(booster), static_cast<Objective>(objective), prior);
 }
 
 absl::StatusOr<std::vector<float>> CostModel::Predict(absl::Span<const FeatureVector> programs,

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/status.h"
 #include "tuner/model/kernel_cost.h"
 #include "tuner/model/kernel_footprint.h"
 #include "tuner/model/kernel_profile.h"
@@ -448,10 +449,9 @@ FeatureVector Combine(absl::Span<const KernelFeatures* const> kernels) {
 
 absl::StatusOr<FeatureVector> FeaturesOf(const search_space::Program& program,
                                          const search_space::Target& target) {
-  auto kernels = FeaturesOfKernels(program, target);
-  if (!kernels.ok()) return kernels.status();
+  HEDDLE_ASSIGN_OR_RETURN(kernels, FeaturesOfKernels(program, target));
   std::vector<const KernelFeatures*> all;
-  for (const KernelFeatures& kernel : *kernels) all.push_back(&kernel);
+  for (const KernelFeatures& kernel : kernels) all.push_back(&kernel);
   return Combine(all);
 }
 

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/sqlite.h"
+#include "base/status.h"
 #include "measure/judge/timing.h"
 #include "tuner/records/plausible.h"
 #include "tuner/records/records_fields.h"
@@ -82,9 +83,8 @@ class SqliteRecords final : public Records {
     const StoredTrial stored{RowOf(program), environment, Normalise(trial)};
     int64_t id = 0;
     status = Write([&]() -> absl::Status {
-      absl::StatusOr<TrialKeys> keys = keys_.FindOrAdd(stored);
-      if (!keys.ok()) return keys.status();
-      return Insert(stored, *keys, id);
+      HEDDLE_ASSIGN_OR_RETURN(keys, keys_.FindOrAdd(stored));
+      return Insert(stored, keys, id);
     });
     if (!status.ok()) return status;
     return id;
@@ -94,14 +94,12 @@ class SqliteRecords final : public Records {
                          const std::string& point) override {
     const WorkloadRow row = RowOf(program);
     return Write([&]() -> absl::Status {
-      absl::StatusOr<int64_t> workload = keys_.FindOrAddWorkload(row);
-      if (!workload.ok()) return workload.status();
-      absl::StatusOr<int64_t> bench = keys_.FindOrAddBench(BenchOf(environment));
-      if (!bench.ok()) return bench.status();
+      HEDDLE_ASSIGN_OR_RETURN(workload, keys_.FindOrAddWorkload(row));
+      HEDDLE_ASSIGN_OR_RETURN(bench, keys_.FindOrAddBench(BenchOf(environment)));
       return db_.Run(
           "INSERT INTO intent (workload, bench, point, owner) VALUES (?, ?, ?, ?) ON CONFLICT DO "
           "UPDATE SET attempts = attempts + (owner <> excluded.owner), owner = excluded.owner",
-          *workload, *bench, point, process_);
+          workload, bench, point, process_);
     });
   }
 
@@ -187,15 +185,13 @@ class SqliteRecords final : public Records {
   absl::StatusOr<std::optional<Best>> FindBest(const std::string& workload_hash, const Bench& bench,
                                                int least_confirmations) override {
     std::optional<Best> best;
-    absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(bench);
-    if (!benches.ok()) return benches.status();
-    absl::StatusOr<std::vector<int64_t>> workloads = keys_.Workloads(workload_hash);
-    if (!workloads.ok()) return workloads.status();
+    HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(bench));
+    HEDDLE_ASSIGN_OR_RETURN(workloads, keys_.Workloads(workload_hash));
     // Once, unless all that was looked at is damaged.
     for (int after = 0;; after += kTies) {
       std::vector<Served> served;
-      for (int64_t workload : *workloads) {
-        for (int64_t id : *benches) {
+      for (int64_t workload : workloads) {
+        for (int64_t id : benches) {
           absl::Status status = ReadServed(workload, id, least_confirmations, after, served);
           if (!status.ok()) return status;
         }
@@ -213,10 +209,9 @@ class SqliteRecords final : public Records {
   absl::StatusOr<std::vector<Neighbour>> Neighbours(const std::string& op,
                                                     const Bench& bench) override {
     std::vector<Neighbour> neighbours;
-    absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(bench);
-    if (!benches.ok()) return benches.status();
+    HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(bench));
     absl::flat_hash_set<std::string> known;
-    for (int64_t id : *benches) {
+    for (int64_t id : benches) {
       Cursor rows = db_.Query(SelectNeighbours(), op, id);
       absl::StatusOr<bool> more;
       while ((more = rows.Next()).ok() && *more) {
@@ -238,16 +233,13 @@ class SqliteRecords final : public Records {
                                               const search_space::TensorProgram& tuned,
                                               int64_t limit) override {
     std::vector<Lesson> lessons;
-    absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(BenchOf(environment));
-    if (!benches.ok()) return benches.status();
-    auto ids = ChooseLessons(db_, *benches, tuned, limit);
-    if (!ids.ok()) return ids.status();
-    for (int64_t id : *ids) {
+    HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(BenchOf(environment)));
+    HEDDLE_ASSIGN_OR_RETURN(ids, ChooseLessons(db_, benches, tuned, limit));
+    for (int64_t id : ids) {
       Cursor row = db_.Query(SelectOne(), id);
-      absl::StatusOr<bool> found = row.Next();
-      if (!found.ok()) return found.status();
+      HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
       std::optional<StoredTrial> stored;
-      if (*found) stored = ReadTrial(row);
+      if (found) stored = ReadTrial(row);
       if (!stored) continue;
       lessons.push_back({std::move(stored->workload.text), std::move(stored->environment),
                          std::move(stored->trial)});
@@ -256,16 +248,14 @@ class SqliteRecords final : public Records {
   }
 
   absl::StatusOr<LessonCount> CountLessons(const Environment& environment, int64_t after) override {
-    absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(BenchOf(environment));
-    if (!benches.ok()) return benches.status();
-    return tuner::CountLessons(db_, *benches, after);
+    HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(BenchOf(environment)));
+    return tuner::CountLessons(db_, benches, after);
   }
 
   absl::Status SaveModel(const Environment& environment, const StoredModel& model) override {
     return Write([&]() -> absl::Status {
-      absl::StatusOr<int64_t> bench = keys_.FindOrAddBench(BenchOf(environment));
-      if (!bench.ok()) return bench.status();
-      return db_.Run("INSERT OR REPLACE INTO model VALUES (?, ?, ?)", *bench, model.newest,
+      HEDDLE_ASSIGN_OR_RETURN(bench, keys_.FindOrAddBench(BenchOf(environment)));
+      return db_.Run("INSERT OR REPLACE INTO model VALUES (?, ?, ?)", bench, model.newest,
                      Blob{model.bytes});
     });
   }
@@ -274,15 +264,13 @@ class SqliteRecords final : public Records {
     std::optional<StoredModel> model;
     if (!IsOwn(path())) return model;
     // The bench itself, else one that agrees: a description knows less than the device.
-    absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(BenchOf(environment));
-    if (!benches.ok()) return benches.status();
+    HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(BenchOf(environment)));
     absl::StatusOr<int64_t> exact = keys_.FindBench(BenchOf(environment));
-    if (exact.ok()) benches->insert(benches->begin(), *exact);
-    for (int64_t bench : *benches) {
+    if (exact.ok()) benches.insert(benches.begin(), *exact);
+    for (int64_t bench : benches) {
       Cursor row = db_.Query("SELECT trials, bytes FROM model WHERE bench = ?", bench);
-      absl::StatusOr<bool> found = row.Next();
-      if (!found.ok()) return found.status();
-      if (!*found) continue;
+      HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
+      if (!found) continue;
       model = StoredModel{row.Text(1), row.Int(0)};
       break;
     }
@@ -295,9 +283,8 @@ class SqliteRecords final : public Records {
     for (;;) {
       absl::StatusOr<int> rows = ExportPage(out, after, report);
       if (absl::IsDataLoss(rows.status())) {
-        absl::StatusOr<bool> more = SkipDamage(out, after, report);
-        if (!more.ok()) return more.status();
-        if (!*more) break;
+        HEDDLE_ASSIGN_OR_RETURN(more, SkipDamage(out, after, report));
+        if (!more) break;
         continue;
       }
       if (!rows.ok()) return rows.status();
@@ -405,9 +392,8 @@ class SqliteRecords final : public Records {
     absl::StatusOr<int64_t> workload = keys_.FindWorkload(row);
     if (absl::IsNotFound(workload.status())) return absl::OkStatus();
     if (!workload.ok()) return workload.status();
-    absl::StatusOr<std::vector<int64_t>> benches = keys_.Benches(bench);
-    if (!benches.ok()) return benches.status();
-    for (int64_t id : *benches) {
+    HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(bench));
+    for (int64_t id : benches) {
       absl::Status status = body(*workload, id);
       if (!status.ok()) return status;
     }
@@ -476,13 +462,11 @@ class SqliteRecords final : public Records {
     int64_t added = 0, duplicate = 0;
     absl::Status status = Write([&]() -> absl::Status {
       for (const StoredTrial& stored : batch) {
-        absl::StatusOr<TrialKeys> keys = keys_.FindOrAdd(stored);
-        if (!keys.ok()) return keys.status();
-        absl::StatusOr<bool> known = IsKnown(stored, *keys);
-        if (!known.ok()) return known.status();
-        ++(*known ? duplicate : added);
+        HEDDLE_ASSIGN_OR_RETURN(keys, keys_.FindOrAdd(stored));
+        HEDDLE_ASSIGN_OR_RETURN(known, IsKnown(stored, keys));
+        ++(known ? duplicate : added);
         int64_t id = 0;
-        absl::Status inserted = *known ? absl::OkStatus() : Insert(stored, *keys, id);
+        absl::Status inserted = known ? absl::OkStatus() : Insert(stored, keys, id);
         if (!inserted.ok()) return inserted;
       }
       return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status.h"
 
 namespace heddle::tuner {
 namespace {
@@ -284,27 +285,26 @@ std::string PrintLine(const StoredTrial& stored) {
 }
 
 absl::StatusOr<StoredTrial> ParseLine(const std::string& text) {
-  absl::StatusOr<json> line = ParseObject(text);
-  if (!line.ok()) return line.status();
-  auto format = line->find("format");
-  if (format == line->end() || *format != kLineFormat) {
+  HEDDLE_ASSIGN_OR_RETURN(line, ParseObject(text));
+  auto format = line.find("format");
+  if (format == line.end() || *format != kLineFormat) {
     return absl::InvalidArgumentError(absl::StrCat("\"format\" must be ", kLineFormat,
                                                    ": other versions of heddle write other lines"));
   }
   for (const char* part : {"workload", "environment", "trial"}) {
-    auto it = line->find(part);
-    if (it == line->end() || !it->is_object()) {
+    auto it = line.find(part);
+    if (it == line.end() || !it->is_object()) {
       return absl::InvalidArgumentError(absl::StrCat("\"", part, "\" must be an object"));
     }
   }
   StoredTrial stored;
-  absl::Status status = ReadWorkload((*line)["workload"], stored.workload);
+  absl::Status status = ReadWorkload(line["workload"], stored.workload);
   if (!status.ok()) return status;
-  JsonReader environment{(*line)["environment"], "environment."};
+  JsonReader environment{line["environment"], "environment."};
   VisitEnvironment(stored.environment, environment);
   VisitLaterEnvironment(stored.environment, environment);
   if (!environment.status.ok()) return environment.status;
-  JsonReader trial{(*line)["trial"], "trial."};
+  JsonReader trial{line["trial"], "trial."};
   VisitTrial(stored.trial, trial);
   trial("steps", stored.trial.steps);
   VisitPlace(stored.trial.from, trial);

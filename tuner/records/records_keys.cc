@@ -1,5 +1,6 @@
 #include "tuner/records/records_keys.h"
 
+#include "base/status.h"
 #include "tuner/records/records_sql.h"
 
 namespace heddle::tuner {
@@ -68,15 +69,13 @@ absl::StatusOr<int64_t> RecordKeys::FindOrAddEnvironment(const Environment& envi
     Cursor row = db_.Query(SelectEnvironment());
     VisitEnvironment(environment, Binder{row});
     VisitLaterEnvironment(environment, Binder{row});
-    absl::StatusOr<bool> found = row.Next();
-    if (!found.ok()) return found.status();
-    if (*found) return row.Int(0);
+    HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
+    if (found) return row.Int(0);
   }
   Cursor insert = db_.Query(InsertEnvironment());
   VisitEnvironment(environment, Binder{insert});
   VisitLaterEnvironment(environment, Binder{insert});
-  absl::StatusOr<bool> done = insert.Next();
-  if (!done.ok()) return done.status();
+  HEDDLE_RETURN_IF_ERROR(insert.Next());
   return db_.last_insert_id();
 }
 
@@ -89,22 +88,17 @@ absl::StatusOr<int64_t> RecordKeys::FindOrAddSource(const Provenance& from) {
 }
 
 absl::StatusOr<TrialKeys> RecordKeys::FindOrAdd(const StoredTrial& stored) {
-  absl::StatusOr<int64_t> workload = FindOrAddWorkload(stored.workload);
-  if (!workload.ok()) return workload.status();
-  absl::StatusOr<int64_t> bench = FindOrAddBench(BenchOf(stored.environment));
-  if (!bench.ok()) return bench.status();
-  absl::StatusOr<int64_t> environment = FindOrAddEnvironment(stored.environment);
-  if (!environment.ok()) return environment.status();
-  TrialKeys keys{*workload, *bench, *environment, std::nullopt, std::nullopt};
+  HEDDLE_ASSIGN_OR_RETURN(workload, FindOrAddWorkload(stored.workload));
+  HEDDLE_ASSIGN_OR_RETURN(bench, FindOrAddBench(BenchOf(stored.environment)));
+  HEDDLE_ASSIGN_OR_RETURN(environment, FindOrAddEnvironment(stored.environment));
+  TrialKeys keys{workload, bench, environment, std::nullopt, std::nullopt};
   if (!stored.trial.steps.empty()) {
-    absl::StatusOr<int64_t> steps = FindOrAddSteps(stored.trial.steps);
-    if (!steps.ok()) return steps.status();
-    keys.steps = *steps;
+    HEDDLE_ASSIGN_OR_RETURN(steps, FindOrAddSteps(stored.trial.steps));
+    keys.steps = steps;
   }
   if (!(stored.trial.from == Provenance{})) {
-    absl::StatusOr<int64_t> source = FindOrAddSource(stored.trial.from);
-    if (!source.ok()) return source.status();
-    keys.source = *source;
+    HEDDLE_ASSIGN_OR_RETURN(source, FindOrAddSource(stored.trial.from));
+    keys.source = source;
   }
   return keys;
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "base/status.h"
+
 namespace heddle::tuner {
 namespace {
 
@@ -115,7 +117,7 @@ absl::StatusOr<std::vector<int64_t>> ChooseLessons(Database& database,
                                                    int64_t limit) {
   std::vector<Teacher> teachers;
   for (int64_t bench : benches) {
-    if (absl::Status s = AddTeachers(database, bench, tuned, teachers); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(AddTeachers(database, bench, tuned, teachers));
   }
   std::vector<int64_t> lessons;
   auto left = static_cast<int64_t>(teachers.size());
@@ -124,7 +126,7 @@ absl::StatusOr<std::vector<int64_t>> ChooseLessons(Database& database,
     if (room <= 0) break;
     // What the ones before did not use is the others'.
     const int64_t share = std::min(room, std::max(kLeastShare, room / left--));
-    if (absl::Status s = AddSpread(database, teacher, share, lessons); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(AddSpread(database, teacher, share, lessons));
   }
   return lessons;
 }

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/host.h"
 #include "base/sqlite.h"
+#include "base/status.h"
 #include "measure/codegen/codegen.h"
 #include "tuner/records/feature_version.h"
 #include "tuner/records/records.h"
@@ -118,10 +119,9 @@ absl::StatusOr<std::unique_ptr<Records>> Records::Open(const std::string& given)
 
   const bool left_open = WasLeftOpen(path);
   bool read_only = false;
-  absl::StatusOr<Database> database = OpenFile(path, read_only);
-  if (!database.ok()) return database.status();
+  HEDDLE_ASSIGN_OR_RETURN(database, OpenFile(path, read_only));
   const auto newest = static_cast<int64_t>(Migrations().size());
-  absl::StatusOr<int64_t> version = SchemaVersion(*database, newest);
+  absl::StatusOr<int64_t> version = SchemaVersion(database, newest);
   if (absl::IsDataLoss(version.status())) {
     return absl::DataLossError(absl::StrCat(
         path,
@@ -133,16 +133,15 @@ absl::StatusOr<std::unique_ptr<Records>> Records::Open(const std::string& given)
 
   std::string damage;
   if (left_open) {
-    absl::StatusOr<std::string> complaint = QuickCheck(*database);
-    if (!complaint.ok()) return complaint.status();
-    if (!complaint->empty()) {
+    HEDDLE_ASSIGN_OR_RETURN(complaint, QuickCheck(database));
+    if (!complaint.empty()) {
       damage = absl::StrCat(path,
                             ": the database is damaged and only read from now on. Salvage what is "
                             "readable with `heddle records export`, move the file away and import "
                             "the result (",
-                            *complaint, ")");
+                            complaint, ")");
       // Nothing of the log is to be moved into the damaged file when it is closed.
-      sqlite3_db_config(database->handle(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+      sqlite3_db_config(database.handle(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
     }
   }
   if (read_only || !damage.empty()) {
@@ -151,10 +150,10 @@ absl::StatusOr<std::unique_ptr<Records>> Records::Open(const std::string& given)
           absl::StrCat(path, ": the database ", *version == 0 ? "is empty" : "has an older schema",
                        " and cannot be written here; copy it to a folder that can be written"));
     }
-  } else if (status = PrepareForWriting(*database); !status.ok()) {
+  } else if (status = PrepareForWriting(database); !status.ok()) {
     return status;
   }
-  return MakeRecords(*std::move(database), read_only, std::move(damage));
+  return MakeRecords(std::move(database), read_only, std::move(damage));
 }
 
 }  // namespace heddle::tuner

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace heddle::tuner {
 namespace {
@@ -410,8 +411,7 @@ absl::StatusOr<int64_t> SchemaVersion(Database& database, int64_t newest) {
   Cursor state = database.Query(
       "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) "
       "FROM pragma_application_id, pragma_user_version");
-  absl::StatusOr<bool> row = state.Next();
-  if (!row.ok()) return row.status();
+  HEDDLE_RETURN_IF_ERROR(state.Next());
   const int64_t id = state.Int(0), version = state.Int(1), tables = state.Int(2);
   if (id == 0 && version == 0 && tables == 0) return 0;
   if (id != kApplicationId) {
@@ -445,18 +445,16 @@ absl::Status Migrate(Database& database, const std::vector<std::string>& migrati
   const auto newest = static_cast<int64_t>(migrations.size());
   return database.Transaction([&]() -> absl::Status {
     // Another process may have migrated while this one waited for the lock.
-    absl::StatusOr<int64_t> version = SchemaVersion(database, newest);
-    if (!version.ok()) return version.status();
-    if (*version == newest) return absl::OkStatus();
-    if (*version > 0) {
+    HEDDLE_ASSIGN_OR_RETURN(version, SchemaVersion(database, newest));
+    if (version == newest) return absl::OkStatus();
+    if (version > 0) {
       // A connection of its own, as a copy cannot be made within a transaction. It sees what is
       // committed, and this transaction keeps others from changing that.
-      absl::StatusOr<Database> reader = Database::Open(database.path(), Database::Mode::kReadWrite);
-      if (!reader.ok()) return reader.status();
-      absl::Status copied = CopyTo(*reader, absl::StrCat(database.path(), ".v", *version, ".bak"));
+      HEDDLE_ASSIGN_OR_RETURN(reader, Database::Open(database.path(), Database::Mode::kReadWrite));
+      absl::Status copied = CopyTo(reader, absl::StrCat(database.path(), ".v", version, ".bak"));
       if (!copied.ok()) return copied;
     }
-    for (int64_t v = *version; v < newest; ++v) {
+    for (int64_t v = version; v < newest; ++v) {
       absl::Status status = database.Script(migrations[v]);
       if (!status.ok()) return status;
     }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "tuner/records/records_fields.h"
 
 namespace heddle::tuner {
@@ -134,9 +135,8 @@ absl::StatusOr<int64_t> WriteTrialSets(std::istream& json_lines, std::ostream& o
     const std::pair<std::string, std::string> set{PrintEnvironment(stored->environment),
                                                   OneLine(stored->workload.text)};
     if (!seen.insert(absl::StrCat(set.first, set.second, trial.point)).second) continue;
-    auto point = NamesAndValues(trial.point);
-    if (!point.ok()) return point.status();
-    sets[set][point->first].push_back(absl::StrCat(PrintResult(trial.result), " ", point->second));
+    HEDDLE_ASSIGN_OR_RETURN(point, NamesAndValues(trial.point));
+    sets[set][point.first].push_back(absl::StrCat(PrintResult(trial.result), " ", point.second));
     ++written;
   }
   out << kMagic << "\n";

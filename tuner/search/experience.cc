@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
+#include "base/status.h"
 #include "search_space/notation/notation.h"
 #include "tuner/records/records_lessons.h"
 #include "tuner/search/evolution.h"
@@ -77,15 +78,14 @@ struct Trained {
 
 absl::StatusOr<Trained> TrainOn(Records& records, const Environment& environment,
                                 const SearchSpace& space, int threads) {
-  auto lessons = records.Lessons(environment, space.program(), kLessons);
-  if (!lessons.ok()) return lessons.status();
+  HEDDLE_ASSIGN_OR_RETURN(lessons, records.Lessons(environment, space.program(), kLessons));
   absl::Time newest = absl::InfinitePast();
-  for (const Records::Lesson& lesson : *lessons) newest = std::max(newest, lesson.trial.when);
+  for (const Records::Lesson& lesson : lessons) newest = std::max(newest, lesson.trial.when);
   std::vector<Example> examples;
   int64_t workload = 0;
-  for (size_t begin = 0, end = 0; begin < lessons->size(); begin = end, ++workload) {
-    while (end < lessons->size() && (*lessons)[end].workload == (*lessons)[begin].workload) ++end;
-    AddExamples(absl::MakeSpan(*lessons).subspan(begin, end - begin), workload, newest, environment,
+  for (size_t begin = 0, end = 0; begin < lessons.size(); begin = end, ++workload) {
+    while (end < lessons.size() && lessons[end].workload == lessons[begin].workload) ++end;
+    AddExamples(absl::MakeSpan(lessons).subspan(begin, end - begin), workload, newest, environment,
                 space.target(), threads, examples);
   }
   Trained trained;
@@ -100,25 +100,22 @@ absl::StatusOr<std::vector<Point>> BestOfOthers(Records& records, const Environm
                                                 const SearchSpace& space) {
   const search_space::TensorProgram& program = space.program();
   std::vector<Point> points;
-  auto imported = records.ImportedPoints(program, environment, kImported);
-  if (!imported.ok()) return imported.status();
-  for (const std::string& text : *imported) {
+  HEDDLE_ASSIGN_OR_RETURN(imported, records.ImportedPoints(program, environment, kImported));
+  for (const std::string& text : imported) {
     auto point = space.Parse(text);
     if (point.ok() && space.Check(*point).ok()) points.push_back(*std::move(point));
   }
   const size_t most = points.size() + kNeighbours;
-  auto neighbours = records.Neighbours(program.op, BenchOf(environment));
-  if (!neighbours.ok()) return neighbours.status();
-  std::stable_sort(neighbours->begin(), neighbours->end(), [&](const auto& a, const auto& b) {
+  HEDDLE_ASSIGN_OR_RETURN(neighbours, records.Neighbours(program.op, BenchOf(environment)));
+  std::stable_sort(neighbours.begin(), neighbours.end(), [&](const auto& a, const auto& b) {
     return Distance(program.shape, a.shape) < Distance(program.shape, b.shape);
   });
-  for (const Records::Neighbour& neighbour : *neighbours) {
+  for (const Records::Neighbour& neighbour : neighbours) {
     if (points.size() == most) break;
     if (neighbour.workload_hash == program.hash) continue;
-    auto best = records.FindBest(neighbour.workload_hash, BenchOf(environment));
-    if (!best.ok()) return best.status();
-    if (!best->has_value()) continue;
-    auto point = space.Parse((*best)->trial.point);
+    HEDDLE_ASSIGN_OR_RETURN(best, records.FindBest(neighbour.workload_hash, BenchOf(environment)));
+    if (!best.has_value()) continue;
+    auto point = space.Parse(best->trial.point);
     if (point.ok() && space.Check(*point).ok()) points.push_back(*std::move(point));
   }
   return points;
@@ -129,46 +126,42 @@ absl::StatusOr<std::vector<Point>> BestOfOthers(Records& records, const Environm
 absl::StatusOr<Experience> Recall(Records& records, const Environment& environment,
                                   const SearchSpace& space, int threads) {
   Experience experience;
-  auto neighbours = BestOfOthers(records, environment, space);
-  if (!neighbours.ok()) return neighbours.status();
-  experience.neighbours = *std::move(neighbours);
+  HEDDLE_ASSIGN_OR_RETURN(neighbours, BestOfOthers(records, environment, space));
+  experience.neighbours = std::move(neighbours);
 
-  auto stored = records.LoadModel(environment);
-  if (!stored.ok()) return stored.status();
-  auto there = records.CountLessons(environment, stored->has_value() ? (*stored)->newest : 0);
-  if (!there.ok()) return there.status();
+  HEDDLE_ASSIGN_OR_RETURN(stored, records.LoadModel(environment));
+  HEDDLE_ASSIGN_OR_RETURN(
+      there, records.CountLessons(environment, stored.has_value() ? stored->newest : 0));
   std::string why;
-  if (stored->has_value()) {
-    auto model = CostModel::Load((*stored)->bytes);
+  if (stored.has_value()) {
+    auto model = CostModel::Load(stored->bytes);
     if (!model.ok()) {
       why = absl::StrCat("; ", std::string(model.status().message()));
-    } else if (static_cast<double>(there->newer) <=
-               kGrowth * static_cast<double>(there->trials - there->newer) + kLeastLessons) {
+    } else if (static_cast<double>(there.newer) <=
+               kGrowth * static_cast<double>(there.trials - there.newer) + kLeastLessons) {
       experience.model = std::make_shared<const CostModel>(*std::move(model));
-      experience.note = absl::StrCat("The cost model knows all but ", there->newer,
+      experience.note = absl::StrCat("The cost model knows all but ", there.newer,
                                      " of the newest trials of this device.");
       return experience;
     }
   }
   const SteadyTime start = SteadyNow();
-  auto trained = TrainOn(records, environment, space, threads);
-  if (!trained.ok()) return trained.status();
-  if (!trained->model) {
+  HEDDLE_ASSIGN_OR_RETURN(trained, TrainOn(records, environment, space, threads));
+  if (!trained.model) {
     experience.note =
-        absl::StrCat(trained->examples == 0 ? "No" : absl::StrCat("Only ", trained->examples),
+        absl::StrCat(trained.examples == 0 ? "No" : absl::StrCat("Only ", trained.examples),
                      " trials of this device to learn from, of ", kLeastLessons,
                      " that it takes: the analytic time leads at first", why, ".");
     return experience;
   }
   if (!records.read_only()) {
-    auto bytes = trained->model->Save();
-    if (!bytes.ok()) return bytes.status();
-    if (absl::Status s = records.SaveModel(environment, {*bytes, there->newest}); !s.ok()) return s;
+    HEDDLE_ASSIGN_OR_RETURN(bytes, trained.model->Save());
+    HEDDLE_RETURN_IF_ERROR(records.SaveModel(environment, {bytes, there.newest}));
   }
-  experience.model = std::make_shared<const CostModel>(*std::move(trained->model));
+  experience.model = std::make_shared<const CostModel>(*std::move(trained.model));
   experience.note =
       absl::StrFormat("The cost model was trained on %d trials of this device in %.1f s%s.",
-                      trained->examples, SecondsSince(start), why);
+                      trained.examples, SecondsSince(start), why);
   return experience;
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "search_space/notation/notation.h"
 #include "tuner/model/family.h"
 #include "tuner/search/evolution.h"
@@ -55,19 +56,16 @@ void Merge(TrialSet set, std::vector<TrialSet>& sets) {
 }  // namespace
 
 absl::StatusOr<Replay> MakeReplay(const TrialSet& set) {
-  auto program = search_space::ParseWorkload(set.workload);
-  if (!program.ok()) return program.status();
-  auto target = search_space::FindTarget(set.environment.arch);
-  if (!target.ok()) return target.status();
-  if (target->processor) target->sm_count = set.environment.sm_count;
-  auto shared = std::make_shared<const search_space::TensorProgram>(*std::move(program));
-  auto space = search_space::SearchSpace::Create(shared, *target);
-  if (!space.ok()) return space.status();
+  HEDDLE_ASSIGN_OR_RETURN(program, search_space::ParseWorkload(set.workload));
+  HEDDLE_ASSIGN_OR_RETURN(target, search_space::FindTarget(set.environment.arch));
+  if (target.processor) target.sm_count = set.environment.sm_count;
+  auto shared = std::make_shared<const search_space::TensorProgram>(std::move(program));
+  HEDDLE_ASSIGN_OR_RETURN(space, search_space::SearchSpace::Create(shared, target));
   std::string name = shared->op;
   for (const auto& [parameter, value] : shared->shape) {
     absl::StrAppend(&name, name == shared->op ? " " : ",", parameter, "=", value);
   }
-  Replay replay{name, shared->canonical_text, FamilyOf(*shared), DeviceOf(set), *std::move(space)};
+  Replay replay{name, shared->canonical_text, FamilyOf(*shared), DeviceOf(set), std::move(space)};
   for (const TrialSet::Trial& trial : set.trials) {
     auto point = replay.space.Parse(trial.point);
     if (!point.ok() || !replay.space.Check(*point).ok()) {
@@ -96,9 +94,8 @@ absl::StatusOr<std::vector<Replay>> ReadReplays(const std::vector<std::string>& 
   }
   std::vector<Replay> replays;
   for (const TrialSet& set : merged) {
-    auto replay = MakeReplay(set);
-    if (!replay.ok()) return replay.status();
-    replays.push_back(*std::move(replay));
+    HEDDLE_ASSIGN_OR_RETURN(replay, MakeReplay(set));
+    replays.push_back(std::move(replay));
   }
   return replays;
 }

@@ -201,7 +201,7 @@ absl::Status Session::Fill() {
   if (points.empty()) exhausted_ = true;
   for (const Point& point : points) {
     if (tried_.contains(point)) continue;
-    if (absl::Status s = Submit(point); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(Submit(point));
   }
   return absl::OkStatus();
 }
@@ -264,17 +264,16 @@ absl::Status Session::Book(const Point& point, const TrialResult& result) {
 }
 
 absl::StatusOr<bool> Session::TakeOne(absl::Duration timeout) {
-  auto measured = measurer_.Next(timeout);
-  if (!measured.ok()) return measured.status();
-  if (!measured->has_value()) return false;
-  auto it = pending_.find((*measured)->id);
+  HEDDLE_ASSIGN_OR_RETURN(measured, measurer_.Next(timeout));
+  if (!measured.has_value()) return false;
+  auto it = pending_.find(measured->id);
   if (it == pending_.end()) return true;
   // What ended with an interrupted run says nothing of the candidate: it stays pending, abandoned.
-  const bool lost = (*measured)->result.outcome == Outcome::kWorkerLost;
+  const bool lost = measured->result.outcome == Outcome::kWorkerLost;
   if (lost && report_.stop == StopReason::kInterrupted) return true;
   const Point point = std::move(it->second);
   pending_.erase(it);
-  HEDDLE_RETURN_IF_ERROR(Book(point, (*measured)->result));
+  HEDDLE_RETURN_IF_ERROR(Book(point, measured->result));
   return true;
 }
 
@@ -302,14 +301,13 @@ absl::Status Session::Search() {
     }
     if (!stop) stop = BudgetUsed();
     if (!stop) {
-      if (absl::Status s = Fill(); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(Fill());
     }
     if (pending_.empty() && stop) {
       report_.stop = *stop;
       return absl::OkStatus();
     }
-    auto took = TakeOne(kPoll);
-    if (!took.ok()) return took.status();
+    HEDDLE_RETURN_IF_ERROR(TakeOne(kPoll));
     ShowProgress();
   }
 }
@@ -368,7 +366,7 @@ absl::Status Session::RunFinals() {
 absl::StatusOr<SessionReport> Session::Run() {
   start_ = SteadyNow();
   default_key_ = space_.Print(space_.Default());
-  if (absl::Status s = LoadHistory(); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(LoadHistory());
   proposer_.Begin();
   // A schedule's first time may have been better than its final one: the later counts.
   std::vector<Contender> leaders = Leaders();
@@ -392,9 +390,8 @@ absl::StatusOr<SessionReport> Session::Run() {
     // No finals: the best known so far, final or not.
     std::vector<Contender> leaders = Leaders();
     if (!leaders.empty()) report_.best = leaders.front();
-  } else if (absl::Status s = RunFinals(); !s.ok()) {
-    return s;
-  }
+  } else
+    HEDDLE_RETURN_IF_ERROR(RunFinals());
   report_.seconds = Elapsed();
   report_.since_improvement = since_improvement_;
   return std::move(report_);

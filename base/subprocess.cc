@@ -27,6 +27,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace heddle {
 namespace {
@@ -177,7 +178,7 @@ absl::Status Transfer(int fd, short events, char* data, size_t size, const WaitF
       data += n;
       size -= n;
     } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      if (absl::Status s = wait(events); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(wait(events));
     } else if (n == 0 || errno != EINTR) {
       return absl::UnavailableError("the other process has closed its end");
     }
@@ -286,11 +287,10 @@ absl::StatusOr<std::unique_ptr<Subprocess>> Subprocess::Start(
     request.inherited.push_back(inherited.back().get());
   }
   request.argv.insert(request.argv.end(), arguments.begin(), arguments.end());
-  absl::StatusOr<pid_t> pid = Spawner::Get().Spawn(request);
-  if (!pid.ok()) return pid.status();
+  HEDDLE_ASSIGN_OR_RETURN(pid, Spawner::Get().Spawn(request));
 
   std::unique_ptr<Subprocess> child(new Subprocess);
-  child->pid_ = *pid;
+  child->pid_ = pid;
   child->socket_ = ours.Release();
   child->output_ = output.Release();
   child->stop_ = options.stop;

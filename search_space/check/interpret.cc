@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "search_space/check/interpret_code.h"
 #include "search_space/check/interpret_memory.h"
 
@@ -617,21 +618,19 @@ absl::Status TakeOutput(const Global& g, std::vector<double>& out) {
 
 absl::Status Interpret(const Program& program, TensorValues& values,
                        const InterpretOptions& options) {
-  auto globals = MakeGlobals(program, values);
-  if (!globals.ok()) return globals.status();
+  HEDDLE_ASSIGN_OR_RETURN(globals, MakeGlobals(program, values));
   absl::flat_hash_map<std::string, int> by_name;
-  for (size_t i = 0; i < globals->size(); ++i) {
-    by_name[(*globals)[i].buffer->name] = static_cast<int>(i);
+  for (size_t i = 0; i < globals.size(); ++i) {
+    by_name[globals[i].buffer->name] = static_cast<int>(i);
   }
   for (size_t k = 0; k < program.kernels.size(); ++k) {
-    auto code = CompileKernel(program.kernels[k], by_name);
-    if (!code.ok()) return code.status();
-    Machine machine(*code, static_cast<int>(k) + 1, *globals, options.seed + k);
-    if (absl::Status status = machine.Run(); !status.ok()) return status;
+    HEDDLE_ASSIGN_OR_RETURN(code, CompileKernel(program.kernels[k], by_name));
+    Machine machine(code, static_cast<int>(k) + 1, globals, options.seed + k);
+    HEDDLE_RETURN_IF_ERROR(machine.Run());
   }
-  for (const Global& g : *globals) {
+  for (const Global& g : globals) {
     if (g.role != Role::kOutput) continue;
-    if (absl::Status s = TakeOutput(g, values[g.buffer->name]); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(TakeOutput(g, values[g.buffer->name]));
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "search_space/ir/simplify.h"
 
 namespace heddle::search_space {
@@ -428,7 +429,7 @@ absl::Status Verify(const Program& program, const Target& target) {
       return absl::InvalidArgumentError(absl::StrCat("two kernels are named ", kernel.name));
     }
     KernelVerifier verifier(kernel, target, readable);
-    if (absl::Status status = verifier.Run(); !status.ok()) return status;
+    HEDDLE_RETURN_IF_ERROR(verifier.Run());
     for (const std::string& name : verifier.stored()) {
       if (inputs.contains(name)) {
         return absl::InvalidArgumentError(

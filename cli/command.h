@@ -26,7 +26,7 @@ namespace heddle::cli {
 // Keys keep their order, so that documents read as they are described.
 using Json = nlohmann::ordered_json;
 
-// Exit codes (docs/architecture.md, README).
+// Exit codes (README).
 enum ExitCode {
   kDone = 0,
   kFailed = 1,

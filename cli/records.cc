@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "cli/collect.h"
 #include "cli/command.h"
 #include "cli/remote.h"
 #include "tuner/records/trial_set.h"
@@ -133,6 +134,7 @@ void AddRecords(CLI::App& app, Selected selected) {
       RunDumpRecords);
   add("import", "add the trials of such a file that are not there yet", RunImportRecords,
       ImportServerRecords);
+  AddCollect(*group, selected);
   add("backup", "a consistent copy of the database, while others may write", RunBackupRecords);
 }
 

@@ -198,6 +198,8 @@ const std::vector<BadInput> kFiles = {
     {"show matmul --shape m=8,n=8,k=8 --target h100 --steps @/steps.txt --what loops", 2,
      "nonsense"},
     {"records import @/missing.jsonl", 2, "missing.jsonl"},
+    {"records collect @/missing", 2, "missing: there is no such file or folder"},
+    {"records collect @/lines.jsonl", 1, "does not begin as one of a run's"},
     {"records import @/own.op", 1, "line 1: not JSON at column 1, 'op mine(n)"},
     {"records import @/lines.jsonl", 1,
      "line 1: not JSON at column 14, 'x}'; a line is one object"},

@@ -31,12 +31,11 @@ namespace {
 
 using search_space::TensorProgram;
 
-constexpr size_t kMaxDetail = 4096;   // bytes of evidence kept
-constexpr size_t kMaxLine = 1 << 20;  // bytes of an imported line
-constexpr int kImportBatch = 512;     // lines a transaction
-constexpr int kExportPage = 4096;     // rows a read: a long one would let the log grow
-constexpr int kTies = 16;             // of the fastest, looked at for the winner among them
-constexpr int kAttempts = 2;          // processes that may end with a candidate
+constexpr size_t kMaxDetail = 4096;  // bytes of evidence kept
+constexpr int kImportBatch = 512;    // lines a transaction
+constexpr int kExportPage = 4096;    // rows a read: a long one would let the log grow
+constexpr int kTies = 16;            // of the fastest, looked at for the winner among them
+constexpr int kAttempts = 2;         // processes that may end with a candidate
 
 WorkloadRow RowOf(const TensorProgram& program) {
   return {program.hash, program.op, nlohmann::json(program.shape).dump(), NameOf(program.dtype),
@@ -57,20 +56,6 @@ TrialRecord Normalise(TrialRecord trial) {
   return trial;
 }
 
-// Reads a line of at most kMaxLine bytes; the rest of a longer one is skipped.
-bool ReadLine(std::istream& in, std::string& line, bool& too_long) {
-  line.clear();
-  too_long = false;
-  std::streambuf* from = in.rdbuf();
-  int c = from->sbumpc();
-  if (c == std::char_traits<char>::eof()) return false;
-  for (; c != '\n' && c != std::char_traits<char>::eof(); c = from->sbumpc()) {
-    too_long |= line.size() >= kMaxLine;
-    if (!too_long) line.push_back(static_cast<char>(c));
-  }
-  return true;
-}
-
 class SqliteRecords final : public Records {
  public:
   SqliteRecords(Database database, bool read_only, std::string damage)
@@ -81,10 +66,11 @@ class SqliteRecords final : public Records {
     absl::Status status = CheckTrial(trial);
     if (!status.ok()) return status;
     const StoredTrial stored{RowOf(program), environment, Normalise(trial)};
-    int64_t id = 0;
+    absl::StatusOr<int64_t> id;
     status = Write([&]() -> absl::Status {
       HEDDLE_ASSIGN_OR_RETURN(keys, keys_.FindOrAdd(stored));
-      return Insert(stored, keys, id);
+      id = keys_.Insert(stored, keys);
+      return id.status();
     });
     if (!status.ok()) return status;
     return id;
@@ -303,8 +289,8 @@ class SqliteRecords final : public Records {
     Plausibility plausibility;
     std::vector<StoredTrial> batch;
     std::string line;
-    bool too_long = false;
-    for (int64_t number = 1; ReadLine(in, line, too_long); ++number) {
+    bool too_long = false, whole = false;
+    for (int64_t number = 1; ReadLine(in, line, too_long, whole); ++number) {
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
       absl::StatusOr<StoredTrial> stored =
           too_long ? absl::InvalidArgumentError(absl::StrCat("longer than ", kMaxLine, " bytes"))
@@ -437,37 +423,16 @@ class SqliteRecords final : public Records {
     return absl::OkStatus();
   }
 
-  absl::Status Insert(const StoredTrial& stored, const TrialKeys& keys, int64_t& id) {
-    Cursor insert = db_.Query(InsertTrial(), keys.workload, keys.bench, keys.environment);
-    keys.steps ? insert.Bind(*keys.steps) : insert.BindNull();
-    keys.source ? insert.Bind(*keys.source) : insert.BindNull();
-    insert.Bind(ChecksumOf(stored));
-    VisitTrial(stored.trial, Binder{insert});
-    absl::StatusOr<bool> done = insert.Next();
-    id = db_.last_insert_id();
-    return done.status();
-  }
-
-  absl::StatusOr<bool> IsKnown(const StoredTrial& stored, const TrialKeys& keys) {
-    const TrialRecord& trial = stored.trial;
-    Cursor row = db_.Query(SelectSame(), keys.workload, keys.bench, absl::ToUnixMicros(trial.when),
-                           keys.environment, int{trial.stage == TrialStage::kFinal},
-                           trial.result.time_us, trial.point);
-    keys.steps ? row.Bind(*keys.steps) : row.BindNull();
-    return row.Next();
-  }
-
   absl::Status AddImported(std::vector<StoredTrial>& batch, ImportReport& report) {
     if (batch.empty()) return absl::OkStatus();
     int64_t added = 0, duplicate = 0;
     absl::Status status = Write([&]() -> absl::Status {
       for (const StoredTrial& stored : batch) {
         HEDDLE_ASSIGN_OR_RETURN(keys, keys_.FindOrAdd(stored));
-        HEDDLE_ASSIGN_OR_RETURN(known, IsKnown(stored, keys));
-        ++(known ? duplicate : added);
-        int64_t id = 0;
-        absl::Status inserted = known ? absl::OkStatus() : Insert(stored, keys, id);
-        if (!inserted.ok()) return inserted;
+        HEDDLE_ASSIGN_OR_RETURN(same, keys_.FindSame(stored, keys));
+        ++(same.has_value() ? duplicate : added);
+        if (same.has_value()) continue;
+        HEDDLE_RETURN_IF_ERROR(keys_.Insert(stored, keys).status());
       }
       return absl::OkStatus();
     });

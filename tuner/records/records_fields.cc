@@ -271,6 +271,21 @@ int64_t ChecksumOf(const StoredTrial& stored) {
   return static_cast<int64_t>(hash.state());
 }
 
+bool ReadLine(std::istream& in, std::string& line, bool& too_long, bool& whole) {
+  line.clear();
+  too_long = false;
+  std::streambuf* from = in.rdbuf();
+  constexpr int kEof = std::char_traits<char>::eof();
+  int c = from->sbumpc();
+  if (c == kEof) return false;
+  for (; c != '\n' && c != kEof; c = from->sbumpc()) {
+    too_long |= line.size() >= kMaxLine;
+    if (!too_long) line.push_back(static_cast<char>(c));
+  }
+  whole = c == '\n';
+  return true;
+}
+
 std::string PrintLine(const StoredTrial& stored) {
   json line = {{"format", kLineFormat}};
   VisitWorkload(stored.workload, JsonWriter{line["workload"]});

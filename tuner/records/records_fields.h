@@ -4,6 +4,7 @@
 #define HEDDLE_TUNER_RECORDS_RECORDS_FIELDS_H_
 
 #include <cstdint>
+#include <istream>
 #include <string>
 
 #include "base/fields.h"
@@ -88,6 +89,11 @@ void VisitTrial(Trial& t, Visitor&& visit) {
 
 // Of all that is read with a trial. A row whose checksum does not hold is never served.
 int64_t ChecksumOf(const StoredTrial& stored);
+
+// Reads a line of a file of records, of at most kMaxLine bytes; the rest of a longer one is
+// skipped. `whole`: whether it ends in a newline. False: there is none.
+inline constexpr size_t kMaxLine = 1 << 20;
+bool ReadLine(std::istream& in, std::string& line, bool& too_long, bool& whole);
 
 // One JSON line, without the newline, and back. `ParseLine` checks everything that can be checked
 // without the workload's operator and marks the trial imported; InvalidArgument says which key is

@@ -103,4 +103,28 @@ absl::StatusOr<TrialKeys> RecordKeys::FindOrAdd(const StoredTrial& stored) {
   return keys;
 }
 
+absl::StatusOr<std::optional<RecordKeys::Same>> RecordKeys::FindSame(const StoredTrial& stored,
+                                                                     const TrialKeys& keys) {
+  const TrialRecord& trial = stored.trial;
+  Cursor row = db_.Query(SelectSame(), keys.workload, keys.bench, absl::ToUnixMicros(trial.when),
+                         keys.environment, int{trial.stage == TrialStage::kFinal},
+                         trial.result.time_us, trial.point);
+  keys.steps ? row.Bind(*keys.steps) : row.BindNull();
+  absl::StatusOr<bool> found = row.Next();
+  if (!found.ok()) return found.status();
+  if (!*found) return std::nullopt;
+  return Same{row.Int(0), row.Int(1) != 0};
+}
+
+absl::StatusOr<int64_t> RecordKeys::Insert(const StoredTrial& stored, const TrialKeys& keys) {
+  Cursor insert = db_.Query(InsertTrial(), keys.workload, keys.bench, keys.environment);
+  keys.steps ? insert.Bind(*keys.steps) : insert.BindNull();
+  keys.source ? insert.Bind(*keys.source) : insert.BindNull();
+  insert.Bind(ChecksumOf(stored));
+  VisitTrial(stored.trial, Binder{insert});
+  absl::StatusOr<bool> done = insert.Next();
+  if (!done.ok()) return done.status();
+  return db_.last_insert_id();
+}
+
 }  // namespace heddle::tuner

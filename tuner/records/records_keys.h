@@ -35,6 +35,14 @@ class RecordKeys {
   // All that agree with it (Agree).
   absl::StatusOr<std::vector<int64_t>> Benches(const Bench& bench);
   absl::StatusOr<TrialKeys> FindOrAdd(const StoredTrial& stored);
+  // The row that already holds this trial, whoever brought it: its id, and whether it was imported.
+  struct Same {
+    int64_t id;
+    bool imported;
+  };
+  absl::StatusOr<std::optional<Same>> FindSame(const StoredTrial& stored, const TrialKeys& keys);
+  // Adds a trial that refers to these; its id.
+  absl::StatusOr<int64_t> Insert(const StoredTrial& stored, const TrialKeys& keys);
 
  private:
   // `found` unless it is NotFound, else the id that `sql` inserts.

@@ -380,6 +380,23 @@ CREATE TABLE tenant_use (
 ) STRICT, WITHOUT ROWID;
 )sql";
 
+// What was collected from runs on nodes, and is not to be collected again when it has been removed.
+constexpr char kVersion7[] = R"sql(
+CREATE TABLE attempt (
+  id INTEGER PRIMARY KEY,
+  run TEXT NOT NULL,
+  number INTEGER NOT NULL,
+  UNIQUE (run, number)
+) STRICT;
+CREATE TABLE collected (
+  attempt INTEGER NOT NULL REFERENCES attempt,
+  sequence INTEGER NOT NULL,
+  trial INTEGER REFERENCES trial ON DELETE SET NULL,
+  PRIMARY KEY (attempt, sequence)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX collected_trial ON collected (trial);
+)sql";
+
 absl::Status FileError(const std::string& path, const char* action) {
   const int error = errno;
   const std::string message = absl::StrCat(path, ": cannot ", action, ": ", std::strerror(error));
@@ -401,8 +418,8 @@ absl::Status Sync(const std::string& path) {
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
-  static const auto& migrations = *new std::vector<std::string>{kVersion1, kVersion2, kVersion3,
-                                                                kVersion4, kVersion5, kVersion6};
+  static const auto& migrations = *new std::vector<std::string>{
+      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7};
   return migrations;
 }
 

@@ -142,8 +142,8 @@ const std::string& SelectOne() {
 
 const std::string& SelectSame() {
   static const auto& sql = *new std::string(
-      "SELECT 1 FROM trial WHERE workload = ? AND bench = ? AND when_us = ? AND environment = ? "
-      "AND final = ? AND time_us = ? AND point = ? AND steps IS ?");
+      "SELECT id, imported FROM trial WHERE workload = ? AND bench = ? AND when_us = ? AND "
+      "environment = ? AND final = ? AND time_us = ? AND point = ? AND steps IS ?");
   return sql;
 }
 

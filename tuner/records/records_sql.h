@@ -98,7 +98,7 @@ const std::string& SelectHistory();   // workload, bench: measured here, oldest 
 const std::string& SelectImported();  // workload, bench, how many: OK points, fastest first
 const std::string& SelectPage();      // after which id, how many
 const std::string& SelectOne();       // id
-// workload, bench, when, environment, final, time, point, steps: is there such a trial?
+// workload, bench, when, environment, final, time, point, steps -> id and whether it was imported.
 const std::string& SelectSame();
 // op, bench -> hash, shape, dtype of workloads with a trial that is served.
 const std::string& SelectNeighbours();

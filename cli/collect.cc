@@ -1,0 +1,70 @@
+// heddle records collect: what runs on nodes have left behind, into one database.
+#include "tuner/records/collect.h"
+
+#include <fstream>
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "cli/collect.h"
+
+namespace heddle::cli {
+
+Result CollectRunFiles(tuner::Records& records, const std::vector<std::string>& paths) {
+  int64_t added = 0, known = 0, refused = 0, files = 0, unfinished = 0;
+  for (const std::string& path : paths) {
+    auto found = tuner::RunFilesIn(path);
+    if (!found.ok()) return found.status();
+    for (const std::string& file : *found) {
+      ++files;
+      std::ifstream in(file, std::ios::binary);
+      auto report = tuner::Collect(records, in);
+      if (absl::IsInvalidArgument(report.status())) {
+        ++refused;
+        Say(absl::StrCat("refused: ", file, ": ", report.status().message()));
+        continue;
+      }
+      if (!report.ok()) return report.status();
+      added += report->trials.added;
+      known += report->trials.duplicate;
+      refused += report->trials.refused;
+      unfinished += !report->exit_code;
+      for (const std::string& line : report->trials.rejected) {
+        Say(absl::StrCat("refused: ", file, ": ", line));
+      }
+    }
+  }
+  Say(absl::StrCat(added, " trials added from ", files, " files, ", known, " were there already"));
+  if (unfinished > 0) {
+    Say(absl::StrCat(unfinished, " of the files are of attempts that go on, or were killed"));
+  }
+  if (refused == 0) return kDone;
+  Say(absl::StrCat(refused, " lines or files were refused"));
+  return kFailed;
+}
+
+void AddCollect(CLI::App& group, Selected selected) {
+  struct Flags {
+    std::vector<std::string> paths;
+    std::string db;
+  };
+  auto flags = std::make_shared<Flags>();
+  CLI::App* sub = group.add_subcommand(
+      "collect", "add what runs on nodes have measured, as measured by them (docs/cluster.md)");
+  sub->add_option("paths", flags->paths, "files of runs, and folders of them")
+      ->type_name("FILE|FOLDER")
+      ->required();
+  AddDbFlag(*sub, flags->db);
+  sub->footer(
+      "As often as one likes and while runs go on: what was collected before is not added again. "
+      "Only\n"
+      "for files of hosts whose word is enough; others' are imported.");
+  sub->callback([=] {
+    *selected = [=]() -> Result {
+      auto records = OpenWritableRecords(flags->db);
+      if (!records.ok()) return records.status();
+      return CollectRunFiles(**records, flags->paths);
+    };
+  });
+}
+
+}  // namespace heddle::cli

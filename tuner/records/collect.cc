@@ -1,0 +1,193 @@
+#include "tuner/records/collect.h"
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/sqlite.h"
+#include "tuner/records/plausible.h"
+#include "tuner/records/records_fields.h"
+#include "tuner/records/records_keys.h"
+#include "tuner/records/records_sql.h"
+
+namespace heddle::tuner {
+namespace {
+
+constexpr int kBatch = 512;  // lines a transaction
+
+struct Line {
+  int64_t sequence;
+  StoredTrial stored;
+};
+
+class Collector {
+ public:
+  Collector(Records& records, CollectReport& report)
+      : records_(records), db_(records.database()), keys_(db_), report_(report) {}
+
+  // Writes what waits.
+  absl::Status Flush() {
+    if (lines_.empty()) return absl::OkStatus();
+    Records::ImportReport before = report_.trials;
+    absl::Status status = records_.Batch([&]() -> absl::Status {
+      absl::StatusOr<int64_t> attempt = FindOrAddAttempt();
+      if (!attempt.ok()) return attempt.status();
+      std::set<std::pair<int64_t, int64_t>> finals;  // workload, bench
+      for (const Line& line : lines_) {
+        if (absl::Status s = Add(*attempt, line, finals); !s.ok()) return s;
+      }
+      for (const auto& [workload, bench] : finals) {
+        if (absl::Status s = Order(workload, bench); !s.ok()) return s;
+      }
+      return absl::OkStatus();
+    });
+    lines_.clear();
+    if (!status.ok()) report_.trials = std::move(before);
+    return status;
+  }
+
+  absl::Status Take(int64_t sequence, const std::string& text, bool too_long) {
+    absl::StatusOr<StoredTrial> stored =
+        too_long ? absl::InvalidArgumentError("too long for a trial") : ParseLine(text);
+    absl::Status status = stored.ok() ? plausibility_.Check(*stored) : stored.status();
+    if (!status.ok()) {
+      Refuse(sequence, status.message());
+      return absl::OkStatus();
+    }
+    stored->trial.origin = Origin::kMeasured;
+    stored->trial.from = {"", 0, report_.header.host, report_.header.run};
+    lines_.push_back({sequence, *std::move(stored)});
+    return lines_.size() < kBatch ? absl::OkStatus() : Flush();
+  }
+
+ private:
+  void Refuse(int64_t sequence, absl::string_view why) {
+    if (++report_.trials.refused > Records::kMaxRejected) return;
+    report_.trials.rejected.push_back(absl::StrCat("line ", sequence + 1, ": ", why));
+  }
+
+  absl::StatusOr<int64_t> FindOrAddAttempt() {
+    const RunHeader& header = report_.header;
+    absl::Status status = db_.Run("INSERT OR IGNORE INTO attempt (run, number) VALUES (?, ?)",
+                                  header.run, header.attempt);
+    if (!status.ok()) return status;
+    return db_.QueryInt("SELECT id FROM attempt WHERE run = ? AND number = ?", header.run,
+                        header.attempt);
+  }
+
+  absl::Status Add(int64_t attempt, const Line& line,
+                   std::set<std::pair<int64_t, int64_t>>& finals) {
+    {
+      Cursor known = db_.Query(
+          "SELECT c.trial, t.checksum FROM collected c LEFT JOIN trial t ON t.id = c.trial "
+          "WHERE c.attempt = ? AND c.sequence = ?",
+          attempt, line.sequence);
+      absl::StatusOr<bool> found = known.Next();
+      if (!found.ok()) return found.status();
+      if (*found) {
+        if (known.IsNull(0) || known.Int(1) == ChecksumOf(line.stored)) {
+          ++report_.trials.duplicate;
+        } else {
+          Refuse(line.sequence,
+                 "another trial was collected under the same run, attempt and sequence: two "
+                 "files claim to be one, and the first is kept");
+        }
+        return absl::OkStatus();
+      }
+    }
+    absl::StatusOr<TrialKeys> keys = keys_.FindOrAdd(line.stored);
+    if (!keys.ok()) return keys.status();
+    // An import of the same trial was another's word until now.
+    const auto same = keys_.FindSame(line.stored, *keys);
+    if (!same.ok()) return same.status();
+    if (same->has_value() && (*same)->imported) {
+      absl::Status removed = db_.Run("DELETE FROM trial WHERE id = ?", (*same)->id);
+      if (!removed.ok()) return removed;
+    }
+    absl::StatusOr<int64_t> id = keys_.Insert(line.stored, *keys);
+    if (!id.ok()) return id.status();
+    ++report_.trials.added;
+    if (line.stored.trial.stage == TrialStage::kFinal) finals.insert({keys->workload, keys->bench});
+    return db_.Run("INSERT INTO collected (attempt, sequence, trial) VALUES (?, ?, ?)", attempt,
+                   line.sequence, *id);
+  }
+
+  // Which of two finals is the newer is told by their ids: gives those that were collected new
+  // ones, from the first that has a lower id than one before it in the order of runs, attempts and
+  // sequences.
+  absl::Status Order(int64_t workload, int64_t bench) {
+    std::vector<int64_t> finals;
+    {
+      Cursor rows = db_.Query(
+          "SELECT t.id FROM trial t CROSS JOIN collected c ON c.trial = t.id "
+          "CROSS JOIN attempt a ON a.id = c.attempt "
+          "WHERE t.workload = ? AND t.bench = ? AND t.final = 1 AND t.imported = 0 "
+          "ORDER BY a.run, a.number, c.sequence",
+          workload, bench);
+      absl::StatusOr<bool> more;
+      while ((more = rows.Next()).ok() && *more) finals.push_back(rows.Int(0));
+      if (!more.ok()) return more.status();
+    }
+    int64_t highest = 0;
+    for (int64_t id : finals) {
+      if (id < highest) {
+        absl::StatusOr<int64_t> moved = Renew(id);
+        if (!moved.ok()) return moved.status();
+        id = *moved;
+      }
+      highest = id;
+    }
+    return absl::OkStatus();
+  }
+
+  // The same row under a new id, the greatest of all.
+  absl::StatusOr<int64_t> Renew(int64_t id) {
+    static const auto& copy = *new std::string([] {
+      const std::string columns =
+          absl::StrCat("workload, bench, environment, steps, source, checksum, ",
+                       absl::StrReplaceAll(TrialFields(), {{"t.", ""}}));
+      return absl::StrCat("INSERT INTO trial (", columns, ") SELECT ", columns,
+                          " FROM trial WHERE id = ?");
+    }());
+    absl::Status status = db_.Run(copy, id);
+    if (!status.ok()) return status;
+    const int64_t renewed = db_.last_insert_id();
+    status = db_.Run("UPDATE collected SET trial = ? WHERE trial = ?", renewed, id);
+    if (status.ok()) status = db_.Run("DELETE FROM trial WHERE id = ?", id);
+    if (!status.ok()) return status;
+    return renewed;
+  }
+
+  Records& records_;
+  Database& db_;
+  RecordKeys keys_;
+  CollectReport& report_;
+  Plausibility plausibility_;
+  std::vector<Line> lines_;
+};
+
+}  // namespace
+
+absl::StatusOr<CollectReport> Collect(Records& records, std::istream& in) {
+  CollectReport report;
+  std::string text;
+  bool too_long = false, whole = false;
+  if (!ReadLine(in, text, too_long, whole) || !whole) {
+    return absl::InvalidArgumentError("the file is empty, or its first line is not whole yet");
+  }
+  auto header = ParseRunHeader(text);
+  if (!header.ok()) return header.status();
+  report.header = *std::move(header);
+  Collector collector(records, report);
+  for (int64_t sequence = 1; ReadLine(in, text, too_long, whole) && whole; ++sequence) {
+    report.exit_code = ParseRunEnd(text);
+    if (report.exit_code) continue;
+    if (absl::Status s = collector.Take(sequence, text, too_long); !s.ok()) return s;
+  }
+  if (absl::Status s = collector.Flush(); !s.ok()) return s;
+  return report;
+}
+
+}  // namespace heddle::tuner

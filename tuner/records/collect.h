@@ -1,0 +1,36 @@
+// Bringing together what runs on nodes have left behind (tuner/records/run_file.h).
+#ifndef HEDDLE_TUNER_RECORDS_COLLECT_H_
+#define HEDDLE_TUNER_RECORDS_COLLECT_H_
+
+#include <istream>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "tuner/records/records.h"
+#include "tuner/records/run_file.h"
+
+namespace heddle::tuner {
+
+struct CollectReport {
+  RunHeader header;
+  std::optional<int> exit_code;  // that the run ended with; none: it goes on, or was killed
+  Records::ImportReport trials;
+};
+
+// Adds the trials of one file as measured, by the host and the run that its header names: what
+// their owner's own nodes have measured is the owner's word, as if `heddle tune` had written into
+// this database. A trial is known by run, attempt and sequence, so that files may be collected in
+// any order, while they are written, and as often as one likes: what the database holds in the end
+// depends on the files alone. Of a schedule's finals the newest counts, and among collected ones
+// that is the one with the greatest run, then attempt, then sequence: an attempt that was given up
+// and goes on somewhere does not overrule the one that replaced it. What was removed from the
+// database stays removed.
+//
+// Lines that are refused are counted and named: those of no trial, times that cannot be true, and
+// another trial under the same run, attempt and sequence. A last line that is not whole is left for
+// later. InvalidArgument: the file is not a run's.
+absl::StatusOr<CollectReport> Collect(Records& records, std::istream& in);
+
+}  // namespace heddle::tuner
+
+#endif  // HEDDLE_TUNER_RECORDS_COLLECT_H_

@@ -1,0 +1,154 @@
+"""What kernels take: NumPy arrays and torch tensors, checked against a manifest's buffers."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn, Protocol
+
+from heddle.artefact import ITEM_BYTES, Buffer
+from heddle.errors import TensorError
+
+
+class Arrays(Protocol):
+    """One library's arrays on one device."""
+
+    def address(self, array: Any, buffer: Buffer) -> int:
+        """Where the array's elements are. TensorError where it is not what `buffer` says."""
+
+    def empty(self, buffer: Buffer) -> Any:
+        """A new array, not initialised."""
+
+
+def _refuse(buffer: Buffer, what: str) -> NoReturn:
+    raise TensorError(f"{buffer.role} {buffer}: {what}")
+
+
+def _check_form(
+    buffer: Buffer, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], address: int, copy: str
+) -> None:
+    """`strides` in elements; `copy` tells how to get an array that would do."""
+    if dtype != buffer.dtype:
+        _refuse(buffer, f"given {dtype}")
+    if shape != buffer.shape:
+        _refuse(buffer, f"given the shape [{', '.join(map(str, shape))}]")
+    # How far apart the elements of an axis are says nothing where it has but one.
+    if any(n > 1 and s != w for n, s, w in zip(shape, strides, buffer.strides, strict=True)):
+        _refuse(buffer, f"given strides {strides}, not {buffer.strides}: pass {copy}")
+    if address % buffer.align != 0:
+        _refuse(buffer, f"given an address that is no multiple of {buffer.align} bytes: pass {copy}")
+
+
+class NumPyArrays:
+    """NumPy arrays, and torch tensors in the processor's memory, which share theirs with NumPy."""
+
+    def __init__(self) -> None:
+        import numpy
+
+        self._numpy = numpy
+
+    def address(self, array: Any, buffer: Buffer) -> int:
+        np = self._numpy
+        if not isinstance(array, np.ndarray):
+            _refuse(buffer, f"given a {type(array).__name__}, not a NumPy array")
+        address: int = array.__array_interface__["data"][0]
+        if array.dtype.isnative:
+            strides = tuple(s // array.itemsize for s in array.strides)
+            copy = f"numpy.ascontiguousarray({buffer.name})"
+            _check_form(buffer, array.dtype.name, array.shape, strides, address, copy)
+        else:
+            _refuse(buffer, f"given {array.dtype} in the other byte order")
+        if buffer.role == "output" and not array.flags.writeable:
+            _refuse(buffer, "given an array that cannot be written")
+        return address
+
+    def empty(self, buffer: Buffer) -> Any:
+        # NumPy aligns as malloc does, to 16 bytes.
+        return self._numpy.empty(buffer.shape, buffer.dtype)
+
+
+class HostTensors(NumPyArrays):
+    """Torch tensors in the processor's memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import torch
+
+        self._torch: Any = torch
+
+    def address(self, array: Any, buffer: Buffer) -> int:
+        _check_tensor(self._torch, array, buffer, self._torch.device("cpu"))
+        return int(array.data_ptr())
+
+    def empty(self, buffer: Buffer) -> Any:
+        return self._torch.empty(buffer.shape, dtype=getattr(self._torch, buffer.dtype))
+
+
+class CudaTensors:
+    """Torch tensors of one CUDA device."""
+
+    def __init__(self, index: int) -> None:
+        import torch
+
+        self._torch: Any = torch
+        self.index = index
+        self._device = torch.device("cuda", index)
+        self._workspaces: dict[tuple[str, int], Any] = {}
+        # Without the wrapper object that torch.cuda.current_stream makes, where torch still has it.
+        self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+    def stream(self) -> int:
+        """The current stream of the device."""
+        if self._raw_stream is not None:
+            return int(self._raw_stream(self.index))
+        return int(self._torch.cuda.current_stream(self.index).cuda_stream)
+
+    def address(self, array: Any, buffer: Buffer) -> int:
+        _check_tensor(self._torch, array, buffer, self._device)
+        return int(array.data_ptr())
+
+    def empty(self, buffer: Buffer) -> Any:
+        dtype = getattr(self._torch, buffer.dtype)
+        return self._torch.empty(buffer.shape, dtype=dtype, device=self._device)
+
+    def workspace(self, buffer: Buffer, stream: int) -> Any:
+        """Memory for intermediate values, which launches on one stream use one after another.
+
+        A capture gets memory of its own: its replays run beside what this stream does then.
+        """
+        if self._torch.cuda.is_current_stream_capturing():
+            return self.empty(buffer)
+        key = (buffer.name, stream)
+        if key not in self._workspaces:
+            self._workspaces[key] = self.empty(buffer)
+        return self._workspaces[key]
+
+
+def _check_tensor(torch: Any, array: Any, buffer: Buffer, device: Any) -> None:
+    if not isinstance(array, torch.Tensor):
+        _refuse(buffer, f"given a {type(array).__name__}, not a torch tensor")
+    if array.device != device:
+        _refuse(buffer, f"given a tensor on {array.device}; this kernel runs on {device}")
+    if array.layout is not torch.strided:
+        _refuse(buffer, f"given a tensor of layout {array.layout}")
+    dtype = str(array.dtype).removeprefix("torch.")
+    copy = f"{buffer.name}.contiguous() or, for its alignment, {buffer.name}.clone()"
+    _check_form(buffer, dtype, tuple(array.shape), tuple(array.stride()), array.data_ptr(), copy)
+    if array.requires_grad and torch.is_grad_enabled():
+        _refuse(buffer, f"requires a gradient, which kernels do not have: pass {buffer.name}.detach()")
+
+
+def is_tensor(array: Any) -> bool:
+    """Of torch? Where that is not imported nothing is."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def check_apart(outputs: list[tuple[int, Buffer]], inputs: list[tuple[int, Buffer]]) -> None:
+    """Kernels write outputs while they still read inputs: the two must not share memory."""
+    for number, (address, output) in enumerate(outputs):
+        for other_address, other in inputs + outputs[:number]:
+            if address < other_address + other.bytes and other_address < address + output.bytes:
+                _refuse(output, f"shares memory with {other.role} {other.name}")
+
+
+__all__ = ["ITEM_BYTES", "Arrays", "CudaTensors", "HostTensors", "NumPyArrays", "check_apart", "is_tensor"]

@@ -1,0 +1,182 @@
+"""Exported CUDA kernels through the driver's C interface (libcuda.so.1), by ctypes.
+
+No compiled code and no package is needed for it. Names and numbers are those of the CUDA driver API.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from heddle.artefact import Manifest
+from heddle.errors import DriverError
+
+LIBRARY = "libcuda.so.1"
+
+_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CU_FUNC_ATTRIBUTE_...
+_NO_BINARY_FOR_GPU = 209  # CUDA_ERROR_...
+
+_P = ctypes.c_void_p
+_U = ctypes.c_uint
+_SIGNATURES: dict[str, list[Any]] = {
+    "cuInit": [_U],
+    "cuDeviceGet": [ctypes.POINTER(ctypes.c_int), ctypes.c_int],
+    "cuDevicePrimaryCtxRetain": [ctypes.POINTER(_P), ctypes.c_int],
+    "cuCtxGetCurrent": [ctypes.POINTER(_P)],
+    "cuCtxPushCurrent_v2": [_P],
+    "cuCtxPopCurrent_v2": [ctypes.POINTER(_P)],
+    "cuModuleLoadData": [ctypes.POINTER(_P), ctypes.c_char_p],
+    "cuModuleGetFunction": [ctypes.POINTER(_P), _P, ctypes.c_char_p],
+    "cuFuncSetAttribute": [_P, ctypes.c_int, ctypes.c_int],
+    "cuLaunchKernel": [_P, _U, _U, _U, _U, _U, _U, _U, _P, _P, _P],
+    "cuGetErrorName": [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)],
+}
+
+
+class Driver:
+    """The library, once a process."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self.library = ctypes.CDLL(path)
+        except OSError as error:
+            raise DriverError(f"no NVIDIA driver: {error}") from None
+        for name, arguments in _SIGNATURES.items():
+            function = getattr(self.library, name)
+            function.argtypes = arguments
+            function.restype = ctypes.c_int
+        # Of CUDA 12.4 and later: loads what cuModuleGetFunction may put off until the first launch,
+        # which can be inside a capture.
+        self._load: Any = getattr(self.library, "cuFuncLoad", None)
+        if self._load is not None:
+            self._load.argtypes = [_P]
+            self._load.restype = ctypes.c_int
+        self.call("cuInit", 0)
+        self._contexts: dict[int, int] = {}
+        self._functions: dict[tuple[int, bytes, str], int] = {}
+
+    def call(self, name: str, *arguments: Any) -> None:
+        self.check(getattr(self.library, name)(*arguments), name)
+
+    def check(self, code: int, what: str) -> None:
+        if code == 0:
+            return
+        text = ctypes.c_char_p()
+        self.library.cuGetErrorName(code, ctypes.byref(text))
+        name = text.value.decode() if text.value else f"CUDA error {code}"
+        raise DriverError(f"{what}: {name}")
+
+    def context(self, index: int) -> int:
+        """The primary context of a device, which PyTorch and the CUDA runtime use too. It stays."""
+        if index not in self._contexts:
+            device, context = ctypes.c_int(), _P()
+            self.call("cuDeviceGet", ctypes.byref(device), index)
+            self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+            self._contexts[index] = context.value or 0
+        return self._contexts[index]
+
+    def function(self, index: int, image: bytes, entry: str, shared_bytes: int) -> int:
+        """A kernel of a cubin, loaded into the device's primary context and ready to be captured.
+
+        It is never unloaded: a captured graph outlives the Python object that launched into it. The same
+        cubin is loaded once.
+        """
+        key = (index, hashlib.sha256(image).digest(), entry)
+        if key not in self._functions:
+            with Current(self, self.context(index)):
+                module, function = _P(), _P()
+                self.call("cuModuleLoadData", ctypes.byref(module), image)
+                self.call("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
+                if shared_bytes > 0:
+                    self.call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
+                if self._load is not None:
+                    self.check(self._load(function), "cuFuncLoad")
+            self._functions[key] = function.value or 0
+        return self._functions[key]
+
+
+class Current:
+    """Makes a context current where it is not: in a new thread, or beside another device."""
+
+    def __init__(self, driver: Driver, context: int) -> None:
+        self._driver = driver
+        self._context = context
+        self._pushed = False
+
+    def __enter__(self) -> None:
+        now = _P()
+        self._driver.call("cuCtxGetCurrent", ctypes.byref(now))
+        if now.value != self._context:
+            self._driver.call("cuCtxPushCurrent_v2", self._context)
+            self._pushed = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._pushed:
+            self._driver.call("cuCtxPopCurrent_v2", ctypes.byref(_P()))
+
+
+_drivers: dict[str, Driver] = {}
+_lock = threading.Lock()
+
+
+def driver() -> Driver:
+    with _lock:
+        if LIBRARY not in _drivers:
+            _drivers[LIBRARY] = Driver(LIBRARY)
+        return _drivers[LIBRARY]
+
+
+class _Frame:
+    """Where the arguments of one call stand while the driver reads them."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.cells = [ctypes.c_uint64() for _ in manifest.buffers]
+        place = {b.name: ctypes.addressof(c) for b, c in zip(manifest.buffers, self.cells, strict=True)}
+        self.arguments = [
+            (ctypes.c_void_p * len(launch.args))(*(place[a] for a in launch.args)) for launch in manifest.launches
+        ]
+
+
+class CudaProgram:
+    """The kernels of an exported folder, loaded on a device."""
+
+    def __init__(self, manifest: Manifest, index: int) -> None:
+        self._manifest = manifest
+        self._driver = driver()
+        self._context = self._driver.context(index)
+        self._launches = []
+        for launch in manifest.launches:
+            image = (manifest.folder / launch.binary).read_bytes()
+            try:
+                function = self._driver.function(index, image, launch.entry, launch.shared_bytes)
+            except DriverError as error:
+                raise DriverError(
+                    f"{manifest.folder}, made for {manifest.arch} ({manifest.device}), cannot be loaded on "
+                    f"cuda:{index}: {error}"
+                ) from None
+            self._launches.append((function, *launch.grid, *launch.block, launch.shared_bytes))
+        # A frame that no call uses: list operations are atomic, so that threads never share one.
+        self._frames = [_Frame(manifest)]
+
+    def launch(self, addresses: Sequence[int], stream: int) -> None:
+        """Enqueues all kernels on a stream of this device. `addresses`: of the manifest's buffers, in order.
+
+        Waits for nothing and allocates nothing on the device, so that it can be captured in a graph.
+        """
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = _Frame(self._manifest)
+        for cell, address in zip(frame.cells, addresses, strict=True):
+            cell.value = address
+        driver = self._driver
+        with Current(driver, self._context):
+            launch_kernel = driver.library.cuLaunchKernel
+            for launch, arguments in zip(self._launches, frame.arguments, strict=True):
+                code = launch_kernel(*launch, stream, arguments, None)
+                if code:
+                    driver.check(code, "cuLaunchKernel")
+        self._frames.append(frame)

@@ -1,0 +1,274 @@
+"""A database of measured schedules: a file of this machine, or a server's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+
+from heddle import _program
+from heddle.errors import InvalidArgument, NotFound, Unavailable
+from heddle.job import Job, LocalJob, ServerJob
+from heddle.operator import Operator, cache_folder
+from heddle.records import Device, Record, TuneResult
+
+if TYPE_CHECKING:
+    from heddle.kernel import Kernel
+
+Fallback = Literal["none", "nearest", "default"]
+
+
+def connect(target: str | os.PathLike[str] | None = None, *, flags: Iterable[str] = ()) -> Database:
+    """The database `target`: a file, or a server's "HOST:PORT" or "unix:PATH".
+
+    Without one, the server of $HEDDLE_SERVER, else the file of $HEDDLE_DB, else the user's own. `flags` are
+    the program's for a server's certificates and tokens ("--tls", "--token-file", "FILE", ...).
+    Nothing is opened or called before it is needed.
+    """
+    if target is None and os.environ.get("HEDDLE_SERVER"):
+        target = os.environ["HEDDLE_SERVER"]
+    if target is None:
+        return Database(file=None, server=None)
+    text = os.fspath(target)
+    if text.startswith("unix:") or re.fullmatch(r"[^/]+:\d+", text):
+        return Database(file=None, server=["--server", text, *flags])
+    return Database(file=text, server=None)
+
+
+class Database:
+    """Made by connect()."""
+
+    def __init__(self, file: str | None, server: list[str] | None) -> None:
+        self._file = file
+        self._server = server
+        self._devices: list[Device] | None = None
+
+    def __repr__(self) -> str:
+        return f"<heddle.Database {self._server[1] if self._server else self._file or 'default'}>"
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        environment = dict(os.environ)
+        if self._server is None:
+            environment.pop("HEDDLE_SERVER", None)
+        if self._file is not None:
+            environment["HEDDLE_DB"] = self._file
+        return environment
+
+    def devices(self) -> list[Device]:
+        """The devices of this machine, usable or not (then `why_not` tells)."""
+        found = _program.run_json(["devices"], self._environment, accepted=(0, 4))
+        return [Device.of(d) for d in found]
+
+    def _device(self, id: str) -> Device:
+        """A device of this machine; "auto" is the first that is usable, as for the program."""
+        if self._devices is None:
+            self._devices = self.devices()
+        usable = [d for d in self._devices if d.usable]
+        for device in usable:
+            if id in ("auto", device.id):
+                return device
+        there = ", ".join(d.id for d in usable) or "none"
+        why = "".join(f"; {d.id}: {d.why_not}" for d in self._devices if d.id == id)
+        raise Unavailable(f"no usable device {id} here (there is: {there}){why}", 4)
+
+    @overload
+    def tune(self, op: str | Operator, *, wait: Literal[True] = ..., **options: Any) -> TuneResult: ...
+    @overload
+    def tune(self, op: str | Operator, *, wait: Literal[False], **options: Any) -> Job: ...
+    def tune(
+        self,
+        op: str | Operator,
+        *,
+        shape: Mapping[str, int] | None = None,
+        device: str = "auto",
+        trials: int = 200,
+        seconds: float = 0,
+        plateau: int = 0,
+        seed: int = 1,
+        dtype: str = "float32",
+        l2: Literal["cold", "warm"] = "cold",
+        progress: bool = True,
+        wait: bool = True,
+        **parameters: int,
+    ) -> TuneResult | Job:
+        """Finds the fastest schedule of an operator at a shape, and keeps every trial.
+
+        The shape is given by keywords (m=512, n=512), or by `shape` where a parameter has the name of
+        another argument. `trials`, `seconds` and `plateau` limit the search; 0 is no limit.
+        `wait=False` returns a Job at once. `progress` shows on stderr how far it is.
+        """
+        workload = _Workload.of(op, shape, parameters, dtype).flags()
+        limits = ["--trials", str(trials), "--seconds", str(seconds), "--plateau", str(plateau)]
+        rest = [*limits, "--seed", str(seed), "--l2", l2]
+        job: LocalJob | ServerJob
+        if self._server is not None:
+            # A server knows models, not this machine's numbers.
+            model = [] if device == "auto" else ["--device", self._device(device).name]
+            submit = ["submit", *workload, *rest, *model, *self._server]
+            job = ServerJob(_program.run_json(submit, self._environment)["id"], self._server, self._environment)
+        else:
+            arguments = ["tune", *workload, *rest, "--device", device]
+            job = LocalJob(arguments, self._environment, progress)
+        return job.result() if wait else job
+
+    def tune_workloads(
+        self,
+        file: str | os.PathLike[str],
+        *,
+        op_file: str | os.PathLike[str] | None = None,
+        device: str = "auto",
+        trials: int = 200,
+        seconds: float = 0,
+        progress: bool = True,
+    ) -> list[TuneResult]:
+        """Tunes each line ("op k=v,... [weight=N]") of a file within one budget, shared by expected gain.
+
+        `trials` and `seconds` are for each line on average. Lines that could not be tuned are missing.
+        """
+        if self._server is not None:
+            raise InvalidArgument("a file of workloads is tuned here: connect to a file", 2)
+        arguments = ["tune", "--workloads", os.fspath(file), "--device", device]
+        arguments += ["--trials", str(trials), "--seconds", str(seconds)]
+        if op_file is not None:
+            arguments += ["--op-file", os.fspath(op_file)]
+        documents = LocalJob(arguments, self._environment, progress, many=True).wait()
+        return [TuneResult.of(d) for d in documents if "trials" in d]
+
+    def query(
+        self,
+        op: str | Operator,
+        *,
+        shape: Mapping[str, int] | None = None,
+        device: str = "auto",
+        fallback: Fallback = "none",
+        dtype: str = "float32",
+        l2: Literal["cold", "warm"] = "cold",
+        **parameters: int,
+    ) -> Record:
+        """The best known schedule of a workload; `match` says how it was found.
+
+        `fallback`: where this shape was not tuned, nothing (NotFound), the nearest shape's schedule, or the
+        default schedule.
+        """
+        return self._query(_Workload.of(op, shape, parameters, dtype), device, fallback, l2)
+
+    def _query(self, workload: _Workload, device: str, fallback: str, l2: str) -> Record:
+        arguments = ["query", *workload.flags(), "--l2", l2, "--fallback", fallback]
+        if self._server is None:
+            arguments += ["--device", device]
+        else:
+            model = [] if device == "auto" else ["--device", self._device(device).name]
+            arguments += [*model, *self._server]
+        document = _program.run_json(arguments, self._environment, accepted=(0, 1))
+        if not document["found"]:
+            others = ", or ask for fallback='nearest' or 'default'" if fallback == "none" else ""
+            raise NotFound(
+                f"no schedule of {document['op']} {_shape_text(document['shape'])} for "
+                f"{document['device']}: tune it first{others}"
+            )
+        return Record.of(document)
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        op: str | Operator,
+        *,
+        shape: Mapping[str, int] | None = None,
+        device: str = "auto",
+        fallback: Fallback = "none",
+        dtype: str = "float32",
+        l2: Literal["cold", "warm"] = "cold",
+        **parameters: int,
+    ) -> Record:
+        """Writes the kernels of the schedule that query() finds, compiled for a device of this machine, to a folder
+        that load() and other programs read."""
+        workload = _Workload.of(op, shape, parameters, dtype)
+        record = self._query(workload, device, fallback, l2)
+        self._build(Path(folder), record, workload, device)
+        return record
+
+    def _build(self, folder: Path, record: Record, workload: _Workload, device: str) -> None:
+        with tempfile.NamedTemporaryFile("w", suffix=".steps") as steps:
+            steps.write("".join(f"{step}\n" for step in record.steps))
+            steps.flush()
+            arguments = ["export", *workload.flags(), "--steps", steps.name, "--out", str(folder)]
+            _program.run([*arguments, "--device", device], self._environment)
+
+    def kernel(
+        self,
+        op: str | Operator,
+        *,
+        shape: Mapping[str, int] | None = None,
+        device: str = "auto",
+        fallback: Fallback = "none",
+        dtype: str = "float32",
+        l2: Literal["cold", "warm"] = "cold",
+        **parameters: int,
+    ) -> Kernel:
+        """The schedule that query() finds, compiled for a device of this machine and loaded: call it on arrays.
+
+        `kernel.record.match` says whether it was measured at this shape ("exact"), is another shape's
+        ("nearest") or nobody's ("default"). What was compiled is kept in the user's cache folder.
+        """
+        from heddle.kernel import Kernel
+
+        workload = _Workload.of(op, shape, parameters, dtype)
+        record = self._query(workload, device, fallback, l2)
+        here = self._device(device)
+        # Whatever the kernel's text and binary depend on.
+        program = os.stat(_program.program())
+        key = [
+            op.text if isinstance(op, Operator) else op,
+            dtype,
+            sorted(record.shape.items()),
+            record.steps,
+            [here.name, here.arch, here.driver, here.compiler],
+            [program.st_size, program.st_mtime_ns],
+        ]
+        digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
+        folder = cache_folder("kernels") / digest
+        if not (folder / "manifest.json").exists():
+            # Into a folder of its own first: another process may be making the same.
+            with tempfile.TemporaryDirectory(dir=folder.parent) as making:
+                made = Path(making) / "export"
+                self._build(made, record, workload, here.id)
+                try:
+                    made.rename(folder)
+                except OSError:
+                    if not (folder / "manifest.json").exists():
+                        shutil.rmtree(folder, ignore_errors=True)
+                        made.rename(folder)
+        return Kernel(folder, device=here.id, record=record)
+
+
+def _shape_text(shape: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={value}" for name, value in shape.items())
+
+
+class _Workload(NamedTuple):
+    op: str | Operator
+    sizes: Mapping[str, int]
+    dtype: str
+
+    @classmethod
+    def of(
+        cls, op: str | Operator, shape: Mapping[str, int] | None, parameters: Mapping[str, int], dtype: str
+    ) -> _Workload:
+        sizes = {**(shape or {}), **parameters}
+        for name, value in sizes.items():
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise InvalidArgument(f"{name}={value!r}: a parameter's value is a whole number", 2)
+        return cls(op, {name: value.__index__() for name, value in sizes.items()}, dtype)
+
+    def flags(self) -> list[str]:
+        op = self.op
+        named = [op.name, "--op-file", str(op.file)] if isinstance(op, Operator) else [op]
+        shape = ["--shape", _shape_text(self.sizes)] if self.sizes else []
+        return [*named, *shape, "--dtype", self.dtype]

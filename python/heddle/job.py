@@ -1,0 +1,285 @@
+"""Tuning jobs: of this machine's program, and of a server."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any, Protocol
+
+from heddle import _program
+from heddle.errors import Interrupted, NoValidSchedule, ProgramFailed
+from heddle.records import Event, TuneResult
+
+# "[###...] 7/64 trials  best 23.9 ms  ...  failed: 2 WRONG_ANSWER, 1 BUILD_ERROR": the progress of `heddle tune`
+# (tuner/search/progress.cc).
+_PROGRESS = re.compile(r"^(?:\[[#.]*\] )?(\d+)(?:/\d+)? trials(?:  best ([\d.e+]+) (ns|us|ms|s)\b)?")
+_FAILED = re.compile(r"  failed: (.*)$")
+_MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+# What a terminal is told: to the line's begin, erase the rest.
+_CONTROL = re.compile(r"\033\[[0-9;]*[A-Za-z]")
+# A terminal so wide that the program cuts no line of progress short.
+_COLUMNS = 1000
+
+
+class Job(Protocol):
+    """A tuning run that goes on while its caller does something else."""
+
+    @property
+    def id(self) -> str: ...
+    def events(self, after: int = 0) -> Iterator[Event]:
+        """Events in order, as they happen, until the job ends; those up to `after` are passed over."""
+
+    def result(self) -> TuneResult:
+        """Waits for the end. Raises NoValidSchedule, Interrupted or what else made it fail."""
+
+    def cancel(self) -> None:
+        """Ends it; its trials are kept."""
+
+
+def parse_progress(line: str, seq: int) -> Event | None:
+    """The event of one line of `heddle tune`'s progress; None of any other line."""
+    found = _PROGRESS.match(line)
+    if not found:
+        return None
+    best = float(found[2]) * _MICROSECONDS[found[3]] if found[2] else None
+    failed = _FAILED.search(line)
+    counts = [part.split(" ") for part in failed[1].split(", ")] if failed else []
+    return Event(
+        seq=seq,
+        state="RUNNING",
+        trials=int(found[1]),
+        best_us=best,
+        failed={kind: int(count) for count, kind in counts},
+    )
+
+
+class LocalJob:
+    """A `heddle tune` of this machine, in a process of its own.
+
+    The program sees a terminal as its stderr, so that it tells its progress ten times a second. It is a
+    session of its own: Ctrl-C reaches this process, which passes one signal on (a second one would
+    end the program without its result).
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], show: bool, many: bool = False
+    ) -> None:
+        self._show = show
+        self._many = many
+        self._events: list[Event] = []
+        self._text: list[str] = []  # what is no progress: notes, warnings, the error
+        self._changed = threading.Condition()
+        self._printed = ""  # on stdout, once it has ended
+        # A pipe would have to be read while it runs.
+        self._out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        master, slave = os.openpty()
+        try:
+            _widen(slave)
+            self._process = subprocess.Popen(
+                [_program.program(), *arguments, "--json"],
+                stdin=subprocess.DEVNULL,
+                stdout=self._out,
+                stderr=slave,
+                env=environment,
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(master)
+            raise
+        finally:
+            os.close(slave)
+        self._reader = threading.Thread(target=self._read, args=(master,), daemon=True)
+        self._reader.start()
+        _running.add(self)
+
+    @property
+    def id(self) -> str:
+        return f"pid {self._process.pid}"
+
+    def _read(self, master: int) -> None:
+        pending = ""
+        # EIO: the program has closed its side.
+        with os.fdopen(master, "r", errors="replace", newline="") as terminal, contextlib.suppress(OSError):
+            while part := terminal.read(1):
+                if part not in "\r\n":
+                    pending += part
+                    continue
+                self._line(_CONTROL.sub("", pending))
+                pending = ""
+        self._line(_CONTROL.sub("", pending))
+        self._process.wait()
+        with self._out:
+            self._out.seek(0)
+            self._printed = self._out.read().decode(errors="replace")
+        with self._changed:
+            state = "SUCCEEDED" if self._process.returncode == 0 else "FAILED"
+            last = self._events[-1] if self._events else Event(0, state, 0, None, {})
+            self._events.append(Event(last.seq + 1, state, last.trials, last.best_us, last.failed))
+            self._changed.notify_all()
+
+    def _line(self, line: str) -> None:
+        if not line:
+            return
+        with self._changed:
+            event = parse_progress(line, len(self._events) + 1)
+            last = self._events[-1] if self._events else None
+            if event is None:
+                self._text.append(line)
+            elif last is None or (event.trials, event.best_us) != (last.trials, last.best_us):
+                self._events.append(event)
+                self._changed.notify_all()
+            better = event is not None and (last is None or event.best_us != last.best_us)
+        if self._show:
+            _show(line, event is not None, better)
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        while True:
+            with self._changed:
+                while len(self._events) <= after:
+                    self._changed.wait()
+                event = self._events[after]
+            yield event
+            if event.state != "RUNNING":
+                return
+            after = event.seq
+
+    def wait(self) -> Any:
+        """The document that the program printed at its end; raises as result() does."""
+        try:
+            # In steps: a wait without limit does not see Ctrl-C.
+            while self._reader.is_alive():
+                self._reader.join(0.2)
+        except KeyboardInterrupt:
+            self.cancel()
+            self._reader.join()
+            raise
+        code = self._process.returncode
+        try:
+            document = json.loads(self._printed)
+        except ValueError:
+            raise _program.failure(code or 1, "\n".join(self._text)) from None
+        if code == 130:
+            raise Interrupted("interrupted: what was measured is kept in the database", 130)
+        if code != 0 and not self._many:
+            raise _program.failure(code, "\n".join(self._text))
+        return document
+
+    def result(self) -> TuneResult:
+        return _checked(self.wait())
+
+    def cancel(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+
+
+def _cancel_running() -> None:
+    # A session of its own would outlive this process; what was measured is in the database.
+    for job in list(_running):
+        job.cancel()
+
+
+_running: weakref.WeakSet[LocalJob] = weakref.WeakSet()
+atexit.register(_cancel_running)
+
+
+def _checked(document: Mapping[str, Any]) -> TuneResult:
+    result = TuneResult.of(document)
+    if result.best_us is None:
+        counts = ", ".join(f"{n} {kind}" for kind, n in result.trials.failed.items())
+        raise NoValidSchedule(f"no valid schedule among {result.trials.total} trials ({counts})", 3)
+    return result
+
+
+def _widen(terminal: int) -> None:
+    import fcntl
+    import struct
+    import termios
+
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, _COLUMNS, 0, 0))
+
+
+def _show(line: str, progress: bool, better: bool) -> None:
+    """On a terminal the progress is one line that changes; elsewhere a line where something is better."""
+    if not sys.stderr.isatty():
+        if better or not progress:
+            print(line, file=sys.stderr, flush=True)
+        return
+    width = os.get_terminal_size(sys.stderr.fileno()).columns
+    sys.stderr.write(f"\r{line[: width - 1]}\033[K" + ("" if progress else "\n"))
+    sys.stderr.flush()
+
+
+class ServerJob:
+    """A job of a server; it goes on when this process ends."""
+
+    def __init__(self, id: str, server: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._id = id
+        self._server = [*server]
+        self._environment = environment
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        # The snapshot that the stream begins with tells the counts so far; it is no event of its own.
+        trials, best, failed = 0, None, dict[str, int]()
+        process = subprocess.Popen(
+            [_program.program(), "watch", self._id, *self._server, "--after", str(after), "--json"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self._environment,
+        )
+        assert process.stdout and process.stderr
+        try:
+            for line in process.stdout:
+                document = json.loads(line)
+                trial = document.get("trial")
+                if "job" in document:
+                    workloads = document["job"]["workloads"]
+                    trials = sum(w["trials"]["total"] for w in workloads)
+                    times = [w["best_us"] for w in workloads if w["best_us"]]
+                    # Of several workloads there is no one best.
+                    best = times[0] if len(workloads) == 1 and times else None
+                    failed = {}
+                    for workload in workloads:
+                        for kind, count in workload["trials"]["failed"].items():
+                            failed[kind] = failed.get(kind, 0) + count
+                elif trial and not trial["final"]:
+                    trials += 1
+                    if trial["outcome"] not in (None, "OK"):
+                        failed[trial["outcome"]] = failed.get(trial["outcome"], 0) + 1
+                    elif trial["time_us"] and (best is None or trial["time_us"] < best):
+                        best = trial["time_us"]
+                if document["first_seq"] > 0:
+                    yield Event(document["seq"], document["state"], trials, best, dict(failed))
+            message = process.stderr.read()
+            if process.wait() != 0:
+                raise _program.failure(process.returncode, message)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+            process.stdout.close()
+            process.stderr.close()
+
+    def result(self) -> TuneResult:
+        document = _program.run_json(["wait", self._id, *self._server], self._environment)
+        if isinstance(document, list):
+            raise ProgramFailed(f"job {self._id} has {len(document)} workloads, not one result")
+        return _checked(document)
+
+    def cancel(self) -> None:
+        _program.run(["cancel", self._id, *self._server], self._environment)

@@ -1,0 +1,137 @@
+"""Kernels that are called on arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from heddle._arrays import Arrays, CudaTensors, HostTensors, NumPyArrays, check_apart, is_tensor
+from heddle.artefact import Buffer, Manifest
+from heddle.errors import InvalidArgument, TensorError
+from heddle.records import Record
+
+
+def load(folder: str | os.PathLike[str], device: str | None = None) -> Kernel:
+    """The kernels of a folder of `heddle export`; no database and no server is needed.
+
+    `device`: "cuda:N" or "opencl:N", by default the first of the kind that the folder was made for.
+    """
+    return Kernel(Path(folder), device=device)
+
+
+class Kernel:
+    """An exported program on a device. Call it with the operator's inputs, in their order.
+
+    `record` says where the schedule comes from (None for a loaded folder), `manifest` what was built.
+    Kernels for OpenCL take NumPy arrays, or torch tensors in the processor's memory, and return when the result is
+    there. Kernels for CUDA take torch tensors of their device and are enqueued on its current stream, as PyTorch's
+    own operators are. Binaries are loaded here, not by the first call, which may stand in a CUDA graph's capture.
+    """
+
+    def __init__(self, folder: Path, *, device: str | None = None, record: Record | None = None) -> None:
+        self.folder = folder
+        self.manifest = Manifest.read(folder)
+        self.record = record
+        api = "opencl" if self.manifest.arch == "opencl" else "cuda"
+        self.device = device or f"{api}:0"
+        kind, _, number = self.device.partition(":")
+        if kind != api or not number.isdigit():
+            raise InvalidArgument(
+                f"{folder} was made for {self.manifest.arch} ({self.manifest.device}): its device is {api}:N, "
+                f"not {self.device}", 2
+            )  # fmt: skip
+        self.inputs = self.manifest.of_role("input")
+        self.outputs = self.manifest.of_role("output")
+        self._run: _CudaRun | _HostRun
+        if api == "cuda":
+            self._run = _CudaRun(self.manifest, int(number))
+        else:
+            self._run = _HostRun(self.manifest, int(number))
+
+    @property
+    def source(self) -> str:
+        """The kernels' text, in CUDA C++ or OpenCL C."""
+        files = dict.fromkeys(launch.source for launch in self.manifest.launches)
+        return "\n".join((self.folder / name).read_text(encoding="utf-8") for name in files)
+
+    def __repr__(self) -> str:
+        shape = ",".join(f"{k}={v}" for k, v in self.manifest.shape.items())
+        found = f", {self.record.match}" if self.record else ""
+        return f"<heddle.Kernel {self.manifest.op} {shape} {self.manifest.dtype} on {self.device}{found}>"
+
+    def __call__(self, *inputs: Any, out: Any = None) -> Any:
+        """Computes the outputs: one array, or a tuple where the operator has several.
+
+        `out`: arrays to write to, one or a tuple as in the result; with it nothing is allocated. TensorError names
+        the tensor whose data type, shape, strides, alignment or device is wrong; nothing is copied or converted.
+        """
+        if len(inputs) != len(self.inputs):
+            raise TensorError(
+                f"{self.manifest.op} takes {len(self.inputs)} inputs ({', '.join(b.name for b in self.inputs)}), "
+                f"given {len(inputs)}"
+            )
+        arrays = self._run.arrays(inputs)
+        input_places = [
+            (arrays.address(array, buffer), buffer) for array, buffer in zip(inputs, self.inputs, strict=True)
+        ]
+        if out is None:
+            outputs: Sequence[Any] = [arrays.empty(b) for b in self.outputs]
+        else:
+            outputs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+            if len(outputs) != len(self.outputs):
+                raise TensorError(
+                    f"{self.manifest.op} has {len(self.outputs)} outputs "
+                    f"({', '.join(b.name for b in self.outputs)}), `out` {len(outputs)}"
+                )
+        output_places = [
+            (arrays.address(array, buffer), buffer) for array, buffer in zip(outputs, self.outputs, strict=True)
+        ]
+        if out is not None:
+            check_apart(output_places, input_places)
+        self._run.launch([address for address, _ in input_places + output_places], arrays)
+        if out is not None:
+            return out
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+class _HostRun:
+    """OpenCL: arrays in the host's memory, and the end is waited for."""
+
+    def __init__(self, manifest: Manifest, index: int) -> None:
+        from heddle._opencl import OpenClProgram
+
+        self._program = OpenClProgram(manifest, index)
+        self._numpy: NumPyArrays | None = None
+        self._torch: HostTensors | None = None
+
+    def arrays(self, inputs: Sequence[Any]) -> Arrays:
+        if inputs and is_tensor(inputs[0]):
+            self._torch = self._torch or HostTensors()
+            return self._torch
+        self._numpy = self._numpy or NumPyArrays()
+        return self._numpy
+
+    def launch(self, addresses: Sequence[int], arrays: Arrays) -> None:
+        self._program.run(addresses)
+
+
+class _CudaRun:
+    """CUDA: torch tensors, enqueued on the current stream."""
+
+    def __init__(self, manifest: Manifest, index: int) -> None:
+        from heddle._cuda import CudaProgram
+
+        self._program = CudaProgram(manifest, index)
+        self._tensors = CudaTensors(index)
+        self._workspaces: tuple[Buffer, ...] = manifest.of_role("workspace")
+
+    def arrays(self, inputs: Sequence[Any]) -> Arrays:
+        return self._tensors
+
+    def launch(self, addresses: Sequence[int], arrays: Arrays) -> None:
+        stream = self._tensors.stream()
+        # Held until everything is enqueued: the allocator may then give them to later work of this stream.
+        held = [self._tensors.workspace(b, stream) for b in self._workspaces]
+        self._program.launch([*addresses, *(w.data_ptr() for w in held)], stream)

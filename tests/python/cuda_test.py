@@ -1,0 +1,190 @@
+"""Launches on torch CUDA tensors: what the driver is asked, by a driver library that writes it down."""
+
+import ctypes
+import os
+import sys
+import threading
+import unittest
+
+import fake_torch
+
+sys.modules["torch"] = fake_torch.module
+
+from fake_torch import Device, Tensor, module  # noqa: E402
+from support import Case, manifest  # noqa: E402
+
+import heddle  # noqa: E402
+from heddle import _cuda  # noqa: E402
+
+_cuda.LIBRARY = os.environ["HEDDLE_FAKE_CUDA"]
+FAKE = ctypes.CDLL(_cuda.LIBRARY)
+FAKE.fake_log.restype = ctypes.c_char_p
+FAKE.fake_kernel(b"k0_C", 2)
+FAKE.fake_kernel(b"k1_C", 2)
+
+
+def asked():
+    lines = FAKE.fake_log().decode().splitlines()
+    FAKE.fake_clear()
+    return lines
+
+
+def tensors():
+    return Tensor((4, 8), 0xA000), Tensor((4, 8), 0xB000)
+
+
+class Cuda(Case):
+    def setUp(self):
+        super().setUp()
+        module.made.clear()
+        module.stream, module.capturing = 50, False
+        _cuda._drivers.clear()
+        FAKE.fake_fail(b"", 0)
+        asked()
+
+    def test_everything_is_loaded_before_the_first_call(self):
+        heddle.load(manifest(self.folder / "x"))
+        self.assertEqual(
+            asked(),
+            [
+                *("cuInit 0", "cuDeviceGet 0", "cuDevicePrimaryCtxRetain 100"),
+                *("cuCtxPushCurrent 1100", "cuModuleLoadData a cubin in 1100", "cuModuleGetFunction k0_C"),
+                *("cuFuncLoad k0_C", "cuCtxPopCurrent 1100"),
+                *("cuCtxPushCurrent 1100", "cuModuleLoadData a cubin in 1100", "cuModuleGetFunction k1_C"),
+                *("cuFuncSetAttribute k1_C 8=65536", "cuFuncLoad k1_C", "cuCtxPopCurrent 1100"),
+            ],
+        )
+        # Nothing is loaded twice, nor ever unloaded: a captured graph may still launch it.
+        heddle.load(self.folder / "x")
+        self.assertEqual(asked(), [])
+
+    def test_a_call_launches_on_the_current_stream(self):
+        f = heddle.load(manifest(self.folder / "x"))
+        asked()
+        out = f(*tensors())
+        self.assertEqual(module.made, [out])
+        self.assertEqual(
+            asked(),
+            [
+                "cuCtxPushCurrent 1100",
+                "cuLaunchKernel k0_C <3 1 1, 32 1 1, 0> on 50 in 1100: a000 100000",
+                "cuLaunchKernel k1_C <5 2 1, 64 1 1, 65536> on 50 in 1100: b000 100000",
+                "cuCtxPopCurrent 1100",
+            ],
+        )
+        module._C._cuda_getCurrentRawStream = lambda index: 60 + index
+        self.addCleanup(lambda: delattr(module._C, "_cuda_getCurrentRawStream"))
+        heddle.load(self.folder / "x")(*tensors())
+        self.assertIn("on 60 in", asked()[1])
+
+    def test_with_out_nothing_is_allocated_and_nothing_but_launches_is_asked(self):
+        f = heddle.load(manifest(self.folder / "x"))
+        a, b = tensors()
+        c = Tensor((4, 8), 0xC000)
+        with _cuda.Current(_cuda.driver(), 1100):  # as torch has it
+            asked()
+            self.assertEqual(f(a, b, out=(c,)), (c,))
+            self.assertIs(f(a, b, out=c), c)
+            self.assertEqual({line.split()[0] for line in asked()}, {"cuLaunchKernel"})
+        self.assertEqual(module.made, [])
+
+    def test_another_device(self):
+        f = heddle.load(manifest(self.folder / "x"), device="cuda:1")
+        asked()
+        other = Device("cuda", 1)
+        out = f(*(Tensor((4, 8), p, device=other) for p in (0xA000, 0xB000)))
+        self.assertEqual(str(out.device), "cuda:1")
+        self.assertIn("on 1050 in 1101", asked()[1])
+        with self.assertRaisesRegex(heddle.TensorError, "input A.*on cuda:0; this kernel runs on cuda:1"):
+            f(*tensors())
+
+    def test_wrong_tensors_are_named(self):
+        f = heddle.load(manifest(self.folder / "x"))
+        a, b = tensors()
+        asked()
+        for wrong, message in [
+            ([0.0], "given a list, not a torch tensor"),
+            (Tensor((4, 8), 0xB000, module.float64), "given float64"),
+            (Tensor((8, 4), 0xB000), r"the shape \[8, 4\]"),
+            (Tensor((4, 8), 0xB000, stride=(1, 4)), r"strides \(1, 4\), not \(8, 1\).*B\.contiguous\(\)"),
+            (Tensor((4, 8), 0xB004), r"multiple of 16 bytes.*B\.clone\(\)"),
+            (Tensor((4, 8), 0xB000, device=Device("cpu")), "on cpu; this kernel runs on cuda:0"),
+            (Tensor((4, 8), 0xB000, requires_grad=True), r"gradient.*B\.detach\(\)"),
+        ]:
+            with self.assertRaisesRegex(heddle.TensorError, rf"input B\[4, 8\] float32: .*{message}"):
+                f(a, wrong)
+        for place, other in ((0xA000 + 64, "input A"), (0xB000 - 16, "input B")):
+            with self.assertRaisesRegex(heddle.TensorError, f"output C.*shares memory with {other}"):
+                f(a, b, out=Tensor((4, 8), place))
+        self.assertEqual(asked(), [])
+
+    def test_workspaces_belong_to_a_stream_or_a_capture(self):
+        f = heddle.load(manifest(self.folder / "x", workspace=True))
+        FAKE.fake_clear()
+        a, b = tensors()
+        c = Tensor((4, 8), 0xC000)
+
+        def workspace():
+            f(a, b, out=c)
+            return next(line for line in asked() if "k1_C" in line).split(": ")[1].split()[0]
+
+        first = workspace()
+        self.assertEqual(workspace(), first)
+        self.assertEqual(len(module.made), 1)
+        module.stream = 51
+        second = workspace()
+        self.assertNotEqual(second, first)
+        # A graph's replay may run beside what this stream does by then: memory of its own.
+        module.capturing = True
+        self.assertNotIn(workspace(), (first, second))
+        module.capturing = False
+        self.assertEqual(workspace(), second)
+
+    def test_threads_do_not_share_arguments(self):
+        f = heddle.load(manifest(self.folder / "x"))
+        asked()
+        wanted = {(f"{0x10000 * (t + 1):x}", f"{0x10000 * (t + 1) + 0x8000:x}") for t in range(4)}
+
+        def calls(t):
+            base = 0x10000 * (t + 1)
+            for _ in range(20):
+                f(Tensor((4, 8), base), Tensor((4, 8), base + 0x4000), out=Tensor((4, 8), base + 0x8000))
+
+        threads = [threading.Thread(target=calls, args=(t,)) for t in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        lines = [line for line in asked() if "k0_C" in line]
+        self.assertTrue({tuple(line.split(": ")[1].split()) for line in lines} <= wanted)
+
+    def test_errors_of_the_driver(self):
+        folder = manifest(self.folder / "x")
+        FAKE.fake_fail(b"cuModuleLoadData", 209)
+        _cuda._drivers.clear()
+        with self.assertRaisesRegex(heddle.DriverError, r"made for sm_90 \(Fake\).*cuda:0.*NO_BINARY_FOR_GPU"):
+            heddle.load(folder)
+        FAKE.fake_fail(b"cuLaunchKernel", 7)
+        f = heddle.load(folder)
+        with self.assertRaisesRegex(heddle.DriverError, "cuLaunchKernel: CUDA error 7"):
+            f(*tensors())
+        FAKE.fake_fail(b"", 0)
+        asked()
+        f(*tensors())  # the context of before is current again
+        self.assertEqual(asked()[0], "cuCtxPushCurrent 1100")
+        _cuda.LIBRARY, before = "/no/libcuda.so.1", _cuda.LIBRARY
+        self.addCleanup(lambda: setattr(_cuda, "LIBRARY", before))
+        with self.assertRaisesRegex(heddle.DriverError, "no NVIDIA driver"):
+            heddle.load(folder)
+
+    def test_arguments_of_a_kind_that_is_not_known_are_refused(self):
+        import json
+
+        folder = manifest(self.folder / "x")
+        document = json.loads((folder / "manifest.json").read_text())
+        document["kernels"][0]["args"][0] = {"tensor_map": "A"}
+        (folder / "manifest.json").write_text(json.dumps(document))
+        with self.assertRaisesRegex(heddle.ArtefactError, "k0_C takes.*tensor_map.*newer"):
+            heddle.load(folder)
+
+
+if __name__ == "__main__":
+    unittest.main()

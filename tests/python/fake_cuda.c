@@ -1,0 +1,93 @@
+// The CUDA driver's functions that the Python package calls, writing down what they are asked.
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { kText = 1 << 16, kNames = 16 };
+static char text[kText];
+static char failing[64];
+static int failure;
+static struct {
+  char name[64];
+  int arguments;
+} kernels[kNames];
+static int kernel_count;
+static _Thread_local uintptr_t stack[8];  // of contexts
+static _Thread_local int depth;
+
+static int Note(const char* name, const char* format, ...) {
+  size_t used = strlen(text);
+  va_list arguments;
+  va_start(arguments, format);
+  used += snprintf(text + used, kText - used, "%s", name);
+  used += vsnprintf(text + used, kText - used, format, arguments);
+  va_end(arguments);
+  snprintf(text + used, kText - used, "\n");
+  return strcmp(name, failing) == 0 ? failure : 0;
+}
+
+// For tests: what was asked so far, a line each; which function is to fail; a kernel's arguments.
+const char* fake_log(void) { return text; }
+void fake_clear(void) { text[0] = 0; }
+void fake_fail(const char* name, int code) {
+  snprintf(failing, sizeof failing, "%s", name);
+  failure = code;
+}
+void fake_kernel(const char* name, int arguments) {
+  snprintf(kernels[kernel_count].name, sizeof kernels[0].name, "%s", name);
+  kernels[kernel_count++].arguments = arguments;
+}
+
+int cuInit(unsigned flags) { return Note("cuInit", " %u", flags); }
+int cuDeviceGet(int* device, int ordinal) {
+  *device = 100 + ordinal;
+  return Note("cuDeviceGet", " %d", ordinal);
+}
+int cuDevicePrimaryCtxRetain(uintptr_t* context, int device) {
+  *context = 1000 + device;
+  return Note("cuDevicePrimaryCtxRetain", " %d", device);
+}
+int cuCtxGetCurrent(uintptr_t* context) {
+  *context = depth > 0 ? stack[depth - 1] : 0;
+  return 0;
+}
+int cuCtxPushCurrent_v2(uintptr_t context) {
+  stack[depth++] = context;
+  return Note("cuCtxPushCurrent", " %d", (int)context);
+}
+int cuCtxPopCurrent_v2(uintptr_t* context) {
+  *context = stack[--depth];
+  return Note("cuCtxPopCurrent", " %d", (int)*context);
+}
+int cuModuleLoadData(uintptr_t* module, const char* image) {
+  *module = 7;
+  return Note("cuModuleLoadData", " %s in %d", image, depth > 0 ? (int)stack[depth - 1] : 0);
+}
+int cuModuleGetFunction(uintptr_t* function, uintptr_t module, const char* name) {
+  (void)module;
+  for (int i = 0; i < kernel_count; ++i) {
+    if (strcmp(kernels[i].name, name) == 0) *function = i + 1;
+  }
+  return Note("cuModuleGetFunction", " %s", name);
+}
+int cuFuncSetAttribute(uintptr_t function, int attribute, int value) {
+  return Note("cuFuncSetAttribute", " %s %d=%d", kernels[function - 1].name, attribute, value);
+}
+int cuFuncLoad(uintptr_t function) { return Note("cuFuncLoad", " %s", kernels[function - 1].name); }
+int cuLaunchKernel(uintptr_t function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                   unsigned by, unsigned bz, unsigned shared, uintptr_t stream,
+                   uint64_t** arguments, void** extra) {
+  char values[256] = "";
+  for (int i = 0; i < kernels[function - 1].arguments; ++i) {
+    size_t used = strlen(values);
+    snprintf(values + used, sizeof values - used, " %llx", (unsigned long long)*arguments[i]);
+  }
+  return Note("cuLaunchKernel", " %s <%u %u %u, %u %u %u, %u> on %d in %d:%s%s",
+              kernels[function - 1].name, gx, gy, gz, bx, by, bz, shared, (int)stream,
+              depth > 0 ? (int)stack[depth - 1] : 0, values, extra ? " extra" : "");
+}
+int cuGetErrorName(int code, const char** name) {
+  *name = code == 209 ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : 0;
+  return *name ? 0 : 1;
+}

@@ -1,0 +1,61 @@
+"""What the package uses of torch, for tensors of a device that is not there."""
+
+import types
+
+
+class Device:
+    def __init__(self, kind, index=None):
+        self.kind, self.index = kind, index
+
+    def __eq__(self, other):
+        return (self.kind, self.index) == (other.kind, other.index)
+
+    __hash__ = None
+
+    def __str__(self):
+        return self.kind if self.index is None else f"{self.kind}:{self.index}"
+
+
+class DType:
+    def __init__(self, name):
+        self.name = name
+
+    def __str__(self):
+        return f"torch.{self.name}"
+
+
+class Tensor:
+    def __init__(self, shape, address, dtype=None, stride=None, device=None, requires_grad=False):
+        self.shape, self._address = tuple(shape), address
+        self.dtype = dtype or module.float32
+        self._stride = stride or tuple([*shape[1:], 1])
+        self.device = device or Device("cuda", 0)
+        self.requires_grad, self.layout = requires_grad, module.strided
+
+    def data_ptr(self):
+        return self._address
+
+    def stride(self):
+        return self._stride
+
+
+module = types.ModuleType("torch")
+module.Tensor, module.device = Tensor, Device
+module.float32, module.float64, module.strided = DType("float32"), DType("float64"), "strided"
+module.is_grad_enabled = lambda: True
+module._C = types.SimpleNamespace()
+module.made = []  # by empty(), in order
+module.stream, module.capturing = 50, False
+
+
+def empty(shape, dtype, device):
+    tensor = Tensor(shape, 0x100000 + 0x1000 * len(module.made), dtype, device=device)
+    module.made.append(tensor)
+    return tensor
+
+
+module.empty = empty
+module.cuda = types.SimpleNamespace(
+    current_stream=lambda index: types.SimpleNamespace(cuda_stream=module.stream + 1000 * index),
+    is_current_stream_capturing=lambda: module.capturing,
+)

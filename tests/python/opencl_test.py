@@ -1,0 +1,120 @@
+"""The real program and kernels on NumPy arrays, through PoCL."""
+
+import os
+import unittest
+
+from support import Case, require_pocl, skip
+
+import heddle
+
+try:
+    import numpy as np
+except ImportError as error:
+    skip(f"python-numpy: {error} (Debian: apt install python3-numpy)")
+require_pocl()
+
+LSE = """
+op lse(m, n) {
+  in X[m, n]
+  M[i: m] = max(j: n) X[i, j]
+  S[i: m] = sum(j: n) exp(X[i, j] - M[i])
+  out Y[i: m] = M[i] + log(S[i])
+}
+"""
+
+
+def random(*shape):
+    return np.random.default_rng(1).random(shape, np.float32)
+
+
+class Kernels(Case):
+    def test_from_tuning_to_a_result(self):
+        db = heddle.connect()
+        result = db.tune("gemm_relu_add", m=24, n=40, k=17, trials=1, device="opencl:0", progress=False)
+        self.assertGreater(result.best_us, 0)
+        f = db.kernel("gemm_relu_add", m=24, n=40, k=17, device="opencl:0")
+        self.assertEqual((f.record.match, f.record.standing), ("exact", "measured"))
+        self.assertEqual(f.record.steps, result.steps)
+        a, b, c = random(24, 17), random(17, 40) - 0.5, random(24, 40)
+        np.testing.assert_allclose(f(a, b, c), np.maximum(a @ b, 0) + c, rtol=1e-5)
+        self.assertIn("__kernel", f.source)
+
+        # Another shape: nothing, the neighbour's schedule, the default one.
+        other = {"m": 48, "n": 40, "k": 17, "device": "opencl:0"}
+        with self.assertRaisesRegex(heddle.NotFound, "k=17,m=48,n=40.*fallback='nearest'"):
+            db.kernel("gemm_relu_add", **other)
+        for fallback in ("nearest", "default"):
+            g = db.kernel("gemm_relu_add", **other, fallback=fallback)
+            self.assertEqual((g.record.match, g.record.time_us), (fallback, None))
+            a = random(48, 17)
+            np.testing.assert_allclose(g(a, b, random(48, 40)), np.maximum(a @ b, 0) + random(48, 40), rtol=1e-5)
+
+    def test_an_operator_of_one_s_own_in_an_exported_folder(self):
+        lse = heddle.Operator(LSE)
+        self.assertEqual(lse.parameters, {"m": None, "n": None})
+        folder = self.folder / "lse"
+        record = heddle.connect().export(folder, lse, m=5, n=33, device="opencl:0", fallback="default")
+        self.assertEqual(record.match, "default")
+        f = heddle.load(folder)
+        x = random(5, 33)
+        expected = np.log(np.exp(x).sum(1))
+        np.testing.assert_allclose(f(x), expected, rtol=1e-5)
+        y = np.full(5, np.nan, np.float32)
+        self.assertIs(f(x, out=y), y)
+        np.testing.assert_allclose(y, expected, rtol=1e-5)
+        with self.assertRaisesRegex(heddle.InvalidArgument, r"its device is opencl:N, not cuda:0"):
+            heddle.load(folder, device="cuda:0")
+        with self.assertRaisesRegex(heddle.DriverError, "no opencl:99"):
+            heddle.load(folder, device="opencl:99")
+
+    def test_wrong_arguments_name_the_tensor(self):
+        f = heddle.connect().kernel("matmul", m=8, n=12, k=16, device="opencl:0", fallback="default")
+        a, b, c = random(8, 16), random(16, 12), np.empty((8, 12), np.float32)
+        place = np.empty(8 * 16 * 4 + 4, np.uint8)[4:].view(np.float32).reshape(8, 16)
+        readonly = c.copy()
+        readonly.flags.writeable = False
+        for arguments, out, message in [
+            ((a,), None, r"takes 2 inputs \(A, B\), given 1"),
+            ((a.tolist(), b), None, r"input A\[8, 16\] float32: given a list"),
+            ((a, b.astype(np.float64)), None, r"input B\[16, 12\] float32: given float64"),
+            ((a, b.astype(">f4")), None, "input B.*byte order"),
+            ((a.T, b), None, r"input A.*shape \[16, 8\]"),
+            ((np.asfortranarray(a), b), None, r"input A.*strides \(1, 8\), not \(16, 1\).*ascontiguousarray\(A\)"),
+            ((place, b), None, "input A.*no multiple of 16 bytes"),
+            ((a, b), readonly, "output C.*cannot be written"),
+            ((a, b), (c, c), "has 1 outputs.*`out` 2"),
+        ]:
+            with self.assertRaisesRegex(heddle.TensorError, message):
+                f(*arguments, out=out)
+        # An output over an input, of an operator whose tensors have one shape.
+        g = heddle.connect().kernel("vector_add", n=64, device="opencl:0", fallback="default")
+        x = random(64)
+        with self.assertRaisesRegex(heddle.TensorError, "output C.*shares memory with input B"):
+            g(random(64), x, out=x)
+
+    def test_what_was_compiled_is_kept(self):
+        db = heddle.connect()
+        chosen = {"n": 64, "device": "opencl:0", "fallback": "default"}
+        first = db.kernel("vector_add", **chosen)
+        before = os.stat(first.folder / "manifest.json").st_mtime_ns
+        again = db.kernel("vector_add", **chosen)
+        self.assertEqual(again.folder, first.folder)
+        self.assertEqual(os.stat(again.folder / "manifest.json").st_mtime_ns, before)
+        self.assertNotEqual(db.kernel("vector_add", **chosen | {"n": 65}).folder, first.folder)
+
+    def test_what_is_wrong_is_said_by_the_program(self):
+        db = heddle.connect()
+        with self.assertRaisesRegex(heddle.InvalidArgument, "did you mean 'matmul'"):
+            db.query("matmull", m=1)
+        with self.assertRaisesRegex(heddle.InvalidArgument, "2:.*expected"):
+            heddle.Operator("op x(n) {\n in 3 }")
+        with self.assertRaisesRegex(heddle.InvalidArgument, "defines a, b"):
+            heddle.Operator("".join(f"op {n}(n) {{ in A[n] out B[i: n] = A[i] }}\n" for n in "ab"))
+        with self.assertRaisesRegex(heddle.Unavailable, "opencl:99"):
+            db.kernel("vector_add", n=1, device="opencl:99", fallback="default")
+        with self.assertRaisesRegex(heddle.ArtefactError, "no manifest.json"):
+            heddle.load(self.folder)
+
+
+if __name__ == "__main__":
+    unittest.main()

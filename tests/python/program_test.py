@@ -1,0 +1,206 @@
+"""How the program is found and called, and what its answers become."""
+
+import subprocess
+import sys
+import time
+import unittest
+
+from support import SOURCE, Case
+
+import heddle
+from heddle.job import parse_progress
+
+PROGRESS = r"""
+def say(line): sys.stderr.write("\r" + line + "\033[K"); sys.stderr.flush()
+"""
+RESULT = {
+    "op": "matmul", "shape": {"m": 4}, "dtype": "float32", "workload": "w", "device": "d", "policy": "cold",
+    "trials": {"total": 2, "ok": 1, "failed": {"WRONG_ANSWER": 1}}, "default_us": 20.0, "best_us": 10.0,
+    "best_ci_us": [9.0, 11.0], "gflops": 1.0, "gbs": 1.0, "roofline": None, "speedup": 2.0, "seconds": 1.0,
+    "trials_per_second": 2.0, "interrupted": False, "steps": ["split(C, i, [2])"], "a field of later": 1,
+}  # fmt: skip
+
+
+class Package(Case):
+    def test_importing_it_is_light(self):
+        # What takes long to load comes with the first use. (A limit of time would depend on the machine.)
+        heavy = "numpy torch onnx grpc ctypes heddle.kernel heddle.table"
+        code = f"import sys, heddle; print([m for m in '{heavy}'.split() if m in sys.modules])"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout.strip(), "[]")
+
+    def test_every_public_name_is_there(self):
+        for name in heddle.__all__:
+            self.assertIsNotNone(getattr(heddle, name), name)
+        with self.assertRaises(AttributeError):
+            heddle.no_such_name  # noqa: B018
+
+    def test_its_version_is_the_program_s(self):
+        self.assertIn(f"project(heddle VERSION {heddle.__version__} ", (SOURCE / "CMakeLists.txt").read_text())
+
+
+class Errors(Case):
+    def test_an_exit_code_is_a_class_and_the_message_is_the_program_s(self):
+        for code, kind in heddle.errors.BY_EXIT_CODE.items():
+            self.stand_in(f"print('a note\\nheddle: what is wrong\\nand where', file=sys.stderr); sys.exit({code})")
+            with self.assertRaises(kind) as caught:
+                heddle.connect().query("matmul", m=1)
+            self.assertEqual(str(caught.exception), "what is wrong\nand where")
+            self.assertEqual(caught.exception.code, code)
+
+    def test_a_signal_is_told(self):
+        self.stand_in("os.kill(os.getpid(), 11)")
+        with self.assertRaisesRegex(heddle.ProgramFailed, "signal 11"):
+            heddle.connect().query("matmul", m=1)
+
+    def test_no_program(self):
+        import os
+
+        del os.environ["HEDDLE_PROGRAM"]
+        with self.assertRaisesRegex(heddle.ProgramMissing, r"scripts/wheel.*\$HEDDLE_PROGRAM"):
+            heddle.connect().query("matmul", m=1)
+
+    def test_a_size_that_is_no_number(self):
+        for wrong in (1.5, "4", None, True):
+            with self.assertRaisesRegex(heddle.InvalidArgument, "m="):
+                heddle.connect().query("matmul", m=wrong)
+
+
+class Arguments(Case):
+    """What the program is asked, by a program that answers with its arguments."""
+
+    def asked(self, call):
+        self.stand_in("print(sys.argv[1:], file=sys.stderr); sys.exit(2)")
+        with self.assertRaises(heddle.InvalidArgument) as caught:
+            call()
+        return eval(str(caught.exception))
+
+    def test_a_file(self):
+        words = self.asked(lambda: heddle.connect("x.db").query("matmul", m=1, n=2, fallback="nearest"))
+        self.assertEqual(words[:4], ["query", "matmul", "--shape", "m=1,n=2"])
+        self.assertIn("nearest", words)
+        self.assertNotIn("--server", words)
+
+    def test_a_server(self):
+        for server in ("host:70", "unix:/tmp/s.sock"):
+            words = self.asked(lambda server=server: heddle.connect(server, flags=["--tls"]).query("matmul", m=1))
+            self.assertEqual(words[words.index("--server") :][:3], ["--server", server, "--tls"])
+            # Without a device it is the only model that the server knows; "auto" would be a model's name.
+            self.assertNotIn("auto", words)
+
+    def test_a_parameter_with_the_name_of_an_argument(self):
+        words = self.asked(lambda: heddle.connect().query("conv", shape={"device": 3}, n=1))
+        self.assertEqual(words[3], "device=3,n=1")
+
+
+class LocalJobs(Case):
+    def test_events_and_result(self):
+        self.stand_in(
+            PROGRESS
+            + f"""
+print("Tuning matmul", file=sys.stderr)
+say("[....................] 0/3 trials  0:01 left")
+say("[######..............] 1/3 trials  best 1.50 ms  3 GFLOP/s  1% of roofline  failed: 1 WRONG_ANSWER, 2 BUILD_ERROR")
+say("[######..............] 1/3 trials  best 1.50 ms  3 GFLOP/s  2% of roofline")
+say("[####################] 3/3 trials  best 900 us  5 GFLOP/s")
+print(json.dumps({RESULT!r}))
+"""
+        )
+        job = heddle.connect().tune("matmul", m=4, wait=False, progress=False)
+        events = list(job.events())
+        self.assertEqual([e.seq for e in events], [1, 2, 3, 4])
+        self.assertEqual([e.trials for e in events], [0, 1, 3, 3])
+        self.assertEqual([e.best_us for e in events], [None, 1500, 900, 900])
+        self.assertEqual(events[1].failed, {"WRONG_ANSWER": 1, "BUILD_ERROR": 2})
+        self.assertEqual([e.state for e in events], ["RUNNING"] * 3 + ["SUCCEEDED"])
+        self.assertEqual(list(job.events(after=2)), events[2:])
+        result = job.result()
+        self.assertEqual(result.best_ci_us, (9.0, 11.0))
+        self.assertEqual(result.trials.failed, {"WRONG_ANSWER": 1})
+        self.assertEqual(result.steps, ("split(C, i, [2])",))
+
+    def test_cancelled_it_keeps_what_was_measured_and_says_so(self):
+        self.stand_in(
+            PROGRESS
+            + f"""
+import signal
+def end(*_): print(json.dumps({RESULT | {"interrupted": True}!r}), flush=True); os._exit(130)
+signal.signal(signal.SIGINT, end)
+say("[....................] 1/300 trials  best 2.00 us"); say("")
+while True: time.sleep(1)
+"""
+        )
+        job = heddle.connect().tune("matmul", m=4, wait=False, progress=False)
+        self.assertEqual(next(job.events()).best_us, 2.0)
+        job.cancel()
+        with self.assertRaisesRegex(heddle.Interrupted, "kept in the database"):
+            job.result()
+
+    def test_no_valid_schedule(self):
+        nothing = RESULT | {"best_us": None, "best_ci_us": None, "steps": []}
+        said = "print('heddle: no valid schedule among 2', file=sys.stderr)"
+        self.stand_in(f"print(json.dumps({nothing!r})); {said}; sys.exit(3)")
+        with self.assertRaisesRegex(heddle.NoValidSchedule, "no valid schedule among 2"):
+            heddle.connect().tune("matmul", m=4, progress=False)
+
+    def test_a_refusal_has_the_program_s_message(self):
+        self.stand_in("print('Tuning\\nheddle: no such thing', file=sys.stderr); sys.exit(4)")
+        with self.assertRaisesRegex(heddle.Unavailable, "^no such thing$"):
+            heddle.connect().tune("matmul", m=4, progress=False)
+
+    def test_a_running_job_ends_with_its_interpreter(self):
+        self.stand_in(f"open({str(self.folder / 'pid')!r}, 'w').write(str(os.getpid()))\nwhile True: time.sleep(1)")
+        code = (
+            "import heddle, os, time\n"
+            "job = heddle.connect().tune('matmul', m=4, wait=False, progress=False)\n"
+            f"while not os.path.exists({str(self.folder / 'pid')!r}): time.sleep(0.01)\n"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True)
+        pid = int((self.folder / "pid").read_text() or 0)
+        for _ in range(6000):
+            try:
+                with open(f"/proc/{pid}/stat") as stat:
+                    if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
+                        return
+            except FileNotFoundError:
+                return
+            time.sleep(0.01)
+        self.fail("it still runs")
+
+    def test_lines_that_are_no_progress(self):
+        for line in ("64 trials in 81.1 s (0.8/s), 64 OK, failed: 1 HANG", "Tuning matmul", ""):
+            event = parse_progress(line, 1)
+            self.assertTrue(event is None or event.best_us is None, line)
+
+
+class ServerJobs(Case):
+    def test_events_are_counted_from_the_snapshot_on(self):
+        def trial(outcome, us, final=False):
+            return {"final": final, "outcome": outcome, "time_us": us}
+
+        job = {"workloads": [{"trials": {"total": 3, "failed": {"HANG": 1}}, "best_us": 9.0}]}
+        lines = [
+            {"first_seq": 0, "seq": 5, "state": "RUNNING", "job": job},
+            {"first_seq": 6, "seq": 6, "state": "RUNNING", "trial": trial("OK", 7.0)},
+            {"first_seq": 7, "seq": 7, "state": "RUNNING", "trial": trial("WRONG_ANSWER", None)},
+            {"first_seq": 8, "seq": 8, "state": "RUNNING", "trial": trial("OK", 6.0, final=True)},
+            {"first_seq": 9, "seq": 9, "state": "SUCCEEDED"},
+        ]
+        self.stand_in(f"""
+if sys.argv[1] == "submit": print(json.dumps(dict(id="job-1")))
+if sys.argv[1] == "wait": print(json.dumps({RESULT!r}))
+if sys.argv[1] == "watch":
+    assert sys.argv[sys.argv.index("--after") + 1] == "5", sys.argv
+    for line in {lines!r}: print(json.dumps(line))
+""")
+        job = heddle.connect("unix:/s").tune("matmul", m=4, wait=False)
+        self.assertEqual(job.id, "job-1")
+        events = list(job.events(after=5))
+        self.assertEqual([e.seq for e in events], [6, 7, 8, 9])
+        self.assertEqual([(e.trials, e.best_us) for e in events], [(4, 7.0), (5, 7.0), (5, 7.0), (5, 7.0)])
+        self.assertEqual(events[-1].failed, {"HANG": 1, "WRONG_ANSWER": 1})
+        self.assertEqual(job.result().best_us, 10.0)
+
+
+if __name__ == "__main__":
+    unittest.main()

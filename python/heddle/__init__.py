@@ -34,6 +34,7 @@ from heddle.records import Device, Event, Record, Trials, TuneResult
 
 if TYPE_CHECKING:
     from heddle.kernel import Kernel, load
+    from heddle.table import Table, bucket_sizes, load_table
 
 __version__ = "0.1.0"
 
@@ -55,18 +56,24 @@ __all__ = [
     "ProgramFailed",
     "ProgramMissing",
     "Record",
+    "Table",
     "TensorError",
     "Trials",
     "TuneResult",
     "Unavailable",
+    "bucket_sizes",
     "connect",
     "load",
+    "load_table",
 ]
 
 # Loaded when first asked for: they load drivers' bindings.
 _LAZY = {
     "Kernel": "heddle.kernel",
     "load": "heddle.kernel",
+    "Table": "heddle.table",
+    "bucket_sizes": "heddle.table",
+    "load_table": "heddle.table",
 }
 
 

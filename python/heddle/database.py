@@ -20,6 +20,7 @@ from heddle.records import Device, Record, TuneResult
 
 if TYPE_CHECKING:
     from heddle.kernel import Kernel
+    from heddle.table import Default, Table
 
 Fallback = Literal["none", "nearest", "default"]
 
@@ -246,6 +247,40 @@ class Database:
                         shutil.rmtree(folder, ignore_errors=True)
                         made.rename(folder)
         return Kernel(folder, device=here.id, record=record)
+
+    def table(
+        self,
+        op: str | Operator,
+        *,
+        shape: Mapping[str, int | Iterable[int]] | None = None,
+        device: str = "auto",
+        fallback: Fallback = "default",
+        dtype: str = "float32",
+        l2: Literal["cold", "warm"] = "cold",
+        default: Default | None = None,
+        **parameters: int | Iterable[int],
+    ) -> Table:
+        """Kernels for a parameter whose value is only known when they are called (heddle.table.Table).
+
+        That parameter is given as several sizes: `db.table("matmul", n=4096, k=4096, m=[1, 8, 64])`. Sizes that were
+        not tuned get the schedule that `fallback` says. Beyond the largest size `default` is called, or without one
+        the default schedule is compiled.
+        """
+        from heddle.table import Table, free_parameter
+
+        fixed, name, sizes = free_parameter(shape or {}, parameters)
+        operator = op if isinstance(op, Operator) else Operator.builtin(op)
+
+        def kernel(size: int, fallback: Fallback) -> Kernel:
+            return self.kernel(op, shape={**fixed, name: size}, device=device, fallback=fallback, dtype=dtype, l2=l2)
+
+        return Table(
+            operator,
+            name,
+            {size: kernel(size, fallback) for size in sizes},
+            default=default,
+            beyond=lambda size: kernel(size, "default"),
+        )
 
 
 def _shape_text(shape: Mapping[str, int]) -> str:

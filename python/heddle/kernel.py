@@ -61,6 +61,10 @@ class Kernel:
         found = f", {self.record.match}" if self.record else ""
         return f"<heddle.Kernel {self.manifest.op} {shape} {self.manifest.dtype} on {self.device}{found}>"
 
+    def arrays(self, inputs: Sequence[Any]) -> Arrays:
+        """Checks and makes arrays of the library that the inputs are of, on this kernel's device."""
+        return self._run.arrays(inputs)
+
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
         """Computes the outputs: one array, or a tuple where the operator has several.
 
@@ -72,7 +76,7 @@ class Kernel:
                 f"{self.manifest.op} takes {len(self.inputs)} inputs ({', '.join(b.name for b in self.inputs)}), "
                 f"given {len(inputs)}"
             )
-        arrays = self._run.arrays(inputs)
+        arrays = self.arrays(inputs)
         input_places = [
             (arrays.address(array, buffer), buffer) for array, buffer in zip(inputs, self.inputs, strict=True)
         ]

@@ -39,7 +39,7 @@ def _check_form(
 
 
 class NumPyArrays:
-    """NumPy arrays, and torch tensors in the processor's memory, which share theirs with NumPy."""
+    """NumPy arrays."""
 
     def __init__(self) -> None:
         import numpy
@@ -66,49 +66,53 @@ class NumPyArrays:
         return self._numpy.empty(buffer.shape, buffer.dtype)
 
 
-class HostTensors(NumPyArrays):
-    """Torch tensors in the processor's memory."""
+class Tensors:
+    """Torch tensors of one device."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, device: str) -> None:
         import torch
 
         self._torch: Any = torch
+        kind, _, index = device.partition(":")
+        self._device = torch.device(kind, int(index)) if index else torch.device(kind)
+        self._dtypes = {name: getattr(torch, name) for name in ITEM_BYTES}
 
     def address(self, array: Any, buffer: Buffer) -> int:
-        _check_tensor(self._torch, array, buffer, self._torch.device("cpu"))
+        # What is right takes few steps; what is not, or unusual, is looked at again for what is wrong.
+        if (
+            isinstance(array, self._torch.Tensor)
+            and array.dtype is self._dtypes[buffer.dtype]
+            and array.layout is self._torch.strided
+            and array.shape == buffer.shape
+            and array.stride() == buffer.strides
+            and array.device == self._device
+            and not array.requires_grad
+        ):
+            address: int = array.data_ptr()
+            if address % buffer.align == 0:
+                return address
+        _check_tensor(self._torch, array, buffer, self._device)
         return int(array.data_ptr())
 
     def empty(self, buffer: Buffer) -> Any:
-        return self._torch.empty(buffer.shape, dtype=getattr(self._torch, buffer.dtype))
+        return self._torch.empty(buffer.shape, dtype=self._dtypes[buffer.dtype], device=self._device)
 
 
-class CudaTensors:
-    """Torch tensors of one CUDA device."""
+class CudaTensors(Tensors):
+    """Torch tensors of one CUDA device, with its streams."""
 
     def __init__(self, index: int) -> None:
-        import torch
-
-        self._torch: Any = torch
+        super().__init__(f"cuda:{index}")
         self.index = index
-        self._device = torch.device("cuda", index)
         self._workspaces: dict[tuple[str, int], Any] = {}
         # Without the wrapper object that torch.cuda.current_stream makes, where torch still has it.
-        self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self._raw_stream = getattr(self._torch._C, "_cuda_getCurrentRawStream", None)
 
     def stream(self) -> int:
         """The current stream of the device."""
         if self._raw_stream is not None:
             return int(self._raw_stream(self.index))
         return int(self._torch.cuda.current_stream(self.index).cuda_stream)
-
-    def address(self, array: Any, buffer: Buffer) -> int:
-        _check_tensor(self._torch, array, buffer, self._device)
-        return int(array.data_ptr())
-
-    def empty(self, buffer: Buffer) -> Any:
-        dtype = getattr(self._torch, buffer.dtype)
-        return self._torch.empty(buffer.shape, dtype=dtype, device=self._device)
 
     def workspace(self, buffer: Buffer, stream: int) -> Any:
         """Memory for intermediate values, which launches on one stream use one after another.
@@ -149,6 +153,3 @@ def check_apart(outputs: list[tuple[int, Buffer]], inputs: list[tuple[int, Buffe
         for other_address, other in inputs + outputs[:number]:
             if address < other_address + other.bytes and other_address < address + output.bytes:
                 _refuse(output, f"shares memory with {other.role} {other.name}")
-
-
-__all__ = ["ITEM_BYTES", "Arrays", "CudaTensors", "HostTensors", "NumPyArrays", "check_apart", "is_tensor"]

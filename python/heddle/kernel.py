@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from heddle._arrays import Arrays, CudaTensors, HostTensors, NumPyArrays, check_apart, is_tensor
+from heddle._arrays import Arrays, CudaTensors, NumPyArrays, Tensors, check_apart, is_tensor
 from heddle.artefact import Buffer, Manifest
 from heddle.errors import InvalidArgument, TensorError
 from heddle.records import Record
@@ -99,6 +99,12 @@ class Kernel:
             return out
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
+    def register(self, name: str) -> Any:
+        """Makes it PyTorch's operator torch.ops.NS.NAME, for `name` "NS::NAME" (heddle.torch.register)."""
+        from heddle.torch import register
+
+        return register(self, name)
+
 
 class _HostRun:
     """OpenCL: arrays in the host's memory, and the end is waited for."""
@@ -108,11 +114,11 @@ class _HostRun:
 
         self._program = OpenClProgram(manifest, index)
         self._numpy: NumPyArrays | None = None
-        self._torch: HostTensors | None = None
+        self._torch: Tensors | None = None
 
     def arrays(self, inputs: Sequence[Any]) -> Arrays:
         if inputs and is_tensor(inputs[0]):
-            self._torch = self._torch or HostTensors()
+            self._torch = self._torch or Tensors("cpu")
             return self._torch
         self._numpy = self._numpy or NumPyArrays()
         return self._numpy

@@ -244,6 +244,12 @@ class Table:
             array[...] = value
         return out
 
+    def register(self, name: str) -> Any:
+        """Makes it PyTorch's operator torch.ops.NS.NAME, for `name` "NS::NAME" (heddle.torch.register)."""
+        from heddle.torch import register
+
+        return register(self, name)
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes a folder that load_table() reads: a folder of `heddle export` for each size, and table.h, from which
         a program in C or C++ takes the same kernels."""

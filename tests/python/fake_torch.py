@@ -41,7 +41,9 @@ class Tensor:
 
 module = types.ModuleType("torch")
 module.Tensor, module.device = Tensor, Device
-module.float32, module.float64, module.strided = DType("float32"), DType("float64"), "strided"
+for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8"):
+    setattr(module, name, DType(name))
+module.strided = "strided"
 module.is_grad_enabled = lambda: True
 module._C = types.SimpleNamespace()
 module.made = []  # by empty(), in order

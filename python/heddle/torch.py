@@ -1,0 +1,91 @@
+"""Kernels as operators of PyTorch, which torch.compile and torch.export take whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from heddle.artefact import Buffer
+from heddle.errors import InvalidArgument, TensorError
+from heddle.kernel import Kernel
+
+if TYPE_CHECKING:
+    from heddle.table import Table
+
+# An operator ends with the Library that defined it.
+_libraries: list[Any] = []
+
+
+def register(kernel: Kernel | Table, name: str) -> Any:
+    """Defines torch.ops.NS.NAME for `name` "NS::NAME", which calls `kernel`, and returns it.
+
+    It is defined by torch.library.Library, which costs a call less than torch.library.custom_op. While a graph is
+    traced it gives the shapes that the kernel would give, and refuses what the kernel would refuse; a table's free
+    size may be a symbol. It has no backward pass, and refuses tensors that require a gradient.
+    """
+    namespace, separator, op = name.partition("::")
+    if not separator or not namespace.isidentifier() or not op.isidentifier():
+        raise InvalidArgument(f"an operator of PyTorch is called NAMESPACE::NAME, not {name}", 2)
+    library: Any = torch.library.Library(namespace, "FRAGMENT")
+    # Strides that were seen while tracing are those that the kernel was promised.
+    exact = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+    library.define(f"{op}{_schema(kernel)}", tags=(torch.Tag.pt2_compliant_tag, exact))
+    key = "CUDA" if _first(kernel).device.startswith("cuda") else "CPU"
+    library.impl(op, lambda *inputs: _contiguous(kernel(*inputs)), key)
+    torch.library.register_fake(name, lambda *inputs: _fake(kernel, inputs), lib=library)
+    _libraries.append(library)
+    packet = getattr(getattr(torch.ops, namespace), op)
+
+    def refuse_gradients(*inputs: Any) -> Any:
+        if torch.is_grad_enabled():
+            for tensor, buffer in zip(inputs, kernel.inputs, strict=True):
+                if tensor.requires_grad:
+                    raise TensorError(
+                        f"input {buffer.name} of {name} requires a gradient, which it does not have: call it under "
+                        f"torch.no_grad(), or pass {buffer.name}.detach()"
+                    )
+        with torch._C._AutoDispatchBelowAutograd():
+            return packet(*inputs)
+
+    library.impl(op, refuse_gradients, "Autograd")
+    return packet
+
+
+def _first(kernel: Kernel | Table) -> Kernel:
+    return kernel if isinstance(kernel, Kernel) else kernel.kernels[kernel.sizes[0]]
+
+
+def _schema(kernel: Kernel | Table) -> str:
+    inputs = ", ".join(f"Tensor {b.name}" for b in kernel.inputs)
+    outputs = ", ".join("Tensor" for _ in kernel.outputs)
+    return f"({inputs}) -> {outputs if len(kernel.outputs) == 1 else f'({outputs})'}"
+
+
+def _contiguous(result: Any) -> Any:
+    """Of a table, the part of a larger output that is in use, as _fake() promised it."""
+    if isinstance(result, tuple):
+        return tuple(r.contiguous() for r in result)
+    return result.contiguous()
+
+
+def _fake(kernel: Kernel | Table, inputs: tuple[Any, ...]) -> Any:
+    """The outputs' form, of inputs that have form alone."""
+    size: Any = None
+    if not isinstance(kernel, Kernel):
+        index, dimension = kernel.measured
+        size = inputs[index].shape[dimension]
+
+    def shape(buffer: Buffer) -> tuple[Any, ...]:
+        if isinstance(kernel, Kernel):
+            return buffer.shape
+        free = kernel.free(buffer)
+        return tuple(size if d in free else n for d, n in enumerate(buffer.shape))
+
+    for tensor, buffer in zip(inputs, kernel.inputs, strict=True):
+        if tensor.dtype != getattr(torch, buffer.dtype) or tuple(tensor.shape) != shape(buffer):
+            raise TensorError(
+                f"input {buffer}: given {str(tensor.dtype).removeprefix('torch.')} of the shape {list(tensor.shape)}"
+            )
+    outputs = tuple(inputs[0].new_empty(shape(b), dtype=getattr(torch, b.dtype)) for b in kernel.outputs)
+    return outputs[0] if len(outputs) == 1 else outputs

@@ -1,0 +1,81 @@
+"""Kernels as operators of PyTorch, on tensors in the processor's memory through PoCL."""
+
+import unittest
+
+from support import Case, require_pocl, skip
+
+import heddle
+
+try:
+    import torch
+
+    torch.library.opcheck  # noqa: B018
+except (ImportError, AttributeError) as error:
+    skip(f"python-torch: {error} (pip install 'torch>=2.4')")
+require_pocl()
+
+gemm = {"m": 8, "n": 12, "k": 16, "device": "opencl:0", "fallback": "default"}
+
+
+class Torch(Case):
+    def kernel(self):
+        return heddle.connect().kernel("gemm_relu_add", **gemm)
+
+    def tensors(self, m=8):
+        torch.manual_seed(1)
+        return torch.randn(m, 16), torch.randn(16, 12), torch.randn(m, 12)
+
+    def test_tensors_of_the_processor(self):
+        f = self.kernel()
+        a, b, c = self.tensors()
+        torch.testing.assert_close(f(a, b, c), torch.relu(a @ b) + c)
+        out = torch.empty(8, 12)
+        self.assertIs(f(a, b, c, out=out), out)
+        torch.testing.assert_close(out, torch.relu(a @ b) + c)
+        with self.assertRaisesRegex(heddle.TensorError, r"input B.*strides \(1, 16\).*B\.contiguous\(\)"):
+            f(a, torch.randn(12, 16).t(), c)
+        with self.assertRaisesRegex(heddle.TensorError, "input A.*given float64"):
+            f(a.double(), b, c)
+        with self.assertRaisesRegex(heddle.TensorError, r"input A.*requires a gradient.*A\.detach\(\)"):
+            f(a.requires_grad_(), b, c)
+        with torch.no_grad():
+            f(a, b, c)
+
+    def test_an_operator(self):
+        op = self.kernel().register("heddle_test::gemm")
+        a, b, c = self.tensors()
+        expected = torch.relu(a @ b) + c
+        torch.testing.assert_close(torch.ops.heddle_test.gemm(a, b, c), expected)
+        torch.library.opcheck(op.default, (a, b, c))
+        compiled = torch.compile(lambda a, b, c: op(a, b, c).sin(), backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(compiled(a, b, c), expected.sin())
+        with self.assertRaisesRegex(heddle.TensorError, "input A of heddle_test::gemm requires a gradient"):
+            op(a.clone().requires_grad_(), b, c)
+        with self.assertRaisesRegex(Exception, "requires a gradient"):
+            compiled(a.clone().requires_grad_(), b, c)
+        with self.assertRaisesRegex(Exception, r"input A\[8, 16\] float32: given float64"):
+            torch.compile(lambda a: op(a, b, c), backend="aot_eager", fullgraph=True)(a.double())
+        for wrong in ("gemm", "a::b::c", "a::"):
+            with self.assertRaisesRegex(heddle.InvalidArgument, "NAMESPACE::NAME"):
+                self.kernel().register(wrong)
+
+    def test_a_table_is_one_operator_for_all_sizes(self):
+        table = heddle.connect().table("gemm_relu_add", **gemm | {"m": [4, 8]})
+        op = table.register("heddle_test::gemm_table")
+        a, b, c = self.tensors(3)
+        torch.library.opcheck(op.default, (a, b, c))
+        graphs = []
+
+        def backend(graph, inputs):
+            graphs.append(graph)
+            return graph.forward
+
+        compiled = torch.compile(lambda a, c: op(a, b, c) * 2, backend=backend, dynamic=True, fullgraph=True)
+        for m in range(2, 9):
+            a, _, c = self.tensors(m)
+            torch.testing.assert_close(compiled(a, c), (torch.relu(a @ b) + c) * 2)
+        self.assertEqual(len(graphs), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

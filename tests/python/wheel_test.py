@@ -33,7 +33,7 @@ class Wheel(Case):
             version = wheel.name.split("-")[1]
             metadata = Parser().parsestr(archive.read(f"heddle-{version}.dist-info/METADATA").decode())
             self.assertEqual(metadata["Requires-Python"], ">=3.10")
-            self.assertEqual(set(metadata.get_all("Provides-Extra")), {"torch", "grpc"})
+            self.assertEqual(set(metadata.get_all("Provides-Extra")), {"torch", "onnx", "grpc"})
             self.assertIn(b"Root-Is-Purelib: false", archive.read(f"heddle-{version}.dist-info/WHEEL"))
             mode = archive.getinfo("heddle/_bin/heddle").external_attr >> 16
             self.assertTrue(mode & stat.S_IXUSR)

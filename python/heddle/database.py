@@ -131,7 +131,8 @@ class Database:
     ) -> list[TuneResult]:
         """Tunes each line ("op k=v,... [weight=N]") of a file within one budget, shared by expected gain.
 
-        `trials` and `seconds` are for each line on average. Lines that could not be tuned are missing.
+        `trials` and `seconds` are for each line on average. Lines that could not be tuned are missing; where that
+        is all of them, or the device is gone, it is an error.
         """
         if self._server is not None:
             raise InvalidArgument("a file of workloads is tuned here: connect to a file", 2)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, Protocol
 
 from heddle import _program
-from heddle.errors import Interrupted, NoValidSchedule, ProgramFailed
+from heddle.errors import BY_EXIT_CODE, Interrupted, NoValidSchedule, ProgramFailed, Unavailable
 from heddle.records import Event, TuneResult
 
 # "[###...] 7/64 trials  best 23.9 ms  ...  failed: 2 WRONG_ANSWER, 1 BUILD_ERROR": the progress of `heddle tune`
@@ -170,7 +170,9 @@ class LocalJob:
             raise _program.failure(code or 1, "\n".join(self._text)) from None
         if code == 130:
             raise Interrupted("interrupted: what was measured is kept in the database", 130)
-        if code != 0 and not self._many:
+        # Of several workloads those that were tuned count, unless it is the device that failed.
+        some = self._many and any("trials" in one for one in document)
+        if code != 0 and (not some or BY_EXIT_CODE.get(code) is Unavailable):
             raise _program.failure(code, "\n".join(self._text))
         return document
 

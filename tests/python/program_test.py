@@ -148,6 +148,21 @@ while True: time.sleep(1)
         with self.assertRaisesRegex(heddle.Unavailable, "^no such thing$"):
             heddle.connect().tune("matmul", m=4, progress=False)
 
+    def test_of_several_workloads_those_that_were_tuned(self):
+        failed = {"op": "softmax", "shape": {}, "error": "it does not compile"}
+        for documents, code, error in [
+            ([RESULT, failed], 2, None),
+            ([failed], 2, heddle.InvalidArgument),
+            ([RESULT, failed], 4, heddle.Unavailable),
+        ]:
+            self.stand_in(f"print(json.dumps({documents!r})); print('heddle: why', file=sys.stderr); sys.exit({code})")
+            if error is None:
+                results = heddle.connect().tune_workloads("w.txt", progress=False)
+                self.assertEqual([r.op for r in results], ["matmul"])
+            else:
+                with self.assertRaisesRegex(error, "^why$"):
+                    heddle.connect().tune_workloads("w.txt", progress=False)
+
     def test_a_running_job_ends_with_its_interpreter(self):
         self.stand_in(f"open({str(self.folder / 'pid')!r}, 'w').write(str(os.getpid()))\nwhile True: time.sleep(1)")
         code = (

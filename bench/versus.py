@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compare exported Heddle kernels with PyTorch (cuBLAS, cuDNN) in one process, on one GPU.
 
-    python3 versus.py [--inductor] [--json FILE] [--seconds S] EXPORT_DIR [EXPORT_DIR ...]
+    python3 versus.py [--inductor] [--json FILE] [--seconds S] [--definitions FILE]
+                      EXPORT_DIR [EXPORT_DIR ...]
     python3 versus.py --self-test [--json FILE] EXPORT_DIR [EXPORT_DIR ...]
 
 Every EXPORT_DIR is a folder of `heddle export` (a manifest.json and its binaries). For each,
@@ -17,10 +18,12 @@ so that the allocator hands out the same memory again, and a capture in which mo
 than there are buffer sets is an error. torch.compile compiles each case for its own static shape, and
 cuDNN tries all of its algorithms. The JSON has every peer's time, or why it has none.
 
+--definitions names a file with PyTorch's definitions of more operators: suites/operators.py is one.
+
 --self-test compares our kernels with themselves, called as a peer is called, with fresh outputs:
 every ratio must be 1.00 +- 0.02, else the exit code is 1.
 """
-import argparse, json, math, os, statistics as st, sys, time
+import argparse, json, math, os, runpy, statistics as st, sys, time
 from collections import deque
 import torch, torch.nn.functional as F
 import cupy
@@ -198,7 +201,7 @@ def graphs_compiled():
 def case(d, args):
     o = Ours(d)
     op, s, dt = o.m['op'], o.m.get('shape', {}), o.m.get('dtype', 'float32')
-    f = eager(op, s)
+    f = args.eager(op, s) or eager(op, s)
     worst = 0.0
     worst_max = 0.0
     for _ in range(2):
@@ -264,7 +267,9 @@ def main():
     ap.add_argument('dirs', nargs='+'); ap.add_argument('--inductor', action='store_true')
     ap.add_argument('--json'); ap.add_argument('--seconds', type=float, default=0.4)
     ap.add_argument('--self-test', action='store_true')
+    ap.add_argument('--definitions', help='a file of operators beside those known here')
     args = ap.parse_args()
+    args.eager = runpy.run_path(args.definitions)['eager'] if args.definitions else lambda *_: None
     rows, bad = [], 0
     print(torch.cuda.get_device_name(), 'torch', torch.__version__,
           'cudnn', torch.backends.cudnn.version())

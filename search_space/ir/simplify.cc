@@ -127,14 +127,19 @@ bool ProvesInequality(const std::vector<Inequality>& known, const Inequality& go
   for (size_t i = 0; i < known.size(); ++i) {
     if (Implies(known[i], goal)) return true;
   }
-  // rest + c * (x / d) <= 0, for c > 0, follows from d * rest + c * x <= d - 1.
+  // rest + c * (x / d) <= 0, for c > 0, follows from d * rest + c * x <= d - 1. Of a single quotient
+  // more is asked: rest <= x / d is d * rest <= x, and (x / d) % m is the quotient of x % (d * m).
+  const auto quotients = std::count_if(goal.terms.begin(), goal.terms.end(),
+                                       [](const Term& t) { return t.div > 1; });
   for (size_t i = 0; !known.empty() && i < goal.terms.size(); ++i) {
     const Term& t = goal.terms[i];
-    if (t.mod != 0 || t.div == 1 || t.coef <= 0) continue;
-    Linear rest = goal;
+    const bool simple = t.mod == 0 && t.coef > 0;
+    if (t.div == 1 || t.coef < -1 || (!simple && quotients > 1)) continue;
+    Linear rest = goal, dividend = ToLinear(t.x);
     rest.terms.erase(rest.terms.begin() + static_cast<std::ptrdiff_t>(i));
-    Linear cleared = Add(Add(Linear{}, rest, t.div), ToLinear(t.x), t.coef);
-    cleared.constant -= t.div - 1;
+    if (t.mod != 0) dividend = FloorMod(dividend, t.div * t.mod);
+    Linear cleared = Add(Add(Linear{}, rest, t.div), dividend, t.coef);
+    if (t.coef > 0) cleared.constant -= t.div - 1;
     if (ProvesInequality(known, cleared)) return true;
   }
   // Two assumptions together, such as y < h and x < w for a fused index.

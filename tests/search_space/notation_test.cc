@@ -311,6 +311,9 @@ TEST(NotationErrors, ReadsOutOfRange) {
   EXPECT_EQ(guarded("i < 8", "i / 2 + 4"), kAccepted);
   EXPECT_EQ(guarded("i + j < n", "i + j"), kAccepted);
   EXPECT_EQ(guarded("i*2 + j - p >= 0 && i*2 + j - p < n", "i*2 + j - p"), kAccepted);
+  EXPECT_EQ(guarded("i - j >= 0 && i - j < n", "(i - j) / 2"), kAccepted);
+  EXPECT_EQ(guarded("i + 1 - 2*j >= 0", "(i + 1 - 2*j) / 3"), kAccepted);
+  EXPECT_THAT(guarded("i + 2 - 2*j >= 0", "(i + 1 - 2*j) / 3"), HasSubstr("out of range"));
   EXPECT_EQ(guarded("i < 100", "i % 8"), kAccepted);
   EXPECT_EQ(guarded("i < 100", "min(max(i - p, 0), n - 1)"), kAccepted);
   EXPECT_EQ(guarded("i < p && i > 5", "i + 1000"), kAccepted) << "never evaluated";

@@ -231,6 +231,16 @@ TEST(ProvesTest, NarrowsByGuards) {
   EXPECT_TRUE(Proves({y < Int(25)}, y * Int(4) + v < Int(100)));
   EXPECT_FALSE(Proves({y < Int(25)}, y * Int(4) + v < Int(99)));
   EXPECT_FALSE(Proves({}, y < Int(69)));
+  // A sum that is not negative has such quotients; nothing less follows.
+  const Expr sum = y + Int(2) - v;
+  EXPECT_TRUE(Proves({Int(0) <= sum - Int(3)}, Int(0) <= (sum - Int(3)) / Int(4)));
+  EXPECT_TRUE(Proves({Int(5) <= sum}, Int(1) <= sum / Int(5)));
+  EXPECT_TRUE(Proves({VarExpr(MakeVar("w", 9)) < Int(1), v * Int(3) <= sum}, v <= sum / Int(3)));
+  EXPECT_FALSE(Proves({Int(4) <= sum}, Int(1) <= sum / Int(5)));
+  // A digit of a number in parts is a quotient of its lower ones.
+  EXPECT_TRUE(Proves({y % Int(32) < Int(16)}, y / Int(8) % Int(4) < Int(2)));
+  EXPECT_FALSE(Proves({y % Int(32) < Int(17)}, y / Int(8) % Int(4) < Int(2)));
+  EXPECT_FALSE(Proves({Int(0) <= sum - Int(2)}, Int(0) <= (sum - Int(3)) / Int(4)));
   // Two quotients at once, each bounded by its own guard.
   const Expr k = VarExpr(MakeVar("k", 24)), t = VarExpr(MakeVar("t", 512));
   const Expr index = (k + Int(2)) / Int(8) + t / Int(384);

@@ -56,6 +56,17 @@ void Multiply(int64_t copies, Buffer& buffer) {
   buffer.elements = stride * copies;
 }
 
+// What became of a statement in which a number stands for a variable: a condition may be decided,
+// and an asynchronous copy that turned out to read nothing is a store.
+Stmt Decided(const Stmt& s) {
+  if (s->kind == StmtNode::Kind::kIf && s->condition->op == Op::kInt) {
+    return s->condition->int_value != 0 ? s->body[0] : Seq({});
+  }
+  const bool copies = s->kind == StmtNode::Kind::kIntrin && s->intrinsic == Intrinsic::kAsyncCopy;
+  if (!copies || s->value->op != Op::kFloat) return nullptr;
+  return Store(s->buffer, s->indices, s->value, s->lanes);
+}
+
 }  // namespace
 
 std::vector<int> KernelContext::AttachedAt(int consumer, const Var& loop) const {
@@ -88,7 +99,7 @@ Stmt KernelContext::Fail(const std::string& why) {
 }
 
 Stmt ReplaceVar(const Stmt& s, const Var& var, const Expr& value) {
-  return RewriteStmt(s, nullptr, [&](const Expr& e) { return SimplifyAt(e, var, value); });
+  return RewriteStmt(s, Decided, [&](const Expr& e) { return SimplifyAt(e, var, value); });
 }
 
 }  // namespace heddle::search_space

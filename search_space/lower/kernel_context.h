@@ -42,7 +42,7 @@ struct KernelContext {
   Stmt Fail(const std::string& why);
 };
 
-// A statement with a loop variable replaced.
+// A statement with a loop variable replaced, and without what its value decides.
 Stmt ReplaceVar(const Stmt& s, const Var& var, const Expr& value);
 
 }  // namespace heddle::search_space

@@ -1,6 +1,5 @@
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/lower/pipeline.h"
 #include "search_space/lower/values.h"
@@ -52,14 +51,15 @@ class GroupedCopies : public TileCopies {
     const ScheduledStage& stage = context_.stage(s);
     const FetchGrid grid = MakeFetchGrid(stage, context_.thread);
     const Expr value = Resolve(context_, ValueAt(stage, grid), grid.Assume(pipeline_.assumptions));
-    if (!IsCopied(value)) {
-      return context_.Fail(absl::StrCat(stage.name(),
-                                        " cannot be copied asynchronously: its value is not "
-                                        "a plain or zero-filled load"));
-    }
     ExprList indices = {slot};
     indices.insert(indices.end(), grid.position.begin(), grid.position.end());
-    return FetchNest(grid, AsyncCopy(context_.storage.at(s).buffer, indices, value, 1), share);
+    const BufferRef& buffer = context_.storage.at(s).buffer;
+    // What has to be computed is loaded and stored where its copy would begin: the barrier that
+    // follows the wait for a tile's copies shows it to the other threads, too.
+    return FetchNest(
+        grid,
+        IsCopied(value) ? AsyncCopy(buffer, indices, value, 1) : Store(buffer, indices, value),
+        share);
   }
 
   KernelContext& context_;

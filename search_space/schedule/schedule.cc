@@ -157,6 +157,11 @@ Expr Schedule::AxisValue(const ScheduledStage& stage, size_t i) const {
   return stage.base[i] + stage.values[i];
 }
 
+const ScheduledStage& Schedule::KernelOf(const ScheduledStage& stage) const {
+  if (stage.consumer < 0) return stage;
+  return KernelOf(stages_[static_cast<size_t>(stage.consumer)]);
+}
+
 std::vector<int> Schedule::ReadersOf(const Buffer* tensor) const {
   std::vector<int> readers;
   for (size_t i = 0; i < stages_.size(); ++i) {

@@ -111,6 +111,8 @@ class Schedule {
   int IndexOf(const ScheduledStage& stage) const {
     return static_cast<int>(&stage - stages_.data());
   }
+  // The stage in whose kernel `stage` is computed as things stand: itself at the root.
+  const ScheduledStage& KernelOf(const ScheduledStage& stage) const;
   // Stages whose body reads `tensor`.
   std::vector<int> ReadersOf(const Buffer* tensor) const;
 

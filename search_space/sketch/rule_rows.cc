@@ -33,7 +33,8 @@ struct RowStage {
 struct RowInput {
   BufferRef tensor;
   size_t readers;
-  bool holdable;                      // every reader reads it along its own row
+  bool holdable;                      // every reader reads it along one row, which is its own
+  ExprList row;                       // the indices before the last, in the root's axes
   std::vector<BufferRef> reductions;  // that read it run by run
 };
 
@@ -102,6 +103,14 @@ class RowFinder {
         if (e->op == Op::kLoad) ok = ok && Read(s, *e);
       });
     }
+    // What is read otherwise, too, belongs to no thread alone, and is no run of its reader's.
+    for (const auto& [tensor, reader] : elsewhere_) {
+      for (RowInput& in : rows_.inputs) {
+        if (in.tensor != tensor) continue;
+        in.holdable = false;
+        std::erase(in.reductions, reader);
+      }
+    }
     return ok && reduces;
   }
 
@@ -111,8 +120,27 @@ class RowFinder {
     for (const Var& r : s.reduce_axes) reduced *= r->extent;
     rows_.length = std::max({rows_.length, reduced, HasColumn(s) ? s.axes.back()->extent : 1});
     if (i == root_) return;
-    const size_t readers = schedule_.ReadersOf(s.tensor.get()).size();
-    rows_.stages.push_back({{s.tensor}, s.is_reduction(), HasColumn(s), readers});
+    rows_.stages.push_back({{s.tensor}, s.is_reduction(), HasColumn(s), ReadersOf(s.tensor.get())});
+  }
+
+  ExprList RowOf(const ScheduledStage& s, const ExprNode& load) const {
+    ExprList row;
+    for (size_t i = 0; i + 1 < load.args.size(); ++i) {
+      row.push_back(Substitute(load.args[i], [&](const Var& v) -> Expr {
+        for (size_t a = 0; a < rank_; ++a) {
+          if (s.axes[a] == v) return VarExpr(stage(root_).axes[a]);
+        }
+        return nullptr;
+      }));
+    }
+    return row;
+  }
+
+  // How many stages of this kernel read it.
+  size_t ReadersOf(const Buffer* tensor) const {
+    const std::vector<int> readers = schedule_.ReadersOf(tensor);
+    return static_cast<size_t>(
+        std::count_if(readers.begin(), readers.end(), [&](int s) { return stages_.contains(s); }));
   }
 
   // A load of `s`: rows of the kernel's own stages are read at the same row; an input that is
@@ -128,7 +156,11 @@ class RowFinder {
       return same_row && (!HasColumn(stage(p)) || (along && s.reduce_axes.size() <= 1 &&
                                                    column->extent == stage(p).axes.back()->extent));
     }
-    if (along) AddInput(s, load, column);
+    if (along) {
+      AddInput(s, load, column);
+    } else {
+      elsewhere_.emplace_back(load.buffer, s.tensor);
+    }
     return true;
   }
 
@@ -136,16 +168,16 @@ class RowFinder {
     auto input = std::find_if(rows_.inputs.begin(), rows_.inputs.end(),
                               [&](const RowInput& in) { return in.tensor == load.buffer; });
     if (input == rows_.inputs.end()) {
-      const size_t readers = schedule_.ReadersOf(load.buffer.get()).size();
-      rows_.inputs.push_back({load.buffer, readers, true, {}});
+      rows_.inputs.push_back({load.buffer, ReadersOf(load.buffer.get()), true, RowOf(s, load), {}});
       input = rows_.inputs.end() - 1;
     }
     // Held elements belong to threads by their place along the row alone.
     input->holdable =
         input->holdable && s.reduce_axes.size() <= 1 && load.buffer->shape.back() == column->extent;
-    for (size_t i = 0; i + 1 < load.args.size(); ++i) {
-      Visit(load.args[i],
-            [&](const Expr& e) { input->holdable = input->holdable && e->var != column; });
+    const ExprList row = RowOf(s, load);
+    for (size_t i = 0; i < row.size(); ++i) {
+      Visit(row[i], [&](const Expr& e) { input->holdable = input->holdable && e->var != column; });
+      input->holdable = input->holdable && StructurallyEqual(row[i], input->row[i]);
     }
     if (s.is_reduction()) input->reductions.push_back(s.tensor);
   }
@@ -189,6 +221,7 @@ class RowFinder {
   const std::set<int>& other_kernels_;
   size_t rank_ = 0;
   std::set<int> stages_;
+  std::vector<std::pair<BufferRef, BufferRef>> elsewhere_;  // read not along the row, and by whom
   Rows rows_;
 };
 
@@ -350,7 +383,7 @@ void RowsPlan::Write(ScheduleWriter& w, HoleValues v) const {
   }
   for (const RowInput& in : rows_.inputs) {
     if (!IsHeld(in, v[kHold])) continue;
-    const StageRef row = w.CacheReadForAll(in.tensor, Scope::kLocal);
+    const StageRef row = w.CacheReadForKernel(in.tensor, Scope::kLocal, rows_.root);
     w.Spread(row, v[kThreads], v[kVector]);
     w.ComputeAt(row, thread);
   }

@@ -30,12 +30,19 @@ struct CrossRead {
   int axis = -1;
 };
 
+// What is read elsewhere, too, would make larger tiles than those of one read.
 CrossRead FindCrossRead(const ScheduledStage& root) {
   CrossRead found;
+  Expr read;
   Visit(root.body, [&](const Expr& node) {
     if (found.axis >= 0 || node->op != Op::kLoad) return;
     found.axis = CrossAxis(root, node);
     found.tensor = node->buffer;
+    read = node;
+  });
+  Visit(root.body, [&](const Expr& node) {
+    const bool same = node->op == Op::kLoad && node->buffer == found.tensor;
+    if (same && !StructurallyEqual(node, read)) found.axis = -1;
   });
   return found;
 }

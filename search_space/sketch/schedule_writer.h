@@ -73,8 +73,9 @@ class ScheduleWriter {
   StageRef CacheRead(const BufferRef& tensor, Scope scope, const StageRef& reader) {
     return ApplyAndFind(search_space::CacheRead{tensor->name, scope, reader.name()});
   }
-  StageRef CacheReadForAll(const BufferRef& tensor, Scope scope) {
-    return ApplyAndFind(search_space::CacheRead{tensor->name, scope, "all"});
+  // One copy for all that is computed in the kernel of `root` by now.
+  StageRef CacheReadForKernel(const BufferRef& tensor, Scope scope, const StageRef& root) {
+    return ApplyAndFind(search_space::CacheRead{tensor->name, scope, "all@" + root.name()});
   }
   void SetScope(const StageRef& s, Scope scope) { Apply(search_space::SetScope{s.name(), scope}); }
   void ComputeAt(const StageRef& s, const LoopRef& l) {

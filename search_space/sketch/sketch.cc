@@ -22,6 +22,18 @@ struct NamedPlan {
 };
 using Plans = std::vector<NamedPlan>;  // of one kernel
 
+// Is there a choice that meets the plan's limits? Draws find one soon where there is.
+bool HasPoint(const KernelPlan& plan) {
+  static constexpr int kAttempts = 1000;
+  std::mt19937_64 rng(1);
+  std::vector<int64_t> values;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    plan.Draw(rng, values);
+    if (plan.Check(values).ok()) return true;
+  }
+  return false;
+}
+
 // What each rule that applies makes of each kernel. A kernel that only another algorithm has needs
 // no fallback where a rule knows better: the definition's sketches already hold what is simple.
 std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const Target& target) {
@@ -32,7 +44,9 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
       const std::unique_ptr<SketchRule> rule = make();
       if (kernel.fused && !rule->takes_fused_kernels()) continue;
       if (!rule->Applies(shape, kernel, target)) continue;
-      made.push_back({rule->name(), rule->Apply(shape, kernel, target), rule->is_fallback()});
+      std::unique_ptr<KernelPlan> plan = rule->Apply(shape, kernel, target);
+      if (!rule->is_fallback() && !HasPoint(*plan)) continue;
+      made.push_back({rule->name(), std::move(plan), rule->is_fallback()});
     }
     if (is_definition || made.size() < 2) continue;
     std::erase_if(made, [](const NamedPlan& p) { return p.is_fallback; });

@@ -2,14 +2,18 @@
 // says, at shapes that divide nothing.
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
+#include <fstream>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/check/interpret.h"
+#include "absl/strings/str_split.h"
+#include "measure/judge/criteria.h"
 #include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
-#include "search_space/notation/reference.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/property/computes.h"
+#include "tests/support.h"
 
 namespace heddle::search_space {
 namespace {
@@ -58,6 +62,16 @@ constexpr Case kCases[] = {
     {"matrix_vector", "m=6,n=100"},
     {"mean_pool", "n=2,c=3,h=7,w=6"},
     {"least_product", "b=2,m=3,n=23"},
+    {"linear_residual_norm", "m=7,n=20,k=17"},
+    {"relu_product", "m=9,n=13,k=18"},
+    {"mirrored_product", "m=5,n=40"},
+    {"diagonal_product", "m=3,n=8"},
+    {"crossed_product", "m=3,n=20"},
+    {"middle_sum", "m=2,n=4"},
+    {"even_rows", "n=3"},
+    {"symmetric_part", "n=9"},
+    {"strided_scatter_sum", "n=7,k=9"},
+    {"norm_linear", "m=7,n=11,k=20"},
 };
 // Operators of users, whose rows have other forms than those of the built-in ones.
 constexpr char kUserOperators[] = R"(
@@ -81,6 +95,57 @@ op pooled_projection(n, c, h, w, k) {
   S[b: n, y: h, x: w] = sum(z: c) X[b, z, y, x] * W[b, z]
   out Y[b: n, o: k] = sum(y: h, x: w) S[b, y, x] * V[o, y, x]
 }
+op linear_residual_norm(m, n, k) {
+  in X[m, k], W[n, k], B[n], R[m, n], G[n]
+  T[i: m, j: n] = sum(r: k) X[i, r] * W[j, r]
+  U[i: m, j: n] = T[i, j] + B[j] + R[i, j]
+  S[i: m] = sum(r: n) U[i, r]
+  D[i: m, j: n] = U[i, j] - S[i] / n
+  V[i: m] = sum(r: n) D[i, r] * D[i, r]
+  out Y[i: m, j: n] = D[i, j] * rsqrt(V[i] / n + 0.00001) * G[j]
+}
+op mirrored_product(m, n) {
+  in X[m, n]
+  out Y[i: m] = sum(r: n) X[i, r] * X[i, n - 1 - r]
+}
+op diagonal_product(m, n) {
+  in X[m, n, n]
+  out Y[i: m] = sum(r: n, q: n) X[i, r, q] * X[i, r, r]
+}
+op crossed_product(m, n) {
+  in X[m, m, n]
+  out Y[i: m, j: m] = max(r: n) X[i, j, r] * X[m - 1 - j, i, r]
+}
+op middle_sum(m, n) {
+  in X[m, n, m]
+  out Y[i: 1] = sum(p: m, q: n, r: m) select(r >= 1, X[p, q, r], 1)
+}
+op even_rows(n) {
+  in X[n, n]
+  out Y[i: n, j: n] = select(i % 2 == 0, X[j, i], 0)
+}
+op symmetric_part(n) {
+  in X[n, n]
+  out Y[i: n, j: n] = X[i, j] + X[j, i]
+}
+op strided_scatter_sum(n, k) {
+  in X[n], W[k]
+  P[x: 2*n + 1, r: 3] = select(x + 1 - r >= 0 && (x + 1 - r) / 2 < n && (x + 1 - r) % 2 == 0, X[(x + 1 - r) / 2], 0)
+  out Y[x: 2*n + 1, o: k] = sum(r: 3) P[x, r] * W[o]
+}
+op relu_product(m, n, k) {
+  in X[m, k], V[k, n]
+  R[i: m, r: k] = max(X[i, r], 0)
+  out Y[i: m, j: n] = sum(r: k) R[i, r] * V[r, j]
+}
+op norm_linear(m, n, k) {
+  in X[m, k], W[n, k]
+  S[i: m] = sum(r: k) X[i, r]
+  D[i: m, j: k] = X[i, j] - S[i] / k
+  V[i: m] = sum(r: k) D[i, r] * D[i, r]
+  Z[i: m, j: k] = D[i, j] * rsqrt(V[i] / k + 0.00001)
+  out Y[i: m, j: n] = sum(r: k) Z[i, r] * W[j, r]
+}
 op rows_by_vector(n, m, k) {
   in A[n, m, k], W[k]
   out C[a: n, b: m] = sum(ab: k) A[a, b, ab] * W[ab]
@@ -95,65 +160,10 @@ op least_product(b, m, n) {
 
 constexpr int kPoints = 110;  // a case; every operator has two cases or twice as many points
 
-class PointsTest : public testing::TestWithParam<Case> {};
-
 bool HasSecondCase(const std::string& op) {
   int count = 0;
   for (const Case& c : kCases) count += op == c.op;
   return count > 1;
-}
-
-// Integers, so that sums are exact whatever their order: one lost term shows.
-double InputValue(int tensor, size_t i) {
-  return static_cast<double>((i * 7 + static_cast<size_t>(tensor) * 13 + i / 11) % 9) - 4;
-}
-
-// Operators with divisions and exponentials round.
-bool IsExact(const std::string& op) {
-  for (const char* rounds :
-       {"softmax", "layer_norm", "log_sum_exp", "mean_pool", "least_product"}) {
-    if (op == rounds) return false;
-  }
-  return true;
-}
-
-void ExpectComputes(const std::shared_ptr<const TensorProgram>& program,
-                    const std::vector<Step>& steps, const Target& target,
-                    const TensorValues& expected, uint64_t seed) {
-  const absl::StatusOr<Program> lowered = LowerSteps(program, steps);
-  ASSERT_TRUE(lowered.ok()) << lowered.status() << "\n" << ToString(steps);
-  const absl::Status verified = Verify(*lowered, target);
-  ASSERT_TRUE(verified.ok()) << verified << "\n" << ToString(steps) << ToString(*lowered);
-  TensorValues values;
-  for (const BufferRef& input : program->inputs) values[input->name] = expected.at(input->name);
-  const absl::Status ran = Interpret(*lowered, values, {.seed = seed});
-  ASSERT_TRUE(ran.ok()) << ran << "\n" << ToString(steps) << ToString(*lowered);
-  for (const BufferRef& output : lowered->outputs) {
-    const std::vector<double>& want = expected.at(output->name);
-    const std::vector<double>& got = values.at(output->name);
-    for (size_t i = 0; i < want.size(); ++i) {
-      const double tolerance = IsExact(program->op) ? 0 : 1e-4 * (1 + std::abs(want[i]));
-      ASSERT_TRUE(std::abs(got[i] - want[i]) <= tolerance)
-          << output->name << "[" << i << "] is " << got[i] << ", should be " << want[i] << "\n"
-          << ToString(steps) << ToString(*lowered);
-    }
-  }
-}
-
-// What the parts of a point become on their own is what its steps become together.
-void ExpectPartsAreTheProgram(const SearchSpace& space, const Point& point,
-                              const Program& lowered) {
-  std::vector<Kernel> kernels;
-  for (const Part& part : space.PartsOf(point)) {
-    const absl::StatusOr<Program> own = space.Lower(part);
-    ASSERT_TRUE(own.ok()) << own.status();
-    kernels.insert(kernels.end(), own->kernels.begin(), own->kernels.end());
-  }
-  ASSERT_EQ(kernels.size(), lowered.kernels.size());
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    kernels[i].name = lowered.kernels[i].name;  // its number is the program's
-    EXPECT_EQ(ToString(kernels[i]), ToString(lowered.kernels[i]));
-  }
 }
 
 // The same schedule with tiles that are swizzled instead of padded.
@@ -167,51 +177,154 @@ std::vector<Step> Swizzled(std::vector<Step> steps) {
   return steps;
 }
 
-TEST_P(PointsTest, EveryPointComputesTheDefinition) {
-  const Case& c = GetParam();
-  std::vector<Operator> operators = *ParseOperators(kUserOperators);
-  operators.insert(operators.end(), BuiltinOperators().begin(), BuiltinOperators().end());
-  const Operator op = *FindOperator(operators, c.op);
-  const auto program =
-      std::make_shared<const TensorProgram>(*op.Instantiate(*ParseShape(c.shape), DType::kFloat32));
-  TensorValues expected;
-  for (size_t t = 0; t < program->inputs.size(); ++t) {
-    std::vector<double>& values = expected[program->inputs[t]->name];
-    values.resize(static_cast<size_t>(program->inputs[t]->elements));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = InputValue(static_cast<int>(t), i);
-  }
-  EvaluateAll(*program, expected);
+// Every one of `count` points of the operator's space.
+void ExpectPointsCompute(const Operator& op, const Case& c, int count) {
+  const auto instance = op.Instantiate(*ParseShape(c.shape), DType::kFloat32);
+  ASSERT_TRUE(instance.ok()) << instance.status();
+  const tests::Subject subject(*instance);
+  // Divisions and exponentials round.
+  const double tolerance = measure::IsExactOnIntegers(*instance) ? 0 : 1e-4;
   const Target target = *FindTarget("h100");
-  ExpectComputes(program, NaiveSteps(*program), target, expected, 1);
-  const absl::StatusOr<SearchSpace> space = SearchSpace::Create(program, target);
+  subject.ExpectComputes(NaiveSteps(*instance), target, tolerance, 1);
+  const absl::StatusOr<SearchSpace> space = SearchSpace::Create(subject.program(), target);
   ASSERT_TRUE(space.ok()) << space.status();
-  Rng rng(std::hash<std::string>()(absl::StrCat(c.op, c.shape)));
-  Point point = space->Default();
-  const int points = HasSecondCase(c.op) ? kPoints : 2 * kPoints;
-  for (int i = 0; i < points && !HasFatalFailure(); ++i) {
-    SCOPED_TRACE(absl::StrCat("point ", i, ": ", space->Print(point)));
+  const uint64_t seed = std::hash<std::string>()(absl::StrCat(c.op, c.shape));
+  tests::ForPoints(*space, seed, count, [&](const Point& point, int i) {
     EXPECT_EQ(*space->Parse(space->Print(point)), point);
     const absl::StatusOr<std::vector<Step>> steps = space->Steps(point);
     ASSERT_TRUE(steps.ok()) << steps.status();
     EXPECT_EQ(*ParseSteps(ToString(*steps)), *steps);
-    ExpectComputes(program, *steps, target, expected, static_cast<uint64_t>(i));
+    subject.ExpectComputes(*steps, target, tolerance, static_cast<uint64_t>(i));
     if (i % 8 == 0) {
-      ExpectComputes(program, Swizzled(*steps), target, expected, static_cast<uint64_t>(i));
+      subject.ExpectComputes(Swizzled(*steps), target, tolerance, static_cast<uint64_t>(i));
     }
-    if (HasFatalFailure()) return;
-    ExpectPartsAreTheProgram(*space, point, *LowerSteps(program, *steps));
-    // Fresh points and mutants take turns.
-    std::optional<Point> next = i % 3 == 2 ? space->Mutate(point, rng) : space->Sample(rng);
-    if (!next.has_value()) next = space->Sample(rng);
-    ASSERT_TRUE(next.has_value());
-    point = *next;
-  }
+    if (!testing::Test::HasFatalFailure()) tests::ExpectPartsAreTheProgram(*space, point);
+  });
+}
+
+class PointsTest : public testing::TestWithParam<Case> {};
+
+TEST_P(PointsTest, EveryPointComputesTheDefinition) {
+  const Case& c = GetParam();
+  std::vector<Operator> operators = *ParseOperators(kUserOperators);
+  operators.insert(operators.end(), BuiltinOperators().begin(), BuiltinOperators().end());
+  ExpectPointsCompute(*FindOperator(operators, c.op), c,
+                      HasSecondCase(c.op) ? kPoints : 2 * kPoints);
 }
 
 INSTANTIATE_TEST_SUITE_P(Operators, PointsTest, testing::ValuesIn(kCases),
                          [](const testing::TestParamInfo<Case>& info) {
                            return absl::StrCat(info.param.op, "_", info.index);
                          });
+
+// The operators of the public suite that have no rule of their own.
+constexpr Case kSuiteCases[] = {
+    {"geglu", "m=17,n=19,k=21"},
+    {"kv_projection", "m=13,n=22,k=9"},
+    {"lstm_cell", "m=7,n=6,k=17"},
+    {"bilinear_form", "b=5,o=7,m=6,n=9"},
+    {"tril_matmul", "m=19,n=13"},
+    {"gram", "m=17,n=14"},
+    {"tensor_contraction", "a=3,b=5,c=4,d=3,e=2,f=7"},
+    {"max_plus", "m=13,n=11,k=18"},
+    {"cdist_l1", "m=13,n=10,k=7"},
+    {"cdist_l2", "m=11,n=14,k=9"},
+    {"chebyshev", "m=13,n=10,k=7"},
+    {"conv1d", "n=2,ci=3,l=19,co=5,k=3,pad=1"},
+    {"grouped_conv1d", "g=2,ci=3,l=17,co=5,k=5,pad=2"},
+    {"dilated_conv2d", "n=1,ci=3,h=9,w=7,co=4,k=3,dilation=2,pad=2"},
+    {"conv_transpose1d", "n=2,ci=3,l=7,co=5,k=4,stride=2,pad=1"},
+    {"temporal_conv3d", "n=2,ci=3,d=5,h=3,w=4,co=5,k=3,pad=1"},
+    {"depthwise_separable", "n=2,c=5,h=5,w=7,co=3,k=3,pad=1"},
+    {"avg_pool2d", "n=2,c=3,h=9,w=7,k=3,stride=2,pad=1"},
+    {"padded_max_pool2d", "n=2,c=3,h=9,w=7,k=3,stride=2,pad=1"},
+    {"moving_average", "n=3,l=37,w=5"},
+    {"upsample_nearest", "n=2,c=3,h=5,w=7,s=3"},
+    {"upsample_bilinear", "n=2,c=3,h=5,w=7"},
+    {"pixel_unshuffle", "n=2,c=3,h=5,w=7,u=2"},
+    {"im2col", "n=2,c=3,h=5,w=7,k=3,pad=1"},
+    {"outer_product", "b=3,m=11,n=14"},
+    {"concat_columns", "m=7,n=11,p=5"},
+    {"bias_gelu_dropout", "m=7,n=19"},
+    {"sgd_nesterov", "n=137"},
+    {"soft_cross_entropy", "m=5,n=37"},
+    {"l2_normalize", "m=7,n=44"},
+    {"cosine_similarity", "m=5,n=23"},
+    {"rms_norm_residual", "m=5,n=36"},
+    {"row_argmax", "m=7,n=41"},
+    {"causal_softmax", "b=2,s=21"},
+    {"log_sum_exp_columns", "m=23,n=12"},
+    {"norm_grad_params", "m=19,n=14"},
+    {"mse_loss", "m=7,n=19"},
+    {"batch_norm_stats", "n=3,c=5,h=3,w=7"},
+    {"batch_norm_train", "n=3,c=5,h=4,w=7"},
+    {"instance_norm", "n=2,c=3,h=4,w=7"},
+    {"causal_attention", "b=2,s=19,d=7"},
+    {"gqa_attention", "h=2,g=3,s=17,d=6"},
+    {"decode_attention", "b=3,s=21,d=17"},
+};
+
+std::vector<Operator> OperatorsOfSuite() {
+  std::ifstream file(tests::SourceDir() + "/bench/suites/operators.op");
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto operators = ParseOperators(text.str());
+  EXPECT_TRUE(operators.ok()) << operators.status();
+  return operators.ok() ? *operators : std::vector<Operator>{};
+}
+
+class SuitePointsTest : public testing::TestWithParam<Case> {};
+
+TEST_P(SuitePointsTest, EveryPointComputesTheDefinition) {
+  const auto op = FindOperator(OperatorsOfSuite(), GetParam().op);
+  ASSERT_TRUE(op.ok()) << op.status();
+  ExpectPointsCompute(*op, GetParam(), kPoints);
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, SuitePointsTest, testing::ValuesIn(kSuiteCases),
+                         [](const testing::TestParamInfo<Case>& info) {
+                           return std::string(info.param.op);
+                         });
+
+// At the shapes that people tune, where interpreting would take too long.
+void ExpectPointsVerify(const Operator& op, const std::string& shape) {
+  SCOPED_TRACE(absl::StrCat(op.name(), " ", shape));
+  const auto program = op.Instantiate(*ParseShape(shape), DType::kFloat32);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const Target target = *FindTarget("h100");
+  const auto space = SearchSpace::Create(std::make_shared<const TensorProgram>(*program), target);
+  ASSERT_TRUE(space.ok()) << space.status();
+  tests::ForPoints(*space, 1, 16, [&](const Point& point, int) {
+    const auto lowered = space->Lower(point);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const absl::Status verified = Verify(*lowered, target);
+    ASSERT_TRUE(verified.ok()) << verified;
+  });
+}
+
+TEST(LargePointsTest, OfTheSuiteVerify) {
+  const std::vector<Operator> operators = OperatorsOfSuite();
+  std::ifstream file(tests::SourceDir() + "/bench/suites/operators.txt");
+  size_t workloads = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    ASSERT_EQ(words.size(), 2) << line;
+    const auto op = FindOperator(operators, words[0]);
+    ASSERT_TRUE(op.ok()) << op.status();
+    ExpectPointsVerify(*op, words[1]);
+    ++workloads;
+    EXPECT_TRUE(std::any_of(std::begin(kSuiteCases), std::end(kSuiteCases),
+                            [&](const Case& c) { return words[0] == c.op; }))
+        << words[0] << " has no small case";
+  }
+  EXPECT_EQ(workloads, operators.size());
+}
+
+// One tile of all that is read of the tensor would be the whole of it.
+TEST(LargePointsTest, OfATensorReadTwoWaysVerify) {
+  ExpectPointsVerify(*FindOperator(*ParseOperators(kUserOperators), "symmetric_part"), "n=1024");
+}
 
 }  // namespace
 }  // namespace heddle::search_space

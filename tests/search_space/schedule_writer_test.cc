@@ -76,7 +76,7 @@ TEST(ScheduleWriter, CopiesAreWhatTheyAreCalled) {
   ScheduleWriter w = WriterOf("matmul", "m=8,n=8,k=64");
   const StageRef sum = Find(w, "C.acc");
   const BufferRef a = w.schedule().program().inputs[0];
-  EXPECT_EQ(w.CacheReadForAll(a, Scope::kShared).name(), "A.shared");
+  EXPECT_EQ(w.CacheReadForKernel(a, Scope::kShared, sum).name(), "A.shared");
   const StageRef partial = w.Rfactor(w.Split(w.ReduceLoops(sum)[0], 16)[0]);
   EXPECT_EQ(partial.name(), "C.acc.rf");
   EXPECT_EQ(w.CacheRead(Find(w, "A.shared").tensor, Scope::kLocal, partial).name(),

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "search_space/ir/simplify.h"
+#include "search_space/lower/kernel_context.h"
 #include "search_space/lower/passes.h"
 
 namespace heddle::search_space {
@@ -33,13 +34,6 @@ bool DecidesSelects(const Stmt& body, const Var& var) {
   return decides;
 }
 
-// An asynchronous copy that turned out to read nothing is a store.
-Stmt StoreOfConstant(const Stmt& s) {
-  const bool copies = s->kind == StmtNode::Kind::kIntrin && s->intrinsic == Intrinsic::kAsyncCopy;
-  if (!copies || s->value->op != Op::kFloat) return nullptr;
-  return Store(s->buffer, s->indices, s->value, s->lanes);
-}
-
 }  // namespace
 
 Stmt ExpandDecidingLoops(const Stmt& body) {
@@ -52,9 +46,7 @@ Stmt ExpandDecidingLoops(const Stmt& body) {
         }
         std::vector<Stmt> copies;
         for (int64_t i = 0; i < s->var->extent; ++i) {
-          copies.push_back(RewriteStmt(s->body[0], StoreOfConstant, [&](const Expr& e) {
-            return SimplifyAt(e, s->var, Int(i));
-          }));
+          copies.push_back(ReplaceVar(s->body[0], s->var, Int(i)));
         }
         return Seq(std::move(copies));
       },

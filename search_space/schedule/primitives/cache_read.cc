@@ -1,5 +1,8 @@
 #include "search_space/schedule/primitives/cache_read.h"
 
+#include <cstring>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/schedule/editor.h"
 
@@ -23,18 +26,34 @@ ScheduledStage CopyOf(const BufferRef& tensor, int producer, const std::string& 
   return MakeScheduledStage(copy);
 }
 
+// The stages that `reader` may mean; `all` tells whether they are to share a copy.
+absl::StatusOr<std::vector<ScheduledStage*>> FindReaders(ScheduleEditor& editor,
+                                                         const std::string& reader, bool& all) {
+  const Schedule& schedule = editor.schedule();
+  const bool of_kernel = absl::StartsWith(reader, "all@");
+  all = (of_kernel || reader == "all") && schedule.FindStage(reader) < 0;
+  if (!all) {
+    HEDDLE_ASSIGN_OR_RETURN(only, editor.FindStage(reader));
+    return std::vector{only};
+  }
+  std::vector<ScheduledStage*> readers;
+  const ScheduledStage* kernel = nullptr;
+  if (of_kernel) {
+    HEDDLE_ASSIGN_OR_RETURN(named, editor.FindStage(reader.substr(std::strlen("all@"))));
+    kernel = &schedule.KernelOf(*named);
+  }
+  for (ScheduledStage& s : editor.stages()) {
+    if (kernel == nullptr || &schedule.KernelOf(s) == kernel) readers.push_back(&s);
+  }
+  return readers;
+}
+
 }  // namespace
 
 absl::Status CacheRead::ApplyTo(ScheduleEditor& editor) const {
   const Schedule& schedule = editor.schedule();
-  std::vector<ScheduledStage*> readers;
-  const bool all = reader == "all" && schedule.FindStage(reader) < 0;
-  if (all) {
-    for (ScheduledStage& s : editor.stages()) readers.push_back(&s);
-  } else {
-    HEDDLE_ASSIGN_OR_RETURN(only, editor.FindStage(reader));
-    readers.push_back(only);
-  }
+  bool all = false;
+  HEDDLE_ASSIGN_OR_RETURN(readers, FindReaders(editor, reader, all));
   BufferRef read;
   for (const ScheduledStage* s : readers) {
     Visit(s->body, [&](const Expr& node) {

@@ -7,7 +7,8 @@ namespace heddle::search_space {
 
 // Inserts a stage "tensor.scope" that copies the region of `tensor` read by `reader`, which reads
 // the copy from then on. In scope global the copy is a kernel of its own. Reader "all" (where no
-// stage has that name): all stages that read the tensor share the copy.
+// stage has that name): all stages that read the tensor share the copy; "all@K": those of them that
+// are computed in the kernel of stage K.
 struct CacheRead {
   std::string tensor;
   Scope scope;

@@ -17,6 +17,7 @@
 #include "search_space/schedule/primitives/compute_inline.h"
 #include "search_space/schedule/primitives/fetch.h"
 #include "search_space/schedule/primitives/fuse.h"
+#include "search_space/schedule/primitives/gather_read.h"
 #include "search_space/schedule/primitives/interleave.h"
 #include "search_space/schedule/primitives/launch_bounds.h"
 #include "search_space/schedule/primitives/pipeline.h"
@@ -33,10 +34,10 @@
 
 namespace heddle::search_space {
 
-using Step =
-    std::variant<Split, Fuse, Reorder, Bind, CacheRead, SetScope, ComputeAt, ComputeInline, Fetch,
-                 Rfactor, Spread, Replicate, Winograd, CollapseAxes, Vectorize, Unroll,
-                 StorageLayout, Align, Pipeline, Interleave, BlockSwizzle, LaunchBounds>;
+using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, GatherRead, SetScope, ComputeAt,
+                          ComputeInline, Fetch, Rfactor, Spread, Replicate, Winograd, CollapseAxes,
+                          Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
+                          BlockSwizzle, LaunchBounds>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

@@ -78,6 +78,14 @@ std::vector<int> KernelContext::AttachedAt(int consumer, const Var& loop) const 
   return attached;
 }
 
+std::vector<int> KernelContext::Together(int s) const {
+  std::vector<int> together;
+  for (const ScheduledStage* member : schedule.Together(stage(s))) {
+    together.push_back(schedule.IndexOf(*member));
+  }
+  return together;
+}
+
 BufferRef KernelContext::Allocate(int s, int64_t copies, Expr slot) {
   const ScheduledStage& here = stage(s);
   Buffer buffer;

@@ -36,6 +36,8 @@ struct KernelContext {
   const ScheduledStage& stage(int i) const { return schedule.stages()[static_cast<size_t>(i)]; }
   // The stages that are computed at a loop of stage `consumer`.
   std::vector<int> AttachedAt(int consumer, const Var& loop) const;
+  // The stages that the loops of stage `s` compute: itself first.
+  std::vector<int> Together(int s) const;
   // Gives stage `s` its storage, of `copies` buffers of which `slot` is read.
   BufferRef Allocate(int s, int64_t copies, Expr slot);
   // Notes a failure, and stands for the statement that cannot be.

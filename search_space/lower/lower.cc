@@ -56,7 +56,7 @@ absl::StatusOr<Program> Lower(const Schedule& schedule,
   Globals globals;
   for (const BufferRef& input : program.inputs) globals[input.get()] = input;
   for (const ScheduledStage& s : schedule.stages()) {
-    if (!s.is_root()) continue;
+    if (!schedule.NestOf(s).is_root()) continue;
     globals[s.tensor.get()] = s.tensor;
     (s.is_output ? program.outputs : program.workspaces).push_back(s.tensor);
   }

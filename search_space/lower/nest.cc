@@ -45,16 +45,41 @@ bool HasCollectiveBelow(const KernelContext& context, int s, size_t depth) {
   return false;
 }
 
-// The indices at which the stage's element is stored.
-ExprList IndicesOf(const ScheduledStage& here) {
+// The indices at which an element of `stage` is stored, in the loops of `nest`.
+ExprList IndicesOf(const ScheduledStage& nest, const ScheduledStage& stage) {
   ExprList indices;
-  for (size_t i = 0; i < here.axes.size(); ++i) indices.push_back(Simplify(here.values[i]));
+  for (const Var& axis : stage.axes) {
+    indices.push_back(Simplify(nest.values[static_cast<size_t>(nest.FindAxis(axis))]));
+  }
   return indices;
+}
+
+// Where a stage that has not all axes of its nest is computed; null = everywhere.
+Expr Once(const ScheduledStage& nest, const ScheduledStage& stage) {
+  Expr condition;
+  for (size_t i = 0; i < nest.axes.size(); ++i) {
+    if (stage.FindAxis(nest.axes[i]) >= 0 || nest.axes[i]->extent == 1) continue;
+    condition = AndAlso(condition, Simplify(nest.values[i] < Int(1)));
+  }
+  return condition;
+}
+
+// Are the loops of `s` from `depth` on made for each of the stages that they compute? So are the
+// innermost ones over elements of a reduction, that each has its multiply-adds side by side, and
+// vectors, which are of one store.
+bool AreSeparate(const KernelContext& context, int s, size_t depth) {
+  const ScheduledStage& here = context.stage(s);
+  return std::all_of(here.loops.begin() + static_cast<std::ptrdiff_t>(depth), here.loops.end(),
+                     [&](const Loop& l) {
+                       return l.kind == LoopKind::kVector ||
+                              (here.is_reduction() && !l.reduce && l.IsIterated() &&
+                               context.AttachedAt(s, l.var).empty());
+                     });
 }
 
 // Combines what the threads that share the loop have reduced.
 Stmt EmitCombine(KernelContext& context, int s, const Loop& shared) {
-  const ScheduledStage& here = context.stage(s);
+  const ScheduledStage& here = context.stage(s);  // its own nest's, or one computed with that
   const int64_t threads = context.thread->extent, parts = shared.var->extent;
   if (threads % kWarpThreads != 0 || threads % parts != 0) {
     return context.Fail(absl::StrCat(parts, " threads share the reduction ", here.name(),
@@ -71,10 +96,12 @@ Stmt EmitCombine(KernelContext& context, int s, const Loop& shared) {
 }
 
 // Sets the reduction's elements to the combiner's identity, in loops of its own.
-Stmt EmitInit(KernelContext& context, int s, size_t first_reduce, const std::vector<Expr>& guards) {
+Stmt EmitInit(KernelContext& context, int s, int member, size_t first_reduce,
+              const std::vector<Expr>& guards) {
   const ScheduledStage& here = context.stage(s);
-  const BufferRef& buffer = context.storage.at(s).buffer;
-  Stmt init = Store(buffer, IndicesOf(here), IdentityOf(here.combiner, buffer->dtype));
+  const ScheduledStage& stage = context.stage(member);
+  const BufferRef& buffer = context.storage.at(member).buffer;
+  Stmt init = Store(buffer, IndicesOf(here, stage), IdentityOf(stage.combiner, buffer->dtype));
   Expr condition;
   for (const Expr& g : guards) {
     if (!here.MentionsReduction(g)) condition = AndAlso(condition, g);
@@ -89,24 +116,27 @@ Stmt EmitInit(KernelContext& context, int s, size_t first_reduce, const std::vec
   return init;
 }
 
-// One element.
-Stmt EmitCompute(KernelContext& context, int s, const Assumptions& assumptions) {
+// One element of `member`, in the loops of `s`.
+Stmt EmitCompute(KernelContext& context, int s, int member, const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);
-  ExprList indices = IndicesOf(here);
-  Expr value = Resolve(context, AtLoops(context.schedule, here, here.body), assumptions);
+  const ScheduledStage& stage = context.stage(member);
+  ExprList indices = IndicesOf(here, stage);
+  Expr value = Resolve(context, AtLoops(context.schedule, here, stage.body), assumptions);
   BufferRef buffer;
   if (here.is_root()) {
-    buffer = context.globals.at(here.tensor.get());
+    buffer = context.globals.at(stage.tensor.get());
   } else {
-    const KernelContext::Storage& storage = context.storage.at(s);
+    const KernelContext::Storage& storage = context.storage.at(member);
     buffer = storage.buffer;
     if (storage.slot != nullptr) indices.insert(indices.begin(), storage.slot);
   }
   if (const auto* spread = here.Note<Spread>()) {
     indices.back() = HeldAt(context, *spread, indices.back());
   }
-  if (here.is_reduction()) value = Combine(here.combiner, Load(buffer, indices), value);
-  return Store(buffer, std::move(indices), std::move(value));
+  if (here.is_reduction()) value = Combine(stage.combiner, Load(buffer, indices), value);
+  const Expr once = Once(here, stage);
+  Stmt store = Store(buffer, std::move(indices), std::move(value));
+  return once == nullptr ? store : If(once, store);
 }
 
 // Takes out of `carried` the guards whose variables are all bound at `depth`, and assumes them.
@@ -171,34 +201,49 @@ Stmt EmitStage(KernelContext& context, int s, const Assumptions& assumptions) {
                                      " needs fetch, or a loop bound to thread: now every thread "
                                      "would compute all of it"));
   }
-  Stmt nest = EmitLoops(context, s, 0, {GuardsOf(context.schedule, here), assumptions, nullptr});
-  const Loop* shared = here.shared_reduction();
-  return shared != nullptr ? Seq({nest, EmitCombine(context, s, *shared)}) : nest;
+  std::vector<Stmt> nest = {EmitLoops(
+      context, s, 0, {.guards = GuardsOf(context.schedule, here), .assumptions = assumptions})};
+  if (const Loop* shared = here.shared_reduction(); shared != nullptr) {
+    for (int member : context.Together(s)) nest.push_back(EmitCombine(context, member, *shared));
+  }
+  return Seq(std::move(nest));
 }
 
 Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
   const ScheduledStage& here = context.stage(s);
+  if (carried.only < 0 && AreSeparate(context, s, depth)) {
+    std::vector<Stmt> nests;
+    for (int member : context.Together(s)) {
+      carried.only = member;
+      nests.push_back(EmitLoops(context, s, depth, carried));
+    }
+    return Seq(std::move(nests));
+  }
   if (depth == here.loops.size()) {
     const Expr condition = TakeGuards(here, depth, carried);
-    Stmt compute = EmitCompute(context, s, carried.assumptions);
+    Stmt compute = EmitCompute(context, s, carried.only, carried.assumptions);
     return condition == nullptr ? compute : If(condition, compute);
   }
   const Loop& loop = here.loops[depth];
-  Stmt init;
+  std::vector<Stmt> out;
   const auto outer_end = here.loops.begin() + static_cast<std::ptrdiff_t>(depth);
   const bool first_reduce = loop.reduce && std::none_of(here.loops.begin(), outer_end,
                                                         [](const Loop& l) { return l.reduce; });
-  if (first_reduce) init = EmitInit(context, s, depth, carried.guards);
+  for (int member : first_reduce ? context.Together(s) : std::vector<int>()) {
+    out.push_back(EmitInit(context, s, member, depth, carried.guards));
+  }
   // Guards stand as far out as they can, unless barriers stand below.
   Expr condition;
   if (!HasCollectiveBelow(context, s, depth)) condition = TakeGuards(here, depth, carried);
   const auto* pipeline = here.Note<Pipeline>();
   if (pipeline != nullptr && pipeline->loop == loop.var->name) {
-    return Seq({init, EmitPipeline(context, s, depth, carried)});
+    out.push_back(EmitPipeline(context, s, depth, carried));
+    return Seq(std::move(out));
   }
   Stmt body = EmitLoopBody(context, s, depth, carried);
   if (condition != nullptr) body = If(condition, body);
-  return Seq({init, InLoop(context, s, loop, std::move(body))});
+  out.push_back(InLoop(context, s, loop, std::move(body)));
+  return Seq(std::move(out));
 }
 
 Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& carried) {
@@ -207,9 +252,11 @@ Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& ca
   std::vector<BufferRef> locals;
   for (int a : context.AttachedAt(s, loop.var)) {
     if (context.storage.contains(a)) continue;  // moved by a pipeline
-    const BufferRef buffer = context.Allocate(a, 1, nullptr);
+    for (int member : context.Together(a)) {
+      const BufferRef buffer = context.Allocate(member, 1, nullptr);
+      if (buffer->scope == Scope::kLocal) locals.push_back(buffer);
+    }
     body.push_back(EmitStage(context, a, carried.assumptions));
-    if (buffer->scope == Scope::kLocal) locals.push_back(buffer);
   }
   if (carried.started != nullptr && StartsCopies(context.stage(s), loop)) {
     body.push_back(carried.started);

@@ -12,6 +12,7 @@ namespace heddle::search_space {
 struct Carried {
   std::vector<Expr> guards;  // conditions that do not stand anywhere yet
   Assumptions assumptions;
+  int only = -1;  // the one stage, of those that the loops compute, that these compute; -1 = all
   Stmt started;  // what each iteration of the loop that copies are interleaved with starts, or null
 };
 

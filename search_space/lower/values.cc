@@ -1,5 +1,6 @@
 #include "search_space/lower/values.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -175,7 +176,11 @@ Expr Resolve(KernelContext& context, const Expr& e, const Assumptions& assumptio
 std::vector<Expr> GuardsOf(const Schedule& schedule, const ScheduledStage& here) {
   std::vector<Expr> guards;
   for (const Expr& g : here.guards) {
-    if (!VanishesOutside(schedule, here, g, true)) guards.push_back(g);
+    const std::vector<const ScheduledStage*> all = schedule.Together(here);
+    const bool vanishes = std::all_of(all.begin(), all.end(), [&](const ScheduledStage* s) {
+      return VanishesOutside(schedule, *s, g, true);
+    });
+    if (!vanishes) guards.push_back(g);
   }
   for (size_t i = 0; here.is_root() && i < here.axes.size(); ++i) {
     const Expr inside = Simplify(here.values[i] < Int(here.axes[i]->extent));

@@ -93,22 +93,25 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
   const VarSet fixed_here = FixedVars(schedule, producer.scope, consumer, loop);
   const VarSet fixed_in_block = FixedVars(schedule, Scope::kShared, consumer, loop);
   std::vector<AxisRegion> regions(producer.axes.size());
-  for (int r : schedule.ReadersOf(producer.tensor.get())) {
-    const ScheduledStage& reader = schedule.stages()[static_cast<size_t>(r)];
-    if (!IsInside(schedule, r, consumer, loop)) {
+  // Of all that is computed with the producer, which has its axes.
+  const auto include = [&](const ScheduledStage& read, const ScheduledStage& reader) {
+    const ScheduledStage& nest = schedule.NestOf(reader);
+    if (!IsInside(schedule, schedule.IndexOf(nest), consumer, loop)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "loop ", loop->name, " does not enclose ", reader.name(), ", which also reads ",
-          producer.name(), "; compute it further out or attach ", reader.name(), " first"));
+          read.name(), "; compute it further out or attach ", reader.name(), " first"));
     }
     absl::Status hull_error;
     Visit(reader.body, [&](const Expr& node) {
-      if (node->op != Op::kLoad || node->buffer != producer.tensor) return;
+      if (node->op != Op::kLoad || node->buffer != read.tensor) return;
       for (size_t i = 0; i < node->args.size(); ++i) {
+        const auto axis = static_cast<size_t>(producer.FindAxis(read.axes[i]));
         const Expr index = Simplify(Substitute(node->args[i], [&](const Var& v) -> Expr {
-          for (size_t a = 0; a < reader.values.size(); ++a) {
-            const bool is_axis = a < reader.axes.size();
-            const Var& axis = is_axis ? reader.axes[a] : reader.reduce_axes[a - reader.axes.size()];
-            if (axis == v) return schedule.AxisValue(reader, a);
+          for (size_t a = 0; a < nest.values.size(); ++a) {
+            const bool is_data = a < nest.axes.size();
+            if ((is_data ? nest.axes[a] : nest.reduce_axes[a - nest.axes.size()]) == v) {
+              return schedule.AxisValue(nest, a);
+            }
           }
           return nullptr;
         }));
@@ -124,10 +127,16 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
                            producer.axes[i]->name, " spans ", region.extent,
                            " elements of which few are used; make the strided loop a vthread"));
         }
-        regions[i].Include(region, BoundsOf(index));
+        regions[axis].Include(region, BoundsOf(index));
       }
     });
-    if (!hull_error.ok()) return hull_error;
+    return hull_error;
+  };
+  for (const ScheduledStage* read : schedule.Together(producer)) {
+    for (int r : schedule.ReadersOf(read->tensor.get())) {
+      const absl::Status s = include(*read, schedule.stages()[static_cast<size_t>(r)]);
+      if (!s.ok()) return s;
+    }
   }
   base.clear();
   extent.clear();

@@ -19,6 +19,10 @@ absl::StatusOr<ScheduledStage*> ScheduleEditor::FindStage(const std::string& nam
   }
   ScheduledStage* stage = &stages()[static_cast<size_t>(i)];
   if (stage->inlined) return Refuse(absl::StrCat("stage ", name, " was computed inline"));
+  if (stage->leader != nullptr) {
+    return Refuse(absl::StrCat("stage ", name, " is computed with ", stage->leader->name,
+                               ": what is decided about that holds for both"));
+  }
   return stage;
 }
 
@@ -28,6 +32,19 @@ void ScheduleEditor::Insert(int index, std::vector<ScheduledStage> made) {
   }
   stages().insert(stages().begin() + index, std::make_move_iterator(made.begin()),
                   std::make_move_iterator(made.end()));
+}
+
+void ScheduleEditor::Permute(const std::vector<int>& order) {
+  std::vector<ScheduledStage> moved;
+  std::vector<int> place(order.size());
+  for (int from : order) {
+    place[static_cast<size_t>(from)] = static_cast<int>(moved.size());
+    moved.push_back(std::move(stages()[static_cast<size_t>(from)]));
+  }
+  for (ScheduledStage& s : moved) {
+    if (s.consumer >= 0) s.consumer = place[static_cast<size_t>(s.consumer)];
+  }
+  stages() = std::move(moved);
 }
 
 absl::StatusOr<size_t> FindLoop(const ScheduledStage& stage, const std::string& name) {

@@ -30,10 +30,12 @@ class ScheduleEditor {
 
   const Schedule& schedule() const { return schedule_; }
   std::vector<ScheduledStage>& stages() { return schedule_.stages_; }
-  // A stage that is not inlined.
+  // A stage that is not inlined, and has its own loops.
   absl::StatusOr<ScheduledStage*> FindStage(const std::string& name);
   // Puts stages in front of stage `index`.
   void Insert(int index, std::vector<ScheduledStage> made);
+  // Puts the stages into another order: stage order[i] comes to place i.
+  void Permute(const std::vector<int>& order);
   const std::shared_ptr<const TensorProgram>& shared_program() const { return schedule_.program_; }
   void StartOver(std::shared_ptr<const TensorProgram> program) {
     schedule_ = Schedule(std::move(program));

@@ -29,6 +29,11 @@ int ScheduledStage::FindAxis(const std::string& axis) const {
   return at == axes.end() ? -1 : static_cast<int>(at - axes.begin());
 }
 
+int ScheduledStage::FindAxis(const Var& axis) const {
+  const auto at = std::find(axes.begin(), axes.end(), axis);
+  return at == axes.end() ? -1 : static_cast<int>(at - axes.begin());
+}
+
 bool ScheduledStage::MentionsReduction(const Expr& e) const {
   return std::any_of(loops.begin(), loops.end(),
                      [&](const Loop& l) { return l.reduce && MentionsAny(e, {l.var.get()}); });
@@ -158,8 +163,21 @@ Expr Schedule::AxisValue(const ScheduledStage& stage, size_t i) const {
 }
 
 const ScheduledStage& Schedule::KernelOf(const ScheduledStage& stage) const {
-  if (stage.consumer < 0) return stage;
-  return KernelOf(stages_[static_cast<size_t>(stage.consumer)]);
+  const ScheduledStage& nest = NestOf(stage);
+  return nest.consumer < 0 ? nest : KernelOf(stages_[static_cast<size_t>(nest.consumer)]);
+}
+
+const ScheduledStage& Schedule::NestOf(const ScheduledStage& stage) const {
+  return stage.leader == nullptr ? stage
+                                 : stages_[static_cast<size_t>(FindStage(stage.leader.get()))];
+}
+
+std::vector<const ScheduledStage*> Schedule::Together(const ScheduledStage& leader) const {
+  std::vector<const ScheduledStage*> together = {&leader};
+  for (const ScheduledStage& s : stages_) {
+    if (s.leader == leader.tensor) together.push_back(&s);
+  }
+  return together;
 }
 
 std::vector<int> Schedule::ReadersOf(const Buffer* tensor) const {

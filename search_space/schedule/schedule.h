@@ -55,6 +55,9 @@ struct ScheduledStage {
   // would cost more than it saves.
   bool materialized = false;
   bool inlined = false;
+  // What the stage in whose loops it is computed defines (compute_with); null = it has its own. Its
+  // axes are then the leader's variables.
+  BufferRef leader;
   int consumer = -1;  // index of the stage it is computed in; -1 = root
   Var attach_loop;    // loop of the consumer
 
@@ -66,7 +69,7 @@ struct ScheduledStage {
   const Pipeline* prefetch() const;
 
   const std::string& name() const { return tensor->name; }
-  bool is_root() const { return consumer < 0 && !inlined; }
+  bool is_root() const { return consumer < 0 && !inlined && leader == nullptr; }
   bool is_reduction() const { return combiner != Combiner::kNone; }
   // The reduction loop that threads share, if there is one.
   const Loop* shared_reduction() const;
@@ -76,6 +79,7 @@ struct ScheduledStage {
   int FindLoop(const std::string& name) const;  // -1 when there is none
   int FindLoop(const Var& var) const;
   int FindAxis(const std::string& name) const;  // of `axes`
+  int FindAxis(const Var& axis) const;
   // Does an expression in loop variables depend on a loop that reduces?
   bool MentionsReduction(const Expr& e) const;
 };
@@ -113,6 +117,11 @@ class Schedule {
   }
   // The stage in whose kernel `stage` is computed as things stand: itself at the root.
   const ScheduledStage& KernelOf(const ScheduledStage& stage) const;
+  // The stage whose loops compute `stage`: its leader, or itself.
+  const ScheduledStage& NestOf(const ScheduledStage& stage) const;
+  // The stages that the loops of `leader` compute: itself first.
+  std::vector<const ScheduledStage*> Together(const ScheduledStage& leader) const;
+  bool HasCompanions(const ScheduledStage& leader) const { return Together(leader).size() > 1; }
   // Stages whose body reads `tensor`.
   std::vector<int> ReadersOf(const Buffer* tensor) const;
 
@@ -137,9 +146,9 @@ std::vector<const Loop*> EnclosingLoops(const Schedule& schedule, const Schedule
 absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& producer, int consumer,
                          const Var& loop, std::vector<Expr>& base, std::vector<int64_t>& extent);
 
-// May `guard`, left by splitting a reduction loop of `stage`, go because past the end the body adds
-// zero? All factors must vanish: infinity times zero would not. `placed`: where every stage is
-// computed is decided already (tails.cc).
+// May `guard`, left by splitting a reduction loop of the stage's nest, go because past the end the
+// body adds zero? All factors must vanish: infinity times zero would not. `placed`: where every
+// stage is computed is decided already (tails.cc).
 bool VanishesOutside(const Schedule& schedule, const ScheduledStage& stage, const Expr& guard,
                      bool placed);
 

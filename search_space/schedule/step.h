@@ -15,6 +15,7 @@
 #include "search_space/schedule/primitives/collapse.h"
 #include "search_space/schedule/primitives/compute_at.h"
 #include "search_space/schedule/primitives/compute_inline.h"
+#include "search_space/schedule/primitives/compute_with.h"
 #include "search_space/schedule/primitives/fetch.h"
 #include "search_space/schedule/primitives/fuse.h"
 #include "search_space/schedule/primitives/gather_read.h"
@@ -35,9 +36,9 @@
 namespace heddle::search_space {
 
 using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, GatherRead, SetScope, ComputeAt,
-                          ComputeInline, Fetch, Rfactor, Spread, Replicate, Winograd, CollapseAxes,
-                          Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
-                          BlockSwizzle, LaunchBounds>;
+                          ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
+                          CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
+                          Interleave, BlockSwizzle, LaunchBounds>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

@@ -21,7 +21,7 @@ bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, boo
     const int producer = schedule.FindStage(e->buffer.get());
     if (producer < 0) return true;
     const ScheduledStage& p = schedule.stages()[static_cast<size_t>(producer)];
-    if (placed && p.is_root()) return true;
+    if (placed && schedule.NestOf(p).is_root()) return true;
     return !p.is_reduction() && IsZeroOutside(schedule, p.body, p.axes[i], placed);
   }
   return false;
@@ -32,9 +32,10 @@ bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, boo
 bool VanishesOutside(const Schedule& schedule, const ScheduledStage& stage, const Expr& guard,
                      bool placed) {
   if (stage.combiner != Combiner::kSum) return false;
+  const ScheduledStage& nest = schedule.NestOf(stage);
   for (size_t i = 0; i < stage.reduce_axes.size(); ++i) {
     const Var& axis = stage.reduce_axes[i];
-    const Expr tail = Simplify(stage.values[stage.axes.size() + i] < Int(axis->extent));
+    const Expr tail = Simplify(nest.values[nest.axes.size() + i] < Int(axis->extent));
     if (!StructurallyEqual(tail, guard)) continue;
     std::vector<Expr> factors = {stage.body};
     while (!factors.empty()) {

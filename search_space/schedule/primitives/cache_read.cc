@@ -30,13 +30,16 @@ ScheduledStage CopyOf(const BufferRef& tensor, int producer, const std::string& 
 absl::StatusOr<std::vector<ScheduledStage*>> FindReaders(ScheduleEditor& editor,
                                                          const std::string& reader, bool& all) {
   const Schedule& schedule = editor.schedule();
+  std::vector<ScheduledStage*> readers;
   const bool of_kernel = absl::StartsWith(reader, "all@");
   all = (of_kernel || reader == "all") && schedule.FindStage(reader) < 0;
   if (!all) {
-    HEDDLE_ASSIGN_OR_RETURN(only, editor.FindStage(reader));
-    return std::vector{only};
+    HEDDLE_ASSIGN_OR_RETURN(nest, editor.FindStage(reader));
+    for (ScheduledStage& s : editor.stages()) {
+      if (&s == nest || s.leader == nest->tensor) readers.push_back(&s);
+    }
+    return readers;
   }
-  std::vector<ScheduledStage*> readers;
   const ScheduledStage* kernel = nullptr;
   if (of_kernel) {
     HEDDLE_ASSIGN_OR_RETURN(named, editor.FindStage(reader.substr(std::strlen("all@"))));

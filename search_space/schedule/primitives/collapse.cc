@@ -10,7 +10,7 @@ namespace heddle::search_space {
 absl::Status CollapseAxes::ApplyTo(ScheduleEditor& editor) const {
   const std::vector<ScheduledStage>& stages = editor.stages();
   const bool scheduled = std::any_of(stages.begin(), stages.end(), [](const ScheduledStage& s) {
-    return s.consumer >= 0 || !s.untouched;
+    return s.consumer >= 0 || s.leader != nullptr || !s.untouched;
   });
   if (scheduled || stages.size() != Schedule(editor.shared_program()).stages().size()) {
     return Refuse("it comes before all other steps");

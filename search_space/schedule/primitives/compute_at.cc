@@ -50,6 +50,15 @@ absl::Status ComputeAt::ApplyTo(ScheduleEditor& editor) const {
   std::vector<int64_t> extent;
   const Var& var = around->loops[at].var;
   HEDDLE_RETURN_IF_ERROR(InferRegion(schedule, *here, index, var, base, extent));
+  for (ScheduledStage& s : editor.stages()) {
+    if (s.leader != here->tensor) continue;
+    s.scope = here->scope;
+    for (size_t i = 0; i < s.axes.size(); ++i) {
+      const auto axis = static_cast<size_t>(here->FindAxis(s.axes[i]));
+      s.base[i] = base[axis];
+      s.extent[i] = extent[axis];
+    }
+  }
   here->base = std::move(base);
   here->extent = std::move(extent);
   here->consumer = index;

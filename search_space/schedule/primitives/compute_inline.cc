@@ -71,12 +71,15 @@ absl::Status ComputeInline::ApplyTo(ScheduleEditor& editor) const {
   if (here->is_reduction()) {
     return Refuse(absl::StrCat(stage, " reduces; only elementwise stages can be inlined"));
   }
-  if (here->is_output) return Refuse(absl::StrCat(stage, " is an output"));
+  const std::vector<int> readers = editor.schedule().ReadersOf(here->tensor.get());
+  if (here->is_output && readers.empty()) {
+    return Refuse(absl::StrCat(stage, " is an output, and nothing reads it"));
+  }
   if (here->materialized) return Refuse(absl::StrCat(stage, " is a kernel of its own"));
-  if (here->consumer >= 0 || HasAttached(editor.schedule(), *here) || !here->untouched) {
+  if (here->consumer >= 0 || HasAttached(editor.schedule(), *here) || !here->untouched ||
+      editor.schedule().HasCompanions(*here)) {
     return Refuse(absl::StrCat(stage, " is scheduled already"));
   }
-  const std::vector<int> readers = editor.schedule().ReadersOf(here->tensor.get());
   for (int r : readers) {
     const ScheduledStage& reader = editor.stages()[static_cast<size_t>(r)];
     const InlinedSize size = SizeWithInlined(reader.body, *here);
@@ -92,7 +95,7 @@ absl::Status ComputeInline::ApplyTo(ScheduleEditor& editor) const {
     ScheduledStage& reader = editor.stages()[static_cast<size_t>(r)];
     reader.body = InlineLoads(reader.body, *here);
   }
-  here->inlined = true;
+  here->inlined = !here->is_output;  // which is still to be written
   return absl::OkStatus();
 }
 

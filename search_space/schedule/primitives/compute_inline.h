@@ -5,7 +5,8 @@
 
 namespace heddle::search_space {
 
-// Substitutes an elementwise stage into its readers.
+// Substitutes an elementwise stage into its readers. An output is still written: its readers
+// compute it again.
 struct ComputeInline {
   std::string stage;
 

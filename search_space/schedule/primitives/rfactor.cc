@@ -1,5 +1,7 @@
 #include "search_space/schedule/primitives/rfactor.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/editor.h"
@@ -7,10 +9,11 @@
 namespace heddle::search_space {
 namespace {
 
-// The stage of partial results: the factored loop in front of the data axes of `whole`; reduces
-// over the reduction loops that are left.
+// The stage of partial results: the factored loop in front of the data axes of `whole`, which
+// `nest` computes; reduces over the reduction loops that are left.
 absl::StatusOr<ScheduledStage> PartialResults(const Schedule& schedule, const ScheduledStage& whole,
                                               const Loop& factored) {
+  const ScheduledStage& nest = schedule.NestOf(whole);
   Stage partial;
   partial.axes.push_back(MakeVar(factored.var->name, factored.var->extent));
   std::vector<int64_t> shape = {factored.var->extent};
@@ -19,7 +22,7 @@ absl::StatusOr<ScheduledStage> PartialResults(const Schedule& schedule, const Sc
     shape.push_back(axis->extent);
   }
   std::vector<std::pair<Var, Expr>> renamed = {{factored.var, VarExpr(partial.axes[0])}};
-  for (const Loop& l : whole.loops) {
+  for (const Loop& l : nest.loops) {
     if (!l.reduce || l.var == factored.var) continue;
     partial.reduce_axes.push_back(MakeVar(l.var->name, l.var->extent));
     renamed.emplace_back(l.var, VarExpr(partial.reduce_axes.back()));
@@ -37,12 +40,12 @@ absl::StatusOr<ScheduledStage> PartialResults(const Schedule& schedule, const Sc
       if (whole.axes[i] == v) return VarExpr(partial.axes[i + 1]);
     }
     for (size_t i = 0; i < whole.reduce_axes.size(); ++i) {
-      if (whole.reduce_axes[i] == v) return rename(whole.values[whole.axes.size() + i]);
+      if (whole.reduce_axes[i] == v) return rename(nest.values[nest.axes.size() + i]);
     }
     return nullptr;
   });
-  for (const Expr& guard : whole.guards) {
-    if (!whole.MentionsReduction(guard)) {
+  for (const Expr& guard : nest.guards) {
+    if (!nest.MentionsReduction(guard)) {
       return Refuse(absl::StrCat("rfactor before splitting the data axes of ", whole.name()));
     }
     if (VanishesOutside(schedule, whole, guard, false)) continue;
@@ -67,14 +70,35 @@ absl::Status Rfactor::ApplyTo(ScheduleEditor& editor) const {
                      "yet; ",
                      loop, " of ", stage, " is not one"));
   }
-  HEDDLE_ASSIGN_OR_RETURN(partial, PartialResults(schedule, *here, factored));
+  std::vector<ScheduledStage> partials;
+  for (const ScheduledStage* whole : schedule.Together(*here)) {
+    HEDDLE_ASSIGN_OR_RETURN(partial, PartialResults(schedule, *whole, factored));
+    partials.push_back(std::move(partial));
+  }
+  std::vector<ComputeWith> companions;
+  std::vector<ScheduledStage*> wholes;
+  int first = schedule.IndexOf(*here);
+  for (ScheduledStage& s : editor.stages()) {
+    if (s.leader == here->tensor) wholes.push_back(&s);
+    if (s.leader == here->tensor) first = std::min(first, schedule.IndexOf(s));
+  }
+  wholes.insert(wholes.begin(), here);
   const Var combine = MakeVar(loop, factored.var->extent);
-  ExprList indices = {VarExpr(combine)};
-  for (const Var& axis : here->axes) indices.push_back(VarExpr(axis));
-  here->body = Load(partial.tensor, std::move(indices));
-  here->reduce_axes = {combine};
+  for (size_t i = 0; i < wholes.size(); ++i) {
+    ScheduledStage& whole = *wholes[i];
+    ExprList indices = {VarExpr(combine)};
+    ComputeWith with{partials[i].name(), partials[0].name(), {loop}};
+    for (const Var& axis : whole.axes) {
+      indices.push_back(VarExpr(axis));
+      with.axes.push_back(axis->name);
+    }
+    if (i > 0) companions.push_back(std::move(with));
+    whole.body = Load(partials[i].tensor, std::move(indices));
+    whole.reduce_axes = {combine};
+  }
   ResetLoops(*here);
-  editor.Insert(schedule.IndexOf(*here), {std::move(partial)});
+  editor.Insert(first, std::move(partials));
+  for (const ComputeWith& with : companions) HEDDLE_RETURN_IF_ERROR(editor.Apply(with));
   return absl::OkStatus();
 }
 

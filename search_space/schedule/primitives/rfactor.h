@@ -6,7 +6,7 @@
 namespace heddle::search_space {
 
 // Turns a part of a reduction loop into an axis of a new stage "stage.rf" of partial results, which
-// `stage` then combines.
+// `stage` then combines. What is computed with `stage` is factored alike.
 struct Rfactor {
   std::string stage, loop;
 

@@ -9,7 +9,8 @@ namespace heddle::search_space {
 absl::Status Winograd::ApplyTo(ScheduleEditor& editor) const {
   const Schedule& schedule = editor.schedule();
   HEDDLE_ASSIGN_OR_RETURN(here, editor.FindStage(stage));
-  if (here->consumer >= 0 || HasAttached(schedule, *here) || !here->untouched) {
+  if (here->consumer >= 0 || HasAttached(schedule, *here) || !here->untouched ||
+      schedule.HasCompanions(*here)) {
     return Refuse(absl::StrCat(stage, " is scheduled already"));
   }
   const int index = schedule.IndexOf(*here);

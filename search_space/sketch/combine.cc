@@ -32,9 +32,11 @@ void WriteSum(ScheduleWriter& w, const Combination& c, const LoopRef& thread, in
   }
   w.Reorder(Join({order, {inner}, data}));
   w.Unroll(inner);
-  const StageRef fragment = w.CacheRead(c.partials.tensor, Scope::kLocal, c.reduction);
-  w.ComputeAt(fragment, inner);
-  if (vector > 1) w.Vectorize(w.Loops(fragment).back());
+  for (const StageRef& partials : c.partials) {
+    const StageRef fragment = w.CacheRead(partials.tensor, Scope::kLocal, c.reduction);
+    w.ComputeAt(fragment, inner);
+    if (vector > 1) w.Vectorize(w.Loops(fragment).back());
+  }
 }
 
 }  // namespace

@@ -3,15 +3,18 @@
 #define HEDDLE_SEARCH_SPACE_SKETCH_COMBINE_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "search_space/ir/target.h"
 #include "search_space/sketch/schedule_writer.h"
 
 namespace heddle::search_space {
 
-// `root`, an elementwise stage, reads `reduction`, which adds up `parts` layers of `partials`.
+// `root`, an elementwise stage, reads `reduction`, which adds up `parts` layers of `partials`: one
+// tensor for it and for each that is computed with it.
 struct Combination {
-  StageRef root, reduction, partials;
+  StageRef root, reduction;
+  std::vector<StageRef> partials;
   int64_t parts;
 };
 

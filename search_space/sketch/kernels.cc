@@ -10,24 +10,32 @@
 namespace heddle::search_space {
 namespace {
 
-std::vector<const Buffer*> ReadsOf(const ScheduledStage& stage) {
-  std::vector<const Buffer*> reads;
+using Tensors = std::vector<const Buffer*>;
+
+void AddReads(const ScheduledStage& stage, Tensors& reads) {
   Visit(stage.body, [&](const Expr& node) {
     if (node->op != Op::kLoad) return;
     if (std::find(reads.begin(), reads.end(), node->buffer.get()) == reads.end()) {
       reads.push_back(node->buffer.get());
     }
   });
+}
+Tensors ReadsOf(const ScheduledStage& stage) {
+  Tensors reads;
+  AddReads(stage, reads);
   return reads;
 }
 
-// Does `reader` read `producer` only at its own element?
-bool ReadsElementwise(const ScheduledStage& reader, const ScheduledStage& producer) {
+// Does `reader` read `producer` only at its own element? `units`: the one of an axis of extent 1 is
+// that, too, when the index is written as 0.
+bool ReadsElementwise(const ScheduledStage& reader, const ScheduledStage& producer, bool units) {
   bool ok = reader.axes.size() == producer.axes.size();
   Visit(reader.body, [&](const Expr& node) {
     if (node->op != Op::kLoad || node->buffer != producer.tensor) return;
     for (size_t i = 0; ok && i < node->args.size(); ++i) {
-      ok = node->args[i]->op == Op::kVar && node->args[i]->var == reader.axes[i];
+      const Expr& index = node->args[i];
+      ok = (index->op == Op::kVar && index->var == reader.axes[i]) ||
+           (units && reader.axes[i]->extent == 1 && IsInt(index, 0));
     }
   });
   return ok;
@@ -38,22 +46,213 @@ class ShapeFinder {
   explicit ShapeFinder(ProgramShape& shape) : shape_(shape), schedule_(shape.schedule) {}
 
   void Run() {
+    Inline();
+    FindTooLarge();
+    FindKernels();
+  }
+
+  // Runs with what can be computed together.
+  void RunTogether() {
+    together_ = true;
+    InlineOutputs(false);
+    Inline();
+    FindTooLarge();
+    MergeOutputs();
+    MergeReductions(false);
+    if (IsWhole()) FindKernels();
+  }
+
+  // The same of the program as one kernel.
+  void FuseTogether() {
+    InlineOutputs(true);
+    int root = -1;
+    std::vector<BufferRef> others;
+    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+      const ScheduledStage& s = schedule_.stages()[i];
+      if (!s.is_output) continue;
+      if (root >= 0 && s.axes.size() < stage(root).axes.size()) {
+        others.push_back(s.tensor);
+        continue;
+      }
+      if (root >= 0) others.push_back(stage(root).tensor);
+      root = static_cast<int>(i);
+    }
+    const BufferRef leader = stage(root).tensor;
+    for (const BufferRef& other : others) {
+      if (!ComputeTogether(schedule_, shape_.steps, other, leader)) return;
+    }
+    MergeReductions(true);
+    if (!HasCompanions()) return;
+    KernelShape kernel{.root = schedule_.FindStage(leader.get()), .fused = true};
+    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+      const ScheduledStage& s = schedule_.stages()[i];
+      if (s.is_reduction() && s.leader == nullptr) kernel.reductions.push_back(static_cast<int>(i));
+    }
+    shape_.kernels.push_back(std::move(kernel));
+  }
+
+ private:
+  const ScheduledStage& stage(int i) const { return shape_.stage(i); }
+  const ScheduledStage& StageOf(const BufferRef& tensor) const {
+    return stage(schedule_.FindStage(tensor.get()));
+  }
+
+  void Inline() {
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
       if (ShouldInline(static_cast<int>(i))) {
         const Step step = ComputeInline{schedule_.stages()[i].name()};
         if (schedule_.Apply(step).ok()) shape_.steps.push_back(step);
       }
     }
-    FindTooLarge();
+  }
+
+  bool IsKernel(int i) const {
+    const ScheduledStage& s = stage(i);
+    return s.is_root() && !s.is_reduction() && !IsStageable(i);
+  }
+
+  void FindKernels() {
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
-      const ScheduledStage& s = schedule_.stages()[i];
-      if (s.inlined || s.is_reduction() || IsStageable(static_cast<int>(i))) continue;
-      shape_.kernels.push_back(MakeKernel(static_cast<int>(i)));
+      if (IsKernel(static_cast<int>(i))) shape_.kernels.push_back(MakeKernel(static_cast<int>(i)));
     }
   }
 
- private:
-  const ScheduledStage& stage(int i) const { return shape_.stage(i); }
+  // What reads an output computes it again, so that it does not wait for it; not where another
+  // kernel would have to repeat a reduction for that.
+  void InlineOutputs(bool one_kernel) {
+    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+      const ScheduledStage& s = schedule_.stages()[i];
+      const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
+      if (!s.is_output || readers.empty()) continue;
+      const bool elementwise = std::all_of(readers.begin(), readers.end(), [&](int r) {
+        return !stage(r).is_reduction() && ReadsElementwise(stage(r), s, true);
+      });
+      const Step step = ComputeInline{s.name()};
+      if (!one_kernel && !elementwise && ReadsReduction(s)) continue;
+      if (schedule_.Apply(step).ok()) shape_.steps.push_back(step);
+    }
+  }
+
+  // Has `stage` be computed with `leader`, along the leader's first axes; false where it cannot.
+  static bool ComputeTogether(Schedule& schedule, std::vector<Step>& steps, const BufferRef& stage,
+                              const BufferRef& leader) {
+    const auto rank = static_cast<std::ptrdiff_t>(stage->shape.size());
+    ComputeWith step{stage->name, leader->name, {}};
+    const auto& axes =
+        schedule.stages()[static_cast<size_t>(schedule.FindStage(leader.get()))].axes;
+    if (stage->shape.size() > axes.size()) return false;
+    for (auto axis = axes.begin(); axis != axes.begin() + rank; ++axis) {
+      step.axes.push_back((*axis)->name);
+    }
+    if (!schedule.Apply(Step(step)).ok()) return false;
+    steps.emplace_back(std::move(step));
+    return true;
+  }
+
+  // The reductions that a kernel computes.
+  std::vector<int> ReductionsOf(int root) const {
+    std::vector<int> reductions;
+    for (const ScheduledStage* s : schedule_.Together(stage(root))) {
+      for (const Buffer* b : ReadsOf(*s)) {
+        const int r = schedule_.FindStage(b);
+        if (r < 0 || !stage(r).is_reduction()) continue;
+        const int leader = schedule_.IndexOf(schedule_.NestOf(stage(r)));
+        if (std::find(reductions.begin(), reductions.end(), leader) == reductions.end()) {
+          reductions.push_back(leader);
+        }
+      }
+    }
+    return reductions;
+  }
+
+  // What a kernel reads, itself and in the stages that it computes.
+  Tensors InputsOf(int root) const {
+    Tensors inputs = ReadsOf(stage(root));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const int p = schedule_.FindStage(inputs[i]);
+      if (p >= 0 && !IsKernel(p) && stage(p).leader == nullptr) AddReads(stage(p), inputs);
+    }
+    return inputs;
+  }
+
+  static bool HaveCommon(const Tensors& a, const Tensors& b) {
+    return std::any_of(a.begin(), a.end(), [&](const Buffer* x) {
+      return std::find(b.begin(), b.end(), x) != b.end();
+    });
+  }
+
+  void MergeOutputs() {
+    std::vector<BufferRef> roots;
+    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+      if (IsKernel(static_cast<int>(i))) roots.push_back(schedule_.stages()[i].tensor);
+    }
+    for (const BufferRef& root : roots) {
+      for (size_t l = roots.size(); l-- > 0;) {
+        const bool free = StageOf(root).leader == nullptr && StageOf(roots[l]).leader == nullptr;
+        if (free && roots[l] != root) MergeOutput(root, roots[l]);
+      }
+    }
+  }
+
+  // A kernel's reductions go on being computed in the loops of the leader, so each must have the
+  // leader's axes, and one of the leader's to go with where that has any.
+  void MergeOutput(const BufferRef& root, const BufferRef& leader) {
+    const int from = schedule_.IndexOf(StageOf(root)), to = schedule_.IndexOf(StageOf(leader));
+    if (!HaveCommon(InputsOf(from), InputsOf(to))) return;
+    std::vector<BufferRef> own, others;
+    for (int r : ReductionsOf(from)) own.push_back(stage(r).tensor);
+    for (int r : ReductionsOf(to)) others.push_back(stage(r).tensor);
+    if (!own.empty() && root->shape != leader->shape) return;
+    Schedule merged = schedule_;
+    std::vector<Step> steps;
+    if (!ComputeTogether(merged, steps, root, leader)) return;
+    for (const BufferRef& r : own) {
+      const auto goes = [&](const BufferRef& other) {
+        return r == other || (HaveCommon(ReadsOf(StageOf(r)), ReadsOf(StageOf(other))) &&
+                              ComputeTogether(merged, steps, r, other));
+      };
+      if (!others.empty() && std::none_of(others.begin(), others.end(), goes)) return;
+    }
+    schedule_ = std::move(merged);
+    shape_.steps.insert(shape_.steps.end(), steps.begin(), steps.end());
+  }
+
+  // Reductions of a kernel: their readers share their loops, unless everything is `one_kernel`.
+  void MergeReductions(bool one_kernel) {
+    std::vector<BufferRef> reductions;
+    for (const ScheduledStage& s : schedule_.stages()) {
+      if (s.is_reduction()) reductions.push_back(s.tensor);
+    }
+    const auto reader = [&](const BufferRef& r) {
+      return &schedule_.NestOf(stage(schedule_.ReadersOf(r.get())[0]));
+    };
+    for (size_t i = 0; i < reductions.size(); ++i) {
+      for (size_t l = 0; l < i && StageOf(reductions[i]).leader == nullptr; ++l) {
+        const ScheduledStage& leader = StageOf(reductions[l]);
+        const bool near = one_kernel || reader(reductions[i]) == reader(reductions[l]);
+        if (near && leader.leader == nullptr &&
+            HaveCommon(ReadsOf(StageOf(reductions[i])), ReadsOf(leader))) {
+          ComputeTogether(schedule_, shape_.steps, reductions[i], reductions[l]);
+        }
+      }
+    }
+  }
+
+  bool HasCompanions() const {
+    return std::any_of(schedule_.stages().begin(), schedule_.stages().end(),
+                       [](const ScheduledStage& s) { return s.leader != nullptr; });
+  }
+
+  // Is each reduction one kernel's?
+  bool IsWhole() const {
+    return std::all_of(
+        schedule_.stages().begin(), schedule_.stages().end(), [&](const ScheduledStage& s) {
+          const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
+          return !s.is_reduction() || std::all_of(readers.begin(), readers.end(), [&](int r) {
+            return &schedule_.NestOf(stage(r)) == &schedule_.NestOf(stage(readers[0]));
+          });
+        });
+  }
 
   bool ReadsReduction(const ScheduledStage& s) const {
     for (const Buffer* b : ReadsOf(s)) {
@@ -71,7 +270,7 @@ class ShapeFinder {
     const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
     if (!ReadsReduction(s)) return !IsStageable(i);
     return readers.size() == 1 && !stage(readers[0]).is_reduction() &&
-           ReadsElementwise(stage(readers[0]), s);
+           ReadsElementwise(stage(readers[0]), s, together_);
   }
 
   // Stages that a plan could not inline into their reduction, should it not stage them: they are
@@ -81,14 +280,14 @@ class ShapeFinder {
     for (size_t i = 0; i < inlined.stages().size(); ++i) {
       if (!IsStageable(static_cast<int>(i))) continue;
       if (!inlined.Apply(Step(ComputeInline{inlined.stages()[i].name()})).ok()) {
-        too_large_.insert(static_cast<int>(i));
+        too_large_.insert(schedule_.stages()[i].tensor.get());
       }
     }
   }
 
   bool IsStageable(int i) const {
     const ScheduledStage& s = stage(i);
-    if (too_large_.contains(i)) return false;
+    if (too_large_.contains(s.tensor.get())) return false;
     if (s.is_reduction() || s.is_output || s.materialized || ReadsReduction(s)) return false;
     const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
     return readers.size() == 1 && stage(readers[0]).is_reduction();
@@ -97,13 +296,13 @@ class ShapeFinder {
   KernelShape MakeKernel(int root) const {
     KernelShape kernel;
     kernel.root = root;
-    for (const Buffer* b : ReadsOf(stage(root))) {
-      const int r = schedule_.FindStage(b);
-      if (r < 0 || !stage(r).is_reduction()) continue;
-      kernel.reductions.push_back(r);
-      for (const Buffer* input : ReadsOf(stage(r))) {
-        const int p = schedule_.FindStage(input);
-        if (p >= 0 && IsStageable(p)) kernel.stageable.push_back(p);
+    kernel.reductions = ReductionsOf(root);
+    for (int r : kernel.reductions) {
+      for (const ScheduledStage* s : schedule_.Together(stage(r))) {
+        for (const Buffer* input : ReadsOf(*s)) {
+          const int p = schedule_.FindStage(input);
+          if (p >= 0 && IsStageable(p)) kernel.stageable.push_back(p);
+        }
       }
     }
     return kernel;
@@ -111,7 +310,9 @@ class ShapeFinder {
 
   ProgramShape& shape_;
   Schedule& schedule_;
-  absl::flat_hash_set<int> too_large_;
+  // A kernel more for an axis of extent 1 is what points of earlier versions are of.
+  bool together_ = false;
+  absl::flat_hash_set<const Buffer*> too_large_;
 };
 
 }  // namespace
@@ -138,6 +339,18 @@ ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program) {
     if (stages[static_cast<size_t>(i)].is_reduction()) kernel.reductions.push_back(i);
   }
   shape.kernels.push_back(std::move(kernel));
+  return shape;
+}
+
+ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program) {
+  ProgramShape shape{{}, Schedule(std::move(program)), {}};
+  ShapeFinder(shape).RunTogether();
+  return shape;
+}
+
+ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program) {
+  ProgramShape shape{{}, Schedule(std::move(program)), {}};
+  ShapeFinder(shape).FuseTogether();
   return shape;
 }
 

@@ -10,8 +10,9 @@
 
 namespace heddle::search_space {
 
-// One kernel: the stage it writes, the reductions that are computed inside it, and the elementwise
-// stages that only those read and that can be kept in shared memory instead of being inlined.
+// One kernel: the stage whose loops it is, the reductions that are computed inside it, and the
+// elementwise stages that only those read and that can be kept in shared memory instead of being
+// inlined. Stages that are computed with others (compute_with) are not listed: their leaders are.
 struct KernelShape {
   int root = -1;  // indices into the schedule's stages
   std::vector<int> reductions;
@@ -34,6 +35,14 @@ ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
 // The program as a single kernel, for plans that fuse several reductions; without kernels when its
 // last stage is not its only output.
 ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program);
+
+// The same two, with what can be computed together in the same loops: outputs of which one has all
+// axes of the other and that read something in common, then the reductions over the same axes of
+// each kernel. An output that others read is computed again in these, and a reduction is in the
+// kernel of its reader also where an axis of extent 1 is read at 0. The second is without kernels
+// where nothing goes together.
+ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program);
+ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program);
 
 }  // namespace heddle::search_space
 

@@ -1,10 +1,12 @@
 // Whole rows: stages that reduce rows, and what is computed from the results along the same rows,
 // in one kernel. A group of neighbouring threads, part of a warp up to a whole block, makes a row:
 // each thread reduces the runs that it reads, the group combines what they found, and where a row
-// fits into registers it is read once.
+// fits into registers it is read once. Where rows are few, several blocks make parts of each, and a
+// second kernel combines these.
 #include <algorithm>
 #include <set>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/ir/tensor_program.h"
@@ -18,6 +20,9 @@ constexpr int64_t kMostReuse = 4;         // of an input's elements; beyond it t
 constexpr int64_t kMaxHeldElements = 64;  // of one tensor's row, by one thread
 constexpr int64_t kMaxHeldInAll = 128;    // of all rows that it holds
 constexpr int64_t kMaxRowsOfBlock = 32;
+constexpr int64_t kMostParts = 1024;       // of a row, over blocks
+constexpr int64_t kMostBlocks = 16;        // a multiprocessor, of split rows
+constexpr int64_t kMostPartThreads = 256;  // that combine them
 
 bool IsAxis(const Expr& index, const Var& axis) {
   return index->op == Op::kVar && index->var == axis;
@@ -47,13 +52,17 @@ struct Rows {
   int64_t vector = 1;            // the widest access that all rows allow
   std::vector<RowStage> stages;  // all but the root, in definition order
   std::vector<RowInput> inputs;
+  bool can_split = false;  // do the results depend on nothing but one reduction's, and its like?
   bool ok = false;
 };
 
 class RowFinder {
  public:
-  RowFinder(const Schedule& schedule, int root, const std::set<int>& other_kernels)
-      : schedule_(schedule), root_(root), other_kernels_(other_kernels) {}
+  RowFinder(const Schedule& schedule, const KernelShape& kernel, const std::set<int>& other_kernels)
+      : schedule_(schedule),
+        root_(kernel.root),
+        units_(!kernel.fused),
+        other_kernels_(other_kernels) {}
 
   Rows Run() {
     Collect(root_);
@@ -67,17 +76,41 @@ class RowFinder {
     for (size_t a = 0; a < rank; ++a) rows_.extents.push_back(root.axes[a]->extent);
     rows_.has_column = HasColumn(root);
     rows_.ok = rank > 0 && stages_.size() > 1 && AreRows() && IsWorthwhile();
+    rows_.can_split = stages_.size() == 2 && !rows_.has_column;
     return rows_;
   }
 
  private:
   const ScheduledStage& stage(int i) const { return schedule_.stages()[static_cast<size_t>(i)]; }
 
+  // The stage whose loops compute a tensor; -1 for inputs.
+  int NestOf(const Buffer* tensor) const {
+    const int s = schedule_.FindStage(tensor);
+    return s < 0 ? -1 : schedule_.IndexOf(schedule_.NestOf(stage(s)));
+  }
+  // How many nests of this kernel read it.
+  size_t Readers(const Buffer* tensor) const {
+    std::set<int> nests;
+    for (int r : schedule_.ReadersOf(tensor)) {
+      const int nest = NestOf(stage(r).tensor.get());
+      if (stages_.contains(nest)) nests.insert(nest);
+    }
+    return nests.size();
+  }
+  // Calls `visit` on the loads of all that the loops of a stage compute.
+  void VisitLoads(const ScheduledStage& s, absl::FunctionRef<void(const Expr&)> visit) const {
+    for (const ScheduledStage* member : schedule_.Together(s)) {
+      Visit(member->body, [&](const Expr& e) {
+        if (e->op == Op::kLoad) visit(e);
+      });
+    }
+  }
+
   // The stages computed in the kernel of `s`: itself and what it reads, up to other kernels.
   void Collect(int s) {
     if (!stages_.insert(s).second) return;
-    Visit(stage(s).body, [&](const Expr& e) {
-      const int p = e->op == Op::kLoad ? schedule_.FindStage(e->buffer.get()) : -1;
+    VisitLoads(stage(s), [&](const Expr& load) {
+      const int p = NestOf(load->buffer.get());
       if (p >= 0 && !other_kernels_.contains(p)) Collect(p);
     });
   }
@@ -99,9 +132,7 @@ class RowFinder {
       if (!ok) return false;
       reduces = reduces || s.is_reduction();
       AddStage(i);
-      Visit(s.body, [&](const Expr& e) {
-        if (e->op == Op::kLoad) ok = ok && Read(s, *e);
-      });
+      VisitLoads(s, [&](const Expr& load) { ok = ok && Read(s, load); });
     }
     // What is read otherwise, too, belongs to no thread alone, and is no run of its reader's.
     for (const auto& [tensor, reader] : elsewhere_) {
@@ -120,13 +151,14 @@ class RowFinder {
     for (const Var& r : s.reduce_axes) reduced *= r->extent;
     rows_.length = std::max({rows_.length, reduced, HasColumn(s) ? s.axes.back()->extent : 1});
     if (i == root_) return;
-    rows_.stages.push_back({{s.tensor}, s.is_reduction(), HasColumn(s), ReadersOf(s.tensor.get())});
+    rows_.stages.push_back({{s.tensor}, s.is_reduction(), HasColumn(s), Readers(s.tensor.get())});
   }
 
-  ExprList RowOf(const ScheduledStage& s, const ExprNode& load) const {
+  // The indices of a load before its last, in the root's axes.
+  ExprList RowOf(const ScheduledStage& s, const Expr& load) const {
     ExprList row;
-    for (size_t i = 0; i + 1 < load.args.size(); ++i) {
-      row.push_back(Substitute(load.args[i], [&](const Var& v) -> Expr {
+    for (size_t i = 0; i + 1 < load->args.size(); ++i) {
+      row.push_back(Substitute(load->args[i], [&](const Var& v) -> Expr {
         for (size_t a = 0; a < rank_; ++a) {
           if (s.axes[a] == v) return VarExpr(stage(root_).axes[a]);
         }
@@ -136,22 +168,19 @@ class RowFinder {
     return row;
   }
 
-  // How many stages of this kernel read it.
-  size_t ReadersOf(const Buffer* tensor) const {
-    const std::vector<int> readers = schedule_.ReadersOf(tensor);
-    return static_cast<size_t>(
-        std::count_if(readers.begin(), readers.end(), [&](int s) { return stages_.contains(s); }));
-  }
-
   // A load of `s`: rows of the kernel's own stages are read at the same row; an input that is
   // read along the row may be held or read in vectors.
-  bool Read(const ScheduledStage& s, const ExprNode& load) {
-    const int p = schedule_.FindStage(load.buffer.get());
+  bool Read(const ScheduledStage& s, const Expr& load) {
+    const int p = NestOf(load->buffer.get());
     const bool own = p >= 0 && stages_.contains(p);
     const Var column = ColumnOf(s);
-    bool same_row = load.args.size() >= rank_;
-    for (size_t a = 0; same_row && a < rank_; ++a) same_row = IsAxis(load.args[a], s.axes[a]);
-    const bool along = column != nullptr && !load.args.empty() && IsAxis(load.args.back(), column);
+    bool same_row = load->args.size() >= rank_;
+    for (size_t a = 0; same_row && a < rank_; ++a) {
+      same_row = IsAxis(load->args[a], s.axes[a]) ||
+                 (units_ && s.axes[a]->extent == 1 && IsInt(load->args[a], 0));
+    }
+    const bool along =
+        column != nullptr && !load->args.empty() && IsAxis(load->args.back(), column);
     if (own) {
       return same_row && (!HasColumn(stage(p)) || (along && s.reduce_axes.size() <= 1 &&
                                                    column->extent == stage(p).axes.back()->extent));
@@ -159,21 +188,25 @@ class RowFinder {
     if (along) {
       AddInput(s, load, column);
     } else {
-      elsewhere_.emplace_back(load.buffer, s.tensor);
+      elsewhere_.emplace_back(load->buffer, s.tensor);
     }
     return true;
   }
 
-  void AddInput(const ScheduledStage& s, const ExprNode& load, const Var& column) {
+  void AddInput(const ScheduledStage& s, const Expr& load, const Var& column) {
+    for (const Expr& other : loads_) {
+      if (StructurallyEqual(other, load)) return;  // the same of the same stage
+    }
+    loads_.push_back(load);
     auto input = std::find_if(rows_.inputs.begin(), rows_.inputs.end(),
-                              [&](const RowInput& in) { return in.tensor == load.buffer; });
+                              [&](const RowInput& in) { return in.tensor == load->buffer; });
     if (input == rows_.inputs.end()) {
-      rows_.inputs.push_back({load.buffer, ReadersOf(load.buffer.get()), true, RowOf(s, load), {}});
+      rows_.inputs.push_back({load->buffer, Readers(load->buffer.get()), true, RowOf(s, load), {}});
       input = rows_.inputs.end() - 1;
     }
     // Held elements belong to threads by their place along the row alone.
-    input->holdable =
-        input->holdable && s.reduce_axes.size() <= 1 && load.buffer->shape.back() == column->extent;
+    input->holdable = input->holdable && s.reduce_axes.size() <= 1 &&
+                      load->buffer->shape.back() == column->extent;
     const ExprList row = RowOf(s, load);
     for (size_t i = 0; i < row.size(); ++i) {
       Visit(row[i], [&](const Expr& e) { input->holdable = input->holdable && e->var != column; });
@@ -191,11 +224,11 @@ class RowFinder {
       double iterations = 1;
       for (const Var& v : s.axes) iterations *= static_cast<double>(v->extent);
       for (const Var& v : s.reduce_axes) iterations *= static_cast<double>(v->extent);
-      const ExprNode* largest = nullptr;
-      Visit(s.body, [&](const Expr& e) {
-        if (e->op != Op::kLoad) return;
-        if (largest == nullptr || e->buffer->elements > largest->buffer->elements)
-          largest = e.get();
+      Expr largest;
+      VisitLoads(s, [&](const Expr& load) {
+        if (largest == nullptr || load->buffer->elements > largest->buffer->elements) {
+          largest = load;
+        }
       });
       ok = ok && largest != nullptr && IsAxis(largest->args.back(), s.reduce_axes.back()) &&
            iterations <= static_cast<double>(kMostReuse * largest->buffer->elements);
@@ -218,14 +251,16 @@ class RowFinder {
 
   const Schedule& schedule_;
   const int root_;
+  const bool units_;  // is 0 the index of an axis of extent 1? (kernels.h)
   const std::set<int>& other_kernels_;
   size_t rank_ = 0;
   std::set<int> stages_;
+  std::vector<Expr> loads_;                                 // of inputs, along rows
   std::vector<std::pair<BufferRef, BufferRef>> elsewhere_;  // read not along the row, and by whom
   Rows rows_;
 };
 
-enum RowHole { kThreads, kRowsOfBlock, kVector, kHold, kUnroll };
+enum RowHole { kThreads, kRowsOfBlock, kVector, kHold, kUnroll, kSplit };
 // What is held in registers: nothing; what several stages read; all that is read along the row, so
 // that it is on its way before the first reduction ends.
 enum Hold : int64_t { kNothing, kShared, kEverything };
@@ -247,9 +282,18 @@ class RowsPlan : public KernelPlan {
     if (HeldTensors(kEverything) > HeldTensors(kShared)) {
       holes_[kHold].domain.push_back(kEverything);
     }
+    if (!rows_.can_split || Blocks(1, 1) >= 2 * target.sm_count) return;
+    holes_.push_back({"split", {1}, 0});
+    for (int64_t p = 2; p <= std::min(kMostParts, rows_.length / kShortestRow); p *= 2) {
+      holes_[kSplit].domain.push_back(p);
+    }
   }
 
-  std::vector<uint8_t> Default() const override { return {3, 3, 0, 0, 0}; }  // a warp a row
+  std::vector<uint8_t> Default() const override {  // a warp a row
+    std::vector<uint8_t> choices(holes_.size(), 0);
+    choices[kThreads] = choices[kRowsOfBlock] = 3;
+    return choices;
+  }
 
   absl::Status Check(HoleValues v) const override {
     const auto refuse = [&](const std::string& why) {
@@ -259,25 +303,29 @@ class RowsPlan : public KernelPlan {
     if (threads % kWarpThreads != 0 || threads > target_.max_threads_per_block) {
       return refuse(absl::StrCat(threads, " threads a block"));
     }
-    if (v[kThreads] > kWarpThreads && v[kThreads] * v[kVector] >= 2 * rows_.length) {
-      return refuse(absl::StrCat(v[kThreads], " threads for a row of ", rows_.length));
+    const int64_t blocks = Blocks(v[kRowsOfBlock], Parts(v)), part = PartLength(v);
+    if (v[kThreads] > kWarpThreads && v[kThreads] * v[kVector] >= 2 * part) {
+      return refuse(absl::StrCat(v[kThreads], " threads for a row of ", part));
     }
-    if (Blocks(v) > target_.max_grid) return refuse(absl::StrCat(Blocks(v), " blocks"));
+    if (blocks > target_.max_grid) return refuse(absl::StrCat(blocks, " blocks"));
+    if (Parts(v) > 1 && (blocks > kMostBlocks * target_.sm_count || v[kHold] != kNothing ||
+                         CeilDiv(rows_.length, part) != Parts(v))) {
+      return refuse(absl::StrCat(Parts(v), " parts of a row are not all needed"));
+    }
     const int64_t held = Elements(v);
     if (v[kHold] != kNothing &&
         (held > kMaxHeldElements || held * HeldTensors(v[kHold]) > kMaxHeldInAll ||
          held * HeldTensors(v[kHold]) * threads > target_.registers_per_sm / 2)) {
       return refuse(absl::StrCat(held, " elements a thread"));
     }
-    if (v[kUnroll] > 1 &&
-        (v[kHold] != kNothing || v[kUnroll] * v[kThreads] * v[kVector] > rows_.length)) {
+    if (v[kUnroll] > 1 && (v[kHold] != kNothing || v[kUnroll] * v[kThreads] * v[kVector] > part)) {
       return refuse("nothing to unroll");
     }
     return absl::OkStatus();
   }
 
   double Waste(HoleValues v) const override {
-    const double row = static_cast<double>(Elements(v) * v[kThreads]);
+    const double row = static_cast<double>(Elements(v) * v[kThreads] * Parts(v));
     return row / static_cast<double>(rows_.length);
   }
 
@@ -294,14 +342,21 @@ class RowsPlan : public KernelPlan {
   void Write(ScheduleWriter& w, HoleValues v) const override;
 
  private:
-  // Elements of a row that one thread makes.
-  int64_t Elements(HoleValues v) const {
-    return CeilDiv(rows_.length, v[kThreads] * v[kVector]) * v[kVector];
+  int64_t Parts(HoleValues v) const { return holes_.size() > kSplit ? v[kSplit] : 1; }
+  // Elements of a row that one block makes: of a part, whole rounds of its threads.
+  int64_t PartLength(HoleValues v) const {
+    if (Parts(v) == 1) return rows_.length;
+    const int64_t round = v[kThreads] * v[kVector];
+    return CeilDiv(CeilDiv(rows_.length, Parts(v)), round) * round;
   }
-  int64_t Blocks(HoleValues v) const {
-    int64_t rows = 1;
+  // Of these, what one thread makes.
+  int64_t Elements(HoleValues v) const {
+    return CeilDiv(PartLength(v), v[kThreads] * v[kVector]) * v[kVector];
+  }
+  int64_t Blocks(int64_t rows_of_block, int64_t parts) const {
+    int64_t rows = parts;
     for (int64_t e : rows_.extents) rows *= e;
-    return CeilDiv(rows, v[kRowsOfBlock]);
+    return CeilDiv(rows, rows_of_block);
   }
   static bool IsHeld(const RowStage& s, int64_t hold) {
     return hold != kNothing && !s.reduces && s.has_column && s.readers > 1;
@@ -315,35 +370,48 @@ class RowsPlan : public KernelPlan {
            std::count_if(rows_.inputs.begin(), rows_.inputs.end(), held);
   }
   LoopRef WriteRoot(ScheduleWriter& w, HoleValues v) const;
-  void WriteReduction(ScheduleWriter& w, const StageRef& reduction, HoleValues v) const;
+  void WriteReduction(ScheduleWriter& w, const StageRef& reduction, const BufferRef& of,
+                      HoleValues v) const;
+  void WriteParts(ScheduleWriter& w, HoleValues v) const;
 
   const Rows rows_;
   const Target target_;
 };
 
+// `rows` of a block, each of `threads`, of a stage without an axis along the row. Returns the loop
+// of the threads.
+LoopRef WriteGroups(ScheduleWriter& w, const StageRef& root, int64_t rows, int64_t threads) {
+  LoopList axes = w.Loops(root);
+  const LoopRef lane = w.Replicate(root, threads);
+  const auto [block, row] = w.Split(w.Fuse(axes), rows);
+  w.Reorder({block, row, lane});
+  const LoopRef thread = w.Fuse({row, lane});
+  w.Bind(block, BindTo::kBlock);
+  w.Bind(thread, BindTo::kThread);
+  return thread;
+}
+
 // Returns the loop of the threads.
 LoopRef RowsPlan::WriteRoot(ScheduleWriter& w, HoleValues v) const {
   const StageRef& root = rows_.root;
+  if (!rows_.has_column) return WriteGroups(w, root, v[kRowsOfBlock], v[kThreads]);
   LoopList axes = w.Loops(root), rest;
-  LoopRef lane;
-  if (rows_.has_column) {
-    const auto parts = w.Split(axes.back(), v[kThreads], v[kVector]);
-    lane = parts[1];
-    rest = {parts[0], parts[2]};
-    axes.pop_back();
-  } else {
-    lane = w.Replicate(root, v[kThreads]);
-  }
+  const auto parts = w.Split(axes.back(), v[kThreads], v[kVector]);
+  const LoopRef lane = parts[1];
+  rest = {parts[0], parts[2]};
+  axes.pop_back();
   const auto [block, row] = w.Split(w.Fuse(axes), v[kRowsOfBlock]);
   w.Reorder(Join({{block, row, lane}, rest}));
   const LoopRef thread = w.Fuse({row, lane});
   w.Bind(block, BindTo::kBlock);
   w.Bind(thread, BindTo::kThread);
-  if (!rest.empty() && v[kVector] > 1) w.Vectorize(rest.back());
+  if (v[kVector] > 1) w.Vectorize(rest.back());
   return thread;
 }
 
-void RowsPlan::WriteReduction(ScheduleWriter& w, const StageRef& reduction, HoleValues v) const {
+// `of`: the row's reduction, of which `reduction` makes all or parts.
+void RowsPlan::WriteReduction(ScheduleWriter& w, const StageRef& reduction, const BufferRef& of,
+                              HoleValues v) const {
   const LoopRef whole = w.Fuse(w.ReduceLoops(reduction));
   LoopRef lane;
   if (v[kUnroll] > 1) {
@@ -357,7 +425,7 @@ void RowsPlan::WriteReduction(ScheduleWriter& w, const StageRef& reduction, Hole
   if (v[kVector] == 1) return;
   for (const RowInput& in : rows_.inputs) {
     const auto& readers = in.reductions;
-    if (IsHeld(in, v[kHold]) || std::count(readers.begin(), readers.end(), reduction.tensor) != 1) {
+    if (IsHeld(in, v[kHold]) || std::count(readers.begin(), readers.end(), of) != 1) {
       continue;
     }
     const StageRef run = w.CacheRead(in.tensor, Scope::kLocal, reduction);
@@ -366,7 +434,25 @@ void RowsPlan::WriteReduction(ScheduleWriter& w, const StageRef& reduction, Hole
   }
 }
 
+// One kernel makes parts of the rows, which another reads as rows that are as long as there are
+// parts.
+void RowsPlan::WriteParts(ScheduleWriter& w, HoleValues v) const {
+  const StageRef& whole = rows_.stages[0].stage;
+  const LoopRef row = w.Fuse(w.ReduceLoops(whole));
+  const StageRef part = w.Rfactor(w.Split(row, PartLength(v))[0]);
+  const StageRef results = w.Materialize(part, whole)[0];
+  w.SetScope(part, Scope::kLocal);
+  w.ComputeAt(part, WriteGroups(w, results, v[kRowsOfBlock], v[kThreads]));
+  WriteReduction(w, part, whole.tensor, v);
+  int64_t threads = kWarpThreads;
+  while (threads < std::min(Parts(v), kMostPartThreads)) threads *= 2;
+  w.SetScope(whole, Scope::kLocal);
+  w.ComputeAt(whole, WriteGroups(w, rows_.root, 1, threads));
+  w.Bind(w.Split(w.ReduceLoops(whole)[0], threads, 1)[1], BindTo::kThread);
+}
+
 void RowsPlan::Write(ScheduleWriter& w, HoleValues v) const {
+  if (Parts(v) > 1) return WriteParts(w, v);
   const auto is_inlined = [&](const RowStage& s) {
     return !s.reduces && s.has_column && !IsHeld(s, v[kHold]);
   };
@@ -388,7 +474,7 @@ void RowsPlan::Write(ScheduleWriter& w, HoleValues v) const {
     w.ComputeAt(row, thread);
   }
   for (const RowStage& s : rows_.stages) {
-    if (s.reduces) WriteReduction(w, s.stage, v);
+    if (s.reduces) WriteReduction(w, s.stage, s.stage.tensor, v);
   }
 }
 
@@ -397,7 +483,7 @@ Rows FindRows(const ProgramShape& shape, const KernelShape& kernel) {
   for (const KernelShape& k : shape.kernels) {
     if (k.root != kernel.root) others.insert(k.root);
   }
-  return RowFinder(shape.schedule, kernel.root, others).Run();
+  return RowFinder(shape.schedule, kernel, others).Run();
 }
 
 class RowsRule : public SketchRule {

@@ -131,7 +131,8 @@ class StagingRule : public SketchRule {
   bool Applies(const ProgramShape& shape, const KernelShape& kernel, const Target&) const override {
     const CrossRead read = FindCrossRead(shape.stage(kernel.root));
     return kernel.reductions.empty() && read.axis >= 0 &&
-           shape.schedule.FindStage(read.tensor.get()) < 0;
+           shape.schedule.FindStage(read.tensor.get()) < 0 &&
+           !shape.schedule.HasCompanions(shape.stage(kernel.root));
   }
   std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
                                     const Target& target) const override {

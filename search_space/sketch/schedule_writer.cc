@@ -83,6 +83,20 @@ LoopRef ScheduleWriter::Fuse(const LoopList& loops) {
   return {stage, At(stage).loops[position].var};
 }
 
+std::vector<StageRef> ScheduleWriter::Materialize(const StageRef& reduction,
+                                                  const StageRef& reader) {
+  std::vector<StageRef> together, copies;
+  for (const ScheduledStage* s : schedule_.Together(At(reduction))) together.push_back({s->tensor});
+  for (const StageRef& s : together) {
+    copies.push_back(CacheRead(s.tensor, Scope::kGlobal, reader));
+    if (copies.size() == 1) continue;
+    std::vector<std::string> axes;
+    for (const Var& axis : At(copies.back()).axes) axes.push_back(axis->name);
+    Apply(search_space::ComputeWith{copies.back().name(), copies[0].name(), std::move(axes)});
+  }
+  return copies;
+}
+
 void ScheduleWriter::Reorder(const LoopList& loops) {
   Apply(search_space::Reorder{loops[0].stage.name(), NamesOf(loops)});
 }

@@ -89,6 +89,9 @@ class ScheduleWriter {
   StageRef Rfactor(const LoopRef& l) {
     return ApplyAndFind(search_space::Rfactor{l.stage.name(), l.name()});
   }
+  // Copies `reduction`, and what is computed with it, to global memory for `reader`; their copies,
+  // which are computed together.
+  std::vector<StageRef> Materialize(const StageRef& reduction, const StageRef& reader);
   void Spread(const StageRef& s, int64_t threads, int64_t vector) {  // along its last axis
     Apply(search_space::Spread{s.name(), At(s).axes.back()->name, threads, vector});
   }

@@ -163,10 +163,12 @@ Point SearchSpace::Default() const {
 std::optional<Point> SearchSpace::Sample(Rng& rng) const {
   Point point;
   // The first sketch is the streaming one: a space of few points beside tiled ones.
-  const size_t count = impl_->sketches.size();
-  const bool simple = count == 1 || std::uniform_int_distribution<int>(0, 7)(rng) == 0;
-  point.sketch =
-      static_cast<uint8_t>(simple ? 0 : std::uniform_int_distribution<size_t>(1, count - 1)(rng));
+  std::vector<uint8_t> others;
+  for (size_t s = 1; s < impl_->sketches.size(); ++s) {
+    if (!impl_->sketches[s].superseded) others.push_back(static_cast<uint8_t>(s));
+  }
+  const bool simple = others.empty() || std::uniform_int_distribution<int>(0, 7)(rng) == 0;
+  point.sketch = simple ? uint8_t{0} : others[Draw(rng, others)];
   const Sketch& sketch = impl_->sketches[point.sketch];
   point.choices.resize(sketch.holes.size());
   for (size_t p = 0; p < sketch.plans.size(); ++p) {

@@ -1,8 +1,11 @@
 #include "search_space/sketch/sketch.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/rules.h"
 
@@ -73,6 +76,21 @@ Sketch MakeSketch(const std::vector<Plans>& plans, const std::shared_ptr<const P
   return sketch;
 }
 
+// The stages that are computed together, "[P|Q]".
+std::string CompanionsIn(const Schedule& schedule) {
+  std::string all;
+  for (const ScheduledStage& s : schedule.stages()) {
+    if (!schedule.HasCompanions(s)) continue;
+    absl::StrAppend(&all, "[",
+                    absl::StrJoin(schedule.Together(s), "|",
+                                  [](std::string* out, const ScheduledStage* member) {
+                                    out->append(member->name());
+                                  }),
+                    "]");
+  }
+  return all;
+}
+
 // Every combination of plans, the simplest first.
 void AddCombinations(const std::vector<Plans>& plans,
                      const std::shared_ptr<const ProgramShape>& shape,
@@ -87,6 +105,39 @@ void AddCombinations(const std::vector<Plans>& plans,
       if (!more) choice[k] = 0;
     }
   }
+}
+
+// With stages computed together: as one kernel, or else in the kernels that remain. They take the
+// place of what the rules make of the stages one by one, but for the simplest and, where only a
+// fallback can do a kernel of them, the last of these, whose kernels know most.
+void AddTogether(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                 std::vector<Sketch>& sketches) {
+  std::vector<Sketch> added;
+  size_t kept = sketches.size();
+  for (auto* find : {FuseKernelsTogether, FindKernelsTogether}) {
+    const auto shape = std::make_shared<const ProgramShape>(find(program));
+    if (CompanionsIn(shape->schedule).empty() &&
+        shape->kernels.size() >= sketches[0].plans.size()) {
+      continue;
+    }
+    const std::vector<Plans> plans = PlansOf(*shape, false, target);
+    if (plans.empty() || plans[0].empty()) continue;
+    AddCombinations(plans, shape, added);
+    const bool plain =
+        std::any_of(plans.begin(), plans.end(), [](const Plans& p) { return p[0].is_fallback; });
+    if (plain) --kept;
+    break;
+  }
+  for (size_t s = 0; s < sketches.size() && !added.empty(); ++s) {
+    sketches[s].superseded = s > 0 && s < kept;
+    for (Sketch& sketch : added) {
+      if (sketches[s].name != sketch.name) continue;
+      absl::StrAppend(&sketch.name, CompanionsIn(sketch.shape->schedule));
+      sketches[s].superseded = s > 0;
+    }
+  }
+  sketches.insert(sketches.end(), std::make_move_iterator(added.begin()),
+                  std::make_move_iterator(added.end()));
 }
 
 std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgram>& program,
@@ -113,6 +164,7 @@ std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgr
 std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& program,
                                const Target& target) {
   std::vector<Sketch> sketches = SketchesOfDefinition(program, target);
+  AddTogether(program, target, sketches);
   for (const Algorithm& algorithm : AlgorithmsOf(program)) {
     if (algorithm.steps.empty()) continue;  // the definition
     const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, algorithm.steps));

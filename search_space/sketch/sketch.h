@@ -20,6 +20,8 @@ struct Sketch {
   std::vector<std::shared_ptr<const KernelPlan>> plans;  // one for each of its kernels
   std::vector<Hole> holes;         // of all plans; names prefixed where there are several kernels
   std::vector<size_t> plan_begin;  // first hole of each plan
+  // Is there a better one for all that it does? Points of it stay valid, but are not drawn.
+  bool superseded = false;
 };
 
 // Those of every algorithm (algorithms.h), in the order in which points number them: the simplest

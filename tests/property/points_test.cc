@@ -72,6 +72,18 @@ constexpr Case kCases[] = {
     {"symmetric_part", "n=9"},
     {"strided_scatter_sum", "n=7,k=9"},
     {"norm_linear", "m=7,n=11,k=20"},
+    {"two_products", "m=11,n=20,k=9"},
+    {"two_products", "m=4,n=8,k=15"},
+    {"gated_product", "m=13,n=12,k=17"},
+    {"momentum", "n=204"},
+    {"scaled_residual", "m=5,n=36"},
+    {"moments", "n=3,c=5,h=4,w=8"},
+    {"moments", "n=2,c=3,h=7,w=13"},
+    {"squared_error", "m=31,n=37"},
+    {"squared_error", "m=6,n=64"},
+    {"column_gradients", "m=300,n=8"},
+    {"column_gradients", "m=61,n=7"},
+    {"centred", "m=6,n=40"},
 };
 // Operators of users, whose rows have other forms than those of the built-in ones.
 constexpr char kUserOperators[] = R"(
@@ -149,6 +161,52 @@ op norm_linear(m, n, k) {
 op rows_by_vector(n, m, k) {
   in A[n, m, k], W[k]
   out C[a: n, b: m] = sum(ab: k) A[a, b, ab] * W[ab]
+}
+op two_products(m, n, k) {
+  in A[m, k], B[n, k], C[n, k]
+  out P[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  out Q[i: m, j: n] = sum(r: k) A[i, r] * C[j, r]
+}
+op gated_product(m, n, k) {
+  in A[m, k], B[k, n], C[k, n]
+  P[i: m, j: n] = sum(r: k) A[i, r] * B[r, j]
+  Q[i: m, j: n] = max(r: k) A[i, r] + C[r, j]
+  out Y[i: m, j: n] = P[i, j] * Q[i, j]
+}
+op momentum(n) {
+  in X[n], G[n], V[n]
+  D[i: n] = G[i] + 2 * X[i]
+  out W[i: n] = 0.5 * V[i] + D[i]
+  out Z[i: n] = X[i] - 0.25 * (D[i] + W[i])
+}
+op scaled_residual(m, n) {
+  in X[m, n], R[m, n], G[n]
+  out H[i: m, j: n] = X[i, j] + R[i, j]
+  V[i: m] = sum(r: n) H[i, r] * H[i, r]
+  out Y[i: m, j: n] = H[i, j] * V[i] * G[j]
+}
+op moments(n, c, h, w) {
+  in X[n, c, h, w]
+  S[q: c] = sum(b: n, y: h, x: w) X[b, q, y, x]
+  Q[q: c] = sum(b: n, y: h, x: w) X[b, q, y, x] * X[b, q, y, x]
+  out M[q: c] = S[q] / 4
+  out V[q: c] = Q[q] / 4 - M[q] * M[q]
+}
+op squared_error(m, n) {
+  in A[m, n], B[m, n]
+  S[i: 1] = sum(r: m, q: n) (A[r, q] - B[r, q]) * (A[r, q] - B[r, q])
+  out L[i: 1] = S[i] / 8
+}
+op column_gradients(m, n) {
+  in D[m, n], X[m, n], Z[m], R[m]
+  out G[j: n] = sum(r: m) D[r, j] * (X[r, j] - Z[r]) * R[r]
+  out B[j: n] = sum(r: m) D[r, j]
+}
+op centred(m, n) {
+  in X[m, n]
+  S[i: m] = sum(r: n) X[i, r]
+  out M[i: m] = S[i] / 8
+  out Y[i: m, j: n] = X[i, j] - M[i]
 }
 op least_product(b, m, n) {
   in X[b, m, n]

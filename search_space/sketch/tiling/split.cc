@@ -34,9 +34,10 @@ class SplitDecision : public Decision {
     if (place != Place::kReduction || tile.parts == 1) return;
     const LoopRef shared = nest.w.ReduceLoops(kernel_.reduction)[kernel_.shared_axis];
     nest.reduction = nest.w.Rfactor(nest.w.Split(shared, tile.PartLength())[0]);
-    nest.stage = nest.w.CacheRead(nest.reduction.tensor, Scope::kGlobal, kernel_.reduction);
+    const std::vector<StageRef> partials = nest.w.Materialize(nest.reduction, kernel_.reduction);
+    nest.stage = partials[0];
     nest.blocks = {nest.w.Loops(nest.stage)[0]};
-    WriteCombineKernel(nest.w, {kernel_.root, kernel_.reduction, nest.stage, tile.parts},
+    WriteCombineKernel(nest.w, {kernel_.root, kernel_.reduction, partials, tile.parts},
                        kernel_.target);
   }
 

@@ -9,7 +9,7 @@ int64_t Tile::TileThreads() const {
 }
 
 int64_t Tile::Accumulators() const {
-  int64_t accumulators = 1;
+  int64_t accumulators = kernel.results;
   for (const AxisTile& a : axes) accumulators *= a.of_thread();
   return accumulators;
 }

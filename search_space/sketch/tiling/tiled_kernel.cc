@@ -13,18 +13,17 @@ constexpr double kFullResult = 4096;  // elements that fill a few blocks
 
 // An axis that every input is read along, and not the one that lies innermost in memory. Others
 // must be large enough to fill blocks.
-bool IsBatch(const ScheduledStage& reduction, size_t axis) {
+bool IsBatch(const ScheduledStage& reduction, const std::vector<Expr>& loads, size_t axis) {
   double others = 1;
   for (size_t a = 0; a < reduction.axes.size(); ++a) {
     if (a != axis) others *= static_cast<double>(reduction.axes[a]->extent);
   }
   bool everywhere = axis + 1 < reduction.axes.size() && others >= kFullResult;
-  Visit(reduction.body, [&](const Expr& node) {
-    if (node->op != Op::kLoad) return;
-    everywhere = everywhere && std::any_of(node->args.begin(), node->args.end(), [&](auto& index) {
+  for (const Expr& load : loads) {
+    everywhere = everywhere && std::any_of(load->args.begin(), load->args.end(), [&](auto& index) {
                    return index->op == Op::kVar && index->var == reduction.axes[axis];
                  });
-  });
+  }
   return everywhere;
 }
 
@@ -55,11 +54,18 @@ bool AffineTerms(const Expr& index, const std::vector<Var>& vars, std::vector<In
   return false;
 }
 
+// Each once.
+void AddLoads(const ScheduledStage& stage, std::vector<Expr>& loads) {
+  Visit(stage.body, [&](const Expr& node) {
+    const auto same = [&](const Expr& load) { return StructurallyEqual(load, node); };
+    if (node->op == Op::kLoad && std::none_of(loads.begin(), loads.end(), same)) {
+      loads.push_back(node);
+    }
+  });
+}
 std::vector<Expr> LoadsOf(const ScheduledStage& stage) {
   std::vector<Expr> loads;
-  Visit(stage.body, [&](const Expr& node) {
-    if (node->op == Op::kLoad) loads.push_back(node);
-  });
+  AddLoads(stage, loads);
   return loads;
 }
 
@@ -75,8 +81,13 @@ class KernelFinder {
     const ScheduledStage& root = shape_.stage(kernel_.root);
     found.root = {root.tensor};
     found.reduction = {reduction_.tensor};
+    const std::vector<const ScheduledStage*> together = shape_.schedule.Together(reduction_);
+    found.results = static_cast<int64_t>(together.size());
+    std::vector<Expr> loads;
+    for (const ScheduledStage* s : together) AddLoads(*s, loads);
     for (size_t a = 0; a < root.axes.size(); ++a) {
-      found.axes.push_back({root.axes[a]->name, root.axes[a]->extent, IsBatch(reduction_, a)});
+      found.axes.push_back(
+          {root.axes[a]->name, root.axes[a]->extent, IsBatch(reduction_, loads, a)});
     }
     for (const Var& r : reduction_.reduce_axes) {
       found.reduce_axes.push_back({r->name, r->extent});
@@ -84,7 +95,6 @@ class KernelFinder {
         found.shared_axis = found.reduce_axes.size() - 1;
       }
     }
-    const std::vector<Expr> loads = LoadsOf(reduction_);
     if (loads.size() < 2 || reduction_.axes.empty()) return false;
     bool reused = false;
     for (const Expr& load : loads) {

@@ -48,6 +48,7 @@ struct TiledKernel {
   StageRef root, reduction;
   std::vector<TiledAxis> axes, reduce_axes;
   std::vector<Operand> operands;
+  int64_t results = 1;  // the reduction's, and those of what is computed with it
 
   size_t shared_axis =
       0;  // the reduction axis that blocks, or parts of one, may share: the longest
@@ -56,8 +57,9 @@ struct TiledKernel {
   absl::Status TooMany(int64_t count, const char* what, int64_t most) const;
 };
 
-// nullopt unless `kernel` has one reduction over at least two factors, every index affine, each
-// tensor read once, and some axis of the result along which an operand is reused.
+// nullopt unless `kernel` has one reduction, or several computed together, over at least two
+// factors, every index affine, each tensor read once, and some axis of the result along which an
+// operand is reused.
 std::optional<TiledKernel> FindTiledKernel(const ProgramShape& shape, const KernelShape& kernel,
                                            const Target& target);
 

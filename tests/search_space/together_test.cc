@@ -1,0 +1,225 @@
+// Stages that are computed together (compute_with) and rows that several blocks share: which
+// kernels spaces offer for them, what is refused, and what large shapes become.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/check/interpret.h"
+#include "search_space/check/verify.h"
+#include "search_space/notation/notation.h"
+#include "search_space/notation/reference.h"
+#include "search_space/sketch/search_space.h"
+
+namespace heddle::search_space {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kOperators[] = R"(
+op two_products(m, n, k) {
+  in A[m, k], B[k, n], C[k, n]
+  out P[i: m, j: n] = sum(r: k) A[i, r] * B[r, j]
+  out Q[i: m, j: n] = sum(r: k) A[i, r] * C[r, j]
+}
+op gated(m, n, k) {
+  in A[m, k], B[k, n], C[k, n]
+  P[i: m, j: n] = sum(r: k) A[i, r] * B[r, j]
+  Q[i: m, j: n] = sum(r: k) A[i, r] * C[r, j]
+  out Y[i: m, j: n] = P[i, j] * Q[i, j]
+}
+op momentum(n) {
+  in X[n], G[n], V[n]
+  out W[i: n] = 0.5 * V[i] + G[i]
+  out Z[i: n] = X[i] - 0.25 * W[i]
+}
+op moments(n, c, h) {
+  in X[n, c, h]
+  S[q: c] = sum(b: n, y: h) X[b, q, y]
+  Q[q: c] = sum(b: n, y: h) X[b, q, y] * X[b, q, y]
+  out M[q: c] = S[q] / (n*h)
+  out V[q: c] = Q[q] / (n*h) - M[q] * M[q]
+}
+op centred(m, n) {
+  in X[m, n]
+  S[i: m] = sum(r: n) X[i, r]
+  out M[i: m] = S[i] / n
+  out Y[i: m, j: n] = X[i, j] - M[i]
+}
+op squares(m, n) {
+  in X[m, n]
+  S[i: 1] = sum(r: m, q: n) X[r, q] * X[r, q]
+  out L[i: 1] = S[i] / 4
+}
+op apart(m, n, k) {
+  in A[m, k], B[k, n], C[m, k], D[k, n]
+  out P[i: m, j: n] = sum(r: k) A[i, r] * B[r, j]
+  out Q[i: m, j: n] = sum(r: k) C[i, r] * D[r, j]
+}
+)";
+
+std::shared_ptr<const TensorProgram> ProgramOf(const std::string& op, const std::string& shape) {
+  return std::make_shared<const TensorProgram>(
+      *FindOperator(*ParseOperators(kOperators), op)
+           ->Instantiate(*ParseShape(shape), DType::kFloat32));
+}
+
+SearchSpace SpaceOf(const std::string& op, const std::string& shape) {
+  auto space = SearchSpace::Create(ProgramOf(op, shape), *FindTarget("h100"));
+  EXPECT_TRUE(space.ok()) << space.status();
+  return *std::move(space);
+}
+
+std::string SketchesOf(const SearchSpace& space) {
+  const std::string why(space.Parse("none:").status().message());
+  return why.substr(why.rfind("are ") + 4);
+}
+
+// A random point whose text begins with one and holds the other.
+std::optional<Point> PointOf(const SearchSpace& space, const std::string& prefix,
+                             const std::string& part) {
+  Rng rng(1);
+  for (int i = 0; i < 400; ++i) {
+    const std::optional<Point> point = space.Sample(rng);
+    if (!point) continue;
+    const std::string text = space.Print(*point);
+    if (text.find(prefix) == 0 && text.find(part) != std::string::npos) return point;
+  }
+  return std::nullopt;
+}
+
+TEST(Together, EveryOperatorHasItsKernels) {
+  EXPECT_EQ(SketchesOf(SpaceOf("two_products", "m=64,n=64,k=64")),
+            "stream+stream, stream+tile, tile+stream, tile+tile, tile");
+  EXPECT_EQ(SketchesOf(SpaceOf("gated", "m=64,n=64,k=64")), "stream, tile");
+  EXPECT_EQ(SketchesOf(SpaceOf("momentum", "n=4096")), "stream+stream, stream");
+  EXPECT_EQ(SketchesOf(SpaceOf("moments", "n=8,c=16,h=64")),
+            "stream+stream, stream+rows, rows+stream, rows+rows, rows");
+  EXPECT_EQ(SketchesOf(SpaceOf("apart", "m=64,n=64,k=64")),
+            "stream+stream, stream+tile, tile+stream, tile+tile");
+}
+
+// What is read by several is moved once, and nothing of what one output needs waits in memory.
+TEST(Together, OneKernelReadsAndWritesEverything) {
+  for (const auto& [op, shape, sketch, part, arguments] :
+       {std::tuple("two_products", "m=64,n=64,k=64", "tile:", "split_k=1 ", 5U),
+        std::tuple("momentum", "n=4096", "stream:", "", 5U),
+        std::tuple("centred", "m=64,n=256", "rows:", "", 3U)}) {
+    const SearchSpace space = SpaceOf(op, shape);
+    const std::optional<Point> point = PointOf(space, sketch, part);
+    ASSERT_TRUE(point.has_value()) << op;
+    const auto program = space.Lower(*point);
+    ASSERT_TRUE(program.ok()) << program.status();
+    ASSERT_EQ(program->kernels.size(), 1U) << space.Print(*point);
+    EXPECT_EQ(program->kernels[0].arguments.size(), arguments);
+  }
+}
+
+// A tile of A in shared memory serves both products, each of which has its own accumulators.
+TEST(Together, ProductsShareTheirOperand) {
+  const SearchSpace space = SpaceOf("gated", "m=64,n=64,k=64");
+  const auto program = space.Lower(*PointOf(space, "tile:", "split_k=1 "));
+  ASSERT_TRUE(program.ok()) << program.status();
+  std::vector<std::string> names;
+  for (const auto& s : program->kernels[0].shared) names.push_back(s.buffer->name);
+  EXPECT_THAT(names, AllOf(Contains("A.shared"), Contains("B.shared"), Contains("C.shared")));
+  EXPECT_THAT(names, Not(Contains("A.shared2")));
+}
+
+// One row of 16 million: its parts fill the device, and a second kernel of one block is left.
+TEST(Together, OneRowIsMadeByManyBlocks) {
+  const SearchSpace space = SpaceOf("squares", "m=4096,n=4096");
+  const auto point = space.Parse("rows: threads=512 rows=1 vector=4 hold=0 unroll=4 split=256");
+  ASSERT_TRUE(point.ok()) << point.status();
+  const auto program = space.Lower(*point);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_TRUE(Verify(*program, *FindTarget("h100")).ok());
+  ASSERT_EQ(program->kernels.size(), 2U);
+  EXPECT_EQ(program->kernels[0].block->extent, 256);
+  EXPECT_EQ(program->kernels[0].thread->extent, 512);
+  EXPECT_EQ(program->kernels[1].block->extent, 1);
+  EXPECT_EQ(program->kernels[1].thread->extent, 256);
+  EXPECT_THAT(ToString(program->kernels[0]), HasSubstr(":4 = "));  // 16 bytes at once
+}
+
+// Earlier points of rows do not name `split`.
+TEST(Together, RowsThatAreNotSplitAreWhatTheyWere) {
+  const SearchSpace space = SpaceOf("squares", "m=64,n=64");
+  const std::string text = "rows: threads=32 rows=1 vector=4 hold=0 unroll=1";
+  const auto point = space.Parse(text);
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_EQ(space.Print(*point), text + " split=1");
+  EXPECT_EQ(space.Lower(*point)->kernels.size(), 1U);
+}
+
+TEST(Together, PartsOfARowAreAllNeeded) {
+  const SearchSpace space = SpaceOf("squares", "m=1,n=1009");
+  const auto check = [&](const std::string& text) { return space.Check(*space.Parse(text)); };
+  EXPECT_TRUE(check("rows: threads=32 rows=1 vector=1 hold=0 unroll=1 split=32").ok());
+  EXPECT_THAT(check("rows: threads=64 rows=1 vector=1 hold=0 unroll=1 split=32").message(),
+              HasSubstr("not all needed"));
+}
+
+// rfactor, then the partial results of both in one kernel and their sums in another.
+TEST(Together, PartialResultsGoTogether) {
+  const auto program = ProgramOf("two_products", "m=4,n=6,k=20");
+  const auto steps = ParseSteps(R"(compute_with(Q.acc, P.acc, [i, j])
+compute_with(P, Q, [i, j])
+split(P.acc, r, [8])
+rfactor(P.acc, r.0)
+cache_read(P.acc.rf, global, P.acc)
+cache_read(Q.acc.rf, global, P.acc)
+compute_with(Q.acc.rf.global, P.acc.rf.global, [r.0, i, j])
+bind(P.acc.rf.global, r.0, block)
+bind(P.acc.rf.global, i, thread)
+set_scope(P.acc.rf, local)
+compute_at(P.acc.rf, P.acc.rf.global, j)
+bind(Q, i, thread)
+set_scope(P.acc, local)
+compute_at(P.acc, Q, j)
+)");
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  const auto lowered = LowerSteps(program, *steps);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_EQ(lowered->kernels.size(), 2U);
+  EXPECT_EQ(lowered->workspaces.size(), 2U);
+  TensorValues values;
+  for (const BufferRef& input : program->inputs) {
+    std::vector<double>& v = values[input->name];
+    for (int64_t i = 0; i < input->elements; ++i) v.push_back(static_cast<double>(i * 7 % 9) - 4);
+  }
+  TensorValues expected = values;
+  EvaluateAll(*program, expected);
+  ASSERT_TRUE(Interpret(*lowered, values, {.seed = 1}).ok());
+  EXPECT_EQ(values.at("P"), expected.at("P"));
+  EXPECT_EQ(values.at("Q"), expected.at("Q"));
+}
+
+std::string RefusalOf(const std::string& op, const std::string& shape, const std::string& steps) {
+  const auto lowered = LowerSteps(ProgramOf(op, shape), *ParseSteps(steps));
+  return lowered.ok() ? "" : std::string(lowered.status().message());
+}
+
+TEST(Together, RefusalsSayWhy) {
+  const auto of = [](const std::string& steps) {
+    return RefusalOf("moments", "n=4,c=4,h=8", steps);
+  };
+  EXPECT_THAT(of("compute_with(M, V, [q])"), HasSubstr("one of M and V reads the other"));
+  EXPECT_THAT(of("compute_with(S, M, [q])"), HasSubstr("a reduction is computed with a reduction"));
+  EXPECT_THAT(of("compute_with(S, S, [q])"), HasSubstr("cannot be its own leader"));
+  EXPECT_THAT(of("compute_with(S, Q, [b])"), HasSubstr("Q has no axis b"));
+  EXPECT_THAT(of("compute_with(S, Q, [])"), HasSubstr("not computed over these axes"));
+  EXPECT_THAT(of("split(S, y, [2])\ncompute_with(S, Q, [q])"), HasSubstr("before other changes"));
+  EXPECT_THAT(of("compute_with(S, Q, [q])\ncompute_inline(Q)"), HasSubstr("Q reduces"));
+  EXPECT_THAT(of("compute_inline(M)\ncompute_with(M, V, [q])\nset_scope(V, shared)"),
+              HasSubstr("output"));
+  EXPECT_THAT(RefusalOf("centred", "m=4,n=8", "compute_inline(Y)"), HasSubstr("nothing reads it"));
+}
+
+}  // namespace
+}  // namespace heddle::search_space

@@ -386,19 +386,23 @@ absl::StatusOr<ExitStatus> Subprocess::End(absl::Duration grace) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   kill(-pid_, SIGKILL);
+  kill(pid_, SIGKILL);
 
   const SteadyTime deadline = SteadyNow() + kReapLimit;
   for (absl::Duration pause = absl::Microseconds(100);;
        pause = std::min(pause * 2, absl::Milliseconds(20))) {
+    // One that was killed while it was being started never had its group: hence by its own number
+    // first. The rest of the group are orphans of the child.
     int status = 0;
-    pid_t reaped;
-    while ((reaped = waitpid(-pid_, &status, WNOHANG)) > 0) {
-      if (reaped != pid_) continue;  // an orphan of the child
+    const pid_t reaped = exit_.known ? -1 : waitpid(pid_, &status, WNOHANG);
+    if (reaped == pid_) {
       exit_.known = true;
       if (WIFEXITED(status)) exit_.code = WEXITSTATUS(status);
       if (WIFSIGNALED(status)) exit_.signal = WTERMSIG(status);
     }
-    if (reaped < 0 && errno == ECHILD) break;
+    pid_t orphan;
+    while ((orphan = waitpid(-pid_, nullptr, WNOHANG)) > 0) continue;
+    if (orphan < 0 && errno == ECHILD && reaped != 0) break;
     if (SteadyNow() >= deadline) {
       wedged_ = absl::DeadlineExceededError(
           absl::StrCat("process ", pid_, " is wedged: it was killed and did not end within ",

@@ -12,6 +12,7 @@
 #include "measure/codegen/codegen.h"
 #include "measure/codegen/dialects.h"
 #include "measure/device/nvrtc.h"
+#include "measure/run/confine.h"
 
 namespace heddle::cli {
 namespace {
@@ -140,6 +141,8 @@ Result RunDoctor(const std::string& db, bool json) {
   checks.push_back(CheckDisassembler());
   checks.push_back(CheckDatabase(db));
   bool database = checks.back().ok;
+  const measure::Confinement confinement = measure::FindConfinement();
+  checks.push_back({"confinement", confinement.whole, confinement.text});
   unsigned cores = std::thread::hardware_concurrency();
   checks.push_back({"processor", true, absl::StrCat(cores, " threads to compile with")});
 

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/confined.h"
 #include "cli/interrupt.h"
 #include "cli/remote.h"
 #include "daemon/daemon.h"
@@ -38,6 +39,7 @@ void AddMeasured(CLI::App& app, Selected selected) {
          "--host-id", flags->options.host_id,
          "names this daemon among all of a server [/etc/machine-id, else host name and boot]")
       ->type_name("ID");
+  AddUnconfined(*sub);
   sub->footer(
       "SIGTERM and Ctrl-C end it after the candidate that runs; a second one at once. It finds "
       "the\n"

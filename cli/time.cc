@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "cli/command.h"
+#include "cli/confined.h"
 #include "cli/interrupt.h"
 #include "tuner/model/roofline.h"
 
@@ -138,6 +139,7 @@ void AddTime(CLI::App& app, Selected selected) {
   flags->schedule.Add(*sub);
   AddL2Flag(*sub, flags->l2);
   AddDbFlag(*sub, flags->db);
+  AddUnconfined(*sub);
   sub->add_flag("--json", flags->json, "JSON on stdout");
   sub->footer("The result is recorded: a schedule edited by hand that wins is served.");
   sub->callback([=] { *selected = [=] { return RunTime(*flags); }; });

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/command.h"
+#include "cli/confined.h"
 #include "cli/interrupt.h"
 #include "cli/tuned.h"
 #include "measure/judge/memory.h"
@@ -291,6 +292,7 @@ void AddTune(CLI::App& app, Selected selected) {
                 "do not measure the best once more: nothing is served from this run");
   sub->add_flag("--json", flags->json,
                 "one JSON document on stdout (an array with --workloads), the rest on stderr");
+  AddUnconfined(*sub);
   sub->add_option("--plot", flags->plot, "write the best-so-far curve as SVG")
       ->type_name("FILE.svg");
   sub->footer(

@@ -13,6 +13,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "measure/codegen/codegen.h"
+#include "measure/run/confine.h"
 #include "measure/run/messages.h"
 
 namespace heddle::measure {
@@ -76,6 +77,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const DaemonOptions& opti
   for (const Owned& device : *devices) *registration.add_devices() = ToProto(device.info);
 
   std::unique_ptr<Daemon> daemon(new Daemon(options, std::move(registration)));
+  if (const Confinement found = FindConfinement(); !IsConfined() || !found.whole) {
+    LogEvent(Severity::kWarning, "unconfined",
+             {{"detail", IsConfined() ? found.text : "as was asked for"}});
+  }
   const int count = static_cast<int>(devices->size());
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   for (Owned& device : *devices) {

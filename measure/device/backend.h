@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/sandbox.h"
 #include "measure/codegen/codegen.h"
 #include "measure/device/device_info.h"
 #include "measure/device/nvrtc.h"
@@ -55,6 +56,10 @@ struct Backend {
   // The device's own file, "/dev/nvidia3", which is the same in every mount namespace and locked by
   // who measures; empty where it is not found. Null = there is none.
   std::string (*node)(const DeviceInfo& device);
+  // Candidates run in the process that opens the device, on threads that the driver starts then.
+  bool runs_in_process;
+  // Adds what its driver and compiler read and write besides what all do (run/confine.h).
+  void (*allow)(SandboxRules& rules);
   std::vector<std::string> (*compile_options)();  // as a manifest tells them
   const char* source_suffix;                      // of files: ".cu"
   const char* binary_suffix;                      // ".cubin"

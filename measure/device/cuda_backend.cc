@@ -1,4 +1,5 @@
 // NVIDIA's GPUs: the driver is in cuda_device.cc, the compiler in nvrtc.cc.
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -113,6 +114,14 @@ const Backend kCudaBackend = {
     .cache_key = CacheKey,
     .scratch = nullptr,
     .node = [](const DeviceInfo& device) { return NvidiaNode(device.uuid); },
+    .runs_in_process = false,
+    .allow =
+        [](SandboxRules& rules) {
+          // Beside NVRTC is what it loads when it compiles.
+          if (auto nvrtc = FindNvrtc(); nvrtc.ok()) {
+            rules.read.push_back(std::filesystem::path(nvrtc->path).parent_path());
+          }
+        },
     .compile_options = [] { return CudaCompileOptions(); },
     .source_suffix = ".cu",
     .binary_suffix = ".cubin",

@@ -1,4 +1,6 @@
 // OpenCL devices: the driver and its compiler are in opencl_device.cc.
+#include <stdlib.h>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "measure/device/drivers.h"
@@ -103,6 +105,18 @@ struct Gpu {
 };
 )";
 
+// Where PoCL compiles: the session's folder, the one that the user has chosen, or its own.
+void AllowOpenCl(SandboxRules& rules) {
+  if (const char* vendors = getenv("OCL_ICD_VENDORS")) rules.read.push_back(vendors);
+  if (const char* folder = getenv("POCL_CACHE_DIR")) {
+    rules.write.push_back(folder);
+  } else if (const char* caches = getenv("XDG_CACHE_HOME")) {
+    rules.write.push_back(absl::StrCat(caches, "/pocl"));
+  } else if (const char* home = getenv("HOME")) {
+    rules.write.push_back(absl::StrCat(home, "/.cache/pocl"));
+  }
+}
+
 constexpr Backend kRow = {
     .name = "opencl",
     .api = search_space::Api::kOpenCl,
@@ -113,6 +127,8 @@ constexpr Backend kRow = {
     .cache_key = CacheKey,
     .scratch = MakePoclFolder,
     .node = nullptr,
+    .runs_in_process = true,
+    .allow = AllowOpenCl,
     .compile_options = [] { return std::vector<std::string>{kOpenClCompileOptions}; },
     .source_suffix = ".cl",
     .binary_suffix = ".clbin",
@@ -133,6 +149,10 @@ constexpr Backend FakeRow() {
                    const DeviceInfo&) -> absl::StatusOr<CompiledSource> {
     HEDDLE_ASSIGN_OR_RETURN(binary, CompileFake(source));
     return CompiledSource{std::move(binary), "", {}};
+  };
+  row.allow = [](SandboxRules& rules) {
+    AllowOpenCl(rules);
+    if (const char* script = getenv("HEDDLE_FAKE_DEVICE")) rules.read.push_back(script);
   };
   row.cache_key = nullptr;
   return row;

@@ -37,7 +37,8 @@ class PoclFolder final : public Scratch {
   PoclFolder& operator=(const PoclFolder&) = delete;
   std::vector<std::string> environment() const override {
     if (path_.empty()) return {};
-    return {absl::StrCat("POCL_CACHE_DIR=", path_)};
+    // The linker that it runs writes beside, too, and nowhere else (run/confine.h).
+    return {absl::StrCat("POCL_CACHE_DIR=", path_), absl::StrCat("TMPDIR=", path_)};
   }
 
  private:

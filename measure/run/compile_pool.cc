@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "measure/run/confine.h"
 #include "measure/run/messages.h"
 #include "proto/worker.pb.h"
 
@@ -194,7 +195,8 @@ absl::StatusOr<worker::CompileReply> CompilePool::CompileInAny(const KernelSourc
     return absl::CancelledError("stopped");
   }
   if (process == nullptr) {
-    auto started = Subprocess::Start("__compiler", {}, {&stop_, {}, options_.environment});
+    auto started =
+        Subprocess::Start("__compiler", ConfinementArguments(), {&stop_, {}, options_.environment});
     if (!started.ok()) {
       Release(nullptr);
       return started.status();

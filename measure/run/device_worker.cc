@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "measure/run/confine.h"
 #include "measure/run/messages.h"
 
 namespace heddle::measure {
@@ -88,7 +89,7 @@ double DeviceWorker::spare_s() const {
 }
 
 absl::Status DeviceWorker::Start() {
-  HEDDLE_ASSIGN_OR_RETURN(process, Subprocess::Start("__worker", {}, child_));
+  HEDDLE_ASSIGN_OR_RETURN(process, Subprocess::Start("__worker", ConfinementArguments(), child_));
   process_ = std::move(process);
   worker::WorkerRequest request;
   *request.mutable_setup() = setup_;

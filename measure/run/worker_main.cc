@@ -21,6 +21,7 @@
 #include "measure/judge/criteria.h"
 #include "measure/judge/timing.h"
 #include "measure/judge/validate.h"
+#include "measure/run/confine.h"
 #include "measure/run/messages.h"
 #include "proto/worker.pb.h"
 #include "search_space/notation/notation.h"
@@ -55,12 +56,20 @@ worker::CompileReply Compile(const worker::CompileRequest& request) {
 // What the device waits for goes first: its worker, and the search for the next candidates.
 constexpr int kCompilerNiceness = 10;
 
-int CompilerMain() {
+int CompilerMain(bool confined) {
   // Where it may not be lowered nothing but time is lost.
   (void)!nice(kCompilerNiceness);
   worker::CompileRequest request;
   while (ReceiveFromSupervisor(request).ok()) {
-    if (!SendToSupervisor(Compile(request)).ok()) break;
+    worker::CompileReply reply;
+    // All that one process gets is for the same device.
+    if (const Backend* backend = FindBackend(request.device()); confined && backend != nullptr) {
+      absl::Status status = ConfineCompiler(*backend);
+      if (!status.ok()) *reply.mutable_status() = ToProto(absl::UnavailableError(status.message()));
+      confined = !status.ok();
+    }
+    if (reply.status().code() == 0) reply = Compile(request);
+    if (!SendToSupervisor(reply).ok()) break;
   }
   return 0;
 }
@@ -108,6 +117,7 @@ constexpr int kHurryFd = InheritedFd(1);
 // Owns the device for as long as the process lives.
 class Worker {
  public:
+  explicit Worker(bool confined) : confined_(confined) {}
   absl::StatusOr<double> SetUp(const worker::Setup& setup);
   TrialResult Measure(const worker::Trial& trial, double& spare_s);
   std::vector<TrialResult> MeasureFinals(const worker::Finals& finals);
@@ -122,6 +132,7 @@ class Worker {
   void Adopt(const absl::Status& status, TrialResult& result);
   bool Adopt(const Verdict& verdict, TrialResult& result);
 
+  const bool confined_;
   search_space::TensorProgram workload_;
   worker::Program naive_;
   std::unique_ptr<Device> device_;
@@ -149,8 +160,11 @@ absl::StatusOr<Loaded> Worker::Load(const worker::Program& message) {
 absl::StatusOr<double> Worker::SetUp(const worker::Setup& setup) {
   HEDDLE_ASSIGN_OR_RETURN(workload, search_space::ParseWorkload(setup.workload()));
   workload_ = std::move(workload);
+  const Backend* const backend = confined_ ? FindBackend(setup.device()) : nullptr;
+  if (backend != nullptr) HEDDLE_RETURN_IF_ERROR(ConfineBeforeDevice(*backend));
   HEDDLE_ASSIGN_OR_RETURN(device, OpenDevice(setup.device()));
   device_ = std::move(device);
+  if (backend != nullptr) HEDDLE_RETURN_IF_ERROR(ConfineAfterDevice(*backend));
 
   ValidateOptions options;
   options.seed = setup.seed();
@@ -314,8 +328,8 @@ bool LosesDevice(Outcome outcome) {
   return outcome == Outcome::kIllegalAccess || outcome == Outcome::kWorkerLost;
 }
 
-int WorkerMain() {
-  Worker self;
+int WorkerMain(bool confined) {
+  Worker self(confined);
   worker::WorkerRequest request;
   bool lost = false;
   while (!lost && ReceiveFromSupervisor(request).ok()) {
@@ -356,9 +370,10 @@ std::optional<int> RunHiddenCommand(int argc, char** argv) {
     return std::nullopt;
   }
   EnterChild(argc, argv);
-  if (command == "__worker") return WorkerMain();
-  if (command == "__compiler") return CompilerMain();
-  return DevicesMain(argc > 3 ? argv[3] : "");
+  const std::string argument = argc > 3 ? argv[3] : "";
+  if (command == "__worker") return WorkerMain(argument != kUnconfined);
+  if (command == "__compiler") return CompilerMain(argument != kUnconfined);
+  return DevicesMain(argument);
 }
 
 }  // namespace heddle::measure

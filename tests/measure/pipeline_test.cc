@@ -24,9 +24,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/sandbox.h"
 #include "measure/device/device_lock.h"
 #include "measure/device/drivers.h"
 #include "measure/judge/criteria.h"
+#include "measure/run/confine.h"
 #include "measure/run/device_worker.h"
 #include "measure/run/messages.h"
 #include "proto/worker.pb.h"
@@ -176,6 +178,36 @@ TEST(MustHurry, OnlyWhereOthersWaitOrNobodyComes) {
   EXPECT_TRUE(MustHurry(0, 0));
   EXPECT_FALSE(MustHurry(0, 1));
 }
+
+#ifdef __x86_64__
+// On a processor candidates are machine code of the worker: this one opens a file and a socket, and
+// is right only where the kernel refused both.
+TEST_F(PipelineTest, PoclCandidatesOpenNoFilesAndNoSockets) {
+  HEDDLE_NEEDS("pocl", FindDevice("opencl:0").ok(), "no OpenCL device");
+  HEDDLE_NEEDS("landlock", FindLandlock().ok(), FindLandlock());
+  HEDDLE_NEEDS("seccomp", FindSeccomp().ok(), FindSeccomp());
+  std::ofstream(folder_ + "/token") << "secret";
+  const auto call = [](int number, const std::string& arguments) {
+    return absl::StrCat("__asm__ volatile(\"syscall\" : \"=a\"(r) : \"a\"(", number, "L), ",
+                        arguments, " : \"rcx\", \"r11\", \"memory\"); ");
+  };
+  const std::vector<Step> thief =
+      Body(absl::StrCat("float held = 1.0f; long r; char path[] = \"", folder_,
+                        "/token\"; if (i == 0) { ", call(2, "\"D\"(path), \"S\"(0L), \"d\"(0L)"),
+                        "if (r != -13) held = 0.0f; ", call(41, "\"D\"(2L), \"S\"(1L), \"d\"(0L)"),
+                        "if (r != -1) held = 0.0f; } ", "B[i] = A[i] * 2.0f + held;"));
+  ASSERT_EQ(Start("opencl:0"), absl::OkStatus());
+  auto results = Run({thief, Right(1)});
+  EXPECT_STREQ(NameOf(results[0].outcome), "OK") << results[0].detail;
+  EXPECT_STREQ(NameOf(results[1].outcome), "OK") << results[1].detail;
+  // That it would have opened them otherwise.
+  measurer_.reset();
+  SetConfined(false);
+  ASSERT_EQ(Start("opencl:0"), absl::OkStatus());
+  EXPECT_STREQ(NameOf(Run({thief})[0].outcome), "WRONG_ANSWER");
+  SetConfined(true);
+}
+#endif
 
 // The worker's side of it, with the flag in the test's hand.
 TEST_F(PipelineTest, AWorkerThatNeedNotHurryTakesMoreSamples) {

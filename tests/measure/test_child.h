@@ -10,7 +10,9 @@ inline constexpr char kTestChild[] = "__test_child";
 // can be read; "hang" reports and never ends, whatever the signal; "crash" writes to standard error
 // and dies by SIGSEGV; "exit" ends with code 7; "chatter" writes a megabyte and reports; "family"
 // starts a process of its own in its group and reports that one's id; "supervise" takes the lock of
-// the device "test:0", starts a "hang" child that inherits it and reports that one's id. A report
+// the device "test:0", starts a "hang" child that inherits it and reports that one's id; "confined
+// FOLDER FILE" confines itself to the folder and reports, as the message, what is not as it should
+// be then. A report
 // is a worker::Status whose code is a process id, or 0.
 int TestChildMain(int argc, char** argv);
 

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -27,6 +28,12 @@ constexpr int kCacheVersion = 1;
 constexpr size_t kMaxMemoryBytes = size_t{128} << 20;
 // Enough of a compiler's last words to see what happened.
 constexpr size_t kMaxLastWords = 2000;
+// A host may be short of processes or memory for a moment: so often a compiler is started, after
+// pauses that double, before the host is given up.
+constexpr int kStarts = 6;
+constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
+// Marks the errors that CannotStart knows.
+constexpr char kNotStarted[] = "heddle/not-started";
 
 }  // namespace
 
@@ -125,6 +132,8 @@ void KernelCache::Prune() const {
 
 // ---------------------------------------------------------------------------------------- pool
 
+bool CannotStart(const absl::Status& status) { return status.GetPayload(kNotStarted).has_value(); }
+
 CompilePool::CompilePool(const DeviceInfo& device, const CompilePoolOptions& options,
                          const StopSignal& stop)
     : device_(device),
@@ -188,6 +197,21 @@ absl::StatusOr<worker::CompileReply> CompilePool::CompileIn(Subprocess& process,
                                               : absl::AbortedError(how);
 }
 
+absl::StatusOr<std::unique_ptr<Subprocess>> CompilePool::StartCompiler() {
+  absl::Duration pause = kFirstPause;
+  for (int attempt = 1;; ++attempt, pause *= 2) {
+    auto started =
+        Subprocess::Start("__compiler", ConfinementArguments(), {&stop_, {}, options_.environment});
+    if (!absl::IsUnavailable(started.status())) return started;
+    if (attempt == kStarts) {
+      absl::Status status = started.status();
+      status.SetPayload(kNotStarted, absl::Cord());
+      return status;
+    }
+    if (stop_.Wait(pause)) return absl::CancelledError("stopped");
+  }
+}
+
 absl::StatusOr<worker::CompileReply> CompilePool::CompileInAny(const KernelSource& source) {
   std::unique_ptr<Subprocess> process = Acquire();
   if (stop_.IsSet()) {
@@ -195,8 +219,7 @@ absl::StatusOr<worker::CompileReply> CompilePool::CompileInAny(const KernelSourc
     return absl::CancelledError("stopped");
   }
   if (process == nullptr) {
-    auto started =
-        Subprocess::Start("__compiler", ConfinementArguments(), {&stop_, {}, options_.environment});
+    auto started = StartCompiler();
     if (!started.ok()) {
       Release(nullptr);
       return started.status();
@@ -219,7 +242,9 @@ absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) 
   }
   absl::StatusOr<worker::CompileReply> reply = CompileInAny(source);
   // Somebody killed the compiler, or memory was short: that need not happen again.
-  if (absl::IsUnavailable(reply.status())) reply = CompileInAny(source);
+  if (absl::IsUnavailable(reply.status()) && !CannotStart(reply.status())) {
+    reply = CompileInAny(source);
+  }
   if (!reply.ok()) return reply.status();
   absl::Status status = FromProto(reply->status());
   if (absl::IsUnavailable(status)) return absl::FailedPreconditionError(status.message());

@@ -65,6 +65,10 @@ struct CompilePoolOptions {
   std::vector<std::string> environment;  // of the processes, "NAME=value"
 };
 
+// Whether an error says that this host starts no compilers, for want of processes, memory or file
+// descriptors: nothing that is to be compiled is to blame for that.
+bool CannotStart(const absl::Status& status);
+
 class CompilePool {
  public:
   // For the compiler of `device`; `stop`, which must outlive the pool, ends what is being compiled.
@@ -74,14 +78,16 @@ class CompilePool {
 
   // Blocks; thread-safe: `processes` calls proceed at a time, the others wait. InvalidArgument
   // carries the compiler's log; Aborted: the compiler died of it, with how and its last words;
-  // DeadlineExceeded: it did not return in time; Unavailable: it could not be started, or was
-  // killed, twice; FailedPrecondition: there is no compiler; Cancelled: stopped.
+  // DeadlineExceeded: it did not return in time; Unavailable: it could not be started
+  // for some seconds (CannotStart), or was killed, twice; FailedPrecondition: there is no compiler;
+  // Cancelled: stopped.
   absl::StatusOr<CompiledKernel> Compile(const KernelSource& source);
 
  private:
   std::string KeyOf(const KernelSource& source) const;
   absl::StatusOr<worker::CompileReply> CompileIn(Subprocess& process, const KernelSource& source);
   absl::StatusOr<worker::CompileReply> CompileInAny(const KernelSource& source);
+  absl::StatusOr<std::unique_ptr<Subprocess>> StartCompiler();
   // nullptr: none is idle, start one.
   std::unique_ptr<Subprocess> Acquire();
   void Release(std::unique_ptr<Subprocess> process);

@@ -42,7 +42,7 @@ Outcome BuildOutcome(const absl::Status& status) {
       return Outcome::kBuildTimeout;
     case absl::StatusCode::kResourceExhausted:
       return Outcome::kResourceLimit;
-    case absl::StatusCode::kUnavailable:  // no compiler could be had, which the source cannot help
+    case absl::StatusCode::kUnavailable:  // it was killed twice
       return Outcome::kWorkerLost;
     default:
       return Outcome::kBuildError;
@@ -54,6 +54,7 @@ struct Prepared {
   int64_t id = 0;
   worker::Program program;
   TrialResult result;  // kOk: ready
+  absl::Status host;   // not OK: it could not be tried here
 };
 
 // Threads take candidates from `queued_`, generate and compile them into `ready_`; one thread gives
@@ -216,6 +217,7 @@ Prepared Pipeline::Prepare(int64_t id, const std::vector<Step>& steps) {
   absl::Status status = generated.ok() ? Build(*generated, prepared) : generated.status();
   prepared.result.outcome = status.ok() ? Outcome::kOk : BuildOutcome(status);
   prepared.result.detail = std::string(status.message());
+  if (CannotStart(status)) prepared.host = status;
   prepared.result.compile_s = SecondsSince(start);
   return prepared;
 }
@@ -241,6 +243,9 @@ void Pipeline::CompileLoop() {
     compiling_.erase(prepared.id);
     if (withdrawn_.erase(prepared.id) > 0) {
       // The result is nobody's.
+    } else if (!prepared.host.ok()) {
+      // The device's failure, as far as its user can tell: the candidate is as good as before.
+      if (gone_.ok()) gone_ = prepared.host;
     } else if (prepared.result.outcome == Outcome::kOk) {
       ready_.push_back(std::move(prepared));
     } else {
@@ -414,6 +419,9 @@ absl::StatusOr<std::vector<TrialResult>> Pipeline::MeasureFinalists(
     builders.emplace_back([&, i] { prepared[i] = Prepare(finalists[i].id, finalists[i].steps); });
   }
   for (std::thread& builder : builders) builder.join();
+  for (const Prepared& each : prepared) {
+    if (!each.host.ok()) return each.host;
+  }
   if (stop_.IsSet()) return absl::CancelledError("stopped");
 
   std::vector<TrialResult> results(finalists.size());

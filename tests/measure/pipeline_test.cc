@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -177,6 +178,21 @@ TEST(MustHurry, OnlyWhereOthersWaitOrNobodyComes) {
   EXPECT_TRUE(MustHurry(1, 5));
   EXPECT_TRUE(MustHurry(0, 0));
   EXPECT_FALSE(MustHurry(0, 1));
+}
+
+// Nothing is known of the candidate then: it must not look as if it had killed its worker.
+TEST_F(PipelineTest, AHostThatStartsNoProcessIsNoCandidatesFault) {
+  HEDDLE_NEEDS("pocl", FindDevice("opencl:0").ok(), "no OpenCL device");
+  ASSERT_EQ(Start("opencl:0"), absl::OkStatus());
+  rlimit usual;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const rlimit none{3, usual.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  measurer_->Submit({1, Right(1)});
+  auto next = measurer_->Next(absl::Seconds(60));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_TRUE(absl::IsUnavailable(next.status())) << next.status();
+  EXPECT_THAT(std::string(next.status().message()), HasSubstr("cannot start"));
 }
 
 #ifdef __x86_64__

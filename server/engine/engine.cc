@@ -227,7 +227,10 @@ absl::Status Engine::RecoverLeases(tuner::Records& records) {
     lease.environment = EnvironmentOf(device, job->spec().l2());
     const DeviceModels::Model* model = models_.Find(device.target().name());
     lease.target = measure::FromProto(model == nullptr ? device : model->device).target;
-    lease.from = {job->tenant(), 0, lease.host, JobName(trial.job)};
+    // The host's, which the lease's session must have had.
+    const auto host = hosts_.find(lease.host);
+    lease.from = {job->tenant(), host == hosts_.end() ? 0 : host->second.token, lease.host,
+                  JobName(trial.job)};
     lease.is_finals = trial.is_final;
     lease.expired = trial.late;
     lease.last_seen = SteadyNow();

@@ -73,7 +73,7 @@ void Engine::GrantConfirmation(Waiter waiter, DeviceEntry& device, Confirmation&
   LeaseEntry entry = NewLease(waiter, device, confirmation->program, confirmation->l2);
   entry.job = confirmation->job;
   entry.tenant = confirmation->tenant;
-  entry.from = {entry.tenant, 0, entry.host, JobName(entry.job)};
+  entry.from = {entry.tenant, session.token, entry.host, JobName(entry.job)};
   entry.is_finals = true;
   entry.default_point = confirmation->default_point;
   entry.confirms = confirmation->attempts;

@@ -118,8 +118,7 @@ void Engine::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
   LeaseEntry entry = NewLease(waiter, device, job.workloads[job.workload], job.spec.l2());
   entry.job = job.id;
   entry.tenant = job.tenant;
-  entry.from = {job.tenant, 0, entry.host, JobName(job.id)};
-
+  entry.from = {job.tenant, sessions_.at(waiter.session).token, entry.host, JobName(job.id)};
   entry.default_point = job.default_point;
   v1::Lease lease;
   lease.set_id(entry.id);
@@ -388,7 +387,7 @@ absl::StatusOr<Engine::Given> Engine::GiveBack(tuner::Records& records, TrialRow
   const tuner::TrialRecord record =
       RecordOf(row, reported, *lease.program, lease.target, lease.environment.l2, lease.from, now);
   auto seq = FinishTrial(records, row, v1::Trial::QUARANTINED, *lease.program, lease.environment,
-                         record, {lease.host, 0, lease.id, false});
+                         record, {lease.host, lease.from.token, lease.id, false});
   if (!seq.ok()) return seq.status();
   return Given{row.id, *seq, row.kills, false, reported.result()};
 }

@@ -3,6 +3,7 @@
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,6 +65,8 @@ Result RunServe(ServeFlags flags) {
   options.engine.heartbeat = std::min(absl::Seconds(5), options.engine.lease / 5);
   CatchInterrupts();
   TakeAllDescriptors();
+  // What the database and its copies hold, tokens and tenants' jobs, is the server's alone.
+  umask(0077);
   auto server = server::Server::Start(options);
   if (absl::IsFailedPrecondition(server.status())) {
     return WithCode(absl::StatusCode::kInvalidArgument, server.status());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/api/audit.h"
 #include "server/engine/validate.h"
 
 namespace heddle::server {
@@ -17,6 +18,24 @@ grpc::ServerUnaryReactor* Forward(const Gateway& gateway, const char* method, Ro
                                                        Reply<Response>)) {
   return Unary(gateway, method, role, Where::kInline, context, response,
                [&gateway, request, call](const Caller& caller, Reply<Response> reply) {
+                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+                 (gateway.engine.*call)(caller, *request, std::move(reply));
+               });
+}
+
+// What an administrator changes.
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* Change(const Gateway& gateway, const char* method,
+                                 grpc::CallbackServerContext* context, const Request* request,
+                                 Response* response,
+                                 void (Engine::*call)(const Caller&, const Request&,
+                                                      Reply<Response>)) {
+  return Unary(gateway, method, Role::kAdmin, Where::kInline, context, response,
+               [&gateway, request, method, call](const Caller& caller, Reply<Response> plain) {
+                 // There is no secret in such a request.
+                 Reply<Response> reply =
+                     Audited(caller, method, "", {{"request", request->ShortDebugString()}},
+                             std::move(plain));
                  if (absl::Status s = Check(*request); !s.ok()) return reply(s);
                  (gateway.engine.*call)(caller, *request, std::move(reply));
                });
@@ -59,20 +78,19 @@ grpc::ServerUnaryReactor* FleetService::Release(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* FleetService::SetDeviceState(grpc::CallbackServerContext* context,
                                                        const v1::SetDeviceStateRequest* request,
                                                        v1::FleetDevice* response) {
-  return Forward(gateway_, "SetDeviceState", Role::kAdmin, context, request, response,
-                 &Engine::SetDeviceState);
+  return Change(gateway_, "SetDeviceState", context, request, response, &Engine::SetDeviceState);
 }
 
 grpc::ServerUnaryReactor* FleetService::PinModel(grpc::CallbackServerContext* context,
                                                  const v1::PinModelRequest* request,
                                                  v1::DeviceModel* response) {
-  return Forward(gateway_, "PinModel", Role::kAdmin, context, request, response, &Engine::PinModel);
+  return Change(gateway_, "PinModel", context, request, response, &Engine::PinModel);
 }
 
 grpc::ServerUnaryReactor* FleetService::SetHost(grpc::CallbackServerContext* context,
                                                 const v1::SetHostRequest* request,
                                                 v1::FleetHost* response) {
-  return Forward(gateway_, "SetHost", Role::kAdmin, context, request, response, &Engine::SetHost);
+  return Change(gateway_, "SetHost", context, request, response, &Engine::SetHost);
 }
 
 grpc::ServerUnaryReactor* FleetService::ListHosts(grpc::CallbackServerContext* context,

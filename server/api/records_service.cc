@@ -2,14 +2,15 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/log.h"
 #include "base/sqlite.h"
+#include "server/api/audit.h"
 #include "server/db/convert.h"
 #include "server/engine/validate.h"
 #include "tuner/records/records_fields.h"
@@ -98,7 +99,9 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
                v1::ImportResponse* response)
       : gateway_(gateway), response_(response) {
     if (caller.ok()) {
+      caller_ = *caller;
       importer_.tenant = caller->tenant;
+      importer_.token = caller->token;
       StartRead(&record_);
     } else {
       End(caller.status());
@@ -121,7 +124,13 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
   void OnDone() override { delete this; }
 
  private:
-  void End(const absl::Status& status) { Finish(gateway_.Finish("Import", start_, status)); }
+  void End(const absl::Status& status) {
+    if (caller_) {
+      LogChange(*caller_, "Import", "", status,
+                {{"added", response_->added()}, {"refused", response_->refused()}});
+    }
+    Finish(gateway_.Finish("Import", start_, status));
+  }
 
   // Nothing that is measured is as large: the whole import is refused, at its first such record.
   absl::Status CheckSize() const {
@@ -172,6 +181,7 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
 
   const Gateway& gateway_;
   v1::ImportResponse* response_;
+  std::optional<Caller> caller_;  // who was admitted
   tuner::Provenance importer_;
   const SteadyTime start_ = SteadyNow();
   v1::Record record_;
@@ -220,38 +230,36 @@ grpc::ServerReadReactor<v1::Record>* RecordsService::Import(grpc::CallbackServer
 grpc::ServerUnaryReactor* RecordsService::Retract(grpc::CallbackServerContext* context,
                                                   const v1::RetractRequest* request,
                                                   v1::RetractResponse* response) {
-  return Unary(
-      gateway_, "Retract", Role::kAdmin, Where::kInline, context, response,
-      [this, request](const Caller& caller, const Reply<v1::RetractResponse>& reply) {
-        if (absl::Status s = Check(*request); !s.ok()) return reply(s);
-        std::string body;
-        request->SerializeToString(&body);
-        auto count = std::make_shared<int64_t>(0);
-        gateway_.store.Write(
-            [=, hash = heddle::HashOf(body)](tuner::Records& records) -> absl::Status {
-              auto earlier =
-                  FindRequest(records, caller.tenant, "Retract", request->request_id(), hash);
-              if (!earlier.ok()) return earlier.status();
-              if (earlier->has_value()) {
-                *count = **earlier;
-                return absl::OkStatus();
-              }
-              auto removed = Remove(records, *request);
-              if (!removed.ok()) return removed.status();
-              *count = *removed;
-              return AddRequest(records, caller.tenant, "Retract", request->request_id(), hash,
-                                *count, absl::Now());
-            },
-            [=](const absl::Status& status) {
-              if (!status.ok()) return reply(status);
-              LogEvent(
-                  Severity::kWarning, "records_retracted",
-                  {{"count", *count}, {"tenant", caller.tenant}, {"reason", request->reason()}});
-              v1::RetractResponse answer;
-              answer.set_count(*count);
-              reply(answer);
-            });
-      });
+  return Unary(gateway_, "Retract", Role::kAdmin, Where::kInline, context, response,
+               [this, request](const Caller& caller, const Reply<v1::RetractResponse>& reply) {
+                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+                 std::string body;
+                 request->SerializeToString(&body);
+                 auto count = std::make_shared<int64_t>(0);
+                 gateway_.store.Write(
+                     [=, hash = heddle::HashOf(body)](tuner::Records& records) -> absl::Status {
+                       auto earlier = FindRequest(records, caller.tenant, "Retract",
+                                                  request->request_id(), hash);
+                       if (!earlier.ok()) return earlier.status();
+                       if (earlier->has_value()) {
+                         *count = **earlier;
+                         return absl::OkStatus();
+                       }
+                       auto removed = Remove(records, *request);
+                       if (!removed.ok()) return removed.status();
+                       *count = *removed;
+                       return AddRequest(records, caller.tenant, "Retract", request->request_id(),
+                                         hash, *count, absl::Now());
+                     },
+                     [=](const absl::Status& status) {
+                       LogChange(caller, "Retract", request->request_id(), status,
+                                 {{"count", *count}, {"reason", request->reason()}});
+                       if (!status.ok()) return reply(status);
+                       v1::RetractResponse answer;
+                       answer.set_count(*count);
+                       reply(answer);
+                     });
+               });
 }
 
 }  // namespace heddle::server

@@ -11,17 +11,21 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "measure/codegen/codegen.h"
 #include "server/api/fleet_service.h"
 #include "server/api/records_service.h"
 #include "server/api/tuning_service.h"
+#include "server/engine/health_metrics.h"
 
 namespace heddle::server {
 namespace {
@@ -33,6 +37,9 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 constexpr int kLightThreads = 4, kHeavyThreads = 4;
 // How often certificates are looked at again.
 constexpr unsigned kCertificateSeconds = 10;
+// How often it is looked at when they end, and from when on the log warns of it.
+constexpr absl::Duration kCertificatesEvery = absl::Hours(1);
+constexpr absl::Duration kCertificateWarning = absl::Hours(24 * 14);
 constexpr int kMaxMessageBytes = 4 << 20;
 constexpr int kMinPingMs = 10000;
 // Buffers of all calls together, before they are messages.
@@ -145,6 +152,29 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsOf(
   return grpc::experimental::TlsServerCredentials(tls);
 }
 
+// Says when they end, and warns of those that soon do.
+void WatchCertificates(const std::map<std::string, std::string>& files,
+                       prometheus::Registry& registry) {
+  for (const auto& [name, file] : files) {
+    if (file.empty()) continue;
+    const absl::StatusOr<absl::Time> expiry = CertificateExpiry(file);
+    if (!expiry.ok()) {
+      LogEvent(Severity::kWarning, "certificate_unreadable",
+               {{"certificate", name}, {"error", std::string(expiry.status().message())}});
+      continue;
+    }
+    SetCertificateExpiry(registry, name, *expiry);
+    // People read it, hence by the system's clock.
+    const absl::Duration left = *expiry - absl::Now();
+    if (left > kCertificateWarning) continue;
+    LogEvent(Severity::kWarning, "certificate_expires",
+             {{"certificate", name},
+              {"file", file},
+              {"expires", absl::FormatTime(*expiry, absl::UTCTimeZone())},
+              {"days", absl::ToInt64Hours(left) / 24}});
+  }
+}
+
 absl::Status CheckAddresses(const ServerOptions& options) {
   if (options.listen.empty()) return absl::InvalidArgumentError("no address to listen on");
   for (const std::string& address : options.listen) {
@@ -198,8 +228,17 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     if (s.ok()) s = metrics.Listen(options.metrics);
     if (!s.ok()) return s;
   }
-  server->ticker_ = std::thread([s = server.get()] {
-    while (!s->stopping_.Wait(kTick)) s->Tick();
+  SetBuildInfo(metrics.registry(), options.build, measure::kGeneratorVersion);
+  const std::map<std::string, std::string> certificates = {{"server", options.tls_cert},
+                                                           {"client_ca", options.client_ca}};
+  server->ticker_ = std::thread([s = server.get(), certificates] {
+    SteadyTime looked = SteadyTime::InfinitePast();
+    do {
+      s->Tick();
+      if (SteadyNow() - looked < kCertificatesEvery) continue;
+      looked = SteadyNow();
+      WatchCertificates(certificates, s->metrics_.registry());
+    } while (!s->stopping_.Wait(kTick));
   });
   LogEvent(Severity::kInfo, "serving",
            {{"addresses", server->addresses_},

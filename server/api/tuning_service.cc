@@ -8,6 +8,7 @@
 #include "measure/codegen/codegen.h"
 #include "measure/run/messages.h"
 #include "search_space/notation/notation.h"
+#include "server/api/audit.h"
 #include "server/api/watch.h"
 #include "server/db/confirmations.h"
 #include "server/db/convert.h"
@@ -81,6 +82,15 @@ v1::WorkloadInfo Describe(const Workload& workload, const absl::StatusOr<v1::Dev
   return info;
 }
 
+// A call that makes a job, which the log names where there is one.
+Reply<v1::Job> AuditedJob(const Caller& caller, const char* method, const std::string& request_id,
+                          Reply<v1::Job> reply) {
+  return [=, reply = std::move(reply)](absl::StatusOr<v1::Job> job) {
+    LogChange(caller, method, request_id, job.status(), {{"job", job.ok() ? job->id() : ""}});
+    reply(std::move(job));
+  };
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* TuningService::GetServerInfo(grpc::CallbackServerContext* context,
@@ -127,7 +137,8 @@ grpc::ServerUnaryReactor* TuningService::CreateJob(grpc::CallbackServerContext* 
                                                    v1::Job* response) {
   return Unary(
       gateway_, "CreateJob", Role::kTuner, Where::kHeavy, context, response,
-      [this, request](const Caller& caller, Reply<v1::Job> reply) {
+      [this, request](const Caller& caller, Reply<v1::Job> plain) {
+        const Reply<v1::Job> reply = AuditedJob(caller, "CreateJob", request->request_id(), plain);
         if (absl::Status s = Check(*request); !s.ok()) return reply(s);
         {
           // A request that is sent again is not looked at again: times to come have passed,
@@ -148,7 +159,7 @@ grpc::ServerUnaryReactor* TuningService::CreateJob(grpc::CallbackServerContext* 
               WrongField(absl::StrCat("spec.workloads[", i, "].shape"), std::string(s.message())));
         }
         gateway_.engine.CreateJob(caller.tenant, "CreateJob", request->request_id(),
-                                  request->spec(), *std::move(workloads), std::move(reply));
+                                  request->spec(), *std::move(workloads), reply);
       });
 }
 
@@ -191,10 +202,12 @@ grpc::ServerUnaryReactor* TuningService::CancelJob(grpc::CallbackServerContext* 
                                                    const v1::CancelJobRequest* request,
                                                    v1::Job* response) {
   return Unary(gateway_, "CancelJob", Role::kTuner, Where::kInline, context, response,
-               [this, request](const Caller& caller, Reply<v1::Job> reply) {
+               [this, request](const Caller& caller, Reply<v1::Job> plain) {
+                 const Reply<v1::Job> reply =
+                     Audited(caller, "CancelJob", "", {{"job", request->id()}}, std::move(plain));
                  auto id = ParseJobId(request->id(), "id");
                  if (!id.ok()) return reply(id.status());
-                 gateway_.engine.CancelJob(caller, *id, std::move(reply));
+                 gateway_.engine.CancelJob(caller, *id, reply);
                });
 }
 
@@ -368,11 +381,13 @@ void TuningService::Answer(const v1::QueryBestRequest& request, const Caller& ca
   spec.set_l2(request.l2());
   *spec.mutable_budget() = request.enqueue().budget();
   gateway_.engine.CreateJob(caller.tenant, "QueryBest", request.enqueue().request_id(), spec,
-                            {workload}, [response, reply](absl::StatusOr<v1::Job> job) mutable {
-                              if (!job.ok()) return reply(job.status());
-                              *response.mutable_job() = *std::move(job);
-                              reply(std::move(response));
-                            });
+                            {workload},
+                            AuditedJob(caller, "QueryBest", request.enqueue().request_id(),
+                                       [response, reply](absl::StatusOr<v1::Job> job) mutable {
+                                         if (!job.ok()) return reply(job.status());
+                                         *response.mutable_job() = *std::move(job);
+                                         reply(std::move(response));
+                                       }));
 }
 
 }  // namespace heddle::server

@@ -9,9 +9,23 @@
 #include "server/db/convert.h"
 #include "server/db/errors.h"
 #include "server/engine/engine.h"
+#include "server/engine/health_metrics.h"
 
 namespace heddle::server {
 namespace {
+
+// A worker that is started again after a failure, or is not any more: counted when it is told of.
+void CountRestart(Metrics& metrics, const v1::WorkerStatus& worker) {
+  switch (worker.state()) {
+    case v1::WorkerStatus::RESTARTING:
+    case v1::WorkerStatus::UNHEALTHY:
+    case v1::WorkerStatus::WEDGED:
+      CountWorkerFailure(metrics.registry(), v1::WorkerStatus::State_Name(worker.state()));
+      break;
+    default:
+      break;
+  }
+}
 
 absl::Status UnknownSession() {
   return ErrorWithReason(absl::StatusCode::kFailedPrecondition, "SESSION_UNKNOWN",
@@ -165,6 +179,7 @@ void Engine::Heartbeat(const Caller& caller, const v1::HeartbeatRequest& request
                     {"state", v1::WorkerStatus::State_Name(worker.state())},
                     {"detail", worker.detail()}});
         }
+        if (worker.state() != device->second.info.worker().state()) CountRestart(metrics_, worker);
         *device->second.info.mutable_worker() = worker;
         const bool was_usable = device->second.usable;
         Refresh(device->second);

@@ -1,6 +1,7 @@
 #include "tuner/records/records_schema.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -448,6 +449,10 @@ absl::Status CopyTo(Database& database, const std::string& to) {
   const std::string partial = to + ".partial";
   if (std::remove(partial.c_str()) != 0 && errno != ENOENT) return FileError(partial, "remove");
   absl::Status status = database.Run("VACUUM INTO ?", partial);
+  // A copy is for those who may read the original.
+  if (struct stat info; status.ok() && stat(database.path().c_str(), &info) == 0) {
+    if (chmod(partial.c_str(), info.st_mode & 0777) != 0) status = FileError(partial, "protect");
+  }
   if (status.ok()) status = Sync(partial);
   if (status.ok() && std::rename(partial.c_str(), to.c_str()) != 0) status = FileError(to, "write");
   if (!status.ok()) {

@@ -1,0 +1,104 @@
+"""What an operator installs and looks at: units, modes of files, certificates, and who changed what."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+from service import Service, certificates, expect
+
+DEPLOY = os.environ["HEDDLE_SOURCE_DIR"] + "/deploy"
+
+
+def check_units():
+    """systemd takes the units as they are, and what it holds the services to stays."""
+    if shutil.which("systemd-analyze") is None:
+        print("not checked: units (no systemd-analyze)")
+        return
+    # The exposure (of 100) that `systemd-analyze security` has seen, and some.
+    for unit, exposure in (("heddle-server.service", 20), ("heddle-measured.service", 30)):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(f"{DEPLOY}/{unit}") as text, open(f"{folder}/{unit}", "w") as out:
+                # Verified are programs that are installed.
+                out.write(text.read().replace("/usr/bin/heddle ", "/bin/true "))
+            for check in (["verify"], ["security", "--offline=yes", f"--threshold={exposure}"]):
+                done = subprocess.run(["systemd-analyze", *check, f"{folder}/{unit}"],
+                                      capture_output=True, text=True)
+                said = done.stdout + done.stderr
+                if "Unknown" in said and "option" in said:  # --threshold is of systemd 250
+                    continue
+                expect(done.returncode == 0, f"{unit}: {check}\n{said}")
+                expect(check != ["verify"] or unit not in done.stderr, done.stderr)
+
+
+def changes(s):
+    """What the server's log says of changes."""
+    lines = [json.loads(line) for line in s.log("server").splitlines() if line.startswith("{")]
+    return [line for line in lines if line["event"] == "change"]
+
+
+def check_server(s):
+    certificates(s.folder, "IP:127.0.0.1")
+    port = 20000 + 2 * (os.getpid() % 6000)  # below those that the system gives out
+    metrics = f"127.0.0.1:{port + 1}"
+    # The server makes the database, whatever its caller's umask.
+    old = os.umask(0o022)
+    serving = s.start("server", "serve", "--listen", s.server_address, "--listen",
+                      f"127.0.0.1:{port}", "--metrics", metrics, "--tls-cert",
+                      f"{s.folder}/server.pem", "--tls-key", f"{s.folder}/server.key")
+    os.umask(old)
+    end = time.monotonic() + 120
+    while "serving on" not in s.log("server") and time.monotonic() < end:
+        expect(serving.poll() is None, s.tail("server"))
+        time.sleep(0.05)
+    for role in ("tuner", "admin"):
+        with open(f"{s.folder}/{role}.token", "w") as out:
+            out.write(s.run("token", "create", "--tenant", "weavers", "--role", role).stdout)
+
+    def as_role(role):
+        return ["--server", f"127.0.0.1:{port}", "--tls-ca", f"{s.folder}/ca.pem", "--token-file",
+                f"{s.folder}/{role}.token"]
+
+    job = s.run("submit", "matmul", "--shape", "m=64,n=64,k=64", "--trials", "4", "--request-id",
+                "from-a-script", *as_role("tuner")).stdout.strip()
+    s.run("cancel", job, *as_role("tuner"))
+    s.run("devices", "drain", "nobody/cuda:0", *as_role("admin"), check=False)
+    s.run("records", "backup", f"{s.folder}/copy.db")
+
+    for name in ("heddle.db", "heddle.db-wal", "heddle.sock", "copy.db"):
+        mode = stat.S_IMODE(os.stat(f"{s.folder}/{name}").st_mode)
+        expect(mode == 0o600, f"{name} has mode {mode:o}")
+
+    seen = {change["method"]: change for change in changes(s)}
+    created = seen["CreateJob"]
+    expect(created["request_id"] == "from-a-script" and created["job"] == job, created)
+    expect(seen["CancelJob"]["job"] == job and seen["CancelJob"]["code"] == "OK", seen)
+    expect(seen["SetDeviceState"]["code"] == "NOT_FOUND", seen)
+    for method, token in (("CreateJob", 1), ("CancelJob", 1), ("SetDeviceState", 2)):
+        change = seen[method]
+        expect(change["token"] == token and change["tenant"] == "weavers" and change["peer"],
+               f"who did it is not said: {change}")
+    for role in ("tuner", "admin"):
+        with open(f"{s.folder}/{role}.token") as token:
+            expect(token.read().strip() not in s.log("server"), "a token is in the log")
+
+    with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=30) as answer:
+        told = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines()
+                    if not line.startswith("#"))
+    ends = subprocess.run(["openssl", "x509", "-in", f"{s.folder}/server.pem", "-noout", "-enddate",
+                           "-dateopt", "iso_8601"], capture_output=True, text=True, check=True)
+    ends = subprocess.run(["date", "-ud", ends.stdout.strip().split("=")[1], "+%s"],
+                          capture_output=True, text=True, check=True)
+    name = 'heddle_certificate_expiry_timestamp_seconds{certificate="server"}'
+    expect(float(told[name]) == float(ends.stdout), f"{told[name]} for {ends.stdout}")
+    expect("certificate_expires" in s.log("server"), "it ends in two days, and nobody says so")
+    expect(any(key.startswith("heddle_build_info{") for key in told), told)
+
+
+check_units()
+with Service() as service:
+    check_server(service)

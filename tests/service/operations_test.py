@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sqlite3
 import stat
 import subprocess
 import tempfile
@@ -33,6 +34,27 @@ def check_units():
                     continue
                 expect(done.returncode == 0, f"{unit}: {check}\n{said}")
                 expect(check != ["verify"] or unit not in done.stderr, done.stderr)
+
+
+# As `heddle records export` writes it.
+IMPORTED = {
+    "format": 1,
+    "environment": {"arch": "opencl", "compiler": "PoCL", "device_name": "a processor",
+                    "device_uuid": "", "driver": "3.1", "feature_version": 5,
+                    "generator_version": 5, "l2": "cold", "memory_mib": 0, "power_limit_w": 0,
+                    "sm_count": 2},
+    "workload": {"dtype": "float32", "hash": "de21f1be990fd4e4", "op": "vector_add",
+                 "shape": {"n": 4096},
+                 "text": "float32 op vector_add(n = 4096) {\n  in A[n], B[n]\n"
+                         "  out C[i: n] = A[i] + B[i]\n}\n"},
+    "trial": {"ci_high_us": 6.4, "ci_low_us": 6.2, "compile_s": 3.5, "detail": "", "final": False,
+              "host": "elsewhere", "imported": False, "load_s": 0.001, "local_bytes": 0,
+              "max_error": 0.0, "noisy": False, "other_processes": 0, "outcome": "OK",
+              "point": "stream: threads=256 vector=1 items=1 unroll=1", "registers": 0, "run": "r",
+              "samples": 538, "screened_out": False, "shared_bytes": 0,
+              "source_hash": "ef2f40bea8080aed", "steps": "", "throttled": False, "time_s": 0.1,
+              "time_us": 6.3, "validate_s": 0.001, "when_us": 1795334260666647},
+}
 
 
 def changes(s):
@@ -67,6 +89,9 @@ def check_server(s):
                 "from-a-script", *as_role("tuner")).stdout.strip()
     s.run("cancel", job, *as_role("tuner"))
     s.run("devices", "drain", "nobody/cuda:0", *as_role("admin"), check=False)
+    with open(f"{s.folder}/trials", "w") as out:
+        out.write(json.dumps(IMPORTED) + "\n")
+    s.run("records", "import", f"{s.folder}/trials", *as_role("tuner"))
     s.run("records", "backup", f"{s.folder}/copy.db")
 
     for name in ("heddle.db", "heddle.db-wal", "heddle.sock", "copy.db"):
@@ -78,10 +103,16 @@ def check_server(s):
     expect(created["request_id"] == "from-a-script" and created["job"] == job, created)
     expect(seen["CancelJob"]["job"] == job and seen["CancelJob"]["code"] == "OK", seen)
     expect(seen["SetDeviceState"]["code"] == "NOT_FOUND", seen)
-    for method, token in (("CreateJob", 1), ("CancelJob", 1), ("SetDeviceState", 2)):
+    for method, token in (("CreateJob", 1), ("CancelJob", 1), ("Import", 1),
+                          ("SetDeviceState", 2)):
         change = seen[method]
         expect(change["token"] == token and change["tenant"] == "weavers" and change["peer"],
                f"who did it is not said: {change}")
+    expect(seen["Import"]["added"] == 1, seen)
+    whose = ("SELECT s.tenant, s.token FROM trial t JOIN source s ON s.id = t.source "
+             "WHERE t.imported = 1")
+    whose = sqlite3.connect(f"{s.folder}/copy.db").execute(whose).fetchall()
+    expect(whose == [("weavers", 1)], f"imported by {whose}")
     for role in ("tuner", "admin"):
         with open(f"{s.folder}/{role}.token") as token:
             expect(token.read().strip() not in s.log("server"), "a token is in the log")

@@ -10,11 +10,10 @@ namespace {
 
 constexpr char kScheme[] = "bearer ";
 
-}  // namespace
-
-absl::StatusOr<Caller> Gateway::Admit(const grpc::CallbackServerContext& context,
-                                      Role needed) const {
-  Caller caller{kLocalTenant, Role::kAdmin, 0, "", ""};
+// Fills in what of the caller is known when it is refused, too.
+absl::Status Identify(const Gateway& gateway, const grpc::CallbackServerContext& context,
+                      Role needed, Caller& caller) {
+  caller.peer = context.peer();
   const auto& metadata = context.client_metadata();
   const auto header = metadata.find("authorization");
   if (header != metadata.end()) {
@@ -22,17 +21,17 @@ absl::StatusOr<Caller> Gateway::Admit(const grpc::CallbackServerContext& context
     if (!absl::StartsWithIgnoreCase(value, kScheme)) {
       return absl::UnauthenticatedError("authorization: must be \"Bearer TOKEN\"");
     }
-    auto reader = store.Read();
+    auto reader = gateway.store.Read();
     auto found = FindToken(
         *reader, std::string(absl::StripAsciiWhitespace(value.substr(sizeof kScheme - 1))));
     if (!found.ok()) return found.status();
     caller = *std::move(found);
-  } else if (tokens_required && !absl::StartsWith(context.peer(), "unix:")) {
+    caller.peer = context.peer();
+  } else if (gateway.tokens_required && !absl::StartsWith(context.peer(), "unix:")) {
     return absl::UnauthenticatedError(
         "this server wants a token: give --token-file, with what `heddle token create` printed on "
         "the server, or use its Unix socket");
   }
-  caller.peer = context.peer();
   const auto tls = context.auth_context();
   if (tls != nullptr && tls->IsPeerAuthenticated()) {
     for (const grpc::string_ref& name : tls->GetPeerIdentity()) {
@@ -44,7 +43,23 @@ absl::StatusOr<Caller> Gateway::Admit(const grpc::CallbackServerContext& context
     return absl::PermissionDeniedError(absl::StrCat("this call needs the role ", NameOf(needed),
                                                     "; the token's is ", NameOf(caller.role)));
   }
-  return caller;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Caller> Gateway::Admit(const grpc::CallbackServerContext& context,
+                                      Role needed) const {
+  Caller caller{kLocalTenant, Role::kAdmin, 0, "", ""};
+  const absl::Status status = Identify(*this, context, needed, caller);
+  if (status.ok()) return caller;
+  LogEvent(Severity::kWarning, "caller_refused",
+           {{"peer", caller.peer},
+            {"token", caller.token},
+            {"tenant", caller.token == 0 ? "" : caller.tenant},
+            {"certificate", caller.certificate},
+            {"error", std::string(status.message())}});
+  return status;
 }
 
 grpc::Status Gateway::Finish(const char* method, SteadyTime start,

@@ -57,10 +57,9 @@ IMPORTED = {
 }
 
 
-def changes(s):
-    """What the server's log says of changes."""
-    lines = [json.loads(line) for line in s.log("server").splitlines() if line.startswith("{")]
-    return [line for line in lines if line["event"] == "change"]
+def logged(s):
+    """The lines of the server's log."""
+    return [json.loads(line) for line in s.log("server").splitlines() if line.startswith("{")]
 
 
 def check_server(s):
@@ -89,6 +88,7 @@ def check_server(s):
                 "from-a-script", *as_role("tuner")).stdout.strip()
     s.run("cancel", job, *as_role("tuner"))
     s.run("devices", "drain", "nobody/cuda:0", *as_role("admin"), check=False)
+    s.run("devices", "drain", "nobody/cuda:0", *as_role("tuner"), check=False)
     with open(f"{s.folder}/trials", "w") as out:
         out.write(json.dumps(IMPORTED) + "\n")
     s.run("records", "import", f"{s.folder}/trials", *as_role("tuner"))
@@ -98,7 +98,7 @@ def check_server(s):
         mode = stat.S_IMODE(os.stat(f"{s.folder}/{name}").st_mode)
         expect(mode == 0o600, f"{name} has mode {mode:o}")
 
-    seen = {change["method"]: change for change in changes(s)}
+    seen = {line["method"]: line for line in logged(s) if line["event"] == "change"}
     created = seen["CreateJob"]
     expect(created["request_id"] == "from-a-script" and created["job"] == job, created)
     expect(seen["CancelJob"]["job"] == job and seen["CancelJob"]["code"] == "OK", seen)
@@ -108,6 +108,8 @@ def check_server(s):
         change = seen[method]
         expect(change["token"] == token and change["tenant"] == "weavers" and change["peer"],
                f"who did it is not said: {change}")
+    refused = [line for line in logged(s) if line["event"] == "caller_refused"]
+    expect(len(refused) == 1 and refused[0]["token"] == 1 and refused[0]["peer"], refused)
     expect(seen["Import"]["added"] == 1, seen)
     whose = ("SELECT s.tenant, s.token FROM trial t JOIN source s ON s.id = t.source "
              "WHERE t.imported = 1")

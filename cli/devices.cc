@@ -13,6 +13,7 @@
 #include "measure/codegen/dialects.h"
 #include "measure/device/nvrtc.h"
 #include "measure/run/confine.h"
+#include "proto/values.h"
 
 namespace heddle::cli {
 namespace {
@@ -153,12 +154,13 @@ Result RunDoctor(const std::string& db, bool json) {
 
 Check CheckDevice(const v1::FleetDevice& device) {
   const v1::WorkerStatus& worker = device.worker();
-  std::string text = v1::WorkerStatus::State_Name(worker.state());
+  std::string text = WordOf(worker.state());
   if (!worker.detail().empty()) absl::StrAppend(&text, ": ", worker.detail());
-  if (device.state() == v1::FleetDevice::DRAINING) text += " (taken out of service)";
-  const bool works =
-      worker.state() == v1::WorkerStatus::IDLE || worker.state() == v1::WorkerStatus::BUSY;
-  return {"device " + device.id(), works && device.state() != v1::FleetDevice::DRAINING, text};
+  if (device.state() == v1::FleetDevice::STATE_DRAINING) text += " (taken out of service)";
+  const bool works = worker.state() == v1::WorkerStatus::STATE_IDLE ||
+                     worker.state() == v1::WorkerStatus::STATE_BUSY;
+  return {"device " + device.id(), works && device.state() != v1::FleetDevice::STATE_DRAINING,
+          text};
 }
 
 // Whether a server can tune: it answers, and has a device that works for its version.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/command.h"
 #include "cli/remote.h"
+#include "proto/values.h"
 
 namespace heddle::cli {
 namespace {
@@ -19,7 +20,7 @@ struct Flags {
 
 Json ToJson(const v1::DeviceModel& model) {
   return {{"name", model.name()},
-          {"source", v1::DeviceModel::Source_Name(model.source())},
+          {"source", WordOf(model.source())},
           {"devices", model.devices()},
           {"api", model.target().api()},
           {"arch", model.target().arch()},
@@ -29,9 +30,9 @@ Json ToJson(const v1::DeviceModel& model) {
 }
 
 std::string Describe(const v1::DeviceModel& model) {
-  return absl::StrFormat("%-8s %3d devices  %8.0f GFLOP/s %6.0f GB/s  %s",
-                         v1::DeviceModel::Source_Name(model.source()), model.devices(),
-                         model.target().peak_gflops(), model.target().memory_gbs(), model.name());
+  return absl::StrFormat("%-8s %3d devices  %8.0f GFLOP/s %6.0f GB/s  %s", WordOf(model.source()),
+                         model.devices(), model.target().peak_gflops(), model.target().memory_gbs(),
+                         model.name());
 }
 
 Result ListModels(const Flags& flags, client::Client& client) {
@@ -159,9 +160,9 @@ void AddFleet(CLI::App& devices, Selected selected) {
         ->required();
   };
   of_host("trust", "serve what a host measures as validated without a second one",
-          v1::SetHostRequest::TRUST);
-  of_host("distrust", "the opposite", v1::SetHostRequest::DISTRUST);
-  of_host("release", "let another token have a host's name", v1::SetHostRequest::RELEASE);
+          v1::SetHostRequest::ACTION_TRUST);
+  of_host("distrust", "the opposite", v1::SetHostRequest::ACTION_DISTRUST);
+  of_host("release", "let another token have a host's name", v1::SetHostRequest::ACTION_RELEASE);
   const auto of_device = [&](const char* name, const char* what, v1::FleetDevice::State state) {
     auto [sub, flags] = add(name, what, [=](const Flags& f, client::Client& client) {
       return SetDevice(f, state, client);
@@ -170,8 +171,8 @@ void AddFleet(CLI::App& devices, Selected selected) {
         ->type_name("DEVICE")
         ->required();
   };
-  of_device("drain", "give a device no more work", v1::FleetDevice::DRAINING);
-  of_device("enable", "the opposite", v1::FleetDevice::ENABLED);
+  of_device("drain", "give a device no more work", v1::FleetDevice::STATE_DRAINING);
+  of_device("enable", "the opposite", v1::FleetDevice::STATE_ENABLED);
 }
 
 }  // namespace heddle::cli

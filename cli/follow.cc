@@ -12,6 +12,7 @@
 #include "cli/remote.h"
 #include "cli/tuned.h"
 #include "measure/run/messages.h"
+#include "proto/values.h"
 #include "search_space/notation/notation.h"
 
 namespace heddle::cli {
@@ -23,15 +24,15 @@ absl::Time TimeOf(const google::protobuf::Timestamp& time) {
 
 tuner::StopReason StopReasonOf(const v1::Job& job) {
   switch (job.stop_reason()) {
-    case v1::Job::SECONDS:
+    case v1::Job::STOP_REASON_SECONDS:
       return tuner::StopReason::kSeconds;
-    case v1::Job::PLATEAU:
+    case v1::Job::STOP_REASON_PLATEAU:
       return tuner::StopReason::kPlateau;
-    case v1::Job::EXHAUSTED:
+    case v1::Job::STOP_REASON_EXHAUSTED:
       return tuner::StopReason::kExhausted;
     default:
-      return job.state() == v1::Job::SUCCEEDED ? tuner::StopReason::kTrials
-                                               : tuner::StopReason::kInterrupted;
+      return job.state() == v1::Job::STATE_SUCCEEDED ? tuner::StopReason::kTrials
+                                                     : tuner::StopReason::kInterrupted;
   }
 }
 
@@ -89,7 +90,7 @@ void Follower::Adopt(const v1::Job& job) {
     tuner::Progress& to = progress_[i];
     to.trials = static_cast<int>(from.trials());
     to.trial_budget = static_cast<int>(job.spec().budget().trials());
-    to.seconds_budget = job.spec().budget().seconds();
+    to.seconds_budget = SecondsOf(job.spec().budget().search_duration());
     to.best_us = from.best_us();
     to.failed.clear();
     for (const auto& [name, count] : from.failed()) {
@@ -144,18 +145,18 @@ void Follower::See(const v1::JobEvent& event) {
   job_.set_state(event.state());
   if (shown_ != event.state()) {
     shown_ = event.state();
-    printer_.Note(absl::StrCat(job_.id(), ": ", v1::Job::State_Name(shown_)));
+    printer_.Note(absl::StrCat(job_.name(), ": ", WordOf(shown_)));
   }
   if (!event.has_trial()) return;
   if (job_.device_model().empty()) {
     // The model is in the job, which the events of trials do not carry.
-    auto job = client_.GetJob(job_.id());
+    auto job = client_.GetJob(job_.name());
     if (job.ok()) job_.set_device_model(job->device_model());
   }
   FindTarget();
   const size_t index = static_cast<size_t>(event.trial().workload());
   if (index >= progress_.size()) return;
-  const absl::Time now = TimeOf(event.time());
+  const absl::Time now = TimeOf(event.event_time());
   began_[index] = std::min(began_[index], index == 0 ? TimeOf(job_.start_time()) : now);
   tuner::Progress& progress = progress_[index];
   progress.seconds = absl::ToDoubleSeconds(now - began_[index]);
@@ -215,10 +216,9 @@ Result FollowJob(client::Client& client, const std::string& id, bool json, doubl
 
   const v1::Job& ended = follower.job();
   const std::string l2 = ended.spec().l2() == v1::L2_POLICY_WARM ? "warm" : "cold";
-  int exit_code = ended.state() == v1::Job::SUCCEEDED ? kDone : kFailed;
+  int exit_code = ended.state() == v1::Job::STATE_SUCCEEDED ? kDone : kFailed;
   if (exit_code != kDone) {
-    Say(absl::StrCat("heddle: ", id, " ended ", v1::Job::State_Name(ended.state()), ": ",
-                     ended.error()));
+    Say(absl::StrCat("heddle: ", id, " ended ", WordOf(ended.state()), ": ", ended.error()));
   }
   Json all = Json::array();
   for (int i = 0; i < ended.workloads_size(); ++i) {
@@ -226,7 +226,7 @@ Result FollowJob(client::Client& client, const std::string& id, bool json, doubl
     SayResult(tuned, l2, "");
     Json one = ToJson(tuned, ended.device_model(), l2, 1);
     one["job"] = id;
-    one["state"] = v1::Job::State_Name(ended.state());
+    one["state"] = WordOf(ended.state());
     all.push_back(std::move(one));
     if (!tuned.report.best && tuned.report.trials > 0 && tuned.report.ok == 0) {
       Say("heddle: " + NoValidSchedule(tuned.report));

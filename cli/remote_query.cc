@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/remote.h"
 #include "measure/run/messages.h"
+#include "proto/values.h"
 #include "search_space/notation/notation.h"
 #include "tuner/model/roofline.h"
 
@@ -29,23 +30,22 @@ Json ToJson(const v1::QueryBestResponse& answer, const search_space::TensorProgr
             const std::vector<search_space::Step>& steps) {
   const v1::Record& record = answer.record();
   const v1::Environment& e = record.environment();
-  Json json{
-      {"found", answer.match() != v1::QueryBestResponse::MATCH_NONE},
-      {"match", answer.match() == v1::QueryBestResponse::MATCH_NONE
-                    ? "none"
-                    : absl::AsciiStrToLower(v1::QueryBestResponse::Match_Name(answer.match()))},
-      {"validated", answer.validated()},
-      {"confirmations", answer.confirmations()},
-      {"op", program.op},
-      {"shape", ShapeJson(program.shape)},
-      {"device", answer.device()},
-      {"time_us", nullptr},
-      {"time_ci_us", nullptr},
-      {"standing", nullptr},
-      {"steps", StepsJson(steps)},
-      {"fingerprint", nullptr}};
+  Json json{{"found", answer.match() != v1::QueryBestResponse::MATCH_NONE},
+            {"match", answer.match() == v1::QueryBestResponse::MATCH_NONE
+                          ? "none"
+                          : absl::AsciiStrToLower(WordOf(answer.match()))},
+            {"validated", answer.validated()},
+            {"confirmations", answer.confirmations()},
+            {"op", program.op},
+            {"shape", ShapeJson(program.shape)},
+            {"device", answer.device()},
+            {"time_us", nullptr},
+            {"time_ci_us", nullptr},
+            {"standing", nullptr},
+            {"steps", StepsJson(steps)},
+            {"fingerprint", nullptr}};
   // A neighbour's time is not this shape's.
-  if (answer.match() == v1::QueryBestResponse::EXACT) {
+  if (answer.match() == v1::QueryBestResponse::MATCH_EXACT) {
     json["time_us"] = record.result().time_us();
     json["time_ci_us"] = {record.result().ci_low_us(), record.result().ci_high_us()};
     json["standing"] = StandingName(answer.standing());
@@ -74,8 +74,8 @@ Result QueryServer(client::Client& client, const RemoteQuery& query) {
   request.mutable_workload()->set_canonical((*program)->canonical_text);
   request.set_device(query.device);
   request.set_l2(query.l2 == "warm" ? v1::L2_POLICY_WARM : v1::L2_POLICY_COLD);
-  if (query.fallback == "nearest") request.set_fallback(v1::QueryBestRequest::NEAREST);
-  if (query.fallback == "default") request.set_fallback(v1::QueryBestRequest::DEFAULT);
+  if (query.fallback == "nearest") request.set_fallback(v1::QueryBestRequest::FALLBACK_NEAREST);
+  if (query.fallback == "default") request.set_fallback(v1::QueryBestRequest::FALLBACK_DEFAULT);
   auto answer = client.QueryBest(request);
   if (!answer.ok()) return answer.status();
   auto steps = search_space::ParseSteps(answer->steps());
@@ -92,7 +92,7 @@ Result QueryServer(client::Client& client, const RemoteQuery& query) {
                      ", or try --fallback nearest or default."));
     return kFailed;
   }
-  if (answer->match() == v1::QueryBestResponse::EXACT) {
+  if (answer->match() == v1::QueryBestResponse::MATCH_EXACT) {
     const v1::TrialResult& result = answer->record().result();
     Say(absl::StrCat("exact: ", tuner::FormatTime(result.time_us()), " (",
                      tuner::FormatTime(result.ci_low_us()), " .. ",
@@ -115,12 +115,12 @@ Result ListServerDevices(client::Client& client, bool json) {
     if (!page.ok()) return page.status();
     for (const v1::FleetDevice& device : page->devices()) {
       ++count;
-      const std::string worker = v1::WorkerStatus::State_Name(device.worker().state());
+      const std::string worker = WordOf(device.worker().state());
       if (json) {
         Json one = DeviceJson(measure::FromProto(device.device()));
         one["fleet_id"] = device.id();
         one["host"] = device.hostname();
-        one["state"] = v1::FleetDevice::State_Name(device.state());
+        one["state"] = WordOf(device.state());
         one["worker"] = worker;
         one["detail"] = device.worker().detail();
         one["job"] = device.job();
@@ -130,7 +130,7 @@ Result ListServerDevices(client::Client& client, bool json) {
       }
       std::cout << absl::StrFormat(
           "%-24s %-10s %-10s %s  (%s)%s%s\n", device.id(), worker,
-          device.state() == v1::FleetDevice::DRAINING ? "draining" : "",
+          device.state() == v1::FleetDevice::STATE_DRAINING ? "draining" : "",
           device.device().target().name(), device.hostname(),
           device.job().empty() ? "" : "  works on " + device.job(),
           device.no_work_because().empty()

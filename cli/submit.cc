@@ -10,6 +10,7 @@
 #include "cli/remote.h"
 #include "cli/tuned.h"
 #include "measure/codegen/dialects.h"
+#include "proto/values.h"
 #include "search_space/notation/notation.h"
 
 namespace heddle::cli {
@@ -39,7 +40,9 @@ absl::StatusOr<v1::CreateJobRequest> RequestOf(const SubmitFlags& flags) {
   spec.mutable_device()->set_api(flags.api);
   spec.set_l2(flags.l2 == "warm" ? v1::L2_POLICY_WARM : v1::L2_POLICY_COLD);
   spec.mutable_budget()->set_trials(flags.trials);
-  spec.mutable_budget()->set_seconds(flags.seconds);
+  if (flags.seconds > 0) {
+    *spec.mutable_budget()->mutable_search_duration() = DurationOf(flags.seconds);
+  }
   spec.mutable_budget()->set_plateau(flags.plateau);
   spec.set_seed(flags.seed);
   spec.set_search(flags.search);
@@ -57,24 +60,24 @@ Result RunSubmit(const SubmitFlags& flags, client::Client& client) {
   auto job = client.CreateJob(*request);
   if (!job.ok()) return job.status();
   if (flags.wait) {
-    Say("Submitted " + job->id());
-    return FollowJob(client, job->id(), flags.json, flags.timeout);
+    Say("Submitted " + job->name());
+    return FollowJob(client, job->name(), flags.json, flags.timeout);
   }
   if (flags.json) {
     PrintJson(ToJson(*job));
   } else {
-    std::cout << job->id() << "\n";
+    std::cout << job->name() << "\n";
   }
   return kDone;
 }
 
 // "12 RUNNING trial 34 of workload 0: OK 12.3 us".
 std::string EventLine(const v1::JobEvent& event) {
-  std::string line = absl::StrCat(event.seq(), " ", v1::Job::State_Name(event.state()));
+  std::string line = absl::StrCat(event.seq(), " ", WordOf(event.state()));
   if (event.has_trial()) {
     const v1::Trial& trial = event.trial();
     absl::StrAppend(&line, " ", trial.final() ? "final " : "trial ", trial.id(), " of workload ",
-                    trial.workload(), ": ", v1::Outcome_Name(trial.result().outcome()).substr(8));
+                    trial.workload(), ": ", WordOf(trial.result().outcome()));
     if (trial.result().time_us() > 0) {
       absl::StrAppend(&line, " ", tuner::FormatTime(trial.result().time_us()));
     }
@@ -90,7 +93,7 @@ Json TrialJson(const v1::Trial& trial) {
             {"job", trial.job()},
             {"workload", trial.workload()},
             {"point", trial.point()},
-            {"state", v1::Trial::State_Name(trial.state())},
+            {"state", WordOf(trial.state())},
             {"final", trial.final()},
             {"outcome", nullptr},
             {"time_us", KnownOrNull(result.time_us())},
@@ -100,7 +103,7 @@ Json TrialJson(const v1::Trial& trial) {
             {"device", trial.device()},
             {"record", trial.record()}};
   if (result.outcome() != v1::OUTCOME_UNSPECIFIED) {
-    json["outcome"] = v1::Outcome_Name(result.outcome()).substr(8);
+    json["outcome"] = WordOf(result.outcome());
   }
   if (result.time_us() > 0) json["time_ci_us"] = {result.ci_low_us(), result.ci_high_us()};
   return json;
@@ -112,9 +115,8 @@ Result RunWatch(const std::string& id, int64_t after, bool json, client::Client&
       std::cout << EventLine(event) << std::endl;
       return;
     }
-    Json line{{"first_seq", event.first_seq()},
-              {"seq", event.seq()},
-              {"state", v1::Job::State_Name(event.state())}};
+    Json line{
+        {"first_seq", event.first_seq()}, {"seq", event.seq()}, {"state", WordOf(event.state())}};
     if (event.has_trial()) line["trial"] = TrialJson(event.trial());
     if (event.has_job()) line["job"] = ToJson(event.job());
     std::cout << line.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
@@ -139,9 +141,10 @@ Result RunJobs(const JobsFlags& flags, client::Client& client) {
     jobs.push_back(*std::move(job));
   }
   v1::ListJobsRequest request;
+  if (flags.json) request.set_view(v1::JOB_VIEW_FULL);
   for (const std::string& name : flags.states) {
     v1::Job::State state;
-    if (!v1::Job::State_Parse(absl::AsciiStrToUpper(name), &state)) {
+    if (!v1::Job::State_Parse(PrefixOf<v1::Job::State>() + absl::AsciiStrToUpper(name), &state)) {
       return absl::InvalidArgumentError(
           absl::StrCat("no state is called '", name,
                        "': queued, running, waiting_device, succeeded, failed, "
@@ -175,7 +178,7 @@ Result RunJobs(const JobsFlags& flags, client::Client& client) {
 
 Result RunTrials(const std::string& id, bool json, client::Client& client) {
   v1::ListTrialsRequest request;
-  request.set_job(id);
+  request.set_parent(id);
   request.set_page_size(200);
   Json all = Json::array();
   do {
@@ -187,11 +190,11 @@ Result RunTrials(const std::string& id, bool json, client::Client& client) {
         all.push_back(std::move(one));
         continue;
       }
-      const bool done = trial.state() == v1::Trial::DONE;
+      const bool done = trial.state() == v1::Trial::STATE_DONE;
       std::cout << absl::StrFormat(
           "%-8d %-11s %-14s %10s  %s\n", trial.id(),
-          trial.final() ? "final" : v1::Trial::State_Name(trial.state()),
-          done ? v1::Outcome_Name(trial.result().outcome()).substr(8) : "",
+          trial.final() ? "final" : WordOf(trial.state()),
+          done ? WordOf(trial.result().outcome()) : "",
           trial.result().time_us() > 0 ? tuner::FormatTime(trial.result().time_us()) : "",
           trial.point());
     }
@@ -289,7 +292,7 @@ CLI::App* AddOnJob(CLI::App& app, const Selected& selected, const char* name, co
 }  // namespace
 
 std::string Describe(const v1::Job& job) {
-  std::string line = absl::StrFormat("%-10s %-15s", job.id(), v1::Job::State_Name(job.state()));
+  std::string line = absl::StrFormat("%-10s %-15s", job.name(), WordOf(job.state()));
   for (const v1::WorkloadProgress& workload : job.workloads()) {
     absl::StrAppend(&line, " ", workload.workload().op(), ": ", workload.trials(), " trials");
     if (workload.best_us() > 0) {
@@ -327,8 +330,8 @@ Json ToJson(const v1::Job& job) {
   }
   Json labels = Json::object();
   for (const auto& [key, value] : job.spec().labels()) labels[key] = value;
-  return Json{{"id", job.id()},
-              {"state", v1::Job::State_Name(job.state())},
+  return Json{{"id", job.name()},
+              {"state", WordOf(job.state())},
               {"error", job.error()},
               {"device", job.device_model()},
               {"created", time(job.has_create_time(), job.create_time())},

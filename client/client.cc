@@ -167,15 +167,15 @@ absl::StatusOr<v1::Job> Client::CreateJob(v1::CreateJobRequest request) {
   return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::CreateJob, request);
 }
 
-absl::StatusOr<v1::Job> Client::GetJob(const std::string& id) {
+absl::StatusOr<v1::Job> Client::GetJob(const std::string& name) {
   v1::GetJobRequest request;
-  request.set_id(id);
+  request.set_name(name);
   return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::GetJob, request);
 }
 
-absl::StatusOr<v1::Job> Client::CancelJob(const std::string& id) {
+absl::StatusOr<v1::Job> Client::CancelJob(const std::string& name) {
   v1::CancelJobRequest request;
-  request.set_id(id);
+  request.set_name(name);
   return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::CancelJob, request);
 }
 
@@ -215,10 +215,10 @@ absl::StatusOr<v1::FleetDevice> Client::SetDeviceState(const v1::SetDeviceStateR
   return impl_->Call(*impl_->fleet, &v1::Fleet::Stub::SetDeviceState, request);
 }
 
-absl::Status Client::WatchJob(const std::string& id, int64_t after_seq,
+absl::Status Client::WatchJob(const std::string& name, int64_t after_seq,
                               const std::function<void(const v1::JobEvent&)>& on_event) {
   v1::WatchJobRequest request;
-  request.set_id(id);
+  request.set_name(name);
   request.set_after_seq(after_seq);
   bool progressed = false;
   auto attempt = [&] {

@@ -3,7 +3,7 @@
 //
 //   auto client = Client::Connect({.server = "unix:/run/heddle/server"});
 //   auto job = (*client)->CreateJob(request);
-//   (*client)->WatchJob(job->id(), 0, [](const v1::JobEvent& event) { ... });
+//   (*client)->WatchJob(job->name(), 0, [](const v1::JobEvent& event) { ... });
 #ifndef HEDDLE_CLIENT_CLIENT_H_
 #define HEDDLE_CLIENT_CLIENT_H_
 
@@ -46,8 +46,8 @@ class Client {
   absl::StatusOr<v1::ValidateResponse> Validate(const v1::ValidateRequest& request);
   // An empty request_id is filled in.
   absl::StatusOr<v1::Job> CreateJob(v1::CreateJobRequest request);
-  absl::StatusOr<v1::Job> GetJob(const std::string& id);
-  absl::StatusOr<v1::Job> CancelJob(const std::string& id);
+  absl::StatusOr<v1::Job> GetJob(const std::string& name);
+  absl::StatusOr<v1::Job> CancelJob(const std::string& name);
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request);
   absl::StatusOr<v1::ListTrialsResponse> ListTrials(const v1::ListTrialsRequest& request);
   absl::StatusOr<v1::QueryBestResponse> QueryBest(const v1::QueryBestRequest& request);
@@ -61,7 +61,7 @@ class Client {
 
   // Calls `on_event` with a snapshot and every event after `after_seq` until the job has ended.
   // Where the stream breaks it goes on after the last event that was seen.
-  absl::Status WatchJob(const std::string& id, int64_t after_seq,
+  absl::Status WatchJob(const std::string& name, int64_t after_seq,
                         const std::function<void(const v1::JobEvent&)>& on_event);
 
   // Calls `on_record` with every record; an error of its own ends the export with it.

@@ -15,6 +15,7 @@
 #include "measure/codegen/codegen.h"
 #include "measure/run/confine.h"
 #include "measure/run/messages.h"
+#include "proto/values.h"
 
 namespace heddle::measure {
 namespace {
@@ -131,7 +132,8 @@ void Daemon::HeartbeatLoop() {
   }
   do {
     Beat(end_);
-  } while (!end_.Wait(absl::Seconds(std::max(0.05, session_.registered().heartbeat_s()))));
+  } while (!end_.Wait(
+      absl::Seconds(std::max(0.05, SecondsOf(session_.registered().heartbeat_interval())))));
   Beat(give_up_);
 }
 

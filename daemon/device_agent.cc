@@ -9,6 +9,7 @@
 #include "client/backoff.h"
 #include "client/connection.h"
 #include "measure/run/messages.h"
+#include "proto/values.h"
 #include "search_space/notation/notation.h"
 #include "search_space/schedule/step.h"
 
@@ -89,8 +90,8 @@ v1::WorkerStatus DeviceAgent::Status() const {
   std::lock_guard lock(mutex_);
   WorkerStatus status;
   status.set_device(device_.id);
-  const bool draining = state_ != WorkerStatus::GONE && drain_.IsSet();
-  status.set_state(draining ? WorkerStatus::DRAINING : state_);
+  const bool draining = state_ != WorkerStatus::STATE_GONE && drain_.IsSet();
+  status.set_state(draining ? WorkerStatus::STATE_DRAINING : state_);
   status.set_detail(detail_);
   if (measurer_ != nullptr) *status.mutable_device_state() = ToProto(measurer_->device_state());
   return status;
@@ -114,7 +115,7 @@ std::vector<int64_t> DeviceAgent::Leases() const {
 
 // How many candidates to ask for now. With mutex_ held.
 int DeviceAgent::Wanted() const {
-  const bool works = state_ == WorkerStatus::IDLE || state_ == WorkerStatus::BUSY;
+  const bool works = state_ == WorkerStatus::STATE_IDLE || state_ == WorkerStatus::STATE_BUSY;
   if (paused_ || !works || !inbox_.empty() || current_) return 0;
   if (measurer_ == nullptr) return kFirstCandidates;
   const int wanted = measurer_->wanted_in_flight() - static_cast<int>(lease_of_.size());
@@ -134,7 +135,7 @@ void DeviceAgent::AcquireLoop() {
     request.set_device(device_.id);
     // One id for all attempts: a lease whose reply was lost is given again.
     request.set_request_id(client::NewRequestId());
-    request.set_wait_s(kAcquireWaitS);
+    *request.mutable_wait_duration() = DurationOf(kAcquireWaitS);
     v1::Lease lease;
     const SteadyTime asked = SteadyNow();
     absl::Status status = session_.Call<v1::AcquireRequest, v1::Lease>(
@@ -169,21 +170,20 @@ void DeviceAgent::Enter(State state, const std::string& detail) {
     detail_ = Utf8(detail.substr(0, kMaxDetail));
   }
   changed_.notify_all();
-  if (state == WorkerStatus::BUSY || state == WorkerStatus::IDLE) return;
-  LogEvent(
-      detail.empty() ? Severity::kInfo : Severity::kWarning, "device_state",
-      {{"device", device_.id}, {"state", WorkerStatus::State_Name(state)}, {"detail", detail}});
+  if (state == WorkerStatus::STATE_BUSY || state == WorkerStatus::STATE_IDLE) return;
+  LogEvent(detail.empty() ? Severity::kInfo : Severity::kWarning, "device_state",
+           {{"device", device_.id}, {"state", WordOf(state)}, {"detail", detail}});
 }
 
 void DeviceAgent::MeasureLoop() {
-  Enter(WorkerStatus::CANARY);
+  Enter(WorkerStatus::STATE_CANARY);
   if (absl::Status status = Canary(); !status.ok()) Recover(status);
   SteadyTime worked = SteadyNow();
   while (!stop_.IsSet() && !drain_.IsSet()) {
     DropRevoked();
     std::optional<v1::Lease> lease = TakeLease();
     if (lease) {
-      Enter(WorkerStatus::BUSY);
+      Enter(WorkerStatus::STATE_BUSY);
       Begin(*lease);
       std::lock_guard lock(mutex_);
       current_.reset();
@@ -194,13 +194,13 @@ void DeviceAgent::MeasureLoop() {
     } else if (lease) {
       worked = SteadyNow();
     } else {
-      Enter(WorkerStatus::IDLE);
+      Enter(WorkerStatus::STATE_IDLE);
       if (SteadyNow() - worked > idle_limit_) EndMeasurer();
     }
     changed_.notify_all();  // there may be room now
   }
   EndAll();
-  Enter(WorkerStatus::GONE);
+  Enter(WorkerStatus::STATE_GONE);
   ended_ = true;
 }
 
@@ -236,13 +236,13 @@ void DeviceAgent::Begin(const v1::Lease& lease) {
            {{"device", device_.id},
             {"lease", lease.id()},
             {"job", lease.job()},
-            {"kind", v1::Lease::Kind_Name(lease.kind())},
+            {"kind", WordOf(lease.kind())},
             {"candidates", lease.candidates_size()}});
   const bool another = measurer_ == nullptr || measured_workload_ != KeyOf(lease);
-  if (another || lease.kind() == v1::Lease::FINALS) FinishPending();
+  if (another || lease.kind() == v1::Lease::KIND_FINALS) FinishPending();
   if (stop_.IsSet()) return;
   if ((another || measurer_ == nullptr) && !StartFor(lease)) return;
-  if (lease.kind() == v1::Lease::FINALS) {
+  if (lease.kind() == v1::Lease::KIND_FINALS) {
     MeasureFinals(lease);
   } else {
     Screen(lease);
@@ -273,12 +273,12 @@ bool DeviceAgent::StartFor(const v1::Lease& lease) {
   }
   const std::string why(started.status().message());
   // Either the device fails at everything, or only at this.
-  Enter(WorkerStatus::CANARY);
+  Enter(WorkerStatus::STATE_CANARY);
   absl::Status canary = IsWedged(started.status()) ? started.status() : Canary();
   ReleaseAll(lease, canary.ok() ? ReleaseRequest::FAULT_WORKLOAD : ReleaseRequest::FAULT_DEVICE,
              why);
   if (canary.ok()) {
-    Enter(WorkerStatus::IDLE);
+    Enter(WorkerStatus::STATE_IDLE);
   } else {
     Recover(canary);
   }
@@ -317,7 +317,8 @@ void DeviceAgent::MeasureFinals(const v1::Lease& lease) {
     }
     finalists.push_back({candidate.id(), "", *std::move(steps)});
   }
-  auto results = measurer_->MeasureFinalists(finalists, absl::Seconds(lease.budget_s()));
+  auto results = measurer_->MeasureFinalists(
+      finalists, absl::Seconds(SecondsOf(lease.budget_duration())));
   if (!results.ok()) {
     ReleaseAll(lease, ReleaseRequest::FAULT_DEVICE, std::string(results.status().message()));
     GiveUp(results.status());
@@ -437,16 +438,16 @@ void DeviceAgent::Recover(const absl::Status& why) {
     while (now - failures_.front() > kFailureWindow) failures_.pop_front();
     const std::string detail(status.message());
     if (IsWedged(status)) {
-      Enter(WorkerStatus::WEDGED, detail + "; restart the host, or its driver");
+      Enter(WorkerStatus::STATE_WEDGED, detail + "; restart the host, or its driver");
       drain_.Wait(absl::InfiniteDuration());
       return;
     }
     const bool often = failures_.size() >= kFailures;
-    Enter(often ? WorkerStatus::UNHEALTHY : WorkerStatus::RESTARTING, detail);
+    Enter(often ? WorkerStatus::STATE_UNHEALTHY : WorkerStatus::STATE_RESTARTING, detail);
     if (drain_.Wait(often ? kLastPause : backoff.Next())) return;
     status = Canary();
     if (status.ok()) {
-      Enter(WorkerStatus::IDLE);
+      Enter(WorkerStatus::STATE_IDLE);
       return;
     }
   }
@@ -483,11 +484,9 @@ void DeviceAgent::Release(int64_t lease, const std::vector<int64_t>& unstarted,
   request.set_fault(fault);
   request.set_detail(Utf8(detail.substr(0, kMaxDetail)));
   if (fault != ReleaseRequest::FAULT_NONE) {
-    LogEvent(Severity::kWarning, "released",
-             {{"device", device_.id},
-              {"lease", lease},
-              {"fault", ReleaseRequest::Fault_Name(fault)},
-              {"detail", detail}});
+    LogEvent(
+        Severity::kWarning, "released",
+        {{"device", device_.id}, {"lease", lease}, {"fault", WordOf(fault)}, {"detail", detail}});
   }
   v1::ReleaseResponse response;
   absl::Status status = session_.Call<ReleaseRequest, v1::ReleaseResponse>(

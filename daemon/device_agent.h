@@ -89,7 +89,7 @@ class DeviceAgent {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  State state_ = v1::WorkerStatus::STARTING;
+  State state_ = v1::WorkerStatus::STATE_STARTING;
   std::string detail_;
   bool paused_ = false;
   std::deque<v1::Lease> inbox_;

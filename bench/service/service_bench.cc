@@ -31,6 +31,7 @@
 #include "heddle/v1/tuning.grpc.pb.h"
 #include "measure/codegen/codegen.h"
 #include "measure/run/messages.h"
+#include "proto/values.h"
 #include "search_space/ir/target.h"
 #include "search_space/notation/notation.h"
 #include "tuner/records/records.h"
@@ -130,7 +131,7 @@ class Caller {
     begun_ = absl::Now();
     stub_->async()->QueryBest(context_.get(), &request_, &response_, [this](grpc::Status status) {
       if (!status.ok()) Die(status.error_message());
-      if (response_.match() != v1::QueryBestResponse::EXACT) Die("a workload was not found");
+      if (response_.match() != v1::QueryBestResponse::MATCH_EXACT) Die("a workload was not found");
       latencies.push_back(absl::ToDoubleMilliseconds(absl::Now() - begun_));
       if (absl::Now() >= end_) return done_();
       Ask();
@@ -196,7 +197,7 @@ class ScriptedDaemon {
     request.set_device("cuda:0");
     request.set_request_id(RequestId());
     request.set_max(8);
-    request.set_wait_s(2);
+    *request.mutable_wait_duration() = DurationOf(2);
     stub_->async()->Acquire(context_.get(), &acquire_, &lease_, [this](grpc::Status status) {
       if (!status.ok()) Die(status.error_message());
       if (lease_.id() == 0) return stopping ? (void)(stopped = true) : Run();
@@ -281,7 +282,7 @@ v1::Job Create(v1::Tuning::Stub& stub, const v1::Workload& workload, int64_t tri
 
 v1::Job Get(v1::Tuning::Stub& stub, const std::string& id) {
   v1::GetJobRequest request;
-  request.set_id(id);
+  request.set_name(id);
   grpc::ClientContext context;
   v1::Job job;
   grpc::Status status = stub.GetJob(&context, request, &job);
@@ -302,11 +303,11 @@ void RunFleet(const std::string& server, int daemons, int jobs, int64_t trials) 
   auto fleet = StartDaemons(server, daemons);
   const absl::Time begin = absl::Now();
   std::vector<std::string> ids;
-  for (int i = 0; i < jobs; ++i) ids.push_back(Create(*stub, Matmul(100000 + i), trials).id());
+  for (int i = 0; i < jobs; ++i) ids.push_back(Create(*stub, Matmul(100000 + i), trials).name());
   int64_t done = 0;
   for (const std::string& id : ids) {
     const v1::Job job = AwaitEnd(*stub, id);
-    if (job.state() != v1::Job::SUCCEEDED) Die(job.error());
+    if (job.state() != v1::Job::STATE_SUCCEEDED) Die(job.error());
     done += job.workloads(0).trials();
   }
   const double took = absl::ToDoubleSeconds(absl::Now() - begin);
@@ -356,7 +357,7 @@ int64_t StatusOf(const std::string& pid, const std::string& key) {
 class Stream : public grpc::ClientReadReactor<v1::JobEvent> {
  public:
   Stream(v1::Tuning::Stub& stub, const std::string& job) {
-    request_.set_id(job);
+    request_.set_name(job);
     stub.async()->WatchJob(&context_, &request_, this);
     StartRead(&event_);
     StartCall();
@@ -392,7 +393,7 @@ void Watch(const std::string& server, const std::string& pid, int count) {
   for (int i = 0; i < 20; ++i) stubs.push_back(v1::Tuning::NewStub(Connect(server, i)));
   const absl::Time begin = absl::Now();
   for (int i = 0; i < count; ++i) {
-    streams.push_back(std::make_unique<Stream>(*stubs[i % stubs.size()], job.id()));
+    streams.push_back(std::make_unique<Stream>(*stubs[i % stubs.size()], job.name()));
   }
   for (auto& stream : streams) {
     while (!stream->seen) absl::SleepFor(absl::Milliseconds(1));
@@ -425,9 +426,9 @@ void Soak(const std::string& server, const std::string& pid, const std::string& 
     v1::Workload workload;
     workload.set_builtin("vector_add");
     (*workload.mutable_shape())["n"] = 1024 + i;
-    open.push_back(Create(*stub, workload, 3).id());
+    open.push_back(Create(*stub, workload, 3).name());
     if (open.size() == kOpen) {
-      if (AwaitEnd(*stub, open.front()).state() != v1::Job::SUCCEEDED) Die("a job failed");
+      if (AwaitEnd(*stub, open.front()).state() != v1::Job::STATE_SUCCEEDED) Die("a job failed");
       open.erase(open.begin());
     }
     if (i % std::max(1, jobs / 10) == 0 || i == jobs - 1) {

@@ -1,23 +1,33 @@
 #include "measure/run/messages.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "measure/codegen/dialects.h"
+#include "proto/values.h"
 #include "search_space/notation/notation.h"
 
 namespace heddle::measure {
 namespace {
 
+using google::protobuf::Duration;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
+using google::protobuf::Reflection;
 
 const std::string kOutcomePrefix = "OUTCOME_";
 
-const FieldDescriptor* FieldOf(const Message& message, const char* name) {
+const FieldDescriptor* FieldOf(const Message& message, const std::string& name) {
   const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(name);
   HEDDLE_CHECK(field != nullptr, message.GetTypeName() + " has no field " + name);
   return field;
+}
+
+// The field of seconds, "compile_s": "compile_duration"; null where `name` is no such field.
+const FieldDescriptor* DurationFieldOf(const Message& message, absl::string_view name) {
+  if (!absl::ConsumeSuffix(&name, "_s")) return nullptr;
+  return FieldOf(message, absl::StrCat(name, "_duration"));
 }
 
 // Copies the fields that it is shown into those of their names.
@@ -37,7 +47,12 @@ struct FieldWriter {
     to.GetReflection()->SetBool(&to, FieldOf(to, name), value);
   }
   void operator()(const char* name, double value) const {
-    to.GetReflection()->SetDouble(&to, FieldOf(to, name), value);
+    const Reflection* const fields = to.GetReflection();
+    if (const auto duration = DurationFieldOf(to, name)) {
+      fields->MutableMessage(&to, duration)->CopyFrom(DurationOf(value));
+    } else {
+      fields->SetDouble(&to, FieldOf(to, name), value);
+    }
   }
   void operator()(const char* name, Outcome value) const {
     to.GetReflection()->SetEnumValue(&to, FieldOf(to, name), ToProto(value));
@@ -61,7 +76,12 @@ struct FieldReader {
     value = from.GetReflection()->GetBool(from, FieldOf(from, name));
   }
   void operator()(const char* name, double& value) const {
-    value = from.GetReflection()->GetDouble(from, FieldOf(from, name));
+    const Reflection* const fields = from.GetReflection();
+    if (const auto duration = DurationFieldOf(from, name)) {
+      value = SecondsOf(static_cast<const Duration&>(fields->GetMessage(from, duration)));
+    } else {
+      value = fields->GetDouble(from, FieldOf(from, name));
+    }
   }
   void operator()(const char* name, Outcome& value) const {
     const int number = from.GetReflection()->GetEnumValue(from, FieldOf(from, name));

@@ -1,9 +1,11 @@
 #include "server/api/fleet_service.h"
 
-#include <algorithm>
+#include <functional>
 #include <utility>
+#include <vector>
 
 #include "server/api/audit.h"
+#include "server/api/pages.h"
 #include "server/engine/validate.h"
 
 namespace heddle::server {
@@ -39,6 +41,22 @@ grpc::ServerUnaryReactor* Change(const Gateway& gateway, const char* method,
                  if (absl::Status s = Check(*request); !s.ok()) return reply(s);
                  (gateway.engine.*call)(caller, *request, std::move(reply));
                });
+}
+
+// One page of all that there are.
+template <typename Request, typename Response, typename Item, typename Name, typename Add>
+void ReplyPage(const Request& request, std::vector<Item> all, const Name& name, const Add& add,
+               const Reply<Response>& reply) {
+  if (absl::Status s = Check(request); !s.ok()) return reply(s);
+  Response page;
+  auto next = TakePage(request, std::move(all), name, [&](Item item) {
+    Item* added = (page.*add)();
+    *added = std::move(item);
+    return added;
+  });
+  if (!next.ok()) return reply(next.status());
+  page.set_next_page_token(*next);
+  reply(std::move(page));
 }
 
 }  // namespace
@@ -94,15 +112,13 @@ grpc::ServerUnaryReactor* FleetService::SetHost(grpc::CallbackServerContext* con
 }
 
 grpc::ServerUnaryReactor* FleetService::ListHosts(grpc::CallbackServerContext* context,
-                                                  const v1::ListHostsRequest*,
+                                                  const v1::ListHostsRequest* request,
                                                   v1::ListHostsResponse* response) {
   return Unary(gateway_, "ListHosts", Role::kAdmin, Where::kInline, context, response,
-               [this](const Caller&, const Reply<v1::ListHostsResponse>& reply) {
-                 v1::ListHostsResponse hosts;
-                 for (v1::FleetHost& host : gateway_.engine.Hosts()) {
-                   *hosts.add_hosts() = std::move(host);
-                 }
-                 reply(hosts);
+               [this, request](const Caller&, const Reply<v1::ListHostsResponse>& reply) {
+                 ReplyPage(*request, gateway_.engine.Hosts(),
+                           std::mem_fn(&v1::FleetHost::host_uuid),
+                           &v1::ListHostsResponse::add_hosts, reply);
                });
 }
 
@@ -111,15 +127,12 @@ Role FleetService::RoleToLook(const grpc::CallbackServerContext& context) const 
 }
 
 grpc::ServerUnaryReactor* FleetService::ListModels(grpc::CallbackServerContext* context,
-                                                   const v1::ListModelsRequest*,
+                                                   const v1::ListModelsRequest* request,
                                                    v1::ListModelsResponse* response) {
   return Unary(gateway_, "ListModels", RoleToLook(*context), Where::kInline, context, response,
-               [this](const Caller&, const Reply<v1::ListModelsResponse>& reply) {
-                 v1::ListModelsResponse models;
-                 for (v1::DeviceModel& model : gateway_.engine.Models()) {
-                   *models.add_models() = std::move(model);
-                 }
-                 reply(models);
+               [this, request](const Caller&, const Reply<v1::ListModelsResponse>& reply) {
+                 ReplyPage(*request, gateway_.engine.Models(), std::mem_fn(&v1::DeviceModel::name),
+                           &v1::ListModelsResponse::add_models, reply);
                });
 }
 
@@ -128,18 +141,8 @@ grpc::ServerUnaryReactor* FleetService::ListDevices(grpc::CallbackServerContext*
                                                     v1::ListDevicesResponse* response) {
   return Unary(gateway_, "ListDevices", RoleToLook(*context), Where::kInline, context, response,
                [this, request](const Caller&, const Reply<v1::ListDevicesResponse>& reply) {
-                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
-                 v1::ListDevicesResponse page;
-                 const int size = PageSize(request->page_size());
-                 for (v1::FleetDevice& device : gateway_.engine.Devices()) {
-                   if (device.id() <= request->page_token()) continue;
-                   if (page.devices_size() == size) {
-                     page.set_next_page_token(page.devices(size - 1).id());
-                     break;
-                   }
-                   *page.add_devices() = std::move(device);
-                 }
-                 reply(page);
+                 ReplyPage(*request, gateway_.engine.Devices(), std::mem_fn(&v1::FleetDevice::id),
+                           &v1::ListDevicesResponse::add_devices, reply);
                });
 }
 

@@ -9,6 +9,7 @@
 #include "measure/run/messages.h"
 #include "search_space/notation/notation.h"
 #include "server/api/audit.h"
+#include "server/api/pages.h"
 #include "server/api/watch.h"
 #include "server/db/confirmations.h"
 #include "server/db/convert.h"
@@ -168,34 +169,38 @@ grpc::ServerUnaryReactor* TuningService::GetJob(grpc::CallbackServerContext* con
                                                 v1::Job* response) {
   return Unary(gateway_, "GetJob", Role::kReader, Where::kInline, context, response,
                [this, request](const Caller& caller, const Reply<v1::Job>& reply) {
-                 auto id = ParseJobId(request->id(), "id");
-                 if (!id.ok()) return reply(id.status());
+                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
                  auto reader = gateway_.store.Read();
-                 reply(LoadJob(*reader, *id, VisibleTenant(caller)));
+                 auto job = LoadJob(*reader, JobId(request->name()), VisibleTenant(caller));
+                 if (job.ok() && request->view() == v1::JOB_VIEW_BASIC) LeaveOutTexts(*job);
+                 reply(std::move(job));
                });
 }
 
 grpc::ServerUnaryReactor* TuningService::ListJobs(grpc::CallbackServerContext* context,
                                                   const v1::ListJobsRequest* request,
                                                   v1::ListJobsResponse* response) {
-  return Unary(
-      gateway_, "ListJobs", Role::kReader, Where::kLight, context, response,
-      [this, request](const Caller& caller, const Reply<v1::ListJobsResponse>& reply) {
-        if (absl::Status s = Check(*request); !s.ok()) return reply(s);
-        int64_t before = 0;
-        if (!request->page_token().empty() && !absl::SimpleAtoi(request->page_token(), &before)) {
-          return reply(WrongField("page_token", "must be that of the page before"));
-        }
-        auto reader = gateway_.store.Read();
-        const bool all = caller.role == Role::kAdmin;
-        auto jobs = LoadJobs(*reader, all ? request->filter().tenant() : caller.tenant,
-                             request->filter(), before, PageSize(request->page_size()));
-        if (!jobs.ok()) return reply(jobs.status());
-        v1::ListJobsResponse page;
-        for (v1::Job& job : *jobs) *page.add_jobs() = std::move(job);
-        if (before > 0) page.set_next_page_token(absl::StrCat(before));
-        reply(page);
-      });
+  return Unary(gateway_, "ListJobs", Role::kReader, Where::kLight, context, response,
+               [this, request](const Caller& caller, const Reply<v1::ListJobsResponse>& reply) {
+                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+                 auto position = PagePosition(*request);
+                 if (!position.ok()) return reply(position.status());
+                 int64_t before = 0;
+                 if (!position->empty() && !absl::SimpleAtoi(*position, &before)) {
+                   return reply(WrongPageToken());
+                 }
+                 auto reader = gateway_.store.Read();
+                 const bool all = caller.role == Role::kAdmin;
+                 auto jobs = LoadJobs(*reader, all ? request->filter().tenant() : caller.tenant,
+                                      request->filter(), request->view() == v1::JOB_VIEW_FULL,
+                                      before, PageSize(request->page_size()));
+                 if (!jobs.ok()) return reply(jobs.status());
+                 v1::ListJobsResponse page;
+                 for (v1::Job& job : *jobs) *page.add_jobs() = std::move(job);
+                 if (before > 0)
+                   page.set_next_page_token(PageToken(*request, absl::StrCat(before)));
+                 reply(page);
+               });
 }
 
 grpc::ServerUnaryReactor* TuningService::CancelJob(grpc::CallbackServerContext* context,
@@ -203,11 +208,10 @@ grpc::ServerUnaryReactor* TuningService::CancelJob(grpc::CallbackServerContext* 
                                                    v1::Job* response) {
   return Unary(gateway_, "CancelJob", Role::kTuner, Where::kInline, context, response,
                [this, request](const Caller& caller, Reply<v1::Job> plain) {
-                 const Reply<v1::Job> reply =
-                     Audited(caller, "CancelJob", "", {{"job", request->id()}}, std::move(plain));
-                 auto id = ParseJobId(request->id(), "id");
-                 if (!id.ok()) return reply(id.status());
-                 gateway_.engine.CancelJob(caller, *id, reply);
+                 const Reply<v1::Job> reply = Audited(caller, "CancelJob", "",
+                                                      {{"job", request->name()}}, std::move(plain));
+                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+                 gateway_.engine.CancelJob(caller, JobId(request->name()), reply);
                });
 }
 
@@ -222,35 +226,41 @@ grpc::ServerWriteReactor<v1::JobEvent>* TuningService::WatchJob(
 grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext* context,
                                                     const v1::ListTrialsRequest* request,
                                                     v1::ListTrialsResponse* response) {
-  return Unary(gateway_, "ListTrials", Role::kReader, Where::kLight, context, response,
-               [this, request](const Caller& caller, const Reply<v1::ListTrialsResponse>& reply) {
-                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
-                 const int64_t job = JobId(request->job());
-                 auto reader = gateway_.store.Read();
-                 if (auto found = LoadJob(*reader, job, VisibleTenant(caller)); !found.ok()) {
-                   return reply(found.status());
-                 }
-                 std::optional<TrialPosition> after;
-                 const std::string& token = request->page_token();
-                 if (!token.empty()) {
-                   after.emplace();
-                   const size_t dot = token.find('.');
-                   if (!absl::SimpleAtoi(token.substr(0, dot), &after->seq) ||
-                       !absl::SimpleAtoi(token.substr(dot + 1), &after->id)) {
-                     return reply(WrongField("page_token", "must be that of the page before"));
-                   }
-                 }
-                 const int size = PageSize(request->page_size());
-                 auto trials = LoadTrials(*reader, job, after, size);
-                 if (!trials.ok()) return reply(trials.status());
-                 v1::ListTrialsResponse page;
-                 for (v1::Trial& trial : *trials) *page.add_trials() = std::move(trial);
-                 if (page.trials_size() == size) {
-                   const v1::Trial& last = page.trials(size - 1);
-                   page.set_next_page_token(absl::StrCat(last.seq(), ".", last.id()));
-                 }
-                 reply(page);
-               });
+  return Unary(
+      gateway_, "ListTrials", Role::kReader, Where::kLight, context, response,
+      [this, request](const Caller& caller, const Reply<v1::ListTrialsResponse>& reply) {
+        if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+        const int64_t job = JobId(request->parent());
+        auto reader = gateway_.store.Read();
+        if (auto found = LoadJob(*reader, job, VisibleTenant(caller)); !found.ok()) {
+          return reply(found.status());
+        }
+        auto position = PagePosition(*request);
+        if (!position.ok()) return reply(position.status());
+        std::optional<TrialPosition> after;
+        if (!position->empty()) {
+          after.emplace();
+          const size_t dot = position->find('.');
+          if (dot == std::string::npos ||
+              !absl::SimpleAtoi(position->substr(0, dot), &after->seq) ||
+              !absl::SimpleAtoi(position->substr(dot + 1), &after->id)) {
+            return reply(WrongPageToken());
+          }
+        }
+        const int size = PageSize(request->page_size());
+        auto trials = LoadTrials(*reader, job, after, size);
+        if (!trials.ok()) return reply(trials.status());
+        v1::ListTrialsResponse page;
+        for (v1::Trial& trial : *trials) {
+          if (request->view() != v1::TRIAL_VIEW_FULL) trial.clear_steps();
+          *page.add_trials() = std::move(trial);
+        }
+        if (page.trials_size() == size) {
+          const v1::Trial& last = page.trials(size - 1);
+          page.set_next_page_token(PageToken(*request, absl::StrCat(last.seq(), ".", last.id())));
+        }
+        reply(page);
+      });
 }
 
 // ----------------------------------------------------------------------------------------- queries
@@ -310,6 +320,7 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
         auto workload = ParseCached(request->workload(), "workload");
         if (!workload.ok()) return reply(workload.status());
         v1::QueryBestResponse answer;
+        answer.set_match(v1::QueryBestResponse::MATCH_NONE);
         answer.set_device(*model);
         *answer.mutable_workload() = KeyOf(**workload);
         const auto known = gateway_.engine.FindModel(*model);
@@ -324,7 +335,7 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
         if (!exact.ok()) return reply(exact.status());
         if (exact->has_value()) {
           const Served& served = **exact;
-          answer.set_match(v1::QueryBestResponse::EXACT);
+          answer.set_match(v1::QueryBestResponse::MATCH_EXACT);
           answer.set_steps(served.best.trial.steps);
           answer.set_validated(served.validated);
           answer.set_confirmations(served.confirmations);
@@ -335,7 +346,7 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
           gateway_.metrics.CountQuery("exact", verdict.standing != tuner::Standing::kMeasured);
           return reply(std::move(answer));
         }
-        if (request->fallback() == v1::QueryBestRequest::NONE && !request->has_enqueue()) {
+        if (request->fallback() <= v1::QueryBestRequest::FALLBACK_NONE && !request->has_enqueue()) {
           gateway_.metrics.CountQuery("none", false);
           return reply(std::move(answer));
         }
@@ -351,10 +362,10 @@ void TuningService::Answer(const v1::QueryBestRequest& request, const Caller& ca
                            const Workload& workload, v1::QueryBestResponse response,
                            const Reply<v1::QueryBestResponse>& reply) {
   tuner::Match match = tuner::Match::kNone;
-  if (request.fallback() != v1::QueryBestRequest::NONE) {
+  if (request.fallback() > v1::QueryBestRequest::FALLBACK_NONE) {
     auto device = FindModel(gateway_.engine, response.device());
     if (!device.ok()) return reply(device.status());
-    const bool nearest = request.fallback() == v1::QueryBestRequest::NEAREST;
+    const bool nearest = request.fallback() == v1::QueryBestRequest::FALLBACK_NEAREST;
     searcher::SpaceQuestion question;
     question.set_what(nearest ? searcher::SpaceQuestion::NEAREST
                               : searcher::SpaceQuestion::DEFAULT);
@@ -369,7 +380,8 @@ void TuningService::Answer(const v1::QueryBestRequest& request, const Caller& ca
     if (found->has_source()) *response.mutable_record() = std::move(*found->mutable_source());
   }
   gateway_.metrics.CountQuery(NameOf(match), false);
-  response.set_match(static_cast<v1::QueryBestResponse::Match>(match));
+  if (match == tuner::Match::kNearest) response.set_match(v1::QueryBestResponse::MATCH_NEAREST);
+  if (match == tuner::Match::kDefault) response.set_match(v1::QueryBestResponse::MATCH_DEFAULT);
   if (!request.has_enqueue()) return reply(std::move(response));
   if (const auto device = FindModel(gateway_.engine, response.device()); device.ok()) {
     const absl::Status s = CheckCost(*workload, measure::FromProto(*device).target);

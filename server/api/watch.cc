@@ -67,7 +67,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
   WatchStream(const Gateway& gateway, std::string tenant, const v1::WatchJobRequest& request)
       : gateway_(gateway),
         tenant_(std::move(tenant)),
-        job_(JobId(request.id())),
+        job_(JobId(request.name())),
         next_(request.after_seq() + 1) {}
 
   void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -140,7 +140,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
       v1::JobEvent event;
       event.set_seq(next - 1);
       event.set_state(job->state());
-      *event.mutable_time() = ToProto(absl::Now());
+      *event.mutable_event_time() = ToProto(absl::Now());
       // A job that has ended and of which everything is known.
       const bool over = IsTerminal(job->state()) && next > latest;
       *event.mutable_job() = *std::move(job);
@@ -155,7 +155,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
       event.set_first_seq(next);
       event.set_seq(job->last_seq());
       event.set_state(job->state());
-      *event.mutable_time() = ToProto(absl::Now());
+      *event.mutable_event_time() = ToProto(absl::Now());
       *event.mutable_job() = *std::move(job);
       page.push_back(std::move(event));
     } else {

@@ -14,7 +14,7 @@
 namespace heddle::server {
 namespace {
 
-constexpr char kJobPrefix[] = "job-";
+constexpr char kJobPrefix[] = "jobs/";
 
 v1::WorkloadKey KeyOf(const tuner::WorkloadRow& row) {
   v1::WorkloadKey key;
@@ -54,7 +54,7 @@ void FillRecord(const tuner::TrialRecord& trial, v1::Record& record) {
   *record.mutable_result() = measure::ToProto(trial.result);
   record.set_throttled(trial.throttled);
   record.set_other_processes(trial.other_processes);
-  *record.mutable_when() = server::ToProto(trial.when);
+  *record.mutable_measure_time() = server::ToProto(trial.when);
   record.set_host(trial.from.host);
   record.set_run(trial.from.run);
 }
@@ -139,24 +139,29 @@ tuner::StoredTrial FromProto(const v1::Record& record) {
   trial.result = measure::FromProto(record.result());
   trial.throttled = record.throttled();
   trial.other_processes = record.other_processes();
-  trial.when = FromProto(record.when());
+  trial.when = FromProto(record.measure_time());
   trial.from.host = record.host();
   trial.from.run = record.run();
   return stored;
 }
 
-std::string JobName(int64_t id) { return absl::StrCat(kJobPrefix, id); }
+std::string JobName(int64_t id) {
+  return absl::StrCat(kJobPrefix, absl::Hex(id, absl::kZeroPad16));
+}
 
 int64_t JobId(const std::string& name) {
   int64_t id = 0;
   if (!absl::StartsWith(name, kJobPrefix)) return 0;
   // Only the one way of writing a number.
-  if (!absl::SimpleAtoi(name.substr(sizeof kJobPrefix - 1), &id) || JobName(id) != name) return 0;
+  if (!absl::SimpleHexAtoi(name.substr(sizeof kJobPrefix - 1), &id) || JobName(id) != name) {
+    return 0;
+  }
   return id > 0 ? id : 0;
 }
 
 bool IsTerminal(v1::Job::State state) {
-  return state == v1::Job::SUCCEEDED || state == v1::Job::FAILED || state == v1::Job::CANCELLED;
+  return state == v1::Job::STATE_SUCCEEDED || state == v1::Job::STATE_FAILED ||
+         state == v1::Job::STATE_CANCELLED;
 }
 
 std::string CanonicalBytes(const google::protobuf::Message& message) {

@@ -33,7 +33,7 @@ v1::Record ToProto(const tuner::Records::Best& best, const v1::WorkloadKey& work
 // Does not check the values: tuner::ParseLine does.
 tuner::StoredTrial FromProto(const v1::Record& record);
 
-// "job-17" <-> 17; 0 for what is no such name.
+// "jobs/0000000000000011" <-> 17; 0 for what is no such name.
 std::string JobName(int64_t id);
 int64_t JobId(const std::string& name);
 bool IsTerminal(v1::Job::State state);

@@ -1,6 +1,7 @@
 #include "server/db/job_store.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -36,11 +37,25 @@ google::protobuf::Timestamp StampOf(int64_t micros) {
   return ToProto(absl::FromUnixMicros(micros));
 }
 
+// Ids grow with time, so that they order jobs, and leave gaps by chance: a job's name does not tell
+// how many there are.
+int64_t NewJobId(int64_t last, absl::Time now) {
+  constexpr int kRandomBits = 20;
+  const int64_t chance = std::random_device()() >> (32 - kRandomBits);
+  const int64_t millis = std::max<int64_t>(0, absl::ToUnixMillis(now));
+  return std::max(last + 1, (millis << kRandomBits) + chance);
+}
+
 v1::Job ReadJob(const Cursor& row) {
   v1::Job job;
-  job.set_id(JobName(row.Int(0)));
+  job.set_name(JobName(row.Int(0)));
   job.set_tenant(row.Text(1));
-  const absl::Status parsed = FromJson(row.Text(2), *job.mutable_spec());
+  absl::Status parsed = FromJson(row.Text(2), *job.mutable_spec());
+  const v1::Budget& budget = job.spec().budget();
+  if (parsed.ok() && budget.trials() == 0 && budget.plateau() == 0 &&
+      !budget.has_search_duration()) {
+    parsed = absl::DataLossError("the stored budget is of an earlier version of the API");
+  }
   if (!parsed.ok()) job.clear_spec();
   job.set_state(static_cast<v1::Job::State>(row.Int(3)));
   job.set_stop_reason(static_cast<v1::Job::StopReason>(row.Int(4)));
@@ -81,7 +96,7 @@ absl::Status AddProgress(Records& records, v1::Job& job) {
     Cursor row = records.database().Query(
         "SELECT hash, text, trials, ok, failed, default_us, best_us, ended FROM job_workload "
         "WHERE job = ? ORDER BY number",
-        JobId(job.id()));
+        JobId(job.name()));
     absl::StatusOr<bool> more;
     while ((more = row.Next()).ok() && *more) {
       v1::WorkloadProgress& progress = *job.add_workloads();
@@ -215,18 +230,20 @@ absl::StatusOr<int64_t> InsertJob(Records& records, const std::string& tenant,
                                   absl::Time now) {
   Database& db = records.database();
   const int64_t expires = spec.has_expire_time() ? Micros(FromProto(spec.expire_time())) : 0;
+  auto last = db.QueryInt("SELECT coalesce(max(id), 0) FROM job");
+  if (!last.ok()) return last.status();
+  const int64_t id = NewJobId(*last, now);
   absl::Status status = db.Run(
-      "INSERT INTO job (tenant, spec, state, stop_reason, error, device_model, create_us, "
-      "start_us, end_us, expire_us, last_seq) VALUES (?, ?, ?, 0, '', '', ?, 0, 0, ?, 0)",
-      tenant, ToJson(spec), int{v1::Job::QUEUED}, Micros(now), expires);
+      "INSERT INTO job (id, tenant, spec, state, stop_reason, error, device_model, create_us, "
+      "start_us, end_us, expire_us, last_seq) VALUES (?, ?, ?, ?, 0, '', '', ?, 0, 0, ?, 0)",
+      id, tenant, ToJson(spec), int{v1::Job::STATE_QUEUED}, Micros(now), expires);
   if (!status.ok()) return status;
-  const int64_t id = db.last_insert_id();
   for (size_t i = 0; i < workloads.size(); ++i) {
     status = db.Run("INSERT INTO job_workload VALUES (?, ?, ?, ?, 0, 0, '{}', 0.0, 0.0, 0.0, 0)",
                     id, static_cast<int64_t>(i), workloads[i]->hash, workloads[i]->canonical_text);
     if (!status.ok()) return status;
   }
-  auto seq = AppendEvent(db, id, v1::Job::QUEUED, 0, now);
+  auto seq = AppendEvent(db, id, v1::Job::STATE_QUEUED, 0, now);
   if (!seq.ok()) return seq.status();
   return id;
 }
@@ -252,7 +269,7 @@ absl::StatusOr<v1::Job> LoadJob(Records& records, int64_t id, const std::string&
 }
 
 absl::StatusOr<std::vector<v1::Job>> LoadJobs(Records& records, const std::string& tenant,
-                                              const v1::ListJobsRequest::Filter& filter,
+                                              const v1::ListJobsRequest::Filter& filter, bool full,
                                               int64_t& before, int count) {
   const auto matches = [&](const v1::Job& job) {
     return std::all_of(filter.labels().begin(), filter.labels().end(), [&](const auto& label) {
@@ -277,6 +294,7 @@ absl::StatusOr<std::vector<v1::Job>> LoadJobs(Records& records, const std::strin
       scanned_bytes += row.Text(2).size();
       if (matches(job)) {
         if (absl::Status s = AddProgress(records, job); !s.ok()) return s;
+        if (!full) LeaveOutTexts(job);
         page_bytes += job.ByteSizeLong();
         if (page_bytes > kMaxPageBytes && !jobs.empty()) break;  // begins the next page
         jobs.push_back(std::move(job));
@@ -287,6 +305,18 @@ absl::StatusOr<std::vector<v1::Job>> LoadJobs(Records& records, const std::strin
   if (!more.ok()) return more.status();
   if (!*more) before = 0;
   return jobs;
+}
+
+void LeaveOutTexts(v1::Job& job) {
+  for (v1::Workload& workload : *job.mutable_spec()->mutable_workloads()) {
+    if (!workload.has_builtin()) workload.clear_operator();
+  }
+  for (v1::WorkloadProgress& progress : *job.mutable_workloads()) {
+    progress.mutable_workload()->clear_text();
+    if (!progress.has_best()) continue;
+    progress.mutable_best()->mutable_workload()->clear_text();
+    progress.mutable_best()->clear_steps();
+  }
 }
 
 absl::StatusOr<std::vector<v1::Job>> LoadOpenJobs(Records& records) {
@@ -313,7 +343,7 @@ absl::StatusOr<int64_t> SetState(Records& records, int64_t job, v1::Job::State s
       "UPDATE job SET state = ?, stop_reason = ?, error = ?, end_us = ?, "
       "device_model = iif(? = '', device_model, ?), "
       "start_us = iif(start_us = 0 AND ? = ?, ?, start_us) WHERE id = ?",
-      int{state}, int{reason}, error, end, model, model, int{state}, int{v1::Job::RUNNING},
+      int{state}, int{reason}, error, end, model, model, int{state}, int{v1::Job::STATE_RUNNING},
       Micros(now), job);
   if (!status.ok()) return status;
   if (end != 0) {
@@ -356,7 +386,7 @@ absl::Status LeaseTrial(Records& records, const TrialRow& row) {
       "INSERT INTO job_trial VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, 0, NULL) "
       "ON CONFLICT (id) DO UPDATE SET state = excluded.state, running = 0, "
       "lease = excluded.lease, device = excluded.device",
-      row.id, row.job, row.workload, row.point, row.steps, int{v1::Trial::LEASED},
+      row.id, row.job, row.workload, row.point, row.steps, int{v1::Trial::STATE_LEASED},
       int{row.is_final}, row.kills, row.lease, row.device);
 }
 
@@ -479,7 +509,7 @@ absl::Status AddMeasurement(Records& records, const search_space::TensorProgram&
 absl::Status ReturnTrial(Records& records, int64_t id, int kills) {
   return records.database().Run(
       "UPDATE job_trial SET state = ?, kills = ?, running = 0, lease = 0 WHERE id = ?",
-      int{v1::Trial::PROPOSED}, kills, id);
+      int{v1::Trial::STATE_PROPOSED}, kills, id);
 }
 
 absl::Status CountKills(Records& records, int64_t id, int kills) {
@@ -516,7 +546,7 @@ absl::StatusOr<std::vector<LeasedTrial>> LoadLeasedTrials(Records& records) {
       "WHERE state < 3 AND state = ? UNION ALL "
       "SELECT l.lease, l.trial, l.device, j.job, j.workload, j.final, 1, 0 FROM late_trial l "
       "JOIN job_trial j ON j.id = l.trial",
-      int{v1::Trial::LEASED});
+      int{v1::Trial::STATE_LEASED});
   absl::StatusOr<bool> more;
   while ((more = row.Next()).ok() && *more) {
     trials.push_back({row.Int(0), row.Int(1), row.Text(2), row.Int(3), static_cast<int>(row.Int(4)),
@@ -571,7 +601,7 @@ absl::StatusOr<std::vector<v1::JobEvent>> LoadEvents(Records& records, int64_t j
     v1::JobEvent event;
     event.set_first_seq(row.Int(kEvent));
     event.set_seq(row.Int(kEvent));
-    *event.mutable_time() = StampOf(row.Int(kEvent + 1));
+    *event.mutable_event_time() = StampOf(row.Int(kEvent + 1));
     event.set_state(static_cast<v1::Job::State>(row.Int(kEvent + 2)));
     if (row.Int(kEvent + 3) != 0) *event.mutable_trial() = ReadTrial(row);
     events.push_back(std::move(event));
@@ -584,7 +614,7 @@ absl::Status SaveDevice(Records& records, const v1::FleetDevice& device) {
   return records.database().Run("INSERT OR REPLACE INTO fleet_device VALUES (?, ?, ?, ?, ?, ?)",
                                 device.id(), ToJson(device.device()), device.hostname(),
                                 int{device.state()}, device.generator(),
-                                Micros(FromProto(device.last_seen())));
+                                Micros(FromProto(device.last_seen_time())));
 }
 
 absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(Records& records) {
@@ -600,9 +630,9 @@ absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(Records& records) {
     device.set_hostname(row.Text(2));
     device.set_state(static_cast<v1::FleetDevice::State>(row.Int(3)));
     device.set_generator(static_cast<int32_t>(row.Int(4)));
-    *device.mutable_last_seen() = StampOf(row.Int(5));
+    *device.mutable_last_seen_time() = StampOf(row.Int(5));
     device.mutable_worker()->set_device(device.device().id());
-    device.mutable_worker()->set_state(v1::WorkerStatus::GONE);
+    device.mutable_worker()->set_state(v1::WorkerStatus::STATE_GONE);
     devices.push_back(std::move(device));
   }
   if (!more.ok()) return more.status();

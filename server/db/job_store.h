@@ -52,10 +52,12 @@ absl::StatusOr<int64_t> CountOpenJobs(tuner::Records& records, const std::string
 absl::StatusOr<v1::Job> LoadJob(tuner::Records& records, int64_t id, const std::string& tenant);
 // Of the tenant ("" = any), newest first, ids below `before`: `before` is where the next page
 // begins, 0 at the end. Bounded are the jobs and bytes that are looked at and the bytes of the
-// page, which may have fewer than `count` for that.
+// page, which may have fewer than `count` for that. `full`: with their texts.
 absl::StatusOr<std::vector<v1::Job>> LoadJobs(tuner::Records& records, const std::string& tenant,
-                                              const v1::ListJobsRequest::Filter& filter,
+                                              const v1::ListJobsRequest::Filter& filter, bool full,
                                               int64_t& before, int count);
+// What v1::JOB_VIEW_BASIC does without.
+void LeaveOutTexts(v1::Job& job);
 // Those that have not ended, oldest first. One whose specification cannot be read has the reason as
 // its error.
 absl::StatusOr<std::vector<v1::Job>> LoadOpenJobs(tuner::Records& records);
@@ -85,7 +87,7 @@ struct TrialRow {
   int64_t id = 0, job = 0;
   int workload = 0;
   std::string point, steps;
-  v1::Trial::State state = v1::Trial::PROPOSED;
+  v1::Trial::State state = v1::Trial::STATE_PROPOSED;
   bool is_final = false;
   int kills = 0;
   bool running = false;

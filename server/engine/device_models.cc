@@ -20,12 +20,12 @@ absl::StatusOr<v1::Device> FindInTable(const std::string& model) {
 const DeviceModels::Model& DeviceModels::Learn(const v1::Device& claimed, bool abandoned) {
   auto [it, added] = models_.try_emplace(claimed.target().name());
   Model& model = it->second;
-  const bool forget = added || (abandoned && model.source == v1::DeviceModel::CLAIMED);
+  const bool forget = added || (abandoned && model.source == v1::DeviceModel::SOURCE_CLAIMED);
   if (forget) {
     model.device = claimed;
     if (auto known = FindInTable(claimed.target().name()); known.ok()) {
       *model.device.mutable_target() = known->target();
-      model.source = v1::DeviceModel::TABLE;
+      model.source = v1::DeviceModel::SOURCE_TABLE;
     }
   } else if (model.device.id().empty()) {  // nobody of it has registered yet
     const v1::Target target = model.device.target();
@@ -36,16 +36,16 @@ const DeviceModels::Model& DeviceModels::Learn(const v1::Device& claimed, bool a
 }
 
 void DeviceModels::Pin(const v1::Device& device) {
-  models_[device.target().name()] = {device, v1::DeviceModel::PINNED};
+  models_[device.target().name()] = {device, v1::DeviceModel::SOURCE_PINNED};
 }
 
 void DeviceModels::Unpin(const std::string& model) {
   auto it = models_.find(model);
   if (it == models_.end()) return;
-  it->second.source = v1::DeviceModel::CLAIMED;
+  it->second.source = v1::DeviceModel::SOURCE_CLAIMED;
   if (auto known = FindInTable(model); known.ok()) {
     *it->second.device.mutable_target() = known->target();
-    it->second.source = v1::DeviceModel::TABLE;
+    it->second.source = v1::DeviceModel::SOURCE_TABLE;
   }
 }
 

@@ -20,9 +20,9 @@ class DeviceModels {
     // Of a device of the model; its id, uuid, driver and compiler are those of the one that
     // registered first.
     v1::Device device;
-    v1::DeviceModel::Source source = v1::DeviceModel::CLAIMED;
+    v1::DeviceModel::Source source = v1::DeviceModel::SOURCE_CLAIMED;
     // Results may be served as validated.
-    bool known() const { return source != v1::DeviceModel::CLAIMED; }
+    bool known() const { return source != v1::DeviceModel::SOURCE_CLAIMED; }
   };
 
   // What a device that registers is taken for: as pinned, else as in the table, else as the first

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "measure/run/messages.h"
+#include "proto/values.h"
 #include "search_space/notation/notation.h"
 #include "server/db/convert.h"
 #include "server/db/fleet_store.h"
@@ -145,15 +146,15 @@ absl::Status Engine::GiveUp(const v1::Job& job, const std::string& why, tuner::R
   const std::string error =
       absl::StrCat("this version of heddle cannot go on with the job: ", why, "; submit it again");
   LogEvent(Severity::kError, "job_given_up",
-           {{"job", job.id()}, {"tenant", job.tenant()}, {"error", error}});
-  return SetState(records, JobId(job.id()), v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED,
-                  error, "", Now())
+           {{"job", job.name()}, {"tenant", job.tenant()}, {"error", error}});
+  return SetState(records, JobId(job.name()), v1::Job::STATE_FAILED,
+                  v1::Job::STOP_REASON_UNSPECIFIED, error, "", Now())
       .status();
 }
 
 absl::Status Engine::RecoverJob(const v1::Job& message, tuner::Records& records) {
   ActiveJob job;
-  job.id = JobId(message.id());
+  job.id = JobId(message.name());
   job.tenant = message.tenant();
   job.spec = message.spec();
   job.state = message.state();
@@ -170,19 +171,19 @@ absl::Status Engine::RecoverJob(const v1::Job& message, tuner::Records& records)
     job.workloads.push_back(
         std::make_shared<const search_space::TensorProgram>(*std::move(program)));
   }
-  if (job.state == v1::Job::CANCELLING) {
+  if (job.state == v1::Job::STATE_CANCELLING) {
     job.cancelling = job.stop = true;
-  } else if (job.state != v1::Job::QUEUED) {
-    auto seq =
-        SetState(records, job.id, v1::Job::QUEUED, v1::Job::STOP_REASON_UNSPECIFIED, "", "", Now());
+  } else if (job.state != v1::Job::STATE_QUEUED) {
+    auto seq = SetState(records, job.id, v1::Job::STATE_QUEUED, v1::Job::STOP_REASON_UNSPECIFIED,
+                        "", "", Now());
     if (!seq.ok()) return seq.status();
-    job.state = v1::Job::QUEUED;
+    job.state = v1::Job::STATE_QUEUED;
   }
   auto trials = LoadOpenTrials(records, job.id);
   if (!trials.ok()) return trials.status();
   absl::MutexLock lock(&mutex_);
   for (TrialRow& row : *trials) {
-    const bool leased = row.state == v1::Trial::LEASED;
+    const bool leased = row.state == v1::Trial::STATE_LEASED;
     if (!leased && (row.is_final || job.cancelling)) {
       if (absl::Status s = DropTrial(records, row.id); !s.ok()) return s;
       continue;
@@ -190,7 +191,7 @@ absl::Status Engine::RecoverJob(const v1::Job& message, tuner::Records& records)
     if (!leased) job.queue.push_back(row.id);
     job.candidates[row.id].row = std::move(row);
   }
-  LogEvent(Severity::kInfo, "job_recovered", {{"job", message.id()}, {"tenant", job.tenant}});
+  LogEvent(Severity::kInfo, "job_recovered", {{"job", message.name()}, {"tenant", job.tenant}});
   const int64_t id = job.id;
   Enqueue(jobs_.emplace(id, std::move(job)).first->second);
   return absl::OkStatus();
@@ -242,8 +243,8 @@ absl::Status Engine::RecoverLeases(tuner::Records& records) {
 
 void Engine::UpdateGauges() {
   std::map<v1::Job::State, int> jobs;
-  for (v1::Job::State state :
-       {v1::Job::QUEUED, v1::Job::RUNNING, v1::Job::WAITING_DEVICE, v1::Job::CANCELLING}) {
+  for (v1::Job::State state : {v1::Job::STATE_QUEUED, v1::Job::STATE_RUNNING,
+                               v1::Job::STATE_WAITING_DEVICE, v1::Job::STATE_CANCELLING}) {
     jobs[state] = 0;
   }
   size_t queued = 0;
@@ -251,7 +252,7 @@ void Engine::UpdateGauges() {
     ++jobs[job.state];
     queued += job.queue.size();
   }
-  for (const auto& [state, count] : jobs) metrics_.SetJobs(v1::Job::State_Name(state), count);
+  for (const auto& [state, count] : jobs) metrics_.SetJobs(WordOf(state), count);
   metrics_.ready_queue.Set(static_cast<double>(queued));
   metrics_.wal_bytes.Set(static_cast<double>(store_.wal_bytes()));
   int busy = 0, idle = 0, gone = 0;
@@ -259,7 +260,7 @@ void Engine::UpdateGauges() {
     if (!device.usable) {
       ++gone;
     } else {
-      ++(device.info.worker().state() == v1::WorkerStatus::BUSY ? busy : idle);
+      ++(device.info.worker().state() == v1::WorkerStatus::STATE_BUSY ? busy : idle);
     }
   }
   metrics_.SetDevices("busy", busy);
@@ -289,7 +290,7 @@ void Engine::Sweep(Actions& after) {
     if (now - job.last_usable > options_.lease) {
       // The searcher ends; another goes on from what is stored when there is a device.
       job.stop = true;
-      SetJobState(job, v1::Job::WAITING_DEVICE);
+      SetJobState(job, v1::Job::STATE_WAITING_DEVICE);
     }
   }
   EndSlices();

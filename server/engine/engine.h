@@ -151,7 +151,7 @@ class Engine {
     int64_t id = 0;
     std::string tenant;
     v1::JobSpec spec;
-    v1::Job::State state = v1::Job::QUEUED;
+    v1::Job::State state = v1::Job::STATE_QUEUED;
     absl::Time created, expires = absl::InfiniteFuture();
     std::vector<Workload> workloads;
     std::vector<WorkloadUse> uses;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "measure/run/messages.h"
+#include "proto/values.h"
 #include "server/db/confirmations.h"
 #include "server/db/convert.h"
 #include "server/engine/engine.h"
@@ -79,13 +80,13 @@ void Engine::GrantConfirmation(Waiter waiter, DeviceEntry& device, Confirmation&
   entry.confirms = confirmation->attempts;
   v1::Lease lease;
   lease.set_id(entry.id);
-  lease.set_kind(v1::Lease::FINALS);
+  lease.set_kind(v1::Lease::KIND_FINALS);
   lease.set_job(JobName(entry.job));
   lease.set_workload(entry.program->canonical_text);
   lease.set_l2(confirmation->l2 == v1::L2_POLICY_UNSPECIFIED ? v1::L2_POLICY_COLD
                                                              : confirmation->l2);
   lease.set_seed(confirmation->seed);
-  lease.set_budget_s(kBudgetSeconds);
+  *lease.mutable_budget_duration() = DurationOf(kBudgetSeconds);
   std::vector<TrialRow*> rows;
   for (TrialRow& row : confirmation->rows) {
     row.id = next_trial_++;

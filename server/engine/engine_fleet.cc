@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "measure/codegen/codegen.h"
 #include "measure/run/messages.h"
+#include "proto/values.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
 #include "server/engine/engine.h"
@@ -71,13 +72,13 @@ bool Engine::Usable(const DeviceEntry& device) const {
     return false;
   }
   if (SteadyNow() - session->second.last_seen > options_.lease) return false;
-  if (device.info.state() == v1::FleetDevice::DRAINING) return false;
+  if (device.info.state() == v1::FleetDevice::STATE_DRAINING) return false;
   if (!device.info.no_work_because().empty()) return false;
   switch (device.info.worker().state()) {
-    case v1::WorkerStatus::UNHEALTHY:
-    case v1::WorkerStatus::WEDGED:
-    case v1::WorkerStatus::DRAINING:
-    case v1::WorkerStatus::GONE:
+    case v1::WorkerStatus::STATE_UNHEALTHY:
+    case v1::WorkerStatus::STATE_WEDGED:
+    case v1::WorkerStatus::STATE_DRAINING:
+    case v1::WorkerStatus::STATE_GONE:
       return false;
     default:
       return true;
@@ -98,9 +99,9 @@ std::vector<v1::FleetDevice> Engine::Devices() const {
                                       ? absl::InfiniteDuration()
                                       : SteadyNow() - session->second.last_seen;
     if (silent > options_.lease) {
-      device.mutable_worker()->set_state(v1::WorkerStatus::GONE);
+      device.mutable_worker()->set_state(v1::WorkerStatus::STATE_GONE);
     } else {
-      *device.mutable_last_seen() = ToProto(Now() - silent);
+      *device.mutable_last_seen_time() = ToProto(Now() - silent);
     }
     if (entry.job != 0 && jobs_.contains(entry.job)) device.set_job(JobName(entry.job));
   }
@@ -138,7 +139,7 @@ void Engine::SetDeviceState(const Caller& caller, const v1::SetDeviceStateReques
       it->second.info.set_state(request.state());
       LogEvent(Severity::kInfo, "device_state_set",
                {{"device", request.id()},
-                {"state", v1::FleetDevice::State_Name(request.state())},
+                {"state", WordOf(request.state())},
                 {"token", caller.token},
                 {"peer", caller.peer}});
       const v1::FleetDevice device = it->second.info;
@@ -172,11 +173,11 @@ void Engine::Heartbeat(const Caller& caller, const v1::HeartbeatRequest& request
         auto device = key == s.devices.end() ? devices_.end() : devices_.find(key->second);
         if (device == devices_.end() || device->second.session != s.id) continue;
         if (worker.state() != device->second.info.worker().state() &&
-            (worker.state() == v1::WorkerStatus::UNHEALTHY ||
-             worker.state() == v1::WorkerStatus::WEDGED)) {
+            (worker.state() == v1::WorkerStatus::STATE_UNHEALTHY ||
+             worker.state() == v1::WorkerStatus::STATE_WEDGED)) {
           LogEvent(Severity::kWarning, "device_unusable",
                    {{"device", device->first},
-                    {"state", v1::WorkerStatus::State_Name(worker.state())},
+                    {"state", WordOf(worker.state())},
                     {"detail", worker.detail()}});
         }
         if (worker.state() != device->second.info.worker().state()) CountRestart(metrics_, worker);

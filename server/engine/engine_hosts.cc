@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "measure/codegen/codegen.h"
+#include "proto/values.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
 #include "server/db/fleet_store.h"
@@ -94,7 +95,7 @@ absl::Status Engine::CheckOwners(const FleetSession& session) const {
     auto owner = sessions_.find(device->second.session);
     if (owner == sessions_.end() || owner->second.instance == session.instance) continue;
     // One that has ended in order said that its devices are gone.
-    const bool gone = device->second.info.worker().state() == v1::WorkerStatus::GONE;
+    const bool gone = device->second.info.worker().state() == v1::WorkerStatus::STATE_GONE;
     if (gone || !Lives(owner->second)) continue;
     return ErrorWithReason(
         absl::StatusCode::kAlreadyExists, "DEVICE_OWNED",
@@ -151,11 +152,11 @@ const v1::FleetDevice& Engine::TakeDevice(const FleetSession& session, const v1:
   info.set_no_work_because(WhyNoWork(model, device.target()));
   info.set_hostname(hostname);
   info.set_generator(session.generator);
-  *info.mutable_last_seen() = ToProto(Now());
+  *info.mutable_last_seen_time() = ToProto(Now());
   info.mutable_worker()->set_device(device.id());
-  info.mutable_worker()->set_state(v1::WorkerStatus::STARTING);
+  info.mutable_worker()->set_state(v1::WorkerStatus::STATE_STARTING);
   if (info.state() == v1::FleetDevice::STATE_UNSPECIFIED) {
-    info.set_state(v1::FleetDevice::ENABLED);
+    info.set_state(v1::FleetDevice::STATE_ENABLED);
   }
   const double peak = device.target().peak_gflops(), gbs = device.target().memory_gbs();
   const v1::Target& known = model.device.target();
@@ -219,8 +220,9 @@ void Engine::Register(const Caller& caller, const v1::RegisterRequest& request,
       }
       response.set_session(session.id);
       response.set_epoch(epoch_);
-      response.set_heartbeat_s(absl::ToDoubleSeconds(options_.heartbeat));
-      response.set_lease_s(absl::ToDoubleSeconds(options_.lease));
+      *response.mutable_heartbeat_interval() =
+          DurationOf(absl::ToDoubleSeconds(options_.heartbeat));
+      *response.mutable_lease_duration() = DurationOf(absl::ToDoubleSeconds(options_.lease));
       if (session.generator != measure::kGeneratorVersion) {
         response.set_no_work_because(absl::StrCat(
             "the daemon generates code of version ", session.generator, " and the server of ",
@@ -289,8 +291,8 @@ void Engine::SetHost(const Caller& caller, const v1::SetHostRequest& request,
       status = absl::NotFoundError(absl::StrCat("no host ", host, " has registered"));
     } else {
       HostEntry& entry = it->second;
-      entry.trusted = request.action() == v1::SetHostRequest::TRUST;
-      if (request.action() == v1::SetHostRequest::RELEASE) {
+      entry.trusted = request.action() == v1::SetHostRequest::ACTION_TRUST;
+      if (request.action() == v1::SetHostRequest::ACTION_RELEASE) {
         entry.released = true;
         std::set<std::string> ended;
         for (const auto& [id, session] : sessions_) {
@@ -300,7 +302,7 @@ void Engine::SetHost(const Caller& caller, const v1::SetHostRequest& request,
       }
       LogEvent(Severity::kInfo, "host_set",
                {{"host", host},
-                {"action", v1::SetHostRequest::Action_Name(request.action())},
+                {"action", WordOf(request.action())},
                 {"token", caller.token},
                 {"peer", caller.peer}});
       const v1::FleetHost now = Describe(host);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "proto/values.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
 #include "server/engine/engine.h"
@@ -192,7 +193,7 @@ void Engine::EndJob(ActiveJob& job, v1::Job::State state, v1::Job::StopReason re
           LogEvent(Severity::kInfo, "job_ended",
                    {{"job", JobName(id)},
                     {"tenant", tenant},
-                    {"state", v1::Job::State_Name(state)},
+                    {"state", WordOf(state)},
                     {"error", error}});
           Announce(id, *seq, true);
         }
@@ -206,7 +207,7 @@ void Engine::Cancel(ActiveJob& job, const std::string& why, Actions&) {
   job.cancelling = job.stop = true;
   job.errors = {why};
   job.queue.clear();
-  SetJobState(job, v1::Job::CANCELLING);
+  SetJobState(job, v1::Job::STATE_CANCELLING);
   for (auto& [id, lease] : leases_) lease.revoked |= lease.job == job.id && lease.confirms == 0;
   FinishCancelling(job);
 }
@@ -217,7 +218,7 @@ void Engine::FinishCancelling(ActiveJob& job) {
     const bool mine = lease.job == job.id && lease.confirms == 0;
     if (mine && !lease.expired && !lease.open.empty()) return;
   }
-  EndJob(job, v1::Job::CANCELLED, v1::Job::STOP_REASON_UNSPECIFIED,
+  EndJob(job, v1::Job::STATE_CANCELLED, v1::Job::STOP_REASON_UNSPECIFIED,
          job.errors.empty() ? "cancelled" : job.errors.front());
 }
 

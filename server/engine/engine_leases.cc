@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "measure/judge/criteria.h"
 #include "measure/run/messages.h"
+#include "proto/values.h"
 #include "server/db/confirmations.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
@@ -86,7 +87,8 @@ void Engine::Acquire(const Caller& caller, const v1::AcquireRequest& request,
       device->second.request_id = request.request_id();
       device->second.last_lease.Clear();
       waiters.push_back({request.session(), device->first, request.request_id(), request.max(),
-                         SteadyNow() + absl::Seconds(request.wait_s()), std::move(reply)});
+                         SteadyNow() + absl::Seconds(SecondsOf(request.wait_duration())),
+                         std::move(reply)});
       next_deadline_ = std::min(next_deadline_, waiters.back().deadline);
       ServeWaiters(model, after);
       ExpireWaiters(after);
@@ -132,10 +134,10 @@ void Engine::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
     job.finals->queued = false;
     ids = job.finals->ids;
     entry.is_finals = true;
-    lease.set_kind(v1::Lease::FINALS);
-    lease.set_budget_s(job.finals->budget_s);
+    lease.set_kind(v1::Lease::KIND_FINALS);
+    *lease.mutable_budget_duration() = DurationOf(job.finals->budget_s);
   } else {
-    lease.set_kind(v1::Lease::SCREENING);
+    lease.set_kind(v1::Lease::KIND_SCREENING);
     // What there is, shared by the devices that could take some.
     const auto fair = static_cast<int>(job.queue.size()) / std::max(1, job.usable);
     const int count = std::clamp(fair, 1, waiter.max);
@@ -156,7 +158,7 @@ void Engine::GiveLease(Waiter waiter, DeviceEntry& device, LeaseEntry entry, v1:
                        const std::vector<TrialRow*>& given) {
   std::vector<TrialRow> rows;
   for (TrialRow* row : given) {
-    row->state = v1::Trial::LEASED;
+    row->state = v1::Trial::STATE_LEASED;
     row->lease = entry.id;
     row->device = waiter.device;
     rows.push_back(*row);
@@ -209,7 +211,7 @@ void Engine::TakeBackUnwritten(int64_t lease) {
     for (int64_t id : given->second.open) {
       auto candidate = job->candidates.find(id);
       if (candidate == job->candidates.end()) continue;
-      candidate->second.row.state = v1::Trial::PROPOSED;
+      candidate->second.row.state = v1::Trial::STATE_PROPOSED;
       if (!given->second.is_finals) job->queue.push_back(id);
     }
     if (given->second.is_finals && job->finals) job->finals->queued = true;
@@ -306,7 +308,7 @@ absl::Status Engine::StoreResult(tuner::Records& records, const v1::CandidateRes
   auto row = LoadTrial(records, id);
   if (!row.ok()) return row.status();
   if (!row->has_value()) return absl::OkStatus();
-  const bool done = (*row)->state > v1::Trial::LEASED;
+  const bool done = (*row)->state > v1::Trial::STATE_LEASED;
   if (!report.lease || !report.lease->open.contains(id)) {
     // Sent again after the lease had closed: what it had is stored.
     if (done && HostOf((*row)->device) == report.host) report.response.add_committed(id);
@@ -315,7 +317,7 @@ absl::Status Engine::StoreResult(tuner::Records& records, const v1::CandidateRes
   report.response.add_committed(id);
   const LeaseEntry& lease = *report.lease;
   if (reported.result().outcome() == v1::OUTCOME_WORKER_LOST) {
-    if (done || (*row)->state != v1::Trial::LEASED || (*row)->lease != lease.id) {
+    if (done || (*row)->state != v1::Trial::STATE_LEASED || (*row)->lease != lease.id) {
       return absl::OkStatus();
     }
     ++(*row)->kills;
@@ -331,8 +333,8 @@ absl::Status Engine::StoreResult(tuner::Records& records, const v1::CandidateRes
   const FinalOrigin origin{report.host, report.token, lease.id, is_default};
   // Sent again, or measured by two: the job counts it once, a measurement is kept.
   if (done) return AddMeasurement(records, *lease.program, lease.environment, record, origin);
-  auto seq = FinishTrial(records, **row, v1::Trial::DONE, *lease.program, lease.environment, record,
-                         origin);
+  auto seq = FinishTrial(records, **row, v1::Trial::STATE_DONE, *lease.program, lease.environment,
+                         record, origin);
   if (!seq.ok()) return seq.status();
   report.written.push_back({id, *seq, measure::ToProto(record.result)});
   if (lease.is_finals) {
@@ -386,8 +388,9 @@ absl::StatusOr<Engine::Given> Engine::GiveBack(tuner::Records& records, TrialRow
       absl::StrCat("quarantined after ", row.kills, " lost workers: ", how));
   const tuner::TrialRecord record =
       RecordOf(row, reported, *lease.program, lease.target, lease.environment.l2, lease.from, now);
-  auto seq = FinishTrial(records, row, v1::Trial::QUARANTINED, *lease.program, lease.environment,
-                         record, {lease.host, lease.from.token, lease.id, false});
+  auto seq =
+      FinishTrial(records, row, v1::Trial::STATE_QUARANTINED, *lease.program, lease.environment,
+                  record, {lease.host, lease.from.token, lease.id, false});
   if (!seq.ok()) return seq.status();
   return Given{row.id, *seq, row.kills, false, reported.result()};
 }
@@ -400,8 +403,8 @@ void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t
     for (int64_t id : ids) {
       auto row = LoadTrial(records, id);
       if (!row.ok()) return row.status();
-      if (!row->has_value() || (*row)->state > v1::Trial::LEASED) continue;
-      const bool ours = (*row)->state == v1::Trial::LEASED && (*row)->lease == lease.id;
+      if (!row->has_value() || (*row)->state > v1::Trial::STATE_LEASED) continue;
+      const bool ours = (*row)->state == v1::Trial::STATE_LEASED && (*row)->lease == lease.id;
       const bool ran = lease.running.contains(id) || (*row)->running;
       (*row)->kills += blame == Blame::kLater || (blame == Blame::kRunning && ran && ours);
       if (!ours && blame != Blame::kLater) continue;
@@ -459,7 +462,7 @@ void Engine::TakeBack(const LeaseEntry& lease, const std::vector<Given>& given,
       auto candidate = job->candidates.find(g.id);
       if (candidate == job->candidates.end()) continue;
       TrialRow& row = candidate->second.row;
-      row.state = v1::Trial::PROPOSED;
+      row.state = v1::Trial::STATE_PROPOSED;
       row.kills = g.kills;
       finals_back |= row.is_final;
       if (!row.is_final && !job->cancelling) job->queue.push_front(g.id);
@@ -507,7 +510,7 @@ void Engine::Release(const Caller& caller, const v1::ReleaseRequest& request,
       if (request.fault() == v1::ReleaseRequest::FAULT_WORKLOAD && mine) {
         is_result = !AllRefuse(*job, **session, request.detail());
         if (!is_result) {
-          EndJob(*job, v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED, request.detail());
+          EndJob(*job, v1::Job::STATE_FAILED, v1::Job::STOP_REASON_UNSPECIFIED, request.detail());
         }
       }
     }

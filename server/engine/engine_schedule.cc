@@ -66,7 +66,7 @@ std::optional<std::string> Engine::ChooseModel(const ActiveJob& job) {
 
 void Engine::Park(ActiveJob& job) {
   parked_[WaitsFor(job)].insert(job.id);
-  SetJobState(job, v1::Job::WAITING_DEVICE);
+  SetJobState(job, v1::Job::STATE_WAITING_DEVICE);
 }
 
 void Engine::Unpark(const ActiveJob& job) {
@@ -81,8 +81,9 @@ void Engine::Enqueue(ActiveJob& job) {
   if (!ChooseModel(job)) return Park(job);
   Unpark(job);
   const bool stays = searchers_ >= options_.max_searchers;
-  if (job.state == v1::Job::RUNNING || (stays && job.state == v1::Job::WAITING_DEVICE)) {
-    SetJobState(job, v1::Job::QUEUED);
+  if (job.state == v1::Job::STATE_RUNNING ||
+      (stays && job.state == v1::Job::STATE_WAITING_DEVICE)) {
+    SetJobState(job, v1::Job::STATE_QUEUED);
   }
   job.ready = true;
   ready_[job.tenant].push_back(job.id);
@@ -167,7 +168,7 @@ void Engine::StartJob(ActiveJob& job, const std::string& model) {
   ++uses_[model].searching;
   searcher_share_.Charge(job.tenant, absl::ToDoubleSeconds(options_.slice));
   ++searchers_;
-  SetJobState(job, v1::Job::RUNNING);
+  SetJobState(job, v1::Job::STATE_RUNNING);
   std::thread thread([this, id = job.id] { RunJob(id); });
   threads_.emplace(thread.get_id(), std::move(thread));
 }

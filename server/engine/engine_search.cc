@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "measure/run/messages.h"
+#include "proto/values.h"
 #include "server/db/convert.h"
 #include "server/engine/engine.h"
 #include "server/engine/validate.h"
@@ -19,10 +20,10 @@ constexpr int kInFlightPerDevice = 16;
 constexpr int kMaxRestarts = 3;
 
 v1::Job::StopReason StopReasonOf(const std::string& name) {
-  if (name == "trials") return v1::Job::TRIALS;
-  if (name == "seconds") return v1::Job::SECONDS;
-  if (name == "plateau") return v1::Job::PLATEAU;
-  if (name == "exhausted") return v1::Job::EXHAUSTED;
+  if (name == "trials") return v1::Job::STOP_REASON_TRIALS;
+  if (name == "seconds") return v1::Job::STOP_REASON_SECONDS;
+  if (name == "plateau") return v1::Job::STOP_REASON_PLATEAU;
+  if (name == "exhausted") return v1::Job::STOP_REASON_EXHAUSTED;
   return v1::Job::STOP_REASON_UNSPECIFIED;
 }
 
@@ -59,7 +60,7 @@ std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
   // Nobody waits for what another workload has left.
   std::erase_if(job->candidates, [&](const auto& entry) {
     const TrialRow& row = entry.second.row;
-    return row.state != v1::Trial::LEASED && (row.workload != number || row.is_final);
+    return row.state != v1::Trial::STATE_LEASED && (row.workload != number || row.is_final);
   });
   std::erase_if(job->queue, [&](int64_t trial) { return !job->candidates.contains(trial); });
   job->workload = number;
@@ -73,7 +74,7 @@ std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
 
   const Workload& program = job->workloads[number];
   if (absl::Status s = CheckCost(*program, measure::FromProto(job->device).target); !s.ok()) {
-    EndJob(*job, v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED, std::string(s.message()));
+    EndJob(*job, v1::Job::STATE_FAILED, v1::Job::STOP_REASON_UNSPECIFIED, std::string(s.message()));
     return std::nullopt;
   }
   const v1::Budget& budget = job->spec.budget();
@@ -93,8 +94,8 @@ std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
     setup.set_trials(budget.trials() - next->trials);
     used_up = setup.trials() <= 0;
   }
-  if (budget.seconds() > 0) {
-    setup.set_seconds(budget.seconds() - next->search_s);
+  if (const double seconds = SecondsOf(budget.search_duration()); seconds > 0) {
+    setup.set_seconds(seconds - next->search_s);
     used_up |= setup.seconds() <= 0;
   }
   if (used_up) {
@@ -129,7 +130,7 @@ bool Engine::HandleDone(int64_t id, const absl::StatusOr<searcher::Done>& done) 
     LogEvent(Severity::kError, "searcher_lost",
              {{"job", JobName(id)}, {"error", std::string(done.status().message())}});
     if (++job->restarts < kMaxRestarts) return true;
-    EndJob(*job, v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED,
+    EndJob(*job, v1::Job::STATE_FAILED, v1::Job::STOP_REASON_UNSPECIFIED,
            std::string(done.status().message()));
     return false;
   }
@@ -144,7 +145,7 @@ bool Engine::HandleDone(int64_t id, const absl::StatusOr<searcher::Done>& done) 
   }
   if (!ended) {
     if (!job->stop) {
-      EndJob(*job, v1::Job::FAILED, v1::Job::STOP_REASON_UNSPECIFIED, done->error());
+      EndJob(*job, v1::Job::STATE_FAILED, v1::Job::STOP_REASON_UNSPECIFIED, done->error());
     }
     return false;
   }
@@ -155,7 +156,7 @@ bool Engine::HandleDone(int64_t id, const absl::StatusOr<searcher::Done>& done) 
   const bool all =
       std::all_of(job->uses.begin(), job->uses.end(), [](const WorkloadUse& u) { return u.ended; });
   if (all && !job->cancelling) {
-    EndJob(*job, job->errors.empty() ? v1::Job::SUCCEEDED : v1::Job::FAILED,
+    EndJob(*job, job->errors.empty() ? v1::Job::STATE_SUCCEEDED : v1::Job::STATE_FAILED,
            StopReasonOf(done->stop_reason()), absl::StrJoin(job->errors, "; "));
   }
   return !all;
@@ -263,7 +264,7 @@ void Engine::TakeResult(ActiveJob& job, int64_t id, const v1::TrialResult& resul
   const Candidate candidate = std::move(it->second);
   job.candidates.erase(it);
   // A result that came after its lease had ended: it needs no other device.
-  if (candidate.row.state == v1::Trial::PROPOSED) std::erase(job.queue, id);
+  if (candidate.row.state == v1::Trial::STATE_PROPOSED) std::erase(job.queue, id);
   const TrialRow& row = candidate.row;
   if (!row.is_final) ++job.uses[row.workload].trials;
   job.restarts = 0;  // what its searchers do is not in vain

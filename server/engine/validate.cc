@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "measure/codegen/dialects.h"
 #include "measure/judge/memory.h"
+#include "proto/values.h"
 #include "search_space/notation/notation.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
@@ -24,6 +25,7 @@ constexpr size_t kMaxDetail = 16 << 10;         // bytes of a reason: daemons cu
 constexpr int64_t kMaxSize = int64_t{1} << 50;  // of anything that a device may have
 constexpr int kMaxHeld = 1024;                  // leases and candidates of a daemon
 constexpr double kMaxSeconds = 1e8;
+constexpr char kNoJobName[] = "must be the name of a job, as CreateJob and ListJobs give it";
 constexpr double kMaxWait = 25;
 // Of a device's peak, what a program without any decision reaches where it reuses data: matrix
 // products do 5 to 10 %. A device that is occupied for longer than this by one run is another's no
@@ -65,33 +67,31 @@ void CheckEnum(Enum value, bool known, const std::string& field, Violations& wro
   if (!known) wrong.Add(field, absl::StrCat(static_cast<int>(value), " is no value of it"));
 }
 
-void CheckPage(int32_t size, const std::string& token, int numbers, Violations& wrong) {
-  CheckCount(size, kMaxPage, "page_size", wrong);
-  bool right = token.empty();
-  if (!right) {
-    right = true;
-    int count = 0;
-    for (const std::string& part : std::vector<std::string>{
-             token.substr(0, token.find('.')),
-             token.find('.') == std::string::npos ? "" : token.substr(token.find('.') + 1)}) {
-      int64_t value = 0;
-      if (part.empty()) continue;
-      right &= absl::SimpleAtoi(part, &value) && value >= 0;
-      ++count;
-    }
-    right &= count == numbers;
-  }
-  if (!right) wrong.Add("page_token", "must be the next_page_token of the page before");
+// Page tokens are those who make them check (server/api/pages.h).
+void CheckPageSize(int32_t size, Violations& wrong) {
+  if (size < 0) wrong.Add("page_size", "must not be negative");
+}
+
+void CheckJobName(const std::string& name, const std::string& field, Violations& wrong) {
+  if (JobId(name) == 0) wrong.Add(field, kNoJobName);
+}
+
+// As google.protobuf.Timestamp has it.
+bool IsTime(const google::protobuf::Timestamp& time) {
+  constexpr int64_t kBeginOfYear1 = -62135596800, kEndOfYear9999 = 253402300799;
+  return time.nanos() >= 0 && time.nanos() <= 999999999 && time.seconds() >= kBeginOfYear1 &&
+         time.seconds() <= kEndOfYear9999;
 }
 
 void CheckBudget(const v1::Budget& budget, const std::string& field, Violations& wrong) {
   CheckCount(budget.trials(), kMaxTrials, field + ".trials", wrong);
   CheckCount(budget.plateau(), kMaxTrials, field + ".plateau", wrong);
-  if (!(budget.seconds() >= 0 && budget.seconds() <= kMaxSeconds)) {
-    wrong.Add(field + ".seconds", absl::StrCat("a number of seconds from 0 to ", kMaxSeconds));
+  const double seconds = SecondsOf(budget.search_duration());
+  if (!(seconds >= 0 && seconds <= kMaxSeconds)) {
+    wrong.Add(field + ".search_duration", absl::StrCat("from 0 to ", kMaxSeconds, " seconds"));
   }
-  if (budget.trials() == 0 && budget.plateau() == 0 && budget.seconds() == 0) {
-    wrong.Add(field, "at least one of trials, seconds and plateau must be set");
+  if (budget.trials() == 0 && budget.plateau() == 0 && seconds == 0) {
+    wrong.Add(field, "at least one of trials, search_duration and plateau must be set");
   }
 }
 
@@ -170,10 +170,13 @@ void CheckResult(const v1::TrialResult& result, const std::string& field, Violat
             v1::Outcome_IsValid(result.outcome()) && result.outcome() != v1::OUTCOME_UNSPECIFIED,
             field + ".outcome", wrong);
   const std::pair<const char*, double> times[] = {
-      {"time_us", result.time_us()},       {"ci_low_us", result.ci_low_us()},
-      {"ci_high_us", result.ci_high_us()}, {"compile_s", result.compile_s()},
-      {"load_s", result.load_s()},         {"validate_s", result.validate_s()},
-      {"time_s", result.time_s()}};
+      {"time_us", result.time_us()},
+      {"ci_low_us", result.ci_low_us()},
+      {"ci_high_us", result.ci_high_us()},
+      {"compile_duration", SecondsOf(result.compile_duration())},
+      {"load_duration", SecondsOf(result.load_duration())},
+      {"validate_duration", SecondsOf(result.validate_duration())},
+      {"time_duration", SecondsOf(result.time_duration())}};
   for (const auto& [name, value] : times) CheckAmount(value, absl::StrCat(field, ".", name), wrong);
   if (result.outcome() == v1::OUTCOME_OK && !(result.time_us() > 0)) {
     wrong.Add(field + ".time_us", "must be positive, as the outcome is OK");
@@ -274,10 +277,7 @@ absl::StatusOr<std::vector<Workload>> ParseSpec(const v1::JobSpec& spec, absl::T
   CheckBudget(spec.budget(), field + ".budget", wrong);
   CheckLabels(spec.labels(), field + ".labels", wrong);
   if (spec.has_expire_time()) {
-    const auto& expires = spec.expire_time();
-    constexpr int64_t kEndOfYear9999 = 253402300799;
-    if (expires.nanos() < 0 || expires.nanos() > 999999999 || expires.seconds() > kEndOfYear9999 ||
-        FromProto(expires) <= now) {
+    if (!IsTime(spec.expire_time()) || FromProto(spec.expire_time()) <= now) {
       wrong.Add(field + ".expire_time", "must be a time to come");
     }
   }
@@ -340,9 +340,23 @@ absl::Status Check(const v1::QueryBestRequest& request) {
   return wrong.ToStatus();
 }
 
+absl::Status Check(const v1::GetJobRequest& request) {
+  Violations wrong;
+  CheckJobName(request.name(), "name", wrong);
+  CheckEnum(request.view(), v1::JobView_IsValid(request.view()), "view", wrong);
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::CancelJobRequest& request) {
+  Violations wrong;
+  CheckJobName(request.name(), "name", wrong);
+  return wrong.ToStatus();
+}
+
 absl::Status Check(const v1::ListJobsRequest& request) {
   Violations wrong;
-  CheckPage(request.page_size(), request.page_token(), 1, wrong);
+  CheckPageSize(request.page_size(), wrong);
+  CheckEnum(request.view(), v1::JobView_IsValid(request.view()), "view", wrong);
   for (int state : request.filter().states()) {
     CheckEnum(state, v1::Job::State_IsValid(state) && state != 0, "filter.states", wrong);
   }
@@ -353,14 +367,15 @@ absl::Status Check(const v1::ListJobsRequest& request) {
 
 absl::Status Check(const v1::ListTrialsRequest& request) {
   Violations wrong;
-  if (JobId(request.job()) == 0) wrong.Add("job", "must be the id of a job, such as \"job-17\"");
-  CheckPage(request.page_size(), request.page_token(), 2, wrong);
+  CheckJobName(request.parent(), "parent", wrong);
+  CheckPageSize(request.page_size(), wrong);
+  CheckEnum(request.view(), v1::TrialView_IsValid(request.view()), "view", wrong);
   return wrong.ToStatus();
 }
 
 absl::Status Check(const v1::WatchJobRequest& request) {
   Violations wrong;
-  if (JobId(request.id()) == 0) wrong.Add("id", "must be the id of a job, such as \"job-17\"");
+  CheckJobName(request.name(), "name", wrong);
   CheckCount(request.after_seq(), INT64_MAX - 1, "after_seq", wrong);
   return wrong.ToStatus();
 }
@@ -451,8 +466,9 @@ absl::Status Check(const v1::AcquireRequest& request) {
   if (request.max() < 1 || request.max() > kMaxCandidates) {
     wrong.Add("max", absl::StrCat("1 to ", kMaxCandidates));
   }
-  if (!(request.wait_s() >= 0 && request.wait_s() <= kMaxWait)) {
-    wrong.Add("wait_s", absl::StrCat("0 to ", kMaxWait));
+  const double wait = SecondsOf(request.wait_duration());
+  if (!(wait >= 0 && wait <= kMaxWait)) {
+    wrong.Add("wait_duration", absl::StrCat("0 to ", kMaxWait, " seconds"));
   }
   return wrong.ToStatus();
 }
@@ -506,27 +522,31 @@ absl::Status Check(const v1::ReleaseRequest& request) {
   }
   CheckEnum(request.fault(), v1::ReleaseRequest::Fault_IsValid(request.fault()), "fault", wrong);
   if (v1::ReleaseRequest::Fault_IsValid(request.fault()) &&
-      request.fault() != v1::ReleaseRequest::FAULT_NONE && request.detail().empty()) {
+      request.fault() > v1::ReleaseRequest::FAULT_NONE && request.detail().empty()) {
     wrong.Add("detail", "must say what the fault is");
   }
   CheckText(request.detail(), "detail", wrong, kMaxDetail);
   return wrong.ToStatus();
 }
 
-absl::Status Check(const v1::ListDevicesRequest& request) {
+template <typename Request>
+absl::Status CheckList(const Request& request) {
   Violations wrong;
-  CheckCount(request.page_size(), kMaxPage, "page_size", wrong);
-  CheckText(request.page_token(), "page_token", wrong);
+  CheckPageSize(request.page_size(), wrong);
   return wrong.ToStatus();
 }
+absl::Status Check(const v1::ListDevicesRequest& request) { return CheckList(request); }
+absl::Status Check(const v1::ListModelsRequest& request) { return CheckList(request); }
+absl::Status Check(const v1::ListHostsRequest& request) { return CheckList(request); }
 
 absl::Status Check(const v1::SetDeviceStateRequest& request) {
   Violations wrong;
   if (request.id().empty() || request.id().size() > kMaxText) {
     wrong.Add("id", "must be the id of a device, as `ListDevices` has it");
   }
-  if (request.state() != v1::FleetDevice::ENABLED && request.state() != v1::FleetDevice::DRAINING) {
-    wrong.Add("state", "ENABLED or DRAINING");
+  if (request.state() != v1::FleetDevice::STATE_ENABLED &&
+      request.state() != v1::FleetDevice::STATE_DRAINING) {
+    wrong.Add("state", "STATE_ENABLED or STATE_DRAINING");
   }
   return wrong.ToStatus();
 }
@@ -551,12 +571,6 @@ absl::Status Check(const v1::SetHostRequest& request) {
   return wrong.ToStatus();
 }
 
-int PageSize(int32_t asked) { return asked == 0 ? kDefaultPage : asked; }
-
-absl::StatusOr<int64_t> ParseJobId(const std::string& name, const std::string& field) {
-  const int64_t id = JobId(name);
-  if (id == 0) return WrongField(field, "must be the id of a job, such as \"job-17\"");
-  return id;
-}
+int PageSize(int32_t asked) { return asked == 0 ? kDefaultPage : std::min(asked, kMaxPage); }
 
 }  // namespace heddle::server

@@ -40,6 +40,8 @@ absl::Status CheckCost(const search_space::TensorProgram& program,
 
 absl::Status Check(const v1::CreateJobRequest& request);
 absl::Status Check(const v1::QueryBestRequest& request);
+absl::Status Check(const v1::GetJobRequest& request);
+absl::Status Check(const v1::CancelJobRequest& request);
 absl::Status Check(const v1::ListJobsRequest& request);
 absl::Status Check(const v1::ListTrialsRequest& request);
 absl::Status Check(const v1::WatchJobRequest& request);
@@ -53,14 +55,13 @@ absl::Status Check(const v1::ReportRequest& request);
 absl::Status Check(const v1::HeartbeatRequest& request);
 absl::Status Check(const v1::ReleaseRequest& request);
 absl::Status Check(const v1::ListDevicesRequest& request);
+absl::Status Check(const v1::ListModelsRequest& request);
+absl::Status Check(const v1::ListHostsRequest& request);
 absl::Status Check(const v1::SetDeviceStateRequest& request);
 absl::Status Check(const v1::PinModelRequest& request);
 absl::Status Check(const v1::SetHostRequest& request);
 
 int PageSize(int32_t asked);  // of a request that was checked
-
-// "job-17" -> 17; `field` is what holds it.
-absl::StatusOr<int64_t> ParseJobId(const std::string& name, const std::string& field);
 
 }  // namespace heddle::server
 

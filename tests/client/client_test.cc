@@ -42,13 +42,13 @@ class TuningServer final : public v1::Tuning::Service {
       authorization.assign(token->second.data(), token->second.size());
     }
     if (failures-- > 0) return failure;
-    job->set_id("job-1");
+    job->set_name("job-1");
     return grpc::Status::OK;
   }
 
   grpc::Status GetJob(grpc::ServerContext* context, const v1::GetJobRequest* request,
                       v1::Job*) override {
-    if (request->id() == "slow") {
+    if (request->name() == "slow") {
       while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(10));
       return grpc::Status::CANCELLED;
     }
@@ -69,7 +69,7 @@ class TuningServer final : public v1::Tuning::Service {
     for (int64_t seq = request->after_seq() + 1; seq <= request->after_seq() + 3; ++seq) {
       v1::JobEvent event;
       event.set_seq(seq);
-      event.set_state(seq == 8 ? v1::Job::SUCCEEDED : v1::Job::RUNNING);
+      event.set_state(seq == 8 ? v1::Job::STATE_SUCCEEDED : v1::Job::STATE_RUNNING);
       writer->Write(event);
       if (seq == 8) return grpc::Status::OK;
     }
@@ -144,7 +144,7 @@ TEST_F(ClientTest, AServerThatIsAwayIsAskedAgainWithTheSameRequestId) {
   tuning_.failures = 2;
   auto job = client_->CreateJob({});
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->id(), "job-1");
+  EXPECT_EQ(job->name(), "job-1");
   ASSERT_EQ(tuning_.request_ids.size(), 3u);
   EXPECT_EQ(tuning_.request_ids[0].size(), 32u);
   EXPECT_EQ(tuning_.request_ids[0], tuning_.request_ids[2]);

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/daemon.h"
+#include "proto/values.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/daemon/fleet_server.h"
@@ -75,7 +76,7 @@ class DaemonTest : public testing::Test {
   // A lease of `count` schedules of the workload; the first is the default one, the others random.
   // Candidates are numbered from `first`.
   v1::Lease LeaseOf(int64_t id, int64_t first, int count, int64_t n = 64,
-                    v1::Lease::Kind kind = v1::Lease::SCREENING) {
+                    v1::Lease::Kind kind = v1::Lease::KIND_SCREENING) {
     auto op = search_space::FindOperator(search_space::BuiltinOperators(), "matmul");
     auto program = std::make_shared<const search_space::TensorProgram>(
         *op->Instantiate({{"m", n}, {"n", n}, {"k", n}}, search_space::DType::kFloat32));
@@ -86,7 +87,7 @@ class DaemonTest : public testing::Test {
     lease.set_kind(kind);
     lease.set_workload(program->canonical_text);
     lease.set_seed(1);
-    lease.set_budget_s(0.2);
+    *lease.mutable_budget_duration() = DurationOf(0.2);
     search_space::Rng rng(first);
     for (int i = 0; i < count; ++i) {
       auto point = i == 0 ? space->Default() : space->Sample(rng).value_or(space->Default());
@@ -116,7 +117,7 @@ class DaemonTest : public testing::Test {
   }
   // A lease of one such candidate, which rules for kMarked meet.
   v1::Lease LeaseOfMarked(int64_t id, int64_t candidate, int64_t n = 64,
-                          v1::Lease::Kind kind = v1::Lease::SCREENING) {
+                          v1::Lease::Kind kind = v1::Lease::KIND_SCREENING) {
     v1::Lease lease = LeaseOf(id, candidate, 1, n, kind);
     lease.mutable_candidates(0)->set_steps(MarkedSteps(lease.workload()));
     return lease;

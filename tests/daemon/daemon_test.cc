@@ -37,7 +37,7 @@ TEST_F(DaemonTest, MeasuresWhatItLeasesAndReportsIt) {
   Begin();
   server_->Offer(LeaseOf(1, 100, 4));
   server_->Offer(LeaseOf(2, 200, 2, /*n=*/96));  // another workload
-  server_->Offer(LeaseOf(3, 300, 2, /*n=*/96, v1::Lease::FINALS));
+  server_->Offer(LeaseOf(3, 300, 2, /*n=*/96, v1::Lease::KIND_FINALS));
   ASSERT_TRUE(server_->AwaitResults(8));
   End();
   EXPECT_TRUE(ended_.ok()) << ended_;
@@ -50,7 +50,7 @@ TEST_F(DaemonTest, MeasuresWhatItLeasesAndReportsIt) {
     EXPECT_FALSE(server_->results[id].source_hash().empty());
   }
   EXPECT_TRUE(server_->released.empty());
-  EXPECT_EQ(server_->beat.device_states(0).state(), WorkerStatus::GONE);
+  EXPECT_EQ(server_->beat.device_states(0).state(), WorkerStatus::STATE_GONE);
 }
 
 TEST_F(DaemonTest, ResultsSurviveLostRepliesAndForgottenSessions) {
@@ -119,7 +119,7 @@ TEST_F(DaemonTest, ARevokedLeaseStops) {
   // Slow candidates, so that most have not begun when the lease is revoked.
   Script(R"({"match": "", "time_us": 200000})");
   Begin();
-  ASSERT_TRUE(server_->AwaitState(WorkerStatus::IDLE));
+  ASSERT_TRUE(server_->AwaitState(WorkerStatus::STATE_IDLE));
   server_->Revoke(1);
   server_->Offer(LeaseOf(1, 100, 16));
   ASSERT_TRUE(server_->Await([](const FleetServer& s) { return !s.released.empty(); }));

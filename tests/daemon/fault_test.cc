@@ -33,7 +33,7 @@ class DaemonFaultTest : public DaemonTest {
 TEST_F(DaemonFaultTest, AHangingKernelCostsItsLimitOnly) {
   Script(Rule("hang"));
   Begin();
-  ASSERT_TRUE(server_->AwaitState(WorkerStatus::IDLE));
+  ASSERT_TRUE(server_->AwaitState(WorkerStatus::STATE_IDLE));
   v1::Lease lease = LeaseOfMarked(1, 100);
   *lease.add_candidates() = LeaseOf(1, 101, 1).candidates(0);
   const absl::Time begin = absl::Now();
@@ -130,13 +130,13 @@ TEST_F(DaemonFaultTest, ASecondDaemonIsToldTheFirst) {
 // The canary fails: no candidate is blamed, and the device gets work when it is well again.
 TEST_F(DaemonFaultTest, ADeviceThatComputesWrongBlamesNoCandidate) {
   Begin();
-  ASSERT_TRUE(server_->AwaitState(WorkerStatus::IDLE));
+  ASSERT_TRUE(server_->AwaitState(WorkerStatus::STATE_IDLE));
   Script(R"({"match": "", "do": "wrong"})");
   server_->Offer(LeaseOf(1, 100, 3));
   ASSERT_TRUE(server_->Await([](const FleetServer& s) { return !s.released.empty(); }));
-  ASSERT_TRUE(server_->AwaitState(WorkerStatus::RESTARTING));
+  ASSERT_TRUE(server_->AwaitState(WorkerStatus::STATE_RESTARTING));
   server_->Offer(LeaseOf(2, 200, 1));
-  ASSERT_TRUE(server_->AwaitState(WorkerStatus::RESTARTING));
+  ASSERT_TRUE(server_->AwaitState(WorkerStatus::STATE_RESTARTING));
   EXPECT_EQ(server_->acquired, 1) << "a device that fails its canary gets no work";
   Script("");
   ASSERT_TRUE(server_->AwaitResults(1));
@@ -152,7 +152,7 @@ TEST_F(DaemonFaultTest, ADeviceThatComputesWrongBlamesNoCandidate) {
 TEST_F(DaemonFaultTest, AWrongAnswerHasNoTime) {
   Script(absl::StrCat(R"({"match": ")", kMarked, R"(", "do": "wrong", "time_us": 30})"));
   Begin();
-  v1::Lease finals = LeaseOfMarked(2, 200, 64, v1::Lease::FINALS);
+  v1::Lease finals = LeaseOfMarked(2, 200, 64, v1::Lease::KIND_FINALS);
   *finals.add_candidates() = LeaseOf(2, 201, 1).candidates(0);
   server_->Offer(LeaseOfMarked(1, 100));
   server_->Offer(finals);
@@ -169,7 +169,7 @@ TEST_F(DaemonFaultTest, AWrongAnswerHasNoTime) {
 TEST_F(DaemonFaultTest, ADeviceThatKeepsFailingIsUnhealthy) {
   Script(R"({"match": "", "do": "crash"})");
   Begin();
-  ASSERT_TRUE(server_->AwaitState(WorkerStatus::UNHEALTHY, absl::Seconds(120)));
+  ASSERT_TRUE(server_->AwaitState(WorkerStatus::STATE_UNHEALTHY, absl::Seconds(120)));
   EXPECT_FALSE(server_->beat.device_states(0).detail().empty());
 }
 

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "heddle/v1/errors.pb.h"
 #include "heddle/v1/fleet.grpc.pb.h"
+#include "proto/values.h"
 
 namespace heddle::tests {
 
@@ -115,8 +116,8 @@ class FleetServer final : public v1::Fleet::Service {
     session_ = absl::StrCat("session-", ++registrations);
     response->set_session(session_);
     response->set_epoch(registrations);
-    response->set_heartbeat_s(0.1);
-    response->set_lease_s(2);
+    *response->mutable_heartbeat_interval() = DurationOf(0.1);
+    *response->mutable_lease_duration() = DurationOf(2);
     changed_.notify_all();
     return grpc::Status::OK;
   }
@@ -130,7 +131,7 @@ class FleetServer final : public v1::Fleet::Service {
       *lease = given->second;
       return grpc::Status::OK;
     }
-    const absl::Time deadline = absl::Now() + absl::Seconds(request->wait_s());
+    const absl::Time deadline = absl::Now() + absl::Seconds(SecondsOf(request->wait_duration()));
     while (offered_.empty() && up_ && absl::Now() < deadline && !context->IsCancelled()) {
       changed_.wait_for(lock, std::chrono::milliseconds(20));
     }

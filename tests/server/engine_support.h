@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "measure/codegen/codegen.h"
 #include "measure/run/messages.h"
+#include "proto/values.h"
 #include "search_space/ir/target.h"
 #include "server/db/convert.h"
 #include "server/engine/engine.h"
@@ -140,7 +141,7 @@ class EngineTest : public testing::Test {
   std::string MustCreate(const v1::JobSpec& spec) {
     auto job = Create(spec, absl::StrCat("request-", ++requests_));
     EXPECT_TRUE(job.ok()) << job.status();
-    return job.ok() ? job->id() : "";
+    return job.ok() ? job->name() : "";
   }
   v1::Job Get(const std::string& id) {
     auto reader = store_->Read();
@@ -168,8 +169,7 @@ class EngineTest : public testing::Test {
       engine_->Tick();
       absl::SleepFor(absl::Milliseconds(5));
     }
-    ADD_FAILURE() << job << " is " << v1::Job::State_Name(Get(job).state()) << ": "
-                  << Get(job).error();
+    ADD_FAILURE() << job << " is " << WordOf(Get(job).state()) << ": " << Get(job).error();
     return false;
   }
 
@@ -276,7 +276,7 @@ class EngineTest : public testing::Test {
     int screened = 0;
     std::set<std::string> points;
     for (const v1::Trial& trial : Trials(job)) {
-      EXPECT_GE(trial.state(), v1::Trial::DONE) << trial.ShortDebugString();
+      EXPECT_GE(trial.state(), v1::Trial::STATE_DONE) << trial.ShortDebugString();
       if (trial.final()) continue;
       ++screened;
       EXPECT_TRUE(points.insert(trial.point()).second) << "twice: " << trial.point();

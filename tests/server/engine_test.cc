@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/sqlite.h"
+#include "proto/values.h"
 #include "tests/server/engine_support.h"
 #include "tuner/records/records_fields.h"
 
@@ -20,8 +21,8 @@ TEST_F(EngineTest, AJobRunsToItsEnd) {
   const std::string id = MustCreate(MatmulSpec(12));
   Work(session, id);
   const v1::Job job = Get(id);
-  EXPECT_EQ(job.state(), v1::Job::SUCCEEDED) << job.error();
-  EXPECT_EQ(job.stop_reason(), v1::Job::TRIALS);
+  EXPECT_EQ(job.state(), v1::Job::STATE_SUCCEEDED) << job.error();
+  EXPECT_EQ(job.stop_reason(), v1::Job::STOP_REASON_TRIALS);
   EXPECT_EQ(job.device_model(), H100().target().name());
   EXPECT_GT(job.workloads(0).default_us(), 0);
   EXPECT_TRUE(job.workloads(0).best().final());
@@ -36,7 +37,7 @@ TEST_F(EngineTest, WorkloadsAreTunedOneAfterTheOther) {
   const std::string id = MustCreate(spec);
   Work(session, id);
   const v1::Job job = Get(id);
-  EXPECT_EQ(job.state(), v1::Job::SUCCEEDED) << job.error();
+  EXPECT_EQ(job.state(), v1::Job::STATE_SUCCEEDED) << job.error();
   ASSERT_EQ(job.workloads_size(), 2);
   for (const auto& progress : job.workloads()) {
     EXPECT_EQ(progress.trials(), 5);
@@ -46,12 +47,12 @@ TEST_F(EngineTest, WorkloadsAreTunedOneAfterTheOther) {
 
 TEST_F(EngineTest, WithoutADeviceJobsWait) {
   const std::string id = MustCreate(MatmulSpec(3));
-  AwaitState(id, v1::Job::WAITING_DEVICE);
+  AwaitState(id, v1::Job::STATE_WAITING_DEVICE);
   const std::string session = Register("host");
-  AwaitState(id, v1::Job::RUNNING);
+  AwaitState(id, v1::Job::STATE_RUNNING);
   // The daemon falls silent: the searcher ends, and another goes on when a device is back.
   Advance(absl::Seconds(40));
-  AwaitState(id, v1::Job::WAITING_DEVICE);
+  AwaitState(id, v1::Job::STATE_WAITING_DEVICE);
   Work(Register("other"), id);
   ExpectEachOnce(id, 3);
 }
@@ -66,7 +67,7 @@ TEST_F(EngineTest, ADaemonOfAnotherGeneratorGetsNoWork) {
   ASSERT_TRUE(response.ok());
   EXPECT_THAT(response->no_work_because(), HasSubstr("install the same"));
   const std::string id = MustCreate(MatmulSpec(3));
-  AwaitState(id, v1::Job::WAITING_DEVICE);
+  AwaitState(id, v1::Job::STATE_WAITING_DEVICE);
   EXPECT_EQ(Acquire(response->session())->id(), 0);
 }
 
@@ -74,17 +75,17 @@ TEST_F(EngineTest, ADrainingDeviceGetsNoWork) {
   const std::string session = Register("host");
   v1::SetDeviceStateRequest request;
   request.set_id("host/GPU-cuda:0");
-  request.set_state(v1::FleetDevice::DRAINING);
+  request.set_state(v1::FleetDevice::STATE_DRAINING);
   auto set = Wait<v1::FleetDevice>(
       [&](auto reply) { engine_->SetDeviceState(As(0), request, std::move(reply)); });
   ASSERT_TRUE(set.ok()) << set.status();
   const std::string id = MustCreate(MatmulSpec(3));
-  AwaitState(id, v1::Job::WAITING_DEVICE);
+  AwaitState(id, v1::Job::STATE_WAITING_DEVICE);
   // An administrator's word outlives the server and the daemon.
   Restart();
   const std::string again = Register("host");
-  AwaitState(id, v1::Job::WAITING_DEVICE);
-  request.set_state(v1::FleetDevice::ENABLED);
+  AwaitState(id, v1::Job::STATE_WAITING_DEVICE);
+  request.set_state(v1::FleetDevice::STATE_ENABLED);
   set = Wait<v1::FleetDevice>(
       [&](auto reply) { engine_->SetDeviceState(As(0), request, std::move(reply)); });
   ASSERT_TRUE(set.ok()) << set.status();
@@ -99,7 +100,7 @@ TEST_F(EngineTest, TheSameAcquireGivesTheSameLease) {
   request.set_device("cuda:0");
   request.set_request_id("once");
   request.set_max(4);
-  request.set_wait_s(25);
+  *request.mutable_wait_duration() = DurationOf(25);
   auto call = [&](auto reply) { engine_->Acquire(As(0), request, std::move(reply)); };
   auto first = Wait<v1::Lease>(call), second = Wait<v1::Lease>(call);
   ASSERT_TRUE(first.ok() && second.ok());
@@ -114,7 +115,7 @@ TEST_F(EngineTest, AWaitingCallEndsInTime) {
   request.set_device("cuda:0");
   request.set_request_id("waits");
   request.set_max(1);
-  request.set_wait_s(20);
+  *request.mutable_wait_duration() = DurationOf(20);
   std::atomic<int> replies = 0;
   engine_->Acquire(As(0), request, [&](const absl::StatusOr<v1::Lease>& lease) {
     EXPECT_TRUE(lease.ok() && lease->id() == 0);
@@ -133,7 +134,7 @@ TEST_F(EngineTest, ImplausibleTimesAreRefused) {
   v1::ReportRequest report = ReportOf(session, lease);
   report.mutable_results(0)->mutable_result()->set_time_us(0.001);
   ASSERT_TRUE(Report(report).ok());
-  AwaitState(id, v1::Job::FAILED);
+  AwaitState(id, v1::Job::STATE_FAILED);
   EXPECT_THAT(Get(id).error(), HasSubstr("no valid schedule"));
   EXPECT_EQ(Get(id).workloads(0).failed().at("IMPLAUSIBLE"), 1);
   EXPECT_FALSE(Get(id).workloads(0).has_best());
@@ -183,7 +184,7 @@ TEST_F(EngineTest, AnImportDecidesNoJobsResult) {
   for (const v1::Trial& trial : Trials(second)) finals += trial.final();
   EXPECT_GT(finals, 1);
   const v1::Job job = Get(second);
-  EXPECT_EQ(job.state(), v1::Job::SUCCEEDED) << job.error();
+  EXPECT_EQ(job.state(), v1::Job::STATE_SUCCEEDED) << job.error();
   EXPECT_GT(job.workloads(0).best_us(), 100);
   EXPECT_GT(job.workloads(0).best().result().time_us(), 100);
 }
@@ -211,7 +212,7 @@ TEST_F(EngineTest, AWorkloadThatTwoHostsCannotMeasureFailsItsJob) {
   refuse(sibling);
   EXPECT_FALSE(IsTerminal(Get(id).state())) << "the same token";
   refuse(second);
-  AwaitState(id, v1::Job::FAILED);
+  AwaitState(id, v1::Job::STATE_FAILED);
   EXPECT_EQ(Get(id).error(), "no naive program");
 }
 
@@ -230,7 +231,7 @@ TEST_F(EngineTest, AJobThatFailsRevokesItsLeases) {
     release.set_detail("no naive program");
     ASSERT_TRUE(Release(release).ok());
   }
-  AwaitState(id, v1::Job::FAILED);
+  AwaitState(id, v1::Job::STATE_FAILED);
   EXPECT_THAT(Beat(third, {held.id()})->revoke(), testing::ElementsAre(held.id()));
   v1::ReleaseRequest release;
   release.set_session(third);
@@ -275,8 +276,8 @@ TEST_F(EngineTest, APlateauIsCountedAcrossRestarts) {
   }
   Work(session, id);
   const v1::Job job = Get(id);
-  EXPECT_EQ(job.state(), v1::Job::SUCCEEDED) << job.error();
-  EXPECT_EQ(job.stop_reason(), v1::Job::PLATEAU);
+  EXPECT_EQ(job.state(), v1::Job::STATE_SUCCEEDED) << job.error();
+  EXPECT_EQ(job.stop_reason(), v1::Job::STOP_REASON_PLATEAU);
   EXPECT_GE(job.workloads(0).trials(), 1 + kPlateau);
   EXPECT_LE(job.workloads(0).trials(), 1 + kPlateau + kInFlight);
 }
@@ -284,7 +285,7 @@ TEST_F(EngineTest, APlateauIsCountedAcrossRestarts) {
 // What a server that was killed has used of a budget of seconds stays used.
 TEST_F(EngineTest, SecondsAreCountedAcrossRestarts) {
   v1::JobSpec spec = MatmulSpec(0);
-  spec.mutable_budget()->set_seconds(100);
+  *spec.mutable_budget()->mutable_search_duration() = DurationOf(100);
   const std::string id = MustCreate(spec);
   const std::string session = Register("host");
   ASSERT_TRUE(Report(ReportOf(session, MustAcquire(session))).ok());
@@ -315,7 +316,7 @@ TEST_F(EngineTest, SecondsAreCountedAcrossRestarts) {
 TEST_F(EngineTest, SecondsAreCountedFromTheBeginningOfASearch) {
   Register("host");
   v1::JobSpec spec = MatmulSpec(0);
-  spec.mutable_budget()->set_seconds(100);
+  *spec.mutable_budget()->mutable_search_duration() = DurationOf(100);
   for (int i = 0; i < 4; ++i) {  // as many as may search
     const std::string id = MustCreate(spec);
     for (int tick = 0; tick < 5; ++tick) engine_->Tick();
@@ -334,7 +335,7 @@ TEST_F(EngineTest, RequestsAreRememberedForAWeek) {
   ASSERT_TRUE(Create(MatmulSpec(3), "later").ok());
   auto known = Create(MatmulSpec(3), "again");
   ASSERT_TRUE(known.ok()) << known.status();
-  EXPECT_EQ(known->id(), first->id());
+  EXPECT_EQ(known->name(), first->name());
   Advance(absl::Hours(24 * 2));
   auto reader = store_->Read();
   const auto requests = [&] { return reader->database().QueryInt("SELECT count(*) FROM request"); };
@@ -343,7 +344,7 @@ TEST_F(EngineTest, RequestsAreRememberedForAWeek) {
   EXPECT_EQ(requests().value_or(0), 1) << "the later one";
   auto forgotten = Create(MatmulSpec(3), "again");
   ASSERT_TRUE(forgotten.ok()) << forgotten.status();
-  EXPECT_NE(forgotten->id(), first->id());
+  EXPECT_NE(forgotten->name(), first->name());
   auto plan = reader->database().Query("EXPLAIN QUERY PLAN DELETE FROM request WHERE when_us < 0");
   ASSERT_TRUE(*plan.Next());
   EXPECT_THAT(plan.Text(3), HasSubstr("INDEX request_age")) << "looks at every request";
@@ -355,7 +356,7 @@ TEST_F(EngineTest, AnExpiredJobIsCancelled) {
       ToProto(absl::UnixEpoch() + absl::Milliseconds(now_ms_.load()) + absl::Seconds(10));
   const std::string id = MustCreate(spec);
   Advance(absl::Seconds(11));
-  AwaitState(id, v1::Job::CANCELLED);
+  AwaitState(id, v1::Job::STATE_CANCELLED);
   EXPECT_EQ(Get(id).error(), "expired");
 }
 
@@ -368,12 +369,12 @@ TEST_F(EngineTest, CancellingRevokesLeasesAndKeepsTrials) {
   auto cancelled = Wait<v1::Job>(
       [&](auto reply) { engine_->CancelJob(Tenant("weavers"), JobId(id), std::move(reply)); });
   ASSERT_TRUE(cancelled.ok()) << cancelled.status();
-  EXPECT_EQ(cancelled->state(), v1::Job::CANCELLING);
+  EXPECT_EQ(cancelled->state(), v1::Job::STATE_CANCELLING);
   auto beat = Beat(session, {lease.id()});
   ASSERT_TRUE(beat.ok());
   EXPECT_THAT(beat->revoke(), testing::ElementsAre(lease.id()));
   ASSERT_TRUE(Report(ReportOf(session, lease)).ok());
-  AwaitState(id, v1::Job::CANCELLED);
+  AwaitState(id, v1::Job::STATE_CANCELLED);
   EXPECT_EQ(Get(id).workloads(0).trials(), 1 + lease.candidates_size());
 }
 
@@ -382,12 +383,12 @@ TEST_F(EngineTest, OfOthersNothingIsSeen) {
   auto cancelled = Wait<v1::Job>(
       [&](auto reply) { engine_->CancelJob(Tenant("spinners"), JobId(id), std::move(reply)); });
   EXPECT_TRUE(absl::IsNotFound(cancelled.status())) << cancelled.status();
-  EXPECT_NE(Get(id).state(), v1::Job::CANCELLED);
+  EXPECT_NE(Get(id).state(), v1::Job::STATE_CANCELLED);
   // But an administrator sees and ends everybody's.
   cancelled =
       Wait<v1::Job>([&](auto reply) { engine_->CancelJob(As(0), JobId(id), std::move(reply)); });
   ASSERT_TRUE(cancelled.ok()) << cancelled.status();
-  AwaitState(id, v1::Job::CANCELLED);
+  AwaitState(id, v1::Job::STATE_CANCELLED);
   EXPECT_EQ(Get(id).error(), "cancelled by an administrator");
 }
 

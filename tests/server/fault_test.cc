@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "proto/values.h"
 #include "search_space/notation/notation.h"
 #include "tests/server/engine_support.h"
 #include "tuner/artefact/query.h"
@@ -95,7 +96,7 @@ TEST_F(ServerFaultTest, OneRequestIdFromManyThreads) {
     threads.emplace_back([&] {
       auto job = Create(MatmulSpec(3), "the-same");
       EXPECT_TRUE(job.ok()) << job.status();
-      if (job.ok()) id = job->id();
+      if (job.ok()) id = job->name();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -106,7 +107,7 @@ TEST_F(ServerFaultTest, OneRequestIdFromManyThreads) {
   Restart();
   auto again = Create(MatmulSpec(3), "the-same");
   ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->id(), ids.front());
+  EXPECT_EQ(again->name(), ids.front());
 }
 
 TEST_F(ServerFaultTest, RestartedInTheMiddleOfAWatch) {
@@ -232,12 +233,12 @@ TEST_F(ServerFaultTest, FinalsMeasuredTwiceAcrossTheEndAndARestart) {
   const std::string id = MustCreate(MatmulSpec(1));
   ASSERT_TRUE(Report(ReportOf(first, MustAcquire(first))).ok());
   const v1::Lease finals = MustAcquire(first);
-  ASSERT_EQ(finals.kind(), v1::Lease::FINALS);
+  ASSERT_EQ(finals.kind(), v1::Lease::KIND_FINALS);
   now_ms_ += 31'000;
   ASSERT_TRUE(Beat(second).ok());
   engine_->Tick();
   Work(second, id);
-  ASSERT_EQ(Get(id).state(), v1::Job::SUCCEEDED) << Get(id).error();
+  ASSERT_EQ(Get(id).state(), v1::Job::STATE_SUCCEEDED) << Get(id).error();
   const int64_t records = CountRecords();
   Restart();
   auto late = Report(ReportAt(Register("first"), finals, 50));
@@ -326,7 +327,7 @@ TEST_F(ServerFaultTest, KillerCandidate) {
   for (const v1::Trial& trial : Trials(id)) {
     if (trial.id() != killer) continue;
     found = true;
-    EXPECT_EQ(trial.state(), v1::Trial::QUARANTINED);
+    EXPECT_EQ(trial.state(), v1::Trial::STATE_QUARANTINED);
     EXPECT_EQ(trial.kills(), 2);
     EXPECT_EQ(trial.result().outcome(), v1::OUTCOME_ILLEGAL_ACCESS);
   }
@@ -374,7 +375,7 @@ TEST_F(ServerFaultTest, DiskFullAtCommit) {
   EXPECT_EQ(again->committed_size(), lease.candidates_size());
   EXPECT_EQ(CountRecords(), records + lease.candidates_size());
   Work(session, id);
-  EXPECT_EQ(Get(id).state(), v1::Job::SUCCEEDED) << Get(id).error();
+  EXPECT_EQ(Get(id).state(), v1::Job::STATE_SUCCEEDED) << Get(id).error();
 }
 
 // The system's clock is set forward and back by days: leases, waiting calls and silence are timed
@@ -413,7 +414,7 @@ TEST_F(ServerFaultTest, TheClockJumps) {
   wait.set_device("cuda:0");
   wait.set_request_id("wait");
   wait.set_max(1);
-  wait.set_wait_s(10);
+  *wait.mutable_wait_duration() = DurationOf(10);
   engine_->Acquire(As(0), wait, [&](const absl::StatusOr<v1::Lease>&) { replied.Notify(); });
   EXPECT_FALSE(replied.HasBeenNotified());
   jump_hours_ = -96;
@@ -451,7 +452,7 @@ TEST_F(ServerFaultTest, WrongButFastestIsNeverBest) {
   wrong.mutable_results(0)->mutable_result()->set_outcome(v1::OUTCOME_WRONG_ANSWER);
   ASSERT_TRUE(Report(wrong).ok());
   Work(session, id);
-  ASSERT_EQ(Get(id).state(), v1::Job::SUCCEEDED) << Get(id).error();
+  ASSERT_EQ(Get(id).state(), v1::Job::STATE_SUCCEEDED) << Get(id).error();
   EXPECT_GT(Get(id).workloads(0).best_us(), 10);
   auto best = Query(id);
   ASSERT_TRUE(best.ok() && best->match == tuner::Match::kExact) << best.status();
@@ -472,7 +473,7 @@ TEST_F(ServerFaultTest, CancelRacesCompletion) {
     const std::string id = MustCreate(MatmulSpec(1, 64 + round));
     ASSERT_TRUE(Report(ReportOf(session, MustAcquire(session))).ok());
     const v1::Lease finals = MustAcquire(session);
-    ASSERT_EQ(finals.kind(), v1::Lease::FINALS);
+    ASSERT_EQ(finals.kind(), v1::Lease::KIND_FINALS);
     std::thread cancel([&] {
       auto job = Wait<v1::Job>(
           [&](auto reply) { engine_->CancelJob(As(0), JobId(id), std::move(reply)); });

@@ -66,8 +66,8 @@ class HostileTest : public ServerTest {
     }
     v1::QueryBestRequest query;
     *query.mutable_workload() = WorkloadOf(hostile);
-    query.set_fallback(seed % 2 == 0 ? v1::QueryBestRequest::DEFAULT
-                                     : v1::QueryBestRequest::NEAREST);
+    query.set_fallback(seed % 2 == 0 ? v1::QueryBestRequest::FALLBACK_DEFAULT
+                                     : v1::QueryBestRequest::FALLBACK_NEAREST);
     v1::QueryBestResponse best;
     ExpectAnswered(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best), what);
     if (seed % 32 != 0) return;
@@ -78,7 +78,7 @@ class HostileTest : public ServerTest {
     const grpc::Status status = Call(*tuning_, &v1::Tuning::Stub::CreateJob, create, &job);
     ExpectAnswered(status, what);
     v1::CancelJobRequest cancel;
-    cancel.set_id(job.id());
+    cancel.set_name(job.name());
     if (status.ok()) {
       EXPECT_TRUE(Call(*tuning_, &v1::Tuning::Stub::CancelJob, cancel, &job).ok());
     }
@@ -159,7 +159,7 @@ TEST_F(HostileTest, AJobOfFortyDoublingStagesIsTuned) {
   v1::Job job;
   const grpc::Status created = Call(*tuning_, &v1::Tuning::Stub::CreateJob, create, &job);
   ASSERT_TRUE(created.ok()) << created.error_message();
-  Work(job.id());
+  Work(job.name());
 }
 
 searcher::SpaceQuestion QuestionOf(const std::string& text) {

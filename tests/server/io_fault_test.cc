@@ -104,7 +104,7 @@ TEST_P(IoFaultTest, AtCommit) {
   Restart();
   session = Register("host");
   Work(session, id);
-  EXPECT_EQ(Get(id).state(), v1::Job::SUCCEEDED) << Get(id).error();
+  EXPECT_EQ(Get(id).state(), v1::Job::STATE_SUCCEEDED) << Get(id).error();
   ExpectEachOnce(id, 6);
 }
 
@@ -116,10 +116,10 @@ TEST_P(IoFaultTest, WhileAJobEnds) {
   Break(true);
   auto job = Wait<v1::Job>(
       [&](auto reply) { engine_->CancelJob(Tenant("weavers"), JobId(id), std::move(reply)); });
-  EXPECT_FALSE(job.ok() && job->state() != v1::Job::RUNNING) << "said, and not written";
-  EXPECT_EQ(Get(id).state(), v1::Job::RUNNING);
+  EXPECT_FALSE(job.ok() && job->state() != v1::Job::STATE_RUNNING) << "said, and not written";
+  EXPECT_EQ(Get(id).state(), v1::Job::STATE_RUNNING);
   Break(false);
-  EXPECT_TRUE(AwaitState(id, v1::Job::CANCELLED));
+  EXPECT_TRUE(AwaitState(id, v1::Job::STATE_CANCELLED));
 }
 
 INSTANTIATE_TEST_SUITE_P(Disks, IoFaultTest,

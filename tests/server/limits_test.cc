@@ -43,24 +43,28 @@ TEST_F(LimitsTest, AJobThatNoLongerParsesFailsAndTheServerStarts) {
   MustAcquire(session);
   const std::string unreadable = MustCreate(MatmulSpec(8, 32));
   const std::string right = MustCreate(MatmulSpec(8, 16));
+  const std::string without_budget = MustCreate(MatmulSpec(8, 64));
   Close();
-  Damage(
-      "UPDATE job_workload SET text = replace(text, 'sum(', 'median(') WHERE job = 1;"
-      "UPDATE job SET spec = '{\"workloads\": 7}' WHERE id = 2");
+  Damage(absl::StrCat(
+      "UPDATE job_workload SET text = replace(text, 'sum(', 'median(') WHERE job = ", JobId(leased),
+      ";UPDATE job SET spec = '{\"workloads\": 7}' WHERE id = ", JobId(unreadable),
+      // As it was stored when a budget of time was a number of seconds: a search without an end.
+      ";UPDATE job SET spec = json_set(spec, '$.budget', json('{\"seconds\": 60}')) WHERE id = ",
+      JobId(without_budget)));
   Open();
   ASSERT_NE(engine_, nullptr);
-  for (const std::string& id : {leased, unreadable}) {
+  for (const std::string& id : {leased, unreadable, without_budget}) {
     const v1::Job job = Get(id);
-    EXPECT_EQ(job.state(), v1::Job::FAILED) << id;
+    EXPECT_EQ(job.state(), v1::Job::STATE_FAILED) << id;
     EXPECT_THAT(job.error(), HasSubstr("cannot go on with the job"));
   }
   EXPECT_THAT(Get(leased).error(), HasSubstr("3:31: expected"));
   // Lists and the other job are as they were.
   int64_t before = 0;
   auto reader = store_->Read();
-  const auto jobs = LoadJobs(*reader, "weavers", {}, before, 10);
+  const auto jobs = LoadJobs(*reader, "weavers", {}, /*full=*/false, before, 10);
   ASSERT_TRUE(jobs.ok()) << jobs.status();
-  EXPECT_EQ(jobs->size(), 3U);
+  EXPECT_EQ(jobs->size(), 4U);
   EXPECT_FALSE(IsTerminal(Get(right).state()));
 }
 
@@ -86,12 +90,12 @@ TEST_F(LimitsTest, NoPageOfJobsIsTooLargeToArrive) {
   int pages = 0;
   do {
     auto reader = store_->Read();
-    const auto jobs = LoadJobs(*reader, "weavers", {}, before, 200);
+    const auto jobs = LoadJobs(*reader, "weavers", {}, /*full=*/true, before, 200);
     ASSERT_TRUE(jobs.ok()) << jobs.status();
     size_t bytes = 0;
     for (const v1::Job& job : *jobs) {
       bytes += job.ByteSizeLong();
-      listed.insert(job.id());
+      listed.insert(job.name());
     }
     EXPECT_LT(bytes, kDefaultMessageBytes);
     ++pages;
@@ -136,7 +140,7 @@ TEST_F(LimitsOfServerTest, ARequestThatIsRepeatedIsNotLookedAtAgain) {
     request.mutable_spec()->mutable_expire_time()->set_seconds(seconds);
     const grpc::Status status = Call(*tuning_, &v1::Tuning::Stub::CreateJob, request, &second);
     EXPECT_TRUE(status.ok()) << status.error_message();
-    EXPECT_EQ(second.id(), first.id());
+    EXPECT_EQ(second.name(), first.name());
   }
   request.mutable_spec()->set_seed(7);
   EXPECT_EQ(Call(*tuning_, &v1::Tuning::Stub::CreateJob, request, &second).error_code(),

@@ -112,7 +112,7 @@ TEST_F(LyingDaemonTest, RatesAreNotTakenFromWhoMeasures) {
     const v1::FleetDevice device = engine_->Devices().front();
     EXPECT_EQ(device.device().target().peak_gflops(), model_.target().peak_gflops());
     EXPECT_EQ(device.device().target().memory_gbs(), model_.target().memory_gbs());
-    EXPECT_EQ(engine_->FindModel(model_.target().name())->source, v1::DeviceModel::TABLE);
+    EXPECT_EQ(engine_->FindModel(model_.target().name())->source, v1::DeviceModel::SOURCE_TABLE);
     // A tenth of what such a GPU needs at least.
     const auto program = search_space::ParseWorkload(Get(job).workloads(0).workload().text());
     const double least = measure::FastestPlausible(*program, measure::FromProto(model_).target,
@@ -161,14 +161,14 @@ TEST_F(LyingDaemonTest, WithoutRatesThereIsNoWork) {
   model_.mutable_target()->set_memory_gbs(0);
   const std::string session = Join("host", 1);
   const std::string job = Tune();
-  AwaitState(job, v1::Job::WAITING_DEVICE);
+  AwaitState(job, v1::Job::STATE_WAITING_DEVICE);
   EXPECT_THAT(engine_->Devices().front().no_work_because(), HasSubstr("heddle devices pin"));
   v1::PinModelRequest pin;
   pin.set_name("Quiet GPU");
   EXPECT_TRUE(absl::IsInvalidArgument(Pin(pin).status()));
   pin.set_memory_gbs(1000);
   ASSERT_TRUE(Pin(pin).ok());
-  AwaitState(job, v1::Job::RUNNING);
+  AwaitState(job, v1::Job::STATE_RUNNING);
 }
 
 // The model is what it is known to be: another host does not change it, nor gets work that does
@@ -201,11 +201,11 @@ TEST_F(LyingDaemonTest, OneHostAloneValidatesNothing) {
   WorkOn(next, {{again, [](const auto&, const auto&) { return Ok(300); }}});
   EXPECT_FALSE(Query(next)->validated);
   // An administrator may trust it.
-  ASSERT_TRUE(Act("liar", v1::SetHostRequest::TRUST).ok());
-  ASSERT_TRUE(Act("also-liar", v1::SetHostRequest::TRUST).ok());
+  ASSERT_TRUE(Act("liar", v1::SetHostRequest::ACTION_TRUST).ok());
+  ASSERT_TRUE(Act("also-liar", v1::SetHostRequest::ACTION_TRUST).ok());
   EXPECT_TRUE(Query(job)->validated);
-  ASSERT_TRUE(Act("liar", v1::SetHostRequest::DISTRUST).ok());
-  ASSERT_TRUE(Act("also-liar", v1::SetHostRequest::DISTRUST).ok());
+  ASSERT_TRUE(Act("liar", v1::SetHostRequest::ACTION_DISTRUST).ok());
+  ASSERT_TRUE(Act("also-liar", v1::SetHostRequest::ACTION_DISTRUST).ok());
   EXPECT_FALSE(Query(job)->validated);
 }
 
@@ -221,7 +221,7 @@ TEST_F(LyingDaemonTest, TwoHonestHostsConfirm) {
   // On other inputs than those of the job's finals, the default beside it.
   int confirming = 0;
   for (const v1::Trial& trial : Trials(job)) {
-    EXPECT_EQ(trial.state(), v1::Trial::DONE);
+    EXPECT_EQ(trial.state(), v1::Trial::STATE_DONE);
     confirming += trial.final();
   }
   EXPECT_GT(confirming, 2);
@@ -233,7 +233,7 @@ TEST_F(LyingDaemonTest, TwoHonestHostsConfirm) {
 TEST_F(LyingDaemonTest, OneLiarBesideHonestHosts) {
   const auto in_finals = [](double factor) {
     return [=](const v1::Candidate& candidate, const v1::Lease& lease) {
-      const bool lies = lease.kind() == v1::Lease::FINALS;
+      const bool lies = lease.kind() == v1::Lease::KIND_FINALS;
       return Ok(TrueTime(candidate) * (lies ? factor : 1));
     };
   };
@@ -246,7 +246,7 @@ TEST_F(LyingDaemonTest, OneLiarBesideHonestHosts) {
        }},
       {"everything of others is wrong",
        [](const v1::Candidate& candidate, const v1::Lease& lease) {
-         if (lease.kind() != v1::Lease::FINALS) return Ok(TrueTime(candidate));
+         if (lease.kind() != v1::Lease::KIND_FINALS) return Ok(TrueTime(candidate));
          v1::TrialResult wrong;
          wrong.set_outcome(v1::OUTCOME_WRONG_ANSWER);
          return wrong;
@@ -319,13 +319,13 @@ TEST_F(LyingDaemonTest, ForeignSessionsAndHosts) {
   }
   const std::string back = Join("honest", 1);
   // Until it is released.
-  ASSERT_TRUE(Act("honest", v1::SetHostRequest::TRUST).ok());
-  ASSERT_TRUE(Act("honest", v1::SetHostRequest::RELEASE).ok());
+  ASSERT_TRUE(Act("honest", v1::SetHostRequest::ACTION_TRUST).ok());
+  ASSERT_TRUE(Act("honest", v1::SetHostRequest::ACTION_RELEASE).ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(Beat(back).status()));
   Join("honest", 2);
   EXPECT_FALSE(engine_->TrustsHost("honest")) << "it was the other's";
   EXPECT_TRUE(absl::IsPermissionDenied(TryRegister(RegistrationOf("honest"), 1).status()));
-  EXPECT_TRUE(absl::IsNotFound(Act("nobody", v1::SetHostRequest::RELEASE)));
+  EXPECT_TRUE(absl::IsNotFound(Act("nobody", v1::SetHostRequest::ACTION_RELEASE)));
 }
 
 // The host of a token that was revoked is free.

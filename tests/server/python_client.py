@@ -21,13 +21,13 @@ job = tuning.CreateJob(tuning_pb2.CreateJobRequest(
     request_id="python",
     spec=tuning_pb2.JobSpec(workloads=[workload], budget=tuning_pb2.Budget(trials=4))))
 for _ in range(600):
-    job = tuning.GetJob(tuning_pb2.GetJobRequest(id=job.id))
+    job = tuning.GetJob(tuning_pb2.GetJobRequest(name=job.name))
     if job.HasField("end_time"):
         break
     time.sleep(0.1)
-assert job.state == tuning_pb2.Job.SUCCEEDED, job
+assert job.state == tuning_pb2.Job.STATE_SUCCEEDED, job
 best = tuning.QueryBest(tuning_pb2.QueryBestRequest(workload=workload))
-assert best.match == tuning_pb2.QueryBestResponse.EXACT and best.steps, best
+assert best.match == tuning_pb2.QueryBestResponse.MATCH_EXACT and best.steps, best
 assert not best.validated and best.confirmations == 0, "one host alone has measured it"
 
 try:

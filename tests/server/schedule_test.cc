@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/values.h"
 #include "tests/server/engine_support.h"
 
 namespace heddle::server {
@@ -22,7 +23,7 @@ class ScheduleTest : public EngineTest {
   }
   v1::JobSpec Endless(const std::string& model = "") {
     v1::JobSpec spec = MatmulSpec(0, 64);
-    spec.mutable_budget()->set_seconds(1e8);
+    *spec.mutable_budget()->mutable_search_duration() = DurationOf(1e8);
     spec.set_search("random");
     spec.mutable_device()->set_model(model);
     return spec;
@@ -30,7 +31,7 @@ class ScheduleTest : public EngineTest {
   std::string MustCreateFor(const std::string& tenant, const v1::JobSpec& spec) {
     auto job = Create(spec, absl::StrCat("request-", ++requests_), tenant);
     EXPECT_TRUE(job.ok()) << job.status();
-    return job.ok() ? job->id() : "";
+    return job.ok() ? job->name() : "";
   }
   // One turn of a device; false: there was nothing to do.
   bool Turn(const std::string& session) {
@@ -111,7 +112,7 @@ TEST_F(ScheduleTest, ATenantWithManyEndlessJobsHoldsUpNobody) {
   const std::string id = MustCreateFor("modest", small);
   const int64_t begun = now_ms_;
   WorkFor(session, absl::Seconds(120), id);
-  EXPECT_EQ(Get(id).state(), v1::Job::SUCCEEDED) << Get(id).ShortDebugString();
+  EXPECT_EQ(Get(id).state(), v1::Job::STATE_SUCCEEDED) << Get(id).ShortDebugString();
   EXPECT_LE(now_ms_ - begun, 120'000) << "more than two slices";
   EXPECT_EQ(Get(id).workloads(0).trials(), 10);
 }
@@ -155,7 +156,7 @@ TEST_F(ScheduleTest, DevicesAreSharedByTenants) {
   const std::string session = Register("host");
   for (int job = 0; job < 3; ++job) MustCreateFor("greedy", Endless());
   const std::string modest = MustCreateFor("modest", Endless());
-  for (int tries = 0; tries < 2000 && Get(modest).state() != v1::Job::RUNNING; ++tries) {
+  for (int tries = 0; tries < 2000 && Get(modest).state() != v1::Job::STATE_RUNNING; ++tries) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   int mine = 0, all = 0;
@@ -187,8 +188,8 @@ TEST_F(ScheduleTest, QuotasMakeJobsWait) {
     auto reader = store_->Read();
     int64_t before = 0;
     v1::ListJobsRequest::Filter filter;
-    filter.add_states(v1::Job::RUNNING);
-    auto jobs = LoadJobs(*reader, "greedy", filter, before, 10);
+    filter.add_states(v1::Job::STATE_RUNNING);
+    auto jobs = LoadJobs(*reader, "greedy", filter, false, before, 10);
     return jobs.ok() ? jobs->size() : 0;
   };
   Advance(absl::Seconds(1));

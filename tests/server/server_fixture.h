@@ -12,6 +12,7 @@
 #include "heddle/v1/fleet.grpc.pb.h"
 #include "heddle/v1/records.grpc.pb.h"
 #include "heddle/v1/tuning.grpc.pb.h"
+#include "proto/values.h"
 #include "server/api/server.h"
 #include "tests/server/engine_support.h"
 
@@ -87,7 +88,7 @@ class ServerTest : public testing::Test {
       acquire.set_device("cuda:0");
       acquire.set_request_id(absl::StrCat("a", i));
       acquire.set_max(8);
-      acquire.set_wait_s(0.05);
+      *acquire.mutable_wait_duration() = DurationOf(0.05);
       v1::Lease lease;
       status = Call(*fleet_, &v1::Fleet::Stub::Acquire, acquire, &lease, token);
       ASSERT_TRUE(status.ok()) << status.error_message();
@@ -101,10 +102,10 @@ class ServerTest : public testing::Test {
         ASSERT_TRUE(status.ok()) << status.error_message();
       }
       v1::GetJobRequest get;
-      get.set_id(job);
+      get.set_name(job);
       ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::GetJob, get, &now, token).ok());
     }
-    EXPECT_EQ(now.state(), v1::Job::SUCCEEDED) << now.error();
+    EXPECT_EQ(now.state(), v1::Job::STATE_SUCCEEDED) << now.error();
   }
 
   tests::TempFolder folder_;

@@ -13,7 +13,9 @@
 namespace heddle::server {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 // One that opens a stream and never reads, until the job is over: its events wait in the database.
 TEST_F(ServerTest, AWatcherThatDoesNotReadHoldsUpNobody) {
@@ -29,14 +31,14 @@ TEST_F(ServerTest, AWatcherThatDoesNotReadHoldsUpNobody) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
   v1::WatchJobRequest watch;
-  watch.set_id(job.id());
+  watch.set_name(job.name());
   auto stream = tuning_->WatchJob(&context, watch);
   v1::JobEvent event;
   ASSERT_TRUE(stream->Read(&event));  // it is subscribed
   // Far more than what HTTP/2 lets be sent to one that does not read.
   detail_ = std::string(20'000, 'x');
   const absl::Time start = absl::Now();
-  Work(job.id());
+  Work(job.name());
   EXPECT_LT(absl::Now() - start, absl::Seconds(60));
   int64_t next = event.seq() + 1;
   while (stream->Read(&event)) {
@@ -45,20 +47,20 @@ TEST_F(ServerTest, AWatcherThatDoesNotReadHoldsUpNobody) {
     next = event.seq() + 1;
   }
   EXPECT_TRUE(stream->Finish().ok());
-  EXPECT_EQ(event.state(), v1::Job::SUCCEEDED);
+  EXPECT_EQ(event.state(), v1::Job::STATE_SUCCEEDED);
 }
 
 TEST_F(ServerTest, AJobFromCreationToQuery) {
   Start();
   v1::Job job;
   ASSERT_TRUE(Create("r1", &job).ok());
-  EXPECT_EQ(job.id(), "job-1");
-  Work(job.id());
+  EXPECT_THAT(job.name(), testing::StartsWith("jobs/"));
+  Work(job.name());
   // All events, from the first.
   grpc::ClientContext context;
   Prepare(context, "");
   v1::WatchJobRequest watch;
-  watch.set_id(job.id());
+  watch.set_name(job.name());
   auto stream = tuning_->WatchJob(&context, watch);
   v1::JobEvent event;
   ASSERT_TRUE(stream->Read(&event));
@@ -70,19 +72,19 @@ TEST_F(ServerTest, AJobFromCreationToQuery) {
     next = event.seq() + 1;
   }
   EXPECT_TRUE(stream->Finish().ok());
-  EXPECT_EQ(event.state(), v1::Job::SUCCEEDED);
+  EXPECT_EQ(event.state(), v1::Job::STATE_SUCCEEDED);
   EXPECT_EQ(next - 1, event.job().last_seq());
 
   v1::QueryBestRequest query;
   *query.mutable_workload() = MatmulSpec(1).workloads(0);
   v1::QueryBestResponse best;
   ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
-  EXPECT_EQ(best.match(), v1::QueryBestResponse::EXACT);
+  EXPECT_EQ(best.match(), v1::QueryBestResponse::MATCH_EXACT);
   EXPECT_FALSE(best.validated()) << "one host's word";
   EXPECT_EQ(best.confirmations(), 0);
   v1::SetHostRequest trust;
   trust.set_host_uuid("host");
-  trust.set_action(v1::SetHostRequest::TRUST);
+  trust.set_action(v1::SetHostRequest::ACTION_TRUST);
   v1::FleetHost host;
   ASSERT_TRUE(Call(*fleet_, &v1::Fleet::Stub::SetHost, trust, &host).ok());
   ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
@@ -96,48 +98,170 @@ TEST_F(ServerTest, AJobFromCreationToQuery) {
   *query.mutable_workload() = MatmulSpec(1, 128).workloads(0);
   ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
   EXPECT_EQ(best.match(), v1::QueryBestResponse::MATCH_NONE);
-  query.set_fallback(v1::QueryBestRequest::NEAREST);
+  query.set_fallback(v1::QueryBestRequest::FALLBACK_NEAREST);
   ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
-  EXPECT_EQ(best.match(), v1::QueryBestResponse::NEAREST);
+  EXPECT_EQ(best.match(), v1::QueryBestResponse::MATCH_NEAREST);
   EXPECT_FALSE(best.validated());
   EXPECT_FALSE(best.steps().empty());
-  query.set_fallback(v1::QueryBestRequest::DEFAULT);
+  query.set_fallback(v1::QueryBestRequest::FALLBACK_DEFAULT);
   query.mutable_enqueue()->set_request_id("later");
   query.mutable_enqueue()->mutable_budget()->set_trials(3);
   ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
-  EXPECT_EQ(best.match(), v1::QueryBestResponse::DEFAULT);
-  EXPECT_EQ(best.job().id(), "job-2");
+  EXPECT_EQ(best.match(), v1::QueryBestResponse::MATCH_DEFAULT);
+  const std::string enqueued = best.job().name();
+  EXPECT_GT(enqueued, job.name());
   ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
-  EXPECT_EQ(best.job().id(), "job-2") << "the same request, the same job";
+  EXPECT_EQ(best.job().name(), enqueued) << "the same request, the same job";
 }
 
 TEST_F(ServerTest, PagesAreWholeAndWithoutDoubles) {
   Start();
+  std::vector<std::string> created;
   for (int i = 0; i < 7; ++i) {
     v1::Job job;
     ASSERT_TRUE(Create(absl::StrCat("r", i), &job).ok());
+    created.insert(created.begin(), job.name());
   }
-  std::vector<std::string> ids;
+  std::vector<std::string> names;
   v1::ListJobsRequest list;
   list.set_page_size(3);
   int pages = 0;
   do {
     v1::ListJobsResponse page;
     ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::ListJobs, list, &page).ok());
-    for (const auto& job : page.jobs()) ids.push_back(job.id());
+    for (const auto& job : page.jobs()) names.push_back(job.name());
     list.set_page_token(page.next_page_token());
     ++pages;
   } while (!list.page_token().empty());
   EXPECT_EQ(pages, 3);
-  EXPECT_THAT(ids,
-              testing::ElementsAre("job-7", "job-6", "job-5", "job-4", "job-3", "job-2", "job-1"));
+  EXPECT_EQ(names, created);
+}
+
+TEST_F(ServerTest, APageTokenIsOfItsRequestAlone) {
+  Start();
+  v1::Job job;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Create(absl::StrCat("r", i), &job).ok());
+  v1::ListJobsRequest list;
+  list.set_page_size(1);
+  v1::ListJobsResponse page;
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::ListJobs, list, &page).ok());
+  const std::string token = page.next_page_token();
+  const auto refused = [&](const v1::ListJobsRequest& request) {
+    const grpc::Status status = Call(*tuning_, &v1::Tuning::Stub::ListJobs, request, &page);
+    EXPECT_THAT(status.error_message(), HasSubstr("page_token")) << request.DebugString();
+    return status.error_code() == grpc::StatusCode::INVALID_ARGUMENT;
+  };
+  list.set_page_token(token);
+  list.set_page_size(1000);
+  EXPECT_TRUE(Call(*tuning_, &v1::Tuning::Stub::ListJobs, list, &page).ok());
+  EXPECT_EQ(page.jobs_size(), 2)
+      << "another size is the same list, and too much is as much as fits";
+  v1::ListJobsRequest other = list;
+  other.mutable_filter()->add_states(v1::Job::STATE_QUEUED);
+  EXPECT_TRUE(refused(other));
+  other = list;
+  (*other.mutable_filter()->mutable_labels())["team"] = "looms";
+  EXPECT_TRUE(refused(other));
+  for (const std::string& forged :
+       {token.substr(1), token + "A", std::string("5"), std::string("%"), job.name()}) {
+    other = list;
+    other.set_page_token(forged);
+    EXPECT_TRUE(refused(other)) << forged;
+  }
+  v1::ListDevicesRequest devices;
+  devices.set_page_token(token);
+  v1::ListDevicesResponse listed;
+  EXPECT_EQ(Call(*fleet_, &v1::Fleet::Stub::ListDevices, devices, &listed).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(ServerTest, HostsModelsAndDevicesHavePages) {
+  Start();
+  for (const char* host : {"host-b", "host-c", "host-a"}) {
+    v1::RegisterRequest hello;
+    hello.set_host_uuid(host);
+    hello.set_generator(measure::kGeneratorVersion);
+    *hello.add_devices() = H100();
+    hello.mutable_devices(0)->mutable_target()->set_name(absl::StrCat("Model of ", host));
+    v1::RegisterResponse session;
+    ASSERT_TRUE(Call(*fleet_, &v1::Fleet::Stub::Register, hello, &session).ok());
+  }
+  // The names on all pages, two items a page.
+  const auto all = [&](auto call, auto request, auto response, const auto& items,
+                       const auto& name) {
+    std::vector<std::string> names;
+    request.set_page_size(2);
+    int pages = 0;
+    do {
+      const grpc::Status status = Call(*fleet_, call, request, &response);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      for (const auto& item : items(response)) names.push_back(name(item));
+      request.set_page_token(response.next_page_token());
+    } while (++pages < 5 && !request.page_token().empty());
+    EXPECT_EQ(pages, 2);
+    return names;
+  };
+  EXPECT_THAT(all(
+                  &v1::Fleet::Stub::ListHosts, v1::ListHostsRequest(), v1::ListHostsResponse(),
+                  [](const auto& page) { return page.hosts(); },
+                  [](const auto& host) { return host.host_uuid(); }),
+              ElementsAre("host-a", "host-b", "host-c"));
+  EXPECT_THAT(all(
+                  &v1::Fleet::Stub::ListModels, v1::ListModelsRequest(), v1::ListModelsResponse(),
+                  [](const auto& page) { return page.models(); },
+                  [](const auto& model) { return model.name(); }),
+              ElementsAre("Model of host-a", "Model of host-b", "Model of host-c"));
+  EXPECT_THAT(all(
+                  &v1::Fleet::Stub::ListDevices, v1::ListDevicesRequest(),
+                  v1::ListDevicesResponse(), [](const auto& page) { return page.devices(); },
+                  [](const auto& device) { return device.hostname() + device.id().substr(0, 6); }),
+              ElementsAre("host-a", "host-b", "host-c"));
+}
+
+TEST_F(ServerTest, TheBasicViewHasNoTexts) {
+  Start();
+  v1::Job job;
+  v1::CreateJobRequest create;
+  create.set_request_id("own");
+  *create.mutable_spec() = MatmulSpec(4);
+  create.mutable_spec()->mutable_workloads(0)->clear_builtin();
+  create.mutable_spec()->mutable_workloads(0)->set_op_text(
+      "op mine(n) { in A[n] out B[i: n] = A[i] + A[i] }");
+  create.mutable_spec()->mutable_workloads(0)->clear_shape();
+  (*create.mutable_spec()->mutable_workloads(0)->mutable_shape())["n"] = 64;
+  const grpc::Status created = Call(*tuning_, &v1::Tuning::Stub::CreateJob, create, &job);
+  ASSERT_TRUE(created.ok()) << created.error_message();
+  EXPECT_THAT(job.spec().workloads(0).op_text(), HasSubstr("mine"));
+  Work(job.name());
+
+  v1::GetJobRequest get;
+  get.set_name(job.name());
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::GetJob, get, &job).ok());
+  EXPECT_THAT(job.workloads(0).workload().text(), HasSubstr("mine"));
+  EXPECT_FALSE(job.workloads(0).best().steps().empty());
+  EXPECT_THAT(job.workloads(0).best().workload().text(), HasSubstr("mine"));
+  get.set_view(v1::JOB_VIEW_BASIC);
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::GetJob, get, &job).ok());
+  EXPECT_EQ(job.workloads(0).workload().op(), "mine");
+  EXPECT_GT(job.workloads(0).best().result().time_us(), 0);
+  EXPECT_THAT(job.SerializeAsString(), Not(HasSubstr("A[i]")));
+  EXPECT_EQ(job.workloads(0).best().steps(), "");
+
+  v1::ListJobsRequest list;
+  v1::ListJobsResponse jobs;
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::ListJobs, list, &jobs).ok());
+  EXPECT_EQ(jobs.jobs(0).SerializeAsString().size(), job.SerializeAsString().size());
+  EXPECT_THAT(jobs.SerializeAsString(), Not(HasSubstr("A[i]")));
+  list.set_view(v1::JOB_VIEW_FULL);
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::ListJobs, list, &jobs).ok());
+  EXPECT_THAT(jobs.SerializeAsString(), HasSubstr("A[i]"));
 }
 
 TEST_F(ServerTest, RecordsGoOutAndIn) {
   Start();
   v1::Job job;
   ASSERT_TRUE(Create("r1", &job).ok());
-  Work(job.id());
+  Work(job.name());
   std::vector<v1::Record> all;
   {
     grpc::ClientContext context;
@@ -304,20 +428,20 @@ TEST_F(ServerTest, TokensRolesAndTenants) {
   // Replayed by its owner: the same. By another tenant: a job of its own.
   v1::Job again;
   ASSERT_TRUE(Create("r", &again, tuner).ok());
-  EXPECT_EQ(again.id(), job.id());
+  EXPECT_EQ(again.name(), job.name());
   ASSERT_TRUE(Create("r", &again, other).ok());
-  EXPECT_NE(again.id(), job.id());
+  EXPECT_NE(again.name(), job.name());
   // Of a foreign job nothing is said, not even that there is one.
   v1::GetJobRequest get;
-  get.set_id(job.id());
+  get.set_name(job.name());
   EXPECT_EQ(Call(*tuning_, &v1::Tuning::Stub::GetJob, get, &again, other).error_code(),
             StatusCode::NOT_FOUND);
   v1::CancelJobRequest cancel;
-  cancel.set_id(job.id());
+  cancel.set_name(job.name());
   EXPECT_EQ(Call(*tuning_, &v1::Tuning::Stub::CancelJob, cancel, &again, other).error_code(),
             StatusCode::NOT_FOUND);
   v1::ListTrialsRequest trials;
-  trials.set_job(job.id());
+  trials.set_parent(job.name());
   v1::ListTrialsResponse page;
   EXPECT_EQ(Call(*tuning_, &v1::Tuning::Stub::ListTrials, trials, &page, other).error_code(),
             StatusCode::NOT_FOUND);
@@ -325,7 +449,7 @@ TEST_F(ServerTest, TokensRolesAndTenants) {
     grpc::ClientContext context;
     Prepare(context, other);
     v1::WatchJobRequest watch;
-    watch.set_id(job.id());
+    watch.set_name(job.name());
     auto stream = tuning_->WatchJob(&context, watch);
     v1::JobEvent event;
     EXPECT_FALSE(stream->Read(&event));
@@ -377,11 +501,11 @@ TEST_F(ServerTest, OversizedAndMalformedRequests) {
     EXPECT_THAT(refused.error_message(), HasSubstr(field));
   };
   v1::GetJobRequest get;
-  get.set_id("17");
-  expect_named(Call(*tuning_, &v1::Tuning::Stub::GetJob, get, &job), "id");
+  get.set_name("17");
+  expect_named(Call(*tuning_, &v1::Tuning::Stub::GetJob, get, &job), "name");
   v1::CancelJobRequest cancel;
-  cancel.set_id("job--1");
-  expect_named(Call(*tuning_, &v1::Tuning::Stub::CancelJob, cancel, &job), "id");
+  cancel.set_name("jobs/-1");
+  expect_named(Call(*tuning_, &v1::Tuning::Stub::CancelJob, cancel, &job), "name");
   v1::ValidateResponse validated;
   expect_named(Call(*tuning_, &v1::Tuning::Stub::Validate, v1::ValidateRequest(), &validated),
                "spec.workloads");
@@ -427,7 +551,7 @@ TEST_F(ServerTest, OverMutualTlsWithTokens) {
   EXPECT_TRUE(Info(admin).ok());
   v1::Job job;
   ASSERT_TRUE(Create("r", &job, admin).ok());
-  Work(job.id(), admin);
+  Work(job.name(), admin);
   // Without a certificate of its own a caller does not even reach the token.
   for (const auto& credentials :
        {grpc::SslCredentials({ca, "", ""}), grpc::InsecureChannelCredentials()}) {
@@ -449,14 +573,13 @@ TEST_F(ServerTest, APythonClientFromTheProtosAlone) {
   Start();
   tests::Process client({kPython, tests::SourceDir() + "/tests/server/python_client.py",
                          tests::SourceDir() + "/proto", folder_.path(), options_.listen[0]});
-  v1::GetJobRequest get;
-  get.set_id("job-1");
-  v1::Job job;
-  for (int i = 0; i < 600 && job.id().empty(); ++i) {
+  v1::ListJobsResponse jobs;
+  for (int i = 0; i < 600 && jobs.jobs().empty(); ++i) {
     absl::SleepFor(absl::Milliseconds(100));
-    Call(*tuning_, &v1::Tuning::Stub::GetJob, get, &job);
+    Call(*tuning_, &v1::Tuning::Stub::ListJobs, v1::ListJobsRequest(), &jobs);
   }
-  Work("job-1");
+  ASSERT_EQ(jobs.jobs_size(), 1);
+  Work(jobs.jobs(0).name());
   const tests::Ran ran = client.Wait();
   EXPECT_EQ(ran.code, 0) << ran.err;
 }

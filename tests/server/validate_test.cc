@@ -9,6 +9,7 @@
 #include <set>
 
 #include "heddle/v1/errors.pb.h"
+#include "proto/values.h"
 #include "server/db/errors.h"
 #include "tests/server/engine_support.h"
 
@@ -112,8 +113,10 @@ TEST(ValidateTest, EveryFieldOfASpecification) {
       {"spec.budget.trials", [](S& s) { s.mutable_budget()->set_trials(-1); }},
       {"spec.budget.trials", [](S& s) { s.mutable_budget()->set_trials(kMaxTrials + 1); }},
       {"spec.budget.plateau", [](S& s) { s.mutable_budget()->set_plateau(-1); }},
-      {"spec.budget.seconds", [](S& s) { s.mutable_budget()->set_seconds(-1); }},
-      {"spec.budget.seconds", [](S& s) { s.mutable_budget()->set_seconds(kNan); }},
+      {"spec.budget.search_duration",
+       [](S& s) { *s.mutable_budget()->mutable_search_duration() = DurationOf(-1); }},
+      {"spec.budget.search_duration",
+       [](S& s) { s.mutable_budget()->mutable_search_duration()->set_nanos(1000000000); }},
       {"spec.labels[a b]", [](S& s) { (*s.mutable_labels())["a b"] = ""; }},
       {"spec.labels[k]", [](S& s) { (*s.mutable_labels())["k"] = std::string(256, 'v'); }},
       {"spec.labels",
@@ -170,27 +173,25 @@ TEST(ValidateTest, TuningRequests) {
   ExpectRefused<v1::ListJobsRequest>(
       {},
       {{"page_size", [](auto& r) { r.set_page_size(-1); }},
-       {"page_size", [](auto& r) { r.set_page_size(201); }},
-       {"page_token", [](auto& r) { r.set_page_token("x"); }},
-       {"page_token", [](auto& r) { r.set_page_token("-4"); }},
+       {"view", [](auto& r) { r.set_view(static_cast<v1::JobView>(3)); }},
        {"filter.states",
         [](auto& r) { r.mutable_filter()->add_states(static_cast<v1::Job::State>(99)); }},
        {"filter.labels[a b]", [](auto& r) { (*r.mutable_filter()->mutable_labels())["a b"]; }}},
       CheckAny<v1::ListJobsRequest>);
 
   v1::ListTrialsRequest trials;
-  trials.set_job("job-1");
+  trials.set_parent(JobName(1));
   ExpectRefused<v1::ListTrialsRequest>(trials,
-                                       {{"job", [](auto& r) { r.set_job("1"); }},
-                                        {"job", [](auto& r) { r.set_job("job-01"); }},
-                                        {"page_size", [](auto& r) { r.set_page_size(1000); }},
-                                        {"page_token", [](auto& r) { r.set_page_token("12"); }}},
+                                       {{"parent", [](auto& r) { r.set_parent("1"); }},
+                                        {"parent", [](auto& r) { r.set_parent("jobs/1"); }},
+                                        {"page_size", [](auto& r) { r.set_page_size(-1); }},
+                                        {"view", [](auto& r) { r.set_view(v1::TrialView(7)); }}},
                                        CheckAny<v1::ListTrialsRequest>);
 
   v1::WatchJobRequest watch;
-  watch.set_id("job-1");
+  watch.set_name(JobName(1));
   ExpectRefused<v1::WatchJobRequest>(watch,
-                                     {{"id", [](auto& r) { r.set_id("job-x"); }},
+                                     {{"name", [](auto& r) { r.set_name("jobs/x"); }},
                                       {"after_seq", [](auto& r) { r.set_after_seq(-1); }},
                                       {"after_seq", [](auto& r) { r.set_after_seq(INT64_MAX); }}},
                                      CheckAny<v1::WatchJobRequest>);
@@ -316,8 +317,8 @@ TEST(ValidateTest, FleetRequests) {
        {"request_id", [](auto& r) { r.clear_request_id(); }},
        {"max", [](auto& r) { r.set_max(0); }},
        {"max", [](auto& r) { r.set_max(33); }},
-       {"wait_s", [](auto& r) { r.set_wait_s(26); }},
-       {"wait_s", [](auto& r) { r.set_wait_s(kNan); }}},
+       {"wait_duration", [](auto& r) { *r.mutable_wait_duration() = DurationOf(26); }},
+       {"wait_duration", [](auto& r) { *r.mutable_wait_duration() = DurationOf(-1e-9); }}},
       CheckAny<v1::AcquireRequest>);
 
   v1::Lease lease;
@@ -341,11 +342,14 @@ TEST(ValidateTest, FleetRequests) {
        {"results[0].result.time_us", [&](R& r) { result(r)->set_time_us(0); }},
        {"results[0].result.ci_low_us", [&](R& r) { result(r)->set_ci_low_us(kNan); }},
        {"results[0].result.ci_high_us", [&](R& r) { result(r)->set_ci_high_us(-1); }},
-       {"results[0].result.compile_s", [&](R& r) { result(r)->set_compile_s(-1); }},
-       {"results[0].result.load_s", [&](R& r) { result(r)->set_load_s(kNan); }},
-       {"results[0].result.validate_s", [&](R& r) { result(r)->set_validate_s(-1); }},
-       {"results[0].result.time_s",
-        [&](R& r) { result(r)->set_time_s(std::numeric_limits<double>::infinity()); }},
+       {"results[0].result.compile_duration",
+        [&](R& r) { *result(r)->mutable_compile_duration() = DurationOf(-1); }},
+       {"results[0].result.load_duration",
+        [&](R& r) { result(r)->mutable_load_duration()->set_nanos(-1000000000); }},
+       {"results[0].result.validate_duration",
+        [&](R& r) { *result(r)->mutable_validate_duration() = DurationOf(-1); }},
+       {"results[0].result.time_duration",
+        [&](R& r) { result(r)->mutable_time_duration()->set_seconds(INT64_MAX); }},
        {"results[0].result.samples", [&](R& r) { result(r)->set_samples(-1); }},
        {"results[0].result.registers", [&](R& r) { result(r)->set_registers(-1); }},
        {"results[0].result.local_bytes", [&](R& r) { result(r)->set_local_bytes(-1); }},
@@ -364,7 +368,7 @@ TEST(ValidateTest, FleetRequests) {
 
   v1::HeartbeatRequest beat;
   beat.set_session("s");
-  beat.add_device_states()->set_state(v1::WorkerStatus::IDLE);
+  beat.add_device_states()->set_state(v1::WorkerStatus::STATE_IDLE);
   ExpectRefused<v1::HeartbeatRequest>(
       beat,
       {{"session", [](auto& r) { r.clear_session(); }},
@@ -400,15 +404,31 @@ TEST(ValidateTest, FleetRequests) {
 
   v1::SetDeviceStateRequest set;
   set.set_id("host/cuda:0");
-  set.set_state(v1::FleetDevice::DRAINING);
+  set.set_state(v1::FleetDevice::STATE_DRAINING);
   ExpectRefused<v1::SetDeviceStateRequest>(
       set, {{"id", [](auto& r) { r.clear_id(); }}, {"state", [](auto& r) { r.clear_state(); }}},
       CheckAny<v1::SetDeviceStateRequest>);
-  ExpectRefused<v1::ListDevicesRequest>(
-      {},
-      {{"page_size", [](auto& r) { r.set_page_size(201); }},
-       {"page_token", [](auto& r) { r.set_page_token(std::string(300, 'x')); }}},
-      CheckAny<v1::ListDevicesRequest>);
+  ExpectRefused<v1::ListDevicesRequest>({}, {{"page_size", [](auto& r) { r.set_page_size(-1); }}},
+                                        CheckAny<v1::ListDevicesRequest>);
+}
+
+TEST(ValidateTest, DurationsAreSeconds) {
+  for (const double seconds : {0.0, 1.0, 0.25, -1.5, 1e8, 12.000000001}) {
+    EXPECT_NEAR(SecondsOf(DurationOf(seconds)), seconds, 1e-9) << seconds;
+  }
+  EXPECT_EQ(DurationOf(0.9999999999).seconds(), 1) << "rounded, not cut";
+  EXPECT_EQ(DurationOf(kNan).seconds(), 0);
+  EXPECT_EQ(DurationOf(1e300).seconds(), 315576000000);
+  google::protobuf::Duration mixed;
+  mixed.set_seconds(1);
+  mixed.set_nanos(-1);
+  EXPECT_TRUE(std::isnan(SecondsOf(mixed)));
+}
+
+TEST(ValidateTest, ValuesHaveWordsWithoutTheirPrefix) {
+  EXPECT_EQ(WordOf(v1::Job::STATE_WAITING_DEVICE), "WAITING_DEVICE");
+  EXPECT_EQ(WordOf(v1::OUTCOME_OK), "OK");
+  EXPECT_EQ(WordOf(static_cast<v1::Job::State>(99)), "99");
 }
 
 }  // namespace

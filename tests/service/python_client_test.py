@@ -35,13 +35,13 @@ with Service() as s:
         workload = common.Workload(builtin="matmul", shape={"m": 64, "n": 64, "k": 64})
         spec = tuning.JobSpec(workloads=[workload], budget=tuning.Budget(trials=4))
         job = stub.CreateJob(tuning.CreateJobRequest(request_id="python", spec=spec), timeout=30)
-        events = list(stub.WatchJob(tuning.WatchJobRequest(id=job.id), timeout=300))
-        expect(events[-1].state == tuning.Job.SUCCEEDED, events[-1])
+        events = list(stub.WatchJob(tuning.WatchJobRequest(name=job.name), timeout=300))
+        expect(events[-1].state == tuning.Job.STATE_SUCCEEDED, events[-1])
         seen = [e.seq for e in events if e.first_seq > 0]
         expect(seen == sorted(set(seen)), f"events out of order: {seen}")
         vouch(s, ["--server", s.server_address])
         answer = stub.QueryBest(tuning.QueryBestRequest(workload=workload), timeout=30)
-        expect(answer.match == tuning.QueryBestResponse.EXACT and answer.validated, answer)
+        expect(answer.match == tuning.QueryBestResponse.MATCH_EXACT and answer.validated, answer)
         expect(answer.record.result.time_us > 0 and answer.steps, answer)
         # What is wrong is named, in the manner of google.rpc.
         spec.workloads[0].shape["m"] = -1

@@ -61,6 +61,7 @@ void AddTime(CLI::App& app, Selected selected);
 void AddSpace(CLI::App& app, Selected selected);
 void AddExport(CLI::App& app, Selected selected);
 void AddRecords(CLI::App& app, Selected selected);
+void AddRetract(CLI::App& app, Selected selected);
 void AddMeasured(CLI::App& app, Selected selected);
 void AddServe(CLI::App& app, Selected selected);
 void AddToken(CLI::App& app, Selected selected);

@@ -109,7 +109,8 @@ Result SetDevice(const Flags& flags, v1::FleetDevice::State state, client::Clien
   v1::SetDeviceStateRequest request;
   request.set_id(flags.name);
   request.set_state(state);
-  return client.SetDeviceState(request).status();
+  if (auto device = client.SetDeviceState(request); !device.ok()) return device.status();
+  return kDone;
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   auto selected = std::make_shared<Action>();
   for (auto* add : {AddTune, AddShow, AddExplain, AddQuery, AddExport, AddTime, AddSpace, AddOps,
-                    AddDevices, AddRecords, AddMeasured, AddServe, AddToken, AddJobs}) {
+                    AddDevices, AddRecords, AddRetract, AddMeasured, AddServe, AddToken, AddJobs}) {
     add(app, selected);
   }
   app.failure_message([](const CLI::App*, const CLI::Error& error) {

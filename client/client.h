@@ -71,6 +71,9 @@ class Client {
   absl::StatusOr<v1::ImportResponse> ImportRecords(
       const std::function<std::optional<v1::Record>()>& next);
 
+  // For administrators. An empty request_id is filled in.
+  absl::StatusOr<v1::RetractResponse> Retract(v1::RetractRequest request);
+
   // Ends calls under way and refuses later ones, from any thread. What they asked for may happen
   // all the same; a job that is watched goes on.
   void Cancel();

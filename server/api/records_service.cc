@@ -192,24 +192,37 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
 
 absl::StatusOr<int64_t> Remove(tuner::Records& records, const v1::RetractRequest& request) {
   Database& db = records.database();
+  const auto micros = [](bool set, const google::protobuf::Timestamp& time, int64_t otherwise) {
+    return set ? absl::ToUnixMicros(FromProto(time)) : otherwise;
+  };
+  const int64_t start = micros(request.has_start_time(), request.start_time(), INT64_MIN);
+  const int64_t end = micros(request.has_end_time(), request.end_time(), INT64_MAX);
+  const auto remove = [&](const char* which, const auto&... values) {
+    return db.Run(absl::StrCat("DELETE FROM trial WHERE when_us >= ? AND when_us < ? AND ", which),
+                  start, end, values...);
+  };
   absl::Status status;
+  const v1::RetractRequest::Origin& origin = request.origin();
   switch (request.what_case()) {
     case v1::RetractRequest::kId:
-      status = db.Run("DELETE FROM trial WHERE id = ?", request.id());
+      status = remove("id = ?", request.id());
       break;
     case v1::RetractRequest::kWorkloadHash:
       status =
-          db.Run("DELETE FROM trial WHERE workload IN (SELECT id FROM workload WHERE hash = ?)",
-                 request.workload_hash());
+          remove("workload IN (SELECT id FROM workload WHERE hash = ?)", request.workload_hash());
       break;
     case v1::RetractRequest::kDeviceUuid:
-      status = db.Run(
-          "DELETE FROM trial WHERE environment IN (SELECT id FROM environment WHERE device_uuid = "
-          "?)",
-          request.device_uuid());
+      status = remove("environment IN (SELECT id FROM environment WHERE device_uuid = ?)",
+                      request.device_uuid());
+      break;
+    case v1::RetractRequest::kOrigin:
+      status = remove(
+          "source IN (SELECT id FROM source WHERE (?3 = '' OR tenant = ?3) AND (?4 = 0 OR "
+          "token = ?4) AND (?5 = '' OR host = ?5) AND (?6 = '' OR run = ?6))",
+          origin.tenant(), origin.token(), origin.host(), origin.run());
       break;
     default:
-      status = db.Run("DELETE FROM trial WHERE imported = 1");
+      status = remove("imported = 1");
   }
   if (!status.ok()) return status;
   return db.QueryInt("SELECT changes()");

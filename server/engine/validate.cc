@@ -418,8 +418,26 @@ absl::Status Check(const v1::RetractRequest& request) {
     case v1::RetractRequest::kImported:
       if (!request.imported()) wrong.Add("imported", "must be true");
       break;
+    case v1::RetractRequest::kOrigin: {
+      const v1::RetractRequest::Origin& origin = request.origin();
+      if (origin.tenant().empty() && origin.token() == 0 && origin.host().empty() &&
+          origin.run().empty()) {
+        wrong.Add("origin", "at least one of tenant, token, host and run must be set");
+      }
+      for (const auto& [field, text] :
+           {std::pair("tenant", &origin.tenant()), std::pair("host", &origin.host()),
+            std::pair("run", &origin.run())}) {
+        CheckText(*text, absl::StrCat("origin.", field), wrong);
+      }
+      CheckCount(origin.token(), INT64_MAX, "origin.token", wrong);
+      break;
+    }
     case v1::RetractRequest::WHAT_NOT_SET:
-      wrong.Add("what", "one of id, workload_hash, device_uuid and imported must be set");
+      wrong.Add("what", "one of id, workload_hash, device_uuid, imported and origin must be set");
+  }
+  for (const auto& [field, time] : {std::pair("start_time", &request.start_time()),
+                                    std::pair("end_time", &request.end_time())}) {
+    if (!IsTime(*time)) wrong.Add(field, "must be a time of the years 1 to 9999");
   }
   if (request.reason().empty()) wrong.Add("reason", "must say why, for the log");
   CheckText(request.reason(), "reason", wrong);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <functional>
 
 #include "tests/server/server_fixture.h"
 
@@ -320,6 +321,76 @@ TEST_F(ServerTest, RecordsGoOutAndIn) {
   EXPECT_EQ(retracted.count(), static_cast<int64_t>(all.size()));
   ASSERT_TRUE(Call(*records_, &v1::Records::Stub::Retract, retract, &retracted).ok());
   EXPECT_EQ(retracted.count(), static_cast<int64_t>(all.size())) << "the same reply";
+}
+
+TEST_F(ServerTest, RecordsAreRetractedByWorkloadOriginAndTime) {
+  Start();
+  v1::Job job;
+  ASSERT_TRUE(Create("r1", &job).ok());
+  Work(job.name());
+  std::vector<v1::Record> all;
+  const auto read = [&] {
+    all.clear();
+    grpc::ClientContext context;
+    Prepare(context, "");
+    auto stream = records_->Export(&context, v1::ExportRequest());
+    v1::Record record;
+    while (stream->Read(&record)) all.push_back(record);
+    EXPECT_TRUE(stream->Finish().ok());
+    return static_cast<int64_t>(all.size());
+  };
+  const int64_t before = read();
+  ASSERT_GE(before, 4);
+  int number = 0;
+  const auto retract = [&](const std::function<void(v1::RetractRequest&)>& choose) {
+    v1::RetractRequest request;
+    request.set_request_id(absl::StrCat("retract-", ++number));
+    request.set_reason("a test");
+    choose(request);
+    v1::RetractResponse response;
+    const grpc::Status status = Call(*records_, &v1::Records::Stub::Retract, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response.count();
+  };
+  const v1::Record first = all.front();
+  EXPECT_EQ(first.host(), "host");
+  EXPECT_EQ(first.run(), job.name());
+  // What is not of the origin, or not of the time, stays.
+  EXPECT_EQ(retract([](auto& r) { r.mutable_origin()->set_host("another"); }), 0);
+  EXPECT_EQ(retract([](auto& r) {
+              r.mutable_origin()->set_host("host");
+              r.mutable_origin()->set_token(99);
+            }),
+            0);
+  EXPECT_EQ(retract([&](auto& r) {
+              r.mutable_origin()->set_run(job.name());
+              *r.mutable_end_time() = first.measure_time();
+            }),
+            0)
+      << "the end is not of the span";
+  EXPECT_EQ(retract([](auto& r) {
+              r.mutable_origin()->set_host("host");
+              r.mutable_start_time()->set_seconds(4000000000);
+            }),
+            0);
+  EXPECT_EQ(retract([](auto& r) { r.set_workload_hash("0123456789abcdef"); }), 0);
+  EXPECT_EQ(read(), before);
+  EXPECT_EQ(retract([&](auto& r) { r.set_id(first.id()); }), 1);
+  EXPECT_EQ(read(), before - 1);
+  // All that a host measured in a span; nothing of it is served then.
+  EXPECT_EQ(retract([&](auto& r) {
+              r.mutable_origin()->set_host("host");
+              r.mutable_origin()->set_run(job.name());
+              *r.mutable_start_time() = first.measure_time();
+              r.mutable_end_time()->set_seconds(4000000000);
+            }),
+            before - 1);
+  EXPECT_EQ(read(), 0);
+  v1::QueryBestRequest query;
+  *query.mutable_workload() = MatmulSpec(1).workloads(0);
+  v1::QueryBestResponse best;
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best).ok());
+  EXPECT_EQ(best.match(), v1::QueryBestResponse::MATCH_NONE);
 }
 
 // ---------------------------------------------------------------------------------------- security

@@ -218,6 +218,11 @@ TEST(ValidateTest, RecordsRequests) {
        {"device_uuid", [](auto& r) { r.set_device_uuid(""); }},
        {"device_uuid", [](auto& r) { r.set_device_uuid(std::string(300, 'x')); }},
        {"imported", [](auto& r) { r.set_imported(false); }},
+       {"origin", [](auto& r) { r.mutable_origin(); }},
+       {"origin.token", [](auto& r) { r.mutable_origin()->set_token(-1); }},
+       {"origin.host", [](auto& r) { r.mutable_origin()->set_host(std::string(300, 'x')); }},
+       {"start_time", [](auto& r) { r.mutable_start_time()->set_nanos(-1); }},
+       {"end_time", [](auto& r) { r.mutable_end_time()->set_seconds(INT64_MAX); }},
        {"reason", [](auto& r) { r.clear_reason(); }},
        {"reason", [](auto& r) { r.set_reason(std::string(300, 'x')); }}},
       CheckAny<v1::RetractRequest>);

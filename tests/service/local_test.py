@@ -46,6 +46,31 @@ with Service() as s:
     again = s.run("records", "import", lines, *server)
     expect(again.stderr.startswith("0 trials added"), again.stderr)
 
+    # A device out of service takes no work; a host's records are taken back, and served no more.
+    device = s.json("devices", *server)[0]["fleet_id"]
+    s.run("devices", "drain", device, *server)
+    expect(s.json("devices", *server)[0]["state"] == "DRAINING", "the device is in service")
+    s.run("devices", "enable", device, *server)
+    expect(s.json("devices", *server)[0]["state"] == "ENABLED", "the device is out of service")
+    why = ["--reason", "a test", *server]
+    none = s.run("retract", "--reason", "a test", *server, check=False)
+    expect(none.returncode == 2 and "say which records" in none.stderr, none.stderr)
+    wrong = s.run("retract", "--host", "x", "--since", "yesterday", *why, check=False)
+    expect(wrong.returncode == 2 and "--since" in wrong.stderr, wrong.stderr)
+    host = s.json("devices", "hosts", *server)[0]["host"]
+    shape = ["vector_add", "--shape", "n=1000"]
+    expect(s.json("query", *shape, *server)["found"], "vector_add was not tuned")
+    retracted = s.json("retract", *shape, *why)["retracted"]
+    expect(retracted >= 2, f"{retracted} records of vector_add")
+    expect(s.run("query", *shape, *server, check=False).returncode == 1, "it is still served")
+    expect(s.json("retract", "--host", host, "--until", "2020-01-01", *why)["retracted"] == 0, host)
+    once = ["--host", host, "--run", result["job"], "--since", "2020-01-01", "--request-id", "away"]
+    retracted = s.json("retract", *once, *why)["retracted"]
+    expect(retracted >= 32, f"{retracted} records of {result['job']}")
+    expect(s.json("retract", *once, *why)["retracted"] == retracted, "not the same reply")
+    found = s.run("query", "matmul", "--shape", "m=256,n=256,k=256", *server, check=False)
+    expect(found.returncode == 1, "what was retracted is served")
+
     # A service manager's signal goes to all processes at once, and costs no candidate.
     last = s.run("submit", "matmul", "--shape", "m=96,n=96,k=96", "--trials", "1000",
                  *server).stdout.strip()

@@ -278,9 +278,10 @@ TEST_F(CliTest, ADatabaseThatCanOnlyBeReadRefusesTuningAndAnswersQueries) {
 // ------------------------------------------------------------------------------------- good input
 
 TEST_F(CliTest, HelpIsOnStdoutEverywhere) {
-  for (const char* line : {"--help", "tune --help", "query --help", "show --help", "time --help",
-                           "space --help", "export --help", "ops --help", "devices --help",
-                           "doctor --help", "records --help", "records import --help"}) {
+  for (const char* line :
+       {"--help", "tune --help", "query --help", "show --help", "time --help", "space --help",
+        "export --help", "ops --help", "devices --help", "doctor --help", "records --help",
+        "records import --help", "retract --help"}) {
     Ran ran = Run(line);
     EXPECT_EQ(ran.code, 0) << line;
     EXPECT_THAT(ran.out, HasSubstr("Usage:")) << line;

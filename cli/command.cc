@@ -122,13 +122,26 @@ measure::L2Policy PolicyOf(const std::string& l2) {
   return l2 == "warm" ? measure::L2Policy::kWarm : measure::L2Policy::kCold;
 }
 
+namespace {
+
+CLI::Option* AddPolicy(CLI::App& app, std::string& l2, const std::string& otherwise) {
+  return app
+      .add_option("--l2", l2,
+                  "cold: inputs rotate over more than twice the last-level cache; warm: they stay" +
+                      otherwise)
+      ->type_name("cold|warm")
+      ->check(OneOf({"cold", "warm"}));
+}
+
+}  // namespace
+
 void AddL2Flag(CLI::App& app, std::string& l2) {
   l2 = "cold";
-  app.add_option("--l2", l2,
-                 "cold: inputs rotate over more than twice the last-level cache; warm: they stay")
-      ->type_name("cold|warm")
-      ->check(OneOf({"cold", "warm"}))
-      ->capture_default_str();
+  AddPolicy(app, l2, "")->capture_default_str();
+}
+
+void AddStoredL2Flag(CLI::App& app, std::string& l2) {
+  AddPolicy(app, l2, " [cold, or warm where it was tuned so only]");
 }
 
 void DeviceFlags::Add(CLI::App& app, bool with_target) {
@@ -199,6 +212,22 @@ absl::StatusOr<std::unique_ptr<tuner::Records>> OpenWritableRecords(const std::s
                    "another --db or change its permissions"));
 }
 
+absl::Status SettleL2(tuner::Records& records, const TensorProgram& program,
+                      const measure::DeviceInfo& device, std::string& l2) {
+  if (!l2.empty()) return absl::OkStatus();
+  for (const char* policy : {"cold", "warm"}) {
+    auto best = records.FindBest(program.hash, tuner::BenchOf(device, PolicyOf(policy)));
+    if (!best.ok()) return best.status();
+    if (best->has_value()) {
+      l2 = policy;
+      break;
+    }
+  }
+  if (l2 == "warm") Say("It was tuned with --l2 warm only: that is what is taken.");
+  if (l2.empty()) l2 = "cold";
+  return absl::OkStatus();
+}
+
 absl::StatusOr<tuner::Records::Best> FindBest(tuner::Records& records, const TensorProgram& program,
                                               const measure::DeviceInfo& device,
                                               measure::L2Policy l2,
@@ -251,9 +280,10 @@ absl::StatusOr<Chosen> ChooseStored(const tuner::Records::Best& best) {
 }
 
 absl::StatusOr<Chosen> ScheduleFlags::Choose(const Workload& program,
-                                             const measure::DeviceInfo& device,
-                                             measure::L2Policy l2, const std::string& db,
+                                             const measure::DeviceInfo& device, std::string& l2,
+                                             const std::string& db,
                                              const std::string& tune_command) const {
+  if (l2.empty() && !best) l2 = "cold";
   if (naive) return Chosen{search_space::NaiveSteps(*program), "", "naive schedule", {}};
   if (!steps_file.empty()) {
     auto text = ReadTextFile(steps_file, 1 << 20);
@@ -267,7 +297,8 @@ absl::StatusOr<Chosen> ScheduleFlags::Choose(const Workload& program,
   if (best) {
     auto records = OpenRecords(db);
     if (!records.ok()) return records.status();
-    auto found = FindBest(**records, *program, device, l2, tune_command);
+    if (absl::Status s = SettleL2(**records, *program, device, l2); !s.ok()) return s;
+    auto found = FindBest(**records, *program, device, PolicyOf(l2), tune_command);
     if (!found.ok()) return found.status();
     auto stored = ChooseStored(*found);
     if (!stored.ok()) return stored;

@@ -92,6 +92,8 @@ std::string ShapeText(const search_space::TensorProgram& program);
 
 measure::L2Policy PolicyOf(const std::string& l2);
 void AddL2Flag(CLI::App& app, std::string& l2);
+// The same for a command that looks something up: "" where it is not given, for SettleL2.
+void AddStoredL2Flag(CLI::App& app, std::string& l2);
 
 // A device of this machine, or the description of one that need not be here.
 struct DeviceFlags {
@@ -120,6 +122,11 @@ absl::StatusOr<tuner::Records::Best> FindBest(tuner::Records& records,
                                               measure::L2Policy l2,
                                               const std::string& tune_command);
 
+// Where `l2` is "" the policy under which the workload was tuned on the device: cold, or, which is
+// said, warm where that is the only one; cold where there is none.
+absl::Status SettleL2(tuner::Records& records, const search_space::TensorProgram& program,
+                      const measure::DeviceInfo& device, std::string& l2);
+
 // What a record says of what would be built here; for a device that is only described, with the
 // compiler that is here.
 tuner::Verdict JudgeHere(const tuner::Records::Best& best, const Workload& program,
@@ -141,8 +148,9 @@ struct ScheduleFlags {
   std::string point, steps_file;
   void Add(CLI::App& app);
   bool any() const;
+  // Settles `l2`.
   absl::StatusOr<Chosen> Choose(const Workload& program, const measure::DeviceInfo& device,
-                                measure::L2Policy l2, const std::string& db,
+                                std::string& l2, const std::string& db,
                                 const std::string& tune_command) const;
 };
 

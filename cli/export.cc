@@ -21,8 +21,8 @@ Result RunExport(ExportFlags flags) {
   auto device = flags.device.FindDeviceOrTarget();
   if (!device.ok()) return device.status();
   if (!flags.schedule.any()) flags.schedule.best = true;
-  auto chosen = flags.schedule.Choose(*program, *device, PolicyOf(flags.l2), flags.db,
-                                      flags.workload.CommandLine());
+  auto chosen =
+      flags.schedule.Choose(*program, *device, flags.l2, flags.db, flags.workload.CommandLine());
   if (!chosen.ok()) return chosen.status();
   tuner::Artefact artefact{*program, chosen->steps, chosen->point, *device, {}, {}, HEDDLE_VERSION};
   if (chosen->best) artefact.measured = chosen->best->trial;
@@ -44,7 +44,7 @@ void AddExport(CLI::App& app, Selected selected) {
   flags->device.Add(*sub, true);
   flags->schedule.Add(*sub);
   sub->add_option("--out", flags->out, "the folder")->type_name("DIR")->required();
-  AddL2Flag(*sub, flags->l2);
+  AddStoredL2Flag(*sub, flags->l2);
   AddDbFlag(*sub, flags->db);
   sub->footer(
       "Without --default, --point, --steps or --naive the best schedule of the database is taken.\n"

@@ -66,13 +66,14 @@ Json ToJson(const search_space::TensorProgram& program, const measure::DeviceInf
   return json;
 }
 
-Result RunQuery(const QueryFlags& flags) {
+Result RunQuery(QueryFlags flags) {
   auto program = flags.workload.Get();
   if (!program.ok()) return program.status();
   auto device = flags.device.FindDeviceOrTarget();
   if (!device.ok()) return device.status();
   auto records = OpenRecords(flags.db);
   if (!records.ok()) return records.status();
+  if (absl::Status s = SettleL2(**records, **program, *device, flags.l2); !s.ok()) return s;
   auto answer = Ask(flags, *program, *device, **records);
   if (!answer.ok()) return answer.status();
   // Text that was made by another version may not be understood: better said here than later.
@@ -122,7 +123,7 @@ void AddQuery(CLI::App& app, Selected selected) {
       ->type_name("none|nearest|default")
       ->check(OneOf({"none", "nearest", "default"}))
       ->capture_default_str();
-  AddL2Flag(*sub, flags->l2);
+  AddStoredL2Flag(*sub, flags->l2);
   AddDbFlag(*sub, flags->db);
   sub->add_flag("--json", flags->json, "JSON on stdout");
   sub->footer(

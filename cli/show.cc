@@ -61,13 +61,13 @@ Result PrintFeatures(const search_space::Program& program, const search_space::T
   return kDone;
 }
 
-Result RunShow(const ShowFlags& flags) {
+Result RunShow(ShowFlags flags) {
   auto program = flags.workload.Get();
   if (!program.ok()) return program.status();
   auto device = flags.device.FindDeviceOrTarget();
   if (!device.ok()) return device.status();
-  auto chosen = flags.schedule.Choose(*program, *device, PolicyOf(flags.l2), flags.db,
-                                      flags.workload.CommandLine());
+  auto chosen =
+      flags.schedule.Choose(*program, *device, flags.l2, flags.db, flags.workload.CommandLine());
   if (!chosen.ok()) return chosen.status();
   Say(absl::StrCat((*program)->op, " ", ShapeText(**program), " for ", device->target.name, ": ",
                    chosen->origin));
@@ -104,7 +104,7 @@ void AddShow(CLI::App& app, Selected selected) {
       ->type_name("schedule|loops|source|ptx|sass|features")
       ->check(OneOf({"schedule", "loops", "source", "ptx", "sass", "features"}))
       ->capture_default_str();
-  AddL2Flag(*sub, flags->l2);
+  AddStoredL2Flag(*sub, flags->l2);
   AddDbFlag(*sub, flags->db);
   sub->footer("Without --best, --point, --steps or --naive the default schedule is shown.");
   sub->callback([=] { *selected = [=] { return RunShow(*flags); }; });

@@ -69,7 +69,7 @@ Json ToJson(const search_space::TensorProgram& program, const measure::DeviceInf
   return json;
 }
 
-Result RunTime(const TimeFlags& flags) {
+Result RunTime(TimeFlags flags) {
   if (!flags.schedule.any()) {
     return absl::InvalidArgumentError(
         "say which schedule: --best, --steps FILE, --point P, --default or --naive");
@@ -78,10 +78,10 @@ Result RunTime(const TimeFlags& flags) {
   if (!program.ok()) return program.status();
   auto device = flags.device.FindDevice();
   if (!device.ok()) return device.status();
-  measure::L2Policy l2 = PolicyOf(flags.l2);
   auto chosen =
-      flags.schedule.Choose(*program, *device, l2, flags.db, flags.workload.CommandLine());
+      flags.schedule.Choose(*program, *device, flags.l2, flags.db, flags.workload.CommandLine());
   if (!chosen.ok()) return chosen.status();
+  const measure::L2Policy l2 = PolicyOf(flags.l2);
   // A step that does not apply is said at once, with its name.
   auto lowered = search_space::LowerSteps(*program, chosen->steps);
   if (!lowered.ok()) return lowered.status();
@@ -137,7 +137,7 @@ void AddTime(CLI::App& app, Selected selected) {
   flags->workload.Add(*sub);
   flags->device.Add(*sub, false);
   flags->schedule.Add(*sub);
-  AddL2Flag(*sub, flags->l2);
+  AddStoredL2Flag(*sub, flags->l2);
   AddDbFlag(*sub, flags->db);
   AddUnconfined(*sub);
   sub->add_flag("--json", flags->json, "JSON on stdout");

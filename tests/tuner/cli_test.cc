@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "measure/device/nvrtc.h"
 #include "search_space/notation/notation.h"
@@ -28,6 +29,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 void Write(const std::string& path, const std::string& content) {
@@ -463,6 +465,41 @@ TEST_F(CliTest, WhatIsExportedIsWhatWasMeasured) {
   device.compiler = "NVRTC 1.0";
   record(hash);
   EXPECT_EQ(manifest()["time_us"], nullptr);
+}
+
+// What was tuned under the other policy only is found without --l2, and that is said; asked for,
+// the default one is what is meant.
+TEST_F(CliTest, TheOnlyPolicyThatWasTunedIsTaken) {
+  HEDDLE_NEEDS("pocl", Run("devices").out.find("opencl:0") != std::string::npos,
+               "no usable OpenCL device");
+  const std::string workload = " vector_add --shape n=1000 --device opencl:0";
+  const auto said = HasSubstr("tuned with --l2 warm only");
+  const auto record = [&](const std::string& l2) {
+    const Ran ran = Run("time" + workload + " --default --l2 " + l2);
+    ASSERT_EQ(ran.code, 0) << ran.err;
+  };
+  record("warm");
+  for (const char* line : {"query @", "show @ --best", "export @ --out DIR"}) {
+    const std::string command =
+        absl::StrReplaceAll(line, {{"@", workload}, {"DIR", folder_ / "artefact"}});
+    const Ran ran = Run(command);
+    EXPECT_EQ(ran.code, 0) << command << ran.err;
+    EXPECT_THAT(ran.err, said) << command;
+    const Ran cold = Run(command + " --l2 cold");
+    EXPECT_NE(cold.code, 0) << command;
+    EXPECT_THAT(cold.err, Not(said)) << command;
+  }
+  EXPECT_EQ(RunJson("query" + workload + " --json")["fingerprint"]["l2"], "warm");
+  EXPECT_NE(Run("time" + workload + " --best --l2 cold").code, 0);
+  const Ran timed = Run("time" + workload + " --best --json");
+  EXPECT_EQ(timed.code, 0) << timed.err;
+  EXPECT_THAT(timed.err, said);
+  EXPECT_EQ(json::parse(timed.out)["policy"], "warm");
+  // Where there are both, the default one.
+  record("cold");
+  const Ran both = Run("query" + workload + " --json");
+  EXPECT_THAT(both.err, Not(said));
+  EXPECT_EQ(json::parse(both.out)["fingerprint"]["l2"], "cold");
 }
 
 TEST_F(CliTest, ExplainComparesTheBestWithTheDefault) {

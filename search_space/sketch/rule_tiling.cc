@@ -1,10 +1,11 @@
-// Multi-level tiling of a reduction with data reuse.
+// Multi-level tiling of a reduction, whatever its operands.
 //
 // Every axis of the result is split into block, virtual thread, warp, lane and register tile, the
 // reduction into an outer loop that fetches tiles of the operands into shared memory and an inner
 // one that reads fragments of them into registers. The structure is the one that fast float32
 // kernels on NVIDIA GPUs share (docs/architecture.md); what differs between them is decided in
-// tiling/, a file a decision.
+// tiling/, a file a decision. Where nothing is reused, as in a sum of columns, tiles are read by
+// many copies that are under way at once, and blocks share the reduction.
 #include <algorithm>
 #include <utility>
 
@@ -93,19 +94,26 @@ class TilingPlan : public KernelPlan {
 
 class TilingRule : public SketchRule {
  public:
+  explicit TilingRule(bool reuses) : reuses_(reuses) {}
   const char* name() const override { return "tile"; }
+  bool is_last_resort() const override { return !reuses_; }
   bool Applies(const ProgramShape& shape, const KernelShape& kernel,
                const Target& target) const override {
-    return FindTiledKernel(shape, kernel, target).has_value();
+    const auto found = FindTiledKernel(shape, kernel, target);
+    return found.has_value() && found->reuses == reuses_;
   }
   std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
                                     const Target& target) const override {
     return std::make_unique<TilingPlan>(*FindTiledKernel(shape, kernel, target));
   }
+
+ private:
+  const bool reuses_;
 };
 
 }  // namespace
 
-std::unique_ptr<SketchRule> MakeTilingRule() { return std::make_unique<TilingRule>(); }
+std::unique_ptr<SketchRule> MakeTilingRule() { return std::make_unique<TilingRule>(true); }
+std::unique_ptr<SketchRule> MakeColumnsRule() { return std::make_unique<TilingRule>(false); }
 
 }  // namespace heddle::search_space

@@ -20,6 +20,8 @@ class SketchRule {
   virtual bool takes_fused_kernels() const { return false; }
   // Is its plan there for want of a better one? Only the definition keeps it beside others.
   virtual bool is_fallback() const { return false; }
+  // Is its plan worth trials only where no rule before it but a fallback applies?
+  virtual bool is_last_resort() const { return false; }
   virtual bool Applies(const ProgramShape& shape, const KernelShape& kernel,
                        const Target& target) const = 0;
   virtual std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
@@ -33,6 +35,8 @@ std::unique_ptr<SketchRule> MakeStagingRule();
 // Multi-level tiling of a reduction with data reuse: block, virtual thread, warp, lane and register
 // tiles, shared tiles and register fragments of the inputs, fused epilogue.
 std::unique_ptr<SketchRule> MakeTilingRule();
+// The same of a reduction that reads everything once, such as the sums of columns.
+std::unique_ptr<SketchRule> MakeColumnsRule();
 // Rows reduced by groups of threads, several reductions in one kernel: softmax, layer norm, sums.
 std::unique_ptr<SketchRule> MakeRowsRule();
 

@@ -77,6 +77,10 @@ class ScheduleWriter {
   StageRef CacheReadForKernel(const BufferRef& tensor, Scope scope, const StageRef& root) {
     return ApplyAndFind(search_space::CacheRead{tensor->name, scope, "all@" + root.name()});
   }
+  // Returns the stage that the operand becomes.
+  StageRef GatherRead(const StageRef& reader, int64_t operand) {
+    return ApplyAndFind(search_space::GatherRead{reader.name(), operand});
+  }
   void SetScope(const StageRef& s, Scope scope) { Apply(search_space::SetScope{s.name(), scope}); }
   void ComputeAt(const StageRef& s, const LoopRef& l) {
     Apply(search_space::ComputeAt{s.name(), l.stage.name(), l.name()});

@@ -16,7 +16,8 @@ constexpr size_t kMaxSketches = 12;  // of one algorithm
 
 // In the order in which sketches are numbered.
 using MakeRule = std::unique_ptr<SketchRule>();
-constexpr MakeRule* kRules[] = {MakeStreamingRule, MakeStagingRule, MakeTilingRule, MakeRowsRule};
+constexpr MakeRule* kRules[] = {MakeStreamingRule, MakeStagingRule, MakeTilingRule, MakeRowsRule,
+                                MakeColumnsRule};
 
 struct NamedPlan {
   std::string rule;
@@ -46,6 +47,9 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
     for (MakeRule* make : kRules) {
       const std::unique_ptr<SketchRule> rule = make();
       if (kernel.fused && !rule->takes_fused_kernels()) continue;
+      const bool has_better =
+          std::any_of(made.begin(), made.end(), [](const NamedPlan& p) { return !p.is_fallback; });
+      if (rule->is_last_resort() && has_better) continue;
       if (!rule->Applies(shape, kernel, target)) continue;
       std::unique_ptr<KernelPlan> plan = rule->Apply(shape, kernel, target);
       if (!rule->is_fallback() && !HasPoint(*plan)) continue;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "absl/strings/match.h"
@@ -15,6 +16,7 @@
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 
 namespace heddle::search_space {
@@ -187,6 +189,145 @@ TEST(GatherRead, IsWhatAHullIsForAffineReads) {
     EXPECT_EQ(hull, gather);
     EXPECT_EQ(gather.at("Y"), expected.at("Y"));
   }
+}
+
+// Reductions that nobody wrote a rule for.
+struct Reduction {
+  const char* name;
+  const char* text;
+  const char* shape;
+  const char* sketches;
+};
+constexpr Reduction kReductions[] = {
+    {"one_tensor_at_two_places",
+     "op f(m, n) {\n in X[m, n]\n out G[i: n, j: n] = sum(r: m) X[r, i] * X[r, j]\n}\n",
+     "m=37,n=21", "stream, tile"},
+    {"an_operand_read_twice",
+     "op f(m, n, k) {\n in A[m, k], B[n, k]\n"
+     " out D[i: m, j: n] = sum(r: k) (A[i, r] - B[j, r]) * (A[i, r] - B[j, r])\n}\n",
+     "m=13,n=22,k=19", "stream, tile"},
+    {"a_stage_at_two_places",
+     "op f(m, k) {\n in A[m, k]\n"
+     " P[i: m, r: k + 2] = select(r >= 1 && r < k + 1, A[i, r - 1], 0)\n"
+     " out C[i: m, j: m] = sum(r: k) P[i, r] * P[j, r + 2] + P[i, r + 1] * A[j, r]\n}\n",
+     "m=17,k=21", "stream, tile"},
+    {"divided_indices",
+     "op f(n, ci, l, co, k, s) {\n in X[n, ci, l], W[ci, co, k]\n"
+     " out Y[b: n, o: co, x: (l - 1)*s + k] = sum(c: ci, r: k) select((x - r) / s >= 0 && "
+     "(x - r) / s < l && (x - r) % s == 0, X[b, c, (x - r) / s], 0) * W[c, o, r]\n}\n",
+     "n=2,ci=5,l=7,co=6,k=4,s=3", "stream, tile"},
+    {"negative_strides",
+     "op f(n, k) {\n in X[n + 2*k], W[k, 4]\n"
+     " out Y[i: n, j: 4] = sum(r: k) X[i - 2*r + 2*k - 2] * W[k - 1 - r, j]\n}\n",
+     "n=43,k=7", "stream, tile"},
+    {"strides_with_gaps",
+     "op f(n, k) {\n in X[3*n + 2*k], W[k, 4]\n"
+     " out Y[i: n, j: 4] = sum(r: k) X[3*i + 2*r] * W[r, j]\n}\n",
+     "n=33,k=10", "stream, tile"},
+    {"computed_operands",
+     "op f(m, n, k) {\n in A[m, k], B[k, n], S[k], T[m]\n"
+     " out C[i: m, j: n] = sum(r: k) exp(0.125 * A[i, r] - T[i]) * S[r] * B[r, j]\n}\n",
+     "m=13,n=18,k=11", "stream, tile"},
+    {"grouped_factors",
+     "op f(b, o, m, n) {\n in X[b, m], W[o, m, n], Z[b, n]\n"
+     " out Y[q: b, p: o] = sum(i: m, j: n) X[q, i] * W[p, i, j] * Z[q, j]\n}\n",
+     "b=9,o=6,m=5,n=7", "stream, tile"},
+    {"another_combiner",
+     "op f(m, n, k) {\n in A[m, k], U[m, k], B[k, n], M[n], N[m]\n"
+     " out C[i: m, j: n] = max(r: k) select(U[i, r] < 0, 0, A[i, r]) * B[r, j] + M[j] - N[i / 2]"
+     "\n}\n",
+     "m=9,n=19,k=13", "stream, tile"},
+    {"columns",
+     "op f(m, n) {\n in X[m, n], M[n]\n out Y[j: n] = sum(r: m) exp(X[r, j] - M[j])\n}\n",
+     "m=67,n=13", "stream, tile"},
+    {"windows",
+     "op f(n, l, w) {\n in X[n, l]\n out Y[b: n, t: l - w + 1] = max(r: w) X[b, t + r]\n}\n",
+     "n=5,l=67,w=9", "stream, tile"},
+    // Their rule is better than tiles in which nothing is used twice.
+    {"rows", "op f(m, n) {\n in X[m, n]\n out Y[i: m] = sum(r: n) X[i, r]\n}\n", "m=9,n=67",
+     "stream, rows"},
+};
+
+SearchSpace SpaceOf(const std::shared_ptr<const TensorProgram>& program) {
+  auto space = SearchSpace::Create(program, *FindTarget("h100"));
+  EXPECT_TRUE(space.ok()) << space.status();
+  return *std::move(space);
+}
+
+class ReductionTest : public testing::TestWithParam<Reduction> {};
+
+TEST_P(ReductionTest, HasTheSketchesThatSuitIt) {
+  const SearchSpace space = SpaceOf(ProgramOf(GetParam().text, GetParam().shape));
+  std::vector<std::string> names;
+  for (int s = 0; s < space.sketch_count(); ++s) {
+    Point point{.sketch = static_cast<uint8_t>(s)};
+    for (Rng rng(1); point.choices.empty();) {
+      const auto drawn = space.Sample(rng);
+      ASSERT_TRUE(drawn.has_value());
+      if (drawn->sketch == s) point = *drawn;
+    }
+    const std::string text = space.Print(point);
+    names.push_back(text.substr(0, text.find(':')));
+  }
+  EXPECT_EQ(absl::StrJoin(names, ", "), GetParam().sketches);
+}
+
+TEST_P(ReductionTest, PointsComputeTheDefinition) {
+  constexpr int kPoints = 12;
+  const auto program = ProgramOf(GetParam().text, GetParam().shape);
+  const SearchSpace space = SpaceOf(program);
+  TensorValues values;
+  for (const BufferRef& input : program->inputs) {
+    for (int64_t e = 0; e < input->elements; ++e) {
+      values[input->name].push_back(static_cast<double>(e * 7 % 11) - 5);
+    }
+  }
+  TensorValues expected = values;
+  EvaluateAll(*program, expected);
+  const std::vector<double>& want = expected.at(program->stages.back().name());
+  Rng rng(5);
+  for (int i = 0; i < kPoints; ++i) {
+    const auto point = space.Sample(rng);
+    ASSERT_TRUE(point.has_value());
+    SCOPED_TRACE(space.Print(*point));
+    const auto steps = space.Steps(*point);
+    ASSERT_TRUE(steps.ok()) << steps.status();
+    const TensorValues computed = Computed(program, values, ToString(*steps));
+    const std::vector<double>& got = computed.at(program->stages.back().name());
+    for (size_t e = 0; e < want.size(); ++e) {
+      ASSERT_NEAR(got[e], want[e], 1e-5 * (1 + std::abs(want[e]))) << "at " << e;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ReductionTest, testing::ValuesIn(kReductions),
+                         [](const auto& info) { return info.param.name; });
+
+constexpr char kComputed[] =
+    "op f(n) {\n in A[n, n], B[n, n]\n"
+    " out C[i: n, j: n] = sum(r: n) exp(A[i, r]) * B[r, j]\n}\n";
+constexpr char kTile[] = "tile: i.warps=2 i.lanes=4 i.tile=4 j.lanes=8 j.tile=4";
+
+// What was a point before operands could be gathered is the same point: a hull.
+TEST(Gathered, IsTheSecondChoiceWhereAHullWillDo) {
+  const SearchSpace space = SpaceOf(ProgramOf(kComputed, "n=64"));
+  const auto hull = space.Parse(kTile);
+  ASSERT_TRUE(hull.ok()) << hull.status();
+  EXPECT_NE(space.Print(*hull).find(" A.align=1 A.as=0 B.fetch=1 "), std::string::npos);
+  EXPECT_EQ(ToString(*space.Steps(*hull)).find("gather_read"), std::string::npos);
+  const auto gathered = space.Parse(absl::StrCat(kTile, " A.as=1"));
+  ASSERT_TRUE(gathered.ok()) << gathered.status();
+  EXPECT_EQ(ToString(*space.Steps(*gathered)).find("gather_read(C.acc, 0)"), 0U);
+}
+
+TEST(Gathered, WhatIsComputedIsNotCopiedAsynchronously) {
+  const SearchSpace space = SpaceOf(ProgramOf(kComputed, "n=64"));
+  const auto check = [&](const std::string& holes) {
+    return std::string(space.Check(*space.Parse(absl::StrCat(kTile, holes))).message());
+  };
+  EXPECT_EQ(check(" A.as=0 pipeline=3"), "");
+  EXPECT_EQ(check(" A.as=1 pipeline=1"), "");
+  EXPECT_EQ(check(" A.as=1 pipeline=3"), "C: A is computed, which no asynchronous copy can do");
 }
 
 }  // namespace

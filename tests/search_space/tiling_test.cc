@@ -19,6 +19,7 @@ constexpr char kBase[] =
     "tile: i.vthread=1 i.warps=2 i.lanes=8 i.tile=4 j.vthread=1 j.warps=2 j.lanes=4 j.tile=4 "
     "r.inner=8";
 constexpr char kConv[] = "n=1,ci=16,h=16,w=16,co=32,kh=3,kw=3,pad=1";
+constexpr char kStridedConv[] = "n=1,ci=16,h=32,w=32,co=32,kh=3,kw=3,stride=2,pad=1";
 constexpr char kConvBase[] =
     "tile: o.warps=4 o.lanes=2 o.tile=4 y.lanes=4 x.lanes=4 x.tile=4 c.inner=4";
 
@@ -34,6 +35,7 @@ constexpr Choice kChoices[] = {
      "tile:", "i.vthread=2 i.warps=4 i.lanes=1 i.tile=3 j.lanes=32 j.tile=1 r.inner=8"},
     {"reduction", "conv2d", kConv, kConvBase, "ry.inner=1 rx.inner=3"},
     {"operands", "matmul", kMatmul, kBase, "A.fetch=4 A.pad=1 B.fetch=2 B.pad=4"},
+    {"gathered", "conv2d", kStridedConv, kConvBase, "P.as=1"},
     {"fragments", "conv2d", kConv, kConvBase, "P.fetch=2 P.align=4 fragments_out=1"},
     {"pipeline", "matmul", kMatmul, kBase, "pipeline=3 unroll=1 prefetch=1 interleave=1"},
     {"occupancy", "matmul", kMatmul, kBase, "min_blocks=3"},

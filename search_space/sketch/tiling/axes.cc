@@ -109,7 +109,8 @@ class AxesDecision : public Decision {
   std::vector<size_t> ContiguousAxes() const {
     std::vector<size_t> out;
     for (const Operand& in : kernel_.operands) {
-      for (const IndexTerm& t : in.dims[in.inner]) {
+      const OperandTile& lies = in.tiles[0];
+      for (const IndexTerm& t : lies.dims[lies.inner]) {
         if (t.axis < kernel_.axes.size() &&
             std::find(out.begin(), out.end(), t.axis) == out.end()) {
           out.push_back(t.axis);
@@ -172,7 +173,7 @@ class AxesDecision : public Decision {
   std::vector<size_t> ZigzagAxes(const Tile& tile) const {
     std::vector<uint64_t> readers(tile.axes.size(), 0);
     for (size_t i = 0; i < kernel_.operands.size(); ++i) {
-      for (const auto& dim : kernel_.operands[i].dims) {
+      for (const auto& dim : kernel_.operands[i].tiles[0].dims) {
         for (const IndexTerm& t : dim) {
           if (t.axis < readers.size()) readers[t.axis] |= uint64_t{1} << i;
         }

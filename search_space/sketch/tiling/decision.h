@@ -72,6 +72,7 @@ struct Nest {
   LoopRef tiles;   // the reduction's loop over tiles, in which operands are fetched
   LoopRef slice;   // the one within a tile that parts of the block share, if they do
   LoopList inner;  // the other ones within a tile, of each reduction axis
+  std::vector<StageRef> operands, held;  // the stages of those operands that are gathered
 };
 
 // When steps are written, in this order.

@@ -1,6 +1,8 @@
 // How the operands get to the multiply-adds: a tile of each in shared memory, fetched by all
 // threads of the block, and a fragment of that in each thread's registers.
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
 
 #include "search_space/sketch/tiling/decision.h"
 
@@ -13,16 +15,19 @@ class OperandsDecision : public Decision {
  public:
   OperandsDecision(const TiledKernel& kernel, Holes& holes) : Decision(kernel) {
     for (const Operand& in : kernel.operands) {
-      const std::string& name = in.tensor->name;
+      const OperandTile& lies = in.tiles[0];
       std::vector<int64_t> vectors = {1}, aligned = {1};
-      for (int64_t v = 2; v <= 4 && in.row_extent % v == 0; v *= 2) vectors.push_back(v);
-      const bool halo = in.dims.back().size() > 1 || (in.is_stage && vectors.size() > 1);
+      for (int64_t v = 2; v <= 4 && lies.row_extent % v == 0; v *= 2) vectors.push_back(v);
+      const bool halo =
+          lies.dims.back().size() > 1 || (in.is_stage && !lies.is_gathered && vectors.size() > 1);
       if (halo && vectors.size() > 1) aligned.push_back(4);
       const std::vector<int64_t> pads =
-          in.is_transposed() ? std::vector<int64_t>{4, 0, 1} : std::vector<int64_t>{0, 4};
-      holes_.push_back({holes.Add(name + ".fetch", vectors, kMemoryGroup),
-                        holes.Add(name + ".pad", pads, kMemoryGroup),
-                        holes.Add(name + ".align", aligned, kMemoryGroup)});
+          lies.is_transposed() ? std::vector<int64_t>{4, 0, 1} : std::vector<int64_t>{0, 4};
+      OperandHoles& own = holes_.emplace_back();
+      own.fetch = holes.Add(in.name + ".fetch", vectors, kMemoryGroup);
+      own.pad = holes.Add(in.name + ".pad", pads, kMemoryGroup);
+      own.align = holes.Add(in.name + ".align", aligned, kMemoryGroup);
+      if (in.tiles.size() > 1) own.as = holes.Add(in.name + ".as", {0, 1}, kMemoryGroup);
     }
     const bool window = kernel.reduce_axes.size() > 1 && kernel.reduce_axes.back().is_window();
     out_ = holes.Add("fragments_out", window ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0},
@@ -34,7 +39,7 @@ class OperandsDecision : public Decision {
     for (size_t i = 0; i < holes_.size(); ++i) {
       if (d.Weighted({{1, 3}, {0, 1}}) != 0) d[holes_[i].fetch] = d.Domain(holes_[i].fetch).back();
       // Without padding, what is stored across the rows of a tile meets the same banks.
-      if (kernel_.operands[i].is_transposed()) {
+      if (kernel_.operands[i].tiles[0].is_transposed()) {
         d[holes_[i].pad] = d.Weighted({{4, 4}, {1, 2}, {0, 1}});
       }
     }
@@ -46,64 +51,90 @@ class OperandsDecision : public Decision {
 
   absl::Status Cost(const Tile& tile, Usage& usage) const override {
     for (size_t i = 0; i < holes_.size(); ++i) {
+      const Operand& in = kernel_.operands[i];
       const int64_t elements = SharedElements(i, tile), vector = tile[holes_[i].fetch];
-      const int64_t bytes = elements * SizeOf(kernel_.operands[i].tensor->dtype);
+      const int64_t bytes = elements * SizeOf(in.dtype);
       const int64_t trips = CeilDiv(elements, tile.Threads() * vector);
       if (trips > kMostTrips) return kernel_.TooMany(trips, "fetches a thread", kMostTrips);
+      if (tile.shared_copies > 1 && !tile.through_registers && !Lies(i, tile).is_loaded) {
+        return kernel_.Refuse(in.name + " is computed, which no asynchronous copy can do");
+      }
       usage.shared_bytes += (bytes + 31) / 16 * 16 * tile.shared_copies;
-      usage.registers += FragmentElements(kernel_.operands[i], tile) * tile.fragment_copies;
+      usage.registers += FragmentElements(Lies(i, tile), tile) * tile.fragment_copies;
       if (tile.through_registers) usage.registers += trips * vector;
+    }
+    for (const HeldOperand& held : kernel_.held) {
+      int64_t elements = 1;
+      for (size_t a : held.axes) elements *= tile.axes[a].of_thread();
+      usage.registers += elements;
     }
     return absl::OkStatus();
   }
 
   void Write(Place place, const Tile& tile, Nest& nest) const override {
+    if (place == Place::kReduction) WriteGathers(tile, nest);
     if (place != Place::kOperands) return;
+    for (const StageRef& held : nest.held) {
+      nest.w.SetScope(held, Scope::kLocal);
+      nest.w.ComputeAt(held, nest.thread);
+    }
     for (size_t i = 0; i < holes_.size(); ++i) {
-      WriteFragment(kernel_.operands[i], WriteShared(i, tile, nest), tile, nest);
+      WriteFragment(Lies(i, tile), WriteShared(i, tile, nest), tile, nest);
     }
   }
 
  private:
   struct OperandHoles {
     HoleId fetch, pad, align;
+    std::optional<HoleId> as;  // which of the operand's tiles, if there are two
   };
+
+  const OperandTile& Lies(size_t i, const Tile& tile) const {
+    const auto& as = holes_[i].as;
+    return kernel_.operands[i].tiles[as.has_value() ? static_cast<size_t>(tile[*as]) : 0];
+  }
+
+  // Only a hull has a start that could be moved.
+  int64_t Alignment(size_t i, const Tile& tile) const {
+    return Lies(i, tile).is_gathered ? 1 : tile[holes_[i].align];
+  }
 
   // Elements of a dimension in a block's tile.
   int64_t SharedExtent(size_t i, size_t d, const Tile& tile) const {
-    const Operand& in = kernel_.operands[i];
+    const OperandTile& in = Lies(i, tile);
     int64_t extent = 1;
     for (const IndexTerm& t : in.dims[d]) {
       const int64_t span = t.axis < tile.axes.size() ? tile.axes[t.axis].of_block()
                                                      : tile.reduced[t.axis - tile.axes.size()];
-      extent += (span - 1) * t.stride;
+      extent += (span - 1) * std::abs(t.stride);
     }
-    const int64_t align = tile[holes_[i].align];
+    const int64_t align = Alignment(i, tile);
     if (d + 1 == in.dims.size() && align > 1) extent = CeilDiv(extent + align - 1, align) * align;
     return extent;
   }
 
   int64_t SharedElements(size_t i, const Tile& tile) const {
+    const OperandTile& in = Lies(i, tile);
     int64_t elements = 1;
-    for (size_t d = 0; d < kernel_.operands[i].dims.size(); ++d) {
-      const int64_t pad = d == kernel_.operands[i].inner ? tile[holes_[i].pad] : 0;
-      elements *= SharedExtent(i, d, tile) + pad;
+    for (size_t d = 0; d < in.dims.size(); ++d) {
+      elements *= SharedExtent(i, d, tile) + (d == in.inner ? tile[holes_[i].pad] : 0);
     }
     return elements;
   }
 
-  static int64_t FragmentElements(const Operand& in, const Tile& tile) {
+  static int64_t FragmentElements(const OperandTile& in, const Tile& tile) {
     int64_t elements = 1, vthreads = 1;
     uint64_t used = 0;
     for (const auto& dim : in.dims) {
       int64_t extent = 1;
       for (const IndexTerm& t : dim) {
+        const int64_t stride = std::abs(t.stride);
         if (t.axis < tile.axes.size()) {
-          extent += (tile.axes[t.axis].elements - 1) * t.stride;
+          extent += (tile.axes[t.axis].elements - 1) * stride;
           if ((used >> t.axis & 1) == 0) vthreads *= tile.axes[t.axis].vthreads;
           used |= uint64_t{1} << t.axis;
         } else if (t.axis - tile.axes.size() > tile.fragment_axis) {
-          extent += (tile.reduced[t.axis - tile.axes.size()] - 1) * t.stride;
+          extent += (tile.reduced[t.axis - tile.axes.size()] - 1) * stride;
         }
       }
       elements *= extent;
@@ -111,17 +142,39 @@ class OperandsDecision : public Decision {
     return elements * vthreads;
   }
 
+  // Before anything else, while the reduction is what the operands were found in.
+  void WriteGathers(const Tile& tile, Nest& nest) const {
+    std::vector<BufferRef> inlined;
+    const auto gather = [&](size_t number, const std::vector<BufferRef>& stages) {
+      for (const BufferRef& stage : stages) {
+        if (std::find(inlined.begin(), inlined.end(), stage) == inlined.end()) {
+          inlined.push_back(stage);
+        }
+      }
+      return nest.w.GatherRead(kernel_.reduction, static_cast<int64_t>(number));
+    };
+    for (size_t i = 0; i < holes_.size(); ++i) {
+      const Operand& in = kernel_.operands[i];
+      nest.operands.push_back(Lies(i, tile).is_gathered ? gather(in.number, in.inlined)
+                                                        : StageRef{in.tensor});
+    }
+    for (const HeldOperand& in : kernel_.held) nest.held.push_back(gather(in.number, in.inlined));
+    for (const BufferRef& stage : inlined) nest.w.ComputeInline({stage});
+  }
+
   StageRef WriteShared(size_t i, const Tile& tile, Nest& nest) const {
-    const Operand& in = kernel_.operands[i];
+    const OperandTile& in = Lies(i, tile);
     const OperandHoles& holes = holes_[i];
-    StageRef shared{in.tensor};
-    if (in.is_stage) {
+    StageRef shared = nest.operands[i];
+    if (in.is_gathered || kernel_.operands[i].is_stage) {
       nest.w.SetScope(shared, Scope::kShared);
     } else {
-      shared = nest.w.CacheRead(in.tensor, Scope::kShared, nest.reduction);
+      shared = nest.w.CacheRead(shared.tensor, Scope::kShared, nest.reduction);
     }
     nest.w.ComputeAt(shared, nest.tiles);
-    if (tile[holes.align] > 1) nest.w.Align(shared, in.dims.size() - 1, tile[holes.align]);
+    if (const int64_t align = Alignment(i, tile); align > 1) {
+      nest.w.Align(shared, in.dims.size() - 1, align);
+    }
     std::vector<size_t> order;
     for (size_t d = 0; d < in.dims.size(); ++d) {
       if (d != in.inner) order.push_back(d);
@@ -133,7 +186,7 @@ class OperandsDecision : public Decision {
   }
 
   // A contiguous run along the innermost dimension in shared memory.
-  static void WriteFragment(const Operand& in, const StageRef& shared, const Tile& tile,
+  static void WriteFragment(const OperandTile& in, const StageRef& shared, const Tile& tile,
                             Nest& nest) {
     const StageRef fragment = nest.w.CacheRead(shared.tensor, Scope::kLocal, nest.reduction);
     nest.w.ComputeAt(fragment, nest.inner[tile.fragment_axis]);

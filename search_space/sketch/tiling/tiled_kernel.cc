@@ -4,11 +4,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/schedule/operands.h"
 
 namespace heddle::search_space {
 namespace {
 
 constexpr int64_t kLongestWindow = 8;
+constexpr size_t kMostOperands = 16;  // whose tiles fit into shared memory together
 constexpr double kFullResult = 4096;  // elements that fill a few blocks
 
 // An axis that every input is read along, and not the one that lies innermost in memory. Others
@@ -27,46 +30,35 @@ bool IsBatch(const ScheduledStage& reduction, const std::vector<Expr>& loads, si
   return everywhere;
 }
 
-// The terms of an affine index; false when it is anything else.
-bool AffineTerms(const Expr& index, const std::vector<Var>& vars, std::vector<IndexTerm>& terms) {
+// The terms of an affine index times `factor`, one an axis; false when it is anything else.
+bool AddTerms(const Expr& index, int64_t factor, const std::vector<Var>& vars,
+              std::vector<IndexTerm>& terms) {
+  const ExprList& args = index->args;
   if (index->op == Op::kInt) return true;
   if (index->op == Op::kVar) {
-    for (size_t i = 0; i < vars.size(); ++i) {
-      if (vars[i] == index->var) terms.push_back({i, 1});
+    const auto axis =
+        static_cast<size_t>(std::find(vars.begin(), vars.end(), index->var) - vars.begin());
+    const auto term = std::find_if(terms.begin(), terms.end(),
+                                   [&](const IndexTerm& t) { return t.axis == axis; });
+    if (term == terms.end()) {
+      terms.push_back({axis, factor});
+    } else if ((term->stride += factor) == 0) {
+      terms.erase(term);
     }
     return true;
   }
-  if (index->op == Op::kAdd) {
-    return AffineTerms(index->args[0], vars, terms) && AffineTerms(index->args[1], vars, terms);
+  if (index->op == Op::kAdd || index->op == Op::kSub) {
+    return AddTerms(args[0], factor, vars, terms) &&
+           AddTerms(args[1], index->op == Op::kAdd ? factor : -factor, vars, terms);
   }
-  if (index->op == Op::kSub && index->args[1]->op == Op::kInt) {
-    return AffineTerms(index->args[0], vars, terms);
-  }
-  if (index->op == Op::kMul && index->args[1]->op == Op::kInt) {
-    const size_t before = terms.size();
-    if (!AffineTerms(index->args[0], vars, terms)) return false;
-    for (size_t i = before; i < terms.size(); ++i) {
-      terms[i].stride *= index->args[1]->int_value;
-      if (terms[i].stride <= 0) return false;
-    }
-    return true;
-  }
-  return false;
+  return index->op == Op::kMul && args[1]->op == Op::kInt &&
+         AddTerms(args[0], factor * args[1]->int_value, vars, terms);
 }
 
-// Each once.
-void AddLoads(const ScheduledStage& stage, std::vector<Expr>& loads) {
-  Visit(stage.body, [&](const Expr& node) {
-    const auto same = [&](const Expr& load) { return StructurallyEqual(load, node); };
-    if (node->op == Op::kLoad && std::none_of(loads.begin(), loads.end(), same)) {
-      loads.push_back(node);
-    }
-  });
-}
-std::vector<Expr> LoadsOf(const ScheduledStage& stage) {
-  std::vector<Expr> loads;
-  AddLoads(stage, loads);
-  return loads;
+// Is the value that of one load, or zero?
+bool IsLoaded(const Expr& e) {
+  if (e->op != Op::kSelect) return e->op == Op::kLoad;
+  return e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0 && IsLoaded(e->args[1]);
 }
 
 class KernelFinder {
@@ -84,10 +76,17 @@ class KernelFinder {
     const std::vector<const ScheduledStage*> together = shape_.schedule.Together(reduction_);
     found.results = static_cast<int64_t>(together.size());
     std::vector<Expr> loads;
-    for (const ScheduledStage* s : together) AddLoads(*s, loads);
+    for (const ScheduledStage* s : together) {
+      for (const Expr& load : LoadsIn(s->body)) {
+        const auto same = [&](const Expr& other) { return StructurallyEqual(load, other); };
+        if (std::none_of(loads.begin(), loads.end(), same)) loads.push_back(load);
+      }
+    }
+    int64_t longest = 1;
     for (size_t a = 0; a < root.axes.size(); ++a) {
       found.axes.push_back(
           {root.axes[a]->name, root.axes[a]->extent, IsBatch(reduction_, loads, a)});
+      longest = std::max(longest, root.axes[a]->extent);
     }
     for (const Var& r : reduction_.reduce_axes) {
       found.reduce_axes.push_back({r->name, r->extent});
@@ -95,63 +94,144 @@ class KernelFinder {
         found.shared_axis = found.reduce_axes.size() - 1;
       }
     }
-    if (loads.size() < 2 || reduction_.axes.empty()) return false;
-    bool reused = false;
-    for (const Expr& load : loads) {
-      for (const Operand& other : found.operands) {
-        if (other.tensor == load->buffer) return false;
-      }
-      if (!AddOperand(load, found)) return false;
-      reused = reused || IsReused(found.operands.back());
+    const std::vector<Expr> operands = found.results > 1 ? loads : OperandsOf(reduction_).list;
+    if (operands.size() > kMostOperands) return false;
+    for (size_t k = 0; k < operands.size(); ++k) {
+      if (!AddOperand(operands, k, found)) return false;
     }
-    return reused;
+    return longest > 1 && !found.operands.empty();
   }
 
  private:
-  bool IsReused(const Operand& in) const {
-    std::vector<bool> used(vars_.size(), false);
-    for (const auto& dim : in.dims) {
-      for (const IndexTerm& t : dim) used[t.axis] = true;
+  // Reductions that are computed together share copies of what they load; a gathered operand would
+  // be one's alone.
+  bool AddOperand(const std::vector<Expr>& operands, size_t number, TiledKernel& found) const {
+    const bool is_alone = found.results == 1;
+    const Expr& operand = operands[number];
+    const std::vector<Expr> loads = LoadsIn(operand);
+    std::vector<BufferRef> inlined;
+    for (const Expr& load : loads) {
+      const int stage = shape_.schedule.FindStage(load->buffer.get());
+      if (stage >= 0 && shape_.stage(stage).is_reduction()) return false;
+      if (IsStageable(stage)) inlined.push_back(load->buffer);
     }
-    for (size_t a = 0; a < reduction_.axes.size(); ++a) {
-      if (!used[a] && reduction_.axes[a]->extent > 1) return true;
+    const std::vector<size_t> axes = AxesInMemoryOrder(reduction_, operand);
+    const auto has = [&](size_t a) { return std::find(axes.begin(), axes.end(), a) != axes.end(); };
+    if (std::all_of(axes.begin(), axes.end(), [&](size_t a) { return a < found.axes.size(); })) {
+      if (is_alone && !axes.empty()) found.held.push_back({number, axes, std::move(inlined)});
+      return true;
     }
-    return false;
-  }
-
-  bool AddOperand(const Expr& load, TiledKernel& found) const {
-    const int stage = shape_.schedule.FindStage(load->buffer.get());
-    if (stage >= 0 && shape_.stage(stage).is_reduction()) return false;
-    Operand in;
-    in.tensor = load->buffer;
-    in.is_stage = std::find(kernel_.stageable.begin(), kernel_.stageable.end(), stage) !=
-                  kernel_.stageable.end();
-    in.inner = load->args.size() - 1;
-    size_t last_axis = 0;
-    for (size_t d = 0; d < load->args.size(); ++d) {
-      in.dims.emplace_back();
-      if (!AffineTerms(load->args[d], vars_, in.dims.back())) return false;
-      in.unit.push_back(load->args[d]->op == Op::kVar);
-      for (const IndexTerm& t : in.dims.back()) {
-        // The last data axis that the operand depends on lies innermost in shared memory, so that a
-        // thread's fragment is contiguous.
-        if (t.axis < found.axes.size() && found.axes[t.axis].extent > 1 && t.axis + 1 > last_axis) {
-          last_axis = t.axis + 1;
-          in.inner = d;
-        }
-      }
+    bool is_reused = false;
+    for (size_t a = 0; a < found.axes.size(); ++a) {
+      is_reused = is_reused || (found.axes[a].extent > 1 && !has(a));
     }
-    in.row_extent = (in.is_stage ? LoadsOf(shape_.stage(stage))[0] : load)->buffer->shape.back();
-    // Windows that are fetched whole continue a row: weights [c, ky, kx] are runs of c * ky * kx.
-    for (size_t d = in.dims.size(); d-- > 1 && !in.is_stage && IsWindow(in, d, found);) {
-      in.row_extent *= load->buffer->shape[d - 1];
-    }
+    Operand in{.name = NameFor(*loads[0]->buffer, found), .number = number, .dtype = operand->type};
+    if (loads.size() == 1 && IsReadOnce(loads[0], operands)) AddHull(loads[0], found, in);
+    const bool is_better_dense =
+        is_reused &&
+        (operand->op != Op::kLoad || (!in.tiles.empty() && HasStrides(in.tiles[0], found)));
+    if (is_alone && (in.tiles.empty() || is_better_dense)) AddGathered(operand, axes, found, in);
+    if (in.tiles.empty()) return false;
+    in.inlined = std::move(inlined);
+    found.reuses = found.reuses || is_reused;
     found.operands.push_back(std::move(in));
     return true;
   }
 
+  static std::string NameFor(const Buffer& tensor, const TiledKernel& found) {
+    std::string name = tensor.name;
+    const auto is_taken = [&](const Operand& other) { return other.name == name; };
+    for (int n = 2; std::any_of(found.operands.begin(), found.operands.end(), is_taken); ++n) {
+      name = absl::StrCat(tensor.name, ".", n);
+    }
+    return name;
+  }
+
+  // A tensor's copy is the same for all that the reduction reads of it: is it read in one place?
+  static bool IsReadOnce(const Expr& load, const std::vector<Expr>& operands) {
+    int readers = 0;
+    for (const Expr& operand : operands) {
+      for (const Expr& other : LoadsIn(operand)) readers += other->buffer == load->buffer ? 1 : 0;
+    }
+    return readers == 1;
+  }
+
+  bool IsStageable(int stage) const {
+    return std::find(kernel_.stageable.begin(), kernel_.stageable.end(), stage) !=
+           kernel_.stageable.end();
+  }
+
+  void AddHull(const Expr& load, const TiledKernel& found, Operand& in) const {
+    const int stage = shape_.schedule.FindStage(load->buffer.get());
+    in.tensor = load->buffer;
+    in.is_stage = IsStageable(stage);
+    OperandTile tile;
+    for (const Expr& index : load->args) {
+      if (!AddTerms(index, 1, vars_, tile.dims.emplace_back())) return;
+      tile.unit.push_back(index->op == Op::kVar);
+    }
+    BufferRef rows = load->buffer;
+    if (in.is_stage) {
+      const Expr& body = shape_.stage(stage).body;
+      const std::vector<Expr> read = LoadsIn(body);
+      rows = read.empty() ? rows : read[0]->buffer;
+      tile.is_loaded = IsLoaded(body);
+    }
+    tile.row_extent = rows->shape.back();
+    SetInner(found, tile);
+    // Windows that are fetched whole continue a row: weights [c, ky, kx] are runs of c * ky * kx.
+    for (size_t d = tile.dims.size(); d-- > 1 && !in.is_stage && IsWindow(tile, d, found);) {
+      tile.row_extent *= load->buffer->shape[d - 1];
+    }
+    in.tiles.push_back(std::move(tile));
+  }
+
+  void AddGathered(const Expr& operand, const std::vector<size_t>& axes, const TiledKernel& found,
+                   Operand& in) const {
+    OperandTile tile{.is_gathered = true, .is_loaded = IsLoaded(operand)};
+    for (size_t a : axes) {
+      tile.dims.push_back({{a, 1}});
+      tile.unit.push_back(true);
+    }
+    // Neighbours are neighbours in memory where a load's last index is the last axis itself.
+    for (const Expr& load : LoadsIn(operand)) {
+      const int stage = shape_.schedule.FindStage(load->buffer.get());
+      const Expr step = Simplify(load->args.back() - VarExpr(vars_[axes.back()]));
+      const bool in_rows = step->op == Op::kInt;
+      if (in_rows) tile.row_extent = std::max(tile.row_extent, load->buffer->shape.back());
+      if (IsStageable(stage)) tile.is_loaded = tile.is_loaded && IsLoaded(shape_.stage(stage).body);
+    }
+    SetInner(found, tile);
+    in.tiles.push_back(std::move(tile));
+  }
+
+  // The last data axis that the operand depends on lies innermost in shared memory, so that a
+  // thread's fragment is contiguous.
+  static void SetInner(const TiledKernel& found, OperandTile& tile) {
+    size_t last_axis = 0;
+    tile.inner = tile.dims.size() - 1;
+    for (size_t d = 0; d < tile.dims.size(); ++d) {
+      for (const IndexTerm& t : tile.dims[d]) {
+        if (t.axis < found.axes.size() && found.axes[t.axis].extent > 1 && t.axis + 1 > last_axis) {
+          last_axis = t.axis + 1;
+          tile.inner = d;
+        }
+      }
+    }
+  }
+
+  // Does a thread's run along the result read with gaps?
+  static bool HasStrides(const OperandTile& tile, const TiledKernel& found) {
+    return std::any_of(tile.dims.begin(), tile.dims.end(), [&](const auto& dim) {
+      return std::any_of(dim.begin(), dim.end(), [&](const IndexTerm& t) {
+        return t.axis < found.axes.size() && found.axes[t.axis].extent > 1 &&
+               std::abs(t.stride) > 1;
+      });
+    });
+  }
+
   // Is dimension `d` exactly one reduction axis that is short enough to be a window?
-  static bool IsWindow(const Operand& in, size_t d, const TiledKernel& found) {
+  static bool IsWindow(const OperandTile& in, size_t d, const TiledKernel& found) {
     const auto& terms = in.dims[d];
     return in.unit[d] && terms.size() == 1 && terms[0].axis >= found.axes.size() &&
            found.reduce_axes[terms[0].axis - found.axes.size()].is_window();

@@ -1,5 +1,5 @@
-// The kernel that a tiling is of: a reduction, the elementwise stage that reads it, and how the
-// tensors that it reads depend on their axes.
+// The kernel that a tiling is of: a reduction, the elementwise stage that reads it, and how its
+// operands depend on their axes.
 #ifndef HEDDLE_SEARCH_SPACE_SKETCH_TILING_TILED_KERNEL_H_
 #define HEDDLE_SEARCH_SPACE_SKETCH_TILING_TILED_KERNEL_H_
 
@@ -31,10 +31,14 @@ struct IndexTerm {
   int64_t stride;
 };
 
-// What the reduction reads.
-struct Operand {
-  BufferRef tensor;
-  bool is_stage;  // an elementwise stage computed into shared memory, else a tensor copied
+// How an operand's tile lies in shared memory.
+struct OperandTile {
+  // As what? A hull: all elements of what the operand loads between the first and the last that
+  // are read, so that neighbours share a window's halo. Or gathered (gather_read): an element for
+  // each iteration of the axes on which the operand depends, computed as it is fetched.
+  bool is_gathered = false;
+  // Is each element loaded or zero, which is what asynchronous copies can do?
+  bool is_loaded = true;
   std::vector<std::vector<IndexTerm>> dims;
   std::vector<bool> unit;  // the dimension is exactly one axis
   int64_t row_extent = 1;  // elements in a row in memory
@@ -43,12 +47,32 @@ struct Operand {
   bool is_transposed() const { return inner + 1 != dims.size(); }
 };
 
+// What the reduction reads in tiles (operands.h).
+struct Operand {
+  std::string name;  // of a tensor that it reads, told apart
+  size_t number;     // among the reduction's operands
+  DType dtype;
+  BufferRef tensor;                // that it loads, if it may be a hull
+  bool is_stage;                   // an elementwise stage computed into shared memory, else copied
+  std::vector<BufferRef> inlined;  // the elementwise stages that are inlined if it is gathered
+  std::vector<OperandTile> tiles;  // the ways to have it there: one or two
+};
+
+// What the reduction reads that is the same in all its terms: of these data axes.
+struct HeldOperand {
+  size_t number;
+  std::vector<size_t> axes;
+  std::vector<BufferRef> inlined;
+};
+
 struct TiledKernel {
   Target target;
   StageRef root, reduction;
   std::vector<TiledAxis> axes, reduce_axes;
   std::vector<Operand> operands;
+  std::vector<HeldOperand> held;
   int64_t results = 1;  // the reduction's, and those of what is computed with it
+  bool reuses = false;  // is an operand the same along some axis of the result?
 
   size_t shared_axis =
       0;  // the reduction axis that blocks, or parts of one, may share: the longest
@@ -57,9 +81,8 @@ struct TiledKernel {
   absl::Status TooMany(int64_t count, const char* what, int64_t most) const;
 };
 
-// nullopt unless `kernel` has one reduction, or several computed together, over at least two
-// factors, every index affine, each tensor read once, and some axis of the result along which an
-// operand is reused.
+// nullopt unless `kernel` has one reduction, with more than one result and a few operands, or
+// several that are computed together, each of whose tensors is read in one place, at affine indices.
 std::optional<TiledKernel> FindTiledKernel(const ProgramShape& shape, const KernelShape& kernel,
                                            const Target& target);
 

@@ -234,10 +234,10 @@ class ServerJob:
         return self._id
 
     def events(self, after: int = 0) -> Iterator[Event]:
-        # The snapshot that the stream begins with tells the counts so far; it is no event of its own.
+        # From the first one on, to count: the snapshot that a stream begins with has the counts of now.
         trials, best, failed = 0, None, dict[str, int]()
         process = subprocess.Popen(
-            [_program.program(), "watch", self._id, *self._server, "--after", str(after), "--json"],
+            [_program.program(), "watch", self._id, *self._server, "--after", "0", "--json"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -249,6 +249,8 @@ class ServerJob:
             for line in process.stdout:
                 document = json.loads(line)
                 trial = document.get("trial")
+                if document["first_seq"] == 0:
+                    continue
                 if "job" in document:
                     workloads = document["job"]["workloads"]
                     trials = sum(w["trials"]["total"] for w in workloads)
@@ -265,7 +267,7 @@ class ServerJob:
                         failed[trial["outcome"]] = failed.get(trial["outcome"], 0) + 1
                     elif trial["time_us"] and (best is None or trial["time_us"] < best):
                         best = trial["time_us"]
-                if document["first_seq"] > 0:
+                if document["seq"] > after:
                     yield Event(document["seq"], document["state"], trials, best, dict(failed))
             message = process.stderr.read()
             if process.wait() != 0:

@@ -189,31 +189,37 @@ while True: time.sleep(1)
 
 
 class ServerJobs(Case):
-    def test_events_are_counted_from_the_snapshot_on(self):
+    def test_events_are_counted_from_the_first_on(self):
         def trial(outcome, us, final=False):
             return {"final": final, "outcome": outcome, "time_us": us}
 
-        job = {"workloads": [{"trials": {"total": 3, "failed": {"HANG": 1}}, "best_us": 9.0}]}
+        def job(total, best, **failed):
+            return {"workloads": [{"trials": {"total": total, "failed": failed}, "best_us": best}]}
+
         lines = [
-            {"first_seq": 0, "seq": 5, "state": "RUNNING", "job": job},
-            {"first_seq": 6, "seq": 6, "state": "RUNNING", "trial": trial("OK", 7.0)},
-            {"first_seq": 7, "seq": 7, "state": "RUNNING", "trial": trial("WRONG_ANSWER", None)},
-            {"first_seq": 8, "seq": 8, "state": "RUNNING", "trial": trial("OK", 6.0, final=True)},
-            {"first_seq": 9, "seq": 9, "state": "SUCCEEDED"},
+            # A snapshot tells the job as it is now, the events behind it how it came to that.
+            {"first_seq": 0, "seq": 0, "state": "SUCCEEDED", "job": job(9, 1.0)},
+            {"first_seq": 1, "seq": 1, "state": "RUNNING"},
+            {"first_seq": 2, "seq": 2, "state": "RUNNING", "trial": trial("OK", 7.0)},
+            {"first_seq": 3, "seq": 3, "state": "RUNNING", "trial": trial("WRONG_ANSWER", None)},
+            {"first_seq": 4, "seq": 6, "state": "RUNNING", "job": job(5, 6.0, WRONG_ANSWER=1, HANG=1)},
+            {"first_seq": 7, "seq": 7, "state": "RUNNING", "trial": trial("OK", 5.0, final=True)},
+            {"first_seq": 8, "seq": 8, "state": "SUCCEEDED"},
         ]
         self.stand_in(f"""
 if sys.argv[1] == "submit": print(json.dumps(dict(id="job-1")))
 if sys.argv[1] == "wait": print(json.dumps({RESULT!r}))
 if sys.argv[1] == "watch":
-    assert sys.argv[sys.argv.index("--after") + 1] == "5", sys.argv
     for line in {lines!r}: print(json.dumps(line))
 """)
         job = heddle.connect("unix:/s").tune("matmul", m=4, wait=False)
         self.assertEqual(job.id, "job-1")
-        events = list(job.events(after=5))
-        self.assertEqual([e.seq for e in events], [6, 7, 8, 9])
-        self.assertEqual([(e.trials, e.best_us) for e in events], [(4, 7.0), (5, 7.0), (5, 7.0), (5, 7.0)])
+        events = list(job.events())
+        self.assertEqual([e.seq for e in events], [1, 2, 3, 6, 7, 8])
+        self.assertEqual([e.trials for e in events], [0, 1, 2, 5, 5, 5])
+        self.assertEqual([e.best_us for e in events], [None, 7.0, 7.0, 6.0, 6.0, 6.0])
         self.assertEqual(events[-1].failed, {"HANG": 1, "WRONG_ANSWER": 1})
+        self.assertEqual(list(job.events(after=3)), events[3:])
         self.assertEqual(job.result().best_us, 10.0)
 
 

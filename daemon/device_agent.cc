@@ -16,7 +16,6 @@
 namespace heddle::measure {
 namespace {
 
-using search_space::Step;
 using v1::ReleaseRequest;
 using v1::WorkerStatus;
 

@@ -1,5 +1,6 @@
 // Staging through shared memory: a tensor that is read across its rows is fetched as a tile, along
 // its rows, and read from shared memory in the order of the output.
+#include <algorithm>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -9,13 +10,16 @@ namespace heddle::search_space {
 namespace {
 
 // The axis of `root` that runs along the rows of the tensor read by `load`; -1 when the rows of the
-// output and of the tensor run the same way, or the index is more than a variable.
+// output and of the tensor run the same way, or the indices are more than variables, each one once.
 int CrossAxis(const ScheduledStage& root, const Expr& load) {
   const Expr& last = load->args.back();
   if (load->args.size() < 2 || last->op != Op::kVar) return -1;
   bool uses_row = false;
   for (const Expr& index : load->args) {
-    if (index->op != Op::kVar) return -1;
+    const auto same = [&](const Expr& other) { return StructurallyEqual(index, other); };
+    if (index->op != Op::kVar || std::count_if(load->args.begin(), load->args.end(), same) > 1) {
+      return -1;
+    }
     uses_row = uses_row || index->var == root.axes.back();
   }
   if (!uses_row || last->var == root.axes.back()) return -1;

@@ -136,6 +136,10 @@ op even_rows(n) {
   in X[n, n]
   out Y[i: n, j: n] = select(i % 2 == 0, X[j, i], 0)
 }
+op crossed_diagonal(m, n) {
+  in X[n, n, m]
+  out Y[i: m, j: n] = X[j, j, i]
+}
 op symmetric_part(n) {
   in X[n, n]
   out Y[i: n, j: n] = X[i, j] + X[j, i]
@@ -379,9 +383,11 @@ TEST(LargePointsTest, OfTheSuiteVerify) {
   EXPECT_EQ(workloads, operators.size());
 }
 
-// One tile of all that is read of the tensor would be the whole of it.
-TEST(LargePointsTest, OfATensorReadTwoWaysVerify) {
-  ExpectPointsVerify(*FindOperator(*ParseOperators(kUserOperators), "symmetric_part"), "n=1024");
+// One tile of all that is read of the tensor would be much of it.
+TEST(LargePointsTest, OfTensorsReadOtherwiseThanARowAtATimeVerify) {
+  const std::vector<Operator> operators = *ParseOperators(kUserOperators);
+  ExpectPointsVerify(*FindOperator(operators, "symmetric_part"), "n=1024");
+  ExpectPointsVerify(*FindOperator(operators, "crossed_diagonal"), "m=1024,n=1024");
 }
 
 }  // namespace

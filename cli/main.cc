@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
+#include "cli/cluster.h"
 #include "cli/command.h"
 #include "cli/local_daemon.h"
 #include "measure/run/worker_main.h"
@@ -50,7 +51,8 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   auto selected = std::make_shared<Action>();
   for (auto* add : {AddTune, AddShow, AddExplain, AddQuery, AddExport, AddTime, AddSpace, AddOps,
-                    AddDevices, AddRecords, AddRetract, AddMeasured, AddServe, AddToken, AddJobs}) {
+                    AddDevices, AddRecords, AddRetract, AddMeasured, AddServe, AddToken, AddJobs,
+                    AddCluster}) {
     add(app, selected);
   }
   app.failure_message([](const CLI::App*, const CLI::Error& error) {

@@ -7,10 +7,10 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "service"))
-from service import expect, skip  # noqa: E402
+from service import HEDDLE, expect, skip  # noqa: E402
 
 SCRIPT = os.path.join(os.path.dirname(os.path.realpath(__file__)), "cluster")
-__all__ = ["Slurm", "expect"]
+__all__ = ["HEDDLE", "Slurm", "expect", "skip"]
 
 
 class Slurm:
@@ -62,7 +62,7 @@ class Slurm:
         rows = self.run("squeue", "-h", "-r", "-t", "all", "-o", "%K %T", *which).stdout
         return dict(row.split() for row in rows.splitlines())
 
-    def until(self, what, condition, limit=90):
+    def until(self, what, condition, limit=180):
         """Waits for what must come sooner or later."""
         end = time.monotonic() + limit
         while not condition():

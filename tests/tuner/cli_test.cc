@@ -630,5 +630,31 @@ TEST_F(CliTest, DoctorTellsWhatWorks) {
   EXPECT_THAT(looked_at, testing::IsSupersetOf({"NVRTC", "disassembler", "database", "processor"}));
 }
 
+// What a suite of more workloads than Slurm has indices becomes; a cluster is not needed to see it.
+TEST_F(CliTest, ASuiteForSlurmIsPrintedInArrays) {
+  std::string suite;
+  for (int n = 1; n <= 2001; ++n) absl::StrAppend(&suite, "vector_add n=", n, "\n");
+  Write(folder_ / "suite", suite);
+  const Ran ran =
+      Run("cluster slurm --workloads @/suite --partition gpu --gpu h200 --cpus-per-task 8 "
+          "--parallel 16 "
+          "--seconds 600 --collect-on login --sbatch=--account=weavers --folder @/batches");
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, testing::ContainsRegex(
+                           "sbatch --parsable --job-name=heddle-[0-9TZ]+-suite-0.0 --hold "
+                           "--array=0-999%16 --partition=gpu --export=PATH,HOME --gres=gpu:h200:1 "
+                           "--cpus-per-task=8 --time=20 --account=weavers .* 0   # ID0\n"));
+  EXPECT_THAT(ran.out,
+              testing::ContainsRegex("-suite-0.1 --hold --array=0-999%16 .* 1000   # ID1\n"));
+  EXPECT_THAT(ran.out, testing::ContainsRegex("-suite-0.2 --hold --array=0%16 .* 2000   # ID2\n"));
+  EXPECT_THAT(ran.out, HasSubstr("--dependency=afterany:ID0:ID1:ID2 --partition=gpu "
+                                 "--export=PATH,HOME --nodelist=login --account=weavers"));
+  EXPECT_THAT(ran.out, HasSubstr("scontrol release ID2\n"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "batches")) << "printing writes nothing";
+  Write(folder_ / "suite", "vector_add n=8\nvector_ad n=8\n");
+  EXPECT_THAT(Run("cluster slurm --workloads @/suite --partition gpu --folder @").err,
+              HasSubstr("did you mean 'vector_add'"));
+}
+
 }  // namespace
 }  // namespace heddle::tests

@@ -1,0 +1,251 @@
+#include "cli/batch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "base/files.h"
+#include "base/host.h"
+#include "base/sqlite.h"
+#include "base/subprocess.h"
+#include "measure/codegen/codegen.h"
+#include "tuner/records/collect.h"
+
+namespace heddle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kBatchFormat = 1;
+constexpr size_t kMaxBatchBytes = 16 << 20;
+// Between looks at what was measured: as much is lost when a node is.
+constexpr absl::Duration kJournalEvery = absl::Seconds(1);
+
+// A folder on the node's own disk, gone with the task.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    const char* parent = getenv("TMPDIR");
+    std::string pattern =
+        absl::StrCat(parent != nullptr && *parent != 0 ? parent : "/tmp", "/heddle-task-XXXXXX");
+    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Writes what is measured into the run's file while it is measured, by a connection of its own.
+class Journal {
+ public:
+  Journal(tuner::RunFile file, std::unique_ptr<tuner::Records> records, int64_t after)
+      : file_(std::move(file)), records_(std::move(records)), after_(after) {
+    thread_ = std::thread([this] {
+      while (!stop_.Wait(kJournalEvery)) Append();
+    });
+  }
+  ~Journal() { Stop(); }
+  // The error that keeps the file from holding everything, if there is one.
+  absl::Status End(int exit_code) {
+    Stop();
+    Append();
+    return failed_.ok() ? file_.End(exit_code) : failed_;
+  }
+
+ private:
+  void Stop() {
+    stop_.Set();
+    if (thread_.joinable()) thread_.join();
+  }
+  void Append() { failed_ = file_.AppendNewTrials(*records_, after_); }
+
+  tuner::RunFile file_;
+  std::unique_ptr<tuner::Records> records_;
+  int64_t after_;
+  absl::Status failed_;
+  StopSignal stop_;
+  std::thread thread_;
+};
+
+// `heddle tune` with these arguments, in this process: a batch system's signals are its own.
+Result RunTune(std::vector<std::string> arguments) {
+  CLI::App app;
+  auto selected = std::make_shared<Action>();
+  AddTune(app, selected);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  try {
+    app.parse(std::move(arguments));
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+  return (*selected)();
+}
+
+Result RunTask(const std::string& folder, int64_t index) {
+  auto batch = ReadBatch(folder);
+  if (!batch.ok()) return batch.status();
+  if (index < 0 || index >= static_cast<int64_t>(batch->workloads.size())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--index: ", folder, " has ", batch->workloads.size(), " workloads, counted from 0"));
+  }
+  const std::string run = batch->RunName(index);
+  auto runs = tuner::AttemptsIn(batch->runs());
+  if (!runs.ok()) return runs.status();
+  const std::vector<tuner::Attempt>& earlier = (*runs)[run];
+  if (IsComplete(earlier)) {
+    Say(absl::StrCat(run, " is complete"));
+    return kDone;
+  }
+  auto device = DeviceFlags().FindDevice();
+  if (!device.ok()) return device.status();
+
+  const ScratchFolder scratch;
+  const std::string db = scratch.path() + "/heddle.db";
+  auto records = tuner::Records::Open(db);
+  if (!records.ok()) return records.status();
+  for (const tuner::Attempt& attempt : earlier) {
+    std::ifstream in(attempt.path, std::ios::binary);
+    if (auto report = tuner::Collect(**records, in); !report.ok()) return report.status();
+  }
+  auto last = (*records)->database().QueryInt("SELECT coalesce(max(id), 0) FROM trial");
+  auto made = (*records)->database().QueryInt("SELECT count(*) FROM trial WHERE final = 0");
+  if (!last.ok() || !made.ok()) return last.ok() ? made.status() : last.status();
+  auto file = tuner::RunFile::Create(
+      batch->runs(), {run, 0, HostId(), device->target.name, measure::kGeneratorVersion});
+  if (!file.ok()) return file.status();
+  Say(absl::StrCat(run, ": attempt ", file->header().attempt, " on ", HostName(), ", ", *made,
+                   " trials of earlier ones"));
+  Journal journal(*std::move(file), *std::move(records), *last);
+
+  const std::vector<std::string> workload = absl::StrSplit(batch->workloads[index], ' ');
+  std::vector<std::string> arguments{"tune", workload[0], "--device",   device->id, "--db",
+                                     db,     "--dtype",   batch->dtype, "--l2",     batch->l2};
+  const auto add = [&](const char* flag, const std::string& value) {
+    arguments.insert(arguments.end(), {flag, value});
+  };
+  if (workload.size() > 1) add("--shape", workload[1]);
+  if (!batch->op_file.empty()) add("--op-file", batch->op_file);
+  add("--trials",
+      absl::StrCat(batch->trials == 0 ? 0 : std::max<int64_t>(1, batch->trials - *made)));
+  if (batch->seconds > 0) add("--seconds", absl::StrCat(batch->seconds));
+  Result result = RunTune(std::move(arguments));
+  const int code = result.ok() ? *result : ExitCodeOf(result.status());
+  if (absl::Status s = journal.End(code); !s.ok()) return s;
+  return result;
+}
+
+}  // namespace
+
+std::string Batch::RunName(int64_t index) const {
+  return absl::StrFormat("%s-%s-%05d", created, name, index);
+}
+
+absl::Status MakeBatch(const Batch& batch,
+                       const std::vector<std::pair<std::string, std::string>>& files) {
+  const Json json{{"format", kBatchFormat},       {"name", batch.name},
+                  {"created", batch.created},     {"db", batch.db},
+                  {"workloads", batch.workloads}, {"dtype", batch.dtype},
+                  {"op_file", batch.op_file},     {"l2", batch.l2},
+                  {"trials", batch.trials},       {"parallel", batch.parallel},
+                  {"seconds", batch.seconds},     {"array", batch.array},
+                  {"collector", batch.collector}};
+  const std::string partial = absl::StrCat(batch.folder, ".partial-", getpid());
+  std::error_code error;
+  for (const char* folder : {"/runs", "/log", "/jobs"}) {
+    if (!error) fs::create_directories(partial + folder, error);
+  }
+  absl::Status status;
+  if (!error) {
+    status = WriteFile(partial + "/batch.json", json.dump(1) + "\n");
+    for (const auto& [name, content] : files) {
+      if (status.ok()) status = WriteFile(partial + "/" + name, content);
+    }
+    if (status.ok()) fs::rename(partial, batch.folder, error);
+  }
+  if (!error && status.ok()) return absl::OkStatus();
+  std::error_code ignored;
+  fs::remove_all(partial, ignored);
+  if (status.ok() && fs::exists(batch.folder + "/batch.json"))
+    return absl::OkStatus();  // another's
+  return absl::InvalidArgumentError(absl::StrCat(
+      batch.folder, ": cannot be made: ", error ? error.message() : std::string(status.message()),
+      "; name another with --folder"));
+}
+
+absl::StatusOr<Batch> ReadBatch(const std::string& folder) {
+  const std::string path = folder + "/batch.json";
+  if (!fs::exists(path)) return absl::NotFoundError(folder + ": there is no batch");
+  auto text = ReadTextFile(path, kMaxBatchBytes);
+  if (!text.ok()) return text.status();
+  try {
+    const Json json = Json::parse(*text);
+    if (json.at("format") != kBatchFormat) throw std::runtime_error("another format");
+    Batch batch;
+    batch.folder = fs::absolute(folder).string();
+    json.at("name").get_to(batch.name);
+    json.at("created").get_to(batch.created);
+    json.at("db").get_to(batch.db);
+    json.at("workloads").get_to(batch.workloads);
+    json.at("dtype").get_to(batch.dtype);
+    json.at("op_file").get_to(batch.op_file);
+    json.at("l2").get_to(batch.l2);
+    json.at("trials").get_to(batch.trials);
+    json.at("parallel").get_to(batch.parallel);
+    json.at("seconds").get_to(batch.seconds);
+    json.at("array").get_to(batch.array);
+    json.at("collector").get_to(batch.collector);
+    return batch;
+  } catch (const std::exception& e) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": not as this heddle writes it: ", e.what()));
+  }
+}
+
+bool IsComplete(const std::vector<tuner::Attempt>& attempts) {
+  return std::any_of(attempts.begin(), attempts.end(), [](const tuner::Attempt& attempt) {
+    const std::optional<int>& code = attempt.exit_code;
+    return code == kDone || code == kBadArguments || code == kNoValidSchedule;
+  });
+}
+
+absl::StatusOr<std::vector<int64_t>> IncompleteRuns(const Batch& batch) {
+  auto runs = tuner::AttemptsIn(batch.runs());
+  if (!runs.ok()) return runs.status();
+  std::vector<int64_t> incomplete;
+  for (int64_t i = 0; i < static_cast<int64_t>(batch.workloads.size()); ++i) {
+    if (!IsComplete((*runs)[batch.RunName(i)])) incomplete.push_back(i);
+  }
+  return incomplete;
+}
+
+void AddBatchCommands(CLI::App& group, Selected selected) {
+  struct Flags {
+    std::string folder;
+    int64_t index = 0;
+  };
+  auto flags = std::make_shared<Flags>();
+  CLI::App* sub = group.add_subcommand(
+      "task", "tune one workload of a batch on this node: what the scripts of deploy/ call");
+  sub->add_option("--folder", flags->folder, "the batch's folder")->type_name("DIR")->required();
+  sub->add_option("--index", flags->index, "which of its workloads, from 0")
+      ->type_name("N")
+      ->required();
+  sub->callback([=] { *selected = [=] { return RunTask(flags->folder, flags->index); }; });
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,54 @@
+// A batch: a suite of workloads that a cluster's own engine tunes, each by a task of its own, in a
+// folder that all its nodes see (docs/cluster.md).
+#ifndef HEDDLE_CLI_BATCH_H_
+#define HEDDLE_CLI_BATCH_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "tuner/records/run_file.h"
+
+namespace heddle::cli {
+
+struct Batch {
+  std::string name;
+  std::string created;  // UTC, as in 20261122T070000Z: runs of later batches have greater names
+  std::string folder;   // absolute
+  std::string db;       // absolute: where it is collected
+  std::vector<std::string> workloads;  // "op k=v,...": the task's index is the place in the list
+  std::string dtype;
+  std::string op_file;  // absolute; empty = built-in operators
+  std::string l2;
+  int64_t trials = 0;
+  int64_t parallel = 0;  // tasks at a time; 0 = no limit
+  double seconds = 0;
+  std::vector<std::string> array, collector;  // flags of sbatch for either
+
+  std::string runs() const { return folder + "/runs"; }
+  std::string RunName(int64_t index) const;
+  // Of what the cluster's engine runs, unlike that of any other batch.
+  std::string JobName() const { return "heddle-" + created + "-" + name; }
+};
+
+// Writes what `batch` says into its folder, which is there as a whole or not at all, with files of
+// these names and contents beside it. Of two that make the same folder at a time one wins.
+// InvalidArgument: it cannot be written.
+absl::Status MakeBatch(const Batch& batch,
+                       const std::vector<std::pair<std::string, std::string>>& files);
+// NotFound where there is none; InvalidArgument where there is something else.
+absl::StatusOr<Batch> ReadBatch(const std::string& folder);
+
+// Whether nothing is left to do for a run, as it has succeeded or can never succeed: no attempt at
+// it that was interrupted, or found no device, counts.
+bool IsComplete(const std::vector<tuner::Attempt>& attempts);
+// The indices of runs that are not complete.
+absl::StatusOr<std::vector<int64_t>> IncompleteRuns(const Batch& batch);
+
+// The subcommands of `heddle cluster` that the scripts call.
+void AddBatchCommands(CLI::App& group, Selected selected);
+
+}  // namespace heddle::cli
+
+#endif  // HEDDLE_CLI_BATCH_H_

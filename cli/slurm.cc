@@ -1,0 +1,176 @@
+#include "cli/slurm.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+
+namespace heddle::cli {
+namespace {
+
+constexpr int kCommandSeconds = 60;      // a command that takes longer is given up
+constexpr int64_t kMessageTimeout = 10;  // seconds: Slurm's own default
+
+struct Ran {
+  bool ok = false;
+  std::vector<std::string> lines;  // of standard output; standard error is the user's to read
+};
+
+Ran RunCommand(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"timeout", absl::StrCat(kCommandSeconds)});
+  Ran ran;
+  FILE* out = popen(("exec " + ShellWords(arguments)).c_str(), "re");
+  if (out == nullptr) return ran;
+  std::string text;
+  char buffer[4096];
+  for (size_t n; (n = fread(buffer, 1, sizeof buffer, out)) > 0;) text.append(buffer, n);
+  const int status = pclose(out);
+  ran.ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  ran.lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
+  return ran;
+}
+
+bool Waits(const SlurmJob& job) { return job.state == "PENDING"; }
+bool IsHeld(const SlurmJob& job) { return Waits(job) && job.reason == "JobHeldUser"; }
+
+// What accounting, where there is one, remembers of jobs that squeue has forgotten.
+std::vector<SlurmJob> FindInAccounts(const std::string& name) {
+  std::vector<SlurmJob> jobs;
+  for (const std::string& line :
+       RunCommand({"sh", "-c",
+                   "exec sacct -X -n -P --starttime=now-30days --name=\"$1\" "
+                   "-o JobID,State 2>/dev/null",
+                   "sh", name})
+           .lines) {
+    const std::vector<std::string> fields = absl::StrSplit(line, '|');
+    const std::vector<std::string> id = absl::StrSplit(fields[0], '_');
+    SlurmJob job;
+    if (fields.size() < 2 || !absl::SimpleAtoi(id[0], &job.id)) continue;
+    if (id.size() > 1) job.task = id[1];
+    job.state = fields[1].substr(0, fields[1].find(' '));  // "CANCELLED by 1000"
+    jobs.push_back(job);
+  }
+  return jobs;
+}
+
+}  // namespace
+
+std::string ShellWords(const std::vector<std::string>& arguments) {
+  return absl::StrJoin(arguments, " ", [](std::string* out, const std::string& word) {
+    const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+      return absl::ascii_isalnum(c) || absl::StrContains("-_=+./:,%@", std::string(1, c));
+    });
+    absl::StrAppend(
+        out, plain ? word : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'"));
+  });
+}
+
+absl::StatusOr<std::vector<SlurmJob>> FindSlurmJobs(const std::string& name) {
+  const Ran ran =
+      RunCommand({"squeue", "-h", "-r", "-t", "all", "--me", "-n", name, "-o", "%F %K %T %r"});
+  if (!ran.ok) {
+    return absl::UnavailableError("Slurm does not answer (squeue); the same command goes on later");
+  }
+  std::vector<SlurmJob> jobs;
+  for (const std::string& line : ran.lines) {
+    const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(' ', 3));
+    SlurmJob job;
+    if (fields.size() < 4 || !absl::SimpleAtoi(fields[0], &job.id)) continue;
+    job.task = fields[1];
+    job.state = fields[2];
+    job.reason = fields[3];
+    jobs.push_back(job);
+  }
+  return jobs.empty() ? FindInAccounts(name) : jobs;
+}
+
+absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
+                                   const std::vector<std::string>& arguments) {
+  auto jobs = FindSlurmJobs(name);
+  if (!jobs.ok()) return jobs.status();
+  if (jobs->empty()) {
+    std::vector<std::string> command{"sbatch", "--parsable", "--job-name=" + name};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    const Ran ran = RunCommand(command);
+    int64_t id = 0;
+    // "12" or "12;cluster"
+    if (ran.ok && !ran.lines.empty() &&
+        absl::SimpleAtoi(std::string(ran.lines[0].substr(0, ran.lines[0].find(';'))), &id)) {
+      return id;
+    }
+    // The controller may still be at it: what it has not told of by then it never heard of.
+    const absl::Time end =
+        absl::Now() + 2 * absl::Seconds(SlurmSetting("MessageTimeout", kMessageTimeout));
+    do {
+      jobs = FindSlurmJobs(name);
+      if (jobs.ok() && !jobs->empty()) break;
+      absl::SleepFor(absl::Seconds(1));
+    } while (absl::Now() < end);
+    if (!jobs.ok()) return jobs.status();
+    if (jobs->empty()) {
+      return absl::InternalError(
+          absl::StrCat("sbatch did not submit ", name, "; the same command tries again"));
+    }
+  }
+  int64_t first = std::numeric_limits<int64_t>::max();
+  for (const SlurmJob& job : *jobs) first = std::min(first, job.id);
+  for (const SlurmJob& job : *jobs) {
+    if (job.id != first && Waits(job)) RunCommand({"scancel", absl::StrCat(job.id)});
+  }
+  return first;
+}
+
+absl::Status ReleaseSlurmJob(const std::string& name, int64_t id) {
+  auto jobs = FindSlurmJobs(name);
+  if (!jobs.ok()) return jobs.status();
+  const bool held = std::any_of(jobs->begin(), jobs->end(),
+                                [&](const SlurmJob& job) { return job.id == id && IsHeld(job); });
+  if (!held || RunCommand({"scontrol", "release", absl::StrCat(id)}).ok) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("job ", id, " could not be released; the same command tries again"));
+}
+
+absl::Status CancelSlurmJobs(const std::string& name) {
+  auto jobs = FindSlurmJobs(name);
+  if (!jobs.ok()) return jobs.status();
+  // To the batch shell alone, which is the tuner: Slurm would signal compilers too.
+  const bool waiting = RunCommand({"scancel", "--me", "--name=" + name, "--state=PENDING"}).ok;
+  const bool running = RunCommand({"scancel", "--me", "--name=" + name, "--state=RUNNING",
+                                   "--batch", "--signal=TERM"})
+                           .ok;
+  if (waiting && running) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("jobs of ", name, " could not all be cancelled; try again"));
+}
+
+int64_t SlurmSetting(const std::string& key, int64_t otherwise) {
+  for (const std::string& line : RunCommand({"scontrol", "show", "config"}).lines) {
+    const std::vector<std::string> fields =
+        absl::StrSplit(line, absl::ByAnyChar(" ="), absl::SkipEmpty());
+    int64_t value = 0;
+    if (fields.size() >= 2 && fields[0] == key && absl::SimpleAtoi(fields[1], &value)) return value;
+  }
+  return otherwise;
+}
+
+int64_t SlurmCores(const std::string& partition) {
+  int64_t fewest = 0;
+  for (const std::string& line : RunCommand({"sinfo", "-h", "-p", partition, "-o", "%c"}).lines) {
+    int64_t cores = 0;
+    const std::string digits = line.substr(0, line.find('+'));  // "64+": at least
+    if (absl::SimpleAtoi(digits, &cores)) fewest = fewest == 0 ? cores : std::min(fewest, cores);
+  }
+  return fewest;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,52 @@
+// Slurm as its client commands show it: sbatch, squeue, scontrol, scancel. Replies get lost (a
+// command that timed out has often done its work), so that a job is known by its name, which
+// nothing else has.
+#ifndef HEDDLE_CLI_SLURM_H_
+#define HEDDLE_CLI_SLURM_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace heddle::cli {
+
+// The scripts of deploy/slurm.
+extern const char* const kTaskScript;
+extern const char* const kCollectScript;
+
+// A shell's words that give exactly these arguments.
+std::string ShellWords(const std::vector<std::string>& arguments);
+
+// A job of ours, ended ones included for as long as Slurm remembers them.
+struct SlurmJob {
+  int64_t id = 0;  // of an array: the array's
+  std::string task, state, reason;
+};
+// Those of that name. Unavailable when Slurm does not answer, which says nothing about the jobs.
+absl::StatusOr<std::vector<SlurmJob>> FindSlurmJobs(const std::string& name);
+
+// The one job of that name: found, or submitted by sbatch with `arguments` (without --parsable and
+// the name). Of several, which lost replies may leave behind, the first; others that have not begun
+// are cancelled. Unavailable: Slurm does not answer; Internal: it refuses, and has said why on
+// standard error.
+absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
+                                   const std::vector<std::string>& arguments);
+
+// Lets a job that was submitted with --hold begin; of one that is not held, nothing.
+absl::Status ReleaseSlurmJob(const std::string& name, int64_t id);
+
+// Cancels what waits and interrupts what runs, so that it keeps what it has measured.
+absl::Status CancelSlurmJobs(const std::string& name);
+
+// A number of the cluster's configuration, such as "MaxArraySize"; `otherwise` where it does not
+// say.
+int64_t SlurmSetting(const std::string& key, int64_t otherwise);
+// The fewest cores that a node of the partition has; 0 = not known.
+int64_t SlurmCores(const std::string& partition);
+
+}  // namespace heddle::cli
+
+#endif  // HEDDLE_CLI_SLURM_H_

@@ -1,0 +1,50 @@
+"""A suite tuned on three nodes of a real Slurm into one database, by the program itself."""
+
+import json
+import os
+
+from slurm import HEDDLE, Slurm, expect, skip
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+
+with Slurm() as slurm:
+    slurm.environment["XDG_CACHE_HOME"] = f"{slurm.folder}/cache"
+    devices = json.loads(slurm.run(HEDDLE, "devices", "--json", check=False).stdout)
+    if not any(d["usable"] and d["id"].startswith("opencl:") for d in devices):
+        skip("pocl: no usable OpenCL device")
+    with open(f"{slurm.folder}/suite", "w") as suite:
+        suite.write("# a line each\nvector_add n=4096\ntranspose m=64,n=64\nno_such_thing n=1\n")
+    command = [HEDDLE, "cluster", "slurm", "--workloads", f"{slurm.folder}/suite", "--partition", "gpu",
+               "--trials", "2", "--seconds", "600", "--folder", slurm.folder, "--name", "small", "--db",
+               f"{slurm.folder}/heddle.db", "--task-script", f"{slurm.folder}/task.sbatch"]
+    with open(f"{HERE}/../../deploy/slurm/tune.sbatch") as script, open(f"{slurm.folder}/task.sbatch", "w") as own:
+        # A site's own: here, three nodes are one host, whose device has one lock a node.
+        own.write(script.read().replace("# module load", f"export HEDDLE_LOCK_FOLDER={slurm.folder}/cluster/lock/"
+                                        "$SLURMD_NODENAME; mkdir -p $HEDDLE_LOCK_FOLDER\n"
+                                        f"export XDG_CACHE_HOME={slurm.folder}/cache\n#"))
+    refused = slurm.run(*command, "--submit", check=False)
+    expect(refused.returncode == 2 and "no_such_thing" in refused.stderr, refused)
+    with open(f"{slurm.folder}/suite", "w") as suite:
+        suite.write("# a line each\nvector_add n=4096\ntranspose m=64,n=64\n")
+
+    printed = slurm.run(*command).stdout
+    expect("--array=0-1 " in printed and "--export=PATH,HOME" in printed and "--cpus-per-task=2" in printed, printed)
+    expect("--time=20 " in printed and "exec \"$2\" cluster task" in printed, printed)
+    expect(not os.path.exists(f"{slurm.folder}/small"), "printing has written something")
+    slurm.run(*command, "--submit", SECRET="hunter2")
+    slurm.run(*command, "--submit")
+    folder = f"{slurm.folder}/small"
+    slurm.until("it is collected", lambda: os.path.exists(f"{folder}/log/collect-0.log") and "are complete" in open(
+        f"{folder}/log/collect-0.log").read(), limit=400)
+    with open(f"{folder}/log/collect-0.log") as log:
+        log = log.read()
+    expect("2 of 2 workloads are complete" in log, log)
+    expect(len(os.listdir(f"{folder}/runs")) == 2, os.listdir(f"{folder}/runs"))
+    for workload in (["vector_add", "--shape", "n=4096"], ["transpose", "--shape", "m=64,n=64"]):
+        answer = json.loads(slurm.run(HEDDLE, "query", *workload, "--db", f"{slurm.folder}/heddle.db", "--json").stdout)
+        expect(answer["found"] and answer["match"] == "exact", answer)
+    lines = slurm.run(HEDDLE, "records", "export", "-", "--db", f"{slurm.folder}/heddle.db").stdout.splitlines()
+    trials = [json.loads(line)["trial"] for line in lines]
+    expect({t["run"][-5:] for t in trials} == {"00000", "00001"} and not any(t["imported"] for t in trials), trials)
+    expect(sum(not t["final"] for t in trials) == 4, "two trials of each workload")
+    expect(not [f for f in os.listdir("/tmp") if f.startswith("heddle-task-")], "a task has left its folder behind")

@@ -21,7 +21,7 @@ with Slurm() as slurm:
         # A site's own: here, three nodes are one host, whose device has one lock a node.
         own.write(script.read().replace("# module load", f"export HEDDLE_LOCK_FOLDER={slurm.folder}/cluster/lock/"
                                         "$SLURMD_NODENAME; mkdir -p $HEDDLE_LOCK_FOLDER\n"
-                                        f"export XDG_CACHE_HOME={slurm.folder}/cache\n#"))
+                                        f"export XDG_CACHE_HOME={slurm.folder}/cache TMPDIR={slurm.folder}\n#"))
     refused = slurm.run(*command, "--submit", check=False)
     expect(refused.returncode == 2 and "no_such_thing" in refused.stderr, refused)
     with open(f"{slurm.folder}/suite", "w") as suite:
@@ -47,4 +47,4 @@ with Slurm() as slurm:
     trials = [json.loads(line)["trial"] for line in lines]
     expect({t["run"][-5:] for t in trials} == {"00000", "00001"} and not any(t["imported"] for t in trials), trials)
     expect(sum(not t["final"] for t in trials) == 4, "two trials of each workload")
-    expect(not [f for f in os.listdir("/tmp") if f.startswith("heddle-task-")], "a task has left its folder behind")
+    expect(not [f for f in os.listdir(slurm.folder) if f.startswith("heddle-task-")], "a task has left its folder behind")

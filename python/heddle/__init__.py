@@ -33,6 +33,7 @@ from heddle.operator import Operator
 from heddle.records import Device, Event, Record, Trials, TuneResult
 
 if TYPE_CHECKING:
+    from heddle.fx import optimize as optimize
     from heddle.kernel import Kernel, load
     from heddle.table import Table, bucket_sizes, load_table
 
@@ -71,6 +72,7 @@ __all__ = [
 _LAZY = {
     "Kernel": "heddle.kernel",
     "load": "heddle.kernel",
+    "optimize": "heddle.fx",  # needs PyTorch
     "Table": "heddle.table",
     "bucket_sizes": "heddle.table",
     "load_table": "heddle.table",

@@ -1,0 +1,107 @@
+"""Whole models of PyTorch, through PoCL."""
+
+import unittest
+
+from support import SOURCE, Case, require_pocl, skip
+
+import heddle
+
+try:
+    import torch
+
+    torch.library.opcheck  # noqa: B018
+except (ImportError, AttributeError) as error:
+    skip(f"python-torch: {error} (pip install 'torch>=2.4')")
+require_pocl()
+
+from heddle.fx import Backend, optimize  # noqa: E402
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 4, 3, padding=1, stride=2)
+        self.norm = torch.nn.BatchNorm2d(4)
+        self.second = torch.nn.Conv2d(4, 4, 3, padding=1, bias=False)
+        self.third = torch.nn.Conv2d(4, 4, 3, padding=1, bias=False)
+        self.last = torch.nn.Linear(4 * 5 * 4, 6)
+
+    def forward(self, x):
+        x = torch.nn.functional.relu6(self.norm(self.first(x)))
+        x = torch.relu(self.second(x) + x)
+        x = torch.relu(self.third(x) + x)
+        return torch.softmax(self.last(x.flatten(1)), -1)
+
+
+class Models(Case):
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(1)
+        torch._dynamo.reset()
+
+    def test_a_model_with_convolutions(self):
+        model = Block().eval()
+        with torch.no_grad():
+            for statistic in (model.norm.running_mean, model.norm.running_var, model.norm.weight, model.norm.bias):
+                statistic.uniform_(0.5, 1.5)
+        x = torch.randn(2, 3, 9, 8)
+        run, report = optimize(model, x)
+        self.assertLess(report.largest_error, 1e-4)
+        with torch.no_grad():
+            other = torch.randn(2, 3, 9, 8)
+            torch.testing.assert_close(run(other), model(other), rtol=1e-3, atol=1e-4)
+        uses = {use.operator: use for use in report.uses}
+        self.assertEqual({name.split("_")[0] for name in uses}, {"conv2d", "matmul", "softmax"})
+        # The two blocks are one workload, with what is behind each.
+        self.assertEqual(uses["conv2d_add_relu"].weight, 2)
+        # The normalisation and what clips it are the first convolution's.
+        first = next(name for name in uses if name.startswith("conv2d_bias"))
+        self.assertTrue(first.endswith("_clip"), first)
+        self.assertEqual(uses["matmul_nt_add"].shape, {"m": 2, "n": 6, "k": 80})
+        self.assertIn("2 x conv2d_add_relu", str(report))
+
+    def test_what_has_no_kernel_stays_pytorch_s(self):
+        def model(x, w):
+            return torch.cumsum(x @ w, 0).double().relu()
+
+        x, w = torch.randn(5, 7), torch.randn(7, 3)
+        run, report = optimize(model, x, w)
+        torch.testing.assert_close(run(x, w), model(x, w), rtol=1e-4, atol=1e-5)
+        self.assertEqual([use.operator for use in report.uses], ["matmul"])
+        self.assertTrue(any("cumsum" in kind for kind in report.left), report.left)
+
+    def test_a_graph_that_needs_gradients_is_left(self):
+        made = Backend()
+        model = torch.nn.Linear(4, 3)
+        x = torch.randn(2, 4)
+        torch.compile(model, backend=made)(x).sum().backward()
+        self.assertIsNotNone(model.weight.grad)
+        self.assertEqual(made.report.uses, [])
+        self.assertIn("torch.no_grad()", str(made.report))
+
+    def test_a_wrong_result_is_refused(self):
+        real = heddle.Database.kernel
+
+        def wrong(self, *arguments, **named):
+            kernel = real(self, *arguments, **named)
+            call = type(kernel).__call__
+            kernel.__class__ = type("Wrong", (type(kernel),), {"__call__": lambda k, *a, **n: call(k, *a, **n) + 1})
+            return kernel
+
+        heddle.Database.kernel = wrong
+        self.addCleanup(setattr, heddle.Database, "kernel", real)
+        with self.assertRaisesRegex(heddle.HeddleError, "differs from eager's"):
+            optimize(lambda a, b: a @ b, torch.randn(4, 4), torch.randn(4, 4))
+
+    def test_torch_compile_finds_it_by_name(self):
+        text = (SOURCE / "python" / "pyproject.toml").read_text()
+        self.assertIn('[project.entry-points.torch_dynamo_backends]\nheddle = "heddle.fx:backend"', text)
+        from heddle.fx import backend
+
+        with torch.no_grad():
+            a, b = torch.randn(4, 6), torch.randn(6, 5)
+            torch.testing.assert_close(torch.compile(torch.matmul, backend=backend)(a, b), a @ b)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -50,9 +50,9 @@ int Main(int argc, char** argv) {
       "unavailable, 5 deadline, 130 interrupted. `heddle SUBCOMMAND --help` tells more.");
   app.require_subcommand(1);
   auto selected = std::make_shared<Action>();
-  for (auto* add : {AddTune, AddShow, AddExplain, AddQuery, AddExport, AddTime, AddSpace, AddOps,
-                    AddDevices, AddRecords, AddRetract, AddMeasured, AddServe, AddToken, AddJobs,
-                    AddCluster}) {
+  for (auto* add :
+       {AddTune, AddShow, AddExplain, AddQuery, AddExport, AddTime, AddSpace, AddOps, AddDevices,
+        AddRecords, AddRetract, AddMeasured, AddServe, AddToken, AddJobs, AddCluster}) {
     add(app, selected);
   }
   app.failure_message([](const CLI::App*, const CLI::Error& error) {

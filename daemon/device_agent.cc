@@ -316,8 +316,8 @@ void DeviceAgent::MeasureFinals(const v1::Lease& lease) {
     }
     finalists.push_back({candidate.id(), "", *std::move(steps)});
   }
-  auto results = measurer_->MeasureFinalists(
-      finalists, absl::Seconds(SecondsOf(lease.budget_duration())));
+  auto results =
+      measurer_->MeasureFinalists(finalists, absl::Seconds(SecondsOf(lease.budget_duration())));
   if (!results.ok()) {
     ReleaseAll(lease, ReleaseRequest::FAULT_DEVICE, std::string(results.status().message()));
     GiveUp(results.status());

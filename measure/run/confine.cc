@@ -99,10 +99,8 @@ absl::Status ConfineBeforeDevice(const Backend& backend) {
 }
 
 absl::Status ConfineAfterDevice(const Backend& backend) {
-  absl::Status status = backend.runs_in_process ? absl::OkStatus() : Files(backend);
   // Last, since drivers open sockets of their own when they start.
-  if (status.ok()) status = Calls();
-  return status;
+  return backend.runs_in_process ? Calls() : absl::OkStatus();
 }
 
 absl::Status ConfineCompiler(const Backend& backend) {

@@ -21,10 +21,10 @@ bool IsConfined();
 inline constexpr char kUnconfined[] = "unconfined";
 std::vector<std::string> ConfinementArguments();
 
-// In a worker, around the opening of its device: what candidates run in is confined from its first
-// thread on where they run on threads that the driver starts then, and where they do not only
-// afterwards, so that the driver can be set up as its maker means it. OK where the kernel lacks
-// what is needed for it.
+// In a worker, around the opening of its device, where candidates run in the worker's own process:
+// on threads that the driver starts with the device, hence files before, system calls afterwards.
+// On a device of its own a candidate makes no system calls, and the driver is left as its maker
+// means it. OK where the kernel lacks what is needed for it.
 absl::Status ConfineBeforeDevice(const Backend& backend);
 absl::Status ConfineAfterDevice(const Backend& backend);
 // A compiler, before it has its first source.

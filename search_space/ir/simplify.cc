@@ -127,10 +127,11 @@ bool ProvesInequality(const std::vector<Inequality>& known, const Inequality& go
   for (size_t i = 0; i < known.size(); ++i) {
     if (Implies(known[i], goal)) return true;
   }
-  // rest + c * (x / d) <= 0, for c > 0, follows from d * rest + c * x <= d - 1. Of a single quotient
-  // more is asked: rest <= x / d is d * rest <= x, and (x / d) % m is the quotient of x % (d * m).
-  const auto quotients = std::count_if(goal.terms.begin(), goal.terms.end(),
-                                       [](const Term& t) { return t.div > 1; });
+  // rest + c * (x / d) <= 0, for c > 0, follows from d * rest + c * x <= d - 1. Of a single
+  // quotient more is asked: rest <= x / d is d * rest <= x, and (x / d) % m is the quotient of x %
+  // (d * m).
+  const auto quotients =
+      std::count_if(goal.terms.begin(), goal.terms.end(), [](const Term& t) { return t.div > 1; });
   for (size_t i = 0; !known.empty() && i < goal.terms.size(); ++i) {
     const Term& t = goal.terms[i];
     const bool simple = t.mod == 0 && t.coef > 0;

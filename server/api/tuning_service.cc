@@ -87,7 +87,7 @@ v1::WorkloadInfo Describe(const Workload& workload, const absl::StatusOr<v1::Dev
 Reply<v1::Job> AuditedJob(const Caller& caller, const char* method, const std::string& request_id,
                           Reply<v1::Job> reply) {
   return [=, reply = std::move(reply)](absl::StatusOr<v1::Job> job) {
-    LogChange(caller, method, request_id, job.status(), {{"job", job.ok() ? job->id() : ""}});
+    LogChange(caller, method, request_id, job.status(), {{"job", job.ok() ? job->name() : ""}});
     reply(std::move(job));
   };
 }
@@ -208,8 +208,8 @@ grpc::ServerUnaryReactor* TuningService::CancelJob(grpc::CallbackServerContext* 
                                                    v1::Job* response) {
   return Unary(gateway_, "CancelJob", Role::kTuner, Where::kInline, context, response,
                [this, request](const Caller& caller, Reply<v1::Job> plain) {
-                 const Reply<v1::Job> reply = Audited(caller, "CancelJob", "",
-                                                      {{"job", request->name()}}, std::move(plain));
+                 const Reply<v1::Job> reply =
+                     Audited(caller, "CancelJob", "", {{"job", request->name()}}, std::move(plain));
                  if (absl::Status s = Check(*request); !s.ok()) return reply(s);
                  gateway_.engine.CancelJob(caller, JobId(request->name()), reply);
                });

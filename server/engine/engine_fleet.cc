@@ -18,10 +18,10 @@ namespace {
 // A worker that is started again after a failure, or is not any more: counted when it is told of.
 void CountRestart(Metrics& metrics, const v1::WorkerStatus& worker) {
   switch (worker.state()) {
-    case v1::WorkerStatus::RESTARTING:
-    case v1::WorkerStatus::UNHEALTHY:
-    case v1::WorkerStatus::WEDGED:
-      CountWorkerFailure(metrics.registry(), v1::WorkerStatus::State_Name(worker.state()));
+    case v1::WorkerStatus::STATE_RESTARTING:
+    case v1::WorkerStatus::STATE_UNHEALTHY:
+    case v1::WorkerStatus::STATE_WEDGED:
+      CountWorkerFailure(metrics.registry(), WordOf(worker.state()));
       break;
     default:
       break;

@@ -21,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "base/hash.h"
 #include "measure/device/nvrtc.h"
+#include "measure/run/confine.h"
 #include "measure/run/measurer.h"
 #include "proto/worker.pb.h"
 #include "search_space/ir/target.h"
@@ -184,6 +185,13 @@ TEST_F(CompilerFaultTest, AScriptedErrorHangAndCrash) {
   EXPECT_THAT(std::string(crash.message()), HasSubstr("signal 11"));
 }
 
+// The pipe is in no folder that a confined compiler reads.
+class UnconfinedCompilerFaultTest : public CompilerFaultTest {
+ protected:
+  UnconfinedCompilerFaultTest() { SetConfined(false); }
+  ~UnconfinedCompilerFaultTest() override { SetConfined(true); }
+};
+
 // It waits for somebody to write into the pipe.
 std::string IncludeOfPipe(const std::string& folder) {
   const std::string pipe = folder + "/endless.h";
@@ -191,13 +199,13 @@ std::string IncludeOfPipe(const std::string& folder) {
   return absl::StrCat("#include \"", pipe, "\"\n");
 }
 
-TEST_F(CompilerFaultTest, PoclNeverReturns) {
+TEST_F(UnconfinedCompilerFaultTest, PoclNeverReturns) {
   NEEDS_POCL;
   const KernelSource source = ClKernel("A[0] = 1;", IncludeOfPipe(folder_));
   EXPECT_TRUE(absl::IsDeadlineExceeded(Try(OpenCl(), source, absl::Seconds(1))));
 }
 
-TEST_F(CompilerFaultTest, NvrtcNeverReturns) {
+TEST_F(UnconfinedCompilerFaultTest, NvrtcNeverReturns) {
   NEEDS_NVRTC;
   KernelSource source = CudaKernel("A[0] = 1;");
   source.source = IncludeOfPipe(folder_) + source.source;

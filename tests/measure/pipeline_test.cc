@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -188,7 +189,7 @@ TEST_F(PipelineTest, AHostThatStartsNoProcessIsNoCandidatesFault) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
   const rlimit none{3, usual.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  measurer_->Submit({1, Right(1)});
+  measurer_->Submit({1, "", Right(1)});
   auto next = measurer_->Next(absl::Seconds(60));
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
   EXPECT_TRUE(absl::IsUnavailable(next.status())) << next.status();
@@ -332,6 +333,8 @@ TEST_P(RealFaultTest, AbortsTheCompiler) {
 
 TEST_P(RealFaultTest, TheCompilerNeverReturns) {
   options_.compile_limit = absl::Seconds(10);
+  SetConfined(false);  // the pipe is in no folder that a confined compiler reads
+  const absl::Cleanup confined = [] { SetConfined(true); };
   ASSERT_EQ(Start(), absl::OkStatus());
   const std::string pipe = folder_ + "/endless.h";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);

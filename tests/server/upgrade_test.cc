@@ -45,7 +45,7 @@ class UpgradeTest : public EngineTest {
 
 TEST_F(UpgradeTest, OpenJobsOfAnEarlierVersionGoOn) {
   StartFrom("open_jobs_v4.sql");
-  EXPECT_EQ(Get("job-1").state(), v1::Job::QUEUED) << Get("job-1").error();
+  EXPECT_EQ(Get(JobName(1)).state(), v1::Job::STATE_QUEUED) << Get(JobName(1)).error();
   const std::string session = Register("host");
   // What the daemon measured meanwhile is reported under the lease that it got before.
   v1::ReportRequest report;
@@ -57,18 +57,18 @@ TEST_F(UpgradeTest, OpenJobsOfAnEarlierVersionGoOn) {
   auto reported = Report(report);
   ASSERT_TRUE(reported.ok()) << reported.status();
   EXPECT_THAT(reported->committed(), ElementsAre(7));
-  EXPECT_EQ(Get("job-1").workloads(0).trials(), 1);
+  EXPECT_EQ(Get(JobName(1)).workloads(0).trials(), 1);
 
-  Work(session, "job-1");
-  EXPECT_EQ(Get("job-1").state(), v1::Job::SUCCEEDED) << Get("job-1").error();
+  Work(session, JobName(1));
+  EXPECT_EQ(Get(JobName(1)).state(), v1::Job::STATE_SUCCEEDED) << Get(JobName(1)).error();
   // The one that had cost a worker already kept that mark.
-  for (const v1::Trial& trial : Trials("job-1")) {
+  for (const v1::Trial& trial : Trials(JobName(1))) {
     if (trial.id() != 8) continue;
     EXPECT_EQ(trial.kills(), 1);
   }
-  EXPECT_TRUE(AwaitState("job-2", v1::Job::CANCELLED));
-  Work(session, "job-3");
-  EXPECT_EQ(Get("job-3").state(), v1::Job::SUCCEEDED) << Get("job-3").error();
+  EXPECT_TRUE(AwaitState(JobName(2), v1::Job::STATE_CANCELLED));
+  Work(session, JobName(3));
+  EXPECT_EQ(Get(JobName(3)).state(), v1::Job::STATE_SUCCEEDED) << Get(JobName(3)).error();
 }
 
 // The way back is the copy that the upgrade made; the earlier program says so of the new file.
@@ -119,7 +119,7 @@ TEST_F(UpgradeTest, ARecordNamesTheTokenOfItsHostAlsoAfterARestart) {
     }
     Work(session, job);
     EXPECT_EQ(Int(absl::StrCat("SELECT state FROM job_trial WHERE id = ", lost)),
-              int{v1::Trial::QUARANTINED});
+              int{v1::Trial::STATE_QUARANTINED});
     EXPECT_EQ(Int(absl::StrCat("SELECT s.token FROM job_trial j JOIN trial t ON t.id = j.record "
                                "JOIN source s ON s.id = t.source WHERE j.id = ",
                                lost)),

@@ -82,7 +82,8 @@ struct TiledKernel {
 };
 
 // nullopt unless `kernel` has one reduction, with more than one result and a few operands, or
-// several that are computed together, each of whose tensors is read in one place, at affine indices.
+// several that are computed together, each of whose tensors is read in one place, at affine
+// indices.
 std::optional<TiledKernel> FindTiledKernel(const ProgramShape& shape, const KernelShape& kernel,
                                            const Target& target);
 

@@ -45,13 +45,10 @@ bool IsHeld(const SlurmJob& job) { return Waits(job) && job.reason == "JobHeldUs
 
 // What accounting, where there is one, remembers of jobs that squeue has forgotten.
 std::vector<SlurmJob> FindInAccounts(const std::string& name) {
+  constexpr char kSacct[] =
+      "exec sacct -X -n -P --starttime=now-30days --name=\"$1\" -o JobID,State 2>/dev/null";
   std::vector<SlurmJob> jobs;
-  for (const std::string& line :
-       RunCommand({"sh", "-c",
-                   "exec sacct -X -n -P --starttime=now-30days --name=\"$1\" "
-                   "-o JobID,State 2>/dev/null",
-                   "sh", name})
-           .lines) {
+  for (const std::string& line : RunCommand({"sh", "-c", kSacct, "sh", name}).lines) {
     const std::vector<std::string> fields = absl::StrSplit(line, '|');
     const std::vector<std::string> id = absl::StrSplit(fields[0], '_');
     SlurmJob job;

@@ -12,6 +12,9 @@ namespace {
 
 using Tensors = std::vector<const Buffer*>;
 
+// Whether stages can be computed together is tried for each pair, looking through all of them.
+constexpr size_t kMostTogether = 20;
+
 void AddReads(const ScheduledStage& stage, Tensors& reads) {
   Visit(stage.body, [&](const Expr& node) {
     if (node->op != Op::kLoad) return;
@@ -344,13 +347,13 @@ ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program) {
 
 ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program) {
   ProgramShape shape{{}, Schedule(std::move(program)), {}};
-  ShapeFinder(shape).RunTogether();
+  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape).RunTogether();
   return shape;
 }
 
 ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program) {
   ProgramShape shape{{}, Schedule(std::move(program)), {}};
-  ShapeFinder(shape).FuseTogether();
+  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape).FuseTogether();
   return shape;
 }
 

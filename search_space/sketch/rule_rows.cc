@@ -397,7 +397,7 @@ LoopRef RowsPlan::WriteRoot(ScheduleWriter& w, HoleValues v) const {
   if (!rows_.has_column) return WriteGroups(w, root, v[kRowsOfBlock], v[kThreads]);
   LoopList axes = w.Loops(root), rest;
   const auto parts = w.Split(axes.back(), v[kThreads], v[kVector]);
-  const LoopRef lane = parts[1];
+  const LoopRef& lane = parts[1];
   rest = {parts[0], parts[2]};
   axes.pop_back();
   const auto [block, row] = w.Split(w.Fuse(axes), v[kRowsOfBlock]);

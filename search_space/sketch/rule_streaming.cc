@@ -69,11 +69,15 @@ class StreamingPlan : public KernelPlan {
     }
     KeepMultiples(SharedRun(root, extents_.size() - 1), holes_[kVector].domain);
     if (!reductions_.empty()) holes_[kUnroll].domain = {1, 2, 4, 8};
+    int64_t least = holes_[kVector].domain[0];  // elements of a thread
     for (size_t a = 0; a + 1 < extents_.size(); ++a) {
       std::vector<int64_t> tiles = {1};
       for (int64_t t = 2; t <= std::min<int64_t>(4, extents_[a]); t *= 2) tiles.push_back(t);
       if (extents_[a] <= kMaxWhole && extents_[a] > tiles.back()) tiles.push_back(extents_[a]);
-      KeepMultiples(SharedRun(root, a), tiles);
+      std::vector<int64_t> whole = tiles;
+      KeepMultiples(SharedRun(root, a), whole);
+      if (least * whole[0] <= kMaxThreadElements) tiles = std::move(whole);
+      least *= tiles[0];
       holes_.push_back({root.axes[a]->name + ".tile", tiles, 0});
     }
   }

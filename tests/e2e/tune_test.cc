@@ -241,7 +241,7 @@ Ran RunWithLateRules(const std::string& db, const TempFolder& folder,
   setenv("HEDDLE_FAKE_DEVICE", script.c_str(), 1);
   Process tune = StartHeddle(db, words);
   unsetenv("HEDDLE_FAKE_DEVICE");
-  for (int i = 0; i < 1200 && tune.err().find("[2/2]") == std::string::npos; ++i) {
+  for (int i = 0; i < 6000 && tune.err().find("[2/2]") == std::string::npos; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   std::ofstream(folder / "new.json") << rules;
@@ -300,7 +300,7 @@ TEST_F(TuneTest, WorkloadsThatWereInterruptedContinueAndRepeatNothing) {
   std::ofstream(folder_ / "w.txt") << "transpose m=37,n=61\nmatmul m=61,n=37,k=101\n";
   const std::string line = "tune --workloads @/w.txt --device opencl:0 --search random --trials ";
   Process tune = StartHeddle(Db(), Words(line + "4"));
-  for (int i = 0; i < 1200 && tune.err().find("[2/2]") == std::string::npos; ++i) {
+  for (int i = 0; i < 6000 && tune.err().find("[2/2]") == std::string::npos; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   tune.Signal(SIGINT);

@@ -84,6 +84,7 @@ constexpr Case kCases[] = {
     {"column_gradients", "m=300,n=8"},
     {"column_gradients", "m=61,n=7"},
     {"centred", "m=6,n=40"},
+    {"spread_twice", "n=8"},
 };
 // Operators of users, whose rows have other forms than those of the built-in ones.
 constexpr char kUserOperators[] = R"(
@@ -92,6 +93,10 @@ op log_sum_exp(m, n) {
   M[i: m] = max(r: n) X[i, r]
   S[i: m] = sum(r: n) exp(X[i, r] - M[i])
   out Y[i: m] = log(S[i]) + M[i]
+}
+op spread_twice(n) {
+  in X[n]
+  out Y[i: n, j: n, k: n] = exp(X[k])
 }
 op matrix_vector(m, n) {
   in A[m, n], X[n]

@@ -47,6 +47,47 @@ absl::StatusOr<std::vector<Var>> SharedAxes(const ComputeWith& step, const Sched
                            : ": there must be one of the same extent for each of its own"));
 }
 
+// Is there a reduction that both read, and not at the same element? It would be computed for both,
+// over a region that is no thread's own.
+bool ReadApart(const Schedule& schedule, const Expr& a, const Expr& b) {
+  bool apart = false;
+  Visit(a, [&](const Expr& load) {
+    if (load->op != Op::kLoad) return;
+    const int read = schedule.FindStage(load->buffer.get());
+    if (read < 0 || !schedule.stages()[static_cast<size_t>(read)].is_reduction()) return;
+    Visit(b, [&](const Expr& other) {
+      apart = apart || (other->op == Op::kLoad && other->buffer == load->buffer &&
+                        !StructurallyEqual(other, load));
+    });
+  });
+  return apart;
+}
+
+bool SameIndices(const Expr& a, const Expr& b) {
+  return std::equal(a->args.begin(), a->args.end(), b->args.begin(), b->args.end(),
+                    StructurallyEqual);
+}
+
+// Do the loops of one nest read two reductions, and not at the same element of both?
+bool AreReadApart(const Schedule& schedule, const ScheduledStage& a, const ScheduledStage& b) {
+  bool apart = false;
+  for (int i : schedule.ReadersOf(a.tensor.get())) {
+    for (int j : schedule.ReadersOf(b.tensor.get())) {
+      const ScheduledStage& one = schedule.stages()[static_cast<size_t>(i)];
+      const ScheduledStage& other = schedule.stages()[static_cast<size_t>(j)];
+      if (&schedule.NestOf(one) != &schedule.NestOf(other)) continue;
+      Visit(one.body, [&](const Expr& read) {
+        if (read->op != Op::kLoad || read->buffer != a.tensor) return;
+        Visit(other.body, [&](const Expr& load) {
+          apart = apart ||
+                  (load->op == Op::kLoad && load->buffer == b.tensor && !SameIndices(read, load));
+        });
+      });
+    }
+  }
+  return apart;
+}
+
 // The order of stages in which `together` follow one another; empty where what lies between needs
 // one of them and is needed by another.
 std::vector<int> NextToOneAnother(const Schedule& schedule, const std::vector<int>& together) {
@@ -104,7 +145,7 @@ absl::Status ComputeWith::ApplyTo(ScheduleEditor& editor) const {
     return Refuse(absl::StrCat("a stage between ", stage, " and ", leader,
                                " needs the one and is needed by the other"));
   }
-  here->body = Substitute(here->body, [&](const Var& v) -> Expr {
+  const Expr body = Substitute(here->body, [&](const Var& v) -> Expr {
     for (size_t i = 0; i < here->axes.size(); ++i) {
       if (here->axes[i] == v) return VarExpr(shared[i]);
     }
@@ -113,6 +154,14 @@ absl::Status ComputeWith::ApplyTo(ScheduleEditor& editor) const {
     }
     return nullptr;
   });
+  for (const ScheduledStage* s : schedule.Together(*nest)) {
+    const bool apart = ReadApart(schedule, body, s->body) ||
+                       (here->is_reduction() && AreReadApart(schedule, *here, *s));
+    if (!apart) continue;
+    return Refuse(absl::StrCat(stage, " and ", s->name(),
+                               " read reductions at different elements, or are read so"));
+  }
+  here->body = body;
   here->axes = std::move(shared);
   here->reduce_axes = nest->reduce_axes;
   here->leader = nest->tensor;

@@ -1,5 +1,11 @@
 #include "search_space/schedule/primitives/gather_read.h"
 
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/operands.h"
@@ -8,6 +14,23 @@ namespace heddle::search_space {
 namespace {
 
 constexpr double kMostElements = 0x1p62;  // that an index can count
+
+// `e` with `load` in the place of an operand. What is equal to it inside another operand stays a
+// part of that one, which would otherwise have to wait for this.
+Expr Replace(const Expr& e, const Expr& gathered, const Expr& load,
+             const std::vector<Expr>& operands) {
+  if (StructurallyEqual(e, gathered)) return load;
+  const auto is_operand = [&](const Expr& operand) { return StructurallyEqual(e, operand); };
+  if (std::any_of(operands.begin(), operands.end(), is_operand)) return e;
+  std::shared_ptr<ExprNode> changed;
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    Expr arg = Replace(e->args[i], gathered, load, operands);
+    if (arg == e->args[i]) continue;
+    if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
+    changed->args[i] = std::move(arg);
+  }
+  return changed == nullptr ? e : Expr(std::move(changed));
+}
 
 }  // namespace
 
@@ -48,9 +71,7 @@ absl::Status GatherRead::ApplyTo(ScheduleEditor& editor) const {
     return nullptr;
   });
   const Expr load = Load(made.tensor, std::move(indices));
-  here->body = Rewrite(operands.body, [&](const Expr& node) -> Expr {
-    return StructurallyEqual(node, gathered) ? load : nullptr;
-  });
+  here->body = Replace(operands.body, gathered, load, operands.list);
   editor.Insert(editor.schedule().IndexOf(*here), {MakeScheduledStage(made)});
   return absl::OkStatus();
 }

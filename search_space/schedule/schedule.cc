@@ -90,8 +90,10 @@ namespace {
 bool Reads(const Expr& e, const Buffer* tensor) {
   if (e->op == Op::kLoad) return e->buffer.get() == tensor;
   if (e->type == DType::kInt64) return false;  // indices read nothing
-  return std::any_of(e->args.begin(), e->args.end(),
-                     [&](const Expr& arg) { return Reads(arg, tensor); });
+  for (const Expr& arg : e->args) {
+    if (Reads(arg, tensor)) return true;
+  }
+  return false;
 }
 
 bool ReadsWholeAt(const Stage& reader, const Stage& reduction) {

@@ -270,8 +270,8 @@ class ShapeFinder {
   bool ShouldInline(int i) const {
     const ScheduledStage& s = stage(i);
     if (s.is_reduction() || s.is_output || s.materialized) return false;
-    const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
     if (!ReadsReduction(s)) return !IsStageable(i);
+    const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
     return readers.size() == 1 && !stage(readers[0]).is_reduction() &&
            ReadsElementwise(stage(readers[0]), s, together_);
   }
@@ -290,7 +290,7 @@ class ShapeFinder {
 
   bool IsStageable(int i) const {
     const ScheduledStage& s = stage(i);
-    if (too_large_.contains(s.tensor.get())) return false;
+    if (s.inlined || too_large_.contains(s.tensor.get())) return false;
     if (s.is_reduction() || s.is_output || s.materialized || ReadsReduction(s)) return false;
     const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
     return readers.size() == 1 && stage(readers[0]).is_reduction();

@@ -1,12 +1,20 @@
 #include "base/host.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <limits>
+#include <string>
+#include <thread>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace heddle {
 namespace {
@@ -20,6 +28,31 @@ std::string FirstWord(const std::string& path) {
   return word;
 }
 
+// The set is large enough for any machine: the kernel refuses one smaller than its own.
+int CoresOfAffinity() {
+  constexpr int kMostCores = 8192;
+  cpu_set_t* set = CPU_ALLOC(kMostCores);
+  const size_t bytes = CPU_ALLOC_SIZE(kMostCores);
+  CPU_ZERO_S(bytes, set);
+  const int cores = sched_getaffinity(0, bytes, set) == 0
+                        ? CPU_COUNT_S(bytes, set)
+                        : static_cast<int>(std::thread::hardware_concurrency());
+  CPU_FREE(set);
+  return std::max(1, cores);
+}
+
+// The share of time that a group may have, in processors; infinite where there is no limit.
+double ProcessorsOf(const std::filesystem::path& group) {
+  std::string quota;
+  double period = 0;
+  std::ifstream(group / "cpu.max") >> quota >> period;
+  double microseconds = 0;
+  if (!absl::SimpleAtod(quota, &microseconds) || period <= 0) {
+    return std::numeric_limits<double>::infinity();
+  }
+  return microseconds / period;
+}
+
 }  // namespace
 
 std::string HostName() {
@@ -29,6 +62,22 @@ std::string HostName() {
 }
 
 std::string BootId() { return FirstWord("/proc/sys/kernel/random/boot_id"); }
+
+int UsableCores(const std::string& groups, const std::string& own) {
+  double cores = CoresOfAffinity();
+  std::string line;
+  for (std::ifstream file(own); std::getline(file, line);) {
+    absl::string_view path = line;
+    if (!absl::ConsumePrefix(&path, "0::/")) continue;  // version 1's hierarchies have numbers
+    std::filesystem::path group(groups);
+    cores = std::min(cores, ProcessorsOf(group));
+    for (const std::filesystem::path& part : std::filesystem::path(std::string(path))) {
+      group /= part;
+      cores = std::min(cores, ProcessorsOf(group));
+    }
+  }
+  return std::max(1, static_cast<int>(std::ceil(cores)));
+}
 
 std::string HostId(const std::string& machine_id_file) {
   const std::string machine = FirstWord(machine_id_file);

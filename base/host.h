@@ -14,6 +14,13 @@ std::string HostName();
 // Of the boot that the host runs since.
 std::string BootId();
 
+// How many threads of this process can run at once, at least 1: the processors it may run on, or
+// fewer where the time of its control group is limited (cgroup v2's cpu.max, of the group or of one
+// that it is in), rounded up. `groups` is where control groups are mounted, `own` what names this
+// process's.
+int UsableCores(const std::string& groups = "/sys/fs/cgroup",
+                const std::string& own = "/proc/self/cgroup");
+
 }  // namespace heddle
 
 #endif  // HEDDLE_BASE_HOST_H_

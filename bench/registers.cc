@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "absl/strings/str_split.h"
+#include "base/host.h"
 #include "measure/codegen/codegen.h"
 #include "measure/device/nvrtc.h"
 #include "search_space/notation/notation.h"
@@ -74,7 +75,7 @@ absl::Status Draw(const std::string& workload, int points, uint64_t seed,
 void Compile(std::vector<Sample>& samples) {
   std::atomic<size_t> next{0};
   std::vector<std::thread> threads;
-  for (unsigned t = 0; t < std::max(1U, std::thread::hardware_concurrency()); ++t) {
+  for (int t = 0; t < UsableCores(); ++t) {
     threads.emplace_back([&] {
       for (size_t i = next++; i < samples.size(); i = next++) {
         const auto binary = measure::CompileCuda(samples[i].source, "candidate.cu", "sm_90");

@@ -3,10 +3,10 @@
 
 #include <filesystem>
 #include <iostream>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/host.h"
 #include "cli/command.h"
 #include "cli/remote.h"
 #include "measure/codegen/codegen.h"
@@ -144,7 +144,7 @@ Result RunDoctor(const std::string& db, bool json) {
   bool database = checks.back().ok;
   const measure::Confinement confinement = measure::FindConfinement();
   checks.push_back({"confinement", confinement.whole, confinement.text});
-  unsigned cores = std::thread::hardware_concurrency();
+  const int cores = UsableCores();
   checks.push_back({"processor", true, absl::StrCat(cores, " threads to compile with")});
 
   PrintChecks(checks, usable && database, json);

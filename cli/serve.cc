@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -56,7 +55,7 @@ Result RunServe(ServeFlags flags) {
     options.listen.push_back(DefaultSocket(options.db));
   }
   options.build = HEDDLE_VERSION;
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = UsableCores();
   options.engine.max_searchers = flags.searchers > 0 ? flags.searchers : cores;
   options.engine.lease = absl::Seconds(flags.lease_s);
   options.engine.remember_requests = absl::Hours(24 * flags.remember_days);

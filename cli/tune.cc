@@ -6,10 +6,10 @@
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/host.h"
 #include "cli/command.h"
 #include "cli/confined.h"
 #include "cli/interrupt.h"
@@ -71,7 +71,7 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   measure::L2Policy l2 = PolicyOf(flags.l2);
   const tuner::Environment environment = tuner::MakeEnvironment(device, l2);
   // Other workloads' trials are gone through while the device starts.
-  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
+  const int threads = std::max(1, UsableCores() / 2);
   std::future<absl::StatusOr<tuner::Experience>> recalling;
   if (flags.search != "random") {
     recalling = std::async(std::launch::async, [&]() -> absl::StatusOr<tuner::Experience> {

@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const DaemonOptions& opti
              {{"detail", IsConfined() ? found.text : "as was asked for"}});
   }
   const int count = static_cast<int>(devices->size());
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = UsableCores();
   for (Owned& device : *devices) {
     daemon->agents_.push_back(std::make_unique<DeviceAgent>(
         std::move(device.info), std::move(device.lock), count == 1 ? 0 : std::max(1, cores / count),

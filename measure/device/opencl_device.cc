@@ -376,7 +376,7 @@ class OpenClDevice : public Device {
     if (code == CL_SUCCESS) {
       difference =
           DifferenceOf(static_cast<const float*>(mapped[0]), static_cast<const float*>(mapped[1]),
-                       elements, slack, static_cast<int>(std::thread::hardware_concurrency()));
+                       elements, slack, UsableCores());
     }
     for (int i = 0; i < 2; ++i) {
       if (mapped[i] == nullptr) continue;

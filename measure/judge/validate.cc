@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/host.h"
 #include "base/status.h"
 #include "measure/device/compare.h"
 #include "measure/judge/peaks.h"
@@ -95,9 +95,7 @@ class DeviceValidator : public Validator {
         options_(options),
         peaks_(program, options.seed),
         outputs_(OutputsOf(program)) {
-    if (options_.threads <= 0) {
-      options_.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    }
+    if (options_.threads <= 0) options_.threads = UsableCores();
   }
 
   absl::Status Initialise();

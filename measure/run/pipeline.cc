@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/status.h"
 #include "measure/device/backend.h"
 #include "measure/device/device_lock.h"
@@ -128,7 +129,7 @@ class Pipeline final : public Measurer {
 
 int CompilersFor(const MeasureOptions& options) {
   if (options.compile_workers > 0) return options.compile_workers;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 64);
+  return std::clamp(UsableCores(), 1, 64);
 }
 
 Pipeline::Pipeline(const TensorProgram& program, const DeviceInfo& device,

@@ -384,9 +384,9 @@ TEST_P(RealFaultTest, ItEndsAtOnceWhileACandidateHangs) {
 TEST_P(RealFaultTest, TheFinalsEndSoonAfterAnInterruption) {
   ASSERT_EQ(Start(), absl::OkStatus());
   const absl::Time start = absl::Now();
-  auto results =
-      MeasureFinalistsUnless([&] { return absl::Now() - start > absl::Seconds(2); }, *measurer_,
-                             CandidatesOf({Right(1), Right(2)}), absl::Minutes(5));
+  // At once: a fast device has two finals done in less time than any worth waiting here.
+  auto results = MeasureFinalistsUnless([] { return true; }, *measurer_,
+                                        CandidatesOf({Right(1), Right(2)}), absl::Minutes(5));
   EXPECT_TRUE(absl::IsCancelled(results.status())) << results.status();
   EXPECT_LT(absl::Now() - start, absl::Seconds(30));
   EXPECT_TRUE(absl::IsCancelled(measurer_->Next(absl::Minutes(5)).status()));

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/host.h"
 #include "measure/codegen/codegen.h"
 #include "measure/device/nvrtc.h"
 #include "search_space/check/verify.h"
@@ -78,7 +79,7 @@ TEST_P(CompileTest, SampledPointsCompile) {
   std::mutex mutex;
   std::vector<std::string> failures;
   std::vector<std::thread> threads;
-  for (unsigned t = 0; t < std::max(1U, std::thread::hardware_concurrency()); ++t) {
+  for (int t = 0; t < UsableCores(); ++t) {
     threads.emplace_back([&] {
       for (size_t j = next++; j < jobs.size(); j = next++) {
         const auto binary = measure::CompileCuda(jobs[j].source, "candidate.cu", jobs[j].arch);

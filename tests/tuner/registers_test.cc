@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_format.h"
+#include "base/host.h"
 #include "measure/codegen/codegen.h"
 #include "measure/device/nvrtc.h"
 #include "search_space/notation/notation.h"
@@ -72,7 +73,7 @@ std::vector<Sample> Draw(const Target& target) {
 void Compile(std::vector<Sample>& samples) {
   std::atomic<size_t> next{0};
   std::vector<std::thread> threads;
-  for (unsigned t = 0; t < std::max(1U, std::thread::hardware_concurrency()); ++t) {
+  for (int t = 0; t < UsableCores(); ++t) {
     threads.emplace_back([&] {
       for (size_t i = next++; i < samples.size(); i = next++) {
         const auto binary = measure::CompileCuda(samples[i].source, "candidate.cu", "sm_90");

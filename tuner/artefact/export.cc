@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/files.h"
+#include "base/host.h"
 #include "base/status.h"
 #include "measure/device/backend.h"
 #include "measure/judge/criteria.h"
@@ -39,7 +39,7 @@ struct Expectation {
 };
 
 absl::StatusOr<Expectation> Expect(const TensorProgram& program) {
-  int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  int threads = UsableCores();
   for (InputKind kind : {InputKind::kUniform, InputKind::kPositive}) {
     auto input = [kind](int tensor, int64_t offset) {
       return measure::InputValue(kInputSeed, tensor, offset, kind);

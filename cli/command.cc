@@ -11,6 +11,7 @@
 #include "base/nearest_name.h"
 #include "measure/device/nvrtc.h"
 #include "search_space/notation/notation.h"
+#include "tuner/search/default_point.h"
 
 namespace heddle::cli {
 
@@ -310,18 +311,15 @@ absl::StatusOr<Chosen> ScheduleFlags::Choose(const Workload& program,
   }
   auto space = search_space::SearchSpace::Create(program, device.target);
   if (!space.ok()) return space.status();
-  search_space::Point p = space->Default();
-  if (!point.empty()) {
-    auto parsed = space->Parse(point);
-    if (!parsed.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--point: ", parsed.status().message()));
-    }
-    p = *std::move(parsed);
+  absl::StatusOr<search_space::Point> p =
+      point.empty() ? tuner::DefaultPoint(*space) : space->Parse(point);
+  if (!p.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--point: ", p.status().message()));
   }
-  auto steps = space->Steps(p);
+  auto steps = space->Steps(*p);
   if (!steps.ok()) return steps.status();
   return Chosen{*std::move(steps),
-                space->Print(p),
+                space->Print(*p),
                 point.empty() ? "default schedule" : "the given point",
                 {}};
 }

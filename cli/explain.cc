@@ -16,6 +16,7 @@
 #include "tuner/model/kernel_cost.h"
 #include "tuner/model/roofline.h"
 #include "tuner/model/terms.h"
+#include "tuner/search/default_point.h"
 #include "tuner/search/screen.h"
 
 namespace heddle::cli {
@@ -216,14 +217,15 @@ Result RunExplain(const ExplainFlags& flags) {
   if (!space.ok()) return space.status();
 
   Subject best{found->trial.point, found->trial.result};
-  Subject normal{space->Print(space->Default())};
+  const search_space::Point default_point = tuner::DefaultPoint(*space);
+  Subject normal{space->Print(default_point)};
   auto trials = (*records)->Trials(**program, environment);
   if (!trials.ok()) return trials.status();
   for (const tuner::TrialRecord& trial : *trials) {
     if (trial.point == normal.point) normal.result = trial.result;
   }
   HEDDLE_RETURN_IF_ERROR(Analyse(*program, chosen->steps, device->target, best));
-  HEDDLE_ASSIGN_OR_RETURN(default_steps, space->Steps(space->Default()));
+  HEDDLE_ASSIGN_OR_RETURN(default_steps, space->Steps(default_point));
   HEDDLE_RETURN_IF_ERROR(Analyse(*program, default_steps, device->target, normal));
 
   std::string why_not;

@@ -8,6 +8,7 @@
 #include "cli/remote.h"
 #include "search_space/notation/notation.h"
 #include "tuner/model/roofline.h"
+#include "tuner/search/default_point.h"
 
 namespace heddle::cli {
 namespace {

@@ -53,7 +53,7 @@ class SearchSpace {
   // Number of points before validity is considered.
   double point_count() const;
 
-  // The simplest sensible schedule: trial 1 of every session.
+  // The simplest sensible schedule.
   Point Default() const;
   // A random point that satisfies the closed-form limits; nullopt when none was found in a bounded
   // number of attempts.

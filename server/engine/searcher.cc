@@ -18,6 +18,7 @@
 #include "server/db/convert.h"
 #include "server/db/job_store.h"
 #include "server/engine/spaces.h"
+#include "tuner/search/default_point.h"
 #include "tuner/search/evolution.h"
 #include "tuner/search/experience.h"
 #include "tuner/search/session.h"
@@ -215,7 +216,7 @@ absl::StatusOr<searcher::Done> RunSession(const searcher::Setup& setup, const Se
   if (!records.ok()) return records.status();
 
   const Environment environment = tuner::MakeEnvironment(device, FromProto(setup.l2()));
-  Fleet fleet(port, space->Print(space->Default()));
+  Fleet fleet(port, space->Print(tuner::DefaultPoint(*space)));
   auto earlier = tuner::MakeTrialLog(**records, *program, environment)->Load();
   if (!earlier.ok()) return earlier.status();
   std::set<std::string> known;

@@ -12,6 +12,7 @@
 #include "search_space/sketch/search_space.h"
 #include "server/db/convert.h"
 #include "tuner/artefact/query.h"
+#include "tuner/search/default_point.h"
 
 namespace heddle::server {
 namespace {

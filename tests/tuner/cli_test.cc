@@ -22,6 +22,7 @@
 #include "tuner/model/cost_model.h"
 #include "tuner/records/records.h"
 #include "tuner/records/records_schema.h"
+#include "tuner/search/default_point.h"
 #include "tuner/search/screen.h"
 
 namespace heddle::tests {
@@ -333,9 +334,9 @@ TEST_F(CliTest, ShowGoesFromStepsToSource) {
   Ran again = Run(matmul + " --steps @/steps.txt");
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_THAT(schedule.out, HasSubstr(again.out));
-  EXPECT_THAT(Run(matmul + " --what loops").out, HasSubstr("for "));
+  EXPECT_THAT(Run(matmul + " --naive --what loops").out, HasSubstr("for "));
   EXPECT_THAT(
-      Run(matmul + " --what features").out,
+      Run(matmul + " --naive --what features").out,
       testing::AllOf(HasSubstr("flops"), HasSubstr("196608 operations"), HasSubstr("analytic_us")));
   Ran source = Run(matmul + " --what source");
   EXPECT_THAT(source.out, HasSubstr("__global__"));
@@ -516,7 +517,7 @@ TEST_F(CliTest, ExplainComparesTheBestWithTheDefault) {
     auto records = tuner::Records::Open(folder_ / "heddle.db");
     ASSERT_TRUE(records.ok()) << records.status();
     search_space::Rng rng(1);
-    std::vector<search_space::Point> points = {space->Default()};
+    std::vector<search_space::Point> points = {tuner::DefaultPoint(*space)};
     while (points.size() < 30) points.push_back(*space->Sample(rng));
     tuner::Screen screen(*space, 1);
     const auto features = screen.Features(points);

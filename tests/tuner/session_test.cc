@@ -20,6 +20,7 @@
 #include "search_space/notation/notation.h"
 #include "tests/process.h"
 #include "tuner/records/records_fields.h"
+#include "tuner/search/default_point.h"
 
 namespace heddle::tuner {
 namespace {
@@ -168,8 +169,8 @@ class SessionTest : public testing::Test {
 TEST_F(SessionTest, TheDefaultScheduleIsTrialOne) {
   auto report = Run();
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(ScreenedPoints().front(), space_.Print(space_.Default()));
-  EXPECT_EQ(measurer_.submitted.front(), *space_.Steps(space_.Default()));
+  EXPECT_EQ(ScreenedPoints().front(), space_.Print(DefaultPoint(space_)));
+  EXPECT_EQ(measurer_.submitted.front(), *space_.Steps(DefaultPoint(space_)));
 }
 
 TEST_F(SessionTest, EveryTrialIsRecordedOnceAndTheQueueIsKeptFull) {
@@ -361,7 +362,7 @@ TEST_F(SessionTest, AStaleIntentIsNotProposedButTheDefaultIs) {
   search_space::Rng rng(1);  // what the proposer would draw first
   auto first = space_.Sample(rng);
   ASSERT_TRUE(first.has_value());
-  std::string suspect = space_.Print(*first), normal = space_.Print(space_.Default());
+  std::string suspect = space_.Print(*first), normal = space_.Print(DefaultPoint(space_));
   // The intents of two processes that are gone.
   for (int i = 0; i < 2; ++i) {
     pid_t child = fork();

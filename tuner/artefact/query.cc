@@ -130,10 +130,4 @@ absl::StatusOr<Answer> FindNearest(const Workload& program, const search_space::
   return Answer{};
 }
 
-absl::StatusOr<Answer> MakeDefault(const Workload& program, const search_space::Target& target) {
-  HEDDLE_ASSIGN_OR_RETURN(space, search_space::SearchSpace::Create(program, target));
-  HEDDLE_ASSIGN_OR_RETURN(steps, space.Steps(space.Default()));
-  return Answer{Match::kDefault, search_space::ToString(steps), {}};
-}
-
 }  // namespace heddle::tuner

@@ -60,11 +60,6 @@ absl::StatusOr<Answer> FindNearest(
     const std::shared_ptr<const search_space::TensorProgram>& program,
     const search_space::Target& target, const Bench& bench, Records& records);
 
-// kDefault: the default schedule.
-absl::StatusOr<Answer> MakeDefault(
-    const std::shared_ptr<const search_space::TensorProgram>& program,
-    const search_space::Target& target);
-
 }  // namespace heddle::tuner
 
 #endif  // HEDDLE_TUNER_ARTEFACT_QUERY_H_

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "measure/judge/timing.h"
+#include "tuner/search/default_point.h"
 
 namespace heddle::tuner {
 namespace {
@@ -161,7 +162,7 @@ absl::Status Session::LoadHistory() {
   for (const std::string& text : known.stale) {
     auto point = space_.Parse(text);
     // The default stays in: without it there is nothing to compare with.
-    if (!point.ok() || *point == space_.Default()) continue;
+    if (!point.ok() || *point == default_) continue;
     if (tried_.insert(*point).second) ++report_.stale_intents;
   }
   return absl::OkStatus();
@@ -181,10 +182,9 @@ absl::Status Session::Submit(const Point& point) {
 
 absl::Status Session::Fill() {
   // Trial 1 goes alone: it is the first in the database, and the first time to compare with.
-  Point first = space_.Default();
-  if (!tried_.contains(first)) return Submit(first);
+  if (!tried_.contains(default_)) return Submit(default_);
   if (report_.trials == 0 && submitted_ == 1 && pending_.size() == 1 &&
-      pending_.begin()->second == first) {
+      pending_.begin()->second == default_) {
     return absl::OkStatus();
   }
   int room = measurer_.wanted_in_flight() - measurer_.pending();
@@ -364,8 +364,9 @@ absl::Status Session::RunFinals() {
 }
 
 absl::StatusOr<SessionReport> Session::Run() {
+  default_ = DefaultPoint(space_);
+  default_key_ = space_.Print(default_);
   start_ = SteadyNow();
-  default_key_ = space_.Print(space_.Default());
   HEDDLE_RETURN_IF_ERROR(LoadHistory());
   proposer_.Begin();
   // A schedule's first time may have been better than its final one: the later counts.

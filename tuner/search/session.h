@@ -136,7 +136,8 @@ class Session {
   absl::flat_hash_map<int64_t, search_space::Point> pending_;
   // By point, or by steps where there is no point; steps are filled in by Leaders.
   std::map<std::string, Contender> known_;
-  std::string default_key_;
+  search_space::Point default_;
+  std::string default_key_;  // its text
   int64_t next_id_ = 1;
   int submitted_ = 0;
   double proposing_seconds_ = 0;  // waiting for the proposer

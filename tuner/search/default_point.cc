@@ -1,0 +1,73 @@
+#include "tuner/search/default_point.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "tuner/search/screen.h"
+
+namespace heddle::tuner {
+namespace {
+
+using search_space::Point;
+using search_space::SearchSpace;
+
+constexpr uint64_t kSeed = 1;
+// Points times stages: lowering a program takes longer the more stages it has.
+constexpr int kWork = 256;
+constexpr int kFewestDraws = 8;
+// After the draws, so many rounds change the best so far, each in half as many ways.
+constexpr int kRounds = 4;
+constexpr size_t kParents = 4;
+
+struct Guess {
+  Point point;
+  double time_us;
+};
+
+}  // namespace
+
+Point DefaultPoint(const SearchSpace& space) {
+  static const auto spilled = static_cast<size_t>(FeatureIndex("spilled"));
+  const int draws = std::max(kFewestDraws, kWork / static_cast<int>(space.program().stages.size()));
+  search_space::Rng rng(kSeed);
+  Screen screen(space, 1);
+  std::vector<Guess> best;  // by time, of equal ones the first first
+  auto look_at = [&](const std::vector<Point>& points) {
+    const std::vector<const FeatureVector*> features = screen.Features(points);
+    for (size_t i = 0; i < points.size(); ++i) {
+      if (features[i]->empty() || (*features[i])[spilled] > 0) continue;
+      best.push_back({points[i], AnalyticTimeUs(*features[i])});
+    }
+    std::stable_sort(best.begin(), best.end(),
+                     [](const Guess& a, const Guess& b) { return a.time_us < b.time_us; });
+    best.resize(std::min(best.size(), kParents));
+  };
+
+  std::vector<Point> points = {space.Default()};
+  for (int i = 0; i < draws; ++i) {
+    if (auto point = space.Sample(rng)) points.push_back(*std::move(point));
+  }
+  look_at(points);
+  for (int round = 0; round < kRounds && !best.empty(); ++round) {
+    points.clear();
+    for (int i = 0; i < draws / 2; ++i) {
+      const Point& parent = best[static_cast<size_t>(i) % best.size()].point;
+      if (auto child = space.Mutate(parent, rng)) points.push_back(*std::move(child));
+    }
+    look_at(points);
+  }
+  return best.empty() ? space.Default() : best.front().point;
+}
+
+absl::StatusOr<Answer> MakeDefault(
+    const std::shared_ptr<const search_space::TensorProgram>& program,
+    const search_space::Target& target) {
+  HEDDLE_ASSIGN_OR_RETURN(space, SearchSpace::Create(program, target));
+  HEDDLE_ASSIGN_OR_RETURN(steps, space.Steps(DefaultPoint(space)));
+  return Answer{Match::kDefault, search_space::ToString(steps), {}};
+}
+
+}  // namespace heddle::tuner

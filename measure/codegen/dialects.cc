@@ -8,12 +8,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "search_space/ir/float_format.h"
 
 namespace heddle::measure {
 namespace {
 
 using search_space::Api;
 using search_space::DType;
+using search_space::IsHalf;
 using search_space::Op;
 
 // CUDA's and OpenCL's own fmax and fmin drop a NaN; the notation's max and min propagate it.
@@ -79,6 +81,42 @@ $helpervoid async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 )"},
+    {"from_float16", R"($helperfloat from_float16(unsigned short x) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
+  return r;
+}
+)"},
+    {"to_float16", R"(// The nearest, ties to even.
+$helperunsigned short to_float16(float x) {
+  unsigned short r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+}
+)"},
+    {"from_bfloat16", R"($helperfloat from_bfloat16(unsigned short x) {
+  return __uint_as_float((unsigned)x << 16);
+}
+)"},
+    {"to_bfloat16", R"(// The nearest, ties to even.
+$helperunsigned short to_bfloat16(float x) {
+#if __CUDA_ARCH__ >= 800
+  unsigned short r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+#else
+  const unsigned bits = __float_as_uint(x);
+  return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+#endif
+}
+)"},
+    {"pairs", R"(// Two 16-bit numbers in one register.
+$helperunsigned pair_of(unsigned short first, unsigned short second) {
+  return first | (unsigned)second << 16;
+}
+$helperunsigned short first_of(unsigned pair) { return (unsigned short)pair; }
+$helperunsigned short second_of(unsigned pair) { return (unsigned short)(pair >> 16); }
+)"},
 };
 
 constexpr HelperRow kOpenClHelpers[] = {
@@ -93,6 +131,24 @@ $helperdouble nan_max_f64(double a, double b) { return a > b || a != a ? a : b; 
 )"},
     {"nan_min_f64", R"(// The smaller of two; NaN when either is NaN.
 $helperdouble nan_min_f64(double a, double b) { return a < b || a != a ? a : b; }
+)"},
+    {"from_float16",
+     R"($helperfloat from_float16(ushort x) { return vload_half(0, (const half*)&x); }
+)"},
+    {"to_float16", R"(// The nearest, ties to even.
+$helperushort to_float16(float x) {
+  ushort r;
+  vstore_half_rte(x, 0, (half*)&r);
+  return r;
+}
+)"},
+    {"from_bfloat16", R"($helperfloat from_bfloat16(ushort x) { return as_float((uint)x << 16); }
+)"},
+    {"to_bfloat16", R"(// The nearest, ties to even.
+$helperushort to_bfloat16(float x) {
+  const uint bits = as_uint(x);
+  return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
 )"},
 };
 
@@ -118,7 +174,6 @@ constexpr Dialect kDialects[] = {
         .long_suffix = "LL",
         .byte_type = "unsigned char",
         .bool_type = "bool",
-        .half_type = "__half",
         .nan32 = "__int_as_float(0x7fffffff)",
         .nan64 = "__longlong_as_double(0x7ff8000000000000LL)",
         .infinity32 = "__int_as_float(0x7f800000)",
@@ -151,7 +206,6 @@ constexpr Dialect kDialects[] = {
         .long_suffix = "L",
         .byte_type = "uchar",
         .bool_type = "int",
-        .half_type = "half",
         .nan32 = "NAN",
         .nan64 = "((double)NAN)",
         .infinity32 = "INFINITY",
@@ -202,6 +256,17 @@ std::vector<std::string> ApiNames() {
   return names;
 }
 
+namespace {
+
+// CUDA has no vectors of 8 elements: those of 16 bits go in pairs.
+bool IsPacked(const Dialect& dialect, DType type, int lanes) {
+  return dialect.api == Api::kCuda && IsHalf(type) && lanes == 8;
+}
+
+constexpr const char* kComponents[] = {".x", ".y", ".z", ".w"};
+
+}  // namespace
+
 std::string TypeName(const Dialect& dialect, DType type, int lanes) {
   const std::string width = lanes > 1 ? absl::StrCat(lanes) : "";
   switch (type) {
@@ -210,9 +275,9 @@ std::string TypeName(const Dialect& dialect, DType type, int lanes) {
     case DType::kInt64:
       return absl::StrCat(lanes > 1 ? dialect.long_vector : dialect.long_type, width);
     case DType::kFloat16:
-      return absl::StrCat(dialect.half_type, width);
     case DType::kBFloat16:
-      return absl::StrCat("__nv_bfloat16", width);
+      if (IsPacked(dialect, type, lanes)) return "uint4";
+      return lanes > 1 ? "ushort" + width : "unsigned short";
     case DType::kFloat32:
       return absl::StrCat("float", width);
     case DType::kFloat64:
@@ -223,6 +288,7 @@ std::string TypeName(const Dialect& dialect, DType type, int lanes) {
 
 std::string FloatLiteral(const Dialect& dialect, double value, DType type) {
   const bool is_double = type == DType::kFloat64;
+  if (IsHalf(type)) return absl::StrFormat("0x%04x", HalfBits(type, value));
   if (!is_double) value = static_cast<float>(value);
   if (std::isnan(value)) return is_double ? dialect.nan64 : dialect.nan32;
   if (std::isinf(value)) {
@@ -244,10 +310,44 @@ std::string IntLiteral(const Dialect& dialect, int64_t value) {
   return absl::StrCat(value, narrow ? "" : dialect.long_suffix);
 }
 
-std::string VectorOf(const Dialect& dialect, DType type, const std::vector<std::string>& lanes) {
-  const std::string name = TypeName(dialect, type, static_cast<int>(lanes.size()));
-  return absl::StrCat(dialect.vector_of[0], name, dialect.vector_of[1], "(",
-                      absl::StrJoin(lanes, ", "), ")");
+std::string VectorOf(const Dialect& dialect, DType type, const std::vector<std::string>& lanes,
+                     std::set<std::string>& helpers) {
+  const auto width = static_cast<int>(lanes.size());
+  std::vector<std::string> parts = lanes;
+  if (IsPacked(dialect, type, width)) {
+    helpers.insert("pairs");
+    parts.clear();
+    for (size_t i = 0; i < lanes.size(); i += 2) {
+      parts.push_back(absl::StrCat("pair_of(", lanes[i], ", ", lanes[i + 1], ")"));
+    }
+  }
+  return absl::StrCat(dialect.vector_of[0], TypeName(dialect, type, width), dialect.vector_of[1],
+                      "(", absl::StrJoin(parts, ", "), ")");
+}
+
+std::string LaneOf(const Dialect& dialect, DType type, const std::string& vector, int lanes,
+                   int lane, std::set<std::string>& helpers) {
+  if (lanes <= 4) return vector + kComponents[lane];
+  if (!IsPacked(dialect, type, lanes)) return absl::StrCat(vector, ".s", lane);
+  helpers.insert("pairs");
+  return absl::StrCat(lane % 2 == 0 ? "first_of(" : "second_of(", vector, kComponents[lane / 2],
+                      ")");
+}
+
+std::string ConvertHalf(DType to, DType from, const std::string& text,
+                        std::set<std::string>& helpers) {
+  std::string out = text;
+  if (IsHalf(from)) {
+    const std::string name = absl::StrCat("from_", search_space::NameOf(from));
+    helpers.insert(name);
+    out = absl::StrCat(name, "(", out, ")");
+  }
+  if (IsHalf(to)) {
+    const std::string name = absl::StrCat("to_", search_space::NameOf(to));
+    helpers.insert(name);
+    out = absl::StrCat(name, "(", out, ")");
+  }
+  return out;
 }
 
 std::string FunctionName(const Dialect& dialect, Op op, DType type,

@@ -31,7 +31,6 @@ struct Dialect {
   const char* long_suffix;
   const char* byte_type;  // unsigned, also how a bool is kept in memory
   const char* bool_type;  // of a variable
-  const char* half_type;
   const char* nan32;
   const char* nan64;
   const char* infinity32;
@@ -65,19 +64,28 @@ const Dialect& DialectOf(search_space::Api api);
 const Dialect* FindDialect(absl::string_view name);  // null: there is none
 std::vector<std::string> ApiNames();                 // of all rows
 
-// "float", "float4". Widths above 1 only for what one 16-byte access holds.
+// "float", "float4". Widths above 1 only for what one 16-byte access holds. A 16-bit number is kept
+// as an unsigned integer.
 std::string TypeName(const Dialect& dialect, search_space::DType type, int lanes = 1);
 
 // A literal that reads back as exactly `value` rounded to `type`; infinities and NaN included.
 std::string FloatLiteral(const Dialect& dialect, double value, search_space::DType type);
 std::string IntLiteral(const Dialect& dialect, int64_t value);
 
-// "make_float4(a, b, c, d)"
+// "make_float4(a, b, c, d)". The name of a helper defined by Prelude is added to `helpers`, here
+// and below.
 std::string VectorOf(const Dialect& dialect, search_space::DType type,
-                     const std::vector<std::string>& lanes);
+                     const std::vector<std::string>& lanes, std::set<std::string>& helpers);
+// One lane of a vector: "v.x".
+std::string LaneOf(const Dialect& dialect, search_space::DType type, const std::string& vector,
+                   int lanes, int lane, std::set<std::string>& helpers);
+
+// `text`, a number of type `from`, as one of type `to`: of both, one or none has 16 bits. Binds as
+// tightly as a call.
+std::string ConvertHalf(search_space::DType to, search_space::DType from, const std::string& text,
+                        std::set<std::string>& helpers);
 
 // The function that computes a unary or binary operation that has no operator; precise forms only.
-// The name of a helper defined by Prelude is added to `helpers`.
 std::string FunctionName(const Dialect& dialect, search_space::Op op, search_space::DType type,
                          std::set<std::string>& helpers);
 

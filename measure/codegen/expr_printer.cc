@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/float_format.h"
 
 namespace heddle::measure {
 
@@ -14,6 +15,7 @@ using search_space::DType;
 using search_space::Expr;
 using search_space::ExprList;
 using search_space::Interval;
+using search_space::IsHalf;
 using search_space::Op;
 
 namespace {
@@ -273,6 +275,11 @@ ExprPrinter::Text ExprPrinter::ConvertValue(const Expr& e) {
     case Op::kCast:
       if (e->type == DType::kBool) {
         return {absl::StrCat(At(Convert(e->args[0]), kRelation), " != 0"), kEquality};
+      }
+      if (const DType from = e->args[0]->type; IsHalf(from) || IsHalf(e->type)) {
+        const Text number{ConvertHalf(e->type, from, Convert(e->args[0]).text, helpers)};
+        if (e->type != DType::kFloat64) return number;
+        return {absl::StrCat("(double)", number.text), kUnary};
       }
       return {absl::StrCat("(", TypeName(dialect_, e->type), ")", At(Convert(e->args[0]), kUnary)),
               kUnary};

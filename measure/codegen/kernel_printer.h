@@ -112,9 +112,9 @@ class KernelPrinter {
   const bool dynamic_shared_;
   Names names_;
   std::vector<size_t> scopes_;
-  // Of the chunk being printed: type and value -> name, and the width of those that are vectors.
+  // Of the chunk being printed: type and value -> name, and all lanes of a vector -> its name.
   std::map<std::string, std::string> temporaries_;
-  std::map<std::string, int> vector_lanes_;
+  std::map<std::string, std::string> vectors_;
   std::vector<search_space::Var> bound_;  // keeps the variables that stand for temporaries
   std::map<search_space::DType, std::string> lanes_;  // arrays for exchanges between threads
   // Pointers that move with a loop, and views of them.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "measure/codegen/kernel_printer.h"
 #include "search_space/ir/simplify.h"
 
@@ -52,8 +53,6 @@ int WidestAccess(const StmtNode& store) {
   return widest;
 }
 
-constexpr const char* kComponents[] = {".x", ".y", ".z", ".w"};
-
 }  // namespace
 
 void KernelPrinter::PrintVector(const Var& var, const Stmt& body) {
@@ -86,7 +85,7 @@ void KernelPrinter::PrintStore(const StmtNode& s, const Var& var) {
 
 void KernelPrinter::PrintChunk(const StmtNode& s, const Chunk& chunk) {
   temporaries_.clear();
-  vector_lanes_.clear();
+  vectors_.clear();
   std::vector<Expr> values;
   for (int lane = 0; lane < chunk.count; ++lane) {
     values.push_back(Prepare(s.value, chunk, lane, nullptr, chunk.count > 1));
@@ -101,12 +100,10 @@ void KernelPrinter::PrintChunk(const StmtNode& s, const Chunk& chunk) {
     std::vector<std::string> parts;
     for (int i = 0; i < lanes; ++i) parts.push_back(printer_.Print(values[lane + i]));
     // A vector that was loaded whole is stored whole.
-    std::string vector = VectorOf(dialect_, s.buffer->dtype, parts);
-    const std::string stem = parts[0].substr(0, parts[0].rfind('.'));
-    const auto loaded = vector_lanes_.find(stem);
-    bool whole = loaded != vector_lanes_.end() && loaded->second == lanes;
-    for (int i = 0; i < lanes; ++i) whole = whole && parts[i] == stem + kComponents[i];
-    if (whole) vector = stem;
+    const auto loaded = vectors_.find(absl::StrJoin(parts, ", "));
+    const std::string vector = loaded != vectors_.end()
+                                   ? loaded->second
+                                   : VectorOf(dialect_, s.buffer->dtype, parts, printer_.helpers);
     Line(absl::StrCat("*(", AddressSpace(s.buffer), TypeName(dialect_, s.buffer->dtype, lanes),
                       "*)&", printer_.PrintElement(s.buffer, indices), " = ", vector, ";"));
   }
@@ -162,7 +159,7 @@ Expr KernelPrinter::LoadOrZero(const Expr& condition, const Expr& e, const Chunk
   const std::string value =
       lanes == 1 ? absl::StrCat(" ? ", element, " : ", zero)
                  : absl::StrCat(" ? *(", AddressSpace(e->buffer), "const ", type, "*)&", element,
-                                " : ", VectorOf(dialect_, e->type, zeros));
+                                " : ", VectorOf(dialect_, e->type, zeros, printer_.helpers));
   return Temporary(absl::StrCat("x_", e->buffer->name), type,
                    printer_.PrintCondition(condition) + value, lanes, lane % lanes, e->type);
 }
@@ -209,11 +206,18 @@ Expr KernelPrinter::Temporary(const std::string& name, const std::string& type,
   if (known.empty()) {
     known = names_.Declare("", name);
     Line(absl::StrCat("const ", type, " ", known, " = ", value, ";"));
-    if (lanes > 1) vector_lanes_[known] = lanes;
+    if (lanes > 1) {
+      std::vector<std::string> all;
+      for (int i = 0; i < lanes; ++i) {
+        all.push_back(LaneOf(dialect_, dtype, known, lanes, i, printer_.helpers));
+      }
+      vectors_[absl::StrJoin(all, ", ")] = known;
+    }
   }
   const Var var = search_space::MakeVar(name, 2);
   bound_.push_back(var);
-  printer_.Bind(var, lanes > 1 ? known + kComponents[lane] : known);
+  printer_.Bind(var,
+                lanes > 1 ? LaneOf(dialect_, dtype, known, lanes, lane, printer_.helpers) : known);
   ExprNode node{.op = Op::kVar, .type = dtype};
   node.var = var;
   return std::make_shared<const ExprNode>(std::move(node));

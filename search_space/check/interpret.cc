@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "search_space/check/interpret_code.h"
 #include "search_space/check/interpret_memory.h"
+#include "search_space/ir/float_format.h"
 
 namespace heddle::search_space {
 namespace {
@@ -42,10 +43,6 @@ struct Global {
   };
   std::vector<Writer> writers;
 };
-
-double RoundTo(DType type, double value) {
-  return type == DType::kFloat32 ? static_cast<double>(static_cast<float>(value)) : value;
-}
 
 int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
@@ -360,7 +357,7 @@ class Machine {
   double Float(int id) {
     const ExprCode& e = code_.exprs[id];
     const double value = FloatOperation(e);
-    return e.round_to_f32 ? static_cast<double>(static_cast<float>(value)) : value;
+    return RoundTo(e.type, value);
   }
 
   double FloatOperation(const ExprCode& e) {

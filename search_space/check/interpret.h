@@ -17,8 +17,8 @@ struct InterpretOptions {
   uint64_t seed = 1;  // order in which threads run between barriers
 };
 
-// Runs all kernels. `values` holds the inputs and receives the outputs. Arithmetic is done in
-// float32 for float32 buffers (rounded at every operation), wider otherwise. Threads of a block run
+// Runs all kernels. `values` holds the inputs and receives the outputs. Every
+// operation is rounded to its type, and what is stored to its buffer's. Threads of a block run
 // to their next barrier one after another in an order shuffled by `seed`. Fails, naming kernel,
 // buffer, index and thread, on: an access out of bounds (global, shared byte arena, local); a read
 // of memory that was never written; a data race on shared memory between barriers (also between an

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/float_format.h"
 
 namespace heddle::search_space {
 namespace {
@@ -132,8 +133,8 @@ class Compiler {
   int Operation(const Expr& e) {
     ExprCode out{.op = e->op};
     out.is_float = IsFloat(e->type);
-    out.round_to_f32 = e->type == DType::kFloat32;
-    out.value = out.round_to_f32 ? static_cast<float>(e->float_value) : e->float_value;
+    out.type = e->type;
+    out.value = RoundTo(e->type, e->float_value);
     out.constant = e->int_value;
     out.min = -kUnbounded;
     out.max = kUnbounded;

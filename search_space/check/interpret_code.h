@@ -22,10 +22,10 @@ struct SumTerm {
 
 struct ExprCode {
   Op op;
+  DType type = DType::kInt64;
   bool is_sum = false;      // constant + terms[first_term .. first_term + term_count)
   bool is_float = false;    // how the result is evaluated
   bool float_args = false;  // how the arguments are
-  bool round_to_f32 = false;
   int args[3] = {-1, -1, -1};
   int first_term = 0;
   int term_count = 0;

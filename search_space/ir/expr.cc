@@ -163,6 +163,10 @@ Expr Cast(DType type, Expr value) {
   return std::make_shared<const ExprNode>(std::move(node));
 }
 
+Expr ToType(DType type, Expr value) {
+  return value->type == type ? value : Cast(type, std::move(value));
+}
+
 Expr Select(Expr condition, Expr if_true, Expr if_false) {
   return MakeExpr(Op::kSelect, {std::move(condition), std::move(if_true), std::move(if_false)});
 }

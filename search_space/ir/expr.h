@@ -162,6 +162,8 @@ Expr Load(const BufferRef& buffer, ExprList indices, int lanes = 1);
 // Builds the node as it is, type derived from the operation and its arguments; no simplification.
 Expr MakeExpr(Op op, ExprList args);
 Expr Cast(DType type, Expr value);
+// `value`, cast where its type is another one.
+Expr ToType(DType type, Expr value);
 Expr Select(Expr condition, Expr if_true, Expr if_false);
 
 inline Expr operator+(const Expr& a, const Expr& b) { return MakeExpr(Op::kAdd, {a, b}); }

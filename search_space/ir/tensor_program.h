@@ -23,7 +23,8 @@ Expr Combine(Combiner combiner, const Expr& a, const Expr& b);
 // One tensor and its definition:
 //   tensor[axes] = combiner(reduce_axes) body       (or just body, without reduce_axes).
 // `body` reads inputs and earlier stages through Load with one index expression per dimension of
-// the tensor read, over axes and reduce_axes.
+// the tensor read, over axes and reduce_axes. Its type is the one in which it is computed and
+// reduced; where the tensor's is another one, the result is rounded to that once, at the end.
 struct Stage {
   BufferRef tensor;  // scope global, shape = extents of axes
   std::vector<Var> axes;

@@ -24,7 +24,8 @@ absl::StatusOr<Stmt> InjectVirtualThread(const Stmt& body, const Var& vthread);
 
 // Resolves vector loops access by access: an access whose addresses are proven consecutive and
 // aligned, under conditions that are proven equal for all lanes, becomes one wide access. Loops
-// without any such access become unrolled ones.
+// without any such access become unrolled ones. Asynchronous copies that stay narrower than a
+// device can make them, as of single 16-bit elements, become stores.
 Stmt VectorizeAccesses(const Stmt& body);
 
 // Writes out the iterations of unrolled loops whose variable decides a select, so that each holds

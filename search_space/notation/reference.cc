@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "search_space/ir/float_format.h"
 #include "search_space/notation/reference_program.h"
 
 namespace heddle::search_space {
@@ -19,6 +20,9 @@ constexpr int64_t kClusterPoints = 64;
 constexpr int64_t kFewestPoints = 16;
 // Intermediate results kept between clusters.
 constexpr size_t kMostRemembered = size_t{1} << 20;
+
+// What a tensor of 16 bits keeps of a value; others are taken to keep all of it.
+double InMemory(DType type, double value) { return IsHalf(type) ? RoundTo(type, value) : value; }
 
 // Where tensors' elements come from.
 class Source {
@@ -42,6 +46,7 @@ class Evaluator {
     }
   }
 
+  // As it is computed, not rounded to the tensor's type yet.
   Scalar Element(int index, int64_t offset) {
     const Stage& stage = program_.stages[index];
     Frame& frame = frames_[index];
@@ -95,7 +100,7 @@ class Evaluator {
 
 class WholeTensors : public Source {
  public:
-  WholeTensors(const TensorProgram& program, const TensorValues& values) {
+  WholeTensors(const TensorProgram& program, const TensorValues& values) : program_(program) {
     for (const BufferRef& input : program.inputs) {
       inputs_.push_back(values.at(input->name).data());
     }
@@ -103,10 +108,13 @@ class WholeTensors : public Source {
 
   void AddStage(const std::vector<double>& elements) { stages_.push_back(elements.data()); }
 
-  Scalar Input(int input, int64_t offset) override { return Exact(inputs_[input][offset]); }
+  Scalar Input(int input, int64_t offset) override {
+    return Exact(InMemory(program_.inputs[input]->dtype, inputs_[input][offset]));
+  }
   Scalar Intermediate(int stage, int64_t offset) override { return Exact(stages_[stage][offset]); }
 
  private:
+  const TensorProgram& program_;
   std::vector<const double*> inputs_;
   std::vector<const double*> stages_;
 };
@@ -117,7 +125,10 @@ class WholeTensors : public Source {
 class OnDemand : public Source {
  public:
   OnDemand(const TensorProgram& program, const std::function<float(int, int64_t)>& input)
-      : input_(input), evaluator_(program, *this), memory_(program.stages.size()) {
+      : program_(program),
+        input_(input),
+        evaluator_(program, *this),
+        memory_(program.stages.size()) {
     for (const Stage& stage : program.stages) {
       bool reads_stages = false;
       Visit(stage.body, [&](const Expr& e) {
@@ -128,10 +139,15 @@ class OnDemand : public Source {
   }
 
   Scalar Input(int input, int64_t offset) override {
-    return Exact(static_cast<double>(input_(input, offset)));
+    return Exact(InMemory(program_.inputs[input]->dtype, input_(input, offset)));
   }
 
   Scalar Intermediate(int stage, int64_t offset) override {
+    return Converted(program_.stages[stage].tensor->dtype, Computed(stage, offset));
+  }
+
+  // As Evaluator::Element.
+  Scalar Computed(int stage, int64_t offset) {
     if (!remember_[stage]) return evaluator_.Element(stage, offset);
     const auto known = memory_[stage].find(offset);
     if (known != memory_[stage].end()) return known->second;
@@ -150,6 +166,7 @@ class OnDemand : public Source {
   int64_t operations() const { return evaluator_.operations(); }
 
  private:
+  const TensorProgram& program_;
   const std::function<float(int, int64_t)>& input_;
   Evaluator evaluator_;
   std::vector<bool> remember_;
@@ -330,8 +347,9 @@ class Sampler {
   }
 
   SamplePoint Evaluate(OnDemand& source, int64_t offset) const {
-    const Scalar result = source.Intermediate(stage_, offset);
-    return {output_, offset, result.value, AtLeastValue(result).magnitude};
+    const Scalar result = AtLeastValue(source.Computed(stage_, offset));
+    const DType type = program_.stages[stage_].tensor->dtype;
+    return {output_, offset, InMemory(type, result.value), result.magnitude};
   }
 
   const TensorProgram& program_;
@@ -349,7 +367,9 @@ void EvaluateAll(const TensorProgram& program, TensorValues& values) {
     const Stage& stage = program.stages[s];
     std::vector<double> elements(stage.tensor->elements);
     for (size_t offset = 0; offset < elements.size(); ++offset) {
-      elements[offset] = evaluator.Element(static_cast<int>(s), static_cast<int64_t>(offset)).value;
+      elements[offset] =
+          InMemory(stage.tensor->dtype,
+                   evaluator.Element(static_cast<int>(s), static_cast<int64_t>(offset)).value);
     }
     std::vector<double>& kept = values[stage.name()] = std::move(elements);
     source.AddStage(kept);

@@ -15,17 +15,18 @@
 
 namespace heddle::search_space {
 
-// Evaluates every stage completely; adds all stages' values to `values`, which holds the inputs.
-// For small shapes.
+// Evaluates every stage completely, on inputs rounded to their tensors' types; adds all stages'
+// values to `values`, which holds the inputs. For small shapes.
 void EvaluateAll(const TensorProgram& program, TensorValues& values);
 
 // An output element chosen for checking.
 struct SamplePoint {
   int output;      // index into the program's stages with is_output, in definition order
   int64_t offset;  // row-major element offset
-  double value;    // what the definition says
+  double value;    // what the definition says, rounded to the output's type where that has 16 bits
   // Sum of the absolute values of what was added up for it (through nested reductions): the scale
-  // to which rounding errors are proportional. At least |value|.
+  // to which rounding errors are proportional. At least |value|. The rounding to the output's type
+  // is no part of it.
   double magnitude;
 };
 

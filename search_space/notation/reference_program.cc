@@ -6,6 +6,8 @@
 #include <numbers>
 #include <optional>
 
+#include "search_space/ir/float_format.h"
+
 namespace heddle::search_space {
 namespace {
 
@@ -27,29 +29,16 @@ Scalar Winner(const Scalar& a, const Scalar& b, bool first) {
   return winner;
 }
 
-// Rounds to a format of `digits` significant bits and smallest exponent `lowest`, to nearest even.
-double RoundTo(double x, int digits, int lowest, double largest) {
-  if (x == 0 || !std::isfinite(x)) return x;
-  const int exponent = std::max(std::ilogb(x), lowest) - (digits - 1);
-  const double rounded = std::ldexp(std::nearbyint(std::ldexp(x, -exponent)), exponent);
-  return std::abs(rounded) > largest ? std::copysign(INFINITY, x) : rounded;
-}
-
-// Conversions to float32 and wider lose nothing that matters beside the comparison's tolerance.
-// A narrower one may go to either neighbour: its magnitude grows by its unit, measured in
-// float32's.
-Scalar Converted(DType type, const Scalar& a) {
-  if (type == DType::kFloat16) {
-    return {RoundTo(a.value, 11, -14, 65504), a.magnitude + std::ldexp(std::abs(a.value), 13)};
-  }
-  if (type == DType::kBFloat16) {
-    return {RoundTo(a.value, 8, -126, 3.3895313892515355e38),
-            a.magnitude + std::ldexp(std::abs(a.value), 16)};
-  }
-  return a;
-}
-
 }  // namespace
+
+Scalar Converted(DType type, const Scalar& a) {
+  if (!IsHalf(type)) return a;
+  const double value = RoundTo(type, a.value);
+  // A number in memory that `type` has is not rounded.
+  if (a.exact && value == a.value) return a;
+  return {value,
+          a.magnitude + std::abs(a.value) * UnitRoundoff(type) / UnitRoundoff(DType::kFloat32)};
+}
 
 Scalar Combined(Combiner combiner, const Scalar& a, const Scalar& b) {
   switch (combiner) {

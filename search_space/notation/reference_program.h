@@ -30,6 +30,11 @@ inline Scalar AtLeastValue(const Scalar& x) {
 // -3e38 that loses hides nothing; of both where rounding may decide which one that is.
 Scalar Combined(Combiner combiner, const Scalar& a, const Scalar& b);
 
+// Conversions to float32 and wider lose nothing that matters beside the comparison's tolerance.
+// A narrower one may go to either neighbour: its magnitude grows by its unit, measured in
+// float32's.
+Scalar Converted(DType type, const Scalar& a);
+
 struct TensorId {
   bool is_input;
   int index;  // into program.inputs or program.stages

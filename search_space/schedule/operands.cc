@@ -44,6 +44,10 @@ class OperandFinder {
 
   void Find(const Expr& e, std::vector<Expr>& list) {
     if (e->type == DType::kInt64) return;  // indices read nothing
+    // What is widened is kept as narrow as it is.
+    if (e->op == Op::kCast && SizeOf(e->args[0]->type) < SizeOf(e->type)) {
+      return Find(e->args[0], list);
+    }
     const bool whole = e->op == Op::kLoad || (IsFloat(e->type) && IsProper(Axes(e)));
     if (!whole) {
       for (const Expr& arg : e->args) Find(arg, list);

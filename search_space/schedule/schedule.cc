@@ -75,7 +75,7 @@ ScheduledStage MakeScheduledStage(const Stage& stage) {
   s.axes = stage.axes;
   s.reduce_axes = stage.reduce_axes;
   s.combiner = stage.combiner;
-  s.body = stage.body;
+  s.body = stage.is_reduction() ? stage.body : ToType(stage.tensor->dtype, stage.body);
   s.is_output = stage.is_output;
   for (const Var& axis : s.axes) {
     s.base.push_back(Int(0));
@@ -123,13 +123,16 @@ bool HasEpilogue(const TensorProgram& program, const Stage& reduction) {
 
 Schedule::Schedule(std::shared_ptr<const TensorProgram> program) : program_(std::move(program)) {
   for (const Stage& stage : program_->stages) {
-    if (!stage.is_reduction() || (!stage.is_output && HasEpilogue(*program_, stage))) {
+    // Partial results are never rounded to a narrower type than that in which they are computed.
+    const bool accumulates = stage.tensor->dtype == stage.body->type;
+    if (!stage.is_reduction() ||
+        (!stage.is_output && accumulates && HasEpilogue(*program_, stage))) {
       stages_.push_back(MakeScheduledStage(stage));
       continue;
     }
     Stage accumulate = stage;
     accumulate.tensor =
-        MakeBuffer(stage.name() + ".acc", stage.tensor->dtype, Scope::kGlobal, stage.tensor->shape);
+        MakeBuffer(stage.name() + ".acc", stage.body->type, Scope::kGlobal, stage.tensor->shape);
     accumulate.is_output = false;
     Stage copy = stage;
     copy.reduce_axes.clear();

@@ -6,14 +6,15 @@ namespace heddle::search_space {
 namespace {
 
 // Is `e`, a factor of a stage's definition, zero wherever `axis` lies past its end? True for loads
-// along that axis from tensors of the same extent, also through copies and padding: out there,
-// lowering fills zeros. `placed`: where stages are computed is decided, so that those at the root
-// are known to be read from global memory.
+// along that axis from tensors of the same extent, also through copies, conversions and padding:
+// out there, lowering fills zeros. `placed`: where stages are computed is decided, so that those at
+// the root are known to be read from global memory.
 bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, bool placed) {
   if (e->op == Op::kSelect) {
     return e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0 &&
            IsZeroOutside(schedule, e->args[1], axis, placed);
   }
+  if (e->op == Op::kCast) return IsZeroOutside(schedule, e->args[0], axis, placed);
   if (e->op != Op::kLoad) return false;
   for (size_t i = 0; i < e->args.size(); ++i) {
     if (e->args[i]->op != Op::kVar || e->args[i]->var != axis) continue;

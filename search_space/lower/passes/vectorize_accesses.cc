@@ -7,6 +7,8 @@
 namespace heddle::search_space {
 namespace {
 
+constexpr int64_t kLeastAsyncBytes = 4;  // cp.async
+
 bool Mentions(const Expr& e, const Var& var) { return MentionsAny(e, {var.get()}); }
 
 Expr AtZero(const Expr& e, const Var& var) { return SimplifyAt(e, var, Int(0)); }
@@ -132,10 +134,18 @@ class LoopVectorizer {
   bool any_ = false;
 };
 
+// A store instead of an asynchronous copy that is too narrow for the device's instruction: as good
+// as a copy that completes early.
+Stmt AtOnce(const Stmt& s) {
+  const bool copies = s->kind == StmtNode::Kind::kIntrin && s->intrinsic == Intrinsic::kAsyncCopy;
+  if (!copies || s->lanes * SizeOf(s->buffer->dtype) >= kLeastAsyncBytes) return nullptr;
+  return Store(s->buffer, s->indices, s->value, s->lanes);
+}
+
 }  // namespace
 
 Stmt VectorizeAccesses(const Stmt& body) {
-  return RewriteStmt(
+  const Stmt wide = RewriteStmt(
       body,
       [](const Stmt& s) -> Stmt {
         if (s->kind != StmtNode::Kind::kFor || s->for_kind != ForKind::kVector) return nullptr;
@@ -143,6 +153,7 @@ Stmt VectorizeAccesses(const Stmt& body) {
         return wide != nullptr ? wide : For(s->var, ForKind::kUnrolled, s->body[0]);
       },
       nullptr);
+  return RewriteStmt(wide, AtOnce, nullptr);
 }
 
 }  // namespace heddle::search_space

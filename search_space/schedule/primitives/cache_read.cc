@@ -9,11 +9,12 @@
 namespace heddle::search_space {
 namespace {
 
-// A stage at the root that copies all of `tensor`, which stage `producer` defines unless it is -1.
-ScheduledStage CopyOf(const BufferRef& tensor, int producer, const std::string& name,
+// A stage at the root that copies all of `tensor`, which stage `producer` defines unless it is -1,
+// to elements of `type`.
+ScheduledStage CopyOf(const BufferRef& tensor, DType type, int producer, const std::string& name,
                       const Schedule& schedule) {
   Stage copy;
-  copy.tensor = MakeBuffer(name, tensor->dtype, Scope::kGlobal, tensor->shape);
+  copy.tensor = MakeBuffer(name, type, Scope::kGlobal, tensor->shape);
   ExprList indices;
   for (size_t i = 0; i < tensor->shape.size(); ++i) {
     const std::string axis = producer >= 0
@@ -24,6 +25,28 @@ ScheduledStage CopyOf(const BufferRef& tensor, int producer, const std::string& 
   }
   copy.body = Load(tensor, std::move(indices));
   return MakeScheduledStage(copy);
+}
+
+bool IsLoadOf(const Expr& e, const BufferRef& tensor) {
+  return e->op == Op::kLoad && e->buffer == tensor;
+}
+
+// The type to which everybody who reads `tensor` in `e` converts it; its own where somebody does
+// not, or they differ.
+DType TypeWanted(const std::vector<ScheduledStage*>& readers, const BufferRef& tensor) {
+  int loads = 0, casts = 0;
+  DType wanted = tensor->dtype;
+  bool agree = true;
+  for (const ScheduledStage* s : readers) {
+    Visit(s->body, [&](const Expr& e) {
+      loads += IsLoadOf(e, tensor) ? 1 : 0;
+      if (e->op != Op::kCast || !IsLoadOf(e->args[0], tensor)) return;
+      agree = agree && (casts == 0 || e->type == wanted);
+      wanted = e->type;
+      ++casts;
+    });
+  }
+  return agree && casts == loads ? wanted : tensor->dtype;
 }
 
 // The stages that `reader` may mean; `all` tells whether they are to share a copy.
@@ -71,12 +94,16 @@ absl::Status CacheRead::ApplyTo(ScheduleEditor& editor) const {
     name = absl::StrCat(tensor, ".", NameOf(scope), n);
   }
   const int producer = schedule.FindStage(read.get());
-  ScheduledStage copy = CopyOf(read, producer, name, schedule);
+  // Registers hold what arithmetic needs, so that each element is converted once.
+  const DType type = scope == Scope::kLocal ? TypeWanted(readers, read) : read->dtype;
+  const bool converts = type != read->dtype;
+  ScheduledStage copy = CopyOf(read, type, producer, name, schedule);
   copy.scope = scope;
   for (ScheduledStage* s : readers) {
     s->body = Rewrite(s->body, [&](const Expr& node) -> Expr {
-      if (node->op != Op::kLoad || node->buffer != read) return nullptr;
-      return Load(copy.tensor, node->args);
+      if (converts && node->op != Op::kCast) return nullptr;
+      const Expr& load = converts ? node->args[0] : node;
+      return IsLoadOf(load, read) ? Load(copy.tensor, load->args) : nullptr;
     });
   }
   // As early as it can be when it is shared, so that its loads are under way first.

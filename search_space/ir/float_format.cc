@@ -1,0 +1,66 @@
+#include "search_space/ir/float_format.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace heddle::search_space {
+namespace {
+
+// Significant bits, the implicit one included, and the exponents of the smallest and of the largest
+// normal value.
+struct Format {
+  int digits, least, most;
+};
+
+constexpr Format FormatOf(DType type) {
+  if (type == DType::kFloat16) return {11, -14, 15};
+  if (type == DType::kBFloat16) return {8, -126, 127};
+  if (type == DType::kFloat32) return {24, -126, 127};
+  return {53, -1022, 1023};
+}
+
+constexpr uint16_t kQuietNan = 0x7fff;
+
+}  // namespace
+
+double RoundToHalf(DType type, double value) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const Format f = FormatOf(type);
+  const int unit = std::max(std::ilogb(value), f.least) - (f.digits - 1);
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -unit)), unit);
+  return std::abs(rounded) >= std::ldexp(1, f.most + 1) ? std::copysign(INFINITY, value) : rounded;
+}
+
+double UnitRoundoff(DType type) { return std::ldexp(1, -FormatOf(type).digits); }
+
+uint16_t HalfBits(DType type, double value) {
+  if (std::isnan(value)) return kQuietNan;
+  const Format f = FormatOf(type);
+  const int fraction_bits = f.digits - 1;
+  const double rounded = std::abs(RoundToHalf(type, value));
+  const int sign = std::signbit(value) ? 0x8000 : 0;
+  if (std::isinf(rounded)) {
+    return static_cast<uint16_t>(sign | (f.most - f.least + 2) << fraction_bits);
+  }
+  // In units of the smallest subnormal value, bits count on: past each power of two the unit of the
+  // fraction doubles, and the carry of the implicit bit raises the exponent.
+  const int exponent = rounded == 0 ? f.least : std::max(std::ilogb(rounded), f.least);
+  const auto significand = static_cast<int>(std::ldexp(rounded, fraction_bits - exponent));
+  return static_cast<uint16_t>(sign | (((exponent - f.least) << fraction_bits) + significand));
+}
+
+float HalfValue(DType type, uint16_t bits) {
+  if (type == DType::kBFloat16) return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  const Format f = FormatOf(type);
+  const int fraction_bits = f.digits - 1;
+  const int exponent = (bits & 0x7fff) >> fraction_bits;
+  const int fraction = bits & ((1 << fraction_bits) - 1);
+  const bool normal = exponent > 0;
+  float value = std::ldexp(static_cast<float>(fraction + (normal ? 1 << fraction_bits : 0)),
+                           std::max(exponent, 1) - 1 + f.least - fraction_bits);
+  if (exponent == f.most - f.least + 2) value = fraction == 0 ? INFINITY : NAN;
+  return (bits & 0x8000) != 0 ? -value : value;
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,34 @@
+// The floating-point formats of DType on the host: how each rounds, and the bits of the 16-bit
+// ones, for which C++20 has no types.
+#ifndef HEDDLE_SEARCH_SPACE_IR_FLOAT_FORMAT_H_
+#define HEDDLE_SEARCH_SPACE_IR_FLOAT_FORMAT_H_
+
+#include <cstdint>
+
+#include "search_space/ir/expr.h"
+
+namespace heddle::search_space {
+
+// float16 or bfloat16: kept in memory as an unsigned 16-bit integer, computed with in float32.
+inline bool IsHalf(DType type) { return type == DType::kFloat16 || type == DType::kBFloat16; }
+
+// The nearest value of `type`, ties to even (IEEE 754); infinite where that would exceed the
+// largest finite one. NaN stays NaN; other types than floating-point ones keep every value.
+double RoundToHalf(DType type, double value);  // of 16 bits
+inline double RoundTo(DType type, double value) {
+  if (type == DType::kFloat32) return static_cast<double>(static_cast<float>(value));
+  return IsHalf(type) ? RoundToHalf(type, value) : value;
+}
+
+// Half the distance from 1 to the next larger value: the largest relative error of a rounding.
+double UnitRoundoff(DType type);
+
+// The bits of RoundTo(type, value) in a 16-bit type. Every NaN becomes the quiet 0x7fff, as by the
+// conversions of CUDA devices.
+uint16_t HalfBits(DType type, double value);
+// The value that the bits stand for.
+float HalfValue(DType type, uint16_t bits);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_IR_FLOAT_FORMAT_H_

@@ -1,0 +1,172 @@
+// 16-bit types in generated source: CUDA compiles it, and what OpenCL runs is right.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "measure/codegen/codegen.h"
+#include "measure/device/drivers.h"
+#include "measure/device/nvrtc.h"
+#include "search_space/ir/float_format.h"
+#include "search_space/lower/lower.h"
+#include "search_space/notation/notation.h"
+#include "search_space/notation/reference.h"
+#include "search_space/sketch/search_space.h"
+#include "tests/support.h"
+
+namespace heddle::measure {
+namespace {
+
+using namespace search_space;
+
+constexpr DType kHalves[] = {DType::kFloat16, DType::kBFloat16};
+
+struct Workload {
+  const char* op;
+  const char* shape;
+};
+constexpr Workload kWorkloads[] = {
+    {"vector_add", "n=1024"},
+    {"transpose", "m=64,n=96"},
+    {"matmul", "m=48,n=64,k=40"},
+    {"matmul_nt", "m=33,n=35,k=37"},
+    {"conv2d", "n=1,ci=4,h=8,w=8,co=8,kh=3,kw=3,stride=1,pad=1"},
+    {"depthwise_conv2d", "n=1,c=3,h=8,w=16,kh=3,kw=3,stride=1,pad=1"},
+    {"softmax", "m=4,n=256"},
+};
+
+// The default point and random ones.
+std::vector<Program> Points(const std::shared_ptr<const TensorProgram>& program,
+                            const Target& target, int count) {
+  const auto space = SearchSpace::Create(program, target);
+  EXPECT_TRUE(space.ok()) << space.status();
+  std::vector<Program> points;
+  Rng rng(3);
+  for (int i = 0; i < count; ++i) {
+    const auto point = i == 0 ? space->Default() : space->Sample(rng);
+    const auto lowered = space->Lower(*point);
+    EXPECT_TRUE(lowered.ok()) << lowered.status();
+    points.push_back(*lowered);
+  }
+  return points;
+}
+
+std::shared_ptr<const TensorProgram> ProgramOf(const Operator& op, const std::string& shape,
+                                               DType type) {
+  return std::make_shared<const TensorProgram>(*op.Instantiate(*ParseShape(shape), type));
+}
+
+TEST(HalfTypes, CudaCompiles) {
+  const absl::StatusOr<NvrtcInfo> nvrtc = FindNvrtc();
+  HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
+  for (const Workload& w : kWorkloads) {
+    for (DType type : kHalves) {
+      const auto program = ProgramOf(*FindOperator(BuiltinOperators(), w.op), w.shape, type);
+      for (const char* arch : {"sm_75", "sm_90"}) {
+        // Before sm_80 only the conversions differ.
+        if (arch == std::string("sm_75") && w.op != std::string("matmul")) continue;
+        const Target target = *FindTarget(arch);
+        for (const Program& point : Points(program, target, 2)) {
+          for (const KernelSource& kernel : GenerateSource(point, target, "")) {
+            const auto binary = CompileCuda(kernel.source, "candidate.cu", arch);
+            ASSERT_TRUE(binary.ok()) << arch << binary.status() << kernel.source;
+          }
+        }
+      }
+    }
+  }
+}
+
+class HalfTypesOnOpenCl : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = OpenDevice("opencl:0");
+    HEDDLE_NEEDS("pocl", opened.ok(), std::string(opened.status().message()));
+    device_ = *std::move(opened);
+  }
+
+  // The bits of the outputs.
+  std::vector<uint16_t> Run(const Program& point,
+                            const std::vector<std::vector<uint16_t>>& inputs) {
+    std::vector<KernelBinary> binaries;
+    std::string sources;
+    for (const KernelSource& kernel : GenerateSource(point, device_->info().target, "")) {
+      const auto binary = CompileOpenCl("opencl:0", kernel);
+      EXPECT_TRUE(binary.ok()) << binary.status() << kernel.source;
+      binaries.push_back({kernel.launch, *binary});
+    }
+    auto loaded = device_->Load(binaries);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    std::vector<std::unique_ptr<DeviceBuffer>> buffers;
+    BufferSet set;
+    const auto add = [&](const BufferRef& ref) {
+      buffers.push_back(*device_->Allocate((ref->bytes() + 3) / 4 * 4));
+      set[ref->name] = buffers.back().get();
+    };
+    for (size_t i = 0; i < point.inputs.size(); ++i) {
+      add(point.inputs[i]);
+      EXPECT_TRUE(
+          device_->Upload(*buffers.back(), inputs[i].data(), point.inputs[i]->bytes()).ok());
+    }
+    for (const BufferRef& workspace : point.workspaces) add(workspace);
+    for (const BufferRef& output : point.outputs) add(output);
+    EXPECT_TRUE(device_->Run(**loaded, set).ok());
+    std::vector<uint16_t> out(static_cast<size_t>(point.outputs[0]->elements));
+    EXPECT_TRUE(device_->Download(*buffers.back(), out.data(), point.outputs[0]->bytes()).ok());
+    return out;
+  }
+
+  std::unique_ptr<Device> device_;
+};
+
+TEST_F(HalfTypesOnOpenCl, EveryNumberIsConvertedThereAndBack) {
+  const Operator op = ParseOperators("op halve(n) { in A[n]  out B[i: n] = A[i] * 0.5 }")->front();
+  for (DType type : kHalves) {
+    std::vector<uint16_t> all(0x10000);
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
+    const auto program = ProgramOf(op, "n=65536", type);
+    const auto points = Points(program, device_->info().target, 1);
+    const std::vector<uint16_t> halved = Run(points[0], {all});
+    for (size_t i = 0; i < all.size(); ++i) {
+      const float value = HalfValue(type, all[i]), got = HalfValue(type, halved[i]);
+      if (std::isnan(value)) {
+        ASSERT_TRUE(std::isnan(got)) << NameOf(type) << " " << i;
+      } else {
+        ASSERT_EQ(halved[i], HalfBits(type, value * 0.5)) << NameOf(type) << " " << value;
+      }
+    }
+  }
+}
+
+TEST_F(HalfTypesOnOpenCl, PointsComputeTheDefinition) {
+  for (const Workload& w : kWorkloads) {
+    for (DType type : kHalves) {
+      SCOPED_TRACE(testing::Message() << w.op << " " << NameOf(type));
+      const auto program = ProgramOf(*FindOperator(BuiltinOperators(), w.op), w.shape, type);
+      TensorValues expected;
+      std::vector<std::vector<uint16_t>> inputs;
+      for (const BufferRef& input : program->inputs) {
+        inputs.emplace_back();
+        for (int64_t i = 0; i < input->elements; ++i) {
+          expected[input->name].push_back(static_cast<double>((i * 7 + i / 11) % 9) - 4);
+          inputs.back().push_back(HalfBits(type, expected[input->name].back()));
+        }
+      }
+      EvaluateAll(*program, expected);
+      const double allowed = std::string(w.op) == "softmax" ? 2 * UnitRoundoff(type) : 0;
+      for (const Program& point : Points(program, device_->info().target, 2)) {
+        const std::vector<uint16_t> got = Run(point, inputs);
+        const std::vector<double>& want = expected.at(point.outputs[0]->name);
+        for (size_t i = 0; i < got.size(); ++i) {
+          ASSERT_LE(std::abs(HalfValue(type, got[i]) - want[i]), allowed * std::abs(want[i]))
+              << i << ToString(point);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::measure

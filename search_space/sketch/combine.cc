@@ -45,7 +45,7 @@ void WriteCombineKernel(ScheduleWriter& w, const Combination& c, const Target& t
   int64_t total = 1;
   for (int64_t e : c.root.tensor->shape) total *= e;
   // Wide where that leaves every multiprocessor something to do.
-  int64_t vector = 4;
+  int64_t vector = ElementsOfAccess(c.partials[0].tensor->dtype);
   while (vector > 1 &&
          (c.root.tensor->shape.back() % vector != 0 || total / vector < kWarp * target.sm_count)) {
     vector /= 2;

@@ -24,6 +24,9 @@ using HoleValues = absl::Span<const int64_t>;
 
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Elements of a tensor that the widest access, of 16 bytes, moves at once.
+inline int64_t ElementsOfAccess(DType type) { return 16 / SizeOf(type); }
+
 class KernelPlan {
  public:
   virtual ~KernelPlan() = default;

@@ -237,7 +237,7 @@ class RowFinder {
   }
 
   bool FindVector() {
-    rows_.vector = 4;
+    rows_.vector = ElementsOfAccess(stage(root_).tensor->dtype);
     const auto fit = [&](int64_t extent) {
       while (extent % rows_.vector != 0) rows_.vector /= 2;
     };

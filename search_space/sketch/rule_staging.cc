@@ -59,14 +59,14 @@ class StagingPlan : public KernelPlan {
     holes_ = {{"rows", {8, 16, 32, 64}, 0},       {"columns", {32, 64, 128}, 0},
               {"threads_y", {1, 2, 4, 8, 16}, 0}, {"vector", {1}, 0},
               {"pad", {0, 1, 2, 4}, 1},           {"fetch", {1}, 1}};
-    AddVectors(extents_.back(), holes_[kVector].domain);
-    AddVectors(extents_[static_cast<size_t>(read.axis)], holes_[kFetch].domain);
+    AddVectors(extents_.back(), root.tensor->dtype, holes_[kVector].domain);
+    AddVectors(extents_[static_cast<size_t>(read.axis)], read.tensor->dtype, holes_[kFetch].domain);
   }
 
   std::vector<uint8_t> Default() const override { return {2, 0, 3, 0, 1, 0}; }
 
   absl::Status Check(HoleValues v) const override {
-    const int64_t bytes = v[kColumns] * (v[kRows] + v[kPad]) * SizeOf(root_.tensor->dtype);
+    const int64_t bytes = v[kColumns] * (v[kRows] + v[kPad]) * SizeOf(read_.tensor->dtype);
     if (v[kRows] % v[kThreadsY] != 0 || v[kRows] % v[kFetch] != 0) {
       return absl::ResourceExhaustedError("staged rows do not divide among threads");
     }
@@ -115,8 +115,10 @@ class StagingPlan : public KernelPlan {
   enum { kRows, kColumns, kThreadsY, kVector, kPad, kFetch };
 
   // Widths of accesses that do not cross the ends of rows of this extent.
-  static void AddVectors(int64_t extent, std::vector<int64_t>& widths) {
-    for (int64_t v = 2; v <= 4 && extent % v == 0; v *= 2) widths.push_back(v);
+  static void AddVectors(int64_t extent, DType type, std::vector<int64_t>& widths) {
+    for (int64_t v = 2; v <= ElementsOfAccess(type) && extent % v == 0; v *= 2) {
+      widths.push_back(v);
+    }
   }
   static int64_t Threads(HoleValues v) { return v[kThreadsY] * (v[kColumns] / v[kVector]); }
   absl::Status Refuse(int64_t value, const char* what) const {

@@ -64,7 +64,8 @@ class StreamingPlan : public KernelPlan {
       holes_[kThreads].domain.push_back(t);
     }
     // Vectors that cross a row's end would be scalar accesses in the end.
-    for (int64_t v = 2; v <= 4 && extents_.back() % v == 0; v *= 2) {
+    const int64_t widest = ElementsOfAccess(root.tensor->dtype);
+    for (int64_t v = 2; v <= widest && extents_.back() % v == 0; v *= 2) {
       holes_[kVector].domain.push_back(v);
     }
     KeepMultiples(SharedRun(root, extents_.size() - 1), holes_[kVector].domain);

@@ -172,6 +172,35 @@ TEST_P(TypesTest, PointsComputeInFloat32AndRoundOnce) {
   }
 }
 
+// An access moves as many bytes as one of float32 would: 8 elements.
+TEST(Types, AccessesHaveSixteenBytes) {
+  const Target target = *FindTarget("h100");
+  for (const Workload& w : std::vector<Workload>{{"vector_add", "n=1024"},
+                                                 {"transpose", "m=64,n=64"},
+                                                 {"matmul", "m=64,n=64,k=64"},
+                                                 {"softmax", "m=8,n=512"}}) {
+    const auto space = SearchSpace::Create(ProgramOf(w, DType::kBFloat16), target);
+    ASSERT_TRUE(space.ok()) << space.status();
+    Rng rng(2);
+    int64_t widest = 0;
+    for (int i = 0; i < 24; ++i) {
+      const auto lowered = space->Lower(*space->Sample(rng));
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      for (const Kernel& kernel : lowered->kernels) {
+        VisitStmts(kernel.body, [&](const StmtNode& s) {
+          if (s.value == nullptr) return;
+          Visit(s.value, [&](const Expr& e) {
+            if (e->op == Op::kLoad && e->buffer->scope == Scope::kGlobal) {
+              widest = std::max(widest, e->lanes * SizeOf(e->type));
+            }
+          });
+        });
+      }
+    }
+    EXPECT_EQ(widest, 16) << w.op;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Operators, TypesTest, testing::ValuesIn(kWorkloads),
                          [](const testing::TestParamInfo<Workload>& info) {
                            return std::string(info.param.op);

@@ -165,7 +165,9 @@ class AxesDecision : public Decision {
     }
   }
 
-  static int64_t RunVector(const Tile& tile) { return WidestVector(tile.axes.back().elements); }
+  int64_t RunVector(const Tile& tile) const {
+    return WidestVector(tile.axes.back().elements, kernel_.root.tensor->dtype);
+  }
 
   // The two axes whose lanes alternate in the lowest bits of the thread index, or none: neighbours
   // then share what they read of one operand, and neighbours of neighbours what they read of

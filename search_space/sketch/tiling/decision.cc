@@ -8,7 +8,11 @@ std::vector<int64_t> PowersUpTo(int64_t most, int64_t enough) {
   return out;
 }
 
-int64_t WidestVector(int64_t run) { return run % 4 == 0 ? 4 : run % 2 == 0 ? 2 : 1; }
+int64_t WidestVector(int64_t run, DType type) {
+  int64_t vector = ElementsOfAccess(type);
+  while (run % vector != 0) vector /= 2;
+  return vector;
+}
 
 int64_t Drawing::Weighted(std::initializer_list<std::pair<int64_t, int>> choices) const {
   int total = 0;

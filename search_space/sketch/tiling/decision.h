@@ -36,8 +36,8 @@ class Holes {
 
 // 1, 2, 4, ... up to `most`, and none after the first that reaches `enough`.
 std::vector<int64_t> PowersUpTo(int64_t most, int64_t enough);
-// The widest access, of up to 4 elements, that divides a run of so many.
-int64_t WidestVector(int64_t run);
+// The widest access, in elements of `type`, that divides a run of so many.
+int64_t WidestVector(int64_t run, DType type);
 
 // Values being drawn; at first each is uniform.
 struct Drawing {

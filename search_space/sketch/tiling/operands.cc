@@ -10,6 +10,7 @@ namespace heddle::search_space {
 namespace {
 
 constexpr int64_t kMostTrips = 32;
+constexpr int64_t kBankBytes = 4, kLeastAsyncBytes = 4;
 
 class OperandsDecision : public Decision {
  public:
@@ -17,12 +18,15 @@ class OperandsDecision : public Decision {
     for (const Operand& in : kernel.operands) {
       const OperandTile& lies = in.tiles[0];
       std::vector<int64_t> vectors = {1}, aligned = {1};
-      for (int64_t v = 2; v <= 4 && lies.row_extent % v == 0; v *= 2) vectors.push_back(v);
+      const int64_t widest = ElementsOfAccess(in.dtype);
+      for (int64_t v = 2; v <= widest && lies.row_extent % v == 0; v *= 2) vectors.push_back(v);
       const bool halo =
           lies.dims.back().size() > 1 || (in.is_stage && !lies.is_gathered && vectors.size() > 1);
-      if (halo && vectors.size() > 1) aligned.push_back(4);
-      const std::vector<int64_t> pads =
-          lies.is_transposed() ? std::vector<int64_t>{4, 0, 1} : std::vector<int64_t>{0, 4};
+      if (halo && vectors.size() > 1) aligned.push_back(widest);
+      // A whole access, or one bank of shared memory.
+      const int64_t bank = std::max<int64_t>(1, kBankBytes / SizeOf(in.dtype));
+      const std::vector<int64_t> pads = lies.is_transposed() ? std::vector<int64_t>{widest, 0, bank}
+                                                             : std::vector<int64_t>{0, widest};
       OperandHoles& own = holes_.emplace_back();
       own.fetch = holes.Add(in.name + ".fetch", vectors, kMemoryGroup);
       own.pad = holes.Add(in.name + ".pad", pads, kMemoryGroup);
@@ -40,7 +44,8 @@ class OperandsDecision : public Decision {
       if (d.Weighted({{1, 3}, {0, 1}}) != 0) d[holes_[i].fetch] = d.Domain(holes_[i].fetch).back();
       // Without padding, what is stored across the rows of a tile meets the same banks.
       if (kernel_.operands[i].tiles[0].is_transposed()) {
-        d[holes_[i].pad] = d.Weighted({{4, 4}, {1, 2}, {0, 1}});
+        const auto& pads = d.Domain(holes_[i].pad);  // a whole access, none, a bank
+        d[holes_[i].pad] = pads[static_cast<size_t>(d.Weighted({{0, 4}, {2, 2}, {1, 1}}))];
       }
     }
   }
@@ -56,8 +61,11 @@ class OperandsDecision : public Decision {
       const int64_t bytes = elements * SizeOf(in.dtype);
       const int64_t trips = CeilDiv(elements, tile.Threads() * vector);
       if (trips > kMostTrips) return kernel_.TooMany(trips, "fetches a thread", kMostTrips);
-      if (tile.shared_copies > 1 && !tile.through_registers && !Lies(i, tile).is_loaded) {
+      if (IsAsync(tile) && !Lies(i, tile).is_loaded) {
         return kernel_.Refuse(in.name + " is computed, which no asynchronous copy can do");
+      }
+      if (IsAsync(tile) && vector * SizeOf(in.dtype) < kLeastAsyncBytes) {
+        return kernel_.Refuse(in.name + " is fetched in less than an asynchronous copy moves");
       }
       usage.shared_bytes += (bytes + 31) / 16 * 16 * tile.shared_copies;
       usage.registers += FragmentElements(Lies(i, tile), tile) * tile.fragment_copies;
@@ -84,6 +92,10 @@ class OperandsDecision : public Decision {
   }
 
  private:
+  static bool IsAsync(const Tile& tile) {
+    return tile.shared_copies > 1 && !tile.through_registers;
+  }
+
   struct OperandHoles {
     HoleId fetch, pad, align;
     std::optional<HoleId> as;  // which of the operand's tiles, if there are two
@@ -192,7 +204,7 @@ class OperandsDecision : public Decision {
     nest.w.ComputeAt(fragment, nest.inner[tile.fragment_axis]);
     const auto& run = in.dims[in.inner];
     if (run.size() != 1 || run[0].stride != 1 || run[0].axis >= tile.axes.size()) return;
-    const int64_t vector = WidestVector(tile.axes[run[0].axis].elements);
+    const int64_t vector = WidestVector(tile.axes[run[0].axis].elements, shared.tensor->dtype);
     if (vector == 1) return;
     LoopList loops = nest.w.Loops(fragment);
     const auto [outer, inner] = nest.w.Split(loops[in.inner], vector);

@@ -8,13 +8,20 @@
 #include <thread>
 #include <vector>
 
+#include "search_space/ir/float_format.h"
+
 namespace heddle::measure {
+
+using search_space::DType;
+
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-bool SameBits(const float* a, const float* b, int64_t count) {
-  return std::memcmp(a, b, sizeof *a * static_cast<size_t>(count)) == 0;
+bool SameBits(const void* a, const void* b, int64_t first, int64_t count, DType type) {
+  const size_t size = search_space::IsHalf(type) ? 2 : 4, begin = static_cast<size_t>(first) * size;
+  return std::memcmp(static_cast<const char*>(a) + begin, static_cast<const char*>(b) + begin,
+                     size * static_cast<size_t>(count)) == 0;
 }
 
 }  // namespace
@@ -38,17 +45,32 @@ double Distance(float a, float b, double slack) {
   return slack > 0 ? distance / std::fma(slack, std::abs(static_cast<double>(b)), 1.0) : distance;
 }
 
-Difference DifferenceOf(const float* a, const float* b, int64_t count, double slack, int threads) {
+float ElementAt(const void* data, int64_t offset, DType type) {
+  if (!search_space::IsHalf(type)) return static_cast<const float*>(data)[offset];
+  return search_space::HalfValue(type, static_cast<const uint16_t*>(data)[offset]);
+}
+
+void SetElement(void* data, int64_t offset, DType type, float value) {
+  if (search_space::IsHalf(type)) {
+    static_cast<uint16_t*>(data)[offset] = search_space::HalfBits(type, value);
+  } else {
+    static_cast<float*>(data)[offset] = value;
+  }
+}
+
+Difference DifferenceOf(const void* a, const void* b, int64_t count, double slack, int threads,
+                        DType type) {
   std::mutex mutex;
   Difference all;
   Parallel(count, threads, [&](int64_t begin, int64_t end) {
     Difference part;
     // memcmp is several times faster than the loop, and a repetition has nothing to find.
-    if (SameBits(a + begin, b + begin, end - begin)) return;
+    if (SameBits(a, b, begin, end - begin, type)) return;
     for (int64_t i = begin; i < end; ++i) {
-      if (SameBits(a + i, b + i, 1)) continue;
+      if (SameBits(a, b, i, 1, type)) continue;
       ++part.elements;
-      part.distance = std::max(part.distance, Distance(a[i], b[i], slack));
+      part.distance =
+          std::max(part.distance, Distance(ElementAt(a, i, type), ElementAt(b, i, type), slack));
     }
     std::lock_guard<std::mutex> lock(mutex);
     all.elements += part.elements;
@@ -63,61 +85,23 @@ double ErrorOf(double distance, double allowed) {
   return error <= std::numeric_limits<double>::max() ? error : kInfinity;
 }
 
-Mismatch FindMismatch(const float* got, const float* expected, int64_t count, double allowed,
-                      double slack) {
+Mismatch FindMismatch(const void* got, const void* expected, int64_t count, double allowed,
+                      double slack, DType type) {
   Mismatch found;
   for (int64_t i = 0; i < count; ++i) {
-    const double error = ErrorOf(Distance(got[i], expected[i], slack), allowed);
+    const double error =
+        ErrorOf(Distance(ElementAt(got, i, type), ElementAt(expected, i, type), slack), allowed);
     if (error > 1) ++found.elements;
     if (error > found.error) found.error = error, found.worst = i;
   }
   return found;
 }
 
-int64_t FirstDifference(const float* a, const float* b, int64_t count) {
+int64_t FirstDifference(const void* a, const void* b, int64_t count, DType type) {
   for (int64_t i = 0; i < count; ++i) {
-    if (!SameBits(a + i, b + i, 1)) return i;
+    if (!SameBits(a, b, i, 1, type)) return i;
   }
   return count;
 }
-
-// Few threads find anything but rounding, and none of them the same element: one addition a block
-// is what the blocks share.
-static_assert(kCompareThreads == 256, "as the source has it");
-const char kCompareSource[] = R"(
-extern "C" __global__ void heddle_compare(const float* a, const float* b, long long count,
-                                          double slack, unsigned long long* out) {
-  __shared__ unsigned long long elements[256];
-  __shared__ double distance[256];
-  const int thread = threadIdx.x;
-  unsigned long long different = 0;
-  double largest = 0;
-  for (long long i = blockIdx.x * 256LL + thread; i < count; i += gridDim.x * 256LL) {
-    const float x = a[i], y = b[i];
-    if (__float_as_int(x) == __float_as_int(y)) continue;
-    ++different;
-    if (x == y || (x != x && y != y)) continue;
-    double d = fabs((double)x - (double)y);
-    // Not a number where an operand is none, and then as far as can be.
-    if (!(d <= 1e300)) d = __longlong_as_double(0x7ff0000000000000LL);
-    else if (slack > 0) d = __ddiv_rn(d, fma(slack, fabs((double)y), 1.0));
-    largest = fmax(largest, d);
-  }
-  elements[thread] = different;
-  distance[thread] = largest;
-  for (int half = 128; half > 0; half /= 2) {
-    __syncthreads();
-    if (thread < half) {
-      elements[thread] += elements[thread + half];
-      distance[thread] = fmax(distance[thread], distance[thread + half]);
-    }
-  }
-  if (thread == 0 && elements[0] > 0) {
-    atomicAdd(out, elements[0]);
-    // Doubles that are not negative are ordered like their bits.
-    atomicMax(out + 1, (unsigned long long)__double_as_longlong(distance[0]));
-  }
-}
-)";
 
 }  // namespace heddle::measure

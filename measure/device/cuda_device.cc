@@ -380,7 +380,7 @@ class CudaDevice : public Device {
     return Wait("copying a buffer");
   }
   absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b, int64_t elements,
-                                     double slack) override {
+                                     double slack, search_space::DType type) override {
     HEDDLE_RETURN_IF_ERROR(LoadOwnKernels());
     CUdeviceptr first = Cast(a).payload, second = Cast(b).payload, out = Cast(*compared_).payload;
     long long count = elements;
@@ -389,8 +389,13 @@ class CudaDevice : public Device {
                                     info_.target.sm_count * kCompareBlocksPerSm);
     unsigned long long found[2] = {};
     HEDDLE_CUDA(cuMemsetD32Async(out, 0, sizeof found / 4, stream_), "comparing buffers");
-    HEDDLE_CUDA(cuLaunchKernel(own_->kernels()[kComparer].function, static_cast<unsigned>(blocks),
-                               1, 1, kCompareThreads, 1, 1, 0, stream_, arguments, nullptr),
+    const auto comparer = static_cast<size_t>(
+        std::find(std::begin(kComparedTypes), std::end(kComparedTypes), type) - kComparedTypes);
+    if (comparer == std::size(kComparedTypes)) {
+      return absl::UnimplementedError(absl::StrCat("comparing ", search_space::NameOf(type)));
+    }
+    HEDDLE_CUDA(cuLaunchKernel(own_->kernels()[comparer].function, static_cast<unsigned>(blocks), 1,
+                               1, kCompareThreads, 1, 1, 0, stream_, arguments, nullptr),
                 "comparing buffers");
     HEDDLE_CUDA(cuMemcpyDtoHAsync(found, out, sizeof found, stream_), "comparing buffers");
     HEDDLE_RETURN_IF_ERROR(Wait("comparing buffers"));
@@ -477,14 +482,18 @@ class CudaDevice : public Device {
   // Compiled when it is first needed: most processes that open a device only look at it.
   absl::Status LoadOwnKernels() {
     if (own_ != nullptr) return absl::OkStatus();
-    absl::StatusOr<CudaBinary> binary =
-        CompileCuda(absl::StrCat(kCompareSource, kFillSharedCuda), "heddle.cu", info_.target.arch);
+    std::string source = kFillSharedCuda;
+    for (search_space::DType type : kComparedTypes) source += CompareSource(type);
+    absl::StatusOr<CudaBinary> binary = CompileCuda(source, "heddle.cu", info_.target.arch);
     if (!binary.ok()) return binary.status();
     auto program = std::make_unique<CudaProgram>(cu_);
-    const KernelLaunch compare = {kCompareEntry, 1, kCompareThreads, 0, {}};
     const KernelLaunch fill = {
         kFillSharedEntry, 1, kFillSharedThreads, info_.target.max_shared_bytes_per_block, {}};
-    absl::Status status = program->Add({compare, binary->cubin}, info_.target);
+    absl::Status status;
+    for (search_space::DType type : kComparedTypes) {
+      const KernelLaunch compare = {CompareEntry(type), 1, kCompareThreads, 0, {}};
+      if (status.ok()) status = program->Add({compare, binary->cubin}, info_.target);
+    }
     if (status.ok()) status = program->Add({fill, binary->cubin}, info_.target);
     if (!status.ok()) return status;
     HEDDLE_ASSIGN_OR_RETURN(out, Allocate(2 * sizeof(unsigned long long)));
@@ -501,7 +510,8 @@ class CudaDevice : public Device {
   std::optional<Nvml> nvml_;
   CUcontext context_ = nullptr;
   CUstream stream_ = nullptr;
-  static constexpr size_t kComparer = 0, kFiller = 1;
+  // One of each compared type, then the one that fills shared memory.
+  static constexpr size_t kFiller = std::size(kComparedTypes);
   std::unique_ptr<CudaProgram> own_;        // the device's own kernels
   std::unique_ptr<DeviceBuffer> compared_;  // what the comparer writes
 };

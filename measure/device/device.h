@@ -113,9 +113,11 @@ class Device {
   virtual absl::Status Download(const DeviceBuffer& from, void* to, int64_t bytes) = 0;
   // All of `to`, of the same size.
   virtual absl::Status Copy(const DeviceBuffer& from, DeviceBuffer& to) = 0;
-  // Of the first `elements` float32 of two buffers; for `slack` see Distance.
+  // Of the first `elements` of two buffers of `type`, one of kComparedTypes; for `slack` see
+  // Distance.
   virtual absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
-                                             int64_t elements, double slack) = 0;
+                                             int64_t elements, double slack,
+                                             search_space::DType type) = 0;
   // Every 32-bit word, the red zones untouched.
   virtual absl::Status Fill(DeviceBuffer& buffer, uint32_t pattern) = 0;
   virtual absl::StatusOr<bool> GuardsIntact(const DeviceBuffer& buffer) = 0;

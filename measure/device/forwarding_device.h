@@ -36,8 +36,8 @@ class ForwardingDevice : public Device {
     return inner_->Copy(from, to);
   }
   absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b, int64_t elements,
-                                     double slack) override {
-    return inner_->Compare(a, b, elements, slack);
+                                     double slack, search_space::DType type) override {
+    return inner_->Compare(a, b, elements, slack, type);
   }
   absl::Status Fill(DeviceBuffer& buffer, uint32_t pattern) override {
     return inner_->Fill(buffer, pattern);

@@ -364,19 +364,17 @@ class OpenClDevice : public Device {
 
   // On the host, which is the device where there is no GPU: mapping copies nothing then.
   absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b, int64_t elements,
-                                     double slack) override {
+                                     double slack, search_space::DType type) override {
     const cl_mem buffers[] = {Cast(a).payload.get(), Cast(b).payload.get()};
     void* mapped[2] = {};
     cl_int code = CL_SUCCESS;
     for (int i = 0; i < 2 && code == CL_SUCCESS; ++i) {
       mapped[i] = clEnqueueMapBuffer(queue_.get(), buffers[i], CL_TRUE, CL_MAP_READ, 0,
-                                     elements * sizeof(float), 0, nullptr, nullptr, &code);
+                                     elements * SizeOf(type), 0, nullptr, nullptr, &code);
     }
     Difference difference;
     if (code == CL_SUCCESS) {
-      difference =
-          DifferenceOf(static_cast<const float*>(mapped[0]), static_cast<const float*>(mapped[1]),
-                       elements, slack, UsableCores());
+      difference = DifferenceOf(mapped[0], mapped[1], elements, slack, UsableCores(), type);
     }
     for (int i = 0; i < 2; ++i) {
       if (mapped[i] == nullptr) continue;

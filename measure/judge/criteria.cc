@@ -4,11 +4,13 @@
 #include <cmath>
 
 #include "measure/judge/timing.h"
+#include "search_space/ir/float_format.h"
 #include "search_space/sketch/algorithms.h"
 
 namespace heddle::measure {
 namespace {
 
+using search_space::DType;
 using search_space::Expr;
 using search_space::Op;
 using search_space::SamplePoint;
@@ -63,13 +65,20 @@ float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind) {
   const uint64_t bits = InputHash(seed, tensor, offset);
   if (kind == InputKind::kIntegers)
     return static_cast<float>(static_cast<int>((bits >> 32) % 9) - 4);
+  if (kind == InputKind::kNormal) {
+    // The sum of four uniform numbers; a 16-bit one has the variance (2^32 - 1) / 12.
+    int64_t sum = 0;
+    for (int shift = 0; shift < 64; shift += 16)
+      sum += static_cast<int64_t>(bits >> shift & 0xffff);
+    return static_cast<float>(static_cast<double>(sum - 2 * 0xffff) * std::sqrt(3.0) * 0x1p-16);
+  }
   const float unit = static_cast<float>(bits >> 40) * 0x1p-24f;  // [0, 1)
   return kind == InputKind::kPositive ? unit + 0.25f : 2 * unit - 1;
 }
 
 double FastestPlausible(const TensorProgram& program, const search_space::Target& target,
                         L2Policy l2) {
-  constexpr double kMargin = 0.75, kCacheOverMemory = 16;
+  constexpr double kMargin = 0.75, kCacheOverMemory = 16, kMatrixUnits = 16;
   const double bytes = static_cast<double>(program.IoBytes());
   const double cache = static_cast<double>(target.l2_bytes);
   // What at least comes from memory: all of it, less the share of the rotation that may stay.
@@ -82,6 +91,8 @@ double FastestPlausible(const TensorProgram& program, const search_space::Target
   double seconds = 0;
   if (target.peak_gflops > 0)
     seconds = search_space::LeastFlops(program) / (target.peak_gflops * 1e9);
+  // Matrix units compute 16-bit products up to 16 times as fast (A100: 312 TFLOP/s and 19.5).
+  if (search_space::IsHalf(program.dtype) && !target.processor) seconds /= kMatrixUnits;
   if (target.memory_gbs > 0) {
     const double bandwidth = target.memory_gbs * 1e9;
     seconds = std::max(
@@ -130,9 +141,11 @@ double LongestLoss(const TensorProgram& program, double magnitude) {
   return kUnitRoundoff * Additions(program) * magnitude;
 }
 
-Allowed AllowedOf(const TensorProgram& program, InputKind kind,
-                  const std::vector<SamplePoint>& samples) {
-  if (kind == InputKind::kIntegers) return {};
+namespace {
+
+// As AllowedOf, before the rounding to the output's type.
+Allowed AllowedInFloat32(const TensorProgram& program, InputKind kind,
+                         const std::vector<SamplePoint>& samples) {
   double largest = 0;
   for (const SamplePoint& s : samples) largest = std::max(largest, s.magnitude);
   Allowed best = {Tolerance(program, largest), 0};
@@ -157,6 +170,20 @@ Allowed AllowedOf(const TensorProgram& program, InputKind kind,
     if (mean < least) least = mean, best = allowed;
   }
   return best;
+}
+
+}  // namespace
+
+Allowed AllowedOf(const TensorProgram& program, InputKind kind, DType type,
+                  const std::vector<SamplePoint>& samples) {
+  if (kind == InputKind::kIntegers) return {};
+  Allowed allowed = AllowedInFloat32(program, kind, samples);
+  if (!search_space::IsHalf(type)) return allowed;
+  // Below the smallest normal value roundings are absolute. float16 reaches down to 2^-14 only.
+  allowed.absolute += type == DType::kFloat16 ? 2 * 0x1p-25 : 0;
+  allowed.absolute = std::max(allowed.absolute, 1e-37);  // outputs of nothing but zeros
+  allowed.slack += 2 * search_space::UnitRoundoff(type) / allowed.absolute;
+  return allowed;
 }
 
 }  // namespace heddle::measure

@@ -15,6 +15,7 @@ namespace heddle::measure {
 
 enum class InputKind : uint8_t {
   kUniform,   // [-1, 1), multiples of 2^-23
+  kNormal,    // about the standard normal distribution, as models' data are: what power is drawn by
   kPositive,  // [0.25, 1.25): for programs that are not finite on negative values
   kIntegers,  // -4 .. 4: sums and products of them are exact, in whatever order
   kPeaks,     // of class Peaks (peaks.h): few terms make a sum
@@ -24,7 +25,8 @@ enum class InputKind : uint8_t {
 uint64_t InputHash(uint64_t seed, int tensor, int64_t offset);
 
 // Element `offset` of input `tensor`: a hash of its arguments, so that any element can be had
-// without the others, on any thread, in any process. Not for kPeaks.
+// without the others, on any thread, in any process; not rounded to the tensor's type yet. Not for
+// kPeaks.
 float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind);
 
 // A lower bound of the seconds any program takes: faster is kImplausible. A quarter below what peak
@@ -51,12 +53,13 @@ struct Allowed {
   double absolute = 0;
   double slack = 0;
 };
-// Of an output of which `samples` are some points. On integers nothing is allowed. kPeaks makes
-// elements of very different sizes, which must not share one tolerance: theirs is a line above the
-// magnitudes of all samples. The magnitudes on other inputs are much alike, and Tolerance of the
-// largest is allowed for each.
+// Of an output of `type` of which `samples` are some points. Two roundings to 16 bits, of what is
+// compared and of what it is compared with, are part of it. On integers nothing is allowed. kPeaks
+// makes elements of very different sizes, which must not share one tolerance: theirs is a line
+// above the magnitudes of all samples. The magnitudes on other inputs are much alike, and Tolerance
+// of the largest is allowed for each.
 Allowed AllowedOf(const search_space::TensorProgram& program, InputKind kind,
-                  const std::vector<search_space::SamplePoint>& samples);
+                  search_space::DType type, const std::vector<search_space::SamplePoint>& samples);
 
 }  // namespace heddle::measure
 

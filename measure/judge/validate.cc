@@ -13,17 +13,28 @@
 #include "measure/device/compare.h"
 #include "measure/judge/peaks.h"
 #include "measure/judge/timing.h"
+#include "search_space/ir/float_format.h"
 
 namespace heddle::measure {
 namespace {
 
 using search_space::BufferRef;
+using search_space::DType;
 using search_space::SamplePoint;
 using search_space::Stage;
 using search_space::TensorProgram;
 
-constexpr uint32_t kPoisonNan = 0x7fc00000;
-constexpr uint32_t kPoisonHuge = 0x7149f2ca;  // 1e30f: where fmax(NaN, x) = x would hide a NaN
+// What memory is filled with, in words that hold one float32 or two 16-bit numbers of the program's
+// type: workspaces are of float32 anyway.
+struct Poison {
+  uint32_t nan;
+  uint32_t huge;  // where fmax(NaN, x) = x would hide a NaN
+};
+Poison PoisonOf(DType type) {
+  if (type == DType::kFloat16) return {0x7fff7fff, 0x7bff7bff};   // 65504, 2.7e36
+  if (type == DType::kBFloat16) return {0x7fff7fff, 0x71497149};  // 1e30
+  return {0x7fc00000, 0x7149f2ca};                                // 1e30
+}
 // Sums of integers up to here are exact in float32, with a factor of 4 for what was not sampled.
 constexpr double kExactBelow = 1 << 22;
 
@@ -35,20 +46,40 @@ std::vector<BufferRef> OutputsOf(const TensorProgram& program) {
   return outputs;
 }
 
+// Devices allocate whole words.
+int64_t WholeWords(int64_t bytes) { return (bytes + 3) / 4 * 4; }
+
 int64_t BytesOf(const std::vector<BufferRef>& buffers) {
   int64_t bytes = 0;
-  for (const BufferRef& buffer : buffers) bytes += buffer->bytes() + 2 * kGuardBytes;
+  for (const BufferRef& buffer : buffers) bytes += WholeWords(buffer->bytes()) + 2 * kGuardBytes;
   return bytes;
 }
 
-int64_t BytesOf(const std::vector<float>& values) {
-  return static_cast<int64_t>(values.size() * sizeof(float));
-}
+// Elements of a buffer in the host's memory, as they lie in the device's.
+class Values {
+ public:
+  explicit Values(const BufferRef& of)
+      : type_(of->dtype), bytes_(static_cast<size_t>(of->bytes())), count_(of->elements) {}
+  void* data() { return bytes_.data(); }
+  const void* data() const { return bytes_.data(); }
+  int64_t bytes() const { return static_cast<int64_t>(bytes_.size()); }
+  int64_t count() const { return count_; }
+  DType type() const { return type_; }
+  float operator[](int64_t offset) const { return ElementAt(data(), offset, type_); }
+  void Set(int64_t offset, float value) { SetElement(data(), offset, type_, value); }
+
+ private:
+  DType type_;
+  std::vector<char> bytes_;
+  int64_t count_;
+};
 
 const char* NameOf(InputKind kind) {
   switch (kind) {
     case InputKind::kUniform:
       return "uniform";
+    case InputKind::kNormal:
+      return "normal";
     case InputKind::kPositive:
       return "positive";
     case InputKind::kIntegers:
@@ -83,7 +114,7 @@ struct Case {
   std::vector<DeviceBuffer*> inputs;  // in declaration order
   // One an output. Candidates are compared with the device's copy, which one that goes astray may
   // have changed; the host's is out of their reach, and none is called wrong that agrees with it.
-  std::vector<std::vector<float>> expected;
+  std::vector<Values> expected;
   Buffers expected_there;
 };
 
@@ -94,7 +125,8 @@ class DeviceValidator : public Validator {
         program_(program),
         options_(options),
         peaks_(program, options.seed),
-        outputs_(OutputsOf(program)) {
+        outputs_(OutputsOf(program)),
+        poison_(PoisonOf(program.dtype)) {
     if (options_.threads <= 0) options_.threads = UsableCores();
   }
 
@@ -123,7 +155,7 @@ class DeviceValidator : public Validator {
   // Runs a program on a case, on outputs poisoned unless `poison` is 0.
   absl::Status RunCase(LoadedProgram& program, const Case& which, Workspaces& workspaces,
                        uint32_t poison);
-  absl::StatusOr<std::vector<float>> Fetch(const DeviceBuffer& buffer, size_t output);
+  absl::StatusOr<Values> Fetch(const DeviceBuffer& buffer, size_t output);
   absl::Status SetReference(LoadedProgram& naive, Case& which, Workspaces& workspaces);
   absl::Status CheckSamples(const Case& which) const;
   absl::Status CheckComparison(const Case& which, size_t output);
@@ -141,6 +173,7 @@ class DeviceValidator : public Validator {
   ValidateOptions options_;
   Peaks peaks_;
   std::vector<BufferRef> outputs_;
+  const Poison poison_;
   std::vector<Case> cases_;  // the last one's inputs are those of the timing sets
   Buffers extra_inputs_;     // of the first case, when there are two
   std::vector<Buffers> set_inputs_, set_outputs_;
@@ -154,9 +187,10 @@ Verdict FromStatus(const absl::Status& status) {
 // ------------------------------------------------------------------------------- preparation
 
 absl::Status DeviceValidator::Initialise() {
-  if (program_.dtype != search_space::DType::kFloat32) {
-    return absl::UnimplementedError(absl::StrCat("measuring ", search_space::NameOf(program_.dtype),
-                                                 ": only float32 can be measured"));
+  if (program_.dtype != DType::kFloat32 && !search_space::IsHalf(program_.dtype)) {
+    return absl::UnimplementedError(
+        absl::StrCat("measuring ", search_space::NameOf(program_.dtype),
+                     ": only float32, float16 and bfloat16 can be measured"));
   }
   const int64_t needed = MemoryNeeded(program_);
   HEDDLE_ASSIGN_OR_RETURN(free, device_.FreeMemory());
@@ -171,8 +205,10 @@ absl::Status DeviceValidator::Initialise() {
 }
 
 float DeviceValidator::ValueOf(InputKind kind, int tensor, int64_t offset) const {
-  return kind == InputKind::kPeaks ? peaks_.At(tensor, offset)
-                                   : InputValue(options_.seed, tensor, offset, kind);
+  const float value = kind == InputKind::kPeaks ? peaks_.At(tensor, offset)
+                                                : InputValue(options_.seed, tensor, offset, kind);
+  const DType type = program_.inputs[static_cast<size_t>(tensor)]->dtype;
+  return static_cast<float>(search_space::RoundTo(type, value));
 }
 
 // Samples of the definition on one kind of inputs; nullopt when they are not all finite, or too
@@ -188,8 +224,8 @@ std::optional<Case> DeviceValidator::Sample(InputKind kind) const {
     if (kind == InputKind::kIntegers && sample.magnitude > kExactBelow) return std::nullopt;
     of_output[static_cast<size_t>(sample.output)].push_back(sample);
   }
-  for (const std::vector<SamplePoint>& samples : of_output) {
-    result.allowed.push_back(AllowedOf(program_, kind, samples));
+  for (size_t o = 0; o < outputs_.size(); ++o) {
+    result.allowed.push_back(AllowedOf(program_, kind, outputs_[o]->dtype, of_output[o]));
   }
   return result;
 }
@@ -205,7 +241,10 @@ absl::Status DeviceValidator::ChooseCases() {
     cases_.push_back(*std::move(found));
     break;
   }
-  for (InputKind kind : {InputKind::kUniform, InputKind::kPositive}) {
+  // What is timed: the power that matrix units draw depends on their operands.
+  const InputKind usual =
+      search_space::IsHalf(program_.dtype) ? InputKind::kNormal : InputKind::kUniform;
+  for (InputKind kind : {usual, InputKind::kPositive}) {
     if (std::optional<Case> found = Sample(kind)) {
       cases_.push_back(*std::move(found));
       return absl::OkStatus();
@@ -220,7 +259,7 @@ absl::Status DeviceValidator::ChooseCases() {
 absl::StatusOr<Buffers> DeviceValidator::AllocateAll(const std::vector<BufferRef>& refs) {
   Buffers buffers;
   for (const BufferRef& ref : refs) {
-    HEDDLE_ASSIGN_OR_RETURN(buffer, device_.Allocate(ref->bytes()));
+    HEDDLE_ASSIGN_OR_RETURN(buffer, device_.Allocate(WholeWords(ref->bytes())));
     buffers.push_back(std::move(buffer));
   }
   return buffers;
@@ -259,13 +298,12 @@ absl::Status DeviceValidator::UploadInputs() {
     for (size_t i = 0; i < program_.inputs.size(); ++i) {
       const BufferRef& ref = program_.inputs[i];
       HEDDLE_ASSIGN_OR_RETURN(host, device_.AllocateHost(ref->bytes()));
-      auto* values = static_cast<float*>(host->data());
       Parallel(ref->elements, options_.threads, [&](int64_t begin, int64_t end) {
         for (int64_t k = begin; k < end; ++k) {
-          values[k] = ValueOf(which.kind, static_cast<int>(i), k);
+          SetElement(host->data(), k, ref->dtype, ValueOf(which.kind, static_cast<int>(i), k));
         }
       });
-      absl::Status status = device_.Upload(*which.inputs[i], values, ref->bytes());
+      absl::Status status = device_.Upload(*which.inputs[i], host->data(), ref->bytes());
       if (!status.ok()) return status;
     }
   }
@@ -280,8 +318,8 @@ absl::Status DeviceValidator::UploadInputs() {
 
 absl::Status DeviceValidator::UploadExpected(const Case& which) {
   for (size_t o = 0; o < which.expected.size(); ++o) {
-    const std::vector<float>& from = which.expected[o];
-    absl::Status status = device_.Upload(*which.expected_there[o], from.data(), BytesOf(from));
+    const Values& from = which.expected[o];
+    absl::Status status = device_.Upload(*which.expected_there[o], from.data(), from.bytes());
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -290,7 +328,7 @@ absl::Status DeviceValidator::UploadExpected(const Case& which) {
 absl::StatusOr<Workspaces> DeviceValidator::AllocateWorkspaces(absl::Span<const BufferRef> refs) {
   Workspaces workspaces;
   for (const BufferRef& ref : refs) {
-    HEDDLE_ASSIGN_OR_RETURN(buffer, device_.Allocate(ref->bytes()));
+    HEDDLE_ASSIGN_OR_RETURN(buffer, device_.Allocate(WholeWords(ref->bytes())));
     workspaces.emplace_back(ref->name, std::move(buffer));
   }
   return workspaces;
@@ -319,16 +357,15 @@ absl::Status DeviceValidator::RunCase(LoadedProgram& program, const Case& which,
     }
   }
   if (program.resources().shared_bytes > 0) {
-    const uint32_t shared = poison != 0 ? poison : kPoisonNan;
+    const uint32_t shared = poison != 0 ? poison : poison_.nan;
     HEDDLE_RETURN_IF_ERROR(device_.FillShared(shared));
   }
   return device_.Run(program, SetOf(which.inputs, outputs, workspaces));
 }
 
-absl::StatusOr<std::vector<float>> DeviceValidator::Fetch(const DeviceBuffer& buffer,
-                                                          size_t output) {
-  std::vector<float> values(outputs_[output]->elements);
-  absl::Status status = device_.Download(buffer, values.data(), BytesOf(values));
+absl::StatusOr<Values> DeviceValidator::Fetch(const DeviceBuffer& buffer, size_t output) {
+  Values values(outputs_[output]);
+  absl::Status status = device_.Download(buffer, values.data(), values.bytes());
   if (!status.ok()) return status;
   return values;
 }
@@ -355,14 +392,14 @@ absl::Status DeviceValidator::CheckSamples(const Case& which) const {
 
 absl::Status DeviceValidator::CompareAsTheHost(const Case& which, size_t output) {
   const DeviceBuffer& there = *set_outputs_[0][output];
-  const std::vector<float>& expected = which.expected[output];
-  const auto count = static_cast<int64_t>(expected.size());
+  const Values& expected = which.expected[output];
+  const int64_t count = expected.count();
   const double slack = which.allowed[output].slack;
-  HEDDLE_ASSIGN_OR_RETURN(found,
-                          device_.Compare(there, *which.expected_there[output], count, slack));
+  HEDDLE_ASSIGN_OR_RETURN(
+      found, device_.Compare(there, *which.expected_there[output], count, slack, expected.type()));
   HEDDLE_ASSIGN_OR_RETURN(values, Fetch(there, output));
   const Difference right =
-      DifferenceOf(values.data(), expected.data(), count, slack, options_.threads);
+      DifferenceOf(values.data(), expected.data(), count, slack, options_.threads, expected.type());
   if (found == right) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "%s compares wrongly: of %d elements of %s it finds %d that differ, by %g at most; there are "
@@ -376,18 +413,19 @@ absl::Status DeviceValidator::CompareAsTheHost(const Case& which, size_t output)
 absl::Status DeviceValidator::CheckComparison(const Case& which, size_t output) {
   DeviceBuffer& there = *set_outputs_[0][output];
   absl::Status status = CompareAsTheHost(which, output);
-  if (status.ok()) status = device_.Fill(there, kPoisonHuge);
+  if (status.ok()) status = device_.Fill(there, poison_.huge);
   if (status.ok()) status = CompareAsTheHost(which, output);
-  std::vector<float> changed = which.expected[output];
-  changed.back() = changed.back() == 1 ? 2 : 1;
-  if (status.ok()) status = device_.Upload(there, changed.data(), BytesOf(changed));
+  Values changed = which.expected[output];
+  const int64_t last = changed.count() - 1;
+  changed.Set(last, changed[last] == 1 ? 2 : 1);
+  if (status.ok()) status = device_.Upload(there, changed.data(), changed.bytes());
   if (status.ok()) status = CompareAsTheHost(which, output);
   return status;
 }
 
 absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Case& which,
                                            Workspaces& workspaces) {
-  HEDDLE_RETURN_IF_ERROR(RunCase(naive, which, workspaces, kPoisonNan));
+  HEDDLE_RETURN_IF_ERROR(RunCase(naive, which, workspaces, poison_.nan));
   which.expected.clear();
   for (size_t o = 0; o < outputs_.size(); ++o) {
     HEDDLE_ASSIGN_OR_RETURN(fetched, Fetch(*set_outputs_[0][o], o));
@@ -411,16 +449,17 @@ Verdict DeviceValidator::CompareOutput(const Case& which, size_t output) {
   const DeviceBuffer& there = *set_outputs_[0][output];
   const int64_t count = outputs_[output]->elements;
   const Allowed& allowed = which.allowed[output];
-  auto difference = device_.Compare(there, *which.expected_there[output], count, allowed.slack);
+  auto difference = device_.Compare(there, *which.expected_there[output], count, allowed.slack,
+                                    outputs_[output]->dtype);
   if (!difference.ok()) return FromStatus(difference.status());
   const double error = ErrorOf(difference->distance, allowed.absolute);
   if (error <= 1) return {Outcome::kOk, "", error};
 
   auto got = Fetch(there, output);
   if (!got.ok()) return FromStatus(got.status());
-  const std::vector<float>& expected = which.expected[output];
-  const Mismatch found =
-      FindMismatch(got->data(), expected.data(), count, allowed.absolute, allowed.slack);
+  const Values& expected = which.expected[output];
+  const Mismatch found = FindMismatch(got->data(), expected.data(), count, allowed.absolute,
+                                      allowed.slack, expected.type());
   if (found.elements == 0) {
     // An earlier candidate has written over the device's copy, and who knows over what else.
     if (absl::Status s = Restore(); !s.ok()) return FromStatus(s);
@@ -449,14 +488,15 @@ Verdict DeviceValidator::CheckRepetition(const char* when, const Buffers& output
   for (size_t o = 0; o < outputs_.size(); ++o) {
     const DeviceBuffer& again = *outputs[o];
     const int64_t count = outputs_[o]->elements;
-    auto difference = device_.Compare(again, *validated_[o], count, /*slack=*/0);
+    auto difference =
+        device_.Compare(again, *validated_[o], count, /*slack=*/0, outputs_[o]->dtype);
     if (!difference.ok()) return FromStatus(difference.status());
     if (difference->elements == 0) continue;
     auto before = Fetch(*validated_[o], o), now = Fetch(again, o);
     if (!before.ok()) return FromStatus(before.status());
     if (!now.ok()) return FromStatus(now.status());
     // There is one before the last unless it is the last.
-    const int64_t at = FirstDifference(before->data(), now->data(), count - 1);
+    const int64_t at = FirstDifference(before->data(), now->data(), count - 1, before->type());
     return {Outcome::kWrongAnswer,
             absl::StrFormat("%s, the same inputs gave another result: %s was %.9g and is %.9g (a "
                             "race, or memory that was not written)",
@@ -495,8 +535,8 @@ Verdict DeviceValidator::CheckGuards(const Workspaces* workspaces) {
 
 Verdict DeviceValidator::ValidateOnce(LoadedProgram& program, Workspaces& workspaces) {
   double max_error = 0;
-  const std::pair<const Case*, uint32_t> runs[] = {{&cases_.front(), kPoisonNan},
-                                                   {&cases_.back(), kPoisonHuge}};
+  const std::pair<const Case*, uint32_t> runs[] = {{&cases_.front(), poison_.nan},
+                                                   {&cases_.back(), poison_.huge}};
   for (const auto& [which, poison] : runs) {
     absl::Status status = RunCase(program, *which, workspaces, poison);
     if (!status.ok()) return FromStatus(status);
@@ -552,7 +592,7 @@ std::vector<BufferSet> DeviceValidator::TimingSets(const Workspaces& workspaces)
 absl::Status DeviceValidator::PoisonTimingSets() {
   for (const Buffers* set : {&set_outputs_.front(), &set_outputs_.back()}) {
     for (const auto& buffer : *set) {
-      HEDDLE_RETURN_IF_ERROR(device_.Fill(*buffer, kPoisonNan));
+      HEDDLE_RETURN_IF_ERROR(device_.Fill(*buffer, poison_.nan));
     }
   }
   return absl::OkStatus();

@@ -98,7 +98,10 @@ TEST_F(GpuDeviceTest, RedZones) {
   EXPECT_TRUE(*device_->GuardsIntact(*b));
 }
 
-TEST_F(GpuDeviceTest, ComparesLikeTheHost) { tests::ExpectComparesLikeTheHost(*device_); }
+TEST_F(GpuDeviceTest, ComparesLikeTheHost) {
+  tests::ExpectComparesLikeTheHost(*device_);
+  tests::ExpectComparesHalvesLikeTheHost(*device_);
+}
 
 TEST_F(GpuDeviceTest, SharedMemoryAboveTheStaticLimit) {
   const int64_t most = device_->info().target.max_shared_bytes_per_block;

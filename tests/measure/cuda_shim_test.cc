@@ -129,9 +129,10 @@ TEST_F(CudaShim, GuardedLoadsMoveWithTheirLoop) {
 // Against the host's words for it; sizes with and without a rest, one block and more. Blocks run
 // one after another here: what they do to each other the tests on a GPU see.
 TEST_F(CudaShim, TheComparisonIsRightAndFreeOfRaces) {
-  const Ran ran = RunUnderTsan(kCompareSource, R"(
+  const Ran ran = RunUnderTsan(CompareSource(search_space::DType::kFloat32), R"(
 #include "tests/measure/compared.h"
 #include "measure/device/compare.cc"
+#include "search_space/ir/float_format.cc"
 int main() {
   for (long long count : {1, 256, 1000, 4099}) {
     for (bool special : {false, true}) {
@@ -139,7 +140,7 @@ int main() {
       const auto made = heddle::tests::MakeCompared(count, special);
       unsigned long long out[2] = {};
       ShimLaunch(count > 1000 ? 3 : 1, heddle::measure::kCompareThreads,
-                 [&] { heddle_compare(made.a.data(), made.b.data(), count, slack, out); });
+                 [&] { heddle_compare_float32(made.a.data(), made.b.data(), count, slack, out); });
       const auto expected =
           heddle::measure::DifferenceOf(made.a.data(), made.b.data(), count, slack, 1);
       if (out[0] != expected.elements) return 3;

@@ -26,14 +26,38 @@ inline void ExpectComparesLikeTheHost(measure::Device& device) {
       ASSERT_TRUE(device.Upload(**b, made.b.data(), count * 4).ok());
       const measure::Difference expected =
           measure::DifferenceOf(made.a.data(), made.b.data(), count, slack, 1);
-      const auto found = device.Compare(**a, **b, count, slack);
+      constexpr auto kType = search_space::DType::kFloat32;
+      const auto found = device.Compare(**a, **b, count, slack, kType);
       ASSERT_TRUE(found.ok()) << found.status();
       EXPECT_EQ(found->elements, expected.elements);
       EXPECT_EQ(found->distance, expected.distance);
-      const auto same = device.Compare(**a, **a, count, slack);
+      const auto same = device.Compare(**a, **a, count, slack, kType);
       ASSERT_TRUE(same.ok()) << same.status();
       EXPECT_EQ(same->elements, 0);
       EXPECT_EQ(same->distance, 0);
+    }
+  }
+}
+
+// The same of 16-bit types: every number beside every other one's neighbour.
+inline void ExpectComparesHalvesLikeTheHost(measure::Device& device) {
+  constexpr int64_t kCount = 0x10000;
+  std::vector<uint16_t> a(kCount), b(kCount);
+  for (int64_t i = 0; i < kCount; ++i) {
+    a[static_cast<size_t>(i)] = static_cast<uint16_t>(i);
+    b[static_cast<size_t>(i)] = static_cast<uint16_t>(i % 3 == 0 ? i : i * 40503);
+  }
+  for (const auto type : {search_space::DType::kFloat16, search_space::DType::kBFloat16}) {
+    for (const int64_t count : {int64_t{1}, int64_t{257}, kCount}) {
+      auto there = device.Allocate(kCount * 2), other = device.Allocate(kCount * 2);
+      ASSERT_TRUE(there.ok() && other.ok());
+      ASSERT_TRUE(device.Upload(**there, a.data(), kCount * 2).ok());
+      ASSERT_TRUE(device.Upload(**other, b.data(), kCount * 2).ok());
+      const auto found = device.Compare(**there, **other, count, 1e-3, type);
+      ASSERT_TRUE(found.ok()) << found.status();
+      const measure::Difference expected =
+          measure::DifferenceOf(a.data(), b.data(), count, 1e-3, 1, type);
+      EXPECT_EQ(*found, expected) << search_space::NameOf(type) << " " << count;
     }
   }
 }

@@ -1,6 +1,7 @@
 // 16-bit types in generated source: CUDA compiles it, and what OpenCL runs is right.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -9,6 +10,8 @@
 #include "measure/codegen/codegen.h"
 #include "measure/device/drivers.h"
 #include "measure/device/nvrtc.h"
+#include "measure/judge/criteria.h"
+#include "measure/judge/validate.h"
 #include "search_space/ir/float_format.h"
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
@@ -166,6 +169,65 @@ TEST_F(HalfTypesOnOpenCl, PointsComputeTheDefinition) {
       }
     }
   }
+}
+
+// What a sum computes whose loop ends one term early, or whose accumulator has 16 bits.
+TEST_F(HalfTypesOnOpenCl, TheValidatorSeesALostTermAndRightPointsPass) {
+  for (DType type : kHalves) {
+    SCOPED_TRACE(NameOf(type));
+    const auto program =
+        ProgramOf(*FindOperator(BuiltinOperators(), "matmul"), "m=9,n=17,k=512", type);
+    auto validator = Validator::Create(*device_, *program, {});
+    ASSERT_TRUE(validator.ok()) << validator.status();
+    const auto load = [&](const Program& point, const std::string& find,
+                          const std::string& replacement) {
+      std::vector<KernelBinary> binaries;
+      for (KernelSource& kernel : GenerateSource(point, device_->info().target, "")) {
+        const size_t at = kernel.source.find(find);
+        EXPECT_NE(at, std::string::npos) << kernel.source;
+        kernel.source.replace(at, find.size(), replacement);
+        binaries.push_back({kernel.launch, CompileOpenCl("opencl:0", kernel).value()});
+      }
+      return device_->Load(binaries).value();
+    };
+    const Program naive = *LowerSteps(program, NaiveSteps(*program));
+    auto workspaces = (*validator)->AllocateWorkspaces(naive.workspaces);
+    auto reference = load(naive, "", "");
+    const absl::Status set = (*validator)->SetReference(*reference, *workspaces);
+    ASSERT_TRUE(set.ok()) << set;
+    EXPECT_EQ((*validator)->Validate(*reference, *workspaces).outcome, Outcome::kOk);
+    const Verdict lost = (*validator)->Validate(*load(naive, "< 512", "< 511"), *workspaces);
+    EXPECT_EQ(lost.outcome, Outcome::kWrongAnswer) << lost.detail;
+    for (const Program& point : Points(program, device_->info().target, 3)) {
+      auto own = (*validator)->AllocateWorkspaces(point.workspaces);
+      const Verdict verdict = (*validator)->Validate(*load(point, "", ""), *own);
+      EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail;
+    }
+  }
+}
+
+TEST(HalfTypes, WhatIsAllowedIsTwoRoundingsOfTheOutput) {
+  const auto program =
+      ProgramOf(*FindOperator(BuiltinOperators(), "matmul"), "m=4,n=4,k=64", DType::kBFloat16);
+  const std::vector<SamplePoint> samples = {{0, 0, 2.0, 16.0}};
+  const Allowed wide = AllowedOf(*program, InputKind::kNormal, DType::kFloat32, samples);
+  const Allowed half = AllowedOf(*program, InputKind::kNormal, DType::kBFloat16, samples);
+  EXPECT_EQ(wide.slack, 0);
+  EXPECT_NEAR(half.absolute * (1 + half.slack * 2), wide.absolute + 2 * 0x1p-8 * 2, 1e-12);
+  EXPECT_EQ(AllowedOf(*program, InputKind::kIntegers, DType::kBFloat16, samples).absolute, 0);
+}
+
+TEST(HalfTypes, NormalInputsAre) {
+  constexpr int kCount = 100000;
+  double sum = 0, squares = 0, largest = 0;
+  for (int i = 0; i < kCount; ++i) {
+    const double value = InputValue(1, 0, i, InputKind::kNormal);
+    sum += value, squares += value * value, largest = std::max(largest, std::abs(value));
+  }
+  EXPECT_NEAR(sum / kCount, 0, 0.02);
+  EXPECT_NEAR(squares / kCount, 1, 0.02);
+  EXPECT_GT(largest, 3);
+  EXPECT_LE(largest, 3.5);
 }
 
 }  // namespace

@@ -95,9 +95,14 @@ TEST(Nvrtc, CompilesTheKernelsOfADevice) {
   HEDDLE_NEEDS("nvrtc", FindNvrtc().ok(), FindNvrtc().status().message());
   for (const char* arch : {"sm_80", "sm_90"}) {
     const auto binary =
-        CompileCuda(std::string(kCompareSource) + kFillSharedCuda, "heddle.cu", arch);
+        CompileCuda(CompareSource(search_space::DType::kFloat32) +
+                        CompareSource(search_space::DType::kFloat16) +
+                        CompareSource(search_space::DType::kBFloat16) + kFillSharedCuda,
+                    "heddle.cu", arch);
     ASSERT_TRUE(binary.ok()) << binary.status();
-    EXPECT_THAT(binary->ptx, HasSubstr(std::string(".entry ") + kCompareEntry));
+    for (search_space::DType type : kComparedTypes) {
+      EXPECT_THAT(binary->ptx, HasSubstr(".entry " + CompareEntry(type)));
+    }
     EXPECT_THAT(binary->ptx, HasSubstr(std::string(".entry ") + kFillSharedEntry));
     EXPECT_THAT(binary->ptx, HasSubstr("st.volatile.shared"));
     EXPECT_EQ(binary->resources.spill_bytes, 0);

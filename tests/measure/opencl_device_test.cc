@@ -102,7 +102,10 @@ TEST_F(OpenClDeviceTest, FillsCopiesAndGuards) {
   EXPECT_TRUE(*device_->GuardsIntact(*b));
 }
 
-TEST_F(OpenClDeviceTest, ComparesLikeTheHost) { tests::ExpectComparesLikeTheHost(*device_); }
+TEST_F(OpenClDeviceTest, ComparesLikeTheHost) {
+  tests::ExpectComparesLikeTheHost(*device_);
+  tests::ExpectComparesHalvesLikeTheHost(*device_);
+}
 
 TEST_F(OpenClDeviceTest, WritesOutsideABufferAreSeenAndReadsGiveNan) {
   // The element before the first, and the one after the last.

@@ -102,7 +102,8 @@ double EffectOf(const Operator& op, const char* lost, int64_t m, int64_t n) {
   const Peaks peaks(right, 1);
   const std::vector<SamplePoint> expected = Samples(right, peaks, count),
                                  got = Samples(wrong, peaks, count);
-  const Allowed allowed = AllowedOf(right, InputKind::kPeaks, expected);
+  const Allowed allowed =
+      AllowedOf(right, InputKind::kPeaks, search_space::DType::kFloat32, expected);
   double effect = 0;
   for (size_t i = 0; i < std::min(expected.size(), got.size()); ++i) {
     EXPECT_EQ(expected[i].offset, got[i].offset);
@@ -138,7 +139,8 @@ TEST(PeaksTest, RightKernelsAreFarWithinWhatIsAllowed) {
         std::make_shared<const TensorProgram>(Instance(op, op.term, 4, attention ? 256 : 4200));
     const Peaks peaks(*program, 1);
     const std::vector<SamplePoint> expected = Samples(*program, peaks, 4096);
-    const Allowed allowed = AllowedOf(*program, InputKind::kPeaks, expected);
+    const Allowed allowed =
+        AllowedOf(*program, InputKind::kPeaks, search_space::DType::kFloat32, expected);
     const auto space = search_space::SearchSpace::Create(program, target);
     ASSERT_TRUE(space.ok()) << space.status();
     for (const auto& steps :

@@ -54,8 +54,8 @@ class ClockDevice : public Device {
   absl::Status Upload(DeviceBuffer&, const void*, int64_t) override { return None(); }
   absl::Status Download(const DeviceBuffer&, void*, int64_t) override { return None(); }
   absl::Status Copy(const DeviceBuffer&, DeviceBuffer&) override { return None(); }
-  absl::StatusOr<Difference> Compare(const DeviceBuffer&, const DeviceBuffer&, int64_t,
-                                     double) override {
+  absl::StatusOr<Difference> Compare(const DeviceBuffer&, const DeviceBuffer&, int64_t, double,
+                                     search_space::DType) override {
     return None();
   }
   absl::Status Fill(DeviceBuffer&, uint32_t) override { return None(); }

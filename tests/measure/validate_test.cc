@@ -125,9 +125,9 @@ class TamperedDevice : public ForwardingDevice {
   using ForwardingDevice::ForwardingDevice;
 
   absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b, int64_t elements,
-                                     double slack) override {
+                                     double slack, search_space::DType type) override {
     if (before) std::exchange(before, nullptr)(const_cast<DeviceBuffer&>(b));
-    auto found = ForwardingDevice::Compare(a, b, elements, slack);
+    auto found = ForwardingDevice::Compare(a, b, elements, slack, type);
     if (found.ok() && tamper) tamper(*found);
     return found;
   }

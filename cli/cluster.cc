@@ -188,6 +188,11 @@ absl::StatusOr<Batch> PlanBatch(const SlurmFlags& flags) {
   batch.folder = fs::absolute(fs::path(flags.folder) / batch.name).lexically_normal().string();
   batch.db = fs::absolute(flags.db.empty() ? tuner::Records::DefaultPath() : flags.db).string();
   for (const WorkloadLine& line : *lines) {
+    if (!line.dtype.empty() && line.dtype != flags.workload.dtype) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flags.workloads, ": line ", line.line,
+                       ": a batch has one data type, that of --dtype; leave dtype= out"));
+    }
     batch.workloads.push_back(line.shape.empty() ? line.op : line.op + " " + line.shape);
   }
   batch.dtype = flags.workload.dtype;

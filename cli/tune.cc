@@ -282,10 +282,10 @@ void AddTune(CLI::App& app, Selected selected) {
       ->check(OneOf({"evolutionary", "evolution", "random"}))
       ->capture_default_str();
   AddL2Flag(*sub, flags->l2);
-  sub->add_option(
-         "--workloads", flags->workloads,
-         "tune each line of a file: op k=v,... [weight=N]. --trials and --seconds are for each "
-         "on average: each gets half of that, the rest goes where it promises most")
+  sub->add_option("--workloads", flags->workloads,
+                  "tune each line of a file: op k=v,... [weight=N] [dtype=T]. --trials and "
+                  "--seconds are for each "
+                  "on average: each gets half of that, the rest goes where it promises most")
       ->type_name("FILE");
   AddDbFlag(*sub, flags->db);
   sub->add_flag("--no-finals", flags->no_finals,

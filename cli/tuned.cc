@@ -43,15 +43,16 @@ absl::StatusOr<std::vector<TuneJob>> ReadJobs(const WorkloadFlags& flags,
     return absl::InvalidArgumentError(absl::StrCat(workloads, ": ", lines.status().message()));
   }
   for (const WorkloadLine& line : *lines) {
-    auto program = flags.Get(line.op, line.shape);
+    WorkloadFlags named = flags;
+    named.op = line.op;
+    named.shape = line.shape;
+    if (!line.dtype.empty()) named.dtype = line.dtype;
+    auto program = named.Get();
     if (!program.ok()) {
       return WithCode(program.status().code(),
                       absl::InternalError(absl::StrCat(workloads, ": line ", line.line, ": ",
                                                        program.status().message())));
     }
-    WorkloadFlags named = flags;
-    named.op = line.op;
-    named.shape = line.shape;
     jobs.push_back({*program, line.weight, named.CommandLine()});
   }
   return jobs;

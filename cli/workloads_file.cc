@@ -20,10 +20,14 @@ absl::StatusOr<std::vector<WorkloadLine>> ParseWorkloadLines(const std::string& 
     WorkloadLine workload{number, words[0], words.size() > 1 ? words[1] : "", 1};
     auto bad = [&](const std::string& what) {
       return absl::InvalidArgumentError(
-          absl::StrCat("line ", number, ": ", what, "; expected: op k=v,... [weight=N]"));
+          absl::StrCat("line ", number, ": ", what, "; expected: op k=v,... [weight=N] [dtype=T]"));
     };
     for (size_t i = 2; i < words.size(); ++i) {
       absl::string_view word = words[i];
+      if (absl::ConsumePrefix(&word, "dtype=")) {
+        workload.dtype = std::string(word);
+        continue;
+      }
       if (!absl::ConsumePrefix(&word, "weight=")) return bad("unexpected '" + words[i] + "'");
       if (!absl::SimpleAtoi(word, &workload.weight) || workload.weight < 1) {
         return bad("the weight must be a positive whole number, not '" + std::string(word) + "'");

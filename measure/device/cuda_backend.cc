@@ -82,12 +82,12 @@ struct Gpu {
       functions.push_back(function);
     }
   }
-  void Upload(const Buffer& buffer, const std::vector<float>& values) {
-    CHECK(cuMemAlloc(&memory[buffer.name], values.size() * sizeof(float)));
-    CHECK(cuMemcpyHtoD(memory[buffer.name], values.data(), values.size() * sizeof(float)));
+  void Upload(const Buffer& buffer, const std::vector<char>& bytes) {
+    CHECK(cuMemAlloc(&memory[buffer.name], bytes.size()));
+    CHECK(cuMemcpyHtoD(memory[buffer.name], bytes.data(), bytes.size()));
   }
-  void Download(const Buffer& buffer, std::vector<float>& values) {
-    CHECK(cuMemcpyDtoH(values.data(), memory[buffer.name], values.size() * sizeof(float)));
+  void Download(const Buffer& buffer, std::vector<char>& bytes) {
+    CHECK(cuMemcpyDtoH(bytes.data(), memory[buffer.name], bytes.size()));
   }
   void Launch() {
     for (size_t i = 0; i < kKernels.size(); ++i) {

@@ -79,16 +79,16 @@ struct Gpu {
       CHECK(code);
     }
   }
-  void Upload(const Buffer& buffer, const std::vector<float>& values) {
+  void Upload(const Buffer& buffer, const std::vector<char>& bytes) {
     cl_int code;
     memory[buffer.name] = clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR,
-                                         values.size() * sizeof(float),
-                                         const_cast<float*>(values.data()), &code);
+                                         bytes.size(),
+                                         const_cast<char*>(bytes.data()), &code);
     CHECK(code);
   }
-  void Download(const Buffer& buffer, std::vector<float>& values) {
+  void Download(const Buffer& buffer, std::vector<char>& bytes) {
     CHECK(clEnqueueReadBuffer(queue, memory[buffer.name], CL_TRUE, 0,
-                              values.size() * sizeof(float), values.data(), 0, nullptr, nullptr));
+                              bytes.size(), bytes.data(), 0, nullptr, nullptr));
   }
   void Launch() {
     for (size_t i = 0; i < kKernels.size(); ++i) {

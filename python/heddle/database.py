@@ -129,7 +129,7 @@ class Database:
         seconds: float = 0,
         progress: bool = True,
     ) -> list[TuneResult]:
-        """Tunes each line ("op k=v,... [weight=N]") of a file within one budget, shared by expected gain.
+        """Tunes each line ("op k=v,... [weight=N] [dtype=T]") of a file within one budget, shared by expected gain.
 
         `trials` and `seconds` are for each line on average. Lines that could not be tuned are missing; where that
         is all of them, or the device is gone, it is an error.

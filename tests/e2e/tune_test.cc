@@ -171,6 +171,24 @@ TEST_F(TuneTest, TheLauncherSeesAWrongKernel) {
   EXPECT_NE(Process({"./run"}, {}, folder_ / "a").Wait().code, 0);
 }
 
+TEST_F(TuneTest, KernelsOfSixteenBitTypesAreExportedAndRun) {
+  for (const char* type : {"float16", "bfloat16"}) {
+    const std::string folder = absl::StrCat("h_", type);
+    ASSERT_EQ(Run(absl::StrCat("export softmax --shape m=7,n=61 --dtype ", type,
+                               " --device opencl:0 --default --out @/", folder))
+                  .code,
+              0);
+    EXPECT_EQ(json::parse(ReadAll(folder_ / (folder + "/manifest.json")))["dtype"], type);
+    Ran built =
+        Process({"g++", "-std=c++17", "run.cc", "-lOpenCL", "-o", "run"}, {}, folder_ / folder)
+            .Wait();
+    ASSERT_EQ(built.code, 0) << built.err;
+    Ran ran = Process({"./run"}, {}, folder_ / folder).Wait();
+    EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+    EXPECT_THAT(ran.out, HasSubstr(" 0 wrong"));
+  }
+}
+
 TEST_F(TuneTest, ThePythonScriptRunsAndChecksTheKernel) {
   // The system's own interpreter: what apt-get installs is not seen by others.
   const std::string python = "/usr/bin/python3";

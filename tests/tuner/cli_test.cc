@@ -89,6 +89,7 @@ class BadInputTest : public CliTest, public testing::WithParamInterface<BadInput
     Write(folder_ / "short.op", "op short(n) {\n  in A[n]\n  out B[i:   n - 8] = A[i]\n}\n");
     Write(folder_ / "workloads.txt", "matmul m=8,n=8,k=8\nmatmul m=8,n=8\n");
     Write(folder_ / "weight.txt", "matmul m=8,n=8,k=8 weight=heavy\n");
+    Write(folder_ / "type.txt", "matmul m=8,n=8,k=8 dtype=float17\n");
     Write(folder_ / "lines.jsonl", "{\"format\":1, x}\n{\"format\":1\n[1]\n{\"format\":1e999}\n");
     Write(folder_ / "empty.txt", "# nothing\n");
     Write(folder_ / "steps.txt", "split(C, nonsense, [4])\n");
@@ -176,6 +177,7 @@ const std::vector<BadInput> kWorkloads = {
     {"show mine --shape n=8 --best --target h100", 2, "--op-file FILE"},
     {"tune --workloads @/workloads.txt", 2, "line 2"},
     {"tune --workloads @/weight.txt", 2, "weight"},
+    {"tune --workloads @/type.txt", 2, "unknown data type 'float17'"},
     {"tune --workloads @/empty.txt", 2, "no workload"},
     {"tune --workloads @/missing.txt", 2, "missing.txt"},
     {"tune matmul --workloads @/workloads.txt", 2, "either"},

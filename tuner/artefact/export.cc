@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "measure/device/backend.h"
 #include "measure/judge/criteria.h"
+#include "search_space/ir/float_format.h"
 #include "search_space/notation/reference.h"
 #include "tuner/artefact/build.h"
 #include "tuner/artefact/launchers.h"
@@ -23,6 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using measure::InputKind;
 using search_space::BufferRef;
+using search_space::DType;
 using search_space::SamplePoint;
 using search_space::TensorProgram;
 
@@ -55,9 +57,9 @@ absl::StatusOr<Expectation> Expect(const TensorProgram& program) {
 }
 
 std::string SamplesText(const TensorProgram& program, const Expectation& expectation) {
-  std::vector<std::string> names;
+  std::vector<BufferRef> outputs;
   for (const auto& stage : program.stages) {
-    if (stage.is_output) names.push_back(stage.name());
+    if (stage.is_output) outputs.push_back(stage.tensor);
   }
   std::map<int, double> magnitude;
   for (const SamplePoint& s : expectation.samples) {
@@ -67,7 +69,11 @@ std::string SamplesText(const TensorProgram& program, const Expectation& expecta
   for (const SamplePoint& s : expectation.samples) {
     // An output of nothing but zeros still has a tolerance to divide by.
     double tolerance = std::max(measure::Tolerance(program, magnitude[s.output]), 1e-30);
-    absl::StrAppendFormat(&text, "%s %d %.17g %.9g\n", names[s.output], s.offset, s.value,
+    if (const DType type = outputs[s.output]->dtype; search_space::IsHalf(type)) {
+      tolerance += 2 * search_space::UnitRoundoff(type) * std::abs(s.value) +
+                   search_space::HalfValue(type, 1);  // of numbers below the smallest normal one
+    }
+    absl::StrAppendFormat(&text, "%s %d %.17g %.9g\n", outputs[s.output]->name, s.offset, s.value,
                           tolerance);
   }
   return text;
@@ -188,8 +194,9 @@ Json Manifest(const Artefact& artefact, const measure::BuiltSource& built,
 
 absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
   const TensorProgram& workload = *artefact.program;
-  if (workload.dtype != search_space::DType::kFloat32) {
-    return absl::UnimplementedError("only float32 kernels can be exported so far");
+  if (workload.dtype != DType::kFloat32 && !search_space::IsHalf(workload.dtype)) {
+    return absl::UnimplementedError(
+        "only kernels of float32, float16 and bfloat16 can be exported");
   }
   const std::filesystem::path folder(folder_name);
   HEDDLE_RETURN_IF_ERROR(CheckFolder(folder));
@@ -226,7 +233,7 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
   }
   std::vector<LauncherBuffer> buffers;
   for (const auto& [buffer, role] : BuffersOf(workload, built.program)) {
-    buffers.push_back({buffer->name, role, buffer->elements});
+    buffers.push_back({buffer->name, role, buffer->elements, search_space::NameOf(buffer->dtype)});
   }
   files["schedule.txt"] = search_space::ToString(artefact.steps);
   files["loops.txt"] = search_space::ToString(built.program);

@@ -13,13 +13,14 @@ constexpr char kHead[] = R"(
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
 #include <vector>
 
-struct Buffer { const char* name; const char* role; int64_t elements; };
+struct Buffer { const char* name; const char* role; int64_t elements; std::string type; };
 struct Kernel {
   const char* entry;
   const char* file;
@@ -43,6 +44,47 @@ float InputValue(int input, int64_t offset) {
   return kInputScale * unit + kInputLow;
 }
 
+// A 16-bit format: significant bits, and the exponent of the smallest normal number.
+struct Half { int digits, least; };
+Half HalfOf(const Buffer& buffer) { return buffer.type == "float16" ? Half{11, -14} : Half{8, -126}; }
+
+// The nearest number, ties to even.
+uint16_t ToHalf(float x, Half format) {
+  if (std::isnan(x)) return 0x7fff;
+  const int fraction = format.digits - 1, sign = std::signbit(x) ? 0x8000 : 0;
+  const int exponent = x == 0 ? format.least : std::max(std::ilogb(x), format.least);
+  const auto units = static_cast<int>(std::nearbyint(std::ldexp(std::abs(x), fraction - exponent)));
+  return static_cast<uint16_t>(sign | (((exponent - format.least) << fraction) + units));
+}
+
+float FromHalf(uint16_t bits, Half format) {
+  const int fraction = format.digits - 1, last = 0x7fff >> fraction;
+  const int exponent = (bits & 0x7fff) >> fraction, units = bits & ((1 << fraction) - 1);
+  float x = std::ldexp(static_cast<float>(units + (exponent > 0 ? 1 << fraction : 0)),
+                       std::max(exponent, 1) - 1 + format.least - fraction);
+  if (exponent == last) x = units == 0 ? INFINITY : NAN;
+  return (bits & 0x8000) != 0 ? -x : x;
+}
+
+// As the buffer's type lies in memory.
+std::vector<char> Encoded(const Buffer& buffer, const std::vector<float>& values) {
+  const size_t size = buffer.type == "float32" ? 4 : 2;
+  std::vector<char> bytes(values.size() * size);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint16_t half = size == 2 ? ToHalf(values[i], HalfOf(buffer)) : 0;
+    std::memcpy(&bytes[i * size], size == 2 ? static_cast<const void*>(&half) : &values[i], size);
+  }
+  return bytes;
+}
+void Decode(const Buffer& buffer, const std::vector<char>& bytes, std::vector<float>& values) {
+  const size_t size = buffer.type == "float32" ? 4 : 2;
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint16_t half = 0;
+    std::memcpy(size == 2 ? static_cast<void*>(&half) : &values[i], &bytes[i * size], size);
+    if (size == 2) values[i] = FromHalf(half, HalfOf(buffer));
+  }
+}
+
 int main(int argc, char** argv) {
   Gpu gpu(argc > 1 ? std::atoi(argv[1]) : 0);
   std::map<std::string, std::vector<float>> values;
@@ -55,12 +97,15 @@ int main(int argc, char** argv) {
       for (int64_t i = 0; i < buffer.elements; ++i) v[i] = InputValue(input, i);
       ++input;
     }
-    gpu.Upload(buffer, v);
+    gpu.Upload(buffer, Encoded(buffer, v));
   }
   gpu.Launch();
   gpu.Wait();
   for (const Buffer& buffer : kBuffers) {
-    if (buffer.role == std::string("output")) gpu.Download(buffer, values[buffer.name]);
+    if (buffer.role != std::string("output")) continue;
+    std::vector<char> bytes = Encoded(buffer, values[buffer.name]);
+    gpu.Download(buffer, bytes);
+    Decode(buffer, bytes, values[buffer.name]);
   }
 
   std::ifstream samples("samples.txt");
@@ -131,6 +176,20 @@ def input_values(check, number, elements):
     return np.float32(check["input_scale"]) * unit + np.float32(check["input_low"])
 
 
+def encoded(values, dtype):
+    """float32 values as the type lies in memory; bfloat16, which numpy lacks, as its bits."""
+    if dtype != "bfloat16":
+        return values.astype(dtype)
+    bits = values.view(np.uint32)
+    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
+
+
+def decoded(array, dtype):
+    if dtype != "bfloat16":
+        return array
+    return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
 class Cuda:
     def __init__(self, manifest, number):
         import cupy
@@ -147,7 +206,7 @@ class Cuda:
     def upload(self, values):
         return self.cupy.asarray(values)
 
-    def download(self, buffer, elements):
+    def download(self, buffer, like):
         return self.cupy.asnumpy(buffer)
 
     def launch(self, memory):
@@ -175,8 +234,8 @@ class OpenCl:
         flags = self.cl.mem_flags.READ_WRITE | self.cl.mem_flags.COPY_HOST_PTR
         return self.cl.Buffer(self.context, flags, hostbuf=values)
 
-    def download(self, buffer, elements):
-        values = np.empty(elements, np.float32)
+    def download(self, buffer, like):
+        values = np.empty_like(like)
         self.cl.enqueue_copy(self.queue, values, buffer)
         return values
 
@@ -193,17 +252,18 @@ def main():
     number = int(sys.argv[1]) if len(sys.argv) > 1 else 0
     device = (OpenCl if manifest["arch"] == "opencl" else Cuda)(manifest, number)
     elements = {b["name"]: int(np.prod(b["shape"], dtype=np.int64)) for b in manifest["buffers"]}
-    memory, inputs = {}, 0
+    memory, there, inputs = {}, {}, 0
     for b in manifest["buffers"]:
         if b["role"] == "input":
             values = input_values(manifest["check"], inputs, elements[b["name"]])
             inputs += 1
         else:  # what is not written is seen
             values = np.full(elements[b["name"]], np.nan, np.float32)
-        memory[b["name"]] = device.upload(values)
+        there[b["name"]] = encoded(values, b["dtype"])
+        memory[b["name"]] = device.upload(there[b["name"]])
     device.launch(memory)
     outputs = {
-        b["name"]: device.download(memory[b["name"]], elements[b["name"]])
+        b["name"]: decoded(device.download(memory[b["name"]], there[b["name"]]), b["dtype"])
         for b in manifest["buffers"]
         if b["role"] == "output"
     }
@@ -246,7 +306,8 @@ std::string CppLauncher(const measure::LauncherText& driver,
   text += "\n// Declaration order; then intermediate tensors, which need no initialisation.\n";
   text += "const std::vector<Buffer> kBuffers = {\n";
   for (const LauncherBuffer& b : buffers) {
-    absl::StrAppendFormat(&text, "    {\"%s\", \"%s\", %d},\n", b.name, b.role, b.elements);
+    absl::StrAppendFormat(&text, "    {\"%s\", \"%s\", %d, \"%s\"},\n", b.name, b.role, b.elements,
+                          b.type);
   }
   text += "};\n// Launched in this order.\nconst std::vector<Kernel> kKernels = {\n";
   for (size_t i = 0; i < kernels.size(); ++i) {

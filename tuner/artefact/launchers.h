@@ -16,6 +16,7 @@ struct LauncherBuffer {
   std::string name;
   std::string role;  // "input", "output", "workspace"
   int64_t elements = 0;
+  std::string type;  // "float32"
 };
 
 // run.cc: the tables of one artefact, then code common to all of its back end.

@@ -238,7 +238,9 @@ void KernelPrinter::PrintLets(Stmt s) {
 void KernelPrinter::PrintAlloc(const StmtNode& s) {
   printer_.Bind(s.buffer, names_.Declare("r_", s.buffer->name));
   if (s.buffer->dtype == DType::kFloat64) printer_.float64 = true;
-  Line(absl::StrCat(TypeName(dialect_, s.buffer->dtype), " ", printer_.NameOf(s.buffer), "[",
+  // Matrix instructions take several elements of 16 bits at once.
+  Line(absl::StrCat(SizeOf(s.buffer->dtype) == 2 ? dialect_.aligned : "",
+                    TypeName(dialect_, s.buffer->dtype), " ", printer_.NameOf(s.buffer), "[",
                     s.buffer->elements, "];"));
   Print(s.body[0]);
 }
@@ -250,6 +252,13 @@ void KernelPrinter::PrintIntrinsic(const StmtNode& s) {
       break;
     case Intrinsic::kWarpReduce:
       PrintWarpReduce(s);
+      return;
+    case Intrinsic::kLoadMatrix:
+    case Intrinsic::kLoadMatrixTransposed:
+      PrintLoadMatrix(s);
+      return;
+    case Intrinsic::kMatrixMultiply:
+      PrintMatrixMultiply(s);
       return;
     case Intrinsic::kAsyncCopy:
       PrintAsyncCopy(s, nullptr);
@@ -263,6 +272,27 @@ void KernelPrinter::PrintIntrinsic(const StmtNode& s) {
       break;
   }
   if (async_copies_ && s.intrinsic != Intrinsic::kBarrier) printer_.helpers.insert("async_copy");
+}
+
+// Elements of 16 bits in registers, which instructions take two by two.
+std::string KernelPrinter::PairsAt(const BufferRef& buffer, const search_space::ExprList& indices) {
+  return absl::StrCat("(unsigned*)&", printer_.PrintElement(buffer, indices));
+}
+
+void KernelPrinter::PrintLoadMatrix(const StmtNode& s) {
+  const bool transposed = s.intrinsic == Intrinsic::kLoadMatrixTransposed;
+  Line(absl::StrCat("load_matrix<", s.int_value, ", ", transposed ? "true" : "false", ">(",
+                    PairsAt(s.buffer, s.indices), ", &",
+                    printer_.PrintElement(s.value->buffer, s.value->args), ");"));
+  printer_.helpers.insert("load_matrix");
+}
+
+void KernelPrinter::PrintMatrixMultiply(const StmtNode& s) {
+  const Expr &a = MatrixOperandOf(s, 0), &b = MatrixOperandOf(s, 1);
+  const std::string name = absl::StrCat(s.matrix().name, "_", NameOf(a->type));
+  Line(absl::StrCat(name, "(&", printer_.PrintElement(s.buffer, s.indices), ", ",
+                    PairsAt(a->buffer, a->args), ", ", PairsAt(b->buffer, b->args), ");"));
+  printer_.helpers.insert(name);
 }
 
 void KernelPrinter::PrintWarpReduce(const StmtNode& s) {

@@ -48,6 +48,45 @@ $helperdouble nan_max_f64(double a, double b) { return a > b || a != a ? a : b; 
     {"nan_min_f64", R"(// The smaller of two; NaN when either is NaN.
 $helperdouble nan_min_f64(double a, double b) { return a < b || a != a ? a : b; }
 )"},
+    {"load_matrix",
+     R"(// Blocks of 8 x 8 elements of 16 bits from shared memory, spread over the lanes of the warp:
+// lane 8 * b + r names row r of block b (column r, where transposed).
+template <int kBlocks, bool kTransposed>
+$helpervoid load_matrix(unsigned* to, const void* row) {
+  const unsigned address = (unsigned)__cvta_generic_to_shared(row);
+  if (kBlocks == 4 && kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");
+  } else if (kBlocks == 4) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");
+  } else if (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(to[0]), "=r"(to[1]) : "r"(address) : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(to[0]), "=r"(to[1]) : "r"(address) : "memory");
+  }
+}
+)"},
+    {"mma_m16n8k16_float16",
+     R"(// d += a * b of a warp: 16 x 16, 16 x 8 and 16 x 8 elements, spread over its lanes.
+$helpervoid mma_m16n8k16_float16(float* d, const unsigned* a, const unsigned* b) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+)"},
+    {"mma_m16n8k16_bfloat16",
+     R"(// d += a * b of a warp: 16 x 16, 16 x 8 and 16 x 8 elements, spread over its lanes.
+$helpervoid mma_m16n8k16_bfloat16(float* d, const unsigned* a, const unsigned* b) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+)"},
     {"async_copy",
      R"(// Starts copying kBytes from global to shared memory; zeros instead where `valid` is false.
 template <int kBytes>

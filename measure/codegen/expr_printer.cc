@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/float_format.h"
+#include "search_space/ir/linear.h"
 
 namespace heddle::measure {
 
@@ -87,6 +88,20 @@ std::string ExprPrinter::PrintOffset(const Buffer& buffer, const ExprList& indic
   const Expr key = row % search_space::Int(buffer.swizzle_row / buffer.swizzle);
   const Expr flipped = Simplify(key * search_space::Int(buffer.swizzle));
   if (IsInt(flipped, 0)) return Print(offset);
+  if (SizeOf(buffer.dtype) < 4) {
+    // What counts whole rows stands apart, where XORing cannot reach: compilers then see what is
+    // the same in all of them.
+    const search_space::Linear all = search_space::ToLinear(offset);
+    search_space::Linear within_row, rows;
+    for (const search_space::Term& t : all.terms) {
+      (t.coef % buffer.swizzle_row == 0 ? rows : within_row).terms.push_back(t);
+    }
+    within_row.constant = all.constant % buffer.swizzle_row;
+    rows.constant = all.constant - within_row.constant;
+    return absl::StrCat(At(Convert(FromLinear(rows)), kSum), " + (",
+                        At(Convert(FromLinear(within_row)), kPrimary), " ^ ",
+                        At(Convert(flipped), kPrimary), ")");
+  }
   return absl::StrCat(At(Convert(offset), kPrimary), " ^ ", At(Convert(flipped), kPrimary));
 }
 

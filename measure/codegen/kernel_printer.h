@@ -71,6 +71,9 @@ class KernelPrinter {
   void PrintAlloc(const search_space::StmtNode& s);
   void PrintIntrinsic(const search_space::StmtNode& s);
   void PrintWarpReduce(const search_space::StmtNode& s);
+  void PrintLoadMatrix(const search_space::StmtNode& s);
+  void PrintMatrixMultiply(const search_space::StmtNode& s);
+  std::string PairsAt(const search_space::BufferRef& buffer, const search_space::ExprList& indices);
 
   void PrintVector(const search_space::Var& var, const search_space::Stmt& body);
   // Stores of a whole vector loop, or of one statement when var is null.

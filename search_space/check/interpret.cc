@@ -1,6 +1,7 @@
 #include "search_space/check/interpret.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include "search_space/check/interpret_code.h"
 #include "search_space/check/interpret_memory.h"
 #include "search_space/ir/float_format.h"
+#include "search_space/ir/simplify.h"
 
 namespace heddle::search_space {
 namespace {
@@ -73,7 +75,8 @@ class Machine {
         slots_(code.slot_count),
         local_(threads_ * code.local_elements, kUnwritten),
         shared_(*code.kernel),
-        order_(threads_) {
+        order_(threads_),
+        end_(threads_) {
     std::iota(order_.begin(), order_.end(), 0);
   }
 
@@ -95,9 +98,11 @@ class Machine {
  private:
   // -------------------------------------------------------------------------------- statements
 
-  // Whatever contains a barrier is run by the block as a whole; the rest by each thread in turn.
+  // Whatever contains an intrinsic that threads execute together is run by the block as a whole, or
+  // by the warp where a condition that stands around it differs between warps; the rest by each
+  // thread in turn.
   void RunBlock(const StmtCode& s) {
-    if (!s.has_barrier) return RunThreads(std::span(&s, 1));
+    if (s.scope == ExecutionScope::kThread) return RunThreads(std::span(&s, 1));
     switch (s.kind) {
       case StmtNode::Kind::kSeq:
         return RunBlockSequence(s.body);
@@ -108,13 +113,37 @@ class Machine {
         }
         return;
       case StmtNode::Kind::kIf:
+        if (s.scope == ExecutionScope::kWarp) return RunWarps(s);
         if (IsTakenByAll(s)) RunBlock(s.body[0]);
         return;
       case StmtNode::Kind::kAlloc:
-        for (int64_t t = 0; t < threads_; ++t) ForgetLocal(s, t);
+        for (int64_t t = first_; t < end_; ++t) ForgetLocal(s, t);
         return RunBlock(s.body[0]);
       default:
-        if (s.intrinsic == Intrinsic::kWarpReduce) return RunWarpReduce(s);
+        return RunTogether(s);
+    }
+  }
+
+  void RunWarps(const StmtCode& branch) {
+    const int64_t first = first_, end = end_;
+    for (first_ = first; first_ < end; first_ = end_) {
+      end_ = std::min(first_ + kWarpThreads, end);
+      if (IsTakenByAll(branch)) RunBlock(branch.body[0]);
+    }
+    first_ = first;
+    end_ = end;
+  }
+
+  void RunTogether(const StmtCode& s) {
+    switch (s.intrinsic) {
+      case Intrinsic::kWarpReduce:
+        return RunWarpReduce(s);
+      case Intrinsic::kLoadMatrix:
+      case Intrinsic::kLoadMatrixTransposed:
+        return ForEachWarp([&] { RunLoadMatrix(s); });
+      case Intrinsic::kMatrixMultiply:
+        return ForEachWarp([&] { RunMatrixMultiply(s); });
+      default:
         shared_.Barrier();
     }
   }
@@ -122,7 +151,7 @@ class Machine {
   void RunBlockSequence(const std::vector<StmtCode>& body) {
     for (size_t i = 0; i < body.size();) {
       size_t end = i;
-      while (end < body.size() && !body[end].has_barrier) ++end;
+      while (end < body.size() && body[end].scope == ExecutionScope::kThread) ++end;
       if (end > i) {
         RunThreads(std::span(&body[i], end - i));
       } else {
@@ -132,12 +161,104 @@ class Machine {
     }
   }
 
+  // Calls `run` with warp_ for each of those that run now.
+  template <typename F>
+  void ForEachWarp(const F& run) {
+    if (first_ % kWarpThreads != 0 || end_ % kWarpThreads != 0) {
+      throw Fault{"a matrix instruction in a block that is no whole warps"};
+    }
+    for (warp_ = first_; warp_ < end_; warp_ += kWarpThreads) run();
+    thread_ = -1;
+  }
+
+  // Each lane reads its elements of the rows that lanes of the warp name.
+  void RunLoadMatrix(const StmtCode& s) {
+    static constexpr int64_t kRows = 8;
+    const bool transposed = s.intrinsic == Intrinsic::kLoadMatrixTransposed;
+    AccessCode& source = code_.accesses[code_.exprs[s.value].access];
+    AccessCode& target = code_.accesses[s.access];
+    std::array<int64_t, kWarpThreads> row{};
+    for (int64_t lane = 0; lane < kRows * s.int_value; ++lane) {
+      SetThread(warp_ + lane);
+      const int64_t offset = row[static_cast<size_t>(lane)] = OffsetOf(source);
+      const int64_t bytes = ByteOf(source, offset), size = SizeOf(source.buffer->dtype);
+      if (bytes % (kRows * size) != 0) FailPromise(source, "is not aligned");
+      if (offset + kRows > source.buffer->elements) FailPromise(source, "ends outside");
+    }
+    for (int64_t lane = 0; lane < kWarpThreads; ++lane) {
+      SetThread(warp_ + lane);
+      const int64_t to = OffsetOf(target);
+      for (int64_t e = 0; e < 2 * s.int_value; ++e) {
+        const int64_t r = lane / 4, c = lane % 4 * 2 + e % 2;
+        const auto named = static_cast<size_t>(e / 2 * kRows + (transposed ? c : r));
+        CheckElement(target, to + e);
+        Write(target, to + e, ReadAt(source, row[named] + (transposed ? r : c)), false);
+      }
+    }
+  }
+
+  // A matrix that the registers of a warp hold from the access on, row by row.
+  std::vector<double> GatherMatrix(AccessCode& from, const FragmentLayout& layout) {
+    std::vector<double> matrix(static_cast<size_t>(layout.rows * layout.cols));
+    for (size_t i = 0; i < matrix.size(); ++i) {
+      const Place& place = PlacesOf(layout)[i];
+      SetThread(warp_ + place.lane);
+      const int64_t offset = OffsetOf(from) + place.element;
+      CheckElement(from, offset);
+      matrix[i] = ReadAt(from, offset);
+    }
+    return matrix;
+  }
+
+  // The products are exact and added up in double precision; a sum is rounded once.
+  void RunMatrixMultiply(const StmtCode& s) {
+    const MatrixShape& shape = ShapeOf(static_cast<MatrixInstruction>(s.int_value));
+    const ExprCode& product = code_.exprs[s.value];
+    AccessCode& target = code_.accesses[s.access];
+    const FragmentLayout& layout = shape.Layout(MatrixOperand::kD);
+    std::vector<double> operands[2], d = GatherMatrix(target, layout);
+    for (size_t i = 0; i < 2; ++i) {
+      const ExprCode& load = code_.exprs[code_.exprs[product.args[i]].args[0]];
+      operands[i] = GatherMatrix(code_.accesses[load.access],
+                                 shape.Layout(i == 0 ? MatrixOperand::kA : MatrixOperand::kB));
+    }
+    for (int64_t i = 0; i < shape.m * shape.n; ++i) {
+      const double* a = operands[0].data() + i / shape.n * shape.k;
+      const double* b = operands[1].data() + i % shape.n * shape.k;
+      const auto at = static_cast<size_t>(i);
+      d[at] = std::inner_product(a, a + shape.k, b, d[at]);
+    }
+    for (size_t i = 0; i < d.size(); ++i) {
+      const Place& place = PlacesOf(layout)[i];
+      SetThread(warp_ + place.lane);
+      Write(target, OffsetOf(target) + place.element, d[i], false);
+    }
+  }
+
+  // Who holds the elements of a matrix, row by row, by what matrix.h says.
+  struct Place {
+    int64_t lane, element;
+  };
+  const std::vector<Place>& PlacesOf(const FragmentLayout& layout) {
+    std::vector<Place>& places = places_[&layout];
+    for (int64_t i = std::ssize(places); i < layout.rows * layout.cols; ++i) {
+      const Expr row = search_space::Int(i / layout.cols), col = search_space::Int(i % layout.cols);
+      places.push_back({Simplify(layout.Lane(row, col))->int_value,
+                        Simplify(layout.Element(row, col))->int_value});
+    }
+    return places;
+  }
+
+  void CheckElement(AccessCode& a, int64_t offset) {
+    if (offset >= a.buffer->elements) FailPromise(a, "ends outside");
+  }
+
   // Exchanges between threads whose numbers differ in one bit: all get the same result.
   void RunWarpReduce(const StmtCode& s) {
-    std::vector<double> values(static_cast<size_t>(threads_)), partners;
-    for (int64_t t = 0; t < threads_; ++t) {
+    std::vector<double> values(static_cast<size_t>(end_ - first_)), partners;
+    for (int64_t t = first_; t < end_; ++t) {
       SetThread(t);
-      values[static_cast<size_t>(t)] = Value(s);
+      values[static_cast<size_t>(t - first_)] = Value(s);
     }
     AccessCode& target = code_.accesses[s.access];
     for (int64_t distance = s.int_value / 2; distance > 0; distance /= 2) {
@@ -149,9 +270,9 @@ class Machine {
                             CombineValues(s.combiner, partners[t], partners[partner]));
       }
     }
-    for (int64_t t = 0; t < threads_; ++t) {
+    for (int64_t t = first_; t < end_; ++t) {
       SetThread(t);
-      Write(target, OffsetOf(target), values[static_cast<size_t>(t)], false);
+      Write(target, OffsetOf(target), values[static_cast<size_t>(t - first_)], false);
     }
     thread_ = -1;
   }
@@ -174,10 +295,10 @@ class Machine {
 
   bool IsTakenByAll(const StmtCode& s) {
     bool taken = false;
-    for (int64_t t = 0; t < threads_; ++t) {
+    for (int64_t t = first_; t < end_; ++t) {
       SetThread(t);
       const bool here = Int(s.condition) != 0;
-      if (t > 0 && here != taken) throw Fault{"a barrier in divergent control flow"};
+      if (t > first_ && here != taken) throw Fault{"a barrier in divergent control flow"};
       taken = here;
     }
     thread_ = -1;
@@ -187,6 +308,7 @@ class Machine {
   void RunThreads(std::span<const StmtCode> statements) {
     std::shuffle(order_.begin(), order_.end(), rng_);
     for (int64_t t : order_) {
+      if (t < first_ || t >= end_) continue;
       SetThread(t);
       for (const StmtCode& s : statements) RunStatement(s);
     }
@@ -249,7 +371,10 @@ class Machine {
     switch (s.intrinsic) {
       case Intrinsic::kBarrier:
       case Intrinsic::kWarpReduce:
-        return;  // RunBlock's
+      case Intrinsic::kLoadMatrix:
+      case Intrinsic::kLoadMatrixTransposed:
+      case Intrinsic::kMatrixMultiply:
+        return;  // RunTogether's
       case Intrinsic::kAsyncCopy: {
         const double value = Value(s);
         Write(code_.accesses[s.access], OffsetOf(code_.accesses[s.access]), value, true);
@@ -476,8 +601,9 @@ class Machine {
     }
   }
 
-  double Read(AccessCode& a) {
-    const int64_t offset = OffsetOf(a);
+  double Read(AccessCode& a) { return ReadAt(a, OffsetOf(a)); }
+
+  double ReadAt(AccessCode& a, int64_t offset) {
     double value = 0;
     switch (a.buffer->scope) {
       case Scope::kLocal:
@@ -565,6 +691,9 @@ class Machine {
 
   int64_t block_ = 0;
   int32_t thread_ = -1;
+  int64_t first_ = 0, end_;  // the threads that run: all, or those of a warp
+  int64_t warp_ = 0;         // the first thread of the one whose instruction is executed
+  absl::flat_hash_map<const FragmentLayout*, std::vector<Place>> places_;
   double* my_local_ = nullptr;
 };
 

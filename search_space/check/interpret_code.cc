@@ -250,7 +250,7 @@ class Compiler {
         out.intrinsic = s->intrinsic;
         out.int_value = s->int_value;
         out.combiner = s->combiner;
-        out.has_barrier = EffectsOf(s->intrinsic).scope != ExecutionScope::kThread;
+        out.scope = EffectsOf(s->intrinsic).scope;
         if (EffectsOf(s->intrinsic).writes_buffer) Write(*s, out);
         break;
       case StmtNode::Kind::kLet:
@@ -264,7 +264,7 @@ class Compiler {
   void Children(const StmtNode& s, StmtCode& out) {
     for (const Stmt& child : s.body) {
       out.body.push_back(Statement(child));
-      out.has_barrier = out.has_barrier || out.body.back().has_barrier;
+      out.scope = std::max(out.scope, out.body.back().scope);
     }
   }
 

@@ -54,8 +54,8 @@ struct AccessCode {
 
 struct StmtCode {
   StmtNode::Kind kind;
-  bool has_barrier = false;  // or another intrinsic that threads execute together
-  bool is_vector = false;    // kFor: body is Ifs around one writing statement
+  ExecutionScope scope = ExecutionScope::kThread;  // of the widest intrinsic in it
+  bool is_vector = false;                          // kFor: body is Ifs around one writing statement
   int slot = -1;
   int64_t extent = 0;
   int rotating_slot = -1;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "search_space/check/verify_matrix.h"
 #include "search_space/ir/simplify.h"
 
 namespace heddle::search_space {
@@ -82,6 +83,9 @@ class KernelVerifier {
   const absl::flat_hash_set<std::string>& stored() const { return stored_; }
 
  private:
+  // For which threads a condition is the same.
+  enum class Uniformity : uint8_t { kThread, kWarp, kBlock };
+
   // What the values of a variable are good for.
   enum class Binding : uint8_t {
     kDivergent,  // differs between threads
@@ -185,12 +189,25 @@ class KernelVerifier {
 
   void Branch(const StmtNode& s) {
     Expression(s.condition);
-    const bool divergent = !IsUniform(s.condition);
-    divergent_ += divergent;
+    const Uniformity around = uniformity_;
+    uniformity_ = std::min(around, UniformityOf(s.condition));
     assumptions_.push_back(s.condition);
     Statement(*s.body[0]);
     assumptions_.pop_back();
-    divergent_ -= divergent;
+    uniformity_ = around;
+  }
+
+  Uniformity UniformityOf(const Expr& condition) const {
+    if (IsUniform(condition)) return Uniformity::kBlock;
+    const int64_t threads = kernel_.thread->extent;
+    if (threads % kWarpThreads != 0) return Uniformity::kThread;
+    const Var warp = MakeVar("warp", threads / kWarpThreads), lane = MakeVar("lane", kWarpThreads);
+    const Expr thread = VarExpr(warp) * Int(kWarpThreads) + VarExpr(lane);
+    const Expr split = Simplify(Substitute(
+        condition, [&](const Var& v) { return v == kernel_.thread ? thread : nullptr; }));
+    bool reads = false;
+    Visit(split, [&](const Expr& e) { reads = reads || e->op == Op::kLoad; });
+    return reads || MentionsAny(split, {lane.get()}) ? Uniformity::kThread : Uniformity::kWarp;
   }
 
   bool IsUniform(const Expr& condition) const {
@@ -206,11 +223,13 @@ class KernelVerifier {
 
   void Intrinsics(const StmtNode& s) {
     const IntrinsicEffects& effects = EffectsOf(s.intrinsic);
-    if (effects.scope != ExecutionScope::kThread && divergent_ > 0) {
+    if (static_cast<int>(uniformity_) < static_cast<int>(effects.scope)) {
       Fail(absl::StrCat(effects.name, " in control flow that differs between threads"));
     }
     if (s.intrinsic == Intrinsic::kAsyncCopy) CheckAsyncCopy(s);
     if (s.intrinsic == Intrinsic::kWarpReduce) CheckWarpReduce(s);
+    const std::string problem = FindMatrixProblem(s, kernel_.thread->extent, target_);
+    if (!problem.empty()) Fail(problem);
     if (effects.writes_buffer) Write(s);
   }
 
@@ -412,10 +431,10 @@ class KernelVerifier {
   absl::flat_hash_map<const Buffer*, int64_t> shared_;
   absl::flat_hash_set<const Buffer*> locals_;
   absl::flat_hash_set<std::string> stored_;
-  std::vector<Expr> assumptions_;      // conditions that hold here
-  std::vector<Expr> lane_conditions_;  // of the selects around an expression
-  Var vector_;                         // of the enclosing vector loop
-  int divergent_ = 0;                  // enclosing Ifs that threads may take differently
+  std::vector<Expr> assumptions_;               // conditions that hold here
+  std::vector<Expr> lane_conditions_;           // of the selects around an expression
+  Var vector_;                                  // of the enclosing vector loop
+  Uniformity uniformity_ = Uniformity::kBlock;  // of the enclosing Ifs
 };
 
 }  // namespace

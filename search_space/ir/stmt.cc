@@ -15,6 +15,9 @@ const IntrinsicEffects& EffectsOf(Intrinsic intrinsic) {
       {"async_commit", ExecutionScope::kThread, false, Completion::kImmediate, false},
       {"async_wait", ExecutionScope::kThread, false, Completion::kImmediate, false},
       {"warp_reduce", ExecutionScope::kWarp, true, Completion::kImmediate, false},
+      {"load_matrix", ExecutionScope::kWarp, true, Completion::kImmediate, false},
+      {"load_matrix_transposed", ExecutionScope::kWarp, true, Completion::kImmediate, false},
+      {"matrix_multiply", ExecutionScope::kWarp, true, Completion::kImmediate, false},
   };
   return kTable[static_cast<int>(intrinsic)];
 }
@@ -104,6 +107,31 @@ Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t t
   node.int_value = threads;
   node.combiner = combiner;
   return Make(std::move(node));
+}
+
+Stmt LoadMatrix(BufferRef buffer, ExprList indices, Expr row, int64_t blocks, bool transposed) {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = transposed ? Intrinsic::kLoadMatrixTransposed : Intrinsic::kLoadMatrix;
+  node.buffer = std::move(buffer);
+  node.indices = std::move(indices);
+  node.value = std::move(row);
+  node.int_value = blocks;
+  return Make(std::move(node));
+}
+
+Stmt MatrixMultiply(MatrixInstruction instruction, BufferRef d, ExprList indices, Expr a, Expr b) {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kMatrixMultiply;
+  const DType sums = ShapeOf(instruction).result;
+  node.value = Cast(sums, std::move(a)) * Cast(sums, std::move(b));
+  node.buffer = std::move(d);
+  node.indices = std::move(indices);
+  node.int_value = static_cast<int64_t>(instruction);
+  return Make(std::move(node));
+}
+
+const Expr& MatrixOperandOf(const StmtNode& multiply, size_t operand) {
+  return multiply.value->args[operand]->args[0];
 }
 
 Stmt Let(Var var, Expr value, Stmt body) {
@@ -249,8 +277,15 @@ std::string IntrinText(const StmtNode& s) {
     return absl::StrCat(out, " ", Access(s), " = ", NameOf(s.combiner), " over ", s.int_value,
                         " threads");
   }
+  if (s.intrinsic == Intrinsic::kMatrixMultiply) {
+    return absl::StrCat(out, " ", Access(s), " += ", ToString(MatrixOperandOf(s, 0)), " * ",
+                        ToString(MatrixOperandOf(s, 1)), " by ", s.matrix().name);
+  }
   if (s.buffer != nullptr) {
     absl::StrAppend(&out, " ", Access(s), " = ", ToString(s.value));
+  }
+  if (s.intrinsic == Intrinsic::kLoadMatrix || s.intrinsic == Intrinsic::kLoadMatrixTransposed) {
+    absl::StrAppend(&out, " in ", s.int_value, " blocks");
   }
   if (s.intrinsic == Intrinsic::kAsyncWait) absl::StrAppend(&out, " ", s.int_value);
   return out;

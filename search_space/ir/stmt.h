@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "search_space/ir/expr.h"
+#include "search_space/ir/matrix.h"
 #include "search_space/ir/tensor_program.h"
 
 namespace heddle::search_space {
@@ -26,8 +27,8 @@ enum class ForKind : uint8_t {
   kVector,
 };
 
-// Threads that a kWarpReduce can span; blocks that make one are whole multiples of it, on every
-// device.
+// Threads that execute an intrinsic of scope kWarp together; blocks that have one are whole
+// multiples of it, on every device.
 inline constexpr int64_t kWarpThreads = 32;
 
 // What an intrinsic statement does; its effects are a row of the table in stmt.cc, which barrier
@@ -43,6 +44,16 @@ enum class Intrinsic : uint8_t {
   // buffer[indices] (local) = combiner over the values of the int_value neighbouring threads (a
   // power of two, at most kWarpThreads) of the warp; every one of them gets the result.
   kWarpReduce,
+  // buffer[indices] and the elements behind it (local, 2 * int_value of 16 bits) = this lane's of
+  // int_value (2 or 4) blocks of 8 x 8 elements, in the layout of matrix.h. value is a Load
+  // from shared memory: lane 8 * b + r names there the first of the 8 elements, aligned to 16
+  // bytes, that are row r of block b. Transposed: that are its column r.
+  kLoadMatrix,
+  kLoadMatrixTransposed,
+  // buffer[indices] and the elements behind it (local, this lane's of D) += the product of two
+  // matrices; value is Load * Load of this lane's first elements of A and B, cast to D's type.
+  // int_value is the MatrixInstruction.
+  kMatrixMultiply,
 };
 
 enum class ExecutionScope : uint8_t { kThread, kWarp, kBlock };
@@ -93,6 +104,10 @@ struct StmtNode {
   Combiner combiner = Combiner::kNone;        // kIntrin that reduces
   std::string text;                           // kComment
   std::vector<Stmt> body;
+
+  const MatrixShape& matrix() const {  // of a kMatrixMultiply
+    return ShapeOf(static_cast<MatrixInstruction>(int_value));
+  }
 };
 
 Stmt Seq(std::vector<Stmt> body);  // flattens nested sequences; a single statement is itself
@@ -105,9 +120,14 @@ Stmt AsyncCopy(BufferRef buffer, ExprList indices, Expr value, int lanes);
 Stmt AsyncCommit();
 Stmt AsyncWait(int64_t pending);
 Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
+Stmt LoadMatrix(BufferRef buffer, ExprList indices, Expr row, int64_t blocks, bool transposed);
+Stmt MatrixMultiply(MatrixInstruction instruction, BufferRef d, ExprList indices, Expr a, Expr b);
 Stmt Let(Var var, Expr value, Stmt body);
 Stmt LetPointer(BufferRef pointer, BufferRef base, Expr start, int64_t step, Stmt body);
 Stmt Comment(std::string text);
+
+// The Load of operand A, 0, or B, 1, of a kMatrixMultiply.
+const Expr& MatrixOperandOf(const StmtNode& multiply, size_t operand);
 
 // Calls `visit` on `s` and every statement below it, in program order.
 void VisitStmts(const Stmt& s, const std::function<void(const StmtNode&)>& visit);

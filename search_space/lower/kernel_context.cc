@@ -19,8 +19,21 @@ void Swizzle(int64_t chunk, int64_t row, Buffer& buffer) {
   buffer.swizzle_row = row;
 }
 
+// The same for LoadMatrix, which reads chunks of eight rows at once: all of them in other banks.
+// The order changes within spans of at most a line of the banks, with every row, or with every few
+// that lie in one line together.
+void SwizzleForMatrices(int64_t chunk, int64_t row, Buffer& buffer) {
+  const int64_t line = 128 / SizeOf(buffer.dtype);
+  int64_t span = line;
+  while (row % span != 0) span /= 2;
+  if (span <= chunk) return;
+  buffer.swizzle = chunk;
+  buffer.swizzle_row = span;
+  buffer.swizzle_period = row / span * (line / span);
+}
+
 // Axis after axis from the innermost one, as the stage's layout says.
-void LayOut(const ScheduledStage& stage, Buffer& buffer) {
+void LayOut(const ScheduledStage& stage, bool is_for_matrices, Buffer& buffer) {
   const auto* layout = stage.Note<StorageLayout>();
   const size_t axes = buffer.shape.size();
   buffer.strides.resize(axes);
@@ -30,13 +43,17 @@ void LayOut(const ScheduledStage& stage, Buffer& buffer) {
     buffer.strides[axis] = stride;
     stride *= buffer.shape[axis];
     if (i + 1 == axes && layout != nullptr) {
-      Swizzle(layout->swizzle, stride, buffer);
+      if (is_for_matrices && layout->swizzle > 0) {
+        SwizzleForMatrices(layout->swizzle, stride, buffer);
+      } else {
+        Swizzle(layout->swizzle, stride, buffer);
+      }
       stride += layout->pad;
     }
   }
   buffer.elements = stride;
   const auto* fetch = stage.Note<Fetch>();
-  if (buffer.swizzle > 0 && fetch != nullptr) {
+  if (buffer.swizzle > 0 && fetch != nullptr && !is_for_matrices) {
     // A wide access of the fetch that runs across rows stores to that many of them at once: the
     // next ones meet other banks.
     const int64_t rows = buffer.strides.back() / buffer.swizzle_row;
@@ -94,7 +111,17 @@ BufferRef KernelContext::Allocate(int s, int64_t copies, Expr slot) {
   buffer.scope = here.scope;
   buffer.shape = here.extent;
   if (const auto* spread = here.Note<Spread>()) buffer.shape.back() /= spread->threads;
-  LayOut(here, buffer);
+  if (const auto* fragment = here.Note<Fragment>()) {
+    for (size_t i = 0; i < here.axes.size(); ++i) {
+      buffer.shape[i] /= fragment->Extent(here.axes[i]->name);
+    }
+    buffer.shape.push_back(fragment->layout().elements());
+  }
+  const std::vector<int> readers = schedule.ReadersOf(here.tensor.get());
+  const bool is_for_matrices = std::any_of(readers.begin(), readers.end(), [&](int r) {
+    return stage(r).Note<Fragment>() != nullptr && !stage(r).is_reduction();
+  });
+  LayOut(here, is_for_matrices, buffer);
   if (copies > 1) Multiply(copies, buffer);
   const BufferRef made = std::make_shared<const Buffer>(std::move(buffer));
   storage[s] = {made, std::move(slot)};

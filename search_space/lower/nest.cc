@@ -7,6 +7,7 @@
 #include "search_space/ir/simplify.h"
 #include "search_space/lower/collectives.h"
 #include "search_space/lower/fetch.h"
+#include "search_space/lower/fragments.h"
 #include "search_space/lower/pipeline.h"
 #include "search_space/lower/values.h"
 
@@ -100,6 +101,7 @@ Stmt EmitInit(KernelContext& context, int s, int member, size_t first_reduce,
               const std::vector<Expr>& guards) {
   const ScheduledStage& here = context.stage(s);
   const ScheduledStage& stage = context.stage(member);
+  if (stage.Note<Fragment>() != nullptr) return EmitInitFragment(context, member);
   const BufferRef& buffer = context.storage.at(member).buffer;
   Stmt init = Store(buffer, IndicesOf(here, stage), IdentityOf(stage.combiner, buffer->dtype));
   Expr condition;
@@ -194,6 +196,9 @@ Stmt InLoop(KernelContext& context, int s, const Loop& loop, Stmt body) {
 Stmt EmitStage(KernelContext& context, int s, const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);
   if (here.Note<Fetch>() != nullptr) return EmitFetch(context, s, assumptions);
+  if (here.Note<Fragment>() != nullptr && !here.is_reduction()) {
+    return EmitLoadMatrix(context, s, assumptions);
+  }
   const bool on_threads = std::any_of(here.loops.begin(), here.loops.end(),
                                       [](const Loop& l) { return l.kind == LoopKind::kThread; });
   if (here.scope == Scope::kShared && !on_threads) {
@@ -218,6 +223,16 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
       nests.push_back(EmitLoops(context, s, depth, carried));
     }
     return Seq(std::move(nests));
+  }
+  if (here.Note<Tensorize>() != nullptr && depth + 3 == here.loops.size()) {
+    const Stmt multiply = EmitMatrixMultiply(context, s);
+    return carried.guards.empty()
+               ? multiply
+               : context.Fail(absl::StrCat("the sums of ", here.name(), " end inside a matrix"));
+  }
+  if (here.Note<Fragment>() != nullptr && depth == here.loops.size()) {
+    return context.Fail(absl::StrCat("fragment ", here.name(),
+                                     " is computed by matrix instructions alone; add tensorize"));
   }
   if (depth == here.loops.size()) {
     const Expr condition = TakeGuards(here, depth, carried);

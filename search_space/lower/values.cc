@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/simplify.h"
+#include "search_space/lower/fragments.h"
 
 namespace heddle::search_space {
 namespace {
@@ -77,6 +78,12 @@ Expr Resolver::ResolveNode(const Expr& e, Known& known) {
 Expr Resolver::FromStorage(const Expr& load, const ScheduledStage& producer,
                            const KernelContext::Storage& storage) {
   ExprList indices;
+  if (producer.Note<Fragment>() != nullptr) {
+    for (size_t i = 0; i < load->args.size(); ++i) {
+      indices.push_back(Simplify(load->args[i] - producer.base[i]));
+    }
+    return Load(storage.buffer, HeldInFragment(context_, producer, indices));
+  }
   if (storage.slot != nullptr) indices.push_back(storage.slot);
   const auto* spread = producer.Note<Spread>();
   for (size_t i = 0; i < load->args.size(); ++i) {

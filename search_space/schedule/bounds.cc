@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/schedule.h"
 
@@ -31,6 +32,31 @@ VarSet FixedVars(const Schedule& schedule, Scope scope, int consumer, const Var&
     if (l.var == loop) break;
   }
   return fixed;
+}
+
+// The threads of the kernel by warps and lanes, for what a warp holds together.
+struct Warps {
+  Var thread, warp, lane;
+
+  Expr Split(const Expr& e) const {
+    const Expr number = VarExpr(warp) * Int(FragmentLayout::kLanes) + VarExpr(lane);
+    return Simplify(Substitute(e, [&](const Var& v) { return v == thread ? number : nullptr; }));
+  }
+  Expr Join(const Expr& e) const {
+    const Expr number = VarExpr(thread) / Int(FragmentLayout::kLanes);
+    return Simplify(Substitute(e, [&](const Var& v) { return v == warp ? number : nullptr; }));
+  }
+};
+
+absl::StatusOr<Warps> WarpsAround(const Schedule& schedule, int consumer) {
+  const ScheduledStage& c = schedule.stages()[static_cast<size_t>(consumer)];
+  for (const Loop& l : schedule.KernelOf(c).loops) {
+    if (l.kind != LoopKind::kThread || l.var->extent % FragmentLayout::kLanes != 0) continue;
+    return Warps{l.var, MakeVar("warp", l.var->extent / FragmentLayout::kLanes),
+                 MakeVar("lane", FragmentLayout::kLanes)};
+  }
+  return absl::InvalidArgumentError(
+      "fragments are held by warps: a loop over whole warps must be bound to thread first");
 }
 
 bool IsInside(const Schedule& schedule, int stage, int consumer, const Var& loop) {
@@ -90,8 +116,15 @@ struct AxisRegion {
 
 absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& producer, int consumer,
                          const Var& loop, std::vector<Expr>& base, std::vector<int64_t>& extent) {
-  const VarSet fixed_here = FixedVars(schedule, producer.scope, consumer, loop);
+  VarSet fixed_here = FixedVars(schedule, producer.scope, consumer, loop);
   const VarSet fixed_in_block = FixedVars(schedule, Scope::kShared, consumer, loop);
+  const bool is_fragment = producer.Note<Fragment>() != nullptr;
+  Warps warps;
+  if (is_fragment) {
+    HEDDLE_ASSIGN_OR_RETURN(found, WarpsAround(schedule, consumer));
+    warps = found;
+    fixed_here.insert(warps.warp.get());
+  }
   std::vector<AxisRegion> regions(producer.axes.size());
   // Of all that is computed with the producer, which has its axes.
   const auto include = [&](const ScheduledStage& read, const ScheduledStage& reader) {
@@ -106,7 +139,7 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
       if (node->op != Op::kLoad || node->buffer != read.tensor) return;
       for (size_t i = 0; i < node->args.size(); ++i) {
         const auto axis = static_cast<size_t>(producer.FindAxis(read.axes[i]));
-        const Expr index = Simplify(Substitute(node->args[i], [&](const Var& v) -> Expr {
+        Expr index = Simplify(Substitute(node->args[i], [&](const Var& v) -> Expr {
           for (size_t a = 0; a < nest.values.size(); ++a) {
             const bool is_data = a < nest.axes.size();
             if ((is_data ? nest.axes[a] : nest.reduce_axes[a - nest.axes.size()]) == v) {
@@ -115,12 +148,13 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
           }
           return nullptr;
         }));
+        if (is_fragment) index = warps.Split(index);
         // What is spread over threads is held by all of them together.
         const bool spread = producer.Note<Spread>() != nullptr && i + 1 == node->args.size();
         const VarSet& fixed = spread ? fixed_in_block : fixed_here;
         const Region region =
             RegionOf(index, [&](const Var& v) { return !fixed.contains(v.get()); });
-        if (producer.scope == Scope::kLocal &&
+        if (producer.scope == Scope::kLocal && !is_fragment &&
             region.extent > kMaxHoles * RelaxedProduct(index, fixed)) {
           hull_error = absl::InvalidArgumentError(
               absl::StrCat("a register tile of ", producer.name(), " would have holes: axis ",
@@ -145,7 +179,7 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
       return absl::InvalidArgumentError(absl::StrCat("nothing reads ", producer.name()));
     }
     const Region region = r.Result();
-    base.push_back(region.base);
+    base.push_back(is_fragment ? warps.Join(region.base) : region.base);
     extent.push_back(region.extent);
   }
   return absl::OkStatus();

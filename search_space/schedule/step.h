@@ -17,6 +17,7 @@
 #include "search_space/schedule/primitives/compute_inline.h"
 #include "search_space/schedule/primitives/compute_with.h"
 #include "search_space/schedule/primitives/fetch.h"
+#include "search_space/schedule/primitives/fragment.h"
 #include "search_space/schedule/primitives/fuse.h"
 #include "search_space/schedule/primitives/gather_read.h"
 #include "search_space/schedule/primitives/interleave.h"
@@ -29,6 +30,7 @@
 #include "search_space/schedule/primitives/split.h"
 #include "search_space/schedule/primitives/spread.h"
 #include "search_space/schedule/primitives/storage_layout.h"
+#include "search_space/schedule/primitives/tensorize.h"
 #include "search_space/schedule/primitives/unroll.h"
 #include "search_space/schedule/primitives/vectorize.h"
 #include "search_space/schedule/primitives/winograd.h"
@@ -38,7 +40,7 @@ namespace heddle::search_space {
 using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, GatherRead, SetScope, ComputeAt,
                           ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
                           CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
-                          Interleave, BlockSwizzle, LaunchBounds>;
+                          Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

@@ -1,6 +1,6 @@
 // What each primitive and each pass does, one golden a name: tests/golden/primitives/NAME.txt and
 // tests/golden/passes/NAME.txt. A golden begins with what is to be done, as a person wrote it:
-//     workload: OPERATOR SHAPE
+//     workload: OPERATOR SHAPE (TYPE, unless it is float32)
 //     operator: (unless it ships with the program: its text, indented)
 //     given:    (steps, indented)
 //     apply:    (of primitives: steps, indented)
@@ -55,8 +55,8 @@ Schedule Unscheduled(Golden& golden) {
   const std::string& own = golden.sections["operator"];
   const auto op =
       FindOperator(own.empty() ? BuiltinOperators() : *ParseOperators(own), parts.at(0));
-  return Schedule(std::make_shared<const TensorProgram>(
-      *op->Instantiate(*ParseShape(parts.at(1)), DType::kFloat32)));
+  return Schedule(std::make_shared<const TensorProgram>(*op->Instantiate(
+      *ParseShape(parts.at(1)), parts.size() > 2 ? *ParseDType(parts.at(2)) : DType::kFloat32)));
 }
 
 std::vector<Step> Parsed(const std::string& steps) {

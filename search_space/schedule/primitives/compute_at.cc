@@ -1,6 +1,7 @@
 #include "search_space/schedule/primitives/compute_at.h"
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/simplify.h"
 #include "search_space/schedule/editor.h"
 
 namespace heddle::search_space {
@@ -50,6 +51,18 @@ absl::Status ComputeAt::ApplyTo(ScheduleEditor& editor) const {
   std::vector<int64_t> extent;
   const Var& var = around->loops[at].var;
   HEDDLE_RETURN_IF_ERROR(InferRegion(schedule, *here, index, var, base, extent));
+  if (const auto* fragment = here->Note<Fragment>(); fragment != nullptr) {
+    for (size_t i = 0; i < here->axes.size(); ++i) {
+      const int64_t of_matrix = fragment->Extent(here->axes[i]->name);
+      if (extent[i] % of_matrix == 0 && ModulusRemainder(base[i]).modulus % of_matrix == 0 &&
+          ModulusRemainder(base[i]).remainder % of_matrix == 0) {
+        continue;
+      }
+      return Refuse(absl::StrCat("a warp would hold ", extent[i], " elements of axis ",
+                                 here->axes[i]->name, " of ", stage, " from ", ToString(base[i]),
+                                 " on, which are no whole matrices of ", of_matrix));
+    }
+  }
   for (ScheduledStage& s : editor.stages()) {
     if (s.leader != here->tensor) continue;
     s.scope = here->scope;

@@ -1,0 +1,96 @@
+#include "search_space/check/verify_matrix.h"
+
+#include "absl/strings/str_cat.h"
+#include "search_space/ir/simplify.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr int64_t kRow = 8;  // elements that LoadMatrix reads in one place, 16 bytes
+
+bool IsMultiple(const Expr& e, int64_t of) {
+  const ModRem m = ModulusRemainder(e);
+  return m.modulus % of == 0 && m.remainder % of == 0;
+}
+
+// In elements, without swizzle.
+Expr OffsetOf(const Buffer& b, const ExprList& indices) {
+  Expr offset = Int(0);
+  for (size_t i = 0; i < indices.size() && i < b.strides.size(); ++i) {
+    offset = offset + indices[i] * Int(b.strides[i]);
+  }
+  return offset;
+}
+
+// Are so many elements from there on a lane's own, one behind the other?
+std::string FragmentProblem(const BufferRef& b, const ExprList& indices, int64_t elements) {
+  const Expr offset = OffsetOf(*b, indices);
+  if (b->scope == Scope::kLocal && IsMultiple(offset, elements) &&
+      BoundsOf(offset).max + elements <= b->elements) {
+    return "";
+  }
+  return absl::StrCat(NameOf(b->scope), " ", ToString(Load(b, indices)), " does not begin ",
+                      elements, " elements of a fragment");
+}
+
+std::string LoadProblem(const StmtNode& s) {
+  const Expr& row = s.value;
+  const bool two_or_four = s.int_value == 2 || s.int_value == 4;
+  if (!two_or_four || row->op != Op::kLoad || row->buffer->scope != Scope::kShared ||
+      row->type != s.buffer->dtype || SizeOf(row->type) != 2) {
+    return absl::StrCat("load_matrix of ", s.int_value, " blocks from ", ToString(row),
+                        "; it must be 2 or 4 of 16 bits, from shared memory");
+  }
+  const Buffer& b = *row->buffer;
+  // The rest of the row belongs to the same innermost axis.
+  bool is_inside = false;
+  for (size_t i = 0; i < row->args.size(); ++i) {
+    is_inside = is_inside ||
+                (b.strides[i] == 1 && b.shape[i] % kRow == 0 && IsMultiple(row->args[i], kRow));
+  }
+  const bool is_whole = b.swizzle == 0 || b.swizzle % kRow == 0;
+  const bool is_aligned = b.alignment % 16 == 0 && IsMultiple(OffsetOf(b, row->args), kRow);
+  if (!is_inside || !is_whole || !is_aligned) {
+    return absl::StrCat("shared ", ToString(row), " is not proven to begin ", kRow,
+                        " elements in one place, aligned to 16 bytes");
+  }
+  return FragmentProblem(s.buffer, s.indices, 2 * s.int_value);
+}
+
+std::string MultiplyProblem(const StmtNode& s, const Target& target) {
+  const MatrixShape& shape = s.matrix();
+  if (!shape.IsOn(target)) return absl::StrCat(target.arch, " has no instruction ", shape.name);
+  const Expr &a = MatrixOperandOf(s, 0), &b = MatrixOperandOf(s, 1);
+  if (a->op != Op::kLoad || b->op != Op::kLoad || a->type != b->type || !shape.Takes(a->type) ||
+      s.buffer->dtype != shape.result) {
+    return absl::StrCat(shape.name, " of ", ToString(a), " and ", ToString(b), " into ",
+                        NameOf(s.buffer->dtype), " ", s.buffer->name);
+  }
+  const auto elements = [&](MatrixOperand operand) { return shape.Layout(operand).elements(); };
+  std::string problem = FragmentProblem(a->buffer, a->args, elements(MatrixOperand::kA));
+  if (problem.empty()) {
+    problem = FragmentProblem(b->buffer, b->args, elements(MatrixOperand::kB));
+  }
+  return problem.empty() ? FragmentProblem(s.buffer, s.indices, elements(MatrixOperand::kD))
+                         : problem;
+}
+
+}  // namespace
+
+std::string FindMatrixProblem(const StmtNode& s, int64_t threads, const Target& target) {
+  const bool loads =
+      s.intrinsic == Intrinsic::kLoadMatrix || s.intrinsic == Intrinsic::kLoadMatrixTransposed;
+  if (!loads && s.intrinsic != Intrinsic::kMatrixMultiply) return "";
+  if (threads % kWarpThreads != 0) {
+    return absl::StrCat("matrix instructions in blocks of ", threads,
+                        " threads, which are no whole warps");
+  }
+  if (!loads) return MultiplyProblem(s, target);
+  // Both came with the same devices.
+  if (!ShapeOf(MatrixInstruction::kM16N8K16).IsOn(target)) {
+    return absl::StrCat(target.arch, " has no matrix instructions");
+  }
+  return LoadProblem(s);
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,209 @@
+#include "search_space/lower/fragments.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/lower/values.h"
+
+namespace heddle::search_space {
+namespace {
+
+// `body` for all values of the variables, in unrolled loops.
+Stmt ForAll(const std::vector<Var>& vars, Stmt body) {
+  for (size_t i = vars.size(); i-- > 0;) {
+    if (vars[i]->extent > 1) body = For(vars[i], ForKind::kUnrolled, std::move(body));
+  }
+  return body;
+}
+
+Expr At(const Var& var) { return var->extent == 1 ? Int(0) : VarExpr(var); }
+
+size_t AxisOf(const ScheduledStage& stage, const std::string& name) {
+  return static_cast<size_t>(stage.FindAxis(name));
+}
+
+// One LoadMatrix fills so many matrices that stand one after another along an axis.
+struct Pack {
+  size_t axis;
+  int64_t matrices;
+};
+
+Pack ChoosePack(const ScheduledStage& stage, const Fragment& fragment) {
+  constexpr int64_t kMostBlocks = 4;
+  const int64_t most = kMostBlocks / fragment.layout().blocks();
+  for (size_t a = stage.axes.size(); a-- > 0;) {
+    const int64_t matrices = stage.extent[a] / fragment.Extent(stage.axes[a]->name);
+    if (matrices > 1) return {a, matrices % most == 0 ? most : 1};
+  }
+  return {0, 1};
+}
+
+// Are neighbours along the columns, or else along the rows, of the fragment's matrix neighbours in
+// shared memory? None: neither are.
+std::optional<bool> HasRowsInMemory(const Fragment& fragment, const ScheduledStage& stage,
+                                    const ScheduledStage& source, const Expr& load) {
+  const auto* layout = source.Note<StorageLayout>();
+  const size_t inner =
+      layout == nullptr ? source.axes.size() - 1 : AxisOf(source, layout->order.back());
+  const Expr& index = load->args[inner];
+  for (const bool columns : {true, false}) {
+    const Var& axis = stage.axes[AxisOf(stage, columns ? fragment.col : fragment.row)];
+    if (!MentionsAny(Simplify(index - VarExpr(axis)), {axis.get()})) return columns;
+  }
+  return std::nullopt;
+}
+
+// An operand of a product, in loop variables: `load` from a fragment, without the position inside
+// the matrix through whose rows and columns two loops go. Null where they do something else.
+Expr MatrixAt(const KernelContext& context, const ScheduledStage& producer, ExprList index,
+              const std::vector<Var>& loops, const Var& row, const Var& col) {
+  const Fragment& fragment = *producer.Note<Fragment>();
+  const KernelContext::Storage& storage = context.storage.at(context.schedule.IndexOf(producer));
+  ExprList indices;
+  if (storage.slot != nullptr) indices.push_back(storage.slot);
+  for (size_t i = 0; i < index.size(); ++i) {
+    const std::string& axis = producer.axes[i]->name;
+    const Var through = axis == fragment.row ? row : axis == fragment.col ? col : nullptr;
+    const Expr first = Simplify(through == nullptr ? index[i] : index[i] - VarExpr(through));
+    const int64_t extent = fragment.Extent(axis);
+    const ModRem m = ModulusRemainder(first);
+    if (m.modulus % extent != 0 || m.remainder % extent != 0) return nullptr;
+    for (const Var& loop : loops) {
+      if (MentionsAny(first, {loop.get()})) return nullptr;
+    }
+    indices.push_back(Simplify(first / Int(extent)));
+  }
+  indices.push_back(Int(0));
+  return Load(storage.buffer, std::move(indices));
+}
+
+ExprList RelativeTo(const ScheduledStage& producer, const ExprList& args) {
+  ExprList relative;
+  for (size_t i = 0; i < args.size(); ++i) {
+    relative.push_back(Simplify(args[i] - producer.base[i]));
+  }
+  return relative;
+}
+
+const Expr& WithoutCast(const Expr& e) { return e->op == Op::kCast ? e->args[0] : e; }
+
+}  // namespace
+
+ExprList HeldInFragment(KernelContext& context, const ScheduledStage& stage,
+                        const ExprList& index) {
+  const Fragment& fragment = *stage.Note<Fragment>();
+  const FragmentLayout& layout = fragment.layout();
+  const Expr& row = index[AxisOf(stage, fragment.row)];
+  const Expr& col = index[AxisOf(stage, fragment.col)];
+  const Expr lane = VarExpr(context.thread) % Int(FragmentLayout::kLanes);
+  if (!IsInt(Simplify(layout.Lane(row, col) - lane), 0)) {
+    context.Fail(absl::StrCat("element ", ToString(row), ", ", ToString(col), " of fragment ",
+                              stage.name(), " is read by another lane than the one that holds it"));
+  }
+  ExprList held;
+  for (size_t i = 0; i < index.size(); ++i) {
+    held.push_back(Simplify(index[i] / Int(fragment.Extent(stage.axes[i]->name))));
+  }
+  held.push_back(Simplify(layout.Element(row, col)));
+  return held;
+}
+
+Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumptions) {
+  const ScheduledStage& here = context.stage(s);
+  const Fragment& fragment = *here.Note<Fragment>();
+  const FragmentLayout& layout = fragment.layout();
+  const int source =
+      here.body->op == Op::kLoad ? context.schedule.FindStage(here.body->buffer.get()) : -1;
+  if (source < 0 || context.stage(source).scope != Scope::kShared) {
+    return context.Fail(
+        absl::StrCat("fragment ", here.name(), " is no copy of a stage in scope shared"));
+  }
+  const auto in_rows = HasRowsInMemory(fragment, here, context.stage(source), here.body);
+  if (!in_rows.has_value()) {
+    return context.Fail(absl::StrCat("neither rows nor columns of fragment ", here.name(),
+                                     " lie one behind the other in ", here.body->buffer->name));
+  }
+  const Pack pack = ChoosePack(here, fragment);
+  const int64_t blocks = layout.blocks() * pack.matrices, block_rows = layout.rows / 8;
+  // Of the lane that names a row of a block: whose it is, and where the block stands in a matrix.
+  const Expr t = VarExpr(context.thread);
+  const Expr block = t / Int(8) % Int(blocks), line = t % Int(8);
+  const Expr matrix = block / Int(layout.blocks()), in_matrix = block % Int(layout.blocks());
+  const Expr row = in_matrix % Int(block_rows) * Int(8) + (*in_rows ? line : Int(0));
+  const Expr col = in_matrix / Int(block_rows) * Int(8) + (*in_rows ? Int(0) : line);
+  std::vector<Var> vars;
+  ExprList to;
+  std::vector<Expr> from;
+  for (size_t i = 0; i < here.axes.size(); ++i) {
+    const std::string& axis = here.axes[i]->name;
+    const int64_t extent = fragment.Extent(axis), packed = i == pack.axis ? pack.matrices : 1;
+    vars.push_back(MakeVar(absl::StrCat(here.name(), ".", axis), here.extent[i] / extent / packed));
+    const Expr first = Simplify(At(vars.back()) * Int(packed));
+    to.push_back(first);
+    const Expr number = packed > 1 ? first + matrix : first;
+    const Expr inside = axis == fragment.row ? row : axis == fragment.col ? col : Int(0);
+    from.push_back(Simplify(here.base[i] + number * Int(extent) + inside));
+  }
+  const KernelContext::Storage& storage = context.storage.at(s);
+  if (storage.slot != nullptr) to.insert(to.begin(), storage.slot);
+  to.push_back(Int(0));
+  const Expr load =
+      Resolve(context,
+              Substitute(here.body,
+                         [&](const Var& v) -> Expr {
+                           const int axis = here.FindAxis(v);
+                           return axis < 0 ? nullptr : from[static_cast<size_t>(axis)];
+                         }),
+              assumptions);
+  return ForAll(vars, LoadMatrix(storage.buffer, std::move(to), load, blocks, !*in_rows));
+}
+
+Stmt EmitInitFragment(KernelContext& context, int s) {
+  const ScheduledStage& here = context.stage(s);
+  const BufferRef& buffer = context.storage.at(s).buffer;
+  std::vector<Var> vars;
+  ExprList indices;
+  for (size_t i = 0; i < buffer->shape.size(); ++i) {
+    vars.push_back(MakeVar(absl::StrCat(here.name(), ".", i), buffer->shape[i]));
+    indices.push_back(At(vars.back()));
+  }
+  return ForAll(vars, Store(buffer, indices, IdentityOf(here.combiner, buffer->dtype)));
+}
+
+Stmt EmitMatrixMultiply(KernelContext& context, int s) {
+  const ScheduledStage& here = context.stage(s);
+  const MatrixInstruction instruction = here.Note<Fragment>()->instruction;
+  std::vector<Var> loops;
+  for (size_t l = here.loops.size() - 3; l < here.loops.size(); ++l) {
+    loops.push_back(here.loops[l].var);
+  }
+  const Var &m = loops[0], &n = loops[1], &k = loops[2];
+  ExprList own(here.values.begin(), here.values.begin() + static_cast<int>(here.axes.size()));
+  const Expr d = MatrixAt(context, here, std::move(own), loops, m, n);
+  Expr operands[2];
+  const Expr body = AtLoops(context.schedule, here, here.body);
+  for (size_t i = 0; body->op == Op::kMul && i < 2; ++i) {
+    const Expr& load = WithoutCast(body->args[i]);
+    const int p = load->op == Op::kLoad ? context.schedule.FindStage(load->buffer.get()) : -1;
+    const auto* fragment = p < 0 ? nullptr : context.stage(p).Note<Fragment>();
+    if (fragment == nullptr || fragment->instruction != instruction ||
+        fragment->operand == MatrixOperand::kD || !context.storage.contains(p)) {
+      continue;
+    }
+    const ScheduledStage& producer = context.stage(p);
+    const bool is_a = fragment->operand == MatrixOperand::kA;
+    operands[is_a ? 0 : 1] =
+        MatrixAt(context, producer, RelativeTo(producer, load->args), loops, is_a ? m : n, k);
+  }
+  if (d == nullptr || operands[0] == nullptr || operands[1] == nullptr) {
+    return context.Fail(absl::StrCat(ShapeOf(instruction).name,
+                                     " computes D[m, n] += A[m, k] * B[n, k] of fragments; ",
+                                     here.name(), " is ", ToString(here.body), " in loops ",
+                                     m->name, ", ", n->name, ", ", k->name));
+  }
+  return MatrixMultiply(instruction, d->buffer, d->args, operands[0], operands[1]);
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,24 @@
+// What a warp holds together as operands of matrix instructions (primitives/fragment.h).
+#ifndef HEDDLE_SEARCH_SPACE_LOWER_FRAGMENTS_H_
+#define HEDDLE_SEARCH_SPACE_LOWER_FRAGMENTS_H_
+
+#include "search_space/lower/kernel_context.h"
+
+namespace heddle::search_space {
+
+// Where a thread keeps the element at `index`, relative to the region of `stage`, a fragment: the
+// matrices along each axis, then the element of this lane. It must be one of its own.
+ExprList HeldInFragment(KernelContext& context, const ScheduledStage& stage, const ExprList& index);
+
+// Fills the fragment `s`, a copy of what lies in shared memory.
+Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumptions);
+
+// Sets this thread's elements of fragment `s` to the identity of what they add up.
+Stmt EmitInitFragment(KernelContext& context, int s);
+
+// The three innermost loops of fragment `s`, which its annotation Tensorize names.
+Stmt EmitMatrixMultiply(KernelContext& context, int s);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_LOWER_FRAGMENTS_H_

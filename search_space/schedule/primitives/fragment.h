@@ -1,0 +1,30 @@
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_PRIMITIVES_FRAGMENT_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_PRIMITIVES_FRAGMENT_H_
+
+#include "search_space/ir/matrix.h"
+#include "search_space/schedule/primitives/primitive.h"
+
+namespace heddle::search_space {
+
+constexpr auto WordsOf(MatrixInstruction /*unused*/) { return std::array{"mma_m16n8k16"}; }
+constexpr auto WordsOf(MatrixOperand /*unused*/) { return std::array{"a", "b", "d"}; }
+
+// Keeps a local stage that is not attached yet as an operand of a matrix instruction: the threads
+// of a warp hold what they need of it together. Axes `row` and `col` are those of the operand's
+// matrix (matrix.h). Who reads an element must be the thread that holds it.
+struct Fragment {
+  std::string stage;
+  MatrixInstruction instruction;
+  MatrixOperand operand;
+  std::string row, col;
+
+  const FragmentLayout& layout() const { return ShapeOf(instruction).Layout(operand); }
+  // Elements along an axis of the stage that stand in one matrix.
+  int64_t Extent(const std::string& axis) const;
+
+  HEDDLE_ANNOTATION(Fragment, "fragment", stage, instruction, operand, row, col);
+};
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_PRIMITIVES_FRAGMENT_H_

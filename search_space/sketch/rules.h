@@ -37,6 +37,8 @@ std::unique_ptr<SketchRule> MakeStagingRule();
 std::unique_ptr<SketchRule> MakeTilingRule();
 // The same of a reduction that reads everything once, such as the sums of columns.
 std::unique_ptr<SketchRule> MakeColumnsRule();
+// Products of matrices of 16-bit numbers by instructions that multiply small matrices.
+std::unique_ptr<SketchRule> MakeMatrixRule();
 // Rows reduced by groups of threads, several reductions in one kernel: softmax, layer norm, sums.
 std::unique_ptr<SketchRule> MakeRowsRule();
 

@@ -99,6 +99,13 @@ class ScheduleWriter {
   void Spread(const StageRef& s, int64_t threads, int64_t vector) {  // along its last axis
     Apply(search_space::Spread{s.name(), At(s).axes.back()->name, threads, vector});
   }
+  void Fragment(const StageRef& s, MatrixInstruction instruction, MatrixOperand operand,
+                const std::string& row, const std::string& col) {
+    Apply(search_space::Fragment{s.name(), instruction, operand, row, col});
+  }
+  void Tensorize(const StageRef& s, const LoopRef& m, const LoopRef& n, const LoopRef& k) {
+    Apply(search_space::Tensorize{s.name(), m.name(), n.name(), k.name()});
+  }
   LoopRef Replicate(const StageRef& s, int64_t threads) {  // returns the loop that it adds
     Apply(search_space::Replicate{s.name(), threads});
     return {s, At(s).loops.back().var};

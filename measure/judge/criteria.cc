@@ -5,6 +5,7 @@
 
 #include "measure/judge/timing.h"
 #include "search_space/ir/float_format.h"
+#include "search_space/ir/matrix.h"
 #include "search_space/sketch/algorithms.h"
 
 namespace heddle::measure {
@@ -78,7 +79,7 @@ float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind) {
 
 double FastestPlausible(const TensorProgram& program, const search_space::Target& target,
                         L2Policy l2) {
-  constexpr double kMargin = 0.75, kCacheOverMemory = 16, kMatrixUnits = 16;
+  constexpr double kMargin = 0.75, kCacheOverMemory = 16;
   const double bytes = static_cast<double>(program.IoBytes());
   const double cache = static_cast<double>(target.l2_bytes);
   // What at least comes from memory: all of it, less the share of the rotation that may stay.
@@ -89,10 +90,8 @@ double FastestPlausible(const TensorProgram& program, const search_space::Target
   const double from_memory =
       rotation > 0 && !measured ? bytes * std::max(0.0, 1 - cache / rotation) : 0;
   double seconds = 0;
-  if (target.peak_gflops > 0)
-    seconds = search_space::LeastFlops(program) / (target.peak_gflops * 1e9);
-  // Matrix units compute 16-bit products up to 16 times as fast (A100: 312 TFLOP/s and 19.5).
-  if (search_space::IsHalf(program.dtype) && !target.processor) seconds /= kMatrixUnits;
+  if (const double peak = search_space::PeakGflops(program, target); peak > 0)
+    seconds = search_space::LeastFlops(program) / (peak * 1e9);
   if (target.memory_gbs > 0) {
     const double bandwidth = target.memory_gbs * 1e9;
     seconds = std::max(

@@ -1,7 +1,9 @@
 #include "search_space/ir/matrix.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 namespace heddle::search_space {
 namespace {
@@ -40,6 +42,22 @@ bool MatrixShape::IsOn(const Target& target) const {
 
 const MatrixShape& ShapeOf(MatrixInstruction instruction) {
   return kShapes[static_cast<size_t>(instruction)];
+}
+
+double PeakGflops(const TensorProgram& program, const Target& target) {
+  const auto takes = [&](DType type) {
+    return std::any_of(std::begin(kShapes), std::end(kShapes), [&](const MatrixShape& shape) {
+      return shape.IsOn(target) && shape.Takes(type);
+    });
+  };
+  bool multiplies = false;
+  for (const Stage& stage : program.stages) {
+    if (stage.combiner != Combiner::kSum) continue;
+    Visit(stage.body, [&](const Expr& e) {
+      multiplies = multiplies || (e->op == Op::kLoad && takes(e->buffer->dtype));
+    });
+  }
+  return multiplies ? MatrixGflops(target) : target.peak_gflops;
 }
 
 }  // namespace heddle::search_space

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "search_space/ir/expr.h"
 #include "search_space/ir/target.h"
+#include "search_space/ir/tensor_program.h"
 
 namespace heddle::search_space {
 
@@ -49,6 +50,10 @@ struct MatrixShape {
 // The instructions; a step and a statement name one by its place here.
 enum class MatrixInstruction : uint8_t { kM16N8K16 };
 const MatrixShape& ShapeOf(MatrixInstruction instruction);
+
+// The most that `target` can do of what `program` computes, as Target::peak_gflops: what its matrix
+// instructions can where they may take the sums of the program.
+double PeakGflops(const TensorProgram& program, const Target& target);
 
 }  // namespace heddle::search_space
 

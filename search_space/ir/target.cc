@@ -18,12 +18,13 @@ struct Architecture {
   int threads_per_sm;
   int blocks_per_sm;
   int float32_lanes_per_sm;
+  int matrix_flops_per_cycle;  // a multiprocessor's, dense, of float16 (NVIDIA's white papers)
 };
 constexpr Architecture kArchitectures[] = {
-    {"sm_70", 96, 96, 2048, 32, 64},     {"sm_75", 64, 64, 1024, 16, 64},
-    {"sm_80", 164, 163, 2048, 32, 64},   {"sm_86", 100, 99, 1536, 16, 128},
-    {"sm_89", 100, 99, 1536, 24, 128},   {"sm_90", 228, 227, 2048, 32, 128},
-    {"sm_100", 228, 227, 2048, 32, 128}, {"sm_120", 100, 99, 1536, 24, 128},
+    {"sm_70", 96, 96, 2048, 32, 64, 1024},     {"sm_75", 64, 64, 1024, 16, 64, 1024},
+    {"sm_80", 164, 163, 2048, 32, 64, 2048},   {"sm_86", 100, 99, 1536, 16, 128, 1024},
+    {"sm_89", 100, 99, 1536, 24, 128, 1024},   {"sm_90", 228, 227, 2048, 32, 128, 4096},
+    {"sm_100", 228, 227, 2048, 32, 128, 8192}, {"sm_120", 100, 99, 1536, 24, 128, 1024},
 };
 
 // NVIDIA's data sheets and architecture white papers: boost clock, L2, memory and its bandwidth.
@@ -107,6 +108,19 @@ absl::StatusOr<Target> FindTarget(const std::string& name) {
   }
   return absl::NotFoundError(
       absl::StrCat("unknown target '", name, "'; known are ", absl::StrJoin(TargetNames(), ", ")));
+}
+
+double MatrixGflops(const Target& target) {
+  if (target.api != Api::kCuda) return target.peak_gflops;
+  // Of an architecture that is not known, more than any that is.
+  double ratio = 1;
+  for (const Architecture& a : kArchitectures) {
+    const double of_this =
+        static_cast<double>(a.matrix_flops_per_cycle) / (2 * a.float32_lanes_per_sm);
+    if (target.arch == a.arch) return target.peak_gflops * of_this;
+    ratio = std::max(ratio, of_this);
+  }
+  return target.peak_gflops * ratio;
 }
 
 std::vector<std::string> TargetNames() {

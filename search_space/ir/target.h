@@ -40,6 +40,10 @@ struct Target {
   bool processor = false;
 };
 
+// The most that matrix instructions of 16-bit types can do, as peak_gflops; that where there are
+// none.
+double MatrixGflops(const Target& target);
+
 // Descriptions of common GPUs that ship with the program: "h100", "a100", ..., and "sm_90" style
 // names for the most common GPU of that architecture; "cpu" or "opencl" is a processor. NotFound
 // lists the names.

@@ -95,6 +95,9 @@ void EstimateTimes(const KernelProfile& p, const Target& t, KernelCost& c) {
   const double warps = p.warps * c.busiest_blocks;
   const Instructions& n = p.instructions;
   c.terms[Term::kFma] = warps * (n.fma + n.add_mul) * kLanes / lanes * cycle_us;
+  if (p.matrix_flops > 0 && t.peak_gflops > 0) {
+    c.terms[Term::kFma] += warps * p.matrix_flops * sms / search_space::MatrixGflops(t) * 1e-3;
+  }
   c.terms[Term::kDram] = t.memory_gbs > 0 ? c.dram_bytes / t.memory_gbs * 1e-3 : 0;
   if (t.processor) {
     c.terms += ProcessorTerms(p, t);

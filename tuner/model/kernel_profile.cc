@@ -137,6 +137,8 @@ class Profiler {
   Mask Under(const Expr& condition, bool negated);
   void WalkFor(const StmtNode& s);
   void WalkWrite(const StmtNode& s);
+  void WalkLoadMatrix(const StmtNode& s);
+  void WalkMatrixMultiply(const StmtNode& s);
   void Value(const Expr& e);
   void Operation(const Expr& e);
   void AddAccess(const BufferRef& buffer, const ExprList& indices, int lanes, bool store,
@@ -218,6 +220,11 @@ void Profiler::Walk(const StmtNode& s) {
       return WalkWrite(s);
     case StmtNode::Kind::kIntrin:
       if (s.intrinsic == Intrinsic::kAsyncCopy) return WalkWrite(s);
+      if (s.intrinsic == Intrinsic::kMatrixMultiply) return WalkMatrixMultiply(s);
+      if (s.intrinsic == Intrinsic::kLoadMatrix ||
+          s.intrinsic == Intrinsic::kLoadMatrixTransposed) {
+        return WalkLoadMatrix(s);
+      }
       if (s.intrinsic != Intrinsic::kAsyncCommit) Count(p_.instructions.barrier);
       p_.locals_at_barriers = std::max(p_.locals_at_barriers, locals_);
       if (EffectsOf(s.intrinsic).orders_shared && InnermostSerial() >= 0) {
@@ -308,6 +315,25 @@ void Profiler::WalkWrite(const StmtNode& s) {
       sources_[s.buffer.get()] |= source_ == 0 ? kComputed : source_;
   }
   AddAccess(s.buffer, s.indices, s.lanes, true, async);
+}
+
+// Each lane names 16 bytes, which go through the banks as those of a wide load do.
+void Profiler::WalkLoadMatrix(const StmtNode& s) {
+  static constexpr int kRow = 8;
+  sources_[s.buffer.get()] |= kShared;
+  trips_ *= kRow;
+  AddAccess(s.value->buffer, s.value->args, kRow, false, false);
+  trips_ /= kRow;
+}
+
+void Profiler::WalkMatrixMultiply(const StmtNode& s) {
+  const search_space::MatrixShape& shape = s.matrix();
+  const auto flops = static_cast<double>(2 * shape.m * shape.n * shape.k);
+  sources_[s.buffer.get()] |= kComputed;
+  Count(p_.instructions.matrix);
+  p_.matrix_flops += flops * trips_ * mask_.warps;
+  for (const OpenLoop& l : stack_) p_.loops[static_cast<size_t>(l.id)].multiplies_adds = true;
+  Flops(flops / kLanes);
 }
 
 // The instructions of a value or a condition.

@@ -19,6 +19,7 @@ inline constexpr int kBanks = 32;
 // Warp instructions by kind, a warp's mean.
 struct Instructions {
   double fma = 0;      // float multiply-adds
+  double matrix = 0;   // multiplications of matrices
   double add_mul = 0;  // other float additions, multiplications, minima, maxima, selects
   double special = 0;  // executions of the special function unit: exp, rsqrt, division, ...
   double helper = 0;   // float instructions around special functions
@@ -30,7 +31,9 @@ struct Instructions {
   double memory() const {
     return global_load + global_store + shared_load + shared_store + async_copy;
   }
-  double total() const { return fma + add_mul + special + helper + integer + memory() + barrier; }
+  double total() const {
+    return fma + matrix + add_mul + special + helper + integer + memory() + barrier;
+  }
 };
 
 // One load or store in the kernel's text, with the loops around it.
@@ -89,8 +92,9 @@ struct KernelProfile {
   double shared_bytes = 0;
   double min_blocks = 0;
   Instructions instructions;
-  double flops = 0;      // float operations of the whole grid, a multiply-add counted as 2
-  double code_size = 0;  // instructions in the text, unrolled loops written out
+  double matrix_flops = 0;  // of a warp's matrix instructions
+  double flops = 0;         // float operations of the whole grid, a multiply-add counted as 2
+  double code_size = 0;     // instructions in the text, unrolled loops written out
   std::vector<Access> accesses;
   std::vector<LoopProfile> loops;
   bool loads_global = false, loads_shared = false;  // directly in the body, outside serial loops

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
+#include "search_space/ir/matrix.h"
 #include "search_space/sketch/algorithms.h"
 
 namespace heddle::tuner {
@@ -35,8 +36,8 @@ Roofline RooflineOf(const search_space::TensorProgram& program, const search_spa
   Roofline r;
   r.flops = program.Flops();
   r.bytes = static_cast<double>(program.IoBytes());
-  if (target.peak_gflops > 0) {
-    r.compute_us = search_space::LeastFlops(program) / target.peak_gflops * 1e-3;
+  if (const double peak = search_space::PeakGflops(program, target); peak > 0) {
+    r.compute_us = search_space::LeastFlops(program) / peak * 1e-3;
   }
   bool stays_in_cache = l2 == measure::L2Policy::kWarm && r.bytes <= target.l2_bytes;
   if (target.memory_gbs > 0 && !stays_in_cache) r.memory_us = r.bytes / target.memory_gbs * 1e-3;

@@ -1,0 +1,63 @@
+// What the analytic model makes of matrix instructions.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
+#include "tuner/model/kernel_cost.h"
+#include "tuner/model/kernel_profile.h"
+#include "tuner/model/terms.h"
+
+namespace heddle::tuner {
+namespace {
+
+using namespace search_space;
+
+KernelProfile ProfileOf(const char* op, const char* text, const Target& target) {
+  const auto program = std::make_shared<const TensorProgram>(
+      *FindOperator(BuiltinOperators(), op)
+           ->Instantiate(*ParseShape("m=1024,n=1024,k=1024"), DType::kBFloat16));
+  const auto space = SearchSpace::Create(program, target);
+  const auto lowered = space->Lower(*space->Parse(text));
+  EXPECT_TRUE(lowered.ok()) << lowered.status();
+  return KernelProfile(lowered->kernels.at(0));
+}
+
+constexpr char kPoint[] = "matrix: m.warps=2 n.warps=2 m.tiles=4 n.tiles=8 k.steps=4 pipeline=3";
+
+TEST(MatrixCost, CountsProductsAsTheyAre) {
+  const Target h100 = *FindTarget("h100");
+  KernelProfile p = ProfileOf("matmul", kPoint, h100);
+  const double flops = 2.0 * 1024 * 1024 * 1024;
+  EXPECT_EQ(p.matrix_flops * p.warps * p.blocks, flops);
+  EXPECT_EQ(p.instructions.matrix * p.warps * p.blocks, flops / (2 * 16 * 8 * 16));
+  EXPECT_EQ(p.instructions.fma, 0);
+  // 64 blocks of 132 multiprocessors' at their peak.
+  const KernelCost cost = CostOf(p, h100);
+  EXPECT_NEAR(cost.terms[Term::kFma], flops / 64 * 132 / MatrixGflops(h100) * 1e-3, 0.2);
+}
+
+// Rows of every length are read without conflicts of banks, transposed or not.
+TEST(MatrixCost, RowsLieInDifferentBanks) {
+  const Target h100 = *FindTarget("h100");
+  for (const char* op : {"matmul", "matmul_nt", "matmul_tn"}) {
+    for (const char* steps : {"1", "2", "4"}) {
+      const std::string text =
+          std::string("matrix: m.warps=2 n.warps=2 m.tiles=3 n.tiles=6 k.steps=") + steps +
+          " pipeline=2";
+      const KernelProfile p = ProfileOf(op, text.c_str(), h100);
+      int reads = 0;
+      for (const Access& a : p.accesses) {
+        if (a.buffer->scope != Scope::kShared || a.store) continue;
+        ++reads;
+        EXPECT_EQ(a.wavefronts, a.ideal_wavefronts) << op << " " << text << " " << a.buffer->name;
+      }
+      EXPECT_EQ(reads, 2);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::tuner

@@ -282,7 +282,10 @@ class RandomOperators {
     }
     static constexpr const char* kCombiners[] = {"sum", "sum", "sum", "sum", "max", "min", "prod"};
     stage.combiner = kCombiners[Draw(0, std::size(kCombiners) - 1)];
-    if (stage.combiner == "prod") value = {absl::StrCat("1 + 0.0625 * tanh(", value.text, ")"), 2};
+    if (stage.combiner == "prod") {  // of terms that make e to the fourth at most
+      const double share = std::min(0.0625, 4 / terms);
+      value = {absl::StrCat("1 + ", share, " * tanh(", value.text, ")"), 2};
+    }
     if (stage.combiner == "sum") value.largest *= terms;
     stage.body = value.text;
     stage.largest = stage.combiner == "prod" ? kLargest : value.largest;

@@ -408,6 +408,9 @@ class KernelVerifier {
     }
     Expr offset = Int(0);
     for (size_t i = 0; i < indices.size(); ++i) offset = offset + indices[i] * Int(b.strides[i]);
+    // Where positions in a fetched tile are taken apart and put together again, only the whole
+    // shows that lanes are neighbours: parts at multiples of the lanes lose their common form.
+    offset = Simplify(offset);
     // The vector variable as chunk * lanes + lane.
     const Var chunk = MakeVar("chunk", vector_->extent / lanes), lane = MakeVar("lane", lanes);
     const Expr first = VarExpr(chunk) * Int(lanes);

@@ -122,7 +122,8 @@ bool Implies(const Inequality& known, const Inequality& goal) {
   return false;
 }
 
-bool ProvesInequality(const std::vector<Inequality>& known, const Inequality& goal) {
+bool ProvesInequality(const std::vector<Inequality>& known, const Inequality& goal,
+                      int assumptions = 2) {
   if (BoundsOf(goal).max <= 0) return true;
   for (size_t i = 0; i < known.size(); ++i) {
     if (Implies(known[i], goal)) return true;
@@ -141,16 +142,13 @@ bool ProvesInequality(const std::vector<Inequality>& known, const Inequality& go
     if (t.mod != 0) dividend = FloorMod(dividend, t.div * t.mod);
     Linear cleared = Add(Add(Linear{}, rest, t.div), dividend, t.coef);
     if (t.coef > 0) cleared.constant -= t.div - 1;
-    if (ProvesInequality(known, cleared)) return true;
+    if (ProvesInequality(known, cleared, assumptions)) return true;
   }
+  if (assumptions == 1) return false;
   // Two assumptions together, such as y < h and x < w for a fused index.
-  for (size_t i = 0; i < known.size(); ++i) {
-    const Linear rest = Add(goal, known[i], -1);
-    for (size_t j = 0; j < known.size(); ++j) {
-      if (j != i && Implies(known[j], rest)) return true;
-    }
-  }
-  return false;
+  return std::any_of(known.begin(), known.end(), [&](const Inequality& k) {
+    return ProvesInequality(known, Add(goal, k, -1), 1);
+  });
 }
 
 bool ProvesOne(const std::vector<Expr>& assumptions, const std::vector<Inequality>& known,
@@ -169,10 +167,23 @@ bool ProvesOne(const std::vector<Expr>& assumptions, const std::vector<Inequalit
                      [&](const Inequality& l) { return ProvesInequality(known, l); });
 }
 
+// A fact about one quotient says something of what is divided, which other quotients may be of:
+// c * (x / d) + rest <= 0 is c * x + d * rest <= 0 for c < 0, and that of x - (d - 1) for c > 0.
+void AddDividend(const Inequality& fact, std::vector<Inequality>& known) {
+  if (fact.terms.size() != 1 || fact.terms[0].div == 1 || fact.terms[0].mod != 0) return;
+  const Term& t = fact.terms[0];
+  Inequality about = Add(Linear{}, ToLinear(t.x), t.coef);
+  about.constant += fact.constant * t.div - (t.coef > 0 ? t.coef * (t.div - 1) : 0);
+  known.push_back(std::move(about));
+}
+
 bool ProvesAll(const std::vector<Expr>& facts, const std::vector<Expr>& goals) {
   std::vector<Inequality> known;
   for (const Expr& f : facts) {
-    for (Inequality& l : Inequalities(f)) known.push_back(std::move(l));
+    for (Inequality& l : Inequalities(f)) {
+      AddDividend(l, known);
+      known.push_back(std::move(l));
+    }
   }
   return std::all_of(goals.begin(), goals.end(),
                      [&](const Expr& goal) { return ProvesOne(facts, known, goal); });
@@ -344,6 +355,10 @@ bool Proves(const std::vector<Expr>& assumptions, const Expr& condition) {
   std::erase_if(
       goals, [](const Expr& goal) { return !goal->simplified.is_set() && ProvesAll({}, {goal}); });
   if (goals.empty()) return true;
+  // Where a condition is false nothing is.
+  for (const Expr& assumption : assumptions) {
+    if (IsInt(assumption, 0)) return true;
+  }
   const std::vector<Expr> facts = RelevantFacts(assumptions, goals);
   if (facts.empty()) return false;
   if (ProvesAll(facts, goals)) return true;

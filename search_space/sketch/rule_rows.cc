@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/simplify.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/ir/tensor_program.h"
 #include "search_space/sketch/rules.h"
@@ -28,6 +29,13 @@ bool IsAxis(const Expr& index, const Var& axis) {
   return index->op == Op::kVar && index->var == axis;
 }
 
+// Is what is read a row of the tensor? A diagonal is none.
+bool IsAlong(const ExprList& indices, const Var& column) {
+  return !indices.empty() && IsAxis(indices.back(), column) &&
+         std::none_of(indices.begin(), indices.end() - 1,
+                      [&](const Expr& index) { return MentionsAny(index, {column.get()}); });
+}
+
 // What is computed of a tensor of the kernel.
 struct RowStage {
   StageRef stage;
@@ -40,6 +48,7 @@ struct RowInput {
   size_t readers;
   bool holdable;                      // every reader reads it along one row, which is its own
   ExprList row;                       // the indices before the last, in the root's axes
+  bool is_one_row;                    // is it the same of all reads along a row?
   std::vector<BufferRef> reductions;  // that read it run by run
 };
 
@@ -134,15 +143,28 @@ class RowFinder {
       AddStage(i);
       VisitLoads(s, [&](const Expr& load) { ok = ok && Read(s, load); });
     }
-    // What is read otherwise, too, belongs to no thread alone, and is no run of its reader's.
-    for (const auto& [tensor, reader] : elsewhere_) {
-      for (RowInput& in : rows_.inputs) {
-        if (in.tensor != tensor) continue;
-        in.holdable = false;
-        std::erase(in.reductions, reader);
-      }
-    }
+    for (RowInput& in : rows_.inputs) FindRuns(in);
     return ok && reduces;
+  }
+
+  // What is read otherwise than along one row, too, belongs to no thread alone, and is no run of
+  // its reader's: nor of any reduction where the reader may be inlined into it.
+  void FindRuns(RowInput& in) const {
+    for (const auto& [tensor, reader] : elsewhere_) {
+      if (tensor != in.tensor) continue;
+      in.holdable = false;
+      std::erase(in.reductions, reader);
+      if (IsInlinable(reader.get())) in.reductions.clear();
+    }
+    const std::vector<int> readers = schedule_.ReadersOf(in.tensor.get());
+    if (!in.is_one_row && std::any_of(readers.begin(), readers.end(),
+                                      [&](int r) { return IsInlinable(stage(r).tensor.get()); })) {
+      in.reductions.clear();
+    }
+  }
+  bool IsInlinable(const Buffer* tensor) const {
+    const int s = schedule_.FindStage(tensor);
+    return stages_.contains(s) && s != root_ && !stage(s).is_reduction();
   }
 
   void AddStage(int i) {
@@ -179,8 +201,7 @@ class RowFinder {
       same_row = IsAxis(load->args[a], s.axes[a]) ||
                  (units_ && s.axes[a]->extent == 1 && IsInt(load->args[a], 0));
     }
-    const bool along =
-        column != nullptr && !load->args.empty() && IsAxis(load->args.back(), column);
+    const bool along = column != nullptr && IsAlong(load->args, column);
     if (own) {
       return same_row && (!HasColumn(stage(p)) || (along && s.reduce_axes.size() <= 1 &&
                                                    column->extent == stage(p).axes.back()->extent));
@@ -201,7 +222,8 @@ class RowFinder {
     auto input = std::find_if(rows_.inputs.begin(), rows_.inputs.end(),
                               [&](const RowInput& in) { return in.tensor == load->buffer; });
     if (input == rows_.inputs.end()) {
-      rows_.inputs.push_back({load->buffer, Readers(load->buffer.get()), true, RowOf(s, load), {}});
+      rows_.inputs.push_back(
+          {load->buffer, Readers(load->buffer.get()), true, RowOf(s, load), true, {}});
       input = rows_.inputs.end() - 1;
     }
     // Held elements belong to threads by their place along the row alone.
@@ -209,9 +231,9 @@ class RowFinder {
                       load->buffer->shape.back() == column->extent;
     const ExprList row = RowOf(s, load);
     for (size_t i = 0; i < row.size(); ++i) {
-      Visit(row[i], [&](const Expr& e) { input->holdable = input->holdable && e->var != column; });
-      input->holdable = input->holdable && StructurallyEqual(row[i], input->row[i]);
+      input->is_one_row = input->is_one_row && StructurallyEqual(row[i], input->row[i]);
     }
+    input->holdable = input->holdable && input->is_one_row;
     if (s.is_reduction()) input->reductions.push_back(s.tensor);
   }
 

@@ -241,6 +241,17 @@ TEST(ProvesTest, NarrowsByGuards) {
   EXPECT_TRUE(Proves({y % Int(32) < Int(16)}, y / Int(8) % Int(4) < Int(2)));
   EXPECT_FALSE(Proves({y % Int(32) < Int(17)}, y / Int(8) % Int(4) < Int(2)));
   EXPECT_FALSE(Proves({Int(0) <= sum - Int(2)}, Int(0) <= (sum - Int(3)) / Int(4)));
+  // A quotient bounds what is divided, and so other quotients of it.
+  EXPECT_TRUE(Proves({Int(2) <= sum / Int(2)}, Int(1) <= sum / Int(4)));
+  EXPECT_FALSE(Proves({Int(1) <= sum / Int(2)}, Int(1) <= sum / Int(4)));
+  EXPECT_TRUE(Proves({sum / Int(2) < Int(4)}, sum / Int(4) < Int(2)));
+  EXPECT_FALSE(Proves({sum / Int(2) < Int(5)}, sum / Int(4) < Int(2)));
+  // What is below a digit is below the digit's bound.
+  const Expr x = VarExpr(MakeVar("x", 32));
+  EXPECT_TRUE(Proves({y % Int(32) < Int(16), x <= y / Int(4) % Int(8)}, x < Int(4)));
+  EXPECT_FALSE(Proves({y % Int(32) < Int(17), x <= y / Int(4) % Int(8)}, x < Int(4)));
+  // Nothing is where a condition is false.
+  EXPECT_TRUE(Proves({Bool(false)}, x < Int(4)));
   // Two quotients at once, each bounded by its own guard.
   const Expr k = VarExpr(MakeVar("k", 24)), t = VarExpr(MakeVar("t", 512));
   const Expr index = (k + Int(2)) / Int(8) + t / Int(384);

@@ -5,6 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/simplify.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/inline_limits.h"
 
@@ -51,16 +52,26 @@ InlinedSize SizeWithInlined(const Expr& e, const ScheduledStage& producer) {
   return size;
 }
 
+// Without the sides of selects that are never taken: what they read is read by nobody.
+Expr WithoutDeadSides(const Expr& e) {
+  return Rewrite(e, [](const Expr& node) -> Expr {
+    if (node->op != Op::kSelect) return nullptr;
+    const Expr condition = Simplify(node->args[0]);
+    if (condition->op != Op::kInt) return nullptr;
+    return node->args[condition->int_value != 0 ? 1 : 2];
+  });
+}
+
 // Substitutes an elementwise definition into an expression that reads it.
 Expr InlineLoads(const Expr& e, const ScheduledStage& producer) {
   return Rewrite(e, [&](const Expr& node) -> Expr {
     if (node->op != Op::kLoad || node->buffer != producer.tensor) return nullptr;
-    return Substitute(producer.body, [&](const Var& v) -> Expr {
+    return WithoutDeadSides(Substitute(producer.body, [&](const Var& v) -> Expr {
       for (size_t i = 0; i < producer.axes.size(); ++i) {
         if (producer.axes[i] == v) return node->args[i];
       }
       return nullptr;
-    });
+    }));
   });
 }
 

@@ -156,13 +156,9 @@ class OperandsDecision : public Decision {
 
   // Before anything else, while the reduction is what the operands were found in.
   void WriteGathers(const Tile& tile, Nest& nest) const {
-    std::vector<BufferRef> inlined;
+    std::vector<BufferRef> inlined = kernel_.inlined;
     const auto gather = [&](size_t number, const std::vector<BufferRef>& stages) {
-      for (const BufferRef& stage : stages) {
-        if (std::find(inlined.begin(), inlined.end(), stage) == inlined.end()) {
-          inlined.push_back(stage);
-        }
-      }
+      inlined.insert(inlined.end(), stages.begin(), stages.end());
       return nest.w.GatherRead(kernel_.reduction, static_cast<int64_t>(number));
     };
     for (size_t i = 0; i < holes_.size(); ++i) {
@@ -171,7 +167,9 @@ class OperandsDecision : public Decision {
                                                         : StageRef{in.tensor});
     }
     for (const HeldOperand& in : kernel_.held) nest.held.push_back(gather(in.number, in.inlined));
-    for (const BufferRef& stage : inlined) nest.w.ComputeInline({stage});
+    for (auto stage = inlined.begin(); stage != inlined.end(); ++stage) {
+      if (std::find(inlined.begin(), stage, *stage) == stage) nest.w.ComputeInline({*stage});
+    }
   }
 
   StageRef WriteShared(size_t i, const Tile& tile, Nest& nest) const {

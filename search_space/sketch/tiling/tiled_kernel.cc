@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
 
@@ -96,6 +97,7 @@ class KernelFinder {
     }
     const std::vector<Expr> operands = found.results > 1 ? loads : OperandsOf(reduction_).list;
     if (operands.size() > kMostOperands) return false;
+    for (const Expr& operand : operands) FindInlined(operand, found);
     for (size_t k = 0; k < operands.size(); ++k) {
       if (!AddOperand(operands, k, found)) return false;
     }
@@ -103,6 +105,22 @@ class KernelFinder {
   }
 
  private:
+  // Is the operand the same in all terms?
+  bool IsOfElement(absl::Span<const size_t> axes) const {
+    return std::all_of(axes.begin(), axes.end(),
+                       [&](size_t a) { return a < reduction_.axes.size(); });
+  }
+
+  void FindInlined(const Expr& operand, TiledKernel& found) const {
+    const std::vector<size_t> axes = AxesInMemoryOrder(reduction_, operand);
+    if (!IsOfElement(axes) || (found.results == 1 && !axes.empty())) return;
+    for (const Expr& load : LoadsIn(operand)) {
+      if (IsStageable(shape_.schedule.FindStage(load->buffer.get()))) {
+        found.inlined.push_back(load->buffer);
+      }
+    }
+  }
+
   // Reductions that are computed together share copies of what they load; a gathered operand would
   // be one's alone.
   bool AddOperand(const std::vector<Expr>& operands, size_t number, TiledKernel& found) const {
@@ -117,7 +135,7 @@ class KernelFinder {
     }
     const std::vector<size_t> axes = AxesInMemoryOrder(reduction_, operand);
     const auto has = [&](size_t a) { return std::find(axes.begin(), axes.end(), a) != axes.end(); };
-    if (std::all_of(axes.begin(), axes.end(), [&](size_t a) { return a < found.axes.size(); })) {
+    if (IsOfElement(axes)) {
       if (is_alone && !axes.empty()) found.held.push_back({number, axes, std::move(inlined)});
       return true;
     }
@@ -126,7 +144,7 @@ class KernelFinder {
       is_reused = is_reused || (found.axes[a].extent > 1 && !has(a));
     }
     Operand in{.name = NameFor(*loads[0]->buffer, found), .number = number, .dtype = operand->type};
-    if (loads.size() == 1 && IsReadOnce(loads[0], operands)) AddHull(loads[0], found, in);
+    if (loads.size() == 1 && IsReadOnce(loads[0], operands, found)) AddHull(loads[0], found, in);
     const bool is_better_dense =
         is_reused &&
         (operand->op != Op::kLoad || (!in.tiles.empty() && HasStrides(in.tiles[0], found)));
@@ -148,10 +166,15 @@ class KernelFinder {
   }
 
   // A tensor's copy is the same for all that the reduction reads of it: is it read in one place?
-  static bool IsReadOnce(const Expr& load, const std::vector<Expr>& operands) {
+  bool IsReadOnce(const Expr& load, const std::vector<Expr>& operands,
+                  const TiledKernel& found) const {
     int readers = 0;
-    for (const Expr& operand : operands) {
-      for (const Expr& other : LoadsIn(operand)) readers += other->buffer == load->buffer ? 1 : 0;
+    const auto count = [&](const Expr& e) {
+      for (const Expr& other : LoadsIn(e)) readers += other->buffer == load->buffer ? 1 : 0;
+    };
+    for (const Expr& operand : operands) count(operand);
+    for (const BufferRef& stage : found.inlined) {
+      count(shape_.stage(shape_.schedule.FindStage(stage.get())).body);
     }
     return readers == 1;
   }

@@ -71,6 +71,9 @@ struct TiledKernel {
   std::vector<TiledAxis> axes, reduce_axes;
   std::vector<Operand> operands;
   std::vector<HeldOperand> held;
+  // Elementwise stages that nothing fetches or holds, so that they are inlined: what they say is
+  // the same for all elements, or is read where reductions are computed together.
+  std::vector<BufferRef> inlined;
   int64_t results = 1;  // the reduction's, and those of what is computed with it
   bool reuses = false;  // is an operand the same along some axis of the result?
 

@@ -26,6 +26,22 @@ absl::StatusOr<ScheduledStage*> ScheduleEditor::FindStage(const std::string& nam
   return stage;
 }
 
+absl::Status ScheduleEditor::Rewrite(
+    const std::string& name,
+    absl::StatusOr<std::vector<ScheduledStage>> (*rewrite)(const Schedule&, int index)) {
+  HEDDLE_ASSIGN_OR_RETURN(here, FindStage(name));
+  if (here->consumer >= 0 || HasAttached(schedule_, *here) || !here->untouched ||
+      schedule_.HasCompanions(*here)) {
+    return Refuse(absl::StrCat(name, " is scheduled already"));
+  }
+  const int index = schedule_.IndexOf(*here);
+  HEDDLE_ASSIGN_OR_RETURN(made, rewrite(schedule_, index));
+  *here = std::move(made.back());
+  made.pop_back();
+  Insert(index, std::move(made));
+  return absl::OkStatus();
+}
+
 void ScheduleEditor::Insert(int index, std::vector<ScheduledStage> made) {
   for (ScheduledStage& s : stages()) {
     if (s.consumer >= index) s.consumer += static_cast<int>(made.size());

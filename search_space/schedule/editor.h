@@ -32,6 +32,10 @@ class ScheduleEditor {
   std::vector<ScheduledStage>& stages() { return schedule_.stages_; }
   // A stage that is not inlined, and has its own loops.
   absl::StatusOr<ScheduledStage*> FindStage(const std::string& name);
+  // Puts the stages that `rewrite` makes of an unscheduled stage, itself the last, in its place.
+  absl::Status Rewrite(const std::string& name,
+                       absl::StatusOr<std::vector<ScheduledStage>> (*rewrite)(const Schedule&,
+                                                                              int index));
   // Puts stages in front of stage `index`.
   void Insert(int index, std::vector<ScheduledStage> made);
   // Puts the stages into another order: stage order[i] comes to place i.

@@ -22,6 +22,7 @@
 #include "search_space/schedule/primitives/gather_read.h"
 #include "search_space/schedule/primitives/interleave.h"
 #include "search_space/schedule/primitives/launch_bounds.h"
+#include "search_space/schedule/primitives/phases.h"
 #include "search_space/schedule/primitives/pipeline.h"
 #include "search_space/schedule/primitives/reorder.h"
 #include "search_space/schedule/primitives/replicate.h"
@@ -40,7 +41,7 @@ namespace heddle::search_space {
 using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, GatherRead, SetScope, ComputeAt,
                           ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
                           CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
-                          Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize>;
+                          Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

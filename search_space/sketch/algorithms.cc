@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "search_space/schedule/collapse.h"
+#include "search_space/schedule/phases.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/winograd.h"
 
@@ -37,7 +38,7 @@ bool ReadsSeveralTensors(const Stage& stage) {
 
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program) {
   std::vector<Algorithm> algorithms = {{"definition", {}}};
-  Algorithm collapse{"collapse", {}}, winograd{"winograd", {}};
+  Algorithm collapse{"collapse", {}}, winograd{"winograd", {}}, phases{"phases", {}};
   TensorProgram collapsed = *program;
   for (const Stage& s : program->stages) {
     if (!s.is_reduction() || !ReadsSeveralTensors(s)) continue;
@@ -51,8 +52,11 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
     if (WinogradStages(schedule, static_cast<int>(i)).ok()) {
       winograd.steps.push_back(Winograd{schedule.stages()[i].name()});
     }
+    if (PhaseStages(schedule, static_cast<int>(i)).ok()) {
+      phases.steps.push_back(Phases{schedule.stages()[i].name()});
+    }
   }
-  for (Algorithm* other : {&collapse, &winograd}) {
+  for (Algorithm* other : {&collapse, &winograd, &phases}) {
     if (!other->steps.empty()) algorithms.push_back(std::move(*other));
   }
   return algorithms;

@@ -17,7 +17,7 @@ struct Algorithm {
 };
 
 // First the definition itself, without steps; then, where they apply, "collapse" (collapse.h), for
-// reductions over several tensors, and "winograd" (winograd.h).
+// reductions over several tensors, "winograd" (winograd.h) and "phases" (phases.h).
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program);
 
 // The fewest scalar operations with which one of them computes `program`: at most its Flops().

@@ -215,7 +215,7 @@ constexpr Reduction kReductions[] = {
      "op f(n, ci, l, co, k, s) {\n in X[n, ci, l], W[ci, co, k]\n"
      " out Y[b: n, o: co, x: (l - 1)*s + k] = sum(c: ci, r: k) select((x - r) / s >= 0 && "
      "(x - r) / s < l && (x - r) % s == 0, X[b, c, (x - r) / s], 0) * W[c, o, r]\n}\n",
-     "n=2,ci=5,l=7,co=6,k=4,s=3", "stream, tile"},
+     "n=2,ci=5,l=7,co=6,k=4,s=3", "stream, tile, phases/tile+stream"},
     {"negative_strides",
      "op f(n, k) {\n in X[n + 2*k], W[k, 4]\n"
      " out Y[i: n, j: 4] = sum(r: k) X[i - 2*r + 2*k - 2] * W[k - 1 - r, j]\n}\n",

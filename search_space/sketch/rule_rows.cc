@@ -314,6 +314,12 @@ class RowsPlan : public KernelPlan {
   std::vector<uint8_t> Default() const override {  // a warp a row
     std::vector<uint8_t> choices(holes_.size(), 0);
     choices[kThreads] = choices[kRowsOfBlock] = 3;
+    const std::vector<int64_t>& threads = holes_[kThreads].domain;
+    while (rows_.length > kMostSerialTerms * threads[choices[kThreads]] &&
+           choices[kThreads] + size_t{1} < threads.size()) {
+      ++choices[kThreads];
+      choices[kRowsOfBlock] -= choices[kRowsOfBlock] > 0 ? 1 : 0;
+    }
     return choices;
   }
 
@@ -335,6 +341,7 @@ class RowsPlan : public KernelPlan {
       return refuse(absl::StrCat(Parts(v), " parts of a row are not all needed"));
     }
     const int64_t held = Elements(v);
+    if (held > kMostSerialTerms) return refuse(absl::StrCat(held, " terms a thread"));
     if (v[kHold] != kNothing &&
         (held > kMaxHeldElements || held * HeldTensors(v[kHold]) > kMaxHeldInAll ||
          held * HeldTensors(v[kHold]) * threads > target_.registers_per_sm / 2)) {

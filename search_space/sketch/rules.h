@@ -10,6 +10,10 @@
 
 namespace heddle::search_space {
 
+// Terms that one float32 accumulator adds up one after another, at most: a million positive ones
+// are off by a seventh of the tolerance, four million by more than all of it.
+inline constexpr int64_t kMostSerialTerms = int64_t{1} << 20;
+
 // Looks at one kernel of the shape and makes a plan for it.
 class SketchRule {
  public:

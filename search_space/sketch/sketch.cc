@@ -38,8 +38,30 @@ bool HasPoint(const KernelPlan& plan) {
   return false;
 }
 
+// Has the kernel sums of more terms than one thread should add up?
+bool HasLongSums(const ProgramShape& shape, const KernelShape& kernel) {
+  return std::any_of(kernel.reductions.begin(), kernel.reductions.end(), [&](int reduction) {
+    const std::vector<const ScheduledStage*> together =
+        shape.schedule.Together(shape.stage(reduction));
+    return std::any_of(together.begin(), together.end(), [](const ScheduledStage* s) {
+      int64_t terms = 1;
+      for (const Var& r : s->reduce_axes) terms *= r->extent;
+      return terms > kMostSerialTerms &&
+             (s->combiner == Combiner::kSum || s->combiner == Combiner::kProd);
+    });
+  });
+}
+
+bool HasValidDefault(const KernelPlan& plan) {
+  const std::vector<uint8_t> choices = plan.Default();
+  std::vector<int64_t> values;
+  for (size_t h = 0; h < choices.size(); ++h) values.push_back(plan.holes()[h].domain[choices[h]]);
+  return plan.Check(values).ok();
+}
+
 // What each rule that applies makes of each kernel. A kernel that only another algorithm has needs
-// no fallback where a rule knows better: the definition's sketches already hold what is simple.
+// no fallback where a rule knows better: the definition's sketches already hold what is simple. Nor
+// has one whose sums a fallback, which adds them up one term after another, gets wrong.
 std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const Target& target) {
   std::vector<Plans> plans;
   for (const KernelShape& kernel : shape.kernels) {
@@ -55,7 +77,11 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
       if (!rule->is_fallback() && !HasPoint(*plan)) continue;
       made.push_back({rule->name(), std::move(plan), rule->is_fallback()});
     }
-    if (is_definition || made.size() < 2) continue;
+    const bool has_simple = std::any_of(made.begin(), made.end(), [](const NamedPlan& p) {
+      return !p.is_fallback && HasValidDefault(*p.plan);
+    });
+    const bool keeps = is_definition && !(has_simple && HasLongSums(shape, kernel));
+    if (keeps || made.size() < 2) continue;
     std::erase_if(made, [](const NamedPlan& p) { return p.is_fallback; });
   }
   return plans;

@@ -147,6 +147,27 @@ TEST(Together, OneRowIsMadeByManyBlocks) {
   EXPECT_THAT(ToString(program->kernels[0]), HasSubstr(":4 = "));  // 16 bytes at once
 }
 
+// A float32 that has grown large takes in nothing of what is added to it.
+TEST(Together, NoThreadAddsUpTooMany) {
+  const SearchSpace space = SpaceOf("squares", "m=4096,n=4096");
+  EXPECT_THAT(SketchesOf(space), Not(HasSubstr("stream+stream")));
+  EXPECT_THAT(space.Print(space.Default()), ::testing::StartsWith("rows"));
+  const auto check = [&](const std::string& text) {
+    const auto point = space.Parse(text);
+    EXPECT_TRUE(point.ok()) << point.status();
+    return space.Check(*point);
+  };
+  EXPECT_THAT(check("rows: threads=4 rows=16 vector=4 hold=0 unroll=1 split=1").ToString(),
+              HasSubstr("4194304 terms a thread"));
+  EXPECT_TRUE(check("rows: threads=16 rows=16 vector=4 hold=0 unroll=1 split=1").ok());
+  // Of a billion each thread of the largest block adds up a million.
+  const SearchSpace large = SpaceOf("squares", "m=32768,n=32768");
+  EXPECT_THAT(large.Print(large.Default()), HasSubstr("threads=1024 "));
+  const auto program = large.Lower(large.Default());
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_TRUE(Verify(*program, *FindTarget("h100")).ok());
+}
+
 // Earlier points of rows do not name `split`.
 TEST(Together, RowsThatAreNotSplitAreWhatTheyWere) {
   const SearchSpace space = SpaceOf("squares", "m=64,n=64");

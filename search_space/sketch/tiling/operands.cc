@@ -61,9 +61,6 @@ class OperandsDecision : public Decision {
       const int64_t bytes = elements * SizeOf(in.dtype);
       const int64_t trips = CeilDiv(elements, tile.Threads() * vector);
       if (trips > kMostTrips) return kernel_.TooMany(trips, "fetches a thread", kMostTrips);
-      if (IsAsync(tile) && !Lies(i, tile).is_loaded) {
-        return kernel_.Refuse(in.name + " is computed, which no asynchronous copy can do");
-      }
       if (IsAsync(tile) && vector * SizeOf(in.dtype) < kLeastAsyncBytes) {
         return kernel_.Refuse(in.name + " is fetched in less than an asynchronous copy moves");
       }

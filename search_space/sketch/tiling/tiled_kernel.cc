@@ -56,12 +56,6 @@ bool AddTerms(const Expr& index, int64_t factor, const std::vector<Var>& vars,
          AddTerms(args[0], factor * args[1]->int_value, vars, terms);
 }
 
-// Is the value that of one load, or zero?
-bool IsLoaded(const Expr& e) {
-  if (e->op != Op::kSelect) return e->op == Op::kLoad;
-  return e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0 && IsLoaded(e->args[1]);
-}
-
 class KernelFinder {
  public:
   KernelFinder(const ProgramShape& shape, const KernelShape& kernel)
@@ -195,10 +189,8 @@ class KernelFinder {
     }
     BufferRef rows = load->buffer;
     if (in.is_stage) {
-      const Expr& body = shape_.stage(stage).body;
-      const std::vector<Expr> read = LoadsIn(body);
+      const std::vector<Expr> read = LoadsIn(shape_.stage(stage).body);
       rows = read.empty() ? rows : read[0]->buffer;
-      tile.is_loaded = IsLoaded(body);
     }
     tile.row_extent = rows->shape.back();
     SetInner(found, tile);
@@ -211,18 +203,16 @@ class KernelFinder {
 
   void AddGathered(const Expr& operand, const std::vector<size_t>& axes, const TiledKernel& found,
                    Operand& in) const {
-    OperandTile tile{.is_gathered = true, .is_loaded = IsLoaded(operand)};
+    OperandTile tile{.is_gathered = true};
     for (size_t a : axes) {
       tile.dims.push_back({{a, 1}});
       tile.unit.push_back(true);
     }
     // Neighbours are neighbours in memory where a load's last index is the last axis itself.
     for (const Expr& load : LoadsIn(operand)) {
-      const int stage = shape_.schedule.FindStage(load->buffer.get());
       const Expr step = Simplify(load->args.back() - VarExpr(vars_[axes.back()]));
       const bool in_rows = step->op == Op::kInt;
       if (in_rows) tile.row_extent = std::max(tile.row_extent, load->buffer->shape.back());
-      if (IsStageable(stage)) tile.is_loaded = tile.is_loaded && IsLoaded(shape_.stage(stage).body);
     }
     SetInner(found, tile);
     in.tiles.push_back(std::move(tile));

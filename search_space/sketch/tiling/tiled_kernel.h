@@ -37,8 +37,6 @@ struct OperandTile {
   // are read, so that neighbours share a window's halo. Or gathered (gather_read): an element for
   // each iteration of the axes on which the operand depends, computed as it is fetched.
   bool is_gathered = false;
-  // Is each element loaded or zero, which is what asynchronous copies can do?
-  bool is_loaded = true;
   std::vector<std::vector<IndexTerm>> dims;
   std::vector<bool> unit;  // the dimension is exactly one axis
   int64_t row_extent = 1;  // elements in a row in memory

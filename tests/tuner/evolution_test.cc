@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "absl/time/clock.h"
+#include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
 #include "tests/process.h"
 #include "tests/support.h"
@@ -211,6 +212,27 @@ TEST(EvolutionTest, ASmallSpaceIsSearchedCompletely) {
   for (const Point& point : points) proposer->Observe(point, Ok(5));
   EXPECT_TRUE(proposer->Propose(1, Never).empty());
   EXPECT_LT(proposer->seconds(), 30);
+}
+
+// Limits that no closed form knows: here the few bytes through which warps share a row's result.
+TEST(EvolutionTest, OnlyWhatCanBeBuiltIsProposed) {
+  search_space::Target target = *search_space::FindTarget("h100");
+  target.max_shared_bytes_per_block = 16;
+  auto op = search_space::FindOperator(search_space::BuiltinOperators(), "softmax");
+  const auto program = std::make_shared<const search_space::TensorProgram>(
+      *op->Instantiate({{"m", 64}, {"n", 1024}}, search_space::DType::kFloat32));
+  const SearchSpace space = *SearchSpace::Create(program, target);
+  const auto is_valid = [&](const Point& point) {
+    return search_space::Verify(*space.Lower(point), target).ok();
+  };
+  search_space::Rng rng(1);
+  int invalid = 0;
+  for (int i = 0; i < 64; ++i) invalid += is_valid(*space.Sample(rng)) ? 0 : 1;
+  ASSERT_GT(invalid, 0);
+  const auto points = Search(
+      *MakeEvolutionProposer(space, {}), [](const Point&) { return Ok(5); }, 64);
+  EXPECT_EQ(points.size(), 64u);
+  for (const Point& point : points) EXPECT_TRUE(is_valid(point)) << space.Print(point);
 }
 
 TEST(EvolutionTest, AWorkloadThatOnlyFailsIsSearchedOn) {

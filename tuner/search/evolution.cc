@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/clock.h"
+#include "search_space/check/verify.h"
 #include "tuner/search/screen.h"
 
 namespace heddle::tuner {
@@ -31,6 +32,8 @@ constexpr size_t kBeginAt = kBatch / 2;
 // away.
 constexpr double kExplore = 0.08, kExploreAtFirst = 0.5, kNear = 0.25;
 constexpr size_t kFewTrials = 2 * kBatch;
+// Random points that are drawn for one batch at most: more where few are valid.
+constexpr size_t kMostDraws = 100 * kBatch;
 // The few of the best points whose surroundings are tried, and the share of children of two.
 constexpr size_t kFew = 6;
 constexpr double kCrossover = 0.3;
@@ -309,11 +312,18 @@ class Evolution {
           return Distance(candidate.point, other) < apart;
         });
         if (crowded) continue;
-        ++taken[candidate.niche];
         proposed_.insert(candidate.point);
+        if (!IsValid(candidate.point)) continue;
+        ++taken[candidate.niche];
         batch.push_back(candidate.point);
       }
     }
+  }
+
+  // Is it what can be built: do its parts lower together, to what the device takes?
+  bool IsValid(const Point& point) const {
+    const auto lowered = screen_.space().Lower(point);
+    return lowered.ok() && search_space::Verify(*lowered, screen_.space().target()).ok();
   }
 
   // Epsilon-greedy: mostly what is predicted to be best, some of it close to what is known to be
@@ -332,11 +342,11 @@ class Evolution {
     Take(population, greedy - near, most_of_niche_, batch);
     if (near > 0) Take(Surroundings(), greedy, kBatch, batch);
     Take(population, greedy, kBatch, batch);
-    while (batch.size() < kBatch) {
+    for (size_t draw = 0; batch.size() < kBatch && draw < kMostDraws; ++draw) {
       std::optional<Point> point = DrawNew();
       if (!point) break;
       proposed_.insert(*point);
-      batch.push_back(*std::move(point));
+      if (IsValid(*point)) batch.push_back(*std::move(point));
     }
     return batch;
   }

@@ -32,13 +32,19 @@ def program() -> str:
     )
 
 
+def program_environment() -> dict[str, str]:
+    """The program's: this process's, and where its packages are, as NVRTC may be one of them (nvidia-cuda-nvrtc,
+    which PyTorch needs, too)."""
+    return {"VIRTUAL_ENV": sys.prefix, **os.environ}
+
+
 def main() -> NoReturn:
     """The console script `heddle`: becomes the program."""
     try:
         path = program()
     except ProgramMissing as error:
         sys.exit(f"heddle: {error}")
-    os.execv(path, [path, *sys.argv[1:]])
+    os.execve(path, [path, *sys.argv[1:]], program_environment())
 
 
 def message_of(stderr: str) -> str:

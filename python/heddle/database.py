@@ -55,7 +55,7 @@ class Database:
 
     @property
     def _environment(self) -> dict[str, str]:
-        environment = dict(os.environ)
+        environment = _program.program_environment()
         if self._server is None:
             environment.pop("HEDDLE_SERVER", None)
         if self._file is not None:

@@ -1,5 +1,6 @@
 """How the program is found and called, and what its answers become."""
 
+import os
 import subprocess
 import sys
 import time
@@ -53,9 +54,15 @@ class Errors(Case):
         with self.assertRaisesRegex(heddle.ProgramFailed, "signal 11"):
             heddle.connect().query("matmul", m=1)
 
-    def test_no_program(self):
-        import os
+    def test_the_program_is_told_where_packages_are(self):
+        # NVRTC may be one of them; an environment that was activated stays the one.
+        self.stand_in("print(json.dumps([dict(id=os.environ['VIRTUAL_ENV'], name='', api='', arch='', usable=True)]))")
+        os.environ.pop("VIRTUAL_ENV", None)
+        self.assertEqual(heddle.connect().devices()[0].id, sys.prefix)
+        os.environ["VIRTUAL_ENV"] = "/another"
+        self.assertEqual(heddle.connect().devices()[0].id, "/another")
 
+    def test_no_program(self):
         del os.environ["HEDDLE_PROGRAM"]
         with self.assertRaisesRegex(heddle.ProgramMissing, r"scripts/wheel.*\$HEDDLE_PROGRAM"):
             heddle.connect().query("matmul", m=1)

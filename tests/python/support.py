@@ -10,7 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-SOURCE = Path(os.environ["HEDDLE_SOURCE_DIR"])
+SOURCE = Path(os.environ.get("HEDDLE_SOURCE_DIR") or Path(__file__).resolve().parents[2])
 SKIPPED = 77  # exit code that ctest takes as "skipped"
 
 

@@ -17,7 +17,8 @@ from heddle.errors import DriverError
 LIBRARY = "libcuda.so.1"
 
 _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CU_FUNC_ATTRIBUTE_...
-_NO_BINARY_FOR_GPU = 209  # CUDA_ERROR_...
+# CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE: a launch where no context is current, or another one.
+_NOT_IN_THIS_CONTEXT = (201, 400)
 
 _P = ctypes.c_void_p
 _U = ctypes.c_uint
@@ -130,14 +131,21 @@ def driver() -> Driver:
 
 
 class _Frame:
-    """Where the arguments of one call stand while the driver reads them."""
+    """The arguments of one call of cuLaunchKernel for each kernel, and where the driver reads them.
 
-    def __init__(self, manifest: Manifest) -> None:
-        self.cells = [ctypes.c_uint64() for _ in manifest.buffers]
-        place = {b.name: ctypes.addressof(c) for b, c in zip(manifest.buffers, self.cells, strict=True)}
-        self.arguments = [
-            (ctypes.c_void_p * len(launch.args))(*(place[a] for a in launch.args)) for launch in manifest.launches
-        ]
+    Converted once, a call costs half of what it costs with numbers of Python's.
+    """
+
+    def __init__(self, manifest: Manifest, functions: Sequence[int]) -> None:
+        self.stream = _P()
+        self.values: Any = (ctypes.c_uint64 * len(manifest.buffers))()
+        begin, size = ctypes.addressof(self.values), ctypes.sizeof(ctypes.c_uint64)
+        place = {b.name: begin + size * i for i, b in enumerate(manifest.buffers)}
+        self.calls = []
+        for launch, function in zip(manifest.launches, functions, strict=True):
+            form = map(_U, (*launch.grid, *launch.block, launch.shared_bytes))
+            arguments = (_P * len(launch.args))(*(place[a] for a in launch.args))
+            self.calls.append((_P(function), *form, self.stream, arguments, None))
 
 
 class CudaProgram:
@@ -147,7 +155,8 @@ class CudaProgram:
         self._manifest = manifest
         self._driver = driver()
         self._context = self._driver.context(index)
-        self._launches = []
+        self._launch_kernel = self._driver.library.cuLaunchKernel
+        self._functions = []
         for launch in manifest.launches:
             image = (manifest.folder / launch.binary).read_bytes()
             try:
@@ -157,26 +166,32 @@ class CudaProgram:
                     f"{manifest.folder}, made for {manifest.arch} ({manifest.device}), cannot be loaded on "
                     f"cuda:{index}: {error}"
                 ) from None
-            self._launches.append((function, *launch.grid, *launch.block, launch.shared_bytes))
+            self._functions.append(function)
         # A frame that no call uses: list operations are atomic, so that threads never share one.
-        self._frames = [_Frame(manifest)]
+        self._frames = [_Frame(manifest, self._functions)]
 
-    def launch(self, addresses: Sequence[int], stream: int) -> None:
+    def launch(self, addresses: list[int], stream: int, current: bool = False) -> None:
         """Enqueues all kernels on a stream of this device. `addresses`: of the manifest's buffers, in order.
 
-        Waits for nothing and allocates nothing on the device, so that it can be captured in a graph.
+        Waits for nothing and allocates nothing on the device, so that it can be captured in a graph. `current`: this
+        thread is likely to have the device's context already, so that it is not asked for first.
         """
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = _Frame(self._manifest)
-        for cell, address in zip(frame.cells, addresses, strict=True):
-            cell.value = address
-        driver = self._driver
-        with Current(driver, self._context):
-            launch_kernel = driver.library.cuLaunchKernel
-            for launch, arguments in zip(self._launches, frame.arguments, strict=True):
-                code = launch_kernel(*launch, stream, arguments, None)
-                if code:
-                    driver.check(code, "cuLaunchKernel")
+            frame = _Frame(self._manifest, self._functions)
+        frame.values[:] = addresses
+        frame.stream.value = stream
+        code = self._enqueue(frame) if current else _NOT_IN_THIS_CONTEXT[0]
+        if code in _NOT_IN_THIS_CONTEXT:
+            with Current(self._driver, self._context):
+                code = self._enqueue(frame)
         self._frames.append(frame)
+        self._driver.check(code, "cuLaunchKernel")
+
+    def _enqueue(self, frame: _Frame) -> int:
+        """The driver's code: of the first launch that it refuses, else 0."""
+        code = 0
+        for call in frame.calls:
+            code = code or self._launch_kernel(*call)
+        return code

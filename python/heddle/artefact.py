@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ class Buffer:
     strides: tuple[int, ...]  # in elements
     align: int  # of the first element's address, in bytes
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 

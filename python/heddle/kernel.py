@@ -44,6 +44,8 @@ class Kernel:
             )  # fmt: skip
         self.inputs = self.manifest.of_role("input")
         self.outputs = self.manifest.of_role("output")
+        self._arguments = self.inputs + self.outputs
+        self._apart: list[int] = []  # addresses of arguments that were seen to share no memory
         self._run: _CudaRun | _HostRun
         if api == "cuda":
             self._run = _CudaRun(self.manifest, int(number))
@@ -77,9 +79,7 @@ class Kernel:
                 f"given {len(inputs)}"
             )
         arrays = self.arrays(inputs)
-        input_places = [
-            (arrays.address(array, buffer), buffer) for array, buffer in zip(inputs, self.inputs, strict=True)
-        ]
+        addresses = list(map(arrays.address, inputs, self.inputs))
         if out is None:
             outputs: Sequence[Any] = [arrays.empty(b) for b in self.outputs]
         else:
@@ -89,12 +89,11 @@ class Kernel:
                     f"{self.manifest.op} has {len(self.outputs)} outputs "
                     f"({', '.join(b.name for b in self.outputs)}), `out` {len(outputs)}"
                 )
-        output_places = [
-            (arrays.address(array, buffer), buffer) for array, buffer in zip(outputs, self.outputs, strict=True)
-        ]
-        if out is not None:
-            check_apart(output_places, input_places)
-        self._run.launch([address for address, _ in input_places + output_places], arrays)
+        addresses.extend(map(arrays.address, outputs, self.outputs))
+        if out is not None and addresses != self._apart:
+            check_apart(addresses, self._arguments, len(inputs))
+            self._apart = addresses[:]
+        self._run.launch(addresses, arrays)
         if out is not None:
             return out
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -123,7 +122,7 @@ class _HostRun:
         self._numpy = self._numpy or NumPyArrays()
         return self._numpy
 
-    def launch(self, addresses: Sequence[int], arrays: Arrays) -> None:
+    def launch(self, addresses: list[int], arrays: Arrays) -> None:
         self._program.run(addresses)
 
 
@@ -140,8 +139,10 @@ class _CudaRun:
     def arrays(self, inputs: Sequence[Any]) -> Arrays:
         return self._tensors
 
-    def launch(self, addresses: Sequence[int], arrays: Arrays) -> None:
+    def launch(self, addresses: list[int], arrays: Arrays) -> None:
         stream = self._tensors.stream()
         # Held until everything is enqueued: the allocator may then give them to later work of this stream.
         held = [self._tensors.workspace(b, stream) for b in self._workspaces]
-        self._program.launch([*addresses, *(w.data_ptr() for w in held)], stream)
+        for workspace in held:
+            addresses.append(workspace.data_ptr())
+        self._program.launch(addresses, stream, self._tensors.current())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from heddle._arrays import check_gradient
 from heddle.artefact import Buffer
 from heddle.errors import InvalidArgument, TensorError
 from heddle.kernel import Kernel
@@ -32,24 +33,12 @@ def register(kernel: Kernel | Table, name: str) -> Any:
     exact = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
     library.define(f"{op}{_schema(kernel)}", tags=(torch.Tag.pt2_compliant_tag, exact))
     key = "CUDA" if _first(kernel).device.startswith("cuda") else "CPU"
-    library.impl(op, lambda *inputs: _contiguous(kernel(*inputs)), key)
+    library.impl(op, kernel if isinstance(kernel, Kernel) else lambda *inputs: _contiguous(kernel(*inputs)), key)
+    # Nothing is recorded for a backward pass: kernels refuse what would need one, and so does _fake().
+    library.impl(op, torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_fake(name, lambda *inputs: _fake(kernel, inputs), lib=library)
     _libraries.append(library)
-    packet = getattr(getattr(torch.ops, namespace), op)
-
-    def refuse_gradients(*inputs: Any) -> Any:
-        if torch.is_grad_enabled():
-            for tensor, buffer in zip(inputs, kernel.inputs, strict=True):
-                if tensor.requires_grad:
-                    raise TensorError(
-                        f"input {buffer.name} of {name} requires a gradient, which it does not have: call it under "
-                        f"torch.no_grad(), or pass {buffer.name}.detach()"
-                    )
-        with torch._C._AutoDispatchBelowAutograd():
-            return packet(*inputs)
-
-    library.impl(op, refuse_gradients, "Autograd")
-    return packet
+    return getattr(getattr(torch.ops, namespace), op)
 
 
 def _first(kernel: Kernel | Table) -> Kernel:
@@ -87,5 +76,6 @@ def _fake(kernel: Kernel | Table, inputs: tuple[Any, ...]) -> Any:
             raise TensorError(
                 f"input {buffer}: given {str(tensor.dtype).removeprefix('torch.')} of the shape {list(tensor.shape)}"
             )
+        check_gradient(tensor, buffer)
     outputs = tuple(inputs[0].new_empty(shape(b), dtype=getattr(torch, b.dtype)) for b in kernel.outputs)
     return outputs[0] if len(outputs) == 1 else outputs

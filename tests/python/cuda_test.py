@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import unittest
+import unittest.mock
 
 import fake_torch
 
@@ -87,6 +88,22 @@ class Cuda(Case):
             self.assertIs(f(a, b, out=c), c)
             self.assertEqual({line.split()[0] for line in asked()}, {"cuLaunchKernel"})
         self.assertEqual(module.made, [])
+
+    def test_the_context_is_not_asked_for_where_it_is_likely_to_be_there(self):
+        module._C._cuda_getDevice = lambda: 0
+        self.addCleanup(lambda: delattr(module._C, "_cuda_getDevice"))
+        f = heddle.load(manifest(self.folder / "x"))
+        with _cuda.Current(_cuda.driver(), 1100):
+            asked()
+            with unittest.mock.patch.object(_cuda, "Current", None):
+                f(*tensors())
+            self.assertEqual([line.split()[0] for line in asked()], ["cuLaunchKernel"] * 2)
+        asked()
+        f(*tensors())  # as in a new thread, which has none
+        self.assertEqual(
+            [line.split()[0] for line in asked()],
+            ["cuCtxPushCurrent", "cuLaunchKernel", "cuLaunchKernel", "cuCtxPopCurrent"],
+        )
 
     def test_another_device(self):
         f = heddle.load(manifest(self.folder / "x"), device="cuda:1")

@@ -79,6 +79,7 @@ int cuLaunchKernel(uintptr_t function, unsigned gx, unsigned gy, unsigned gz, un
                    unsigned by, unsigned bz, unsigned shared, uintptr_t stream,
                    uint64_t** arguments, void** extra) {
   char values[256] = "";
+  if (depth == 0) return 201;  // CUDA_ERROR_INVALID_CONTEXT
   for (int i = 0; i < kernels[function - 1].arguments; ++i) {
     size_t used = strlen(values);
     snprintf(values + used, sizeof values - used, " %llx", (unsigned long long)*arguments[i]);

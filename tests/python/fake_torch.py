@@ -46,17 +46,17 @@ for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int
 module.strided = "strided"
 module.is_grad_enabled = lambda: True
 module._C = types.SimpleNamespace()
-module.made = []  # by empty(), in order
+module.made = []  # by empty_strided(), in order
 module.stream, module.capturing = 50, False
 
 
-def empty(shape, dtype, device):
-    tensor = Tensor(shape, 0x100000 + 0x1000 * len(module.made), dtype, device=device)
+def empty_strided(shape, stride, dtype, device):
+    tensor = Tensor(shape, 0x100000 + 0x1000 * len(module.made), dtype, stride, device)
     module.made.append(tensor)
     return tensor
 
 
-module.empty = empty
+module.empty_strided = empty_strided
 module.cuda = types.SimpleNamespace(
     current_stream=lambda index: types.SimpleNamespace(cuda_stream=module.stream + 1000 * index),
     is_current_stream_capturing=lambda: module.capturing,

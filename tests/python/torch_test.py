@@ -49,7 +49,7 @@ class Torch(Case):
         torch.library.opcheck(op.default, (a, b, c))
         compiled = torch.compile(lambda a, b, c: op(a, b, c).sin(), backend="aot_eager", fullgraph=True)
         torch.testing.assert_close(compiled(a, b, c), expected.sin())
-        with self.assertRaisesRegex(heddle.TensorError, "input A of heddle_test::gemm requires a gradient"):
+        with self.assertRaisesRegex(heddle.TensorError, r"input A\[8, 16\].* requires a gradient"):
             op(a.clone().requires_grad_(), b, c)
         with self.assertRaisesRegex(Exception, "requires a gradient"):
             compiled(a.clone().requires_grad_(), b, c)

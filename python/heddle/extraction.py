@@ -55,6 +55,19 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class Folded:
+    """An operand that is computed once of a batch normalisation's tensors, y = x * factor + offset with
+    factor = scale / sqrt(variance + epsilon) for each channel."""
+
+    # "factor"; "offset", with the factor times `tensor` where there is one; "weights", the factor times `tensor`, whose
+    # first dimension is the channels.
+    what: str
+    tensor: str
+    norm: tuple[str, ...]  # scale, offset before the mean is taken off, mean, variance
+    epsilon: float
+
+
+@dataclass(frozen=True)
 class Group:
     """Nodes of a graph that one operator computes."""
 
@@ -62,9 +75,8 @@ class Group:
     kind: str  # what it was made around: "matmul", "conv2d", "softmax", "map" (nothing but elementwise), ...
     shape: Mapping[str, int]
     nodes: tuple[str, ...]
-    # The graph's tensor for each of the operator's inputs, to be seen in the input's shape; "" where it has to be
-    # computed from a batch normalisation's.
-    operands: tuple[str, ...]
+    # The graph's tensor for each of the operator's inputs, to be seen in the input's shape.
+    operands: tuple[str | Folded, ...]
     output: str
 
 
@@ -155,11 +167,12 @@ class _Group:
     dims: list[list[int]]  # of the model's output tensor, those that each axis walks
     shape: dict[str, int]
     inputs: list[str]
-    operands: list[str] = field(default_factory=list)  # of the inputs
+    operands: list[str | Folded] = field(default_factory=list)  # of the inputs
     lets: list[str] = field(default_factory=list)
     stages: list[str] = field(default_factory=list)  # "NAME[axes] = ..."
     nodes: list[str] = field(default_factory=list)
     suffix: list[str] = field(default_factory=list)
+    folded: bool = False  # a batch normalisation is in the weights
 
     def read(self, tensor: str) -> str:
         return f"{tensor}[{', '.join(name for name, _ in self.axes)}]"
@@ -292,16 +305,26 @@ class Extractor:
                 # into its bias.
                 channel, extent = group.axes[1]
                 x = element(node.input[0])
-                if group.kind.endswith("conv2d") and group.suffix in ([], ["bias"]):
-                    if not group.suffix:
+                epsilon = float(node.attributes.get("epsilon", 1e-5))
+
+                def folded(what: str, tensor: str | Folded = "") -> Folded:
+                    assert isinstance(tensor, str)
+                    return Folded(what, tensor, tuple(node.input[1:]), epsilon)
+
+                if group.kind.endswith("conv2d") and group.suffix in ([], ["bias"]) and not group.folded:
+                    group.folded = True
+                    group.operands[1] = folded("weights", group.operands[1])
+                    if group.suffix:
+                        group.operands[2] = folded("offset", group.operands[2])
+                    else:
                         group.inputs.append(f"bias[{extent}]")
-                        group.operands.append("")
+                        group.operands.append(folded("offset"))
                         group.add(f"{x} + bias[{channel}]")
                         group.suffix.append("bias")
                     return
                 factor, offset = f"In{len(group.inputs)}", f"In{len(group.inputs) + 1}"
                 group.inputs += [f"{factor}[{extent}]", f"{offset}[{extent}]"]
-                group.operands += ["", ""]
+                group.operands += [folded("factor"), folded("offset")]
                 group.add(f"{x} * {factor}[{channel}] + {offset}[{channel}]")
             elif node.op_type == "Clip":
                 value = element(node.input[0])
@@ -329,13 +352,15 @@ class Extractor:
         """Takes along the elementwise nodes behind `node` that alone read what is before; returns the last output."""
         while node.op_type not in _ALONE:
             output = node.output[0]
-            readers = self._readers.get(output, [])
-            if len(readers) != 1 or output in self._graph.results:
-                break
-            (reader,) = readers
-            if reader.op_type not in _ELEMENTWISE or id(reader) in self._taken:
+            reader = self._only_reader(output)
+            # Another shape of the same elements: what is behind it belongs here as well.
+            while reader is not None and reader.op_type in _VIEWS and reader.input[0] == output:
+                output = reader.output[0]
+                reader = self._only_reader(output)
+            if reader is None or reader.op_type not in _ELEMENTWISE or id(reader) in self._taken:
                 break
             try:
+                group.dims = self._seen_as(group.dims, self.shape(node.output[0]), self.shape(output))
                 # As many elements as before, or it would be computed several times.
                 if self.shape(reader.output[0]) != self.shape(output):
                     break
@@ -346,6 +371,28 @@ class Extractor:
             group.nodes.append(reader.name or reader.output[0])
             node = reader
         return node.output[0]
+
+    def _only_reader(self, name: str) -> Node | None:
+        readers = self._readers.get(name, [])
+        return readers[0] if len(readers) == 1 and name not in self._graph.results else None
+
+    @staticmethod
+    def _seen_as(dims: list[list[int]], old: list[int], new: list[int]) -> list[list[int]]:
+        """The dimensions of `new`, another shape of the same elements, that each axis walks."""
+        if old == new:
+            return dims
+        seen, d = [], 0
+        for own in dims:
+            size, begin, product = math.prod(old[e] for e in own), d, 1
+            while d < len(new) and (product < size or (d == begin and new[d] == 1)):
+                product *= new[d]
+                d += 1
+            if product != size:
+                raise _Unknown(f"its shape {new} cuts through the dimensions of {old}")
+            seen.append([*range(begin, d)])
+        if d < len(new):
+            raise _Unknown(f"its shape {new} has dimensions that {old} has not")
+        return seen
 
     def elementwise(self, node: Node) -> _Group:
         shape = self.shape(node.output[0])

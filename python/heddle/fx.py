@@ -15,7 +15,7 @@ import torch
 
 from heddle.database import Database, Fallback, connect
 from heddle.errors import HeddleError, NotFound
-from heddle.extraction import Extractor, Graph, Group, Node
+from heddle.extraction import Extraction, Extractor, Folded, Graph, Group, Node
 from heddle.kernel import Kernel
 
 # What a kernel computes; other groups, which only move data or are elementwise, are PyTorch's to fuse.
@@ -67,14 +67,9 @@ class Backend:
         self._progress = progress
 
     def __call__(self, module: Any, inputs: list[Any], **_: Any) -> Any:
-        from torch._decomp import get_decompositions
         from torch._dynamo.backends.common import aot_autograd
 
-        aten = torch.ops.aten
-        # Into elementwise operators, as they are where a model is evaluated.
-        norms = [aten.native_batch_norm, aten._native_batch_norm_legit, aten._native_batch_norm_legit_no_training]
-        tables = get_decompositions(norms)
-        compiler: Any = aot_autograd(fw_compiler=self._leave, inference_compiler=self._compile, decompositions=tables)
+        compiler: Any = aot_autograd(fw_compiler=self._leave, inference_compiler=self._compile)
         return compiler(module, inputs)
 
     def _leave(self, module: Any, inputs: list[Any]) -> Any:
@@ -119,6 +114,27 @@ class Backend:
             except NotFound:
                 self._db.tune(op, shape=shape, device=device, trials=self._trials, progress=self._progress)
         return self._db.kernel(op, shape=shape, device=device, fallback=self._fallback)
+
+
+def extract(model: Callable[..., Any], *inputs: Any) -> Extraction:
+    """The workloads of a model, for inputs of these shapes, as heddle.onnx.extract() finds them in a file.
+
+    The model has to be one graph. Some of what is listed optimize() leaves to PyTorch: elementwise operators alone.
+    """
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    found: list[Extraction] = []
+
+    def compile(module: Any, _: Any) -> Any:
+        found.append(Extractor(_graph(module)).run())
+        return make_boxed_func(module.forward)
+
+    reader: Any = aot_autograd(fw_compiler=compile, inference_compiler=compile)
+    compiled: Any = torch.compile(model, backend=reader, fullgraph=True, dynamic=False)
+    with torch.no_grad():
+        compiled(*inputs)
+    return found[0]
 
 
 def backend(module: Any, inputs: list[Any], **options: Any) -> Any:
@@ -174,9 +190,9 @@ def _device(device: Any) -> str:
 
 def _replace(graph: Any, nodes: dict[str, Any], group: Group, kernel: Kernel) -> None:
     last = nodes[group.output]
-    call = _Call(kernel, tuple(last.meta["val"].shape))
+    call = _Call(kernel, group.operands, tuple(last.meta["val"].shape))
     with graph.inserting_after(last):
-        made = graph.call_function(call, tuple(nodes[name] for name in group.operands))
+        made = graph.call_function(call, tuple(nodes[name] for name in call.names))
     made.meta = dict(last.meta)
     last.replace_all_uses_with(made)
     graph.erase_node(last)
@@ -184,20 +200,48 @@ def _replace(graph: Any, nodes: dict[str, Any], group: Group, kernel: Kernel) ->
 
 
 class _Call:
-    """A kernel in a graph, whose tensors have the shapes and layouts that the model gives them."""
+    """A kernel in a graph, whose tensors have the shapes and layouts that the model gives them.
 
-    def __init__(self, kernel: Kernel, shape: tuple[int, ...]) -> None:
+    What a batch normalisation makes of weights is kept for as long as these stay as they are.
+    """
+
+    def __init__(self, kernel: Kernel, operands: tuple[str | Folded, ...], shape: tuple[int, ...]) -> None:
         self._kernel = kernel
+        self._operands = operands
         self._shape = shape
+        self._kept: dict[int, tuple[Any, Any]] = {}  # of an operand's number: of which tensors it was made, and it
+        read = [(one.tensor, *one.norm) if isinstance(one, Folded) else (one,) for one in operands]
+        # The graph's tensors that it takes, each once, in order.
+        self.names = tuple(dict.fromkeys(name for names in read for name in names if name))
         # As the graph's text shows it.
         self.__name__ = f"heddle_{kernel.manifest.op}"
 
     def __call__(self, *tensors: Any) -> Any:
+        named = dict(zip(self.names, tensors, strict=True))
         given = []
-        for tensor, buffer in zip(tensors, self._kernel.inputs, strict=True):
+        for number, buffer in enumerate(self._kernel.inputs):
+            operand = self._operands[number]
+            tensor = named[operand] if isinstance(operand, str) else self._folded(number, operand, named)
             tensor = tensor.detach().reshape(buffer.shape).contiguous()
             given.append(tensor if tensor.data_ptr() % buffer.align == 0 else tensor.clone())
         return self._kernel(*given).reshape(self._shape)
+
+    def _folded(self, number: int, operand: Folded, named: dict[str, Any]) -> Any:
+        scale, offset, mean, variance = sources = [named[name].detach() for name in operand.norm]
+        tensor = named[operand.tensor].detach() if operand.tensor else None
+        # What changes a tensor raises its version.
+        state = [(s.data_ptr(), s._version) for s in (*sources, tensor) if s is not None]
+        if number not in self._kept or self._kept[number][0] != state:
+            factor = scale * torch.rsqrt(variance + operand.epsilon)
+            if operand.what == "weights":
+                assert tensor is not None
+                value = tensor * factor.reshape(-1, *[1] * (tensor.dim() - 1))
+            elif operand.what == "offset":
+                value = offset - mean * factor + (0 if tensor is None else tensor * factor)
+            else:
+                value = factor
+            self._kept[number] = (state, value)
+        return self._kept[number][1]
 
 
 # ------------------------------------------------------------------------- ATen's operators by ONNX's names
@@ -209,6 +253,19 @@ _SAME = {
 _PAIRS = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "pow": "Pow", "maximum": "Max", "minimum": "Min",
 }  # fmt: skip
+
+
+# Give a tensor another shape, in ONNX and here.
+_VIEWS = {"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "alias", "detach"}
+# Have several results, of which the first is what a model goes on with.
+_FIRST_OF_SEVERAL = ("aten.native_layer_norm", "aten._native_batch_norm_legit_no_training")
+
+
+def _first_of_several(node: Any) -> str | None:
+    """The name of the first result, where no other is read."""
+    (reader, *others) = [*node.users] or [None]
+    first = reader is not None and not others and reader.target is operator.getitem and reader.args[1] == 0
+    return reader.name if first else None
 
 
 def _graph(module: Any) -> Graph:
@@ -260,9 +317,11 @@ def _node(graph: Graph, node: Any) -> Node | None:
         return arguments[index] if len(arguments) > index else default
 
     if node.target is operator.getitem:
-        return None if str(node.args[0].target).startswith("aten.native_layer_norm") and node.args[1] == 0 else unknown
+        return None if str(node.args[0].target).startswith(_FIRST_OF_SEVERAL) and node.args[1] == 0 else unknown
     if kind in _SAME:
         return one(_SAME[kind])
+    if kind in _VIEWS:
+        return one("Reshape")
     if kind in _PAIRS and not (named.get("alpha", 1) != 1 or named.get("rounding_mode")):
         names = []
         for value in arguments[:2]:
@@ -300,8 +359,13 @@ def _node(graph: Graph, node: Any) -> Node | None:
     if kind == "_softmax":
         return one("Softmax", axis=arguments[1] % len(node.meta["val"].shape))
     if kind == "native_layer_norm" and len(arguments[1]) == 1 and arguments[2] is not None:
-        users = [u for u in node.users if u.target is operator.getitem]
-        if len(users) == 1 and users[0].args[1] == 0:
+        result = _first_of_several(node)
+        if result is not None:
             inputs = [n.name for n in arguments[:4] if isinstance(n, torch.fx.Node)]
-            return Node("LayerNormalization", name, inputs, [users[0].name], {"epsilon": float(arguments[4])})
+            return Node("LayerNormalization", name, inputs, [result], {"epsilon": float(arguments[4])})
+    if kind == "_native_batch_norm_legit_no_training" and None not in arguments[1:5]:
+        result = _first_of_several(node)
+        if result is not None:
+            inputs = [n.name for n in arguments[:5]]
+            return Node("BatchNormalization", name, inputs, [result], {"epsilon": float(arguments[6])})
     return unknown

@@ -54,11 +54,30 @@ class Models(Case):
         self.assertEqual({name.split("_")[0] for name in uses}, {"conv2d", "matmul", "softmax"})
         # The two blocks are one workload, with what is behind each.
         self.assertEqual(uses["conv2d_add_relu"].weight, 2)
-        # The normalisation and what clips it are the first convolution's.
-        first = next(name for name in uses if name.startswith("conv2d_bias"))
-        self.assertTrue(first.endswith("_clip"), first)
+        # The normalisation is in the first convolution's weights and bias, and what clips it is behind.
+        self.assertIn("conv2d_bias_clip", uses)
         self.assertEqual(uses["matmul_nt_add"].shape, {"m": 2, "n": 6, "k": 80})
         self.assertIn("2 x conv2d_add_relu", str(report))
+        # Weights that are changed count from the next call on, folded or not.
+        with torch.no_grad():
+            model.norm.running_var.mul_(4)
+            model.second.weight.mul_(2)
+            torch.testing.assert_close(run(other), model(other), rtol=1e-3, atol=1e-4)
+
+    def test_what_is_behind_a_product_of_three_dimensions(self):
+        class Rows(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.up, self.down = torch.nn.Linear(8, 12), torch.nn.Linear(12, 8)
+
+            def forward(self, x):
+                return x + self.down(torch.nn.functional.gelu(self.up(x)))
+
+        x = torch.randn(2, 3, 8)
+        _, report = optimize(Rows().eval(), x)
+        self.assertLess(report.largest_error, 1e-5)
+        self.assertEqual([use.operator for use in report.uses], ["matmul_nt_add_gelu", "matmul_nt_add_add"])
+        self.assertEqual(report.uses[0].shape, {"m": 6, "n": 12, "k": 8})
 
     def test_what_has_no_kernel_stays_pytorch_s(self):
         def model(x, w):

@@ -58,6 +58,7 @@ class Driver:
         self.call("cuInit", 0)
         self._contexts: dict[int, int] = {}
         self._functions: dict[tuple[int, bytes, str], int] = {}
+        self._lock = threading.RLock()
 
     def call(self, name: str, *arguments: Any) -> None:
         self.check(getattr(self.library, name)(*arguments), name)
@@ -72,12 +73,13 @@ class Driver:
 
     def context(self, index: int) -> int:
         """The primary context of a device, which PyTorch and the CUDA runtime use too. It stays."""
-        if index not in self._contexts:
-            device, context = ctypes.c_int(), _P()
-            self.call("cuDeviceGet", ctypes.byref(device), index)
-            self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-            self._contexts[index] = context.value or 0
-        return self._contexts[index]
+        with self._lock:
+            if index not in self._contexts:
+                device, context = ctypes.c_int(), _P()
+                self.call("cuDeviceGet", ctypes.byref(device), index)
+                self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+                self._contexts[index] = context.value or 0
+            return self._contexts[index]
 
     def function(self, index: int, image: bytes, entry: str, shared_bytes: int) -> int:
         """A kernel of a cubin, loaded into the device's primary context and ready to be captured.
@@ -86,17 +88,18 @@ class Driver:
         cubin is loaded once.
         """
         key = (index, hashlib.sha256(image).digest(), entry)
-        if key not in self._functions:
-            with Current(self, self.context(index)):
-                module, function = _P(), _P()
-                self.call("cuModuleLoadData", ctypes.byref(module), image)
-                self.call("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
-                if shared_bytes > 0:
-                    self.call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
-                if self._load is not None:
-                    self.check(self._load(function), "cuFuncLoad")
-            self._functions[key] = function.value or 0
-        return self._functions[key]
+        with self._lock:
+            if key not in self._functions:
+                with Current(self, self.context(index)):
+                    module, function = _P(), _P()
+                    self.call("cuModuleLoadData", ctypes.byref(module), image)
+                    self.call("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
+                    if shared_bytes > 0:
+                        self.call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
+                    if self._load is not None:
+                        self.check(self._load(function), "cuFuncLoad")
+                self._functions[key] = function.value or 0
+            return self._functions[key]
 
 
 class Current:

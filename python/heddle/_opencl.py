@@ -74,6 +74,7 @@ class Library:
             function.restype = result
             function.argtypes = arguments
         self._queues: dict[int, tuple[Any, Any, Any]] = {}
+        self._lock = threading.Lock()
 
     def call(self, name: str, *arguments: Any) -> None:
         """A function that returns its error."""
@@ -107,14 +108,15 @@ class Library:
 
     def queue(self, index: int) -> tuple[Any, Any, Any]:
         """Device, context and in-order command queue of opencl:`index`."""
-        if index not in self._queues:
-            devices = self._devices()
-            if index >= len(devices):
-                raise DriverError(f"there is no opencl:{index}: {len(devices)} OpenCL devices are here")
-            device = _P(devices[index])
-            context = self.make("clCreateContext", None, 1, ctypes.byref(device), None, None)
-            self._queues[index] = (device, context, self.make("clCreateCommandQueue", context, device, 0))
-        return self._queues[index]
+        with self._lock:
+            if index not in self._queues:
+                devices = self._devices()
+                if index >= len(devices):
+                    raise DriverError(f"there is no opencl:{index}: {len(devices)} OpenCL devices are here")
+                device = _P(devices[index])
+                context = self.make("clCreateContext", None, 1, ctypes.byref(device), None, None)
+                self._queues[index] = (device, context, self.make("clCreateCommandQueue", context, device, 0))
+            return self._queues[index]
 
     def kernel(self, index: int, source: bytes, options: str, entry: str) -> Any:
         device, context, _ = self.queue(index)

@@ -7,7 +7,9 @@ behind them, softmax and layer normalisation are computed by kernels; everything
 from __future__ import annotations
 
 import operator
+import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,13 +59,21 @@ class Backend:
     """A backend of torch.compile. Graphs that need gradients are run as they are: kernels have none."""
 
     def __init__(
-        self, db: Database | None = None, *, fallback: Fallback = "default", trials: int = 0, progress: bool = True
+        self,
+        db: Database | None = None,
+        *,
+        fallback: Fallback = "default",
+        trials: int = 0,
+        seconds: float = 0,
+        progress: bool = True,
     ) -> None:
-        """`trials`: tune what the database has no record of; 0 takes what `fallback` says."""
+        """`trials`: tune what the database has no record of, so many for each workload on average; `seconds`: all of
+        them within so long. Without either, `fallback` says what is taken."""
         self.report = Report()
         self._db = db or connect()
         self._fallback: Fallback = fallback
         self._trials = trials
+        self._seconds = seconds
         self._progress = progress
 
     def __call__(self, module: Any, inputs: list[Any], **_: Any) -> Any:
@@ -87,13 +97,21 @@ class Backend:
         for group in found.groups:
             if group.kind.split("_nt")[0].split("_tn")[0].split("_tt")[0] in _KINDS:
                 groups.setdefault(f"{group.operator} {group.shape}", []).append(group)
-        for same in groups.values():
+        device = next((_device(n.meta["val"].device) for n in nodes.values() if _is_tensor(n)), "auto")
+        # A thread of each mostly waits for a program of its own.
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            if self._trials > 0 or self._seconds > 0:
+                known = pool.map(lambda same: self._is_known(found, same[0], device), groups.values())
+                self._tune(
+                    found,
+                    [same[0] for same, is_known in zip(groups.values(), known, strict=True) if not is_known],
+                    device,
+                )
+            kernels = list(pool.map(lambda same: self._kernel(found, same[0], device), groups.values()))
+        for same, kernel in zip(groups.values(), kernels, strict=True):
             first = same[0]
-            device = _device(nodes[first.output].meta["val"].device)
-            try:
-                kernel = self._kernel(found.operator(first.operator), first, device)
-            except HeddleError as error:
-                self.report.left[f"{first.operator} {dict(first.shape)}"] = str(error)
+            if isinstance(kernel, HeddleError):
+                self.report.left[f"{first.operator} {dict(first.shape)}"] = str(kernel)
                 continue
             assert kernel.record is not None
             record = kernel.record
@@ -106,14 +124,36 @@ class Backend:
         module.recompile()
         return make_boxed_func(module.forward)
 
-    def _kernel(self, op: Any, group: Group, device: str) -> Kernel:
-        shape = dict(group.shape)
-        if self._trials > 0:
-            try:
-                self._db.query(op, shape=shape, device=device)
-            except NotFound:
-                self._db.tune(op, shape=shape, device=device, trials=self._trials, progress=self._progress)
-        return self._db.kernel(op, shape=shape, device=device, fallback=self._fallback)
+    def _is_known(self, found: Extraction, group: Group, device: str) -> bool:
+        try:
+            self._db.query(found.operator(group.operator), shape=group.shape, device=device)
+        except NotFound:
+            return False
+        return True
+
+    def _tune(self, found: Extraction, groups: list[Group], device: str) -> None:
+        """Within one budget, in which what stands in the model often counts more."""
+        wanted = {(group.operator, *group.shape.items()) for group in groups}
+        workloads = [w for w in found.workloads if (w.operator, *w.shape.items()) in wanted]
+        if not workloads:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            lines, operators = Extraction(workloads, found.operators, {}).save(folder)
+            self._db.tune_workloads(
+                lines,
+                op_file=operators,
+                device=device,
+                trials=self._trials,
+                seconds=self._seconds / len(workloads),
+                progress=self._progress,
+            )
+
+    def _kernel(self, found: Extraction, group: Group, device: str) -> Kernel | HeddleError:
+        try:
+            op = found.operator(group.operator)
+            return self._db.kernel(op, shape=group.shape, device=device, fallback=self._fallback)
+        except HeddleError as error:
+            return error
 
 
 def extract(model: Callable[..., Any], *inputs: Any) -> Extraction:
@@ -148,15 +188,17 @@ def optimize(
     db: Database | None = None,
     fallback: Fallback = "default",
     trials: int = 0,
+    seconds: float = 0,
     tolerance: float = 1e-3,
     progress: bool = True,
 ) -> tuple[Callable[..., Any], Report]:
     """The model with kernels in the place of its products and convolutions, for inputs of these shapes.
 
-    `trials` tunes what was not tuned before. The result on `inputs` is compared with the model's own: HeddleError where
-    it differs by more than `tolerance` of the largest element. What is returned runs without gradients.
+    `trials` and `seconds` tune what was not tuned before: so many trials for each workload, all within so long. The
+    result on `inputs` is compared with the model's own: HeddleError where it differs by more than `tolerance` of the
+    largest element. What is returned runs without gradients.
     """
-    made = Backend(db, fallback=fallback, trials=trials, progress=progress)
+    made = Backend(db, fallback=fallback, trials=trials, seconds=seconds, progress=progress)
     compiled: Any = torch.compile(model, backend=made, dynamic=False)
 
     def run(*arguments: Any, **named: Any) -> Any:
@@ -186,6 +228,10 @@ def _difference(got: Any, expected: Any) -> float:
 
 def _device(device: Any) -> str:
     return f"cuda:{device.index or 0}" if device.type == "cuda" else "auto" if device.type != "cpu" else "opencl:0"
+
+
+def _is_tensor(node: Any) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _replace(graph: Any, nodes: dict[str, Any], group: Group, kernel: Kernel) -> None:
@@ -273,7 +319,7 @@ def _graph(module: Any) -> Graph:
     graph = Graph([], types, {}, set())
     for node in module.graph.nodes:
         value = node.meta.get("val")
-        if isinstance(value, torch.Tensor):
+        if _is_tensor(node):
             sizes: list[int | str] = [size if isinstance(size, int) else "?" for size in value.shape]
             types[node.name] = (str(value.dtype).removeprefix("torch."), sizes)
         if node.op == "output":

@@ -89,6 +89,20 @@ class Models(Case):
         self.assertEqual([use.operator for use in report.uses], ["matmul"])
         self.assertTrue(any("cumsum" in kind for kind in report.left), report.left)
 
+    def test_what_is_missing_is_tuned_within_one_budget(self):
+        seen = []
+
+        def tune(self, file, *, op_file, trials, seconds, **_):
+            seen.append((file.read_text().split("\n"), op_file.read_text().count("op "), trials, seconds))
+
+        real, heddle.Database.tune_workloads = heddle.Database.tune_workloads, tune
+        self.addCleanup(setattr, heddle.Database, "tune_workloads", real)
+        a, b = torch.randn(4, 6), torch.randn(6, 6)
+        optimize(lambda a, b: torch.relu(a @ b @ b).sin() @ b, a, b, trials=3, seconds=12)
+        ((lines, operators, trials, seconds),) = seen
+        self.assertEqual(lines, ["matmul m=4,n=6,k=6 weight=2", "matmul_relu m=4,n=6,k=6 weight=1", ""])
+        self.assertEqual((operators, trials, seconds), (2, 3, 6))
+
     def test_a_graph_that_needs_gradients_is_left(self):
         made = Backend()
         model = torch.nn.Linear(4, 3)

@@ -1,8 +1,13 @@
 """Which groups are found in the models of bench/models. Their sizes are tiny here, their structure is the same."""
 
+import contextlib
+import io
+import json
+import subprocess
 import sys
 import unittest
 from collections import Counter
+from unittest import mock
 
 from support import SOURCE, Case, skip
 
@@ -16,6 +21,7 @@ except (ImportError, AttributeError) as error:
 from heddle.fx import extract
 
 sys.path.insert(0, str(SOURCE / "bench" / "models"))
+import compare
 from models import MODELS
 
 # Of each model the groups that are computed by kernels, by what they consist of.
@@ -55,6 +61,43 @@ class Models(Case):
             more = (512 - 128 + 2) * 768 if name == "bert_base" else 0
             count = sum(p.numel() for p in model.parameters()) + more
             self.assertAlmostEqual(count / 1e6, millions, places=2)
+
+
+class Table(Case):
+    def test_of_what_was_measured(self):
+        self.assertEqual(compare.known_models(), list(MODELS))
+        row = {
+            "model": "resnet50", "batch": 1, "device": "H", "torch": "2", "cold_seconds": 200.4, "warm_seconds": 20.0,
+            "groups": [{"weight": 3}, {"weight": 1}], "left": {}, "mode": "default", "ratio": 2.0, "share": 0.5,
+            "error": {"ours": 3e-6, "peer": 1e-6, "eager": 1e-6},
+            "times_us": {"ours": 100.0, "peer": 200.0, "eager": 300.0},
+        }  # fmt: skip
+        for other in (row, row | {"model": "unet_block", "ratio": 0.5}, {**row, "batch": 16, "failed": "exit code 1"}):
+            (self.folder / f"{other['model']}-{other['batch']}.json").write_text(json.dumps(other))
+        text = compare.table(self.folder)
+        self.assertIn("Batch 1: ratio to torch.compile (above 1: ours is faster), geomean 1.000, least 0.500", text)
+        cells = "resnet50 | 1 | 100 | 200 | default | 300 | 2.00 | 50 | 3.0e-06 ** | 1.0e-06 | 1.0e-06 | 200 | 20 | 4 |"
+        self.assertIn(cells, text)
+        self.assertIn("| resnet50 | 16 | **exit code 1**", text)
+        columns = {line.count("|") for line in text.splitlines() if line.startswith("|")}
+        self.assertEqual(len(columns), 1)
+
+    def test_a_case_that_fails_is_kept_and_tried_again(self):
+        arguments = ["compare.py", "--models", "unet_block,decoder", "--batch", "1,2", "--shard", "2/4"]
+        arguments += ["--out", str(self.folder / "out")]
+        asked = []
+
+        def run(words, **_):
+            asked.append(words[words.index("--case") + 1])
+            return subprocess.CompletedProcess(words, 1, "")
+
+        quiet = contextlib.redirect_stdout(io.StringIO())
+        with quiet, mock.patch.object(sys, "argv", arguments), mock.patch.object(subprocess, "run", run):
+            self.assertEqual([compare.main(), compare.main()], [1, 1])
+        self.assertEqual(asked, ["unet_block/2"] * 2)
+        (kept,) = (self.folder / "out").glob("*.json")
+        self.assertEqual(json.loads(kept.read_text()), {"model": "unet_block", "batch": 2, "failed": "exit code 1"})
+        self.assertIn("**exit code 1**", (self.folder / "out" / "results.md").read_text())
 
 
 if __name__ == "__main__":

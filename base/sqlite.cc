@@ -169,6 +169,8 @@ absl::Status Database::Error(int code) const {
           absl::StrCat(where, "another process has kept the database locked for ",
                        absl::FormatDuration(patience_), "; try again, or end that process (fuser ",
                        path_, " names it)", cause));
+    case SQLITE_INTERRUPT:
+      return absl::CancelledError(absl::StrCat(where, "the caller has given this up", cause));
     case SQLITE_FULL:
       return absl::ResourceExhaustedError(
           absl::StrCat(where,

@@ -213,6 +213,8 @@ absl::StatusOr<std::unique_ptr<tuner::Records>> OpenWritableRecords(const std::s
                    "another --db or change its permissions"));
 }
 
+void SayWarmOnly() { Say("It was tuned with --l2 warm only: that is what is taken."); }
+
 absl::Status SettleL2(tuner::Records& records, const TensorProgram& program,
                       const measure::DeviceInfo& device, std::string& l2) {
   if (!l2.empty()) return absl::OkStatus();
@@ -224,7 +226,7 @@ absl::Status SettleL2(tuner::Records& records, const TensorProgram& program,
       break;
     }
   }
-  if (l2 == "warm") Say("It was tuned with --l2 warm only: that is what is taken.");
+  if (l2 == "warm") SayWarmOnly();
   if (l2.empty()) l2 = "cold";
   return absl::OkStatus();
 }

@@ -122,6 +122,8 @@ absl::StatusOr<tuner::Records::Best> FindBest(tuner::Records& records,
                                               measure::L2Policy l2,
                                               const std::string& tune_command);
 
+// Which policy was taken where none was asked for, and why.
+void SayWarmOnly();
 // Where `l2` is "" the policy under which the workload was tuned on the device: cold, or, which is
 // said, warm where that is the only one; cold where there is none.
 absl::Status SettleL2(tuner::Records& records, const search_space::TensorProgram& program,

@@ -130,7 +130,7 @@ void AddQuery(CLI::App& app, Selected selected) {
   sub->footer(
       "Exit code 1 when nothing was found. With --server, --device is the full name of a device's\n"
       "model, as `heddle devices --server` prints it; without it the only one that the server\n"
-      "knows. Without --l2 a server answers for cold.");
+      "knows.");
   flags->server.Add(*sub, false);
   sub->callback([=] {
     if (!flags->server.given()) {

@@ -73,7 +73,9 @@ Result QueryServer(client::Client& client, const RemoteQuery& query) {
   v1::QueryBestRequest request;
   request.mutable_workload()->set_canonical((*program)->canonical_text);
   request.set_device(query.device);
-  request.set_l2(query.l2 == "warm" ? v1::L2_POLICY_WARM : v1::L2_POLICY_COLD);
+  if (!query.l2.empty()) {
+    request.set_l2(query.l2 == "warm" ? v1::L2_POLICY_WARM : v1::L2_POLICY_COLD);
+  }
   if (query.fallback == "nearest") request.set_fallback(v1::QueryBestRequest::FALLBACK_NEAREST);
   if (query.fallback == "default") request.set_fallback(v1::QueryBestRequest::FALLBACK_DEFAULT);
   auto answer = client.QueryBest(request);
@@ -94,6 +96,9 @@ Result QueryServer(client::Client& client, const RemoteQuery& query) {
   }
   if (answer->match() == v1::QueryBestResponse::MATCH_EXACT) {
     const v1::TrialResult& result = answer->record().result();
+    if (query.l2.empty() && answer->record().environment().l2() == v1::L2_POLICY_WARM) {
+      SayWarmOnly();
+    }
     Say(absl::StrCat("exact: ", tuner::FormatTime(result.time_us()), " (",
                      tuner::FormatTime(result.ci_low_us()), " .. ",
                      tuner::FormatTime(result.ci_high_us()), ")"));

@@ -18,6 +18,7 @@
 #include "base/files.h"
 #include "base/host.h"
 #include "base/log.h"
+#include "base/service_manager.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/local_daemon.h"
@@ -34,7 +35,7 @@ struct ServeFlags {
   double slice_s = 60;
   int searchers = 0;
   bool local = false;
-  double lease_s = 30, remember_days = 7;
+  double lease_s = 30, remember_days = 7, keep_jobs_days = 90, keep_devices_days = 30;
 };
 
 // gRPC gives up a listener for good that runs out of file descriptors. The usual soft limit is for
@@ -59,10 +60,13 @@ Result RunServe(ServeFlags flags) {
   options.engine.max_searchers = flags.searchers > 0 ? flags.searchers : cores;
   options.engine.lease = absl::Seconds(flags.lease_s);
   options.engine.remember_requests = absl::Hours(24 * flags.remember_days);
+  options.engine.keep_jobs = absl::Hours(24 * flags.keep_jobs_days);
+  options.engine.keep_devices = absl::Hours(24 * flags.keep_devices_days);
   options.engine.slice = absl::Seconds(flags.slice_s);
   if (flags.local) options.engine.own_host = HostId();
   options.engine.heartbeat = std::min(absl::Seconds(5), options.engine.lease / 5);
   CatchInterrupts();
+  ServiceManager manager;
   TakeAllDescriptors();
   // What the database and its copies hold, tokens and tenants' jobs, is the server's alone.
   umask(0077);
@@ -77,10 +81,13 @@ Result RunServe(ServeFlags flags) {
   const std::vector<std::string>& addresses = (*server)->addresses();
   const auto socket = std::find_if(addresses.begin(), addresses.end(), is_socket);
   LocalDaemon daemon(socket != addresses.end() ? *socket : "");
+  manager.Ready();
   while (!Interrupted()) {
+    manager.KeepAlive((*server)->ticks());
     if (flags.local) daemon.Keep();
     absl::SleepFor(absl::Milliseconds(100));
   }
+  manager.Stopping();
   LogEvent(Severity::kInfo, "draining");
   // The daemon first: what it measures is reported while the server still listens.
   daemon.Stop(kGrace);
@@ -93,21 +100,27 @@ Result RunServe(ServeFlags flags) {
 // ---------------------------------------------------------------------------------------- tokens
 
 struct TokenFlags {
-  std::string db, tenant = "default", role, note;
+  std::string db, role;
+  server::TokenInfo token{.tenant = "default"};
+  double expires_days = 0;  // 0 = never
   int64_t id = 0;
   bool json = false;
 };
 
-Result RunTokenCreate(const TokenFlags& flags) {
+Result RunTokenCreate(TokenFlags flags) {
   auto records = OpenWritableRecords(flags.db);
   if (!records.ok()) return records.status();
-  auto token = server::CreateToken(**records, flags.tenant, *server::ParseRole(flags.role),
-                                   flags.note, absl::Now());
+  flags.token.role = *server::ParseRole(flags.role);
+  const absl::Time now = absl::Now();
+  if (flags.expires_days > 0) flags.token.expires = now + absl::Hours(24 * flags.expires_days);
+  auto token = server::CreateToken(**records, flags.token, now);
   if (!token.ok()) return token.status();
   std::cout << *token << "\n";
   Say("heddle: the token is shown only now; the database holds its hash.");
   return kDone;
 }
+
+std::string Day(absl::Time time) { return absl::FormatTime("%Y-%m-%d", time, absl::UTCTimeZone()); }
 
 Result RunTokenList(const TokenFlags& flags) {
   auto records = OpenRecords(flags.db);
@@ -116,16 +129,27 @@ Result RunTokenList(const TokenFlags& flags) {
   if (!tokens.ok()) return tokens.status();
   Json all = Json::array();
   for (const server::TokenInfo& token : *tokens) {
-    const std::string created = absl::FormatTime("%Y-%m-%d", token.created, absl::UTCTimeZone());
+    const std::string created = Day(token.created);
+    const bool expired = token.expires && *token.expires <= absl::Now();
     all.push_back({{"id", token.id},
                    {"tenant", token.tenant},
                    {"role", NameOf(token.role)},
                    {"created", created},
                    {"revoked", token.revoked.has_value()},
+                   {"expires", token.expires ? Json(Day(*token.expires)) : Json()},
+                   {"expired", expired},
+                   {"last_used", token.last_used ? Json(Day(*token.last_used)) : Json()},
+                   {"host", token.host},
                    {"note", token.note}});
     if (flags.json) continue;
     std::cout << token.id << "\t" << token.tenant << "\t" << NameOf(token.role) << "\t" << created
-              << "\t" << (token.revoked ? "revoked" : "valid") << "\t" << token.note << "\n";
+              << "\t"
+              << (token.revoked   ? "revoked"
+                  : expired       ? "expired"
+                  : token.expires ? "valid until " + Day(*token.expires)
+                                  : "valid")
+              << "\t" << (token.last_used ? "used " + Day(*token.last_used) : "never used") << "\t"
+              << token.host << "\t" << token.note << "\n";
   }
   if (flags.json) PrintJson(all);
   return kDone;
@@ -189,6 +213,14 @@ void AddServe(CLI::App& app, Selected selected) {
       ->type_name("DAYS")
       ->check(CLI::Range(0.01, 36500.0).description(""))
       ->capture_default_str();
+  const auto keep = [&](const char* flag, double& days, const char* what) {
+    sub->add_option(flag, days, what)
+        ->type_name("DAYS")
+        ->check(CLI::Range(0.01, 36500.0).description(""))
+        ->capture_default_str();
+  };
+  keep("--keep-jobs", flags->keep_jobs_days, "days for which jobs that have ended are listed");
+  keep("--keep-devices", flags->keep_devices_days, "days for which devices that are gone are");
   sub->footer(
       "Ports want tokens, and TLS beyond this machine; the socket is guarded by its permissions\n"
       "(docs/service.md).\n"
@@ -201,14 +233,21 @@ void AddToken(CLI::App& app, Selected selected) {
   CLI::App* sub = app.add_subcommand("token", "who may use a server over the network");
   sub->require_subcommand(1);
   CLI::App* create = sub->add_subcommand("create", "print a new token");
-  create->add_option("--tenant", flags->tenant, "whose jobs it sees")
+  create->add_option("--tenant", flags->token.tenant, "whose jobs it sees")
       ->type_name("NAME")
       ->capture_default_str();
   create->add_option("--role", flags->role, "what it may do")
       ->type_name("reader|tuner|daemon|admin")
       ->check(OneOf({"reader", "tuner", "daemon", "admin"}))
       ->required();
-  create->add_option("--note", flags->note, "who has it, for the list")->type_name("TEXT");
+  create->add_option("--note", flags->token.note, "who has it, for the list")->type_name("TEXT");
+  create->add_option("--expires", flags->expires_days, "days for which it is valid [for ever]")
+      ->type_name("DAYS")
+      ->check(CLI::Range(0.001, 36500.0).description(""));
+  create
+      ->add_option("--host", flags->token.host,
+                   "of a daemon: the only host that it may speak for, as `devices hosts` lists it")
+      ->type_name("HOST");
   CLI::App* list = sub->add_subcommand("list", "all tokens, without their secret");
   list->add_flag("--json", flags->json, "one JSON document on stdout");
   CLI::App* revoke = sub->add_subcommand("revoke", "makes a token invalid, at once");

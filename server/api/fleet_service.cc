@@ -140,9 +140,10 @@ grpc::ServerUnaryReactor* FleetService::ListDevices(grpc::CallbackServerContext*
                                                     const v1::ListDevicesRequest* request,
                                                     v1::ListDevicesResponse* response) {
   return Unary(gateway_, "ListDevices", RoleToLook(*context), Where::kInline, context, response,
-               [this, request](const Caller&, const Reply<v1::ListDevicesResponse>& reply) {
-                 ReplyPage(*request, gateway_.engine.Devices(), std::mem_fn(&v1::FleetDevice::id),
-                           &v1::ListDevicesResponse::add_devices, reply);
+               [this, request](const Caller& caller, const Reply<v1::ListDevicesResponse>& reply) {
+                 ReplyPage(*request, gateway_.engine.Devices(VisibleTenant(caller)),
+                           std::mem_fn(&v1::FleetDevice::id), &v1::ListDevicesResponse::add_devices,
+                           reply);
                });
 }
 

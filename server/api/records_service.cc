@@ -31,7 +31,8 @@ class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
                const v1::ExportRequest& request)
       : gateway_(gateway),
         context_(context),
-        filter_(request.filter()),
+        choice_{request.filter().op(), request.filter().device(), "",
+                request.filter().finals_only()},
         after_(request.after_id()) {
     auto caller = gateway.Admit(context, Role::kReader);
     absl::Status status = caller.status();
@@ -40,7 +41,8 @@ class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
       End(status);
       return;
     }
-    tenant_ = caller->tenant;
+    caller_ = *caller;
+    choice_.tenant = VisibleTenant(caller_);
     Next();
   }
 
@@ -55,7 +57,7 @@ class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
 
   void Next() {
     if (page_.empty()) {
-      if (!gateway_.heavy.Run(tenant_, [this] { Read(); })) {
+      if (!gateway_.heavy.Run(caller_.tenant, [this] { Read(); })) {
         End(Busy("the server is busy; export again after the last id"));
       }
       return;
@@ -68,24 +70,23 @@ class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
   // One page: where nothing of it is wanted the next has to queue again.
   void Read() {
     if (context_.IsCancelled()) return End(absl::CancelledError("the caller has gone"));
-    absl::StatusOr<std::vector<tuner::StoredTrial>> rows =
-        gateway_.store.Read()->ReadPage(after_, kPage);
-    if (!rows.ok()) return End(rows.status());
-    if (rows->empty()) return End(absl::OkStatus());
-    for (const tuner::StoredTrial& row : *rows) {
-      const bool wanted =
-          (filter_.op().empty() || filter_.op() == row.workload.op) &&
-          (filter_.device().empty() || filter_.device() == row.environment.device_name) &&
-          (!filter_.finals_only() || row.trial.stage == tuner::TrialStage::kFinal);
-      if (wanted) page_.push_back(ToProto(row));
+    bool more = false;
+    absl::StatusOr<std::vector<tuner::StoredTrial>> rows;
+    {
+      auto reader = gateway_.store.Read([this] { return context_.IsCancelled(); });
+      if (absl::Status s = StillValid(*reader, caller_, absl::Now()); !s.ok()) return End(s);
+      rows = reader->ReadPage(after_, kPage, choice_, more);
     }
+    if (!rows.ok()) return End(rows.status());
+    if (rows->empty() && !more) return End(absl::OkStatus());
+    for (const tuner::StoredTrial& row : *rows) page_.push_back(ToProto(row));
     Next();
   }
 
   const Gateway& gateway_;
   const grpc::CallbackServerContext& context_;
-  const v1::ExportRequest::Filter filter_;
-  std::string tenant_;
+  tuner::Records::Choice choice_;
+  Caller caller_;
   const SteadyTime start_ = SteadyNow();
   int64_t after_;
   std::deque<v1::Record> page_;

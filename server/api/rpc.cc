@@ -3,12 +3,15 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 
 namespace heddle::server {
 namespace {
 
 constexpr char kScheme[] = "bearer ";
+// `heddle token list` tells the hour, and most calls write nothing for it.
+constexpr absl::Duration kNoteUseEvery = absl::Hours(1);
 
 // Fills in what of the caller is known when it is refused, too.
 absl::Status Identify(const Gateway& gateway, const grpc::CallbackServerContext& context,
@@ -22,10 +25,18 @@ absl::Status Identify(const Gateway& gateway, const grpc::CallbackServerContext&
       return absl::UnauthenticatedError("authorization: must be \"Bearer TOKEN\"");
     }
     auto reader = gateway.store.Read();
+    const absl::Time now = absl::Now();
+    absl::Duration unused;
     auto found = FindToken(
-        *reader, std::string(absl::StripAsciiWhitespace(value.substr(sizeof kScheme - 1))));
+        *reader, std::string(absl::StripAsciiWhitespace(value.substr(sizeof kScheme - 1))), now,
+        &unused);
     if (!found.ok()) return found.status();
     caller = *std::move(found);
+    if (unused >= kNoteUseEvery) {
+      gateway.store.Write(
+          [id = caller.token, now](tuner::Records& records) { return NoteUse(records, id, now); },
+          nullptr);
+    }
     caller.peer = context.peer();
   } else if (gateway.tokens_required && !absl::StartsWith(context.peer(), "unix:")) {
     return absl::UnauthenticatedError(
@@ -50,7 +61,7 @@ absl::Status Identify(const Gateway& gateway, const grpc::CallbackServerContext&
 
 absl::StatusOr<Caller> Gateway::Admit(const grpc::CallbackServerContext& context,
                                       Role needed) const {
-  Caller caller{kLocalTenant, Role::kAdmin, 0, "", ""};
+  Caller caller{kLocalTenant, Role::kAdmin};
   const absl::Status status = Identify(*this, context, needed, caller);
   if (status.ok()) return caller;
   LogEvent(Severity::kWarning, "caller_refused",

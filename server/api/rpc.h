@@ -28,6 +28,8 @@ struct Gateway {
   Pool &light, &heavy;
   // Calls over TCP need a token. Those over a Unix socket never do: its permissions guard it.
   bool tokens_required = true;
+  // A stream that goes on for so long has its token looked at again, before what it sends next.
+  absl::Duration look_again = absl::Seconds(10);
 
   // Unauthenticated or PermissionDenied with the remedy.
   absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context, Role needed) const;

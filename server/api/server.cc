@@ -221,7 +221,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   server->heavy_ = std::make_unique<Pool>(kHeavyThreads);
   server->gateway_ = std::make_unique<Gateway>(
       Gateway{*server->store_, *server->engine_, metrics, *server->spaces_, *server->light_,
-              *server->heavy_, /*tokens_required=*/!options.insecure_loopback});
+              *server->heavy_, /*tokens_required=*/!options.insecure_loopback, options.look_again});
   if (absl::Status s = server->Listen(options); !s.ok()) return s;
   if (!options.metrics.empty()) {
     absl::Status s = CheckPort(options.metrics, "--metrics");
@@ -300,6 +300,9 @@ absl::Status Server::Listen(const ServerOptions& options) {
 // A server that cannot write is of no use to those that choose one by its health.
 void Server::Tick() {
   engine_->Tick();
+  metrics_.SetCallsWaiting("light", static_cast<double>(light_->waiting()));
+  metrics_.SetCallsWaiting("heavy", static_cast<double>(heavy_->waiting()));
+  ++ticks_;
   // Nobody may write any more, who could show that it works again.
   if (!healthy_ && SteadyNow() >= next_probe_) {
     next_probe_ = SteadyNow() + kProbeEvery;

@@ -28,8 +28,9 @@ struct ServerOptions {
   // Callers over TCP need no token where all ports are of this machine alone: whoever can connect,
   // every user and container with the host's network, may then do everything.
   bool insecure_loopback = false;
-  std::string metrics;  // "HOST:PORT"; "" = none
-  std::string build;    // "0.1.0"
+  absl::Duration look_again = absl::Seconds(10);  // Gateway's
+  std::string metrics;                            // "HOST:PORT"; "" = none
+  std::string build;                              // "0.1.0"
   EngineOptions engine;
   StoreOptions store;
   SpaceOptions spaces;
@@ -45,6 +46,8 @@ class Server {
   void Drain(absl::Duration grace);
   ~Server();
 
+  // Grows for as long as the server does its work: time passes for its engine, whose lock is free.
+  int64_t ticks() const { return ticks_; }
   // As given, with the ports that were chosen.
   const std::vector<std::string>& addresses() const { return addresses_; }
   Engine& engine() { return *engine_; }
@@ -69,6 +72,7 @@ class Server {
   std::vector<std::string> addresses_;
   StopSignal stopping_;
   std::thread ticker_;
+  std::atomic<int64_t> ticks_ = 0;
   std::atomic<bool> draining_ = false;
 };
 

@@ -181,7 +181,7 @@ grpc::ServerUnaryReactor* TuningService::ListJobs(grpc::CallbackServerContext* c
                                                   const v1::ListJobsRequest* request,
                                                   v1::ListJobsResponse* response) {
   return Unary(gateway_, "ListJobs", Role::kReader, Where::kLight, context, response,
-               [this, request](const Caller& caller, const Reply<v1::ListJobsResponse>& reply) {
+               [=, this](const Caller& caller, const Reply<v1::ListJobsResponse>& reply) {
                  if (absl::Status s = Check(*request); !s.ok()) return reply(s);
                  auto position = PagePosition(*request);
                  if (!position.ok()) return reply(position.status());
@@ -189,7 +189,7 @@ grpc::ServerUnaryReactor* TuningService::ListJobs(grpc::CallbackServerContext* c
                  if (!position->empty() && !absl::SimpleAtoi(*position, &before)) {
                    return reply(WrongPageToken());
                  }
-                 auto reader = gateway_.store.Read();
+                 auto reader = gateway_.store.Read([context] { return context->IsCancelled(); });
                  const bool all = caller.role == Role::kAdmin;
                  auto jobs = LoadJobs(*reader, all ? request->filter().tenant() : caller.tenant,
                                       request->filter(), request->view() == v1::JOB_VIEW_FULL,
@@ -218,9 +218,8 @@ grpc::ServerUnaryReactor* TuningService::CancelJob(grpc::CallbackServerContext* 
 grpc::ServerWriteReactor<v1::JobEvent>* TuningService::WatchJob(
     grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
   auto caller = gateway_.Admit(*context, Role::kReader);
-  absl::Status status = caller.status();
-  if (status.ok()) status = Check(*request);
-  return StartWatch(gateway_, status, caller.ok() ? VisibleTenant(*caller) : "", *request);
+  if (absl::Status s = Check(*request); caller.ok() && !s.ok()) caller = s;
+  return StartWatch(gateway_, caller, *request);
 }
 
 grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext* context,
@@ -228,10 +227,10 @@ grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext*
                                                     v1::ListTrialsResponse* response) {
   return Unary(
       gateway_, "ListTrials", Role::kReader, Where::kLight, context, response,
-      [this, request](const Caller& caller, const Reply<v1::ListTrialsResponse>& reply) {
+      [=, this](const Caller& caller, const Reply<v1::ListTrialsResponse>& reply) {
         if (absl::Status s = Check(*request); !s.ok()) return reply(s);
         const int64_t job = JobId(request->parent());
-        auto reader = gateway_.store.Read();
+        auto reader = gateway_.store.Read([context] { return context->IsCancelled(); });
         if (auto found = LoadJob(*reader, job, VisibleTenant(caller)); !found.ok()) {
           return reply(found.status());
         }
@@ -327,10 +326,15 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
         absl::StatusOr<std::optional<Served>> exact;
         {
           auto reader = gateway_.store.Read();
-          exact = FindServed(
-              *reader, **workload, BenchOf(gateway_.engine, *model, request->l2()),
-              known ? known->known() : FindInTable(*model).ok(),
-              [this](const std::string& host) { return gateway_.engine.TrustsHost(host); });
+          const auto find = [&](v1::L2Policy l2) {
+            exact = FindServed(
+                *reader, **workload, BenchOf(gateway_.engine, *model, l2),
+                known ? known->known() : FindInTable(*model).ok(),
+                [this](const std::string& host) { return gateway_.engine.TrustsHost(host); });
+            return !exact.ok() || exact->has_value();
+          };
+          const bool any = request->l2() == v1::L2_POLICY_UNSPECIFIED;
+          if (!find(any ? v1::L2_POLICY_COLD : request->l2()) && any) find(v1::L2_POLICY_WARM);
         }
         if (!exact.ok()) return reply(exact.status());
         if (exact->has_value()) {
@@ -377,7 +381,11 @@ void TuningService::Answer(const v1::QueryBestRequest& request, const Caller& ca
     if (!found.ok()) return reply(found.status());
     if (!found->steps().empty()) match = nearest ? tuner::Match::kNearest : tuner::Match::kDefault;
     response.set_steps(found->steps());
-    if (found->has_source()) *response.mutable_record() = std::move(*found->mutable_source());
+    if (found->has_source()) {
+      *response.mutable_record() = std::move(*found->mutable_source());
+      // It may be another tenant's operator.
+      response.mutable_record()->mutable_workload()->clear_text();
+    }
   }
   gateway_.metrics.CountQuery(NameOf(match), false);
   if (match == tuner::Match::kNearest) response.set_match(v1::QueryBestResponse::MATCH_NEAREST);

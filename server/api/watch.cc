@@ -23,14 +23,14 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
  public:
   using Shared = std::shared_ptr<WatchStream>;
 
-  static WatchStream* Start(const Gateway& gateway, const absl::Status& status,
-                            const std::string& tenant, const v1::WatchJobRequest& request) {
-    auto stream = Shared(new WatchStream(gateway, tenant, request));
+  static WatchStream* Start(const Gateway& gateway, const absl::StatusOr<Caller>& caller,
+                            const v1::WatchJobRequest& request) {
+    auto stream = Shared(new WatchStream(gateway, caller.ok() ? *caller : Caller(), request));
     stream->self_ = stream;
     gateway.metrics.watchers.Increment();
-    if (!status.ok()) {
+    if (!caller.ok()) {
       absl::MutexLock lock(&stream->mutex_);
-      stream->End(status);
+      stream->End(caller.status());
       return stream.get();
     }
     std::weak_ptr<WatchStream> weak = stream;
@@ -64,9 +64,10 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
   }
 
  private:
-  WatchStream(const Gateway& gateway, std::string tenant, const v1::WatchJobRequest& request)
+  WatchStream(const Gateway& gateway, Caller caller, const v1::WatchJobRequest& request)
       : gateway_(gateway),
-        tenant_(std::move(tenant)),
+        caller_(std::move(caller)),
+        tenant_(VisibleTenant(caller_)),
         job_(JobId(request.name())),
         next_(request.after_seq() + 1) {}
 
@@ -79,7 +80,8 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
   void Tell(const std::shared_ptr<const v1::JobEvent>& event) {
     absl::MutexLock lock(&mutex_);
     latest_ = std::max(latest_, event->seq());
-    if (snapshot_written_ && !writing_ && !loading_ && page_.empty() && event->seq() == next_) {
+    if (snapshot_written_ && !writing_ && !loading_ && page_.empty() && event->seq() == next_ &&
+        SteadyNow() < look_again_) {
       return Put(*event);
     }
     Pump();
@@ -109,7 +111,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
   void Load() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     loading_ = true;
     Shared self = self_;
-    const bool taken = gateway_.light.Run(tenant_, [self] {
+    const bool taken = gateway_.light.Run(caller_.tenant, [self] {
       absl::Status status = self->Read();
       absl::MutexLock lock(&self->mutex_);
       self->loading_ = false;
@@ -133,6 +135,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
     }
     std::deque<v1::JobEvent> page;
     auto reader = gateway_.store.Read();
+    if (absl::Status s = StillValid(*reader, caller_, absl::Now()); !s.ok()) return s;
     if (snapshot) {
       auto job = LoadJob(*reader, job_, tenant_);
       if (!job.ok()) return job.status();
@@ -174,6 +177,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
     }
     absl::MutexLock lock(&mutex_);
     latest_ = std::max(latest_, latest);
+    look_again_ = SteadyNow() + gateway_.look_again;
     page_ = std::move(page);
     if (snapshot) {
       snapshot_written_ = true;
@@ -186,7 +190,8 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
   }
 
   const Gateway& gateway_;
-  const std::string tenant_;
+  const Caller caller_;
+  const std::string tenant_;  // "" = any
   const int64_t job_;
   const SteadyTime start_ = SteadyNow();
 
@@ -197,6 +202,8 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
   std::deque<v1::JobEvent> page_ ABSL_GUARDED_BY(mutex_);
   int64_t next_ ABSL_GUARDED_BY(mutex_);  // the event to be written next
   int64_t latest_ ABSL_GUARDED_BY(mutex_) = 0;
+  // When the database, and with it the caller's token, is looked at again.
+  SteadyTime look_again_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
   int64_t history_ = 0;  // what had happened when the stream began is never left out
   bool snapshot_written_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false, loading_ ABSL_GUARDED_BY(mutex_) = false;
@@ -207,10 +214,9 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
 }  // namespace
 
 grpc::ServerWriteReactor<v1::JobEvent>* StartWatch(const Gateway& gateway,
-                                                   const absl::Status& status,
-                                                   const std::string& tenant,
+                                                   const absl::StatusOr<Caller>& caller,
                                                    const v1::WatchJobRequest& request) {
-  return WatchStream::Start(gateway, status, tenant, request);
+  return WatchStream::Start(gateway, caller, request);
 }
 
 }  // namespace heddle::server

@@ -11,10 +11,10 @@
 
 namespace heddle::server {
 
-// A stream of a job's events; `status` ends it at once where it is an error. Belongs to itself.
+// A stream of a job's events for who was admitted; the error of that ends it at once. Belongs to
+// itself.
 grpc::ServerWriteReactor<v1::JobEvent>* StartWatch(const Gateway& gateway,
-                                                   const absl::Status& status,
-                                                   const std::string& tenant,
+                                                   const absl::StatusOr<Caller>& caller,
                                                    const v1::WatchJobRequest& request);
 
 }  // namespace heddle::server

@@ -24,6 +24,20 @@ std::string HashOf(const std::string& token) {
       std::string(reinterpret_cast<const char*>(digest.data()), digest.size()));
 }
 
+// Of a row of token: whether it is valid at the moment that is bound to it.
+constexpr char kIsValid[] = "revoked_us = 0 AND (expires_us = 0 OR expires_us > ?)";
+
+absl::Status NotValid() {
+  return absl::UnauthenticatedError(
+      "the token is not known here, was revoked or has expired; ask the server's administrator for "
+      "one (heddle token create)");
+}
+
+std::optional<absl::Time> TimeAt(int64_t micros) {
+  if (micros == 0) return std::nullopt;
+  return absl::FromUnixMicros(micros);
+}
+
 }  // namespace
 
 const char* NameOf(Role role) {
@@ -50,11 +64,14 @@ bool IsTenant(const std::string& name) {
   return true;
 }
 
-absl::StatusOr<std::string> CreateToken(tuner::Records& records, const std::string& tenant,
-                                        Role role, const std::string& note, absl::Time now) {
-  if (!IsTenant(tenant)) {
+absl::StatusOr<std::string> CreateToken(tuner::Records& records, const TokenInfo& info,
+                                        absl::Time now) {
+  if (!IsTenant(info.tenant)) {
     return absl::InvalidArgumentError(
         "a tenant's name is 1 to 64 letters, digits, '-', '_' or '.'");
+  }
+  if (!info.host.empty() && info.role != Role::kDaemon) {
+    return absl::InvalidArgumentError("only a daemon's token belongs to a host");
   }
   std::array<unsigned char, kRandomBytes> random;
   if (RAND_bytes(random.data(), kRandomBytes) != 1) {
@@ -65,9 +82,10 @@ absl::StatusOr<std::string> CreateToken(tuner::Records& records, const std::stri
                     std::string(reinterpret_cast<const char*>(random.data()), kRandomBytes));
   absl::Status status = records.Batch([&] {
     return records.database().Run(
-        "INSERT INTO token (hash, tenant, role, note, created_us, revoked_us) "
-        "VALUES (?, ?, ?, ?, ?, 0)",
-        HashOf(token), tenant, std::string(NameOf(role)), note, absl::ToUnixMicros(now));
+        "INSERT INTO token (hash, tenant, role, note, created_us, revoked_us, expires_us, host) "
+        "VALUES (?, ?, ?, ?, ?, 0, ?, ?)",
+        HashOf(token), info.tenant, std::string(NameOf(info.role)), info.note,
+        absl::ToUnixMicros(now), info.expires ? absl::ToUnixMicros(*info.expires) : 0, info.host);
   });
   if (!status.ok()) return status;
   return token;
@@ -76,7 +94,8 @@ absl::StatusOr<std::string> CreateToken(tuner::Records& records, const std::stri
 absl::StatusOr<std::vector<TokenInfo>> ListTokens(tuner::Records& records) {
   std::vector<TokenInfo> tokens;
   Cursor row = records.database().Query(
-      "SELECT id, tenant, note, role, created_us, revoked_us FROM token ORDER BY id");
+      "SELECT id, tenant, note, role, created_us, revoked_us, expires_us, last_used_us, host "
+      "FROM token ORDER BY id");
   absl::StatusOr<bool> more;
   while ((more = row.Next()).ok() && *more) {
     TokenInfo token;
@@ -85,7 +104,10 @@ absl::StatusOr<std::vector<TokenInfo>> ListTokens(tuner::Records& records) {
     token.note = row.Text(2);
     token.role = ParseRole(row.Text(3)).value_or(Role::kReader);
     token.created = absl::FromUnixMicros(row.Int(4));
-    if (row.Int(5) != 0) token.revoked = absl::FromUnixMicros(row.Int(5));
+    token.revoked = TimeAt(row.Int(5));
+    token.expires = TimeAt(row.Int(6));
+    token.last_used = TimeAt(row.Int(7));
+    token.host = row.Text(8);
     tokens.push_back(std::move(token));
   }
   if (!more.ok()) return more.status();
@@ -105,18 +127,32 @@ absl::Status RevokeToken(tuner::Records& records, int64_t id, absl::Time now) {
   });
 }
 
-absl::StatusOr<Caller> FindToken(tuner::Records& records, const std::string& token) {
+absl::StatusOr<Caller> FindToken(tuner::Records& records, const std::string& token, absl::Time now,
+                                 absl::Duration* unused) {
   Cursor row = records.database().Query(
-      "SELECT tenant, role, id FROM token WHERE hash = ? AND revoked_us = 0", HashOf(token));
+      absl::StrCat("SELECT tenant, role, id, host, last_used_us FROM token WHERE hash = ? AND ",
+                   kIsValid),
+      HashOf(token), absl::ToUnixMicros(now));
   absl::StatusOr<bool> found = row.Next();
   if (!found.ok()) return found.status();
   const auto role = *found ? ParseRole(row.Text(1)) : std::nullopt;
-  if (!role) {
-    return absl::UnauthenticatedError(
-        "the token is not known here, or was revoked; ask the server's administrator for one "
-        "(heddle token create)");
-  }
-  return Caller{row.Text(0), *role, row.Int(2), "", ""};
+  if (!role) return NotValid();
+  *unused = now - absl::FromUnixMicros(row.Int(4));
+  return Caller{row.Text(0), *role, row.Int(2), "", "", row.Text(3)};
+}
+
+absl::Status StillValid(tuner::Records& records, const Caller& caller, absl::Time now) {
+  if (caller.token == 0) return absl::OkStatus();
+  auto valid = records.database().QueryInt(
+      absl::StrCat("SELECT count(*) FROM token WHERE id = ? AND ", kIsValid), caller.token,
+      absl::ToUnixMicros(now));
+  if (!valid.ok()) return valid.status();
+  return *valid > 0 ? absl::OkStatus() : NotValid();
+}
+
+absl::Status NoteUse(tuner::Records& records, int64_t id, absl::Time now) {
+  return records.database().Run("UPDATE token SET last_used_us = max(last_used_us, ?) WHERE id = ?",
+                                absl::ToUnixMicros(now), id);
 }
 
 }  // namespace heddle::server

@@ -25,6 +25,7 @@ struct Caller {
   int64_t token = 0;        // TokenInfo::id; 0 = none was needed
   std::string certificate;  // the names in the one that TLS has checked; empty without
   std::string peer;         // address, for logs
+  std::string host;         // a daemon's: the only one that it may speak for; "" = any
 };
 // The tenant whose jobs the caller sees: "" = everybody's.
 inline std::string VisibleTenant(const Caller& caller) {
@@ -35,18 +36,26 @@ struct TokenInfo {
   int64_t id = 0;
   std::string tenant, note;
   Role role = Role::kReader;
+  std::string host;  // as Caller::host
   absl::Time created;
-  std::optional<absl::Time> revoked;
+  std::optional<absl::Time> revoked, expires, last_used;
 };
 
-// A new token, which is to be shown once: only its hash is kept.
-absl::StatusOr<std::string> CreateToken(tuner::Records& records, const std::string& tenant,
-                                        Role role, const std::string& note, absl::Time now);
+// A new token, which is to be shown once: only its hash is kept. InvalidArgument: a tenant that is
+// no name, a host for another role than a daemon's.
+absl::StatusOr<std::string> CreateToken(tuner::Records& records, const TokenInfo& token,
+                                        absl::Time now);
 absl::StatusOr<std::vector<TokenInfo>> ListTokens(tuner::Records& records);
 // NotFound; revoking again changes nothing.
 absl::Status RevokeToken(tuner::Records& records, int64_t id, absl::Time now);
-// Unauthenticated unless the token is valid; certificate and peer are left to the caller.
-absl::StatusOr<Caller> FindToken(tuner::Records& records, const std::string& token);
+// Unauthenticated unless the token is valid; certificate and peer are left to the caller. `unused`
+// is for how long nobody has used it, as far as NoteUse knows.
+absl::StatusOr<Caller> FindToken(tuner::Records& records, const std::string& token, absl::Time now,
+                                 absl::Duration* unused);
+// Unauthenticated once the caller's token has been revoked or has expired: for streams, which
+// outlive the moment when it was looked at.
+absl::Status StillValid(tuner::Records& records, const Caller& caller, absl::Time now);
+absl::Status NoteUse(tuner::Records& records, int64_t id, absl::Time now);
 
 // 1 to 64 letters, digits, '-', '_', '.'.
 bool IsTenant(const std::string& name);

@@ -22,16 +22,19 @@ struct Word {
   Measured measured;
 };
 
-// The finals of the same schedule on the same bench, newest first.
+// The finals of the same schedule on the same bench, newest first: the fleet's, and what this
+// database's owner has measured or collected on hosts of his own.
 absl::StatusOr<std::vector<Word>> WordsOn(Records& records, int64_t trial) {
   std::vector<Word> words;
   Cursor row = records.database().Query(
-      "SELECT t.id, o.host, o.token, iif(t.outcome = 'OK' AND t.screened_out = 0, t.time_us, 0.0), "
-      "coalesce((SELECT d.time_us FROM final_origin f "
-      "JOIN trial d ON d.id = f.trial WHERE f.lease = o.lease AND f.is_default = 1 "
+      "SELECT t.id, coalesce(o.host, f.host), coalesce(o.token, f.token), iif(t.outcome = 'OK' AND "
+      "t.screened_out = 0, t.time_us, 0.0), "
+      "coalesce((SELECT d.time_us FROM final_origin b "
+      "JOIN trial d ON d.id = b.trial WHERE b.lease = o.lease AND b.is_default = 1 "
       "AND d.outcome = 'OK'), 0.0) "
       "FROM trial s JOIN trial t ON t.workload = s.workload AND t.bench = s.bench "
-      "AND t.steps = s.steps JOIN final_origin o ON o.trial = t.id "
+      "AND t.steps = s.steps LEFT JOIN final_origin o ON o.trial = t.id "
+      "LEFT JOIN source f ON f.id = t.source "
       "WHERE s.id = ? AND t.final = 1 AND t.imported = 0 AND t.outcome <> 'WORKER_LOST' "
       "ORDER BY t.id DESC LIMIT ?",
       trial, int64_t{kNewest});

@@ -30,11 +30,11 @@ absl::StatusOr<std::vector<v1::FleetHost>> LoadHosts(Records& records) {
   return hosts;
 }
 
-absl::StatusOr<bool> OwnerRevoked(Records& records, const std::string& host) {
+absl::StatusOr<bool> OwnerRevoked(Records& records, const std::string& host, absl::Time now) {
   auto revoked = records.database().QueryInt(
       "SELECT count(*) FROM fleet_host h JOIN token t ON t.id = h.token "
-      "WHERE h.host = ? AND t.revoked_us > 0",
-      host);
+      "WHERE h.host = ? AND (t.revoked_us > 0 OR (t.expires_us > 0 AND t.expires_us <= ?))",
+      host, absl::ToUnixMicros(now));
   if (!revoked.ok()) return revoked.status();
   return *revoked > 0;
 }

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "heddle/v1/fleet.pb.h"
 #include "tuner/records/records.h"
 
@@ -16,7 +17,7 @@ namespace heddle::server {
 absl::Status SaveHost(tuner::Records& records, const v1::FleetHost& host);
 absl::StatusOr<std::vector<v1::FleetHost>> LoadHosts(tuner::Records& records);
 // Whether the host belongs to a token that is valid no more.
-absl::StatusOr<bool> OwnerRevoked(tuner::Records& records, const std::string& host);
+absl::StatusOr<bool> OwnerRevoked(tuner::Records& records, const std::string& host, absl::Time now);
 
 // What an administrator says of the model.
 absl::Status SavePin(tuner::Records& records, const v1::Device& device);

@@ -20,9 +20,6 @@ namespace {
 
 using tuner::Records;
 
-// Jobs looked at for one page of a list with a filter.
-constexpr int kMaxScan = 5000;
-constexpr size_t kMaxScanBytes = 16 << 20;  // of their specifications
 // Of a page: messages beyond 4 MiB do not reach clients that were not told to expect them.
 constexpr size_t kMaxPageBytes = 3 << 20;
 
@@ -243,6 +240,10 @@ absl::StatusOr<int64_t> InsertJob(Records& records, const std::string& tenant,
                     id, static_cast<int64_t>(i), workloads[i]->hash, workloads[i]->canonical_text);
     if (!status.ok()) return status;
   }
+  for (const auto& [key, value] : spec.labels()) {
+    status = db.Run("INSERT INTO job_label VALUES (?, ?, ?)", id, key, value);
+    if (!status.ok()) return status;
+  }
   auto seq = AppendEvent(db, id, v1::Job::STATE_QUEUED, 0, now);
   if (!seq.ok()) return seq.status();
   return id;
@@ -271,39 +272,38 @@ absl::StatusOr<v1::Job> LoadJob(Records& records, int64_t id, const std::string&
 absl::StatusOr<std::vector<v1::Job>> LoadJobs(Records& records, const std::string& tenant,
                                               const v1::ListJobsRequest::Filter& filter, bool full,
                                               int64_t& before, int count) {
-  const auto matches = [&](const v1::Job& job) {
-    return std::all_of(filter.labels().begin(), filter.labels().end(), [&](const auto& label) {
-      auto it = job.spec().labels().find(label.first);
-      return it != job.spec().labels().end() && it->second == label.second;
-    });
-  };
-  std::vector<v1::Job> jobs;
-  int scanned = 0;
-  size_t scanned_bytes = 0, page_bytes = 0;
+  // The ids first, from indices alone: rows have specifications of up to 1 MiB.
+  nlohmann::json states = nlohmann::json::array(), labels = nlohmann::json::object();
+  for (const int state : filter.states()) states.push_back(state);
+  for (const auto& [key, value] : filter.labels()) labels[key] = value;
   Cursor row = records.database().Query(
-      absl::StrCat(kJobColumns, tenant.empty() ? "WHERE ? = ''" : "WHERE tenant = ?",
-                   " AND id < ? ORDER BY id DESC"),
-      tenant, before > 0 ? before : INT64_MAX);
-  absl::StatusOr<bool> more = true;
-  while (static_cast<int>(jobs.size()) < count && scanned < kMaxScan &&
-         scanned_bytes < kMaxScanBytes && (more = row.Next()).ok() && *more) {
-    ++scanned;
-    const auto& states = filter.states();
-    if (states.empty() || std::find(states.begin(), states.end(), row.Int(3)) != states.end()) {
-      v1::Job job = ReadJob(row);
-      scanned_bytes += row.Text(2).size();
-      if (matches(job)) {
-        if (absl::Status s = AddProgress(records, job); !s.ok()) return s;
-        if (!full) LeaveOutTexts(job);
-        page_bytes += job.ByteSizeLong();
-        if (page_bytes > kMaxPageBytes && !jobs.empty()) break;  // begins the next page
-        jobs.push_back(std::move(job));
-      }
-    }
+      absl::StrCat(
+          kJobColumns, "WHERE id IN (SELECT j.id FROM job j ",
+          states.empty() ? "WHERE " : "INDEXED BY job_state WHERE ",
+          tenant.empty() ? "? = ''" : "j.tenant = ?", " AND j.id < ?",
+          states.empty() ? " AND ? = '[]'" : " AND j.state IN (SELECT value FROM json_each(?))",
+          labels.empty()
+              ? " AND ? = '{}'"
+              : " AND NOT EXISTS (SELECT 1 FROM json_each(?) l WHERE NOT EXISTS (SELECT "
+                "1 FROM job_label WHERE job = j.id AND key = l.key AND value = l.value))",
+          " ORDER BY j.id DESC LIMIT ?) ORDER BY id DESC"),
+      tenant, before > 0 ? before : INT64_MAX, states.dump(), labels.dump(), count);
+  std::vector<v1::Job> jobs;
+  size_t page_bytes = 0;
+  int rows = 0;
+  absl::StatusOr<bool> more;
+  while ((more = row.Next()).ok() && *more) {
+    v1::Job job = ReadJob(row);
+    if (absl::Status s = AddProgress(records, job); !s.ok()) return s;
+    if (!full) LeaveOutTexts(job);
+    page_bytes += job.ByteSizeLong();
+    if (page_bytes > kMaxPageBytes && !jobs.empty()) return jobs;  // begins the next page
     before = row.Int(0);
+    ++rows;
+    jobs.push_back(std::move(job));
   }
   if (!more.ok()) return more.status();
-  if (!*more) before = 0;
+  if (rows < count) before = 0;
   return jobs;
 }
 
@@ -328,6 +328,35 @@ absl::StatusOr<std::vector<v1::Job>> LoadOpenJobs(Records& records) {
   }
   if (!more.ok()) return more.status();
   return jobs;
+}
+
+absl::StatusOr<int64_t> LoadRestarts(Records& records, int64_t job) {
+  return records.database().QueryInt("SELECT restarts FROM job WHERE id = ?", job);
+}
+
+absl::Status SetRestarts(Records& records, int64_t job, int64_t restarts) {
+  return records.database().Run("UPDATE job SET restarts = ? WHERE id = ?", restarts, job);
+}
+
+absl::StatusOr<int> PruneJobs(Records& records, absl::Time when, int count) {
+  Database& db = records.database();
+  std::vector<int64_t> jobs;
+  {
+    Cursor row =
+        db.Query("SELECT id FROM job WHERE end_us > 0 AND end_us < ? ORDER BY end_us LIMIT ?",
+                 Micros(when), count);
+    absl::StatusOr<bool> more;
+    while ((more = row.Next()).ok() && *more) jobs.push_back(row.Int(0));
+    if (!more.ok()) return more.status();
+  }
+  for (int64_t job : jobs) {
+    for (const char* table : {"job_event", "job_trial", "job_workload", "job_label"}) {
+      absl::Status status = db.Run(absl::StrCat("DELETE FROM ", table, " WHERE job = ?"), job);
+      if (!status.ok()) return status;
+    }
+    if (absl::Status s = db.Run("DELETE FROM job WHERE id = ?", job); !s.ok()) return s;
+  }
+  return static_cast<int>(jobs.size());
 }
 
 absl::StatusOr<int64_t> SetState(Records& records, int64_t job, v1::Job::State state,
@@ -615,6 +644,10 @@ absl::Status SaveDevice(Records& records, const v1::FleetDevice& device) {
                                 device.id(), ToJson(device.device()), device.hostname(),
                                 int{device.state()}, device.generator(),
                                 Micros(FromProto(device.last_seen_time())));
+}
+
+absl::Status DeleteDevice(Records& records, const std::string& id) {
+  return records.database().Run("DELETE FROM fleet_device WHERE id = ?", id);
 }
 
 absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(Records& records) {

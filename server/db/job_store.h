@@ -51,8 +51,8 @@ absl::StatusOr<int64_t> CountOpenJobs(tuner::Records& records, const std::string
 // NotFound, also where the job is another tenant's ("" = any tenant).
 absl::StatusOr<v1::Job> LoadJob(tuner::Records& records, int64_t id, const std::string& tenant);
 // Of the tenant ("" = any), newest first, ids below `before`: `before` is where the next page
-// begins, 0 at the end. Bounded are the jobs and bytes that are looked at and the bytes of the
-// page, which may have fewer than `count` for that. `full`: with their texts.
+// begins, 0 at the end. A page is bounded in bytes, too, and may have fewer than `count` for that.
+// `full`: with their texts.
 absl::StatusOr<std::vector<v1::Job>> LoadJobs(tuner::Records& records, const std::string& tenant,
                                               const v1::ListJobsRequest::Filter& filter, bool full,
                                               int64_t& before, int count);
@@ -61,6 +61,14 @@ void LeaveOutTexts(v1::Job& job);
 // Those that have not ended, oldest first. One whose specification cannot be read has the reason as
 // its error.
 absl::StatusOr<std::vector<v1::Job>> LoadOpenJobs(tuner::Records& records);
+
+// Searchers that the job has lost in a row.
+absl::StatusOr<int64_t> LoadRestarts(tuner::Records& records, int64_t job);
+absl::Status SetRestarts(tuner::Records& records, int64_t job, int64_t restarts);
+
+// Forgets at most `count` jobs that ended before `when`, the oldest first, with their trials and
+// events; what was measured for them stays. How many.
+absl::StatusOr<int> PruneJobs(tuner::Records& records, absl::Time when, int count);
 
 // Changes the state of a job that has not ended and appends the event; 0 where it has ended or is
 // in this state already, else the event's number. Terminal states set the end.
@@ -156,6 +164,7 @@ absl::StatusOr<std::vector<v1::JobEvent>> LoadEvents(tuner::Records& records, in
 
 absl::Status SaveDevice(tuner::Records& records, const v1::FleetDevice& device);
 absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(tuner::Records& records);
+absl::Status DeleteDevice(tuner::Records& records, const std::string& id);
 
 // Advances and returns the server's epoch.
 absl::StatusOr<int64_t> NextEpoch(tuner::Records& records);

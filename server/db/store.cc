@@ -1,6 +1,7 @@
 #include "server/db/store.h"
 
 #include <fcntl.h>
+#include <sqlite3.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,6 +24,8 @@ constexpr size_t kMaxBatch = 256;
 // A log beyond this is emptied when nothing else is to do, beyond the second in any case.
 constexpr int64_t kIdleLog = 4 << 20, kMaxLog = 64 << 20;
 constexpr absl::Duration kIdle = absl::Seconds(1);
+// Some tenths of a millisecond of a read.
+constexpr int kStepsBetweenLooks = 10000;
 constexpr absl::Duration kRetry = absl::Milliseconds(500), kCallersRetry = absl::Seconds(2);
 
 bool Passes(const absl::Status& status) {
@@ -191,7 +194,12 @@ int64_t Store::wal_bytes() const {
   return stat((path_ + "-wal").c_str(), &info) == 0 ? info.st_size : 0;
 }
 
-Store::Reader Store::Read() {
+size_t Store::waiting() const {
+  absl::MutexLock lock(&mutex_);
+  return queue_.size();
+}
+
+Store::Reader Store::Read(GivenUp given_up) {
   const auto is_free = [this]() ABSL_SHARED_LOCKS_REQUIRED(readers_mutex_) {
     return !free_readers_.empty();
   };
@@ -199,11 +207,21 @@ Store::Reader Store::Read() {
   readers_mutex_.Await(absl::Condition(&is_free));
   tuner::Records* records = free_readers_.back();
   free_readers_.pop_back();
-  return {*this, records};
+  return {*this, records, std::move(given_up)};
+}
+
+Store::Reader::Reader(Store& store, tuner::Records* records, GivenUp given_up)
+    : store_(&store), records_(records) {
+  if (!given_up) return;
+  given_up_ = std::make_unique<GivenUp>(std::move(given_up));
+  sqlite3_progress_handler(
+      records->database().handle(), kStepsBetweenLooks,
+      [](void* asked) { return int{(*static_cast<GivenUp*>(asked))()}; }, given_up_.get());
 }
 
 Store::Reader::~Reader() {
   if (records_ == nullptr) return;
+  if (given_up_) sqlite3_progress_handler(records_->database().handle(), 0, nullptr, nullptr);
   absl::MutexLock lock(&store_->readers_mutex_);
   store_->free_readers_.push_back(records_);
 }

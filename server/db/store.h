@@ -56,12 +56,17 @@ class Store {
   // After `grace` kUntilStored is kOnce: the server ends.
   void StopRetrying(absl::Duration grace);
 
-  // A connection for reading; waits while all are in use. Keep it for one short read.
+  // A connection for reading; waits while all are in use. Keep it for one short read. `given_up`
+  // is asked every few thousand steps of SQLite's, where it is given: once it says true, the
+  // statement that runs ends with Cancelled.
+  using GivenUp = std::function<bool()>;
   class Reader {
    public:
-    Reader(Store& store, tuner::Records* records) : store_(&store), records_(records) {}
+    Reader(Store& store, tuner::Records* records, GivenUp given_up);
     Reader(Reader&& other) noexcept
-        : store_(other.store_), records_(std::exchange(other.records_, nullptr)) {}
+        : store_(other.store_),
+          records_(std::exchange(other.records_, nullptr)),
+          given_up_(std::move(other.given_up_)) {}
     ~Reader();
     tuner::Records& operator*() const { return *records_; }
     tuner::Records* operator->() const { return records_; }
@@ -69,12 +74,15 @@ class Store {
    private:
     Store* store_;
     tuner::Records* records_;
+    std::unique_ptr<GivenUp> given_up_;  // SQLite knows where it is
   };
-  Reader Read();
+  Reader Read(GivenUp given_up = nullptr);
 
   const std::string& path() const { return path_; }
   // Of the log.
   int64_t wal_bytes() const;
+  // Writes that wait for the disk.
+  size_t waiting() const;
 
  private:
   struct Item {
@@ -94,7 +102,7 @@ class Store {
   int lock_fd_ = -1;
   std::unique_ptr<tuner::Records> writer_;
   std::vector<std::unique_ptr<tuner::Records>> all_readers_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::deque<Item> queue_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   SteadyTime retry_until_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();

@@ -15,6 +15,8 @@ namespace heddle::server {
 namespace {
 
 constexpr absl::Duration kPruneEvery = absl::Hours(1);
+// Jobs, so that other writes do not wait: a job may have 100,000 trials.
+constexpr int kPrunedAtOnce = 4;
 // What a killed server forgets of the time that its searches and devices took.
 constexpr absl::Duration kBookEvery = absl::Seconds(5);
 // How long a server that ends tries to write what it has decided.
@@ -107,6 +109,7 @@ absl::Status Engine::Recover() {
     epoch_ = *epoch;
     {
       absl::MutexLock lock(&mutex_);
+      recovered_ = SteadyNow();
       next_trial_ = *trial + 1;
       next_lease_ = (epoch_ << 32) + 1;  // never one of an earlier epoch
       day_ = today;
@@ -162,6 +165,9 @@ absl::Status Engine::RecoverJob(const v1::Job& message, tuner::Records& records)
   if (job.spec.has_expire_time()) job.expires = FromProto(job.spec.expire_time());
   job.last_usable = SteadyNow();
   job.device.mutable_target()->set_name(message.device_model());
+  auto restarts = LoadRestarts(records, job.id);
+  if (!restarts.ok()) return restarts.status();
+  job.restarts = static_cast<int>(*restarts);
   auto uses = LoadUse(records, job.id);
   if (!uses.ok()) return uses.status();
   job.uses = *std::move(uses);
@@ -255,6 +261,8 @@ void Engine::UpdateGauges() {
   for (const auto& [state, count] : jobs) metrics_.SetJobs(WordOf(state), count);
   metrics_.ready_queue.Set(static_cast<double>(queued));
   metrics_.wal_bytes.Set(static_cast<double>(store_.wal_bytes()));
+  metrics_.write_queue.Set(static_cast<double>(store_.waiting()));
+  metrics_.searchers.Set(searchers_);
   int busy = 0, idle = 0, gone = 0;
   for (const auto& [id, device] : devices_) {
     if (!device.usable) {
@@ -299,17 +307,44 @@ void Engine::Sweep(Actions& after) {
     booked_ = now;
     BookDeviceTime();
   }
-  if (now - pruned_ >= kPruneEvery) {
-    pruned_ = now;
-    Write(
-        [=, this, today = Now()](tuner::Records& records) {
-          absl::Status status = PruneRequests(records, today - options_.remember_requests);
-          status.Update(PruneLateTrials(records, today - kLateResults));
-          return status;
-        },
-        nullptr, Persistence::kOnce);
-  }
+  if (now - pruned_ >= kPruneEvery) Prune();
   UpdateGauges();
+}
+
+void Engine::Prune() {
+  pruned_ = SteadyNow();
+  std::vector<std::string> forgotten;
+  for (const auto& [id, device] : devices_) {
+    // What an administrator has taken out of service stays known as that. Just after a start
+    // daemons are still to come back.
+    if (id.empty() || !device.session.empty() || SteadyNow() - recovered_ < kPruneEvery) continue;
+    if (device.info.state() == v1::FleetDevice::STATE_DRAINING) continue;
+    const bool old = Now() - FromProto(device.info.last_seen_time()) > options_.keep_devices;
+    if (old) forgotten.push_back(id);
+  }
+  for (const std::string& id : forgotten) {
+    CountVersions(devices_[id].info.device(), -1);
+    devices_.erase(id);
+  }
+  auto jobs = std::make_shared<int>(0);
+  Write(
+      [=, this, now = Now()](tuner::Records& records) -> absl::Status {
+        absl::Status status = PruneRequests(records, now - options_.remember_requests);
+        status.Update(PruneLateTrials(records, now - kLateResults));
+        for (const std::string& id : forgotten) status.Update(DeleteDevice(records, id));
+        // A request that is sent again finds its job.
+        auto pruned = PruneJobs(
+            records, now - std::max(options_.keep_jobs, options_.remember_requests), kPrunedAtOnce);
+        status.Update(pruned.status());
+        if (pruned.ok()) *jobs = *pruned;
+        return status;
+      },
+      [=, this](const absl::Status& status) {
+        if (!status.ok() || *jobs < kPrunedAtOnce) return;
+        absl::MutexLock lock(&mutex_);
+        pruned_ = SteadyTime::InfinitePast();  // there may be more: with the next sweep
+      },
+      Persistence::kOnce);
 }
 
 void Engine::Tick() {

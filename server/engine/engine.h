@@ -67,6 +67,9 @@ struct EngineOptions {
   absl::Duration lease = absl::Seconds(30);
   // How long a request that is sent again is known as the same.
   absl::Duration remember_requests = absl::Hours(24 * 7);
+  // How long jobs that have ended are kept, and devices that nobody has seen.
+  absl::Duration keep_jobs = absl::Hours(24 * 90);
+  absl::Duration keep_devices = absl::Hours(24 * 30);
 };
 
 // Two workers lost with a candidate are enough.
@@ -118,8 +121,9 @@ class Engine {
   void PinModel(const Caller& caller, const v1::PinModelRequest& request,
                 Reply<v1::DeviceModel> reply);
   void SetHost(const Caller& caller, const v1::SetHostRequest& request, Reply<v1::FleetHost> reply);
-  // Every device that has registered once, by id.
-  std::vector<v1::FleetDevice> Devices() const;
+  // Every device that has registered once, by id. Jobs are named where they are the tenant's; "" =
+  // everybody's.
+  std::vector<v1::FleetDevice> Devices(const std::string& tenant = "") const;
   std::vector<v1::FleetHost> Hosts() const;
   std::vector<v1::DeviceModel> Models() const;
   // What is believed of a model that has registered once.
@@ -282,6 +286,8 @@ class Engine {
   void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What need not be looked at more often than once a second.
   void Sweep(Actions& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Forgets what is old.
+  void Prune() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // engine_jobs.cc
   ActiveJob* FindJob(int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -296,6 +302,7 @@ class Engine {
   void Publish(int64_t job, int64_t seq, bool with_job);
   // Loads the job and replies with it, there too.
   void ReplyWith(int64_t job, const std::string& tenant, const Reply<v1::Job>& reply);
+  void SetRestarts(ActiveJob& job, int restarts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A job that this version cannot go on with has failed.
   absl::Status GiveUp(const v1::Job& job, const std::string& why, tuner::Records& records);
 
@@ -478,7 +485,8 @@ class Engine {
   SteadyTime next_deadline_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();  // of waiters
   SteadyTime swept_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
   SteadyTime booked_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // the time of devices
-  SteadyTime pruned_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // requests, last
+  SteadyTime pruned_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // what is old, last
+  SteadyTime recovered_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, std::vector<std::shared_ptr<Watcher>>> watchers_ ABSL_GUARDED_BY(mutex_);
   DeviceModels models_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Versions> versions_ ABSL_GUARDED_BY(mutex_);  // by model

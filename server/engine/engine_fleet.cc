@@ -87,7 +87,7 @@ bool Engine::Usable(const DeviceEntry& device) const {
 
 // ------------------------------------------------------------------------------------------- calls
 
-std::vector<v1::FleetDevice> Engine::Devices() const {
+std::vector<v1::FleetDevice> Engine::Devices(const std::string& tenant) const {
   absl::MutexLock lock(&mutex_);
   std::vector<v1::FleetDevice> devices;
   for (const auto& [id, entry] : devices_) {
@@ -103,7 +103,10 @@ std::vector<v1::FleetDevice> Engine::Devices() const {
     } else {
       *device.mutable_last_seen_time() = ToProto(Now() - silent);
     }
-    if (entry.job != 0 && jobs_.contains(entry.job)) device.set_job(JobName(entry.job));
+    const auto job = jobs_.find(entry.job);
+    if (job != jobs_.end() && (tenant.empty() || job->second.tenant == tenant)) {
+      device.set_job(JobName(entry.job));
+    }
   }
   return devices;
 }

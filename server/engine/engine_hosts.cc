@@ -66,6 +66,11 @@ bool Engine::Lives(const FleetSession& session) const {
 }
 
 absl::Status Engine::ClaimHost(const Caller& caller, const std::string& host, bool owner_revoked) {
+  if (!caller.host.empty() && caller.host != host) {
+    return ErrorWithReason(absl::StatusCode::kPermissionDenied, "HOST_BOUND",
+                           absl::StrCat("host_uuid: the token is for the host ", caller.host,
+                                        " only; give each host its own"));
+  }
   auto [it, added] = hosts_.try_emplace(host);
   HostEntry& entry = it->second;
   if (added || entry.released) {
@@ -113,6 +118,7 @@ void Engine::EndSession(const std::string& id) {
     DeviceEntry& device = devices_[key];
     if (device.session != id) continue;
     device.session.clear();
+    *device.info.mutable_last_seen_time() = ToProto(Now() - (SteadyNow() - it->second.last_seen));
     Refresh(device);
   }
   sessions_.erase(it);
@@ -184,7 +190,7 @@ void Engine::Register(const Caller& caller, const v1::RegisterRequest& request,
   absl::StatusOr<bool> owner_revoked;
   {
     auto reader = store_.Read();
-    owner_revoked = OwnerRevoked(*reader, request.host_uuid());
+    owner_revoked = OwnerRevoked(*reader, request.host_uuid(), Now());
   }
   if (!owner_revoked.ok()) return reply(owner_revoked.status());
   {

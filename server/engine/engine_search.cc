@@ -121,6 +121,14 @@ void Engine::BookTime(ActiveJob& job) {
         nullptr, Persistence::kUntilStored);
 }
 
+void Engine::SetRestarts(ActiveJob& job, int restarts) {
+  if (job.restarts == restarts) return;
+  job.restarts = restarts;
+  Write([=, id = job.id](
+            tuner::Records& records) { return server::SetRestarts(records, id, restarts); },
+        nullptr, Persistence::kUntilStored);
+}
+
 bool Engine::HandleDone(int64_t id, const absl::StatusOr<searcher::Done>& done) {
   absl::MutexLock lock(&mutex_);
   ActiveJob* job = FindJob(id);
@@ -129,12 +137,13 @@ bool Engine::HandleDone(int64_t id, const absl::StatusOr<searcher::Done>& done) 
   if (!done.ok() && !job->stop) {
     LogEvent(Severity::kError, "searcher_lost",
              {{"job", JobName(id)}, {"error", std::string(done.status().message())}});
-    if (++job->restarts < kMaxRestarts) return true;
+    SetRestarts(*job, job->restarts + 1);
+    if (job->restarts < kMaxRestarts) return true;
     EndJob(*job, v1::Job::STATE_FAILED, v1::Job::STOP_REASON_UNSPECIFIED,
            std::string(done.status().message()));
     return false;
   }
-  job->restarts = 0;
+  SetRestarts(*job, 0);
   const bool ended = done.ok() && done->code() == 0 && done->stop_reason() != "interrupted";
   WorkloadUse& use = job->uses[job->workload];
   use.ended = ended;
@@ -267,7 +276,7 @@ void Engine::TakeResult(ActiveJob& job, int64_t id, const v1::TrialResult& resul
   if (candidate.row.state == v1::Trial::STATE_PROPOSED) std::erase(job.queue, id);
   const TrialRow& row = candidate.row;
   if (!row.is_final) ++job.uses[row.workload].trials;
-  job.restarts = 0;  // what its searchers do is not in vain
+  SetRestarts(job, 0);  // what its searchers do is not in vain
   if (row.workload != job.workload) return;
   if (result.outcome() == v1::OUTCOME_OK && (job.best_us == 0 || result.time_us() < job.best_us)) {
     job.best_us = job.uses[row.workload].best_us = result.time_us();

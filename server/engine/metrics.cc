@@ -1,8 +1,9 @@
 #include "server/engine/metrics.h"
 
-#include <exception>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "base/metrics_port.h"
+#include "base/status.h"
 
 namespace heddle::server {
 namespace {
@@ -10,6 +11,9 @@ namespace {
 using prometheus::BuildCounter;
 using prometheus::BuildGauge;
 using prometheus::BuildHistogram;
+
+// Daemons name their models, and each is a series for as long as the server runs.
+constexpr size_t kMaxModels = 64;
 
 const prometheus::Histogram::BucketBoundaries kRpcBuckets{0.0001, 0.0003, 0.001, 0.003, 0.01,
                                                           0.03,   0.1,    0.3,   1,     10};
@@ -38,6 +42,10 @@ Metrics::Metrics()
       jobs_(BuildGauge().Name("heddle_jobs").Help("Jobs that have not ended").Register(*registry_)),
       devices_(
           BuildGauge().Name("heddle_devices").Help("Devices by what they do").Register(*registry_)),
+      calls_waiting_(BuildGauge()
+                         .Name("heddle_calls_waiting")
+                         .Help("Calls that wait for a thread")
+                         .Register(*registry_)),
       rpc_seconds_(BuildHistogram()
                        .Name("heddle_rpc_seconds")
                        .Help("Calls by method and code")
@@ -58,6 +66,8 @@ Metrics::Metrics()
                           .Register(*registry_)
                           .Add({})),
       ready_queue(OneGauge(*registry_, "heddle_ready_queue", "Candidates that wait for a device")),
+      write_queue(OneGauge(*registry_, "heddle_write_queue", "Writes that wait for the disk")),
+      searchers(OneGauge(*registry_, "heddle_searchers", "Searches under way")),
       wal_bytes(OneGauge(*registry_, "heddle_wal_bytes", "Size of the database's log")),
       watchers(OneGauge(*registry_, "heddle_watchers", "Open WatchJob streams")),
       commit_seconds(BuildHistogram()
@@ -72,18 +82,19 @@ Metrics::Metrics()
                              .Add({}, kWaitBuckets)) {}
 
 absl::Status Metrics::Listen(const std::string& address) {
-  try {
-    exposer_ = std::make_unique<prometheus::Exposer>(address, /*num_threads=*/1);
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrCat("metrics cannot be served on ", address, ": ",
-                                               error.what(), "; give another --metrics"));
-  }
-  exposer_->RegisterCollectable(registry_);
+  HEDDLE_ASSIGN_OR_RETURN(exposer, ServeMetrics(address, registry_));
+  exposer_ = std::move(exposer);
   return absl::OkStatus();
 }
 
 void Metrics::CountTrial(const measure::TrialResult& result, const std::string& device_model) {
-  trials_.Add({{"outcome", NameOf(result.outcome)}, {"device_model", device_model}}).Increment();
+  std::string model = device_model;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (models_.size() < kMaxModels) models_.insert(model);
+    if (!models_.contains(model)) model = "other";
+  }
+  trials_.Add({{"outcome", NameOf(result.outcome)}, {"device_model", model}}).Increment();
   phase_seconds_.Add({{"phase", "compile"}}).Increment(result.compile_s);
   phase_seconds_.Add({{"phase", "load"}}).Increment(result.load_s);
   phase_seconds_.Add({{"phase", "validate"}}).Increment(result.validate_s);
@@ -100,6 +111,10 @@ void Metrics::CountRpc(const std::string& method, const std::string& code, doubl
 
 void Metrics::SetJobs(const std::string& state, double count) {
   jobs_.Add({{"state", state}}).Set(count);
+}
+
+void Metrics::SetCallsWaiting(const std::string& pool, double count) {
+  calls_waiting_.Add({{"pool", pool}}).Set(count);
 }
 
 void Metrics::SetDevices(const std::string& state, double count) {

@@ -9,9 +9,12 @@
 #include <prometheus/registry.h>
 
 #include <memory>
+#include <set>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "measure/device/outcome.h"
 
 namespace heddle::server {
@@ -28,19 +31,22 @@ class Metrics {
   void CountRpc(const std::string& method, const std::string& code, double seconds);
   void SetJobs(const std::string& state, double count);
   void SetDevices(const std::string& state, double count);
+  void SetCallsWaiting(const std::string& pool, double count);
 
   prometheus::Registry& registry() { return *registry_; }
 
  private:
   std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   prometheus::Family<prometheus::Counter>&trials_, &phase_seconds_, &queries_;
-  prometheus::Family<prometheus::Gauge>&jobs_, &devices_;
+  prometheus::Family<prometheus::Gauge>&jobs_, &devices_, &calls_waiting_;
   prometheus::Family<prometheus::Histogram>& rpc_seconds_;
+  absl::Mutex mutex_;
+  std::set<std::string> models_ ABSL_GUARDED_BY(mutex_);  // that have a label
   std::unique_ptr<prometheus::Exposer> exposer_;
 
  public:
   prometheus::Counter &lease_expiries, &quarantined, &commit_failures;
-  prometheus::Gauge &ready_queue, &wal_bytes, &watchers;
+  prometheus::Gauge &ready_queue, &write_queue, &searchers, &wal_bytes, &watchers;
   prometheus::Histogram &commit_seconds, &queue_wait_seconds;
 };
 

@@ -49,6 +49,11 @@ void Pool::Work() {
   }
 }
 
+size_t Pool::waiting() const {
+  absl::MutexLock lock(&mutex_);
+  return waiting_;
+}
+
 bool Pool::Run(const std::string& tenant, std::function<void()> work) {
   absl::MutexLock lock(&mutex_);
   Tenant& mine = tenants_[tenant];

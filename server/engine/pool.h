@@ -24,6 +24,7 @@ class Pool {
   ~Pool();  // runs what is queued
   // False: too much is waiting.
   bool Run(const std::string& tenant, std::function<void()> work);
+  size_t waiting() const;
 
  private:
   struct Tenant {
@@ -36,7 +37,7 @@ class Pool {
 
   const int threads_of_one_;
   const size_t most_, most_of_one_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mutex_);  // with work
   std::deque<std::string> turns_ ABSL_GUARDED_BY(mutex_);          // those with a queue
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;

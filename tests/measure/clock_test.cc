@@ -38,6 +38,7 @@ const std::set<std::string> kWallClock = {
     "base/log.cc",                    // a line's time
     "server/engine/engine.h",         // what is stored, and when jobs expire
     "server/api/records_service.cc",  // when trials were retracted
+    "server/api/rpc.cc",              // when a token ends and was used
     "server/api/server.cc",           // when a certificate ends
     "server/api/tuning_service.cc",   // whether a job has expired
     "server/api/watch.cc",            // an event's time

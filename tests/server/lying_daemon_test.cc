@@ -333,8 +333,9 @@ TEST_F(LyingDaemonTest, ARevokedTokenKeepsNoHost) {
   ASSERT_TRUE(store_
                   ->WriteAndWait([&](tuner::Records& records) {
                     return records.database().Run(
-                        "INSERT INTO token VALUES (1, 'x', 'fleet', 'daemon', '', 0, 0), "
-                        "(2, 'y', 'fleet', 'daemon', '', 0, 0)");
+                        "INSERT INTO token (id, hash, tenant, role, note, created_us, revoked_us) "
+                        "VALUES (1, 'x', 'fleet', 'daemon', '', 0, 0), (2, 'y', 'fleet', "
+                        "'daemon', '', 0, 0)");
                   })
                   .ok());
   Join("host", 1);

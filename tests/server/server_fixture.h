@@ -42,9 +42,12 @@ class ServerTest : public testing::Test {
     records_ = v1::Records::NewStub(channel_);
   }
   std::string Token(const std::string& tenant, Role role) {
+    return Token({.tenant = tenant, .role = role});
+  }
+  std::string Token(const TokenInfo& info) {
     auto records = tuner::Records::Open(options_.db);
     EXPECT_TRUE(records.ok()) << records.status();
-    auto token = CreateToken(**records, tenant, role, "", absl::Now());
+    auto token = CreateToken(**records, info, absl::Now());
     EXPECT_TRUE(token.ok()) << token.status();
     return *token;
   }

@@ -71,6 +71,36 @@ TEST_F(UpgradeTest, OpenJobsOfAnEarlierVersionGoOn) {
   EXPECT_EQ(Get(JobName(3)).state(), v1::Job::STATE_SUCCEEDED) << Get(JobName(3)).error();
 }
 
+// Labels were looked for in each job's specification once.
+TEST_F(UpgradeTest, JobsOfAnEarlierVersionAreFoundByTheirLabels) {
+  Close();
+  std::filesystem::remove(path_);
+  const std::vector<std::string>& all = tuner::Migrations();
+  {
+    auto database = Database::Open(path_, Database::Mode::kCreate);
+    ASSERT_TRUE(database.ok()) << database.status();
+    ASSERT_TRUE(tuner::Migrate(*database, {all.begin(), all.begin() + 7}).ok());
+    int id = 0;
+    for (const char* spec :
+         {R"({"labels":{"team":"looms","night":""}})", R"({"labels":{"team":"threads"}})", "{}",
+          "what no version has ever written"}) {
+      ASSERT_TRUE(database
+                      ->Run("INSERT INTO job VALUES (?, 'weavers', ?, 5, 0, '', '', 1, 1, 1, 0, 0)",
+                            ++id, std::string(spec))
+                      .ok());
+    }
+  }
+  Open();
+  v1::ListJobsRequest::Filter filter;
+  (*filter.mutable_labels())["team"] = "looms";
+  int64_t before = 0;
+  auto jobs = LoadJobs(*store_->Read(), "weavers", filter, false, before, 10);
+  ASSERT_TRUE(jobs.ok()) << jobs.status();
+  ASSERT_EQ(jobs->size(), 1U);
+  EXPECT_EQ(jobs->front().name(), JobName(1));
+  EXPECT_EQ(Int("SELECT count(*) FROM job_label"), 3);
+}
+
 // The way back is the copy that the upgrade made; the earlier program says so of the new file.
 TEST_F(UpgradeTest, AnEarlierProgramRefusesTheUpgradedDatabaseAndTakesTheCopy) {
   StartFrom("open_jobs_v4.sql");

@@ -57,8 +57,8 @@ class CollectTest : public RecordsFixture {
                               " || ' ' || t.checksum || ' ' || f.host || ' ' || f.run || char(10) "
                               "FROM trial t LEFT JOIN source f ON f.id = t.source ORDER BY 1")) +
            Query(absl::StrCat("SELECT ", key,
-                              " || ' ' || v.time_us || ' ' || v.confirmations || "
-                              "char(10) FROM served v JOIN trial t ON t.id = v.trial ORDER BY 1"));
+                              " || ' ' || v.time_us || char(10) FROM served v "
+                              "JOIN trial t ON t.id = v.trial ORDER BY 1"));
   }
 };
 
@@ -75,13 +75,6 @@ TEST_F(CollectTest, WhatANodeHasMeasuredIsServedAsMeasuredByIt) {
   EXPECT_EQ(best->trial.from, (Provenance{"", 0, "n1", "suite-3"}));
   // A session goes on from there.
   EXPECT_EQ(records->Trials(program_, environment_)->size(), 2U);
-}
-
-TEST_F(CollectTest, AnotherHostsFinalConfirms) {
-  auto records = MustOpen();
-  Collect(*records, File(Header("r", 0, "n1"), {FinalOf("2", 7)}));
-  Collect(*records, File(Header("s", 0, "n2"), {FinalOf("2", 7.1)}, 2000));
-  EXPECT_EQ(Best(*records)->confirmations, 1);
 }
 
 TEST_F(CollectTest, AnAttemptThatWasReplacedDoesNotOverrule) {

@@ -79,7 +79,8 @@ TEST_F(MigrationFaultTest, ANewerDatabaseIsRefused) {
 
 class GoldenDatabaseTest : public RecordsFixture, public testing::WithParamInterface<size_t> {
  protected:
-  // A statement that gives every row of each table as text, by the table's name.
+  // A statement that gives every row of each table as text, by the table's name. How many hosts
+  // confirm what is served was a column once, and is counted now where it is asked.
   std::map<std::string, std::string> Selects() {
     std::map<std::string, std::string> selects;
     std::stringstream tables(
@@ -90,7 +91,7 @@ class GoldenDatabaseTest : public RecordsFixture, public testing::WithParamInter
           "SELECT ",
           Query(absl::StrCat("SELECT group_concat('quote(' || name || ')', ' || '','' || ') "
                              "FROM pragma_table_info('",
-                             table, "')")),
+                             table, "') WHERE name <> 'confirmations'")),
           " || char(10) FROM ", table, " ORDER BY 1");
     }
     return selects;

@@ -232,27 +232,39 @@ TEST_F(RecordsTest, ServedIsWhatMayBeServed) {
   EXPECT_NE(Query("SELECT count(*) FROM served"), "0");
 }
 
-TEST_F(RecordsTest, ConfirmationsAreOtherHostsThatAgree) {
+// Everything that was asked for and nothing else, however many ids lie between.
+TEST_F(RecordsTest, PagesOfAChoiceHaveAllOfIt) {
   auto records = MustOpen();
-  const auto add = [&](const std::string& host, TrialRecord trial) {
-    trial.from.host = host;
+  std::vector<int64_t> wanted;
+  for (int i = 0; i < 6; ++i) {
+    TrialRecord trial = i % 2 == 0 ? FinalOf(absl::StrCat("s", i), 10) : Screening(absl::StrCat(i));
+    trial.from.tenant = i < 4 ? "a" : "b";
     Add(*records, trial);
-    auto best = records->FindBest(program_.hash, BenchOf(environment_));
-    return best.ok() && best->has_value() ? (*best)->confirmations : -1;
+    if (i == 0 || i == 2) wanted.push_back(std::stoll(Query("SELECT max(id) FROM trial")));
+  }
+  // Far from the others, as after many that were removed.
+  ASSERT_TRUE(records->database()
+                  .Run("UPDATE trial SET id = ? WHERE id = (SELECT max(id) FROM trial)",
+                       3 * Records::kMaxLook)
+                  .ok());
+  const auto read = [&](const Records::Choice& choice) {
+    std::vector<int64_t> ids;
+    int64_t after = 0;
+    bool more = true;
+    while (more) {
+      auto page = records->ReadPage(after, 1, choice, more);
+      EXPECT_TRUE(page.ok()) << page.status();
+      if (!page.ok()) break;
+      for (const StoredTrial& stored : *page) ids.push_back(stored.trial.id);
+    }
+    return ids;
   };
-  EXPECT_EQ(add("a", FinalOf("s", 10)), 0);
-  EXPECT_EQ(add("a", FinalOf("s", 10.1)), 0) << "itself";
-  EXPECT_EQ(add("", FinalOf("s", 10.1)), 1) << "a; who measured last is not known";
-  EXPECT_EQ(add("b", FinalOf("s", 10.2)), 1);
-  EXPECT_EQ(add("c", FinalOf("s", 10.3)), 2);
-  EXPECT_EQ(add("d", FinalOf("t", 9)), 0) << "another schedule";
-  Bench bench = BenchOf(environment_);
-  EXPECT_EQ((*records->FindBest(program_.hash, bench, 1))->trial.result.time_us, 10.3);
-  EXPECT_FALSE(records->FindBest(program_.hash, bench, 3)->has_value());
-  EXPECT_EQ(add("d", Failed(FinalOf("t", 0), measure::Outcome::kWrongAnswer)), 2);
-  EXPECT_EQ(add("b", FinalOf("s", 20)), 0) << "none within 10 %";
-  EXPECT_EQ(add("c", Failed(FinalOf("s", 0), measure::Outcome::kWrongAnswer)), -1);
-  EXPECT_EQ(add("b", FinalOf("s", 10)), 1) << "a; c has changed its mind";
+  EXPECT_EQ(read({.tenant = "a", .finals_only = true}), wanted);
+  EXPECT_EQ(read({}).size(), 6U);
+  EXPECT_EQ(read({}).back(), 3 * Records::kMaxLook);
+  EXPECT_EQ(read({.op = program_.op, .device_name = environment_.device_name}).size(), 6U);
+  EXPECT_TRUE(read({.op = "none"}).empty());
+  EXPECT_TRUE(read({.device_name = "none"}).empty());
 }
 
 TEST_F(RecordsTest, DevicesOfAnotherSizeServeNothing) {

@@ -168,8 +168,8 @@ class SqliteRecords final : public Records {
     return points;
   }
 
-  absl::StatusOr<std::optional<Best>> FindBest(const std::string& workload_hash, const Bench& bench,
-                                               int least_confirmations) override {
+  absl::StatusOr<std::optional<Best>> FindBest(const std::string& workload_hash,
+                                               const Bench& bench) override {
     std::optional<Best> best;
     HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(bench));
     HEDDLE_ASSIGN_OR_RETURN(workloads, keys_.Workloads(workload_hash));
@@ -178,7 +178,7 @@ class SqliteRecords final : public Records {
       std::vector<Served> served;
       for (int64_t workload : workloads) {
         for (int64_t id : benches) {
-          absl::Status status = ReadServed(workload, id, least_confirmations, after, served);
+          absl::Status status = ReadServed(workload, id, after, served);
           if (!status.ok()) return status;
         }
       }
@@ -316,17 +316,24 @@ class SqliteRecords final : public Records {
 
   absl::StatusOr<std::vector<StoredTrial>> ReadPage(int64_t& after, int count) override {
     std::vector<StoredTrial> page;
-    for (bool more = true; more && page.empty();) {
-      more = false;
-      Cursor rows = db_.Query(SelectPage(), after, count);
-      absl::StatusOr<bool> row;
-      while ((row = rows.Next()).ok() && *row) {
-        more = true;
-        after = rows.Int(0);
-        if (std::optional<StoredTrial> stored = ReadTrial(rows)) page.push_back(*std::move(stored));
-      }
-      if (!row.ok()) return row.status();
+    for (int rows = count; rows > 0 && page.empty();) {
+      HEDDLE_ASSIGN_OR_RETURN(read, ReadRows(db_.Query(SelectPage(), after, count), after, page));
+      rows = read;
     }
+    return page;
+  }
+
+  absl::StatusOr<std::vector<StoredTrial>> ReadPage(int64_t& after, int count, const Choice& choice,
+                                                    bool& more) override {
+    HEDDLE_ASSIGN_OR_RETURN(newest, db_.QueryInt("SELECT coalesce(max(id), 0) FROM trial"));
+    const int64_t end = after < newest ? std::min(newest, after + kMaxLook) : after;
+    std::vector<StoredTrial> page;
+    HEDDLE_ASSIGN_OR_RETURN(
+        read, ReadRows(db_.Query(SelectChosen(), after, end, choice.op, choice.device_name,
+                                 choice.tenant, int{choice.finals_only}, count),
+                       after, page));
+    if (read < count) after = end;
+    more = after < newest;
     return page;
   }
 
@@ -360,7 +367,6 @@ class SqliteRecords final : public Records {
     int64_t trial;
     measure::TrialResult result;  // the time and its interval
     int64_t steps;
-    int confirmations;
   };
 
   absl::Status Write(absl::FunctionRef<absl::Status()> body) {
@@ -387,9 +393,8 @@ class SqliteRecords final : public Records {
   }
 
   // Appends the fastest few after the first `after`.
-  absl::Status ReadServed(int64_t workload, int64_t bench, int least_confirmations, int after,
-                          std::vector<Served>& served) {
-    Cursor rows = db_.Query(SelectServed(), workload, bench, least_confirmations, kTies, after);
+  absl::Status ReadServed(int64_t workload, int64_t bench, int after, std::vector<Served>& served) {
+    Cursor rows = db_.Query(SelectServed(), workload, bench, kTies, after);
     absl::StatusOr<bool> more;
     while ((more = rows.Next()).ok() && *more) {
       measure::TrialResult result;
@@ -397,7 +402,7 @@ class SqliteRecords final : public Records {
       result.time_us = rows.Real(1);
       result.ci_low_us = rows.Real(2);
       result.ci_high_us = rows.Real(3);
-      served.push_back({rows.Int(0), result, rows.Int(4), static_cast<int>(rows.Int(5))});
+      served.push_back({rows.Int(0), result, rows.Int(4)});
     }
     return more.status();
   }
@@ -412,6 +417,18 @@ class SqliteRecords final : public Records {
     return measure::ChooseWinner(finalists, complexity);
   }
 
+  // Appends the rows that are not damaged; how many there were. `after` is the last one's id.
+  static absl::StatusOr<int> ReadRows(Cursor rows, int64_t& after, std::vector<StoredTrial>& page) {
+    int count = 0;
+    absl::StatusOr<bool> row;
+    for (; (row = rows.Next()).ok() && *row; ++count) {
+      after = rows.Int(0);
+      if (std::optional<StoredTrial> stored = ReadTrial(rows)) page.push_back(*std::move(stored));
+    }
+    if (!row.ok()) return row.status();
+    return count;
+  }
+
   // Leaves `best` empty where the row is damaged, or what `served` has of it.
   absl::Status ReadBest(const Served& served, std::optional<Best>& best) {
     Cursor row = db_.Query(SelectOne(), served.trial);
@@ -419,7 +436,7 @@ class SqliteRecords final : public Records {
     if (!found.ok() || !*found) return found.status();
     std::optional<StoredTrial> stored = ReadTrial(row);
     if (!stored || stored->trial.result.time_us != served.result.time_us) return absl::OkStatus();
-    best = Best{std::move(stored->trial), std::move(stored->environment), served.confirmations};
+    best = Best{std::move(stored->trial), std::move(stored->environment)};
     return absl::OkStatus();
   }
 

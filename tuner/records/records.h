@@ -85,9 +85,6 @@ struct TrialRecord {
   Provenance from;
 };
 
-// Hosts agree on a schedule's time when they differ by no more than this share of it.
-inline constexpr double kAgreement = 0.10;
-
 // One open database. Thread-compatible; a second process may use the same file. Errors name the
 // file and the remedy: ResourceExhausted (disk full, or it cannot be written: nothing is
 // half-written, and the same call works once there is space), PermissionDenied (read-only),
@@ -134,20 +131,11 @@ class Records {
   struct Best {
     TrialRecord trial;
     Environment environment;
-    // Hosts, other than the trial's, whose last final of the same steps on the same bench is OK and
-    // within kAgreement of its time, among the schedule's 64 newest finals. Hosts without a name do
-    // not count.
-    int confirmations = 0;
   };
   // The winner (measure::ChooseWinner) among the 16 fastest that are served on benches that agree
-  // with `bench` and have `least_confirmations`. A row whose checksum does not hold is passed over.
+  // with `bench`. A row whose checksum does not hold is passed over.
   virtual absl::StatusOr<std::optional<Best>> FindBest(const std::string& workload_hash,
-                                                       const Bench& bench,
-                                                       int least_confirmations) = 0;
-  absl::StatusOr<std::optional<Best>> FindBest(const std::string& workload_hash,
-                                               const Bench& bench) {
-    return FindBest(workload_hash, bench, 0);
-  }
+                                                       const Bench& bench) = 0;
   // Workloads of the same operator that have a served final on this bench: for nearest queries.
   struct Neighbour {
     std::string workload_hash;
@@ -209,6 +197,15 @@ class Records {
   // At most `count` trials with an id above `after`, by id; those that are damaged are left out,
   // but `after` passes them. None: there are no more.
   virtual absl::StatusOr<std::vector<StoredTrial>> ReadPage(int64_t& after, int count) = 0;
+  // The same of some trials only. Looks at no more than kMaxLook ids at a time, so that a page can
+  // be empty without being the last: `more` says whether anything is left behind `after`.
+  static constexpr int64_t kMaxLook = 50000;
+  struct Choice {
+    std::string op, device_name, tenant;  // "" = any
+    bool finals_only = false;
+  };
+  virtual absl::StatusOr<std::vector<StoredTrial>> ReadPage(int64_t& after, int count,
+                                                            const Choice& choice, bool& more) = 0;
   // One transaction of everything that `body` writes, here and through database(): all or nothing,
   // durable when it returns OK. An error of `body` is returned and undoes it.
   virtual absl::Status Batch(absl::FunctionRef<absl::Status()> body) = 0;

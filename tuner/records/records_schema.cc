@@ -398,6 +398,46 @@ CREATE TABLE collected (
 CREATE INDEX collected_trial ON collected (trial);
 )sql";
 
+// Tokens end and are bound to a host; what a job's searchers have cost survives the server; labels
+// can be looked up. How many hosts agree on what is served is counted from final_origin where it is
+// asked, and nowhere else.
+constexpr char kVersion8[] = R"sql(
+ALTER TABLE token ADD COLUMN expires_us INTEGER NOT NULL DEFAULT 0;   -- 0 = never
+ALTER TABLE token ADD COLUMN host TEXT NOT NULL DEFAULT '';           -- '' = any
+ALTER TABLE token ADD COLUMN last_used_us INTEGER NOT NULL DEFAULT 0; -- about; 0 = never
+
+ALTER TABLE job ADD COLUMN restarts INTEGER NOT NULL DEFAULT 0; -- searchers lost in a row
+CREATE INDEX job_state ON job (tenant, state, id);
+CREATE INDEX job_ended ON job (end_us) WHERE end_us > 0;
+
+CREATE TABLE job_label (
+  job INTEGER NOT NULL REFERENCES job,
+  key TEXT NOT NULL,
+  value TEXT NOT NULL,
+  PRIMARY KEY (job, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX job_label_value ON job_label (key, value, job);
+INSERT INTO job_label
+  SELECT j.id, l.key, l.value FROM job j, json_each(iif(json_valid(j.spec), j.spec, '{}'), '$.labels') l
+  WHERE l.type = 'text';
+
+DROP VIEW servable;
+CREATE VIEW servable AS
+SELECT t.workload, t.bench, t.time_us, t.id AS trial, t.ci_low_us, t.ci_high_us,
+  length(s.text) - length(replace(s.text, char(10), '')) AS steps
+FROM trial t JOIN steps s ON s.id = t.steps
+WHERE t.final = 1 AND t.imported = 0 AND t.outcome = 'OK' AND t.screened_out = 0
+  AND NOT EXISTS (SELECT 1 FROM trial n
+    WHERE n.final = 1 AND n.imported = 0 AND n.outcome <> 'WORKER_LOST'
+    AND n.workload = t.workload AND n.bench = t.bench
+    AND n.point = t.point AND t.point <> '' AND n.id > t.id)
+  AND NOT EXISTS (SELECT 1 FROM trial n
+    WHERE n.final = 1 AND n.imported = 0 AND n.outcome <> 'WORKER_LOST'
+    AND n.workload = t.workload AND n.bench = t.bench
+    AND n.steps = t.steps AND n.id > t.id);
+ALTER TABLE served DROP COLUMN confirmations;
+)sql";
+
 absl::Status FileError(const std::string& path, const char* action) {
   const int error = errno;
   const std::string message = absl::StrCat(path, ": cannot ", action, ": ", std::strerror(error));
@@ -420,7 +460,7 @@ absl::Status Sync(const std::string& path) {
 
 const std::vector<std::string>& Migrations() {
   static const auto& migrations = *new std::vector<std::string>{
-      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7};
+      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7, kVersion8};
   return migrations;
 }
 

@@ -112,8 +112,8 @@ const std::string& TrialFields() {
 
 const std::string& SelectServed() {
   static const auto& sql = *new std::string(
-      "SELECT trial, time_us, ci_low_us, ci_high_us, steps, confirmations FROM served WHERE "
-      "workload = ? AND bench = ? AND confirmations >= ? ORDER BY time_us, trial LIMIT ? OFFSET ?");
+      "SELECT trial, time_us, ci_low_us, ci_high_us, steps FROM served WHERE workload = ? AND "
+      "bench = ? ORDER BY time_us, trial LIMIT ? OFFSET ?");
   return sql;
 }
 
@@ -132,6 +132,16 @@ const std::string& SelectImported() {
 
 const std::string& SelectPage() {
   static const auto& sql = *new std::string(SelectTrials("t.id > ? ORDER BY t.id LIMIT ?"));
+  return sql;
+}
+
+const std::string& SelectChosen() {
+  static const auto& sql = *new std::string(SelectTrials(
+      "t.id > ?1 AND t.id <= ?2 "
+      "AND (?3 = '' OR t.workload IN (SELECT id FROM workload WHERE op = ?3)) "
+      "AND (?4 = '' OR t.environment IN (SELECT id FROM environment WHERE device_name = ?4)) "
+      "AND (?5 = '' OR t.source IN (SELECT id FROM source WHERE tenant = ?5)) "
+      "AND t.final >= ?6 ORDER BY t.id LIMIT ?7"));
   return sql;
 }
 

@@ -90,14 +90,16 @@ const std::string& SelectBench();
 const std::string& SelectBenches();
 // "t.point, t.final, ...": what VisitTrial reads of a row `t` of trial.
 const std::string& TrialFields();
-// What is served of (workload, bench, least confirmations), the fastest first, how many, after how
-// many -> trial, time, interval, number of steps, confirmations.
+// What is served of (workload, bench), the fastest first, how many, after how many -> trial, time,
+// interval, number of steps.
 const std::string& SelectServed();
 // Trials as id, checksum, fields, workload, environment, steps, source:
 const std::string& SelectHistory();   // workload, bench: measured here, oldest first
 const std::string& SelectImported();  // workload, bench, how many: OK points, fastest first
 const std::string& SelectPage();      // after which id, how many
-const std::string& SelectOne();       // id
+// After which id, up to which, op, device name, tenant ('' = any), least stage, how many.
+const std::string& SelectChosen();
+const std::string& SelectOne();  // id
 // workload, bench, when, environment, final, time, point, steps -> id and whether it was imported.
 const std::string& SelectSame();
 // op, bench -> hash, shape, dtype of workloads with a trial that is served.

@@ -1,6 +1,7 @@
 // heddle measured: the daemon that gives this host's devices to a server's jobs.
 #include <unistd.h>
 
+#include "base/service_manager.h"
 #include "cli/command.h"
 #include "cli/confined.h"
 #include "cli/interrupt.h"
@@ -12,9 +13,15 @@ namespace {
 
 Result RunMeasured(const measure::DaemonOptions& options) {
   CatchInterrupts();
+  ServiceManager manager;
   auto daemon = measure::Daemon::Create(options);
   if (!daemon.ok()) return daemon.status();
-  absl::Status status = (*daemon)->Run(Interrupted);
+  manager.Ready();
+  int64_t polls = 0;
+  absl::Status status = (*daemon)->Run([&] {
+    manager.KeepAlive(++polls);
+    return Interrupted();
+  });
   // What a device did not end within the limit is left to the system, which kills it with us.
   if (absl::IsDeadlineExceeded(status)) _exit(kDone);
   if (!status.ok()) return status;
@@ -39,6 +46,8 @@ void AddMeasured(CLI::App& app, Selected selected) {
          "--host-id", flags->options.host_id,
          "names this daemon among all of a server [/etc/machine-id, else host name and boot]")
       ->type_name("ID");
+  sub->add_option("--metrics", flags->options.metrics, "serve Prometheus metrics there")
+      ->type_name("HOST:PORT");
   AddUnconfined(*sub);
   sub->footer(
       "SIGTERM and Ctrl-C end it after the candidate that runs; a second one at once. It finds "

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "measure/codegen/codegen.h"
 #include "measure/run/confine.h"
 #include "measure/run/messages.h"
@@ -78,6 +79,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const DaemonOptions& opti
   for (const Owned& device : *devices) *registration.add_devices() = ToProto(device.info);
 
   std::unique_ptr<Daemon> daemon(new Daemon(options, std::move(registration)));
+  if (!options.metrics.empty()) {
+    HEDDLE_RETURN_IF_ERROR(daemon->metrics_.Listen(options.metrics));
+  }
   if (const Confinement found = FindConfinement(); !IsConfined() || !found.whole) {
     LogEvent(Severity::kWarning, "unconfined",
              {{"detail", IsConfined() ? found.text : "as was asked for"}});
@@ -87,7 +91,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const DaemonOptions& opti
   for (Owned& device : *devices) {
     daemon->agents_.push_back(std::make_unique<DeviceAgent>(
         std::move(device.info), std::move(device.lock), count == 1 ? 0 : std::max(1, cores / count),
-        options.idle_limit, daemon->session_));
+        options.idle_limit, daemon->session_, daemon->metrics_));
   }
   return daemon;
 }
@@ -117,6 +121,7 @@ void Daemon::Beat(const StopSignal& stop) {
     }
     return;
   }
+  metrics_.Beat();
   for (const auto& agent : agents_) {
     agent->Revoke({response.revoke().begin(), response.revoke().end()});
     agent->Pause(response.drain());

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "client/options.h"
 #include "daemon/device_agent.h"
+#include "daemon/metrics.h"
 #include "daemon/session.h"
 
 namespace heddle::measure {
@@ -22,6 +23,7 @@ struct DaemonOptions {
   std::vector<std::string> devices;  // "cuda:0"; empty = all that are usable and free
   std::string host_id;               // empty = HostId (base/host.h)
   std::string build;                 // version of the program
+  std::string metrics;               // "HOST:PORT" for Prometheus; "" = none
   // How long a candidate that runs when the daemon is told to end may go on.
   absl::Duration drain_limit = absl::Seconds(20);
   // After so long without work a device's memory is free for others, and its worker and compilers
@@ -32,9 +34,10 @@ struct DaemonOptions {
 class Daemon {
  public:
   // Takes the devices. Unavailable: there is none, or another process has one that was asked for,
-  // which is named.
+  // which is named, or the port of the metrics.
   static absl::StatusOr<std::unique_ptr<Daemon>> Create(const DaemonOptions& options);
   ~Daemon();
+  DaemonMetrics& metrics() { return metrics_; }
 
   // Works until `interrupted`, which is polled, says true; then leases nothing more, finishes what
   // runs, reports and gives back the rest. OK: all of that was done. DeadlineExceeded: a device did
@@ -49,6 +52,7 @@ class Daemon {
   bool AllEnded() const;
 
   const DaemonOptions options_;
+  DaemonMetrics metrics_;
   FleetSession session_;
   std::vector<std::unique_ptr<DeviceAgent>> agents_;
   StopSignal end_, give_up_;  // heartbeats: the last one; none at all

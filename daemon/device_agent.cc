@@ -48,12 +48,14 @@ std::string Utf8(const std::string& text) {
 }  // namespace
 
 DeviceAgent::DeviceAgent(DeviceInfo device, DeviceLock lock, int compile_workers,
-                         absl::Duration idle_limit, FleetSession& session)
+                         absl::Duration idle_limit, FleetSession& session, DaemonMetrics& metrics)
     : device_(std::move(device)),
       lock_(std::move(lock)),
       compile_workers_(compile_workers),
       idle_limit_(idle_limit),
-      session_(session) {
+      session_(session),
+      metrics_(metrics) {
+  metrics_.SetState(device_.id, state_);
   acquirer_ = std::thread([this] { AcquireLoop(); });
   measuring_ = std::thread([this] { MeasureLoop(); });
 }
@@ -165,6 +167,7 @@ void DeviceAgent::Enter(State state, const std::string& detail) {
   {
     std::lock_guard lock(mutex_);
     if (state_ == state && detail_ == detail) return;
+    if (state_ != state) metrics_.SetState(device_.id, state);
     state_ = state;
     detail_ = Utf8(detail.substr(0, kMaxDetail));
   }
@@ -470,7 +473,13 @@ void DeviceAgent::Report(int64_t lease, const std::vector<v1::CandidateResult>& 
   v1::ReportResponse response;
   absl::Status status = session_.Call<v1::ReportRequest, v1::ReportResponse>(
       &v1::Fleet::Stub::async::Report, [&] { return request; }, response, kCallLimit, stop_);
-  if (status.ok()) return;
+  if (status.ok()) {
+    for (const v1::CandidateResult& result : results) {
+      metrics_.CountReported(device_.id, result.result());
+    }
+    return;
+  }
+  metrics_.CountLost();
   LogEvent(Severity::kError, "report_refused",
            {{"lease", lease}, {"detail", std::string(status.message())}});
 }

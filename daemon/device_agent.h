@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "daemon/metrics.h"
 #include "daemon/session.h"
 #include "heddle/v1/fleet.pb.h"
 #include "measure/device/device_lock.h"
@@ -30,10 +31,10 @@ namespace heddle::measure {
 // other measures. All public functions may be called from any thread.
 class DeviceAgent {
  public:
-  // `lock` is the device's own. `session` must outlive the agent. What was started for a workload
-  // ends after `idle_limit` without a lease.
+  // `lock` is the device's own. `session` and `metrics` must outlive the agent. What was started
+  // for a workload ends after `idle_limit` without a lease.
   DeviceAgent(DeviceInfo device, DeviceLock lock, int compile_workers, absl::Duration idle_limit,
-              FleetSession& session);
+              FleetSession& session, DaemonMetrics& metrics);
   ~DeviceAgent();  // stops at once
   DeviceAgent(const DeviceAgent&) = delete;
   DeviceAgent& operator=(const DeviceAgent&) = delete;
@@ -84,6 +85,7 @@ class DeviceAgent {
   const int compile_workers_;
   const absl::Duration idle_limit_;
   FleetSession& session_;
+  DaemonMetrics& metrics_;
   StopSignal drain_, stop_;  // no more leases; at once
   std::atomic<bool> ended_ = false;
 

@@ -53,6 +53,35 @@ TEST_F(DaemonTest, MeasuresWhatItLeasesAndReportsIt) {
   EXPECT_EQ(server_->beat.device_states(0).state(), WorkerStatus::STATE_GONE);
 }
 
+// The value of a metric with this label; -1 where there is none.
+double ValueOf(Daemon& daemon, const std::string& family, const std::string& label) {
+  for (const prometheus::MetricFamily& f : daemon.metrics().registry().Collect()) {
+    if (f.name != family) continue;
+    for (const prometheus::ClientMetric& metric : f.metric) {
+      for (const auto& l : metric.label) {
+        if (l.value == label) return metric.counter.value + metric.gauge.value;
+      }
+      if (metric.label.empty()) return metric.counter.value + metric.gauge.value;
+    }
+  }
+  return -1;
+}
+
+TEST_F(DaemonTest, ItsOwnMetricsTellWhatTheServerHas) {
+  server_->Offer(LeaseOf(1, 10, 2));
+  Begin();
+  ASSERT_TRUE(server_->AwaitResults(2));
+  // The reply is on its way.
+  for (int i = 0; i < 2000 && ValueOf(*daemon_, "heddle_daemon_trials_total", "OK") < 1; ++i) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_GE(ValueOf(*daemon_, "heddle_daemon_trials_total", "OK"), 1);
+  EXPECT_GT(ValueOf(*daemon_, "heddle_daemon_device_seconds_total", "fake:0"), 0);
+  EXPECT_GT(ValueOf(*daemon_, "heddle_daemon_last_heartbeat_timestamp_seconds", ""), 1.7e9);
+  EXPECT_EQ(ValueOf(*daemon_, "heddle_daemon_worker", "STARTING"), 0) << "it was once";
+  EXPECT_EQ(ValueOf(*daemon_, "heddle_daemon_refused_reports_total", ""), 0);
+}
+
 TEST_F(DaemonTest, ResultsSurviveLostRepliesAndForgottenSessions) {
   Begin();
   server_->LoseReportReplies(2);

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -21,12 +22,17 @@ def check_units():
         print("not checked: units (no systemd-analyze)")
         return
     # The exposure (of 100) that `systemd-analyze security` has seen, and some.
-    for unit, exposure in (("heddle-server.service", 20), ("heddle-measured.service", 30)):
+    for unit, exposure in (("heddle-server.service", 20), ("heddle-measured.service", 30),
+                           ("heddle-backup.service", 20), ("heddle-backup.timer", None)):
         with tempfile.TemporaryDirectory() as folder:
             with open(f"{DEPLOY}/{unit}") as text, open(f"{folder}/{unit}", "w") as out:
                 # Verified are programs that are installed.
                 out.write(text.read().replace("/usr/bin/heddle ", "/bin/true "))
+            if exposure is None:  # starts the unit of its name
+                shutil.copy(f"{DEPLOY}/heddle-backup.service", folder)
             for check in (["verify"], ["security", "--offline=yes", f"--threshold={exposure}"]):
+                if exposure is None and check != ["verify"]:
+                    continue
                 done = subprocess.run(["systemd-analyze", *check, f"{folder}/{unit}"],
                                       capture_output=True, text=True)
                 said = done.stdout + done.stderr
@@ -66,12 +72,22 @@ def check_server(s):
     certificates(s.folder, "IP:127.0.0.1")
     port = 20000 + 2 * (os.getpid() % 6000)  # below those that the system gives out
     metrics = f"127.0.0.1:{port + 1}"
+    # What systemd would hear of it.
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(f"{s.folder}/notify")
+    manager.settimeout(120)
+    s.environment.update(NOTIFY_SOCKET=f"{s.folder}/notify", WATCHDOG_USEC="200000")
     # The server makes the database, whatever its caller's umask.
     old = os.umask(0o022)
     serving = s.start("server", "serve", "--listen", s.server_address, "--listen",
                       f"127.0.0.1:{port}", "--metrics", metrics, "--tls-cert",
                       f"{s.folder}/server.pem", "--tls-key", f"{s.folder}/server.key")
     os.umask(old)
+    for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC"):
+        s.environment.pop(name)
+    for said in (b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"):
+        expect(manager.recv(100) == said, said)
+    manager.close()
     end = time.monotonic() + 120
     while "serving on" not in s.log("server") and time.monotonic() < end:
         expect(serving.poll() is None, s.tail("server"))
@@ -111,6 +127,11 @@ def check_server(s):
     refused = [line for line in logged(s) if line["event"] == "caller_refused"]
     expect(len(refused) == 1 and refused[0]["token"] == 1 and refused[0]["peer"], refused)
     expect(seen["Import"]["added"] == 1, seen)
+    s.run("token", "create", "--role", "daemon", "--host", "loom-1", "--expires", "30")
+    tokens = s.json("token", "list")
+    expect([t["host"] for t in tokens] == ["", "", "loom-1"], tokens)
+    expect(tokens[0]["last_used"] and not tokens[0]["expires"], tokens)
+    expect(tokens[2]["expires"] and not tokens[2]["expired"] and not tokens[2]["last_used"], tokens)
     whose = ("SELECT s.tenant, s.token FROM trial t JOIN source s ON s.id = t.source "
              "WHERE t.imported = 1")
     whose = sqlite3.connect(f"{s.folder}/copy.db").execute(whose).fetchall()

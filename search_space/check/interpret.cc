@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <numeric>
 #include <random>
 #include <span>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "search_space/check/interpret_code.h"
+#include "search_space/check/interpret_globals.h"
 #include "search_space/check/interpret_memory.h"
 #include "search_space/ir/float_format.h"
 #include "search_space/ir/simplify.h"
@@ -20,48 +21,12 @@
 namespace heddle::search_space {
 namespace {
 
-// Memory that was never written holds this NaN. Arithmetic never makes its payload.
-const double kUnwritten = std::bit_cast<double>(uint64_t{0x7ff8dead0000beef});
-bool IsUnwritten(double value) {
-  return std::bit_cast<uint64_t>(value) == std::bit_cast<uint64_t>(kUnwritten);
-}
-
 // Thrown inside this file only; becomes the status of Interpret.
 struct Fault {
   std::string message;
 };
 
-enum class Role : uint8_t { kInput, kOutput, kWorkspace };
-
-// A buffer in global memory.
-struct Global {
-  const Buffer* buffer;
-  Role role;
-  std::vector<double> data;  // by physical offset
-  // Who wrote an element last: kernel and thread, numbered from 1; 0 = nobody. Empty for inputs.
-  struct Writer {
-    int32_t kernel = 0;
-    int64_t thread = 0;
-  };
-  std::vector<Writer> writers;
-};
-
 int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-
-// Calls `visit(row-major position, physical offset)` for every element.
-template <typename F>
-void ForEachElement(const Buffer& b, const F& visit) {
-  const int64_t count =
-      std::accumulate(b.shape.begin(), b.shape.end(), int64_t{1}, std::multiplies<>());
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t rest = i, offset = 0;
-    for (size_t d = b.shape.size(); d-- > 0;) {
-      offset += rest % b.shape[d] * b.strides[d];
-      rest /= b.shape[d];
-    }
-    visit(i, offset);
-  }
-}
 
 // Runs one kernel, block after block.
 class Machine {
@@ -697,49 +662,6 @@ class Machine {
   double* my_local_ = nullptr;
 };
 
-absl::StatusOr<std::vector<Global>> MakeGlobals(const Program& program,
-                                                const TensorValues& values) {
-  std::vector<Global> globals;
-  for (const BufferRef& input : program.inputs) {
-    Global g{input.get(), Role::kInput, std::vector<double>(input->elements, kUnwritten), {}};
-    auto given = values.find(input->name);
-    const size_t size = given == values.end() ? 0 : given->second.size();
-    size_t count = 0;
-    ForEachElement(*input, [&](int64_t i, int64_t offset) {
-      ++count;
-      if (i < static_cast<int64_t>(size)) {
-        g.data[offset] = RoundTo(input->dtype, given->second[i]);
-      }
-    });
-    if (size != count) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("input ", input->name, " needs ", count, " values and was given ", size));
-    }
-    globals.push_back(std::move(g));
-  }
-  for (const auto* buffers : {&program.outputs, &program.workspaces}) {
-    for (const BufferRef& b : *buffers) {
-      globals.push_back({b.get(), buffers == &program.outputs ? Role::kOutput : Role::kWorkspace,
-                         std::vector<double>(b->elements, kUnwritten),
-                         std::vector<Global::Writer>(b->elements)});
-    }
-  }
-  return globals;
-}
-
-absl::Status TakeOutput(const Global& g, std::vector<double>& out) {
-  out.clear();
-  absl::Status status;
-  ForEachElement(*g.buffer, [&](int64_t i, int64_t offset) {
-    out.push_back(g.data[offset]);
-    if (status.ok() && IsUnwritten(out.back())) {
-      status = absl::InternalError(absl::StrCat("no thread wrote element ", i, " of output ",
-                                                g.buffer->name, " (row-major)"));
-    }
-  });
-  return status;
-}
-
 }  // namespace
 
 absl::Status Interpret(const Program& program, TensorValues& values,
@@ -756,7 +678,8 @@ absl::Status Interpret(const Program& program, TensorValues& values,
   }
   for (const Global& g : globals) {
     if (g.role != Role::kOutput) continue;
-    HEDDLE_RETURN_IF_ERROR(TakeOutput(g, values[g.buffer->name]));
+    HEDDLE_ASSIGN_OR_RETURN(written, ValuesOf(g));
+    values[g.buffer->name] = std::move(written);
   }
   return absl::OkStatus();
 }

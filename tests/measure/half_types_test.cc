@@ -17,6 +17,7 @@
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/measure/half_programs.h"
 #include "tests/support.h"
 
 namespace heddle::measure {
@@ -26,11 +27,7 @@ using namespace search_space;
 
 constexpr DType kHalves[] = {DType::kFloat16, DType::kBFloat16};
 
-struct Workload {
-  const char* op;
-  const char* shape;
-};
-constexpr Workload kWorkloads[] = {
+constexpr tests::HalfWorkload kWorkloads[] = {
     {"vector_add", "n=1024"},
     {"transpose", "m=64,n=96"},
     {"matmul", "m=48,n=64,k=40"},
@@ -64,9 +61,9 @@ std::shared_ptr<const TensorProgram> ProgramOf(const Operator& op, const std::st
 TEST(HalfTypes, CudaCompiles) {
   const absl::StatusOr<NvrtcInfo> nvrtc = FindNvrtc();
   HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
-  for (const Workload& w : kWorkloads) {
+  for (const tests::HalfWorkload& w : kWorkloads) {
     for (DType type : kHalves) {
-      const auto program = ProgramOf(*FindOperator(BuiltinOperators(), w.op), w.shape, type);
+      const auto program = w.Program(type);
       for (const char* arch : {"sm_75", "sm_90"}) {
         // Before sm_80 only the conversions differ.
         if (arch == std::string("sm_75") && w.op != std::string("matmul")) continue;
@@ -90,35 +87,12 @@ class HalfTypesOnOpenCl : public testing::Test {
     device_ = *std::move(opened);
   }
 
-  // The bits of the outputs.
-  std::vector<uint16_t> Run(const Program& point,
-                            const std::vector<std::vector<uint16_t>>& inputs) {
-    std::vector<KernelBinary> binaries;
-    std::string sources;
-    for (const KernelSource& kernel : GenerateSource(point, device_->info().target, "")) {
+  std::vector<uint16_t> Run(const Program& point, const tests::HalfTensors& inputs) {
+    return tests::RunOnce(*device_, point, inputs, [](const KernelSource& kernel) {
       const auto binary = CompileOpenCl("opencl:0", kernel);
       EXPECT_TRUE(binary.ok()) << binary.status() << kernel.source;
-      binaries.push_back({kernel.launch, *binary});
-    }
-    auto loaded = device_->Load(binaries);
-    EXPECT_TRUE(loaded.ok()) << loaded.status();
-    std::vector<std::unique_ptr<DeviceBuffer>> buffers;
-    BufferSet set;
-    const auto add = [&](const BufferRef& ref) {
-      buffers.push_back(*device_->Allocate((ref->bytes() + 3) / 4 * 4));
-      set[ref->name] = buffers.back().get();
-    };
-    for (size_t i = 0; i < point.inputs.size(); ++i) {
-      add(point.inputs[i]);
-      EXPECT_TRUE(
-          device_->Upload(*buffers.back(), inputs[i].data(), point.inputs[i]->bytes()).ok());
-    }
-    for (const BufferRef& workspace : point.workspaces) add(workspace);
-    for (const BufferRef& output : point.outputs) add(output);
-    EXPECT_TRUE(device_->Run(**loaded, set).ok());
-    std::vector<uint16_t> out(static_cast<size_t>(point.outputs[0]->elements));
-    EXPECT_TRUE(device_->Download(*buffers.back(), out.data(), point.outputs[0]->bytes()).ok());
-    return out;
+      return *binary;
+    });
   }
 
   std::unique_ptr<Device> device_;
@@ -144,20 +118,12 @@ TEST_F(HalfTypesOnOpenCl, EveryNumberIsConvertedThereAndBack) {
 }
 
 TEST_F(HalfTypesOnOpenCl, PointsComputeTheDefinition) {
-  for (const Workload& w : kWorkloads) {
+  for (const tests::HalfWorkload& w : kWorkloads) {
     for (DType type : kHalves) {
       SCOPED_TRACE(testing::Message() << w.op << " " << NameOf(type));
-      const auto program = ProgramOf(*FindOperator(BuiltinOperators(), w.op), w.shape, type);
+      const auto program = w.Program(type);
       TensorValues expected;
-      std::vector<std::vector<uint16_t>> inputs;
-      for (const BufferRef& input : program->inputs) {
-        inputs.emplace_back();
-        for (int64_t i = 0; i < input->elements; ++i) {
-          expected[input->name].push_back(static_cast<double>((i * 7 + i / 11) % 9) - 4);
-          inputs.back().push_back(HalfBits(type, expected[input->name].back()));
-        }
-      }
-      EvaluateAll(*program, expected);
+      const tests::HalfTensors inputs = tests::IntegersInto(*program, expected);
       const double allowed = std::string(w.op) == "softmax" ? 2 * UnitRoundoff(type) : 0;
       for (const Program& point : Points(program, device_->info().target, 2)) {
         const std::vector<uint16_t> got = Run(point, inputs);

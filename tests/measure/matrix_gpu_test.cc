@@ -13,9 +13,8 @@
 #include "search_space/check/verify.h"
 #include "search_space/ir/float_format.h"
 #include "search_space/lower/lower.h"
-#include "search_space/notation/notation.h"
-#include "search_space/notation/reference.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/measure/half_programs.h"
 #include "tests/support.h"
 
 namespace heddle::measure {
@@ -23,20 +22,11 @@ namespace {
 
 using namespace search_space;
 
-struct Workload {
-  const char* op;
-  const char* shape;
-};
-constexpr Workload kWorkloads[] = {
+constexpr tests::HalfWorkload kWorkloads[] = {
     {"matmul", "m=128,n=192,k=160"},     {"matmul_nt", "m=100,n=64,k=72"},
     {"matmul_tn", "m=256,n=48,k=96"},    {"batch_matmul", "b=3,m=64,n=40,k=64"},
     {"gemm_relu_add", "m=37,n=41,k=27"},
 };
-
-std::shared_ptr<const TensorProgram> ProgramOf(const Workload& w, DType type) {
-  return std::make_shared<const TensorProgram>(
-      *FindOperator(BuiltinOperators(), w.op)->Instantiate(*ParseShape(w.shape), type));
-}
 
 // Random points of the rule.
 std::vector<Program> MatrixPoints(const std::shared_ptr<const TensorProgram>& program,
@@ -61,7 +51,7 @@ TEST(MatrixKernels, CompileForEveryArchitectureThatHasThem) {
   HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
   for (const char* arch : {"sm_80", "sm_89", "sm_90"}) {
     const Target target = *FindTarget(arch);
-    const auto program = ProgramOf(kWorkloads[0], DType::kBFloat16);
+    const auto program = kWorkloads[0].Program(DType::kBFloat16);
     for (const Program& point : MatrixPoints(program, target, 2)) {
       for (const KernelSource& kernel : GenerateSource(point, target, "")) {
         const auto binary = CompileCuda(kernel.source, "candidate.cu", arch);
@@ -71,7 +61,7 @@ TEST(MatrixKernels, CompileForEveryArchitectureThatHasThem) {
   }
 }
 
-class MatrixGpuTest : public testing::TestWithParam<Workload> {
+class MatrixGpuTest : public testing::TestWithParam<tests::HalfWorkload> {
  protected:
   void SetUp() override {
     const DeviceInfo info = DetectCudaDevices()[0];
@@ -79,35 +69,12 @@ class MatrixGpuTest : public testing::TestWithParam<Workload> {
     device_ = OpenDevice("cuda:0").value();
   }
 
-  // The bits of the output.
-  std::vector<uint16_t> Run(const Program& point,
-                            const std::vector<std::vector<uint16_t>>& inputs) {
-    const Target& target = device_->info().target;
-    std::vector<KernelBinary> binaries;
-    for (const KernelSource& kernel : GenerateSource(point, target, "")) {
-      const auto binary = CompileCuda(kernel.source, "candidate.cu", target.arch);
+  std::vector<uint16_t> Run(const Program& point, const tests::HalfTensors& inputs) {
+    return tests::RunOnce(*device_, point, inputs, [&](const KernelSource& kernel) {
+      const auto binary = CompileCuda(kernel.source, "candidate.cu", device_->info().target.arch);
       EXPECT_TRUE(binary.ok()) << binary.status() << kernel.source;
-      binaries.push_back({kernel.launch, binary->cubin});
-    }
-    auto loaded = device_->Load(binaries);
-    EXPECT_TRUE(loaded.ok()) << loaded.status();
-    std::vector<std::unique_ptr<DeviceBuffer>> buffers;
-    BufferSet set;
-    const auto add = [&](const BufferRef& ref) {
-      buffers.push_back(*device_->Allocate((ref->bytes() + 3) / 4 * 4));
-      set[ref->name] = buffers.back().get();
-    };
-    for (size_t i = 0; i < point.inputs.size(); ++i) {
-      add(point.inputs[i]);
-      EXPECT_TRUE(
-          device_->Upload(*buffers.back(), inputs[i].data(), point.inputs[i]->bytes()).ok());
-    }
-    for (const BufferRef& workspace : point.workspaces) add(workspace);
-    add(point.outputs[0]);
-    EXPECT_TRUE(device_->Run(**loaded, set).ok());
-    std::vector<uint16_t> out(static_cast<size_t>(point.outputs[0]->elements));
-    EXPECT_TRUE(device_->Download(*buffers.back(), out.data(), point.outputs[0]->bytes()).ok());
-    return out;
+      return binary->cubin;
+    });
   }
 
   std::unique_ptr<Device> device_;
@@ -115,17 +82,9 @@ class MatrixGpuTest : public testing::TestWithParam<Workload> {
 
 TEST_P(MatrixGpuTest, PointsComputeTheProduct) {
   for (const DType type : {DType::kFloat16, DType::kBFloat16}) {
-    const auto program = ProgramOf(GetParam(), type);
+    const auto program = GetParam().Program(type);
     TensorValues expected;
-    std::vector<std::vector<uint16_t>> inputs;
-    for (const BufferRef& input : program->inputs) {
-      inputs.emplace_back();
-      for (int64_t i = 0; i < input->elements; ++i) {
-        expected[input->name].push_back(static_cast<double>((i * 7 + i / 11) % 9) - 4);
-        inputs.back().push_back(HalfBits(type, expected[input->name].back()));
-      }
-    }
-    EvaluateAll(*program, expected);
+    const tests::HalfTensors inputs = tests::IntegersInto(*program, expected);
     for (const Program& point : MatrixPoints(program, device_->info().target, 8)) {
       const std::vector<uint16_t> got = Run(point, inputs);
       const std::vector<double>& want = expected.at(point.outputs[0]->name);

@@ -1,5 +1,6 @@
 #include "measure/codegen/codegen.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,8 +76,12 @@ void KernelPrinter::DeclareShared() {
   if (kernel_.shared.empty()) return;
   const std::string arena = names_.Declare("", "arena");
   const std::string size = dynamic_shared_ ? "" : absl::StrCat(kernel_.shared_bytes);
+  int64_t alignment = 16;
+  for (const Kernel::SharedBuffer& s : kernel_.shared) {
+    alignment = std::max(alignment, s.buffer->alignment);
+  }
   Line(absl::StrCat(dynamic_shared_ ? dialect_.dynamic_shared_array : dialect_.shared_array,
-                    dialect_.aligned, dialect_.byte_type, " ", arena, "[", size, "];"));
+                    Aligned(dialect_, alignment), dialect_.byte_type, " ", arena, "[", size, "];"));
   for (const Kernel::SharedBuffer& s : kernel_.shared) {
     printer_.Bind(s.buffer, names_.Declare("s_", s.buffer->name));
     const std::string pointer =
@@ -126,6 +131,7 @@ KernelSource KernelPrinter::Generate(const std::string& header) {
   Close();
   out.source =
       absl::StrCat(comments, "\n", Prelude(dialect_, printer_.helpers, printer_.float64), body_);
+  out.arch_suffix = ArchSuffix();
   return out;
 }
 
@@ -239,7 +245,7 @@ void KernelPrinter::PrintAlloc(const StmtNode& s) {
   printer_.Bind(s.buffer, names_.Declare("r_", s.buffer->name));
   if (s.buffer->dtype == DType::kFloat64) printer_.float64 = true;
   // Matrix instructions take several elements of 16 bits at once.
-  Line(absl::StrCat(SizeOf(s.buffer->dtype) == 2 ? dialect_.aligned : "",
+  Line(absl::StrCat(SizeOf(s.buffer->dtype) == 2 ? Aligned(dialect_, 16) : "",
                     TypeName(dialect_, s.buffer->dtype), " ", printer_.NameOf(s.buffer), "[",
                     s.buffer->elements, "];"));
   Print(s.body[0]);
@@ -259,6 +265,21 @@ void KernelPrinter::PrintIntrinsic(const StmtNode& s) {
       return;
     case Intrinsic::kMatrixMultiply:
       PrintMatrixMultiply(s);
+      return;
+    case Intrinsic::kWarpgroupMultiply:
+      PrintWarpgroupMultiply(s);
+      return;
+    case Intrinsic::kOperandFence:
+      Line(absl::StrCat("operand_fence(", printer_.NameOf(s.buffer), ");"));
+      return;
+    case Intrinsic::kProductCommit:
+      Line("product_commit();");
+      return;
+    case Intrinsic::kProductWait:
+      Line(absl::StrCat("product_wait<", s.int_value, ">(", printer_.NameOf(s.buffer), ");"));
+      return;
+    case Intrinsic::kProxyFence:
+      Line("proxy_fence();");
       return;
     case Intrinsic::kAsyncCopy:
       PrintAsyncCopy(s, nullptr);
@@ -293,6 +314,41 @@ void KernelPrinter::PrintMatrixMultiply(const StmtNode& s) {
   Line(absl::StrCat(name, "(&", printer_.PrintElement(s.buffer, s.indices), ", ",
                     PairsAt(a->buffer, a->args), ", ", PairsAt(b->buffer, b->args), ");"));
   printer_.helpers.insert(name);
+}
+
+// Of the matrix that begins at the load: instructions swizzle addresses themselves.
+std::string KernelPrinter::DescriptorOf(const Expr& load,
+                                        const search_space::SharedMatrix& matrix) {
+  static constexpr int64_t kUnit = 16;  // bytes, in which descriptors count
+  const search_space::Buffer& buffer = *load->buffer;
+  Expr offset = search_space::Int(0);
+  for (size_t i = 0; i < load->args.size(); ++i) {
+    offset = offset + load->args[i] * search_space::Int(buffer.strides[i]);
+  }
+  const int64_t size = SizeOf(buffer.dtype);
+  offset = Simplify(offset / search_space::Int(kUnit / size));
+  return absl::StrCat("matrix_descriptor<", matrix.span * size, ", ", matrix.block * size, ">(",
+                      printer_.NameOf(load->buffer), ") + (", printer_.Print(offset), ")");
+}
+
+void KernelPrinter::PrintWarpgroupMultiply(const StmtNode& s) {
+  const Expr &a = MatrixOperandOf(s, 0), &b = MatrixOperandOf(s, 1);
+  const std::string name = WarpgroupHelper(s.matrix(), a->type);
+  Line(absl::StrCat(name, "<", s.operands[0].transposed ? 1 : 0, ", ",
+                    s.operands[1].transposed ? 1 : 0, ">(&",
+                    printer_.PrintElement(s.buffer, s.indices), ", ",
+                    DescriptorOf(a, s.operands[0]), ", ", DescriptorOf(b, s.operands[1]), ");"));
+  printer_.helpers.insert("products");
+  printer_.helpers.insert(name);
+}
+
+std::string KernelPrinter::ArchSuffix() const {
+  bool specific = false;
+  VisitStmts(kernel_.body, [&](const StmtNode& s) {
+    specific = specific ||
+               (s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kWarpgroupMultiply);
+  });
+  return specific ? "a" : "";
 }
 
 void KernelPrinter::PrintWarpReduce(const StmtNode& s) {

@@ -28,6 +28,8 @@ struct KernelLaunch {
 struct KernelSource {
   KernelLaunch launch;
   std::string source;  // a complete translation unit
+  // Behind the target's architecture where instructions are used that later ones do not have: "a".
+  std::string arch_suffix;
 };
 
 // One translation unit per kernel. `header` is printed as a comment on top (workload and steps).

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/substitute.h"
 #include "search_space/ir/float_format.h"
 
 namespace heddle::measure {
@@ -86,6 +87,35 @@ $helpervoid mma_m16n8k16_bfloat16(float* d, const unsigned* a, const unsigned* b
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+)"},
+    {"products",
+     R"(// Where instructions of a warpgroup find a matrix in swizzled shared memory: in lines of kLine
+// bytes. What is longer goes on kBlock bytes further.
+template <int kLine, int kBlock>
+$helperunsigned long long matrix_descriptor(const void* buffer) {
+  const unsigned address = (unsigned)__cvta_generic_to_shared(buffer);
+  const unsigned long long mode = kLine == 128 ? 1 : kLine == 64 ? 2 : 3;
+  return (unsigned long long)(address >> 4 & 0x3fff) | (unsigned long long)(kBlock / 16) << 16 |
+         (unsigned long long)(kLine / 2) << 32 | mode << 62;
+}
+// What stands before and behind stays there.
+template <int kCount>
+$helpervoid keep(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
+}
+template <int kCount>
+$helpervoid operand_fence(float (&d)[kCount]) {
+  keep(d);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+$helpervoid product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kPending, int kCount>
+$helpervoid product_wait(float (&d)[kCount]) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+  keep(d);
+}
+$helpervoid proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 )"},
     {"async_copy",
      R"(// Starts copying kBytes from global to shared memory; zeros instead where `valid` is false.
@@ -191,6 +221,34 @@ $helperushort to_bfloat16(float x) {
 )"},
 };
 
+// "%4, %5, %6", `count` of them.
+std::string Operands(int64_t first, int64_t count) {
+  std::string out;
+  for (int64_t i = 0; i < count; ++i) absl::StrAppend(&out, i == 0 ? "%" : ", %", first + i);
+  return out;
+}
+
+std::string WarpgroupHelperText(const Dialect& dialect, const search_space::MatrixShape& shape,
+                                DType type) {
+  const int64_t results = shape.Layout(search_space::MatrixOperand::kD).elements();
+  std::string list;
+  for (int64_t i = 0; i < results; ++i) {
+    absl::StrAppend(&list, i == 0 ? "" : ", ", "\"+f\"(d[", i, "])");
+  }
+  const char* const name = type == DType::kFloat16 ? "f16" : "bf16";
+  return absl::StrCat(
+      "// d += a * b of a warpgroup: ", shape.m, " x ", shape.n, ", ", shape.m, " x ", shape.k,
+      " and ", shape.n, " x ", shape.k, " elements, d spread over its lanes.\n",
+      "template <int kTransposeA, int kTransposeB>\n", dialect.helper, "void ",
+      WarpgroupHelper(shape, type), "(float* d, unsigned long long a, unsigned long long b) {\n",
+      "  asm volatile(\"{.reg .pred add; setp.ne.b32 add, 1, 0; \"\n",
+      "               \"wgmma.mma_async.sync.aligned.m", shape.m, "n", shape.n, "k", shape.k,
+      ".f32.", name, ".", name, " {", Operands(0, results), "}, ", Operands(results, 2),
+      ", add, 1, 1, ", Operands(results + 2, 2), ";}\"\n", "               : ", list,
+      "\n               : \"l\"(a), \"l\"(b), \"n\"(kTransposeA), \"n\"(kTransposeB) : "
+      "\"memory\");\n}\n");
+}
+
 // For NVRTC's sake addresses are counted from pointers, and nests are written out.
 constexpr Pass kCudaPasses[] = {WriteOutUpdates, UnrollRotatingRegisters, CountFromPointers};
 constexpr Pass kOpenClPasses[] = {UnrollRotatingRegisters};
@@ -224,7 +282,7 @@ constexpr Dialect kDialects[] = {
         .restrict_pointer = "__restrict__ ",
         .shared_array = "__shared__ ",
         .dynamic_shared_array = "extern __shared__ ",
-        .aligned = "__align__(16) ",
+        .aligned = "__align__($0) ",
         .block_index = "blockIdx.x",
         .thread_index = "threadIdx.x",
         .barrier = "__syncthreads();",
@@ -256,7 +314,7 @@ constexpr Dialect kDialects[] = {
         .restrict_pointer = "restrict ",
         .shared_array = "__local ",
         .dynamic_shared_array = nullptr,
-        .aligned = "__attribute__((aligned(16))) ",
+        .aligned = "__attribute__((aligned($0))) ",
         .block_index = "get_group_id(0)",
         .thread_index = "get_local_id(0)",
         .barrier = "barrier(CLK_LOCAL_MEM_FENCE);",
@@ -272,6 +330,14 @@ constexpr Dialect kDialects[] = {
 };
 
 }  // namespace
+
+std::string Aligned(const Dialect& dialect, int64_t bytes) {
+  return absl::Substitute(dialect.aligned, bytes);
+}
+
+std::string WarpgroupHelper(const search_space::MatrixShape& shape, DType type) {
+  return absl::StrCat(shape.name, "_", NameOf(type));
+}
 
 absl::Span<const Dialect> Dialects() { return kDialects; }
 
@@ -407,6 +473,13 @@ std::string Prelude(const Dialect& dialect, const std::set<std::string>& helpers
     if (helpers.count(row.name) == 0) continue;
     out += absl::StrReplaceAll(row.text, {{"$helper", dialect.helper}});
     out += "\n";
+  }
+  for (search_space::MatrixInstruction instruction : search_space::WarpgroupInstructions()) {
+    const search_space::MatrixShape& shape = search_space::ShapeOf(instruction);
+    for (DType type : shape.of) {
+      if (helpers.count(WarpgroupHelper(shape, type)) == 0) continue;
+      absl::StrAppend(&out, WarpgroupHelperText(dialect, shape, type), "\n");
+    }
   }
   return out;
 }

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "measure/codegen/passes/passes.h"
 #include "search_space/ir/expr.h"
+#include "search_space/ir/matrix.h"
 #include "search_space/ir/target.h"
 
 namespace heddle::measure {
@@ -42,7 +43,7 @@ struct Dialect {
   const char* restrict_pointer;
   const char* shared_array;          // storage class of the block's arena
   const char* dynamic_shared_array;  // the same, sized at launch; null = there is none
-  const char* aligned;               // 16 bytes
+  const char* aligned;               // to $0 bytes
   const char* block_index;
   const char* thread_index;
   const char* barrier;
@@ -67,6 +68,13 @@ std::vector<std::string> ApiNames();                 // of all rows
 // "float", "float4". Widths above 1 only for what one 16-byte access holds. A 16-bit number is kept
 // as an unsigned integer.
 std::string TypeName(const Dialect& dialect, search_space::DType type, int lanes = 1);
+
+// The qualifier of what begins at multiples of so many bytes.
+std::string Aligned(const Dialect& dialect, int64_t bytes);
+
+// The function that adds a product of matrices of `type` to another by an instruction of a
+// warpgroup, whose operands descriptors say: a helper of this name.
+std::string WarpgroupHelper(const search_space::MatrixShape& shape, search_space::DType type);
 
 // A literal that reads back as exactly `value` rounded to `type`; infinities and NaN included.
 std::string FloatLiteral(const Dialect& dialect, double value, search_space::DType type);

@@ -73,6 +73,10 @@ class KernelPrinter {
   void PrintWarpReduce(const search_space::StmtNode& s);
   void PrintLoadMatrix(const search_space::StmtNode& s);
   void PrintMatrixMultiply(const search_space::StmtNode& s);
+  void PrintWarpgroupMultiply(const search_space::StmtNode& s);
+  std::string DescriptorOf(const search_space::Expr& load,
+                           const search_space::SharedMatrix& matrix);
+  std::string ArchSuffix() const;
   std::string PairsAt(const search_space::BufferRef& buffer, const search_space::ExprList& indices);
 
   void PrintVector(const search_space::Var& var, const search_space::Stmt& body);

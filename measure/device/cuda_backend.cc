@@ -31,8 +31,8 @@ std::vector<DeviceInfo> DetectCudaDevices() {
 namespace {
 
 absl::StatusOr<CompiledSource> Compile(const KernelSource& source, const DeviceInfo& device) {
-  HEDDLE_ASSIGN_OR_RETURN(built,
-                          CompileCuda(source.source, source.launch.entry, device.target.arch));
+  HEDDLE_ASSIGN_OR_RETURN(built, CompileCuda(source.source, source.launch.entry,
+                                             device.target.arch + source.arch_suffix));
   return CompiledSource{std::move(built.cubin), std::move(built.ptx), built.resources};
 }
 

@@ -190,6 +190,8 @@ KernelResources ParseResources(const std::string& log) {
     out.stack_bytes = std::max(out.stack_bytes, NumberBefore(line, " bytes stack frame"));
     out.spill_bytes = std::max(out.spill_bytes, NumberBefore(line, " bytes spill stores") +
                                                     NumberBefore(line, " bytes spill loads"));
+    out.serialized =
+        out.serialized || absl::StrContains(line, "wgmma.mma_async instructions are serialized");
     out.static_shared_bytes = std::max(out.static_shared_bytes, NumberBefore(line, " bytes smem"));
   }
   return out;

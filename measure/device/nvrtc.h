@@ -17,6 +17,8 @@ struct KernelResources {
   int64_t stack_bytes = 0;          // local memory a thread, spills included
   int64_t spill_bytes = 0;          // stored to and loaded from local memory, a thread
   int64_t static_shared_bytes = 0;  // a block
+  // Instructions of warpgroups wait for one another: right, but slow.
+  bool serialized = false;
 };
 
 struct CudaBinary {

@@ -147,8 +147,8 @@ CompilePool::~CompilePool() = default;
 
 std::string CompilePool::KeyOf(const KernelSource& source) const {
   return absl::StrCat("heddle kernel ", kCacheVersion, "\n", device_.compiler, "\n",
-                      backend_.cache_key(device_, source.launch), "\n", source.launch.entry, "\n",
-                      source.source);
+                      backend_.cache_key(device_, source.launch), source.arch_suffix, "\n",
+                      source.launch.entry, "\n", source.source);
 }
 
 std::unique_ptr<Subprocess> CompilePool::Acquire() {
@@ -174,7 +174,7 @@ absl::StatusOr<worker::CompileReply> CompilePool::CompileIn(Subprocess& process,
                                                             const KernelSource& source) {
   worker::CompileRequest request;
   request.set_device(device_.id);
-  request.set_arch(device_.target.arch);
+  request.set_arch(device_.target.arch + source.arch_suffix);
   *request.mutable_launch() = ToProto(source.launch);
   request.set_source(source.source);
   worker::CompileReply reply;

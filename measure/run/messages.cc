@@ -125,13 +125,14 @@ worker::Resources ToProto(const KernelResources& resources) {
   message.set_registers(resources.registers);
   message.set_stack_bytes(resources.stack_bytes);
   message.set_spill_bytes(resources.spill_bytes);
+  message.set_serialized(resources.serialized);
   message.set_static_shared_bytes(resources.static_shared_bytes);
   return message;
 }
 
 KernelResources FromProto(const worker::Resources& message) {
   return {message.registers(), message.stack_bytes(), message.spill_bytes(),
-          message.static_shared_bytes()};
+          message.static_shared_bytes(), message.serialized()};
 }
 
 v1::Outcome ToProto(Outcome outcome) {

@@ -195,6 +195,11 @@ absl::Status Pipeline::CompileInto(const std::vector<KernelSource>& kernels, Pre
           absl::StrFormat("%s spills: %d bytes a thread (%d are timed at most)",
                           kernel.launch.entry, resources.spill_bytes, kMaxSpillBytes));
     }
+    if (resources.serialized) {
+      return absl::ResourceExhaustedError(absl::StrCat("the compiler makes the matrix products of ",
+                                                       kernel.launch.entry,
+                                                       " wait for one another"));
+    }
     worker::Kernel& out = *prepared.program.add_kernels();
     *out.mutable_launch() = ToProto(kernel.launch);
     out.set_binary(std::move(compiled.binary));

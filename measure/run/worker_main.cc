@@ -36,7 +36,7 @@ constexpr absl::Duration kStateInterval = absl::Seconds(1);
 
 worker::CompileReply Compile(const worker::CompileRequest& request) {
   worker::CompileReply reply;
-  const KernelSource source{FromProto(request.launch()), request.source()};
+  const KernelSource source{FromProto(request.launch()), request.source(), ""};
   DeviceInfo device;
   device.id = request.device();
   device.target.arch = request.arch();

@@ -41,7 +41,9 @@ class Machine {
         local_(threads_ * code.local_elements, kUnwritten),
         shared_(*code.kernel),
         order_(threads_),
-        end_(threads_) {
+        end_(threads_),
+        registers_(code.has_products ? local_.size() : 0),
+        warpgroups_(threads_ / kWarpgroupThreads) {
     std::iota(order_.begin(), order_.end(), 0);
   }
 
@@ -51,6 +53,9 @@ class Machine {
         slots_[code_.block_slot] = block_;
         shared_.BeginBlock();
         RunBlock(code_.body);
+        for (const Warpgroup& group : warpgroups_) {
+          if (!group.locked.empty()) throw Fault{"the block ends before its products do"};
+        }
       }
     } catch (const Fault& fault) {
       return absl::InternalError(absl::StrCat("kernel ", code_.kernel->name, ", block ", block_,
@@ -61,11 +66,22 @@ class Machine {
   }
 
  private:
+  // A register into which products in background add.
+  struct Register {
+    int64_t product = 0;  // the group of the last that is under way, from 1; 0 = none is
+    int64_t written = 0;  // by the thread itself, behind so many fences; 0 = never
+  };
+  struct Warpgroup {
+    int64_t fences = 0;    // of operands, so far
+    int64_t products = 0;  // groups committed so far
+    std::vector<Register*> locked;
+  };
+
   // -------------------------------------------------------------------------------- statements
 
   // Whatever contains an intrinsic that threads execute together is run by the block as a whole, or
-  // by the warp where a condition that stands around it differs between warps; the rest by each
-  // thread in turn.
+  // by the warp or warpgroup where a condition that stands around it may differ between these; the
+  // rest by each thread in turn.
   void RunBlock(const StmtCode& s) {
     if (s.scope == ExecutionScope::kThread) return RunThreads(std::span(&s, 1));
     switch (s.kind) {
@@ -78,7 +94,7 @@ class Machine {
         }
         return;
       case StmtNode::Kind::kIf:
-        if (s.scope == ExecutionScope::kWarp) return RunWarps(s);
+        if (s.scope != ExecutionScope::kBlock) return RunGroups(s);
         if (IsTakenByAll(s)) RunBlock(s.body[0]);
         return;
       case StmtNode::Kind::kAlloc:
@@ -89,10 +105,10 @@ class Machine {
     }
   }
 
-  void RunWarps(const StmtCode& branch) {
+  void RunGroups(const StmtCode& branch) {
     const int64_t first = first_, end = end_;
     for (first_ = first; first_ < end; first_ = end_) {
-      end_ = std::min(first_ + kWarpThreads, end);
+      end_ = std::min(first_ + ThreadsOf(branch.scope), end);
       if (IsTakenByAll(branch)) RunBlock(branch.body[0]);
     }
     first_ = first;
@@ -108,6 +124,17 @@ class Machine {
         return ForEachWarp([&] { RunLoadMatrix(s); });
       case Intrinsic::kMatrixMultiply:
         return ForEachWarp([&] { RunMatrixMultiply(s); });
+      case Intrinsic::kWarpgroupMultiply:
+        return ForEachWarpgroup([&](Warpgroup& group) { RunWarpgroupMultiply(s, group); });
+      case Intrinsic::kOperandFence:
+        return ForEachWarpgroup([](Warpgroup& group) { ++group.fences; });
+      case Intrinsic::kProductCommit:
+        return ForEachWarpgroup([&](Warpgroup& group) {
+          ++group.products;
+          shared_.CommitProducts(warp_ / kWarpgroupThreads);
+        });
+      case Intrinsic::kProductWait:
+        return ForEachWarpgroup([&](Warpgroup& group) { RunProductWait(s, group); });
       default:
         shared_.Barrier();
     }
@@ -133,6 +160,18 @@ class Machine {
       throw Fault{"a matrix instruction in a block that is no whole warps"};
     }
     for (warp_ = first_; warp_ < end_; warp_ += kWarpThreads) run();
+    thread_ = -1;
+  }
+
+  // The same of warpgroups.
+  template <typename F>
+  void ForEachWarpgroup(const F& run) {
+    if (first_ % kWarpgroupThreads != 0 || end_ % kWarpgroupThreads != 0) {
+      throw Fault{"an instruction of a warpgroup in threads that are none"};
+    }
+    for (warp_ = first_; warp_ < end_; warp_ += kWarpgroupThreads) {
+      run(warpgroups_[static_cast<size_t>(warp_ / kWarpgroupThreads)]);
+    }
     thread_ = -1;
   }
 
@@ -200,6 +239,66 @@ class Machine {
     }
   }
 
+  // A matrix that lies in shared memory from the access on, row by row.
+  std::vector<double> ReadShared(AccessCode& from, const SharedMatrix& matrix, int64_t rows,
+                                 int64_t cols) {
+    const Buffer& b = *from.buffer;
+    SetThread(warp_);
+    int64_t first = 0;
+    for (size_t i = 0; i < from.indices.size(); ++i) {
+      first += Int(from.indices[i]) * b.strides[i];
+    }
+    std::vector<double> values;
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      const int64_t offset = SwizzledOffset(b, first + matrix.OffsetOf(i / cols, i % cols));
+      if (offset < 0 || offset >= b.elements) FailPromise(from, "ends outside");
+      const int64_t group = warp_ / kWarpgroupThreads;
+      if (!shared_.ReadByProduct(b, ByteOf(from, offset), group, values.emplace_back())) {
+        FailAccess("product of", from);
+      }
+    }
+    return values;
+  }
+
+  // Computed at once: what it reads and what it adds to cannot change until it is waited for.
+  void RunWarpgroupMultiply(const StmtCode& s, Warpgroup& group) {
+    const MatrixShape& shape = ShapeOf(static_cast<MatrixInstruction>(s.int_value));
+    const ExprCode& product = code_.exprs[s.value];
+    const auto operand = [&](size_t i, int64_t rows) {
+      const ExprCode& load = code_.exprs[code_.exprs[product.args[i]].args[0]];
+      return ReadShared(code_.accesses[load.access], s.operands[i], rows, shape.k);
+    };
+    const std::vector<double> a = operand(0, shape.m), b = operand(1, shape.n);
+    AccessCode& target = code_.accesses[s.access];
+    const FragmentLayout& layout = shape.Layout(MatrixOperand::kD);
+    for (int64_t i = 0; i < shape.m * shape.n; ++i) {
+      const Place& place = PlacesOf(layout)[static_cast<size_t>(i)];
+      SetThread(warp_ + place.lane);
+      const int64_t offset = OffsetOf(target) + place.element;
+      CheckElement(target, offset);
+      double& d = my_local_[target.storage + offset];
+      Register& state = StateOf(target.storage + offset);
+      if (state.written > group.fences) {
+        throw Fault{absl::StrCat(Name(target), " was written since the last fence of operands")};
+      }
+      if (IsUnwritten(d)) throw Fault{absl::StrCat("product into ", Name(target), ", not set")};
+      if (state.product == 0) group.locked.push_back(&state);
+      state.product = group.products + 1;
+      const double* row = a.data() + i / shape.n * shape.k;
+      const double* col = b.data() + i % shape.n * shape.k;
+      d = RoundTo(shape.result, std::inner_product(row, row + shape.k, col, d));
+    }
+  }
+
+  void RunProductWait(const StmtCode& s, Warpgroup& group) {
+    shared_.WaitForProducts(warp_ / kWarpgroupThreads, s.int_value);
+    std::erase_if(group.locked, [&](Register* state) {
+      if (state->product > group.products - s.int_value) return false;
+      state->product = 0;
+      return true;
+    });
+  }
+
   // Who holds the elements of a matrix, row by row, by what matrix.h says.
   struct Place {
     int64_t lane, element;
@@ -212,6 +311,11 @@ class Machine {
                         Simplify(layout.Element(row, col))->int_value});
     }
     return places;
+  }
+
+  // What products in background make of this thread's register.
+  Register& StateOf(int64_t element) {
+    return registers_[static_cast<size_t>(my_local_ - local_.data() + element)];
   }
 
   void CheckElement(AccessCode& a, int64_t offset) {
@@ -339,7 +443,13 @@ class Machine {
       case Intrinsic::kLoadMatrix:
       case Intrinsic::kLoadMatrixTransposed:
       case Intrinsic::kMatrixMultiply:
+      case Intrinsic::kWarpgroupMultiply:
+      case Intrinsic::kOperandFence:
+      case Intrinsic::kProductCommit:
+      case Intrinsic::kProductWait:
         return;  // RunTogether's
+      case Intrinsic::kProxyFence:
+        return shared_.ProxyFence(thread_);
       case Intrinsic::kAsyncCopy: {
         const double value = Value(s);
         Write(code_.accesses[s.access], OffsetOf(code_.accesses[s.access]), value, true);
@@ -572,6 +682,7 @@ class Machine {
     double value = 0;
     switch (a.buffer->scope) {
       case Scope::kLocal:
+        CheckRegister(a, offset);
         value = my_local_[a.storage + offset];
         break;
       case Scope::kShared:
@@ -599,6 +710,11 @@ class Machine {
     value = RoundTo(a.buffer->dtype, value);
     switch (a.buffer->scope) {
       case Scope::kLocal:
+        CheckRegister(a, offset);
+        if (!registers_.empty()) {
+          StateOf(a.storage + offset).written =
+              warpgroups_[static_cast<size_t>(thread_ / kWarpgroupThreads)].fences + 1;
+        }
         my_local_[a.storage + offset] = value;
         return;
       case Scope::kShared:
@@ -609,6 +725,11 @@ class Machine {
       case Scope::kGlobal:
         return WriteGlobal(a, offset, value);
     }
+  }
+
+  void CheckRegister(const AccessCode& a, int64_t offset) {
+    if (registers_.empty() || StateOf(a.storage + offset).product == 0) return;
+    throw Fault{absl::StrCat("access to ", Name(a), ", into which products are under way")};
   }
 
   void WriteGlobal(const AccessCode& a, int64_t offset, double value) {
@@ -660,6 +781,8 @@ class Machine {
   int64_t warp_ = 0;         // the first thread of the one whose instruction is executed
   absl::flat_hash_map<const FragmentLayout*, std::vector<Place>> places_;
   double* my_local_ = nullptr;
+  std::vector<Register> registers_;  // beside local_, where products go on in background
+  std::vector<Warpgroup> warpgroups_;
 };
 
 }  // namespace

@@ -250,6 +250,8 @@ class Compiler {
         out.intrinsic = s->intrinsic;
         out.int_value = s->int_value;
         out.combiner = s->combiner;
+        out.operands = s->operands;
+        if (s->intrinsic == Intrinsic::kWarpgroupMultiply) code_.has_products = true;
         out.scope = EffectsOf(s->intrinsic).scope;
         if (EffectsOf(s->intrinsic).writes_buffer) Write(*s, out);
         break;

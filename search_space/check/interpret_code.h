@@ -3,6 +3,7 @@
 #ifndef HEDDLE_SEARCH_SPACE_CHECK_INTERPRET_CODE_H_
 #define HEDDLE_SEARCH_SPACE_CHECK_INTERPRET_CODE_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -67,6 +68,7 @@ struct StmtCode {
   Intrinsic intrinsic = Intrinsic::kBarrier;
   int64_t int_value = 0;
   Combiner combiner = Combiner::kNone;
+  std::array<SharedMatrix, 2> operands;
   int64_t local_begin = 0;  // kAlloc
   int64_t local_size = 0;
   std::vector<int> vector_accesses;  // is_vector: those with lanes > 1
@@ -83,6 +85,7 @@ struct KernelCode {
   int block_slot = 0;
   int thread_slot = 0;
   int64_t local_elements = 0;  // of one thread
+  bool has_products = false;   // that go on in background
 };
 
 // Resolves everything by name and number. Fails on what cannot run at all: variables outside their

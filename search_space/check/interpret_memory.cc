@@ -12,15 +12,22 @@ SharedMemory::SharedMemory(const Kernel& kernel) : async_(kernel.thread->extent)
     cell_bytes_ = std::min(cell_bytes_, SizeOf(s.buffer->dtype));
   }
   cells_.resize(kernel.shared_bytes / cell_bytes_);
+  products_.resize(kernel.thread->extent / kWarpgroupThreads);
+  VisitStmts(kernel.body, [&](const StmtNode& s) {
+    const bool product =
+        s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kWarpgroupMultiply;
+    if (product) unfenced_.resize(kernel.thread->extent);
+  });
 }
 
 void SharedMemory::BeginBlock() {
   first_epoch_of_block_ = ++epoch_;
   for (AsyncState& thread : async_) {
-    for (const AsyncState::Write& write : thread.pending) write.cell->pending_group = -1;
+    for (const AsyncState::Access& write : thread.pending) write.cell->pending_group = -1;
     thread.pending.clear();
     thread.open_group = 0;
   }
+  for (std::vector<Cell*>& cells : unfenced_) cells.clear();
 }
 
 bool SharedMemory::Refuse(std::string problem) {
@@ -73,6 +80,7 @@ bool SharedMemory::Write(const Buffer& buffer, int64_t byte, int32_t thread, dou
   AsyncState& async = async_[thread];
   for (Cell& c : cells) {
     if (!IsSettled(c, thread)) return false;
+    if (c.products > 0) return Refuse("a product that reads it is not waited for");
     if (c.read_epoch == epoch_ && c.reader != thread) {
       const std::string reader =
           c.reader == kSeveral ? "other threads" : absl::StrCat("thread ", c.reader);
@@ -81,6 +89,8 @@ bool SharedMemory::Write(const Buffer& buffer, int64_t byte, int32_t thread, dou
     c.buffer = &buffer;
     c.write_epoch = epoch_;
     c.writer = thread;
+    c.fence_epoch = 0;
+    if (!unfenced_.empty()) unfenced_[thread].push_back(&c);
     if (is_async) {
       c.pending_group = async.open_group;
       async.pending.push_back({async.open_group, &c});
@@ -92,10 +102,53 @@ bool SharedMemory::Write(const Buffer& buffer, int64_t byte, int32_t thread, dou
 
 void SharedMemory::Wait(int32_t thread, int64_t pending) {
   AsyncState& async = async_[thread];
-  std::erase_if(async.pending, [&](const AsyncState::Write& write) {
+  std::erase_if(async.pending, [&](const AsyncState::Access& write) {
     if (write.group >= async.open_group - pending) return false;
     write.cell->pending_group = -1;
     write.cell->write_epoch = epoch_;
+    return true;
+  });
+}
+
+bool SharedMemory::ReadByProduct(const Buffer& buffer, int64_t byte, int64_t warpgroup,
+                                 double& value) {
+  const std::span<Cell> cells = CellsOf(buffer, byte);
+  if (cells.empty()) return false;
+  AsyncState& products = products_[warpgroup];
+  for (Cell& c : cells) {
+    if (c.write_epoch < first_epoch_of_block_) return Refuse("it was never written");
+    if (c.pending_group >= 0) return IsSettled(c, c.writer);
+    if (c.buffer != &buffer) {
+      return Refuse(absl::StrCat("its bytes were overwritten through ", c.buffer->name));
+    }
+    if (c.fence_epoch == 0 || c.fence_epoch == epoch_) {
+      return Refuse(absl::StrCat("what thread ", c.writer,
+                                 " has written is not fenced for products, or no barrier follows"));
+    }
+    ++c.products;
+    products.pending.push_back({products.open_group, &c});
+  }
+  value = cells[0].value;
+  return true;
+}
+
+void SharedMemory::WaitForProducts(int64_t warpgroup, int64_t pending) {
+  AsyncState& products = products_[warpgroup];
+  std::erase_if(products.pending, [&](const AsyncState::Access& read) {
+    if (read.group >= products.open_group - pending) return false;
+    --read.cell->products;
+    read.cell->read_epoch = epoch_;
+    read.cell->reader = kSeveral;
+    return true;
+  });
+}
+
+void SharedMemory::ProxyFence(int32_t thread) {
+  if (unfenced_.empty()) return;
+  std::erase_if(unfenced_[thread], [&](Cell* cell) {
+    if (cell->writer != thread) return true;
+    if (cell->pending_group >= 0) return false;
+    cell->fence_epoch = epoch_;
     return true;
   });
 }

@@ -34,6 +34,14 @@ class SharedMemory {
   // All but the last `pending` groups of `thread` are done: from here on ordinary writes of it.
   void Wait(int32_t thread, int64_t pending);
 
+  // A product of a warpgroup reads the element, at any time until a WaitForProducts that covers its
+  // group. False when it must not.
+  bool ReadByProduct(const Buffer& buffer, int64_t byte, int64_t warpgroup, double& value);
+  void CommitProducts(int64_t warpgroup) { ++products_[warpgroup].open_group; }
+  void WaitForProducts(int64_t warpgroup, int64_t pending);
+  // What `thread` has written, and waited for, is seen by products behind the next barrier.
+  void ProxyFence(int32_t thread);
+
  private:
   // The shadow of the smallest unit that any buffer is made of. An epoch lies between two barriers
   // of one block; epochs are numbered through the whole run.
@@ -45,17 +53,19 @@ class SharedMemory {
     int32_t writer = 0;
     int32_t reader = 0;          // kSeveral: more than one thread
     int64_t pending_group = -1;  // of the asynchronous write under way by `writer`; -1 = none
+    int32_t products = 0;        // that may be reading it
+    uint64_t fence_epoch = 0;    // in which its writer has fenced it; 0 = not since it was written
   };
   static constexpr int32_t kSeveral = -1;
 
-  // The asynchronous writes of one thread.
+  // The asynchronous writes of one thread, or reads of one warpgroup.
   struct AsyncState {
-    struct Write {
+    struct Access {
       int64_t group;
       Cell* cell;
     };
     int64_t open_group = 0;  // commits so far
-    std::vector<Write> pending;
+    std::vector<Access> pending;
   };
 
   // The cells of an element; empty when it lies outside the arena.
@@ -67,7 +77,9 @@ class SharedMemory {
 
   int64_t cell_bytes_ = 8;
   std::vector<Cell> cells_;
-  std::vector<AsyncState> async_;  // by thread
+  std::vector<AsyncState> async_;             // by thread
+  std::vector<AsyncState> products_;          // by warpgroup
+  std::vector<std::vector<Cell*>> unfenced_;  // by writer; empty where there are no products
   uint64_t epoch_ = 0;
   uint64_t first_epoch_of_block_ = 0;
   std::string problem_;

@@ -84,7 +84,7 @@ class KernelVerifier {
 
  private:
   // For which threads a condition is the same.
-  enum class Uniformity : uint8_t { kThread, kWarp, kBlock };
+  enum class Uniformity : uint8_t { kThread, kWarp, kWarpgroup, kBlock };
 
   // What the values of a variable are good for.
   enum class Binding : uint8_t {
@@ -118,9 +118,10 @@ class KernelVerifier {
     int64_t end = 0;
     for (const Kernel::SharedBuffer& s : kernel_.shared) {
       end = std::max(end, s.offset + s.buffer->bytes());
-      if (s.offset < 0 || s.offset % kWidestAccess != 0) {
+      if (s.offset < 0 || s.offset % std::max(kWidestAccess, s.buffer->alignment) != 0) {
         Fail(absl::StrCat("shared ", s.buffer->name, " begins at byte ", s.offset,
-                          ", which is no multiple of ", kWidestAccess));
+                          ", which is no multiple of ",
+                          std::max(kWidestAccess, s.buffer->alignment)));
       }
       shared_[s.buffer.get()] = s.offset;
     }
@@ -199,15 +200,21 @@ class KernelVerifier {
 
   Uniformity UniformityOf(const Expr& condition) const {
     if (IsUniform(condition)) return Uniformity::kBlock;
+    if (IsSameWithin(condition, kWarpgroupThreads)) return Uniformity::kWarpgroup;
+    return IsSameWithin(condition, kWarpThreads) ? Uniformity::kWarp : Uniformity::kThread;
+  }
+
+  // For each of so many neighbouring threads?
+  bool IsSameWithin(const Expr& condition, int64_t lanes) const {
     const int64_t threads = kernel_.thread->extent;
-    if (threads % kWarpThreads != 0) return Uniformity::kThread;
-    const Var warp = MakeVar("warp", threads / kWarpThreads), lane = MakeVar("lane", kWarpThreads);
-    const Expr thread = VarExpr(warp) * Int(kWarpThreads) + VarExpr(lane);
+    if (threads % lanes != 0) return false;
+    const Var group = MakeVar("group", threads / lanes), lane = MakeVar("lane", lanes);
+    const Expr thread = VarExpr(group) * Int(lanes) + VarExpr(lane);
     const Expr split = Simplify(Substitute(
         condition, [&](const Var& v) { return v == kernel_.thread ? thread : nullptr; }));
     bool reads = false;
     Visit(split, [&](const Expr& e) { reads = reads || e->op == Op::kLoad; });
-    return reads || MentionsAny(split, {lane.get()}) ? Uniformity::kThread : Uniformity::kWarp;
+    return !reads && !MentionsAny(split, {lane.get()});
   }
 
   bool IsUniform(const Expr& condition) const {

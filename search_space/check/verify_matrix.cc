@@ -1,5 +1,7 @@
 #include "search_space/check/verify_matrix.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/simplify.h"
 
@@ -61,8 +63,8 @@ std::string MultiplyProblem(const StmtNode& s, const Target& target) {
   const MatrixShape& shape = s.matrix();
   if (!shape.IsOn(target)) return absl::StrCat(target.arch, " has no instruction ", shape.name);
   const Expr &a = MatrixOperandOf(s, 0), &b = MatrixOperandOf(s, 1);
-  if (a->op != Op::kLoad || b->op != Op::kLoad || a->type != b->type || !shape.Takes(a->type) ||
-      s.buffer->dtype != shape.result) {
+  if (shape.in_shared || a->op != Op::kLoad || b->op != Op::kLoad || a->type != b->type ||
+      !shape.Takes(a->type) || s.buffer->dtype != shape.result) {
     return absl::StrCat(shape.name, " of ", ToString(a), " and ", ToString(b), " into ",
                         NameOf(s.buffer->dtype), " ", s.buffer->name);
   }
@@ -75,11 +77,77 @@ std::string MultiplyProblem(const StmtNode& s, const Target& target) {
                          : problem;
 }
 
+// Does a matrix of rows x cols elements lie at the load as `matrix` says, where the instruction can
+// read it?
+std::string SharedProblem(const Expr& load, const SharedMatrix& matrix, int64_t rows,
+                          int64_t cols) {
+  const Buffer& b = *load->buffer;
+  const int64_t squares = SharedMatrix::kSquareRows;
+  if (b.scope != Scope::kShared || !SharedMatrix::IsSpan(matrix.span) || b.swizzle != kRow ||
+      b.swizzle_row != matrix.span || b.swizzle_period * matrix.span != 64 ||
+      b.alignment % SharedMatrix::Alignment(matrix.span) != 0) {
+    return absl::StrCat(ToString(load), " lies in no shared memory that is swizzled for a product");
+  }
+  // In memory: lines of `span` elements along one of its dimensions, which go on in blocks.
+  const int64_t along = matrix.transposed ? rows : cols, across = matrix.transposed ? cols : rows;
+  const int64_t blocks = std::max<int64_t>(1, along / matrix.span);
+  bool in_line = false, in_lines = false, in_blocks = blocks == 1, in_squares = true;
+  for (size_t i = 0; i < load->args.size(); ++i) {
+    const Expr& index = load->args[i];
+    const int64_t stride = b.strides[i], room = b.shape[i] - BoundsOf(index).max;
+    if (b.shape[i] == 1) continue;
+    if (stride == 1 && b.shape[i] <= matrix.span) {
+      const int64_t unit = std::min(along, matrix.span);
+      in_line = in_line || (room >= unit && IsMultiple(index, unit));
+    } else if (stride == matrix.span && b.shape[i] % squares == 0) {
+      in_lines = in_lines || (room >= across && IsMultiple(index, squares));
+    } else {
+      in_blocks = in_blocks || (stride == matrix.block && room >= blocks);
+      in_squares = in_squares && stride % (squares * matrix.span) == 0;
+    }
+  }
+  if (in_line && in_lines && in_blocks && in_squares && along % std::min(along, matrix.span) == 0) {
+    return "";
+  }
+  return absl::StrCat("shared ", ToString(load), " is not proven to begin a matrix of ", rows,
+                      " x ", cols, " elements in lines of ", matrix.span);
+}
+
+std::string WarpgroupProblem(const StmtNode& s, const Target& target) {
+  const MatrixShape& shape = s.matrix();
+  if (!shape.IsOn(target)) return absl::StrCat(target.arch, " has no instruction ", shape.name);
+  const Expr &a = MatrixOperandOf(s, 0), &b = MatrixOperandOf(s, 1);
+  if (!shape.in_shared || a->op != Op::kLoad || b->op != Op::kLoad || a->type != b->type ||
+      !shape.Takes(a->type) || s.buffer->dtype != shape.result) {
+    return absl::StrCat(shape.name, " of ", ToString(a), " and ", ToString(b), " into ",
+                        NameOf(s.buffer->dtype), " ", s.buffer->name);
+  }
+  std::string problem = SharedProblem(a, s.operands[0], shape.m, shape.k);
+  if (problem.empty()) problem = SharedProblem(b, s.operands[1], shape.n, shape.k);
+  return problem.empty()
+             ? FragmentProblem(s.buffer, s.indices, shape.Layout(MatrixOperand::kD).elements())
+             : problem;
+}
+
+bool IsOfWarpgroups(Intrinsic intrinsic) {
+  return EffectsOf(intrinsic).scope == ExecutionScope::kWarpgroup ||
+         intrinsic == Intrinsic::kProxyFence;
+}
+
 }  // namespace
 
 std::string FindMatrixProblem(const StmtNode& s, int64_t threads, const Target& target) {
   const bool loads =
       s.intrinsic == Intrinsic::kLoadMatrix || s.intrinsic == Intrinsic::kLoadMatrixTransposed;
+  if (IsOfWarpgroups(s.intrinsic)) {
+    if (threads % kWarpgroupThreads != 0) {
+      return absl::StrCat(EffectsOf(s.intrinsic).name, " in blocks of ", threads,
+                          " threads, which are no whole warpgroups");
+    }
+    if (s.intrinsic == Intrinsic::kWarpgroupMultiply) return WarpgroupProblem(s, target);
+    const bool exist = ShapeOf(WarpgroupInstructions()[0]).IsOn(target);
+    return exist ? "" : absl::StrCat(target.arch, " has no instructions of warpgroups");
+  }
   if (!loads && s.intrinsic != Intrinsic::kMatrixMultiply) return "";
   if (threads % kWarpThreads != 0) {
     return absl::StrCat("matrix instructions in blocks of ", threads,

@@ -9,8 +9,8 @@
 
 namespace heddle::search_space {
 
-// Why a LoadMatrix or MatrixMultiply cannot be, in blocks of so many threads on `target`; empty
-// where it can, and for other intrinsics. That accesses are inside their buffers is not looked at,
+// Why an intrinsic of matrices cannot be, in blocks of so many threads on `target`; empty where it
+// can, and for other intrinsics. That accesses are inside their buffers is not looked at,
 // but that what follows them in one place is.
 std::string FindMatrixProblem(const StmtNode& s, int64_t threads, const Target& target);
 

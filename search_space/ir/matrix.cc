@@ -8,15 +8,39 @@
 namespace heddle::search_space {
 namespace {
 
+// An instruction of a warpgroup, whose A has 64 rows and whose B has n.
+constexpr MatrixShape Warpgroup(const char* name, int64_t n) {
+  return {.name = name,
+          .m = 64,
+          .n = n,
+          .k = 16,
+          .result = DType::kFloat32,
+          .arch = "sm_90a",
+          .in_shared = true,
+          .of = {DType::kFloat16, DType::kBFloat16},
+          .layouts = {{{64, 16, 2, 4}, {n, 16, 2, 1}, {64, n, 2, 4}}}};
+}
+
 constexpr MatrixShape kShapes[] = {
     {.name = "mma_m16n8k16",
      .m = 16,
      .n = 8,
      .k = 16,
      .result = DType::kFloat32,
-     .first_arch = "sm_80",
+     .arch = "sm_80",
+     .in_shared = false,
      .of = {DType::kFloat16, DType::kBFloat16},
      .layouts = {{{16, 16, 2}, {8, 16, 2}, {16, 8, 2}}}},
+    Warpgroup("wgmma_m64n8k16", 8),
+    Warpgroup("wgmma_m64n16k16", 16),
+    Warpgroup("wgmma_m64n32k16", 32),
+    Warpgroup("wgmma_m64n64k16", 64),
+    Warpgroup("wgmma_m64n96k16", 96),
+    Warpgroup("wgmma_m64n128k16", 128),
+    Warpgroup("wgmma_m64n160k16", 160),
+    Warpgroup("wgmma_m64n192k16", 192),
+    Warpgroup("wgmma_m64n224k16", 224),
+    Warpgroup("wgmma_m64n256k16", 256),
 };
 
 // "sm_90a" is 90; 0 for what is no such name.
@@ -27,21 +51,39 @@ int NumberOf(const char* arch) {
 }  // namespace
 
 Expr FragmentLayout::Lane(const Expr& row, const Expr& col) const {
-  return row % Int(kBlockRows) * Int(4) + col % Int(block_cols()) / Int(packed);
+  const Expr lane = row % Int(kBlockRows) * Int(4) + col % Int(block_cols()) / Int(packed);
+  return warps == 1 ? lane : row % Int(rows) / Int(rows / warps) * Int(kWarpLanes) + lane;
 }
 
 Expr FragmentLayout::Element(const Expr& row, const Expr& col) const {
-  const Expr block = row % Int(rows) / Int(kBlockRows) +
-                     col % Int(cols) / Int(block_cols()) * Int(rows / kBlockRows);
+  const int64_t warp_rows = rows / warps;
+  const Expr block = row % Int(warp_rows) / Int(kBlockRows) +
+                     col % Int(cols) / Int(block_cols()) * Int(warp_rows / kBlockRows);
   return block * Int(packed) + col % Int(packed);
 }
 
 bool MatrixShape::IsOn(const Target& target) const {
-  return target.api == Api::kCuda && NumberOf(target.arch.c_str()) >= NumberOf(first_arch);
+  if (target.api != Api::kCuda) return false;
+  const int have = NumberOf(target.arch.c_str()), want = NumberOf(arch);
+  return arch[std::strlen(arch) - 1] == 'a' ? have == want : have >= want;
 }
 
 const MatrixShape& ShapeOf(MatrixInstruction instruction) {
   return kShapes[static_cast<size_t>(instruction)];
+}
+
+absl::Span<const MatrixInstruction> WarpgroupInstructions() {
+  static constexpr auto kAll = [] {
+    std::array<MatrixInstruction, std::size(kShapes) - 1> all{};
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<MatrixInstruction>(i + 1);
+    return all;
+  }();
+  return kAll;
+}
+
+int64_t SharedMatrix::OffsetOf(int64_t row, int64_t col) const {
+  const int64_t line = transposed ? row : col, number = transposed ? col : row;
+  return line / span * block + line % span + number * span;
 }
 
 double PeakGflops(const TensorProgram& program, const Target& target) {

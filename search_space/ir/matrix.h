@@ -1,4 +1,5 @@
-// Instructions that multiply small matrices, whose operands a warp holds in its registers together.
+// Instructions that multiply small matrices: a warp's, whose operands its lanes hold in registers
+// together, and a warpgroup's, which read theirs from shared memory while the threads go on.
 #ifndef HEDDLE_SEARCH_SPACE_IR_MATRIX_H_
 #define HEDDLE_SEARCH_SPACE_IR_MATRIX_H_
 
@@ -15,19 +16,22 @@ namespace heddle::search_space {
 // D[m, n] = A[m, k] B[n, k] + D[m, n].
 enum class MatrixOperand : uint8_t { kA, kB, kD };
 
-// How a warp holds a matrix of rows x cols elements: in blocks of 8 rows and 4 * packed columns, of
-// which lane row * 4 + q holds columns q * packed .. q * packed + packed - 1. A lane's elements are
-// those of one block after another, downwards first (PTX ISA, "Matrix Fragments for mma.m16n8k16"
-// and the sections beside it, whose figures all say this).
+// How neighbouring warps hold a matrix of rows x cols elements, each an equal share of the rows: in
+// blocks of 8 rows and 4 * packed columns, of which lane row * 4 + q holds columns q * packed ..
+// q * packed + packed - 1. A lane's elements are those of one block after another, downwards first
+// (PTX ISA, "Matrix Fragments for mma.m16n8k16", "Register Fragments for wgmma.mma_async.m64nNk16"
+// and the sections beside them, whose figures all say this).
 struct FragmentLayout {
   int64_t rows, cols;
   int64_t packed;
+  int64_t warps = 1;
 
-  static constexpr int64_t kLanes = 32, kBlockRows = 8;
+  static constexpr int64_t kWarpLanes = 32, kBlockRows = 8;
+  int64_t lanes() const { return kWarpLanes * warps; }
   int64_t block_cols() const { return 4 * packed; }
   int64_t blocks() const { return rows / kBlockRows * (cols / block_cols()); }
-  int64_t elements() const { return rows * cols / kLanes; }  // of one lane
-  // Who holds the element at (row, col), and which of its elements it is there.
+  int64_t elements() const { return rows * cols / lanes(); }  // of one lane
+  // Who holds the element at (row, col), of all lanes, and which of its elements it is there.
   Expr Lane(const Expr& row, const Expr& col) const;
   Expr Element(const Expr& row, const Expr& col) const;
 };
@@ -36,7 +40,8 @@ struct MatrixShape {
   const char* name;                       // "mma_m16n8k16"
   int64_t m, n, k;                        // elements
   DType result;                           // of D, in which sums are made
-  const char* first_arch;                 // that has the instruction: "sm_80"
+  const char* arch;                       // "sm_80": from it on; "sm_90a": devices of that alone
+  bool in_shared;                         // are A and B read from shared memory, in background?
   std::array<DType, 2> of;                // types that A and B may have, both the same
   std::array<FragmentLayout, 3> layouts;  // of A, B and D
 
@@ -48,8 +53,38 @@ struct MatrixShape {
 };
 
 // The instructions; a step and a statement name one by its place here.
-enum class MatrixInstruction : uint8_t { kM16N8K16 };
+enum class MatrixInstruction : uint8_t {
+  kM16N8K16,
+  kM64N8K16,  // and those behind it are of a warpgroup
+  kM64N16K16,
+  kM64N32K16,
+  kM64N64K16,
+  kM64N96K16,
+  kM64N128K16,
+  kM64N160K16,
+  kM64N192K16,
+  kM64N224K16,
+  kM64N256K16,
+};
 const MatrixShape& ShapeOf(MatrixInstruction instruction);
+// Those of a warpgroup, narrowest first.
+absl::Span<const MatrixInstruction> WarpgroupInstructions();
+
+// A matrix in shared memory as instructions of a warpgroup read it: in rows (columns, where
+// transposed) of `span` elements, one behind the other. Every 8 of them are a swizzled square of
+// 16-byte chunks (Buffer::swizzle). What is longer than a span goes on `block` elements further
+// (PTX ISA, "Shared Memory Matrix Layout" of wgmma).
+struct SharedMatrix {
+  bool transposed = false;
+  int64_t span = 0, block = 0;
+
+  static constexpr int64_t kSquareRows = 8;
+  // Elements from that at row 0, column 0, before swizzling.
+  int64_t OffsetOf(int64_t row, int64_t col) const;
+  // The spans that instructions know, and what a buffer has to be aligned to for each, in bytes.
+  static bool IsSpan(int64_t span) { return span == 16 || span == 32 || span == 64; }
+  static int64_t Alignment(int64_t span) { return kSquareRows * span * 2; }
+};
 
 // The most that `target` can do of what `program` computes, as Target::peak_gflops: what its matrix
 // instructions can where they may take the sums of the program.

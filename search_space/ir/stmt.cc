@@ -18,6 +18,11 @@ const IntrinsicEffects& EffectsOf(Intrinsic intrinsic) {
       {"load_matrix", ExecutionScope::kWarp, true, Completion::kImmediate, false},
       {"load_matrix_transposed", ExecutionScope::kWarp, true, Completion::kImmediate, false},
       {"matrix_multiply", ExecutionScope::kWarp, true, Completion::kImmediate, false},
+      {"warpgroup_multiply", ExecutionScope::kWarpgroup, true, Completion::kGroup, false},
+      {"operand_fence", ExecutionScope::kWarpgroup, false, Completion::kImmediate, false},
+      {"product_commit", ExecutionScope::kWarpgroup, false, Completion::kImmediate, false},
+      {"product_wait", ExecutionScope::kWarpgroup, false, Completion::kImmediate, false},
+      {"proxy_fence", ExecutionScope::kThread, false, Completion::kImmediate, false},
   };
   return kTable[static_cast<int>(intrinsic)];
 }
@@ -127,6 +132,42 @@ Stmt MatrixMultiply(MatrixInstruction instruction, BufferRef d, ExprList indices
   node.buffer = std::move(d);
   node.indices = std::move(indices);
   node.int_value = static_cast<int64_t>(instruction);
+  return Make(std::move(node));
+}
+
+Stmt WarpgroupMultiply(MatrixInstruction instruction, BufferRef d, ExprList indices, Expr a, Expr b,
+                       const std::array<SharedMatrix, 2>& operands) {
+  StmtNode node =
+      *MatrixMultiply(instruction, std::move(d), std::move(indices), std::move(a), std::move(b));
+  node.intrinsic = Intrinsic::kWarpgroupMultiply;
+  node.operands = operands;
+  return Make(std::move(node));
+}
+
+Stmt OperandFence(BufferRef d) {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kOperandFence;
+  node.buffer = std::move(d);
+  return Make(std::move(node));
+}
+
+Stmt ProductCommit() {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kProductCommit;
+  return Make(std::move(node));
+}
+
+Stmt ProductWait(int64_t pending, BufferRef d) {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kProductWait;
+  node.int_value = pending;
+  node.buffer = std::move(d);
+  return Make(std::move(node));
+}
+
+Stmt ProxyFence() {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kProxyFence;
   return Make(std::move(node));
 }
 
@@ -277,17 +318,26 @@ std::string IntrinText(const StmtNode& s) {
     return absl::StrCat(out, " ", Access(s), " = ", NameOf(s.combiner), " over ", s.int_value,
                         " threads");
   }
-  if (s.intrinsic == Intrinsic::kMatrixMultiply) {
-    return absl::StrCat(out, " ", Access(s), " += ", ToString(MatrixOperandOf(s, 0)), " * ",
-                        ToString(MatrixOperandOf(s, 1)), " by ", s.matrix().name);
+  const bool in_shared = s.intrinsic == Intrinsic::kWarpgroupMultiply;
+  if (s.intrinsic == Intrinsic::kMatrixMultiply || in_shared) {
+    const auto operand = [&](size_t i) {
+      return absl::StrCat(ToString(MatrixOperandOf(s, i)),
+                          in_shared && s.operands[i].transposed ? " transposed" : "");
+    };
+    return absl::StrCat(out, " ", Access(s), " += ", operand(0), " * ", operand(1), " by ",
+                        s.matrix().name);
   }
-  if (s.buffer != nullptr) {
+  if (s.value != nullptr) {
     absl::StrAppend(&out, " ", Access(s), " = ", ToString(s.value));
+  } else if (s.buffer != nullptr) {
+    absl::StrAppend(&out, " ", s.buffer->name);
   }
   if (s.intrinsic == Intrinsic::kLoadMatrix || s.intrinsic == Intrinsic::kLoadMatrixTransposed) {
     absl::StrAppend(&out, " in ", s.int_value, " blocks");
   }
-  if (s.intrinsic == Intrinsic::kAsyncWait) absl::StrAppend(&out, " ", s.int_value);
+  if (s.intrinsic == Intrinsic::kAsyncWait || s.intrinsic == Intrinsic::kProductWait) {
+    absl::StrAppend(&out, " ", s.int_value);
+  }
   return out;
 }
 

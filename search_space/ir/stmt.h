@@ -3,6 +3,7 @@
 #ifndef HEDDLE_SEARCH_SPACE_IR_STMT_H_
 #define HEDDLE_SEARCH_SPACE_IR_STMT_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,9 +28,9 @@ enum class ForKind : uint8_t {
   kVector,
 };
 
-// Threads that execute an intrinsic of scope kWarp together; blocks that have one are whole
-// multiples of it, on every device.
-inline constexpr int64_t kWarpThreads = 32;
+// Threads that execute an intrinsic of scope kWarp, or kWarpgroup, together; blocks that have one
+// are whole multiples of it, on every device.
+inline constexpr int64_t kWarpThreads = 32, kWarpgroupThreads = 128;
 
 // What an intrinsic statement does; its effects are a row of the table in stmt.cc, which barrier
 // insertion, verifier and interpreter read instead of knowing intrinsics by name.
@@ -54,9 +55,23 @@ enum class Intrinsic : uint8_t {
   // matrices; value is Load * Load of this lane's first elements of A and B, cast to D's type.
   // int_value is the MatrixInstruction.
   kMatrixMultiply,
+  // The same of a warpgroup, of operands in shared memory: value is the product of Loads of the
+  // elements at row 0, column 0 of A and B, which lie there as `operands` says. Asynchronous: until
+  // a wait that covers its group nobody may write what it reads, and nobody but further products
+  // touch its D. It goes past the caches that other accesses go through (the asynchronous proxy):
+  // what threads have stored they must fence (kProxyFence) in front of the barrier before it.
+  kWarpgroupMultiply,
+  kOperandFence,   // between accesses of this warpgroup to `buffer`, a D, and products into it
+  kProductCommit,  // closes the group of the products issued since the last, per warpgroup
+  // Until at most int_value groups of this warpgroup are pending; with 0, `buffer` may be accessed.
+  kProductWait,
+  kProxyFence,  // what this thread has stored to shared memory is seen by products, as above
 };
 
-enum class ExecutionScope : uint8_t { kThread, kWarp, kBlock };
+enum class ExecutionScope : uint8_t { kThread, kWarp, kWarpgroup, kBlock };
+constexpr int64_t ThreadsOf(ExecutionScope scope) {  // of kWarp and kWarpgroup
+  return scope == ExecutionScope::kWarp ? kWarpThreads : kWarpgroupThreads;
+}
 enum class Completion : uint8_t { kImmediate, kGroup };
 struct IntrinsicEffects {
   const char* name;
@@ -94,7 +109,7 @@ struct StmtNode {
   // kIf; of a kFor, when not null: where it is not 0, the (independent) iterations run from the
   // last to the first.
   Expr condition;
-  BufferRef buffer;                           // kStore, kAlloc, kIntrin that writes, kLet
+  BufferRef buffer;                           // kStore, kAlloc, kIntrin, kLet
   BufferRef base;                             // kLet of a buffer
   ExprList indices;                           // kStore, kIntrin that writes
   Expr value;                                 // kStore, kIntrin that writes, kLet
@@ -103,9 +118,10 @@ struct StmtNode {
   int64_t int_value = 0;                      // kIntrin, kLet of a buffer
   Combiner combiner = Combiner::kNone;        // kIntrin that reduces
   std::string text;                           // kComment
+  std::array<SharedMatrix, 2> operands;       // kWarpgroupMultiply: A and B
   std::vector<Stmt> body;
 
-  const MatrixShape& matrix() const {  // of a kMatrixMultiply
+  const MatrixShape& matrix() const {  // of a product
     return ShapeOf(static_cast<MatrixInstruction>(int_value));
   }
 };
@@ -122,11 +138,17 @@ Stmt AsyncWait(int64_t pending);
 Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
 Stmt LoadMatrix(BufferRef buffer, ExprList indices, Expr row, int64_t blocks, bool transposed);
 Stmt MatrixMultiply(MatrixInstruction instruction, BufferRef d, ExprList indices, Expr a, Expr b);
+Stmt WarpgroupMultiply(MatrixInstruction instruction, BufferRef d, ExprList indices, Expr a, Expr b,
+                       const std::array<SharedMatrix, 2>& operands);
+Stmt OperandFence(BufferRef d);
+Stmt ProductCommit();
+Stmt ProductWait(int64_t pending, BufferRef d);
+Stmt ProxyFence();
 Stmt Let(Var var, Expr value, Stmt body);
 Stmt LetPointer(BufferRef pointer, BufferRef base, Expr start, int64_t step, Stmt body);
 Stmt Comment(std::string text);
 
-// The Load of operand A, 0, or B, 1, of a kMatrixMultiply.
+// The Load of operand A, 0, or B, 1, of a product of matrices.
 const Expr& MatrixOperandOf(const StmtNode& multiply, size_t operand);
 
 // Calls `visit` on `s` and every statement below it, in program order.

@@ -42,8 +42,9 @@ Stmt FetchNest(const FetchGrid& grid, Stmt move, const Share& share) {
 Stmt EmitFetch(KernelContext& context, int s, const Assumptions& outer) {
   const FetchGrid grid = MakeFetchGrid(context.stage(s), context.thread);
   const Expr value = Resolve(context, ValueAt(context.stage(s), grid), grid.Assume(outer));
-  const ExprList position(grid.position.begin(), grid.position.end());
-  return FetchNest(grid, Store(context.storage.at(s).buffer, position, value), {});
+  return FetchNest(
+      grid,
+      Store(context.storage.at(s).buffer, context.IndicesOf(s, grid.position, nullptr), value), {});
 }
 
 }  // namespace heddle::search_space

@@ -87,6 +87,47 @@ ExprList RelativeTo(const ScheduledStage& producer, const ExprList& args) {
   return relative;
 }
 
+// An operand of a product of a warpgroup: the element of `producer`, in shared memory, where the
+// matrix begins through which two loops go. Nothing where they do something else.
+struct InShared {
+  Expr first;
+  SharedMatrix matrix;
+};
+
+std::optional<InShared> SharedMatrixAt(const KernelContext& context, const ScheduledStage& producer,
+                                       const ExprList& index, const std::vector<Var>& loops,
+                                       const Var& row, const Var& col) {
+  const int p = context.schedule.IndexOf(producer);
+  const KernelContext::Storage& storage = context.storage.at(p);
+  ExprList first;
+  int found[2] = {-1, -1};  // the axes through which rows and columns go
+  for (size_t i = 0; i < index.size(); ++i) {
+    Expr here = index[i];
+    for (int side = 0; side < 2; ++side) {
+      const Var& through = side == 0 ? row : col;
+      if (!MentionsAny(here, {through.get()})) continue;
+      if (found[side] >= 0) return std::nullopt;
+      found[side] = static_cast<int>(i);
+      here = here - VarExpr(through);
+    }
+    here = Simplify(here);
+    for (const Var& loop : loops) {
+      if (MentionsAny(here, {loop.get()})) return std::nullopt;
+    }
+    first.push_back(here);
+  }
+  if (found[0] < 0 || found[1] < 0 || found[0] == found[1]) return std::nullopt;
+  const Buffer& buffer = *storage.buffer;
+  const auto outer = buffer.shape.size() - index.size();  // its copies and blocks
+  const bool blocks = outer > (storage.slot != nullptr ? 1u : 0u);
+  InShared in;
+  in.first = Load(storage.buffer, context.IndicesOf(p, first, storage.slot));
+  in.matrix = {.transposed = buffer.strides[outer + static_cast<size_t>(found[0])] == 1,
+               .span = buffer.swizzle_row,
+               .block = blocks ? buffer.strides[outer - 1] : 0};
+  return in;
+}
+
 const Expr& WithoutCast(const Expr& e) { return e->op == Op::kCast ? e->args[0] : e; }
 
 }  // namespace
@@ -97,7 +138,7 @@ ExprList HeldInFragment(KernelContext& context, const ScheduledStage& stage,
   const FragmentLayout& layout = fragment.layout();
   const Expr& row = index[AxisOf(stage, fragment.row)];
   const Expr& col = index[AxisOf(stage, fragment.col)];
-  const Expr lane = VarExpr(context.thread) % Int(FragmentLayout::kLanes);
+  const Expr lane = VarExpr(context.thread) % Int(layout.lanes());
   if (!IsInt(Simplify(layout.Lane(row, col) - lane), 0)) {
     context.Fail(absl::StrCat("element ", ToString(row), ", ", ToString(col), " of fragment ",
                               stage.name(), " is read by another lane than the one that holds it"));
@@ -172,6 +213,11 @@ Stmt EmitInitFragment(KernelContext& context, int s) {
   return ForAll(vars, Store(buffer, indices, IdentityOf(here.combiner, buffer->dtype)));
 }
 
+bool MultipliesInBackground(const ScheduledStage& s) {
+  const auto* fragment = s.Note<Fragment>();
+  return fragment != nullptr && s.is_reduction() && ShapeOf(fragment->instruction).in_shared;
+}
+
 Stmt EmitMatrixMultiply(KernelContext& context, int s) {
   const ScheduledStage& here = context.stage(s);
   const MatrixInstruction instruction = here.Note<Fragment>()->instruction;
@@ -182,28 +228,45 @@ Stmt EmitMatrixMultiply(KernelContext& context, int s) {
   const Var &m = loops[0], &n = loops[1], &k = loops[2];
   ExprList own(here.values.begin(), here.values.begin() + static_cast<int>(here.axes.size()));
   const Expr d = MatrixAt(context, here, std::move(own), loops, m, n);
+  const bool in_background = MultipliesInBackground(here);
   Expr operands[2];
+  std::array<SharedMatrix, 2> matrices;
   const Expr body = AtLoops(context.schedule, here, here.body);
   for (size_t i = 0; body->op == Op::kMul && i < 2; ++i) {
     const Expr& load = WithoutCast(body->args[i]);
     const int p = load->op == Op::kLoad ? context.schedule.FindStage(load->buffer.get()) : -1;
-    const auto* fragment = p < 0 ? nullptr : context.stage(p).Note<Fragment>();
-    if (fragment == nullptr || fragment->instruction != instruction ||
-        fragment->operand == MatrixOperand::kD || !context.storage.contains(p)) {
+    if (p < 0 || !context.storage.contains(p)) continue;
+    const ScheduledStage& producer = context.stage(p);
+    const ExprList index = RelativeTo(producer, load->args);
+    if (in_background) {
+      const bool is_a = MentionsAny(load, {m.get()});
+      // In a pipeline: only there somebody waits for the products.
+      const bool is_tile = producer.scope == Scope::kShared && here.Note<Pipeline>() != nullptr;
+      const auto in =
+          is_tile ? SharedMatrixAt(context, producer, index, loops, is_a ? m : n, k) : std::nullopt;
+      if (!in.has_value()) continue;
+      operands[is_a ? 0 : 1] = in->first;
+      matrices[is_a ? 0 : 1] = in->matrix;
       continue;
     }
-    const ScheduledStage& producer = context.stage(p);
+    const auto* fragment = producer.Note<Fragment>();
+    if (fragment == nullptr || fragment->instruction != instruction ||
+        fragment->operand == MatrixOperand::kD) {
+      continue;
+    }
     const bool is_a = fragment->operand == MatrixOperand::kA;
-    operands[is_a ? 0 : 1] =
-        MatrixAt(context, producer, RelativeTo(producer, load->args), loops, is_a ? m : n, k);
+    operands[is_a ? 0 : 1] = MatrixAt(context, producer, index, loops, is_a ? m : n, k);
   }
   if (d == nullptr || operands[0] == nullptr || operands[1] == nullptr) {
-    return context.Fail(absl::StrCat(ShapeOf(instruction).name,
-                                     " computes D[m, n] += A[m, k] * B[n, k] of fragments; ",
-                                     here.name(), " is ", ToString(here.body), " in loops ",
-                                     m->name, ", ", n->name, ", ", k->name));
+    return context.Fail(absl::StrCat(
+        ShapeOf(instruction).name, " computes D[m, n] += A[m, k] * B[n, k] of ",
+        in_background ? "tiles that a pipeline fetches into shared memory; " : "fragments; ",
+        here.name(), " is ", ToString(here.body), " in loops ", m->name, ", ", n->name, ", ",
+        k->name));
   }
-  return MatrixMultiply(instruction, d->buffer, d->args, operands[0], operands[1]);
+  return in_background ? WarpgroupMultiply(instruction, d->buffer, d->args, operands[0],
+                                           operands[1], matrices)
+                       : MatrixMultiply(instruction, d->buffer, d->args, operands[0], operands[1]);
 }
 
 }  // namespace heddle::search_space

@@ -16,6 +16,9 @@ Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumption
 // Sets this thread's elements of fragment `s` to the identity of what they add up.
 Stmt EmitInitFragment(KernelContext& context, int s);
 
+// Is stage `s` computed by instructions that read shared memory while the threads go on?
+bool MultipliesInBackground(const ScheduledStage& s);
+
 // The three innermost loops of fragment `s`, which its annotation Tensorize names.
 Stmt EmitMatrixMultiply(KernelContext& context, int s);
 

@@ -21,6 +21,7 @@ constexpr struct {
     {"unroll_register_loops", UnrollRegisterLoops},
     {"order_register_tiles", OrderRegisterTiles},
     {"insert_barriers", InsertBarriers},
+    {"insert_proxy_fences", InsertProxyFences},
 };
 
 bool IsBound(const Loop& l) {

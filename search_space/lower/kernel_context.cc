@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "search_space/ir/simplify.h"
@@ -73,6 +74,21 @@ void Multiply(int64_t copies, Buffer& buffer) {
   buffer.elements = stride * copies;
 }
 
+// How a stage is stored in blocks; nothing where there is no more than one.
+struct Blocks {
+  size_t axis;
+  int64_t elements, number;
+};
+
+std::optional<Blocks> BlocksOf(const ScheduledStage& stage) {
+  const auto* layout = stage.Note<BlockLayout>();
+  if (layout == nullptr) return std::nullopt;
+  const auto axis = static_cast<size_t>(stage.FindAxis(layout->axis));
+  const int64_t number = stage.extent[axis] / layout->elements;
+  if (number == 1) return std::nullopt;
+  return Blocks{axis, layout->elements, number};
+}
+
 // What became of a statement in which a number stands for a variable: a condition may be decided,
 // and an asynchronous copy that turned out to read nothing is a store.
 Stmt Decided(const Stmt& s) {
@@ -117,15 +133,42 @@ BufferRef KernelContext::Allocate(int s, int64_t copies, Expr slot) {
     }
     buffer.shape.push_back(fragment->layout().elements());
   }
-  const std::vector<int> readers = schedule.ReadersOf(here.tensor.get());
-  const bool is_for_matrices = std::any_of(readers.begin(), readers.end(), [&](int r) {
-    return stage(r).Note<Fragment>() != nullptr && !stage(r).is_reduction();
-  });
+  bool is_for_matrices = false, is_for_warpgroups = false;
+  for (int r : schedule.ReadersOf(here.tensor.get())) {
+    const auto* fragment = stage(r).Note<Fragment>();
+    const bool is_product = fragment != nullptr && stage(r).is_reduction();
+    is_for_warpgroups = is_for_warpgroups || is_product;
+    is_for_matrices = is_for_matrices || fragment != nullptr;
+  }
+  const auto blocks = BlocksOf(here);
+  if (blocks.has_value()) buffer.shape[blocks->axis] = blocks->elements;
   LayOut(here, is_for_matrices, buffer);
+  if (blocks.has_value()) {
+    buffer.shape.insert(buffer.shape.begin(), blocks->number);
+    buffer.strides.insert(buffer.strides.begin(), buffer.elements);
+    buffer.elements *= blocks->number;
+  }
+  if (is_for_warpgroups && buffer.swizzle > 0) {
+    buffer.alignment = SharedMatrix::Alignment(buffer.swizzle_row);
+  }
   if (copies > 1) Multiply(copies, buffer);
   const BufferRef made = std::make_shared<const Buffer>(std::move(buffer));
   storage[s] = {made, std::move(slot)};
   return made;
+}
+
+ExprList KernelContext::IndicesOf(int s, absl::Span<const Expr> position, const Expr& slot) const {
+  ExprList indices;
+  if (slot != nullptr) indices.push_back(slot);
+  const auto blocks = BlocksOf(stage(s));
+  if (blocks.has_value()) {
+    indices.push_back(Simplify(position[blocks->axis] / Int(blocks->elements)));
+  }
+  for (size_t i = 0; i < position.size(); ++i) {
+    const bool in_block = blocks.has_value() && i == blocks->axis;
+    indices.push_back(in_block ? Simplify(position[i] % Int(blocks->elements)) : position[i]);
+  }
+  return indices;
 }
 
 Stmt KernelContext::Fail(const std::string& why) {

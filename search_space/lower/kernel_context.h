@@ -40,6 +40,8 @@ struct KernelContext {
   std::vector<int> Together(int s) const;
   // Gives stage `s` its storage, of `copies` buffers of which `slot` is read.
   BufferRef Allocate(int s, int64_t copies, Expr slot);
+  // The indices of its storage for a position in its region, in buffer `slot` (null: there is one).
+  ExprList IndicesOf(int s, absl::Span<const Expr> position, const Expr& slot) const;
   // Notes a failure, and stands for the statement that cannot be.
   Stmt Fail(const std::string& why);
 };

@@ -130,7 +130,7 @@ Stmt EmitCompute(KernelContext& context, int s, int member, const Assumptions& a
   } else {
     const KernelContext::Storage& storage = context.storage.at(member);
     buffer = storage.buffer;
-    if (storage.slot != nullptr) indices.insert(indices.begin(), storage.slot);
+    indices = context.IndicesOf(member, indices, storage.slot);
   }
   if (const auto* spread = here.Note<Spread>()) {
     indices.back() = HeldAt(context, *spread, indices.back());

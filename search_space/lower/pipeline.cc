@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "search_space/ir/simplify.h"
+#include "search_space/lower/fragments.h"
 
 namespace heddle::search_space {
 namespace {
@@ -34,6 +35,8 @@ PipelinedLoop MakePipelinedLoop(KernelContext& context, int s, size_t depth,
                   .prefetch = LoopOf(here, here.prefetch()),
                   .interleave = LoopOf(here, here.Note<Interleave>()),
                   .last = !IsRepeated(context, here, depth),
+                  .in_background = MultipliesInBackground(here),
+                  .in_flight = here.Note<InFlight>() == nullptr ? 0 : here.Note<InFlight>()->tiles,
                   .assumptions = assumptions};
   p.slot = MakeVar(p.loop->name + ".slot", p.buffers);
   for (int a : context.AttachedAt(s, p.loop)) {
@@ -157,10 +160,21 @@ Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& ca
 
   std::vector<Stmt> body;
   if (!copies->AcquiresEarly()) body.push_back(copies->Acquire(k, VarExpr(p.slot), always));
-  if (p.interleave == nullptr) {
-    body.push_back(copies->Issue(k + Int(ahead), SlotAfter(p, ahead), ExistsAfter(p, ahead), {}));
+  const Stmt issue = p.interleave != nullptr ? nullptr
+                                             : copies->Issue(k + Int(ahead), SlotAfter(p, ahead),
+                                                             ExistsAfter(p, ahead), {});
+  const BufferRef products = p.in_background ? context.storage.at(s).buffer : nullptr;
+  if (p.in_background) {
+    // The last iteration waits for all of them. Behind the loop would do, too, but ptxas 13.0 then
+    // moves what reads the sums in front of that wait: one of 800 kernels was wrong.
+    const Expr more = p.in_flight > 0 ? ExistsAfter(p, 1) : Int(0);
+    body.insert(body.end(), {OperandFence(products), computation.body, ProductCommit(), issue,
+                             When(more, ProductWait(p.in_flight, products)),
+                             When(Simplify(MakeExpr(Op::kNot, {more})), ProductWait(0, products))});
+  } else {
+    body.insert(body.end(), {issue, computation.body});
   }
-  body.insert(body.end(), {computation.body, copies->Consumed()});
+  body.push_back(copies->Consumed());
   if (copies->AcquiresEarly()) {
     body.push_back(copies->Acquire(k + Int(1), SlotAfter(p, 1), ExistsAfter(p, 1)));
   }

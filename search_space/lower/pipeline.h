@@ -21,6 +21,10 @@ struct PipelinedLoop {
   Var prefetch;      // a loop directly inside, whose registers run an iteration ahead; or null
   Var interleave;    // the loop inside whose iterations start a share of the copies each; or null
   bool last = true;  // is nothing filled with tiles again after the loop?
+  // Is the computation products of a warpgroup, which go on in background? Of how many tiles before
+  // the one that the threads are at?
+  bool in_background = false;
+  int64_t in_flight = 0;
   std::vector<int> fetched;
   Assumptions assumptions;  // what holds around the loop
 };
@@ -35,7 +39,8 @@ struct PipelinedLoop {
 //       Consumed
 //     Release
 //
-// A tile's buffer is filled again only after an Acquire behind the computation with it.
+// A tile's buffer is filled again only after an Acquire behind the computation with it. What is
+// computed in background is begun in front of Issue, and waited for behind.
 class TileCopies {
  public:
   virtual ~TileCopies() = default;

@@ -19,7 +19,7 @@ class GroupedCopies : public TileCopies {
   GroupedCopies(KernelContext& context, const PipelinedLoop& pipeline)
       : context_(context), pipeline_(pipeline) {}
 
-  int64_t ahead() const override { return pipeline_.buffers - 1; }
+  int64_t ahead() const override { return pipeline_.buffers - 1 - pipeline_.in_flight; }
   // Registers that run ahead read the next tile's first elements behind the computation.
   bool AcquiresEarly() const override { return pipeline_.prefetch != nullptr; }
 
@@ -35,7 +35,7 @@ class GroupedCopies : public TileCopies {
 
   Stmt Acquire(const Expr& /*tile*/, const Expr& /*slot*/, const Expr& exists) override {
     // All threads wait, whether there is another tile or not; not where there is none at all.
-    return IsInt(exists, 0) ? nullptr : Seq({AsyncWait(pipeline_.buffers - 2), Barrier()});
+    return IsInt(exists, 0) ? nullptr : Seq({AsyncWait(ahead() - 1), Barrier()});
   }
 
   Stmt Consumed() override { return pipeline_.interleave != nullptr ? AsyncCommit() : nullptr; }
@@ -51,8 +51,7 @@ class GroupedCopies : public TileCopies {
     const ScheduledStage& stage = context_.stage(s);
     const FetchGrid grid = MakeFetchGrid(stage, context_.thread);
     const Expr value = Resolve(context_, ValueAt(stage, grid), grid.Assume(pipeline_.assumptions));
-    ExprList indices = {slot};
-    indices.insert(indices.end(), grid.position.begin(), grid.position.end());
+    const ExprList indices = context_.IndicesOf(s, grid.position, slot);
     const BufferRef& buffer = context_.storage.at(s).buffer;
     // What has to be computed is loaded and stored where its copy would begin: the barrier that
     // follows the wait for a tile's copies shows it to the other threads, too.

@@ -64,8 +64,7 @@ class RegisterCopies : public TileCopies {
   Stmt StoreTile(size_t i, const Expr& slot) {
     const int s = pipeline_.fetched[i];
     const FetchGrid grid = MakeFetchGrid(context_.stage(s), context_.thread);
-    ExprList indices = {slot};
-    indices.insert(indices.end(), grid.position.begin(), grid.position.end());
+    const ExprList indices = context_.IndicesOf(s, grid.position, slot);
     const Expr value = Load(staged_[i], {VarExpr(grid.trip), VarExpr(grid.lane)});
     return FetchNest(grid, Store(context_.storage.at(s).buffer, indices, value), {});
   }

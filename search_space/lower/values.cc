@@ -84,14 +84,14 @@ Expr Resolver::FromStorage(const Expr& load, const ScheduledStage& producer,
     }
     return Load(storage.buffer, HeldInFragment(context_, producer, indices));
   }
-  if (storage.slot != nullptr) indices.push_back(storage.slot);
   const auto* spread = producer.Note<Spread>();
   for (size_t i = 0; i < load->args.size(); ++i) {
     const Expr index = Simplify(load->args[i] - producer.base[i]);
     const bool spread_axis = spread != nullptr && i + 1 == load->args.size();
     indices.push_back(spread_axis ? HeldAt(context_, *spread, index) : index);
   }
-  return Load(storage.buffer, std::move(indices));
+  return Load(storage.buffer,
+              context_.IndicesOf(context_.schedule.IndexOf(producer), indices, storage.slot));
 }
 
 Expr Resolver::ResolveLoad(const Expr& load, Known& known) {

@@ -34,29 +34,30 @@ VarSet FixedVars(const Schedule& schedule, Scope scope, int consumer, const Var&
   return fixed;
 }
 
-// The threads of the kernel by warps and lanes, for what a warp holds together.
+// The threads of the kernel by groups of warps and their lanes, for what such a group holds
+// together.
 struct Warps {
   Var thread, warp, lane;
 
   Expr Split(const Expr& e) const {
-    const Expr number = VarExpr(warp) * Int(FragmentLayout::kLanes) + VarExpr(lane);
+    const Expr number = VarExpr(warp) * Int(lane->extent) + VarExpr(lane);
     return Simplify(Substitute(e, [&](const Var& v) { return v == thread ? number : nullptr; }));
   }
   Expr Join(const Expr& e) const {
-    const Expr number = VarExpr(thread) / Int(FragmentLayout::kLanes);
+    const Expr number = VarExpr(thread) / Int(lane->extent);
     return Simplify(Substitute(e, [&](const Var& v) { return v == warp ? number : nullptr; }));
   }
 };
 
-absl::StatusOr<Warps> WarpsAround(const Schedule& schedule, int consumer) {
+absl::StatusOr<Warps> WarpsAround(const Schedule& schedule, int consumer, int64_t lanes) {
   const ScheduledStage& c = schedule.stages()[static_cast<size_t>(consumer)];
   for (const Loop& l : schedule.KernelOf(c).loops) {
-    if (l.kind != LoopKind::kThread || l.var->extent % FragmentLayout::kLanes != 0) continue;
-    return Warps{l.var, MakeVar("warp", l.var->extent / FragmentLayout::kLanes),
-                 MakeVar("lane", FragmentLayout::kLanes)};
+    if (l.kind != LoopKind::kThread || l.var->extent % lanes != 0) continue;
+    return Warps{l.var, MakeVar("warp", l.var->extent / lanes), MakeVar("lane", lanes)};
   }
   return absl::InvalidArgumentError(
-      "fragments are held by warps: a loop over whole warps must be bound to thread first");
+      absl::StrCat("fragments are held by warps: a loop over multiples of ", lanes,
+                   " threads must be bound to thread first"));
 }
 
 bool IsInside(const Schedule& schedule, int stage, int consumer, const Var& loop) {
@@ -118,10 +119,11 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
                          const Var& loop, std::vector<Expr>& base, std::vector<int64_t>& extent) {
   VarSet fixed_here = FixedVars(schedule, producer.scope, consumer, loop);
   const VarSet fixed_in_block = FixedVars(schedule, Scope::kShared, consumer, loop);
-  const bool is_fragment = producer.Note<Fragment>() != nullptr;
+  const auto* fragment = producer.Note<Fragment>();
+  const bool is_fragment = fragment != nullptr;
   Warps warps;
   if (is_fragment) {
-    HEDDLE_ASSIGN_OR_RETURN(found, WarpsAround(schedule, consumer));
+    HEDDLE_ASSIGN_OR_RETURN(found, WarpsAround(schedule, consumer, fragment->layout().lanes()));
     warps = found;
     fixed_here.insert(warps.warp.get());
   }

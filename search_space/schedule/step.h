@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "search_space/schedule/primitives/align.h"
 #include "search_space/schedule/primitives/bind.h"
+#include "search_space/schedule/primitives/block_layout.h"
 #include "search_space/schedule/primitives/block_swizzle.h"
 #include "search_space/schedule/primitives/cache_read.h"
 #include "search_space/schedule/primitives/collapse.h"
@@ -20,6 +21,7 @@
 #include "search_space/schedule/primitives/fragment.h"
 #include "search_space/schedule/primitives/fuse.h"
 #include "search_space/schedule/primitives/gather_read.h"
+#include "search_space/schedule/primitives/in_flight.h"
 #include "search_space/schedule/primitives/interleave.h"
 #include "search_space/schedule/primitives/launch_bounds.h"
 #include "search_space/schedule/primitives/phases.h"
@@ -38,10 +40,11 @@
 
 namespace heddle::search_space {
 
-using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, GatherRead, SetScope, ComputeAt,
-                          ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
-                          CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
-                          Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases>;
+using Step =
+    std::variant<Split, Fuse, Reorder, Bind, CacheRead, GatherRead, SetScope, ComputeAt,
+                 ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
+                 CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
+                 BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

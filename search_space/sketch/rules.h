@@ -43,6 +43,8 @@ std::unique_ptr<SketchRule> MakeTilingRule();
 std::unique_ptr<SketchRule> MakeColumnsRule();
 // Products of matrices of 16-bit numbers by instructions that multiply small matrices.
 std::unique_ptr<SketchRule> MakeMatrixRule();
+// The same by instructions of warpgroups, which read their operands from shared memory.
+std::unique_ptr<SketchRule> MakeWarpgroupRule();
 // Rows reduced by groups of threads, several reductions in one kernel: softmax, layer norm, sums.
 std::unique_ptr<SketchRule> MakeRowsRule();
 

@@ -113,11 +113,17 @@ class ScheduleWriter {
   // `order`: indices of the stage's axes, outermost first.
   void StorageLayout(const StageRef& stage, const std::vector<size_t>& order, int64_t pad,
                      int64_t swizzle);
+  void BlockLayout(const StageRef& s, size_t axis, int64_t elements) {
+    Apply(search_space::BlockLayout{s.name(), At(s).axes[axis]->name, elements});
+  }
   void Align(const StageRef& s, size_t axis, int64_t multiple) {
     Apply(search_space::Align{s.name(), At(s).axes[axis]->name, multiple});
   }
   void Pipeline(const LoopRef& l, PipelineKind kind, int64_t depth) {
     Apply(search_space::Pipeline{l.stage.name(), l.name(), kind, depth});
+  }
+  void InFlight(const StageRef& s, int64_t tiles) {
+    Apply(search_space::InFlight{s.name(), tiles});
   }
   void Interleave(const LoopRef& l) { Apply(search_space::Interleave{l.stage.name(), l.name()}); }
   void BlockSwizzle(const StageRef& s, int64_t rows) {

@@ -16,8 +16,8 @@ constexpr size_t kMaxSketches = 12;  // of one algorithm
 
 // In the order in which sketches are numbered.
 using MakeRule = std::unique_ptr<SketchRule>();
-constexpr MakeRule* kRules[] = {MakeStreamingRule, MakeStagingRule, MakeTilingRule,
-                                MakeRowsRule,      MakeColumnsRule, MakeMatrixRule};
+constexpr MakeRule* kRules[] = {MakeStreamingRule, MakeStagingRule, MakeTilingRule,   MakeRowsRule,
+                                MakeColumnsRule,   MakeMatrixRule,  MakeWarpgroupRule};
 
 struct NamedPlan {
   std::string rule;

@@ -28,16 +28,16 @@ constexpr tests::HalfWorkload kWorkloads[] = {
     {"gemm_relu_add", "m=37,n=41,k=27"},
 };
 
-// Random points of the rule.
+// Random points of the rule that makes sketch `name`.
 std::vector<Program> MatrixPoints(const std::shared_ptr<const TensorProgram>& program,
-                                  const Target& target, size_t count) {
+                                  const Target& target, const char* name, size_t count) {
   const auto space = SearchSpace::Create(program, target);
   EXPECT_TRUE(space.ok()) << space.status();
   std::vector<Program> points;
   Rng rng(11);
   for (int i = 0; i < 1000 && points.size() < count; ++i) {
     const auto point = space->Sample(rng);
-    if (!absl::StartsWith(space->Print(*point), "matrix")) continue;
+    if (!absl::StartsWith(space->Print(*point), name)) continue;
     points.push_back(*space->Lower(*point));
     const absl::Status verified = Verify(points.back(), target);
     EXPECT_TRUE(verified.ok()) << verified;
@@ -52,10 +52,30 @@ TEST(MatrixKernels, CompileForEveryArchitectureThatHasThem) {
   for (const char* arch : {"sm_80", "sm_89", "sm_90"}) {
     const Target target = *FindTarget(arch);
     const auto program = kWorkloads[0].Program(DType::kBFloat16);
-    for (const Program& point : MatrixPoints(program, target, 2)) {
+    for (const Program& point : MatrixPoints(program, target, "matrix", 2)) {
       for (const KernelSource& kernel : GenerateSource(point, target, "")) {
+        EXPECT_EQ(kernel.arch_suffix, "");
         const auto binary = CompileCuda(kernel.source, "candidate.cu", arch);
         ASSERT_TRUE(binary.ok()) << arch << binary.status() << kernel.source;
+      }
+    }
+  }
+}
+
+// Products that the compiler makes wait for one another are right but slow.
+TEST(MatrixKernels, OfWarpgroupsCompileAndGoOnInBackground) {
+  const absl::StatusOr<NvrtcInfo> nvrtc = FindNvrtc();
+  HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
+  const Target target = *FindTarget("sm_90");
+  for (const tests::HalfWorkload& workload : kWorkloads) {
+    const auto program = workload.Program(DType::kBFloat16);
+    for (const Program& point : MatrixPoints(program, target, "warpgroup", 2)) {
+      for (const KernelSource& kernel : GenerateSource(point, target, "")) {
+        const auto binary =
+            CompileCuda(kernel.source, "candidate.cu", target.arch + kernel.arch_suffix);
+        ASSERT_TRUE(binary.ok()) << binary.status() << kernel.source;
+        EXPECT_FALSE(binary->resources.serialized) << binary->log << kernel.source;
+        EXPECT_EQ(binary->resources.spill_bytes, 0) << binary->log << ToString(point);
       }
     }
   }
@@ -71,7 +91,8 @@ class MatrixGpuTest : public testing::TestWithParam<tests::HalfWorkload> {
 
   std::vector<uint16_t> Run(const Program& point, const tests::HalfTensors& inputs) {
     return tests::RunOnce(*device_, point, inputs, [&](const KernelSource& kernel) {
-      const auto binary = CompileCuda(kernel.source, "candidate.cu", device_->info().target.arch);
+      const auto binary = CompileCuda(kernel.source, "candidate.cu",
+                                      device_->info().target.arch + kernel.arch_suffix);
       EXPECT_TRUE(binary.ok()) << binary.status() << kernel.source;
       return binary->cubin;
     });
@@ -85,11 +106,13 @@ TEST_P(MatrixGpuTest, PointsComputeTheProduct) {
     const auto program = GetParam().Program(type);
     TensorValues expected;
     const tests::HalfTensors inputs = tests::IntegersInto(*program, expected);
-    for (const Program& point : MatrixPoints(program, device_->info().target, 8)) {
-      const std::vector<uint16_t> got = Run(point, inputs);
-      const std::vector<double>& want = expected.at(point.outputs[0]->name);
-      for (size_t i = 0; i < got.size(); ++i) {
-        ASSERT_EQ(HalfValue(type, got[i]), want[i]) << NameOf(type) << i << ToString(point);
+    for (const char* rule : {"matrix", "warpgroup"}) {
+      for (const Program& point : MatrixPoints(program, device_->info().target, rule, 8)) {
+        const std::vector<uint16_t> got = Run(point, inputs);
+        const std::vector<double>& want = expected.at(point.outputs[0]->name);
+        for (size_t i = 0; i < got.size(); ++i) {
+          ASSERT_EQ(HalfValue(type, got[i]), want[i]) << NameOf(type) << i << ToString(point);
+        }
       }
     }
   }

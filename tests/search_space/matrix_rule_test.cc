@@ -1,4 +1,4 @@
-// The rule for products of matrices: every point that it draws is valid and computes the product.
+// The rules for products of matrices: every point that they draw is valid and computes the product.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -49,10 +49,10 @@ struct Case {
   DType type;
 };
 
-class MatrixRule : public testing::TestWithParam<Case> {};
+class MatrixRules : public testing::TestWithParam<std::tuple<const char*, Case>> {};
 
-TEST_P(MatrixRule, EveryDrawnPointComputesTheProduct) {
-  const Case& c = GetParam();
+TEST_P(MatrixRules, EveryDrawnPointComputesTheProduct) {
+  const auto& [sketch, c] = GetParam();
   const auto program = Instantiated(c.op, c.shape, c.type);
   const Target target = *FindTarget("h100");
   const auto space = SearchSpace::Create(program, target);
@@ -62,7 +62,7 @@ TEST_P(MatrixRule, EveryDrawnPointComputesTheProduct) {
   for (int i = 0; i < 400 && seen < 6; ++i) {
     const auto point = space->Sample(rng);
     ASSERT_TRUE(point.has_value());
-    if (!absl::StrContains(space->Print(*point), "matrix")) continue;
+    if (!absl::StartsWith(space->Print(*point), sketch)) continue;
     ++seen;
     SCOPED_TRACE(space->Print(*point));
     const auto steps = space->Steps(*point);
@@ -77,14 +77,17 @@ TEST_P(MatrixRule, EveryDrawnPointComputesTheProduct) {
   EXPECT_EQ(seen, 6);
 }
 
-INSTANTIATE_TEST_SUITE_P(Operators, MatrixRule,
-                         testing::Values(Case{"matmul", "m=64,n=72,k=48", DType::kBFloat16},
-                                         Case{"matmul_nt", "m=70,n=64,k=40", DType::kFloat16},
-                                         Case{"matmul_tn", "m=48,n=33,k=96", DType::kBFloat16},
-                                         Case{"batch_matmul", "b=3,m=40,n=24,k=32",
-                                              DType::kFloat16},
-                                         Case{"gemm_relu_add", "m=37,n=41,k=27", DType::kBFloat16}),
-                         [](const auto& info) { return std::string(info.param.op); });
+INSTANTIATE_TEST_SUITE_P(
+    Operators, MatrixRules,
+    testing::Combine(testing::Values("matrix", "warpgroup"),
+                     testing::Values(Case{"matmul", "m=64,n=72,k=48", DType::kBFloat16},
+                                     Case{"matmul_nt", "m=70,n=64,k=40", DType::kFloat16},
+                                     Case{"matmul_tn", "m=48,n=33,k=96", DType::kBFloat16},
+                                     Case{"batch_matmul", "b=3,m=40,n=24,k=32", DType::kFloat16},
+                                     Case{"gemm_relu_add", "m=37,n=41,k=27", DType::kBFloat16})),
+    [](const auto& info) {
+      return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param).op;
+    });
 
 }  // namespace
 }  // namespace heddle::search_space

@@ -2,7 +2,10 @@
 #ifndef HEDDLE_TESTS_SEARCH_SPACE_MUTATE_H_
 #define HEDDLE_TESTS_SEARCH_SPACE_MUTATE_H_
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
+#include <utility>
 
 #include "search_space/ir/stmt.h"
 
@@ -11,11 +14,14 @@ namespace heddle::tests {
 enum class Removal {
   kBarrier,
   kAsyncWait,
+  kOperandFence,
+  kProductWait,
+  kProxyFence,
   kIf,      // the body stays, the condition goes
   kSelect,  // the value if true stays
 };
 
-// `program` without its n-th (from 0, in the order of traversal) barrier, wait, If or select;
+// `program` without its n-th (from 0, in the order of traversal) intrinsic, If or select;
 // nullopt when it has no more than n of them.
 inline std::optional<search_space::Program> Remove(const search_space::Program& program,
                                                    Removal what, int n) {
@@ -29,8 +35,16 @@ inline std::optional<search_space::Program> Remove(const search_space::Program& 
     if (what == Removal::kIf) {
       return is_nth(s->kind == StmtNode::Kind::kIf) ? s->body[0] : nullptr;
     }
-    const bool candidate = (what == Removal::kBarrier && is_intrinsic(*s, Intrinsic::kBarrier)) ||
-                           (what == Removal::kAsyncWait && is_intrinsic(*s, Intrinsic::kAsyncWait));
+    static constexpr std::pair<Removal, Intrinsic> kIntrinsics[] = {
+        {Removal::kBarrier, Intrinsic::kBarrier},
+        {Removal::kAsyncWait, Intrinsic::kAsyncWait},
+        {Removal::kOperandFence, Intrinsic::kOperandFence},
+        {Removal::kProductWait, Intrinsic::kProductWait},
+        {Removal::kProxyFence, Intrinsic::kProxyFence},
+    };
+    const bool candidate = std::any_of(
+        std::begin(kIntrinsics), std::end(kIntrinsics),
+        [&](const auto& row) { return row.first == what && is_intrinsic(*s, row.second); });
     return is_nth(candidate) ? Comment("removed") : nullptr;
   };
   const auto expression = [&](const Expr& e) {

@@ -227,6 +227,7 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
     entry["block"] = {kernel.launch.block, 1, 1};
     entry["shared_bytes"] = kernel.launch.dynamic_shared_bytes;
     entry["args"] = kernel.launch.arguments;
+    entry["arch"] = artefact.device.target.arch + kernel.arch_suffix;
     kernels.push_back(entry);
     launches.push_back(kernel.launch);
     loaded.push_back(backend.launcher.loads_source ? source_name : binary_name);

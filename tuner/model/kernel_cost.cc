@@ -18,6 +18,10 @@ constexpr double kL1Sectors = 4;         // a multiprocessor and cycle, from the
 constexpr double kL2BytesPerCycle = 40;  // a multiprocessor's share of the L2's bandwidth
 constexpr double kL1Share = 0.8;         // of the cache that a working set may fill and still stay
 constexpr double kL2Share = 0.6;
+constexpr double kSharedBytesPerCycle = 128;
+// Of what matrix instructions of warpgroups can do, those of warps can so much on devices that have
+// both (arXiv 2501.12084: 62.9 % of the peak).
+constexpr double kWarpShare = 0.63;
 constexpr double kSpecialPerCycle = 16;  // special function results a multiprocessor and cycle
 constexpr double kSharedLatency = 30, kGlobalLatency = 600, kBarrierLatency = 30;  // cycles
 constexpr double kLaunchUs = 1.0;
@@ -71,7 +75,7 @@ double SharedCycles(const KernelProfile& p) {
   for (const Access& a : p.accesses) {
     if (a.buffer->scope == Scope::kShared) cycles += a.issued * a.wavefronts;
   }
-  return cycles;
+  return cycles + p.warpgroup_bytes / kSharedBytesPerCycle;
 }
 
 // Cycles that one block waits, alone on its multiprocessor.
@@ -95,8 +99,10 @@ void EstimateTimes(const KernelProfile& p, const Target& t, KernelCost& c) {
   const double warps = p.warps * c.busiest_blocks;
   const Instructions& n = p.instructions;
   c.terms[Term::kFma] = warps * (n.fma + n.add_mul) * kLanes / lanes * cycle_us;
-  if (p.matrix_flops > 0 && t.peak_gflops > 0) {
-    c.terms[Term::kFma] += warps * p.matrix_flops * sms / search_space::MatrixGflops(t) * 1e-3;
+  if (p.matrix_flops + p.warpgroup_flops > 0 && t.peak_gflops > 0) {
+    const bool both = search_space::ShapeOf(search_space::WarpgroupInstructions()[0]).IsOn(t);
+    const double flops = p.matrix_flops / (both ? kWarpShare : 1) + p.warpgroup_flops;
+    c.terms[Term::kFma] += warps * flops * sms / search_space::MatrixGflops(t) * 1e-3;
   }
   c.terms[Term::kDram] = t.memory_gbs > 0 ? c.dram_bytes / t.memory_gbs * 1e-3 : 0;
   if (t.processor) {

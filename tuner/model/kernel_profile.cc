@@ -220,7 +220,10 @@ void Profiler::Walk(const StmtNode& s) {
       return WalkWrite(s);
     case StmtNode::Kind::kIntrin:
       if (s.intrinsic == Intrinsic::kAsyncCopy) return WalkWrite(s);
-      if (s.intrinsic == Intrinsic::kMatrixMultiply) return WalkMatrixMultiply(s);
+      if (s.intrinsic == Intrinsic::kMatrixMultiply ||
+          s.intrinsic == Intrinsic::kWarpgroupMultiply) {
+        return WalkMatrixMultiply(s);
+      }
       if (s.intrinsic == Intrinsic::kLoadMatrix ||
           s.intrinsic == Intrinsic::kLoadMatrixTransposed) {
         return WalkLoadMatrix(s);
@@ -328,10 +331,15 @@ void Profiler::WalkLoadMatrix(const StmtNode& s) {
 
 void Profiler::WalkMatrixMultiply(const StmtNode& s) {
   const search_space::MatrixShape& shape = s.matrix();
-  const auto flops = static_cast<double>(2 * shape.m * shape.n * shape.k);
+  const double warps = shape.in_shared ? search_space::kWarpgroupThreads / kLanes : 1;
+  const auto flops = static_cast<double>(2 * shape.m * shape.n * shape.k) / warps;
   sources_[s.buffer.get()] |= kComputed;
   Count(p_.instructions.matrix);
-  p_.matrix_flops += flops * trips_ * mask_.warps;
+  (shape.in_shared ? p_.warpgroup_flops : p_.matrix_flops) += flops * trips_ * mask_.warps;
+  if (shape.in_shared) {
+    const auto elements = static_cast<double>((shape.m + shape.n) * shape.k);
+    p_.warpgroup_bytes += elements * 2 / warps * trips_ * mask_.warps;
+  }
   for (const OpenLoop& l : stack_) p_.loops[static_cast<size_t>(l.id)].multiplies_adds = true;
   Flops(flops / kLanes);
 }

@@ -93,8 +93,10 @@ struct KernelProfile {
   double min_blocks = 0;
   Instructions instructions;
   double matrix_flops = 0;  // of a warp's matrix instructions
-  double flops = 0;         // float operations of the whole grid, a multiply-add counted as 2
-  double code_size = 0;     // instructions in the text, unrolled loops written out
+  // Its share of those of its warpgroup, and of what these read from shared memory.
+  double warpgroup_flops = 0, warpgroup_bytes = 0;
+  double flops = 0;      // float operations of the whole grid, a multiply-add counted as 2
+  double code_size = 0;  // instructions in the text, unrolled loops written out
   std::vector<Access> accesses;
   std::vector<LoopProfile> loops;
   bool loads_global = false, loads_shared = false;  // directly in the body, outside serial loops

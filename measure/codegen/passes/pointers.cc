@@ -54,7 +54,9 @@ class Mover {
     return RewriteStmt(
         loop_.body[0],
         [&](const Stmt& s) -> Stmt {
-          const bool copies = s->kind == StmtNode::Kind::kIntrin && s->value != nullptr;
+          // Products go by descriptors of whole buffers.
+          const bool copies = s->kind == StmtNode::Kind::kIntrin && s->value != nullptr &&
+                              s->intrinsic != search_space::Intrinsic::kWarpgroupMultiply;
           if (s->kind != StmtNode::Kind::kStore && !(unrolled_ && copies)) return nullptr;
           auto moved = std::make_shared<StmtNode>(*s);
           moved->value = Moved(s->value, copies);

@@ -6,7 +6,11 @@
 
 namespace heddle::search_space {
 
-constexpr auto WordsOf(MatrixInstruction /*unused*/) { return std::array{"mma_m16n8k16"}; }
+constexpr auto WordsOf(MatrixInstruction /*unused*/) {
+  return std::array{"mma_m16n8k16",     "wgmma_m64n8k16",   "wgmma_m64n16k16",  "wgmma_m64n32k16",
+                    "wgmma_m64n64k16",  "wgmma_m64n96k16",  "wgmma_m64n128k16", "wgmma_m64n160k16",
+                    "wgmma_m64n192k16", "wgmma_m64n224k16", "wgmma_m64n256k16"};
+}
 constexpr auto WordsOf(MatrixOperand /*unused*/) { return std::array{"a", "b", "d"}; }
 
 // Keeps a local stage that is not attached yet as an operand of a matrix instruction: the threads

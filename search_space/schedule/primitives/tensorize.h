@@ -7,7 +7,8 @@ namespace heddle::search_space {
 
 // Computes the three innermost loops of a sum of products by a matrix instruction: that which its
 // stage, a fragment, is an operand of. `m` goes through rows of A, `n` through rows of B and `k`,
-// which reduces, through columns of both; these are fragments, too.
+// which reduces, through columns of both; these are fragments, too, or, of the instructions of a
+// warpgroup, tiles in shared memory that a pipeline fetches.
 struct Tensorize {
   std::string stage, m, n, k;
 

@@ -1,0 +1,168 @@
+#include "search_space/sketch/matrix/matrix_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/sketch/combine.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr int64_t kMostThreads = 512, kMostTrips = 32, kMostParts = 256;
+constexpr int64_t kLine = 8;  // elements of 16 bytes, which instructions read at once
+
+}  // namespace
+
+int64_t MatrixTile::Grid() const {
+  int64_t blocks = Blocks(0) * Blocks(1);
+  for (size_t x = 0; x < kernel.kernel.axes.size(); ++x) {
+    const bool tiled = x == kernel.factors[0].own || x == kernel.factors[1].own;
+    if (!tiled) blocks *= kernel.kernel.axes[x].extent;
+  }
+  return blocks;
+}
+
+int64_t MatrixTile::Staged() const {
+  int64_t staged = 0;
+  for (size_t i = 0; i < 2; ++i) staged += CeilDiv(Trips(i) * kernel.factors[i].vector, 2);
+  return staged;
+}
+
+double MatrixPlan::Waste(HoleValues values) const {
+  const MatrixTile t = TileOf(values);
+  const auto cover = [](int64_t covered, int64_t extent) {
+    return static_cast<double>(covered) / static_cast<double>(extent);
+  };
+  return cover(t.Blocks(0) * t.block[0], kernel_.Extent(0)) *
+         cover(t.Blocks(1) * t.block[1], kernel_.Extent(1)) *
+         cover(t.parts * t.PartLength(), kernel_.Depth());
+}
+
+void MatrixPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const {
+  static constexpr int kAttempts = 6;
+  const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); };
+  // Few draws come from anywhere, so that every valid choice can come up; the others from where
+  // fast kernels lie.
+  const bool anywhere = below(8) == 0, may_split = below(3) == 0;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    values.clear();
+    for (const Hole& hole : holes_) values.push_back(hole.domain[0]);
+    for (size_t h = 0; h < holes_.size(); ++h) {
+      std::vector<int64_t> valid, likely;
+      for (int64_t value : holes_[h].domain) {
+        values[h] = value;
+        if (!Check(values).ok()) continue;
+        valid.push_back(value);
+        if (!anywhere && IsLikely(h, values, may_split)) likely.push_back(value);
+      }
+      const std::vector<int64_t>& from = likely.empty() ? valid : likely;
+      values[h] = from[below(from.size())];
+    }
+    if (anywhere || may_split || TileOf(values).Grid() * 4 >= kernel_.kernel.target.sm_count * 3) {
+      break;
+    }
+  }
+}
+
+std::vector<int64_t> MatrixPlan::Parts() {
+  std::vector<int64_t> powers = {1};
+  while (powers.back() < kMostParts) powers.push_back(2 * powers.back());
+  return powers;
+}
+
+absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulators) const {
+  const TiledKernel& k = kernel_.kernel;
+  for (size_t i = 0; i < 2; ++i) {
+    // A tile that is mostly padding is never worth a trial, unless it is the smallest.
+    if (t.block[i] > t.unit[i] && t.block[i] >= 2 * kernel_.Extent(i)) {
+      return k.TooMany(t.block[i], "elements in a tile", 2 * kernel_.Extent(i));
+    }
+    const int64_t trips = t.Trips(i);
+    if (trips > kMostTrips) return k.TooMany(trips, "fetches a thread", kMostTrips);
+  }
+  if (t.depth > t.step && t.depth >= 2 * kernel_.Depth()) {
+    return k.TooMany(t.depth, "terms in a tile", 2 * kernel_.Depth());
+  }
+  const int64_t most_threads = std::min(kMostThreads, k.target.max_threads_per_block);
+  if (t.threads > most_threads) return k.TooMany(t.threads, "threads", most_threads);
+  if (t.accumulators > most_accumulators) {
+    return k.TooMany(t.accumulators, "accumulators", most_accumulators);
+  }
+  if (t.shared_bytes > k.target.max_shared_bytes_per_block) {
+    return k.TooMany(t.shared_bytes, "shared bytes", k.target.max_shared_bytes_per_block);
+  }
+  const int64_t blocks = std::max<int64_t>(1, t.min_blocks);
+  if (t.shared_bytes * blocks > k.target.shared_bytes_per_sm) {
+    return k.TooMany(blocks, "blocks a multiprocessor",
+                     k.target.shared_bytes_per_sm / t.shared_bytes);
+  }
+  const int64_t registers =
+      std::min(k.target.max_registers_per_thread, k.target.registers_per_sm / (t.threads * blocks));
+  if (t.registers > registers) return k.TooMany(t.registers, "registers", registers);
+  return CheckGrid(t);
+}
+
+absl::Status MatrixPlan::CheckGrid(const MatrixTile& t) const {
+  const TiledKernel& k = kernel_.kernel;
+  const int64_t grid = t.Grid(), sms = k.target.sm_count;
+  if (grid > k.target.max_grid / t.parts) return k.TooMany(grid, "blocks", k.target.max_grid);
+  if (t.parts > 1 && (grid >= 2 * sms || grid * t.parts > 16 * sms)) {
+    return k.Refuse(absl::StrCat(grid, " blocks need no reduction split ", t.parts, " times"));
+  }
+  if (CeilDiv(kernel_.Depth(), t.PartLength()) != t.parts) {
+    return k.Refuse(absl::StrCat(t.parts, " parts of ", t.PartLength(), " are not all needed"));
+  }
+  const bool is_grid = k.axes.size() == 2 && t.parts == 1 && t.Blocks(0) % t.raster == 0;
+  if (t.raster > 1 && !is_grid) return k.TooMany(t.raster, "rows of blocks in a group", 1);
+  return absl::OkStatus();
+}
+
+const ScheduledStage& MatrixPlan::Stage(const ScheduleWriter& w, const StageRef& stage) {
+  const Schedule& schedule = w.schedule();
+  return schedule.stages()[static_cast<size_t>(schedule.FindStage(stage.tensor.get()))];
+}
+
+MatrixPlan::Begun MatrixPlan::Begin(ScheduleWriter& w, const MatrixTile& t) const {
+  const TiledKernel& k = kernel_.kernel;
+  Begun begun{.root = k.root, .sum = k.reduction};
+  // The factors become stages of their own while the sum is what they were found in.
+  std::vector<BufferRef> inlined;
+  for (const Factor& factor : kernel_.factors) {
+    const Operand& in = factor.operand;
+    begun.factors.push_back(w.GatherRead(k.reduction, static_cast<int64_t>(in.number)));
+    for (const BufferRef& stage : in.inlined) {
+      if (std::find(inlined.begin(), inlined.end(), stage) == inlined.end()) {
+        inlined.push_back(stage);
+      }
+    }
+  }
+  for (const BufferRef& stage : inlined) w.ComputeInline({stage});
+  if (t.parts > 1) {
+    begun.sum = w.Rfactor(w.Split(w.ReduceLoops(k.reduction)[0], t.PartLength())[0]);
+    const std::vector<StageRef> partials = w.Materialize(begun.sum, k.reduction);
+    begun.root = partials[0];
+    begun.blocks = {w.Loops(begun.root)[0]};
+    WriteCombineKernel(w, {k.root, k.reduction, partials, t.parts}, k.target);
+  }
+  return begun;
+}
+
+void MatrixPlan::WriteTiles(ScheduleWriter& w, const MatrixTile& t, size_t i,
+                            const StageRef& factor, const LoopRef& at) const {
+  const std::vector<size_t>& axes = kernel_.factors[i].axes;
+  w.SetScope(factor, Scope::kShared);
+  w.ComputeAt(factor, at);
+  const bool is_line = kernel_.IsAlongOwn(i) || kernel_.IsAlongDepth(i);
+  const size_t reduced = kernel_.kernel.axes.size();
+  std::vector<size_t> order;
+  for (size_t d = 0; d < axes.size(); ++d) {
+    if (is_line || axes[d] != reduced) order.push_back(d);
+  }
+  for (size_t d = 0; d < axes.size() && !is_line; ++d) {
+    if (axes[d] == reduced) order.push_back(d);
+  }
+  w.StorageLayout(factor, order, 0, kLine);
+  w.Fetch(factor, t.threads, is_line ? kernel_.factors[i].vector : 1);
+}
+
+}  // namespace heddle::search_space

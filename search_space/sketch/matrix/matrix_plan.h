@@ -1,0 +1,114 @@
+// What plans for products of matrices of 16-bit numbers have in common, whichever instructions
+// multiply: a block makes a tile of the result, from tiles of both operands in shared memory.
+#ifndef HEDDLE_SEARCH_SPACE_SKETCH_MATRIX_MATRIX_PLAN_H_
+#define HEDDLE_SEARCH_SPACE_SKETCH_MATRIX_MATRIX_PLAN_H_
+
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "search_space/ir/matrix.h"
+#include "search_space/sketch/kernel_plan.h"
+#include "search_space/sketch/tiling/tiled_kernel.h"
+
+namespace heddle::search_space {
+
+// One of the two matrices, as it is read.
+struct Factor {
+  Operand operand;
+  std::vector<size_t> axes;  // in memory order; the reduction's is behind the data axes
+  size_t own;                // the data axis, of those that the other factor does not have, to tile
+  int64_t vector = 1;        // elements of the widest access
+  bool is_copied = false;    // may asynchronous copies fetch it?
+};
+
+// A kernel that is such a product.
+struct MatrixKernel {
+  TiledKernel kernel;
+  Factor factors[2];  // in the order of the axes that they bring to the result
+
+  // nullopt unless instructions of this kind can compute it on `target`.
+  static std::optional<MatrixKernel> Find(const ProgramShape& shape, const KernelShape& of,
+                                          const Target& target, MatrixInstruction instruction);
+
+  int64_t Extent(size_t factor) const { return kernel.axes[factors[factor].own].extent; }
+  int64_t Depth() const { return kernel.reduce_axes[0].extent; }
+  bool IsCopied() const { return factors[0].is_copied && factors[1].is_copied; }
+  // Do the elements of a factor lie one behind the other along the axis of the result, or along the
+  // reduction? Neither may be.
+  bool IsAlongOwn(size_t factor) const {
+    return factors[factor].axes.back() == factors[factor].own;
+  }
+  bool IsAlongDepth(size_t factor) const {
+    return factors[factor].axes.back() == kernel.axes.size();
+  }
+
+ private:
+  bool ChooseAxes(size_t factor);
+};
+
+// What a choice makes of the kernel. Factors by their numbers in MatrixKernel.
+struct MatrixTile {
+  const MatrixKernel& kernel;
+  size_t a = 0;                         // the factor that is operand A
+  int64_t unit[2] = {}, block[2] = {};  // elements of a matrix, and of a block's tile
+  int64_t step = 16, depth = 0;         // terms of a matrix, and of a tile
+  int64_t threads = 0, accumulators = 0, registers = 0, shared_bytes = 0;
+  int64_t parts = 1, raster = 1, min_blocks = 0;
+
+  int64_t Blocks(size_t i) const { return CeilDiv(kernel.Extent(i), block[i]); }
+  int64_t Grid() const;  // without parts
+  int64_t PartLength() const { return CeilDiv(CeilDiv(kernel.Depth(), parts), depth) * depth; }
+  int64_t Trips(size_t i) const {
+    return CeilDiv(block[i] * depth, threads * kernel.factors[i].vector);
+  }
+  // Registers that hold a tile on its way.
+  int64_t Staged() const;
+};
+
+class MatrixPlan : public KernelPlan {
+ public:
+  std::vector<uint8_t> Default() const override { return std::vector<uint8_t>(holes_.size(), 0); }
+  double Waste(HoleValues values) const override;
+  // Hole after hole, of the values for which there are some for those behind it.
+  void Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const override;
+
+ protected:
+  explicit MatrixPlan(MatrixKernel kernel) : kernel_(std::move(kernel)) {}
+
+  virtual MatrixTile TileOf(HoleValues values) const = 0;
+  // Is the last of the values, of hole number `hole`, where fast kernels lie?
+  virtual bool IsLikely(size_t hole, HoleValues values, bool may_split) const = 0;
+
+  void Add(const char* name, std::vector<int64_t> domain, int group) {
+    holes_.push_back({name, std::move(domain), group});
+  }
+  static std::vector<int64_t> Parts();  // that the reduction may be split into
+
+  // The limits that all have.
+  absl::Status CheckTile(const MatrixTile& t, int64_t most_accumulators) const;
+
+  // The kernel without its loops: the factors gathered, the reduction split over blocks.
+  struct Begun {
+    StageRef root, sum;
+    std::vector<StageRef> factors;
+    LoopList blocks;  // loops of the root that number blocks already
+  };
+  Begun Begin(ScheduleWriter& w, const MatrixTile& t) const;
+  // Tiles of a factor in shared memory, fetched at a loop, swizzled so that instructions read them
+  // without conflicts; its reduction lies innermost unless its own axis does.
+  void WriteTiles(ScheduleWriter& w, const MatrixTile& t, size_t i, const StageRef& factor,
+                  const LoopRef& at) const;
+  static const ScheduledStage& Stage(const ScheduleWriter& w, const StageRef& stage);
+
+  const MatrixKernel kernel_;
+
+ private:
+  absl::Status CheckGrid(const MatrixTile& t) const;
+};
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SKETCH_MATRIX_MATRIX_PLAN_H_

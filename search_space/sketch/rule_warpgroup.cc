@@ -1,0 +1,225 @@
+// Products of matrices of 16-bit numbers by instructions of warpgroups.
+//
+// Four warps make a part of a block's tile of the result, which their lanes hold together as the
+// instruction lays it out. The instruction reads its operands from the tiles in shared memory
+// itself, while the threads start the copies of further tiles. What the kernel does with the sums
+// is computed where they lie.
+#include <algorithm>
+#include <utility>
+
+#include "search_space/ir/stmt.h"
+#include "search_space/sketch/matrix/matrix_plan.h"
+#include "search_space/sketch/rules.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr int64_t kOtherRegisters = 40;  // addresses, loop counters, temporaries
+constexpr int64_t kMostAccumulators = 192;
+constexpr int64_t kSpans[] = {64, 32, 16};  // elements of a swizzled line (SharedMatrix)
+
+// The longest line into which so many elements can be cut; 0: there is none.
+int64_t SpanOf(int64_t elements) {
+  for (int64_t span : kSpans) {
+    if (elements % span == 0) return span;
+  }
+  return 0;
+}
+
+class WarpgroupPlan : public MatrixPlan {
+ public:
+  explicit WarpgroupPlan(MatrixKernel kernel) : MatrixPlan(std::move(kernel)) {
+    std::vector<int64_t> columns;
+    for (MatrixInstruction instruction : WarpgroupInstructions()) {
+      // A line of the narrowest holds twice its columns.
+      const bool fits =
+          SpanOf(ShapeOf(instruction).n) > 0 || !(kernel_.IsAlongOwn(0) || kernel_.IsAlongOwn(1));
+      if (fits) columns.push_back(ShapeOf(instruction).n);
+    }
+    // In the order in which they are drawn. The first value of each takes least.
+    Add("swap", {0, 1}, 0);
+    Add("m.groups", {1, 2, 4}, 0);
+    Add("n.groups", {1, 2}, 0);
+    Add("m.tiles", {1, 2, 3}, 0);
+    Add("columns", std::move(columns), 0);
+    Add("k.steps", {1, 2, 4, 8}, 1);
+    Add("split_k", Parts(), 1);
+    Add("pipeline",
+        kernel_.IsCopied() ? std::vector<int64_t>{2, 3, 4, 5, 6, 7, 8} : std::vector<int64_t>{1},
+        2);
+    Add("in_flight", {0, 1}, 2);
+    Add("block_swizzle", {1, 2, 4, 8, 16}, 3);
+    Add("min_blocks", {0, 1, 2, 3}, 3);
+  }
+
+  absl::Status Check(HoleValues values) const override {
+    if (values[kInFlight] > 0 && values[kPipeline] < 3) {
+      return kernel_.kernel.Refuse("products in flight take a third buffer of copies");
+    }
+    return CheckTile(TileOf(values), kMostAccumulators);
+  }
+
+ protected:
+  MatrixTile TileOf(HoleValues v) const override {
+    const MatrixShape& shape = ShapeOf(InstructionOf(v));
+    MatrixTile t{.kernel = kernel_, .a = v[kSwap] != 0 ? 1u : 0u, .step = shape.k};
+    t.unit[t.a] = shape.m;
+    t.unit[1 - t.a] = shape.n;
+    t.block[t.a] = shape.m * v[kRowTiles] * v[kRowGroups];
+    t.block[1 - t.a] = shape.n * v[kColGroups];
+    t.depth = shape.k * v[kSteps];
+    t.threads = kWarpgroupThreads * v[kRowGroups] * v[kColGroups];
+    t.accumulators = v[kRowTiles] * shape.Layout(MatrixOperand::kD).elements();
+    const int64_t buffers = std::max<int64_t>(2, v[kPipeline]);
+    for (size_t i = 0; i < 2; ++i) {
+      const int64_t align = SharedMatrix::Alignment(BlockOf(t, i));
+      t.shared_bytes = CeilDiv(t.shared_bytes, align) * align + t.block[i] * t.depth * 2 * buffers;
+    }
+    t.registers = kOtherRegisters + t.accumulators + (v[kPipeline] == 1 ? t.Staged() : 0);
+    t.parts = v[kParts];
+    t.raster = v[kRaster];
+    t.min_blocks = v[kBlocks];
+    return t;
+  }
+
+  bool IsLikely(size_t hole, HoleValues v, bool may_split) const override {
+    const MatrixTile t = TileOf(v);
+    switch (hole) {
+      case kSwap:
+        return (v[kSwap] != 0) == (kernel_.Extent(0) < kernel_.Extent(1) && kernel_.Extent(0) < 64);
+      case kColGroups:
+        return t.threads <= 256;
+      case kRowTiles:
+        return v[kRowTiles] <= 2;
+      case kColumns:
+        return t.accumulators >= 64 || t.block[1 - t.a] * 2 > kernel_.Extent(1 - t.a);
+      case kSteps:
+        return v[kSteps] == 4;
+      case kParts:
+        return v[kParts] == 1 || may_split;
+      case kPipeline:
+        return v[kPipeline] == 1 || v[kPipeline] >= 3;
+      default:
+        return true;
+    }
+  }
+
+  void Write(ScheduleWriter& w, HoleValues values) const override;
+
+ private:
+  enum HoleNumber : uint8_t {
+    kSwap,       // 1: the first factor is B
+    kRowGroups,  // warpgroups along the rows, and the columns, of the result
+    kColGroups,
+    kRowTiles,  // of a warpgroup
+    kColumns,   // of an instruction
+    kSteps,     // of 16 along the reduction, in a tile in shared memory
+    kParts,     // of the reduction, over blocks
+    kPipeline,  // 1: through registers, more: copies, in so many buffers
+    kInFlight,  // tiles whose products go on beside those of the next
+    kRaster,
+    kBlocks
+  };
+
+  static MatrixInstruction InstructionOf(HoleValues values) {
+    for (MatrixInstruction instruction : WarpgroupInstructions()) {
+      if (ShapeOf(instruction).n == values[kColumns]) return instruction;
+    }
+    return WarpgroupInstructions()[0];
+  }
+
+  // Elements of a line of a factor's tiles.
+  int64_t BlockOf(const MatrixTile& t, size_t i) const {
+    return SpanOf(kernel_.IsAlongOwn(i) ? t.unit[i] : t.depth);
+  }
+};
+
+void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
+  const MatrixTile t = TileOf(values);
+  const TiledKernel& k = kernel_.kernel;
+  const Factor &rows = kernel_.factors[t.a], &cols = kernel_.factors[1 - t.a];
+  const MatrixInstruction instruction = InstructionOf(values);
+  const MatrixShape& shape = ShapeOf(instruction);
+  const Begun begun = Begin(w, t);
+  const StageRef &root = begun.root, &sum = begun.sum;
+  LoopList blocks = begun.blocks;
+  // The result: blocks, warpgroups, their warps and lanes, and what each lane holds.
+  const LoopList axes = w.Loops(root);
+  const size_t data = axes.size() - k.axes.size();
+  LoopList row, col;
+  for (size_t x = 0; x < k.axes.size(); ++x) {
+    const LoopRef& axis = axes[data + x];
+    if (x == rows.own) {
+      row = w.Split(axis, {values[kRowGroups], values[kRowTiles], 4, 2, 8});
+      blocks.push_back(row[0]);
+    } else if (x == cols.own) {
+      col = w.Split(axis, {values[kColGroups], shape.n / 8, 4, 2});
+      blocks.push_back(col[0]);
+    } else {
+      blocks.push_back(axis);
+    }
+  }
+  const LoopList threads = {row[1], col[1], row[3], row[5], col[3]};
+  w.Reorder(Join({blocks, threads, {row[2], row[4], col[2], col[4]}}));
+  w.Bind(w.Fuse(blocks), BindTo::kBlock);
+  if (t.raster > 1) w.BlockSwizzle(root, t.raster);
+  const LoopRef thread = w.Fuse(threads);
+  w.Bind(thread, BindTo::kThread);
+  w.Vectorize(col[4]);
+  if (t.min_blocks > 0) w.LaunchBounds(root, t.min_blocks);
+
+  // The sums: tiles, steps, and the matrices of a step.
+  w.SetScope(sum, Scope::kLocal);
+  const std::vector<Var> sum_axes = Stage(w, sum).axes;
+  w.Fragment(sum, instruction, MatrixOperand::kD, sum_axes[data + rows.own]->name,
+             sum_axes[data + cols.own]->name);
+  w.ComputeAt(sum, thread);
+  LoopList loops = w.DataLoops(sum);
+  const auto [tiles, step, k16] = w.Split(w.ReduceLoops(sum)[0], values[kSteps], shape.k);
+  const auto [row_tiles, m64] = w.Split(loops[data + rows.own], shape.m);
+  const LoopRef n = loops[data + cols.own];
+  loops[data + rows.own] = row_tiles;
+  loops.erase(loops.begin() + static_cast<std::ptrdiff_t>(data + cols.own));
+  w.Reorder(Join({{tiles, step}, loops, {m64, n, k16}}));
+  w.Tensorize(sum, m64, n, k16);
+  w.Unroll(step);
+  for (size_t i = 0; i < 2; ++i) {
+    const StageRef& factor = begun.factors[i];
+    WriteTiles(w, t, i, factor, tiles);
+    const int64_t along = kernel_.IsAlongOwn(i) ? t.block[i] : t.depth;
+    if (along == BlockOf(t, i)) continue;
+    const size_t axis = kernel_.IsAlongOwn(i) ? kernel_.factors[i].own : k.axes.size();
+    const std::vector<size_t>& factor_axes = kernel_.factors[i].axes;
+    const auto at = std::find(factor_axes.begin(), factor_axes.end(), axis);
+    w.BlockLayout(factor, static_cast<size_t>(at - factor_axes.begin()), BlockOf(t, i));
+  }
+  const bool copies = values[kPipeline] > 1;
+  w.Pipeline(tiles, copies ? PipelineKind::kAsyncCopy : PipelineKind::kRegisters,
+             copies ? values[kPipeline] : 2);
+  if (values[kInFlight] > 0) w.InFlight(sum, values[kInFlight]);
+}
+
+class WarpgroupRule : public SketchRule {
+ public:
+  const char* name() const override { return "warpgroup"; }
+  bool Applies(const ProgramShape& shape, const KernelShape& kernel,
+               const Target& target) const override {
+    return Find(shape, kernel, target).has_value();
+  }
+  std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
+                                    const Target& target) const override {
+    return std::make_unique<WarpgroupPlan>(*Find(shape, kernel, target));
+  }
+
+ private:
+  static std::optional<MatrixKernel> Find(const ProgramShape& shape, const KernelShape& kernel,
+                                          const Target& target) {
+    return MatrixKernel::Find(shape, kernel, target, WarpgroupInstructions()[0]);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<SketchRule> MakeWarpgroupRule() { return std::make_unique<WarpgroupRule>(); }
+
+}  // namespace heddle::search_space

@@ -1,0 +1,174 @@
+// Products of warpgroups: where their operands lie and who holds their results, what a kernel is
+// made of, and that every mistake in waiting and fencing is seen.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "search_space/check/interpret.h"
+#include "search_space/check/verify.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/lower/lower.h"
+#include "search_space/notation/notation.h"
+#include "search_space/notation/reference.h"
+#include "search_space/sketch/search_space.h"
+#include "tests/search_space/mutate.h"
+
+namespace heddle::search_space {
+namespace {
+
+using testing::HasSubstr;
+using tests::Removal;
+
+// The formulas of "Register Fragments for wgmma.mma_async.m64nNk16", PTX ISA, figure of D.
+TEST(WarpgroupLayouts, AreThoseOfThePtxFigure) {
+  const MatrixShape& shape = ShapeOf(MatrixInstruction::kM64N32K16);
+  const FragmentLayout& layout = shape.Layout(MatrixOperand::kD);
+  EXPECT_EQ(layout.elements(), 16);
+  EXPECT_EQ(layout.lanes(), 128);
+  for (int64_t t = 0; t < 128; ++t) {
+    for (int64_t i = 0; i < 16; ++i) {
+      const int64_t row = 16 * (t / 32) + t % 32 / 4 + 8 * (i / 2 % 2);
+      const int64_t col = 8 * (i / 4) + t % 4 * 2 + i % 2;
+      EXPECT_EQ(Simplify(layout.Lane(Int(row), Int(col)))->int_value, t) << row << ", " << col;
+      EXPECT_EQ(Simplify(layout.Element(Int(row), Int(col)))->int_value, i) << row << ", " << col;
+    }
+  }
+}
+
+TEST(WarpgroupLayouts, AreOfDevicesThatHaveThem) {
+  const MatrixShape& shape = ShapeOf(MatrixInstruction::kM64N256K16);
+  EXPECT_TRUE(shape.IsOn(*FindTarget("h100")));
+  EXPECT_FALSE(shape.IsOn(*FindTarget("sm_80")));
+  EXPECT_FALSE(shape.IsOn(*FindTarget("sm_100"))) << "an architecture's own: no later one's";
+}
+
+std::shared_ptr<const TensorProgram> Workload(const char* op, const char* shape) {
+  return std::make_shared<const TensorProgram>(
+      *FindOperator(BuiltinOperators(), op)->Instantiate(*ParseShape(shape), DType::kBFloat16));
+}
+
+// A ring of three buffers, products of one tile in flight beside those of the next, in two
+// warpgroups.
+struct Ring {
+  std::shared_ptr<const TensorProgram> program = Workload("matmul", "m=128,n=16,k=128");
+  Target target = *FindTarget("h100");
+  Program lowered;
+
+  explicit Ring(const char* in_flight = "1") {
+    const auto space = SearchSpace::Create(program, target);
+    const auto point = space->Parse(absl::StrCat(
+        "warpgroup: swap=0 m.groups=2 n.groups=1 m.tiles=1 columns=16 k.steps=2 split_k=1 "
+        "pipeline=3 in_flight=",
+        in_flight, " block_swizzle=1 min_blocks=0"));
+    EXPECT_TRUE(point.ok()) << point.status();
+    lowered = *space->Lower(*point);
+  }
+
+  absl::Status Run(const Program& what, uint64_t seed) const {
+    TensorValues expected;
+    for (const BufferRef& input : program->inputs) {
+      for (int64_t i = 0; i < input->elements; ++i) {
+        expected[input->name].push_back(static_cast<double>((i * 7 + i / 5) % 9) - 4);
+      }
+    }
+    TensorValues got = expected;
+    EvaluateAll(*program, expected);
+    absl::Status ran = Interpret(what, got, {.seed = seed});
+    if (ran.ok() && got.at("C") != expected.at("C")) return absl::DataLossError("wrong results");
+    return ran;
+  }
+};
+
+TEST(WarpgroupProducts, AreComputed) {
+  for (const char* in_flight : {"0", "1"}) {
+    const Ring ring(in_flight);
+    const absl::Status verified = Verify(ring.lowered, ring.target);
+    EXPECT_TRUE(verified.ok()) << verified << ToString(ring.lowered);
+    EXPECT_TRUE(ring.Run(ring.lowered, 1).ok()) << ring.Run(ring.lowered, 1);
+  }
+}
+
+// Removing any of the waits, fences and barriers that keep products and threads apart is seen, with
+// every seed; the fences in front of barriers behind which no product reads anything are not
+// needed.
+TEST(WarpgroupProducts, MistakesAreSeen) {
+  const Ring ring;
+  struct Mistake {
+    Removal removed;
+    int count;  // of these in the kernel
+    int needless;
+    const char* seen_as;
+  };
+  for (const Mistake& m : {
+           Mistake{Removal::kAsyncWait, 1, 0, "asynchronous copy"},
+           Mistake{Removal::kOperandFence, 1, 0, "written since the last fence"},
+           Mistake{Removal::kProductWait, 2, 0, "product"},
+           Mistake{Removal::kProxyFence, 2, 1, "not fenced"},
+           Mistake{Removal::kBarrier, 2, 1, "thread"},
+       }) {
+    int seen = 0, n = 0;
+    for (; const auto damaged = tests::Remove(ring.lowered, m.removed, n); ++n) {
+      bool always = true;
+      for (uint64_t seed = 0; seed < 20; ++seed) {
+        const absl::Status ran = ring.Run(*damaged, seed);
+        always = always && !ran.ok();
+        if (ran.ok()) continue;
+        EXPECT_THAT(std::string(ran.message()), HasSubstr(m.seen_as));
+      }
+      seen += always ? 1 : 0;
+    }
+    EXPECT_EQ(n, m.count) << m.seen_as;
+    EXPECT_EQ(seen, m.count - m.needless) << m.seen_as << ToString(ring.lowered);
+  }
+}
+
+// The kernel with every product, or every shared buffer, changed.
+Program WithProducts(const Program& program, const std::function<void(StmtNode&)>& change) {
+  Program out = program;
+  for (Kernel& kernel : out.kernels) {
+    kernel.body = RewriteStmt(
+        kernel.body,
+        [&](const Stmt& s) -> Stmt {
+          if (s->kind != StmtNode::Kind::kIntrin || s->intrinsic != Intrinsic::kWarpgroupMultiply) {
+            return nullptr;
+          }
+          auto changed = std::make_shared<StmtNode>(*s);
+          change(*changed);
+          return changed;
+        },
+        nullptr);
+  }
+  return out;
+}
+
+TEST(WarpgroupProducts, AreRefusedWhereTheyWouldGoWrong) {
+  const Ring ring;
+  const auto why = [&](const Program& program, const Target& target) {
+    return std::string(Verify(program, target).message());
+  };
+  EXPECT_THAT(why(ring.lowered, *FindTarget("a100")), HasSubstr("sm_80 has no instruction"));
+  const Program shorter_lines =
+      WithProducts(ring.lowered, [](StmtNode& s) { s.operands[0].span = 16; });
+  EXPECT_THAT(why(shorter_lines, ring.target), HasSubstr("swizzled"));
+  const Program across = WithProducts(
+      ring.lowered, [](StmtNode& s) { s.operands[0].transposed = !s.operands[0].transposed; });
+  EXPECT_THAT(why(across, ring.target), HasSubstr("not proven to begin a matrix"));
+  const Program some = WithProducts(ring.lowered, [](StmtNode& s) {
+    s.int_value = static_cast<int64_t>(MatrixInstruction::kM64N256K16);
+  });
+  EXPECT_THAT(why(some, ring.target), HasSubstr("not proven to begin a matrix"));
+
+  Program moved = ring.lowered;
+  for (Kernel::SharedBuffer& s : moved.kernels[0].shared) s.offset += 128;
+  moved.kernels[0].shared_bytes += 128;
+  EXPECT_THAT(why(moved, ring.target), HasSubstr("is no multiple of"));
+
+  Program divergent = ring.lowered;
+  Kernel& kernel = divergent.kernels[0];
+  kernel.body = If(VarExpr(kernel.thread) < Int(160), kernel.body);
+  EXPECT_THAT(why(divergent, ring.target), HasSubstr("control flow that differs"));
+}
+
+}  // namespace
+}  // namespace heddle::search_space

@@ -7,11 +7,12 @@
 namespace heddle::search_space {
 namespace {
 
-// What an asynchronous copy can do: a load, or select(condition, load, 0).
+// What an asynchronous copy can do: a load from global memory, or select(condition, load, 0).
 bool IsCopied(const Expr& value) {
-  if (value->op == Op::kLoad) return true;
-  return value->op == Op::kSelect && value->args[1]->op == Op::kLoad &&
-         value->args[2]->op == Op::kFloat && value->args[2]->float_value == 0;
+  const bool guarded = value->op == Op::kSelect && value->args[2]->op == Op::kFloat &&
+                       value->args[2]->float_value == 0;
+  const Expr& load = guarded ? value->args[1] : value;
+  return load->op == Op::kLoad && load->buffer->scope == Scope::kGlobal;
 }
 
 class GroupedCopies : public TileCopies {

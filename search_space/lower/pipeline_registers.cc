@@ -47,18 +47,29 @@ class RegisterCopies : public TileCopies {
   std::vector<BufferRef> registers() const override { return staged_; }
 
  private:
-  // Every register is loaded, whether it will be stored or not: what lies outside reads zero.
+  // Every register is loaded, whether it will be stored or not: what lies outside reads zero, but
+  // not of what the kernel keeps itself.
   Stmt LoadTile(size_t i, const Share& share) {
     const ScheduledStage& stage = context_.stage(pipeline_.fetched[i]);
     FetchGrid grid = MakeFetchGrid(stage, context_.thread);
     Expr value = ValueAt(stage, grid);
-    if (const Expr moves = grid.Moves(); grid.whole_rows && moves != nullptr) {
+    const Expr moves = grid.Moves();
+    if (moves != nullptr && (grid.whole_rows || ReadsStorage(value))) {
       value = Select(moves, value, Float(0, value->type));
     }
     grid.guard = grid.thread_guard = nullptr;
     const ExprList element = {VarExpr(grid.trip), VarExpr(grid.lane)};
     return FetchNest(
         grid, Store(staged_[i], element, Resolve(context_, value, pipeline_.assumptions)), share);
+  }
+
+  bool ReadsStorage(const Expr& value) const {
+    bool reads = false;
+    Visit(value, [&](const Expr& e) {
+      reads = reads || (e->op == Op::kLoad &&
+                        context_.storage.contains(context_.schedule.FindStage(e->buffer.get())));
+    });
+    return reads;
   }
 
   Stmt StoreTile(size_t i, const Expr& slot) {

@@ -165,7 +165,8 @@ std::optional<Point> SearchSpace::Sample(Rng& rng) const {
   // The first sketch is the streaming one: a space of few points beside tiled ones.
   std::vector<uint8_t> others;
   for (size_t s = 1; s < impl_->sketches.size(); ++s) {
-    if (!impl_->sketches[s].superseded) others.push_back(static_cast<uint8_t>(s));
+    const Sketch& sketch = impl_->sketches[s];
+    if (!sketch.superseded) others.insert(others.end(), sketch.draws, static_cast<uint8_t>(s));
   }
   const bool simple = others.empty() || std::uniform_int_distribution<int>(0, 7)(rng) == 0;
   point.sketch = simple ? uint8_t{0} : others[Draw(rng, others)];

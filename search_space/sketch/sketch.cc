@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,6 +60,15 @@ bool HasValidDefault(const KernelPlan& plan) {
   return plan.Check(values).ok();
 }
 
+// The plan that a rule makes, if it has a point or need not.
+std::optional<NamedPlan> PlanOf(const SketchRule& rule, const ProgramShape& shape,
+                                const KernelShape& kernel, const Target& target) {
+  if (!rule.Applies(shape, kernel, target)) return std::nullopt;
+  std::unique_ptr<KernelPlan> plan = rule.Apply(shape, kernel, target);
+  if (!rule.is_fallback() && !HasPoint(*plan)) return std::nullopt;
+  return NamedPlan{rule.name(), std::move(plan), rule.is_fallback()};
+}
+
 // What each rule that applies makes of each kernel. A kernel that only another algorithm has needs
 // no fallback where a rule knows better: the definition's sketches already hold what is simple. Nor
 // has one whose sums a fallback, which adds them up one term after another, gets wrong.
@@ -72,10 +82,7 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
       const bool has_better =
           std::any_of(made.begin(), made.end(), [](const NamedPlan& p) { return !p.is_fallback; });
       if (rule->is_last_resort() && has_better) continue;
-      if (!rule->Applies(shape, kernel, target)) continue;
-      std::unique_ptr<KernelPlan> plan = rule->Apply(shape, kernel, target);
-      if (!rule->is_fallback() && !HasPoint(*plan)) continue;
-      made.push_back({rule->name(), std::move(plan), rule->is_fallback()});
+      if (auto plan = PlanOf(*rule, shape, kernel, target)) made.push_back(*std::move(plan));
     }
     const bool has_simple = std::any_of(made.begin(), made.end(), [](const NamedPlan& p) {
       return !p.is_fallback && HasValidDefault(*p.plan);
@@ -170,6 +177,21 @@ void AddTogether(const std::shared_ptr<const TensorProgram>& program, const Targ
                   std::make_move_iterator(added.end()));
 }
 
+// All in one kernel whose reductions read one another's results. It stands beside several sketches
+// of more kernels, which differ by little: a third of the draws are of it.
+void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+              std::vector<Sketch>& sketches) {
+  const auto shape = std::make_shared<const ProgramShape>(FuseKernels(program));
+  if (shape->kernels.empty()) return;
+  const auto plan = PlanOf(*MakeChainRule(), *shape, shape->kernels[0], target);
+  if (!plan.has_value()) return;
+  Sketch chain = MakeSketch({{*plan}}, shape, {0});
+  const auto others = std::count_if(sketches.begin() + 1, sketches.end(),
+                                    [](const Sketch& s) { return !s.superseded; });
+  chain.draws = std::max<size_t>(1, static_cast<size_t>(others) / 2);
+  sketches.push_back(std::move(chain));
+}
+
 std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgram>& program,
                                          const Target& target) {
   std::vector<Sketch> sketches;
@@ -195,6 +217,7 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
                                const Target& target) {
   std::vector<Sketch> sketches = SketchesOfDefinition(program, target);
   AddTogether(program, target, sketches);
+  AddChain(program, target, sketches);
   for (const Algorithm& algorithm : AlgorithmsOf(program)) {
     if (algorithm.steps.empty()) continue;  // the definition
     const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, algorithm.steps));

@@ -22,6 +22,8 @@ struct Sketch {
   std::vector<size_t> plan_begin;  // first hole of each plan
   // Is there a better one for all that it does? Points of it stay valid, but are not drawn.
   bool superseded = false;
+  // How often it is drawn for once that each of most others is.
+  size_t draws = 1;
 };
 
 // Those of every algorithm (algorithms.h), in the order in which points number them: the simplest

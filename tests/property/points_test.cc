@@ -85,6 +85,10 @@ constexpr Case kCases[] = {
     {"column_gradients", "m=61,n=7"},
     {"centred", "m=6,n=40"},
     {"spread_twice", "n=8"},
+    {"two_layers", "m=9,n=13,k=7,o=5"},
+    {"two_layers", "m=12,n=24,k=16,o=8"},
+    {"three_layers", "m=7,n=12"},
+    {"swapped_attention", "b=3,s=11,d=6"},
 };
 // Operators of users, whose rows have other forms than those of the built-in ones.
 constexpr char kUserOperators[] = R"(
@@ -175,6 +179,25 @@ op two_products(m, n, k) {
   in A[m, k], B[n, k], C[n, k]
   out P[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
   out Q[i: m, j: n] = sum(r: k) A[i, r] * C[j, r]
+}
+op two_layers(m, n, k, o) {
+  in X[m, k], W[k, n], B[n], V[n, o]
+  T[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
+  H[i: m, j: n] = max(T[i, j] + B[j], 0)
+  out Y[i: m, q: o] = sum(r: n) H[i, r] * V[r, q]
+}
+op three_layers(m, n) {
+  in X[m, n], A[n, n], B[n, n], C[n, n]
+  F[i: m, j: n] = sum(r: n) X[i, r] * A[r, j]
+  S[i: m, j: n] = sum(r: n) max(F[i, r], 0) * B[r, j]
+  out Y[i: m, j: n] = sum(r: n) max(S[i, r], F[i, r]) * C[j, r]
+}
+op swapped_attention(b, s, d) {
+  in Q[s, b, d], K[b, s, d], V[b, s, d]
+  T[z: b, i: s, j: s] = sum(r: d) Q[i, z, r] * K[z, j, r]
+  M[z: b, i: s] = max(r: s) T[z, i, r]
+  O[i: s, z: b, x: d] = sum(r: s) exp((T[z, i, r] - M[z, i]) * 0.125) * V[z, r, x]
+  out Y[i: s, z: b, x: d] = O[i, z, x] + M[z, i]
 }
 op gated_product(m, n, k) {
   in A[m, k], B[k, n], C[k, n]

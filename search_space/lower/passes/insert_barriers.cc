@@ -60,9 +60,10 @@ class BarrierInserter {
     }
     const Accesses& all = AccessesOf(s);
     // Ifs may diverge, so that no barrier can stand inside; what only reads or only writes needs
-    // none.
+    // none, nor does a loop that writes other buffers than it reads.
     const bool atomic = s->kind == StmtNode::Kind::kStore || s->kind == StmtNode::Kind::kIf ||
                         s->kind == StmtNode::Kind::kIntrin ||
+                        (s->kind == StmtNode::Kind::kFor && !Intersect(all.reads, all.writes)) ||
                         (!all.has_barrier && (all.reads.empty() || all.writes.empty()));
     if (atomic && !all.has_barrier) {
       const bool conflict = Intersect(all.reads, pending.writes) ||

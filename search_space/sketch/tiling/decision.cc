@@ -1,5 +1,7 @@
 #include "search_space/sketch/tiling/decision.h"
 
+#include <algorithm>
+
 namespace heddle::search_space {
 
 std::vector<int64_t> PowersUpTo(int64_t most, int64_t enough) {
@@ -22,6 +24,68 @@ int64_t Drawing::Weighted(std::initializer_list<std::pair<int64_t, int>> choices
     if ((at -= c.second) < 0) return c.first;
   }
   return choices.begin()->first;
+}
+
+Decisions::Decisions(const TiledKernel& kernel, absl::Span<MakeDecision* const> make, Holes& holes)
+    : kernel_(kernel) {
+  for (MakeDecision* one : make) decisions_.push_back(one(kernel, holes));
+}
+
+Tile Decisions::TileOf(HoleValues values) const {
+  Tile tile{.kernel = kernel_, .values = values};
+  for (const auto& d : decisions_) d->Describe(tile);
+  return tile;
+}
+
+void Decisions::Draw(const Drawing& drawing, Tile& tile) const {
+  for (const auto& d : decisions_) {
+    d->Draw(drawing, tile);
+    d->Describe(tile);
+  }
+  for (const auto& d : decisions_) d->Settle(drawing, tile);
+}
+
+absl::Status Decisions::Cost(const Tile& tile, Usage& usage) const {
+  for (const auto& d : decisions_) {
+    if (absl::Status s = d->Cost(tile, usage); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+void Decisions::Write(Place place, const Tile& tile, Nest& nest) const {
+  for (const auto& d : decisions_) d->Write(place, tile, nest);
+}
+
+void Decisions::WriteKernel(const Tile& tile, Nest& nest) const {
+  Write(Place::kReduction, tile, nest);
+  Write(Place::kLoops, tile, nest);
+  nest.w.Reorder(Join({nest.blocks, nest.vthreads, nest.threads, nest.elements}));
+  nest.w.Bind(nest.w.Fuse(nest.blocks), BindTo::kBlock);
+  Write(Place::kGrid, tile, nest);
+  for (const LoopRef& loop : nest.vthreads) nest.w.Bind(loop, BindTo::kVthread);
+  nest.thread = nest.w.Fuse(nest.threads);
+  nest.w.Bind(nest.thread, BindTo::kThread);
+  Write(Place::kKernel, tile, nest);
+  WriteReduction(tile, nest);
+}
+
+void Decisions::WriteReduction(const Tile& tile, Nest& nest) const {
+  nest.w.SetScope(nest.reduction, Scope::kLocal);
+  nest.w.ComputeAt(nest.reduction, nest.thread);
+  for (Place place : {Place::kTiles, Place::kInner, Place::kOperands, Place::kPipeline}) {
+    Write(place, tile, nest);
+  }
+}
+
+absl::Status CheckUsage(const TiledKernel& kernel, const Tile& tile, const Usage& usage) {
+  const Target& target = kernel.target;
+  if (usage.shared_bytes > target.max_shared_bytes_per_block) {
+    return kernel.TooMany(usage.shared_bytes, "shared bytes", target.max_shared_bytes_per_block);
+  }
+  const int64_t threads = CeilDiv(tile.Threads(), 32) * 32 * tile.blocks_per_sm;
+  const int64_t most = std::min(target.max_registers_per_thread, target.registers_per_sm / threads);
+  if (usage.registers > most) return kernel.TooMany(usage.registers, "registers", most);
+  return absl::OkStatus();
 }
 
 }  // namespace heddle::search_space

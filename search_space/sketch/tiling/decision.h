@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "search_space/sketch/kernel_plan.h"
 #include "search_space/sketch/schedule_writer.h"
 #include "search_space/sketch/tiling/tile.h"
@@ -21,17 +22,21 @@ namespace heddle::search_space {
 // Groups of holes that are redrawn together.
 enum HoleGroup { kAxesGroup, kReductionGroup, kMemoryGroup, kKernelGroup };
 
-// The plan's holes, in the order of a point's text.
+// The plan's holes, in the order of a point's text. Where a plan has several tilings, the names of
+// one begin with its prefix, and its groups with its first.
 class Holes {
  public:
-  explicit Holes(std::vector<Hole>& holes) : holes_(holes) {}
-  HoleId Add(std::string name, std::vector<int64_t> domain, HoleGroup group) {
-    holes_.push_back({std::move(name), std::move(domain), group});
+  explicit Holes(std::vector<Hole>& holes, std::string prefix = "", int first_group = 0)
+      : holes_(holes), prefix_(std::move(prefix)), first_group_(first_group) {}
+  HoleId Add(const std::string& name, std::vector<int64_t> domain, HoleGroup group) {
+    holes_.push_back({prefix_ + name, std::move(domain), first_group_ + group});
     return {holes_.size() - 1};
   }
 
  private:
   std::vector<Hole>& holes_;
+  const std::string prefix_;
+  const int first_group_;
 };
 
 // 1, 2, 4, ... up to `most`, and none after the first that reaches `enough`.
@@ -57,7 +62,7 @@ struct Drawing {
 
 // What a tiling takes of a device, added up by the decisions.
 struct Usage {
-  int64_t registers = 0;  // of a thread
+  int64_t registers = 24;  // of a thread: first its addresses, loop counters and temporaries
   int64_t shared_bytes = 0;
 };
 
@@ -69,7 +74,8 @@ struct Nest {
   StageRef stage, reduction;
   LoopList blocks, vthreads, threads, elements;  // the stage's loops, in this order
   LoopRef thread;                                // all `threads`
-  LoopRef tiles;   // the reduction's loop over tiles, in which operands are fetched
+  LoopRef tiles;   // the loop over tiles, in which operands are fetched
+  LoopRef once;    // where those are that are the same in all of these (Tile::IsFetchedOnce)
   LoopRef slice;   // the one within a tile that parts of the block share, if they do
   LoopList inner;  // the other ones within a tile, of each reduction axis
   std::vector<StageRef> operands, held;  // the stages of those operands that are gathered
@@ -115,9 +121,35 @@ class Decision {
 using MakeDecision = std::unique_ptr<Decision>(const TiledKernel&, Holes&);
 MakeDecision MakeAxes, MakeReduction, MakeOperands, MakePipeline, MakeOccupancy, MakeRaster,
     MakeSplit, MakeSlices;
+// As MakeReduction, and there may be a single tile of it all.
+MakeDecision MakeShortReduction;
 inline constexpr MakeDecision* kDecisions[] = {MakeAxes,     MakeReduction, MakeOperands,
                                                MakePipeline, MakeOccupancy, MakeRaster,
                                                MakeSplit,    MakeSlices};
+
+// The decisions of one tiling together.
+class Decisions {
+ public:
+  // `kernel` outlives them.
+  Decisions(const TiledKernel& kernel, absl::Span<MakeDecision* const> make, Holes& holes);
+
+  Tile TileOf(HoleValues values) const;
+  // Draws all values; `tile` has what was drawn.
+  void Draw(const Drawing& drawing, Tile& tile) const;
+  absl::Status Cost(const Tile& tile, Usage& usage) const;
+  void Write(Place place, const Tile& tile, Nest& nest) const;
+  // All steps of a kernel: of the nest's stage and reduction, which are given. Then those from the
+  // place on where the reduction is computed in the nest's threads.
+  void WriteKernel(const Tile& tile, Nest& nest) const;
+  void WriteReduction(const Tile& tile, Nest& nest) const;
+
+ private:
+  const TiledKernel& kernel_;
+  std::vector<std::unique_ptr<const Decision>> decisions_;
+};
+
+// ResourceExhausted where a block of so many threads has not that much of the target.
+absl::Status CheckUsage(const TiledKernel& kernel, const Tile& tile, const Usage& usage);
 
 }  // namespace heddle::search_space
 

@@ -64,7 +64,8 @@ class OperandsDecision : public Decision {
       if (IsAsync(tile) && vector * SizeOf(in.dtype) < kLeastAsyncBytes) {
         return kernel_.Refuse(in.name + " is fetched in less than an asynchronous copy moves");
       }
-      usage.shared_bytes += (bytes + 31) / 16 * 16 * tile.shared_copies;
+      const int64_t copies = tile.IsFetchedOnce(Lies(i, tile)) ? 1 : tile.shared_copies;
+      usage.shared_bytes += (bytes + 31) / 16 * 16 * copies;
       usage.registers += FragmentElements(Lies(i, tile), tile) * tile.fragment_copies;
       if (tile.through_registers) usage.registers += trips * vector;
     }
@@ -178,7 +179,7 @@ class OperandsDecision : public Decision {
     } else {
       shared = nest.w.CacheRead(shared.tensor, Scope::kShared, nest.reduction);
     }
-    nest.w.ComputeAt(shared, nest.tiles);
+    nest.w.ComputeAt(shared, tile.IsFetchedOnce(in) ? nest.once : nest.tiles);
     if (const int64_t align = Alignment(i, tile); align > 1) {
       nest.w.Align(shared, in.dims.size() - 1, align);
     }

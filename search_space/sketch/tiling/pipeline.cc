@@ -80,6 +80,8 @@ class PipelineDecision : public Decision {
   bool Overlaps(const Tile& tile, int64_t ahead, int64_t interleave) const {
     if (ahead == 0 && interleave == 0) return true;
     const int64_t iterations = tile.FragmentReads() / tile.slices;
+    // Copies for the next round are started outside of the reduction.
+    if (tile.in_one_tile) return false;
     const bool runs = ahead == 0 || (tile.slices == 1 && iterations % 2 == 0);
     const bool shares = interleave == 0 || (tile[depth_] > kRegisters && iterations - ahead >= 2);
     return tile[depth_] != kNone && tile[unroll_] != 0 && runs && shares;

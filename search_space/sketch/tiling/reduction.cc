@@ -1,12 +1,18 @@
 // How much of each reduction axis a block has in shared memory at a time.
+#include <optional>
+
 #include "search_space/sketch/tiling/decision.h"
 
 namespace heddle::search_space {
 namespace {
 
+// Terms of a reduction that may be a single tile.
+constexpr int64_t kMostInOneTile = 256;
+
 class ReductionDecision : public Decision {
  public:
-  ReductionDecision(const TiledKernel& kernel, Holes& holes) : Decision(kernel) {
+  ReductionDecision(const TiledKernel& kernel, Holes& holes, bool may_be_one_tile)
+      : Decision(kernel) {
     for (const TiledAxis& axis : kernel.reduce_axes) {
       std::vector<int64_t> inner = {8, 4, 16, 32};
       if (axis.is_window()) {
@@ -15,6 +21,13 @@ class ReductionDecision : public Decision {
       }
       inner_.push_back(holes.Add(axis.name + ".inner", inner, kReductionGroup));
     }
+    if (!may_be_one_tile) return;
+    int64_t terms = 1;
+    for (const TiledAxis& axis : kernel.reduce_axes) terms *= axis.extent;
+    const bool is_short = terms <= kMostInOneTile;
+    one_tile_ =
+        holes.Add("one_tile", is_short ? std::vector<int64_t>{1, 0} : std::vector<int64_t>{0},
+                  kReductionGroup);
   }
 
   void Draw(const Drawing& d, Tile&) const override {
@@ -33,7 +46,10 @@ class ReductionDecision : public Decision {
 
   void Describe(Tile& tile) const override {
     tile.reduced.resize(inner_.size());
-    for (size_t r = 0; r < inner_.size(); ++r) tile.reduced[r] = tile[inner_[r]];
+    tile.in_one_tile = one_tile_.has_value() && tile[*one_tile_] != 0;
+    for (size_t r = 0; r < inner_.size(); ++r) {
+      tile.reduced[r] = tile.in_one_tile ? kernel_.reduce_axes[r].extent : tile[inner_[r]];
+    }
   }
 
   void Write(Place place, const Tile& tile, Nest& nest) const override {
@@ -57,18 +73,24 @@ class ReductionDecision : public Decision {
     data.erase(data.begin(), data.end() - static_cast<std::ptrdiff_t>(tile.axes.size()));
     nest.w.Reorder(Join({outer, slice, nest.inner, data}));
     // One loop over all tiles, so that a pipeline runs through it from end to end.
-    nest.tiles = nest.w.Fuse(outer);
+    const LoopRef tiles = nest.w.Fuse(outer);
+    if (!tile.in_one_tile) nest.tiles = tiles;
     if (!slice.empty()) nest.slice = slice[0];
   }
 
  private:
   std::vector<HoleId> inner_;
+  std::optional<HoleId> one_tile_;
 };
 
 }  // namespace
 
 std::unique_ptr<Decision> MakeReduction(const TiledKernel& kernel, Holes& holes) {
-  return std::make_unique<ReductionDecision>(kernel, holes);
+  return std::make_unique<ReductionDecision>(kernel, holes, false);
+}
+
+std::unique_ptr<Decision> MakeShortReduction(const TiledKernel& kernel, Holes& holes) {
+  return std::make_unique<ReductionDecision>(kernel, holes, true);
 }
 
 }  // namespace heddle::search_space

@@ -1,5 +1,7 @@
 #include "search_space/sketch/tiling/tile.h"
 
+#include <algorithm>
+
 namespace heddle::search_space {
 
 int64_t Tile::TileThreads() const {
@@ -38,6 +40,16 @@ int64_t Tile::FragmentReads() const {
   int64_t reads = 1;
   for (size_t r = 0; r <= fragment_axis; ++r) reads *= reduced[r];
   return reads;
+}
+
+bool Tile::IsFetchedOnce(const OperandTile& operand) const {
+  const auto has_rounds = [](const AxisTile& a) { return a.rounds > 1; };
+  if (!in_one_tile || std::none_of(axes.begin(), axes.end(), has_rounds)) return false;
+  return std::none_of(operand.dims.begin(), operand.dims.end(), [&](const auto& dim) {
+    return std::any_of(dim.begin(), dim.end(), [&](const IndexTerm& t) {
+      return t.axis < axes.size() && has_rounds(axes[t.axis]);
+    });
+  });
 }
 
 double Tile::Waste() const {

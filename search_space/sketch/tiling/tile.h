@@ -18,6 +18,7 @@ struct HoleId {
 // Elements of one data axis, from the block's tile inwards.
 struct AxisTile {
   int64_t vthreads = 1, warps = 1, lanes = 1, elements = 1;
+  int64_t rounds = 1;  // tiles that one block makes, one after another
   int64_t of_block() const { return vthreads * warps * lanes * elements; }
   int64_t of_thread() const { return vthreads * elements; }
 };
@@ -29,6 +30,7 @@ struct Tile {
   // nobody decides it.
   absl::InlinedVector<AxisTile, 6> axes;    // of each data axis
   absl::InlinedVector<int64_t, 6> reduced;  // of each reduction axis, in a block's tile
+  bool in_one_tile = false;                 // is the reduction's tile all of it?
   size_t fragment_axis = 0;        // the reduction axis in whose inner loop fragments are read
   int64_t shared_copies = 1;       // of each operand's tile in shared memory
   bool through_registers = false;  // what is fetched waits in registers
@@ -53,6 +55,8 @@ struct Tile {
   // from shared memory.
   int64_t Depth() const;
   int64_t FragmentReads() const;
+  // Is the operand's tile the same in all rounds of a block?
+  bool IsFetchedOnce(const OperandTile& operand) const;
   // Iterations that are executed over iterations that are needed.
   double Waste() const;
 };

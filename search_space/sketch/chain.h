@@ -1,0 +1,48 @@
+// Programs whose reductions read one another's results along the same rows, so that one block can
+// make some rows of all of them: two products with a softmax between, a product of normalised rows.
+#ifndef HEDDLE_SEARCH_SPACE_SKETCH_CHAIN_H_
+#define HEDDLE_SEARCH_SPACE_SKETCH_CHAIN_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "search_space/ir/target.h"
+#include "search_space/sketch/kernels.h"
+#include "search_space/sketch/schedule_writer.h"
+#include "search_space/sketch/tiling/tiled_kernel.h"
+
+namespace heddle::search_space {
+
+// A reduction that others read, and the elementwise stage through which they do. Of the rows of a
+// block it is whole in shared memory.
+struct ChainLink {
+  StageRef result, reduction;
+  // Axes of the result that are no rows' (`columns`), and the one that the block makes several
+  // rows of; a statistic, such as a maximum, has no columns.
+  std::vector<size_t> columns;
+  std::optional<size_t> row;
+  // How the reduction is tiled; unset for a statistic, whose terms threads share out.
+  std::optional<TiledKernel> tiled;
+  // Tensors that a statistic reads along its last reduction axis and nowhere else, so that wide
+  // accesses can read runs of them.
+  std::vector<BufferRef> runs;
+  int64_t terms = 1;   // of a statistic
+  int64_t vector = 1;  // the widest run of these
+};
+
+struct Chain {
+  std::vector<BufferRef> inlined;  // the elementwise stages between
+  std::vector<ChainLink> links;    // in definition order
+  TiledKernel root;                // the last reduction and its reader
+  std::optional<size_t> row;       // the root's axis that a block makes several rows of, if any
+  std::vector<size_t> columns;     // its axes that are no rows'
+};
+
+// nullopt unless the program is one output of a reduction that uses its operands more than once,
+// reads results of other reductions, and shares with all of them the axes of rows.
+std::optional<Chain> FindChain(const Schedule& unscheduled, const Target& target);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SKETCH_CHAIN_H_

@@ -1,0 +1,189 @@
+// Reductions in a chain: which programs are one, what their kernel looks like, and that what is
+// drawn keeps its limits.
+#include "search_space/sketch/chain.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "search_space/check/verify.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
+#include "tests/golden.h"
+#include "tests/support.h"
+
+namespace heddle::search_space {
+namespace {
+
+// A softmax between two products, and programs that lack something of a chain.
+constexpr char kOperators[] = R"(
+op attention(b, s, t, d) {
+  in Q[b, s, d], K[b, t, d], V[b, t, d]
+  T[z: b, i: s, j: t] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  M[z: b, i: s] = max(r: t) T[z, i, r]
+  E[z: b, i: s, j: t] = exp(T[z, i, j] - M[z, i])
+  L[z: b, i: s] = sum(r: t) E[z, i, r]
+  O[z: b, i: s, x: d] = sum(r: t) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: d] = O[z, i, x] / L[z, i]
+}
+op two_layers(m, n, k) {
+  in X[m, k], W[k, n], V[n, k]
+  T[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
+  out Y[i: m, q: k] = sum(r: n) max(T[i, r], 0) * V[r, q]
+}
+op normalised(m, n, k) {
+  in X[m, k], W[n, k]
+  S[i: m] = sum(r: k) X[i, r] * X[i, r]
+  out Y[i: m, j: n] = sum(r: k) X[i, r] * rsqrt(S[i] / k + 0.00001) * W[j, r]
+}
+op softmax(m, n) {
+  in X[m, n]
+  M[i: m] = max(r: n) X[i, r]
+  S[i: m] = sum(r: n) exp(X[i, r] - M[i])
+  out Y[i: m, j: n] = exp(X[i, j] - M[i]) / S[i]
+}
+op transposed_between(m, n) {
+  in X[m, n], W[n, m], V[m, n]
+  T[i: m, j: m] = sum(r: n) X[i, r] * W[r, j]
+  out Y[i: m, q: n] = sum(r: m) (T[i, r] + T[r, i]) * V[r, q]
+}
+op gated(m, n, k) {
+  in A[m, k], B[k, n], C[k, n]
+  P[i: m, j: n] = sum(r: k) A[i, r] * B[r, j]
+  Q[i: m, j: n] = sum(r: k) A[i, r] * C[r, j]
+  out Y[i: m, j: n] = P[i, j] * Q[i, j]
+}
+op both(m, n, k) {
+  in X[m, k], W[k, n], V[n, k]
+  out T[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
+  out Y[i: m, q: k] = sum(r: n) T[i, r] * V[r, q]
+}
+)";
+
+std::shared_ptr<const TensorProgram> ProgramOf(const std::string& op, const std::string& shape) {
+  const std::vector<Operator> operators = *ParseOperators(kOperators);
+  return std::make_shared<const TensorProgram>(
+      *FindOperator(operators, op)->Instantiate(*ParseShape(shape), DType::kFloat32));
+}
+
+// "T[row 1] M -> Y[row 1]": what is kept, the axis that a block has several rows of, the root.
+std::string ChainOf(const std::string& op, const std::string& shape) {
+  const auto chain = FindChain(Schedule(ProgramOf(op, shape)), *FindTarget("h100"));
+  if (!chain.has_value()) return "none";
+  std::string out;
+  const auto row = [](const std::optional<size_t>& r) {
+    return r.has_value() ? absl::StrCat("[row ", *r, "]") : "";
+  };
+  for (const ChainLink& link : chain->links) {
+    absl::StrAppend(&out, link.result.name(), link.tiled.has_value() ? row(link.row) : "", " ");
+  }
+  return absl::StrCat(out, "-> ", chain->root.root.name(), row(chain->row));
+}
+
+TEST(ChainTest, IsFoundByWhatReadsWhat) {
+  EXPECT_EQ(ChainOf("attention", "b=2,s=40,t=30,d=8"), "T[row 1] M L -> Y[row 1]");
+  EXPECT_EQ(ChainOf("two_layers", "m=30,n=20,k=10"), "T[row 0] -> Y[row 0]");
+  EXPECT_EQ(ChainOf("normalised", "m=30,n=20,k=16"), "S -> Y[row 0]");
+  // No reduction is last.
+  EXPECT_EQ(ChainOf("softmax", "m=30,n=20"), "none");
+  // Nobody reads along a row only.
+  EXPECT_EQ(ChainOf("transposed_between", "m=30,n=20"), "none");
+  // Neither reads the other.
+  EXPECT_EQ(ChainOf("gated", "m=30,n=20,k=10"), "none");
+  // What is an output has to be written.
+  EXPECT_EQ(ChainOf("both", "m=30,n=20,k=10"), "none");
+}
+
+constexpr char kAttention[] =
+    "chain: Y.z.vthread=1 Y.z.warps=1 Y.z.lanes=1 Y.z.tile=1 Y.i.vthread=1 Y.i.warps=1 Y.i.lanes=4 "
+    "Y.i.tile=2 Y.x.vthread=1 Y.x.warps=1 Y.x.lanes=8 Y.x.tile=1 Y.r.inner=8 Y.T.fetch=1 Y.T.pad=4 "
+    "Y.V.fetch=4 Y.pipeline=2 Y.unroll=1 T.lanes=8 T.tile=4 T.pad=4 T.r.inner=8 T.one_tile=1 "
+    "T.Q.fetch=4 T.K.fetch=4 T.pipeline=2 T.unroll=1";
+
+TEST(ChainTest, IsOneKernel) {
+  const auto space =
+      *SearchSpace::Create(ProgramOf("attention", "b=2,s=16,t=64,d=8"), *FindTarget("h100"));
+  const auto point = space.Parse(kAttention);
+  ASSERT_TRUE(point.ok()) << point.status();
+  const auto program = space.Lower(*point);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->kernels.size(), 1);
+  tests::ExpectGolden("loops/chain.txt",
+                      absl::StrCat(space.Print(*point), "\n\n", ToString(*space.Steps(*point)),
+                                   "\n", ToString(*program)));
+}
+
+// What is read of a result in shared memory is computed as a tile of it is filled: at once, through
+// registers, or among asynchronous copies of other operands, by wide accesses of some threads.
+TEST(ChainTest, ResultsAreReadInEveryKindOfFetch) {
+  const Target target = *FindTarget("h100");
+  const auto space = *SearchSpace::Create(ProgramOf("attention", "b=2,s=16,t=64,d=8"), target);
+  for (const char* kind : {"Y.pipeline=0", "Y.pipeline=1", "Y.pipeline=3"}) {
+    std::string text = kAttention;
+    for (const auto& [from, to] : {std::pair("Y.pipeline=2", kind), {"T.fetch=1", "T.fetch=4"}}) {
+      text.replace(text.find(from), std::string(from).size(), to);
+    }
+    const auto program = space.Lower(*space.Parse(text));
+    ASSERT_TRUE(program.ok()) << program.status();
+    const absl::Status verified = Verify(*program, target);
+    EXPECT_TRUE(verified.ok()) << verified << ToString(*program);
+  }
+}
+
+// What does not fit is refused for the limit that it breaks.
+TEST(ChainTest, RefusalsNameTheLimit) {
+  const auto refusal = [](const std::string& shape, const std::string& changed,
+                          const std::string& to) {
+    const auto space = *SearchSpace::Create(ProgramOf("attention", shape), *FindTarget("h100"));
+    std::string text = kAttention;
+    text.replace(text.find(changed), changed.size(), to);
+    return std::string(space.Check(*space.Parse(text)).message());
+  };
+  EXPECT_EQ(refusal("b=2,s=16,t=64,d=8", "T.lanes=8", "T.lanes=1"),
+            "T: 32 lanes of rows, at most 16");
+  EXPECT_EQ(refusal("b=2,s=16,t=64,d=8", " T.lanes=8 T.tile=4", " T.lanes=64 T.tile=1"),
+            "T: 1 times 64 lanes, but 32 threads");
+  EXPECT_EQ(refusal("b=2,s=16,t=64,d=8", "Y.x.lanes=8", "Y.x.lanes=4"),
+            "Y: 16 threads, at least 32");
+  EXPECT_EQ(refusal("b=2,s=16,t=64,d=16", "", ""), "Y: a block has 8 of 16 columns");
+  EXPECT_EQ(refusal("b=2,s=16,t=8192,d=8", "", ""), "Y: 266672 shared bytes, at most 232448");
+}
+
+// What a block has in shared memory is counted before it is lowered: never less, and hardly more.
+TEST(ChainTest, SharedMemoryIsCountedInAdvance) {
+  static constexpr int kDraws = 48;
+  const Target target = *FindTarget("h100");
+  for (const auto& [op, shape] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"attention", "b=2,s=70,t=300,d=20"}, {"two_layers", "m=50,n=200,k=64"}}) {
+    const auto space = *SearchSpace::Create(ProgramOf(op, shape), target);
+    Rng rng(5);
+    int chains = 0;
+    for (int i = 0; i < kDraws; ++i) {
+      const auto point = space.Sample(rng);
+      ASSERT_TRUE(point.has_value());
+      if (!absl::StartsWith(space.Print(*point), "chain:")) continue;
+      ++chains;
+      const auto program = space.Lower(*point);
+      ASSERT_TRUE(program.ok()) << program.status();
+      const int64_t bytes = program->kernels.at(0).shared_bytes;
+      const auto fits = [&](int64_t limit) {
+        Target small = target;
+        small.max_shared_bytes_per_block = limit;
+        const auto other = SearchSpace::Create(ProgramOf(op, shape), small);
+        const auto same = other->Parse(space.Print(*point));  // no chain fits where it is unknown
+        return same.ok() && other->Check(*same).ok();
+      };
+      EXPECT_FALSE(fits(bytes - 16)) << space.Print(*point);
+      EXPECT_TRUE(fits(bytes * 5 / 4 + 1024)) << space.Print(*point);
+    }
+    EXPECT_GT(chains, kDraws / 8) << op;
+  }
+}
+
+}  // namespace
+}  // namespace heddle::search_space

@@ -318,19 +318,27 @@ class ShapeFinder {
   absl::flat_hash_set<const Buffer*> too_large_;
 };
 
+// Without kernels yet.
+ProgramShape WithAlgorithm(std::shared_ptr<const TensorProgram> program,
+                           const std::vector<Step>& algorithm) {
+  ProgramShape shape{algorithm, Schedule(std::move(program)), {}};
+  const absl::Status applied = shape.schedule.Apply(algorithm);
+  HEDDLE_CHECK(applied.ok(), "an algorithm does not apply: " + std::string(applied.message()));
+  return shape;
+}
+
 }  // namespace
 
 ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
                          const std::vector<Step>& algorithm) {
-  ProgramShape shape{algorithm, Schedule(std::move(program)), {}};
-  const absl::Status applied = shape.schedule.Apply(algorithm);
-  HEDDLE_CHECK(applied.ok(), "an algorithm does not apply: " + std::string(applied.message()));
+  ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
   ShapeFinder(shape).Run();
   return shape;
 }
 
-ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program) {
-  ProgramShape shape{{}, Schedule(std::move(program)), {}};
+ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
+                         const std::vector<Step>& algorithm) {
+  ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
   const auto& stages = shape.schedule.stages();
   const auto outputs = std::count_if(stages.begin(), stages.end(),
                                      [](const ScheduledStage& s) { return s.is_output; });

@@ -34,7 +34,8 @@ ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
                          const std::vector<Step>& algorithm);
 // The program as a single kernel, for plans that fuse several reductions; without kernels when its
 // last stage is not its only output.
-ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program);
+ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
+                         const std::vector<Step>& algorithm);
 
 // The same two, with what can be computed together in the same loops: outputs of which one has all
 // axes of the other and that read something in common, then the reductions over the same axes of

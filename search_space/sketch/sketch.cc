@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "search_space/schedule/collapse.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/rules.h"
 
@@ -177,18 +178,43 @@ void AddTogether(const std::shared_ptr<const TensorProgram>& program, const Targ
                   std::make_move_iterator(added.end()));
 }
 
-// All in one kernel whose reductions read one another's results. It stands beside several sketches
-// of more kernels, which differ by little: a third of the draws are of it.
+// Draws of a sketch of one kernel beside several of more kernels, which differ by little: half as
+// many as of all of these.
+size_t DrawsBeside(const std::vector<Sketch>& sketches) {
+  const auto others = std::count_if(sketches.begin() + 1, sketches.end(),
+                                    [](const Sketch& s) { return !s.superseded; });
+  return std::max<size_t>(1, static_cast<size_t>(others) / 2);
+}
+
+// Rows along several axes that are only walked together are rows along one. Where the definition
+// has rows along one already, that is the kernel which knows all of them.
+void AddCollapsedRows(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                      std::vector<Sketch>& sketches) {
+  const bool is_one = std::any_of(sketches.begin(), sketches.end(),
+                                  [](const Sketch& s) { return s.plans.size() == 1; });
+  const std::string& root = program->stages.back().name();
+  if (is_one || !Collapse(*program, root).ok()) return;
+  const auto shape =
+      std::make_shared<const ProgramShape>(FuseKernels(program, {CollapseAxes{root}}));
+  const std::vector<Plans> plans = PlansOf(*shape, false, target);
+  if (plans.empty() || plans[0].empty()) return;
+  const size_t first = sketches.size(), draws = DrawsBeside(sketches);
+  AddCombinations(plans, shape, sketches);
+  for (size_t s = first; s < sketches.size(); ++s) {
+    sketches[s].name = absl::StrCat("collapse/", sketches[s].name);
+    sketches[s].draws = draws;
+  }
+}
+
+// All in one kernel whose reductions read one another's results.
 void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target& target,
               std::vector<Sketch>& sketches) {
-  const auto shape = std::make_shared<const ProgramShape>(FuseKernels(program));
+  const auto shape = std::make_shared<const ProgramShape>(FuseKernels(program, {}));
   if (shape->kernels.empty()) return;
   const auto plan = PlanOf(*MakeChainRule(), *shape, shape->kernels[0], target);
   if (!plan.has_value()) return;
   Sketch chain = MakeSketch({{*plan}}, shape, {0});
-  const auto others = std::count_if(sketches.begin() + 1, sketches.end(),
-                                    [](const Sketch& s) { return !s.superseded; });
-  chain.draws = std::max<size_t>(1, static_cast<size_t>(others) / 2);
+  chain.draws = DrawsBeside(sketches);
   sketches.push_back(std::move(chain));
 }
 
@@ -198,7 +224,7 @@ std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgr
   const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, {}));
   const std::vector<Plans> plans = PlansOf(*shape, true, target);
   if (plans.size() > 1) {
-    const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program));
+    const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program, {}));
     const std::vector<Plans> whole = PlansOf(*fused, true, target);
     // Where one kernel can do it all, combinations of several are not worth their trials.
     if (!whole.empty() && !whole[0].empty()) {
@@ -217,6 +243,7 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
                                const Target& target) {
   std::vector<Sketch> sketches = SketchesOfDefinition(program, target);
   AddTogether(program, target, sketches);
+  AddCollapsedRows(program, target, sketches);
   AddChain(program, target, sketches);
   for (const Algorithm& algorithm : AlgorithmsOf(program)) {
     if (algorithm.steps.empty()) continue;  // the definition

@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "search_space/notation/notation.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/search_space.h"
 
 namespace heddle::search_space {
 namespace {
@@ -84,6 +86,27 @@ op rows_by_vector(n, m, k) {
   const Stage& c = (*collapsed)->stages.back();
   EXPECT_EQ(c.axes[0]->name, "ab_");
   EXPECT_EQ(c.reduce_axes[0]->name, "ab");
+}
+
+// Two statistics of an image and what they scale it by.
+TEST(CollapseTest, ImagesAreRowsOfOneKernel) {
+  const auto kernels_of = [](const std::string& scaled_by) {
+    const auto operators = ParseOperators(absl::StrCat(R"(
+op normalised(n, c, h, w) {
+  in X[n, c, h, w], G[c]
+  S[b: n, q: c] = sum(y: h, x: w) X[b, q, y, x]
+  V[b: n, q: c] = sum(y: h, x: w) (X[b, q, y, x] - S[b, q]) * (X[b, q, y, x] - S[b, q])
+  out Y[b: n, q: c, y: h, x: w] = X[b, q, y, x] * V[b, q] * )",
+                                                       scaled_by, "\n}"));
+    const auto space =
+        SearchSpace::Create(std::make_shared<const TensorProgram>(*operators->at(0).Instantiate(
+                                *ParseShape("n=2,c=6,h=6,w=8"), DType::kFloat32)),
+                            *FindTarget("h100"));
+    const auto point = space->Parse("collapse/rows: threads=32 rows=1 vector=4 hold=1");
+    return point.ok() ? space->Lower(*point)->kernels.size() : 0;
+  };
+  EXPECT_EQ(kernels_of("G[q]"), 1);
+  EXPECT_EQ(kernels_of("G[y]"), 0) << "an image's rows differ";
 }
 
 TEST(CollapseTest, ComesBeforeAllOtherSteps) {

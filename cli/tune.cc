@@ -2,13 +2,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <future>
-#include <iostream>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
+#include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "base/host.h"
 #include "cli/command.h"
 #include "cli/confined.h"
@@ -24,6 +29,7 @@ namespace heddle::cli {
 namespace {
 
 using measure::DeviceInfo;
+using search_space::TensorProgram;
 using tuner::SessionReport;
 
 struct TuneFlags {
@@ -59,8 +65,9 @@ class DeviceWarnings {
   bool throttled_ = false, others_ = false;
 };
 
+// `device` is one of `devices` that are tuned on at a time: it compiles on its part of the cores.
 absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
-                              const DeviceInfo& device, tuner::Records& records) {
+                              const DeviceInfo& device, size_t devices, tuner::Records& records) {
   // Said before anything else is tried: the measurer would say it later.
   if (absl::Status s = measure::CheckMemory(*program, device.id, device.target.memory_bytes);
       !s.ok()) {
@@ -71,7 +78,8 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   measure::L2Policy l2 = PolicyOf(flags.l2);
   const tuner::Environment environment = tuner::MakeEnvironment(device, l2);
   // Other workloads' trials are gone through while the device starts.
-  const int threads = std::max(1, UsableCores() / 2);
+  const int cores = std::max(1, UsableCores() / static_cast<int>(devices));
+  const int threads = std::max(1, cores / 2);
   std::future<absl::StatusOr<tuner::Experience>> recalling;
   if (flags.search != "random") {
     recalling = std::async(std::launch::async, [&]() -> absl::StatusOr<tuner::Experience> {
@@ -83,6 +91,7 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   measure::MeasureOptions measure_options;
   measure_options.l2 = l2;
   measure_options.seed = flags.seed;
+  if (devices > 1) measure_options.compile_workers = cores;
   auto measurer = measure::StartMeasurer(program, device, measure_options);
   if (!measurer.ok()) {
     // What does not fit the device is the shape's fault.
@@ -90,7 +99,8 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
     return too_large ? WithCode(absl::StatusCode::kInvalidArgument, measurer.status())
                      : measurer.status();
   }
-  tuner::ProgressPrinter printer(stderr, isatty(STDERR_FILENO) != 0, TerminalWidth() - 1);
+  tuner::ProgressPrinter printer(stderr, devices == 1 && isatty(STDERR_FILENO) != 0,
+                                 TerminalWidth() - 1, devices == 1 ? "" : device.id + "  ");
   auto proposer = tuner::MakeRandomProposer(*space, flags.seed);
   if (recalling.valid()) {
     auto experience = recalling.get();
@@ -163,39 +173,157 @@ bool IsItsOwn(const absl::Status& failed) {
          failed.code() == absl::StatusCode::kAborted;
 }
 
-// Turn after turn until the budget is used up, or an error that is not one workload's own: the
-// device's or the database's.
-std::vector<Turns> TakeTurns(const TuneFlags& flags, const std::vector<TuneJob>& jobs,
-                             const DeviceInfo& device, tuner::Records& records) {
-  std::vector<Turns> turns(jobs.size());
+// The device that `flags` name, or with "cuda:all" (or another back end's name) all of it that are
+// usable. InvalidArgument: their times do not compare.
+absl::StatusOr<std::vector<DeviceInfo>> FindDevices(const DeviceFlags& flags) {
+  const absl::string_view backend = absl::StripSuffix(flags.device, ":all");
+  if (backend == flags.device) {
+    auto one = flags.FindDevice();
+    if (!one.ok()) return one.status();
+    return std::vector{*std::move(one)};
+  }
+  std::vector<DeviceInfo> all = measure::ListDevices();
+  std::erase_if(all, [&](const DeviceInfo& each) {
+    if (!absl::StartsWith(each.id, absl::StrCat(backend, ":"))) return true;
+    if (!each.usable) Say(absl::StrCat("Warning: without ", each.id, ": ", each.why_not));
+    return !each.usable;
+  });
+  if (all.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("there is no usable ", backend, " device; see `heddle devices`"));
+  }
+  const tuner::Bench first = tuner::BenchOf(all[0], measure::L2Policy::kCold);
+  for (const DeviceInfo& each : all) {
+    if (tuner::Agree(tuner::BenchOf(each, measure::L2Policy::kCold), first)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        all[0].id, " (", all[0].target.name, ") and ", each.id, " (", each.target.name,
+        ") are different models, whose times do not compare: tune on each with --device ID"));
+  }
+  return all;
+}
+
+std::vector<double> WeightsOf(const std::vector<TuneJob>& jobs) {
   std::vector<double> weights;
   for (const TuneJob& job : jobs) weights.push_back(static_cast<double>(job.weight));
-  tuner::SharedBudget budget(flags.trials, flags.seconds, weights);
-  for (auto turn = budget.Next(); turn && !Interrupted(); turn = budget.Next()) {
-    const TuneJob& job = jobs[turn->workload];
-    Turns& own = turns[turn->workload];
-    std::string count;
-    if (jobs.size() > 1) count = absl::StrCat("[", turn->workload + 1, "/", jobs.size(), "] ");
-    Say(absl::StrCat(count, own.tuned ? "More of " : "Tuning ", job.program->op, " ",
-                     ShapeText(*job.program), " ", search_space::NameOf(job.program->dtype), " on ",
-                     device.id, " (", device.target.name, "), ", flags.l2, " L2"));
-    TuneFlags limited = flags;
-    limited.trials = turn->trials;
-    limited.seconds = turn->seconds;
-    if (own.tuned) limited.since_improvement = own.tuned->report.since_improvement;
-    auto tuned = TuneOne(limited, job.program, device, records);
-    if (!tuned.ok()) {
-      own.failed = tuned.status();
-      if (jobs.size() == 1 || !IsItsOwn(own.failed)) break;
-      Say(absl::StrCat("heddle: ", own.failed.message()));
-      budget.ReportFailure(*turn);
-      continue;
+  return weights;
+}
+
+// The turns of all devices, each of which has an owner: a thread that calls Work.
+class Tuning {
+ public:
+  Tuning(const TuneFlags& flags, const std::vector<TuneJob>& jobs, size_t devices)
+      : flags_(flags),
+        jobs_(jobs),
+        at_a_time_(std::min(devices, jobs.size())),
+        budget_(flags.trials, flags.seconds, WeightsOf(jobs)),
+        working_(devices),
+        turns_(jobs.size()) {}
+
+  // Turn after turn until the budget is used up, or an error that is not one workload's own: the
+  // device's or the database's. What a device fails at is another's to try, since a broken one
+  // fails at everything.
+  void Work(const DeviceInfo& device, tuner::Records& records) {
+    std::set<size_t> failed_here;
+    std::unique_lock lock(mutex_);
+    while (!Interrupted()) {
+      const auto turn = budget_.Next(failed_here);
+      if (!turn && running_ == 0) return;
+      if (!turn) {
+        changed_.wait(lock);
+        continue;
+      }
+      ++running_;
+      SayTurn(*turn, device);
+      TuneFlags limited = flags_;
+      limited.trials = turn->trials;
+      limited.seconds = turn->seconds;
+      const std::optional<Tuned>& before = turns_[turn->workload].tuned;
+      if (before) limited.since_improvement = before->report.since_improvement;
+      lock.unlock();
+      auto tuned = TuneOne(limited, jobs_[turn->workload].program, device, at_a_time_, records);
+      lock.lock();
+      --running_;
+      changed_.notify_all();
+      if (tuned.ok()) {
+        Book(*turn, *std::move(tuned), device);
+        continue;
+      }
+      budget_.GiveBack(*turn);
+      if (jobs_.size() == 1 || !IsItsOwn(tuned.status())) {
+        Leave(turn->workload, tuned.status(), device);
+        return;
+      }
+      Say(absl::StrCat("heddle: ", Place(turn->workload, device), tuned.status().message()));
+      turns_[turn->workload].failed = tuned.status();
+      failed_here.insert(turn->workload);
     }
-    budget.Report(*turn, tuned->report);
-    SayResult(*tuned, flags.l2, job.command_line);
-    AddTurn(*std::move(tuned), own);
   }
-  return turns;
+
+  size_t at_a_time() const { return at_a_time_; }
+  const std::vector<Turns>& turns() const { return turns_; }
+
+ private:
+  std::string Count(size_t workload) const {
+    return jobs_.size() > 1 ? absl::StrCat("[", workload + 1, "/", jobs_.size(), "] ") : "";
+  }
+  // What a line is about, where devices' lines mix.
+  std::string Place(size_t workload, const DeviceInfo& device) const {
+    return at_a_time_ > 1 ? absl::StrCat(Count(workload), "on ", device.id, ": ") : "";
+  }
+
+  void SayTurn(const tuner::SharedBudget::Turn& turn, const DeviceInfo& device) const {
+    const TensorProgram& program = *jobs_[turn.workload].program;
+    Say(absl::StrCat(Count(turn.workload), turns_[turn.workload].tuned ? "More of " : "Tuning ",
+                     program.op, " ", ShapeText(program), " ", search_space::NameOf(program.dtype),
+                     " on ", device.id, " (", device.target.name, "), ", flags_.l2, " L2"));
+  }
+
+  void Book(const tuner::SharedBudget::Turn& turn, Tuned tuned, const DeviceInfo& device) {
+    Turns& own = turns_[turn.workload];
+    own.failed = absl::OkStatus();
+    budget_.Report(turn, tuned.report);
+    if (at_a_time_ > 1) Say(Place(turn.workload, device));
+    SayResult(tuned, flags_.l2, jobs_[turn.workload].command_line);
+    AddTurn(std::move(tuned), own);
+  }
+
+  // The last device's error is the run's, the others' cost nothing but time.
+  void Leave(size_t workload, absl::Status failed, const DeviceInfo& device) {
+    if (--working_ == 0) {
+      turns_[workload].failed = std::move(failed);
+      return;
+    }
+    Say(absl::StrCat("heddle: ", device.id, " takes no further turn, ", working_,
+                     working_ == 1 ? " other goes" : " others go", " on: ", failed.message()));
+  }
+
+  const TuneFlags& flags_;
+  const std::vector<TuneJob>& jobs_;
+  const size_t at_a_time_;  // devices that can have turns at once
+  std::mutex mutex_;        // of all below
+  std::condition_variable changed_;
+  tuner::SharedBudget budget_;
+  size_t working_;   // devices that have not failed
+  int running_ = 0;  // turns
+  std::vector<Turns> turns_;
+};
+
+// What all workloads took on all devices.
+void SaySum(const std::vector<Turns>& turns, size_t devices, absl::Duration took) {
+  int trials = 0;
+  double compiling = 0;
+  for (const Turns& own : turns) {
+    if (!own.tuned) continue;
+    trials += own.tuned->report.trials;
+    compiling += own.tuned->report.spent.compile;
+  }
+  const double seconds = absl::ToDoubleSeconds(took);
+  const int cores = UsableCores();
+  Say(absl::StrFormat(
+      "%d trials in %.1f s on %s: %.2f a second, finals and starts included; compilers took "
+      "%.0f %% of %d cores.",
+      trials, seconds, devices == 1 ? "one device" : absl::StrCat(devices, " devices"),
+      trials / seconds, 100 * compiling / (seconds * cores), cores));
 }
 
 Result RunTune(const TuneFlags& flags) {
@@ -206,10 +334,35 @@ Result RunTune(const TuneFlags& flags) {
   if (!jobs.ok()) return jobs.status();
   auto records = OpenWritableRecords(flags.db);
   if (!records.ok()) return records.status();
-  auto device = flags.device.FindDevice();
-  if (!device.ok()) return device.status();
+  auto devices = FindDevices(flags.device);
+  if (!devices.ok()) return devices.status();
+  if (devices->size() > 1 && flags.workloads.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--device ", flags.device.device,
+        " shares the devices out among several --workloads: for one name one of them, such as ",
+        (*devices)[0].id));
+  }
+  if (devices->size() > 1 && (*devices)[0].target.processor) {
+    Say("Warning: these devices are one processor, which they disturb each other on.");
+  }
+  std::vector<std::unique_ptr<tuner::Records>> own_records;  // connections are not shared
+  own_records.push_back(*std::move(records));
+  while (own_records.size() < devices->size()) {
+    auto another = OpenWritableRecords(flags.db);
+    if (!another.ok()) return another.status();
+    own_records.push_back(*std::move(another));
+  }
   CatchInterrupts();
-  const std::vector<Turns> turns = TakeTurns(flags, *jobs, *device, **records);
+  const SteadyTime begin = SteadyNow();
+  Tuning tuning(flags, *jobs, devices->size());
+  std::vector<std::thread> owners;
+  for (size_t i = 1; i < devices->size(); ++i) {
+    owners.emplace_back([&, i] { tuning.Work((*devices)[i], *own_records[i]); });
+  }
+  tuning.Work((*devices)[0], *own_records[0]);
+  for (std::thread& owner : owners) owner.join();
+  const std::vector<Turns>& turns = tuning.turns();
+  if (jobs->size() > 1) SaySum(turns, tuning.at_a_time(), SteadyNow() - begin);
 
   absl::Status ended;  // an error that is not one workload's own
   int exit_code = kDone;
@@ -227,11 +380,11 @@ Result RunTune(const TuneFlags& flags) {
                      {"error", std::string(failed.message())}});
       continue;
     }
-    all.push_back(ToJson(*tuned, device->target.name, flags.l2, job.weight));
+    all.push_back(ToJson(*tuned, (*devices)[0].target.name, flags.l2, job.weight));
     if (!failed.ok()) all.back()["error"] = std::string(failed.message());
     if (!flags.plot.empty()) {
-      std::string title =
-          absl::StrCat(job.program->op, " ", ShapeText(*job.program), " on ", device->target.name);
+      std::string title = absl::StrCat(job.program->op, " ", ShapeText(*job.program), " on ",
+                                       (*devices)[0].target.name);
       absl::Status s = WriteFile(PlotPath(flags.plot, i, jobs->size()),
                                  tuner::SvgCurve(tuned->report.times, title));
       if (!s.ok()) return s;
@@ -284,8 +437,8 @@ void AddTune(CLI::App& app, Selected selected) {
   AddL2Flag(*sub, flags->l2);
   sub->add_option("--workloads", flags->workloads,
                   "tune each line of a file: op k=v,... [weight=N] [dtype=T]. --trials and "
-                  "--seconds are for each "
-                  "on average: each gets half of that, the rest goes where it promises most")
+                  "--seconds are for each on average: each gets half of that, the rest goes where "
+                  "it promises most. --device cuda:all has every GPU take turns")
       ->type_name("FILE");
   AddDbFlag(*sub, flags->db);
   sub->add_flag("--no-finals", flags->no_finals,

@@ -31,7 +31,7 @@ std::unique_ptr<Scratch> MakePoclFolder();
 
 // The first OpenCL device, misbehaving as the JSON file named by HEDDLE_FAKE_DEVICE says; listed
 // where that is set.
-absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice();
+absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice(int index);
 std::vector<DeviceInfo> DetectFakeDevices();
 absl::StatusOr<std::string> CompileFake(const KernelSource& source);
 

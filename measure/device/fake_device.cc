@@ -1,9 +1,12 @@
 // A device that misbehaves on request: the first OpenCL device, to whose programs the script named
 // by HEDDLE_FAKE_DEVICE does what candidates do on a bad day. The script is a JSON object:
-//   "rules":  [{"match": TEXT, "one_in": N, "do": FAULT, "time_us": T, "jitter": J}, ...]
+//   "rules":  [{"match": TEXT, "one_in": N, "do": FAULT, "time_us": T, "jitter": J,
+//              "device": N}, ...]
 //   "target": {"peak_gflops": X, "memory_gbs": Y, "l2_bytes": Z}      replaces figures
+//   "devices": N                                                      fake:0 to fake:N-1, else one
 // A rule applies to programs whose source contains TEXT (all without it), and of these, with N, to
-// those whose source hash is divisible by N. The first rule that applies counts. FAULT is one of
+// those whose source hash is divisible by N. One with a device is for that device alone, and not
+// for its compiler. The first rule that applies counts. FAULT is one of
 //   build_error, build_hang, build_crash        in the compiler; the one that hangs has a child
 //   load_error, launch_error, illegal_access    an error from the driver
 //   hang, crash, exit                           while running
@@ -34,21 +37,25 @@
 namespace heddle::measure {
 namespace {
 
+constexpr int kAnyDevice = -1;
+
 struct Rule {
   std::string match;
   uint64_t one_in = 1;
   std::string fault;
   double time_us = 0, jitter = 0;
+  int device = kAnyDevice;
 };
 
 struct Script {
   std::vector<Rule> rules;
   nlohmann::json target;
+  int devices = 1;
 };
 
 absl::StatusOr<Script> ReadScript() {
   const char* path = getenv("HEDDLE_FAKE_DEVICE");
-  if (path == nullptr) return absl::UnavailableError("fake:0 wants HEDDLE_FAKE_DEVICE=SCRIPT.json");
+  if (path == nullptr) return absl::UnavailableError("fake:N wants HEDDLE_FAKE_DEVICE=SCRIPT.json");
   std::ifstream file(path);
   nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
@@ -59,17 +66,20 @@ absl::StatusOr<Script> ReadScript() {
     for (const nlohmann::json& rule : json.value("rules", nlohmann::json::array())) {
       script.rules.push_back({rule.value("match", ""), rule.value("one_in", uint64_t{1}),
                               rule.value("do", ""), rule.value("time_us", 0.0),
-                              rule.value("jitter", 0.0)});
+                              rule.value("jitter", 0.0), rule.value("device", kAnyDevice)});
     }
     script.target = json.value("target", nlohmann::json::object());
+    script.devices = json.value("devices", 1);
   } catch (const nlohmann::json::exception& error) {
     return absl::UnavailableError(absl::StrCat(path, ": ", error.what()));
   }
   return script;
 }
 
-Rule FindRule(const Script& script, const std::string& source) {
+// `device` is kAnyDevice in compilers.
+Rule FindRule(const Script& script, const std::string& source, int device) {
   for (const Rule& rule : script.rules) {
+    if (rule.device != kAnyDevice && rule.device != device) continue;
     if (absl::StrContains(source, rule.match) &&
         (rule.one_in <= 1 || HashOf(source) % rule.one_in == 0)) {
       return rule;
@@ -139,12 +149,13 @@ class FakeBatch : public TimedBatch {
 
 class FakeDevice : public ForwardingDevice {
  public:
-  FakeDevice(std::unique_ptr<Device> inner, Script script)
+  FakeDevice(std::unique_ptr<Device> inner, Script script, int index)
       : ForwardingDevice(std::move(inner)),
         script_(std::move(script)),
+        index_(index),
         info_(ForwardingDevice::info()) {
-    info_.id = "fake:0";
-    info_.uuid = "fake-0";
+    info_.id = absl::StrCat("fake:", index);
+    info_.uuid = absl::StrCat("fake-", index);
     info_.target.name = "Fake device";
     search_space::Target& target = info_.target;
     target.peak_gflops = script_.target.value("peak_gflops", target.peak_gflops);
@@ -162,7 +173,7 @@ class FakeDevice : public ForwardingDevice {
     for (const KernelBinary& kernel : kernels) {
       HEDDLE_ASSIGN_OR_RETURN(parts, Unpack(kernel.binary));
       real.push_back({kernel.launch, parts.second});
-      if (rule.fault.empty() && rule.time_us == 0) rule = FindRule(script_, parts.first);
+      if (rule.fault.empty() && rule.time_us == 0) rule = FindRule(script_, parts.first, index_);
       if (!kernel.launch.arguments.empty()) victim = kernel.launch.arguments.back();
     }
     if (rule.fault == "load_error") return absl::InvalidArgumentError("scripted load error");
@@ -202,31 +213,44 @@ class FakeDevice : public ForwardingDevice {
   }
 
   Script script_;
+  int index_;
   DeviceInfo info_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice() {
+absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice(int index) {
   HEDDLE_ASSIGN_OR_RETURN(script, ReadScript());
+  if (index >= script.devices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no fake:", index, ": the script has ", script.devices, " devices"));
+  }
   HEDDLE_ASSIGN_OR_RETURN(inner, OpenOpenClDevice(0));
-  return std::make_unique<FakeDevice>(std::move(inner), std::move(script));
+  return std::make_unique<FakeDevice>(std::move(inner), std::move(script), index);
 }
 
 std::vector<DeviceInfo> DetectFakeDevices() {
   if (getenv("HEDDLE_FAKE_DEVICE") == nullptr) return {};
-  absl::StatusOr<std::unique_ptr<Device>> device = OpenFakeDevice();
-  if (device.ok()) return {(*device)->info()};
-  DeviceInfo info;
-  info.id = "fake:0";
-  info.usable = false;
-  info.why_not = std::string(device.status().message());
-  return {info};
+  const absl::StatusOr<Script> script = ReadScript();
+  std::vector<DeviceInfo> devices;
+  for (int i = 0; i < (script.ok() ? script->devices : 1); ++i) {
+    const absl::StatusOr<std::unique_ptr<Device>> device = OpenFakeDevice(i);
+    if (device.ok()) {
+      devices.push_back((*device)->info());
+      continue;
+    }
+    DeviceInfo info;
+    info.id = absl::StrCat("fake:", i);
+    info.usable = false;
+    info.why_not = std::string(device.status().message());
+    devices.push_back(std::move(info));
+  }
+  return devices;
 }
 
 absl::StatusOr<std::string> CompileFake(const KernelSource& source) {
   HEDDLE_ASSIGN_OR_RETURN(script, ReadScript());
-  const std::string fault = FindRule(script, source.source).fault;
+  const std::string fault = FindRule(script, source.source, kAnyDevice).fault;
   if (fault == "build_error") return absl::InvalidArgumentError("scripted build error");
   if (fault == "build_hang") {
     // As PoCL, which runs a linker.

@@ -141,10 +141,7 @@ constexpr Backend FakeRow() {
   Backend row = kRow;
   row.name = "fake";
   row.detect = DetectFakeDevices;
-  row.open = [](int index) -> absl::StatusOr<std::unique_ptr<Device>> {
-    if (index == 0) return OpenFakeDevice();
-    return absl::InvalidArgumentError("there is one fake device: fake:0");
-  };
+  row.open = OpenFakeDevice;
   row.compile = [](const KernelSource& source,
                    const DeviceInfo&) -> absl::StatusOr<CompiledSource> {
     HEDDLE_ASSIGN_OR_RETURN(binary, CompileFake(source));

@@ -1,6 +1,9 @@
 // Tuning for real, on the CPU through PoCL: tune, continue, interrupt, query, time, export, run.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -248,6 +251,90 @@ TEST_F(TuneTest, ThePlateauIsCountedThroughAllTurnsOfAWorkload) {
   EXPECT_EQ(all[0]["stopped_by"], "plateau");
   EXPECT_GT(all[0]["trials"]["total"], 16) << "a second turn";
   EXPECT_LT(all[0]["trials"]["total"], 16 + 16) << "which ends with the twentieth trial, or so";
+}
+
+// The devices that have measured what `json_lines` exports.
+std::set<std::string> DevicesOf(const std::string& json_lines) {
+  std::set<std::string> devices;
+  for (const std::string& line :
+       std::vector<std::string>(absl::StrSplit(json_lines, '\n', absl::SkipEmpty()))) {
+    devices.insert(json::parse(line)["environment"]["device_uuid"]);
+  }
+  return devices;
+}
+
+// Two workloads of many points that compile quickly, and as many devices.
+class DevicesTest : public TuneTest {
+ protected:
+  std::vector<std::string> Script(const std::string& rules) {
+    std::ofstream(folder_ / "w.txt") << "matmul m=4,n=4,k=8\ntranspose m=4,n=8\n";
+    std::ofstream(folder_ / "fake.json") << R"({"devices": 2, "rules": [)" << rules << "]}";
+    return {"HEDDLE_FAKE_DEVICE=" + (folder_ / "fake.json")};
+  }
+  const std::string tune_ =
+      "tune --workloads @/w.txt --device fake:all --search random --no-finals --json --trials ";
+};
+
+TEST_F(DevicesTest, EachTakesTurnsOfOneBudget) {
+  const auto script = Script(R"({"time_us": 20})");
+  const Ran ran = Run(tune_ + "2", script);
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  for (const json& one : json::parse(ran.out)) EXPECT_EQ(one["trials"]["total"], 2) << ran.err;
+  EXPECT_THAT(DevicesOf(Run("records export -").out), testing::ElementsAre("fake-0", "fake-1"));
+  EXPECT_THAT(ran.err, HasSubstr("4 trials in"));
+  EXPECT_THAT(ran.err, HasSubstr("on 2 devices"));
+
+  const Ran one = Run("tune transpose --shape m=4,n=8 --device fake:all", script);
+  EXPECT_EQ(one.code, 2);
+  EXPECT_THAT(one.err, HasSubstr("several --workloads: for one name one of them, such as fake:0"));
+}
+
+TEST_F(DevicesTest, WhatIsSomebodyElsesLeavesItsTurnsToTheOther) {
+  const int lock =
+      open((folder_ / "heddle-fake-1.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);
+  const Ran ran = Run(tune_ + "1", Script(R"({"time_us": 20})"));
+  close(lock);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("fake:1 takes no further turn, 1 other goes on: fake:1 (Fake "
+                                 "device) is in use"));
+  EXPECT_THAT(ran.err, HasSubstr("2 trials in"));
+}
+
+TEST_F(DevicesTest, OneThatComputesWrongCostsNoWorkload) {
+  const Ran ran =
+      Run(tune_ + "1", Script(R"({"device": 1, "do": "wrong", "time_us": 20}, {"time_us": 20})"));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("on fake:1: the naive program is wrong"));
+  for (const json& one : json::parse(ran.out)) EXPECT_EQ(one["trials"]["total"], 1) << ran.err;
+  EXPECT_THAT(DevicesOf(Run("records export -").out), testing::ElementsAre("fake-0"));
+}
+
+TEST_F(DevicesTest, WhenAllFailThatIsTheRunsError) {
+  const Ran ran = Run(tune_ + "1", Script(R"({"do": "crash"})"));
+  EXPECT_EQ(ran.code, 4) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("1 other goes on"));
+  EXPECT_THAT(ran.err, HasSubstr("fails on the naive program"));
+}
+
+TEST_F(DevicesTest, CtrlCKeepsWhatEachHasMeasured) {
+  Script(R"({"time_us": 20})");
+  setenv("HEDDLE_FAKE_DEVICE", (folder_ / "fake.json").c_str(), 1);
+  Process tune = StartHeddle(Db(), Words(tune_ + "100000"));
+  unsetenv("HEDDLE_FAKE_DEVICE");
+  for (int i = 0; i < 600 && DevicesOf(Run("records export -").out).size() < 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  tune.Signal(SIGINT);
+  const Ran ran = tune.Wait();
+  EXPECT_EQ(ran.code, 130) << ran.err;
+  int trials = 0;
+  for (const json& one : json::parse(ran.out)) {
+    EXPECT_EQ(one["interrupted"], true);
+    trials += one["trials"]["total"].get<int>();
+  }
+  EXPECT_EQ(trials, AllTrials());
+  EXPECT_EQ(DevicesOf(Run("records export -").out).size(), 2u);
 }
 
 // Of a device on which the first workload has its turns, until `rules` apply from the second's

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 #include <vector>
 
 namespace heddle::tuner {
@@ -153,19 +154,56 @@ TEST_F(SharedBudgetTest, SecondsAreSharedToo) {
   EXPECT_EQ(seconds[1], 90);
 }
 
-TEST_F(SharedBudgetTest, AnErrorEndsOneWorkload) {
+TEST_F(SharedBudgetTest, WhatAFailedTurnLeavesGoesToTheOthers) {
   SharedBudget budget(64, 0, {1, 1});
-  budget.ReportFailure(*budget.Next());
-  auto second = budget.Next();
+  budget.GiveBack(*budget.Next());
+  const std::set<size_t> failed = {0};
+  auto second = budget.Next(failed);
   ASSERT_EQ(second->workload, 1u);
   std::vector<double> times(32, 100.0);
   for (int left = 128; left > 0; left -= 32) {
     ASSERT_TRUE(second.has_value()) << left;
     EXPECT_EQ(second->workload, 1u);
     budget.Report(*second, Ended(times));
-    second = budget.Next();
+    second = budget.Next(failed);
   }
   EXPECT_FALSE(second.has_value());
+}
+
+TEST_F(SharedBudgetTest, TurnsOfSeveralDevicesAreOfDifferentWorkloadsAndShareWhatIsLeft) {
+  SharedBudget budget(64, 0, {1, 1});
+  const std::vector<double> times(32, 100.0);
+  auto first = budget.Next(), second = budget.Next();
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first->workload, 0u);
+  EXPECT_EQ(second->workload, 1u);
+  EXPECT_FALSE(budget.Next()) << "both are taken";
+  budget.Report(*first, Ended(times));
+  first = budget.Next();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->workload, 0u);
+  budget.Report(*second, Ended(times));
+  second = budget.Next();
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->workload, 1u);
+  budget.Report(*first, Ended(times));
+  EXPECT_FALSE(budget.Next()) << "what is left is the running turn's";
+  budget.Report(*second, Ended(std::vector<double>(8, 100.0)));
+  const auto last = budget.Next();
+  ASSERT_TRUE(last) << "which has not used it up";
+  EXPECT_EQ(last->trials, 24);
+}
+
+TEST_F(SharedBudgetTest, WhatFailedOnOneDeviceAnotherTakes) {
+  SharedBudget budget(64, 0, {1, 1});
+  const auto lost = budget.Next();
+  ASSERT_TRUE(budget.Next());
+  budget.GiveBack(*lost);
+  EXPECT_FALSE(budget.Next({lost->workload})) << "and the other workload is taken";
+  const auto again = budget.Next();
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->workload, lost->workload);
+  EXPECT_EQ(again->trials, lost->trials);
 }
 
 }  // namespace

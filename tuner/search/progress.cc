@@ -86,14 +86,15 @@ void ProgressPrinter::Show(const Progress& progress) {
     absl::FPrintF(out_, "\r%s\033[K", ProgressLine(progress, width_));
     drawn_ = true;
   } else {
-    absl::FPrintF(out_, "%s\n", ProgressLine(progress, 1000));
+    Note(ProgressLine(progress, 1000));
   }
   std::fflush(out_);
 }
 
 void ProgressPrinter::Note(const std::string& line) {
   Clear();
-  absl::FPrintF(out_, "%s\n", line);
+  // At once, so that lines of several sessions do not mix.
+  std::fputs(absl::StrCat(prefix_, line, "\n").c_str(), out_);
   std::fflush(out_);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "base/clock.h"
@@ -40,8 +41,9 @@ class ProgressPrinter {
  public:
   // `terminal`: redraw one line in place; otherwise print a line for every new best and at least
   // one in 30 seconds.
-  ProgressPrinter(std::FILE* out, bool terminal, int width)
-      : out_(out), terminal_(terminal), width_(width) {}
+  // `prefix` begins each, where several sessions write.
+  ProgressPrinter(std::FILE* out, bool terminal, int width, std::string prefix = "")
+      : out_(out), terminal_(terminal), width_(width), prefix_(std::move(prefix)) {}
   ~ProgressPrinter() { Clear(); }
 
   void Show(const Progress& progress);
@@ -54,6 +56,7 @@ class ProgressPrinter {
   std::FILE* out_;
   bool terminal_;
   int width_;
+  std::string prefix_;
   bool drawn_ = false;
   double shown_best_us_ = 0;
   SteadyTime shown_ = SteadyTime::InfinitePast();

@@ -44,15 +44,21 @@ SharedBudget::SharedBudget(int trials, double seconds, std::vector<double> weigh
   turn_.seconds = seconds * kFirstPart;
 }
 
-std::optional<SharedBudget::Turn> SharedBudget::Next() const {
+std::optional<SharedBudget::Turn> SharedBudget::Next(const std::set<size_t>& without) {
   auto better = [](const Workload& a, const Workload& b) {
     if ((a.turns == 0) != (b.turns == 0)) return b.turns == 0;
     return a.turns > 0 && a.expected_us < b.expected_us;
   };
-  const auto next = std::max_element(workloads_.begin(), workloads_.end(), better);
+  const Workload* next = nullptr;
   Turn turn = turn_;
-  turn.workload = static_cast<size_t>(next - workloads_.begin());
-  if (next->turns == 0) return turn;
+  for (size_t i = 0; i < workloads_.size(); ++i) {
+    if (workloads_[i].running || without.contains(i)) continue;
+    if (next != nullptr && !better(*next, workloads_[i])) continue;
+    next = &workloads_[i];
+    turn.workload = i;
+  }
+  if (next == nullptr) return std::nullopt;
+  if (next->turns == 0) return Take(turn);
   if (!divided_ || next->expected_us <= 0) return std::nullopt;
   const auto trials_left = static_cast<double>(trials_left_);
   if (trials_left < kWorthATurn * turn_.trials || seconds_left_ < kWorthATurn * turn_.seconds) {
@@ -60,10 +66,24 @@ std::optional<SharedBudget::Turn> SharedBudget::Next() const {
   }
   turn.trials = static_cast<int>(std::min<int64_t>(turn.trials, trials_left_));
   turn.seconds = std::min(turn.seconds, seconds_left_);
+  return Take(turn);
+}
+
+SharedBudget::Turn SharedBudget::Take(const Turn& turn) {
+  workloads_[turn.workload].running = true;
+  trials_left_ -= turn.trials;
+  seconds_left_ -= turn.seconds;
   return turn;
 }
 
+void SharedBudget::GiveBack(const Turn& turn) {
+  workloads_[turn.workload].running = false;
+  trials_left_ += turn.trials;
+  seconds_left_ += turn.seconds;
+}
+
 void SharedBudget::Report(const Turn& turn, const SessionReport& session) {
+  GiveBack(turn);
   Workload& workload = workloads_[turn.workload];
   ++workload.turns;
   if (turn.trials > 0) trials_left_ -= session.trials;
@@ -75,12 +95,6 @@ void SharedBudget::Report(const Turn& turn, const SessionReport& session) {
   const double hope = kHope / (workload.turns * workload.turns);
   workload.expected_us =
       workload.weight * session.best->result.time_us * std::max(LastImprovement(session), hope);
-}
-
-void SharedBudget::ReportFailure(const Turn& turn) {
-  Workload& workload = workloads_[turn.workload];
-  ++workload.turns;
-  workload.expected_us = 0;
 }
 
 }  // namespace heddle::tuner

@@ -66,6 +66,8 @@ void AddMeasured(CLI::App& app, Selected selected);
 void AddServe(CLI::App& app, Selected selected);
 void AddToken(CLI::App& app, Selected selected);
 void AddJobs(CLI::App& app, Selected selected);
+// `app` must outlive the command.
+void AddManual(CLI::App& app, Selected selected);
 
 // Accepts these values of an option; another is refused with the nearest of them, or with all.
 CLI::Validator OneOf(std::vector<std::string> values);

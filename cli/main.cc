@@ -52,7 +52,7 @@ int Main(int argc, char** argv) {
   auto selected = std::make_shared<Action>();
   for (auto* add :
        {AddTune, AddShow, AddExplain, AddQuery, AddExport, AddTime, AddSpace, AddOps, AddDevices,
-        AddRecords, AddRetract, AddMeasured, AddServe, AddToken, AddJobs, AddCluster}) {
+        AddRecords, AddRetract, AddMeasured, AddServe, AddToken, AddJobs, AddCluster, AddManual}) {
     add(app, selected);
   }
   app.failure_message([](const CLI::App*, const CLI::Error& error) {

@@ -11,7 +11,7 @@
 #include "base/host.h"
 #include "base/status.h"
 #include "measure/device/compare.h"
-#include "measure/judge/peaks.h"
+#include "measure/judge/inputs.h"
 #include "measure/judge/timing.h"
 #include "search_space/ir/float_format.h"
 
@@ -35,17 +35,6 @@ Poison PoisonOf(DType type) {
   if (type == DType::kBFloat16) return {0x7fff7fff, 0x71497149};  // 1e30
   return {0x7fc00000, 0x7149f2ca};                                // 1e30
 }
-// Sums of integers up to here are exact in float32, with a factor of 4 for what was not sampled.
-constexpr double kExactBelow = 1 << 22;
-
-std::vector<BufferRef> OutputsOf(const TensorProgram& program) {
-  std::vector<BufferRef> outputs;
-  for (const Stage& stage : program.stages) {
-    if (stage.is_output) outputs.push_back(stage.tensor);
-  }
-  return outputs;
-}
-
 // Devices allocate whole words.
 int64_t WholeWords(int64_t bytes) { return (bytes + 3) / 4 * 4; }
 
@@ -74,22 +63,6 @@ class Values {
   int64_t count_;
 };
 
-const char* NameOf(InputKind kind) {
-  switch (kind) {
-    case InputKind::kUniform:
-      return "uniform";
-    case InputKind::kNormal:
-      return "normal";
-    case InputKind::kPositive:
-      return "positive";
-    case InputKind::kIntegers:
-      return "integer";
-    case InputKind::kPeaks:
-      return "peaked";
-  }
-  return "";
-}
-
 double ToleranceAt(const Allowed& allowed, float expected) {
   return allowed.absolute * (1 + allowed.slack * std::abs(expected));
 }
@@ -108,9 +81,7 @@ using Buffers = std::vector<std::unique_ptr<DeviceBuffer>>;
 
 // One kind of inputs and what is expected of them.
 struct Case {
-  InputKind kind;
-  std::vector<SamplePoint> samples;
-  std::vector<Allowed> allowed;       // of each output
+  Sampled sampled;
   std::vector<DeviceBuffer*> inputs;  // in declaration order
   // One an output. Candidates are compared with the device's copy, which one that goes astray may
   // have changed; the host's is out of their reach, and none is called wrong that agrees with it.
@@ -123,12 +94,10 @@ class DeviceValidator : public Validator {
   DeviceValidator(Device& device, const TensorProgram& program, const ValidateOptions& options)
       : device_(device),
         program_(program),
-        options_(options),
-        peaks_(program, options.seed),
+        l2_(options.l2),
+        inputs_(program, options.seed),
         outputs_(OutputsOf(program)),
-        poison_(PoisonOf(program.dtype)) {
-    if (options_.threads <= 0) options_.threads = UsableCores();
-  }
+        poison_(PoisonOf(program.dtype)) {}
 
   absl::Status Initialise();
   absl::StatusOr<Workspaces> AllocateWorkspaces(absl::Span<const BufferRef> buffers) override;
@@ -139,12 +108,9 @@ class DeviceValidator : public Validator {
   Verdict CheckAfterTiming(bool all_sets) override;
   Verdict CheckFirstSet() override;
   absl::Status ChangeInputs(uint64_t seed, LoadedProgram& naive, Workspaces& workspaces) override;
-  uint64_t seed() const override { return options_.seed; }
+  uint64_t seed() const override { return inputs_.seed(); }
 
  private:
-  absl::Status ChooseCases();
-  float ValueOf(InputKind kind, int tensor, int64_t offset) const;
-  std::optional<Case> Sample(InputKind kind) const;
   absl::Status AllocateSets();
   absl::StatusOr<Buffers> AllocateAll(const std::vector<BufferRef>& refs);
   absl::Status UploadInputs();
@@ -170,8 +136,9 @@ class DeviceValidator : public Validator {
 
   Device& device_;
   const TensorProgram& program_;
-  ValidateOptions options_;
-  Peaks peaks_;
+  const L2Policy l2_;
+  const int threads_ = UsableCores();  // of the host
+  Inputs inputs_;
   std::vector<BufferRef> outputs_;
   const Poison poison_;
   std::vector<Case> cases_;  // the last one's inputs are those of the timing sets
@@ -199,61 +166,10 @@ absl::Status DeviceValidator::Initialise() {
         absl::StrFormat("%s needs %.2f GB on %s, which has %.2f GB free: choose a smaller shape",
                         program_.op, needed / 1e9, device_.info().id, free / 1e9));
   }
-  HEDDLE_RETURN_IF_ERROR(ChooseCases());
+  HEDDLE_ASSIGN_OR_RETURN(chosen, inputs_.Choose());
+  for (Sampled& sampled : chosen) cases_.push_back({std::move(sampled), {}, {}, {}});
   HEDDLE_RETURN_IF_ERROR(AllocateSets());
   return UploadInputs();
-}
-
-float DeviceValidator::ValueOf(InputKind kind, int tensor, int64_t offset) const {
-  const float value = kind == InputKind::kPeaks ? peaks_.At(tensor, offset)
-                                                : InputValue(options_.seed, tensor, offset, kind);
-  const DType type = program_.inputs[static_cast<size_t>(tensor)]->dtype;
-  return static_cast<float>(search_space::RoundTo(type, value));
-}
-
-// Samples of the definition on one kind of inputs; nullopt when they are not all finite, or too
-// large to be exact where they should be.
-std::optional<Case> DeviceValidator::Sample(InputKind kind) const {
-  Case result{kind, {}, {}, {}, {}, {}};
-  auto input = [&](int tensor, int64_t offset) { return ValueOf(kind, tensor, offset); };
-  result.samples = search_space::EvaluateSamples(program_, input, options_.samples, options_.seed,
-                                                 options_.sample_operations, options_.threads);
-  std::vector<std::vector<SamplePoint>> of_output(outputs_.size());
-  for (const SamplePoint& sample : result.samples) {
-    if (!std::isfinite(sample.value) || !std::isfinite(sample.magnitude)) return std::nullopt;
-    if (kind == InputKind::kIntegers && sample.magnitude > kExactBelow) return std::nullopt;
-    of_output[static_cast<size_t>(sample.output)].push_back(sample);
-  }
-  for (size_t o = 0; o < outputs_.size(); ++o) {
-    result.allowed.push_back(AllowedOf(program_, kind, outputs_[o]->dtype, of_output[o]));
-  }
-  return result;
-}
-
-// First one in which one lost term of a sum shows.
-absl::Status DeviceValidator::ChooseCases() {
-  std::vector<InputKind> telling;
-  if (IsExactOnIntegers(program_)) telling.push_back(InputKind::kIntegers);
-  if (HasSums(program_)) telling.push_back(InputKind::kPeaks);
-  for (InputKind kind : telling) {
-    std::optional<Case> found = Sample(kind);
-    if (!found) continue;
-    cases_.push_back(*std::move(found));
-    break;
-  }
-  // What is timed: the power that matrix units draw depends on their operands.
-  const InputKind usual =
-      search_space::IsHalf(program_.dtype) ? InputKind::kNormal : InputKind::kUniform;
-  for (InputKind kind : {usual, InputKind::kPositive}) {
-    if (std::optional<Case> found = Sample(kind)) {
-      cases_.push_back(*std::move(found));
-      return absl::OkStatus();
-    }
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat(program_.op,
-                   " is not finite on random inputs, neither of [-1, 1) nor of [0.25, 1.25): its "
-                   "outputs cannot be checked"));
 }
 
 absl::StatusOr<Buffers> DeviceValidator::AllocateAll(const std::vector<BufferRef>& refs) {
@@ -270,8 +186,7 @@ absl::Status DeviceValidator::AllocateSets() {
   const int64_t bytes = BytesOf(program_.inputs) + BytesOf(outputs_);
   // Half of what is left over stays free for the workspaces of candidates.
   const int64_t spare = (free - MemoryNeeded(program_)) / 2 + bytes;
-  const int count =
-      BufferSetCount(options_.l2, program_.IoBytes(), device_.info().target.l2_bytes, spare);
+  const int count = BufferSetCount(l2_, program_.IoBytes(), device_.info().target.l2_bytes, spare);
   for (int i = 0; i < count; ++i) {
     HEDDLE_ASSIGN_OR_RETURN(inputs, AllocateAll(program_.inputs));
     HEDDLE_ASSIGN_OR_RETURN(outputs, AllocateAll(outputs_));
@@ -298,9 +213,10 @@ absl::Status DeviceValidator::UploadInputs() {
     for (size_t i = 0; i < program_.inputs.size(); ++i) {
       const BufferRef& ref = program_.inputs[i];
       HEDDLE_ASSIGN_OR_RETURN(host, device_.AllocateHost(ref->bytes()));
-      Parallel(ref->elements, options_.threads, [&](int64_t begin, int64_t end) {
+      Parallel(ref->elements, threads_, [&](int64_t begin, int64_t end) {
         for (int64_t k = begin; k < end; ++k) {
-          SetElement(host->data(), k, ref->dtype, ValueOf(which.kind, static_cast<int>(i), k));
+          SetElement(host->data(), k, ref->dtype,
+                     inputs_.At(which.sampled.kind, static_cast<int>(i), k));
         }
       });
       absl::Status status = device_.Upload(*which.inputs[i], host->data(), ref->bytes());
@@ -371,9 +287,9 @@ absl::StatusOr<Values> DeviceValidator::Fetch(const DeviceBuffer& buffer, size_t
 }
 
 absl::Status DeviceValidator::CheckSamples(const Case& which) const {
-  for (const SamplePoint& sample : which.samples) {
+  for (const SamplePoint& sample : which.sampled.samples) {
     const float got = which.expected[sample.output][sample.offset];
-    const Allowed& allowed = which.allowed[sample.output];
+    const Allowed& allowed = which.sampled.allowed[sample.output];
     const auto expected = static_cast<float>(sample.value);
     if (ErrorOf(Distance(got, expected, allowed.slack), allowed.absolute) <= 1) continue;
     // Sums that are too long for float32 are nobody's fault.
@@ -382,7 +298,7 @@ absl::Status DeviceValidator::CheckSamples(const Case& which) const {
         "the naive program is wrong on %s: %s is %.9g, its definition gives %.9g (tolerance %.3g, "
         "%s inputs, seed %d): %s",
         device_.info().id, ElementName(*outputs_[sample.output], sample.offset), got, sample.value,
-        ToleranceAt(allowed, expected), NameOf(which.kind), options_.seed,
+        ToleranceAt(allowed, expected), NameOf(which.sampled.kind), inputs_.seed(),
         rounding ? "float32 may lose as much in sums of this length: choose a smaller shape; where "
                    "that is wrong, too, driver, compiler or generator is broken"
                  : "driver, compiler or generator is broken"));
@@ -394,12 +310,12 @@ absl::Status DeviceValidator::CompareAsTheHost(const Case& which, size_t output)
   const DeviceBuffer& there = *set_outputs_[0][output];
   const Values& expected = which.expected[output];
   const int64_t count = expected.count();
-  const double slack = which.allowed[output].slack;
+  const double slack = which.sampled.allowed[output].slack;
   HEDDLE_ASSIGN_OR_RETURN(
       found, device_.Compare(there, *which.expected_there[output], count, slack, expected.type()));
   HEDDLE_ASSIGN_OR_RETURN(values, Fetch(there, output));
   const Difference right =
-      DifferenceOf(values.data(), expected.data(), count, slack, options_.threads, expected.type());
+      DifferenceOf(values.data(), expected.data(), count, slack, threads_, expected.type());
   if (found == right) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "%s compares wrongly: of %d elements of %s it finds %d that differ, by %g at most; there are "
@@ -448,7 +364,7 @@ absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Workspaces& wor
 Verdict DeviceValidator::CompareOutput(const Case& which, size_t output) {
   const DeviceBuffer& there = *set_outputs_[0][output];
   const int64_t count = outputs_[output]->elements;
-  const Allowed& allowed = which.allowed[output];
+  const Allowed& allowed = which.sampled.allowed[output];
   auto difference = device_.Compare(there, *which.expected_there[output], count, allowed.slack,
                                     outputs_[output]->dtype);
   if (!difference.ok()) return FromStatus(difference.status());
@@ -470,7 +386,7 @@ Verdict DeviceValidator::CompareOutput(const Case& which, size_t output) {
                           "%d elements are wrong",
                           ElementName(*outputs_[output], found.worst), (*got)[found.worst],
                           expected[found.worst], ToleranceAt(allowed, expected[found.worst]),
-                          NameOf(which.kind), options_.seed, found.elements, count),
+                          NameOf(which.sampled.kind), inputs_.seed(), found.elements, count),
           found.error};
 }
 
@@ -611,22 +527,15 @@ Verdict DeviceValidator::CheckFirstSet() { return RestoreAfter(CompareOutputs(ca
 
 absl::Status DeviceValidator::ChangeInputs(uint64_t seed, LoadedProgram& naive,
                                            Workspaces& workspaces) {
-  const uint64_t before = std::exchange(options_.seed, seed);
-  peaks_ = Peaks(program_, seed);
-  std::vector<Case> others;
+  const Inputs others(program_, seed);
+  std::vector<Sampled> sampled;
   for (const Case& which : cases_) {
-    std::optional<Case> sampled = Sample(which.kind);
-    if (!sampled) {
-      options_.seed = before;
-      peaks_ = Peaks(program_, before);
-      return Restore();
-    }
-    others.push_back(*std::move(sampled));
+    std::optional<Sampled> other = others.Sample(which.sampled.kind);
+    if (!other) return Restore();
+    sampled.push_back(*std::move(other));
   }
-  for (size_t i = 0; i < cases_.size(); ++i) {
-    cases_[i].samples = std::move(others[i].samples);
-    cases_[i].allowed = std::move(others[i].allowed);
-  }
+  inputs_ = others;
+  for (size_t i = 0; i < cases_.size(); ++i) cases_[i].sampled = std::move(sampled[i]);
   HEDDLE_RETURN_IF_ERROR(UploadInputs());
   return SetReference(naive, workspaces);
 }

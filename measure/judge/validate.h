@@ -39,9 +39,6 @@ using Workspaces = std::vector<std::pair<std::string, std::unique_ptr<DeviceBuff
 struct ValidateOptions {
   uint64_t seed = 1;
   L2Policy l2 = L2Policy::kCold;
-  int threads = 0;                               // of the host; 0 = all
-  int64_t samples = 4096;                        // of each output, checked in double precision
-  int64_t sample_operations = int64_t{1} << 26;  // bound of the work that takes
 };
 
 // Inputs, expectations and buffers of one workload on one device. Lives as long as the worker.

@@ -1,0 +1,106 @@
+#include "measure/judge/inputs.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/host.h"
+#include "search_space/ir/float_format.h"
+
+namespace heddle::measure {
+namespace {
+
+using search_space::BufferRef;
+using search_space::DType;
+using search_space::SamplePoint;
+using search_space::Stage;
+using search_space::TensorProgram;
+
+// Points of each output, evaluated in double precision, and a bound of the work that takes.
+constexpr int64_t kSamples = 4096;
+constexpr int64_t kSampleOperations = int64_t{1} << 26;
+// Sums of integers up to here are exact in float32, with a factor of 4 for what was not sampled.
+constexpr double kExactBelow = 1 << 22;
+
+}  // namespace
+
+std::vector<BufferRef> OutputsOf(const TensorProgram& program) {
+  std::vector<BufferRef> outputs;
+  for (const Stage& stage : program.stages) {
+    if (stage.is_output) outputs.push_back(stage.tensor);
+  }
+  return outputs;
+}
+
+const char* NameOf(InputKind kind) {
+  switch (kind) {
+    case InputKind::kUniform:
+      return "uniform";
+    case InputKind::kNormal:
+      return "normal";
+    case InputKind::kPositive:
+      return "positive";
+    case InputKind::kIntegers:
+      return "integer";
+    case InputKind::kPeaks:
+      return "peaked";
+  }
+  return "";
+}
+
+Inputs::Inputs(const TensorProgram& program, uint64_t seed)
+    : program_(&program), seed_(seed), peaks_(program, seed) {}
+
+float Inputs::At(InputKind kind, int tensor, int64_t offset) const {
+  const float value = kind == InputKind::kPeaks ? peaks_.At(tensor, offset)
+                                                : InputValue(seed_, tensor, offset, kind);
+  const DType type = program_->inputs[static_cast<size_t>(tensor)]->dtype;
+  return static_cast<float>(search_space::RoundTo(type, value));
+}
+
+std::optional<Sampled> Inputs::Sample(InputKind kind) const {
+  auto input = [&](int tensor, int64_t offset) { return At(kind, tensor, offset); };
+  Sampled result{kind,
+                 search_space::EvaluateSamples(*program_, input, kSamples, seed_, kSampleOperations,
+                                               UsableCores()),
+                 {}};
+  const std::vector<BufferRef> outputs = OutputsOf(*program_);
+  std::vector<std::vector<SamplePoint>> of_output(outputs.size());
+  for (const SamplePoint& sample : result.samples) {
+    if (!std::isfinite(sample.value) || !std::isfinite(sample.magnitude)) return std::nullopt;
+    if (kind == InputKind::kIntegers && sample.magnitude > kExactBelow) return std::nullopt;
+    of_output[static_cast<size_t>(sample.output)].push_back(sample);
+  }
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    result.allowed.push_back(AllowedOf(*program_, kind, outputs[o]->dtype, of_output[o]));
+  }
+  return result;
+}
+
+absl::StatusOr<std::vector<Sampled>> Inputs::Choose() const {
+  std::vector<Sampled> chosen;
+  std::vector<InputKind> telling;
+  if (IsExactOnIntegers(*program_)) telling.push_back(InputKind::kIntegers);
+  if (HasSums(*program_)) telling.push_back(InputKind::kPeaks);
+  for (InputKind kind : telling) {
+    std::optional<Sampled> found = Sample(kind);
+    if (!found) continue;
+    chosen.push_back(*std::move(found));
+    break;
+  }
+  // What is timed: the power that matrix units draw depends on their operands.
+  const InputKind usual =
+      search_space::IsHalf(program_->dtype) ? InputKind::kNormal : InputKind::kUniform;
+  for (InputKind kind : {usual, InputKind::kPositive}) {
+    if (std::optional<Sampled> found = Sample(kind)) {
+      chosen.push_back(*std::move(found));
+      return chosen;
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(program_->op,
+                   " is not finite on random inputs, neither of [-1, 1) nor of [0.25, 1.25): its "
+                   "outputs cannot be checked"));
+}
+
+}  // namespace heddle::measure

@@ -132,17 +132,25 @@ Result RunTask(const std::string& folder, int64_t index) {
                    " trials of earlier ones"));
   Journal journal(*std::move(file), *std::move(records), *last);
 
-  const std::vector<std::string> workload = absl::StrSplit(batch->workloads[index], ' ');
-  std::vector<std::string> arguments{"tune", workload[0], "--device",   device->id, "--db",
-                                     db,     "--dtype",   batch->dtype, "--l2",     batch->l2};
+  std::vector<std::string> arguments{"tune", "--device", device->id, "--db",       db,
+                                     "--l2", batch->l2,  "--search", batch->search};
   const auto add = [&](const char* flag, const std::string& value) {
     arguments.insert(arguments.end(), {flag, value});
   };
-  if (workload.size() > 1) add("--shape", workload[1]);
+  add("--seed", absl::StrCat(batch->seed));
+  if (batch->dtype.empty()) {
+    add("--canonical", batch->workloads[index]);
+  } else {
+    const std::vector<std::string> workload = absl::StrSplit(batch->workloads[index], ' ');
+    arguments.push_back(workload[0]);
+    add("--dtype", batch->dtype);
+    if (workload.size() > 1) add("--shape", workload[1]);
+  }
   if (!batch->op_file.empty()) add("--op-file", batch->op_file);
   add("--trials",
       absl::StrCat(batch->trials == 0 ? 0 : std::max<int64_t>(1, batch->trials - *made)));
   if (batch->seconds > 0) add("--seconds", absl::StrCat(batch->seconds));
+  if (batch->plateau > 0) add("--plateau", absl::StrCat(batch->plateau));
   Result result = RunTune(std::move(arguments));
   const int code = result.ok() ? *result : ExitCodeOf(result.status());
   if (absl::Status s = journal.End(code); !s.ok()) return s;
@@ -155,15 +163,20 @@ std::string Batch::RunName(int64_t index) const {
   return absl::StrFormat("%s-%s-%05d", created, name, index);
 }
 
-absl::Status MakeBatch(const Batch& batch,
-                       const std::vector<std::pair<std::string, std::string>>& files) {
+std::string BatchText(const Batch& batch) {
   const Json json{{"format", kBatchFormat},       {"name", batch.name},
                   {"created", batch.created},     {"db", batch.db},
                   {"workloads", batch.workloads}, {"dtype", batch.dtype},
                   {"op_file", batch.op_file},     {"l2", batch.l2},
-                  {"trials", batch.trials},       {"parallel", batch.parallel},
-                  {"seconds", batch.seconds},     {"array", batch.array},
-                  {"collector", batch.collector}};
+                  {"trials", batch.trials},       {"plateau", batch.plateau},
+                  {"seed", batch.seed},           {"search", batch.search},
+                  {"parallel", batch.parallel},   {"seconds", batch.seconds},
+                  {"array", batch.array},         {"collector", batch.collector}};
+  return json.dump(1) + "\n";
+}
+
+absl::Status MakeBatch(const Batch& batch,
+                       const std::vector<std::pair<std::string, std::string>>& files) {
   const std::string partial = absl::StrCat(batch.folder, ".partial-", getpid());
   std::error_code error;
   for (const char* folder : {"/runs", "/log", "/jobs"}) {
@@ -171,7 +184,7 @@ absl::Status MakeBatch(const Batch& batch,
   }
   absl::Status status;
   if (!error) {
-    status = WriteFile(partial + "/batch.json", json.dump(1) + "\n");
+    status = WriteFile(partial + "/batch.json", BatchText(batch));
     for (const auto& [name, content] : files) {
       if (status.ok()) status = WriteFile(partial + "/" + name, content);
     }
@@ -205,6 +218,9 @@ absl::StatusOr<Batch> ReadBatch(const std::string& folder) {
     json.at("op_file").get_to(batch.op_file);
     json.at("l2").get_to(batch.l2);
     json.at("trials").get_to(batch.trials);
+    batch.plateau = json.value("plateau", batch.plateau);
+    batch.seed = json.value("seed", batch.seed);
+    batch.search = json.value("search", batch.search);
     json.at("parallel").get_to(batch.parallel);
     json.at("seconds").get_to(batch.seconds);
     json.at("array").get_to(batch.array);

@@ -17,11 +17,14 @@ struct Batch {
   std::string created;  // UTC, as in 20261122T070000Z: runs of later batches have greater names
   std::string folder;   // absolute
   std::string db;       // absolute: where it is collected
-  std::vector<std::string> workloads;  // "op k=v,...": the task's index is the place in the list
-  std::string dtype;
+  // "op k=v,...": the task's index is the place in the list.
+  std::vector<std::string> workloads;
+  std::string dtype;    // "" = `workloads` are canonical texts
   std::string op_file;  // absolute; empty = built-in operators
   std::string l2;
-  int64_t trials = 0;
+  int64_t trials = 0, plateau = 0;
+  uint64_t seed = 1;
+  std::string search = "evolutionary";
   int64_t parallel = 0;  // tasks at a time; 0 = no limit
   double seconds = 0;
   std::vector<std::string> array, collector;  // flags of sbatch for either
@@ -32,6 +35,8 @@ struct Batch {
   std::string JobName() const { return "heddle-" + created + "-" + name; }
 };
 
+// batch.json.
+std::string BatchText(const Batch& batch);
 // Writes what `batch` says into its folder, which is there as a whole or not at all, with files of
 // these names and contents beside it. Of two that make the same folder at a time one wins.
 // InvalidArgument: it cannot be written.

@@ -78,6 +78,7 @@ using Workload = std::shared_ptr<const search_space::TensorProgram>;
 
 struct WorkloadFlags {
   std::string op, shape, dtype = "float32", op_file;
+  std::string canonical;  // a workload's canonical text, in the place of all others
   // `positional`: whether the operator's name must be given.
   void Add(CLI::App& app, bool op_required = true);
   absl::StatusOr<Workload> Get() const { return Get(op, shape); }

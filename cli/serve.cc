@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/service_manager.h"
 #include "cli/command.h"
+#include "cli/executor.h"
 #include "cli/interrupt.h"
 #include "cli/local_daemon.h"
 #include "server/api/server.h"
@@ -36,6 +37,9 @@ struct ServeFlags {
   int searchers = 0;
   bool local = false;
   double lease_s = 30, remember_days = 7, keep_jobs_days = 90, keep_devices_days = 30;
+  std::string executor = "fleet", folder;
+  SlurmFlags slurm;
+  double every_s = 10;
 };
 
 // gRPC gives up a listener for good that runs out of file descriptors. The usual soft limit is for
@@ -64,6 +68,12 @@ Result RunServe(ServeFlags flags) {
   options.engine.keep_devices = absl::Hours(24 * flags.keep_devices_days);
   options.engine.slice = absl::Seconds(flags.slice_s);
   if (flags.local) options.engine.own_host = HostId();
+  const bool on_slurm = flags.executor == "slurm";
+  if (on_slurm && (flags.slurm.partition.empty() || flags.folder.empty())) {
+    return absl::InvalidArgumentError(
+        "--executor slurm wants a --partition, and a --folder that all its nodes see");
+  }
+  if (on_slurm) options.engine.max_searchers = 0;
   options.engine.heartbeat = std::min(absl::Seconds(5), options.engine.lease / 5);
   CatchInterrupts();
   ServiceManager manager;
@@ -81,6 +91,17 @@ Result RunServe(ServeFlags flags) {
   const std::vector<std::string>& addresses = (*server)->addresses();
   const auto socket = std::find_if(addresses.begin(), addresses.end(), is_socket);
   LocalDaemon daemon(socket != addresses.end() ? *socket : "");
+  std::optional<SlurmExecutor> executor;
+  if (on_slurm) {
+    std::error_code error;
+    const auto folder = std::filesystem::absolute(flags.folder);
+    std::filesystem::create_directories(folder, error);
+    if (error) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--folder: ", folder.string(), ": ", error.message()));
+    }
+    executor.emplace(**server, flags.slurm, folder.string(), absl::Seconds(flags.every_s));
+  }
   manager.Ready();
   while (!Interrupted()) {
     manager.KeepAlive((*server)->ticks());
@@ -91,6 +112,7 @@ Result RunServe(ServeFlags flags) {
   LogEvent(Severity::kInfo, "draining");
   // The daemon first: what it measures is reported while the server still listens.
   daemon.Stop(kGrace);
+  executor.reset();
   (*server)->Drain(kGrace);
   server->reset();
   LogEvent(Severity::kInfo, "ended");
@@ -221,6 +243,19 @@ void AddServe(CLI::App& app, Selected selected) {
   };
   keep("--keep-jobs", flags->keep_jobs_days, "days for which jobs that have ended are listed");
   keep("--keep-devices", flags->keep_devices_days, "days for which devices that are gone are");
+  sub->add_option("--executor", flags->executor,
+                  "what runs the jobs: this server and its daemons, or a cluster's own scheduler "
+                  "(docs/cluster.md), to which the flags below belong")
+      ->type_name("fleet|slurm")
+      ->check(OneOf({"fleet", "slurm"}))
+      ->capture_default_str();
+  sub->add_option("--folder", flags->folder, "of the cluster's jobs; all its nodes see it")
+      ->type_name("DIR");
+  sub->add_option("--look-every", flags->every_s, "seconds between looks at the cluster")
+      ->type_name("S")
+      ->check(CLI::Range(0.1, 3600.0).description(""))
+      ->capture_default_str();
+  flags->slurm.Add(*sub);
   sub->footer(
       "Ports want tokens, and TLS beyond this machine; the socket is guarded by its permissions\n"
       "(docs/service.md).\n"

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <map>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -41,7 +43,34 @@ Ran RunCommand(std::vector<std::string> arguments) {
 }
 
 bool Waits(const SlurmJob& job) { return job.state == "PENDING"; }
-bool IsHeld(const SlurmJob& job) { return Waits(job) && job.reason == "JobHeldUser"; }
+
+// Of lines "ID TASK STATE NAME REASON".
+absl::StatusOr<std::map<std::string, std::vector<SlurmJob>>> Squeue(
+    const std::vector<std::string>& which) {
+  std::vector<std::string> command{"squeue", "-h",   "-r", "-t",
+                                   "all",    "--me", "-o", "%F %K %T %j %r"};
+  command.insert(command.end(), which.begin(), which.end());
+  const Ran ran = RunCommand(command);
+  if (!ran.ok) {
+    return absl::UnavailableError("Slurm does not answer (squeue); the same command goes on later");
+  }
+  std::map<std::string, std::vector<SlurmJob>> jobs;
+  for (const std::string& line : ran.lines) {
+    const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(' ', 4));
+    SlurmJob job;
+    if (fields.size() < 5 || !absl::SimpleAtoi(fields[0], &job.id)) continue;
+    job.task = fields[1];
+    job.state = fields[2];
+    job.reason = fields[4];
+    jobs[fields[3]].push_back(job);
+  }
+  return jobs;
+}
+
+absl::Status NotCancelled(const std::string& name) {
+  return absl::UnavailableError(
+      absl::StrCat("jobs of ", name, " could not all be cancelled; try again"));
+}
 
 // What accounting, where there is one, remembers of jobs that squeue has forgotten.
 std::vector<SlurmJob> FindInAccounts(const std::string& name) {
@@ -73,23 +102,22 @@ std::string ShellWords(const std::vector<std::string>& arguments) {
 }
 
 absl::StatusOr<std::vector<SlurmJob>> FindSlurmJobs(const std::string& name) {
-  const Ran ran =
-      RunCommand({"squeue", "-h", "-r", "-t", "all", "--me", "-n", name, "-o", "%F %K %T %r"});
-  if (!ran.ok) {
-    return absl::UnavailableError("Slurm does not answer (squeue); the same command goes on later");
-  }
-  std::vector<SlurmJob> jobs;
-  for (const std::string& line : ran.lines) {
-    const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(' ', 3));
-    SlurmJob job;
-    if (fields.size() < 4 || !absl::SimpleAtoi(fields[0], &job.id)) continue;
-    job.task = fields[1];
-    job.state = fields[2];
-    job.reason = fields[3];
-    jobs.push_back(job);
-  }
-  return jobs.empty() ? FindInAccounts(name) : jobs;
+  auto jobs = Squeue({"-n", name});
+  if (!jobs.ok()) return jobs.status();
+  return jobs->empty() ? FindInAccounts(name) : jobs->begin()->second;
 }
+
+absl::StatusOr<std::map<std::string, std::vector<SlurmJob>>> AllSlurmJobs() { return Squeue({}); }
+
+bool HasEnded(const SlurmJob& job) {
+  // Not PREEMPTED: most such jobs wait again a moment later, and squeue soon forgets the others.
+  static const auto& ended =
+      *new std::set<std::string>{"COMPLETED", "FAILED",        "CANCELLED", "TIMEOUT", "NODE_FAIL",
+                                 "BOOT_FAIL", "OUT_OF_MEMORY", "DEADLINE",  "REVOKED"};
+  return ended.contains(job.state);
+}
+
+bool IsHeld(const SlurmJob& job) { return Waits(job) && job.reason == "JobHeldUser"; }
 
 absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
                                    const std::vector<std::string>& arguments) {
@@ -119,12 +147,21 @@ absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
           absl::StrCat("sbatch did not submit ", name, "; the same command tries again"));
     }
   }
-  int64_t first = std::numeric_limits<int64_t>::max();
-  for (const SlurmJob& job : *jobs) first = std::min(first, job.id);
-  for (const SlurmJob& job : *jobs) {
-    if (job.id != first && Waits(job)) RunCommand({"scancel", absl::StrCat(job.id)});
-  }
+  const int64_t first = FirstOf(*jobs);
+  CancelTwins(*jobs, first);
   return first;
+}
+
+int64_t FirstOf(const std::vector<SlurmJob>& jobs) {
+  int64_t first = std::numeric_limits<int64_t>::max();
+  for (const SlurmJob& job : jobs) first = std::min(first, job.id);
+  return first;
+}
+
+void CancelTwins(const std::vector<SlurmJob>& jobs, int64_t id) {
+  for (const SlurmJob& job : jobs) {
+    if (job.id != id && Waits(job)) RunCommand({"scancel", absl::StrCat(job.id)});
+  }
 }
 
 absl::Status ReleaseSlurmJob(const std::string& name, int64_t id) {
@@ -138,16 +175,18 @@ absl::Status ReleaseSlurmJob(const std::string& name, int64_t id) {
 }
 
 absl::Status CancelSlurmJobs(const std::string& name) {
-  auto jobs = FindSlurmJobs(name);
-  if (!jobs.ok()) return jobs.status();
   // To the batch shell alone, which is the tuner: Slurm would signal compilers too.
   const bool waiting = RunCommand({"scancel", "--me", "--name=" + name, "--state=PENDING"}).ok;
   const bool running = RunCommand({"scancel", "--me", "--name=" + name, "--state=RUNNING",
                                    "--batch", "--signal=TERM"})
                            .ok;
   if (waiting && running) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("jobs of ", name, " could not all be cancelled; try again"));
+  return NotCancelled(name);
+}
+
+absl::Status KillSlurmJobs(const std::string& name) {
+  return RunCommand({"scancel", "--me", "--name=" + name}).ok ? absl::OkStatus()
+                                                              : NotCancelled(name);
 }
 
 int64_t SlurmSetting(const std::string& key, int64_t otherwise) {

@@ -28,6 +28,12 @@ struct SlurmJob {
 // Those of that name. Unavailable when Slurm does not answer, which says nothing about the jobs.
 absl::StatusOr<std::vector<SlurmJob>> FindSlurmJobs(const std::string& name);
 
+// All of ours that squeue knows, by name, at one call.
+absl::StatusOr<std::map<std::string, std::vector<SlurmJob>>> AllSlurmJobs();
+// Whether it has ended, however.
+bool HasEnded(const SlurmJob& job);
+bool IsHeld(const SlurmJob& job);
+
 // The one job of that name: found, or submitted by sbatch with `arguments` (without --parsable and
 // the name). Of several, which lost replies may leave behind, the first; others that have not begun
 // are cancelled. Unavailable: Slurm does not answer; Internal: it refuses, and has said why on
@@ -38,8 +44,16 @@ absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
 // Lets a job that was submitted with --hold begin; of one that is not held, nothing.
 absl::Status ReleaseSlurmJob(const std::string& name, int64_t id);
 
-// Cancels what waits and interrupts what runs, so that it keeps what it has measured.
+// The one that counts of several of a name: the least id.
+int64_t FirstOf(const std::vector<SlurmJob>& jobs);
+// Cancels those of `jobs` that wait, but not the job `id`: twins, which lost replies leave behind.
+void CancelTwins(const std::vector<SlurmJob>& jobs, int64_t id);
+
+// Cancels what waits and interrupts what runs, so that it keeps what it has measured; a second
+// interruption would keep a tuner from that.
 absl::Status CancelSlurmJobs(const std::string& name);
+// Cancels what waits and ends what runs.
+absl::Status KillSlurmJobs(const std::string& name);
 
 // A number of the cluster's configuration, such as "MaxArraySize"; `otherwise` where it does not
 // say.

@@ -415,6 +415,8 @@ void AddTune(CLI::App& app, Selected selected) {
   auto flags = std::make_shared<TuneFlags>();
   CLI::App* sub = app.add_subcommand("tune", "find the fastest schedule of an operator at a shape");
   flags->workload.Add(*sub, false);
+  // A server's jobs name their workloads so (batch.h).
+  sub->add_option("--canonical", flags->workload.canonical)->group("");
   flags->device.Add(*sub, false);
   sub->add_option("--trials", flags->trials, "stop after so many new trials; 0 = no limit")
       ->type_name("N")

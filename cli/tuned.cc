@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/workloads_file.h"
+#include "search_space/notation/notation.h"
 
 namespace heddle::cli {
 
@@ -22,6 +23,12 @@ int TerminalWidth() {
 
 absl::StatusOr<std::vector<TuneJob>> ReadJobs(const WorkloadFlags& flags,
                                               const std::string& workloads) {
+  if (!flags.canonical.empty()) {
+    auto program = search_space::ParseWorkload(flags.canonical);
+    if (!program.ok()) return program.status();
+    return std::vector<TuneJob>{
+        {std::make_shared<const search_space::TensorProgram>(*std::move(program)), 1, ""}};
+  }
   if (flags.op.empty() == workloads.empty()) {
     return absl::InvalidArgumentError(
         "give either an operator with its --shape or --workloads FILE");

@@ -410,6 +410,36 @@ absl::Status EndWorkload(Records& records, int64_t job, int number, double defau
       default_us, default_us, job, number);
 }
 
+absl::Status CountRun(Records& records, int64_t job, const WorkloadRun& run) {
+  Database& db = records.database();
+  int64_t trials = 0, ok = 0;
+  double default_us = 0, best_us = 0;
+  nlohmann::json failed = nlohmann::json::object();
+  {
+    Cursor row = db.Query(
+        "SELECT t.outcome, t.final, t.time_us, a.number = 0 AND c.sequence = 1 FROM attempt a "
+        "CROSS JOIN collected c ON c.attempt = a.id CROSS JOIN trial t ON t.id = c.trial "
+        "WHERE a.run = ?",
+        run.run);
+    absl::StatusOr<bool> more;
+    while ((more = row.Next()).ok() && *more) {
+      const std::string outcome = row.Text(0);
+      const bool is_final = row.Int(1) != 0, is_ok = outcome == NameOf(measure::Outcome::kOk);
+      const double time = row.Real(2);
+      trials += !is_final;
+      ok += !is_final && is_ok;
+      if (!is_ok && !is_final) failed[outcome] = failed.value(outcome, 0) + 1;
+      if (is_ok && (best_us == 0 || time < best_us)) best_us = time;
+      if (is_ok && row.Int(3) != 0) default_us = time;  // trial 1 of every session
+    }
+    if (!more.ok()) return more.status();
+  }
+  return db.Run(
+      "UPDATE job_workload SET trials = ?, ok = ?, failed = ?, default_us = ?, best_us = ?, "
+      "ended = ? WHERE job = ? AND number = ?",
+      trials, ok, failed.dump(), default_us, best_us, int{run.ended}, job, run.number);
+}
+
 absl::Status LeaseTrial(Records& records, const TrialRow& row) {
   return records.database().Run(
       "INSERT INTO job_trial VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, 0, NULL) "

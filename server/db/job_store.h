@@ -89,6 +89,15 @@ absl::StatusOr<std::vector<WorkloadUse>> LoadUse(tuner::Records& records, int64_
 absl::Status AddSearchTime(tuner::Records& records, int64_t job, int number, double seconds);
 absl::Status EndWorkload(tuner::Records& records, int64_t job, int number, double default_us);
 
+// The run of a workload on a cluster's node (tuner/records/run_file.h).
+struct WorkloadRun {
+  int number = 0;
+  std::string run;     // all its attempts
+  bool ended = false;  // nothing is left to do for it
+};
+// Sets a workload's progress to what is collected of its run; as often as one likes.
+absl::Status CountRun(tuner::Records& records, int64_t job, const WorkloadRun& run);
+
 // ------------------------------------------------------------------------------------------ trials
 
 struct TrialRow {

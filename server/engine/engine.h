@@ -50,7 +50,7 @@ struct EngineOptions {
   // Runs one search to its end; blocks.
   std::function<absl::StatusOr<searcher::Done>(const searcher::Setup&, const SearchPort&)> search =
       SearchInChild;
-  int max_searchers = 4;
+  int max_searchers = 4;  // 0: another executor than the fleet runs the jobs
   int open_jobs_per_tenant = 1000;
   // Of a tenant: jobs that are searched at a time, and seconds of devices a day (UTC); 0 = no
   // limit. What exceeds them waits.
@@ -102,6 +102,12 @@ class Engine {
                  const std::string& request_id, const v1::JobSpec& spec,
                  std::vector<Workload> workloads, Reply<v1::Job> reply);
   void CancelJob(const Caller& caller, int64_t id, Reply<v1::Job> reply);
+  // What a cluster's engine has come to with a job that it runs in the fleet's place (with
+  // max_searchers = 0): the runs of its workloads, as far as they are collected, on devices of
+  // `model`. Of a job that has ended nothing.
+  void ReportRuns(int64_t id, const std::string& model, std::vector<WorkloadRun> runs);
+  // Its end: SUCCEEDED, or FAILED with an error.
+  void EndRuns(int64_t id, const std::string& error);
   // Until the result is destroyed.
   std::shared_ptr<void> Watch(int64_t job, Watcher watcher);
 

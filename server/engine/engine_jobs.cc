@@ -94,6 +94,31 @@ void Engine::CancelJob(const Caller& caller, int64_t id, Reply<v1::Job> reply) {
   Run(after);
 }
 
+void Engine::ReportRuns(int64_t id, const std::string& model, std::vector<WorkloadRun> runs) {
+  absl::MutexLock lock(&mutex_);
+  ActiveJob* job = FindJob(id);
+  if (job == nullptr || job->ending || job->cancelling) return;
+  Write(
+      [id, runs = std::move(runs)](tuner::Records& records) -> absl::Status {
+        for (const WorkloadRun& run : runs) {
+          if (absl::Status s = CountRun(records, id, run); !s.ok()) return s;
+        }
+        return absl::OkStatus();
+      },
+      nullptr, Persistence::kUntilStored);
+  Unpark(*job);  // no device of a daemon's is to wake it
+  job->device.mutable_target()->set_name(model);
+  SetJobState(*job, v1::Job::STATE_RUNNING);
+}
+
+void Engine::EndRuns(int64_t id, const std::string& error) {
+  absl::MutexLock lock(&mutex_);
+  ActiveJob* job = FindJob(id);
+  if (job == nullptr || job->cancelling) return;
+  EndJob(*job, error.empty() ? v1::Job::STATE_SUCCEEDED : v1::Job::STATE_FAILED,
+         v1::Job::STOP_REASON_UNSPECIFIED, error);
+}
+
 std::shared_ptr<void> Engine::Watch(int64_t job, Watcher watcher) {
   auto shared = std::make_shared<Watcher>(std::move(watcher));
   absl::MutexLock lock(&mutex_);

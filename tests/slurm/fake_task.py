@@ -3,6 +3,7 @@
 behaves as FOLDER/mode.INDEX says:
 
     final T         a final of T microseconds, and the end
+    none            no valid schedule: the end with exit code 3
     interrupted     TERM, or the time limit, has come: the end with exit code 130
     wait T          until there is FOLDER/go, or TERM comes; a final of T microseconds, and the end
 
@@ -70,6 +71,9 @@ with open(f"{folder}/../mode.{index}") as modes:
 mode, *time_us = modes[min(attempt, len(modes) - 1)].split()
 if mode == "interrupted":
     interrupted()
+if mode == "none":
+    write({"format": 1, "end": {"exit_code": 3}})
+    sys.exit(3)
 while mode == "wait" and not os.path.exists(f"{folder}/../go"):
     time.sleep(0.1)
 write(trial(float(time_us[0])))

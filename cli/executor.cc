@@ -1,0 +1,361 @@
+#include "cli/executor.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "proto/values.h"
+#include "server/db/convert.h"
+#include "server/db/job_store.h"
+#include "tuner/records/collect.h"
+
+namespace heddle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kCollection[] = "jobs/";  // of JobName
+// How long a run that was told to stop may take: a candidate's end, and the file's.
+constexpr absl::Duration kGrace = absl::Seconds(25);
+
+// The job's place in the folder, and its batch's name.
+std::string FolderName(const v1::Job& job) {
+  return std::string(absl::StripPrefix(job.name(), kCollection));
+}
+
+// Somebody may look for why; else a pass would fill the folder's every listing with it.
+std::string EndedMark(const std::string& folder) { return folder + "/ended"; }
+
+// The last submission that an id was written down of; -1: none was.
+int LastGeneration(const Batch& batch) {
+  int last = -1;
+  std::error_code error;
+  for (fs::directory_iterator it(batch.folder + "/jobs", error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename();
+    absl::string_view rest = name;
+    int generation = 0;
+    if (absl::ConsumePrefix(&rest, batch.JobName() + "-") &&
+        absl::SimpleAtoi(rest.substr(0, rest.find('.')), &generation)) {
+      last = std::max(last, generation);
+    }
+  }
+  return last;
+}
+
+// Of the batch, whatever the submission: names of arrays that have not ended.
+template <typename Jobs>
+std::vector<std::string> Living(const Batch& batch, const Jobs& cluster) {
+  std::vector<std::string> names;
+  const std::string prefix = batch.JobName() + "-";
+  for (auto it = cluster.lower_bound(prefix);
+       it != cluster.end() && absl::StartsWith(it->first, prefix); ++it) {
+    if (!std::all_of(it->second.begin(), it->second.end(), HasEnded)) names.push_back(it->first);
+  }
+  return names;
+}
+
+// Why runs have no result, in a user's words. `states` are Slurm's.
+std::string WhyIncomplete(const Batch& batch, const std::vector<int64_t>& incomplete,
+                          const std::map<std::string, std::vector<tuner::Attempt>>& attempts,
+                          const std::map<int64_t, std::string>& states) {
+  std::map<std::string, int> reasons;
+  for (int64_t index : incomplete) {
+    const auto stands = states.find(index);
+    const std::string state = stands == states.end() ? "" : stands->second;
+    const auto files = attempts.find(batch.RunName(index));
+    const bool interrupted = files != attempts.end() && !files->second.empty() &&
+                             files->second.back().exit_code == kInterrupted;
+    if (state == kSlurmCancelled) {
+      ++reasons["cancelled in Slurm"];
+    } else if (state == "OUT_OF_MEMORY") {
+      ++reasons["out of memory on its node (--sbatch=--mem)"];
+    } else if (state == "TIMEOUT" || interrupted) {
+      ++reasons["out of time (--time)"];
+    } else if (state == "NODE_FAIL" || state == "BOOT_FAIL") {
+      ++reasons["on a node that failed"];
+    } else if (state == "PREEMPTED") {
+      ++reasons["preempted"];
+    } else {
+      ++reasons["ended without a result; its log is in the job's folder"];
+    }
+  }
+  return absl::StrJoin(reasons, "; ", [](std::string* out, const auto& reason) {
+    absl::StrAppend(out, reason.second, " ", reason.first);
+  });
+}
+
+// How a run ended for good, where that was not well.
+std::string ErrorOf(const std::string& workload, const std::vector<tuner::Attempt>& attempts) {
+  for (const tuner::Attempt& attempt : attempts) {
+    if (attempt.exit_code == kDone) return "";
+  }
+  const bool none = std::any_of(attempts.begin(), attempts.end(), [](const tuner::Attempt& a) {
+    return a.exit_code == kNoValidSchedule;
+  });
+  // "vector_add(n = 4) " of "float32 op vector_add(n = 4) {..."
+  const size_t begin = workload.find("op ") + 3;
+  return absl::StrCat(workload.substr(begin, workload.find('{') - begin),
+                      none ? "has no valid schedule on its node"
+                           : "was refused on its node; the log is in the job's folder");
+}
+
+}  // namespace
+
+SlurmExecutor::SlurmExecutor(server::Server& server, SlurmFlags flags, std::string folder,
+                             absl::Duration every)
+    : server_(server), flags_(std::move(flags)), folder_(std::move(folder)) {
+  thread_ = std::thread([this, every] {
+    do {
+      if (absl::Status s = Pass(); !s.ok()) {
+        LogEvent(Severity::kError, "executor", {{"error", std::string(s.message())}});
+      }
+    } while (!stop_.Wait(every));
+  });
+}
+
+SlurmExecutor::~SlurmExecutor() {
+  stop_.Set();
+  thread_.join();
+}
+
+absl::Status SlurmExecutor::Pass() {
+  refused_ = false;
+  // Before the jobs are read: what is submitted then is not missed in it.
+  const auto cluster = AllSlurmJobs();
+  if (!cluster.ok()) return cluster.status();
+  absl::StatusOr<std::vector<v1::Job>> jobs = [&] {
+    auto reader = server_.store().Read();
+    return server::LoadOpenJobs(*reader);
+  }();
+  if (!jobs.ok()) return jobs.status();
+  std::set<std::string> open;
+  absl::Status last;
+  for (const v1::Job& job : *jobs) {
+    open.insert(FolderName(job));
+    if (job.state() == v1::Job::STATE_CANCELLING || stop_.Wait(absl::ZeroDuration())) continue;
+    // One job's trouble is not the others'; a cluster that does not answer is.
+    const absl::Status status = Advance(job, *cluster);
+    if (absl::IsUnavailable(status)) return status;
+    if (status.ok()) continue;
+    LogEvent(Severity::kError, "executor",
+             {{"job", job.name()}, {"error", std::string(status.message())}});
+  }
+  std::error_code error;
+  for (fs::directory_iterator it(folder_, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename();
+    if (open.contains(name) || retired_.contains(name)) continue;
+    if (fs::exists(EndedMark(it->path()))) {
+      retired_.insert(name);
+      continue;
+    }
+    {
+      // What is no job of this server's is left alone.
+      auto reader = server_.store().Read();
+      const auto ended = server::HasEnded(*reader, server::JobId(kCollection + name));
+      if (!ended.ok() || !*ended) continue;
+    }
+    last.Update(Retire(it->path(), *cluster));
+  }
+  return last;
+}
+
+absl::StatusOr<Batch> SlurmExecutor::FindOrMakeBatch(const v1::Job& job) {
+  const std::string folder = folder_ + "/" + FolderName(job);
+  auto existing = ReadBatch(folder);
+  if (!absl::IsNotFound(existing.status())) return existing;
+  Batch batch;
+  batch.name = FolderName(job);
+  batch.created =
+      absl::FormatTime("%Y%m%dT%H%M%SZ", server::FromProto(job.create_time()), absl::UTCTimeZone());
+  batch.folder = folder;
+  batch.db = server_.store().path();
+  {
+    auto reader = server_.store().Read();
+    auto uses = server::LoadUse(*reader, server::JobId(job.name()));
+    if (!uses.ok()) return uses.status();
+    for (server::WorkloadUse& use : *uses) batch.workloads.push_back(std::move(use.text));
+  }
+  const v1::JobSpec& spec = job.spec();
+  const v1::Budget& budget = spec.budget();
+  batch.l2 = measure::NameOf(server::FromProto(spec.l2()));
+  batch.trials = budget.trials();
+  batch.plateau = budget.plateau();
+  batch.seconds = SecondsOf(budget.search_duration());
+  if (spec.seed() != 0) batch.seed = spec.seed();
+  if (!spec.search().empty()) batch.search = spec.search();
+  auto script = flags_.TaskScript();
+  if (!script.ok()) return script.status();
+  if (absl::Status s = MakeBatch(batch, {{"tune.sbatch", *script}}); !s.ok()) return s;
+  return ReadBatch(folder);
+}
+
+absl::StatusOr<std::string> SlurmExecutor::Collect(const Attempts& attempts, bool all) {
+  std::string model;
+  for (const auto& [run, files] : attempts) {
+    for (const tuner::Attempt& file : files) {
+      std::error_code error;
+      const uintmax_t bytes = fs::file_size(file.path, error), before = collected_[file.path];
+      const bool wanted = all || file.exit_code || bytes >= 2 * before;
+      if (error || bytes == before || !wanted) continue;
+      tuner::CollectReport report;
+      const absl::Status status =
+          server_.store().WriteAndWait([&](tuner::Records& records) -> absl::Status {
+            std::ifstream in(file.path, std::ios::binary);
+            auto collected = tuner::Collect(records, in);
+            if (!collected.ok()) return collected.status();
+            report = *std::move(collected);
+            return absl::OkStatus();
+          });
+      if (!status.ok()) return status;
+      for (const std::string& line : report.trials.rejected) {
+        LogEvent(Severity::kWarning, "collect_refused", {{"file", file.path}, {"error", line}});
+      }
+      collected_[file.path] = bytes;
+      model = report.header.device;
+    }
+  }
+  return model;
+}
+
+absl::Status SlurmExecutor::Submit(const v1::Job& job, Batch batch, int generation,
+                                   const std::vector<int64_t>& indices) {
+  if (refused_) return absl::OkStatus();  // the next pass tries: what is refused to one is to all
+  // As the server is told now: who mends the flags of a server that Slurm refuses mends its jobs.
+  batch.parallel = flags_.parallel;
+  batch.array = flags_.OfArray(batch.seconds);
+  // So that the site can account for it.
+  batch.array.push_back("--comment=heddle tenant " + job.tenant());
+  auto held = SubmitHeld(batch, generation, indices);
+  if (!held.ok()) {
+    refused_ = true;
+    return held.status();
+  }
+  LogEvent(Severity::kInfo, "submitted",
+           {{"job", kCollection + batch.name},
+            {"generation", generation},
+            {"workloads", static_cast<int64_t>(indices.size())},
+            {"array", held->front().second}});
+  return Release(*held);
+}
+
+absl::Status SlurmExecutor::Settle(const Batch& batch, const std::string& name,
+                                   const std::vector<SlurmJob>& jobs) {
+  int64_t id = WrittenDown(batch, name);
+  if (id == 0) {
+    // Where the server was killed before it could write it down.
+    id = FirstOf(jobs);
+    if (absl::Status s = WriteDown(batch, name, id); !s.ok()) return s;
+  }
+  // An sbatch that outlived its server may come to its end after the next one has submitted.
+  CancelTwins(jobs, id);
+  const bool held = std::any_of(jobs.begin(), jobs.end(),
+                                [&](const SlurmJob& job) { return job.id == id && IsHeld(job); });
+  return held ? ReleaseSlurmJob(name, id) : absl::OkStatus();
+}
+
+absl::Status SlurmExecutor::Advance(const v1::Job& job, const Jobs& cluster) {
+  server::Engine& engine = server_.engine();
+  const int64_t id = server::JobId(job.name());
+  if (!job.spec().device().device().empty()) {
+    engine.EndRuns(id, absl::StrCat("the job asks for device ", job.spec().device().device(),
+                                    "; a cluster chooses devices itself, by model at most"));
+    return absl::OkStatus();
+  }
+  auto batch = FindOrMakeBatch(job);
+  if (!batch.ok()) return batch.status();
+  auto attempts = tuner::AttemptsIn(batch->runs());
+  if (!attempts.ok()) return attempts.status();
+  std::vector<server::WorkloadRun> runs;
+  std::vector<int64_t> incomplete;
+  std::vector<std::string> errors;
+  for (size_t i = 0; i < batch->workloads.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    const std::string run = batch->RunName(index);
+    const bool ended = IsComplete((*attempts)[run]);
+    runs.push_back({static_cast<int>(i), run, ended});
+    if (!ended) {
+      incomplete.push_back(index);
+    } else if (std::string e = ErrorOf(batch->workloads[i], (*attempts)[run]); !e.empty()) {
+      errors.push_back(std::move(e));
+    }
+  }
+  const std::vector<std::string> living = Living(*batch, cluster);
+  auto model = Collect(*attempts, living.empty() || incomplete.empty());
+  if (!model.ok()) return model.status();
+  const std::string& asked = job.spec().device().model();
+  if (!model->empty() && !asked.empty() && *model != asked) {
+    engine.EndRuns(id, absl::StrCat("the job asks for ", asked, ", and the partition ",
+                                    flags_.partition, " has ", *model));
+    return absl::OkStatus();
+  }
+  if (!model->empty()) engine.ReportRuns(id, *model, std::move(runs));
+  if (incomplete.empty()) {
+    engine.EndRuns(id, absl::StrJoin(errors, "; "));
+    return absl::OkStatus();
+  }
+
+  for (const std::string& name : living) {
+    if (absl::Status s = Settle(*batch, name, cluster.at(name)); !s.ok()) return s;
+  }
+  const int generation = LastGeneration(*batch);
+  if (generation < 0) return Submit(job, *batch, 0, AllOf(*batch));
+  // A file may be seen later than the end of the task that has written it.
+  if (!living.empty() || over_.insert(batch->name).second) {
+    if (!living.empty()) over_.erase(batch->name);
+    return absl::OkStatus();
+  }
+  over_.erase(batch->name);
+  auto states = TaskStates(*batch, generation, incomplete);
+  if (!states.ok()) return states.status();
+  const bool cancelled = std::any_of(states->begin(), states->end(),
+                                     [](const auto& s) { return s.second == kSlurmCancelled; });
+  if (cancelled || generation >= kResubmissions) {
+    errors.insert(
+        errors.begin(),
+        absl::StrCat(incomplete.size(), " of ", batch->workloads.size(),
+                     " workloads are not complete after ", generation + 1,
+                     " submissions: ", WhyIncomplete(*batch, incomplete, *attempts, *states)));
+    engine.EndRuns(id, absl::StrJoin(errors, "; "));
+    return absl::OkStatus();
+  }
+  return Submit(job, *batch, generation + 1, incomplete);
+}
+
+absl::Status SlurmExecutor::Retire(const std::string& folder, const Jobs& cluster) {
+  auto batch = ReadBatch(folder);
+  if (!batch.ok()) return batch.status();
+  // What a killed server had submitted without writing its id down has a name all the same.
+  const std::vector<std::string> living = Living(*batch, cluster);
+  for (const std::string& name : living) {
+    const auto [told, first] = told_.emplace(name, SteadyNow());
+    const bool late = SteadyNow() - told->second > kGrace;
+    if (!first && !late) continue;
+    if (absl::Status s = late ? KillSlurmJobs(name) : CancelSlurmJobs(name); !s.ok()) {
+      if (first) told_.erase(told);
+      return s;
+    }
+  }
+  auto attempts = tuner::AttemptsIn(batch->runs());
+  if (!attempts.ok()) return attempts.status();
+  if (auto collected = Collect(*attempts, true); !collected.ok()) return collected.status();
+  if (!living.empty()) return absl::OkStatus();
+  if (absl::Status s = WriteFile(EndedMark(folder), ""); !s.ok()) return s;
+  retired_.insert(fs::path(folder).filename());
+  std::erase_if(collected_,
+                [&](const auto& file) { return absl::StartsWith(file.first, folder + "/"); });
+  std::erase_if(told_, [&](const auto& array) {
+    return absl::StartsWith(array.first, batch->JobName() + "-");
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,162 @@
+"""A server whose jobs Slurm runs, killed at every step that it takes, and what becomes of a job whose tasks end as no
+test can have a real Slurm end them. The commands are fake_slurm.py, the tuner is fake_task.py."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+from executor import HERE, Server
+from slurm import HEDDLE, expect
+
+COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "sacct", "sinfo")
+
+
+class FakeSlurm:
+    """What of slurm.Slurm a Server needs."""
+
+    def __enter__(self):
+        self.folder = tempfile.mkdtemp(prefix="heddle-fake-slurm-")
+        os.mkdir(f"{self.folder}/bin")
+        for command in COMMANDS:
+            os.symlink(f"{HERE}/fake_slurm.py", f"{self.folder}/bin/{command}")
+        self.environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "HOME": self.folder,
+                            "FAKE_SLURM": self.folder, "PYTHONDONTWRITEBYTECODE": "1"}
+        return self
+
+    def __exit__(self, *_):
+        if os.environ.get("HEDDLE_KEEP_LOGS"):
+            print("logs are in", self.folder)
+        else:
+            shutil.rmtree(self.folder)
+
+    def run(self, *command, check=True):
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=self.environment,
+                              timeout=120)
+        expect(done.returncode == 0 or not check, done)
+        return done
+
+    def until(self, what, condition, limit=180):
+        end = time.monotonic() + limit
+        while not condition():
+            if time.monotonic() > end:
+                raise AssertionError(f"{what}: not in {limit} s")
+            time.sleep(0.02)
+
+    def path(self, name):
+        return f"{self.folder}/{name}"
+
+    def say(self, name, text):
+        """In one step, as fakes read it meanwhile."""
+        with open(self.path(name + ".new"), "w") as out:
+            out.write(text)
+        os.rename(self.path(name + ".new"), self.path(name))
+
+    @contextlib.contextmanager
+    def down(self):
+        """Slurm does not answer, so that the server does nothing."""
+        self.say("down", "")
+        looks = self.calls().count("look")
+        self.until("the server has seen it", lambda: self.calls().count("look") > looks + 1)
+        yield
+        os.remove(self.path("down"))
+
+    def calls(self):
+        with open(self.path("calls"), "a+") as calls:
+            calls.seek(0)
+            return calls.read().split()
+
+    def modes(self, *modes):
+        for index, mode in enumerate(modes):
+            self.say(f"mode.{index}", mode)
+
+    def arrays(self, job):
+        """States of the tasks of each array of the job, by the submission's number."""
+        try:
+            with open(self.path("jobs.json")) as text:
+                jobs = json.load(text)
+        except FileNotFoundError:
+            return {}
+        found = {}
+        for each in jobs.values():
+            if f"-{job.removeprefix('jobs/')}-" in each["name"]:
+                found.setdefault(each["name"].rsplit("-", 1)[1], []).append(list(each["tasks"].values()))
+        return found
+
+
+with FakeSlurm() as slurm:
+    refused = slurm.run(HEDDLE, "serve", "--executor", "slurm", check=False)
+    expect(refused.returncode == 2 and "--partition" in refused.stderr, refused)
+
+    server = Server(slurm, "server")
+    server.start()
+
+    # Killed at each step, before and after it was done, the server goes on where it was: one array runs, one attempt
+    # is made, one result is there. Of two that a killed one's sbatch and the next one's have made, one begins.
+    server.modes("final 8")
+    size = 0
+    for faults in (["config before", "find before", "sbatch before", "sbatch after", "release before",
+                    "release after", "look after"], ["config after", "find after", "sbatch late"]):
+        size += 1
+        with slurm.down():
+            job = server.submit(size)
+            slurm.say("fault", faults[0])
+        for fault, then in zip(faults, [*faults[1:], ""]):
+            expect(server.process.wait(120) == -signal.SIGKILL, fault)
+            slurm.say("fault", then)
+            server.start()
+        told = server.ends(job)
+        expect(told["state"] == "SUCCEEDED" and told["device"] == "Loom 9000", (faults, told))
+        expect(told["workloads"][0]["best_us"] == 8 and told["workloads"][0]["default_us"] == 8, told)
+        states = slurm.arrays(job)
+        expect(states["0.0"][0] == ["COMPLETED"] and len(states) == 1, (faults, states))
+        expect(len(server.attempts(job)) == 1, (faults, server.attempts(job)))
+        twin = "sbatch late" in faults
+        slurm.until("no twin is left", lambda: slurm.arrays(job)["0.0"][1:] == [["CANCELLED"]] * twin)
+
+    # How tasks end is told in a user's words, and what others have measured stays. Three times more is enough.
+    slurm.modes("OUT_OF_MEMORY", "NODE_FAIL", "", "")
+    server.modes("", "", "final 5", "none")
+    job = server.submit(31, 32, 33, 34)
+    told = server.ends(job)
+    expect(told["state"] == "FAILED" and [w["best_us"] for w in told["workloads"]] == [None, None, 5, None], told)
+    for words in ("2 of 4 workloads are not complete after 4 submissions", "1 out of memory on its node",
+                  "1 on a node that failed", "vector_add(n = 34) has no valid schedule"):
+        expect(words in told["error"], (words, told))
+    expect({k: len(v[0]) for k, v in slurm.arrays(job).items()} == {"0.0": 4, "1.0": 2, "2.0": 2, "3.0": 2},
+           slurm.arrays(job))
+
+    # Cancelled, the server killed at that: what runs is told to stop, once, and nothing is left.
+    slurm.modes("RUNNING", "RUNNING")
+    for fault in ("scancel before", "scancel after"):
+        size += 1
+        job = server.submit(41 + size, 51 + size)
+        slurm.until("it runs", lambda: slurm.arrays(job) == {"0.0": [["RUNNING", "RUNNING"]]})
+        with slurm.down():
+            server.heddle("cancel", job)
+            slurm.say("fault", fault)
+        expect(server.process.wait(60) == -signal.SIGKILL, fault)
+        server.start()
+        slurm.until("it was told", lambda: slurm.arrays(job) == {"0.0": [["FAILED", "FAILED"]]})
+        expect(server.ends(job)["state"] == "CANCELLED", fault)
+
+    # What Slurm refuses waits, and goes on with flags that it takes; what was refused is in the log.
+    slurm.modes("", "")
+    server.modes("final 3")
+    slurm.say("refuse", "")
+    job = server.submit(61)
+    slurm.until("it is refused", lambda: "Invalid account" in server.log())
+    server.stop()
+    server.start("--sbatch=--account=a")
+    expect(server.ends(job)["workloads"][0]["best_us"] == 3, server.job(job))
+
+    # A device of a fleet is none of a cluster's; another model than the partition's is said at the first result.
+    server.modes("final 3")
+    done = server.heddle("submit", "vector_add", "--shape", "n=71", "--device", "Warp 1", "--json")
+    told = server.ends(json.loads(done)["id"])
+    expect(told["state"] == "FAILED" and "has Loom 9000" in told["error"], told)
+    server.stop()

@@ -17,6 +17,7 @@
 #include "cli/batch.h"
 #include "cli/collect.h"
 #include "cli/command.h"
+#include "cli/kubernetes.h"
 #include "cli/slurm.h"
 #include "cli/slurm_batch.h"
 #include "cli/suite.h"
@@ -211,6 +212,7 @@ void AddCluster(CLI::App& app, Selected selected) {
       "What does not complete, for a lost node or a time limit, is submitted again three times.");
   sub->callback([=] { *selected = [=] { return RunSlurm(*flags); }; });
 
+  AddKubernetes(*group, selected);
   AddBatchCommands(*group, selected);
 
   struct CollectFlags {

@@ -1,27 +1,41 @@
 """Whole models of PyTorch: `torch.compile(model, backend="heddle")`, and heddle.optimize, which also tunes and checks.
 
 Of the graph that PyTorch's AOTAutograd makes, matrix products and convolutions with the elementwise operators
-behind them, softmax and layer normalisation are computed by kernels; everything else stays as it is.
+behind them, softmax and normalisations are computed by kernels where these are faster than what Inductor makes of the
+same nodes; everything else is Inductor's.
 """
 
 from __future__ import annotations
 
-import operator
+import hashlib
+import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
 
+from heddle._aten import graph_of, is_tensor
+from heddle._kernel_call import KernelCall, alone, operand_names, with_kernels
+from heddle._timing import Timer, beside
 from heddle.database import Database, Fallback, connect
 from heddle.errors import HeddleError, NotFound
-from heddle.extraction import Extraction, Extractor, Folded, Graph, Group, Node
+from heddle.extraction import Extraction, Extractor, Group
 from heddle.kernel import Kernel
+from heddle.operator import cache_folder, keep_file
 
 # What a kernel computes; other groups, which only move data or are elementwise, are PyTorch's to fuse.
 _KINDS = ("matmul", "batch_matmul", "conv2d", "grouped_conv2d", "depthwise_conv2d", "softmax", "layer_norm")
+# A kernel that takes more than this share of Inductor's time is not worth a border that nothing is fused across.
+_WORTH = 0.98
+# The largest difference from eager, relative to the largest element, that roundings explain.
+_TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}
+
+_NEEDS_GRADIENTS = "it needs gradients: call the model under torch.no_grad()"
+
+Rest = Literal["inductor", "eager"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +46,19 @@ class Use:
     shape: dict[str, int]
     weight: int  # how many groups of the graph it computes
     match: str  # "exact", "nearest" or "default"
-    time_us: float | None
+    time_us: float | None  # as it was tuned
+    text: str = ""  # in tensor notation
+    # Beside each other, of this model's tensors: where Inductor has the rest.
+    ours_us: float | None = None
+    inductor_us: float | None = None
+    error: float | None = None  # against eager, relative to the largest element
+
+    def __str__(self) -> str:
+        shape = ",".join(f"{name}={value}" for name, value in self.shape.items())
+        time = "not measured" if self.time_us is None else f"{self.time_us:.1f} us"
+        if self.ours_us is not None:
+            time = f"{self.ours_us:.1f} us, Inductor {self.inductor_us:.1f} us"
+        return f"{self.weight} x {self.operator} {shape}: {self.match}, {time}"
 
 
 @dataclass
@@ -40,23 +66,46 @@ class Report:
     """What became of the graphs of a model."""
 
     uses: list[Use] = field(default_factory=list)
+    slower: list[Use] = field(default_factory=list)  # kernels that Inductor is as fast as
     left: dict[str, str] = field(default_factory=dict)  # nodes or workloads that stay PyTorch's, and why
     largest_error: float | None = None  # against eager, relative to the largest result; where it was compared
+    # Of all graphs together: as Inductor compiles them, what the kernels' times make of that, and as they are now.
+    inductor_us: float = 0.0
+    predicted_us: float = 0.0
+    measured_us: float = 0.0
+
+    def share(self, use: Use) -> float | None:
+        """Of the model's time, that of a kernel."""
+        return use.weight * use.ours_us / self.measured_us if use.ours_us and self.measured_us else None
 
     def __str__(self) -> str:
         lines = []
         for use in self.uses:
-            shape = ",".join(f"{name}={value}" for name, value in use.shape.items())
-            time = "not measured" if use.time_us is None else f"{use.time_us:.1f} us"
-            lines.append(f"{use.weight} x {use.operator} {shape}: {use.match}, {time}")
+            share = self.share(use)
+            lines.append(f"{use}" + ("" if share is None else f", {100 * share:.0f} % of the model"))
+        lines += [f"Inductor's: {use}" for use in self.slower]
         lines += [f"PyTorch's: {what}: {why}" for what, why in self.left.items()]
+        if self.measured_us:
+            lines.append(
+                f"the model: {self.measured_us:.1f} us, predicted {self.predicted_us:.1f} us, "
+                f"Inductor alone {self.inductor_us:.1f} us"
+            )
         if self.largest_error is not None:
             lines.append(f"largest difference from eager: {self.largest_error:.1e}")
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class _Candidate:
+    """A kernel, and the groups of a graph that it computes alike."""
+
+    groups: list[Group]
+    kernel: Kernel
+    use: Use
+
+
 class Backend:
-    """A backend of torch.compile. Graphs that need gradients are run as they are: kernels have none."""
+    """A backend of torch.compile. Graphs that need gradients have no kernels."""
 
     def __init__(
         self,
@@ -66,38 +115,80 @@ class Backend:
         trials: int = 0,
         seconds: float = 0,
         progress: bool = True,
+        rest: Rest = "inductor",
+        options: Mapping[str, Any] | None = None,
+        timer: Timer = beside,
     ) -> None:
         """`trials`: tune what the database has no record of, so many for each workload on average; `seconds`: all of
-        them within so long. Without either, `fallback` says what is taken."""
+        them within so long. Without either, `fallback` says what is taken.
+
+        `rest`: "inductor" compares each kernel, and at last the whole graph, with what Inductor makes of it at the
+        first call, and takes what is faster; `options` are Inductor's, as torch.compile has them. "eager" takes every
+        kernel there is and runs what has none as it is. `timer`: what compares.
+        """
         self.report = Report()
         self._db = db or connect()
         self._fallback: Fallback = fallback
         self._trials = trials
         self._seconds = seconds
         self._progress = progress
+        self._rest = rest
+        self._options = dict(options or {})
+        self._timer = timer
 
     def __call__(self, module: Any, inputs: list[Any], **_: Any) -> Any:
         from torch._dynamo.backends.common import aot_autograd
 
+        if self._rest == "inductor":
+            tensors = [*module.parameters(), *(x for x in inputs if isinstance(x, torch.Tensor))]
+            why = ""
+            if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+                why = _NEEDS_GRADIENTS
+            elif not all(isinstance(size, int) for x in inputs for size in getattr(x, "shape", [x])):
+                why = "its sizes are known at a call only: compile the model with dynamic=False"
+            if why:
+                from torch._inductor.compile_fx import compile_fx
+
+                self.report.left["a graph"] = why
+                return compile_fx(module, inputs, config_patches=self._options)
         compiler: Any = aot_autograd(fw_compiler=self._leave, inference_compiler=self._compile)
         return compiler(module, inputs)
 
     def _leave(self, module: Any, inputs: list[Any]) -> Any:
         from functorch.compile import make_boxed_func
 
-        self.report.left["a graph"] = "it needs gradients: call the model under torch.no_grad()"
+        self.report.left["a graph"] = _NEEDS_GRADIENTS
         return make_boxed_func(module.forward)
 
     def _compile(self, module: Any, inputs: list[Any]) -> Any:
         from functorch.compile import make_boxed_func
 
-        found = Extractor(_graph(module)).run()
-        nodes = {node.name: node for node in module.graph.nodes}
+        if self._rest == "eager":
+            candidates = self._candidates(module)
+            self.report.uses += [one.use for one in candidates]
+            return make_boxed_func(_with_all(module, candidates).forward)
+        compiled: Any = None
+
+        def run(*arguments: Any) -> Any:
+            nonlocal compiled
+            # Not before the first call: its tensors are what the choice is measured on. In a thread of its own, as
+            # this one is in a mode of AOTAutograd's that looks at all that a first call does.
+            if compiled is None:
+                with ThreadPoolExecutor(max_workers=1) as thread:
+                    compiled = thread.submit(self._fastest, module, arguments).result()
+            return compiled(*arguments)
+
+        return make_boxed_func(run)
+
+    def _candidates(self, module: Any) -> list[_Candidate]:
+        """Tunes what is wanted and not known, and makes the kernels of a graph's groups."""
+        found = Extractor(graph_of(module)).run()
         groups: dict[str, list[Group]] = {}
         for group in found.groups:
             if group.kind.split("_nt")[0].split("_tn")[0].split("_tt")[0] in _KINDS:
                 groups.setdefault(f"{group.operator} {group.shape}", []).append(group)
-        device = next((_device(n.meta["val"].device) for n in nodes.values() if _is_tensor(n)), "auto")
+        values = (node.meta["val"] for node in module.graph.nodes if is_tensor(node))
+        device = next((_device(value.device) for value in values), "auto")
         # A thread of each mostly waits for a program of its own.
         with ThreadPoolExecutor(max_workers=8) as pool:
             if self._trials > 0 or self._seconds > 0:
@@ -108,21 +199,87 @@ class Backend:
                     device,
                 )
             kernels = list(pool.map(lambda same: self._kernel(found, same[0], device), groups.values()))
+        candidates = []
         for same, kernel in zip(groups.values(), kernels, strict=True):
             first = same[0]
             if isinstance(kernel, HeddleError):
                 self.report.left[f"{first.operator} {dict(first.shape)}"] = str(kernel)
                 continue
             assert kernel.record is not None
-            record = kernel.record
-            self.report.uses.append(Use(first.operator, dict(first.shape), len(same), record.match, record.time_us))
-            for group in same:
-                _replace(module.graph, nodes, group, kernel)
+            use = Use(
+                first.operator, dict(first.shape), len(same), kernel.record.match, kernel.record.time_us,
+                found.operators[first.operator],
+            )  # fmt: skip
+            candidates.append(_Candidate(same, kernel, use))
         for kind, reasons in found.unknown.items():
             self.report.left.setdefault(kind, reasons[0][1])
-        module.graph.eliminate_dead_code()
-        module.recompile()
-        return make_boxed_func(module.forward)
+        return candidates
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _fastest(self, module: Any, inputs: tuple[Any, ...]) -> Callable[..., Any]:
+        """The graph as Inductor compiles it, with those kernels that make it faster, if any does."""
+        device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), torch.device("cpu"))
+        candidates = self._candidates(module)
+        plain = self._inductor(module, inputs)
+        faster: list[_Candidate] = []
+        values = _values(module, inputs, candidates)
+        for one in candidates:
+            first = one.groups[0]
+            expected = values[first.output]
+            call = KernelCall(one.kernel, first.operands, expected)
+            operands = tuple(values[name] for name in call.names)
+            error = difference(call(*operands), expected)
+            if not error <= tolerance_of(expected):
+                self.report.left[f"{one.use.operator} {one.use.shape}"] = f"differs from eager's result by {error:.1e}"
+                continue
+            ours, inductor = self._compared(alone(module, first), call, operands, device, str(one.kernel.folder))
+            use = replace(one.use, ours_us=ours, inductor_us=inductor, error=error)
+            if ours < _WORTH * inductor:
+                faster.append(replace(one, use=use))
+            else:
+                self.report.slower.append(use)
+        if not faster:
+            return plain
+        mixed = self._inductor(_with_all(module, faster), inputs)
+        times = self._timer({"inductor": lambda: plain(*inputs), "ours": lambda: mixed(*inputs)}, device)
+        saved = sum(one.use.weight * ((one.use.inductor_us or 0) - (one.use.ours_us or 0)) for one in faster)
+        self.report.inductor_us += times["inductor"]
+        self.report.predicted_us += times["inductor"] - saved
+        self.report.measured_us += min(times.values())
+        if times["ours"] < times["inductor"]:
+            self.report.uses += [one.use for one in faster]
+            return mixed
+        # What is faster alone may cost a fusion, or another layout.
+        self.report.slower += [one.use for one in faster]
+        self.report.left["a graph"] = (
+            f"{times['ours']:.1f} us with kernels, {times['inductor']:.1f} us by Inductor alone"
+        )
+        return plain
+
+    def _inductor(self, module: Any, inputs: tuple[Any, ...]) -> Callable[..., Any]:
+        import torch._inductor
+
+        # Of a copy: it changes what it compiles.
+        compiled: Callable[..., Any] = torch._inductor.compile(
+            with_kernels(module, []), list(inputs), options=self._options
+        )
+        return compiled
+
+    def _compared(
+        self, module: Any, call: KernelCall, operands: tuple[Any, ...], device: torch.device, kernel: str
+    ) -> tuple[float, float]:
+        """Microseconds of a kernel, and of what Inductor makes of the same nodes; kept for the next time."""
+        forms = [(str(x.dtype), tuple(x.shape), x.stride()) for x in operands]
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+        key = [str(module.graph), forms, kernel, self._options, torch.__version__, name]
+        digest = hashlib.sha256(json.dumps(key, default=str).encode()).hexdigest()[:24]
+        path = cache_folder("choices") / f"{digest}.json"
+        if not path.exists():
+            theirs = self._inductor(module, operands)
+            times = self._timer({"ours": lambda: call(*operands), "inductor": lambda: theirs(*operands)}, device)
+            keep_file(path, json.dumps(times))
+        times = json.loads(path.read_text(encoding="utf-8"))
+        return times["ours"], times["inductor"]
 
     def _is_known(self, found: Extraction, group: Group, device: str) -> bool:
         try:
@@ -167,7 +324,7 @@ def extract(model: Callable[..., Any], *inputs: Any) -> Extraction:
     found: list[Extraction] = []
 
     def compile(module: Any, _: Any) -> Any:
-        found.append(Extractor(_graph(module)).run())
+        found.append(Extractor(graph_of(module)).run())
         return make_boxed_func(module.forward)
 
     reader: Any = aot_autograd(fw_compiler=compile, inference_compiler=compile)
@@ -189,16 +346,28 @@ def optimize(
     fallback: Fallback = "default",
     trials: int = 0,
     seconds: float = 0,
-    tolerance: float = 1e-3,
+    tolerance: float | None = None,
     progress: bool = True,
+    rest: Rest = "inductor",
+    options: Mapping[str, Any] | None = None,
+    timer: Timer = beside,
 ) -> tuple[Callable[..., Any], Report]:
-    """The model with kernels in the place of its products and convolutions, for inputs of these shapes.
+    """The model with kernels where these are faster, for inputs of these shapes; the rest is Inductor's (Backend).
 
     `trials` and `seconds` tune what was not tuned before: so many trials for each workload, all within so long. The
     result on `inputs` is compared with the model's own: HeddleError where it differs by more than `tolerance` of the
-    largest element. What is returned runs without gradients.
+    largest element, by default 1e-3, 1e-2 for float16 and 5e-2 for bfloat16. What is returned runs without gradients.
     """
-    made = Backend(db, fallback=fallback, trials=trials, seconds=seconds, progress=progress)
+    made = Backend(
+        db,
+        fallback=fallback,
+        trials=trials,
+        seconds=seconds,
+        progress=progress,
+        rest=rest,
+        options=options,
+        timer=timer,
+    )
     compiled: Any = torch.compile(model, backend=made, dynamic=False)
 
     def run(*arguments: Any, **named: Any) -> Any:
@@ -207,14 +376,15 @@ def optimize(
 
     with torch.no_grad():
         expected = model(*inputs)
-    error = _difference(run(*inputs), expected)
-    if not error <= tolerance:
+    error = difference(run(*inputs), expected)
+    if not error <= (tolerance_of(expected) if tolerance is None else tolerance):
         raise HeddleError(f"the model's result differs from eager's by {error:.1e} of its largest element")
     made.report.largest_error = error
     return run, made.report
 
 
-def _difference(got: Any, expected: Any) -> float:
+def difference(got: Any, expected: Any) -> float:
+    """The largest of all elements, relative to the largest element of its tensor."""
     from torch.utils._pytree import tree_leaves
 
     worst = 0.0
@@ -226,192 +396,36 @@ def _difference(got: Any, expected: Any) -> float:
     return worst
 
 
+def tolerance_of(result: Any) -> float:
+    """What roundings explain, by the types of the result's tensors."""
+    from torch.utils._pytree import tree_leaves
+
+    types = {str(x.dtype).removeprefix("torch.") for x in tree_leaves(result) if isinstance(x, torch.Tensor)}
+    return max((_TOLERANCE.get(name, 1e-3) for name in types), default=1e-3)
+
+
 def _device(device: Any) -> str:
     return f"cuda:{device.index or 0}" if device.type == "cuda" else "auto" if device.type != "cpu" else "opencl:0"
 
 
-def _is_tensor(node: Any) -> bool:
-    return isinstance(node.meta.get("val"), torch.Tensor)
+def _with_all(module: Any, candidates: list[_Candidate]) -> Any:
+    return with_kernels(module, [(group, one.kernel) for one in candidates for group in one.groups])
 
 
-def _replace(graph: Any, nodes: dict[str, Any], group: Group, kernel: Kernel) -> None:
-    last = nodes[group.output]
-    call = _Call(kernel, group.operands, tuple(last.meta["val"].shape))
-    with graph.inserting_after(last):
-        made = graph.call_function(call, tuple(nodes[name] for name in call.names))
-    made.meta = dict(last.meta)
-    last.replace_all_uses_with(made)
-    graph.erase_node(last)
-    nodes[group.output] = made  # for groups that read it
+def _values(module: Any, inputs: tuple[Any, ...], candidates: list[_Candidate]) -> dict[str, Any]:
+    """What the first groups of all candidates read and compute, when the graph runs on these inputs."""
+    wanted = set[str]()
+    for one in candidates:
+        wanted |= {one.groups[0].output, *operand_names(one.groups[0].operands)}
+    values = {}
 
+    class Recorder(torch.fx.Interpreter):  # type: ignore[misc]
+        def run_node(self, n: Any) -> Any:
+            value = super().run_node(n)
+            if n.name in wanted:
+                values[n.name] = value
+            return value
 
-class _Call:
-    """A kernel in a graph, whose tensors have the shapes and layouts that the model gives them.
-
-    What a batch normalisation makes of weights is kept for as long as these stay as they are.
-    """
-
-    def __init__(self, kernel: Kernel, operands: tuple[str | Folded, ...], shape: tuple[int, ...]) -> None:
-        self._kernel = kernel
-        self._operands = operands
-        self._shape = shape
-        self._kept: dict[int, tuple[Any, Any]] = {}  # of an operand's number: of which tensors it was made, and it
-        read = [(one.tensor, *one.norm) if isinstance(one, Folded) else (one,) for one in operands]
-        # The graph's tensors that it takes, each once, in order.
-        self.names = tuple(dict.fromkeys(name for names in read for name in names if name))
-        # As the graph's text shows it.
-        self.__name__ = f"heddle_{kernel.manifest.op}"
-
-    def __call__(self, *tensors: Any) -> Any:
-        named = dict(zip(self.names, tensors, strict=True))
-        given = []
-        for number, buffer in enumerate(self._kernel.inputs):
-            operand = self._operands[number]
-            tensor = named[operand] if isinstance(operand, str) else self._folded(number, operand, named)
-            tensor = tensor.detach().reshape(buffer.shape).contiguous()
-            given.append(tensor if tensor.data_ptr() % buffer.align == 0 else tensor.clone())
-        return self._kernel(*given).reshape(self._shape)
-
-    def _folded(self, number: int, operand: Folded, named: dict[str, Any]) -> Any:
-        scale, offset, mean, variance = sources = [named[name].detach() for name in operand.norm]
-        tensor = named[operand.tensor].detach() if operand.tensor else None
-        # What changes a tensor raises its version.
-        state = [(s.data_ptr(), s._version) for s in (*sources, tensor) if s is not None]
-        if number not in self._kept or self._kept[number][0] != state:
-            factor = scale * torch.rsqrt(variance + operand.epsilon)
-            if operand.what == "weights":
-                assert tensor is not None
-                value = tensor * factor.reshape(-1, *[1] * (tensor.dim() - 1))
-            elif operand.what == "offset":
-                value = offset - mean * factor + (0 if tensor is None else tensor * factor)
-            else:
-                value = factor
-            self._kept[number] = (state, value)
-        return self._kept[number][1]
-
-
-# ------------------------------------------------------------------------- ATen's operators by ONNX's names
-
-_SAME = {
-    "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs",
-    "neg": "Neg", "erf": "Erf", "reciprocal": "Reciprocal", "rsqrt": "Rsqrt", "silu": "Silu", "hardswish": "HardSwish",
-}  # fmt: skip
-_PAIRS = {
-    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "pow": "Pow", "maximum": "Max", "minimum": "Min",
-}  # fmt: skip
-
-
-# Give a tensor another shape, in ONNX and here.
-_VIEWS = {"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "alias", "detach"}
-# Have several results, of which the first is what a model goes on with.
-_FIRST_OF_SEVERAL = ("aten.native_layer_norm", "aten._native_batch_norm_legit_no_training")
-
-
-def _first_of_several(node: Any) -> str | None:
-    """The name of the first result, where no other is read."""
-    (reader, *others) = [*node.users] or [None]
-    first = reader is not None and not others and reader.target is operator.getitem and reader.args[1] == 0
-    return reader.name if first else None
-
-
-def _graph(module: Any) -> Graph:
-    types: dict[str, tuple[str, list[int | str]]] = {}
-    graph = Graph([], types, {}, set())
-    for node in module.graph.nodes:
-        value = node.meta.get("val")
-        if _is_tensor(node):
-            sizes: list[int | str] = [size if isinstance(size, int) else "?" for size in value.shape]
-            types[node.name] = (str(value.dtype).removeprefix("torch."), sizes)
-        if node.op == "output":
-            graph.results = {n.name for n in node.all_input_nodes}
-        elif node.op == "call_function":
-            made = _node(graph, node)
-            if made is not None:
-                graph.nodes.append(made)
-    return graph
-
-
-def _untransposed(node: Any) -> Any | None:
-    """The matrix whose transposition a node is."""
-    kind = str(node.target)
-    if len(node.meta["val"].shape) == 2 and (
-        kind == "aten.t.default"
-        or (kind == "aten.permute.default" and list(node.args[1]) in ([1, 0], [-1, -2]))
-        or (kind == "aten.transpose.int" and {node.args[1] % 2, node.args[2] % 2} == {0, 1})
-    ):
-        return node.args[0]
-    return None
-
-
-def _product(node: Any, a: Any, b: Any, rest: list[str], attributes: dict[str, Any]) -> Node:
-    plain = _untransposed(b)
-    names = [a.name, (plain or b).name, *rest]
-    return Node("Gemm", node.name, names, [node.name], {"transB": int(plain is not None), **attributes})
-
-
-def _node(graph: Graph, node: Any) -> Node | None:
-    """A node of FX as one of ONNX; one that has no counterpart keeps its own name, which nobody knows."""
-    name, arguments, named = node.name, node.args, node.kwargs
-    namespace, _, rest = str(node.target).partition(".")
-    kind = rest.split(".")[0] if namespace == "aten" else ""
-    unknown = Node(str(node.target), name, [n.name for n in node.all_input_nodes], [name])
-
-    def one(onnx_kind: str, **attributes: Any) -> Node:
-        return Node(onnx_kind, name, [arguments[0].name], [name], attributes)
-
-    def argument(index: int, default: Any) -> Any:
-        return arguments[index] if len(arguments) > index else default
-
-    if node.target is operator.getitem:
-        return None if str(node.args[0].target).startswith(_FIRST_OF_SEVERAL) and node.args[1] == 0 else unknown
-    if kind in _SAME:
-        return one(_SAME[kind])
-    if kind in _VIEWS:
-        return one("Reshape")
-    if kind in _PAIRS and not (named.get("alpha", 1) != 1 or named.get("rounding_mode")):
-        names = []
-        for value in arguments[:2]:
-            if isinstance(value, (int, float)):
-                graph.scalars[f"constant {value}"] = float(value)
-                value_name = f"constant {value}"
-            elif isinstance(value, torch.fx.Node):
-                value_name = value.name
-            else:
-                return unknown
-            names.append(value_name)
-        return Node(_PAIRS[kind], name, names, [name])
-    if kind == "gelu":
-        return one("Gelu", approximate=named.get("approximate", "none"))
-    if kind == "leaky_relu":
-        return one("LeakyRelu", alpha=float(argument(1, 0.01)))
-    if kind == "hardsigmoid":
-        return one("HardSigmoid", alpha=1 / 6, beta=0.5)
-    if kind in ("hardtanh", "clamp"):
-        least, most = (-1.0, 1.0) if kind == "hardtanh" else (None, None)
-        limits = {"min": argument(1, least), "max": argument(2, most)}
-        return one("Clip", **{k: float(v) for k, v in limits.items() if v is not None})
-    if kind == "mm":
-        return _product(node, arguments[0], arguments[1], [], {})
-    if kind == "addmm":
-        scales = {"alpha": float(named.get("alpha", 1)), "beta": float(named.get("beta", 1))}
-        return _product(node, arguments[1], arguments[2], [arguments[0].name], scales)
-    if kind == "bmm":
-        return Node("MatMul", name, [n.name for n in arguments[:2]], [name])
-    if kind == "convolution" and not arguments[6]:
-        padding = list(arguments[4])
-        attributes = {"strides": list(arguments[3]), "pads": padding * 2, "dilations": list(arguments[5])}
-        inputs = [n.name for n in arguments[:3] if n is not None]
-        return Node("Conv", name, inputs, [name], {**attributes, "group": arguments[8]})
-    if kind == "_softmax":
-        return one("Softmax", axis=arguments[1] % len(node.meta["val"].shape))
-    if kind == "native_layer_norm" and len(arguments[1]) == 1 and arguments[2] is not None:
-        result = _first_of_several(node)
-        if result is not None:
-            inputs = [n.name for n in arguments[:4] if isinstance(n, torch.fx.Node)]
-            return Node("LayerNormalization", name, inputs, [result], {"epsilon": float(arguments[4])})
-    if kind == "_native_batch_norm_legit_no_training" and None not in arguments[1:5]:
-        result = _first_of_several(node)
-        if result is not None:
-            inputs = [n.name for n in arguments[:5]]
-            return Node("BatchNormalization", name, inputs, [result], {"epsilon": float(arguments[6])})
-    return unknown
+    with torch.no_grad():
+        Recorder(module).run(*inputs)
+    return values

@@ -1,6 +1,7 @@
 """Whole models of PyTorch, through PoCL."""
 
 import unittest
+from unittest import mock
 
 from support import SOURCE, Case, require_pocl, skip
 
@@ -14,7 +15,34 @@ except (ImportError, AttributeError) as error:
     skip(f"python-torch: {error} (pip install 'torch>=2.4')")
 require_pocl()
 
-from heddle.fx import Backend, optimize  # noqa: E402
+from heddle import fx  # noqa: E402
+from heddle.fx import Backend  # noqa: E402
+
+
+def optimize(*arguments, rest="eager", **named):
+    return fx.optimize(*arguments, rest=rest, **named)
+
+
+class Inductor:
+    """Runs graphs as they are, and has the times that it is told."""
+
+    def __init__(self, test, *times):
+        self.compiled = []
+        self.times = [*times]
+
+        def compile(module, inputs, options):
+            self.compiled.append([node.name.split("_")[0] for node in module.graph.nodes if node.op == "call_function"])
+            return module.forward
+
+        replaced = mock.patch("torch._inductor.compile", compile)
+        replaced.start()
+        test.addCleanup(replaced.stop)
+
+    def timer(self, calls, device):
+        for call in calls.values():
+            call()
+        ours, theirs = self.times.pop(0)
+        return {"ours": ours, "inductor": theirs}
 
 
 class Block(torch.nn.Module):
@@ -104,13 +132,17 @@ class Models(Case):
         self.assertEqual((operators, trials, seconds), (2, 3, 6))
 
     def test_a_graph_that_needs_gradients_is_left(self):
-        made = Backend()
         model = torch.nn.Linear(4, 3)
         x = torch.randn(2, 4)
-        torch.compile(model, backend=made)(x).sum().backward()
-        self.assertIsNotNone(model.weight.grad)
-        self.assertEqual(made.report.uses, [])
-        self.assertIn("torch.no_grad()", str(made.report))
+        with mock.patch("torch._inductor.compile_fx.compile_fx", lambda module, inputs, config_patches: module.forward):
+            for rest in ("eager", "inductor"):
+                model.weight.grad = None
+                torch._dynamo.reset()
+                made = Backend(rest=rest)
+                torch.compile(model, backend=made)(x).sum().backward()
+                self.assertIsNotNone(model.weight.grad)
+                self.assertEqual(made.report.uses, [])
+                self.assertIn("torch.no_grad()", str(made.report))
 
     def test_a_wrong_result_is_refused(self):
         real = heddle.Database.kernel
@@ -133,7 +165,100 @@ class Models(Case):
 
         with torch.no_grad():
             a, b = torch.randn(4, 6), torch.randn(6, 5)
-            torch.testing.assert_close(torch.compile(torch.matmul, backend=backend)(a, b), a @ b)
+            inductor = Inductor(self, (1, 2), (1, 2))
+            with mock.patch.object(fx.Backend.__init__, "__kwdefaults__", {**fx.Backend.__init__.__kwdefaults__,
+                                                                           "timer": inductor.timer}):  # fmt: skip
+                torch.testing.assert_close(torch.compile(torch.matmul, backend=backend)(a, b), a @ b)
+            self.assertEqual(inductor.compiled[-1], ["heddle"])
+
+
+class Choice(Case):
+    """What is Inductor's, and what ours."""
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(1)
+        torch._dynamo.reset()
+        self.x, self.a, self.b = torch.randn(4, 6), torch.randn(6, 8), torch.randn(8, 6)
+
+    @staticmethod
+    def model(x, a, b):
+        return torch.cumsum(torch.relu(x @ a) @ b @ a, 0)
+
+    def optimize(self, inductor, x=None):
+        torch._dynamo.reset()
+        return optimize(self.model, self.x, self.a, self.b, rest="inductor", timer=inductor.timer)
+
+    def test_a_kernel_that_is_slower_is_left(self):
+        # relu(x @ a), what is multiplied by b, what is multiplied by a; then the whole.
+        inductor = Inductor(self, (2.0, 1.0), (1.0, 3.0), (1.0, 1.5), (6.0, 8.0))
+        run, report = self.optimize(inductor)
+        self.assertLess(report.largest_error, 1e-5)
+        self.assertEqual([use.operator for use in report.slower], ["matmul_relu"])
+        self.assertEqual([(use.operator, use.shape["n"]) for use in report.uses], [("matmul", 6), ("matmul", 8)])
+        self.assertEqual((report.inductor_us, report.predicted_us, report.measured_us), (8.0, 5.5, 6.0))
+        self.assertAlmostEqual(report.share(report.uses[0]), 1 / 6)
+        self.assertIn("out T0[i: m, j: n]", report.uses[0].text)
+        self.assertIn("1 x matmul m=4,n=6,k=8: default, 1.0 us, Inductor 3.0 us, 17 % of the model", str(report))
+        self.assertIn("Inductor's: 1 x matmul_relu m=4,n=8,k=6: default, 2.0 us, Inductor 1.0 us", str(report))
+        # The whole without kernels, each group's nodes, and the whole with the two that are faster.
+        self.assertEqual(
+            inductor.compiled,
+            [["mm", "relu", "mm", "mm", "cumsum"], ["mm", "relu"], ["mm"], ["mm"],
+             ["mm", "relu", "heddle", "heddle", "cumsum"]],
+        )  # fmt: skip
+        x = torch.randn(4, 6)
+        torch.testing.assert_close(run(x, self.a, self.b), self.model(x, self.a, self.b))
+        # What was compared once is known; the whole is not.
+        again = Inductor(self, (6.0, 8.0))
+        _, report = self.optimize(again)
+        self.assertEqual([use.ours_us for use in report.uses + report.slower], [1.0, 1.0, 2.0])
+        self.assertEqual(len(again.compiled), 2)
+
+    def test_a_whole_that_is_slower_is_left(self):
+        run, report = self.optimize(Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0), (9.0, 8.0)))
+        self.assertEqual((report.uses, len(report.slower), report.measured_us), ([], 3, 8.0))
+        self.assertEqual(report.left["a graph"], "9.0 us with kernels, 8.0 us by Inductor alone")
+        x = torch.randn(4, 6)
+        torch.testing.assert_close(run(x, self.a, self.b), self.model(x, self.a, self.b))
+
+    def test_a_kernel_that_is_wrong_is_left(self):
+        real = fx.KernelCall.__call__
+
+        def wrong(call, *tensors):
+            return real(call, *tensors) + (call.__name__ == "heddle_matmul_relu")
+
+        with mock.patch.object(fx.KernelCall, "__call__", wrong):
+            _, report = self.optimize(Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0)))
+        self.assertEqual([use.operator for use in report.uses], ["matmul", "matmul"])
+        self.assertRegex(report.left["matmul_relu {'m': 4, 'n': 8, 'k': 6}"], "^differs from eager's result by ")
+        self.assertLess(report.largest_error, 1e-5)
+
+    def test_with_inductor_itself(self):
+        # By the processor's clock, so that nobody knows what is faster: kernels are told to be.
+        def timer(calls, device):
+            fx.beside(calls, device)
+            return {"ours": 1.0, "inductor": 2.0}
+
+        run, report = optimize(
+            lambda x, w: torch.softmax((x.sin() @ w).cos().T, -1), self.x, self.a, rest="inductor", timer=timer
+        )
+        self.assertEqual([use.operator for use in report.uses], ["matmul", "softmax"])
+        x = torch.randn(4, 6)
+        torch.testing.assert_close(run(x, self.a), torch.softmax((x.sin() @ self.a).cos().T, -1))
+
+    def test_sizes_that_are_symbols_are_inductor_s(self):
+        made = Backend()
+        seen = []
+
+        def compile_fx(module, inputs, config_patches):
+            seen.append(inputs)
+            return module.forward
+
+        with torch.no_grad(), mock.patch("torch._inductor.compile_fx.compile_fx", compile_fx):
+            torch.compile(self.model, backend=made, dynamic=True)(self.x, self.a, self.b)
+        self.assertEqual(len(seen), 1)
+        self.assertIn("dynamic=False", made.report.left["a graph"])
 
 
 if __name__ == "__main__":

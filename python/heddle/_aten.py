@@ -1,0 +1,139 @@
+"""Graphs of PyTorch's ATen operators, as AOTAutograd makes them, as extraction.Graph has them: by ONNX's names."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from heddle.extraction import Graph, Node
+
+_SAME = {
+    "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs",
+    "neg": "Neg", "erf": "Erf", "reciprocal": "Reciprocal", "rsqrt": "Rsqrt", "silu": "Silu", "hardswish": "HardSwish",
+}  # fmt: skip
+_PAIRS = {
+    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "pow": "Pow", "maximum": "Max", "minimum": "Min",
+}  # fmt: skip
+
+
+# Give a tensor another shape, in ONNX and here.
+_VIEWS = {"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "alias", "detach"}
+# Have several results, of which the first is what a model goes on with.
+_FIRST_OF_SEVERAL = ("aten.native_layer_norm", "aten._native_batch_norm_legit_no_training")
+
+
+def _first_of_several(node: Any) -> str | None:
+    """The name of the first result, where no other is read."""
+    (reader, *others) = [*node.users] or [None]
+    first = reader is not None and not others and reader.target is operator.getitem and reader.args[1] == 0
+    return reader.name if first else None
+
+
+def is_tensor(node: Any) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def graph_of(module: Any) -> Graph:
+    """Of a torch.fx.GraphModule whose nodes know their values' forms (meta["val"])."""
+    types: dict[str, tuple[str, list[int | str]]] = {}
+    graph = Graph([], types, {}, set())
+    for node in module.graph.nodes:
+        value = node.meta.get("val")
+        if is_tensor(node):
+            sizes: list[int | str] = [size if isinstance(size, int) else "?" for size in value.shape]
+            types[node.name] = (str(value.dtype).removeprefix("torch."), sizes)
+        if node.op == "output":
+            graph.results = {n.name for n in node.all_input_nodes}
+        elif node.op == "call_function":
+            made = _node(graph, node)
+            if made is not None:
+                graph.nodes.append(made)
+    return graph
+
+
+def _untransposed(node: Any) -> Any | None:
+    """The matrix whose transposition a node is."""
+    kind = str(node.target)
+    if len(node.meta["val"].shape) == 2 and (
+        kind == "aten.t.default"
+        or (kind == "aten.permute.default" and list(node.args[1]) in ([1, 0], [-1, -2]))
+        or (kind == "aten.transpose.int" and {node.args[1] % 2, node.args[2] % 2} == {0, 1})
+    ):
+        return node.args[0]
+    return None
+
+
+def _product(node: Any, a: Any, b: Any, rest: list[str], attributes: dict[str, Any]) -> Node:
+    plain = _untransposed(b)
+    names = [a.name, (plain or b).name, *rest]
+    return Node("Gemm", node.name, names, [node.name], {"transB": int(plain is not None), **attributes})
+
+
+def _node(graph: Graph, node: Any) -> Node | None:
+    """A node of FX as one of ONNX; one that has no counterpart keeps its own name, which nobody knows."""
+    name, arguments, named = node.name, node.args, node.kwargs
+    namespace, _, rest = str(node.target).partition(".")
+    kind = rest.split(".")[0] if namespace == "aten" else ""
+    unknown = Node(str(node.target), name, [n.name for n in node.all_input_nodes], [name])
+
+    def one(onnx_kind: str, **attributes: Any) -> Node:
+        return Node(onnx_kind, name, [arguments[0].name], [name], attributes)
+
+    def argument(index: int, default: Any) -> Any:
+        return arguments[index] if len(arguments) > index else default
+
+    if node.target is operator.getitem:
+        return None if str(node.args[0].target).startswith(_FIRST_OF_SEVERAL) and node.args[1] == 0 else unknown
+    if kind in _SAME:
+        return one(_SAME[kind])
+    if kind in _VIEWS:
+        return one("Reshape")
+    if kind in _PAIRS and not (named.get("alpha", 1) != 1 or named.get("rounding_mode")):
+        names = []
+        for value in arguments[:2]:
+            if isinstance(value, (int, float)):
+                graph.scalars[f"constant {value}"] = float(value)
+                value_name = f"constant {value}"
+            elif isinstance(value, torch.fx.Node):
+                value_name = value.name
+            else:
+                return unknown
+            names.append(value_name)
+        return Node(_PAIRS[kind], name, names, [name])
+    if kind == "gelu":
+        return one("Gelu", approximate=named.get("approximate", "none"))
+    if kind == "leaky_relu":
+        return one("LeakyRelu", alpha=float(argument(1, 0.01)))
+    if kind == "hardsigmoid":
+        return one("HardSigmoid", alpha=1 / 6, beta=0.5)
+    if kind in ("hardtanh", "clamp"):
+        least, most = (-1.0, 1.0) if kind == "hardtanh" else (None, None)
+        limits = {"min": argument(1, least), "max": argument(2, most)}
+        return one("Clip", **{k: float(v) for k, v in limits.items() if v is not None})
+    if kind == "mm":
+        return _product(node, arguments[0], arguments[1], [], {})
+    if kind == "addmm":
+        scales = {"alpha": float(named.get("alpha", 1)), "beta": float(named.get("beta", 1))}
+        return _product(node, arguments[1], arguments[2], [arguments[0].name], scales)
+    if kind == "bmm":
+        return Node("MatMul", name, [n.name for n in arguments[:2]], [name])
+    if kind == "convolution" and not arguments[6]:
+        padding = list(arguments[4])
+        attributes = {"strides": list(arguments[3]), "pads": padding * 2, "dilations": list(arguments[5])}
+        inputs = [n.name for n in arguments[:3] if n is not None]
+        return Node("Conv", name, inputs, [name], {**attributes, "group": arguments[8]})
+    if kind == "_softmax":
+        return one("Softmax", axis=arguments[1] % len(node.meta["val"].shape))
+    if kind == "native_layer_norm" and len(arguments[1]) == 1 and arguments[2] is not None:
+        result = _first_of_several(node)
+        if result is not None:
+            inputs = [n.name for n in arguments[:4] if isinstance(n, torch.fx.Node)]
+            return Node("LayerNormalization", name, inputs, [result], {"epsilon": float(arguments[4])})
+    if kind == "_native_batch_norm_legit_no_training" and None not in arguments[1:5]:
+        result = _first_of_several(node)
+        if result is not None:
+            inputs = [n.name for n in arguments[:5]]
+            return Node("BatchNormalization", name, inputs, [result], {"epsilon": float(arguments[6])})
+    return unknown

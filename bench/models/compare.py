@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 """Whole models: heddle.optimize beside torch.compile, on one GPU, both in CUDA graphs of one process.
 
-    PYTHONPATH=python bench/models/compare.py --out DIR [--models NAME,...] [--batch N,...] [--shard I/N]
-               [--trials N] [--seconds S] [--mode MODE] [--rounds N] [--table-only]
+    PYTHONPATH=python bench/models/compare.py --out DIR [--models NAME,...] [--batch N,...] [--dtype TYPE] [--shard I/N]
+               [--trials N] [--seconds S] [--mode MODE] [--rounds N] [--case-seconds S] [--total-seconds S]
+               [--cold] [--table-only]
 
-For each model of models.py at each batch, in a process of its own: the model is tuned into an empty database (cold) and
-once more from it (warm); its result, eager's and torch.compile's are compared with those in float64; then graphs of
-all three are replayed in turn. DIR keeps a JSON file of each, and what is there is not done again; DIR/results.md is
-the table of all that DIR holds. Shards share nothing but DIR: run --shard 1/4 to 4/4 on four machines, copy their
-folders into one and run again with --table-only. Exit code 1 if a case failed. Needs the package (docs/python.md).
+For each model of models.py at each batch, in a process of its own: the model is tuned into an empty database (cold),
+torch.compile compiles it, the results of both and eager's are compared with those in float64, graphs of all three are
+replayed in turn, and the model is optimised once more from what is known (warm). DIR keeps a JSON file of each, written
+after each of these steps, its database and its cache: what is there is not done again, what was not finished goes on
+from its database, without a cold time; --cold begins anew. DIR/results.md is the table of all that DIR holds.
+--case-seconds limits each case, --total-seconds all of them. Shards share nothing but DIR: run --shard 1/4 to 4/4 on
+four machines, copy their folders into one and run again with --table-only. Exit code 1 if a case failed. Needs the
+package (docs/python.md).
 
-float32 without TF32; cuDNN tries its algorithms (benchmark mode). --mode is torch.compile's: by default
-max-autotune-no-cudagraphs, since the graphs are ours, and the default one where that has not ended after five minutes.
+float32 without TF32, or --dtype bfloat16; cuDNN tries its algorithms (benchmark mode). --mode is torch.compile's, and
+what heddle.optimize leaves to Inductor has its options: by default max-autotune-no-cudagraphs, since the graphs are
+ours, and for torch.compile the default one where that has not ended after five minutes.
 """
 
 import argparse
@@ -20,17 +25,16 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 MODE_SECONDS = 300  # that --mode may take before the default one is taken
-CASE_SECONDS = 1500
 BATCHES = (1, 16)
 KERNEL = re.compile(r"^k\d+_")  # how kernels of Heddle are called
 
@@ -39,9 +43,10 @@ class TooLong(Exception):
     pass
 
 
-def case(name, batch, options):
-    """Measures one model at one batch; what is found, as JSON has it."""
+def case(name, batch, options, keep):
+    """Measures one model at one batch; `keep` is given what is known after each step, as JSON has it."""
     import torch
+    import torch._inductor
     from models import MODELS
 
     import heddle
@@ -49,7 +54,9 @@ def case(name, batch, options):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     model, inputs = MODELS[name].build(batch)
-    model, inputs = model.cuda(), tuple(x.cuda() for x in inputs)
+    dtype = getattr(torch, options.dtype)
+    model, inputs = model.cuda().to(dtype), tuple(x.cuda() for x in inputs)
+    inputs = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
     torch.set_grad_enabled(False)
 
     def flat(results):
@@ -71,15 +78,24 @@ def case(name, batch, options):
         begin = time.monotonic()
         # The comparison with float64 below is the stricter one.
         run, report = heddle.optimize(
-            model, *inputs, trials=options.trials, seconds=options.seconds, tolerance=1e-2, progress=False
+            model,
+            *inputs,
+            trials=options.trials,
+            seconds=options.seconds,
+            tolerance=0.1,
+            progress=False,
+            options=torch._inductor.list_mode_options(options.mode),
         )
         return run, report, time.monotonic() - begin
 
-    row = {"model": name, "batch": batch, "device": torch.cuda.get_device_name(), "torch": torch.__version__}
-    _, _, row["cold_seconds"] = tuned()
-    ours, report, row["warm_seconds"] = tuned()
-    row["groups"] = [vars(use) for use in report.uses]
-    row["left"] = report.left
+    row = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    cold = not Path(os.environ["HEDDLE_DB"]).exists()
+    ours, report, seconds = tuned()
+    print(report, file=sys.stderr, flush=True)
+    row |= {"cold_seconds": seconds if cold else None, "left": report.left}
+    row |= {"groups": [vars(use) for use in report.uses], "slower": [vars(use) for use in report.slower]}
+    row |= {kind: getattr(report, kind) for kind in ("inductor_us", "predicted_us", "measured_us")}
+    keep(row)
     peer, row["mode"] = compiled(model, inputs, options.mode)
     runs = {"ours": ours, "peer": peer, "eager": model}
     row["error"] = {kind: error(run(*inputs)) for kind, run in runs.items()}
@@ -89,7 +105,9 @@ def case(name, batch, options):
     # Each round's, as both sides of it had the same clocks.
     row["ratio"] = statistics.median(b / a for a, b in zip(times["ours"], times["peer"], strict=True))
     row["share"] = share(graphs["ours"].replay)
-    return row
+    keep(row)
+    _, _, row["warm_seconds"] = tuned()
+    keep(row)
 
 
 def compiled(model, inputs, mode):
@@ -168,26 +186,33 @@ def table(folder):
     """Markdown of every case that the folder holds."""
     rows = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     lines = [
-        "| model | batch | ours us | torch.compile us | mode | eager us | ratio | share % | error | torch.compile's "
-        "| eager's | cold s | warm s | kernels |",
-        "|---|---:|---:|---:|---|" + "---:|" * 9,
+        "| model | batch | type | ours us | torch.compile us | mode | eager us | ratio | share % | error "
+        "| torch.compile's | eager's | cold s | warm s | kernels |",
+        "|---|---:|---|---:|---:|---|" + "---:|" * 9,
     ]
     ratios = {}
-    for row in sorted(rows, key=lambda row: (row["batch"], row["model"])):
-        if "failed" in row:
-            lines.append(f"| {row['model']} | {row['batch']} | **{row['failed'][:80]}** |" + " |" * 11)
+    for row in sorted(rows, key=lambda row: (row["dtype"], row["batch"], row["model"])):
+        if "ratio" not in row:
+            lines.append(f"| {row['model']} | {row['batch']} | {row['dtype']} | **{row['failed'][:80]}** |" + " |" * 11)
             continue
         times, errors = row["times_us"], row["error"]
-        ratios.setdefault(row["batch"], []).append(row["ratio"])
-        cells = [row["model"], row["batch"], *(f"{times[kind]:.0f}" for kind in ("ours", "peer")), row["mode"]]
+        ratios.setdefault((row["batch"], row["dtype"]), []).append(row["ratio"])
+        cells = [
+            row["model"],
+            row["batch"],
+            row["dtype"],
+            *(f"{times[kind]:.0f}" for kind in ("ours", "peer")),
+            row["mode"],
+        ]
         cells += [f"{times['eager']:.0f}", f"{row['ratio']:.2f}", f"{100 * row['share']:.0f}"]
         cells += [f"{errors[kind]:.1e}" + (" **" if errors[kind] > 2 * errors["eager"] else "") for kind in errors]
-        cells += [f"{row['cold_seconds']:.0f}", f"{row['warm_seconds']:.0f}", sum(g["weight"] for g in row["groups"])]
+        cells += [f"{row[key]:.0f}" if row.get(key) else "" for key in ("cold_seconds", "warm_seconds")]
+        cells.append(sum(group["weight"] for group in row["groups"]))
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     summary = [f"Devices: {', '.join(sorted({r['device'] for r in rows if 'device' in r})) or 'none'}."]
-    for batch, found in sorted(ratios.items()):
+    for (batch, dtype), found in sorted(ratios.items()):
         summary.append(
-            f"Batch {batch}: ratio to torch.compile (above 1: ours is faster), geomean {geomean(found):.3f}, "
+            f"Batch {batch}, {dtype}: ratio to torch.compile (above 1: ours is faster), geomean {geomean(found):.3f}, "
             f"least {min(found):.3f}, of {len(found)} models."
         )
     summary.append("**: an error of more than twice eager's.")
@@ -199,18 +224,24 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("model-results"))
     parser.add_argument("--models", help="of models.py; by default all")
     parser.add_argument("--batch", default=",".join(map(str, BATCHES)))
+    parser.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
     parser.add_argument("--shard", default="1/1", metavar="I/N")
     parser.add_argument("--trials", type=int, default=64, help="for each workload on average")
     parser.add_argument("--seconds", type=float, default=240, help="for tuning a model")
     parser.add_argument("--mode", default="max-autotune-no-cudagraphs")
     parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--case-seconds", type=float, default=1500, help="for a model at a batch")
+    parser.add_argument("--total-seconds", type=float, default=math.inf, help="for all of them")
+    parser.add_argument("--cold", action="store_true", help="forget what is known of cases that are not finished")
     parser.add_argument("--table-only", action="store_true")
     parser.add_argument("--case", help=argparse.SUPPRESS)  # NAME/BATCH, measured in this process
     options = parser.parse_args()
 
     if options.case:
         name, batch = options.case.split("/")
-        print(json.dumps(case(name, int(batch), options)))
+        path = Path(f"{stem_of(name, batch, options)}.json")
+        first = {"model": name, "batch": int(batch), "dtype": options.dtype}
+        case(name, int(batch), options, lambda row: written(path, first | row))
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
     failed = 0
@@ -220,8 +251,10 @@ def main():
         number, count = map(int, options.shard.split("/"))
         if not 1 <= number <= count:
             sys.exit("--shard wants I/N with 1 <= I <= N")
+        end = time.monotonic() + options.total_seconds
         for name, batch in cases[number - 1 :: count]:
-            failed += not measured(name, batch, options)
+            failed += not measured(name, batch, options, end)
+            (options.out / "results.md").write_text(table(options.out))
     text = table(options.out)
     (options.out / "results.md").write_text(text)
     print(text)
@@ -233,35 +266,54 @@ def known_models():
     return re.findall(r'^    "(\w+)": Model\(', (HERE / "models.py").read_text(), re.MULTILINE)
 
 
-def measured(name, batch, options):
-    """Runs a case in a process of its own, unless its file is there; was it measured?"""
-    path = options.out / f"{name}-{batch}.json"
-    if path.exists() and "failed" not in json.loads(path.read_text()):
-        return True
-    stem = options.out / f"{name}-{batch}"
-    words = [sys.executable, __file__, "--case", f"{name}/{batch}", "--trials", str(options.trials)]
-    words += ["--seconds", str(options.seconds), "--mode", options.mode, "--rounds", str(options.rounds)]
-    database = Path(f"{stem}.db")
-    database.unlink(missing_ok=True)  # cold
-    environment = {**os.environ, "HEDDLE_DB": str(database)}
-    environment.pop("HEDDLE_SERVER", None)
-    with tempfile.TemporaryDirectory() as cache, open(f"{stem}.log", "w") as log:
-        environment["XDG_CACHE_HOME"] = cache  # compiled kernels: cold as well
-        try:
-            done = subprocess.run(
-                words, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, timeout=CASE_SECONDS, check=False
-            )
-            row = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
-            why = f"exit code {done.returncode}"
-        except subprocess.TimeoutExpired:
-            row, why = None, f"not done after {CASE_SECONDS} s"
-    said = f"{row['ratio']:.2f} of torch.compile's speed" if row else f"failed: {why}: see {stem}.log"
-    print(f"{name} at batch {batch}: {said}", flush=True)
-    row = row or {"model": name, "batch": batch, "failed": why}
+def stem_of(name, batch, options):
+    return options.out / f"{name}-{batch}-{options.dtype}"
+
+
+def written(path, row):
     partial = path.with_suffix(".part")
     partial.write_text(json.dumps(row, indent=1))
     partial.replace(path)
-    return "failed" not in row
+
+
+def measured(name, batch, options, end):
+    """Runs a case in a process of its own, unless its file is there; was it measured?"""
+    stem = stem_of(name, batch, options)
+    path, database, cache = (Path(f"{stem}{suffix}") for suffix in (".json", ".db", ".cache"))
+    row = json.loads(path.read_text()) if path.exists() else {}
+    if "ratio" in row:
+        return True
+    seconds = min(options.case_seconds, end - time.monotonic())
+    if seconds < 1:
+        print(f"{name} at batch {batch}: no time is left", flush=True)
+        return False
+    if options.cold:
+        for old in stem.parent.glob(f"{stem.name}.db*"):
+            old.unlink()
+        shutil.rmtree(cache, ignore_errors=True)
+    words = [sys.executable, __file__, "--case", f"{name}/{batch}", "--out", str(options.out)]
+    for key in ("dtype", "trials", "seconds", "mode", "rounds"):
+        words += [f"--{key}", str(getattr(options, key))]
+    # Compiled kernels, and what was chosen, are of this case alone: cold as well, the first time.
+    environment = {**os.environ, "HEDDLE_DB": str(database), "XDG_CACHE_HOME": str(cache)}
+    environment.pop("HEDDLE_SERVER", None)
+    before = row.get("cold_seconds")
+    path.unlink(missing_ok=True)
+    with open(f"{stem}.log", "a") as log:
+        try:
+            done = subprocess.run(words, stdout=log, stderr=log, env=environment, timeout=seconds, check=False)
+            why = f"exit code {done.returncode}" if done.returncode else ""
+        except subprocess.TimeoutExpired:
+            why = f"not done after {seconds:.0f} s"
+    row = json.loads(path.read_text()) if path.exists() else {"model": name, "batch": batch, "dtype": options.dtype}
+    if row.get("cold_seconds") is None:
+        row["cold_seconds"] = before
+    if why:
+        row["failed"] = why
+    written(path, row)
+    said = f"{row['ratio']:.2f} of torch.compile's speed" if "ratio" in row else f"failed: {why}: see {stem}.log"
+    print(f"{name} at batch {batch}: {said}", flush=True)
+    return "ratio" in row
 
 
 if __name__ == "__main__":

@@ -471,7 +471,7 @@ class Models(unittest.TestCase):
         """Ours beside eager and Inductor, in graphs."""
         name = type(model).__name__
         begin = time.perf_counter()
-        run, report = heddle.optimize(model, x, trials=trials, db=heddle.connect(), progress=False)
+        run, report = heddle.optimize(model, x, trials=trials, db=heddle.connect(), progress=False, rest="eager")
         figure(f"{name}: optimize", time.perf_counter() - begin, "s")
         print("  " + str(report).replace("\n", "\n  "), file=sys.stderr)
         figure(f"{name}: largest difference from eager", report.largest_error)
@@ -499,6 +499,25 @@ class Models(unittest.TestCase):
     def test_rows(self):
         report = self.both(Rows().cuda().eval(), torch.randn(64, 128, device="cuda"), 0)
         self.assertEqual({use.operator.split("_")[0] for use in report.uses}, {"layer", "matmul"})
+
+    def test_the_choice(self):
+        if not CAN_COMPILE:
+            self.skipTest("there is no C compiler")
+        model, x = Rows().cuda().eval(), torch.randn(64, 128, device="cuda")
+        begin = time.perf_counter()
+        run, report = heddle.optimize(model, x, trials=4, db=heddle.connect(), progress=False)
+        figure("the choice: optimize", time.perf_counter() - begin, "s")
+        print("  " + str(report).replace("\n", "\n  "), file=sys.stderr)
+        # Each kernel was compared; those that are taken are faster, and the whole is no slower than without them.
+        self.assertEqual({use.operator.split("_")[0] for use in report.uses + report.slower}, {"layer", "matmul"})
+        for use in report.uses:
+            self.assertLess(use.ours_us, use.inductor_us)
+        self.assertLessEqual(report.measured_us, report.inductor_us)
+        with torch.no_grad():
+            graph, out = captured(lambda: run(x))
+            x.copy_(torch.randn_like(x))
+            graph.replay()
+            self.assertLess(error(out, model(x).double()), 1e-4)
 
     def test_the_backend_by_name(self):
         import torch._dynamo

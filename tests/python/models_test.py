@@ -7,6 +7,7 @@ import subprocess
 import sys
 import unittest
 from collections import Counter
+from pathlib import Path
 from unittest import mock
 
 from support import SOURCE, Case, skip
@@ -67,37 +68,81 @@ class Table(Case):
     def test_of_what_was_measured(self):
         self.assertEqual(compare.known_models(), list(MODELS))
         row = {
-            "model": "resnet50", "batch": 1, "device": "H", "torch": "2", "cold_seconds": 200.4, "warm_seconds": 20.0,
+            "model": "resnet50", "batch": 1, "dtype": "float32", "device": "H", "torch": "2",
+            "cold_seconds": 200.4, "warm_seconds": 20.0,
             "groups": [{"weight": 3}, {"weight": 1}], "left": {}, "mode": "default", "ratio": 2.0, "share": 0.5,
             "error": {"ours": 3e-6, "peer": 1e-6, "eager": 1e-6},
             "times_us": {"ours": 100.0, "peer": 200.0, "eager": 300.0},
         }  # fmt: skip
-        for other in (row, row | {"model": "unet_block", "ratio": 0.5}, {**row, "batch": 16, "failed": "exit code 1"}):
+        for other in (
+            row,
+            row | {"model": "unet_block", "ratio": 0.5},
+            {"model": "resnet50", "batch": 16, "dtype": "float32", "failed": "exit code 1"},
+        ):
             (self.folder / f"{other['model']}-{other['batch']}.json").write_text(json.dumps(other))
         text = compare.table(self.folder)
-        self.assertIn("Batch 1: ratio to torch.compile (above 1: ours is faster), geomean 1.000, least 0.500", text)
-        cells = "resnet50 | 1 | 100 | 200 | default | 300 | 2.00 | 50 | 3.0e-06 ** | 1.0e-06 | 1.0e-06 | 200 | 20 | 4 |"
-        self.assertIn(cells, text)
-        self.assertIn("| resnet50 | 16 | **exit code 1**", text)
+        self.assertIn(
+            "Batch 1, float32: ratio to torch.compile (above 1: ours is faster), geomean 1.000, least 0.500", text
+        )
+        times, errors = "100 | 200 | default | 300 | 2.00 | 50", "3.0e-06 ** | 1.0e-06 | 1.0e-06"
+        self.assertIn(f"resnet50 | 1 | float32 | {times} | {errors} | 200 | 20 | 4 |", text)
+        self.assertIn("| resnet50 | 16 | float32 | **exit code 1**", text)
         columns = {line.count("|") for line in text.splitlines() if line.startswith("|")}
         self.assertEqual(len(columns), 1)
 
+    def compare(self, run, *arguments):
+        """compare.py's exit code with `run` in the place of a case's process: (words, environment, file of results)."""
+        out = self.folder / "out"
+
+        def process(words, env, timeout, **_):
+            name, batch = words[words.index("--case") + 1].split("/")
+            kept = out / f"{name}-{batch}-{words[words.index('--dtype') + 1]}.json"
+            return subprocess.CompletedProcess(words, run((name, int(batch)), env, kept, timeout) or 0)
+
+        arguments = ["compare.py", "--out", str(out), *arguments]
+        quiet = contextlib.redirect_stdout(io.StringIO())
+        with quiet, mock.patch.object(sys, "argv", arguments), mock.patch.object(subprocess, "run", process):
+            return compare.main()
+
     def test_a_case_that_fails_is_kept_and_tried_again(self):
-        arguments = ["compare.py", "--models", "unet_block,decoder", "--batch", "1,2", "--shard", "2/4"]
-        arguments += ["--out", str(self.folder / "out")]
         asked = []
 
-        def run(words, **_):
-            asked.append(words[words.index("--case") + 1])
-            return subprocess.CompletedProcess(words, 1, "")
+        def run(case, *_):
+            asked.append(case)
+            return 1
 
-        quiet = contextlib.redirect_stdout(io.StringIO())
-        with quiet, mock.patch.object(sys, "argv", arguments), mock.patch.object(subprocess, "run", run):
-            self.assertEqual([compare.main(), compare.main()], [1, 1])
-        self.assertEqual(asked, ["unet_block/2"] * 2)
+        arguments = ["--models", "unet_block,decoder", "--batch", "1,2", "--shard", "2/4"]
+        self.assertEqual([self.compare(run, *arguments) for _ in range(2)], [1, 1])
+        self.assertEqual(asked, [("unet_block", 2)] * 2)
         (kept,) = (self.folder / "out").glob("*.json")
-        self.assertEqual(json.loads(kept.read_text()), {"model": "unet_block", "batch": 2, "failed": "exit code 1"})
+        row = {"model": "unet_block", "batch": 2, "dtype": "float32", "cold_seconds": None, "failed": "exit code 1"}
+        self.assertEqual(json.loads(kept.read_text()), row)
         self.assertIn("**exit code 1**", (self.folder / "out" / "results.md").read_text())
+
+    def test_what_a_case_had_when_its_time_was_up_is_kept(self):
+        steps = []
+
+        def run(case, env, kept, timeout):
+            row = {"model": case[0], "batch": case[1], "dtype": "float32", "groups": [], "left": {}}
+            database, cache = Path(env["HEDDLE_DB"]), Path(env["XDG_CACHE_HOME"])
+            steps.append((database.exists(), cache.exists()))
+            if not database.exists():
+                database.touch()
+                cache.mkdir()
+                kept.write_text(json.dumps(row | {"cold_seconds": 70.0}))
+                raise subprocess.TimeoutExpired([], timeout)
+            self.assertLessEqual(timeout, 100)
+            errors = {kind: 1e-6 for kind in ("ours", "peer", "eager")}
+            done = {"times_us": dict.fromkeys(errors, 10.0), "error": errors, "ratio": 1.0, "share": 0.5, "mode": "m"}
+            kept.write_text(json.dumps(row | done | {"cold_seconds": None, "device": "H"}))
+
+        arguments = ["--models", "unet_block", "--batch", "1", "--case-seconds", "100"]
+        codes = [self.compare(run, *arguments, *more) for more in ([], ["--cold"], [], [])]
+        # Tuned, tuned anew, gone on with, and done.
+        self.assertEqual((codes, steps), ([1, 1, 0, 0], [(False, False), (False, False), (True, True)]))
+        self.assertIn("| 70 |  | 0 |", (self.folder / "out" / "results.md").read_text())
+        self.assertEqual(self.compare(run, "--models", "decoder", "--total-seconds", "0"), 1)
+        self.assertEqual(len(steps), 3)
 
 
 if __name__ == "__main__":

@@ -18,16 +18,20 @@ from typing import Any, Literal
 import torch
 
 from heddle._aten import graph_of, is_tensor
+from heddle._grouping import Extractor
 from heddle._kernel_call import KernelCall, alone, operand_names, with_kernels
 from heddle._timing import Timer, beside
 from heddle.database import Database, Fallback, connect
 from heddle.errors import HeddleError, NotFound
-from heddle.extraction import Extraction, Extractor, Group
+from heddle.extraction import Extraction, Group
 from heddle.kernel import Kernel
 from heddle.operator import cache_folder, keep_file
 
 # What a kernel computes; other groups, which only move data or are elementwise, are PyTorch's to fuse.
-_KINDS = ("matmul", "batch_matmul", "conv2d", "grouped_conv2d", "depthwise_conv2d", "softmax", "layer_norm")
+_KINDS = (
+    "matmul", "batch_matmul", "conv2d", "grouped_conv2d", "depthwise_conv2d", "conv_transpose2d", "softmax",
+    "layer_norm", "group_norm", "rows", "rotary", "attention", "causal_attention",
+)  # fmt: skip
 # A kernel that takes more than this share of Inductor's time is not worth a border that nothing is fused across.
 _WORTH = 0.98
 # The largest difference from eager, relative to the largest element, that roundings explain.
@@ -48,6 +52,7 @@ class Use:
     match: str  # "exact", "nearest" or "default"
     time_us: float | None  # as it was tuned
     text: str = ""  # in tensor notation
+    dtype: str = "float32"
     # Beside each other, of this model's tensors: where Inductor has the rest.
     ours_us: float | None = None
     inductor_us: float | None = None
@@ -58,7 +63,8 @@ class Use:
         time = "not measured" if self.time_us is None else f"{self.time_us:.1f} us"
         if self.ours_us is not None:
             time = f"{self.ours_us:.1f} us, Inductor {self.inductor_us:.1f} us"
-        return f"{self.weight} x {self.operator} {shape}: {self.match}, {time}"
+        dtype = "" if self.dtype == "float32" else f" {self.dtype}"
+        return f"{self.weight} x {self.operator} {shape}{dtype}: {self.match}, {time}"
 
 
 @dataclass
@@ -186,7 +192,7 @@ class Backend:
         groups: dict[str, list[Group]] = {}
         for group in found.groups:
             if group.kind.split("_nt")[0].split("_tn")[0].split("_tt")[0] in _KINDS:
-                groups.setdefault(f"{group.operator} {group.shape}", []).append(group)
+                groups.setdefault(f"{group.operator} {group.shape} {group.dtype}", []).append(group)
         values = (node.meta["val"] for node in module.graph.nodes if is_tensor(node))
         device = next((_device(value.device) for value in values), "auto")
         # A thread of each mostly waits for a program of its own.
@@ -208,7 +214,7 @@ class Backend:
             assert kernel.record is not None
             use = Use(
                 first.operator, dict(first.shape), len(same), kernel.record.match, kernel.record.time_us,
-                found.operators[first.operator],
+                found.operators[first.operator], first.dtype,
             )  # fmt: skip
             candidates.append(_Candidate(same, kernel, use))
         for kind, reasons in found.unknown.items():
@@ -283,15 +289,15 @@ class Backend:
 
     def _is_known(self, found: Extraction, group: Group, device: str) -> bool:
         try:
-            self._db.query(found.operator(group.operator), shape=group.shape, device=device)
+            self._db.query(found.operator(group.operator), shape=group.shape, device=device, dtype=group.dtype)
         except NotFound:
             return False
         return True
 
     def _tune(self, found: Extraction, groups: list[Group], device: str) -> None:
         """Within one budget, in which what stands in the model often counts more."""
-        wanted = {(group.operator, *group.shape.items()) for group in groups}
-        workloads = [w for w in found.workloads if (w.operator, *w.shape.items()) in wanted]
+        wanted = {(group.operator, group.dtype, *group.shape.items()) for group in groups}
+        workloads = [w for w in found.workloads if (w.operator, w.dtype, *w.shape.items()) in wanted]
         if not workloads:
             return
         with tempfile.TemporaryDirectory() as folder:
@@ -308,7 +314,7 @@ class Backend:
     def _kernel(self, found: Extraction, group: Group, device: str) -> Kernel | HeddleError:
         try:
             op = found.operator(group.operator)
-            return self._db.kernel(op, shape=group.shape, device=device, fallback=self._fallback)
+            return self._db.kernel(op, shape=group.shape, device=device, fallback=self._fallback, dtype=group.dtype)
         except HeddleError as error:
             return error
 

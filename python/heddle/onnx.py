@@ -12,7 +12,8 @@ import onnx.helper
 import onnx.numpy_helper
 import onnx.shape_inference
 
-from heddle.extraction import Extraction, Extractor, Graph, Node
+from heddle._grouping import Extractor
+from heddle.extraction import Extraction, Graph, Node
 
 __all__ = ["extract"]
 

@@ -107,6 +107,58 @@ class Models(Case):
         self.assertEqual([use.operator for use in report.uses], ["matmul_nt_add_gelu", "matmul_nt_add_add"])
         self.assertEqual(report.uses[0].shape, {"m": 6, "n": 12, "k": 8})
 
+    def test_groups_of_several_nodes(self):
+        """Each kind at a small size, computed by kernels, in two types."""
+        functional = torch.nn.functional
+
+        def rms_norm(x, weight):
+            return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * weight
+
+        def rotated(x, cos, sin):
+            x = x.transpose(1, 2)
+            left, right = x.chunk(2, -1)
+            return x * cos + torch.cat((-right, left), -1) * sin
+
+        def attended(q, k, v, causal):
+            q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+            return functional.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2).flatten(2)
+
+        heads = (2, 5, 3, 4)
+        cases = {
+            "rows_pow_mean_add_rsqrt_mul_mul": (rms_norm, [(2, 3, 6), (6,)]),
+            "rotary": (rotated, [heads, (5, 4), (5, 4)]),
+            "attention": (lambda q, k, v: attended(q, k, v, False), [heads, (2, 6, 3, 4), (2, 6, 3, 4)]),
+            "causal_attention": (lambda q, k, v: attended(q, k, v, True), [heads] * 3),
+            "group_norm_silu": (
+                lambda x, w, b: functional.silu(functional.group_norm(x, 2, w, b)), [(2, 4, 3, 5), (4,), (4,)],
+            ),
+            "conv_transpose2d_bias": (
+                lambda x, w, b: functional.conv_transpose2d(x, w, b, (2, 1), (1, 0), (1, 0)),
+                [(2, 3, 4, 3), (3, 2, 4, 3), (2,)],
+            ),
+        }  # fmt: skip
+        for name, (function, shapes) in cases.items():
+            with self.subTest(name):
+                torch._dynamo.reset()
+                inputs = [torch.randn(shape) for shape in shapes]
+                run, report = optimize(function, *inputs)
+                self.assertEqual([use.operator for use in report.uses], [name], str(report))
+                self.assertLess(report.largest_error, 1e-5)
+        torch._dynamo.reset()
+        inputs = [torch.randn(2, 3, 6, dtype=torch.bfloat16), torch.randn(6, dtype=torch.bfloat16)]
+        run, report = optimize(rms_norm, *inputs)
+        self.assertEqual([use.dtype for use in report.uses], ["bfloat16"])
+        self.assertEqual(run(*inputs).dtype, torch.bfloat16)
+        # Rounded once, at the end, where eager rounds after each step.
+        exact = rms_norm(*(x.double() for x in inputs))
+        torch.testing.assert_close(run(*inputs).double(), exact, rtol=2**-8, atol=1e-6)
+
+    def test_types_are_not_mixed(self):
+        x, w = torch.randn(4, 6, dtype=torch.bfloat16), torch.randn(6, 5, dtype=torch.bfloat16)
+        offset = torch.randn(5)
+        _, report = optimize(lambda x, w, offset: (x @ w) + offset, x, w, offset)
+        self.assertEqual([(use.operator, use.dtype) for use in report.uses], [("matmul", "bfloat16")])
+
     def test_what_has_no_kernel_stays_pytorch_s(self):
         def model(x, w):
             return torch.cumsum(x @ w, 0).double().relu()

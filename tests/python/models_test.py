@@ -27,16 +27,23 @@ from models import MODELS
 
 # Of each model the groups that are computed by kernels, by what they consist of.
 EXPECTED = {
-    "resnet50": {"conv2d_bias_relu": 7, "conv2d_bias_add_relu": 3, "conv2d_bias": 2, "matmul_nt_add": 1},
+    "resnet50": {
+        "conv2d_bias_relu": 7, "conv2d_bias_add_relu": 3, "conv2d_bias": 2, "matmul_nt_add": 1, "max_pool": 1,
+        "row_mean": 1,
+    },
     "mobilenet_v2": {
         "conv2d_bias_clip": 4, "depthwise_conv2d_bias_clip": 3, "conv2d_bias_add": 2, "conv2d_bias": 1,
-        "matmul_nt_add": 1,
+        "matmul_nt_add": 1, "row_mean": 1,
     },
     "bert_base": {
         "matmul_nt_add": 6, "matmul_nt_add_add": 4, "matmul_nt_add_gelu": 2, "matmul_nt_add_tanh": 1, "layer_norm": 5,
+        "attention": 2,
     },
-    "unet_block": {"conv2d_bias": 2, "conv2d_bias_add": 1},
-    "decoder": {"matmul_nt": 9, "matmul_nt_add": 4, "matmul_nt_silu_mul": 2},
+    "unet_block": {"group_norm_silu": 2, "conv2d_bias": 2, "conv2d_bias_add": 1, "conv_transpose2d_bias": 1},
+    "decoder": {
+        "matmul_nt": 9, "matmul_nt_add": 4, "matmul_nt_silu_mul": 2, "rows_pow_mean_add_rsqrt_mul_mul": 5, "rotary": 4,
+        "causal_attention": 2,
+    },
 }  # fmt: skip
 
 
@@ -47,11 +54,16 @@ class Models(Case):
             with self.subTest(name):
                 torch._dynamo.reset()
                 model, inputs = MODELS[name].build(batch=2, tiny=True)
-                found = Counter()
-                for workload in extract(model, *inputs).workloads:
-                    if not workload.operator.startswith("map_"):
-                        found[workload.operator.rstrip("_0123456789")] += workload.weight
-                self.assertEqual(found, expected)
+                for dtype in (torch.float32, torch.bfloat16):
+                    torch._dynamo.reset()
+                    model = model.to(dtype)
+                    inputs = [x.to(dtype) if x.is_floating_point() else x for x in inputs]
+                    found = Counter()
+                    for workload in extract(model, *inputs).workloads:
+                        self.assertEqual(workload.dtype, str(dtype).removeprefix("torch."))
+                        if not workload.operator.startswith("map_"):
+                            found[workload.operator.rstrip("_0123456789")] += workload.weight
+                    self.assertEqual(found, expected)
 
     def test_their_sizes(self):
         # Parameters as the papers have them, in millions.

@@ -1,0 +1,185 @@
+"""From a model's graph to the workloads that compute it: who belongs together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from heddle import _definitions, _patterns
+from heddle._draft import ELEMENTWISE, VIEWS, Draft, Tensors, Unknown, elementwise_text
+from heddle.extraction import Extraction, Graph, Group, Node, Workload
+
+_Maker = Callable[[Tensors, Node], Draft]
+
+# What is looked for first: several nodes that only together are what they are.
+_PATTERNS: Mapping[str, _Maker] = {
+    "Attention": _patterns.attention,
+    "Softmax": _patterns.attention_around,
+    "Concat": _patterns.rotary,
+}
+# Then products, which take along what is behind them: an elementwise node belongs to the product before it, in whatever
+# order they stand.
+_ANCHORS: Mapping[str, _Maker] = {
+    "MatMul": _definitions.matmul,
+    "Gemm": _definitions.gemm,
+    "Conv": _definitions.conv,
+    "ConvTranspose": _definitions.conv_transpose,
+    "GroupNormalization": _definitions.group_norm,
+}
+_ROWS: Mapping[str, _Maker] = dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"), _patterns.rows)
+_OTHERS: Mapping[str, _Maker] = {
+    "Softmax": _definitions.softmax,
+    "LayerNormalization": _definitions.layer_norm,
+    "MaxPool": _definitions.max_pool,
+    "GlobalAveragePool": _definitions.average,
+    "Transpose": _definitions.transpose,
+    "BatchNormalization": _definitions.batch_norm,
+    **dict.fromkeys(ELEMENTWISE, _definitions.elementwise),
+}
+# Taken with nothing behind them.
+_ALONE = {"Softmax", "LayerNormalization", "MaxPool", "GlobalAveragePool", "Transpose"}
+
+
+class Extractor:
+    """Finds the groups of a graph; run() once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._tensors = Tensors(graph)
+        self._found = Extraction([], {}, {})
+        self._past: dict[str, set[int]] = {}  # of transpositions, which nodes read what is before them
+
+    def run(self) -> Extraction:
+        for makers in (_PATTERNS, _ANCHORS, _ROWS, _OTHERS):
+            for node in self._graph.nodes:
+                if id(node) in self._tensors.taken or node.op_type not in makers or self._is_gone(node):
+                    continue
+                try:
+                    group = makers[node.op_type](self._tensors, node)
+                    group.nodes = group.nodes or [node]
+                    group.dtype = self._tensors.dtype(group.nodes[-1].output[0])
+                    # What a node reads comes first, in its order.
+                    group.operands[:0] = node.input[: len(group.inputs) - len(group.operands)]
+                    for operand in group.operands:
+                        self._check_type(str(operand), group)
+                except Unknown as why:
+                    if makers is not _PATTERNS:
+                        self._pass_over(node, str(why))
+                    continue
+                self._tensors.taken |= {id(one) for one in group.nodes}
+                for name in group.past:
+                    self._past.setdefault(name, set()).update(id(one) for one in group.nodes)
+                self._keep(group, self._follow(group, group.nodes[-1]))
+        for node in self._graph.nodes:
+            if id(node) not in self._tensors.taken and node.op_type not in VIEWS and not self._is_gone(node):
+                self._pass_over(node, "no notation for it is known here")
+        return self._found
+
+    def _is_gone(self, node: Node) -> bool:
+        """Is it a transposition that nobody needs, as what is before it is read?"""
+        if node.op_type != "Transpose" or self._tensors.is_result(node.output[0]):
+            return False
+        return {id(one) for one in self._tensors.readers(node.output[0])} <= self._past.get(node.output[0], set())
+
+    def _check_type(self, name: str, group: Draft) -> None:
+        kind = self._tensors.dtype(name)
+        if kind != group.dtype:
+            raise Unknown(f"{name} is {kind}, what is made of it {group.dtype}")
+
+    def _pass_over(self, node: Node, why: str) -> None:
+        if id(node) not in self._tensors.taken:
+            self._tensors.taken.add(id(node))
+            self._found.unknown.setdefault(node.op_type, []).append((_name(node), why))
+
+    def _keep(self, group: Draft, output: str) -> None:
+        base = "_".join([group.kind, *group.suffix])
+        name, number = base, 1
+        while (text := group.text(name)) != self._found.operators.get(name, text):
+            number += 1
+            name = f"{base}_{number}"
+        self._found.operators[name] = text
+        for workload in self._found.workloads:
+            if (workload.operator, workload.shape, workload.dtype) == (name, group.shape, group.dtype):
+                break
+        else:
+            workload = Workload(name, group.shape, dtype=group.dtype)
+            self._found.workloads.append(workload)
+        nodes = tuple(_name(node) for node in group.nodes)
+        workload.nodes.append(nodes)
+        self._found.groups.append(
+            Group(name, group.kind, group.shape, nodes, tuple(group.operands), output, group.dtype)
+        )
+
+    # --------------------------------------------------------------------- what is behind a product
+
+    def _follow(self, group: Draft, node: Node) -> str:
+        """Takes along the elementwise nodes behind `node` that alone read what is before; returns the last output."""
+        tensors = self._tensors
+        while node.op_type not in _ALONE:
+            output = node.output[0]
+            reader = tensors.only_reader(output)
+            # Another shape of the same elements: what is behind it belongs here as well.
+            while reader is not None and reader.op_type in VIEWS and reader.input[0] == output:
+                output = reader.output[0]
+                reader = tensors.only_reader(output)
+            if reader is None or id(reader) in tensors.taken:
+                break
+            if reader.op_type not in ELEMENTWISE and reader.op_type != "BatchNormalization":
+                break
+            try:
+                group.dims = _seen_as(group.dims, tensors.shape(node.output[0]), tensors.shape(output))
+                # As many elements as before, or it would be computed several times.
+                if tensors.shape(reader.output[0]) != tensors.shape(output):
+                    break
+                self._apply(group, reader, output)
+            except Unknown:
+                break  # it is looked at again, by itself
+            tensors.taken.add(id(reader))
+            group.nodes.append(reader)
+            node = reader
+        return node.output[0]
+
+    def _apply(self, group: Draft, node: Node, current: str) -> None:
+        """Adds an elementwise node's stage. `current`: what the stage before computes."""
+        output = self._tensors.shape(node.output[0])
+        self._check_type(node.output[0], group)
+        kept = (list(group.inputs), list(group.operands), list(group.stages))
+
+        def element(name: str) -> str:
+            if name == current:
+                return group.current()
+            if self._tensors.scalar(name) is None:
+                self._check_type(name, group)
+            return group.operand(self._tensors, name, output)
+
+        try:
+            if node.op_type == "BatchNormalization":
+                _definitions.normalise(group, node, element(node.input[0]))
+            else:
+                group.add(elementwise_text(self._tensors, node, element))
+                group.suffix.append(node.op_type.lower())
+        except Unknown:
+            group.inputs, group.operands, group.stages = kept
+            raise
+
+
+def _name(node: Node) -> str:
+    return node.name or node.output[0]
+
+
+def _seen_as(dims: list[list[int]], old: list[int], new: list[int]) -> list[list[int]]:
+    """The dimensions of `new`, another shape of the same elements, that each axis walks."""
+    if old == new:
+        return dims
+    seen, d = [], 0
+    for own in dims:
+        size, begin, product = math.prod(old[e] for e in own), d, 1
+        while d < len(new) and (product < size or (d == begin and new[d] == 1)):
+            product *= new[d]
+            d += 1
+        if product != size:
+            raise Unknown(f"its shape {new} cuts through the dimensions of {old}")
+        seen.append([*range(begin, d)])
+    if d < len(new):
+        raise Unknown(f"its shape {new} has dimensions that {old} has not")
+    return seen

@@ -286,6 +286,19 @@ class Choice(Case):
         self.assertRegex(report.left["matmul_relu {'m': 4, 'n': 8, 'k': 6}"], "^differs from eager's result by ")
         self.assertLess(report.largest_error, 1e-5)
 
+    def test_a_group_that_inductor_refuses_is_left(self):
+        real = fx.Backend._compared
+
+        def compared(backend, module, call, *rest):
+            if call.__name__ == "heddle_matmul_relu":
+                raise RuntimeError("no such luck")
+            return real(backend, module, call, *rest)
+
+        with mock.patch.object(fx.Backend, "_compared", compared):
+            _, report = self.optimize(Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0)))
+        self.assertEqual([use.operator for use in report.uses], ["matmul", "matmul"])
+        self.assertIn("could not be compared: RuntimeError no such luck", str(report))
+
     def test_with_inductor_itself(self):
         # By the processor's clock, so that nobody knows what is faster: kernels are told to be.
         def timer(calls, device):

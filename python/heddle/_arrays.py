@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from heddle.artefact import ITEM_BYTES, Buffer
@@ -124,6 +125,27 @@ class CudaTensors(Tensors):
     def current(self) -> bool:
         """Is this PyTorch's device now? Its context is then this thread's, but in a thread that has used none."""
         return self._current_device is not None and self._current_device() == self.index
+
+    def alike(self, tensors: Sequence[Any]) -> Callable[..., bool] | None:
+        """A function that tells in one step whether tensors have type, shape, strides, device and need of a gradient of
+        these: what PyTorch's compiled graphs check their inputs by. None where this PyTorch has none."""
+        guards = self._guards()
+        if guards is None:
+            return None
+        shapes, strides = ([list(t.shape) for t in tensors], [list(t.stride()) for t in tensors])
+        checked = guards.TensorGuards(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides)
+        check: Callable[..., bool] = checked.check
+        return check
+
+    def allocator(self, buffer: Buffer) -> Callable[[], Any]:
+        """Makes tensors of a buffer's form while this is PyTorch's current device."""
+        dtype = self._dtypes[buffer.dtype]
+        quick = getattr(self._guards(), "_empty_strided_cuda", None)
+        return partial(quick, buffer.shape, buffer.strides, dtype) if quick else partial(self.empty, buffer)
+
+    def _guards(self) -> Any:
+        found = getattr(getattr(self._torch._C, "_dynamo", None), "guards", None)
+        return found if hasattr(found, "TensorGuards") else None
 
     def workspace(self, buffer: Buffer, stream: int) -> Any:
         """Memory for intermediate values, which launches on one stream use one after another.

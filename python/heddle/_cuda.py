@@ -32,9 +32,15 @@ _SIGNATURES: dict[str, list[Any]] = {
     "cuModuleLoadData": [ctypes.POINTER(_P), ctypes.c_char_p],
     "cuModuleGetFunction": [ctypes.POINTER(_P), _P, ctypes.c_char_p],
     "cuFuncSetAttribute": [_P, ctypes.c_int, ctypes.c_int],
-    "cuLaunchKernel": [_P, _U, _U, _U, _U, _U, _U, _U, _P, _P, _P],
     "cuGetErrorName": [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)],
 }
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (("grid", _U * 3), ("block", _U * 3), ("shared_bytes", _U), ("stream", _P), ("attributes", _P),
+                ("attribute_count", _U))  # fmt: skip
 
 
 class Driver:
@@ -49,6 +55,9 @@ class Driver:
             function = getattr(self.library, name)
             function.argtypes = arguments
             function.restype = ctypes.c_int
+        # Of CUDA 11.8 and later. It takes four arguments where cuLaunchKernel takes eleven, and no types are declared:
+        # it is given nothing but ctypes' own values, which are then taken as they are. That costs a quarter.
+        self.launch: Any = self.library.cuLaunchKernelEx
         # Of CUDA 12.4 and later: loads what cuModuleGetFunction may put off until the first launch,
         # which can be inside a capture.
         self._load: Any = getattr(self.library, "cuFuncLoad", None)
@@ -134,21 +143,19 @@ def driver() -> Driver:
 
 
 class _Frame:
-    """The arguments of one call of cuLaunchKernel for each kernel, and where the driver reads them.
-
-    Converted once, a call costs half of what it costs with numbers of Python's.
-    """
+    """The arguments of one call of cuLaunchKernelEx for each kernel, and where the driver reads them, made once."""
 
     def __init__(self, manifest: Manifest, functions: Sequence[int]) -> None:
-        self.stream = _P()
         self.values: Any = (ctypes.c_uint64 * len(manifest.buffers))()
         begin, size = ctypes.addressof(self.values), ctypes.sizeof(ctypes.c_uint64)
         place = {b.name: begin + size * i for i, b in enumerate(manifest.buffers)}
+        self.configs = []
         self.calls = []
         for launch, function in zip(manifest.launches, functions, strict=True):
-            form = map(_U, (*launch.grid, *launch.block, launch.shared_bytes))
+            config = _Config(launch.grid, launch.block, launch.shared_bytes)
             arguments = (_P * len(launch.args))(*(place[a] for a in launch.args))
-            self.calls.append((_P(function), *form, self.stream, arguments, None))
+            self.configs.append(config)
+            self.calls.append((ctypes.byref(config), _P(function), arguments, _P(None)))
 
 
 class CudaProgram:
@@ -158,7 +165,7 @@ class CudaProgram:
         self._manifest = manifest
         self._driver = driver()
         self._context = self._driver.context(index)
-        self._launch_kernel = self._driver.library.cuLaunchKernel
+        self._launch_kernel = self._driver.launch
         self._functions = []
         for launch in manifest.launches:
             image = (manifest.folder / launch.binary).read_bytes()
@@ -184,13 +191,15 @@ class CudaProgram:
         except IndexError:
             frame = _Frame(self._manifest, self._functions)
         frame.values[:] = addresses
-        frame.stream.value = stream
+        for config in frame.configs:
+            config.stream = stream
         code = self._enqueue(frame) if current else _NOT_IN_THIS_CONTEXT[0]
         if code in _NOT_IN_THIS_CONTEXT:
             with Current(self._driver, self._context):
                 code = self._enqueue(frame)
         self._frames.append(frame)
-        self._driver.check(code, "cuLaunchKernel")
+        if code != 0:
+            self._driver.check(code, "cuLaunchKernelEx")
 
     def _enqueue(self, frame: _Frame) -> int:
         """The driver's code: of the first launch that it refuses, else 0."""

@@ -68,8 +68,8 @@ class Cuda(Case):
             asked(),
             [
                 "cuCtxPushCurrent 1100",
-                "cuLaunchKernel k0_C <3 1 1, 32 1 1, 0> on 50 in 1100: a000 100000",
-                "cuLaunchKernel k1_C <5 2 1, 64 1 1, 65536> on 50 in 1100: b000 100000",
+                "cuLaunchKernelEx k0_C <3 1 1, 32 1 1, 0> on 50 in 1100: a000 100000",
+                "cuLaunchKernelEx k1_C <5 2 1, 64 1 1, 65536> on 50 in 1100: b000 100000",
                 "cuCtxPopCurrent 1100",
             ],
         )
@@ -86,7 +86,7 @@ class Cuda(Case):
             asked()
             self.assertEqual(f(a, b, out=(c,)), (c,))
             self.assertIs(f(a, b, out=c), c)
-            self.assertEqual({line.split()[0] for line in asked()}, {"cuLaunchKernel"})
+            self.assertEqual({line.split()[0] for line in asked()}, {"cuLaunchKernelEx"})
         self.assertEqual(module.made, [])
 
     def test_the_context_is_not_asked_for_where_it_is_likely_to_be_there(self):
@@ -97,13 +97,48 @@ class Cuda(Case):
             asked()
             with unittest.mock.patch.object(_cuda, "Current", None):
                 f(*tensors())
-            self.assertEqual([line.split()[0] for line in asked()], ["cuLaunchKernel"] * 2)
+            self.assertEqual([line.split()[0] for line in asked()], ["cuLaunchKernelEx"] * 2)
         asked()
         f(*tensors())  # as in a new thread, which has none
         self.assertEqual(
             [line.split()[0] for line in asked()],
-            ["cuCtxPushCurrent", "cuLaunchKernel", "cuLaunchKernel", "cuCtxPopCurrent"],
+            ["cuCtxPushCurrent", "cuLaunchKernelEx", "cuLaunchKernelEx", "cuCtxPopCurrent"],
         )
+
+    def test_calls_of_the_same_form_are_checked_in_one_step(self):
+        device = [0]
+        module._C._cuda_getDevice = lambda: device[0]
+        module._C._dynamo = fake_torch.guards
+        self.addCleanup(lambda: [delattr(module._C, name) for name in ("_cuda_getDevice", "_dynamo")])
+        f = heddle.load(manifest(self.folder / "x"))
+        (a, b), c = tensors(), Tensor((4, 8), 0xC000)
+        with _cuda.Current(_cuda.driver(), 1100):
+            f(a, b)
+            # From here on nothing is looked at singly.
+            single = unittest.mock.patch.object(heddle._arrays.Tensors, "address", None)
+            asked()
+            with single:
+                out = f(Tensor((4, 8), 0xA100), b)
+                self.assertIs(module.made[-1], out)
+                self.assertIs(f(a, b, out=c), c)
+                self.assertEqual(f(a, b, out=(c,)), (c,))
+            lines = [line.split(": ")[1] for line in asked()]
+            self.assertEqual(lines, ["a100 101000", "b000 101000", *["a000 c000", "b000 c000"] * 2])
+            # What is of another form is looked at, and refused as ever.
+            for wrong, named, message in [
+                ((a, Tensor((4, 8), 0xB004)), {}, "input B.*multiple of 16"),
+                ((a, Tensor((8, 4), 0xB000)), {}, "input B.*shape"),
+                ((a, b), {"out": Tensor((4, 8), 0xA040)}, "output C.*shares memory with input A"),
+                ((a, b), {"out": (c, c)}, "`out` 2"),
+                ((a,), {}, "takes 2 inputs"),
+            ]:
+                with self.assertRaisesRegex(heddle.TensorError, message):
+                    f(*wrong, **named)
+            self.assertEqual(asked(), [])
+            # Beside another device there is no such step.
+            device[0] = 1
+            with single, self.assertRaises(TypeError):
+                f(a, b)
 
     def test_another_device(self):
         f = heddle.load(manifest(self.folder / "x"), device="cuda:1")
@@ -179,9 +214,9 @@ class Cuda(Case):
         _cuda._drivers.clear()
         with self.assertRaisesRegex(heddle.DriverError, r"made for sm_90 \(Fake\).*cuda:0.*NO_BINARY_FOR_GPU"):
             heddle.load(folder)
-        FAKE.fake_fail(b"cuLaunchKernel", 7)
+        FAKE.fake_fail(b"cuLaunchKernelEx", 7)
         f = heddle.load(folder)
-        with self.assertRaisesRegex(heddle.DriverError, "cuLaunchKernel: CUDA error 7"):
+        with self.assertRaisesRegex(heddle.DriverError, "cuLaunchKernelEx: CUDA error 7"):
             f(*tensors())
         FAKE.fake_fail(b"", 0)
         asked()

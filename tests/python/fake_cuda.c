@@ -75,18 +75,25 @@ int cuFuncSetAttribute(uintptr_t function, int attribute, int value) {
   return Note("cuFuncSetAttribute", " %s %d=%d", kernels[function - 1].name, attribute, value);
 }
 int cuFuncLoad(uintptr_t function) { return Note("cuFuncLoad", " %s", kernels[function - 1].name); }
-int cuLaunchKernel(uintptr_t function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                   unsigned by, unsigned bz, unsigned shared, uintptr_t stream,
-                   uint64_t** arguments, void** extra) {
+struct Config {
+  unsigned grid[3], block[3], shared;
+  uintptr_t stream;
+  void* attributes;
+  unsigned attribute_count;
+};
+int cuLaunchKernelEx(const struct Config* config, uintptr_t function, uint64_t** arguments,
+                     void** extra) {
+  const unsigned *g = config->grid, *b = config->block;
   char values[256] = "";
   if (depth == 0) return 201;  // CUDA_ERROR_INVALID_CONTEXT
   for (int i = 0; i < kernels[function - 1].arguments; ++i) {
     size_t used = strlen(values);
     snprintf(values + used, sizeof values - used, " %llx", (unsigned long long)*arguments[i]);
   }
-  return Note("cuLaunchKernel", " %s <%u %u %u, %u %u %u, %u> on %d in %d:%s%s",
-              kernels[function - 1].name, gx, gy, gz, bx, by, bz, shared, (int)stream,
-              depth > 0 ? (int)stack[depth - 1] : 0, values, extra ? " extra" : "");
+  return Note("cuLaunchKernelEx", " %s <%u %u %u, %u %u %u, %u> on %d in %d:%s%s",
+              kernels[function - 1].name, g[0], g[1], g[2], b[0], b[1], b[2], config->shared,
+              (int)config->stream, depth > 0 ? (int)stack[depth - 1] : 0, values,
+              extra || config->attribute_count > 0 ? " extra" : "");
 }
 int cuGetErrorName(int code, const char** name) {
   *name = code == 209 ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : 0;

@@ -61,3 +61,30 @@ module.cuda = types.SimpleNamespace(
     current_stream=lambda index: types.SimpleNamespace(cuda_stream=module.stream + 1000 * index),
     is_current_stream_capturing=lambda: module.capturing,
 )
+
+
+class TensorGuards:
+    """Are tensors of the form of those that it was made of?"""
+
+    def __init__(self, *tensors, dynamic_dims_sizes, dynamic_dims_strides):
+        self._forms = [self._form(tensor) for tensor in tensors]
+        assert [[list(t.shape), list(t.stride())] for t in tensors] == [
+            list(form) for form in zip(dynamic_dims_sizes, dynamic_dims_strides, strict=True)
+        ]
+
+    @staticmethod
+    def _form(tensor):
+        if not isinstance(tensor, Tensor):
+            return None
+        return (tensor.shape, tensor.stride(), tensor.dtype, str(tensor.device), tensor.requires_grad)
+
+    def check(self, *tensors):
+        return [self._form(tensor) for tensor in tensors] == self._forms
+
+
+guards = types.SimpleNamespace(
+    guards=types.SimpleNamespace(
+        TensorGuards=TensorGuards,
+        _empty_strided_cuda=lambda shape, stride, dtype: empty_strided(shape, stride, dtype, Device("cuda", 0)),
+    )
+)

@@ -324,6 +324,7 @@ class Calls(unittest.TestCase):
         cells = [ctypes.c_uint64(t.data_ptr()) for t in (a, b, out)]
         arguments = (ctypes.c_void_p * 3)(*map(ctypes.addressof, cells))
         raw = driver.library.cuLaunchKernel
+        raw.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
         stream = torch.cuda.current_stream().cuda_stream
         with torch.no_grad():
             times = microseconds(

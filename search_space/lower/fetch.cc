@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "search_space/ir/simplify.h"
+#include "search_space/lower/masked.h"
 #include "search_space/lower/values.h"
 
 namespace heddle::search_space {
@@ -36,11 +37,18 @@ Stmt FetchNest(const FetchGrid& grid, Stmt move, const Share& share) {
     move =
         For(trip, trip->extent <= kMaxUnrolledFetch ? ForKind::kUnrolled : ForKind::kSerial, move);
   }
-  return grid.thread_guard != nullptr ? If(grid.thread_guard, move) : move;
+  const Expr condition = AndAlso(grid.useful, grid.thread_guard);
+  return condition != nullptr ? If(condition, move) : move;
+}
+
+FetchGrid GridOf(const KernelContext& context, int s) {
+  FetchGrid grid = MakeFetchGrid(context.stage(s), context.thread);
+  grid.useful = IsFetchUseful(context, s);
+  return grid;
 }
 
 Stmt EmitFetch(KernelContext& context, int s, const Assumptions& outer) {
-  const FetchGrid grid = MakeFetchGrid(context.stage(s), context.thread);
+  const FetchGrid grid = GridOf(context, s);
   const Expr value = Resolve(context, ValueAt(context.stage(s), grid), grid.Assume(outer));
   return FetchNest(
       grid,

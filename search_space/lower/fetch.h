@@ -16,6 +16,9 @@ struct Share {
 // What a stage's definition says at the grid's position: not resolved yet.
 Expr ValueAt(const ScheduledStage& stage, const FetchGrid& grid);
 
+// Where the elements of stage `s` go, and what of that is of use.
+FetchGrid GridOf(const KernelContext& context, int s);
+
 // `move`, of one element, for all that a thread moves: over the trips of its share and the lanes,
 // under the grid's conditions.
 Stmt FetchNest(const FetchGrid& grid, Stmt move, const Share& share);

@@ -15,6 +15,7 @@ struct FetchGrid {
   std::vector<Expr> position;  // in the region, one an axis, in e, v and the thread
   Expr thread_guard;           // threads that move anything at all; null when all do
   Expr guard;                  // and in which trips; null when in all
+  Expr useful;                 // for all threads alike: is anything to be moved? null = always
   bool whole_rows = false;     // without the guards, loads would reach past the region's rows
 
   // Under which anything is moved; null when always.

@@ -8,6 +8,7 @@
 #include "search_space/lower/collectives.h"
 #include "search_space/lower/fetch.h"
 #include "search_space/lower/fragments.h"
+#include "search_space/lower/masked.h"
 #include "search_space/lower/pipeline.h"
 #include "search_space/lower/values.h"
 
@@ -255,9 +256,17 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
     out.push_back(EmitPipeline(context, s, depth, carried));
     return Seq(std::move(out));
   }
+  Expr useful;
+  const bool reduces =
+      std::any_of(here.loops.begin(), outer_end + 1, [](const Loop& l) { return l.reduce; });
+  if (!carried.tested && reduces && !HasCollectiveBelow(context, s, depth)) {
+    carried.tested = true;
+    useful = IsUseful(context, s, depth);
+  }
   Stmt body = EmitLoopBody(context, s, depth, carried);
   if (condition != nullptr) body = If(condition, body);
-  out.push_back(InLoop(context, s, loop, std::move(body)));
+  Stmt nest = InLoop(context, s, loop, std::move(body));
+  out.push_back(useful != nullptr ? If(useful, nest) : nest);
   return Seq(std::move(out));
 }
 

@@ -13,6 +13,7 @@ struct Carried {
   std::vector<Expr> guards;  // conditions that do not stand anywhere yet
   Assumptions assumptions;
   int only = -1;  // the one stage, of those that the loops compute, that these compute; -1 = all
+  bool tested = false;  // does all this stand where it may be of use (skip_masked)?
   Stmt started;  // what each iteration of the loop that copies are interleaved with starts, or null
 };
 

@@ -50,7 +50,7 @@ class GroupedCopies : public TileCopies {
  private:
   Stmt Copy(int s, const Expr& slot, const Share& share) {
     const ScheduledStage& stage = context_.stage(s);
-    const FetchGrid grid = MakeFetchGrid(stage, context_.thread);
+    const FetchGrid grid = GridOf(context_, s);
     const Expr value = Resolve(context_, ValueAt(stage, grid), grid.Assume(pipeline_.assumptions));
     const ExprList indices = context_.IndicesOf(s, grid.position, slot);
     const BufferRef& buffer = context_.storage.at(s).buffer;

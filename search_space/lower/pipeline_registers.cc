@@ -51,7 +51,7 @@ class RegisterCopies : public TileCopies {
   // not of what the kernel keeps itself.
   Stmt LoadTile(size_t i, const Share& share) {
     const ScheduledStage& stage = context_.stage(pipeline_.fetched[i]);
-    FetchGrid grid = MakeFetchGrid(stage, context_.thread);
+    FetchGrid grid = GridOf(context_, pipeline_.fetched[i]);
     Expr value = ValueAt(stage, grid);
     const Expr moves = grid.Moves();
     if (moves != nullptr && (grid.whole_rows || ReadsStorage(value))) {
@@ -74,7 +74,7 @@ class RegisterCopies : public TileCopies {
 
   Stmt StoreTile(size_t i, const Expr& slot) {
     const int s = pipeline_.fetched[i];
-    const FetchGrid grid = MakeFetchGrid(context_.stage(s), context_.thread);
+    const FetchGrid grid = GridOf(context_, s);
     const ExprList indices = context_.IndicesOf(s, grid.position, slot);
     const Expr value = Load(staged_[i], {VarExpr(grid.trip), VarExpr(grid.lane)});
     return FetchNest(grid, Store(context_.storage.at(s).buffer, indices, value), {});

@@ -51,6 +51,10 @@ struct ScheduledStage {
   std::vector<Expr> values;  // of axes (relative to base), then of reduce_axes, in loop variables
   std::vector<Expr> guards;  // conditions on loop variables left by splits that do not divide
 
+  // Of a sum: comparisons `a < b` of its axes; of tiles in which one of them never holds the terms
+  // are left out (skip_masked).
+  std::vector<Expr> useful;
+
   // Always a kernel of its own, whose result lies in a workspace: recomputing it in its readers
   // would cost more than it saves.
   bool materialized = false;

@@ -30,6 +30,7 @@
 #include "search_space/schedule/primitives/replicate.h"
 #include "search_space/schedule/primitives/rfactor.h"
 #include "search_space/schedule/primitives/set_scope.h"
+#include "search_space/schedule/primitives/skip_masked.h"
 #include "search_space/schedule/primitives/split.h"
 #include "search_space/schedule/primitives/spread.h"
 #include "search_space/schedule/primitives/storage_layout.h"
@@ -44,7 +45,8 @@ using Step =
     std::variant<Split, Fuse, Reorder, Bind, CacheRead, GatherRead, SetScope, ComputeAt,
                  ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
                  CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
-                 BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight>;
+                 BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
+                 SkipMasked>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

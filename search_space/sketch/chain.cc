@@ -48,6 +48,7 @@ class ChainFinder {
     const auto root = TiledOf(root_, last_);
     if (!root.has_value() || !root->reuses || !ReadsLinks(chain)) return false;
     chain.root = *root;
+    chain.is_masked = IsMasked(last_);
     ChooseRow(chain);
     return true;
   }
@@ -150,6 +151,11 @@ class ChainFinder {
     return FindTiledKernel(shape, {.root = result, .reductions = {reduction}}, target_);
   }
 
+  bool IsMasked(int reduction) const {
+    Schedule skipping = schedule_;
+    return skipping.Apply(Step(SkipMasked{stage(reduction).name()})).ok();
+  }
+
   bool AddLink(int result, Chain& chain) {
     const int reduction = ReducedFor(result);
     ChainLink link{.result = {stage(result).tensor}, .reduction = {stage(reduction).tensor}};
@@ -162,6 +168,7 @@ class ChainFinder {
     } else {
       link.tiled = TiledOf(result, reduction);
       if (!link.tiled.has_value()) return false;
+      link.is_masked = IsMasked(reduction);
     }
     chain.links.push_back(std::move(link));
     return true;

@@ -27,14 +27,16 @@ struct ChainLink {
   // Tensors that a statistic reads along its last reduction axis and nowhere else, so that wide
   // accesses can read runs of them.
   std::vector<BufferRef> runs;
-  int64_t terms = 1;   // of a statistic
-  int64_t vector = 1;  // the widest run of these
+  bool is_masked = false;  // may tiles of it be left out (skip_masked)?
+  int64_t terms = 1;       // of a statistic
+  int64_t vector = 1;      // the widest run of these
 };
 
 struct Chain {
   std::vector<BufferRef> inlined;  // the elementwise stages between
   std::vector<ChainLink> links;    // in definition order
   TiledKernel root;                // the last reduction and its reader
+  bool is_masked = false;          // may tiles of that be left out?
   std::optional<size_t> row;       // the root's axis that a block makes several rows of, if any
   std::vector<size_t> columns;     // its axes that are no rows'
 };

@@ -61,6 +61,12 @@ class ChainPlan : public KernelPlan {
       tiled_.emplace_back(link, Holes(holes_, link.result.name() + ".", group));
       group += kGroupsOfTiling;
     }
+    const bool masked =
+        chain_.is_masked || std::any_of(chain_.links.begin(), chain_.links.end(),
+                                        [](const ChainLink& link) { return link.is_masked; });
+    masked_ = Holes(holes_, "", group)
+                  .Add("skip_masked", masked ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0},
+                       kAxesGroup);
   }
 
   std::vector<uint8_t> Default() const override { return std::vector<uint8_t>(holes_.size(), 0); }
@@ -69,7 +75,7 @@ class ChainPlan : public KernelPlan {
     const Tile root = root_.TileOf(values);
     Usage usage;
     if (absl::Status s = root_.Cost(root, usage); !s.ok()) return s;
-    if (absl::Status s = CheckRows(root); !s.ok()) return s;
+    if (absl::Status s = CheckRows(root, values); !s.ok()) return s;
     for (const TiledLink& link : tiled_) {
       Usage inside{.shared_bytes = usage.shared_bytes};
       if (absl::Status s = CheckLink(link, root, values, inside); !s.ok()) return s;
@@ -101,10 +107,13 @@ class ChainPlan : public KernelPlan {
     KernelPlan::Draw(rng, values);
     Drawing drawing{rng, holes_, values};
     drawing.anywhere = drawing.Weighted({{1, 1}, {0, 7}}) != 0;
+    if (drawing.Domain(masked_).size() > 1 && !drawing.anywhere) {
+      drawing[masked_] = drawing.Weighted({{1, 7}, {0, 1}});
+    }
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       Tile root{.kernel = chain_.root, .values = values};
       root_.Draw(drawing, root);
-      if (CheckRows(root_.TileOf(values)).ok()) break;
+      if (CheckRows(root_.TileOf(values), values).ok()) break;
     }
     const Tile root = root_.TileOf(values);
     for (const TiledLink& link : tiled_) DrawLink(drawing, link, root);
@@ -113,6 +122,12 @@ class ChainPlan : public KernelPlan {
  protected:
   void Write(ScheduleWriter& w, HoleValues values) const override {
     for (const BufferRef& stage : chain_.inlined) w.ComputeInline({stage});
+    if (values[masked_.index] != 0) {
+      if (chain_.is_masked) w.SkipMasked(chain_.root.reduction);
+      for (const ChainLink& link : chain_.links) {
+        if (link.is_masked) w.SkipMasked(link.reduction);
+      }
+    }
     const Tile root = root_.TileOf(values);
     Nest nest{.w = w, .stage = chain_.root.root, .reduction = chain_.root.reduction};
     root_.WriteKernel(root, nest);
@@ -133,8 +148,9 @@ class ChainPlan : public KernelPlan {
   }
 
   // All that is shared by a row's columns is computed once where a block has all of them.
-  absl::Status CheckRows(const Tile& root) const {
+  absl::Status CheckRows(const Tile& root, HoleValues values) const {
     const int64_t threads = root.Threads(), rows = RowsOf(root);
+    if (absl::Status s = CheckMask(chain_.root, chain_.is_masked, root, values); !s.ok()) return s;
     if (rows > threads) return chain_.root.TooMany(rows, "rows of a block", threads);
     for (size_t a : chain_.columns) {
       const int64_t extent = chain_.root.axes[a].extent, block = root.axes[a].of_block();
@@ -142,6 +158,15 @@ class ChainPlan : public KernelPlan {
       return chain_.root.Refuse(absl::StrCat("a block has ", block, " of ", extent, " columns"));
     }
     return absl::OkStatus();
+  }
+
+  // Registers that run ahead would read what is not fetched.
+  absl::Status CheckMask(const TiledKernel& kernel, bool is_masked, const Tile& tile,
+                         HoleValues values) const {
+    if (values[masked_.index] == 0 || !is_masked || tile.fragment_copies == 1) {
+      return absl::OkStatus();
+    }
+    return kernel.Refuse("registers run ahead of tiles that may be left out");
   }
 
   // How the threads of the root share a round of a link's tile.
@@ -169,6 +194,7 @@ class ChainPlan : public KernelPlan {
     const TiledKernel& kernel = *link.link.tiled;
     const Tile tile = TileOf(link, root, values);
     const int64_t rows = RowsOf(root);
+    if (absl::Status s = CheckMask(kernel, link.link.is_masked, tile, values); !s.ok()) return s;
     int64_t row_lanes = 1;
     if (link.link.row.has_value()) {
       const AxisTile& row = tile.axes[*link.link.row];
@@ -237,8 +263,12 @@ class ChainPlan : public KernelPlan {
 
   // A column of lanes with as many rows as fill the block, whole accesses and most of the columns.
   void DrawLink(const Drawing& d, const TiledLink& link, const Tile& root) const {
-    Tile drawn{.kernel = *link.link.tiled, .values = d.values};
-    link.decisions->Draw(d, drawn);
+    static constexpr int kAttempts = 4;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      Tile drawn{.kernel = *link.link.tiled, .values = d.values};
+      link.decisions->Draw(d, drawn);
+      if (CheckMask(drawn.kernel, link.link.is_masked, drawn, d.values).ok()) break;
+    }
     if (!d.anywhere) d[link.tile] = d.Weighted({{4, 6}, {2, 2}, {8, 2}, {1, 1}});
     std::vector<int64_t> valid;
     for (int64_t lanes : d.Domain(link.lanes)) {
@@ -259,6 +289,7 @@ class ChainPlan : public KernelPlan {
   Holes root_holes_;
   const Decisions root_;
   std::deque<TiledLink> tiled_;  // which refer to their kernels
+  HoleId masked_;
 };
 
 void ChainPlan::WriteTiled(ScheduleWriter& w, const TiledLink& link, const Tile& root,

@@ -119,6 +119,7 @@ class ScheduleWriter {
   void Align(const StageRef& s, size_t axis, int64_t multiple) {
     Apply(search_space::Align{s.name(), At(s).axes[axis]->name, multiple});
   }
+  void SkipMasked(const StageRef& s) { Apply(search_space::SkipMasked{s.name()}); }
   void Pipeline(const LoopRef& l, PipelineKind kind, int64_t depth) {
     Apply(search_space::Pipeline{l.stage.name(), l.name(), kind, depth});
   }

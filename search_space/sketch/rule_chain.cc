@@ -130,6 +130,8 @@ class ChainPlan : public KernelPlan {
     }
     const Tile root = root_.TileOf(values);
     Nest nest{.w = w, .stage = chain_.root.root, .reduction = chain_.root.reduction};
+    // Blocks that run together have as much to do as one another.
+    if (values[masked_.index] != 0) nest.slowest = chain_.row;
     root_.WriteKernel(root, nest);
     // Who reads a result is in its place before it.
     auto tiled = tiled_.rbegin();

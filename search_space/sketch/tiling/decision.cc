@@ -59,6 +59,11 @@ void Decisions::Write(Place place, const Tile& tile, Nest& nest) const {
 void Decisions::WriteKernel(const Tile& tile, Nest& nest) const {
   Write(Place::kReduction, tile, nest);
   Write(Place::kLoops, tile, nest);
+  if (nest.slowest.has_value()) {
+    const auto blocks = nest.blocks.begin();
+    std::rotate(blocks, blocks + static_cast<std::ptrdiff_t>(*nest.slowest),
+                blocks + static_cast<std::ptrdiff_t>(*nest.slowest) + 1);
+  }
   nest.w.Reorder(Join({nest.blocks, nest.vthreads, nest.threads, nest.elements}));
   nest.w.Bind(nest.w.Fuse(nest.blocks), BindTo::kBlock);
   Write(Place::kGrid, tile, nest);

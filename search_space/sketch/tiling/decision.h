@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -73,7 +74,9 @@ struct Nest {
   // the reduction, those of the partial results.
   StageRef stage, reduction;
   LoopList blocks, vthreads, threads, elements;  // the stage's loops, in this order
-  LoopRef thread;                                // all `threads`
+  // The axis along which blocks that follow one another differ least; unset: the first.
+  std::optional<size_t> slowest;
+  LoopRef thread;  // all `threads`
   LoopRef tiles;   // the loop over tiles, in which operands are fetched
   LoopRef once;    // where those are that are the same in all of these (Tile::IsFetchedOnce)
   LoopRef slice;   // the one within a tile that parts of the block share, if they do

@@ -16,6 +16,8 @@
 #include "base/host.h"
 #include "base/sqlite.h"
 #include "base/subprocess.h"
+#include "cli/remote.h"
+#include "cli/run_sender.h"
 #include "measure/codegen/codegen.h"
 #include "tuner/records/collect.h"
 
@@ -28,6 +30,8 @@ constexpr int kBatchFormat = 1;
 constexpr size_t kMaxBatchBytes = 16 << 20;
 // Between looks at what was measured: as much is lost when a node is.
 constexpr absl::Duration kJournalEvery = absl::Seconds(1);
+// Between calls to a server.
+constexpr absl::Duration kReportEvery = absl::Seconds(5);
 
 // A folder on the node's own disk, gone with the task.
 class ScratchFolder {
@@ -82,6 +86,48 @@ class Journal {
   std::thread thread_;
 };
 
+// Sends what is in a run's file to a server, as far as that is there. What is not sent in the end
+// is in the file all the same.
+class Reporter {
+ public:
+  // Null: there is no server, or nothing can be sent to it.
+  static std::unique_ptr<Reporter> Start(const ServerFlags& flags, const std::string& path) {
+    if (!flags.given()) return nullptr;
+    auto client = client::Client::Connect(flags.Get());
+    if (!client.ok()) {
+      Say(absl::StrCat("nothing is sent to the server: ", client.status().message()));
+      return nullptr;
+    }
+    return std::unique_ptr<Reporter>(new Reporter(*std::move(client), path));
+  }
+  ~Reporter() {
+    stop_.Set();
+    thread_.join();
+    const absl::Status last = sender_.Send();
+    const auto& report = sender_.report();
+    Say(absl::StrCat(report.added, " trials added on the server"));
+    for (const std::string& line : report.rejected) Say("refused by the server: " + line);
+    if (last.ok()) return;
+    Say(absl::StrCat("the server lacks trials, which `heddle records collect --server` brings: ",
+                     last.message()));
+  }
+  Reporter(const Reporter&) = delete;
+  Reporter& operator=(const Reporter&) = delete;
+
+ private:
+  Reporter(std::unique_ptr<client::Client> client, const std::string& path)
+      : client_(std::move(client)), sender_(*client_, path) {
+    thread_ = std::thread([this] {
+      while (!stop_.Wait(kReportEvery)) sender_.Send().IgnoreError();
+    });
+  }
+
+  std::unique_ptr<client::Client> client_;
+  RunSender sender_;
+  StopSignal stop_;
+  std::thread thread_;
+};
+
 // `heddle tune` with these arguments, in this process: a batch system's signals are its own.
 Result RunTune(std::vector<std::string> arguments) {
   CLI::App app;
@@ -96,7 +142,7 @@ Result RunTune(std::vector<std::string> arguments) {
   return (*selected)();
 }
 
-Result RunTask(const std::string& folder, int64_t index) {
+Result RunTask(const std::string& folder, int64_t index, const ServerFlags& server) {
   auto batch = ReadBatch(folder);
   if (!batch.ok()) return batch.status();
   if (index < 0 || index >= static_cast<int64_t>(batch->workloads.size())) {
@@ -130,7 +176,9 @@ Result RunTask(const std::string& folder, int64_t index) {
   if (!file.ok()) return file.status();
   Say(absl::StrCat(run, ": attempt ", file->header().attempt, " on ", HostName(), ", ", *made,
                    " trials of earlier ones"));
+  const std::string path = file->path();
   Journal journal(*std::move(file), *std::move(records), *last);
+  const std::unique_ptr<Reporter> reporter = Reporter::Start(server, path);
 
   std::vector<std::string> arguments{"tune", "--device", device->id, "--db",       db,
                                      "--l2", batch->l2,  "--search", batch->search};
@@ -253,6 +301,7 @@ void AddBatchCommands(CLI::App& group, Selected selected) {
   struct Flags {
     std::string folder;
     int64_t index = 0;
+    ServerFlags server;
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* sub = group.add_subcommand(
@@ -261,7 +310,12 @@ void AddBatchCommands(CLI::App& group, Selected selected) {
   sub->add_option("--index", flags->index, "which of its workloads, from 0")
       ->type_name("N")
       ->required();
-  sub->callback([=] { *selected = [=] { return RunTask(flags->folder, flags->index); }; });
+  flags->server.Add(*sub, false);
+  sub->get_option("--server")
+      ->description("also send what is measured there [$HEDDLE_SERVER]")
+      ->envname("HEDDLE_SERVER");
+  sub->callback(
+      [=] { *selected = [=] { return RunTask(flags->folder, flags->index, flags->server); }; });
 }
 
 }  // namespace heddle::cli

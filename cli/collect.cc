@@ -2,22 +2,28 @@
 #include "tuner/records/collect.h"
 
 #include <fstream>
+#include <functional>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
 #include "cli/collect.h"
+#include "cli/remote.h"
+#include "cli/run_sender.h"
 
 namespace heddle::cli {
 
-Result CollectRunFiles(tuner::Records& records, const std::vector<std::string>& paths) {
+namespace {
+
+using CollectFile = std::function<absl::StatusOr<tuner::CollectReport>(const std::string& file)>;
+
+Result CollectFiles(const std::vector<std::string>& paths, const CollectFile& collect) {
   int64_t added = 0, known = 0, refused = 0, files = 0, unfinished = 0;
   for (const std::string& path : paths) {
     auto found = tuner::RunFilesIn(path);
     if (!found.ok()) return found.status();
     for (const std::string& file : *found) {
       ++files;
-      std::ifstream in(file, std::ios::binary);
-      auto report = tuner::Collect(records, in);
+      auto report = collect(file);
       if (absl::IsInvalidArgument(report.status())) {
         ++refused;
         Say(absl::StrCat("refused: ", file, ": ", report.status().message()));
@@ -42,10 +48,29 @@ Result CollectRunFiles(tuner::Records& records, const std::vector<std::string>& 
   return kFailed;
 }
 
+absl::StatusOr<tuner::CollectReport> SendRunFile(client::Client& client, const std::string& file) {
+  RunSender sender(client, file);
+  if (absl::Status s = sender.Send(); !s.ok()) return s;
+  tuner::CollectReport report;
+  report.exit_code = sender.exit_code();
+  report.trials = sender.report();
+  return report;
+}
+
+}  // namespace
+
+Result CollectRunFiles(tuner::Records& records, const std::vector<std::string>& paths) {
+  return CollectFiles(paths, [&](const std::string& file) {
+    std::ifstream in(file, std::ios::binary);
+    return tuner::Collect(records, in);
+  });
+}
+
 void AddCollect(CLI::App& group, Selected selected) {
   struct Flags {
     std::vector<std::string> paths;
     std::string db;
+    ServerFlags server;
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* sub = group.add_subcommand(
@@ -54,11 +79,19 @@ void AddCollect(CLI::App& group, Selected selected) {
       ->type_name("FILE|FOLDER")
       ->required();
   AddDbFlag(*sub, flags->db);
+  flags->server.Add(*sub, false);
   sub->footer(
       "As often as one likes and while runs go on: what was collected before is not added again. "
       "Only\n"
       "for files of hosts whose word is enough; others' are imported.");
   sub->callback([=] {
+    if (flags->server.given()) {
+      *selected = WithServer(flags->server, [=](client::Client& client) {
+        return CollectFiles(flags->paths,
+                            [&](const std::string& file) { return SendRunFile(client, file); });
+      });
+      return;
+    }
     *selected = [=]() -> Result {
       auto records = OpenWritableRecords(flags->db);
       if (!records.ok()) return records.status();

@@ -272,8 +272,8 @@ void AddToken(CLI::App& app, Selected selected) {
       ->type_name("NAME")
       ->capture_default_str();
   create->add_option("--role", flags->role, "what it may do")
-      ->type_name("reader|tuner|daemon|admin")
-      ->check(OneOf({"reader", "tuner", "daemon", "admin"}))
+      ->type_name("reader|tuner|daemon|measurer|admin")
+      ->check(OneOf({"reader", "tuner", "daemon", "measurer", "admin"}))
       ->required();
   create->add_option("--note", flags->token.note, "who has it, for the list")->type_name("TEXT");
   create->add_option("--expires", flags->expires_days, "days for which it is valid [for ever]")

@@ -257,6 +257,10 @@ absl::Status Client::ExportRecords(
   return impl_->Persist(attempt, [&] { return std::exchange(progressed, false); });
 }
 
+absl::StatusOr<v1::AppendResponse> Client::Append(const v1::AppendRequest& request) {
+  return impl_->Call(*impl_->records, &v1::Records::Stub::Append, request);
+}
+
 absl::StatusOr<v1::RetractResponse> Client::Retract(v1::RetractRequest request) {
   if (request.request_id().empty()) request.set_request_id(NewRequestId());
   return impl_->Call(*impl_->records, &v1::Records::Stub::Retract, request);

@@ -71,6 +71,8 @@ class Client {
   absl::StatusOr<v1::ImportResponse> ImportRecords(
       const std::function<std::optional<v1::Record>()>& next);
 
+  absl::StatusOr<v1::AppendResponse> Append(const v1::AppendRequest& request);
+
   // For administrators. An empty request_id is filled in.
   absl::StatusOr<v1::RetractResponse> Retract(v1::RetractRequest request);
 

@@ -1,6 +1,7 @@
 #include "server/api/records_service.h"
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -13,6 +14,7 @@
 #include "server/api/audit.h"
 #include "server/db/convert.h"
 #include "server/engine/validate.h"
+#include "tuner/records/collect.h"
 #include "tuner/records/records_fields.h"
 
 namespace heddle::server {
@@ -93,6 +95,14 @@ class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
   v1::Record current_;
 };
 
+// Number and reason of "line 3: why".
+std::optional<std::pair<int64_t, std::string>> ParseRefusal(const std::string& text) {
+  const size_t colon = text.find(':');
+  int64_t line = 0;
+  if (!absl::SimpleAtoi(text.substr(sizeof "line", colon - sizeof "line"), &line)) return {};
+  return std::pair(line, text.substr(colon + 2));
+}
+
 // Collects a batch of lines, writes it, goes on. One callback at a time.
 class ImportStream : public grpc::ServerReadReactor<v1::Record> {
  public:
@@ -166,12 +176,8 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
         });
   }
 
-  // "line 3: why"
   void AddRejectedLine(const std::string& text) {
-    const size_t colon = text.find(':');
-    int64_t line = 0;
-    if (!absl::SimpleAtoi(text.substr(sizeof "line", colon - sizeof "line"), &line)) return;
-    AddRejected(before_ + line, text.substr(colon + 2));
+    if (auto line = ParseRefusal(text)) AddRejected(before_ + line->first, line->second);
   }
   void AddRejected(int64_t number, const std::string& reason) {
     if (response_->rejected_size() >= kMaxReported) return;
@@ -239,6 +245,61 @@ grpc::ServerWriteReactor<v1::Record>* RecordsService::Export(grpc::CallbackServe
 grpc::ServerReadReactor<v1::Record>* RecordsService::Import(grpc::CallbackServerContext* context,
                                                             v1::ImportResponse* response) {
   return new ImportStream(gateway_, gateway_.Admit(*context, Role::kTuner), response);
+}
+
+grpc::ServerUnaryReactor* RecordsService::Append(grpc::CallbackServerContext* context,
+                                                 const v1::AppendRequest* request,
+                                                 v1::AppendResponse* response) {
+  const auto handle = [this, request](const Caller& caller,
+                                      const Reply<v1::AppendResponse>& reply) {
+    if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+    const v1::AppendRequest::Run& run = request->run();
+    if (!caller.host.empty() && caller.host != run.host()) {
+      return reply(absl::PermissionDeniedError(
+          absl::StrCat("run.host: the token is for host ", caller.host, " alone")));
+    }
+    auto lines = std::make_shared<std::vector<std::string>>();
+    auto wrong = std::make_shared<std::map<int64_t, std::string>>();  // by number
+    for (const v1::Record& record : request->records()) {
+      const absl::Status status = Check(record);
+      // A line that is none is refused, and keeps the place of what could not be one.
+      lines->push_back(status.ok() ? tuner::PrintLine(FromProto(record)) : "");
+      if (!status.ok())
+        (*wrong)[static_cast<int64_t>(lines->size())] = std::string(status.message());
+    }
+    tuner::RunHeader header{run.name(), run.attempt(), run.host()};
+    tuner::Provenance by;
+    by.tenant = caller.tenant;
+    by.token = caller.token;
+    auto report = std::make_shared<tuner::Records::ImportReport>();
+    gateway_.store.Write(
+        [=, header = std::move(header), by = std::move(by),
+         first = request->first_sequence()](tuner::Records& records) -> absl::Status {
+          auto appended = tuner::AppendTrials(records, header, by, first, *lines);
+          if (!appended.ok()) return appended.status();
+          *report = *std::move(appended);
+          return absl::OkStatus();
+        },
+        [=, run = absl::StrCat(run.name(), ".", run.attempt())](const absl::Status& status) {
+          LogChange(caller, "Append", "", status,
+                    {{"run", run}, {"added", report->added}, {"refused", report->refused}});
+          if (!status.ok()) return reply(status);
+          v1::AppendResponse answer;
+          answer.set_added(report->added);
+          answer.set_duplicate(report->duplicate);
+          answer.set_refused(report->refused);
+          for (const std::string& text : report->rejected) {
+            auto refusal = ParseRefusal(text);
+            if (!refusal) continue;
+            auto* rejected = answer.add_rejected();
+            rejected->set_number(refusal->first);
+            auto why = wrong->find(refusal->first);
+            rejected->set_reason(why == wrong->end() ? refusal->second : why->second);
+          }
+          reply(answer);
+        });
+  };
+  return Unary(gateway_, "Append", Role::kMeasurer, Where::kHeavy, context, response, handle);
 }
 
 grpc::ServerUnaryReactor* RecordsService::Retract(grpc::CallbackServerContext* context,

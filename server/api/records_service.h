@@ -15,6 +15,9 @@ class RecordsService final : public v1::Records::CallbackService {
                                                const v1::ExportRequest* request) override;
   grpc::ServerReadReactor<v1::Record>* Import(grpc::CallbackServerContext* context,
                                               v1::ImportResponse* response) override;
+  grpc::ServerUnaryReactor* Append(grpc::CallbackServerContext* context,
+                                   const v1::AppendRequest* request,
+                                   v1::AppendResponse* response) override;
   grpc::ServerUnaryReactor* Retract(grpc::CallbackServerContext* context,
                                     const v1::RetractRequest* request,
                                     v1::RetractResponse* response) override;

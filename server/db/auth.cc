@@ -41,12 +41,12 @@ std::optional<absl::Time> TimeAt(int64_t micros) {
 }  // namespace
 
 const char* NameOf(Role role) {
-  constexpr const char* kNames[] = {"reader", "tuner", "daemon", "admin"};
+  constexpr const char* kNames[] = {"reader", "tuner", "daemon", "measurer", "admin"};
   return kNames[static_cast<int>(role)];
 }
 
 std::optional<Role> ParseRole(const std::string& name) {
-  for (Role role : {Role::kReader, Role::kTuner, Role::kDaemon, Role::kAdmin}) {
+  for (Role role : {Role::kReader, Role::kTuner, Role::kDaemon, Role::kMeasurer, Role::kAdmin}) {
     if (name == NameOf(role)) return role;
   }
   return std::nullopt;
@@ -70,8 +70,8 @@ absl::StatusOr<std::string> CreateToken(tuner::Records& records, const TokenInfo
     return absl::InvalidArgumentError(
         "a tenant's name is 1 to 64 letters, digits, '-', '_' or '.'");
   }
-  if (!info.host.empty() && info.role != Role::kDaemon) {
-    return absl::InvalidArgumentError("only a daemon's token belongs to a host");
+  if (!info.host.empty() && info.role != Role::kDaemon && info.role != Role::kMeasurer) {
+    return absl::InvalidArgumentError("only a daemon's or a measurer's token belongs to a host");
   }
   std::array<unsigned char, kRandomBytes> random;
   if (RAND_bytes(random.data(), kRandomBytes) != 1) {

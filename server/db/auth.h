@@ -13,7 +13,7 @@
 
 namespace heddle::server {
 
-enum class Role : uint8_t { kReader, kTuner, kDaemon, kAdmin };
+enum class Role : uint8_t { kReader, kTuner, kDaemon, kMeasurer, kAdmin };
 const char* NameOf(Role role);  // "reader", ...
 std::optional<Role> ParseRole(const std::string& name);
 // A tuner may what a reader may; an administrator everything.
@@ -25,7 +25,7 @@ struct Caller {
   int64_t token = 0;        // TokenInfo::id; 0 = none was needed
   std::string certificate;  // the names in the one that TLS has checked; empty without
   std::string peer;         // address, for logs
-  std::string host;         // a daemon's: the only one that it may speak for; "" = any
+  std::string host;  // a daemon's or measurer's: the only one that it may speak for; "" = any
 };
 // The tenant whose jobs the caller sees: "" = everybody's.
 inline std::string VisibleTenant(const Caller& caller) {
@@ -42,7 +42,7 @@ struct TokenInfo {
 };
 
 // A new token, which is to be shown once: only its hash is kept. InvalidArgument: a tenant that is
-// no name, a host for another role than a daemon's.
+// no name, a host for another role than a daemon's or a measurer's.
 absl::StatusOr<std::string> CreateToken(tuner::Records& records, const TokenInfo& token,
                                         absl::Time now);
 absl::StatusOr<std::vector<TokenInfo>> ListTokens(tuner::Records& records);

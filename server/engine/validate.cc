@@ -16,6 +16,7 @@
 #include "search_space/notation/notation.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
+#include "tuner/records/run_file.h"
 
 namespace heddle::server {
 namespace {
@@ -23,6 +24,7 @@ namespace {
 constexpr size_t kMaxText = 255;
 constexpr size_t kMaxDetail = 16 << 10;         // bytes of a reason: daemons cut theirs to 4 KiB
 constexpr int64_t kMaxSize = int64_t{1} << 50;  // of anything that a device may have
+constexpr int kMaxAppended = 256;               // records of a call
 constexpr int kMaxHeld = 1024;                  // leases and candidates of a daemon
 constexpr double kMaxSeconds = 1e8;
 constexpr char kNoJobName[] = "must be the name of a job, as CreateJob and ListJobs give it";
@@ -395,6 +397,22 @@ absl::Status Check(const v1::Record& record) {
   const v1::Outcome outcome = record.result().outcome();
   CheckEnum(outcome, v1::Outcome_IsValid(outcome) && outcome != v1::OUTCOME_UNSPECIFIED,
             "result.outcome", wrong);
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::AppendRequest& request) {
+  Violations wrong;
+  const v1::AppendRequest::Run& run = request.run();
+  if (!tuner::IsRunName(run.name())) {
+    wrong.Add("run.name", "1 to 128 letters, digits and \"-_.\", the first a letter or a digit");
+  }
+  if (run.attempt() < 0) wrong.Add("run.attempt", "a number from 0 on");
+  if (run.host().empty()) wrong.Add("run.host", "must name the host that has measured");
+  CheckText(run.host(), "run.host", wrong);
+  if (request.first_sequence() < 1) wrong.Add("first_sequence", "a number from 1 on");
+  if (request.records().empty() || request.records_size() > kMaxAppended) {
+    wrong.Add("records", absl::StrCat("1 to ", kMaxAppended));
+  }
   return wrong.ToStatus();
 }
 

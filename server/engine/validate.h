@@ -48,6 +48,7 @@ absl::Status Check(const v1::WatchJobRequest& request);
 absl::Status Check(const v1::ExportRequest& request);
 // Of a record that is imported: what a line of JSON (tuner::ParseLine) could not say.
 absl::Status Check(const v1::Record& record);
+absl::Status Check(const v1::AppendRequest& request);
 absl::Status Check(const v1::RetractRequest& request);
 absl::Status Check(const v1::RegisterRequest& request);
 absl::Status Check(const v1::AcquireRequest& request);

@@ -54,6 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       CheckOne<v1::ListTrialsRequest>,
       CheckOne<v1::WatchJobRequest>,
       CheckOne<v1::ExportRequest>,
+      CheckOne<v1::AppendRequest>,
       CheckOne<v1::RetractRequest>,
       CheckOne<v1::RegisterRequest>,
       CheckOne<v1::AcquireRequest>,

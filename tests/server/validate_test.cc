@@ -204,6 +204,24 @@ TEST(ValidateTest, RecordsRequests) {
        {"filter.device", [](auto& r) { r.mutable_filter()->set_device(std::string(300, 'x')); }},
        {"after_id", [](auto& r) { r.set_after_id(-1); }}},
       CheckAny<v1::ExportRequest>);
+  v1::AppendRequest append;
+  append.mutable_run()->set_name("suite-1");
+  append.mutable_run()->set_host("n1");
+  append.set_first_sequence(1);
+  append.add_records();
+  ExpectRefused<v1::AppendRequest>(
+      append,
+      {{"run.name", [](auto& r) { r.mutable_run()->set_name("../x"); }},
+       {"run.attempt", [](auto& r) { r.mutable_run()->set_attempt(-1); }},
+       {"run.host", [](auto& r) { r.mutable_run()->clear_host(); }},
+       {"run.host", [](auto& r) { r.mutable_run()->set_host(std::string(300, 'x')); }},
+       {"first_sequence", [](auto& r) { r.clear_first_sequence(); }},
+       {"records", [](auto& r) { r.clear_records(); }},
+       {"records",
+        [](auto& r) {
+          while (r.records_size() < 257) r.add_records();
+        }}},
+      CheckAny<v1::AppendRequest>);
   v1::RetractRequest retract;
   retract.set_request_id("r");
   retract.set_id(7);

@@ -1,7 +1,10 @@
-"""A suite tuned on three nodes of a real Slurm into one database, by the program itself."""
+"""A suite tuned on three nodes of a real Slurm into one database, by the program itself. Its tasks also send what
+they measure to a server; what that lacks is brought to it afterwards."""
 
+import atexit
 import json
 import os
+import subprocess
 
 from slurm import HEDDLE, Slurm, expect, skip
 
@@ -21,7 +24,14 @@ with Slurm() as slurm:
         # A site's own: here, three nodes are one host, whose device has one lock a node.
         own.write(script.read().replace("# module load", f"export HEDDLE_LOCK_FOLDER={slurm.folder}/cluster/lock/"
                                         "$SLURMD_NODENAME; mkdir -p $HEDDLE_LOCK_FOLDER\n"
-                                        f"export XDG_CACHE_HOME={slurm.folder}/cache TMPDIR={slurm.folder}\n#"))
+                                        f"export XDG_CACHE_HOME={slurm.folder}/cache TMPDIR={slurm.folder}\n"
+                                        # Of one task it cannot be reached.
+                                        f"export HEDDLE_SERVER=unix:{slurm.folder}/server-$SLURM_ARRAY_TASK_ID\n#"))
+    with open(f"{slurm.folder}/server.log", "w") as log:
+        server = subprocess.Popen([HEDDLE, "serve", "--db", f"{slurm.folder}/served.db", "--listen",
+                                   f"unix:{slurm.folder}/server-0"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                  env=slurm.environment, cwd=slurm.folder)
+    atexit.register(server.kill)
     refused = slurm.run(*command, "--submit", check=False)
     expect(refused.returncode == 2 and "no_such_thing" in refused.stderr, refused)
     with open(f"{slurm.folder}/suite", "w") as suite:
@@ -47,4 +57,15 @@ with Slurm() as slurm:
     trials = [json.loads(line)["trial"] for line in lines]
     expect({t["run"][-5:] for t in trials} == {"00000", "00001"} and not any(t["imported"] for t in trials), trials)
     expect(sum(not t["final"] for t in trials) == 4, "two trials of each workload")
+    device = json.loads(lines[0])["environment"]["device_name"]
+    query = ["query", "--json", "--server", f"unix:{slurm.folder}/server-0"]
+    answer = json.loads(slurm.run(HEDDLE, *query, "vector_add", "--shape", "n=4096", "--device", device).stdout)
+    expect(answer["found"] and answer["match"] == "exact", answer)
+    measured = len(trials)
+    own = sum(t["run"].endswith("00000") for t in trials)
+    for added, known in ((measured - own, own), (0, measured)):
+        done = slurm.run(HEDDLE, "records", "collect", f"{folder}/runs", "--server", f"unix:{slurm.folder}/server-0")
+        expect(done.stderr.startswith(f"{added} trials added from 2 files, {known} were"), done.stderr)
+    server.terminate()
+    expect(server.wait(60) == 0, "the server ended badly")
     expect(not [f for f in os.listdir(slurm.folder) if f.startswith("heddle-task-")], "a task has left its folder behind")

@@ -24,13 +24,21 @@ struct Line {
 
 class Collector {
  public:
-  Collector(Records& records, CollectReport& report)
-      : records_(records), db_(records.database()), keys_(db_), report_(report) {}
+  // A trial of sequence S is line S + `offset` to who reads the report.
+  Collector(Records& records, const RunHeader& header, const Provenance& by, int64_t offset,
+            Records::ImportReport& report)
+      : records_(records),
+        db_(records.database()),
+        keys_(db_),
+        header_(header),
+        from_{by.tenant, by.token, header.host, header.run},
+        offset_(offset),
+        report_(report) {}
 
   // Writes what waits.
   absl::Status Flush() {
     if (lines_.empty()) return absl::OkStatus();
-    Records::ImportReport before = report_.trials;
+    Records::ImportReport before = report_;
     absl::Status status = records_.Batch([&]() -> absl::Status {
       absl::StatusOr<int64_t> attempt = FindOrAddAttempt();
       if (!attempt.ok()) return attempt.status();
@@ -44,7 +52,7 @@ class Collector {
       return absl::OkStatus();
     });
     lines_.clear();
-    if (!status.ok()) report_.trials = std::move(before);
+    if (!status.ok()) report_ = std::move(before);
     return status;
   }
 
@@ -57,38 +65,41 @@ class Collector {
       return absl::OkStatus();
     }
     stored->trial.origin = Origin::kMeasured;
-    stored->trial.from = {"", 0, report_.header.host, report_.header.run};
+    stored->trial.from = from_;
     lines_.push_back({sequence, *std::move(stored)});
     return lines_.size() < kBatch ? absl::OkStatus() : Flush();
   }
 
  private:
   void Refuse(int64_t sequence, absl::string_view why) {
-    if (++report_.trials.refused > Records::kMaxRejected) return;
-    report_.trials.rejected.push_back(absl::StrCat("line ", sequence + 1, ": ", why));
+    if (++report_.refused > Records::kMaxRejected) return;
+    report_.rejected.push_back(absl::StrCat("line ", sequence + offset_, ": ", why));
   }
 
   absl::StatusOr<int64_t> FindOrAddAttempt() {
-    const RunHeader& header = report_.header;
     absl::Status status = db_.Run("INSERT OR IGNORE INTO attempt (run, number) VALUES (?, ?)",
-                                  header.run, header.attempt);
+                                  header_.run, header_.attempt);
     if (!status.ok()) return status;
-    return db_.QueryInt("SELECT id FROM attempt WHERE run = ? AND number = ?", header.run,
-                        header.attempt);
+    return db_.QueryInt("SELECT id FROM attempt WHERE run = ? AND number = ?", header_.run,
+                        header_.attempt);
   }
 
   absl::Status Add(int64_t attempt, const Line& line,
                    std::set<std::pair<int64_t, int64_t>>& finals) {
     {
       Cursor known = db_.Query(
-          "SELECT c.trial, t.checksum FROM collected c LEFT JOIN trial t ON t.id = c.trial "
+          "SELECT c.trial, t.checksum, s.tenant, s.token, s.host, s.run FROM collected c "
+          "LEFT JOIN trial t ON t.id = c.trial LEFT JOIN source s ON s.id = t.source "
           "WHERE c.attempt = ? AND c.sequence = ?",
           attempt, line.sequence);
       absl::StatusOr<bool> found = known.Next();
       if (!found.ok()) return found.status();
       if (*found) {
-        if (known.IsNull(0) || known.Int(1) == ChecksumOf(line.stored)) {
-          ++report_.trials.duplicate;
+        // Whoever brought it first.
+        StoredTrial same = line.stored;
+        same.trial.from = {known.Text(2), known.Int(3), known.Text(4), known.Text(5)};
+        if (known.IsNull(0) || known.Int(1) == ChecksumOf(same)) {
+          ++report_.duplicate;
         } else {
           Refuse(line.sequence,
                  "another trial was collected under the same run, attempt and sequence: two "
@@ -108,7 +119,7 @@ class Collector {
     }
     absl::StatusOr<int64_t> id = keys_.Insert(line.stored, *keys);
     if (!id.ok()) return id.status();
-    ++report_.trials.added;
+    ++report_.added;
     if (line.stored.trial.stage == TrialStage::kFinal) finals.insert({keys->workload, keys->bench});
     return db_.Run("INSERT INTO collected (attempt, sequence, trial) VALUES (?, ?, ?)", attempt,
                    line.sequence, *id);
@@ -163,7 +174,10 @@ class Collector {
   Records& records_;
   Database& db_;
   RecordKeys keys_;
-  CollectReport& report_;
+  const RunHeader& header_;
+  const Provenance from_;
+  const int64_t offset_;
+  Records::ImportReport& report_;
   Plausibility plausibility_;
   std::vector<Line> lines_;
 };
@@ -180,11 +194,23 @@ absl::StatusOr<CollectReport> Collect(Records& records, std::istream& in) {
   auto header = ParseRunHeader(text);
   if (!header.ok()) return header.status();
   report.header = *std::move(header);
-  Collector collector(records, report);
+  Collector collector(records, report.header, {}, 1, report.trials);
   for (int64_t sequence = 1; ReadLine(in, text, too_long, whole) && whole; ++sequence) {
     report.exit_code = ParseRunEnd(text);
     if (report.exit_code) continue;
     if (absl::Status s = collector.Take(sequence, text, too_long); !s.ok()) return s;
+  }
+  if (absl::Status s = collector.Flush(); !s.ok()) return s;
+  return report;
+}
+
+absl::StatusOr<Records::ImportReport> AppendTrials(Records& records, const RunHeader& header,
+                                                   const Provenance& by, int64_t first,
+                                                   const std::vector<std::string>& lines) {
+  Records::ImportReport report;
+  Collector collector(records, header, by, 1 - first, report);
+  for (const std::string& line : lines) {
+    if (absl::Status s = collector.Take(first++, line, false); !s.ok()) return s;
   }
   if (absl::Status s = collector.Flush(); !s.ok()) return s;
   return report;

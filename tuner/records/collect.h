@@ -4,6 +4,8 @@
 
 #include <istream>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tuner/records/records.h"
@@ -30,6 +32,13 @@ struct CollectReport {
 // another trial under the same run, attempt and sequence. A last line that is not whole is left for
 // later. InvalidArgument: the file is not a run's.
 absl::StatusOr<CollectReport> Collect(Records& records, std::istream& in);
+
+// The same for trials of such a file that somebody has sent: lines of it, the first of which has
+// the sequence `first`; refusals number them from 1. Of `by` tenant and token are kept: whose word
+// it is.
+absl::StatusOr<Records::ImportReport> AppendTrials(Records& records, const RunHeader& header,
+                                                   const Provenance& by, int64_t first,
+                                                   const std::vector<std::string>& lines);
 
 }  // namespace heddle::tuner
 

@@ -58,6 +58,7 @@ class RunFile {
   absl::Status End(int exit_code);
 
   const RunHeader& header() const { return header_; }
+  const std::string& path() const { return path_; }
 
  private:
   RunFile(int file, RunHeader header, std::string path)

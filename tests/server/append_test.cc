@@ -1,0 +1,141 @@
+// Records.Append: what runs on a cluster's nodes have measured, whoever sends it how often.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/server/server_fixture.h"
+
+namespace heddle::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+class AppendTest : public ServerTest {
+ protected:
+  // A server that knows the model, and what a session on another one has measured, finals last.
+  void SetUp() override {
+    Start();
+    v1::Job job;
+    ASSERT_TRUE(Create("r1", &job).ok());
+    Work(job.name());
+    grpc::ClientContext context;
+    Prepare(context, "");
+    auto stream = records_->Export(&context, v1::ExportRequest());
+    v1::Record record;
+    while (stream->Read(&record)) all_.push_back(record);
+    ASSERT_TRUE(stream->Finish().ok());
+    ASSERT_GE(all_.size(), 5U);
+    ASSERT_TRUE(all_.back().final());
+    options_.db = folder_ / "other.db";
+    Start();
+    v1::RegisterRequest hello;
+    hello.set_host_uuid("host");
+    hello.set_generator(measure::kGeneratorVersion);
+    *hello.add_devices() = H100();
+    v1::RegisterResponse session;
+    ASSERT_TRUE(Call(*fleet_, &v1::Fleet::Stub::Register, hello, &session).ok());
+  }
+  // Of the records from `begin` on, before `end`.
+  v1::AppendRequest RequestOf(const std::string& run, int64_t attempt, const std::string& host,
+                              size_t begin, size_t end) {
+    v1::AppendRequest request;
+    request.mutable_run()->set_name(run);
+    request.mutable_run()->set_attempt(attempt);
+    request.mutable_run()->set_host(host);
+    request.set_first_sequence(static_cast<int64_t>(begin) + 1);
+    for (size_t i = begin; i < end; ++i) *request.add_records() = all_[i];
+    return request;
+  }
+  v1::AppendRequest All(const std::string& run, const std::string& host) {
+    return RequestOf(run, 0, host, 0, all_.size());
+  }
+  grpc::Status Append(const v1::AppendRequest& request, const std::string& token) {
+    answer_.Clear();
+    return Call(*records_, &v1::Records::Stub::Append, request, &answer_, token);
+  }
+  v1::QueryBestResponse Best() {
+    v1::QueryBestRequest query;
+    *query.mutable_workload() = MatmulSpec(1).workloads(0);
+    query.set_device(H100().target().name());
+    v1::QueryBestResponse best;
+    const grpc::Status status = Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return best;
+  }
+
+  std::vector<v1::Record> all_;
+  v1::AppendResponse answer_;
+};
+
+TEST_F(AppendTest, InAnyOrderAndAgainEachTrialIsThereOnce) {
+  const std::string token = Token("team", Role::kMeasurer);
+  const size_t count = all_.size();
+  ASSERT_TRUE(Append(RequestOf("suite-1", 0, "n1", 2, count), token).ok());
+  EXPECT_EQ(answer_.added(), static_cast<int64_t>(count - 2));
+  ASSERT_TRUE(Append(All("suite-1", "n1"), token).ok());
+  EXPECT_EQ(answer_.added(), 2);
+  EXPECT_EQ(answer_.duplicate(), static_cast<int64_t>(count - 2));
+  // Whoever sends it: an administrator, from the file that the run has left.
+  ASSERT_TRUE(Append(All("suite-1", "n1"), "").ok());
+  EXPECT_EQ(answer_.duplicate(), static_cast<int64_t>(count));
+  EXPECT_EQ(answer_.refused(), 0);
+
+  // Another trial under a key that is there, and what is none, are refused alone.
+  v1::AppendRequest other = All("suite-1", "n1");
+  other.mutable_records(1)->mutable_result()->set_time_us(12345);
+  other.mutable_records(2)->mutable_result()->clear_outcome();
+  ASSERT_TRUE(Append(other, token).ok());
+  EXPECT_EQ(answer_.duplicate(), static_cast<int64_t>(count - 2));
+  std::map<int64_t, std::string> rejected;
+  for (const auto& one : answer_.rejected()) rejected[one.number()] = one.reason();
+  EXPECT_THAT(rejected, ElementsAre(Pair(2, HasSubstr("same run, attempt and sequence")),
+                                    Pair(3, HasSubstr("result.outcome"))));
+}
+
+TEST_F(AppendTest, AnAttemptThatWasReplacedDoesNotOverrule) {
+  const std::string token = Token("team", Role::kMeasurer);
+  const size_t last = all_.size() - 1;
+  const double time = all_[last].result().time_us();
+  v1::Record& final_trial = all_[last];
+  final_trial.mutable_result()->set_time_us(time * 0.97);
+  ASSERT_TRUE(Append(RequestOf("suite-1", 1, "n2", last, last + 1), token).ok());
+  ASSERT_EQ(answer_.added(), 1) << answer_.ShortDebugString();
+  final_trial.mutable_result()->set_time_us(time * 0.96);
+  ASSERT_TRUE(Append(RequestOf("suite-1", 0, "n1", last, last + 1), token).ok());
+  ASSERT_EQ(answer_.added(), 1) << answer_.ShortDebugString();
+  const v1::QueryBestResponse best = Best();
+  EXPECT_DOUBLE_EQ(best.record().result().time_us(), time * 0.97);
+}
+
+// It is one host's word until another token's host agrees.
+TEST_F(AppendTest, IsServedAsMeasuredAndAsValidatedOnceAnotherAgrees) {
+  ASSERT_TRUE(Append(All("suite-1", "n1"), Token("team", Role::kMeasurer)).ok());
+  v1::QueryBestResponse best = Best();
+  EXPECT_EQ(best.match(), v1::QueryBestResponse::MATCH_EXACT);
+  EXPECT_FALSE(best.validated());
+  ASSERT_TRUE(Append(All("suite-2", "n2"), Token("team", Role::kMeasurer)).ok());
+  EXPECT_GT(answer_.added(), 0);
+  best = Best();
+  EXPECT_TRUE(best.validated());
+}
+
+TEST_F(AppendTest, OnlyMeasurersMayAndOnlyForTheirHost) {
+  const std::string bound = Token({.tenant = "team", .role = Role::kMeasurer, .host = "n1"});
+  const grpc::Status refused = Append(All("suite-1", "n2"), bound);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("for host n1 alone"));
+  EXPECT_TRUE(Append(All("suite-1", "n1"), bound).ok());
+  for (Role role : {Role::kReader, Role::kTuner, Role::kDaemon}) {
+    EXPECT_EQ(Append(All("suite-1", "n1"), Token("team", role)).error_code(),
+              grpc::StatusCode::PERMISSION_DENIED);
+  }
+  EXPECT_EQ(Info(bound).error_code(), grpc::StatusCode::PERMISSION_DENIED) << "no reader";
+}
+
+}  // namespace
+}  // namespace heddle::server

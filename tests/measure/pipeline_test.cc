@@ -1,12 +1,11 @@
 // The whole way of a candidate through compiler, worker and device, and every fault on it: each
-// costs one trial with the right outcome, and the next candidate is measured. Once with real
-// kernels on PoCL, once with scripted faults.
+// costs one trial with the right outcome, and the next candidate is measured. Here with real
+// kernels, in pipeline_fault_test.cc with scripted faults.
 #include "measure/run/pipeline.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -15,164 +14,25 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <map>
-#include <memory>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/sandbox.h"
 #include "measure/device/device_lock.h"
 #include "measure/device/drivers.h"
-#include "measure/judge/criteria.h"
 #include "measure/run/confine.h"
 #include "measure/run/device_worker.h"
 #include "measure/run/messages.h"
 #include "proto/worker.pb.h"
-#include "search_space/notation/notation.h"
+#include "tests/measure/pipeline_support.h"
 #include "tests/support.h"
 
 namespace heddle::measure {
 namespace {
-
-using search_space::Step;
-using search_space::TensorProgram;
-using search_space::Unroll;
-using testing::HasSubstr;
-namespace fs = std::filesystem;
-
-constexpr int kElements = 1 << 16;
-constexpr int kBlock = 64;
-
-TensorProgram Workload(int64_t n) {
-  auto operators =
-      search_space::ParseOperators("op affine(n) { in A[n] out B[i: n] = A[i] * 2 + 1 }");
-  EXPECT_TRUE(operators.ok()) << operators.status();
-  auto program = operators->front().Instantiate({{"n", n}}, search_space::DType::kFloat32);
-  EXPECT_TRUE(program.ok()) << program.status();
-  return *std::move(program);
-}
-
-GeneratedProgram Source(bool cuda, int64_t elements, const std::string& body,
-                        const std::string& before = "") {
-  GeneratedProgram program;
-  const std::string head =
-      cuda ? "extern \"C\" __global__ void k(const float* A, float* B) {\n"
-             "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  "
-           : absl::StrCat("__kernel __attribute__((reqd_work_group_size(", kBlock,
-                          ", 1, 1)))\nvoid k(__global const float* A, __global float* B) {\n"
-                          "  int i = get_global_id(0);\n  ");
-  program.kernels.push_back({{"k", elements / kBlock, kBlock, 0, {"A", "B"}},
-                             absl::StrCat(before, "\n", head, body, "\n}\n")});
-  return program;
-}
-
-// A candidate here is one step that carries a body, which stands for what steps would generate.
-std::vector<Step> Body(const std::string& body) { return {Unroll{"B", body}}; }
-
-constexpr char kRight[] = "B[i] = A[i] * 2.0f + 1.0f;";
-
-// No input is that large; the stores keep compilers from leaving the loop out.
-constexpr char kEndless[] = "while (A[0] < 100.0f) B[i] += A[1];";
-
-// Right, and different for every `variant`.
-std::vector<Step> Right(int variant) {
-  return Body(absl::StrCat("int variant = ", variant, "; ", kRight));
-}
-
-// Numbered from 0.
-std::vector<Candidate> CandidatesOf(const std::vector<std::vector<Step>>& schedules) {
-  std::vector<Candidate> candidates;
-  for (const auto& steps : schedules) {
-    candidates.push_back({static_cast<int64_t>(candidates.size()), "", steps});
-  }
-  return candidates;
-}
-
-class PipelineTest : public testing::Test {
- protected:
-  void SetUp() override {
-    char folder[] = "/tmp/heddle-pipeline-test-XXXXXX";
-    ASSERT_NE(mkdtemp(folder), nullptr);
-    folder_ = folder;
-    // Tests run side by side, and must neither wait for each other nor share compiled kernels.
-    setenv("HEDDLE_LOCK_FOLDER", folder, 1);
-    setenv("XDG_CACHE_HOME", folder, 1);
-    options_.compile_workers = 2;
-    options_.validate_limit = absl::Seconds(4);
-    options_.timing_budget = absl::Milliseconds(20);
-  }
-  void TearDown() override {
-    measurer_.reset();
-    fs::remove_all(folder_);
-    for (const char* name : {"HEDDLE_LOCK_FOLDER", "XDG_CACHE_HOME", "HEDDLE_FAKE_DEVICE"}) {
-      unsetenv(name);
-    }
-  }
-
-  void Script(const std::string& rules) {
-    std::ofstream(folder_ + "/script.json") << "{\"rules\": [" << rules << "]}";
-    setenv("HEDDLE_FAKE_DEVICE", (folder_ + "/script.json").c_str(), 1);
-  }
-
-  absl::Status Start(const std::string& device) {
-    auto found = FindDevice(device);
-    if (!found.ok()) return found.status();
-    const bool cuda = found->target.api == search_space::Api::kCuda;
-    auto started = StartPipeline(
-        Workload(elements_), *found, options_,
-        Source(cuda, elements_, absl::StrCat("/* naive */ ", kRight)),
-        [this, cuda](const std::vector<Step>& steps) -> absl::StatusOr<GeneratedProgram> {
-          const std::string& body = std::get<Unroll>(steps.at(0)).loop;
-          return Source(cuda, elements_, body, before_.count(body) != 0 ? before_.at(body) : "");
-        });
-    if (!started.ok()) return started.status();
-    measurer_ = *std::move(started);
-    return absl::OkStatus();
-  }
-
-  // Submits all, waits for all; results by id, each exactly once.
-  std::map<int64_t, TrialResult> Run(const std::vector<std::vector<Step>>& candidates) {
-    std::map<int64_t, TrialResult> results;
-    for (const Candidate& candidate : CandidatesOf(candidates)) measurer_->Submit(candidate);
-    const absl::Time end = absl::Now() + absl::Seconds(120);
-    while (measurer_->pending() > 0 && absl::Now() < end) {
-      auto next = measurer_->Next(absl::Seconds(1));
-      EXPECT_TRUE(next.ok()) << next.status();
-      if (!next.ok()) break;
-      if (!next->has_value()) continue;
-      EXPECT_TRUE(results.emplace((*next)->id, (*next)->result).second) << "twice: " << (*next)->id;
-    }
-    EXPECT_EQ(results.size(), candidates.size());
-    return results;
-  }
-
-  // The faulty candidate between two good ones.
-  void ExpectCostsOneTrial(const std::vector<Step>& faulty, Outcome outcome,
-                           const std::string& detail = "") {
-    static int variant = 0;
-    auto results = Run({Right(++variant), faulty, Right(++variant)});
-    EXPECT_EQ(results[0].outcome, Outcome::kOk) << results[0].detail;
-    EXPECT_STREQ(NameOf(results[1].outcome), NameOf(outcome)) << results[1].detail;
-    EXPECT_THAT(results[1].detail, HasSubstr(detail));
-    EXPECT_EQ(results[1].time_us, 0);
-    EXPECT_EQ(results[2].outcome, Outcome::kOk) << results[2].detail;
-    EXPECT_GT(results[2].time_us, 0);
-    after_ = results[2];
-  }
-
-  std::string folder_;
-  int64_t elements_ = kElements;
-  TrialResult after_;  // of the candidate after the last one that cost one trial
-  MeasureOptions options_;
-  std::map<std::string, std::string> before_;  // text in front of the kernel, by its body
-  std::unique_ptr<Measurer> measurer_;
-};
 
 TEST(MustHurry, OnlyWhereOthersWaitOrNobodyComes) {
   EXPECT_TRUE(MustHurry(/*ready=*/1, /*coming=*/0));
@@ -498,132 +358,6 @@ TEST_F(GpuPipelineTest, MeasuresFiveTrialsASecond) {
   EXPECT_GE(rate, 5) << "mean seconds: compile " << phases[0] << ", load " << phases[1]
                      << ", validate " << phases[2] << ", time " << phases[3];
   EXPECT_LT(phases[2], 0.1);
-}
-
-// --------------------------------------------------------------------------- scripted faults
-
-class ScriptedFaultTest : public PipelineTest {
- protected:
-  void SetUp() override {
-    PipelineTest::SetUp();
-    HEDDLE_NEEDS("pocl", FindDevice("opencl:0").ok(), "there is no OpenCL device");
-  }
-};
-
-std::vector<Step> Marked(const std::string& mark) {
-  return Body(absl::StrCat("/* mark ", mark, " */ ", kRight));
-}
-
-std::string Rule(const std::string& fault) {
-  return absl::StrCat("{\"match\": \"mark ", fault, " \", \"do\": \"", fault, "\"}");
-}
-
-TEST_F(ScriptedFaultTest, EachCostsOneTrial) {
-  options_.compile_limit = absl::Seconds(10);
-  std::string rules = R"({"match": "mark fast ", "time_us": 0.000001},
-                          {"match": "variant", "time_us": 500})";
-  const std::vector<std::pair<std::string, Outcome>> faults = {
-      {"build_error", Outcome::kBuildError},   {"build_hang", Outcome::kBuildTimeout},
-      {"build_crash", Outcome::kBuildError},   {"load_error", Outcome::kLaunchError},
-      {"launch_error", Outcome::kLaunchError}, {"illegal_access", Outcome::kIllegalAccess},
-      {"hang", Outcome::kRunTimeout},          {"crash", Outcome::kIllegalAccess},
-      {"exit", Outcome::kWorkerLost},          {"wrong", Outcome::kWrongAnswer},
-  };
-  for (const auto& [fault, outcome] : faults) absl::StrAppend(&rules, ", ", Rule(fault));
-  Script(rules);
-  absl::Status started = Start("fake:0");
-  ASSERT_TRUE(started.ok()) << started;
-  for (const auto& [fault, outcome] : faults) {
-    SCOPED_TRACE(fault);
-    ExpectCostsOneTrial(Marked(fault), outcome);
-  }
-  ExpectCostsOneTrial(Marked("fast"), Outcome::kImplausible, "at least");
-  EXPECT_FALSE(after_.screened_out) << "by a time that is not possible";
-}
-
-TEST_F(ScriptedFaultTest, TellsWhyTheDeviceWaited) {
-  options_.compile_limit = absl::Seconds(2);
-  options_.compile_workers = 1;
-  Script(Rule("build_hang") + ", " + Rule("hang"));
-  const absl::Time start = absl::Now();
-  ASSERT_TRUE(Start("fake:0").ok());
-  absl::SleepFor(absl::Seconds(0.3));
-  const DeviceWaits before = measurer_->device_waits();
-  EXPECT_EQ(before.for_compilers_s, 0);
-  EXPECT_GE(before.for_candidates_s, 0.2);
-  Run({Marked("build_hang")});
-  const DeviceWaits compiled = measurer_->device_waits();
-  EXPECT_GE(compiled.for_compilers_s, 2);
-  // One that does not return keeps the device busy until it is ended, and says so.
-  const TrialResult hung = Run({Marked("hang")})[0];
-  EXPECT_EQ(hung.outcome, Outcome::kRunTimeout);
-  const double busy = hung.load_s + hung.validate_s + hung.time_s;
-  EXPECT_GE(busy, absl::ToDoubleSeconds(options_.validate_limit));
-  const DeviceWaits after = measurer_->device_waits();
-  EXPECT_LE(busy + after.for_compilers_s + after.for_candidates_s,
-            absl::ToDoubleSeconds(absl::Now() - start));
-}
-
-TEST_F(ScriptedFaultTest, ADeviceThatFailsItsCanaryIsNotUsed) {
-  Script(R"({"match": "naive", "do": "wrong"})");
-  absl::Status started = Start("fake:0");
-  EXPECT_TRUE(absl::IsFailedPrecondition(started)) << started;
-  EXPECT_THAT(std::string(started.message()), HasSubstr("naive program is wrong"));
-}
-
-TEST_F(ScriptedFaultTest, AClockThatIsTooFastIsTheDevicesFault) {
-  Script(R"({"match": "naive", "time_us": 0.000001})");
-  absl::Status started = Start("fake:0");
-  EXPECT_TRUE(absl::IsFailedPrecondition(started)) << started;
-  EXPECT_THAT(std::string(started.message()), HasSubstr("clock"));
-}
-
-TEST_F(ScriptedFaultTest, AWorkerThatDiesOnItsCanaryIsReportedWithItsEnd) {
-  Script(R"({"match": "naive", "do": "crash"})");
-  absl::Status started = Start("fake:0");
-  EXPECT_TRUE(absl::IsUnavailable(started)) << started;
-  EXPECT_THAT(std::string(started.message()), HasSubstr("signal 11"));
-}
-
-TEST_F(ScriptedFaultTest, ADeviceThatBreaksLaterBlamesNoCandidate) {
-  Script(Rule("crash"));
-  ASSERT_TRUE(Start("fake:0").ok());
-  // The one that kills the worker comes last.
-  EXPECT_EQ(Run({Right(1)})[0].outcome, Outcome::kOk);
-  EXPECT_EQ(Run({Marked("crash")})[0].outcome, Outcome::kIllegalAccess);
-  // The next worker finds another device.
-  Script(R"({"match": "naive", "do": "wrong"})");
-  measurer_->Submit({7, "", Right(2)});
-  auto next = measurer_->Next(absl::Seconds(60));
-  EXPECT_TRUE(absl::IsUnavailable(next.status())) << next.status();
-  EXPECT_EQ(measurer_->pending(), 1);
-}
-
-TEST_F(ScriptedFaultTest, WhatIsFarSlowerThanTheBestIsDroppedAfterItsFirstSample) {
-  Script(R"({"match": "mark slow ", "time_us": 50000}, {"match": "B", "time_us": 500})");
-  ASSERT_TRUE(Start("fake:0").ok());
-  auto results = Run({Marked("usual")});
-  EXPECT_FALSE(results[0].screened_out);
-  EXPECT_NEAR(results[0].time_us, 500, 1);
-  results = Run({Marked("slow")});
-  EXPECT_EQ(results[0].outcome, Outcome::kOk) << results[0].detail;
-  EXPECT_TRUE(results[0].screened_out);
-  EXPECT_EQ(results[0].samples, 1);
-}
-
-// One that is right by chance on the inputs that it was chosen on.
-TEST_F(ScriptedFaultTest, FinalistsAreValidatedOnOtherInputs) {
-  Script(R"({"time_us": 500})");
-  ASSERT_TRUE(Start("fake:0").ok());
-  const float other = InputValue(options_.seed + 1, 0, 0, InputKind::kUniform);
-  const auto lucky =
-      Body(absl::StrFormat("%s if (A[0] == %.9gf) B[i] = 0.0f;", std::string(kRight), other));
-  EXPECT_EQ(Run({lucky})[0].outcome, Outcome::kOk);
-  auto finals =
-      measurer_->MeasureFinalists(CandidatesOf({lucky, Right(1)}), absl::Milliseconds(50));
-  ASSERT_TRUE(finals.ok()) << finals.status();
-  EXPECT_EQ((*finals)[0].outcome, Outcome::kWrongAnswer) << (*finals)[0].detail;
-  EXPECT_EQ((*finals)[1].outcome, Outcome::kOk) << (*finals)[1].detail;
 }
 
 TEST(DetectionTest, AnUnknownDeviceIsAnsweredWithWhatThereIs) {

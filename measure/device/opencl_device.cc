@@ -1,14 +1,9 @@
-// OpenCL devices through the ICD loader. PoCL, the CPU's OpenCL, is the one that always works; what
-// is known of it is in docs/measurement.md.
-#define CL_TARGET_OPENCL_VERSION 120
-#include <CL/cl.h>
-
+// Running kernels on OpenCL devices. PoCL, the CPU's OpenCL, is the one that always works; what is
+// known of it is in docs/measurement.md.
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -22,6 +17,7 @@
 #include "measure/device/device.h"
 #include "measure/device/drivers.h"
 #include "measure/device/fill_shared.h"
+#include "measure/device/opencl_driver.h"
 
 namespace heddle::measure {
 namespace {
@@ -42,164 +38,6 @@ using Queue = Owned<cl_command_queue, clReleaseCommandQueue>;
 using Memory = Owned<cl_mem, clReleaseMemObject>;
 using ClProgram = Owned<cl_program, clReleaseProgram>;
 using ClKernel = Owned<cl_kernel, clReleaseKernel>;
-
-const char* ErrorName(cl_int code) {
-  switch (code) {
-    case CL_DEVICE_NOT_AVAILABLE:
-      return "CL_DEVICE_NOT_AVAILABLE";
-    case CL_MEM_OBJECT_ALLOCATION_FAILURE:
-      return "CL_MEM_OBJECT_ALLOCATION_FAILURE";
-    case CL_OUT_OF_RESOURCES:
-      return "CL_OUT_OF_RESOURCES";
-    case CL_OUT_OF_HOST_MEMORY:
-      return "CL_OUT_OF_HOST_MEMORY";
-    case CL_BUILD_PROGRAM_FAILURE:
-      return "CL_BUILD_PROGRAM_FAILURE";
-    case CL_INVALID_BINARY:
-      return "CL_INVALID_BINARY";
-    case CL_INVALID_KERNEL_NAME:
-      return "CL_INVALID_KERNEL_NAME";
-    case CL_INVALID_KERNEL_ARGS:
-      return "CL_INVALID_KERNEL_ARGS";
-    case CL_INVALID_ARG_INDEX:
-      return "CL_INVALID_ARG_INDEX";
-    case CL_INVALID_WORK_GROUP_SIZE:
-      return "CL_INVALID_WORK_GROUP_SIZE";
-    case CL_INVALID_BUFFER_SIZE:
-      return "CL_INVALID_BUFFER_SIZE";
-    default:
-      return "OpenCL error";
-  }
-}
-
-absl::Status Check(cl_int code, absl::string_view what) {
-  if (code == CL_SUCCESS) return absl::OkStatus();
-  std::string message = absl::StrCat(what, ": ", ErrorName(code), " (", code, ")");
-  switch (code) {
-    case CL_MEM_OBJECT_ALLOCATION_FAILURE:
-    case CL_OUT_OF_RESOURCES:
-    case CL_OUT_OF_HOST_MEMORY:
-      return absl::ResourceExhaustedError(message);
-    case CL_DEVICE_NOT_AVAILABLE:
-      return absl::UnavailableError(message);
-    default:
-      return absl::InvalidArgumentError(message);
-  }
-}
-
-template <typename T>
-T Get(cl_device_id device, cl_device_info what) {
-  T value{};
-  clGetDeviceInfo(device, what, sizeof value, &value, nullptr);
-  return value;
-}
-
-std::string GetString(cl_device_id device, cl_device_info what) {
-  size_t size = 0;
-  clGetDeviceInfo(device, what, 0, nullptr, &size);
-  std::string text(size, '\0');
-  clGetDeviceInfo(device, what, size, text.data(), nullptr);
-  return text.c_str();  // without the terminator
-}
-
-std::vector<cl_device_id> AllDevices() {
-  cl_uint count = 0;
-  if (clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS) return {};
-  std::vector<cl_platform_id> platforms(count);
-  clGetPlatformIDs(count, platforms.data(), nullptr);
-  std::vector<cl_device_id> all;
-  for (cl_platform_id platform : platforms) {
-    cl_uint found = 0;
-    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &found) != CL_SUCCESS) continue;
-    std::vector<cl_device_id> devices(found);
-    clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, found, devices.data(), nullptr);
-    all.insert(all.end(), devices.begin(), devices.end());
-  }
-  return all;
-}
-
-absl::StatusOr<cl_device_id> FindClDevice(int index) {
-  std::vector<cl_device_id> devices = AllDevices();
-  if (index >= 0 && index < static_cast<int>(devices.size())) return devices[index];
-  if (devices.empty()) {
-    return absl::UnavailableError(
-        "no OpenCL device: install an OpenCL driver (Debian: apt-get install pocl-opencl-icd)");
-  }
-  return absl::UnavailableError(
-      absl::StrCat("there is no opencl:", index, ": the last one is opencl:", devices.size() - 1));
-}
-
-// Bytes per second, read and written, that all cores together copy: no OpenCL query tells the
-// memory's bandwidth. The best of three, over memory that no cache holds.
-double HostBandwidth(int threads, int64_t cache_bytes) {
-  const size_t part = std::max<size_t>(cache_bytes, 32 << 20) / threads;
-  std::vector<std::vector<char>> from(threads), to(threads);
-  double best = 0;
-  for (int round = 0; round < 4; ++round) {  // the first one touches the pages
-    auto start = std::chrono::steady_clock::now();
-    std::vector<std::thread> workers;
-    for (int t = 0; t < threads; ++t) {
-      workers.emplace_back([&, t] {
-        if (round == 0) {
-          from[t].assign(part, 1);
-          to[t].assign(part, 2);
-        }
-        std::memcpy(to[t].data(), from[t].data(), part);
-      });
-    }
-    for (std::thread& worker : workers) worker.join();
-    std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    if (round > 0) best = std::max(best, 2.0 * part * threads / seconds.count());
-  }
-  return best;
-}
-
-search_space::Target MakeTarget(cl_device_id device) {
-  search_space::Target target;
-  target.name = GetString(device, CL_DEVICE_NAME);
-  target.api = search_space::Api::kOpenCl;
-  target.arch = "opencl";
-  target.max_threads_per_block = Get<size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE);
-  target.max_shared_bytes_per_block = Get<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE);
-  target.static_shared_bytes = target.max_shared_bytes_per_block;
-  target.shared_bytes_per_sm = target.max_shared_bytes_per_block;
-  target.max_threads_per_sm = target.max_threads_per_block;
-  target.sm_count = Get<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS);
-  target.l2_bytes = Get<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE);
-  target.memory_bytes = Get<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE);
-  target.clock_ghz = Get<cl_uint>(device, CL_DEVICE_MAX_CLOCK_FREQUENCY) / 1e3;
-  // Lanes that can multiply and add in a cycle: two vector units of a CPU core; the 128 of common
-  // GPUs' compute units.
-  double lanes = 128;
-  if (Get<cl_device_type>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) {
-    target.processor = true;
-    lanes = 2.0 * Get<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
-    target.max_blocks_per_sm = 1;  // a core works on one work-group at a time
-    target.warp_size = Get<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT);
-    target.memory_gbs =
-        HostBandwidth(static_cast<int>(std::max<int64_t>(1, target.sm_count)), target.l2_bytes) /
-        1e9;
-  }
-  target.peak_gflops = 2 * lanes * target.sm_count * target.clock_ghz;
-  return target;
-}
-
-DeviceInfo Describe(cl_device_id device, int index) {
-  DeviceInfo info;
-  info.id = absl::StrCat("opencl:", index);
-  info.target = MakeTarget(device);
-  // Drivers have none: the same processor is in many hosts.
-  info.uuid = absl::StrCat("opencl-", HostId(), "-", index, "-", info.target.name);
-  info.driver = GetString(device, CL_DRIVER_VERSION);
-  info.compiler = GetString(device, CL_DEVICE_VERSION);
-  if (!Get<cl_bool>(device, CL_DEVICE_AVAILABLE)) {
-    info.why_not = "the driver says that the device is not available";
-  } else if (!Get<cl_bool>(device, CL_DEVICE_COMPILER_AVAILABLE)) {
-    info.why_not = "the driver has no OpenCL C compiler";
-  }
-  info.usable = info.why_not.empty();
-  return info;
-}
 
 std::string BuildLog(cl_program program, cl_device_id device) {
   size_t size = 0;
@@ -266,7 +104,7 @@ absl::Status Enqueue(cl_command_queue queue, const OpenClProgram& program,
       code = clEnqueueNDRangeKernel(queue, kernel.kernel.get(), 1, nullptr, &global, &local, 0,
                                     nullptr, nullptr);
     }
-    if (code != CL_SUCCESS) return Check(code, absl::StrCat("launching ", kernel.launch.entry));
+    if (code != CL_SUCCESS) return CheckCl(code, absl::StrCat("launching ", kernel.launch.entry));
   }
   return absl::OkStatus();
 }
@@ -282,7 +120,7 @@ class OpenClBatch : public TimedBatch {
     for (const Arguments& arguments : executions_) {
       HEDDLE_RETURN_IF_ERROR(Enqueue(queue_, program_, arguments));
     }
-    HEDDLE_RETURN_IF_ERROR(Check(clFinish(queue_), "waiting for the kernels"));
+    HEDDLE_RETURN_IF_ERROR(CheckCl(clFinish(queue_), "waiting for the kernels"));
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
@@ -313,7 +151,7 @@ class OpenClDevice : public Device {
   }
 
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override {
-    const cl_ulong limit = Get<cl_ulong>(device_, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+    const cl_ulong limit = GetCl<cl_ulong>(device_, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     if (static_cast<cl_ulong>(bytes + 2 * kGuardBytes) > limit) {
       return absl::ResourceExhaustedError(
           absl::StrFormat("a buffer of %d bytes: %s allows %d at most", bytes, info_.id, limit));
@@ -327,7 +165,7 @@ class OpenClDevice : public Device {
       payload.reset(clCreateSubBuffer(whole.get(), CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION,
                                       &region, &code));
     }
-    if (code != CL_SUCCESS) return Check(code, absl::StrCat("allocating ", bytes, " bytes"));
+    if (code != CL_SUCCESS) return CheckCl(code, absl::StrCat("allocating ", bytes, " bytes"));
     auto buffer = std::make_unique<OpenClBuffer>(bytes, std::move(whole), std::move(payload));
     HEDDLE_RETURN_IF_ERROR(RestoreGuards(*buffer));
     return buffer;
@@ -344,22 +182,22 @@ class OpenClDevice : public Device {
   absl::StatusOr<int64_t> FreeMemory() override { return info_.target.memory_bytes; }
 
   absl::Status Upload(DeviceBuffer& to, const void* from, int64_t bytes) override {
-    return Check(clEnqueueWriteBuffer(queue_.get(), Cast(to).payload.get(), CL_TRUE, 0, bytes, from,
-                                      0, nullptr, nullptr),
-                 "writing a buffer");
+    return CheckCl(clEnqueueWriteBuffer(queue_.get(), Cast(to).payload.get(), CL_TRUE, 0, bytes,
+                                        from, 0, nullptr, nullptr),
+                   "writing a buffer");
   }
 
   absl::Status Download(const DeviceBuffer& from, void* to, int64_t bytes) override {
-    return Check(clEnqueueReadBuffer(queue_.get(), Cast(from).payload.get(), CL_TRUE, 0, bytes, to,
-                                     0, nullptr, nullptr),
-                 "reading a buffer");
+    return CheckCl(clEnqueueReadBuffer(queue_.get(), Cast(from).payload.get(), CL_TRUE, 0, bytes,
+                                       to, 0, nullptr, nullptr),
+                   "reading a buffer");
   }
 
   absl::Status Copy(const DeviceBuffer& from, DeviceBuffer& to) override {
     cl_int code =
         clEnqueueCopyBuffer(queue_.get(), Cast(from).payload.get(), Cast(to).payload.get(), 0, 0,
                             from.bytes(), 0, nullptr, nullptr);
-    return Check(code == CL_SUCCESS ? clFinish(queue_.get()) : code, "copying a buffer");
+    return CheckCl(code == CL_SUCCESS ? clFinish(queue_.get()) : code, "copying a buffer");
   }
 
   // On the host, which is the device where there is no GPU: mapping copies nothing then.
@@ -384,7 +222,7 @@ class OpenClDevice : public Device {
     }
     const cl_int finished = clFinish(queue_.get());
     if (code == CL_SUCCESS) code = finished;
-    if (code != CL_SUCCESS) return Check(code, "comparing buffers");
+    if (code != CL_SUCCESS) return CheckCl(code, "comparing buffers");
     return difference;
   }
 
@@ -397,7 +235,7 @@ class OpenClDevice : public Device {
       uint32_t words[kGuardBytes / 4];
       cl_int code = clEnqueueReadBuffer(queue_.get(), Cast(buffer).whole.get(), CL_TRUE, offset,
                                         kGuardBytes, words, 0, nullptr, nullptr);
-      if (code != CL_SUCCESS) return Check(code, "reading a red zone");
+      if (code != CL_SUCCESS) return CheckCl(code, "reading a red zone");
       if (std::any_of(std::begin(words), std::end(words),
                       [](uint32_t word) { return word != kGuardPattern; })) {
         return false;
@@ -428,14 +266,14 @@ class OpenClDevice : public Device {
       code = clEnqueueNDRangeKernel(queue_.get(), kernel, 1, nullptr, &global, &local, 0, nullptr,
                                     nullptr);
     }
-    return Check(code == CL_SUCCESS ? clFinish(queue_.get()) : code, "filling shared memory");
+    return CheckCl(code == CL_SUCCESS ? clFinish(queue_.get()) : code, "filling shared memory");
   }
 
   absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
     const auto& loaded = static_cast<OpenClProgram&>(program);
     HEDDLE_ASSIGN_OR_RETURN(arguments, Resolve(loaded, buffers));
     HEDDLE_RETURN_IF_ERROR(Enqueue(queue_.get(), loaded, arguments));
-    return Check(clFinish(queue_.get()), "waiting for the kernels");
+    return CheckCl(clFinish(queue_.get()), "waiting for the kernels");
   }
 
   absl::StatusOr<std::unique_ptr<TimedBatch>> PrepareBatch(LoadedProgram& program,
@@ -478,7 +316,7 @@ class OpenClDevice : public Device {
   absl::Status FillRange(cl_mem memory, uint32_t pattern, int64_t offset, int64_t bytes) {
     cl_int code = clEnqueueFillBuffer(queue_.get(), memory, &pattern, sizeof pattern, offset, bytes,
                                       0, nullptr, nullptr);
-    return Check(code == CL_SUCCESS ? clFinish(queue_.get()) : code, "filling a buffer");
+    return CheckCl(code == CL_SUCCESS ? clFinish(queue_.get()) : code, "filling a buffer");
   }
 
   // Limits are checked before anything is launched: PoCL ends the process when there is too much
@@ -509,7 +347,7 @@ class OpenClDevice : public Device {
     if (code == CL_SUCCESS) {
       loaded.kernel.reset(clCreateKernel(loaded.program.get(), launch.entry.c_str(), &code));
     }
-    if (code != CL_SUCCESS) return Check(code, absl::StrCat("loading ", launch.entry));
+    if (code != CL_SUCCESS) return CheckCl(code, absl::StrCat("loading ", launch.entry));
     cl_ulong shared = 0, local = 0;
     clGetKernelWorkGroupInfo(loaded.kernel.get(), device_, CL_KERNEL_LOCAL_MEM_SIZE, sizeof shared,
                              &shared, nullptr);
@@ -517,7 +355,7 @@ class OpenClDevice : public Device {
                              &local, nullptr);
     ProgramResources& resources = program.mutable_resources();
     resources.shared_bytes = std::max(resources.shared_bytes, static_cast<int64_t>(shared));
-    if (!(Get<cl_device_type>(device_, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU)) {
+    if (!(GetCl<cl_device_type>(device_, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU)) {
       resources.local_bytes = std::max(resources.local_bytes, static_cast<int64_t>(local));
     }
     if (static_cast<int64_t>(shared) > target.max_shared_bytes_per_block) {
@@ -551,7 +389,7 @@ void AskForSpecialisation(const KernelLaunch& launch) {
 absl::StatusOr<Context> MakeContext(cl_device_id device) {
   cl_int code = CL_SUCCESS;
   Context context(clCreateContext(nullptr, 1, &device, nullptr, nullptr, &code));
-  if (code != CL_SUCCESS) return Check(code, "creating an OpenCL context");
+  if (code != CL_SUCCESS) return CheckCl(code, "creating an OpenCL context");
   return context;
 }
 
@@ -559,29 +397,14 @@ absl::StatusOr<Context> MakeContext(cl_device_id device) {
 
 absl::StatusOr<std::unique_ptr<Device>> OpenOpenClDevice(int index) {
   HEDDLE_ASSIGN_OR_RETURN(device, FindClDevice(index));
-  DeviceInfo info = Describe(device, index);
+  DeviceInfo info = DescribeClDevice(device, index);
   if (!info.usable) return absl::UnavailableError(absl::StrCat(info.id, ": ", info.why_not));
   HEDDLE_ASSIGN_OR_RETURN(context, MakeContext(device));
   cl_int code = CL_SUCCESS;
   Queue queue(clCreateCommandQueue(context.get(), device, 0, &code));
-  if (code != CL_SUCCESS) return Check(code, "creating an OpenCL queue");
+  if (code != CL_SUCCESS) return CheckCl(code, "creating an OpenCL queue");
   return std::make_unique<OpenClDevice>(device, std::move(info), std::move(context),
                                         std::move(queue));
-}
-
-std::vector<DeviceInfo> DetectOpenClDevices() {
-  std::vector<DeviceInfo> infos;
-  for (cl_device_id device : AllDevices()) {
-    infos.push_back(Describe(device, static_cast<int>(infos.size())));
-  }
-  if (infos.empty()) {
-    DeviceInfo none;
-    none.id = "opencl:0";
-    none.usable = false;
-    none.why_not = std::string(FindClDevice(0).status().message());
-    infos.push_back(none);
-  }
-  return infos;
 }
 
 absl::StatusOr<std::string> CompileOpenCl(const std::string& device_id,
@@ -596,7 +419,7 @@ absl::StatusOr<std::string> CompileOpenCl(const std::string& device_id,
   const char* text = source.source.c_str();
   cl_int code = CL_SUCCESS;
   ClProgram program(clCreateProgramWithSource(context.get(), 1, &text, nullptr, &code));
-  if (code != CL_SUCCESS) return Check(code, "creating a program");
+  if (code != CL_SUCCESS) return CheckCl(code, "creating a program");
   AskForSpecialisation(source.launch);
   code = clBuildProgram(program.get(), 1, &device, kOpenClCompileOptions, nullptr, nullptr);
   if (code != CL_SUCCESS) {
@@ -611,7 +434,7 @@ absl::StatusOr<std::string> CompileOpenCl(const std::string& device_id,
   if (code == CL_SUCCESS) {
     code = clGetProgramInfo(program.get(), CL_PROGRAM_BINARIES, sizeof data, &data, nullptr);
   }
-  if (code != CL_SUCCESS) return Check(code, absl::StrCat("compiling ", source.launch.entry));
+  if (code != CL_SUCCESS) return CheckCl(code, absl::StrCat("compiling ", source.launch.entry));
   return binary;
 }
 

@@ -1,12 +1,13 @@
 #include "tuner/model/kernel_profile.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <utility>
 
+#include "tuner/model/address_pattern.h"
 #include "tuner/model/kernel_footprint.h"
 
 namespace heddle::tuner {
@@ -45,61 +46,6 @@ constexpr double kLoopCost = 3;
 constexpr double kGlobalAddressCost = 2;
 
 bool IsPowerOfTwo(int64_t v) { return std::has_single_bit(static_cast<uint64_t>(v)); }
-
-// Passes of the shared memory's banks for one instruction of a warp: the most distinct words in one
-// bank (CUDA C++ Best Practices Guide). Accesses of 16 bytes a thread go half a warp at a time:
-// with that rule the counts agree with Nsight Compute's on an H100 (docs/results.md).
-struct Banks {
-  double passes = 0, fewest = 0;
-};
-Banks CountBanks(const Sampled& bytes, const Sampled& active, size_t warp, double access_bytes) {
-  constexpr size_t kMostWords = kLanes * 2;  // in one bank, of one group
-  const size_t group = access_bytes > 8 ? kLanes / 2 : kLanes;
-  const int words = std::max(1, static_cast<int>(access_bytes / kBankBytes));
-  Banks out;
-  for (size_t first = 0; first < kLanes; first += group) {
-    std::array<std::array<int64_t, kMostWords>, kBanks> distinct;
-    std::array<int, kBanks> count{};
-    int most = 0, all = 0;
-    for (size_t lane = first; lane < first + group; ++lane) {
-      if (active.at(warp, lane) == 0) continue;
-      const auto word = static_cast<int64_t>(bytes.at(warp, lane) / kBankBytes);
-      for (int64_t w = word; w < word + words; ++w) {
-        const auto bank = static_cast<size_t>(w % kBanks);
-        auto* const end = distinct[bank].begin() + count[bank];
-        if (std::find(distinct[bank].begin(), end, w) != end) continue;
-        *end = w;
-        ++all;
-        most = std::max(most, ++count[bank]);
-      }
-    }
-    out.passes += most;
-    out.fewest += std::ceil(static_cast<double>(all) / kBanks);
-  }
-  return out;
-}
-
-// Distinct sectors that a warp's instruction touches.
-double CountSectors(const Sampled& bytes, const Sampled& active, size_t warp, double access_bytes) {
-  const double sectors_each = std::max(1.0, access_bytes / kSectorBytes);
-  if (bytes.width != kSamples) return sectors_each;  // all lanes the same
-  std::array<int64_t, kLanes> seen;
-  size_t count = 0;
-  int64_t last = std::numeric_limits<int64_t>::min();  // of `seen`, the largest
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    if (active.at(warp, lane) == 0) continue;
-    // Accesses are aligned to their size, so that none straddles a sector.
-    const double place = bytes.v[warp * kLanes + lane] / kSectorBytes;
-    auto sector = static_cast<int64_t>(place);
-    if (static_cast<double>(sector) > place) --sector;  // rounds down, without a call of floor
-    auto* const end = seen.begin() + count;
-    // Mostly the last or one beyond all.
-    if (count > 0 && sector <= last && std::find(seen.begin(), end, sector) != end) continue;
-    seen[count++] = sector;
-    last = std::max(last, sector);
-  }
-  return static_cast<double>(count) * sectors_each;
-}
 
 // Walks one kernel.
 class Profiler {
@@ -144,7 +90,6 @@ class Profiler {
   void AddAccess(const BufferRef& buffer, const ExprList& indices, int lanes, bool store,
                  bool async);
   bool IsKnown(const Access& access) const;
-  void MeasureAddresses(Access& access);
   void Count(double& kind, double cost = 1) {
     kind += cost * trips_ * mask_.warps;
     WorkHere() += cost * trips_ * mask_.warps;
@@ -531,7 +476,7 @@ void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int l
                                       : p_.loops[static_cast<size_t>(serial)].loads_shared);
     flag = true;
   }
-  MeasureAddresses(access);
+  MeasureAddresses(vars_, mask_.values, mask_.on, access);
   p_.accesses.push_back(std::move(access));
 }
 
@@ -545,52 +490,6 @@ bool Profiler::IsKnown(const Access& access) const {
            std::equal(a.indices->begin(), a.indices->end(), access.indices->begin(),
                       search_space::StructurallyEqual);
   });
-}
-
-void Profiler::MeasureAddresses(Access& access) {
-  const search_space::Buffer& b = *access.buffer;
-  Sampled offset;
-  offset.width = 1;
-  offset.v[0] = 0;
-  for (size_t i = 0; i < access.indices->size(); ++i) {
-    const Sampled& index = vars_.Values((*access.indices)[i]);
-    const auto stride = static_cast<double>(b.strides[i]) * access.element_bytes();
-    offset.Widen(index.width);
-    if (index.width == 1) {
-      for (size_t j = 0; j < offset.width; ++j) offset.v[j] += index.v[0] * stride;
-    } else if (index.width == offset.width) {
-      for (size_t j = 0; j < offset.width; ++j) offset.v[j] += index.v[j] * stride;
-    } else {  // one value a warp
-      for (size_t j = 0; j < kSamples; ++j) offset.v[j] += index.v[j / kLanes] * stride;
-    }
-  }
-  if (b.swizzle != 0) {
-    offset.Widen(kSamples);
-    const double size = access.element_bytes();
-    for (double& bytes : offset.v) {
-      bytes = static_cast<double>(SwizzledOffset(b, static_cast<int64_t>(bytes / size))) * size;
-    }
-  }
-  const double bytes = access.lanes * access.element_bytes();
-  int warps = 0;
-  for (size_t w = 0; w < kWarpSamples; ++w) {
-    const double on = mask_.on[w];
-    if (on == 0) continue;
-    ++warps;
-    if (b.scope == Scope::kGlobal) {
-      access.sectors += CountSectors(offset, mask_.values, w, bytes);
-      access.ideal_sectors += std::ceil(on * bytes / kSectorBytes);
-    } else {
-      const Banks banks = CountBanks(offset, mask_.values, w, bytes);
-      access.wavefronts += banks.passes;
-      access.ideal_wavefronts += banks.fewest;
-    }
-  }
-  if (warps == 0) return;
-  for (double* sum :
-       {&access.sectors, &access.ideal_sectors, &access.wavefronts, &access.ideal_wavefronts}) {
-    *sum /= warps;
-  }
 }
 
 void MeasureBursts(KernelProfile& p) {

@@ -36,6 +36,7 @@ _OTHERS: Mapping[str, _Maker] = {
     "BatchNormalization": _definitions.batch_norm,
     **dict.fromkeys(ELEMENTWISE, _definitions.elementwise),
 }
+_LARGEST_SECTION = 16  # nodes of an elementwise function that is written out
 # Taken with nothing behind them.
 _ALONE = {"Softmax", "LayerNormalization", "MaxPool", "GlobalAveragePool", "Transpose"}
 
@@ -122,44 +123,67 @@ class Extractor:
             while reader is not None and reader.op_type in VIEWS and reader.input[0] == output:
                 output = reader.output[0]
                 reader = tensors.only_reader(output)
-            if reader is None or id(reader) in tensors.taken:
-                break
-            if reader.op_type not in ELEMENTWISE and reader.op_type != "BatchNormalization":
-                break
             try:
                 group.dims = _seen_as(group.dims, tensors.shape(node.output[0]), tensors.shape(output))
-                # As many elements as before, or it would be computed several times.
-                if tensors.shape(reader.output[0]) != tensors.shape(output):
+                behind = self._section(output)
+                if not behind:
                     break
-                self._apply(group, reader, output)
+                self._apply(group, behind, output)
             except Unknown:
                 break  # it is looked at again, by itself
-            tensors.taken.add(id(reader))
-            group.nodes.append(reader)
-            node = reader
+            tensors.taken |= {id(one) for one in behind}
+            group.nodes += behind
+            node = behind[-1]
         return node.output[0]
 
-    def _apply(self, group: Draft, node: Node, current: str) -> None:
-        """Adds an elementwise node's stage. `current`: what the stage before computes."""
-        output = self._tensors.shape(node.output[0])
-        self._check_type(node.output[0], group)
-        kept = (list(group.inputs), list(group.operands), list(group.stages))
+    def _section(self, output: str) -> list[Node]:
+        """The fewest elementwise nodes that read `output`, and each other, and have one result: one, where it is the
+        only reader, or those of a function that is written out, such as x * sigmoid(x)."""
+        tensors = self._tensors
+        shape = tensors.shape(output)
+        region: dict[int, Node] = {}
+        pending = [output]
+        while pending and len(region) < _LARGEST_SECTION:
+            for one in tensors.readers(pending.pop()):
+                # As many elements as before, or it would be computed several times.
+                elementwise = one.op_type in ELEMENTWISE or one.op_type == "BatchNormalization"
+                if elementwise and id(one) not in tensors.taken and tensors.shape(one.output[0]) == shape:
+                    region[id(one)] = one
+                    pending.append(one.output[0])
+        nodes = sorted(region.values(), key=lambda one: tensors.place[id(one)])
+        inside = set[int]()
+        for count, node in enumerate(nodes, 1):
+            inside.add(id(node))
+            closed = [output, *(one.output[0] for one in nodes[: count - 1])]
+            readers = {id(one) for name in closed for one in tensors.readers(name)}
+            if readers <= inside and not any(tensors.is_result(name) for name in closed):
+                return nodes[:count]
+        return []
+
+    def _apply(self, group: Draft, nodes: list[Node], current: str) -> None:
+        """Adds the stages of elementwise nodes. `current`: what the stage before computes."""
+        output = self._tensors.shape(nodes[-1].output[0])
+        kept = (list(group.inputs), list(group.operands), list(group.stages), list(group.suffix), group.folded)
+        made = {current: group.current()}
 
         def element(name: str) -> str:
-            if name == current:
-                return group.current()
+            if name in made:
+                return made[name]
             if self._tensors.scalar(name) is None:
                 self._check_type(name, group)
             return group.operand(self._tensors, name, output)
 
         try:
-            if node.op_type == "BatchNormalization":
-                _definitions.normalise(group, node, element(node.input[0]))
-            else:
-                group.add(elementwise_text(self._tensors, node, element))
-                group.suffix.append(node.op_type.lower())
+            for node in nodes:
+                self._check_type(node.output[0], group)
+                if node.op_type == "BatchNormalization":
+                    _definitions.normalise(group, node, element(node.input[0]))
+                else:
+                    group.add(elementwise_text(self._tensors, node, element))
+                    group.suffix.append(node.op_type.lower())
+                made[node.output[0]] = group.current()
         except Unknown:
-            group.inputs, group.operands, group.stages = kept
+            group.inputs, group.operands, group.stages, group.suffix, group.folded = kept
             raise
 
 

@@ -39,7 +39,11 @@ def program_environment() -> dict[str, str]:
 
 
 def main() -> NoReturn:
-    """The console script `heddle`: becomes the program."""
+    """The console script `heddle`: becomes the program. `heddle extract`, which reads models, is this package's."""
+    if sys.argv[1:2] == ["extract"]:
+        from heddle import _extract
+
+        sys.exit(_extract.main(sys.argv[2:]))
     try:
         path = program()
     except ProgramMissing as error:

@@ -174,6 +174,7 @@ class Backend:
             self.report.uses += [one.use for one in candidates]
             return make_boxed_func(_with_all(module, candidates).forward)
         compiled: Any = None
+        without_gradients: Any = torch.no_grad()(lambda call, *given: call(*given))
 
         def run(*arguments: Any) -> Any:
             nonlocal compiled
@@ -181,7 +182,7 @@ class Backend:
             # this one is in a mode of AOTAutograd's that looks at all that a first call does.
             if compiled is None:
                 with ThreadPoolExecutor(max_workers=1) as thread:
-                    compiled = thread.submit(self._fastest, module, arguments).result()
+                    compiled = thread.submit(without_gradients, self._fastest, module, arguments).result()
             return compiled(*arguments)
 
         return make_boxed_func(run)
@@ -221,7 +222,6 @@ class Backend:
             self.report.left.setdefault(kind, reasons[0][1])
         return candidates
 
-    @torch.no_grad()  # type: ignore[untyped-decorator]
     def _fastest(self, module: Any, inputs: tuple[Any, ...]) -> Callable[..., Any]:
         """The graph as Inductor compiles it, with those kernels that make it faster, if any does."""
         device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), torch.device("cpu"))

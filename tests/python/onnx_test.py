@@ -1,5 +1,8 @@
 """What to tune for an ONNX model, of models made here."""
 
+import json
+import subprocess
+import sys
 import unittest
 
 from support import Case, require_pocl, skip
@@ -66,14 +69,61 @@ class Groups(Case):
         )
 
     def test_what_is_read_twice_ends_a_group(self):
-        nodes = [node("MatMul", "x w", "t"), node("Relu", "t", "u"), node("Add", "t u")]
-        found = extract(model(nodes, {"x": [4, 8]}, {"w": (8, 8)}))
-        self.assertEqual([w.operator for w in found.workloads], ["matmul", "map_relu_add"])
+        nodes = [node("MatMul", "x w", "t"), node("Relu", "t"), node("Softmax", "t", "z")]
+        found = extract(model(nodes, {"x": [4, 8]}, {"w": (8, 8)}, ("y", "z")))
+        self.assertEqual([w.operator for w in found.workloads], ["matmul", "map_relu", "softmax"])
         # An output of the model is read by whoever runs it.
         found = extract(
             model([node("MatMul", "x w", "t"), node("Relu", "t")], {"x": [4, 8]}, {"w": (8, 8)}, ("t", "y"))
         )
         self.assertEqual([w.operator for w in found.workloads], ["matmul", "map_relu"])
+
+    def test_an_elementwise_function_that_is_written_out_goes_along(self):
+        # Swish: what the product computes is read twice, and comes together again.
+        nodes = [node("MatMul", "x w", "t"), node("Sigmoid", "t", "u"), node("Mul", "t u", "v"), node("Add", "v b")]
+        workload, text = self.only(extract(model(nodes, {"x": [4, 8]}, {"w": (8, 6), "b": (6,)})))
+        self.assertEqual(workload.operator, "matmul_sigmoid_mul_add")
+        self.assertIn("T2[i: m, j: n] = T0[i, j] * T1[i, j]", text)
+        # Not where a part of it is read by others.
+        found = extract(model(nodes, {"x": [4, 8]}, {"w": (8, 6), "b": (6,)}, ("u", "y")))
+        self.assertEqual([w.operator for w in found.workloads], ["matmul", "map_sigmoid", "map_mul_add"])
+
+    def test_an_encoder_layer(self):
+        """BERT's, as exporters write it: the groups that heddle.fx finds in bench/models."""
+        layer = [
+            *(node("MatMul", f"x w{c}", f"{c}0") for c in "qkv"), *(node("Add", f"{c}0 b{c}", f"{c}1") for c in "qkv"),
+            *(node("Reshape", f"{c}1 heads", f"{c}2") for c in "qkv"),
+            *(node("Transpose", f"{c}2", f"{c}3", perm=[0, 2, 1, 3]) for c in "qv"),
+            node("Transpose", "k2", "k3", perm=[0, 2, 3, 1]),
+            node("MatMul", "q3 k3", "s0"), node("Div", "s0 root", "s1"), node("Softmax", "s1", "s2", axis=-1),
+            node("MatMul", "s2 v3", "o0"), node("Transpose", "o0", "o1", perm=[0, 2, 1, 3]),
+            node("Reshape", "o1 merged", "o2"), node("MatMul", "o2 wo", "o3"), node("Add", "o3 bo", "o4"),
+            node("Add", "o4 x", "o5"), node("LayerNormalization", "o5 g1 h1", "n", axis=-1),
+            node("MatMul", "n wu", "u0"), node("Add", "u0 bu", "u1"), node("Div", "u1 two", "u2"),
+            node("Erf", "u2", "u3"), node("Add", "u3 one", "u4"), node("Mul", "u1 u4", "u5"),
+            node("Mul", "u5 half", "u"),
+            node("MatMul", "u wd", "d0"), node("Add", "d0 bd", "d1"), node("Add", "d1 n", "d2"),
+            node("LayerNormalization", "d2 g2 h2", "y", axis=-1),
+        ]  # fmt: skip
+        weights = {
+            **dict.fromkeys(("wq", "wk", "wv", "wo"), (16, 16)), **dict.fromkeys(("bq", "bk", "bv", "bo", "bd"), (16,)),
+            **dict.fromkeys(("g1", "h1", "g2", "h2"), (16,)), "wu": (16, 64), "bu": (64,), "wd": (64, 16),
+            "heads": np.array([2, 8, 2, 8]), "merged": np.array([2, 8, 16]), "root": np.float32(8**0.5),
+            "two": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.5),
+        }  # fmt: skip
+        found = extract(model(layer, {"x": ["N", 8, 16]}, weights, opset=17), dims={"N": 2})
+        self.assertEqual(found.unknown, {})
+        self.assertEqual(
+            [(w.operator, *w.shape.values(), w.weight) for w in found.workloads],
+            [
+                ("attention", 2, 2, 8, 8, 8, 8, 1), ("matmul_add", 16, 16, 16, 3), ("matmul_add_add", 16, 16, 16, 1),
+                ("matmul_add_div_erf_add_mul_mul", 16, 64, 16, 1), ("matmul_add_add", 16, 16, 64, 1),
+                ("layer_norm", 16, 16, 2),
+            ],
+        )  # fmt: skip
+        # Heads are read, and brought together, where they lie.
+        self.assertIn("in Q[b, s, h, d], K[b, t, h, d], V[b, t, h, e]", found.operators["attention"])
+        self.assertIn("out Y[z: b, i: s, p: h, x: e]", found.operators["attention"])
 
     def test_the_same_workloads_are_one_with_a_weight(self):
         names = [f"t{i}" for i in range(3)]
@@ -162,6 +212,48 @@ class Groups(Case):
         self.assertIn("axis 0", bound.unknown["Softmax"][0][1])
 
 
+class Command(Case):
+    """heddle extract"""
+
+    def extract(self, *arguments, code=0):
+        command = [sys.executable, "-m", "heddle", "extract", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout if code == 0 else done.stderr
+
+    def test_a_model(self):
+        path = self.folder / "net.onnx"
+        nodes = [node("MatMul", "x w", "t"), node("Relu", "t", "u"), node("CumSum", "u axis")]
+        made = model(nodes, {"x": ["N", 8]}, {"w": (8, 6), "axis": np.int64(0)})
+        path.write_bytes(made.SerializeToString())
+        said = self.extract(path, "--dim", "N=4")
+        self.assertEqual(
+            said.splitlines(),
+            [
+                "matmul_relu m=4,n=6,k=8 weight=1",
+                "# not tuned: 1 CumSum: no notation for it is known here",
+                "To tune it: heddle tune --workloads net/workloads.txt --op-file net/operators.op",
+            ],
+        )
+        self.assertEqual((self.folder / "net" / "workloads.txt").read_text(), "matmul_relu m=4,n=6,k=8 weight=1\n")
+        document = json.loads(self.extract(path, "--dim", "N=4", "--out", "other", "--json"))
+        (workload,) = document["workloads"]
+        self.assertEqual((workload["op"], workload["weight"], workload["dtype"]), ("matmul_relu", 1, "float32"))
+        self.assertEqual(document["unknown"][0]["kind"], "CumSum")
+        self.assertTrue((self.folder / document["op_file"]).exists())
+        self.assertIn("bind N by dims=", self.extract(path, code=1) + str(extract(made)))
+
+    def test_what_it_refuses(self):
+        self.assertIn("heddle: none.onnx: No such file", self.extract("none.onnx", code=2))
+        (self.folder / "bad.onnx").write_text("no model")
+        self.assertIn("heddle: bad.onnx is no ONNX model", self.extract("bad.onnx", code=2))
+        self.assertIn("N: a size is given as NAME=8", self.extract("bad.onnx", "--dim", "N", code=2))
+
+    def test_every_other_command_is_the_program_s(self):
+        done = subprocess.run([sys.executable, "-m", "heddle", "ops"], capture_output=True, text=True, check=True)
+        self.assertIn("gemm_relu_add", done.stdout)
+
+
 class Results(Case):
     def setUp(self):
         super().setUp()
@@ -187,6 +279,24 @@ class Results(Case):
                 window = padded[0, :, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3]
                 expected[0, :, i, j] = (w * window).sum((1, 2, 3)) + bias
         np.testing.assert_allclose(f(x, w, bias, r), np.clip(expected + r, 0, 6), rtol=1e-4, atol=1e-5)
+
+    def test_attention_that_is_written_out(self):
+        rng = np.random.default_rng(1)
+        q, k, v = (rng.standard_normal(s, np.float32) for s in ((2, 3, 4), (2, 5, 4), (2, 5, 6)))
+        mask = rng.standard_normal((3, 5), np.float32)
+        nodes = [
+            node("Transpose", "k", "kt", perm=[0, 2, 1]), node("Mul", "q half", "qh"), node("MatMul", "qh kt", "s"),
+            node("Add", "s mask", "t"), node("Softmax", "t", "u"), node("MatMul", "u v"),
+        ]  # fmt: skip
+        shapes = {"q": list(q.shape), "k": list(k.shape), "v": list(v.shape), "mask": list(mask.shape)}
+        found = extract(model(nodes, shapes, {"half": np.float32(0.5)}))
+        (workload,) = found.workloads
+        self.assertEqual((workload.operator, found.unknown), ("attention", {}))
+        operator = found.operator(workload.operator)
+        f = heddle.connect().kernel(operator, shape=workload.shape, device="opencl:0", fallback="default")
+        scores = np.exp(np.einsum("bid,bjd->bij", q, k) * 0.5 + mask)
+        expected = np.einsum("bij,bjx->bix", scores / scores.sum(-1, keepdims=True), v)
+        np.testing.assert_allclose(f(q, k, v, mask), expected, rtol=1e-4, atol=1e-5)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
@@ -16,13 +16,15 @@ from heddle import _program
 from heddle.errors import InvalidArgument, NotFound, Unavailable
 from heddle.job import Job, LocalJob, ServerJob
 from heddle.operator import Operator, cache_folder
-from heddle.records import Device, Record, TuneResult
+from heddle.records import Device, Event, Record, TuneResult
 
 if TYPE_CHECKING:
     from heddle.kernel import Kernel
     from heddle.table import Default, Table
 
 Fallback = Literal["none", "nearest", "default"]
+# Is it shown how far a search is, or who is told?
+Progress = bool | Callable[[Event], None]
 
 
 def connect(target: str | os.PathLike[str] | None = None, *, flags: Iterable[str] = ()) -> Database:
@@ -95,7 +97,7 @@ class Database:
         seed: int = 1,
         dtype: str = "float32",
         l2: Literal["cold", "warm"] = "cold",
-        progress: bool = True,
+        progress: Progress = True,
         wait: bool = True,
         **parameters: int,
     ) -> TuneResult | Job:
@@ -103,21 +105,25 @@ class Database:
 
         The shape is given by keywords (m=512, n=512), or by `shape` where a parameter has the name of
         another argument. `trials`, `seconds` and `plateau` limit the search; 0 is no limit.
-        `wait=False` returns a Job at once. `progress` shows on stderr how far it is.
+        `wait=False` returns a Job at once. `progress` shows on stderr how far it is; a function is called with each
+        Event instead, and ends the search where it raises.
         """
+        if callable(progress) and not wait:
+            raise InvalidArgument("what is not waited for tells its events by job.events(), not to a function", 2)
         workload = _Workload.of(op, shape, parameters, dtype).flags()
         limits = ["--trials", str(trials), "--seconds", str(seconds), "--plateau", str(plateau)]
         rest = [*limits, "--seed", str(seed), "--l2", l2]
         job: LocalJob | ServerJob
         if self._server is not None:
-            # A server knows models, not this machine's numbers.
-            model = [] if device == "auto" else ["--device", self._device(device).name]
-            submit = ["submit", *workload, *rest, *model, *self._server]
+            submit = ["submit", *workload, *rest, *self._model(device), *self._server]
             job = ServerJob(_program.run_json(submit, self._environment)["id"], self._server, self._environment)
         else:
             arguments = ["tune", *workload, *rest, "--device", device]
-            job = LocalJob(arguments, self._environment, progress)
-        return job.result() if wait else job
+            job = LocalJob(arguments, self._environment, progress is True)
+        if not wait:
+            return job
+        _tell(job, progress)
+        return job.result()
 
     def tune_workloads(
         self,
@@ -127,21 +133,29 @@ class Database:
         device: str = "auto",
         trials: int = 200,
         seconds: float = 0,
-        progress: bool = True,
+        progress: Progress = True,
     ) -> list[TuneResult]:
         """Tunes each line ("op k=v,... [weight=N] [dtype=T]") of a file within one budget, shared by expected gain.
 
-        `trials` and `seconds` are for each line on average. Lines that could not be tuned are missing; where that
-        is all of them, or the device is gone, it is an error.
+        `trials` and `seconds` are for each line on average. A server makes one job of the file, in which each line has
+        that budget for itself. Lines that could not be tuned are missing; where that is all of them, or the device is
+        gone, it is an error. `progress`: as for tune().
         """
-        if self._server is not None:
-            raise InvalidArgument("a file of workloads is tuned here: connect to a file", 2)
-        arguments = ["tune", "--workloads", os.fspath(file), "--device", device]
-        arguments += ["--trials", str(trials), "--seconds", str(seconds)]
+        arguments = ["--workloads", os.fspath(file), "--trials", str(trials), "--seconds", str(seconds)]
         if op_file is not None:
             arguments += ["--op-file", os.fspath(op_file)]
-        documents = LocalJob(arguments, self._environment, progress, many=True).wait()
-        return [TuneResult.of(d) for d in documents if "trials" in d]
+        if self._server is not None:
+            submit = ["submit", *arguments, *self._model(device), *self._server]
+            many = ServerJob(_program.run_json(submit, self._environment)["id"], self._server, self._environment)
+            _tell(many, progress)
+            return many.results()
+        job = LocalJob(["tune", *arguments, "--device", device], self._environment, progress is True, many=True)
+        _tell(job, progress)
+        return [TuneResult.of(d) for d in job.wait() if "trials" in d]
+
+    def _model(self, device: str) -> list[str]:
+        """A server knows models, not this machine's numbers."""
+        return [] if device == "auto" else ["--device", self._device(device).name]
 
     def query(
         self,
@@ -166,8 +180,7 @@ class Database:
         if self._server is None:
             arguments += ["--device", device]
         else:
-            model = [] if device == "auto" else ["--device", self._device(device).name]
-            arguments += [*model, *self._server]
+            arguments += [*self._model(device), *self._server]
         document = _program.run_json(arguments, self._environment, accepted=(0, 1))
         if not document["found"]:
             others = ", or ask for fallback='nearest' or 'default'" if fallback == "none" else ""
@@ -282,6 +295,18 @@ class Database:
             default=default,
             beyond=lambda size: kernel(size, "default"),
         )
+
+
+def _tell(job: Job, progress: Progress) -> None:
+    """Tells all events of a job; where that fails, or Ctrl-C is pressed, ends it."""
+    if not callable(progress):
+        return
+    try:
+        for event in job.events():
+            progress(event)
+    except BaseException:
+        job.cancel()
+        raise
 
 
 def _shape_text(shape: Mapping[str, int]) -> str:

@@ -285,5 +285,15 @@ class ServerJob:
             raise ProgramFailed(f"job {self._id} has {len(document)} workloads, not one result")
         return _checked(document)
 
+    def results(self) -> list[TuneResult]:
+        """Waits for the end: of those workloads that have a valid schedule. NoValidSchedule where none has."""
+        # 3: of some of them there is none.
+        documents = _program.run_json(["wait", self._id, *self._server], self._environment, accepted=(0, 3))
+        found = [TuneResult.of(d) for d in (documents if isinstance(documents, list) else [documents])]
+        valid = [result for result in found if result.best_us is not None]
+        if not valid:
+            raise NoValidSchedule(f"no valid schedule of any workload of job {self._id}", 3)
+        return valid
+
     def cancel(self) -> None:
         _program.run(["cancel", self._id, *self._server], self._environment)

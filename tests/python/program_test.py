@@ -126,6 +126,37 @@ print(json.dumps({RESULT!r}))
         self.assertEqual(result.trials.failed, {"WRONG_ANSWER": 1})
         self.assertEqual(result.steps, ("split(C, i, [2])",))
 
+    def test_a_function_is_told_the_events(self):
+        self.stand_in(
+            PROGRESS
+            + f"""
+import signal
+def end(*_): open({str(self.folder / "ended")!r}, "w"); os._exit(130)
+signal.signal(signal.SIGINT, end)
+say("[....................] 1/2 trials  best 2.00 us"); say("[##########..........] 2/2 trials  best 1.00 us")
+say("")
+while sys.argv[2] == "softmax": time.sleep(1)
+print(json.dumps([{RESULT!r}] if "--workloads" in sys.argv else {RESULT!r}))
+"""
+        )
+        told = []
+        result = heddle.connect().tune("matmul", m=4, progress=told.append)
+        self.assertEqual([(e.state, e.best_us) for e in told], [("RUNNING", 2), ("RUNNING", 1), ("SUCCEEDED", 1)])
+        self.assertEqual(result.best_us, 10.0)
+        told.clear()
+        heddle.connect().tune_workloads("w.txt", progress=told.append)
+        self.assertEqual(told[-1].state, "SUCCEEDED")
+        with self.assertRaisesRegex(heddle.InvalidArgument, r"job\.events\(\)"):
+            heddle.connect().tune("matmul", m=4, progress=told.append, wait=False)
+
+        def fail(event):
+            raise RuntimeError("enough")
+
+        with self.assertRaisesRegex(RuntimeError, "enough"):
+            heddle.connect().tune("softmax", m=4, progress=fail)
+        while not (self.folder / "ended").exists():
+            time.sleep(0.01)
+
     def test_cancelled_it_keeps_what_was_measured_and_says_so(self):
         self.stand_in(
             PROGRESS
@@ -228,6 +259,28 @@ if sys.argv[1] == "watch":
         self.assertEqual(events[-1].failed, {"HANG": 1, "WRONG_ANSWER": 1})
         self.assertEqual(list(job.events(after=3)), events[3:])
         self.assertEqual(job.result().best_us, 10.0)
+
+    def test_a_file_of_workloads_is_one_job(self):
+        nothing = RESULT | {"op": "softmax", "best_us": None, "best_ci_us": None, "steps": []}
+        for documents, code, expected in [
+            ([RESULT, nothing], 3, ["matmul"]),
+            (RESULT, 0, ["matmul"]),
+            ([nothing], 3, None),
+        ]:
+            self.stand_in(f"""
+open({str(self.folder / "asked")!r}, "a").write(" ".join(sys.argv[1:]) + "\\n")
+if sys.argv[1] == "submit": print(json.dumps(dict(id="job-1")))
+if sys.argv[1] == "wait": print(json.dumps({documents!r})); sys.exit({code})
+""")
+            db = heddle.connect("unix:/s")
+            if expected is None:
+                with self.assertRaisesRegex(heddle.NoValidSchedule, "job job-1"):
+                    db.tune_workloads("w.txt", op_file="o.op", trials=7)
+            else:
+                self.assertEqual([r.op for r in db.tune_workloads("w.txt", op_file="o.op", trials=7)], expected)
+        asked = (self.folder / "asked").read_text().splitlines()
+        submit = "submit --workloads w.txt --trials 7 --seconds 0 --op-file o.op --server unix:/s --json"
+        self.assertEqual(asked[:2], [submit, "wait job-1 --server unix:/s --json"])
 
 
 if __name__ == "__main__":

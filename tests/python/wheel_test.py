@@ -63,6 +63,7 @@ class Wheel(Case):
 
         with tarfile.open(build("sdist", self.folder / "dist")) as archive:
             names = {name.split("/", 1)[1] for name in archive.getnames()}
+            archive.extractall(self.folder)
         listed = (SOURCE / "CMakeLists.txt").read_text()
         for folder in [line[17:-1] for line in listed.splitlines() if line.startswith("add_subdirectory(")]:
             self.assertIn(f"cpp/{folder}/CMakeLists.txt", names)
@@ -70,6 +71,16 @@ class Wheel(Case):
             for path in SOURCE.glob(f"search_space/**/{suffix}"):
                 self.assertIn(f"cpp/{path.relative_to(SOURCE)}", names)
         self.assertTrue({"pyproject.toml", "hatch_build.py", "heddle/py.typed", "cpp/LICENSE"} <= names)
+        # Whatever else the build reads is there too: CMake finds all of its files, and ninja all of theirs.
+        (unpacked,) = self.folder.glob("heddle-*/cpp")
+        build_folder = self.folder / "build"
+        options = ["-G", "Ninja", "-DHEDDLE_TESTS=OFF", "-DHEDDLE_WERROR=OFF"]
+        for command in (
+            ["cmake", "-S", unpacked, "-B", build_folder, *options],
+            ["ninja", "-C", build_folder, "-n", "heddle"],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
 
 
 if __name__ == "__main__":

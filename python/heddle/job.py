@@ -82,9 +82,8 @@ class LocalJob:
         self._printed = ""  # on stdout, once it has ended
         # A pipe would have to be read while it runs.
         self._out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        master, slave = os.openpty()
+        master, slave = _terminal()
         try:
-            _widen(slave)
             self._process = subprocess.Popen(
                 [_program.program(), *arguments, "--json"],
                 stdin=subprocess.DEVNULL,
@@ -200,6 +199,17 @@ def _checked(document: Mapping[str, Any]) -> TuneResult:
         counts = ", ".join(f"{n} {kind}" for kind, n in result.trials.failed.items())
         raise NoValidSchedule(f"no valid schedule among {result.trials.total} trials ({counts})", 3)
     return result
+
+
+def _terminal() -> tuple[int, int]:
+    """Both ends of a wide terminal; of a pipe where there are none, as in a bare root: progress is then told now and
+    then."""
+    try:
+        master, slave = os.openpty()
+    except OSError:
+        return os.pipe()
+    _widen(slave)
+    return master, slave
 
 
 def _widen(terminal: int) -> None:

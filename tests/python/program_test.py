@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 import unittest
+from unittest import mock
 
 from support import SOURCE, Case
 
@@ -125,6 +126,19 @@ print(json.dumps({RESULT!r}))
         self.assertEqual(result.best_ci_us, (9.0, 11.0))
         self.assertEqual(result.trials.failed, {"WRONG_ANSWER": 1})
         self.assertEqual(result.steps, ("split(C, i, [2])",))
+
+    def test_without_terminals(self):
+        self.stand_in(
+            f"""
+print("Tuning matmul", file=sys.stderr)
+print("[##########..........] 1/2 trials  best 2.00 us", file=sys.stderr)
+print(json.dumps({RESULT!r}))
+"""
+        )
+        with mock.patch("os.openpty", side_effect=OSError("No such device")):
+            job = heddle.connect().tune("matmul", m=4, wait=False, progress=False)
+        self.assertEqual([(e.state, e.best_us) for e in job.events()], [("RUNNING", 2), ("SUCCEEDED", 2)])
+        self.assertEqual(job.result().best_us, 10.0)
 
     def test_a_function_is_told_the_events(self):
         self.stand_in(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,9 +21,9 @@ def cache_folder(kind: str) -> Path:
 
 
 def keep_file(path: Path, text: str) -> Path:
-    """Writes a file whole or not at all, so that processes which do the same at once agree."""
+    """Writes a file whole or not at all, so that processes and threads which do the same at once agree."""
     if not path.exists():
-        partial = path.with_name(f"{path.name}.{os.getpid()}")
+        partial = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     return path

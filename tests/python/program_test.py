@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 import unittest
+from pathlib import Path
 from unittest import mock
 
 from support import SOURCE, Case
@@ -62,6 +64,23 @@ class Errors(Case):
         self.assertEqual(heddle.connect().devices()[0].id, sys.prefix)
         os.environ["VIRTUAL_ENV"] = "/another"
         self.assertEqual(heddle.connect().devices()[0].id, "/another")
+
+    def test_threads_that_keep_the_same_file_agree(self):
+        from concurrent.futures import ThreadPoolExecutor
+
+        from heddle.operator import keep_file
+
+        both, write = threading.Barrier(2, timeout=60), Path.write_text
+
+        def slowly(path, *arguments, **named):
+            write(path, *arguments, **named)
+            both.wait()  # neither is done before both have written
+
+        kept = self.folder / "kept"
+        with mock.patch.object(Path, "write_text", slowly), ThreadPoolExecutor(2) as threads:
+            self.assertEqual(list(threads.map(lambda _: keep_file(kept, "text"), range(2))), [kept] * 2)
+        self.assertEqual(kept.read_text(), "text")
+        self.assertEqual([path.name for path in self.folder.glob("kept*")], ["kept"])
 
     def test_no_program(self):
         del os.environ["HEDDLE_PROGRAM"]

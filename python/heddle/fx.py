@@ -22,7 +22,7 @@ from heddle._grouping import Extractor
 from heddle._kernel_call import KernelCall, alone, operand_names, with_kernels
 from heddle._timing import Timer, beside
 from heddle.database import Database, Fallback, connect
-from heddle.errors import HeddleError, NotFound
+from heddle.errors import HeddleError, InvalidArgument, NotFound
 from heddle.extraction import Extraction, Group
 from heddle.kernel import Kernel
 from heddle.operator import cache_folder, keep_file
@@ -132,6 +132,11 @@ class Backend:
         first call, and takes what is faster; `options` are Inductor's, as torch.compile has them. "eager" takes every
         kernel there is and runs what has none as it is. `timer`: what compares.
         """
+        if (options or {}).get("triton.cudagraphs"):
+            raise InvalidArgument(
+                "kernels are compared in CUDA graphs of their own, in which Inductor's cannot be: use the mode "
+                "max-autotune-no-cudagraphs, and capture what optimize() returns", 2
+            )  # fmt: skip
         self.report = Report()
         self._db = db or connect()
         self._fallback: Fallback = fallback

@@ -286,6 +286,10 @@ class Choice(Case):
         self.assertRegex(report.left["matmul_relu {'m': 4, 'n': 8, 'k': 6}"], "^differs from eager's result by ")
         self.assertLess(report.largest_error, 1e-5)
 
+    def test_graphs_of_inductor_s_own_are_refused(self):
+        with self.assertRaisesRegex(heddle.InvalidArgument, "max-autotune-no-cudagraphs"):
+            optimize(self.model, self.x, self.a, self.b, options=torch._inductor.list_mode_options("reduce-overhead"))
+
     def test_a_group_that_inductor_refuses_is_left(self):
         real = fx.Backend._compared
 

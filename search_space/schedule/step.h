@@ -41,12 +41,11 @@
 
 namespace heddle::search_space {
 
-using Step =
-    std::variant<Split, Fuse, Reorder, Bind, CacheRead, GatherRead, SetScope, ComputeAt,
-                 ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
-                 CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
-                 BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
-                 SkipMasked>;
+using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, GatherRead, SetScope, ComputeAt,
+                          ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
+                          CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
+                          Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases,
+                          BlockLayout, InFlight, SkipMasked>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

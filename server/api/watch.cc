@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "server/db/convert.h"
-#include "server/db/job_store.h"
+#include "server/db/trial_store.h"
 
 namespace heddle::server {
 namespace {

@@ -80,4 +80,43 @@ absl::StatusOr<std::vector<DeviceTime>> LoadDeviceTime(Records& records, int64_t
   return times;
 }
 
+absl::Status SaveDevice(Records& records, const v1::FleetDevice& device) {
+  return records.database().Run("INSERT OR REPLACE INTO fleet_device VALUES (?, ?, ?, ?, ?, ?)",
+                                device.id(), ToJson(device.device()), device.hostname(),
+                                int{device.state()}, device.generator(),
+                                absl::ToUnixMicros(FromProto(device.last_seen_time())));
+}
+
+absl::Status DeleteDevice(Records& records, const std::string& id) {
+  return records.database().Run("DELETE FROM fleet_device WHERE id = ?", id);
+}
+
+absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(Records& records) {
+  std::vector<v1::FleetDevice> devices;
+  Cursor row = records.database().Query(
+      "SELECT id, device, hostname, state, generator, last_seen_us FROM fleet_device ORDER BY id");
+  absl::StatusOr<bool> more;
+  while ((more = row.Next()).ok() && *more) {
+    v1::FleetDevice device;
+    device.set_id(row.Text(0));
+    // It will tell again what it is.
+    if (!FromJson(row.Text(1), *device.mutable_device()).ok()) continue;
+    device.set_hostname(row.Text(2));
+    device.set_state(static_cast<v1::FleetDevice::State>(row.Int(3)));
+    device.set_generator(static_cast<int32_t>(row.Int(4)));
+    *device.mutable_last_seen_time() = ToProto(absl::FromUnixMicros(row.Int(5)));
+    device.mutable_worker()->set_device(device.device().id());
+    device.mutable_worker()->set_state(v1::WorkerStatus::STATE_GONE);
+    devices.push_back(std::move(device));
+  }
+  if (!more.ok()) return more.status();
+  return devices;
+}
+
+absl::StatusOr<int64_t> NextEpoch(Records& records) {
+  absl::Status status = records.database().Run("UPDATE server SET epoch = epoch + 1");
+  if (!status.ok()) return status;
+  return records.database().QueryInt("SELECT epoch FROM server");
+}
+
 }  // namespace heddle::server

@@ -1,4 +1,5 @@
-// Hosts and pinned models in the database. Functions that write run within a write of the Store.
+// Hosts, their devices and pinned models in the database. Functions that write run within a write
+// of the Store.
 #ifndef HEDDLE_SERVER_DB_FLEET_STORE_H_
 #define HEDDLE_SERVER_DB_FLEET_STORE_H_
 
@@ -18,6 +19,13 @@ absl::Status SaveHost(tuner::Records& records, const v1::FleetHost& host);
 absl::StatusOr<std::vector<v1::FleetHost>> LoadHosts(tuner::Records& records);
 // Whether the host belongs to a token that is valid no more.
 absl::StatusOr<bool> OwnerRevoked(tuner::Records& records, const std::string& host, absl::Time now);
+
+absl::Status SaveDevice(tuner::Records& records, const v1::FleetDevice& device);
+absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(tuner::Records& records);
+absl::Status DeleteDevice(tuner::Records& records, const std::string& id);
+
+// Advances and returns the server's epoch.
+absl::StatusOr<int64_t> NextEpoch(tuner::Records& records);
 
 // What an administrator says of the model.
 absl::Status SavePin(tuner::Records& records, const v1::Device& device);

@@ -9,6 +9,7 @@
 #include "proto/values.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
+#include "server/db/fleet_store.h"
 #include "server/engine/engine.h"
 #include "server/engine/health_metrics.h"
 

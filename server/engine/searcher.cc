@@ -16,7 +16,7 @@
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "server/db/convert.h"
-#include "server/db/job_store.h"
+#include "server/db/trial_store.h"
 #include "server/engine/spaces.h"
 #include "tuner/search/default_point.h"
 #include "tuner/search/evolution.h"

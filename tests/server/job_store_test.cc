@@ -1,5 +1,3 @@
-#include "server/db/job_store.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "base/sqlite.h"
 #include "server/db/convert.h"
+#include "server/db/trial_store.h"
 #include "tests/process.h"
 #include "tuner/records/records.h"
 

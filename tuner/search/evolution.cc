@@ -34,6 +34,10 @@ constexpr double kExplore = 0.08, kExploreAtFirst = 0.5, kNear = 0.25;
 constexpr size_t kFewTrials = 2 * kBatch;
 // Random points that are drawn for one batch at most: more where few are valid.
 constexpr size_t kMostDraws = 100 * kBatch;
+// Random points that the analytic time takes for so many times slower than the best it has seen are
+// tried in few cases only: a launch of the simplest kernel of a large workload can take longer than
+// all that the session has.
+constexpr double kHopeless = 16, kTryHopeless = 0.05;
 // The few of the best points whose surroundings are tried, and the share of children of two.
 constexpr size_t kFew = 6;
 constexpr double kCrossover = 0.3;
@@ -157,6 +161,7 @@ class Evolution {
     for (size_t i = 0; i < points.size(); ++i) {
       if (found[i]->empty()) continue;
       scored.push_back({points[i], AnalyticScore(*found[i]), NicheOf(points[i], *found[i])});
+      least_us_ = std::min(least_us_, AnalyticTimeUs(*found[i]));
       features.push_back(*found[i]);
     }
     const CostModel* model = own_ ? &*own_ : options_.base.get();
@@ -326,6 +331,12 @@ class Evolution {
     return lowered.ok() && search_space::Verify(*lowered, screen_.space().target()).ok();
   }
 
+  bool IsHopeless(const Point& point) {
+    const FeatureVector& features = *screen_.Features({point})[0];
+    return !features.empty() && AnalyticTimeUs(features) > kHopeless * least_us_ &&
+           std::uniform_real_distribution<>(0, 1)(rng_) >= kTryHopeless;
+  }
+
   // Epsilon-greedy: mostly what is predicted to be best, some of it close to what is known to be
   // good, and random points.
   std::vector<Point> Choose(const std::vector<Scored>& population) {
@@ -345,6 +356,7 @@ class Evolution {
     for (size_t draw = 0; batch.size() < kBatch && draw < kMostDraws; ++draw) {
       std::optional<Point> point = DrawNew();
       if (!point) break;
+      if (IsHopeless(*point)) continue;
       proposed_.insert(*point);
       if (IsValid(*point)) batch.push_back(*std::move(point));
     }
@@ -356,10 +368,11 @@ class Evolution {
   FreshPoints fresh_;
   Rng rng_;
   std::optional<CostModel> own_;
-  size_t learnt_ = 0;                                         // trials that own_ knows
-  double best_us_ = std::numeric_limits<double>::infinity();  // at the last progress
-  int stalled_ = 0;                                           // batches since
-  size_t most_of_niche_ = kBatch;                             // proposals in a batch
+  size_t learnt_ = 0;                                          // trials that own_ knows
+  double best_us_ = std::numeric_limits<double>::infinity();   // at the last progress
+  double least_us_ = std::numeric_limits<double>::infinity();  // of all analytic times
+  int stalled_ = 0;                                            // batches since
+  size_t most_of_niche_ = kBatch;                              // proposals in a batch
   std::vector<Trial> trials_;
   absl::flat_hash_set<Point> proposed_;  // and tried before
   std::vector<Scored> last_;             // the best of the last population

@@ -142,8 +142,8 @@ void Compile(benchmark::State& state, const Workload& workload) {
     const search_space::Program lowered = MustBe(Lowered(f, f.points[i++ % kPoints]));
     for (const measure::KernelSource& kernel :
          measure::GenerateSource(lowered, f.space->target(), "")) {
-      benchmark::DoNotOptimize(
-          MustBe(measure::CompileCuda(kernel.source, kernel.launch.entry, f.space->target().arch)));
+      benchmark::DoNotOptimize(MustBe(measure::CompileCuda(
+          kernel.source, kernel.launch.entry, f.space->target().arch + kernel.arch_suffix)));
     }
   }
   state.SetItemsProcessed(state.iterations());

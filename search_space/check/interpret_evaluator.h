@@ -31,7 +31,7 @@ class Evaluator {
         local_(threads_ * code.local_elements, kUnwritten),
         shared_(*code.kernel),
         registers_(code.has_products ? local_.size() : 0),
-        fences_(threads_ / kWarpgroupThreads) {}
+        fences_((threads_ + kWarpgroupThreads - 1) / kWarpgroupThreads) {}
 
   KernelCode& code() { return code_; }
   SharedMemory& shared() { return shared_; }

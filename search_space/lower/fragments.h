@@ -1,4 +1,5 @@
-// What a warp holds together as operands of matrix instructions (primitives/fragment.h).
+// What a warp or a warpgroup holds together as operands of matrix instructions
+// (primitives/fragment.h).
 #ifndef HEDDLE_SEARCH_SPACE_LOWER_FRAGMENTS_H_
 #define HEDDLE_SEARCH_SPACE_LOWER_FRAGMENTS_H_
 

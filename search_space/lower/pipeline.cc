@@ -166,7 +166,7 @@ Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& ca
   const BufferRef products = p.in_background ? context.storage.at(s).buffer : nullptr;
   if (p.in_background) {
     // The last iteration waits for all of them. Behind the loop would do, too, but ptxas 13.0 then
-    // moves what reads the sums in front of that wait: one of 800 kernels was wrong.
+    // moves what reads the sums in front of that wait (docs/results.md, 16-bit matrices).
     const Expr more = p.in_flight > 0 ? ExistsAfter(p, 1) : Int(0);
     body.insert(body.end(), {OperandFence(products), computation.body, ProductCommit(), issue,
                              When(more, ProductWait(p.in_flight, products)),

@@ -170,6 +170,18 @@ std::vector<size_t> AxesInMemoryOrder(const ScheduledStage& stage, const Expr& o
   return order;
 }
 
+bool ReadsAtOwnElement(const ScheduledStage& stage, const BufferRef& tensor) {
+  bool only = true;
+  Visit(stage.body, [&](const Expr& node) {
+    if (node->op != Op::kLoad || node->buffer != tensor) return;
+    only = only && node->args.size() == stage.axes.size();
+    for (size_t i = 0; only && i < node->args.size(); ++i) {
+      only = node->args[i]->op == Op::kVar && node->args[i]->var == stage.axes[i];
+    }
+  });
+  return only;
+}
+
 std::vector<Expr> LoadsIn(const Expr& e) {
   std::vector<Expr> loads;
   Visit(e, [&](const Expr& node) {

@@ -25,6 +25,9 @@ Operands OperandsOf(const ScheduledStage& stage);
 // dimensions of its load with most axes, after those that this load does not have.
 std::vector<size_t> AxesInMemoryOrder(const ScheduledStage& stage, const Expr& operand);
 
+// Does the stage read `tensor` only at its own element, [i, j] where its axes are i and j?
+bool ReadsAtOwnElement(const ScheduledStage& stage, const BufferRef& tensor);
+
 // The loads in an operand, equal ones once.
 std::vector<Expr> LoadsIn(const Expr& e);
 

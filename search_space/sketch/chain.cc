@@ -65,6 +65,7 @@ class ChainFinder {
       if (!stage(r).is_reduction() || stage(r).axes.size() != stage(reader).axes.size()) continue;
       const std::vector<int> readers = schedule_.ReadersOf(stage(r).tensor.get());
       if (readers.size() != 1 || readers[0] != reader) continue;
+      if (!ReadsAtOwnElement(stage(reader), stage(r).tensor)) continue;
       if (found >= 0) return -1;
       found = r;
     }

@@ -50,13 +50,9 @@ absl::StatusOr<std::vector<Word>> WordsOn(Records& records, int64_t trial) {
   return words;
 }
 
-// Whose it is, the fleet's or a measurer's; nullopt: the database's owner's.
+// Whose it is; nullopt: not the fleet's.
 absl::StatusOr<std::optional<std::string>> HostOf(Records& records, int64_t trial) {
-  Cursor row = records.database().Query(
-      "SELECT coalesce(o.host, f.host) FROM trial t LEFT JOIN final_origin o ON o.trial = t.id "
-      "LEFT JOIN source f ON f.id = t.source "
-      "WHERE t.id = ? AND (o.trial IS NOT NULL OR f.token <> 0)",
-      trial);
+  Cursor row = records.database().Query("SELECT host FROM final_origin WHERE trial = ?", trial);
   absl::StatusOr<bool> found = row.Next();
   if (!found.ok()) return found.status();
   if (!*found) return std::optional<std::string>();

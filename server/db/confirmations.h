@@ -48,8 +48,8 @@ struct Served {
   bool validated = false;
 };
 // The fastest that is validated, else the fastest. Validated are, on a model that is `known`, what
-// the database's owner measured without a fleet, what a host of the fleet, or of a measurer, has
-// measured that `trusts` accepts, and what has a confirmation.
+// the database's owner measured without a fleet, what a host has measured that `trusts` accepts,
+// and what has a confirmation.
 absl::StatusOr<std::optional<Served>> FindServed(
     tuner::Records& records, const search_space::TensorProgram& program, const tuner::Bench& bench,
     bool known, const std::function<bool(const std::string&)>& trusts);

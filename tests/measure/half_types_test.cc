@@ -70,7 +70,8 @@ TEST(HalfTypes, CudaCompiles) {
         const Target target = *FindTarget(arch);
         for (const Program& point : Points(program, target, 2)) {
           for (const KernelSource& kernel : GenerateSource(point, target, "")) {
-            const auto binary = CompileCuda(kernel.source, "candidate.cu", arch);
+            const auto binary =
+                CompileCuda(kernel.source, "candidate.cu", arch + kernel.arch_suffix);
             ASSERT_TRUE(binary.ok()) << arch << binary.status() << kernel.source;
           }
         }

@@ -227,5 +227,45 @@ TEST(ChainTest, SharedMemoryIsCountedInAdvance) {
   }
 }
 
+// Only where comparisons of indices say which terms are of use, at the element that is reduced.
+TEST(SkipMasked, IsRefusedWhereItWouldLeaveOutWhatIsRead) {
+  const auto operators = ParseOperators(R"(
+op comparison_of_data(n) {
+  in A[n, n], B[n, n]
+  out C[i: n, j: n] = sum(r: n) select(0 < A[i, r], A[i, r], 0) * B[r, j] }
+op transposed(n) {
+  in A[n, n]
+  C[i: n, j: n] = sum(r: n) A[i, r] * A[j, r]
+  D[i: n, j: n] = C[j, i]
+  out Y[i: n, j: n] = select(i < j, D[i, j], 0) }
+op broadcast(n) {
+  in A[n, n], B[n, n]
+  C[i: n] = sum(r: n) A[i, r]
+  D[i: n, j: n] = C[i] * B[i, j]
+  out Y[i: n, j: n] = select(i < j, D[i, j], 0) }
+op together(n) {
+  in A[n, n], B[n, n]
+  C[i: n, j: n] = sum(r: n) A[i, r] * B[r, j]
+  D[i: n, j: n] = C[i, j] * 2
+  U[i: n, j: n] = sum(r: n) A[i, r] + B[r, j]
+  out Y[i: n, j: n] = select(i < j, D[i, j], 0)
+  out Z[i: n, j: n] = U[i, j] * 2 }
+)");
+  ASSERT_TRUE(operators.ok()) << operators.status();
+  const auto why = [&](const char* op, const char* steps) {
+    Schedule schedule(std::make_shared<const TensorProgram>(
+        *FindOperator(*operators, op)->Instantiate(*ParseShape("n=16"), DType::kFloat32)));
+    return std::string(schedule.Apply(*ParseSteps(steps)).message());
+  };
+  EXPECT_THAT(why("comparison_of_data", "skip_masked(C.acc)"), testing::HasSubstr("no term"));
+  EXPECT_THAT(why("transposed", "compute_inline(C)\nskip_masked(C.acc)"),
+              testing::HasSubstr("no term"));
+  EXPECT_THAT(why("broadcast", "compute_inline(C)\nskip_masked(C.acc)"),
+              testing::HasSubstr("no term"));
+  EXPECT_EQ(why("together", "skip_masked(C)"), "");
+  EXPECT_THAT(why("together", "skip_masked(C)\ncompute_inline(D)\ncompute_with(U, C, [i, j])"),
+              testing::HasSubstr("compute_with"));
+}
+
 }  // namespace
 }  // namespace heddle::search_space

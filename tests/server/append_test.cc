@@ -80,11 +80,6 @@ TEST_F(AppendTest, InAnyOrderAndAgainEachTrialIsThereOnce) {
   ASSERT_TRUE(Append(All("suite-1", "n1"), token).ok());
   EXPECT_EQ(answer_.added(), 2);
   EXPECT_EQ(answer_.duplicate(), static_cast<int64_t>(count - 2));
-  // Whoever sends it: an administrator, from the file that the run has left.
-  ASSERT_TRUE(Append(All("suite-1", "n1"), "").ok());
-  EXPECT_EQ(answer_.duplicate(), static_cast<int64_t>(count));
-  EXPECT_EQ(answer_.refused(), 0);
-
   // Another trial under a key that is there, and what is none, are refused alone.
   v1::AppendRequest other = All("suite-1", "n1");
   other.mutable_records(1)->mutable_result()->set_time_us(12345);
@@ -95,10 +90,31 @@ TEST_F(AppendTest, InAnyOrderAndAgainEachTrialIsThereOnce) {
   for (const auto& one : answer_.rejected()) rejected[one.number()] = one.reason();
   EXPECT_THAT(rejected, ElementsAre(Pair(2, HasSubstr("same run, attempt and sequence")),
                                     Pair(3, HasSubstr("result.outcome"))));
+
+  // The owner's own makes measurements of them, once.
+  ASSERT_TRUE(Append(All("suite-1", "n1"), "").ok());
+  EXPECT_EQ(answer_.added(), static_cast<int64_t>(count));
+  for (const std::string& again : {std::string(), token}) {
+    ASSERT_TRUE(Append(All("suite-1", "n1"), again).ok());
+    EXPECT_EQ(answer_.duplicate(), static_cast<int64_t>(count));
+    EXPECT_EQ(answer_.refused(), 0);
+  }
+}
+
+// Tenants have keys of their own: who guesses the name of another's run takes nothing from it.
+TEST_F(AppendTest, NobodyTakesAnothersKeys) {
+  v1::AppendRequest false_ones = All("suite-1", "n1");
+  for (v1::Record& record : *false_ones.mutable_records()) {
+    record.mutable_result()->set_time_us(record.result().time_us() * 2);
+  }
+  ASSERT_TRUE(Append(false_ones, Token("rival", Role::kMeasurer)).ok());
+  ASSERT_TRUE(Append(All("suite-1", "n1"), Token("team", Role::kMeasurer)).ok());
+  EXPECT_EQ(answer_.added(), static_cast<int64_t>(all_.size()));
+  EXPECT_EQ(answer_.refused(), 0) << answer_.ShortDebugString();
 }
 
 TEST_F(AppendTest, AnAttemptThatWasReplacedDoesNotOverrule) {
-  const std::string token = Token("team", Role::kMeasurer);
+  const std::string token;  // the owner's
   const size_t last = all_.size() - 1;
   const double time = all_[last].result().time_us();
   v1::Record& final_trial = all_[last];
@@ -112,16 +128,24 @@ TEST_F(AppendTest, AnAttemptThatWasReplacedDoesNotOverrule) {
   EXPECT_DOUBLE_EQ(best.record().result().time_us(), time * 0.97);
 }
 
-// It is one host's word until another token's host agrees.
-TEST_F(AppendTest, IsServedAsMeasuredAndAsValidatedOnceAnotherAgrees) {
-  ASSERT_TRUE(Append(All("suite-1", "n1"), Token("team", Role::kMeasurer)).ok());
-  v1::QueryBestResponse best = Best();
+// It is a word until the owner brings it, and no word unserves what is served.
+TEST_F(AppendTest, IsServedOnceTheOwnerBringsIt) {
+  const std::string token = Token("team", Role::kMeasurer);
+  ASSERT_TRUE(Append(All("suite-1", "n1"), token).ok());
+  EXPECT_NE(Best().match(), v1::QueryBestResponse::MATCH_EXACT);
+  ASSERT_TRUE(Append(All("suite-1", "n1"), "").ok());
+  const v1::QueryBestResponse best = Best();
   EXPECT_EQ(best.match(), v1::QueryBestResponse::MATCH_EXACT);
-  EXPECT_FALSE(best.validated());
-  ASSERT_TRUE(Append(All("suite-2", "n2"), Token("team", Role::kMeasurer)).ok());
-  EXPECT_GT(answer_.added(), 0);
-  best = Best();
   EXPECT_TRUE(best.validated());
+
+  v1::AppendRequest wrong = All("zzz", "host");
+  for (v1::Record& record : *wrong.mutable_records()) {
+    record.mutable_result()->set_outcome(v1::OUTCOME_WRONG_ANSWER);
+    record.mutable_result()->clear_time_us();
+  }
+  ASSERT_TRUE(Append(wrong, token).ok());
+  EXPECT_EQ(Best().record().id(), best.record().id());
+  EXPECT_TRUE(Best().validated());
 }
 
 TEST_F(AppendTest, OnlyMeasurersMayAndOnlyForTheirHost) {

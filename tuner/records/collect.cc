@@ -32,6 +32,8 @@ class Collector {
         keys_(db_),
         header_(header),
         from_{by.tenant, by.token, header.host, header.run},
+        is_word_(by.token != 0),
+        run_(is_word_ ? absl::StrCat(by.tenant, "/", header.run) : header.run),
         offset_(offset),
         report_(report) {}
 
@@ -64,7 +66,7 @@ class Collector {
       Refuse(sequence, status.message());
       return absl::OkStatus();
     }
-    stored->trial.origin = Origin::kMeasured;
+    stored->trial.origin = is_word_ ? Origin::kImported : Origin::kMeasured;
     stored->trial.from = from_;
     lines_.push_back({sequence, *std::move(stored)});
     return lines_.size() < kBatch ? absl::OkStatus() : Flush();
@@ -77,10 +79,10 @@ class Collector {
   }
 
   absl::StatusOr<int64_t> FindOrAddAttempt() {
-    absl::Status status = db_.Run("INSERT OR IGNORE INTO attempt (run, number) VALUES (?, ?)",
-                                  header_.run, header_.attempt);
+    absl::Status status =
+        db_.Run("INSERT OR IGNORE INTO attempt (run, number) VALUES (?, ?)", run_, header_.attempt);
     if (!status.ok()) return status;
-    return db_.QueryInt("SELECT id FROM attempt WHERE run = ? AND number = ?", header_.run,
+    return db_.QueryInt("SELECT id FROM attempt WHERE run = ? AND number = ?", run_,
                         header_.attempt);
   }
 
@@ -88,7 +90,8 @@ class Collector {
                    std::set<std::pair<int64_t, int64_t>>& finals) {
     {
       Cursor known = db_.Query(
-          "SELECT c.trial, t.checksum, s.tenant, s.token, s.host, s.run FROM collected c "
+          "SELECT c.trial, t.checksum, s.tenant, s.token, s.host, s.run, t.imported FROM collected "
+          "c "
           "LEFT JOIN trial t ON t.id = c.trial LEFT JOIN source s ON s.id = t.source "
           "WHERE c.attempt = ? AND c.sequence = ?",
           attempt, line.sequence);
@@ -98,6 +101,7 @@ class Collector {
         // Whoever brought it first.
         StoredTrial same = line.stored;
         same.trial.from = {known.Text(2), known.Int(3), known.Text(4), known.Text(5)};
+        same.trial.origin = known.Int(6) != 0 ? Origin::kImported : Origin::kMeasured;
         if (known.IsNull(0) || known.Int(1) == ChecksumOf(same)) {
           ++report_.duplicate;
         } else {
@@ -110,9 +114,14 @@ class Collector {
     }
     absl::StatusOr<TrialKeys> keys = keys_.FindOrAdd(line.stored);
     if (!keys.ok()) return keys.status();
-    // An import of the same trial was another's word until now.
     const auto same = keys_.FindSame(line.stored, *keys);
     if (!same.ok()) return same.status();
+    if (same->has_value() && is_word_) {
+      ++report_.duplicate;
+      return db_.Run("INSERT INTO collected (attempt, sequence, trial) VALUES (?, ?, ?)", attempt,
+                     line.sequence, (*same)->id);
+    }
+    // It was another's word until now.
     if (same->has_value() && (*same)->imported) {
       absl::Status removed = db_.Run("DELETE FROM trial WHERE id = ?", (*same)->id);
       if (!removed.ok()) return removed;
@@ -120,7 +129,9 @@ class Collector {
     absl::StatusOr<int64_t> id = keys_.Insert(line.stored, *keys);
     if (!id.ok()) return id.status();
     ++report_.added;
-    if (line.stored.trial.stage == TrialStage::kFinal) finals.insert({keys->workload, keys->bench});
+    if (!is_word_ && line.stored.trial.stage == TrialStage::kFinal) {
+      finals.insert({keys->workload, keys->bench});
+    }
     return db_.Run("INSERT INTO collected (attempt, sequence, trial) VALUES (?, ?, ?)", attempt,
                    line.sequence, *id);
   }
@@ -176,6 +187,8 @@ class Collector {
   RecordKeys keys_;
   const RunHeader& header_;
   const Provenance from_;
+  const bool is_word_;     // of somebody with a token: no measurement of this database's owner
+  const std::string run_;  // under which its trials are known: a tenant's words are its own
   const int64_t offset_;
   Records::ImportReport& report_;
   Plausibility plausibility_;

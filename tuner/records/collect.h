@@ -34,8 +34,9 @@ struct CollectReport {
 absl::StatusOr<CollectReport> Collect(Records& records, std::istream& in);
 
 // The same for trials of such a file that somebody has sent: lines of it, the first of which has
-// the sequence `first`; refusals number them from 1. Of `by` tenant and token are kept: whose word
-// it is.
+// the sequence `first`; refusals number them from 1. From whoever has a token (`by`) they are a
+// word, as imports are: they teach and propose, are never served, and are known by their tenant as
+// well. Collecting the file makes them measurements.
 absl::StatusOr<Records::ImportReport> AppendTrials(Records& records, const RunHeader& header,
                                                    const Provenance& by, int64_t first,
                                                    const std::vector<std::string>& lines);

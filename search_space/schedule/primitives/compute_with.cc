@@ -10,7 +10,7 @@ namespace heddle::search_space {
 namespace {
 
 bool IsFree(const Schedule& schedule, const ScheduledStage& stage) {
-  return stage.untouched && stage.consumer < 0 && stage.notes.empty() &&
+  return stage.untouched && stage.consumer < 0 && stage.notes.empty() && stage.useful.empty() &&
          !HasAttached(schedule, stage);
 }
 

@@ -6,11 +6,20 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/editor.h"
+#include "search_space/schedule/operands.h"
 
 namespace heddle::search_space {
 namespace {
 
 bool IsZero(const Expr& e) { return e->op == Op::kFloat && e->float_value == 0; }
+
+// Does a comparison of indices alone say where terms are of use?
+bool IsMask(const Expr& c) {
+  if (c->op != Op::kLt || c->args[0]->type != DType::kInt64) return false;
+  bool reads = false;
+  Visit(c, [&](const Expr& node) { reads = reads || node->op == Op::kLoad; });
+  return !reads;
+}
 
 bool Contains(const std::vector<Expr>& list, const Expr& e) {
   return std::any_of(list.begin(), list.end(),
@@ -73,10 +82,10 @@ std::vector<Expr> ReadUnder(const Schedule& schedule, const ScheduledStage& redu
   if (readers.size() != 1) return {};
   const ScheduledStage& result = schedule.stages()[static_cast<size_t>(readers[0])];
   if (result.is_output || result.is_reduction()) return {};
+  if (!ReadsAtOwnElement(result, reduction.tensor)) return {};
   Readers of_result(result);
   for (int r : schedule.ReadersOf(result.tensor.get())) {
-    const ScheduledStage& reader = schedule.stages()[static_cast<size_t>(r)];
-    if (!reader.inlined) of_result.Add(reader.body, {});
+    of_result.Add(schedule.stages()[static_cast<size_t>(r)].body, {});
   }
   std::vector<Expr> conditions;
   for (const Expr& c : of_result.common()) {
@@ -101,7 +110,7 @@ absl::Status SkipMasked::ApplyTo(ScheduleEditor& editor) const {
   }
   std::vector<Expr> conditions = ReadUnder(editor.schedule(), *here);
   AddFactors(here->body, conditions);
-  std::erase_if(conditions, [](const Expr& c) { return c->op != Op::kLt; });
+  std::erase_if(conditions, [](const Expr& c) { return !IsMask(c); });
   if (conditions.empty()) {
     return Refuse(absl::StrCat("no term of ", stage,
                                " has a factor select(c, x, 0), nor is it only read under a "

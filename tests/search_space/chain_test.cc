@@ -200,8 +200,9 @@ TEST(ChainTest, RefusalsNameTheLimit) {
 TEST(ChainTest, SharedMemoryIsCountedInAdvance) {
   static constexpr int kDraws = 48;
   const Target target = *FindTarget("h100");
-  for (const auto& [op, shape] : std::initializer_list<std::pair<const char*, const char*>>{
+  for (const auto& workload : std::initializer_list<std::pair<const char*, const char*>>{
            {"attention", "b=2,s=70,t=300,d=20"}, {"two_layers", "m=50,n=200,k=64"}}) {
+    const char *const op = workload.first, *const shape = workload.second;
     const auto space = *SearchSpace::Create(ProgramOf(op, shape), target);
     Rng rng(5);
     int chains = 0;

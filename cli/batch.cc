@@ -241,7 +241,7 @@ absl::Status MakeBatch(const Batch& batch,
   if (!error && status.ok()) return absl::OkStatus();
   std::error_code ignored;
   fs::remove_all(partial, ignored);
-  if (status.ok() && fs::exists(batch.folder + "/batch.json"))
+  if (status.ok() && fs::exists(batch.folder + "/batch.json", ignored))
     return absl::OkStatus();  // another's
   return absl::InvalidArgumentError(absl::StrCat(
       batch.folder, ": cannot be made: ", error ? error.message() : std::string(status.message()),
@@ -250,14 +250,18 @@ absl::Status MakeBatch(const Batch& batch,
 
 absl::StatusOr<Batch> ReadBatch(const std::string& folder) {
   const std::string path = folder + "/batch.json";
-  if (!fs::exists(path)) return absl::NotFoundError(folder + ": there is no batch");
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    return error ? absl::UnavailableError(absl::StrCat(path, ": ", error.message()))
+                 : absl::NotFoundError(folder + ": there is no batch");
+  }
   auto text = ReadTextFile(path, kMaxBatchBytes);
   if (!text.ok()) return text.status();
   try {
     const Json json = Json::parse(*text);
     if (json.at("format") != kBatchFormat) throw std::runtime_error("another format");
     Batch batch;
-    batch.folder = fs::absolute(folder).string();
+    batch.folder = fs::absolute(folder, error).string();
     json.at("name").get_to(batch.name);
     json.at("created").get_to(batch.created);
     json.at("db").get_to(batch.db);

@@ -153,7 +153,8 @@ absl::Status SlurmExecutor::Pass() {
   for (fs::directory_iterator it(folder_, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename();
     if (open.contains(name) || retired_.contains(name)) continue;
-    if (fs::exists(EndedMark(it->path()))) {
+    std::error_code unknown;  // as on a folder of the network that is away
+    if (fs::exists(EndedMark(it->path()), unknown)) {
       retired_.insert(name);
       continue;
     }

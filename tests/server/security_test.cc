@@ -14,7 +14,6 @@ namespace heddle::server {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 TEST_F(ServerTest, ASocketIsItsOwnersAlone) {
   Start();

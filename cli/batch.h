@@ -30,6 +30,9 @@ struct Batch {
   std::vector<std::string> array, collector;  // flags of sbatch for either
 
   std::string runs() const { return folder + "/runs"; }
+  // That a task may take where nobody says: half as much again as it searches, and what starting
+  // and the last measurements take. 0: nothing says how long it searches.
+  double TaskSeconds() const { return seconds > 0 ? 1.5 * seconds + 300 : 0; }
   std::string RunName(int64_t index) const;
   // Of what the cluster's engine runs, unlike that of any other batch.
   std::string JobName() const { return "heddle-" + created + "-" + name; }

@@ -85,7 +85,7 @@ absl::StatusOr<Batch> PlanBatch(const BatchFlags& flags) {
   if (!planned.ok()) return planned;
   Batch& batch = *planned;
   batch.db = fs::absolute(flags.db.empty() ? tuner::Records::DefaultPath() : flags.db).string();
-  batch.array = flags.slurm.OfArray(batch.seconds);
+  batch.array = flags.slurm.OfArray(batch.TaskSeconds());
   batch.parallel = flags.slurm.parallel;
   std::vector<std::string> where;
   if (!flags.collect_on.empty()) where.push_back("--nodelist=" + flags.collect_on);

@@ -232,7 +232,7 @@ absl::Status SlurmExecutor::Submit(const v1::Job& job, Batch batch, int generati
   if (refused_) return absl::OkStatus();  // the next pass tries: what is refused to one is to all
   // As the server is told now: who mends the flags of a server that Slurm refuses mends its jobs.
   batch.parallel = flags_.parallel;
-  batch.array = flags_.OfArray(batch.seconds);
+  batch.array = flags_.OfArray(batch.TaskSeconds());
   // So that the site can account for it.
   batch.array.push_back("--comment=heddle tenant " + job.tenant());
   auto held = SubmitHeld(batch, generation, indices);

@@ -19,10 +19,6 @@ constexpr int kMaxName = 63 - 6;           // of a Job, whose pods add "-" and a
 constexpr int kAttempts = 3;               // of a workload again, besides those that were evicted
 constexpr int64_t kUser = 65532;           // Containerfile's
 constexpr int kGraceSeconds = 60;
-// A pod's time: half as much again as it searches, and what starting and the last measurements
-// take.
-constexpr double kTimeFactor = 1.5;
-constexpr int64_t kExtraSeconds = 300;
 
 struct KubernetesFlags {
   SuiteFlags suite;
@@ -100,9 +96,7 @@ Json PodSpec(const KubernetesFlags& flags, const Batch& batch, const std::string
              {{"name", "plan"}, {"configMap", {{"name", name}}}},
              {{"name", "runs"}, {"persistentVolumeClaim", {{"claimName", flags.volume_claim}}}}}}};
   int64_t deadline = flags.deadline_s;
-  if (deadline == 0 && batch.seconds > 0) {
-    deadline = kExtraSeconds + static_cast<int64_t>(std::ceil(kTimeFactor * batch.seconds));
-  }
+  if (deadline == 0) deadline = static_cast<int64_t>(std::ceil(batch.TaskSeconds()));
   if (deadline > 0) pod["activeDeadlineSeconds"] = deadline;
   if (!flags.gpu.empty()) pod["nodeSelector"] = {{"nvidia.com/gpu.product", flags.gpu}};
   return pod;

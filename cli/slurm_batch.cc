@@ -17,10 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxScript = 1 << 20;  // bytes
-// A task's time: half as much again as it searches, and what starting and the last measurements
-// take.
-constexpr double kTimeFactor = 1.5;
-constexpr int64_t kExtraMinutes = 5;
 
 // "0-3,7": the indices less `offset`, which are sorted.
 std::string Ranges(const std::vector<int64_t>& indices, int64_t offset) {
@@ -73,16 +69,14 @@ std::vector<std::string> SlurmFlags::With(std::vector<std::string> more) const {
   return flags;
 }
 
-std::vector<std::string> SlurmFlags::OfArray(double seconds) const {
+std::vector<std::string> SlurmFlags::OfArray(double task_seconds) const {
   int64_t cpus = cpus_per_task;
   if (cpus == 0) cpus = SlurmCores(partition) / gpus_per_node;
   if (cpus == 0) {
     Say("The cores of a node are not known here: give --cpus-per-task, as compilers need some.");
   }
   int64_t limit = minutes;
-  if (limit == 0 && seconds > 0) {
-    limit = kExtraMinutes + static_cast<int64_t>(std::ceil(kTimeFactor * seconds / 60));
-  }
+  if (limit == 0) limit = static_cast<int64_t>(std::ceil(task_seconds / 60));
   std::vector<std::string> flags{absl::StrCat("--gres=gpu:", gpu, gpu.empty() ? "" : ":", 1)};
   if (cpus > 0) flags.push_back(absl::StrCat("--cpus-per-task=", cpus));
   if (limit > 0) flags.push_back(absl::StrCat("--time=", limit));

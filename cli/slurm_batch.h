@@ -30,8 +30,8 @@ struct SlurmFlags {
   void Add(CLI::App& app);
   // sbatch's for a job of ours: `more` and, last, the site's own.
   std::vector<std::string> With(std::vector<std::string> more) const;
-  // For tasks that search for so long; 0 = it is not known.
-  std::vector<std::string> OfArray(double seconds) const;
+  // For tasks that take so long at most; 0 = it is not known.
+  std::vector<std::string> OfArray(double task_seconds) const;
   // The site's script of tasks, else deploy/slurm/tune.sbatch.
   absl::StatusOr<std::string> TaskScript() const;
 };

@@ -93,11 +93,9 @@ class ChainPlan : public KernelPlan {
     double waste = root.Waste();
     for (const TiledLink& link : tiled_) {
       const Tile tile = TileOf(link, root, values);
-      for (size_t a : {link.column()}) {
-        const int64_t extent = link.link.tiled->axes[a].extent;
-        waste = std::max(waste, static_cast<double>(RoundUp(extent, tile.axes[a].of_block())) /
-                                    static_cast<double>(extent));
-      }
+      const int64_t extent = link.link.tiled->axes[link.column()].extent;
+      const int64_t covered = RoundUp(extent, tile.axes[link.column()].of_block());
+      waste = std::max(waste, static_cast<double>(covered) / static_cast<double>(extent));
     }
     return waste;
   }

@@ -123,58 +123,34 @@ void WarpPlan::WriteFragments(ScheduleWriter& w, const MatrixTile& t, size_t i,
   });
   const StageRef fragment = w.GatherRead(sum, number - operands.begin());
   const ScheduledStage& here = Stage(w, sum);
-  const size_t data = here.axes.size() - kernel_.kernel.axes.size();  // behind the parts'
   w.SetScope(fragment, Scope::kLocal);
   w.Fragment(fragment, kInstruction, i == t.a ? MatrixOperand::kA : MatrixOperand::kB,
-             here.axes[data + kernel_.factors[i].own]->name, here.reduce_axes[0]->name);
+             here.axes[FirstAxis(here.axes.size()) + kernel_.factors[i].own]->name,
+             here.reduce_axes[0]->name);
   w.ComputeAt(fragment, step);
 }
 
 void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
   const MatrixTile t = TileOf(values);
-  const TiledKernel& k = kernel_.kernel;
-  const Factor &rows = kernel_.factors[t.a], &cols = kernel_.factors[1 - t.a];
   const MatrixShape& shape = ShapeOf(kInstruction);
+  const size_t rows = kernel_.factors[t.a].own, cols = kernel_.factors[1 - t.a].own;
   const Begun begun = Begin(w, t);
-  const StageRef &root = begun.root, &sum = begun.sum;
-  LoopList blocks = begun.blocks;
-  // The result: blocks, warps and lanes, and what each lane holds.
-  const LoopList axes = w.Loops(root);
-  const size_t data = axes.size() - k.axes.size();
-  LoopList row, col;
-  for (size_t x = 0; x < k.axes.size(); ++x) {
-    const LoopRef& axis = axes[data + x];
-    if (x == rows.own) {
-      row = w.Split(axis, {values[kRowWarps], values[kRowTiles], 2, 8});
-      blocks.push_back(row[0]);
-    } else if (x == cols.own) {
-      col = w.Split(axis, {values[kColWarps], values[kColTiles], 4, 2});
-      blocks.push_back(col[0]);
-    } else {
-      blocks.push_back(axis);
-    }
-  }
-  const LoopList threads = {row[1], col[1], row[4], col[3]};
-  w.Reorder(Join({blocks, threads, {row[2], row[3], col[2], col[4]}}));
-  w.Bind(w.Fuse(blocks), BindTo::kBlock);
-  if (t.raster > 1) w.BlockSwizzle(root, t.raster);
-  const LoopRef thread = w.Fuse(threads);
-  w.Bind(thread, BindTo::kThread);
-  w.Vectorize(col[4]);
-  if (t.min_blocks > 0) w.LaunchBounds(root, t.min_blocks);
+  const StageRef& sum = begun.sum;
+  // Blocks, warps and lanes, and what each lane holds.
+  const auto result = SplitResult(w, t, begun, {values[kRowWarps], values[kRowTiles], 2, 8},
+                                  {values[kColWarps], values[kColTiles], 4, 2});
+  const LoopList &row = result.row, &col = result.col;
+  BindResult(w, t, begun, result, {row[1], col[1], row[4], col[3]},
+             {row[2], row[3], col[2], col[4]}, kInstruction);
 
   // The sums: tiles, steps, and the matrices of a step.
-  w.SetScope(sum, Scope::kLocal);
-  const std::vector<Var> sum_axes = Stage(w, sum).axes;
-  w.Fragment(sum, kInstruction, MatrixOperand::kD, sum_axes[data + rows.own]->name,
-             sum_axes[data + cols.own]->name);
-  w.ComputeAt(sum, thread);
   LoopList loops = w.DataLoops(sum);
+  const size_t first = FirstAxis(loops.size());
   const auto [tiles, step, k16] = w.Split(w.ReduceLoops(sum)[0], values[kSteps], shape.k);
-  const auto [row_tiles, m16] = w.Split(loops[data + rows.own], shape.m);
-  const auto [col_tiles, n8] = w.Split(loops[data + cols.own], shape.n);
-  loops[data + rows.own] = row_tiles;
-  loops[data + cols.own] = col_tiles;
+  const auto [row_tiles, m16] = w.Split(loops[first + rows], shape.m);
+  const auto [col_tiles, n8] = w.Split(loops[first + cols], shape.n);
+  loops[first + rows] = row_tiles;
+  loops[first + cols] = col_tiles;
   w.Reorder(Join({{tiles, step}, loops, {m16, n8, k16}}));
   w.Tensorize(sum, m16, n8, k16);
   if (values[kAhead] == 0) w.Unroll(step);

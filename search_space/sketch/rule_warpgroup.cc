@@ -136,50 +136,26 @@ class WarpgroupPlan : public MatrixPlan {
 
 void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
   const MatrixTile t = TileOf(values);
-  const TiledKernel& k = kernel_.kernel;
-  const Factor &rows = kernel_.factors[t.a], &cols = kernel_.factors[1 - t.a];
   const MatrixInstruction instruction = InstructionOf(values);
   const MatrixShape& shape = ShapeOf(instruction);
+  const size_t rows = kernel_.factors[t.a].own, cols = kernel_.factors[1 - t.a].own;
   const Begun begun = Begin(w, t);
-  const StageRef &root = begun.root, &sum = begun.sum;
-  LoopList blocks = begun.blocks;
-  // The result: blocks, warpgroups, their warps and lanes, and what each lane holds.
-  const LoopList axes = w.Loops(root);
-  const size_t data = axes.size() - k.axes.size();
-  LoopList row, col;
-  for (size_t x = 0; x < k.axes.size(); ++x) {
-    const LoopRef& axis = axes[data + x];
-    if (x == rows.own) {
-      row = w.Split(axis, {values[kRowGroups], values[kRowTiles], 4, 2, 8});
-      blocks.push_back(row[0]);
-    } else if (x == cols.own) {
-      col = w.Split(axis, {values[kColGroups], shape.n / 8, 4, 2});
-      blocks.push_back(col[0]);
-    } else {
-      blocks.push_back(axis);
-    }
-  }
-  const LoopList threads = {row[1], col[1], row[3], row[5], col[3]};
-  w.Reorder(Join({blocks, threads, {row[2], row[4], col[2], col[4]}}));
-  w.Bind(w.Fuse(blocks), BindTo::kBlock);
-  if (t.raster > 1) w.BlockSwizzle(root, t.raster);
-  const LoopRef thread = w.Fuse(threads);
-  w.Bind(thread, BindTo::kThread);
-  w.Vectorize(col[4]);
-  if (t.min_blocks > 0) w.LaunchBounds(root, t.min_blocks);
+  const StageRef& sum = begun.sum;
+  // Blocks, warpgroups, their warps and lanes, and what each lane holds.
+  const auto result = SplitResult(w, t, begun, {values[kRowGroups], values[kRowTiles], 4, 2, 8},
+                                  {values[kColGroups], shape.n / 8, 4, 2});
+  const LoopList &row = result.row, &col = result.col;
+  BindResult(w, t, begun, result, {row[1], col[1], row[3], row[5], col[3]},
+             {row[2], row[4], col[2], col[4]}, instruction);
 
   // The sums: tiles, steps, and the matrices of a step.
-  w.SetScope(sum, Scope::kLocal);
-  const std::vector<Var> sum_axes = Stage(w, sum).axes;
-  w.Fragment(sum, instruction, MatrixOperand::kD, sum_axes[data + rows.own]->name,
-             sum_axes[data + cols.own]->name);
-  w.ComputeAt(sum, thread);
   LoopList loops = w.DataLoops(sum);
+  const size_t first = FirstAxis(loops.size());
   const auto [tiles, step, k16] = w.Split(w.ReduceLoops(sum)[0], values[kSteps], shape.k);
-  const auto [row_tiles, m64] = w.Split(loops[data + rows.own], shape.m);
-  const LoopRef n = loops[data + cols.own];
-  loops[data + rows.own] = row_tiles;
-  loops.erase(loops.begin() + static_cast<std::ptrdiff_t>(data + cols.own));
+  const auto [row_tiles, m64] = w.Split(loops[first + rows], shape.m);
+  const LoopRef n = loops[first + cols];
+  loops[first + rows] = row_tiles;
+  loops.erase(loops.begin() + static_cast<std::ptrdiff_t>(first + cols));
   w.Reorder(Join({{tiles, step}, loops, {m64, n, k16}}));
   w.Tensorize(sum, m64, n, k16);
   w.Unroll(step);
@@ -188,7 +164,7 @@ void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
     WriteTiles(w, t, i, factor, tiles);
     const int64_t along = kernel_.IsAlongOwn(i) ? t.block[i] : t.depth;
     if (along == BlockOf(t, i)) continue;
-    const size_t axis = kernel_.IsAlongOwn(i) ? kernel_.factors[i].own : k.axes.size();
+    const size_t axis = kernel_.IsAlongOwn(i) ? kernel_.factors[i].own : kernel_.kernel.axes.size();
     const std::vector<size_t>& factor_axes = kernel_.factors[i].axes;
     const auto at = std::find(factor_axes.begin(), factor_axes.end(), axis);
     w.BlockLayout(factor, static_cast<size_t>(at - factor_axes.begin()), BlockOf(t, i));

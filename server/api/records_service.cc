@@ -26,6 +26,13 @@ constexpr int kMaxReported = 100;
 // Of one record, and of the lines that are written together.
 constexpr size_t kMaxRecordBytes = 1 << 20, kMaxBatchBytes = 1 << 20;
 
+// Nothing that is measured is larger. Records are numbered from 1.
+absl::Status CheckSize(const v1::Record& record, int64_t number) {
+  if (record.ByteSizeLong() <= kMaxRecordBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("record ", number, " has ", record.ByteSizeLong(),
+                                                 " bytes; at most ", kMaxRecordBytes));
+}
+
 // One page in memory, read in the pool when the one before was written. One callback at a time.
 class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
  public:
@@ -121,7 +128,7 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
 
   void OnReadDone(bool ok) override {
     if (!ok) return Write(/*last=*/true);
-    if (absl::Status s = CheckSize(); !s.ok()) return End(s);
+    if (absl::Status s = CheckSize(record_, before_ + count_ + 1); !s.ok()) return End(s);
     if (absl::Status s = Check(record_); s.ok()) {
       lines_ += tuner::PrintLine(FromProto(record_));
     } else {
@@ -141,14 +148,6 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
                 {{"added", response_->added()}, {"refused", response_->refused()}});
     }
     Finish(gateway_.Finish("Import", start_, status));
-  }
-
-  // Nothing that is measured is as large: the whole import is refused, at its first such record.
-  absl::Status CheckSize() const {
-    if (record_.ByteSizeLong() <= kMaxRecordBytes) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("record ", before_ + count_ + 1, " has ",
-                                                   record_.ByteSizeLong(), " bytes; at most ",
-                                                   kMaxRecordBytes));
   }
 
   void Write(bool last) {
@@ -261,7 +260,8 @@ grpc::ServerUnaryReactor* RecordsService::Append(grpc::CallbackServerContext* co
     auto lines = std::make_shared<std::vector<std::string>>();
     auto wrong = std::make_shared<std::map<int64_t, std::string>>();  // by number
     for (const v1::Record& record : request->records()) {
-      const absl::Status status = Check(record);
+      absl::Status status = CheckSize(record, static_cast<int64_t>(lines->size()) + 1);
+      if (status.ok()) status = Check(record);
       // A line that is none is refused, and keeps the place of what could not be one.
       lines->push_back(status.ok() ? tuner::PrintLine(FromProto(record)) : "");
       if (!status.ok())

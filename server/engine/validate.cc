@@ -409,7 +409,9 @@ absl::Status Check(const v1::AppendRequest& request) {
   if (run.attempt() < 0) wrong.Add("run.attempt", "a number from 0 on");
   if (run.host().empty()) wrong.Add("run.host", "must name the host that has measured");
   CheckText(run.host(), "run.host", wrong);
-  if (request.first_sequence() < 1) wrong.Add("first_sequence", "a number from 1 on");
+  if (request.first_sequence() < 1 || request.first_sequence() > INT64_MAX - kMaxAppended) {
+    wrong.Add("first_sequence", "a number from 1 on, as lines of a file have");
+  }
   if (request.records().empty() || request.records_size() > kMaxAppended) {
     wrong.Add("records", absl::StrCat("1 to ", kMaxAppended));
   }

@@ -91,6 +91,13 @@ TEST_F(AppendTest, InAnyOrderAndAgainEachTrialIsThereOnce) {
   EXPECT_THAT(rejected, ElementsAre(Pair(2, HasSubstr("same run, attempt and sequence")),
                                     Pair(3, HasSubstr("result.outcome"))));
 
+  // So is one that is larger than anything measured.
+  other = All("suite-2", "n1");
+  other.mutable_records(0)->mutable_result()->set_detail(std::string((1 << 20) + 1, 'x'));
+  ASSERT_TRUE(Append(other, token).ok());
+  ASSERT_EQ(answer_.rejected_size(), 1);
+  EXPECT_THAT(answer_.rejected(0).reason(), HasSubstr("record 1 has "));
+
   // The owner's own makes measurements of them, once.
   ASSERT_TRUE(Append(All("suite-1", "n1"), "").ok());
   EXPECT_EQ(answer_.added(), static_cast<int64_t>(count));

@@ -216,6 +216,7 @@ TEST(ValidateTest, RecordsRequests) {
        {"run.host", [](auto& r) { r.mutable_run()->clear_host(); }},
        {"run.host", [](auto& r) { r.mutable_run()->set_host(std::string(300, 'x')); }},
        {"first_sequence", [](auto& r) { r.clear_first_sequence(); }},
+       {"first_sequence", [](auto& r) { r.set_first_sequence(INT64_MAX); }},
        {"records", [](auto& r) { r.clear_records(); }},
        {"records",
         [](auto& r) {

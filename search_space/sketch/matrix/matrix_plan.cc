@@ -147,6 +147,47 @@ MatrixPlan::Begun MatrixPlan::Begin(ScheduleWriter& w, const MatrixTile& t) cons
   return begun;
 }
 
+MatrixPlan::Result MatrixPlan::SplitResult(ScheduleWriter& w, const MatrixTile& t,
+                                           const Begun& begun, const std::vector<int64_t>& rows,
+                                           const std::vector<int64_t>& cols) const {
+  Result result{.blocks = begun.blocks};
+  const LoopList axes = w.Loops(begun.root);
+  const size_t first = FirstAxis(axes.size());
+  for (size_t x = 0; x < kernel_.kernel.axes.size(); ++x) {
+    const LoopRef& axis = axes[first + x];
+    if (x == kernel_.factors[t.a].own) {
+      result.row = w.Split(axis, rows);
+      result.blocks.push_back(result.row[0]);
+    } else if (x == kernel_.factors[1 - t.a].own) {
+      result.col = w.Split(axis, cols);
+      result.blocks.push_back(result.col[0]);
+    } else {
+      result.blocks.push_back(axis);
+    }
+  }
+  return result;
+}
+
+void MatrixPlan::BindResult(ScheduleWriter& w, const MatrixTile& t, const Begun& begun,
+                            const Result& result, const LoopList& threads, const LoopList& held,
+                            MatrixInstruction instruction) const {
+  w.Reorder(Join({result.blocks, threads, held}));
+  w.Bind(w.Fuse(result.blocks), BindTo::kBlock);
+  if (t.raster > 1) w.BlockSwizzle(begun.root, t.raster);
+  const LoopRef thread = w.Fuse(threads);
+  w.Bind(thread, BindTo::kThread);
+  w.Vectorize(held.back());
+  if (t.min_blocks > 0) w.LaunchBounds(begun.root, t.min_blocks);
+
+  w.SetScope(begun.sum, Scope::kLocal);
+  const std::vector<Var> axes = Stage(w, begun.sum).axes;
+  const size_t first = FirstAxis(axes.size());
+  w.Fragment(begun.sum, instruction, MatrixOperand::kD,
+             axes[first + kernel_.factors[t.a].own]->name,
+             axes[first + kernel_.factors[1 - t.a].own]->name);
+  w.ComputeAt(begun.sum, thread);
+}
+
 void MatrixPlan::WriteTiles(ScheduleWriter& w, const MatrixTile& t, size_t i,
                             const StageRef& factor, const LoopRef& at) const {
   const std::vector<size_t>& axes = kernel_.factors[i].axes;

@@ -97,6 +97,19 @@ class MatrixPlan : public KernelPlan {
     LoopList blocks;  // loops of the root that number blocks already
   };
   Begun Begin(ScheduleWriter& w, const MatrixTile& t) const;
+  // The result's loops: those that number blocks, and the parts of its two axes, the blocks' first.
+  struct Result {
+    LoopList blocks, row, col;
+  };
+  Result SplitResult(ScheduleWriter& w, const MatrixTile& t, const Begun& begun,
+                     const std::vector<int64_t>& rows, const std::vector<int64_t>& cols) const;
+  // Binds them: `threads`, outermost first, and what each thread holds, the last of which it stores
+  // at once. Attaches the sums there, a fragment of the instruction.
+  void BindResult(ScheduleWriter& w, const MatrixTile& t, const Begun& begun, const Result& result,
+                  const LoopList& threads, const LoopList& held,
+                  MatrixInstruction instruction) const;
+  // Of a stage's axes, where the kernel's begin: behind the one of parts.
+  size_t FirstAxis(size_t axes) const { return axes - kernel_.kernel.axes.size(); }
   // Tiles of a factor in shared memory, fetched at a loop, swizzled so that instructions read them
   // without conflicts; its reduction lies innermost unless its own axis does.
   void WriteTiles(ScheduleWriter& w, const MatrixTile& t, size_t i, const StageRef& factor,

@@ -145,6 +145,11 @@ std::string FindMatrixProblem(const StmtNode& s, int64_t threads, const Target& 
                           " threads, which are no whole warpgroups");
     }
     if (s.intrinsic == Intrinsic::kWarpgroupMultiply) return WarpgroupProblem(s, target);
+    const bool of_registers = s.buffer == nullptr || s.buffer->scope == Scope::kLocal;
+    if (!of_registers || s.int_value < 0) {
+      return absl::StrCat(EffectsOf(s.intrinsic).name, " of ", s.int_value, " groups and ",
+                          s.buffer == nullptr ? "nothing" : s.buffer->name);
+    }
     const bool exist = ShapeOf(WarpgroupInstructions()[0]).IsOn(target);
     return exist ? "" : absl::StrCat(target.arch, " has no instructions of warpgroups");
   }

@@ -237,9 +237,9 @@ class Choice(Case):
     def model(x, a, b):
         return torch.cumsum(torch.relu(x @ a) @ b @ a, 0)
 
-    def optimize(self, inductor, x=None):
+    def optimize(self, inductor, **options):
         torch._dynamo.reset()
-        return optimize(self.model, self.x, self.a, self.b, rest="inductor", timer=inductor.timer)
+        return optimize(self.model, self.x, self.a, self.b, rest="inductor", timer=inductor.timer, **options)
 
     def test_a_kernel_that_is_slower_is_left(self):
         # relu(x @ a), what is multiplied by b, what is multiplied by a; then the whole.
@@ -285,6 +285,25 @@ class Choice(Case):
         self.assertEqual([use.operator for use in report.uses], ["matmul", "matmul"])
         self.assertRegex(report.left["matmul_relu {'m': 4, 'n': 8, 'k': 6}"], "^differs from eager's result by ")
         self.assertLess(report.largest_error, 1e-5)
+
+    def test_a_kernel_that_refuses_its_tensors_is_left(self):
+        real = fx.KernelCall.__call__
+
+        def refuses(call, *tensors):
+            if call.__name__ == "heddle_matmul_relu":
+                raise heddle.InvalidArgument("no such tensor")
+            return real(call, *tensors)
+
+        with mock.patch.object(fx.KernelCall, "__call__", refuses):
+            _, report = self.optimize(Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0)))
+        self.assertEqual([use.operator for use in report.uses], ["matmul", "matmul"])
+        self.assertEqual(report.left["matmul_relu {'m': 4, 'n': 8, 'k': 6}"], "no such tensor")
+
+    def test_a_search_that_fails_leaves_kernels_that_are_known(self):
+        with mock.patch.object(fx.Backend, "_tune", side_effect=heddle.HeddleError("no device")):
+            _, report = self.optimize(Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0), (1.0, 2.0)), trials=1)
+        self.assertEqual(report.left["tuning"], "no device")
+        self.assertEqual(len(report.uses), 3)
 
     def test_graphs_of_inductor_s_own_are_refused(self):
         with self.assertRaisesRegex(heddle.InvalidArgument, "max-autotune-no-cudagraphs"):

@@ -159,6 +159,11 @@ TEST(WarpgroupProducts, AreRefusedWhereTheyWouldGoWrong) {
   });
   EXPECT_THAT(why(some, ring.target), HasSubstr("not proven to begin a matrix"));
 
+  Program elsewhere = ring.lowered;
+  elsewhere.kernels[0].body =
+      Seq({OperandFence(ring.lowered.kernels[0].shared[0].buffer), ring.lowered.kernels[0].body});
+  EXPECT_THAT(why(elsewhere, ring.target), HasSubstr("operand_fence of"));
+
   Program moved = ring.lowered;
   for (Kernel::SharedBuffer& s : moved.kernels[0].shared) s.offset += 128;
   moved.kernels[0].shared_bytes += 128;

@@ -74,6 +74,9 @@ struct EngineOptions {
 
 // Two workers lost with a candidate are enough.
 inline constexpr int kMaxKills = 2;
+// Candidates that a search proposes ahead for each device: a lease of some while another is
+// measured.
+inline constexpr int kInFlightPerDevice = 16;
 // How long an expired lease is kept for results that come late, and a silent session.
 inline constexpr absl::Duration kLateResults = absl::Hours(1);
 

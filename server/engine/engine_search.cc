@@ -14,8 +14,6 @@
 namespace heddle::server {
 namespace {
 
-// Candidates proposed ahead for each device: a lease of some while another is measured.
-constexpr int kInFlightPerDevice = 16;
 // A search that ends without a word so often in a row fails its job.
 constexpr int kMaxRestarts = 3;
 

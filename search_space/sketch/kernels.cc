@@ -46,9 +46,11 @@ bool ReadsElementwise(const ScheduledStage& reader, const ScheduledStage& produc
 
 class ShapeFinder {
  public:
-  explicit ShapeFinder(ProgramShape& shape) : shape_(shape), schedule_(shape.schedule) {}
+  ShapeFinder(ProgramShape& shape, const Apart& apart)
+      : shape_(shape), schedule_(shape.schedule), apart_(apart) {}
 
   void Run() {
+    KeepApart();
     Inline();
     FindTooLarge();
     FindKernels();
@@ -58,6 +60,7 @@ class ShapeFinder {
   void RunTogether() {
     together_ = true;
     InlineOutputs(false);
+    KeepApart();
     Inline();
     FindTooLarge();
     MergeOutputs();
@@ -98,6 +101,25 @@ class ShapeFinder {
   const ScheduledStage& stage(int i) const { return shape_.stage(i); }
   const ScheduledStage& StageOf(const BufferRef& tensor) const {
     return stage(schedule_.FindStage(tensor.get()));
+  }
+
+  // The result of what is to be apart is stored by the stage that reads it, where that only copies
+  // it, or else by a copy in front of that one.
+  void KeepApart() {
+    for (const std::string& name : apart_) {
+      const int reduction = schedule_.FindStage(name);
+      if (reduction < 0) continue;
+      const BufferRef result = stage(reduction).tensor;
+      const std::vector<int> readers = schedule_.ReadersOf(result.get());
+      if (readers.size() != 1) continue;
+      const ScheduledStage& reader = stage(readers[0]);
+      if (reader.is_reduction() || reader.body->op != Op::kLoad) {
+        const Step step = CacheRead{name, Scope::kGlobal, reader.name()};
+        if (!schedule_.Apply(step).ok()) continue;
+        shape_.steps.push_back(step);
+      }
+      stored_.insert(stage(schedule_.ReadersOf(result.get())[0]).tensor.get());
+    }
   }
 
   void Inline() {
@@ -271,6 +293,7 @@ class ShapeFinder {
     const ScheduledStage& s = stage(i);
     if (s.is_reduction() || s.is_output || s.materialized) return false;
     if (!ReadsReduction(s)) return !IsStageable(i);
+    if (stored_.contains(s.tensor.get())) return false;
     const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
     return readers.size() == 1 && !stage(readers[0]).is_reduction() &&
            ReadsElementwise(stage(readers[0]), s, together_);
@@ -313,9 +336,11 @@ class ShapeFinder {
 
   ProgramShape& shape_;
   Schedule& schedule_;
+  const Apart& apart_;
   // A kernel more for an axis of extent 1 is what points of earlier versions are of.
   bool together_ = false;
   absl::flat_hash_set<const Buffer*> too_large_;
+  absl::flat_hash_set<const Buffer*> stored_;  // by KeepApart
 };
 
 // Without kernels yet.
@@ -330,9 +355,9 @@ ProgramShape WithAlgorithm(std::shared_ptr<const TensorProgram> program,
 }  // namespace
 
 ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
-                         const std::vector<Step>& algorithm) {
+                         const std::vector<Step>& algorithm, const Apart& apart) {
   ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
-  ShapeFinder(shape).Run();
+  ShapeFinder(shape, apart).Run();
   return shape;
 }
 
@@ -353,16 +378,42 @@ ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
   return shape;
 }
 
-ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program) {
+ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program,
+                                 const Apart& apart) {
   ProgramShape shape{{}, Schedule(std::move(program)), {}};
-  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape).RunTogether();
+  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, apart).RunTogether();
   return shape;
 }
 
 ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program) {
   ProgramShape shape{{}, Schedule(std::move(program)), {}};
-  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape).FuseTogether();
+  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, {}).FuseTogether();
   return shape;
+}
+
+Apart OtherReductions(const ProgramShape& shape, const KernelShape& kernel) {
+  const auto together = [&](int reduction) {
+    return shape.schedule.Together(shape.stage(reduction));
+  };
+  const auto work = [&](int reduction) {
+    double all = 0;
+    for (const ScheduledStage* s : together(reduction)) {
+      double terms = 1;
+      for (const Var& axis : s->axes) terms *= static_cast<double>(axis->extent);
+      for (const Var& axis : s->reduce_axes) terms *= static_cast<double>(axis->extent);
+      all += terms;
+    }
+    return all;
+  };
+  const auto most =
+      std::max_element(kernel.reductions.begin(), kernel.reductions.end(),
+                       [&](int a, int b) { return work(a) < work(b); });
+  Apart apart;
+  for (auto r = kernel.reductions.begin(); r != kernel.reductions.end(); ++r) {
+    if (r == most) continue;
+    for (const ScheduledStage* s : together(*r)) apart.insert(s->name());
+  }
+  return apart;
 }
 
 }  // namespace heddle::search_space

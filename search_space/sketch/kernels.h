@@ -3,6 +3,8 @@
 #define HEDDLE_SEARCH_SPACE_SKETCH_KERNELS_H_
 
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "search_space/schedule/schedule.h"
@@ -29,9 +31,12 @@ struct ProgramShape {
 
   const ScheduledStage& stage(int i) const { return schedule.stages()[static_cast<size_t>(i)]; }
 };
+// Names of reductions, each to be the only one of a kernel that stores its result.
+using Apart = std::set<std::string>;
+
 // `algorithm` (algorithms.h) comes first among the steps.
 ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
-                         const std::vector<Step>& algorithm);
+                         const std::vector<Step>& algorithm, const Apart& apart = {});
 // The program as a single kernel, for plans that fuse several reductions; without kernels when its
 // last stage is not its only output.
 ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
@@ -42,8 +47,12 @@ ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
 // each kernel. An output that others read is computed again in these, and a reduction is in the
 // kernel of its reader also where an axis of extent 1 is read at 0. The second is without kernels
 // where nothing goes together.
-ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program);
+ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program,
+                                 const Apart& apart = {});
 ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program);
+
+// All of a kernel's reductions but the one of most work, with what is computed together with it.
+Apart OtherReductions(const ProgramShape& shape, const KernelShape& kernel);
 
 }  // namespace heddle::search_space
 

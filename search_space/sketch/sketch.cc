@@ -152,8 +152,9 @@ void AddTogether(const std::shared_ptr<const TensorProgram>& program, const Targ
                  std::vector<Sketch>& sketches) {
   std::vector<Sketch> added;
   size_t kept = sketches.size();
-  for (auto* find : {FuseKernelsTogether, FindKernelsTogether}) {
-    const auto shape = std::make_shared<const ProgramShape>(find(program));
+  for (const bool as_one : {true, false}) {
+    const auto shape = std::make_shared<const ProgramShape>(
+        as_one ? FuseKernelsTogether(program) : FindKernelsTogether(program));
     if (CompanionsIn(shape->schedule).empty() &&
         shape->kernels.size() >= sketches[0].plans.size()) {
       continue;
@@ -218,6 +219,34 @@ void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target&
   sketches.push_back(std::move(chain));
 }
 
+// Where only a fallback can do a kernel of several reductions, such as a sum of products that have
+// no operand in common: all but one are kernels of their own, whose results it reads.
+void AddApart(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+              std::vector<Sketch>& sketches) {
+  ProgramShape shape = FindKernelsTogether(program);
+  const bool together = !shape.kernels.empty();
+  if (!together) shape = FindKernels(program, {});
+  if (std::all_of(shape.kernels.begin(), shape.kernels.end(),
+                  [](const KernelShape& k) { return k.reductions.size() < 2; })) {
+    return;
+  }
+  Apart apart;
+  const std::vector<Plans> plans = PlansOf(shape, true, target);
+  for (size_t k = 0; k < plans.size(); ++k) {
+    const bool plain = std::all_of(plans[k].begin(), plans[k].end(),
+                                   [](const NamedPlan& p) { return p.is_fallback; });
+    if (plain) apart.merge(OtherReductions(shape, shape.kernels[k]));
+  }
+  if (apart.empty()) return;
+  const auto parted = std::make_shared<const ProgramShape>(
+      together ? FindKernelsTogether(program, apart) : FindKernels(program, {}, apart));
+  const size_t first = sketches.size();
+  AddCombinations(PlansOf(*parted, false, target), parted, sketches);
+  for (size_t s = first; s < sketches.size(); ++s) {
+    sketches[s].name = absl::StrCat("apart/", sketches[s].name);
+  }
+}
+
 std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgram>& program,
                                          const Target& target) {
   std::vector<Sketch> sketches;
@@ -245,6 +274,7 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
   AddTogether(program, target, sketches);
   AddCollapsedRows(program, target, sketches);
   AddChain(program, target, sketches);
+  AddApart(program, target, sketches);
   for (const Algorithm& algorithm : AlgorithmsOf(program)) {
     if (algorithm.steps.empty()) continue;  // the definition
     const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, algorithm.steps));

@@ -56,6 +56,22 @@ op squares(m, n) {
   S[i: 1] = sum(r: m, q: n) X[r, q] * X[r, q]
   out L[i: 1] = S[i] / 4
 }
+op recurrent(m, n, k, l) {
+  in X[m, k], W[k, n], H[m, l], U[l, n], B[n]
+  P[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
+  Q[i: m, j: n] = sum(r: l) H[i, r] * U[r, j]
+  S[i: m, j: n] = P[i, j] + Q[i, j]
+  out Y[i: m, j: n] = max(S[i, j] + B[j], 0)
+}
+op complex_product(m, n, k) {
+  in A[m, k], B[m, k], C[k, n], D[k, n]
+  P[i: m, j: n] = sum(r: k) A[i, r] * C[r, j]
+  Q[i: m, j: n] = sum(r: k) B[i, r] * D[r, j]
+  R[i: m, j: n] = sum(r: k) A[i, r] * D[r, j]
+  S[i: m, j: n] = sum(r: k) B[i, r] * C[r, j]
+  out X[i: m, j: n] = P[i, j] - Q[i, j]
+  out Y[i: m, j: n] = R[i, j] + S[i, j]
+}
 op apart(m, n, k) {
   in A[m, k], B[k, n], C[m, k], D[k, n]
   out P[i: m, j: n] = sum(r: k) A[i, r] * B[r, j]
@@ -102,6 +118,44 @@ TEST(Together, EveryOperatorHasItsKernels) {
             "stream+stream, stream+rows, rows+stream, rows+rows, rows");
   EXPECT_EQ(SketchesOf(SpaceOf("apart", "m=64,n=64,k=64")),
             "stream+stream, stream+tile, tile+stream, tile+tile");
+}
+
+// Products without a common operand, or over unlike axes, are kernels of their own: one thread per
+// result would read both operands of each again.
+TEST(Together, ReductionsThatShareNothingAreKeptApart) {
+  EXPECT_EQ(SketchesOf(SpaceOf("recurrent", "m=64,n=64,k=64,l=32")), "stream, apart/tile+tile");
+  // Of the four products two and two have an operand in common.
+  EXPECT_THAT(SketchesOf(SpaceOf("complex_product", "m=64,n=64,k=64")),
+              HasSubstr("apart/tile+tile"));
+  for (const auto& [op, shape] :
+       {std::pair("recurrent", "m=5,n=7,k=9,l=3"), std::pair("complex_product", "m=5,n=6,k=7")}) {
+    const SearchSpace space = SpaceOf(op, shape);
+    const auto program = ProgramOf(op, shape);
+    TensorValues inputs;
+    for (const BufferRef& input : program->inputs) {
+      std::vector<double>& v = inputs[input->name];
+      for (int64_t i = 0; i < input->elements; ++i) v.push_back(static_cast<double>(i * 7 % 9) - 4);
+    }
+    TensorValues expected = inputs;
+    EvaluateAll(*program, expected);
+    Rng rng(1);
+    int tried = 0;
+    for (int draw = 0; draw < 400 && tried < 20; ++draw) {
+      const std::optional<Point> point = space.Sample(rng);
+      if (!point || space.Print(*point).find("apart/") != 0) continue;
+      ++tried;
+      const auto lowered = space.Lower(*point);
+      ASSERT_TRUE(lowered.ok()) << lowered.status() << " " << space.Print(*point);
+      EXPECT_TRUE(Verify(*lowered, *FindTarget("h100")).ok()) << space.Print(*point);
+      EXPECT_GE(lowered->kernels.size(), 2U);
+      TensorValues values = inputs;
+      ASSERT_TRUE(Interpret(*lowered, values, {.seed = 1}).ok()) << space.Print(*point);
+      for (const BufferRef& output : lowered->outputs) {
+        EXPECT_EQ(values.at(output->name), expected.at(output->name)) << space.Print(*point);
+      }
+    }
+    EXPECT_EQ(tried, 20) << op;
+  }
 }
 
 // What is read by several is moved once, and nothing of what one output needs waits in memory.

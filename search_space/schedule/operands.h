@@ -28,6 +28,12 @@ std::vector<size_t> AxesInMemoryOrder(const ScheduledStage& stage, const Expr& o
 // Does the stage read `tensor` only at its own element, [i, j] where its axes are i and j?
 bool ReadsAtOwnElement(const ScheduledStage& stage, const BufferRef& tensor);
 
+// Is `e`, a factor of a stage's definition, zero wherever `axis` lies past its end? True for loads
+// along that axis from tensors of the same extent, also through copies, conversions and padding:
+// out there, lowering fills zeros. `placed`: where stages are computed is decided, so that those at
+// the root are known to be read from global memory (tails.cc).
+bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, bool placed);
+
 // The loads in an operand, equal ones once.
 std::vector<Expr> LoadsIn(const Expr& e);
 

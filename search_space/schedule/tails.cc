@@ -1,14 +1,10 @@
 // Where a split leaves a tail: what may run past the end of a reduction.
 #include "search_space/ir/simplify.h"
+#include "search_space/schedule/operands.h"
 #include "search_space/schedule/schedule.h"
 
 namespace heddle::search_space {
-namespace {
 
-// Is `e`, a factor of a stage's definition, zero wherever `axis` lies past its end? True for loads
-// along that axis from tensors of the same extent, also through copies, conversions and padding:
-// out there, lowering fills zeros. `placed`: where stages are computed is decided, so that those at
-// the root are known to be read from global memory.
 bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, bool placed) {
   if (e->op == Op::kSelect) {
     return e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0 &&
@@ -27,8 +23,6 @@ bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, boo
   }
   return false;
 }
-
-}  // namespace
 
 bool VanishesOutside(const Schedule& schedule, const ScheduledStage& stage, const Expr& guard,
                      bool placed) {

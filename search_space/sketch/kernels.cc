@@ -378,8 +378,7 @@ ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
   return shape;
 }
 
-ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program,
-                                 const Apart& apart) {
+ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program, const Apart& apart) {
   ProgramShape shape{{}, Schedule(std::move(program)), {}};
   if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, apart).RunTogether();
   return shape;
@@ -405,9 +404,8 @@ Apart OtherReductions(const ProgramShape& shape, const KernelShape& kernel) {
     }
     return all;
   };
-  const auto most =
-      std::max_element(kernel.reductions.begin(), kernel.reductions.end(),
-                       [&](int a, int b) { return work(a) < work(b); });
+  const auto most = std::max_element(kernel.reductions.begin(), kernel.reductions.end(),
+                                     [&](int a, int b) { return work(a) < work(b); });
   Apart apart;
   for (auto r = kernel.reductions.begin(); r != kernel.reductions.end(); ++r) {
     if (r == most) continue;

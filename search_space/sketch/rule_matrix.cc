@@ -126,7 +126,7 @@ void WarpPlan::WriteFragments(ScheduleWriter& w, const MatrixTile& t, size_t i,
   w.SetScope(fragment, Scope::kLocal);
   w.Fragment(fragment, kInstruction, i == t.a ? MatrixOperand::kA : MatrixOperand::kB,
              here.axes[FirstAxis(here.axes.size()) + kernel_.factors[i].own]->name,
-             here.reduce_axes[0]->name);
+             here.reduce_axes[kernel_.depth]->name);
   w.ComputeAt(fragment, step);
 }
 
@@ -146,7 +146,7 @@ void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
   // The sums: tiles, steps, and the matrices of a step.
   LoopList loops = w.DataLoops(sum);
   const size_t first = FirstAxis(loops.size());
-  const auto [tiles, step, k16] = w.Split(w.ReduceLoops(sum)[0], values[kSteps], shape.k);
+  const auto [tiles, step, k16] = SplitDepth(w, sum, values[kSteps], shape.k);
   const auto [row_tiles, m16] = w.Split(loops[first + rows], shape.m);
   const auto [col_tiles, n8] = w.Split(loops[first + cols], shape.n);
   loops[first + rows] = row_tiles;
@@ -169,6 +169,7 @@ void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
 class MatrixRule : public SketchRule {
  public:
   const char* name() const override { return "matrix"; }
+  bool multiplies_matrices() const override { return true; }
   bool Applies(const ProgramShape& shape, const KernelShape& kernel,
                const Target& target) const override {
     return MatrixKernel::Find(shape, kernel, target, kInstruction).has_value();

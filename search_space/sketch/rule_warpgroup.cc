@@ -151,7 +151,7 @@ void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
   // The sums: tiles, steps, and the matrices of a step.
   LoopList loops = w.DataLoops(sum);
   const size_t first = FirstAxis(loops.size());
-  const auto [tiles, step, k16] = w.Split(w.ReduceLoops(sum)[0], values[kSteps], shape.k);
+  const auto [tiles, step, k16] = SplitDepth(w, sum, values[kSteps], shape.k);
   const auto [row_tiles, m64] = w.Split(loops[first + rows], shape.m);
   const LoopRef n = loops[first + cols];
   loops[first + rows] = row_tiles;
@@ -164,7 +164,7 @@ void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
     WriteTiles(w, t, i, factor, tiles);
     const int64_t along = kernel_.IsAlongOwn(i) ? t.block[i] : t.depth;
     if (along == BlockOf(t, i)) continue;
-    const size_t axis = kernel_.IsAlongOwn(i) ? kernel_.factors[i].own : kernel_.kernel.axes.size();
+    const size_t axis = kernel_.IsAlongOwn(i) ? kernel_.factors[i].own : kernel_.DepthAxis();
     const std::vector<size_t>& factor_axes = kernel_.factors[i].axes;
     const auto at = std::find(factor_axes.begin(), factor_axes.end(), axis);
     w.BlockLayout(factor, static_cast<size_t>(at - factor_axes.begin()), BlockOf(t, i));
@@ -178,6 +178,7 @@ void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
 class WarpgroupRule : public SketchRule {
  public:
   const char* name() const override { return "warpgroup"; }
+  bool multiplies_matrices() const override { return true; }
   bool Applies(const ProgramShape& shape, const KernelShape& kernel,
                const Target& target) const override {
     return Find(shape, kernel, target).has_value();

@@ -24,6 +24,8 @@ class SketchRule {
   virtual bool takes_fused_kernels() const { return false; }
   // Is its plan there for want of a better one? Only the definition keeps it beside others.
   virtual bool is_fallback() const { return false; }
+  // Does its plan use units that multiply small matrices, many times faster than all others do?
+  virtual bool multiplies_matrices() const { return false; }
   // Is its plan worth trials only where no rule before it but a fallback applies?
   virtual bool is_last_resort() const { return false; }
   virtual bool Applies(const ProgramShape& shape, const KernelShape& kernel,

@@ -24,9 +24,17 @@ constexpr MakeRule* kRules[] = {MakeStreamingRule, MakeStagingRule, MakeTilingRu
 struct NamedPlan {
   std::string rule;
   std::shared_ptr<const KernelPlan> plan;
-  bool is_fallback;
+  bool is_fallback, multiplies_matrices;
 };
 using Plans = std::vector<NamedPlan>;  // of one kernel
+
+// Kernels that units for matrices can compute.
+size_t CountMatrices(const std::vector<Plans>& plans) {
+  return static_cast<size_t>(std::count_if(plans.begin(), plans.end(), [](const Plans& made) {
+    return std::any_of(made.begin(), made.end(),
+                       [](const NamedPlan& p) { return p.multiplies_matrices; });
+  }));
+}
 
 // Is there a choice that meets the plan's limits? Draws find one soon where there is.
 bool HasPoint(const KernelPlan& plan) {
@@ -67,7 +75,7 @@ std::optional<NamedPlan> PlanOf(const SketchRule& rule, const ProgramShape& shap
   if (!rule.Applies(shape, kernel, target)) return std::nullopt;
   std::unique_ptr<KernelPlan> plan = rule.Apply(shape, kernel, target);
   if (!rule.is_fallback() && !HasPoint(*plan)) return std::nullopt;
-  return NamedPlan{rule.name(), std::move(plan), rule.is_fallback()};
+  return NamedPlan{rule.name(), std::move(plan), rule.is_fallback(), rule.multiplies_matrices()};
 }
 
 // What each rule that applies makes of each kernel. A kernel that only another algorithm has needs
@@ -129,13 +137,26 @@ std::string CompanionsIn(const Schedule& schedule) {
   return all;
 }
 
-// Every combination of plans, the simplest first.
-void AddCombinations(const std::vector<Plans>& plans,
-                     const std::shared_ptr<const ProgramShape>& shape,
+// Every combination of plans, the simplest first. Where they are too many, that one and those of
+// the plans that know most: of the kernels with most plans the simplest ones are left out.
+void AddCombinations(std::vector<Plans> plans, const std::shared_ptr<const ProgramShape>& shape,
                      std::vector<Sketch>& sketches) {
+  const auto count = [&] {
+    size_t all = 1;
+    for (const Plans& made : plans) all = std::min(all * made.size(), 2 * kMaxSketches);
+    return all;
+  };
   std::vector<size_t> choice(plans.size(), 0);
-  size_t added = 0;
-  for (bool more = true; more && added < kMaxSketches; ++added) {
+  if (count() > kMaxSketches) {
+    sketches.push_back(MakeSketch(plans, shape, choice));
+    while (count() >= kMaxSketches) {
+      Plans& most =
+          *std::max_element(plans.begin(), plans.end(),
+                            [](const Plans& a, const Plans& b) { return a.size() < b.size(); });
+      most.erase(most.begin());
+    }
+  }
+  for (bool more = true; more;) {
     sketches.push_back(MakeSketch(plans, shape, choice));
     more = false;
     for (size_t k = plans.size(); k-- > 0 && !more;) {
@@ -146,15 +167,16 @@ void AddCombinations(const std::vector<Plans>& plans,
 }
 
 // With stages computed together: as one kernel, or else in the kernels that remain. They take the
-// place of what the rules make of the stages one by one, but for the simplest and, where only a
-// fallback can do a kernel of them, the last of these, whose kernels know most.
+// place of what the rules make of the `definition`'s stages one by one, but for the simplest and,
+// where only a fallback can do a kernel of them, the last of these, whose kernels know most; and of
+// nothing that multiplies matrices where they do not.
 void AddTogether(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-                 std::vector<Sketch>& sketches) {
+                 const std::vector<Plans>& definition, std::vector<Sketch>& sketches) {
   std::vector<Sketch> added;
   size_t kept = sketches.size();
   for (const bool as_one : {true, false}) {
-    const auto shape = std::make_shared<const ProgramShape>(
-        as_one ? FuseKernelsTogether(program) : FindKernelsTogether(program));
+    const auto shape = std::make_shared<const ProgramShape>(as_one ? FuseKernelsTogether(program)
+                                                                   : FindKernelsTogether(program));
     if (CompanionsIn(shape->schedule).empty() &&
         shape->kernels.size() >= sketches[0].plans.size()) {
       continue;
@@ -165,6 +187,7 @@ void AddTogether(const std::shared_ptr<const TensorProgram>& program, const Targ
     const bool plain =
         std::any_of(plans.begin(), plans.end(), [](const Plans& p) { return p[0].is_fallback; });
     if (plain) --kept;
+    if (CountMatrices(plans) < CountMatrices(definition)) kept = 0;
     break;
   }
   for (size_t s = 0; s < sketches.size() && !added.empty(); ++s) {
@@ -219,17 +242,19 @@ void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target&
   sketches.push_back(std::move(chain));
 }
 
-// Where only a fallback can do a kernel of several reductions, such as a sum of products that have
-// no operand in common: all but one are kernels of their own, whose results it reads.
-void AddApart(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-              std::vector<Sketch>& sketches) {
-  ProgramShape shape = FindKernelsTogether(program);
-  const bool together = !shape.kernels.empty();
-  if (!together) shape = FindKernels(program, {});
-  if (std::all_of(shape.kernels.begin(), shape.kernels.end(),
-                  [](const KernelShape& k) { return k.reductions.size() < 2; })) {
-    return;
-  }
+// A program with kernels of its own for reductions that a kernel had together.
+struct Parted {
+  std::shared_ptr<const ProgramShape> shape;
+  std::vector<Plans> plans;
+};
+
+// All reductions but one of those kernels that only a fallback can do. None where there are none.
+std::optional<Parted> PartKernels(const std::shared_ptr<const TensorProgram>& program,
+                                  const Target& target, bool together) {
+  const auto find = [&](const Apart& apart) {
+    return together ? FindKernelsTogether(program, apart) : FindKernels(program, {}, apart);
+  };
+  const ProgramShape shape = find({});
   Apart apart;
   const std::vector<Plans> plans = PlansOf(shape, true, target);
   for (size_t k = 0; k < plans.size(); ++k) {
@@ -237,21 +262,45 @@ void AddApart(const std::shared_ptr<const TensorProgram>& program, const Target&
                                    [](const NamedPlan& p) { return p.is_fallback; });
     if (plain) apart.merge(OtherReductions(shape, shape.kernels[k]));
   }
-  if (apart.empty()) return;
-  const auto parted = std::make_shared<const ProgramShape>(
-      together ? FindKernelsTogether(program, apart) : FindKernels(program, {}, apart));
+  if (apart.empty()) return std::nullopt;
+  Parted parted{std::make_shared<const ProgramShape>(find(apart)), {}};
+  parted.plans = PlansOf(*parted.shape, false, target);
+  return parted;
+}
+
+// Where only a fallback can do a kernel of several reductions, such as a sum of products that have
+// no operand in common, all but one are kernels of their own, whose results it reads. Reductions
+// that can be computed together are not kept apart, unless more of them multiply matrices then.
+void AddApart(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+              const ProgramShape& definition, std::vector<Sketch>& sketches) {
+  const bool has_several =
+      std::any_of(definition.kernels.begin(), definition.kernels.end(),
+                  [](const KernelShape& k) { return k.reductions.size() > 1; });
+  if (!has_several) return;
+  const std::vector<Plans> together = PlansOf(FindKernelsTogether(program), false, target);
+  std::vector<Parted> all;
+  if (!together.empty()) {
+    if (auto parted = PartKernels(program, target, true)) all.push_back(*std::move(parted));
+  }
+  const size_t matrices = CountMatrices(all.empty() ? together : all[0].plans);
+  auto parted = PartKernels(program, target, false);
+  if (parted && (together.empty() || CountMatrices(parted->plans) > matrices)) {
+    all.push_back(*std::move(parted));
+  }
   const size_t first = sketches.size();
-  AddCombinations(PlansOf(*parted, false, target), parted, sketches);
+  for (const Parted& p : all) AddCombinations(p.plans, p.shape, sketches);
   for (size_t s = first; s < sketches.size(); ++s) {
-    sketches[s].name = absl::StrCat("apart/", sketches[s].name);
+    sketches[s].name =
+        absl::StrCat("apart/", sketches[s].name, CompanionsIn(sketches[s].shape->schedule));
   }
 }
 
+// `plans` of the definition's kernels, `shape`.
 std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgram>& program,
-                                         const Target& target) {
+                                         const Target& target,
+                                         const std::shared_ptr<const ProgramShape>& shape,
+                                         const std::vector<Plans>& plans) {
   std::vector<Sketch> sketches;
-  const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, {}));
-  const std::vector<Plans> plans = PlansOf(*shape, true, target);
   if (plans.size() > 1) {
     const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program, {}));
     const std::vector<Plans> whole = PlansOf(*fused, true, target);
@@ -270,11 +319,13 @@ std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgr
 
 std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& program,
                                const Target& target) {
-  std::vector<Sketch> sketches = SketchesOfDefinition(program, target);
-  AddTogether(program, target, sketches);
+  const auto definition = std::make_shared<const ProgramShape>(FindKernels(program, {}));
+  const std::vector<Plans> plans = PlansOf(*definition, true, target);
+  std::vector<Sketch> sketches = SketchesOfDefinition(program, target, definition, plans);
+  AddTogether(program, target, plans, sketches);
   AddCollapsedRows(program, target, sketches);
   AddChain(program, target, sketches);
-  AddApart(program, target, sketches);
+  AddApart(program, target, *definition, sketches);
   for (const Algorithm& algorithm : AlgorithmsOf(program)) {
     if (algorithm.steps.empty()) continue;  // the definition
     const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, algorithm.steps));

@@ -14,10 +14,41 @@
 namespace heddle::search_space {
 namespace {
 
+// Sums over several axes, of which matrices are multiplied along one.
+constexpr char kOperators[] = R"(
+op two_sums(m, n, k, l) {
+  in A[m, k, l], B[k, l, n]
+  out C[i: m, j: n] = sum(r: k, q: l) A[i, r, q] * B[r, q, j]
+}
+op conv_last(n, h, w, ci, co) {
+  in X[n, h + 2, w + 2, ci], W[co, 3, 3, ci]
+  out Y[b: n, y: h, x: w, o: co] = sum(r: 3, s: 3, c: ci) X[b, y + r, x + s, c] * W[o, r, s, c]
+}
+op conv_padded(n, ci, h, w, co) {
+  in X[n, ci, h, w], W[co, ci, 3, 3], B[co]
+  P[b: n, c: ci, y: h + 2, x: w + 2] = select(y >= 1 && y <= h && x >= 1 && x <= w, X[b, c, y - 1, x - 1], 0)
+  C[b: n, o: co, y: h, x: w] = sum(c: ci, r: 3, s: 3) P[b, c, y + r, x + s] * W[o, c, r, s]
+  out Y[b: n, o: co, y: h, x: w] = max(C[b, o, y, x] + B[o], 0)
+}
+op conv_strided(n, ci, l, co) {
+  in X[n, ci, 2 * l + 2], W[co, ci, 4]
+  out Y[b: n, o: co, x: l] = sum(c: ci, r: 4) X[b, c, 2 * x + r] * W[o, c, r]
+}
+op weight_gradient_odd(n, ci, co, h, w) {
+  in X[n, ci, h + 2, w + 2], D[n, co, h, w]
+  out G[o: co, c: ci, r: 3, s: 3] = sum(b: n, y: h, x: w) X[b, c, y + r, x + s] * D[b, o, y, x]
+}
+op weight_gradient(n, ci, co, h, w) {
+  in X[n, ci, h + 2, w + 2], D[n, co, h, w]
+  out G[o: co, c: ci, r: 3, s: 3] = sum(b: n, y: h, x: w) X[b, c, y + r, x + s] * D[b, o, y, x]
+}
+)";
+
 std::shared_ptr<const TensorProgram> Instantiated(const std::string& op, const std::string& shape,
                                                   DType type) {
-  return std::make_shared<const TensorProgram>(
-      *FindOperator(BuiltinOperators(), op)->Instantiate(*ParseShape(shape), type));
+  auto found = FindOperator(BuiltinOperators(), op);
+  if (!found.ok()) found = FindOperator(*ParseOperators(kOperators), op);
+  return std::make_shared<const TensorProgram>(*found->Instantiate(*ParseShape(shape), type));
 }
 
 // Integers from -4 to 4: their sums are exact in any order.
@@ -79,12 +110,20 @@ TEST_P(MatrixRules, EveryDrawnPointComputesTheProduct) {
 
 INSTANTIATE_TEST_SUITE_P(
     Operators, MatrixRules,
-    testing::Combine(testing::Values("matrix", "warpgroup"),
-                     testing::Values(Case{"matmul", "m=64,n=72,k=48", DType::kBFloat16},
-                                     Case{"matmul_nt", "m=70,n=64,k=40", DType::kFloat16},
-                                     Case{"matmul_tn", "m=48,n=33,k=96", DType::kBFloat16},
-                                     Case{"batch_matmul", "b=3,m=40,n=24,k=32", DType::kFloat16},
-                                     Case{"gemm_relu_add", "m=37,n=41,k=27", DType::kBFloat16})),
+    testing::Combine(
+        testing::Values("matrix", "warpgroup"),
+        testing::Values(Case{"matmul", "m=64,n=72,k=48", DType::kBFloat16},
+                        Case{"matmul_nt", "m=70,n=64,k=40", DType::kFloat16},
+                        Case{"matmul_tn", "m=48,n=33,k=96", DType::kBFloat16},
+                        Case{"batch_matmul", "b=3,m=40,n=24,k=32", DType::kFloat16},
+                        Case{"gemm_relu_add", "m=37,n=41,k=27", DType::kBFloat16},
+                        Case{"two_sums", "m=24,n=40,k=3,l=24", DType::kFloat16},
+                        Case{"conv_last", "n=2,h=3,w=6,ci=16,co=24", DType::kBFloat16},
+                        Case{"conv_padded", "n=1,ci=10,h=3,w=17,co=9", DType::kBFloat16},
+                        Case{"conv_strided", "n=2,ci=17,l=20,co=16", DType::kFloat16},
+                        Case{"weight_gradient", "n=2,ci=16,co=20,h=3,w=16", DType::kBFloat16},
+                        // Along w, sums would end inside a matrix.
+                        Case{"weight_gradient_odd", "n=9,ci=8,co=8,h=2,w=7", DType::kFloat16})),
     [](const auto& info) {
       return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param).op;
     });

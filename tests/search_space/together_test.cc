@@ -79,14 +79,14 @@ op apart(m, n, k) {
 }
 )";
 
-std::shared_ptr<const TensorProgram> ProgramOf(const std::string& op, const std::string& shape) {
+std::shared_ptr<const TensorProgram> ProgramOf(const std::string& op, const std::string& shape,
+                                               DType type = DType::kFloat32) {
   return std::make_shared<const TensorProgram>(
-      *FindOperator(*ParseOperators(kOperators), op)
-           ->Instantiate(*ParseShape(shape), DType::kFloat32));
+      *FindOperator(*ParseOperators(kOperators), op)->Instantiate(*ParseShape(shape), type));
 }
 
-SearchSpace SpaceOf(const std::string& op, const std::string& shape) {
-  auto space = SearchSpace::Create(ProgramOf(op, shape), *FindTarget("h100"));
+SearchSpace SpaceOf(const std::string& op, const std::string& shape, DType type = DType::kFloat32) {
+  auto space = SearchSpace::Create(ProgramOf(op, shape, type), *FindTarget("h100"));
   EXPECT_TRUE(space.ok()) << space.status();
   return *std::move(space);
 }
@@ -156,6 +156,42 @@ TEST(Together, ReductionsThatShareNothingAreKeptApart) {
     }
     EXPECT_EQ(tried, 20) << op;
   }
+}
+
+// In 16 bits products are worth more apart, on units that multiply matrices, than together on
+// others: then the kernels of the definition are drawn, too.
+TEST(Together, MatricesAreMultipliedApart) {
+  EXPECT_THAT(SketchesOf(SpaceOf("gated", "m=64,n=64,k=64", DType::kBFloat16)),
+              AllOf(HasSubstr("stream, tile, "), HasSubstr("apart/matrix+warpgroup")));
+  for (const auto& [op, sketch] :
+       {std::pair("gated", "apart/matrix+warpgroup:"), std::pair("gated", "tile:"),
+        std::pair("two_products", "matrix+warpgroup:"), std::pair("two_products", "tile:")}) {
+    EXPECT_TRUE(
+        PointOf(SpaceOf(op, "m=64,n=64,k=64", DType::kBFloat16), sketch, "split_k=1 ").has_value())
+        << op << " " << sketch;
+  }
+}
+
+// Of too many combinations of plans those are left whose kernels know most.
+TEST(Together, ManyKernelsAreAllTiled) {
+  const auto layers = std::make_shared<const TensorProgram>(
+      *FindOperator(*ParseOperators(R"(
+op layers(m, n) {
+  in X[m, n], A[n, n], B[n, n], C[n, n], D[n, n], E[n, n]
+  P[i: m, j: n] = sum(r: n) X[i, r] * A[r, j]
+  Q[i: m, j: n] = sum(r: n) P[i, r] * B[r, j]
+  R[i: m, j: n] = sum(r: n) Q[i, r] * C[r, j]
+  S[i: m, j: n] = sum(r: n) R[i, r] * D[r, j]
+  out T[i: m, j: n] = sum(r: n) S[i, r] * E[r, j]
+}
+)"),
+                    "layers")
+           ->Instantiate(*ParseShape("m=256,n=512"), DType::kFloat32));
+  const auto space = SearchSpace::Create(layers, *FindTarget("h100"));
+  ASSERT_TRUE(space.ok()) << space.status();
+  EXPECT_THAT(SketchesOf(*space),
+              AllOf(::testing::StartsWith("stream+stream+stream+stream+stream,"),
+                    HasSubstr("tile+tile+tile+tile+tile")));
 }
 
 // What is read by several is moved once, and nothing of what one output needs waits in memory.

@@ -9,21 +9,11 @@ namespace {
 constexpr int64_t kLine = 8;  // elements of 16 bytes, the widest access
 
 // `operand` is factor of a product if it is made of 16-bit numbers, element by element.
-bool MakeFactor(const TiledKernel& kernel, const MatrixShape& shape, const Operand& operand,
+bool MakeFactor(const ScheduledStage& sum, const MatrixShape& shape, const Operand& operand,
                 const Expr& value, Factor& factor) {
   if (!shape.Takes(operand.dtype)) return false;
-  const OperandTile& tile = operand.tiles.back();
-  for (size_t d = 0; d < tile.dims.size(); ++d) {
-    if (!tile.unit[d] || tile.dims[d].size() != 1) return false;
-    factor.axes.push_back(tile.dims[d][0].axis);
-  }
   factor.operand = operand;
-  // Other loads may begin anywhere in a row.
-  const bool is_plain = value->op == Op::kLoad && !operand.is_stage;
-  while (is_plain && factor.vector < kLine && tile.row_extent % (2 * factor.vector) == 0) {
-    factor.vector *= 2;
-  }
-  factor.is_copied = is_plain && factor.vector > 1 && kernel.target.has_async_copy;
+  factor.axes = AxesInMemoryOrder(sum, value);
   return true;
 }
 
@@ -39,8 +29,7 @@ std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, cons
   const Operands operands = OperandsOf(sum);
   const bool is_product = sum.combiner == Combiner::kSum && operands.body->op == Op::kMul &&
                           sum.tensor->dtype == shape.result && tiled->operands.size() == 2 &&
-                          tiled->held.empty() && tiled->results == 1 &&
-                          tiled->reduce_axes.size() == 1;
+                          tiled->held.empty() && tiled->results == 1;
   if (!is_product) return std::nullopt;
   MatrixKernel found{.kernel = *tiled};
   for (size_t i = 0; i < 2; ++i) {
@@ -49,28 +38,87 @@ std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, cons
     const Expr& side = operands.body->args[i];
     // Nothing is computed with a factor but its conversion.
     const bool is_bare = side->op == Op::kCast && StructurallyEqual(side->args[0], value);
-    if (!is_bare || !MakeFactor(*tiled, shape, operand, value, found.factors[i])) {
-      return std::nullopt;
-    }
+    if (!is_bare || !MakeFactor(sum, shape, operand, value, found.factors[i])) return std::nullopt;
   }
   if (found.factors[0].operand.dtype != found.factors[1].operand.dtype) return std::nullopt;
-  if (!found.ChooseAxes(0) || !found.ChooseAxes(1)) return std::nullopt;
+  const auto value_of = [&](const Factor& f) { return operands.list[f.operand.number]; };
+  const auto vanishes = [&](size_t r) {
+    return std::all_of(std::begin(found.factors), std::end(found.factors), [&](const Factor& f) {
+      return IsZeroOutside(program.schedule, value_of(f), sum.reduce_axes[r], false);
+    });
+  };
+  if (!found.ChooseDepth(shape.k, vanishes)) return std::nullopt;
+  if (!found.ChooseOwn(0) || !found.ChooseOwn(1)) return std::nullopt;
+  for (Factor& factor : found.factors) found.ChooseAccess(sum, value_of(factor), factor);
   if (found.factors[0].own > found.factors[1].own) std::swap(found.factors[0], found.factors[1]);
   return found;
 }
 
-// The longest axis that only this factor has; each element of the others is a block's.
-bool MatrixKernel::ChooseAxes(size_t factor) {
-  const std::vector<size_t>& other = factors[1 - factor].axes;
-  int64_t longest = 0;
-  for (size_t axis : factors[factor].axes) {
-    if (axis >= kernel.axes.size()) continue;
-    if (std::find(other.begin(), other.end(), axis) != other.end()) continue;
-    if (kernel.axes[axis].extent <= longest) continue;
-    longest = kernel.axes[axis].extent;
-    factors[factor].own = axis;
+bool Factor::Has(size_t axis) const {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+// Of the reduction axes that both factors have, the one that lies innermost in most of them, of
+// these the longest. Beside others it must fill half a step at least, and whole ones where the
+// factors do not vanish past its end.
+bool MatrixKernel::ChooseDepth(int64_t step, const std::function<bool(size_t)>& is_zero_past) {
+  std::pair<int, int64_t> best{-1, 0};
+  for (size_t r = 0; r < kernel.reduce_axes.size(); ++r) {
+    const size_t axis = kernel.axes.size() + r;
+    const int64_t extent = kernel.reduce_axes[r].extent;
+    if (!factors[0].Has(axis) || !factors[1].Has(axis)) continue;
+    if (kernel.reduce_axes.size() > 1 && extent < kLine) continue;
+    const bool is_zero = is_zero_past(r);
+    if (!is_zero && extent % step != 0) continue;
+    int innermost = 0;
+    for (const Factor& factor : factors) innermost += factor.axes.back() == axis ? 1 : 0;
+    if (std::pair(innermost, extent) <= best) continue;
+    best = {innermost, extent};
+    depth = r;
+    vanishes = is_zero;
   }
-  return longest > 0;
+  return best.first >= 0;
+}
+
+// The longest axis that only this factor has, or the innermost one where that fills a matrix; each
+// element of the others is a block's.
+bool MatrixKernel::ChooseOwn(size_t number) {
+  Factor& factor = factors[number];
+  std::pair<bool, int64_t> best{false, 0};
+  for (size_t x = factor.axes.size(); x-- > 0;) {
+    const size_t axis = factor.axes[x];
+    if (axis >= kernel.axes.size() || factors[1 - number].Has(axis)) continue;
+    const int64_t extent = kernel.axes[axis].extent;
+    // Behind it lie only axes that are walked.
+    const bool is_inner = std::all_of(
+        factor.axes.begin() + static_cast<std::ptrdiff_t>(x) + 1, factor.axes.end(),
+        [&](size_t behind) { return behind >= kernel.axes.size() && behind != DepthAxis(); });
+    const bool fills = is_inner && kernel.reduce_axes.size() > 1 && extent >= 2 * kLine;
+    if (std::pair(fills, extent) <= best) continue;
+    best = {fills, extent};
+    factor.own = axis;
+  }
+  return best.second > 0;
+}
+
+// Accesses are as wide as rows are aligned, where the innermost axis alone numbers the elements of
+// a row: those of a window may begin anywhere.
+void MatrixKernel::ChooseAccess(const ScheduledStage& sum, const Expr& value,
+                                Factor& factor) const {
+  const auto is_tiled = [&](size_t axis) { return axis == factor.own || axis == DepthAxis(); };
+  factor.inner = *std::find_if(factor.axes.rbegin(), factor.axes.rend(), is_tiled);
+  if (value->op != Op::kLoad || factor.operand.is_stage || factor.axes.back() != factor.inner) {
+    return;
+  }
+  const Var& axis = factor.inner < kernel.axes.size()
+                        ? sum.axes[factor.inner]
+                        : sum.reduce_axes[factor.inner - kernel.axes.size()];
+  const Expr& last = value->args.back();
+  if (last->op != Op::kVar || last->var != axis) return;
+  while (factor.vector < kLine && value->buffer->shape.back() % (2 * factor.vector) == 0) {
+    factor.vector *= 2;
+  }
+  factor.is_copied = factor.vector > 1 && kernel.target.has_async_copy;
 }
 
 }  // namespace heddle::search_space

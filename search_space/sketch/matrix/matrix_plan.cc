@@ -55,6 +55,7 @@ void MatrixPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const 
         valid.push_back(value);
         if (!anywhere && IsLikely(h, values, may_split)) likely.push_back(value);
       }
+      if (valid.empty()) return;  // Check says why
       const std::vector<int64_t>& from = likely.empty() ? valid : likely;
       values[h] = from[below(from.size())];
     }
@@ -82,6 +83,10 @@ absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulator
   }
   if (t.depth > t.step && t.depth >= 2 * kernel_.Depth()) {
     return k.TooMany(t.depth, "terms in a tile", 2 * kernel_.Depth());
+  }
+  if (!kernel_.vanishes && kernel_.Depth() % t.depth != 0) {
+    return k.Refuse(absl::StrCat("the reduction ends inside a tile of ", t.depth,
+                                 " terms, past which the factors are not zero"));
   }
   const int64_t most_threads = std::min(kMostThreads, k.target.max_threads_per_block);
   if (t.threads > most_threads) return k.TooMany(t.threads, "threads", most_threads);
@@ -138,7 +143,8 @@ MatrixPlan::Begun MatrixPlan::Begin(ScheduleWriter& w, const MatrixTile& t) cons
   }
   for (const BufferRef& stage : inlined) w.ComputeInline({stage});
   if (t.parts > 1) {
-    begun.sum = w.Rfactor(w.Split(w.ReduceLoops(k.reduction)[0], t.PartLength())[0]);
+    const LoopRef depth = w.ReduceLoops(k.reduction)[kernel_.depth];
+    begun.sum = w.Rfactor(w.Split(depth, t.PartLength())[0]);
     const std::vector<StageRef> partials = w.Materialize(begun.sum, k.reduction);
     begun.root = partials[0];
     begun.blocks = {w.Loops(begun.root)[0]};
@@ -188,22 +194,38 @@ void MatrixPlan::BindResult(ScheduleWriter& w, const MatrixTile& t, const Begun&
   w.ComputeAt(begun.sum, thread);
 }
 
+MatrixPlan::DepthLoops MatrixPlan::SplitDepth(ScheduleWriter& w, const StageRef& sum, int64_t steps,
+                                              int64_t terms) const {
+  const LoopList axes = w.ReduceLoops(sum);
+  const auto parts = w.Split(axes[kernel_.depth], steps, terms);
+  DepthLoops loops{parts[0], parts[1], parts[2]};
+  if (axes.size() == 1) return loops;
+  // A window is walked inside of what it moves over, most of which it reads again.
+  LoopList walked, windows;
+  for (size_t r = 0; r < axes.size(); ++r) {
+    if (r == kernel_.depth) continue;
+    (kernel_.kernel.reduce_axes[r].is_window() ? windows : walked).push_back(axes[r]);
+  }
+  const LoopList all = Join({walked, {loops.tiles}, windows});
+  w.Reorder(Join({all, {loops.step, loops.terms}}));
+  loops.tiles = w.Fuse(all);
+  return loops;
+}
+
 void MatrixPlan::WriteTiles(ScheduleWriter& w, const MatrixTile& t, size_t i,
                             const StageRef& factor, const LoopRef& at) const {
-  const std::vector<size_t>& axes = kernel_.factors[i].axes;
+  const Factor& read = kernel_.factors[i];
   w.SetScope(factor, Scope::kShared);
   w.ComputeAt(factor, at);
-  const bool is_line = kernel_.IsAlongOwn(i) || kernel_.IsAlongDepth(i);
-  const size_t reduced = kernel_.kernel.axes.size();
   std::vector<size_t> order;
-  for (size_t d = 0; d < axes.size(); ++d) {
-    if (is_line || axes[d] != reduced) order.push_back(d);
+  for (size_t d = 0; d < read.axes.size(); ++d) {
+    if (read.axes[d] != read.inner) order.push_back(d);
   }
-  for (size_t d = 0; d < axes.size() && !is_line; ++d) {
-    if (axes[d] == reduced) order.push_back(d);
+  for (size_t d = 0; d < read.axes.size(); ++d) {
+    if (read.axes[d] == read.inner) order.push_back(d);
   }
   w.StorageLayout(factor, order, 0, kLine);
-  w.Fetch(factor, t.threads, is_line ? kernel_.factors[i].vector : 1);
+  w.Fetch(factor, t.threads, read.vector);
 }
 
 }  // namespace heddle::search_space

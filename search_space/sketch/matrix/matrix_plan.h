@@ -4,6 +4,7 @@
 #define HEDDLE_SEARCH_SPACE_SKETCH_MATRIX_MATRIX_PLAN_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <random>
 #include <utility>
@@ -18,35 +19,42 @@ namespace heddle::search_space {
 // One of the two matrices, as it is read.
 struct Factor {
   Operand operand;
-  std::vector<size_t> axes;  // in memory order; the reduction's is behind the data axes
+  std::vector<size_t> axes;  // in memory order; those of the reduction are behind the data axes
   size_t own;                // the data axis, of those that the other factor does not have, to tile
+  size_t inner;              // the axis to tile, own or the reduction's, whose elements lie closest
   int64_t vector = 1;        // elements of the widest access
   bool is_copied = false;    // may asynchronous copies fetch it?
+
+  bool Has(size_t axis) const;
 };
 
 // A kernel that is such a product.
 struct MatrixKernel {
   TiledKernel kernel;
   Factor factors[2];  // in the order of the axes that they bring to the result
+  // The reduction axis along which matrices are multiplied. The others, such as the taps of a
+  // convolution, are walked one element after another.
+  size_t depth = 0;
+  // Do the factors vanish past its end, so that it may end inside a tile?
+  bool vanishes = true;
 
   // nullopt unless instructions of this kind can compute it on `target`.
   static std::optional<MatrixKernel> Find(const ProgramShape& shape, const KernelShape& of,
                                           const Target& target, MatrixInstruction instruction);
 
   int64_t Extent(size_t factor) const { return kernel.axes[factors[factor].own].extent; }
-  int64_t Depth() const { return kernel.reduce_axes[0].extent; }
+  int64_t Depth() const { return kernel.reduce_axes[depth].extent; }
+  size_t DepthAxis() const { return kernel.axes.size() + depth; }
   bool IsCopied() const { return factors[0].is_copied && factors[1].is_copied; }
   // Do the elements of a factor lie one behind the other along the axis of the result, or along the
   // reduction? Neither may be.
-  bool IsAlongOwn(size_t factor) const {
-    return factors[factor].axes.back() == factors[factor].own;
-  }
-  bool IsAlongDepth(size_t factor) const {
-    return factors[factor].axes.back() == kernel.axes.size();
-  }
+  bool IsAlongOwn(size_t factor) const { return factors[factor].inner == factors[factor].own; }
+  bool IsAlongDepth(size_t factor) const { return factors[factor].inner == DepthAxis(); }
 
  private:
-  bool ChooseAxes(size_t factor);
+  bool ChooseDepth(int64_t step, const std::function<bool(size_t)>& is_zero_past);
+  bool ChooseOwn(size_t number);
+  void ChooseAccess(const ScheduledStage& sum, const Expr& value, Factor& factor) const;
 };
 
 // What a choice makes of the kernel. Factors by their numbers in MatrixKernel.
@@ -110,8 +118,14 @@ class MatrixPlan : public KernelPlan {
                   MatrixInstruction instruction) const;
   // Of a stage's axes, where the kernel's begin: behind the one of parts.
   size_t FirstAxis(size_t axes) const { return axes - kernel_.kernel.axes.size(); }
+  // Of a sum: the loop over tiles of its terms, the one over the steps of a tile and the one over
+  // the `terms` of a step. Other axes of the reduction are fused with the first.
+  struct DepthLoops {
+    LoopRef tiles, step, terms;
+  };
+  DepthLoops SplitDepth(ScheduleWriter& w, const StageRef& sum, int64_t steps, int64_t terms) const;
   // Tiles of a factor in shared memory, fetched at a loop, swizzled so that instructions read them
-  // without conflicts; its reduction lies innermost unless its own axis does.
+  // without conflicts, its inner axis innermost.
   void WriteTiles(ScheduleWriter& w, const MatrixTile& t, size_t i, const StageRef& factor,
                   const LoopRef& at) const;
   static const ScheduledStage& Stage(const ScheduleWriter& w, const StageRef& stage);

@@ -23,8 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kCollection[] = "jobs/";  // of JobName
-// How long a run that was told to stop may take: a candidate's end, and the file's.
-constexpr absl::Duration kGrace = absl::Seconds(25);
 
 // The job's place in the folder, and its batch's name.
 std::string FolderName(const v1::Job& job) {
@@ -35,55 +33,37 @@ std::string FolderName(const v1::Job& job) {
 std::string EndedMark(const std::string& folder) { return folder + "/ended"; }
 
 // The last submission that an id was written down of; -1: none was.
-int LastGeneration(const Batch& batch) {
+int LastSubmission(const Batch& batch) {
   int last = -1;
   std::error_code error;
   for (fs::directory_iterator it(batch.folder + "/jobs", error), end; !error && it != end;
        it.increment(error)) {
     const std::string name = it->path().filename();
     absl::string_view rest = name;
-    int generation = 0;
+    int submission = 0;
     if (absl::ConsumePrefix(&rest, batch.JobName() + "-") &&
-        absl::SimpleAtoi(rest.substr(0, rest.find('.')), &generation)) {
-      last = std::max(last, generation);
+        absl::SimpleAtoi(rest.substr(0, rest.find('.')), &submission)) {
+      last = std::max(last, submission);
     }
   }
   return last;
 }
 
-// Of the batch, whatever the submission: names of arrays that have not ended.
-template <typename Jobs>
-std::vector<std::string> Living(const Batch& batch, const Jobs& cluster) {
-  std::vector<std::string> names;
-  const std::string prefix = batch.JobName() + "-";
-  for (auto it = cluster.lower_bound(prefix);
-       it != cluster.end() && absl::StartsWith(it->first, prefix); ++it) {
-    if (!std::all_of(it->second.begin(), it->second.end(), HasEnded)) names.push_back(it->first);
-  }
-  return names;
-}
-
-// Why runs have no result, in a user's words. `states` are Slurm's.
+// Why runs have no result, in a user's words.
 std::string WhyIncomplete(const Batch& batch, const std::vector<int64_t>& incomplete,
                           const std::map<std::string, std::vector<tuner::Attempt>>& attempts,
-                          const std::map<int64_t, std::string>& states) {
+                          const std::map<int64_t, ClusterEngine::Ending>& endings) {
   std::map<std::string, int> reasons;
   for (int64_t index : incomplete) {
-    const auto stands = states.find(index);
-    const std::string state = stands == states.end() ? "" : stands->second;
+    const auto ending = endings.find(index);
+    const std::string why = ending == endings.end() ? "" : ending->second.why;
     const auto files = attempts.find(batch.RunName(index));
     const bool interrupted = files != attempts.end() && !files->second.empty() &&
                              files->second.back().exit_code == kInterrupted;
-    if (state == kSlurmCancelled) {
-      ++reasons["cancelled in Slurm"];
-    } else if (state == "OUT_OF_MEMORY") {
-      ++reasons["out of memory on its node (--sbatch=--mem)"];
-    } else if (state == "TIMEOUT" || interrupted) {
+    if (!why.empty()) {
+      ++reasons[why];
+    } else if (interrupted) {
       ++reasons["out of time (--time)"];
-    } else if (state == "NODE_FAIL" || state == "BOOT_FAIL") {
-      ++reasons["on a node that failed"];
-    } else if (state == "PREEMPTED") {
-      ++reasons["preempted"];
     } else {
       ++reasons["ended without a result; its log is in the job's folder"];
     }
@@ -110,9 +90,9 @@ std::string ErrorOf(const std::string& workload, const std::vector<tuner::Attemp
 
 }  // namespace
 
-SlurmExecutor::SlurmExecutor(server::Server& server, SlurmFlags flags, std::string folder,
-                             absl::Duration every)
-    : server_(server), flags_(std::move(flags)), folder_(std::move(folder)) {
+Executor::Executor(server::Server& server, std::unique_ptr<ClusterEngine> engine,
+                   std::string folder, absl::Duration every)
+    : server_(server), engine_(std::move(engine)), folder_(std::move(folder)) {
   thread_ = std::thread([this, every] {
     do {
       if (absl::Status s = Pass(); !s.ok()) {
@@ -122,16 +102,15 @@ SlurmExecutor::SlurmExecutor(server::Server& server, SlurmFlags flags, std::stri
   });
 }
 
-SlurmExecutor::~SlurmExecutor() {
+Executor::~Executor() {
   stop_.Set();
   thread_.join();
 }
 
-absl::Status SlurmExecutor::Pass() {
+absl::Status Executor::Pass() {
   refused_ = false;
   // Before the jobs are read: what is submitted then is not missed in it.
-  const auto cluster = AllSlurmJobs();
-  if (!cluster.ok()) return cluster.status();
+  if (absl::Status s = engine_->Look(); !s.ok()) return s;
   absl::StatusOr<std::vector<v1::Job>> jobs = [&] {
     auto reader = server_.store().Read();
     return server::LoadOpenJobs(*reader);
@@ -143,7 +122,7 @@ absl::Status SlurmExecutor::Pass() {
     open.insert(FolderName(job));
     if (job.state() == v1::Job::STATE_CANCELLING || stop_.Wait(absl::ZeroDuration())) continue;
     // One job's trouble is not the others'; a cluster that does not answer is.
-    const absl::Status status = Advance(job, *cluster);
+    const absl::Status status = Advance(job);
     if (absl::IsUnavailable(status)) return status;
     if (status.ok()) continue;
     LogEvent(Severity::kError, "executor",
@@ -164,12 +143,12 @@ absl::Status SlurmExecutor::Pass() {
       const auto ended = server::HasEnded(*reader, server::JobId(kCollection + name));
       if (!ended.ok() || !*ended) continue;
     }
-    last.Update(Retire(it->path(), *cluster));
+    last.Update(Retire(it->path()));
   }
   return last;
 }
 
-absl::StatusOr<Batch> SlurmExecutor::FindOrMakeBatch(const v1::Job& job) {
+absl::StatusOr<Batch> Executor::FindOrMakeBatch(const v1::Job& job) {
   const std::string folder = folder_ + "/" + FolderName(job);
   auto existing = ReadBatch(folder);
   if (!absl::IsNotFound(existing.status())) return existing;
@@ -193,13 +172,13 @@ absl::StatusOr<Batch> SlurmExecutor::FindOrMakeBatch(const v1::Job& job) {
   batch.seconds = SecondsOf(budget.search_duration());
   if (spec.seed() != 0) batch.seed = spec.seed();
   if (!spec.search().empty()) batch.search = spec.search();
-  auto script = flags_.TaskScript();
-  if (!script.ok()) return script.status();
-  if (absl::Status s = MakeBatch(batch, {{"tune.sbatch", *script}}); !s.ok()) return s;
+  auto files = engine_->Files();
+  if (!files.ok()) return files.status();
+  if (absl::Status s = MakeBatch(batch, *files); !s.ok()) return s;
   return ReadBatch(folder);
 }
 
-absl::StatusOr<std::string> SlurmExecutor::Collect(const Attempts& attempts, bool all) {
+absl::StatusOr<std::string> Executor::Collect(const Attempts& attempts, bool all) {
   std::string model;
   for (const auto& [run, files] : attempts) {
     for (const tuner::Attempt& file : files) {
@@ -227,43 +206,15 @@ absl::StatusOr<std::string> SlurmExecutor::Collect(const Attempts& attempts, boo
   return model;
 }
 
-absl::Status SlurmExecutor::Submit(const v1::Job& job, Batch batch, int generation,
-                                   const std::vector<int64_t>& indices) {
+absl::Status Executor::Submit(const v1::Job& job, const Batch& batch, int submission,
+                              const std::vector<int64_t>& indices) {
   if (refused_) return absl::OkStatus();  // the next pass tries: what is refused to one is to all
-  // As the server is told now: who mends the flags of a server that Slurm refuses mends its jobs.
-  batch.parallel = flags_.parallel;
-  batch.array = flags_.OfArray(batch.TaskSeconds());
-  // So that the site can account for it.
-  batch.array.push_back("--comment=heddle tenant " + job.tenant());
-  auto held = SubmitHeld(batch, generation, indices);
-  if (!held.ok()) {
-    refused_ = true;
-    return held.status();
-  }
-  LogEvent(Severity::kInfo, "submitted",
-           {{"job", kCollection + batch.name},
-            {"generation", generation},
-            {"workloads", static_cast<int64_t>(indices.size())},
-            {"array", held->front().second}});
-  return Release(*held);
+  const absl::Status status = engine_->Submit(batch, job.tenant(), submission, indices);
+  refused_ = !status.ok();
+  return status;
 }
 
-absl::Status SlurmExecutor::Settle(const Batch& batch, const std::string& name,
-                                   const std::vector<SlurmJob>& jobs) {
-  int64_t id = WrittenDown(batch, name);
-  if (id == 0) {
-    // Where the server was killed before it could write it down.
-    id = FirstOf(jobs);
-    if (absl::Status s = WriteDown(batch, name, id); !s.ok()) return s;
-  }
-  // An sbatch that outlived its server may come to its end after the next one has submitted.
-  CancelTwins(jobs, id);
-  const bool held = std::any_of(jobs.begin(), jobs.end(),
-                                [&](const SlurmJob& job) { return job.id == id && IsHeld(job); });
-  return held ? ReleaseSlurmJob(name, id) : absl::OkStatus();
-}
-
-absl::Status SlurmExecutor::Advance(const v1::Job& job, const Jobs& cluster) {
+absl::Status Executor::Advance(const v1::Job& job) {
   server::Engine& engine = server_.engine();
   const int64_t id = server::JobId(job.name());
   if (!job.spec().device().device().empty()) {
@@ -289,13 +240,13 @@ absl::Status SlurmExecutor::Advance(const v1::Job& job, const Jobs& cluster) {
       errors.push_back(std::move(e));
     }
   }
-  const std::vector<std::string> living = Living(*batch, cluster);
-  auto model = Collect(*attempts, living.empty() || incomplete.empty());
+  const bool lives = engine_->Lives(*batch);
+  auto model = Collect(*attempts, !lives || incomplete.empty());
   if (!model.ok()) return model.status();
   const std::string& asked = job.spec().device().model();
   if (!model->empty() && !asked.empty() && *model != asked) {
-    engine.EndRuns(id, absl::StrCat("the job asks for ", asked, ", and the partition ",
-                                    flags_.partition, " has ", *model));
+    engine.EndRuns(
+        id, absl::StrCat("the job asks for ", asked, ", and ", engine_->place(), " has ", *model));
     return absl::OkStatus();
   }
   if (!model->empty()) engine.ReportRuns(id, *model, std::move(runs));
@@ -304,58 +255,44 @@ absl::Status SlurmExecutor::Advance(const v1::Job& job, const Jobs& cluster) {
     return absl::OkStatus();
   }
 
-  for (const std::string& name : living) {
-    if (absl::Status s = Settle(*batch, name, cluster.at(name)); !s.ok()) return s;
-  }
-  const int generation = LastGeneration(*batch);
-  if (generation < 0) return Submit(job, *batch, 0, AllOf(*batch));
+  if (absl::Status s = engine_->Settle(*batch); !s.ok()) return s;
+  const int submission = LastSubmission(*batch);
+  if (submission < 0) return Submit(job, *batch, 0, incomplete);
   // A file may be seen later than the end of the task that has written it.
-  if (!living.empty() || over_.insert(batch->name).second) {
-    if (!living.empty()) over_.erase(batch->name);
+  if (lives || over_.insert(batch->name).second) {
+    if (lives) over_.erase(batch->name);
     return absl::OkStatus();
   }
   over_.erase(batch->name);
-  auto states = TaskStates(*batch, generation, incomplete);
-  if (!states.ok()) return states.status();
-  const bool cancelled = std::any_of(states->begin(), states->end(),
-                                     [](const auto& s) { return s.second == kSlurmCancelled; });
-  if (cancelled || generation >= kResubmissions) {
+  auto endings = engine_->Endings(*batch, submission, incomplete);
+  if (!endings.ok()) return endings.status();
+  const bool cancelled = std::any_of(endings->begin(), endings->end(),
+                                     [](const auto& ending) { return ending.second.cancelled; });
+  if (cancelled || submission >= engine_->resubmissions()) {
     errors.insert(
         errors.begin(),
         absl::StrCat(incomplete.size(), " of ", batch->workloads.size(),
-                     " workloads are not complete after ", generation + 1,
-                     " submissions: ", WhyIncomplete(*batch, incomplete, *attempts, *states)));
+                     " workloads are not complete after ", submission + 1,
+                     " submissions: ", WhyIncomplete(*batch, incomplete, *attempts, *endings)));
     engine.EndRuns(id, absl::StrJoin(errors, "; "));
     return absl::OkStatus();
   }
-  return Submit(job, *batch, generation + 1, incomplete);
+  return Submit(job, *batch, submission + 1, incomplete);
 }
 
-absl::Status SlurmExecutor::Retire(const std::string& folder, const Jobs& cluster) {
+absl::Status Executor::Retire(const std::string& folder) {
   auto batch = ReadBatch(folder);
   if (!batch.ok()) return batch.status();
-  // What a killed server had submitted without writing its id down has a name all the same.
-  const std::vector<std::string> living = Living(*batch, cluster);
-  for (const std::string& name : living) {
-    const auto [told, first] = told_.emplace(name, SteadyNow());
-    const bool late = SteadyNow() - told->second > kGrace;
-    if (!first && !late) continue;
-    if (absl::Status s = late ? KillSlurmJobs(name) : CancelSlurmJobs(name); !s.ok()) {
-      if (first) told_.erase(told);
-      return s;
-    }
-  }
+  auto stopped = engine_->Stop(*batch);
+  if (!stopped.ok()) return stopped.status();
   auto attempts = tuner::AttemptsIn(batch->runs());
   if (!attempts.ok()) return attempts.status();
   if (auto collected = Collect(*attempts, true); !collected.ok()) return collected.status();
-  if (!living.empty()) return absl::OkStatus();
+  if (!*stopped) return absl::OkStatus();
   if (absl::Status s = WriteFile(EndedMark(folder), ""); !s.ok()) return s;
   retired_.insert(fs::path(folder).filename());
   std::erase_if(collected_,
                 [&](const auto& file) { return absl::StartsWith(file.first, folder + "/"); });
-  std::erase_if(told_, [&](const auto& array) {
-    return absl::StartsWith(array.first, batch->JobName() + "-");
-  });
   return absl::OkStatus();
 }
 

@@ -1,4 +1,4 @@
-// The server's jobs on a cluster's own engine (heddle serve --executor slurm, docs/cluster.md).
+// The server's jobs on a cluster's own engine (heddle serve --executor, docs/cluster.md).
 //
 // A job that has not ended is a batch (batch.h) in a folder that is named after it; the rows of
 // these jobs and what is written down in the folder are all there is to remember. What is done for
@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,51 +22,81 @@
 #include "base/clock.h"
 #include "base/subprocess.h"
 #include "cli/batch.h"
-#include "cli/slurm.h"
-#include "cli/slurm_batch.h"
 #include "server/api/server.h"
 #include "tuner/records/run_file.h"
 
 namespace heddle::cli {
 
-class SlurmExecutor {
+// A cluster's own scheduler. Calls come from one thread; those that ask the cluster return
+// Unavailable when it does not answer, which says nothing about the jobs.
+class ClusterEngine {
+ public:
+  virtual ~ClusterEngine() = default;
+
+  // Where tasks run, in errors that speak of its devices: "the partition gpu".
+  virtual std::string place() const = 0;
+  // How often what is not complete is submitted again, as the engine does not do so itself.
+  virtual int resubmissions() const = 0;
+  // What lies in a batch's folder beside batch.json: names and contents.
+  virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>> Files() const = 0;
+
+  // Asks how everything of ours stands; what is done and told from then on is of that moment.
+  virtual absl::Status Look() = 0;
+  // Whether something of the batch has not ended, whatever the submission.
+  virtual bool Lives(const Batch& batch) const = 0;
+  // Finishes what a server that was killed had begun: what lives is written down in the batch's
+  // folder (jobs/JobName-SUBMISSION...) and may begin, and there is one of it.
+  virtual absl::Status Settle(const Batch& batch) = 0;
+  // Has these workloads run; found, where a server that was killed had submitted them. Submissions
+  // are numbered from 0.
+  virtual absl::Status Submit(Batch batch, const std::string& tenant, int submission,
+                              const std::vector<int64_t>& indices) = 0;
+  // How a task ended that has left no result.
+  struct Ending {
+    std::string why;         // in a user's words; "" = it is not known
+    bool cancelled = false;  // by somebody who does not want it again
+  };
+  // By index, of a submission of which nothing lives; those that are forgotten are left out.
+  virtual absl::StatusOr<std::map<int64_t, Ending>> Endings(
+      const Batch& batch, int submission, const std::vector<int64_t>& indices) = 0;
+  // Of a batch whose job has ended: what waits never begins, what runs is told to stop, and ended
+  // if that takes long. To be called until it tells that there was nothing left at the last look.
+  virtual absl::StatusOr<bool> Stop(const Batch& batch) = 0;
+};
+
+class Executor {
  public:
   // Looks at jobs and cluster every so often, on a thread of its own. `folder` is one that all
   // nodes see, and no other server's.
-  SlurmExecutor(server::Server& server, SlurmFlags flags, std::string folder, absl::Duration every);
+  Executor(server::Server& server, std::unique_ptr<ClusterEngine> engine, std::string folder,
+           absl::Duration every);
   // What was submitted goes on.
-  ~SlurmExecutor();
+  ~Executor();
 
  private:
-  using Jobs = std::map<std::string, std::vector<SlurmJob>>;  // by name
-
   using Attempts = std::map<std::string, std::vector<tuner::Attempt>>;  // by run
 
   // Everything once.
   absl::Status Pass();
-  // What is to be done for a job, of `cluster` what squeue told before the job was read.
-  absl::Status Advance(const v1::Job& job, const Jobs& cluster);
-  // Of several arrays of a name one stays, and is not held.
-  absl::Status Settle(const Batch& batch, const std::string& name,
-                      const std::vector<SlurmJob>& jobs);
+  // What is to be done for a job.
+  absl::Status Advance(const v1::Job& job);
   // Of a job that has ended: nothing of it goes on, and what it has left is collected.
-  absl::Status Retire(const std::string& folder, const Jobs& cluster);
+  absl::Status Retire(const std::string& folder);
   absl::StatusOr<Batch> FindOrMakeBatch(const v1::Job& job);
   // What is new in these files; the model that it was measured on, "" where nothing is new. Unless
   // `all` is to be there, one that goes on only when it has doubled, as it is read from its
   // beginning.
   absl::StatusOr<std::string> Collect(const Attempts& attempts, bool all);
-  absl::Status Submit(const v1::Job& job, Batch batch, int generation,
+  absl::Status Submit(const v1::Job& job, const Batch& batch, int submission,
                       const std::vector<int64_t>& indices);
 
   server::Server& server_;
-  const SlurmFlags flags_;
+  const std::unique_ptr<ClusterEngine> engine_;
   const std::string folder_;
   bool refused_ = false;                        // a submission, in this pass
   std::map<std::string, uintmax_t> collected_;  // bytes of files
-  std::map<std::string, SteadyTime> told_;      // arrays of ended jobs: when TERM was sent
-  std::set<std::string> over_;     // batches of which nothing was left in Slurm at the last look
-  std::set<std::string> retired_;  // folders
+  std::set<std::string> over_;                  // batches of which nothing lived at the last look
+  std::set<std::string> retired_;               // folders
   StopSignal stop_;
   std::thread thread_;
 };

@@ -23,6 +23,7 @@
 #include "cli/executor.h"
 #include "cli/interrupt.h"
 #include "cli/local_daemon.h"
+#include "cli/slurm_engine.h"
 #include "server/api/server.h"
 #include "server/db/auth.h"
 
@@ -91,7 +92,7 @@ Result RunServe(ServeFlags flags) {
   const std::vector<std::string>& addresses = (*server)->addresses();
   const auto socket = std::find_if(addresses.begin(), addresses.end(), is_socket);
   LocalDaemon daemon(socket != addresses.end() ? *socket : "");
-  std::optional<SlurmExecutor> executor;
+  std::optional<Executor> executor;
   if (on_slurm) {
     std::error_code error;
     const auto folder = std::filesystem::absolute(flags.folder);
@@ -100,7 +101,8 @@ Result RunServe(ServeFlags flags) {
       return absl::InvalidArgumentError(
           absl::StrCat("--folder: ", folder.string(), ": ", error.message()));
     }
-    executor.emplace(**server, flags.slurm, folder.string(), absl::Seconds(flags.every_s));
+    executor.emplace(**server, MakeSlurmEngine(flags.slurm), folder.string(),
+                     absl::Seconds(flags.every_s));
   }
   manager.Ready();
   while (!Interrupted()) {

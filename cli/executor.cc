@@ -1,8 +1,11 @@
 #include "cli/executor.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -23,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kCollection[] = "jobs/";  // of JobName
+constexpr absl::Duration kLeastBetweenLooks = absl::Seconds(1);
 
 // The job's place in the folder, and its batch's name.
 std::string FolderName(const v1::Job& job) {
@@ -92,19 +96,29 @@ std::string ErrorOf(const std::string& workload, const std::vector<tuner::Attemp
 
 Executor::Executor(server::Server& server, std::unique_ptr<ClusterEngine> engine,
                    std::string folder, absl::Duration every)
-    : server_(server), engine_(std::move(engine)), folder_(std::move(folder)) {
-  thread_ = std::thread([this, every] {
+    : server_(server), engine_(std::move(engine)), folder_(std::move(folder)), every_(every) {
+  thread_ = std::thread([this] {
     do {
-      if (absl::Status s = Pass(); !s.ok()) {
+      if (absl::Status s = Pass(); !s.ok() && !absl::IsCancelled(s)) {
         LogEvent(Severity::kError, "executor", {{"error", std::string(s.message())}});
       }
-    } while (!stop_.Wait(every));
+    } while (!WaitForLook());
   });
 }
 
 Executor::~Executor() {
   stop_.Set();
+  engine_->Interrupt();
   thread_.join();
+}
+
+bool Executor::WaitForLook() const {
+  // Whatever changes, a pass reads the folders of all jobs.
+  const absl::Duration least = std::min(every_, kLeastBetweenLooks);
+  if (stop_.Wait(least)) return true;
+  pollfd fds[] = {{stop_.fd(), POLLIN, 0}, {engine_->fd(), POLLIN, 0}};
+  poll(fds, std::size(fds), static_cast<int>(absl::ToInt64Milliseconds(every_ - least)));
+  return stop_.IsSet();
 }
 
 absl::Status Executor::Pass() {
@@ -131,9 +145,10 @@ absl::Status Executor::Pass() {
   std::error_code error;
   for (fs::directory_iterator it(folder_, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename();
-    if (open.contains(name) || retired_.contains(name)) continue;
+    const bool seen = engine_->Sees(name);
+    if (open.contains(name) || (retired_.contains(name) && !seen)) continue;
     std::error_code unknown;  // as on a folder of the network that is away
-    if (fs::exists(EndedMark(it->path()), unknown)) {
+    if (!seen && fs::exists(EndedMark(it->path()), unknown)) {
       retired_.insert(name);
       continue;
     }
@@ -259,8 +274,11 @@ absl::Status Executor::Advance(const v1::Job& job) {
   const int submission = LastSubmission(*batch);
   if (submission < 0) return Submit(job, *batch, 0, incomplete);
   // A file may be seen later than the end of the task that has written it.
-  if (lives || over_.insert(batch->name).second) {
-    if (lives) over_.erase(batch->name);
+  if (lives) {
+    over_.erase(batch->name);
+    return absl::OkStatus();
+  }
+  if (SteadyNow() - over_.emplace(batch->name, SteadyNow()).first->second < every_) {
     return absl::OkStatus();
   }
   over_.erase(batch->name);
@@ -269,11 +287,11 @@ absl::Status Executor::Advance(const v1::Job& job) {
   const bool cancelled = std::any_of(endings->begin(), endings->end(),
                                      [](const auto& ending) { return ending.second.cancelled; });
   if (cancelled || submission >= engine_->resubmissions()) {
-    errors.insert(
-        errors.begin(),
-        absl::StrCat(incomplete.size(), " of ", batch->workloads.size(),
-                     " workloads are not complete after ", submission + 1,
-                     " submissions: ", WhyIncomplete(*batch, incomplete, *attempts, *endings)));
+    errors.insert(errors.begin(),
+                  absl::StrCat(incomplete.size(), " of ", batch->workloads.size(),
+                               " workloads are not complete after ", submission + 1,
+                               submission == 0 ? " submission: " : " submissions: ",
+                               WhyIncomplete(*batch, incomplete, *attempts, *endings)));
     engine.EndRuns(id, absl::StrJoin(errors, "; "));
     return absl::OkStatus();
   }

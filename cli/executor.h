@@ -27,8 +27,8 @@
 
 namespace heddle::cli {
 
-// A cluster's own scheduler. Calls come from one thread; those that ask the cluster return
-// Unavailable when it does not answer, which says nothing about the jobs.
+// A cluster's own scheduler. Calls come from one thread, but for Interrupt; those that ask the
+// cluster return Unavailable when it does not answer, which says nothing about the jobs.
 class ClusterEngine {
  public:
   virtual ~ClusterEngine() = default;
@@ -40,8 +40,15 @@ class ClusterEngine {
   // What lies in a batch's folder beside batch.json: names and contents.
   virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>> Files() const = 0;
 
+  // The server ends: a call that waits for the cluster returns, as soon as it can.
+  virtual void Interrupt() {}
   // Asks how everything of ours stands; what is done and told from then on is of that moment.
   virtual absl::Status Look() = 0;
+  // Can be read when there is reason to look at once; -1: one looks now and then.
+  virtual int fd() const { return -1; }
+  // Whether there is something of a batch of that name, where that is known without its folder:
+  // what a call has made that came late.
+  virtual bool Sees(const std::string&) const { return false; }
   // Whether something of the batch has not ended, whatever the submission.
   virtual bool Lives(const Batch& batch) const = 0;
   // Finishes what a server that was killed had begun: what lives is written down in the batch's
@@ -76,6 +83,8 @@ class Executor {
  private:
   using Attempts = std::map<std::string, std::vector<tuner::Attempt>>;  // by run
 
+  // Whether to end; else when it is time to look, or there is reason to.
+  bool WaitForLook() const;
   // Everything once.
   absl::Status Pass();
   // What is to be done for a job.
@@ -93,9 +102,10 @@ class Executor {
   server::Server& server_;
   const std::unique_ptr<ClusterEngine> engine_;
   const std::string folder_;
+  const absl::Duration every_;
   bool refused_ = false;                        // a submission, in this pass
   std::map<std::string, uintmax_t> collected_;  // bytes of files
-  std::set<std::string> over_;                  // batches of which nothing lived at the last look
+  std::map<std::string, SteadyTime> over_;      // batches of which nothing lives: since when
   std::set<std::string> retired_;               // folders
   StopSignal stop_;
   std::thread thread_;

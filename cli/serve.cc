@@ -22,6 +22,7 @@
 #include "cli/command.h"
 #include "cli/executor.h"
 #include "cli/interrupt.h"
+#include "cli/kubernetes_engine.h"
 #include "cli/local_daemon.h"
 #include "cli/slurm_engine.h"
 #include "server/api/server.h"
@@ -40,6 +41,7 @@ struct ServeFlags {
   double lease_s = 30, remember_days = 7, keep_jobs_days = 90, keep_devices_days = 30;
   std::string executor = "fleet", folder;
   SlurmFlags slurm;
+  ServerPodFlags kubernetes;
   double every_s = 10;
 };
 
@@ -50,6 +52,28 @@ void TakeAllDescriptors() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Null: the fleet runs the jobs.
+absl::StatusOr<std::unique_ptr<ClusterEngine>> MakeEngine(const ServeFlags& flags) {
+  if (flags.executor == "fleet") return nullptr;
+  if (flags.executor == "kubernetes") {
+    if (flags.folder.empty()) {
+      return absl::InvalidArgumentError(
+          "--executor kubernetes wants a --folder, where the volume of --volume-claim is mounted");
+    }
+    // Flags that both have are the other's.
+    ServerPodFlags kubernetes = flags.kubernetes;
+    kubernetes.pods.gpu = flags.slurm.gpu;
+    kubernetes.pods.parallel = flags.slurm.parallel;
+    kubernetes.pods.deadline_s = int64_t{60} * flags.slurm.minutes;
+    return MakeKubernetesEngine(std::move(kubernetes), absl::Seconds(flags.every_s));
+  }
+  if (flags.slurm.partition.empty() || flags.folder.empty()) {
+    return absl::InvalidArgumentError(
+        "--executor slurm wants a --partition, and a --folder that all its nodes see");
+  }
+  return MakeSlurmEngine(flags.slurm);
 }
 
 Result RunServe(ServeFlags flags) {
@@ -69,12 +93,9 @@ Result RunServe(ServeFlags flags) {
   options.engine.keep_devices = absl::Hours(24 * flags.keep_devices_days);
   options.engine.slice = absl::Seconds(flags.slice_s);
   if (flags.local) options.engine.own_host = HostId();
-  const bool on_slurm = flags.executor == "slurm";
-  if (on_slurm && (flags.slurm.partition.empty() || flags.folder.empty())) {
-    return absl::InvalidArgumentError(
-        "--executor slurm wants a --partition, and a --folder that all its nodes see");
-  }
-  if (on_slurm) options.engine.max_searchers = 0;
+  auto engine = MakeEngine(flags);
+  if (!engine.ok()) return engine.status();
+  if (*engine != nullptr) options.engine.max_searchers = 0;
   options.engine.heartbeat = std::min(absl::Seconds(5), options.engine.lease / 5);
   CatchInterrupts();
   ServiceManager manager;
@@ -93,7 +114,7 @@ Result RunServe(ServeFlags flags) {
   const auto socket = std::find_if(addresses.begin(), addresses.end(), is_socket);
   LocalDaemon daemon(socket != addresses.end() ? *socket : "");
   std::optional<Executor> executor;
-  if (on_slurm) {
+  if (*engine != nullptr) {
     std::error_code error;
     const auto folder = std::filesystem::absolute(flags.folder);
     std::filesystem::create_directories(folder, error);
@@ -101,8 +122,7 @@ Result RunServe(ServeFlags flags) {
       return absl::InvalidArgumentError(
           absl::StrCat("--folder: ", folder.string(), ": ", error.message()));
     }
-    executor.emplace(**server, MakeSlurmEngine(flags.slurm), folder.string(),
-                     absl::Seconds(flags.every_s));
+    executor.emplace(**server, *std::move(engine), folder.string(), absl::Seconds(flags.every_s));
   }
   manager.Ready();
   while (!Interrupted()) {
@@ -248,8 +268,8 @@ void AddServe(CLI::App& app, Selected selected) {
   sub->add_option("--executor", flags->executor,
                   "what runs the jobs: this server and its daemons, or a cluster's own scheduler "
                   "(docs/cluster.md), to which the flags below belong")
-      ->type_name("fleet|slurm")
-      ->check(OneOf({"fleet", "slurm"}))
+      ->type_name("fleet|slurm|kubernetes")
+      ->check(OneOf({"fleet", "slurm", "kubernetes"}))
       ->capture_default_str();
   sub->add_option("--folder", flags->folder, "of the cluster's jobs; all its nodes see it")
       ->type_name("DIR");
@@ -258,6 +278,7 @@ void AddServe(CLI::App& app, Selected selected) {
       ->check(CLI::Range(0.1, 3600.0).description(""))
       ->capture_default_str();
   flags->slurm.Add(*sub);
+  flags->kubernetes.Add(*sub);
   sub->footer(
       "Ports want tokens, and TLS beyond this machine; the socket is guarded by its permissions\n"
       "(docs/service.md).\n"

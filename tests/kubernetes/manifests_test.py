@@ -5,29 +5,15 @@ its batch."""
 import copy
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
-import venv
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "service"))
-from service import HEDDLE, skip  # noqa: E402
+from schemas import check_objects, checked  # noqa: E402
+from service import HEDDLE  # noqa: E402
 
-TOOL = "kubernetes-validate==1.37.0"
 DEPLOY = os.path.join(os.environ["HEDDLE_SOURCE_DIR"], "deploy", "kubernetes")
-# The fewest that take what is printed: 1.29, where backoffLimitPerIndex is there for all, and the newest known.
-CHECK = """
-import json, sys, kubernetes_validate, yaml
-objects = list(json.load(sys.stdin)["items"])
-for path in sys.argv[1:]:
-    objects += yaml.safe_load_all(open(path))
-for each in objects:
-    for version in ("1.29", "1.37"):
-        kubernetes_validate.validate(each, version, strict=True)
-print(len(objects))
-"""
-
 
 def printed(folder, *flags):
     done = subprocess.run([HEDDLE, "cluster", "kubernetes", "--workloads", f"{folder}/suite.txt", "--image",
@@ -80,27 +66,10 @@ with tempfile.TemporaryDirectory(prefix="heddle-kubernetes-") as folder:
     long = printed(folder, "--op-file", f"{folder}/own.op", "--name", "a" * 64)["items"][1]["metadata"]["name"]
     assert len(long) <= 57 and long.startswith("heddle-aaa") and long.endswith("z"), long
 
-    # Installed once, and only where it lies then whole.
-    tools = os.path.join(os.environ["HEDDLE_TOOLS"], TOOL)
-    python = f"{tools}/bin/python"
-    if not os.path.exists(tools):
-        shutil.rmtree(f"{tools}.partial", ignore_errors=True)
-        venv.create(f"{tools}.partial", with_pip=True)
-        installed = subprocess.run([f"{tools}.partial/bin/python", "-m", "pip", "install", "--quiet", "--timeout", "10",
-                                    "--retries", "1", "--disable-pip-version-check", TOOL],
-                                   capture_output=True, text=True)
-        if installed.returncode != 0:
-            skip(f"kubernetes-validate: not to be had from PyPI: {installed.stderr.strip().splitlines()[-1:]}")
-        os.rename(f"{tools}.partial", tools)
     files = sorted(os.path.join(DEPLOY, f) for f in os.listdir(DEPLOY))
-
-    def check(what):
-        return subprocess.run([python, "-c", CHECK, *files], input=json.dumps(what), capture_output=True, text=True)
-
     for each in (manifests, simple):
-        done = check(each)
-        assert done.returncode == 0 and int(done.stdout) >= 4, done.stderr
+        check_objects(each["items"], *files)
     # It can fail.
-    wrong = copy.deepcopy(manifests)
-    wrong["items"][1]["spec"]["backoffLimitPerIdx"] = 3
-    assert check(wrong).returncode != 0
+    wrong = copy.deepcopy(job)
+    wrong["spec"]["backoffLimitPerIdx"] = 3
+    assert checked([wrong]).returncode != 0

@@ -140,6 +140,8 @@ absl::StatusOr<KubeApi::Answer> KubeApi::Perform(const char* method, const std::
         "Kubernetes has asked for patience, for ",
         absl::FormatDuration(absl::Ceil(quiet_until_ - SteadyNow(), absl::Seconds(1))), " more"));
   }
+  Answer answer;
+  char reason[CURL_ERROR_SIZE] = "";  // outlives the call, which writes there
   const std::unique_ptr<CURL, void (*)(CURL*)> call(curl_easy_init(), curl_easy_cleanup);
   curl_slist* fields = curl_slist_append(nullptr, "Accept: application/json");
   if (!body.empty()) fields = curl_slist_append(fields, "Content-Type: application/json");
@@ -159,14 +161,13 @@ absl::StatusOr<KubeApi::Answer> KubeApi::Perform(const char* method, const std::
     }
   }
   const std::unique_ptr<curl_slist, void (*)(curl_slist*)> owned(fields, curl_slist_free_all);
-  char reason[CURL_ERROR_SIZE] = "";
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, fields);
   curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);
   if (!body.empty()) {
     curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, static_cast<long>(body.size()));
     curl_easy_setopt(easy, CURLOPT_COPYPOSTFIELDS, body.c_str());
   }
-  // One connection a call, so that a lost one is found out by it and not by its neighbours.
+  // A watch has its connection alone: in HTTP/2 one that is dead would take other calls with it.
   curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(easy, CURLOPT_USERAGENT, "heddle/" HEDDLE_VERSION);
@@ -178,7 +179,6 @@ absl::StatusOr<KubeApi::Answer> KubeApi::Perform(const char* method, const std::
   curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(absl::ToInt64Milliseconds(limit)));
   curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, reason);
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, HandOut);
-  Answer answer;
   const TakeBytes with_code = [&](const char* bytes, size_t count) {
     curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &answer.code);
     return take(answer.code, bytes, count);

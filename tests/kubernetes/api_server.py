@@ -64,6 +64,7 @@ class ApiServer:
         self.page = 500
         self.refusals = []  # of the next deletions
         self.gone_as_event = False
+        self.silent = False  # watches tell nothing yet
         api = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -268,6 +269,9 @@ class ApiServer:
             tell("ERROR", status(410, f"too old resource version: {after} ({self.oldest})"))
         end = time.monotonic() + int(query["timeoutSeconds"])
         while not gone and generation == self.watches and time.monotonic() < end:
+            if self.silent:
+                self.change.wait(0.5)
+                continue
             sent = len([tell(kind, each) for version, what, kind, each in self.events
                         if version > after and what == resource and self.chosen(each, query)])
             after = self.version

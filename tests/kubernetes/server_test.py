@@ -52,7 +52,7 @@ class KubernetesServer(Server):
         with open(f"{self.folder}/server.log", "ab") as log:
             self.process = subprocess.Popen(
                 [HEDDLE, "serve", "--executor", "kubernetes", "--image", "registry.example.org/heddle:1", "--volume-claim",
-                 "heddle-runs", "--pod-user", "65532", "--folder", self.jobs, "--look-every", "0.2", *flags],
+                 "heddle-runs", "--pod-user", "65532", "--folder", self.jobs, "--look-every", "0.1", *flags],
                 env=self.cluster.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder)
         # A step at which it is killed may come before.
         self.cluster.until("the server listens", lambda: self.process.poll() is not None or
@@ -201,6 +201,13 @@ try:
         api.forget()
         place.until("it has listed", lambda: api.calls.count("list") >= lists + 2 and
                     api.calls.count("watch") > watches + 1)
+    # The answer to a call that has made a Job is lost, and the watch is behind: made again, it is there.
+    calls, api.silent, api.fault, api.kill = api.calls.count("create"), True, "create after", lambda: None
+    submitted = server.log().count('"event":"submitted"')
+    jobs.append(server.submit(23))
+    place.until("it is found", lambda: server.log().count('"event":"submitted"') > submitted)
+    expect(api.calls.count("create") == calls + 2 and not api.fault, api.calls)
+    api.silent, api.kill = False, kill_server
     api.token = "second"
     api.patience = 1
     api.lose_watches()

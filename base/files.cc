@@ -1,7 +1,9 @@
 #include "base/files.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +36,21 @@ absl::Status WriteFile(const std::string& path, const std::string& content) {
   out.close();
   if (out) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+}
+
+absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    names.push_back(it->path().filename());
+  }
+  if (error == std::errc::no_such_file_or_directory) {
+    return absl::NotFoundError(path + ": there is no such folder");
+  }
+  if (error) return absl::UnavailableError(absl::StrCat(path, ": ", error.message()));
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 }  // namespace heddle

@@ -3,6 +3,7 @@
 #define HEDDLE_BASE_FILES_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -13,6 +14,10 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_byt
 
 // Replaces the file. Internal, with the system's reason, when not all of it could be written.
 absl::Status WriteFile(const std::string& path, const std::string& content);
+
+// The names of a folder's entries, sorted. NotFound: there is no such folder; Unavailable: it could
+// not be read to its end, as on a file system of the network that is away, and another try may.
+absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path);
 
 }  // namespace heddle
 

@@ -33,6 +33,15 @@ constexpr absl::Duration kJournalEvery = absl::Seconds(1);
 // Between calls to a server.
 constexpr absl::Duration kReportEvery = absl::Seconds(5);
 
+// What its runs have left so far; says which files are no run's.
+absl::StatusOr<std::map<std::string, std::vector<tuner::Attempt>>> FindAttempts(
+    const Batch& batch) {
+  std::vector<std::string> refused;
+  auto runs = tuner::AttemptsIn(batch.runs(), refused);
+  for (const std::string& why : refused) Say("refused: " + why);
+  return runs;
+}
+
 // A folder on the node's own disk, gone with the task.
 class ScratchFolder {
  public:
@@ -150,7 +159,7 @@ Result RunTask(const std::string& folder, int64_t index, const ServerFlags& serv
         "--index: ", folder, " has ", batch->workloads.size(), " workloads, counted from 0"));
   }
   const std::string run = batch->RunName(index);
-  auto runs = tuner::AttemptsIn(batch->runs());
+  auto runs = FindAttempts(*batch);
   if (!runs.ok()) return runs.status();
   const std::vector<tuner::Attempt>& earlier = (*runs)[run];
   if (IsComplete(earlier)) {
@@ -292,7 +301,7 @@ bool IsComplete(const std::vector<tuner::Attempt>& attempts) {
 }
 
 absl::StatusOr<std::vector<int64_t>> IncompleteRuns(const Batch& batch) {
-  auto runs = tuner::AttemptsIn(batch.runs());
+  auto runs = FindAttempts(batch);
   if (!runs.ok()) return runs.status();
   std::vector<int64_t> incomplete;
   for (int64_t i = 0; i < static_cast<int64_t>(batch.workloads.size()); ++i) {

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -102,10 +103,11 @@ Result RunSlurm(const BatchFlags& flags) {
     if (!existing.ok()) return existing.status();
     // Before anything ends: what collects is not to submit it again.
     absl::Status s = WriteFile(CancelledMark(*existing), "");
-    for (const auto& entry : fs::directory_iterator(existing->folder + "/jobs")) {
+    auto names = ListFolder(existing->folder + "/jobs");
+    if (!names.ok()) return names.status();
+    for (const std::string& name : *names) {
       // What collects is to do so.
-      if (s.ok() && entry.path().extension() != ".collect")
-        s = CancelSlurmJobs(entry.path().filename());
+      if (s.ok() && !absl::EndsWith(name, ".collect")) s = CancelSlurmJobs(name);
     }
     return s.ok() ? Result(kDone) : s;
   }
@@ -163,16 +165,19 @@ Result RunCollect(const std::string& folder, int generation) {
   const auto count = batch->workloads.size();
   Say(absl::StrCat(count - incomplete->size(), " of ", count, " workloads are complete"));
   if (incomplete->empty()) return collected;
-  if (fs::exists(CancelledMark(*batch))) {
+  std::error_code error;
+  const bool cancelled = fs::exists(CancelledMark(*batch), error);
+  if (error) return absl::UnavailableError(absl::StrCat(folder, ": ", error.message()));
+  if (cancelled) {
     Say("The batch was cancelled: nothing is submitted again.");
     return kFailed;
   }
   const BatchLock lock(*batch);
   auto states = TaskStates(*batch, generation, *incomplete);
   if (!states.ok()) return states.status();
-  const size_t cancelled = std::erase_if(
+  const size_t given_up = std::erase_if(
       *incomplete, [&](int64_t index) { return (*states)[index] == kSlurmCancelled; });
-  if (cancelled > 0) Say(absl::StrCat(cancelled, " were cancelled and stay so"));
+  if (given_up > 0) Say(absl::StrCat(given_up, " were cancelled and stay so"));
   if (incomplete->empty() || generation >= kResubmissions) {
     for (int64_t index : *incomplete) {
       Say(absl::StrCat("given up: ", batch->workloads[index], "; its log is in ", folder, "/log"));

@@ -36,13 +36,13 @@ std::string FolderName(const v1::Job& job) {
 // Somebody may look for why; else a pass would fill the folder's every listing with it.
 std::string EndedMark(const std::string& folder) { return folder + "/ended"; }
 
-// The last submission that an id was written down of; -1: none was.
-int LastSubmission(const Batch& batch) {
+// The last submission that an id was written down of; -1: none was. Errors as of ListFolder: what
+// cannot be read does not say that nothing was submitted.
+absl::StatusOr<int> LastSubmission(const Batch& batch) {
+  auto names = ListFolder(batch.folder + "/jobs");
+  if (!names.ok()) return names.status();
   int last = -1;
-  std::error_code error;
-  for (fs::directory_iterator it(batch.folder + "/jobs", error), end; !error && it != end;
-       it.increment(error)) {
-    const std::string name = it->path().filename();
+  for (const std::string& name : *names) {
     absl::string_view rest = name;
     int submission = 0;
     if (absl::ConsumePrefix(&rest, batch.JobName() + "-") &&
@@ -142,13 +142,14 @@ absl::Status Executor::Pass() {
     LogEvent(Severity::kError, "executor",
              {{"job", job.name()}, {"error", std::string(status.message())}});
   }
-  std::error_code error;
-  for (fs::directory_iterator it(folder_, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename();
+  auto folders = ListFolder(folder_);
+  if (!folders.ok()) return folders.status();
+  for (const std::string& name : *folders) {
     const bool seen = engine_->Sees(name);
     if (open.contains(name) || (retired_.contains(name) && !seen)) continue;
+    const std::string folder = absl::StrCat(folder_, "/", name);
     std::error_code unknown;  // as on a folder of the network that is away
-    if (!seen && fs::exists(EndedMark(it->path()), unknown)) {
+    if (!seen && fs::exists(EndedMark(folder), unknown)) {
       retired_.insert(name);
       continue;
     }
@@ -158,7 +159,7 @@ absl::Status Executor::Pass() {
       const auto ended = server::HasEnded(*reader, server::JobId(kCollection + name));
       if (!ended.ok() || !*ended) continue;
     }
-    last.Update(Retire(it->path()));
+    last.Update(Retire(folder));
   }
   return last;
 }
@@ -193,6 +194,15 @@ absl::StatusOr<Batch> Executor::FindOrMakeBatch(const v1::Job& job) {
   return ReadBatch(folder);
 }
 
+absl::StatusOr<Executor::Attempts> Executor::FindAttempts(const Batch& batch) {
+  std::vector<std::string> refused;
+  auto attempts = tuner::AttemptsIn(batch.runs(), refused);
+  for (const std::string& why : refused) {
+    if (told_of_.insert(why).second) LogEvent(Severity::kError, "run_refused", {{"error", why}});
+  }
+  return attempts;
+}
+
 absl::StatusOr<std::string> Executor::Collect(const Attempts& attempts, bool all) {
   std::string model;
   for (const auto& [run, files] : attempts) {
@@ -200,16 +210,27 @@ absl::StatusOr<std::string> Executor::Collect(const Attempts& attempts, bool all
       std::error_code error;
       const uintmax_t bytes = fs::file_size(file.path, error), before = collected_[file.path];
       const bool wanted = all || file.exit_code || bytes >= 2 * before;
-      if (error || bytes == before || !wanted) continue;
+      if (error) return absl::UnavailableError(absl::StrCat(file.path, ": ", error.message()));
+      if (bytes == before || !wanted) continue;
       tuner::CollectReport report;
       const absl::Status status =
           server_.store().WriteAndWait([&](tuner::Records& records) -> absl::Status {
             std::ifstream in(file.path, std::ios::binary);
+            const bool opened = in.is_open();
             auto collected = tuner::Collect(records, in);
+            // What ends before its end would count as collected.
+            if (!opened || in.bad()) return absl::UnavailableError(file.path + ": cannot be read");
             if (!collected.ok()) return collected.status();
             report = *std::move(collected);
             return absl::OkStatus();
           });
+      if (absl::IsInvalidArgument(status)) {
+        // It was a run's when it was looked at; the others are not to blame.
+        LogEvent(Severity::kError, "run_refused",
+                 {{"file", file.path}, {"error", std::string(status.message())}});
+        collected_[file.path] = bytes;
+        continue;
+      }
       if (!status.ok()) return status;
       for (const std::string& line : report.trials.rejected) {
         LogEvent(Severity::kWarning, "collect_refused", {{"file", file.path}, {"error", line}});
@@ -239,7 +260,7 @@ absl::Status Executor::Advance(const v1::Job& job) {
   }
   auto batch = FindOrMakeBatch(job);
   if (!batch.ok()) return batch.status();
-  auto attempts = tuner::AttemptsIn(batch->runs());
+  auto attempts = FindAttempts(*batch);
   if (!attempts.ok()) return attempts.status();
   std::vector<server::WorkloadRun> runs;
   std::vector<int64_t> incomplete;
@@ -271,7 +292,9 @@ absl::Status Executor::Advance(const v1::Job& job) {
   }
 
   if (absl::Status s = engine_->Settle(*batch); !s.ok()) return s;
-  const int submission = LastSubmission(*batch);
+  const auto last = LastSubmission(*batch);
+  if (!last.ok()) return last.status();
+  const int submission = *last;
   if (submission < 0) return Submit(job, *batch, 0, incomplete);
   // A file may be seen later than the end of the task that has written it.
   if (lives) {
@@ -303,7 +326,7 @@ absl::Status Executor::Retire(const std::string& folder) {
   if (!batch.ok()) return batch.status();
   auto stopped = engine_->Stop(*batch);
   if (!stopped.ok()) return stopped.status();
-  auto attempts = tuner::AttemptsIn(batch->runs());
+  auto attempts = FindAttempts(*batch);
   if (!attempts.ok()) return attempts.status();
   if (auto collected = Collect(*attempts, true); !collected.ok()) return collected.status();
   if (!*stopped) return absl::OkStatus();
@@ -311,6 +334,7 @@ absl::Status Executor::Retire(const std::string& folder) {
   retired_.insert(fs::path(folder).filename());
   std::erase_if(collected_,
                 [&](const auto& file) { return absl::StartsWith(file.first, folder + "/"); });
+  std::erase_if(told_of_, [&](const auto& why) { return absl::StartsWith(why, folder + "/"); });
   return absl::OkStatus();
 }
 

@@ -92,6 +92,8 @@ class Executor {
   // Of a job that has ended: nothing of it goes on, and what it has left is collected.
   absl::Status Retire(const std::string& folder);
   absl::StatusOr<Batch> FindOrMakeBatch(const v1::Job& job);
+  // What its runs have left so far. A file that is no run's costs itself, and is told of once.
+  absl::StatusOr<Attempts> FindAttempts(const Batch& batch);
   // What is new in these files; the model that it was measured on, "" where nothing is new. Unless
   // `all` is to be there, one that goes on only when it has doubled, as it is read from its
   // beginning.
@@ -106,6 +108,7 @@ class Executor {
   bool refused_ = false;                        // a submission, in this pass
   std::map<std::string, uintmax_t> collected_;  // bytes of files
   std::map<std::string, SteadyTime> over_;      // batches of which nothing lives: since when
+  std::set<std::string> told_of_;               // why files were refused
   std::set<std::string> retired_;               // folders
   StopSignal stop_;
   std::thread thread_;

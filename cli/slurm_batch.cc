@@ -123,10 +123,17 @@ std::vector<SlurmArray> ArraysOf(const Batch& batch, int generation,
 
 int64_t MaxArray() { return std::min(kMaxArray, SlurmSetting("MaxArraySize", kMaxArray)); }
 
-int64_t WrittenDown(const Batch& batch, const std::string& name) {
-  int64_t id = 0;
-  auto text = ReadTextFile(NoteOf(batch, name), 64);
-  return text.ok() && absl::SimpleAtoi(*text, &id) ? id : 0;
+absl::StatusOr<int64_t> WrittenDown(const Batch& batch, const std::string& name) {
+  const std::string note = NoteOf(batch, name);
+  std::error_code error;
+  if (!fs::exists(note, error) && !error) return 0;
+  auto text = ReadTextFile(note, 64);
+  if (error || !text.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat(note, ": ", error ? error.message() : std::string(text.status().message())));
+  }
+  int64_t id = 0;  // of a note that was not finished, too
+  return absl::SimpleAtoi(*text, &id) ? id : 0;
 }
 
 absl::Status WriteDown(const Batch& batch, const std::string& name, int64_t id) {
@@ -134,7 +141,8 @@ absl::Status WriteDown(const Batch& batch, const std::string& name, int64_t id) 
 }
 
 absl::StatusOr<int64_t> SubmitArray(const Batch& batch, const SlurmArray& array) {
-  if (int64_t id = WrittenDown(batch, array.name); id != 0) return id;
+  auto written = WrittenDown(batch, array.name);
+  if (!written.ok() || *written != 0) return written;
   auto id = SubmitOnce(array.name, array.arguments);
   if (!id.ok()) return id.status();
   if (absl::Status s = WriteDown(batch, array.name, *id); !s.ok()) return s;
@@ -176,13 +184,14 @@ absl::StatusOr<std::map<int64_t, std::string>> TaskStates(const Batch& batch, in
         absl::StrCat(batch.JobName(), "-", generation, ".", offset / max_array);
     auto jobs = FindSlurmJobs(name);
     if (!jobs.ok()) return jobs.status();
-    const int64_t id = WrittenDown(batch, name);
+    const auto id = WrittenDown(batch, name);
+    if (!id.ok()) return id.status();
     // Tasks that had not begun when the array was cancelled have one row together, which names
     // none.
     std::string others;
     std::map<int64_t, std::string> listed;
     for (const SlurmJob& job : *jobs) {
-      if (job.id != id) continue;  // a twin
+      if (job.id != *id) continue;  // a twin
       int64_t task = 0;
       (absl::SimpleAtoi(job.task, &task) ? listed[offset + task] : others) = job.state;
     }

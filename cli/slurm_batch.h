@@ -61,8 +61,9 @@ absl::StatusOr<HeldArrays> SubmitHeld(const Batch& batch, int generation,
                                       const std::vector<int64_t>& indices);
 absl::Status Release(const HeldArrays& arrays);
 
-// The id that was written down of the array of this name; 0: none.
-int64_t WrittenDown(const Batch& batch, const std::string& name);
+// The id that was written down of the array of this name; 0: none. Unavailable: the folder cannot
+// be read, which does not say that there is none.
+absl::StatusOr<int64_t> WrittenDown(const Batch& batch, const std::string& name);
 absl::Status WriteDown(const Batch& batch, const std::string& name, int64_t id);
 
 inline constexpr char kSlurmCancelled[] = "CANCELLED";

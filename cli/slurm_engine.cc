@@ -51,7 +51,9 @@ class SlurmEngine : public ClusterEngine {
   absl::Status Settle(const Batch& batch) override {
     for (const std::string& name : Living(batch)) {
       const std::vector<SlurmJob>& jobs = jobs_.at(name);
-      int64_t id = WrittenDown(batch, name);
+      const auto written = WrittenDown(batch, name);
+      if (!written.ok()) return written.status();
+      int64_t id = *written;
       if (id == 0) {
         // Where the server was killed before it could write it down.
         id = FirstOf(jobs);

@@ -130,6 +130,34 @@ with FakeSlurm() as slurm:
     expect({k: len(v[0]) for k, v in slurm.arrays(job).items()} == {"0.0": 4, "1.0": 2, "2.0": 2, "3.0": 2},
            slurm.arrays(job))
 
+    # A file that is no run's costs nothing but itself. A folder that cannot be read, as on a network that is away, does
+    # not say that nothing was submitted, though Slurm has forgotten it.
+    slurm.modes("RUNNING", "")
+    server.modes("final 5", "final 6")
+    job = server.submit(35, 36)
+    folder = f"{server.jobs}/{job.removeprefix('jobs/')}"
+    slurm.until("a task runs, the other has ended", lambda: slurm.arrays(job) == {"0.0": [["RUNNING", "COMPLETED"]]})
+    with open(f"{folder}/runs/damaged.0.jsonl", "w") as damaged:
+        damaged.write("no run\n")
+    slurm.until("it is told of", lambda: "damaged.0.jsonl" in server.log())
+    slurm.until("the other's is there", lambda: server.job(job)["workloads"][1]["best_us"] == 6)
+    with slurm.down():
+        submitted = slurm.calls().count("sbatch")
+        os.rename(slurm.path("jobs.json"), slurm.path("remembered"))
+        os.rename(f"{folder}/jobs", f"{folder}/away")
+        os.symlink("jobs", f"{folder}/jobs")
+    slurm.until("it cannot be read", lambda: f"{folder}/jobs" in server.log())
+    looks = slurm.calls().count("look")
+    slurm.until("it has looked again", lambda: slurm.calls().count("look") > looks + 3)
+    expect(slurm.calls().count("sbatch") == submitted, "submitted again")
+    with slurm.down():
+        os.remove(f"{folder}/jobs")
+        os.rename(f"{folder}/away", f"{folder}/jobs")
+        os.rename(slurm.path("remembered"), slurm.path("jobs.json"))
+    server.heddle("cancel", job)
+    slurm.until("it is told to stop", lambda: slurm.arrays(job) == {"0.0": [["FAILED", "COMPLETED"]]})
+    expect(server.log().count("damaged.0.jsonl") == 1, server.log())
+
     # Cancelled, the server killed at that: what runs is told to stop, once, and nothing is left.
     slurm.modes("RUNNING", "RUNNING")
     for fault in ("scancel before", "scancel after"):

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -236,8 +237,25 @@ TEST_F(CollectTest, ARunsFileHoldsWhatThisAttemptHasMeasured) {
   EXPECT_THAT(lines, ElementsAre(HasSubstr(R"("attempt":1)"), HasSubstr(R"("time_us":8.0)"),
                                  HasSubstr(R"("exit_code":0)")));
 
-  auto runs = AttemptsIn(folder_);
+  // A file that is no run's costs nothing but itself, a folder that cannot be read everything.
+  for (const char* text : {"not a run\n", "{\"format\":1,\"run\":7}\n", "\xff\n"}) {
+    std::ofstream(folder_ + "/damaged.jsonl") << text;
+    std::vector<std::string> refused;
+    auto runs = AttemptsIn(folder_, refused);
+    ASSERT_TRUE(runs.ok()) << runs.status();
+    EXPECT_EQ(runs->size(), 1U);
+    EXPECT_THAT(refused, ElementsAre(HasSubstr("/damaged.jsonl: ")));
+  }
+  std::filesystem::remove(folder_ + "/damaged.jsonl");
+  std::filesystem::create_symlink(folder_ + "/loop", folder_ + "/loop");
+  std::vector<std::string> refused;
+  EXPECT_EQ(AttemptsIn(folder_ + "/loop", refused).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(AttemptsIn(folder_ + "/no", refused).status().code(), absl::StatusCode::kNotFound);
+  std::filesystem::remove(folder_ + "/loop");
+
+  auto runs = AttemptsIn(folder_, refused);
   ASSERT_TRUE(runs.ok()) << runs.status();
+  EXPECT_THAT(refused, ElementsAre());
   ASSERT_EQ(runs->size(), 1U);
   ASSERT_EQ(runs->at("r").size(), 2U);
   EXPECT_EQ(runs->at("r")[0].exit_code, std::nullopt);

@@ -184,34 +184,42 @@ absl::Status RunFile::End(int exit_code) {
 }
 
 absl::StatusOr<std::vector<std::string>> RunFilesIn(const std::string& path) {
+  std::vector<std::string> files;
   std::error_code error;
-  if (!fs::is_directory(path, error)) {
-    if (fs::exists(path, error)) return std::vector<std::string>{path};
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) {
     return absl::NotFoundError(absl::StrCat(path, ": there is no such file or folder"));
   }
-  std::vector<std::string> files;
-  for (fs::recursive_directory_iterator it(path, error), end; !error && it != end;
-       it.increment(error)) {
-    if (it->is_regular_file(error) && it->path().extension() == kEnding) {
-      files.push_back(it->path().string());
-    }
+  if (!error && !fs::is_directory(status)) return std::vector<std::string>{path};
+  fs::recursive_directory_iterator it;
+  if (!error) it = fs::recursive_directory_iterator(path, error);
+  while (!error && it != fs::recursive_directory_iterator()) {
+    const bool named = it->path().extension() == kEnding;
+    if (named && it->is_regular_file(error)) files.push_back(it->path().string());
+    if (!error) it.increment(error);
   }
-  if (error) return absl::NotFoundError(absl::StrCat(path, ": ", error.message()));
+  if (error) return absl::UnavailableError(absl::StrCat(path, ": ", error.message()));
   std::sort(files.begin(), files.end());
   return files;
 }
 
-absl::StatusOr<std::map<std::string, std::vector<Attempt>>> AttemptsIn(const std::string& folder) {
+absl::StatusOr<std::map<std::string, std::vector<Attempt>>> AttemptsIn(
+    const std::string& folder, std::vector<std::string>& refused) {
   auto files = RunFilesIn(folder);
   if (!files.ok()) return files.status();
   std::map<std::string, std::vector<Attempt>> runs;
   for (const std::string& path : *files) {
     std::ifstream in(path, std::ios::binary);
+    if (!in) {
+      return absl::UnavailableError(absl::StrCat(path, ": cannot be read: ", std::strerror(errno)));
+    }
     std::string line;
-    if (!std::getline(in, line) || in.eof()) continue;  // killed before it had begun
+    bool too_long = false, whole = false;
+    if (!ReadLine(in, line, too_long, whole) || !whole) continue;  // killed before it had begun
     auto header = ParseRunHeader(line);
     if (!header.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": ", header.status().message()));
+      refused.push_back(absl::StrCat(path, ": ", header.status().message()));
+      continue;
     }
     runs[header->run].push_back({header->attempt, path, ParseRunEnd(LastLine(path))});
   }

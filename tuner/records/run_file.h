@@ -70,7 +70,8 @@ class RunFile {
   std::string path_;
 };
 
-// The files in a folder, or the file itself: sorted paths. NotFound: there is nothing of that name.
+// The files in a folder, or the file itself: sorted paths. NotFound: there is nothing of that name;
+// Unavailable: the folder could not be read to its end, which says nothing of what is in it.
 absl::StatusOr<std::vector<std::string>> RunFilesIn(const std::string& path);
 
 // How an attempt stands.
@@ -79,8 +80,11 @@ struct Attempt {
   std::string path;
   std::optional<int> exit_code;  // none: it goes on, or was killed
 };
-// By the run's name, in order, of the files in a folder.
-absl::StatusOr<std::map<std::string, std::vector<Attempt>>> AttemptsIn(const std::string& folder);
+// By the run's name, in order, of the files in a folder. A file that is no run's is left out and
+// named in `refused`, with the reason. Errors as of RunFilesIn; Unavailable also where a file
+// cannot be read.
+absl::StatusOr<std::map<std::string, std::vector<Attempt>>> AttemptsIn(
+    const std::string& folder, std::vector<std::string>& refused);
 
 }  // namespace heddle::tuner
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,7 @@
 #include "base/subprocess.h"
 #include "cli/remote.h"
 #include "cli/run_sender.h"
+#include "cli/warm.h"
 #include "measure/codegen/codegen.h"
 #include "tuner/records/collect.h"
 
@@ -41,27 +43,6 @@ absl::StatusOr<std::map<std::string, std::vector<tuner::Attempt>>> FindAttempts(
   for (const std::string& why : refused) Say("refused: " + why);
   return runs;
 }
-
-// A folder on the node's own disk, gone with the task.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    const char* parent = getenv("TMPDIR");
-    std::string pattern =
-        absl::StrCat(parent != nullptr && *parent != 0 ? parent : "/tmp", "/heddle-task-XXXXXX");
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Writes what is measured into the run's file while it is measured, by a connection of its own.
 class Journal {
@@ -99,15 +80,10 @@ class Journal {
 // is in the file all the same.
 class Reporter {
  public:
-  // Null: there is no server, or nothing can be sent to it.
-  static std::unique_ptr<Reporter> Start(const ServerFlags& flags, const std::string& path) {
-    if (!flags.given()) return nullptr;
-    auto client = client::Client::Connect(flags.Get());
-    if (!client.ok()) {
-      Say(absl::StrCat("nothing is sent to the server: ", client.status().message()));
-      return nullptr;
-    }
-    return std::unique_ptr<Reporter>(new Reporter(*std::move(client), path));
+  Reporter(client::Client& client, const std::string& path) : sender_(client, path) {
+    thread_ = std::thread([this] {
+      while (!stop_.Wait(kReportEvery)) sender_.Send().IgnoreError();
+    });
   }
   ~Reporter() {
     stop_.Set();
@@ -124,14 +100,6 @@ class Reporter {
   Reporter& operator=(const Reporter&) = delete;
 
  private:
-  Reporter(std::unique_ptr<client::Client> client, const std::string& path)
-      : client_(std::move(client)), sender_(*client_, path) {
-    thread_ = std::thread([this] {
-      while (!stop_.Wait(kReportEvery)) sender_.Send().IgnoreError();
-    });
-  }
-
-  std::unique_ptr<client::Client> client_;
   RunSender sender_;
   StopSignal stop_;
   std::thread thread_;
@@ -171,14 +139,26 @@ Result RunTask(const std::string& folder, int64_t index, const ServerFlags& serv
 
   const ScratchFolder scratch;
   const std::string db = scratch.path() + "/heddle.db";
-  auto records = tuner::Records::Open(db);
+  std::unique_ptr<client::Client> client;
+  if (server.given()) {
+    auto connected = client::Client::Connect(server.Get());
+    if (connected.ok()) {
+      client = *std::move(connected);
+    } else {
+      Say(absl::StrCat("nothing is sent to the server: ", connected.status().message()));
+    }
+  }
+  auto records = OpenWarm(*batch, index, device->target.name, client.get(), db);
   if (!records.ok()) return records.status();
+  const auto known = (*records)->database().QueryInt("SELECT coalesce(max(id), 0) FROM trial");
+  if (!known.ok()) return known.status();
   for (const tuner::Attempt& attempt : earlier) {
     std::ifstream in(attempt.path, std::ios::binary);
     if (auto report = tuner::Collect(**records, in); !report.ok()) return report.status();
   }
   auto last = (*records)->database().QueryInt("SELECT coalesce(max(id), 0) FROM trial");
-  auto made = (*records)->database().QueryInt("SELECT count(*) FROM trial WHERE final = 0");
+  auto made = (*records)->database().QueryInt(
+      "SELECT count(*) FROM trial WHERE final = 0 AND id > ?", *known);
   if (!last.ok() || !made.ok()) return last.ok() ? made.status() : last.status();
   auto file = tuner::RunFile::Create(
       batch->runs(), {run, 0, HostId(), device->target.name, measure::kGeneratorVersion});
@@ -187,7 +167,8 @@ Result RunTask(const std::string& folder, int64_t index, const ServerFlags& serv
                    " trials of earlier ones"));
   const std::string path = file->path();
   Journal journal(*std::move(file), *std::move(records), *last);
-  const std::unique_ptr<Reporter> reporter = Reporter::Start(server, path);
+  std::optional<Reporter> reporter;
+  if (client != nullptr) reporter.emplace(*client, path);
 
   std::vector<std::string> arguments{"tune", "--device", device->id, "--db",       db,
                                      "--l2", batch->l2,  "--search", batch->search};

@@ -22,6 +22,7 @@
 #include "cli/slurm.h"
 #include "cli/slurm_batch.h"
 #include "cli/suite.h"
+#include "cli/warm.h"
 
 namespace heddle::cli {
 namespace {
@@ -78,6 +79,11 @@ class BatchLock {
  private:
   int file_;
 };
+
+// What runs start from costs time where it is missing, and nothing else.
+void SayCold(const absl::Status& written) {
+  if (!written.ok()) Say(absl::StrCat("Runs start from less: ", written.message()));
+}
 
 std::string CancelledMark(const Batch& batch) { return batch.folder + "/cancelled"; }
 
@@ -147,6 +153,10 @@ Result RunSlurm(const BatchFlags& flags) {
         absl::StrCat(existing->folder, " is a batch of other workloads: choose another --name"));
   }
   const BatchLock lock(*existing);
+  if (std::error_code none; fs::exists(existing->db, none)) {
+    auto records = OpenRecords(existing->db);
+    SayCold(records.ok() ? WriteWarmStart(**records, *existing) : records.status());
+  }
   absl::Status s = SubmitGeneration(*existing, 0, AllOf(*existing));
   if (!s.ok()) return s;
   std::cout << existing->folder << "\n";
@@ -184,6 +194,7 @@ Result RunCollect(const std::string& folder, int generation) {
     }
     return kFailed;
   }
+  SayCold(WriteWarmStart(**records, *batch));
   absl::Status s = SubmitGeneration(*batch, generation + 1, *incomplete);
   return s.ok() ? collected : Result(s);
 }

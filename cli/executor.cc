@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "cli/warm.h"
 #include "proto/values.h"
 #include "server/db/convert.h"
 #include "server/db/job_store.h"
@@ -245,6 +246,14 @@ absl::StatusOr<std::string> Executor::Collect(const Attempts& attempts, bool all
 absl::Status Executor::Submit(const v1::Job& job, const Batch& batch, int submission,
                               const std::vector<int64_t>& indices) {
   if (refused_) return absl::OkStatus();  // the next pass tries: what is refused to one is to all
+  {
+    auto reader = server_.store().Read();
+    if (absl::Status s = WriteWarmStart(*reader, batch); !s.ok()) {
+      // Runs start from less.
+      LogEvent(Severity::kWarning, "warm_start",
+               {{"job", job.name()}, {"error", std::string(s.message())}});
+    }
+  }
   const absl::Status status = engine_->Submit(batch, job.tenant(), submission, indices);
   refused_ = !status.ok();
   return status;

@@ -102,10 +102,18 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   tuner::ProgressPrinter printer(stderr, devices == 1 && isatty(STDERR_FILENO) != 0,
                                  TerminalWidth() - 1, devices == 1 ? "" : device.id + "  ");
   auto proposer = tuner::MakeRandomProposer(*space, flags.seed);
+  size_t neighbours = 0;
+  bool has_model = false;
   if (recalling.valid()) {
     auto experience = recalling.get();
     if (!experience.ok()) return experience.status();
     printer.Note(experience->note);
+    neighbours = experience->neighbours.size();
+    has_model = experience->model != nullptr;
+    if (neighbours > 0) {
+      printer.Note(
+          absl::StrCat(neighbours, " schedules of the nearest workloads are tried first."));
+    }
     proposer = tuner::MakeEvolutionProposer(
         *space, {flags.seed, std::move(experience->neighbours), {}, experience->model, threads});
   }
@@ -130,7 +138,8 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   auto report = session.Run();
   printer.Clear();
   if (!report.ok()) return report.status();
-  return Tuned{program, *std::move(report), tuner::RooflineOf(*program, device.target, l2)};
+  return Tuned{program, *std::move(report), tuner::RooflineOf(*program, device.target, l2),
+               neighbours, has_model};
 }
 
 // FILE.svg, or with several workloads FILE-1.svg, FILE-2.svg, ...

@@ -127,6 +127,7 @@ Json ToJson(const Tuned& tuned, const std::string& device, const std::string& l2
                              {"idle_proposing", t.idle_proposing},
                              {"idle_otherwise", IdleOtherwise(report)}};
   }
+  json["started_from"] = {{"neighbours", tuned.neighbours}, {"cost_model", tuned.has_model}};
   json["final"] = report.best && report.best->is_final;
   if (weight != 1) json["weight"] = weight;
   return json;

@@ -31,6 +31,9 @@ struct Tuned {
   Workload program;
   tuner::SessionReport report;
   tuner::Roofline roofline;
+  // What the search began with: how many schedules of the nearest workloads, and a cost model.
+  size_t neighbours = 0;
+  bool has_model = false;
 };
 
 // Of the best over the default schedule; 0 where either is unknown.

@@ -212,6 +212,7 @@ TEST_F(TuneTest, TuningAgainContinues) {
   RunJson(line);
   json again = RunJson(line);
   EXPECT_GE(again["earlier_trials"], 3);
+  EXPECT_TRUE(again["started_from"]["cost_model"].is_boolean());
   EXPECT_GT(again["default_us"], 0) << "known from the first run";
 }
 

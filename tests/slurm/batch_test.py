@@ -2,9 +2,12 @@
 they measure to a server; what that lacks is brought to it afterwards."""
 
 import atexit
+import glob
 import json
 import os
+import shutil
 import subprocess
+import sys
 
 from slurm import HEDDLE, Slurm, expect, skip
 
@@ -41,6 +44,14 @@ with Slurm() as slurm:
     expect("--array=0-1 " in printed and "--export=PATH,HOME" in printed and "--cpus-per-task=2" in printed, printed)
     expect("--time=20 " in printed and "exec \"$2\" cluster task" in printed, printed)
     expect(not os.path.exists(f"{slurm.folder}/small"), "printing has written something")
+    # What the database knows already is what its runs start from.
+    fake = [sys.executable, f"{HERE}/fake_task.py", f"{slurm.folder}/known", "", "0"]
+    os.makedirs(f"{slurm.folder}/known/runs")
+    with open(f"{slurm.folder}/known/batch.json", "w") as known, open(f"{slurm.folder}/mode.0", "w") as mode:
+        json.dump({"created": "20200101T000000Z", "name": "known"}, known)
+        mode.write("final 50")
+    slurm.run(*fake, SLURM_ARRAY_TASK_ID="0", SLURMD_NODENAME="n1")
+    slurm.run(HEDDLE, "records", "collect", f"{slurm.folder}/known/runs", "--db", f"{slurm.folder}/heddle.db")
     slurm.run(*command, "--submit", SECRET="hunter2")
     slurm.run(*command, "--submit")
     folder = f"{slurm.folder}/small"
@@ -50,14 +61,19 @@ with Slurm() as slurm:
         log = log.read()
     expect("2 of 2 workloads are complete" in log, log)
     expect(len(os.listdir(f"{folder}/runs")) == 2, os.listdir(f"{folder}/runs"))
+    with open(f"{folder}/warm/current") as current:
+        snapshot = f"{folder}/warm/{current.read()}.db"
+    for each in glob.glob(f"{folder}/log/*_*.log"):
+        with open(each) as task:
+            expect(f"It starts from {snapshot}: 1 trials of 1 workloads and 0 cost models." in (text := task.read()), text)
     for workload in (["vector_add", "--shape", "n=4096"], ["transpose", "--shape", "m=64,n=64"]):
         answer = json.loads(slurm.run(HEDDLE, "query", *workload, "--db", f"{slurm.folder}/heddle.db", "--json").stdout)
         expect(answer["found"] and answer["match"] == "exact", answer)
     lines = slurm.run(HEDDLE, "records", "export", "-", "--db", f"{slurm.folder}/heddle.db").stdout.splitlines()
-    trials = [json.loads(line)["trial"] for line in lines]
+    trials = [trial for line in lines if (trial := json.loads(line)["trial"])["run"] != "20200101T000000Z-known-00000"]
     expect({t["run"][-5:] for t in trials} == {"00000", "00001"} and not any(t["imported"] for t in trials), trials)
     expect(sum(not t["final"] for t in trials) == 4, "two trials of each workload")
-    device = json.loads(lines[0])["environment"]["device_name"]
+    device = json.loads(lines[-1])["environment"]["device_name"]
     query = ["query", "--json", "--server", f"unix:{slurm.folder}/server-0"]
     answer = json.loads(slurm.run(HEDDLE, *query, "vector_add", "--shape", "n=4096", "--device", device).stdout)
     expect(answer["found"] and answer["match"] == "exact", answer)
@@ -66,6 +82,18 @@ with Slurm() as slurm:
     for added, known in ((measured - own, own), (0, measured)):
         done = slurm.run(HEDDLE, "records", "collect", f"{folder}/runs", "--server", f"unix:{slurm.folder}/server-0")
         expect(done.stderr.startswith(f"{added} trials added from 2 files, {known} were"), done.stderr)
+    # Where the folder has nothing, or what is damaged, the server is asked.
+    os.mkdir(f"{slurm.folder}/cold")
+    for name in ("runs", "warm"):
+        os.mkdir(f"{slurm.folder}/cold/{name}")
+    with open(f"{folder}/batch.json") as text, open(f"{slurm.folder}/cold/batch.json", "w") as out:
+        json.dump(json.load(text) | {"name": "cold", "trials": 1}, out)
+    shutil.copy(f"{folder}/warm/current", f"{slurm.folder}/cold/warm/current")
+    with open(snapshot, "rb") as text, open(f"{slurm.folder}/cold/warm/{os.path.basename(snapshot)}", "wb") as out:
+        out.write(text.read()[:-1] + b"?")
+    done = slurm.run(HEDDLE, "cluster", "task", "--folder", f"{slurm.folder}/cold", "--index", "0", "--server",
+                     f"unix:{slurm.folder}/server-0", TMPDIR=slurm.folder)
+    expect("it is damaged" in done.stderr and "finals of vector_add that the server has" in done.stderr, done.stderr)
     server.terminate()
     expect(server.wait(60) == 0, "the server ended badly")
     expect(not [f for f in os.listdir(slurm.folder) if f.startswith("heddle-task-")], "a task has left its folder behind")

@@ -118,6 +118,10 @@ with FakeSlurm() as slurm:
         twin = "sbatch late" in faults
         slurm.until("no twin is left", lambda: slurm.arrays(job)["0.0"][1:] == [["CANCELLED"]] * twin)
 
+    # What a later job's runs start from is what the earlier ones have measured.
+    with open(f"{server.jobs}/{job.removeprefix('jobs/')}/warm/current") as current:
+        expect(os.listdir(os.path.dirname(current.name)).count(f"{current.read()}.db") == 1, current.name)
+
     # How tasks end is told in a user's words, and what others have measured stays. Three times more is enough.
     slurm.modes("OUT_OF_MEMORY", "NODE_FAIL", "", "")
     server.modes("", "", "final 5", "none")

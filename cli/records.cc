@@ -7,9 +7,12 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "cli/collect.h"
 #include "cli/command.h"
 #include "cli/remote.h"
+#include "server/db/outliers.h"
 #include "tuner/records/trial_set.h"
 
 namespace heddle::cli {
@@ -105,6 +108,55 @@ Result RunBackupRecords(const RecordsFlags& flags) {
   return kDone;
 }
 
+std::string TimeText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone());
+}
+
+Result RunOutliers(const std::string& db, bool json) {
+  auto records = OpenRecords(db);
+  if (!records.ok()) return records.status();
+  auto outliers = server::FindOutliers(**records);
+  if (!outliers.ok()) return outliers.status();
+  Json all = Json::array();
+  for (const server::Outlier& outlier : *outliers) {
+    const std::string since = TimeText(outlier.first);
+    const std::string until = TimeText(outlier.last + absl::Seconds(1));
+    if (json) {
+      all.push_back({{"host", outlier.host},
+                     {"compared", outlier.compared},
+                     {"contradicted", outlier.contradicted},
+                     {"others", outlier.others},
+                     {"ratio", outlier.ratio},
+                     {"since", since},
+                     {"until", until}});
+      continue;
+    }
+    std::cout << absl::StrFormat(
+        "%s\t%d of %d schedules, %d other hosts, %.2f times as long\n"
+        "    heddle retract --host %s --since %s --until %s --reason \"...\"\n",
+        outlier.host, outlier.contradicted, outlier.compared, outlier.others, outlier.ratio,
+        outlier.host, since, until);
+  }
+  if (json) PrintJson(all);
+  if (!json && outliers->empty()) Say("No host is contradicted by another.");
+  return kDone;
+}
+
+void AddOutliers(CLI::App& group, Selected selected) {
+  struct Flags {
+    std::string db;
+    bool json = false;
+  };
+  auto flags = std::make_shared<Flags>();
+  CLI::App* sub = group.add_subcommand(
+      "outliers", "hosts whose finals others' contradict, and what would retract them");
+  AddDbFlag(*sub, flags->db);
+  sub->add_flag("--json", flags->json, "JSON on stdout");
+  sub->footer(
+      "Where two hosts differ, both are told, as nobody knows which is wrong; a third one tells.");
+  sub->callback([=] { *selected = [=] { return RunOutliers(flags->db, flags->json); }; });
+}
+
 }  // namespace
 
 void AddRecords(CLI::App& app, Selected selected) {
@@ -135,6 +187,7 @@ void AddRecords(CLI::App& app, Selected selected) {
   add("import", "add the trials of such a file that are not there yet", RunImportRecords,
       ImportServerRecords);
   AddCollect(*group, selected);
+  AddOutliers(*group, selected);
   add("backup", "a consistent copy of the database, while others may write", RunBackupRecords);
 }
 

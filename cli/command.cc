@@ -11,6 +11,7 @@
 #include "base/nearest_name.h"
 #include "measure/device/nvrtc.h"
 #include "search_space/notation/notation.h"
+#include "server/db/replica.h"
 #include "tuner/search/default_point.h"
 
 namespace heddle::cli {
@@ -205,6 +206,12 @@ absl::StatusOr<std::unique_ptr<tuner::Records>> OpenRecords(const std::string& d
 
 absl::StatusOr<std::unique_ptr<tuner::Records>> OpenWritableRecords(const std::string& db) {
   auto records = OpenRecords(db);
+  if (records.ok() && server::IsReplica((*records)->path())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat((*records)->path(),
+                     " is a replica, which the next copy of its primary overwrites: name that "
+                     "with --db, or start a server on this one, which then is a primary itself"));
+  }
   if (!records.ok() || !(*records)->read_only()) return records;
   if (!(*records)->damage().empty()) return absl::InvalidArgumentError((*records)->damage());
   return absl::InvalidArgumentError(

@@ -42,7 +42,7 @@ struct ServeFlags {
   std::string executor = "fleet", folder;
   SlurmFlags slurm;
   ServerPodFlags kubernetes;
-  double every_s = 10;
+  double every_s = 10, replica_s = 10;
 };
 
 // gRPC gives up a listener for good that runs out of file descriptors. The usual soft limit is for
@@ -95,7 +95,13 @@ Result RunServe(ServeFlags flags) {
   if (flags.local) options.engine.own_host = HostId();
   auto engine = MakeEngine(flags);
   if (!engine.ok()) return engine.status();
-  if (*engine != nullptr) options.engine.max_searchers = 0;
+  const bool is_replica = !options.replica_of.empty();
+  if (is_replica && (*engine != nullptr || flags.local)) {
+    return absl::InvalidArgumentError(
+        "--replica-of: a replica answers reads alone; leave --local and --executor out");
+  }
+  options.replica_every = absl::Seconds(flags.replica_s);
+  if (is_replica || *engine != nullptr) options.engine.max_searchers = 0;
   options.engine.heartbeat = std::min(absl::Seconds(5), options.engine.lease / 5);
   CatchInterrupts();
   ServiceManager manager;
@@ -216,6 +222,14 @@ void AddServe(CLI::App& app, Selected selected) {
   sub->add_option("--listen", o.listen,
                   "where to listen; several times for several [a Unix socket beside the database]")
       ->type_name("unix:PATH|HOST:PORT");
+  sub->add_option("--replica-of", o.replica_of,
+                  "answer reads alone, from a copy of this database that --db is made and kept")
+      ->type_name("FILE");
+  sub->add_option("--replica-every", flags->replica_s,
+                  "seconds between looks at whether it has changed")
+      ->type_name("S")
+      ->check(CLI::Range(0.01, 86400.0).description(""))
+      ->capture_default_str();
   sub->add_flag("--local", flags->local, "also measure on this machine's devices");
   sub->add_option("--tls-cert", o.tls_cert, "the server's certificate chain (PEM)")
       ->type_name("FILE");

@@ -32,7 +32,7 @@ absl::Status Identify(const Gateway& gateway, const grpc::CallbackServerContext&
         &unused);
     if (!found.ok()) return found.status();
     caller = *std::move(found);
-    if (unused >= kNoteUseEvery) {
+    if (unused >= kNoteUseEvery && gateway.replica == nullptr) {
       gateway.store.Write(
           [id = caller.token, now](tuner::Records& records) { return NoteUse(records, id, now); },
           nullptr);
@@ -62,7 +62,13 @@ absl::Status Identify(const Gateway& gateway, const grpc::CallbackServerContext&
 absl::StatusOr<Caller> Gateway::Admit(const grpc::CallbackServerContext& context,
                                       Role needed) const {
   Caller caller{kLocalTenant, Role::kAdmin};
-  const absl::Status status = Identify(*this, context, needed, caller);
+  absl::Status status = Identify(*this, context, needed, caller);
+  if (status.ok() && replica != nullptr && needed != Role::kReader) {
+    status = ErrorWithReason(
+        absl::StatusCode::kFailedPrecondition, "READ_ONLY_REPLICA",
+        absl::StrCat("this server is a replica, which answers what a ", NameOf(Role::kReader),
+                     " may ask and changes nothing; call the server whose database it copies"));
+  }
   if (status.ok()) return caller;
   LogEvent(Severity::kWarning, "caller_refused",
            {{"peer", caller.peer},

@@ -9,8 +9,10 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
 #include "server/db/auth.h"
 #include "server/db/errors.h"
+#include "server/db/replica.h"
 #include "server/db/store.h"
 #include "server/engine/engine.h"
 #include "server/engine/metrics.h"
@@ -30,12 +32,17 @@ struct Gateway {
   bool tokens_required = true;
   // A stream that goes on for so long has its token looked at again, before what it sends next.
   absl::Duration look_again = absl::Seconds(10);
+  // Of a server that answers reads alone; else null.
+  const Replica* replica = nullptr;
 
   // Unauthenticated or PermissionDenied with the remedy.
   absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context, Role needed) const;
   // Counts the call and logs what an administrator should see; the status for the caller.
   grpc::Status Finish(const char* method, SteadyTime start, const absl::Status& status) const;
 };
+
+// Of each answer of a replica: how many milliseconds ago the primary was as it is.
+inline constexpr char kReplicaAge[] = "heddle-replica-age-ms";
 
 // Whose are the jobs of callers without a token.
 inline constexpr char kLocalTenant[] = "local";
@@ -54,6 +61,11 @@ grpc::ServerUnaryReactor* Unary(const Gateway& gateway, const char* method, Role
   Reply<Response> reply = [=](absl::StatusOr<Response> result) {
     const absl::Status status = result.status();
     if (status.ok()) *response = *std::move(result);
+    if (g->replica != nullptr) {
+      context->AddTrailingMetadata(
+          kReplicaAge,
+          std::to_string(absl::ToInt64Milliseconds(absl::Now() - g->replica->as_of())));
+    }
     reactor->Finish(g->Finish(method, start, status));
   };
   auto caller = gateway.Admit(*context, needed);

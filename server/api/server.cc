@@ -211,22 +211,47 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     // Creates the folder too.
     if (auto created = tuner::Records::Open(""); !created.ok()) return created.status();
   }
+  if (!options.replica_of.empty()) {
+    auto replica = Replica::Make(options.replica_of, path);
+    if (!replica.ok()) return replica.status();
+    server->replica_ = std::make_unique<Replica>(*std::move(replica));
+  } else if (IsReplica(path)) {
+    if (absl::Status s = ForgetReplica(path); !s.ok()) return s;
+    LogEvent(Severity::kWarning, "replica_promoted", {{"database", path}});
+  }
   auto store = Store::Open(path, options.store);
   if (!store.ok()) return store.status();
   server->store_ = *std::move(store);
   server->engine_ = std::make_unique<Engine>(*server->store_, metrics, options.engine);
-  if (absl::Status s = server->engine_->Recover(); !s.ok()) return s;
+  absl::Status begun =
+      server->replica_ ? server->StartReplica(options) : server->engine_->Recover();
+  if (!begun.ok()) return begun;
   server->spaces_ = std::make_unique<Spaces>(options.spaces);
   server->light_ = std::make_unique<Pool>(kLightThreads);
   server->heavy_ = std::make_unique<Pool>(kHeavyThreads);
   server->gateway_ = std::make_unique<Gateway>(
       Gateway{*server->store_, *server->engine_, metrics, *server->spaces_, *server->light_,
-              *server->heavy_, /*tokens_required=*/!options.insecure_loopback, options.look_again});
+              *server->heavy_, /*tokens_required=*/!options.insecure_loopback, options.look_again,
+              server->replica_.get()});
   if (absl::Status s = server->Listen(options); !s.ok()) return s;
   if (!options.metrics.empty()) {
     absl::Status s = CheckPort(options.metrics, "--metrics");
     if (s.ok()) s = metrics.Listen(options.metrics);
     if (!s.ok()) return s;
+  }
+  if (server->replica_) {
+    server->replicator_ = std::thread([s = server.get(), every = options.replica_every] {
+      absl::Status last;
+      while (!s->stopping_.Wait(every)) {
+        absl::Status status = s->RefreshReplica();
+        // Once, however long it lasts.
+        if (status != last && !status.ok()) {
+          LogEvent(Severity::kError, "replica_not_refreshed",
+                   {{"error", std::string(status.message())}});
+        }
+        last = std::move(status);
+      }
+    });
   }
   SetBuildInfo(metrics.registry(), options.build, measure::kGeneratorVersion);
   const std::map<std::string, std::string> certificates = {{"server", options.tls_cert},
@@ -247,6 +272,24 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
             {"tls", !options.tls_cert.empty()},
             {"tokens", server->gateway_->tokens_required}});
   return server;
+}
+
+// The last copy is served where the primary is away.
+absl::Status Server::StartReplica(const ServerOptions& options) {
+  const absl::Status copied = RefreshReplica();
+  if (copied.ok()) return copied;
+  if (replica_->as_of() == absl::InfinitePast()) return copied;
+  LogEvent(Severity::kError, "replica_not_refreshed",
+           {{"primary", options.replica_of}, {"error", std::string(copied.message())}});
+  SetReplicaAsOf(metrics_.registry(), replica_->as_of());
+  return engine_->LoadFleet();
+}
+
+absl::Status Server::RefreshReplica() {
+  const auto changed = replica_->Refresh();
+  if (!changed.ok()) return changed.status();
+  SetReplicaAsOf(metrics_.registry(), replica_->as_of());
+  return *changed ? engine_->LoadFleet() : absl::OkStatus();
 }
 
 absl::Status Server::Listen(const ServerOptions& options) {
@@ -299,7 +342,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
 
 // A server that cannot write is of no use to those that choose one by its health.
 void Server::Tick() {
-  engine_->Tick();
+  if (!replica_) engine_->Tick();
   metrics_.SetCallsWaiting("light", static_cast<double>(light_->waiting()));
   metrics_.SetCallsWaiting("heavy", static_cast<double>(heavy_->waiting()));
   ++ticks_;
@@ -335,10 +378,9 @@ void Server::Drain(absl::Duration grace) {
 
 Server::~Server() {
   Drain(absl::Seconds(1));
-  if (ticker_.joinable()) {
-    stopping_.Set();
-    ticker_.join();
-  }
+  stopping_.Set();
+  if (ticker_.joinable()) ticker_.join();
+  if (replicator_.joinable()) replicator_.join();
   light_.reset();
   heavy_.reset();
   engine_.reset();

@@ -31,6 +31,9 @@ struct ServerOptions {
   absl::Duration look_again = absl::Seconds(10);  // Gateway's
   std::string metrics;                            // "HOST:PORT"; "" = none
   std::string build;                              // "0.1.0"
+  // The database of another server, of which `db` is to be a copy, or a copy of that; "" = none.
+  std::string replica_of;
+  absl::Duration replica_every = absl::Seconds(10);
   EngineOptions engine;
   StoreOptions store;
   SpaceOptions spaces;
@@ -55,6 +58,8 @@ class Server {
 
  private:
   Server() = default;
+  absl::Status StartReplica(const ServerOptions& options);
+  absl::Status RefreshReplica();
   absl::Status Listen(const ServerOptions& options);
   void Tick();
 
@@ -62,6 +67,7 @@ class Server {
   std::atomic<int> failed_commits_ = 0;  // in a row
   bool healthy_ = true;                  // as the health service says
   SteadyTime next_probe_;                // of a database that could not be written
+  std::unique_ptr<Replica> replica_;     // null: not one
   std::unique_ptr<Store> store_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Spaces> spaces_;
@@ -71,7 +77,7 @@ class Server {
   std::unique_ptr<grpc::Server> server_;
   std::vector<std::string> addresses_;
   StopSignal stopping_;
-  std::thread ticker_;
+  std::thread ticker_, replicator_;
   std::atomic<int64_t> ticks_ = 0;
   std::atomic<bool> draining_ = false;
 };

@@ -145,6 +145,30 @@ absl::Status Engine::Recover() {
   return absl::OkStatus();
 }
 
+absl::Status Engine::LoadFleet() {
+  auto reader = store_.Read();
+  auto devices = LoadDevices(*reader);
+  if (!devices.ok()) return devices.status();
+  auto pins = LoadPins(*reader);
+  if (!pins.ok()) return pins.status();
+  auto hosts = LoadHosts(*reader);
+  if (!hosts.ok()) return hosts.status();
+  absl::MutexLock lock(&mutex_);
+  models_ = DeviceModels();
+  hosts_.clear();
+  devices_.clear();
+  for (const v1::Device& pin : *pins) models_.Pin(pin);
+  for (const v1::FleetHost& host : *hosts) {
+    hosts_[host.host_uuid()] = {host.token(), host.trusted(), host.released()};
+  }
+  for (v1::FleetDevice& device : *devices) {
+    const std::string id = device.id();
+    models_.Learn(device.device(), false);
+    devices_[id].info = std::move(device);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Engine::GiveUp(const v1::Job& job, const std::string& why, tuner::Records& records) {
   const std::string error =
       absl::StrCat("this version of heddle cannot go on with the job: ", why, "; submit it again");

@@ -92,6 +92,9 @@ class Engine {
   // Takes up what the database has: jobs that have not ended, leases that may still be reported,
   // devices. To be called once, first.
   absl::Status Recover();
+  // In its place on a replica, and again when that has changed: what is believed of models and
+  // hosts, and no job. Ticks are not for it.
+  absl::Status LoadFleet();
   int64_t epoch() const { return epoch_; }
 
   // Lets time pass: expires leases, sessions, waiting calls and jobs; starts what can start.

@@ -55,4 +55,13 @@ void SetCertificateExpiry(prometheus::Registry& registry, const std::string& nam
       .Set(static_cast<double>(absl::ToUnixSeconds(when)));
 }
 
+void SetReplicaAsOf(prometheus::Registry& registry, absl::Time when) {
+  prometheus::BuildGauge()
+      .Name("heddle_replica_as_of_timestamp_seconds")
+      .Help("When the primary was as this replica is, in seconds since 1970")
+      .Register(registry)
+      .Add({})
+      .Set(static_cast<double>(absl::ToUnixMillis(when)) / 1000);
+}
+
 }  // namespace heddle::server

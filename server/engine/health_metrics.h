@@ -24,6 +24,9 @@ absl::StatusOr<absl::Time> CertificateExpiry(const std::string& file);
 // heddle_certificate_expiry_timestamp_seconds{certificate}: `name` says whose it is, "server".
 void SetCertificateExpiry(prometheus::Registry& registry, const std::string& name, absl::Time when);
 
+// heddle_replica_as_of_timestamp_seconds: when the primary was as this replica is.
+void SetReplicaAsOf(prometheus::Registry& registry, absl::Time when);
+
 }  // namespace heddle::server
 
 #endif  // HEDDLE_SERVER_ENGINE_HEALTH_METRICS_H_

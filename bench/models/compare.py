@@ -50,6 +50,7 @@ def case(name, batch, options, keep):
     from models import MODELS
 
     import heddle
+    from heddle._timing import captured
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
@@ -94,12 +95,12 @@ def case(name, batch, options, keep):
     print(report, file=sys.stderr, flush=True)
     row |= {"cold_seconds": seconds if cold else None, "left": report.left}
     row |= {"groups": [vars(use) for use in report.uses], "slower": [vars(use) for use in report.slower]}
-    row |= {kind: getattr(report, kind) for kind in ("inductor_us", "predicted_us", "measured_us")}
+    row |= {kind: getattr(report, kind) for kind in ("inductor_us", "predicted_us", "measured_us", "seconds")}
     keep(row)
     peer, row["mode"] = compiled(model, inputs, options.mode)
     runs = {"ours": ours, "peer": peer, "eager": model}
     row["error"] = {kind: error(run(*inputs)) for kind, run in runs.items()}
-    graphs = {kind: captured(lambda run=run: run(*inputs)) for kind, run in runs.items()}
+    graphs = {kind: captured(lambda run=run: run(*inputs))[0] for kind, run in runs.items()}
     times = replayed({kind: graph.replay for kind, graph in graphs.items()}, options.rounds)
     row["times_us"] = {kind: statistics.median(found) for kind, found in times.items()}
     # Each round's, as both sides of it had the same clocks.
@@ -131,21 +132,6 @@ def compiled(model, inputs, mode):
         finally:
             signal.alarm(0)
     raise RuntimeError("torch.compile failed: " + "; ".join(tried))
-
-
-def captured(call):
-    import torch
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph
 
 
 def replayed(calls, rounds):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 import torch
 
 from heddle.extraction import Folded, Group
 from heddle.kernel import Kernel
+from heddle.torch import define
 
-# An operator ends with the Library that defined it.
-_libraries: list[Any] = []
+ALIGNMENT = 16  # bytes, of the widest access
+
+_numbers = count()  # of operators
 
 
 class KernelCall:
@@ -71,15 +75,9 @@ class KernelCall:
         # gives another form, is called otherwise.
         form = f"{self._kernel.folder} {self._operands} {self._shape} {self._strides}"
         digest = hashlib.sha256(form.encode()).hexdigest()[:12]
-        name = f"{self.__name__}_{digest}_{len(_libraries)}"
-        library: Any = torch.library.Library("heddle_fx", "FRAGMENT")
-        exact = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+        name = f"heddle_fx::{self.__name__}_{digest}_{next(_numbers)}"
         tensors = ", ".join(f"Tensor t{number}" for number in range(len(self.names)))
-        library.define(f"{name}({tensors}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag, exact))
-        library.impl(name, self, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"heddle_fx::{name}", lambda *given: self._empty(given[0]), lib=library)
-        _libraries.append(library)
-        return getattr(torch.ops.heddle_fx, name).default
+        return define(name, f"({tensors}) -> Tensor", self, lambda *given: self._empty(given[0])).default
 
 
 def operand_names(operands: tuple[str | Folded, ...]) -> tuple[str, ...]:
@@ -105,13 +103,11 @@ def with_kernels(module: Any, chosen: list[tuple[Group, Kernel]]) -> Any:
     return torch.fx.GraphModule(module, graph)
 
 
-def alone(module: Any, group: Group) -> Any:
-    """The nodes of one group as a graph of their own, whose inputs are operand_names(group.operands)."""
+def copied(module: Any, group: Group, graph: Any, given: Mapping[str, Any]) -> Any:
+    """Adds the nodes of one group to a graph, behind `given` for operand_names(group.operands), and returns the last
+    one."""
     nodes = {node.name: node for node in module.graph.nodes}
-    graph = torch.fx.Graph()
-    copies = {}
-    for name in operand_names(group.operands):
-        copies[nodes[name]] = graph.placeholder(name)
+    copies = {nodes[name]: node for name, node in given.items()}
     wanted, pending = set[Any](), [nodes[group.output]]
     while pending:
         node = pending.pop()
@@ -121,5 +117,27 @@ def alone(module: Any, group: Group) -> Any:
     for node in module.graph.nodes:
         if node in wanted:
             copies[node] = graph.node_copy(node, copies.__getitem__)
-    graph.output((copies[nodes[group.output]],))
-    return torch.fx.GraphModule(module, graph)
+    return copies[nodes[group.output]]
+
+
+def place_of(module: Any, group: Group) -> str:
+    """What tells one place of a group from another to which a compiler might make something else: its nodes, and types,
+    shapes, strides and alignment of what they read and of the result."""
+    graph = torch.fx.Graph()
+    names = operand_names(group.operands)
+    last = copied(module, group, graph, {name: graph.placeholder(name) for name in names})
+    number = {node: f"%{i}" for i, node in enumerate(graph.nodes)}
+    lines = [
+        f"{number[node]} {node.target} {torch.fx.map_arg((node.args, node.kwargs), number.__getitem__)}"
+        for node in graph.nodes
+        if node.op != "placeholder"
+    ]
+    values = {node.name: node.meta["val"] for node in module.graph.nodes if node.name in names}
+    forms = [_form(values[name]) for name in names]
+    return "\n".join(map(str, [*forms, *lines, _form(last.meta["val"])]))
+
+
+def _form(value: torch.Tensor) -> tuple[Any, ...]:
+    # What PyTorch allocates is aligned, so that it is the place in it that counts.
+    offset = value.storage_offset() * value.element_size() % ALIGNMENT
+    return (str(value.dtype), tuple(value.shape), value.stride(), offset)

@@ -10,25 +10,43 @@ from typing import Any
 
 import torch
 
-# Of each of several functions on a device, microseconds a call.
-Timer = Callable[[Mapping[str, Callable[[], Any]], Any], dict[str, float]]
-
 _CALLS = 10  # in a captured graph
 _ROUNDS = 7  # in which the functions take turns
 
 
 def beside(calls: Mapping[str, Callable[[], Any]], device: torch.device) -> dict[str, float]:
-    """Medians over rounds in which the functions take turns: on CUDA devices in captured graphs, by the device's clock,
-    with nothing of what they read in the L2 cache, as behind the rest of a model; elsewhere by the clock."""
+    """Microseconds of a call: medians over rounds in which the functions take turns. On CUDA devices in captured
+    graphs, by the device's clock, with nothing of what they read in the L2 cache, as behind the rest of a model;
+    elsewhere by the clock."""
     if device.type != "cuda":
         return _medians({kind: partial(_clocked, call) for kind, call in calls.items()})
     with torch.cuda.device(device):
-        cache = torch.cuda.get_device_properties(device).L2_cache_size
-        flush = torch.empty(2 * cache, dtype=torch.uint8, device=device)
-        runs = {kind: _captured(call, flush) for kind, call in calls.items()}
-        times = _medians({**runs, "": _captured(lambda: None, flush)})
+        flush = emptier(device)
+        runs = {kind: _replayed(call, flush) for kind, call in calls.items()}
+        times = _medians({**runs, "": _replayed(lambda: None, flush)})
         emptying = times.pop("")
         return {kind: max(took - emptying, 0.01) for kind, took in times.items()}
+
+
+def captured(call: Callable[[], Any]) -> tuple[Any, Any]:
+    """A CUDA graph of a call, and what that returned. It is called before, so that nothing is new in the capture."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    return graph, result
+
+
+def emptier(device: torch.device) -> Callable[[], Any]:
+    """What empties the L2 cache."""
+    size = torch.cuda.get_device_properties(device).L2_cache_size
+    emptied: Callable[[], Any] = torch.empty(2 * size, dtype=torch.uint8, device=device).zero_
+    return emptied
 
 
 def _medians(runs: Mapping[str, Callable[[], float]]) -> dict[str, float]:
@@ -47,18 +65,13 @@ def _clocked(call: Callable[[], Any]) -> float:
     return (time.perf_counter() - begin) * 1e6
 
 
-def _captured(call: Callable[[], Any], flush: torch.Tensor) -> Callable[[], float]:
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+def _replayed(call: Callable[[], Any], flush: Callable[[], Any]) -> Callable[[], float]:
+    def several() -> None:
         for _ in range(_CALLS):
-            flush.zero_()
+            flush()
             call()
+
+    graph, _ = captured(several)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def run() -> float:

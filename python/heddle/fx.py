@@ -10,17 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 
 from heddle._aten import graph_of, is_tensor
+from heddle._choice import Pair, compared
 from heddle._grouping import Extractor
-from heddle._kernel_call import KernelCall, alone, operand_names, with_kernels
-from heddle._timing import Timer, beside
+from heddle._kernel_call import KernelCall, operand_names, place_of, with_kernels
+from heddle._timing import beside
 from heddle.database import Database, Fallback, connect
 from heddle.errors import HeddleError, InvalidArgument, NotFound
 from heddle.extraction import Extraction, Group
@@ -34,6 +37,8 @@ _KINDS = (
 )  # fmt: skip
 # A kernel that takes more than this share of Inductor's time is not worth a border that nothing is fused across.
 _WORTH = 0.98
+# Kernels that are compared in one compilation, which nothing ends: a bound of time counts between two.
+_AT_ONCE = 8
 # The largest difference from eager, relative to the largest element, that roundings explain.
 _TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}
 
@@ -79,6 +84,9 @@ class Report:
     inductor_us: float = 0.0
     predicted_us: float = 0.0
     measured_us: float = 0.0
+    # What took how long: "kernels" to be tuned and built, "inductor" to compile the graphs, the "choice" of each
+    # kernel, and the "whole" with kernels to be compiled and compared.
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def share(self, use: Use) -> float | None:
         """Of the model's time, that of a kernel."""
@@ -108,6 +116,11 @@ class _Candidate:
     groups: list[Group]
     kernel: Kernel
     use: Use
+    place: str = ""  # what groups have in common for which one of them is compared (place_of)
+
+    @property
+    def what(self) -> str:
+        return f"{self.use.operator} {self.use.shape}"
 
 
 class Backend:
@@ -123,14 +136,15 @@ class Backend:
         progress: bool = True,
         rest: Rest = "inductor",
         options: Mapping[str, Any] | None = None,
-        timer: Timer = beside,
+        choice_seconds: float = 60,
     ) -> None:
         """`trials`: tune what the database has no record of, so many for each workload on average; `seconds`: all of
         them within so long. Without either, `fallback` says what is taken.
 
         `rest`: "inductor" compares each kernel, and at last the whole graph, with what Inductor makes of it at the
-        first call, and takes what is faster; `options` are Inductor's, as torch.compile has them. "eager" takes every
-        kernel there is and runs what has none as it is. `timer`: what compares.
+        first call, and takes what is faster; `options` are Inductor's, as torch.compile has them. After
+        `choice_seconds` no further kernels are compared with it, and what they would compute stays Inductor's. "eager"
+        takes every kernel there is and runs what has none as it is.
         """
         if (options or {}).get("triton.cudagraphs"):
             raise InvalidArgument(
@@ -145,7 +159,7 @@ class Backend:
         self._progress = progress
         self._rest = rest
         self._options = dict(options or {})
-        self._timer = timer
+        self._choice_seconds = choice_seconds
 
     def __call__(self, module: Any, inputs: list[Any], **_: Any) -> Any:
         from torch._dynamo.backends.common import aot_autograd
@@ -230,38 +244,17 @@ class Backend:
     def _fastest(self, module: Any, inputs: tuple[Any, ...]) -> Callable[..., Any]:
         """The graph as Inductor compiles it, with those kernels that make it faster, if any does."""
         device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), torch.device("cpu"))
-        candidates = self._candidates(module)
-        plain = self._inductor(module, inputs)
-        faster: list[_Candidate] = []
-        values = _values(module, inputs, candidates)
-        for one in candidates:
-            first = one.groups[0]
-            expected = values[first.output]
-            call = KernelCall(one.kernel, first.operands, expected)
-            operands = tuple(values[name] for name in call.names)
-            what = f"{one.use.operator} {one.use.shape}"
-            try:
-                error = difference(call(*operands), expected)
-            except HeddleError as why:
-                self.report.left[what] = str(why)
-                continue
-            if not error <= tolerance_of(expected):
-                self.report.left[what] = f"differs from eager's result by {error:.1e}"
-                continue
-            try:
-                ours, inductor = self._compared(alone(module, first), call, operands, device, str(one.kernel.folder))
-            except Exception as why:  # of whatever kind Inductor's are: it may yet compile the whole
-                self.report.left[what] = f"could not be compared: {type(why).__name__} {why}"[:300]
-                continue
-            use = replace(one.use, ours_us=ours, inductor_us=inductor, error=error)
-            if ours < _WORTH * inductor:
-                faster.append(replace(one, use=use))
-            else:
-                self.report.slower.append(use)
+        with self._step("kernels"):
+            candidates = [place for one in self._candidates(module) for place in _places(module, one)]
+        with self._step("inductor"):
+            plain = self._inductor(module, inputs)
+        with self._step("choice"):
+            faster = self._faster(module, inputs, candidates, device)
         if not faster:
             return plain
-        mixed = self._inductor(_with_all(module, faster), inputs)
-        times = self._timer({"inductor": lambda: plain(*inputs), "ours": lambda: mixed(*inputs)}, device)
+        with self._step("whole"):
+            mixed = self._inductor(_with_all(module, faster), inputs)
+            times = beside({"inductor": lambda: plain(*inputs), "ours": lambda: mixed(*inputs)}, device)
         saved = sum(one.use.weight * ((one.use.inductor_us or 0) - (one.use.ours_us or 0)) for one in faster)
         self.report.inductor_us += times["inductor"]
         self.report.predicted_us += times["inductor"] - saved
@@ -285,21 +278,78 @@ class Backend:
         )
         return compiled
 
+    def _faster(
+        self, module: Any, inputs: tuple[Any, ...], candidates: list[_Candidate], device: torch.device
+    ) -> list[_Candidate]:
+        """Those whose kernel gives eager's result in less time than what Inductor makes of the same nodes."""
+        values = _values(module, inputs, candidates)
+        pairs: dict[int, Pair] = {}
+        errors: dict[int, float] = {}
+        for number, one in enumerate(candidates):
+            first = one.groups[0]
+            expected = values[first.output]
+            call = KernelCall(one.kernel, first.operands, expected)
+            operands = {name: values[name] for name in call.names}
+            try:
+                errors[number] = difference(call(*operands.values()), expected)
+            except HeddleError as why:
+                self.report.left[one.what] = str(why)
+                continue
+            if errors[number] <= tolerance_of(expected):
+                pairs[number] = Pair(first, call, operands)
+            else:
+                self.report.left[one.what] = f"differs from eager's result by {errors[number]:.1e}"
+        found = self._compared(module, {number: candidates[number] for number in pairs}, pairs, device)
+        faster = []
+        for number, (ours, inductor) in sorted(found.items()):
+            one = candidates[number]
+            use = replace(one.use, ours_us=ours, inductor_us=inductor, error=errors[number])
+            if ours < _WORTH * inductor:
+                faster.append(replace(one, use=use))
+            else:
+                self.report.slower.append(use)
+        return faster
+
     def _compared(
-        self, module: Any, call: KernelCall, operands: tuple[Any, ...], device: torch.device, kernel: str
-    ) -> tuple[float, float]:
-        """Microseconds of a kernel, and of what Inductor makes of the same nodes; kept for the next time."""
-        forms = [(str(x.dtype), tuple(x.shape), x.stride()) for x in operands]
+        self, module: Any, candidates: Mapping[int, _Candidate], pairs: Mapping[int, Pair], device: torch.device
+    ) -> dict[int, tuple[float, float]]:
+        """Microseconds of each kernel, and of what Inductor makes of the same nodes; kept for the next time."""
+        found: dict[int, tuple[float, float]] = {}
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-        key = [str(module.graph), forms, kernel, self._options, torch.__version__, name]
-        digest = hashlib.sha256(json.dumps(key, default=str).encode()).hexdigest()[:24]
-        path = cache_folder("choices") / f"{digest}.json"
-        if not path.exists():
-            theirs = self._inductor(module, operands)
-            times = self._timer({"ours": lambda: call(*operands), "inductor": lambda: theirs(*operands)}, device)
-            keep_file(path, json.dumps(times))
-        times = json.loads(path.read_text(encoding="utf-8"))
-        return times["ours"], times["inductor"]
+        paths, missing = {}, []
+        for number, one in candidates.items():
+            key = [one.place, str(one.kernel.folder), self._options, torch.__version__, name]
+            digest = hashlib.sha256(json.dumps(key, default=str).encode()).hexdigest()[:24]
+            paths[number] = cache_folder("choices") / f"{digest}.json"
+            if paths[number].exists():
+                times = json.loads(paths[number].read_text(encoding="utf-8"))
+                found[number] = (times["ours"], times["inductor"])
+            else:
+                missing.append(number)
+        # What takes most of the model's time comes first.
+        missing.sort(key=lambda number: -candidates[number].use.weight * (candidates[number].use.time_us or 0))
+        end = time.monotonic() + self._choice_seconds
+        for begin in range(0, len(missing), _AT_ONCE):
+            several = missing[begin : begin + _AT_ONCE]
+            if time.monotonic() >= end:
+                for number in several:
+                    self.report.left[candidates[number].what] = f"not compared within {self._choice_seconds:g} s"
+                continue
+            results = compared(module, [pairs[number] for number in several], self._inductor, device)
+            for number, result in zip(several, results, strict=True):
+                if isinstance(result, Exception):  # Inductor may yet compile the whole
+                    why = f"could not be compared: {type(result).__name__} {result}"
+                    self.report.left[candidates[number].what] = why[:300]
+                    continue
+                found[number] = result
+                keep_file(paths[number], json.dumps({"ours": result[0], "inductor": result[1]}))
+        return found
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        begin = time.monotonic()
+        yield
+        self.report.seconds[name] = self.report.seconds.get(name, 0) + time.monotonic() - begin
 
     def _is_known(self, found: Extraction, group: Group, device: str) -> bool:
         try:
@@ -370,9 +420,10 @@ def optimize(
     progress: bool = True,
     rest: Rest = "inductor",
     options: Mapping[str, Any] | None = None,
-    timer: Timer = beside,
+    choice_seconds: float = 60,
 ) -> tuple[Callable[..., Any], Report]:
-    """The model with kernels where these are faster, for inputs of these shapes; the rest is Inductor's (Backend).
+    """The model with kernels where these are faster, for inputs of these shapes; the rest is Inductor's (Backend, for
+    `rest`, `options` and `choice_seconds`).
 
     `trials` and `seconds` tune what was not tuned before: so many trials for each workload, all within so long. The
     result on `inputs` is compared with the model's own: HeddleError where it differs by more than `tolerance` of the
@@ -386,7 +437,7 @@ def optimize(
         progress=progress,
         rest=rest,
         options=options,
-        timer=timer,
+        choice_seconds=choice_seconds,
     )
     compiled: Any = torch.compile(model, backend=made, dynamic=False)
 
@@ -430,6 +481,17 @@ def _device(device: Any) -> str:
 
 def _with_all(module: Any, candidates: list[_Candidate]) -> Any:
     return with_kernels(module, [(group, one.kernel) for one in candidates for group in one.groups])
+
+
+def _places(module: Any, one: _Candidate) -> list[_Candidate]:
+    """One for each kind of place of a candidate's groups."""
+    places: dict[str, list[Group]] = {}
+    for group in one.groups:
+        places.setdefault(place_of(module, group), []).append(group)
+    return [
+        replace(one, groups=groups, use=replace(one.use, weight=len(groups)), place=place)
+        for place, groups in places.items()
+    ]
 
 
 def _values(module: Any, inputs: tuple[Any, ...], candidates: list[_Candidate]) -> dict[str, Any]:

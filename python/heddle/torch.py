@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,27 +19,46 @@ if TYPE_CHECKING:
 _libraries: list[Any] = []
 
 
+def define(
+    name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any], key: str = "CompositeExplicitAutograd"
+) -> Any:
+    """Makes torch.ops.NS.NAME, for `name` "NS::NAME", of which nothing is recorded for a backward pass. `fake` gives
+    the results' form while a graph is traced, and `run` is called with strides as they are then.
+
+    It costs a call less than torch.library.custom_op.
+    """
+    namespace, _, op = name.partition("::")
+    library: Any = torch.library.Library(namespace, "FRAGMENT")
+    exact = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+    library.define(f"{op}{schema}", tags=(torch.Tag.pt2_compliant_tag, exact))
+    library.impl(op, run, key)
+    if key != "CompositeExplicitAutograd":
+        library.impl(op, torch.library.fallthrough_kernel, "Autograd")
+    torch.library.register_fake(name, fake, lib=library)
+    _libraries.append(library)
+    return getattr(getattr(torch.ops, namespace), op)
+
+
 def register(kernel: Kernel | Table, name: str) -> Any:
     """Defines torch.ops.NS.NAME for `name` "NS::NAME", which calls `kernel`, and returns it.
 
-    It is defined by torch.library.Library, which costs a call less than torch.library.custom_op. While a graph is
-    traced it gives the shapes that the kernel would give, and refuses what the kernel would refuse; a table's free
-    size may be a symbol. It has no backward pass, and refuses tensors that require a gradient.
+    While a graph is traced it gives the shapes that the kernel would give, and refuses what the kernel would refuse; a
+    table's free size may be a symbol. It has no backward pass, and refuses tensors that require a gradient.
     """
     namespace, separator, op = name.partition("::")
     if not separator or not namespace.isidentifier() or not op.isidentifier():
         raise InvalidArgument(f"an operator of PyTorch is called NAMESPACE::NAME, not {name}", 2)
-    library: Any = torch.library.Library(namespace, "FRAGMENT")
-    # Strides that were seen while tracing are those that the kernel was promised.
-    exact = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
-    library.define(f"{op}{_schema(kernel)}", tags=(torch.Tag.pt2_compliant_tag, exact))
-    key = "CUDA" if _first(kernel).device.startswith("cuda") else "CPU"
-    library.impl(op, kernel if isinstance(kernel, Kernel) else lambda *inputs: _contiguous(kernel(*inputs)), key)
-    # Nothing is recorded for a backward pass: kernels refuse what would need one, and so does _fake().
-    library.impl(op, torch.library.fallthrough_kernel, "Autograd")
-    torch.library.register_fake(name, lambda *inputs: _fake(kernel, inputs), lib=library)
-    _libraries.append(library)
-    return getattr(getattr(torch.ops, namespace), op)
+    run: Callable[..., Any] = kernel
+    if not isinstance(kernel, Kernel):
+        run = lambda *inputs: _contiguous(kernel(*inputs))  # noqa: E731
+    # Kernels refuse what would need a backward pass, and so does _fake().
+    return define(
+        name,
+        _schema(kernel),
+        run,
+        lambda *inputs: _fake(kernel, inputs),
+        "CUDA" if _first(kernel).device.startswith("cuda") else "CPU",
+    )
 
 
 def _first(kernel: Kernel | Table) -> Kernel:

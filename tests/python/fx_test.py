@@ -15,7 +15,7 @@ except (ImportError, AttributeError) as error:
     skip(f"python-torch: {error} (pip install 'torch>=2.4')")
 require_pocl()
 
-from heddle import fx  # noqa: E402
+from heddle import _choice, _sections, fx  # noqa: E402
 from heddle.fx import Backend  # noqa: E402
 
 
@@ -26,19 +26,34 @@ def optimize(*arguments, rest="eager", **named):
 class Inductor:
     """Runs graphs as they are, and has the times that it is told."""
 
-    def __init__(self, test, *times):
+    def __init__(self, test, *times, refuses=None):
+        """`refuses`: a node with which no groups can be compared."""
         self.compiled = []
+        self.refuses = refuses
         self.times = [*times]
 
         def compile(module, inputs, options):
-            self.compiled.append([node.name.split("_")[0] for node in module.graph.nodes if node.op == "call_function"])
+            nodes = [node.name.split("_")[0] for node in module.graph.nodes if node.op == "call_function"]
+            self.compiled.append(nodes)
+            if self.refuses in nodes and "begin" in nodes:
+                raise RuntimeError("no such luck")
             return module.forward
 
-        replaced = mock.patch("torch._inductor.compile", compile)
-        replaced.start()
-        test.addCleanup(replaced.stop)
+        for what, stand_in in (
+            ("torch._inductor.compile", compile),
+            ("heddle._choice.section_times", self.section_times),
+            ("heddle.fx.beside", self.beside),
+        ):
+            replaced = mock.patch(what, stand_in)
+            replaced.start()
+            test.addCleanup(replaced.stop)
 
-    def timer(self, calls, device):
+    def section_times(self, run, count, device):
+        run()
+        # Of each group what Inductor makes of it, and the kernel; of nothing at last.
+        return [t for _ in range(count // 2) for t in reversed(self.times.pop(0))] + [0.0]
+
+    def beside(self, calls, device):
         for call in calls.values():
             call()
         ours, theirs = self.times.pop(0)
@@ -218,14 +233,15 @@ class Models(Case):
         with torch.no_grad():
             a, b = torch.randn(4, 6), torch.randn(6, 5)
             inductor = Inductor(self, (1, 2), (1, 2))
-            with mock.patch.object(fx.Backend.__init__, "__kwdefaults__", {**fx.Backend.__init__.__kwdefaults__,
-                                                                           "timer": inductor.timer}):  # fmt: skip
-                torch.testing.assert_close(torch.compile(torch.matmul, backend=backend)(a, b), a @ b)
+            torch.testing.assert_close(torch.compile(torch.matmul, backend=backend)(a, b), a @ b)
             self.assertEqual(inductor.compiled[-1], ["heddle"])
 
 
 class Choice(Case):
     """What is Inductor's, and what ours."""
+
+    # How a part of two operands begins that is timed by itself.
+    SECTION = ("begin", "getitem", "as", "getitem", "as")
 
     def setUp(self):
         super().setUp()
@@ -237,14 +253,14 @@ class Choice(Case):
     def model(x, a, b):
         return torch.cumsum(torch.relu(x @ a) @ b @ a, 0)
 
-    def optimize(self, inductor, **options):
+    def optimize(self, **options):
         torch._dynamo.reset()
-        return optimize(self.model, self.x, self.a, self.b, rest="inductor", timer=inductor.timer, **options)
+        return optimize(self.model, self.x, self.a, self.b, rest="inductor", **options)
 
     def test_a_kernel_that_is_slower_is_left(self):
         # relu(x @ a), what is multiplied by b, what is multiplied by a; then the whole.
         inductor = Inductor(self, (2.0, 1.0), (1.0, 3.0), (1.0, 1.5), (6.0, 8.0))
-        run, report = self.optimize(inductor)
+        run, report = self.optimize()
         self.assertLess(report.largest_error, 1e-5)
         self.assertEqual([use.operator for use in report.slower], ["matmul_relu"])
         self.assertEqual([(use.operator, use.shape["n"]) for use in report.uses], [("matmul", 6), ("matmul", 8)])
@@ -253,22 +269,25 @@ class Choice(Case):
         self.assertIn("out T0[i: m, j: n]", report.uses[0].text)
         self.assertIn("1 x matmul m=4,n=6,k=8: default, 1.0 us, Inductor 3.0 us, 17 % of the model", str(report))
         self.assertIn("Inductor's: 1 x matmul_relu m=4,n=8,k=6: default, 2.0 us, Inductor 1.0 us", str(report))
-        # The whole without kernels, each group's nodes, and the whole with the two that are faster.
+        # The whole without kernels, all groups' nodes and kernels at once, and the whole with the two that are faster.
         self.assertEqual(
             inductor.compiled,
-            [["mm", "relu", "mm", "mm", "cumsum"], ["mm", "relu"], ["mm"], ["mm"],
+            [["mm", "relu", "mm", "mm", "cumsum"],
+             [*self.SECTION, "mm", "relu", "end", *self.SECTION, "heddle", "end", *(
+                 [*self.SECTION, "mm", "end", *self.SECTION, "heddle", "end"] * 2), "begin", "getitem", "as", "end"],
              ["mm", "relu", "heddle", "heddle", "cumsum"]],
         )  # fmt: skip
         x = torch.randn(4, 6)
         torch.testing.assert_close(run(x, self.a, self.b), self.model(x, self.a, self.b))
         # What was compared once is known; the whole is not.
         again = Inductor(self, (6.0, 8.0))
-        _, report = self.optimize(again)
+        _, report = self.optimize()
         self.assertEqual([use.ours_us for use in report.uses + report.slower], [1.0, 1.0, 2.0])
         self.assertEqual(len(again.compiled), 2)
 
     def test_a_whole_that_is_slower_is_left(self):
-        run, report = self.optimize(Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0), (9.0, 8.0)))
+        Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0), (9.0, 8.0))
+        run, report = self.optimize()
         self.assertEqual((report.uses, len(report.slower), report.measured_us), ([], 3, 8.0))
         self.assertEqual(report.left["a graph"], "9.0 us with kernels, 8.0 us by Inductor alone")
         x = torch.randn(4, 6)
@@ -281,7 +300,8 @@ class Choice(Case):
             return real(call, *tensors) + (call.__name__ == "heddle_matmul_relu")
 
         with mock.patch.object(fx.KernelCall, "__call__", wrong):
-            _, report = self.optimize(Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0)))
+            Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0))
+            _, report = self.optimize()
         self.assertEqual([use.operator for use in report.uses], ["matmul", "matmul"])
         self.assertRegex(report.left["matmul_relu {'m': 4, 'n': 8, 'k': 6}"], "^differs from eager's result by ")
         self.assertLess(report.largest_error, 1e-5)
@@ -295,13 +315,15 @@ class Choice(Case):
             return real(call, *tensors)
 
         with mock.patch.object(fx.KernelCall, "__call__", refuses):
-            _, report = self.optimize(Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0)))
+            Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0))
+            _, report = self.optimize()
         self.assertEqual([use.operator for use in report.uses], ["matmul", "matmul"])
         self.assertEqual(report.left["matmul_relu {'m': 4, 'n': 8, 'k': 6}"], "no such tensor")
 
     def test_a_search_that_fails_leaves_kernels_that_are_known(self):
         with mock.patch.object(fx.Backend, "_tune", side_effect=heddle.HeddleError("no device")):
-            _, report = self.optimize(Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0), (1.0, 2.0)), trials=1)
+            Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0), (1.0, 2.0))
+            _, report = self.optimize(trials=1)
         self.assertEqual(report.left["tuning"], "no device")
         self.assertEqual(len(report.uses), 3)
 
@@ -310,30 +332,70 @@ class Choice(Case):
             optimize(self.model, self.x, self.a, self.b, options=torch._inductor.list_mode_options("reduce-overhead"))
 
     def test_a_group_that_inductor_refuses_is_left(self):
-        real = fx.Backend._compared
-
-        def compared(backend, module, call, *rest):
-            if call.__name__ == "heddle_matmul_relu":
-                raise RuntimeError("no such luck")
-            return real(backend, module, call, *rest)
-
-        with mock.patch.object(fx.Backend, "_compared", compared):
-            _, report = self.optimize(Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0)))
+        inductor = Inductor(self, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0), refuses="relu")
+        _, report = self.optimize()
         self.assertEqual([use.operator for use in report.uses], ["matmul", "matmul"])
         self.assertIn("could not be compared: RuntimeError no such luck", str(report))
+        # All three, the one that is refused, the others, and twice the whole.
+        self.assertEqual([nodes.count("begin") for nodes in inductor.compiled], [0, 7, 3, 5, 0])
+
+    def test_what_is_not_compared_in_time_is_left(self):
+        inductor = Inductor(self)
+        _, report = self.optimize(choice_seconds=0)
+        self.assertEqual(report.left["matmul {'m': 4, 'n': 6, 'k': 8}"], "not compared within 0 s")
+        self.assertEqual((report.uses, len(inductor.compiled)), ([], 1))
+
+    def test_places_that_differ_are_compared_each(self):
+        def model(x, a, rows, wide, long):
+            # Of one operator: alike, with other strides, and of another alignment.
+            return x @ a, rows @ a, rows.cos() @ a, wide[:, :6] @ a, long[1:].view(4, 6) @ a
+
+        inductor = Inductor(self, (1.0, 2.0), (3.0, 2.0), (1.5, 2.0), (5.0, 8.0))
+        inputs = self.x, self.a, torch.randn(4, 6), torch.randn(4, 8), torch.randn(25)
+        run, report = optimize(model, *inputs, rest="inductor")
+        self.assertEqual([(use.weight, use.ours_us) for use in report.uses], [(3, 1.0), (1, 1.5)])
+        self.assertEqual([(use.weight, use.ours_us) for use in report.slower], [(1, 3.0)])
+        self.assertEqual(inductor.compiled[1].count("begin"), 7)
+        torch.testing.assert_close(run(*inputs), model(*inputs))
 
     def test_with_inductor_itself(self):
         # By the processor's clock, so that nobody knows what is faster: kernels are told to be.
-        def timer(calls, device):
-            fx.beside(calls, device)
-            return {"ours": 1.0, "inductor": 2.0}
+        real, compilations = _choice.section_times, []
 
-        run, report = optimize(
-            lambda x, w: torch.softmax((x.sin() @ w).cos().T, -1), self.x, self.a, rest="inductor", timer=timer
-        )
+        def section_times(run, count, device):
+            times = real(run, count, device)
+            self.assertTrue(all(time > 0 for time in times), times)
+            compilations.append(count)
+            return [2.0, 1.0] * (count // 2) + [0.0]
+
+        faster = mock.patch("heddle.fx.beside", lambda calls, device: {"ours": 1.0, "inductor": 2.0})
+        with faster, mock.patch("heddle._choice.section_times", section_times):
+            run, report = optimize(
+                lambda x, w: torch.softmax((x.sin() @ w).cos().T, -1), self.x, self.a, rest="inductor"
+            )
         self.assertEqual([use.operator for use in report.uses], ["matmul", "softmax"])
+        self.assertEqual(compilations, [5])
         x = torch.randn(4, 6)
         torch.testing.assert_close(run(x, self.a), torch.softmax((x.sin() @ self.a).cos().T, -1))
+
+    def test_a_section_reads_copies_of_the_same_form(self):
+        base, seen = torch.arange(60.0), []
+
+        def look(*tensors):
+            seen.extend(tensors)
+            return tensors[0]
+
+        tensors = [base[3:27].view(4, 6), base[:24].view(6, 4).T, base[:5].expand(3, 5), base[1:31:2], base[:0]]
+        sections = _sections.Sections(torch.nn.Module())
+        sections.add(tensors, lambda graph, copies: graph.call_function(look, tuple(copies)))
+        sections.module()(*sections.inputs)
+        for tensor, copy in zip(tensors, seen, strict=True):
+            self.assertEqual((copy.shape, copy.stride()), (tensor.shape, tensor.stride()))
+            self.assertEqual(copy.data_ptr() % 16, tensor.data_ptr() % 16)
+            torch.testing.assert_close(copy, tensor)
+            self.assertNotEqual(copy.untyped_storage().data_ptr(), base.untyped_storage().data_ptr())
+        torch.library.opcheck(torch.ops.heddle_fx.begin.default, ([base, base[1:7]], base, 1))
+        torch.library.opcheck(torch.ops.heddle_fx.end.default, (base, 1))
 
     def test_sizes_that_are_symbols_are_inductor_s(self):
         made = Backend()

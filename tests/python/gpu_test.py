@@ -34,6 +34,7 @@ if not torch.cuda.is_available():
 
 import heddle
 from heddle import _cuda
+from heddle._timing import captured
 from heddle.kernel import Kernel
 
 LIMIT_SECONDS = 235
@@ -122,20 +123,6 @@ def replay_microseconds(graph, replays=50):
         end.synchronize()
         times.append(begin.elapsed_time(end) * 1e3 / replays)
     return statistics.median(times)
-
-
-def captured(call):
-    """A graph of one call, and what the call returned."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = call()
-    return graph, result
 
 
 class Databases(unittest.TestCase):

@@ -38,7 +38,7 @@ struct TuneFlags {
   int trials = 200, plateau = 0;
   double seconds = 0;
   uint64_t seed = 1;
-  std::string search = "evolutionary", l2, workloads, db, plot;
+  std::string search = "evolutionary", progress = "text", l2, workloads, db, plot;
   bool json = false, no_finals = false;
   int since_improvement = 0;  // trials of turns before, for `plateau`
 };
@@ -63,6 +63,37 @@ class DeviceWarnings {
 
  private:
   bool throttled_ = false, others_ = false;
+};
+
+// Says where a session stands as a line of JSON, whenever a trial has ended or the best is another.
+class JsonProgress {
+ public:
+  JsonProgress(const TensorProgram& program, const DeviceInfo& device)
+      : program_(program), device_(device) {}
+
+  void Show(const tuner::Progress& progress) {
+    if (progress.trials == trials_ && progress.best_us == best_us_) return;
+    trials_ = progress.trials;
+    best_us_ = progress.best_us;
+    Json failed = Json::object();
+    for (const auto& [kind, count] : progress.failed) failed[measure::NameOf(kind)] = count;
+    Say(Json{{"op", program_.op},
+             {"shape", ShapeJson(program_.shape)},
+             {"dtype", search_space::NameOf(program_.dtype)},
+             {"device", device_.id},
+             {"trials", progress.trials},
+             {"seconds", progress.seconds},
+             {"best_us", KnownOrNull(progress.best_us)},
+             {"failed", failed},
+             {"text", tuner::ProgressLine(progress, 1000)}}
+            .dump());
+  }
+
+ private:
+  const TensorProgram& program_;
+  const DeviceInfo& device_;
+  int trials_ = -1;  // as it was said last
+  double best_us_ = 0;
 };
 
 // `device` is one of `devices` that are tuned on at a time: it compiles on its part of the cores.
@@ -99,7 +130,9 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
     return too_large ? WithCode(absl::StatusCode::kInvalidArgument, measurer.status())
                      : measurer.status();
   }
-  tuner::ProgressPrinter printer(stderr, devices == 1 && isatty(STDERR_FILENO) != 0,
+  const bool in_json = flags.progress == "json";
+  JsonProgress json(*program, device);
+  tuner::ProgressPrinter printer(stderr, !in_json && devices == 1 && isatty(STDERR_FILENO) != 0,
                                  TerminalWidth() - 1, devices == 1 ? "" : device.id + "  ");
   auto proposer = tuner::MakeRandomProposer(*space, flags.seed);
   size_t neighbours = 0;
@@ -127,7 +160,7 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   options.interrupted = Interrupted;
   options.on_progress = [&](const tuner::Progress& progress) {
     warnings.Look((*measurer)->device_state(), printer);
-    printer.Show(progress);
+    in_json ? json.Show(progress) : printer.Show(progress);
   };
   options.on_finals = [&](size_t count) {
     printer.Note(count > 1 ? absl::StrCat("Measuring the best ", count, " against each other.")
@@ -456,6 +489,11 @@ void AddTune(CLI::App& app, Selected selected) {
                 "do not measure the best once more: nothing is served from this run");
   sub->add_flag("--json", flags->json,
                 "one JSON document on stdout (an array with --workloads), the rest on stderr");
+  sub->add_option("--progress", flags->progress,
+                  "how progress is told on stderr: json is a line of JSON for each trial")
+      ->type_name("text|json")
+      ->check(OneOf({"text", "json"}))
+      ->capture_default_str();
   AddUnconfined(*sub);
   sub->add_option("--plot", flags->plot, "write the best-so-far curve as SVG")
       ->type_name("FILE.svg");

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, Protocol
 
 from heddle import _program
 from heddle.errors import BY_EXIT_CODE, Interrupted, NoValidSchedule, ProgramFailed, Unavailable
 from heddle.records import Event, TuneResult
-
-# "[###...] 7/64 trials  best 23.9 ms  ...  failed: 2 WRONG_ANSWER, 1 BUILD_ERROR": the progress of `heddle tune`
-# (tuner/search/progress.cc).
-_PROGRESS = re.compile(r"^(?:\[[#.]*\] )?(\d+)(?:/\d+)? trials(?:  best ([\d.e+]+) (ns|us|ms|s)\b)?")
-_FAILED = re.compile(r"  failed: (.*)$")
-_MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
-# What a terminal is told: to the line's begin, erase the rest.
-_CONTROL = re.compile(r"\033\[[0-9;]*[A-Za-z]")
-# A terminal so wide that the program cuts no line of progress short.
-_COLUMNS = 1000
 
 
 class Job(Protocol):
@@ -46,29 +35,29 @@ class Job(Protocol):
         """Ends it; its trials are kept."""
 
 
-def parse_progress(line: str, seq: int) -> Event | None:
-    """The event of one line of `heddle tune`'s progress; None of any other line."""
-    found = _PROGRESS.match(line)
-    if not found:
-        return None
-    best = float(found[2]) * _MICROSECONDS[found[3]] if found[2] else None
-    failed = _FAILED.search(line)
-    counts = [part.split(" ") for part in failed[1].split(", ")] if failed else []
-    return Event(
-        seq=seq,
-        state="RUNNING",
-        trials=int(found[1]),
-        best_us=best,
-        failed={kind: int(count) for count, kind in counts},
-    )
+class _Count:
+    """Trials of all turns of all workloads, from the lines of `heddle tune --progress json`."""
+
+    def __init__(self) -> None:
+        self._ended = Counter[str]()  # of turns that are over: all trials, as "", and those that failed by kind
+        self._turns: dict[str, Counter[str]] = {}  # of each workload on each device the present one
+
+    def add(self, line: Mapping[str, Any]) -> Counter[str]:
+        """The counts after one more line."""
+        key = f"{line['op']} {line['shape']} {line['dtype']} {line['device']}"
+        now = Counter({"": line["trials"], **line["failed"]})
+        before = self._turns.get(key)
+        if before is not None and now[""] < before[""]:
+            self._ended += before
+        self._turns[key] = now
+        return sum(self._turns.values(), self._ended)
 
 
 class LocalJob:
     """A `heddle tune` of this machine, in a process of its own.
 
-    The program sees a terminal as its stderr, so that it tells its progress ten times a second. It is a
-    session of its own: Ctrl-C reaches this process, which passes one signal on (a second one would
-    end the program without its result).
+    It is a session of its own: Ctrl-C reaches this process, which passes one signal on (a second one would end the
+    program without its result).
     """
 
     def __init__(
@@ -82,22 +71,19 @@ class LocalJob:
         self._printed = ""  # on stdout, once it has ended
         # A pipe would have to be read while it runs.
         self._out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        master, slave = _terminal()
-        try:
-            self._process = subprocess.Popen(
-                [_program.program(), *arguments, "--json"],
-                stdin=subprocess.DEVNULL,
-                stdout=self._out,
-                stderr=slave,
-                env=environment,
-                start_new_session=True,
-            )
-        except BaseException:
-            os.close(master)
-            raise
-        finally:
-            os.close(slave)
-        self._reader = threading.Thread(target=self._read, args=(master,), daemon=True)
+        self._count = _Count()
+        self._best: float | None = None  # of the last line
+        self._process = subprocess.Popen(
+            [_program.program(), *arguments, "--json", "--progress", "json"],
+            stdin=subprocess.DEVNULL,
+            stdout=self._out,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=environment,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         _running.add(self)
 
@@ -105,17 +91,11 @@ class LocalJob:
     def id(self) -> str:
         return f"pid {self._process.pid}"
 
-    def _read(self, master: int) -> None:
-        pending = ""
-        # EIO: the program has closed its side.
-        with os.fdopen(master, "r", errors="replace", newline="") as terminal, contextlib.suppress(OSError):
-            while part := terminal.read(1):
-                if part not in "\r\n":
-                    pending += part
-                    continue
-                self._line(_CONTROL.sub("", pending))
-                pending = ""
-        self._line(_CONTROL.sub("", pending))
+    def _read(self) -> None:
+        assert self._process.stderr
+        with self._process.stderr as lines:
+            for line in lines:
+                self._line(line.rstrip("\n"))
         self._process.wait()
         with self._out:
             self._out.seek(0)
@@ -127,19 +107,27 @@ class LocalJob:
             self._changed.notify_all()
 
     def _line(self, line: str) -> None:
-        if not line:
-            return
-        with self._changed:
-            event = parse_progress(line, len(self._events) + 1)
-            last = self._events[-1] if self._events else None
-            if event is None:
+        try:
+            document = json.loads(line) if line.startswith("{") else None
+        except ValueError:  # cut off, where the program was killed
+            document = None
+        if document is None:
+            with self._changed:
                 self._text.append(line)
-            elif last is None or (event.trials, event.best_us) != (last.trials, last.best_us):
-                self._events.append(event)
-                self._changed.notify_all()
-            better = event is not None and (last is None or event.best_us != last.best_us)
+            if self._show:
+                _show(line, False, False)
+            return
+        best = document["best_us"]
+        with self._changed:
+            failed = self._count.add(document)
+            trials = failed.pop("", 0)
+            # Of several workloads there is no one best.
+            now = Event(len(self._events) + 1, "RUNNING", trials, None if self._many else best, failed)
+            self._events.append(now)
+            self._changed.notify_all()
         if self._show:
-            _show(line, event is not None, better)
+            _show(document["text"], True, best != self._best)
+        self._best = best
 
     def events(self, after: int = 0) -> Iterator[Event]:
         while True:
@@ -199,25 +187,6 @@ def _checked(document: Mapping[str, Any]) -> TuneResult:
         counts = ", ".join(f"{n} {kind}" for kind, n in result.trials.failed.items())
         raise NoValidSchedule(f"no valid schedule among {result.trials.total} trials ({counts})", 3)
     return result
-
-
-def _terminal() -> tuple[int, int]:
-    """Both ends of a wide terminal; of a pipe where there are none, as in a bare root: progress is then told now and
-    then."""
-    try:
-        master, slave = os.openpty()
-    except OSError:
-        return os.pipe()
-    _widen(slave)
-    return master, slave
-
-
-def _widen(terminal: int) -> None:
-    import fcntl
-    import struct
-    import termios
-
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, _COLUMNS, 0, 0))
 
 
 def _show(line: str, progress: bool, better: bool) -> None:

@@ -49,6 +49,20 @@ class Kernels(Case):
             a = random(48, 17)
             np.testing.assert_allclose(g(a, b, random(48, 40)), np.maximum(a @ b, 0) + random(48, 40), rtol=1e-5)
 
+    def test_progress_is_told_trial_by_trial(self):
+        told = []
+        heddle.connect().tune("vector_add", n=64, trials=2, device="opencl:0", progress=told.append)
+        self.assertEqual([e.trials for e in told], [0, 1, 2, 2])
+        self.assertEqual([e.state for e in told], ["RUNNING"] * 3 + ["SUCCEEDED"])
+        self.assertEqual([e.best_us is None for e in told], [True, False, False, False])
+        workloads = self.folder / "w.txt"
+        workloads.write_text("vector_add n=64\nvector_add n=65\n")
+        told.clear()
+        results = heddle.connect().tune_workloads(workloads, trials=2, device="opencl:0", progress=told.append)
+        # Trials of all turns are one sum.
+        counts = [e.trials for e in told]
+        self.assertEqual((counts, counts[-1]), (sorted(counts), sum(r.trials.total for r in results)))
+
     def test_an_operator_of_one_s_own_in_an_exported_folder(self):
         lse = heddle.Operator(LSE)
         self.assertEqual(lse.parameters, {"m": None, "n": None})

@@ -1,5 +1,7 @@
 """How the program is found and called, and what its answers become."""
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -12,10 +14,12 @@ from unittest import mock
 from support import SOURCE, Case
 
 import heddle
-from heddle.job import parse_progress
 
 PROGRESS = r"""
-def say(line): sys.stderr.write("\r" + line + "\033[K"); sys.stderr.flush()
+def say(trials, best_us=None, op="matmul", **failed):
+    line = dict(op=op, shape=dict(m=4), dtype="float32", device="opencl:0", trials=trials, seconds=1.0, best_us=best_us,
+                failed=failed, text=f"{trials}/3 trials")
+    print(json.dumps(line), file=sys.stderr, flush=True)
 """
 RESULT = {
     "op": "matmul", "shape": {"m": 4}, "dtype": "float32", "workload": "w", "device": "d", "policy": "cold",
@@ -126,10 +130,9 @@ class LocalJobs(Case):
             PROGRESS
             + f"""
 print("Tuning matmul", file=sys.stderr)
-say("[....................] 0/3 trials  0:01 left")
-say("[######..............] 1/3 trials  best 1.50 ms  3 GFLOP/s  1% of roofline  failed: 1 WRONG_ANSWER, 2 BUILD_ERROR")
-say("[######..............] 1/3 trials  best 1.50 ms  3 GFLOP/s  2% of roofline")
-say("[####################] 3/3 trials  best 900 us  5 GFLOP/s")
+say(0)
+say(1, 1500.0, WRONG_ANSWER=1, BUILD_ERROR=2)
+say(3, 900.0, WRONG_ANSWER=1, BUILD_ERROR=2)
 print(json.dumps({RESULT!r}))
 """
         )
@@ -138,7 +141,7 @@ print(json.dumps({RESULT!r}))
         self.assertEqual([e.seq for e in events], [1, 2, 3, 4])
         self.assertEqual([e.trials for e in events], [0, 1, 3, 3])
         self.assertEqual([e.best_us for e in events], [None, 1500, 900, 900])
-        self.assertEqual(events[1].failed, {"WRONG_ANSWER": 1, "BUILD_ERROR": 2})
+        self.assertEqual([e.failed for e in events], [{}, *[{"WRONG_ANSWER": 1, "BUILD_ERROR": 2}] * 3])
         self.assertEqual([e.state for e in events], ["RUNNING"] * 3 + ["SUCCEEDED"])
         self.assertEqual(list(job.events(after=2)), events[2:])
         result = job.result()
@@ -146,18 +149,35 @@ print(json.dumps({RESULT!r}))
         self.assertEqual(result.trials.failed, {"WRONG_ANSWER": 1})
         self.assertEqual(result.steps, ("split(C, i, [2])",))
 
-    def test_without_terminals(self):
+    def test_trials_of_several_workloads_are_one_sum(self):
         self.stand_in(
-            f"""
-print("Tuning matmul", file=sys.stderr)
-print("[##########..........] 1/2 trials  best 2.00 us", file=sys.stderr)
+            PROGRESS
+            + f"""
+say(1, 9.0); say(2, 8.0, HANG=1)
+say(1, 5.0, op="softmax", HANG=1)
+say(0, 8.0); say(4, 7.0, HANG=2)  # another turn of the first
+print(json.dumps([{RESULT!r}] * 2))
+"""
+        )
+        told = []
+        heddle.connect().tune_workloads("w.txt", progress=told.append)
+        self.assertEqual([e.trials for e in told], [1, 2, 3, 3, 7, 7])
+        self.assertEqual({e.best_us for e in told}, {None})
+        self.assertEqual(told[-1].failed, {"HANG": 4})
+
+    def test_what_is_shown(self):
+        self.stand_in(
+            PROGRESS
+            + f"""
+print("Tuning matmul", file=sys.stderr); say(1, 9.0); say(2, 9.0); say(3, 7.0)
+print('{{"op": "mat', file=sys.stderr)  # cut off
 print(json.dumps({RESULT!r}))
 """
         )
-        with mock.patch("os.openpty", side_effect=OSError("No such device")):
-            job = heddle.connect().tune("matmul", m=4, wait=False, progress=False)
-        self.assertEqual([(e.state, e.best_us) for e in job.events()], [("RUNNING", 2), ("SUCCEEDED", 2)])
-        self.assertEqual(job.result().best_us, 10.0)
+        with contextlib.redirect_stderr(io.StringIO()) as shown:
+            heddle.connect().tune("matmul", m=4)
+        # On no terminal, those that are better.
+        self.assertEqual(shown.getvalue().splitlines(), ["Tuning matmul", "1/3 trials", "3/3 trials", '{"op": "mat'])
 
     def test_a_function_is_told_the_events(self):
         self.stand_in(
@@ -166,8 +186,7 @@ print(json.dumps({RESULT!r}))
 import signal
 def end(*_): open({str(self.folder / "ended")!r}, "w"); os._exit(130)
 signal.signal(signal.SIGINT, end)
-say("[....................] 1/2 trials  best 2.00 us"); say("[##########..........] 2/2 trials  best 1.00 us")
-say("")
+say(1, 2.0); say(2, 1.0)
 while sys.argv[2] == "softmax": time.sleep(1)
 print(json.dumps([{RESULT!r}] if "--workloads" in sys.argv else {RESULT!r}))
 """
@@ -197,7 +216,7 @@ print(json.dumps([{RESULT!r}] if "--workloads" in sys.argv else {RESULT!r}))
 import signal
 def end(*_): print(json.dumps({RESULT | {"interrupted": True}!r}), flush=True); os._exit(130)
 signal.signal(signal.SIGINT, end)
-say("[....................] 1/300 trials  best 2.00 us"); say("")
+say(1, 2.0)
 while True: time.sleep(1)
 """
         )
@@ -252,11 +271,6 @@ while True: time.sleep(1)
                 return
             time.sleep(0.01)
         self.fail("it still runs")
-
-    def test_lines_that_are_no_progress(self):
-        for line in ("64 trials in 81.1 s (0.8/s), 64 OK, failed: 1 HANG", "Tuning matmul", ""):
-            event = parse_progress(line, 1)
-            self.assertTrue(event is None or event.best_us is None, line)
 
 
 class ServerJobs(Case):

@@ -1,26 +1,30 @@
 #!/usr/bin/env python3
 """Whole models: heddle.optimize beside torch.compile, on one GPU, both in CUDA graphs of one process.
 
-    PYTHONPATH=python bench/models/compare.py --out DIR [--models NAME,...] [--batch N,...] [--dtype TYPE] [--shard I/N]
-               [--trials N] [--seconds S] [--mode MODE] [--rounds N] [--case-seconds S] [--total-seconds S]
-               [--cold] [--table-only]
+    PYTHONPATH=python bench/models/compare.py --out DIR [--models NAME,...] [--batch N,...] [--dtype TYPE,...]
+               [--mode MODE,...] [--shard I/N] [--trials N] [--seconds S] [--rounds N] [--case-seconds S]
+               [--total-seconds S] [--cold] [--table-only]
 
-For each model of models.py at each batch, in a process of its own: the model is tuned into an empty database (cold),
-torch.compile compiles it, the results of both and eager's are compared with those in float64, graphs of all three are
-replayed in turn, and the model is optimised once more from what is known (warm). DIR keeps a JSON file of each, written
-after each of these steps, its database and its cache: what is there is not done again, what was not finished goes on
-from its database, without a cold time; --cold begins anew. DIR/results.md is the table of all that DIR holds.
+For each model of models.py at each batch, type and mode, in a process of its own: the model is tuned into an empty
+database (cold), torch.compile compiles it, the results of both and eager's are compared with those in float64, graphs
+of all three are replayed in turn, and the model is optimised once more from what is known (warm). DIR keeps a JSON file
+of each, written after each of these steps, its database and its cache: what is there is not done again, what was not
+finished goes on from its database, without a cold time; --cold begins anew. Modes share a database, so that the first
+has the cold time. DIR/results.md is the table of all that DIR holds.
 --case-seconds limits each case, --total-seconds all of them. Shards share nothing but DIR: run --shard 1/4 to 4/4 on
 four machines, copy their folders into one and run again with --table-only. Exit code 1 if a case failed. Needs the
 package (docs/python.md).
 
-float32 without TF32, or --dtype bfloat16; cuDNN tries its algorithms (benchmark mode). --mode is torch.compile's, and
-what heddle.optimize leaves to Inductor has its options: by default max-autotune-no-cudagraphs, since the graphs are
-ours, and for torch.compile the default one where that has not ended after five minutes.
+float32 is without TF32; cuDNN tries its algorithms (benchmark mode). --mode is torch.compile's, and what
+heddle.optimize leaves to Inductor has its options: by default max-autotune-no-cudagraphs, since the graphs are ours,
+and for torch.compile the default one where that has not ended after five minutes. All there is, in some hours:
+
+    bench/models/compare.py --out DIR --dtype float32,bfloat16 --mode max-autotune-no-cudagraphs,default
 """
 
 import argparse
 import copy
+import itertools
 import json
 import math
 import os
@@ -31,12 +35,17 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import namedtuple
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 MODE_SECONDS = 300  # that --mode may take before the default one is taken
 BATCHES = (1, 16)
+DTYPES = ("float32", "float16", "bfloat16")
 KERNEL = re.compile(r"^k\d+_")  # how kernels of Heddle are called
+
+
+Case = namedtuple("Case", "model batch dtype mode")
 
 
 class TooLong(Exception):
@@ -177,12 +186,13 @@ def table(folder):
         "|---|---:|---|---:|---:|---|" + "---:|" * 9,
     ]
     ratios = {}
-    for row in sorted(rows, key=lambda row: (row["dtype"], row["batch"], row["model"])):
+    for row in sorted(rows, key=lambda row: (row["dtype"], row["batch"], row["asked"], row["model"])):
         if "ratio" not in row:
-            lines.append(f"| {row['model']} | {row['batch']} | {row['dtype']} | **{row['failed'][:80]}** |" + " |" * 11)
+            failed = f"**{row.get('failed', 'not done')[:80]}**"
+            lines.append(f"| {row['model']} | {row['batch']} | {row['dtype']} | {failed} |" + " |" * 11)
             continue
         times, errors = row["times_us"], row["error"]
-        ratios.setdefault((row["batch"], row["dtype"]), []).append(row["ratio"])
+        ratios.setdefault((row["batch"], row["dtype"], row["asked"]), []).append(row["ratio"])
         cells = [
             row["model"],
             row["batch"],
@@ -196,10 +206,10 @@ def table(folder):
         cells.append(sum(group["weight"] for group in row["groups"]))
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     summary = [f"Devices: {', '.join(sorted({r['device'] for r in rows if 'device' in r})) or 'none'}."]
-    for (batch, dtype), found in sorted(ratios.items()):
+    for (batch, dtype, mode), found in sorted(ratios.items()):
         summary.append(
-            f"Batch {batch}, {dtype}: ratio to torch.compile (above 1: ours is faster), geomean {geomean(found):.3f}, "
-            f"least {min(found):.3f}, of {len(found)} models."
+            f"Batch {batch}, {dtype}, {mode}: ratio to torch.compile (above 1: ours is faster), "
+            f"geomean {geomean(found):.3f}, least {min(found):.3f}, of {len(found)} models."
         )
     summary.append("**: an error of more than twice eager's.")
     return "\n".join([*summary, "", *lines]) + "\n"
@@ -210,7 +220,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("model-results"))
     parser.add_argument("--models", help="of models.py; by default all")
     parser.add_argument("--batch", default=",".join(map(str, BATCHES)))
-    parser.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
+    parser.add_argument("--dtype", default="float32", help=f"of {', '.join(DTYPES)}")
     parser.add_argument("--shard", default="1/1", metavar="I/N")
     parser.add_argument("--trials", type=int, default=64, help="for each workload on average")
     parser.add_argument("--seconds", type=float, default=240, help="for tuning a model")
@@ -225,21 +235,27 @@ def main():
 
     if options.case:
         name, batch = options.case.split("/")
-        path = Path(f"{stem_of(name, batch, options)}.json")
-        first = {"model": name, "batch": int(batch), "dtype": options.dtype}
+        options.out.mkdir(parents=True, exist_ok=True)
+        path = result_of(Case(name, int(batch), options.dtype, options.mode), options)
+        first = first_of(Case(name, int(batch), options.dtype, options.mode))
         case(name, int(batch), options, lambda row: written(path, first | row))
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
     failed = 0
     if not options.table_only:
         names = options.models.split(",") if options.models else known_models()
-        cases = [(name, int(batch)) for name in names for batch in options.batch.split(",")]
+        dtypes = options.dtype.split(",")
+        for dtype in set(dtypes).difference(DTYPES):
+            parser.error(f"--dtype: {dtype} is none of {', '.join(DTYPES)}")
         number, count = map(int, options.shard.split("/"))
         if not 1 <= number <= count:
             sys.exit("--shard wants I/N with 1 <= I <= N")
+        # Modes, which share a database, are one shard's.
+        stems = [*itertools.product(names, map(int, options.batch.split(",")), dtypes)][number - 1 :: count]
         end = time.monotonic() + options.total_seconds
-        for name, batch in cases[number - 1 :: count]:
-            failed += not measured(name, batch, options, end)
+        known = set()  # databases that --cold leaves as they are
+        for one in (Case(*stem, mode) for stem in stems for mode in options.mode.split(",")):
+            failed += not measured(one, options, end, known)
             (options.out / "results.md").write_text(table(options.out))
     text = table(options.out)
     (options.out / "results.md").write_text(text)
@@ -252,8 +268,18 @@ def known_models():
     return re.findall(r'^    "(\w+)": Model\(', (HERE / "models.py").read_text(), re.MULTILINE)
 
 
-def stem_of(name, batch, options):
-    return options.out / f"{name}-{batch}-{options.dtype}"
+def stem_of(one, options):
+    """Of the files that a case's modes share."""
+    return options.out / f"{one.model}-{one.batch}-{one.dtype}"
+
+
+def result_of(one, options):
+    return Path(f"{stem_of(one, options)}-{one.mode}.json")
+
+
+def first_of(one):
+    """What is known of a case before it is measured."""
+    return {"model": one.model, "batch": one.batch, "dtype": one.dtype, "asked": one.mode}
 
 
 def written(path, row):
@@ -262,23 +288,26 @@ def written(path, row):
     partial.replace(path)
 
 
-def measured(name, batch, options, end):
+def measured(one, options, end, known):
     """Runs a case in a process of its own, unless its file is there; was it measured?"""
-    stem = stem_of(name, batch, options)
-    path, database, cache = (Path(f"{stem}{suffix}") for suffix in (".json", ".db", ".cache"))
+    path, stem = result_of(one, options), stem_of(one, options)
+    database, cache = Path(f"{stem}.db"), Path(f"{stem}.cache")
+    what = f"{one.model} at batch {one.batch}, {one.dtype}, {one.mode}"
     row = json.loads(path.read_text()) if path.exists() else {}
     if "ratio" in row:
         return True
     seconds = min(options.case_seconds, end - time.monotonic())
     if seconds < 1:
-        print(f"{name} at batch {batch}: no time is left", flush=True)
+        print(f"{what}: no time is left", flush=True)
         return False
-    if options.cold:
+    if options.cold and stem not in known:
         for old in stem.parent.glob(f"{stem.name}.db*"):
             old.unlink()
         shutil.rmtree(cache, ignore_errors=True)
-    words = [sys.executable, __file__, "--case", f"{name}/{batch}", "--out", str(options.out)]
-    for key in ("dtype", "trials", "seconds", "mode", "rounds"):
+    known.add(stem)
+    words = [sys.executable, __file__, "--case", f"{one.model}/{one.batch}", "--out", str(options.out)]
+    words += ["--dtype", one.dtype, "--mode", one.mode]
+    for key in ("trials", "seconds", "rounds"):
         words += [f"--{key}", str(getattr(options, key))]
     # Compiled kernels, and what was chosen, are of this case alone: cold as well, the first time.
     environment = {**os.environ, "HEDDLE_DB": str(database), "XDG_CACHE_HOME": str(cache)}
@@ -291,14 +320,14 @@ def measured(name, batch, options, end):
             why = f"exit code {done.returncode}" if done.returncode else ""
         except subprocess.TimeoutExpired:
             why = f"not done after {seconds:.0f} s"
-    row = json.loads(path.read_text()) if path.exists() else {"model": name, "batch": batch, "dtype": options.dtype}
+    row = json.loads(path.read_text()) if path.exists() else first_of(one)
     if row.get("cold_seconds") is None:
         row["cold_seconds"] = before
     if why:
         row["failed"] = why
     written(path, row)
     said = f"{row['ratio']:.2f} of torch.compile's speed" if "ratio" in row else f"failed: {why}: see {stem}.log"
-    print(f"{name} at batch {batch}: {said}", flush=True)
+    print(f"{what}: {said}", flush=True)
     return "ratio" in row
 
 

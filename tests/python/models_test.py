@@ -80,7 +80,7 @@ class Table(Case):
     def test_of_what_was_measured(self):
         self.assertEqual(compare.known_models(), list(MODELS))
         row = {
-            "model": "resnet50", "batch": 1, "dtype": "float32", "device": "H", "torch": "2",
+            "model": "resnet50", "batch": 1, "dtype": "float32", "asked": "fast", "device": "H", "torch": "2",
             "cold_seconds": 200.4, "warm_seconds": 20.0,
             "groups": [{"weight": 3}, {"weight": 1}], "left": {}, "mode": "default", "ratio": 2.0, "share": 0.5,
             "error": {"ours": 3e-6, "peer": 1e-6, "eager": 1e-6},
@@ -89,12 +89,16 @@ class Table(Case):
         for other in (
             row,
             row | {"model": "unet_block", "ratio": 0.5},
-            {"model": "resnet50", "batch": 16, "dtype": "float32", "failed": "exit code 1"},
+            row | {"model": "decoder", "asked": "default", "ratio": 4.0},
+            {"model": "resnet50", "batch": 16, "dtype": "float32", "asked": "fast", "failed": "exit code 1"},
         ):
             (self.folder / f"{other['model']}-{other['batch']}.json").write_text(json.dumps(other))
         text = compare.table(self.folder)
         self.assertIn(
-            "Batch 1, float32: ratio to torch.compile (above 1: ours is faster), geomean 1.000, least 0.500", text
+            "Batch 1, float32, fast: ratio to torch.compile (above 1: ours is faster), geomean 1.000, least 0.500", text
+        )
+        self.assertIn(
+            "Batch 1, float32, default: ratio to torch.compile (above 1: ours is faster), geomean 4.000", text
         )
         times, errors = "100 | 200 | default | 300 | 2.00 | 50", "3.0e-06 ** | 1.0e-06 | 1.0e-06"
         self.assertIn(f"resnet50 | 1 | float32 | {times} | {errors} | 200 | 20 | 4 |", text)
@@ -108,7 +112,8 @@ class Table(Case):
 
         def process(words, env, timeout, **_):
             name, batch = words[words.index("--case") + 1].split("/")
-            kept = out / f"{name}-{batch}-{words[words.index('--dtype') + 1]}.json"
+            dtype, mode = (words[words.index(flag) + 1] for flag in ("--dtype", "--mode"))
+            kept = out / f"{name}-{batch}-{dtype}-{mode}.json"
             return subprocess.CompletedProcess(words, run((name, int(batch)), env, kept, timeout) or 0)
 
         arguments = ["compare.py", "--out", str(out), *arguments]
@@ -127,15 +132,40 @@ class Table(Case):
         self.assertEqual([self.compare(run, *arguments) for _ in range(2)], [1, 1])
         self.assertEqual(asked, [("unet_block", 2)] * 2)
         (kept,) = (self.folder / "out").glob("*.json")
-        row = {"model": "unet_block", "batch": 2, "dtype": "float32", "cold_seconds": None, "failed": "exit code 1"}
-        self.assertEqual(json.loads(kept.read_text()), row)
+        row = {"model": "unet_block", "batch": 2, "dtype": "float32", "asked": "max-autotune-no-cudagraphs"}
+        self.assertEqual(json.loads(kept.read_text()), row | {"cold_seconds": None, "failed": "exit code 1"})
         self.assertIn("**exit code 1**", (self.folder / "out" / "results.md").read_text())
+
+    def test_one_command_for_all_types_and_modes(self):
+        asked = []
+
+        def run(case, env, kept, _):
+            database = Path(env["HEDDLE_DB"])
+            asked.append((case, kept.name, database.name, database.exists()))
+            database.touch()
+            return 1
+
+        words = ["--models", "decoder", "--batch", "16", "--dtype", "float32,bfloat16", "--mode", "default,fast"]
+        words.append("--cold")
+        self.assertEqual(self.compare(run, *words), 1)
+        # What was tuned serves all modes.
+        self.assertEqual(
+            asked,
+            [
+                (("decoder", 16), f"decoder-16-{dtype}-{mode}.json", f"decoder-16-{dtype}.db", mode == "fast")
+                for dtype in ("float32", "bfloat16")
+                for mode in ("default", "fast")
+            ],
+        )
+        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
+            self.compare(run, "--dtype", "int8")
+        self.assertIn("int8 is none of float32, float16, bfloat16", said.getvalue())
 
     def test_what_a_case_had_when_its_time_was_up_is_kept(self):
         steps = []
 
         def run(case, env, kept, timeout):
-            row = {"model": case[0], "batch": case[1], "dtype": "float32", "groups": [], "left": {}}
+            row = {"model": case[0], "batch": case[1], "dtype": "float32", "asked": "m", "groups": [], "left": {}}
             database, cache = Path(env["HEDDLE_DB"]), Path(env["XDG_CACHE_HOME"])
             steps.append((database.exists(), cache.exists()))
             if not database.exists():

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
+#include "base/status.h"
 #include "measure/device/nvrtc.h"
 #include "search_space/notation/notation.h"
 #include "server/db/replica.h"
@@ -72,9 +73,8 @@ absl::StatusOr<Workload> WorkloadFlags::Get(const std::string& op_name,
                                             const std::string& shape_text) const {
   std::vector<search_space::Operator> own;
   if (!op_file.empty()) {
-    auto text = ReadTextFile(op_file, search_space::kMaxNotationBytes);
-    if (!text.ok()) return text.status();
-    auto parsed = search_space::ParseOperators(*text);
+    HEDDLE_ASSIGN_OR_RETURN(text, ReadTextFile(op_file, search_space::kMaxNotationBytes));
+    auto parsed = search_space::ParseOperators(text);
     if (!parsed.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(op_file, ":", parsed.status().message()));
     }
@@ -89,13 +89,12 @@ absl::StatusOr<Workload> WorkloadFlags::Get(const std::string& op_name,
                      ". For an operator of your own, tuned before or not, give the "
                      "file it is in: --op-file FILE"));
   }
-  auto type = search_space::ParseDType(dtype);
-  if (!type.ok()) return type.status();
+  HEDDLE_ASSIGN_OR_RETURN(type, search_space::ParseDType(dtype));
   auto values = search_space::ParseShape(shape_text);
   if (!values.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--shape: ", values.status().message()));
   }
-  auto program = found->Instantiate(*values, *type);
+  auto program = found->Instantiate(*values, type);
   if (program.ok()) return std::make_shared<const TensorProgram>(*std::move(program));
   // "10:25: ..." is a place in the operator's text, anything else the shape's fault.
   const std::string message(program.status().message());
@@ -169,10 +168,9 @@ absl::StatusOr<measure::DeviceInfo> DeviceFlags::FindDevice() const {
 
 absl::StatusOr<measure::DeviceInfo> DeviceFlags::FindDeviceOrTarget() const {
   if (target.empty()) return FindDevice();
-  auto found = search_space::FindTarget(target);
-  if (!found.ok()) return found.status();
+  HEDDLE_ASSIGN_OR_RETURN(found, search_space::FindTarget(target));
   measure::DeviceInfo described;
-  described.target = *std::move(found);
+  described.target = std::move(found);
   described.usable = false;
   described.why_not = "a description only: give --device instead of --target to run something";
   return described;
@@ -226,9 +224,9 @@ absl::Status SettleL2(tuner::Records& records, const TensorProgram& program,
                       const measure::DeviceInfo& device, std::string& l2) {
   if (!l2.empty()) return absl::OkStatus();
   for (const char* policy : {"cold", "warm"}) {
-    auto best = records.FindBest(program.hash, tuner::BenchOf(device, PolicyOf(policy)));
-    if (!best.ok()) return best.status();
-    if (best->has_value()) {
+    HEDDLE_ASSIGN_OR_RETURN(
+        best, records.FindBest(program.hash, tuner::BenchOf(device, PolicyOf(policy))));
+    if (best.has_value()) {
       l2 = policy;
       break;
     }
@@ -242,9 +240,8 @@ absl::StatusOr<tuner::Records::Best> FindBest(tuner::Records& records, const Ten
                                               const measure::DeviceInfo& device,
                                               measure::L2Policy l2,
                                               const std::string& tune_command) {
-  auto best = records.FindBest(program.hash, tuner::BenchOf(device, l2));
-  if (!best.ok()) return best.status();
-  if (best->has_value()) return **std::move(best);
+  HEDDLE_ASSIGN_OR_RETURN(best, records.FindBest(program.hash, tuner::BenchOf(device, l2)));
+  if (best.has_value()) return *std::move(best);
   return absl::NotFoundError(absl::StrCat("no tuned schedule of ", program.op, " ",
                                           ShapeText(program), " on ", device.target.name, " (",
                                           measure::NameOf(l2), " L2) in ", records.path(),
@@ -296,39 +293,35 @@ absl::StatusOr<Chosen> ScheduleFlags::Choose(const Workload& program,
   if (l2.empty() && !best) l2 = "cold";
   if (naive) return Chosen{search_space::NaiveSteps(*program), "", "naive schedule", {}};
   if (!steps_file.empty()) {
-    auto text = ReadTextFile(steps_file, 1 << 20);
-    if (!text.ok()) return text.status();
-    auto steps = search_space::ParseSteps(*text);
+    HEDDLE_ASSIGN_OR_RETURN(text, ReadTextFile(steps_file, 1 << 20));
+    auto steps = search_space::ParseSteps(text);
     if (!steps.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(steps_file, ": ", steps.status().message()));
     }
     return Chosen{*std::move(steps), "", "steps of " + steps_file, {}};
   }
   if (best) {
-    auto records = OpenRecords(db);
-    if (!records.ok()) return records.status();
-    if (absl::Status s = SettleL2(**records, *program, device, l2); !s.ok()) return s;
-    auto found = FindBest(**records, *program, device, PolicyOf(l2), tune_command);
-    if (!found.ok()) return found.status();
-    auto stored = ChooseStored(*found);
+    HEDDLE_ASSIGN_OR_RETURN(records, OpenRecords(db));
+    if (absl::Status s = SettleL2(*records, *program, device, l2); !s.ok()) return s;
+    HEDDLE_ASSIGN_OR_RETURN(found,
+                            FindBest(*records, *program, device, PolicyOf(l2), tune_command));
+    auto stored = ChooseStored(found);
     if (!stored.ok()) return stored;
-    stored->verdict = JudgeHere(*found, program, device);
+    stored->verdict = JudgeHere(found, program, device);
     if (const std::string text = stored->verdict->Text(); !text.empty()) {
       absl::StrAppend(&stored->origin, ", ", text);
     }
     return stored;
   }
-  auto space = search_space::SearchSpace::Create(program, device.target);
-  if (!space.ok()) return space.status();
+  HEDDLE_ASSIGN_OR_RETURN(space, search_space::SearchSpace::Create(program, device.target));
   absl::StatusOr<search_space::Point> p =
-      point.empty() ? tuner::DefaultPoint(*space) : space->Parse(point);
+      point.empty() ? tuner::DefaultPoint(space) : space.Parse(point);
   if (!p.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--point: ", p.status().message()));
   }
-  auto steps = space->Steps(*p);
-  if (!steps.ok()) return steps.status();
-  return Chosen{*std::move(steps),
-                space->Print(*p),
+  HEDDLE_ASSIGN_OR_RETURN(steps, space.Steps(*p));
+  return Chosen{std::move(steps),
+                space.Print(*p),
                 point.empty() ? "default schedule" : "the given point",
                 {}};
 }
@@ -338,6 +331,27 @@ absl::StatusOr<Chosen> ScheduleFlags::Choose(const Workload& program,
 void PrintJson(const Json& json) {
   // Messages of compilers may hold anything: what is not UTF-8 is replaced, never thrown at.
   std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << std::endl;
+}
+
+void Print(bool json, const Json& document, const std::string& line) {
+  if (json) {
+    PrintJson(document);
+  } else {
+    std::cout << line << "\n";
+  }
+}
+
+void Listing::Add(Json document, const std::string& line) {
+  if (json_) {
+    all_.push_back(std::move(document));
+  } else {
+    std::cout << line << "\n";
+  }
+}
+
+Result Listing::End() const {
+  if (json_) PrintJson(all_);
+  return kDone;
 }
 
 void Say(const std::string& line) { std::cerr << line << std::endl; }

@@ -169,6 +169,20 @@ void PrintJson(const Json& json);
 // A line on stderr.
 void Say(const std::string& line);
 
+// A result: the document with --json, else the line.
+void Print(bool json, const Json& document, const std::string& line);
+// Several: with --json one array at the end, else a line each as they come.
+class Listing {
+ public:
+  explicit Listing(bool json) : json_(json) {}
+  void Add(Json document, const std::string& line);
+  Result End() const;
+
+ private:
+  const bool json_;
+  Json all_ = Json::array();
+};
+
 Json DeviceJson(const measure::DeviceInfo& device);
 Json ShapeJson(const std::map<std::string, int64_t>& shape);
 Json EnvironmentJson(const tuner::Environment& environment);

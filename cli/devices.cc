@@ -7,12 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/host.h"
+#include "base/status.h"
 #include "cli/command.h"
 #include "cli/remote.h"
 #include "measure/codegen/codegen.h"
 #include "measure/codegen/dialects.h"
 #include "measure/device/nvrtc.h"
 #include "measure/run/confine.h"
+#include "measure/run/messages.h"
 #include "proto/values.h"
 
 namespace heddle::cli {
@@ -58,20 +60,50 @@ std::string Describe(const measure::DeviceInfo& d) {
 }
 
 Result RunDevices(bool json) {
-  std::vector<measure::DeviceInfo> devices = measure::ListDevices();
   bool usable = false;
-  Json all = Json::array();
-  for (const auto& device : devices) {
+  Listing listing(json);
+  for (const auto& device : measure::ListDevices()) {
     usable |= device.usable;
-    if (json) {
-      all.push_back(DeviceJson(device));
-    } else {
-      std::cout << Describe(device) << "\n";
-    }
+    listing.Add(DeviceJson(device), Describe(device));
   }
-  if (json) PrintJson(all);
+  const Result ended = listing.End();
   if (!usable) return absl::UnavailableError(kNoDevice);
-  return kDone;
+  return ended;
+}
+
+Json ToJson(const v1::FleetDevice& device) {
+  Json json = DeviceJson(measure::FromProto(device.device()));
+  json["fleet_id"] = device.id();
+  json["host"] = device.hostname();
+  json["state"] = WordOf(device.state());
+  json["worker"] = WordOf(device.worker().state());
+  json["detail"] = device.worker().detail();
+  json["job"] = device.job();
+  json["no_work_because"] = device.no_work_because();
+  return json;
+}
+
+std::string Describe(const v1::FleetDevice& device) {
+  const std::string& detail = device.worker().detail();
+  return absl::StrFormat(
+      "%-24s %-10s %-10s %s  (%s)%s%s", device.id(), WordOf(device.worker().state()),
+      device.state() == v1::FleetDevice::STATE_DRAINING ? "draining" : "",
+      device.device().target().name(), device.hostname(),
+      device.job().empty() ? "" : "  works on " + device.job(),
+      !device.no_work_because().empty() ? "  gets no work: " + device.no_work_because()
+      : detail.empty()                  ? ""
+                                        : "  " + detail);
+}
+
+Result ListServerDevices(client::Client& client, bool json) {
+  HEDDLE_ASSIGN_OR_RETURN(devices, AllDevices(client));
+  Listing listing(json);
+  for (const v1::FleetDevice& device : devices) listing.Add(ToJson(device), Describe(device));
+  const Result ended = listing.End();
+  if (devices.empty()) {
+    Say("No device yet: start `heddle measured --server ...` on a host that has one.");
+  }
+  return ended;
 }
 
 // One thing that doctor looked at.
@@ -165,10 +197,9 @@ Check CheckDevice(const v1::FleetDevice& device) {
 
 // Whether a server can tune: it answers, and has a device that works for its version.
 Result RunServerDoctor(const ServerFlags& flags, bool json) {
-  auto server = RemoteServer::Connect(flags.options);
-  if (!server.ok()) return server.status();
+  HEDDLE_ASSIGN_OR_RETURN(server, RemoteServer::Connect(flags.options));
   std::vector<Check> checks;
-  auto info = (**server)->GetServerInfo();
+  auto info = (*server)->GetServerInfo();
   if (!info.ok()) {
     checks.push_back({"server", false, std::string(info.status().message())});
     PrintChecks(checks, false, json);
@@ -184,24 +215,19 @@ Result RunServerDoctor(const ServerFlags& flags, bool json) {
                       ": its kernels are not the server's; install the same version")});
   }
   bool works = false;
-  v1::ListDevicesRequest request;
-  do {
-    auto page = (**server)->ListDevices(request);
-    if (!page.ok()) {
-      checks.push_back({"devices", false, std::string(page.status().message())});
-      break;
+  const auto devices = AllDevices(**server);
+  if (!devices.ok()) {
+    checks.push_back({"devices", false, std::string(devices.status().message())});
+  }
+  for (const v1::FleetDevice& device : devices.value_or(std::vector<v1::FleetDevice>())) {
+    checks.push_back(CheckDevice(device));
+    if (checks.back().ok && device.generator() != info->generator()) {
+      checks.back().ok = false;
+      absl::StrAppend(&checks.back().text, ", but its daemon has generator ", device.generator(),
+                      " and gets no work: install the server's version there");
     }
-    for (const v1::FleetDevice& device : page->devices()) {
-      checks.push_back(CheckDevice(device));
-      if (checks.back().ok && device.generator() != info->generator()) {
-        checks.back().ok = false;
-        absl::StrAppend(&checks.back().text, ", but its daemon has generator ", device.generator(),
-                        " and gets no work: install the server's version there");
-      }
-      works |= checks.back().ok;
-    }
-    request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty());
+    works |= checks.back().ok;
+  }
   if (!works) {
     checks.push_back({"devices", false,
                       "none takes work: start `heddle measured --server ...` on a host with one"});

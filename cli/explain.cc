@@ -1,23 +1,18 @@
 // heddle explain: why the best schedule won, against the default one.
+#include "tuner/search/explain.h"
+
 #include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <map>
-#include <random>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "cli/command.h"
-#include "tuner/model/cost_model.h"
-#include "tuner/model/features.h"
 #include "tuner/model/kernel_cost.h"
 #include "tuner/model/roofline.h"
-#include "tuner/model/terms.h"
 #include "tuner/search/default_point.h"
-#include "tuner/search/screen.h"
 
 namespace heddle::cli {
 namespace {
@@ -29,50 +24,18 @@ struct ExplainFlags {
   bool json = false;
 };
 
+using tuner::Effects;
+
 // A schedule with what is known of it.
 struct Subject {
   std::string point;
   measure::TrialResult result;  // time_us 0: it was not measured
-  tuner::FeatureVector features;
-  tuner::Terms terms;
-  double operator[](const char* name) const {
-    return features[static_cast<size_t>(tuner::FeatureIndex(name))];
-  }
-};
-
-// Rows of the comparison: what it is, the feature it is taken from, whether only a GPU has it.
-struct ShownRow {
-  const char* what;
-  const char* feature;
-  bool gpu_only = false;
-};
-constexpr ShownRow kRows[] = {
-    {"kernels", "kernels"},
-    {"blocks", "blocks"},
-    {"threads a block", "threads"},
-    {"shared bytes a block", "shared_bytes"},
-    {"registers, estimated", "registers", true},
-    {"occupancy", "occupancy", true},
-    {"waves", "waves"},
-    {"idle share of last wave", "tail"},
-    {"requested bytes", "requested_bytes"},
-    {"bytes from L2", "l2_bytes", true},
-    {"bytes from memory", "dram_bytes", true},
-    {"load efficiency", "load_efficiency", true},
-    {"bank conflicts, loads", "shared_load_conflicts", true},
-    {"multiply-adds a step", "fma_per_step"},
-    {"pipeline depth", "pipeline_depth"},
-    {"integer per multiply-add", "integer_per_fma"},
-    {"analytic time, us", "analytic_us"},
+  tuner::Analysis analysis;
+  double operator[](const char* name) const { return analysis[name]; }
 };
 
 void SayLimits(const char* name, const Subject& s, const search_space::Target& target) {
-  std::vector<std::pair<double, const char*>> terms;
-  for (const tuner::TermInfo& term : tuner::TermTable()) {
-    const char* what = term.On(target.processor).what;
-    if (what != nullptr) terms.emplace_back(s.terms[term.term], what);
-  }
-  std::sort(terms.rbegin(), terms.rend());
+  const auto terms = tuner::LargestTerms(s.analysis.terms, target.processor);
   std::cout << absl::StrFormat("%s: held back most by %s (%s), then by %s (%s).", name,
                                terms[0].second, tuner::FormatTime(terms[0].first), terms[1].second,
                                tuner::FormatTime(terms[1].first));
@@ -96,73 +59,6 @@ void SayLimits(const char* name, const Subject& s, const search_space::Target& t
                                      : ", nothing spilled");
   }
   std::cout << "\n";
-}
-
-using Effects = std::vector<std::pair<double, std::string>>;
-
-// Features by what they add to the best's score beyond the default's, the largest first.
-absl::StatusOr<Effects> FeatureEffects(const tuner::CostModel& model, const Subject& best,
-                                       const Subject& normal) {
-  auto a = model.Contributions(best.features), b = model.Contributions(normal.features);
-  if (!a.ok() || !b.ok()) return a.ok() ? b.status() : a.status();
-  Effects effects;
-  const auto table = tuner::FeatureTable();
-  for (size_t i = 0; i < table.size(); ++i) effects.emplace_back((*a)[i] - (*b)[i], table[i].name);
-  std::stable_sort(effects.begin(), effects.end(), [](const auto& x, const auto& y) {
-    return std::abs(x.first) > std::abs(y.first);
-  });
-  return effects;
-}
-
-// Holes by how much the score falls, on average, when only that one is set otherwise.
-absl::StatusOr<Effects> HoleEffects(const tuner::CostModel& model,
-                                    const search_space::SearchSpace& space, const Subject& best) {
-  constexpr int kMutants = 400;
-  auto point = space.Parse(best.point);
-  if (!point.ok()) return Effects{};  // hand-written, or of an older space
-  search_space::Rng rng(1);
-  std::vector<search_space::Point> mutants;
-  std::vector<size_t> holes;
-  for (int i = 0; i < kMutants; ++i) {
-    auto mutant = space.Mutate(*point, rng);
-    if (!mutant || std::find(mutants.begin(), mutants.end(), *mutant) != mutants.end()) continue;
-    std::vector<size_t> changed;
-    for (size_t h = 0; h < point->choices.size(); ++h) {
-      if (mutant->choices[h] != point->choices[h]) changed.push_back(h);
-    }
-    if (changed.size() != 1) continue;
-    holes.push_back(changed[0]);
-    mutants.push_back(*std::move(mutant));
-  }
-  tuner::Screen screen(space, 1);
-  const auto features = screen.Features(mutants);
-  auto own = model.Score({&best.features, 1});
-  if (!own.ok()) return own.status();
-  std::map<size_t, std::pair<double, int>> falls;
-  for (size_t i = 0; i < mutants.size(); ++i) {
-    if (features[i]->empty()) continue;
-    auto score = model.Score({features[i], 1});
-    if (!score.ok()) return score.status();
-    falls[holes[i]].first += (*own)[0] - (*score)[0];
-    ++falls[holes[i]].second;
-  }
-  const std::vector<std::string> words = absl::StrSplit(best.point, ' ');
-  Effects effects;
-  for (const auto& [hole, fall] : falls) {
-    effects.emplace_back(fall.first / fall.second, words[hole + 1]);
-  }
-  std::stable_sort(effects.rbegin(), effects.rend());
-  return effects;
-}
-
-// Features and terms of a schedule.
-absl::Status Analyse(const Workload& program, const std::vector<search_space::Step>& steps,
-                     const search_space::Target& target, Subject& subject) {
-  HEDDLE_ASSIGN_OR_RETURN(lowered, search_space::LowerSteps(program, steps));
-  HEDDLE_ASSIGN_OR_RETURN(features, tuner::FeaturesOf(lowered, target));
-  subject.features = std::move(features);
-  subject.terms = tuner::TermsOf(lowered, target);
-  return absl::OkStatus();
 }
 
 // A model of the device: the stored one, or none with the reason.
@@ -201,54 +97,48 @@ void SayEffects(const char* title, const Effects& effects) {
 }
 
 Result RunExplain(const ExplainFlags& flags) {
-  auto program = flags.workload.Get();
-  if (!program.ok()) return program.status();
-  auto device = flags.device.FindDeviceOrTarget();
-  if (!device.ok()) return device.status();
-  auto records = OpenRecords(flags.db);
-  if (!records.ok()) return records.status();
+  HEDDLE_ASSIGN_OR_RETURN(program, flags.workload.Get());
+  HEDDLE_ASSIGN_OR_RETURN(device, flags.device.FindDeviceOrTarget());
+  HEDDLE_ASSIGN_OR_RETURN(records, OpenRecords(flags.db));
+  const search_space::Target& target = device.target;
   const measure::L2Policy l2 = PolicyOf(flags.l2);
-  const tuner::Environment environment = tuner::MakeEnvironment(*device, l2);
-  auto found = FindBest(**records, **program, *device, l2, flags.workload.CommandLine());
-  if (!found.ok()) return found.status();
-  auto chosen = ChooseStored(*found);
-  if (!chosen.ok()) return chosen.status();
-  auto space = search_space::SearchSpace::Create(*program, device->target);
-  if (!space.ok()) return space.status();
-
-  Subject best{found->trial.point, found->trial.result};
-  const search_space::Point default_point = tuner::DefaultPoint(*space);
-  Subject normal{space->Print(default_point)};
-  auto trials = (*records)->Trials(**program, environment);
-  if (!trials.ok()) return trials.status();
-  for (const tuner::TrialRecord& trial : *trials) {
+  const tuner::Environment environment = tuner::MakeEnvironment(device, l2);
+  HEDDLE_ASSIGN_OR_RETURN(found,
+                          FindBest(*records, *program, device, l2, flags.workload.CommandLine()));
+  HEDDLE_ASSIGN_OR_RETURN(chosen, ChooseStored(found));
+  HEDDLE_ASSIGN_OR_RETURN(space, search_space::SearchSpace::Create(program, target));
+  const search_space::Point default_point = tuner::DefaultPoint(space);
+  HEDDLE_ASSIGN_OR_RETURN(default_steps, space.Steps(default_point));
+  HEDDLE_ASSIGN_OR_RETURN(of_best, tuner::Analyse(program, chosen.steps, target));
+  HEDDLE_ASSIGN_OR_RETURN(of_default, tuner::Analyse(program, default_steps, target));
+  const Subject best{found.trial.point, found.trial.result, std::move(of_best)};
+  Subject normal{space.Print(default_point), {}, std::move(of_default)};
+  HEDDLE_ASSIGN_OR_RETURN(trials, records->Trials(*program, environment));
+  for (const tuner::TrialRecord& trial : trials) {
     if (trial.point == normal.point) normal.result = trial.result;
   }
-  HEDDLE_RETURN_IF_ERROR(Analyse(*program, chosen->steps, device->target, best));
-  HEDDLE_ASSIGN_OR_RETURN(default_steps, space->Steps(default_point));
-  HEDDLE_RETURN_IF_ERROR(Analyse(*program, default_steps, device->target, normal));
 
   std::string why_not;
   Effects by_feature, by_hole;
-  if (auto model = LoadModel(**records, environment, why_not)) {
-    auto some = FeatureEffects(*model, best, normal);
-    if (!some.ok()) return some.status();
-    by_feature = *std::move(some);
-    some = HoleEffects(*model, *space, best);
-    if (!some.ok()) return some.status();
-    by_hole = *std::move(some);
+  const tuner::FeatureVector &features = best.analysis.features,
+                             &default_features = normal.analysis.features;
+  if (auto model = LoadModel(*records, environment, why_not)) {
+    HEDDLE_ASSIGN_OR_RETURN(apart, tuner::FeatureEffects(*model, features, default_features));
+    HEDDLE_ASSIGN_OR_RETURN(lost, tuner::HoleEffects(*model, space, best.point, features));
+    by_feature = std::move(apart);
+    by_hole = std::move(lost);
   }
-  const tuner::Roofline roofline = tuner::RooflineOf(**program, device->target, l2);
+  const tuner::Roofline roofline = tuner::RooflineOf(*program, target, l2);
   const double time = best.result.time_us, before = normal.result.time_us;
   if (flags.json) {
     Json features_json = Json::object();
-    for (size_t i = 0; i < best.features.size(); ++i) {
-      features_json[tuner::FeatureTable()[i].name] = {best.features[i], normal.features[i]};
+    for (size_t i = 0; i < features.size(); ++i) {
+      features_json[tuner::FeatureTable()[i].name] = {features[i], default_features[i]};
     }
     PrintJson(
-        Json{{"op", (*program)->op},
-             {"shape", ShapeJson((*program)->shape)},
-             {"device", device->target.name},
+        Json{{"op", program->op},
+             {"shape", ShapeJson(program->shape)},
+             {"device", target.name},
              {"best_us", time},
              {"default_us", KnownOrNull(before)},
              {"roofline", KnownOrNull(roofline.Share(time))},
@@ -257,8 +147,8 @@ Result RunExplain(const ExplainFlags& flags) {
              {"model", {{"features", EffectsJson(by_feature)}, {"holes", EffectsJson(by_hole)}}}});
     return kDone;
   }
-  std::cout << absl::StrFormat("%s %s on %s: %s, %s", (*program)->op, ShapeText(**program),
-                               device->target.name, tuner::FormatTime(time), roofline.Rate(time));
+  std::cout << absl::StrFormat("%s %s on %s: %s, %s", program->op, ShapeText(*program), target.name,
+                               tuner::FormatTime(time), roofline.Rate(time));
   if (before > 0)
     std::cout << absl::StrFormat("; %.2fx the default schedule (%s)", before / time,
                                  tuner::FormatTime(before));
@@ -270,11 +160,11 @@ Result RunExplain(const ExplainFlags& flags) {
                                                  : "moving inputs and outputs once",
         tuner::FormatTime(roofline.us()));
   }
-  SayLimits("Best", best, device->target);
-  SayLimits("Default", normal, device->target);
+  SayLimits("Best", best, target);
+  SayLimits("Default", normal, target);
   std::cout << absl::StrFormat("\n%-26s %14s %14s\n", "", "best", "default");
-  for (const ShownRow& row : kRows) {
-    if (row.gpu_only && device->target.processor) continue;
+  for (const tuner::ComparedFeature& row : tuner::ComparedFeatures()) {
+    if (row.gpu_only && target.processor) continue;
     std::cout << absl::StrFormat("%-26s %14.5g %14.5g\n", row.what, best[row.feature],
                                  normal[row.feature]);
   }

@@ -2,6 +2,7 @@
 #include "tuner/artefact/export.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "cli/command.h"
 #include "measure/device/backend.h"
 
@@ -16,20 +17,17 @@ struct ExportFlags {
 };
 
 Result RunExport(ExportFlags flags) {
-  auto program = flags.workload.Get();
-  if (!program.ok()) return program.status();
-  auto device = flags.device.FindDeviceOrTarget();
-  if (!device.ok()) return device.status();
+  HEDDLE_ASSIGN_OR_RETURN(program, flags.workload.Get());
+  HEDDLE_ASSIGN_OR_RETURN(device, flags.device.FindDeviceOrTarget());
   if (!flags.schedule.any()) flags.schedule.best = true;
-  auto chosen =
-      flags.schedule.Choose(*program, *device, flags.l2, flags.db, flags.workload.CommandLine());
-  if (!chosen.ok()) return chosen.status();
-  tuner::Artefact artefact{*program, chosen->steps, chosen->point, *device, {}, {}, HEDDLE_VERSION};
-  if (chosen->best) artefact.measured = chosen->best->trial;
-  artefact.verdict = chosen->verdict;
+  HEDDLE_ASSIGN_OR_RETURN(chosen, flags.schedule.Choose(program, device, flags.l2, flags.db,
+                                                        flags.workload.CommandLine()));
+  tuner::Artefact artefact{program, chosen.steps, chosen.point, device, {}, {}, HEDDLE_VERSION};
+  if (chosen.best) artefact.measured = chosen.best->trial;
+  artefact.verdict = chosen.verdict;
   if (absl::Status s = tuner::Export(artefact, flags.out); !s.ok()) return s;
-  Say(absl::StrCat("Wrote ", flags.out, " (", chosen->origin, "). To run and check it: cd ",
-                   flags.out, " && g++ -O2 -std=c++17 ", measure::BackendOf(*device).launcher.build,
+  Say(absl::StrCat("Wrote ", flags.out, " (", chosen.origin, "). To run and check it: cd ",
+                   flags.out, " && g++ -O2 -std=c++17 ", measure::BackendOf(device).launcher.build,
                    " -o run && ./run, or python3 run.py"));
   return kDone;
 }

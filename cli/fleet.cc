@@ -1,9 +1,8 @@
 // heddle devices models, pin, unpin, hosts, trust, distrust, release, drain, enable: what an
 // administrator of a server says of its fleet.
-#include <iostream>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status.h"
 #include "cli/command.h"
 #include "cli/remote.h"
 #include "proto/values.h"
@@ -36,28 +35,15 @@ std::string Describe(const v1::DeviceModel& model) {
 }
 
 Result ListModels(const Flags& flags, client::Client& client) {
-  auto models = client.ListModels();
-  if (!models.ok()) return models.status();
-  Json all = Json::array();
-  for (const v1::DeviceModel& model : models->models()) {
-    if (flags.json) {
-      all.push_back(ToJson(model));
-    } else {
-      std::cout << Describe(model) << "\n";
-    }
-  }
-  if (flags.json) PrintJson(all);
-  return kDone;
+  HEDDLE_ASSIGN_OR_RETURN(models, client.ListModels());
+  Listing listing(flags.json);
+  for (const v1::DeviceModel& model : models.models()) listing.Add(ToJson(model), Describe(model));
+  return listing.End();
 }
 
 Result Pin(const Flags& flags, client::Client& client) {
-  auto model = client.PinModel(flags.pin);
-  if (!model.ok()) return model.status();
-  if (flags.json) {
-    PrintJson(ToJson(*model));
-  } else {
-    std::cout << Describe(*model) << "\n";
-  }
+  HEDDLE_ASSIGN_OR_RETURN(model, client.PinModel(flags.pin));
+  Print(flags.json, ToJson(model), Describe(model));
   return kDone;
 }
 
@@ -77,31 +63,18 @@ std::string Describe(const v1::FleetHost& host) {
 }
 
 Result ListHosts(const Flags& flags, client::Client& client) {
-  auto hosts = client.ListHosts();
-  if (!hosts.ok()) return hosts.status();
-  Json all = Json::array();
-  for (const v1::FleetHost& host : hosts->hosts()) {
-    if (flags.json) {
-      all.push_back(ToJson(host));
-    } else {
-      std::cout << Describe(host) << "\n";
-    }
-  }
-  if (flags.json) PrintJson(all);
-  return kDone;
+  HEDDLE_ASSIGN_OR_RETURN(hosts, client.ListHosts());
+  Listing listing(flags.json);
+  for (const v1::FleetHost& host : hosts.hosts()) listing.Add(ToJson(host), Describe(host));
+  return listing.End();
 }
 
 Result SetHost(const Flags& flags, v1::SetHostRequest::Action action, client::Client& client) {
   v1::SetHostRequest request;
   request.set_host_uuid(flags.name);
   request.set_action(action);
-  auto host = client.SetHost(request);
-  if (!host.ok()) return host.status();
-  if (flags.json) {
-    PrintJson(ToJson(*host));
-  } else {
-    std::cout << Describe(*host) << "\n";
-  }
+  HEDDLE_ASSIGN_OR_RETURN(host, client.SetHost(request));
+  Print(flags.json, ToJson(host), Describe(host));
   return kDone;
 }
 
@@ -109,7 +82,7 @@ Result SetDevice(const Flags& flags, v1::FleetDevice::State state, client::Clien
   v1::SetDeviceStateRequest request;
   request.set_id(flags.name);
   request.set_state(state);
-  if (auto device = client.SetDeviceState(request); !device.ok()) return device.status();
+  HEDDLE_RETURN_IF_ERROR(client.SetDeviceState(request));
   return kDone;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "base/status.h"
 #include "cli/interrupt.h"
 #include "cli/remote.h"
 #include "cli/tuned.h"
@@ -72,9 +73,8 @@ class Follower {
 
 absl::Status Follower::Begin(const v1::Job& job) {
   for (const v1::WorkloadProgress& workload : job.workloads()) {
-    auto program = search_space::ParseWorkload(workload.workload().text());
-    if (!program.ok()) return program.status();
-    programs_.push_back(std::make_shared<const search_space::TensorProgram>(*std::move(program)));
+    HEDDLE_ASSIGN_OR_RETURN(program, search_space::ParseWorkload(workload.workload().text()));
+    programs_.push_back(std::make_shared<const search_space::TensorProgram>(std::move(program)));
   }
   progress_.resize(programs_.size());
   began_.resize(programs_.size(), absl::InfiniteFuture());
@@ -103,17 +103,13 @@ void Follower::Adopt(const v1::Job& job) {
 void Follower::FindTarget() {
   if (target_known_ || job_.device_model().empty()) return;
   target_known_ = true;
-  v1::ListDevicesRequest request;
-  do {
-    auto devices = client_.ListDevices(request);
-    if (!devices.ok()) return;  // without it the share of the roofline is not shown
-    for (const v1::FleetDevice& device : devices->devices()) {
-      if (device.device().target().name() != job_.device_model()) continue;
-      target_ = measure::FromProto(device.device()).target;
-      return;
-    }
-    request.set_page_token(devices->next_page_token());
-  } while (!request.page_token().empty());
+  const auto devices = AllDevices(client_);
+  if (!devices.ok()) return;  // without it the share of the roofline is not shown
+  for (const v1::FleetDevice& device : *devices) {
+    if (device.device().target().name() != job_.device_model()) continue;
+    target_ = measure::FromProto(device.device()).target;
+    return;
+  }
 }
 
 void Follower::Count(const v1::Trial& trial) {
@@ -189,10 +185,9 @@ Tuned Follower::ResultOf(size_t index) const {
 Result FollowJob(client::Client& client, const std::string& id, bool json, double seconds) {
   const auto deadline =
       SteadyNow() + (seconds > 0 ? absl::Seconds(seconds) : absl::InfiniteDuration());
-  auto job = client.GetJob(id);
-  if (!job.ok()) return job.status();
+  HEDDLE_ASSIGN_OR_RETURN(job, client.GetJob(id));
   Follower follower(client);
-  if (absl::Status s = follower.Begin(*job); !s.ok()) return s;
+  if (absl::Status s = follower.Begin(job); !s.ok()) return s;
   std::jthread timer([&](const std::stop_token& stop) {
     while (!stop.stop_requested() && SteadyNow() < deadline) {
       absl::SleepFor(absl::Milliseconds(20));

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "base/service_manager.h"
+#include "base/status.h"
 #include "cli/command.h"
 #include "cli/confined.h"
 #include "cli/interrupt.h"
@@ -14,11 +15,10 @@ namespace {
 Result RunMeasured(const measure::DaemonOptions& options) {
   CatchInterrupts();
   ServiceManager manager;
-  auto daemon = measure::Daemon::Create(options);
-  if (!daemon.ok()) return daemon.status();
+  HEDDLE_ASSIGN_OR_RETURN(daemon, measure::Daemon::Create(options));
   manager.Ready();
   int64_t polls = 0;
-  absl::Status status = (*daemon)->Run([&] {
+  absl::Status status = daemon->Run([&] {
     manager.KeepAlive(++polls);
     return Interrupted();
   });

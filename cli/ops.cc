@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "cli/command.h"
 #include "search_space/notation/notation.h"
 
@@ -35,9 +36,8 @@ Json ToJson(const search_space::Operator& op) {
 Result RunOps(const OpsFlags& flags) {
   std::vector<search_space::Operator> operators = search_space::BuiltinOperators();
   if (!flags.op_file.empty()) {
-    auto text = ReadTextFile(flags.op_file, search_space::kMaxNotationBytes);
-    if (!text.ok()) return text.status();
-    auto parsed = search_space::ParseOperators(*text);
+    HEDDLE_ASSIGN_OR_RETURN(text, ReadTextFile(flags.op_file, search_space::kMaxNotationBytes));
+    auto parsed = search_space::ParseOperators(text);
     if (!parsed.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat(flags.op_file, ":", parsed.status().message()));
@@ -45,9 +45,8 @@ Result RunOps(const OpsFlags& flags) {
     operators = *std::move(parsed);
   }
   if (!flags.name.empty()) {
-    auto found = search_space::FindOperator(operators, flags.name);
-    if (!found.ok()) return found.status();
-    operators = {*std::move(found)};
+    HEDDLE_ASSIGN_OR_RETURN(found, search_space::FindOperator(operators, flags.name));
+    operators = {std::move(found)};
   }
   if (flags.json) {
     Json all = Json::array();

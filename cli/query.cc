@@ -1,19 +1,20 @@
 // heddle query: the best known schedule of a workload, or the nearest to it.
-#include "tuner/artefact/query.h"
-
 #include <iostream>
+#include <map>
 
 #include "absl/strings/str_cat.h"
-#include "cli/command.h"
-#include "cli/remote.h"
-#include "search_space/notation/notation.h"
+#include "base/status.h"
+#include "cli/schedules.h"
 #include "tuner/model/roofline.h"
-#include "tuner/search/default_point.h"
 
 namespace heddle::cli {
 namespace {
 
 using tuner::Match;
+
+const std::map<std::string, tuner::Fallback> kFallbacks = {{"none", tuner::Fallback::kNone},
+                                                           {"nearest", tuner::Fallback::kNearest},
+                                                           {"default", tuner::Fallback::kDefault}};
 
 struct QueryFlags {
   WorkloadFlags workload;
@@ -23,42 +24,29 @@ struct QueryFlags {
   bool json = false;
 };
 
-absl::StatusOr<tuner::Answer> Ask(const QueryFlags& flags, const Workload& program,
-                                  const measure::DeviceInfo& device, tuner::Records& records) {
-  const tuner::Bench bench = tuner::BenchOf(device, PolicyOf(flags.l2));
-  auto exact = tuner::FindExact(*program, bench, records);
-  if (!exact.ok() || exact->match == Match::kExact) return exact;
-  if (flags.fallback == "nearest")
-    return tuner::FindNearest(program, device.target, bench, records);
-  if (flags.fallback == "default") return tuner::MakeDefault(program, device.target);
-  return exact;
-}
-
-Json ToJson(const search_space::TensorProgram& program, const measure::DeviceInfo& device,
-            const tuner::Answer& answer, const std::optional<tuner::Verdict>& verdict,
+Json ToJson(const search_space::TensorProgram& program, const Known& known,
             const std::vector<search_space::Step>& steps) {
-  bool exact = answer.match == Match::kExact;
+  const tuner::Answer& answer = known.answer;
   Json json{{"found", answer.match != Match::kNone},
             {"match", NameOf(answer.match)},
-            {"validated", exact},
-            {"op", program.op},
-            {"shape", ShapeJson(program.shape)},
-            {"device", device.target.name},
-            {"time_us", nullptr},
-            {"time_ci_us", nullptr},
-            {"standing", nullptr},
-            {"stale_because", Json::array()},
-            {"steps", StepsJson(steps)},
-            {"fingerprint", nullptr}};
+            {"validated", known.validated}};
+  if (known.confirmations) json["confirmations"] = *known.confirmations;
+  json.update({{"op", program.op},
+               {"shape", ShapeJson(program.shape)},
+               {"device", known.device},
+               {"time_us", nullptr},
+               {"time_ci_us", nullptr},
+               {"standing", nullptr},
+               {"stale_because", Json::array()},
+               {"steps", StepsJson(steps)},
+               {"fingerprint", nullptr}});
   // A neighbour's time is not this shape's.
-  if (exact) {
+  if (answer.match == Match::kExact) {
     const measure::TrialResult& result = answer.source->trial.result;
     json["time_us"] = result.time_us;
     json["time_ci_us"] = {result.ci_low_us, result.ci_high_us};
-  }
-  if (verdict) {
-    json["standing"] = NameOf(verdict->standing);
-    json["stale_because"] = verdict->changed;
+    json["standing"] = NameOf(known.verdict->standing);
+    json["stale_because"] = known.verdict->changed;
   }
   if (answer.source) {
     json["fingerprint"] = EnvironmentJson(answer.source->environment);
@@ -67,45 +55,38 @@ Json ToJson(const search_space::TensorProgram& program, const measure::DeviceInf
   return json;
 }
 
-Result RunQuery(QueryFlags flags) {
-  auto program = flags.workload.Get();
-  if (!program.ok()) return program.status();
-  auto device = flags.device.FindDeviceOrTarget();
-  if (!device.ok()) return device.status();
-  auto records = OpenRecords(flags.db);
-  if (!records.ok()) return records.status();
-  if (absl::Status s = SettleL2(**records, **program, *device, flags.l2); !s.ok()) return s;
-  auto answer = Ask(flags, *program, *device, **records);
-  if (!answer.ok()) return answer.status();
+Result RunQuery(const QueryFlags& flags) {
+  HEDDLE_ASSIGN_OR_RETURN(program, flags.workload.Get());
+  HEDDLE_ASSIGN_OR_RETURN(schedules, OpenSchedules(flags.server, flags.db));
+  HEDDLE_ASSIGN_OR_RETURN(
+      known, schedules->Query({program, flags.device, flags.l2, kFallbacks.at(flags.fallback)}));
   // Text that was made by another version may not be understood: better said here than later.
-  auto steps = search_space::ParseSteps(answer->steps);
-  if (!steps.ok()) return steps.status();
-  bool found = answer->match != Match::kNone;
-  std::optional<tuner::Verdict> verdict;
-  if (answer->match == Match::kExact) verdict = JudgeHere(*answer->source, *program, *device);
+  HEDDLE_ASSIGN_OR_RETURN(steps, search_space::ParseSteps(known.answer.steps));
+  const Match match = known.answer.match;
   if (flags.json) {
-    PrintJson(ToJson(**program, *device, *answer, verdict, *steps));
-  } else if (found) {
-    std::cout << answer->steps;
+    PrintJson(ToJson(*program, known, steps));
+  } else if (match != Match::kNone) {
+    std::cout << known.answer.steps;
   }
-  if (!found) {
-    Say(absl::StrCat("heddle: no schedule found for ", device->target.name, " in ",
-                     (*records)->path(), ". Make one: heddle tune ", flags.workload.CommandLine(),
+  const Place place = schedules->place();
+  if (match == Match::kNone) {
+    Say(absl::StrCat("heddle: no schedule found for ", known.device, " ", place.where,
+                     ". Make one: ", place.tune, " ", flags.workload.CommandLine(),
                      ", or try --fallback nearest or default."));
     return kFailed;
   }
-  if (answer->match == Match::kExact) {
-    const measure::TrialResult& result = answer->source->trial.result;
-    Say(absl::StrCat("exact: ", tuner::FormatTime(result.time_us), " (",
-                     tuner::FormatTime(result.ci_low_us), " .. ",
-                     tuner::FormatTime(result.ci_high_us), ")"));
-    if (verdict->standing != tuner::Standing::kMeasured) {
-      Say(absl::StrCat(verdict->Text(), "; to measure it again: heddle time ",
-                       flags.workload.CommandLine(), " --best"));
-    }
-  } else {
-    Say(absl::StrCat(NameOf(answer->match),
-                     ": not measured at this shape; tuning it will do better"));
+  if (match != Match::kExact) {
+    Say(absl::StrCat(NameOf(match), ": not measured at this shape; tuning it will do better"));
+    return kDone;
+  }
+  const measure::TrialResult& result = known.answer.source->trial.result;
+  Say(absl::StrCat("exact: ", tuner::FormatTime(result.time_us), " (",
+                   tuner::FormatTime(result.ci_low_us), " .. ",
+                   tuner::FormatTime(result.ci_high_us), ")"));
+  if (const std::string stale = known.verdict->Text(); !stale.empty()) {
+    Say(absl::StrCat(stale, place.measures_here ? "; to measure it again: heddle time " +
+                                                      flags.workload.CommandLine() + " --best"
+                                                : ""));
   }
   return kDone;
 }
@@ -132,17 +113,7 @@ void AddQuery(CLI::App& app, Selected selected) {
       "model, as `heddle devices --server` prints it; without it the only one that the server\n"
       "knows.");
   flags->server.Add(*sub, false);
-  sub->callback([=] {
-    if (!flags->server.given()) {
-      *selected = [=] { return RunQuery(*flags); };
-      return;
-    }
-    *selected = WithServer(flags->server, [=](client::Client& client) {
-      const std::string& device = flags->device.device;
-      return QueryServer(client, {flags->workload, device == "auto" ? "" : device, flags->fallback,
-                                  flags->l2, flags->json});
-    });
-  });
+  sub->callback([=] { *selected = [=] { return RunQuery(*flags); }; });
 }
 
 }  // namespace heddle::cli

@@ -9,9 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 #include "cli/collect.h"
 #include "cli/command.h"
-#include "cli/remote.h"
+#include "cli/schedules.h"
 #include "server/db/outliers.h"
 #include "tuner/records/trial_set.h"
 
@@ -43,7 +44,7 @@ absl::Status WriteOut(const RecordsFlags& flags,
                                           std::strerror(errno), "; is the disk full?"));
 }
 
-Result Said(int64_t written, int64_t damaged) {
+Result SaidWritten(int64_t written, int64_t damaged) {
   Say(absl::StrCat(written, " trials written"));
   if (damaged == 0) return kDone;
   Say(absl::StrCat(damaged, " damaged ones were left out"));
@@ -51,32 +52,27 @@ Result Said(int64_t written, int64_t damaged) {
 }
 
 Result RunExportRecords(const RecordsFlags& flags) {
-  auto records = OpenRecords(flags.db);
-  if (!records.ok()) return records.status();
+  HEDDLE_ASSIGN_OR_RETURN(schedules, OpenSchedules(flags.server, flags.db));
   tuner::Records::ExportReport report;
-  absl::Status s = WriteOut(flags, [&](std::ostream& out) -> absl::Status {
-    auto written = (*records)->Export(out);
-    if (written.ok()) report = *written;
-    return written.status();
-  });
-  if (!s.ok()) return s;
-  return Said(report.written, report.damaged);
+  HEDDLE_RETURN_IF_ERROR(WriteOut(flags, [&](std::ostream& out) -> absl::Status {
+    HEDDLE_ASSIGN_OR_RETURN(written, schedules->Export(out));
+    report = written;
+    return absl::OkStatus();
+  }));
+  return SaidWritten(report.written, report.damaged);
 }
 
 Result RunDumpRecords(const RecordsFlags& flags) {
-  auto records = OpenRecords(flags.db);
-  if (!records.ok()) return records.status();
+  HEDDLE_ASSIGN_OR_RETURN(records, OpenRecords(flags.db));
   std::stringstream lines;
-  auto exported = (*records)->Export(lines);
-  if (!exported.ok()) return exported.status();
+  HEDDLE_ASSIGN_OR_RETURN(exported, records->Export(lines));
   int64_t count = 0;
-  absl::Status s = WriteOut(flags, [&](std::ostream& out) -> absl::Status {
-    auto written = tuner::WriteTrialSets(lines, out);
-    if (written.ok()) count = *written;
-    return written.status();
-  });
-  if (!s.ok()) return s;
-  return Said(count, exported->damaged);
+  HEDDLE_RETURN_IF_ERROR(WriteOut(flags, [&](std::ostream& out) -> absl::Status {
+    HEDDLE_ASSIGN_OR_RETURN(written, tuner::WriteTrialSets(lines, out));
+    count = written;
+    return absl::OkStatus();
+  }));
+  return SaidWritten(count, exported.damaged);
 }
 
 Result RunImportRecords(const RecordsFlags& flags) {
@@ -89,22 +85,19 @@ Result RunImportRecords(const RecordsFlags& flags) {
           absl::StrCat("cannot read ", flags.file, ": ", std::strerror(errno)));
     }
   }
-  auto records = OpenRecords(flags.db);
-  if (!records.ok()) return records.status();
-  auto report = (*records)->Import(from_stdin ? std::cin : file);
-  if (!report.ok()) return report.status();
-  Say(absl::StrCat(report->added, " trials added, ", report->duplicate, " were there already"));
-  for (const std::string& line : report->rejected) Say("refused: " + line);
-  if (report->refused == 0) return kDone;
-  Say(absl::StrCat(report->refused, " lines were refused"));
+  HEDDLE_ASSIGN_OR_RETURN(schedules, OpenSchedules(flags.server, flags.db));
+  HEDDLE_ASSIGN_OR_RETURN(report, schedules->Import(from_stdin ? std::cin : file));
+  Say(absl::StrCat(report.added, " trials added, ", report.duplicate, " were there already"));
+  for (const std::string& line : report.rejected) Say("refused: " + line);
+  if (report.refused == 0) return kDone;
+  Say(absl::StrCat(report.refused, " lines were refused"));
   return kFailed;
 }
 
 Result RunBackupRecords(const RecordsFlags& flags) {
-  auto records = OpenRecords(flags.db);
-  if (!records.ok()) return records.status();
-  if (absl::Status s = (*records)->Backup(flags.file); !s.ok()) return s;
-  Say(absl::StrCat((*records)->path(), " copied to ", flags.file));
+  HEDDLE_ASSIGN_OR_RETURN(records, OpenRecords(flags.db));
+  HEDDLE_RETURN_IF_ERROR(records->Backup(flags.file));
+  Say(absl::StrCat(records->path(), " copied to ", flags.file));
   return kDone;
 }
 
@@ -162,30 +155,21 @@ void AddOutliers(CLI::App& group, Selected selected) {
 void AddRecords(CLI::App& app, Selected selected) {
   CLI::App* group = app.add_subcommand("records", "export, import or back up what was measured");
   group->require_subcommand(1);
-  using OnServer = Result (*)(client::Client&, const std::string& path);
   auto add = [&](const char* name, const char* help, Result (*run)(const RecordsFlags&),
-                 OnServer remote = nullptr) {
+                 bool of_servers = false) {
     auto flags = std::make_shared<RecordsFlags>();
     CLI::App* sub = group->add_subcommand(name, help);
     sub->add_option("file", flags->file, "the file; - is standard input or output")
         ->type_name("FILE")
         ->required();
     AddDbFlag(*sub, flags->db);
-    if (remote != nullptr) flags->server.Add(*sub, false);
-    sub->callback([=] {
-      if (flags->server.given()) {
-        *selected = WithServer(flags->server,
-                               [=](client::Client& client) { return remote(client, flags->file); });
-      } else {
-        *selected = [=] { return run(*flags); };
-      }
-    });
+    if (of_servers) flags->server.Add(*sub, false);
+    sub->callback([=] { *selected = [=] { return run(*flags); }; });
   };
-  add("export", "write every trial as a line of JSON", RunExportRecords, ExportServerRecords);
+  add("export", "write every trial as a line of JSON", RunExportRecords, true);
   add("dump", "write screening trials compactly, for bench/search and bench/cost_model",
       RunDumpRecords);
-  add("import", "add the trials of such a file that are not there yet", RunImportRecords,
-      ImportServerRecords);
+  add("import", "add the trials of such a file that are not there yet", RunImportRecords, true);
   AddCollect(*group, selected);
   AddOutliers(*group, selected);
   add("backup", "a consistent copy of the database, while others may write", RunBackupRecords);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/status.h"
 #include "cli/interrupt.h"
 
 namespace heddle::cli {
@@ -38,10 +39,9 @@ client::ConnectOptions ServerFlags::Get() const {
 
 absl::StatusOr<std::unique_ptr<RemoteServer>> RemoteServer::Connect(
     const client::ConnectOptions& options) {
-  auto client = client::Client::Connect(options);
-  if (!client.ok()) return client.status();
+  HEDDLE_ASSIGN_OR_RETURN(client, client::Client::Connect(options));
   CatchInterrupts();
-  return std::unique_ptr<RemoteServer>(new RemoteServer(*std::move(client)));
+  return std::unique_ptr<RemoteServer>(new RemoteServer(std::move(client)));
 }
 
 RemoteServer::RemoteServer(std::unique_ptr<client::Client> client)
@@ -50,11 +50,21 @@ RemoteServer::RemoteServer(std::unique_ptr<client::Client> client)
         if (Interrupted()) client_->Cancel();
       }) {}
 
+absl::StatusOr<std::vector<v1::FleetDevice>> AllDevices(client::Client& client) {
+  std::vector<v1::FleetDevice> all;
+  v1::ListDevicesRequest request;
+  do {
+    HEDDLE_ASSIGN_OR_RETURN(page, client.ListDevices(request));
+    all.insert(all.end(), page.devices().begin(), page.devices().end());
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return all;
+}
+
 Action WithServer(const ServerFlags& flags, const std::function<Result(client::Client&)>& run) {
   return [flags, run]() -> Result {
-    auto server = RemoteServer::Connect(flags.Get());
-    if (!server.ok()) return server.status();
-    return run(***server);
+    HEDDLE_ASSIGN_OR_RETURN(server, RemoteServer::Connect(flags.Get()));
+    return run(**server);
   };
 }
 

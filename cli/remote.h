@@ -6,11 +6,13 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "cli/command.h"
 #include "client/client.h"
 #include "client/options.h"
+#include "heddle/v1/fleet.pb.h"
 #include "heddle/v1/tuning.pb.h"
 
 namespace heddle::cli {
@@ -53,17 +55,8 @@ Json ToJson(const v1::Job& job);
 // Subcommands of `devices` for administrators of a server.
 void AddFleet(CLI::App& devices, Selected selected);
 
-// Subcommands' parts that --server selects.
-struct RemoteQuery {
-  WorkloadFlags workload;
-  std::string device;  // the model; empty = the only one of the server
-  std::string fallback, l2;
-  bool json = false;
-};
-Result QueryServer(client::Client& client, const RemoteQuery& query);
-Result ListServerDevices(client::Client& client, bool json);
-Result ExportServerRecords(client::Client& client, const std::string& path);
-Result ImportServerRecords(client::Client& client, const std::string& path);
+// Every device of the server's fleet, page by page.
+absl::StatusOr<std::vector<v1::FleetDevice>> AllDevices(client::Client& client);
 
 }  // namespace heddle::cli
 

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 #include "cli/command.h"
 #include "cli/remote.h"
 #include "heddle/v1/records.pb.h"
@@ -41,9 +42,8 @@ absl::StatusOr<v1::RetractRequest> RequestOf(const RetractFlags& flags) {
   v1::RetractRequest request = flags.request;
   int chosen = 0;
   if (!flags.workload.op.empty()) {
-    auto program = flags.workload.Get();
-    if (!program.ok()) return program.status();
-    request.set_workload_hash((*program)->hash);
+    HEDDLE_ASSIGN_OR_RETURN(program, flags.workload.Get());
+    request.set_workload_hash(program->hash);
     ++chosen;
   }
   if (flags.record != 0) {
@@ -79,10 +79,9 @@ absl::StatusOr<v1::RetractRequest> RequestOf(const RetractFlags& flags) {
 }
 
 Result RunRetract(const v1::RetractRequest& request, bool json, client::Client& client) {
-  auto retracted = client.Retract(request);
-  if (!retracted.ok()) return retracted.status();
-  if (json) PrintJson({{"retracted", retracted->count()}});
-  Say(absl::StrCat(retracted->count(), " records retracted"));
+  HEDDLE_ASSIGN_OR_RETURN(retracted, client.Retract(request));
+  if (json) PrintJson({{"retracted", retracted.count()}});
+  Say(absl::StrCat(retracted.count(), " records retracted"));
   return kDone;
 }
 
@@ -130,10 +129,9 @@ void AddRetract(CLI::App& app, Selected selected) {
       "A time is a day (2026-03-01, from midnight UTC) or 2026-03-01T12:00:00Z.");
   sub->callback([=] {
     *selected = [=]() -> Result {
-      auto request = RequestOf(*flags);
-      if (!request.ok()) return request.status();
+      HEDDLE_ASSIGN_OR_RETURN(request, RequestOf(*flags));
       return WithServer(flags->server, [=](client::Client& client) {
-        return RunRetract(*request, flags->json, client);
+        return RunRetract(request, flags->json, client);
       })();
     };
   });

@@ -19,6 +19,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/service_manager.h"
+#include "base/status.h"
 #include "cli/command.h"
 #include "cli/executor.h"
 #include "cli/interrupt.h"
@@ -158,14 +159,12 @@ struct TokenFlags {
 };
 
 Result RunTokenCreate(TokenFlags flags) {
-  auto records = OpenWritableRecords(flags.db);
-  if (!records.ok()) return records.status();
+  HEDDLE_ASSIGN_OR_RETURN(records, OpenWritableRecords(flags.db));
   flags.token.role = *server::ParseRole(flags.role);
   const absl::Time now = absl::Now();
   if (flags.expires_days > 0) flags.token.expires = now + absl::Hours(24 * flags.expires_days);
-  auto token = server::CreateToken(**records, flags.token, now);
-  if (!token.ok()) return token.status();
-  std::cout << *token << "\n";
+  HEDDLE_ASSIGN_OR_RETURN(token, server::CreateToken(*records, flags.token, now));
+  std::cout << token << "\n";
   Say("heddle: the token is shown only now; the database holds its hash.");
   return kDone;
 }
@@ -173,12 +172,10 @@ Result RunTokenCreate(TokenFlags flags) {
 std::string Day(absl::Time time) { return absl::FormatTime("%Y-%m-%d", time, absl::UTCTimeZone()); }
 
 Result RunTokenList(const TokenFlags& flags) {
-  auto records = OpenRecords(flags.db);
-  if (!records.ok()) return records.status();
-  auto tokens = server::ListTokens(**records);
-  if (!tokens.ok()) return tokens.status();
+  HEDDLE_ASSIGN_OR_RETURN(records, OpenRecords(flags.db));
+  HEDDLE_ASSIGN_OR_RETURN(tokens, server::ListTokens(*records));
   Json all = Json::array();
-  for (const server::TokenInfo& token : *tokens) {
+  for (const server::TokenInfo& token : tokens) {
     const std::string created = Day(token.created);
     const bool expired = token.expires && *token.expires <= absl::Now();
     all.push_back({{"id", token.id},
@@ -206,9 +203,8 @@ Result RunTokenList(const TokenFlags& flags) {
 }
 
 Result RunTokenRevoke(const TokenFlags& flags) {
-  auto records = OpenWritableRecords(flags.db);
-  if (!records.ok()) return records.status();
-  if (absl::Status s = server::RevokeToken(**records, flags.id, absl::Now()); !s.ok()) return s;
+  HEDDLE_ASSIGN_OR_RETURN(records, OpenWritableRecords(flags.db));
+  if (absl::Status s = server::RevokeToken(*records, flags.id, absl::Now()); !s.ok()) return s;
   return kDone;
 }
 

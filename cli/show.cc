@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status.h"
 #include "cli/command.h"
 #include "measure/device/backend.h"
 #include "measure/device/nvrtc.h"
@@ -29,13 +30,12 @@ absl::StatusOr<std::string> MachineCode(const std::vector<measure::KernelSource>
   }
   std::string text;
   for (const measure::KernelSource& kernel : kernels) {
-    auto built = backend.compile(kernel, device);
-    if (!built.ok()) return built.status();
+    HEDDLE_ASSIGN_OR_RETURN(built, backend.compile(kernel, device));
     if (!sass) {
-      text += built->assembly;
+      text += built.assembly;
       continue;
     }
-    auto disassembled = measure::Disassemble(built->binary);
+    auto disassembled = measure::Disassemble(built.binary);
     // A tool that is missing is not a wrong argument.
     if (!disassembled.ok()) {
       return WithCode(absl::StatusCode::kUnavailable, disassembled.status());
@@ -47,46 +47,40 @@ absl::StatusOr<std::string> MachineCode(const std::vector<measure::KernelSource>
 
 // One feature a line: name, value, unit, meaning.
 Result PrintFeatures(const search_space::Program& program, const search_space::Target& target) {
-  auto features = tuner::FeaturesOf(program, target);
-  if (!features.ok()) return features.status();
+  HEDDLE_ASSIGN_OR_RETURN(features, tuner::FeaturesOf(program, target));
   if (target.processor) {
     Say("the times are those of a processor, and what warps and banks need is 0 or means nothing "
         "there: docs/features.md");
   }
-  for (size_t i = 0; i < features->size(); ++i) {
+  for (size_t i = 0; i < features.size(); ++i) {
     const tuner::FeatureInfo& info = tuner::FeatureTable()[i];
-    std::cout << absl::StrFormat("%-22s %14.6g %-18s %s\n", info.name, (*features)[i], info.unit,
+    std::cout << absl::StrFormat("%-22s %14.6g %-18s %s\n", info.name, features[i], info.unit,
                                  info.formula);
   }
   return kDone;
 }
 
 Result RunShow(ShowFlags flags) {
-  auto program = flags.workload.Get();
-  if (!program.ok()) return program.status();
-  auto device = flags.device.FindDeviceOrTarget();
-  if (!device.ok()) return device.status();
-  auto chosen =
-      flags.schedule.Choose(*program, *device, flags.l2, flags.db, flags.workload.CommandLine());
-  if (!chosen.ok()) return chosen.status();
-  Say(absl::StrCat((*program)->op, " ", ShapeText(**program), " for ", device->target.name, ": ",
-                   chosen->origin));
+  HEDDLE_ASSIGN_OR_RETURN(program, flags.workload.Get());
+  HEDDLE_ASSIGN_OR_RETURN(device, flags.device.FindDeviceOrTarget());
+  HEDDLE_ASSIGN_OR_RETURN(chosen, flags.schedule.Choose(program, device, flags.l2, flags.db,
+                                                        flags.workload.CommandLine()));
+  Say(absl::StrCat(program->op, " ", ShapeText(*program), " for ", device.target.name, ": ",
+                   chosen.origin));
   if (flags.what == "schedule") {
-    if (!chosen->point.empty()) std::cout << "# " << chosen->point << "\n";
-    std::cout << search_space::ToString(chosen->steps);
+    if (!chosen.point.empty()) std::cout << "# " << chosen.point << "\n";
+    std::cout << search_space::ToString(chosen.steps);
     return kDone;
   }
-  auto built = tuner::BuildSource(*program, chosen->steps, device->target);
-  if (!built.ok()) return built.status();
-  if (flags.what == "features") return PrintFeatures(built->program, device->target);
+  HEDDLE_ASSIGN_OR_RETURN(built, tuner::BuildSource(program, chosen.steps, device.target));
+  if (flags.what == "features") return PrintFeatures(built.program, device.target);
   if (flags.what == "loops") {
-    std::cout << search_space::ToString(built->program);
+    std::cout << search_space::ToString(built.program);
   } else if (flags.what == "source") {
-    for (const measure::KernelSource& kernel : built->kernels) std::cout << kernel.source;
+    for (const measure::KernelSource& kernel : built.kernels) std::cout << kernel.source;
   } else {
-    auto code = MachineCode(built->kernels, *device, flags.what == "sass");
-    if (!code.ok()) return code.status();
-    std::cout << *code;
+    HEDDLE_ASSIGN_OR_RETURN(code, MachineCode(built.kernels, device, flags.what == "sass"));
+    std::cout << code;
   }
   return kDone;
 }

@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/status.h"
 #include "cli/command.h"
 #include "tuner/artefact/build.h"
 
@@ -22,24 +23,21 @@ struct SpaceFlags {
 };
 
 Result RunSpace(const SpaceFlags& flags) {
-  auto program = flags.workload.Get();
-  if (!program.ok()) return program.status();
-  auto device = flags.device.FindDeviceOrTarget();
-  if (!device.ok()) return device.status();
-  auto space = search_space::SearchSpace::Create(*program, device->target);
-  if (!space.ok()) return space.status();
+  HEDDLE_ASSIGN_OR_RETURN(program, flags.workload.Get());
+  HEDDLE_ASSIGN_OR_RETURN(device, flags.device.FindDeviceOrTarget());
+  HEDDLE_ASSIGN_OR_RETURN(space, search_space::SearchSpace::Create(program, device.target));
 
   search_space::Rng rng(flags.seed);
   std::vector<std::string> texts;
   int valid = 0;
   const SteadyTime start = SteadyNow();
   for (int i = 0; i < flags.sample; ++i) {
-    auto point = space->Sample(rng);
+    auto point = space.Sample(rng);
     if (!point) break;
-    texts.push_back(space->Print(*point));
-    auto steps = space->Steps(*point);
+    texts.push_back(space.Print(*point));
+    auto steps = space.Steps(*point);
     auto built =
-        steps.ok() ? tuner::BuildSource(*program, *steps, device->target).status() : steps.status();
+        steps.ok() ? tuner::BuildSource(program, *steps, device.target).status() : steps.status();
     if (built.ok()) {
       ++valid;
     } else {
@@ -51,8 +49,8 @@ Result RunSpace(const SpaceFlags& flags) {
   if (flags.json) {
     Json points = Json::array();
     for (const std::string& text : texts) points.push_back(text);
-    PrintJson(Json{{"sketches", space->sketch_count()},
-                   {"points", space->point_count()},
+    PrintJson(Json{{"sketches", space.sketch_count()},
+                   {"points", space.point_count()},
                    {"sampled", texts.size()},
                    {"valid", valid},
                    {"per_second", per_second},
@@ -61,7 +59,7 @@ Result RunSpace(const SpaceFlags& flags) {
   }
   for (const std::string& text : texts) std::cout << text << "\n";
   std::string summary =
-      absl::StrFormat("%d sketches, %.3g points", space->sketch_count(), space->point_count());
+      absl::StrFormat("%d sketches, %.3g points", space.sketch_count(), space.point_count());
   if (flags.sample > 0) {
     absl::StrAppendFormat(&summary, "; %d sampled, %d valid, %.0f a second", texts.size(), valid,
                           per_second);

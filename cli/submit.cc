@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
 #include "cli/remote.h"
 #include "cli/tuned.h"
 #include "measure/codegen/dialects.h"
@@ -28,12 +29,11 @@ struct SubmitFlags {
 };
 
 absl::StatusOr<v1::CreateJobRequest> RequestOf(const SubmitFlags& flags) {
-  auto jobs = ReadJobs(flags.workload, flags.workloads);
-  if (!jobs.ok()) return jobs.status();
+  HEDDLE_ASSIGN_OR_RETURN(jobs, ReadJobs(flags.workload, flags.workloads));
   v1::CreateJobRequest request;
   request.set_request_id(flags.request_id);
   v1::JobSpec& spec = *request.mutable_spec();
-  for (const TuneJob& job : *jobs) {
+  for (const TuneJob& job : jobs) {
     spec.add_workloads()->set_canonical(job.program->canonical_text);
   }
   spec.mutable_device()->set_model(flags.device);
@@ -55,19 +55,13 @@ absl::StatusOr<v1::CreateJobRequest> RequestOf(const SubmitFlags& flags) {
 }
 
 Result RunSubmit(const SubmitFlags& flags, client::Client& client) {
-  auto request = RequestOf(flags);
-  if (!request.ok()) return request.status();
-  auto job = client.CreateJob(*request);
-  if (!job.ok()) return job.status();
+  HEDDLE_ASSIGN_OR_RETURN(request, RequestOf(flags));
+  HEDDLE_ASSIGN_OR_RETURN(job, client.CreateJob(request));
   if (flags.wait) {
-    Say("Submitted " + job->name());
-    return FollowJob(client, job->name(), flags.json, flags.timeout);
+    Say("Submitted " + job.name());
+    return FollowJob(client, job.name(), flags.json, flags.timeout);
   }
-  if (flags.json) {
-    PrintJson(ToJson(*job));
-  } else {
-    std::cout << job->name() << "\n";
-  }
+  Print(flags.json, ToJson(job), job.name());
   return kDone;
 }
 
@@ -109,6 +103,15 @@ Json TrialJson(const v1::Trial& trial) {
   return json;
 }
 
+std::string TrialLine(const v1::Trial& trial) {
+  const bool done = trial.state() == v1::Trial::STATE_DONE;
+  return absl::StrFormat(
+      "%-8d %-11s %-14s %10s  %s", trial.id(), trial.final() ? "final" : WordOf(trial.state()),
+      done ? WordOf(trial.result().outcome()) : "",
+      trial.result().time_us() > 0 ? tuner::FormatTime(trial.result().time_us()) : "",
+      trial.point());
+}
+
 Result RunWatch(const std::string& id, int64_t after, bool json, client::Client& client) {
   absl::Status watched = client.WatchJob(id, after, [&](const v1::JobEvent& event) {
     if (!json) {
@@ -121,7 +124,7 @@ Result RunWatch(const std::string& id, int64_t after, bool json, client::Client&
     if (event.has_job()) line["job"] = ToJson(event.job());
     std::cout << line.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
   });
-  if (!watched.ok()) return watched;
+  HEDDLE_RETURN_IF_ERROR(watched);
   return kDone;
 }
 
@@ -134,12 +137,6 @@ struct JobsFlags {
 };
 
 Result RunJobs(const JobsFlags& flags, client::Client& client) {
-  std::vector<v1::Job> jobs;
-  if (!flags.id.empty()) {
-    auto job = client.GetJob(flags.id);
-    if (!job.ok()) return job.status();
-    jobs.push_back(*std::move(job));
-  }
   v1::ListJobsRequest request;
   if (flags.json) request.set_view(v1::JOB_VIEW_FULL);
   for (const std::string& name : flags.states) {
@@ -155,59 +152,40 @@ Result RunJobs(const JobsFlags& flags, client::Client& client) {
   for (const auto& [key, value] : flags.labels) {
     (*request.mutable_filter()->mutable_labels())[key] = value;
   }
-  while (flags.id.empty() && static_cast<int>(jobs.size()) < flags.limit) {
+  if (!flags.id.empty()) {
+    HEDDLE_ASSIGN_OR_RETURN(job, client.GetJob(flags.id));
+    Print(flags.json, ToJson(job), Describe(job));
+    return kDone;
+  }
+  Listing listing(flags.json);
+  for (int left = flags.limit; left > 0;) {
     constexpr int kPage = 200;
-    request.set_page_size(std::min(kPage, flags.limit - static_cast<int>(jobs.size())));
-    auto page = client.ListJobs(request);
-    if (!page.ok()) return page.status();
-    jobs.insert(jobs.end(), page->jobs().begin(), page->jobs().end());
-    if (page->next_page_token().empty()) break;
-    request.set_page_token(page->next_page_token());
+    request.set_page_size(std::min(kPage, left));
+    HEDDLE_ASSIGN_OR_RETURN(page, client.ListJobs(request));
+    for (const v1::Job& job : page.jobs()) listing.Add(ToJson(job), Describe(job));
+    if (page.next_page_token().empty()) break;
+    left -= page.jobs_size();
+    request.set_page_token(page.next_page_token());
   }
-  Json all = Json::array();
-  for (const v1::Job& job : jobs) {
-    if (flags.json) {
-      all.push_back(ToJson(job));
-    } else {
-      std::cout << Describe(job) << "\n";
-    }
-  }
-  if (flags.json) PrintJson(flags.id.empty() ? all : all[0]);
-  return kDone;
+  return listing.End();
 }
 
 Result RunTrials(const std::string& id, bool json, client::Client& client) {
   v1::ListTrialsRequest request;
   request.set_parent(id);
   request.set_page_size(200);
-  Json all = Json::array();
+  Listing listing(json);
   do {
-    auto page = client.ListTrials(request);
-    if (!page.ok()) return page.status();
-    for (const v1::Trial& trial : page->trials()) {
-      Json one = TrialJson(trial);
-      if (json) {
-        all.push_back(std::move(one));
-        continue;
-      }
-      const bool done = trial.state() == v1::Trial::STATE_DONE;
-      std::cout << absl::StrFormat(
-          "%-8d %-11s %-14s %10s  %s\n", trial.id(),
-          trial.final() ? "final" : WordOf(trial.state()),
-          done ? WordOf(trial.result().outcome()) : "",
-          trial.result().time_us() > 0 ? tuner::FormatTime(trial.result().time_us()) : "",
-          trial.point());
-    }
-    request.set_page_token(page->next_page_token());
+    HEDDLE_ASSIGN_OR_RETURN(page, client.ListTrials(request));
+    for (const v1::Trial& trial : page.trials()) listing.Add(TrialJson(trial), TrialLine(trial));
+    request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
-  if (json) PrintJson(all);
-  return kDone;
+  return listing.End();
 }
 
 Result RunCancel(const std::string& id, client::Client& client) {
-  auto job = client.CancelJob(id);
-  if (!job.ok()) return job.status();
-  Say(Describe(*job));
+  HEDDLE_ASSIGN_OR_RETURN(job, client.CancelJob(id));
+  Say(Describe(job));
   return kDone;
 }
 

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
 #include "cli/command.h"
 #include "cli/confined.h"
 #include "cli/interrupt.h"
@@ -29,9 +30,8 @@ absl::StatusOr<measure::TrialResult> Measure(measure::Measurer& measurer,
   std::optional<measure::Measured> screened;
   while (!screened) {
     if (Interrupted()) return interrupted;
-    auto next = measurer.Next(absl::Milliseconds(100));
-    if (!next.ok()) return next.status();
-    screened = *std::move(next);
+    HEDDLE_ASSIGN_OR_RETURN(next, measurer.Next(absl::Milliseconds(100)));
+    screened = std::move(next);
   }
   if (screened->result.outcome != measure::Outcome::kOk) return screened->result;
   auto finals =
@@ -74,58 +74,51 @@ Result RunTime(TimeFlags flags) {
     return absl::InvalidArgumentError(
         "say which schedule: --best, --steps FILE, --point P, --default or --naive");
   }
-  auto program = flags.workload.Get();
-  if (!program.ok()) return program.status();
-  auto device = flags.device.FindDevice();
-  if (!device.ok()) return device.status();
-  auto chosen =
-      flags.schedule.Choose(*program, *device, flags.l2, flags.db, flags.workload.CommandLine());
-  if (!chosen.ok()) return chosen.status();
+  HEDDLE_ASSIGN_OR_RETURN(program, flags.workload.Get());
+  HEDDLE_ASSIGN_OR_RETURN(device, flags.device.FindDevice());
+  HEDDLE_ASSIGN_OR_RETURN(chosen, flags.schedule.Choose(program, device, flags.l2, flags.db,
+                                                        flags.workload.CommandLine()));
   const measure::L2Policy l2 = PolicyOf(flags.l2);
   // A step that does not apply is said at once, with its name.
-  auto lowered = search_space::LowerSteps(*program, chosen->steps);
-  if (!lowered.ok()) return lowered.status();
-  auto records = OpenWritableRecords(flags.db);
-  if (!records.ok()) return records.status();
+  HEDDLE_RETURN_IF_ERROR(search_space::LowerSteps(program, chosen.steps));
+  HEDDLE_ASSIGN_OR_RETURN(records, OpenWritableRecords(flags.db));
 
   CatchInterrupts();
   measure::MeasureOptions options;
   options.l2 = l2;
-  auto measurer = measure::StartMeasurer(*program, *device, options);
+  auto measurer = measure::StartMeasurer(program, device, options);
   if (measurer.status().code() == absl::StatusCode::kResourceExhausted) {
     return WithCode(absl::StatusCode::kInvalidArgument, measurer.status());
   }
   if (!measurer.ok()) return measurer.status();
-  auto result = Measure(**measurer, chosen->steps);
-  if (!result.ok()) return result.status();
+  HEDDLE_ASSIGN_OR_RETURN(result, Measure(**measurer, chosen.steps));
   measure::DeviceState state = (*measurer)->device_state();
   tuner::TrialRecord record;
-  record.workload_hash = (*program)->hash;
-  record.point = chosen->point;
-  record.steps = search_space::ToString(chosen->steps);
+  record.workload_hash = program->hash;
+  record.point = chosen.point;
+  record.steps = search_space::ToString(chosen.steps);
   record.stage = tuner::TrialStage::kFinal;
-  record.result = *result;
+  record.result = result;
   record.throttled = state.throttled;
   record.other_processes = state.other_processes;
   record.when = absl::Now();
   record.from = tuner::LocalProvenance();
-  auto id = (*records)->AddTrial(**program, tuner::MakeEnvironment(*device, l2), record);
-  if (!id.ok()) return id.status();
+  HEDDLE_RETURN_IF_ERROR(records->AddTrial(*program, tuner::MakeEnvironment(device, l2), record));
 
-  bool ok = result->outcome == measure::Outcome::kOk;
+  bool ok = result.outcome == measure::Outcome::kOk;
   if (flags.json) {
-    PrintJson(ToJson(**program, *device, flags, *chosen, *result));
+    PrintJson(ToJson(*program, device, flags, chosen, result));
   } else if (ok) {
-    tuner::Roofline roofline = tuner::RooflineOf(**program, device->target, l2);
+    tuner::Roofline roofline = tuner::RooflineOf(*program, device.target, l2);
     std::cout << absl::StrFormat(
         "%s (%s .. %s), %s, largest error %.2g of what is allowed%s\n",
-        tuner::FormatTime(result->time_us), tuner::FormatTime(result->ci_low_us),
-        tuner::FormatTime(result->ci_high_us), roofline.Rate(result->time_us), result->max_error,
-        result->noisy ? ", noisy" : "");
+        tuner::FormatTime(result.time_us), tuner::FormatTime(result.ci_low_us),
+        tuner::FormatTime(result.ci_high_us), roofline.Rate(result.time_us), result.max_error,
+        result.noisy ? ", noisy" : "");
   }
   if (ok) return kDone;
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the schedule failed: ", measure::NameOf(result->outcome), ": ", result->detail));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the schedule failed: ", measure::NameOf(result.outcome), ": ", result.detail));
 }
 
 }  // namespace

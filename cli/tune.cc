@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "base/host.h"
+#include "base/status.h"
 #include "cli/command.h"
 #include "cli/confined.h"
 #include "cli/interrupt.h"
@@ -104,8 +105,7 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
       !s.ok()) {
     return WithCode(absl::StatusCode::kInvalidArgument, s);
   }
-  auto space = search_space::SearchSpace::Create(program, device.target);
-  if (!space.ok()) return space.status();
+  HEDDLE_ASSIGN_OR_RETURN(space, search_space::SearchSpace::Create(program, device.target));
   measure::L2Policy l2 = PolicyOf(flags.l2);
   const tuner::Environment environment = tuner::MakeEnvironment(device, l2);
   // Other workloads' trials are gone through while the device starts.
@@ -114,9 +114,8 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   std::future<absl::StatusOr<tuner::Experience>> recalling;
   if (flags.search != "random") {
     recalling = std::async(std::launch::async, [&]() -> absl::StatusOr<tuner::Experience> {
-      auto own = tuner::Records::Open(records.path());
-      if (!own.ok()) return own.status();
-      return tuner::Recall(**own, environment, *space, threads);
+      HEDDLE_ASSIGN_OR_RETURN(own, tuner::Records::Open(records.path()));
+      return tuner::Recall(*own, environment, space, threads);
     });
   }
   measure::MeasureOptions measure_options;
@@ -134,21 +133,20 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   JsonProgress json(*program, device);
   tuner::ProgressPrinter printer(stderr, !in_json && devices == 1 && isatty(STDERR_FILENO) != 0,
                                  TerminalWidth() - 1, devices == 1 ? "" : device.id + "  ");
-  auto proposer = tuner::MakeRandomProposer(*space, flags.seed);
+  auto proposer = tuner::MakeRandomProposer(space, flags.seed);
   size_t neighbours = 0;
   bool has_model = false;
   if (recalling.valid()) {
-    auto experience = recalling.get();
-    if (!experience.ok()) return experience.status();
-    printer.Note(experience->note);
-    neighbours = experience->neighbours.size();
-    has_model = experience->model != nullptr;
+    HEDDLE_ASSIGN_OR_RETURN(experience, recalling.get());
+    printer.Note(experience.note);
+    neighbours = experience.neighbours.size();
+    has_model = experience.model != nullptr;
     if (neighbours > 0) {
       printer.Note(
           absl::StrCat(neighbours, " schedules of the nearest workloads are tried first."));
     }
     proposer = tuner::MakeEvolutionProposer(
-        *space, {flags.seed, std::move(experience->neighbours), {}, experience->model, threads});
+        space, {flags.seed, std::move(experience.neighbours), {}, experience.model, threads});
   }
   DeviceWarnings warnings;
   tuner::SessionOptions options;
@@ -167,7 +165,7 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
                            : "Measuring the best once more.");
   };
   const auto log = tuner::MakeTrialLog(records, *program, environment);
-  tuner::Session session(*space, **measurer, *log, environment.l2, *proposer, options);
+  tuner::Session session(space, **measurer, *log, environment.l2, *proposer, options);
   auto report = session.Run();
   printer.Clear();
   if (!report.ok()) return report.status();
@@ -220,9 +218,8 @@ bool IsItsOwn(const absl::Status& failed) {
 absl::StatusOr<std::vector<DeviceInfo>> FindDevices(const DeviceFlags& flags) {
   const absl::string_view backend = absl::StripSuffix(flags.device, ":all");
   if (backend == flags.device) {
-    auto one = flags.FindDevice();
-    if (!one.ok()) return one.status();
-    return std::vector{*std::move(one)};
+    HEDDLE_ASSIGN_OR_RETURN(one, flags.FindDevice());
+    return std::vector{std::move(one)};
   }
   std::vector<DeviceInfo> all = measure::ListDevices();
   std::erase_if(all, [&](const DeviceInfo& each) {
@@ -372,48 +369,44 @@ Result RunTune(const TuneFlags& flags) {
   if (flags.trials == 0 && flags.seconds == 0 && flags.plateau == 0) {
     return absl::InvalidArgumentError("without a limit of trials give --seconds or --plateau");
   }
-  auto jobs = ReadJobs(flags.workload, flags.workloads);
-  if (!jobs.ok()) return jobs.status();
-  auto records = OpenWritableRecords(flags.db);
-  if (!records.ok()) return records.status();
-  auto devices = FindDevices(flags.device);
-  if (!devices.ok()) return devices.status();
-  if (devices->size() > 1 && flags.workloads.empty()) {
+  HEDDLE_ASSIGN_OR_RETURN(jobs, ReadJobs(flags.workload, flags.workloads));
+  HEDDLE_ASSIGN_OR_RETURN(records, OpenWritableRecords(flags.db));
+  HEDDLE_ASSIGN_OR_RETURN(devices, FindDevices(flags.device));
+  if (devices.size() > 1 && flags.workloads.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--device ", flags.device.device,
         " shares the devices out among several --workloads: for one name one of them, such as ",
-        (*devices)[0].id));
+        devices[0].id));
   }
-  if (devices->size() > 1 && (*devices)[0].target.processor) {
+  if (devices.size() > 1 && devices[0].target.processor) {
     Say("Warning: these devices are one processor, which they disturb each other on.");
   }
   std::vector<std::unique_ptr<tuner::Records>> own_records;  // connections are not shared
-  own_records.push_back(*std::move(records));
-  while (own_records.size() < devices->size()) {
-    auto another = OpenWritableRecords(flags.db);
-    if (!another.ok()) return another.status();
-    own_records.push_back(*std::move(another));
+  own_records.push_back(std::move(records));
+  while (own_records.size() < devices.size()) {
+    HEDDLE_ASSIGN_OR_RETURN(another, OpenWritableRecords(flags.db));
+    own_records.push_back(std::move(another));
   }
   CatchInterrupts();
   const SteadyTime begin = SteadyNow();
-  Tuning tuning(flags, *jobs, devices->size());
+  Tuning tuning(flags, jobs, devices.size());
   std::vector<std::thread> owners;
-  for (size_t i = 1; i < devices->size(); ++i) {
-    owners.emplace_back([&, i] { tuning.Work((*devices)[i], *own_records[i]); });
+  for (size_t i = 1; i < devices.size(); ++i) {
+    owners.emplace_back([&, i] { tuning.Work(devices[i], *own_records[i]); });
   }
-  tuning.Work((*devices)[0], *own_records[0]);
+  tuning.Work(devices[0], *own_records[0]);
   for (std::thread& owner : owners) owner.join();
   const std::vector<Turns>& turns = tuning.turns();
-  if (jobs->size() > 1) SaySum(turns, tuning.at_a_time(), SteadyNow() - begin);
+  if (jobs.size() > 1) SaySum(turns, tuning.at_a_time(), SteadyNow() - begin);
 
   absl::Status ended;  // an error that is not one workload's own
   int exit_code = kDone;
   Json all = Json::array();
   double weighted_default_us = 0, weighted_best_us = 0;
-  for (size_t i = 0; i < jobs->size(); ++i) {
-    const TuneJob& job = (*jobs)[i];
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const TuneJob& job = jobs[i];
     const auto& [tuned, failed] = turns[i];
-    if (!failed.ok() && (jobs->size() == 1 || !IsItsOwn(failed))) ended = failed;
+    if (!failed.ok() && (jobs.size() == 1 || !IsItsOwn(failed))) ended = failed;
     if (!failed.ok()) exit_code = std::max(exit_code, ExitCodeOf(failed));
     if (!tuned) {
       if (failed.ok()) continue;  // interrupted before its first turn
@@ -422,12 +415,12 @@ Result RunTune(const TuneFlags& flags) {
                      {"error", std::string(failed.message())}});
       continue;
     }
-    all.push_back(ToJson(*tuned, (*devices)[0].target.name, flags.l2, job.weight));
+    all.push_back(ToJson(*tuned, devices[0].target.name, flags.l2, job.weight));
     if (!failed.ok()) all.back()["error"] = std::string(failed.message());
     if (!flags.plot.empty()) {
       std::string title = absl::StrCat(job.program->op, " ", ShapeText(*job.program), " on ",
-                                       (*devices)[0].target.name);
-      absl::Status s = WriteFile(PlotPath(flags.plot, i, jobs->size()),
+                                       devices[0].target.name);
+      absl::Status s = WriteFile(PlotPath(flags.plot, i, jobs.size()),
                                  tuner::SvgCurve(tuned->report.times, title));
       if (!s.ok()) return s;
     }
@@ -439,13 +432,13 @@ Result RunTune(const TuneFlags& flags) {
       exit_code = std::max<int>(exit_code, kNoValidSchedule);
     }
   }
-  if (jobs->size() > 1 && weighted_best_us > 0) {
+  if (jobs.size() > 1 && weighted_best_us > 0) {
     Say(absl::StrFormat("All workloads by weight: %s, by default schedules %s.",
                         tuner::FormatTime(weighted_best_us),
                         tuner::FormatTime(weighted_default_us)));
   }
   // One workload that failed is an error and no result; of several, the others' results stay.
-  if (!ended.ok() && jobs->size() == 1) return ended;
+  if (!ended.ok() && jobs.size() == 1) return ended;
   if (flags.json) PrintJson(flags.workloads.empty() && !all.empty() ? all[0] : all);
   if (!ended.ok()) return ended;
   return Interrupted() ? kInterrupted : exit_code;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status.h"
 #include "cli/workloads_file.h"
 #include "search_space/notation/notation.h"
 
@@ -24,10 +25,9 @@ int TerminalWidth() {
 absl::StatusOr<std::vector<TuneJob>> ReadJobs(const WorkloadFlags& flags,
                                               const std::string& workloads) {
   if (!flags.canonical.empty()) {
-    auto program = search_space::ParseWorkload(flags.canonical);
-    if (!program.ok()) return program.status();
+    HEDDLE_ASSIGN_OR_RETURN(program, search_space::ParseWorkload(flags.canonical));
     return std::vector<TuneJob>{
-        {std::make_shared<const search_space::TensorProgram>(*std::move(program)), 1, ""}};
+        {std::make_shared<const search_space::TensorProgram>(std::move(program)), 1, ""}};
   }
   if (flags.op.empty() == workloads.empty()) {
     return absl::InvalidArgumentError(
@@ -38,14 +38,12 @@ absl::StatusOr<std::vector<TuneJob>> ReadJobs(const WorkloadFlags& flags,
   }
   std::vector<TuneJob> jobs;
   if (workloads.empty()) {
-    auto program = flags.Get();
-    if (!program.ok()) return program.status();
-    jobs.push_back({*program, 1, flags.CommandLine()});
+    HEDDLE_ASSIGN_OR_RETURN(program, flags.Get());
+    jobs.push_back({program, 1, flags.CommandLine()});
     return jobs;
   }
-  auto text = ReadTextFile(workloads, 4 << 20);
-  if (!text.ok()) return text.status();
-  auto lines = ParseWorkloadLines(*text);
+  HEDDLE_ASSIGN_OR_RETURN(text, ReadTextFile(workloads, 4 << 20));
+  auto lines = ParseWorkloadLines(text);
   if (!lines.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(workloads, ": ", lines.status().message()));
   }

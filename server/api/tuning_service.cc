@@ -350,7 +350,7 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
           gateway_.metrics.CountQuery("exact", verdict.standing != tuner::Standing::kMeasured);
           return reply(std::move(answer));
         }
-        if (request->fallback() <= v1::QueryBestRequest::FALLBACK_NONE && !request->has_enqueue()) {
+        if (FromProto(request->fallback()) == tuner::Fallback::kNone && !request->has_enqueue()) {
           gateway_.metrics.CountQuery("none", false);
           return reply(std::move(answer));
         }
@@ -365,21 +365,18 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
 void TuningService::Answer(const v1::QueryBestRequest& request, const Caller& caller,
                            const Workload& workload, v1::QueryBestResponse response,
                            const Reply<v1::QueryBestResponse>& reply) {
-  tuner::Match match = tuner::Match::kNone;
-  if (request.fallback() > v1::QueryBestRequest::FALLBACK_NONE) {
+  if (FromProto(request.fallback()) != tuner::Fallback::kNone) {
     auto device = FindModel(gateway_.engine, response.device());
     if (!device.ok()) return reply(device.status());
-    const bool nearest = request.fallback() == v1::QueryBestRequest::FALLBACK_NEAREST;
     searcher::SpaceQuestion question;
-    question.set_what(nearest ? searcher::SpaceQuestion::NEAREST
-                              : searcher::SpaceQuestion::DEFAULT);
+    question.set_fallback(request.fallback());
     question.set_workload(workload->canonical_text);
     *question.mutable_device() = *std::move(device);
     question.set_database(gateway_.store.path());
     question.set_l2(request.l2());
     auto found = gateway_.spaces.Ask(question);
     if (!found.ok()) return reply(found.status());
-    if (!found->steps().empty()) match = nearest ? tuner::Match::kNearest : tuner::Match::kDefault;
+    response.set_match(found->match());
     response.set_steps(found->steps());
     if (found->has_source()) {
       *response.mutable_record() = std::move(*found->mutable_source());
@@ -387,9 +384,7 @@ void TuningService::Answer(const v1::QueryBestRequest& request, const Caller& ca
       response.mutable_record()->mutable_workload()->clear_text();
     }
   }
-  gateway_.metrics.CountQuery(NameOf(match), false);
-  if (match == tuner::Match::kNearest) response.set_match(v1::QueryBestResponse::MATCH_NEAREST);
-  if (match == tuner::Match::kDefault) response.set_match(v1::QueryBestResponse::MATCH_DEFAULT);
+  gateway_.metrics.CountQuery(NameOf(FromProto(response.match())), false);
   if (!request.has_enqueue()) return reply(std::move(response));
   if (const auto device = FindModel(gateway_.engine, response.device()); device.ok()) {
     const absl::Status s = CheckCost(*workload, measure::FromProto(*device).target);

@@ -4,6 +4,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
@@ -71,6 +72,25 @@ v1::Standing ToProto(tuner::Standing standing) {
       return v1::STANDING_FOREIGN;
   }
   return v1::STANDING_UNSPECIFIED;
+}
+
+// The values of both are in one order, of which the API's begins with "unspecified".
+v1::QueryBestResponse::Match ToProto(tuner::Match match) {
+  return static_cast<v1::QueryBestResponse::Match>(static_cast<int>(match) + 1);
+}
+
+tuner::Match FromProto(v1::QueryBestResponse::Match match) {
+  const bool known = v1::QueryBestResponse::Match_IsValid(match);  // a newer server may have more
+  return known ? static_cast<tuner::Match>(std::max(match - 1, 0)) : tuner::Match::kNone;
+}
+
+v1::QueryBestRequest::Fallback ToProto(tuner::Fallback fallback) {
+  return static_cast<v1::QueryBestRequest::Fallback>(static_cast<int>(fallback) + 1);
+}
+
+tuner::Fallback FromProto(v1::QueryBestRequest::Fallback fallback) {
+  const bool known = v1::QueryBestRequest::Fallback_IsValid(fallback);
+  return known ? static_cast<tuner::Fallback>(std::max(fallback - 1, 0)) : tuner::Fallback::kNone;
 }
 
 v1::L2Policy ToProto(measure::L2Policy l2) {

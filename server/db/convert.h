@@ -16,11 +16,16 @@
 #include "tuner/artefact/query.h"
 #include "tuner/records/records.h"
 #include "tuner/records/records_fields.h"
+#include "tuner/search/default_point.h"
 
 namespace heddle::server {
 
 v1::L2Policy ToProto(measure::L2Policy l2);
 v1::Standing ToProto(tuner::Standing standing);
+v1::QueryBestResponse::Match ToProto(tuner::Match match);
+tuner::Match FromProto(v1::QueryBestResponse::Match match);  // unspecified is none, as below
+v1::QueryBestRequest::Fallback ToProto(tuner::Fallback fallback);
+tuner::Fallback FromProto(v1::QueryBestRequest::Fallback fallback);
 // Unspecified is cold.
 measure::L2Policy FromProto(v1::L2Policy l2);
 

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/status.h"
 #include "measure/run/messages.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
@@ -27,36 +28,32 @@ using searcher::SpaceQuestion;
 
 // ------------------------------------------------------------------------------ in the process
 
-absl::StatusOr<tuner::Answer> Nearest(const SpaceQuestion& question,
-                                      const std::shared_ptr<const search_space::TensorProgram>& w,
-                                      const search_space::Target& target) {
-  auto records = tuner::Records::Open(question.database());
-  if (!records.ok()) return records.status();
-  const tuner::Bench bench =
-      tuner::BenchOf(measure::FromProto(question.device()), FromProto(question.l2()));
-  return tuner::FindNearest(w, target, bench, **records);
-}
-
 absl::StatusOr<SpaceAnswer> Work(const SpaceQuestion& question) {
   auto program = search_space::ParseWorkload(question.workload());
   if (!program.ok()) return program.status();
   const auto workload = std::make_shared<const search_space::TensorProgram>(*std::move(program));
-  const search_space::Target target = measure::FromProto(question.device()).target;
+  const measure::DeviceInfo device = measure::FromProto(question.device());
+  const tuner::Fallback fallback = FromProto(question.fallback());
   SpaceAnswer answer;
-  if (question.what() == SpaceQuestion::POINTS) {
-    auto space = search_space::SearchSpace::Create(workload, target);
-    if (!space.ok()) return space.status();
-    answer.set_points(space->point_count());
+  if (fallback == tuner::Fallback::kNone) {
+    HEDDLE_ASSIGN_OR_RETURN(space, search_space::SearchSpace::Create(workload, device.target));
+    answer.set_points(space.point_count());
     return answer;
   }
-  auto found = question.what() == SpaceQuestion::NEAREST ? Nearest(question, workload, target)
-                                                         : tuner::MakeDefault(workload, target);
-  if (!found.ok()) return found.status();
-  answer.set_steps(found->steps);
-  if (found->source) {
+  std::unique_ptr<tuner::Records> records;
+  if (fallback == tuner::Fallback::kNearest) {
+    HEDDLE_ASSIGN_OR_RETURN(opened, tuner::Records::Open(question.database()));
+    records = std::move(opened);
+  }
+  const tuner::Bench bench = tuner::BenchOf(device, FromProto(question.l2()));
+  HEDDLE_ASSIGN_OR_RETURN(found,
+                          tuner::FallBack(fallback, workload, device.target, bench, records.get()));
+  answer.set_match(ToProto(found.match));
+  answer.set_steps(found.steps);
+  if (found.source) {
     v1::WorkloadKey key;
-    key.set_hash(found->source->trial.workload_hash);
-    *answer.mutable_source() = ToProto(*found->source, key);
+    key.set_hash(found.source->trial.workload_hash);
+    *answer.mutable_source() = ToProto(*found.source, key);
   }
   return answer;
 }
@@ -130,7 +127,7 @@ absl::StatusOr<SpaceAnswer> Spaces::AskProcess(const SpaceQuestion& question) {
 }
 
 absl::StatusOr<SpaceAnswer> Spaces::Ask(const SpaceQuestion& question) {
-  if (question.what() == SpaceQuestion::NEAREST) return AskProcess(question);
+  if (FromProto(question.fallback()) == tuner::Fallback::kNearest) return AskProcess(question);
   const std::string key = question.SerializeAsString();
   if (auto known = answers_.Find(key)) return *std::move(known);
   absl::StatusOr<SpaceAnswer> answer = AskProcess(question);

@@ -196,7 +196,7 @@ TEST(SpacesTest, AnswersAreThoseOfTheSpaceAndItsErrorsToo) {
     ASSERT_TRUE(points.ok()) << points.status();
     EXPECT_GT(points->points(), 1);
   }
-  question.set_what(searcher::SpaceQuestion::DEFAULT);
+  question.set_fallback(v1::QueryBestRequest::FALLBACK_DEFAULT);
   auto steps = spaces.Ask(question);
   ASSERT_TRUE(steps.ok()) << steps.status();
   EXPECT_THAT(steps->steps(), HasSubstr("T3"));

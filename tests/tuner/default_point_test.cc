@@ -49,9 +49,10 @@ TEST(DefaultPointTest, IsTheSameEveryTime) {
   const SearchSpace one = *SearchSpace::Create(program, target);
   const SearchSpace other = *SearchSpace::Create(program, target);
   EXPECT_EQ(one.Print(DefaultPoint(one)), other.Print(DefaultPoint(other)));
-  auto answer = MakeDefault(program, target);
+  auto answer = FallBack(Fallback::kDefault, program, target, {}, nullptr);
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(answer->match, Match::kDefault);
+  EXPECT_EQ(FallBack(Fallback::kNone, program, target, {}, nullptr)->match, Match::kNone);
   EXPECT_EQ(answer->steps, search_space::ToString(*one.Steps(DefaultPoint(one))));
 }
 

@@ -62,9 +62,12 @@ Point DefaultPoint(const SearchSpace& space) {
   return best.empty() ? space.Default() : best.front().point;
 }
 
-absl::StatusOr<Answer> MakeDefault(
-    const std::shared_ptr<const search_space::TensorProgram>& program,
-    const search_space::Target& target) {
+absl::StatusOr<Answer> FallBack(Fallback fallback,
+                                const std::shared_ptr<const search_space::TensorProgram>& program,
+                                const search_space::Target& target, const Bench& bench,
+                                Records* records) {
+  if (fallback == Fallback::kNone) return Answer{};
+  if (fallback == Fallback::kNearest) return FindNearest(program, target, bench, *records);
   HEDDLE_ASSIGN_OR_RETURN(space, SearchSpace::Create(program, target));
   HEDDLE_ASSIGN_OR_RETURN(steps, space.Steps(DefaultPoint(space)));
   return Answer{Match::kDefault, search_space::ToString(steps), {}};

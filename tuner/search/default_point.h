@@ -20,10 +20,14 @@ namespace heddle::tuner {
 // takes a fraction of a second.
 search_space::Point DefaultPoint(const search_space::SearchSpace& space);
 
-// kDefault: the steps of that point.
-absl::StatusOr<Answer> MakeDefault(
-    const std::shared_ptr<const search_space::TensorProgram>& program,
-    const search_space::Target& target);
+// What is answered where a workload was never tuned: nothing, the schedule of the nearest shape
+// (FindNearest) or the steps of the default point.
+enum class Fallback : uint8_t { kNone, kNearest, kDefault };
+// kNearest, kDefault, or kNone where there is no such. Only kNearest reads `records`.
+absl::StatusOr<Answer> FallBack(Fallback fallback,
+                                const std::shared_ptr<const search_space::TensorProgram>& program,
+                                const search_space::Target& target, const Bench& bench,
+                                Records* records);
 
 }  // namespace heddle::tuner
 

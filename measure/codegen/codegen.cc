@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "measure/codegen/kernel_printer.h"
+#include "search_space/ir/background.h"
 
 namespace heddle::measure {
 namespace {
@@ -343,12 +344,7 @@ void KernelPrinter::PrintWarpgroupMultiply(const StmtNode& s) {
 }
 
 std::string KernelPrinter::ArchSuffix() const {
-  bool specific = false;
-  VisitStmts(kernel_.body, [&](const StmtNode& s) {
-    specific = specific ||
-               (s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kWarpgroupMultiply);
-  });
-  return specific ? "a" : "";
+  return search_space::AnyRunsInBackground(kernel_.body) ? "a" : "";
 }
 
 void KernelPrinter::PrintWarpReduce(const StmtNode& s) {

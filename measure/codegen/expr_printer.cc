@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "base/math.h"
 #include "search_space/ir/float_format.h"
 #include "search_space/ir/linear.h"
 
@@ -26,7 +27,6 @@ constexpr int64_t kUnknown = int64_t{1} << 61;
 
 bool FitsInt(const Interval& b) { return b.min > INT32_MIN && b.max <= INT32_MAX; }
 bool IsKnown(const Interval& b) { return b.min > -kUnknown && b.max < kUnknown; }
-bool IsPowerOfTwo(int64_t v) { return v > 0 && (v & (v - 1)) == 0; }
 
 int64_t Clamp(__int128 v) {
   return static_cast<int64_t>(std::clamp<__int128>(v, -2 * __int128{kUnknown}, 2 * kUnknown));

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/background.h"
 #include "search_space/ir/float_format.h"
 
 namespace heddle::search_space {
@@ -251,7 +252,7 @@ class Compiler {
         out.int_value = s->int_value;
         out.combiner = s->combiner;
         out.operands = s->operands;
-        if (s->intrinsic == Intrinsic::kWarpgroupMultiply) code_.has_products = true;
+        if (RunsInBackground(*s)) code_.has_products = true;
         out.scope = EffectsOf(s->intrinsic).scope;
         if (EffectsOf(s->intrinsic).writes_buffer) Write(*s, out);
         break;

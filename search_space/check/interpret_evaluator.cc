@@ -4,12 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/math.h"
 #include "search_space/ir/float_format.h"
 
 namespace heddle::search_space {
 namespace {
-
-int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
 double UnaryFunction(Op op, double a) {
   switch (op) {

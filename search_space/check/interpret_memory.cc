@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/background.h"
 
 namespace heddle::search_space {
 
@@ -13,11 +14,7 @@ SharedMemory::SharedMemory(const Kernel& kernel) : async_(kernel.thread->extent)
   }
   cells_.resize(kernel.shared_bytes / cell_bytes_);
   products_.resize(kernel.thread->extent / kWarpgroupThreads);
-  VisitStmts(kernel.body, [&](const StmtNode& s) {
-    const bool product =
-        s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kWarpgroupMultiply;
-    if (product) unfenced_.resize(kernel.thread->extent);
-  });
+  if (AnyRunsInBackground(kernel.body)) unfenced_.resize(kernel.thread->extent);
 }
 
 void SharedMemory::BeginBlock() {

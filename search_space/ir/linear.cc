@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/math.h"
+
 namespace heddle::search_space {
 namespace {
 
@@ -150,7 +152,7 @@ void SplitMultiples(const Linear& l, int64_t g, Linear& quotient, Linear& rest) 
       rest.terms.push_back(t);
     }
   }
-  quotient.constant = FloorDivInt(l.constant, g);
+  quotient.constant = FloorDivide(l.constant, g);
   rest.constant = l.constant - quotient.constant * g;
 }
 
@@ -268,10 +270,10 @@ Linear MinMaxToLinear(const Expr& e) {
 
 Interval BoundsOf(const Term& t) {
   Interval b = BoundsOfAtom(t.x);
-  b = {FloorDivInt(b.min, t.div), FloorDivInt(b.max, t.div)};
+  b = {FloorDivide(b.min, t.div), FloorDivide(b.max, t.div)};
   if (t.mod != 0) {
-    const int64_t period = FloorDivInt(b.min, t.mod);
-    if (period == FloorDivInt(b.max, t.mod)) {
+    const int64_t period = FloorDivide(b.min, t.mod);
+    if (period == FloorDivide(b.max, t.mod)) {
       b = {b.min - period * t.mod, b.max - period * t.mod};
     } else {
       b = {0, t.mod - 1};
@@ -304,8 +306,8 @@ Linear FloorDiv(const Linear& a, int64_t d) {
   Linear quotient, rest;
   SplitMultiples(a, d, quotient, rest);  // (d*q + r) / d = q + r / d
   const Interval b = BoundsOf(rest);
-  if (FloorDivInt(b.min, d) == FloorDivInt(b.max, d)) {
-    return Add(quotient, Constant(FloorDivInt(b.min, d)));
+  if (FloorDivide(b.min, d) == FloorDivide(b.max, d)) {
+    return Add(quotient, Constant(FloorDivide(b.min, d)));
   }
   int64_t g = 1;
   Linear high, low;
@@ -333,8 +335,8 @@ Linear FloorMod(const Linear& a, int64_t d) {
   Linear quotient, rest;
   SplitMultiples(a, d, quotient, rest);  // multiples of d vanish
   const Interval b = BoundsOf(rest);
-  const int64_t period = FloorDivInt(b.min, d);
-  if (period == FloorDivInt(b.max, d)) return Add(rest, Constant(-period * d));
+  const int64_t period = FloorDivide(b.min, d);
+  if (period == FloorDivide(b.max, d)) return Add(rest, Constant(-period * d));
   int64_t g = 1;
   Linear high, low;
   if (FindSplit(rest, d, g, high, low)) {  // (g*h + l) % d = g * (h % (d/g)) + l for l in [0, g)

@@ -41,10 +41,6 @@ Interval BoundsOf(const Term& t);
 Interval BoundsOf(const Linear& l);
 ModRem ModulusRemainder(const Linear& l);
 
-inline int64_t FloorDivInt(int64_t a, int64_t b) {
-  return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
-}
-
 }  // namespace heddle::search_space
 
 #endif  // HEDDLE_SEARCH_SPACE_IR_LINEAR_H_

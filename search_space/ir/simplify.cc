@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/math.h"
 #include "search_space/ir/linear.h"
 
 namespace heddle::search_space {
@@ -22,7 +23,7 @@ Inequality MakeInequality(Op op, const Expr& a, const Expr& b) {
   for (const Term& t : l.terms) g = std::gcd(g, t.coef);
   if (g > 1) {
     for (Term& t : l.terms) t.coef /= g;
-    l.constant = -FloorDivInt(-l.constant, g);  // ceil(c / g)
+    l.constant = -FloorDivide(-l.constant, g);  // ceil(c / g)
   }
   return l;
 }
@@ -391,7 +392,7 @@ ModRem ModulusRemainder(const Linear& l) {
   for (const Term& t : l.terms) modulus = std::gcd(modulus, t.coef);
   modulus = std::abs(modulus);
   if (modulus == 0) return {0, l.constant};
-  return {modulus, l.constant - FloorDivInt(l.constant, modulus) * modulus};
+  return {modulus, l.constant - FloorDivide(l.constant, modulus) * modulus};
 }
 
 Region RegionOf(const Expr& e, absl::FunctionRef<bool(const Var&)> relaxed) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/math.h"
 #include "search_space/ir/simplify.h"
 
 namespace heddle::search_space {
@@ -10,8 +11,6 @@ namespace {
 
 // Trips that whole rows may cost, over those that a dense grid needs.
 constexpr double kMostTrips = 1.34;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Axes [first, n) make a row of `width` accesses; a trip takes `rows` of them, or a row `parts`
 // trips.

@@ -5,12 +5,11 @@
 #include <optional>
 #include <utility>
 
+#include "base/math.h"
 #include "search_space/ir/simplify.h"
 
 namespace heddle::search_space {
 namespace {
-
-int64_t RoundUp(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
 
 // The bytes of a row go in chunks of `chunk` elements, whose order depends on the row's number.
 void Swizzle(int64_t chunk, int64_t row, Buffer& buffer) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/hash.h"
+#include "base/math.h"
 #include "base/nearest_name.h"
 #include "search_space/ir/float_format.h"
 #include "search_space/ir/simplify.h"
@@ -23,8 +24,6 @@ using Kind = SyntaxNode::Kind;
 constexpr int64_t kMaxIndex = int64_t{1} << 60;
 // Conditions used for one proof; the innermost selects count first.
 constexpr size_t kMaxFacts = 24;
-
-int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && a < 0 ? 1 : 0); }
 
 class Instantiator {
  public:

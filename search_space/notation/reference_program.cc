@@ -6,12 +6,11 @@
 #include <numbers>
 #include <optional>
 
+#include "base/math.h"
 #include "search_space/ir/float_format.h"
 
 namespace heddle::search_space {
 namespace {
-
-int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
 // Whether rounding errors may have swapped a and b. An error is rarely more than the square root of
 // the number of additions times a rounding (docs/measurement.md): 2^12 leaves room for some 2^17.

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/math.h"
 #include "base/status.h"
 #include "search_space/schedule/schedule.h"
 
@@ -84,8 +85,6 @@ absl::Status CheckNothingAttachedAt(const Schedule& schedule, const ScheduledSta
 absl::Status SetKind(ScheduledStage& stage, size_t loop, LoopKind kind);
 // Replaces a loop variable in the stage's values and guards.
 void ReplaceVar(ScheduledStage& stage, const Var& var, const Expr& value);
-
-inline bool IsPowerOfTwo(int64_t v) { return v >= 1 && (v & (v - 1)) == 0; }
 
 inline constexpr int64_t kMaxVector = 16;  // elements; 16 bytes of one-byte elements
 inline bool IsVectorWidth(int64_t v) { return IsPowerOfTwo(v) && v <= kMaxVector; }

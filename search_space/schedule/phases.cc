@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/math.h"
 #include "search_space/ir/linear.h"
 #include "search_space/ir/simplify.h"
 
@@ -60,7 +61,7 @@ std::optional<Congruence> AsCongruence(const Stage& stage, const Expr& guard) {
   return Congruence{.axis = *axis,
                     .reduced = *reduced,
                     .stride = stride,
-                    .shift = constant - FloorDivInt(constant, stride) * stride,
+                    .shift = constant - FloorDivide(constant, stride) * stride,
                     .sign = -of_axis * of_reduced};
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/math.h"
 #include "search_space/sketch/schedule_writer.h"
 
 namespace heddle::search_space {
@@ -21,8 +22,6 @@ struct Hole {
   int group = 0;
 };
 using HoleValues = absl::Span<const int64_t>;
-
-inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Elements of a tensor that the widest access, of 16 bytes, moves at once.
 inline int64_t ElementsOfAccess(DType type) { return 16 / SizeOf(type); }

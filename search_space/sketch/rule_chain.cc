@@ -28,8 +28,6 @@ constexpr MakeDecision* kRootDecisions[] = {MakeAxes,     MakeReduction, MakeOpe
                                             MakePipeline, MakeOccupancy, MakeSlices};
 constexpr MakeDecision* kLinkDecisions[] = {MakeShortReduction, MakeOperands, MakePipeline};
 
-int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
-
 // Result of a reduction with columns: the holes of its tiling.
 struct TiledLink {
   TiledLink(const ChainLink& of, Holes in) : link(of), holes(std::move(in)) {

@@ -376,7 +376,7 @@ class RowsPlan : public KernelPlan {
   int64_t PartLength(HoleValues v) const {
     if (Parts(v) == 1) return rows_.length;
     const int64_t round = v[kThreads] * v[kVector];
-    return CeilDiv(CeilDiv(rows_.length, Parts(v)), round) * round;
+    return RoundUp(CeilDiv(rows_.length, Parts(v)), round);
   }
   // Of these, what one thread makes.
   int64_t Elements(HoleValues v) const {

@@ -73,7 +73,7 @@ class WarpgroupPlan : public MatrixPlan {
     const int64_t buffers = std::max<int64_t>(2, v[kPipeline]);
     for (size_t i = 0; i < 2; ++i) {
       const int64_t align = SharedMatrix::Alignment(BlockOf(t, i));
-      t.shared_bytes = CeilDiv(t.shared_bytes, align) * align + t.block[i] * t.depth * 2 * buffers;
+      t.shared_bytes = RoundUp(t.shared_bytes, align) + t.block[i] * t.depth * 2 * buffers;
     }
     t.registers = kOtherRegisters + t.accumulators + (v[kPipeline] == 1 ? t.Staged() : 0);
     t.parts = v[kParts];

@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "base/math.h"
 #include "search_space/ir/linear.h"
 
 namespace heddle::search_space {
@@ -31,9 +32,9 @@ int64_t Eval(const Expr& e, const Values& values) {
     case Op::kMul:
       return arg(0) * arg(1);
     case Op::kDiv:
-      return FloorDivInt(arg(0), arg(1));
+      return FloorDivide(arg(0), arg(1));
     case Op::kMod:
-      return arg(0) - FloorDivInt(arg(0), arg(1)) * arg(1);
+      return arg(0) - FloorDivide(arg(0), arg(1)) * arg(1);
     case Op::kMin:
       return std::min(arg(0), arg(1));
     case Op::kMax:
@@ -136,7 +137,7 @@ TEST(SimplifyTest, KeepsTheValueOfRandomExpressionsAndTheirBounds) {
       if (mod_rem.modulus == 0) {
         ASSERT_EQ(value, mod_rem.remainder) << ToString(e);
       } else {
-        ASSERT_EQ(value - FloorDivInt(value, mod_rem.modulus) * mod_rem.modulus, mod_rem.remainder)
+        ASSERT_EQ(value - FloorDivide(value, mod_rem.modulus) * mod_rem.modulus, mod_rem.remainder)
             << "seed " << seed << ": " << ToString(e);
       }
     }

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <numeric>
 #include <utility>
 
+#include "base/math.h"
 #include "tuner/model/address_pattern.h"
 #include "tuner/model/kernel_footprint.h"
 
@@ -44,8 +44,6 @@ constexpr double kDivideCost = 3, kRemainderCost = 4;
 constexpr double kLoopCost = 3;
 // Adding a run-time offset to a 64-bit pointer.
 constexpr double kGlobalAddressCost = 2;
-
-bool IsPowerOfTwo(int64_t v) { return std::has_single_bit(static_cast<uint64_t>(v)); }
 
 // Walks one kernel.
 class Profiler {

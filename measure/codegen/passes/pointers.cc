@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "measure/codegen/passes/passes.h"
+#include "search_space/ir/background.h"
 #include "search_space/ir/linear.h"
 
 namespace heddle::measure {
@@ -56,7 +57,7 @@ class Mover {
         [&](const Stmt& s) -> Stmt {
           // Products go by descriptors of whole buffers.
           const bool copies = s->kind == StmtNode::Kind::kIntrin && s->value != nullptr &&
-                              s->intrinsic != search_space::Intrinsic::kWarpgroupMultiply;
+                              !search_space::RunsInBackground(*s);
           if (s->kind != StmtNode::Kind::kStore && !(unrolled_ && copies)) return nullptr;
           auto moved = std::make_shared<StmtNode>(*s);
           moved->value = Moved(s->value, copies);

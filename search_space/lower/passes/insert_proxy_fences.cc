@@ -1,20 +1,16 @@
+#include "search_space/ir/background.h"
 #include "search_space/lower/passes.h"
 
 namespace heddle::search_space {
 
 Stmt InsertProxyFences(const Stmt& body) {
-  const auto is = [](const StmtNode& s, Intrinsic intrinsic) {
-    return s.kind == StmtNode::Kind::kIntrin && s.intrinsic == intrinsic;
-  };
-  bool in_background = false;
-  VisitStmts(body, [&](const StmtNode& s) {
-    in_background = in_background || is(s, Intrinsic::kWarpgroupMultiply);
-  });
-  if (!in_background) return body;
+  if (!AnyRunsInBackground(body)) return body;
   return RewriteStmt(
       body,
-      [&](const Stmt& s) -> Stmt {
-        return is(*s, Intrinsic::kBarrier) ? Seq({ProxyFence(), s}) : nullptr;
+      [](const Stmt& s) -> Stmt {
+        const bool barrier =
+            s->kind == StmtNode::Kind::kIntrin && s->intrinsic == Intrinsic::kBarrier;
+        return barrier ? Seq({ProxyFence(), s}) : nullptr;
       },
       nullptr);
 }

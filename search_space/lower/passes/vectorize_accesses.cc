@@ -1,13 +1,13 @@
 #include <algorithm>
 
+#include "base/math.h"
+#include "search_space/ir/background.h"
 #include "search_space/ir/linear.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/lower/passes.h"
 
 namespace heddle::search_space {
 namespace {
-
-constexpr int64_t kLeastAsyncBytes = 4;  // cp.async
 
 bool Mentions(const Expr& e, const Var& var) { return MentionsAny(e, {var.get()}); }
 
@@ -43,7 +43,7 @@ bool IsUniform(const Expr& comparison, const Var& var) {
   if (m.modulus == 0) return others.constant + high <= 0 || others.constant + low > 0;
   // The largest value of `others` with others + low <= 0 must also have others + high <= 0.
   const int64_t room = -low - m.remainder;
-  const int64_t largest = FloorDivInt(room, m.modulus) * m.modulus + m.remainder;
+  const int64_t largest = FloorDivide(room, m.modulus) * m.modulus + m.remainder;
   return largest + high <= 0;
 }
 

@@ -68,7 +68,7 @@ struct MatrixTile {
 
   int64_t Blocks(size_t i) const { return CeilDiv(kernel.Extent(i), block[i]); }
   int64_t Grid() const;  // without parts
-  int64_t PartLength() const { return CeilDiv(CeilDiv(kernel.Depth(), parts), depth) * depth; }
+  int64_t PartLength() const { return RoundUp(CeilDiv(kernel.Depth(), parts), depth); }
   int64_t Trips(size_t i) const {
     return CeilDiv(block[i] * depth, threads * kernel.factors[i].vector);
   }

@@ -87,7 +87,7 @@ absl::Status CheckUsage(const TiledKernel& kernel, const Tile& tile, const Usage
   if (usage.shared_bytes > target.max_shared_bytes_per_block) {
     return kernel.TooMany(usage.shared_bytes, "shared bytes", target.max_shared_bytes_per_block);
   }
-  const int64_t threads = CeilDiv(tile.Threads(), 32) * 32 * tile.blocks_per_sm;
+  const int64_t threads = RoundUp(tile.Threads(), 32) * tile.blocks_per_sm;
   const int64_t most = std::min(target.max_registers_per_thread, target.registers_per_sm / threads);
   if (usage.registers > most) return kernel.TooMany(usage.registers, "registers", most);
   return absl::OkStatus();

@@ -4,13 +4,14 @@
 #include <cstdlib>
 #include <optional>
 
+#include "search_space/ir/background.h"
 #include "search_space/sketch/tiling/decision.h"
 
 namespace heddle::search_space {
 namespace {
 
 constexpr int64_t kMostTrips = 32;
-constexpr int64_t kBankBytes = 4, kLeastAsyncBytes = 4;
+constexpr int64_t kBankBytes = 4;
 
 class OperandsDecision : public Decision {
  public:
@@ -119,7 +120,7 @@ class OperandsDecision : public Decision {
       extent += (span - 1) * std::abs(t.stride);
     }
     const int64_t align = Alignment(i, tile);
-    if (d + 1 == in.dims.size() && align > 1) extent = CeilDiv(extent + align - 1, align) * align;
+    if (d + 1 == in.dims.size() && align > 1) extent = RoundUp(extent + align - 1, align);
     return extent;
   }
 

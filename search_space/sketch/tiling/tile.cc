@@ -27,7 +27,7 @@ int64_t Tile::Tiles() const {
 int64_t Tile::PartLength() const {
   const size_t shared = kernel.shared_axis;
   const int64_t tile = reduced[shared];
-  return CeilDiv(CeilDiv(kernel.reduce_axes[shared].extent, parts), tile) * tile;
+  return RoundUp(CeilDiv(kernel.reduce_axes[shared].extent, parts), tile);
 }
 
 int64_t Tile::Depth() const {
@@ -59,12 +59,12 @@ double Tile::Waste() const {
   };
   for (size_t a = 0; a < axes.size(); ++a) {
     const int64_t extent = kernel.axes[a].extent, tile = axes[a].of_block();
-    cover(CeilDiv(extent, tile) * tile, extent);
+    cover(RoundUp(extent, tile), extent);
   }
   const size_t shared = kernel.shared_axis;
   for (size_t r = 0; r < reduced.size(); ++r) {
     const int64_t extent = kernel.reduce_axes[r].extent;
-    cover(r == shared ? parts * PartLength() : CeilDiv(extent, reduced[r]) * reduced[r], extent);
+    cover(r == shared ? parts * PartLength() : RoundUp(extent, reduced[r]), extent);
   }
   return waste;
 }

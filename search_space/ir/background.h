@@ -1,0 +1,21 @@
+// Instructions that go on while the threads that started them do other work.
+#ifndef HEDDLE_SEARCH_SPACE_IR_BACKGROUND_H_
+#define HEDDLE_SEARCH_SPACE_IR_BACKGROUND_H_
+
+#include "search_space/ir/stmt.h"
+
+namespace heddle::search_space {
+
+// What one asynchronous copy (Intrinsic::kAsyncCopy) moves at least: cp.async.
+inline constexpr int64_t kLeastAsyncBytes = 4;
+
+// Products that access memory themselves, past the threads' caches and by descriptors of whole
+// buffers. As the intrinsic's row says: a whole warpgroup starts what is complete with its group.
+bool RunsInBackground(const StmtNode& s);
+// Whether any statement below does. Such a kernel needs fences of what it stores to shared memory,
+// and is compiled for one architecture alone.
+bool AnyRunsInBackground(const Stmt& body);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_IR_BACKGROUND_H_

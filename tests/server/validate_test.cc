@@ -8,8 +8,10 @@
 #include <limits>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "heddle/v1/errors.pb.h"
 #include "proto/values.h"
+#include "server/db/convert.h"
 #include "server/db/errors.h"
 #include "tests/server/engine_support.h"
 
@@ -453,6 +455,21 @@ TEST(ValidateTest, ValuesHaveWordsWithoutTheirPrefix) {
   EXPECT_EQ(WordOf(v1::Job::STATE_WAITING_DEVICE), "WAITING_DEVICE");
   EXPECT_EQ(WordOf(v1::OUTCOME_OK), "OK");
   EXPECT_EQ(WordOf(static_cast<v1::Job::State>(99)), "99");
+}
+
+TEST(ValidateTest, AnEnumIsRefusedWithTheValueThatItHas) {
+  v1::SetHostRequest host;
+  host.set_host_uuid("h");
+  for (const int action : {0, 99}) {  // one that must be chosen
+    host.set_action(static_cast<v1::SetHostRequest::Action>(action));
+    EXPECT_THAT(std::string(Check(host).message()),
+                testing::HasSubstr(absl::StrCat(action, " is no value of it")));
+  }
+  v1::GetJobRequest job;  // one that need not be
+  job.set_name(JobName(1));
+  EXPECT_TRUE(Check(job).ok()) << Check(job);
+  job.set_view(static_cast<v1::JobView>(99));
+  EXPECT_THAT(FieldsOf(Check(job)), testing::ElementsAre("view"));
 }
 
 }  // namespace

@@ -281,7 +281,7 @@ class Checker {
   void CheckCall(const SyntaxNode& node) {
     const std::optional<Function> function = FindFunction(node.text);
     if (!function) {
-      if (FindCombiner(node.text) != Combiner::kNone) {
+      if (IsReduction(node.text)) {
         Refuse(node.at, absl::StrFormat("'%s' is a reduction: write %s(r: extent) and what to "
                                         "combine",
                                         node.text, node.text));

@@ -170,6 +170,7 @@ class Instantiator {
     for (const Var& axis : stage.axes) shape.push_back(axis->extent);
     // Intermediate results keep the precision in which they were computed.
     stage.tensor = AddTensor(item, item.is_output ? program_.dtype : stage.body->type, shape);
+    if (item.is_position) RefuseInexactPositions(stage);
     axes_.clear();
     program_.stages.push_back(std::move(stage));
   }
@@ -196,6 +197,19 @@ class Instantiator {
       Refuse(stage_->at, absl::StrFormat("the extents of stage '%s' multiply to more than %d",
                                          stage_->name, kMaxIterations));
     }
+  }
+
+  // Positions are values of the stage's type, the extent itself among them.
+  void RefuseInexactPositions(const Stage& stage) const {
+    const DType type = stage.tensor->dtype;
+    const Var& axis = stage.reduce_axes[0];
+    const int digits = -std::ilogb(UnitRoundoff(type));
+    if (axis->extent <= int64_t{1} << digits) return;
+    Refuse(stage_->value->at,
+           absl::StrFormat("axis '%s' of stage '%s' has %d positions; %s, in which they are given, "
+                           "tells apart whole numbers up to 2^%d only: take a wider type, or the "
+                           "best of parts of the axis",
+                           axis->name, stage_->name, axis->extent, NameOf(type), digits));
   }
 
   // At this shape a select may have been decided for good.

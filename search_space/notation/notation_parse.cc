@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -227,6 +228,11 @@ class Parser {
 
   Operator::Syntax ParseOperator() {
     Expect("op", "(an operator: op name(parameters) { ... })");
+    // Of this operator alone: what it means does not depend on its neighbours.
+    names_.clear();
+    for (size_t t = next_; t < tokens_.size() && !Is(tokens_[t], "}"); ++t) {
+      if (tokens_[t].kind == Token::Kind::kName) names_.insert(tokens_[t].text);
+    }
     Operator::Syntax op;
     op.name = NewName("the operator's name");
     const Position name_at = name_at_;
@@ -248,9 +254,11 @@ class Parser {
         do op.items.push_back(ParseInput());
         while (Accept(","));
       } else {
-        op.items.push_back(ParseStage());
-        if (++stages > kMaxStages) {
-          Refuse(op.items.back().at, absl::StrCat("more than ", kMaxStages, " stages"));
+        for (ItemSyntax& item : Written(ParseStage())) {
+          if (item.kind == ItemSyntax::Kind::kStage && ++stages > kMaxStages) {
+            Refuse(item.at, absl::StrCat("more than ", kMaxStages, " stages"));
+          }
+          op.items.push_back(std::move(item));
         }
       }
     }
@@ -305,6 +313,64 @@ class Parser {
     return item;
   }
 
+  // A name for what is made of `item`: its own with an ending, and one that its operator's text
+  // has nowhere.
+  std::string MadeName(const ItemSyntax& item, std::string ending) {
+    std::string name;
+    do {
+      name = item.name.substr(0, kMaxNameBytes - ending.size()) + ending;
+      ending += "_";
+    } while (!names_.insert(name).second);
+    return name;
+  }
+
+  static SyntaxPtr Name(const Position& at, const std::string& name) {
+    return Make({Kind::kName, at, name});
+  }
+
+  // The stage in words that are no sugar: of A[i: m] = argmax(r: n) e
+  //   A_max[i: m] = max(r: n) e
+  //   A[i: m] = min(r: n) select(e == A_max[i], r, n)
+  // The smallest position wins, and a NaN, which equals nothing, leaves n.
+  std::vector<ItemSyntax> Written(ItemSyntax item) {
+    if (item.value->kind != Kind::kReduce || FindCombiner(item.value->text) != Combiner::kNone) {
+      return {std::move(item)};
+    }
+    SyntaxNode positions = *item.value;
+    const Position at = positions.at;
+    if (positions.axes.size() != 1) {
+      Refuse(positions.axes[1].at, absl::StrCat("'", positions.text,
+                                                "' has one axis, whose position it gives; make one "
+                                                "axis of the tensor's, or a stage for each"));
+    }
+    std::vector<ItemSyntax> items;
+    AxisSyntax& axis = positions.axes[0];
+    // As a value, an extent with a division would be another number.
+    if (axis.extent->kind != Kind::kInteger && axis.extent->kind != Kind::kName) {
+      ItemSyntax extent{ItemSyntax::Kind::kLet, axis.at, MadeName(item, "_extent")};
+      extent.value = std::exchange(axis.extent, Name(axis.at, extent.name));
+      items.push_back(std::move(extent));
+    }
+    ItemSyntax best = item;
+    best.is_output = false;
+    SyntaxNode reduction = positions;
+    reduction.text = positions.text.substr(3);
+    best.name = MadeName(item, "_" + reduction.text);
+    best.value = Make(std::move(reduction));
+    SyntaxNode read{Kind::kRead, at, best.name}, equal{Kind::kBinary, at, "=="},
+        select{Kind::kCall, at, "select"};
+    for (const AxisSyntax& own : item.axes) read.args.push_back(Name(own.at, own.name));
+    equal.args = {positions.args[0], Make(std::move(read))};
+    select.args = {Make(std::move(equal)), Name(axis.at, axis.name), axis.extent};
+    positions.text = "min";
+    positions.args = {Make(std::move(select))};
+    item.value = Make(std::move(positions));
+    item.is_position = true;
+    items.push_back(std::move(best));
+    items.push_back(std::move(item));
+    return items;
+  }
+
   static void CheckRank(const Position& at, size_t axes) {
     if (axes > kMaxAxes) {
       Refuse(at, absl::StrFormat("%d axes; at most %d are allowed, reduction axes included", axes,
@@ -357,8 +423,8 @@ class Parser {
   }
 
   bool AtReduction() const {
-    return Now().kind == Token::Kind::kName && FindCombiner(Now().text) != Combiner::kNone &&
-           Is(Ahead(1), "(") && Ahead(2).kind == Token::Kind::kName && Is(Ahead(3), ":");
+    return Now().kind == Token::Kind::kName && IsReduction(Now().text) && Is(Ahead(1), "(") &&
+           Ahead(2).kind == Token::Kind::kName && Is(Ahead(3), ":");
   }
 
   SyntaxPtr Expression() {
@@ -433,7 +499,8 @@ class Parser {
   const std::vector<Token> tokens_;
   size_t next_ = 0;
   int nesting_ = 0;
-  Position name_at_;  // of the name that NewName() returned last
+  Position name_at_;             // of the name that NewName() returned last
+  std::set<std::string> names_;  // all that the operator's text has, and those that were made
 };
 
 }  // namespace

@@ -153,9 +153,13 @@ Combiner FindCombiner(const std::string& name) {
   return Combiner::kNone;
 }
 
+bool IsReduction(const std::string& name) {
+  return FindCombiner(name) != Combiner::kNone || name == "argmax" || name == "argmin";
+}
+
 bool IsReserved(const std::string& name) {
   return name == "op" || name == "let" || name == "in" || name == "out" || name == "inf" ||
-         FindCombiner(name) != Combiner::kNone || FindFunction(name).has_value();
+         IsReduction(name) || FindFunction(name).has_value();
 }
 
 bool IsCondition(const SyntaxNode& node) {

@@ -67,6 +67,7 @@ struct ItemSyntax {
   std::vector<SyntaxPtr> extents;  // kInput
   std::vector<AxisSyntax> axes;    // kStage
   SyntaxPtr value;                 // kLet, kStage
+  bool is_position = false;        // kStage made of argmax or argmin: 0 .. extent of the one axis
 };
 
 struct Operator::Syntax {
@@ -105,6 +106,7 @@ struct Function {
 std::optional<Function> FindFunction(const std::string& name);
 std::vector<std::string> FunctionNames();
 Combiner FindCombiner(const std::string& name);  // kNone for other names
+bool IsReduction(const std::string& name);       // a combiner's, argmax or argmin
 // Names that cannot be given to anything: keywords, functions, reductions, inf.
 bool IsReserved(const std::string& name);
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
@@ -72,6 +73,27 @@ bind(Sum.acc, r.1, thread)
 )";
 TEST(Reductions, RowsInRegisters) {
   tests::ExpectGolden("loops/rows_in_registers.txt", Loops("softmax", "m=5,n=37", kSoftmax));
+}
+
+// Both stages of argmax are of the same rows, and so one kernel.
+TEST(Reductions, PositionsAreFoundInOneKernel) {
+  const auto op = ParseOperators("op f(m, n) { in X[m, n] out A[i: m] = argmax(r: n) X[i, r] }");
+  ASSERT_TRUE(op.ok()) << op.status();
+  const auto program = std::make_shared<const TensorProgram>(
+      *op->front().Instantiate(*ParseShape("m=5,n=37"), DType::kFloat32));
+  const auto space = SearchSpace::Create(program, *FindTarget("h100"));
+  ASSERT_TRUE(space.ok()) << space.status();
+  Rng rng(1);
+  int rows = 0;
+  for (int draw = 0; draw < 40; ++draw) {
+    const Point point = *space->Sample(rng);
+    if (!absl::StartsWith(space->Print(point), "rows:")) continue;
+    const auto lowered = space->Lower(point);
+    ASSERT_TRUE(lowered.ok()) << lowered.status() << space->Print(point);
+    EXPECT_EQ(lowered->kernels.size(), 1) << space->Print(point);
+    ++rows;
+  }
+  EXPECT_GT(rows, 4);
 }
 
 // What another thread holds cannot be read.

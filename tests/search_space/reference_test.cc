@@ -67,6 +67,27 @@ double Reduce(const std::string& reduction, std::vector<double> a) {
   return values.at("B").at(0);
 }
 
+TEST(EvaluateAll, PositionsAreThoseOfThePlainMeaning) {
+  const TensorProgram program =
+      Own("op f(m, n) { in X[m, n] out A[i: m] = argmax(r: n) X[i, r] "
+          "out B[i: m] = argmin(r: n) X[i, r] }",
+          "m=5,n=29");
+  TensorValues values = Inputs(program);
+  std::vector<double>& x = values.at("X");
+  x[29 + 3] = kNan;
+  for (size_t r = 0; r < 29; ++r) x[2 * 29 + r] = -kInf;  // all the same: the first
+  x[3 * 29 + 28] = kInf;
+  EvaluateAll(program, values);
+  for (size_t i = 0; i < 5; ++i) {
+    const auto row = x.begin() + static_cast<std::ptrdiff_t>(i * 29);
+    const bool has_nan = i == 1;
+    const auto greatest = has_nan ? 29 : std::max_element(row, row + 29) - row;
+    const auto least = has_nan ? 29 : std::min_element(row, row + 29) - row;
+    EXPECT_EQ(values.at("A")[i], static_cast<double>(greatest)) << i;
+    EXPECT_EQ(values.at("B")[i], static_cast<double>(least)) << i;
+  }
+}
+
 TEST(EvaluateAll, Matmul) {
   const TensorProgram program = Builtin("gemm_relu_add", "m=3,n=5,k=7");
   TensorValues values = Inputs(program);

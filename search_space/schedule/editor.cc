@@ -27,8 +27,7 @@ absl::StatusOr<ScheduledStage*> ScheduleEditor::FindStage(const std::string& nam
 }
 
 absl::Status ScheduleEditor::Rewrite(
-    const std::string& name,
-    absl::StatusOr<std::vector<ScheduledStage>> (*rewrite)(const Schedule&, int index)) {
+    const std::string& name, absl::FunctionRef<Rewritten(const Schedule&, int index)> rewrite) {
   HEDDLE_ASSIGN_OR_RETURN(here, FindStage(name));
   if (here->consumer >= 0 || HasAttached(schedule_, *here) || !here->untouched ||
       schedule_.HasCompanions(*here)) {

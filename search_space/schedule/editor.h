@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/math.h"
@@ -18,6 +19,8 @@ namespace heddle::search_space {
 
 class ScheduleEditor {
  public:
+  using Rewritten = absl::StatusOr<std::vector<ScheduledStage>>;
+
   explicit ScheduleEditor(Schedule& schedule) : schedule_(schedule) {}
 
   template <typename S>
@@ -35,8 +38,7 @@ class ScheduleEditor {
   absl::StatusOr<ScheduledStage*> FindStage(const std::string& name);
   // Puts the stages that `rewrite` makes of an unscheduled stage, itself the last, in its place.
   absl::Status Rewrite(const std::string& name,
-                       absl::StatusOr<std::vector<ScheduledStage>> (*rewrite)(const Schedule&,
-                                                                              int index));
+                       absl::FunctionRef<Rewritten(const Schedule&, int index)> rewrite);
   // Puts stages in front of stage `index`.
   void Insert(int index, std::vector<ScheduledStage> made);
   // Puts the stages into another order: stage order[i] comes to place i.

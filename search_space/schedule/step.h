@@ -29,6 +29,7 @@
 #include "search_space/schedule/primitives/reorder.h"
 #include "search_space/schedule/primitives/replicate.h"
 #include "search_space/schedule/primitives/rfactor.h"
+#include "search_space/schedule/primitives/scan.h"
 #include "search_space/schedule/primitives/set_scope.h"
 #include "search_space/schedule/primitives/skip_masked.h"
 #include "search_space/schedule/primitives/split.h"
@@ -45,7 +46,7 @@ using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, GatherRead, Set
                           ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
                           CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
                           Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases,
-                          BlockLayout, InFlight, SkipMasked>;
+                          BlockLayout, InFlight, SkipMasked, ScanChunks>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

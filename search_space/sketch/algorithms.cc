@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "search_space/schedule/collapse.h"
 #include "search_space/schedule/phases.h"
+#include "search_space/schedule/scan.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/winograd.h"
 
@@ -25,23 +26,41 @@ double FlopsOf(const Schedule& schedule) {
   return flops;
 }
 
-// Where one tensor is reduced nothing is reused, and the shape of the tiles does not matter.
-bool ReadsSeveralTensors(const Stage& stage) {
+// Of a thread's consecutive elements that many terms are read at once, which are in registers.
+constexpr int64_t kScanChunk = 16;
+// Up to here the definition is as good.
+constexpr int64_t kShortestScan = 64;
+// So many chunks are cheaper to add up for each one anew than in two more kernels.
+constexpr int64_t kMostChunks = 256;
+
+void AddScans(const Schedule& schedule, int stage, std::vector<Step>& steps) {
+  int64_t length = ScanLength(schedule, stage);
+  if (length <= kShortestScan) return;
+  std::string name = schedule.stages()[static_cast<size_t>(stage)].name();
+  steps.push_back(ScanChunks{name, kScanChunk});
+  while ((length = (length + kScanChunk - 1) / kScanChunk) > kMostChunks) {
+    name += ".offset.acc";
+    steps.push_back(ScanChunks{name, kScanChunk});
+  }
+}
+
+}  // namespace
+
+bool ReadsSeveralTensors(const Expr& body) {
   absl::flat_hash_set<const Buffer*> tensors;
-  Visit(stage.body, [&](const Expr& node) {
+  Visit(body, [&](const Expr& node) {
     if (node->op == Op::kLoad) tensors.insert(node->buffer.get());
   });
   return tensors.size() > 1;
 }
 
-}  // namespace
-
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program) {
   std::vector<Algorithm> algorithms = {{"definition", {}}};
-  Algorithm collapse{"collapse", {}}, winograd{"winograd", {}}, phases{"phases", {}};
+  Algorithm collapse{"collapse", {}}, winograd{"winograd", {}}, phases{"phases", {}},
+      scan{"scan", {}};
   TensorProgram collapsed = *program;
   for (const Stage& s : program->stages) {
-    if (!s.is_reduction() || !ReadsSeveralTensors(s)) continue;
+    if (!s.is_reduction() || !ReadsSeveralTensors(s.body)) continue;
     if (const auto fewer = Collapse(collapsed, s.name()); fewer.ok()) {
       collapse.steps.push_back(CollapseAxes{s.name()});
       collapsed = **fewer;
@@ -55,8 +74,9 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
     if (PhaseStages(schedule, static_cast<int>(i)).ok()) {
       phases.steps.push_back(Phases{schedule.stages()[i].name()});
     }
+    AddScans(schedule, static_cast<int>(i), scan.steps);
   }
-  for (Algorithm* other : {&collapse, &winograd, &phases}) {
+  for (Algorithm* other : {&collapse, &winograd, &phases, &scan}) {
     if (!other->steps.empty()) algorithms.push_back(std::move(*other));
   }
   return algorithms;

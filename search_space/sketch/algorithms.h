@@ -17,8 +17,12 @@ struct Algorithm {
 };
 
 // First the definition itself, without steps; then, where they apply, "collapse" (collapse.h), for
-// reductions over several tensors, "winograd" (winograd.h) and "phases" (phases.h).
+// reductions over several tensors, "winograd" (winograd.h), "phases" (phases.h) and "scan"
+// (scan.h).
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program);
+
+// Where one tensor is reduced nothing is reused, and the shape of tiles does not matter.
+bool ReadsSeveralTensors(const Expr& body);
 
 // The fewest scalar operations with which one of them computes `program`: at most its Flops().
 double LeastFlops(const TensorProgram& program);

@@ -96,7 +96,11 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
     const bool has_simple = std::any_of(made.begin(), made.end(), [](const NamedPlan& p) {
       return !p.is_fallback && HasValidDefault(*p.plan);
     });
-    const bool keeps = is_definition && !(has_simple && HasLongSums(shape, kernel));
+    // A rule knows no better where nothing is reused.
+    const bool reuses = std::any_of(
+        kernel.reductions.begin(), kernel.reductions.end(),
+        [&](int reduction) { return ReadsSeveralTensors(shape.stage(reduction).body); });
+    const bool keeps = (is_definition || !reuses) && !(has_simple && HasLongSums(shape, kernel));
     if (keeps || made.size() < 2) continue;
     std::erase_if(made, [](const NamedPlan& p) { return p.is_fallback; });
   }

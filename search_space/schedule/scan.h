@@ -1,0 +1,38 @@
+// Reductions of every prefix of an axis (cumulative sums, maxima, products) without computing each
+// one anew: chunks are reduced, what precedes each chunk is found from that, and added to the
+// prefixes within the chunk (reduce-then-scan; G. E. Blelloch, Prefix Sums and Their Applications,
+// 1990).
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_SCAN_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_SCAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "search_space/schedule/schedule.h"
+
+namespace heddle::search_space {
+
+// The extent of the axis j of stage `index` where that is
+//   S[.., j, ..] = combiner(.., r, ..) select(r <= j, e, identity)
+// with r and j of one extent and no other j in e; `<`, `>=` and `>` in the place of `<=`, too, and
+// further conditions without j. 0 where it is not.
+int64_t ScanLength(const Schedule& schedule, int index);
+
+// The stages that take the place of such a stage, in definition order: of chunks of `chunk` terms
+//   S.part.acc[.., q, ..]   = combiner(.., t, ..) e at r = q * chunk + t
+//   S.part                  = S.part.acc                             in a kernel of its own
+//   S.offset.acc[.., q, ..] = combiner(p) select(p < q, S.part[.., p, ..], identity)
+//   S.offset                = S.offset.acc                           in a kernel of its own
+//   S.within[.., j, ..]     = combiner(.., u, ..) select(u <= j % chunk, e, identity)
+//                             at r = j / chunk * chunk + u
+//   S[.., j, ..]            = combiner of S.offset[.., j / chunk, ..] and S.within[.., j, ..]
+// An element then takes 1 + chunk + length / chunk^2 terms instead of length; S.offset.acc is such
+// a stage itself. Other parentheses than the definition's, and the same terms. InvalidArgument
+// where ScanLength is 0, or is not more than `chunk`, which is at least 2.
+absl::StatusOr<std::vector<ScheduledStage>> ScanStages(const Schedule& schedule, int index,
+                                                       int64_t chunk);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_SCAN_H_

@@ -1,9 +1,11 @@
 #include "search_space/sketch/algorithms.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "search_space/ir/linear.h"
 #include "search_space/schedule/collapse.h"
 #include "search_space/schedule/phases.h"
 #include "search_space/schedule/scan.h"
@@ -13,15 +15,110 @@
 namespace heddle::search_space {
 namespace {
 
+// The values that a variable may have.
+struct Side {
+  const Variable* var;
+  Interval values;
+};
+
+// Bounds of a sum with `sides` for variables; nothing is known of where in other terms they stand.
+Interval BoundsIn(const Linear& sum, const std::vector<Side>& sides) {
+  Interval bounds{sum.constant, sum.constant};
+  for (const Term& t : sum.terms) {
+    Interval term = BoundsOf(t);
+    for (const Side& s : sides) {
+      if (t.x->op != Op::kVar || t.div != 1 || t.mod != 0 || t.x->var.get() != s.var) continue;
+      term = {t.coef * (t.coef > 0 ? s.values.min : s.values.max),
+              t.coef * (t.coef > 0 ? s.values.max : s.values.min)};
+    }
+    bounds = {bounds.min + term.min, bounds.max + term.max};
+  }
+  return bounds;
+}
+
+// Of all values in `sides` the share for which every sum is negative, at least: boxes are halved
+// along their longest side until that is decided, and those that remain do not count.
+double LeastShare(const std::vector<Linear>& sums, std::vector<Side> sides, int halvings) {
+  bool all = true;
+  for (const Linear& sum : sums) {
+    const Interval bounds = BoundsIn(sum, sides);
+    if (bounds.min >= 0) return 0;
+    all = all && bounds.max < 0;
+  }
+  if (all) return 1;
+  const auto length = [](const Side& s) { return s.values.max - s.values.min + 1; };
+  const auto longest =
+      std::max_element(sides.begin(), sides.end(),
+                       [&](const Side& a, const Side& b) { return length(a) < length(b); });
+  if (halvings == 0 || longest == sides.end() || length(*longest) == 1) return 0;
+  const Interval whole = longest->values;
+  const int64_t middle = whole.min + (whole.max - whole.min) / 2;
+  const double lower =
+      static_cast<double>(middle - whole.min + 1) / static_cast<double>(whole.max - whole.min + 1);
+  longest->values = {whole.min, middle};
+  const double in_lower = LeastShare(sums, sides, halvings - 1);
+  longest->values = {middle + 1, whole.max};
+  return lower * in_lower + (1 - lower) * LeastShare(sums, std::move(sides), halvings - 1);
+}
+
+// The share of a sum's terms that its masks leave (skip_masked), at least.
+double ShareOf(const ScheduledStage& sum) {
+  // Of a triangle of rows and columns, boxes of a 128th each way are not decided.
+  constexpr int kHalvings = 14;
+  std::vector<Linear> differences;
+  std::vector<Side> sides;
+  for (const Expr& c : sum.useful) {
+    differences.push_back(Difference(c->args[0], c->args[1]));
+    Visit(c, [&](const Expr& node) {
+      if (node->op != Op::kVar) return;
+      const bool known = std::any_of(sides.begin(), sides.end(),
+                                     [&](const Side& s) { return s.var == node->var.get(); });
+      if (!known) sides.push_back({node->var.get(), {0, node->var->extent - 1}});
+    });
+  }
+  return LeastShare(differences, std::move(sides), kHalvings);
+}
+
+// The schedule with sums that leave out what masks allow, through the stages that are computed
+// elementwise between them.
+Schedule Masked(Schedule schedule) {
+  const auto reads_reduction = [&](const ScheduledStage& s) {
+    bool reads = false;
+    Visit(s.body, [&](const Expr& node) {
+      if (node->op != Op::kLoad) return;
+      const int read = schedule.FindStage(node->buffer.get());
+      reads = reads || (read >= 0 && schedule.stages()[static_cast<size_t>(read)].is_reduction());
+    });
+    return reads;
+  };
+  const auto try_all = [&](const auto& step_of) {
+    for (size_t i = 0; i < schedule.stages().size(); ++i) {
+      // What does not apply leaves the schedule as it was.
+      if (const auto step = step_of(schedule.stages()[i])) (void)schedule.Apply(*step);
+    }
+  };
+  try_all([&](const ScheduledStage& s) -> std::optional<Step> {
+    if (s.is_reduction() || s.is_output || s.materialized || reads_reduction(s)) return {};
+    return ComputeInline{s.name()};
+  });
+  try_all([&](const ScheduledStage& s) -> std::optional<Step> {
+    if (s.combiner != Combiner::kSum) return {};
+    return SkipMasked{s.name()};
+  });
+  return schedule;
+}
+
 double FlopsOf(const Schedule& schedule) {
+  const Schedule masked = Masked(schedule);
   double flops = 0;
-  for (const ScheduledStage& s : schedule.stages()) {
+  for (size_t i = 0; i < schedule.stages().size(); ++i) {
+    const ScheduledStage& s = schedule.stages()[i];
     Stage stage;
     stage.axes = s.axes;
     stage.reduce_axes = s.reduce_axes;
     stage.combiner = s.combiner;
     stage.body = s.body;
-    flops += stage.Flops();
+    flops += stage.Flops() * ShareOf(masked.stages()[i]);
   }
   return flops;
 }

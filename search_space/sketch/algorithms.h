@@ -24,7 +24,8 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
 // Where one tensor is reduced nothing is reused, and the shape of tiles does not matter.
 bool ReadsSeveralTensors(const Expr& body);
 
-// The fewest scalar operations with which one of them computes `program`: at most its Flops().
+// The fewest scalar operations with which one of them computes `program`, without the terms that
+// masks leave out (skip_masked): at most its Flops(), and at most what is needed.
 double LeastFlops(const TensorProgram& program);
 
 }  // namespace heddle::search_space

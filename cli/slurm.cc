@@ -117,7 +117,10 @@ bool HasEnded(const SlurmJob& job) {
   return ended.contains(job.state);
 }
 
-bool IsHeld(const SlurmJob& job) { return Waits(job) && job.reason == "JobHeldUser"; }
+bool IsHeld(const SlurmJob& job) {
+  // So Slurm keeps a task whose node's daemon ended as it was to begin, until somebody releases it.
+  return Waits(job) && (job.reason == "JobHeldUser" || job.reason == "launch failed requeued held");
+}
 
 absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
                                    const std::vector<std::string>& arguments) {

@@ -162,6 +162,14 @@ with FakeSlurm() as slurm:
     slurm.until("it is told to stop", lambda: slurm.arrays(job) == {"0.0": [["FAILED", "COMPLETED"]]})
     expect(server.log().count("damaged.0.jsonl") == 1, server.log())
 
+    # A task that Slurm holds since its node did not launch it is released.
+    slurm.modes("LAUNCH", "")
+    server.modes("final 7", "final 8")
+    job = server.submit(37, 38)
+    told = server.ends(job)
+    expect([w["best_us"] for w in told["workloads"]] == [7, 8], told)
+    expect(slurm.arrays(job) == {"0.0": [["COMPLETED", "COMPLETED"]]}, slurm.arrays(job))
+
     # Cancelled, the server killed at that: what runs is told to stop, once, and nothing is left.
     slurm.modes("RUNNING", "RUNNING")
     for fault in ("scancel before", "scancel after"):

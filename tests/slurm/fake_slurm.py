@@ -9,8 +9,9 @@ called says which command it is; what there is lies in $FAKE_SLURM:
     refuse        where it is: sbatch fails without --account=a
     down          where it is: squeue fails
 
-A released array runs at once, to its end: a task does what $FAKE_SLURM/mode.INDEX says, RUNNING for ever, or a state
-of Slurm's that it ends in without having run; else its script is run.
+A released array runs at once, to its end: a task does what $FAKE_SLURM/mode.INDEX says, RUNNING for ever, LAUNCH
+(it does not begin, and is held until it is released once more), or a state of Slurm's that it ends in without having
+run; else its script is run.
 """
 
 import fcntl
@@ -66,6 +67,11 @@ def release(job):
     job["held"] = False
     for index in job["tasks"]:
         mode = read(f"mode.{index}")
+        if mode == "LAUNCH" and index not in job.setdefault("launched", []):
+            job["launched"].append(index)  # to be released again
+            continue
+        if job["tasks"][index] in ENDED:
+            continue
         if mode == "RUNNING" or mode in ENDED:
             job["tasks"][index] = mode
             continue
@@ -103,7 +109,8 @@ def act(step, jobs, arguments):
         name = arguments[arguments.index("-n") + 1] if step == "find" else None
         for number, job in jobs.items():
             for index, state in job["tasks"].items():
-                reason = "JobHeldUser" if job["held"] and state == "PENDING" else "None"
+                launched = "launch failed requeued held" if index in job.get("launched", []) else "None"
+                reason = "JobHeldUser" if job["held"] else launched
                 if name in (None, job["name"]):
                     print(number, index, state, job["name"], reason)
     elif step == "config":

@@ -1,6 +1,8 @@
 """The real program and kernels on NumPy arrays, through PoCL."""
 
+import json
 import os
+import subprocess
 import unittest
 
 from support import Case, require_pocl, skip
@@ -80,6 +82,38 @@ class Kernels(Case):
             heddle.load(folder, device="cuda:0")
         with self.assertRaisesRegex(heddle.DriverError, "no opencl:99"):
             heddle.load(folder, device="opencl:99")
+
+    def test_all_that_was_tuned_is_one_tree_of_folders(self):
+        def run(*words):
+            command = [os.environ["HEDDLE_PROGRAM"], *map(str, words), "--device", "opencl:0"]
+            return subprocess.run(command, capture_output=True, text=True, check=False)
+
+        tree, lines = self.folder / "tree", self.folder / "w.txt"
+        nothing = run("export", "--all", "--out", tree)
+        self.assertEqual((nothing.returncode, tree.exists()), (2, False))
+        self.assertIn("nothing was tuned on", nothing.stderr)
+        for n in (1000, 1001):
+            timed = run("time", "vector_add", "--shape", f"n={n}", "--default")
+            self.assertEqual(timed.returncode, 0, timed.stderr)
+        done = run("export", "--all", "--out", tree)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for entry in json.loads((tree / "index.json").read_text())["exports"]:
+            f = heddle.load(tree / entry["folder"])
+            self.assertEqual(f.manifest.shape, entry["shape"])
+            a, b = random(entry["shape"]["n"]), random(entry["shape"]["n"])
+            np.testing.assert_allclose(f(a, b), a + b)
+        found = sorted(path.parent.name for path in tree.rglob("manifest.json"))
+        self.assertEqual(found, ["n=1000-float32", "n=1001-float32"])
+        # Of a suite those that were tuned are written, and the others told.
+        lines.write_text("vector_add n=7\nvector_add n=1001 weight=3\n")
+        some = run("export", "--all", "--workloads", lines, "--out", tree)
+        self.assertEqual(some.returncode, 2)
+        self.assertIn("no tuned schedule of vector_add n=7 ", some.stderr)
+        (entry,) = json.loads((tree / "index.json").read_text())["exports"]
+        self.assertEqual((entry["weight"], entry["folder"]), (3, "vector_add/n=1001-float32"))
+        for words in (["vector_add", "--all"], ["--all", "--default"], ["vector_add", "--workloads", lines], []):
+            self.assertEqual(run("export", *words, "--out", tree).returncode, 2, words)
+        self.assertIn("choose another", run("export", "--all", "--out", self.folder).stderr)
 
     def test_wrong_arguments_name_the_tensor(self):
         f = heddle.connect().kernel("matmul", m=8, n=12, k=16, device="opencl:0", fallback="default")

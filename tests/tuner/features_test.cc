@@ -289,6 +289,57 @@ TEST_F(TiledMatmul, BytesOfEachLevel) {
   EXPECT_EQ(Feature(p, "buffer2_reuse"), 1);
 }
 
+// Of 1,024 blocks every eighth has the first rows of a triangle, where a causal mask leaves least:
+// the samples are of all of them.
+TEST(Features, SampledBlocksAreNotAlikeModuloPowersOfTwo) {
+  const auto op = ParseOperators(
+      "op f(b, n) { in A[n, n], B[b, n, n] "
+      "out C[z: b, i: n, j: n] = sum(r: n) select(r <= i, A[i, r], 0) * B[z, r, j] }");
+  const auto program = std::make_shared<const TensorProgram>(
+      *op->front().Instantiate(*ParseShape("b=128,n=64"), DType::kFloat32));
+  const auto steps = ParseSteps(R"(
+      split(C, i, [8])
+      reorder(C, [z, i.0, i.1, j])
+      fuse(C, [z, i.0])
+      fuse(C, [i.1, j])
+      bind(C, z@i.0, block)
+      bind(C, i.1@j, thread)
+      set_scope(C.acc, local)
+      skip_masked(C.acc)
+      compute_at(C.acc, C, i.1@j)
+      split(C.acc, r, [8])
+      reorder(C.acc, [r.0, r.1, z, i, j])
+      cache_read(B, shared, C.acc)
+      compute_at(B.shared, C.acc, r.0)
+      fetch(B.shared, 512, 1)
+  )");
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  const auto lowered = LowerSteps(program, *steps);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  // One to eight tiles of eight.
+  EXPECT_NEAR(Feature(*lowered, "flops") / program->Flops(), 4.5 / 8, 0.2) << ToString(*lowered);
+}
+
+// The search learns from the analytic time first, which knows that a scan saves most of the terms.
+TEST(Features, ScansTakeLessTimeThanTheirDefinition) {
+  const auto op = ParseOperators(
+      "op f(m, n) { in X[m, n] out Y[i: m, j: n] = sum(r: n) select(r <= j, X[i, r], 0) }");
+  const auto program = std::make_shared<const TensorProgram>(
+      *op->front().Instantiate(*ParseShape("m=16,n=8192"), DType::kFloat32));
+  const auto space = SearchSpace::Create(program, H100());
+  ASSERT_TRUE(space.ok()) << space.status();
+  Rng rng(1);
+  double scan = INFINITY, definition = INFINITY;
+  for (int draw = 0; draw < 60; ++draw) {
+    const Point point = *space->Sample(rng);
+    const auto lowered = space->Lower(point);
+    if (!lowered.ok()) continue;
+    double& best = space->Print(point).rfind("scan/", 0) == 0 ? scan : definition;
+    best = std::min(best, Feature(*lowered, "analytic_us"));
+  }
+  EXPECT_LT(4 * scan, definition);
+}
+
 TEST(Features, SumsOverKernels) {
   Program two = tests::VectorAdd(1 << 16);
   const double flops = Feature(two, "flops"), time = Feature(two, "analytic_us");

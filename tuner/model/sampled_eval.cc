@@ -47,8 +47,15 @@ std::array<size_t, kWarpSamples> Order(uint64_t n) {
   return order;
 }
 
-// The middle of the part-th of kWarpSamples equal parts of 0 .. extent - 1.
-double Stratum(int part, double extent) { return std::floor((part + 0.5) / kWarpSamples * extent); }
+// A value of the part-th of kWarpSamples equal parts of 0 .. extent - 1, for the n-th variable.
+// Where in the part it lies follows the golden ratio: the middles of all parts are alike modulo
+// powers of two, by which blocks are often numbered.
+double Stratum(size_t part, uint64_t n, double extent) {
+  constexpr double kGoldenRatio = 0.6180339887498949;
+  const double place = static_cast<double>(n * kWarpSamples + part + 1) * kGoldenRatio;
+  return std::floor((static_cast<double>(part) + place - std::floor(place)) / kWarpSamples *
+                    extent);
+}
 
 bool IsMonotone(Op op) { return op == Op::kMin || op == Op::kMax; }
 
@@ -81,7 +88,7 @@ SampledVariables::SampledVariables(const Var& thread) {
   const auto order = Order(0);
   lanes_.width = kSamples;
   for (size_t w = 0; w < kWarpSamples; ++w) {
-    slot.values[w] = Stratum(order[w], std::ceil(slot.extent / kLanes)) * kLanes;
+    slot.values[w] = Stratum(order[w], 0, std::ceil(slot.extent / kLanes)) * kLanes;
     for (size_t l = 0; l < kLanes; ++l) {
       lanes_.v[w * kLanes + l] = slot.values[w] + static_cast<double>(l) < slot.extent ? 1 : 0;
     }
@@ -100,7 +107,7 @@ int SampledVariables::Bind(const Var& var, bool zero) {
   Slot& slot = NewSlot(var);
   const auto order = Order(static_cast<uint64_t>(id));
   for (size_t w = 0; w < kWarpSamples && !zero; ++w) {
-    slot.values[w] = Stratum(order[w], slot.extent);
+    slot.values[w] = Stratum(order[w], static_cast<uint64_t>(id), slot.extent);
   }
   return id;
 }

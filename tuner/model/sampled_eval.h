@@ -37,8 +37,8 @@ struct Range {
 };
 
 // Values of the variables of one kernel: what they are in the samples, and between which bounds
-// they lie at the moment. The samples are stratified: each variable takes its kWarpSamples values
-// from the middles of as many equal parts of its extent, in an order of its own (a Latin hypercube:
+// they lie at the moment. The samples are stratified: each variable takes one of its kWarpSamples
+// values from each of as many equal parts of its extent, in an order of its own (a Latin hypercube:
 // McKay, Beckman, Conover 1979). Conditions and booleans are 0 or 1.
 class SampledVariables {
  public:

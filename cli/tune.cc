@@ -200,6 +200,7 @@ void AddTurn(Tuned turn, Turns& turns) {
   all.ok += last.ok;
   for (const auto& [kind, count] : last.failed) all.failed[kind] += count;
   all.default_us = last.default_us;
+  all.naive_us = last.naive_us;
   all.best = std::move(last.best);
   all.times.insert(all.times.end(), last.times.begin(), last.times.end());
   all.seconds += last.seconds;

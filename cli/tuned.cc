@@ -72,12 +72,13 @@ double IdleOtherwise(const SessionReport& report) {
   return std::max(0.0, report.seconds - t.busy() - t.idle_compiling - t.idle_proposing);
 }
 
-}  // namespace
-
-double SpeedUp(const SessionReport& report) {
-  if (!report.best || report.default_us <= 0) return 0;
-  return report.default_us / report.best->result.time_us;
+// Of the best over what takes `from_us`; 0 where either is unknown.
+double SpeedUp(const SessionReport& report, double from_us) {
+  if (!report.best || from_us <= 0) return 0;
+  return from_us / report.best->result.time_us;
 }
+
+}  // namespace
 
 Json ToJson(const Tuned& tuned, const std::string& device, const std::string& l2, int64_t weight) {
   const SessionReport& report = tuned.report;
@@ -91,12 +92,14 @@ Json ToJson(const Tuned& tuned, const std::string& device, const std::string& l2
             {"policy", l2},
             {"trials", {{"total", report.trials}, {"ok", report.ok}, {"failed", failed}}},
             {"default_us", KnownOrNull(report.default_us)},
+            {"naive_us", KnownOrNull(report.naive_us)},
             {"best_us", nullptr},
             {"best_ci_us", nullptr},
             {"gflops", nullptr},
             {"gbs", nullptr},
             {"roofline", nullptr},
-            {"speedup", KnownOrNull(SpeedUp(report))},
+            {"speedup", KnownOrNull(SpeedUp(report, report.default_us))},
+            {"naive_speedup", KnownOrNull(SpeedUp(report, report.naive_us))},
             {"seconds", report.seconds},
             {"trials_per_second", report.seconds > 0 ? report.trials / report.seconds : 0},
             {"interrupted", report.stop == tuner::StopReason::kInterrupted},
@@ -180,9 +183,13 @@ void SayResult(const Tuned& tuned, const std::string& l2, const std::string& com
                         tuner::FormatTime(best.ci_high_us), tuned.roofline.Rate(best.time_us));
     double share = tuned.roofline.Share(best.time_us);
     if (share > 0) absl::StrAppendFormat(&line, ", %.0f %% of the roofline", share * 100);
-    if (double speedup = SpeedUp(report); speedup > 0) {
-      absl::StrAppendFormat(&line, ", %.2fx the default schedule (%s)", speedup,
-                            tuner::FormatTime(report.default_us));
+    const std::pair<const char*, double> others[] = {{"default schedule", report.default_us},
+                                                     {"naive program", report.naive_us}};
+    for (const auto& [name, time_us] : others) {
+      if (const double speedup = SpeedUp(report, time_us); speedup > 0) {
+        absl::StrAppendFormat(&line, ", %.2fx the %s (%s)", speedup, name,
+                              tuner::FormatTime(time_us));
+      }
     }
     if (best.noisy) line += ", noisy";
     Say(line);

@@ -36,8 +36,6 @@ struct Tuned {
   bool has_model = false;
 };
 
-// Of the best over the default schedule; 0 where either is unknown.
-double SpeedUp(const tuner::SessionReport& report);
 // The document of `--json`. `device` is the model's name.
 Json ToJson(const Tuned& tuned, const std::string& device, const std::string& l2, int64_t weight);
 std::string NoValidSchedule(const tuner::SessionReport& report);

@@ -31,6 +31,9 @@ class DeviceWorker {
   // worker's own; Unavailable when the process ended or did not answer.
   absl::Status Start();
 
+  // How long the naive program took then.
+  double naive_s() const { return naive_s_; }
+
   // What becomes of a program, whatever that is; the process is started again first where the last
   // program has cost it. Errors are the device's: Unavailable when it is gone for good.
   absl::StatusOr<TrialResult> Measure(const worker::Program& program);

@@ -92,6 +92,9 @@ class Measurer {
   virtual void Stop() = 0;
 
   virtual DeviceState device_state() const = 0;
+  // How long the naive program took in the one launch after which the device was taken for sound; 0
+  // where it is not known, as of devices elsewhere.
+  virtual double naive_us() const { return 0; }
   // Until now; nothing where it is not known, as of devices elsewhere.
   virtual DeviceWaits device_waits() const { return {}; }
 };

@@ -78,6 +78,7 @@ class Pipeline final : public Measurer {
                                                             absl::Duration budget) override;
   void Stop() override;
   DeviceState device_state() const override { return worker_->state(); }
+  double naive_us() const override { return naive_us_; }
   DeviceWaits device_waits() const override;
 
  private:
@@ -117,6 +118,7 @@ class Pipeline final : public Measurer {
   std::set<int64_t> compiling_, withdrawn_;  // the latter are among the former
   std::deque<Prepared> ready_;
   std::optional<int64_t> measuring_;
+  double naive_us_ = 0;
   DeviceWaits waits_;
   std::optional<SteadyTime> waiting_since_;  // the last that waits_ does not count yet
   double DeviceWaits::*waiting_for_ = &DeviceWaits::for_candidates_s;  // its cause when it began
@@ -174,6 +176,7 @@ absl::Status Pipeline::Start(const GeneratedProgram& naive) {
   worker_.emplace(std::move(setup), options_, fastest_us_,
                   ChildOptions{&stop_, std::move(inherited), Environment()});
   HEDDLE_RETURN_IF_ERROR(worker_->Start());
+  naive_us_ = worker_->naive_s() * 1e6;
   for (int i = 0; i < compilers_; ++i) threads_.emplace_back([this] { CompileLoop(); });
   threads_.emplace_back([this] { DeviceLoop(); });
   return absl::OkStatus();

@@ -69,6 +69,8 @@ class TuneResult:
     gbs: float | None = None
     roofline: float | None = None  # share, 0 .. 1
     speedup: float | None = None  # over the default schedule
+    naive_us: float | None = None  # one launch of the naive program; None where a server measured
+    naive_speedup: float | None = None
     seconds: float = 0.0
     trials_per_second: float = 0.0
     interrupted: bool = False

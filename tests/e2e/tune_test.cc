@@ -108,6 +108,9 @@ TEST_F(TuneTest, TuneQueryShowTimeExportRun) {
   EXPECT_NEAR(tuned["speedup"],
               static_cast<double>(tuned["default_us"]) / static_cast<double>(tuned["best_us"]),
               1e-6);
+  EXPECT_GT(tuned["naive_us"], 0);
+  EXPECT_NEAR(tuned["naive_speedup"],
+              static_cast<double>(tuned["naive_us"]) / static_cast<double>(tuned["best_us"]), 1e-6);
   const json& phases = tuned["phase_seconds"];
   const auto busy = phases["load"].get<double>() + phases["validate"].get<double>() +
                     phases["time"].get<double>();

@@ -52,6 +52,7 @@ class FakeMeasurer : public measure::Measurer {
   absl::Status error;  // of Next, once `fail_after` results were given
   int fail_after = 1 << 30;
   int wanted = 4;               // in flight
+  double naive = 0;             // microseconds of the naive program
   bool endless_finals = false;  // until they are stopped
   absl::Notification stopped;
 
@@ -63,6 +64,7 @@ class FakeMeasurer : public measure::Measurer {
   }
   int pending() const override { return static_cast<int>(queue_.size()); }
   int wanted_in_flight() const override { return wanted; }
+  double naive_us() const override { return naive; }
   absl::StatusOr<std::optional<Measured>> Next(absl::Duration) override {
     if (given >= fail_after) return error;
     if (queue_.empty()) return std::optional<Measured>();

@@ -102,9 +102,11 @@ TEST_F(SessionTest, TheSpeedUpComparesWhatWasMeasuredSideBySide) {
   measurer_.finals = [&](const std::vector<Step>& steps) {
     return Ok(steps == measurer_.submitted[0] ? 120 : 60);
   };
+  measurer_.naive = 4000;
   auto report = Run();
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->default_us, 120);
+  EXPECT_EQ(report->naive_us, 4000);
   EXPECT_EQ(report->best->result.time_us, 60);
 }
 

@@ -376,6 +376,7 @@ absl::StatusOr<SessionReport> Session::Run() {
   since_improvement_ = options_.since_improvement;
   ShowProgress();
 
+  report_.naive_us = measurer_.naive_us();
   const measure::DeviceWaits before = measurer_.device_waits();
   absl::Status searched = Search();
   const measure::DeviceWaits after = measurer_.device_waits();

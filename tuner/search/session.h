@@ -83,6 +83,7 @@ struct SessionReport {
   double earlier_best_us = 0;     // of those; 0 = none was valid
   int stale_intents = 0;          // points that seem to have taken their host down: left out
   double default_us = 0;          // trial 1; 0 = it failed
+  double naive_us = 0;            // Measurer::naive_us
   std::optional<Contender> best;  // none: nothing valid was found, now or before
   int finalists = 0;
   TrialTimes times;  // of this session, in completion order

@@ -377,6 +377,8 @@ std::string TypeName(const Dialect& dialect, DType type, int lanes) {
   switch (type) {
     case DType::kBool:
       return absl::StrCat(lanes > 1 ? "uchar" : dialect.byte_type, width);
+    case DType::kInt32:
+      return absl::StrCat("int", width);
     case DType::kInt64:
       return absl::StrCat(lanes > 1 ? dialect.long_vector : dialect.long_type, width);
     case DType::kFloat16:

@@ -138,6 +138,11 @@ ExprPrinter::Text ExprPrinter::ConvertInt(const Expr& e) {
     case Op::kMin:
     case Op::kMax: {
       const Text a = ConvertInt(e->args[0]), b = ConvertInt(e->args[1]);
+      // Both languages have functions, which say what is loaded only once.
+      if (ReadsIndices(e) && !a.wide && !b.wide) {
+        return {absl::StrCat(search_space::NameOf(e->op), "(", a.text, ", ", b.text, ")"), kPrimary,
+                false, BoundsOf(e)};
+      }
       const char* op = e->op == Op::kMin ? " < " : " > ";
       Text condition{absl::StrCat(At(a, kSum), op, At(b, kSum)), kRelation};
       Text t = ConvertChoice(condition, a, b);
@@ -155,7 +160,8 @@ ExprPrinter::Text ExprPrinter::ConvertInt(const Expr& e) {
       return {absl::StrCat("(", dialect_.long_type, ")", At(a, kUnary)), kUnary, true, BoundsOf(e)};
     }
     case Op::kLoad:
-      return {PrintElement(e->buffer, e->args), kPrimary, true, BoundsOf(e)};
+      return {PrintElement(e->buffer, e->args), kPrimary, e->buffer->dtype != DType::kInt32,
+              BoundsOf(e)};
     default:
       std::abort();  // no other operation gives an integer
   }

@@ -140,11 +140,12 @@ Expr KernelPrinter::PrepareLoad(const Expr& e, const Chunk& chunk, int lane, con
     offset = absl::StrCat(printer_.PrintCondition(guard), " ? ", offset, " : 0");
   }
   const std::string element = absl::StrCat(printer_.NameOf(e->buffer), "[", offset, "]");
-  const std::string type = TypeName(dialect_, e->type, lanes);
+  const DType held = e->buffer->dtype;
+  const std::string type = TypeName(dialect_, held, lanes);
   const std::string value =
       lanes == 1 ? element
                  : absl::StrCat("*(", AddressSpace(e->buffer), "const ", type, "*)&", element);
-  return Temporary(absl::StrCat("x_", e->buffer->name), type, value, lanes, lane % lanes, e->type);
+  return Temporary(absl::StrCat("x_", e->buffer->name), type, value, lanes, lane % lanes, held);
 }
 
 // A load through a moving pointer, which points to an element only where the condition holds.
@@ -214,11 +215,13 @@ Expr KernelPrinter::Temporary(const std::string& name, const std::string& type,
       vectors_[absl::StrJoin(all, ", ")] = known;
     }
   }
-  const Var var = search_space::MakeVar(name, 2);
+  // Of an index: as many values as it may have before it is clamped.
+  const bool is_index = dtype == DType::kInt32;
+  const Var var = search_space::MakeVar(name, is_index ? int64_t{1} << 31 : 2);
   bound_.push_back(var);
   printer_.Bind(var,
                 lanes > 1 ? LaneOf(dialect_, dtype, known, lanes, lane, printer_.helpers) : known);
-  ExprNode node{.op = Op::kVar, .type = dtype};
+  ExprNode node{.op = Op::kVar, .type = is_index ? DType::kInt64 : dtype};
   node.var = var;
   return std::make_shared<const ExprNode>(std::move(node));
 }

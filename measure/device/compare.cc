@@ -50,11 +50,13 @@ float ElementAt(const void* data, int64_t offset, DType type) {
   return search_space::HalfValue(type, static_cast<const uint16_t*>(data)[offset]);
 }
 
-void SetElement(void* data, int64_t offset, DType type, float value) {
+void SetElement(void* data, int64_t offset, DType type, double value) {
   if (search_space::IsHalf(type)) {
     static_cast<uint16_t*>(data)[offset] = search_space::HalfBits(type, value);
+  } else if (type == DType::kInt32) {
+    static_cast<int32_t*>(data)[offset] = static_cast<int32_t>(value);
   } else {
-    static_cast<float*>(data)[offset] = value;
+    static_cast<float*>(data)[offset] = static_cast<float>(value);
   }
 }
 

@@ -18,7 +18,7 @@ double Distance(float a, float b, double slack);
 
 // Element `offset` of a buffer in the host's memory, and setting it to what it is rounded to.
 float ElementAt(const void* data, int64_t offset, search_space::DType type);
-void SetElement(void* data, int64_t offset, search_space::DType type, float value);
+void SetElement(void* data, int64_t offset, search_space::DType type, double value);
 
 // Of two buffers.
 struct Difference {

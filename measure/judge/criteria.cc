@@ -77,6 +77,21 @@ float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind) {
   return kind == InputKind::kPositive ? unit + 0.25f : 2 * unit - 1;
 }
 
+int64_t InputIndex(uint64_t seed, int tensor, int64_t offset, int64_t extent) {
+  const uint64_t bits = InputHash(seed, tensor, offset) >> 32;
+  return static_cast<int64_t>(bits * static_cast<uint64_t>(extent) >> 32);
+}
+
+int BufferSetsOf(const TensorProgram& program, L2Policy l2, int64_t cache_bytes,
+                 int64_t free_bytes) {
+  int64_t stored = 0;
+  for (const search_space::BufferRef& input : program.inputs) stored += input->bytes();
+  for (const Stage& stage : program.stages) stored += stage.is_output ? stage.tensor->bytes() : 0;
+  const int64_t fitting = std::max<int64_t>(1, free_bytes / std::max<int64_t>(1, stored));
+  const int wanted = BufferSetCount(l2, program.IoBytes(), cache_bytes, free_bytes);
+  return static_cast<int>(std::min<int64_t>(wanted, fitting));
+}
+
 double FastestPlausible(const TensorProgram& program, const search_space::Target& target,
                         L2Policy l2) {
   constexpr double kMargin = 0.75, kCacheOverMemory = 16;
@@ -84,7 +99,7 @@ double FastestPlausible(const TensorProgram& program, const search_space::Target
   const double cache = static_cast<double>(target.l2_bytes);
   // What at least comes from memory: all of it, less the share of the rotation that may stay.
   const double rotation =
-      bytes * BufferSetCount(l2, program.IoBytes(), target.l2_bytes, target.memory_bytes / 2);
+      bytes * BufferSetsOf(program, l2, target.l2_bytes, target.memory_bytes / 2);
   // A CPU's bandwidth was measured, perhaps while others used it: all of it counts as cached.
   const bool measured = target.processor;
   const double from_memory =

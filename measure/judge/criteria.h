@@ -28,6 +28,14 @@ uint64_t InputHash(uint64_t seed, int tensor, int64_t offset);
 // without the others, on any thread, in any process; not rounded to the tensor's type yet. Not for
 // kPeaks.
 float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind);
+// The same of an input that holds indices, whatever the kind of the others: each of [0, extent) as
+// often as any other.
+int64_t InputIndex(uint64_t seed, int tensor, int64_t offset, int64_t extent);
+
+// BufferSetCount (timing.h) of all that a program reads and writes. Inputs of which indices name a
+// part fill the memory whole, and the cache with that part.
+int BufferSetsOf(const search_space::TensorProgram& program, L2Policy l2, int64_t cache_bytes,
+                 int64_t free_bytes);
 
 // A lower bound of the seconds any program takes: faster is kImplausible. A quarter below what peak
 // arithmetic and memory bandwidth allow; data that fit into the cache may come from it, for which

@@ -51,11 +51,14 @@ const char* NameOf(InputKind kind) {
 Inputs::Inputs(const TensorProgram& program, uint64_t seed)
     : program_(&program), seed_(seed), peaks_(program, seed) {}
 
-float Inputs::At(InputKind kind, int tensor, int64_t offset) const {
+double Inputs::At(InputKind kind, int tensor, int64_t offset) const {
+  const search_space::Buffer& input = *program_->inputs[static_cast<size_t>(tensor)];
+  if (input.index_extent > 0) {
+    return static_cast<double>(InputIndex(seed_, tensor, offset, input.index_extent));
+  }
   const float value = kind == InputKind::kPeaks ? peaks_.At(tensor, offset)
                                                 : InputValue(seed_, tensor, offset, kind);
-  const DType type = program_->inputs[static_cast<size_t>(tensor)]->dtype;
-  return static_cast<float>(search_space::RoundTo(type, value));
+  return search_space::RoundTo(input.dtype, value);
 }
 
 std::optional<Sampled> Inputs::Sample(InputKind kind) const {

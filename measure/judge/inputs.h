@@ -35,7 +35,7 @@ class Inputs {
 
   uint64_t seed() const { return seed_; }
   // Element `offset` of input `tensor`, rounded to its type. Thread-safe.
-  float At(InputKind kind, int tensor, int64_t offset) const;
+  double At(InputKind kind, int tensor, int64_t offset) const;
   // nullopt when what the definition gives is not all finite, or too large to be exact where it
   // should be.
   std::optional<Sampled> Sample(InputKind kind) const;

@@ -186,7 +186,7 @@ absl::Status DeviceValidator::AllocateSets() {
   const int64_t bytes = BytesOf(program_.inputs) + BytesOf(outputs_);
   // Half of what is left over stays free for the workspaces of candidates.
   const int64_t spare = (free - MemoryNeeded(program_)) / 2 + bytes;
-  const int count = BufferSetCount(l2_, program_.IoBytes(), device_.info().target.l2_bytes, spare);
+  const int count = BufferSetsOf(program_, l2_, device_.info().target.l2_bytes, spare);
   for (int i = 0; i < count; ++i) {
     HEDDLE_ASSIGN_OR_RETURN(inputs, AllocateAll(program_.inputs));
     HEDDLE_ASSIGN_OR_RETURN(outputs, AllocateAll(outputs_));

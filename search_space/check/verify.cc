@@ -27,6 +27,7 @@ Expr Not(const Expr& condition) { return Simplify(MakeExpr(Op::kNot, {condition}
 double ReachOf(const Expr& e) {
   if (e->op == Op::kInt) return std::abs(static_cast<double>(e->int_value));
   if (e->op == Op::kVar) return static_cast<double>(e->var->extent - 1);
+  if (e->op == Op::kLoad) return -static_cast<double>(INT32_MIN);
   double largest = 0, sum = 0, product = 1;
   for (const Expr& arg : e->args) {
     if (arg->type != DType::kInt64) continue;

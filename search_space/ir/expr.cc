@@ -1,5 +1,6 @@
 #include "search_space/ir/expr.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -18,6 +19,7 @@ int64_t SizeOf(DType type) {
     case DType::kFloat16:
     case DType::kBFloat16:
       return 2;
+    case DType::kInt32:
     case DType::kFloat32:
       return 4;
     case DType::kInt64:
@@ -28,7 +30,7 @@ int64_t SizeOf(DType type) {
 }
 
 const char* NameOf(DType type) {
-  static constexpr const char* kNames[] = {"bool",     "int64",   "float16",
+  static constexpr const char* kNames[] = {"bool",     "int32",   "int64",  "float16",
                                            "bfloat16", "float32", "float64"};
   return kNames[static_cast<int>(type)];
 }
@@ -145,10 +147,21 @@ Expr VarExpr(const Var& var) {
 }
 
 Expr Load(const BufferRef& buffer, ExprList indices, int lanes) {
-  ExprNode node{.op = Op::kLoad, .type = buffer->dtype, .lanes = static_cast<int8_t>(lanes)};
+  const DType type = buffer->dtype == DType::kInt32 ? DType::kInt64 : buffer->dtype;
+  ExprNode node{.op = Op::kLoad, .type = type, .lanes = static_cast<int8_t>(lanes)};
   node.buffer = buffer;
   node.args = std::move(indices);
   return std::make_shared<const ExprNode>(std::move(node));
+}
+
+Expr ReadIndex(const BufferRef& buffer, ExprList indices) {
+  const Expr last = Int(buffer->index_extent - 1);
+  return MakeExpr(Op::kMax, {MakeExpr(Op::kMin, {Load(buffer, std::move(indices)), last}), Int(0)});
+}
+
+bool ReadsIndices(const Expr& e) {
+  if (e->op == Op::kLoad) return e->type == DType::kInt64;
+  return std::any_of(e->args.begin(), e->args.end(), ReadsIndices);
 }
 
 Expr MakeExpr(Op op, ExprList args) {

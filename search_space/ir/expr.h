@@ -18,7 +18,9 @@ namespace heddle::search_space {
 
 // ---------------------------------------------------------------------------------- data types
 
-enum class DType : uint8_t { kBool, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
+// kInt32 is a type of buffers alone, those of index inputs: what is loaded of them is kInt64, as
+// all integers are that are computed with.
+enum class DType : uint8_t { kBool, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
 
 // Bytes of one element in a buffer.
 int64_t SizeOf(DType type);
@@ -56,6 +58,9 @@ struct Buffer {
   std::vector<int64_t> strides;  // elements; >= 1
   int64_t elements = 0;          // allocated elements, padding included
   int64_t alignment = 16;        // bytes, of the first element
+  // Of an input that holds indices, kInt32: they are promised to lie in [0, index_extent), and are
+  // clamped to that when they are read (ReadIndex). 0 for all other buffers.
+  int64_t index_extent = 0;
   // XOR swizzle of a shared buffer, 0 = none. With v = swizzle (a vector width in elements), row =
   // offset / swizzle_row, the chunk index (offset % swizzle_row) / v is XORed with
   // (row / swizzle_period) % (number of chunks, a power of two). Accesses of up to v aligned
@@ -83,7 +88,8 @@ enum class Op : uint8_t {
   kInt,    // int_value; type kInt64, or kBool with 0 or 1
   kFloat,  // float_value, any floating type
   kVar,    // var; type kInt64
-  // args = one kInt64 index per dimension of `buffer`. `lanes` > 1 is a promise made inside a
+  // args = one kInt64 index per dimension of `buffer`; the type is kInt64 where that holds indices.
+  // `lanes` > 1 is a promise made inside a
   // For of kind vector: see stmt.h.
   kLoad,
   // Arithmetic, both sides and the result of one type. On kInt64 kDiv and kMod are floor division
@@ -159,6 +165,8 @@ Expr Bool(bool value);
 Expr Float(double value, DType type);
 Expr VarExpr(const Var& var);
 Expr Load(const BufferRef& buffer, ExprList indices, int lanes = 1);
+// What an index input holds, as an integer of the range that is promised, whatever lies in memory.
+Expr ReadIndex(const BufferRef& buffer, ExprList indices);
 // Builds the node as it is, type derived from the operation and its arguments; no simplification.
 Expr MakeExpr(Op op, ExprList args);
 Expr Cast(DType type, Expr value);
@@ -178,6 +186,12 @@ inline Expr operator&&(const Expr& a, const Expr& b) { return MakeExpr(Op::kAnd,
 inline bool IsInt(const Expr& e, int64_t value) {
   return e->op == Op::kInt && e->int_value == value;
 }
+
+// Is it a load of a value, and not of an index?
+inline bool IsValueLoad(const Expr& e) { return e->op == Op::kLoad && IsFloat(e->type); }
+
+// Does the integer or condition depend on what index inputs hold?
+bool ReadsIndices(const Expr& e);
 
 // Does the node stand in several places? What a walk finds out about it is then worth keeping; a
 // leaf is as soon looked at again.

@@ -208,6 +208,8 @@ Interval BoundsOfAtom(const Expr& x) {
     case Op::kDiv:
     case Op::kMod:
       return BoundsOf(ToLinear(x));
+    case Op::kLoad:  // of an index input
+      return {INT32_MIN, INT32_MAX};
     default:
       return {-kLimit, kLimit};
   }

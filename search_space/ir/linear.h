@@ -12,8 +12,8 @@
 
 namespace heddle::search_space {
 
-// coef * ((x / div) % mod); mod 0 = no modulo. x is a variable, an operation that the algebra does
-// not look into, or (with div > 1 or mod > 0) a sum.
+// coef * ((x / div) % mod); mod 0 = no modulo. x is a variable, an index that is
+// loaded, an operation that the algebra does not look into, or (with div > 1 or mod > 0) a sum.
 struct Term {
   Expr x;
   int64_t div = 1;

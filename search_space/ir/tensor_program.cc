@@ -1,8 +1,11 @@
 #include "search_space/ir/tensor_program.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <limits>
+
+#include "search_space/ir/simplify.h"
 
 namespace heddle::search_space {
 
@@ -60,6 +63,29 @@ double OperationsOf(const Expr& e) {
   return count;
 }
 
+// Elements that one load reads. As many draws as there are iterations of what the indices depend
+// on, from n elements, are expected to name n (1 - (1 - 1/n)^draws) of them.
+double ElementsNamed(const Expr& load) {
+  double draws = 1, choices = 1, elements = 1;
+  std::vector<const Variable*> seen;
+  for (size_t d = 0; d < load->args.size(); ++d) {
+    if (!ReadsIndices(load->args[d])) {
+      elements *= static_cast<double>(load->buffer->shape[d]);
+      continue;
+    }
+    const Interval range = BoundsOf(load->args[d]);
+    choices *= static_cast<double>(std::min(load->buffer->shape[d], range.max - range.min + 1));
+    Visit(load->args[d], [&](const Expr& e) {
+      if (e->op != Op::kVar || std::find(seen.begin(), seen.end(), e->var.get()) != seen.end()) {
+        return;
+      }
+      seen.push_back(e->var.get());
+      draws *= static_cast<double>(e->var->extent);
+    });
+  }
+  return elements * choices * -std::expm1(-draws / choices);
+}
+
 }  // namespace
 
 double Stage::Flops() const {
@@ -86,7 +112,19 @@ double TensorProgram::Flops() const {
 
 int64_t TensorProgram::IoBytes() const {
   int64_t bytes = 0;
-  for (const BufferRef& input : inputs) bytes += input->bytes();
+  for (const BufferRef& input : inputs) {
+    double elements = 0;
+    bool is_gathered = false;
+    for (const Stage& stage : stages) {
+      Visit(stage.body, [&](const Expr& e) {
+        if (e->op != Op::kLoad || e->buffer != input) return;
+        is_gathered = is_gathered || std::any_of(e->args.begin(), e->args.end(), ReadsIndices);
+        elements += ElementsNamed(e);
+      });
+    }
+    const bool is_part = is_gathered && elements < static_cast<double>(input->elements);
+    bytes += is_part ? static_cast<int64_t>(elements) * SizeOf(input->dtype) : input->bytes();
+  }
   for (const Stage& stage : stages) {
     if (stage.is_output) bytes += stage.tensor->bytes();
   }

@@ -47,8 +47,9 @@ struct TensorProgram {
   std::string op;                        // operator name
   std::map<std::string, int64_t> shape;  // every parameter, defaults filled in
   DType dtype = DType::kFloat32;
-  std::vector<BufferRef> inputs;  // declaration order
-  std::vector<Stage> stages;      // definition order
+  // Declaration order; of `dtype`, or of kInt32 where they hold indices (Buffer::index_extent).
+  std::vector<BufferRef> inputs;
+  std::vector<Stage> stages;  // definition order
   // The workload's identity: normalised operator text, all parameters, data type. Equal text,
   // equal workload.
   std::string canonical_text;
@@ -59,7 +60,8 @@ struct TensorProgram {
   // Scalar arithmetic operations of all stages, a fused multiply-add counted as 2; integer index
   // arithmetic and selects are not counted.
   double Flops() const;
-  // Bytes of all inputs and outputs, each once: the least traffic any schedule causes.
+  // Bytes of all inputs and outputs, each once: the least traffic any schedule causes. Of an input
+  // that is read only where indices say, those that as many random ones are expected to name.
   int64_t IoBytes() const;
 };
 

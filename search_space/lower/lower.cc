@@ -15,9 +15,16 @@ namespace {
 // The global buffers that a kernel touches: those read in the program's order, then the written.
 void CollectArguments(const Program& program, Kernel& kernel) {
   absl::flat_hash_set<const Buffer*> read, written;
+  const bool has_indices =
+      std::any_of(program.inputs.begin(), program.inputs.end(),
+                  [](const BufferRef& input) { return input->dtype == DType::kInt32; });
   VisitStmts(kernel.body, [&](const StmtNode& s) {
     VisitExprs(s, [&](const Expr& e) {
       VisitLoads(e, [&](const Expr& load) { read.insert(load->buffer.get()); });
+      if (!has_indices) return;
+      Visit(e, [&](const Expr& node) {
+        if (node->op == Op::kLoad) read.insert(node->buffer.get());
+      });
     });
     if (s.buffer != nullptr && s.kind != StmtNode::Kind::kAlloc) written.insert(s.buffer.get());
   });

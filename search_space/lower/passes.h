@@ -9,7 +9,8 @@
 
 namespace heddle::search_space {
 
-// Calls `visit` on every load of a value. Indices are not looked into: they read nothing.
+// Calls `visit` on every load of a value. Indices are not looked into: they read inputs at most,
+// which nobody writes.
 inline void VisitLoads(const Expr& e, absl::FunctionRef<void(const Expr&)> visit) {
   if (e->op == Op::kLoad) return visit(e);
   if (e->type == DType::kInt64) return;

@@ -52,6 +52,7 @@ class Resolver {
 
  private:
   Expr ResolveNode(const Expr& e, Known& known);
+  Expr ResolveIndex(const Expr& e, const Known& known) const;
   Expr ResolveLoad(const Expr& load, Known& known);
   Expr FromStorage(const Expr& load, const ScheduledStage& producer,
                    const KernelContext::Storage& storage);
@@ -61,10 +62,12 @@ class Resolver {
 };
 
 Expr Resolver::ResolveNode(const Expr& e, Known& known) {
+  const bool compares_indices = e->args.size() == 2 && e->args[0]->type == DType::kInt64;
+  if (e->type == DType::kInt64 || (compares_indices && e->type == DType::kBool)) {
+    return ResolveIndex(e, known);
+  }
   if (e->op == Op::kLoad) return ResolveLoad(e, known);
   if (e->op == Op::kSelect) return ResolveSelect(e, known);
-  const bool compares_indices = e->args.size() == 2 && e->args[0]->type == DType::kInt64;
-  if (e->type == DType::kInt64 || compares_indices) return Simplify(e);
   std::shared_ptr<ExprNode> changed;
   for (size_t i = 0; i < e->args.size(); ++i) {
     Expr arg = Resolve(e->args[i], known);
@@ -73,6 +76,24 @@ Expr Resolver::ResolveNode(const Expr& e, Known& known) {
     changed->args[i] = std::move(arg);
   }
   return changed != nullptr ? Expr(changed) : e;
+}
+
+// Beyond the end of an input of indices, in the tail of a split, another of its elements is read:
+// what comes of it is not used.
+Expr Resolver::ResolveIndex(const Expr& e, const Known& known) const {
+  if (!ReadsIndices(e)) return Simplify(e);
+  return Simplify(Rewrite(e, [&](const Expr& node) -> Expr {
+    if (node->op != Op::kLoad) return nullptr;
+    ExprList indices;
+    for (size_t i = 0; i < node->args.size(); ++i) {
+      Expr index = Simplify(node->args[i]);
+      const Expr last = Int(node->buffer->shape[i] - 1);
+      if (!Proves(known.assumptions, index <= last)) index = MakeExpr(Op::kMin, {index, last});
+      if (!Proves(known.assumptions, Int(0) <= index)) index = MakeExpr(Op::kMax, {index, Int(0)});
+      indices.push_back(std::move(index));
+    }
+    return Load(node->buffer, std::move(indices));
+  }));
 }
 
 Expr Resolver::FromStorage(const Expr& load, const ScheduledStage& producer,

@@ -78,9 +78,11 @@ absl::StatusOr<std::map<std::string, int64_t>> ParseShape(const std::string& tex
           absl::StrCat("shape: ", name, "=", digits, " does not fit a 64-bit integer"));
     }
     if (error != std::errc() || end != digits.data() + digits.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("shape: the value of ", name,
-                                                     " must be an integer, found '",
-                                                     absl::CHexEscape(digits), "'"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "shape: the value of ", name, " must be an integer, found '", absl::CHexEscape(digits),
+          "'; kernels are made for one size: tune each "
+          "that occurs, or a few that others are "
+          "padded to"));
     }
     if (!shape.emplace(name, value).second) {
       return absl::InvalidArgumentError(absl::StrCat("shape: ", name, " is given twice"));

@@ -61,6 +61,7 @@ class Checker {
         break;
       case ItemSyntax::Kind::kInput:
         for (const SyntaxPtr& extent : item.extents) CheckInteger(*extent, Place::kExtent);
+        if (item.index_extent) CheckInteger(*item.index_extent, Place::kExtent);
         Define(item.name, {Role::kInput, item.at, item.extents.size()});
         break;
       case ItemSyntax::Kind::kStage:
@@ -199,6 +200,23 @@ class Checker {
         }
         return found.role == Role::kAxis;
       }
+      case Kind::kIndexRead:
+        if (place == Place::kExtent) {
+          Refuse(node.at,
+                 absl::StrCat("extents and lets are made of parameters and lets; '", Shown(node),
+                              "' is known when the kernel runs: give the longest extent "
+                              "and leave out what lies beyond, as in "
+                              "sum(r: n) select(r < L[i], X[i, r], 0)"));
+        }
+        CheckTensor(node);
+        for (const SyntaxPtr& index : node.args) CheckInteger(*index, Place::kIndex, nodes);
+        return true;
+      case Kind::kRead:
+        if (place == Place::kExtent) break;
+        Refuse(node.at, absl::StrCat("'", Shown(node),
+                                     "' is a value, but an index reads only inputs that are "
+                                     "declared to hold indices: in ",
+                                     node.text, "[...]: index(extent)"));
       case Kind::kUnary:
         if (node.text == "-") return CheckInteger(*node.args[0], place, nodes);
         break;
@@ -216,7 +234,7 @@ class Checker {
         break;
     }
     Refuse(node.at, absl::StrCat(where, " is an integer expression: integers, parameters, lets",
-                                 place == Place::kExtent ? "" : ", axes",
+                                 place == Place::kExtent ? "" : ", axes, inputs of indices",
                                  ", + - * / %, min and max; found '", Shown(node), "'"));
   }
 
@@ -249,6 +267,7 @@ class Checker {
         FindScalar(node);
         return;
       case Kind::kRead:
+      case Kind::kIndexRead:
         return CheckRead(node);
       case Kind::kCall:
         return CheckCall(node);
@@ -266,6 +285,11 @@ class Checker {
   }
 
   void CheckRead(const SyntaxNode& node) {
+    CheckTensor(node);
+    for (const SyntaxPtr& index : node.args) CheckInteger(*index, Place::kIndex);
+  }
+
+  void CheckTensor(const SyntaxNode& node) {
     const Definition& tensor = Find(node, "tensor");
     if (tensor.role != Role::kInput && tensor.role != Role::kStage) {
       Refuse(node.at, absl::StrCat("'", node.text, "' is ", NameOf(tensor.role),
@@ -275,7 +299,6 @@ class Checker {
       Refuse(node.at, absl::StrFormat("'%s' has %d dimensions, but %d indices are given", node.text,
                                       tensor.rank, node.args.size()));
     }
-    for (const SyntaxPtr& index : node.args) CheckInteger(*index, Place::kIndex);
   }
 
   void CheckCall(const SyntaxNode& node) {

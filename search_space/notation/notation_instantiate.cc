@@ -22,6 +22,8 @@ using Kind = SyntaxNode::Kind;
 
 // Indices stay within +-2^60, so that the index algebra cannot overflow.
 constexpr int64_t kMaxIndex = int64_t{1} << 60;
+// Indices are kept in 32 bits.
+constexpr int64_t kMostIndices = int64_t{1} << 31;
 // Conditions used for one proof; the innermost selects count first.
 constexpr size_t kMaxFacts = 24;
 
@@ -145,7 +147,20 @@ class Instantiator {
       shape.push_back(
           Extent(*extent, absl::StrFormat("dimension %d of input '%s'", shape.size(), item.name)));
     }
-    program_.inputs.push_back(AddTensor(item, program_.dtype, shape));
+    const DType dtype = item.index_extent ? DType::kInt32 : program_.dtype;
+    BufferRef input = AddTensor(item, dtype, shape);
+    if (item.index_extent) {
+      Buffer holds = *input;
+      holds.index_extent =
+          Extent(*item.index_extent, absl::StrFormat("what input '%s' indexes", item.name));
+      if (holds.index_extent > kMostIndices) {
+        Refuse(item.at, absl::StrFormat("input '%s' holds indices of %d elements, which do not fit "
+                                        "32 bits: at most %d",
+                                        item.name, holds.index_extent, kMostIndices));
+      }
+      input = tensors_[item.name] = std::make_shared<const Buffer>(std::move(holds));
+    }
+    program_.inputs.push_back(std::move(input));
   }
 
   // ------------------------------------------------------------------------------------ stages
@@ -290,6 +305,8 @@ class Instantiator {
       }
       case Kind::kRead:
         return Widen(Read(node));
+      case Kind::kIndexRead:
+        return Cast(compute_, Index(node));
       case Kind::kCall:
         return Call(node);
       case Kind::kUnary: {
@@ -363,6 +380,8 @@ class Instantiator {
       e = axis != axes_.end() ? VarExpr(axis->second) : Int(constants_.at(node.text));
     } else if (node.kind == Kind::kUnary) {
       e = Int(0) - RawIndex(*node.args[0]);
+    } else if (node.kind == Kind::kIndexRead) {
+      e = ReadIndex(tensors_.at(node.text), IndicesOf(node));
     } else {
       e = IndexOperation(node);
     }
@@ -399,14 +418,16 @@ class Instantiator {
 
   // ------------------------------------------------------------------------------------- reads
 
-  Expr Read(const SyntaxNode& node) {
+  Expr Read(const SyntaxNode& node) { return Load(tensors_.at(node.text), IndicesOf(node)); }
+
+  ExprList IndicesOf(const SyntaxNode& node) {
     const BufferRef& tensor = tensors_.at(node.text);
     ExprList indices;
     for (size_t i = 0; i < node.args.size(); ++i) {
       indices.push_back(Index(*node.args[i]));
       CheckInside(node, i, indices.back(), tensor->shape[i]);
     }
-    return Load(tensor, std::move(indices));
+    return indices;
   }
 
   // What is known where `condition` is `truth`.

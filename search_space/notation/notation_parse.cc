@@ -245,6 +245,7 @@ class Parser {
     }
     Expect(")", "or ',' after a parameter");
     Expect("{", "before the operator's body");
+    index_inputs_.clear();
     int stages = 0;
     while (!Accept("}")) {
       if (Accept("let")) {
@@ -293,7 +294,25 @@ class Parser {
     Expect("[", "before the input's extents");
     item.extents = List("]", "after an extent");
     CheckRank(item.at, item.extents.size());
+    if (Accept(":")) {
+      item.index_extent = IndexType();
+      index_inputs_.insert(item.name);
+    }
     return item;
+  }
+
+  // index(extent)
+  SyntaxPtr IndexType() {
+    if (!Is("index")) {
+      Expected(
+          "index(extent), for an input that holds indices; all others have the workload's "
+          "data type");
+    }
+    ++next_;
+    Expect("(", "and the extent that indices are less than");
+    SyntaxPtr extent = Expression();
+    Expect(")", "after the extent that indices are less than");
+    return extent;
   }
 
   ItemSyntax ParseStage() {
@@ -305,6 +324,7 @@ class Parser {
     Expect("[", "before the stage's axes");
     item.axes = Axes("]");
     CheckRank(item.at, item.axes.size());
+    if (Is("+") && Is(Ahead(1), "=")) RefuseScatter(Now().at);
     Expect("=", "before the stage's definition");
     item.value = Expression();
     if (item.value->kind == Kind::kReduce) {
@@ -371,6 +391,12 @@ class Parser {
     return items;
   }
 
+  [[noreturn]] static void RefuseScatter(const Position& at) {
+    Refuse(at,
+           "an output element says what it reads, not where something goes: "
+           "Y[i: n] = sum(r: m) select(I[r] == i, X[r], 0)");
+  }
+
   static void CheckRank(const Position& at, size_t axes) {
     if (axes > kMaxAxes) {
       Refuse(at, absl::StrFormat("%d axes; at most %d are allowed, reduction axes included", axes,
@@ -384,6 +410,7 @@ class Parser {
       AxisSyntax axis;
       axis.name = NewName("an axis name");
       axis.at = name_at_;
+      if (Is("[")) RefuseScatter(axis.at);
       Expect(":", "and an extent after the axis name");
       axis.extent = Expression();
       axes.push_back(std::move(axis));
@@ -477,12 +504,15 @@ class Parser {
       node.integer = token.integer;
       node.real = token.real;
     } else if (token.kind == Token::Kind::kName && Is(Ahead(1), "(")) {
+      if (const char* why = WhyNoFunction(token.text)) {
+        Refuse(token.at, absl::StrCat("'", token.text, "': ", why));
+      }
       node.kind = Kind::kCall;
       next_ += 2;
       node.args = List(")", "after an argument");
       return Make(std::move(node));
     } else if (token.kind == Token::Kind::kName && Is(Ahead(1), "[")) {
-      node.kind = Kind::kRead;
+      node.kind = index_inputs_.contains(token.text) ? Kind::kIndexRead : Kind::kRead;
       next_ += 2;
       node.args = List("]", "after an index");
       return Make(std::move(node));
@@ -499,7 +529,8 @@ class Parser {
   const std::vector<Token> tokens_;
   size_t next_ = 0;
   int nesting_ = 0;
-  Position name_at_;             // of the name that NewName() returned last
+  std::set<std::string> index_inputs_;  // of this operator, so far
+  Position name_at_;                    // of the name that NewName() returned last
   std::set<std::string> names_;  // all that the operator's text has, and those that were made
 };
 

@@ -97,7 +97,9 @@ std::string PrintItem(const ItemSyntax& item) {
     case ItemSyntax::Kind::kLet:
       return absl::StrCat(item.name, " = ", Print(*item.value));
     case ItemSyntax::Kind::kInput:
-      return absl::StrCat(item.name, "[", PrintList(item.extents), "]");
+      return absl::StrCat(
+          item.name, "[", PrintList(item.extents), "]",
+          item.index_extent ? absl::StrCat(": index(", Print(*item.index_extent), ")") : "");
     case ItemSyntax::Kind::kStage:
       return absl::StrCat(item.is_output ? "out " : "", item.name, "[", PrintAxes(item.axes),
                           "] = ", Print(*item.value));
@@ -110,7 +112,9 @@ bool IsIntegerExpression(const SyntaxNode& node) {
       (node.kind == Kind::kBinary || node.kind == Kind::kUnary)
           ? !IsCondition(node)
           : node.kind == Kind::kCall && (node.text == "min" || node.text == "max");
-  if (!arithmetic) return node.kind == Kind::kInteger || node.kind == Kind::kName;
+  if (!arithmetic) {
+    return node.kind == Kind::kInteger || node.kind == Kind::kName || node.kind == Kind::kIndexRead;
+  }
   return std::all_of(node.args.begin(), node.args.end(),
                      [](const SyntaxPtr& arg) { return IsIntegerExpression(*arg); });
 }
@@ -157,6 +161,17 @@ bool IsReduction(const std::string& name) {
   return FindCombiner(name) != Combiner::kNone || name == "argmax" || name == "argmin";
 }
 
+const char* WhyNoFunction(const std::string& name) {
+  for (const char* order : {"sort", "argsort", "topk", "top_k"}) {
+    if (name == order) {
+      return "an order of elements is not expressible; for a small k repeat max over what is "
+             "smaller: A[i: m] = max(r: n) X[i, r], then "
+             "B[i: m] = max(r: n) select(X[i, r] < A[i], X[i, r], -inf)";
+    }
+  }
+  return nullptr;
+}
+
 bool IsReserved(const std::string& name) {
   return name == "op" || name == "let" || name == "in" || name == "out" || name == "inf" ||
          IsReduction(name) || FindFunction(name).has_value();
@@ -180,6 +195,7 @@ std::string Print(const SyntaxNode& node) {
     case Kind::kName:
       return node.text;
     case Kind::kRead:
+    case Kind::kIndexRead:
       return absl::StrCat(node.text, "[", PrintList(node.args), "]");
     case Kind::kCall:
       return absl::StrCat(node.text, "(", PrintList(node.args), ")");

@@ -38,14 +38,15 @@ struct AxisSyntax {
 
 struct SyntaxNode {
   enum class Kind : uint8_t {
-    kInteger,  // integer
-    kReal,     // real; `inf` too
-    kName,     // parameter, let or axis
-    kRead,     // text[args]
-    kCall,     // text(args)
-    kUnary,    // text is "-" or "!"
-    kBinary,   // text is the operator
-    kReduce,   // text(axes) args[0]
+    kInteger,    // integer
+    kReal,       // real; `inf` too
+    kName,       // parameter, let or axis
+    kRead,       // text[args]
+    kIndexRead,  // text[args] of an input that holds indices: an integer
+    kCall,       // text(args)
+    kUnary,      // text is "-" or "!"
+    kBinary,     // text is the operator
+    kReduce,     // text(axes) args[0]
   };
   Kind kind;
   Position at;
@@ -65,6 +66,7 @@ struct ItemSyntax {
   std::string name;
   bool is_output = false;
   std::vector<SyntaxPtr> extents;  // kInput
+  SyntaxPtr index_extent;          // kInput that holds indices: they are less than this
   std::vector<AxisSyntax> axes;    // kStage
   SyntaxPtr value;                 // kLet, kStage
   bool is_position = false;        // kStage made of argmax or argmin: 0 .. extent of the one axis
@@ -107,13 +109,16 @@ std::optional<Function> FindFunction(const std::string& name);
 std::vector<std::string> FunctionNames();
 Combiner FindCombiner(const std::string& name);  // kNone for other names
 bool IsReduction(const std::string& name);       // a combiner's, argmax or argmin
+// Why there is no such function, and what to write in its place; null for other names.
+const char* WhyNoFunction(const std::string& name);
 // Names that cannot be given to anything: keywords, functions, reductions, inf.
 bool IsReserved(const std::string& name);
 
 // True where `node` can only be a condition (a comparison, &&, ||, !).
 bool IsCondition(const SyntaxNode& node);
-// True where both sides of the comparison `node` are made of integers, parameters, lets and axes
-// alone by + - * / % min max: it then compares 64-bit integers, otherwise values.
+// True where both sides of the comparison `node` are made of integers, parameters, lets, axes and
+// elements of inputs that hold indices alone by + - * / % min max: it then compares 64-bit
+// integers, otherwise values.
 bool IsIntegerComparison(const SyntaxNode& node);
 
 }  // namespace heddle::search_space

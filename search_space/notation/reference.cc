@@ -124,7 +124,7 @@ class WholeTensors : public Source {
 // Computes what is asked for, and remembers what is worth remembering.
 class OnDemand : public Source {
  public:
-  OnDemand(const TensorProgram& program, const std::function<float(int, int64_t)>& input)
+  OnDemand(const TensorProgram& program, const std::function<double(int, int64_t)>& input)
       : program_(program),
         input_(input),
         evaluator_(program, *this),
@@ -167,7 +167,7 @@ class OnDemand : public Source {
 
  private:
   const TensorProgram& program_;
-  const std::function<float(int, int64_t)>& input_;
+  const std::function<double(int, int64_t)>& input_;
   Evaluator evaluator_;
   std::vector<bool> remember_;
   std::vector<absl::flat_hash_map<int64_t, Scalar>> memory_;
@@ -296,7 +296,7 @@ std::vector<Cluster> ChoosePoints(const TensorProgram& program, const Stage& out
 class Sampler {
  public:
   Sampler(const TensorProgram& program, int stage, int output,
-          const std::function<float(int, int64_t)>& input)
+          const std::function<double(int, int64_t)>& input)
       : program_(program), stage_(stage), output_(output), input_(input) {}
 
   std::vector<SamplePoint> Run(const std::vector<Cluster>& clusters, int64_t max_operations,
@@ -355,7 +355,7 @@ class Sampler {
   const TensorProgram& program_;
   const int stage_;
   const int output_;
-  const std::function<float(int, int64_t)>& input_;
+  const std::function<double(int, int64_t)>& input_;
 };
 
 }  // namespace
@@ -377,7 +377,7 @@ void EvaluateAll(const TensorProgram& program, TensorValues& values) {
 }
 
 std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
-                                         const std::function<float(int, int64_t)>& input,
+                                         const std::function<double(int, int64_t)>& input,
                                          int64_t count, uint64_t seed, int64_t max_operations,
                                          int threads) {
   const auto outputs = std::count_if(program.stages.begin(), program.stages.end(),

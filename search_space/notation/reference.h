@@ -37,7 +37,7 @@ struct SamplePoint {
 // but at least 16 of each output); runs on `threads` threads. The choice depends only on `seed` and
 // the program.
 std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
-                                         const std::function<float(int, int64_t)>& input,
+                                         const std::function<double(int, int64_t)>& input,
                                          int64_t count, uint64_t seed, int64_t max_operations,
                                          int threads);
 

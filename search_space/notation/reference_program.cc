@@ -268,6 +268,11 @@ class StageCompiler {
       offset = offset + e->args[d] * Int(stride);
       stride *= e->buffer->shape[d];
     }
+    if (e->type == DType::kInt64) {
+      Emit(offset);
+      Add(Code::kLoadIndex).tensor = IdOf(e->buffer.get());
+      return;
+    }
     if (std::optional<Affine> affine = ToAffine(offset)) {
       const int target = AddAffine(*std::move(affine));
       Instruction& load = Add(Code::kLoadAffine);

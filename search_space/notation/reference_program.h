@@ -58,6 +58,7 @@ class StageProgram {
     kNumber,       // push number
     kAffine,       // push affines_[target]
     kLoad,         // pop an offset, push the element of `tensor`
+    kLoadIndex,    // the same as an integer, of an input that holds indices
     kLoadAffine,   // push the element of `tensor` at affines_[target]
     kToValue,      // pop an integer, push it as a value
     kJump,         // to target
@@ -115,6 +116,9 @@ Scalar StageProgram::Run(const int64_t* axes, Scalar* values, int64_t* integers,
         *++value = load(i.tensor, offset);
         break;
       }
+      case Code::kLoadIndex:
+        *integer = static_cast<int64_t>(load(i.tensor, *integer).value);
+        break;
       case Code::kLoadAffine:
         *++value = load(i.tensor, affines_[i.target].At(axes));
         break;

@@ -132,8 +132,9 @@ class Rewriter {
     ForEachDim(from.get(), [&](size_t d, bool merged) {
       shape.push_back(from->shape[d] * (merged ? from->shape[d + 1] : 1));
     });
-    to = MakeBuffer(from->name, from->dtype, from->scope, std::move(shape));
-    return to;
+    Buffer merged = *MakeBuffer(from->name, from->dtype, from->scope, std::move(shape));
+    merged.index_extent = from->index_extent;
+    return to = std::make_shared<const Buffer>(std::move(merged));
   }
 
   // Axis `at` of a stage, one with the next where it is merged.

@@ -43,7 +43,7 @@ class OperandFinder {
   }
 
   void Find(const Expr& e, std::vector<Expr>& list) {
-    if (e->type == DType::kInt64) return;  // indices read nothing
+    if (e->type == DType::kInt64) return;  // indices are read where they are used
     // What is widened is kept as narrow as it is.
     if (e->op == Op::kCast && SizeOf(e->args[0]->type) < SizeOf(e->type)) {
       return Find(e->args[0], list);
@@ -185,7 +185,7 @@ bool ReadsAtOwnElement(const ScheduledStage& stage, const BufferRef& tensor) {
 std::vector<Expr> LoadsIn(const Expr& e) {
   std::vector<Expr> loads;
   Visit(e, [&](const Expr& node) {
-    if (node->op == Op::kLoad) AddIfNew(node, loads);
+    if (IsValueLoad(node)) AddIfNew(node, loads);
   });
   return loads;
 }

@@ -34,7 +34,7 @@ bool ReadsAtOwnElement(const ScheduledStage& stage, const BufferRef& tensor);
 // the root are known to be read from global memory (tails.cc).
 bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, bool placed);
 
-// The loads in an operand, equal ones once.
+// The loads of values in an operand, equal ones once; those of indices are not among them.
 std::vector<Expr> LoadsIn(const Expr& e);
 
 }  // namespace heddle::search_space

@@ -89,7 +89,7 @@ namespace {
 
 bool Reads(const Expr& e, const Buffer* tensor) {
   if (e->op == Op::kLoad) return e->buffer.get() == tensor;
-  if (e->type == DType::kInt64) return false;  // indices read nothing
+  if (e->type == DType::kInt64) return false;  // indices read no stage
   for (const Expr& arg : e->args) {
     if (Reads(arg, tensor)) return true;
   }

@@ -146,7 +146,7 @@ void AddScans(const Schedule& schedule, int stage, std::vector<Step>& steps) {
 bool ReadsSeveralTensors(const Expr& body) {
   absl::flat_hash_set<const Buffer*> tensors;
   Visit(body, [&](const Expr& node) {
-    if (node->op == Op::kLoad) tensors.insert(node->buffer.get());
+    if (IsValueLoad(node)) tensors.insert(node->buffer.get());
   });
   return tensors.size() > 1;
 }

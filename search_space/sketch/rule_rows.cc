@@ -106,11 +106,12 @@ class RowFinder {
     }
     return nests.size();
   }
-  // Calls `visit` on the loads of all that the loops of a stage compute.
+  // Calls `visit` on the loads of all values that the loops of a stage compute. What indices are
+  // read of is nobody's row.
   void VisitLoads(const ScheduledStage& s, absl::FunctionRef<void(const Expr&)> visit) const {
     for (const ScheduledStage* member : schedule_.Together(s)) {
       Visit(member->body, [&](const Expr& e) {
-        if (e->op == Op::kLoad) visit(e);
+        if (IsValueLoad(e)) visit(e);
       });
     }
   }

@@ -39,7 +39,7 @@ CrossRead FindCrossRead(const ScheduledStage& root) {
   CrossRead found;
   Expr read;
   Visit(root.body, [&](const Expr& node) {
-    if (found.axis >= 0 || node->op != Op::kLoad) return;
+    if (found.axis >= 0 || !IsValueLoad(node)) return;
     found.axis = CrossAxis(root, node);
     found.tensor = node->buffer;
     read = node;

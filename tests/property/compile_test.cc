@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <mutex>
+#include <sstream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -42,14 +44,22 @@ constexpr Case kCases[] = {
 };
 constexpr int kPoints = 50;  // an operator
 
+// Inputs that hold indices, of bench/suites/gather.op.
+constexpr Case kGatherCases[] = {
+    {"embedding", "n=4096,v=50000,d=256"},
+    {"gathered_matmul", "m=1000,n=512,k=256,v=3000"},
+    {"cross_entropy", "m=512,n=1000"},
+    {"paged_scores", "b=8,h=4,s=512,d=64,p=16,pages=1000"},
+};
+constexpr int kGatherPoints = 5;
+
 class CompileTest : public testing::TestWithParam<Case> {};
 
-TEST_P(CompileTest, SampledPointsCompile) {
-  const absl::StatusOr<measure::NvrtcInfo> nvrtc = measure::FindNvrtc();
-  HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
-  const Case& c = GetParam();
+// `points` points of the operator at the shape.
+void ExpectPointsCompile(const std::vector<Operator>& operators, const Case& c, DType dtype,
+                         int points) {
   const auto program = std::make_shared<const TensorProgram>(
-      *FindOperator(BuiltinOperators(), c.op)->Instantiate(*ParseShape(c.shape), DType::kFloat32));
+      *FindOperator(operators, c.op)->Instantiate(*ParseShape(c.shape), dtype));
   // The same points for both, so that the narrower limits of the two apply.
   const Target a100 = *FindTarget("sm_80");
   const auto space = SearchSpace::Create(program, a100);
@@ -59,7 +69,7 @@ TEST_P(CompileTest, SampledPointsCompile) {
   };
   std::vector<Job> jobs;
   Rng rng(7);
-  for (int i = 0; i < kPoints; ++i) {
+  for (int i = 0; i < points; ++i) {
     const std::optional<Point> point = i == 0 ? space->Default() : space->Sample(rng);
     ASSERT_TRUE(point.has_value());
     SCOPED_TRACE(space->Print(*point));
@@ -95,6 +105,25 @@ TEST_P(CompileTest, SampledPointsCompile) {
   EXPECT_TRUE(failures.empty()) << failures.size() << " of " << jobs.size()
                                 << " kernels do not compile, the first:\n"
                                 << failures[0];
+}
+
+TEST_P(CompileTest, SampledPointsCompile) {
+  const absl::StatusOr<measure::NvrtcInfo> nvrtc = measure::FindNvrtc();
+  HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
+  ExpectPointsCompile(BuiltinOperators(), GetParam(), DType::kFloat32, kPoints);
+}
+
+TEST(GatherCompileTest, SampledPointsCompile) {
+  const absl::StatusOr<measure::NvrtcInfo> nvrtc = measure::FindNvrtc();
+  HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
+  std::ifstream file(tests::SourceDir() + "/bench/suites/gather.op");
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto operators = ParseOperators(text.str());
+  ASSERT_TRUE(operators.ok()) << operators.status();
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    for (const Case& c : kGatherCases) ExpectPointsCompile(*operators, c, dtype, kGatherPoints);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Operators, CompileTest, testing::ValuesIn(kCases),

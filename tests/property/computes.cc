@@ -25,7 +25,12 @@ Subject::Subject(TensorProgram program)
   for (size_t t = 0; t < program_->inputs.size(); ++t) {
     std::vector<double>& values = expected_[program_->inputs[t]->name];
     values.resize(static_cast<size_t>(program_->inputs[t]->elements));
+    const auto extent = static_cast<size_t>(program_->inputs[t]->index_extent);
     for (size_t i = 0; i < values.size(); ++i) {
+      if (extent > 0) {  // one too many on either side, which are clamped
+        values[i] = static_cast<double>((i * 7 + t * 13 + i / 11) % (extent + 2)) - 1;
+        continue;
+      }
       values[i] = static_cast<double>((i * 7 + t * 13 + i / 11) % 9) - 4;
     }
   }

@@ -354,8 +354,8 @@ constexpr Case kSuiteCases[] = {
     {"decode_attention", "b=3,s=21,d=17"},
 };
 
-std::vector<Operator> OperatorsOfSuite() {
-  std::ifstream file(tests::SourceDir() + "/bench/suites/operators.op");
+std::vector<Operator> OperatorsOfSuite(const char* suite = "operators.op") {
+  std::ifstream file(tests::SourceDir() + "/bench/suites/" + suite);
   std::stringstream text;
   text << file.rdbuf();
   const auto operators = ParseOperators(text.str());
@@ -376,10 +376,40 @@ INSTANTIATE_TEST_SUITE_P(Operators, SuitePointsTest, testing::ValuesIn(kSuiteCas
                            return std::string(info.param.op);
                          });
 
+// Inputs that hold indices.
+constexpr Case kGatherCases[] = {
+    {"embedding", "n=13,v=11,d=7"},
+    {"embedding", "n=6,v=5,d=40"},
+    {"embedding_bag", "n=7,s=5,v=11,d=6"},
+    {"take_along", "m=5,n=17,k=9"},
+    {"cross_entropy", "m=7,n=36"},
+    {"gathered_matmul", "m=13,n=11,k=19,v=7"},
+    {"gathered_matmul", "m=16,n=24,k=32,v=9"},
+    {"sparse_columns", "m=9,n=12,k=17,v=6"},
+    {"expert_matmul", "t=11,e=3,n=9,k=8"},
+    {"paged_scores", "b=2,h=3,s=15,d=7,p=5,pages=4"},
+    {"paged_attention", "b=2,h=1,q=5,s=12,d=6,p=4,pages=5"},
+    {"scatter_sum", "m=21,n=5,d=8"},
+};
+
+class GatherPointsTest : public testing::TestWithParam<Case> {};
+
+TEST_P(GatherPointsTest, EveryPointComputesTheDefinition) {
+  const auto op = FindOperator(OperatorsOfSuite("gather.op"), GetParam().op);
+  ASSERT_TRUE(op.ok()) << op.status();
+  ExpectPointsCompute(*op, GetParam(), kPoints);
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, GatherPointsTest, testing::ValuesIn(kGatherCases),
+                         [](const testing::TestParamInfo<Case>& info) {
+                           return absl::StrCat(info.param.op, "_", info.index);
+                         });
+
 // At the shapes that people tune, where interpreting would take too long.
-void ExpectPointsVerify(const Operator& op, const std::string& shape) {
+void ExpectPointsVerify(const Operator& op, const std::string& shape,
+                        DType dtype = DType::kFloat32) {
   SCOPED_TRACE(absl::StrCat(op.name(), " ", shape));
-  const auto program = op.Instantiate(*ParseShape(shape), DType::kFloat32);
+  const auto program = op.Instantiate(*ParseShape(shape), dtype);
   ASSERT_TRUE(program.ok()) << program.status();
   const Target target = *FindTarget("h100");
   const auto space = SearchSpace::Create(std::make_shared<const TensorProgram>(*program), target);
@@ -416,6 +446,16 @@ TEST(LargePointsTest, OfTensorsReadOtherwiseThanARowAtATimeVerify) {
   const std::vector<Operator> operators = *ParseOperators(kUserOperators);
   ExpectPointsVerify(*FindOperator(operators, "symmetric_part"), "n=1024");
   ExpectPointsVerify(*FindOperator(operators, "crossed_diagonal"), "m=1024,n=1024");
+}
+
+TEST(LargePointsTest, OfGathersVerify) {
+  const std::vector<Operator> operators = OperatorsOfSuite("gather.op");
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    ExpectPointsVerify(*FindOperator(operators, "embedding"), "n=4096,v=50000,d=1024", dtype);
+    ExpectPointsVerify(*FindOperator(operators, "gathered_matmul"), "m=1024,n=1024,k=1024,v=30000",
+                       dtype);
+    ExpectPointsVerify(*FindOperator(operators, "cross_entropy"), "m=4096,n=1000", dtype);
+  }
 }
 
 }  // namespace

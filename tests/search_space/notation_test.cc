@@ -234,7 +234,7 @@ TEST(NotationErrors, KindsOfExpression) {
       {"select(A[i], 1, 2)", "expected a condition (a comparison, &&, || or !), found 'A[i]'"},
       {"select(1 < i < 3, 1, 2)", "comparisons do not chain"},
       {"A[0.5]", "an index is an integer expression"},
-      {"A[A[i]]", "found 'A[i]'"},
+      {"A[A[i]]", "'A[i]' is a value, but an index reads only inputs that are declared to hold"},
       {"A[i * i]", "'i * i' multiplies axes"},
       {"A[n / i]", "'/' of integers needs a constant on its right; 'i' depends on an axis"},
       {"A[n % (i + 1)]", "needs a constant on its right; 'i + 1'"},

@@ -203,10 +203,31 @@ void SampledVariables::Evaluate(const Expr& e, Sampled& out) const {
     case Op::kCast:
       Evaluate(e->args[0], out);
       return;
+    case Op::kLoad:
+      if (ReadsIndices(e)) return EvaluateIndex(e, out);
+      [[fallthrough]];
     default:  // a value that memory decides; its address pattern is not known
       out.width = 1;
       out.v[0] = 0;
       return;
+  }
+}
+
+// What an index input holds is anything that it may: each place has an index of its own, which
+// others do not tell.
+void SampledVariables::EvaluateIndex(const Expr& load, Sampled& out) const {
+  out.width = 1;
+  out.v[0] = 0;
+  for (size_t d = 0; d < load->args.size(); ++d) {
+    Sampled index;
+    Evaluate(load->args[d], index);
+    const auto stride = static_cast<double>(load->buffer->strides[d]);
+    Combine(out, index, [stride](double offset, double i) { return offset + i * stride; });
+  }
+  for (size_t i = 0; i < out.width; ++i) {
+    const uint64_t bits = static_cast<uint64_t>(out.v[i]) * 0x9E3779B97F4A7C15U;
+    const double share = static_cast<double>(bits >> 11U) * 0x1p-53;
+    out.v[i] = std::floor(share * static_cast<double>(load->buffer->index_extent));
   }
 }
 
@@ -248,6 +269,8 @@ Range SampledVariables::RangeOf(const Expr& e) const {
       const Range a = RangeOf(e->args[1]), b = RangeOf(e->args[2]);
       return {std::min(a.min, b.min), std::max(a.max, b.max)};
     }
+    case Op::kLoad:
+      return {0, std::max(0.0, static_cast<double>(e->buffer->index_extent - 1))};
     default:
       if (IsMonotone(e->op)) {
         const Range a = RangeOf(e->args[0]), b = RangeOf(e->args[1]);

@@ -70,6 +70,7 @@ class SampledVariables {
     std::array<double, kWarpSamples> values;  // of each warp; the first lane's of the thread index
   };
   Slot& NewSlot(const search_space::Var& var);
+  void EvaluateIndex(const search_space::Expr& load, Sampled& out) const;
 
   std::vector<Slot> slots_;  // the thread index is the first
   absl::flat_hash_map<const search_space::Variable*, int> index_;

@@ -89,6 +89,9 @@ absl::Status CacheRead::ApplyTo(ScheduleEditor& editor) const {
   if (read == nullptr) {
     return Refuse(absl::StrCat("stage ", reader, " does not read ", tensor));
   }
+  if (read->dtype == DType::kInt32) {
+    return Refuse(absl::StrCat(tensor, " holds indices, which are read where they are used"));
+  }
   std::string name = absl::StrCat(tensor, ".", NameOf(scope));
   for (int n = 2; schedule.FindStage(name) >= 0; ++n) {
     name = absl::StrCat(tensor, ".", NameOf(scope), n);

@@ -30,6 +30,7 @@ def _check_form(
 ) -> None:
     """`strides` in elements; `copy` tells how to get an array that would do."""
     if dtype != buffer.dtype:
+        check_index(dtype, buffer)
         _refuse(buffer, f"given {dtype}")
     if shape != buffer.shape:
         _refuse(buffer, f"given the shape [{', '.join(map(str, shape))}]")
@@ -38,6 +39,12 @@ def _check_form(
         _refuse(buffer, f"given strides {strides}, not {buffer.strides}: pass {copy}")
     if address % buffer.align != 0:
         _refuse(buffer, f"given an address that is no multiple of {buffer.align} bytes: pass {copy}")
+
+
+def check_index(dtype: str, buffer: Buffer) -> None:
+    """Indices are 32 bits wide, those of PyTorch and NumPy mostly 64: a copy is the caller's to make, once."""
+    if dtype == "int64" and buffer.dtype == "int32":
+        _refuse(buffer, f'given int64: pass {buffer.name}.int(), of NumPy {buffer.name}.astype("int32")')
 
 
 class NumPyArrays:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from heddle._arrays import check_gradient
+from heddle._arrays import check_gradient, check_index
 from heddle.artefact import Buffer
 from heddle.errors import InvalidArgument, TensorError
 from heddle.kernel import Kernel
@@ -93,6 +93,7 @@ def _fake(kernel: Kernel | Table, inputs: tuple[Any, ...]) -> Any:
 
     for tensor, buffer in zip(inputs, kernel.inputs, strict=True):
         if tensor.dtype != getattr(torch, buffer.dtype) or tuple(tensor.shape) != shape(buffer):
+            check_index(str(tensor.dtype).removeprefix("torch."), buffer)
             raise TensorError(
                 f"input {buffer}: given {str(tensor.dtype).removeprefix('torch.')} of the shape {list(tensor.shape)}"
             )

@@ -43,8 +43,10 @@ struct Expectation {
 absl::StatusOr<Expectation> Expect(const TensorProgram& program) {
   int threads = UsableCores();
   for (InputKind kind : {InputKind::kUniform, InputKind::kPositive}) {
-    auto input = [kind](int tensor, int64_t offset) {
-      return measure::InputValue(kInputSeed, tensor, offset, kind);
+    auto input = [&](int tensor, int64_t offset) -> double {
+      const int64_t extent = program.inputs[static_cast<size_t>(tensor)]->index_extent;
+      if (extent == 0) return measure::InputValue(kInputSeed, tensor, offset, kind);
+      return static_cast<double>(measure::InputIndex(kInputSeed, tensor, offset, extent));
     };
     auto samples = search_space::EvaluateSamples(program, input, kSamples, kInputSeed,
                                                  kSampleOperations, threads);
@@ -140,6 +142,7 @@ Json Manifest(const Artefact& artefact, const measure::BuiltSource& built,
                        {"shape", buffer->shape},
                        {"strides", buffer->strides},
                        {"align", 16}});
+    if (buffer->index_extent > 0) buffers.back()["index_extent"] = buffer->index_extent;
   }
   Json manifest{
       {"op", workload.op},
@@ -234,7 +237,8 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
   }
   std::vector<LauncherBuffer> buffers;
   for (const auto& [buffer, role] : BuffersOf(workload, built.program)) {
-    buffers.push_back({buffer->name, role, buffer->elements, search_space::NameOf(buffer->dtype)});
+    buffers.push_back({buffer->name, role, buffer->elements, search_space::NameOf(buffer->dtype),
+                       buffer->index_extent});
   }
   files["schedule.txt"] = search_space::ToString(artefact.steps);
   files["loops.txt"] = search_space::ToString(built.program);

@@ -20,7 +20,13 @@ constexpr char kHead[] = R"(
 #include <string>
 #include <vector>
 
-struct Buffer { const char* name; const char* role; int64_t elements; std::string type; };
+struct Buffer {
+  const char* name;
+  const char* role;
+  int64_t elements;
+  std::string type;
+  int64_t index_extent;  // int32: indices, less than this
+};
 struct Kernel {
   const char* entry;
   const char* file;
@@ -37,11 +43,22 @@ uint64_t Mix(uint64_t x) {  // the finaliser of splitmix64
 }
 
 // Element `offset` of the input with that number: what samples.txt was computed from.
-float InputValue(int input, int64_t offset) {
+uint64_t InputBits(int input, int64_t offset) {
   const uint64_t stream = Mix(kInputSeed + 0x9e3779b97f4a7c15 * static_cast<uint64_t>(input + 1));
-  const uint64_t bits = Mix(stream + 0x9e3779b97f4a7c15 * static_cast<uint64_t>(offset + 1));
-  const float unit = static_cast<float>(bits >> 40) * 0x1p-24f;
+  return Mix(stream + 0x9e3779b97f4a7c15 * static_cast<uint64_t>(offset + 1));
+}
+float InputValue(int input, int64_t offset) {
+  const float unit = static_cast<float>(InputBits(input, offset) >> 40) * 0x1p-24f;
   return kInputScale * unit + kInputLow;
+}
+std::vector<char> Indices(int input, const Buffer& buffer) {
+  std::vector<char> bytes(buffer.elements * sizeof(int32_t));
+  for (int64_t i = 0; i < buffer.elements; ++i) {
+    const uint64_t below = static_cast<uint64_t>(buffer.index_extent);
+    const auto index = static_cast<int32_t>((InputBits(input, i) >> 32) * below >> 32);
+    std::memcpy(&bytes[i * sizeof(index)], &index, sizeof(index));
+  }
+  return bytes;
 }
 
 // A 16-bit format: significant bits, and the exponent of the smallest normal number.
@@ -90,6 +107,10 @@ int main(int argc, char** argv) {
   std::map<std::string, std::vector<float>> values;
   int input = 0;
   for (const Buffer& buffer : kBuffers) {
+    if (buffer.index_extent > 0) {
+      gpu.Upload(buffer, Indices(input++, buffer));
+      continue;
+    }
     // Outputs and workspaces start as NaN: what is not written is seen.
     std::vector<float>& v = values[buffer.name];
     v.assign(buffer.elements, NAN);
@@ -166,12 +187,14 @@ def mix(x):
     return x ^ (x >> np.uint64(31))
 
 
-def input_values(check, number, elements):
+def input_values(check, number, elements, index_extent):
     """The input with that number: what samples.txt was computed from."""
     with np.errstate(over="ignore"):
         golden = np.uint64(0x9E3779B97F4A7C15)
         stream = mix(np.array([check["input_seed"]], np.uint64) + golden * np.uint64(number + 1))
         bits = mix(stream + golden * np.arange(1, elements + 1, dtype=np.uint64))
+    if index_extent:
+        return ((bits >> np.uint64(32)) * np.uint64(index_extent) >> np.uint64(32)).astype(np.int32)
     unit = (bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
     return np.float32(check["input_scale"]) * unit + np.float32(check["input_low"])
 
@@ -255,7 +278,7 @@ def main():
     memory, there, inputs = {}, {}, 0
     for b in manifest["buffers"]:
         if b["role"] == "input":
-            values = input_values(manifest["check"], inputs, elements[b["name"]])
+            values = input_values(manifest["check"], inputs, elements[b["name"]], b.get("index_extent"))
             inputs += 1
         else:  # what is not written is seen
             values = np.full(elements[b["name"]], np.nan, np.float32)
@@ -306,8 +329,8 @@ std::string CppLauncher(const measure::LauncherText& driver,
   text += "\n// Declaration order; then intermediate tensors, which need no initialisation.\n";
   text += "const std::vector<Buffer> kBuffers = {\n";
   for (const LauncherBuffer& b : buffers) {
-    absl::StrAppendFormat(&text, "    {\"%s\", \"%s\", %d, \"%s\"},\n", b.name, b.role, b.elements,
-                          b.type);
+    absl::StrAppendFormat(&text, "    {\"%s\", \"%s\", %d, \"%s\", %d},\n", b.name, b.role,
+                          b.elements, b.type, b.index_extent);
   }
   text += "};\n// Launched in this order.\nconst std::vector<Kernel> kKernels = {\n";
   for (size_t i = 0; i < kernels.size(); ++i) {

@@ -16,7 +16,8 @@ struct LauncherBuffer {
   std::string name;
   std::string role;  // "input", "output", "workspace"
   int64_t elements = 0;
-  std::string type;  // "float32"
+  std::string type;          // "float32"
+  int64_t index_extent = 0;  // of "int32" inputs: their elements are less than this
 };
 
 // run.cc: the tables of one artefact, then code common to all of its back end.

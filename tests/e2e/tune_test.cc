@@ -436,6 +436,25 @@ TEST_F(TuneTest, AnOperatorOfTheUsersOwn) {
   EXPECT_GT(tuned["best_us"], 0) << tuned.dump(1);
 }
 
+TEST_F(TuneTest, AnOperatorWithIndices) {
+  const std::string suite = SourceDir() + "/bench/suites/gather.op";
+  const std::string bag =
+      absl::StrCat("embedding_bag --op-file ", suite, " --shape n=13,s=5,v=37,d=20");
+  json tuned = RunJson(absl::StrCat("tune ", bag, " --device opencl:0 --trials 4"));
+  EXPECT_GT(tuned["best_us"], 0) << tuned.dump(1);
+  ASSERT_EQ(Run(absl::StrCat("export ", bag, " --device opencl:0 --out @/bag")).code, 0);
+  const json buffers = json::parse(ReadAll(folder_ / "bag/manifest.json"))["buffers"];
+  EXPECT_EQ(buffers[0]["dtype"], "int32");
+  EXPECT_EQ(buffers[0]["index_extent"], 37);
+  EXPECT_FALSE(buffers[1].contains("index_extent"));
+  Ran built =
+      Process({"g++", "-std=c++17", "run.cc", "-lOpenCL", "-o", "run"}, {}, folder_ / "bag").Wait();
+  ASSERT_EQ(built.code, 0) << built.err;
+  Ran ran = Process({"./run"}, {}, folder_ / "bag").Wait();
+  EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr(" 0 wrong"));
+}
+
 TEST_F(TuneTest, AShapeThatDoesNotFitTheMemoryIsRefusedAtOnce) {
   auto start = std::chrono::steady_clock::now();
   Ran ran = Run("tune matmul --shape m=2000000,n=2000000,k=16 --device opencl:0");

@@ -140,6 +140,16 @@ class Kernels(Case):
         with self.assertRaisesRegex(heddle.TensorError, "output C.*shares memory with input B"):
             g(random(64), x, out=x)
 
+    def test_indices_are_integers_of_32_bits(self):
+        take = heddle.Operator("op take(m, v) { in I[m]: index(v), X[v] out Y[i: m] = X[I[i]] }")
+        f = heddle.connect().kernel(take, m=5, v=9, device="opencl:0", fallback="default")
+        x, i = random(9), np.array([3, 8, 0, 3, 1])
+        np.testing.assert_array_equal(f(i.astype(np.int32), x), x[i])
+        with self.assertRaisesRegex(heddle.TensorError, r'input I\[5\] int32: given int64: pass I.int\(\), .*astype'):
+            f(i, x)
+        # What was promised and is not kept reads another element, but nothing outside.
+        np.testing.assert_array_equal(f(np.array([-1, 9, 0, 3, 1], np.int32), x), x[[0, 8, 0, 3, 1]])
+
     def test_what_was_compiled_is_kept(self):
         db = heddle.connect()
         chosen = {"n": 64, "device": "opencl:0", "fallback": "default"}

@@ -1,5 +1,5 @@
 # heddle_test(NAME [SOURCES...] LIBS libs... [TIMEOUT seconds]): a GoogleTest program and a ctest entry for
-# each of its tests. Without SOURCES, every .cc of the current folder; a folder that has none yet is
+# each of its tests. Without SOURCES, every .cc of the current folder and of those in it; a folder that has none yet is
 # skipped. A source that defines main() replaces GoogleTest's.
 #
 # Labels follow the tests' names, so that a test says itself what it needs: a suite or test whose
@@ -9,7 +9,7 @@ function(heddle_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LIBS")
   set(sources ${arg_UNPARSED_ARGUMENTS})
   if(NOT sources)
-    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   endif()
   if(NOT sources)
     return()

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/notation/notation.h"
-#include "tests/tuner/cli_support.h"
+#include "tests/cli/cli_support.h"
 #include "tuner/records/records.h"
 #include "tuner/records/records_schema.h"
 

@@ -107,7 +107,7 @@ Result ExportAll(ExportFlags flags) {
   }
   HEDDLE_ASSIGN_OR_RETURN(jobs, JobsOf(flags, device));
   std::filesystem::create_directories(out, error);
-  Json index{{"version", HEDDLE_VERSION}, {"device", device->target.name}};
+  Json index{{"version", HEDDLE_VERSION}, {"device", device.target.name}};
   Json& exports = index["exports"] = Json::array();
   // At once, and after each, so that what was interrupted can be gone on with.
   const auto write = [&] { return WriteFile(out / kIndex, index.dump(1) + "\n"); };

@@ -354,7 +354,8 @@ Result Listing::End() const {
   return kDone;
 }
 
-void Say(const std::string& line) { std::cerr << line << std::endl; }
+// In one piece: several threads may have something to say.
+void Say(const std::string& line) { std::cerr << line + "\n" << std::flush; }
 
 Json ShapeJson(const std::map<std::string, int64_t>& shape) {
   Json json = Json::object();

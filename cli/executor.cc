@@ -34,6 +34,10 @@ std::string FolderName(const v1::Job& job) {
   return std::string(absl::StripPrefix(job.name(), kCollection));
 }
 
+// Of submissions in one pass; and the longest time until a refused one is tried again.
+constexpr int kMostRefusals = 3;
+constexpr absl::Duration kLongestWait = absl::Minutes(10);
+
 // Somebody may look for why; else a pass would fill the folder's every listing with it.
 std::string EndedMark(const std::string& folder) { return folder + "/ended"; }
 
@@ -123,7 +127,7 @@ bool Executor::WaitForLook() const {
 }
 
 absl::Status Executor::Pass() {
-  refused_ = false;
+  refusals_ = 0;
   // Before the jobs are read: what is submitted then is not missed in it.
   if (absl::Status s = engine_->Look(); !s.ok()) return s;
   absl::StatusOr<std::vector<v1::Job>> jobs = [&] {
@@ -138,7 +142,7 @@ absl::Status Executor::Pass() {
     if (job.state() == v1::Job::STATE_CANCELLING || stop_.Wait(absl::ZeroDuration())) continue;
     // One job's trouble is not the others'; a cluster that does not answer is.
     const absl::Status status = Advance(job);
-    if (absl::IsUnavailable(status)) return status;
+    if (absl::IsUnavailable(status) || absl::IsCancelled(status)) return status;
     if (status.ok()) continue;
     LogEvent(Severity::kError, "executor",
              {{"job", job.name()}, {"error", std::string(status.message())}});
@@ -245,8 +249,11 @@ absl::StatusOr<std::string> Executor::Collect(const Attempts& attempts, bool all
 
 absl::Status Executor::Submit(const v1::Job& job, const Batch& batch, int submission,
                               const std::vector<int64_t>& indices) {
-  if (refused_) return absl::OkStatus();  // the next pass tries: what is refused to one is to all
-  {
+  // What is refused to several is refused to all, as a rule: the next pass tries.
+  if (refusals_ >= kMostRefusals) return absl::OkStatus();
+  const auto refused = refused_.find(batch.name);
+  if (refused != refused_.end() && SteadyNow() < refused->second.again) return absl::OkStatus();
+  if (warm_.insert(absl::StrCat(batch.name, "-", submission)).second) {
     auto reader = server_.store().Read();
     if (absl::Status s = WriteWarmStart(*reader, batch); !s.ok()) {
       // Runs start from less.
@@ -255,7 +262,14 @@ absl::Status Executor::Submit(const v1::Job& job, const Batch& batch, int submis
     }
   }
   const absl::Status status = engine_->Submit(batch, job.tenant(), submission, indices);
-  refused_ = !status.ok();
+  if (status.ok()) {
+    refused_.erase(batch.name);
+    return status;
+  }
+  ++refusals_;
+  Refusal& refusal = refused_[batch.name];
+  refusal.again = SteadyNow() + std::min(kLongestWait, every_ * (int64_t{1} << refusal.count));
+  refusal.count = std::min(refusal.count + 1, 20);
   return status;
 }
 
@@ -341,6 +355,8 @@ absl::Status Executor::Retire(const std::string& folder) {
   if (!*stopped) return absl::OkStatus();
   if (absl::Status s = WriteFile(EndedMark(folder), ""); !s.ok()) return s;
   retired_.insert(fs::path(folder).filename());
+  refused_.erase(batch->name);
+  std::erase_if(warm_, [&](const auto& of) { return absl::StartsWith(of, batch->name + "-"); });
   std::erase_if(collected_,
                 [&](const auto& file) { return absl::StartsWith(file.first, folder + "/"); });
   std::erase_if(told_of_, [&](const auto& why) { return absl::StartsWith(why, folder + "/"); });

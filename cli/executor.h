@@ -83,6 +83,13 @@ class Executor {
  private:
   using Attempts = std::map<std::string, std::vector<tuner::Attempt>>;  // by run
 
+  // When a batch that was refused is submitted again: later from time to time, so that others,
+  // which may be refused nothing, have their turns.
+  struct Refusal {
+    int count = 0;
+    SteadyTime again;
+  };
+
   // Whether to end; else when it is time to look, or there is reason to.
   bool WaitForLook() const;
   // Everything once.
@@ -105,7 +112,9 @@ class Executor {
   const std::unique_ptr<ClusterEngine> engine_;
   const std::string folder_;
   const absl::Duration every_;
-  bool refused_ = false;                        // a submission, in this pass
+  int refusals_ = 0;                            // of submissions, in this pass
+  std::map<std::string, Refusal> refused_;      // batches whose last submission was refused
+  std::set<std::string> warm_;                  // submissions whose warm start was written
   std::map<std::string, uintmax_t> collected_;  // bytes of files
   std::map<std::string, SteadyTime> over_;      // batches of which nothing lives: since when
   std::set<std::string> told_of_;               // why files were refused

@@ -72,7 +72,10 @@ absl::StatusOr<std::vector<TuneJob>> JobsOf(const ExportFlags& flags,
     }
     if (!served) continue;
     auto program = search_space::ParseWorkload(row.text);
-    if (!program.ok()) return program.status();
+    if (!program.ok()) {
+      Say(absl::StrCat("heddle: ", row.op, " ", row.shape, ": ", program.status().message()));
+      continue;
+    }
     jobs.push_back({std::make_shared<const TensorProgram>(*std::move(program)), 1, ""});
   }
   if (jobs.empty()) {

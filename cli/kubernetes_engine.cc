@@ -249,8 +249,8 @@ absl::StatusOr<std::unique_ptr<ClusterEngine>> MakeKubernetesEngine(ServerPodFla
   if (flags.user == 0) flags.user = getuid();
   if (flags.user == 0) {
     return absl::InvalidArgumentError(
-        "pods run as the server's user, who must not be root: start it as another, or say with "
-        "--pod-user who may write into the folder");
+        "pods run as the server's user, who must not be root: start it as another; or name with "
+        "--pod-user the user to whom the volume gives all that is written there");
   }
   if (absl::Status s = flags.api.Settle(); !s.ok()) return s;
   if (pods.k8s_namespace.empty()) {

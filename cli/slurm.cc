@@ -119,7 +119,7 @@ bool HasEnded(const SlurmJob& job) {
 
 bool IsHeld(const SlurmJob& job) {
   // So Slurm keeps a task whose node's daemon ended as it was to begin, until somebody releases it.
-  return Waits(job) && (job.reason == "JobHeldUser" || job.reason == "launch failed requeued held");
+  return Waits(job) && (job.reason == "JobHeldUser" || job.reason == kSlurmLaunchFailed);
 }
 
 absl::StatusOr<int64_t> SubmitOnce(const std::string& name,

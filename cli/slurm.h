@@ -33,6 +33,8 @@ absl::StatusOr<std::map<std::string, std::vector<SlurmJob>>> AllSlurmJobs();
 // Whether it has ended, however.
 bool HasEnded(const SlurmJob& job);
 bool IsHeld(const SlurmJob& job);
+// SlurmJob.reason of a task whose node could not begin it.
+inline constexpr char kSlurmLaunchFailed[] = "launch failed requeued held";
 
 // The one job of that name: found, or submitted by sbatch with `arguments` (without --parsable and
 // the name). Of several, which lost replies may leave behind, the first; others that have not begun

@@ -65,6 +65,19 @@ class SlurmEngine : public ClusterEngine {
         return job.id == id && IsHeld(job);
       });
       if (!held) continue;
+      const bool failed = std::any_of(jobs.begin(), jobs.end(), [&](const SlurmJob& job) {
+        return job.id == id && job.reason == kSlurmLaunchFailed;
+      });
+      // Slurm takes such a node out of service: what fails everywhere would take all of them.
+      int& failures = launch_failures_[name];
+      if (failed && failures >= kResubmissions) continue;
+      if (failed && ++failures == kResubmissions) {
+        LogEvent(Severity::kError, "launch_failed",
+                 {{"array", name},
+                  {"error",
+                   "it is released once more, then left held: see why "
+                   "its nodes cannot begin it, then scontrol release"}});
+      }
       if (absl::Status s = ReleaseSlurmJob(name, id); !s.ok()) return s;
     }
     return absl::OkStatus();
@@ -131,6 +144,7 @@ class SlurmEngine : public ClusterEngine {
 
   const SlurmFlags flags_;
   std::map<std::string, std::vector<SlurmJob>> jobs_;  // by name
+  std::map<std::string, int> launch_failures_;         // of arrays: after which they were released
   std::map<std::string, SteadyTime> told_;             // arrays of ended jobs: when TERM was sent
 };
 

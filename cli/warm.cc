@@ -139,8 +139,16 @@ absl::StatusOr<std::unique_ptr<tuner::Records>> OpenWarm(const Batch& batch, int
                                                          const std::string& device,
                                                          client::Client* client,
                                                          const std::string& db) {
-  const auto copied = CopySnapshot(batch, db);
-  HEDDLE_ASSIGN_OR_RETURN(records, tuner::Records::Open(db));
+  auto copied = CopySnapshot(batch, db);
+  auto opened = tuner::Records::Open(db);
+  if (!opened.ok() && copied.ok()) {
+    // Such as that of a newer version: a run that starts from less only takes longer.
+    Say(absl::StrCat("Nothing is taken from ", *copied, ": ", opened.status().message()));
+    for (const char* part : {"", "-wal", "-shm"}) std::filesystem::remove(db + part);
+    copied = absl::NotFoundError("it cannot be opened");
+    opened = tuner::Records::Open(db);
+  }
+  HEDDLE_ASSIGN_OR_RETURN(records, std::move(opened));
   if (copied.ok()) {
     // What earlier attempts at this run have made is read from their files.
     HEDDLE_RETURN_IF_ERROR(records->database().Run(

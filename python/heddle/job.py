@@ -35,6 +35,10 @@ class Job(Protocol):
         """Ends it; its trials are kept."""
 
 
+# What a line of progress has, unlike others that begin as JSON does.
+_PROGRESS = {"op", "shape", "dtype", "device", "trials", "failed", "best_us"}
+
+
 class _Count:
     """Trials of all turns of all workloads, from the lines of `heddle tune --progress json`."""
 
@@ -111,7 +115,7 @@ class LocalJob:
             document = json.loads(line) if line.startswith("{") else None
         except ValueError:  # cut off, where the program was killed
             document = None
-        if document is None:
+        if not isinstance(document, dict) or not _PROGRESS <= document.keys():
             with self._changed:
                 self._text.append(line)
             if self._show:

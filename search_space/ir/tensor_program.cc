@@ -63,10 +63,15 @@ double OperationsOf(const Expr& e) {
   return count;
 }
 
-// Elements that one load reads. As many draws as there are iterations of what the indices depend
-// on, from n elements, are expected to name n (1 - (1 - 1/n)^draws) of them.
+// How many of n elements `draws` random ones are expected to name.
+double Distinct(double draws, double n) {
+  return n <= 1 ? 1 : n * -std::expm1(draws * std::log1p(-1 / n));
+}
+
+// Elements that one load reads, where indices are random: of those that its gathered dimensions
+// name together, and of those that each names by itself, the fewer.
 double ElementsNamed(const Expr& load) {
-  double draws = 1, choices = 1, elements = 1;
+  double draws = 1, choices = 1, elements = 1, apart = 1;
   std::vector<const Variable*> seen;
   for (size_t d = 0; d < load->args.size(); ++d) {
     if (!ReadsIndices(load->args[d])) {
@@ -74,16 +79,43 @@ double ElementsNamed(const Expr& load) {
       continue;
     }
     const Interval range = BoundsOf(load->args[d]);
-    choices *= static_cast<double>(std::min(load->buffer->shape[d], range.max - range.min + 1));
+    const auto n = static_cast<double>(std::min(load->buffer->shape[d], range.max - range.min + 1));
+    double own_draws = 1;
+    std::vector<const Variable*> own;
     Visit(load->args[d], [&](const Expr& e) {
-      if (e->op != Op::kVar || std::find(seen.begin(), seen.end(), e->var.get()) != seen.end()) {
-        return;
-      }
-      seen.push_back(e->var.get());
-      draws *= static_cast<double>(e->var->extent);
+      if (e->op != Op::kVar) return;
+      const auto is_new = [&](std::vector<const Variable*>& of) {
+        if (std::find(of.begin(), of.end(), e->var.get()) != of.end()) return false;
+        of.push_back(e->var.get());
+        return true;
+      };
+      if (is_new(own)) own_draws *= static_cast<double>(e->var->extent);
+      if (is_new(seen)) draws *= static_cast<double>(e->var->extent);
     });
+    choices *= n;
+    apart *= Distinct(own_draws, n);
   }
-  return elements * choices * -std::expm1(-draws / choices);
+  return elements * std::min(apart, Distinct(draws, choices));
+}
+
+// The most elements of `input` that a load in `e` names. What is read only under conditions that
+// indices decide may not be read at all.
+double MostNamed(const Expr& e, const BufferRef& input, bool& is_part) {
+  double most = 0;
+  if (e->op == Op::kLoad && e->buffer == input) {
+    is_part = is_part || std::any_of(e->args.begin(), e->args.end(), ReadsIndices);
+    most = ElementsNamed(e);
+  }
+  const bool decides = e->op == Op::kSelect && ReadsIndices(e->args[0]);
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    const double named = MostNamed(e->args[i], input, is_part);
+    if (decides && i > 0) {
+      is_part = is_part || named > 0;
+    } else {
+      most = std::max(most, named);
+    }
+  }
+  return most;
 }
 
 }  // namespace
@@ -114,16 +146,13 @@ int64_t TensorProgram::IoBytes() const {
   int64_t bytes = 0;
   for (const BufferRef& input : inputs) {
     double elements = 0;
-    bool is_gathered = false;
+    bool is_part = false;
     for (const Stage& stage : stages) {
-      Visit(stage.body, [&](const Expr& e) {
-        if (e->op != Op::kLoad || e->buffer != input) return;
-        is_gathered = is_gathered || std::any_of(e->args.begin(), e->args.end(), ReadsIndices);
-        elements += ElementsNamed(e);
-      });
+      elements = std::max(elements, MostNamed(stage.body, input, is_part));
     }
-    const bool is_part = is_gathered && elements < static_cast<double>(input->elements);
-    bytes += is_part ? static_cast<int64_t>(elements) * SizeOf(input->dtype) : input->bytes();
+    bytes += is_part && elements < static_cast<double>(input->elements)
+                 ? static_cast<int64_t>(elements) * SizeOf(input->dtype)
+                 : input->bytes();
   }
   for (const Stage& stage : stages) {
     if (stage.is_output) bytes += stage.tensor->bytes();

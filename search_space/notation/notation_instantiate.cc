@@ -241,7 +241,7 @@ class Instantiator {
       }
       Refuse(item.at,
              absl::StrFormat("%s '%s' is never read at this shape: the conditions round "
-                             "its reads are never true",
+                             "its reads are never true, or its one index is always 0",
                              item.kind == ItemSyntax::Kind::kInput ? "input" : "stage", item.name));
     }
   }

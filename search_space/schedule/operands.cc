@@ -81,7 +81,7 @@ class OperandFinder {
     const auto known = reads_.find(e.get());
     if (known != reads_.end()) return known->second;
     const bool reads =
-        e->op == Op::kLoad ||
+        IsValueLoad(e) ||
         std::any_of(e->args.begin(), e->args.end(), [this](const Expr& arg) { return Reads(arg); });
     reads_.emplace(e.get(), reads);
     return reads;

@@ -127,12 +127,14 @@ double FlopsOf(const Schedule& schedule) {
 constexpr int64_t kScanChunk = 16;
 // Up to here the definition is as good.
 constexpr int64_t kShortestScan = 64;
+// Of one program: each is several kernels.
+constexpr size_t kMostScans = 16;
 // So many chunks are cheaper to add up for each one anew than in two more kernels.
 constexpr int64_t kMostChunks = 256;
 
 void AddScans(const Schedule& schedule, int stage, std::vector<Step>& steps) {
   int64_t length = ScanLength(schedule, stage);
-  if (length <= kShortestScan) return;
+  if (length <= kShortestScan || steps.size() >= kMostScans) return;
   std::string name = schedule.stages()[static_cast<size_t>(stage)].name();
   steps.push_back(ScanChunks{name, kScanChunk});
   while ((length = (length + kScanChunk - 1) / kScanChunk) > kMostChunks) {

@@ -262,7 +262,7 @@ std::vector<Part> SearchSpace::PartsOf(const Point& point) const {
         impl_->sketches.begin(), impl_->sketches.end(),
         [&](const Sketch& s) { return k < s.plans.size() && s.plans[k] == sketch.plans[k]; });
     parts[k].sketch = static_cast<uint8_t>(first - impl_->sketches.begin());
-    parts[k].kernel = static_cast<uint8_t>(k);
+    parts[k].kernel = static_cast<uint16_t>(k);
     const auto begin = point.choices.begin() + static_cast<std::ptrdiff_t>(sketch.plan_begin[k]);
     parts[k].choices.assign(begin,
                             begin + static_cast<std::ptrdiff_t>(sketch.plans[k]->holes().size()));

@@ -33,7 +33,8 @@ struct Point {
 // The choices of a point for one of its kernels (two where the plan splits it). They alone make
 // what that becomes, in every point that has them: `sketch` is the first one with that plan.
 struct Part {
-  uint8_t sketch = 0, kernel = 0;
+  uint8_t sketch = 0;
+  uint16_t kernel = 0;
   std::vector<uint8_t> choices;
   bool operator==(const Part&) const = default;
   template <typename H>

@@ -59,15 +59,19 @@ absl::Status Identify(const Gateway& gateway, const grpc::CallbackServerContext&
 
 }  // namespace
 
+absl::Status OnlyOnPrimary(const std::string& why) {
+  return ErrorWithReason(absl::StatusCode::kFailedPrecondition, "READ_ONLY_REPLICA",
+                         absl::StrCat("this server is a replica, where ", why,
+                                      "; call the server whose database it copies"));
+}
+
 absl::StatusOr<Caller> Gateway::Admit(const grpc::CallbackServerContext& context,
                                       Role needed) const {
   Caller caller{kLocalTenant, Role::kAdmin};
   absl::Status status = Identify(*this, context, needed, caller);
   if (status.ok() && replica != nullptr && needed != Role::kReader) {
-    status = ErrorWithReason(
-        absl::StatusCode::kFailedPrecondition, "READ_ONLY_REPLICA",
-        absl::StrCat("this server is a replica, which answers what a ", NameOf(Role::kReader),
-                     " may ask and changes nothing; call the server whose database it copies"));
+    status =
+        OnlyOnPrimary(absl::StrCat("only what a ", NameOf(Role::kReader), " may ask is answered"));
   }
   if (status.ok()) return caller;
   LogEvent(Severity::kWarning, "caller_refused",

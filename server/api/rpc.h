@@ -47,6 +47,9 @@ inline constexpr char kReplicaAge[] = "heddle-replica-age-ms";
 // Whose are the jobs of callers without a token.
 inline constexpr char kLocalTenant[] = "local";
 
+// What a replica does not do. `why` continues "this server is a replica, where".
+absl::Status OnlyOnPrimary(const std::string& why);
+
 // On gRPC's own thread; after a few looks into the database; after seconds of work, perhaps.
 enum class Where : uint8_t { kInline, kLight, kHeavy };
 

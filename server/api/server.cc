@@ -215,12 +215,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     auto replica = Replica::Make(options.replica_of, path);
     if (!replica.ok()) return replica.status();
     server->replica_ = std::make_unique<Replica>(*std::move(replica));
-  } else if (IsReplica(path)) {
-    if (absl::Status s = ForgetReplica(path); !s.ok()) return s;
-    LogEvent(Severity::kWarning, "replica_promoted", {{"database", path}});
   }
   auto store = Store::Open(path, options.store);
   if (!store.ok()) return store.status();
+  // While its server runs, nobody else may hold its database.
+  if (options.replica_of.empty() && IsReplica(path)) {
+    if (absl::Status s = ForgetReplica(path); !s.ok()) return s;
+    LogEvent(Severity::kWarning, "replica_promoted", {{"database", path}});
+  }
   server->store_ = *std::move(store);
   server->engine_ = std::make_unique<Engine>(*server->store_, metrics, options.engine);
   absl::Status begun =

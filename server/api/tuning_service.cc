@@ -219,6 +219,9 @@ grpc::ServerWriteReactor<v1::JobEvent>* TuningService::WatchJob(
     grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
   auto caller = gateway_.Admit(*context, Role::kReader);
   if (absl::Status s = Check(*request); caller.ok() && !s.ok()) caller = s;
+  // Nothing happens here: an event would never come.
+  if (caller.ok() && gateway_.replica != nullptr)
+    caller = OnlyOnPrimary("nothing happens that could be watched");
   return StartWatch(gateway_, caller, *request);
 }
 

@@ -39,6 +39,8 @@ const std::set<std::string> kWallClock = {
     "server/engine/engine.h",         // what is stored, and when jobs expire
     "server/api/records_service.cc",  // when trials were retracted
     "server/api/rpc.cc",              // when a token ends and was used
+    "server/api/rpc.h",               // a replica's age
+    "server/db/replica.cc",           // of what moment it is
     "server/api/server.cc",           // when a certificate ends
     "server/api/tuning_service.cc",   // whether a job has expired
     "server/api/watch.cc",            // an event's time

@@ -225,7 +225,8 @@ void SampledVariables::EvaluateIndex(const Expr& load, Sampled& out) const {
     Combine(out, index, [stride](double offset, double i) { return offset + i * stride; });
   }
   for (size_t i = 0; i < out.width; ++i) {
-    const uint64_t bits = static_cast<uint64_t>(out.v[i]) * 0x9E3779B97F4A7C15U;
+    const uint64_t bits =
+        static_cast<uint64_t>(static_cast<int64_t>(out.v[i])) * 0x9E3779B97F4A7C15U;
     const double share = static_cast<double>(bits >> 11U) * 0x1p-53;
     out.v[i] = std::floor(share * static_cast<double>(load->buffer->index_extent));
   }

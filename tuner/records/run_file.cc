@@ -210,6 +210,10 @@ absl::StatusOr<std::map<std::string, std::vector<Attempt>>> AttemptsIn(
   std::map<std::string, std::vector<Attempt>> runs;
   for (const std::string& path : *files) {
     std::ifstream in(path, std::ios::binary);
+    if (!in && errno == EACCES) {
+      refused.push_back(path + ": may not be read; it must be readable for whoever collects");
+      continue;
+    }
     if (!in) {
       return absl::UnavailableError(absl::StrCat(path, ": cannot be read: ", std::strerror(errno)));
     }

@@ -84,8 +84,9 @@ absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulator
   if (t.depth > t.step && t.depth >= 2 * kernel_.Depth()) {
     return k.TooMany(t.depth, "terms in a tile", 2 * kernel_.Depth());
   }
-  if (!kernel_.vanishes && kernel_.Depth() % t.depth != 0) {
-    return k.Refuse(absl::StrCat("the reduction ends inside a tile of ", t.depth,
+  const int64_t whole = t.parts > 1 ? t.PartLength() : t.depth;
+  if (!kernel_.vanishes && kernel_.Depth() % whole != 0) {
+    return k.Refuse(absl::StrCat("the reduction ends inside ", whole,
                                  " terms, past which the factors are not zero"));
   }
   const int64_t most_threads = std::min(kMostThreads, k.target.max_threads_per_block);

@@ -121,6 +121,7 @@ class KernelFinder {
     const bool is_alone = found.results == 1;
     const Expr& operand = operands[number];
     const std::vector<Expr> loads = LoadsIn(operand);
+    if (loads.empty()) return false;
     std::vector<BufferRef> inlined;
     for (const Expr& load : loads) {
       const int stage = shape_.schedule.FindStage(load->buffer.get());

@@ -189,5 +189,26 @@ TEST(Gather, RowsOfATableAreReadInVectors) {
   EXPECT_EQ(WidestLoad(*product, "tile", "E"), 4);
 }
 
+// An index is a value, too: a factor or a term of a sum that nothing else is read for.
+TEST(Gather, IndicesAreValuesOfReductions) {
+  for (const char* text : {
+           "op g(n) { in I[n]: index(n) out Y[i: n] = max(r: n) I[r] }",
+           "op g(n) { in I[n, n]: index(7), X[n, n] out Y[i: n, j: n] = sum(r: n) I[i, r] * X[r, "
+           "j] }",
+           "op g(n) { in I[n]: index(n) out Y[i: n] = sum(r: n) select(r <= i, I[r], 0) }",
+       }) {
+    const auto program = std::make_shared<const TensorProgram>(
+        *FindOperator(*ParseOperators(text), "g")->Instantiate({{"n", 65}}, DType::kFloat32));
+    for (const char* name : {"h100", "cpu"}) {
+      const Target target = *FindTarget(name);
+      const auto space = SearchSpace::Create(program, target);
+      ASSERT_TRUE(space.ok()) << space.status();
+      const auto lowered = space->Lower(space->Default());
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      EXPECT_TRUE(Verify(*lowered, target).ok()) << text;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace heddle::search_space

@@ -34,6 +34,14 @@ op conv_strided(n, ci, l, co) {
   in X[n, ci, 2 * l + 2], W[co, ci, 4]
   out Y[b: n, o: co, x: l] = sum(c: ci, r: 4) X[b, c, 2 * x + r] * W[o, c, r]
 }
+op gathered(m, n, k, v) {
+  in I[m]: index(v), E[v, k], W[k, n]
+  out Y[i: m, j: n] = sum(r: k) E[I[i], r] * W[r, j]
+}
+op gathered_terms(m, n, k, v) {
+  in I[k]: index(v), E[v, m], W[k, n]
+  out Y[i: m, j: n] = sum(r: k) E[I[r], i] * W[r, j]
+}
 op weight_gradient_odd(n, ci, co, h, w) {
   in X[n, ci, h + 2, w + 2], D[n, co, h, w]
   out G[o: co, c: ci, r: 3, s: 3] = sum(b: n, y: h, x: w) X[b, c, y + r, x + s] * D[b, o, y, x]

@@ -5,6 +5,7 @@ a job ends, and leaves nothing behind in Slurm (fake_executor_test.py kills the 
 import json
 import os
 import signal
+import time
 
 from executor import Server
 from slurm import HEDDLE, Slurm, expect, skip
@@ -59,6 +60,8 @@ with Slurm() as slurm:
     expect(arrays(job) == {"0.0": ["COMPLETED", "FAILED"], "1.0": ["COMPLETED"]}, arrays(job))
     expect(len(server.attempts(job)) == 3, server.attempts(job))
 
+    # The controller writes its state down up to 5 s late: what has ended would run for ever for the next one.
+    time.sleep(6)
     with open(f"{slurm.folder}/cluster/run/slurmctld.pid") as pid:
         os.kill(int(pid.read()), signal.SIGKILL)
     server.modes("final 7")

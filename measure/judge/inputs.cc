@@ -11,7 +11,6 @@ namespace heddle::measure {
 namespace {
 
 using search_space::BufferRef;
-using search_space::DType;
 using search_space::SamplePoint;
 using search_space::Stage;
 using search_space::TensorProgram;

@@ -33,7 +33,8 @@ torch.backends.cudnn.allow_tf32 = False
 torch.backends.cudnn.benchmark = True
 torch.backends.cudnn.benchmark_limit = 0  # all of cuDNN's algorithms, not the first ten
 DEV = 'cuda'
-DT = {'float32': torch.float32, 'float16': torch.float16, 'bfloat16': torch.bfloat16}
+DT = {'float32': torch.float32, 'float16': torch.float16, 'bfloat16': torch.bfloat16,
+      'int32': torch.int32}
 TOL = {'float32': 2e-5, 'float16': 6e-4, 'bfloat16': 4e-3}        # ||got - ref|| / ||ref||
 SELF = 0.02  # how far the ratio of a kernel to itself may be from 1
 TOL_MAX = {'float32': 3e-4, 'float16': 3e-2, 'bfloat16': 2e-1}    # max |got - ref| / rms(ref)
@@ -86,7 +87,8 @@ class Ours:
 
     def tensor(self, b):
         t = torch.empty(b['shape'], device=DEV, dtype=DT[b['dtype']])
-        if b['role'] == 'input': t.normal_()
+        if 'index_extent' in b: t.random_(0, b['index_extent'])
+        elif b['role'] == 'input': t.normal_()
         else: t.fill_(float('nan'))
         return t
 
@@ -206,7 +208,7 @@ def case(d, args):
     worst_max = 0.0
     for _ in range(2):
         t = o.make(); o.launch(t); torch.cuda.synchronize()
-        refs = f(*[x.double() for x in o.inputs(t)])
+        refs = f(*[x.double() if x.is_floating_point() else x for x in o.inputs(t)])
         if not isinstance(refs, tuple): refs = (refs,)
         for ref, out in zip(refs, o.outputs(t), strict=True):
             d = out.double().reshape(ref.shape) - ref

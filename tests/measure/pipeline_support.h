@@ -49,8 +49,9 @@ inline GeneratedProgram Source(bool cuda, int64_t elements, const std::string& b
            : absl::StrCat("__kernel __attribute__((reqd_work_group_size(", kBlock,
                           ", 1, 1)))\nvoid k(__global const float* A, __global float* B) {\n"
                           "  int i = get_global_id(0);\n  ");
-  program.kernels.push_back({{"k", elements / kBlock, kBlock, 0, {"A", "B"}},
-                             absl::StrCat(before, "\n", head, body, "\n}\n")});
+  KernelSource& kernel = program.kernels.emplace_back();
+  kernel.launch = {"k", elements / kBlock, kBlock, 0, {"A", "B"}};
+  kernel.source = absl::StrCat(before, "\n", head, body, "\n}\n");
   return program;
 }
 

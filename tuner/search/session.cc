@@ -78,6 +78,26 @@ double Session::Elapsed() const { return SecondsSince(start_); }
 
 double Session::SecondsPerTrial() const { return Elapsed() / std::max(1, report_.trials); }
 
+int Session::AffordableTrials() const {
+  const double left = options_.seconds - Elapsed();
+  const int wanted = measurer_.wanted_in_flight();
+  double first = 0, interval = SecondsPerTrial();
+  // The first trials went alone, or beside few others: they say how long one takes, not how many
+  // end in a second once all compilers are busy.
+  if (report_.trials < wanted) {
+    const double spare = measurer_.device_waits().sampling_s - waits_before_.sampling_s;
+    const TimeSpent& spent = report_.spent;
+    const double device = spent.load + spent.validate + spent.time - spare;
+    const double busy = std::max(device, spent.compile / wanted) / report_.trials;
+    if (busy > 0) {
+      first = (spent.compile + device) / report_.trials;
+      interval = std::min(interval, busy);
+    }
+  }
+  // No more than are ever wanted, so that it is an int.
+  return static_cast<int>(std::min<double>((left - first) / interval, wanted));
+}
+
 void Session::AddPhases(const TrialResult& result) {
   report_.spent.compile += result.compile_s;
   report_.spent.load += result.load_s;
@@ -190,8 +210,7 @@ absl::Status Session::Fill() {
   int room = measurer_.wanted_in_flight() - measurer_.pending();
   if (options_.trials > 0) room = std::min(room, options_.trials - submitted_);
   if (options_.seconds > 0 && report_.trials > 0) {
-    double affordable = (options_.seconds - Elapsed()) / SecondsPerTrial();
-    room = std::min(room, static_cast<int>(affordable) - measurer_.pending());
+    room = std::min(room, AffordableTrials() - measurer_.pending());
   }
   if (room <= 0 || exhausted_) return absl::OkStatus();
   const SteadyTime asked = SteadyNow();
@@ -377,12 +396,12 @@ absl::StatusOr<SessionReport> Session::Run() {
   ShowProgress();
 
   report_.naive_us = measurer_.naive_us();
-  const measure::DeviceWaits before = measurer_.device_waits();
+  waits_before_ = measurer_.device_waits();
   absl::Status searched = Search();
   const measure::DeviceWaits after = measurer_.device_waits();
-  report_.spent.idle_compiling = after.for_compilers_s - before.for_compilers_s;
-  report_.spent.time_spare = after.sampling_s - before.sampling_s;
-  report_.spent.idle_proposing = after.for_candidates_s - before.for_candidates_s;
+  report_.spent.idle_compiling = after.for_compilers_s - waits_before_.for_compilers_s;
+  report_.spent.time_spare = after.sampling_s - waits_before_.sampling_s;
+  report_.spent.idle_proposing = after.for_candidates_s - waits_before_.for_candidates_s;
   report_.spent.search = std::max(proposer_.seconds(), proposing_seconds_);
   // What the search ended with may be an error; what is in flight is then not waited for.
   absl::Status abandoned = AbandonPending();

@@ -122,6 +122,8 @@ class Session {
   double Elapsed() const;
   void AddPhases(const measure::TrialResult& result);
   double SecondsPerTrial() const;  // the pace so far
+  // How many trials, those in flight included, can end before the budget of seconds does.
+  int AffordableTrials() const;
   void ShowProgress() const;
 
   const search_space::SearchSpace& space_;
@@ -132,6 +134,7 @@ class Session {
   SessionOptions options_;
 
   SteadyTime start_;
+  measure::DeviceWaits waits_before_;  // the measurer's, when the search began
   SessionReport report_;
   absl::flat_hash_set<search_space::Point> tried_;
   absl::flat_hash_map<int64_t, search_space::Point> pending_;

@@ -85,6 +85,28 @@ TEST_F(SessionTest, SecondsStop) {
   EXPECT_LE(report->trials, 12);
 }
 
+// The first trial goes alone, and takes what compiling takes: a budget of 65 times that is not one
+// of 65 trials where 200 are compiled at a time.
+TEST_F(SessionTest, CompilersAreBusyFromTheSecondTrialOn) {
+  options_.trials = 201;
+  options_.seconds = 20;
+  measurer_.wanted = 200;
+  measurer_.script = [](int) {
+    measure::TrialResult result = Ok(100);
+    result.compile_s = 0.3;
+    result.time_s = 0.001;
+    return result;
+  };
+  int others = 0;
+  measurer_.on_next = [&](int n) {
+    if (n == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    if (n == 2) others = measurer_.pending();
+  };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(others, 199) << "beside the second";
+}
+
 TEST_F(SessionTest, TwentyEqualBuildErrorsEndTheSessionWithTheReason) {
   options_.trials = 100;
   measurer_.script = [](int n) {

@@ -86,6 +86,7 @@ Result RunTime(TimeFlags flags) {
   CatchInterrupts();
   measure::MeasureOptions options;
   options.l2 = l2;
+  options.compile_workers = 1;  // for one schedule
   auto measurer = measure::StartMeasurer(program, device, options);
   if (measurer.status().code() == absl::StatusCode::kResourceExhausted) {
     return WithCode(absl::StatusCode::kInvalidArgument, measurer.status());

@@ -422,7 +422,7 @@ absl::Status DeviceAgent::Canary() {
   auto program = op->Instantiate({{"m", 64}, {"n", 64}, {"k", 64}}, search_space::DType::kFloat32);
   if (!program.ok()) return program.status();
   MeasureOptions options;
-  options.compile_workers = compile_workers_;
+  options.compile_workers = 1;
   options.lock = &lock_;
   return StartMeasurer(std::make_shared<const search_space::TensorProgram>(*std::move(program)),
                        device_, options)

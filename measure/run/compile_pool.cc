@@ -233,6 +233,10 @@ absl::StatusOr<worker::CompileReply> CompilePool::CompileInAny(const KernelSourc
   return reply;
 }
 
+void CompilePool::WarmUp(const KernelSource& source) {
+  if (backend_.reuses_compilers) CompileInAny(source).IgnoreError();
+}
+
 absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) {
   const bool kept = backend_.cache_key != nullptr;
   const std::string key = kept ? KeyOf(source) : "";

@@ -83,6 +83,11 @@ class CompilePool {
   // Cancelled: stopped.
   absl::StatusOr<CompiledKernel> Compile(const KernelSource& source);
 
+  // Has one process more, if not all have been started, load what it compiles with: NVRTC takes up
+  // to two seconds where many processes load it at once. `source` is any kernel that compiles.
+  // Blocks as Compile does; what goes wrong Compile will say.
+  void WarmUp(const KernelSource& source);
+
  private:
   std::string KeyOf(const KernelSource& source) const;
   absl::StatusOr<worker::CompileReply> CompileIn(Subprocess& process, const KernelSource& source);

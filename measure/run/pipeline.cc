@@ -175,9 +175,15 @@ absl::Status Pipeline::Start(const GeneratedProgram& naive) {
   inherited.insert(inherited.end(), held.begin() + 1, held.end());
   worker_.emplace(std::move(setup), options_, fastest_us_,
                   ChildOptions{&stop_, std::move(inherited), Environment()});
+  // While the worker starts, and on its own with the first candidate after that.
+  for (int i = 0; i < compilers_; ++i) {
+    threads_.emplace_back([this, any = naive.kernels.front()] {
+      pool_.WarmUp(any);
+      CompileLoop();
+    });
+  }
   HEDDLE_RETURN_IF_ERROR(worker_->Start());
   naive_us_ = worker_->naive_s() * 1e6;
-  for (int i = 0; i < compilers_; ++i) threads_.emplace_back([this] { CompileLoop(); });
   threads_.emplace_back([this] { DeviceLoop(); });
   return absl::OkStatus();
 }

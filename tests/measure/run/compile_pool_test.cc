@@ -116,6 +116,30 @@ TEST_F(CompilePoolTest, CudaKernelsAreCompiledOnceAndKeptInFiles) {
   EXPECT_FALSE(again->cached);
 }
 
+std::vector<pid_t> Children() {
+  std::vector<pid_t> children;
+  for (const auto& thread : fs::directory_iterator("/proc/self/task")) {
+    std::ifstream in(thread.path() / "children");
+    for (pid_t pid = 0; in >> pid;) children.push_back(pid);
+  }
+  return children;
+}
+
+TEST_F(CompilePoolTest, WarmingUpStartsProcessesAndKeepsNoKernel) {
+  NEEDS_NVRTC;
+  const KernelSource source = CudaKernel("A[blockIdx.x * 64 + threadIdx.x] = 3.0f;");
+  CompilePool pool(Cuda(), Options(), stop_);
+  const size_t before = Children().size();
+  {
+    std::jthread one([&] { pool.WarmUp(source); });
+    std::jthread two([&] { pool.WarmUp(source); });
+  }
+  EXPECT_GT(Children().size(), before);
+  auto compiled = pool.Compile(source);
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  EXPECT_FALSE(compiled->cached);
+}
+
 TEST_F(CompilePoolTest, ADamagedCacheFileIsCompiledAgain) {
   NEEDS_NVRTC;
   const KernelSource source = CudaKernel("A[threadIdx.x] = 2.0f;");
@@ -281,15 +305,6 @@ TEST(KernelCacheTest, AFolderThatCannotBeWrittenCostsNothingButTime) {
   reply.set_binary("binary");
   cache.Add("key", reply);
   EXPECT_TRUE(cache.Find("key", found));
-}
-
-std::vector<pid_t> Children() {
-  std::vector<pid_t> children;
-  for (const auto& thread : fs::directory_iterator("/proc/self/task")) {
-    std::ifstream in(thread.path() / "children");
-    for (pid_t pid = 0; in >> pid;) children.push_back(pid);
-  }
-  return children;
 }
 
 // As the system does that is out of memory, or a person: the source is not to blame.

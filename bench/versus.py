@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compare exported Heddle kernels with PyTorch (cuBLAS, cuDNN) in one process, on one GPU.
 
-    python3 versus.py [--inductor] [--json FILE] [--seconds S] [--definitions FILE]
-                      EXPORT_DIR [EXPORT_DIR ...]
+    python3 versus.py [--inductor [--inductor-mode default]] [--json FILE] [--seconds S]
+                      [--definitions FILE] EXPORT_DIR [EXPORT_DIR ...]
     python3 versus.py --self-test [--json FILE] EXPORT_DIR [EXPORT_DIR ...]
 
 Every EXPORT_DIR is a folder of `heddle export` (a manifest.json and its binaries). For each,
@@ -186,11 +186,11 @@ def compare(calls, sets, seconds):
             failed)
 
 
-def compiled(f, inputs):
+def compiled(f, inputs, mode):
     """torch.compile's version of f for these shapes alone, run once."""
     torch._dynamo.reset()  # else it may be one more dynamic shape of an earlier case
     torch._dynamo.utils.counters.clear()
-    c = torch.compile(f, mode='max-autotune-no-cudagraphs', dynamic=False)
+    c = torch.compile(f, mode=mode, dynamic=False)
     c(*inputs)
     torch.cuda.synchronize()
     return c
@@ -224,7 +224,7 @@ def case(d, args):
     peers, failed = {'eager': f}, {}
     if args.self_test: peers = {'ours as a peer': o.as_peer()}
     elif args.inductor:
-        try: peers['inductor'] = compiled(f, o.inputs(t))
+        try: peers['inductor'] = compiled(f, o.inputs(t), args.inductor_mode)
         except Exception as e: failed['inductor'] = repr(e)[:300]
     row = {'op': op, 'shape': s, 'dtype': dt, 'rel_err': worst, 'max_err': worst_max, 'ok': ok}
     for policy, count in (('warm', 1), ('cold', rot)):
@@ -255,6 +255,7 @@ def case(d, args):
         del ts, sets, cp
         torch.cuda.empty_cache()
     if 'inductor' in peers:
+        row['inductor_mode'] = args.inductor_mode
         row['inductor_graphs'] = graphs_compiled()
         if row['inductor_graphs'] != 1:
             raise RuntimeError(f"torch.compile made {row['inductor_graphs']} graphs of one case")
@@ -267,6 +268,8 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__,
                                  formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument('dirs', nargs='+'); ap.add_argument('--inductor', action='store_true')
+    ap.add_argument('--inductor-mode', default='max-autotune-no-cudagraphs',
+                    choices=('max-autotune-no-cudagraphs', 'default'))
     ap.add_argument('--json'); ap.add_argument('--seconds', type=float, default=0.4)
     ap.add_argument('--self-test', action='store_true')
     ap.add_argument('--definitions', help='a file of operators beside those known here')

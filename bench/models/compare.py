@@ -26,6 +26,7 @@ import argparse
 import copy
 import itertools
 import json
+import logging
 import math
 import os
 import re
@@ -98,6 +99,8 @@ def case(name, batch, options, keep):
         )
         return run, report, time.monotonic() - begin
 
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    logging.getLogger("heddle").setLevel(logging.INFO)
     row = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     cold = not Path(os.environ["HEDDLE_DB"]).exists()
     ours, report, seconds = tuned()

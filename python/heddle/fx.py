@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,8 @@ from heddle.errors import HeddleError, InvalidArgument, NotFound
 from heddle.extraction import Extraction, Group
 from heddle.kernel import Kernel
 from heddle.operator import cache_folder, keep_file
+
+_log = logging.getLogger("heddle")
 
 # What a kernel computes; other groups, which only move data or are elementwise, are PyTorch's to fuse.
 _KINDS = (
@@ -336,6 +339,7 @@ class Backend:
                     self.report.left[candidates[number].what] = f"not compared within {self._choice_seconds:g} s"
                 continue
             results = compared(module, [pairs[number] for number in several], self._inductor, device)
+            _log.info("compared %d of %d", begin + len(several), len(missing))
             for number, result in zip(several, results, strict=True):
                 if isinstance(result, Exception):  # Inductor may yet compile the whole
                     why = f"could not be compared: {type(result).__name__} {result}"
@@ -349,7 +353,9 @@ class Backend:
     def _step(self, name: str) -> Iterator[None]:
         begin = time.monotonic()
         yield
-        self.report.seconds[name] = self.report.seconds.get(name, 0) + time.monotonic() - begin
+        took = time.monotonic() - begin
+        self.report.seconds[name] = self.report.seconds.get(name, 0) + took
+        _log.info("%s: %.1f s", name, took)
 
     def _is_known(self, found: Extraction, group: Group, device: str) -> bool:
         try:

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -237,11 +238,10 @@ void CompilePool::WarmUp(const KernelSource& source) {
   if (backend_.reuses_compilers) CompileInAny(source).IgnoreError();
 }
 
-absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) {
-  const bool kept = backend_.cache_key != nullptr;
-  const std::string key = kept ? KeyOf(source) : "";
-  worker::CompileReply found;
-  if (kept && cache_.Find(key, found)) {
+// `key` empty: nothing is kept.
+absl::StatusOr<CompiledKernel> CompilePool::FindOrCompile(const KernelSource& source,
+                                                          const std::string& key) {
+  if (worker::CompileReply found; !key.empty() && cache_.Find(key, found)) {
     return CompiledKernel{found.binary(), FromProto(found.resources()), /*cached=*/true};
   }
   absl::StatusOr<worker::CompileReply> reply = CompileInAny(source);
@@ -253,8 +253,34 @@ absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) 
   absl::Status status = FromProto(reply->status());
   if (absl::IsUnavailable(status)) return absl::FailedPreconditionError(status.message());
   if (!status.ok()) return status;
-  if (kept) cache_.Add(key, *reply);
+  if (!key.empty()) cache_.Add(key, *reply);
   return CompiledKernel{reply->binary(), FromProto(reply->resources()), /*cached=*/false};
+}
+
+struct CompilePool::Build {
+  std::optional<absl::StatusOr<CompiledKernel>> result;  // once it has ended
+};
+
+absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) {
+  if (backend_.cache_key == nullptr) return FindOrCompile(source, "");
+  const std::string key = KeyOf(source);
+  std::unique_lock lock(mutex_);
+  auto [it, is_first] = builds_.try_emplace(key);
+  if (is_first) it->second = std::make_shared<Build>();
+  const std::shared_ptr<Build> build = it->second;
+  if (!is_first) {
+    built_.wait(lock, [&] { return build->result.has_value(); });
+    absl::StatusOr<CompiledKernel> result = *build->result;
+    if (result.ok()) result->cached = true;
+    return result;
+  }
+  lock.unlock();
+  absl::StatusOr<CompiledKernel> result = FindOrCompile(source, key);
+  lock.lock();
+  build->result = result;
+  builds_.erase(key);
+  built_.notify_all();
+  return result;
 }
 
 }  // namespace heddle::measure

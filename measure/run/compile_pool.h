@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/subprocess.h"
@@ -80,7 +81,8 @@ class CompilePool {
   // carries the compiler's log; Aborted: the compiler died of it, with how and its last words;
   // DeadlineExceeded: it did not return in time; Unavailable: it could not be started
   // for some seconds (CannotStart), or was killed, twice; FailedPrecondition: there is no compiler;
-  // Cancelled: stopped.
+  // Cancelled: stopped. Of several callers with the same kernel one compiles it and the others
+  // wait.
   absl::StatusOr<CompiledKernel> Compile(const KernelSource& source);
 
   // Has one process more, if not all have been started, load what it compiles with: NVRTC takes up
@@ -90,6 +92,7 @@ class CompilePool {
 
  private:
   std::string KeyOf(const KernelSource& source) const;
+  absl::StatusOr<CompiledKernel> FindOrCompile(const KernelSource& source, const std::string& key);
   absl::StatusOr<worker::CompileReply> CompileIn(Subprocess& process, const KernelSource& source);
   absl::StatusOr<worker::CompileReply> CompileInAny(const KernelSource& source);
   absl::StatusOr<std::unique_ptr<Subprocess>> StartCompiler();
@@ -106,6 +109,10 @@ class CompilePool {
   std::condition_variable freed_;
   int free_;  // processes that may still be used, running or not
   std::vector<std::unique_ptr<Subprocess>> idle_;
+  // What is being compiled, by key; those who wait for it share what comes of it.
+  struct Build;
+  absl::flat_hash_map<std::string, std::shared_ptr<Build>> builds_;
+  std::condition_variable built_;
 };
 
 }  // namespace heddle::measure

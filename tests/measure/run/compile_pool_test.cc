@@ -140,6 +140,24 @@ TEST_F(CompilePoolTest, WarmingUpStartsProcessesAndKeepsNoKernel) {
   EXPECT_FALSE(compiled->cached);
 }
 
+TEST_F(CompilePoolTest, OneOfSeveralThatWantAKernelCompilesIt) {
+  NEEDS_NVRTC;
+  const KernelSource source = CudaKernel("A[blockIdx.x * 64 + threadIdx.x] = 5.0f;");
+  CompilePool pool(Cuda(), Options(3), stop_);
+  std::atomic<int> compiled = 0;
+  {
+    std::vector<std::jthread> callers;
+    for (int i = 0; i < 3; ++i) {
+      callers.emplace_back([&] {
+        auto kernel = pool.Compile(source);
+        ASSERT_TRUE(kernel.ok()) << kernel.status();
+        compiled += kernel->cached ? 0 : 1;
+      });
+    }
+  }
+  EXPECT_EQ(compiled, 1);
+}
+
 TEST_F(CompilePoolTest, ADamagedCacheFileIsCompiledAgain) {
   NEEDS_NVRTC;
   const KernelSource source = CudaKernel("A[threadIdx.x] = 2.0f;");

@@ -62,7 +62,7 @@ void WorkloadFlags::Add(CLI::App& app, bool op_required) {
   if (op_required) name->required();
   app.add_option("--shape", shape, "every parameter without a default, such as m=512,n=512,k=512")
       ->type_name("k=v,...");
-  app.add_option("--dtype", dtype, "data type of all tensors")
+  app.add_option("--dtype", dtype, "data type of the tensors that name none")
       ->type_name("T")
       ->capture_default_str();
   app.add_option("--op-file", op_file, "a file of operators in tensor notation; OP is one of them")

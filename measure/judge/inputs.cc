@@ -1,5 +1,6 @@
 #include "measure/judge/inputs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -11,6 +12,7 @@ namespace heddle::measure {
 namespace {
 
 using search_space::BufferRef;
+using search_space::DType;
 using search_space::SamplePoint;
 using search_space::Stage;
 using search_space::TensorProgram;
@@ -29,6 +31,20 @@ std::vector<BufferRef> OutputsOf(const TensorProgram& program) {
     if (stage.is_output) outputs.push_back(stage.tensor);
   }
   return outputs;
+}
+
+absl::Status CheckTypes(const TensorProgram& program) {
+  std::vector<BufferRef> tensors = OutputsOf(program);
+  tensors.insert(tensors.end(), program.inputs.begin(), program.inputs.end());
+  for (const BufferRef& tensor : tensors) {
+    const DType type = tensor->dtype;
+    if (type == DType::kFloat32 || type == DType::kInt32 || search_space::IsHalf(type)) continue;
+    return absl::UnimplementedError(
+        absl::StrCat(tensor->name, " is of ", search_space::NameOf(type),
+                     ": only kernels whose inputs and outputs are float32, float16 and bfloat16 "
+                     "can be measured and exported"));
+  }
+  return absl::OkStatus();
 }
 
 const char* NameOf(InputKind kind) {
@@ -91,8 +107,10 @@ absl::StatusOr<std::vector<Sampled>> Inputs::Choose() const {
     break;
   }
   // What is timed: the power that matrix units draw depends on their operands.
-  const InputKind usual =
-      search_space::IsHalf(program_->dtype) ? InputKind::kNormal : InputKind::kUniform;
+  const bool has_halves =
+      std::any_of(program_->inputs.begin(), program_->inputs.end(),
+                  [](const BufferRef& input) { return search_space::IsHalf(input->dtype); });
+  const InputKind usual = has_halves ? InputKind::kNormal : InputKind::kUniform;
   for (InputKind kind : {usual, InputKind::kPositive}) {
     if (std::optional<Sampled> found = Sample(kind)) {
       chosen.push_back(*std::move(found));

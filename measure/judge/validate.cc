@@ -24,17 +24,11 @@ using search_space::SamplePoint;
 using search_space::Stage;
 using search_space::TensorProgram;
 
-// What memory is filled with, in words that hold one float32 or two 16-bit numbers of the program's
-// type: workspaces are of float32 anyway.
-struct Poison {
-  uint32_t nan;
-  uint32_t huge;  // where fmax(NaN, x) = x would hide a NaN
-};
-Poison PoisonOf(DType type) {
-  if (type == DType::kFloat16) return {0x7fff7fff, 0x7bff7bff};   // 65504, 2.7e36
-  if (type == DType::kBFloat16) return {0x7fff7fff, 0x71497149};  // 1e30
-  return {0x7fc00000, 0x7149f2ca};                                // 1e30
-}
+// What memory is filled with, in words that mean the same in every type: not a number, and where
+// fmax(NaN, x) = x would hide that, a large one (65504 in float16, 2.7e36 in the others of up to 32
+// bits).
+constexpr uint32_t kPoisonNan = 0x7fff7fff;
+constexpr uint32_t kPoisonHuge = 0x7bff7bff;
 // Devices allocate whole words.
 int64_t WholeWords(int64_t bytes) { return (bytes + 3) / 4 * 4; }
 
@@ -96,8 +90,7 @@ class DeviceValidator : public Validator {
         program_(program),
         l2_(options.l2),
         inputs_(program, options.seed),
-        outputs_(OutputsOf(program)),
-        poison_(PoisonOf(program.dtype)) {}
+        outputs_(OutputsOf(program)) {}
 
   absl::Status Initialise();
   absl::StatusOr<Workspaces> AllocateWorkspaces(absl::Span<const BufferRef> buffers) override;
@@ -140,7 +133,6 @@ class DeviceValidator : public Validator {
   const int threads_ = UsableCores();  // of the host
   Inputs inputs_;
   std::vector<BufferRef> outputs_;
-  const Poison poison_;
   std::vector<Case> cases_;  // the last one's inputs are those of the timing sets
   Buffers extra_inputs_;     // of the first case, when there are two
   std::vector<Buffers> set_inputs_, set_outputs_;
@@ -154,11 +146,7 @@ Verdict FromStatus(const absl::Status& status) {
 // ------------------------------------------------------------------------------- preparation
 
 absl::Status DeviceValidator::Initialise() {
-  if (program_.dtype != DType::kFloat32 && !search_space::IsHalf(program_.dtype)) {
-    return absl::UnimplementedError(
-        absl::StrCat("measuring ", search_space::NameOf(program_.dtype),
-                     ": only float32, float16 and bfloat16 can be measured"));
-  }
+  HEDDLE_RETURN_IF_ERROR(CheckTypes(program_));
   const int64_t needed = MemoryNeeded(program_);
   HEDDLE_ASSIGN_OR_RETURN(free, device_.FreeMemory());
   if (needed > free) {
@@ -273,7 +261,7 @@ absl::Status DeviceValidator::RunCase(LoadedProgram& program, const Case& which,
     }
   }
   if (program.resources().shared_bytes > 0) {
-    const uint32_t shared = poison != 0 ? poison : poison_.nan;
+    const uint32_t shared = poison != 0 ? poison : kPoisonNan;
     HEDDLE_RETURN_IF_ERROR(device_.FillShared(shared));
   }
   return device_.Run(program, SetOf(which.inputs, outputs, workspaces));
@@ -329,7 +317,7 @@ absl::Status DeviceValidator::CompareAsTheHost(const Case& which, size_t output)
 absl::Status DeviceValidator::CheckComparison(const Case& which, size_t output) {
   DeviceBuffer& there = *set_outputs_[0][output];
   absl::Status status = CompareAsTheHost(which, output);
-  if (status.ok()) status = device_.Fill(there, poison_.huge);
+  if (status.ok()) status = device_.Fill(there, kPoisonHuge);
   if (status.ok()) status = CompareAsTheHost(which, output);
   Values changed = which.expected[output];
   const int64_t last = changed.count() - 1;
@@ -341,7 +329,7 @@ absl::Status DeviceValidator::CheckComparison(const Case& which, size_t output) 
 
 absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Case& which,
                                            Workspaces& workspaces) {
-  HEDDLE_RETURN_IF_ERROR(RunCase(naive, which, workspaces, poison_.nan));
+  HEDDLE_RETURN_IF_ERROR(RunCase(naive, which, workspaces, kPoisonNan));
   which.expected.clear();
   for (size_t o = 0; o < outputs_.size(); ++o) {
     HEDDLE_ASSIGN_OR_RETURN(fetched, Fetch(*set_outputs_[0][o], o));
@@ -451,8 +439,8 @@ Verdict DeviceValidator::CheckGuards(const Workspaces* workspaces) {
 
 Verdict DeviceValidator::ValidateOnce(LoadedProgram& program, Workspaces& workspaces) {
   double max_error = 0;
-  const std::pair<const Case*, uint32_t> runs[] = {{&cases_.front(), poison_.nan},
-                                                   {&cases_.back(), poison_.huge}};
+  const std::pair<const Case*, uint32_t> runs[] = {{&cases_.front(), kPoisonNan},
+                                                   {&cases_.back(), kPoisonHuge}};
   for (const auto& [which, poison] : runs) {
     absl::Status status = RunCase(program, *which, workspaces, poison);
     if (!status.ok()) return FromStatus(status);
@@ -508,7 +496,7 @@ std::vector<BufferSet> DeviceValidator::TimingSets(const Workspaces& workspaces)
 absl::Status DeviceValidator::PoisonTimingSets() {
   for (const Buffers* set : {&set_outputs_.front(), &set_outputs_.back()}) {
     for (const auto& buffer : *set) {
-      HEDDLE_RETURN_IF_ERROR(device_.Fill(*buffer, poison_.nan));
+      HEDDLE_RETURN_IF_ERROR(device_.Fill(*buffer, kPoisonNan));
     }
   }
   return absl::OkStatus();

@@ -59,7 +59,7 @@ class Validator {
   virtual absl::Status SetReference(LoadedProgram& naive, Workspaces& workspaces) = 0;
 
   // Runs a candidate three times: on outputs, workspaces and shared memory poisoned with NaN, then
-  // with 1e30, on different inputs where the program allows it, and again on the outputs as they
+  // with a large number, on different inputs where the program allows it, and again on the outputs as they
   // are; compares every element, the repetition bit by bit, and looks at the red zones. What is
   // wrong may have written anywhere: inputs and expectations are then written afresh.
   virtual Verdict Validate(LoadedProgram& program, Workspaces& workspaces) = 0;

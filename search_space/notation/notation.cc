@@ -15,9 +15,6 @@
 namespace heddle::search_space {
 namespace {
 
-constexpr DType kWorkloadTypes[] = {DType::kFloat16, DType::kBFloat16, DType::kFloat32,
-                                    DType::kFloat64};
-
 std::vector<Operator> ParseBuiltins() {
   std::vector<Operator> operators;
   for (const char* text : kBuiltinOperatorTexts) {

@@ -29,8 +29,7 @@ constexpr size_t kMaxFacts = 24;
 
 class Instantiator {
  public:
-  Instantiator(const Operator::Syntax& op, DType dtype)
-      : op_(op), compute_(dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32) {
+  Instantiator(const Operator::Syntax& op, DType dtype) : op_(op), compute_(ComputedIn(dtype)) {
     program_.op = op.name;
     program_.dtype = dtype;
   }
@@ -147,7 +146,7 @@ class Instantiator {
       shape.push_back(
           Extent(*extent, absl::StrFormat("dimension %d of input '%s'", shape.size(), item.name)));
     }
-    const DType dtype = item.index_extent ? DType::kInt32 : program_.dtype;
+    const DType dtype = item.index_extent ? DType::kInt32 : item.dtype.value_or(program_.dtype);
     BufferRef input = AddTensor(item, dtype, shape);
     if (item.index_extent) {
       Buffer holds = *input;
@@ -167,6 +166,7 @@ class Instantiator {
 
   void AddStage(const ItemSyntax& item) {
     stage_ = &item;
+    compute_ = ComputedIn(item.dtype.value_or(program_.dtype));
     Stage stage;
     stage.is_output = item.is_output;
     stage.axes = MakeAxes(item.axes);
@@ -183,8 +183,10 @@ class Instantiator {
     if (!stage.is_reduction()) stage.body = WithoutArithmetic(stage.body);
     std::vector<int64_t> shape;
     for (const Var& axis : stage.axes) shape.push_back(axis->extent);
-    // Intermediate results keep the precision in which they were computed.
-    stage.tensor = AddTensor(item, item.is_output ? program_.dtype : stage.body->type, shape);
+    // Intermediate results keep the precision in which they were computed, if nothing else is
+    // asked.
+    const DType usual = item.is_output ? program_.dtype : stage.body->type;
+    stage.tensor = AddTensor(item, item.dtype.value_or(usual), shape);
     if (item.is_position) RefuseInexactPositions(stage);
     axes_.clear();
     program_.stages.push_back(std::move(stage));
@@ -257,6 +259,10 @@ class Instantiator {
       Refuse(node.at, absl::StrCat(Print(node), " is beyond the range of ", NameOf(compute_)));
     }
     return Float(rounded, compute_);
+  }
+
+  static DType ComputedIn(DType type) {
+    return type == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   }
 
   // Arithmetic is done in float32 at least.
@@ -500,7 +506,7 @@ class Instantiator {
   }
 
   const Operator::Syntax& op_;
-  const DType compute_;
+  DType compute_;  // of the current stage
   TensorProgram program_;
   std::map<std::string, int64_t> constants_;  // parameters and lets
   std::map<std::string, BufferRef> tensors_;

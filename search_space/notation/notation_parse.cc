@@ -295,19 +295,28 @@ class Parser {
     item.extents = List("]", "after an extent");
     CheckRank(item.at, item.extents.size());
     if (Accept(":")) {
-      item.index_extent = IndexType();
-      index_inputs_.insert(item.name);
+      if (Is("index")) {
+        item.index_extent = IndexType();
+        index_inputs_.insert(item.name);
+      } else {
+        item.dtype = ElementType(", or index(extent) for an input that holds indices");
+      }
     }
     return item;
   }
 
+  // The data type of a tensor's elements; `others` may stand in its place.
+  DType ElementType(const char* others) {
+    std::string names;
+    for (const DType type : kWorkloadTypes) {
+      if (Accept(NameOf(type))) return type;
+      absl::StrAppend(&names, names.empty() ? "" : ", ", NameOf(type));
+    }
+    Expected(absl::StrCat("the tensor's data type (", names, ")", others));
+  }
+
   // index(extent)
   SyntaxPtr IndexType() {
-    if (!Is("index")) {
-      Expected(
-          "index(extent), for an input that holds indices; all others have the workload's "
-          "data type");
-    }
     ++next_;
     Expect("(", "and the extent that indices are less than");
     SyntaxPtr extent = Expression();
@@ -324,6 +333,12 @@ class Parser {
     Expect("[", "before the stage's axes");
     item.axes = Axes("]");
     CheckRank(item.at, item.axes.size());
+    if (Accept(":")) {
+      if (Is("index")) {
+        Refuse(Now().at, "stages hold values; indices are read from inputs alone");
+      }
+      item.dtype = ElementType("");
+    }
     if (Is("+") && Is(Ahead(1), "=")) RefuseScatter(Now().at);
     Expect("=", "before the stage's definition");
     item.value = Expression();
@@ -373,6 +388,8 @@ class Parser {
     }
     ItemSyntax best = item;
     best.is_output = false;
+    // Rounded to fewer digits it would be equal to none.
+    if (best.dtype != DType::kFloat64) best.dtype.reset();
     SyntaxNode reduction = positions;
     reduction.text = positions.text.substr(3);
     best.name = MadeName(item, "_" + reduction.text);

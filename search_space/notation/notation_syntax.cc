@@ -92,17 +92,20 @@ std::string PrintReal(double value) {
   return text;
 }
 
+std::string PrintType(const ItemSyntax& item) {
+  if (item.index_extent) return absl::StrCat(": index(", Print(*item.index_extent), ")");
+  return item.dtype ? absl::StrCat(": ", NameOf(*item.dtype)) : "";
+}
+
 std::string PrintItem(const ItemSyntax& item) {
   switch (item.kind) {
     case ItemSyntax::Kind::kLet:
       return absl::StrCat(item.name, " = ", Print(*item.value));
     case ItemSyntax::Kind::kInput:
-      return absl::StrCat(
-          item.name, "[", PrintList(item.extents), "]",
-          item.index_extent ? absl::StrCat(": index(", Print(*item.index_extent), ")") : "");
+      return absl::StrCat(item.name, "[", PrintList(item.extents), "]", PrintType(item));
     case ItemSyntax::Kind::kStage:
-      return absl::StrCat(item.is_output ? "out " : "", item.name, "[", PrintAxes(item.axes),
-                          "] = ", Print(*item.value));
+      return absl::StrCat(item.is_output ? "out " : "", item.name, "[", PrintAxes(item.axes), "]",
+                          PrintType(item), " = ", Print(*item.value));
   }
   return "";
 }

@@ -67,6 +67,7 @@ struct ItemSyntax {
   bool is_output = false;
   std::vector<SyntaxPtr> extents;  // kInput
   SyntaxPtr index_extent;          // kInput that holds indices: they are less than this
+  std::optional<DType> dtype;      // kInput, kStage: where it is written
   std::vector<AxisSyntax> axes;    // kStage
   SyntaxPtr value;                 // kLet, kStage
   bool is_position = false;        // kStage made of argmax or argmin: 0 .. extent of the one axis
@@ -111,6 +112,9 @@ Combiner FindCombiner(const std::string& name);  // kNone for other names
 bool IsReduction(const std::string& name);       // a combiner's, argmax or argmin
 // Why there is no such function, and what to write in its place; null for other names.
 const char* WhyNoFunction(const std::string& name);
+// The data types that a workload and its tensors can have.
+inline constexpr DType kWorkloadTypes[] = {DType::kFloat16, DType::kBFloat16, DType::kFloat32,
+                                           DType::kFloat64};
 // Names that cannot be given to anything: keywords, functions, reductions, inf.
 bool IsReserved(const std::string& name);
 

@@ -195,6 +195,33 @@ TEST_F(TuneTest, KernelsOfSixteenBitTypesAreExportedAndRun) {
   }
 }
 
+// Inputs, what lies between two kernels and outputs, each of a type of its own.
+TEST_F(TuneTest, KernelsOfMixedTypesAreExportedAndRun) {
+  std::ofstream(folder_ / "mixed.op") << R"(op mixed(m, n, k) {
+    in A[m, k]: bfloat16, B[k, n], C[n]: float16
+    T[i: m, j: n]: float64 = sum(r: k) A[i, r] * B[r, j]
+    U[i: m, j: n]: bfloat16 = max(T[i, j], 0) + C[j]
+    S[i: m]: float16 = sum(r: n) U[i, r]
+    out Y[i: m, j: n]: float16 = U[i, j] + S[i]
+    out Z[i: m, j: n] = U[i, j] - S[i]
+  })";
+  const std::string workload = "mixed --op-file @/mixed.op --shape m=17,n=19,k=23";
+  ASSERT_EQ(Run("export " + workload + " --device opencl:0 --default --out @/x").code, 0);
+  const json manifest = json::parse(ReadAll(folder_ / "x/manifest.json"));
+  std::map<std::string, std::string> types;
+  for (const json& buffer : manifest["buffers"]) types[buffer["name"]] = buffer["dtype"];
+  EXPECT_EQ(types["A"], "bfloat16");
+  EXPECT_EQ(types["B"], "float32");
+  EXPECT_EQ(types["Y"], "float16");
+  EXPECT_EQ(types["Z"], "float32");
+  Ran built =
+      Process({"g++", "-std=c++17", "run.cc", "-lOpenCL", "-o", "run"}, {}, folder_ / "x").Wait();
+  ASSERT_EQ(built.code, 0) << built.err;
+  const Ran ran = Process({"./run"}, {}, folder_ / "x").Wait();
+  EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr(" 0 wrong"));
+}
+
 TEST_F(TuneTest, ThePythonScriptRunsAndChecksTheKernel) {
   // The system's own interpreter: what apt-get installs is not seen by others.
   const std::string python = "/usr/bin/python3";
@@ -432,7 +459,7 @@ TEST_F(TuneTest, AnOperatorOfTheUsersOwn) {
                                        "  out Y[i: m] = M[i] + log(S[i])\n"
                                        "}\n";
   json tuned =
-      RunJson("tune lse --op-file @/lse.op --shape m=37,n=101 --device opencl:0 --trials 4");
+      RunJson("tune lse --op-file @/lse.op --shape m=37,n=101 --device opencl:0 --trials 1");
   EXPECT_GT(tuned["best_us"], 0) << tuned.dump(1);
 }
 

@@ -89,6 +89,9 @@ constexpr Case kCases[] = {
     {"two_layers", "m=12,n=24,k=16,o=8"},
     {"three_layers", "m=7,n=12"},
     {"swapped_attention", "b=3,s=11,d=6"},
+    {"mixed_product", "m=13,n=20,k=18"},
+    {"rounded_layers", "m=9,n=16,k=24"},
+    {"wide_sum", "m=6,n=72"},
 };
 // Operators of users, whose rows have other forms than those of the built-in ones.
 constexpr char kUserOperators[] = R"(
@@ -240,6 +243,23 @@ op centred(m, n) {
   out M[i: m] = S[i] / 8
   out Y[i: m, j: n] = X[i, j] - M[i]
 }
+op mixed_product(m, n, k) {
+  in A[m, k]: bfloat16, B[k, n]: float16, C[m, n]
+  T[i: m, j: n] = sum(r: k) A[i, r] * B[r, j]
+  out Y[i: m, j: n] = max(T[i, j], 0) + C[i, j]
+}
+op rounded_layers(m, n, k) {
+  in X[m, k]: bfloat16, W[k, n]: bfloat16, V[n, k]: bfloat16
+  T[i: m, j: n]: bfloat16 = sum(r: k) X[i, r] * W[r, j]
+  H[i: m, j: n]: bfloat16 = max(T[i, j], 0) * 3
+  out Y[i: m, q: k] = sum(r: n) H[i, r] * V[r, q]
+  out Z[i: m, q: k]: float16 = T[i, q % n] + X[i, q]
+}
+op wide_sum(m, n) {
+  in X[m, n]: float16
+  S[i: m]: float64 = sum(r: n) X[i, r]
+  out Y[i: m]: bfloat16 = S[i] * 2
+}
 op least_product(b, m, n) {
   in X[b, m, n]
   P[g: b, i: m] = prod(r: n) X[g, i, r] / 4
@@ -259,7 +279,8 @@ bool HasSecondCase(const std::string& op) {
 // The same schedule with tiles that are swizzled instead of padded.
 std::vector<Step> Swizzled(std::vector<Step> steps) {
   for (Step& step : steps) {
-    if (auto* layout = std::get_if<StorageLayout>(&step)) {
+    auto* layout = std::get_if<StorageLayout>(&step);
+    if (layout != nullptr && layout->swizzle == 0) {
       layout->pad = 0;
       layout->swizzle = 4;
     }

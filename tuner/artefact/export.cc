@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "measure/device/backend.h"
 #include "measure/judge/criteria.h"
+#include "measure/judge/inputs.h"
 #include "search_space/ir/float_format.h"
 #include "search_space/notation/reference.h"
 #include "tuner/artefact/build.h"
@@ -197,10 +198,7 @@ Json Manifest(const Artefact& artefact, const measure::BuiltSource& built,
 
 absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
   const TensorProgram& workload = *artefact.program;
-  if (workload.dtype != DType::kFloat32 && !search_space::IsHalf(workload.dtype)) {
-    return absl::UnimplementedError(
-        "only kernels of float32, float16 and bfloat16 can be exported");
-  }
+  HEDDLE_RETURN_IF_ERROR(measure::CheckTypes(workload));
   const std::filesystem::path folder(folder_name);
   HEDDLE_RETURN_IF_ERROR(CheckFolder(folder));
   HEDDLE_ASSIGN_OR_RETURN(built,

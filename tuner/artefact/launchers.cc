@@ -83,18 +83,25 @@ float FromHalf(uint16_t bits, Half format) {
   return (bits & 0x8000) != 0 ? -x : x;
 }
 
+size_t SizeOf(const Buffer& buffer) {
+  return buffer.type == "float64" ? 8 : buffer.type == "float32" ? 4 : 2;
+}
+
 // As the buffer's type lies in memory.
 std::vector<char> Encoded(const Buffer& buffer, const std::vector<float>& values) {
-  const size_t size = buffer.type == "float32" ? 4 : 2;
+  const size_t size = SizeOf(buffer);
   std::vector<char> bytes(values.size() * size);
   for (size_t i = 0; i < values.size(); ++i) {
+    const double wide = values[i];
     const uint16_t half = size == 2 ? ToHalf(values[i], HalfOf(buffer)) : 0;
-    std::memcpy(&bytes[i * size], size == 2 ? static_cast<const void*>(&half) : &values[i], size);
+    const void* from = &values[i];
+    if (size != 4) from = size == 8 ? static_cast<const void*>(&wide) : &half;
+    std::memcpy(&bytes[i * size], from, size);
   }
   return bytes;
 }
 void Decode(const Buffer& buffer, const std::vector<char>& bytes, std::vector<float>& values) {
-  const size_t size = buffer.type == "float32" ? 4 : 2;
+  const size_t size = SizeOf(buffer);
   for (size_t i = 0; i < values.size(); ++i) {
     uint16_t half = 0;
     std::memcpy(size == 2 ? static_cast<void*>(&half) : &values[i], &bytes[i * size], size);

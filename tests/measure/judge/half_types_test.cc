@@ -96,6 +96,36 @@ class HalfTypesOnOpenCl : public testing::Test {
     });
   }
 
+  // Loads a point; `replacement` takes the place of the first `find` in each kernel's source.
+  std::unique_ptr<LoadedProgram> Loaded(const Program& point, const std::string& find = "",
+                                        const std::string& replacement = "") {
+    std::vector<KernelBinary> binaries;
+    for (KernelSource& kernel : GenerateSource(point, device_->info().target, "")) {
+      const size_t at = kernel.source.find(find);
+      EXPECT_NE(at, std::string::npos) << kernel.source;
+      kernel.source.replace(at, find.size(), replacement);
+      binaries.push_back({kernel.launch, CompileOpenCl("opencl:0", kernel).value()});
+    }
+    return device_->Load(binaries).value();
+  }
+
+  // A validator that has the naive program's results.
+  std::unique_ptr<Validator> ValidatorOf(const std::shared_ptr<const TensorProgram>& program) {
+    auto validator = Validator::Create(*device_, *program, {});
+    EXPECT_TRUE(validator.ok()) << validator.status();
+    const Program naive = *LowerSteps(program, NaiveSteps(*program));
+    auto workspaces = (*validator)->AllocateWorkspaces(naive.workspaces);
+    const absl::Status set = (*validator)->SetReference(*Loaded(naive), *workspaces);
+    EXPECT_TRUE(set.ok()) << set;
+    return *std::move(validator);
+  }
+
+  void ExpectRight(Validator& validator, const Program& point) {
+    auto workspaces = validator.AllocateWorkspaces(point.workspaces);
+    const Verdict verdict = validator.Validate(*Loaded(point), *workspaces);
+    EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail;
+  }
+
   std::unique_ptr<Device> device_;
 };
 
@@ -144,33 +174,44 @@ TEST_F(HalfTypesOnOpenCl, TheValidatorSeesALostTermAndRightPointsPass) {
     SCOPED_TRACE(NameOf(type));
     const auto program =
         ProgramOf(*FindOperator(BuiltinOperators(), "matmul"), "m=9,n=17,k=512", type);
-    auto validator = Validator::Create(*device_, *program, {});
-    ASSERT_TRUE(validator.ok()) << validator.status();
-    const auto load = [&](const Program& point, const std::string& find,
-                          const std::string& replacement) {
-      std::vector<KernelBinary> binaries;
-      for (KernelSource& kernel : GenerateSource(point, device_->info().target, "")) {
-        const size_t at = kernel.source.find(find);
-        EXPECT_NE(at, std::string::npos) << kernel.source;
-        kernel.source.replace(at, find.size(), replacement);
-        binaries.push_back({kernel.launch, CompileOpenCl("opencl:0", kernel).value()});
-      }
-      return device_->Load(binaries).value();
-    };
+    const std::unique_ptr<Validator> validator = ValidatorOf(program);
     const Program naive = *LowerSteps(program, NaiveSteps(*program));
-    auto workspaces = (*validator)->AllocateWorkspaces(naive.workspaces);
-    auto reference = load(naive, "", "");
-    const absl::Status set = (*validator)->SetReference(*reference, *workspaces);
-    ASSERT_TRUE(set.ok()) << set;
-    EXPECT_EQ((*validator)->Validate(*reference, *workspaces).outcome, Outcome::kOk);
-    const Verdict lost = (*validator)->Validate(*load(naive, "< 512", "< 511"), *workspaces);
+    ExpectRight(*validator, naive);
+    auto workspaces = validator->AllocateWorkspaces(naive.workspaces);
+    const Verdict lost = validator->Validate(*Loaded(naive, "< 512", "< 511"), *workspaces);
     EXPECT_EQ(lost.outcome, Outcome::kWrongAnswer) << lost.detail;
     for (const Program& point : Points(program, device_->info().target, 3)) {
-      auto own = (*validator)->AllocateWorkspaces(point.workspaces);
-      const Verdict verdict = (*validator)->Validate(*load(point, "", ""), *own);
-      EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail;
+      ExpectRight(*validator, point);
     }
   }
+}
+
+// Inputs, what lies between two kernels and outputs, each of a type of its own.
+TEST_F(HalfTypesOnOpenCl, RightPointsOfMixedTypesPass) {
+  const Operator op = ParseOperators(R"(op mixed(m, n, k) {
+    in A[m, k]: bfloat16, B[k, n], C[n]: float16
+    T[i: m, j: n]: float64 = sum(r: k) A[i, r] * B[r, j]
+    U[i: m, j: n]: bfloat16 = max(T[i, j], 0) + C[j]
+    S[i: m]: float16 = sum(r: n) U[i, r]
+    out Y[i: m, j: n]: float16 = U[i, j] + S[i]
+    out Z[i: m, j: n] = U[i, j] - S[i]
+  })")
+                          ->front();
+  const auto program = ProgramOf(op, "m=7,n=9,k=512", DType::kFloat32);
+  const std::unique_ptr<Validator> validator = ValidatorOf(program);
+  const Program naive = *LowerSteps(program, NaiveSteps(*program));
+  ExpectRight(*validator, naive);
+  for (const Program& point : Points(program, device_->info().target, 3)) {
+    ExpectRight(*validator, point);
+  }
+}
+
+TEST_F(HalfTypesOnOpenCl, WhatCannotBeComparedIsRefused) {
+  const Operator op = ParseOperators("op wide(n) { in A[n]: float64 out B[i: n] = A[i] }")->front();
+  const auto program = ProgramOf(op, "n=8", DType::kFloat32);
+  EXPECT_EQ(Validator::Create(*device_, *program, {}).status().message(),
+            "A is of float64: only kernels whose inputs and outputs are float32, float16 and "
+            "bfloat16 can be measured and exported");
 }
 
 TEST(HalfTypes, WhatIsAllowedIsTwoRoundingsOfTheOutput) {

@@ -152,6 +152,13 @@ TEST(NotationErrors, SyntaxNamesPlaceAndExpectation) {
       {"op f(m) { in A[m) }", "1:17: expected ']' or ',' after an extent, found ')'"},
       {"op f(m) { out Y[i m] = 1 }", "1:19: expected ':' and an extent after the axis name"},
       {"op f(m) { out Y[i: m] 1 }", "1:23: expected '=' before the stage's definition, found '1'"},
+      {"op f(m) { in A[m]: int8 out Y[i: m] = A[i] }",
+       "1:20: expected the tensor's data type (float16, bfloat16, float32, float64), or "
+       "index(extent) for an input that holds indices, found 'int8'"},
+      {"op f(m) { in A[m] out Y[i: m]: half = A[i] }",
+       "1:32: expected the tensor's data type (float16, bfloat16, float32, float64), found 'half'"},
+      {"op f(m) { in A[m] out Y[i: m]: index(m) = A[i] }",
+       "1:32: stages hold values; indices are read from inputs alone"},
       {"op f(m) { out Y[i: m] = }", "1:25: expected an expression, found '}'"},
       {"op f(m) { out Y[i: m] = (1 + 2 }", "1:32: expected ')' after the expression"},
       {"op f(m) { out Y[i: m] = 1", "found the end of the text"},
@@ -461,6 +468,24 @@ TEST(Notation, SixteenBitTypesComputeInFloat32) {
   EXPECT_EQ(program.stages[1].body->type, DType::kFloat32);
 }
 
+TEST(Notation, ATensorsOwnTypeOverridesTheWorkloads) {
+  const TensorProgram program = Instantiate(
+      "op f(n) { in A[n]: bfloat16, B[n] T[i: n]: float16 = A[i] * B[i] S[i: 1]: float64 = sum(r: "
+      "n) "
+      "T[r] out Y[i: n]: bfloat16 = T[i] + S[0] out Z[i: n] = 0.1 * A[i] }",
+      {{"n", 5}});
+  EXPECT_EQ(program.inputs[0]->dtype, DType::kBFloat16);
+  EXPECT_EQ(program.inputs[1]->dtype, DType::kFloat32);
+  EXPECT_EQ(program.stages[0].tensor->dtype, DType::kFloat16);
+  EXPECT_EQ(ToString(program.stages[0].body), "float32(A[i]) * B[i]");
+  EXPECT_EQ(program.stages[1].tensor->dtype, DType::kFloat64);
+  EXPECT_EQ(ToString(program.stages[1].body), "float64(float32(T[r]))") << "summed up in float64";
+  EXPECT_EQ(program.stages[2].tensor->dtype, DType::kBFloat16);
+  EXPECT_EQ(program.stages[2].body->type, DType::kFloat32);
+  EXPECT_EQ(program.stages[3].tensor->dtype, DType::kFloat32);
+  EXPECT_EQ(program.IoBytes(), 5 * (2 + 4 + 2 + 4));
+}
+
 TEST(Notation, Casts) {
   EXPECT_EQ(Body("float16(A[i]) + 1"), "float32(float16(A[i])) + 1");
   EXPECT_EQ(Body("float32(A[i])"), "A[i]");
@@ -510,6 +535,22 @@ TEST(NotationIdentity, IsTheNormalisedWorkload) {
   EXPECT_EQ(same->hash, program->hash);
   EXPECT_NE(window->Instantiate({{"n", 101}}, DType::kFloat32)->hash, program->hash);
   EXPECT_NE(window->Instantiate({{"n", 100}}, DType::kFloat16)->hash, program->hash);
+}
+
+TEST(NotationIdentity, TypesOfTensorsBelongToItWhereTheyAreWritten) {
+  const char* text =
+      "op f(n) { in A[n]:bfloat16, I[n] : index(n) out Y[i: n] : float16 = A[I[i]] }";
+  const TensorProgram program = Instantiate(text, {{"n", 5}});
+  EXPECT_EQ(program.canonical_text,
+            "float32 op f(n = 5) {\n"
+            "  in A[n]: bfloat16, I[n]: index(n)\n"
+            "  out Y[i: n]: float16 = A[I[i]]\n"
+            "}\n");
+  const auto again = ParseWorkload(program.canonical_text);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->hash, program.hash);
+  EXPECT_EQ(again->inputs[0]->dtype, DType::kBFloat16);
+  EXPECT_EQ(again->stages[0].tensor->dtype, DType::kFloat16);
 }
 
 TEST(NotationIdentity, CanonicalTextReadsBack) {
@@ -603,6 +644,18 @@ TEST(NotationPositions, WhatIsRefused) {
         << e;
   }
   EXPECT_THAT(ParseError("op f(n) { let argmin = n }"), HasSubstr("is a word of the notation"));
+}
+
+TEST(NotationPositions, AreOfTheBestInItsOwnType) {
+  const TensorProgram halves =
+      Instantiate("op f(m, n) { in X[m, n] out A[i: m]: float16 = argmax(r: n) X[i, r] * 0.1 }",
+                  {{"m", 3}, {"n", 7}});
+  EXPECT_EQ(halves.stages[0].tensor->dtype, DType::kFloat32) << "rounded it is equal to none";
+  EXPECT_EQ(halves.stages[1].tensor->dtype, DType::kFloat16);
+  const TensorProgram wide =
+      Instantiate("op f(m, n) { in X[m, n] out A[i: m]: float64 = argmax(r: n) X[i, r] * 0.1 }",
+                  {{"m", 3}, {"n", 7}});
+  EXPECT_EQ(wide.stages[0].tensor->dtype, DType::kFloat64);
 }
 
 TEST(NotationPositions, AreExactInTheirType) {

@@ -59,9 +59,9 @@ class Validator {
   virtual absl::Status SetReference(LoadedProgram& naive, Workspaces& workspaces) = 0;
 
   // Runs a candidate three times: on outputs, workspaces and shared memory poisoned with NaN, then
-  // with a large number, on different inputs where the program allows it, and again on the outputs as they
-  // are; compares every element, the repetition bit by bit, and looks at the red zones. What is
-  // wrong may have written anywhere: inputs and expectations are then written afresh.
+  // with a large number, on different inputs where the program allows it, and again on the outputs
+  // as they are; compares every element, the repetition bit by bit, and looks at the red zones.
+  // What is wrong may have written anywhere: inputs and expectations are then written afresh.
   virtual Verdict Validate(LoadedProgram& program, Workspaces& workspaces) = 0;
 
   // Other inputs from here on, and what `naive` makes of them as the expectation, as SetReference;

@@ -179,8 +179,10 @@ class Instantiator {
     RefuseTooMuchWork(stage);
     // Evaluated before the tensor exists: a stage does not read itself.
     stage.body = Simplify(ToType(compute_, Value(*body)));
-    // What only moves elements, such as padding, leaves them as they are.
-    if (!stage.is_reduction()) stage.body = WithoutArithmetic(stage.body);
+    // What gives nothing but 16-bit numbers, such as padding, leaves them as they are.
+    if (const Expr half = AsHalf(stage.body); !stage.is_reduction() && half != nullptr) {
+      stage.body = half;
+    }
     std::vector<int64_t> shape;
     for (const Var& axis : stage.axes) shape.push_back(axis->extent);
     // Intermediate results keep the precision in which they were computed, if nothing else is
@@ -267,30 +269,6 @@ class Instantiator {
 
   // Arithmetic is done in float32 at least.
   static Expr Widen(const Expr& e) { return IsHalf(e->type) ? Cast(DType::kFloat32, e) : e; }
-
-  // The same values in the type that is loaded, where nothing is computed with what was widened.
-  static Expr WithoutArithmetic(const Expr& e) {
-    DType loaded = e->type;
-    Visit(e, [&](const Expr& node) {
-      if (node->op == Op::kLoad && IsHalf(node->type)) loaded = node->type;
-    });
-    const Expr moved = loaded == e->type ? nullptr : AsLoaded(e, loaded);
-    return moved == nullptr ? e : moved;
-  }
-
-  // `e` in `type` where it is made of loads of that type, choices between them and numbers that
-  // `type` has; null for everything else.
-  static Expr AsLoaded(const Expr& e, DType type) {
-    if (e->type == type && e->op == Op::kLoad) return e;
-    if (e->op == Op::kCast && e->args[0]->op == Op::kLoad) return AsLoaded(e->args[0], type);
-    if (e->op == Op::kFloat && RoundTo(type, e->float_value) == e->float_value) {
-      return Float(e->float_value, type);
-    }
-    if (e->op != Op::kSelect) return nullptr;
-    Expr if_true = AsLoaded(e->args[1], type), if_false = AsLoaded(e->args[2], type);
-    if (if_true == nullptr || if_false == nullptr) return nullptr;
-    return Select(e->args[0], std::move(if_true), std::move(if_false));
-  }
 
   static Expr Both(Op op, Expr a, Expr b) {
     const DType type = std::max(a->type, b->type);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "search_space/ir/float_format.h"
 
 namespace heddle::search_space {
 namespace {
@@ -26,9 +27,11 @@ class OperandFinder {
     for (const Var& axis : axes_) all_.push_back(axis->extent > 1);
   }
 
-  // `e` with the factors of its products, and the terms of its sums, grouped into operands.
+  // `e` with the factors of its products, and the terms of its sums, grouped into operands, which
+  // are kept in 16 bits where that keeps their values.
   Expr Grouped(const Expr& e) {
-    if (e->op == Op::kLoad || !IsFloat(e->type) || IsProper(Axes(e))) return e;
+    if (e->op == Op::kLoad || !IsFloat(e->type)) return e;
+    if (IsProper(Axes(e))) return Narrowed(e);
     if (e->op == Op::kMul || e->op == Op::kAdd) return GroupedChain(e);
     std::shared_ptr<ExprNode> changed;
     for (size_t i = 0; i < e->args.size(); ++i) {
@@ -57,6 +60,11 @@ class OperandFinder {
   }
 
  private:
+  Expr Narrowed(const Expr& e) {
+    const Expr half = e->op == Op::kCast || !Reads(e) ? nullptr : AsHalf(e);
+    return half == nullptr ? e : kept_.emplace_back(Cast(e->type, half));
+  }
+
   // Which axes of more than one iteration an expression depends on.
   using AxisSet = std::vector<bool>;
 

@@ -14,7 +14,9 @@ namespace heddle::search_space {
 // exponential and V, whatever the combiner.
 struct Operands {
   // The stage's body, but factors of a product, and terms of a sum, stand together where they make
-  // one operand: X[q, i] * W[p, i, j] * Z[q, j] is (X * Z) * W.
+  // one operand: X[q, i] * W[p, i, j] * Z[q, j] is (X * Z) * W. One whose values are all numbers of
+  // 16 bits, such as a masked or rectified matrix, is converted there and back, so that it is kept
+  // so.
   Expr body;
   std::vector<Expr> list;  // in the order in which they stand there; equal ones are one
 };

@@ -1,4 +1,6 @@
 // Where a split leaves a tail: what may run past the end of a reduction.
+#include <algorithm>
+
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/schedule.h"
@@ -10,8 +12,21 @@ bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, boo
     return e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0 &&
            IsZeroOutside(schedule, e->args[1], axis, placed);
   }
-  if (e->op == Op::kCast) return IsZeroOutside(schedule, e->args[0], axis, placed);
-  if (e->op != Op::kLoad) return false;
+  const auto is_zero = [&](const Expr& arg) { return IsZeroOutside(schedule, arg, axis, placed); };
+  switch (e->op) {
+    case Op::kFloat:
+      return e->float_value == 0;
+    case Op::kCast:
+    case Op::kNeg:
+    case Op::kAbs:
+    case Op::kMax:
+    case Op::kMin:
+      return std::all_of(e->args.begin(), e->args.end(), is_zero);
+    case Op::kLoad:
+      break;
+    default:
+      return false;
+  }
   for (size_t i = 0; i < e->args.size(); ++i) {
     if (e->args[i]->op != Op::kVar || e->args[i]->var != axis) continue;
     if (e->buffer->shape[i] != axis->extent) return false;

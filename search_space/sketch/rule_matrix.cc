@@ -29,8 +29,9 @@ class WarpPlan : public MatrixPlan {
     Add("n.tiles", {1, 2, 3, 4, 6, 8, 12, 16}, 0);
     Add("k.steps", {1, 2, 4, 8}, 1);
     Add("split_k", Parts(), 1);
-    Add("pipeline",
-        kernel_.IsCopied() ? std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6} : std::vector<int64_t>{0, 1},
+    // A factor that is computed is stored where the other one's copies begin.
+    const bool copies = kernel_.factors[0].is_copied || kernel_.factors[1].is_copied;
+    Add("pipeline", copies ? std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6} : std::vector<int64_t>{0, 1},
         2);
     Add("prefetch", {0, 1}, 2);
     Add("block_swizzle", {1, 2, 4, 8, 16}, 3);

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <numeric>
 
+#include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 
@@ -15,6 +17,32 @@ bool MakeFactor(const ScheduledStage& sum, const MatrixShape& shape, const Opera
   factor.operand = operand;
   factor.axes = AxesInMemoryOrder(sum, value);
   return true;
+}
+
+// What is computed where the factor is fetched: the stages that it reads are inlined there.
+Expr WithInlined(const Schedule& schedule, const Operand& operand, const Expr& value) {
+  return Rewrite(value, [&](const Expr& node) -> Expr {
+    const auto is_inlined = [&](const BufferRef& stage) { return node->buffer == stage; };
+    if (node->op != Op::kLoad ||
+        std::none_of(operand.inlined.begin(), operand.inlined.end(), is_inlined)) {
+      return nullptr;
+    }
+    const int at = schedule.FindStage(node->buffer.get());
+    const ScheduledStage& stage = schedule.stages()[static_cast<size_t>(at)];
+    return Substitute(stage.body, [&](const Var& var) -> Expr {
+      const int axis = stage.FindAxis(var);
+      return axis < 0 ? nullptr : node->args[static_cast<size_t>(axis)];
+    });
+  });
+}
+
+// Can asynchronous copies bring it, zero where a condition says so, which neighbours along the axis
+// share?
+bool IsCopy(const Expr& value, const Var& axis) {
+  if (value->op != Op::kSelect) return value->op == Op::kLoad;
+  const Expr& otherwise = value->args[2];
+  return otherwise->op == Op::kFloat && otherwise->float_value == 0 &&
+         !MentionsAny(value->args[0], {axis.get()}) && IsCopy(value->args[1], axis);
 }
 
 }  // namespace
@@ -49,7 +77,7 @@ std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, cons
   };
   if (!found.ChooseDepth(shape.k, vanishes)) return std::nullopt;
   if (!found.ChooseOwn(0) || !found.ChooseOwn(1)) return std::nullopt;
-  for (Factor& factor : found.factors) found.ChooseAccess(sum, value_of(factor), factor);
+  for (Factor& factor : found.factors) found.ChooseAccess(program, sum, value_of(factor), factor);
   if (found.factors[0].own > found.factors[1].own) std::swap(found.factors[0], found.factors[1]);
   return found;
 }
@@ -102,23 +130,27 @@ bool MatrixKernel::ChooseOwn(size_t number) {
 }
 
 // Accesses are as wide as rows are aligned, where the innermost axis alone numbers the elements of
-// a row: those of a window may begin anywhere.
-void MatrixKernel::ChooseAccess(const ScheduledStage& sum, const Expr& value,
-                                Factor& factor) const {
+// a row: those of a window may begin anywhere. Of a factor that is computed from several tensors,
+// as wide as all of them allow that have rows along that axis.
+void MatrixKernel::ChooseAccess(const ProgramShape& program, const ScheduledStage& sum,
+                                const Expr& value, Factor& factor) const {
   const auto is_tiled = [&](size_t axis) { return axis == factor.own || axis == DepthAxis(); };
   factor.inner = *std::find_if(factor.axes.rbegin(), factor.axes.rend(), is_tiled);
-  if (value->op != Op::kLoad || factor.operand.is_stage || factor.axes.back() != factor.inner) {
-    return;
-  }
+  if (factor.axes.back() != factor.inner) return;
   const Var& axis = factor.inner < kernel.axes.size()
                         ? sum.axes[factor.inner]
                         : sum.reduce_axes[factor.inner - kernel.axes.size()];
-  const Expr& last = value->args.back();
-  if (last->op != Op::kVar || last->var != axis) return;
-  while (factor.vector < kLine && value->buffer->shape.back() % (2 * factor.vector) == 0) {
-    factor.vector *= 2;
+  int64_t widest = 0;
+  const Expr computed = WithInlined(program.schedule, factor.operand, value);
+  for (const Expr& load : LoadsIn(computed)) {
+    if (!MentionsAny(load, {axis.get()})) continue;
+    const Expr& last = load->args.back();
+    const bool is_row = last->op == Op::kVar && last->var == axis;
+    const int64_t extent = is_row ? load->buffer->shape.back() : 1;
+    widest = std::gcd(widest, extent);
   }
-  factor.is_copied = factor.vector > 1 && kernel.target.has_async_copy;
+  while (factor.vector < kLine && widest % (2 * factor.vector) == 0) factor.vector *= 2;
+  factor.is_copied = IsCopy(computed, axis) && factor.vector > 1 && kernel.target.has_async_copy;
 }
 
 }  // namespace heddle::search_space

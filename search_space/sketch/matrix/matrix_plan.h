@@ -54,7 +54,8 @@ struct MatrixKernel {
  private:
   bool ChooseDepth(int64_t step, const std::function<bool(size_t)>& is_zero_past);
   bool ChooseOwn(size_t number);
-  void ChooseAccess(const ScheduledStage& sum, const Expr& value, Factor& factor) const;
+  void ChooseAccess(const ProgramShape& program, const ScheduledStage& sum, const Expr& value,
+                    Factor& factor) const;
 };
 
 // What a choice makes of the kernel. Factors by their numbers in MatrixKernel.

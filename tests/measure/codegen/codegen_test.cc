@@ -82,7 +82,7 @@ std::string HashOfGoldens() {
 }
 
 TEST(Codegen, OtherSourceOrStepsAreAnotherVersion) {
-  constexpr int kVersion = 9;
+  constexpr int kVersion = 10;
   constexpr char kHash[] = "08313cc172036ad8";
   EXPECT_EQ(kVersion, kGeneratorVersion) << "say here what it stands for: " << HashOfGoldens();
   EXPECT_EQ(HashOfGoldens(), kHash)

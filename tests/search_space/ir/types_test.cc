@@ -1,4 +1,5 @@
 // 16-bit types: how they round, and that what is computed from them is computed in float32.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -56,6 +57,26 @@ TEST(FloatFormat, RoundsToNearestEven) {
     EXPECT_EQ(HalfBits(type, NAN), 0x7fff);
     EXPECT_EQ(HalfBits(type, -0.0), 0x8000);
     EXPECT_EQ(UnitRoundoff(type), type == DType::kFloat16 ? 0x1p-11 : 0x1p-8);
+  }
+}
+
+// Values that are 16-bit numbers are kept as such between stages, and by sums' operands.
+TEST(FloatFormat, WhatIsOfSixteenBitsIsKeptSo) {
+  const auto kept = [](const std::string& value) {
+    const auto op =
+        ParseOperators("op f(n) { in A[n], F[n]: float32, H[n]: float16 T[i: n] = " + value +
+                       " out Y[i: n] = T[i] + F[i] + H[i] + A[i] }");
+    EXPECT_TRUE(op.ok()) << op.status();
+    return ToString(op->front().Instantiate({{"n", 8}}, DType::kBFloat16)->stages[0].body);
+  };
+  EXPECT_EQ(kept("select(i < 4, A[i], -1.5)"), "select(i < 4, A[i], -1.5)");
+  EXPECT_EQ(kept("max(A[i], 0)"), "bfloat16(max(float32(A[i]), 0))");
+  EXPECT_EQ(kept("-abs(min(A[i], 2))"), "bfloat16(-abs(min(float32(A[i]), 2)))");
+  EXPECT_EQ(kept("bfloat16(F[i] * 2)"), "bfloat16(F[i] * 2)");
+  for (const char* value : {"A[i] * 2", "max(A[i], 0.1)", "max(A[i], H[i])", "max(A[i], F[i])",
+                            "select(i < 4, A[i], 257)", "F[i]"}) {
+    EXPECT_THAT(kept(value), testing::Not(testing::StartsWith("bfloat16("))) << value;
+    EXPECT_THAT(kept(value), testing::Not(testing::StartsWith("select(i < 4, A[i], "))) << value;
   }
 }
 

@@ -87,7 +87,7 @@ TEST(Gather, ABoundOfTheIndexGuardsARead) {
 
 TEST(Gather, RefusalsSayWhatWouldBeRight) {
   EXPECT_THAT(Refusal("in I[n]: int32, X[n]\nout Y[i: n] = X[I[i]]"),
-              HasSubstr("expected index(extent), for an input that holds indices"));
+              HasSubstr("or index(extent) for an input that holds indices, found 'int32'"));
   EXPECT_THAT(Refusal("in I[n]: index(n - 6), X[v]\nout Y[i: n] = X[I[i]]"),
               HasSubstr("what input 'I' indexes has extent n - 6 = 0; it must be at least 1"));
   EXPECT_THAT(Refusal("in I[n]: index(2147483649), X[v]\nout Y[i: n] = select(I[i] < v, X[I[i]], "

@@ -46,6 +46,30 @@ op weight_gradient_odd(n, ci, co, h, w) {
   in X[n, ci, h + 2, w + 2], D[n, co, h, w]
   out G[o: co, c: ci, r: 3, s: 3] = sum(b: n, y: h, x: w) X[b, c, y + r, x + s] * D[b, o, y, x]
 }
+op masked(m, n) {
+  in A[m, m], B[m, n]
+  out C[i: m, j: n] = sum(r: m) select(r <= i, A[i, r], 0) * B[r, j]
+}
+op rectified(m, n, k) {
+  in A[m, k], B[n, k]
+  R[i: m, r: k] = max(A[i, r], 0)
+  out C[i: m, j: n] = sum(r: k) R[i, r] * abs(B[j, r])
+}
+op scaled(m, n, k) {
+  in A[m, k]: float32, S[k]: float32, B[k, n]
+  out C[i: m, j: n] = sum(r: k) bfloat16(A[i, r] * S[r]) * B[r, j]
+}
+op rounded_layers(m, n, k) {
+  in X[m, k], W[k, n], B[n], V[n, k]
+  T[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
+  H[i: m, j: n] = bfloat16(max(T[i, j] + B[j], 0))
+  out Y[i: m, q: k] = sum(r: n) H[i, r] * V[r, q]
+}
+op conv_padded_last(n, h, w, ci, co) {
+  in X[n, h, w, ci], W[3, 3, ci, co]
+  P[b: n, y: h + 2, x: w + 2, c: ci] = select(y >= 1 && y <= h && x >= 1 && x <= w, X[b, y - 1, x - 1, c], 0)
+  out Y[b: n, y: h, x: w, o: co] = sum(r: 3, s: 3, c: ci) P[b, y + r, x + s, c] * W[r, s, c, o]
+}
 op weight_gradient(n, ci, co, h, w) {
   in X[n, ci, h + 2, w + 2], D[n, co, h, w]
   out G[o: co, c: ci, r: 3, s: 3] = sum(b: n, y: h, x: w) X[b, c, y + r, x + s] * D[b, o, y, x]
@@ -130,6 +154,11 @@ INSTANTIATE_TEST_SUITE_P(
                         Case{"conv_padded", "n=1,ci=10,h=3,w=17,co=9", DType::kBFloat16},
                         Case{"conv_strided", "n=2,ci=17,l=20,co=16", DType::kFloat16},
                         Case{"weight_gradient", "n=2,ci=16,co=20,h=3,w=16", DType::kBFloat16},
+                        Case{"masked", "m=40,n=24", DType::kFloat16},
+                        Case{"rectified", "m=24,n=33,k=40", DType::kBFloat16},
+                        Case{"scaled", "m=24,n=40,k=48", DType::kBFloat16},
+                        Case{"rounded_layers", "m=19,n=40,k=24", DType::kBFloat16},
+                        Case{"conv_padded_last", "n=2,h=3,w=6,ci=16,co=24", DType::kBFloat16},
                         // Along w, sums would end inside a matrix.
                         Case{"weight_gradient_odd", "n=9,ci=8,co=8,h=2,w=7", DType::kFloat16})),
     [](const auto& info) {

@@ -10,9 +10,11 @@
 #include <optional>
 #include <thread>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/files.h"
 #include "base/host.h"
 #include "base/sqlite.h"
@@ -289,6 +291,21 @@ absl::StatusOr<std::vector<int64_t>> IncompleteRuns(const Batch& batch) {
     if (!IsComplete((*runs)[batch.RunName(i)])) incomplete.push_back(i);
   }
   return incomplete;
+}
+
+absl::StatusOr<int> LastSubmission(const Batch& batch) {
+  auto names = ListFolder(batch.folder + "/jobs");
+  if (!names.ok()) return names.status();
+  int last = -1;
+  for (const std::string& name : *names) {
+    absl::string_view rest = name;
+    int submission = 0;
+    if (absl::ConsumePrefix(&rest, batch.JobName() + "-") &&
+        absl::SimpleAtoi(rest.substr(0, rest.find('.')), &submission)) {
+      last = std::max(last, submission);
+    }
+  }
+  return last;
 }
 
 void AddBatchCommands(CLI::App& group, Selected selected) {

@@ -54,6 +54,10 @@ bool IsComplete(const std::vector<tuner::Attempt>& attempts);
 // The indices of runs that are not complete.
 absl::StatusOr<std::vector<int64_t>> IncompleteRuns(const Batch& batch);
 
+// The last submission that something was written down of in jobs/ (JobName-SUBMISSION...); -1: none
+// was. Errors as of ListFolder: what cannot be read does not say that nothing was submitted.
+absl::StatusOr<int> LastSubmission(const Batch& batch);
+
 // The subcommands of `heddle cluster` that the scripts call.
 void AddBatchCommands(CLI::App& group, Selected selected);
 

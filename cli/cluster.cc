@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/files.h"
 #include "cli/batch.h"
 #include "cli/collect.h"
@@ -35,6 +36,10 @@ struct BatchFlags {
   std::string folder = "heddle-batches", db, collect_on, collect_script;
   bool submit = false, cancel = false;
 };
+
+// Of the half hour that collect.sbatch has; and between tries while Slurm does not answer.
+constexpr absl::Duration kPatience = absl::Minutes(25);
+constexpr absl::Duration kFirstPause = absl::Seconds(1), kLongestPause = absl::Seconds(30);
 
 SlurmArray CollectorOf(const Batch& batch, int generation, const std::string& arrays) {
   SlurmArray collector{absl::StrCat(batch.JobName(), "-", generation, ".collect"),
@@ -86,6 +91,37 @@ void SayCold(const absl::Status& written) {
 }
 
 std::string CancelledMark(const Batch& batch) { return batch.folder + "/cancelled"; }
+
+// What was submitted before: what Slurm holds, as it does with a task whose node's daemon ended as
+// it was to begin, is released; what Slurm has lost is told of.
+absl::Status GoOn(const Batch& batch) {
+  const auto last = LastSubmission(batch);
+  if (!last.ok()) return last.status();
+  auto names = ListFolder(batch.folder + "/jobs");
+  if (!names.ok()) return names.status();
+  auto jobs = AllSlurmJobs();
+  if (!jobs.ok()) return jobs.status();
+  bool lives = false;
+  for (const std::string& name : *names) {
+    const std::vector<SlurmJob>& known = (*jobs)[name];
+    lives |= !std::all_of(known.begin(), known.end(), HasEnded);
+    auto id = WrittenDown(batch, name);
+    if (!id.ok()) return id.status();
+    if (absl::Status s = ReleaseSlurmJob(name, *id); !s.ok()) return s;
+  }
+  auto incomplete = IncompleteRuns(batch);
+  if (!incomplete.ok()) return incomplete.status();
+  std::error_code error;
+  if (lives || incomplete->empty() || fs::exists(CancelledMark(batch), error)) {
+    return absl::OkStatus();
+  }
+  // Not here: the database may be another node's.
+  Say(absl::StrCat("Slurm has nothing of it any more, and ", incomplete->size(),
+                   " workloads are not complete. Where the database lies, this goes on: heddle "
+                   "cluster collect --folder ",
+                   batch.folder, " --generation ", *last));
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Batch> PlanBatch(const BatchFlags& flags) {
   auto planned = flags.suite.Plan(flags.folder);
@@ -159,11 +195,12 @@ Result RunSlurm(const BatchFlags& flags) {
   }
   absl::Status s = SubmitGeneration(*existing, 0, AllOf(*existing));
   if (!s.ok()) return s;
+  if (s = GoOn(*existing); !s.ok()) return s;
   std::cout << existing->folder << "\n";
   return kDone;
 }
 
-Result RunCollect(const std::string& folder, int generation) {
+Result CollectOnce(const std::string& folder, int generation) {
   auto batch = ReadBatch(folder);
   if (!batch.ok()) return batch.status();
   auto records = OpenWritableRecords(batch->db);
@@ -197,6 +234,23 @@ Result RunCollect(const std::string& folder, int generation) {
   SayCold(WriteWarmStart(**records, *batch));
   absl::Status s = SubmitGeneration(*batch, generation + 1, *incomplete);
   return s.ok() ? collected : Result(s);
+}
+
+// Nobody starts again what collects, and with it a batch ends: it waits until Slurm answers, and
+// takes what it refuses, as a limit may be reached just now. Each step may be done again.
+Result RunCollect(const std::string& folder, int generation) {
+  const SteadyTime end = SteadyNow() + kPatience;
+  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    Result result = CollectOnce(folder, generation);
+    if (!absl::IsUnavailable(result.status()) && !absl::IsInternal(result.status())) return result;
+    if (SteadyNow() + pause > end) {
+      Say(absl::StrCat("Given up. This goes on from here: heddle cluster collect --folder ", folder,
+                       " --generation ", generation));
+      return result;
+    }
+    Say(absl::StrCat(result.status().message(), "; again in ", absl::FormatDuration(pause)));
+    absl::SleepFor(pause);
+  }
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
@@ -40,23 +39,6 @@ constexpr absl::Duration kLongestWait = absl::Minutes(10);
 
 // Somebody may look for why; else a pass would fill the folder's every listing with it.
 std::string EndedMark(const std::string& folder) { return folder + "/ended"; }
-
-// The last submission that an id was written down of; -1: none was. Errors as of ListFolder: what
-// cannot be read does not say that nothing was submitted.
-absl::StatusOr<int> LastSubmission(const Batch& batch) {
-  auto names = ListFolder(batch.folder + "/jobs");
-  if (!names.ok()) return names.status();
-  int last = -1;
-  for (const std::string& name : *names) {
-    absl::string_view rest = name;
-    int submission = 0;
-    if (absl::ConsumePrefix(&rest, batch.JobName() + "-") &&
-        absl::SimpleAtoi(rest.substr(0, rest.find('.')), &submission)) {
-      last = std::max(last, submission);
-    }
-  }
-  return last;
-}
 
 // Why runs have no result, in a user's words.
 std::string WhyIncomplete(const Batch& batch, const std::vector<int64_t>& incomplete,
@@ -265,6 +247,12 @@ absl::Status Executor::Submit(const v1::Job& job, const Batch& batch, int submis
   if (status.ok()) {
     refused_.erase(batch.name);
     return status;
+  }
+  if (absl::IsInvalidArgument(status)) {
+    server_.engine().EndRuns(
+        server::JobId(job.name()),
+        absl::StrCat(engine_->place(), " does not take it: ", status.message()));
+    return absl::OkStatus();
   }
   ++refusals_;
   Refusal& refusal = refused_[batch.name];

@@ -55,7 +55,7 @@ class ClusterEngine {
   // folder (jobs/JobName-SUBMISSION...) and may begin, and there is one of it.
   virtual absl::Status Settle(const Batch& batch) = 0;
   // Has these workloads run; found, where a server that was killed had submitted them. Submissions
-  // are numbered from 0.
+  // are numbered from 0. InvalidArgument: they are refused for what they are, and always will be.
   virtual absl::Status Submit(Batch batch, const std::string& tenant, int submission,
                               const std::vector<int64_t>& indices) = 0;
   // How a task ended that has left no result.

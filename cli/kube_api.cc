@@ -39,10 +39,15 @@ absl::Status StatusOf(long code, const std::string& text) {
                                                          : absl::AbortedError(message);
     case 410:
       return absl::OutOfRangeError(message);
+    case 400:
+    case 413:
+    case 422:
+      return absl::InvalidArgumentError(message);
+    case 408:
     case 429:
       return absl::UnavailableError(message);
     default:
-      return code >= 500 ? absl::UnavailableError(message) : absl::InvalidArgumentError(message);
+      return code >= 500 ? absl::UnavailableError(message) : absl::FailedPreconditionError(message);
   }
 }
 

@@ -50,9 +50,10 @@ class KubeApi {
 
   // The object that a call is answered with; `body` null: none is sent. NotFound; AlreadyExists;
   // Aborted: a conflict with what the object is by now; OutOfRange: a version or a list's
-  // continuation that is too old; PermissionDenied; Unavailable: no answer, or it is asked for
-  // patience, for as long as which no call is made; InvalidArgument: everything else that is
-  // refused. Messages are the server's.
+  // continuation that is too old; PermissionDenied, which a quota's refusal is, too; Unavailable:
+  // no answer, or it is asked for patience, for as long as which no call is made; InvalidArgument:
+  // the object is refused for what it says (400, 413, 422), and always will be; FailedPrecondition:
+  // everything else that is refused. Messages are the server's.
   absl::StatusOr<Json> Call(const char* method, const std::string& path, const Json& body);
   // Hands out the events of a watch as they come, until it ends, which is at any time, or `event`
   // returns an error. Errors as Call's, of the watch's beginning; its end is none.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -75,6 +76,28 @@ absl::StatusOr<std::unique_ptr<ClusterEngine>> MakeEngine(const ServeFlags& flag
         "--executor slurm wants a --partition, and a --folder that all its nodes see");
   }
   return MakeSlurmEngine(flags.slurm);
+}
+
+// Whoever gives a flag that the executor does not have expects something of it.
+absl::Status RefuseFlagsOfOthers(const std::string& executor,
+                                 const std::vector<CLI::Option*>& slurm,
+                                 const std::vector<CLI::Option*>& kubernetes) {
+  static const auto& both = *new std::set<std::string>{"--gpu", "--time", "--parallel"};
+  const auto refuse = [&](const char* owner, const std::vector<CLI::Option*>& options) {
+    for (const CLI::Option* option : options) {
+      const std::string name = option->get_name();
+      if (option->count() == 0 || (executor == "kubernetes" && both.contains(name))) continue;
+      const char* instead =
+          executor == "kubernetes" && name == "--cpus-per-task" ? "; a pod's cores are --cpu" : "";
+      return absl::InvalidArgumentError(absl::StrCat(name, " is a flag of --executor ", owner,
+                                                     ", and not of ", executor, "'s", instead));
+    }
+    return absl::OkStatus();
+  };
+  absl::Status status;
+  if (executor != "slurm") status.Update(refuse("slurm", slurm));
+  if (executor != "kubernetes") status.Update(refuse("kubernetes", kubernetes));
+  return status;
 }
 
 Result RunServe(ServeFlags flags) {
@@ -287,13 +310,22 @@ void AddServe(CLI::App& app, Selected selected) {
       ->type_name("S")
       ->check(CLI::Range(0.1, 3600.0).description(""))
       ->capture_default_str();
-  flags->slurm.Add(*sub);
-  flags->kubernetes.Add(*sub);
+  const auto options_of = [&](auto& engine) {
+    const size_t before = sub->get_options().size();
+    engine.Add(*sub);
+    std::vector<CLI::Option*> options = sub->get_options();
+    options.erase(options.begin(), options.begin() + before);
+    return options;
+  };
+  const auto of_slurm = options_of(flags->slurm), of_kubernetes = options_of(flags->kubernetes);
   sub->footer(
       "Ports want tokens, and TLS beyond this machine; the socket is guarded by its permissions\n"
       "(docs/service.md).\n"
       "SIGTERM and Ctrl-C end it in order; jobs continue when it is started again.");
-  sub->callback([=] { *selected = [=] { return RunServe(*flags); }; });
+  sub->callback([=] {
+    const absl::Status refused = RefuseFlagsOfOthers(flags->executor, of_slurm, of_kubernetes);
+    *selected = [=] { return refused.ok() ? RunServe(*flags) : Result(refused); };
+  });
 }
 
 void AddToken(CLI::App& app, Selected selected) {

@@ -20,7 +20,7 @@ NAMESPACE = "heddle"
 GROUPS = {"jobs": ("batch", "/apis/batch/v1"), "pods": ("", "/api/v1")}
 PATH = re.compile(rf"(/api/v1|/apis/batch/v1)/namespaces/{NAMESPACE}/(jobs|pods)(?:/([^/]+))?$")
 REASONS = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "Conflict", 410: "Expired",
-           429: "TooManyRequests", 500: "InternalError"}
+           422: "Invalid", 429: "TooManyRequests", 500: "InternalError"}
 
 
 def now():
@@ -63,6 +63,7 @@ class ApiServer:
         self.patience = 0  # requests that are to come later
         self.page = 500
         self.refusals = []  # of the next deletions
+        self.unwanted = []  # of the next objects: codes and messages
         self.gone_as_event = False
         self.silent = False  # watches tell nothing yet
         api = self
@@ -222,6 +223,8 @@ class ApiServer:
         name = each["metadata"]["name"]
         if each["metadata"].get("namespace", NAMESPACE) != NAMESPACE:
             raise Refused(400, "the namespace of the provided object does not match the namespace sent on the request")
+        if self.unwanted:
+            raise Refused(*self.unwanted.pop(0))
         if name in self.objects[resource]:
             raise Refused(409, f'{resource} "{name}" already exists', "AlreadyExists")
         self.make(resource, dict(each, status={}))

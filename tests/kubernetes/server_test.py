@@ -10,40 +10,22 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [f"{HERE}/../slurm", f"{HERE}/../service"]
 from api_server import NAMESPACE, ApiServer, rules_of  # noqa: E402
 from executor import Server  # noqa: E402
 from nodes import INDEX, Nodes, environment_of  # noqa: E402
+from place import Place  # noqa: E402
 from schemas import check_objects  # noqa: E402
 from service import HEDDLE, certificates, expect, skip  # noqa: E402
 
 MANIFEST = os.path.join(os.environ["HEDDLE_SOURCE_DIR"], "deploy", "kubernetes", "server.yaml")
 
 
-class Place:
-    """A folder, and programs that run with it."""
-
-    def __init__(self):
-        self.folder = tempfile.mkdtemp(prefix="heddle-kubernetes-")
-        self.environment = {"PATH": os.environ["PATH"], "HOME": self.folder, "PYTHONDONTWRITEBYTECODE": "1",
-                            "KUBERNETES_SERVICE_HOST": "127.0.0.1"}
-
-    def run(self, *command, check=True):
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=self.environment,
-                              timeout=120)
-        expect(done.returncode == 0 or not check, done)
-        return done
-
-    def until(self, what, condition, limit=180):
-        end = time.monotonic() + limit
-        while not condition():
-            if time.monotonic() > end:
-                raise AssertionError(f"{what}: not in {limit} s\n{server.log()[-3000:]}")
-            time.sleep(0.02)
+class Cluster(Place):
+    def explain(self):
+        return server.log()[-3000:]
 
 
 class KubernetesServer(Server):
@@ -110,7 +92,7 @@ def kill_server():
     os.kill(server.process.pid, signal.SIGKILL)
 
 
-place = Place()
+place = Cluster("kubernetes", KUBERNETES_SERVICE_HOST="127.0.0.1")
 credentials = f"{place.folder}/account"
 os.mkdir(credentials)
 certificates(place.folder, "IP:127.0.0.1")
@@ -136,7 +118,9 @@ try:
         tuned = json.loads(real.heddle("submit", "vector_add", "--shape", "n=4096", "--trials", "1", "--json"))["id"]
         place.environment = fakes
 
-    for lacking, words in (([], "--folder"), (["--folder", place.folder], "--image")):
+    for lacking, words in (([], "--folder"), (["--folder", place.folder], "--image"),
+                           (["--gpus-per-node", "8"], "--gpus-per-node is a flag of --executor slurm"),
+                           (["--cpus-per-task", "8"], "a pod's cores are --cpu"), (["--sbatch", "x"], "--sbatch is")):
         refused = place.run(HEDDLE, "serve", "--executor", "kubernetes", *lacking, check=False)
         expect(refused.returncode == 2 and words in refused.stderr, refused)
 
@@ -273,6 +257,20 @@ try:
     expect(told["state"] == "FAILED" and "1 deleted in Kubernetes" in told["error"], told)
     server.retired(job)
 
+    # What a quota forbids is allowed later. An object that is refused for what it says always will be.
+    server.modes("final 3")
+    job_of_name = 'jobs.batch "heddle" is'
+    creates, api.unwanted = api.calls.count("create"), [(403, f"{job_of_name} forbidden: exceeded quota: gpus")]
+    job = server.submit(54)
+    expect(best(server.ends(job)) == [3] and api.calls.count("create") == creates + 2, server.job(job))
+    invalid = f"{job_of_name} invalid: spec.template.spec.containers[0].resources: Invalid value"
+    creates, api.unwanted = api.calls.count("create"), [(422, invalid)]
+    refused = server.submit(55)
+    told = server.ends(refused)
+    expect(told["state"] == "FAILED" and invalid in told["error"], told)
+    server.retired(job, refused)
+    expect(api.calls.count("create") == creates + 1, "it is tried again")
+
     # Without its role it says so, and goes on when it has it; of another's object of that name it keeps off.
     server.modes("final 3")
     api.allowed.remove(("jobs", "create"))
@@ -315,7 +313,4 @@ finally:
             each.kill()
     for each in (nodes, real_nodes, api, proxy):
         each.close()
-    if os.environ.get("HEDDLE_KEEP_LOGS"):
-        print("logs are in", place.folder)
-    else:
-        shutil.rmtree(place.folder, ignore_errors=True)
+    place.remove()

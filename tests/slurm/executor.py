@@ -12,6 +12,11 @@ UNAVAILABLE = 4  # the exit code
 HERE = os.path.dirname(os.path.realpath(__file__))
 
 
+def shipped_script():
+    with open(f"{HERE}/../../deploy/slurm/tune.sbatch") as script:
+        return script.read()
+
+
 def fake_script(script):
     """The site's script with fake_task.py in the tuner's place."""
     return script.replace('exec "$2" cluster task', f"exec {HERE}/fake_task.py").replace(
@@ -27,8 +32,8 @@ class Server:
         self.jobs = f"{self.folder}/jobs"
         os.makedirs(self.jobs)
         self.script = f"{self.folder}/task.sbatch"
-        with open(f"{HERE}/../../deploy/slurm/tune.sbatch") as template, open(self.script, "w") as out:
-            out.write(script(template.read()))
+        with open(self.script, "w") as out:
+            out.write(script(shipped_script()))
         cluster.environment |= {"HEDDLE_DB": f"{self.folder}/heddle.db", "XDG_CACHE_HOME": f"{cluster.folder}/cache"}
         self.process, self.starts, self.requests = None, 0, 0
 

@@ -2,76 +2,11 @@
 replies, time limits, cancelled tasks. Whatever happens, each trial is in the database once, and no attempt that
 was replaced overrules the one that replaced it."""
 
-import json
 import os
 import signal
 
+from batch import Batch
 from slurm import HEDDLE, Slurm, expect
-
-HERE = os.path.dirname(os.path.realpath(__file__))
-
-
-class Batch:
-    def __init__(self, slurm, name, modes):
-        """`modes`: of each task, what its attempts do (fake_task.py)."""
-        self.slurm, self.name = slurm, name
-        self.parent = f"{slurm.folder}/{name}"
-        self.folder = f"{self.parent}/{name}"
-        self.db = f"{self.parent}/heddle.db"
-        os.mkdir(self.parent)
-        for index, mode in enumerate(modes):
-            self.write(f"mode.{index}", mode)
-        self.write("suite", "".join(f"vector_add n={i + 1}\n" for i in range(len(modes))))
-        with open(f"{HERE}/../../deploy/slurm/tune.sbatch") as script:
-            script = script.read()
-        self.write("task.sbatch", script.replace('exec "$2" cluster task', f"exec {HERE}/fake_task.py")
-                   .replace('--folder "$1" --index "$(($3 + SLURM_ARRAY_TASK_ID))"', '"$@"'))
-
-    def write(self, name, text):
-        with open(f"{self.parent}/{name}", "w") as out:
-            out.write(text)
-
-    def command(self, *flags, check=True, **environment):
-        return self.slurm.run(HEDDLE, "cluster", "slurm", "--workloads", f"{self.parent}/suite", "--partition", "gpu",
-                              "--cpus-per-task", "1", "--name", self.name, "--folder", self.parent, "--db", self.db,
-                              "--task-script", f"{self.parent}/task.sbatch", *flags, check=check, **environment)
-
-    def jobs(self, generation):
-        """Of the tasks of a submission: states by index."""
-        with open(f"{self.folder}/batch.json") as batch:
-            batch = json.load(batch)
-        return self.slurm.states("-n", f"heddle-{batch['created']}-{self.name}-{generation}.0")
-
-    def collected(self, generation):
-        """Whether what collects after this submission has ended."""
-        try:
-            with open(f"{self.folder}/log/collect-{generation}.log") as log:
-                return "workloads are complete" in log.read() and not self.slurm.run(
-                    "squeue", "-h", "-n", self.collector(generation)).stdout
-        except OSError:
-            return False
-
-    def collector(self, generation):
-        with open(f"{self.folder}/batch.json") as batch:
-            batch = json.load(batch)
-        return f"heddle-{batch['created']}-{self.name}-{generation}.collect"
-
-    def log(self, generation):
-        with open(f"{self.folder}/log/collect-{generation}.log") as log:
-            return log.read()
-
-    def trials(self):
-        lines = self.slurm.run(HEDDLE, "records", "export", "-", "--db", self.db).stdout.splitlines()
-        return sorted(json.loads(line)["trial"]["time_us"] for line in lines)
-
-    def attempts(self, index):
-        return sorted(f for f in os.listdir(f"{self.folder}/runs") if f"-{index:05}." in f)
-
-
-def pid_of(slurm, daemon):
-    with open(f"{slurm.folder}/cluster/run/{daemon}.pid") as pid:
-        return int(pid.read())
-
 
 with Slurm() as slurm:
     # A node is lost, and the step on it goes on beside the attempt that replaces it.
@@ -79,13 +14,19 @@ with Slurm() as slurm:
     lost.command("--submit")
     slurm.until("the task runs", lambda: len(os.listdir(f"{lost.folder}/runs")) == 1)
     node = slurm.run("squeue", "-h", "-t", "R", "-o", "%N").stdout.split()[0]
-    os.kill(pid_of(slurm, f"slurmd-{node}"), signal.SIGKILL)
+    os.kill(slurm.pid_of(f"slurmd-{node}"), signal.SIGKILL)
     slurm.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
 
     # Meanwhile: interrupted tasks are submitted again by what collects, three times and not by themselves;
     # one that was cancelled is not, nor is one that has succeeded.
     limits = Batch(slurm, "limits", ["interrupted\nfinal 4", "interrupted", "final 6"])
-    submitted = limits.command("--submit", "--parallel", "3")
+    # Slurm does not answer the first job that collects, which waits.
+    os.makedirs(f"{slurm.folder}/deaf")
+    with open(f"{slurm.folder}/deaf/squeue", "w") as script:
+        script.write("#!/bin/sh\ncase $SLURM_JOB_NAME in "
+                     f"*.collect) mkdir {slurm.folder}/asked 2>&- && exit 1; esac\nexec /usr/bin/squeue \"$@\"\n")
+    os.chmod(f"{slurm.folder}/deaf/squeue", 0o755)
+    submitted = limits.command("--submit", "--parallel", "3", PATH=f"{slurm.folder}/deaf:{slurm.environment['PATH']}")
     again = limits.command("--submit", "--parallel", "3")
     expect(again.stdout == submitted.stdout == limits.folder + "\n", again)
     expect(again.stderr == submitted.stderr, f"submitted twice: {submitted.stderr} {again.stderr}")
@@ -97,6 +38,7 @@ with Slurm() as slurm:
     expect(limits.jobs(1).keys() == {"0", "1"}, limits.jobs(1))
     expect(limits.jobs(2).keys() == limits.jobs(3).keys() == {"1"}, limits.jobs(3))
     expect(not limits.jobs(4), "submitted a fourth time")
+    expect("does not answer (squeue); the same command goes on later; again in 1s" in limits.log(0), limits.log(0))
     expect("given up: vector_add n=2" in limits.log(3), limits.log(3))
     expect(limits.trials() == [4, 6], limits.trials())
     expect([len(limits.attempts(i)) for i in range(3)] == [2, 4, 1], os.listdir(f"{limits.folder}/runs"))
@@ -116,7 +58,7 @@ with Slurm() as slurm:
 
     # The reply to sbatch is lost: its job is found by its name, and is the only one.
     os.makedirs(f"{slurm.folder}/bin")
-    control = pid_of(slurm, "slurmctld")
+    control = slurm.pid_of("slurmctld")
     with open(f"{slurm.folder}/bin/sbatch", "w") as script:
         script.write(f"#!/bin/sh\nkill -STOP {control}; (sleep 12; kill -CONT {control}) >&- 2>&- &\n"
                      'exec /usr/bin/sbatch "$@"\n')
@@ -150,3 +92,16 @@ with Slurm() as slurm:
         slurm.run("scancel", job.read().strip())
     slurm.until("it is collected", lambda: array.collected(0))
     expect("4 were cancelled and stay so" in array.log(0) and not array.jobs(1), array.log(0))
+
+    # What collects is lost: the command again says how to go on, which does.
+    orphan = Batch(slurm, "orphan", ["wait 1\nfinal 2"])
+    orphan.command("--submit")
+    slurm.until("it runs", lambda: list(orphan.jobs(0).values()) == ["RUNNING"] and orphan.attempts(0))
+    slurm.run("scancel", "-n", orphan.collector(0))
+    slurm.run("scancel", "--batch", "--signal=TERM", "-n", orphan.collector(0).replace(".collect", ".0"))
+    slurm.until("it has ended", lambda: list(orphan.jobs(0).values()) == ["FAILED"])
+    said = orphan.command("--submit").stderr
+    expect("1 workloads are not complete" in said and not orphan.jobs(1), said)
+    slurm.run(HEDDLE, *said.splitlines()[-1].split(": heddle ")[1].split())
+    slurm.until("it is collected", lambda: orphan.collected(1))
+    expect(orphan.trials() == [2], orphan.trials())

@@ -4,48 +4,30 @@ test can have a real Slurm end them. The commands are fake_slurm.py, the tuner i
 import contextlib
 import json
 import os
-import shutil
 import signal
-import subprocess
-import tempfile
-import time
 
 from executor import HERE, Server
+from place import Place
 from slurm import HEDDLE, expect
 
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "sacct", "sinfo")
 
 
-class FakeSlurm:
+class FakeSlurm(Place):
     """What of slurm.Slurm a Server needs."""
 
-    def __enter__(self):
-        self.folder = tempfile.mkdtemp(prefix="heddle-fake-slurm-")
+    def __init__(self):
+        super().__init__("fake-slurm")
         os.mkdir(f"{self.folder}/bin")
         for command in COMMANDS:
             os.symlink(f"{HERE}/fake_slurm.py", f"{self.folder}/bin/{command}")
-        self.environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "HOME": self.folder,
-                            "FAKE_SLURM": self.folder, "PYTHONDONTWRITEBYTECODE": "1"}
+        self.environment |= {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "FAKE_SLURM": self.folder}
+
+    def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        if os.environ.get("HEDDLE_KEEP_LOGS"):
-            print("logs are in", self.folder)
-        else:
-            shutil.rmtree(self.folder)
-
-    def run(self, *command, check=True):
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=self.environment,
-                              timeout=120)
-        expect(done.returncode == 0 or not check, done)
-        return done
-
-    def until(self, what, condition, limit=180):
-        end = time.monotonic() + limit
-        while not condition():
-            if time.monotonic() > end:
-                raise AssertionError(f"{what}: not in {limit} s")
-            time.sleep(0.02)
+        self.remove()
 
     def path(self, name):
         return f"{self.folder}/{name}"
@@ -91,6 +73,9 @@ class FakeSlurm:
 with FakeSlurm() as slurm:
     refused = slurm.run(HEDDLE, "serve", "--executor", "slurm", check=False)
     expect(refused.returncode == 2 and "--partition" in refused.stderr, refused)
+    for executor, flag in (("slurm", "--image"), ("fleet", "--partition")):
+        refused = slurm.run(HEDDLE, "serve", "--executor", executor, flag, "x", check=False)
+        expect(refused.returncode == 2 and f"{flag} is a flag of --executor " in refused.stderr, refused)
 
     server = Server(slurm, "server")
     server.start()

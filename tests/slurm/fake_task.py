@@ -5,6 +5,7 @@ behaves as FOLDER/mode.INDEX says:
     final T         a final of T microseconds, and the end
     none            no valid schedule: the end with exit code 3
     interrupted     TERM, or the time limit, has come: the end with exit code 130
+    begun T         a final of T microseconds, and then nothing more until TERM comes
     wait T          until there is FOLDER/go, or TERM comes; a final of T microseconds, and the end
 
 Each attempt takes the line of its number, the last one where there are fewer."""
@@ -74,7 +75,9 @@ if mode == "interrupted":
 if mode == "none":
     write({"format": 1, "end": {"exit_code": 3}})
     sys.exit(3)
-while mode == "wait" and not os.path.exists(f"{folder}/../go"):
+if mode == "begun":
+    write(trial(float(time_us[0])))
+while mode == "begun" or mode == "wait" and not os.path.exists(f"{folder}/../go"):
     time.sleep(0.1)
 write(trial(float(time_us[0])))
 write({"format": 1, "end": {"exit_code": 0}})

@@ -3,36 +3,34 @@
 import os
 import subprocess
 import sys
-import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "service"))
+from place import Place  # noqa: E402
 from service import HEDDLE, expect, skip  # noqa: E402
 
 SCRIPT = os.path.join(os.path.dirname(os.path.realpath(__file__)), "cluster")
 __all__ = ["HEDDLE", "Slurm", "expect", "skip"]
 
 
-class Slurm:
+class Slurm(Place):
     """`with Slurm() as slurm:` has slurm.folder and an environment in which commands find the cluster. Ends
     every process of it and removes the folder. `user`: whose it is, where root tests:
-    an id, and that of the user's group."""
+    an id, and that of the user's group. `flags`: of the script."""
 
-    def __init__(self, user=None):
-        self.folder = tempfile.mkdtemp(prefix="heddle-slurm-")
+    def __init__(self, *flags, user=None):
         # slurmctld insists on the user's own group.
-        self.becoming = {"user": user, "group": user, "extra_groups": []} if user else {}
+        super().__init__("slurm", {"user": user, "group": user, "extra_groups": []} if user else {})
+        self.flags = flags
+        self.environment["SLURM_CONF"] = f"{self.folder}/cluster/slurm.conf"
         if user:
             os.chown(self.folder, user, user)
-        self.environment = {"PATH": os.environ["PATH"], "HOME": self.folder,
-                            "SLURM_CONF": f"{self.folder}/cluster/slurm.conf"}
 
-    def cluster(self, action):
-        return subprocess.run([SCRIPT, action, f"{self.folder}/cluster"], stdin=subprocess.DEVNULL,
+    def cluster(self, action, *flags):
+        return subprocess.run([SCRIPT, action, f"{self.folder}/cluster", *flags], stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=120, **self.becoming)
 
     def __enter__(self):
-        done = self.cluster("start")
+        done = self.cluster("start", *self.flags)
         if done.returncode == 0:
             return self
         self.__exit__()
@@ -42,30 +40,28 @@ class Slurm:
 
     def __exit__(self, *_):
         self.cluster("stop")
-        if os.environ.get("HEDDLE_KEEP_LOGS"):
-            print("logs are in", self.folder)
-        else:
-            subprocess.run(["rm", "-rf", self.folder], check=True)
+        self.remove()
 
-    def run(self, *command, check=True, timeout=120, **environment):
-        """Runs a command beside the cluster to its end; its CompletedProcess with text."""
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              env=dict(self.environment, **environment), timeout=timeout,
-                              cwd=self.folder, **self.becoming)
-        if check and done.returncode != 0:
-            raise AssertionError(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n"
-                                 f"{done.stderr}")
-        return done
+    def explain(self):
+        return self.run("squeue", "-t", "all", check=False).stdout
 
     def states(self, *which):
         """Of tasks (squeue's flags say which), ended ones included: {"0": "COMPLETED", ...}."""
         rows = self.run("squeue", "-h", "-r", "-t", "all", "-o", "%K %T", *which).stdout
         return dict(row.split() for row in rows.splitlines())
 
-    def until(self, what, condition, limit=180):
-        """Waits for what must come sooner or later."""
-        end = time.monotonic() + limit
-        while not condition():
-            if time.monotonic() > end:
-                raise AssertionError(f"{what}: not in {limit} s\n{self.run('squeue', '-t', 'all').stdout}")
-            time.sleep(0.1)
+    def pid_of(self, daemon):
+        """0 where it has none."""
+        try:
+            with open(f"{self.folder}/cluster/run/{daemon}.pid") as pid:
+                return int(pid.read())
+        except (OSError, ValueError):
+            return 0
+
+    @staticmethod
+    def gone(pid):
+        try:
+            with open(f"/proc/{pid}/stat") as stat:
+                return ") Z " in stat.read()
+        except OSError:
+            return True

@@ -48,6 +48,7 @@ class ChainFinder {
     const auto root = TiledOf(root_, last_);
     if (!root.has_value() || !root->reuses || !ReadsLinks(chain)) return false;
     chain.root = *root;
+    chain.root.has_other_work = true;
     chain.is_masked = IsMasked(last_);
     ChooseRow(chain);
     return true;

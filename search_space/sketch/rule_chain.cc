@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/stmt.h"
 #include "search_space/sketch/chain.h"
 #include "search_space/sketch/rules.h"
 #include "search_space/sketch/tiling/decision.h"
@@ -34,6 +35,7 @@ struct TiledLink {
     const int64_t widest = ElementsOfAccess(link.result.tensor->dtype);
     lanes = holes.Add("lanes", PowersUpTo(1024, 1024), kAxesGroup);
     tile = holes.Add("tile", {4, 1, 2, 8}, kAxesGroup);
+    warp_rows = holes.Add("warp_rows", {1, 2, 4, 8}, kAxesGroup);
     pad = holes.Add("pad", {widest, 0, 4 * widest}, kMemoryGroup);
     decisions.emplace(*link.tiled, kLinkDecisions, holes);
   }
@@ -41,6 +43,7 @@ struct TiledLink {
   const ChainLink& link;
   Holes holes;
   HoleId lanes, tile, pad;  // along the last column: of threads, of a thread; behind each row
+  HoleId warp_rows;         // lanes of a warp across rows, which read the same of other operands
   std::optional<Decisions> decisions;
 
   // The axis whose columns are made in rounds.
@@ -81,8 +84,7 @@ class ChainPlan : public KernelPlan {
       // The last reduction's accumulators live in other statements.
       usage.registers = std::max(usage.registers, inside.registers);
     }
-    for (const ChainLink& link : chain_.links)
-      usage.shared_bytes += ResultBytes(link, root, values);
+    usage.shared_bytes += ResultBytes(root, values);
     return CheckUsage(chain_.root, root, usage);
   }
 
@@ -109,7 +111,8 @@ class ChainPlan : public KernelPlan {
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       Tile root{.kernel = chain_.root, .values = values};
       root_.Draw(drawing, root);
-      if (CheckRows(root_.TileOf(values), values).ok()) break;
+      const Tile drawn = root_.TileOf(values);
+      if (CheckRows(drawn, values).ok() && AreResultsSmall(drawn, values)) break;
     }
     const Tile root = root_.TileOf(values);
     for (const TiledLink& link : tiled_) DrawLink(drawing, link, root);
@@ -201,6 +204,11 @@ class ChainPlan : public KernelPlan {
         return kernel.TooMany(row.elements, "rows of a thread", kMostElements);
       }
       if (row.lanes >= 2 * rows) return kernel.TooMany(row.lanes, "lanes of rows", 2 * rows);
+      if (tile[link.warp_rows] > row.lanes) {
+        return kernel.TooMany(tile[link.warp_rows], "rows of a warp", row.lanes);
+      }
+    } else if (tile[link.warp_rows] > 1) {
+      return kernel.TooMany(tile[link.warp_rows], "rows of a warp", 1);
     }
     const AxisTile& column = tile.axes[link.column()];
     if (row_lanes * column.lanes != root.Threads()) {
@@ -259,6 +267,16 @@ class ChainPlan : public KernelPlan {
     return RoundUp(elements * size, 16);
   }
 
+  int64_t ResultBytes(const Tile& root, HoleValues values) const {
+    int64_t bytes = 0;
+    for (const ChainLink& link : chain_.links) bytes += ResultBytes(link, root, values);
+    return bytes;
+  }
+  // Do they leave room for what is fetched? Long rows seldom do.
+  bool AreResultsSmall(const Tile& root, HoleValues values) const {
+    return ResultBytes(root, values) < chain_.root.target.max_shared_bytes_per_block;
+  }
+
   // A column of lanes with as many rows as fill the block, whole accesses and most of the columns.
   void DrawLink(const Drawing& d, const TiledLink& link, const Tile& root) const {
     static constexpr int kAttempts = 4;
@@ -273,9 +291,15 @@ class ChainPlan : public KernelPlan {
       if (root.Threads() % lanes != 0) continue;
       d[link.lanes] = lanes;
       Usage usage;
+      d[link.warp_rows] = 1;
       if (CheckLink(link, root, d.values, usage).ok()) valid.push_back(lanes);
     }
-    if (!valid.empty()) d[link.lanes] = valid[d.Below(valid.size())];
+    if (valid.empty()) return;
+    d[link.lanes] = valid[d.Below(valid.size())];
+    // As square a warp as there are rows for reads least of its operands.
+    const int64_t most = link.link.row.has_value() ? root.Threads() / d[link.lanes] : 1;
+    const int64_t rows = d.Weighted({{4, 6}, {2, 2}, {8, 2}, {1, 2}});
+    d[link.warp_rows] = std::min(rows, most);
   }
 
   void WriteTiled(ScheduleWriter& w, const TiledLink& link, const Tile& root, HoleValues values,
@@ -304,17 +328,33 @@ void ChainPlan::WriteTiled(ScheduleWriter& w, const TiledLink& link, const Tile&
   const LoopList axes = w.DataLoops(result);
   LoopList rounds;
   LoopRef round;
+  // Lanes of a warp are some along either axis, and alternate in the lowest bits of the thread's
+  // index, so that neighbours share what they read (tiling/axes.cc).
+  const int64_t warp_rows = tile[link.warp_rows];
+  LoopList lanes, low_lanes;
+  const auto deal = [&](const LoopRef& axis, const AxisTile& t, int64_t in_warp) {
+    LoopList parts;
+    if (warp_rows == 1) {
+      parts = w.Split(axis, {t.lanes, t.elements});
+    } else {
+      const int64_t low = std::min<int64_t>(2, in_warp);
+      parts = w.Split(axis, {t.lanes / in_warp, in_warp / low, low, t.elements});
+      lanes.push_back(parts[2]);
+      low_lanes.push_back(parts[3]);
+    }
+    nest.elements.push_back(parts.back());
+    return parts;
+  };
   for (size_t a = 0; a < axes.size(); ++a) {
     if (a == link.column()) {
-      const auto parts = w.Split(axes[a], tile.axes[a].lanes, tile.axes[a].elements);
+      const int64_t in_warp = std::min(tile.axes[a].lanes, kWarpThreads / warp_rows);
+      const LoopList parts = deal(axes[a], tile.axes[a], in_warp);
       round = parts[0];
       nest.threads.push_back(parts[1]);
-      nest.elements.push_back(parts[2]);
     } else if (link.link.row == a) {
-      const auto parts = w.Split(axes[a], tile.axes[a].lanes, tile.axes[a].elements);
+      const LoopList parts = deal(axes[a], tile.axes[a], warp_rows);
       rounds.push_back(parts[0]);  // one
       nest.threads.insert(nest.threads.begin(), parts[1]);
-      nest.elements.push_back(parts[2]);
     } else {
       rounds.push_back(axes[a]);
     }
@@ -328,6 +368,7 @@ void ChainPlan::WriteTiled(ScheduleWriter& w, const TiledLink& link, const Tile&
     nest.elements.back() = outer;
     nest.elements.push_back(run);
   }
+  nest.threads = Join({nest.threads, lanes, low_lanes});
   w.Reorder(Join({rounds, nest.threads, nest.elements}));
   nest.thread = w.Fuse(nest.threads);
   w.Bind(nest.thread, BindTo::kThread);

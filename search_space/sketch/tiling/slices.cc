@@ -47,8 +47,9 @@ class SlicesDecision : public Decision {
   absl::Status Limits(const Tile& tile) const {
     const int64_t slices = tile.slices;
     if (slices == 1) return absl::OkStatus();
-    if (tile.Blocks() > 4 * kernel_.target.sm_count ||
-        tile.reduced[kernel_.shared_axis] % slices != 0 || tile.TileThreads() % kWarpThreads != 0) {
+    const bool large = tile.Blocks() > 4 * kernel_.target.sm_count && !kernel_.has_other_work;
+    if (large || tile.reduced[kernel_.shared_axis] % slices != 0 ||
+        tile.TileThreads() % kWarpThreads != 0) {
       return kernel_.Refuse(
           absl::StrCat(slices, " slices do not divide the work of ", tile.Blocks(), " blocks"));
     }

@@ -74,6 +74,9 @@ struct TiledKernel {
   std::vector<BufferRef> inlined;
   int64_t results = 1;  // the reduction's, and those of what is computed with it
   bool reuses = false;  // is an operand the same along some axis of the result?
+  // Are its threads as many as something else in the kernel needs? Then slices may be worth it
+  // however many blocks there are.
+  bool has_other_work = false;
 
   size_t shared_axis =
       0;  // the reduction axis that blocks, or parts of one, may share: the longest

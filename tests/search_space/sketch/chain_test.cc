@@ -138,6 +138,47 @@ TEST(ChainTest, ResultsAreReadInEveryKindOfFetch) {
   }
 }
 
+// Lanes of a warp lie along rows and columns of a product that others read, too, and alternate in
+// the lowest bits of the thread's index; there cannot be more along the rows than rows.
+TEST(ChainTest, WarpsOfResultsAreSquare) {
+  const Target target = *FindTarget("h100");
+  const auto space = *SearchSpace::Create(ProgramOf("attention", "b=2,s=16,t=64,d=8"), target);
+  const auto with_rows = [&](int64_t rows) {
+    std::string text = kAttention;
+    const std::string before = "T.tile=4 ";
+    text.insert(text.find(before) + before.size(), absl::StrCat("T.warp_rows=", rows, " "));
+    return space.Parse(text);
+  };
+  const auto square = with_rows(4);
+  ASSERT_TRUE(square.ok()) << square.status();
+  const std::string steps = ToString(*space.Steps(*square));
+  for (const char* step : {"split(T, i, [1, 2, 2, 2])", "split(T, j, [1, 4, 2, 4])",
+                           "fuse(T, [i.1, j.1, i.2, j.2, i.3, j.3])"}) {
+    EXPECT_THAT(steps, testing::HasSubstr(step));
+  }
+  const auto program = space.Lower(*square);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const absl::Status verified = Verify(*program, target);
+  EXPECT_TRUE(verified.ok()) << verified << ToString(*program);
+  const auto more = with_rows(8);
+  EXPECT_THAT(space.Lower(*more).status().message(),
+              testing::HasSubstr("8 rows of a warp, at most 4"));
+}
+
+// How many threads a block has depends on its first product, too, so that the last one is sliced
+// where its own tile wants fewer, however many blocks there are.
+TEST(ChainTest, LastProductsAreSlicedOnLargeGrids) {
+  const auto space =
+      *SearchSpace::Create(ProgramOf("attention", "b=64,s=1024,t=64,d=8"), *FindTarget("h100"));
+  std::string text = kAttention;
+  const std::string before = "Y.unroll=1 T.lanes=8 ";
+  text.replace(text.find(before), before.size(), "Y.unroll=1 Y.slice_k=2 T.lanes=16 ");
+  const auto point = space.Parse(text);
+  ASSERT_TRUE(point.ok()) << point.status();
+  const absl::Status checked = space.Check(*point);
+  EXPECT_TRUE(checked.ok()) << checked;
+}
+
 // Registers that run ahead would read tiles that a mask leaves out. Blocks that run together have
 // as much to do as one another: they are of one place along the axis that the mask compares.
 TEST(ChainTest, MasksAreSkippedWhereNothingRunsAhead) {

@@ -259,7 +259,11 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
   Expr useful;
   const bool reduces =
       std::any_of(here.loops.begin(), outer_end + 1, [](const Loop& l) { return l.reduce; });
-  if (!carried.tested && reduces && !HasCollectiveBelow(context, s, depth)) {
+  // What a mask leaves out are whole iterations of the outermost loop that stays one.
+  const bool rolled = loop.reduce && loop.kind == LoopKind::kSerial &&
+                      std::any_of(outer_end + 1, here.loops.end(),
+                                  [](const Loop& l) { return l.reduce && l.IsIterated(); });
+  if (!carried.tested && reduces && !rolled && !HasCollectiveBelow(context, s, depth)) {
     carried.tested = true;
     useful = IsUseful(context, s, depth);
   }

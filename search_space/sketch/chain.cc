@@ -170,8 +170,8 @@ class ChainFinder {
     } else {
       link.tiled = TiledOf(result, reduction);
       if (!link.tiled.has_value()) return false;
-      link.is_masked = IsMasked(reduction);
     }
+    link.is_masked = IsMasked(reduction);
     chain.links.push_back(std::move(link));
     return true;
   }

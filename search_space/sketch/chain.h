@@ -27,7 +27,7 @@ struct ChainLink {
   // Tensors that a statistic reads along its last reduction axis and nowhere else, so that wide
   // accesses can read runs of them.
   std::vector<BufferRef> runs;
-  bool is_masked = false;  // may tiles of it be left out (skip_masked)?
+  bool is_masked = false;  // may terms of it be left out (skip_masked)?
   int64_t terms = 1;       // of a statistic
   int64_t vector = 1;      // the widest run of these
 };

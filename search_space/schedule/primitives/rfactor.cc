@@ -35,15 +35,18 @@ absl::StatusOr<ScheduledStage> PartialResults(const Schedule& schedule, const Sc
       return nullptr;
     });
   };
-  Expr body = Substitute(whole.body, [&](const Var& v) -> Expr {
-    for (size_t i = 0; i < whole.axes.size(); ++i) {
-      if (whole.axes[i] == v) return VarExpr(partial.axes[i + 1]);
-    }
-    for (size_t i = 0; i < whole.reduce_axes.size(); ++i) {
-      if (whole.reduce_axes[i] == v) return rename(nest.values[nest.axes.size() + i]);
-    }
-    return nullptr;
-  });
+  const auto in_part = [&](const Expr& e) {
+    return Substitute(e, [&](const Var& v) -> Expr {
+      for (size_t i = 0; i < whole.axes.size(); ++i) {
+        if (whole.axes[i] == v) return VarExpr(partial.axes[i + 1]);
+      }
+      for (size_t i = 0; i < whole.reduce_axes.size(); ++i) {
+        if (whole.reduce_axes[i] == v) return rename(nest.values[nest.axes.size() + i]);
+      }
+      return nullptr;
+    });
+  };
+  Expr body = in_part(whole.body);
   for (const Expr& guard : nest.guards) {
     if (!nest.MentionsReduction(guard)) {
       return Refuse(absl::StrCat("rfactor before splitting the data axes of ", whole.name()));
@@ -54,7 +57,9 @@ absl::StatusOr<ScheduledStage> PartialResults(const Schedule& schedule, const Sc
   partial.tensor = MakeBuffer(whole.name() + ".rf", whole.tensor->dtype, Scope::kGlobal, shape);
   partial.combiner = partial.reduce_axes.empty() ? Combiner::kNone : whole.combiner;
   partial.body = Simplify(body);
-  return MakeScheduledStage(partial);
+  ScheduledStage made = MakeScheduledStage(partial);
+  for (const Expr& c : whole.useful) made.useful.push_back(Simplify(in_part(c)));
+  return made;
 }
 
 }  // namespace
@@ -95,6 +100,7 @@ absl::Status Rfactor::ApplyTo(ScheduleEditor& editor) const {
     if (i > 0) companions.push_back(std::move(with));
     whole.body = Load(partials[i].tensor, std::move(indices));
     whole.reduce_axes = {combine};
+    whole.useful.clear();  // a part may be
   }
   ResetLoops(*here);
   editor.Insert(first, std::move(partials));

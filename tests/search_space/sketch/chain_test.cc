@@ -218,6 +218,36 @@ TEST(ChainTest, MasksAreSkippedWhereNothingRunsAhead) {
             "Y: registers run ahead of tiles that may be left out");
 }
 
+// Of a sum over what a mask leaves, such as that of a softmax's weights, threads leave out the
+// rounds of their loop in which no row of the block has a term.
+TEST(ChainTest, MaskedStatisticsAreSkippedToo) {
+  const auto program = std::make_shared<const TensorProgram>(
+      *ParseOperators(R"(op masked(b, s, d) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d]
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  L[z: b, i: s] = sum(r: s) select(r <= i, exp(T[z, i, r]), 0)
+  O[z: b, i: s, x: d] = sum(r: s) select(r <= i, exp(T[z, i, r]), 0) * V[z, r, x]
+  out Y[z: b, i: s, x: d] = O[z, i, x] / L[z, i]
+})")
+           ->at(0)
+           .Instantiate(*ParseShape("b=2,s=64,d=8"), DType::kFloat32));
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  const auto loops = [&](const std::string& text) {
+    const auto point = space.Parse(text);
+    EXPECT_TRUE(point.ok()) << point.status();
+    const auto lowered = space.Lower(*point);
+    EXPECT_TRUE(lowered.ok()) << lowered.status();
+    const absl::Status verified = Verify(*lowered, *FindTarget("h100"));
+    EXPECT_TRUE(verified.ok()) << verified;
+    return ToString(*lowered);
+  };
+  const std::string plain = kAttention, skipping = plain + " skip_masked=1";
+  // Threads share the 64 terms of a row in rounds of 16; a block has 8 rows.
+  const std::string guarded = "if r.0 * 2 < i.0@z.0@x.0 / 2 + 1\n      unrolled r.2 in 0..4";
+  EXPECT_THAT(loops(plain), testing::Not(testing::HasSubstr(guarded)));
+  EXPECT_THAT(loops(skipping), testing::HasSubstr(guarded)) << loops(skipping);
+}
+
 // What does not fit is refused for the limit that it breaks.
 TEST(ChainTest, RefusalsNameTheLimit) {
   const auto refusal = [](const std::string& shape, const std::string& changed,

@@ -303,7 +303,7 @@ class RandomOperators {
     Stage stage;
     Tensor& of = Pick();
     const auto d = static_cast<size_t>(Draw(0, static_cast<int64_t>(of.dims.size()) - 1));
-    const int64_t width = Draw(2, 3), stride = Draw(1, 2), gap = Draw(1, 2);
+    const int64_t width = Draw(2, 3), stride = Chance(15) ? 8 : Draw(1, 2), gap = Draw(1, 2);
     const int64_t reach = (width - 1) * gap, extent = ValueOf(of.dims[d]);
     if (extent <= reach) return stage;
     for (size_t i = 0; i < of.dims.size(); ++i) {

@@ -1,4 +1,6 @@
 // Eager bounds: which region of a producer its readers need inside a loop.
+#include "search_space/schedule/bounds.h"
+
 #include <algorithm>
 #include <optional>
 
@@ -10,10 +12,6 @@
 
 namespace heddle::search_space {
 namespace {
-
-// A register tile may span this many times the elements that are used: strided convolutions read
-// every second to fourth element of a row.
-constexpr int64_t kMaxHoles = 4;
 
 using VarSet = absl::flat_hash_set<const Variable*>;
 

@@ -71,6 +71,8 @@ constexpr Case kCases[] = {
     {"even_rows", "n=3"},
     {"symmetric_part", "n=9"},
     {"strided_scatter_sum", "n=7,k=9"},
+    {"strided_sum", "m=3,n=19"},
+    {"running_sum", "m=3,n=70"},
     {"norm_linear", "m=7,n=11,k=20"},
     {"two_products", "m=11,n=20,k=9"},
     {"two_products", "m=4,n=8,k=15"},
@@ -160,6 +162,14 @@ op strided_scatter_sum(n, k) {
   in X[n], W[k]
   P[x: 2*n + 1, r: 3] = select(x + 1 - r >= 0 && (x + 1 - r) / 2 < n && (x + 1 - r) % 2 == 0, X[(x + 1 - r) / 2], 0)
   out Y[x: 2*n + 1, o: k] = sum(r: 3) P[x, r] * W[o]
+}
+op strided_sum(m, n) {
+  in X[m, 8*n + 1]
+  out Y[i: m, j: n] = sum(r: 9) X[i, j * 8 + r]
+}
+op running_sum(m, n) {
+  in X[m, n]
+  out S[i: m, j: n] = sum(r: n) select(r <= j, X[i, r], 0)
 }
 op relu_product(m, n, k) {
   in X[m, k], V[k, n]
@@ -467,6 +477,14 @@ TEST(LargePointsTest, OfTensorsReadOtherwiseThanARowAtATimeVerify) {
   const std::vector<Operator> operators = *ParseOperators(kUserOperators);
   ExpectPointsVerify(*FindOperator(operators, "symmetric_part"), "n=1024");
   ExpectPointsVerify(*FindOperator(operators, "crossed_diagonal"), "m=1024,n=1024");
+}
+
+// A thread's neighbours along an axis with a long stride would be most of what it does not use.
+TEST(LargePointsTest, OfScansAndStridedSumsVerify) {
+  const std::vector<Operator> operators = *ParseOperators(kUserOperators);
+  ExpectPointsVerify(*FindOperator(operators, "running_sum"), "m=64,n=5000");
+  ExpectPointsVerify(*FindOperator(operators, "running_sum"), "m=4,n=100000");
+  ExpectPointsVerify(*FindOperator(operators, "strided_sum"), "m=512,n=2048");
 }
 
 TEST(LargePointsTest, OfGathersVerify) {

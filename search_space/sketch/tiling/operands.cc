@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <optional>
 
+#include "absl/status/statusor.h"
 #include "search_space/ir/background.h"
+#include "search_space/schedule/bounds.h"
 #include "search_space/sketch/tiling/decision.h"
 
 namespace heddle::search_space {
@@ -67,7 +69,9 @@ class OperandsDecision : public Decision {
       }
       const int64_t copies = tile.IsFetchedOnce(Lies(i, tile)) ? 1 : tile.shared_copies;
       usage.shared_bytes += (bytes + 31) / 16 * 16 * copies;
-      usage.registers += FragmentElements(Lies(i, tile), tile) * tile.fragment_copies;
+      const absl::StatusOr<int64_t> fragment = FragmentElements(i, tile);
+      if (!fragment.ok()) return fragment.status();
+      usage.registers += *fragment * tile.fragment_copies;
       if (tile.through_registers) usage.registers += trips * vector;
     }
     for (const HeldOperand& held : kernel_.held) {
@@ -133,20 +137,29 @@ class OperandsDecision : public Decision {
     return elements;
   }
 
-  static int64_t FragmentElements(const OperandTile& in, const Tile& tile) {
+  // Of a thread; ResourceExhausted where few of them would be used, as neighbours along an axis
+  // with a stride are far apart.
+  absl::StatusOr<int64_t> FragmentElements(size_t i, const Tile& tile) const {
     int64_t elements = 1, vthreads = 1;
-    uint64_t used = 0;
-    for (const auto& dim : in.dims) {
-      int64_t extent = 1;
+    uint64_t seen = 0;
+    for (const auto& dim : Lies(i, tile).dims) {
+      int64_t extent = 1, used = 1;
+      const auto add = [&](int64_t count, int64_t stride) {
+        extent += (count - 1) * std::abs(stride);
+        used *= count;
+      };
       for (const IndexTerm& t : dim) {
-        const int64_t stride = std::abs(t.stride);
         if (t.axis < tile.axes.size()) {
-          extent += (tile.axes[t.axis].elements - 1) * stride;
-          if ((used >> t.axis & 1) == 0) vthreads *= tile.axes[t.axis].vthreads;
-          used |= uint64_t{1} << t.axis;
-        } else if (t.axis - tile.axes.size() > tile.fragment_axis) {
-          extent += (tile.reduced[t.axis - tile.axes.size()] - 1) * stride;
+          add(tile.axes[t.axis].elements, t.stride);
+          if ((seen >> t.axis & 1) == 0) vthreads *= tile.axes[t.axis].vthreads;
+          seen |= uint64_t{1} << t.axis;
+        } else if (const size_t r = t.axis - tile.axes.size(); r > tile.fragment_axis) {
+          const bool sliced = r == kernel_.shared_axis;
+          add(tile.reduced[r] / (sliced ? tile.slices : 1), t.stride);
         }
+      }
+      if (extent > kMaxHoles * used) {
+        return kernel_.TooMany(extent, "elements of a fragment, most unused", kMaxHoles * used);
       }
       elements *= extent;
     }

@@ -90,6 +90,17 @@ TEST(Tiling, EachDecisionKnowsItsLimits) {
       HasSubstr("256 accumulators, at most 128"));
   EXPECT_THAT(Refusal(kMatmul, "tile: i.lanes=32 i.tile=8 j.tile=4 r.inner=32"),
               HasSubstr("fetches a thread, at most 32"));
+  // Of 4 elements that lie 8 apart 25 would be held.
+  const auto strided = *ParseOperators(R"(op strided_sum(m, n) {
+    in X[m, 8*n + 1]
+    out Y[i: m, j: n] = sum(r: 9) X[i, j * 8 + r]
+  })");
+  const auto windows = std::make_shared<const TensorProgram>(
+      *strided[0].Instantiate(*ParseShape("m=64,n=64"), DType::kFloat32));
+  const SearchSpace space = *SearchSpace::Create(windows, *FindTarget("h100"));
+  EXPECT_THAT(space.Check(*space.Parse("tile: i.lanes=4 j.lanes=8 j.tile=4")).message(),
+              HasSubstr("25 elements of a fragment, most unused, at most 16"));
+  EXPECT_TRUE(space.Check(*space.Parse("tile: i.lanes=4 j.vthread=4 j.lanes=8")).ok());
   EXPECT_THAT(Refusal(kMatmul, base + " prefetch=1"),
               HasSubstr("8 iterations of the inner loop, in which nothing runs ahead"));
   EXPECT_THAT(Refusal(kMatmul, base + " pipeline=1 unroll=1 interleave=1"),

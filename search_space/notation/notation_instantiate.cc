@@ -243,9 +243,16 @@ class Instantiator {
       if (item.kind == ItemSyntax::Kind::kLet || item.is_output || read.count(item.name) > 0) {
         continue;
       }
+      if (item.index_extent && tensors_.at(item.name)->index_extent == 1) {
+        Refuse(item.at,
+               absl::StrFormat("input '%s' says which of one element is meant at this shape, which "
+                               "is always the first: leave it out and read at 0, or take a shape "
+                               "with at least 2",
+                               item.name));
+      }
       Refuse(item.at,
              absl::StrFormat("%s '%s' is never read at this shape: the conditions round "
-                             "its reads are never true, or its one index is always 0",
+                             "its reads are never true",
                              item.kind == ItemSyntax::Kind::kInput ? "input" : "stage", item.name));
     }
   }

@@ -289,7 +289,10 @@ TEST(NotationErrors, Shape) {
               HasSubstr("the extents of stage 'Y' multiply to more than"));
   EXPECT_THAT(
       ShapeError("op f(n) { in A[n], B[n] out Y[i: n] = select(n > 4, A[i], B[i]) }", {{"n", 5}}),
-      HasSubstr("input 'B' is never read at this shape"));
+      HasSubstr("input 'B' is never read at this shape: the conditions"));
+  EXPECT_THAT(ShapeError("op f(n, v) { in I[n]: index(v), E[v] out Y[i: n] = E[I[i]] }",
+                         {{"n", 5}, {"v", 1}}),
+              HasSubstr("input 'I' says which of one element is meant at this shape"));
   EXPECT_THAT(ShapeError("op f(n) { in A[n] out Y[i: n] = A[i] * 1e300 }", {{"n", 5}}),
               HasSubstr("is beyond the range of float32"));
 }

@@ -155,9 +155,16 @@ double LongestLoss(const TensorProgram& program, double magnitude) {
   return kUnitRoundoff * Additions(program) * magnitude;
 }
 
+double Truncation(const TensorProgram& program, const search_space::Target& target) {
+  constexpr double kTermsOfStep = 16;
+  const double terms = search_space::LongestMatrixSum(program, target);
+  return terms > 0 ? 2 * kUnitRoundoff * (terms / kTermsOfStep + 8) : 0;
+}
+
 namespace {
 
-// As AllowedOf, before the rounding to the output's type.
+// As AllowedOf, of additions that round to the nearest value, and before the rounding to the
+// output's type.
 Allowed AllowedInFloat32(const TensorProgram& program, InputKind kind,
                          const std::vector<SamplePoint>& samples) {
   double largest = 0;
@@ -189,9 +196,16 @@ Allowed AllowedInFloat32(const TensorProgram& program, InputKind kind,
 }  // namespace
 
 Allowed AllowedOf(const TensorProgram& program, InputKind kind, DType type,
-                  const std::vector<SamplePoint>& samples) {
+                  const std::vector<SamplePoint>& samples, double truncation) {
   if (kind == InputKind::kIntegers) return {};
   Allowed allowed = AllowedInFloat32(program, kind, samples);
+  if (kind == InputKind::kPeaks) {
+    if (allowed.absolute > 0) allowed.slack += truncation / allowed.absolute;
+  } else {
+    double largest = 0;
+    for (const SamplePoint& s : samples) largest = std::max(largest, std::abs(s.value));
+    allowed.absolute += truncation * largest;
+  }
   if (!search_space::IsHalf(type)) return allowed;
   // Below the smallest normal value roundings are absolute. float16 reaches down to 2^-14 only.
   allowed.absolute += type == DType::kFloat16 ? 2 * 0x1p-25 : 0;

@@ -52,6 +52,12 @@ bool IsExactOnIntegers(const search_space::TensorProgram& program);
 // (docs/measurement.md, with the source).
 double Tolerance(const search_space::TensorProgram& program, double magnitude);
 
+// What sums of a program may lose on matrix units, as a share of their value: these align what they
+// add to the largest term and cut off the rest, one unit of float32 in each step of 16 terms,
+// always in the same direction (M. Fasi et al., Numerical behavior of NVIDIA tensor cores, PeerJ
+// Computer Science 7, 2021). 0 where `target` has no such units for the program.
+double Truncation(const search_space::TensorProgram& program, const search_space::Target& target);
+
 // What float32 additions one after another, each term to the sum so far, may lose at most.
 double LongestLoss(const search_space::TensorProgram& program, double magnitude);
 
@@ -65,9 +71,11 @@ struct Allowed {
 // compared and of what it is compared with, are part of it. On integers nothing is allowed. kPeaks
 // makes elements of very different sizes, which must not share one tolerance: theirs is a line
 // above the magnitudes of all samples. The magnitudes on other inputs are much alike, and Tolerance
-// of the largest is allowed for each.
+// of the largest is allowed for each, and so is the Truncation of the largest value; on kPeaks that
+// of its own.
 Allowed AllowedOf(const search_space::TensorProgram& program, InputKind kind,
-                  search_space::DType type, const std::vector<search_space::SamplePoint>& samples);
+                  search_space::DType type, const std::vector<search_space::SamplePoint>& samples,
+                  double truncation);
 
 }  // namespace heddle::measure
 

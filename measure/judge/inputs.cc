@@ -63,8 +63,8 @@ const char* NameOf(InputKind kind) {
   return "";
 }
 
-Inputs::Inputs(const TensorProgram& program, uint64_t seed)
-    : program_(&program), seed_(seed), peaks_(program, seed) {}
+Inputs::Inputs(const TensorProgram& program, uint64_t seed, double truncation)
+    : program_(&program), seed_(seed), truncation_(truncation), peaks_(program, seed) {}
 
 double Inputs::At(InputKind kind, int tensor, int64_t offset) const {
   const search_space::Buffer& input = *program_->inputs[static_cast<size_t>(tensor)];
@@ -90,7 +90,8 @@ std::optional<Sampled> Inputs::Sample(InputKind kind) const {
     of_output[static_cast<size_t>(sample.output)].push_back(sample);
   }
   for (size_t o = 0; o < outputs.size(); ++o) {
-    result.allowed.push_back(AllowedOf(*program_, kind, outputs[o]->dtype, of_output[o]));
+    result.allowed.push_back(
+        AllowedOf(*program_, kind, outputs[o]->dtype, of_output[o], truncation_));
   }
   return result;
 }

@@ -34,8 +34,8 @@ struct Sampled {
 
 class Inputs {
  public:
-  // `program` must outlive it.
-  Inputs(const search_space::TensorProgram& program, uint64_t seed);
+  // `program` must outlive it. `truncation`: of the device that is to compute it (criteria.h).
+  Inputs(const search_space::TensorProgram& program, uint64_t seed, double truncation = 0);
 
   uint64_t seed() const { return seed_; }
   // Element `offset` of input `tensor`, rounded to its type. Thread-safe.
@@ -50,6 +50,7 @@ class Inputs {
  private:
   const search_space::TensorProgram* program_;
   uint64_t seed_;
+  double truncation_;
   Peaks peaks_;
 };
 

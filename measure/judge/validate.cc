@@ -89,7 +89,8 @@ class DeviceValidator : public Validator {
       : device_(device),
         program_(program),
         l2_(options.l2),
-        inputs_(program, options.seed),
+        truncation_(Truncation(program, device.info().target)),
+        inputs_(program, options.seed, truncation_),
         outputs_(OutputsOf(program)) {}
 
   absl::Status Initialise();
@@ -131,6 +132,7 @@ class DeviceValidator : public Validator {
   const TensorProgram& program_;
   const L2Policy l2_;
   const int threads_ = UsableCores();  // of the host
+  const double truncation_;
   Inputs inputs_;
   std::vector<BufferRef> outputs_;
   std::vector<Case> cases_;  // the last one's inputs are those of the timing sets
@@ -515,7 +517,7 @@ Verdict DeviceValidator::CheckFirstSet() { return RestoreAfter(CompareOutputs(ca
 
 absl::Status DeviceValidator::ChangeInputs(uint64_t seed, LoadedProgram& naive,
                                            Workspaces& workspaces) {
-  const Inputs others(program_, seed);
+  const Inputs others(program_, seed, truncation_);
   std::vector<Sampled> sampled;
   for (const Case& which : cases_) {
     std::optional<Sampled> other = others.Sample(which.sampled.kind);

@@ -86,20 +86,26 @@ int64_t SharedMatrix::OffsetOf(int64_t row, int64_t col) const {
   return line / span * block + line % span + number * span;
 }
 
-double PeakGflops(const TensorProgram& program, const Target& target) {
+double LongestMatrixSum(const TensorProgram& program, const Target& target) {
   const auto takes = [&](DType type) {
     return std::any_of(std::begin(kShapes), std::end(kShapes), [&](const MatrixShape& shape) {
       return shape.IsOn(target) && shape.Takes(type);
     });
   };
-  bool multiplies = false;
+  double longest = 0;
   for (const Stage& stage : program.stages) {
     if (stage.combiner != Combiner::kSum) continue;
-    Visit(stage.body, [&](const Expr& e) {
-      multiplies = multiplies || (e->op == Op::kLoad && takes(e->buffer->dtype));
-    });
+    bool multiplies = false;
+    Visit(stage.body, [&](const Expr& e) { multiplies = multiplies || takes(e->type); });
+    double terms = 1;
+    for (const Var& axis : stage.reduce_axes) terms *= static_cast<double>(axis->extent);
+    if (multiplies) longest = std::max(longest, terms);
   }
-  return multiplies ? MatrixGflops(target) : target.peak_gflops;
+  return longest;
+}
+
+double PeakGflops(const TensorProgram& program, const Target& target) {
+  return LongestMatrixSum(program, target) > 0 ? MatrixGflops(target) : target.peak_gflops;
 }
 
 }  // namespace heddle::search_space

@@ -86,6 +86,10 @@ struct SharedMatrix {
   static int64_t Alignment(int64_t span) { return kSquareRows * span * 2; }
 };
 
+// The terms of the longest of the program's sums that matrix instructions of `target` may take: of
+// anything of a type that they multiply. 0 where there is none.
+double LongestMatrixSum(const TensorProgram& program, const Target& target);
+
 // The most that `target` can do of what `program` computes, as Target::peak_gflops: what its matrix
 // instructions can where they may take the sums of the program.
 double PeakGflops(const TensorProgram& program, const Target& target);

@@ -59,19 +59,23 @@ absl::StatusOr<Expectation> Expect(const TensorProgram& program) {
       absl::StrCat(program.op, " is not finite on random inputs: its kernels cannot be checked"));
 }
 
-std::string SamplesText(const TensorProgram& program, const Expectation& expectation) {
+std::string SamplesText(const TensorProgram& program, const Expectation& expectation,
+                        const search_space::Target& target) {
   std::vector<BufferRef> outputs;
   for (const auto& stage : program.stages) {
     if (stage.is_output) outputs.push_back(stage.tensor);
   }
-  std::map<int, double> magnitude;
+  std::map<int, double> magnitude, value;
   for (const SamplePoint& s : expectation.samples) {
     magnitude[s.output] = std::max(magnitude[s.output], s.magnitude);
+    value[s.output] = std::max(value[s.output], std::abs(s.value));
   }
+  const double truncation = measure::Truncation(program, target);
   std::string text = "# output, row-major element, expected value, largest allowed difference\n";
   for (const SamplePoint& s : expectation.samples) {
     // An output of nothing but zeros still has a tolerance to divide by.
-    double tolerance = std::max(measure::Tolerance(program, magnitude[s.output]), 1e-30);
+    double tolerance = std::max(measure::Tolerance(program, magnitude[s.output]), 1e-30) +
+                       truncation * value[s.output];
     if (const DType type = outputs[s.output]->dtype; search_space::IsHalf(type)) {
       tolerance += 2 * search_space::UnitRoundoff(type) * std::abs(s.value) +
                    search_space::HalfValue(type, 1);  // of numbers below the smallest normal one
@@ -240,7 +244,7 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
   }
   files["schedule.txt"] = search_space::ToString(artefact.steps);
   files["loops.txt"] = search_space::ToString(built.program);
-  files["samples.txt"] = SamplesText(workload, expectation);
+  files["samples.txt"] = SamplesText(workload, expectation, artefact.device.target);
   files["run.py"] = PythonLauncher();
   files["run.cc"] = CppLauncher(backend.launcher, buffers, launches, loaded, kInputSeed,
                                 expectation.low(), expectation.scale());

@@ -218,11 +218,11 @@ TEST(HalfTypes, WhatIsAllowedIsTwoRoundingsOfTheOutput) {
   const auto program =
       ProgramOf(*FindOperator(BuiltinOperators(), "matmul"), "m=4,n=4,k=64", DType::kBFloat16);
   const std::vector<SamplePoint> samples = {{0, 0, 2.0, 16.0}};
-  const Allowed wide = AllowedOf(*program, InputKind::kNormal, DType::kFloat32, samples);
-  const Allowed half = AllowedOf(*program, InputKind::kNormal, DType::kBFloat16, samples);
+  const Allowed wide = AllowedOf(*program, InputKind::kNormal, DType::kFloat32, samples, 0);
+  const Allowed half = AllowedOf(*program, InputKind::kNormal, DType::kBFloat16, samples, 0);
   EXPECT_EQ(wide.slack, 0);
   EXPECT_NEAR(half.absolute * (1 + half.slack * 2), wide.absolute + 2 * 0x1p-8 * 2, 1e-12);
-  EXPECT_EQ(AllowedOf(*program, InputKind::kIntegers, DType::kBFloat16, samples).absolute, 0);
+  EXPECT_EQ(AllowedOf(*program, InputKind::kIntegers, DType::kBFloat16, samples, 1).absolute, 0);
 }
 
 TEST(HalfTypes, NormalInputsAre) {

@@ -103,7 +103,7 @@ double EffectOf(const Operator& op, const char* lost, int64_t m, int64_t n) {
   const std::vector<SamplePoint> expected = Samples(right, peaks, count),
                                  got = Samples(wrong, peaks, count);
   const Allowed allowed =
-      AllowedOf(right, InputKind::kPeaks, search_space::DType::kFloat32, expected);
+      AllowedOf(right, InputKind::kPeaks, search_space::DType::kFloat32, expected, 0);
   double effect = 0;
   for (size_t i = 0; i < std::min(expected.size(), got.size()); ++i) {
     EXPECT_EQ(expected[i].offset, got[i].offset);
@@ -140,7 +140,7 @@ TEST(PeaksTest, RightKernelsAreFarWithinWhatIsAllowed) {
     const Peaks peaks(*program, 1);
     const std::vector<SamplePoint> expected = Samples(*program, peaks, 4096);
     const Allowed allowed =
-        AllowedOf(*program, InputKind::kPeaks, search_space::DType::kFloat32, expected);
+        AllowedOf(*program, InputKind::kPeaks, search_space::DType::kFloat32, expected, 0);
     const auto space = search_space::SearchSpace::Create(program, target);
     ASSERT_TRUE(space.ok()) << space.status();
     for (const auto& steps :

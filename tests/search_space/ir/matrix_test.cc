@@ -152,6 +152,13 @@ TEST(MatrixInstructions, RaiseThePeakOfWhatTheyCompute) {
   EXPECT_EQ(peak("matmul", shape, DType::kFloat32, "h100"), 1);
   EXPECT_EQ(peak("matmul", shape, DType::kFloat16, "sm_75"), 1) << "has none that kernels use";
   EXPECT_EQ(peak("vector_add", "n=64", DType::kBFloat16, "h100"), 1);
+  // What is read may be wider than what is multiplied.
+  const auto cast = ParseOperators(
+      "op f(n) { in A[n, n] out C[i: n, j: n] = sum(r: n) bfloat16(A[i, r]) * bfloat16(A[r, j]) }");
+  const TensorProgram rounded = *cast->front().Instantiate({{"n", 64}}, DType::kFloat32);
+  EXPECT_EQ(PeakGflops(rounded, *FindTarget("h100")), MatrixGflops(*FindTarget("h100")));
+  EXPECT_EQ(LongestMatrixSum(rounded, *FindTarget("h100")), 64);
+  EXPECT_EQ(LongestMatrixSum(rounded, *FindTarget("sm_75")), 0);
   EXPECT_NEAR(MatrixGflops(*FindTarget("h100")) * 1.83 / 1.98, 989e3, 1e3);
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "cli/command.h"
+#include "search_space/ir/matrix.h"
 #include "tuner/model/kernel_cost.h"
 #include "tuner/model/roofline.h"
 #include "tuner/search/default_point.h"
@@ -154,10 +155,12 @@ Result RunExplain(const ExplainFlags& flags) {
                                  tuner::FormatTime(before));
   std::cout << ".\n";
   if (roofline.Share(time) > 0) {
+    const double peak = search_space::PeakGflops(*program, target);
     std::cout << absl::StrFormat(
         "Roofline: %.0f %% of what %s allows (%s).\n", 100 * roofline.Share(time),
-        roofline.compute_us > roofline.memory_us ? "the arithmetic"
-                                                 : "moving inputs and outputs once",
+        roofline.compute_us > roofline.memory_us
+            ? absl::StrFormat("the arithmetic of its types, %.0f GFLOP/s,", peak)
+            : "moving inputs and outputs once",
         tuner::FormatTime(roofline.us()));
   }
   SayLimits("Best", best, target);

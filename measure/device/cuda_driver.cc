@@ -81,9 +81,12 @@ absl::Status CudaDriver::Check(CUresult result, const std::string& what) const {
 // Constants of nvml.h, which toolkits do not always bring.
 namespace {
 constexpr int kSmClock = 1;  // NVML_CLOCK_SM
-// Software power cap, hardware slowdown, software and hardware thermal slowdown, power brake.
-constexpr unsigned long long kThrottled = 0x04 | 0x08 | 0x20 | 0x40 | 0x80;
 }  // namespace
+
+bool IsThrottled(unsigned long long reasons) {
+  // Hardware slowdown, software and hardware thermal slowdown, power brake.
+  return (reasons & (0x08 | 0x20 | 0x40 | 0x80)) != 0;
+}
 
 std::optional<Nvml> Nvml::Open(const std::string& pci_bus_id) {
   absl::StatusOr<DynLib> library = DynLib::Open("libnvidia-ml.so.1");
@@ -114,7 +117,7 @@ DeviceState Nvml::State() const {
   if (clock_(device_, kSmClock, &value) == 0) state.sm_clock_mhz = value;
   state.max_sm_clock_mhz = max_sm_clock_mhz();
   unsigned long long reasons = 0;
-  if (throttle_(device_, &reasons) == 0) state.throttled = (reasons & kThrottled) != 0;
+  if (throttle_(device_, &reasons) == 0) state.throttled = IsThrottled(reasons);
   // Without room for answers it only counts; this process is one of them where it is visible.
   unsigned count = 0;
   processes_(device_, &count, nullptr);

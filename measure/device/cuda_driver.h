@@ -54,6 +54,11 @@ class CudaDriver {
   DynLib library_;
 };
 
+// Do these reasons, of nvmlDeviceGetCurrentClocksThrottleReasons, say that the device cannot keep
+// up what it is made for? Its power limit, at which products of 16-bit matrices run all the time,
+// is none of them.
+bool IsThrottled(unsigned long long reasons);
+
 // Clocks and users of one GPU. Everything is optional: containers often lack the library.
 class Nvml {
  public:

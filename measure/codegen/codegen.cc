@@ -21,6 +21,29 @@ using search_space::Stmt;
 using search_space::StmtNode;
 using search_space::Var;
 
+TensorMap MapFor(const StmtNode& copy) {
+  const search_space::Buffer& tensor = *copy.value->buffer;
+  const int64_t size = SizeOf(tensor.dtype);
+  TensorMap map{.buffer = tensor.name,
+                .element_bytes = size,
+                .shape = tensor.shape,
+                .box = copy.box,
+                .swizzle_bytes = copy.box.back() * size};
+  for (size_t d = 0; d + 1 < tensor.strides.size(); ++d) {
+    map.strides.push_back(tensor.strides[d] * size);
+  }
+  return map;
+}
+
+// The element before swizzling, which those that take whole lines do themselves.
+Expr UnswizzledOffset(const search_space::Buffer& buffer, const search_space::ExprList& indices) {
+  Expr offset = search_space::Int(0);
+  for (size_t i = 0; i < indices.size(); ++i) {
+    offset = offset + indices[i] * search_space::Int(buffer.strides[i]);
+  }
+  return offset;
+}
+
 // Whether a statement below writes through `pointer`.
 bool Writes(const Stmt& body, const BufferRef& pointer) {
   bool found = false;
@@ -64,7 +87,26 @@ std::string KernelPrinter::Signature() {
                     dialect_.restrict_pointer, printer_.NameOf(buffer));
     if (buffer->dtype == DType::kFloat64) printer_.float64 = true;
   }
-  return out + ")";
+  return out + MapParameters() + ")";
+}
+
+// Behind the buffers; their order is that of KernelLaunch::maps.
+std::string KernelPrinter::MapParameters() {
+  std::string out;
+  for (const StmtNode* copy : search_space::BulkCopiesOf(kernel_.body)) {
+    maps_.emplace_back(copy, names_.Declare("m_", copy->value->buffer->name));
+    absl::StrAppend(&out, ",\n    const __grid_constant__ TensorMap ", maps_.back().second);
+  }
+  return out;
+}
+
+const std::string& KernelPrinter::MapOf(const StmtNode& copy) const {
+  return std::find_if(maps_.begin(), maps_.end(),
+                      [&](const auto& map) {
+                        return map.first->value->buffer == copy.value->buffer &&
+                               map.first->box == copy.box;
+                      })
+      ->second;
 }
 
 void KernelPrinter::DeclareIndex(const Var& var, const char* value) {
@@ -114,6 +156,9 @@ KernelSource KernelPrinter::Generate(const std::string& header) {
   out.launch.block = kernel_.thread->extent;
   out.launch.dynamic_shared_bytes = dynamic_shared_ ? kernel_.shared_bytes : 0;
   for (const BufferRef& b : kernel_.arguments) out.launch.arguments.push_back(b->name);
+  for (const StmtNode* copy : search_space::BulkCopiesOf(kernel_.body)) {
+    out.launch.maps.push_back(MapFor(*copy));
+  }
 
   if (!header.empty()) CommentLines(header);
   std::string launch = absl::StrCat(kernel_.name, ": grid ", out.launch.grid, ", block ",
@@ -282,6 +327,14 @@ void KernelPrinter::PrintIntrinsic(const StmtNode& s) {
     case Intrinsic::kProxyFence:
       Line("proxy_fence();");
       return;
+    case Intrinsic::kPhaseInit:
+    case Intrinsic::kPhaseExpect:
+    case Intrinsic::kPhaseWait:
+      PrintPhase(s);
+      return;
+    case Intrinsic::kBulkCopy:
+      PrintBulkCopy(s);
+      return;
     case Intrinsic::kAsyncCopy:
       PrintAsyncCopy(s, nullptr);
       break;
@@ -321,13 +374,9 @@ void KernelPrinter::PrintMatrixMultiply(const StmtNode& s) {
 std::string KernelPrinter::DescriptorOf(const Expr& load,
                                         const search_space::SharedMatrix& matrix) {
   static constexpr int64_t kUnit = 16;  // bytes, in which descriptors count
-  const search_space::Buffer& buffer = *load->buffer;
-  Expr offset = search_space::Int(0);
-  for (size_t i = 0; i < load->args.size(); ++i) {
-    offset = offset + load->args[i] * search_space::Int(buffer.strides[i]);
-  }
-  const int64_t size = SizeOf(buffer.dtype);
-  offset = Simplify(offset / search_space::Int(kUnit / size));
+  const int64_t size = SizeOf(load->buffer->dtype);
+  const Expr offset =
+      Simplify(UnswizzledOffset(*load->buffer, load->args) / search_space::Int(kUnit / size));
   return absl::StrCat("matrix_descriptor<", matrix.span * size, ", ", matrix.block * size, ">(",
                       printer_.NameOf(load->buffer), ") + (", printer_.Print(offset), ")");
 }
@@ -341,6 +390,33 @@ void KernelPrinter::PrintWarpgroupMultiply(const StmtNode& s) {
                     DescriptorOf(a, s.operands[0]), ", ", DescriptorOf(b, s.operands[1]), ");"));
   printer_.helpers.insert("products");
   printer_.helpers.insert(name);
+}
+
+void KernelPrinter::PrintPhase(const StmtNode& s) {
+  const std::string name = printer_.NameOf(s.buffer);
+  if (s.intrinsic == Intrinsic::kPhaseInit) {
+    Line(absl::StrCat("phase_init<", s.buffer->elements, ">(", name, ");"));
+  } else {
+    const bool waits = s.intrinsic == Intrinsic::kPhaseWait;
+    Line(absl::StrCat(waits ? "phase_wait(&" : "phase_expect(&", name, "[",
+                      printer_.Print(s.indices[0]), "], ",
+                      waits ? printer_.Print(s.value) : absl::StrCat(s.int_value), ");"));
+  }
+  printer_.helpers.insert("phases");
+}
+
+void KernelPrinter::PrintBulkCopy(const StmtNode& s) {
+  const Expr offset = Simplify(UnswizzledOffset(*s.buffer, s.indices));
+  std::string first;  // innermost dimension first
+  for (size_t d = s.value->args.size(); d-- > 0;) {
+    absl::StrAppend(&first, ", ", printer_.Print(s.value->args[d]));
+  }
+  const std::string helper = BulkCopyHelper(s.box.size());
+  Line(absl::StrCat(helper, "(", printer_.NameOf(s.buffer), " + (", printer_.Print(offset), "), &",
+                    MapOf(s), first, ", &", printer_.NameOf(s.base), "[",
+                    printer_.Print(s.indices[0]), "]);"));
+  printer_.helpers.insert("phases");
+  printer_.helpers.insert(helper);
 }
 
 std::string KernelPrinter::ArchSuffix() const {

@@ -16,6 +16,15 @@ namespace heddle::measure {
 // beside it, so that neither changes alone.
 inline constexpr int kGeneratorVersion = 10;
 
+// A tensor as bulk copies read it, box by box: cuTensorMapEncodeTiled. Dimensions outermost first.
+struct TensorMap {
+  std::string buffer;
+  int64_t element_bytes = 2;            // an element is moved as an unsigned integer of these
+  std::vector<int64_t> shape, strides;  // elements; bytes, of all dimensions but the innermost
+  std::vector<int64_t> box;             // elements
+  int64_t swizzle_bytes = 0;            // a line of shared memory, that of the box: 32, 64 or 128
+};
+
 // What a launch needs to know besides the binary.
 struct KernelLaunch {
   std::string entry;  // function name
@@ -23,6 +32,7 @@ struct KernelLaunch {
   int64_t block = 1;  // threads a block
   int64_t dynamic_shared_bytes = 0;
   std::vector<std::string> arguments;  // buffer names, in argument order
+  std::vector<TensorMap> maps;         // arguments of 128 bytes each, behind these
 };
 
 struct KernelSource {

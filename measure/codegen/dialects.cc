@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/substitute.h"
+#include "search_space/ir/background.h"
 #include "search_space/ir/float_format.h"
 
 namespace heddle::measure {
@@ -116,6 +117,29 @@ $helpervoid product_wait(float (&d)[kCount]) {
   keep(d);
 }
 $helpervoid proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+)"},
+    {"phases",
+     R"(// What cuTensorMapEncodeTiled makes of a tensor.
+struct __align__(64) TensorMap { unsigned long long words[16]; };
+// Each counts the bytes of one phase after another (mbarrier).
+template <int kCount>
+$helpervoid phase_init(long long* phases) {
+  for (int i = 0; i < kCount; ++i) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;"
+                 : : "r"((unsigned)__cvta_generic_to_shared(phases + i)) : "memory");
+  }
+}
+// The phase ends when so many bytes have come.
+$helpervoid phase_expect(long long* phase, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               : : "r"((unsigned)__cvta_generic_to_shared(phase)), "r"(bytes) : "memory");
+}
+// Until the phase of this parity has ended.
+$helpervoid phase_wait(long long* phase, int parity) {
+  asm volatile("{.reg .pred ended; again: "
+               "mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1; @!ended bra again;}"
+               : : "r"((unsigned)__cvta_generic_to_shared(phase)), "r"(parity) : "memory");
+}
 )"},
     {"async_copy",
      R"(// Starts copying kBytes from global to shared memory; zeros instead where `valid` is false.
@@ -249,6 +273,25 @@ std::string WarpgroupHelperText(const Dialect& dialect, const search_space::Matr
       "\"memory\");\n}\n");
 }
 
+std::string BulkCopyHelperText(const Dialect& dialect, size_t rank) {
+  std::string parameters, firsts, values;
+  for (size_t d = 0; d < rank; ++d) {
+    absl::StrAppend(&parameters, ", int x", d);
+    absl::StrAppend(&firsts, d == 0 ? "%" : ", %", d + 3);
+    absl::StrAppend(&values, ", \"r\"(x", d, ")");
+  }
+  return absl::StrCat(
+      "// Starts to copy a box of a tensor of ", rank,
+      " dimensions, from its element x, innermost ", "first; zeros for what lies outside.\n",
+      dialect.helper, "void ", BulkCopyHelper(rank), "(void* to, const TensorMap* map", parameters,
+      ", long long* phase) {\n", "  asm volatile(\"cp.async.bulk.tensor.", rank,
+      "d.shared::cluster.global.mbarrier::complete_tx::bytes \"\n", "               \"[%0], [%1, {",
+      firsts, "}], [%2];\"\n",
+      "               : : \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(map),\n",
+      "                   \"r\"((unsigned)__cvta_generic_to_shared(phase))", values,
+      " : \"memory\");\n}\n");
+}
+
 // For NVRTC's sake addresses are counted from pointers, and nests are written out.
 constexpr Pass kCudaPasses[] = {WriteOutUpdates, UnrollRotatingRegisters, CountFromPointers};
 constexpr Pass kOpenClPasses[] = {UnrollRotatingRegisters};
@@ -338,6 +381,8 @@ std::string Aligned(const Dialect& dialect, int64_t bytes) {
 std::string WarpgroupHelper(const search_space::MatrixShape& shape, DType type) {
   return absl::StrCat(shape.name, "_", NameOf(type));
 }
+
+std::string BulkCopyHelper(size_t rank) { return absl::StrCat("bulk_copy_", rank, "d"); }
 
 absl::Span<const Dialect> Dialects() { return kDialects; }
 
@@ -475,6 +520,10 @@ std::string Prelude(const Dialect& dialect, const std::set<std::string>& helpers
     if (helpers.count(row.name) == 0) continue;
     out += absl::StrReplaceAll(row.text, {{"$helper", dialect.helper}});
     out += "\n";
+  }
+  for (size_t rank = 1; rank <= search_space::kMostBulkRank; ++rank) {
+    if (helpers.count(BulkCopyHelper(rank)) == 0) continue;
+    absl::StrAppend(&out, BulkCopyHelperText(dialect, rank), "\n");
   }
   for (search_space::MatrixInstruction instruction : search_space::WarpgroupInstructions()) {
     const search_space::MatrixShape& shape = search_space::ShapeOf(instruction);

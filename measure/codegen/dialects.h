@@ -76,6 +76,9 @@ std::string Aligned(const Dialect& dialect, int64_t bytes);
 // warpgroup, whose operands descriptors say: a helper of this name.
 std::string WarpgroupHelper(const search_space::MatrixShape& shape, search_space::DType type);
 
+// The function that starts a bulk copy from a tensor of so many dimensions: a helper of this name.
+std::string BulkCopyHelper(size_t rank);
+
 // A literal that reads back as exactly `value` rounded to `type`; infinities and NaN included.
 std::string FloatLiteral(const Dialect& dialect, double value, search_space::DType type);
 std::string IntLiteral(const Dialect& dialect, int64_t value);

@@ -77,6 +77,10 @@ class KernelPrinter {
   std::string DescriptorOf(const search_space::Expr& load,
                            const search_space::SharedMatrix& matrix);
   std::string ArchSuffix() const;
+  std::string MapParameters();
+  void PrintBulkCopy(const search_space::StmtNode& s);
+  void PrintPhase(const search_space::StmtNode& s);
+  const std::string& MapOf(const search_space::StmtNode& copy) const;
   std::string PairsAt(const search_space::BufferRef& buffer, const search_space::ExprList& indices);
 
   void PrintVector(const search_space::Var& var, const search_space::Stmt& body);
@@ -124,6 +128,8 @@ class KernelPrinter {
   std::map<std::string, std::string> vectors_;
   std::vector<search_space::Var> bound_;  // keeps the variables that stand for temporaries
   std::map<search_space::DType, std::string> lanes_;  // arrays for exchanges between threads
+  // Descriptions of tensors that the launch passes: each of the first copies from it, its name.
+  std::vector<std::pair<const search_space::StmtNode*, std::string>> maps_;
   // Pointers that move with a loop, and views of them.
   std::set<search_space::BufferRef> moving_;
   std::string body_;

@@ -94,11 +94,36 @@ struct Gpu {
       const Kernel& kernel = kKernels[i];
       std::vector<void*> args;
       for (const char* name : kernel.args) args.push_back(&memory[name]);
+#if CUDA_VERSION >= 12000
+      std::vector<CUtensorMap> maps;
+      for (const TensorMap& map : kernel.maps) maps.push_back(Describe(map));
+      for (CUtensorMap& map : maps) args.push_back(&map);
+#endif
       CHECK(cuLaunchKernel(functions[i], kernel.grid, 1, 1, kernel.block, 1, 1,
                            kernel.shared_bytes, nullptr, args.data(), nullptr));
     }
   }
   void Wait() { CHECK(cuCtxSynchronize()); }
+
+ private:
+#if CUDA_VERSION >= 12000
+  // The driver counts dimensions from the innermost one.
+  CUtensorMap Describe(const TensorMap& map) {
+    const std::vector<cuuint64_t> shape(map.shape.rbegin(), map.shape.rend());
+    const std::vector<cuuint64_t> strides(map.strides.rbegin(), map.strides.rend());
+    const std::vector<cuuint32_t> box(map.box.rbegin(), map.box.rend()), steps(box.size(), 1);
+    const CUtensorMapSwizzle swizzle = map.swizzle_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                                       : map.swizzle_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                                 : CU_TENSOR_MAP_SWIZZLE_32B;
+    CUtensorMap described;
+    CHECK(cuTensorMapEncodeTiled(
+        &described, CU_TENSOR_MAP_DATA_TYPE_UINT16, static_cast<cuuint32_t>(shape.size()),
+        reinterpret_cast<void*>(memory[map.buffer]), shape.data(), strides.data(), box.data(),
+        steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+    return described;
+  }
+#endif
 };
 )";
 

@@ -192,21 +192,26 @@ absl::Status CudaProgram::Add(const KernelBinary& kernel, const search_space::Ta
   return absl::OkStatus();
 }
 
-// Device pointers of one execution, kernel by kernel, and the array of pointers to them that
-// launches take.
+// Device pointers and descriptions of tensors of one execution, kernel by kernel, and the array of
+// pointers to them that launches take.
 class Arguments {
  public:
+  explicit Arguments(const CudaDriver& cu) : cu_(cu) {}
+
   absl::Status Resolve(const CudaProgram& program, const BufferSet& buffers) {
     values_.clear();
+    maps_.clear();
     for (const CudaProgram::Kernel& kernel : program.kernels()) {
       std::vector<CUdeviceptr>& list = values_.emplace_back();
       for (const std::string& name : kernel.launch.arguments) {
-        auto found = buffers.find(name);
-        if (found == buffers.end()) {
-          return absl::NotFoundError(
-              absl::StrCat("kernel ", kernel.launch.entry, " wants a buffer named ", name));
-        }
-        list.push_back(static_cast<CudaBuffer*>(found->second)->payload);
+        HEDDLE_ASSIGN_OR_RETURN(address, AddressOf(kernel.launch, name, buffers));
+        list.push_back(address);
+      }
+      std::vector<CUtensorMap>& maps = maps_.emplace_back();
+      for (const TensorMap& map : kernel.launch.maps) {
+        HEDDLE_ASSIGN_OR_RETURN(address, AddressOf(kernel.launch, map.buffer, buffers));
+        HEDDLE_ASSIGN_OR_RETURN(encoded, Encode(map, address));
+        maps.push_back(encoded);
       }
     }
     return absl::OkStatus();
@@ -215,11 +220,48 @@ class Arguments {
   void** Of(size_t kernel) {
     pointers_.clear();
     for (CUdeviceptr& value : values_[kernel]) pointers_.push_back(&value);
+    for (CUtensorMap& map : maps_[kernel]) pointers_.push_back(&map);
     return pointers_.data();
   }
 
  private:
+  static absl::StatusOr<CUdeviceptr> AddressOf(const KernelLaunch& launch, const std::string& name,
+                                               const BufferSet& buffers) {
+    auto found = buffers.find(name);
+    if (found == buffers.end()) {
+      return absl::NotFoundError(
+          absl::StrCat("kernel ", launch.entry, " wants a buffer named ", name));
+    }
+    return static_cast<CudaBuffer*>(found->second)->payload;
+  }
+
+  // The driver counts dimensions from the innermost one.
+  absl::StatusOr<CUtensorMap> Encode(const TensorMap& map, CUdeviceptr address) const {
+    if (cu_.encode_tensor_map == nullptr) {
+      return absl::UnavailableError(
+          "the NVIDIA driver is too old for bulk copies: install 525 (CUDA 12.0) or a later one");
+    }
+    const std::vector<cuuint64_t> shape(map.shape.rbegin(), map.shape.rend());
+    const std::vector<cuuint64_t> strides(map.strides.rbegin(), map.strides.rend());
+    const std::vector<cuuint32_t> box(map.box.rbegin(), map.box.rend()), steps(map.box.size(), 1);
+    const auto swizzle = map.swizzle_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                         : map.swizzle_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                   : CU_TENSOR_MAP_SWIZZLE_32B;
+    CUtensorMap encoded = {};
+    absl::Status status = cu_.Check(
+        cu_.encode_tensor_map(&encoded, CU_TENSOR_MAP_DATA_TYPE_UINT16,
+                              static_cast<cuuint32_t>(shape.size()),
+                              reinterpret_cast<void*>(address), shape.data(), strides.data(),
+                              box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                              CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        absl::StrCat("describing ", map.buffer));
+    if (!status.ok()) return status;
+    return encoded;
+  }
+
+  const CudaDriver& cu_;
   std::vector<std::vector<CUdeviceptr>> values_;
+  std::vector<std::vector<CUtensorMap>> maps_;
   std::vector<void*> pointers_;
 };
 
@@ -238,7 +280,7 @@ class Graph {
                      int launches, CUstream stream) {
     HEDDLE_CUDA(cuGraphCreate(&graph_, 0), "creating a graph");
     CUgraphNode last = nullptr;
-    Arguments arguments;
+    Arguments arguments(cu_);
     for (int i = 0; i < launches; ++i) {
       absl::Status resolved = arguments.Resolve(program, sets[(first + i) % sets.size()]);
       if (!resolved.ok()) return resolved;
@@ -447,7 +489,7 @@ class CudaDevice : public Device {
 
   absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
     const auto& loaded = static_cast<CudaProgram&>(program);
-    Arguments arguments;
+    Arguments arguments(cu_);
     HEDDLE_RETURN_IF_ERROR(arguments.Resolve(loaded, buffers));
     for (size_t k = 0; k < loaded.kernels().size(); ++k) {
       const CudaProgram::Kernel& kernel = loaded.kernels()[k];

@@ -28,6 +28,9 @@ absl::StatusOr<const CudaDriver*> CudaDriver::Load() {
   if (absl::Status s = driver->library_.Bind("cuEventElapsedTime", driver->elapsed_time); !s.ok()) {
     return absl::UnavailableError(s.message());
   }
+  if (!driver->library_.Bind("cuTensorMapEncodeTiled", driver->encode_tensor_map).ok()) {
+    driver->encode_tensor_map = nullptr;
+  }
   CUresult result = driver->cuInit(0);
   if (result == CUDA_ERROR_NO_DEVICE) {
     return absl::UnavailableError("the NVIDIA driver sees no GPU (CUDA_VISIBLE_DEVICES?)");

@@ -44,6 +44,8 @@ class CudaDriver {
 #undef HEDDLE_FIELD
   // Not by the name of cuda.h, which drivers before 12.8 do not have.
   CUresult (*elapsed_time)(float*, CUevent, CUevent) = nullptr;
+  // Null in drivers before 12.0, which know no device that needs it.
+  decltype(&::cuTensorMapEncodeTiled) encode_tensor_map = nullptr;
 
   // OK, or what OutcomeOf expects: Aborted for faults of the kernel, which end the context.
   absl::Status Check(CUresult result, const std::string& what) const;

@@ -109,15 +109,34 @@ worker::Launch ToProto(const KernelLaunch& launch) {
   message.set_block(launch.block);
   message.set_dynamic_shared_bytes(launch.dynamic_shared_bytes);
   for (const std::string& argument : launch.arguments) message.add_arguments(argument);
+  for (const TensorMap& map : launch.maps) {
+    worker::TensorMap& to = *message.add_maps();
+    to.set_buffer(map.buffer);
+    to.set_element_bytes(map.element_bytes);
+    to.mutable_shape()->Assign(map.shape.begin(), map.shape.end());
+    to.mutable_strides()->Assign(map.strides.begin(), map.strides.end());
+    to.mutable_box()->Assign(map.box.begin(), map.box.end());
+    to.set_swizzle_bytes(map.swizzle_bytes);
+  }
   return message;
 }
 
 KernelLaunch FromProto(const worker::Launch& message) {
-  return {message.entry(),
-          message.grid(),
-          message.block(),
-          message.dynamic_shared_bytes(),
-          {message.arguments().begin(), message.arguments().end()}};
+  KernelLaunch launch{message.entry(),
+                      message.grid(),
+                      message.block(),
+                      message.dynamic_shared_bytes(),
+                      {message.arguments().begin(), message.arguments().end()},
+                      {}};
+  for (const worker::TensorMap& map : message.maps()) {
+    launch.maps.push_back({map.buffer(),
+                           map.element_bytes(),
+                           {map.shape().begin(), map.shape().end()},
+                           {map.strides().begin(), map.strides().end()},
+                           {map.box().begin(), map.box().end()},
+                           map.swizzle_bytes()});
+  }
+  return launch;
 }
 
 worker::Resources ToProto(const KernelResources& resources) {

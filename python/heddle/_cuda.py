@@ -11,12 +11,14 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from heddle.artefact import Manifest
+from heddle.artefact import Manifest, TensorMap
 from heddle.errors import DriverError
 
 LIBRARY = "libcuda.so.1"
 
 _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CU_FUNC_ATTRIBUTE_...
+_TENSOR_MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}  # CU_TENSOR_MAP_DATA_TYPE_UINT8, ... by bytes
+_TENSOR_MAP_SWIZZLES = {32: 1, 64: 2, 128: 3}  # CU_TENSOR_MAP_SWIZZLE_32B, ...
 # CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE: a launch where no context is current, or another one.
 _NOT_IN_THIS_CONTEXT = (201, 400)
 
@@ -142,6 +144,39 @@ def driver() -> Driver:
         return _drivers[LIBRARY]
 
 
+class _Map:
+    """What the driver makes of a tensor map, made anew where the tensor lies elsewhere than last time."""
+
+    def __init__(self, of: TensorMap, buffer: int) -> None:
+        self.buffer = buffer  # its number
+        self._name = of.buffer
+        self._memory = (ctypes.c_char * 192)()
+        self.place = (ctypes.addressof(self._memory) + 63) // 64 * 64
+        self._at = 0
+        rank = len(of.box)
+        # The driver counts dimensions from the innermost one.
+        self._form: Any = (
+            (ctypes.c_uint64 * rank)(*of.shape[::-1]),
+            (ctypes.c_uint64 * max(rank - 1, 1))(*of.strides[::-1]),
+            (ctypes.c_uint32 * rank)(*of.box[::-1]),
+            (ctypes.c_uint32 * rank)(*[1] * rank),
+            0,
+            _TENSOR_MAP_SWIZZLES[of.swizzle_bytes],
+            0,
+            0,
+        )
+        self._type = _TENSOR_MAP_TYPES[of.element_bytes]
+        self._rank = rank
+
+    def describe(self, driver: Driver, address: int) -> None:
+        if address == self._at:
+            return
+        encode: Any = driver.library.cuTensorMapEncodeTiled  # of CUDA 12.0 and later
+        code = encode(_P(self.place), self._type, self._rank, _P(address), *self._form)
+        driver.check(code, f"cuTensorMapEncodeTiled of {self._name}")
+        self._at = address
+
+
 class _Frame:
     """The arguments of one call of cuLaunchKernelEx for each kernel, and where the driver reads them, made once."""
 
@@ -149,11 +184,16 @@ class _Frame:
         self.values: Any = (ctypes.c_uint64 * len(manifest.buffers))()
         begin, size = ctypes.addressof(self.values), ctypes.sizeof(ctypes.c_uint64)
         place = {b.name: begin + size * i for i, b in enumerate(manifest.buffers)}
+        number = {b.name: i for i, b in enumerate(manifest.buffers)}
+        self.maps: list[_Map] = []
         self.configs = []
         self.calls = []
         for launch, function in zip(manifest.launches, functions, strict=True):
             config = _Config(launch.grid, launch.block, launch.shared_bytes)
-            arguments = (_P * len(launch.args))(*(place[a] for a in launch.args))
+            maps = [_Map(m, number[m.buffer]) for m in launch.maps]
+            self.maps += maps
+            places = [*(place[a] for a in launch.args), *(m.place for m in maps)]
+            arguments = (_P * len(places))(*places)
             self.configs.append(config)
             self.calls.append((ctypes.byref(config), _P(function), arguments, _P(None)))
 
@@ -191,6 +231,8 @@ class CudaProgram:
         except IndexError:
             frame = _Frame(self._manifest, self._functions)
         frame.values[:] = addresses
+        for tensor_map in frame.maps:
+            tensor_map.describe(self._driver, addresses[tensor_map.buffer])
         for config in frame.configs:
             config.stream = stream
         code = self._enqueue(frame) if current else _NOT_IN_THIS_CONTEXT[0]

@@ -15,7 +15,15 @@ struct heddle_buffer {
   const char* dtype;
   int64_t bytes;
 };
-/* One kernel. Its arguments are the addresses of buffers, which are 16-byte aligned. */
+/* A tensor as cuTensorMapEncodeTiled takes it, innermost dimension first, without interleaving: unsigned integers of
+   so many bytes, strides in bytes, swizzled over 32, 64 or 128 bytes. */
+struct heddle_tensor_map {
+  int32_t buffer; /* an index into the program's buffers */
+  int32_t element_bytes, rank, swizzle_bytes;
+  uint64_t shape[5], strides[4];
+  uint32_t box[5];
+};
+/* One kernel. Its arguments are the addresses of buffers, which are 16-byte aligned, then tensor maps. */
 struct heddle_launch {
   const char* entry;
   const char* binary; /* below the folder of this header */
@@ -24,6 +32,8 @@ struct heddle_launch {
   uint32_t shared_bytes; /* dynamic: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES must allow it */
   int32_t argument_count;
   const int32_t* arguments; /* indices into the program's buffers */
+  int32_t map_count;
+  const struct heddle_tensor_map* maps;
 };
 /* The kernels of one size, launched in their order on one stream. */
 struct heddle_program {
@@ -72,9 +82,20 @@ def text(op: str, parameter: str, manifests: Mapping[str, tuple[int, Manifest]])
             lines.append(f"static const int32_t {prefix}_arguments_{number}[] = {{{indices}}};")
             grid, block = (", ".join(map(str, sides)) for sides in (launch.grid, launch.block))
             files = ", ".join(_quoted(f"{folder}/{file}") for file in (launch.binary, launch.source))
+            maps = "NULL"
+            if launch.maps:
+                maps = f"{prefix}_maps_{number}"
+                lines.append(f"static const struct heddle_tensor_map {maps}[] = {{")
+                lines += [
+                    f"    {{{place[m.buffer]}, {m.element_bytes}, {len(m.box)}, {m.swizzle_bytes}, "
+                    + ", ".join(f"{{{', '.join(map(str, s[::-1]))}}}" for s in (m.shape, m.strides, m.box))
+                    + "},"
+                    for m in launch.maps
+                ]
+                lines.append("};")
             launches.append(
                 f"    {{{_quoted(launch.entry)}, {files}, {{{grid}}}, {{{block}}}, {launch.shared_bytes}, "
-                f"{len(launch.args)}, {prefix}_arguments_{number}}},"
+                f"{len(launch.args)}, {prefix}_arguments_{number}, {len(launch.maps)}, {maps}}},"
             )
         lines += [f"static const struct heddle_launch {prefix}_launches[] = {{", *launches, "};"]
         programs.append(

@@ -37,6 +37,18 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """A tensor as bulk copies of a CUDA kernel read it, box by box. Dimensions outermost first."""
+
+    buffer: str
+    element_bytes: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # in bytes, of all dimensions but the innermost
+    box: tuple[int, ...]
+    swizzle_bytes: int  # 32, 64 or 128
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel of an exported program: they run in order, on one stream."""
 
@@ -47,6 +59,14 @@ class Launch:
     block: tuple[int, int, int]
     shared_bytes: int  # dynamic shared memory
     args: tuple[str, ...]  # names of buffers, whose addresses are the arguments
+    maps: tuple[TensorMap, ...] = ()  # arguments behind these
+
+
+_MAP_KEYS = {"tensor_map", "element_bytes", "shape", "strides", "box", "swizzle_bytes"}
+
+
+def _is_map(argument: object, names: set[str]) -> bool:
+    return isinstance(argument, dict) and argument.keys() == _MAP_KEYS and argument["tensor_map"] in names
 
 
 def _triple(values: Sequence[int]) -> tuple[int, int, int]:
@@ -101,8 +121,11 @@ class Manifest:
         names = {b.name for b in buffers}
         launches = []
         for kernel in document["kernels"]:
-            # Anything but a buffer's name asks for an argument of another kind.
-            strange = [a for a in kernel["args"] if not isinstance(a, str) or a not in names]
+            # Buffers, then tensor maps; anything else asks for an argument of another kind.
+            args = [a for a in kernel["args"] if isinstance(a, str) and a in names]
+            maps = kernel["args"][len(args) :]
+            strange = [a for a in kernel["args"][: len(args)] if a not in args]
+            strange += [a for a in maps if not _is_map(a, names)]
             if strange:
                 raise ArtefactError(
                     f"{folder}: kernel {kernel['entry']} takes {strange[0]!r}, which is no buffer of it: "
@@ -111,7 +134,14 @@ class Manifest:
             launches.append(
                 Launch(
                     kernel["entry"], kernel["source"], kernel["binary"], _triple(kernel["grid"]),
-                    _triple(kernel["block"]), kernel["shared_bytes"], tuple(kernel["args"]),
+                    _triple(kernel["block"]), kernel["shared_bytes"], tuple(args),
+                    tuple(
+                        TensorMap(
+                            m["tensor_map"], m["element_bytes"], tuple(m["shape"]), tuple(m["strides"]),
+                            tuple(m["box"]), m["swizzle_bytes"],
+                        )
+                        for m in maps
+                    ),
                 )
             )  # fmt: skip
         return cls(

@@ -41,6 +41,7 @@ class Machine {
         t_.BeginBlock(block_);
         RunBlock(code_.body);
         matrices_.Finish();
+        if (!t_.shared().HaveCopiesEnded()) throw Fault{t_.shared().problem()};
       }
     } catch (const Fault& fault) {
       return absl::InternalError(absl::StrCat(
@@ -219,8 +220,57 @@ class Machine {
         return t_.shared().Wait(t_.thread(), s.int_value);
       case Intrinsic::kProxyFence:
         return t_.shared().ProxyFence(t_.thread());
+      case Intrinsic::kPhaseInit:
+      case Intrinsic::kPhaseExpect:
+      case Intrinsic::kPhaseWait:
+        return RunPhase(s);
+      case Intrinsic::kBulkCopy:
+        return RunBulkCopy(s);
       default:
         return;  // RunTogether's
+    }
+  }
+
+  void RunPhase(const StmtCode& s) {
+    AccessCode& phase = code_.accesses[s.access];
+    const int64_t byte = Evaluator::ByteOf(phase, t_.OffsetOf(phase));
+    SharedMemory& shared = t_.shared();
+    const bool done = s.intrinsic == Intrinsic::kPhaseInit
+                          ? shared.InitPhases(*phase.buffer, byte, t_.thread())
+                      : s.intrinsic == Intrinsic::kPhaseExpect
+                          ? shared.ExpectBytes(byte, s.int_value)
+                          : shared.WaitForPhase(byte, t_.Int(s.value), t_.thread());
+    if (!done) t_.FailAccess(s.intrinsic == Intrinsic::kPhaseWait ? "wait for" : "phase of", phase);
+  }
+
+  // What it will have copied is there at once, but nobody may touch it before its phase has ended.
+  void RunBulkCopy(const StmtCode& s) {
+    AccessCode& to = code_.accesses[s.access];
+    AccessCode& from = code_.accesses[code_.exprs[s.value].access];
+    AccessCode& phase = code_.accesses[s.phases];
+    const int64_t phase_byte = Evaluator::ByteOf(phase, t_.OffsetOf(phase));
+    const Buffer &shared = *to.buffer, &tensor = *from.buffer;
+    int64_t begin = 0, elements = 1;
+    for (size_t i = 0; i < to.indices.size(); ++i)
+      begin += t_.Int(to.indices[i]) * shared.strides[i];
+    std::vector<int64_t> first;
+    for (int index : from.indices) first.push_back(t_.Int(index));
+    for (int64_t extent : s.box) elements *= extent;
+    for (int64_t e = 0; e < elements; ++e) {
+      int64_t rest = e, offset = 0;
+      bool inside = true;
+      for (size_t d = s.box.size(); d-- > 0; rest /= s.box[d]) {
+        const int64_t at = first[d] + rest % s.box[d];
+        inside = inside && at >= 0 && at < tensor.shape[d];
+        offset += at * tensor.strides[d];
+      }
+      const double value = inside ? t_.ReadAt(from, offset) : 0;
+      const int64_t there = SwizzledOffset(shared, begin + e);
+      if (there < 0 || there >= shared.elements) t_.FailPromise(to, "ends outside");
+      if (!t_.shared().WriteByBulkCopy(shared, Evaluator::ByteOf(to, there), phase_byte,
+                                       t_.thread(), value)) {
+        t_.FailAccess("bulk copy to", to);
+      }
     }
   }
 

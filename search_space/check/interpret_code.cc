@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/check/verify_bulk.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/float_format.h"
 
@@ -255,6 +256,7 @@ class Compiler {
         if (RunsInBackground(*s)) code_.has_products = true;
         out.scope = EffectsOf(s->intrinsic).scope;
         if (EffectsOf(s->intrinsic).writes_buffer) Write(*s, out);
+        if (IsOfBulkCopies(*s)) OfBulkCopies(*s, out);
         break;
       case StmtNode::Kind::kLet:
         std::abort();  // Verify refuses it
@@ -275,6 +277,14 @@ class Compiler {
     out.access = Access(s.buffer, s.indices, s.lanes, /*is_store=*/true);
     out.value = Expression(s.value);
     out.value_is_float = IsFloat(s.value->type);
+  }
+
+  void OfBulkCopies(const StmtNode& s, StmtCode& out) {
+    const ExprList first(s.buffer->shape.size(), Int(0));
+    out.access = Access(s.buffer, s.indices.empty() ? first : s.indices, 1, /*is_store=*/true);
+    out.box = s.box;
+    if (s.value != nullptr) out.value = Expression(s.value);
+    if (s.base != nullptr) out.phases = Access(s.base, {s.indices[0]}, 1, /*is_store=*/true);
   }
 
   StmtCode Loop(const StmtNode& s) {

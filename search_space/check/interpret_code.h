@@ -69,6 +69,8 @@ struct StmtCode {
   int64_t int_value = 0;
   Combiner combiner = Combiner::kNone;
   std::array<SharedMatrix, 2> operands;
+  std::vector<int64_t> box;
+  int phases = -1;          // kBulkCopy: the access to the element that counts its bytes
   int64_t local_begin = 0;  // kAlloc
   int64_t local_size = 0;
   std::vector<int> vector_accesses;  // is_vector: those with lanes > 1

@@ -15,6 +15,15 @@ SharedMemory::SharedMemory(const Kernel& kernel) : async_(kernel.thread->extent)
   cells_.resize(kernel.shared_bytes / cell_bytes_);
   products_.resize(kernel.thread->extent / kWarpgroupThreads);
   if (AnyRunsInBackground(kernel.body)) unfenced_.resize(kernel.thread->extent);
+  VisitStmts(kernel.body, [&](const StmtNode& s) {
+    if (s.kind != StmtNode::Kind::kIntrin || s.intrinsic != Intrinsic::kPhaseInit) return;
+    for (const Kernel::SharedBuffer& b : kernel.shared) {
+      if (b.buffer != s.buffer) continue;
+      phase_buffers_.emplace_back(b.offset, static_cast<int32_t>(phases_.size()));
+      phases_.resize(phases_.size() + b.buffer->elements);
+    }
+  });
+  known_ended_.resize(phases_.size() * kernel.thread->extent);
 }
 
 void SharedMemory::BeginBlock() {
@@ -25,6 +34,21 @@ void SharedMemory::BeginBlock() {
     thread.open_group = 0;
   }
   for (std::vector<Cell*>& cells : unfenced_) cells.clear();
+  std::fill(phases_.begin(), phases_.end(), Phase{});
+  std::fill(known_ended_.begin(), known_ended_.end(), 0);
+  known_ = {};
+}
+
+void SharedMemory::Barrier() {
+  ++epoch_;
+  // What one thread has waited for is there for all behind a barrier.
+  const size_t threads = async_.size();
+  for (size_t p = 0; p < phases_.size(); ++p) {
+    int32_t most = 0;
+    for (size_t t = 0; t < threads; ++t)
+      most = std::max(most, known_ended_[t * phases_.size() + p]);
+    for (size_t t = 0; t < threads; ++t) known_ended_[t * phases_.size() + p] = most;
+  }
 }
 
 bool SharedMemory::Refuse(std::string problem) {
@@ -43,6 +67,10 @@ std::span<SharedMemory::Cell> SharedMemory::CellsOf(const Buffer& buffer, int64_
 }
 
 bool SharedMemory::IsSettled(const Cell& cell, int32_t thread) {
+  if (cell.phase >= 0 && cell.write_epoch >= first_epoch_of_block_) {
+    return KnownEnded(thread, cell.phase) > cell.phase_number ||
+           Refuse("the bulk copy to it is not waited for");
+  }
   if (cell.pending_group >= 0) {
     return Refuse(
         absl::StrCat("the asynchronous copy to it by thread ", cell.writer, " is not waited for"));
@@ -87,6 +115,7 @@ bool SharedMemory::Write(const Buffer& buffer, int64_t byte, int32_t thread, dou
     c.write_epoch = epoch_;
     c.writer = thread;
     c.fence_epoch = 0;
+    c.phase = -1;
     if (!unfenced_.empty()) unfenced_[thread].push_back(&c);
     if (is_async) {
       c.pending_group = async.open_group;
@@ -118,7 +147,9 @@ bool SharedMemory::ReadByProduct(const Buffer& buffer, int64_t byte, int64_t war
     if (c.buffer != &buffer) {
       return Refuse(absl::StrCat("its bytes were overwritten through ", c.buffer->name));
     }
-    if (c.fence_epoch == 0 || c.fence_epoch == epoch_) {
+    if (c.phase >= 0) {
+      if (!IsKnownInWarpgroup(c, warpgroup)) return Refuse("the bulk copy to it is not waited for");
+    } else if (c.fence_epoch == 0 || c.fence_epoch == epoch_) {
       return Refuse(absl::StrCat("what thread ", c.writer,
                                  " has written is not fenced for products, or no barrier follows"));
     }
@@ -141,6 +172,9 @@ void SharedMemory::WaitForProducts(int64_t warpgroup, int64_t pending) {
 }
 
 void SharedMemory::ProxyFence(int32_t thread) {
+  for (Phase& phase : phases_) {
+    phase.is_fenced = phase.is_fenced || (phase.init_epoch != 0 && phase.init_thread == thread);
+  }
   if (unfenced_.empty()) return;
   std::erase_if(unfenced_[thread], [&](Cell* cell) {
     if (cell->writer != thread) return true;
@@ -148,6 +182,116 @@ void SharedMemory::ProxyFence(int32_t thread) {
     cell->fence_epoch = epoch_;
     return true;
   });
+}
+
+bool SharedMemory::InitPhases(const Buffer& buffer, int64_t byte, int32_t thread) {
+  for (const auto& [first, number] : phase_buffers_) {
+    if (first != byte) continue;
+    for (int64_t i = 0; i < buffer.elements; ++i) {
+      Phase& phase = phases_[static_cast<size_t>(number + i)];
+      if (phase.init_epoch != 0) return Refuse("its phases are made a second time");
+      phase.init_epoch = epoch_;
+      phase.init_thread = thread;
+    }
+  }
+  return true;
+}
+
+int32_t SharedMemory::PhaseAt(int64_t byte) {
+  int32_t found = -1;
+  for (const auto& [first, number] : phase_buffers_) {
+    if (byte >= first)
+      found = number + static_cast<int32_t>((byte - first) / SizeOf(DType::kInt64));
+  }
+  const Phase* const phase =
+      found >= 0 && found < std::ssize(phases_) ? &phases_[static_cast<size_t>(found)] : nullptr;
+  if (phase != nullptr && phase->is_fenced && phase->init_epoch < epoch_) return found;
+  Refuse("it is not made, or not fenced, or no barrier follows");
+  return -1;
+}
+
+void SharedMemory::TryToEnd(Phase& phase) {
+  if (!phase.is_announced || phase.announced != phase.come) return;
+  ++phase.ended;
+  phase.is_announced = false;
+  phase.announced = phase.come = 0;
+}
+
+bool SharedMemory::ExpectBytes(int64_t byte, int64_t announced) {
+  const int32_t at = PhaseAt(byte);
+  if (at < 0) return false;
+  Phase& phase = phases_[static_cast<size_t>(at)];
+  TryToEnd(phase);
+  if (phase.is_announced) return Refuse("bytes are announced before those of the phase have come");
+  phase.is_announced = true;
+  phase.announced = announced;
+  return true;
+}
+
+bool SharedMemory::WaitForPhase(int64_t byte, int64_t parity, int32_t thread) {
+  const int32_t at = PhaseAt(byte);
+  if (at < 0) return false;
+  Phase& phase = phases_[static_cast<size_t>(at)];
+  if (phase.ended % 2 == parity) {
+    TryToEnd(phase);
+    if (phase.ended % 2 == parity) {
+      return Refuse(absl::StrCat("it would never end: phase ", phase.ended, " has ",
+                                 phase.is_announced ? phase.announced : 0, " bytes announced and ",
+                                 phase.come, " on their way"));
+    }
+  }
+  KnownEnded(thread, at) = phase.ended;
+  return true;
+}
+
+bool SharedMemory::WriteByBulkCopy(const Buffer& buffer, int64_t byte, int64_t phase_byte,
+                                   int32_t thread, double value) {
+  const int32_t at = PhaseAt(phase_byte);
+  const std::span<Cell> cells = CellsOf(buffer, byte);
+  if (at < 0 || cells.empty()) return false;
+  Phase& phase = phases_[static_cast<size_t>(at)];
+  TryToEnd(phase);
+  for (Cell& c : cells) {
+    if (!IsSettled(c, thread)) return false;
+    if (c.products > 0) return Refuse("a product that reads it is not waited for");
+    if (c.read_epoch == epoch_ && c.reader != thread) {
+      return Refuse("data race: read by other threads with no barrier between");
+    }
+    const bool stored = c.phase < 0 && c.write_epoch >= first_epoch_of_block_;
+    if (stored && (c.fence_epoch == 0 || c.fence_epoch == epoch_)) {
+      return Refuse(absl::StrCat("what thread ", c.writer,
+                                 " has written is not fenced, or no barrier follows"));
+    }
+    c.buffer = &buffer;
+    c.write_epoch = epoch_;
+    c.writer = thread;
+    c.phase = at;
+    c.phase_number = phase.ended;
+  }
+  cells[0].value = value;
+  phase.come += SizeOf(buffer.dtype);
+  return true;
+}
+
+bool SharedMemory::IsKnownInWarpgroup(const Cell& cell, int64_t warpgroup) {
+  if (known_.phase == cell.phase && known_.number == cell.phase_number &&
+      known_.warpgroup == warpgroup) {
+    return true;
+  }
+  for (int64_t t = warpgroup * kWarpgroupThreads; t < (warpgroup + 1) * kWarpgroupThreads; ++t) {
+    if (KnownEnded(static_cast<int32_t>(t), cell.phase) <= cell.phase_number) return false;
+  }
+  known_ = {cell.phase, cell.phase_number, warpgroup};
+  return true;
+}
+
+bool SharedMemory::HaveCopiesEnded() {
+  for (size_t p = 0; p < phases_.size(); ++p) {
+    if (phases_[p].is_announced || phases_[p].come > 0) {
+      return Refuse("the block ends before its bulk copies are waited for");
+    }
+  }
+  return true;
 }
 
 }  // namespace heddle::search_space

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "search_space/check/verify_bulk.h"
 #include "search_space/check/verify_matrix.h"
 #include "search_space/ir/simplify.h"
 
@@ -236,9 +237,27 @@ class KernelVerifier {
     }
     if (s.intrinsic == Intrinsic::kAsyncCopy) CheckAsyncCopy(s);
     if (s.intrinsic == Intrinsic::kWarpReduce) CheckWarpReduce(s);
-    const std::string problem = FindMatrixProblem(s, kernel_.thread->extent, target_);
-    if (!problem.empty()) Fail(problem);
+    std::string problem = FindMatrixProblem(s, kernel_.thread->extent, target_);
+    if (problem.empty()) problem = FindBulkProblem(s, target_);
+    if (!problem.empty()) return Fail(problem);
+    if (IsOfBulkCopies(s)) CheckBulkAccesses(s);
     if (effects.writes_buffer) Write(s);
+  }
+
+  // What is read may lie outside its tensor.
+  void CheckBulkAccesses(const StmtNode& s) {
+    const bool copies = s.intrinsic == Intrinsic::kBulkCopy;
+    for (const Expr& index : s.indices) Expression(index);
+    if (!s.indices.empty()) CheckAccess(*s.buffer, s.indices, 1);
+    if (s.indices.empty() && !IsDeclared(*s.buffer)) Fail(s.buffer->name + " is not declared here");
+    if (copies) CheckAccess(*s.base, {s.indices[0]}, 1);
+    if (s.value == nullptr) return;
+    if (!copies) return Expression(s.value);
+    for (const Expr& index : s.value->args) Expression(index);
+    const std::string& name = s.value->buffer->name;
+    if (!IsDeclared(*s.value->buffer) || !readable_.contains(name)) {
+      Fail(absl::StrCat("a bulk copy from ", name, ", which no earlier kernel has written"));
+    }
   }
 
   void CheckWarpReduce(const StmtNode& s) {

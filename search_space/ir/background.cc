@@ -1,6 +1,37 @@
 #include "search_space/ir/background.h"
 
+#include <algorithm>
+#include <cstdlib>
+
 namespace heddle::search_space {
+
+bool HasBulkCopies(const Target& target) {
+  return target.api == Api::kCuda && target.arch.rfind("sm_", 0) == 0 &&
+         std::atoi(target.arch.c_str() + 3) >= 90;
+}
+
+bool IsBulkCopied(const Buffer& tensor) {
+  constexpr int64_t kUnit = 16;  // bytes
+  const size_t rank = tensor.shape.size();
+  if (tensor.scope != Scope::kGlobal || rank == 0 || rank > kMostBulkRank ||
+      SizeOf(tensor.dtype) != 2 || tensor.strides.back() != 1) {
+    return false;
+  }
+  return std::all_of(tensor.strides.begin(), tensor.strides.end() - 1,
+                     [](int64_t stride) { return stride * 2 % kUnit == 0; });
+}
+
+std::vector<const StmtNode*> BulkCopiesOf(const Stmt& body) {
+  std::vector<const StmtNode*> found;
+  VisitStmts(body, [&](const StmtNode& s) {
+    if (s.kind != StmtNode::Kind::kIntrin || s.intrinsic != Intrinsic::kBulkCopy) return;
+    const bool known = std::any_of(found.begin(), found.end(), [&](const StmtNode* other) {
+      return other->value->buffer == s.value->buffer && other->box == s.box;
+    });
+    if (!known) found.push_back(&s);
+  });
+  return found;
+}
 
 bool RunsInBackground(const StmtNode& s) {
   if (s.kind != StmtNode::Kind::kIntrin) return false;

@@ -9,6 +9,14 @@ namespace heddle::search_space {
 // What one asynchronous copy (Intrinsic::kAsyncCopy) moves at least: cp.async.
 inline constexpr int64_t kLeastAsyncBytes = 4;
 
+// What one bulk copy (Intrinsic::kBulkCopy) can move: cp.async.bulk.tensor.
+inline constexpr int64_t kMostBulkExtent = 256, kMostBulkRank = 5;
+bool HasBulkCopies(const Target& target);
+// Can they read `tensor`: do its rows begin at multiples of 16 bytes?
+bool IsBulkCopied(const Buffer& tensor);
+// The first that a kernel makes of each box of each tensor, for which a launch describes them.
+std::vector<const StmtNode*> BulkCopiesOf(const Stmt& body);
+
 // Products that access memory themselves, past the threads' caches and by descriptors of whole
 // buffers. As the intrinsic's row says: a whole warpgroup starts what is complete with its group.
 bool RunsInBackground(const StmtNode& s);

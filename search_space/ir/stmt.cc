@@ -23,6 +23,10 @@ const IntrinsicEffects& EffectsOf(Intrinsic intrinsic) {
       {"product_commit", ExecutionScope::kWarpgroup, false, Completion::kImmediate, false},
       {"product_wait", ExecutionScope::kWarpgroup, false, Completion::kImmediate, false},
       {"proxy_fence", ExecutionScope::kThread, false, Completion::kImmediate, false},
+      {"phase_init", ExecutionScope::kThread, false, Completion::kImmediate, false},
+      {"phase_expect", ExecutionScope::kThread, false, Completion::kImmediate, false},
+      {"phase_wait", ExecutionScope::kThread, false, Completion::kImmediate, false},
+      {"bulk_copy", ExecutionScope::kThread, false, Completion::kPhase, false},
   };
   return kTable[static_cast<int>(intrinsic)];
 }
@@ -168,6 +172,43 @@ Stmt ProductWait(int64_t pending, BufferRef d) {
 Stmt ProxyFence() {
   StmtNode node{.kind = StmtNode::Kind::kIntrin};
   node.intrinsic = Intrinsic::kProxyFence;
+  return Make(std::move(node));
+}
+
+Stmt PhaseInit(BufferRef phases) {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kPhaseInit;
+  node.buffer = std::move(phases);
+  return Make(std::move(node));
+}
+
+Stmt PhaseExpect(BufferRef phases, Expr slot, int64_t bytes) {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kPhaseExpect;
+  node.buffer = std::move(phases);
+  node.indices = {std::move(slot)};
+  node.int_value = bytes;
+  return Make(std::move(node));
+}
+
+Stmt PhaseWait(BufferRef phases, Expr slot, Expr parity) {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kPhaseWait;
+  node.buffer = std::move(phases);
+  node.indices = {std::move(slot)};
+  node.value = std::move(parity);
+  return Make(std::move(node));
+}
+
+Stmt BulkCopy(BufferRef buffer, ExprList indices, Expr first, std::vector<int64_t> box,
+              BufferRef phases) {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kBulkCopy;
+  node.buffer = std::move(buffer);
+  node.indices = std::move(indices);
+  node.value = std::move(first);
+  node.box = std::move(box);
+  node.base = std::move(phases);
   return Make(std::move(node));
 }
 
@@ -326,6 +367,14 @@ std::string IntrinText(const StmtNode& s) {
     };
     return absl::StrCat(out, " ", Access(s), " += ", operand(0), " * ", operand(1), " by ",
                         s.matrix().name);
+  }
+  if (s.intrinsic == Intrinsic::kPhaseExpect || s.intrinsic == Intrinsic::kPhaseWait) {
+    return s.value == nullptr ? absl::StrCat(out, " ", Access(s), " ", s.int_value, " bytes")
+                              : absl::StrCat(out, " ", Access(s), " ", ToString(s.value));
+  }
+  if (s.intrinsic == Intrinsic::kBulkCopy) {
+    return absl::StrCat(out, " ", Access(s), " = ", ToString(s.value), " of ",
+                        absl::StrJoin(s.box, " x "), " in ", s.base->name);
   }
   if (s.value != nullptr) {
     absl::StrAppend(&out, " ", Access(s), " = ", ToString(s.value));

@@ -66,17 +66,32 @@ enum class Intrinsic : uint8_t {
   // Until at most int_value groups of this warpgroup are pending; with 0, `buffer` may be accessed.
   kProductWait,
   kProxyFence,  // what this thread has stored to shared memory is seen by products, as above
+  // Phases by which threads wait for bulk copies: each element of `buffer` (shared, int64) counts
+  // the bytes of one phase after another, from 0 on. kPhaseInit makes them, by one thread; behind
+  // its kProxyFence and a barrier they may be used. A phase ends when one thread has announced
+  // int_value bytes (kPhaseExpect) and as many have come. kPhaseWait is until the phase of
+  // buffer[indices] whose number is odd (value 1) or even (0) has ended, or at once where that is
+  // not the one that goes on.
+  kPhaseInit,
+  kPhaseExpect,
+  kPhaseWait,
+  // The elements of `box` of the tensor that value, a Load at the first of them, names, zero where
+  // that lies outside: to shared memory, one behind the other in row-major order from
+  // buffer[indices] on and swizzled as that is, by one thread for all. Asynchronous: its bytes
+  // count to the phase of base[indices[0]], whose end tells that they are there, to threads and
+  // products alike.
+  kBulkCopy,
 };
 
 enum class ExecutionScope : uint8_t { kThread, kWarp, kWarpgroup, kBlock };
 constexpr int64_t ThreadsOf(ExecutionScope scope) {  // of kWarp and kWarpgroup
   return scope == ExecutionScope::kWarp ? kWarpThreads : kWarpgroupThreads;
 }
-enum class Completion : uint8_t { kImmediate, kGroup };
+enum class Completion : uint8_t { kImmediate, kGroup, kPhase };
 struct IntrinsicEffects {
   const char* name;
   ExecutionScope scope;   // the threads that must execute it together
-  bool writes_buffer;     // stores to Stmt::buffer
+  bool writes_buffer;     // each thread stores `value` to Stmt::buffer
   Completion completion;  // when that store is done
   bool orders_shared;     // acts as a barrier for shared memory
 };
@@ -110,7 +125,7 @@ struct StmtNode {
   // last to the first.
   Expr condition;
   BufferRef buffer;                           // kStore, kAlloc, kIntrin, kLet
-  BufferRef base;                             // kLet of a buffer
+  BufferRef base;                             // kLet of a buffer, kBulkCopy
   ExprList indices;                           // kStore, kIntrin that writes
   Expr value;                                 // kStore, kIntrin that writes, kLet
   int lanes = 1;                              // kStore, kIntrin that writes: see ForKind::kVector
@@ -119,6 +134,7 @@ struct StmtNode {
   Combiner combiner = Combiner::kNone;        // kIntrin that reduces
   std::string text;                           // kComment
   std::array<SharedMatrix, 2> operands;       // kWarpgroupMultiply: A and B
+  std::vector<int64_t> box;                   // kBulkCopy: extents, as many as the tensor has
   std::vector<Stmt> body;
 
   const MatrixShape& matrix() const {  // of a product
@@ -144,6 +160,11 @@ Stmt OperandFence(BufferRef d);
 Stmt ProductCommit();
 Stmt ProductWait(int64_t pending, BufferRef d);
 Stmt ProxyFence();
+Stmt PhaseInit(BufferRef phases);
+Stmt PhaseExpect(BufferRef phases, Expr slot, int64_t bytes);
+Stmt PhaseWait(BufferRef phases, Expr slot, Expr parity);
+Stmt BulkCopy(BufferRef buffer, ExprList indices, Expr first, std::vector<int64_t> box,
+              BufferRef phases);
 Stmt Let(Var var, Expr value, Stmt body);
 Stmt LetPointer(BufferRef pointer, BufferRef base, Expr start, int64_t step, Stmt body);
 Stmt Comment(std::string text);

@@ -46,8 +46,8 @@ Stmt OrderRegisterTiles(const Stmt& body);
 // loops. The buffers of pipelines have theirs already.
 Stmt InsertBarriers(const Stmt& body);
 
-// Where products of a warpgroup read shared memory, puts a fence in front of every barrier: so they
-// see what was stored there by then.
+// Where products of a warpgroup read shared memory and threads store to it, puts a fence in front
+// of every barrier: so products see what was stored by then.
 Stmt InsertProxyFences(const Stmt& body);
 
 // Gives every shared buffer of the kernel a place of its own in the block's arena.

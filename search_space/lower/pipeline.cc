@@ -1,6 +1,7 @@
 #include "search_space/lower/pipeline.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "search_space/ir/simplify.h"
@@ -45,6 +46,18 @@ PipelinedLoop MakePipelinedLoop(KernelContext& context, int s, size_t depth,
     p.fetched.push_back(a);
   }
   return p;
+}
+
+std::unique_ptr<TileCopies> MakeCopies(KernelContext& context, const PipelinedLoop& p) {
+  switch (context.stage(p.stage).Note<Pipeline>()->kind) {
+    case PipelineKind::kRegisters:
+      return CopiesThroughRegisters(context, p);
+    case PipelineKind::kAsyncCopy:
+      return AsynchronousCopies(context, p);
+    case PipelineKind::kBulkCopy:
+      return BulkCopies(context, p);
+  }
+  std::abort();
 }
 
 // The iterations of the loops between the pipelined one and the one that copies are interleaved
@@ -136,6 +149,30 @@ Computation Compute(KernelContext& context, const PipelinedLoop& p, TileCopies& 
   return {.body = EmitLoopBody(context, p.stage, p.depth, inside)};
 }
 
+// The loop over tiles: what is done with each, the wait for products into `products` (null: there
+// are none in background), and what is done behind. With some in flight the last tile stands behind
+// the loop, so that the wait for all is right behind these products: in the loop ptxas 13.0 would
+// wait for all in every iteration, and behind a loop alone it moves what reads the sums in front of
+// the wait (docs/results.md, 16-bit matrices).
+Stmt EmitTiles(const PipelinedLoop& p, const Stmt& begin, const BufferRef& products,
+               const Stmt& end) {
+  const int64_t tiles = p.loop->extent;
+  const auto tile = [&](int64_t pending) {
+    return Seq({begin, products != nullptr ? ProductWait(pending, products) : nullptr, end});
+  };
+  const auto loop_of = [&](const Var& var, Stmt body) {
+    auto loop = std::make_shared<StmtNode>(*For(var, ForKind::kSerial, std::move(body)));
+    loop->rotating = p.slot;
+    return Stmt(loop);
+  };
+  if (p.in_flight == 0) return loop_of(p.loop, tile(0));
+  const Stmt last =
+      ReplaceVar(ReplaceVar(tile(0), p.slot, Int((tiles - 1) % p.buffers)), p.loop, Int(tiles - 1));
+  if (tiles == 1) return last;
+  const Var others = MakeVar(p.loop->name, tiles - 1);
+  return Seq({loop_of(others, ReplaceVar(tile(p.in_flight), p.loop, VarExpr(others))), last});
+}
+
 }  // namespace
 
 Stmt When(const Expr& condition, const Stmt& s) {
@@ -145,13 +182,11 @@ Stmt When(const Expr& condition, const Stmt& s) {
 
 Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& carried) {
   const PipelinedLoop p = MakePipelinedLoop(context, s, depth, carried.assumptions);
-  const bool registers = context.stage(s).Note<Pipeline>()->kind == PipelineKind::kRegisters;
-  const std::unique_ptr<TileCopies> copies =
-      registers ? CopiesThroughRegisters(context, p) : AsynchronousCopies(context, p);
+  const std::unique_ptr<TileCopies> copies = MakeCopies(context, p);
   const Computation computation = Compute(context, p, *copies, carried);
   const Expr k = VarExpr(p.loop), always = Int(1);
   const int64_t ahead = copies->ahead();
-  std::vector<Stmt> out;
+  std::vector<Stmt> out = {copies->Prepare()};
   for (int64_t i = 0; i < ahead; ++i) {
     out.push_back(copies->Issue(Int(i), Int(i), Int(i < p.loop->extent ? 1 : 0), {}));
   }
@@ -165,24 +200,18 @@ Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& ca
                                                              ExistsAfter(p, ahead), {});
   const BufferRef products = p.in_background ? context.storage.at(s).buffer : nullptr;
   if (p.in_background) {
-    // The last iteration waits for all of them. Behind the loop would do, too, but ptxas 13.0 then
-    // moves what reads the sums in front of that wait (docs/results.md, 16-bit matrices).
-    const Expr more = p.in_flight > 0 ? ExistsAfter(p, 1) : Int(0);
-    body.insert(body.end(), {OperandFence(products), computation.body, ProductCommit(), issue,
-                             When(more, ProductWait(p.in_flight, products)),
-                             When(Simplify(MakeExpr(Op::kNot, {more})), ProductWait(0, products))});
+    body.insert(body.end(), {OperandFence(products), computation.body, ProductCommit(), issue});
   } else {
     body.insert(body.end(), {issue, computation.body});
   }
-  body.push_back(copies->Consumed());
+  std::vector<Stmt> after = {copies->Consumed()};
   if (copies->AcquiresEarly()) {
-    body.push_back(copies->Acquire(k + Int(1), SlotAfter(p, 1), ExistsAfter(p, 1)));
+    after.push_back(copies->Acquire(k + Int(1), SlotAfter(p, 1), ExistsAfter(p, 1)));
   }
-  body.push_back(computation.after);
+  after.push_back(computation.after);
 
-  auto loop = std::make_shared<StmtNode>(*For(p.loop, ForKind::kSerial, Seq(std::move(body))));
-  loop->rotating = p.slot;
-  out.insert(out.end(), {Stmt(loop), copies->Release()});
+  out.insert(out.end(), {EmitTiles(p, Seq(std::move(body)), products, Seq(std::move(after))),
+                         copies->Release()});
   Stmt pipeline = Seq(std::move(out));
   for (const BufferRef& r : copies->registers()) pipeline = Alloc(r, pipeline);
   for (const BufferRef& r : computation.registers) pipeline = Alloc(r, pipeline);

@@ -31,6 +31,7 @@ struct PipelinedLoop {
 
 // One way to copy tiles: what stands at the places of the skeleton that EmitPipeline makes,
 //
+//     Prepare
 //     Issue of the tiles that come first
 //     for every tile
 //       Acquire         (or at the end of the iteration before, of the next tile)
@@ -44,6 +45,8 @@ struct PipelinedLoop {
 class TileCopies {
  public:
   virtual ~TileCopies() = default;
+  // What is done before the first Issue; null where nothing is.
+  virtual Stmt Prepare() { return nullptr; }
   // Tiles that are under way while the block computes with one; less than there are buffers.
   virtual int64_t ahead() const = 0;
   // Does Acquire stand behind the computation with the tile before, instead of in front of that
@@ -70,6 +73,9 @@ std::unique_ptr<TileCopies> CopiesThroughRegisters(KernelContext& context,
 // Copies in the background, in groups that are waited for.
 std::unique_ptr<TileCopies> AsynchronousCopies(KernelContext& context,
                                                const PipelinedLoop& pipeline);
+
+// Boxes of tensors in the background, each started by one thread and swizzled on its way.
+std::unique_ptr<TileCopies> BulkCopies(KernelContext& context, const PipelinedLoop& pipeline);
 
 // `s` where `condition` holds, which may be known: `s` itself or nothing (null).
 Stmt When(const Expr& condition, const Stmt& s);

@@ -50,11 +50,15 @@ class WarpgroupPlan : public MatrixPlan {
     Add("in_flight", {0, 1}, 2);
     Add("block_swizzle", {1, 2, 4, 8, 16}, 3);
     Add("min_blocks", {0, 1, 2, 3}, 3);
+    Add("bulk", kernel_.IsBoxed() ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}, 2);
   }
 
   absl::Status Check(HoleValues values) const override {
     if (values[kInFlight] > 0 && values[kPipeline] < 3) {
       return kernel_.kernel.Refuse("products in flight take a third buffer of copies");
+    }
+    if (values[kBulk] > 0 && values[kPipeline] < 2) {
+      return kernel_.kernel.Refuse("bulk copies take a second buffer");
     }
     return CheckTile(TileOf(values), kMostAccumulators);
   }
@@ -71,6 +75,7 @@ class WarpgroupPlan : public MatrixPlan {
     t.threads = kWarpgroupThreads * v[kRowGroups] * v[kColGroups];
     t.accumulators = v[kRowTiles] * shape.Layout(MatrixOperand::kD).elements();
     const int64_t buffers = std::max<int64_t>(2, v[kPipeline]);
+    if (v[kBulk] > 0) t.shared_bytes = buffers * SizeOf(DType::kInt64);  // the phases
     for (size_t i = 0; i < 2; ++i) {
       const int64_t align = SharedMatrix::Alignment(BlockOf(t, i));
       t.shared_bytes = RoundUp(t.shared_bytes, align) + t.block[i] * t.depth * 2 * buffers;
@@ -99,6 +104,8 @@ class WarpgroupPlan : public MatrixPlan {
         return v[kParts] == 1 || may_split;
       case kPipeline:
         return v[kPipeline] == 1 || v[kPipeline] >= 3;
+      case kBulk:
+        return v[kBulk] == 1;
       default:
         return true;
     }
@@ -118,7 +125,8 @@ class WarpgroupPlan : public MatrixPlan {
     kPipeline,  // 1: through registers, more: copies, in so many buffers
     kInFlight,  // tiles whose products go on beside those of the next
     kRaster,
-    kBlocks
+    kBlocks,
+    kBulk  // 1: copies are boxes of the tensors
   };
 
   static MatrixInstruction InstructionOf(HoleValues values) {
@@ -170,7 +178,10 @@ void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
     w.BlockLayout(factor, static_cast<size_t>(at - factor_axes.begin()), BlockOf(t, i));
   }
   const bool copies = values[kPipeline] > 1;
-  w.Pipeline(tiles, copies ? PipelineKind::kAsyncCopy : PipelineKind::kRegisters,
+  w.Pipeline(tiles,
+             values[kBulk] > 0 ? PipelineKind::kBulkCopy
+             : copies          ? PipelineKind::kAsyncCopy
+                               : PipelineKind::kRegisters,
              copies ? values[kPipeline] : 2);
   if (values[kInFlight] > 0) w.InFlight(sum, values[kInFlight]);
 }

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import subprocess
 import sys
 import threading
 import unittest
@@ -22,6 +23,7 @@ FAKE = ctypes.CDLL(_cuda.LIBRARY)
 FAKE.fake_log.restype = ctypes.c_char_p
 FAKE.fake_kernel(b"k0_C", 2)
 FAKE.fake_kernel(b"k1_C", 2)
+FAKE.fake_kernel(b"k0_M", 3)
 
 
 def asked():
@@ -227,15 +229,62 @@ class Cuda(Case):
         with self.assertRaisesRegex(heddle.DriverError, "no NVIDIA driver"):
             heddle.load(folder)
 
+    def with_map(self, number, entry):
+        """A folder whose kernel of that number takes a tensor map of B, too."""
+        import json
+
+        folder = manifest(self.folder / "x")
+        document = json.loads((folder / "manifest.json").read_text())
+        kernel = document["kernels"][number]
+        kernel["entry"] = entry
+        tensor_map = {"tensor_map": "B", "element_bytes": 2, "shape": [4, 8], "strides": [16], "box": [2, 32]}
+        kernel["args"].append(tensor_map | {"swizzle_bytes": 64})
+        (folder / "manifest.json").write_text(json.dumps(document))
+        return folder
+
+    def test_tensor_maps_are_made_where_tensors_lie(self):
+        f = heddle.load(self.with_map(0, "k0_M"))
+        asked()
+        launched = "cuLaunchKernelEx k0_M <3 1 1, 32 1 1, 0> on 50 in 1100: a000 100000 "
+        made = "cuTensorMapEncodeTiled 1 2 %s 8x4 by 16, 32x2 of 1x1, 0 2 0 0, 0"
+        f(*tensors())
+        lines = asked()
+        self.assertIn(made % "b000", lines)
+        self.assertIn(launched + "b000", lines)
+        f(*tensors())
+        self.assertEqual([line for line in asked() if "Tensor" in line], [], "made once for a place")
+        f(Tensor((4, 8), 0xA000), Tensor((4, 8), 0xC000))
+        lines = asked()
+        self.assertIn(made % "c000", lines)
+        self.assertTrue(any("k0_M" in line and line.endswith(" c000") for line in lines), lines)
+        FAKE.fake_fail(b"cuTensorMapEncodeTiled", 1)
+        with self.assertRaisesRegex(heddle.DriverError, "cuTensorMapEncodeTiled of B"):
+            f(*tensors())
+        FAKE.fake_fail(b"", 0)
+        f(*tensors())
+
+    def test_the_header_of_a_table_has_them(self):
+        from heddle import _table_header
+        from heddle.artefact import Manifest
+
+        header = _table_header.text("pair", "m", {"4": (4, Manifest.read(self.with_map(1, "k1_C")))})
+        self.assertIn("{1, 2, 2, 64, {8, 4}, {16}, {32, 2}},", header)
+        self.assertIn("heddle_pair_4_arguments_1, 1, heddle_pair_4_maps_1}", header)
+        self.assertIn("heddle_pair_4_arguments_0, 0, NULL}", header)
+        (self.folder / "t.c").write_text(header + "\nint main(void) { return heddle_pair_find(3) == NULL; }\n")
+        subprocess.run(["cc", "-Wall", "-Werror", "-o", "t", "t.c"], cwd=self.folder, check=True)
+        self.assertEqual(subprocess.run([self.folder / "t"], check=False).returncode, 0)
+
     def test_arguments_of_a_kind_that_is_not_known_are_refused(self):
         import json
 
         folder = manifest(self.folder / "x")
         document = json.loads((folder / "manifest.json").read_text())
-        document["kernels"][0]["args"][0] = {"tensor_map": "A"}
-        (folder / "manifest.json").write_text(json.dumps(document))
-        with self.assertRaisesRegex(heddle.ArtefactError, "k0_C takes.*tensor_map.*newer"):
-            heddle.load(folder)
+        for strange in ({"sampler": "A"}, {"tensor_map": "A", "interleave": 16}, "D"):
+            document["kernels"][0]["args"][0] = strange
+            (folder / "manifest.json").write_text(json.dumps(document))
+            with self.assertRaisesRegex(heddle.ArtefactError, "k0_C takes.*newer"):
+                heddle.load(folder)
 
 
 if __name__ == "__main__":

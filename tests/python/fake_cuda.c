@@ -95,6 +95,17 @@ int cuLaunchKernelEx(const struct Config* config, uintptr_t function, uint64_t**
               (int)config->stream, depth > 0 ? (int)stack[depth - 1] : 0, values,
               extra || config->attribute_count > 0 ? " extra" : "");
 }
+// Of the map it writes the address.
+int cuTensorMapEncodeTiled(uint64_t* map, int type, unsigned rank, void* address, const uint64_t* shape,
+                           const uint64_t* strides, const unsigned* box, const unsigned* steps,
+                           int interleave, int swizzle, int promotion, int fill) {
+  *map = (uintptr_t)address;
+  return Note("cuTensorMapEncodeTiled",
+              " %d %u %llx %llux%llu by %llu, %ux%u of %ux%u, %d %d %d %d, %d", type, rank,
+              (unsigned long long)(uintptr_t)address, (unsigned long long)shape[0],
+              (unsigned long long)shape[1], (unsigned long long)strides[0], box[0], box[1], steps[0],
+              steps[1], interleave, swizzle, promotion, fill, (int)((uintptr_t)map % 64));
+}
 int cuGetErrorName(int code, const char** name) {
   *name = code == 209 ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : 0;
   return *name ? 0 : 1;

@@ -17,6 +17,10 @@ enum class Removal {
   kOperandFence,
   kProductWait,
   kProxyFence,
+  kPhaseInit,
+  kPhaseExpect,
+  kPhaseWait,
+  kBulkCopy,
   kIf,      // the body stays, the condition goes
   kSelect,  // the value if true stays
 };
@@ -41,6 +45,10 @@ inline std::optional<search_space::Program> Remove(const search_space::Program& 
         {Removal::kOperandFence, Intrinsic::kOperandFence},
         {Removal::kProductWait, Intrinsic::kProductWait},
         {Removal::kProxyFence, Intrinsic::kProxyFence},
+        {Removal::kPhaseInit, Intrinsic::kPhaseInit},
+        {Removal::kPhaseExpect, Intrinsic::kPhaseExpect},
+        {Removal::kPhaseWait, Intrinsic::kPhaseWait},
+        {Removal::kBulkCopy, Intrinsic::kBulkCopy},
     };
     const bool candidate = std::any_of(
         std::begin(kIntrinsics), std::end(kIntrinsics),

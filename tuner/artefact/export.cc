@@ -232,6 +232,14 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
     entry["block"] = {kernel.launch.block, 1, 1};
     entry["shared_bytes"] = kernel.launch.dynamic_shared_bytes;
     entry["args"] = kernel.launch.arguments;
+    for (const measure::TensorMap& map : kernel.launch.maps) {
+      entry["args"].push_back({{"tensor_map", map.buffer},
+                               {"element_bytes", map.element_bytes},
+                               {"shape", map.shape},
+                               {"strides", map.strides},
+                               {"box", map.box},
+                               {"swizzle_bytes", map.swizzle_bytes}});
+    }
     entry["arch"] = artefact.device.target.arch + kernel.arch_suffix;
     kernels.push_back(entry);
     launches.push_back(kernel.launch);

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace heddle::tuner {
 namespace {
@@ -27,11 +28,19 @@ struct Buffer {
   std::string type;
   int64_t index_extent;  // int32: indices, less than this
 };
+// A tensor of 16-bit elements as bulk copies read it. Dimensions outermost first.
+struct TensorMap {
+  const char* buffer;
+  std::vector<uint64_t> shape, strides;  // elements; bytes, of all but the innermost
+  std::vector<uint32_t> box;             // elements
+  int swizzle_bytes;
+};
 struct Kernel {
   const char* entry;
   const char* file;
   unsigned grid, block, shared_bytes;
   std::vector<const char*> args;  // buffer names, in argument order
+  std::vector<TensorMap> maps;    // arguments behind these
 };
 )";
 
@@ -220,6 +229,52 @@ def decoded(array, dtype):
     return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
+def tensor_map(library, spec, address):
+    """What cuTensorMapEncodeTiled makes of a tensor, as bytes: it counts dimensions from the innermost one."""
+    import ctypes
+
+    rank = len(spec["box"])
+    memory = (ctypes.c_char * 192)()
+    place = (ctypes.addressof(memory) + 63) // 64 * 64
+    code = library.cuTensorMapEncodeTiled(
+        ctypes.c_void_p(place),
+        {1: 0, 2: 1, 4: 2, 8: 4}[spec["element_bytes"]],  # CU_TENSOR_MAP_DATA_TYPE_UINT8, ...
+        rank,
+        ctypes.c_void_p(address),
+        (ctypes.c_uint64 * rank)(*spec["shape"][::-1]),
+        (ctypes.c_uint64 * max(rank - 1, 1))(*spec["strides"][::-1]),
+        (ctypes.c_uint32 * rank)(*spec["box"][::-1]),
+        (ctypes.c_uint32 * rank)(*[1] * rank),
+        0,  # no interleaving
+        {32: 1, 64: 2, 128: 3}[spec["swizzle_bytes"]],  # CU_TENSOR_MAP_SWIZZLE_32B, ...
+        0,
+        0,
+    )
+    if code != 0:
+        raise RuntimeError(f"cuTensorMapEncodeTiled of {spec['tensor_map']}: CUDA error {code}")
+    return ctypes.string_at(place, 128)
+
+
+def launch_cuda(function, kernel, addresses, stream):
+    """Launches what cupy cannot: kernels with tensor maps. `addresses`: of the buffers, by name."""
+    import ctypes
+
+    library = ctypes.CDLL("libcuda.so.1")
+    values = []
+    for a in kernel["args"]:
+        if isinstance(a, str):
+            values.append(ctypes.c_uint64(addresses[a]))
+        else:
+            values.append(ctypes.create_string_buffer(tensor_map(library, a, addresses[a["tensor_map"]]), 128))
+    pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
+    code = library.cuLaunchKernel(
+        ctypes.c_void_p(function), *kernel["grid"], *kernel["block"], kernel["shared_bytes"],
+        ctypes.c_void_p(stream), pointers, None,
+    )  # fmt: skip
+    if code != 0:
+        raise RuntimeError(f"launching {kernel['entry']}: CUDA error {code}")
+
+
 class Cuda:
     def __init__(self, manifest, number):
         import cupy
@@ -241,8 +296,12 @@ class Cuda:
 
     def launch(self, memory):
         for k, f in self.functions:
-            args = tuple(memory[a] for a in k["args"])
-            f(tuple(k["grid"]), tuple(k["block"]), args, shared_mem=k["shared_bytes"])
+            if all(isinstance(a, str) for a in k["args"]):
+                args = tuple(memory[a] for a in k["args"])
+                f(tuple(k["grid"]), tuple(k["block"]), args, shared_mem=k["shared_bytes"])
+                continue
+            addresses = {name: buffer.data.ptr for name, buffer in memory.items()}
+            launch_cuda(f.kernel.ptr, k, addresses, self.cupy.cuda.get_current_stream().ptr)
         self.cupy.cuda.get_current_stream().synchronize()
 
 
@@ -346,8 +405,15 @@ std::string CppLauncher(const measure::LauncherText& driver,
     for (const std::string& a : k.arguments) {
       absl::StrAppend(&args, args.empty() ? "" : ", ", "\"", a, "\"");
     }
-    absl::StrAppendFormat(&text, "    {\"%s\", \"%s\", %d, %d, %d, {%s}},\n", k.entry, files[i],
-                          k.grid, k.block, k.dynamic_shared_bytes, args);
+    std::string maps;
+    for (const measure::TensorMap& map : k.maps) {
+      absl::StrAppendFormat(&maps, "%s{\"%s\", {%s}, {%s}, {%s}, %d}", maps.empty() ? "" : ", ",
+                            map.buffer, absl::StrJoin(map.shape, ", "),
+                            absl::StrJoin(map.strides, ", "), absl::StrJoin(map.box, ", "),
+                            map.swizzle_bytes);
+    }
+    absl::StrAppendFormat(&text, "    {\"%s\", \"%s\", %d, %d, %d, {%s}, {%s}},\n", k.entry,
+                          files[i], k.grid, k.block, k.dynamic_shared_bytes, args, maps);
   }
   absl::StrAppendFormat(&text,
                         "};\nconstexpr uint64_t kInputSeed = %d;\n"

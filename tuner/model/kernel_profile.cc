@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <utility>
 
 #include "base/math.h"
+#include "search_space/ir/simplify.h"
 #include "tuner/model/address_pattern.h"
 #include "tuner/model/kernel_footprint.h"
 
@@ -45,10 +47,20 @@ constexpr double kLoopCost = 3;
 // Adding a run-time offset to a 64-bit pointer.
 constexpr double kGlobalAddressCost = 2;
 
+// Does one thread start bulk copies there?
+bool StartsBulkCopies(const StmtNode& branch) {
+  bool starts = false;
+  VisitStmts(branch.body[0], [&](const StmtNode& s) {
+    starts = starts || (s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kBulkCopy);
+  });
+  return starts && branch.condition->op == Op::kEq;
+}
+
 // Walks one kernel.
 class Profiler {
  public:
-  explicit Profiler(KernelProfile& profile) : p_(profile), vars_(profile.variables) {
+  Profiler(KernelProfile& profile, const Var& thread)
+      : p_(profile), vars_(profile.variables), thread_(thread) {
     mask_.values = vars_.lanes();
     mask_.Measure();
   }
@@ -81,6 +93,7 @@ class Profiler {
   Mask Under(const Expr& condition, bool negated);
   void WalkFor(const StmtNode& s);
   void WalkWrite(const StmtNode& s);
+  void WalkBulkCopy(const StmtNode& s);
   void WalkLoadMatrix(const StmtNode& s);
   void WalkMatrixMultiply(const StmtNode& s);
   void Value(const Expr& e);
@@ -113,6 +126,8 @@ class Profiler {
 
   KernelProfile& p_;
   SampledVariables& vars_;
+  const Var thread_;
+  bool in_bulk_copy_ = false;
   struct OpenLoop {
     int id;
     const search_space::Variable* var;
@@ -141,7 +156,8 @@ void Profiler::Walk(const StmtNode& s) {
     case StmtNode::Kind::kIf: {
       const Mask outer = mask_;
       Value(s.condition);
-      mask_ = Under(s.condition, false);
+      // What one thread starts for the block is counted as if all shared it.
+      if (!StartsBulkCopies(s)) mask_ = Under(s.condition, false);
       Walk(*s.body[0]);
       mask_ = outer;
       return;
@@ -163,6 +179,7 @@ void Profiler::Walk(const StmtNode& s) {
       return WalkWrite(s);
     case StmtNode::Kind::kIntrin:
       if (s.intrinsic == Intrinsic::kAsyncCopy) return WalkWrite(s);
+      if (s.intrinsic == Intrinsic::kBulkCopy) return WalkBulkCopy(s);
       if (s.intrinsic == Intrinsic::kMatrixMultiply ||
           s.intrinsic == Intrinsic::kWarpgroupMultiply) {
         return WalkMatrixMultiply(s);
@@ -181,6 +198,39 @@ void Profiler::Walk(const StmtNode& s) {
     case StmtNode::Kind::kLet:  // made by back ends, after this
       return;
   }
+}
+
+// Traffic like that of threads which copy 16 bytes each, one after another, but none of their
+// instructions.
+void Profiler::WalkBulkCopy(const StmtNode& s) {
+  constexpr int kWidth = 8;
+  const int64_t elements =
+      std::accumulate(s.box.begin(), s.box.end(), int64_t{1}, std::multiplies<>());
+  const int64_t threads = std::min(thread_->extent, elements / kWidth);
+  const Var trip = search_space::MakeVar("e", std::max<int64_t>(1, elements / kWidth / threads));
+  const Var lane = search_space::MakeVar("v", kWidth);
+  Expr at =
+      (VarExpr(trip) * search_space::Int(threads) + VarExpr(thread_)) * search_space::Int(kWidth) +
+      VarExpr(lane);
+  ExprList indices = s.value->args;
+  for (size_t d = indices.size(); d-- > 0; at = at / search_space::Int(s.box[d])) {
+    indices[d] = search_space::Simplify(indices[d] + at % search_space::Int(s.box[d]));
+  }
+  const Stmt share = search_space::For(
+      trip, ForKind::kUnrolled,
+      search_space::For(
+          lane, ForKind::kVector,
+          search_space::AsyncCopy(s.buffer, s.indices,
+                                  Load(s.value->buffer, std::move(indices), kWidth), kWidth)));
+  p_.bulk_copies.push_back(share);  // accesses point to what it holds
+  const Mask outer = mask_;
+  if (threads < thread_->extent) {
+    mask_ = Under(VarExpr(thread_) < search_space::Int(threads), false);
+  }
+  in_bulk_copy_ = true;
+  Walk(*share);
+  in_bulk_copy_ = false;
+  mask_ = outer;
 }
 
 void Profiler::WalkFor(const StmtNode& s) {
@@ -254,6 +304,7 @@ void Profiler::WalkWrite(const StmtNode& s) {
     }
     AddAccess(load->buffer, load->args, load->lanes, false, true);
     mask_ = outer;
+    if (in_bulk_copy_) return;
   } else {
     source_ = 0;
     Value(s.value);
@@ -436,6 +487,7 @@ void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int l
   Access access{.buffer = buffer.get(), .indices = &indices};
   access.store = store;
   access.async = async;
+  access.bulk = in_bulk_copy_;
   access.conditional = mask_.partial;
   access.lanes = lanes;
   access.trips = trips_ / lanes;
@@ -447,11 +499,12 @@ void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int l
   Varies varies;
   mixed_ = 0;
   for (const Expr& index : indices) {
+    if (in_bulk_copy_) break;
     const Varies v = IndexCost(index, true);
     varies.loops |= v.loops;
     varies.at_run_time = varies.at_run_time || v.at_run_time;
   }
-  if (global) CountIndex(kGlobalAddressCost, varies);
+  if (global && !in_bulk_copy_) CountIndex(kGlobalAddressCost, varies);
   for (size_t i = 0; i < stack_.size(); ++i) {
     const bool distinct = (mixed_ >> i & 1U) != 0 || buffer->swizzle != 0;
     if (distinct && stack_[i].unrolled)
@@ -493,7 +546,7 @@ bool Profiler::IsKnown(const Access& access) const {
 void MeasureBursts(KernelProfile& p) {
   std::vector<double> issued(p.loops.size(), 0);
   for (const Access& a : p.accesses) {
-    if (a.store || !a.async) continue;
+    if (a.store || !a.async || a.bulk) continue;
     const auto around = std::find_if(a.loops.rbegin(), a.loops.rend(), [&](int l) {
       return p.loops[static_cast<size_t>(l)].multiplies_adds;
     });
@@ -517,7 +570,7 @@ KernelProfile::KernelProfile(const search_space::Kernel& kernel)
       min_blocks(kernel.min_blocks),
       variables(kernel.thread) {
   block_slot = variables.Bind(kernel.block);
-  Profiler(*this).Walk(*kernel.body);
+  Profiler(*this, kernel.thread).Walk(*kernel.body);
   MeasureFootprints(*this);
   MeasureBursts(*this);
 }

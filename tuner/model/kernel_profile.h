@@ -42,6 +42,7 @@ struct Access {
   const search_space::ExprList* indices;
   bool store = false;
   bool async = false;        // half of an asynchronous copy
+  bool bulk = false;         // of a bulk copy, as if the block's threads shared it
   bool conditional = false;  // not all lanes of all executions take part
   int lanes = 1;             // elements a thread and instruction
   double issued = 0;         // instructions a warp
@@ -98,6 +99,7 @@ struct KernelProfile {
   double flops = 0;      // float operations of the whole grid, a multiply-add counted as 2
   double code_size = 0;  // instructions in the text, unrolled loops written out
   std::vector<Access> accesses;
+  std::vector<search_space::Stmt> bulk_copies;  // what the accesses of bulk copies point into
   std::vector<LoopProfile> loops;
   bool loads_global = false, loads_shared = false;  // directly in the body, outside serial loops
   // Asynchronous copies that a warp starts in a row: between the multiply-adds of the loop where

@@ -54,7 +54,7 @@ Text TextOf(const KernelProfile& p) {
   // The prologue of a pipeline and its loop share addresses.
   absl::flat_hash_map<const search_space::Buffer*, double> addresses;
   for (const Access& a : p.accesses) {
-    if (a.store) continue;
+    if (a.store || a.bulk) continue;
     bool in_serial = false;
     const double copies = CopiesOf(p, a, in_serial);
     if (a.buffer->scope != Scope::kGlobal) {

@@ -55,8 +55,9 @@ class Mover {
     return RewriteStmt(
         loop_.body[0],
         [&](const Stmt& s) -> Stmt {
-          // Products go by descriptors of whole buffers.
+          // Products go by descriptors of whole buffers, bulk copies by those of whole tensors.
           const bool copies = s->kind == StmtNode::Kind::kIntrin && s->value != nullptr &&
+                              EffectsOf(s->intrinsic).writes_buffer &&
                               !search_space::RunsInBackground(*s);
           if (s->kind != StmtNode::Kind::kStore && !(unrolled_ && copies)) return nullptr;
           auto moved = std::make_shared<StmtNode>(*s);

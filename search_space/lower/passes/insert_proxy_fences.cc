@@ -4,7 +4,13 @@
 namespace heddle::search_space {
 
 Stmt InsertProxyFences(const Stmt& body) {
-  if (!AnyRunsInBackground(body)) return body;
+  bool stores = false;
+  VisitStmts(body, [&](const StmtNode& s) {
+    const bool writes = s.kind == StmtNode::Kind::kStore ||
+                        (s.kind == StmtNode::Kind::kIntrin && EffectsOf(s.intrinsic).writes_buffer);
+    stores = stores || (writes && s.buffer->scope == Scope::kShared);
+  });
+  if (!stores || !AnyRunsInBackground(body)) return body;
   return RewriteStmt(
       body,
       [](const Stmt& s) -> Stmt {

@@ -7,7 +7,7 @@ namespace heddle::search_space {
 
 absl::Status InFlight::CheckAt(const Schedule& /*schedule*/, const ScheduledStage& here) const {
   const auto* pipeline = here.Note<Pipeline>();
-  if (pipeline == nullptr || pipeline->kind != PipelineKind::kAsyncCopy) {
+  if (pipeline == nullptr || pipeline->kind == PipelineKind::kRegisters) {
     return Refuse(absl::StrCat("in_flight wants a pipeline of asynchronous copies first; ", stage,
                                " has none"));
   }

@@ -5,8 +5,10 @@
 
 namespace heddle::search_space {
 
-enum class PipelineKind : uint8_t { kRegisters, kAsyncCopy };
-constexpr auto WordsOf(PipelineKind /*unused*/) { return std::array{"registers", "async_copy"}; }
+enum class PipelineKind : uint8_t { kRegisters, kAsyncCopy, kBulkCopy };
+constexpr auto WordsOf(PipelineKind /*unused*/) {
+  return std::array{"registers", "async_copy", "bulk_copy"};
+}
 
 // Overlaps the fetches attached to a loop with its body, `depth` buffers deep. At a loop directly
 // in one that is pipelined: the register stages attached to it are read an iteration ahead.

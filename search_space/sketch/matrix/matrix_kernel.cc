@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "search_space/ir/background.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
@@ -151,6 +152,12 @@ void MatrixKernel::ChooseAccess(const ProgramShape& program, const ScheduledStag
   }
   while (factor.vector < kLine && widest % (2 * factor.vector) == 0) factor.vector *= 2;
   factor.is_copied = IsCopy(computed, axis) && factor.vector > 1 && kernel.target.has_async_copy;
+  // Indices are axes, each once: a product has no axis that would number two dimensions.
+  factor.is_boxed = factor.is_copied && value->op == Op::kLoad && !factor.operand.is_stage &&
+                    factor.operand.inlined.empty() && HasBulkCopies(kernel.target) &&
+                    IsBulkCopied(*value->buffer) && factor.axes.size() == value->args.size() &&
+                    std::all_of(value->args.begin(), value->args.end(),
+                                [](const Expr& index) { return index->op == Op::kVar; });
 }
 
 }  // namespace heddle::search_space

@@ -24,6 +24,7 @@ struct Factor {
   size_t inner;              // the axis to tile, own or the reduction's, whose elements lie closest
   int64_t vector = 1;        // elements of the widest access
   bool is_copied = false;    // may asynchronous copies fetch it?
+  bool is_boxed = false;     // are its tiles boxes of a tensor, which bulk copies fetch?
 
   bool Has(size_t axis) const;
 };
@@ -46,6 +47,7 @@ struct MatrixKernel {
   int64_t Depth() const { return kernel.reduce_axes[depth].extent; }
   size_t DepthAxis() const { return kernel.axes.size() + depth; }
   bool IsCopied() const { return factors[0].is_copied && factors[1].is_copied; }
+  bool IsBoxed() const { return factors[0].is_boxed && factors[1].is_boxed; }
   // Do the elements of a factor lie one behind the other along the axis of the result, or along the
   // reduction? Neither may be.
   bool IsAlongOwn(size_t factor) const { return factors[factor].inner == factors[factor].own; }

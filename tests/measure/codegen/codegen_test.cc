@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -21,7 +22,9 @@
 #include "measure/codegen/dialects.h"
 #include "measure/codegen/expr_printer.h"
 #include "measure/device/nvrtc.h"
+#include "search_space/notation/notation.h"
 #include "search_space/schedule/step.h"
+#include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 #include "tests/measure/sample_programs.h"
 
@@ -83,7 +86,7 @@ std::string HashOfGoldens() {
 
 TEST(Codegen, OtherSourceOrStepsAreAnotherVersion) {
   constexpr int kVersion = 10;
-  constexpr char kHash[] = "08313cc172036ad8";
+  constexpr char kHash[] = "b0980f0361acf474";
   EXPECT_EQ(kVersion, kGeneratorVersion) << "say here what it stands for: " << HashOfGoldens();
   EXPECT_EQ(HashOfGoldens(), kHash)
       << "golden sources or steps have changed, or there are more of them: unless every step still "
@@ -127,6 +130,36 @@ TEST(Codegen, PtxHasWideAccessesAndNoBranchAroundALoad) {
   const auto async = CompileCuda(Source(tests::Matmul(tests::Fetch::kAsync), target), "m", "sm_90");
   ASSERT_TRUE(async.ok()) << async.status();
   EXPECT_THAT(async->ptx, HasSubstr("cp.async.cg.shared.global"));
+}
+
+// A launch describes the tensors that bulk copies read, behind its buffers.
+TEST(Codegen, BulkCopiesTakeTensorMaps) {
+  const Target target = *FindTarget("h100");
+  const auto workload = std::make_shared<const TensorProgram>(
+      *FindOperator(BuiltinOperators(), "matmul_nt")
+           ->Instantiate(*ParseShape("m=128,n=32,k=256"), DType::kBFloat16));
+  const auto space = SearchSpace::Create(workload, target);
+  const auto point = space->Parse(
+      "warpgroup: swap=0 m.groups=2 n.groups=1 m.tiles=1 columns=32 k.steps=4 split_k=1 pipeline=3 "
+      "in_flight=1 block_swizzle=1 min_blocks=0 bulk=1");
+  ASSERT_TRUE(point.ok()) << point.status();
+  const KernelSource kernel = GenerateSource(*space->Lower(*point), target, "")[0];
+  EXPECT_EQ(kernel.launch.arguments, (std::vector<std::string>{"A", "B", "C"}));
+  ASSERT_EQ(kernel.launch.maps.size(), 2u);
+  const TensorMap& map = kernel.launch.maps[1];
+  EXPECT_EQ(map.buffer, "B");
+  EXPECT_EQ(map.shape, (std::vector<int64_t>{32, 256}));
+  EXPECT_EQ(map.strides, (std::vector<int64_t>{512}));
+  EXPECT_EQ(map.box, (std::vector<int64_t>{32, 64}));
+  EXPECT_EQ(map.swizzle_bytes, 128);
+  EXPECT_THAT(kernel.source, HasSubstr("* __restrict__ g_C,\n"
+                                       "    const __grid_constant__ TensorMap m_A,\n"
+                                       "    const __grid_constant__ TensorMap m_B)"));
+  HEDDLE_NEEDS("nvrtc", FindNvrtc().ok(), FindNvrtc().status().message());
+  const auto binary = CompileCuda(kernel.source, "bulk", target.arch + kernel.arch_suffix);
+  ASSERT_TRUE(binary.ok()) << binary.status();
+  EXPECT_FALSE(binary->resources.serialized) << binary->log;
+  EXPECT_THAT(binary->ptx, HasSubstr("cp.async.bulk.tensor.2d.shared::cluster.global"));
 }
 
 TEST(Codegen, OpenClCompilesEverySample) {

@@ -48,6 +48,22 @@ TEST(Messages, CarryEveryFieldOfAResult) {
   EXPECT_EQ(Fields(FromProto(ToProto(TrialResult()))), Fields(TrialResult()));
 }
 
+TEST(Messages, CarryTensorMapsOfALaunch) {
+  KernelLaunch launch{.entry = "k", .grid = 2, .block = 128, .dynamic_shared_bytes = 1024};
+  launch.arguments = {"A", "C"};
+  launch.maps.push_back({"A", 2, {4, 8, 64}, {1024, 128}, {1, 8, 32}, 64});
+  const KernelLaunch got = FromProto(ToProto(launch));
+  EXPECT_EQ(got.arguments, launch.arguments);
+  ASSERT_EQ(got.maps.size(), 1u);
+  const TensorMap &map = got.maps[0], &sent = launch.maps[0];
+  EXPECT_EQ(map.buffer, "A");
+  EXPECT_EQ(map.element_bytes, 2);
+  EXPECT_EQ(map.shape, sent.shape);
+  EXPECT_EQ(map.strides, sent.strides);
+  EXPECT_EQ(map.box, sent.box);
+  EXPECT_EQ(map.swizzle_bytes, 64);
+}
+
 TEST(Messages, AnOutcomeOfANewerVersionIsALostWorker) {
   v1::TrialResult message;
   message.set_outcome(static_cast<v1::Outcome>(1000));

@@ -4,12 +4,14 @@
 #include <random>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/golden.h"
 
 namespace heddle::search_space {
 namespace {
@@ -111,6 +113,33 @@ struct Case {
   const char* shape;
   DType type;
 };
+
+// Bulk copies are a decision where rows of both tensors begin at multiples of 16 bytes.
+TEST(WarpgroupRule, OffersBulkCopiesWhereTheyCanRead) {
+  const auto point = [](const char* shape, const char* target, const char* bulk) {
+    const auto space =
+        SearchSpace::Create(Instantiated("matmul", shape, DType::kBFloat16), *FindTarget(target));
+    return space
+        ->Parse(
+            absl::StrCat("warpgroup: swap=0 m.groups=1 n.groups=1 m.tiles=1 columns=16 k.steps=1 ",
+                         "split_k=1 pipeline=2 in_flight=0 block_swizzle=1 min_blocks=0", bulk))
+        .status();
+  };
+  EXPECT_TRUE(point("m=64,n=72,k=48", "h100", " bulk=1").ok());
+  EXPECT_TRUE(point("m=64,n=72,k=48", "h100", "").ok()) << "points of before";
+  EXPECT_FALSE(point("m=64,n=72,k=44", "h100", " bulk=1").ok());
+  EXPECT_TRUE(point("m=64,n=72,k=44", "h100", " bulk=0").ok());
+}
+
+TEST(WarpgroupRule, WritesBulkCopies) {
+  const auto space = SearchSpace::Create(
+      Instantiated("matmul_nt", "m=64,n=128,k=192", DType::kBFloat16), *FindTarget("h100"));
+  const auto point = space->Parse(
+      "warpgroup: swap=0 m.groups=1 n.groups=1 m.tiles=1 columns=64 k.steps=4 split_k=1 pipeline=3 "
+      "in_flight=1 block_swizzle=1 min_blocks=0 bulk=1");
+  ASSERT_TRUE(point.ok()) << point.status();
+  tests::ExpectGolden("loops/bulk_copies.txt", ToString(*space->Lower(*point)));
+}
 
 class MatrixRules : public testing::TestWithParam<std::tuple<const char*, Case>> {};
 

@@ -15,14 +15,18 @@ namespace {
 
 using namespace search_space;
 
-KernelProfile ProfileOf(const char* op, const char* text, const Target& target) {
+Program LoweredOf(const char* op, const char* text, const Target& target) {
   const auto program = std::make_shared<const TensorProgram>(
       *FindOperator(BuiltinOperators(), op)
            ->Instantiate(*ParseShape("m=1024,n=1024,k=1024"), DType::kBFloat16));
   const auto space = SearchSpace::Create(program, target);
   const auto lowered = space->Lower(*space->Parse(text));
   EXPECT_TRUE(lowered.ok()) << lowered.status();
-  return KernelProfile(lowered->kernels.at(0));
+  return *lowered;
+}
+
+KernelProfile ProfileOf(const char* op, const char* text, const Target& target) {
+  return KernelProfile(LoweredOf(op, text, target).kernels.at(0));
 }
 
 constexpr char kPoint[] = "matrix: m.warps=2 n.warps=2 m.tiles=4 n.tiles=8 k.steps=4 pipeline=3";
@@ -51,6 +55,30 @@ TEST(MatrixCost, CountsProductsOfWarpgroupsAsTheyAre) {
   EXPECT_EQ(p.warpgroup_bytes * p.warps * p.blocks, products * (64 + 128) * 16 * 2);
   const double at_peak = flops / 64 * 132 / MatrixGflops(h100) * 1e-3;
   EXPECT_NEAR(CostOf(p, h100).terms[Term::kFma], at_peak, 0.2);
+}
+
+// Whoever fetches the tiles, the same is read; one thread starts bulk copies.
+TEST(MatrixCost, BulkCopiesReadWhatOthersRead) {
+  const Target h100 = *FindTarget("h100");
+  const std::string point =
+      "warpgroup: m.groups=2 m.tiles=1 columns=128 k.steps=4 pipeline=4 bulk=";
+  const Program with = LoweredOf("matmul", (point + "1").c_str(), h100);
+  const Program without = LoweredOf("matmul", (point + "0").c_str(), h100);
+  KernelProfile bulk(with.kernels.at(0)), others(without.kernels.at(0));
+  const auto read = [](const KernelProfile& p) {
+    double bytes = 0;
+    for (const Access& a : p.accesses) bytes += a.store ? 0 : a.requested();
+    return bytes;
+  };
+  EXPECT_GT(read(bulk), 0);
+  EXPECT_EQ(read(bulk), read(others));
+  EXPECT_EQ(bulk.instructions.async_copy, 0);
+  EXPECT_GT(others.instructions.async_copy, 0);
+  EXPECT_EQ(bulk.burst, 0);
+  const Terms less = CostOf(bulk, h100).terms, more = CostOf(others, h100).terms;
+  EXPECT_NEAR(less[Term::kL2], more[Term::kL2], 0.1 * more[Term::kL2]);
+  EXPECT_NEAR(less[Term::kDram], more[Term::kDram], 0.1 * more[Term::kDram]);
+  EXPECT_LT(less[Term::kIssue], more[Term::kIssue]);
 }
 
 // Rows of every length are read without conflicts of banks, transposed or not.

@@ -17,11 +17,11 @@ grpc::ServerUnaryReactor* Forward(const Gateway& gateway, const char* method, Ro
                                   grpc::CallbackServerContext* context, const Request* request,
                                   Response* response,
                                   void (Engine::*call)(const Caller&, const Request&,
-                                                       Reply<Response>)) {
+                                                       const Reply<Response>&)) {
   return Unary(gateway, method, role, Where::kInline, context, response,
-               [&gateway, request, call](const Caller& caller, Reply<Response> reply) {
+               [&gateway, request, call](const Caller& caller, const Reply<Response>& reply) {
                  if (absl::Status s = Check(*request); !s.ok()) return reply(s);
-                 (gateway.engine.*call)(caller, *request, std::move(reply));
+                 (gateway.engine.*call)(caller, *request, reply);
                });
 }
 
@@ -31,7 +31,7 @@ grpc::ServerUnaryReactor* Change(const Gateway& gateway, const char* method,
                                  grpc::CallbackServerContext* context, const Request* request,
                                  Response* response,
                                  void (Engine::*call)(const Caller&, const Request&,
-                                                      Reply<Response>)) {
+                                                      const Reply<Response>&)) {
   return Unary(gateway, method, Role::kAdmin, Where::kInline, context, response,
                [&gateway, request, method, call](const Caller& caller, Reply<Response> plain) {
                  // There is no secret in such a request.
@@ -39,7 +39,7 @@ grpc::ServerUnaryReactor* Change(const Gateway& gateway, const char* method,
                      Audited(caller, method, "", {{"request", request->ShortDebugString()}},
                              std::move(plain));
                  if (absl::Status s = Check(*request); !s.ok()) return reply(s);
-                 (gateway.engine.*call)(caller, *request, std::move(reply));
+                 (gateway.engine.*call)(caller, *request, reply);
                });
 }
 

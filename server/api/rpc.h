@@ -15,9 +15,9 @@
 #include "server/db/replica.h"
 #include "server/db/store.h"
 #include "server/engine/engine.h"
-#include "server/engine/metrics.h"
 #include "server/engine/pool.h"
 #include "server/engine/spaces.h"
+#include "server/fleet/metrics.h"
 
 namespace heddle::server {
 

@@ -1,42 +1,39 @@
-// The engine as a whole: what it takes up at its start, what time brings, how it ends.
+// Commits what the state asks for, and tells it when that is done.
 #include "server/engine/engine.h"
 
+#include <openssl/rand.h>
+
+#include <array>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/log.h"
-#include "measure/run/messages.h"
-#include "proto/values.h"
-#include "search_space/notation/notation.h"
-#include "server/db/convert.h"
+#include "absl/strings/escaping.h"
 #include "server/db/fleet_store.h"
+#include "server/db/job_store.h"
 
 namespace heddle::server {
 namespace {
 
-constexpr absl::Duration kPruneEvery = absl::Hours(1);
-// Jobs, so that other writes do not wait: a job may have 100,000 trials.
-constexpr int kPrunedAtOnce = 4;
-// What a killed server forgets of the time that its searches and devices took.
-constexpr absl::Duration kBookEvery = absl::Seconds(5);
 // How long a server that ends tries to write what it has decided.
 constexpr absl::Duration kLastWrites = absl::Seconds(5);
-constexpr absl::Duration kSweepEvery = absl::Seconds(1);
-// Seconds of devices that a tenant gets before the next one's turn.
-constexpr double kLeaseQuantum = 4;
+
+// A name that nobody guesses.
+absl::StatusOr<std::string> NewSession() {
+  std::array<unsigned char, 16> random;
+  if (RAND_bytes(random.data(), random.size()) != 1) {
+    return absl::InternalError("the system gave no random bytes");
+  }
+  return absl::BytesToHexString(
+      std::string(reinterpret_cast<const char*>(random.data()), random.size()));
+}
 
 }  // namespace
 
 Engine::Engine(Store& store, Metrics& metrics, EngineOptions options)
-    : store_(store),
-      metrics_(metrics),
-      options_(std::move(options)),
-      searcher_share_(absl::ToDoubleSeconds(options_.slice)),
-      lease_share_(kLeaseQuantum) {}
+    : store_(store), metrics_(metrics), options_(std::move(options)), state_(metrics, options_) {}
 
 Engine::~Engine() {
   Drain();
-  const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return searchers_ == 0; };
+  const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return state_.searchers() == 0; };
   const auto written = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return writes_ == 0; };
   {
     absl::MutexLock lock(&mutex_);
@@ -50,16 +47,109 @@ Engine::~Engine() {
   JoinFinished();
 }
 
-void Engine::Write(Store::Body body, Store::Done done, Persistence persistence) {
-  ++writes_;
-  store_.Write(
-      std::move(body),
-      [this, done = std::move(done)](const absl::Status& status) {
-        if (done) done(status);
-        absl::MutexLock lock(&mutex_);
-        --writes_;
-      },
-      persistence);
+// ---------------------------------------------------------------------------------------- driving
+
+void Engine::Finish() {
+  const Effects effects = state_.TakeEffects();
+  for (const Effects::Write& write : effects.writes) {
+    ++writes_;
+    store_.Write(
+        write.body,
+        [this, done = write.done](const absl::Status& status) {
+          Do([&](FleetState&) {
+            if (done) done(status);
+          });
+          absl::MutexLock lock(&mutex_);
+          --writes_;
+        },
+        write.persistence);
+  }
+  for (int64_t id : effects.searches) {
+    std::thread thread([this, id] { RunJob(id); });
+    threads_.emplace(thread.get_id(), std::move(thread));
+  }
+  std::vector<Effects::Announcement> watched;
+  for (const Effects::Announcement& announcement : effects.announcements) {
+    if (watchers_.contains(announcement.job)) watched.push_back(announcement);
+  }
+  mutex_.Unlock();
+  for (const auto& reply : effects.replies) reply();
+  for (const Effects::Announcement& announcement : watched) {
+    replies_.Run("", [=, this] { Publish(announcement); });
+  }
+  for (const Effects::JobReply& asked : effects.job_replies) {
+    replies_.Run("", [=, this] {
+      auto reader = store_.Read();
+      asked.reply(LoadJob(*reader, asked.job, asked.tenant));
+    });
+  }
+}
+
+void Engine::Publish(const Effects::Announcement& announcement) {
+  const int64_t job = announcement.job;
+  auto event = std::make_shared<v1::JobEvent>();
+  {
+    auto reader = store_.Read();
+    auto events = LoadEvents(*reader, job, announcement.seq - 1, 1);
+    if (!events.ok() || events->empty()) return;  // watchers find it when they read themselves
+    *event = std::move(events->front());
+    if (announcement.with_job) {
+      auto loaded = LoadJob(*reader, job, "");
+      if (!loaded.ok()) return;
+      *event->mutable_job() = *std::move(loaded);
+    }
+  }
+  std::vector<std::shared_ptr<Watcher>> watchers;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto it = watchers_.find(job);
+    if (it == watchers_.end()) return;
+    watchers = it->second;
+  }
+  const std::shared_ptr<const v1::JobEvent> shared = std::move(event);
+  for (const auto& watcher : watchers) (*watcher)(shared);
+}
+
+std::shared_ptr<void> Engine::Watch(int64_t job, Watcher watcher) {
+  auto shared = std::make_shared<Watcher>(std::move(watcher));
+  absl::MutexLock lock(&mutex_);
+  watchers_[job].push_back(shared);
+  return {nullptr, [this, job, shared](void*) {
+            absl::MutexLock inner(&mutex_);
+            auto it = watchers_.find(job);
+            std::erase(it->second, shared);
+            if (it->second.empty()) watchers_.erase(it);
+          }};
+}
+
+// ------------------------------------------------------------------------------------------- life
+
+absl::Status Engine::Recover() {
+  const absl::Status recovered = store_.WriteAndWait([this](tuner::Records& records) {
+    absl::MutexLock lock(&mutex_);
+    return state_.Recover(records);
+  });
+  if (!recovered.ok()) return recovered;
+  Do([](FleetState& state) { state.Recovered(); });
+  Tick();
+  return absl::OkStatus();
+}
+
+absl::Status Engine::LoadFleet() {
+  auto reader = store_.Read();
+  absl::MutexLock lock(&mutex_);
+  return state_.LoadFleet(*reader);
+}
+
+void Engine::Tick() {
+  Do([](FleetState& state) { state.Tick(); });
+  metrics_.wal_bytes.Set(static_cast<double>(store_.wal_bytes()));
+  metrics_.write_queue.Set(static_cast<double>(store_.waiting()));
+  JoinFinished();
+}
+
+void Engine::Drain() {
+  Do([](FleetState& state) { state.Drain(); });
 }
 
 void Engine::JoinFinished() {
@@ -76,314 +166,51 @@ void Engine::JoinFinished() {
   for (std::thread& thread : ended) thread.join();
 }
 
-void Engine::Drain() {
-  Actions after;
+// ---------------------------------------------------------------------------------------- searches
+
+void Engine::RunJob(int64_t id) {
+  for (bool more = true; more;) {
+    const auto setup =
+        Do([&](FleetState& state) { return state.PrepareSearch(id, store_.path()); });
+    if (!setup) break;
+    auto done = options_.search(
+        *setup, [&](const searcher::FromSearcher& question) { return Answer(id, question); });
+    more = Do([&](FleetState& state) { return state.SearchDone(id, done); });
+  }
   {
     absl::MutexLock lock(&mutex_);
-    draining_ = true;
-    for (auto& [id, job] : jobs_) job.stop = true;
-    ExpireWaiters(after);
+    finished_.push_back(std::this_thread::get_id());
   }
-  Run(after);
+  Do([&](FleetState& state) { state.SearchEnded(id); });
 }
 
-// ---------------------------------------------------------------------------------------- recovery
-
-absl::Status Engine::Recover() {
-  absl::Status status = store_.WriteAndWait([&](tuner::Records& records) -> absl::Status {
-    auto epoch = NextEpoch(records);
-    if (!epoch.ok()) return epoch.status();
-    auto trial = LargestTrial(records);
-    if (!trial.ok()) return trial.status();
-    auto devices = LoadDevices(records);
-    if (!devices.ok()) return devices.status();
-    auto pins = LoadPins(records);
-    if (!pins.ok()) return pins.status();
-    auto hosts = LoadHosts(records);
-    if (!hosts.ok()) return hosts.status();
-    const int64_t today = absl::ToInt64Hours(Now() - absl::UnixEpoch()) / 24;
-    auto used = LoadDeviceTime(records, today);
-    if (!used.ok()) return used.status();
-    auto jobs = LoadOpenJobs(records);
-    if (!jobs.ok()) return jobs.status();
-    epoch_ = *epoch;
-    {
-      absl::MutexLock lock(&mutex_);
-      recovered_ = SteadyNow();
-      next_trial_ = *trial + 1;
-      next_lease_ = (epoch_ << 32) + 1;  // never one of an earlier epoch
-      day_ = today;
-      for (const DeviceTime& time : *used) used_s_[time.tenant] = time.seconds;
-      for (const v1::Device& pin : *pins) models_.Pin(pin);
-      for (const v1::FleetHost& host : *hosts) {
-        hosts_[host.host_uuid()] = {host.token(), host.trusted(), host.released()};
-      }
-      if (!options_.own_host.empty()) hosts_[options_.own_host] = {0, true, false};
-      for (v1::FleetDevice& device : *devices) {
-        const std::string id = device.id();
-        models_.Learn(device.device(), false);
-        CountVersions(device.device(), 1);
-        devices_[id].info = std::move(device);
-      }
-    }
-    for (const v1::Job& job : *jobs) {
-      // Only a job whose specification cannot be read has an error while it is open.
-      absl::Status s =
-          job.error().empty() ? RecoverJob(job, records) : absl::InvalidArgumentError(job.error());
-      if (absl::IsInvalidArgument(s)) s = GiveUp(job, std::string(s.message()), records);
-      if (!s.ok()) return s;
-    }
-    if (absl::Status s = PruneLateTrials(records, Now() - kLateResults); !s.ok()) return s;
-    return RecoverLeases(records);
-  });
-  if (!status.ok()) return status;
+searcher::ToSearcher Engine::Answer(int64_t id, const searcher::FromSearcher& question) {
+  Do([&](FleetState& state) { state.Ask(id, question); });
   {
+    // Finals are all or none; for others as long as the searcher will wait. Time passes with every
+    // tick, which gives the lock back and so has this looked at.
+    const SteadyTime deadline =
+        question.has_finals() ? SteadyTime::InfiniteFuture()
+                              : options_.steady() + absl::Seconds(question.exchange().wait_s());
+    const auto over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return state_.AnswerIsReady(id) || options_.steady() >= deadline;
+    };
     absl::MutexLock lock(&mutex_);
-    for (auto& [id, job] : jobs_) FinishCancelling(job);
+    mutex_.Await(absl::Condition(&over));
   }
-  Tick();
-  return absl::OkStatus();
+  return Do([&](FleetState& state) { return state.TakeAnswer(id, question.has_finals()); });
 }
 
-absl::Status Engine::LoadFleet() {
-  auto reader = store_.Read();
-  auto devices = LoadDevices(*reader);
-  if (!devices.ok()) return devices.status();
-  auto pins = LoadPins(*reader);
-  if (!pins.ok()) return pins.status();
-  auto hosts = LoadHosts(*reader);
-  if (!hosts.ok()) return hosts.status();
-  absl::MutexLock lock(&mutex_);
-  models_ = DeviceModels();
-  hosts_.clear();
-  devices_.clear();
-  for (const v1::Device& pin : *pins) models_.Pin(pin);
-  for (const v1::FleetHost& host : *hosts) {
-    hosts_[host.host_uuid()] = {host.token(), host.trusted(), host.released()};
-  }
-  for (v1::FleetDevice& device : *devices) {
-    const std::string id = device.id();
-    models_.Learn(device.device(), false);
-    devices_[id].info = std::move(device);
-  }
-  return absl::OkStatus();
-}
+// ------------------------------------------------------------------------------------------- calls
 
-absl::Status Engine::GiveUp(const v1::Job& job, const std::string& why, tuner::Records& records) {
-  const std::string error =
-      absl::StrCat("this version of heddle cannot go on with the job: ", why, "; submit it again");
-  LogEvent(Severity::kError, "job_given_up",
-           {{"job", job.name()}, {"tenant", job.tenant()}, {"error", error}});
-  return SetState(records, JobId(job.name()), v1::Job::STATE_FAILED,
-                  v1::Job::STOP_REASON_UNSPECIFIED, error, "", Now())
-      .status();
-}
-
-absl::Status Engine::RecoverJob(const v1::Job& message, tuner::Records& records) {
-  ActiveJob job;
-  job.id = JobId(message.name());
-  job.tenant = message.tenant();
-  job.spec = message.spec();
-  job.state = message.state();
-  job.created = FromProto(message.create_time());
-  if (job.spec.has_expire_time()) job.expires = FromProto(job.spec.expire_time());
-  job.last_usable = SteadyNow();
-  job.device.mutable_target()->set_name(message.device_model());
-  auto restarts = LoadRestarts(records, job.id);
-  if (!restarts.ok()) return restarts.status();
-  job.restarts = static_cast<int>(*restarts);
-  auto uses = LoadUse(records, job.id);
-  if (!uses.ok()) return uses.status();
-  job.uses = *std::move(uses);
-  for (const WorkloadUse& use : job.uses) {
-    auto program = search_space::ParseWorkload(use.text);
-    if (!program.ok()) return program.status();
-    job.workloads.push_back(
-        std::make_shared<const search_space::TensorProgram>(*std::move(program)));
-  }
-  if (job.state == v1::Job::STATE_CANCELLING) {
-    job.cancelling = job.stop = true;
-  } else if (job.state != v1::Job::STATE_QUEUED) {
-    auto seq = SetState(records, job.id, v1::Job::STATE_QUEUED, v1::Job::STOP_REASON_UNSPECIFIED,
-                        "", "", Now());
-    if (!seq.ok()) return seq.status();
-    job.state = v1::Job::STATE_QUEUED;
-  }
-  auto trials = LoadOpenTrials(records, job.id);
-  if (!trials.ok()) return trials.status();
-  absl::MutexLock lock(&mutex_);
-  for (TrialRow& row : *trials) {
-    const bool leased = row.state == v1::Trial::STATE_LEASED;
-    if (!leased && (row.is_final || job.cancelling)) {
-      if (absl::Status s = DropTrial(records, row.id); !s.ok()) return s;
-      continue;
-    }
-    if (!leased) job.queue.push_back(row.id);
-    job.candidates[row.id].row = std::move(row);
-  }
-  LogEvent(Severity::kInfo, "job_recovered", {{"job", message.name()}, {"tenant", job.tenant}});
-  const int64_t id = job.id;
-  Enqueue(jobs_.emplace(id, std::move(job)).first->second);
-  return absl::OkStatus();
-}
-
-absl::Status Engine::RecoverLeases(tuner::Records& records) {
-  auto trials = LoadLeasedTrials(records);
-  if (!trials.ok()) return trials.status();
-  absl::MutexLock lock(&mutex_);
-  for (const LeasedTrial& trial : *trials) {
-    auto [it, added] = leases_.try_emplace(trial.lease);
-    LeaseEntry& lease = it->second;
-    lease.open.insert(trial.trial);
-    if (trial.running) lease.running.insert(trial.trial);
-    if (!added) continue;
-    auto job = LoadJob(records, trial.job, "");
-    auto program =
-        job.ok() ? search_space::ParseWorkload(job->workloads(trial.workload).workload().text())
-                 : job.status();
-    // The job has ended without it, or was given up.
-    if (absl::IsNotFound(program.status()) || absl::IsInvalidArgument(program.status())) {
-      LogEvent(Severity::kWarning, "late_lease_dropped",
-               {{"lease", trial.lease}, {"error", std::string(program.status().message())}});
-      leases_.erase(it);
-      continue;
-    }
-    if (!program.ok()) return program.status();
-    lease.id = trial.lease;
-    lease.job = trial.job;
-    lease.device = trial.device;
-    lease.host = HostOf(trial.device);
-    lease.program = std::make_shared<const search_space::TensorProgram>(*std::move(program));
-    const v1::Device& device = devices_[trial.device].info.device();
-    lease.environment = EnvironmentOf(device, job->spec().l2());
-    const DeviceModels::Model* model = models_.Find(device.target().name());
-    lease.target = measure::FromProto(model == nullptr ? device : model->device).target;
-    // The host's, which the lease's session must have had.
-    const auto host = hosts_.find(lease.host);
-    lease.from = {job->tenant(), host == hosts_.end() ? 0 : host->second.token, lease.host,
-                  JobName(trial.job)};
-    lease.is_finals = trial.is_final;
-    lease.expired = trial.late;
-    lease.last_seen = SteadyNow();
-  }
-  return absl::OkStatus();
-}
-
-// -------------------------------------------------------------------------------------------- time
-
-void Engine::UpdateGauges() {
-  std::map<v1::Job::State, int> jobs;
-  for (v1::Job::State state : {v1::Job::STATE_QUEUED, v1::Job::STATE_RUNNING,
-                               v1::Job::STATE_WAITING_DEVICE, v1::Job::STATE_CANCELLING}) {
-    jobs[state] = 0;
-  }
-  size_t queued = 0;
-  for (const auto& [id, job] : jobs_) {
-    ++jobs[job.state];
-    queued += job.queue.size();
-  }
-  for (const auto& [state, count] : jobs) metrics_.SetJobs(WordOf(state), count);
-  metrics_.ready_queue.Set(static_cast<double>(queued));
-  metrics_.wal_bytes.Set(static_cast<double>(store_.wal_bytes()));
-  metrics_.write_queue.Set(static_cast<double>(store_.waiting()));
-  metrics_.searchers.Set(searchers_);
-  int busy = 0, idle = 0, gone = 0;
-  for (const auto& [id, device] : devices_) {
-    if (!device.usable) {
-      ++gone;
-    } else {
-      ++(device.info.worker().state() == v1::WorkerStatus::STATE_BUSY ? busy : idle);
-    }
-  }
-  metrics_.SetDevices("busy", busy);
-  metrics_.SetDevices("idle", idle);
-  metrics_.SetDevices("unusable", gone);
-}
-
-void Engine::Sweep(Actions& after) {
-  const SteadyTime now = SteadyNow();
-  std::set<std::string> silent;
-  for (const auto& [id, session] : sessions_) {
-    if (now - session.last_seen > kLateResults) silent.insert(id);
-  }
-  for (const std::string& id : silent) EndSession(id);
-  for (auto& [key, device] : devices_) {
-    if (!device.info.id().empty()) Refresh(device);
-  }
-  for (auto& [model, use] : uses_) {
-    if (!use.came.empty() && now - use.matched >= options_.match_every) MatchParked(model);
-  }
-  for (auto& [id, job] : jobs_) {
-    if (Now() > job.expires && !job.cancelling && !job.ending) Cancel(job, "expired", after);
-    if (!job.searching || job.stop) continue;
-    if (now - job.booked >= kBookEvery) BookTime(job);
-    job.usable = UsableDevices(job);
-    if (job.usable > 0) job.last_usable = now;
-    if (now - job.last_usable > options_.lease) {
-      // The searcher ends; another goes on from what is stored when there is a device.
-      job.stop = true;
-      SetJobState(job, v1::Job::STATE_WAITING_DEVICE);
-    }
-  }
-  EndSlices();
-  StartJobs();
-  if (now - booked_ >= kBookEvery) {
-    booked_ = now;
-    BookDeviceTime();
-  }
-  if (now - pruned_ >= kPruneEvery) Prune();
-  UpdateGauges();
-}
-
-void Engine::Prune() {
-  pruned_ = SteadyNow();
-  std::vector<std::string> forgotten;
-  for (const auto& [id, device] : devices_) {
-    // What an administrator has taken out of service stays known as that. Just after a start
-    // daemons are still to come back.
-    if (id.empty() || !device.session.empty() || SteadyNow() - recovered_ < kPruneEvery) continue;
-    if (device.info.state() == v1::FleetDevice::STATE_DRAINING) continue;
-    const bool old = Now() - FromProto(device.info.last_seen_time()) > options_.keep_devices;
-    if (old) forgotten.push_back(id);
-  }
-  for (const std::string& id : forgotten) {
-    CountVersions(devices_[id].info.device(), -1);
-    devices_.erase(id);
-  }
-  auto jobs = std::make_shared<int>(0);
-  Write(
-      [=, this, now = Now()](tuner::Records& records) -> absl::Status {
-        absl::Status status = PruneRequests(records, now - options_.remember_requests);
-        status.Update(PruneLateTrials(records, now - kLateResults));
-        for (const std::string& id : forgotten) status.Update(DeleteDevice(records, id));
-        // A request that is sent again finds its job.
-        auto pruned = PruneJobs(
-            records, now - std::max(options_.keep_jobs, options_.remember_requests), kPrunedAtOnce);
-        status.Update(pruned.status());
-        if (pruned.ok()) *jobs = *pruned;
-        return status;
-      },
-      [=, this](const absl::Status& status) {
-        if (!status.ok() || *jobs < kPrunedAtOnce) return;
-        absl::MutexLock lock(&mutex_);
-        pruned_ = SteadyTime::InfinitePast();  // there may be more: with the next sweep
-      },
-      Persistence::kOnce);
-}
-
-void Engine::Tick() {
-  Actions after;
-  {
-    absl::MutexLock lock(&mutex_);
-    ExpireLeases(after);
-    ExpireWaiters(after);
-    if (SteadyNow() - swept_ >= kSweepEvery) {
-      swept_ = SteadyNow();
-      Sweep(after);
-    }
-  }
-  Run(after);
-  JoinFinished();
+void Engine::Register(const Caller& caller, const v1::RegisterRequest& request,
+                      const Reply<v1::RegisterResponse>& reply) {
+  auto session = NewSession();
+  if (!session.ok()) return reply(session.status());
+  absl::StatusOr<bool> owner_revoked =
+      OwnerRevoked(*store_.Read(), request.host_uuid(), options_.now());
+  if (!owner_revoked.ok()) return reply(owner_revoked.status());
+  Do([&](FleetState& state) { state.Register(caller, request, *session, *owner_revoked, reply); });
 }
 
 }  // namespace heddle::server

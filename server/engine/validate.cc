@@ -2,13 +2,11 @@
 #include "server/engine/validate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "measure/codegen/dialects.h"
-#include "measure/judge/memory.h"
 #include "proto/values.h"
 #include "search_space/notation/notation.h"
 #include "server/db/convert.h"
@@ -18,10 +16,6 @@ namespace heddle::server {
 namespace {
 
 constexpr double kMaxSeconds = 1e8;
-// Of a device's peak, what a program without any decision reaches where it reuses data: matrix
-// products do 5 to 10 %. A device that is occupied for longer than this by one run is another's no
-// more.
-constexpr double kNaiveShare = 0.05, kMaxNaiveSeconds = 10;
 
 void CheckBudget(const v1::Budget& budget, const std::string& field, Violations& wrong) {
   CheckCount(budget.trials(), kMaxTrials, field + ".trials", wrong);
@@ -154,20 +148,6 @@ absl::StatusOr<std::vector<Workload>> ParseSpec(const v1::JobSpec& spec, absl::T
     workloads.push_back(*std::move(workload));
   }
   return workloads;
-}
-
-absl::Status CheckCost(const search_space::TensorProgram& program,
-                       const search_space::Target& target) {
-  if (absl::Status s = measure::CheckMemory(program, target.name, target.memory_bytes); !s.ok()) {
-    return s;
-  }
-  const double seconds = program.Flops() / (kNaiveShare * target.peak_gflops * 1e9);
-  if (target.peak_gflops > 0 && seconds > kMaxNaiveSeconds) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "one run of ", program.op, " without any tuning takes about ", std::ceil(seconds), " s on ",
-        target.name, ", and at most ", kMaxNaiveSeconds, " are allowed: choose a smaller shape"));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status Check(const v1::CreateJobRequest& request) {

@@ -12,7 +12,6 @@
 #include "heddle/v1/fleet.pb.h"
 #include "heddle/v1/records.pb.h"
 #include "heddle/v1/tuning.pb.h"
-#include "search_space/ir/target.h"
 #include "server/db/job_store.h"
 
 namespace heddle::server {
@@ -32,11 +31,6 @@ absl::StatusOr<Workload> ParseWorkload(const v1::Workload& workload, const std::
 // The workloads of a specification that is right in all its fields. `field` is its path.
 absl::StatusOr<std::vector<Workload>> ParseSpec(const v1::JobSpec& spec, absl::Time now,
                                                 const std::string& field = "spec");
-
-// ResourceExhausted where the workload is too much for a device: its buffers, or the time of the
-// naive program, with which every search begins.
-absl::Status CheckCost(const search_space::TensorProgram& program,
-                       const search_space::Target& target);
 
 absl::Status Check(const v1::CreateJobRequest& request);
 absl::Status Check(const v1::QueryBestRequest& request);

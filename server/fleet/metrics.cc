@@ -1,4 +1,4 @@
-#include "server/engine/metrics.h"
+#include "server/fleet/metrics.h"
 
 #include <utility>
 

@@ -8,7 +8,7 @@
 #include "measure/run/messages.h"
 #include "server/db/convert.h"
 #include "server/db/fleet_store.h"
-#include "server/engine/engine.h"
+#include "server/fleet/fleet_state.h"
 
 namespace heddle::server {
 namespace {
@@ -24,7 +24,7 @@ constexpr double kNewest = 0.3;
 // ------------------------------------------------------------------------------- jobs and
 // searchers
 
-std::string Engine::WaitsFor(const ActiveJob& job) {
+std::string FleetState::WaitsFor(const ActiveJob& job) {
   const v1::DeviceSelector& asked = job.spec.device();
   if (!asked.device().empty()) return absl::StrCat("device ", asked.device());
   const std::string& bound = job.device.target().name();
@@ -34,7 +34,7 @@ std::string Engine::WaitsFor(const ActiveJob& job) {
 }
 
 // The one that has the most devices for each job at work on it.
-std::optional<std::string> Engine::ChooseModel(const ActiveJob& job) {
+std::optional<std::string> FleetState::ChooseModel(const ActiveJob& job) {
   const v1::DeviceSelector& asked = job.spec.device();
   const std::string& bound = job.device.target().name();
   std::string only = bound.empty() ? asked.model() : bound;
@@ -64,19 +64,19 @@ std::optional<std::string> Engine::ChooseModel(const ActiveJob& job) {
   return best;
 }
 
-void Engine::Park(ActiveJob& job) {
+void FleetState::Park(ActiveJob& job) {
   parked_[WaitsFor(job)].insert(job.id);
   SetJobState(job, v1::Job::STATE_WAITING_DEVICE);
 }
 
-void Engine::Unpark(const ActiveJob& job) {
+void FleetState::Unpark(const ActiveJob& job) {
   auto it = parked_.find(WaitsFor(job));
   if (it == parked_.end()) return;
   it->second.erase(job.id);
   if (it->second.empty()) parked_.erase(it);
 }
 
-void Engine::Enqueue(ActiveJob& job) {
+void FleetState::Enqueue(ActiveJob& job) {
   if (job.searching || job.ready || job.ending || job.cancelling) return;
   if (!ChooseModel(job)) return Park(job);
   Unpark(job);
@@ -89,7 +89,7 @@ void Engine::Enqueue(ActiveJob& job) {
   ready_[job.tenant].push_back(job.id);
 }
 
-void Engine::Refresh(DeviceEntry& device) {
+void FleetState::Refresh(DeviceEntry& device) {
   const bool usable = Usable(device);
   if (usable == device.usable) return;
   device.usable = usable;
@@ -101,7 +101,7 @@ void Engine::Refresh(DeviceEntry& device) {
   if (SteadyNow() - use.matched >= options_.match_every) MatchParked(model);
 }
 
-void Engine::MatchParked(const std::string& model) {
+void FleetState::MatchParked(const std::string& model) {
   ModelUse& use = uses_[model];
   use.matched = SteadyNow();
   std::vector<std::string> keys{absl::StrCat("model ", model), "api ",
@@ -116,13 +116,13 @@ void Engine::MatchParked(const std::string& model) {
   }
 }
 
-bool Engine::UsedUp(const std::string& tenant) const {
+bool FleetState::UsedUp(const std::string& tenant) const {
   auto used = used_s_.find(tenant);
   return options_.device_seconds_per_day > 0 && used != used_s_.end() &&
          used->second >= options_.device_seconds_per_day;
 }
 
-std::vector<std::string> Engine::ReadyTenants() const {
+std::vector<std::string> FleetState::ReadyTenants() const {
   std::vector<std::string> tenants;
   for (const auto& [tenant, queue] : ready_) {
     const auto running =
@@ -136,7 +136,7 @@ std::vector<std::string> Engine::ReadyTenants() const {
   return tenants;
 }
 
-void Engine::StartJobs() {
+void FleetState::StartJobs() {
   while (!draining_ && searchers_ < options_.max_searchers) {
     const std::vector<std::string> tenants = ReadyTenants();
     if (tenants.empty()) return;
@@ -155,7 +155,7 @@ void Engine::StartJobs() {
   }
 }
 
-void Engine::StartJob(ActiveJob& job, const std::string& model) {
+void FleetState::StartJob(ActiveJob& job, const std::string& model) {
   if (job.device.target().name().empty()) {
     metrics_.queue_wait_seconds.Observe(absl::ToDoubleSeconds(Now() - job.created));
   }
@@ -169,11 +169,10 @@ void Engine::StartJob(ActiveJob& job, const std::string& model) {
   searcher_share_.Charge(job.tenant, absl::ToDoubleSeconds(options_.slice));
   ++searchers_;
   SetJobState(job, v1::Job::STATE_RUNNING);
-  std::thread thread([this, id = job.id] { RunJob(id); });
-  threads_.emplace(thread.get_id(), std::move(thread));
+  effects_.searches.push_back(job.id);
 }
 
-void Engine::ForgetSearching(int64_t job) {
+void FleetState::ForgetSearching(int64_t job) {
   auto it = searching_.find(job);
   --uses_[it->second.model].searching;
   const absl::Duration left = options_.slice - (SteadyNow() - it->second.slice_begun);
@@ -183,7 +182,7 @@ void Engine::ForgetSearching(int64_t job) {
   searching_.erase(it);
 }
 
-void Engine::EndSlices() {
+void FleetState::EndSlices() {
   for (const auto& [id, searching] : searching_) {
     ActiveJob* job = FindJob(id);
     if (job != nullptr && UsedUp(searching.tenant)) job->stop = true;
@@ -207,14 +206,14 @@ void Engine::EndSlices() {
 // ----------------------------------------------------------------------------- candidates and
 // devices
 
-bool Engine::WorksOn(const ActiveJob& job, const DeviceEntry& device) {
+bool FleetState::WorksOn(const ActiveJob& job, const DeviceEntry& device) {
   ++matches_;
   if (device.info.device().target().name() != job.device.target().name()) return false;
   const std::string& asked = job.spec.device().device();
   return asked.empty() || asked == device.info.id();
 }
 
-int Engine::UsableDevices(const ActiveJob& job) {
+int FleetState::UsableDevices(const ActiveJob& job) {
   ++matches_;
   const std::string& asked = job.spec.device().device();
   if (asked.empty()) return uses_[job.device.target().name()].usable;
@@ -222,11 +221,11 @@ int Engine::UsableDevices(const ActiveJob& job) {
   return device != devices_.end() && device->second.usable ? 1 : 0;
 }
 
-bool Engine::HasWork(const ActiveJob& job) {
+bool FleetState::HasWork(const ActiveJob& job) {
   return !job.stop && (!job.queue.empty() || (job.finals && job.finals->queued));
 }
 
-bool Engine::AnyWork(const std::string& model) {
+bool FleetState::AnyWork(const std::string& model) {
   if (!uses_[model].confirmations.empty()) return true;
   return std::any_of(searching_.begin(), searching_.end(), [&](const auto& s) {
     if (s.second.model != model) return false;
@@ -236,7 +235,7 @@ bool Engine::AnyWork(const std::string& model) {
 }
 
 // Of the tenant whose turn it is, the job that waits longest; the device's own one for a while.
-Engine::ActiveJob* Engine::ChooseJob(const DeviceEntry& device) {
+FleetState::ActiveJob* FleetState::ChooseJob(const DeviceEntry& device) {
   const std::string host = HostOf(device.info.id());
   std::map<std::string, ActiveJob*> longest;  // by tenant
   ActiveJob* own = nullptr;
@@ -256,7 +255,7 @@ Engine::ActiveJob* Engine::ChooseJob(const DeviceEntry& device) {
   return own != nullptr && lease_share_.HasCredit(own->tenant) ? own : longest.at(next);
 }
 
-bool Engine::OthersRemain(const ActiveJob& job) const {
+bool FleetState::OthersRemain(const ActiveJob& job) const {
   return std::any_of(devices_.begin(), devices_.end(), [&](const auto& entry) {
     const DeviceEntry& device = entry.second;
     return device.usable && !job.refused.contains(HostOf(entry.first)) &&
@@ -264,13 +263,13 @@ bool Engine::OthersRemain(const ActiveJob& job) const {
   });
 }
 
-void Engine::ServeWaiters(const std::string& model, Actions& after) {
+void FleetState::ServeWaiters(const std::string& model) {
   ModelUse& use = uses_[model];
   for (auto it = use.waiters.begin(); it != use.waiters.end() && AnyWork(model);) {
     auto device = devices_.find(it->device);
     const bool ours = device != devices_.end() && device->second.session == it->session;
     if (!ours) {
-      after.push_back([reply = std::move(it->reply)] { reply(v1::Lease()); });
+      Send<v1::Lease>(std::move(it->reply), v1::Lease());
       it = use.waiters.erase(it);
       continue;
     }
@@ -291,7 +290,7 @@ void Engine::ServeWaiters(const std::string& model, Actions& after) {
   }
 }
 
-void Engine::ExpireWaiters(Actions& after) {
+void FleetState::ExpireWaiters() {
   const SteadyTime now = SteadyNow();
   if (!draining_ && now < next_deadline_) return;
   next_deadline_ = SteadyTime::InfiniteFuture();
@@ -301,7 +300,7 @@ void Engine::ExpireWaiters(Actions& after) {
         next_deadline_ = std::min(next_deadline_, waiter.deadline);
         return false;
       }
-      after.push_back([reply = std::move(waiter.reply)] { reply(v1::Lease()); });
+      Send<v1::Lease>(std::move(waiter.reply), v1::Lease());
       return true;
     });
   }
@@ -310,7 +309,7 @@ void Engine::ExpireWaiters(Actions& after) {
 // ---------------------------------------------------------------------------------------
 // accounting
 
-void Engine::Settle(LeaseEntry& lease) {
+void FleetState::Settle(LeaseEntry& lease) {
   if (std::exchange(lease.settled, true) || lease.charged_s <= 0) return;
   const SteadyTime now = SteadyNow();
   SteadyTime begun = lease.begun;
@@ -329,7 +328,7 @@ void Engine::Settle(LeaseEntry& lease) {
   }
 }
 
-void Engine::BookDeviceTime() {
+void FleetState::BookDeviceTime() {
   const int64_t today = absl::ToInt64Hours(Now() - absl::UnixEpoch()) / 24;
   if (today != day_) {
     day_ = today;
@@ -341,11 +340,6 @@ void Engine::BookDeviceTime() {
           nullptr, Persistence::kOnce);
   }
   unbooked_s_.clear();
-}
-
-int64_t Engine::matches() const {
-  absl::MutexLock lock(&mutex_);
-  return matches_;
 }
 
 }  // namespace heddle::server

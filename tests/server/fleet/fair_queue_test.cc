@@ -1,4 +1,4 @@
-#include "server/engine/fair_queue.h"
+#include "server/fleet/fair_queue.h"
 
 #include <gtest/gtest.h>
 

@@ -4,13 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "measure/judge/criteria.h"
 #include "measure/run/messages.h"
 #include "proto/values.h"
 #include "server/db/confirmations.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
-#include "server/engine/engine.h"
+#include "server/fleet/fleet_state.h"
 
 namespace heddle::server {
 namespace {
@@ -51,54 +52,43 @@ tuner::TrialRecord RecordOf(const TrialRow& row, const v1::CandidateResult& repo
 
 // ------------------------------------------------------------------------------------------ giving
 
-void Engine::Acquire(const Caller& caller, const v1::AcquireRequest& request,
-                     Reply<v1::Lease> reply) {
-  Actions after;
-  {
-    absl::MutexLock lock(&mutex_);
-    auto session = FindSession(caller, request.session());
-    auto device = devices_.end();
-    if (session.ok() && (*session)->devices.contains(request.device())) {
-      device = devices_.find((*session)->devices.at(request.device()));
-    }
-    if (!session.ok()) {
-      after.push_back([=, status = session.status()] { reply(status); });
-    } else if (device == devices_.end() || device->second.session != request.session()) {
-      after.push_back([=] {
-        reply(WrongField("device", absl::StrCat("the session has no device \"", request.device(),
-                                                "\"; register it")));
-      });
-    } else if (device->second.request_id == request.request_id() &&
-               device->second.last_lease.id() != 0) {
-      if (device->second.written) {
-        after.push_back([=, lease = device->second.last_lease] { reply(lease); });
-      } else {
-        device->second.asked_again.push_back(std::move(reply));
-      }
-    } else {
-      const std::string model = device->second.info.device().target().name();
-      std::list<Waiter>& waiters = uses_[model].waiters;
-      // A device waits once: a call that was given up by its daemon gets nothing.
-      std::erase_if(waiters, [&](Waiter& waiter) {
-        if (waiter.device != device->first) return false;
-        after.push_back([old = std::move(waiter.reply)] { old(v1::Lease()); });
-        return true;
-      });
-      device->second.request_id = request.request_id();
-      device->second.last_lease.Clear();
-      waiters.push_back({request.session(), device->first, request.request_id(), request.max(),
-                         SteadyNow() + absl::Seconds(SecondsOf(request.wait_duration())),
-                         std::move(reply)});
-      next_deadline_ = std::min(next_deadline_, waiters.back().deadline);
-      ServeWaiters(model, after);
-      ExpireWaiters(after);
-    }
+void FleetState::Acquire(const Caller& caller, const v1::AcquireRequest& request,
+                         Reply<v1::Lease> reply) {
+  auto session = FindSession(caller, request.session());
+  if (!session.ok()) return Send<v1::Lease>(std::move(reply), session.status());
+  const auto key = (*session)->devices.find(request.device());
+  auto device = key == (*session)->devices.end() ? devices_.end() : devices_.find(key->second);
+  if (device == devices_.end() || device->second.session != request.session()) {
+    return Send<v1::Lease>(std::move(reply),
+                           WrongField("device", absl::StrCat("the session has no device \"",
+                                                             request.device(), "\"; register it")));
   }
-  Run(after);
+  DeviceEntry& entry = device->second;
+  if (entry.request_id == request.request_id() && entry.last_lease.id() != 0) {
+    if (entry.written) return Send<v1::Lease>(std::move(reply), entry.last_lease);
+    entry.asked_again.push_back(std::move(reply));
+    return;
+  }
+  const std::string model = entry.info.device().target().name();
+  std::list<Waiter>& waiters = uses_[model].waiters;
+  // A device waits once: a call that was given up by its daemon gets nothing.
+  std::erase_if(waiters, [&](Waiter& waiter) {
+    if (waiter.device != device->first) return false;
+    Send<v1::Lease>(std::move(waiter.reply), v1::Lease());
+    return true;
+  });
+  entry.request_id = request.request_id();
+  entry.last_lease.Clear();
+  waiters.push_back({request.session(), device->first, request.request_id(), request.max(),
+                     SteadyNow() + absl::Seconds(SecondsOf(request.wait_duration())),
+                     std::move(reply)});
+  next_deadline_ = std::min(next_deadline_, waiters.back().deadline);
+  ServeWaiters(model);
+  ExpireWaiters();
 }
 
-Engine::LeaseEntry Engine::NewLease(const Waiter& waiter, const DeviceEntry& device,
-                                    const Workload& program, v1::L2Policy l2) {
+FleetState::LeaseEntry FleetState::NewLease(const Waiter& waiter, const DeviceEntry& device,
+                                            const Workload& program, v1::L2Policy l2) {
   const FleetSession& session = sessions_.at(waiter.session);
   LeaseEntry entry;
   entry.id = next_lease_++;
@@ -113,7 +103,7 @@ Engine::LeaseEntry Engine::NewLease(const Waiter& waiter, const DeviceEntry& dev
   return entry;
 }
 
-void Engine::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
+void FleetState::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
   job.served = ++round_;
   device.turns = device.job == job.id ? device.turns + 1 : 1;
   device.job = job.id;
@@ -154,8 +144,8 @@ void Engine::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
   GiveLease(std::move(waiter), device, std::move(entry), std::move(lease), rows);
 }
 
-void Engine::GiveLease(Waiter waiter, DeviceEntry& device, LeaseEntry entry, v1::Lease lease,
-                       const std::vector<TrialRow*>& given) {
+void FleetState::GiveLease(Waiter waiter, DeviceEntry& device, LeaseEntry entry, v1::Lease lease,
+                           const std::vector<TrialRow*>& given) {
   std::vector<TrialRow> rows;
   for (TrialRow* row : given) {
     row->state = v1::Trial::STATE_LEASED;
@@ -180,28 +170,20 @@ void Engine::GiveLease(Waiter waiter, DeviceEntry& device, LeaseEntry entry, v1:
       },
       [=, this, key = waiter.device](const absl::Status& status) {
         if (!status.ok()) TakeBackUnwritten(lease.id());
-        std::vector<Reply<v1::Lease>> replies;
-        {
-          absl::MutexLock lock(&mutex_);
-          DeviceEntry& asked = devices_[key];
-          const bool again = asked.last_lease.id() != 0 && asked.last_lease.id() != lease.id();
-          if (!again) replies.swap(asked.asked_again);
-          if (status.ok() && !again) asked.written = true;
-        }
-        for (const auto& reply : replies) {
-          if (status.ok()) {
-            reply(lease);
-          } else {
-            reply(status);
-          }
+        DeviceEntry& asked = devices_[key];
+        const bool again = asked.last_lease.id() != 0 && asked.last_lease.id() != lease.id();
+        if (again) return;
+        if (status.ok()) asked.written = true;
+        for (Reply<v1::Lease>& reply : std::exchange(asked.asked_again, {})) {
+          Send<v1::Lease>(std::move(reply),
+                          status.ok() ? absl::StatusOr<v1::Lease>(lease) : status);
         }
       },
       Persistence::kOnce);
 }
 
 // Nothing was written, so nothing was leased.
-void Engine::TakeBackUnwritten(int64_t lease) {
-  absl::MutexLock lock(&mutex_);
+void FleetState::TakeBackUnwritten(int64_t lease) {
   auto given = leases_.find(lease);
   if (given == leases_.end()) return;
   auto device = devices_.find(given->second.device);
@@ -221,7 +203,7 @@ void Engine::TakeBackUnwritten(int64_t lease) {
 
 // ------------------------------------------------------------------------------------- taking back
 
-void Engine::CloseIfDone(LeaseEntry& lease) {
+void FleetState::CloseIfDone(LeaseEntry& lease) {
   if (!lease.open.empty()) return;
   Settle(lease);
   const int64_t job = lease.job;
@@ -230,7 +212,7 @@ void Engine::CloseIfDone(LeaseEntry& lease) {
 }
 
 // What became of a candidate that comes back.
-struct Engine::Given {
+struct FleetState::Given {
   int64_t id = 0, seq = 0;
   int kills = 0;
   bool back = false;  // else quarantined
@@ -238,7 +220,7 @@ struct Engine::Given {
 };
 
 // A report on its way through the database.
-struct Engine::Reported {
+struct FleetState::Reported {
   struct Written {
     int64_t id = 0, seq = 0;
     v1::TrialResult result;
@@ -253,57 +235,57 @@ struct Engine::Reported {
   v1::ReportResponse response;
   std::vector<Written> written;  // counted in the job
   std::vector<Finalist> finals;
-  std::vector<Given> lost;  // with their workers
+  std::vector<Given> lost;          // with their workers
+  std::optional<std::string> best;  // after finals, the steps of what is served now
 };
 
-void Engine::Report(const Caller& caller, const v1::ReportRequest& request,
-                    Reply<v1::ReportResponse> reply) {
+void FleetState::Report(const Caller& caller, const v1::ReportRequest& request,
+                        const Reply<v1::ReportResponse>& reply) {
+  auto session = FindSession(caller, request.session());
+  if (!session.ok()) return Send<v1::ReportResponse>(reply, session.status());
   auto report = std::make_shared<Reported>();
-  absl::Status status;
-  {
-    absl::MutexLock lock(&mutex_);
-    auto session = FindSession(caller, request.session());
-    status = session.status();
-    if (status.ok()) {
-      report->request = request;
-      report->host = (*session)->host;
-      report->token = (*session)->token;
-      report->now = Now();
-      auto found = leases_.find(request.lease());
-      if (found != leases_.end() && found->second.host == report->host) {
-        found->second.last_seen = SteadyNow();
-        report->lease = found->second;
-        report->default_point = report->lease->default_point;
-        ActiveJob* job = FindJob(report->lease->job);
-        if (report->default_point.empty() && job != nullptr) {  // it is of an earlier server
-          report->default_point = job->default_point;
-        }
-      }
-      Write([report](tuner::Records& records) { return StoreReport(records, *report); },
-            [=, this](const absl::Status& stored) {
-              if (!stored.ok()) return reply(stored);
-              TakeReport(*report);
-              reply(report->response);
-            },
-            Persistence::kOnce);
+  report->request = request;
+  report->host = (*session)->host;
+  report->token = (*session)->token;
+  report->now = Now();
+  auto found = leases_.find(request.lease());
+  if (found != leases_.end() && found->second.host == report->host) {
+    found->second.last_seen = SteadyNow();
+    report->lease = found->second;
+    report->default_point = report->lease->default_point;
+    ActiveJob* job = FindJob(report->lease->job);
+    if (report->default_point.empty() && job != nullptr) {  // it is of an earlier server
+      report->default_point = job->default_point;
     }
   }
-  if (!status.ok()) reply(status);
+  Write([report](tuner::Records& records) { return StoreReport(records, *report); },
+        [=, this](const absl::Status& stored) {
+          if (stored.ok()) TakeReport(*report);
+          Send<v1::ReportResponse>(
+              reply, stored.ok() ? absl::StatusOr<v1::ReportResponse>(report->response) : stored);
+        },
+        Persistence::kOnce);
 }
 
-absl::Status Engine::StoreReport(tuner::Records& records, Reported& report) {
+absl::Status FleetState::StoreReport(tuner::Records& records, Reported& report) {
   report.response = {};
   report.written.clear();
   report.lost.clear();
   report.finals.clear();
+  report.best.reset();
   for (const v1::CandidateResult& result : report.request.results()) {
-    if (absl::Status s = StoreResult(records, result, report); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(StoreResult(records, result, report));
   }
+  if (!report.lease || !report.lease->is_finals) return absl::OkStatus();
+  const LeaseEntry& lease = *report.lease;
+  HEDDLE_ASSIGN_OR_RETURN(best,
+                          records.FindBest(lease.program->hash, tuner::BenchOf(lease.environment)));
+  if (best.has_value()) report.best = best->trial.steps;
   return absl::OkStatus();
 }
 
-absl::Status Engine::StoreResult(tuner::Records& records, const v1::CandidateResult& reported,
-                                 Reported& report) {
+absl::Status FleetState::StoreResult(tuner::Records& records, const v1::CandidateResult& reported,
+                                     Reported& report) {
   const int64_t id = reported.candidate();
   auto row = LoadTrial(records, id);
   if (!row.ok()) return row.status();
@@ -343,7 +325,7 @@ absl::Status Engine::StoreResult(tuner::Records& records, const v1::CandidateRes
   return absl::OkStatus();
 }
 
-void Engine::TakeReport(const Reported& report) {
+void FleetState::TakeReport(const Reported& report) {
   if (!report.lease) return;
   const LeaseEntry& lease = *report.lease;
   for (const Reported::Written& w : report.written) {
@@ -351,28 +333,23 @@ void Engine::TakeReport(const Reported& report) {
     if (w.seq > 0) Announce(lease.job, w.seq, false);
   }
   if (!report.lost.empty()) TakeBack(lease, report.lost, "its worker was lost");
-  Actions after;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (ActiveJob* job = FindJob(lease.job)) {
-      for (const Reported::Written& w : report.written) TakeResult(*job, w.id, w.result);
-    }
-    auto entry = leases_.find(lease.id);
-    if (entry != leases_.end()) {
-      for (int64_t id : report.response.committed()) entry->second.open.erase(id);
-      CloseIfDone(entry->second);
-    }
-    ServeWaiters(lease.environment.device_name, after);
+  if (ActiveJob* job = FindJob(lease.job)) {
+    for (const Reported::Written& w : report.written) TakeResult(*job, w.id, w.result);
   }
-  Run(after);
-  if (lease.is_finals) AskConfirmation(lease, report.token, report.finals);
+  auto entry = leases_.find(lease.id);
+  if (entry != leases_.end()) {
+    for (int64_t id : report.response.committed()) entry->second.open.erase(id);
+    CloseIfDone(entry->second);
+  }
+  ServeWaiters(lease.environment.device_name);
+  if (report.best) AskConfirmation(lease, report.token, report.finals, *report.best);
 }
 
 // Another device gets the candidate, unless it has taken too many workers along, or its job has
 // ended.
-absl::StatusOr<Engine::Given> Engine::GiveBack(tuner::Records& records, TrialRow row,
-                                               const LeaseEntry& lease, const std::string& how,
-                                               absl::Time now) {
+absl::StatusOr<FleetState::Given> FleetState::GiveBack(tuner::Records& records, TrialRow row,
+                                                       const LeaseEntry& lease,
+                                                       const std::string& how, absl::Time now) {
   if (row.kills < kMaxKills) {
     auto ended = HasEnded(records, row.job);
     if (!ended.ok()) return ended.status();
@@ -395,8 +372,8 @@ absl::StatusOr<Engine::Given> Engine::GiveBack(tuner::Records& records, TrialRow
   return Given{row.id, *seq, row.kills, false, reported.result()};
 }
 
-void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t>& ids, Blame blame,
-                              const std::string& how) {
+void FleetState::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t>& ids,
+                                  Blame blame, const std::string& how) {
   auto given = std::make_shared<std::vector<Given>>();
   auto body = [=, now = Now()](tuner::Records& records) -> absl::Status {
     given->clear();
@@ -424,7 +401,6 @@ void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t
   auto done = [=, this](const absl::Status& status) {
     if (!status.ok()) return;
     TakeBack(lease, *given, how);
-    absl::MutexLock lock(&mutex_);
     auto entry = leases_.find(lease.id);
     if (entry == leases_.end()) return;
     if (!entry->second.expired) {
@@ -434,12 +410,11 @@ void Engine::ReturnCandidates(const LeaseEntry& lease, const std::vector<int64_t
       FinishCancelling(*job);
     }
   };
-  absl::MutexLock lock(&mutex_);
   Write(std::move(body), std::move(done), Persistence::kUntilStored);
 }
 
-void Engine::TakeBack(const LeaseEntry& lease, const std::vector<Given>& given,
-                      const std::string& how) {
+void FleetState::TakeBack(const LeaseEntry& lease, const std::vector<Given>& given,
+                          const std::string& how) {
   for (const Given& g : given) {
     if (g.back) continue;
     metrics_.quarantined.Increment();
@@ -448,34 +423,29 @@ void Engine::TakeBack(const LeaseEntry& lease, const std::vector<Given>& given,
         {{"job", JobName(lease.job)}, {"trial", g.id}, {"device", lease.device}, {"how", how}});
     if (g.seq > 0) Announce(lease.job, g.seq, false);
   }
-  Actions after;
-  {
-    absl::MutexLock lock(&mutex_);
-    ActiveJob* job = FindJob(lease.job);
-    bool finals_back = false;
-    for (const Given& g : given) {
-      if (job == nullptr) break;
-      if (!g.back) {
-        TakeResult(*job, g.id, g.result);
-        continue;
-      }
-      auto candidate = job->candidates.find(g.id);
-      if (candidate == job->candidates.end()) continue;
-      TrialRow& row = candidate->second.row;
-      row.state = v1::Trial::STATE_PROPOSED;
-      row.kills = g.kills;
-      finals_back |= row.is_final;
-      if (!row.is_final && !job->cancelling) job->queue.push_front(g.id);
+  ActiveJob* job = FindJob(lease.job);
+  bool finals_back = false;
+  for (const Given& g : given) {
+    if (job == nullptr) break;
+    if (!g.back) {
+      TakeResult(*job, g.id, g.result);
+      continue;
     }
-    // Finals are measured together, all or none.
-    if (finals_back && job->finals) job->finals->queued = true;
-    if (lease.confirms > 0 && !given.empty()) AskAgain(lease);
-    ServeWaiters(lease.environment.device_name, after);
+    auto candidate = job->candidates.find(g.id);
+    if (candidate == job->candidates.end()) continue;
+    TrialRow& row = candidate->second.row;
+    row.state = v1::Trial::STATE_PROPOSED;
+    row.kills = g.kills;
+    finals_back |= row.is_final;
+    if (!row.is_final && !job->cancelling) job->queue.push_front(g.id);
   }
-  Run(after);
+  // Finals are measured together, all or none.
+  if (finals_back && job->finals) job->finals->queued = true;
+  if (lease.confirms > 0 && !given.empty()) AskAgain(lease);
+  ServeWaiters(lease.environment.device_name);
 }
 
-bool Engine::AllRefuse(ActiveJob& job, const FleetSession& session, const std::string& why) {
+bool FleetState::AllRefuse(ActiveJob& job, const FleetSession& session, const std::string& why) {
   job.refused[session.host] = session.token;
   LogEvent(Severity::kWarning, "workload_refused",
            {{"job", JobName(job.id)},
@@ -488,34 +458,29 @@ bool Engine::AllRefuse(ActiveJob& job, const FleetSession& session, const std::s
   });
 }
 
-void Engine::Release(const Caller& caller, const v1::ReleaseRequest& request,
-                     Reply<v1::ReleaseResponse> reply) {
-  std::optional<LeaseEntry> lease;
+void FleetState::Release(const Caller& caller, const v1::ReleaseRequest& request,
+                         const Reply<v1::ReleaseResponse>& reply) {
+  auto session = FindSession(caller, request.session());
+  if (!session.ok()) return Send<v1::ReleaseResponse>(reply, session.status());
+  auto found = leases_.find(request.lease());
+  if (found == leases_.end() || found->second.host != (*session)->host) {
+    return Send<v1::ReleaseResponse>(reply, v1::ReleaseResponse());
+  }
+  const LeaseEntry lease = found->second;
   std::vector<int64_t> ids;
-  absl::Status status;
+  for (int64_t id : request.unstarted()) {
+    if (lease.open.contains(id)) ids.push_back(id);
+  }
+  ActiveJob* job = FindJob(lease.job);
+  const bool mine = job != nullptr && lease.confirms == 0 && !job->ending &&
+                    lease.program == job->workloads[job->workload];
   bool is_result = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    auto session = FindSession(caller, request.session());
-    status = session.status();
-    auto found = leases_.find(request.lease());
-    if (status.ok() && found != leases_.end() && found->second.host == (*session)->host) {
-      lease = found->second;
-      for (int64_t id : request.unstarted()) {
-        if (lease->open.contains(id)) ids.push_back(id);
-      }
-      ActiveJob* job = FindJob(lease->job);
-      const bool mine = job != nullptr && lease->confirms == 0 && !job->ending &&
-                        lease->program == job->workloads[job->workload];
-      if (request.fault() == v1::ReleaseRequest::FAULT_WORKLOAD && mine) {
-        is_result = !AllRefuse(*job, **session, request.detail());
-        if (!is_result) {
-          EndJob(*job, v1::Job::STATE_FAILED, v1::Job::STOP_REASON_UNSPECIFIED, request.detail());
-        }
-      }
+  if (request.fault() == v1::ReleaseRequest::FAULT_WORKLOAD && mine) {
+    is_result = !AllRefuse(*job, **session, request.detail());
+    if (!is_result) {
+      EndJob(*job, v1::Job::STATE_FAILED, v1::Job::STOP_REASON_UNSPECIFIED, request.detail());
     }
   }
-  if (!status.ok()) return reply(status);
   if (is_result && !ids.empty()) {
     // One host's word: as if it had tried them.
     v1::ReportRequest report;
@@ -532,13 +497,13 @@ void Engine::Release(const Caller& caller, const v1::ReleaseRequest& request,
       reply(v1::ReleaseResponse());
     });
   }
-  if (lease) ReturnCandidates(*lease, ids, Blame::kNone, "");
-  reply(v1::ReleaseResponse());
+  ReturnCandidates(lease, ids, Blame::kNone, "");
+  Send<v1::ReleaseResponse>(reply, v1::ReleaseResponse());
 }
 
 // ---------------------------------------------------------------------------------------- silence
 
-bool Engine::Died(const LeaseEntry& lease, const FleetSession& now) const {
+bool FleetState::Died(const LeaseEntry& lease, const FleetSession& now) const {
   if (lease.host != now.host || lease.boot_id.empty()) return false;
   if (lease.boot_id != now.boot_id) return true;
   return lease.instance != now.instance &&
@@ -546,22 +511,20 @@ bool Engine::Died(const LeaseEntry& lease, const FleetSession& now) const {
                      [&](const auto& device) { return device.second == lease.device; });
 }
 
-void Engine::BlameForDeath(const FleetSession& now, Actions& after) {
+void FleetState::BlameForDeath(const FleetSession& now) {
   for (auto& [id, lease] : leases_) {
     if (!Died(lease, now)) continue;
     if (!lease.expired) {
-      ExpireLease(lease, Blame::kRunning, after);
+      ExpireLease(lease, Blame::kRunning);
     } else if (!lease.running.empty()) {
-      after.push_back([this, lease = lease] {
-        ReturnCandidates(lease, {lease.running.begin(), lease.running.end()}, Blame::kLater,
-                         "its host died");
-      });
+      ReturnCandidates(lease, {lease.running.begin(), lease.running.end()}, Blame::kLater,
+                       "its host died");
       lease.running.clear();
     }
   }
 }
 
-void Engine::ExpireLease(LeaseEntry& lease, Blame blame, Actions& after) {
+void FleetState::ExpireLease(LeaseEntry& lease, Blame blame) {
   lease.expired = true;
   Settle(lease);
   metrics_.lease_expiries.Increment();
@@ -570,14 +533,12 @@ void Engine::ExpireLease(LeaseEntry& lease, Blame blame, Actions& after) {
             {"job", JobName(lease.job)},
             {"device", lease.device},
             {"open", lease.open.size()}});
-  after.push_back([this, lease, blame] {
-    ReturnCandidates(lease, {lease.open.begin(), lease.open.end()}, blame, "its host died");
-  });
+  ReturnCandidates(lease, {lease.open.begin(), lease.open.end()}, blame, "its host died");
   if (blame == Blame::kRunning) lease.running.clear();
 }
 
 // Whether what ran is to blame for a host's silence is known when the host is back.
-void Engine::ExpireLeases(Actions& after) {
+void FleetState::ExpireLeases() {
   const SteadyTime now = SteadyNow();
   for (auto it = leases_.begin(); it != leases_.end();) {
     LeaseEntry& lease = it->second;
@@ -587,7 +548,7 @@ void Engine::ExpireLeases(Actions& after) {
     }
     ++it;
     if (lease.expired || now - lease.last_seen <= options_.lease) continue;
-    ExpireLease(lease, Blame::kNone, after);
+    ExpireLease(lease, Blame::kNone);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "server/engine/device_models.h"
+#include "server/fleet/device_models.h"
 
 #include "absl/strings/str_cat.h"
 #include "measure/run/messages.h"

@@ -8,8 +8,8 @@
 #include "measure/run/messages.h"
 #include "proto/values.h"
 #include "server/db/convert.h"
-#include "server/engine/engine.h"
-#include "server/engine/validate.h"
+#include "server/fleet/cost.h"
+#include "server/fleet/fleet_state.h"
 
 namespace heddle::server {
 namespace {
@@ -27,28 +27,18 @@ v1::Job::StopReason StopReasonOf(const std::string& name) {
 
 }  // namespace
 
-void Engine::RunJob(int64_t id) {
-  while (std::optional<searcher::Setup> setup = PrepareSearch(id)) {
-    auto done = options_.search(
-        *setup, [&](const searcher::FromSearcher& question) { return Answer(id, question); });
-    if (!HandleDone(id, done)) break;
+void FleetState::SearchEnded(int64_t id) {
+  --searchers_;
+  ForgetSearching(id);
+  if (ActiveJob* job = FindJob(id)) {
+    job->searching = false;
+    FinishCancelling(*job);
+    Enqueue(*job);
   }
-  {
-    absl::MutexLock lock(&mutex_);
-    --searchers_;
-    ForgetSearching(id);
-    finished_.push_back(std::this_thread::get_id());
-    if (ActiveJob* job = FindJob(id)) {
-      job->searching = false;
-      FinishCancelling(*job);
-      Enqueue(*job);
-    }
-    StartJobs();
-  }
+  StartJobs();
 }
 
-std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
-  absl::MutexLock lock(&mutex_);
+std::optional<searcher::Setup> FleetState::PrepareSearch(int64_t id, const std::string& database) {
   ActiveJob* job = FindJob(id);
   if (job == nullptr || job->stop) return std::nullopt;
   const auto next = std::find_if(job->uses.begin(), job->uses.end(),
@@ -77,7 +67,7 @@ std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
   }
   const v1::Budget& budget = job->spec.budget();
   searcher::Setup setup;
-  setup.set_database(store_.path());
+  setup.set_database(database);
   setup.set_workload(program->canonical_text);
   setup.set_job(id);
   setup.set_workload_number(number);
@@ -109,7 +99,7 @@ std::optional<searcher::Setup> Engine::PrepareSearch(int64_t id) {
   return setup;
 }
 
-void Engine::BookTime(ActiveJob& job) {
+void FleetState::BookTime(ActiveJob& job) {
   const SteadyTime now = SteadyNow();
   const double seconds = absl::ToDoubleSeconds(now - job.booked);
   job.booked = now;
@@ -119,7 +109,7 @@ void Engine::BookTime(ActiveJob& job) {
         nullptr, Persistence::kUntilStored);
 }
 
-void Engine::SetRestarts(ActiveJob& job, int restarts) {
+void FleetState::SetRestarts(ActiveJob& job, int restarts) {
   if (job.restarts == restarts) return;
   job.restarts = restarts;
   Write([=, id = job.id](
@@ -127,8 +117,7 @@ void Engine::SetRestarts(ActiveJob& job, int restarts) {
         nullptr, Persistence::kUntilStored);
 }
 
-bool Engine::HandleDone(int64_t id, const absl::StatusOr<searcher::Done>& done) {
-  absl::MutexLock lock(&mutex_);
+bool FleetState::SearchDone(int64_t id, const absl::StatusOr<searcher::Done>& done) {
   ActiveJob* job = FindJob(id);
   if (job == nullptr || job->ending) return false;
   BookTime(*job);
@@ -169,53 +158,37 @@ bool Engine::HandleDone(int64_t id, const absl::StatusOr<searcher::Done>& done) 
   return !all;
 }
 
-searcher::ToSearcher Engine::Answer(int64_t id, const searcher::FromSearcher& question) {
-  searcher::ToSearcher answer;
-  Actions after;
-  {
-    absl::MutexLock lock(&mutex_);
-    ActiveJob* job = FindJob(id);
-    if (job == nullptr || job->stop) {
-      answer.set_stop(true);
-      return answer;
-    }
-    job->default_point = question.default_point();
-    for (const auto& proposal : question.exchange().proposals()) Propose(*job, proposal, false);
-    if (question.has_finals()) {
-      job->finals.emplace();
-      job->finals->budget_s = question.finals().budget_s();
-      job->finals->queued = true;
-      for (const auto& finalist : question.finals().finalists()) Propose(*job, finalist, true);
-    }
-    ServeWaiters(job->device.target().name(), after);
-  }
-  Run(after);
-
-  absl::MutexLock lock(&mutex_);
-  // The job cannot go while its searcher is answered, unless it is ending.
-  const auto ready = [this, id]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    auto it = jobs_.find(id);
-    if (it == jobs_.end() || it->second.stop || !it->second.results.empty()) return true;
-    const auto& finals = it->second.finals;
-    return finals && finals->results.size() == finals->ids.size();
-  };
+void FleetState::Ask(int64_t id, const searcher::FromSearcher& question) {
+  ActiveJob* job = FindJob(id);
+  if (job == nullptr || job->stop) return;
+  job->default_point = question.default_point();
+  for (const auto& proposal : question.exchange().proposals()) Propose(*job, proposal, false);
   if (question.has_finals()) {
-    mutex_.Await(absl::Condition(&ready));
-  } else {
-    // Time passes with every tick, which gives the lock back and so has this looked at.
-    const SteadyTime deadline = SteadyNow() + absl::Seconds(question.exchange().wait_s());
-    const auto over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-      return ready() || SteadyNow() >= deadline;
-    };
-    mutex_.Await(absl::Condition(&over));
+    job->finals.emplace();
+    job->finals->budget_s = question.finals().budget_s();
+    job->finals->queued = true;
+    for (const auto& finalist : question.finals().finalists()) Propose(*job, finalist, true);
   }
+  ServeWaiters(job->device.target().name());
+}
+
+bool FleetState::AnswerIsReady(int64_t id) const {
+  // The job cannot go while its searcher is answered, unless it is ending.
+  const auto it = jobs_.find(id);
+  if (it == jobs_.end() || it->second.stop || !it->second.results.empty()) return true;
+  const auto& finals = it->second.finals;
+  return finals && finals->results.size() == finals->ids.size();
+}
+
+searcher::ToSearcher FleetState::TakeAnswer(int64_t id, bool finals) {
+  searcher::ToSearcher answer;
   ActiveJob* job = FindJob(id);
   if (job == nullptr || job->stop) {
     answer.set_stop(true);
     return answer;
   }
   answer.set_wanted(kInFlightPerDevice * std::max(1, job->usable));
-  if (question.has_finals()) {
+  if (finals) {
     for (int64_t trial : job->finals->ids) {
       searcher::Result& result = *answer.add_results();
       *result.mutable_result() = job->finals->results[trial];
@@ -228,7 +201,7 @@ searcher::ToSearcher Engine::Answer(int64_t id, const searcher::FromSearcher& qu
   return answer;
 }
 
-void Engine::Propose(ActiveJob& job, const searcher::Proposal& proposal, bool is_final) {
+void FleetState::Propose(ActiveJob& job, const searcher::Proposal& proposal, bool is_final) {
   if (!is_final) {
     auto early = job.unclaimed.find(proposal.point());
     if (early != job.unclaimed.end()) {
@@ -265,7 +238,7 @@ void Engine::Propose(ActiveJob& job, const searcher::Proposal& proposal, bool is
   job.candidates.emplace(candidate.row.id, std::move(candidate));
 }
 
-void Engine::TakeResult(ActiveJob& job, int64_t id, const v1::TrialResult& result) {
+void FleetState::TakeResult(ActiveJob& job, int64_t id, const v1::TrialResult& result) {
   auto it = job.candidates.find(id);
   if (it == job.candidates.end()) return;
   const Candidate candidate = std::move(it->second);

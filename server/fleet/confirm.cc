@@ -8,7 +8,7 @@
 #include "proto/values.h"
 #include "server/db/confirmations.h"
 #include "server/db/convert.h"
-#include "server/engine/engine.h"
+#include "server/fleet/fleet_state.h"
 
 namespace heddle::server {
 namespace {
@@ -22,17 +22,12 @@ constexpr double kBudgetSeconds = 10;
 
 }  // namespace
 
-bool Engine::TrustsHost(const std::string& host) const {
-  absl::MutexLock lock(&mutex_);
-  return Trusts(host);
-}
-
-bool Engine::Trusts(const std::string& host) const {
+bool FleetState::Trusts(const std::string& host) const {
   auto it = hosts_.find(host);
   return it != hosts_.end() && it->second.trusted;
 }
 
-void Engine::Ask(const std::string& model, Confirmation confirmation) {
+void FleetState::Ask(const std::string& model, Confirmation confirmation) {
   std::deque<Confirmation>& waiting = uses_[model].confirmations;
   // The newest word on a workload is the one to be confirmed.
   std::erase_if(waiting, [&](const Confirmation& other) {
@@ -42,14 +37,14 @@ void Engine::Ask(const std::string& model, Confirmation confirmation) {
   if (waiting.size() > kMaxWaiting) waiting.pop_front();
 }
 
-void Engine::AskAgain(const LeaseEntry& lease) {
+void FleetState::AskAgain(const LeaseEntry& lease) {
   if (lease.confirmation->attempts >= kMaxAttempts) return;
   Confirmation again = *lease.confirmation;
   again.measured.erase(lease.host);
   Ask(lease.environment.device_name, std::move(again));
 }
 
-Engine::Confirmation* Engine::ChooseConfirmation(const DeviceEntry& device) {
+FleetState::Confirmation* FleetState::ChooseConfirmation(const DeviceEntry& device) {
   const std::string host = HostOf(device.info.id());
   auto session = sessions_.find(device.session);
   if (session == sessions_.end()) return nullptr;
@@ -64,7 +59,7 @@ Engine::Confirmation* Engine::ChooseConfirmation(const DeviceEntry& device) {
   return nullptr;
 }
 
-void Engine::GrantConfirmation(Waiter waiter, DeviceEntry& device, Confirmation& chosen) {
+void FleetState::GrantConfirmation(Waiter waiter, DeviceEntry& device, Confirmation& chosen) {
   auto confirmation = std::make_shared<Confirmation>(chosen);
   std::erase_if(uses_[device.info.device().target().name()].confirmations,
                 [&](const Confirmation& c) { return &c == &chosen; });
@@ -100,34 +95,21 @@ void Engine::GrantConfirmation(Waiter waiter, DeviceEntry& device, Confirmation&
   GiveLease(std::move(waiter), device, std::move(entry), std::move(lease), rows);
 }
 
-// Called on the writer's thread, behind the commit of the report.
-void Engine::AskConfirmation(const LeaseEntry& lease, int64_t token,
-                             const std::vector<Finalist>& finals) {
-  const Finalist* winner = nullptr;
-  {
-    auto reader = store_.Read();
-    auto best = reader->FindBest(lease.program->hash, tuner::BenchOf(lease.environment));
-    if (!best.ok() || !best->has_value()) return;
-    for (const Finalist& final : finals) {
-      if (final.row.steps == (*best)->trial.steps) winner = &final;
-    }
+void FleetState::AskConfirmation(const LeaseEntry& lease, int64_t token,
+                                 const std::vector<Finalist>& finals, const std::string& best) {
+  const auto winner = std::find_if(finals.begin(), finals.end(),
+                                   [&](const Finalist& final) { return final.row.steps == best; });
+  if (lease.confirms > 0) {
+    JudgeConfirmation(lease, finals);
+  } else if (winner != finals.end() && !Trusts(lease.host)) {
+    Ask(lease.environment.device_name, ConfirmationOf(lease, token, *winner, finals));
   }
-  Actions after;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (lease.confirms > 0) {
-      JudgeConfirmation(lease, finals);
-    } else if (winner != nullptr && !Trusts(lease.host)) {
-      Ask(lease.environment.device_name, ConfirmationOf(lease, token, *winner, finals));
-    }
-    ServeWaiters(lease.environment.device_name, after);
-  }
-  Run(after);
+  ServeWaiters(lease.environment.device_name);
 }
 
-Engine::Confirmation Engine::ConfirmationOf(const LeaseEntry& lease, int64_t token,
-                                            const Finalist& winner,
-                                            const std::vector<Finalist>& finals) {
+FleetState::Confirmation FleetState::ConfirmationOf(const LeaseEntry& lease, int64_t token,
+                                                    const Finalist& winner,
+                                                    const std::vector<Finalist>& finals) {
   ActiveJob* job = FindJob(lease.job);
   Confirmation asked;
   asked.job = lease.job;
@@ -151,7 +133,7 @@ Engine::Confirmation Engine::ConfirmationOf(const LeaseEntry& lease, int64_t tok
   return asked;
 }
 
-void Engine::JudgeConfirmation(const LeaseEntry& lease, const std::vector<Finalist>& finals) {
+void FleetState::JudgeConfirmation(const LeaseEntry& lease, const std::vector<Finalist>& finals) {
   const Confirmation& asked = *lease.confirmation;
   const std::string& schedule = asked.rows.front().steps;
   double time_us = 0, default_us = 0;

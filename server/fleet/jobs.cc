@@ -7,15 +7,15 @@
 #include "proto/values.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
-#include "server/engine/engine.h"
+#include "server/fleet/fleet_state.h"
 #include "tuner/records/records_fields.h"
 
 namespace heddle::server {
 // ------------------------------------------------------------------------------------------- calls
 
-void Engine::CreateJob(const std::string& tenant, const std::string& method,
-                       const std::string& request_id, const v1::JobSpec& spec,
-                       std::vector<Workload> workloads, Reply<v1::Job> reply) {
+void FleetState::CreateJob(const std::string& tenant, const std::string& method,
+                           const std::string& request_id, const v1::JobSpec& spec,
+                           std::vector<Workload> workloads, const Reply<v1::Job>& reply) {
   struct Created {
     int64_t id = 0;
     bool is_new = false;
@@ -23,7 +23,8 @@ void Engine::CreateJob(const std::string& tenant, const std::string& method,
   auto created = std::make_shared<Created>();
   auto programs = std::make_shared<const std::vector<Workload>>(std::move(workloads));
   const absl::Time now = Now();
-  auto body = [=, this](tuner::Records& records) -> absl::Status {
+  const int most = options_.open_jobs_per_tenant;
+  auto body = [=](tuner::Records& records) -> absl::Status {
     const uint64_t hash = HashOfRequest(spec);
     auto earlier = FindRequest(records, tenant, method, request_id, hash);
     if (!earlier.ok()) return earlier.status();
@@ -34,7 +35,7 @@ void Engine::CreateJob(const std::string& tenant, const std::string& method,
     }
     auto open = CountOpenJobs(records, tenant);
     if (!open.ok()) return open.status();
-    if (*open >= options_.open_jobs_per_tenant) {
+    if (*open >= most) {
       return ErrorWithReason(absl::StatusCode::kResourceExhausted, "JOBS_LIMIT",
                              absl::StrCat("tenant ", tenant, " has ", *open,
                                           " jobs that have not ended, which is the limit; wait for "
@@ -47,9 +48,8 @@ void Engine::CreateJob(const std::string& tenant, const std::string& method,
     return AddRequest(records, tenant, method, request_id, hash, *id, now);
   };
   auto done = [=, this](const absl::Status& status) {
-    if (!status.ok()) return reply(status);
+    if (!status.ok()) return Send<v1::Job>(reply, status);
     if (created->is_new) {
-      absl::MutexLock lock(&mutex_);
       ActiveJob& job = jobs_[created->id];
       job.id = created->id;
       job.tenant = tenant;
@@ -64,38 +64,34 @@ void Engine::CreateJob(const std::string& tenant, const std::string& method,
       Enqueue(job);
       StartJobs();
     }
-    ReplyWith(created->id, tenant, reply);
+    effects_.job_replies.push_back({created->id, tenant, reply});
   };
-  absl::MutexLock lock(&mutex_);
   Write(std::move(body), std::move(done), Persistence::kOnce);
 }
 
-void Engine::CancelJob(const Caller& caller, int64_t id, Reply<v1::Job> reply) {
+void FleetState::CancelJob(const Caller& caller, int64_t id, const Reply<v1::Job>& reply) {
   const std::string tenant = VisibleTenant(caller);
-  Actions after;
-  {
-    absl::MutexLock lock(&mutex_);
-    ActiveJob* job = FindJob(id);
-    const bool visible = job != nullptr && (tenant.empty() || job->tenant == tenant);
-    if (visible && !job->cancelling && !job->ending) {
-      LogEvent(Severity::kInfo, "job_cancelled",
-               {{"job", JobName(id)},
-                {"tenant", job->tenant},
-                {"by", caller.tenant},
-                {"token", caller.token},
-                {"peer", caller.peer}});
-      const bool own = job->tenant == caller.tenant;
-      Cancel(*job, own ? "cancelled by its owner" : "cancelled by an administrator", after);
-    }
-    // Behind what cancelling writes.
-    Write([](tuner::Records&) { return absl::OkStatus(); },
-          [=, this](const absl::Status&) { ReplyWith(id, tenant, reply); }, Persistence::kOnce);
+  ActiveJob* job = FindJob(id);
+  const bool visible = job != nullptr && (tenant.empty() || job->tenant == tenant);
+  if (visible && !job->cancelling && !job->ending) {
+    LogEvent(Severity::kInfo, "job_cancelled",
+             {{"job", JobName(id)},
+              {"tenant", job->tenant},
+              {"by", caller.tenant},
+              {"token", caller.token},
+              {"peer", caller.peer}});
+    const bool own = job->tenant == caller.tenant;
+    Cancel(*job, own ? "cancelled by its owner" : "cancelled by an administrator");
   }
-  Run(after);
+  // Behind what cancelling writes.
+  Write([](tuner::Records&) { return absl::OkStatus(); },
+        [=, this](const absl::Status&) {
+          effects_.job_replies.push_back({id, tenant, reply});
+        },
+        Persistence::kOnce);
 }
 
-void Engine::ReportRuns(int64_t id, const std::string& model, std::vector<WorkloadRun> runs) {
-  absl::MutexLock lock(&mutex_);
+void FleetState::ReportRuns(int64_t id, const std::string& model, std::vector<WorkloadRun> runs) {
   ActiveJob* job = FindJob(id);
   if (job == nullptr || job->ending || job->cancelling) return;
   Write(
@@ -111,73 +107,21 @@ void Engine::ReportRuns(int64_t id, const std::string& model, std::vector<Worklo
   SetJobState(*job, v1::Job::STATE_RUNNING);
 }
 
-void Engine::EndRuns(int64_t id, const std::string& error) {
-  absl::MutexLock lock(&mutex_);
+void FleetState::EndRuns(int64_t id, const std::string& error) {
   ActiveJob* job = FindJob(id);
   if (job == nullptr || job->cancelling) return;
   EndJob(*job, error.empty() ? v1::Job::STATE_SUCCEEDED : v1::Job::STATE_FAILED,
          v1::Job::STOP_REASON_UNSPECIFIED, error);
 }
 
-std::shared_ptr<void> Engine::Watch(int64_t job, Watcher watcher) {
-  auto shared = std::make_shared<Watcher>(std::move(watcher));
-  absl::MutexLock lock(&mutex_);
-  watchers_[job].push_back(shared);
-  return {nullptr, [this, job, shared](void*) {
-            absl::MutexLock inner(&mutex_);
-            auto it = watchers_.find(job);
-            std::erase(it->second, shared);
-            if (it->second.empty()) watchers_.erase(it);
-          }};
-}
-
 // -------------------------------------------------------------------------------------- life cycle
 
-Engine::ActiveJob* Engine::FindJob(int64_t id) {
+FleetState::ActiveJob* FleetState::FindJob(int64_t id) {
   auto it = jobs_.find(id);
   return it == jobs_.end() ? nullptr : &it->second;
 }
 
-void Engine::ReplyWith(int64_t job, const std::string& tenant, const Reply<v1::Job>& reply) {
-  replies_.Run("", [=, this] {
-    auto reader = store_.Read();
-    reply(LoadJob(*reader, job, tenant));
-  });
-}
-
-void Engine::Announce(int64_t job, int64_t seq, bool with_job) {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!watchers_.contains(job)) return;
-  }
-  replies_.Run("", [=, this] { Publish(job, seq, with_job); });
-}
-
-void Engine::Publish(int64_t job, int64_t seq, bool with_job) {
-  auto event = std::make_shared<v1::JobEvent>();
-  {
-    auto reader = store_.Read();
-    auto events = LoadEvents(*reader, job, seq - 1, 1);
-    if (!events.ok() || events->empty()) return;  // watchers find it when they read themselves
-    *event = std::move(events->front());
-    if (with_job) {
-      auto loaded = LoadJob(*reader, job, "");
-      if (!loaded.ok()) return;
-      *event->mutable_job() = *std::move(loaded);
-    }
-  }
-  std::vector<std::shared_ptr<Watcher>> watchers;
-  {
-    absl::MutexLock lock(&mutex_);
-    auto it = watchers_.find(job);
-    if (it == watchers_.end()) return;
-    watchers = it->second;
-  }
-  const std::shared_ptr<const v1::JobEvent> shared = std::move(event);
-  for (const auto& watcher : watchers) (*watcher)(shared);
-}
-
-void Engine::SetJobState(ActiveJob& job, v1::Job::State state) {
+void FleetState::SetJobState(ActiveJob& job, v1::Job::State state) {
   if (job.state == state) return;
   job.state = state;
   auto seq = std::make_shared<int64_t>(0);
@@ -197,8 +141,8 @@ void Engine::SetJobState(ActiveJob& job, v1::Job::State state) {
       Persistence::kUntilStored);
 }
 
-void Engine::EndJob(ActiveJob& job, v1::Job::State state, v1::Job::StopReason reason,
-                    const std::string& error) {
+void FleetState::EndJob(ActiveJob& job, v1::Job::State state, v1::Job::StopReason reason,
+                        const std::string& error) {
   if (job.ending) return;
   Unpark(job);
   job.ending = job.stop = true;
@@ -222,13 +166,12 @@ void Engine::EndJob(ActiveJob& job, v1::Job::State state, v1::Job::StopReason re
                     {"error", error}});
           Announce(id, *seq, true);
         }
-        absl::MutexLock lock(&mutex_);
         jobs_.erase(id);
       },
       Persistence::kUntilStored);
 }
 
-void Engine::Cancel(ActiveJob& job, const std::string& why, Actions&) {
+void FleetState::Cancel(ActiveJob& job, const std::string& why) {
   job.cancelling = job.stop = true;
   job.errors = {why};
   job.queue.clear();
@@ -237,7 +180,7 @@ void Engine::Cancel(ActiveJob& job, const std::string& why, Actions&) {
   FinishCancelling(job);
 }
 
-void Engine::FinishCancelling(ActiveJob& job) {
+void FleetState::FinishCancelling(ActiveJob& job) {
   if (!job.cancelling || job.searching) return;
   for (const auto& [id, lease] : leases_) {
     const bool mine = lease.job == job.id && lease.confirms == 0;

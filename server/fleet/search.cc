@@ -43,7 +43,17 @@ std::optional<searcher::Setup> FleetState::PrepareSearch(int64_t id, const std::
   if (job == nullptr || job->stop) return std::nullopt;
   const auto next = std::find_if(job->uses.begin(), job->uses.end(),
                                  [](const WorkloadUse& use) { return !use.ended; });
-  if (next == job->uses.end()) return std::nullopt;
+  if (next == job->uses.end()) {
+    // A server was killed when it had written the last search's end and not yet the job's.
+    for (size_t i = 0; i < job->uses.size(); ++i) {
+      if (job->uses[i].best_us > 0) continue;
+      job->errors.push_back(absl::StrCat("no valid schedule of ", job->workloads[i]->op, " among ",
+                                         job->uses[i].trials, " trials"));
+    }
+    EndJob(*job, job->errors.empty() ? v1::Job::STATE_SUCCEEDED : v1::Job::STATE_FAILED,
+           v1::Job::STOP_REASON_UNSPECIFIED, absl::StrJoin(job->errors, "; "));
+    return std::nullopt;
+  }
   const int number = static_cast<int>(next - job->uses.begin());
   // Nobody waits for what another workload has left.
   std::erase_if(job->candidates, [&](const auto& entry) {

@@ -9,9 +9,9 @@ from slurm import HEDDLE
 
 class Batch:
     """A batch in a folder NAME of the cluster's, as `heddle cluster slurm` makes it. `modes`: of each task, what its attempts do
-    (fake_task.py)."""
+    (fake_task.py). `script` makes the site's script of deploy/slurm's."""
 
-    def __init__(self, slurm, name, modes):
+    def __init__(self, slurm, name, modes, workloads=None, script=fake_script):
         self.slurm, self.name = slurm, name
         self.parent = f"{slurm.folder}/{name}"
         self.folder = f"{self.parent}/{name}"
@@ -19,8 +19,8 @@ class Batch:
         os.mkdir(self.parent)
         for index, mode in enumerate(modes):
             self.write(f"mode.{index}", mode)
-        self.write("suite", "".join(f"vector_add n={i + 1}\n" for i in range(len(modes))))
-        self.write("task.sbatch", fake_script(shipped_script()))
+        self.write("suite", "\n".join(workloads or [f"vector_add n={i + 1}" for i in range(len(modes))]) + "\n")
+        self.write("task.sbatch", script(shipped_script()))
 
     def write(self, name, text):
         with open(f"{self.parent}/{name}", "w") as out:

@@ -83,21 +83,26 @@ class Server:
 
     def submit(self, *sizes):
         """A job of vector_add, a workload for each size."""
+        return self.submit_suite([f"vector_add n={n}" for n in sizes])
+
+    def submit_suite(self, workloads, trials=2):
         with open(f"{self.folder}/suite", "w") as suite:
-            suite.writelines(f"vector_add n={n}\n" for n in sizes)
+            suite.writelines(f"{workload}\n" for workload in workloads)
         # The same request, however often it must be sent.
         self.requests += 1
-        return json.loads(self.heddle("submit", "--workloads", f"{self.folder}/suite", "--trials", "2", "--request-id",
+        return json.loads(self.heddle("submit", "--workloads", f"{self.folder}/suite", "--trials", str(trials), "--request-id",
                                       f"{os.path.basename(self.folder)}-{self.requests}", "--json"))["id"]
 
     def job(self, job):
         found = json.loads(self.heddle("jobs", job, "--json"))
         return found[0] if isinstance(found, list) else found
 
+    def open(self, job):
+        return self.job(job)["state"] not in ("SUCCEEDED", "FAILED", "CANCELLED")
+
     def ends(self, job):
         """The job, when it has ended."""
-        self.cluster.until(f"the end of {job}",
-                           lambda: self.job(job)["state"] in ("SUCCEEDED", "FAILED", "CANCELLED"), limit=400)
+        self.cluster.until(f"the end of {job}", lambda: not self.open(job), limit=400)
         return self.job(job)
 
     def attempts(self, job):

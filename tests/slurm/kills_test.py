@@ -1,11 +1,11 @@
-"""A suite of 12 workloads on a server whose jobs a real Slurm runs, while the controller, the server, a node's daemon
-and runs are killed at random: it ends complete, each trial is there once, and nothing is left in Slurm.
+"""A suite of 12 workloads twice on a real Slurm that accounts, by a server and by `heddle cluster slurm --submit`, while
+the controller, the server, a node's daemon and runs are killed at random, and runs preempted and brought to their time
+limit. Both end complete, each trial is there once, and nothing is left in Slurm; submitted again, nothing is.
 
-    kills_test.py SEED KILLS
-
-fake_task.py is in the tuner's place, and waits until the last kill."""
+    kills_test.py SEED KILLS fake|heddle     who tunes: fake_task.py, which waits until the last kill, or the tuner itself"""
 
 import collections
+import glob
 import json
 import os
 import random
@@ -13,83 +13,88 @@ import signal
 import sys
 import time
 
-from executor import Server
-from slurm import HEDDLE, Slurm, expect
+from batch import Batch
+from executor import Server, fake_script
+from slurm import HEDDLE, Slurm, expect, skip
 
-SEED, KILLS = int(sys.argv[1]), int(sys.argv[2])
-WORKLOADS = 12
+SEED, KILLS, REAL = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "heddle"
+SUITE = ("vector_add n=4096", "vector_add n=5000", "transpose m=64,n=64", "transpose m=100,n=36", "softmax m=32,n=64",
+         "softmax m=16,n=100", "layer_norm m=32,n=64", "matmul m=32,n=32,k=32", "matmul_nt m=32,n=24,k=16",
+         "matmul_tn m=16,n=32,k=24", "batch_matmul b=2,m=16,n=16,k=16", "window_sum n=4096")
+TRIALS = 8
 MOST = 2  # kills of a workload's runs: it is submitted again three times
 LOOKS = 10  # a second apart, until what runs nowhere is taken to be lost
-DELAYS = (0.1, 0.6)  # seconds between kills
+DELAYS = (2, 8) if REAL else (0.1, 0.6)  # seconds between kills
+# A time limit is looked at twice a minute: a fake would have to wait for it (accounts_test.py).
+KINDS = ("server", "controller", "node", "preempt", "run", "run") + ("limit", "limit") * REAL
 
 
-def runs(job):
-    """Process ids of the job's tasks that run, by index."""
-    folder = f"{server.jobs}/{job.removeprefix('jobs/')}".encode()
+def runs():
+    """What runs, by the job's name without the submission, and the index: process and job of Slurm's."""
     found = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{entry}/cmdline", "rb") as command, open(f"/proc/{entry}/environ", "rb") as environ:
-                words, variables = command.read().split(b"\0"), environ.read().split(b"\0")
+            with open(f"/proc/{entry}/environ", "rb") as environ:
+                words = environ.read().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if folder not in words or not any(w.endswith(b"/fake_task.py") for w in words):
-            continue
-        index = next((v for v in variables if v.startswith(b"SLURM_ARRAY_TASK_ID=")), None)
-        if index is not None:
-            found[int(index.split(b"=")[1])] = int(entry)
+        variables = dict(word.split("=", 1) for word in words if "=" in word)
+        if variables.get("SLURM_SUBMIT_DIR", "").startswith(slurm.folder) and variables.get("SLURM_TASK_PID") == entry:
+            name = variables["SLURM_JOB_NAME"].rsplit("-", 1)[0]
+            found[name, variables.get("SLURM_ARRAY_TASK_ID")] = (int(entry), variables["SLURM_JOB_ID"])
     return found
 
 
-def pid_of(daemon):
-    try:
-        with open(f"{slurm.folder}/cluster/run/{daemon}.pid") as pid:
-            return int(pid.read())
-    except (OSError, ValueError):
-        return None
-
-
 def end(pid):
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, TypeError):
-        return
-    slurm.until("it has ended", lambda: not os.path.exists(f"/proc/{pid}") or ") Z " in open(f"/proc/{pid}/stat").read())
+    if pid:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        slurm.until("it has ended", lambda: slurm.gone(pid))
 
 
 def restart(node):
-    end(pid_of(f"slurmd-{node}"))
+    end(slurm.pid_of(f"slurmd-{node}"))
     slurm.run("/usr/sbin/slurmd", "-N", node)
 
 
 def kill(what):
-    """Kills it, and starts it again where nobody else does."""
+    """Kills it, and starts it again where nobody else does. Whether it could."""
     if what == "server":
         server.kill()
-        server.start()
+        server.start(*FLAGS)
     elif what == "controller":
-        end(pid_of("slurmctld"))
+        end(slurm.pid_of("slurmctld"))
         slurm.run("/usr/sbin/slurmctld")
     elif what == "node":
         restart(f"n{chance.randrange(3) + 1}")
+    elif what == "preempt":
+        return slurm.run("sbatch", "--qos=urgent", "--gres=gpu:1", "--export=PATH", "--output=/dev/null", "--wrap",
+                         "sleep 1", check=False).returncode == 0
     else:
-        living = {index: pid for index, pid in runs(job).items() if killed[index] < MOST}
+        living = {which: run for which, run in runs().items() if which[1] and killed[which] < MOST}
         if not living:
-            return
-        index = chance.choice(sorted(living))
-        killed[index] += 1
-        end(living[index])
+            return False
+        which = chance.choice(sorted(living))
+        pid, number = living[which]
+        if what == "run":
+            end(pid)
+        elif slurm.run("scontrol", "update", f"jobid={number}", "timelimit=1", check=False).returncode != 0:
+            return False
+        killed[which] += 1
+    return True
 
 
 def heal():
-    """A controller or a node's daemon that was killed as a task began or ended leaves one that runs for Slurm alone, until
-    its node registers again: minutes later, or when its daemon starts."""
+    """What an administrator and the batch's owner do. A controller or a node's daemon that was killed as a task began or ended
+    leaves one that runs for Slurm alone, until its node registers again: minutes later, or when its daemon starts."""
     time.sleep(1)
-    rows = slurm.run("squeue", "-h", "-r", "-t", "R", "-o", "%K %N", check=False).stdout.split()
     for node in slurm.run("sinfo", "-h", "-N", "-t", "drain", "-o", "%N", check=False).stdout.split():
         slurm.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
-    living = runs(job)
-    lost = {node for index, node in zip(rows[::2], rows[1::2]) if int(index) not in living}
+    living = {number for _, number in runs().values()}
+    rows = slurm.run("squeue", "-h", "-r", "-t", "R", "-o", "%A %N", check=False).stdout.split()
+    lost = {node for number, node in zip(rows[::2], rows[1::2]) if number not in living}
     for node in set(suspects) - lost:
         del suspects[node]
     for node in lost:
@@ -98,39 +103,105 @@ def heal():
         if suspects[node] == LOOKS:
             del suspects[node]
             restart(node)
+    looks.append(lost)
+    if len(looks) % LOOKS == 0 and not complete():
+        said = batch.command("--submit", check=False).stderr
+        if "not complete" in said:
+            owner.append(said)
+            slurm.run(HEDDLE, *said.splitlines()[-1].split(": heddle ")[1].split(), check=False)
 
 
-def ended():
-    return server.job(job)["state"] in ("SUCCEEDED", "FAILED", "CANCELLED")
+def complete():
+    """Whether each of the batch's workloads has an attempt that has succeeded."""
+    ended = set()
+    for file in glob.glob(f"{batch.folder}/runs/*.jsonl"):
+        with open(file) as lines:
+            if '"exit_code":0}' in lines.read().replace(" ", ""):
+                ended.add(file.rsplit("/", 1)[1].split(".")[0])
+    return len(ended) == len(SUITE)
 
 
+def known(trial):
+    return (trial["workload"]["hash"], *(trial["trial"][key] for key in ("point", "final", "time_us", "when_us")))
+
+
+def check(what, db, folder):
+    """Of a batch that has ended: what its runs have written is in the database, once. One that goes on and that Slurm
+    has forgotten, as a controller does that was killed, may write later."""
+    written, late = set(), set()
+    mark = f"{folder}/ended"
+    for file in glob.glob(f"{folder}/runs/*.jsonl"):
+        with open(file) as lines:
+            # A run that was killed may have left half a line.
+            found = {known(json.loads(line)) for line in lines if '"trial"' in line and line.endswith("\n")}
+        in_time = not os.path.exists(mark) or os.path.getmtime(file) < os.path.getmtime(mark)
+        (written if in_time else late).update(found)
+    lines = slurm.run(HEDDLE, "records", "export", "-", "--db", db).stdout.splitlines()
+    there = collections.Counter(known(json.loads(line)) for line in lines)
+    expect(max(there.values()) == 1, (what, SEED, done, [key for key, n in there.items() if n > 1]))
+    expect(written <= set(there) <= written | late, (what, SEED, done, written ^ set(there)))
+    tried = collections.Counter(key[0] for key in there if not key[2])
+    # A small workload has fewer points than were asked for.
+    expect(not REAL or min(tried.values()) >= 2, (what, SEED, done, tried))
+    return len(os.listdir(f"{folder}/runs")), sum(there.values())
+
+
+def arrays():
+    return set(slurm.run("squeue", "-h", "-t", "all", "-o", "%F").stdout.split())
+
+
+def own_script(script):
+    """A site's: three nodes are one host, whose device has one lock a node."""
+    return script.replace("# module load", f"export HEDDLE_LOCK_FOLDER={slurm.folder}/cluster/lock/$SLURMD_NODENAME "
+                          f"TMPDIR={slurm.folder} XDG_CACHE_HOME={slurm.folder}/cache\nmkdir -p $HEDDLE_LOCK_FOLDER\n#")
+
+
+FLAGS = ("--sbatch=--account=knit",)
+script = own_script if REAL else fake_script
 chance, killed, suspects = random.Random(SEED), collections.Counter(), collections.Counter()
-with Slurm() as slurm:
+looks, owner = [], []
+with Slurm("--accounts") as slurm:
     print("seed", SEED)
-    server = Server(slurm, "kills")
-    server.start()
-    server.modes(*(f"wait {i + 1}" for i in range(WORKLOADS)))
-    job = server.submit(*(4096 + 64 * i for i in range(WORKLOADS)))
-    slurm.until("three run", lambda: len(runs(job)) == 3)
+    if REAL and not any(d["usable"] and d["id"].startswith("opencl:") for d in json.loads(
+            slurm.run(HEDDLE, "devices", "--json", check=False).stdout)):
+        skip("pocl: no usable OpenCL device")
+    server = Server(slurm, "kills", script)
+    server.start(*FLAGS)
+    modes = [f"wait {i + 1}" for i in range(len(SUITE))]
+    server.modes(*modes)
+    job = server.submit_suite(SUITE, TRIALS)
+    batch = Batch(slurm, "batch", modes, SUITE, script)
+    budget = ("--trials", str(TRIALS), "--sbatch=--account=weave")
+    batch.command("--submit", *budget)
+    slurm.until("three run", lambda: len(runs()) == 3)
     done = []
-    while len(done) < KILLS:
-        done.append(chance.choice(("server", "controller", "node", "run", "run")))
-        kill(done[-1])
+    while len(done) < KILLS and (server.open(job) or not complete()):
+        done.append(chance.choice(KINDS))
+        if not kill(done[-1]):
+            done.pop()
         time.sleep(chance.uniform(*DELAYS))
-    with open(f"{server.jobs}/go", "w"):
-        pass
-    slurm.until("the end", lambda: heal() or ended(), limit=500)
+    for folder in (server.jobs, batch.parent):
+        with open(f"{folder}/go", "w"):
+            pass
+    slurm.until("the ends", lambda: heal() or complete() and not server.open(job), limit=1500 if REAL else 500)
+    slurm.until("nothing is left in Slurm", lambda: heal() or not slurm.run("squeue", "-h", "--me").stdout)
     told = server.job(job)
     expect(told["state"] == "SUCCEEDED", (SEED, done, told))
     best = [w["best_us"] for w in told["workloads"]]
-    expect(best == [i + 1 for i in range(WORKLOADS)], (SEED, done, best))
-    lines = slurm.run(HEDDLE, "records", "export", "-", "--db", f"{server.folder}/heddle.db").stdout.splitlines()
-    trials = [json.loads(line) for line in lines]
-    keys = collections.Counter((t["workload"]["hash"], t["trial"]["point"], t["trial"]["final"], t["trial"]["time_us"],
-                                t["trial"]["when_us"])
-                               for t in trials)
-    expect(max(keys.values()) == 1, (SEED, done, [k for k, n in keys.items() if n > 1]))
-    # Each workload is complete by one attempt, and no more are there than were submitted or requeued.
-    slurm.until("nothing is left in Slurm", lambda: heal() or not slurm.run("squeue", "-h", "--me").stdout)
-    expect(len(server.attempts(job)) >= WORKLOADS, server.attempts(job))
+    expect(all(best) and (REAL or best == [i + 1 for i in range(len(SUITE))]), (SEED, done, best))
+    folder = f"{server.jobs}/{job.removeprefix('jobs/')}"
+    slurm.until("it is collected", lambda: os.path.exists(f"{folder}/ended"))
+    slurm.run(HEDDLE, "records", "collect", batch.folder, "--db", batch.db)
+    counts = [check("server", f"{server.folder}/heddle.db", folder), check("batch", batch.db, batch.folder)]
+
+    # Submitted again, nothing is.
+    before = arrays()
+    server.requests -= 1
+    expect(server.submit_suite(SUITE, TRIALS) == job, "another job")
+    expect("not complete" not in batch.command("--submit", *budget).stderr, "it is not complete")
     server.stop()
+    expect(arrays() <= before, arrays() - before)
+    states = collections.Counter(slurm.run("sacct", "-X", "-D", "-n", "-P", "-o", "State").stdout.replace(
+        "CANCELLED by 0", "CANCELLED").split())
+    print(f"kills: {dict(collections.Counter(done))}; (attempts, trials) of server and batch: {counts}; "
+          f"ends of tasks in Slurm: {dict(states)}; commands by hand: {len(owner)}")

@@ -339,9 +339,10 @@ class SqliteRecords final : public Records {
 
   absl::Status Batch(absl::FunctionRef<absl::Status()> body) override {
     return Write([&] {
-      in_batch_ = true;
+      // It may be part of a batch itself, which goes on after it.
+      const bool outer = std::exchange(in_batch_, true);
       absl::Status status = body();
-      in_batch_ = false;
+      in_batch_ = outer;
       return status;
     });
   }

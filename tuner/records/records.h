@@ -207,7 +207,8 @@ class Records {
   virtual absl::StatusOr<std::vector<StoredTrial>> ReadPage(int64_t& after, int count,
                                                             const Choice& choice, bool& more) = 0;
   // One transaction of everything that `body` writes, here and through database(): all or nothing,
-  // durable when it returns OK. An error of `body` is returned and undoes it.
+  // durable when it returns OK. An error of `body` is returned and undoes it. Within another's body
+  // it is part of that one.
   virtual absl::Status Batch(absl::FunctionRef<absl::Status()> body) = 0;
   // The connection, for tables that others keep in the same file (records_schema.cc has them all).
   virtual Database& database() = 0;

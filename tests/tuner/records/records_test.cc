@@ -573,6 +573,27 @@ TEST_F(RecordsTest, ABatchIsAllOrNothing) {
   EXPECT_EQ(Query("SELECT count(*) FROM trial"), "2");
 }
 
+TEST_F(RecordsTest, BatchesWithinABatchAreOfItsTransaction) {
+  auto records = MustOpen();
+  const auto add_in_three = [&](const absl::Status& end) {
+    return records->Batch([&]() -> absl::Status {
+      for (const char* point : {"a", "b"}) {
+        absl::Status inner = records->Batch([&] {
+          Add(*records, Screening(point));
+          return absl::OkStatus();
+        });
+        if (!inner.ok()) return inner;
+      }
+      Add(*records, Screening("c"));
+      return end;
+    });
+  };
+  EXPECT_TRUE(absl::IsAborted(add_in_three(absl::AbortedError("no"))));
+  EXPECT_EQ(Query("SELECT count(*) FROM trial"), "0");
+  EXPECT_TRUE(add_in_three(absl::OkStatus()).ok());
+  EXPECT_EQ(Query("SELECT count(*) FROM trial"), "3");
+}
+
 TEST_F(RecordsTest, PagesGoThroughAllThatIsWhole) {
   auto records = MustOpen();
   for (const char* point : {"a", "b", "c", "d"}) Add(*records, Screening(point));

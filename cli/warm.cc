@@ -129,10 +129,19 @@ absl::Status WriteWarmStart(tuner::Records& owner, const Batch& batch) {
   if (report.trials == 0) return absl::OkStatus();
   HEDDLE_ASSIGN_OR_RETURN(bytes, ReadBytes(path));
   const std::string hash = HexHashOf(bytes);
+  const std::string folder = WarmFolder(batch), current = folder + "/current";
   std::error_code error;
-  fs::create_directories(WarmFolder(batch), error);
-  HEDDLE_RETURN_IF_ERROR(Replace(absl::StrCat(WarmFolder(batch), "/", hash, ".db"), bytes));
-  return Replace(WarmFolder(batch) + "/current", hash);
+  fs::create_directories(folder, error);
+  const auto previous = ReadTextFile(current, kHashLength);
+  HEDDLE_RETURN_IF_ERROR(Replace(absl::StrCat(folder, "/", hash, ".db"), bytes));
+  HEDDLE_RETURN_IF_ERROR(Replace(current, hash));
+  // A run that has just read which is current may be about to copy the one before.
+  HEDDLE_ASSIGN_OR_RETURN(names, ListFolder(folder));
+  for (const std::string& name : names) {
+    const bool needed = name == hash + ".db" || (previous.ok() && name == *previous + ".db");
+    if (absl::EndsWith(name, ".db") && !needed) fs::remove(fs::path(folder) / name, error);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<tuner::Records>> OpenWarm(const Batch& batch, int64_t index,

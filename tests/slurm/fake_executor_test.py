@@ -109,15 +109,19 @@ with FakeSlurm() as slurm:
 
     # How tasks end is told in a user's words, and what others have measured stays. Three times more is enough.
     slurm.modes("OUT_OF_MEMORY", "NODE_FAIL", "", "")
-    server.modes("", "", "final 5", "none")
-    job = server.submit(31, 32, 33, 34)
+    server.modes("", "", "final 5", "none", "interrupted 4\ninterrupted 3\ninterrupted 2\nfinal 1")
+    job = server.submit(31, 32, 33, 34, 35)
     told = server.ends(job)
-    expect(told["state"] == "FAILED" and [w["best_us"] for w in told["workloads"]] == [None, None, 5, None], told)
-    for words in ("2 of 4 workloads are not complete after 4 submissions", "1 out of memory on its node",
+    expect(told["state"] == "FAILED" and [w["best_us"] for w in told["workloads"]] == [None, None, 5, None, 1], told)
+    for words in ("2 of 5 workloads are not complete after 4 submissions", "1 out of memory on its node",
                   "1 on a node that failed", "vector_add(n = 34) has no valid schedule"):
         expect(words in told["error"], (words, told))
-    expect({k: len(v[0]) for k, v in slurm.arrays(job).items()} == {"0.0": 4, "1.0": 2, "2.0": 2, "3.0": 2},
+    expect({k: len(v[0]) for k, v in slurm.arrays(job).items()} == {"0.0": 5, "1.0": 3, "2.0": 3, "3.0": 3},
            slurm.arrays(job))
+    # Each submission had a database of its own to start from: the newest and the one before are left.
+    warm = f"{server.jobs}/{job.removeprefix('jobs/')}/warm"
+    with open(f"{warm}/current") as current:
+        expect(len(os.listdir(warm)) == 3 and f"{current.read()}.db" in os.listdir(warm), os.listdir(warm))
 
     # A file that is no run's costs nothing but itself. A folder that cannot be read, as on a network that is away, does
     # not say that nothing was submitted, though Slurm has forgotten it.

@@ -4,7 +4,7 @@ behaves as FOLDER/mode.INDEX says:
 
     final T         a final of T microseconds, and the end
     none            no valid schedule: the end with exit code 3
-    interrupted     TERM, or the time limit, has come: the end with exit code 130
+    interrupted [T] TERM, or the time limit, has come: the end with exit code 130, after a final of T microseconds
     begun T         a final of T microseconds, and then nothing more until TERM comes
     wait T          until there is FOLDER/go, or TERM comes; a final of T microseconds, and the end
 
@@ -70,13 +70,13 @@ write({"format": 1, "run": {"name": run, "attempt": attempt, "host": os.environ[
 with open(f"{folder}/../mode.{index}") as modes:
     modes = modes.read().splitlines()
 mode, *time_us = modes[min(attempt, len(modes) - 1)].split()
+if mode == "begun" or mode == "interrupted" and time_us:
+    write(trial(float(time_us[0])))
 if mode == "interrupted":
     interrupted()
 if mode == "none":
     write({"format": 1, "end": {"exit_code": 3}})
     sys.exit(3)
-if mode == "begun":
-    write(trial(float(time_us[0])))
 while mode == "begun" or mode == "wait" and not os.path.exists(f"{folder}/../go"):
     time.sleep(0.1)
 write(trial(float(time_us[0])))

@@ -1,7 +1,8 @@
 // Load on a running `heddle serve`, from one process:
 //   service_bench fill DB N                   a database of N records of 2,000 workloads
 //   service_bench query SERVER SECONDS CALLS  QueryBest, so many at a time
-//   service_bench watch SERVER PID STREAMS    one job, watched by many; PID is the server's
+//   service_bench append SERVER RUNS SECONDS  Records.Append, so many runs at a time, 50 trials a
+//   call service_bench watch SERVER PID STREAMS    one job, watched by many; PID is the server's
 //   service_bench fleet SERVER DAEMONS JOBS TRIALS     scripted daemons, as fast as they can
 //   service_bench beat SERVER DAEMONS JOBS SECONDS     their heartbeats, beside jobs that match
 //   none service_bench soak SERVER PID DB JOBS      jobs one after another, memory and log on the
@@ -20,6 +21,7 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -28,19 +30,23 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "heddle/v1/fleet.grpc.pb.h"
+#include "heddle/v1/records.grpc.pb.h"
 #include "heddle/v1/tuning.grpc.pb.h"
 #include "measure/codegen/codegen.h"
 #include "measure/run/messages.h"
 #include "proto/values.h"
 #include "search_space/ir/target.h"
 #include "search_space/notation/notation.h"
+#include "server/db/convert.h"
 #include "tuner/records/records.h"
+#include "tuner/records/records_fields.h"
 
 namespace heddle {
 namespace {
 
 constexpr int kWorkloads = 2000;
 constexpr int kFinals = 5;  // of each workload's records
+constexpr int kTrialsOfCall = 50;
 
 [[noreturn]] void Die(const std::string& why) {
   std::fprintf(stderr, "service_bench: %s\n", why.c_str());
@@ -170,6 +176,62 @@ void Query(const std::string& server, double seconds, int calls) {
   auto at = [&](double share) { return all[static_cast<size_t>(share * (all.size() - 1))]; };
   absl::PrintF("%d calls at a time: %.0f calls/s, p50 %.2f ms, p99 %.2f ms, p99.9 %.2f ms\n", calls,
                all.size() / took, at(0.5), at(0.99), at(0.999));
+}
+
+// ----------------------------------------------------------------------------------------- append
+
+// A run of a cluster's node that has always measured something, in calls of as many trials as one
+// makes in five seconds. Returns how many were added.
+int64_t AppendRun(v1::Records::Stub& stub, int number, absl::Time end) {
+  const int64_t n = 1 + number;
+  auto op = search_space::FindOperator(search_space::BuiltinOperators(), "matmul");
+  const auto program =
+      op->Instantiate({{"m", 512}, {"k", 512}, {"n", n}}, search_space::DType::kFloat32);
+  tuner::StoredTrial stored;
+  stored.workload = {program->hash, program->op, absl::StrCat(R"({"k":512,"m":512,"n":)", n, "}"),
+                     search_space::NameOf(program->dtype), program->canonical_text};
+  stored.environment.device_name = ScriptedDevice().target().name();
+  stored.environment.driver = stored.environment.compiler = "scripted";
+  stored.environment.generator_version = measure::kGeneratorVersion;
+  v1::AppendRequest request;
+  request.mutable_run()->set_name(RequestId());
+  request.mutable_run()->set_host(absl::StrCat("node-", number));
+  std::mt19937_64 rng(number);
+  int64_t added = 0;
+  while (absl::Now() < end) {
+    request.set_first_sequence(added + 1);
+    request.clear_records();
+    for (int i = 0; i < kTrialsOfCall; ++i) {
+      tuner::TrialRecord& trial = stored.trial;
+      trial.point = absl::StrCat("tile: threads=256 i.tile=", rng() % 64, " vthread=", added + i);
+      trial.result.outcome = measure::Outcome::kOk;
+      trial.result.time_us = 1000 + static_cast<double>(rng() % 1000000) / 7;
+      trial.when = absl::Now();
+      *request.add_records() = server::ToProto(stored);
+    }
+    grpc::ClientContext context;
+    v1::AppendResponse response;
+    const grpc::Status status = stub.Append(&context, request, &response);
+    if (!status.ok()) Die(status.error_message());
+    if (response.added() != kTrialsOfCall) Die(response.ShortDebugString());
+    added += kTrialsOfCall;
+  }
+  return added;
+}
+
+void Append(const std::string& server, int runs, double seconds) {
+  const absl::Time begin = absl::Now(), end = begin + absl::Seconds(seconds);
+  std::atomic<int64_t> added = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < runs; ++i) {
+    threads.emplace_back([&, i] {
+      auto stub = v1::Records::NewStub(Connect(server, i % 4));
+      added += AppendRun(*stub, i, end);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  absl::PrintF("%d runs at a time: %.0f trials/s\n", runs,
+               added / absl::ToDoubleSeconds(absl::Now() - begin));
 }
 
 // ---------------------------------------------------------------------------------------- daemons
@@ -451,6 +513,8 @@ int Main(int argc, char** argv) {
     Fill(a[1], std::atoll(argv[3]));
   } else if (what == "query" && a.size() == 4) {
     Query(a[1], std::atof(argv[3]), std::atoi(argv[4]));
+  } else if (what == "append" && a.size() == 4) {
+    Append(a[1], std::atoi(argv[3]), std::atof(argv[4]));
   } else if (what == "watch" && a.size() == 4) {
     Watch(a[1], a[2], std::atoi(argv[4]));
   } else if (what == "fleet" && a.size() == 5) {

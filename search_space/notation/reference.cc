@@ -17,7 +17,7 @@ namespace {
 
 // Points evaluated one after another by one thread, sharing intermediate results.
 constexpr int64_t kClusterPoints = 64;
-constexpr int64_t kFewestPoints = 16;
+constexpr size_t kFewestPoints = 16;
 // Intermediate results kept between clusters.
 constexpr size_t kMostRemembered = size_t{1} << 20;
 
@@ -163,6 +163,12 @@ class OnDemand : public Source {
     remembered_ = 0;
   }
 
+  // As if it had computed what `other` has.
+  void Remember(const OnDemand& other) {
+    memory_ = other.memory_;
+    remembered_ = other.remembered_;
+  }
+
   int64_t operations() const { return evaluator_.operations(); }
 
  private:
@@ -299,51 +305,65 @@ class Sampler {
           const std::function<double(int, int64_t)>& input)
       : program_(program), stage_(stage), output_(output), input_(input) {}
 
-  std::vector<SamplePoint> Run(const std::vector<Cluster>& clusters, int64_t max_operations,
+  std::vector<SamplePoint> Run(std::vector<Cluster> clusters, int64_t max_operations,
                                int threads) const {
-    // Sequentially until there are enough points to tell what a cluster costs. The cost counts
-    // instructions, not time, so that the choice of points is reproducible.
+    // The first points tell what others cost: the first one by itself, and each of the next with
+    // what that has computed, whatever threads there are. Instructions are counted, not time, so
+    // that the choice of points is reproducible.
+    std::vector<Cluster> first;
+    for (Cluster& cluster : clusters) {
+      const size_t taken = std::min(cluster.size(), kFewestPoints - first.size());
+      for (size_t i = 0; i < taken; ++i) first.push_back({cluster[i]});
+      cluster.erase(cluster.begin(), cluster.begin() + static_cast<int64_t>(taken));
+    }
     OnDemand source(program_, input_);
-    std::vector<std::vector<SamplePoint>> results(clusters.size());
-    int64_t points = 0;
-    size_t first = 0;
-    for (; first < clusters.size() && points < kFewestPoints; ++first) {
-      for (const int64_t offset : clusters[first]) {
-        if (points >= kFewestPoints && source.operations() > max_operations) break;
-        results[first].push_back(Evaluate(source, offset));
-        ++points;
-      }
+    std::vector<SamplePoint> all = {Evaluate(source, first[0][0])};
+    const int64_t alone = source.operations();
+    first.erase(first.begin());
+    const int64_t others = RunInParallel(first, threads, source, /*apart=*/true, all);
+
+    const int64_t another = others / std::max<int64_t>(1, std::ssize(first)) + 1;
+    int64_t left = max_operations - alone - others;
+    size_t affordable = 0;
+    for (; affordable < clusters.size(); ++affordable) {
+      if (clusters[affordable].empty()) continue;
+      left -= alone + another * std::ssize(clusters[affordable]);
+      if (left < 0) break;
     }
-    if (first > 0 && source.operations() < max_operations) {
-      const int64_t cost = source.operations() / static_cast<int64_t>(first) + 1;
-      const auto affordable = static_cast<size_t>((max_operations - source.operations()) / cost);
-      const size_t last = first + std::min(affordable, clusters.size() - first);
-      RunInParallel(clusters, first, last, threads, results);
-    }
-    std::vector<SamplePoint> all;
-    for (const std::vector<SamplePoint>& part : results) {
-      all.insert(all.end(), part.begin(), part.end());
-    }
+    clusters.resize(affordable);
+    RunInParallel(clusters, threads, source, /*apart=*/false, all);
     return all;
   }
 
  private:
-  void RunInParallel(const std::vector<Cluster>& clusters, size_t first, size_t last, int threads,
-                     std::vector<std::vector<SamplePoint>>& results) const {
-    std::atomic<size_t> next{first};
+  // Adds the points of `clusters` to `all`, given what `known` has computed; `apart`: each without
+  // what others of them have. Returns what that took.
+  int64_t RunInParallel(const std::vector<Cluster>& clusters, int threads, const OnDemand& known,
+                        bool apart, std::vector<SamplePoint>& all) const {
+    std::vector<std::vector<SamplePoint>> results(clusters.size());
+    std::atomic<size_t> next{0};
+    std::atomic<int64_t> operations{0};
     const auto work = [&] {
       OnDemand source(program_, input_);
-      for (size_t c = next++; c < last; c = next++) {
-        source.StartCluster();
+      source.Remember(known);
+      for (size_t c = next++; c < clusters.size(); c = next++) {
         for (const int64_t offset : clusters[c]) results[c].push_back(Evaluate(source, offset));
+        if (apart) {
+          source.Remember(known);
+        } else {
+          source.StartCluster();
+        }
       }
+      operations += source.operations();
     };
     std::vector<std::thread> workers;
-    for (int t = 1; t < std::min(threads, static_cast<int>(last - first)); ++t) {
+    for (int t = 1; t < std::min(threads, static_cast<int>(clusters.size())); ++t) {
       workers.emplace_back(work);
     }
     work();
     for (std::thread& worker : workers) worker.join();
+    for (const auto& part : results) all.insert(all.end(), part.begin(), part.end());
+    return operations;
   }
 
   SamplePoint Evaluate(OnDemand& source, int64_t offset) const {

@@ -4,9 +4,11 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <utility>
 
+#include "absl/base/attributes.h"
 #include "base/math.h"
 #include "search_space/ir/simplify.h"
 #include "tuner/model/address_pattern.h"
@@ -91,6 +93,9 @@ class Profiler {
   };
 
   Mask Under(const Expr& condition, bool negated);
+  ABSL_ATTRIBUTE_NOINLINE void Narrow(const Expr& condition, bool negated) {
+    mask_ = Under(condition, negated);
+  }
   void WalkFor(const StmtNode& s);
   void WalkWrite(const StmtNode& s);
   void WalkBulkCopy(const StmtNode& s);
@@ -347,14 +352,15 @@ void Profiler::Value(const Expr& e) {
   }
   if (e->op == Op::kSelect) {
     Value(e->args[0]);
-    const Mask outer = mask_;
-    mask_ = Under(e->args[0], false);
+    // Masks take kilobytes, and definitions nest thousands of operations: none is on the stack.
+    const auto outer = std::make_unique<const Mask>(mask_);
+    Narrow(e->args[0], false);
     Value(e->args[1]);
-    mask_ = outer;
+    mask_ = *outer;
     if (e->args[2]->op != Op::kFloat) {
-      mask_ = Under(e->args[0], true);
+      Narrow(e->args[0], true);
       Value(e->args[2]);
-      mask_ = outer;
+      mask_ = *outer;
     }
     Count(p_.instructions.add_mul);
     return;

@@ -396,6 +396,20 @@ TEST(Features, FinitePositiveTimesForEveryOperator) {
   }
 }
 
+// As many operations inside each other as definitions may have, choices among them.
+TEST(Features, DeepDefinitionsTakeLittleOfTheStack) {
+  Expr value = Load(F32("A", Scope::kGlobal, {1 << 20}), {Int(0)});
+  const auto a = value->buffer, c = F32("C", Scope::kGlobal, {64, 64});
+  const Var block = MakeVar("block", 64), thread = MakeVar("t", 64);
+  for (int i = 0; i < 4096; ++i) {
+    value = Select(V(thread) < Int(i % 64), Float(1, DType::kFloat32) + value,
+                   Float(i, DType::kFloat32));
+  }
+  const Program deep =
+      OneKernel({a}, c, block, thread, Store(c, {V(block), V(thread)}, std::move(value)));
+  EXPECT_GT(Feature(deep, "instructions"), 4096);
+}
+
 TEST(Features, WhatCannotBeAnswered) {
   Program none;
   none.op = "nothing";

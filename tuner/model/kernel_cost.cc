@@ -64,10 +64,13 @@ void CountTraffic(KernelProfile& p, const Target& t, KernelCost& c) {
     most = std::max(most, FootprintOf(p, a, total_blocks));
   }
   for (const auto& [buffer, bytes] : unique) c.unique_bytes += bytes;
-  // What the blocks that run together touch has to stay for them to share it.
+  // What the blocks that run together touch has to stay for those of the next wave to share it.
+  // Among themselves they share it in any case, as they walk it together.
   const bool stays =
       std::min(wave_unique, c.unique_bytes) <= kL2Share * static_cast<double>(t.l2_bytes);
-  c.dram_bytes = stays ? c.unique_bytes : std::max(c.unique_bytes, c.l2_bytes);
+  const double waves = wave_blocks > 0 ? total_blocks / wave_blocks : 1;
+  c.dram_bytes =
+      stays ? c.unique_bytes : std::max(c.unique_bytes, std::min(c.l2_bytes, waves * wave_unique));
 }
 
 double SharedCycles(const KernelProfile& p) {

@@ -15,10 +15,10 @@ namespace {
 
 using namespace search_space;
 
-Program LoweredOf(const char* op, const char* text, const Target& target) {
+Program LoweredOf(const char* op, const char* text, const Target& target,
+                  const char* shape = "m=1024,n=1024,k=1024") {
   const auto program = std::make_shared<const TensorProgram>(
-      *FindOperator(BuiltinOperators(), op)
-           ->Instantiate(*ParseShape("m=1024,n=1024,k=1024"), DType::kBFloat16));
+      *FindOperator(BuiltinOperators(), op)->Instantiate(*ParseShape(shape), DType::kBFloat16));
   const auto space = SearchSpace::Create(program, target);
   const auto lowered = space->Lower(*space->Parse(text));
   EXPECT_TRUE(lowered.ok()) << lowered.status();
@@ -55,6 +55,22 @@ TEST(MatrixCost, CountsProductsOfWarpgroupsAsTheyAre) {
   EXPECT_EQ(p.warpgroup_bytes * p.warps * p.blocks, products * (64 + 128) * 16 * 2);
   const double at_peak = flops / 64 * 132 / MatrixGflops(h100) * 1e-3;
   EXPECT_NEAR(CostOf(p, h100).terms[Term::kFma], at_peak, 0.2);
+}
+
+// 512 blocks, 132 at a time. The matrices of 32 MB each do not stay in the cache of 50 MB from one
+// wave to the next; within a wave, blocks read each part of a row or column of tiles together.
+TEST(MatrixCost, BlocksOfAWaveShareWhatTheyReadTogether) {
+  const Target h100 = *FindTarget("h100");
+  const Program program = LoweredOf("matmul",
+                                    "warpgroup: m.groups=2 m.tiles=1 columns=256 k.steps=4 "
+                                    "pipeline=4 in_flight=1 block_swizzle=8 bulk=1",
+                                    h100, "m=4096,n=4096,k=4096");
+  KernelProfile p(program.kernels.at(0));
+  const KernelCost cost = CostOf(p, h100);
+  constexpr double kMatrix = 4096.0 * 4096 * 2;
+  EXPECT_GT(cost.dram_bytes, 3 * kMatrix);
+  EXPECT_LT(cost.dram_bytes, 10 * kMatrix);
+  EXPECT_GT(cost.l2_bytes, 40 * kMatrix);
 }
 
 // Whoever fetches the tiles, the same is read; one thread starts bulk copies.

@@ -20,11 +20,6 @@ inline double RoundTo(DType type, double value) {
   return IsHalf(type) ? RoundToHalf(type, value) : value;
 }
 
-// `e`, of float32, as an expression of a 16-bit type where all its values are numbers of that type:
-// it is made of what was widened from there, numbers that the type has, choices between them, their
-// negatives, magnitudes, maxima and minima. nullptr otherwise.
-Expr AsHalf(const Expr& e);
-
 // Half the distance from 1 to the next larger value: the largest relative error of a rounding.
 double UnitRoundoff(DType type);
 

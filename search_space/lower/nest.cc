@@ -259,15 +259,20 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
   Expr useful;
   const bool reduces =
       std::any_of(here.loops.begin(), outer_end + 1, [](const Loop& l) { return l.reduce; });
-  // What a mask leaves out are whole iterations of the outermost loop that stays one.
+  // What a mask leaves out are whole iterations of the outermost loop that stays one, with what is
+  // fetched for them.
+  const bool fetches = !context.AttachedAt(s, loop.var).empty();
   const bool rolled = loop.reduce && loop.kind == LoopKind::kSerial &&
+                      (!fetches || carried.started == nullptr) &&
                       std::any_of(outer_end + 1, here.loops.end(),
                                   [](const Loop& l) { return l.reduce && l.IsIterated(); });
-  if (!carried.tested && reduces && !rolled && !HasCollectiveBelow(context, s, depth)) {
-    carried.tested = true;
-    useful = IsUseful(context, s, depth);
-  }
+  const bool tests = !carried.tested && reduces && !HasCollectiveBelow(context, s, depth);
+  Expr inside;
+  if (tests && !rolled) useful = IsUseful(context, s, depth);
+  if (tests && rolled && fetches) inside = IsUseful(context, s, depth + 1);
+  carried.tested = carried.tested || (tests && (!rolled || fetches));
   Stmt body = EmitLoopBody(context, s, depth, carried);
+  if (inside != nullptr) body = If(inside, body);
   if (condition != nullptr) body = If(condition, body);
   Stmt nest = InLoop(context, s, loop, std::move(body));
   out.push_back(useful != nullptr ? If(useful, nest) : nest);

@@ -12,6 +12,7 @@
 #include "base/math.h"
 #include "base/nearest_name.h"
 #include "search_space/ir/float_format.h"
+#include "search_space/ir/half_expr.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/notation/notation_syntax.h"
 

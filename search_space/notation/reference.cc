@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <thread>
 #include <utility>
@@ -18,6 +20,8 @@ namespace {
 // Points evaluated one after another by one thread, sharing intermediate results.
 constexpr int64_t kClusterPoints = 64;
 constexpr size_t kFewestPoints = 16;
+// Instructions of a point for which threads are worth it.
+constexpr int64_t kWorthThreads = int64_t{1} << 20;
 // Intermediate results kept between clusters.
 constexpr size_t kMostRemembered = size_t{1} << 20;
 
@@ -163,10 +167,13 @@ class OnDemand : public Source {
     remembered_ = 0;
   }
 
-  // As if it had computed what `other` has.
+  // As if it had computed what `other` has, too, unless that is too much to remember.
   void Remember(const OnDemand& other) {
-    memory_ = other.memory_;
-    remembered_ = other.remembered_;
+    if (remembered_ + other.remembered_ > kMostRemembered) return;
+    for (size_t s = 0; s < memory_.size(); ++s) {
+      memory_[s].insert(other.memory_[s].begin(), other.memory_[s].end());
+    }
+    remembered_ += other.remembered_;
   }
 
   int64_t operations() const { return evaluator_.operations(); }
@@ -307,22 +314,40 @@ class Sampler {
 
   std::vector<SamplePoint> Run(std::vector<Cluster> clusters, int64_t max_operations,
                                int threads) const {
-    // The first points tell what others cost: the first one by itself, and each of the next with
-    // what that has computed, whatever threads there are. Instructions are counted, not time, so
-    // that the choice of points is reproducible.
-    std::vector<Cluster> first;
+    Cluster first;
     for (Cluster& cluster : clusters) {
-      const size_t taken = std::min(cluster.size(), kFewestPoints - first.size());
-      for (size_t i = 0; i < taken; ++i) first.push_back({cluster[i]});
-      cluster.erase(cluster.begin(), cluster.begin() + static_cast<int64_t>(taken));
+      const auto end = cluster.begin() +
+                       static_cast<int64_t>(std::min(cluster.size(), kFewestPoints - first.size()));
+      first.insert(first.end(), cluster.begin(), end);
+      cluster.erase(cluster.begin(), end);
     }
-    OnDemand source(program_, input_);
-    std::vector<SamplePoint> all = {Evaluate(source, first[0][0])};
-    const int64_t alone = source.operations();
-    first.erase(first.begin());
-    const int64_t others = RunInParallel(first, threads, source, /*apart=*/true, all);
+    // The first points tell what others cost. Where that is much, each of the next knows what the
+    // first one has computed and no more, whatever threads there are; and instructions are counted,
+    // not time: so the choice of points is reproducible.
+    OnDemand known(program_, input_);
+    std::vector<SamplePoint> all(first.size());
+    all[0] = Evaluate(known, first[0]);
+    const int64_t alone = known.operations();
+    int64_t others = 0;
+    if (alone < kWorthThreads) {
+      for (size_t p = 1; p < first.size(); ++p) all[p] = Evaluate(known, first[p]);
+      others = known.operations() - alone;
+    } else {
+      std::vector<std::unique_ptr<OnDemand>> sources(first.size());
+      InParallel(first.size() - 1, threads, [&](std::atomic<size_t>& next) {
+        for (size_t p = ++next; p < first.size(); p = ++next) {
+          sources[p] = std::make_unique<OnDemand>(program_, input_);
+          sources[p]->Remember(known);
+          all[p] = Evaluate(*sources[p], first[p]);
+        }
+      });
+      for (size_t p = 1; p < first.size(); ++p) {
+        others += sources[p]->operations();
+        known.Remember(*sources[p]);
+      }
+    }
 
-    const int64_t another = others / std::max<int64_t>(1, std::ssize(first)) + 1;
+    const int64_t another = others / std::max<int64_t>(1, std::ssize(first) - 1) + 1;
     int64_t left = max_operations - alone - others;
     size_t affordable = 0;
     for (; affordable < clusters.size(); ++affordable) {
@@ -330,40 +355,30 @@ class Sampler {
       left -= alone + another * std::ssize(clusters[affordable]);
       if (left < 0) break;
     }
-    clusters.resize(affordable);
-    RunInParallel(clusters, threads, source, /*apart=*/false, all);
+    std::vector<std::vector<SamplePoint>> results(affordable);
+    InParallel(affordable, threads, [&](std::atomic<size_t>& next) {
+      OnDemand source(program_, input_);
+      source.Remember(known);
+      for (size_t c = next++; c < affordable; c = next++) {
+        source.StartCluster();
+        for (const int64_t offset : clusters[c]) results[c].push_back(Evaluate(source, offset));
+      }
+    });
+    for (const auto& part : results) all.insert(all.end(), part.begin(), part.end());
     return all;
   }
 
  private:
-  // Adds the points of `clusters` to `all`, given what `known` has computed; `apart`: each without
-  // what others of them have. Returns what that took.
-  int64_t RunInParallel(const std::vector<Cluster>& clusters, int threads, const OnDemand& known,
-                        bool apart, std::vector<SamplePoint>& all) const {
-    std::vector<std::vector<SamplePoint>> results(clusters.size());
+  // Has up to `threads` threads take what there is to do, `count` times, by counting `next` up.
+  static void InParallel(size_t count, int threads,
+                         const std::function<void(std::atomic<size_t>& next)>& work) {
     std::atomic<size_t> next{0};
-    std::atomic<int64_t> operations{0};
-    const auto work = [&] {
-      OnDemand source(program_, input_);
-      source.Remember(known);
-      for (size_t c = next++; c < clusters.size(); c = next++) {
-        for (const int64_t offset : clusters[c]) results[c].push_back(Evaluate(source, offset));
-        if (apart) {
-          source.Remember(known);
-        } else {
-          source.StartCluster();
-        }
-      }
-      operations += source.operations();
-    };
     std::vector<std::thread> workers;
-    for (int t = 1; t < std::min(threads, static_cast<int>(clusters.size())); ++t) {
-      workers.emplace_back(work);
+    for (int t = 1; t < std::min(threads, static_cast<int>(count)); ++t) {
+      workers.emplace_back([&] { work(next); });
     }
-    work();
+    work(next);
     for (std::thread& worker : workers) worker.join();
-    for (const auto& part : results) all.insert(all.end(), part.begin(), part.end());
-    return operations;
   }
 
   SamplePoint Evaluate(OnDemand& source, int64_t offset) const {

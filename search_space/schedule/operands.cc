@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/half_expr.h"
 
 namespace heddle::search_space {
 namespace {

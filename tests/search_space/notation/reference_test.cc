@@ -307,6 +307,22 @@ TEST(EvaluateSamples, DependOnTheSeedAndNotOnTheThreads) {
   EXPECT_EQ(std::count(all.begin(), all.end(), 100 * 90 - 1), 1) << "and the last";
 }
 
+// Points that take long are computed by several threads from the first ones on.
+TEST(EvaluateSamples, LongOnesDependOnTheThreadsNeither) {
+  const TensorProgram program = Own(
+      "op f(n, k) { in A[n, k]  S[i: n] = sum(r: k) A[i, r]  out B[i: n] = S[i] * S[n - 1 - i] }",
+      "n=70,k=200000");
+  const auto all = [&](int threads) {
+    std::vector<std::pair<int64_t, double>> found;
+    for (const SamplePoint& point : Sample(program, 40, int64_t{1} << 26, 1, threads)) {
+      found.emplace_back(point.offset, point.value);
+    }
+    return found;
+  };
+  EXPECT_GE(all(1).size(), 16u);
+  EXPECT_EQ(all(1), all(4));
+}
+
 // Every element takes the whole of a long reduction: there are fewer samples then, but some.
 TEST(EvaluateSamples, WorkIsBoundedButNeverToNothing) {
   const TensorProgram program = Builtin("matmul", "m=64,n=64,k=10000");

@@ -243,7 +243,7 @@ TEST(ChainTest, MaskedStatisticsAreSkippedToo) {
   };
   const std::string plain = kAttention, skipping = plain + " skip_masked=1";
   // Threads share the 64 terms of a row in rounds of 16; a block has 8 rows.
-  const std::string guarded = "if r.0 * 2 < i.0@z.0@x.0 / 2 + 1\n      unrolled r.2 in 0..4";
+  const std::string guarded = "if r.0 * 2 < i.0@z.0@x.0 / 2 + 1\n      alloc local float32 T.local";
   EXPECT_THAT(loops(plain), testing::Not(testing::HasSubstr(guarded)));
   EXPECT_THAT(loops(skipping), testing::HasSubstr(guarded)) << loops(skipping);
 }

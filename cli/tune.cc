@@ -199,6 +199,7 @@ void AddTurn(Tuned turn, Turns& turns) {
   all.trials += last.trials;
   all.ok += last.ok;
   for (const auto& [kind, count] : last.failed) all.failed[kind] += count;
+  if (!last.last_failure.empty()) all.last_failure = last.last_failure;
   all.default_us = last.default_us;
   all.naive_us = last.naive_us;
   all.best = std::move(last.best);

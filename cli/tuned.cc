@@ -136,7 +136,8 @@ Json ToJson(const Tuned& tuned, const std::string& device, const std::string& l2
 
 std::string NoValidSchedule(const SessionReport& report) {
   return absl::StrCat("no valid schedule among ", report.trials, " trials (",
-                      tuner::FailureCounts(report.failed), ")");
+                      tuner::FailureCounts(report.failed), ")",
+                      report.last_failure.empty() ? "" : "; the last: ", report.last_failure);
 }
 
 void SayResult(const Tuned& tuned, const std::string& l2, const std::string& command_line) {

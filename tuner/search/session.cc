@@ -269,6 +269,7 @@ absl::Status Session::Book(const Point& point, const TrialResult& result) {
     ++report_.ok;
   } else {
     ++report_.failed[result.outcome];
+    report_.last_failure = result.detail;
   }
   const std::string key = contender.point;
   Learn(key, std::move(contender));

@@ -94,7 +94,7 @@ TEST(Truncation, OutweighsRoundingInLongSums) {
 TEST(Truncation, IsOfMatrixUnitsAlone) {
   const TensorProgram half = Product(DType::kFloat16, DType::kFloat16, "m=8,n=8,k=4096");
   const TensorProgram single = Product(DType::kFloat32, DType::kFloat32, "m=8,n=8,k=4096");
-  EXPECT_EQ(Truncation(half, *FindTarget("h100")), 0x1p-23 * (4096 / 16 + 8));
+  EXPECT_EQ(Truncation(half, *FindTarget("h100")), 0x1p-23 * (4096.0 / 16 + 8));
   EXPECT_EQ(Truncation(half, *FindTarget("sm_70")), 0);
   EXPECT_EQ(Truncation(half, *FindTarget("cpu")), 0);
   EXPECT_EQ(Truncation(single, *FindTarget("h100")), 0);

@@ -132,8 +132,8 @@ const Expr& WithoutCast(const Expr& e) { return e->op == Op::kCast ? e->args[0] 
 
 }  // namespace
 
-ExprList HeldInFragment(KernelContext& context, const ScheduledStage& stage,
-                        const ExprList& index) {
+ExprList HeldInFragment(KernelContext& context, const ScheduledStage& stage, ExprList index) {
+  for (Expr& i : index) i = OnThread(context, i);
   const Fragment& fragment = *stage.Note<Fragment>();
   const FragmentLayout& layout = fragment.layout();
   const Expr& row = index[AxisOf(stage, fragment.row)];

@@ -46,11 +46,13 @@ Stmt OrderRegisterTiles(const Stmt& body);
 // loops. The buffers of pipelines have theirs already.
 Stmt InsertBarriers(const Stmt& body);
 
-// Where products of a warpgroup read shared memory and threads store to it, puts a fence in front
-// of every barrier: so products see what was stored by then.
+// Where threads store to shared memory that products of a warpgroup read, puts a fence in front of
+// every barrier: so products see what was stored by then.
 Stmt InsertProxyFences(const Stmt& body);
 
-// Gives every shared buffer of the kernel a place of its own in the block's arena.
+// Gives every shared buffer of the kernel a place in the block's arena. What threads store to a
+// buffer may lie where others did that nobody mentions any more, behind a barrier, which is added
+// for a large one.
 void PlaceSharedBuffers(Kernel& kernel);
 
 }  // namespace heddle::search_space

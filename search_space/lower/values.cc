@@ -11,18 +11,6 @@
 namespace heddle::search_space {
 namespace {
 
-// Loop variables of attached stages that are bound to thread, as the thread's number.
-Expr OnThread(const KernelContext& context, const Expr& e) {
-  return Simplify(Substitute(e, [&](const Var& v) -> Expr {
-    for (const ScheduledStage& s : context.schedule.stages()) {
-      const int l = s.consumer < 0 ? -1 : s.FindLoop(v);
-      if (l < 0 || s.loops[static_cast<size_t>(l)].kind != LoopKind::kThread) continue;
-      return PartOf(s.loops[static_cast<size_t>(l)], context.thread);
-    }
-    return nullptr;
-  }));
-}
-
 // What holds where an expression stands, and what became of its nodes that stand in several
 // places: it is the same wherever nothing else is known about their variables.
 struct Known {
@@ -183,6 +171,17 @@ Expr PartOf(const Loop& loop, const Var& thread) {
   const int64_t parts = loop.var->extent;
   const Expr t = VarExpr(thread);
   return Simplify(loop.sliced ? t / Int(thread->extent / parts) : t % Int(parts));
+}
+
+Expr OnThread(const KernelContext& context, const Expr& e) {
+  return Simplify(Substitute(e, [&](const Var& v) -> Expr {
+    for (const ScheduledStage& s : context.schedule.stages()) {
+      const int l = s.consumer < 0 ? -1 : s.FindLoop(v);
+      if (l < 0 || s.loops[static_cast<size_t>(l)].kind != LoopKind::kThread) continue;
+      return PartOf(s.loops[static_cast<size_t>(l)], context.thread);
+    }
+    return nullptr;
+  }));
 }
 
 Expr HeldAt(KernelContext& context, const Spread& spread, const Expr& index) {

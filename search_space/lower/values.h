@@ -14,6 +14,10 @@ Expr AtLoops(const Schedule& schedule, const ScheduledStage& stage, const Expr& 
 // The iteration of a loop of a local stage that this thread makes.
 Expr PartOf(const Loop& loop, const Var& thread);
 
+// An expression with the loop variables of attached stages that are bound to thread as the thread's
+// number.
+Expr OnThread(const KernelContext& context, const Expr& e);
+
 // Where a thread holds element `index` of a spread axis, which must be one of its own.
 Expr HeldAt(KernelContext& context, const Spread& spread, const Expr& index);
 

@@ -33,13 +33,14 @@ VarSet FixedVars(const Schedule& schedule, Scope scope, int consumer, const Var&
 }
 
 // The threads of the kernel by groups of warps and their lanes, for what such a group holds
-// together.
+// together. A stage in whose loops it is computed may have a loop over all of them of its own.
 struct Warps {
-  Var thread, warp, lane;
+  Var thread, warp, lane, inner;
 
   Expr Split(const Expr& e) const {
     const Expr number = VarExpr(warp) * Int(lane->extent) + VarExpr(lane);
-    return Simplify(Substitute(e, [&](const Var& v) { return v == thread ? number : nullptr; }));
+    return Simplify(
+        Substitute(e, [&](const Var& v) { return v == thread || v == inner ? number : nullptr; }));
   }
   Expr Join(const Expr& e) const {
     const Expr number = VarExpr(thread) / Int(lane->extent);
@@ -51,7 +52,12 @@ absl::StatusOr<Warps> WarpsAround(const Schedule& schedule, int consumer, int64_
   const ScheduledStage& c = schedule.stages()[static_cast<size_t>(consumer)];
   for (const Loop& l : schedule.KernelOf(c).loops) {
     if (l.kind != LoopKind::kThread || l.var->extent % lanes != 0) continue;
-    return Warps{l.var, MakeVar("warp", l.var->extent / lanes), MakeVar("lane", lanes)};
+    Warps warps{l.var, MakeVar("warp", l.var->extent / lanes), MakeVar("lane", lanes), nullptr};
+    for (const Loop& own : c.loops) {
+      const bool all = own.kind == LoopKind::kThread && own.var->extent == l.var->extent;
+      if (all && !own.reduce) warps.inner = own.var;
+    }
+    return warps;
   }
   return absl::InvalidArgumentError(
       absl::StrCat("fragments are held by warps: a loop over multiples of ", lanes,

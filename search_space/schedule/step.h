@@ -13,6 +13,7 @@
 #include "search_space/schedule/primitives/block_layout.h"
 #include "search_space/schedule/primitives/block_swizzle.h"
 #include "search_space/schedule/primitives/cache_read.h"
+#include "search_space/schedule/primitives/cache_write.h"
 #include "search_space/schedule/primitives/collapse.h"
 #include "search_space/schedule/primitives/compute_at.h"
 #include "search_space/schedule/primitives/compute_inline.h"
@@ -42,9 +43,9 @@
 
 namespace heddle::search_space {
 
-using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, GatherRead, SetScope, ComputeAt,
-                          ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
-                          CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
+using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope,
+                          ComputeAt, ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate,
+                          Winograd, CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
                           Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases,
                           BlockLayout, InFlight, SkipMasked, ScanChunks>;
 

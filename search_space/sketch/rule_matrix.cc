@@ -36,6 +36,7 @@ class WarpPlan : public MatrixPlan {
     Add("prefetch", {0, 1}, 2);
     Add("block_swizzle", {1, 2, 4, 8, 16}, 3);
     Add("min_blocks", {0, 1, 2, 3}, 3);
+    Add("staged", Stagings(), 0);
   }
 
   absl::Status Check(HoleValues values) const override {
@@ -69,6 +70,8 @@ class WarpPlan : public MatrixPlan {
     t.parts = v[kParts];
     t.raster = v[kRaster];
     t.min_blocks = v[kBlocks];
+    t.is_staged = v[kStaged] != 0;
+    t.AddResult();
     return t;
   }
 
@@ -107,7 +110,8 @@ class WarpPlan : public MatrixPlan {
     kPipeline,  // 0: none, 1: through registers, more: copies, in so many buffers
     kAhead,     // are the fragments of the next step read beside the products of one?
     kRaster,
-    kBlocks
+    kBlocks,
+    kStaged  // 1: the result is stored from shared memory
   };
 
   void WriteFragments(ScheduleWriter& w, const MatrixTile& t, size_t i, const StageRef& shared,

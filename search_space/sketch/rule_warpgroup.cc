@@ -51,6 +51,7 @@ class WarpgroupPlan : public MatrixPlan {
     Add("block_swizzle", {1, 2, 4, 8, 16}, 3);
     Add("min_blocks", {0, 1, 2, 3}, 3);
     Add("bulk", kernel_.IsBoxed() ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}, 2);
+    Add("staged", Stagings(), 0);
   }
 
   absl::Status Check(HoleValues values) const override {
@@ -84,6 +85,8 @@ class WarpgroupPlan : public MatrixPlan {
     t.parts = v[kParts];
     t.raster = v[kRaster];
     t.min_blocks = v[kBlocks];
+    t.is_staged = v[kStaged] != 0;
+    t.AddResult();
     return t;
   }
 
@@ -126,7 +129,8 @@ class WarpgroupPlan : public MatrixPlan {
     kInFlight,  // tiles whose products go on beside those of the next
     kRaster,
     kBlocks,
-    kBulk  // 1: copies are boxes of the tensors
+    kBulk,   // 1: copies are boxes of the tensors
+    kStaged  // 1: the result is stored from shared memory
   };
 
   static MatrixInstruction InstructionOf(HoleValues values) {

@@ -77,6 +77,10 @@ class ScheduleWriter {
   StageRef CacheReadForKernel(const BufferRef& tensor, Scope scope, const StageRef& root) {
     return ApplyAndFind(search_space::CacheRead{tensor->name, scope, "all@" + root.name()});
   }
+  // Returns the stage that computes what `s` copies from then on.
+  StageRef CacheWrite(const StageRef& s, Scope scope) {
+    return ApplyAndFind(search_space::CacheWrite{s.name(), scope});
+  }
   // Returns the stage that the operand becomes.
   StageRef GatherRead(const StageRef& reader, int64_t operand) {
     return ApplyAndFind(search_space::GatherRead{reader.name(), operand});

@@ -1,16 +1,22 @@
+#include "absl/container/flat_hash_set.h"
 #include "search_space/ir/background.h"
 #include "search_space/lower/passes.h"
 
 namespace heddle::search_space {
 
 Stmt InsertProxyFences(const Stmt& body) {
+  absl::flat_hash_set<const Buffer*> multiplied;
+  VisitStmts(body, [&](const StmtNode& s) {
+    if (!RunsInBackground(s)) return;
+    for (size_t operand : {0, 1}) multiplied.insert(MatrixOperandOf(s, operand)->buffer.get());
+  });
   bool stores = false;
   VisitStmts(body, [&](const StmtNode& s) {
     const bool writes = s.kind == StmtNode::Kind::kStore ||
                         (s.kind == StmtNode::Kind::kIntrin && EffectsOf(s.intrinsic).writes_buffer);
-    stores = stores || (writes && s.buffer->scope == Scope::kShared);
+    stores = stores || (writes && multiplied.contains(s.buffer.get()));
   });
-  if (!stores || !AnyRunsInBackground(body)) return body;
+  if (!stores) return body;
   return RewriteStmt(
       body,
       [](const Stmt& s) -> Stmt {

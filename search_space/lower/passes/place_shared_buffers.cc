@@ -1,19 +1,148 @@
-#include "absl/container/flat_hash_set.h"
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/math.h"
 #include "search_space/lower/passes.h"
 
 namespace heddle::search_space {
+namespace {
+
+constexpr int64_t kUnit = 16;
+// A barrier costs less than what so much memory does for other blocks.
+constexpr int64_t kWorthABarrier = 16 << 10;
+
+// The statements of a body that run once, one behind the other: loops and branches are whole ones.
+void ForEachInOrder(const Stmt& s, const std::function<void(const Stmt&)>& visit) {
+  const bool is_around = s->kind == StmtNode::Kind::kSeq || s->kind == StmtNode::Kind::kAlloc;
+  if (!is_around) return visit(s);
+  for (const Stmt& child : s->body) ForEachInOrder(child, visit);
+}
+
+// When a buffer holds something: from the first to the last such statement that mentions it.
+struct Life {
+  BufferRef buffer;
+  int64_t first = 0, last = 0;
+  bool is_stored = true;   // by threads alone, at once
+  bool is_copied = false;  // by copies of threads that may still go on at the end
+
+  bool Meets(const Life& other) const { return first <= other.last && other.first <= last; }
+};
+
+struct Lives {
+  std::vector<Life> lives;  // in the order of their beginnings
+  std::vector<bool> has_barrier;
+};
+
+bool IsBarrier(const StmtNode& s) {
+  return s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kBarrier;
+}
+
+Lives LivesIn(const Stmt& body) {
+  Lives found;
+  absl::flat_hash_map<const Buffer*, size_t> at;
+  const auto mention = [&](const BufferRef& buffer, int64_t now) -> Life* {
+    if (buffer == nullptr || buffer->scope != Scope::kShared) return nullptr;
+    const auto [known, is_new] = at.emplace(buffer.get(), found.lives.size());
+    if (is_new) found.lives.push_back({.buffer = buffer, .first = now});
+    Life& life = found.lives[known->second];
+    life.last = std::max(life.last, now);
+    return &life;
+  };
+  int64_t now = 0;
+  ForEachInOrder(body, [&](const Stmt& whole) {
+    bool has_barrier = false;
+    VisitStmts(whole, [&](const StmtNode& s) {
+      has_barrier = has_barrier || IsBarrier(s);
+      mention(s.base, now);
+      Life* written = mention(s.buffer, now);
+      if (written != nullptr && s.kind == StmtNode::Kind::kIntrin) {
+        written->is_stored = false;
+        written->is_copied = written->is_copied || s.intrinsic == Intrinsic::kAsyncCopy;
+        // What counts copies is read by none of the statements, but by the device.
+        if (s.intrinsic == Intrinsic::kPhaseInit) {
+          written->last = std::numeric_limits<int64_t>::max();
+        }
+      }
+      VisitExprs(s, [&](const Expr& e) {
+        VisitLoads(e, [&](const Expr& load) { mention(load->buffer, now); });
+      });
+    });
+    found.has_barrier.push_back(has_barrier);
+    ++now;
+  });
+  return found;
+}
+
+// Is the one buffer done with when the other begins, for all threads?
+bool IsOverBefore(const Lives& in, const Life& one, const Life& other) {
+  for (int64_t i = one.last + 1; i < other.first; ++i) {
+    if (in.has_barrier[static_cast<size_t>(i)]) return !one.is_copied;
+  }
+  return false;
+}
+
+// The statements in front of which a barrier is added, and whether copies are waited for there.
+using Added = absl::flat_hash_map<int64_t, bool>;
+
+Stmt WithBarriers(const Stmt& s, const Added& added, int64_t& now) {
+  const bool is_around = s->kind == StmtNode::Kind::kSeq || s->kind == StmtNode::Kind::kAlloc;
+  if (!is_around) {
+    const auto here = added.find(now++);
+    if (here == added.end()) return s;
+    return Seq({here->second ? AsyncWait(0) : nullptr, Barrier(), s});
+  }
+  auto out = std::make_shared<StmtNode>(*s);
+  for (Stmt& child : out->body) child = WithBarriers(child, added, now);
+  return out->kind == StmtNode::Kind::kSeq ? Seq(std::move(out->body)) : Stmt(out);
+}
+
+}  // namespace
 
 void PlaceSharedBuffers(Kernel& kernel) {
-  static constexpr int64_t kUnit = 16;
-  const auto round_up = [](int64_t a, int64_t to) { return (a + to - 1) / to * to; };
-  absl::flat_hash_set<const Buffer*> placed;
-  VisitStmts(kernel.body, [&](const StmtNode& s) {
-    const bool shared = s.buffer != nullptr && s.buffer->scope == Scope::kShared;
-    if (!shared || !placed.insert(s.buffer.get()).second) return;
-    const int64_t offset = round_up(kernel.shared_bytes, s.buffer->alignment);
-    kernel.shared.push_back({s.buffer, offset});
-    kernel.shared_bytes = offset + round_up(s.buffer->bytes(), kUnit);
-  });
+  const Lives in = LivesIn(kernel.body);
+  Added added;
+  std::vector<std::pair<const Life*, int64_t>> placed;
+  for (const Life& life : in.lives) {
+    // The buffers whose places it may not take, in whole or in part.
+    const auto keeps = [&](const Life& other) {
+      return !life.is_stored || life.Meets(other) ||
+             (life.buffer->bytes() < kWorthABarrier && !IsOverBefore(in, other, life));
+    };
+    // Behind one of those, or at the beginning: the first place where it meets none.
+    std::vector<int64_t> places = {0};
+    for (const auto& [other, offset] : placed) {
+      if (keeps(*other)) {
+        places.push_back(RoundUp(offset + RoundUp(other->buffer->bytes(), kUnit),
+                                 std::max(kUnit, life.buffer->alignment)));
+      }
+    }
+    std::sort(places.begin(), places.end());
+    const int64_t bytes = RoundUp(life.buffer->bytes(), kUnit);
+    const auto meets = [&](const std::pair<const Life*, int64_t>& other, int64_t place) {
+      return place < other.second + RoundUp(other.first->buffer->bytes(), kUnit) &&
+             other.second < place + bytes;
+    };
+    const int64_t place = *std::find_if(places.begin(), places.end(), [&](int64_t p) {
+      return std::none_of(placed.begin(), placed.end(), [&](const auto& other) {
+        return keeps(*other.first) && meets(other, p);
+      });
+    });
+    for (const auto& other : placed) {
+      if (!meets(other, place) || IsOverBefore(in, *other.first, life)) continue;
+      bool& waits = added[life.first];
+      waits = waits || other.first->is_copied;
+    }
+    placed.emplace_back(&life, place);
+    kernel.shared.push_back({life.buffer, place});
+    kernel.shared_bytes = std::max(kernel.shared_bytes, place + bytes);
+  }
+  int64_t now = 0;
+  if (!added.empty()) kernel.body = WithBarriers(kernel.body, added, now);
 }
 
 }  // namespace heddle::search_space

@@ -80,7 +80,20 @@ std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, cons
   if (!found.ChooseOwn(0) || !found.ChooseOwn(1)) return std::nullopt;
   for (Factor& factor : found.factors) found.ChooseAccess(program, sum, value_of(factor), factor);
   if (found.factors[0].own > found.factors[1].own) std::swap(found.factors[0], found.factors[1]);
+  const ScheduledStage& root = program.stage(of.root);
+  found.may_stage = found.ResultInner().has_value() && !program.schedule.HasCompanions(root);
   return found;
+}
+
+std::optional<size_t> MatrixKernel::ResultInner() const {
+  for (size_t i = 0; i < 2; ++i) {
+    if (factors[i].own + 1 == kernel.axes.size()) return i;
+  }
+  return std::nullopt;
+}
+
+DType MatrixKernel::ResultType(bool is_part) const {
+  return (is_part ? kernel.reduction : kernel.root).tensor->dtype;
 }
 
 bool Factor::Has(size_t axis) const {

@@ -1,8 +1,11 @@
 #include "search_space/sketch/matrix/matrix_plan.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "search_space/sketch/combine.h"
 
 namespace heddle::search_space {
@@ -26,6 +29,25 @@ int64_t MatrixTile::Staged() const {
   int64_t staged = 0;
   for (size_t i = 0; i < 2; ++i) staged += CeilDiv(Trips(i) * kernel.factors[i].vector, 2);
   return staged;
+}
+
+int64_t MatrixTile::ResultVector() const {
+  const DType type = kernel.ResultType(parts > 1);
+  return std::gcd(kernel.kernel.axes.back().extent, ElementsOfAccess(type));
+}
+
+int64_t MatrixTile::ResultBytes() const {
+  const size_t inner = *kernel.ResultInner();
+  const DType type = kernel.ResultType(parts > 1);
+  return block[1 - inner] * (block[inner] + ElementsOfAccess(type)) * SizeOf(type);
+}
+
+void MatrixTile::AddResult() {
+  static constexpr int64_t kLarge = 16 << 10, kPhases = 128;
+  if (!is_staged) return;
+  const int64_t bytes = RoundUp(ResultBytes(), 16);
+  shared_bytes =
+      bytes < kLarge ? RoundUp(shared_bytes, 16) + bytes : std::max(shared_bytes, kPhases + bytes);
 }
 
 double MatrixPlan::Waste(HoleValues values) const {
@@ -65,6 +87,10 @@ void MatrixPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const 
   }
 }
 
+std::vector<int64_t> MatrixPlan::Stagings() const {
+  return kernel_.may_stage ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0};
+}
+
 std::vector<int64_t> MatrixPlan::Parts() {
   std::vector<int64_t> powers = {1};
   while (powers.back() < kMostParts) powers.push_back(2 * powers.back());
@@ -97,6 +123,7 @@ absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulator
   if (t.shared_bytes > k.target.max_shared_bytes_per_block) {
     return k.TooMany(t.shared_bytes, "shared bytes", k.target.max_shared_bytes_per_block);
   }
+  HEDDLE_RETURN_IF_ERROR(CheckResult(t));
   const int64_t blocks = std::max<int64_t>(1, t.min_blocks);
   if (t.shared_bytes * blocks > k.target.shared_bytes_per_sm) {
     return k.TooMany(blocks, "blocks a multiprocessor",
@@ -106,6 +133,17 @@ absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulator
       std::min(k.target.max_registers_per_thread, k.target.registers_per_sm / (t.threads * blocks));
   if (t.registers > registers) return k.TooMany(t.registers, "registers", registers);
   return CheckGrid(t);
+}
+
+absl::Status MatrixPlan::CheckResult(const MatrixTile& t) const {
+  if (!t.is_staged) return absl::OkStatus();
+  const int64_t round = t.threads * t.ResultVector();
+  if (t.block[0] * t.block[1] % round != 0 ||
+      t.block[*kernel_.ResultInner()] % t.ResultVector() != 0) {
+    return kernel_.kernel.Refuse(
+        absl::StrCat("the result's tile is not stored in whole rounds of ", round, " elements"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status MatrixPlan::CheckGrid(const MatrixTile& t) const {
@@ -151,14 +189,57 @@ MatrixPlan::Begun MatrixPlan::Begin(ScheduleWriter& w, const MatrixTile& t) cons
     begun.blocks = {w.Loops(begun.root)[0]};
     WriteCombineKernel(w, {k.root, k.reduction, partials, t.parts}, k.target);
   }
+  begun.result = begun.root;
+  if (t.is_staged) StageResult(w, t, begun);
   return begun;
+}
+
+// The root's loops: a block's threads store its tile of the result line by line.
+void MatrixPlan::StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begun) const {
+  begun.result = w.CacheWrite(begun.root, Scope::kShared);
+  const size_t inner = *kernel_.ResultInner();
+  const LoopList axes = w.Loops(begun.root);
+  const size_t first = FirstAxis(axes.size());
+  LoopList blocks = std::exchange(begun.blocks, {}), lines, vector;
+  for (size_t x = 0; x < kernel_.kernel.axes.size(); ++x) {
+    const LoopRef& axis = axes[first + x];
+    if (x == kernel_.factors[inner].own) {
+      const int64_t chunks = t.block[inner] / t.ResultVector();
+      const auto parts = w.Split(axis, chunks, t.ResultVector());
+      blocks.push_back(parts[0]);
+      lines.push_back(parts[1]);
+      vector.push_back(parts[2]);
+    } else if (x == kernel_.factors[1 - inner].own) {
+      const auto parts = w.Split(axis, t.block[1 - inner]);
+      blocks.push_back(parts[0]);
+      lines.push_back(parts[1]);
+    } else {
+      blocks.push_back(axis);
+    }
+  }
+  w.Reorder(Join({blocks, lines, vector}));
+  const LoopRef block = w.Fuse(blocks);
+  w.Bind(block, BindTo::kBlock);
+  if (t.raster > 1) w.BlockSwizzle(begun.root, t.raster);
+  const auto [round, thread] = w.Split(w.Fuse(lines), t.threads);
+  w.Reorder(Join({{block, thread, round}, vector}));
+  w.Bind(thread, BindTo::kThread);
+  w.Unroll(round);
+  if (t.ResultVector() > 1) w.Vectorize(vector[0]);
+  if (t.min_blocks > 0) w.LaunchBounds(begun.root, t.min_blocks);
+
+  w.ComputeAt(begun.result, block);
+  std::vector<size_t> order(Stage(w, begun.result).axes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  w.StorageLayout(begun.result, order, ElementsOfAccess(begun.root.tensor->dtype), 0);
+  if (first > 0) begun.blocks = {w.Loops(begun.result)[0]};
 }
 
 MatrixPlan::Result MatrixPlan::SplitResult(ScheduleWriter& w, const MatrixTile& t,
                                            const Begun& begun, const std::vector<int64_t>& rows,
                                            const std::vector<int64_t>& cols) const {
   Result result{.blocks = begun.blocks};
-  const LoopList axes = w.Loops(begun.root);
+  const LoopList axes = w.Loops(begun.result);
   const size_t first = FirstAxis(axes.size());
   for (size_t x = 0; x < kernel_.kernel.axes.size(); ++x) {
     const LoopRef& axis = axes[first + x];
@@ -179,12 +260,14 @@ void MatrixPlan::BindResult(ScheduleWriter& w, const MatrixTile& t, const Begun&
                             const Result& result, const LoopList& threads, const LoopList& held,
                             MatrixInstruction instruction) const {
   w.Reorder(Join({result.blocks, threads, held}));
-  w.Bind(w.Fuse(result.blocks), BindTo::kBlock);
-  if (t.raster > 1) w.BlockSwizzle(begun.root, t.raster);
+  if (!t.is_staged) {
+    w.Bind(w.Fuse(result.blocks), BindTo::kBlock);
+    if (t.raster > 1) w.BlockSwizzle(begun.root, t.raster);
+    if (t.min_blocks > 0) w.LaunchBounds(begun.root, t.min_blocks);
+  }
   const LoopRef thread = w.Fuse(threads);
   w.Bind(thread, BindTo::kThread);
   w.Vectorize(held.back());
-  if (t.min_blocks > 0) w.LaunchBounds(begun.root, t.min_blocks);
 
   w.SetScope(begun.sum, Scope::kLocal);
   const std::vector<Var> axes = Stage(w, begun.sum).axes;

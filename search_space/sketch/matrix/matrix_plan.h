@@ -38,6 +38,8 @@ struct MatrixKernel {
   size_t depth = 0;
   // Do the factors vanish past its end, so that it may end inside a tile?
   bool vanishes = true;
+  // Is there one result, whose elements lie closest along an axis of a factor?
+  bool may_stage = false;
 
   // nullopt unless instructions of this kind can compute it on `target`.
   static std::optional<MatrixKernel> Find(const ProgramShape& shape, const KernelShape& of,
@@ -46,6 +48,10 @@ struct MatrixKernel {
   int64_t Extent(size_t factor) const { return kernel.axes[factors[factor].own].extent; }
   int64_t Depth() const { return kernel.reduce_axes[depth].extent; }
   size_t DepthAxis() const { return kernel.axes.size() + depth; }
+  // The factor that brings the axis along which elements of the result lie closest, if one does.
+  std::optional<size_t> ResultInner() const;
+  // The type of what a block stores, which may be a part of the sums alone.
+  DType ResultType(bool is_part) const;
   bool IsCopied() const { return factors[0].is_copied && factors[1].is_copied; }
   bool IsBoxed() const { return factors[0].is_boxed && factors[1].is_boxed; }
   // Do the elements of a factor lie one behind the other along the axis of the result, or along the
@@ -68,6 +74,7 @@ struct MatrixTile {
   int64_t step = 16, depth = 0;         // terms of a matrix, and of a tile
   int64_t threads = 0, accumulators = 0, registers = 0, shared_bytes = 0;
   int64_t parts = 1, raster = 1, min_blocks = 0;
+  bool is_staged = false;  // does the result go through shared memory, to be stored in whole lines?
 
   int64_t Blocks(size_t i) const { return CeilDiv(kernel.Extent(i), block[i]); }
   int64_t Grid() const;  // without parts
@@ -77,6 +84,12 @@ struct MatrixTile {
   }
   // Registers that hold a tile on its way.
   int64_t Staged() const;
+  // Elements of the widest access to the result; the bytes of its tile in shared memory.
+  int64_t ResultVector() const;
+  int64_t ResultBytes() const;
+  // The result, if it goes there, added to shared_bytes: where the factors' tiles were if it is
+  // large (PlaceSharedBuffers).
+  void AddResult();
 };
 
 class MatrixPlan : public KernelPlan {
@@ -96,7 +109,8 @@ class MatrixPlan : public KernelPlan {
   void Add(const char* name, std::vector<int64_t> domain, int group) {
     holes_.push_back({name, std::move(domain), group});
   }
-  static std::vector<int64_t> Parts();  // that the reduction may be split into
+  static std::vector<int64_t> Parts();    // that the reduction may be split into
+  std::vector<int64_t> Stagings() const;  // of the result, in shared memory
 
   // The limits that all have.
   absl::Status CheckTile(const MatrixTile& t, int64_t most_accumulators) const;
@@ -105,7 +119,8 @@ class MatrixPlan : public KernelPlan {
   struct Begun {
     StageRef root, sum;
     std::vector<StageRef> factors;
-    LoopList blocks;  // loops of the root that number blocks already
+    StageRef result;  // whose threads hold the sums: the root, or what it copies from shared memory
+    LoopList blocks;  // loops of the result that number blocks already
   };
   Begun Begin(ScheduleWriter& w, const MatrixTile& t) const;
   // The result's loops: those that number blocks, and the parts of its two axes, the blocks' first.
@@ -137,6 +152,8 @@ class MatrixPlan : public KernelPlan {
 
  private:
   absl::Status CheckGrid(const MatrixTile& t) const;
+  absl::Status CheckResult(const MatrixTile& t) const;
+  void StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begun) const;
 };
 
 }  // namespace heddle::search_space

@@ -57,6 +57,10 @@ op rectified(m, n, k) {
   R[i: m, r: k] = max(A[i, r], 0)
   out C[i: m, j: n] = sum(r: k) R[i, r] * abs(B[j, r])
 }
+op channels_outside(m, n, k) {
+  in A[m, k], B[k, n]
+  out C[i: m, j: n, d: 2] = sum(r: k) A[i, r] * B[r, j]
+}
 op scaled(m, n, k) {
   in A[m, k]: float32, S[k]: float32, B[k, n]
   out C[i: m, j: n] = sum(r: k) bfloat16(A[i, r] * S[r]) * B[r, j]
@@ -139,6 +143,34 @@ TEST(WarpgroupRule, WritesBulkCopies) {
       "in_flight=1 block_swizzle=1 min_blocks=0 bulk=1");
   ASSERT_TRUE(point.ok()) << point.status();
   tests::ExpectGolden("loops/bulk_copies.txt", ToString(*space->Lower(*point)));
+}
+
+// The result's tile lies where the tiles of the factors were, behind a barrier, and goes to memory
+// in whole lines.
+TEST(WarpgroupRule, StoresResultsFromSharedMemory) {
+  const auto space = SearchSpace::Create(
+      Instantiated("gemm_relu_add", "m=128,n=256,k=192", DType::kBFloat16), *FindTarget("h100"));
+  const auto point = space->Parse(
+      "warpgroup: swap=0 m.groups=1 n.groups=1 m.tiles=1 columns=256 k.steps=4 split_k=1 "
+      "pipeline=3 in_flight=1 block_swizzle=1 min_blocks=0 bulk=1 staged=1");
+  ASSERT_TRUE(point.ok()) << point.status();
+  tests::ExpectGolden("loops/staged_result.txt", ToString(*space->Lower(*point)));
+}
+
+// Of results that do not lie one behind the other along an axis of a factor there is nothing to
+// gain.
+TEST(WarpgroupRule, StagesResultsWhereLinesAreOfOneBlock) {
+  const auto offers = [](const char* op, const char* shape) {
+    const auto space =
+        SearchSpace::Create(Instantiated(op, shape, DType::kBFloat16), *FindTarget("h100"));
+    Rng rng(1);
+    for (int i = 0; i < 200; ++i) {
+      if (absl::StrContains(space->Print(*space->Sample(rng)), "staged=1")) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(offers("batch_matmul", "b=3,m=64,n=64,k=32"));
+  EXPECT_FALSE(offers("channels_outside", "m=64,n=64,k=32"));
 }
 
 class MatrixRules : public testing::TestWithParam<std::tuple<const char*, Case>> {};

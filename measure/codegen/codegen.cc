@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "measure/codegen/kernel_printer.h"
 #include "search_space/ir/background.h"
+#include "search_space/ir/float_format.h"
 
 namespace heddle::measure {
 namespace {
@@ -349,7 +350,7 @@ void KernelPrinter::PrintIntrinsic(const StmtNode& s) {
   if (async_copies_ && s.intrinsic != Intrinsic::kBarrier) printer_.helpers.insert("async_copy");
 }
 
-// Elements of 16 bits in registers, which instructions take two by two.
+// Elements in registers of 32 bits, as instructions take them: of 16 bits two by two.
 std::string KernelPrinter::PairsAt(const BufferRef& buffer, const search_space::ExprList& indices) {
   return absl::StrCat("(unsigned*)&", printer_.PrintElement(buffer, indices));
 }
@@ -360,6 +361,11 @@ void KernelPrinter::PrintLoadMatrix(const StmtNode& s) {
                     PairsAt(s.buffer, s.indices), ", &",
                     printer_.PrintElement(s.value->buffer, s.value->args), ");"));
   printer_.helpers.insert("load_matrix");
+  // What is copied from inputs may have more digits, which products would cut off.
+  if (s.buffer->dtype == DType::kTF32) {
+    Line(absl::StrCat("round_tf32<", s.int_value, ">(", PairsAt(s.buffer, s.indices), ");"));
+    printer_.helpers.insert("round_tf32");
+  }
 }
 
 void KernelPrinter::PrintMatrixMultiply(const StmtNode& s) {
@@ -384,9 +390,11 @@ std::string KernelPrinter::DescriptorOf(const Expr& load,
 void KernelPrinter::PrintWarpgroupMultiply(const StmtNode& s) {
   const Expr &a = MatrixOperandOf(s, 0), &b = MatrixOperandOf(s, 1);
   const std::string name = WarpgroupHelper(s.matrix(), a->type);
-  Line(absl::StrCat(name, "<", s.operands[0].transposed ? 1 : 0, ", ",
-                    s.operands[1].transposed ? 1 : 0, ">(&",
-                    printer_.PrintElement(s.buffer, s.indices), ", ",
+  const std::string transposes = search_space::IsHalf(a->type)
+                                     ? absl::StrCat("<", s.operands[0].transposed ? 1 : 0, ", ",
+                                                    s.operands[1].transposed ? 1 : 0, ">")
+                                     : "";
+  Line(absl::StrCat(name, transposes, "(&", printer_.PrintElement(s.buffer, s.indices), ", ",
                     DescriptorOf(a, s.operands[0]), ", ", DescriptorOf(b, s.operands[1]), ");"));
   printer_.helpers.insert("products");
   printer_.helpers.insert(name);

@@ -19,7 +19,7 @@ inline constexpr int kGeneratorVersion = 11;
 // A tensor as bulk copies read it, box by box: cuTensorMapEncodeTiled. Dimensions outermost first.
 struct TensorMap {
   std::string buffer;
-  int64_t element_bytes = 2;            // an element is moved as an unsigned integer of these
+  int64_t element_bytes = 2;            // 4: of tf32, to which it is rounded on the way
   std::vector<int64_t> shape, strides;  // elements; bytes, of all dimensions but the innermost
   std::vector<int64_t> box;             // elements
   int64_t swizzle_bytes = 0;            // a line of shared memory, that of the box: 32, 64 or 128

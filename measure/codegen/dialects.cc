@@ -18,6 +18,7 @@ namespace {
 using search_space::Api;
 using search_space::DType;
 using search_space::IsHalf;
+using search_space::IsNarrow;
 using search_space::Op;
 
 // CUDA's and OpenCL's own fmax and fmin drop a NaN; the notation's max and min propagate it.
@@ -71,6 +72,13 @@ $helpervoid load_matrix(unsigned* to, const void* row) {
   }
 }
 )"},
+    {"round_tf32", R"(// To numbers of tf32, ties away from zero.
+template <int kCount>
+$helpervoid round_tf32(unsigned* x) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(x[i]) : "f"(__uint_as_float(x[i])));
+}
+)"},
     {"mma_m16n8k16_float16",
      R"(// d += a * b of a warp: 16 x 16, 16 x 8 and 16 x 8 elements, spread over its lanes.
 $helpervoid mma_m16n8k16_float16(float* d, const unsigned* a, const unsigned* b) {
@@ -84,6 +92,15 @@ $helpervoid mma_m16n8k16_float16(float* d, const unsigned* a, const unsigned* b)
      R"(// d += a * b of a warp: 16 x 16, 16 x 8 and 16 x 8 elements, spread over its lanes.
 $helpervoid mma_m16n8k16_bfloat16(float* d, const unsigned* a, const unsigned* b) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+)"},
+    {"mma_m16n8k8_tf32",
+     R"(// d += a * b of a warp: 16 x 8, 16 x 8 and 8 x 8 elements, spread over its lanes.
+$helpervoid mma_m16n8k8_tf32(float* d, const unsigned* a, const unsigned* b) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -203,6 +220,17 @@ $helperunsigned short to_bfloat16(float x) {
 #endif
 }
 )"},
+    {"to_tf32", R"(// The nearest, ties away from zero.
+$helperfloat to_tf32(float x) {
+#if __CUDA_ARCH__ >= 800
+  unsigned r;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+  return __uint_as_float(r);
+#else
+  return x != x ? x : __uint_as_float((__float_as_uint(x) + 0x1000) & 0xffffe000);
+#endif
+}
+)"},
     {"pairs", R"(// Two 16-bit numbers in one register.
 $helperunsigned pair_of(unsigned short first, unsigned short second) {
   return first | (unsigned)second << 16;
@@ -243,6 +271,11 @@ $helperushort to_bfloat16(float x) {
   return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 )"},
+    {"to_tf32", R"(// The nearest, ties away from zero.
+$helperfloat to_tf32(float x) {
+  return x != x ? x : as_float((as_uint(x) + 0x1000) & 0xffffe000);
+}
+)"},
 };
 
 // "%4, %5, %6", `count` of them.
@@ -259,18 +292,21 @@ std::string WarpgroupHelperText(const Dialect& dialect, const search_space::Matr
   for (int64_t i = 0; i < results; ++i) {
     absl::StrAppend(&list, i == 0 ? "" : ", ", "\"+f\"(d[", i, "])");
   }
-  const char* const name = type == DType::kFloat16 ? "f16" : "bf16";
+  const bool transposes = IsHalf(type);
+  const char* const name = type == DType::kFloat16 ? "f16" : transposes ? "bf16" : "tf32";
+  const char* const inputs = transposes
+                                 ? ", \"n\"(kTransposeA), \"n\"(kTransposeB) : \"memory\");\n}\n"
+                                 : " : \"memory\");\n}\n";
   return absl::StrCat(
       "// d += a * b of a warpgroup: ", shape.m, " x ", shape.n, ", ", shape.m, " x ", shape.k,
       " and ", shape.n, " x ", shape.k, " elements, d spread over its lanes.\n",
-      "template <int kTransposeA, int kTransposeB>\n", dialect.helper, "void ",
+      transposes ? "template <int kTransposeA, int kTransposeB>\n" : "", dialect.helper, "void ",
       WarpgroupHelper(shape, type), "(float* d, unsigned long long a, unsigned long long b) {\n",
       "  asm volatile(\"{.reg .pred add; setp.ne.b32 add, 1, 0; \"\n",
       "               \"wgmma.mma_async.sync.aligned.m", shape.m, "n", shape.n, "k", shape.k,
       ".f32.", name, ".", name, " {", Operands(0, results), "}, ", Operands(results, 2),
-      ", add, 1, 1, ", Operands(results + 2, 2), ";}\"\n", "               : ", list,
-      "\n               : \"l\"(a), \"l\"(b), \"n\"(kTransposeA), \"n\"(kTransposeB) : "
-      "\"memory\");\n}\n");
+      ", add, 1, 1", transposes ? absl::StrCat(", ", Operands(results + 2, 2)) : "", ";}\"\n",
+      "               : ", list, "\n               : \"l\"(a), \"l\"(b)", inputs);
 }
 
 std::string BulkCopyHelperText(const Dialect& dialect, size_t rank) {
@@ -430,6 +466,7 @@ std::string TypeName(const Dialect& dialect, DType type, int lanes) {
     case DType::kBFloat16:
       if (IsPacked(dialect, type, lanes)) return "uint4";
       return lanes > 1 ? "ushort" + width : "unsigned short";
+    case DType::kTF32:
     case DType::kFloat32:
       return absl::StrCat("float", width);
     case DType::kFloat64:
@@ -486,15 +523,15 @@ std::string LaneOf(const Dialect& dialect, DType type, const std::string& vector
                       ")");
 }
 
-std::string ConvertHalf(DType to, DType from, const std::string& text,
-                        std::set<std::string>& helpers) {
+std::string ConvertNarrow(DType to, DType from, const std::string& text,
+                          std::set<std::string>& helpers) {
   std::string out = text;
   if (IsHalf(from)) {
     const std::string name = absl::StrCat("from_", search_space::NameOf(from));
     helpers.insert(name);
     out = absl::StrCat(name, "(", out, ")");
   }
-  if (IsHalf(to)) {
+  if (IsNarrow(to)) {
     const std::string name = absl::StrCat("to_", search_space::NameOf(to));
     helpers.insert(name);
     out = absl::StrCat(name, "(", out, ")");
@@ -525,9 +562,9 @@ std::string Prelude(const Dialect& dialect, const std::set<std::string>& helpers
     if (helpers.count(BulkCopyHelper(rank)) == 0) continue;
     absl::StrAppend(&out, BulkCopyHelperText(dialect, rank), "\n");
   }
-  for (search_space::MatrixInstruction instruction : search_space::WarpgroupInstructions()) {
-    const search_space::MatrixShape& shape = search_space::ShapeOf(instruction);
-    for (DType type : shape.of) {
+  for (DType type : {DType::kFloat16, DType::kBFloat16, DType::kTF32}) {
+    for (search_space::MatrixInstruction instruction : search_space::WarpgroupInstructions(type)) {
+      const search_space::MatrixShape& shape = search_space::ShapeOf(instruction);
       if (helpers.count(WarpgroupHelper(shape, type)) == 0) continue;
       absl::StrAppend(&out, WarpgroupHelperText(dialect, shape, type), "\n");
     }

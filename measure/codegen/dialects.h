@@ -66,7 +66,7 @@ const Dialect* FindDialect(absl::string_view name);  // null: there is none
 std::vector<std::string> ApiNames();                 // of all rows
 
 // "float", "float4". Widths above 1 only for what one 16-byte access holds. A 16-bit number is kept
-// as an unsigned integer.
+// as an unsigned integer, one of tf32 as a float.
 std::string TypeName(const Dialect& dialect, search_space::DType type, int lanes = 1);
 
 // The qualifier of what begins at multiples of so many bytes.
@@ -91,10 +91,10 @@ std::string VectorOf(const Dialect& dialect, search_space::DType type,
 std::string LaneOf(const Dialect& dialect, search_space::DType type, const std::string& vector,
                    int lanes, int lane, std::set<std::string>& helpers);
 
-// `text`, a number of type `from`, as one of type `to`: of both, one or none has 16 bits. Binds as
+// `text`, a number of type `from`, as one of type `to`: of both, one or none is narrow. Binds as
 // tightly as a call.
-std::string ConvertHalf(search_space::DType to, search_space::DType from, const std::string& text,
-                        std::set<std::string>& helpers);
+std::string ConvertNarrow(search_space::DType to, search_space::DType from, const std::string& text,
+                          std::set<std::string>& helpers);
 
 // The function that computes a unary or binary operation that has no operator; precise forms only.
 std::string FunctionName(const Dialect& dialect, search_space::Op op, search_space::DType type,

@@ -17,7 +17,7 @@ using search_space::DType;
 using search_space::Expr;
 using search_space::ExprList;
 using search_space::Interval;
-using search_space::IsHalf;
+using search_space::IsNarrow;
 using search_space::Op;
 
 namespace {
@@ -297,8 +297,8 @@ ExprPrinter::Text ExprPrinter::ConvertValue(const Expr& e) {
       if (e->type == DType::kBool) {
         return {absl::StrCat(At(Convert(e->args[0]), kRelation), " != 0"), kEquality};
       }
-      if (const DType from = e->args[0]->type; IsHalf(from) || IsHalf(e->type)) {
-        const Text number{ConvertHalf(e->type, from, Convert(e->args[0]).text, helpers)};
+      if (const DType from = e->args[0]->type; IsNarrow(from) || IsNarrow(e->type)) {
+        const Text number{ConvertNarrow(e->type, from, Convert(e->args[0]).text, helpers)};
         if (e->type != DType::kFloat64) return number;
         return {absl::StrCat("(double)", number.text), kUnary};
       }

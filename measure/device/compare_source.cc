@@ -66,7 +66,9 @@ static __device__ float value_of_bfloat16(unsigned short x) {
 }  // namespace
 
 std::string CompareEntry(DType type) {
-  return absl::StrCat("heddle_compare_", search_space::NameOf(type));
+  // Of tf32 memory holds float32.
+  const DType held = search_space::IsHalf(type) ? type : DType::kFloat32;
+  return absl::StrCat("heddle_compare_", search_space::NameOf(held));
 }
 
 std::string CompareSource(DType type) {

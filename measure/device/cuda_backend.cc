@@ -115,9 +115,11 @@ struct Gpu {
     const CUtensorMapSwizzle swizzle = map.swizzle_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                                        : map.swizzle_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                                                  : CU_TENSOR_MAP_SWIZZLE_32B;
+    const CUtensorMapDataType type = map.element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16
+                                                            : CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
     CUtensorMap described;
     CHECK(cuTensorMapEncodeTiled(
-        &described, CU_TENSOR_MAP_DATA_TYPE_UINT16, static_cast<cuuint32_t>(shape.size()),
+        &described, type, static_cast<cuuint32_t>(shape.size()),
         reinterpret_cast<void*>(memory[map.buffer]), shape.data(), strides.data(), box.data(),
         steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));

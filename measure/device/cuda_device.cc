@@ -247,10 +247,11 @@ class Arguments {
     const auto swizzle = map.swizzle_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                          : map.swizzle_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                                    : CU_TENSOR_MAP_SWIZZLE_32B;
+    const auto type =
+        map.element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
     CUtensorMap encoded = {};
     absl::Status status = cu_.Check(
-        cu_.encode_tensor_map(&encoded, CU_TENSOR_MAP_DATA_TYPE_UINT16,
-                              static_cast<cuuint32_t>(shape.size()),
+        cu_.encode_tensor_map(&encoded, type, static_cast<cuuint32_t>(shape.size()),
                               reinterpret_cast<void*>(address), shape.data(), strides.data(),
                               box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
                               CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),

@@ -156,9 +156,8 @@ double LongestLoss(const TensorProgram& program, double magnitude) {
 }
 
 double Truncation(const TensorProgram& program, const search_space::Target& target) {
-  constexpr double kTermsOfStep = 16;
-  const double terms = search_space::LongestMatrixSum(program, target);
-  return terms > 0 ? 2 * kUnitRoundoff * (terms / kTermsOfStep + 8) : 0;
+  const double steps = search_space::MostMatrixSteps(program, target);
+  return steps > 0 ? 2 * kUnitRoundoff * (steps + 8) : 0;
 }
 
 namespace {
@@ -206,7 +205,7 @@ Allowed AllowedOf(const TensorProgram& program, InputKind kind, DType type,
     for (const SamplePoint& s : samples) largest = std::max(largest, std::abs(s.value));
     allowed.absolute += truncation * largest;
   }
-  if (!search_space::IsHalf(type)) return allowed;
+  if (!search_space::IsNarrow(type)) return allowed;
   // Below the smallest normal value roundings are absolute. float16 reaches down to 2^-14 only.
   allowed.absolute += type == DType::kFloat16 ? 2 * 0x1p-25 : 0;
   allowed.absolute = std::max(allowed.absolute, 1e-37);  // outputs of nothing but zeros

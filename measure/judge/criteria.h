@@ -53,9 +53,9 @@ bool IsExactOnIntegers(const search_space::TensorProgram& program);
 double Tolerance(const search_space::TensorProgram& program, double magnitude);
 
 // What sums of a program may lose on matrix units, as a share of their value: these align what they
-// add to the largest term and cut off the rest, one unit of float32 in each step of 16 terms,
-// always in the same direction (M. Fasi et al., Numerical behavior of NVIDIA tensor cores, PeerJ
-// Computer Science 7, 2021). 0 where `target` has no such units for the program.
+// add to the largest term and cut off the rest, one unit of float32 in each step of an
+// instruction, always in the same direction (M. Fasi et al., Numerical behavior of NVIDIA tensor
+// cores, PeerJ Computer Science 7, 2021). 0 where `target` has no such units for the program.
 double Truncation(const search_space::TensorProgram& program, const search_space::Target& target);
 
 // What float32 additions one after another, each term to the sum so far, may lose at most.

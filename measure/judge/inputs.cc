@@ -38,11 +38,11 @@ absl::Status CheckTypes(const TensorProgram& program) {
   tensors.insert(tensors.end(), program.inputs.begin(), program.inputs.end());
   for (const BufferRef& tensor : tensors) {
     const DType type = tensor->dtype;
-    if (type == DType::kFloat32 || type == DType::kInt32 || search_space::IsHalf(type)) continue;
+    if (type == DType::kFloat32 || type == DType::kInt32 || search_space::IsNarrow(type)) continue;
     return absl::UnimplementedError(
         absl::StrCat(tensor->name, " is of ", search_space::NameOf(type),
-                     ": only kernels whose inputs and outputs are float32, float16 and bfloat16 "
-                     "can be measured and exported"));
+                     ": only kernels whose inputs and outputs are float32, tf32, float16 and "
+                     "bfloat16 can be measured and exported"));
   }
   return absl::OkStatus();
 }
@@ -108,10 +108,10 @@ absl::StatusOr<std::vector<Sampled>> Inputs::Choose() const {
     break;
   }
   // What is timed: the power that matrix units draw depends on their operands.
-  const bool has_halves =
+  const bool has_narrow =
       std::any_of(program_->inputs.begin(), program_->inputs.end(),
-                  [](const BufferRef& input) { return search_space::IsHalf(input->dtype); });
-  const InputKind usual = has_halves ? InputKind::kNormal : InputKind::kUniform;
+                  [](const BufferRef& input) { return search_space::IsNarrow(input->dtype); });
+  const InputKind usual = has_narrow ? InputKind::kNormal : InputKind::kUniform;
   for (InputKind kind : {usual, InputKind::kPositive}) {
     if (std::optional<Sampled> found = Sample(kind)) {
       chosen.push_back(*std::move(found));

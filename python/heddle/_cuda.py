@@ -17,7 +17,7 @@ from heddle.errors import DriverError
 LIBRARY = "libcuda.so.1"
 
 _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CU_FUNC_ATTRIBUTE_...
-_TENSOR_MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}  # CU_TENSOR_MAP_DATA_TYPE_UINT8, ... by bytes
+_TENSOR_MAP_TYPES = {2: 1, 4: 11}  # CU_TENSOR_MAP_DATA_TYPE_UINT16, _TFLOAT32, by bytes
 _TENSOR_MAP_SWIZZLES = {32: 1, 64: 2, 128: 3}  # CU_TENSOR_MAP_SWIZZLE_32B, ...
 # CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE: a launch where no context is current, or another one.
 _NOT_IN_THIS_CONTEXT = (201, 400)

@@ -15,8 +15,8 @@ struct heddle_buffer {
   const char* dtype;
   int64_t bytes;
 };
-/* A tensor as cuTensorMapEncodeTiled takes it, innermost dimension first, without interleaving: unsigned integers of
-   so many bytes, strides in bytes, swizzled over 32, 64 or 128 bytes. */
+/* A tensor as cuTensorMapEncodeTiled takes it, innermost dimension first, without interleaving: elements of 2 bytes as
+   CU_TENSOR_MAP_DATA_TYPE_UINT16, of 4 as _TFLOAT32, strides in bytes, swizzled over 32, 64 or 128 bytes. */
 struct heddle_tensor_map {
   int32_t buffer; /* an index into the program's buffers */
   int32_t element_bytes, rank, swizzle_bytes;

@@ -41,7 +41,7 @@ class TensorMap:
     """A tensor as bulk copies of a CUDA kernel read it, box by box. Dimensions outermost first."""
 
     buffer: str
-    element_bytes: int
+    element_bytes: int  # 2, or 4 of tf32, to which elements are rounded on the way
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # in bytes, of all dimensions but the innermost
     box: tuple[int, ...]

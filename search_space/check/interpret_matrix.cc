@@ -65,24 +65,27 @@ void MatrixUnit::RunInWarpgroup(const StmtCode& s, Warpgroup& group) {
 
 // Each lane reads its elements of the rows that lanes of the warp name.
 void MatrixUnit::LoadMatrix(const StmtCode& s) {
-  static constexpr int64_t kRows = 8;
+  static constexpr int64_t kRows = 8;  // of a block
   const bool transposed = s.intrinsic == Intrinsic::kLoadMatrixTransposed;
   AccessCode& source = t_.code().accesses[t_.code().exprs[s.value].access];
   AccessCode& target = t_.code().accesses[s.access];
+  const int64_t size = SizeOf(source.buffer->dtype), cols = SharedMatrix::kChunk / size;
+  const int64_t packed = cols / 4;
   std::array<int64_t, kWarpThreads> row{};
   for (int64_t lane = 0; lane < kRows * s.int_value; ++lane) {
     t_.SetThread(warp_ + lane);
     const int64_t offset = row[static_cast<size_t>(lane)] = t_.OffsetOf(source);
-    const int64_t bytes = t_.ByteOf(source, offset), size = SizeOf(source.buffer->dtype);
-    if (bytes % (kRows * size) != 0) t_.FailPromise(source, "is not aligned");
-    if (offset + kRows > source.buffer->elements) t_.FailPromise(source, "ends outside");
+    if (t_.ByteOf(source, offset) % SharedMatrix::kChunk != 0) {
+      t_.FailPromise(source, "is not aligned");
+    }
+    if (offset + cols > source.buffer->elements) t_.FailPromise(source, "ends outside");
   }
   for (int64_t lane = 0; lane < kWarpThreads; ++lane) {
     t_.SetThread(warp_ + lane);
     const int64_t to = t_.OffsetOf(target);
-    for (int64_t e = 0; e < 2 * s.int_value; ++e) {
-      const int64_t r = lane / 4, c = lane % 4 * 2 + e % 2;
-      const auto named = static_cast<size_t>(e / 2 * kRows + (transposed ? c : r));
+    for (int64_t e = 0; e < packed * s.int_value; ++e) {
+      const int64_t r = lane / 4, c = lane % 4 * packed + e % packed;
+      const auto named = static_cast<size_t>(e / packed * kRows + (transposed ? c : r));
       CheckElement(target, to + e);
       t_.Write(target, to + e, t_.ReadAt(source, row[named] + (transposed ? r : c)), false);
     }

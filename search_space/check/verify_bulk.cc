@@ -22,7 +22,8 @@ std::string CopyProblem(const StmtNode& s) {
                   [](int64_t extent) { return extent < 1 || extent > kMostBulkExtent; })) {
     return absl::StrCat("a bulk copy of ", box, " elements from ", ToString(s.value),
                         "; it must be of up to ", kMostBulkExtent, " in each of up to ",
-                        kMostBulkRank, " dimensions, 16-bit, in rows that begin at 16 bytes");
+                        kMostBulkRank,
+                        " dimensions, of 16 bits or tf32, in rows that begin at 16 bytes");
   }
   for (const Expr& index : s.value->args) {
     const Interval range = BoundsOf(index);
@@ -31,9 +32,7 @@ std::string CopyProblem(const StmtNode& s) {
     }
   }
   const int64_t line = s.box.back();
-  if (to.scope != Scope::kShared || !SharedMatrix::IsSpan(line) ||
-      to.swizzle != SharedMatrix::kSquareRows || to.swizzle_row != line ||
-      to.swizzle_period * line != 64 || to.alignment % SharedMatrix::Alignment(line) != 0) {
+  if (to.scope != Scope::kShared || !SharedMatrix::IsSwizzled(to, line)) {
     return absl::StrCat("a bulk copy of lines of ", line, " elements to ", to.name,
                         ", which is not swizzled as they are");
   }

@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/float_format.h"
 #include "search_space/ir/simplify.h"
 
 namespace heddle::search_space {
 namespace {
-
-constexpr int64_t kRow = 8;  // elements that LoadMatrix reads in one place, 16 bytes
 
 bool IsMultiple(const Expr& e, int64_t of) {
   const ModRem m = ModulusRemainder(e);
@@ -39,24 +38,30 @@ std::string LoadProblem(const StmtNode& s) {
   const Expr& row = s.value;
   const bool two_or_four = s.int_value == 2 || s.int_value == 4;
   if (!two_or_four || row->op != Op::kLoad || row->buffer->scope != Scope::kShared ||
-      row->type != s.buffer->dtype || SizeOf(row->type) != 2) {
+      row->type != s.buffer->dtype || !IsNarrow(row->type)) {
     return absl::StrCat("load_matrix of ", s.int_value, " blocks from ", ToString(row),
-                        "; it must be 2 or 4 of 16 bits, from shared memory");
+                        "; it must be 2 or 4 of 16 bits or tf32, from shared memory");
+  }
+  if (s.intrinsic == Intrinsic::kLoadMatrixTransposed && !IsHalf(row->type)) {
+    return absl::StrCat("load_matrix of blocks from ", ToString(row),
+                        ", transposed: only elements of 16 bits can be");
   }
   const Buffer& b = *row->buffer;
+  const int64_t row_elements =
+      SharedMatrix::kChunk / SizeOf(row->type);  // elements read in one place
   // The rest of the row belongs to the same innermost axis.
   bool is_inside = false;
   for (size_t i = 0; i < row->args.size(); ++i) {
-    is_inside = is_inside ||
-                (b.strides[i] == 1 && b.shape[i] % kRow == 0 && IsMultiple(row->args[i], kRow));
+    is_inside = is_inside || (b.strides[i] == 1 && b.shape[i] % row_elements == 0 &&
+                              IsMultiple(row->args[i], row_elements));
   }
-  const bool is_whole = b.swizzle == 0 || b.swizzle % kRow == 0;
-  const bool is_aligned = b.alignment % 16 == 0 && IsMultiple(OffsetOf(b, row->args), kRow);
+  const bool is_whole = b.swizzle == 0 || b.swizzle % row_elements == 0;
+  const bool is_aligned = b.alignment % 16 == 0 && IsMultiple(OffsetOf(b, row->args), row_elements);
   if (!is_inside || !is_whole || !is_aligned) {
-    return absl::StrCat("shared ", ToString(row), " is not proven to begin ", kRow,
+    return absl::StrCat("shared ", ToString(row), " is not proven to begin ", row_elements,
                         " elements in one place, aligned to 16 bytes");
   }
-  return FragmentProblem(s.buffer, s.indices, 2 * s.int_value);
+  return FragmentProblem(s.buffer, s.indices, row_elements / 4 * s.int_value);
 }
 
 std::string MultiplyProblem(const StmtNode& s, const Target& target) {
@@ -83,10 +88,12 @@ std::string SharedProblem(const Expr& load, const SharedMatrix& matrix, int64_t 
                           int64_t cols) {
   const Buffer& b = *load->buffer;
   const int64_t squares = SharedMatrix::kSquareRows;
-  if (b.scope != Scope::kShared || !SharedMatrix::IsSpan(matrix.span) || b.swizzle != kRow ||
-      b.swizzle_row != matrix.span || b.swizzle_period * matrix.span != 64 ||
-      b.alignment % SharedMatrix::Alignment(matrix.span) != 0) {
+  if (b.scope != Scope::kShared || !SharedMatrix::IsSwizzled(b, matrix.span)) {
     return absl::StrCat(ToString(load), " lies in no shared memory that is swizzled for a product");
+  }
+  if (matrix.transposed && !IsHalf(b.dtype)) {
+    return absl::StrCat(ToString(load), ", of ", NameOf(b.dtype),
+                        ", is to be transposed: only elements of 16 bits can be");
   }
   // In memory: lines of `span` elements along one of its dimensions, which go on in blocks.
   const int64_t along = matrix.transposed ? rows : cols, across = matrix.transposed ? cols : rows;
@@ -150,7 +157,7 @@ std::string FindMatrixProblem(const StmtNode& s, int64_t threads, const Target& 
       return absl::StrCat(EffectsOf(s.intrinsic).name, " of ", s.int_value, " groups and ",
                           s.buffer == nullptr ? "nothing" : s.buffer->name);
     }
-    const bool exist = ShapeOf(WarpgroupInstructions()[0]).IsOn(target);
+    const bool exist = ShapeOf(MatrixInstruction::kM64N8K16).IsOn(target);
     return exist ? "" : absl::StrCat(target.arch, " has no instructions of warpgroups");
   }
   if (!loads && s.intrinsic != Intrinsic::kMatrixMultiply) return "";

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "search_space/ir/float_format.h"
+
 namespace heddle::search_space {
 
 bool HasBulkCopies(const Target& target) {
@@ -14,11 +16,11 @@ bool IsBulkCopied(const Buffer& tensor) {
   constexpr int64_t kUnit = 16;  // bytes
   const size_t rank = tensor.shape.size();
   if (tensor.scope != Scope::kGlobal || rank == 0 || rank > kMostBulkRank ||
-      SizeOf(tensor.dtype) != 2 || tensor.strides.back() != 1) {
+      !IsNarrow(tensor.dtype) || tensor.strides.back() != 1) {
     return false;
   }
   return std::all_of(tensor.strides.begin(), tensor.strides.end() - 1,
-                     [](int64_t stride) { return stride * 2 % kUnit == 0; });
+                     [&](int64_t stride) { return stride * SizeOf(tensor.dtype) % kUnit == 0; });
 }
 
 std::vector<const StmtNode*> BulkCopiesOf(const Stmt& body) {

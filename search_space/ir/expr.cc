@@ -20,6 +20,7 @@ int64_t SizeOf(DType type) {
     case DType::kBFloat16:
       return 2;
     case DType::kInt32:
+    case DType::kTF32:
     case DType::kFloat32:
       return 4;
     case DType::kInt64:
@@ -30,8 +31,8 @@ int64_t SizeOf(DType type) {
 }
 
 const char* NameOf(DType type) {
-  static constexpr const char* kNames[] = {"bool",     "int32",   "int64",  "float16",
-                                           "bfloat16", "float32", "float64"};
+  static constexpr const char* kNames[] = {"bool",     "int32", "int64",   "float16",
+                                           "bfloat16", "tf32",  "float32", "float64"};
   return kNames[static_cast<int>(type)];
 }
 

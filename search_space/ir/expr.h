@@ -19,8 +19,18 @@ namespace heddle::search_space {
 // ---------------------------------------------------------------------------------- data types
 
 // kInt32 is a type of buffers alone, those of index inputs: what is loaded of them is kInt64, as
-// all integers are that are computed with.
-enum class DType : uint8_t { kBool, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
+// all integers are that are computed with. kTF32 is a float32 in memory of which products take the
+// leading 11 significant bits: its values are those of so many.
+enum class DType : uint8_t {
+  kBool,
+  kInt32,
+  kInt64,
+  kFloat16,
+  kBFloat16,
+  kTF32,
+  kFloat32,
+  kFloat64
+};
 
 // Bytes of one element in a buffer.
 int64_t SizeOf(DType type);

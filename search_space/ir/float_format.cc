@@ -16,6 +16,7 @@ struct Format {
 constexpr Format FormatOf(DType type) {
   if (type == DType::kFloat16) return {11, -14, 15};
   if (type == DType::kBFloat16) return {8, -126, 127};
+  if (type == DType::kTF32) return {11, -126, 127};
   if (type == DType::kFloat32) return {24, -126, 127};
   return {53, -1022, 1023};
 }
@@ -24,11 +25,13 @@ constexpr uint16_t kQuietNan = 0x7fff;
 
 }  // namespace
 
-double RoundToHalf(DType type, double value) {
+double RoundToNarrow(DType type, double value) {
   if (value == 0 || !std::isfinite(value)) return value;
   const Format f = FormatOf(type);
   const int unit = std::max(std::ilogb(value), f.least) - (f.digits - 1);
-  const double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -unit)), unit);
+  const double units = std::ldexp(value, -unit);
+  const double rounded =
+      std::ldexp(type == DType::kTF32 ? std::round(units) : std::nearbyint(units), unit);
   return std::abs(rounded) >= std::ldexp(1, f.most + 1) ? std::copysign(INFINITY, value) : rounded;
 }
 
@@ -38,7 +41,7 @@ uint16_t HalfBits(DType type, double value) {
   if (std::isnan(value)) return kQuietNan;
   const Format f = FormatOf(type);
   const int fraction_bits = f.digits - 1;
-  const double rounded = std::abs(RoundToHalf(type, value));
+  const double rounded = std::abs(RoundToNarrow(type, value));
   const int sign = std::signbit(value) ? 0x8000 : 0;
   if (std::isinf(rounded)) {
     return static_cast<uint16_t>(sign | (f.most - f.least + 2) << fraction_bits);

@@ -9,15 +9,19 @@
 
 namespace heddle::search_space {
 
-// float16 or bfloat16: kept in memory as an unsigned 16-bit integer, computed with in float32.
+// float16 or bfloat16: kept in memory as an unsigned 16-bit integer.
 inline bool IsHalf(DType type) { return type == DType::kFloat16 || type == DType::kBFloat16; }
+// These and tf32, which is kept as the float32: of fewer digits than float32, in which they are
+// computed with.
+inline bool IsNarrow(DType type) { return IsHalf(type) || type == DType::kTF32; }
 
-// The nearest value of `type`, ties to even (IEEE 754); infinite where that would exceed the
-// largest finite one. NaN stays NaN; other types than floating-point ones keep every value.
-double RoundToHalf(DType type, double value);  // of 16 bits
+// The nearest value of `type`, ties to even (IEEE 754), those of tf32 away from zero, as all
+// devices that know it round; infinite where that would exceed the largest finite one. NaN stays
+// NaN; other types than floating-point ones keep every value.
+double RoundToNarrow(DType type, double value);
 inline double RoundTo(DType type, double value) {
   if (type == DType::kFloat32) return static_cast<double>(static_cast<float>(value));
-  return IsHalf(type) ? RoundToHalf(type, value) : value;
+  return IsNarrow(type) ? RoundToNarrow(type, value) : value;
 }
 
 // Half the distance from 1 to the next larger value: the largest relative error of a rounding.

@@ -5,20 +5,28 @@
 #include <cstring>
 #include <iterator>
 
+#include "absl/functional/function_ref.h"
+#include "search_space/ir/float_format.h"
+
 namespace heddle::search_space {
 namespace {
 
-// An instruction of a warpgroup, whose A has 64 rows and whose B has n.
-constexpr MatrixShape Warpgroup(const char* name, int64_t n) {
+constexpr std::array kHalves = {DType::kFloat16, DType::kBFloat16};
+constexpr std::array kTF32s = {DType::kTF32, DType::kTF32};
+
+// An instruction of a warpgroup, whose A has 64 rows and whose B has n. A row of a step has 32
+// bytes.
+constexpr MatrixShape Warpgroup(const char* name, int64_t n, std::array<DType, 2> of = kHalves) {
+  const int64_t k = of == kHalves ? 16 : 8, packed = k / 8;
   return {.name = name,
           .m = 64,
           .n = n,
-          .k = 16,
+          .k = k,
           .result = DType::kFloat32,
           .arch = "sm_90a",
           .in_shared = true,
-          .of = {DType::kFloat16, DType::kBFloat16},
-          .layouts = {{{64, 16, 2, 4}, {n, 16, 2, 1}, {64, n, 2, 4}}}};
+          .of = of,
+          .layouts = {{{64, k, packed, 4}, {n, k, packed, 1}, {64, n, 2, 4}}}};
 }
 
 constexpr MatrixShape kShapes[] = {
@@ -29,7 +37,7 @@ constexpr MatrixShape kShapes[] = {
      .result = DType::kFloat32,
      .arch = "sm_80",
      .in_shared = false,
-     .of = {DType::kFloat16, DType::kBFloat16},
+     .of = kHalves,
      .layouts = {{{16, 16, 2}, {8, 16, 2}, {16, 8, 2}}}},
     Warpgroup("wgmma_m64n8k16", 8),
     Warpgroup("wgmma_m64n16k16", 16),
@@ -41,7 +49,27 @@ constexpr MatrixShape kShapes[] = {
     Warpgroup("wgmma_m64n192k16", 192),
     Warpgroup("wgmma_m64n224k16", 224),
     Warpgroup("wgmma_m64n256k16", 256),
+    {.name = "mma_m16n8k8",
+     .m = 16,
+     .n = 8,
+     .k = 8,
+     .result = DType::kFloat32,
+     .arch = "sm_80",
+     .in_shared = false,
+     .of = kTF32s,
+     .layouts = {{{16, 8, 1}, {8, 8, 1}, {16, 8, 2}}}},
+    Warpgroup("wgmma_m64n8k8", 8, kTF32s),
+    Warpgroup("wgmma_m64n16k8", 16, kTF32s),
+    Warpgroup("wgmma_m64n32k8", 32, kTF32s),
+    Warpgroup("wgmma_m64n64k8", 64, kTF32s),
+    Warpgroup("wgmma_m64n96k8", 96, kTF32s),
+    Warpgroup("wgmma_m64n128k8", 128, kTF32s),
+    Warpgroup("wgmma_m64n160k8", 160, kTF32s),
+    Warpgroup("wgmma_m64n192k8", 192, kTF32s),
+    Warpgroup("wgmma_m64n224k8", 224, kTF32s),
+    Warpgroup("wgmma_m64n256k8", 256, kTF32s),
 };
+constexpr size_t kOfType = std::size(kShapes) / 2;  // of 16 bits, and of tf32: a warp's, and others
 
 // "sm_90a" is 90; 0 for what is no such name.
 int NumberOf(const char* arch) {
@@ -62,6 +90,17 @@ Expr FragmentLayout::Element(const Expr& row, const Expr& col) const {
   return block * Int(packed) + col % Int(packed);
 }
 
+Expr FragmentLayout::Row(const Expr& lane, const Expr& element) const {
+  const Expr block = element / Int(packed) % Int(rows / warps / kBlockRows);
+  const Expr row = block * Int(kBlockRows) + lane % Int(kWarpLanes) / Int(4);
+  return warps == 1 ? row : lane / Int(kWarpLanes) * Int(rows / warps) + row;
+}
+
+Expr FragmentLayout::Col(const Expr& lane, const Expr& element) const {
+  const Expr block = element / Int(packed) / Int(rows / warps / kBlockRows);
+  return block * Int(block_cols()) + lane % Int(4) * Int(packed) + element % Int(packed);
+}
+
 bool MatrixShape::IsOn(const Target& target) const {
   if (target.api != Api::kCuda) return false;
   const int have = NumberOf(target.arch.c_str()), want = NumberOf(arch);
@@ -72,13 +111,25 @@ const MatrixShape& ShapeOf(MatrixInstruction instruction) {
   return kShapes[static_cast<size_t>(instruction)];
 }
 
-absl::Span<const MatrixInstruction> WarpgroupInstructions() {
+MatrixInstruction WarpInstruction(DType type) {
+  return type == DType::kTF32 ? MatrixInstruction::kM16N8K8 : MatrixInstruction::kM16N8K16;
+}
+
+absl::Span<const MatrixInstruction> WarpgroupInstructions(DType type) {
   static constexpr auto kAll = [] {
-    std::array<MatrixInstruction, std::size(kShapes) - 1> all{};
-    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<MatrixInstruction>(i + 1);
+    std::array<MatrixInstruction, std::size(kShapes)> all{};
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<MatrixInstruction>(i);
     return all;
   }();
-  return kAll;
+  if (!IsNarrow(type)) return {};
+  return absl::MakeSpan(kAll).subspan(type == DType::kTF32 ? kOfType + 1 : 1, kOfType - 1);
+}
+
+bool SharedMatrix::IsSwizzled(const Buffer& buffer, int64_t span) {
+  const int64_t size = SizeOf(buffer.dtype);
+  return IsSpan(span, buffer.dtype) && buffer.swizzle * size == kChunk &&
+         buffer.swizzle_row == span && buffer.swizzle_period * span * size == kLongestSpan &&
+         buffer.alignment % Alignment(span, buffer.dtype) == 0;
 }
 
 int64_t SharedMatrix::OffsetOf(int64_t row, int64_t col) const {
@@ -86,26 +137,38 @@ int64_t SharedMatrix::OffsetOf(int64_t row, int64_t col) const {
   return line / span * block + line % span + number * span;
 }
 
-double LongestMatrixSum(const TensorProgram& program, const Target& target) {
-  const auto takes = [&](DType type) {
-    return std::any_of(std::begin(kShapes), std::end(kShapes), [&](const MatrixShape& shape) {
-      return shape.IsOn(target) && shape.Takes(type);
-    });
-  };
-  double longest = 0;
+namespace {
+
+// Calls `visit` with what a sum is made of that instructions of `target` take, and its terms.
+void VisitProducts(const TensorProgram& program, const Target& target,
+                   absl::FunctionRef<void(DType type, double terms)> visit) {
   for (const Stage& stage : program.stages) {
     if (stage.combiner != Combiner::kSum) continue;
-    bool multiplies = false;
-    Visit(stage.body, [&](const Expr& e) { multiplies = multiplies || takes(e->type); });
     double terms = 1;
     for (const Var& axis : stage.reduce_axes) terms *= static_cast<double>(axis->extent);
-    if (multiplies) longest = std::max(longest, terms);
+    Visit(stage.body, [&](const Expr& e) {
+      const MatrixShape& shape = ShapeOf(WarpInstruction(e->type));
+      if (shape.Takes(e->type) && shape.IsOn(target)) visit(e->type, terms);
+    });
   }
-  return longest;
+}
+
+}  // namespace
+
+double MostMatrixSteps(const TensorProgram& program, const Target& target) {
+  double most = 0;
+  VisitProducts(program, target, [&](DType type, double terms) {
+    most = std::max(most, terms / static_cast<double>(ShapeOf(WarpInstruction(type)).k));
+  });
+  return most;
 }
 
 double PeakGflops(const TensorProgram& program, const Target& target) {
-  return LongestMatrixSum(program, target) > 0 ? MatrixGflops(target) : target.peak_gflops;
+  double peak = target.peak_gflops;
+  VisitProducts(program, target, [&](DType type, double /*terms*/) {
+    peak = std::max(peak, MatrixGflops(target, type));
+  });
+  return peak;
 }
 
 }  // namespace heddle::search_space

@@ -34,6 +34,9 @@ struct FragmentLayout {
   // Who holds the element at (row, col), of all lanes, and which of its elements it is there.
   Expr Lane(const Expr& row, const Expr& col) const;
   Expr Element(const Expr& row, const Expr& col) const;
+  // Where that element of a lane stands.
+  Expr Row(const Expr& lane, const Expr& element) const;
+  Expr Col(const Expr& lane, const Expr& element) const;
 };
 
 struct MatrixShape {
@@ -65,30 +68,49 @@ enum class MatrixInstruction : uint8_t {
   kM64N192K16,
   kM64N224K16,
   kM64N256K16,
+  kM16N8K8,  // a warp's of tf32
+  kM64N8K8,  // and those behind it are of a warpgroup
+  kM64N16K8,
+  kM64N32K8,
+  kM64N64K8,
+  kM64N96K8,
+  kM64N128K8,
+  kM64N160K8,
+  kM64N192K8,
+  kM64N224K8,
+  kM64N256K8,
 };
 const MatrixShape& ShapeOf(MatrixInstruction instruction);
-// Those of a warpgroup, narrowest first.
-absl::Span<const MatrixInstruction> WarpgroupInstructions();
+// What a warp multiplies numbers of the type with, and those of a warpgroup, narrowest first. Of
+// types that have none the first is that of 16 bits, which does not take them, and there are none.
+MatrixInstruction WarpInstruction(DType type);
+absl::Span<const MatrixInstruction> WarpgroupInstructions(DType type);
 
 // A matrix in shared memory as instructions of a warpgroup read it: in rows (columns, where
 // transposed) of `span` elements, one behind the other. Every 8 of them are a swizzled square of
 // 16-byte chunks (Buffer::swizzle). What is longer than a span goes on `block` elements further
-// (PTX ISA, "Shared Memory Matrix Layout" of wgmma).
+// (PTX ISA, "Shared Memory Matrix Layout" of wgmma). Only elements of 16 bits are transposed.
 struct SharedMatrix {
   bool transposed = false;
   int64_t span = 0, block = 0;
 
-  static constexpr int64_t kSquareRows = 8;
+  static constexpr int64_t kSquareRows = 8, kChunk = 16, kLongestSpan = 128;  // bytes, the last two
   // Elements from that at row 0, column 0, before swizzling.
   int64_t OffsetOf(int64_t row, int64_t col) const;
   // The spans that instructions know, and what a buffer has to be aligned to for each, in bytes.
-  static bool IsSpan(int64_t span) { return span == 16 || span == 32 || span == 64; }
-  static int64_t Alignment(int64_t span) { return kSquareRows * span * 2; }
+  static bool IsSpan(int64_t span, DType type) {
+    const int64_t bytes = span * SizeOf(type);
+    return bytes == 32 || bytes == 64 || bytes == kLongestSpan;
+  }
+  static int64_t Alignment(int64_t span, DType type) { return kSquareRows * span * SizeOf(type); }
+  // Are its elements swizzled in lines of `span`, at an address that suits?
+  static bool IsSwizzled(const Buffer& buffer, int64_t span);
 };
 
-// The terms of the longest of the program's sums that matrix instructions of `target` may take: of
-// anything of a type that they multiply. 0 where there is none.
-double LongestMatrixSum(const TensorProgram& program, const Target& target);
+// The steps, each of an instruction's k terms, of the longest of the program's sums that matrix
+// instructions of `target` may take: of anything of a type that they multiply. 0 where there is
+// none.
+double MostMatrixSteps(const TensorProgram& program, const Target& target);
 
 // The most that `target` can do of what `program` computes, as Target::peak_gflops: what its matrix
 // instructions can where they may take the sums of the program.

@@ -45,10 +45,10 @@ enum class Intrinsic : uint8_t {
   // buffer[indices] (local) = combiner over the values of the int_value neighbouring threads (a
   // power of two, at most kWarpThreads) of the warp; every one of them gets the result.
   kWarpReduce,
-  // buffer[indices] and the elements behind it (local, 2 * int_value of 16 bits) = this lane's of
-  // int_value (2 or 4) blocks of 8 x 8 elements, in the layout of matrix.h. value is a Load
-  // from shared memory: lane 8 * b + r names there the first of the 8 elements, aligned to 16
-  // bytes, that are row r of block b. Transposed: that are its column r.
+  // buffer[indices] and the elements behind it (local) = this lane's of int_value (2 or 4) blocks
+  // of 8 rows of 16 bytes, in the layout of matrix.h; those of tf32 are rounded. value is a Load
+  // from shared memory: lane 8 * b + r names there the first element, aligned to 16 bytes, of
+  // row r of block b. Transposed, which elements of 16 bits alone can be: of its column r.
   kLoadMatrix,
   kLoadMatrixTransposed,
   // buffer[indices] and the elements behind it (local, this lane's of D) += the product of two

@@ -110,17 +110,19 @@ absl::StatusOr<Target> FindTarget(const std::string& name) {
       absl::StrCat("unknown target '", name, "'; known are ", absl::StrJoin(TargetNames(), ", ")));
 }
 
-double MatrixGflops(const Target& target) {
+double MatrixGflops(const Target& target, DType type) {
   if (target.api != Api::kCuda) return target.peak_gflops;
+  // They take as many bytes of each type in a cycle.
+  const double share = 2.0 / static_cast<double>(SizeOf(type));
   // Of an architecture that is not known, more than any that is.
   double ratio = 1;
   for (const Architecture& a : kArchitectures) {
     const double of_this =
         static_cast<double>(a.matrix_flops_per_cycle) / (2 * a.float32_lanes_per_sm);
-    if (target.arch == a.arch) return target.peak_gflops * of_this;
+    if (target.arch == a.arch) return target.peak_gflops * of_this * share;
     ratio = std::max(ratio, of_this);
   }
-  return target.peak_gflops * ratio;
+  return target.peak_gflops * ratio * share;
 }
 
 std::vector<std::string> TargetNames() {

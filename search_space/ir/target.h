@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "search_space/ir/expr.h"
 
 namespace heddle::search_space {
 
@@ -40,9 +41,9 @@ struct Target {
   bool processor = false;
 };
 
-// The most that matrix instructions of 16-bit types can do, as peak_gflops; that where there are
-// none.
-double MatrixGflops(const Target& target);
+// The most that matrix instructions of 16-bit types, or of tf32, can do, as peak_gflops; that where
+// there are none.
+double MatrixGflops(const Target& target, DType type = DType::kFloat16);
 
 // Descriptions of common GPUs that ship with the program: "h100", "a100", ..., and "sm_90" style
 // names for the most common GPU of that architecture; "cpu" or "opencl" is a processor. NotFound

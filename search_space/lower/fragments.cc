@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/float_format.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/lower/values.h"
 
@@ -125,6 +126,7 @@ std::optional<InShared> SharedMatrixAt(const KernelContext& context, const Sched
   in.matrix = {.transposed = buffer.strides[outer + static_cast<size_t>(found[0])] == 1,
                .span = buffer.swizzle_row,
                .block = blocks ? buffer.strides[outer - 1] : 0};
+  if (in.matrix.transposed && !IsHalf(buffer.dtype)) return std::nullopt;
   return in;
 }
 
@@ -151,6 +153,53 @@ ExprList HeldInFragment(KernelContext& context, const ScheduledStage& stage, Exp
   return held;
 }
 
+namespace {
+
+// What the stage copies, where its axes have these values.
+Expr SourceAt(KernelContext& context, const ScheduledStage& stage, const std::vector<Expr>& at,
+              const Assumptions& assumptions) {
+  return Resolve(context,
+                 Substitute(stage.body,
+                            [&](const Var& v) -> Expr {
+                              const int axis = stage.FindAxis(v);
+                              return axis < 0 ? nullptr : at[static_cast<size_t>(axis)];
+                            }),
+                 assumptions);
+}
+
+// As EmitLoadMatrix, each lane one element of its own after another: where columns lie one behind
+// the other and blocks cannot be transposed.
+Stmt EmitLoadElements(KernelContext& context, int s, const Assumptions& assumptions) {
+  const ScheduledStage& here = context.stage(s);
+  const Fragment& fragment = *here.Note<Fragment>();
+  const FragmentLayout& layout = fragment.layout();
+  const Var element = MakeVar(absl::StrCat(here.name(), ".element"), layout.elements());
+  const Expr lane = VarExpr(context.thread) % Int(layout.lanes());
+  std::vector<Var> vars;
+  ExprList to;
+  std::vector<Expr> from;
+  for (size_t i = 0; i < here.axes.size(); ++i) {
+    const std::string& axis = here.axes[i]->name;
+    const int64_t extent = fragment.Extent(axis);
+    vars.push_back(MakeVar(absl::StrCat(here.name(), ".", axis), here.extent[i] / extent));
+    to.push_back(At(vars.back()));
+    const Expr inside = axis == fragment.row   ? layout.Row(lane, VarExpr(element))
+                        : axis == fragment.col ? layout.Col(lane, VarExpr(element))
+                                               : Int(0);
+    from.push_back(Simplify(here.base[i] + At(vars.back()) * Int(extent) + inside));
+  }
+  const KernelContext::Storage& storage = context.storage.at(s);
+  if (storage.slot != nullptr) to.insert(to.begin(), storage.slot);
+  to.push_back(VarExpr(element));
+  vars.push_back(element);
+  // What is copied from inputs may have more digits, which products would cut off.
+  const Expr load = SourceAt(context, here, from, assumptions);
+  return ForAll(
+      vars, Store(storage.buffer, std::move(to), Cast(load->type, Cast(DType::kFloat32, load))));
+}
+
+}  // namespace
+
 Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);
   const Fragment& fragment = *here.Note<Fragment>();
@@ -166,6 +215,7 @@ Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumption
     return context.Fail(absl::StrCat("neither rows nor columns of fragment ", here.name(),
                                      " lie one behind the other in ", here.body->buffer->name));
   }
+  if (!*in_rows && !IsHalf(here.tensor->dtype)) return EmitLoadElements(context, s, assumptions);
   const Pack pack = ChoosePack(here, fragment);
   const int64_t blocks = layout.blocks() * pack.matrices, block_rows = layout.rows / 8;
   // Of the lane that names a row of a block: whose it is, and where the block stands in a matrix.
@@ -173,7 +223,8 @@ Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumption
   const Expr block = t / Int(8) % Int(blocks), line = t % Int(8);
   const Expr matrix = block / Int(layout.blocks()), in_matrix = block % Int(layout.blocks());
   const Expr row = in_matrix % Int(block_rows) * Int(8) + (*in_rows ? line : Int(0));
-  const Expr col = in_matrix / Int(block_rows) * Int(8) + (*in_rows ? Int(0) : line);
+  const Expr col =
+      in_matrix / Int(block_rows) * Int(layout.block_cols()) + (*in_rows ? Int(0) : line);
   std::vector<Var> vars;
   ExprList to;
   std::vector<Expr> from;
@@ -190,14 +241,7 @@ Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumption
   const KernelContext::Storage& storage = context.storage.at(s);
   if (storage.slot != nullptr) to.insert(to.begin(), storage.slot);
   to.push_back(Int(0));
-  const Expr load =
-      Resolve(context,
-              Substitute(here.body,
-                         [&](const Var& v) -> Expr {
-                           const int axis = here.FindAxis(v);
-                           return axis < 0 ? nullptr : from[static_cast<size_t>(axis)];
-                         }),
-              assumptions);
+  const Expr load = SourceAt(context, here, from, assumptions);
   return ForAll(vars, LoadMatrix(storage.buffer, std::move(to), load, blocks, !*in_rows));
 }
 
@@ -260,7 +304,8 @@ Stmt EmitMatrixMultiply(KernelContext& context, int s) {
   if (d == nullptr || operands[0] == nullptr || operands[1] == nullptr) {
     return context.Fail(absl::StrCat(
         ShapeOf(instruction).name, " computes D[m, n] += A[m, k] * B[n, k] of ",
-        in_background ? "tiles that a pipeline fetches into shared memory; " : "fragments; ",
+        in_background ? "tiles that a pipeline fetches into shared memory" : "fragments",
+        in_background && !IsHalf(ShapeOf(instruction).of[0]) ? ", rows along k; " : "; ",
         here.name(), " is ", ToString(here.body), " in loops ", m->name, ", ", n->name, ", ",
         k->name));
   }

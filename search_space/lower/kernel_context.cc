@@ -148,7 +148,7 @@ BufferRef KernelContext::Allocate(int s, int64_t copies, Expr slot) {
     buffer.elements *= blocks->number;
   }
   if (is_for_warpgroups && buffer.swizzle > 0) {
-    buffer.alignment = SharedMatrix::Alignment(buffer.swizzle_row);
+    buffer.alignment = SharedMatrix::Alignment(buffer.swizzle_row, buffer.dtype);
   }
   if (copies > 1) Multiply(copies, buffer);
   const BufferRef made = std::make_shared<const Buffer>(std::move(buffer));

@@ -89,7 +89,7 @@ class TensorCopies : public TileCopies {
     };
     if (load->op != Op::kLoad || !context_.globals.contains(load->buffer.get()) ||
         !IsBulkCopied(*load->buffer)) {
-      return refuse("it must be a tensor of 16-bit elements whose rows begin at 16 bytes");
+      return refuse("it must be a tensor of 16-bit types or tf32 whose rows begin at 16 bytes");
     }
     Boxes boxes;
     const auto* blocks = stage.Note<BlockLayout>();

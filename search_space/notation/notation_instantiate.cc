@@ -12,7 +12,7 @@
 #include "base/math.h"
 #include "base/nearest_name.h"
 #include "search_space/ir/float_format.h"
-#include "search_space/ir/half_expr.h"
+#include "search_space/ir/narrow_expr.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/notation/notation_syntax.h"
 
@@ -180,15 +180,16 @@ class Instantiator {
     RefuseTooMuchWork(stage);
     // Evaluated before the tensor exists: a stage does not read itself.
     stage.body = Simplify(ToType(compute_, Value(*body)));
-    // What gives nothing but 16-bit numbers, such as padding, leaves them as they are.
-    if (const Expr half = AsHalf(stage.body); !stage.is_reduction() && half != nullptr) {
-      stage.body = half;
-    }
+    // Intermediate results keep the precision in which they were computed, if nothing else is
+    // asked. No product reads an output: of tf32 it keeps all that memory has room for.
+    const DType of_output = program_.dtype == DType::kTF32 ? DType::kFloat32 : program_.dtype;
+    // What gives nothing but numbers of a narrow type, such as padding, leaves them as they are.
+    const Expr narrow = stage.is_reduction() ? nullptr : AsNarrow(stage.body);
+    const bool keeps = item.is_output && item.dtype.value_or(of_output) == stage.body->type;
+    if (narrow != nullptr && !keeps) stage.body = narrow;
     std::vector<int64_t> shape;
     for (const Var& axis : stage.axes) shape.push_back(axis->extent);
-    // Intermediate results keep the precision in which they were computed, if nothing else is
-    // asked.
-    const DType usual = item.is_output ? program_.dtype : stage.body->type;
+    const DType usual = item.is_output ? of_output : stage.body->type;
     stage.tensor = AddTensor(item, item.dtype.value_or(usual), shape);
     if (item.is_position) RefuseInexactPositions(stage);
     axes_.clear();
@@ -276,7 +277,7 @@ class Instantiator {
   }
 
   // Arithmetic is done in float32 at least.
-  static Expr Widen(const Expr& e) { return IsHalf(e->type) ? Cast(DType::kFloat32, e) : e; }
+  static Expr Widen(const Expr& e) { return IsNarrow(e->type) ? Cast(DType::kFloat32, e) : e; }
 
   static Expr Both(Op op, Expr a, Expr b) {
     const DType type = std::max(a->type, b->type);

@@ -40,6 +40,7 @@ constexpr NamedFunction kFunctions[] = {
     {"select", {Function::Kind::kSelect, 3, Op::kSelect, DType::kFloat32}},
     {"float16", CastTo(DType::kFloat16)},
     {"bfloat16", CastTo(DType::kBFloat16)},
+    {"tf32", CastTo(DType::kTF32)},
     {"float32", CastTo(DType::kFloat32)},
     {"float64", CastTo(DType::kFloat64)},
 };

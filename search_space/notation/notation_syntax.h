@@ -113,8 +113,8 @@ bool IsReduction(const std::string& name);       // a combiner's, argmax or argm
 // Why there is no such function, and what to write in its place; null for other names.
 const char* WhyNoFunction(const std::string& name);
 // The data types that a workload and its tensors can have.
-inline constexpr DType kWorkloadTypes[] = {DType::kFloat16, DType::kBFloat16, DType::kFloat32,
-                                           DType::kFloat64};
+inline constexpr DType kWorkloadTypes[] = {DType::kFloat16, DType::kBFloat16, DType::kTF32,
+                                           DType::kFloat32, DType::kFloat64};
 // Names that cannot be given to anything: keywords, functions, reductions, inf.
 bool IsReserved(const std::string& name);
 

@@ -25,8 +25,8 @@ constexpr int64_t kWorthThreads = int64_t{1} << 20;
 // Intermediate results kept between clusters.
 constexpr size_t kMostRemembered = size_t{1} << 20;
 
-// What a tensor of 16 bits keeps of a value; others are taken to keep all of it.
-double InMemory(DType type, double value) { return IsHalf(type) ? RoundTo(type, value) : value; }
+// What a tensor of a narrow type keeps of a value; others are taken to keep all of it.
+double InMemory(DType type, double value) { return IsNarrow(type) ? RoundTo(type, value) : value; }
 
 // Where tensors' elements come from.
 class Source {

@@ -31,7 +31,7 @@ Scalar Winner(const Scalar& a, const Scalar& b, bool first) {
 }  // namespace
 
 Scalar Converted(DType type, const Scalar& a) {
-  if (!IsHalf(type)) return a;
+  if (!IsNarrow(type)) return a;
   const double value = RoundTo(type, a.value);
   // A number in memory that `type` has is not rounded.
   if (a.exact && value == a.value) return a;

@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "search_space/ir/half_expr.h"
+#include "search_space/ir/float_format.h"
+#include "search_space/ir/narrow_expr.h"
 
 namespace heddle::search_space {
 namespace {
@@ -28,7 +29,7 @@ class OperandFinder {
   }
 
   // `e` with the factors of its products, and the terms of its sums, grouped into operands, which
-  // are kept in 16 bits where that keeps their values.
+  // are kept in a narrow type where that keeps their values.
   Expr Grouped(const Expr& e) {
     if (e->op == Op::kLoad || !IsFloat(e->type)) return e;
     if (IsProper(Axes(e))) return Narrowed(e);
@@ -48,7 +49,8 @@ class OperandFinder {
   void Find(const Expr& e, std::vector<Expr>& list) {
     if (e->type == DType::kInt64) return;  // indices are read where they are used
     // What is widened is kept as narrow as it is.
-    if (e->op == Op::kCast && SizeOf(e->args[0]->type) < SizeOf(e->type)) {
+    if (e->op == Op::kCast &&
+        (IsNarrow(e->args[0]->type) || SizeOf(e->args[0]->type) < SizeOf(e->type))) {
       return Find(e->args[0], list);
     }
     const bool whole = e->op == Op::kLoad || (IsFloat(e->type) && IsProper(Axes(e)));
@@ -61,8 +63,8 @@ class OperandFinder {
 
  private:
   Expr Narrowed(const Expr& e) {
-    const Expr half = e->op == Op::kCast || !Reads(e) ? nullptr : AsHalf(e);
-    return half == nullptr ? e : kept_.emplace_back(Cast(e->type, half));
+    const Expr narrow = e->op == Op::kCast || !Reads(e) ? nullptr : AsNarrow(e);
+    return narrow == nullptr ? e : kept_.emplace_back(Cast(e->type, narrow));
   }
 
   // Which axes of more than one iteration an expression depends on.

@@ -1,9 +1,10 @@
-// Products of matrices of 16-bit numbers on the units that multiply small matrices.
+// Products of matrices of 16-bit numbers, or of tf32, on the units that multiply small matrices.
 //
 // A warp makes a part of a block's tile of the result, which its lanes hold together as the
-// instruction lays it out. It reads its rows and columns of a step of 16 along the reduction from
-// the tiles in shared memory, several of which are on their way at once, and multiplies them all
-// with one another. What the kernel does with the sums is computed where they lie.
+// instruction lays it out. It reads its rows and columns of a step of 16 (8 of tf32) along the
+// reduction from the tiles in shared memory, several of which are on their way at once, and
+// multiplies them all with one another. What the kernel does with the sums is computed where they
+// lie.
 #include <algorithm>
 #include <utility>
 
@@ -14,7 +15,6 @@
 namespace heddle::search_space {
 namespace {
 
-constexpr MatrixInstruction kInstruction = MatrixInstruction::kM16N8K16;
 constexpr int64_t kOtherRegisters = 40;  // addresses, loop counters, temporaries
 constexpr int64_t kMostAccumulators = 128;
 
@@ -51,7 +51,7 @@ class WarpPlan : public MatrixPlan {
 
  protected:
   MatrixTile TileOf(HoleValues v) const override {
-    const MatrixShape& shape = ShapeOf(kInstruction);
+    const MatrixShape& shape = ShapeOf(Instruction());
     MatrixTile t{.kernel = kernel_, .a = v[kSwap] != 0 ? 1u : 0u, .step = shape.k};
     t.unit[t.a] = shape.m;
     t.unit[1 - t.a] = shape.n;
@@ -62,7 +62,7 @@ class WarpPlan : public MatrixPlan {
     t.accumulators = v[kRowTiles] * v[kColTiles] * shape.Layout(MatrixOperand::kD).elements();
     const int64_t buffers = v[kPipeline] == 0 ? 1 : std::max<int64_t>(2, v[kPipeline]);
     for (int64_t rows : t.block) {
-      t.shared_bytes += (rows * t.depth * 2 + 127) / 128 * 128 * buffers;
+      t.shared_bytes += (rows * t.depth * SizeOf(kernel_.Type()) + 127) / 128 * 128 * buffers;
     }
     const int64_t fragments = v[kRowTiles] * 4 + v[kColTiles] * 2;
     t.registers = kOtherRegisters + t.accumulators + fragments * (1 + v[kAhead]) +
@@ -105,7 +105,7 @@ class WarpPlan : public MatrixPlan {
     kColWarps,
     kRowTiles,  // of a warp
     kColTiles,
-    kSteps,     // of 16 along the reduction, in a tile in shared memory
+    kSteps,     // of an instruction along the reduction, in a tile in shared memory
     kParts,     // of the reduction, over blocks
     kPipeline,  // 0: none, 1: through registers, more: copies, in so many buffers
     kAhead,     // are the fragments of the next step read beside the products of one?
@@ -114,6 +114,7 @@ class WarpPlan : public MatrixPlan {
     kStaged  // 1: the result is stored from shared memory
   };
 
+  MatrixInstruction Instruction() const { return WarpInstruction(kernel_.Type()); }
   void WriteFragments(ScheduleWriter& w, const MatrixTile& t, size_t i, const StageRef& shared,
                       const StageRef& sum, const LoopRef& step) const;
 };
@@ -129,7 +130,7 @@ void WarpPlan::WriteFragments(ScheduleWriter& w, const MatrixTile& t, size_t i,
   const StageRef fragment = w.GatherRead(sum, number - operands.begin());
   const ScheduledStage& here = Stage(w, sum);
   w.SetScope(fragment, Scope::kLocal);
-  w.Fragment(fragment, kInstruction, i == t.a ? MatrixOperand::kA : MatrixOperand::kB,
+  w.Fragment(fragment, Instruction(), i == t.a ? MatrixOperand::kA : MatrixOperand::kB,
              here.axes[FirstAxis(here.axes.size()) + kernel_.factors[i].own]->name,
              here.reduce_axes[kernel_.depth]->name);
   w.ComputeAt(fragment, step);
@@ -137,7 +138,7 @@ void WarpPlan::WriteFragments(ScheduleWriter& w, const MatrixTile& t, size_t i,
 
 void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
   const MatrixTile t = TileOf(values);
-  const MatrixShape& shape = ShapeOf(kInstruction);
+  const MatrixShape& shape = ShapeOf(Instruction());
   const size_t rows = kernel_.factors[t.a].own, cols = kernel_.factors[1 - t.a].own;
   const Begun begun = Begin(w, t);
   const StageRef& sum = begun.sum;
@@ -146,7 +147,7 @@ void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
                                   {values[kColWarps], values[kColTiles], 4, 2});
   const LoopList &row = result.row, &col = result.col;
   BindResult(w, t, begun, result, {row[1], col[1], row[4], col[3]},
-             {row[2], row[3], col[2], col[4]}, kInstruction);
+             {row[2], row[3], col[2], col[4]}, Instruction());
 
   // The sums: tiles, steps, and the matrices of a step.
   LoopList loops = w.DataLoops(sum);
@@ -177,11 +178,11 @@ class MatrixRule : public SketchRule {
   bool multiplies_matrices() const override { return true; }
   bool Applies(const ProgramShape& shape, const KernelShape& kernel,
                const Target& target) const override {
-    return MatrixKernel::Find(shape, kernel, target, kInstruction).has_value();
+    return MatrixKernel::Find(shape, kernel, target, false).has_value();
   }
   std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
                                     const Target& target) const override {
-    return std::make_unique<WarpPlan>(*MatrixKernel::Find(shape, kernel, target, kInstruction));
+    return std::make_unique<WarpPlan>(*MatrixKernel::Find(shape, kernel, target, false));
   }
 };
 

@@ -1,4 +1,4 @@
-// Products of matrices of 16-bit numbers by instructions of warpgroups.
+// Products of matrices of 16-bit numbers, or of tf32, by instructions of warpgroups.
 //
 // Four warps make a part of a block's tile of the result, which their lanes hold together as the
 // instruction lays it out. The instruction reads its operands from the tiles in shared memory
@@ -16,11 +16,12 @@ namespace {
 
 constexpr int64_t kOtherRegisters = 40;  // addresses, loop counters, temporaries
 constexpr int64_t kMostAccumulators = 192;
-constexpr int64_t kSpans[] = {64, 32, 16};  // elements of a swizzled line (SharedMatrix)
 
-// The longest line into which so many elements can be cut; 0: there is none.
-int64_t SpanOf(int64_t elements) {
-  for (int64_t span : kSpans) {
+// The longest swizzled line (SharedMatrix) into which so many elements can be cut; 0: there is
+// none.
+int64_t SpanOf(int64_t elements, DType type) {
+  for (int64_t span = SharedMatrix::kLongestSpan / SizeOf(type); SharedMatrix::IsSpan(span, type);
+       span /= 2) {
     if (elements % span == 0) return span;
   }
   return 0;
@@ -30,10 +31,10 @@ class WarpgroupPlan : public MatrixPlan {
  public:
   explicit WarpgroupPlan(MatrixKernel kernel) : MatrixPlan(std::move(kernel)) {
     std::vector<int64_t> columns;
-    for (MatrixInstruction instruction : WarpgroupInstructions()) {
+    for (MatrixInstruction instruction : WarpgroupInstructions(kernel_.Type())) {
       // A line of the narrowest holds twice its columns.
-      const bool fits =
-          SpanOf(ShapeOf(instruction).n) > 0 || !(kernel_.IsAlongOwn(0) || kernel_.IsAlongOwn(1));
+      const bool fits = SpanOf(ShapeOf(instruction).n, kernel_.Type()) > 0 ||
+                        !(kernel_.IsAlongOwn(0) || kernel_.IsAlongOwn(1));
       if (fits) columns.push_back(ShapeOf(instruction).n);
     }
     // In the order in which they are drawn. The first value of each takes least.
@@ -78,8 +79,9 @@ class WarpgroupPlan : public MatrixPlan {
     const int64_t buffers = std::max<int64_t>(2, v[kPipeline]);
     if (v[kBulk] > 0) t.shared_bytes = buffers * SizeOf(DType::kInt64);  // the phases
     for (size_t i = 0; i < 2; ++i) {
-      const int64_t align = SharedMatrix::Alignment(BlockOf(t, i));
-      t.shared_bytes = RoundUp(t.shared_bytes, align) + t.block[i] * t.depth * 2 * buffers;
+      const int64_t align = SharedMatrix::Alignment(BlockOf(t, i), kernel_.Type());
+      t.shared_bytes =
+          RoundUp(t.shared_bytes, align) + t.block[i] * t.depth * SizeOf(kernel_.Type()) * buffers;
     }
     t.registers = kOtherRegisters + t.accumulators + (v[kPipeline] == 1 ? t.Staged() : 0);
     t.parts = v[kParts];
@@ -123,7 +125,7 @@ class WarpgroupPlan : public MatrixPlan {
     kColGroups,
     kRowTiles,  // of a warpgroup
     kColumns,   // of an instruction
-    kSteps,     // of 16 along the reduction, in a tile in shared memory
+    kSteps,     // of an instruction along the reduction, in a tile in shared memory
     kParts,     // of the reduction, over blocks
     kPipeline,  // 1: through registers, more: copies, in so many buffers
     kInFlight,  // tiles whose products go on beside those of the next
@@ -133,16 +135,16 @@ class WarpgroupPlan : public MatrixPlan {
     kStaged  // 1: the result is stored from shared memory
   };
 
-  static MatrixInstruction InstructionOf(HoleValues values) {
-    for (MatrixInstruction instruction : WarpgroupInstructions()) {
+  MatrixInstruction InstructionOf(HoleValues values) const {
+    for (MatrixInstruction instruction : WarpgroupInstructions(kernel_.Type())) {
       if (ShapeOf(instruction).n == values[kColumns]) return instruction;
     }
-    return WarpgroupInstructions()[0];
+    return WarpgroupInstructions(kernel_.Type())[0];
   }
 
   // Elements of a line of a factor's tiles.
   int64_t BlockOf(const MatrixTile& t, size_t i) const {
-    return SpanOf(kernel_.IsAlongOwn(i) ? t.unit[i] : t.depth);
+    return SpanOf(kernel_.IsAlongOwn(i) ? t.unit[i] : t.depth, kernel_.Type());
   }
 };
 
@@ -206,7 +208,7 @@ class WarpgroupRule : public SketchRule {
  private:
   static std::optional<MatrixKernel> Find(const ProgramShape& shape, const KernelShape& kernel,
                                           const Target& target) {
-    return MatrixKernel::Find(shape, kernel, target, WarpgroupInstructions()[0]);
+    return MatrixKernel::Find(shape, kernel, target, true);
   }
 };
 

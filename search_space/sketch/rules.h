@@ -43,7 +43,7 @@ std::unique_ptr<SketchRule> MakeStagingRule();
 std::unique_ptr<SketchRule> MakeTilingRule();
 // The same of a reduction that reads everything once, such as the sums of columns.
 std::unique_ptr<SketchRule> MakeColumnsRule();
-// Products of matrices of 16-bit numbers by instructions that multiply small matrices.
+// Products of matrices of 16-bit numbers, or of tf32, by instructions that multiply small matrices.
 std::unique_ptr<SketchRule> MakeMatrixRule();
 // The same by instructions of warpgroups, which read their operands from shared memory.
 std::unique_ptr<SketchRule> MakeWarpgroupRule();

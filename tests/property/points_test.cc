@@ -489,7 +489,7 @@ TEST(LargePointsTest, OfScansAndStridedSumsVerify) {
 
 TEST(LargePointsTest, OfGathersVerify) {
   const std::vector<Operator> operators = OperatorsOfSuite("gather.op");
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kTF32}) {
     ExpectPointsVerify(*FindOperator(operators, "embedding"), "n=4096,v=50000,d=1024", dtype);
     ExpectPointsVerify(*FindOperator(operators, "gathered_matmul"), "m=1024,n=1024,k=1024,v=30000",
                        dtype);

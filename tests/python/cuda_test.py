@@ -229,7 +229,7 @@ class Cuda(Case):
         with self.assertRaisesRegex(heddle.DriverError, "no NVIDIA driver"):
             heddle.load(folder)
 
-    def with_map(self, number, entry):
+    def with_map(self, number, entry, element_bytes=2):
         """A folder whose kernel of that number takes a tensor map of B, too."""
         import json
 
@@ -237,10 +237,16 @@ class Cuda(Case):
         document = json.loads((folder / "manifest.json").read_text())
         kernel = document["kernels"][number]
         kernel["entry"] = entry
-        tensor_map = {"tensor_map": "B", "element_bytes": 2, "shape": [4, 8], "strides": [16], "box": [2, 32]}
+        tensor_map = {"tensor_map": "B", "element_bytes": element_bytes, "shape": [4, 8], "strides": [16], "box": [2, 32]}
         kernel["args"].append(tensor_map | {"swizzle_bytes": 64})
         (folder / "manifest.json").write_text(json.dumps(document))
         return folder
+
+    def test_elements_of_four_bytes_are_rounded_to_tf32(self):
+        f = heddle.load(self.with_map(0, "k0_M", element_bytes=4))
+        asked()
+        f(*tensors())
+        self.assertTrue(any(line.startswith("cuTensorMapEncodeTiled 11 2 b000 8x4") for line in asked()))
 
     def test_tensor_maps_are_made_where_tensors_lie(self):
         f = heddle.load(self.with_map(0, "k0_M"))

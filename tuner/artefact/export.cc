@@ -76,7 +76,7 @@ std::string SamplesText(const TensorProgram& program, const Expectation& expecta
     // An output of nothing but zeros still has a tolerance to divide by.
     double tolerance = std::max(measure::Tolerance(program, magnitude[s.output]), 1e-30) +
                        truncation * value[s.output];
-    if (const DType type = outputs[s.output]->dtype; search_space::IsHalf(type)) {
+    if (const DType type = outputs[s.output]->dtype; search_space::IsNarrow(type)) {
       tolerance += 2 * search_space::UnitRoundoff(type) * std::abs(s.value) +
                    search_space::HalfValue(type, 1);  // of numbers below the smallest normal one
     }
@@ -141,12 +141,14 @@ Json Manifest(const Artefact& artefact, const measure::BuiltSource& built,
   for (const auto& [name, value] : workload.shape) shape[name] = value;
   Json buffers = Json::array();
   for (const auto& [buffer, role] : BuffersOf(workload, built.program)) {
+    const bool is_tf32 = buffer->dtype == DType::kTF32;
     buffers.push_back({{"name", buffer->name},
                        {"role", role},
-                       {"dtype", search_space::NameOf(buffer->dtype)},
+                       {"dtype", is_tf32 ? "float32" : search_space::NameOf(buffer->dtype)},
                        {"shape", buffer->shape},
                        {"strides", buffer->strides},
                        {"align", 16}});
+    if (is_tf32) buffers.back()["rounds_to"] = search_space::NameOf(buffer->dtype);
     if (buffer->index_extent > 0) buffers.back()["index_extent"] = buffer->index_extent;
   }
   Json manifest{

@@ -28,9 +28,11 @@ struct Buffer {
   std::string type;
   int64_t index_extent;  // int32: indices, less than this
 };
-// A tensor of 16-bit elements as bulk copies read it. Dimensions outermost first.
+// A tensor as bulk copies read it: elements of 2 bytes, or of 4 that are rounded to tf32 on the way.
+// Dimensions outermost first.
 struct TensorMap {
   const char* buffer;
+  int element_bytes;
   std::vector<uint64_t> shape, strides;  // elements; bytes, of all but the innermost
   std::vector<uint32_t> box;             // elements
   int swizzle_bytes;
@@ -93,7 +95,16 @@ float FromHalf(uint16_t bits, Half format) {
 }
 
 size_t SizeOf(const Buffer& buffer) {
-  return buffer.type == "float64" ? 8 : buffer.type == "float32" ? 4 : 2;
+  return buffer.type == "float64" ? 8 : buffer.type == "float32" || buffer.type == "tf32" ? 4 : 2;
+}
+
+// The nearest number, ties away from zero.
+float ToTF32(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  bits = (bits + 0x1000) & 0xffffe000;
+  std::memcpy(&x, &bits, sizeof(bits));
+  return x;
 }
 
 // As the buffer's type lies in memory.
@@ -103,7 +114,8 @@ std::vector<char> Encoded(const Buffer& buffer, const std::vector<float>& values
   for (size_t i = 0; i < values.size(); ++i) {
     const double wide = values[i];
     const uint16_t half = size == 2 ? ToHalf(values[i], HalfOf(buffer)) : 0;
-    const void* from = &values[i];
+    const float single = buffer.type == "tf32" ? ToTF32(values[i]) : values[i];
+    const void* from = &single;
     if (size != 4) from = size == 8 ? static_cast<const void*>(&wide) : &half;
     std::memcpy(&bytes[i * size], from, size);
   }
@@ -217,6 +229,8 @@ def input_values(check, number, elements, index_extent):
 
 def encoded(values, dtype):
     """float32 values as the type lies in memory; bfloat16, which numpy lacks, as its bits."""
+    if dtype == "tf32":
+        return ((values.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
     if dtype != "bfloat16":
         return values.astype(dtype)
     bits = values.view(np.uint32)
@@ -238,7 +252,7 @@ def tensor_map(library, spec, address):
     place = (ctypes.addressof(memory) + 63) // 64 * 64
     code = library.cuTensorMapEncodeTiled(
         ctypes.c_void_p(place),
-        {1: 0, 2: 1, 4: 2, 8: 4}[spec["element_bytes"]],  # CU_TENSOR_MAP_DATA_TYPE_UINT8, ...
+        {2: 1, 4: 11}[spec["element_bytes"]],  # CU_TENSOR_MAP_DATA_TYPE_UINT16, _TFLOAT32
         rank,
         ctypes.c_void_p(address),
         (ctypes.c_uint64 * rank)(*spec["shape"][::-1]),
@@ -348,7 +362,7 @@ def main():
             inputs += 1
         else:  # what is not written is seen
             values = np.full(elements[b["name"]], np.nan, np.float32)
-        there[b["name"]] = encoded(values, b["dtype"])
+        there[b["name"]] = encoded(values, b.get("rounds_to", b["dtype"]))
         memory[b["name"]] = device.upload(there[b["name"]])
     device.launch(memory)
     outputs = {
@@ -407,8 +421,8 @@ std::string CppLauncher(const measure::LauncherText& driver,
     }
     std::string maps;
     for (const measure::TensorMap& map : k.maps) {
-      absl::StrAppendFormat(&maps, "%s{\"%s\", {%s}, {%s}, {%s}, %d}", maps.empty() ? "" : ", ",
-                            map.buffer, absl::StrJoin(map.shape, ", "),
+      absl::StrAppendFormat(&maps, "%s{\"%s\", %d, {%s}, {%s}, {%s}, %d}", maps.empty() ? "" : ", ",
+                            map.buffer, map.element_bytes, absl::StrJoin(map.shape, ", "),
                             absl::StrJoin(map.strides, ", "), absl::StrJoin(map.box, ", "),
                             map.swizzle_bytes);
     }

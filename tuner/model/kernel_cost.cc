@@ -103,7 +103,7 @@ void EstimateTimes(const KernelProfile& p, const Target& t, KernelCost& c) {
   const Instructions& n = p.instructions;
   c.terms[Term::kFma] = warps * (n.fma + n.add_mul) * kLanes / lanes * cycle_us;
   if (p.matrix_flops + p.warpgroup_flops > 0 && t.peak_gflops > 0) {
-    const bool both = search_space::ShapeOf(search_space::WarpgroupInstructions()[0]).IsOn(t);
+    const bool both = search_space::ShapeOf(search_space::MatrixInstruction::kM64N8K16).IsOn(t);
     const double flops = p.matrix_flops / (both ? kWarpShare : 1) + p.warpgroup_flops;
     c.terms[Term::kFma] += warps * flops * sms / search_space::MatrixGflops(t) * 1e-3;
   }

@@ -331,13 +331,14 @@ void Profiler::WalkLoadMatrix(const StmtNode& s) {
 void Profiler::WalkMatrixMultiply(const StmtNode& s) {
   const search_space::MatrixShape& shape = s.matrix();
   const double warps = shape.in_shared ? search_space::kWarpgroupThreads / kLanes : 1;
-  const auto flops = static_cast<double>(2 * shape.m * shape.n * shape.k) / warps;
+  const auto bytes = static_cast<double>(SizeOf(shape.of[0]));
+  const auto flops = static_cast<double>(2 * shape.m * shape.n * shape.k) * bytes / 2 / warps;
   sources_[s.buffer.get()] |= kComputed;
   Count(p_.instructions.matrix);
   (shape.in_shared ? p_.warpgroup_flops : p_.matrix_flops) += flops * trips_ * mask_.warps;
   if (shape.in_shared) {
     const auto elements = static_cast<double>((shape.m + shape.n) * shape.k);
-    p_.warpgroup_bytes += elements * 2 / warps * trips_ * mask_.warps;
+    p_.warpgroup_bytes += elements * bytes / warps * trips_ * mask_.warps;
   }
   for (const OpenLoop& l : stack_) p_.loops[static_cast<size_t>(l.id)].multiplies_adds = true;
   Flops(flops / kLanes);

@@ -93,7 +93,8 @@ struct KernelProfile {
   double shared_bytes = 0;
   double min_blocks = 0;
   Instructions instructions;
-  double matrix_flops = 0;  // of a warp's matrix instructions
+  // Of a warp's matrix instructions, in those of 16 bits that take as long: twice as many of tf32.
+  double matrix_flops = 0;
   // Its share of those of its warpgroup, and of what these read from shared memory.
   double warpgroup_flops = 0, warpgroup_bytes = 0;
   double flops = 0;      // float operations of the whole grid, a multiply-add counted as 2

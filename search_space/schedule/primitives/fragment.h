@@ -9,7 +9,10 @@ namespace heddle::search_space {
 constexpr auto WordsOf(MatrixInstruction /*unused*/) {
   return std::array{"mma_m16n8k16",     "wgmma_m64n8k16",   "wgmma_m64n16k16",  "wgmma_m64n32k16",
                     "wgmma_m64n64k16",  "wgmma_m64n96k16",  "wgmma_m64n128k16", "wgmma_m64n160k16",
-                    "wgmma_m64n192k16", "wgmma_m64n224k16", "wgmma_m64n256k16"};
+                    "wgmma_m64n192k16", "wgmma_m64n224k16", "wgmma_m64n256k16", "mma_m16n8k8",
+                    "wgmma_m64n8k8",    "wgmma_m64n16k8",   "wgmma_m64n32k8",   "wgmma_m64n64k8",
+                    "wgmma_m64n96k8",   "wgmma_m64n128k8",  "wgmma_m64n160k8",  "wgmma_m64n192k8",
+                    "wgmma_m64n224k8",  "wgmma_m64n256k8"};
 }
 constexpr auto WordsOf(MatrixOperand /*unused*/) { return std::array{"a", "b", "d"}; }
 

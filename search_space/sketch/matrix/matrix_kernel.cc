@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "search_space/ir/background.h"
+#include "search_space/ir/float_format.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
@@ -9,9 +10,10 @@
 namespace heddle::search_space {
 namespace {
 
-constexpr int64_t kLine = 8;  // elements of 16 bytes, the widest access
+constexpr int64_t kFilled = 16;  // elements that fill a matrix along the result
 
-// `operand` is factor of a product if it is made of 16-bit numbers, element by element.
+// `operand` is factor of a product if it is made of numbers that are multiplied, element by
+// element.
 bool MakeFactor(const ScheduledStage& sum, const MatrixShape& shape, const Operand& operand,
                 const Expr& value, Factor& factor) {
   if (!shape.Takes(operand.dtype)) return false;
@@ -49,11 +51,14 @@ bool IsCopy(const Expr& value, const Var& axis) {
 }  // namespace
 
 std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, const KernelShape& of,
-                                               const Target& target,
-                                               MatrixInstruction instruction) {
-  const MatrixShape& shape = ShapeOf(instruction);
+                                               const Target& target, bool in_warpgroups) {
   const auto tiled = FindTiledKernel(program, of, target);
-  if (!tiled.has_value() || !shape.IsOn(target)) return std::nullopt;
+  if (!tiled.has_value() || tiled->operands.empty()) return std::nullopt;
+  const DType type = tiled->operands[0].dtype;
+  if (!IsNarrow(type)) return std::nullopt;
+  const MatrixShape& shape =
+      ShapeOf(in_warpgroups ? WarpgroupInstructions(type)[0] : WarpInstruction(type));
+  if (!shape.IsOn(target)) return std::nullopt;
   const ScheduledStage& sum = program.stage(of.reductions[0]);
   const Operands operands = OperandsOf(sum);
   const bool is_product = sum.combiner == Combiner::kSum && operands.body->op == Op::kMul &&
@@ -79,6 +84,9 @@ std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, cons
   if (!found.ChooseDepth(shape.k, vanishes)) return std::nullopt;
   if (!found.ChooseOwn(0) || !found.ChooseOwn(1)) return std::nullopt;
   for (Factor& factor : found.factors) found.ChooseAccess(program, sum, value_of(factor), factor);
+  // From shared memory elements of 16 bits alone are transposed.
+  const bool along_depth = found.IsAlongDepth(0) && found.IsAlongDepth(1);
+  if (in_warpgroups && !IsHalf(type) && !along_depth) return std::nullopt;
   if (found.factors[0].own > found.factors[1].own) std::swap(found.factors[0], found.factors[1]);
   const ScheduledStage& root = program.stage(of.root);
   found.may_stage = found.ResultInner().has_value() && !program.schedule.HasCompanions(root);
@@ -109,7 +117,7 @@ bool MatrixKernel::ChooseDepth(int64_t step, const std::function<bool(size_t)>& 
     const size_t axis = kernel.axes.size() + r;
     const int64_t extent = kernel.reduce_axes[r].extent;
     if (!factors[0].Has(axis) || !factors[1].Has(axis)) continue;
-    if (kernel.reduce_axes.size() > 1 && extent < kLine) continue;
+    if (kernel.reduce_axes.size() > 1 && 2 * extent < step) continue;
     const bool is_zero = is_zero_past(r);
     if (!is_zero && extent % step != 0) continue;
     int innermost = 0;
@@ -135,7 +143,7 @@ bool MatrixKernel::ChooseOwn(size_t number) {
     const bool is_inner = std::all_of(
         factor.axes.begin() + static_cast<std::ptrdiff_t>(x) + 1, factor.axes.end(),
         [&](size_t behind) { return behind >= kernel.axes.size() && behind != DepthAxis(); });
-    const bool fills = is_inner && kernel.reduce_axes.size() > 1 && extent >= 2 * kLine;
+    const bool fills = is_inner && kernel.reduce_axes.size() > 1 && extent >= kFilled;
     if (std::pair(fills, extent) <= best) continue;
     best = {fills, extent};
     factor.own = axis;
@@ -163,7 +171,9 @@ void MatrixKernel::ChooseAccess(const ProgramShape& program, const ScheduledStag
     const int64_t extent = is_row ? load->buffer->shape.back() : 1;
     widest = std::gcd(widest, extent);
   }
-  while (factor.vector < kLine && widest % (2 * factor.vector) == 0) factor.vector *= 2;
+  while (factor.vector < ElementsOfAccess(factor.operand.dtype) &&
+         widest % (2 * factor.vector) == 0)
+    factor.vector *= 2;
   factor.is_copied = IsCopy(computed, axis) && factor.vector > 1 && kernel.target.has_async_copy;
   // Indices are axes, each once: a product has no axis that would number two dimensions.
   factor.is_boxed = factor.is_copied && value->op == Op::kLoad && !factor.operand.is_stage &&

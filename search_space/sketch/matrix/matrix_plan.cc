@@ -12,7 +12,6 @@ namespace heddle::search_space {
 namespace {
 
 constexpr int64_t kMostThreads = 512, kMostTrips = 32, kMostParts = 256;
-constexpr int64_t kLine = 8;  // elements of 16 bytes, which instructions read at once
 
 }  // namespace
 
@@ -26,8 +25,11 @@ int64_t MatrixTile::Grid() const {
 }
 
 int64_t MatrixTile::Staged() const {
+  constexpr int64_t kRegister = 4;  // bytes
   int64_t staged = 0;
-  for (size_t i = 0; i < 2; ++i) staged += CeilDiv(Trips(i) * kernel.factors[i].vector, 2);
+  for (size_t i = 0; i < 2; ++i) {
+    staged += CeilDiv(Trips(i) * kernel.factors[i].vector * SizeOf(kernel.Type()), kRegister);
+  }
   return staged;
 }
 
@@ -308,7 +310,8 @@ void MatrixPlan::WriteTiles(ScheduleWriter& w, const MatrixTile& t, size_t i,
   for (size_t d = 0; d < read.axes.size(); ++d) {
     if (read.axes[d] == read.inner) order.push_back(d);
   }
-  w.StorageLayout(factor, order, 0, kLine);
+  // In chunks of 16 bytes, which instructions read at once.
+  w.StorageLayout(factor, order, 0, ElementsOfAccess(kernel_.Type()));
   w.Fetch(factor, t.threads, read.vector);
 }
 

@@ -1,4 +1,4 @@
-// What plans for products of matrices of 16-bit numbers have in common, whichever instructions
+// What plans for products of matrices of narrow numbers have in common, whichever instructions
 // multiply: a block makes a tile of the result, from tiles of both operands in shared memory.
 #ifndef HEDDLE_SEARCH_SPACE_SKETCH_MATRIX_MATRIX_PLAN_H_
 #define HEDDLE_SEARCH_SPACE_SKETCH_MATRIX_MATRIX_PLAN_H_
@@ -41,10 +41,11 @@ struct MatrixKernel {
   // Is there one result, whose elements lie closest along an axis of a factor?
   bool may_stage = false;
 
-  // nullopt unless instructions of this kind can compute it on `target`.
+  // nullopt unless instructions of warps, or of warpgroups, can compute it on `target`.
   static std::optional<MatrixKernel> Find(const ProgramShape& shape, const KernelShape& of,
-                                          const Target& target, MatrixInstruction instruction);
+                                          const Target& target, bool in_warpgroups);
 
+  DType Type() const { return factors[0].operand.dtype; }  // of both
   int64_t Extent(size_t factor) const { return kernel.axes[factors[factor].own].extent; }
   int64_t Depth() const { return kernel.reduce_axes[depth].extent; }
   size_t DepthAxis() const { return kernel.axes.size() + depth; }

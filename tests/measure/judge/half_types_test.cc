@@ -210,7 +210,7 @@ TEST_F(HalfTypesOnOpenCl, WhatCannotBeComparedIsRefused) {
   const Operator op = ParseOperators("op wide(n) { in A[n]: float64 out B[i: n] = A[i] }")->front();
   const auto program = ProgramOf(op, "n=8", DType::kFloat32);
   EXPECT_EQ(Validator::Create(*device_, *program, {}).status().message(),
-            "A is of float64: only kernels whose inputs and outputs are float32, float16 and "
+            "A is of float64: only kernels whose inputs and outputs are float32, tf32, float16 and "
             "bfloat16 can be measured and exported");
 }
 

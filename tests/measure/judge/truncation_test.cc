@@ -19,7 +19,7 @@ namespace {
 
 using namespace search_space;
 
-constexpr int64_t kStep = 16;
+int64_t StepOf(DType type) { return type == DType::kTF32 ? 8 : 16; }
 
 TensorProgram Product(DType type, DType of_result, const std::string& shape) {
   const std::string text = absl::StrCat(
@@ -43,14 +43,15 @@ double WorstError(const Inputs& inputs, const TensorProgram& program, InputKind 
   const Allowed& allowed = sampled->allowed[0];
   const int64_t terms = program.shape.at("k"), columns = program.shape.at("n");
   const DType type = program.stages.back().tensor->dtype;
+  const int64_t step_terms = StepOf(program.inputs[0]->dtype);
   double worst = 0;
   for (const SamplePoint& sample : sampled->samples) {
     const int64_t row = sample.offset / columns, column = sample.offset % columns;
     double sum = 0;
-    for (int64_t r = 0; r < terms; r += kStep) {
-      if (r >= terms / 2 && r < terms / 2 + lost * kStep) continue;
+    for (int64_t r = 0; r < terms; r += step_terms) {
+      if (r >= terms / 2 && r < terms / 2 + lost * step_terms) continue;
       double step = 0;
-      for (int64_t q = r; q < r + kStep; ++q) {
+      for (int64_t q = r; q < r + step_terms; ++q) {
         step += inputs.At(kind, 0, row * terms + q) * inputs.At(kind, 1, column * terms + q);
       }
       sum = CutOff(sum + step, std::max(std::abs(sum), std::abs(step)));
@@ -64,7 +65,7 @@ double WorstError(const Inputs& inputs, const TensorProgram& program, InputKind 
 
 TEST(Truncation, IsAllowedAndALostStepIsNot) {
   const Target target = *FindTarget("h100");
-  for (DType type : {DType::kFloat16, DType::kBFloat16}) {
+  for (DType type : {DType::kFloat16, DType::kBFloat16, DType::kTF32}) {
     for (DType of_result : {type, DType::kFloat32}) {
       const TensorProgram program = Product(type, of_result, "m=8,n=8,k=4096");
       const Inputs inputs(program, 1, Truncation(program, target));
@@ -95,6 +96,9 @@ TEST(Truncation, IsOfMatrixUnitsAlone) {
   const TensorProgram half = Product(DType::kFloat16, DType::kFloat16, "m=8,n=8,k=4096");
   const TensorProgram single = Product(DType::kFloat32, DType::kFloat32, "m=8,n=8,k=4096");
   EXPECT_EQ(Truncation(half, *FindTarget("h100")), 0x1p-23 * (4096.0 / 16 + 8));
+  const TensorProgram tf32 = Product(DType::kTF32, DType::kFloat32, "m=8,n=8,k=4096");
+  EXPECT_EQ(Truncation(tf32, *FindTarget("h100")), 0x1p-23 * (4096.0 / 8 + 8));
+  EXPECT_EQ(Truncation(tf32, *FindTarget("cpu")), 0);
   EXPECT_EQ(Truncation(half, *FindTarget("sm_70")), 0);
   EXPECT_EQ(Truncation(half, *FindTarget("cpu")), 0);
   EXPECT_EQ(Truncation(single, *FindTarget("h100")), 0);

@@ -44,6 +44,42 @@ TEST(MatrixLayouts, AreThoseOfThePtxTables) {
   });
 }
 
+// Those of "Matrix Fragments for mma.m16n8k8", .tf32.
+TEST(MatrixLayouts, OfTF32AreThoseOfThePtxTables) {
+  const MatrixShape& shape = ShapeOf(MatrixInstruction::kM16N8K8);
+  const auto expect = [&](MatrixOperand operand, int64_t elements, int64_t rows) {
+    const FragmentLayout& layout = shape.Layout(operand);
+    EXPECT_EQ(layout.elements(), elements);
+    for (int64_t lane = 0; lane < 32; ++lane) {
+      for (int64_t i = 0; i < elements; ++i) {
+        const int64_t row = lane / 4 + (rows == 16 && i % 2 == 1 ? 8 : 0);
+        const int64_t col = lane % 4 + (i >= elements / 2 ? 4 : 0);
+        EXPECT_EQ(ValueOf(layout.Lane(Int(row), Int(col))), lane) << row << ", " << col;
+        EXPECT_EQ(ValueOf(layout.Element(Int(row), Int(col))), i) << row << ", " << col;
+      }
+    }
+  };
+  expect(MatrixOperand::kA, 4, 16);
+  expect(MatrixOperand::kB, 2, 8);
+}
+
+// Row and Col say of each element of a lane where it stands.
+TEST(MatrixLayouts, KnowWhereElementsStand) {
+  for (int number = 0; number <= static_cast<int>(MatrixInstruction::kM64N256K8); ++number) {
+    for (const FragmentLayout& layout : ShapeOf(static_cast<MatrixInstruction>(number)).layouts) {
+      if (layout.rows % (8 * layout.warps) != 0) continue;
+      for (int64_t lane = 0; lane < layout.lanes(); lane += 5) {
+        for (int64_t i = 0; i < layout.elements(); ++i) {
+          const Expr row = Simplify(layout.Row(Int(lane), Int(i)));
+          const Expr col = Simplify(layout.Col(Int(lane), Int(i)));
+          ASSERT_EQ(ValueOf(layout.Lane(row, col)), lane) << number;
+          ASSERT_EQ(ValueOf(layout.Element(row, col)), i) << number;
+        }
+      }
+    }
+  }
+}
+
 // C[16, 8] = A[16, 16] B[16, 8] or, `transposed`, of a B that is stored [n, k], by one warp.
 struct Product {
   bool barrier = true;    // behind the stores to shared memory
@@ -139,6 +175,42 @@ TEST(MatrixInstructions, AreRefusedWhereTheyWouldGoWrong) {
   fails({.only = V(MakeVar("any", 32)) < Int(16)}, "divergent");
 }
 
+// Two blocks of 8 x 4 numbers of tf32, spread over a warp.
+TEST(MatrixInstructions, LoadRowsOfTF32AndTransposeNone) {
+  const auto tf32 = [](const char* name, Scope scope, std::vector<int64_t> shape) {
+    return MakeBuffer(name, DType::kTF32, scope, std::move(shape));
+  };
+  const auto a = tf32("A", Scope::kGlobal, {16, 4}), as = tf32("As", Scope::kShared, {16, 4});
+  const auto ar = tf32("Ar", Scope::kLocal, {2});
+  const auto c = tests::F32("C", Scope::kGlobal, {16, 4});
+  const auto load = [&](bool transposed, const Expr& first) {
+    const Var block = MakeVar("block", 1), t = MakeVar("t", 32);
+    const Var i = MakeVar("i", 2), e = MakeVar("e", 2);
+    const Expr row = V(i) * Int(8) + V(t) / Int(4), held = V(e) * Int(8) + V(t) / Int(4);
+    const Expr col = V(t) % Int(4);
+    Stmt body =
+        Seq({For(i, ForKind::kUnrolled, Store(as, {row, col}, Load(a, {row, col}))), Barrier(),
+             LoadMatrix(ar, {Int(0)}, Load(as, {V(t) % Int(16), first}), 2, transposed),
+             For(e, ForKind::kUnrolled,
+                 Store(c, {held, col}, Cast(DType::kFloat32, Load(ar, {V(e)}))))});
+    return tests::OneKernel({a}, c, block, t, Alloc(ar, body), {{as, 0}});
+  };
+  const Target target = *FindTarget("sm_80");
+  const Program rows = load(false, Int(0));
+  EXPECT_TRUE(Verify(rows, target).ok()) << Verify(rows, target);
+  TensorValues values;
+  for (int i = 0; i < 64; ++i) values["A"].push_back(i + 1);
+  const absl::Status ran = Interpret(rows, values);
+  ASSERT_TRUE(ran.ok()) << ran;
+  EXPECT_EQ(values["C"], values["A"]);
+  const auto refused = [&](const Program& program, const char* why) {
+    const absl::Status verified = Verify(program, target);
+    EXPECT_TRUE(absl::StrContains(verified.message(), why)) << verified;
+  };
+  refused(load(true, Int(0)), "transposed: only elements of 16 bits can be");
+  refused(load(false, Int(2)), "not proven to begin 4 elements");
+}
+
 // 989 TFLOP/s at the clock that the H100's data sheet has for matrix instructions, 1.83 GHz.
 TEST(MatrixInstructions, RaiseThePeakOfWhatTheyCompute) {
   const auto peak = [](const char* op, const char* shape, DType type, const char* target) {
@@ -150,6 +222,8 @@ TEST(MatrixInstructions, RaiseThePeakOfWhatTheyCompute) {
   EXPECT_EQ(peak("matmul", shape, DType::kBFloat16, "h100"), 16);
   EXPECT_EQ(peak("matmul", shape, DType::kFloat16, "a100"), 16);
   EXPECT_EQ(peak("matmul", shape, DType::kFloat32, "h100"), 1);
+  EXPECT_EQ(peak("matmul_nt", shape, DType::kTF32, "h100"), 8);
+  EXPECT_EQ(peak("matmul", shape, DType::kTF32, "cpu"), 1);
   EXPECT_EQ(peak("matmul", shape, DType::kFloat16, "sm_75"), 1) << "has none that kernels use";
   EXPECT_EQ(peak("vector_add", "n=64", DType::kBFloat16, "h100"), 1);
   // What is read may be wider than what is multiplied.
@@ -157,9 +231,10 @@ TEST(MatrixInstructions, RaiseThePeakOfWhatTheyCompute) {
       "op f(n) { in A[n, n] out C[i: n, j: n] = sum(r: n) bfloat16(A[i, r]) * bfloat16(A[r, j]) }");
   const TensorProgram rounded = *cast->front().Instantiate({{"n", 64}}, DType::kFloat32);
   EXPECT_EQ(PeakGflops(rounded, *FindTarget("h100")), MatrixGflops(*FindTarget("h100")));
-  EXPECT_EQ(LongestMatrixSum(rounded, *FindTarget("h100")), 64);
-  EXPECT_EQ(LongestMatrixSum(rounded, *FindTarget("sm_75")), 0);
+  EXPECT_EQ(MostMatrixSteps(rounded, *FindTarget("h100")), 64 / 16);
+  EXPECT_EQ(MostMatrixSteps(rounded, *FindTarget("sm_75")), 0);
   EXPECT_NEAR(MatrixGflops(*FindTarget("h100")) * 1.83 / 1.98, 989e3, 1e3);
+  EXPECT_NEAR(MatrixGflops(*FindTarget("h100"), DType::kTF32) * 1.83 / 1.98, 494.7e3, 1e3);
 }
 
 }  // namespace

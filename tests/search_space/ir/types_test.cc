@@ -46,6 +46,12 @@ TEST(FloatFormat, RoundsToNearestEven) {
                          {DType::kBFloat16, 0x1p-134, 0},
                          {DType::kBFloat16, 0x1.fep127, 0x1.fep127},
                          {DType::kBFloat16, 0x1.ffp127, infinity},
+                         {DType::kTF32, 1 + 0x1p-11, 1 + 0x1p-10},  // a tie, away from zero
+                         {DType::kTF32, -1 - 0x1p-11, -1 - 0x1p-10},
+                         {DType::kTF32, 1 + 0x1p-11 - 0x1p-40, 1},
+                         {DType::kTF32, 2049, 2050},
+                         {DType::kTF32, 0x1p-136, 0x1p-136},
+                         {DType::kTF32, 0x1.fffp127, infinity},
                          {DType::kFloat32, 1 + 0x1p-24, 1},
                          {DType::kFloat64, 1 + 0x1p-52, 1 + 0x1p-52}}) {
     EXPECT_EQ(RoundTo(c.type, c.value), c.rounded) << NameOf(c.type) << " " << c.value;

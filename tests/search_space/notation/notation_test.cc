@@ -153,10 +153,11 @@ TEST(NotationErrors, SyntaxNamesPlaceAndExpectation) {
       {"op f(m) { out Y[i m] = 1 }", "1:19: expected ':' and an extent after the axis name"},
       {"op f(m) { out Y[i: m] 1 }", "1:23: expected '=' before the stage's definition, found '1'"},
       {"op f(m) { in A[m]: int8 out Y[i: m] = A[i] }",
-       "1:20: expected the tensor's data type (float16, bfloat16, float32, float64), or "
+       "1:20: expected the tensor's data type (float16, bfloat16, tf32, float32, float64), or "
        "index(extent) for an input that holds indices, found 'int8'"},
       {"op f(m) { in A[m] out Y[i: m]: half = A[i] }",
-       "1:32: expected the tensor's data type (float16, bfloat16, float32, float64), found 'half'"},
+       "1:32: expected the tensor's data type (float16, bfloat16, tf32, float32, float64), found "
+       "'half'"},
       {"op f(m) { in A[m] out Y[i: m]: index(m) = A[i] }",
        "1:32: stages hold values; indices are read from inputs alone"},
       {"op f(m) { out Y[i: m] = }", "1:25: expected an expression, found '}'"},
@@ -707,7 +708,7 @@ TEST(ParseDType, KnowsFloatingTypes) {
   EXPECT_EQ(std::string(ParseDType("flaot32").status().message()),
             "unknown data type 'flaot32'; did you mean 'float32'?");
   EXPECT_THAT(std::string(ParseDType("int8").status().message()),
-              HasSubstr("known: float16, bfloat16, float32, float64"));
+              HasSubstr("known: float16, bfloat16, tf32, float32, float64"));
 }
 
 TEST(FindOperator, SuggestsNearNames) {

@@ -18,6 +18,10 @@ namespace {
 
 // Sums over several axes, of which matrices are multiplied along one.
 constexpr char kOperators[] = R"(
+op matmul_tt(m, n, k) {
+  in A[k, m], B[n, k]
+  out C[i: m, j: n] = sum(r: k) A[r, i] * B[j, r]
+}
 op two_sums(m, n, k, l) {
   in A[m, k, l], B[k, l, n]
   out C[i: m, j: n] = sum(r: k, q: l) A[i, r, q] * B[r, q, j]
@@ -173,6 +177,12 @@ TEST(WarpgroupRule, StagesResultsWhereLinesAreOfOneBlock) {
   EXPECT_FALSE(offers("channels_outside", "m=64,n=64,k=32"));
 }
 
+std::string NameOfCase(const testing::TestParamInfo<std::tuple<const char*, Case>>& info) {
+  const auto& [sketch, c] = info.param;
+  return absl::StrCat(sketch, "_", c.op,
+                      c.type == DType::kTF32 ? absl::StrCat("_", info.index) : "");
+}
+
 class MatrixRules : public testing::TestWithParam<std::tuple<const char*, Case>> {};
 
 TEST_P(MatrixRules, EveryDrawnPointComputesTheProduct) {
@@ -222,9 +232,58 @@ INSTANTIATE_TEST_SUITE_P(
                         Case{"conv_padded_last", "n=2,h=3,w=6,ci=16,co=24", DType::kBFloat16},
                         // Along w, sums would end inside a matrix.
                         Case{"weight_gradient_odd", "n=9,ci=8,co=8,h=2,w=7", DType::kFloat16})),
-    [](const auto& info) {
-      return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param).op;
-    });
+    NameOfCase);
+
+// Of 32 bits, which no instruction transposes.
+INSTANTIATE_TEST_SUITE_P(
+    TF32, MatrixRules,
+    testing::Combine(testing::Values("matrix"),
+                     testing::Values(Case{"matmul", "m=64,n=72,k=48", DType::kTF32},
+                                     Case{"matmul_tn", "m=48,n=33,k=96", DType::kTF32},
+                                     Case{"matmul_tt", "m=37,n=41,k=27", DType::kTF32},
+                                     Case{"gemm_relu_add", "m=37,n=41,k=27", DType::kTF32},
+                                     Case{"conv_padded", "n=1,ci=10,h=3,w=17,co=9", DType::kTF32},
+                                     Case{"conv_padded_last", "n=2,h=3,w=6,ci=16,co=24",
+                                          DType::kTF32})),
+    NameOfCase);
+INSTANTIATE_TEST_SUITE_P(
+    TF32InRows, MatrixRules,
+    testing::Combine(testing::Values("matrix", "warpgroup"),
+                     testing::Values(Case{"matmul_nt", "m=70,n=64,k=40", DType::kTF32},
+                                     Case{"matmul_nt", "m=130,n=72,k=200", DType::kTF32},
+                                     Case{"matmul_nt", "m=33,n=9,k=27", DType::kTF32},
+                                     Case{"conv_last", "n=2,h=3,w=6,ci=16,co=24", DType::kTF32},
+                                     Case{"rectified", "m=24,n=33,k=40", DType::kTF32})),
+    NameOfCase);
+
+TEST(WarpgroupRule, LeavesAloneWhatItCannotTranspose) {
+  const auto offers = [](const char* op, const char* rule) {
+    const auto space =
+        SearchSpace::Create(Instantiated(op, "m=64,n=64,k=64", DType::kTF32), *FindTarget("h100"));
+    Rng rng(3);
+    for (int i = 0; i < 200; ++i) {
+      if (absl::StartsWith(space->Print(*space->Sample(rng)), rule)) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(offers("matmul_nt", "warpgroup"));
+  EXPECT_FALSE(offers("matmul", "warpgroup"));
+  EXPECT_FALSE(offers("matmul_tt", "warpgroup"));
+  EXPECT_TRUE(offers("matmul", "matrix"));
+}
+
+TEST(MatrixRule, ReadsRowsOfTF32AsBlocksAndColumnsOneByOne) {
+  const auto loops = [](const char* op) {
+    const auto space =
+        SearchSpace::Create(Instantiated(op, "m=64,n=64,k=64", DType::kTF32), *FindTarget("a100"));
+    const auto point = space->Parse(
+        "matrix: swap=0 m.warps=2 n.warps=1 m.tiles=2 n.tiles=4 k.steps=4 split_k=1 pipeline=3 "
+        "prefetch=0 block_swizzle=1 min_blocks=0");
+    EXPECT_TRUE(point.ok()) << point.status();
+    return ToString(*space->Lower(*point));
+  };
+  tests::ExpectGolden("loops/tf32.txt", loops("matmul_nt") + "\n" + loops("matmul"));
+}
 
 }  // namespace
 }  // namespace heddle::search_space

@@ -1,4 +1,4 @@
-#include "search_space/ir/half_expr.h"
+#include "search_space/ir/narrow_expr.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,9 +8,9 @@
 namespace heddle::search_space {
 namespace {
 
-bool IsWidened(const Expr& e) { return e->op == Op::kCast && IsHalf(e->args[0]->type); }
+bool IsWidened(const Expr& e) { return e->op == Op::kCast && IsNarrow(e->args[0]->type); }
 
-// The 16-bit type of a value that is widened in `e`; float32 where none is.
+// The narrow type of a value that is widened in `e`; float32 where none is.
 DType WidenedIn(const Expr& e) {
   DType type = DType::kFloat32;
   Visit(e, [&](const Expr& node) {
@@ -51,9 +51,9 @@ bool IsOf(DType type, const Expr& e) {
 
 }  // namespace
 
-Expr AsHalf(const Expr& e) {
+Expr AsNarrow(const Expr& e) {
   const DType type = WidenedIn(e);
-  if (e->type != DType::kFloat32 || !IsHalf(type)) return nullptr;
+  if (e->type != DType::kFloat32 || !IsNarrow(type)) return nullptr;
   if (Expr moved = Moved(type, e)) return moved;
   return IsOf(type, e) ? Cast(type, e) : nullptr;
 }

@@ -30,13 +30,15 @@ absl::StatusOr<std::vector<v1::FleetHost>> LoadHosts(Records& records) {
   return hosts;
 }
 
-absl::StatusOr<bool> OwnerRevoked(Records& records, const std::string& host, absl::Time now) {
+absl::StatusOr<std::optional<int64_t>> RevokedOwner(Records& records, const std::string& host,
+                                                    absl::Time now) {
   auto revoked = records.database().QueryInt(
-      "SELECT count(*) FROM fleet_host h JOIN token t ON t.id = h.token "
+      "SELECT t.id FROM fleet_host h JOIN token t ON t.id = h.token "
       "WHERE h.host = ? AND (t.revoked_us > 0 OR (t.expires_us > 0 AND t.expires_us <= ?))",
       host, absl::ToUnixMicros(now));
+  if (absl::IsNotFound(revoked.status())) return std::optional<int64_t>();
   if (!revoked.ok()) return revoked.status();
-  return *revoked > 0;
+  return std::optional<int64_t>(*revoked);
 }
 
 absl::Status SavePin(Records& records, const v1::Device& device) {

@@ -4,6 +4,7 @@
 #define HEDDLE_SERVER_DB_FLEET_STORE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,9 @@ namespace heddle::server {
 
 absl::Status SaveHost(tuner::Records& records, const v1::FleetHost& host);
 absl::StatusOr<std::vector<v1::FleetHost>> LoadHosts(tuner::Records& records);
-// Whether the host belongs to a token that is valid no more.
-absl::StatusOr<bool> OwnerRevoked(tuner::Records& records, const std::string& host, absl::Time now);
+// The token that the host belongs to, where that is valid no more.
+absl::StatusOr<std::optional<int64_t>> RevokedOwner(tuner::Records& records,
+                                                    const std::string& host, absl::Time now);
 
 absl::Status SaveDevice(tuner::Records& records, const v1::FleetDevice& device);
 absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(tuner::Records& records);

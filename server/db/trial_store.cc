@@ -72,7 +72,7 @@ absl::Status LeaseTrial(Records& records, const TrialRow& row) {
   return records.database().Run(
       "INSERT INTO job_trial VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, 0, NULL) "
       "ON CONFLICT (id) DO UPDATE SET state = excluded.state, running = 0, "
-      "lease = excluded.lease, device = excluded.device",
+      "lease = excluded.lease, device = excluded.device WHERE job_trial.state < 3",
       row.id, row.job, row.workload, row.point, row.steps, int{v1::Trial::STATE_LEASED},
       int{row.is_final}, row.kills, row.lease, row.device);
 }

@@ -32,7 +32,8 @@ struct TrialRow {
   std::string device;
 };
 
-// A trial is written when it is leased: before that nothing can have happened with it.
+// A trial is written when it is leased: before that nothing can have happened with it. One that is
+// done stays done: its result may have come, late, before the lease is written.
 absl::Status LeaseTrial(tuner::Records& records, const TrialRow& row);
 // With the steps of its record where it is a final that is done.
 absl::StatusOr<std::optional<TrialRow>> LoadTrial(tuner::Records& records, int64_t id);

@@ -50,12 +50,12 @@ Engine::~Engine() {
 // ---------------------------------------------------------------------------------------- driving
 
 void Engine::Finish() {
-  const Effects effects = state_.TakeEffects();
-  for (const Effects::Write& write : effects.writes) {
+  Effects effects = state_.TakeEffects();
+  for (Effects::Write& write : effects.writes) {
     ++writes_;
     store_.Write(
-        write.body,
-        [this, done = write.done](const absl::Status& status) {
+        std::move(write.body),
+        [this, done = std::move(write.done)](const absl::Status& status) {
           Do([&](FleetState&) {
             if (done) done(status);
           });
@@ -193,7 +193,7 @@ searcher::ToSearcher Engine::Answer(int64_t id, const searcher::FromSearcher& qu
         question.has_finals() ? SteadyTime::InfiniteFuture()
                               : options_.steady() + absl::Seconds(question.exchange().wait_s());
     const auto over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-      return state_.AnswerIsReady(id) || options_.steady() >= deadline;
+      return state_.AnswerIsReady(id, question.has_finals()) || options_.steady() >= deadline;
     };
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&over));
@@ -207,10 +207,9 @@ void Engine::Register(const Caller& caller, const v1::RegisterRequest& request,
                       const Reply<v1::RegisterResponse>& reply) {
   auto session = NewSession();
   if (!session.ok()) return reply(session.status());
-  absl::StatusOr<bool> owner_revoked =
-      OwnerRevoked(*store_.Read(), request.host_uuid(), options_.now());
-  if (!owner_revoked.ok()) return reply(owner_revoked.status());
-  Do([&](FleetState& state) { state.Register(caller, request, *session, *owner_revoked, reply); });
+  auto revoked = RevokedOwner(*store_.Read(), request.host_uuid(), options_.now());
+  if (!revoked.ok()) return reply(revoked.status());
+  Do([&](FleetState& state) { state.Register(caller, request, *session, *revoked, reply); });
 }
 
 }  // namespace heddle::server

@@ -137,9 +137,12 @@ void FleetState::JudgeConfirmation(const LeaseEntry& lease, const std::vector<Fi
   const Confirmation& asked = *lease.confirmation;
   const std::string& schedule = asked.rows.front().steps;
   double time_us = 0, default_us = 0;
+  bool measured = false;
   for (const Finalist& final : finals) {
+    measured |= final.row.steps == schedule;
     (final.row.steps == schedule ? time_us : default_us) = final.time_us;
   }
+  if (!measured) return;  // the report was sent again, or is of the default schedule alone
   const bool agrees = Agree({asked.time_us, asked.default_us}, {time_us, default_us});
   LogEvent(agrees ? Severity::kInfo : Severity::kWarning,
            agrees ? "best_confirmed" : "best_disputed",

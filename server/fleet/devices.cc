@@ -203,7 +203,14 @@ void FleetState::Heartbeat(const Caller& caller, const v1::HeartbeatRequest& req
                       std::back_inserter(stopped));
   if (!started.empty() || !stopped.empty()) {
     s.running = running;
-    Write([=](tuner::Records& records) { return SetRunning(records, started, stopped); }, nullptr,
+    Write([=](tuner::Records& records) { return SetRunning(records, started, stopped); },
+          [=, this, id = s.id](const absl::Status& status) {
+            const auto known = sessions_.find(id);
+            if (status.ok() || known == sessions_.end()) return;
+            // The next heartbeat has it written.
+            for (int64_t candidate : started) known->second.running.erase(candidate);
+            known->second.running.insert(stopped.begin(), stopped.end());
+          },
           Persistence::kOnce);
   }
   response.set_drain(draining_);

@@ -135,9 +135,10 @@ class FleetState {
   // The next search of a job in `searches`, on the database; ends the job when there is none,
   // nullopt also when it is to stop.
   std::optional<searcher::Setup> PrepareSearch(int64_t job, const std::string& database);
-  // What a searcher asks. Its answer is ready when AnswerIsReady; or earlier, with what there is.
+  // What a searcher asks. Its answer is ready when AnswerIsReady; or earlier, with what there is,
+  // where it has not asked for finals, which are all or none.
   void Ask(int64_t job, const searcher::FromSearcher& question);
-  bool AnswerIsReady(int64_t job) const;
+  bool AnswerIsReady(int64_t job, bool finals) const;
   searcher::ToSearcher TakeAnswer(int64_t job, bool finals);
   // How the search has ended. False: no other one is to be prepared.
   bool SearchDone(int64_t job, const absl::StatusOr<searcher::Done>& done);
@@ -147,10 +148,10 @@ class FleetState {
 
   // ----------------------------------------------------------------------------------------- fleet
 
-  // `session`: a name that nobody guesses. `owner_revoked`: whether the token that the host belongs
-  // to is.
+  // `session`: a name that nobody guesses. `revoked`: the token that the host belonged to a moment
+  // ago, where that is not valid any more.
   void Register(const Caller& caller, const v1::RegisterRequest& request,
-                const std::string& session, bool owner_revoked,
+                const std::string& session, std::optional<int64_t> revoked,
                 const Reply<v1::RegisterResponse>& reply);
   void Acquire(const Caller& caller, const v1::AcquireRequest& request, Reply<v1::Lease> reply);
   void Report(const Caller& caller, const v1::ReportRequest& request,
@@ -227,9 +228,8 @@ class FleetState {
     bool usable = false;  // as it was counted in uses_
     std::string request_id;
     v1::Lease last_lease;
-    // The same call again, before the lease was written.
-    std::vector<Reply<v1::Lease>> asked_again;
-    bool written = false;  // last_lease
+    // Whom leases that are not written yet were given: the call, and the same call again.
+    std::map<int64_t, std::vector<Reply<v1::Lease>>> unwritten;
     int64_t job = 0;
     int turns = 0;          // leases of it in a row
     SteadyTime free_since;  // when its last lease closed
@@ -359,6 +359,8 @@ class FleetState {
   int UsableDevices(const ActiveJob& job);
   bool WorksOn(const ActiveJob& job, const DeviceEntry& device);
   static bool HasWork(const ActiveJob& job);
+  // Of the job's finals those that no device has and that have no result.
+  static std::vector<int64_t> WaitingFinals(const ActiveJob& job);
   bool AnyWork(const std::string& model);
   ActiveJob* ChooseJob(const DeviceEntry& device);
   // Whether a device that takes work belongs to a host that has not refused the job.
@@ -381,7 +383,8 @@ class FleetState {
   static std::string DeviceKey(const std::string& host, const v1::Device& device);
   static std::string HostOf(const std::string& device_key);
   // Gives the host to the caller, or says why not.
-  absl::Status ClaimHost(const Caller& caller, const std::string& host, bool owner_revoked);
+  absl::Status ClaimHost(const Caller& caller, const std::string& host,
+                         std::optional<int64_t> revoked);
   // Which of the devices another living process has, if any.
   absl::Status CheckOwners(const FleetSession& session) const;
   // Sessions of the host that the new one replaces end.
@@ -414,6 +417,8 @@ class FleetState {
   LeaseEntry NewLease(const Waiter& waiter, const DeviceEntry& device, const Workload& program,
                       v1::L2Policy l2);
   void TakeBackUnwritten(int64_t lease);
+  // A candidate that no device has any more waits for another one, unless nobody asks for it.
+  void PutBack(ActiveJob& job, Candidate& candidate);
   // A report: first into the database, then believed.
   struct Given;
   struct Reported;

@@ -52,7 +52,7 @@ bool FleetState::Lives(const FleetSession& session) const {
 }
 
 absl::Status FleetState::ClaimHost(const Caller& caller, const std::string& host,
-                                   bool owner_revoked) {
+                                   std::optional<int64_t> revoked) {
   if (!caller.host.empty() && caller.host != host) {
     return ErrorWithReason(absl::StatusCode::kPermissionDenied, "HOST_BOUND",
                            absl::StrCat("host_uuid: the token is for the host ", caller.host,
@@ -65,7 +65,7 @@ absl::Status FleetState::ClaimHost(const Caller& caller, const std::string& host
     return absl::OkStatus();
   }
   if (entry.token == caller.token) return absl::OkStatus();
-  if (owner_revoked) {
+  if (revoked == entry.token) {
     entry = {caller.token, false, false};  // trust was in the old one
     return absl::OkStatus();
   }
@@ -168,7 +168,7 @@ const v1::FleetDevice& FleetState::TakeDevice(const FleetSession& session, const
 }
 
 void FleetState::Register(const Caller& caller, const v1::RegisterRequest& request,
-                          const std::string& name, bool owner_revoked,
+                          const std::string& name, std::optional<int64_t> revoked,
                           const Reply<v1::RegisterResponse>& reply) {
   FleetSession session;
   session.id = name;
@@ -189,7 +189,7 @@ void FleetState::Register(const Caller& caller, const v1::RegisterRequest& reque
   if (keys.size() != session.devices.size()) {
     status = WrongField("devices", "two of them have the same uuid");
   }
-  if (status.ok()) status = ClaimHost(caller, session.host, owner_revoked);
+  if (status.ok()) status = ClaimHost(caller, session.host, revoked);
   if (status.ok()) status = CheckOwners(session);
   if (!status.ok()) return Send<v1::RegisterResponse>(reply, status);
 
@@ -253,13 +253,14 @@ std::vector<v1::FleetHost> FleetState::Hosts() const {
 
 void FleetState::SetHost(const Caller& caller, const v1::SetHostRequest& request,
                          const Reply<v1::FleetHost>& reply) {
-  const std::string& host = request.host_uuid();
+  const std::string host = request.host_uuid();
   auto it = hosts_.find(host);
   if (it == hosts_.end()) {
     return Send<v1::FleetHost>(
         reply, absl::NotFoundError(absl::StrCat("no host ", host, " has registered")));
   }
   HostEntry& entry = it->second;
+  const bool was_trusted = entry.trusted;
   entry.trusted = request.action() == v1::SetHostRequest::ACTION_TRUST;
   if (request.action() == v1::SetHostRequest::ACTION_RELEASE) {
     entry.released = true;
@@ -275,7 +276,15 @@ void FleetState::SetHost(const Caller& caller, const v1::SetHostRequest& request
             {"token", caller.token},
             {"peer", caller.peer}});
   const v1::FleetHost now = Describe(host);
-  Write([=](tuner::Records& records) { return SaveHost(records, now); }, SendWhenStored(reply, now),
+  Write([=](tuner::Records& records) { return SaveHost(records, now); },
+        [=, this](const absl::Status& status) {
+          auto set = hosts_.find(host);
+          const bool same = set != hosts_.end() && set->second.token == now.token();
+          if (!status.ok() && same && set->second.trusted == now.trusted()) {
+            set->second.trusted = was_trusted;  // as the caller is told
+          }
+          Send<v1::FleetHost>(reply, status.ok() ? absl::StatusOr<v1::FleetHost>(now) : status);
+        },
         Persistence::kOnce);
 }
 

@@ -85,7 +85,9 @@ void FleetState::CancelJob(const Caller& caller, int64_t id, const Reply<v1::Job
   }
   // Behind what cancelling writes.
   Write([](tuner::Records&) { return absl::OkStatus(); },
-        [=, this](const absl::Status&) {
+        [=, this](const absl::Status& status) {
+          // Else it may be forgotten again, however it looks now.
+          if (visible && !status.ok()) return Send<v1::Job>(reply, status);
           effects_.job_replies.push_back({id, tenant, reply});
         },
         Persistence::kOnce);

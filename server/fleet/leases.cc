@@ -65,8 +65,11 @@ void FleetState::Acquire(const Caller& caller, const v1::AcquireRequest& request
   }
   DeviceEntry& entry = device->second;
   if (entry.request_id == request.request_id() && entry.last_lease.id() != 0) {
-    if (entry.written) return Send<v1::Lease>(std::move(reply), entry.last_lease);
-    entry.asked_again.push_back(std::move(reply));
+    const auto unwritten = entry.unwritten.find(entry.last_lease.id());
+    if (unwritten == entry.unwritten.end()) {
+      return Send<v1::Lease>(std::move(reply), entry.last_lease);
+    }
+    unwritten->second.push_back(std::move(reply));
     return;
   }
   const std::string model = entry.info.device().target().name();
@@ -122,7 +125,7 @@ void FleetState::Grant(Waiter waiter, DeviceEntry& device, ActiveJob& job) {
   std::vector<int64_t> ids;
   if (job.finals && job.finals->queued) {
     job.finals->queued = false;
-    ids = job.finals->ids;
+    ids = WaitingFinals(job);
     entry.is_finals = true;
     lease.set_kind(v1::Lease::KIND_FINALS);
     *lease.mutable_budget_duration() = DurationOf(job.finals->budget_s);
@@ -159,8 +162,7 @@ void FleetState::GiveLease(Waiter waiter, DeviceEntry& device, LeaseEntry entry,
   }
   leases_.emplace(entry.id, std::move(entry));
   device.last_lease = lease;
-  device.written = false;
-  device.asked_again = {std::move(waiter.reply)};
+  device.unwritten[lease.id()] = {std::move(waiter.reply)};
   Write(
       [rows](tuner::Records& records) {
         for (const TrialRow& row : rows) {
@@ -170,11 +172,11 @@ void FleetState::GiveLease(Waiter waiter, DeviceEntry& device, LeaseEntry entry,
       },
       [=, this, key = waiter.device](const absl::Status& status) {
         if (!status.ok()) TakeBackUnwritten(lease.id());
-        DeviceEntry& asked = devices_[key];
-        const bool again = asked.last_lease.id() != 0 && asked.last_lease.id() != lease.id();
-        if (again) return;
-        if (status.ok()) asked.written = true;
-        for (Reply<v1::Lease>& reply : std::exchange(asked.asked_again, {})) {
+        const auto device = devices_.find(key);
+        if (device == devices_.end()) return;
+        auto asked = device->second.unwritten.extract(lease.id());
+        if (asked.empty()) return;
+        for (Reply<v1::Lease>& reply : asked.mapped()) {
           Send<v1::Lease>(std::move(reply),
                           status.ok() ? absl::StatusOr<v1::Lease>(lease) : status);
         }
@@ -186,19 +188,39 @@ void FleetState::GiveLease(Waiter waiter, DeviceEntry& device, LeaseEntry entry,
 void FleetState::TakeBackUnwritten(int64_t lease) {
   auto given = leases_.find(lease);
   if (given == leases_.end()) return;
-  auto device = devices_.find(given->second.device);
-  if (device != devices_.end()) device->second.last_lease.Clear();
-  lease_share_.Charge(given->second.tenant, -given->second.charged_s);
-  if (ActiveJob* job = FindJob(given->second.job)) {
-    for (int64_t id : given->second.open) {
-      auto candidate = job->candidates.find(id);
-      if (candidate == job->candidates.end()) continue;
-      candidate->second.row.state = v1::Trial::STATE_PROPOSED;
-      if (!given->second.is_finals) job->queue.push_back(id);
-    }
-    if (given->second.is_finals && job->finals) job->finals->queued = true;
-  }
+  const LeaseEntry taken = std::move(given->second);
   leases_.erase(given);
+  auto device = devices_.find(taken.device);
+  if (device != devices_.end() && device->second.last_lease.id() == lease) {
+    device->second.last_lease.Clear();
+  }
+  lease_share_.Charge(taken.tenant, -taken.charged_s);
+  if (taken.confirms > 0) {
+    Confirmation again = *taken.confirmation;
+    again.measured.erase(taken.host);
+    --again.attempts;  // nobody was asked
+    return Ask(taken.environment.device_name, std::move(again));
+  }
+  ActiveJob* job = FindJob(taken.job);
+  if (job == nullptr) return;
+  for (auto id = taken.open.rbegin(); id != taken.open.rend(); ++id) {
+    auto candidate = job->candidates.find(*id);
+    if (candidate != job->candidates.end()) PutBack(*job, candidate->second);
+  }
+  FinishCancelling(*job);
+}
+
+void FleetState::PutBack(ActiveJob& job, Candidate& candidate) {
+  TrialRow& row = candidate.row;
+  row.state = v1::Trial::STATE_PROPOSED;
+  if (!row.is_final) {
+    if (!job.cancelling) job.queue.push_front(row.id);
+    return;
+  }
+  // Finals are measured together; those of an earlier search nobody waits for.
+  if (job.finals && std::count(job.finals->ids.begin(), job.finals->ids.end(), row.id) > 0) {
+    job.finals->queued = true;
+  }
 }
 
 // ------------------------------------------------------------------------------------- taking back
@@ -278,9 +300,14 @@ absl::Status FleetState::StoreReport(tuner::Records& records, Reported& report) 
   }
   if (!report.lease || !report.lease->is_finals) return absl::OkStatus();
   const LeaseEntry& lease = *report.lease;
-  HEDDLE_ASSIGN_OR_RETURN(best,
-                          records.FindBest(lease.program->hash, tuner::BenchOf(lease.environment)));
-  if (best.has_value()) report.best = best->trial.steps;
+  const auto best = records.FindBest(lease.program->hash, tuner::BenchOf(lease.environment));
+  if (!best.ok()) {
+    // What was measured is stored all the same, and stays one host's word.
+    LogEvent(Severity::kError, "best_unreadable",
+             {{"lease", lease.id}, {"error", std::string(best.status().message())}});
+  } else if (best->has_value()) {
+    report.best = (*best)->trial.steps;
+  }
   return absl::OkStatus();
 }
 
@@ -424,7 +451,6 @@ void FleetState::TakeBack(const LeaseEntry& lease, const std::vector<Given>& giv
     if (g.seq > 0) Announce(lease.job, g.seq, false);
   }
   ActiveJob* job = FindJob(lease.job);
-  bool finals_back = false;
   for (const Given& g : given) {
     if (job == nullptr) break;
     if (!g.back) {
@@ -433,14 +459,9 @@ void FleetState::TakeBack(const LeaseEntry& lease, const std::vector<Given>& giv
     }
     auto candidate = job->candidates.find(g.id);
     if (candidate == job->candidates.end()) continue;
-    TrialRow& row = candidate->second.row;
-    row.state = v1::Trial::STATE_PROPOSED;
-    row.kills = g.kills;
-    finals_back |= row.is_final;
-    if (!row.is_final && !job->cancelling) job->queue.push_front(g.id);
+    candidate->second.row.kills = g.kills;
+    PutBack(*job, candidate->second);
   }
-  // Finals are measured together, all or none.
-  if (finals_back && job->finals) job->finals->queued = true;
   if (lease.confirms > 0 && !given.empty()) AskAgain(lease);
   ServeWaiters(lease.environment.device_name);
 }

@@ -225,6 +225,17 @@ bool FleetState::HasWork(const ActiveJob& job) {
   return !job.stop && (!job.queue.empty() || (job.finals && job.finals->queued));
 }
 
+std::vector<int64_t> FleetState::WaitingFinals(const ActiveJob& job) {
+  std::vector<int64_t> waiting;
+  if (!job.finals) return waiting;
+  for (int64_t id : job.finals->ids) {
+    const auto candidate = job.candidates.find(id);
+    if (candidate == job.candidates.end()) continue;
+    if (candidate->second.row.state == v1::Trial::STATE_PROPOSED) waiting.push_back(id);
+  }
+  return waiting;
+}
+
 bool FleetState::AnyWork(const std::string& model) {
   if (!uses_[model].confirmations.empty()) return true;
   return std::any_of(searching_.begin(), searching_.end(), [&](const auto& s) {
@@ -337,7 +348,7 @@ void FleetState::BookDeviceTime() {
   for (const auto& [tenant, seconds] : unbooked_s_) {
     Write([=, tenant = tenant, seconds = seconds](
               tuner::Records& records) { return AddDeviceTime(records, tenant, today, seconds); },
-          nullptr, Persistence::kOnce);
+          nullptr, Persistence::kUntilStored);
   }
   unbooked_s_.clear();
 }

@@ -176,18 +176,19 @@ void FleetState::Ask(int64_t id, const searcher::FromSearcher& question) {
   if (question.has_finals()) {
     job->finals.emplace();
     job->finals->budget_s = question.finals().budget_s();
-    job->finals->queued = true;
+    job->finals->queued = question.finals().finalists_size() > 0;
     for (const auto& finalist : question.finals().finalists()) Propose(*job, finalist, true);
   }
   ServeWaiters(job->device.target().name());
 }
 
-bool FleetState::AnswerIsReady(int64_t id) const {
+bool FleetState::AnswerIsReady(int64_t id, bool finals) const {
   // The job cannot go while its searcher is answered, unless it is ending.
   const auto it = jobs_.find(id);
-  if (it == jobs_.end() || it->second.stop || !it->second.results.empty()) return true;
-  const auto& finals = it->second.finals;
-  return finals && finals->results.size() == finals->ids.size();
+  if (it == jobs_.end() || it->second.stop) return true;
+  const ActiveJob& job = it->second;
+  if (!finals) return !job.results.empty();
+  return job.finals && job.finals->results.size() == job.finals->ids.size();
 }
 
 searcher::ToSearcher FleetState::TakeAnswer(int64_t id, bool finals) {
@@ -265,7 +266,10 @@ void FleetState::TakeResult(ActiveJob& job, int64_t id, const v1::TrialResult& r
   if (row.is_final) {
     const bool asked = job.finals && std::find(job.finals->ids.begin(), job.finals->ids.end(),
                                                id) != job.finals->ids.end();
-    if (asked) job.finals->results[id] = result;
+    if (asked) {
+      job.finals->results[id] = result;
+      job.finals->queued &= !WaitingFinals(job).empty();
+    }
   } else if (candidate.number >= 0) {
     searcher::Result taken;
     taken.set_number(candidate.number);

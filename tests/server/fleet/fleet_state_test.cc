@@ -1,6 +1,7 @@
 // The state machine by itself: events in a single thread, on a database that the test commits to.
-// It is thrown away before and after every single write, as by a crash, and another one goes on
-// from what was committed.
+// Writes of several events wait and end with one commit, as the store has them. The state is thrown
+// away before and after every single write, as by a crash, and another one goes on from what was
+// committed.
 #include "server/fleet/fleet_state.h"
 
 #include <gtest/gtest.h>
@@ -48,6 +49,7 @@ class World {
   void Run() {
     std::uniform_int_distribution<int> any(0, 9);
     for (int step = 0; step < 3000 && !Ended(); ++step) {
+      if (any(random_) < 4) Commit();
       if (job_ == 0) CreateJob();
       const int daemon = any(random_) % 2;
       switch (any(random_)) {
@@ -75,6 +77,7 @@ class World {
       }
     }
     EXPECT_TRUE(Ended());
+    Commit();
   }
 
   // Nothing is lost and nothing doubled.
@@ -136,23 +139,36 @@ class World {
     Do([](FleetState& state) { state.Recovered(); });
   }
 
-  // An event, and then all that it asks for, writes in their order.
+  // An event, and then what it asks for; its writes now, or together with those of others.
   template <typename Event>
   void Do(const Event& event) {
     event(*state_);
     Take();
+    if (random_() % 2 == 0) Commit();
+  }
+  // All that waits, some writes in one commit.
+  void Commit() {
     while (!pending_.empty()) {
-      const Effects::Write write = std::move(pending_.front());
-      pending_.pop_front();
-      const bool crash = writes_++ == crash_at_;
+      const size_t count = 1 + random_() % pending_.size();
+      const std::vector<Effects::Write> batch(pending_.begin(), pending_.begin() + count);
+      pending_.erase(pending_.begin(), pending_.begin() + count);
+      const bool crash = crash_at_ >= writes_ && crash_at_ < writes_ + static_cast<int>(count);
+      writes_ += static_cast<int>(count);
       if (crash) crash_at_ = -1;
       if (!crash || committed_) {
-        const absl::Status stored = records_->Batch([&] { return write.body(*records_); });
+        const absl::Status stored = records_->Batch([&]() -> absl::Status {
+          for (const Effects::Write& write : batch) {
+            if (absl::Status s = write.body(*records_); !s.ok()) return s;
+          }
+          return absl::OkStatus();
+        });
         EXPECT_TRUE(stored.ok()) << stored;
-        if (!crash && write.done) write.done(stored);
       }
       if (crash) return Start();
-      Take();
+      for (const Effects::Write& write : batch) {
+        if (write.done) write.done(absl::OkStatus());
+        Take();
+      }
     }
   }
   void Take() {
@@ -195,15 +211,23 @@ class World {
     *request.add_devices() = H100();
     const std::string name = absl::StrCat("session-", ++sessions_);
     Do([&](FleetState& state) {
-      state.Register(caller_, request, name, false,
+      state.Register(caller_, request, name, std::nullopt,
                      [&daemon](const absl::StatusOr<v1::RegisterResponse>& reply) {
                        if (reply.ok()) daemon.session = reply->session();
                      });
     });
     return daemon.session;
   }
+  // A session that has ended: another one.
+  static void Heed(Daemon& daemon, const absl::Status& status) {
+    if (absl::IsFailedPrecondition(status)) daemon.session.clear();
+  }
+  static void Forget(Daemon& daemon, int64_t lease) {
+    std::erase_if(daemon.leases, [&](const v1::Lease& l) { return l.id() == lease; });
+  }
 
   void Acquire(int number) {
+    if (Session(number).empty()) return;
     v1::AcquireRequest request;
     request.set_session(Session(number));
     request.set_device("cuda:0");
@@ -211,6 +235,7 @@ class World {
     request.set_max(2);
     Do([&](FleetState& state) {
       state.Acquire(caller_, request, [this, number](const absl::StatusOr<v1::Lease>& lease) {
+        Heed(daemons_[number], lease.status());
         if (lease.ok() && lease->id() != 0) daemons_[number].leases.push_back(*lease);
       });
     });
@@ -219,21 +244,24 @@ class World {
   // Until it is acknowledged, as a daemon does, and now and then once more.
   void Report(int number) {
     Daemon& daemon = daemons_[number];
-    if (daemon.leases.empty()) return;
+    if (Session(number).empty() || daemon.leases.empty()) return;
     const v1::Lease lease = daemon.leases.front();
     const v1::ReportRequest request = ReportOf(Session(number), lease);
     Do([&](FleetState& state) {
-      state.Report(caller_, request, [&](const absl::StatusOr<v1::ReportResponse>& reply) {
-        if (!reply.ok()) return;
-        acknowledged_.insert(reply->committed().begin(), reply->committed().end());
-        if (random_() % 4 != 0) daemon.leases.pop_front();
-      });
+      state.Report(
+          caller_, request,
+          [this, number, id = lease.id()](const absl::StatusOr<v1::ReportResponse>& reply) {
+            Heed(daemons_[number], reply.status());
+            if (!reply.ok()) return;
+            acknowledged_.insert(reply->committed().begin(), reply->committed().end());
+            if (random_() % 4 != 0) Forget(daemons_[number], id);
+          });
     });
   }
 
   void Release(int number) {
     Daemon& daemon = daemons_[number];
-    if (daemon.leases.empty()) return;
+    if (Session(number).empty() || daemon.leases.empty()) return;
     v1::ReleaseRequest request;
     request.set_session(Session(number));
     request.set_lease(daemon.leases.front().id());
@@ -241,9 +269,12 @@ class World {
       request.add_unstarted(candidate.id());
     }
     Do([&](FleetState& state) {
-      state.Release(caller_, request, [&](const absl::StatusOr<v1::ReleaseResponse>& reply) {
-        if (reply.ok()) daemon.leases.pop_front();
-      });
+      state.Release(
+          caller_, request,
+          [this, number, id = request.lease()](const absl::StatusOr<v1::ReleaseResponse>& reply) {
+            Heed(daemons_[number], reply.status());
+            if (reply.ok()) Forget(daemons_[number], id);
+          });
     });
   }
 
@@ -277,7 +308,7 @@ class World {
     }
     bool stop = false;
     Do([&](FleetState& state) {
-      if (!state.AnswerIsReady(*search_)) return;
+      if (!state.AnswerIsReady(*search_, false)) return;
       const searcher::ToSearcher answer = state.TakeAnswer(*search_, false);
       heard_ += answer.results_size();
       stop = answer.stop();

@@ -23,19 +23,12 @@ namespace {
 
 // The description of a model: of a device that has registered, or one that ships with the program.
 absl::StatusOr<v1::Device> FindModel(const Engine& engine, const std::string& model) {
-  if (auto known = engine.FindModel(model)) return std::move(known->device);
-  auto shipped = FindInTable(model);
-  if (shipped.ok()) return shipped;
+  auto known = engine.FindModel(model);
+  if (known == nullptr) known = ShippedModel(model);
+  if (known != nullptr) return known->device;
   return WrongField("device", absl::StrCat("no device \"", model,
                                            "\" has registered here; `heddle devices --server` "
                                            "lists those that have"));
-}
-
-// That of the model as it has registered; any of its name where it has not.
-tuner::Bench BenchOf(const Engine& engine, const std::string& model, v1::L2Policy l2) {
-  const auto known = engine.FindModel(model);
-  if (!known) return {model, FromProto(l2)};
-  return tuner::BenchOf(measure::FromProto(known->device), FromProto(l2));
 }
 
 // In memory, about.
@@ -270,6 +263,8 @@ grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext*
 
 absl::StatusOr<Workload> TuningService::ParseCached(const v1::Workload& workload,
                                                     const std::string& field) {
+  // What has unknown fields is not found so, and looked for again without them.
+  if (auto cached = parsed_.Find(CanonicalBytes(workload))) return *std::move(cached);
   v1::Workload known = workload;
   known.DiscardUnknownFields();
   const std::string key = CanonicalBytes(known);
@@ -279,21 +274,20 @@ absl::StatusOr<Workload> TuningService::ParseCached(const v1::Workload& workload
   return parsed;
 }
 
-tuner::Verdict TuningService::Judge(const tuner::Records::Best& best, const Workload& workload) {
+tuner::Verdict TuningService::Judge(const tuner::Records::Best& best, const Workload& workload,
+                                    const DeviceModels::Model* model) {
   std::vector<std::string> changed = StaleBecause(gateway_.engine, best.environment);
-  const auto device = FindModel(gateway_.engine, best.environment.device_name);
-  if (!device.ok()) {
+  if (model == nullptr) {
     changed.emplace_back("device");  // which nobody here knows
     return tuner::VerdictOf(std::move(changed));
   }
-  const measure::DeviceInfo now = measure::FromProto(*device);
-  if (!Agree(tuner::BenchOf(best.environment), tuner::BenchOf(now, best.environment.l2))) {
+  if (!Agree(tuner::BenchOf(best.environment), tuner::BenchOf(model->info, best.environment.l2))) {
     changed.emplace_back("device");
   }
-  const std::string key = absl::StrCat(best.trial.id, " ", device->SerializeAsString());
+  const std::string key = absl::StrCat(best.trial.id, " ", model->revision);
   std::optional<std::string> hash = hashes_.Find(key);
   if (!hash) {
-    hash = tuner::SourceHashNow(best.trial, workload, now.target);
+    hash = tuner::SourceHashNow(best.trial, workload, model->info.target);
     hashes_.Add(key, *hash, hash->size());
   }
   if (hash->empty() || *hash != best.trial.result.source_hash) changed.emplace_back("source");
@@ -326,14 +320,18 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
         answer.set_match(v1::QueryBestResponse::MATCH_NONE);
         answer.set_device(*model);
         *answer.mutable_workload() = KeyOf(**workload);
-        const auto known = gateway_.engine.FindModel(*model);
+        // As it has registered; any of its name where it has not.
+        const auto registered = gateway_.engine.FindModel(*model);
+        const auto described = registered != nullptr ? registered : ShippedModel(*model);
         absl::StatusOr<std::optional<Served>> exact;
         {
           auto reader = gateway_.store.Read();
           const auto find = [&](v1::L2Policy l2) {
             exact = FindServed(
-                *reader, **workload, BenchOf(gateway_.engine, *model, l2),
-                known ? known->known() : FindInTable(*model).ok(),
+                *reader, **workload,
+                registered != nullptr ? tuner::BenchOf(registered->info, FromProto(l2))
+                                      : tuner::Bench{*model, FromProto(l2)},
+                described != nullptr && described->known(),
                 [this](const std::string& host) { return gateway_.engine.TrustsHost(host); });
             return !exact.ok() || exact->has_value();
           };
@@ -348,7 +346,7 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
           answer.set_validated(served.validated);
           answer.set_confirmations(served.confirmations);
           *answer.mutable_record() = ToProto(served.best, answer.workload());
-          const tuner::Verdict verdict = Judge(served.best, *workload);
+          const tuner::Verdict verdict = Judge(served.best, *workload, described.get());
           answer.set_standing(ToProto(verdict.standing));
           for (const std::string& why : verdict.changed) answer.add_stale_because(why);
           gateway_.metrics.CountQuery("exact", verdict.standing != tuner::Standing::kMeasured);

@@ -44,8 +44,9 @@ class TuningService final : public v1::Tuning::CallbackService {
 
  private:
   absl::StatusOr<Workload> ParseCached(const v1::Workload& workload, const std::string& field);
-  // What a record says of what its device model, as it has registered, would build and run.
-  tuner::Verdict Judge(const tuner::Records::Best& best, const Workload& workload);
+  // What a record says of what its device model would build and run; nullptr: nobody knows it.
+  tuner::Verdict Judge(const tuner::Records::Best& best, const Workload& workload,
+                       const DeviceModels::Model* model);
   // The device model that a query is for.
   absl::StatusOr<std::string> ModelOf(const std::string& asked) const;
   void Answer(const v1::QueryBestRequest& request, const Caller& caller, const Workload& workload,

@@ -4,9 +4,10 @@
 
 #include <cstddef>
 #include <list>
-#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -31,10 +32,10 @@ class ByteCache {
   // than all that may be kept is not kept.
   void Add(const std::string& key, Value value, size_t bytes) {
     absl::MutexLock lock(&mutex_);
-    bytes += 2 * key.size() + kOverhead;
+    bytes += key.size() + kOverhead;
     if (bytes > most_ || by_key_.count(key) > 0) return;
     entries_.push_front({key, std::move(value), bytes});
-    by_key_[key] = entries_.begin();
+    by_key_[entries_.front().key] = entries_.begin();
     bytes_ += bytes;
     while (bytes_ > most_) {
       bytes_ -= entries_.back().bytes;
@@ -58,7 +59,9 @@ class ByteCache {
   const size_t most_;
   mutable absl::Mutex mutex_;
   std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // used last comes first
-  std::map<std::string, typename std::list<Entry>::iterator> by_key_ ABSL_GUARDED_BY(mutex_);
+  // By keys of the entries.
+  std::unordered_map<std::string_view, typename std::list<Entry>::iterator> by_key_
+      ABSL_GUARDED_BY(mutex_);
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

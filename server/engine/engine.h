@@ -127,8 +127,8 @@ class Engine {
   std::vector<v1::DeviceModel> Models() const {
     return Look([](const FleetState& state) { return state.Models(); });
   }
-  // What is believed of a model that has registered once.
-  std::optional<DeviceModels::Model> FindModel(const std::string& model) const {
+  // What is believed of a model that has registered once; nullptr: none has.
+  std::shared_ptr<const DeviceModels::Model> FindModel(const std::string& model) const {
     return Look([&](const FleetState& state) { return state.FindModel(model); });
   }
   // Whether an administrator trusts what the host measures.

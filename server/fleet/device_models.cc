@@ -1,57 +1,84 @@
 #include "server/fleet/device_models.h"
 
+#include <atomic>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "measure/run/messages.h"
 #include "search_space/ir/target.h"
 
 namespace heddle::server {
 
-absl::StatusOr<v1::Device> FindInTable(const std::string& model) {
-  for (const std::string& name : search_space::TargetNames()) {
-    auto target = search_space::FindTarget(name);
-    if (!target.ok() || target->name != model) continue;
-    measure::DeviceInfo info;
-    info.target = *std::move(target);
-    return measure::ToProto(info);
-  }
-  return absl::NotFoundError(absl::StrCat("the program does not know a device \"", model, "\""));
-}
+namespace {
 
-const DeviceModels::Model& DeviceModels::Learn(const v1::Device& claimed, bool abandoned) {
-  auto [it, added] = models_.try_emplace(claimed.target().name());
-  Model& model = it->second;
-  const bool forget = added || (abandoned && model.source == v1::DeviceModel::SOURCE_CLAIMED);
-  if (forget) {
-    model.device = claimed;
-    if (auto known = FindInTable(claimed.target().name()); known.ok()) {
-      *model.device.mutable_target() = known->target();
-      model.source = v1::DeviceModel::SOURCE_TABLE;
-    }
-  } else if (model.device.id().empty()) {  // nobody of it has registered yet
-    const v1::Target target = model.device.target();
-    model.device = claimed;
-    *model.device.mutable_target() = target;
-  }
+std::shared_ptr<const DeviceModels::Model> Describe(v1::Device device,
+                                                    v1::DeviceModel::Source source) {
+  static std::atomic<int64_t> revisions = 0;
+  auto model = std::make_shared<DeviceModels::Model>();
+  model->device = std::move(device);
+  model->source = source;
+  model->info = measure::FromProto(model->device);
+  model->revision = ++revisions;
   return model;
 }
 
+}  // namespace
+
+std::shared_ptr<const DeviceModels::Model> ShippedModel(const std::string& model) {
+  static const auto& shipped = *[] {
+    auto* models = new std::map<std::string, std::shared_ptr<const DeviceModels::Model>>;
+    for (const std::string& name : search_space::TargetNames()) {
+      auto target = search_space::FindTarget(name);
+      if (!target.ok()) continue;
+      measure::DeviceInfo info;
+      info.target = *std::move(target);
+      models->emplace(info.target.name,
+                      Describe(measure::ToProto(info), v1::DeviceModel::SOURCE_TABLE));
+    }
+    return models;
+  }();
+  const auto found = shipped.find(model);
+  return found == shipped.end() ? nullptr : found->second;
+}
+
+const DeviceModels::Model& DeviceModels::Learn(const v1::Device& claimed, bool abandoned) {
+  std::shared_ptr<const Model>& model = models_[claimed.target().name()];
+  const bool forget =
+      model == nullptr || (abandoned && model->source == v1::DeviceModel::SOURCE_CLAIMED);
+  v1::Device device = claimed;
+  if (forget) {
+    const auto known = ShippedModel(claimed.target().name());
+    if (known != nullptr) *device.mutable_target() = known->device.target();
+    model = Describe(std::move(device), known != nullptr ? v1::DeviceModel::SOURCE_TABLE
+                                                         : v1::DeviceModel::SOURCE_CLAIMED);
+  } else if (model->device.id().empty()) {  // nobody of it has registered yet
+    *device.mutable_target() = model->device.target();
+    model = Describe(std::move(device), model->source);
+  }
+  return *model;
+}
+
 void DeviceModels::Pin(const v1::Device& device) {
-  models_[device.target().name()] = {device, v1::DeviceModel::SOURCE_PINNED};
+  models_[device.target().name()] = Describe(device, v1::DeviceModel::SOURCE_PINNED);
 }
 
 void DeviceModels::Unpin(const std::string& model) {
   auto it = models_.find(model);
   if (it == models_.end()) return;
-  it->second.source = v1::DeviceModel::SOURCE_CLAIMED;
-  if (auto known = FindInTable(model); known.ok()) {
-    *it->second.device.mutable_target() = known->target();
-    it->second.source = v1::DeviceModel::SOURCE_TABLE;
-  }
+  v1::Device device = it->second->device;
+  const auto known = ShippedModel(model);
+  if (known != nullptr) *device.mutable_target() = known->device.target();
+  it->second = Describe(std::move(device), known != nullptr ? v1::DeviceModel::SOURCE_TABLE
+                                                            : v1::DeviceModel::SOURCE_CLAIMED);
+}
+
+std::shared_ptr<const DeviceModels::Model> DeviceModels::Get(const std::string& model) const {
+  auto it = models_.find(model);
+  return it == models_.end() ? nullptr : it->second;
 }
 
 const DeviceModels::Model* DeviceModels::Find(const std::string& model) const {
-  auto it = models_.find(model);
-  return it == models_.end() ? nullptr : &it->second;
+  return Get(model).get();
 }
 
 std::string WhyNoWork(const DeviceModels::Model& model, const v1::Target& claimed) {

@@ -3,16 +3,15 @@
 #ifndef HEDDLE_SERVER_FLEET_DEVICE_MODELS_H_
 #define HEDDLE_SERVER_FLEET_DEVICE_MODELS_H_
 
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "heddle/v1/fleet.pb.h"
+#include "measure/device/device_info.h"
 
 namespace heddle::server {
-
-// What the program's table of GPUs (search_space/ir/target.cc) says of a model. NotFound.
-absl::StatusOr<v1::Device> FindInTable(const std::string& model);
 
 class DeviceModels {
  public:
@@ -21,6 +20,8 @@ class DeviceModels {
     // registered first.
     v1::Device device;
     v1::DeviceModel::Source source = v1::DeviceModel::SOURCE_CLAIMED;
+    measure::DeviceInfo info;  // the device
+    int64_t revision = 0;      // no other description has had it while the program runs
     // Results may be served as validated.
     bool known() const { return source != v1::DeviceModel::SOURCE_CLAIMED; }
   };
@@ -33,11 +34,17 @@ class DeviceModels {
   // Back to the table, or to the claim that was pinned.
   void Unpin(const std::string& model);
   const Model* Find(const std::string& model) const;
-  const std::map<std::string, Model>& all() const { return models_; }
+  // As it is now, to be kept; nullptr: not known.
+  std::shared_ptr<const Model> Get(const std::string& model) const;
+  const std::map<std::string, std::shared_ptr<const Model>>& all() const { return models_; }
 
  private:
-  std::map<std::string, Model> models_;
+  std::map<std::string, std::shared_ptr<const Model>> models_;  // replaced, never changed
 };
+
+// What the program's table of GPUs (search_space/ir/target.cc) says of a model; nullptr: it has
+// none of that name.
+std::shared_ptr<const DeviceModels::Model> ShippedModel(const std::string& model);
 
 // Why a device of that description cannot take the work of its model, with the remedy; "" = it can.
 std::string WhyNoWork(const DeviceModels::Model& model, const v1::Target& claimed);

@@ -172,7 +172,9 @@ class FleetState {
   std::vector<v1::FleetDevice> Devices(const std::string& tenant) const;
   std::vector<v1::FleetHost> Hosts() const;
   std::vector<v1::DeviceModel> Models() const;
-  std::optional<DeviceModels::Model> FindModel(const std::string& model) const;
+  std::shared_ptr<const DeviceModels::Model> FindModel(const std::string& model) const {
+    return models_.Get(model);
+  }
   bool Trusts(const std::string& host) const;
   int64_t matches() const { return matches_; }
   std::vector<std::string> ChangedSince(const tuner::Environment& then) const;

@@ -301,14 +301,8 @@ v1::DeviceModel FleetState::Describe(const DeviceModels::Model& model) const {
 
 std::vector<v1::DeviceModel> FleetState::Models() const {
   std::vector<v1::DeviceModel> models;
-  for (const auto& [name, model] : models_.all()) models.push_back(Describe(model));
+  for (const auto& [name, model] : models_.all()) models.push_back(Describe(*model));
   return models;
-}
-
-std::optional<DeviceModels::Model> FleetState::FindModel(const std::string& model) const {
-  const DeviceModels::Model* found = models_.Find(model);
-  if (found == nullptr) return std::nullopt;
-  return *found;
 }
 
 absl::StatusOr<v1::Device> FleetState::DeviceToPin(const v1::PinModelRequest& request) const {

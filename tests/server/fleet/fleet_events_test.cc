@@ -441,6 +441,20 @@ TEST_F(FleetEventsTest, ACancelThatIsNotWrittenIsNotAcknowledged) {
   EXPECT_EQ((**again)->state(), v1::Job::STATE_CANCELLING);
 }
 
+TEST_F(FleetEventsTest, ACancelledJobEndsWhoseLastLeaseWasNotWritten) {
+  Register(1);
+  const int64_t job = StartJob();
+  Propose(job, 1);
+  auto unwritten = Acquire(1);
+  const Caller owner{"weavers", Role::kTuner, 1, "", "test"};
+  auto cancelled = Nothing<v1::Job>();
+  Do([&](FleetState& state) { state.CancelJob(owner, job, To(cancelled)); });
+  Do([&](FleetState& state) { state.SearchEnded(job); });
+  Fail();
+  Commit();
+  EXPECT_EQ(Count("SELECT state FROM job"), int{v1::Job::STATE_CANCELLED});
+}
+
 TEST_F(FleetEventsTest, AReportIsStoredWhereTheBestCannotBeRead) {
   Register(1);
   const int64_t job = StartJob();

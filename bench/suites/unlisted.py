@@ -94,6 +94,7 @@ def eager(op, s):
         'cosine_matrix': lambda a, b: F.normalize(a, dim=1) @ F.normalize(b, dim=1).t(),
         'swiglu_mlp': lambda x, w1, w2, w3: (F.silu(x @ w1) * (x @ w2)) @ w3,
         'mlp_residual': lambda x, w, v, b, c: x + torch.relu(x @ w + b) @ v + c,
+        'mlp_residual_bf16': lambda x, w, v, b, c: x + torch.relu(x @ w + b) @ v + c,
         'linear_cross_entropy': linear_cross_entropy,
         'layer_norm_gelu_linear': layer_norm_gelu_linear,
         'attention_bias': lambda q, k, v, p: F.scaled_dot_product_attention(

@@ -141,7 +141,7 @@ void KernelPrinter::DeclareShared() {
 void KernelPrinter::DeclareLanes() {
   if (dialect_.shuffle != nullptr) return;
   VisitStmts(kernel_.body, [&](const StmtNode& s) {
-    if (s.kind != StmtNode::Kind::kIntrin || s.intrinsic != Intrinsic::kWarpReduce) return;
+    if (s.kind != StmtNode::Kind::kIntrin || !search_space::CombinesWarps(s.intrinsic)) return;
     std::string& lanes = lanes_[s.buffer->dtype];
     if (!lanes.empty()) return;
     lanes = names_.Declare("", "lanes");
@@ -306,6 +306,10 @@ void KernelPrinter::PrintIntrinsic(const StmtNode& s) {
     case Intrinsic::kWarpReduce:
       PrintWarpReduce(s);
       return;
+    case Intrinsic::kWarpPrefix:
+    case Intrinsic::kWarpSuffix:
+      PrintWarpScan(s);
+      return;
     case Intrinsic::kLoadMatrix:
     case Intrinsic::kLoadMatrixTransposed:
       PrintLoadMatrix(s);
@@ -459,6 +463,56 @@ void KernelPrinter::PrintWarpReduce(const StmtNode& s) {
   PrintScalarStore(s, s.indices,
                    search_space::Combine(s.combiner, Load(s.buffer, s.indices), value));
   Close();
+  names_.Release(mark);
+}
+
+void KernelPrinter::PrintWarpScan(const StmtNode& s) {
+  const bool backwards = s.intrinsic == Intrinsic::kWarpSuffix;
+  const std::string mine = printer_.PrintElement(s.buffer, s.indices);
+  const std::string type = TypeName(dialect_, s.buffer->dtype);
+  const std::string thread = printer_.NameOf(kernel_.thread);
+  const std::string place = absl::StrCat(thread, " % ", s.int_value);
+  const std::string none = printer_.Print(IdentityOf(s.combiner, s.buffer->dtype));
+  const auto combine = [&](const std::string& other) {
+    temporaries_.clear();
+    const Expr value = Temporary("other", type, other, 1, 0, s.buffer->dtype);
+    return search_space::Combine(s.combiner, Load(s.buffer, s.indices), value);
+  };
+  const size_t mark = names_.Mark();
+  if (dialect_.shuffle == nullptr) {
+    const std::string& lanes = lanes_.at(s.buffer->dtype);
+    const std::string lane = names_.Declare("", "lane");
+    Line(dialect_.barrier);  // the array may still be read
+    Line(absl::StrCat(lanes, "[", thread, "] = ", mine, ";"));
+    Line(dialect_.barrier);
+    Line(absl::StrCat(mine, " = ", none, ";"));
+    const std::string first =
+        backwards ? absl::StrCat(thread, " + 1") : absl::StrCat(thread, " - ", place);
+    const std::string end =
+        backwards ? absl::StrCat(thread, " - ", place, " + ", s.int_value) : thread;
+    Open(absl::StrCat("for (int ", lane, " = ", first, "; ", lane, " < ", end, "; ++", lane, ")"));
+    PrintScalarStore(s, s.indices, combine(absl::StrCat(lanes, "[", lane, "]")));
+    Close();
+    names_.Release(mark);
+    return;
+  }
+  const std::string distance = names_.Declare("", "distance");
+  const auto shuffled = [&](const std::string& by) {
+    return absl::StrCat(backwards ? dialect_.shuffle_down : dialect_.shuffle_up, "(0xffffffffu, ",
+                        mine, ", ", by, ", ", s.int_value, ")");
+  };
+  Line("#pragma unroll");
+  Open(absl::StrCat("for (int ", distance, " = 1; ", distance, " < ", s.int_value, "; ", distance,
+                    " *= 2)"));
+  const Expr value = combine(shuffled(distance));
+  Open(backwards ? absl::StrCat("if (", place, " + ", distance, " < ", s.int_value, ")")
+                 : absl::StrCat("if (", place, " >= ", distance, ")"));
+  PrintScalarStore(s, s.indices, value);
+  Close();
+  Close();
+  Line(absl::StrCat(mine, " = ", shuffled("1"), ";"));
+  Line(absl::StrCat("if (", place, " == ", backwards ? s.int_value - 1 : 0, ") ", mine, " = ", none,
+                    ";"));
   names_.Release(mark);
 }
 

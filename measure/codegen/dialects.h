@@ -50,6 +50,10 @@ struct Dialect {
   // (mask, value, distance): the value of the thread whose number differs by XOR; null = threads
   // exchange values through shared memory.
   const char* shuffle;
+  // (mask, value, distance, threads): the value of the thread whose number within its group of so
+  // many is less, or more, by the distance; its own value where there is none.
+  const char* shuffle_up;
+  const char* shuffle_down;
   bool async_copies;   // has helper async_copy
   const char* helper;  // storage class of a helper function
   absl::Span<const HelperRow> helpers;

@@ -71,6 +71,7 @@ class KernelPrinter {
   void PrintAlloc(const search_space::StmtNode& s);
   void PrintIntrinsic(const search_space::StmtNode& s);
   void PrintWarpReduce(const search_space::StmtNode& s);
+  void PrintWarpScan(const search_space::StmtNode& s);
   void PrintLoadMatrix(const search_space::StmtNode& s);
   void PrintMatrixMultiply(const search_space::StmtNode& s);
   void PrintWarpgroupMultiply(const search_space::StmtNode& s);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <span>
 #include <utility>
@@ -92,7 +93,7 @@ class Machine {
 
   void RunTogether(const StmtCode& s) {
     if (MatrixUnit::Executes(s.intrinsic)) return matrices_.Run(s, first_, end_);
-    if (s.intrinsic == Intrinsic::kWarpReduce) return RunWarpReduce(s);
+    if (CombinesWarps(s.intrinsic)) return RunWarpReduce(s);
     t_.shared().Barrier();
   }
 
@@ -109,28 +110,61 @@ class Machine {
     }
   }
 
-  // Exchanges between threads whose numbers differ in one bit: all get the same result.
   void RunWarpReduce(const StmtCode& s) {
-    std::vector<double> values(static_cast<size_t>(end_ - first_)), partners;
+    std::vector<double> values;
     for (int64_t t = first_; t < end_; ++t) {
       t_.SetThread(t);
-      values[static_cast<size_t>(t - first_)] = t_.Value(s);
+      values.push_back(t_.Value(s));
+    }
+    if (static_cast<int64_t>(values.size()) % s.int_value != 0) {
+      throw Fault{"a reduction over threads that do not exist"};
     }
     AccessCode& target = code_.accesses[s.access];
-    for (int64_t distance = s.int_value / 2; distance > 0; distance /= 2) {
-      partners = values;
-      for (size_t t = 0; t < values.size(); ++t) {
-        const size_t partner = t ^ static_cast<size_t>(distance);
-        if (partner >= values.size()) throw Fault{"a reduction over threads that do not exist"};
-        values[t] = RoundTo(target.buffer->dtype,
-                            CombineValues(s.combiner, partners[t], partners[partner]));
-      }
+    const DType type = target.buffer->dtype;
+    if (s.intrinsic == Intrinsic::kWarpReduce) {
+      Reduce(s, type, values);
+    } else {
+      Scan(s, type, values);
     }
     for (int64_t t = first_; t < end_; ++t) {
       t_.SetThread(t);
       t_.Write(target, t_.OffsetOf(target), values[static_cast<size_t>(t - first_)], false);
     }
     t_.ClearThread();
+  }
+
+  // Exchanges between threads whose numbers differ in one bit: all get the same result.
+  static void Reduce(const StmtCode& s, DType type, std::vector<double>& values) {
+    for (int64_t distance = s.int_value / 2; distance > 0; distance /= 2) {
+      const std::vector<double> had = values;
+      for (size_t t = 0; t < values.size(); ++t) {
+        values[t] = RoundTo(
+            type, CombineValues(s.combiner, had[t], had[t ^ static_cast<size_t>(distance)]));
+      }
+    }
+  }
+
+  // Each takes what is reduced so far at ever larger distances, then what its neighbour has (W. D.
+  // Hillis, G. L. Steele, Data Parallel Algorithms, 1986).
+  static void Scan(const StmtCode& s, DType type, std::vector<double>& values) {
+    const bool backwards = s.intrinsic == Intrinsic::kWarpSuffix;
+    const auto from = [&](size_t t, int64_t distance) -> std::optional<size_t> {
+      const int64_t place = static_cast<int64_t>(t) % s.int_value;
+      if (backwards ? place + distance >= s.int_value : place < distance) return std::nullopt;
+      return backwards ? t + static_cast<size_t>(distance) : t - static_cast<size_t>(distance);
+    };
+    for (int64_t distance = 1; distance < s.int_value; distance *= 2) {
+      const std::vector<double> had = values;
+      for (size_t t = 0; t < values.size(); ++t) {
+        const auto other = from(t, distance);
+        if (other) values[t] = RoundTo(type, CombineValues(s.combiner, had[t], had[*other]));
+      }
+    }
+    const std::vector<double> had = values;
+    for (size_t t = 0; t < values.size(); ++t) {
+      const auto other = from(t, 1);
+      values[t] = other ? had[*other] : IdentityOf(s.combiner, type)->float_value;
+    }
   }
 
   static double CombineValues(Combiner combiner, double a, double b) {

@@ -236,7 +236,7 @@ class KernelVerifier {
       Fail(absl::StrCat(effects.name, " in control flow that differs between threads"));
     }
     if (s.intrinsic == Intrinsic::kAsyncCopy) CheckAsyncCopy(s);
-    if (s.intrinsic == Intrinsic::kWarpReduce) CheckWarpReduce(s);
+    if (CombinesWarps(s.intrinsic)) CheckWarpReduce(s);
     std::string problem = FindMatrixProblem(s, kernel_.thread->extent, target_);
     if (problem.empty()) problem = FindBulkProblem(s, target_);
     if (!problem.empty()) return Fail(problem);

@@ -15,6 +15,8 @@ const IntrinsicEffects& EffectsOf(Intrinsic intrinsic) {
       {"async_commit", ExecutionScope::kThread, false, Completion::kImmediate, false},
       {"async_wait", ExecutionScope::kThread, false, Completion::kImmediate, false},
       {"warp_reduce", ExecutionScope::kWarp, true, Completion::kImmediate, false},
+      {"warp_prefix", ExecutionScope::kWarp, true, Completion::kImmediate, false},
+      {"warp_suffix", ExecutionScope::kWarp, true, Completion::kImmediate, false},
       {"load_matrix", ExecutionScope::kWarp, true, Completion::kImmediate, false},
       {"load_matrix_transposed", ExecutionScope::kWarp, true, Completion::kImmediate, false},
       {"matrix_multiply", ExecutionScope::kWarp, true, Completion::kImmediate, false},
@@ -107,15 +109,33 @@ Stmt AsyncWait(int64_t pending) {
   return Make(std::move(node));
 }
 
-Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads) {
+namespace {
+Stmt CombineWarp(Intrinsic intrinsic, Combiner combiner, BufferRef buffer, ExprList indices,
+                 int64_t threads) {
   StmtNode node{.kind = StmtNode::Kind::kIntrin};
-  node.intrinsic = Intrinsic::kWarpReduce;
+  node.intrinsic = intrinsic;
   node.value = Load(buffer, indices);
   node.buffer = std::move(buffer);
   node.indices = std::move(indices);
   node.int_value = threads;
   node.combiner = combiner;
   return Make(std::move(node));
+}
+}  // namespace
+
+Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads) {
+  return CombineWarp(Intrinsic::kWarpReduce, combiner, std::move(buffer), std::move(indices),
+                     threads);
+}
+
+Stmt WarpPrefix(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads) {
+  return CombineWarp(Intrinsic::kWarpPrefix, combiner, std::move(buffer), std::move(indices),
+                     threads);
+}
+
+Stmt WarpSuffix(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads) {
+  return CombineWarp(Intrinsic::kWarpSuffix, combiner, std::move(buffer), std::move(indices),
+                     threads);
 }
 
 Stmt LoadMatrix(BufferRef buffer, ExprList indices, Expr row, int64_t blocks, bool transposed) {
@@ -355,7 +375,7 @@ std::string Describe(const Buffer& b) {
 
 std::string IntrinText(const StmtNode& s) {
   std::string out = EffectsOf(s.intrinsic).name;
-  if (s.intrinsic == Intrinsic::kWarpReduce) {
+  if (CombinesWarps(s.intrinsic)) {
     return absl::StrCat(out, " ", Access(s), " = ", NameOf(s.combiner), " over ", s.int_value,
                         " threads");
   }

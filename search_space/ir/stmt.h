@@ -45,6 +45,10 @@ enum class Intrinsic : uint8_t {
   // buffer[indices] (local) = combiner over the values of the int_value neighbouring threads (a
   // power of two, at most kWarpThreads) of the warp; every one of them gets the result.
   kWarpReduce,
+  // The same over those of the int_value neighbouring threads that come before this one, or behind
+  // it, alone: its identity where there are none.
+  kWarpPrefix,
+  kWarpSuffix,
   // buffer[indices] and the elements behind it (local) = this lane's of int_value (2 or 4) blocks
   // of 8 rows of 16 bytes, in the layout of matrix.h; those of tf32 are rounded. value is a Load
   // from shared memory: lane 8 * b + r names there the first element, aligned to 16 bytes, of
@@ -96,6 +100,11 @@ struct IntrinsicEffects {
   bool orders_shared;     // acts as a barrier for shared memory
 };
 const IntrinsicEffects& EffectsOf(Intrinsic intrinsic);
+// Does it combine the values that neighbouring threads of a warp have?
+constexpr bool CombinesWarps(Intrinsic intrinsic) {
+  return intrinsic == Intrinsic::kWarpReduce || intrinsic == Intrinsic::kWarpPrefix ||
+         intrinsic == Intrinsic::kWarpSuffix;
+}
 
 struct StmtNode;
 using Stmt = std::shared_ptr<const StmtNode>;
@@ -152,6 +161,8 @@ Stmt AsyncCopy(BufferRef buffer, ExprList indices, Expr value, int lanes);
 Stmt AsyncCommit();
 Stmt AsyncWait(int64_t pending);
 Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
+Stmt WarpPrefix(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
+Stmt WarpSuffix(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
 Stmt LoadMatrix(BufferRef buffer, ExprList indices, Expr row, int64_t blocks, bool transposed);
 Stmt MatrixMultiply(MatrixInstruction instruction, BufferRef d, ExprList indices, Expr a, Expr b);
 Stmt WarpgroupMultiply(MatrixInstruction instruction, BufferRef d, ExprList indices, Expr a, Expr b,

@@ -125,7 +125,7 @@ BufferRef KernelContext::Allocate(int s, int64_t copies, Expr slot) {
   buffer.dtype = here.tensor->dtype;
   buffer.scope = here.scope;
   buffer.shape = here.extent;
-  if (const auto* spread = here.Note<Spread>()) buffer.shape.back() /= spread->threads;
+  if (const auto dealt = DealtAxisOf(here)) buffer.shape[dealt->axis] /= dealt->threads;
   if (const auto* fragment = here.Note<Fragment>()) {
     for (size_t i = 0; i < here.axes.size(); ++i) {
       buffer.shape[i] /= fragment->Extent(here.axes[i]->name);

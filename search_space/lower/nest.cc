@@ -10,6 +10,7 @@
 #include "search_space/lower/fragments.h"
 #include "search_space/lower/masked.h"
 #include "search_space/lower/pipeline.h"
+#include "search_space/lower/shared_scan.h"
 #include "search_space/lower/values.h"
 
 namespace heddle::search_space {
@@ -39,7 +40,8 @@ bool HasCollectiveBelow(const KernelContext& context, int s, size_t depth) {
     if (StartsCopies(here, here.loops[l])) return true;
     for (int a : context.AttachedAt(s, here.loops[l].var)) {
       if (context.stage(a).scope == Scope::kShared ||
-          context.stage(a).shared_reduction() != nullptr || HasCollectiveBelow(context, a, 0)) {
+          context.stage(a).shared_reduction() != nullptr ||
+          context.stage(a).Note<ShareScan>() != nullptr || HasCollectiveBelow(context, a, 0)) {
         return true;
       }
     }
@@ -133,8 +135,8 @@ Stmt EmitCompute(KernelContext& context, int s, int member, const Assumptions& a
     buffer = storage.buffer;
     indices = context.IndicesOf(member, indices, storage.slot);
   }
-  if (const auto* spread = here.Note<Spread>()) {
-    indices.back() = HeldAt(context, *spread, indices.back());
+  if (const auto dealt = DealtAxisOf(here)) {
+    indices[dealt->axis] = HeldAt(context, here, *dealt, indices[dealt->axis]);
   }
   if (here.is_reduction()) value = Combine(stage.combiner, Load(buffer, indices), value);
   const Expr once = Once(here, stage);
@@ -197,6 +199,7 @@ Stmt InLoop(KernelContext& context, int s, const Loop& loop, Stmt body) {
 Stmt EmitStage(KernelContext& context, int s, const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);
   if (here.Note<Fetch>() != nullptr) return EmitFetch(context, s, assumptions);
+  if (here.Note<ShareScan>() != nullptr) return EmitSharedScan(context, s, assumptions);
   if (here.Note<Fragment>() != nullptr && !here.is_reduction()) {
     return EmitLoadMatrix(context, s, assumptions);
   }

@@ -93,11 +93,11 @@ Expr Resolver::FromStorage(const Expr& load, const ScheduledStage& producer,
     }
     return Load(storage.buffer, HeldInFragment(context_, producer, indices));
   }
-  const auto* spread = producer.Note<Spread>();
+  const auto dealt = DealtAxisOf(producer);
   for (size_t i = 0; i < load->args.size(); ++i) {
     const Expr index = Simplify(load->args[i] - producer.base[i]);
-    const bool spread_axis = spread != nullptr && i + 1 == load->args.size();
-    indices.push_back(spread_axis ? HeldAt(context_, *spread, index) : index);
+    const bool is_dealt = dealt.has_value() && i == dealt->axis;
+    indices.push_back(is_dealt ? HeldAt(context_, producer, *dealt, index) : index);
   }
   return Load(storage.buffer,
               context_.IndicesOf(context_.schedule.IndexOf(producer), indices, storage.slot));
@@ -184,15 +184,16 @@ Expr OnThread(const KernelContext& context, const Expr& e) {
   }));
 }
 
-Expr HeldAt(KernelContext& context, const Spread& spread, const Expr& index) {
-  const Expr holder = OnThread(context, index / Int(spread.vector) % Int(spread.threads));
-  if (!IsInt(Simplify(holder - VarExpr(context.thread) % Int(spread.threads)), 0)) {
-    context.Fail(absl::StrCat(spread.stage, " is spread over threads, and element ",
+Expr HeldAt(KernelContext& context, const ScheduledStage& stage, const DealtAxis& dealt,
+            const Expr& index) {
+  const Expr holder = OnThread(context, index / Int(dealt.vector) % Int(dealt.threads));
+  if (!IsInt(Simplify(holder - dealt.PlaceOf(context.thread)), 0)) {
+    context.Fail(absl::StrCat(stage.name(), " is spread over threads, and element ",
                               ToString(index),
                               " is read by another thread than the one that holds it"));
   }
-  const int64_t round = spread.threads * spread.vector;
-  return Simplify(index / Int(round) * Int(spread.vector) + index % Int(spread.vector));
+  const int64_t round = dealt.threads * dealt.vector;
+  return Simplify(index / Int(round) * Int(dealt.vector) + index % Int(dealt.vector));
 }
 
 Expr Resolve(KernelContext& context, const Expr& e, const Assumptions& assumptions) {

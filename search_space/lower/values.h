@@ -18,8 +18,10 @@ Expr PartOf(const Loop& loop, const Var& thread);
 // number.
 Expr OnThread(const KernelContext& context, const Expr& e);
 
-// Where a thread holds element `index` of a spread axis, which must be one of its own.
-Expr HeldAt(KernelContext& context, const Spread& spread, const Expr& index);
+// Where a thread holds element `index` of an axis that `stage` has spread over threads, which must
+// be one of its own.
+Expr HeldAt(KernelContext& context, const ScheduledStage& stage, const DealtAxis& dealt,
+            const Expr& index);
 
 // Redirects loads from tensors to storage; loads from global memory that are not proven inside
 // read zero outside.

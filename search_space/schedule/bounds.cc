@@ -125,6 +125,7 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
   const VarSet fixed_in_block = FixedVars(schedule, Scope::kShared, consumer, loop);
   const auto* fragment = producer.Note<Fragment>();
   const bool is_fragment = fragment != nullptr;
+  const auto dealt = DealtAxisOf(producer);
   Warps warps;
   if (is_fragment) {
     HEDDLE_ASSIGN_OR_RETURN(found, WarpsAround(schedule, consumer, fragment->layout().lanes()));
@@ -156,8 +157,8 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
         }));
         if (is_fragment) index = warps.Split(index);
         // What is spread over threads is held by all of them together.
-        const bool spread = producer.Note<Spread>() != nullptr && i + 1 == node->args.size();
-        const VarSet& fixed = spread ? fixed_in_block : fixed_here;
+        const bool is_dealt = dealt.has_value() && axis == dealt->axis;
+        const VarSet& fixed = is_dealt ? fixed_in_block : fixed_here;
         const Region region =
             RegionOf(index, [&](const Var& v) { return !fixed.contains(v.get()); });
         if (producer.scope == Scope::kLocal && !is_fragment &&

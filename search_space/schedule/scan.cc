@@ -24,7 +24,7 @@ struct Mask {
   }
 };
 
-struct Scan {
+struct Masked {
   Mask mask;
   std::vector<Expr> conditions;  // the other ones of the terms
 };
@@ -58,7 +58,7 @@ bool Mentions(const Expr& e, const Var& var) {
   return found;
 }
 
-std::optional<Scan> FindScan(const ScheduledStage& stage) {
+std::optional<Masked> FindScan(const ScheduledStage& stage) {
   if (!stage.is_reduction() || stage.body->op != Op::kSelect) return std::nullopt;
   const Expr& other = stage.body->args[2];
   const Expr identity = IdentityOf(stage.combiner, stage.body->type);
@@ -67,7 +67,7 @@ std::optional<Scan> FindScan(const ScheduledStage& stage) {
   for (size_t c = 0; c < conditions.size(); ++c) {
     const std::optional<Mask> mask = AsMask(stage, conditions[c]);
     if (!mask) continue;
-    Scan scan{*mask, conditions};
+    Masked scan{*mask, conditions};
     scan.conditions.erase(scan.conditions.begin() + static_cast<std::ptrdiff_t>(c));
     const Var& axis = stage.axes[mask->axis];
     const bool elsewhere =
@@ -93,7 +93,7 @@ ExprList ValuesOf(const std::vector<Var>& axes) {
 
 class ScanWriter {
  public:
-  ScanWriter(const ScheduledStage& whole, Scan scan, int64_t chunk)
+  ScanWriter(const ScheduledStage& whole, Masked scan, int64_t chunk)
       : whole_(whole),
         scan_(std::move(scan)),
         identity_(IdentityOf(whole.combiner, whole.body->type)),
@@ -205,23 +205,43 @@ class ScanWriter {
   }
 
   ScheduledStage whole_;
-  const Scan scan_;
+  const Masked scan_;
   const Expr identity_;
   const int64_t chunk_, length_, chunks_;
 };
 
 }  // namespace
 
+std::optional<Scan> ScanOf(const ScheduledStage& stage) {
+  const std::optional<Masked> scan = FindScan(stage);
+  if (!scan) return std::nullopt;
+  const Mask& mask = scan->mask;
+  const Var& r = stage.reduce_axes[mask.reduced];
+  const Expr j = VarExpr(stage.axes[mask.axis]);
+  const auto at_own = [&](const Expr& e) {
+    return Substitute(e, [&](const Var& v) -> Expr { return v == r ? j : nullptr; });
+  };
+  // Reads are known to be inside of their tensors for terms that count for some element only.
+  Expr counts;
+  if (mask.strict) counts = mask.reversed ? Int(0) < j : j < Int(r->extent - 1);
+  for (const Expr& condition : scan->conditions) counts = AndAlso(counts, at_own(condition));
+  Expr term = at_own(stage.body->args[1]);
+  if (counts != nullptr) {
+    term = Select(counts, term, IdentityOf(stage.combiner, stage.body->type));
+  }
+  return Scan{mask.axis, mask.reduced, mask.reversed, mask.strict, term};
+}
+
 int64_t ScanLength(const Schedule& schedule, int index) {
   const ScheduledStage& stage = schedule.stages()[static_cast<size_t>(index)];
-  const std::optional<Scan> scan = FindScan(stage);
+  const std::optional<Masked> scan = FindScan(stage);
   return scan ? stage.axes[scan->mask.axis]->extent : 0;
 }
 
 absl::StatusOr<std::vector<ScheduledStage>> ScanStages(const Schedule& schedule, int index,
                                                        int64_t chunk) {
   const ScheduledStage& stage = schedule.stages()[static_cast<size_t>(index)];
-  std::optional<Scan> scan = FindScan(stage);
+  std::optional<Masked> scan = FindScan(stage);
   if (!scan) {
     return absl::InvalidArgumentError(
         absl::StrCat(stage.name(),

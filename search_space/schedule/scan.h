@@ -6,6 +6,7 @@
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_SCAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,6 +19,16 @@ namespace heddle::search_space {
 // with r and j of one extent and no other j in e; `<`, `>=` and `>` in the place of `<=`, too, and
 // further conditions without j. 0 where it is not.
 int64_t ScanLength(const Schedule& schedule, int index);
+
+// Such a stage by what it does to one term an element: the reductions of prefixes, or suffixes, of
+//   terms[.., j, ..] = combiner(..) e at r = j, over the reduced axes but r
+struct Scan {
+  size_t axis, reduced;  // j and r, of axes and of reduce_axes
+  bool reversed;         // from the end on
+  bool strict;           // an element's own term is not among those that it reduces
+  Expr term;             // in the stage's axes and reduced axes; the identity where none counts
+};
+std::optional<Scan> ScanOf(const ScheduledStage& stage);
 
 // The stages that take the place of such a stage, in definition order: of chunks of `chunk` terms
 //   S.part.acc[.., q, ..]   = combiner(.., t, ..) e at r = q * chunk + t

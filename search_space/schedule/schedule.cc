@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/editor.h"
+#include "search_space/schedule/scan.h"
 
 namespace heddle::search_space {
 
@@ -160,6 +161,22 @@ int Schedule::FindStage(const Buffer* tensor) const {
     if (stages_[i].tensor.get() == tensor) return static_cast<int>(i);
   }
   return -1;
+}
+
+Expr DealtAxis::PlaceOf(const Var& thread) const {
+  const Expr t = VarExpr(thread);
+  return Simplify(sliced ? t / Int(thread->extent / threads) : t % Int(threads));
+}
+
+std::optional<DealtAxis> DealtAxisOf(const ScheduledStage& stage) {
+  if (const auto* spread = stage.Note<Spread>()) {
+    return DealtAxis{stage.axes.size() - 1, spread->threads, spread->vector, false};
+  }
+  if (const auto* share = stage.Note<ShareScan>()) {
+    return DealtAxis{ScanOf(stage)->axis, share->threads, share->vector,
+                     share->group == ScanGroup::kSlices};
+  }
+  return std::nullopt;
 }
 
 Expr Schedule::AxisValue(const ScheduledStage& stage, size_t i) const {

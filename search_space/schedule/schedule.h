@@ -5,6 +5,7 @@
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_SCHEDULE_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -140,6 +141,19 @@ ScheduledStage MakeScheduledStage(const Stage& stage);
 
 // The one-loop-per-axis state for the given region, extents of reduce_axes from the axes.
 void ResetLoops(ScheduledStage& stage);
+
+// An axis whose elements threads hold together: runs of `vector` are dealt out in turn to `threads`
+// neighbours, or to as many equal parts of the block.
+struct DealtAxis {
+  size_t axis;
+  int64_t threads, vector;
+  bool sliced;
+
+  // The place of a thread in its group.
+  Expr PlaceOf(const Var& thread) const;
+};
+// Of a stage that is spread, or whose scan threads share (share_scan); none of others.
+std::optional<DealtAxis> DealtAxisOf(const ScheduledStage& stage);
 
 // Loops that enclose the computation of `stage`, outermost first: its consumers' loops down to the
 // attach points.

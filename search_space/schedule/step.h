@@ -29,9 +29,12 @@
 #include "search_space/schedule/primitives/pipeline.h"
 #include "search_space/schedule/primitives/reorder.h"
 #include "search_space/schedule/primitives/replicate.h"
+#include "search_space/schedule/primitives/reverse.h"
 #include "search_space/schedule/primitives/rfactor.h"
 #include "search_space/schedule/primitives/scan.h"
 #include "search_space/schedule/primitives/set_scope.h"
+#include "search_space/schedule/primitives/share_scan.h"
+#include "search_space/schedule/primitives/shift_moments.h"
 #include "search_space/schedule/primitives/skip_masked.h"
 #include "search_space/schedule/primitives/split.h"
 #include "search_space/schedule/primitives/spread.h"
@@ -43,11 +46,12 @@
 
 namespace heddle::search_space {
 
-using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope,
-                          ComputeAt, ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate,
-                          Winograd, CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
-                          Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases,
-                          BlockLayout, InFlight, SkipMasked, ScanChunks>;
+using Step =
+    std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope, ComputeAt,
+                 ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
+                 CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
+                 BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
+                 SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

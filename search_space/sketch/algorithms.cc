@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "search_space/ir/linear.h"
 #include "search_space/schedule/collapse.h"
+#include "search_space/schedule/moments.h"
 #include "search_space/schedule/phases.h"
 #include "search_space/schedule/scan.h"
 #include "search_space/schedule/schedule.h"
@@ -118,7 +119,10 @@ double FlopsOf(const Schedule& schedule) {
     stage.reduce_axes = s.reduce_axes;
     stage.combiner = s.combiner;
     stage.body = s.body;
-    flops += stage.Flops() * ShareOf(masked.stages()[i]);
+    // Threads that share a scan compute each term once (share_scan).
+    const int64_t length = ScanLength(schedule, static_cast<int>(i));
+    flops += stage.Flops() *
+             (length > 0 ? 1.0 / static_cast<double>(length) : ShareOf(masked.stages()[i]));
   }
   return flops;
 }
@@ -156,13 +160,20 @@ bool ReadsSeveralTensors(const Expr& body) {
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program) {
   std::vector<Algorithm> algorithms = {{"definition", {}}};
   Algorithm collapse{"collapse", {}}, winograd{"winograd", {}}, phases{"phases", {}},
-      scan{"scan", {}};
+      scan{"scan", {}}, moments{"moments", {}, true};
   TensorProgram collapsed = *program;
   for (const Stage& s : program->stages) {
     if (!s.is_reduction() || !ReadsSeveralTensors(s.body)) continue;
     if (const auto fewer = Collapse(collapsed, s.name()); fewer.ok()) {
       collapse.steps.push_back(CollapseAxes{s.name()});
       collapsed = **fewer;
+    }
+  }
+  TensorProgram shifted = *program;
+  for (const Stage& s : program->stages) {
+    if (const auto fewer = WithShiftedMoments(shifted, s.name()); fewer.ok()) {
+      moments.steps.push_back(ShiftMoments{s.name()});
+      shifted = **fewer;
     }
   }
   const Schedule schedule(program);
@@ -175,7 +186,7 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
     }
     AddScans(schedule, static_cast<int>(i), scan.steps);
   }
-  for (Algorithm* other : {&collapse, &winograd, &phases, &scan}) {
+  for (Algorithm* other : {&collapse, &winograd, &phases, &scan, &moments}) {
     if (!other->steps.empty()) algorithms.push_back(std::move(*other));
   }
   return algorithms;

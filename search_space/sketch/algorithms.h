@@ -14,11 +14,13 @@ namespace heddle::search_space {
 struct Algorithm {
   std::string name;
   std::vector<Step> steps;
+  // Is it there for reductions that can be computed together (FindKernelsTogether)?
+  bool together = false;
 };
 
 // First the definition itself, without steps; then, where they apply, "collapse" (collapse.h), for
-// reductions over several tensors, "winograd" (winograd.h), "phases" (phases.h) and "scan"
-// (scan.h).
+// reductions over several tensors, "winograd" (winograd.h), "phases" (phases.h), "scan" (scan.h)
+// and "moments" (moments.h).
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program);
 
 // Where one tensor is reduced nothing is reused, and the shape of tiles does not matter.

@@ -378,8 +378,9 @@ ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
   return shape;
 }
 
-ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program, const Apart& apart) {
-  ProgramShape shape{{}, Schedule(std::move(program)), {}};
+ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program, const Apart& apart,
+                                 const std::vector<Step>& algorithm) {
+  ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
   if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, apart).RunTogether();
   return shape;
 }

@@ -48,7 +48,7 @@ ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
 // kernel of its reader also where an axis of extent 1 is read at 0. The second is without kernels
 // where nothing goes together.
 ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program,
-                                 const Apart& apart = {});
+                                 const Apart& apart = {}, const std::vector<Step>& algorithm = {});
 ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program);
 
 // All of a kernel's reductions but the one of most work, with what is computed together with it.

@@ -49,6 +49,8 @@ std::unique_ptr<SketchRule> MakeMatrixRule();
 std::unique_ptr<SketchRule> MakeWarpgroupRule();
 // Rows reduced by groups of threads, several reductions in one kernel: softmax, layer norm, sums.
 std::unique_ptr<SketchRule> MakeRowsRule();
+// Reductions of prefixes, such as cumulative sums, of rows or columns that threads hold whole.
+std::unique_ptr<SketchRule> MakePrefixRule();
 // Reductions that read one another's results along the same rows, such as attention, in one kernel.
 std::unique_ptr<SketchRule> MakeChainRule();
 

@@ -123,6 +123,10 @@ class ScheduleWriter {
   void Align(const StageRef& s, size_t axis, int64_t multiple) {
     Apply(search_space::Align{s.name(), At(s).axes[axis]->name, multiple});
   }
+  void Reverse(const LoopRef& l) { Apply(search_space::Reverse{l.stage.name(), l.name()}); }
+  void ShareScan(const StageRef& s, int64_t threads, int64_t vector, ScanGroup group) {
+    Apply(search_space::ShareScan{s.name(), threads, vector, group});
+  }
   void SkipMasked(const StageRef& s) { Apply(search_space::SkipMasked{s.name()}); }
   void Pipeline(const LoopRef& l, PipelineKind kind, int64_t depth) {
     Apply(search_space::Pipeline{l.stage.name(), l.name(), kind, depth});

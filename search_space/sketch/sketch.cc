@@ -18,8 +18,9 @@ constexpr size_t kMaxSketches = 12;  // of one algorithm
 
 // In the order in which sketches are numbered.
 using MakeRule = std::unique_ptr<SketchRule>();
-constexpr MakeRule* kRules[] = {MakeStreamingRule, MakeStagingRule, MakeTilingRule,   MakeRowsRule,
-                                MakeColumnsRule,   MakeMatrixRule,  MakeWarpgroupRule};
+constexpr MakeRule* kRules[] = {MakeStreamingRule, MakeStagingRule, MakeTilingRule,
+                                MakeRowsRule,      MakeColumnsRule, MakeMatrixRule,
+                                MakeWarpgroupRule, MakePrefixRule};
 
 struct NamedPlan {
   std::string rule;
@@ -214,14 +215,17 @@ size_t DrawsBeside(const std::vector<Sketch>& sketches) {
   return std::max<size_t>(1, static_cast<size_t>(others) / 2);
 }
 
+bool HasOneKernel(const std::vector<Sketch>& sketches) {
+  return std::any_of(sketches.begin(), sketches.end(),
+                     [](const Sketch& s) { return s.plans.size() == 1; });
+}
+
 // Rows along several axes that are only walked together are rows along one. Where the definition
 // has rows along one already, that is the kernel which knows all of them.
 void AddCollapsedRows(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                       std::vector<Sketch>& sketches) {
-  const bool is_one = std::any_of(sketches.begin(), sketches.end(),
-                                  [](const Sketch& s) { return s.plans.size() == 1; });
   const std::string& root = program->stages.back().name();
-  if (is_one || !Collapse(*program, root).ok()) return;
+  if (HasOneKernel(sketches) || !Collapse(*program, root).ok()) return;
   const auto shape =
       std::make_shared<const ProgramShape>(FuseKernels(program, {CollapseAxes{root}}));
   const std::vector<Plans> plans = PlansOf(*shape, false, target);
@@ -332,12 +336,19 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
   AddApart(program, target, *definition, sketches);
   for (const Algorithm& algorithm : AlgorithmsOf(program)) {
     if (algorithm.steps.empty()) continue;  // the definition
-    const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, algorithm.steps));
+    // What a kernel that reads its input once does already has nothing to gain.
+    if (algorithm.together && HasOneKernel(sketches)) continue;
+    const auto shape = std::make_shared<const ProgramShape>(
+        algorithm.together ? FindKernelsTogether(program, {}, algorithm.steps)
+                           : FindKernels(program, algorithm.steps));
     const size_t first = sketches.size();
     AddCombinations(PlansOf(*shape, false, target), shape, sketches);
     for (size_t s = first; s < sketches.size(); ++s) {
       sketches[s].name = absl::StrCat(algorithm.name, "/", sketches[s].name);
     }
+  }
+  for (Sketch& sketch : sketches) {
+    if (sketch.name == MakePrefixRule()->name()) sketch.draws = DrawsBeside(sketches);
   }
   return sketches;
 }

@@ -37,6 +37,21 @@ inline Program VectorAdd() {
   return OneKernel(std::move(k));
 }
 
+// B = the sum of A before an element in its 16, and the greatest behind it in its 32, of 64.
+inline Program Prefixes() {
+  const auto a = Buf("A", Scope::kGlobal, {64}), b = Buf("B", Scope::kGlobal, {64}),
+             r = Buf("r", Scope::kLocal, {2});
+  Kernel k{.name = "k0_B", .block = MakeVar("block", 1), .thread = MakeVar("thread", 64)};
+  const Expr t = VarExpr(k.thread);
+  k.body = Alloc(r, Seq({Store(r, {Int(0)}, Load(a, {t})), Store(r, {Int(1)}, Load(a, {t})),
+                         WarpPrefix(Combiner::kSum, r, {Int(0)}, 16),
+                         WarpSuffix(Combiner::kMax, r, {Int(1)}, 32),
+                         Store(b, {t}, Load(r, {Int(0)}) + Load(r, {Int(1)}))}));
+  k.arguments = {a, b};
+  k.written = {false, true};
+  return OneKernel(std::move(k));
+}
+
 // B[n, m] = A[m, n] for 64 x 96, 32 x 32 tiles through shared memory with rows of 33 elements.
 inline Program Transpose(bool barrier = true) {
   const auto a = Buf("A", Scope::kGlobal, {64, 96}), b = Buf("B", Scope::kGlobal, {96, 64});

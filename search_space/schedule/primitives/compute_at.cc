@@ -7,22 +7,26 @@
 namespace heddle::search_space {
 namespace {
 
-// The loop of a spread axis: rounds, the threads of a group, a run of each.
-void SpreadLoops(ScheduledStage& stage, const Spread& spread) {
-  const int64_t threads = spread.threads, vector = spread.vector;
-  const Loop whole = stage.loops.back();
-  const int64_t rounds = (stage.extent.back() - 1) / (threads * vector) + 1;
-  stage.extent.back() = rounds * threads * vector;
-  const auto part = [&](int i, int64_t extent, LoopKind kind) {
-    return Loop{.var = MakeVar(absl::StrCat(whole.var->name, ".", i), extent), .kind = kind};
+// The loop of an axis that threads hold together: rounds, the threads of a group, a run of each.
+void DealLoop(ScheduledStage& stage, const DealtAxis& dealt) {
+  const int64_t threads = dealt.threads, vector = dealt.vector;
+  const auto at = stage.loops.begin() + static_cast<std::ptrdiff_t>(dealt.axis);
+  const Var whole = at->var;
+  int64_t& extent = stage.extent[dealt.axis];
+  const int64_t rounds = (extent - 1) / (threads * vector) + 1;
+  extent = rounds * threads * vector;
+  const auto part = [&](int i, int64_t length, LoopKind kind) {
+    return Loop{.var = MakeVar(absl::StrCat(whole->name, ".", i), length), .kind = kind};
   };
-  stage.loops.pop_back();
-  stage.loops.push_back(part(0, rounds, LoopKind::kSerial));
-  stage.loops.push_back(part(1, threads, LoopKind::kThread));
-  stage.loops.push_back(part(2, vector, vector > 1 ? LoopKind::kVector : LoopKind::kSerial));
-  const auto at = stage.loops.end() - 3;
-  stage.values.back() = VarExpr(at[0].var) * Int(threads * vector) +
-                        VarExpr(at[1].var) * Int(vector) + VarExpr(at[2].var);
+  // Vectors are of what is innermost.
+  const bool wide = vector > 1 && at + 1 == stage.loops.end();
+  std::vector<Loop> parts = {part(0, rounds, LoopKind::kSerial),
+                             part(1, threads, LoopKind::kThread),
+                             part(2, vector, wide ? LoopKind::kVector : LoopKind::kSerial)};
+  parts[1].sliced = dealt.sliced;
+  stage.values[dealt.axis] = VarExpr(parts[0].var) * Int(threads * vector) +
+                             VarExpr(parts[1].var) * Int(vector) + VarExpr(parts[2].var);
+  stage.loops.insert(stage.loops.erase(at), parts.begin(), parts.end());
   stage.untouched = false;
 }
 
@@ -77,7 +81,7 @@ absl::Status ComputeAt::ApplyTo(ScheduleEditor& editor) const {
   here->consumer = index;
   here->attach_loop = var;
   ResetLoops(*here);
-  if (const auto* spread = here->Note<Spread>(); spread != nullptr) SpreadLoops(*here, *spread);
+  if (const auto dealt = DealtAxisOf(*here)) DealLoop(*here, *dealt);
   return absl::OkStatus();
 }
 

@@ -63,6 +63,7 @@ void Decisions::WriteKernel(const Tile& tile, Nest& nest) const {
     const auto blocks = nest.blocks.begin();
     std::rotate(blocks, blocks + static_cast<std::ptrdiff_t>(*nest.slowest),
                 blocks + static_cast<std::ptrdiff_t>(*nest.slowest) + 1);
+    if (nest.reversed) nest.w.Reverse(nest.blocks[0]);
   }
   nest.w.Reorder(Join({nest.blocks, nest.vthreads, nest.threads, nest.elements}));
   nest.w.Bind(nest.w.Fuse(nest.blocks), BindTo::kBlock);

@@ -76,11 +76,12 @@ struct Nest {
   LoopList blocks, vthreads, threads, elements;  // the stage's loops, in this order
   // The axis along which blocks that follow one another differ least; unset: the first.
   std::optional<size_t> slowest;
-  LoopRef thread;  // all `threads`
-  LoopRef tiles;   // the loop over tiles, in which operands are fetched
-  LoopRef once;    // where those are that are the same in all of these (Tile::IsFetchedOnce)
-  LoopRef slice;   // the one within a tile that parts of the block share, if they do
-  LoopList inner;  // the other ones within a tile, of each reduction axis
+  bool reversed = false;  // are the last of these started first?
+  LoopRef thread;         // all `threads`
+  LoopRef tiles;          // the loop over tiles, in which operands are fetched
+  LoopRef once;           // where those are that are the same in all of these (Tile::IsFetchedOnce)
+  LoopRef slice;          // the one within a tile that parts of the block share, if they do
+  LoopList inner;         // the other ones within a tile, of each reduction axis
   std::vector<StageRef> operands, held;  // the stages of those operands that are gathered
 };
 

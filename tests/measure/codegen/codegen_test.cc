@@ -43,6 +43,7 @@ std::vector<Sample> Samples() {
   return {{"vector_add", tests::VectorAdd()},
           {"transpose", tests::Transpose()},
           {"padded_copy", tests::PaddedCopy()},
+          {"prefixes", tests::Prefixes()},
           {"moving_copy", tests::MovingCopy()},
           {"matmul", tests::Matmul(tests::Fetch::kRegisters)},
           {"matmul_async", tests::Matmul(tests::Fetch::kAsync)}};

@@ -158,7 +158,7 @@ void ExpectWideAccumulators(const Program& lowered) {
   for (const Kernel& kernel : lowered.kernels) {
     VisitStmts(kernel.body, [&](const StmtNode& s) {
       if (s.value == nullptr || s.buffer == nullptr) return;
-      bool accumulates = s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kWarpReduce;
+      bool accumulates = s.kind == StmtNode::Kind::kIntrin && CombinesWarps(s.intrinsic);
       Visit(s.value, [&](const Expr& e) {
         accumulates = accumulates || (e->op == Op::kLoad && e->buffer == s.buffer);
         const bool computes =

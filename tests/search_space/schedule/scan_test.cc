@@ -65,6 +65,12 @@ constexpr Case kCases[] = {
      "op f(m, n) { in X[n, m], B[m] S[j: n, i: m] = sum(r: n) select(r <= j, abs(X[r, i]) * B[i], "
      "0) out Y[j: n, i: m] = max(S[j, i] - B[i], 0) }",
      "S"},
+    {"along_a_middle_axis",
+     "op f(m, n) { in X[m, n, 5] out Y[i: m, j: n, k: 5] = sum(r: n) select(r > j, X[i, r, k], 0) "
+     "}",
+     "Y.acc"},
+    {"of_one_row",
+     "op f(m, n) { in X[n + m] out Y[j: n] = max(r: n) select(r < j, X[r + 1], -inf) }", "Y.acc"},
     {"more_reduced_axes_and_conditions",
      "op f(m, n) { in X[m, 3, n], W[3] out Y[j: n, i: m] = "
      "sum(k: 3, r: n) select(r % 2 == 0 && r <= j, X[i, k, r] * W[k], 0) }",
@@ -205,7 +211,7 @@ TEST_P(ScanOperatorsTest, PointsComputeTheDefinition) {
   ASSERT_TRUE(space.ok()) << space.status();
   Rng rng(1);
   int seen = 0;
-  for (int draw = 0; draw < 400 && seen < 8; ++draw) {
+  for (int draw = 0; draw < 800 && seen < 8; ++draw) {
     const Point point = *space->Sample(rng);
     if (!absl::StartsWith(space->Print(point), "scan/")) continue;
     ++seen;
@@ -214,6 +220,30 @@ TEST_P(ScanOperatorsTest, PointsComputeTheDefinition) {
     EXPECT_EQ(OutputOf(*lowered, inputs), expected.at("Y")) << space->Print(point);
   }
   EXPECT_EQ(seen, 8);
+}
+
+// One kernel, of neighbours for rows and of slices for columns, in runs that divide nothing.
+TEST_P(ScanOperatorsTest, SharedScansComputeTheDefinition) {
+  for (const int n : {5, 33, 101, 700}) {
+    const auto program = Make(GetParam().text, absl::StrCat("m=3,n=", n));
+    const TensorValues inputs = InputsOf(*program);
+    TensorValues expected = inputs;
+    EvaluateAll(*program, expected);
+    const auto space = SearchSpace::Create(program, *FindTarget("h100"));
+    ASSERT_TRUE(space.ok()) << space.status();
+    Rng rng(static_cast<uint64_t>(n));
+    int seen = 0;
+    for (int draw = 0; draw < 400 && seen < 12; ++draw) {
+      const Point point = *space->Sample(rng);
+      if (!absl::StartsWith(space->Print(point), "prefix")) continue;
+      ++seen;
+      const auto lowered = space->Lower(point);
+      ASSERT_TRUE(lowered.ok()) << lowered.status() << space->Print(point);
+      EXPECT_EQ(lowered->kernels.size(), 1);
+      EXPECT_EQ(OutputOf(*lowered, inputs), expected.at("Y")) << space->Print(point);
+    }
+    EXPECT_EQ(seen, 12) << n;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Operators, ScanOperatorsTest, testing::ValuesIn(kCases),

@@ -11,7 +11,7 @@ import torch
 
 from heddle.extraction import Folded, Group
 from heddle.kernel import Kernel
-from heddle.torch import define
+from heddle.torch import EXACT_STRIDES, define
 
 ALIGNMENT = 16  # bytes, of the widest access
 
@@ -78,6 +78,21 @@ class KernelCall:
         name = f"heddle_fx::{self.__name__}_{digest}_{next(_numbers)}"
         tensors = ", ".join(f"Tensor t{number}" for number in range(len(self.names)))
         return define(name, f"({tensors}) -> Tensor", self, lambda *given: self._empty(given[0])).default
+
+
+def declare(module: Any) -> None:
+    """Tells Inductor that the operators of a graph which are this package's run as they are, on the strides that they
+    were traced with: what it makes of an operator that it meets unprepared. There PyTorch 2.11 first writes out all that
+    the operator reads, and all that this was made of: for hours, where paths of a graph divide and meet again as often
+    as in a ResNet."""
+    from torch._inductor import lowering
+
+    constrain = getattr(lowering, "tag_to_layout_constraint", None)
+    if constrain is None:  # older
+        return
+    for target in {node.target for node in module.graph.nodes if node.op == "call_function"}:
+        if getattr(target, "namespace", "") == "heddle_fx" and target not in lowering.lowerings:
+            lowering.make_fallback(target, layout_constraint=constrain(EXACT_STRIDES), warn=False)
 
 
 def operand_names(operands: tuple[str | Folded, ...]) -> tuple[str, ...]:

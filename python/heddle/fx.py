@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +24,7 @@ import torch
 from heddle._aten import graph_of, is_tensor
 from heddle._choice import Pair, compared
 from heddle._grouping import Extractor
-from heddle._kernel_call import KernelCall, operand_names, place_of, with_kernels
+from heddle._kernel_call import KernelCall, declare, operand_names, place_of, with_kernels
 from heddle._timing import beside
 from heddle.database import Database, Fallback, connect
 from heddle.errors import HeddleError, InvalidArgument, NotFound
@@ -219,7 +220,7 @@ class Backend:
         values = (node.meta["val"] for node in module.graph.nodes if is_tensor(node))
         device = next((_device(value.device) for value in values), "auto")
         # A thread of each mostly waits for a program of its own.
-        with ThreadPoolExecutor(max_workers=8) as pool:
+        with ThreadPoolExecutor(max_workers=max(8, os.cpu_count() or 1)) as pool:
             if self._trials > 0 or self._seconds > 0:
                 known = pool.map(lambda same: self._is_known(found, same[0], device), groups.values())
                 unknown = [same[0] for same, is_known in zip(groups.values(), known, strict=True) if not is_known]
@@ -275,10 +276,9 @@ class Backend:
     def _inductor(self, module: Any, inputs: tuple[Any, ...]) -> Callable[..., Any]:
         import torch._inductor
 
-        # Of a copy: it changes what it compiles.
-        compiled: Callable[..., Any] = torch._inductor.compile(
-            with_kernels(module, []), list(inputs), options=self._options
-        )
+        copy = with_kernels(module, [])  # it changes what it compiles
+        declare(copy)
+        compiled: Callable[..., Any] = torch._inductor.compile(copy, list(inputs), options=self._options)
         return compiled
 
     def _faster(

@@ -15,6 +15,8 @@ from heddle.kernel import Kernel
 if TYPE_CHECKING:
     from heddle.table import Table
 
+EXACT_STRIDES: Any = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+
 # An operator ends with the Library that defined it.
 _libraries: list[Any] = []
 
@@ -29,8 +31,7 @@ def define(
     """
     namespace, _, op = name.partition("::")
     library: Any = torch.library.Library(namespace, "FRAGMENT")
-    exact = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
-    library.define(f"{op}{schema}", tags=(torch.Tag.pt2_compliant_tag, exact))
+    library.define(f"{op}{schema}", tags=(torch.Tag.pt2_compliant_tag, EXACT_STRIDES))
     library.impl(op, run, key)
     if key != "CompositeExplicitAutograd":
         library.impl(op, torch.library.fallthrough_kernel, "Autograd")

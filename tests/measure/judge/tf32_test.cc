@@ -153,7 +153,7 @@ TEST_F(TF32OnOpenCl, TheValidatorSeesALostTermAndRightPointsPass) {
     const auto space = SearchSpace::Create(program, device_->info().target);
     Rng rng(3);
     for (int i = 0; i < 3; ++i) {
-      const Program point = *space->Lower(i == 0 ? *space->Default() : *space->Sample(rng));
+      const Program point = *space->Lower(i == 0 ? space->Default() : *space->Sample(rng));
       const Verdict verdict = validate(point, *Loaded(point));
       EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail << ToString(point);
     }
@@ -176,7 +176,7 @@ TEST_F(TF32OnOpenCl, RoundedFactorsPass) {
   const absl::Status set = validator->SetReference(*Loaded(naive), *workspaces);
   ASSERT_TRUE(set.ok()) << set;
   const auto space = SearchSpace::Create(program, device_->info().target);
-  const Program point = *space->Lower(*space->Default());
+  const Program point = *space->Lower(space->Default());
   auto own = validator->AllocateWorkspaces(point.workspaces);
   const Verdict verdict = validator->Validate(*Loaded(point), *own);
   EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,10 +69,8 @@ class ChainPlan : public KernelPlan {
     masked_ = Holes(holes_, "", group)
                   .Add("skip_masked", masked ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0},
                        kAxesGroup);
-    const bool uneven = masked && chain_.row.has_value();
-    reversed_ = Holes(holes_, "", group)
-                    .Add("last_first",
-                         uneven ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}, kAxesGroup);
+    if (!masked || !chain_.row.has_value()) return;
+    reversed_ = Holes(holes_, "", group).Add("last_first", {0, 1}, kAxesGroup);
   }
 
   std::vector<uint8_t> Default() const override { return std::vector<uint8_t>(holes_.size(), 0); }
@@ -81,7 +80,7 @@ class ChainPlan : public KernelPlan {
     Usage usage;
     if (absl::Status s = root_.Cost(root, usage); !s.ok()) return s;
     if (absl::Status s = CheckRows(root, values); !s.ok()) return s;
-    if (values[reversed_.index] != 0 && values[masked_.index] == 0) {
+    if (IsReversed(values) && values[masked_.index] == 0) {
       return chain_.root.Refuse("blocks that leave nothing out have all the same to do");
     }
     for (const TiledLink& link : tiled_) {
@@ -116,8 +115,8 @@ class ChainPlan : public KernelPlan {
       drawing[masked_] = drawing.Weighted({{1, 7}, {0, 1}});
     }
     // Rows of a causal mask grow longer; long ones that are started last are waited for.
-    if (drawing.Domain(reversed_).size() > 1) {
-      drawing[reversed_] = drawing[masked_] == 0 ? 0 : drawing.Weighted({{1, 3}, {0, 1}});
+    if (reversed_.has_value()) {
+      drawing[*reversed_] = drawing[masked_] == 0 ? 0 : drawing.Weighted({{1, 3}, {0, 1}});
     }
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       Tile root{.kernel = chain_.root, .values = values};
@@ -142,7 +141,7 @@ class ChainPlan : public KernelPlan {
     Nest nest{.w = w, .stage = chain_.root.root, .reduction = chain_.root.reduction};
     // Blocks that run together have as much to do as one another.
     if (values[masked_.index] != 0) nest.slowest = chain_.row;
-    nest.reversed = values[reversed_.index] != 0;
+    nest.reversed = IsReversed(values);
     root_.WriteKernel(root, nest);
     // Who reads a result is in its place before it.
     auto tiled = tiled_.rbegin();
@@ -158,6 +157,10 @@ class ChainPlan : public KernelPlan {
  private:
   int64_t RowsOf(const Tile& root) const {
     return chain_.row.has_value() ? root.axes[*chain_.row].of_block() : 1;
+  }
+
+  bool IsReversed(HoleValues values) const {
+    return reversed_.has_value() && values[reversed_->index] != 0;
   }
 
   // All that is shared by a row's columns is computed once where a block has all of them.
@@ -324,7 +327,8 @@ class ChainPlan : public KernelPlan {
   const Decisions root_;
   std::deque<TiledLink> tiled_;  // which refer to their kernels
   HoleId masked_;
-  HoleId reversed_;  // do blocks of the last rows start first, of which masks may leave most?
+  // Do blocks of the last rows start first, of which masks may leave most?
+  std::optional<HoleId> reversed_;
 };
 
 void ChainPlan::WriteTiled(ScheduleWriter& w, const TiledLink& link, const Tile& root,

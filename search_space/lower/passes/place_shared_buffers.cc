@@ -13,7 +13,8 @@ namespace heddle::search_space {
 namespace {
 
 constexpr int64_t kUnit = 16;
-// A barrier costs less than what so much memory does for other blocks.
+// A barrier costs less than so much memory, which other blocks could have. Smaller buffers have
+// places of their own.
 constexpr int64_t kWorthABarrier = 16 << 10;
 
 // The statements of a body that run once, one behind the other: loops and branches are whole ones.
@@ -110,8 +111,7 @@ void PlaceSharedBuffers(Kernel& kernel) {
   for (const Life& life : in.lives) {
     // The buffers whose places it may not take, in whole or in part.
     const auto keeps = [&](const Life& other) {
-      return !life.is_stored || life.Meets(other) ||
-             (life.buffer->bytes() < kWorthABarrier && !IsOverBefore(in, other, life));
+      return !life.is_stored || life.Meets(other) || life.buffer->bytes() < kWorthABarrier;
     };
     // Behind one of those, or at the beginning: the first place where it meets none.
     std::vector<int64_t> places = {0};

@@ -21,6 +21,7 @@
 #include "cli/interrupt.h"
 #include "cli/tuned.h"
 #include "measure/judge/memory.h"
+#include "tuner/search/default_point.h"
 #include "tuner/search/evolution.h"
 #include "tuner/search/experience.h"
 #include "tuner/search/session.h"
@@ -32,6 +33,9 @@ namespace {
 using measure::DeviceInfo;
 using search_space::TensorProgram;
 using tuner::SessionReport;
+
+// Finals take no longer than the search had, but so long they may.
+constexpr absl::Duration kShortestFinals = absl::Seconds(1);
 
 struct TuneFlags {
   WorkloadFlags workload;
@@ -99,7 +103,8 @@ class JsonProgress {
 
 // `device` is one of `devices` that are tuned on at a time: it compiles on its part of the cores.
 absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
-                              const DeviceInfo& device, size_t devices, tuner::Records& records) {
+                              const DeviceInfo& device, size_t devices, tuner::Records& records,
+                              measure::KeptProcesses& kept) {
   // Said before anything else is tried: the measurer would say it later.
   if (absl::Status s = measure::CheckMemory(*program, device.id, device.target.memory_bytes);
       !s.ok()) {
@@ -108,7 +113,8 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   HEDDLE_ASSIGN_OR_RETURN(space, search_space::SearchSpace::Create(program, device.target));
   measure::L2Policy l2 = PolicyOf(flags.l2);
   const tuner::Environment environment = tuner::MakeEnvironment(device, l2);
-  // Other workloads' trials are gone through while the device starts.
+  // While the device starts, the first trial is chosen, and other workloads' trials gone through.
+  auto choosing = std::async(std::launch::async, [&] { return tuner::DefaultPoint(space); });
   const int cores = std::max(1, UsableCores() / static_cast<int>(devices));
   const int threads = std::max(1, cores / 2);
   std::future<absl::StatusOr<tuner::Experience>> recalling;
@@ -121,6 +127,7 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   measure::MeasureOptions measure_options;
   measure_options.l2 = l2;
   measure_options.seed = flags.seed;
+  measure_options.kept = &kept;
   if (devices > 1) measure_options.compile_workers = cores;
   auto measurer = measure::StartMeasurer(program, device, measure_options);
   if (!measurer.ok()) {
@@ -155,6 +162,11 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   options.plateau = flags.plateau;
   options.since_improvement = flags.since_improvement;
   options.finals = !flags.no_finals;
+  if (flags.seconds > 0) {
+    options.finals_budget =
+        std::clamp(absl::Seconds(flags.seconds), kShortestFinals, options.finals_budget);
+  }
+  options.default_point = choosing.get();
   options.interrupted = Interrupted;
   options.on_progress = [&](const tuner::Progress& progress) {
     warnings.Look((*measurer)->device_state(), printer);
@@ -265,6 +277,7 @@ class Tuning {
   // fails at everything.
   void Work(const DeviceInfo& device, tuner::Records& records) {
     std::set<size_t> failed_here;
+    measure::KeptProcesses kept;  // from turn to turn
     std::unique_lock lock(mutex_);
     while (!Interrupted()) {
       const auto turn = budget_.Next(failed_here);
@@ -281,7 +294,8 @@ class Tuning {
       const std::optional<Tuned>& before = turns_[turn->workload].tuned;
       if (before) limited.since_improvement = before->report.since_improvement;
       lock.unlock();
-      auto tuned = TuneOne(limited, jobs_[turn->workload].program, device, at_a_time_, records);
+      auto tuned =
+          TuneOne(limited, jobs_[turn->workload].program, device, at_a_time_, records, kept);
       lock.lock();
       --running_;
       changed_.notify_all();

@@ -71,11 +71,12 @@ const char* NameOf(worker::Phase phase) {
 bool IsWedged(const absl::Status& status) { return status.GetPayload(kWedged).has_value(); }
 
 DeviceWorker::DeviceWorker(worker::Setup setup, const MeasureOptions& options, double fastest_us,
-                           ChildOptions child)
+                           ChildOptions child, std::unique_ptr<Subprocess> process)
     : setup_(std::move(setup)),
       options_(options),
       fastest_us_(fastest_us),
       child_(std::move(child)),
+      process_(std::move(process)),
       best_s_(options.best_us * 1e-6) {}
 
 DeviceState DeviceWorker::state() const {
@@ -89,8 +90,19 @@ double DeviceWorker::spare_s() const {
 }
 
 absl::Status DeviceWorker::Start() {
+  if (process_ != nullptr) {
+    absl::Status status = SetUp();
+    if (status.ok() || absl::IsCancelled(status) || !gone_.ok()) return status;
+    // It may be what earlier programs have left behind, as little as memory in pieces.
+    Log().debug("a new worker for {}: {}", setup_.device(), std::string(status.message()));
+  }
   HEDDLE_ASSIGN_OR_RETURN(process, Subprocess::Start("__worker", ConfinementArguments(), child_));
   process_ = std::move(process);
+  return SetUp();
+}
+
+// Without a process where that fails.
+absl::Status DeviceWorker::SetUp() {
   worker::WorkerRequest request;
   *request.mutable_setup() = setup_;
   worker::WorkerEvent event;

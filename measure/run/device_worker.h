@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,11 +25,12 @@ class DeviceWorker {
   // child.stop, which is needed, ends every wait with Cancelled. Of the inherited descriptors the
   // second can be read while the process should lose no time (TimingOptions::idle); the others it
   // only keeps open.
+  // `process`: one that another DeviceWorker of the device has left (TakeProcess), to begin with.
   DeviceWorker(worker::Setup setup, const MeasureOptions& options, double fastest_us,
-               ChildOptions child);
+               ChildOptions child, std::unique_ptr<Subprocess> process = nullptr);
 
-  // Starts the process and waits until its canary, the naive program, has passed. The status is the
-  // worker's own; Unavailable when the process ended or did not answer.
+  // Starts the process, unless there is one, and waits until its canary, the naive program, has
+  // passed. The status is the worker's own; Unavailable when the process ended or did not answer.
   absl::Status Start();
 
   // How long the naive program took then.
@@ -40,6 +42,9 @@ class DeviceWorker {
   // In turns. Falls back to one at a time when the process does not survive that.
   absl::StatusOr<std::vector<TrialResult>> MeasureFinals(
       const std::vector<worker::Program>& programs, absl::Duration budget);
+
+  // The process, for the device's next DeviceWorker; nullptr where none runs.
+  std::unique_ptr<Subprocess> TakeProcess() { return std::move(process_); }
 
   // Thread-safe, unlike everything else.
   DeviceState state() const;
@@ -53,6 +58,7 @@ class DeviceWorker {
     bool device_lost = false;
   };
 
+  absl::Status SetUp();
   absl::Status EnsureRunning();
   absl::StatusOr<Answer> Ask(const worker::WorkerRequest& request, absl::Duration total);
   absl::Duration LimitOf(worker::Phase phase) const;

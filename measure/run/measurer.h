@@ -27,6 +27,22 @@ std::vector<DeviceInfo> ListDevices();
 absl::StatusOr<DeviceInfo> FindDevice(const std::string& id);
 
 class DeviceLock;
+struct Processes;
+
+// What a measurer leaves to the next one on the same device: its compilers, which have loaded what
+// they compile with, and its worker, which has opened the device. It holds the device meanwhile.
+class KeptProcesses {
+ public:
+  KeptProcesses();
+  ~KeptProcesses();
+
+  // nullptr where none are kept, or those of another device or with other options are: these end.
+  std::unique_ptr<Processes> Take(const std::string& device, int compilers);
+  void Keep(std::unique_ptr<Processes> processes);
+
+ private:
+  std::unique_ptr<Processes> processes_;
+};
 
 struct MeasureOptions {
   L2Policy l2 = L2Policy::kCold;
@@ -42,6 +58,9 @@ struct MeasureOptions {
   uint64_t seed = 1;             // of inputs and sampled checks
   // Of the device, where the caller owns it already and for longer; nullptr = to be acquired.
   const DeviceLock* lock = nullptr;
+  // Where measurers follow one another: each begins with the processes that the one before has
+  // left, unless that was stopped or has candidates still. nullptr = each starts its own.
+  KeptProcesses* kept = nullptr;
 };
 
 struct Candidate {

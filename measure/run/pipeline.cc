@@ -15,15 +15,14 @@
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/status.h"
-#include "measure/device/backend.h"
 #include "measure/device/device_lock.h"
 #include "measure/judge/criteria.h"
 #include "measure/judge/memory.h"
 #include "measure/judge/validate.h"
 #include "measure/run/build.h"
-#include "measure/run/compile_pool.h"
 #include "measure/run/device_worker.h"
 #include "measure/run/messages.h"
+#include "measure/run/processes.h"
 #include "proto/worker.pb.h"
 
 namespace heddle::measure {
@@ -63,7 +62,7 @@ struct Prepared {
 class Pipeline final : public Measurer {
  public:
   Pipeline(const TensorProgram& program, const DeviceInfo& device, const MeasureOptions& options,
-           Generator generator, std::optional<DeviceLock> lock);
+           Generator generator, std::unique_ptr<Processes> processes);
   ~Pipeline() override;
   // Compiles the naive program and starts the worker with it.
   absl::Status Start(const GeneratedProgram& naive);
@@ -91,10 +90,8 @@ class Pipeline final : public Measurer {
   bool MayMeasure();
   void SayWhetherToHurry();
   double DeviceWaits::*WaitsFor() const;
-  // Of the processes that use the driver.
-  std::vector<std::string> Environment() const {
-    return scratch_ != nullptr ? scratch_->environment() : std::vector<std::string>();
-  }
+  bool Ends() const { return left_ || stop_.IsSet(); }
+  void Leave();
 
   const std::string workload_;
   const DeviceInfo device_;
@@ -103,13 +100,10 @@ class Pipeline final : public Measurer {
   const double fastest_us_;  // anything faster is implausible
   // On a processor a compiler would disturb what is timed.
   const bool alternate_;
-  const int compilers_;
   const int wanted_;
-  StopSignal stop_;
-  SharedFlag hurry_;                // the worker's: MustHurry
-  std::optional<DeviceLock> lock_;  // unless the caller holds it
-  const std::unique_ptr<Scratch> scratch_;
-  CompilePool pool_;
+  std::unique_ptr<Processes> processes_;
+  StopSignal& stop_;
+  CompilePool& pool_;
   std::optional<DeviceWorker> worker_;
 
   mutable std::mutex mutex_;
@@ -125,6 +119,7 @@ class Pipeline final : public Measurer {
   bool devices_turn_ = false;                                          // when alternating
   std::deque<Measured> done_;
   int pending_ = 0;
+  bool left_ = false;  // the threads are to end, the processes are not
   absl::Status gone_;  // not OK: the device is gone for good
   std::vector<std::thread> threads_;
 };
@@ -136,24 +131,34 @@ int CompilersFor(const MeasureOptions& options) {
 
 Pipeline::Pipeline(const TensorProgram& program, const DeviceInfo& device,
                    const MeasureOptions& options, Generator generator,
-                   std::optional<DeviceLock> lock)
+                   std::unique_ptr<Processes> processes)
     : workload_(program.canonical_text),
       device_(device),
       options_(options),
       generator_(std::move(generator)),
       fastest_us_(FastestPlausible(program, device.target, options.l2) * 1e6),
       alternate_(device.target.processor),
-      compilers_(CompilersFor(options)),
-      wanted_(alternate_ ? 2 * compilers_ : compilers_ + kReadyBinaries),
-      lock_(std::move(lock)),
-      scratch_(BackendOf(device).scratch ? BackendOf(device).scratch() : nullptr),
-      pool_(device,
-            {compilers_, options.compile_limit, KernelCache::DefaultFolder(), Environment()},
-            stop_) {}
+      wanted_(alternate_ ? 2 * processes->compilers : processes->compilers + kReadyBinaries),
+      processes_(std::move(processes)),
+      stop_(processes_->stop),
+      pool_(processes_->pool) {}
 
 Pipeline::~Pipeline() {
-  Stop();
+  Leave();
   for (std::thread& thread : threads_) thread.join();
+  if (!left_) return;
+  if (worker_) processes_->worker = worker_->TakeProcess();
+  options_.kept->Keep(std::move(processes_));
+}
+
+// Ends the threads, and the processes unless they are kept and have nothing to do.
+void Pipeline::Leave() {
+  {
+    std::lock_guard lock(mutex_);
+    left_ = options_.kept != nullptr && gone_.ok() && !stop_.IsSet() && queued_.empty() &&
+            compiling_.empty() && ready_.empty() && !measuring_;
+  }
+  left_ ? changed_.notify_all() : Stop();
 }
 
 absl::Status Pipeline::Start(const GeneratedProgram& naive) {
@@ -170,15 +175,17 @@ absl::Status Pipeline::Start(const GeneratedProgram& naive) {
   setup.set_seed(options_.seed);
   setup.set_l2(NameOf(options_.l2));
   *setup.mutable_naive() = std::move(prepared.program);
-  const std::vector<int>& held = (lock_ ? &*lock_ : options_.lock)->fds();
-  std::vector<int> inherited = {held[0], hurry_.fd()};
+  const std::vector<int>& held = (processes_->lock ? &*processes_->lock : options_.lock)->fds();
+  std::vector<int> inherited = {held[0], processes_->hurry.fd()};
   inherited.insert(inherited.end(), held.begin() + 1, held.end());
   worker_.emplace(std::move(setup), options_, fastest_us_,
-                  ChildOptions{&stop_, std::move(inherited), Environment()});
+                  ChildOptions{&stop_, std::move(inherited), processes_->environment()},
+                  std::move(processes_->worker));
   // While the worker starts, and on its own with the first candidate after that.
-  for (int i = 0; i < compilers_; ++i) {
-    threads_.emplace_back([this, any = naive.kernels.front()] {
-      pool_.WarmUp(any);
+  const bool warm_up = !std::exchange(processes_->warmed_up, true);
+  for (int i = 0; i < processes_->compilers; ++i) {
+    threads_.emplace_back([this, warm_up, any = naive.kernels.front()] {
+      if (warm_up) pool_.WarmUp(any);
       CompileLoop();
     });
   }
@@ -247,8 +254,8 @@ bool Pipeline::MayCompile() {
 void Pipeline::CompileLoop() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stop_.IsSet() || MayCompile(); });
-    if (stop_.IsSet()) return;
+    changed_.wait(lock, [this] { return Ends() || MayCompile(); });
+    if (Ends()) return;
     Candidate candidate = std::move(queued_.front());
     queued_.pop_front();
     compiling_.insert(candidate.id);
@@ -290,7 +297,7 @@ bool Pipeline::MayMeasure() {
 // With mutex_ held, after every change of the queues.
 void Pipeline::SayWhetherToHurry() {
   const size_t coming = queued_.size() + compiling_.size() - withdrawn_.size();
-  hurry_.Set(alternate_ || MustHurry(ready_.size(), coming));
+  processes_->hurry.Set(alternate_ || MustHurry(ready_.size(), coming));
 }
 
 // With mutex_ held: what the device waits for as things are.
@@ -322,14 +329,14 @@ TrialResult Merge(const TrialResult& built, TrialResult measured) {
 void Pipeline::DeviceLoop() {
   std::unique_lock lock(mutex_);
   while (true) {
-    while (!stop_.IsSet() && !MayMeasure()) {
+    while (!Ends() && !MayMeasure()) {
       waiting_for_ = WaitsFor();
       waiting_since_ = SteadyNow();
       changed_.wait(lock);
       waits_.*waiting_for_ += SecondsSince(*waiting_since_);
       waiting_since_.reset();
     }
-    if (stop_.IsSet()) return;
+    if (Ends()) return;
     Prepared prepared = std::move(ready_.front());
     ready_.pop_front();
     measuring_ = prepared.id;
@@ -467,13 +474,20 @@ absl::StatusOr<std::unique_ptr<Measurer>> StartPipeline(const TensorProgram& pro
     return absl::UnavailableError(absl::StrCat(device.id, " cannot be used: ", device.why_not));
   }
   HEDDLE_RETURN_IF_ERROR(CheckMemory(program, device.id, device.target.memory_bytes));
-  std::optional<DeviceLock> lock;
-  if (options.lock == nullptr) {
-    HEDDLE_ASSIGN_OR_RETURN(acquired, DeviceLock::Acquire(device));
-    lock = std::move(acquired);
+  const int compilers = CompilersFor(options);
+  std::unique_ptr<Processes> processes;
+  if (options.kept != nullptr) processes = options.kept->Take(device.id, compilers);
+  if (processes == nullptr) {
+    std::optional<DeviceLock> lock;
+    if (options.lock == nullptr) {
+      HEDDLE_ASSIGN_OR_RETURN(acquired, DeviceLock::Acquire(device));
+      lock = std::move(acquired);
+    }
+    processes =
+        std::make_unique<Processes>(device, compilers, options.compile_limit, std::move(lock));
   }
-  auto pipeline =
-      std::make_unique<Pipeline>(program, device, options, std::move(generator), std::move(lock));
+  auto pipeline = std::make_unique<Pipeline>(program, device, options, std::move(generator),
+                                             std::move(processes));
   HEDDLE_RETURN_IF_ERROR(pipeline->Start(naive));
   return pipeline;
 }

@@ -124,6 +124,7 @@ class Worker {
   DeviceState State();
 
  private:
+  absl::Status Open(const std::string& id);
   absl::StatusOr<Loaded> Load(const worker::Program& message);
   absl::Status ChangeInputs();
   // Into `result`; true when there is no reason against going on.
@@ -155,16 +156,21 @@ absl::StatusOr<Loaded> Worker::Load(const worker::Program& message) {
   return loaded;
 }
 
+absl::Status Worker::Open(const std::string& id) {
+  const Backend* const backend = confined_ ? FindBackend(id) : nullptr;
+  if (backend != nullptr) HEDDLE_RETURN_IF_ERROR(ConfineBeforeDevice(*backend));
+  HEDDLE_ASSIGN_OR_RETURN(device, OpenDevice(id));
+  device_ = std::move(device);
+  return backend != nullptr ? ConfineAfterDevice(*backend) : absl::OkStatus();
+}
+
 // Returns the seconds that one execution of the naive program takes. The naive program is the
 // canary as well: its answer is known from the definition, and its time has to be possible.
 absl::StatusOr<double> Worker::SetUp(const worker::Setup& setup) {
   HEDDLE_ASSIGN_OR_RETURN(workload, search_space::ParseWorkload(setup.workload()));
   workload_ = std::move(workload);
-  const Backend* const backend = confined_ ? FindBackend(setup.device()) : nullptr;
-  if (backend != nullptr) HEDDLE_RETURN_IF_ERROR(ConfineBeforeDevice(*backend));
-  HEDDLE_ASSIGN_OR_RETURN(device, OpenDevice(setup.device()));
-  device_ = std::move(device);
-  if (backend != nullptr) HEDDLE_RETURN_IF_ERROR(ConfineAfterDevice(*backend));
+  validator_.reset();  // of the workload before, whose memory this one needs
+  if (device_ == nullptr) HEDDLE_RETURN_IF_ERROR(Open(setup.device()));
 
   ValidateOptions options;
   options.seed = setup.seed();

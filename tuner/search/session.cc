@@ -384,7 +384,7 @@ absl::Status Session::RunFinals() {
 }
 
 absl::StatusOr<SessionReport> Session::Run() {
-  default_ = DefaultPoint(space_);
+  default_ = options_.default_point ? *options_.default_point : DefaultPoint(space_);
   default_key_ = space_.Print(default_);
   start_ = SteadyNow();
   HEDDLE_RETURN_IF_ERROR(LoadHistory());

@@ -43,6 +43,7 @@ struct SessionOptions {
   double finalist_margin = 0.10;  // those slower than the best by more than this share stay out
   absl::Duration finals_budget = absl::Seconds(4);
   bool finals = true;  // false: the best is known by its first time only, and not served
+  std::optional<search_space::Point> default_point;  // DefaultPoint, where it is known already
   // Polled several times a second: true ends the session, everything measured kept.
   std::function<bool()> interrupted = [] { return false; };
   // Called after every trial and, with nothing new, now and then.

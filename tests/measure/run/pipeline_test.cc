@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -39,6 +40,58 @@ TEST(MustHurry, OnlyWhereOthersWaitOrNobodyComes) {
   EXPECT_TRUE(MustHurry(1, 5));
   EXPECT_TRUE(MustHurry(0, 0));
   EXPECT_FALSE(MustHurry(0, 1));
+}
+
+// Of this process's children, those that run a hidden subcommand.
+std::set<pid_t> ChildrenOf(const std::string& command) {
+  std::set<pid_t> found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string pid = entry.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream words(entry.path() / "cmdline", std::ios::binary);
+    std::string program, first, supervisor;
+    std::getline(words, program, '\0');
+    std::getline(words, first, '\0');
+    std::getline(words, supervisor, '\0');
+    if (first == command && supervisor == std::to_string(getpid())) found.insert(std::stoi(pid));
+  }
+  return found;
+}
+
+// Opening a device takes as long as many trials.
+TEST_F(PipelineTest, ASecondMeasurerTakesOverTheWorkerOfTheFirst) {
+  HEDDLE_NEEDS("pocl", FindDevice("opencl:0").ok(), "no OpenCL device");
+  KeptProcesses kept;
+  options_.kept = &kept;
+  ASSERT_EQ(Start("opencl:0"), absl::OkStatus());
+  EXPECT_EQ(Run({Right(1)})[0].outcome, Outcome::kOk);
+  const std::set<pid_t> workers = ChildrenOf("__worker");
+  ASSERT_EQ(workers.size(), 1);
+  measurer_.reset();
+  EXPECT_EQ(ChildrenOf("__worker"), workers);
+
+  elements_ = 2 * kElements;  // another workload
+  ASSERT_EQ(Start("opencl:0"), absl::OkStatus());
+  auto results = Run({Right(2), Body("B[i] = A[i];")});
+  EXPECT_EQ(results[0].outcome, Outcome::kOk) << results[0].detail;
+  EXPECT_EQ(results[1].outcome, Outcome::kWrongAnswer);
+  EXPECT_EQ(ChildrenOf("__worker"), workers);
+
+  // What was stopped leaves nothing, and the next one starts its own.
+  measurer_->Stop();
+  measurer_.reset();
+  EXPECT_EQ(ChildrenOf("__worker"), std::set<pid_t>());
+  ASSERT_EQ(Start("opencl:0"), absl::OkStatus());
+  EXPECT_EQ(Run({Right(3)})[0].outcome, Outcome::kOk);
+  const std::set<pid_t> others = ChildrenOf("__worker");
+  EXPECT_EQ(others.size(), 1);
+  EXPECT_NE(others, workers);
+
+  // Nor does a worker that dies while nobody has it cost the next measurer more than its start.
+  measurer_.reset();
+  ASSERT_EQ(kill(*others.begin(), SIGKILL), 0);
+  ASSERT_EQ(Start("opencl:0"), absl::OkStatus());
+  EXPECT_EQ(Run({Right(4)})[0].outcome, Outcome::kOk);
 }
 
 // Nothing is known of the candidate then: it must not look as if it had killed its worker.

@@ -50,9 +50,9 @@ Stmt InsertBarriers(const Stmt& body);
 // every barrier: so products see what was stored by then.
 Stmt InsertProxyFences(const Stmt& body);
 
-// Gives every shared buffer of the kernel a place in the block's arena. A large one that threads
-// store to may lie where others did that nobody mentions any more, behind a barrier, which is added
-// where there is none.
+// Gives every shared buffer of the kernel a place in the block's arena. A large one, from which
+// threads copy the kernel's results, may lie where buffers did that nobody mentions any more, behind
+// a barrier, which is added where there is none.
 void PlaceSharedBuffers(Kernel& kernel);
 
 }  // namespace heddle::search_space

@@ -29,6 +29,7 @@ struct Life {
   BufferRef buffer;
   int64_t first = 0, last = 0;
   bool is_stored = true;   // by threads alone, at once
+  bool is_result = true;   // is it only copied to global memory?
   bool is_copied = false;  // by copies of threads that may still go on at the end
 
   bool Meets(const Life& other) const { return first <= other.last && other.first <= last; }
@@ -70,7 +71,12 @@ Lives LivesIn(const Stmt& body) {
         }
       }
       VisitExprs(s, [&](const Expr& e) {
-        VisitLoads(e, [&](const Expr& load) { mention(load->buffer, now); });
+        VisitLoads(e, [&](const Expr& load) {
+          Life* read = mention(load->buffer, now);
+          const bool is_copied_out = s.kind == StmtNode::Kind::kStore &&
+                                     s.buffer->scope == Scope::kGlobal && load == s.value;
+          if (read != nullptr) read->is_result = read->is_result && is_copied_out;
+        });
       });
     });
     found.has_barrier.push_back(has_barrier);
@@ -111,7 +117,8 @@ void PlaceSharedBuffers(Kernel& kernel) {
   for (const Life& life : in.lives) {
     // The buffers whose places it may not take, in whole or in part.
     const auto keeps = [&](const Life& other) {
-      return !life.is_stored || life.Meets(other) || life.buffer->bytes() < kWorthABarrier;
+      return !life.is_stored || !life.is_result || life.Meets(other) ||
+             life.buffer->bytes() < kWorthABarrier;
     };
     // Behind one of those, or at the beginning: the first place where it meets none.
     std::vector<int64_t> places = {0};

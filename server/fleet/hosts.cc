@@ -253,7 +253,7 @@ std::vector<v1::FleetHost> FleetState::Hosts() const {
 
 void FleetState::SetHost(const Caller& caller, const v1::SetHostRequest& request,
                          const Reply<v1::FleetHost>& reply) {
-  const std::string host = request.host_uuid();
+  const std::string& host = request.host_uuid();
   auto it = hosts_.find(host);
   if (it == hosts_.end()) {
     return Send<v1::FleetHost>(

@@ -37,6 +37,8 @@ class MomentFinder {
 
   std::optional<Moments> Find() const {
     if (squares_.combiner != Combiner::kSum || squares_.is_output) return std::nullopt;
+    // What is subtracted from the sum must not have been rounded before.
+    if (squares_.tensor->dtype != squares_.body->type) return std::nullopt;
     const Expr product = Expanded(squares_.body);
     if (product->op != Op::kMul || !StructurallyEqual(product->args[0], product->args[1])) {
       return std::nullopt;
@@ -45,6 +47,7 @@ class MomentFinder {
     if (difference->op != Op::kSub) return std::nullopt;
     const Stage* mean = SumOf(difference->args[1]);
     if (mean == nullptr || !IsSumOf(*mean, difference->args[0])) return std::nullopt;
+    if (mean->tensor->dtype != mean->body->type) return std::nullopt;
     return Moments{mean, difference->args[0], Terms()};
   }
 

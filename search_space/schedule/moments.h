@@ -18,8 +18,9 @@ namespace heddle::search_space {
 //   S.shifted[a] = sum(r) (x - k),    V.shifted[a] = sum(r) (x - k) * (x - k)
 //   S[a] = S.shifted[a] + n * k
 //   V[a] = max(V.shifted[a] - S.shifted[a] * S.shifted[a] / n, 0)
-// No term waits for another sum any more. As exact as V, as long as k is not many standard
-// deviations from the mean, as a term is not. InvalidArgument where V is no such stage.
+// No term waits for another sum any more. The error of V is that of the definition times
+// 1 + (k - S / n)^2 n / V: a small number unless k is an outlier, n at worst. InvalidArgument where
+// V is no such stage, or a sum is rounded as it is stored.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithShiftedMoments(
     const TensorProgram& program, const std::string& name);
 

@@ -127,8 +127,9 @@ class PrefixPlan : public KernelPlan {
     if (threads % kWarpThreads != 0 || threads > target_.max_threads_per_block) {
       return refuse(absl::StrCat(threads, " threads a block"));
     }
-    if (held > kMaxHeldElements ||
-        (2 * held + 3 * Rounds(v) + kOtherRegisters) * threads > target_.registers_per_sm) {
+    const int64_t registers = 2 * held + 3 * Rounds(v) + kOtherRegisters;
+    if (held > kMaxHeldElements || registers > target_.max_registers_per_thread ||
+        registers * threads > target_.registers_per_sm) {
       return refuse(absl::StrCat(held, " elements a thread of ", threads));
     }
     if (v[kThreads] * v[kVector] >= 2 * std::max<int64_t>(prefixes_.length, 2)) {

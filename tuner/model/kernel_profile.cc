@@ -332,10 +332,12 @@ void Profiler::WalkMatrixMultiply(const StmtNode& s) {
   const search_space::MatrixShape& shape = s.matrix();
   const double warps = shape.in_shared ? search_space::kWarpgroupThreads / kLanes : 1;
   const auto bytes = static_cast<double>(SizeOf(shape.of[0]));
-  const auto flops = static_cast<double>(2 * shape.m * shape.n * shape.k) * bytes / 2 / warps;
+  const auto flops = static_cast<double>(2 * shape.m * shape.n * shape.k) / warps;
   sources_[s.buffer.get()] |= kComputed;
   Count(p_.instructions.matrix);
-  (shape.in_shared ? p_.warpgroup_flops : p_.matrix_flops) += flops * trips_ * mask_.warps;
+  // As many as of 16 bits take as long.
+  (shape.in_shared ? p_.warpgroup_flops : p_.matrix_flops) +=
+      flops * bytes / 2 * trips_ * mask_.warps;
   if (shape.in_shared) {
     const auto elements = static_cast<double>((shape.m + shape.n) * shape.k);
     p_.warpgroup_bytes += elements * bytes / warps * trips_ * mask_.warps;

@@ -87,6 +87,7 @@ Lives LivesIn(const Stmt& body) {
 
 // Is the one buffer done with when the other begins, for all threads?
 bool IsOverBefore(const Lives& in, const Life& one, const Life& other) {
+  if (one.last >= other.first) return false;
   for (int64_t i = one.last + 1; i < other.first; ++i) {
     if (in.has_barrier[static_cast<size_t>(i)]) return !one.is_copied;
   }

@@ -85,6 +85,9 @@ TEST(MomentsTest, RefusesOtherSums) {
       "V[q: c] = sum(b: n, y: h) (X[b, q, y] - S[q] / (n*h)) * X[b, q, y]",
       // another combination
       "V[q: c] = max(b: n, y: h) (X[b, q, y] - S[q] / (n*h)) * (X[b, q, y] - S[q] / (n*h))",
+      // rounded before what is subtracted would be
+      "V[q: c]: float16 = sum(b: n, y: h) (X[b, q, y] - S[q] / (n*h)) * (X[b, q, y] - S[q] / "
+      "(n*h))",
   };
   for (const char* v : kOther) {
     const auto program = Make(

@@ -235,7 +235,8 @@ absl::StatusOr<DeviceWorker::Answer> DeviceWorker::Ask(const worker::WorkerReque
   return Answer{{}, *std::move(death)};
 }
 
-void DeviceWorker::Judge(TrialResult& result) const {
+void DeviceWorker::Judge(TrialResult& result) {
+  is_clean_ = is_clean_ && result.outcome != Outcome::kWrongAnswer;
   if (result.outcome != Outcome::kOk || result.time_us >= fastest_us_) return;
   result.detail =
       absl::StrFormat("%.3g us: the device needs %.3g us at least", result.time_us, fastest_us_);

@@ -43,8 +43,11 @@ class DeviceWorker {
   absl::StatusOr<std::vector<TrialResult>> MeasureFinals(
       const std::vector<worker::Program>& programs, absl::Duration budget);
 
-  // The process, for the device's next DeviceWorker; nullptr where none runs.
-  std::unique_ptr<Subprocess> TakeProcess() { return std::move(process_); }
+  // The process, for the device's next DeviceWorker; nullptr where none runs, or it has computed
+  // something wrong.
+  std::unique_ptr<Subprocess> TakeProcess() { return is_clean_ ? std::move(process_) : nullptr; }
+  // OK unless the device is gone for good, with a process that cannot be ended.
+  const absl::Status& gone() const { return gone_; }
 
   // Thread-safe, unlike everything else.
   DeviceState state() const;
@@ -63,7 +66,7 @@ class DeviceWorker {
   absl::StatusOr<Answer> Ask(const worker::WorkerRequest& request, absl::Duration total);
   absl::Duration LimitOf(worker::Phase phase) const;
   absl::StatusOr<TrialResult> Bury(worker::Phase phase, const absl::Status& why);
-  void Judge(TrialResult& result) const;
+  void Judge(TrialResult& result);
   absl::StatusOr<TrialResult> MeasureFor(const worker::Program& program, absl::Duration budget,
                                          double screen_out_factor);
 
@@ -73,6 +76,8 @@ class DeviceWorker {
   const ChildOptions child_;
   std::unique_ptr<Subprocess> process_;
   absl::Status gone_;  // not OK: the device is gone for good
+  // Has the process computed nothing wrong? What does may have written anywhere else, too.
+  bool is_clean_ = true;
   double naive_s_ = 0, best_s_ = 0;
   mutable std::mutex state_mutex_;
   DeviceState state_;

@@ -156,7 +156,8 @@ void Pipeline::Leave() {
   {
     std::lock_guard lock(mutex_);
     left_ = options_.kept != nullptr && gone_.ok() && !stop_.IsSet() && queued_.empty() &&
-            compiling_.empty() && ready_.empty() && !measuring_;
+            compiling_.empty() && ready_.empty() && !measuring_ &&
+            (!worker_ || worker_->gone().ok());
   }
   left_ ? changed_.notify_all() : Stop();
 }

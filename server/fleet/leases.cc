@@ -194,7 +194,7 @@ void FleetState::TakeBackUnwritten(int64_t lease) {
   if (device != devices_.end() && device->second.last_lease.id() == lease) {
     device->second.last_lease.Clear();
   }
-  lease_share_.Charge(taken.tenant, -taken.charged_s);
+  if (!taken.settled) lease_share_.Charge(taken.tenant, -taken.charged_s);
   if (taken.confirms > 0) {
     Confirmation again = *taken.confirmation;
     again.measured.erase(taken.host);

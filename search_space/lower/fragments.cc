@@ -132,29 +132,6 @@ std::optional<InShared> SharedMatrixAt(const KernelContext& context, const Sched
 
 const Expr& WithoutCast(const Expr& e) { return e->op == Op::kCast ? e->args[0] : e; }
 
-}  // namespace
-
-ExprList HeldInFragment(KernelContext& context, const ScheduledStage& stage, ExprList index) {
-  for (Expr& i : index) i = OnThread(context, i);
-  const Fragment& fragment = *stage.Note<Fragment>();
-  const FragmentLayout& layout = fragment.layout();
-  const Expr& row = index[AxisOf(stage, fragment.row)];
-  const Expr& col = index[AxisOf(stage, fragment.col)];
-  const Expr lane = VarExpr(context.thread) % Int(layout.lanes());
-  if (!IsInt(Simplify(layout.Lane(row, col) - lane), 0)) {
-    context.Fail(absl::StrCat("element ", ToString(row), ", ", ToString(col), " of fragment ",
-                              stage.name(), " is read by another lane than the one that holds it"));
-  }
-  ExprList held;
-  for (size_t i = 0; i < index.size(); ++i) {
-    held.push_back(Simplify(index[i] / Int(fragment.Extent(stage.axes[i]->name))));
-  }
-  held.push_back(Simplify(layout.Element(row, col)));
-  return held;
-}
-
-namespace {
-
 // What the stage copies, where its axes have these values.
 Expr SourceAt(KernelContext& context, const ScheduledStage& stage, const std::vector<Expr>& at,
               const Assumptions& assumptions) {
@@ -199,6 +176,25 @@ Stmt EmitLoadElements(KernelContext& context, int s, const Assumptions& assumpti
 }
 
 }  // namespace
+
+ExprList HeldInFragment(KernelContext& context, const ScheduledStage& stage, ExprList index) {
+  for (Expr& i : index) i = OnThread(context, i);
+  const Fragment& fragment = *stage.Note<Fragment>();
+  const FragmentLayout& layout = fragment.layout();
+  const Expr& row = index[AxisOf(stage, fragment.row)];
+  const Expr& col = index[AxisOf(stage, fragment.col)];
+  const Expr lane = VarExpr(context.thread) % Int(layout.lanes());
+  if (!IsInt(Simplify(layout.Lane(row, col) - lane), 0)) {
+    context.Fail(absl::StrCat("element ", ToString(row), ", ", ToString(col), " of fragment ",
+                              stage.name(), " is read by another lane than the one that holds it"));
+  }
+  ExprList held;
+  for (size_t i = 0; i < index.size(); ++i) {
+    held.push_back(Simplify(index[i] / Int(fragment.Extent(stage.axes[i]->name))));
+  }
+  held.push_back(Simplify(layout.Element(row, col)));
+  return held;
+}
 
 Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);

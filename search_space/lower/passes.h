@@ -51,8 +51,8 @@ Stmt InsertBarriers(const Stmt& body);
 Stmt InsertProxyFences(const Stmt& body);
 
 // Gives every shared buffer of the kernel a place in the block's arena. A large one, from which
-// threads copy the kernel's results, may lie where buffers did that nobody mentions any more,
-// behind a barrier, which is added where there is none.
+// threads copy the kernel's results, may lie where buffers did that nobody mentions any more:
+// behind a barrier, which is added.
 void PlaceSharedBuffers(Kernel& kernel);
 
 }  // namespace heddle::search_space

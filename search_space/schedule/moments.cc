@@ -12,9 +12,9 @@
 namespace heddle::search_space {
 namespace {
 
-// What is found of V: its mean's stage, and the two parts of x - S / n.
+// What is found of V: the stage S, x in the axes of V, and n.
 struct Moments {
-  const Stage* mean;
+  const Stage* sum;
   Expr x;
   double terms;
 };
@@ -36,19 +36,16 @@ class MomentFinder {
       : program_(program), squares_(squares) {}
 
   std::optional<Moments> Find() const {
-    if (squares_.combiner != Combiner::kSum || squares_.is_output) return std::nullopt;
-    // What is subtracted from the sum must not have been rounded before.
-    if (squares_.tensor->dtype != squares_.body->type) return std::nullopt;
+    if (!IsPlainSum(squares_)) return std::nullopt;
     const Expr product = Expanded(squares_.body);
     if (product->op != Op::kMul || !StructurallyEqual(product->args[0], product->args[1])) {
       return std::nullopt;
     }
     const Expr& difference = product->args[0];
     if (difference->op != Op::kSub) return std::nullopt;
-    const Stage* mean = SumOf(difference->args[1]);
-    if (mean == nullptr || !IsSumOf(*mean, difference->args[0])) return std::nullopt;
-    if (mean->tensor->dtype != mean->body->type) return std::nullopt;
-    return Moments{mean, difference->args[0], Terms()};
+    const Stage* sum = SumOf(difference->args[1]);
+    if (sum == nullptr || !IsSumOf(*sum, difference->args[0])) return std::nullopt;
+    return Moments{sum, difference->args[0], Terms()};
   }
 
   // With the definitions of elementwise stages in the place of loads from them.
@@ -94,9 +91,13 @@ class MomentFinder {
     return own ? sum : nullptr;
   }
 
+  // One that nobody else needs as it is, and from which another is subtracted before it is rounded.
+  static bool IsPlainSum(const Stage& s) {
+    return s.combiner == Combiner::kSum && !s.is_output && s.tensor->dtype == s.body->type;
+  }
+
   bool IsSumOf(const Stage& sum, const Expr& x) const {
-    if (sum.combiner != Combiner::kSum || sum.is_output ||
-        sum.reduce_axes.size() != squares_.reduce_axes.size()) {
+    if (!IsPlainSum(sum) || sum.reduce_axes.size() != squares_.reduce_axes.size()) {
       return false;
     }
     for (size_t r = 0; r < sum.reduce_axes.size(); ++r) {
@@ -126,14 +127,14 @@ class MomentWriter {
   TensorProgram Write() {
     TensorProgram shifted = program_;
     const Expr difference = found_.x - First(ExprsOf(squares_.axes));
-    const Stage sum = Shifted(*found_.mean, difference);
+    const Stage sum = Shifted(*found_.sum, difference);
     const Stage of_squares = Shifted(squares_, difference * difference);
     sum_ = sum.tensor;
     of_squares_ = of_squares.tensor;
     for (Stage& s : shifted.stages) {
       if (s.tensor == squares_.tensor) {
         s = of_squares;
-      } else if (s.tensor == found_.mean->tensor) {
+      } else if (s.tensor == found_.sum->tensor) {
         s = sum;
       } else {
         s.body = Simplify(Replaced(s.body));
@@ -188,7 +189,7 @@ class MomentWriter {
       if (node->op != Op::kLoad) return nullptr;
       const DType type = node->type;
       const Expr n = Float(found_.terms, type);
-      if (node->buffer == found_.mean->tensor) {
+      if (node->buffer == found_.sum->tensor) {
         return Load(sum_, node->args) + n * First(node->args);
       }
       if (node->buffer == squares_.tensor) {
@@ -206,7 +207,7 @@ class MomentWriter {
     Visit(s.body, [&](const Expr& node) {
       if (node->op != Op::kLoad || depends) return;
       const Stage* read = program_.FindStage(node->buffer.get());
-      depends = node->buffer == found_.mean->tensor || node->buffer == squares_.tensor ||
+      depends = node->buffer == found_.sum->tensor || node->buffer == squares_.tensor ||
                 (read != nullptr && MomentFinder::IsBetween(*read) && Depends(*read));
     });
     return depends;
@@ -248,7 +249,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithShiftedMoments(
     return absl::InvalidArgumentError(
         absl::StrCat(name,
                      " is no sum of (x - S / n) * (x - S / n), where S is the sum of the n "
-                     "terms x, and neither is an output"));
+                     "terms x, and neither is an output or rounded as it is stored"));
   }
   return std::make_shared<const TensorProgram>(MomentWriter(program, *squares, *found).Write());
 }

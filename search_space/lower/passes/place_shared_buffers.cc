@@ -17,10 +17,14 @@ constexpr int64_t kUnit = 16;
 // places of their own.
 constexpr int64_t kWorthABarrier = 16 << 10;
 
+// Sequences and allocations, inside of which statements stand one behind the other.
+bool IsAround(const Stmt& s) {
+  return s->kind == StmtNode::Kind::kSeq || s->kind == StmtNode::Kind::kAlloc;
+}
+
 // The statements of a body that run once, one behind the other: loops and branches are whole ones.
 void ForEachInOrder(const Stmt& s, const std::function<void(const Stmt&)>& visit) {
-  const bool is_around = s->kind == StmtNode::Kind::kSeq || s->kind == StmtNode::Kind::kAlloc;
-  if (!is_around) return visit(s);
+  if (!IsAround(s)) return visit(s);
   for (const Stmt& child : s->body) ForEachInOrder(child, visit);
 }
 
@@ -28,42 +32,33 @@ void ForEachInOrder(const Stmt& s, const std::function<void(const Stmt&)>& visit
 struct Life {
   BufferRef buffer;
   int64_t first = 0, last = 0;
-  bool is_stored = true;   // by threads alone, at once
-  bool is_result = true;   // is it only copied to global memory?
-  bool is_copied = false;  // by copies of threads that may still go on at the end
+  bool is_result = true;   // do threads alone store to it, and only copy it to global memory?
+  bool is_copied = false;  // by copies of threads, which may still go on at the end
 
   bool Meets(const Life& other) const { return first <= other.last && other.first <= last; }
+  bool MayReplaceOthers() const { return is_result && buffer->bytes() >= kWorthABarrier; }
+  int64_t bytes() const { return RoundUp(buffer->bytes(), kUnit); }
 };
 
-struct Lives {
-  std::vector<Life> lives;  // in the order of their beginnings
-  std::vector<bool> has_barrier;
-};
-
-bool IsBarrier(const StmtNode& s) {
-  return s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kBarrier;
-}
-
-Lives LivesIn(const Stmt& body) {
-  Lives found;
+// In the order of their beginnings.
+std::vector<Life> LivesIn(const Stmt& body) {
+  std::vector<Life> lives;
   absl::flat_hash_map<const Buffer*, size_t> at;
   const auto mention = [&](const BufferRef& buffer, int64_t now) -> Life* {
     if (buffer == nullptr || buffer->scope != Scope::kShared) return nullptr;
-    const auto [known, is_new] = at.emplace(buffer.get(), found.lives.size());
-    if (is_new) found.lives.push_back({.buffer = buffer, .first = now});
-    Life& life = found.lives[known->second];
+    const auto [known, is_new] = at.emplace(buffer.get(), lives.size());
+    if (is_new) lives.push_back({.buffer = buffer, .first = now});
+    Life& life = lives[known->second];
     life.last = std::max(life.last, now);
     return &life;
   };
   int64_t now = 0;
   ForEachInOrder(body, [&](const Stmt& whole) {
-    bool has_barrier = false;
     VisitStmts(whole, [&](const StmtNode& s) {
-      has_barrier = has_barrier || IsBarrier(s);
       mention(s.base, now);
       Life* written = mention(s.buffer, now);
       if (written != nullptr && s.kind == StmtNode::Kind::kIntrin) {
-        written->is_stored = false;
+        written->is_result = false;
         written->is_copied = written->is_copied || s.intrinsic == Intrinsic::kAsyncCopy;
         // What counts copies is read by none of the statements, but by the device.
         if (s.intrinsic == Intrinsic::kPhaseInit) {
@@ -79,27 +74,16 @@ Lives LivesIn(const Stmt& body) {
         });
       });
     });
-    found.has_barrier.push_back(has_barrier);
     ++now;
   });
-  return found;
-}
-
-// Is the one buffer done with when the other begins, for all threads?
-bool IsOverBefore(const Lives& in, const Life& one, const Life& other) {
-  if (one.last >= other.first) return false;
-  for (int64_t i = one.last + 1; i < other.first; ++i) {
-    if (in.has_barrier[static_cast<size_t>(i)]) return !one.is_copied;
-  }
-  return false;
+  return lives;
 }
 
 // The statements in front of which a barrier is added, and whether copies are waited for there.
 using Added = absl::flat_hash_map<int64_t, bool>;
 
 Stmt WithBarriers(const Stmt& s, const Added& added, int64_t& now) {
-  const bool is_around = s->kind == StmtNode::Kind::kSeq || s->kind == StmtNode::Kind::kAlloc;
-  if (!is_around) {
+  if (!IsAround(s)) {
     const auto here = added.find(now++);
     if (here == added.end()) return s;
     return Seq({here->second ? AsyncWait(0) : nullptr, Barrier(), s});
@@ -112,42 +96,36 @@ Stmt WithBarriers(const Stmt& s, const Added& added, int64_t& now) {
 }  // namespace
 
 void PlaceSharedBuffers(Kernel& kernel) {
-  const Lives in = LivesIn(kernel.body);
+  const std::vector<Life> lives = LivesIn(kernel.body);
   Added added;
   std::vector<std::pair<const Life*, int64_t>> placed;
-  for (const Life& life : in.lives) {
-    // The buffers whose places it may not take, in whole or in part.
+  for (const Life& life : lives) {
     const auto keeps = [&](const Life& other) {
-      return !life.is_stored || !life.is_result || life.Meets(other) ||
-             life.buffer->bytes() < kWorthABarrier;
+      return !life.MayReplaceOthers() || life.Meets(other);
     };
-    // Behind one of those, or at the beginning: the first place where it meets none.
+    const auto meets = [&](const std::pair<const Life*, int64_t>& other, int64_t place) {
+      return place < other.second + other.first->bytes() && other.second < place + life.bytes();
+    };
+    // Behind one of those that keep their places, or at the beginning: where it meets none.
     std::vector<int64_t> places = {0};
     for (const auto& [other, offset] : placed) {
-      if (keeps(*other)) {
-        places.push_back(RoundUp(offset + RoundUp(other->buffer->bytes(), kUnit),
-                                 std::max(kUnit, life.buffer->alignment)));
-      }
+      if (!keeps(*other)) continue;
+      places.push_back(RoundUp(offset + other->bytes(), std::max(kUnit, life.buffer->alignment)));
     }
     std::sort(places.begin(), places.end());
-    const int64_t bytes = RoundUp(life.buffer->bytes(), kUnit);
-    const auto meets = [&](const std::pair<const Life*, int64_t>& other, int64_t place) {
-      return place < other.second + RoundUp(other.first->buffer->bytes(), kUnit) &&
-             other.second < place + bytes;
-    };
     const int64_t place = *std::find_if(places.begin(), places.end(), [&](int64_t p) {
       return std::none_of(placed.begin(), placed.end(), [&](const auto& other) {
         return keeps(*other.first) && meets(other, p);
       });
     });
     for (const auto& other : placed) {
-      if (!meets(other, place) || IsOverBefore(in, *other.first, life)) continue;
+      if (!meets(other, place)) continue;
       bool& waits = added[life.first];
       waits = waits || other.first->is_copied;
     }
     placed.emplace_back(&life, place);
     kernel.shared.push_back({life.buffer, place});
-    kernel.shared_bytes = std::max(kernel.shared_bytes, place + bytes);
+    kernel.shared_bytes = std::max(kernel.shared_bytes, place + life.bytes());
   }
   int64_t now = 0;
   if (!added.empty()) kernel.body = WithBarriers(kernel.body, added, now);

@@ -86,8 +86,7 @@ TEST(MomentsTest, RefusesOtherSums) {
       // another combination
       "V[q: c] = max(b: n, y: h) (X[b, q, y] - S[q] / (n*h)) * (X[b, q, y] - S[q] / (n*h))",
       // rounded before what is subtracted would be
-      "V[q: c]: float16 = sum(b: n, y: h) (X[b, q, y] - S[q] / (n*h)) * (X[b, q, y] - S[q] / "
-      "(n*h))",
+      "V[q: c]: float16 = sum(b: n, y: h) (X[b, q, y] - S[q]/(n*h)) * (X[b, q, y] - S[q]/(n*h))",
   };
   for (const char* v : kOther) {
     const auto program = Make(

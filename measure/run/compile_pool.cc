@@ -28,11 +28,11 @@ constexpr int kCacheVersion = 1;
 // What the memory holds at most: a few thousand kernels, then it starts again from the files.
 constexpr size_t kMaxMemoryBytes = size_t{128} << 20;
 // Enough of a compiler's last words to see what happened.
-constexpr size_t kMaxLastWords = 2000;
+constexpr size_t kCompilersLastWords = 2000;
 // A host may be short of processes or memory for a moment: so often a compiler is started, after
 // pauses that double, before the host is given up.
 constexpr int kStarts = 6;
-constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
+constexpr absl::Duration kFirstStartPause = absl::Milliseconds(50);
 // Marks the errors that CannotStart knows.
 constexpr char kNotStarted[] = "heddle/not-started";
 
@@ -189,7 +189,7 @@ absl::StatusOr<worker::CompileReply> CompilePool::CompileIn(Subprocess& process,
   if (!absl::IsUnavailable(status)) return status;
   absl::StatusOr<ExitStatus> exit = process.End(/*grace=*/absl::Seconds(2));
   std::string words = process.Evidence();
-  if (words.size() > kMaxLastWords) words.erase(0, words.size() - kMaxLastWords);
+  if (words.size() > kCompilersLastWords) words.erase(0, words.size() - kCompilersLastWords);
   const std::string how =
       absl::StrCat("the compiler ended with ",
                    exit.ok() ? exit->Describe() : std::string(exit.status().message()),
@@ -199,7 +199,7 @@ absl::StatusOr<worker::CompileReply> CompilePool::CompileIn(Subprocess& process,
 }
 
 absl::StatusOr<std::unique_ptr<Subprocess>> CompilePool::StartCompiler() {
-  absl::Duration pause = kFirstPause;
+  absl::Duration pause = kFirstStartPause;
   for (int attempt = 1;; ++attempt, pause *= 2) {
     auto started =
         Subprocess::Start("__compiler", ConfinementArguments(), {&stop_, {}, options_.environment});

@@ -28,13 +28,13 @@ constexpr absl::Duration kEndGrace = absl::Seconds(2);
 // Restarts that fail one after another before the device is given up, and the first pause, which
 // doubles.
 constexpr int kRestarts = 5;
-constexpr absl::Duration kFirstPause = absl::Seconds(1);
+constexpr absl::Duration kFirstRestartPause = absl::Seconds(1);
 // A kernel may take this much longer than the best one before it counts as not returning, and the
 // phases of a slow workload this much longer than its naive program (three executions and
 // comparisons; the candidate may be the naive program itself).
 constexpr double kTimesBest = 20, kTimesNaive = 12;
 // Enough of a worker's last words to see what happened.
-constexpr size_t kMaxLastWords = 2000;
+constexpr size_t kWorkersLastWords = 2000;
 
 spdlog::logger& Log() {
   static auto logger = [] {
@@ -122,7 +122,7 @@ absl::Status DeviceWorker::SetUp() {
 
 absl::Status DeviceWorker::EnsureRunning() {
   if (!gone_.ok()) return gone_;
-  absl::Duration pause = kFirstPause;
+  absl::Duration pause = kFirstRestartPause;
   for (int attempt = 1; process_ == nullptr; ++attempt) {
     absl::Status status = Start();
     if (status.ok() || absl::IsCancelled(status)) return status;
@@ -164,7 +164,7 @@ absl::StatusOr<TrialResult> DeviceWorker::Bury(worker::Phase phase, const absl::
   const pid_t pid = process_->pid();
   absl::StatusOr<ExitStatus> exit = process_->End(timeout ? absl::ZeroDuration() : kEndGrace);
   std::string words = process_->Evidence();
-  if (words.size() > kMaxLastWords) words.erase(0, words.size() - kMaxLastWords);
+  if (words.size() > kWorkersLastWords) words.erase(0, words.size() - kWorkersLastWords);
   process_.reset();
   if (!exit.ok()) {
     gone_ = absl::UnavailableError(

@@ -316,9 +316,9 @@ Stmt RewriteBodies(const Stmt& s, absl::FunctionRef<Stmt(const Stmt&)> rewrite) 
 
 namespace {
 
-using Variables = absl::flat_hash_set<const Variable*>;
+using VariableSet = absl::flat_hash_set<const Variable*>;
 
-void AddRegisterIndices(const BufferRef& buffer, const ExprList& indices, Variables& found) {
+void AddRegisterIndices(const BufferRef& buffer, const ExprList& indices, VariableSet& found) {
   if (buffer->scope != Scope::kLocal) return;
   for (const Expr& index : indices) {
     Visit(index, [&](const Expr& e) {
@@ -327,7 +327,7 @@ void AddRegisterIndices(const BufferRef& buffer, const ExprList& indices, Variab
   }
 }
 
-void AddRegisterIndices(const Expr& e, Variables& found) {
+void AddRegisterIndices(const Expr& e, VariableSet& found) {
   if (e->op == Op::kLoad) return AddRegisterIndices(e->buffer, e->args, found);
   if (e->type == DType::kInt64) return;  // reads nothing
   for (const Expr& arg : e->args) AddRegisterIndices(arg, found);
@@ -336,7 +336,7 @@ void AddRegisterIndices(const Expr& e, Variables& found) {
 }  // namespace
 
 absl::flat_hash_set<const Variable*> RegisterIndices(const Stmt& body) {
-  Variables found;
+  VariableSet found;
   VisitStmts(body, [&](const StmtNode& s) {
     if (s.buffer != nullptr) AddRegisterIndices(s.buffer, s.indices, found);
     VisitExprs(s, [&](const Expr& held) { AddRegisterIndices(held, found); });

@@ -127,6 +127,14 @@ double Stage::Flops() const {
   return count;
 }
 
+std::string Stage::UnusedAxisName(std::string name) const {
+  const auto is_used = [&](const std::vector<Var>& of) {
+    return std::any_of(of.begin(), of.end(), [&](const Var& axis) { return axis->name == name; });
+  };
+  while (is_used(axes) || is_used(reduce_axes)) name += "_";
+  return name;
+}
+
 const Stage* TensorProgram::FindStage(const Buffer* tensor) const {
   for (const Stage& stage : stages) {
     if (stage.tensor.get() == tensor) return &stage;

@@ -37,6 +37,8 @@ struct Stage {
   bool is_reduction() const { return combiner != Combiner::kNone; }
   // Its part of TensorProgram::Flops.
   double Flops() const;
+  // Steps address loops by name: `name`, or with underscores where there is such an axis.
+  std::string UnusedAxisName(std::string name) const;
 };
 
 // An operator instantiated at a shape. Guarantees made by the notation's front end: every extent

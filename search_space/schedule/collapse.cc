@@ -91,16 +91,6 @@ class Merge {
   bool possible_ = true;
 };
 
-// Steps address loops by name: `name`, or with underscores where the stage has such an axis.
-std::string UnusedName(const Stage& stage, std::string name) {
-  const auto is_used = [&](const std::vector<Var>& axes) {
-    return std::any_of(axes.begin(), axes.end(),
-                       [&](const Var& axis) { return axis->name == name; });
-  };
-  while (is_used(stage.axes) || is_used(stage.reduce_axes)) name += "_";
-  return name;
-}
-
 // A copy of a program over fewer dimensions: merged as `merge` says, and without those of extent 1.
 class Rewriter {
  public:
@@ -142,7 +132,7 @@ class Rewriter {
     const Var& y = axes[at];
     if (!merged) return y;
     const Var& x = axes[at + 1];
-    const Var yx = MakeVar(UnusedName(stage, y->name + x->name), y->extent * x->extent);
+    const Var yx = MakeVar(stage.UnusedAxisName(y->name + x->name), y->extent * x->extent);
     values_[y.get()] = VarExpr(yx);
     return yx;
   }

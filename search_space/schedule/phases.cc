@@ -74,14 +74,6 @@ std::optional<Congruence> FindCongruence(const Stage& stage) {
   return std::nullopt;
 }
 
-std::string UnusedName(const Stage& stage, std::string name) {
-  const auto is_used = [&](const std::vector<Var>& axes) {
-    return std::any_of(axes.begin(), axes.end(), [&](const Var& a) { return a->name == name; });
-  };
-  while (is_used(stage.axes) || is_used(stage.reduce_axes)) name += "_";
-  return name;
-}
-
 // Replaces variables of the body, one by one.
 void Replace(Stage& stage, const Var& var, const Expr& value) {
   stage.body =
@@ -94,7 +86,7 @@ void SplitAxes(const Congruence& c, Stage& sum, std::vector<Expr>& reads) {
   // The positions of all phases that are numbered u: from u * s on, or up to it.
   const int64_t shift = c.sign > 0 ? c.shift : c.shift + c.stride - 1;
   const Var u = MakeVar(y->name, (y->extent - 1 + shift) / c.stride + 1);
-  const Var p = MakeVar(UnusedName(sum, absl::StrCat(y->name, "_phase")), c.stride);
+  const Var p = MakeVar(sum.UnusedAxisName(absl::StrCat(y->name, "_phase")), c.stride);
   const Var t = MakeVar(r->name, (r->extent + c.stride - 1) / c.stride);
   const Expr tap = VarExpr(t) * Int(c.stride) + VarExpr(p);
   Replace(sum, y, VarExpr(u) * Int(c.stride) + VarExpr(p) * Int(c.sign) - Int(c.shift));

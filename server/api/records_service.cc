@@ -21,7 +21,7 @@ namespace heddle::server {
 namespace {
 
 // Rows of one read or write, so that neither holds up others for long.
-constexpr int kPage = 256;
+constexpr int kRecordsAtOnce = 256;
 constexpr int kMaxReported = 100;
 // Of one record, and of the lines that are written together.
 constexpr size_t kMaxRecordBytes = 1 << 20, kMaxBatchBytes = 1 << 20;
@@ -84,7 +84,7 @@ class ExportStream : public grpc::ServerWriteReactor<v1::Record> {
     {
       auto reader = gateway_.store.Read([this] { return context_.IsCancelled(); });
       if (absl::Status s = StillValid(*reader, caller_, absl::Now()); !s.ok()) return End(s);
-      rows = reader->ReadPage(after_, kPage, choice_, more);
+      rows = reader->ReadPage(after_, kRecordsAtOnce, choice_, more);
     }
     if (!rows.ok()) return End(rows.status());
     if (rows->empty() && !more) return End(absl::OkStatus());
@@ -136,7 +136,7 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
       AddRejected(before_ + count_ + 1, std::string(s.message()));
     }
     lines_ += "\n";  // numbers count lines, and an empty one is nothing
-    if (++count_ == kPage || lines_.size() >= kMaxBatchBytes) return Write(/*last=*/false);
+    if (++count_ == kRecordsAtOnce || lines_.size() >= kMaxBatchBytes) return Write(/*last=*/false);
     StartRead(&record_);
   }
   void OnDone() override { delete this; }

@@ -11,7 +11,7 @@ namespace heddle::server {
 namespace {
 
 // Events read from the database at a time.
-constexpr int kPage = 128;
+constexpr int kEventsAtOnce = 128;
 // A reader so far behind what happens now gets what it has missed as one event.
 constexpr int64_t kFarBehind = 1000;
 
@@ -162,7 +162,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
       *event.mutable_job() = *std::move(job);
       page.push_back(std::move(event));
     } else {
-      auto events = LoadEvents(*reader, job_, next - 1, kPage);
+      auto events = LoadEvents(*reader, job_, next - 1, kEventsAtOnce);
       if (!events.ok()) return events.status();
       for (v1::JobEvent& event : *events) {
         if (IsTerminal(event.state())) {

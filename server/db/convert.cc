@@ -30,7 +30,7 @@ v1::WorkloadKey KeyOf(const tuner::WorkloadRow& row) {
   return key;
 }
 
-v1::Environment ToProto(const tuner::Environment& environment) {
+v1::Environment EnvironmentOf(const tuner::Environment& environment) {
   v1::Environment message;
   message.set_device_name(environment.device_name);
   message.set_device_uuid(environment.device_uuid);
@@ -126,7 +126,7 @@ v1::WorkloadKey KeyOf(const search_space::TensorProgram& program) {
 v1::Record ToProto(const tuner::StoredTrial& stored) {
   v1::Record record;
   *record.mutable_workload() = KeyOf(stored.workload);
-  *record.mutable_environment() = ToProto(stored.environment);
+  *record.mutable_environment() = EnvironmentOf(stored.environment);
   FillRecord(stored.trial, record);
   return record;
 }
@@ -134,7 +134,7 @@ v1::Record ToProto(const tuner::StoredTrial& stored) {
 v1::Record ToProto(const tuner::Records::Best& best, const v1::WorkloadKey& workload) {
   v1::Record record;
   *record.mutable_workload() = workload;
-  *record.mutable_environment() = ToProto(best.environment);
+  *record.mutable_environment() = EnvironmentOf(best.environment);
   FillRecord(best.trial, record);
   return record;
 }

@@ -13,11 +13,11 @@
 namespace heddle::server {
 namespace {
 
-struct Word {
+struct LastWord {
   double time_us = 0, low_us = 0, high_us = 0;
   absl::Time when;
 };
-using Words = std::map<std::string, Word>;  // of a schedule, by host
+using Words = std::map<std::string, LastWord>;  // of a schedule, by host
 
 struct Found {
   Outlier outlier;
@@ -25,7 +25,7 @@ struct Found {
   std::vector<double> ratios;
 };
 
-bool Differ(const Word& a, const Word& b) {
+bool Differ(const LastWord& a, const LastWord& b) {
   const bool apart = a.high_us < b.low_us || b.high_us < a.low_us;
   return apart && !Agree(Measured{a.time_us, 0}, Measured{b.time_us, 0});
 }

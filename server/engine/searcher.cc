@@ -35,7 +35,7 @@ using tuner::Records;
 using tuner::TrialRecord;
 using Program = search_space::TensorProgram;
 
-constexpr char kCommand[] = "__searcher";
+constexpr char kSearcherCommand[] = "__searcher";
 // How long a searcher that has been told to stop may take to end by itself.
 constexpr absl::Duration kGrace = absl::Seconds(2);
 // How long a searcher may think between two questions: training a model on 20,000 rows takes
@@ -272,7 +272,7 @@ searcher::Done Search(const searcher::Setup& setup, const SearchPort& port) {
 }
 
 absl::StatusOr<searcher::Done> SearchInChild(const searcher::Setup& setup, const SearchPort& port) {
-  auto child = Subprocess::Start(kCommand, {});
+  auto child = Subprocess::Start(kSearcherCommand, {});
   if (!child.ok()) return child.status();
   absl::Status status = (*child)->Send(setup, SteadyNow() + kGrace);
   bool stopping = false;
@@ -301,7 +301,7 @@ absl::StatusOr<searcher::Done> SearchInChild(const searcher::Setup& setup, const
 
 std::optional<int> RunSearcherCommand(int argc, char** argv) {
   if (auto code = RunSpaceCommand(argc, argv)) return code;
-  if (argc < 2 || argv[1] != std::string(kCommand)) return std::nullopt;
+  if (argc < 2 || argv[1] != std::string(kSearcherCommand)) return std::nullopt;
   EnterChild(argc, argv);
   LimitMemory(kMemory);
   searcher::Setup setup;

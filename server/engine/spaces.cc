@@ -18,7 +18,7 @@
 namespace heddle::server {
 namespace {
 
-constexpr char kCommand[] = "__space";
+constexpr char kSpaceCommand[] = "__space";
 constexpr absl::Duration kSending = absl::Seconds(10);
 // A process that has grown beyond this answers and ends.
 constexpr int64_t kMaxKeptKilobytes = 256 << 10;
@@ -61,7 +61,7 @@ absl::StatusOr<SpaceAnswer> Work(const SpaceQuestion& question) {
 }  // namespace
 
 std::optional<int> RunSpaceCommand(int argc, char** argv) {
-  if (argc < 4 || argv[1] != std::string(kCommand)) return std::nullopt;
+  if (argc < 4 || argv[1] != std::string(kSpaceCommand)) return std::nullopt;
   EnterChild(argc, argv);
   size_t bytes = 0;
   if (!absl::SimpleAtoi(argv[3], &bytes)) return 1;
@@ -95,7 +95,7 @@ absl::StatusOr<SpaceAnswer> Spaces::AskProcess(const SpaceQuestion& question) {
   std::unique_ptr<Subprocess> process = TakeIdle();
   const bool kept = process != nullptr;
   if (!kept) {
-    auto started = Subprocess::Start(kCommand, {absl::StrCat(options_.memory_bytes)});
+    auto started = Subprocess::Start(kSpaceCommand, {absl::StrCat(options_.memory_bytes)});
     if (!started.ok()) return started.status();
     process = *std::move(started);
   }

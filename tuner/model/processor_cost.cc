@@ -9,7 +9,7 @@ namespace {
 // In cycles a thread unless said otherwise. Fitted to 1,569 random points of ten workloads by least
 // squares of the logarithms of their times, fast points counting more (docs/results.md). What every
 // execution of a workload takes beside changes no order and is left out.
-constexpr double kLaunchUs = 35;
+constexpr double kProcessorLaunchUs = 35;
 constexpr double kGroup = 55;  // of the core
 constexpr double kInstruction = 0.32;
 constexpr double kMiss = 0.81;  // added to an instruction whose loop's contexts do not fit
@@ -46,7 +46,7 @@ Terms ProcessorTerms(const KernelProfile& p, const search_space::Target& t) {
   const double cycle_us = 1e-3 / t.clock_ghz;
   const double thread_cycle_us = groups * p.threads * cycle_us;
   Terms terms;
-  terms[Term::kLaunch] = kLaunchUs + groups * kGroup * cycle_us;
+  terms[Term::kLaunch] = kProcessorLaunchUs + groups * kGroup * cycle_us;
   terms[Term::kIssue] = kInstruction * work * thread_cycle_us;
   terms[Term::kL1] = kMiss * missing * thread_cycle_us;
   terms[Term::kLatency] = (kBarrier * p.instructions.barrier + kKept * kept) * thread_cycle_us;

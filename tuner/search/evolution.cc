@@ -55,7 +55,7 @@ constexpr int kOwnRounds = 60, kFurtherRounds = 40;
 // Points or kernels whose features are kept: some fifty batches, 40 MB.
 constexpr size_t kKeptFeatures = 30000;
 
-int Distance(const Point& a, const Point& b) {
+int HolesApart(const Point& a, const Point& b) {
   if (a.sketch != b.sketch) return kApart;
   int distance = 0;
   for (size_t i = 0; i < a.choices.size(); ++i) distance += a.choices[i] != b.choices[i];
@@ -314,7 +314,7 @@ class Evolution {
         if (batch.size() >= size) return;
         if (proposed_.contains(candidate.point) || taken[candidate.niche] >= most) continue;
         const bool crowded = std::any_of(batch.begin(), batch.end(), [&](const Point& other) {
-          return Distance(candidate.point, other) < apart;
+          return HolesApart(candidate.point, other) < apart;
         });
         if (crowded) continue;
         proposed_.insert(candidate.point);

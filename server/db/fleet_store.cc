@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/sqlite.h"
 #include "server/db/convert.h"
 
@@ -9,10 +10,32 @@ namespace heddle::server {
 
 using tuner::Records;
 
+namespace {
+
+// `known`: what becomes of a row that there is.
+absl::Status AddDevice(Records& records, const v1::FleetDevice& device, const char* known) {
+  return records.database().Run(
+      absl::StrCat("INSERT INTO fleet_device (id, device, hostname, state, generator, "
+                   "last_seen_us) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET ",
+                   known),
+      device.id(), ToJson(device.device()), device.hostname(), int{device.state()},
+      device.generator(), absl::ToUnixMicros(FromProto(device.last_seen_time())));
+}
+
+}  // namespace
+
 absl::Status SaveHost(Records& records, const v1::FleetHost& host) {
   return records.database().Run("INSERT OR REPLACE INTO fleet_host VALUES (?, ?, ?, ?)",
                                 host.host_uuid(), host.token(), int{host.trusted()},
                                 int{host.released()});
+}
+
+absl::Status SaveClaim(Records& records, const std::string& host, int64_t token) {
+  return records.database().Run(
+      "INSERT INTO fleet_host VALUES (?, ?, 0, 0) ON CONFLICT (host) DO UPDATE SET "
+      "trusted = iif(token = excluded.token AND released = 0, trusted, 0), "
+      "token = excluded.token, released = 0",
+      host, token);
 }
 
 absl::StatusOr<std::vector<v1::FleetHost>> LoadHosts(Records& records) {
@@ -83,10 +106,13 @@ absl::StatusOr<std::vector<DeviceTime>> LoadDeviceTime(Records& records, int64_t
 }
 
 absl::Status SaveDevice(Records& records, const v1::FleetDevice& device) {
-  return records.database().Run("INSERT OR REPLACE INTO fleet_device VALUES (?, ?, ?, ?, ?, ?)",
-                                device.id(), ToJson(device.device()), device.hostname(),
-                                int{device.state()}, device.generator(),
-                                absl::ToUnixMicros(FromProto(device.last_seen_time())));
+  return AddDevice(records, device,
+                   "device = excluded.device, hostname = excluded.hostname, "
+                   "generator = excluded.generator, last_seen_us = excluded.last_seen_us");
+}
+
+absl::Status SaveDeviceState(Records& records, const v1::FleetDevice& device) {
+  return AddDevice(records, device, "state = excluded.state");
 }
 
 absl::Status DeleteDevice(Records& records, const std::string& id) {

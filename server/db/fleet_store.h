@@ -17,12 +17,17 @@
 namespace heddle::server {
 
 absl::Status SaveHost(tuner::Records& records, const v1::FleetHost& host);
+// The host belongs to the token from now on. Where it did already it stays trusted, if it was.
+absl::Status SaveClaim(tuner::Records& records, const std::string& host, int64_t token);
 absl::StatusOr<std::vector<v1::FleetHost>> LoadHosts(tuner::Records& records);
 // The token that the host belongs to, where that is valid no more.
 absl::StatusOr<std::optional<int64_t>> RevokedOwner(tuner::Records& records,
                                                     const std::string& host, absl::Time now);
 
+// As it registers; a device that is known keeps the state that it was given.
 absl::Status SaveDevice(tuner::Records& records, const v1::FleetDevice& device);
+// The state that an administrator gives to it; all of it where it is not known.
+absl::Status SaveDeviceState(tuner::Records& records, const v1::FleetDevice& device);
 absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(tuner::Records& records);
 absl::Status DeleteDevice(tuner::Records& records, const std::string& id);
 

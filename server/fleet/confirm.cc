@@ -28,11 +28,16 @@ bool FleetState::Trusts(const std::string& host) const {
 }
 
 void FleetState::Ask(const std::string& model, Confirmation confirmation) {
+  std::erase_if(uses_[model].confirmations,
+                [&](const Confirmation& other) { return other.Concerns(confirmation); });
+  PutBack(model, std::move(confirmation));
+}
+
+void FleetState::PutBack(const std::string& model, Confirmation confirmation) {
   std::deque<Confirmation>& waiting = uses_[model].confirmations;
-  // The newest word on a workload is the one to be confirmed.
-  std::erase_if(waiting, [&](const Confirmation& other) {
-    return other.program->hash == confirmation.program->hash && other.l2 == confirmation.l2;
-  });
+  for (const Confirmation& other : waiting) {
+    if (other.Concerns(confirmation)) return;
+  }
   waiting.push_back(std::move(confirmation));
   if (waiting.size() > kMaxWaiting) waiting.pop_front();
 }
@@ -41,7 +46,7 @@ void FleetState::AskAgain(const LeaseEntry& lease) {
   if (lease.confirmation->attempts >= kMaxAttempts) return;
   Confirmation again = *lease.confirmation;
   again.measured.erase(lease.host);
-  Ask(lease.environment.device_name, std::move(again));
+  PutBack(lease.environment.device_name, std::move(again));
 }
 
 FleetState::Confirmation* FleetState::ChooseConfirmation(const DeviceEntry& device) {
@@ -152,7 +157,7 @@ void FleetState::JudgeConfirmation(const LeaseEntry& lease, const std::vector<Fi
             {"default_us", default_us},
             {"found_us", asked.time_us},
             {"found_default_us", asked.default_us}});
-  if (!agrees && asked.attempts < kMaxAttempts) Ask(lease.environment.device_name, asked);
+  if (!agrees && asked.attempts < kMaxAttempts) PutBack(lease.environment.device_name, asked);
 }
 
 }  // namespace heddle::server

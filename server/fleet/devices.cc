@@ -135,18 +135,25 @@ void FleetState::SetDeviceState(const Caller& caller, const v1::SetDeviceStateRe
     return Send<v1::FleetDevice>(
         reply, absl::NotFoundError(absl::StrCat("there is no device ", request.id())));
   }
-  it->second.info.set_state(request.state());
-  LogEvent(Severity::kInfo, "device_state_set",
-           {{"device", request.id()},
-            {"state", WordOf(request.state())},
-            {"token", caller.token},
-            {"peer", caller.peer}});
-  const v1::FleetDevice device = it->second.info;
-  Write([=](tuner::Records& records) { return SaveDevice(records, device); },
-        SendWhenStored(reply, device), Persistence::kOnce);
-  Refresh(it->second);
-  StartJobs();
-  ServeWaiters(device.device().target().name());
+  v1::FleetDevice asked = it->second.info;
+  asked.set_state(request.state());
+  WriteThenBelieve<v1::FleetDevice>(
+      [=](tuner::Records& records) { return SaveDeviceState(records, asked); },
+      [=, this] {
+        const auto set = devices_.find(request.id());
+        if (set == devices_.end()) return asked;
+        set->second.info.set_state(request.state());
+        LogEvent(Severity::kInfo, "device_state_set",
+                 {{"device", request.id()},
+                  {"state", WordOf(request.state())},
+                  {"token", caller.token},
+                  {"peer", caller.peer}});
+        Refresh(set->second);
+        StartJobs();
+        ServeWaiters(asked.device().target().name());
+        return set->second.info;
+      },
+      reply);
 }
 
 void FleetState::TakeWorker(const FleetSession& session, const v1::WorkerStatus& worker) {

@@ -254,6 +254,7 @@ class FleetState {
   struct HostEntry {
     int64_t token = 0;
     bool trusted = false, released = false;
+    int64_t claims = 0;  // how often it has registered
   };
   // What the devices of a model have, and how many of them.
   struct Versions {
@@ -302,6 +303,11 @@ class FleetState {
     std::string default_point;
     std::map<std::string, int64_t> measured;  // by hosts so far, with their tokens
     int attempts = 0;
+
+    // Whether only one of them is to wait.
+    bool Concerns(const Confirmation& other) const {
+      return program->hash == other.program->hash && l2 == other.l2;
+    }
   };
   struct Waiter {
     std::string session, device, request_id;
@@ -399,6 +405,8 @@ class FleetState {
   v1::DeviceModel BelieveAgain(const std::string& model);
   // What a pin says, or what is wrong with it.
   absl::StatusOr<v1::Device> DeviceToPin(const v1::PinModelRequest& request) const;
+  // From now on it is whose token registers it next; its sessions end.
+  void ReleaseHost(const std::string& host);
   v1::FleetHost Describe(const std::string& host) const;
   v1::DeviceModel Describe(const DeviceModels::Model& model) const;
 
@@ -462,7 +470,10 @@ class FleetState {
   void GrantConfirmation(Waiter waiter, DeviceEntry& device, Confirmation& confirmation);
   // A lease of a confirmation came back without its results.
   void AskAgain(const LeaseEntry& lease);
+  // Of a workload the newest best waits to be confirmed: one that was asked for before gives way.
   void Ask(const std::string& model, Confirmation confirmation);
+  // One that was taken from those that wait comes back, unless a newer one waits by now.
+  void PutBack(const std::string& model, Confirmation confirmation);
 
   absl::Time Now() const { return options_.now(); }
   SteadyTime SteadyNow() const { return options_.steady(); }
@@ -482,6 +493,17 @@ class FleetState {
     return [=, this](const absl::Status& status) {
       Send<T>(reply, status.ok() ? absl::StatusOr<T>(value) : status);
     };
+  }
+  // An administrator's word: written, then believed and answered with what is so then. What comes
+  // meanwhile goes by what was, and a write that fails has changed nothing.
+  template <typename T>
+  void WriteThenBelieve(Store::Body body, std::function<T()> believe, const Reply<T>& reply) {
+    Write(
+        std::move(body),
+        [=, this](const absl::Status& status) {
+          Send<T>(reply, status.ok() ? absl::StatusOr<T>(believe()) : status);
+        },
+        Persistence::kOnce);
   }
   void Announce(int64_t job, int64_t seq, bool with_job) {
     effects_.announcements.push_back({job, seq, with_job});

@@ -60,13 +60,12 @@ absl::Status FleetState::ClaimHost(const Caller& caller, const std::string& host
   }
   auto [it, added] = hosts_.try_emplace(host);
   HostEntry& entry = it->second;
-  if (added || entry.released) {
-    entry = {caller.token, false, false};
-    return absl::OkStatus();
+  if (added || entry.released || revoked == entry.token) {
+    entry.trusted = entry.released = false;  // trust was in the old one
+    entry.token = caller.token;
   }
-  if (entry.token == caller.token) return absl::OkStatus();
-  if (revoked == entry.token) {
-    entry = {caller.token, false, false};  // trust was in the old one
+  if (entry.token == caller.token) {
+    ++entry.claims;
     return absl::OkStatus();
   }
   LogEvent(
@@ -223,8 +222,8 @@ void FleetState::Register(const Caller& caller, const v1::RegisterRequest& reque
             {"peer", caller.peer},
             {"no_work_because", response.no_work_because()}});
   Write(
-      [saved, host = Describe(session.host)](tuner::Records& records) {
-        absl::Status written = SaveHost(records, host);
+      [saved, host = session.host, token = session.token](tuner::Records& records) {
+        absl::Status written = SaveClaim(records, host, token);
         for (const v1::FleetDevice& device : saved) written.Update(SaveDevice(records, device));
         return written;
       },
@@ -259,33 +258,37 @@ void FleetState::SetHost(const Caller& caller, const v1::SetHostRequest& request
     return Send<v1::FleetHost>(
         reply, absl::NotFoundError(absl::StrCat("no host ", host, " has registered")));
   }
-  HostEntry& entry = it->second;
-  const bool was_trusted = entry.trusted;
-  entry.trusted = request.action() == v1::SetHostRequest::ACTION_TRUST;
-  if (request.action() == v1::SetHostRequest::ACTION_RELEASE) {
-    entry.released = true;
-    std::set<std::string> ended;
-    for (const auto& [id, session] : sessions_) {
-      if (session.host == host) ended.insert(id);
-    }
-    for (const std::string& id : ended) EndSession(id);
+  v1::FleetHost now = Describe(host);
+  now.set_trusted(request.action() == v1::SetHostRequest::ACTION_TRUST);
+  const bool release = request.action() == v1::SetHostRequest::ACTION_RELEASE;
+  if (release) now.set_released(true);
+  const auto believe = [=, this, claims = it->second.claims] {
+    auto set = hosts_.find(host);
+    if (set == hosts_.end() || set->second.token != now.token()) return;
+    set->second.trusted = now.trusted();
+    // One that has registered again meanwhile is written as that, too.
+    if (release && set->second.claims == claims) ReleaseHost(host);
+    LogEvent(Severity::kInfo, "host_set",
+             {{"host", host},
+              {"action", WordOf(request.action())},
+              {"token", caller.token},
+              {"peer", caller.peer}});
+  };
+  WriteThenBelieve<v1::FleetHost>([=](tuner::Records& records) { return SaveHost(records, now); },
+                                  [=] {
+                                    believe();
+                                    return now;
+                                  },
+                                  reply);
+}
+
+void FleetState::ReleaseHost(const std::string& host) {
+  hosts_.at(host).released = true;
+  std::set<std::string> ended;
+  for (const auto& [id, session] : sessions_) {
+    if (session.host == host) ended.insert(id);
   }
-  LogEvent(Severity::kInfo, "host_set",
-           {{"host", host},
-            {"action", WordOf(request.action())},
-            {"token", caller.token},
-            {"peer", caller.peer}});
-  const v1::FleetHost now = Describe(host);
-  Write([=](tuner::Records& records) { return SaveHost(records, now); },
-        [=, this](const absl::Status& status) {
-          auto set = hosts_.find(host);
-          const bool same = set != hosts_.end() && set->second.token == now.token();
-          if (!status.ok() && same && set->second.trusted == now.trusted()) {
-            set->second.trusted = was_trusted;  // as the caller is told
-          }
-          Send<v1::FleetHost>(reply, status.ok() ? absl::StatusOr<v1::FleetHost>(now) : status);
-        },
-        Persistence::kOnce);
+  for (const std::string& id : ended) EndSession(id);
 }
 
 v1::DeviceModel FleetState::Describe(const DeviceModels::Model& model) const {
@@ -334,25 +337,27 @@ void FleetState::PinModel(const Caller& caller, const v1::PinModelRequest& reque
                           const Reply<v1::DeviceModel>& reply) {
   const auto device = DeviceToPin(request);
   if (!device.ok()) return Send<v1::DeviceModel>(reply, device.status());
-  const std::string& name = request.name();
-  if (request.unpin()) {
-    models_.Unpin(name);
-  } else {
-    models_.Pin(*device);
-  }
-  const v1::DeviceModel now = BelieveAgain(name);
-  LogEvent(Severity::kInfo, request.unpin() ? "model_unpinned" : "model_pinned",
-           {{"model", name},
-            {"gflops", now.target().peak_gflops()},
-            {"gbs", now.target().memory_gbs()},
-            {"token", caller.token},
-            {"peer", caller.peer}});
-  Write(
-      [name, device = *device, unpin = request.unpin()](tuner::Records& records) {
-        return unpin ? DeletePin(records, name) : SavePin(records, device);
+  WriteThenBelieve<v1::DeviceModel>(
+      [device = *device, request](tuner::Records& records) {
+        return request.unpin() ? DeletePin(records, request.name()) : SavePin(records, device);
       },
-      SendWhenStored(reply, now), Persistence::kOnce);
-  StartJobs();
+      [=, this, device = *device] {
+        if (request.unpin()) {
+          models_.Unpin(request.name());
+        } else {
+          models_.Pin(device);
+        }
+        const v1::DeviceModel now = BelieveAgain(request.name());
+        LogEvent(Severity::kInfo, request.unpin() ? "model_unpinned" : "model_pinned",
+                 {{"model", request.name()},
+                  {"gflops", now.target().peak_gflops()},
+                  {"gbs", now.target().memory_gbs()},
+                  {"token", caller.token},
+                  {"peer", caller.peer}});
+        StartJobs();
+        return now;
+      },
+      reply);
 }
 
 v1::DeviceModel FleetState::BelieveAgain(const std::string& name) {

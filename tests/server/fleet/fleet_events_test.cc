@@ -205,6 +205,14 @@ class FleetEventsTest : public testing::Test {
     }
     return Report(host, request);
   }
+  Heard<v1::FleetHost> SetHost(const std::string& host, v1::SetHostRequest::Action action) {
+    v1::SetHostRequest request;
+    request.set_host_uuid(host);
+    request.set_action(action);
+    auto heard = Nothing<v1::FleetHost>();
+    Do([&](FleetState& state) { state.SetHost(admin_, request, To(heard)); });
+    return heard;
+  }
   void Beat(int host) {
     v1::HeartbeatRequest request;
     request.set_session(sessions_.at(host));
@@ -218,6 +226,7 @@ class FleetEventsTest : public testing::Test {
     return count.value_or(-1);
   }
 
+  const Caller admin_{"local", Role::kAdmin, 0, "", "test"};
   tests::TempFolder folder_;
   int64_t now_ms_ = 1'800'000'000'000;
   std::unique_ptr<tuner::Records> records_;
@@ -401,6 +410,34 @@ TEST_F(FleetEventsTest, FinalsAreNotMeasuredTwiceBecauseAConfirmationWasNotWritt
   EXPECT_FALSE(nothing->has_value()) << "the finals are being measured";
 }
 
+TEST_F(FleetEventsTest, AConfirmationThatComesBackGivesWayToANewerOne) {
+  Register(1);
+  const int64_t job = StartJob();
+  AskFinals(job, 2);
+  auto finals = Acquire(1);
+  Commit();
+  Report(1, LeaseIn(finals, 2));
+  Commit();
+  Register(2);
+  auto older = Acquire(2);
+  Commit();
+  EXPECT_EQ(LeaseIn(older, 2).candidates(0).steps(), "inline p0");
+  Do([&](FleetState& state) { state.TakeAnswer(job, true); });
+  AskFinals(job, 3);
+  finals = Acquire(1);
+  Commit();
+  v1::ReportRequest faster = ReportOf(sessions_.at(1), LeaseIn(finals, 3));
+  faster.mutable_results(2)->mutable_result()->set_time_us(50);
+  Report(1, faster);
+  Commit();
+  Advance(absl::Seconds(31));  // the second host has gone
+  Commit();
+  Register(3);
+  auto newer = Acquire(3);
+  Commit();
+  EXPECT_EQ(LeaseIn(newer, 2).candidates(0).steps(), "inline p2");
+}
+
 TEST_F(FleetEventsTest, AConfirmationThatIsReportedTwiceIsJudgedOnce) {
   Register(1);
   const int64_t job = StartJob();
@@ -481,21 +518,109 @@ TEST_F(FleetEventsTest, AReportIsStoredWhereTheBestCannotBeRead) {
 
 TEST_F(FleetEventsTest, TrustThatIsNotWrittenIsNotBelieved) {
   Register(1);
-  v1::SetHostRequest request;
-  request.set_host_uuid("host-1");
-  request.set_action(v1::SetHostRequest::ACTION_TRUST);
-  const Caller admin{"local", Role::kAdmin, 0, "", "test"};
-  auto refused = Nothing<v1::FleetHost>();
-  Do([&](FleetState& state) { state.SetHost(admin, request, To(refused)); });
+  auto trusted = SetHost("host-1", v1::SetHostRequest::ACTION_TRUST);
+  auto distrusted = SetHost("host-1", v1::SetHostRequest::ACTION_DISTRUST);
   Fail();
-  ASSERT_TRUE(refused->has_value());
-  EXPECT_FALSE((*refused)->ok());
+  for (const auto& heard : {trusted, distrusted}) {
+    ASSERT_TRUE(heard->has_value());
+    EXPECT_FALSE((*heard)->ok());
+  }
   EXPECT_FALSE(state_->Trusts("host-1"));
-  auto trusted = Nothing<v1::FleetHost>();
-  Do([&](FleetState& state) { state.SetHost(admin, request, To(trusted)); });
+  trusted = SetHost("host-1", v1::SetHostRequest::ACTION_TRUST);
   Commit();
   ASSERT_TRUE(trusted->has_value() && (*trusted)->ok());
   EXPECT_TRUE(state_->Trusts("host-1"));
+  distrusted = SetHost("host-1", v1::SetHostRequest::ACTION_DISTRUST);
+  Fail();
+  EXPECT_TRUE(state_->Trusts("host-1"));
+}
+
+TEST_F(FleetEventsTest, AHostThatRegistersMeanwhileIsWhatTheDatabaseSays) {
+  Register(1);
+  // Both are asked before either is written.
+  auto trusted = SetHost("host-1", v1::SetHostRequest::ACTION_TRUST);
+  auto registered = TryRegister("host-1", CallerOf(1), std::nullopt);
+  Commit();
+  EXPECT_TRUE((*trusted)->ok() && (*registered)->ok());
+  EXPECT_TRUE(state_->Trusts("host-1"));
+  EXPECT_EQ(Count("SELECT trusted FROM fleet_host"), 1);
+  auto released = SetHost("host-1", v1::SetHostRequest::ACTION_RELEASE);
+  registered = TryRegister("host-1", CallerOf(1), std::nullopt);
+  Commit();
+  EXPECT_TRUE((*released)->ok() && (*registered)->ok());
+  EXPECT_FALSE(state_->Hosts().front().released());
+  EXPECT_EQ(Count("SELECT released FROM fleet_host"), 0);
+  EXPECT_EQ(state_->Trusts("host-1"), Count("SELECT trusted FROM fleet_host") == 1);
+}
+
+TEST_F(FleetEventsTest, AReleaseThatIsNotWrittenEndsNoSession) {
+  Register(1);
+  const int64_t job = StartJob();
+  Propose(job, 2);
+  auto released = SetHost("host-1", v1::SetHostRequest::ACTION_RELEASE);
+  Fail();
+  EXPECT_FALSE((*released)->ok());
+  EXPECT_FALSE(state_->Hosts().front().released());
+  auto lease = Acquire(1);
+  Commit();
+  LeaseIn(lease, 2);
+  released = SetHost("host-1", v1::SetHostRequest::ACTION_RELEASE);
+  Commit();
+  EXPECT_TRUE(state_->Hosts().front().released());
+  EXPECT_FALSE((**Acquire(1)).ok()) << "its session has ended";
+}
+
+TEST_F(FleetEventsTest, ADevicesStateThatIsNotWrittenIsNotBelieved) {
+  Register(1);
+  const std::string id = state_->Devices("").front().id();
+  const auto set = [&](v1::FleetDevice::State state) {
+    v1::SetDeviceStateRequest request;
+    request.set_id(id);
+    request.set_state(state);
+    auto heard = Nothing<v1::FleetDevice>();
+    Do([&](FleetState& s) { s.SetDeviceState(admin_, request, To(heard)); });
+    return heard;
+  };
+  auto drained = set(v1::FleetDevice::STATE_DRAINING);
+  Fail();
+  EXPECT_FALSE((*drained)->ok());
+  EXPECT_EQ(state_->Devices("").front().state(), v1::FleetDevice::STATE_ENABLED);
+  // It registers before its state is written, and is written as it was.
+  drained = set(v1::FleetDevice::STATE_DRAINING);
+  auto registered = TryRegister("host-1", CallerOf(1), std::nullopt);
+  Commit();
+  ASSERT_TRUE((*drained)->ok() && (*registered)->ok());
+  EXPECT_EQ((**drained)->state(), v1::FleetDevice::STATE_DRAINING);
+  EXPECT_EQ(state_->Devices("").front().state(), v1::FleetDevice::STATE_DRAINING);
+  EXPECT_EQ(Count("SELECT state FROM fleet_device"), v1::FleetDevice::STATE_DRAINING);
+}
+
+TEST_F(FleetEventsTest, APinThatIsNotWrittenIsNotBelieved) {
+  Register(1);
+  const v1::DeviceModel before = state_->Models().front();
+  const auto pin = [&](bool unpin) {
+    v1::PinModelRequest request;
+    request.set_name(before.name());
+    request.set_peak_gflops(12345);
+    request.set_unpin(unpin);
+    auto heard = Nothing<v1::DeviceModel>();
+    Do([&](FleetState& state) { state.PinModel(admin_, request, To(heard)); });
+    return heard;
+  };
+  auto pinned = pin(false);
+  Fail();
+  EXPECT_FALSE((*pinned)->ok());
+  EXPECT_EQ(state_->Models().front().source(), before.source());
+  EXPECT_EQ(state_->Models().front().target().peak_gflops(), before.target().peak_gflops());
+  pinned = pin(false);
+  Commit();
+  EXPECT_EQ((**pinned)->target().peak_gflops(), 12345);
+  EXPECT_EQ(state_->Models().front().source(), v1::DeviceModel::SOURCE_PINNED);
+  auto unpinned = pin(true);
+  Fail();
+  EXPECT_FALSE((*unpinned)->ok());
+  EXPECT_EQ(state_->Models().front().source(), v1::DeviceModel::SOURCE_PINNED);
+  EXPECT_EQ(Count("SELECT count(*) FROM fleet_model"), 1);
 }
 
 TEST_F(FleetEventsTest, ARevokedTokensHostIsTakenOverOnce) {

@@ -354,6 +354,10 @@ absl::Status Subprocess::ReceiveWithin(google::protobuf::MessageLite& message,
   });
 }
 
+static std::string EndOf(const std::string& text, size_t bytes) {
+  return text.size() <= bytes ? text : text.substr(text.size() - bytes);
+}
+
 void Subprocess::DrainOutput() {
   char buffer[4096];
   ssize_t n;
@@ -367,9 +371,10 @@ void Subprocess::DrainOutput() {
 
 std::string Subprocess::Evidence() {
   DrainOutput();
-  if (evidence_.size() <= kMaxEvidenceBytes) return evidence_;
-  return evidence_.substr(evidence_.size() - kMaxEvidenceBytes);
+  return EndOf(evidence_, kMaxEvidenceBytes);
 }
+
+std::string Subprocess::LastWords() { return EndOf(Evidence(), kLastWordsBytes); }
 
 absl::StatusOr<ExitStatus> Subprocess::End(absl::Duration grace) {
   if (ended_) {

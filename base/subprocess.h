@@ -28,7 +28,7 @@ class MessageLite;
 namespace heddle {
 
 inline constexpr size_t kMaxMessageBytes = size_t{64} << 20;
-inline constexpr size_t kMaxEvidenceBytes = size_t{64} << 10;
+inline constexpr size_t kMaxEvidenceBytes = size_t{64} << 10, kLastWordsBytes = 2000;
 // How long a killed process may take to disappear before it is given up as stuck in a driver.
 inline constexpr absl::Duration kReapLimit = absl::Seconds(10);
 
@@ -115,6 +115,8 @@ class Subprocess {
 
   // The last kMaxEvidenceBytes of the child's standard output and error.
   std::string Evidence();
+  // The last kLastWordsBytes of it, which show what happened to the child.
+  std::string LastWords();
   pid_t pid() const { return pid_; }
 
  private:

@@ -27,8 +27,6 @@ namespace fs = std::filesystem;
 constexpr int kCacheVersion = 1;
 // What the memory holds at most: a few thousand kernels, then it starts again from the files.
 constexpr size_t kMaxMemoryBytes = size_t{128} << 20;
-// Enough of a compiler's last words to see what happened.
-constexpr size_t kCompilersLastWords = 2000;
 // A host may be short of processes or memory for a moment: so often a compiler is started, after
 // pauses that double, before the host is given up.
 constexpr int kStarts = 6;
@@ -188,8 +186,7 @@ absl::StatusOr<worker::CompileReply> CompilePool::CompileIn(Subprocess& process,
   }
   if (!absl::IsUnavailable(status)) return status;
   absl::StatusOr<ExitStatus> exit = process.End(/*grace=*/absl::Seconds(2));
-  std::string words = process.Evidence();
-  if (words.size() > kCompilersLastWords) words.erase(0, words.size() - kCompilersLastWords);
+  const std::string words = process.LastWords();
   const std::string how =
       absl::StrCat("the compiler ended with ",
                    exit.ok() ? exit->Describe() : std::string(exit.status().message()),

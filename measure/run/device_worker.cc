@@ -33,8 +33,6 @@ constexpr absl::Duration kFirstRestartPause = absl::Seconds(1);
 // phases of a slow workload this much longer than its naive program (three executions and
 // comparisons; the candidate may be the naive program itself).
 constexpr double kTimesBest = 20, kTimesNaive = 12;
-// Enough of a worker's last words to see what happened.
-constexpr size_t kWorkersLastWords = 2000;
 
 spdlog::logger& Log() {
   static auto logger = [] {
@@ -163,8 +161,7 @@ absl::StatusOr<TrialResult> DeviceWorker::Bury(worker::Phase phase, const absl::
   const bool timeout = absl::IsDeadlineExceeded(why);
   const pid_t pid = process_->pid();
   absl::StatusOr<ExitStatus> exit = process_->End(timeout ? absl::ZeroDuration() : kEndGrace);
-  std::string words = process_->Evidence();
-  if (words.size() > kWorkersLastWords) words.erase(0, words.size() - kWorkersLastWords);
+  const std::string words = process_->LastWords();
   process_.reset();
   if (!exit.ok()) {
     gone_ = absl::UnavailableError(

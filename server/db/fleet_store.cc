@@ -12,6 +12,17 @@ using tuner::Records;
 
 namespace {
 
+constexpr char kHosts[] = "SELECT host, token, trusted, released FROM fleet_host";
+
+v1::FleetHost HostIn(const Cursor& row) {
+  v1::FleetHost host;
+  host.set_host_uuid(row.Text(0));
+  host.set_token(row.Int(1));
+  host.set_trusted(row.Int(2) != 0);
+  host.set_released(row.Int(3) != 0);
+  return host;
+}
+
 // `known`: what becomes of a row that there is.
 absl::Status AddDevice(Records& records, const v1::FleetDevice& device, const char* known) {
   return records.database().Run(
@@ -30,25 +41,19 @@ absl::Status SaveHost(Records& records, const v1::FleetHost& host) {
                                 int{host.released()});
 }
 
-absl::Status SaveClaim(Records& records, const std::string& host, int64_t token) {
-  return records.database().Run(
-      "INSERT INTO fleet_host VALUES (?, ?, 0, 0) ON CONFLICT (host) DO UPDATE SET "
-      "trusted = iif(token = excluded.token AND released = 0, trusted, 0), "
-      "token = excluded.token, released = 0",
-      host, token);
+absl::StatusOr<v1::FleetHost> LoadHost(Records& records, const std::string& host) {
+  Cursor row = records.database().Query(absl::StrCat(kHosts, " WHERE host = ?"), host);
+  const absl::StatusOr<bool> found = row.Next();
+  if (!found.ok()) return found.status();
+  if (!*found) return absl::NotFoundError(absl::StrCat("no host ", host, " has registered"));
+  return HostIn(row);
 }
 
 absl::StatusOr<std::vector<v1::FleetHost>> LoadHosts(Records& records) {
   std::vector<v1::FleetHost> hosts;
-  Cursor row = records.database().Query("SELECT host, token, trusted, released FROM fleet_host");
+  Cursor row = records.database().Query(kHosts);
   absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) {
-    v1::FleetHost& host = hosts.emplace_back();
-    host.set_host_uuid(row.Text(0));
-    host.set_token(row.Int(1));
-    host.set_trusted(row.Int(2) != 0);
-    host.set_released(row.Int(3) != 0);
-  }
+  while ((more = row.Next()).ok() && *more) hosts.push_back(HostIn(row));
   if (!more.ok()) return more.status();
   return hosts;
 }

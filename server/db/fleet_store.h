@@ -17,8 +17,8 @@
 namespace heddle::server {
 
 absl::Status SaveHost(tuner::Records& records, const v1::FleetHost& host);
-// The host belongs to the token from now on. Where it did already it stays trusted, if it was.
-absl::Status SaveClaim(tuner::Records& records, const std::string& host, int64_t token);
+// NotFound where it has never registered.
+absl::StatusOr<v1::FleetHost> LoadHost(tuner::Records& records, const std::string& host);
 absl::StatusOr<std::vector<v1::FleetHost>> LoadHosts(tuner::Records& records);
 // The token that the host belongs to, where that is valid no more.
 absl::StatusOr<std::optional<int64_t>> RevokedOwner(tuner::Records& records,

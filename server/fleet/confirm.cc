@@ -28,15 +28,12 @@ bool FleetState::Trusts(const std::string& host) const {
 }
 
 void FleetState::Ask(const std::string& model, Confirmation confirmation) {
-  std::erase_if(uses_[model].confirmations,
-                [&](const Confirmation& other) { return other.Concerns(confirmation); });
-  PutBack(model, std::move(confirmation));
-}
-
-void FleetState::PutBack(const std::string& model, Confirmation confirmation) {
   std::deque<Confirmation>& waiting = uses_[model].confirmations;
-  for (const Confirmation& other : waiting) {
-    if (other.Concerns(confirmation)) return;
+  const auto other = std::find_if(waiting.begin(), waiting.end(),
+                                  [&](const Confirmation& c) { return c.Concerns(confirmation); });
+  if (other != waiting.end()) {
+    if (other->number > confirmation.number) return;
+    waiting.erase(other);
   }
   waiting.push_back(std::move(confirmation));
   if (waiting.size() > kMaxWaiting) waiting.pop_front();
@@ -46,7 +43,7 @@ void FleetState::AskAgain(const LeaseEntry& lease) {
   if (lease.confirmation->attempts >= kMaxAttempts) return;
   Confirmation again = *lease.confirmation;
   again.measured.erase(lease.host);
-  PutBack(lease.environment.device_name, std::move(again));
+  Ask(lease.environment.device_name, std::move(again));
 }
 
 FleetState::Confirmation* FleetState::ChooseConfirmation(const DeviceEntry& device) {
@@ -127,6 +124,7 @@ FleetState::Confirmation FleetState::ConfirmationOf(const LeaseEntry& lease, int
   asked.measured[lease.host] = token;
   asked.default_point = lease.default_point;
   asked.time_us = winner.time_us;
+  asked.number = next_confirmation_++;
   for (const Finalist& final : finals) {
     if (final.is_default && &final != &winner) asked.default_us = final.time_us;
     if (&final != &winner && !final.is_default) continue;
@@ -157,7 +155,7 @@ void FleetState::JudgeConfirmation(const LeaseEntry& lease, const std::vector<Fi
             {"default_us", default_us},
             {"found_us", asked.time_us},
             {"found_default_us", asked.default_us}});
-  if (!agrees && asked.attempts < kMaxAttempts) PutBack(lease.environment.device_name, asked);
+  if (!agrees && asked.attempts < kMaxAttempts) Ask(lease.environment.device_name, asked);
 }
 
 }  // namespace heddle::server

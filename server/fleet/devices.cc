@@ -139,9 +139,12 @@ void FleetState::SetDeviceState(const Caller& caller, const v1::SetDeviceStateRe
   asked.set_state(request.state());
   WriteThenBelieve<v1::FleetDevice>(
       [=](tuner::Records& records) { return SaveDeviceState(records, asked); },
-      [=, this] {
+      [=, this]() -> absl::StatusOr<v1::FleetDevice> {
         const auto set = devices_.find(request.id());
-        if (set == devices_.end()) return asked;
+        if (set == devices_.end()) {
+          return absl::NotFoundError(
+              absl::StrCat("the device ", request.id(), " was forgotten meanwhile"));
+        }
         set->second.info.set_state(request.state());
         LogEvent(Severity::kInfo, "device_state_set",
                  {{"device", request.id()},

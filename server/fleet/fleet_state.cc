@@ -53,7 +53,13 @@ absl::Status FleetState::Recover(tuner::Records& records) {
   next_lease_ = (epoch_ << 32) + 1;  // never one of an earlier epoch
   day_ = today;
   for (const DeviceTime& time : used) used_s_[time.tenant] = time.seconds;
-  if (!options_.own_host.empty()) hosts_[options_.own_host] = {0, true, false};
+  if (!options_.own_host.empty()) {
+    v1::FleetHost own;
+    own.set_host_uuid(options_.own_host);
+    own.set_trusted(true);
+    HEDDLE_RETURN_IF_ERROR(SaveHost(records, own));
+    hosts_[options_.own_host] = {0, true, false, own};
+  }
   for (const auto& [id, device] : devices_) CountVersions(device.info.device(), 1);
   for (const v1::Job& job : jobs) {
     // Only a job whose specification cannot be read has an error while it is open.
@@ -79,7 +85,7 @@ absl::Status FleetState::LoadFleet(tuner::Records& records) {
   devices_.clear();
   for (const v1::Device& pin : pins) models_.Pin(pin);
   for (const v1::FleetHost& host : hosts) {
-    hosts_[host.host_uuid()] = {host.token(), host.trusted(), host.released()};
+    hosts_[host.host_uuid()] = {host.token(), host.trusted(), host.released(), host};
   }
   for (v1::FleetDevice& device : devices) {
     const std::string id = device.id();

@@ -254,7 +254,8 @@ class FleetState {
   struct HostEntry {
     int64_t token = 0;
     bool trusted = false, released = false;
-    int64_t claims = 0;  // how often it has registered
+    std::optional<v1::FleetHost> stored;  // in the database
+    int claims = 0;                       // of the token, that are not written yet
   };
   // What the devices of a model have, and how many of them.
   struct Versions {
@@ -303,6 +304,7 @@ class FleetState {
     std::string default_point;
     std::map<std::string, int64_t> measured;  // by hosts so far, with their tokens
     int attempts = 0;
+    int64_t number = 0;  // grows with each best that is asked for
 
     // Whether only one of them is to wait.
     bool Concerns(const Confirmation& other) const {
@@ -405,8 +407,8 @@ class FleetState {
   v1::DeviceModel BelieveAgain(const std::string& model);
   // What a pin says, or what is wrong with it.
   absl::StatusOr<v1::Device> DeviceToPin(const v1::PinModelRequest& request) const;
-  // From now on it is whose token registers it next; its sessions end.
-  void ReleaseHost(const std::string& host);
+  // After a write of a host, a claim or not: what is stored is so, but for claims on their way.
+  void BelieveHost(const v1::FleetHost& stored, const absl::Status& status, bool claim);
   v1::FleetHost Describe(const std::string& host) const;
   v1::DeviceModel Describe(const DeviceModels::Model& model) const;
 
@@ -470,10 +472,9 @@ class FleetState {
   void GrantConfirmation(Waiter waiter, DeviceEntry& device, Confirmation& confirmation);
   // A lease of a confirmation came back without its results.
   void AskAgain(const LeaseEntry& lease);
-  // Of a workload the newest best waits to be confirmed: one that was asked for before gives way.
+  // Of a workload the newest best waits to be confirmed, whichever of them was asked for last, or
+  // came back.
   void Ask(const std::string& model, Confirmation confirmation);
-  // One that was taken from those that wait comes back, unless a newer one waits by now.
-  void PutBack(const std::string& model, Confirmation confirmation);
 
   absl::Time Now() const { return options_.now(); }
   SteadyTime SteadyNow() const { return options_.steady(); }
@@ -487,21 +488,15 @@ class FleetState {
     effects_.replies.push_back(
         [reply = std::move(reply), value = std::move(value)] { reply(value); });
   }
-  // Sends the value when it is in the database.
-  template <typename T>
-  Store::Done SendWhenStored(const Reply<T>& reply, const T& value) {
-    return [=, this](const absl::Status& status) {
-      Send<T>(reply, status.ok() ? absl::StatusOr<T>(value) : status);
-    };
-  }
   // An administrator's word: written, then believed and answered with what is so then. What comes
   // meanwhile goes by what was, and a write that fails has changed nothing.
   template <typename T>
-  void WriteThenBelieve(Store::Body body, std::function<T()> believe, const Reply<T>& reply) {
+  void WriteThenBelieve(Store::Body body, std::function<absl::StatusOr<T>()> believe,
+                        const Reply<T>& reply) {
     Write(
         std::move(body),
         [=, this](const absl::Status& status) {
-          Send<T>(reply, status.ok() ? absl::StatusOr<T>(believe()) : status);
+          Send<T>(reply, status.ok() ? believe() : absl::StatusOr<T>(status));
         },
         Persistence::kOnce);
   }
@@ -539,6 +534,8 @@ class FleetState {
   SteadyTime pruned_ = SteadyTime::InfinitePast();  // what is old, last
   SteadyTime recovered_;
   DeviceModels models_;
+  std::set<std::string> pinning_;  // models, until that is written
+  int64_t next_confirmation_ = 1;
   std::map<std::string, Versions> versions_;  // by model
   Effects effects_;
 };

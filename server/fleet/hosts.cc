@@ -4,6 +4,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "measure/codegen/codegen.h"
 #include "proto/values.h"
 #include "server/db/convert.h"
@@ -32,6 +33,32 @@ v1::Device Believed(const DeviceModels::Model& model, v1::Device device) {
   device.mutable_target()->set_memory_gbs(known.memory_gbs());
   device.mutable_target()->set_clock_ghz(known.clock_ghz());
   return device;
+}
+
+// Writes that the host of `stored` belongs to the token. Where it did already it stays trusted, if
+// it was.
+absl::Status StoreClaim(tuner::Records& records, int64_t token, v1::FleetHost& stored) {
+  const auto known = LoadHost(records, stored.host_uuid());
+  if (!known.ok() && !absl::IsNotFound(known.status())) return known.status();
+  const bool same = known.ok() && known->token() == token && !known->released();
+  stored.set_token(token);
+  stored.set_trusted(same && known->trusted());
+  stored.set_released(false);
+  return SaveHost(records, stored);
+}
+
+// Writes what an administrator says of a host that belonged to the token when he said it.
+absl::Status StoreAction(tuner::Records& records, const std::string& host,
+                         v1::SetHostRequest::Action action, int64_t token, v1::FleetHost& stored) {
+  HEDDLE_ASSIGN_OR_RETURN(known, LoadHost(records, host));
+  stored = std::move(known);
+  if (stored.token() != token) {
+    return absl::AbortedError(
+        absl::StrCat("the host ", host, " has come to another token meanwhile: look at it again"));
+  }
+  stored.set_trusted(action == v1::SetHostRequest::ACTION_TRUST);
+  if (action == v1::SetHostRequest::ACTION_RELEASE) stored.set_released(true);
+  return SaveHost(records, stored);
 }
 
 }  // namespace
@@ -65,7 +92,7 @@ absl::Status FleetState::ClaimHost(const Caller& caller, const std::string& host
     entry.token = caller.token;
   }
   if (entry.token == caller.token) {
-    ++entry.claims;
+    ++entry.claims;  // until it is written, or could not be
     return absl::OkStatus();
   }
   LogEvent(
@@ -221,13 +248,21 @@ void FleetState::Register(const Caller& caller, const v1::RegisterRequest& reque
             {"certificate", caller.certificate},
             {"peer", caller.peer},
             {"no_work_because", response.no_work_because()}});
+  const auto stored = std::make_shared<v1::FleetHost>();
+  stored->set_host_uuid(session.host);
   Write(
-      [saved, host = session.host, token = session.token](tuner::Records& records) {
-        absl::Status written = SaveClaim(records, host, token);
+      [saved, stored, token = session.token](tuner::Records& records) {
+        absl::Status written = StoreClaim(records, token, *stored);
         for (const v1::FleetDevice& device : saved) written.Update(SaveDevice(records, device));
         return written;
       },
-      SendWhenStored(reply, response), Persistence::kOnce);
+      [=, this, id = session.id](const absl::Status& status) {
+        BelieveHost(*stored, status, /*claim=*/true);
+        if (!status.ok()) EndSession(id);  // its daemon does not know of it
+        Send<v1::RegisterResponse>(
+            reply, status.ok() ? absl::StatusOr<v1::RegisterResponse>(response) : status);
+      },
+      Persistence::kOnce);
   BlameForDeath(session);
   StartJobs();
 }
@@ -258,32 +293,39 @@ void FleetState::SetHost(const Caller& caller, const v1::SetHostRequest& request
     return Send<v1::FleetHost>(
         reply, absl::NotFoundError(absl::StrCat("no host ", host, " has registered")));
   }
-  v1::FleetHost now = Describe(host);
-  now.set_trusted(request.action() == v1::SetHostRequest::ACTION_TRUST);
-  const bool release = request.action() == v1::SetHostRequest::ACTION_RELEASE;
-  if (release) now.set_released(true);
-  const auto believe = [=, this, claims = it->second.claims] {
-    auto set = hosts_.find(host);
-    if (set == hosts_.end() || set->second.token != now.token()) return;
-    set->second.trusted = now.trusted();
-    // One that has registered again meanwhile is written as that, too.
-    if (release && set->second.claims == claims) ReleaseHost(host);
-    LogEvent(Severity::kInfo, "host_set",
-             {{"host", host},
-              {"action", WordOf(request.action())},
-              {"token", caller.token},
-              {"peer", caller.peer}});
-  };
-  WriteThenBelieve<v1::FleetHost>([=](tuner::Records& records) { return SaveHost(records, now); },
-                                  [=] {
-                                    believe();
-                                    return now;
-                                  },
-                                  reply);
+  const auto stored = std::make_shared<v1::FleetHost>();
+  WriteThenBelieve<v1::FleetHost>(
+      [=, action = request.action(), token = it->second.token](tuner::Records& records) {
+        return StoreAction(records, host, action, token, *stored);
+      },
+      [=, this] {
+        BelieveHost(*stored, absl::OkStatus(), /*claim=*/false);
+        LogEvent(Severity::kInfo, "host_set",
+                 {{"host", host},
+                  {"action", WordOf(request.action())},
+                  {"token", caller.token},
+                  {"peer", caller.peer}});
+        return *stored;
+      },
+      reply);
 }
 
-void FleetState::ReleaseHost(const std::string& host) {
-  hosts_.at(host).released = true;
+void FleetState::BelieveHost(const v1::FleetHost& stored, const absl::Status& status, bool claim) {
+  const std::string& host = stored.host_uuid();
+  HostEntry& entry = hosts_[host];
+  if (claim) --entry.claims;
+  if (status.ok()) entry.stored = stored;
+  // A claim that is on its way is believed, so that nobody else makes one meanwhile.
+  if (entry.claims > 0 && (!entry.stored || entry.stored->token() != entry.token)) return;
+  if (!entry.stored) {
+    hosts_.erase(host);
+    return;
+  }
+  const bool release = entry.stored->released() && !entry.released;
+  entry.token = entry.stored->token();
+  entry.trusted = entry.stored->trusted();
+  entry.released = entry.stored->released();
+  if (!release) return;
   std::set<std::string> ended;
   for (const auto& [id, session] : sessions_) {
     if (session.host == host) ended.insert(id);
@@ -337,11 +379,19 @@ void FleetState::PinModel(const Caller& caller, const v1::PinModelRequest& reque
                           const Reply<v1::DeviceModel>& reply) {
   const auto device = DeviceToPin(request);
   if (!device.ok()) return Send<v1::DeviceModel>(reply, device.status());
-  WriteThenBelieve<v1::DeviceModel>(
+  // A pin that gives some of the rates keeps the others as they are, which must be known.
+  if (!pinning_.insert(request.name()).second) {
+    return Send<v1::DeviceModel>(
+        reply, absl::AbortedError(absl::StrCat("another pin of \"", request.name(),
+                                               "\" is being written: try again")));
+  }
+  Write(
       [device = *device, request](tuner::Records& records) {
         return request.unpin() ? DeletePin(records, request.name()) : SavePin(records, device);
       },
-      [=, this, device = *device] {
+      [=, this, device = *device](const absl::Status& status) {
+        pinning_.erase(request.name());
+        if (!status.ok()) return Send<v1::DeviceModel>(reply, status);
         if (request.unpin()) {
           models_.Unpin(request.name());
         } else {
@@ -355,9 +405,9 @@ void FleetState::PinModel(const Caller& caller, const v1::PinModelRequest& reque
                   {"token", caller.token},
                   {"peer", caller.peer}});
         StartJobs();
-        return now;
+        Send<v1::DeviceModel>(reply, now);
       },
-      reply);
+      Persistence::kOnce);
 }
 
 v1::DeviceModel FleetState::BelieveAgain(const std::string& name) {

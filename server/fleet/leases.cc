@@ -199,7 +199,7 @@ void FleetState::TakeBackUnwritten(int64_t lease) {
     Confirmation again = *taken.confirmation;
     again.measured.erase(taken.host);
     --again.attempts;  // nobody was asked
-    return PutBack(taken.environment.device_name, std::move(again));
+    return Ask(taken.environment.device_name, std::move(again));
   }
   ActiveJob* job = FindJob(taken.job);
   if (job == nullptr) return;

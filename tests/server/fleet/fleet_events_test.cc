@@ -57,8 +57,9 @@ class FleetEventsTest : public testing::Test {
     }
     for (int64_t job : effects.searches) searches_.push_back(job);
   }
-  // All that waits, in one commit, as the store does; and what follows from it.
-  void Commit() {
+  // All that waits, in one commit, as the store does; and what follows from it. `expect_ok`: that
+  // no write refuses.
+  void Commit(bool expect_ok = true) {
     while (!pending_.empty()) {
       std::vector<absl::Status> stored;
       const auto batch = std::exchange(pending_, {});
@@ -68,7 +69,7 @@ class FleetEventsTest : public testing::Test {
       });
       ASSERT_TRUE(committed.ok()) << committed;
       for (size_t i = 0; i < batch.size(); ++i) {
-        EXPECT_TRUE(stored[i].ok()) << stored[i];
+        EXPECT_TRUE(stored[i].ok() || !expect_ok) << stored[i];
         Do([&](FleetState&) {
           if (batch[i].done) batch[i].done(stored[i]);
         });
@@ -212,6 +213,41 @@ class FleetEventsTest : public testing::Test {
     auto heard = Nothing<v1::FleetHost>();
     Do([&](FleetState& state) { state.SetHost(admin_, request, To(heard)); });
     return heard;
+  }
+  // The first host has measured the finals of a job that it returns, p0 and the default p1, and
+  // another one is to confirm p0: the lease that was reported.
+  std::pair<int64_t, v1::Lease> MeasureFinals() {
+    Register(1);
+    const int64_t job = StartJob();
+    AskFinals(job, 2);
+    auto finals = Acquire(1);
+    Commit();
+    const v1::Lease lease = LeaseIn(finals, 2);
+    Report(1, lease);
+    Commit();
+    return {job, lease};
+  }
+  // The job's next finals, with a third schedule: leased to the first host.
+  v1::Lease LeaseNextFinals(int64_t job) {
+    Do([&](FleetState& state) { state.TakeAnswer(job, true); });
+    AskFinals(job, 3);
+    auto finals = Acquire(1);
+    Commit();
+    return LeaseIn(finals, 3);
+  }
+  // That the third schedule is the best of them.
+  void ReportThirdAsBest(const v1::Lease& finals) {
+    v1::ReportRequest report = ReportOf(sessions_.at(1), finals);
+    report.mutable_results(2)->mutable_result()->set_time_us(50);
+    Report(1, report);
+    Commit();
+  }
+  // Whether what is believed of the one host is what the database has.
+  void ExpectHostAsStored() {
+    const v1::FleetHost host = state_->Hosts().front();
+    EXPECT_EQ(host.token(), Count("SELECT token FROM fleet_host"));
+    EXPECT_EQ(host.trusted(), Count("SELECT trusted FROM fleet_host") == 1);
+    EXPECT_EQ(host.released(), Count("SELECT released FROM fleet_host") == 1);
   }
   void Beat(int host) {
     v1::HeartbeatRequest request;
@@ -365,13 +401,7 @@ TEST_F(FleetEventsTest, AnAcquireIsToldThatItsLeaseWasNotWritten) {
 // ---------------------------------------------------------------------------------- confirmations
 
 TEST_F(FleetEventsTest, AConfirmationWhoseLeaseIsNotWrittenIsAskedForAgain) {
-  Register(1);
-  const int64_t job = StartJob();
-  AskFinals(job, 2);
-  auto finals = Acquire(1);
-  Commit();
-  Report(1, LeaseIn(finals, 2));
-  Commit();
+  MeasureFinals();
   Register(2);
   for (int attempt = 0; attempt < 5; ++attempt) {
     auto unwritten = Acquire(2);
@@ -385,18 +415,9 @@ TEST_F(FleetEventsTest, AConfirmationWhoseLeaseIsNotWrittenIsAskedForAgain) {
 }
 
 TEST_F(FleetEventsTest, FinalsAreNotMeasuredTwiceBecauseAConfirmationWasNotWritten) {
-  Register(1);
-  const int64_t job = StartJob();
-  AskFinals(job, 2);
-  auto finals = Acquire(1);
-  Commit();
-  Report(1, LeaseIn(finals, 2));
-  Commit();
-  Do([&](FleetState& state) { state.TakeAnswer(job, true); });
-  AskFinals(job, 2);
-  auto others = Acquire(1);  // of the job's next finals
-  Commit();
-  const int64_t measured = LeaseIn(others, 2).candidates(0).id();
+  const int64_t job = MeasureFinals().first;
+  const v1::Lease others = LeaseNextFinals(job);
+  const int64_t measured = others.candidates(0).id();
   Register(2);
   auto unwritten = Acquire(2);
   Fail();
@@ -411,25 +432,12 @@ TEST_F(FleetEventsTest, FinalsAreNotMeasuredTwiceBecauseAConfirmationWasNotWritt
 }
 
 TEST_F(FleetEventsTest, AConfirmationThatComesBackGivesWayToANewerOne) {
-  Register(1);
-  const int64_t job = StartJob();
-  AskFinals(job, 2);
-  auto finals = Acquire(1);
-  Commit();
-  Report(1, LeaseIn(finals, 2));
-  Commit();
+  const int64_t job = MeasureFinals().first;
   Register(2);
   auto older = Acquire(2);
   Commit();
   EXPECT_EQ(LeaseIn(older, 2).candidates(0).steps(), "inline p0");
-  Do([&](FleetState& state) { state.TakeAnswer(job, true); });
-  AskFinals(job, 3);
-  finals = Acquire(1);
-  Commit();
-  v1::ReportRequest faster = ReportOf(sessions_.at(1), LeaseIn(finals, 3));
-  faster.mutable_results(2)->mutable_result()->set_time_us(50);
-  Report(1, faster);
-  Commit();
+  ReportThirdAsBest(LeaseNextFinals(job));
   Advance(absl::Seconds(31));  // the second host has gone
   Commit();
   Register(3);
@@ -438,15 +446,27 @@ TEST_F(FleetEventsTest, AConfirmationThatComesBackGivesWayToANewerOne) {
   EXPECT_EQ(LeaseIn(newer, 2).candidates(0).steps(), "inline p2");
 }
 
+TEST_F(FleetEventsTest, OfConfirmationsThatComeBackTheNewestWaits) {
+  const int64_t job = MeasureFinals().first;
+  Register(2);
+  auto older = Acquire(2);
+  Commit();
+  LeaseIn(older, 2);
+  ReportThirdAsBest(LeaseNextFinals(job));
+  Register(3);
+  auto newer = Acquire(3);
+  Commit();
+  EXPECT_EQ(LeaseIn(newer, 2).candidates(0).steps(), "inline p2");
+  Advance(absl::Seconds(31));  // both have gone, and the older lease comes back first
+  Commit();
+  Register(4);
+  auto again = Acquire(4);
+  Commit();
+  EXPECT_EQ(LeaseIn(again, 2).candidates(0).steps(), "inline p2");
+}
+
 TEST_F(FleetEventsTest, AConfirmationThatIsReportedTwiceIsJudgedOnce) {
-  Register(1);
-  const int64_t job = StartJob();
-  AskFinals(job, 2);
-  auto finals = Acquire(1);
-  Commit();
-  const v1::Lease first = LeaseIn(finals, 2);
-  Report(1, first);
-  Commit();
+  const v1::Lease first = MeasureFinals().second;
   Register(2);
   auto asked = Acquire(2);
   Commit();
@@ -543,14 +563,64 @@ TEST_F(FleetEventsTest, AHostThatRegistersMeanwhileIsWhatTheDatabaseSays) {
   Commit();
   EXPECT_TRUE((*trusted)->ok() && (*registered)->ok());
   EXPECT_TRUE(state_->Trusts("host-1"));
-  EXPECT_EQ(Count("SELECT trusted FROM fleet_host"), 1);
+  ExpectHostAsStored();
   auto released = SetHost("host-1", v1::SetHostRequest::ACTION_RELEASE);
   registered = TryRegister("host-1", CallerOf(1), std::nullopt);
   Commit();
   EXPECT_TRUE((*released)->ok() && (*registered)->ok());
   EXPECT_FALSE(state_->Hosts().front().released());
-  EXPECT_EQ(Count("SELECT released FROM fleet_host"), 0);
-  EXPECT_EQ(state_->Trusts("host-1"), Count("SELECT trusted FROM fleet_host") == 1);
+  ExpectHostAsStored();
+}
+
+TEST_F(FleetEventsTest, WhatIsSaidOfAHostTwiceIsWhatTheDatabaseSays) {
+  Register(1);
+  for (const auto first : {v1::SetHostRequest::ACTION_RELEASE, v1::SetHostRequest::ACTION_TRUST}) {
+    const auto second = first == v1::SetHostRequest::ACTION_TRUST
+                            ? v1::SetHostRequest::ACTION_RELEASE
+                            : v1::SetHostRequest::ACTION_TRUST;
+    auto one = SetHost("host-1", first);
+    auto other = SetHost("host-1", second);
+    Commit();
+    EXPECT_TRUE((*one)->ok() && (*other)->ok());
+    EXPECT_TRUE(state_->Hosts().front().released());
+    ExpectHostAsStored();
+    auto registered = TryRegister("host-1", CallerOf(1), std::nullopt);
+    Commit();
+    EXPECT_TRUE((*registered)->ok());
+    EXPECT_FALSE(state_->Trusts("host-1")) << "it was released";
+    ExpectHostAsStored();
+  }
+}
+
+TEST_F(FleetEventsTest, ARegistrationThatIsNotWrittenIsNotBelieved) {
+  auto first = TryRegister("host-1", CallerOf(1), std::nullopt);
+  Fail();
+  EXPECT_FALSE((*first)->ok());
+  EXPECT_TRUE(state_->Hosts().empty());
+  Register(1);
+  auto released = SetHost("host-1", v1::SetHostRequest::ACTION_RELEASE);
+  Commit();
+  EXPECT_TRUE((*released)->ok());
+  auto second = TryRegister("host-1", CallerOf(2), std::nullopt);
+  Fail();
+  EXPECT_FALSE((*second)->ok());
+  EXPECT_TRUE(state_->Hosts().front().released());
+  ExpectHostAsStored();
+}
+
+TEST_F(FleetEventsTest, WhatIsSaidOfAHostIsRefusedWhereAnotherTokenHasItByThen) {
+  Register(1);
+  auto released = SetHost("host-1", v1::SetHostRequest::ACTION_RELEASE);
+  Commit();
+  // The new owner's claim is written before what was said of the old one.
+  auto trusted = SetHost("host-1", v1::SetHostRequest::ACTION_TRUST);
+  auto claimed = TryRegister("host-1", CallerOf(2), std::nullopt);
+  std::swap(pending_[0], pending_[1]);
+  Commit(/*expect_ok=*/false);
+  EXPECT_TRUE((*claimed)->ok());
+  EXPECT_TRUE(absl::IsAborted((*trusted)->status())) << (*trusted)->status();
+  EXPECT_FALSE(state_->Trusts("host-1"));
+  ExpectHostAsStored();
 }
 
 TEST_F(FleetEventsTest, AReleaseThatIsNotWrittenEndsNoSession) {
@@ -621,6 +691,16 @@ TEST_F(FleetEventsTest, APinThatIsNotWrittenIsNotBelieved) {
   EXPECT_FALSE((*unpinned)->ok());
   EXPECT_EQ(state_->Models().front().source(), v1::DeviceModel::SOURCE_PINNED);
   EXPECT_EQ(Count("SELECT count(*) FROM fleet_model"), 1);
+  // Each keeps the rates that it does not give, so that one waits for the other.
+  pinned = pin(false);
+  auto other = pin(false);
+  ASSERT_TRUE(other->has_value());
+  EXPECT_TRUE(absl::IsAborted((*other)->status())) << (*other)->status();
+  Commit();
+  EXPECT_TRUE((*pinned)->ok());
+  unpinned = pin(true);
+  Commit();
+  EXPECT_TRUE((*unpinned)->ok());
 }
 
 TEST_F(FleetEventsTest, ARevokedTokensHostIsTakenOverOnce) {

@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "search_space/schedule/collapse.h"
+#include "search_space/schedule/operands.h"
 #include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/matrix/packing.h"
 #include "search_space/sketch/rules.h"
 
 namespace heddle::search_space {
@@ -303,6 +305,50 @@ void AddApart(const std::shared_ptr<const TensorProgram>& program, const Target&
   }
 }
 
+// Copies in tiles take whole ones at least of what lies along the rows that they read.
+constexpr int64_t kShortestRow = 16;
+
+// Of plans for a program with packed tensors: products are for the units that multiply matrices
+// here, of which the last rule knows most, and each copy is made in one way.
+void KeepPacked(const ProgramShape& shape, bool only_last, std::vector<Plans>& plans) {
+  for (size_t k = 0; k < plans.size(); ++k) {
+    const ScheduledStage& root = shape.stage(shape.kernels[k].root);
+    Plans& made = plans[k];
+    if (shape.kernels[k].reductions.empty() && root.materialized) {
+      const std::vector<Expr> loads = LoadsIn(root.body);
+      const bool in_tiles = loads.size() == 1 && loads[0]->buffer->shape.back() >= kShortestRow;
+      const auto is_other = [&](const NamedPlan& p) { return p.is_fallback == in_tiles; };
+      if (!std::all_of(made.begin(), made.end(), is_other)) std::erase_if(made, is_other);
+    } else if (CountMatrices({made}) > 0) {
+      std::erase_if(made, [](const NamedPlan& p) { return !p.multiplies_matrices; });
+      if (only_last) made.erase(made.begin(), made.end() - 1);
+    }
+  }
+}
+
+// With the tensors of products in layouts that are read faster (packing.h), behind the steps of
+// `shape`, which an algorithm of that name has made. What packs all it can is drawn more often.
+void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+               const ProgramShape& shape, const std::string& name, std::vector<Sketch>& sketches) {
+  const std::vector<std::vector<PackLayout>> choices = PackingsOf(shape, target);
+  for (const std::vector<PackLayout>& packs : choices) {
+    std::vector<Step> steps = shape.steps;
+    steps.insert(steps.end(), packs.begin(), packs.end());
+    const auto packed = std::make_shared<const ProgramShape>(FindKernels(program, steps));
+    std::vector<Plans> plans = PlansOf(*packed, false, target);
+    const bool packs_all = &packs == &choices[0];
+    KeepPacked(*packed, !packs_all, plans);
+    const size_t first = sketches.size();
+    AddCombinations(std::move(plans), packed, sketches);
+    const std::string tensors = absl::StrJoin(
+        packs, "|", [](std::string* out, const PackLayout& p) { out->append(p.tensor); });
+    for (size_t s = first; s < sketches.size(); ++s) {
+      sketches[s].name = absl::StrCat(name, "/", sketches[s].name, "[", tensors, "]");
+      if (packs_all) sketches[s].draws = 2;
+    }
+  }
+}
+
 // `plans` of the definition's kernels, `shape`.
 std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgram>& program,
                                          const Target& target,
@@ -334,6 +380,7 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
   AddCollapsedRows(program, target, sketches);
   AddChain(program, target, sketches);
   AddApart(program, target, *definition, sketches);
+  AddPacked(program, target, *definition, "pack", sketches);
   for (const Algorithm& algorithm : AlgorithmsOf(program)) {
     if (algorithm.steps.empty()) continue;  // the definition
     // What a kernel that reads its input once does already has nothing to gain.
@@ -346,6 +393,7 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
     for (size_t s = first; s < sketches.size(); ++s) {
       sketches[s].name = absl::StrCat(algorithm.name, "/", sketches[s].name);
     }
+    if (!algorithm.together) AddPacked(program, target, *shape, algorithm.name + "+pack", sketches);
   }
   for (Sketch& sketch : sketches) {
     if (sketch.name == MakePrefixRule()->name()) sketch.draws = DrawsBeside(sketches);

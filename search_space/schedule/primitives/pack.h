@@ -1,0 +1,22 @@
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_PRIMITIVES_PACK_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_PRIMITIVES_PACK_H_
+
+#include "search_space/schedule/primitives/primitive.h"
+
+namespace heddle::search_space {
+
+// Transforms a layout: inserts a stage "tensor.packed", a kernel of its own, that holds `tensor`
+// with its dimensions in another order, `order` of them counted from 0 and the outermost first.
+// `reader` reads that from then on, wherever it read the tensor. [0, 2, 3, 1] makes images whose
+// channels come last of such whose channels come first.
+struct PackLayout {
+  std::string tensor;
+  std::string reader;
+  std::vector<int64_t> order;
+
+  HEDDLE_PRIMITIVE(PackLayout, "pack", tensor, reader, order);
+};
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_PRIMITIVES_PACK_H_

@@ -1,0 +1,156 @@
+#include "search_space/sketch/matrix/packing.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "search_space/ir/float_format.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/schedule/operands.h"
+#include "search_space/sketch/matrix/matrix_plan.h"
+
+namespace heddle::search_space {
+namespace {
+
+// What the copy's kernel costs beside moving its bytes.
+constexpr double kLaunchUs = 1.5;
+// How much longer than at best a product takes whose factors are fetched element by element, at
+// most: tf32 at 4096 and channels-first convolutions took four times as long as others on an H100.
+constexpr double kMostSaved = 3;
+constexpr int64_t kLine = 128;  // bytes that are fetched together
+
+double BytesOf(const Buffer& tensor) {
+  return static_cast<double>(tensor.elements) * static_cast<double>(SizeOf(tensor.dtype));
+}
+
+// The one load of a factor, where it has one.
+Expr LoadOf(const Expr& value) {
+  const std::vector<Expr> loads = LoadsIn(value);
+  return loads.size() == 1 ? loads[0] : nullptr;
+}
+
+class PackingFinder {
+ public:
+  PackingFinder(const ProgramShape& shape, const KernelShape& kernel, const MatrixKernel& product)
+      : shape_(shape),
+        sum_(shape.stage(kernel.reductions[0])),
+        product_(product),
+        operands_(OperandsOf(sum_)),
+        takes_depth_only_(
+            !IsHalf(product.Type()) &&
+            ShapeOf(WarpgroupInstructions(product.Type())[0]).IsOn(product.kernel.target)) {}
+
+  // What pays for itself. A tensor that both factors read gets one layout, if that suits both.
+  std::vector<PackLayout> Find() const {
+    std::vector<PackLayout> packs;
+    for (size_t i = 0; i < 2; ++i) {
+      const std::optional<PackLayout> pack = OfFactor(i);
+      if (!pack.has_value()) continue;
+      const bool is_shared = Reads(1 - i, pack->tensor);
+      if (is_shared && (i == 1 || OfFactor(1) != pack)) continue;
+      packs.push_back(*pack);
+    }
+    return packs;
+  }
+
+ private:
+  const Expr& ValueOf(size_t i) const { return operands_.list[product_.factors[i].operand.number]; }
+  const Var& VarOf(size_t axis) const {
+    return axis < sum_.axes.size() ? sum_.axes[axis] : sum_.reduce_axes[axis - sum_.axes.size()];
+  }
+
+  std::optional<PackLayout> OfFactor(size_t i) const {
+    const Factor& factor = product_.factors[i];
+    const Expr load = LoadOf(ValueOf(i));
+    if (load == nullptr || !IsStored(load->buffer) || !Pays(*load->buffer)) return std::nullopt;
+    const bool is_fit = !takes_depth_only_ || product_.IsAlongDepth(i);
+    const int64_t now = is_fit ? factor.vector : 0;
+    const std::optional<size_t> depth = RowsAlong(load, product_.DepthAxis(), now);
+    const std::optional<size_t> own =
+        takes_depth_only_ ? std::nullopt : RowsAlong(load, factor.own, now);
+    if (!depth.has_value() && !own.has_value()) return std::nullopt;
+    const auto row = [&](size_t d) { return load->buffer->shape[d] * SizeOf(load->type); };
+    const bool by_own =
+        !depth.has_value() || (own.has_value() && row(*depth) < kLine && row(*own) > row(*depth));
+    PackLayout pack{load->buffer->name, sum_.name(), {}};
+    for (size_t d = 0; d < load->args.size(); ++d) {
+      if (d != (by_own ? *own : *depth)) pack.order.push_back(static_cast<int64_t>(d));
+    }
+    pack.order.push_back(static_cast<int64_t>(by_own ? *own : *depth));
+    return pack;
+  }
+
+  bool Reads(size_t i, const std::string& tensor) const {
+    const std::vector<Expr> loads = LoadsIn(ValueOf(i));
+    return std::any_of(loads.begin(), loads.end(),
+                       [&](const Expr& load) { return load->buffer->name == tensor; });
+  }
+
+  // Can the tensor be copied from where it is stored, or computed where it is copied?
+  bool IsStored(const BufferRef& tensor) const {
+    const int made_by = shape_.schedule.FindStage(tensor.get());
+    return made_by < 0 ||
+           (!shape_.stage(made_by).is_reduction() && shape_.stage(made_by).is_root());
+  }
+
+  // The dimension that `axis` alone numbers, if rows along it are fetched by more elements at once
+  // than `now`.
+  std::optional<size_t> RowsAlong(const Expr& load, size_t axis, int64_t now) const {
+    const Var& var = VarOf(axis);
+    std::optional<size_t> found;
+    for (size_t d = 0; d < load->args.size(); ++d) {
+      const Expr& index = load->args[d];
+      if (!MentionsAny(index, {var.get()})) continue;
+      if (found.has_value() || index->op != Op::kVar) return std::nullopt;
+      found = d;
+    }
+    if (!found.has_value()) return std::nullopt;
+    const int64_t vector = std::gcd(load->buffer->shape[*found], ElementsOfAccess(load->type));
+    return vector > now ? found : std::nullopt;
+  }
+
+  // Does copying the tensor take less than it can save?
+  bool Pays(const Buffer& tensor) const {
+    const Target& target = product_.kernel.target;
+    double terms = 1, bytes = BytesOf(*product_.kernel.root.tensor);
+    for (const auto* axes : {&product_.kernel.axes, &product_.kernel.reduce_axes}) {
+      for (const TiledAxis& axis : *axes) terms *= static_cast<double>(axis.extent);
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      for (const Expr& load : LoadsIn(ValueOf(i))) bytes += BytesOf(*load->buffer);
+    }
+    const double bytes_per_us = target.memory_gbs * 1e3;
+    const double at_best =
+        std::max(2 * terms / (MatrixGflops(target, product_.Type()) * 1e3), bytes / bytes_per_us);
+    return kLaunchUs + 2 * BytesOf(tensor) / bytes_per_us <= kMostSaved * at_best;
+  }
+
+  const ProgramShape& shape_;
+  const ScheduledStage& sum_;
+  const MatrixKernel& product_;
+  const Operands operands_;
+  // Do instructions of warpgroups take factors along the reduction alone?
+  const bool takes_depth_only_;
+};
+
+}  // namespace
+
+std::vector<std::vector<PackLayout>> PackingsOf(const ProgramShape& shape, const Target& target) {
+  std::vector<PackLayout> all;
+  bool is_one_product = true;
+  for (const KernelShape& kernel : shape.kernels) {
+    const auto product = MatrixKernel::Find(shape, kernel, target, false);
+    if (!product.has_value()) continue;
+    const std::vector<PackLayout> packs = PackingFinder(shape, kernel, *product).Find();
+    is_one_product = is_one_product && (all.empty() || packs.empty());
+    all.insert(all.end(), packs.begin(), packs.end());
+  }
+  if (all.empty()) return {};
+  std::vector<std::vector<PackLayout>> choices = {all};
+  if (!is_one_product || all.size() == 1) return choices;
+  for (const PackLayout& alone : all) choices.push_back({alone});
+  return choices;
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,194 @@
+// Which tensors of products are copied to other layouts, and that schedules of that compute the
+// definition.
+#include "search_space/sketch/matrix/packing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "search_space/check/interpret.h"
+#include "search_space/check/verify.h"
+#include "search_space/notation/notation.h"
+#include "search_space/notation/reference.h"
+#include "search_space/sketch/search_space.h"
+
+namespace heddle::search_space {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr char kOperators[] = R"(
+op matmul_tt(m, n, k) {
+  in A[k, m], B[n, k]
+  out C[i: m, j: n] = sum(r: k) A[r, i] * B[j, r]
+}
+op channels_first(n, h, w, ci, co) {
+  in X[n, ci, h + 2, w + 2], W[co, ci, 3, 3]
+  out Y[b: n, o: co, y: h, x: w] = sum(c: ci, r: 3, s: 3) X[b, c, y + r, x + s] * W[o, c, r, s]
+}
+op padded(n, ci, h, w, co) {
+  in X[n, ci, h, w], W[co, ci, 3, 3], B[co]
+  P[b: n, c: ci, y: h + 2, x: w + 2] = select(y >= 1 && y <= h && x >= 1 && x <= w, X[b, c, y - 1, x - 1], 0)
+  C[b: n, o: co, y: h, x: w] = sum(c: ci, r: 3, s: 3) P[b, c, y + r, x + s] * W[o, c, r, s]
+  out Y[b: n, o: co, y: h, x: w] = max(C[b, o, y, x] + B[o], 0)
+}
+op channels_last(n, h, w, ci, co) {
+  in X[n, h + 2, w + 2, ci], W[co, 3, 3, ci]
+  out Y[b: n, y: h, x: w, o: co] = sum(r: 3, s: 3, c: ci) X[b, y + r, x + s, c] * W[o, r, s, c]
+}
+op input_gradient(n, ci, co, h, w) {
+  in D[n, co, h + 2, w + 2], W[co, ci, 3, 3]
+  out G[b: n, c: ci, y: h, x: w] = sum(o: co, r: 3, s: 3) D[b, o, y + 2 - r, x + 2 - s] * W[o, c, r, s]
+}
+op weight_gradient(n, ci, co, h, w) {
+  in X[n, ci, h + 2, w + 2], D[n, co, h, w]
+  out G[o: co, c: ci, r: 3, s: 3] = sum(b: n, y: h, x: w) X[b, c, y + r, x + s] * D[b, o, y, x]
+}
+op gram(m, n) {
+  in X[m, n]
+  out G[i: n, j: n] = sum(r: m) X[r, i] * X[r, j]
+}
+op square(n) {
+  in X[n, n]
+  out Y[i: n, j: n] = sum(r: n) X[i, r] * X[r, j]
+}
+op einsum(m, n, k) {
+  in A[m, k, 4], B[k, n, 4]
+  out C[b: 4, i: m, j: n] = sum(r: k) A[i, r, b] * B[r, j, b]
+}
+)";
+
+std::shared_ptr<const TensorProgram> Instantiated(const std::string& op, const std::string& shape,
+                                                  DType type) {
+  auto found = FindOperator(BuiltinOperators(), op);
+  if (!found.ok()) found = FindOperator(*ParseOperators(kOperators), op);
+  return std::make_shared<const TensorProgram>(*found->Instantiate(*ParseShape(shape), type));
+}
+
+// "A, B" for each choice.
+std::vector<std::string> Packings(const std::string& op, const std::string& shape, DType type,
+                                  const Target& target) {
+  std::vector<std::string> texts;
+  for (const auto& packs : PackingsOf(FindKernels(Instantiated(op, shape, type), {}), target)) {
+    texts.push_back(absl::StrJoin(packs, ", ", [](std::string* out, const PackLayout& p) {
+      absl::StrAppend(out, p.tensor, " [", absl::StrJoin(p.order, " "), "]");
+    }));
+  }
+  return texts;
+}
+
+Target H100() { return *FindTarget("h100"); }
+
+TEST(PackingsTest, MakeRowsAlongTheReduction) {
+  const char* shape = "n=16,h=28,w=28,ci=128,co=128";
+  EXPECT_THAT(Packings("channels_first", shape, DType::kBFloat16, H100()),
+              ElementsAre("W [0 2 3 1], X [0 2 3 1]", "W [0 2 3 1]", "X [0 2 3 1]"));
+  EXPECT_THAT(Packings("padded", shape, DType::kFloat16, H100()),
+              ElementsAre("W [0 2 3 1], P [0 2 3 1]", "W [0 2 3 1]", "P [0 2 3 1]"));
+  EXPECT_THAT(Packings("input_gradient", shape, DType::kBFloat16, H100()),
+              ElementsAre("W [1 2 3 0], D [0 2 3 1]", "W [1 2 3 0]", "D [0 2 3 1]"));
+  const char* square = "m=4096,n=4096,k=4096";
+  EXPECT_THAT(Packings("matmul", square, DType::kTF32, H100()), ElementsAre("B [1 0]"));
+  EXPECT_THAT(Packings("matmul_tn", square, DType::kTF32, H100()),
+              ElementsAre("A [1 0], B [1 0]", "A [1 0]", "B [1 0]"));
+  EXPECT_THAT(Packings("matmul_tt", square, DType::kTF32, H100()), ElementsAre("A [1 0]"));
+  EXPECT_THAT(Packings("gram", "m=4096,n=4096", DType::kTF32, H100()), ElementsAre("X [1 0]"));
+  EXPECT_THAT(Packings("einsum", "m=1024,n=1024,k=1024", DType::kBFloat16, H100()),
+              ElementsAre("A [0 2 1], B [1 2 0]", "A [0 2 1]", "B [1 2 0]"));
+}
+
+// A batch of 16 makes rows of 32 bytes; those of 64 channels are lines.
+TEST(PackingsTest, MakeRowsAlongTheResultWhereTheyAreLonger) {
+  EXPECT_THAT(Packings("weight_gradient", "n=16,ci=64,co=64,h=56,w=56", DType::kBFloat16, H100()),
+              ElementsAre("D [0 2 3 1], X [0 2 3 1]", "D [0 2 3 1]", "X [0 2 3 1]"));
+}
+
+TEST(PackingsTest, AreNoneWhereNothingIsToGain) {
+  const char* shape = "n=16,h=28,w=28,ci=128,co=128";
+  const char* square = "m=4096,n=4096,k=4096";
+  EXPECT_THAT(Packings("channels_first", shape, DType::kFloat32, H100()), IsEmpty());
+  EXPECT_THAT(Packings("channels_last", shape, DType::kBFloat16, H100()), IsEmpty());
+  EXPECT_THAT(Packings("matmul", square, DType::kBFloat16, H100()), IsEmpty());
+  EXPECT_THAT(Packings("matmul_nt", square, DType::kTF32, H100()), IsEmpty());
+  EXPECT_THAT(Packings("square", "n=4096", DType::kTF32, H100()), IsEmpty())
+      << "one factor would lose what the other gains";
+  EXPECT_THAT(Packings("matmul", square, DType::kTF32, *FindTarget("a100")), IsEmpty())
+      << "instructions of warps take any rows";
+  EXPECT_THAT(Packings("matmul", "m=256,n=64,k=64", DType::kTF32, H100()), IsEmpty())
+      << "a kernel more takes longer than the product";
+  EXPECT_THAT(Packings("channels_first", "n=16,h=28,w=28,ci=3,co=128", DType::kBFloat16, H100()),
+              IsEmpty())
+      << "rows of 3 elements";
+}
+
+struct Case {
+  const char* name;
+  const char* op;
+  const char* shape;
+  DType type;
+};
+
+class PackedPoints : public testing::TestWithParam<Case> {};
+
+TEST_P(PackedPoints, ComputeTheDefinition) {
+  const Case& c = GetParam();
+  const auto program = Instantiated(c.op, c.shape, c.type);
+  // Slow enough for small products to be worth a copy.
+  Target target = H100();
+  target.peak_gflops = 1;
+  const auto space = SearchSpace::Create(program, target);
+  ASSERT_TRUE(space.ok()) << space.status();
+  TensorValues inputs;
+  std::mt19937_64 values(5);
+  for (const BufferRef& input : program->inputs) {
+    std::vector<double>& made = inputs[input->name];
+    for (int64_t i = 0; i < input->elements; ++i) {
+      made.push_back(static_cast<double>(values() % 9) - 4);
+    }
+  }
+  TensorValues expected = inputs;
+  EvaluateAll(*program, expected);
+  Rng rng(1);
+  int seen = 0;
+  for (int draw = 0; draw < 400 && seen < 8; ++draw) {
+    const Point point = *space->Sample(rng);
+    const std::string text = space->Print(point);
+    if (!absl::StartsWith(text, "pack/")) continue;
+    ++seen;
+    const auto parsed = space->Parse(text);
+    ASSERT_TRUE(parsed.ok() && *parsed == point) << text;
+    const auto lowered = space->Lower(point);
+    ASSERT_TRUE(lowered.ok()) << lowered.status() << text;
+    const absl::Status verified = Verify(*lowered, target);
+    ASSERT_TRUE(verified.ok()) << verified << text;
+    TensorValues got = inputs;
+    const absl::Status ran = Interpret(*lowered, got, {.seed = static_cast<uint64_t>(seen)});
+    ASSERT_TRUE(ran.ok()) << ran << text;
+    const std::string& output = lowered->outputs[0]->name;
+    EXPECT_EQ(got.at(output), expected.at(output)) << text;
+  }
+  EXPECT_EQ(seen, 8);
+}
+
+constexpr Case kCases[] = {
+    {"channels_first", "channels_first", "n=2,h=5,w=19,ci=24,co=17", DType::kBFloat16},
+    {"padded", "padded", "n=1,h=7,w=18,ci=16,co=9", DType::kFloat16},
+    {"input_gradient", "input_gradient", "n=1,h=5,w=17,ci=11,co=24", DType::kBFloat16},
+    {"weight_gradient", "weight_gradient", "n=16,h=3,w=5,ci=24,co=16", DType::kBFloat16},
+    {"nn_tf32", "matmul", "m=37,n=29,k=44", DType::kTF32},
+    {"tn_tf32", "matmul_tn", "m=70,n=72,k=36", DType::kTF32},
+    {"tt_tf32", "matmul_tt", "m=33,n=21,k=20", DType::kTF32},
+    {"gram_tf32", "gram", "m=28,n=35", DType::kTF32},
+    {"einsum", "einsum", "m=19,n=23,k=24", DType::kFloat16},
+};
+
+INSTANTIATE_TEST_SUITE_P(Operators, PackedPoints, testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace heddle::search_space

@@ -14,7 +14,7 @@ namespace heddle::measure {
 // not know: daemons get work from servers of their own version only. Part of every record's
 // fingerprint. tests/measure/codegen_test.cc has a hash of the golden sources and of the steps
 // beside it, so that neither changes alone.
-inline constexpr int kGeneratorVersion = 11;
+inline constexpr int kGeneratorVersion = 12;
 
 // A tensor as bulk copies read it, box by box: cuTensorMapEncodeTiled. Dimensions outermost first.
 struct TensorMap {

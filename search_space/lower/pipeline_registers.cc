@@ -76,7 +76,9 @@ class RegisterCopies : public TileCopies {
     const int s = pipeline_.fetched[i];
     const FetchGrid grid = GridOf(context_, s);
     const ExprList indices = context_.IndicesOf(s, grid.position, slot);
-    const Expr value = Load(staged_[i], {VarExpr(grid.trip), VarExpr(grid.lane)});
+    Expr value = Load(staged_[i], {VarExpr(grid.trip), VarExpr(grid.lane)});
+    // Instructions that read shared memory themselves cut off what they do not take.
+    if (value->type == DType::kTF32) value = Cast(DType::kTF32, Cast(DType::kFloat32, value));
     return FetchNest(grid, Store(context_.storage.at(s).buffer, indices, value), {});
   }
 

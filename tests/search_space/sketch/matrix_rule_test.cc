@@ -149,6 +149,22 @@ TEST(WarpgroupRule, WritesBulkCopies) {
   tests::ExpectGolden("loops/bulk_copies.txt", ToString(*space->Lower(*point)));
 }
 
+// Instructions of warpgroups, which read shared memory themselves, would cut off what tf32 does not
+// keep of a float32 that registers bring there.
+TEST(WarpgroupRule, RoundsWhatGoesThroughRegisters) {
+  const auto lowered = [](DType type) {
+    const auto space =
+        SearchSpace::Create(Instantiated("matmul_nt", "m=65,n=70,k=67", type), *FindTarget("h100"));
+    const auto point = space->Parse(
+        "warpgroup: swap=0 m.groups=1 n.groups=1 m.tiles=1 columns=64 k.steps=1 split_k=1 "
+        "pipeline=1 in_flight=0 block_swizzle=1 min_blocks=0 bulk=0");
+    EXPECT_TRUE(point.ok()) << point.status();
+    return ToString(*space->Lower(*point));
+  };
+  EXPECT_TRUE(absl::StrContains(lowered(DType::kTF32), "tf32(float32(C.acc.operand0.staged["));
+  EXPECT_FALSE(absl::StrContains(lowered(DType::kBFloat16), "bfloat16(float32("));
+}
+
 // The result's tile lies where the tiles of the factors were, behind a barrier, and goes to memory
 // in whole lines.
 TEST(WarpgroupRule, StoresResultsFromSharedMemory) {

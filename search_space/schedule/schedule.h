@@ -102,7 +102,9 @@ class Schedule {
   // The program's stages, each at the root with one serial loop per axis. A reduction that is an
   // output, or that is not read by exactly one elementwise stage, is given such a reader: C becomes
   // C.acc, which reduces, and C, which copies it. So every reduction can be computed in registers
-  // inside the loops of its reader; this is why reverse_compute_at is not needed.
+  // inside the loops of its reader; this is why reverse_compute_at is not needed. What all terms of
+  // a sum are multiplied with, or divided by, is applied to the sum, by such a reader, unless it is
+  // another stage's.
   explicit Schedule(std::shared_ptr<const TensorProgram> program);
 
   // Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and

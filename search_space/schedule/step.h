@@ -25,6 +25,7 @@
 #include "search_space/schedule/primitives/in_flight.h"
 #include "search_space/schedule/primitives/interleave.h"
 #include "search_space/schedule/primitives/launch_bounds.h"
+#include "search_space/schedule/primitives/materialize.h"
 #include "search_space/schedule/primitives/pack.h"
 #include "search_space/schedule/primitives/phases.h"
 #include "search_space/schedule/primitives/pipeline.h"
@@ -52,7 +53,7 @@ using Step =
                  ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
                  CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
                  BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
-                 SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout>;
+                 SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

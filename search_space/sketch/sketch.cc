@@ -330,10 +330,12 @@ void KeepPacked(const ProgramShape& shape, bool only_last, std::vector<Plans>& p
 // `shape`, which an algorithm of that name has made. What packs all it can is drawn more often.
 void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                const ProgramShape& shape, const std::string& name, std::vector<Sketch>& sketches) {
-  const std::vector<std::vector<PackLayout>> choices = PackingsOf(shape, target);
-  for (const std::vector<PackLayout>& packs : choices) {
+  const std::vector<std::vector<Packing>> choices = PackingsOf(shape, target);
+  for (const std::vector<Packing>& packs : choices) {
     std::vector<Step> steps = shape.steps;
-    steps.insert(steps.end(), packs.begin(), packs.end());
+    for (const Packing& pack : packs) {
+      steps.insert(steps.end(), pack.steps.begin(), pack.steps.end());
+    }
     const auto packed = std::make_shared<const ProgramShape>(FindKernels(program, steps));
     std::vector<Plans> plans = PlansOf(*packed, false, target);
     const bool packs_all = &packs == &choices[0];
@@ -341,7 +343,7 @@ void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target
     const size_t first = sketches.size();
     AddCombinations(std::move(plans), packed, sketches);
     const std::string tensors = absl::StrJoin(
-        packs, "|", [](std::string* out, const PackLayout& p) { out->append(p.tensor); });
+        packs, "|", [](std::string* out, const Packing& p) { out->append(p.tensor); });
     for (size_t s = first; s < sketches.size(); ++s) {
       sketches[s].name = absl::StrCat(name, "/", sketches[s].name, "[", tensors, "]");
       if (packs_all) sketches[s].draws = 2;

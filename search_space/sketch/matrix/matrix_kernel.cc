@@ -82,6 +82,10 @@ std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, cons
     });
   };
   if (!found.ChooseDepth(shape.k, vanishes)) return std::nullopt;
+  found.shared_axis = found.depth;
+  for (size_t r = 0; r < tiled->reduce_axes.size(); ++r) {
+    if (tiled->reduce_axes[r].extent > found.Shared()) found.shared_axis = r;
+  }
   if (!found.ChooseOwn(0) || !found.ChooseOwn(1)) return std::nullopt;
   for (Factor& factor : found.factors) found.ChooseAccess(program, sum, value_of(factor), factor);
   // From shared memory elements of 16 bits alone are transposed.

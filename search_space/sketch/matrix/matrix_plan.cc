@@ -24,6 +24,11 @@ int64_t MatrixTile::Grid() const {
   return blocks;
 }
 
+int64_t MatrixTile::PartLength() const {
+  const int64_t length = CeilDiv(kernel.Shared(), parts);
+  return kernel.shared_axis == kernel.depth ? RoundUp(length, depth) : length;
+}
+
 int64_t MatrixTile::Staged() const {
   constexpr int64_t kRegister = 4;  // bytes
   int64_t staged = 0;
@@ -59,7 +64,9 @@ double MatrixPlan::Waste(HoleValues values) const {
   };
   return cover(t.Blocks(0) * t.block[0], kernel_.Extent(0)) *
          cover(t.Blocks(1) * t.block[1], kernel_.Extent(1)) *
-         cover(t.parts * t.PartLength(), kernel_.Depth());
+         cover(kernel_.shared_axis == kernel_.depth ? t.parts * t.PartLength()
+                                                    : RoundUp(kernel_.Depth(), t.depth),
+               kernel_.Depth());
 }
 
 void MatrixPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const {
@@ -93,10 +100,17 @@ std::vector<int64_t> MatrixPlan::Stagings() const {
   return kernel_.may_stage ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0};
 }
 
-std::vector<int64_t> MatrixPlan::Parts() {
-  std::vector<int64_t> powers = {1};
-  while (powers.back() < kMostParts) powers.push_back(2 * powers.back());
-  return powers;
+std::vector<int64_t> MatrixPlan::Parts() const {
+  std::vector<int64_t> parts = {1};
+  if (kernel_.shared_axis == kernel_.depth) {
+    while (parts.back() < kMostParts) parts.push_back(2 * parts.back());
+    return parts;
+  }
+  // Only whole parts: a product that is guarded is none that instructions know.
+  for (int64_t p = 2; p <= std::min(kMostParts, kernel_.Shared()); ++p) {
+    if (kernel_.Shared() % p == 0) parts.push_back(p);
+  }
+  return parts;
 }
 
 absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulators) const {
@@ -112,7 +126,8 @@ absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulator
   if (t.depth > t.step && t.depth >= 2 * kernel_.Depth()) {
     return k.TooMany(t.depth, "terms in a tile", 2 * kernel_.Depth());
   }
-  const int64_t whole = t.parts > 1 ? t.PartLength() : t.depth;
+  const bool cuts_depth = t.parts > 1 && kernel_.shared_axis == kernel_.depth;
+  const int64_t whole = cuts_depth ? t.PartLength() : t.depth;
   if (!kernel_.vanishes && kernel_.Depth() % whole != 0) {
     return k.Refuse(absl::StrCat("the reduction ends inside ", whole,
                                  " terms, past which the factors are not zero"));
@@ -155,7 +170,7 @@ absl::Status MatrixPlan::CheckGrid(const MatrixTile& t) const {
   if (t.parts > 1 && (grid >= 2 * sms || grid * t.parts > 16 * sms)) {
     return k.Refuse(absl::StrCat(grid, " blocks need no reduction split ", t.parts, " times"));
   }
-  if (CeilDiv(kernel_.Depth(), t.PartLength()) != t.parts) {
+  if (CeilDiv(kernel_.Shared(), t.PartLength()) != t.parts) {
     return k.Refuse(absl::StrCat(t.parts, " parts of ", t.PartLength(), " are not all needed"));
   }
   const bool is_grid = k.axes.size() == 2 && t.parts == 1 && t.Blocks(0) % t.raster == 0;
@@ -184,8 +199,8 @@ MatrixPlan::Begun MatrixPlan::Begin(ScheduleWriter& w, const MatrixTile& t) cons
   }
   for (const BufferRef& stage : inlined) w.ComputeInline({stage});
   if (t.parts > 1) {
-    const LoopRef depth = w.ReduceLoops(k.reduction)[kernel_.depth];
-    begun.sum = w.Rfactor(w.Split(depth, t.PartLength())[0]);
+    const LoopRef shared = w.ReduceLoops(k.reduction)[kernel_.shared_axis];
+    begun.sum = w.Rfactor(w.Split(shared, t.PartLength())[0]);
     const std::vector<StageRef> partials = w.Materialize(begun.sum, k.reduction);
     begun.root = partials[0];
     begun.blocks = {w.Loops(begun.root)[0]};

@@ -36,6 +36,8 @@ struct MatrixKernel {
   // The reduction axis along which matrices are multiplied. The others, such as the taps of a
   // convolution, are walked one element after another.
   size_t depth = 0;
+  // The reduction axis that blocks may share: the longest, the one above where it is among these.
+  size_t shared_axis = 0;
   // Do the factors vanish past its end, so that it may end inside a tile?
   bool vanishes = true;
   // Is there one result, whose elements lie closest along an axis of a factor?
@@ -49,6 +51,7 @@ struct MatrixKernel {
   int64_t Extent(size_t factor) const { return kernel.axes[factors[factor].own].extent; }
   int64_t Depth() const { return kernel.reduce_axes[depth].extent; }
   size_t DepthAxis() const { return kernel.axes.size() + depth; }
+  int64_t Shared() const { return kernel.reduce_axes[shared_axis].extent; }
   // The factor that brings the axis along which elements of the result lie closest, if one does.
   std::optional<size_t> ResultInner() const;
   // The type of what a block stores, which may be a part of the sums alone.
@@ -79,7 +82,8 @@ struct MatrixTile {
 
   int64_t Blocks(size_t i) const { return CeilDiv(kernel.Extent(i), block[i]); }
   int64_t Grid() const;  // without parts
-  int64_t PartLength() const { return RoundUp(CeilDiv(kernel.Depth(), parts), depth); }
+  // Terms of the shared axis that one block adds up.
+  int64_t PartLength() const;
   int64_t Trips(size_t i) const {
     return CeilDiv(block[i] * depth, threads * kernel.factors[i].vector);
   }
@@ -110,7 +114,7 @@ class MatrixPlan : public KernelPlan {
   void Add(const char* name, std::vector<int64_t> domain, int group) {
     holes_.push_back({name, std::move(domain), group});
   }
-  static std::vector<int64_t> Parts();    // that the reduction may be split into
+  std::vector<int64_t> Parts() const;     // that the reduction may be split into
   std::vector<int64_t> Stagings() const;  // of the result, in shared memory
 
   // The limits that all have.

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "search_space/ir/background.h"
 #include "search_space/ir/float_format.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
@@ -42,14 +44,17 @@ class PackingFinder {
             ShapeOf(WarpgroupInstructions(product.Type())[0]).IsOn(product.kernel.target)) {}
 
   // What pays for itself. A tensor that both factors read gets one layout, if that suits both.
-  std::vector<PackLayout> Find() const {
-    std::vector<PackLayout> packs;
+  std::vector<Packing> Find() const {
+    std::vector<Packing> packs;
     for (size_t i = 0; i < 2; ++i) {
-      const std::optional<PackLayout> pack = OfFactor(i);
-      if (!pack.has_value()) continue;
-      const bool is_shared = Reads(1 - i, pack->tensor);
-      if (is_shared && (i == 1 || OfFactor(1) != pack)) continue;
-      packs.push_back(*pack);
+      std::optional<Packing> pack = Layout(i);
+      if (pack.has_value()) {
+        const bool is_shared = Reads(1 - i, pack->tensor);
+        if (is_shared && (i == 1 || Layout(1) != pack)) continue;
+      } else {
+        pack = AsRead(i);
+      }
+      if (pack.has_value()) packs.push_back(*std::move(pack));
     }
     return packs;
   }
@@ -60,10 +65,13 @@ class PackingFinder {
     return axis < sum_.axes.size() ? sum_.axes[axis] : sum_.reduce_axes[axis - sum_.axes.size()];
   }
 
-  std::optional<PackLayout> OfFactor(size_t i) const {
+  // Another layout of the tensor that the factor is.
+  std::optional<Packing> Layout(size_t i) const {
     const Factor& factor = product_.factors[i];
     const Expr load = LoadOf(ValueOf(i));
-    if (load == nullptr || !IsStored(load->buffer) || !Pays(*load->buffer)) return std::nullopt;
+    if (load == nullptr || !IsStored(load->buffer) || !Pays(BytesOf(*load->buffer))) {
+      return std::nullopt;
+    }
     const bool is_fit = !takes_depth_only_ || product_.IsAlongDepth(i);
     const int64_t now = is_fit ? factor.vector : 0;
     const std::optional<size_t> depth = RowsAlong(load, product_.DepthAxis(), now);
@@ -78,7 +86,24 @@ class PackingFinder {
       if (d != (by_own ? *own : *depth)) pack.order.push_back(static_cast<int64_t>(d));
     }
     pack.order.push_back(static_cast<int64_t>(by_own ? *own : *depth));
-    return pack;
+    return Packing{pack.tensor, {pack}};
+  }
+
+  // The factor as it is read, where that is no box of a tensor, but one of the copy.
+  std::optional<Packing> AsRead(size_t i) const {
+    const Factor& factor = product_.factors[i];
+    if (!HasBulkCopies(product_.kernel.target) || factor.is_boxed) return std::nullopt;
+    const bool is_fit = factor.axes.back() == product_.DepthAxis() ||
+                        (factor.axes.back() == factor.own && !takes_depth_only_);
+    if (!is_fit) return std::nullopt;
+    std::vector<int64_t> shape;
+    for (size_t axis : factor.axes) shape.push_back(VarOf(axis)->extent);
+    const auto number = static_cast<int64_t>(factor.operand.number);
+    const std::string name = absl::StrCat(sum_.name(), ".operand", number);
+    const BufferRef copy = MakeBuffer(name, factor.operand.dtype, Scope::kGlobal, shape);
+    if (!IsBulkCopied(*copy) || !Pays(BytesOf(*copy))) return std::nullopt;
+    return Packing{LoadsIn(ValueOf(i))[0]->buffer->name,
+                   {GatherRead{sum_.name(), number}, Materialize{name}}};
   }
 
   bool Reads(size_t i, const std::string& tensor) const {
@@ -110,8 +135,8 @@ class PackingFinder {
     return vector > now ? found : std::nullopt;
   }
 
-  // Does copying the tensor take less than it can save?
-  bool Pays(const Buffer& tensor) const {
+  // Does copying so much take less than it can save?
+  bool Pays(double copied) const {
     const Target& target = product_.kernel.target;
     double terms = 1, bytes = BytesOf(*product_.kernel.root.tensor);
     for (const auto* axes : {&product_.kernel.axes, &product_.kernel.reduce_axes}) {
@@ -123,7 +148,7 @@ class PackingFinder {
     const double bytes_per_us = target.memory_gbs * 1e3;
     const double at_best =
         std::max(2 * terms / (MatrixGflops(target, product_.Type()) * 1e3), bytes / bytes_per_us);
-    return kLaunchUs + 2 * BytesOf(tensor) / bytes_per_us <= kMostSaved * at_best;
+    return kLaunchUs + 2 * copied / bytes_per_us <= kMostSaved * at_best;
   }
 
   const ProgramShape& shape_;
@@ -136,20 +161,24 @@ class PackingFinder {
 
 }  // namespace
 
-std::vector<std::vector<PackLayout>> PackingsOf(const ProgramShape& shape, const Target& target) {
-  std::vector<PackLayout> all;
+bool Packing::operator==(const Packing& other) const {
+  return tensor == other.tensor && ToString(steps) == ToString(other.steps);
+}
+
+std::vector<std::vector<Packing>> PackingsOf(const ProgramShape& shape, const Target& target) {
+  std::vector<Packing> all;
   bool is_one_product = true;
   for (const KernelShape& kernel : shape.kernels) {
     const auto product = MatrixKernel::Find(shape, kernel, target, false);
     if (!product.has_value()) continue;
-    const std::vector<PackLayout> packs = PackingFinder(shape, kernel, *product).Find();
+    const std::vector<Packing> packs = PackingFinder(shape, kernel, *product).Find();
     is_one_product = is_one_product && (all.empty() || packs.empty());
     all.insert(all.end(), packs.begin(), packs.end());
   }
   if (all.empty()) return {};
-  std::vector<std::vector<PackLayout>> choices = {all};
+  std::vector<std::vector<Packing>> choices = {all};
   if (!is_one_product || all.size() == 1) return choices;
-  for (const PackLayout& alone : all) choices.push_back({alone});
+  for (const Packing& alone : all) choices.push_back({alone});
   return choices;
 }
 

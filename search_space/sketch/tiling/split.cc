@@ -1,6 +1,8 @@
 // Over how many blocks a reduction is split, for results too small to fill the device. The partial
 // results are written to a tensor in global memory, whose axes are the parts and the result's; the
 // kernel's own stage adds them up.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "search_space/sketch/combine.h"
 #include "search_space/sketch/tiling/decision.h"
@@ -9,12 +11,22 @@ namespace heddle::search_space {
 namespace {
 
 constexpr int64_t kMostParts = 256;
+constexpr int64_t kShort = 128;  // terms: powers of two leave the parts of fewer unequal
+
+std::vector<int64_t> PartsOf(int64_t terms) {
+  std::vector<int64_t> parts = PowersUpTo(terms / 2, kMostParts);
+  for (int64_t p = 3; terms <= kShort && p <= terms / 2; ++p) {
+    if (terms % p == 0 && (p & (p - 1)) != 0) parts.push_back(p);
+  }
+  std::sort(parts.begin(), parts.end());
+  return parts;
+}
 
 class SplitDecision : public Decision {
  public:
   SplitDecision(const TiledKernel& kernel, Holes& holes) : Decision(kernel) {
-    const int64_t extent = kernel.reduce_axes[kernel.shared_axis].extent;
-    parts_ = holes.Add("split_k", PowersUpTo(extent / 2, kMostParts), kReductionGroup);
+    parts_ = holes.Add("split_k", PartsOf(kernel.reduce_axes[kernel.shared_axis].extent),
+                       kReductionGroup);
   }
 
   // Where the blocks are few, any number of parts is as likely.

@@ -161,7 +161,7 @@ TEST(GatherRead, IsWhatAHullIsForAffineReads) {
     const AffineRead read = RandomRead(rng, n, k);
     const auto program = ProgramOf(
         absl::StrCat("op f(n, k) {\n  in X[", read.length, "], W[n, k]\n",
-                     "  out Y[i: n, j: 4] = sum(r: k) X[", read.text, "] * (W[i, r] + j)\n}\n"),
+                     "  out Y[i: n, j: 4] = sum(r: k) max(X[", read.text, "], W[i, r] + j)\n}\n"),
         absl::StrCat("n=", n, ",k=", k));
     SCOPED_TRACE(read.text);
     TensorValues values;

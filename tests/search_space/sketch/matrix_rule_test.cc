@@ -69,6 +69,10 @@ op scaled(m, n, k) {
   in A[m, k]: float32, S[k]: float32, B[k, n]
   out C[i: m, j: n] = sum(r: k) bfloat16(A[i, r] * S[r]) * B[r, j]
 }
+op scaled_sum(m, n, k) {
+  in Q[m, k], S[m], K[n, k]
+  out C[i: m, j: n] = sum(r: k) 0.125 * Q[i, r] * K[j, r] * (S[i] + 3) / 4
+}
 op rounded_layers(m, n, k) {
   in X[m, k], W[k, n], B[n], V[n, k]
   T[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
@@ -244,6 +248,7 @@ INSTANTIATE_TEST_SUITE_P(
                         Case{"masked", "m=40,n=24", DType::kFloat16},
                         Case{"rectified", "m=24,n=33,k=40", DType::kBFloat16},
                         Case{"scaled", "m=24,n=40,k=48", DType::kBFloat16},
+                        Case{"scaled_sum", "m=24,n=40,k=48", DType::kBFloat16},
                         Case{"rounded_layers", "m=19,n=40,k=24", DType::kBFloat16},
                         Case{"conv_padded_last", "n=2,h=3,w=6,ci=16,co=24", DType::kBFloat16},
                         // Along w, sums would end inside a matrix.

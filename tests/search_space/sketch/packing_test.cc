@@ -57,6 +57,14 @@ op square(n) {
   in X[n, n]
   out Y[i: n, j: n] = sum(r: n) X[i, r] * X[r, j]
 }
+op gathered(m, n, k, v) {
+  in E[v, k], I[m]: index(v), W[k, n]
+  out Y[i: m, j: n] = sum(r: k) E[I[i], r] * W[r, j]
+}
+op rectified(m, n, k) {
+  in A[m, k], B[k, n]
+  out C[i: m, j: n] = sum(r: k) max(A[i, r], 0) * B[r, j]
+}
 op einsum(m, n, k) {
   in A[m, k, 4], B[k, n, 4]
   out C[b: 4, i: m, j: n] = sum(r: k) A[i, r, b] * B[r, j, b]
@@ -70,13 +78,20 @@ std::shared_ptr<const TensorProgram> Instantiated(const std::string& op, const s
   return std::make_shared<const TensorProgram>(*found->Instantiate(*ParseShape(shape), type));
 }
 
+std::string PrintPacking(const Packing& p) {
+  if (const auto* layout = std::get_if<PackLayout>(&p.steps[0])) {
+    return absl::StrCat(p.tensor, " [", absl::StrJoin(layout->order, " "), "]");
+  }
+  return absl::StrCat(p.tensor, " as read");
+}
+
 // "A, B" for each choice.
 std::vector<std::string> Packings(const std::string& op, const std::string& shape, DType type,
                                   const Target& target) {
   std::vector<std::string> texts;
   for (const auto& packs : PackingsOf(FindKernels(Instantiated(op, shape, type), {}), target)) {
-    texts.push_back(absl::StrJoin(packs, ", ", [](std::string* out, const PackLayout& p) {
-      absl::StrAppend(out, p.tensor, " [", absl::StrJoin(p.order, " "), "]");
+    texts.push_back(absl::StrJoin(packs, ", ", [](std::string* out, const Packing& p) {
+      absl::StrAppend(out, PrintPacking(p));
     }));
   }
   return texts;
@@ -108,6 +123,19 @@ TEST(PackingsTest, MakeRowsAlongTheResultWhereTheyAreLonger) {
               ElementsAre("D [0 2 3 1], X [0 2 3 1]", "D [0 2 3 1]", "X [0 2 3 1]"));
 }
 
+TEST(PackingsTest, StoreFactorsThatNoBulkCopyFetches) {
+  const char* gathered = "m=4096,n=1024,k=1024,v=32000";
+  EXPECT_THAT(Packings("gathered", gathered, DType::kBFloat16, H100()), ElementsAre("E as read"));
+  EXPECT_THAT(Packings("gathered", gathered, DType::kBFloat16, *FindTarget("a100")), IsEmpty());
+  EXPECT_THAT(Packings("gathered", "m=4096,n=1024,k=1023,v=32000", DType::kBFloat16, H100()),
+              IsEmpty())
+      << "rows of a copy would be no boxes either";
+  EXPECT_THAT(Packings("rectified", "m=4096,n=1024,k=1024", DType::kFloat16, H100()),
+              ElementsAre("A as read"));
+  EXPECT_THAT(Packings("gathered", gathered, DType::kTF32, H100()),
+              ElementsAre("E as read, W [1 0]", "E as read", "W [1 0]"));
+}
+
 TEST(PackingsTest, AreNoneWhereNothingIsToGain) {
   const char* shape = "n=16,h=28,w=28,ci=128,co=128";
   const char* square = "m=4096,n=4096,k=4096";
@@ -131,6 +159,7 @@ struct Case {
   const char* op;
   const char* shape;
   DType type;
+  const char* like = "pack/";  // the points hold this
 };
 
 class PackedPoints : public testing::TestWithParam<Case> {};
@@ -147,8 +176,9 @@ TEST_P(PackedPoints, ComputeTheDefinition) {
   std::mt19937_64 values(5);
   for (const BufferRef& input : program->inputs) {
     std::vector<double>& made = inputs[input->name];
+    const bool is_index = input->dtype == DType::kInt32;
     for (int64_t i = 0; i < input->elements; ++i) {
-      made.push_back(static_cast<double>(values() % 9) - 4);
+      made.push_back(static_cast<double>(values() % 9) - (is_index ? 0 : 4));
     }
   }
   TensorValues expected = inputs;
@@ -158,7 +188,7 @@ TEST_P(PackedPoints, ComputeTheDefinition) {
   for (int draw = 0; draw < 400 && seen < 8; ++draw) {
     const Point point = *space->Sample(rng);
     const std::string text = space->Print(point);
-    if (!absl::StartsWith(text, "pack/")) continue;
+    if (!absl::StrContains(text, c.like)) continue;
     ++seen;
     const auto parsed = space->Parse(text);
     ASSERT_TRUE(parsed.ok() && *parsed == point) << text;
@@ -180,11 +210,15 @@ constexpr Case kCases[] = {
     {"padded", "padded", "n=1,h=7,w=18,ci=16,co=9", DType::kFloat16},
     {"input_gradient", "input_gradient", "n=1,h=5,w=17,ci=11,co=24", DType::kBFloat16},
     {"weight_gradient", "weight_gradient", "n=16,h=3,w=5,ci=24,co=16", DType::kBFloat16},
+    {"shared_x", "weight_gradient", "n=16,h=2,w=18,ci=8,co=8", DType::kBFloat16, "G.split_k=9 "},
     {"nn_tf32", "matmul", "m=37,n=29,k=44", DType::kTF32},
     {"tn_tf32", "matmul_tn", "m=70,n=72,k=36", DType::kTF32},
     {"tt_tf32", "matmul_tt", "m=33,n=21,k=20", DType::kTF32},
     {"gram_tf32", "gram", "m=28,n=35", DType::kTF32},
     {"einsum", "einsum", "m=19,n=23,k=24", DType::kFloat16},
+    {"gathered", "gathered", "m=37,n=24,k=40,v=11", DType::kBFloat16},
+    {"gathered_tf32", "gathered", "m=70,n=36,k=20,v=11", DType::kTF32},
+    {"rectified", "rectified", "m=67,n=24,k=40", DType::kFloat16},
 };
 
 INSTANTIATE_TEST_SUITE_P(Operators, PackedPoints, testing::ValuesIn(kCases),

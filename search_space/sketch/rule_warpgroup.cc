@@ -45,13 +45,17 @@ class WarpgroupPlan : public MatrixPlan {
     Add("columns", std::move(columns), 0);
     Add("k.steps", {1, 2, 4, 8}, 1);
     Add("split_k", Parts(), 1);
-    Add("pipeline",
-        kernel_.IsCopied() ? std::vector<int64_t>{2, 3, 4, 5, 6, 7, 8} : std::vector<int64_t>{1},
+    const bool copies = kernel_.IsCopied() || kernel_.IsBoxed();
+    Add("pipeline", copies ? std::vector<int64_t>{2, 3, 4, 5, 6, 7, 8} : std::vector<int64_t>{1},
         2);
     Add("in_flight", {0, 1}, 2);
     Add("block_swizzle", {1, 2, 4, 8, 16}, 3);
     Add("min_blocks", {0, 1, 2, 3}, 3);
-    Add("bulk", kernel_.IsBoxed() ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}, 2);
+    // What only bulk copies fetch in the background leaves no choice.
+    std::vector<int64_t> bulk;
+    if (!kernel_.IsBoxed() || kernel_.IsCopied()) bulk.push_back(0);
+    if (kernel_.IsBoxed()) bulk.push_back(1);
+    Add("bulk", std::move(bulk), 2);
     Add("staged", Stagings(), 0);
   }
 
@@ -87,6 +91,7 @@ class WarpgroupPlan : public MatrixPlan {
     t.parts = v[kParts];
     t.raster = v[kRaster];
     t.min_blocks = v[kBlocks];
+    t.is_bulk = v[kBulk] != 0;
     t.is_staged = v[kStaged] != 0;
     t.AddResult();
     return t;

@@ -28,6 +28,19 @@ absl::Status CheckOrder(const Buffer& tensor, const std::vector<int64_t>& order)
                              "] once"));
 }
 
+// A tensor whose rows begin `pad` elements apart.
+BufferRef Padded(const BufferRef& tight, int64_t pad) {
+  if (pad == 0) return tight;
+  auto padded = std::make_shared<Buffer>(*tight);
+  padded->elements += tight->elements / tight->shape.back() * pad;
+  int64_t stride = tight->shape.back() + pad;
+  for (size_t d = tight->shape.size() - 1; d-- > 0;) {
+    padded->strides[d] = stride;
+    stride *= tight->shape[d];
+  }
+  return padded;
+}
+
 }  // namespace
 
 absl::Status PackLayout::ApplyTo(ScheduleEditor& editor) const {
@@ -42,6 +55,10 @@ absl::Status PackLayout::ApplyTo(ScheduleEditor& editor) const {
     return Refuse(absl::StrCat(tensor, " holds indices, which are read where they are used"));
   }
   HEDDLE_RETURN_IF_ERROR(CheckOrder(*read, order));
+  if (pad < 0 || pad > read->shape[static_cast<size_t>(order.back())]) {
+    return Refuse(
+        absl::StrCat("rows are padded by 0 elements to as many as they have, not by ", pad));
+  }
   const int producer = schedule.FindStage(read.get());
   const ScheduledStage* made_by =
       producer < 0 ? nullptr : &schedule.stages()[static_cast<size_t>(producer)];
@@ -63,7 +80,8 @@ absl::Status PackLayout::ApplyTo(ScheduleEditor& editor) const {
     indices[dim] = VarExpr(copy.axes.back());
   }
   copy.body = Load(read, std::move(indices));
-  copy.tensor = MakeBuffer(std::move(name), read->dtype, Scope::kGlobal, std::move(shape));
+  copy.tensor =
+      Padded(MakeBuffer(std::move(name), read->dtype, Scope::kGlobal, std::move(shape)), pad);
   ScheduledStage packed = MakeScheduledStage(copy);
   packed.materialized = true;
   here->body = Rewrite(here->body, [&](const Expr& node) -> Expr {

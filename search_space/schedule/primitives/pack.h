@@ -6,15 +6,18 @@
 namespace heddle::search_space {
 
 // Transforms a layout: inserts a stage "tensor.packed", a kernel of its own, that holds `tensor`
-// with its dimensions in another order, `order` of them counted from 0 and the outermost first.
-// `reader` reads that from then on, wherever it read the tensor. [0, 2, 3, 1] makes images whose
-// channels come last of such whose channels come first.
+// with its dimensions in another order, `order` of them counted from 0 and the outermost first, and
+// `pad` unused elements behind each row of the innermost. `reader` reads that from then on,
+// wherever it read the tensor. [0, 2, 3, 1] makes images whose channels come last of such whose
+// channels come first; [0, 1] with a pad of 5 lets rows of 4099 elements begin at multiples of 16
+// bytes.
 struct PackLayout {
   std::string tensor;
   std::string reader;
   std::vector<int64_t> order;
+  int64_t pad;
 
-  HEDDLE_PRIMITIVE(PackLayout, "pack", tensor, reader, order);
+  HEDDLE_PRIMITIVE(PackLayout, "pack", tensor, reader, order, pad);
 };
 
 }  // namespace heddle::search_space

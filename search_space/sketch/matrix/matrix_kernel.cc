@@ -180,7 +180,7 @@ void MatrixKernel::ChooseAccess(const ProgramShape& program, const ScheduledStag
     factor.vector *= 2;
   factor.is_copied = IsCopy(computed, axis) && factor.vector > 1 && kernel.target.has_async_copy;
   // Indices are axes, each once: a product has no axis that would number two dimensions.
-  factor.is_boxed = factor.is_copied && value->op == Op::kLoad && !factor.operand.is_stage &&
+  factor.is_boxed = value->op == Op::kLoad && !factor.operand.is_stage &&
                     factor.operand.inlined.empty() && HasBulkCopies(kernel.target) &&
                     IsBulkCopied(*value->buffer) && factor.axes.size() == value->args.size() &&
                     std::all_of(value->args.begin(), value->args.end(),

@@ -121,7 +121,7 @@ absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulator
       return k.TooMany(t.block[i], "elements in a tile", 2 * kernel_.Extent(i));
     }
     const int64_t trips = t.Trips(i);
-    if (trips > kMostTrips) return k.TooMany(trips, "fetches a thread", kMostTrips);
+    if (trips > kMostTrips && !t.is_bulk) return k.TooMany(trips, "fetches a thread", kMostTrips);
   }
   if (t.depth > t.step && t.depth >= 2 * kernel_.Depth()) {
     return k.TooMany(t.depth, "terms in a tile", 2 * kernel_.Depth());

@@ -78,6 +78,7 @@ struct MatrixTile {
   int64_t step = 16, depth = 0;         // terms of a matrix, and of a tile
   int64_t threads = 0, accumulators = 0, registers = 0, shared_bytes = 0;
   int64_t parts = 1, raster = 1, min_blocks = 0;
+  bool is_bulk = false;    // does one thread fetch whole tiles?
   bool is_staged = false;  // does the result go through shared memory, to be stored in whole lines?
 
   int64_t Blocks(size_t i) const { return CeilDiv(kernel.Extent(i), block[i]); }

@@ -20,7 +20,8 @@ constexpr double kLaunchUs = 1.5;
 // What a product whose factors are fetched element by element may take beside what it takes at
 // best, as a multiple of that: tf32 at 4096 was 3.7 times as slow as where it is fetched in boxes.
 constexpr double kMostSaved = 3;
-constexpr int64_t kLine = 128;  // bytes that are fetched together
+constexpr int64_t kLine = 128;         // bytes that are fetched together
+constexpr int64_t kLeastRowOfPad = 8;  // elements of a row for each that it is padded by
 
 double BytesOf(const Buffer& tensor) {
   return static_cast<double>(tensor.elements) * static_cast<double>(SizeOf(tensor.dtype));
@@ -74,19 +75,32 @@ class PackingFinder {
     }
     const bool is_fit = !takes_depth_only_ || product_.IsAlongDepth(i);
     const int64_t now = is_fit ? factor.vector : 0;
-    const std::optional<size_t> depth = RowsAlong(load, product_.DepthAxis(), now);
-    const std::optional<size_t> own =
+    const std::optional<Rows> depth = RowsAlong(load, product_.DepthAxis(), now);
+    const std::optional<Rows> own =
         takes_depth_only_ ? std::nullopt : RowsAlong(load, factor.own, now);
     if (!depth.has_value() && !own.has_value()) return std::nullopt;
-    const auto row = [&](size_t d) { return load->buffer->shape[d] * SizeOf(load->type); };
-    const bool by_own =
-        !depth.has_value() || (own.has_value() && row(*depth) < kLine && row(*own) > row(*depth));
-    PackLayout pack{load->buffer->name, sum_.name(), {}};
+    const Rows rows = Better(*load, depth.value_or(*own), own.value_or(*depth));
+    PackLayout pack{load->buffer->name, sum_.name(), {}, rows.pad};
     for (size_t d = 0; d < load->args.size(); ++d) {
-      if (d != (by_own ? *own : *depth)) pack.order.push_back(static_cast<int64_t>(d));
+      if (d != rows.dim) pack.order.push_back(static_cast<int64_t>(d));
     }
-    pack.order.push_back(static_cast<int64_t>(by_own ? *own : *depth));
+    pack.order.push_back(static_cast<int64_t>(rows.dim));
     return Packing{pack.tensor, {pack}};
+  }
+
+  // Rows of a copy: the dimension of the tensor that numbers their elements, and what they are
+  // padded by.
+  struct Rows {
+    size_t dim;
+    int64_t pad;
+  };
+
+  // What are rows already stays so; else those along the reduction, unless they are short.
+  static Rows Better(const ExprNode& load, const Rows& depth, const Rows& own) {
+    const size_t last = load.args.size() - 1;
+    if (depth.dim == last || own.dim == last) return depth.dim == last ? depth : own;
+    const auto row = [&](const Rows& r) { return load.buffer->shape[r.dim] * SizeOf(load.type); };
+    return row(depth) < kLine && row(own) > row(depth) ? own : depth;
   }
 
   // The factor as it is read, where that is no box of a tensor, but one of the copy.
@@ -119,9 +133,9 @@ class PackingFinder {
            (!shape_.stage(made_by).is_reduction() && shape_.stage(made_by).is_root());
   }
 
-  // The dimension that `axis` alone numbers, if rows along it are fetched by more elements at once
-  // than `now`.
-  std::optional<size_t> RowsAlong(const Expr& load, size_t axis, int64_t now) const {
+  // Rows along the dimension that `axis` alone numbers, if more of their elements are fetched at
+  // once than `now`, or if bulk copies fetch boxes of them once they are padded.
+  std::optional<Rows> RowsAlong(const Expr& load, size_t axis, int64_t now) const {
     const Var& var = VarOf(axis);
     std::optional<size_t> found;
     for (size_t d = 0; d < load->args.size(); ++d) {
@@ -131,8 +145,15 @@ class PackingFinder {
       found = d;
     }
     if (!found.has_value()) return std::nullopt;
-    const int64_t vector = std::gcd(load->buffer->shape[*found], ElementsOfAccess(load->type));
-    return vector > now ? found : std::nullopt;
+    const int64_t extent = load->buffer->shape[*found], access = ElementsOfAccess(load->type);
+    const int64_t vector = std::gcd(extent, access), pad = RoundUp(extent, access) - extent;
+    const bool is_box = std::all_of(load->args.begin(), load->args.end(),
+                                    [](const Expr& index) { return index->op == Op::kVar; });
+    if (now < access && pad > 0 && pad * kLeastRowOfPad <= extent && is_box &&
+        HasBulkCopies(product_.kernel.target)) {
+      return Rows{*found, pad};
+    }
+    return vector > now ? std::optional(Rows{*found, 0}) : std::nullopt;
   }
 
   // Does copying so much take less than it can save?

@@ -80,7 +80,8 @@ std::shared_ptr<const TensorProgram> Instantiated(const std::string& op, const s
 
 std::string PrintPacking(const Packing& p) {
   if (const auto* layout = std::get_if<PackLayout>(&p.steps[0])) {
-    return absl::StrCat(p.tensor, " [", absl::StrJoin(layout->order, " "), "]");
+    return absl::StrCat(p.tensor, " [", absl::StrJoin(layout->order, " "), "]",
+                        layout->pad > 0 ? absl::StrCat(" + ", layout->pad) : "");
   }
   return absl::StrCat(p.tensor, " as read");
 }
@@ -121,6 +122,18 @@ TEST(PackingsTest, MakeRowsAlongTheReduction) {
 TEST(PackingsTest, MakeRowsAlongTheResultWhereTheyAreLonger) {
   EXPECT_THAT(Packings("weight_gradient", "n=16,ci=64,co=64,h=56,w=56", DType::kBFloat16, H100()),
               ElementsAre("D [0 2 3 1], X [0 2 3 1]", "D [0 2 3 1]", "X [0 2 3 1]"));
+}
+
+TEST(PackingsTest, PadRowsThatBeginAnywhere) {
+  EXPECT_THAT(Packings("matmul", "m=4095,n=4097,k=4099", DType::kBFloat16, H100()),
+              ElementsAre("A [0 1] + 5, B [0 1] + 7", "A [0 1] + 5", "B [0 1] + 7"));
+  EXPECT_THAT(Packings("matmul", "m=4096,n=50257,k=768", DType::kFloat16, H100()),
+              ElementsAre("B [0 1] + 7"));
+  EXPECT_THAT(Packings("matmul", "m=4095,n=4097,k=4099", DType::kTF32, H100()),
+              ElementsAre("A [0 1] + 1, B [1 0] + 1", "A [0 1] + 1", "B [1 0] + 1"));
+  EXPECT_THAT(Packings("matmul", "m=4095,n=4097,k=4099", DType::kBFloat16, *FindTarget("a100")),
+              IsEmpty())
+      << "without bulk copies the ends of rows take as long";
 }
 
 TEST(PackingsTest, StoreFactorsThatNoBulkCopyFetches) {
@@ -216,6 +229,9 @@ constexpr Case kCases[] = {
     {"tt_tf32", "matmul_tt", "m=33,n=21,k=20", DType::kTF32},
     {"gram_tf32", "gram", "m=28,n=35", DType::kTF32},
     {"einsum", "einsum", "m=19,n=23,k=24", DType::kFloat16},
+    {"odd", "matmul", "m=37,n=41,k=43", DType::kBFloat16},
+    {"odd_tt", "matmul_tt", "m=65,n=41,k=51", DType::kFloat16},
+    {"odd_tf32", "matmul", "m=37,n=29,k=43", DType::kTF32},
     {"gathered", "gathered", "m=37,n=24,k=40,v=11", DType::kBFloat16},
     {"gathered_tf32", "gathered", "m=70,n=36,k=20,v=11", DType::kTF32},
     {"rectified", "rectified", "m=67,n=24,k=40", DType::kFloat16},

@@ -8,6 +8,8 @@ install(FILES ${units} DESTINATION lib/systemd/system)
 install(FILES ${deploy}/heddle.sysusers.conf DESTINATION lib/sysusers.d RENAME heddle.conf)
 install(FILES ${deploy}/heddle.tmpfiles.conf DESTINATION lib/tmpfiles.d RENAME heddle.conf)
 install(FILES ${deploy}/heddle-alerts.yml ${deploy}/heddle-dashboard.json DESTINATION share/heddle)
+# Sites copy and edit these (docs/cluster.md).
+install(DIRECTORY ${deploy}/slurm ${deploy}/kubernetes DESTINATION share/heddle)
 install(FILES LICENSE DESTINATION share/doc/heddle RENAME copyright)
 install(FILES README.md CHANGELOG.md DESTINATION share/doc/heddle)
 

@@ -1,12 +1,11 @@
 // Load on a running `heddle serve`, from one process:
-//   service_bench fill DB N                   a database of N records of 2,000 workloads
-//   service_bench query SERVER SECONDS CALLS  QueryBest, so many at a time
-//   service_bench append SERVER RUNS SECONDS  Records.Append, so many runs at a time, 50 trials a
-//   call service_bench watch SERVER PID STREAMS    one job, watched by many; PID is the server's
-//   service_bench fleet SERVER DAEMONS JOBS TRIALS     scripted daemons, as fast as they can
-//   service_bench beat SERVER DAEMONS JOBS SECONDS     their heartbeats, beside jobs that match
-//   none service_bench soak SERVER PID DB JOBS      jobs one after another, memory and log on the
-//   way
+//   service_bench fill DB N                         a database of N records of 2,000 workloads
+//   service_bench query SERVER SECONDS CALLS        QueryBest, so many at a time
+//   service_bench append SERVER RUNS SECONDS        Records.Append, 50 trials a call, so many runs
+//   service_bench watch SERVER PID STREAMS          one job, watched by many; PID is the server's
+//   service_bench fleet SERVER DAEMONS JOBS TRIALS  scripted daemons, as fast as they can
+//   service_bench beat SERVER DAEMONS JOBS SECONDS  heartbeats, beside jobs that match no device
+//   service_bench soak SERVER PID DB JOBS           jobs one after another, memory and log told
 // Scripted daemons answer every candidate at once with a time made from its number.
 #include <grpcpp/grpcpp.h>
 

@@ -46,12 +46,15 @@ def check_files(root, control):
     for path in ("lib/systemd/system/heddle-server.service", "lib/systemd/system/heddle-measured.service",
                  "lib/systemd/system/heddle-backup.service", "lib/systemd/system/heddle-backup.timer",
                  "lib/sysusers.d/heddle.conf", "lib/tmpfiles.d/heddle.conf", "share/heddle/heddle-alerts.yml",
+                 "share/heddle/slurm/tune.sbatch", "share/heddle/slurm/collect.sbatch", "share/heddle/kubernetes/server.yaml",
                  "share/doc/heddle/copyright"):
         assert os.path.getsize(f"{root}/usr/{path}") > 0, path
     # The units start the program where the package has it.
     for name, command in (("server", "serve"), ("measured", "measured")):
         with open(f"{root}/usr/lib/systemd/system/heddle-{name}.service") as unit:
             assert f"ExecStart=/usr/bin/heddle {command}" in unit.read(), name
+    if shutil.which("systemd-analyze"):
+        check_units(root)
     for script in ("postinst", "prerm"):
         run("sh", "-n", f"{control}/{script}")
     # The units' users, made in that folder and nowhere else.
@@ -60,6 +63,18 @@ def check_files(root, control):
         run(f"{control}/postinst", "configure", "", env={**os.environ, "DPKG_ROOT": root})
         with open(f"{root}/etc/passwd") as users:
             assert {line.split(":")[0] for line in users} >= {"heddle", "heddle-measured"}
+
+
+def check_units(root):
+    """What systemd says of the units, whose program is in that folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        for unit in (units := sorted(os.listdir(f"{root}/usr/lib/systemd/system"))):
+            with open(f"{root}/usr/lib/systemd/system/{unit}") as shipped, open(f"{folder}/{unit}", "w") as own:
+                own.write(shipped.read().replace("=/usr/bin/heddle", f"={root}/usr/bin/heddle"))
+        done = subprocess.run(["systemd-analyze", "verify", *(f"{folder}/{unit}" for unit in units)], capture_output=True,
+                              text=True, timeout=60)
+        said = [line for line in done.stderr.splitlines() if "heddle" in line]
+        assert not said, said
 
 
 def check_manual(root, program):

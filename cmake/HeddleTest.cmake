@@ -3,9 +3,10 @@
 # skipped. A source that defines main() replaces GoogleTest's.
 #
 # Labels follow the tests' names, so that a test says itself what it needs: a suite or test whose
-# name contains "Long" gets the label `long` (left out by scripts/test), one whose name contains
+# name begins with "Long" gets the label `long` (left out by scripts/test), one whose name contains
 # "Gpu" the label `gpu`, one whose name contains "Fault" the label `fault`.
 function(heddle_test name)
+  set(long Long*:*/Long*:*.Long*)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LIBS")
   set(sources ${arg_UNPARSED_ARGUMENTS})
   if(NOT sources)
@@ -24,13 +25,13 @@ function(heddle_test name)
   heddle_warnings(${name})
   heddle_sanitizers(${name})
 
-  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER -*Long*:*Gpu*:*Fault*
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER -${long}:*Gpu*:*Fault*
                        TEST_LIST ${name}_usual DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT ${arg_TIMEOUT})
-  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER *Fault*-*Long*:*Gpu*
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER *Fault*-${long}:*Gpu*
                        TEST_LIST ${name}_fault DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS fault TIMEOUT ${arg_TIMEOUT})
-  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER *Long*-*Gpu*
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER ${long}-*Gpu*
                        TEST_LIST ${name}_long DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS long TIMEOUT 3600)
   # One at a time: each would otherwise disturb the others' timings.

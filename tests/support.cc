@@ -13,6 +13,8 @@ std::string SourceDir() { return EnvironmentOr("HEDDLE_SOURCE_DIR", HEDDLE_SOURC
 
 std::string HeddleBinary() { return EnvironmentOr("HEDDLE_BINARY", HEDDLE_BINARY); }
 
+uint64_t Seed() { return std::strtoull(EnvironmentOr("HEDDLE_SEED", "1").c_str(), nullptr, 10); }
+
 bool Required(const std::string& what) {
   return ("," + EnvironmentOr("HEDDLE_REQUIRE", "") + ",").find("," + what + ",") !=
          std::string::npos;

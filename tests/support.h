@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 
 namespace heddle::tests {
@@ -14,6 +15,9 @@ std::string EnvironmentOr(const char* name, const char* otherwise);
 std::string SourceDir();
 // The `heddle` program.
 std::string HeddleBinary();
+
+// $HEDDLE_SEED, or 1: which part of a long test its short one does.
+uint64_t Seed();
 
 // Whether $HEDDLE_REQUIRE, a comma-separated list such as "nvrtc,pocl", names `what`: CI sets it,
 // so that tests which would be skipped for want of it fail.

@@ -2,12 +2,17 @@
 // operators that nobody wrote a rule for.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/process.h"
+#include "tests/support.h"
 
 namespace heddle::tests {
 namespace {
@@ -80,10 +85,8 @@ constexpr Case kCases[] = {
     {"gated_matmul_odd", "gated_matmul", "m=61,n=101,k=37", kGated},
 };
 
-class LongAcceptanceTest : public testing::TestWithParam<Case> {};
-
-TEST_P(LongAcceptanceTest, TunesWithTwentyFourTrials) {
-  const Case& c = GetParam();
+void ExpectTunes(const Case& c) {
+  SCOPED_TRACE(c.name);
   const TempFolder folder;
   std::vector<std::string> command = {"tune",     c.op,       "--shape",  c.shape,
                                       "--device", "opencl:0", "--trials", "24",
@@ -101,6 +104,17 @@ TEST_P(LongAcceptanceTest, TunesWithTwentyFourTrials) {
   EXPECT_TRUE(total == 24 || (all_points && total > 1)) << ran.err;
   EXPECT_GE(ok * 100, total * 95) << result["trials"].dump() << ran.err;
 }
+
+TEST(AcceptanceTest, ATenthTunesWithTwentyFourTrials) {
+  SCOPED_TRACE(absl::StrCat("HEDDLE_SEED=", Seed()));
+  std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+  std::shuffle(cases.begin(), cases.end(), std::mt19937_64(Seed()));
+  for (size_t i = 0; i < cases.size() / 10; ++i) ExpectTunes(cases[i]);
+}
+
+class LongAcceptanceTest : public testing::TestWithParam<Case> {};
+
+TEST_P(LongAcceptanceTest, TunesWithTwentyFourTrials) { ExpectTunes(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Operators, LongAcceptanceTest, testing::ValuesIn(kCases),
                          [](const testing::TestParamInfo<Case>& info) {

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
@@ -99,13 +98,13 @@ TEST_P(OnceRefusedTest, EveryPointComputesTheDefinition) { ExpectPointsCompute(G
 
 INSTANTIATE_TEST_SUITE_P(Operators, OnceRefusedTest, testing::ValuesIn(kOnceRefused));
 
-TEST(RandomOperatorsTest, EveryPointComputesTheDefinition) { ExpectPointsCompute(1, 30); }
-
 // HEDDLE_SEED=N: other operators than those of N = 1.
+TEST(RandomOperatorsTest, EveryPointComputesTheDefinition) {
+  ExpectPointsCompute(tests::Seed() * 1000, 30);
+}
+
 TEST(RandomOperatorsTest, LongEveryPointComputesTheDefinition) {
-  uint64_t seed = 0;
-  ASSERT_TRUE(absl::SimpleAtoi(tests::EnvironmentOr("HEDDLE_SEED", "1"), &seed));
-  ExpectPointsCompute(seed * 1000, 300);
+  ExpectPointsCompute(tests::Seed() * 1000, 300);
 }
 
 }  // namespace

@@ -308,7 +308,7 @@ TEST(EvaluateSamples, DependOnTheSeedAndNotOnTheThreads) {
 }
 
 // Points that take long are computed by several threads from the first ones on.
-TEST(EvaluateSamples, LongOnesDependOnTheThreadsNeither) {
+TEST(EvaluateSamples, ThoseThatTakeLongDependOnTheThreadsNeither) {
   const TensorProgram program = Own(
       "op f(n, k) { in A[n, k]  S[i: n] = sum(r: k) A[i, r]  out B[i: n] = S[i] * S[n - 1 - i] }",
       "n=70,k=200000");

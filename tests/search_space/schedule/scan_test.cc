@@ -250,7 +250,7 @@ INSTANTIATE_TEST_SUITE_P(Operators, ScanOperatorsTest, testing::ValuesIn(kCases)
                          [](const auto& info) { return info.param.name; });
 
 // By running sums, which take no square of the length.
-TEST(ScanTest, LongRows) {
+TEST(ScanTest, RowsThatAreLong) {
   for (const int64_t n : {1000, 4097}) {
     const auto program = Make(kSums, absl::StrCat("m=2,n=", n));
     const TensorValues inputs = InputsOf(*program);

@@ -21,7 +21,7 @@ std::shared_ptr<const TensorProgram> Own(const std::string& text, const char* sh
       *operators->front().Instantiate(*ParseShape(shape), DType::kFloat32));
 }
 
-TEST(NaiveSteps, LongSumsAreAddedUpInParts) {
+TEST(NaiveSteps, ALongSumIsAddedUpInParts) {
   const struct {
     const char *op, *shape;
     bool in_parts;

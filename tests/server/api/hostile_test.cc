@@ -17,6 +17,7 @@
 #include "server/engine/spaces.h"
 #include "tests/hostile_operators.h"
 #include "tests/server/server_fixture.h"
+#include "tests/support.h"
 
 namespace heddle::server {
 namespace {
@@ -97,7 +98,8 @@ class HostileTest : public ServerTest {
     }
   }
 
-  void SendAll(uint64_t count) {
+  // Every `step`-th of 2,000.
+  void SendAll(uint64_t step) {
     Start();
     RegisterDevice();
     Send(0);  // what is made once
@@ -116,7 +118,8 @@ class HostileTest : public ServerTest {
       }
     });
     double longest = 0;  // of one operator through all of its calls
-    for (uint64_t seed = 1; seed <= count; ++seed) {
+    uint64_t count = 0;
+    for (uint64_t seed = 1 + tests::Seed() % step; seed <= 2000; seed += step, ++count) {
       longest = std::max(longest, Milliseconds([&] { Send(seed); }));
     }
     sent = true;
@@ -137,9 +140,9 @@ class HostileTest : public ServerTest {
   }
 };
 
-TEST_F(HostileTest, OperatorsCostTheServerNothing) { SendAll(40); }
+TEST_F(HostileTest, OperatorsCostTheServerNothing) { SendAll(10); }
 
-TEST_F(HostileTest, LongManyOperatorsCostTheServerNothing) { SendAll(2000); }
+TEST_F(HostileTest, LongManyOperatorsCostTheServerNothing) { SendAll(1); }
 
 // What the server does not know of is not kept, and does not make a question another one.
 TEST_F(HostileTest, FieldsThatNobodyKnowsCostNothing) {

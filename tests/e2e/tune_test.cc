@@ -195,6 +195,25 @@ TEST_F(TuneTest, KernelsOfSixteenBitTypesAreExportedAndRun) {
   }
 }
 
+// Who launches the kernels allocates as many elements as a shape has.
+TEST_F(TuneTest, PaddedWorkspacesAreExportedWithTheirPadding) {
+  std::ofstream(folder_ / "padded.txt")
+      << "pack(B, C.acc, [1, 0], 3)\nset_scope(C.acc, local)\ncompute_at(C.acc, C, j)\n";
+  ASSERT_EQ(Run("export matmul --shape m=4,n=6,k=8 --device opencl:0 --steps @/padded.txt --out @/p")
+                .code,
+            0);
+  const json manifest = json::parse(ReadAll(folder_ / "p/manifest.json"));
+  const json packed = manifest["buffers"].back();
+  EXPECT_EQ(packed["name"], "B.packed");
+  EXPECT_EQ(packed["shape"], json({6, 11}));
+  EXPECT_EQ(packed["strides"], json({11, 1}));
+  Ran built =
+      Process({"g++", "-std=c++17", "run.cc", "-lOpenCL", "-o", "run"}, {}, folder_ / "p").Wait();
+  ASSERT_EQ(built.code, 0) << built.err;
+  const Ran ran = Process({"./run"}, {}, folder_ / "p").Wait();
+  EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+}
+
 // Inputs, what lies between two kernels and outputs, each of a type of its own.
 TEST_F(TuneTest, KernelsOfMixedTypesAreExportedAndRun) {
   std::ofstream(folder_ / "mixed.op") << R"(op mixed(m, n, k) {

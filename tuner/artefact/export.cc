@@ -99,6 +99,15 @@ std::vector<std::pair<BufferRef, std::string>> BuffersOf(const TensorProgram& wo
   return buffers;
 }
 
+// The elements that a launcher allocates: what lies behind the rows of a padded workspace is part of
+// it.
+std::vector<int64_t> AllocatedShape(const search_space::Buffer& buffer) {
+  std::vector<int64_t> shape = buffer.shape;
+  const size_t rank = shape.size();
+  if (rank > 1) shape.back() = std::max(shape.back(), buffer.strides[rank - 2]);
+  return shape;
+}
+
 // A folder of ours, or a new or empty one? Asked before anything is compiled.
 absl::Status CheckFolder(const std::filesystem::path& folder) {
   std::error_code error;
@@ -145,7 +154,7 @@ Json Manifest(const Artefact& artefact, const measure::BuiltSource& built,
     buffers.push_back({{"name", buffer->name},
                        {"role", role},
                        {"dtype", is_tf32 ? "float32" : search_space::NameOf(buffer->dtype)},
-                       {"shape", buffer->shape},
+                       {"shape", AllocatedShape(*buffer)},
                        {"strides", buffer->strides},
                        {"align", 16}});
     if (is_tf32) buffers.back()["rounds_to"] = search_space::NameOf(buffer->dtype);

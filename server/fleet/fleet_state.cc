@@ -60,7 +60,6 @@ absl::Status FleetState::Recover(tuner::Records& records) {
     HEDDLE_RETURN_IF_ERROR(SaveHost(records, own));
     hosts_[options_.own_host] = {0, true, false, own};
   }
-  for (const auto& [id, device] : devices_) CountVersions(device.info.device(), 1);
   for (const v1::Job& job : jobs) {
     // Only a job whose specification cannot be read has an error while it is open.
     absl::Status s =
@@ -83,6 +82,7 @@ absl::Status FleetState::LoadFleet(tuner::Records& records) {
   models_ = DeviceModels();
   hosts_.clear();
   devices_.clear();
+  versions_.clear();
   for (const v1::Device& pin : pins) models_.Pin(pin);
   for (const v1::FleetHost& host : hosts) {
     hosts_[host.host_uuid()] = {host.token(), host.trusted(), host.released(), host};
@@ -90,6 +90,7 @@ absl::Status FleetState::LoadFleet(tuner::Records& records) {
   for (v1::FleetDevice& device : devices) {
     const std::string id = device.id();
     models_.Learn(device.device(), false);
+    CountVersions(device.device(), 1);
     devices_[id].info = std::move(device);
   }
   return absl::OkStatus();

@@ -752,5 +752,24 @@ TEST_F(FleetEventsTest, WhatRunsIsWrittenWithTheNextHeartbeat) {
   EXPECT_EQ(Count("SELECT sum(running) FROM job_trial"), 1);
 }
 
+// Also when it loads the fleet again.
+TEST_F(FleetEventsTest, AReplicaKnowsOfWhichVersionsItsDevicesAre) {
+  Register(1);
+  Commit();
+  const v1::Device device = state_->Devices("").front().device();
+  tuner::Environment same;
+  same.device_name = device.target().name();
+  same.driver = device.driver();
+  same.compiler = device.compiler();
+  tuner::Environment older = same;
+  older.driver = "an older one";
+  FleetState replica(metrics_, {});
+  for (int load = 0; load < 2; ++load) {
+    ASSERT_TRUE(replica.LoadFleet(*records_).ok());
+    EXPECT_EQ(replica.ChangedSince(same), std::vector<std::string>());
+    EXPECT_EQ(replica.ChangedSince(older), std::vector<std::string>({"driver"}));
+  }
+}
+
 }  // namespace
 }  // namespace heddle::server

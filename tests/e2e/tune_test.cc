@@ -199,9 +199,10 @@ TEST_F(TuneTest, KernelsOfSixteenBitTypesAreExportedAndRun) {
 TEST_F(TuneTest, PaddedWorkspacesAreExportedWithTheirPadding) {
   std::ofstream(folder_ / "padded.txt")
       << "pack(B, C.acc, [1, 0], 3)\nset_scope(C.acc, local)\ncompute_at(C.acc, C, j)\n";
-  ASSERT_EQ(Run("export matmul --shape m=4,n=6,k=8 --device opencl:0 --steps @/padded.txt --out @/p")
-                .code,
-            0);
+  ASSERT_EQ(
+      Run("export matmul --shape m=4,n=6,k=8 --device opencl:0 --steps @/padded.txt --out @/p")
+          .code,
+      0);
   const json manifest = json::parse(ReadAll(folder_ / "p/manifest.json"));
   const json packed = manifest["buffers"].back();
   EXPECT_EQ(packed["name"], "B.packed");

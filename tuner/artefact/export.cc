@@ -99,8 +99,8 @@ std::vector<std::pair<BufferRef, std::string>> BuffersOf(const TensorProgram& wo
   return buffers;
 }
 
-// The elements that a launcher allocates: what lies behind the rows of a padded workspace is part of
-// it.
+// The elements that a launcher allocates: what lies behind the rows of a padded workspace is part
+// of it.
 std::vector<int64_t> AllocatedShape(const search_space::Buffer& buffer) {
   std::vector<int64_t> shape = buffer.shape;
   const size_t rank = shape.size();

@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "absl/strings/numbers.h"
+
 namespace heddle::tests {
 
 std::string EnvironmentOr(const char* name, const char* otherwise) {
@@ -13,7 +15,12 @@ std::string SourceDir() { return EnvironmentOr("HEDDLE_SOURCE_DIR", HEDDLE_SOURC
 
 std::string HeddleBinary() { return EnvironmentOr("HEDDLE_BINARY", HEDDLE_BINARY); }
 
-uint64_t Seed() { return std::strtoull(EnvironmentOr("HEDDLE_SEED", "1").c_str(), nullptr, 10); }
+uint64_t Seed() {
+  uint64_t seed = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(EnvironmentOr("HEDDLE_SEED", "1"), &seed))
+      << "HEDDLE_SEED is a number from 0";
+  return seed;
+}
 
 bool Required(const std::string& what) {
   return ("," + EnvironmentOr("HEDDLE_REQUIRE", "") + ",").find("," + what + ",") !=

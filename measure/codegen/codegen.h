@@ -12,8 +12,8 @@ namespace heddle::measure {
 
 // Bumped whenever the same steps would give other source, or steps exist that an older program does
 // not know: daemons get work from servers of their own version only. Part of every record's
-// fingerprint. tests/measure/codegen_test.cc has a hash of the golden sources and of the steps
-// beside it, so that neither changes alone.
+// fingerprint. tests/measure/codegen/codegen_test.cc has a hash of the golden sources and of the
+// steps beside it, so that neither changes alone.
 inline constexpr int kGeneratorVersion = 12;
 
 // A tensor as bulk copies read it, box by box: cuTensorMapEncodeTiled. Dimensions outermost first.

@@ -133,7 +133,7 @@ class ScaleFinder {
 
   ScaledSum Find() {
     if (sum_.combiner != Combiner::kSum || !IsFloat(sum_.body->type)) return {sum_.body, {}};
-    Visit(sum_.body);
+    Collect(sum_.body);
     return terms_ == nullptr || by_.empty() ? ScaledSum{sum_.body, {}} : ScaledSum{terms_, by_};
   }
 
@@ -148,14 +148,14 @@ class ScaleFinder {
                         [&](const Stage& s) { return Reads(e, s.tensor.get()); });
   }
 
-  void Visit(const Expr& e) {
+  void Collect(const Expr& e) {
     if (IsOfAllTerms(e)) {
       by_.emplace_back(Op::kMul, e);
     } else if (e->op == Op::kMul) {
-      Visit(e->args[0]);
-      Visit(e->args[1]);
+      Collect(e->args[0]);
+      Collect(e->args[1]);
     } else if (e->op == Op::kDiv && IsOfAllTerms(e->args[1])) {
-      Visit(e->args[0]);
+      Collect(e->args[0]);
       by_.emplace_back(Op::kDiv, e->args[1]);
     } else {
       terms_ = terms_ == nullptr ? e : terms_ * e;

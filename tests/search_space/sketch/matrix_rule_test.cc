@@ -12,6 +12,7 @@
 #include "search_space/notation/reference.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
+#include "tests/search_space/products.h"
 
 namespace heddle::search_space {
 namespace {
@@ -92,32 +93,7 @@ op weight_gradient(n, ci, co, h, w) {
 
 std::shared_ptr<const TensorProgram> Instantiated(const std::string& op, const std::string& shape,
                                                   DType type) {
-  auto found = FindOperator(BuiltinOperators(), op);
-  if (!found.ok()) found = FindOperator(*ParseOperators(kOperators), op);
-  return std::make_shared<const TensorProgram>(*found->Instantiate(*ParseShape(shape), type));
-}
-
-// Integers from -4 to 4: their sums are exact in any order.
-TensorValues IntegerInputs(const TensorProgram& program) {
-  TensorValues values;
-  std::mt19937_64 rng(5);
-  for (const BufferRef& input : program.inputs) {
-    std::vector<double>& made = values[input->name];
-    for (int64_t i = 0; i < input->elements; ++i) {
-      made.push_back(static_cast<double>(rng() % 9) - 4);
-    }
-  }
-  return values;
-}
-
-void ExpectComputes(const TensorProgram& program, const Program& lowered, uint64_t seed) {
-  TensorValues expected = IntegerInputs(program), got = expected;
-  EvaluateAll(program, expected);
-  const absl::Status ran = Interpret(lowered, got, {.seed = seed});
-  ASSERT_TRUE(ran.ok()) << ran << ToString(lowered);
-  for (const BufferRef& output : lowered.outputs) {
-    ASSERT_EQ(got.at(output->name), expected.at(output->name)) << ToString(lowered);
-  }
+  return InstantiatedFrom(kOperators, op, shape, type);
 }
 
 struct Case {

@@ -5,16 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
-#include "search_space/notation/reference.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/search_space/products.h"
 
 namespace heddle::search_space {
 namespace {
@@ -73,9 +70,7 @@ op einsum(m, n, k) {
 
 std::shared_ptr<const TensorProgram> Instantiated(const std::string& op, const std::string& shape,
                                                   DType type) {
-  auto found = FindOperator(BuiltinOperators(), op);
-  if (!found.ok()) found = FindOperator(*ParseOperators(kOperators), op);
-  return std::make_shared<const TensorProgram>(*found->Instantiate(*ParseShape(shape), type));
+  return InstantiatedFrom(kOperators, op, shape, type);
 }
 
 std::string PrintPacking(const Packing& p) {
@@ -185,17 +180,6 @@ TEST_P(PackedPoints, ComputeTheDefinition) {
   target.peak_gflops = 1;
   const auto space = SearchSpace::Create(program, target);
   ASSERT_TRUE(space.ok()) << space.status();
-  TensorValues inputs;
-  std::mt19937_64 values(5);
-  for (const BufferRef& input : program->inputs) {
-    std::vector<double>& made = inputs[input->name];
-    const bool is_index = input->dtype == DType::kInt32;
-    for (int64_t i = 0; i < input->elements; ++i) {
-      made.push_back(static_cast<double>(values() % 9) - (is_index ? 0 : 4));
-    }
-  }
-  TensorValues expected = inputs;
-  EvaluateAll(*program, expected);
   Rng rng(1);
   int seen = 0;
   for (int draw = 0; draw < 400 && seen < 8; ++draw) {
@@ -209,11 +193,9 @@ TEST_P(PackedPoints, ComputeTheDefinition) {
     ASSERT_TRUE(lowered.ok()) << lowered.status() << text;
     const absl::Status verified = Verify(*lowered, target);
     ASSERT_TRUE(verified.ok()) << verified << text;
-    TensorValues got = inputs;
-    const absl::Status ran = Interpret(*lowered, got, {.seed = static_cast<uint64_t>(seen)});
-    ASSERT_TRUE(ran.ok()) << ran << text;
-    const std::string& output = lowered->outputs[0]->name;
-    EXPECT_EQ(got.at(output), expected.at(output)) << text;
+    SCOPED_TRACE(text);
+    ExpectComputes(*program, *lowered, static_cast<uint64_t>(seen));
+    if (HasFatalFailure()) return;
   }
   EXPECT_EQ(seen, 8);
 }

@@ -1,0 +1,55 @@
+// Operators of a test's own, and whether their kernels compute them, bit by bit: products of
+// integers, whose sums are exact in any order.
+#ifndef HEDDLE_TESTS_SEARCH_SPACE_PRODUCTS_H_
+#define HEDDLE_TESTS_SEARCH_SPACE_PRODUCTS_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "search_space/check/interpret.h"
+#include "search_space/notation/notation.h"
+#include "search_space/notation/reference.h"
+
+namespace heddle::search_space {
+
+// A built-in operator, or one of those that `operators` defines.
+inline std::shared_ptr<const TensorProgram> InstantiatedFrom(const std::string& operators,
+                                                             const std::string& op,
+                                                             const std::string& shape, DType type) {
+  auto found = FindOperator(BuiltinOperators(), op);
+  if (!found.ok()) found = FindOperator(*ParseOperators(operators), op);
+  return std::make_shared<const TensorProgram>(*found->Instantiate(*ParseShape(shape), type));
+}
+
+// From -4 to 4; of indices, which must be less than 9 at least, from 0 to 8.
+inline TensorValues IntegerInputs(const TensorProgram& program) {
+  TensorValues values;
+  std::mt19937_64 rng(5);
+  for (const BufferRef& input : program.inputs) {
+    std::vector<double>& made = values[input->name];
+    const double least = input->dtype == DType::kInt32 ? 0 : -4;
+    for (int64_t i = 0; i < input->elements; ++i) {
+      made.push_back(static_cast<double>(rng() % 9) + least);
+    }
+  }
+  return values;
+}
+
+inline void ExpectComputes(const TensorProgram& program, const Program& lowered, uint64_t seed) {
+  TensorValues expected = IntegerInputs(program), got = expected;
+  EvaluateAll(program, expected);
+  const absl::Status ran = Interpret(lowered, got, {.seed = seed});
+  ASSERT_TRUE(ran.ok()) << ran << ToString(lowered);
+  for (const BufferRef& output : lowered.outputs) {
+    ASSERT_EQ(got.at(output->name), expected.at(output->name)) << ToString(lowered);
+  }
+}
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_TESTS_SEARCH_SPACE_PRODUCTS_H_

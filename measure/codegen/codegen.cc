@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "measure/codegen/kernel_printer.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/float_format.h"
@@ -82,7 +85,7 @@ std::string KernelPrinter::Signature() {
   absl::StrAppend(&out, kernel_.name, "(");
   for (size_t i = 0; i < kernel_.arguments.size(); ++i) {
     const BufferRef& buffer = kernel_.arguments[i];
-    printer_.Bind(buffer, names_.Declare("g_", buffer->name));
+    printer_.Bind(buffer, names_.Declare(NameKind::kArgument, buffer->name));
     absl::StrAppend(&out, i == 0 ? "" : ",\n    ", dialect_.global,
                     kernel_.written[i] ? "" : "const ", TypeName(dialect_, buffer->dtype), "* ",
                     dialect_.restrict_pointer, printer_.NameOf(buffer));
@@ -95,7 +98,7 @@ std::string KernelPrinter::Signature() {
 std::string KernelPrinter::MapParameters() {
   std::string out;
   for (const StmtNode* copy : search_space::BulkCopiesOf(kernel_.body)) {
-    maps_.emplace_back(copy, names_.Declare("m_", copy->value->buffer->name));
+    maps_.emplace_back(copy, names_.Declare(NameKind::kMap, copy->value->buffer->name));
     absl::StrAppend(&out, ",\n    const __grid_constant__ TensorMap ", maps_.back().second);
   }
   return out;
@@ -110,15 +113,45 @@ const std::string& KernelPrinter::MapOf(const StmtNode& copy) const {
       ->second;
 }
 
-void KernelPrinter::DeclareIndex(const Var& var, const char* value) {
-  printer_.Bind(var, names_.Declare("v_", var->name));
-  if (var->extent > 1) Line(absl::StrCat("const int ", printer_.NameOf(var), " = ", value, ";"));
+// The block or the thread, with the loop of the schedule that it is.
+void KernelPrinter::DeclareIndex(const Var& var, const std::string& word, const char* value) {
+  if (var->extent == 1) return;
+  const bool explain = naming_ == Naming::kReadable && var->name != word;
+  Line(absl::StrCat("const int ", printer_.NameOf(var), " = ", value, ";",
+                    explain ? "  // " + var->name : ""));
+  if (explain) names_loops_ = true;
+}
+
+std::string KernelPrinter::DeclareLoop(const Var& var, const std::string& word) {
+  // What a thread copies it copies in trips.
+  constexpr absl::string_view kTrips = ".e";
+  if (word.empty() && absl::EndsWith(var->name, kTrips)) {
+    return names_.Declare(NameKind::kIndex, var->name,
+                          absl::StrCat(absl::StripSuffix(var->name, kTrips), ".trip"));
+  }
+  const std::string name = names_.Declare(NameKind::kIndex, var->name, word);
+  const bool is_axis = std::all_of(var->name.begin(), var->name.end(),
+                                   [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
+  if (word.empty() && !is_axis && example_.empty()) {
+    example_ = absl::StrCat("// ", name, " is the loop ", var->name, ".\n");
+  }
+  return name;
+}
+
+// What the names of loops stand for, once a kernel.
+std::string KernelPrinter::Legend() const {
+  if (naming_ == Naming::kNormal || (!names_loops_ && example_.empty())) return "";
+  return absl::StrCat(
+      "// Loops: i.0 is the outermost part of i, then come i.1 and so on; i@j is i and j fused, j "
+      "the "
+      "faster.\n",
+      example_);
 }
 
 void KernelPrinter::DeclareShared() {
   DeclareLanes();
   if (kernel_.shared.empty()) return;
-  const std::string arena = names_.Declare("", "arena");
+  const std::string arena = names_.Declare(NameKind::kOther, "arena");
   const std::string size = dynamic_shared_ ? "" : absl::StrCat(kernel_.shared_bytes);
   int64_t alignment = 16;
   for (const Kernel::SharedBuffer& s : kernel_.shared) {
@@ -127,7 +160,7 @@ void KernelPrinter::DeclareShared() {
   Line(absl::StrCat(dynamic_shared_ ? dialect_.dynamic_shared_array : dialect_.shared_array,
                     Aligned(dialect_, alignment), dialect_.byte_type, " ", arena, "[", size, "];"));
   for (const Kernel::SharedBuffer& s : kernel_.shared) {
-    printer_.Bind(s.buffer, names_.Declare("s_", s.buffer->name));
+    printer_.Bind(s.buffer, names_.Declare(NameKind::kShared, s.buffer->name));
     const std::string pointer =
         absl::StrCat(dialect_.shared, TypeName(dialect_, s.buffer->dtype), "*");
     const std::string offset =
@@ -144,7 +177,7 @@ void KernelPrinter::DeclareLanes() {
     if (s.kind != StmtNode::Kind::kIntrin || !search_space::CombinesWarps(s.intrinsic)) return;
     std::string& lanes = lanes_[s.buffer->dtype];
     if (!lanes.empty()) return;
-    lanes = names_.Declare("", "lanes");
+    lanes = names_.Declare(NameKind::kOther, "lanes");
     Line(absl::StrCat(dialect_.shared_array, TypeName(dialect_, s.buffer->dtype), " ", lanes, "[",
                       kernel_.thread->extent, "];"));
   });
@@ -170,14 +203,16 @@ KernelSource KernelPrinter::Generate(const std::string& header) {
 
   Stmt body = kernel_.body;
   for (Pass pass : dialect_.passes) body = pass(body);
+  printer_.Bind(kernel_.block, names_.Declare(NameKind::kIndex, kernel_.block->name, "block"));
+  printer_.Bind(kernel_.thread, names_.Declare(NameKind::kIndex, kernel_.thread->name, "thread"));
   Open(Signature());
-  DeclareIndex(kernel_.block, dialect_.block_index);
-  DeclareIndex(kernel_.thread, dialect_.thread_index);
+  DeclareIndex(kernel_.block, "block", dialect_.block_index);
+  DeclareIndex(kernel_.thread, "thread", dialect_.thread_index);
   DeclareShared();
   Print(body);
   Close();
-  out.source =
-      absl::StrCat(comments, "\n", Prelude(dialect_, printer_.helpers, printer_.float64), body_);
+  out.source = absl::StrCat(comments, Legend(), "\n",
+                            Prelude(dialect_, printer_.helpers, printer_.float64), body_);
   out.arch_suffix = ArchSuffix();
   return out;
 }
@@ -233,11 +268,11 @@ void KernelPrinter::PrintFor(const StmtNode& s, const std::string& advance) {
   if (s.for_kind == ForKind::kUnrolled) Line("#pragma unroll");
   // The names belong to the loop, but must be known before its block opens.
   const size_t mark = names_.Mark();
-  const std::string v = names_.Declare("v_", s.var->name);
+  const std::string v = DeclareLoop(s.var);
   printer_.Bind(s.var, v);
   std::string init = absl::StrCat(IndexType(s.var), " ", v, " = 0"), step = absl::StrCat("++", v);
   if (s.rotating != nullptr) {
-    const std::string r = names_.Declare("v_", s.rotating->name);
+    const std::string r = DeclareLoop(s.rotating, "slot");
     printer_.Bind(s.rotating, r);
     absl::StrAppend(&init, ", ", r, " = 0");
     absl::StrAppend(&step, ", ", r, " = ", r, " == ", s.rotating->extent - 1, " ? 0 : ", r, " + 1");
@@ -245,7 +280,7 @@ void KernelPrinter::PrintFor(const StmtNode& s, const std::string& advance) {
   Open(absl::StrCat("for (", init, "; ", v, " < ", IntLiteral(dialect_, s.var->extent), "; ", step,
                     advance, ")"));
   if (s.condition != nullptr) {
-    const std::string turned = names_.Declare("v_", s.var->name);
+    const std::string turned = DeclareLoop(s.var, absl::StrCat(s.var->name, ".turned"));
     Line(absl::StrCat("const int ", turned, " = ", printer_.PrintCondition(s.condition), " != 0 ? ",
                       s.var->extent - 1, " - ", v, " : ", v, ";"));
     printer_.Bind(s.var, turned);
@@ -261,7 +296,7 @@ void KernelPrinter::PrintLets(Stmt s) {
   std::string advance;
   for (; s->kind == StmtNode::Kind::kLet; s = s->body[0]) {
     if (s->buffer == nullptr) {
-      const std::string name = names_.Declare("o_", s->var->name);
+      const std::string name = names_.Declare(NameKind::kOffset, s->var->name);
       printer_.Bind(s->var, name);
       Line(absl::StrCat("const ", IndexType(s->var), " ", name, " = ", printer_.Print(s->value),
                         ";"));
@@ -274,7 +309,7 @@ void KernelPrinter::PrintLets(Stmt s) {
       printer_.Bind(s->buffer, base);
       continue;
     }
-    const std::string name = names_.Declare("p_", s->base->name);
+    const std::string name = names_.Declare(NameKind::kPointer, s->base->name);
     printer_.Bind(s->buffer, name);
     Line(absl::StrCat(Writes(s->body[0], s->buffer) ? "" : "const ", AddressSpace(s->buffer),
                       TypeName(dialect_, s->buffer->dtype), "* ", moves ? "" : "const ", name,
@@ -289,7 +324,7 @@ void KernelPrinter::PrintLets(Stmt s) {
 }
 
 void KernelPrinter::PrintAlloc(const StmtNode& s) {
-  printer_.Bind(s.buffer, names_.Declare("r_", s.buffer->name));
+  printer_.Bind(s.buffer, names_.Declare(NameKind::kRegisters, s.buffer->name));
   if (s.buffer->dtype == DType::kFloat64) printer_.float64 = true;
   // Matrix instructions take several elements of 16 bits at once.
   Line(absl::StrCat(SizeOf(s.buffer->dtype) == 2 ? Aligned(dialect_, 16) : "",
@@ -440,7 +475,7 @@ void KernelPrinter::PrintWarpReduce(const StmtNode& s) {
   const std::string type = TypeName(dialect_, s.buffer->dtype);
   const bool shuffles = dialect_.shuffle != nullptr;
   const size_t mark = names_.Mark();
-  const std::string lane = names_.Declare("", shuffles ? "distance" : "lane");
+  const std::string lane = names_.Declare(NameKind::kOther, shuffles ? "distance" : "lane");
   std::string other;
   temporaries_.clear();
   if (shuffles) {
@@ -459,7 +494,7 @@ void KernelPrinter::PrintWarpReduce(const StmtNode& s) {
     Open(absl::StrCat("for (int ", lane, " = 1; ", lane, " < ", s.int_value, "; ++", lane, ")"));
     other = absl::StrCat(lanes, "[", first, " + ", lane, "]");
   }
-  const Expr value = Temporary("other", type, other, 1, 0, s.buffer->dtype);
+  const Expr value = Temporary(NameKind::kOther, "other", type, other, 1, 0, s.buffer->dtype);
   PrintScalarStore(s, s.indices,
                    search_space::Combine(s.combiner, Load(s.buffer, s.indices), value));
   Close();
@@ -475,13 +510,13 @@ void KernelPrinter::PrintWarpScan(const StmtNode& s) {
   const std::string none = printer_.Print(IdentityOf(s.combiner, s.buffer->dtype));
   const auto combine = [&](const std::string& other) {
     temporaries_.clear();
-    const Expr value = Temporary("other", type, other, 1, 0, s.buffer->dtype);
+    const Expr value = Temporary(NameKind::kOther, "other", type, other, 1, 0, s.buffer->dtype);
     return search_space::Combine(s.combiner, Load(s.buffer, s.indices), value);
   };
   const size_t mark = names_.Mark();
   if (dialect_.shuffle == nullptr) {
     const std::string& lanes = lanes_.at(s.buffer->dtype);
-    const std::string lane = names_.Declare("", "lane");
+    const std::string lane = names_.Declare(NameKind::kOther, "lane");
     Line(dialect_.barrier);  // the array may still be read
     Line(absl::StrCat(lanes, "[", thread, "] = ", mine, ";"));
     Line(dialect_.barrier);
@@ -496,7 +531,7 @@ void KernelPrinter::PrintWarpScan(const StmtNode& s) {
     names_.Release(mark);
     return;
   }
-  const std::string distance = names_.Declare("", "distance");
+  const std::string distance = names_.Declare(NameKind::kOther, "distance");
   const auto shuffled = [&](const std::string& by) {
     return absl::StrCat(backwards ? dialect_.shuffle_down : dialect_.shuffle_up, "(0xffffffffu, ",
                         mine, ", ", by, ", ", s.int_value, ")");
@@ -521,7 +556,8 @@ std::vector<KernelSource> GenerateSource(const search_space::Program& program,
                                          const std::string& header) {
   std::vector<KernelSource> out;
   for (const Kernel& kernel : program.kernels) {
-    out.push_back(KernelPrinter(kernel, target).Generate(header));
+    out.push_back(KernelPrinter(kernel, target, Naming::kReadable).Generate(header));
+    out.back().normal = KernelPrinter(kernel, target, Naming::kNormal).Generate("").source;
   }
   return out;
 }

@@ -14,7 +14,14 @@ namespace heddle::measure {
 // not know: daemons get work from servers of their own version only. Part of every record's
 // fingerprint. tests/measure/codegen/codegen_test.cc has a hash of the golden sources and of the
 // steps beside it, so that neither changes alone.
-inline constexpr int kGeneratorVersion = 12;
+inline constexpr int kGeneratorVersion = 13;
+// Since this version only names and comments have changed.
+inline constexpr int kSameCodeSince = 12;
+// Whether two versions give the same code from the same steps, up to names and comments.
+constexpr bool SameCode(int a, int b) {
+  const auto is_recent = [](int v) { return v >= kSameCodeSince && v <= kGeneratorVersion; };
+  return a == b || (is_recent(a) && is_recent(b));
+}
 
 // A tensor as bulk copies read it, box by box: cuTensorMapEncodeTiled. Dimensions outermost first.
 struct TensorMap {
@@ -38,6 +45,9 @@ struct KernelLaunch {
 struct KernelSource {
   KernelLaunch launch;
   std::string source;  // a complete translation unit
+  // The same with other names and without comments that explain them: what hashes are of, so that
+  // what was measured under other names is known again (Naming::kNormal).
+  std::string normal;
   // Behind the target's architecture where instructions are used that later ones do not have: "a".
   std::string arch_suffix;
 };

@@ -46,17 +46,6 @@ Interval Intersect(const Interval& a, const Interval& b) {
 
 }  // namespace
 
-std::string Names::Declare(const std::string& prefix, const std::string& wanted) {
-  std::string base = prefix;
-  for (char c : wanted) base += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  std::string name = base;
-  for (int i = 2; std::find(active_.begin(), active_.end(), name) != active_.end(); ++i) {
-    name = absl::StrCat(base, "_", i);
-  }
-  active_.push_back(name);
-  return name;
-}
-
 std::string ExprPrinter::At(const Text& t, Level level) {
   return t.level < level ? absl::StrCat("(", t.text, ")") : t.text;
 }

@@ -14,18 +14,6 @@
 
 namespace heddle::measure {
 
-// Identifiers by scope. A name is the prefix, then what may stand in an identifier of the wanted
-// name, then a number where an enclosing scope has that name already.
-class Names {
- public:
-  std::string Declare(const std::string& prefix, const std::string& wanted);
-  size_t Mark() const { return active_.size(); }
-  void Release(size_t mark) { active_.resize(mark); }  // ends the scopes entered since Mark()
-
- private:
-  std::vector<std::string> active_;
-};
-
 class ExprPrinter {
  public:
   explicit ExprPrinter(const Dialect& dialect) : dialect_(dialect) {}

@@ -13,6 +13,7 @@
 #include "measure/codegen/codegen.h"
 #include "measure/codegen/dialects.h"
 #include "measure/codegen/expr_printer.h"
+#include "measure/codegen/names.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/ir/target.h"
 
@@ -41,13 +42,16 @@ struct Chunk {
 // Writes the text of one kernel in the target's dialect; for a single use.
 class KernelPrinter {
  public:
-  KernelPrinter(const search_space::Kernel& kernel, const search_space::Target& target)
+  KernelPrinter(const search_space::Kernel& kernel, const search_space::Target& target,
+                Naming naming)
       : kernel_(kernel),
         dialect_(DialectOf(target.api)),
         printer_(dialect_),
         async_copies_(dialect_.async_copies && target.has_async_copy),
         dynamic_shared_(dialect_.dynamic_shared_array != nullptr &&
-                        kernel.shared_bytes > target.static_shared_bytes) {}
+                        kernel.shared_bytes > target.static_shared_bytes),
+        naming_(naming),
+        names_(dialect_, naming) {}
 
   // The source with its launch, under `header` as a comment.
   KernelSource Generate(const std::string& header);
@@ -61,7 +65,10 @@ class KernelPrinter {
   void Close();
 
   std::string Signature();
-  void DeclareIndex(const search_space::Var& var, const char* value);
+  void DeclareIndex(const search_space::Var& var, const std::string& word, const char* value);
+  // `word`: what the loop is, where it is no loop of the schedule.
+  std::string DeclareLoop(const search_space::Var& var, const std::string& word = "");
+  std::string Legend() const;
   void DeclareShared();
   void DeclareLanes();
 
@@ -106,7 +113,7 @@ class KernelPrinter {
                                 const Chunk& chunk, int lane, bool vectors);
   // An expression that prints as a new constant of this scope with this value; the same type and
   // value in one chunk give the same constant.
-  search_space::Expr Temporary(const std::string& name, const std::string& type,
+  search_space::Expr Temporary(NameKind kind, const std::string& name, const std::string& type,
                                const std::string& value, int lanes, int lane,
                                search_space::DType dtype);
   std::string AddressSpace(const search_space::BufferRef& buffer) const {
@@ -122,6 +129,7 @@ class KernelPrinter {
   ExprPrinter printer_;
   const bool async_copies_;
   const bool dynamic_shared_;
+  const Naming naming_;
   Names names_;
   std::vector<size_t> scopes_;
   // Of the chunk being printed: type and value -> name, and all lanes of a vector -> its name.
@@ -133,6 +141,8 @@ class KernelPrinter {
   std::vector<std::pair<const search_space::StmtNode*, std::string>> maps_;
   // Pointers that move with a loop, and views of them.
   std::set<search_space::BufferRef> moving_;
+  bool names_loops_ = false;  // of the schedule, in comments
+  std::string example_;       // of one in the code
   std::string body_;
   int indent_ = 0;
 };

@@ -145,7 +145,8 @@ Expr KernelPrinter::PrepareLoad(const Expr& e, const Chunk& chunk, int lane, con
   const std::string value =
       lanes == 1 ? element
                  : absl::StrCat("*(", AddressSpace(e->buffer), "const ", type, "*)&", element);
-  return Temporary(absl::StrCat("x_", e->buffer->name), type, value, lanes, lane % lanes, held);
+  return Temporary(lanes > 1 ? NameKind::kVector : NameKind::kValue, e->buffer->name, type, value,
+                   lanes, lane % lanes, held);
 }
 
 // A load through a moving pointer, which points to an element only where the condition holds.
@@ -161,7 +162,7 @@ Expr KernelPrinter::LoadOrZero(const Expr& condition, const Expr& e, const Chunk
       lanes == 1 ? absl::StrCat(" ? ", element, " : ", zero)
                  : absl::StrCat(" ? *(", AddressSpace(e->buffer), "const ", type, "*)&", element,
                                 " : ", VectorOf(dialect_, e->type, zeros, printer_.helpers));
-  return Temporary(absl::StrCat("x_", e->buffer->name), type,
+  return Temporary(lanes > 1 ? NameKind::kVector : NameKind::kValue, e->buffer->name, type,
                    printer_.PrintCondition(condition) + value, lanes, lane % lanes, e->type);
 }
 
@@ -180,7 +181,8 @@ Expr KernelPrinter::PrepareSelect(const Expr& e, const Chunk& chunk, int lane, c
   }
   const bool loads = LoadsMemory(e->args[1]) || LoadsMemory(e->args[2]);
   if (loads) {
-    c = Temporary("p", dialect_.bool_type, printer_.Print(c), 1, 0, DType::kBool);
+    c = Temporary(NameKind::kCondition, "p", dialect_.bool_type, printer_.Print(c), 1, 0,
+                  DType::kBool);
   }
   const auto also = [&](const Expr& more) { return guard == nullptr ? more : guard && more; };
   const Expr a = Prepare(e->args[1], chunk, lane, also(c), vectors);
@@ -201,11 +203,11 @@ Expr KernelPrinter::Prepare(const Expr& e, const Chunk& chunk, int lane, const E
   return node;
 }
 
-Expr KernelPrinter::Temporary(const std::string& name, const std::string& type,
+Expr KernelPrinter::Temporary(NameKind kind, const std::string& name, const std::string& type,
                               const std::string& value, int lanes, int lane, DType dtype) {
   std::string& known = temporaries_[absl::StrCat(type, " ", value)];
   if (known.empty()) {
-    known = names_.Declare("", name);
+    known = names_.Declare(kind, name);
     Line(absl::StrCat("const ", type, " ", known, " = ", value, ";"));
     if (lanes > 1) {
       std::vector<std::string> all;

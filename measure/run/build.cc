@@ -25,7 +25,7 @@ absl::StatusOr<BuiltSource> Build(const std::shared_ptr<const search_space::Tens
 
 std::string HashOfSources(const std::vector<KernelSource>& kernels) {
   std::string text;
-  for (const KernelSource& kernel : kernels) text += kernel.source;
+  for (const KernelSource& kernel : kernels) text += kernel.normal;
   return HexHashOf(text);
 }
 

@@ -28,7 +28,7 @@ absl::StatusOr<BuiltSource> Build(const std::shared_ptr<const search_space::Tens
                                   const std::vector<search_space::Step>& steps,
                                   const search_space::Target& target);
 
-// As trials record it.
+// As trials record it; names and comments do not count.
 std::string HashOfSources(const std::vector<KernelSource>& kernels);
 
 }  // namespace heddle::measure

@@ -42,7 +42,9 @@ size_t BytesOf(const search_space::TensorProgram& program) {
 
 std::vector<std::string> StaleBecause(const Engine& engine, const tuner::Environment& then) {
   std::vector<std::string> changed;
-  if (then.generator_version != measure::kGeneratorVersion) changed.push_back("generator");
+  if (!measure::SameCode(then.generator_version, measure::kGeneratorVersion)) {
+    changed.push_back("generator");
+  }
   for (std::string& what : engine.ChangedSince(then)) changed.push_back(std::move(what));
   return changed;
 }

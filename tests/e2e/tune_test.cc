@@ -279,7 +279,7 @@ TEST_F(TuneTest, WorkloadsShareOneBudget) {
   // All schedules of the sum take the same time, some of the product's are faster than others.
   std::ofstream(folder_ / "w.txt") << "vector_add n=1\nmatmul m=61,n=37,k=101\n";
   std::ofstream(folder_ / "fake.json") << R"({"rules": [
-      {"match": "g_A[0] + g_B[0]", "time_us": 20},
+      {"match": "A[0] + B[0]", "time_us": 20},
       {"one_in": 29, "time_us": 500}, {"one_in": 7, "time_us": 700}, {"time_us": 1000}]})";
   setenv("HEDDLE_FAKE_DEVICE", (folder_ / "fake.json").c_str(), 1);
   json all = RunJson("tune --workloads @/w.txt --device fake:0 --trials 32 --search random");

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "measure/codegen/codegen.h"
 #include "search_space/sketch/search_space.h"
 #include "tuner/artefact/build.h"
 
@@ -91,7 +92,8 @@ Verdict Judge(const Records::Best& best, const Workload& program,
   };
   std::vector<std::string> changed;
   if (!Agree(BenchOf(then), BenchOf(now))) changed.emplace_back("device");
-  if (now.generator_version != then.generator_version) changed.emplace_back("generator");
+  if (!measure::SameCode(now.generator_version, then.generator_version))
+    changed.emplace_back("generator");
   if (differs(now.compiler, then.compiler)) changed.emplace_back("compiler");
   if (differs(now.driver, then.driver)) changed.emplace_back("driver");
   const std::string& hash = best.trial.result.source_hash;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "measure/codegen/codegen.h"
 #include "search_space/notation/notation.h"
 #include "tuner/records/records_lessons.h"
 #include "tuner/search/evolution.h"
@@ -39,7 +40,8 @@ float LessonWeight(const Records::Lesson& lesson, absl::Time newest, int generat
   float weight = WeightOf(lesson.trial.result);
   // Clocks that were throttled and neighbours on the device make times worse, not better.
   if (lesson.trial.throttled || lesson.trial.other_processes > 0) weight /= 2;
-  if (lesson.environment.generator_version != generator_version) weight *= kOtherGenerator;
+  if (!measure::SameCode(lesson.environment.generator_version, generator_version))
+    weight *= kOtherGenerator;
   const double age = absl::FDivDuration(newest - lesson.trial.when, kHalfLife);
   return weight * static_cast<float>(std::exp2(-age));
 }

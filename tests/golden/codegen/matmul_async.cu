@@ -1,5 +1,7 @@
 // a test
 // k0_C: grid 4, block 64, shared memory 4096 bytes
+// Loops: i.0 is the outermost part of i, then come i.1 and so on; i@j is i and j fused, j the faster.
+// k_o is the loop k.o.
 
 // The larger of two; NaN when either is NaN.
 static __device__ __forceinline__ float nan_max_f32(float a, float b) {
@@ -45,49 +47,49 @@ static __device__ __forceinline__ void async_wait() {
 }
 
 extern "C" __global__ void __launch_bounds__(64)
-k0_C(const float* __restrict__ g_A,
-    const float* __restrict__ g_B,
-    float* __restrict__ g_C) {
-  const int v_block = blockIdx.x;
-  const int v_thread = threadIdx.x;
+k0_C(const float* __restrict__ A,
+    const float* __restrict__ B,
+    float* __restrict__ C) {
+  const int block = blockIdx.x;
+  const int thread = threadIdx.x;
   __shared__ __align__(16) unsigned char arena[4096];
-  float* const s_A_shared = (float*)arena;
-  float* const s_B_shared = (float*)(arena + 2048);
-  float r_T[16];
+  float* const A_shared = (float*)arena;
+  float* const B_shared = (float*)(arena + 2048);
+  float T[16];
   #pragma unroll
-  for (int v_i = 0; v_i < 4; ++v_i) {
+  for (int i = 0; i < 4; ++i) {
     #pragma unroll
-    for (int v_j = 0; v_j < 4; ++v_j) {
-      r_T[v_i * 4 + v_j] = 0.0f;
+    for (int j = 0; j < 4; ++j) {
+      T[i * 4 + j] = 0.0f;
     }
   }
-  async_copy<16>(&s_A_shared[v_thread * 4], &g_A[(v_block / 2) * 1280 + (v_thread / 2) * 40 + (v_thread % 2) * 4]);
-  async_copy<16>(&s_B_shared[v_thread * 4], &g_B[(v_thread / 8) * 64 + (v_block % 2) * 32 + (v_thread % 8) * 4]);
+  async_copy<16>(&A_shared[thread * 4], &A[(block / 2) * 1280 + (thread / 2) * 40 + (thread % 2) * 4]);
+  async_copy<16>(&B_shared[thread * 4], &B[(thread / 8) * 64 + (block % 2) * 32 + (thread % 8) * 4]);
   async_commit();
-  for (int v_k_o = 0, v_k_buffer = 0; v_k_o < 5; ++v_k_o, v_k_buffer = v_k_buffer == 1 ? 0 : v_k_buffer + 1) {
+  for (int k_o = 0, slot = 0; k_o < 5; ++k_o, slot = slot == 1 ? 0 : slot + 1) {
     async_wait<0>();
     __syncthreads();
-    if (v_k_o + 1 < 5) {
-      async_copy<16>(&s_A_shared[v_thread * 4 - v_k_buffer * 256 + 256], &g_A[(v_block / 2) * 1280 + (v_thread / 2) * 40 + v_k_o * 8 + (v_thread % 2) * 4 + 8]);
-      async_copy<16>(&s_B_shared[v_thread * 4 - v_k_buffer * 256 + 256], &g_B[v_k_o * 512 + (v_thread / 8) * 64 + (v_block % 2) * 32 + (v_thread % 8) * 4 + 512]);
+    if (k_o + 1 < 5) {
+      async_copy<16>(&A_shared[thread * 4 - slot * 256 + 256], &A[(block / 2) * 1280 + (thread / 2) * 40 + k_o * 8 + (thread % 2) * 4 + 8]);
+      async_copy<16>(&B_shared[thread * 4 - slot * 256 + 256], &B[k_o * 512 + (thread / 8) * 64 + (block % 2) * 32 + (thread % 8) * 4 + 512]);
       async_commit();
     }
-    const float* const p_A_shared = &s_A_shared[v_k_buffer * 256 + (v_thread / 8) * 32];
-    const float* const p_B_shared = &s_B_shared[v_k_buffer * 256 + (v_thread % 8) * 4];
+    const float* const A_shared_ptr = &A_shared[slot * 256 + (thread / 8) * 32];
+    const float* const B_shared_ptr = &B_shared[slot * 256 + (thread % 8) * 4];
     #pragma unroll
-    for (int v_k_i = 0; v_k_i < 8; ++v_k_i) {
+    for (int k_i = 0; k_i < 8; ++k_i) {
       #pragma unroll
-      for (int v_i = 0; v_i < 4; ++v_i) {
+      for (int i = 0; i < 4; ++i) {
         #pragma unroll
-        for (int v_j = 0; v_j < 4; ++v_j) {
-          r_T[v_i * 4 + v_j] += p_A_shared[v_i * 8 + v_k_i] * p_B_shared[v_k_i * 32 + v_j];
+        for (int j = 0; j < 4; ++j) {
+          T[i * 4 + j] += A_shared_ptr[i * 8 + k_i] * B_shared_ptr[k_i * 32 + j];
         }
       }
     }
   }
-  float* const p_C = &g_C[(v_block / 2) * 2048 + (v_thread / 8) * 256 + (v_block % 2) * 32 + (v_thread % 8) * 4];
+  float* const C_ptr = &C[(block / 2) * 2048 + (thread / 8) * 256 + (block % 2) * 32 + (thread % 8) * 4];
   #pragma unroll
-  for (int v_i = 0; v_i < 4; ++v_i) {
-    *(float4*)&p_C[v_i * 64] = make_float4(nan_max_f32(r_T[v_i * 4], 0.0f), nan_max_f32(r_T[v_i * 4 + 1], 0.0f), nan_max_f32(r_T[v_i * 4 + 2], 0.0f), nan_max_f32(r_T[v_i * 4 + 3], 0.0f));
+  for (int i = 0; i < 4; ++i) {
+    *(float4*)&C_ptr[i * 64] = make_float4(nan_max_f32(T[i * 4], 0.0f), nan_max_f32(T[i * 4 + 1], 0.0f), nan_max_f32(T[i * 4 + 2], 0.0f), nan_max_f32(T[i * 4 + 3], 0.0f));
   }
 }

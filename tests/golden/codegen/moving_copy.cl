@@ -4,21 +4,21 @@
 #pragma OPENCL FP_CONTRACT ON
 
 __kernel __attribute__((reqd_work_group_size(16, 1, 1)))
-void k0_Y(__global const float* restrict g_X,
-    __global float* restrict g_Y) {
-  const int v_thread = get_local_id(0);
-  for (int v_k = 0; v_k < 4; ++v_k) {
-    float r_R[2];
+void k0_Y(__global const float* restrict X,
+    __global float* restrict Y) {
+  const int thread = get_local_id(0);
+  for (int k = 0; k < 4; ++k) {
+    float R[2];
     #pragma unroll
-    for (int v_e = 0; v_e < 2; ++v_e) {
-      const int p = v_k * 32 + v_e * 16 + v_thread < 77;
-      const float x_X = g_X[p ? v_k * 32 + v_e * 16 + v_thread : 0];
-      r_R[v_e] = (p ? x_X : 0.0f);
+    for (int e = 0; e < 2; ++e) {
+      const int condition = k * 32 + e * 16 + thread < 77;
+      const float X_value = X[condition ? k * 32 + e * 16 + thread : 0];
+      R[e] = (condition ? X_value : 0.0f);
     }
     #pragma unroll
-    for (int v_e = 0; v_e < 2; ++v_e) {
-      if (v_k * 32 + v_e * 16 + v_thread < 99) {
-        g_Y[v_k * 32 + v_e * 16 + v_thread] = r_R[v_e];
+    for (int e = 0; e < 2; ++e) {
+      if (k * 32 + e * 16 + thread < 99) {
+        Y[k * 32 + e * 16 + thread] = R[e];
       }
     }
   }

@@ -2,22 +2,22 @@
 // k0_Y: grid 1, block 16, shared memory 0 bytes
 
 extern "C" __global__ void __launch_bounds__(16)
-k0_Y(const float* __restrict__ g_X,
-    float* __restrict__ g_Y) {
-  const int v_thread = threadIdx.x;
-  const float* p_X = &g_X[v_thread];
-  for (int v_k = 0; v_k < 4; ++v_k, p_X += 32) {
-    float r_R[2];
+k0_Y(const float* __restrict__ X,
+    float* __restrict__ Y) {
+  const int thread = threadIdx.x;
+  const float* X_ptr = &X[thread];
+  for (int k = 0; k < 4; ++k, X_ptr += 32) {
+    float R[2];
     #pragma unroll
-    for (int v_e = 0; v_e < 2; ++v_e) {
-      const float x_X = v_k * 32 + v_e * 16 + v_thread < 77 ? p_X[v_e * 16] : 0.0f;
-      r_R[v_e] = x_X;
+    for (int e = 0; e < 2; ++e) {
+      const float X_value = k * 32 + e * 16 + thread < 77 ? X_ptr[e * 16] : 0.0f;
+      R[e] = X_value;
     }
-    float* const p_Y = &g_Y[v_k * 32 + v_thread];
+    float* const Y_ptr = &Y[k * 32 + thread];
     #pragma unroll
-    for (int v_e = 0; v_e < 2; ++v_e) {
-      if (v_k * 32 + v_e * 16 + v_thread < 99) {
-        p_Y[v_e * 16] = r_R[v_e];
+    for (int e = 0; e < 2; ++e) {
+      if (k * 32 + e * 16 + thread < 99) {
+        Y_ptr[e * 16] = R[e];
       }
     }
   }

@@ -2,20 +2,20 @@
 // k0_Y: grid 1, block 32, shared memory 0 bytes
 
 extern "C" __global__ void __launch_bounds__(32)
-k0_Y(const float* __restrict__ g_X,
-    float* __restrict__ g_Y) {
-  const int v_thread = threadIdx.x;
-  float r_R[4];
+k0_Y(const float* __restrict__ X,
+    float* __restrict__ Y) {
+  const int thread = threadIdx.x;
+  float R[4];
   #pragma unroll
-  for (int v_e = 0; v_e < 4; ++v_e) {
-    const bool p = 1 <= v_e * 32 + v_thread && v_e * 32 + v_thread < 65;
-    const float x_X = g_X[p ? v_e * 32 + v_thread - 1 : 0];
-    r_R[v_e] = (p ? x_X : 0.0f);
+  for (int e = 0; e < 4; ++e) {
+    const bool condition = 1 <= e * 32 + thread && e * 32 + thread < 65;
+    const float X_value = X[condition ? e * 32 + thread - 1 : 0];
+    R[e] = (condition ? X_value : 0.0f);
   }
   #pragma unroll
-  for (int v_e = 0; v_e < 4; ++v_e) {
-    if (v_e * 32 + v_thread < 66) {
-      g_Y[v_e * 32 + v_thread] = r_R[v_e];
+  for (int e = 0; e < 4; ++e) {
+    if (e * 32 + thread < 66) {
+      Y[e * 32 + thread] = R[e];
     }
   }
 }

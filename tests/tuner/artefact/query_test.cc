@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "measure/codegen/codegen.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 
@@ -59,7 +60,7 @@ TEST_F(QueryTest, OtherSourceGeneratorOrCompilerIsStale) {
   best_.trial.result.source_hash = "";
   EXPECT_THAT(Now().changed, ElementsAre("source")) << "nobody knows what ran";
   best_ = was;
-  best_.environment.generator_version -= 1;
+  best_.environment.generator_version = measure::kSameCodeSince - 1;
   EXPECT_THAT(Now().changed, ElementsAre("generator"));
   best_.environment.compiler = "NVRTC 13.0 (build 2cab07a344b5f541)";
   EXPECT_EQ(Now().standing, Standing::kStale);
@@ -71,10 +72,54 @@ TEST_F(QueryTest, OtherSourceGeneratorOrCompilerIsStale) {
   EXPECT_THAT(Now().changed, ElementsAre("source"));
 }
 
+// As generator 11 recorded them, whose kernels differ in names and comments only.
+TEST_F(QueryTest, WhatWasMeasuredUnderOtherNamesIsMeasured) {
+  struct Case {
+    const char* op;
+    const char* shape;
+    search_space::DType dtype;
+    const char* point;
+    const char* hash;
+  };
+  using search_space::DType;
+  const Case cases[] = {
+      {"matmul", "m=512,n=512,k=512", DType::kFloat32,
+       "tile: i.vthread=2 i.warps=2 i.lanes=8 i.tile=4 j.vthread=1 j.warps=2 j.lanes=4 j.tile=4 "
+       "r.inner=8 A.fetch=4 A.pad=4 A.align=1 B.fetch=4 B.pad=0 B.align=1 fragments_out=0 "
+       "pipeline=4 unroll=1 prefetch=1 interleave=0 min_blocks=0 block_swizzle=1 split_k=16 "
+       "slice_k=1",
+       "828103bd1a25a808"},
+      {"softmax", "m=512,n=1024", DType::kFloat32,
+       "rows: threads=256 rows=2 vector=1 hold=1 unroll=1", "99d80eb418832146"},
+      {"matmul_nt", "m=512,n=512,k=512", DType::kBFloat16,
+       "warpgroup: swap=0 m.groups=2 n.groups=1 m.tiles=1 columns=256 k.steps=4 split_k=1 "
+       "pipeline=3 in_flight=1 block_swizzle=4 min_blocks=0 bulk=1 staged=0",
+       "690a2d8341e52885"},
+      {"transpose", "m=512,n=512", DType::kFloat32,
+       "stage: rows=8 columns=128 threads_y=1 vector=1 pad=4 fetch=4", "2ee8155ab6edf71a"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.op);
+    program_ = std::make_shared<const search_space::TensorProgram>(
+        *search_space::FindOperator(search_space::BuiltinOperators(), c.op)
+             ->Instantiate(*search_space::ParseShape(c.shape), c.dtype));
+    const auto space = search_space::SearchSpace::Create(program_, device_.target);
+    const auto point = space->Parse(c.point);
+    ASSERT_TRUE(point.ok()) << point.status();
+    best_.trial.steps = search_space::ToString(*space->Steps(*point));
+    best_.trial.result.source_hash = c.hash;
+    best_.environment.generator_version = 11;
+    EXPECT_EQ(Now().standing, Standing::kMeasured);
+    EXPECT_THAT(Now().changed, IsEmpty());
+    best_.environment.generator_version = 10;
+    EXPECT_THAT(Now().changed, ElementsAre("generator")) << "which nobody compared";
+  }
+}
+
 TEST_F(QueryTest, ADeviceOfAnotherSizeIsForeign) {
   best_.environment.sm_count = 64;
   EXPECT_EQ(Now().standing, Standing::kForeign);
-  best_.environment.generator_version -= 1;
+  best_.environment.generator_version = measure::kSameCodeSince - 1;
   EXPECT_EQ(Now().standing, Standing::kForeign);
   EXPECT_THAT(Now().changed, ElementsAre("device", "generator"));
 }

@@ -1,0 +1,230 @@
+#include "measure/codegen/names.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "search_space/ir/background.h"
+#include "search_space/ir/matrix.h"
+
+namespace heddle::measure {
+namespace {
+
+using search_space::DType;
+using search_space::Op;
+
+// Keywords of C++20 and OpenCL C, of their extensions in use, and the few macros in small letters.
+constexpr const char* kWords[] = {
+    "alignas",       "alignof",      "and",        "and_eq",     "asm",
+    "auto",          "bitand",       "bitor",      "break",      "case",
+    "catch",         "class",        "co_await",   "co_return",  "co_yield",
+    "compl",         "complex",      "concept",    "const",      "const_cast",
+    "consteval",     "constexpr",    "constinit",  "continue",   "constant",
+    "decltype",      "default",      "delete",     "do",         "dynamic_cast",
+    "else",          "enum",         "explicit",   "export",     "extern",
+    "false",         "final",        "for",        "friend",     "generic",
+    "global",        "goto",         "if",         "imaginary",  "import",
+    "inline",        "kernel",       "i386",       "linux",      "local",
+    "module",        "mutable",      "namespace",  "new",        "noexcept",
+    "not",           "not_eq",       "nullptr",    "operator",   "or",
+    "or_eq",         "override",     "pipe",       "private",    "protected",
+    "public",        "read_only",    "read_write", "register",   "reinterpret_cast",
+    "requires",      "restrict",     "return",     "sizeof",     "static",
+    "static_assert", "static_cast",  "struct",     "switch",     "template",
+    "this",          "thread_local", "throw",      "true",       "try",
+    "typedef",       "typeid",       "typename",   "typeof",     "uniform",
+    "union",         "unix",         "using",      "vec_step",   "vector",
+    "virtual",       "volatile",     "while",      "write_only", "xor",
+    "xor_eq",        "blockDim",     "blockIdx",   "gridDim",    "threadIdx",
+    "warpSize"};
+
+// Types, which may end with a number: those of vectors do, and others mean none of ours.
+constexpr const char* kTypes[] = {"bool",      "char",     "dim",    "double",   "float",
+                                  "half",      "int",      "long",   "longlong", "quad",
+                                  "short",     "signed",   "uchar",  "uint",     "ulong",
+                                  "ulonglong", "unsigned", "ushort", "void"};
+
+template <size_t N>
+bool IsAmong(const char* const (&words)[N], absl::string_view name) {
+  return std::find(std::begin(words), std::end(words), name) != std::end(words);
+}
+
+// Letters, digits and single underscores, the first of them a letter.
+std::string Identifier(absl::string_view wanted) {
+  std::string out;
+  for (char c : wanted) {
+    if (absl::ascii_isalnum(c)) {
+      out += c;
+    } else if (!out.empty() && out.back() != '_') {
+      out += '_';
+    }
+  }
+  while (absl::EndsWith(out, "_")) out.pop_back();
+  return out.empty() || absl::ascii_isdigit(out[0]) ? absl::StrCat("n", out) : out;
+}
+
+// 2, 3, ... as b, c, ..., z, aa, ...: numbers at the end are parts of loops.
+std::string Letters(int n) {
+  std::string out;
+  for (; n > 0; n = (n - 1) / 26) out.insert(0, 1, static_cast<char>('a' + (n - 1) % 26));
+  return out;
+}
+
+// The identifiers that stand in `code`, without members, which are behind a dot;
+// `functions_only`: those before a parenthesis.
+std::set<std::string> IdentifiersIn(absl::string_view code, bool functions_only) {
+  std::set<std::string> out;
+  for (size_t i = 0; i < code.size();) {
+    size_t end = i;
+    while (end < code.size() && (absl::ascii_isalnum(code[end]) || code[end] == '_')) ++end;
+    const bool is_member = i > 0 && code[i - 1] == '.';
+    const bool wanted = !functions_only || (end < code.size() && code[end] == '(');
+    if (end > i && !absl::ascii_isdigit(code[i]) && !is_member && wanted) {
+      out.emplace(code.substr(i, end - i));
+    }
+    i = std::max(end, i + 1);
+  }
+  return out;
+}
+
+// What a kernel in this dialect mentions and calls.
+std::set<std::string> FindCalledIn(const Dialect& dialect) {
+  std::set<std::string> out;
+  const auto add = [&](const char* code, bool functions_only) {
+    if (code != nullptr) out.merge(IdentifiersIn(code, functions_only));
+  };
+  for (const char* code : {dialect.nan32, dialect.nan64, dialect.infinity32, dialect.infinity64,
+                           dialect.block_index, dialect.thread_index, dialect.barrier,
+                           dialect.shuffle, dialect.shuffle_up, dialect.shuffle_down}) {
+    add(code, /*functions_only=*/false);
+  }
+  for (const HelperRow& helper : dialect.helpers) add(helper.text, /*functions_only=*/true);
+  out.insert("TensorMap");
+  for (size_t rank = 1; rank <= search_space::kMostBulkRank; ++rank) {
+    out.insert(BulkCopyHelper(rank));
+  }
+  for (DType type : {DType::kFloat16, DType::kBFloat16, DType::kTF32}) {
+    for (search_space::MatrixInstruction instruction : search_space::WarpgroupInstructions(type)) {
+      out.insert(WarpgroupHelper(search_space::ShapeOf(instruction), type));
+    }
+  }
+  for (Op op : {Op::kExp, Op::kLog, Op::kSqrt, Op::kRsqrt, Op::kTanh, Op::kErf, Op::kAbs, Op::kPow,
+                Op::kMin, Op::kMax}) {
+    std::set<std::string> helpers;
+    out.insert(FunctionName(dialect, op, DType::kFloat32, helpers));
+    out.insert(FunctionName(dialect, op, DType::kFloat64, helpers));
+  }
+  for (int width : {2, 4}) {
+    for (const char* type : {"int", "uint", "ushort", "uchar", "longlong", "float", "double"}) {
+      out.insert(absl::StrCat("make_", type, width));
+    }
+  }
+  return out;
+}
+
+const std::set<std::string>& CalledIn(const Dialect& dialect) {
+  static const auto* const all = [] {
+    auto* sets = new std::map<std::string, std::set<std::string>>;
+    for (const Dialect& row : Dialects()) sets->emplace(row.name, FindCalledIn(row));
+    return sets;
+  }();
+  return all->at(dialect.name);
+}
+
+}  // namespace
+
+bool IsReserved(absl::string_view name) {
+  if (IsAmong(kWords, name) || absl::EndsWith(name, "_t")) return true;
+  absl::string_view type = name;
+  while (!type.empty() && absl::ascii_isdigit(type.back())) type.remove_suffix(1);
+  if (IsAmong(kTypes, type)) return true;
+  // Macros are of capitals; tensors and axes are called by one, perhaps with a number.
+  return !absl::EndsWith(name, "_") &&
+         std::count_if(name.begin(), name.end(), absl::ascii_isalpha) > 1 &&
+         std::none_of(name.begin(), name.end(), absl::ascii_islower);
+}
+
+Names::Names(const Dialect& dialect, Naming naming) : naming_(naming), taken_(CalledIn(dialect)) {}
+
+std::string Names::Normal(NameKind kind, absl::string_view wanted) {
+  std::string out;
+  switch (kind) {
+    case NameKind::kArgument:
+      out = "g_";
+      break;
+    case NameKind::kShared:
+      out = "s_";
+      break;
+    case NameKind::kRegisters:
+      out = "r_";
+      break;
+    case NameKind::kIndex:
+      out = "v_";
+      break;
+    case NameKind::kMap:
+      out = "m_";
+      break;
+    case NameKind::kValue:
+    case NameKind::kVector:
+      out = "x_";
+      break;
+    case NameKind::kOffset:
+      out = "o_";
+      break;
+    case NameKind::kPointer:
+      out = "p_";
+      break;
+    case NameKind::kCondition:
+    case NameKind::kOther:
+      break;
+  }
+  for (char c : wanted) out += absl::ascii_isalnum(c) ? c : '_';
+  return out;
+}
+
+std::string Names::Readable(NameKind kind, absl::string_view wanted) {
+  const std::string name = Identifier(wanted);
+  switch (kind) {
+    case NameKind::kMap:
+      return name + "_map";
+    case NameKind::kValue:
+      return name + "_value";
+    case NameKind::kVector:
+      return name + "_vector";
+    case NameKind::kOffset:
+      return name + "_offset";
+    case NameKind::kPointer:
+      return name + "_ptr";
+    case NameKind::kCondition:
+      return "condition";
+    default:
+      return name;
+  }
+}
+
+bool Names::IsFree(const std::string& name) const {
+  return std::find(active_.begin(), active_.end(), name) == active_.end();
+}
+
+std::string Names::Declare(NameKind kind, absl::string_view wanted, absl::string_view word) {
+  if (naming_ == Naming::kNormal) {
+    const std::string base = Normal(kind, wanted);
+    std::string name = base;
+    for (int i = 2; !IsFree(name); ++i) name = absl::StrCat(base, "_", i);
+    return active_.emplace_back(std::move(name));
+  }
+  const std::string base = Readable(kind, word.empty() ? wanted : word);
+  const auto means_something = [&](const std::string& name) {
+    return IsReserved(name) || taken_.contains(name);
+  };
+  std::string name = means_something(base) ? base + "_" : base;
+  for (int i = 2; !IsFree(name) || means_something(name); ++i) {
+    name = absl::StrCat(base, "_", Letters(i));
+  }
+  return active_.emplace_back(std::move(name));
+}
+
+}  // namespace heddle::measure

@@ -4,11 +4,14 @@
 #ifndef HEDDLE_MEASURE_DEVICE_COMPARE_H_
 #define HEDDLE_MEASURE_DEVICE_COMPARE_H_
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
 
 #include "search_space/ir/expr.h"
+#include "search_space/ir/float_format.h"
 
 namespace heddle::measure {
 
@@ -54,8 +57,13 @@ int64_t FirstDifference(const void* a, const void* b, int64_t count,
 // count, double slack, unsigned long long* out) in blocks of kCompareThreads threads, as many as
 // fit the device. Adds `elements` to out[0] and raises out[1] to the bits of `distance`, a double.
 std::string CompareSource(search_space::DType type);
-inline constexpr search_space::DType kComparedTypes[] = {
-    search_space::DType::kFloat32, search_space::DType::kFloat16, search_space::DType::kBFloat16};
+// float32 and those of 16 bits.
+inline constexpr auto kComparedTypes = [] {
+  std::array<search_space::DType, 1 + search_space::kHalfTypes.size()> types{
+      search_space::DType::kFloat32};
+  std::copy(search_space::kHalfTypes.begin(), search_space::kHalfTypes.end(), types.begin() + 1);
+  return types;
+}();
 std::string CompareEntry(search_space::DType type);
 inline constexpr int kCompareThreads = 256;
 

@@ -433,7 +433,7 @@ class CudaDevice : public Device {
     unsigned long long found[2] = {};
     HEDDLE_CUDA(cuMemsetD32Async(out, 0, sizeof found / 4, stream_), "comparing buffers");
     const auto comparer = static_cast<size_t>(
-        std::find(std::begin(kComparedTypes), std::end(kComparedTypes), type) - kComparedTypes);
+        std::find(kComparedTypes.begin(), kComparedTypes.end(), type) - kComparedTypes.begin());
     if (comparer == std::size(kComparedTypes)) {
       return absl::UnimplementedError(absl::StrCat("comparing ", search_space::NameOf(type)));
     }

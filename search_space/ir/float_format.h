@@ -3,14 +3,19 @@
 #ifndef HEDDLE_SEARCH_SPACE_IR_FLOAT_FORMAT_H_
 #define HEDDLE_SEARCH_SPACE_IR_FLOAT_FORMAT_H_
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "search_space/ir/expr.h"
 
 namespace heddle::search_space {
 
-// float16 or bfloat16: kept in memory as an unsigned 16-bit integer.
-inline bool IsHalf(DType type) { return type == DType::kFloat16 || type == DType::kBFloat16; }
+// Kept in memory as an unsigned 16-bit integer.
+inline constexpr std::array kHalfTypes = {DType::kFloat16, DType::kBFloat16};
+inline bool IsHalf(DType type) {
+  return std::find(kHalfTypes.begin(), kHalfTypes.end(), type) != kHalfTypes.end();
+}
 // These and tf32, which is kept as the float32: of fewer digits than float32, in which they are
 // computed with.
 inline bool IsNarrow(DType type) { return IsHalf(type) || type == DType::kTF32; }

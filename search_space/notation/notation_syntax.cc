@@ -38,11 +38,6 @@ constexpr NamedFunction kFunctions[] = {
     {"min", Math(Op::kMin, 2)},
     {"pow", Math(Op::kPow, 2)},
     {"select", {Function::Kind::kSelect, 3, Op::kSelect, DType::kFloat32}},
-    {"float16", CastTo(DType::kFloat16)},
-    {"bfloat16", CastTo(DType::kBFloat16)},
-    {"tf32", CastTo(DType::kTF32)},
-    {"float32", CastTo(DType::kFloat32)},
-    {"float64", CastTo(DType::kFloat64)},
 };
 
 constexpr int kUnaryPrecedence = 6;
@@ -144,12 +139,16 @@ std::optional<Function> FindFunction(const std::string& name) {
   for (const NamedFunction& row : kFunctions) {
     if (name == row.name) return row.function;
   }
+  for (const DType type : kWorkloadTypes) {  // casts are called by what they give
+    if (name == NameOf(type)) return CastTo(type);
+  }
   return std::nullopt;
 }
 
 std::vector<std::string> FunctionNames() {
   std::vector<std::string> names;
   for (const NamedFunction& row : kFunctions) names.push_back(row.name);
+  for (const DType type : kWorkloadTypes) names.push_back(NameOf(type));
   return names;
 }
 

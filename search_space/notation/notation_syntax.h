@@ -3,6 +3,8 @@
 #ifndef HEDDLE_SEARCH_SPACE_NOTATION_NOTATION_SYNTAX_H_
 #define HEDDLE_SEARCH_SPACE_NOTATION_NOTATION_SYNTAX_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -112,9 +114,13 @@ Combiner FindCombiner(const std::string& name);  // kNone for other names
 bool IsReduction(const std::string& name);       // a combiner's, argmax or argmin
 // Why there is no such function, and what to write in its place; null for other names.
 const char* WhyNoFunction(const std::string& name);
-// The data types that a workload and its tensors can have.
-inline constexpr DType kWorkloadTypes[] = {DType::kFloat16, DType::kBFloat16, DType::kTF32,
-                                           DType::kFloat32, DType::kFloat64};
+// The data types that a workload and its tensors can have: those of floating point.
+inline constexpr auto kWorkloadTypes = [] {
+  constexpr auto kFirst = static_cast<size_t>(DType::kFloat16);
+  std::array<DType, static_cast<size_t>(DType::kFloat64) - kFirst + 1> types{};
+  for (size_t i = 0; i < types.size(); ++i) types[i] = static_cast<DType>(kFirst + i);
+  return types;
+}();
 // Names that cannot be given to anything: keywords, functions, reductions, inf.
 bool IsReserved(const std::string& name);
 

@@ -16,7 +16,7 @@ namespace heddle::measure {
 enum class Naming : uint8_t {
   kReadable,  // for whoever reads the kernel
   // For the hash of a source, which is to stay when readable names change: a prefix for what the
-  // name is of, then the name in the loops. As generator 11 wrote them, so that what was measured
+  // name is of, then the name in the loops. As generator 12 wrote them, so that what was measured
   // by it is known again.
   kNormal,
 };

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "measure/judge/criteria.h"
 #include "measure/run/messages.h"
 #include "proto/values.h"
 #include "search_space/notation/notation.h"
@@ -183,7 +184,10 @@ absl::Status FleetState::RecoverLeases(tuner::Records& records) {
     const v1::Device& device = devices_[trial.device].info.device();
     lease.environment = EnvironmentOf(device, job->spec().l2());
     const DeviceModels::Model* model = models_.Find(device.target().name());
-    lease.target = measure::FromProto(model == nullptr ? device : model->device).target;
+    const search_space::Target target =
+        measure::FromProto(model == nullptr ? device : model->device).target;
+    lease.fastest_us =
+        measure::FastestPlausible(*lease.program, target, lease.environment.l2) * 1e6;
     // The host's, which the lease's session must have had.
     const auto host = hosts_.find(lease.host);
     lease.from = {job->tenant(), host == hosts_.end() ? 0 : host->second.token, lease.host,

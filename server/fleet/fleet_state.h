@@ -267,7 +267,7 @@ class FleetState {
     std::string host, device;
     Workload program;
     tuner::Environment environment;
-    search_space::Target target;
+    double fastest_us = 0;  // measure::FastestPlausible: what is faster is not believed
     tuner::Provenance from;
     std::set<int64_t> open;  // candidates without a result
     SteadyTime last_seen;

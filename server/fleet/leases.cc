@@ -21,17 +21,15 @@ using measure::TrialResult;
 
 // What is stored of a result, which is its daemon's word.
 tuner::TrialRecord RecordOf(const TrialRow& row, const v1::CandidateResult& reported,
-                            const search_space::TensorProgram& program,
-                            const search_space::Target& target, measure::L2Policy l2,
+                            const std::string& workload_hash, double fastest_us,
                             const tuner::Provenance& from, absl::Time now) {
   tuner::TrialRecord record;
-  record.workload_hash = program.hash;
+  record.workload_hash = workload_hash;
   record.point = row.point;
   record.steps = row.steps;
   record.stage = row.is_final ? tuner::TrialStage::kFinal : tuner::TrialStage::kScreening;
   record.result = measure::FromProto(reported.result());
   TrialResult& result = record.result;
-  const double fastest_us = measure::FastestPlausible(program, target, l2) * 1e6;
   if (result.outcome == Outcome::kOk && result.time_us < fastest_us) {
     result.outcome = Outcome::kImplausible;
     result.detail =
@@ -101,7 +99,10 @@ FleetState::LeaseEntry FleetState::NewLease(const Waiter& waiter, const DeviceEn
   entry.device = waiter.device;
   entry.program = program;
   entry.environment = EnvironmentOf(device.info.device(), l2);
-  entry.target = measure::FromProto(ModelOf(device).device).target;
+  entry.fastest_us =
+      measure::FastestPlausible(*program, measure::FromProto(ModelOf(device).device).target,
+                                entry.environment.l2) *
+      1e6;
   entry.last_seen = entry.begun = SteadyNow();
   return entry;
 }
@@ -336,8 +337,8 @@ absl::Status FleetState::StoreResult(tuner::Records& records, const v1::Candidat
   }
   tuner::Provenance from = lease.from;
   from.token = report.token;
-  const tuner::TrialRecord record = RecordOf(**row, reported, *lease.program, lease.target,
-                                             lease.environment.l2, from, report.now);
+  const tuner::TrialRecord record =
+      RecordOf(**row, reported, lease.program->hash, lease.fastest_us, from, report.now);
   const bool is_default = (*row)->point == report.default_point;
   const FinalOrigin origin{report.host, report.token, lease.id, is_default};
   // Sent again, or measured by two: the job counts it once, a measurement is kept.
@@ -391,7 +392,7 @@ absl::StatusOr<FleetState::Given> FleetState::GiveBack(tuner::Records& records, 
   reported.mutable_result()->set_detail(
       absl::StrCat("quarantined after ", row.kills, " lost workers: ", how));
   const tuner::TrialRecord record =
-      RecordOf(row, reported, *lease.program, lease.target, lease.environment.l2, lease.from, now);
+      RecordOf(row, reported, lease.program->hash, lease.fastest_us, lease.from, now);
   auto seq =
       FinishTrial(records, row, v1::Trial::STATE_QUARANTINED, *lease.program, lease.environment,
                   record, {lease.host, lease.from.token, lease.id, false});

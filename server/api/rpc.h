@@ -17,7 +17,7 @@
 #include "server/engine/engine.h"
 #include "server/engine/pool.h"
 #include "server/engine/spaces.h"
-#include "server/fleet/metrics.h"
+#include "server/metrics/metrics.h"
 
 namespace heddle::server {
 

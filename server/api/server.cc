@@ -25,7 +25,7 @@
 #include "server/api/fleet_service.h"
 #include "server/api/records_service.h"
 #include "server/api/tuning_service.h"
-#include "server/fleet/health_metrics.h"
+#include "server/metrics/health_metrics.h"
 
 namespace heddle::server {
 namespace {

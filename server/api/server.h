@@ -14,7 +14,7 @@
 #include "server/api/rpc.h"
 #include "server/db/store.h"
 #include "server/engine/engine.h"
-#include "server/fleet/metrics.h"
+#include "server/metrics/metrics.h"
 
 namespace heddle::server {
 

@@ -14,7 +14,7 @@
 #include "server/db/confirmations.h"
 #include "server/db/convert.h"
 #include "server/engine/validate.h"
-#include "server/fleet/cost.h"
+#include "server/fleet/jobs/cost.h"
 #include "tuner/artefact/query.h"
 #include "tuner/model/features.h"
 

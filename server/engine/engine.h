@@ -27,7 +27,7 @@
 #include "server/engine/pool.h"
 #include "server/engine/searcher.h"
 #include "server/fleet/fleet_state.h"
-#include "server/fleet/metrics.h"
+#include "server/metrics/metrics.h"
 
 namespace heddle::server {
 

@@ -36,7 +36,7 @@ TEST(ClockTest, SpansAndMomentsAreReckonedWith) {
 const std::set<std::string> kWallClock = {
     "base/clock.h",                   // a comment
     "base/log.cc",                    // a line's time
-    "server/fleet/fleet_state.h",     // what is stored, and when jobs expire
+    "server/fleet/event/options.h",   // what is stored, and when jobs expire
     "server/api/records_service.cc",  // when trials were retracted
     "server/api/rpc.cc",              // when a token ends and was used
     "server/api/rpc.h",               // a replica's age

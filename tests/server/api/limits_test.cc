@@ -9,7 +9,7 @@
 #include "base/sqlite.h"
 #include "search_space/notation/notation.h"
 #include "server/db/errors.h"
-#include "server/fleet/cost.h"
+#include "server/fleet/jobs/cost.h"
 #include "tests/server/server_fixture.h"
 
 namespace heddle::server {

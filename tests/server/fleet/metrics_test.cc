@@ -1,5 +1,5 @@
 // What the files for operators in deploy/ name is what the server exports.
-#include "server/fleet/metrics.h"
+#include "server/metrics/metrics.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "measure/device/outcome.h"
-#include "server/fleet/health_metrics.h"
+#include "server/metrics/health_metrics.h"
 #include "tests/support.h"
 
 namespace heddle::server {

@@ -1,4 +1,4 @@
-#include "server/fleet/fair_queue.h"
+#include "server/fleet/jobs/fair_queue.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "server/fleet/cost.h"
+#include "server/fleet/jobs/cost.h"
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
 // What an operator's alerts rest on and one place each knows of; metrics.h has what the engine
 // counts.
-#ifndef HEDDLE_SERVER_FLEET_HEALTH_METRICS_H_
-#define HEDDLE_SERVER_FLEET_HEALTH_METRICS_H_
+#ifndef HEDDLE_SERVER_METRICS_HEALTH_METRICS_H_
+#define HEDDLE_SERVER_METRICS_HEALTH_METRICS_H_
 
 #include <prometheus/registry.h>
 
@@ -29,4 +29,4 @@ void SetReplicaAsOf(prometheus::Registry& registry, absl::Time when);
 
 }  // namespace heddle::server
 
-#endif  // HEDDLE_SERVER_FLEET_HEALTH_METRICS_H_
+#endif  // HEDDLE_SERVER_METRICS_HEALTH_METRICS_H_

@@ -1,6 +1,6 @@
 // Whether a workload may occupy a device.
-#ifndef HEDDLE_SERVER_FLEET_COST_H_
-#define HEDDLE_SERVER_FLEET_COST_H_
+#ifndef HEDDLE_SERVER_FLEET_JOBS_COST_H_
+#define HEDDLE_SERVER_FLEET_JOBS_COST_H_
 
 #include "absl/status/status.h"
 #include "search_space/ir/target.h"
@@ -15,4 +15,4 @@ absl::Status CheckCost(const search_space::TensorProgram& program,
 
 }  // namespace heddle::server
 
-#endif  // HEDDLE_SERVER_FLEET_COST_H_
+#endif  // HEDDLE_SERVER_FLEET_JOBS_COST_H_

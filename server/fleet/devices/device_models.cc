@@ -1,4 +1,4 @@
-#include "server/fleet/device_models.h"
+#include "server/fleet/devices/device_models.h"
 
 #include <atomic>
 #include <utility>

@@ -1,6 +1,6 @@
 // Whose turn it is among those who wait for the same thing.
-#ifndef HEDDLE_SERVER_FLEET_FAIR_QUEUE_H_
-#define HEDDLE_SERVER_FLEET_FAIR_QUEUE_H_
+#ifndef HEDDLE_SERVER_FLEET_JOBS_FAIR_QUEUE_H_
+#define HEDDLE_SERVER_FLEET_JOBS_FAIR_QUEUE_H_
 
 #include <map>
 #include <string>
@@ -31,4 +31,4 @@ class FairQueue {
 
 }  // namespace heddle::server
 
-#endif  // HEDDLE_SERVER_FLEET_FAIR_QUEUE_H_
+#endif  // HEDDLE_SERVER_FLEET_JOBS_FAIR_QUEUE_H_

@@ -1,4 +1,4 @@
-#include "server/fleet/metrics.h"
+#include "server/metrics/metrics.h"
 
 #include <utility>
 

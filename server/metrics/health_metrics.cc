@@ -1,4 +1,4 @@
-#include "server/fleet/health_metrics.h"
+#include "server/metrics/health_metrics.h"
 
 #include <openssl/asn1.h>
 #include <openssl/pem.h>

@@ -1,6 +1,6 @@
 // What the service tells Prometheus. Labels never name a job or a shape.
-#ifndef HEDDLE_SERVER_FLEET_METRICS_H_
-#define HEDDLE_SERVER_FLEET_METRICS_H_
+#ifndef HEDDLE_SERVER_METRICS_METRICS_H_
+#define HEDDLE_SERVER_METRICS_METRICS_H_
 
 #include <prometheus/counter.h>
 #include <prometheus/exposer.h>
@@ -52,4 +52,4 @@ class Metrics {
 
 }  // namespace heddle::server
 
-#endif  // HEDDLE_SERVER_FLEET_METRICS_H_
+#endif  // HEDDLE_SERVER_METRICS_METRICS_H_

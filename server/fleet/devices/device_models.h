@@ -1,7 +1,7 @@
 // What is believed of the devices of a model. A device that measures says how fast it is only where
 // nobody else does: its claims would decide which of its own times are plausible.
-#ifndef HEDDLE_SERVER_FLEET_DEVICE_MODELS_H_
-#define HEDDLE_SERVER_FLEET_DEVICE_MODELS_H_
+#ifndef HEDDLE_SERVER_FLEET_DEVICES_DEVICE_MODELS_H_
+#define HEDDLE_SERVER_FLEET_DEVICES_DEVICE_MODELS_H_
 
 #include <cstdint>
 #include <map>
@@ -51,4 +51,4 @@ std::string WhyNoWork(const DeviceModels::Model& model, const v1::Target& claime
 
 }  // namespace heddle::server
 
-#endif  // HEDDLE_SERVER_FLEET_DEVICE_MODELS_H_
+#endif  // HEDDLE_SERVER_FLEET_DEVICES_DEVICE_MODELS_H_

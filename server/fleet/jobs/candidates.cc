@@ -74,7 +74,7 @@ void Candidates::Propose(const searcher::Proposal& proposal, TrialRow row, int64
     queue_.push_back(row.id);
   }
   const int64_t id = row.id;
-  candidates_.emplace(id, Candidate{std::move(row), proposal.number()});
+  candidates_[id] = {std::move(row), proposal.number()};
 }
 
 bool Candidates::AnswerIsReady(bool finals) const {

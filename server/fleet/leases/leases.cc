@@ -342,8 +342,9 @@ void Leases::Return(const LeaseEntry& lease, const std::vector<int64_t>& ids, Bl
   p_.outbox.Write(
       [=, now = p_.options.now()](tuner::Records& records) {
         auto stored = StoreReturn(records, lease, ids, blame, how, now);
-        if (stored.ok()) *given = *std::move(stored);
-        return stored.status();
+        if (!stored.ok()) return stored.status();
+        *given = *std::move(stored);
+        return absl::OkStatus();
       },
       [=, this](const absl::Status& status) {
         if (!status.ok()) return;

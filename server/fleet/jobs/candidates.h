@@ -60,6 +60,7 @@ class Candidates {
     int64_t number = -1;  // the searcher's; -1: no searcher asks for it
   };
   struct Finals {
+    Finals() {}  // clang: an optional<> in this class cannot see the initialisers below
     std::vector<int64_t> ids;  // in the searcher's order
     std::map<int64_t, v1::TrialResult> results;
     double budget_s = 0;

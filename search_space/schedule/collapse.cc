@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/simplify.h"
+#include "search_space/schedule/operands.h"
 
 namespace heddle::search_space {
 namespace {
@@ -17,7 +18,8 @@ namespace {
 // Which dimensions of every tensor are merged with the next one, and which axes of every stage.
 class Merge {
  public:
-  explicit Merge(const TensorProgram& program) : program_(program) {}
+  // `windows`: other uses of the two axes than as neighbours in a load are of their common number.
+  Merge(const TensorProgram& program, bool windows) : program_(program), windows_(windows) {}
 
   // Merges axes `first` and first + 1 of a stage's tensor, and all that this takes elsewhere. False
   // where it cannot be; then nothing of this object holds.
@@ -43,6 +45,7 @@ class Merge {
 
   bool HasDim(const Buffer* tensor, size_t dim) const { return dims_.contains({tensor, dim}); }
   bool HasAxis(const Var& first) const { return axes_.contains(first.get()); }
+  bool of_windows() const { return windows_; }
 
  private:
   void AddTensor(const Buffer* tensor, size_t dim) {
@@ -57,7 +60,7 @@ class Merge {
     possible_ = possible_ && (data || reduced);
     if (!possible_ || !axes_.emplace(y.get()).second) return;
     if (data) AddTensor(s.tensor.get(), static_cast<size_t>(Position(s.axes, y)));
-    Follow(s.body, y, x);
+    if (!windows_) Follow(s.body, y, x);
   }
 
   // Every use of the two is as neighbours in a load.
@@ -85,6 +88,7 @@ class Merge {
   }
 
   const TensorProgram& program_;
+  const bool windows_;
   absl::flat_hash_set<std::pair<const Buffer*, size_t>> dims_;
   absl::flat_hash_set<const Variable*> axes_;  // merged with the next axis of their stage
   std::vector<std::pair<const Buffer*, size_t>> pending_;
@@ -133,7 +137,13 @@ class Rewriter {
     if (!merged) return y;
     const Var& x = axes[at + 1];
     const Var yx = MakeVar(stage.UnusedAxisName(y->name + x->name), y->extent * x->extent);
-    values_[y.get()] = VarExpr(yx);
+    const Expr number = VarExpr(yx);
+    if (merge_.of_windows()) {
+      values_[y.get()] = number / Int(x->extent);
+      values_[x.get()] = number % Int(x->extent);
+    } else {
+      values_[y.get()] = number;  // of both, where a load has them as neighbours
+    }
     return yx;
   }
 
@@ -170,7 +180,11 @@ class Rewriter {
     }
     if (e->op != Op::kLoad) return nullptr;
     ExprList args;
-    ForEachDim(e->buffer.get(), [&](size_t d, bool) { args.push_back(e->args[d]); });
+    ForEachDim(e->buffer.get(), [&](size_t d, bool merged) {
+      args.push_back(merged && merge_.of_windows()
+                         ? Simplify(e->args[d] * Int(e->buffer->shape[d + 1]) + e->args[d + 1])
+                         : e->args[d]);
+    });
     return Load(TensorOf(e->buffer), std::move(args));
   }
 
@@ -179,13 +193,27 @@ class Rewriter {
   absl::flat_hash_map<const Variable*, Expr> values_;  // of axes that are merged or gone
 };
 
-}  // namespace
+// Does the sum read windows at the positions y, x, and nothing along one of them alone?
+bool NumbersWindows(const Stage& stage, const Var& y, const Var& x) {
+  bool together = true, windows = false;
+  for (const Expr& load : LoadsIn(stage.body)) {
+    const bool along_y = MentionsAny(load, {y.get()}), along_x = MentionsAny(load, {x.get()});
+    together = together && along_y == along_x;
+    if (!along_y) continue;
+    windows = windows || std::any_of(load->args.begin(), load->args.end(), [&](const Expr& index) {
+                return index->op != Op::kVar && MentionsAny(index, {y.get(), x.get()});
+              });
+  }
+  return together && windows;
+}
 
-absl::StatusOr<std::shared_ptr<const TensorProgram>> Collapse(const TensorProgram& program,
-                                                              const std::string& stage) {
+// Merges axes of the stage as long as there are some that can be.
+absl::StatusOr<std::shared_ptr<const TensorProgram>> MergeAll(const TensorProgram& program,
+                                                              const std::string& stage,
+                                                              bool windows) {
   TensorProgram simple = program;
   for (Stage& s : simple.stages) s.body = Simplify(s.body);
-  simple = Rewriter(Merge(simple)).Run(simple);
+  simple = Rewriter(Merge(simple, windows)).Run(simple);
   bool any = false;
   for (bool more = true; more;) {
     more = false;
@@ -195,17 +223,31 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Collapse(const TensorProgra
       return absl::InvalidArgumentError(absl::StrCat(stage, " is no stage of ", program.op));
     }
     for (size_t a = 0; !more && a + 1 < at->axes.size(); ++a) {
-      Merge merge(simple);
+      Merge merge(simple, windows);
+      if (windows && !NumbersWindows(*at, at->axes[a], at->axes[a + 1])) continue;
       if (!merge.Add(*at, a)) continue;
       simple = Rewriter(merge).Run(simple);
       any = more = true;
     }
   }
   if (!any) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no two neighbouring axes of ", stage, " are only ever walked together"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no two neighbouring axes of ", stage,
+        windows ? " number the positions of windows" : " are only ever walked together"));
   }
   return std::make_shared<const TensorProgram>(std::move(simple));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const TensorProgram>> Collapse(const TensorProgram& program,
+                                                              const std::string& stage) {
+  return MergeAll(program, stage, false);
+}
+
+absl::StatusOr<std::shared_ptr<const TensorProgram>> Flatten(const TensorProgram& program,
+                                                             const std::string& stage) {
+  return MergeAll(program, stage, true);
 }
 
 }  // namespace heddle::search_space

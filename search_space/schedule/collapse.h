@@ -1,5 +1,6 @@
 // Dimensions that are only ever walked together, as one: a 1x1 convolution reads and writes whole
-// images row after row, and is a matrix product over their pixels.
+// images row after row, and is a matrix product over their pixels. Other convolutions are one over
+// the positions of their windows.
 #ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_COLLAPSE_H_
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_COLLAPSE_H_
 
@@ -17,6 +18,15 @@ namespace heddle::search_space {
 // elements' order in memory. InvalidArgument where no two axes of `stage` can be merged.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> Collapse(const TensorProgram& program,
                                                               const std::string& stage);
+
+// The same program without dimensions of extent 1, and with adjacent axes y, x of `stage` as one
+// axis "yx" wherever all that is read along one of them is read along both, windows of a tensor
+// among it, such as X[.., y + r, x + s, ..]: positions of windows are then rows of one matrix, and
+// X is read at [.., yx / extent of x + r, yx % extent of x + s, ..]. Tensors that the program
+// computes have the fewer dimensions, inputs stay as they are. InvalidArgument where no two axes of
+// `stage` can be merged so.
+absl::StatusOr<std::shared_ptr<const TensorProgram>> Flatten(const TensorProgram& program,
+                                                             const std::string& stage);
 
 }  // namespace heddle::search_space
 

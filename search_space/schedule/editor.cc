@@ -49,6 +49,15 @@ void ScheduleEditor::Insert(int index, std::vector<ScheduledStage> made) {
                   std::make_move_iterator(made.end()));
 }
 
+bool ScheduleEditor::IsUnscheduled() const {
+  const std::vector<ScheduledStage>& stages = schedule_.stages();
+  return std::none_of(stages.begin(), stages.end(),
+                      [](const ScheduledStage& s) {
+                        return s.consumer >= 0 || s.leader != nullptr || !s.untouched;
+                      }) &&
+         stages.size() == Schedule(schedule_.program_).stages().size();
+}
+
 void ScheduleEditor::Permute(const std::vector<int>& order) {
   std::vector<ScheduledStage> moved;
   std::vector<int> place(order.size());

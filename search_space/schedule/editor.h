@@ -43,6 +43,8 @@ class ScheduleEditor {
   void Insert(int index, std::vector<ScheduledStage> made);
   // Puts the stages into another order: stage order[i] comes to place i.
   void Permute(const std::vector<int>& order);
+  // Has no step but of algorithms, which leave a program as it comes, been applied?
+  bool IsUnscheduled() const;
   const std::shared_ptr<const TensorProgram>& shared_program() const { return schedule_.program_; }
   void StartOver(std::shared_ptr<const TensorProgram> program) {
     schedule_ = Schedule(std::move(program));

@@ -19,6 +19,7 @@
 #include "search_space/schedule/primitives/compute_inline.h"
 #include "search_space/schedule/primitives/compute_with.h"
 #include "search_space/schedule/primitives/fetch.h"
+#include "search_space/schedule/primitives/flatten.h"
 #include "search_space/schedule/primitives/fragment.h"
 #include "search_space/schedule/primitives/fuse.h"
 #include "search_space/schedule/primitives/gather_read.h"
@@ -48,12 +49,12 @@
 
 namespace heddle::search_space {
 
-using Step =
-    std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope, ComputeAt,
-                 ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
-                 CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
-                 BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
-                 SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize>;
+using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope,
+                          ComputeAt, ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate,
+                          Winograd, CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
+                          Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases,
+                          BlockLayout, InFlight, SkipMasked, ScanChunks, ShareScan, Reverse,
+                          ShiftMoments, PackLayout, Materialize, FlattenAxes>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

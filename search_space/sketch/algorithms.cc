@@ -5,9 +5,11 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "search_space/ir/float_format.h"
 #include "search_space/ir/linear.h"
 #include "search_space/schedule/collapse.h"
 #include "search_space/schedule/moments.h"
+#include "search_space/schedule/operands.h"
 #include "search_space/schedule/phases.h"
 #include "search_space/schedule/scan.h"
 #include "search_space/schedule/schedule.h"
@@ -159,14 +161,25 @@ bool ReadsSeveralTensors(const Expr& body) {
 
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program) {
   std::vector<Algorithm> algorithms = {{"definition", {}}};
-  Algorithm collapse{"collapse", {}}, winograd{"winograd", {}}, phases{"phases", {}},
-      scan{"scan", {}}, moments{"moments", {}, true};
-  TensorProgram collapsed = *program;
+  Algorithm collapse{"collapse", {}}, flatten{"flatten", {}}, winograd{"winograd", {}},
+      phases{"phases", {}}, scan{"scan", {}}, moments{"moments", {}};
+  flatten.only_matrices = true;
+  moments.together = true;
+  TensorProgram collapsed = *program, flattened = *program;
   for (const Stage& s : program->stages) {
     if (!s.is_reduction() || !ReadsSeveralTensors(s.body)) continue;
     if (const auto fewer = Collapse(collapsed, s.name()); fewer.ok()) {
       collapse.steps.push_back(CollapseAxes{s.name()});
       collapsed = **fewer;
+    }
+    // Units for matrices take no other numbers.
+    const std::vector<Expr> loads = LoadsIn(s.body);
+    const bool is_narrow = std::all_of(
+        loads.begin(), loads.end(), [](const Expr& load) { return IsNarrow(load->buffer->dtype); });
+    if (!is_narrow) continue;
+    if (const auto fewer = Flatten(flattened, s.name()); fewer.ok()) {
+      flatten.steps.push_back(FlattenAxes{s.name()});
+      flattened = **fewer;
     }
   }
   TensorProgram shifted = *program;
@@ -186,7 +199,7 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
     }
     AddScans(schedule, static_cast<int>(i), scan.steps);
   }
-  for (Algorithm* other : {&collapse, &winograd, &phases, &scan, &moments}) {
+  for (Algorithm* other : {&collapse, &flatten, &winograd, &phases, &scan, &moments}) {
     if (!other->steps.empty()) algorithms.push_back(std::move(*other));
   }
   return algorithms;

@@ -16,11 +16,13 @@ struct Algorithm {
   std::vector<Step> steps;
   // Is it there for reductions that can be computed together (FindKernelsTogether)?
   bool together = false;
+  // Is it there for products on units that multiply matrices?
+  bool only_matrices = false;
 };
 
-// First the definition itself, without steps; then, where they apply, "collapse" (collapse.h), for
-// reductions over several tensors, "winograd" (winograd.h), "phases" (phases.h), "scan" (scan.h)
-// and "moments" (moments.h).
+// First the definition itself, without steps; then, where they apply, "collapse" and "flatten"
+// (collapse.h), for reductions over several tensors, "winograd" (winograd.h), "phases" (phases.h),
+// "scan" (scan.h) and "moments" (moments.h).
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program);
 
 // Where one tensor is reduced nothing is reused, and the shape of tiles does not matter.

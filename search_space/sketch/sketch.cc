@@ -305,11 +305,19 @@ void AddApart(const std::shared_ptr<const TensorProgram>& program, const Target&
   }
 }
 
+// Of plans for a kernel that units for matrices can compute only theirs; of these the last rule's,
+// which knows most of them.
+void KeepMatrices(bool only_last, Plans& made) {
+  if (CountMatrices({made}) == 0) return;
+  std::erase_if(made, [](const NamedPlan& p) { return !p.multiplies_matrices; });
+  if (only_last) made.erase(made.begin(), made.end() - 1);
+}
+
 // Copies in tiles take whole ones at least of what lies along the rows that they read.
 constexpr int64_t kShortestRow = 16;
 
 // Of plans for a program with packed tensors: products are for the units that multiply matrices
-// here, of which the last rule knows most, and each copy is made in one way.
+// here, and each copy is made in one way.
 void KeepPacked(const ProgramShape& shape, bool only_last, std::vector<Plans>& plans) {
   for (size_t k = 0; k < plans.size(); ++k) {
     const ScheduledStage& root = shape.stage(shape.kernels[k].root);
@@ -319,9 +327,8 @@ void KeepPacked(const ProgramShape& shape, bool only_last, std::vector<Plans>& p
       const bool in_tiles = loads.size() == 1 && loads[0]->buffer->shape.back() >= kShortestRow;
       const auto is_other = [&](const NamedPlan& p) { return p.is_fallback == in_tiles; };
       if (!std::all_of(made.begin(), made.end(), is_other)) std::erase_if(made, is_other);
-    } else if (CountMatrices({made}) > 0) {
-      std::erase_if(made, [](const NamedPlan& p) { return !p.multiplies_matrices; });
-      if (only_last) made.erase(made.begin(), made.end() - 1);
+    } else {
+      KeepMatrices(only_last, made);
     }
   }
 }
@@ -391,7 +398,12 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
         algorithm.together ? FindKernelsTogether(program, {}, algorithm.steps)
                            : FindKernels(program, algorithm.steps));
     const size_t first = sketches.size();
-    AddCombinations(PlansOf(*shape, false, target), shape, sketches);
+    std::vector<Plans> made = PlansOf(*shape, false, target);
+    if (algorithm.only_matrices) {
+      if (CountMatrices(made) == 0) continue;
+      for (Plans& of_kernel : made) KeepMatrices(true, of_kernel);
+    }
+    AddCombinations(std::move(made), shape, sketches);
     for (size_t s = first; s < sketches.size(); ++s) {
       sketches[s].name = absl::StrCat(algorithm.name, "/", sketches[s].name);
     }

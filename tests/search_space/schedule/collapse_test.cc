@@ -17,9 +17,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::shared_ptr<const TensorProgram> Make(const char* op, const char* shape) {
+std::shared_ptr<const TensorProgram> Make(const char* op, const char* shape,
+                                          DType type = DType::kFloat32) {
   return std::make_shared<const TensorProgram>(
-      *FindOperator(BuiltinOperators(), op)->Instantiate(*ParseShape(shape), DType::kFloat32));
+      *FindOperator(BuiltinOperators(), op)->Instantiate(*ParseShape(shape), type));
 }
 
 std::vector<std::string> AlgorithmNames(const std::shared_ptr<const TensorProgram>& program) {
@@ -109,10 +110,53 @@ op normalised(n, c, h, w) {
   EXPECT_EQ(kernels_of("G[y]"), 0) << "an image's rows differ";
 }
 
+TEST(FlattenTest, PositionsOfWindowsAreRowsOfOneMatrix) {
+  const auto padded = Flatten(*Make("conv2d_nhwc", "n=3,ci=6,h=5,w=7,co=4,kh=3,kw=3,pad=1"), "Y");
+  ASSERT_TRUE(padded.ok()) << padded.status();
+  EXPECT_THAT((*padded)->inputs[0]->shape, ElementsAre(3, 5, 7, 6)) << "inputs stay";
+  const Stage& y = (*padded)->stages.back();
+  EXPECT_THAT(y.tensor->shape, ElementsAre(105, 4));
+  EXPECT_EQ(ToString(y.body), "P[byx / 35, ry + byx / 7 % 5, rx + byx % 7, c] * W[ry, rx, c, o]");
+  // Channels lie between the images of a batch and their rows.
+  const auto first = Flatten(*Make("conv2d", "n=3,ci=6,h=5,w=7,co=4,kh=3,kw=3,stride=2"), "Y");
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_THAT((*first)->stages.back().tensor->shape, ElementsAre(3, 4, 6));
+}
+
+TEST(FlattenTest, IsAnAlgorithmForNumbersThatUnitsForMatricesTake) {
+  const char* shape = "n=2,ci=6,h=5,w=7,co=4,kh=5,kw=5,pad=2";
+  EXPECT_THAT(AlgorithmNames(Make("conv2d_nhwc", shape, DType::kTF32)),
+              ElementsAre("definition", "flatten"));
+  EXPECT_THAT(AlgorithmNames(Make("conv2d_nhwc", shape)), ElementsAre("definition"));
+}
+
+TEST(FlattenTest, WhatIsComputedWithTheSumHasItsAxes) {
+  const auto biased =
+      Flatten(*Make("conv2d_bias_relu", "n=2,ci=6,h=5,w=7,co=4,kh=3,kw=3,pad=1"), "T");
+  ASSERT_TRUE(biased.ok()) << biased.status();
+  EXPECT_THAT((*biased)->stages.back().tensor->shape, ElementsAre(2, 4, 35));
+}
+
+TEST(FlattenTest, LeavesAloneWhatIsNoWindowOrIsReadAlongOneAxis) {
+  struct Case {
+    const char *op, *shape;
+  };
+  for (const auto& [op, shape] :
+       {Case{"matmul", "m=4,n=5,k=6"}, Case{"batch_matmul", "b=3,m=4,n=5,k=6"},
+        Case{"conv2d", "n=2,ci=6,h=5,w=7,co=4,kh=1,kw=1"}, Case{"softmax", "m=4,n=5"}}) {
+    const auto program = Make(op, shape, DType::kBFloat16);
+    const auto flattened = Flatten(*program, program->stages.back().name());
+    EXPECT_THAT(std::string(flattened.status().message()), HasSubstr("positions of windows"))
+        << op << " " << shape;
+    EXPECT_THAT(AlgorithmNames(program), ::testing::Not(::testing::Contains("flatten")));
+  }
+}
+
 TEST(CollapseTest, ComesBeforeAllOtherSteps) {
   Schedule schedule(Make("conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=1,kw=1"));
   ASSERT_TRUE(schedule.Apply(Split{"Y", "y", {5}}).ok());
   EXPECT_THAT(std::string(schedule.Apply(CollapseAxes{"Y"}).message()), HasSubstr("before all"));
+  EXPECT_THAT(std::string(schedule.Apply(FlattenAxes{"Y"}).message()), HasSubstr("before all"));
 }
 
 }  // namespace

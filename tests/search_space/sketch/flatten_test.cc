@@ -1,0 +1,106 @@
+// Products over the positions of windows: that their schedules compute the definition.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "search_space/check/verify.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
+#include "tests/search_space/products.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr char kOperators[] = R"(
+op channels_first(n, h, w, ci, co) {
+  in X[n, ci, h + 2, w + 2], W[co, ci, 3, 3]
+  out Y[b: n, o: co, y: h, x: w] = sum(c: ci, r: 3, s: 3) X[b, c, y + r, x + s] * W[o, c, r, s]
+}
+op channels_last(n, h, w, ci, co) {
+  in X[n, h + 2, w + 2, ci], W[co, 3, 3, ci], B[co], R[n, h, w, co]
+  C[b: n, y: h, x: w, o: co] = sum(r: 3, s: 3, c: ci) X[b, y + r, x + s, c] * W[o, r, s, c]
+  out Y[b: n, y: h, x: w, o: co] = max(C[b, y, x, o] + B[o], 0) + R[b, y, x, o]
+}
+op along_a_line(n, l, ci, co) {
+  in X[n, l + 4, ci], W[co, 3, ci]
+  out Y[b: n, i: l, o: co] = sum(r: 3, c: ci) X[b, i + 2*r, c] * W[o, r, c]
+}
+op weight_gradient(n, ci, co, h, w) {
+  in X[n, ci, h + 2, w + 2], D[n, co, h, w]
+  out G[o: co, c: ci, r: 3, s: 3] = sum(b: n, y: h, x: w) X[b, c, y + r, x + s] * D[b, o, y, x]
+}
+)";
+
+struct Case {
+  const char* name;
+  const char* op;
+  const char* shape;
+  DType type;
+  const char* target;
+};
+
+class FlattenedPoints : public testing::TestWithParam<Case> {};
+
+TEST_P(FlattenedPoints, ComputeTheDefinition) {
+  const Case& c = GetParam();
+  const auto program = InstantiatedFrom(kOperators, c.op, c.shape, c.type);
+  Target target = *FindTarget(c.target);
+  target.peak_gflops = 1;  // so that small products are worth a copy
+  const auto space = SearchSpace::Create(program, target);
+  ASSERT_TRUE(space.ok()) << space.status();
+  Rng rng(1);
+  int seen = 0;
+  for (int draw = 0; draw < 400 && seen < 8; ++draw) {
+    const Point point = *space->Sample(rng);
+    const std::string text = space->Print(point);
+    if (!absl::StartsWith(text, "flatten")) continue;
+    ++seen;
+    const auto lowered = space->Lower(point);
+    ASSERT_TRUE(lowered.ok()) << lowered.status() << text;
+    const absl::Status verified = Verify(*lowered, target);
+    ASSERT_TRUE(verified.ok()) << verified << text;
+    SCOPED_TRACE(text);
+    ExpectComputes(*program, *lowered, static_cast<uint64_t>(seen));
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(seen, 8);
+}
+
+constexpr Case kCases[] = {
+    {"channels_last", "channels_last", "n=2,h=5,w=7,ci=16,co=24", DType::kBFloat16, "h100"},
+    {"of_warps", "channels_last", "n=2,h=5,w=7,ci=16,co=24", DType::kFloat16, "a100"},
+    {"in_tf32", "channels_last", "n=3,h=3,w=5,ci=12,co=9", DType::kTF32, "h100"},
+    {"channels_first", "channels_first", "n=2,h=5,w=9,ci=24,co=17", DType::kBFloat16, "h100"},
+    {"one_image", "channels_last", "n=1,h=9,w=11,ci=16,co=8", DType::kFloat16, "h100"},
+    {"padded", "conv2d_nhwc", "n=2,ci=16,h=6,w=5,co=24,kh=3,kw=3,pad=1", DType::kBFloat16, "h100"},
+    {"strided", "conv2d_nhwc", "n=2,ci=16,h=9,w=7,co=8,kh=3,kw=3,stride=2,pad=1", DType::kBFloat16,
+     "h100"},
+    {"with_bias", "conv2d_bias_relu", "n=2,ci=16,h=5,w=7,co=9,kh=3,kw=3,pad=1", DType::kFloat16,
+     "h100"},
+    {"along_a_line", "along_a_line", "n=3,l=21,ci=16,co=16", DType::kBFloat16, "h100"},
+    {"weight_gradient", "weight_gradient", "n=16,h=3,w=5,ci=8,co=16", DType::kBFloat16, "h100"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Operators, FlattenedPoints, testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
+
+// Only units for matrices take positions as rows: others tile images both ways.
+TEST(FlattenTest, IsForUnitsForMatrices) {
+  const auto sketches_of = [](DType type, const char* target) {
+    const auto space = SearchSpace::Create(
+        InstantiatedFrom(kOperators, "channels_last", "n=2,h=16,w=16,ci=32,co=32", type),
+        *FindTarget(target));
+    return space->Parse("flatten/warpgroup:").status().message().find("no sketch") ==
+           std::string::npos;
+  };
+  EXPECT_TRUE(sketches_of(DType::kBFloat16, "h100"));
+  EXPECT_FALSE(sketches_of(DType::kFloat32, "h100"));
+  EXPECT_FALSE(sketches_of(DType::kBFloat16, "cpu"));
+}
+
+}  // namespace
+}  // namespace heddle::search_space

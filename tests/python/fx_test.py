@@ -263,6 +263,13 @@ class Choice(Case):
         torch._dynamo.reset()
         return optimize(self.model, self.x, self.a, self.b, rest="inductor", **options)
 
+    def test_a_prediction_is_a_share_of_the_whole(self):
+        # By themselves the three take 14 us, all together 7.
+        Inductor(self, (1.0, 2.0), (1.0, 6.0), (1.0, 6.0), (3.0, 7.0))
+        _, report = self.optimize()
+        self.assertEqual(len(report.uses), 3)
+        self.assertAlmostEqual(report.predicted_us, 1.5)
+
     def test_a_kernel_that_is_slower_is_left(self):
         # relu(x @ a), what is multiplied by b, what is multiplied by a; then the whole.
         inductor = Inductor(self, (2.0, 1.0), (1.0, 3.0), (1.0, 1.5), (6.0, 8.0))

@@ -8,9 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "server/db/job_store.h"
 #include "server/db/trial_store.h"
+#include "server/fleet/devices/devices.h"
+#include "server/fleet/devices/hosts.h"
 #include "server/fleet/leases/confirmations.h"
 #include "tuner/records/records.h"
 
@@ -49,7 +52,14 @@ struct LeaseEntry {
 
   // Whether it ends with its job: another host's best is confirmed all the same.
   bool IsOf(int64_t of_job) const { return job == of_job && confirms == 0; }
+  // Whether the daemon that had it is known to have ended: its host has booted again, or another
+  // process has the device.
+  bool DiedBefore(const FleetSession& now) const;
 };
+
+// Those of the database that may still be reported, as if they had not been heard of.
+absl::StatusOr<std::vector<LeaseEntry>> LoadLeases(tuner::Records& records, const Hosts& hosts,
+                                                   const Devices& devices);
 
 }  // namespace heddle::server
 

@@ -6,13 +6,11 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "measure/judge/criteria.h"
 #include "measure/run/messages.h"
 #include "proto/values.h"
-#include "search_space/notation/notation.h"
 #include "server/db/confirmations.h"
 #include "server/db/convert.h"
 
@@ -24,59 +22,16 @@ constexpr double kLeaseQuantum = 4;
 // How quickly what is known of a job's candidates follows what they take.
 constexpr double kNewest = 0.3;
 
-// Whether the daemon that had the lease is known to have ended: its host has booted again, or
-// another process has the device.
-bool Died(const LeaseEntry& lease, const FleetSession& now) {
-  if (lease.host != now.host || lease.boot_id.empty()) return false;
-  if (lease.boot_id != now.boot_id) return true;
-  return lease.instance != now.instance &&
-         std::any_of(now.devices.begin(), now.devices.end(),
-                     [&](const auto& device) { return device.second == lease.device; });
-}
-
 }  // namespace
 
 Leases::Leases(const LeaseParts& parts) : p_(parts), share_(kLeaseQuantum) {}
 
 absl::Status Leases::Recover(tuner::Records& records, int64_t epoch) {
   next_ = (epoch << 32) + 1;  // never one of an earlier epoch
-  HEDDLE_ASSIGN_OR_RETURN(trials, LoadLeasedTrials(records));
-  for (const LeasedTrial& trial : trials) {
-    auto [it, added] = leases_.try_emplace(trial.lease);
-    LeaseEntry& lease = it->second;
-    lease.open.insert(trial.trial);
-    if (trial.running) lease.running.insert(trial.trial);
-    if (!added) continue;
-    auto job = LoadJob(records, trial.job, "");
-    auto program =
-        job.ok() ? search_space::ParseWorkload(job->workloads(trial.workload).workload().text())
-                 : job.status();
-    // The job has ended without it, or was given up.
-    if (absl::IsNotFound(program.status()) || absl::IsInvalidArgument(program.status())) {
-      LogEvent(Severity::kWarning, "late_lease_dropped",
-               {{"lease", trial.lease}, {"error", std::string(program.status().message())}});
-      leases_.erase(it);
-      continue;
-    }
-    if (!program.ok()) return program.status();
-    lease.id = trial.lease;
-    lease.job = trial.job;
-    lease.device = trial.device;
-    lease.host = HostOf(trial.device);
-    lease.program = std::make_shared<const search_space::TensorProgram>(*std::move(program));
-    const DeviceEntry* known = p_.devices.Find(trial.device);
-    const v1::Device device = known == nullptr ? v1::Device() : known->info.device();
-    lease.environment = EnvironmentOf(device, job->spec().l2());
-    const DeviceModels::Model* model = p_.devices.models().Find(device.target().name());
-    const search_space::Target target =
-        measure::FromProto(model == nullptr ? device : model->device).target;
-    lease.fastest_us =
-        measure::FastestPlausible(*lease.program, target, lease.environment.l2) * 1e6;
-    // The host's token, which the lease's session must have had.
-    lease.from = {job->tenant(), p_.hosts.TokenOf(lease.host), lease.host, JobName(trial.job)};
-    lease.is_finals = trial.is_final;
-    lease.expired = trial.late;
+  HEDDLE_ASSIGN_OR_RETURN(known, LoadLeases(records, p_.hosts, p_.devices));
+  for (LeaseEntry& lease : known) {
     lease.last_seen = p_.options.steady();
+    leases_.emplace(lease.id, std::move(lease));
   }
   return absl::OkStatus();
 }
@@ -488,7 +443,7 @@ void Leases::Beat(FleetSession& session, const v1::HeartbeatRequest& request,
 
 void Leases::BlameForDeath(const FleetSession& now) {
   for (auto& [id, lease] : leases_) {
-    if (!Died(lease, now)) continue;
+    if (!lease.DiedBefore(now)) continue;
     if (!lease.expired) {
       Expire(lease, Blame::kRunning);
     } else if (!lease.running.empty()) {

@@ -45,7 +45,6 @@ class Merge {
 
   bool HasDim(const Buffer* tensor, size_t dim) const { return dims_.contains({tensor, dim}); }
   bool HasAxis(const Var& first) const { return axes_.contains(first.get()); }
-  bool of_windows() const { return windows_; }
 
  private:
   void AddTensor(const Buffer* tensor, size_t dim) {
@@ -137,13 +136,8 @@ class Rewriter {
     if (!merged) return y;
     const Var& x = axes[at + 1];
     const Var yx = MakeVar(stage.UnusedAxisName(y->name + x->name), y->extent * x->extent);
-    const Expr number = VarExpr(yx);
-    if (merge_.of_windows()) {
-      values_[y.get()] = number / Int(x->extent);
-      values_[x.get()] = number % Int(x->extent);
-    } else {
-      values_[y.get()] = number;  // of both, where a load has them as neighbours
-    }
+    values_[y.get()] = VarExpr(yx) / Int(x->extent);
+    values_[x.get()] = VarExpr(yx) % Int(x->extent);
     return yx;
   }
 
@@ -181,9 +175,8 @@ class Rewriter {
     if (e->op != Op::kLoad) return nullptr;
     ExprList args;
     ForEachDim(e->buffer.get(), [&](size_t d, bool merged) {
-      args.push_back(merged && merge_.of_windows()
-                         ? Simplify(e->args[d] * Int(e->buffer->shape[d + 1]) + e->args[d + 1])
-                         : e->args[d]);
+      args.push_back(merged ? e->args[d] * Int(e->buffer->shape[d + 1]) + e->args[d + 1]
+                            : e->args[d]);
     });
     return Load(TensorOf(e->buffer), std::move(args));
   }

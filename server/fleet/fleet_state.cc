@@ -31,11 +31,10 @@ FleetState::FleetState(Metrics& metrics, FleetOptions options)
       searches_(options_, outbox_, changes_, jobs_),
       budget_(options_, outbox_),
       queue_(options_, outbox_, metrics_, jobs_, devices_, budget_),
-      leases_({options_, outbox_, changes_, metrics_, hosts_, devices_, searches_, jobs_, budget_,
-               confirmations_}),
-      grants_({options_, outbox_, changes_, metrics_, hosts_, devices_, searches_, jobs_, budget_,
-               confirmations_},
-              queue_, leases_) {}
+      parts_{options_, outbox_,   changes_, metrics_, hosts_,
+             devices_, searches_, jobs_,    budget_,  confirmations_},
+      leases_(parts_),
+      grants_(parts_, queue_, leases_) {}
 
 // ---------------------------------------------------------------------------------------- recovery
 
@@ -130,7 +129,6 @@ void FleetState::Sweep() {
       jobs_.Cancel(job, "expired");
     }
   }
-  queue_.Match();
   StopJobsWithoutDevices();
   queue_.EndSlices();
   budget_.Book();

@@ -170,6 +170,7 @@ class FleetState {
   DeviceBudget budget_;
   JobQueue queue_;
   Confirmations confirmations_;
+  const LeaseParts parts_;
   Leases leases_;
   Grants grants_;
 };

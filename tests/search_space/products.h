@@ -11,9 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "search_space/check/interpret.h"
+#include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/sketch/search_space.h"
 
 namespace heddle::search_space {
 
@@ -48,6 +52,35 @@ inline void ExpectComputes(const TensorProgram& program, const Program& lowered,
   for (const BufferRef& output : lowered.outputs) {
     ASSERT_EQ(got.at(output->name), expected.at(output->name)) << ToString(lowered);
   }
+}
+
+// Random points whose text, behind a space, holds `like`: that each is read back from its text,
+// passes the verifier and computes the program. The device is so slow that copies are worth it for
+// small products.
+inline void ExpectPointsCompute(const std::shared_ptr<const TensorProgram>& program, Target target,
+                                const std::string& like) {
+  static constexpr int kDraws = 400, kPoints = 8;
+  target.peak_gflops = 1;
+  const auto space = SearchSpace::Create(program, target);
+  ASSERT_TRUE(space.ok()) << space.status();
+  Rng rng(1);
+  int seen = 0;
+  for (int draw = 0; draw < kDraws && seen < kPoints; ++draw) {
+    const Point point = *space->Sample(rng);
+    const std::string text = space->Print(point);
+    if (!absl::StrContains(absl::StrCat(" ", text), like)) continue;
+    ++seen;
+    SCOPED_TRACE(text);
+    const auto parsed = space->Parse(text);
+    ASSERT_TRUE(parsed.ok() && *parsed == point);
+    const auto lowered = space->Lower(point);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const absl::Status verified = Verify(*lowered, target);
+    ASSERT_TRUE(verified.ok()) << verified;
+    ExpectComputes(*program, *lowered, static_cast<uint64_t>(seen));
+    if (testing::Test::HasFatalFailure()) return;
+  }
+  EXPECT_EQ(seen, kPoints);
 }
 
 }  // namespace heddle::search_space

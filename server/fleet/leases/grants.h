@@ -62,7 +62,7 @@ class Grants {
   void GiveOf(ActiveJob& job, Waiter& waiter, const DeviceEntry& device);
   void GiveOf(Confirmation confirmation, Waiter& waiter, const DeviceEntry& device);
 
-  const LeaseParts p_;
+  const LeaseParts& p_;
   JobQueue& queue_;
   Leases& leases_;
   std::map<std::string, std::list<Waiter>> waiters_;         // by model

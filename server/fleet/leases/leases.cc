@@ -229,8 +229,7 @@ void Leases::TakeOut(LeaseEntry& lease, const std::vector<int64_t>& candidates, 
   leases_.erase(lease.id);
 }
 
-// ------------------------------------------------------------------------------------
-// confirmations
+// ----------------------------------------------------------------------------------- confirmations
 
 void Leases::Confirm(const LeaseEntry& lease) {
   const std::string& model = lease.environment.device_name;

@@ -122,7 +122,7 @@ class Leases {
   // Whether a second host, or one that is trusted, has said that it cannot measure the workload.
   bool AllRefuse(ActiveJob& job, const FleetSession& session, const std::string& why);
 
-  const LeaseParts p_;
+  const LeaseParts& p_;
   std::map<int64_t, LeaseEntry> leases_;
   int64_t next_ = 1;
   std::map<std::string, Hand> hands_;  // by device

@@ -1,14 +1,8 @@
 // Products over the positions of windows: that their schedules compute the definition.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <string>
-#include <vector>
 
-#include "absl/strings/match.h"
-#include "search_space/check/verify.h"
-#include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/products.h"
 
@@ -47,27 +41,8 @@ class FlattenedPoints : public testing::TestWithParam<Case> {};
 
 TEST_P(FlattenedPoints, ComputeTheDefinition) {
   const Case& c = GetParam();
-  const auto program = InstantiatedFrom(kOperators, c.op, c.shape, c.type);
-  Target target = *FindTarget(c.target);
-  target.peak_gflops = 1;  // so that small products are worth a copy
-  const auto space = SearchSpace::Create(program, target);
-  ASSERT_TRUE(space.ok()) << space.status();
-  Rng rng(1);
-  int seen = 0;
-  for (int draw = 0; draw < 400 && seen < 8; ++draw) {
-    const Point point = *space->Sample(rng);
-    const std::string text = space->Print(point);
-    if (!absl::StartsWith(text, "flatten")) continue;
-    ++seen;
-    const auto lowered = space->Lower(point);
-    ASSERT_TRUE(lowered.ok()) << lowered.status() << text;
-    const absl::Status verified = Verify(*lowered, target);
-    ASSERT_TRUE(verified.ok()) << verified << text;
-    SCOPED_TRACE(text);
-    ExpectComputes(*program, *lowered, static_cast<uint64_t>(seen));
-    if (HasFatalFailure()) return;
-  }
-  EXPECT_EQ(seen, 8);
+  ExpectPointsCompute(InstantiatedFrom(kOperators, c.op, c.shape, c.type), *FindTarget(c.target),
+                      " flatten");
 }
 
 constexpr Case kCases[] = {

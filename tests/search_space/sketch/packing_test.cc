@@ -5,10 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/products.h"
@@ -174,30 +172,7 @@ class PackedPoints : public testing::TestWithParam<Case> {};
 
 TEST_P(PackedPoints, ComputeTheDefinition) {
   const Case& c = GetParam();
-  const auto program = Instantiated(c.op, c.shape, c.type);
-  // Slow enough for small products to be worth a copy.
-  Target target = H100();
-  target.peak_gflops = 1;
-  const auto space = SearchSpace::Create(program, target);
-  ASSERT_TRUE(space.ok()) << space.status();
-  Rng rng(1);
-  int seen = 0;
-  for (int draw = 0; draw < 400 && seen < 8; ++draw) {
-    const Point point = *space->Sample(rng);
-    const std::string text = space->Print(point);
-    if (!absl::StrContains(text, c.like)) continue;
-    ++seen;
-    const auto parsed = space->Parse(text);
-    ASSERT_TRUE(parsed.ok() && *parsed == point) << text;
-    const auto lowered = space->Lower(point);
-    ASSERT_TRUE(lowered.ok()) << lowered.status() << text;
-    const absl::Status verified = Verify(*lowered, target);
-    ASSERT_TRUE(verified.ok()) << verified << text;
-    SCOPED_TRACE(text);
-    ExpectComputes(*program, *lowered, static_cast<uint64_t>(seen));
-    if (HasFatalFailure()) return;
-  }
-  EXPECT_EQ(seen, 8);
+  ExpectPointsCompute(Instantiated(c.op, c.shape, c.type), H100(), c.like);
 }
 
 constexpr Case kCases[] = {

@@ -39,7 +39,7 @@ Stmt UnrollRegisterLoops(const Stmt& body);
 // Orders the multiply-adds of every tile that is held in registers, so that neighbours share an
 // operand: the loops of one factor run inside those of the other and turn back at every end. What
 // an instruction shares with the last it need not read from the banks of the register file again
-// (CUTLASS orders its thread-level products to that end, too). Measured: docs/results.md.
+// (CUTLASS orders its thread-level products to that end, too). Measured: docs/notebook.md.
 Stmt OrderRegisterTiles(const Stmt& body);
 
 // Inserts barriers between conflicting accesses to shared buffers by different threads, also around

@@ -153,7 +153,7 @@ Computation Compute(KernelContext& context, const PipelinedLoop& p, TileCopies& 
 // are none in background), and what is done behind. With some in flight the last tile stands behind
 // the loop, so that the wait for all is right behind these products: in the loop ptxas 13.0 would
 // wait for all in every iteration, and behind a loop alone it moves what reads the sums in front of
-// the wait (docs/results.md, 16-bit matrices).
+// the wait (docs/notebook.md, bulk copies).
 Stmt EmitTiles(const PipelinedLoop& p, const Stmt& begin, const BufferRef& products,
                const Stmt& end) {
   const int64_t tiles = p.loop->extent;

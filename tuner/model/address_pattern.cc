@@ -9,7 +9,7 @@ namespace {
 
 // Passes of the shared memory's banks for one instruction of a warp: the most distinct words in one
 // bank (CUDA C++ Best Practices Guide). Accesses of 16 bytes a thread go half a warp at a time:
-// with that rule the counts agree with Nsight Compute's on an H100 (docs/results.md).
+// with that rule the counts agree with Nsight Compute's on an H100 (docs/results/compiler.md).
 struct Banks {
   double passes = 0, fewest = 0;
 };

@@ -26,7 +26,7 @@ constexpr double kSpecialPerCycle = 16;  // special function results a multiproc
 constexpr double kSharedLatency = 30, kGlobalLatency = 600, kBarrierLatency = 30;  // cycles
 constexpr double kLaunchUs = 1.0;
 // Asynchronous copies of a warp in a row that keep nobody waiting, and the cycles that each further
-// one of every warp keeps the block's reads of shared memory waiting (docs/results.md, interleave).
+// one of every warp keeps the block's reads waiting (docs/notebook.md, interleaved copies).
 constexpr double kShortBurst = 4, kBurstCycles = 3.5;
 
 double RoundUp(double v, double unit) { return std::ceil(v / unit) * unit; }

@@ -7,7 +7,7 @@ namespace heddle::tuner {
 namespace {
 
 // In cycles a thread unless said otherwise. Fitted to 1,569 random points of ten workloads by least
-// squares of the logarithms of their times, fast points counting more (docs/results.md). What every
+// squares of the logarithms of their times, fast points more (docs/results/search.md). What every
 // execution of a workload takes beside changes no order and is left out.
 constexpr double kProcessorLaunchUs = 35;
 constexpr double kGroup = 55;  // of the core

@@ -14,7 +14,7 @@ using search_space::Target;
 
 // The weights of RegisterTerms, as bench/fit_registers.py found them: every second kernel that
 // `bench/registers bench/suites/record.txt` samples, NVRTC 13.0 for sm_90, a loss that counts
-// kernels more than 17 % off; the other half judges (docs/results.md).
+// kernels more than 17 % off; the other half judges (docs/results/compiler.md).
 using Weights = std::array<double, 6>;
 constexpr Weights kLeast = {10.84, 1.16}, kMost = {4.41, 2.21, 0.74, 0.69, 48.02};
 constexpr Weights kTiledLeast = {0, 1.51, 0.22, 0.91, 2.39, 3.53};

@@ -23,7 +23,7 @@ struct RegisterTerms {
 RegisterTerms RegisterTermsOf(const KernelProfile& profile, const search_space::Target& target);
 
 // 32-bit registers of a thread that the compiler would give if the launch bounds' blocks were only
-// a wish (docs/results.md says how near that is). Above RegisterLimit values are spilled.
+// a wish (docs/results/compiler.md says how near that is). Above RegisterLimit values are spilled.
 double RegisterDemand(const KernelProfile& profile, const search_space::Target& target);
 
 // Registers a thread can have: launch bounds, register file and instruction set.

@@ -8,8 +8,8 @@ namespace {
 
 constexpr const char* kRoofline = "S. Williams et al., Roofline (CACM 2009), a roof for each unit";
 
-// Weights of GPUs were fitted to 1,249 measured points (docs/results.md): what few warps cannot
-// hide shows as instructions that take longer, and float arithmetic is among the instructions.
+// Weights of GPUs were fitted to 1,249 measured points (docs/results/compiler.md): what few warps
+// cannot hide shows as longer instructions, and float arithmetic is among the instructions.
 // Those of processors are in the constants of processor_cost.cc.
 constexpr TermInfo kTable[] = {
     {Term::kFma,
@@ -57,7 +57,7 @@ constexpr TermInfo kTable[] = {
     {Term::kBurst,
      "burst_us",
      "waves * what copies of a burst beyond its first 4 keep the block waiting",
-     "docs/results.md, interleave",
+     "docs/notebook.md, interleave",
      {"bursts of asynchronous copies", 1},
      {}},
     {Term::kDram,
@@ -69,7 +69,7 @@ constexpr TermInfo kTable[] = {
     {Term::kLaunch,
      "launch_us",
      "a constant for each kernel, on a processor also for each of its groups",
-     "docs/results.md",
+     "docs/results/compiler.md",
      {"launching kernels", 1},
      {"launching kernels and their groups", 1}},
 };

@@ -16,7 +16,7 @@ namespace heddle::tuner {
 
 // Candidates: children of each generation and generations of a batch; random points of the first
 // batch and of the others. Twice as many children and four times as many random points took twice
-// the processor's time and found nothing better (docs/results.md).
+// the processor's time and found nothing better (docs/notebook.md).
 inline constexpr size_t kPopulation = 64;
 inline constexpr int kGenerations = 3;
 inline constexpr size_t kRandomAtFirst = 128, kRandom = 32;

@@ -59,7 +59,7 @@ Stmt InSerpentine(const Stmt& s) {
     (first && second ? both : first ? of_first : of_second).push_back(v);
   }
   // The shorter side turns: either was tried, and this is faster for most schedules
-  // (docs/results.md).
+  // (docs/notebook.md).
   const bool first_turns = Iterations(of_first) <= Iterations(of_second);
   const std::vector<Var>& turning = first_turns ? of_first : of_second;
   const std::vector<Var>& held = first_turns ? of_second : of_first;

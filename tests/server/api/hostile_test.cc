@@ -126,7 +126,7 @@ class HostileTest : public ServerTest {
     other.join();
     const int64_t grown = ResidentBytes() - before;
     EXPECT_LT(grown, int64_t{96} << 20);
-    // Times and the largest child are for docs/results.md: they are the machine's, too.
+    // Times and the largest child are for docs/results/service.md: they are the machine's, too.
     std::sort(others.begin(), others.end());
     const auto at = [&](double share) {
       return others[static_cast<size_t>(share * static_cast<double>(others.size() - 1))];

@@ -1,6 +1,6 @@
 // What the tests of the program share: it is run as a user runs it, in a folder of its own.
-#ifndef HEDDLE_TESTS_TUNER_CLI_SUPPORT_H_
-#define HEDDLE_TESTS_TUNER_CLI_SUPPORT_H_
+#ifndef HEDDLE_TESTS_CLI_CLI_SUPPORT_H_
+#define HEDDLE_TESTS_CLI_CLI_SUPPORT_H_
 
 #include <gtest/gtest.h>
 
@@ -50,4 +50,4 @@ inline const std::vector<std::string> kNoDevices = {"OCL_ICD_VENDORS=/nonexisten
 
 }  // namespace heddle::tests
 
-#endif  // HEDDLE_TESTS_TUNER_CLI_SUPPORT_H_
+#endif  // HEDDLE_TESTS_CLI_CLI_SUPPORT_H_

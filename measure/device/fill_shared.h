@@ -1,7 +1,7 @@
 // Kernels that fill a block's shared memory: what a candidate reads of it without having written it
 // is then no number, instead of what the kernel before happened to leave there.
-#ifndef HEDDLE_MEASURE_FILL_SHARED_H_
-#define HEDDLE_MEASURE_FILL_SHARED_H_
+#ifndef HEDDLE_MEASURE_DEVICE_FILL_SHARED_H_
+#define HEDDLE_MEASURE_DEVICE_FILL_SHARED_H_
 
 namespace heddle::measure {
 
@@ -26,4 +26,4 @@ __kernel void heddle_fill_shared(__local volatile uint* memory, uint pattern, ui
 
 }  // namespace heddle::measure
 
-#endif  // HEDDLE_MEASURE_FILL_SHARED_H_
+#endif  // HEDDLE_MEASURE_DEVICE_FILL_SHARED_H_

@@ -210,6 +210,18 @@ std::optional<Point> SearchSpace::Crossover(const Point& a, const Point& b, Rng&
   return std::nullopt;
 }
 
+std::optional<Point> SearchSpace::Exchange(const Point& point, const Part& part) const {
+  const Sketch& sketch = impl_->SketchOf(point);
+  const size_t k = part.kernel;
+  if (k >= sketch.plans.size() || sketch.plans[k] != impl_->sketches[part.sketch].plans[k]) {
+    return std::nullopt;
+  }
+  Point exchanged = point;
+  std::copy(part.choices.begin(), part.choices.end(),
+            exchanged.choices.begin() + static_cast<std::ptrdiff_t>(sketch.plan_begin[k]));
+  return exchanged;
+}
+
 std::optional<std::vector<Point>> SearchSpace::Enumerate(double most) const {
   if (point_count() > most) return std::nullopt;
   std::vector<Point> points;

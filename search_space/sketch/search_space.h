@@ -67,6 +67,9 @@ class SearchSpace {
   // Takes groups of holes (an axis, memory, pipeline) from either parent; parents of different
   // sketches give nullopt.
   std::optional<Point> Crossover(const Point& a, const Point& b, Rng& rng) const;
+  // `point` with the choices of `part` for that kernel; nullopt where its sketch has another plan
+  // there.
+  std::optional<Point> Exchange(const Point& point, const Part& part) const;
 
   // Closed-form check against the target's limits, without lowering.
   absl::Status Check(const Point& point) const;

@@ -13,7 +13,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "base/clock.h"
 #include "search_space/check/verify.h"
+#include "tuner/search/part_times.h"
 #include "tuner/search/screen.h"
+#include "tuner/search/taught.h"
 
 namespace heddle::tuner {
 namespace {
@@ -41,6 +43,14 @@ constexpr double kHopeless = 16, kTryHopeless = 0.05;
 // The few of the best points whose surroundings are tried, and the share of children of two.
 constexpr size_t kFew = 6;
 constexpr double kCrossover = 0.3;
+// How far the time of a trial is from what its kernels take, as a share: as measured, and where it
+// is rough.
+constexpr double kError = 0.02, kRoughError = 0.1;
+// Of each kernel of a program of several so many of the fastest that were measured are put
+// together, and so many programs of them are candidates for a batch.
+constexpr size_t kFewParts = 4, kComposed = 32;
+// Proposals of a batch that are such programs, whatever the model says of them.
+constexpr size_t kMostComposed = 4;
 // Proposals of one batch differ in at least so many holes while there are others.
 constexpr int kApart = 2;
 // A batch that makes the best time shorter by this share is progress. Without any, the proposals of
@@ -107,6 +117,10 @@ class Evolution {
   std::vector<Point> NextBatch() {
     Learn();
     LookForProgress();
+    if (options_.only.empty()) {
+      EstimateParts();
+      composed_ = Composed();
+    }
     std::vector<Scored> population = options_.only.empty() ? Breed() : Score(Recorded());
     std::vector<Point> batch = Choose(population);
     screen_.Forget(kKeptFeatures);
@@ -151,6 +165,43 @@ class Evolution {
     stalled_ = progress ? 0 : stalled_ + 1;
     const int halvings = std::clamp(stalled_ - kPatience, 0, 8);
     most_of_niche_ = std::max(kBatch >> halvings, kLeastOfNiche);
+  }
+
+  // What the kernels of programs of several take, as far as the trials tell.
+  void EstimateParts() {
+    const size_t known = timed_;
+    for (; timed_ < trials_.size(); ++timed_) {
+      const auto& [point, result] = trials_[timed_];
+      if (result.outcome != Outcome::kOk) continue;
+      const std::vector<search_space::Part> parts = screen_.space().PartsOf(point);
+      if (parts.size() < 2) continue;
+      const std::vector<double> guess = screen_.TimesUs(parts);
+      if (std::find(guess.begin(), guess.end(), 0) != guess.end()) continue;
+      const bool rough = result.screened_out || result.noisy;
+      parts_.Add(parts, guess, result.time_us, rough ? kRoughError : kError);
+    }
+    if (timed_ != known) parts_.Estimate();
+  }
+
+  // New points that take each of their kernels from the trial where it was fastest, or nearly, by
+  // the estimate: what no child of two parents has. The fastest first.
+  std::vector<Point> Composed() {
+    std::vector<Composition> composed;
+    absl::flat_hash_set<uint8_t> sketches;
+    for (const Point& best : Parents()) {
+      if (sketches.size() == kFew) break;
+      if (!sketches.insert(best.sketch).second) continue;
+      for (Composition& c : parts_.Compose(screen_.space(), best, kComposed)) {
+        if (!proposed_.contains(c.point)) composed.push_back(std::move(c));
+      }
+    }
+    std::stable_sort(
+        composed.begin(), composed.end(),
+        [](const Composition& a, const Composition& b) { return a.time_us < b.time_us; });
+    composed.resize(std::min(composed.size(), kComposed));
+    std::vector<Point> points;
+    for (Composition& c : composed) points.push_back(std::move(c.point));
+    return points;
   }
 
   // Best first; those that do not lower are left out.
@@ -246,6 +297,7 @@ class Evolution {
       }
     };
     for (const Point& point : options_.parents) add(point);
+    for (const Point& point : composed_) add(point);
     for (const Scored& last : last_) add(last.point);
     const size_t random = last_.empty() ? kRandomAtFirst : kRandom;
     for (size_t i = 0; i < random; ++i) {
@@ -351,6 +403,10 @@ class Evolution {
     std::vector<Point> batch;
     if (!options_.only.empty()) near = 0;
     Take(population, greedy - near, most_of_niche_, batch);
+    std::vector<Scored> composed;
+    for (Point& point : composed_) composed.push_back({std::move(point), 0, {}});
+    composed_.clear();
+    Take(composed, std::min(greedy, batch.size() + kMostComposed), kBatch, batch);
     if (near > 0) Take(Surroundings(), greedy, kBatch, batch);
     Take(population, greedy, kBatch, batch);
     for (size_t draw = 0; batch.size() < kBatch && draw < kMostDraws; ++draw) {
@@ -371,8 +427,11 @@ class Evolution {
   size_t learnt_ = 0;                                          // trials that own_ knows
   double best_us_ = std::numeric_limits<double>::infinity();   // at the last progress
   double least_us_ = std::numeric_limits<double>::infinity();  // of all analytic times
-  int stalled_ = 0;                                            // batches since
-  size_t most_of_niche_ = kBatch;                              // proposals in a batch
+  PartTimes parts_;
+  size_t timed_ = 0;               // trials that parts_ knows
+  std::vector<Point> composed_;    // for the batch that is made
+  int stalled_ = 0;                // batches since
+  size_t most_of_niche_ = kBatch;  // proposals in a batch
   std::vector<Trial> trials_;
   absl::flat_hash_set<Point> proposed_;  // and tried before
   std::vector<Scored> last_;             // the best of the last population
@@ -464,29 +523,6 @@ class EvolutionProposer : public Proposer {
 };
 
 }  // namespace
-
-float WeightOf(const TrialResult& result) {
-  // One sample only, or an interval wider than asked for: right about the magnitude.
-  constexpr float kRough = 0.5F;
-  return result.screened_out || result.noisy ? kRough : 1.0F;
-}
-
-std::vector<size_t> ChooseTaught(absl::Span<const TrialResult* const> trials) {
-  std::vector<size_t> taught, older;
-  const size_t newest = trials.size() - std::min(trials.size(), kNewestTaught);
-  for (size_t i = 0; i < newest; ++i) {
-    if (trials[i]->outcome == Outcome::kOk) older.push_back(i);
-  }
-  const size_t fastest = std::min(older.size(), kFastestTaught);
-  std::partial_sort(older.begin(), older.begin() + static_cast<ptrdiff_t>(fastest), older.end(),
-                    [&](size_t a, size_t b) {
-                      return std::pair(trials[a]->time_us, a) < std::pair(trials[b]->time_us, b);
-                    });
-  taught.assign(older.begin(), older.begin() + static_cast<ptrdiff_t>(fastest));
-  std::sort(taught.begin(), taught.end());
-  for (size_t i = newest; i < trials.size(); ++i) taught.push_back(i);
-  return taught;
-}
 
 std::unique_ptr<Proposer> MakeEvolutionProposer(const search_space::SearchSpace& space,
                                                 EvolutionOptions options) {

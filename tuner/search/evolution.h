@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "measure/device/outcome.h"
 #include "search_space/sketch/search_space.h"
 #include "tuner/model/cost_model.h"
 #include "tuner/search/proposer.h"
@@ -32,14 +31,6 @@ struct EvolutionOptions {
   std::shared_ptr<const CostModel> base;
   int threads = 2;  // that lower candidates
 };
-
-// How far the time of a trial is to be believed, 0 .. 1, by the quality of its measurement.
-float WeightOf(const measure::TrialResult& result);
-
-// The trials of a workload that its model learns from, as indices in order: all while they are few,
-// then the newest and the fastest, so that a batch takes no longer the longer a search goes on.
-inline constexpr size_t kNewestTaught = 2048, kFastestTaught = 1024;
-std::vector<size_t> ChooseTaught(absl::Span<const measure::TrialResult* const> trials);
 
 // Proposes in batches, prepared on a thread of its own while the trials before them are measured.
 // What is proposed depends on the options and the order of calls alone. `space` must outlive it.

@@ -13,8 +13,8 @@
 #include "measure/codegen/codegen.h"
 #include "search_space/notation/notation.h"
 #include "tuner/records/records_lessons.h"
-#include "tuner/search/evolution.h"
 #include "tuner/search/screen.h"
+#include "tuner/search/taught.h"
 
 namespace heddle::tuner {
 namespace {

@@ -12,6 +12,7 @@
 #include "tuner/model/family.h"
 #include "tuner/search/evolution.h"
 #include "tuner/search/screen.h"
+#include "tuner/search/taught.h"
 
 namespace heddle::tuner {
 namespace {

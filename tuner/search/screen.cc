@@ -71,6 +71,18 @@ std::vector<const FeatureVector*> Screen::Features(absl::Span<const Point> point
   return all;
 }
 
+std::vector<double> Screen::TimesUs(absl::Span<const Part> parts) {
+  ++calls_;
+  LowerNew(parts);
+  std::vector<double> times;
+  for (const Part& part : parts) {
+    std::vector<const KernelFeatures*> kernels;
+    for (const KernelFeatures& kernel : parts_.at(part).value) kernels.push_back(&kernel);
+    times.push_back(kernels.empty() ? 0 : AnalyticTimeUs(Combine(kernels)));
+  }
+  return times;
+}
+
 namespace {
 
 // Leaves the `count` that were used last, or a few less where several were used at once.

@@ -23,6 +23,8 @@ class Screen {
   // One for each point, in order; empty where a point does not lower (an error of the space's).
   // The pointers hold until Forget.
   std::vector<const FeatureVector*> Features(absl::Span<const search_space::Point> points);
+  // The analytic time of each part, microseconds; 0 where it does not lower.
+  std::vector<double> TimesUs(absl::Span<const search_space::Part> parts);
   // When more than `limit` points or kernels are kept, forgets those that were asked for longest
   // ago, so that half as many are left.
   void Forget(size_t limit);

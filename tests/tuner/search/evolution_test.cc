@@ -18,6 +18,7 @@
 #include "tuner/search/experience.h"
 #include "tuner/search/replay.h"
 #include "tuner/search/screen.h"
+#include "tuner/search/taught.h"
 
 namespace heddle::tuner {
 namespace {
@@ -163,6 +164,50 @@ TEST(EvolutionTest, OneNicheDoesNotGetAllTrials) {
   const auto crowd = std::count_if(points.end() - kTrials / 2, points.end(), is_favourite);
   EXPECT_GT(crowd, 5);
   EXPECT_LT(crowd, 62);
+}
+
+TEST(EvolutionTest, KernelsThatWereFastestApartAreTriedTogether) {
+  const auto op = search_space::ParseOperators(
+      "op two(m, n, k) {\n  in A[m, k], B[k, n], C[n, k]\n"
+      "  T[i: m, j: n] = sum(r: k) A[i, r] * B[r, j]\n"
+      "  out D[i: m, j: k] = sum(r: n) max(T[i, r], 0) * C[r, j]\n}\n");
+  ASSERT_TRUE(op.ok()) << op.status();
+  const auto program = std::make_shared<const search_space::TensorProgram>(*op->front().Instantiate(
+      {{"m", 512}, {"n", 1024}, {"k", 512}}, search_space::DType::kFloat32));
+  const SearchSpace space = *SearchSpace::Create(program, *search_space::FindTarget("h100"));
+  Screen screen(space, 2);
+  // The analytic time is wrong by a factor of each kernel.
+  auto time_of = [&](const std::vector<search_space::Part>& parts) {
+    double sum = 0;
+    for (const double us : screen.TimesUs(parts)) sum += (sum == 0 ? 3 : 1) * us;
+    return sum;
+  };
+  search_space::Rng rng(4);
+  auto proposer = MakeEvolutionProposer(space, {});
+  const uint8_t sketch = space.Sample(rng)->sketch;
+  std::vector<Point> known;
+  while (known.size() < 40) {
+    const Point point = *space.Sample(rng);
+    if (point.sketch == sketch) known.push_back(point);
+  }
+  ASSERT_GT(space.PartsOf(known[0]).size(), 1u);
+  // Of each kernel the fastest, wherever it was.
+  Point fastest = known[0];
+  double best = INFINITY;
+  for (const Point& point : known) {
+    const auto parts = space.PartsOf(point);
+    proposer->Observe(point, Ok(time_of(parts)));
+    best = std::min(best, time_of(parts));
+    const auto so_far = space.PartsOf(fastest);
+    for (size_t k = 0; k < parts.size(); ++k) {
+      if (screen.TimesUs({parts[k]})[0] < screen.TimesUs({so_far[k]})[0]) {
+        fastest = *space.Exchange(fastest, parts[k]);
+      }
+    }
+  }
+  ASSERT_LT(time_of(space.PartsOf(fastest)), best) << "another seed is needed";
+  const std::vector<Point> batch = proposer->Propose(16, Never);
+  EXPECT_NE(std::find(batch.begin(), batch.end(), fastest), batch.end());
 }
 
 TEST(EvolutionTest, WhatWasTriedBeforeIsNotProposed) {

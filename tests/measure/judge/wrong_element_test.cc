@@ -1,0 +1,118 @@
+// A kernel of which one element of one output is wrong is found out, whatever the operator.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "measure/codegen/codegen.h"
+#include "measure/device/backend.h"
+#include "measure/device/drivers.h"
+#include "measure/device/forwarding_device.h"
+#include "measure/judge/validate.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
+#include "tests/suite_cases.h"
+
+namespace heddle::measure {
+namespace {
+
+using search_space::Program;
+using search_space::TensorProgram;
+
+enum class Wrong : uint8_t { kNone, kNeighbour, kZero, kAThousandthMore };
+
+// Spoils one element after each run.
+class SpoilingDevice : public ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+
+  void Spoil(Wrong how, const std::string& output, int64_t element) {
+    how_ = how;
+    output_ = output;
+    element_ = element;
+    changed_ = false;
+  }
+  // Has it made an element another one since? What is zero is not changed by all ways.
+  bool changed() const { return changed_; }
+
+  absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
+    absl::Status status = ForwardingDevice::Run(program, buffers);
+    if (!status.ok() || how_ == Wrong::kNone) return status;
+    DeviceBuffer& buffer = *buffers.at(output_);
+    std::vector<float> values(static_cast<size_t>(buffer.bytes()) / sizeof(float));
+    status = Download(buffer, values.data(), buffer.bytes());
+    float& value = values[static_cast<size_t>(element_)];
+    const float right = value;
+    switch (how_) {
+      case Wrong::kNeighbour:
+        value = values[static_cast<size_t>(element_ + 1) % values.size()];
+        break;
+      case Wrong::kZero:
+        value = 0;
+        break;
+      default:
+        value *= 1.001F;
+    }
+    changed_ = changed_ || value != right;
+    return status.ok() ? Upload(buffer, values.data(), buffer.bytes()) : status;
+  }
+
+ private:
+  Wrong how_ = Wrong::kNone;
+  std::string output_;
+  int64_t element_ = 0;
+  bool changed_ = false;
+};
+
+class WrongElementTest : public testing::TestWithParam<tests::SmallCase> {};
+
+TEST_P(WrongElementTest, IsFoundOut) {
+  auto opened = OpenDevice("opencl:0");
+  if (!opened.ok()) GTEST_SKIP() << opened.status();
+  SpoilingDevice device(*std::move(opened));
+  const auto op = search_space::FindOperator(tests::OperatorsOfSuite(), GetParam().op);
+  ASSERT_TRUE(op.ok()) << op.status();
+  const auto program = std::make_shared<const TensorProgram>(
+      *op->Instantiate(*search_space::ParseShape(GetParam().shape), search_space::DType::kFloat32));
+  const Program naive = *search_space::LowerSteps(program, search_space::NaiveSteps(*program));
+  std::vector<KernelBinary> binaries;
+  for (const KernelSource& kernel : GenerateSource(naive, device.info().target, "")) {
+    auto binary = CompileOpenCl("opencl:0", kernel);
+    ASSERT_TRUE(binary.ok()) << binary.status();
+    binaries.push_back({kernel.launch, *std::move(binary)});
+  }
+  const auto loaded = device.Load(binaries);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto validator = Validator::Create(device, *program, {});
+  ASSERT_TRUE(validator.ok()) << validator.status();
+  Workspaces workspaces = *(*validator)->AllocateWorkspaces(naive.workspaces);
+  const absl::Status reference = (*validator)->SetReference(**loaded, workspaces);
+  ASSERT_TRUE(reference.ok()) << reference;
+
+  const Verdict right = (*validator)->Validate(**loaded, workspaces);
+  EXPECT_EQ(right.outcome, Outcome::kOk) << right.detail;
+  int changed = 0;
+  for (const auto& output : naive.outputs) {
+    for (const Wrong how : {Wrong::kNeighbour, Wrong::kZero, Wrong::kAThousandthMore}) {
+      for (const int64_t at : {int64_t{0}, output->elements / 2, output->elements - 1}) {
+        device.Spoil(how, output->name, at);
+        const Verdict verdict = (*validator)->Validate(**loaded, workspaces);
+        if (!device.changed()) continue;
+        ++changed;
+        EXPECT_EQ(verdict.outcome, Outcome::kWrongAnswer)
+            << output->name << "[" << at << "], way " << static_cast<int>(how) << ", error "
+            << verdict.max_error;
+      }
+    }
+  }
+  EXPECT_GT(changed, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, WrongElementTest, testing::ValuesIn(tests::kSuiteCases),
+                         [](const auto& info) { return std::string(info.param.op); });
+
+}  // namespace
+}  // namespace heddle::measure

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "measure/codegen/kernel_printer.h"
+#include "search_space/ir/make_node.h"
 #include "search_space/ir/simplify.h"
 
 namespace heddle::measure {
@@ -198,7 +199,7 @@ Expr KernelPrinter::Prepare(const Expr& e, const Chunk& chunk, int lane, const E
   if (e->op == Op::kSelect) return PrepareSelect(e, chunk, lane, guard, vectors);
   if (e->type == DType::kInt64 && !LoadsMemory(e)) return Simplify(chunk.At(e, lane));
   if (e->args.empty()) return chunk.At(e, lane);
-  auto node = std::make_shared<ExprNode>(*e);
+  auto node = search_space::MakeNode<ExprNode>(*e);
   for (Expr& arg : node->args) arg = Prepare(arg, chunk, lane, guard, vectors);
   return node;
 }
@@ -225,7 +226,7 @@ Expr KernelPrinter::Temporary(NameKind kind, const std::string& name, const std:
                 lanes > 1 ? LaneOf(dialect_, dtype, known, lanes, lane, printer_.helpers) : known);
   ExprNode node{.op = Op::kVar, .type = is_index ? DType::kInt64 : dtype};
   node.var = var;
-  return std::make_shared<const ExprNode>(std::move(node));
+  return search_space::MakeNode<ExprNode>(std::move(node));
 }
 
 void KernelPrinter::PrintAsyncCopy(const StmtNode& s, const Var& var) {

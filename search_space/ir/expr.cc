@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "search_space/ir/make_node.h"
 
 namespace heddle::search_space {
 
@@ -38,7 +39,7 @@ const char* NameOf(DType type) {
 
 Var MakeVar(std::string name, int64_t extent) {
   static std::atomic<uint64_t> next_id{1};
-  return std::make_shared<const Variable>(Variable{std::move(name), extent, next_id++});
+  return MakeNode<Variable>(Variable{std::move(name), extent, next_id++});
 }
 
 const char* NameOf(Scope scope) {
@@ -113,11 +114,22 @@ DType ResultType(Op op, const ExprList& args) {
 
 const char* NameOf(Op op) { return RowOf(op).name; }
 
+namespace {
+
+std::shared_ptr<ExprNode> NewNode(Op op, DType type) {
+  auto node = MakeNode<ExprNode>();
+  node->op = op;
+  node->type = type;
+  return node;
+}
+
+}  // namespace
+
 Expr Int(int64_t value) {
   const auto make = [](int64_t v) {
-    ExprNode node{.op = Op::kInt, .type = DType::kInt64};
-    node.int_value = v;
-    return std::make_shared<const ExprNode>(std::move(node));
+    auto node = NewNode(Op::kInt, DType::kInt64);
+    node->int_value = v;
+    return node;
   };
   // The constants of most indices. Each thread has its own, whose counts no other thread touches
   // while it makes expressions.
@@ -130,29 +142,29 @@ Expr Int(int64_t value) {
 }
 
 Expr Bool(bool value) {
-  ExprNode node{.op = Op::kInt, .type = DType::kBool};
-  node.int_value = value ? 1 : 0;
-  return std::make_shared<const ExprNode>(std::move(node));
+  auto node = NewNode(Op::kInt, DType::kBool);
+  node->int_value = value ? 1 : 0;
+  return node;
 }
 
 Expr Float(double value, DType type) {
-  ExprNode node{.op = Op::kFloat, .type = type};
-  node.float_value = value;
-  return std::make_shared<const ExprNode>(std::move(node));
+  auto node = NewNode(Op::kFloat, type);
+  node->float_value = value;
+  return node;
 }
 
 Expr VarExpr(const Var& var) {
-  ExprNode node{.op = Op::kVar, .type = DType::kInt64};
-  node.var = var;
-  return std::make_shared<const ExprNode>(std::move(node));
+  auto node = NewNode(Op::kVar, DType::kInt64);
+  node->var = var;
+  return node;
 }
 
 Expr Load(const BufferRef& buffer, ExprList indices, int lanes) {
-  const DType type = buffer->dtype == DType::kInt32 ? DType::kInt64 : buffer->dtype;
-  ExprNode node{.op = Op::kLoad, .type = type, .lanes = static_cast<int8_t>(lanes)};
-  node.buffer = buffer;
-  node.args = std::move(indices);
-  return std::make_shared<const ExprNode>(std::move(node));
+  auto node = NewNode(Op::kLoad, buffer->dtype == DType::kInt32 ? DType::kInt64 : buffer->dtype);
+  node->lanes = static_cast<int8_t>(lanes);
+  node->buffer = buffer;
+  node->args = std::move(indices);
+  return node;
 }
 
 Expr ReadIndex(const BufferRef& buffer, ExprList indices) {
@@ -166,15 +178,23 @@ bool ReadsIndices(const Expr& e) {
 }
 
 Expr MakeExpr(Op op, ExprList args) {
-  ExprNode node{.op = op, .type = ResultType(op, args)};
-  node.args = std::move(args);
-  return std::make_shared<const ExprNode>(std::move(node));
+  auto node = NewNode(op, ResultType(op, args));
+  node->args = std::move(args);
+  return node;
+}
+
+Expr MakeBinary(Op op, Expr a, Expr b) {
+  auto node = NewNode(op, a->type);
+  node->args.push_back(std::move(a));
+  node->args.push_back(std::move(b));
+  node->type = ResultType(op, node->args);
+  return node;
 }
 
 Expr Cast(DType type, Expr value) {
-  ExprNode node{.op = Op::kCast, .type = type};
-  node.args = ExprList{std::move(value)};
-  return std::make_shared<const ExprNode>(std::move(node));
+  auto node = NewNode(Op::kCast, type);
+  node->args.push_back(std::move(value));
+  return node;
 }
 
 Expr ToType(DType type, Expr value) {
@@ -222,7 +242,7 @@ Expr RewriteOnce(const Expr& e, absl::FunctionRef<Expr(const Expr&)> rewrite, Re
   for (size_t i = 0; i < e->args.size(); ++i) {
     Expr arg = RewriteOnce(e->args[i], rewrite, done);
     if (arg == nullptr || arg == e->args[i]) continue;
-    if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
+    if (changed == nullptr) changed = MakeNode<ExprNode>(*e);
     changed->args[i] = std::move(arg);
   }
   Expr current = std::move(changed);

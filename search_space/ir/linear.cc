@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/math.h"
+#include "search_space/ir/make_node.h"
 
 namespace heddle::search_space {
 namespace {
@@ -35,11 +36,34 @@ int Compare(const Expr& a, const Expr& b) {
   return 0;
 }
 
+// Most are variables.
+int CompareTerms(const Expr& a, const Expr& b) {
+  if (a == b) return 0;
+  if (a->op != Op::kVar || b->op != Op::kVar) return Compare(a, b);
+  return a->var->id == b->var->id ? 0 : (a->var->id < b->var->id ? -1 : 1);
+}
+
 int CompareKeys(const Term& a, const Term& b) {
-  if (int c = Compare(a.x, b.x); c != 0) return c;
+  if (int c = CompareTerms(a.x, b.x); c != 0) return c;
   if (a.div != b.div) return a.div < b.div ? -1 : 1;
   if (a.mod != b.mod) return a.mod < b.mod ? -1 : 1;
   return 0;
+}
+
+// Sorts what is short, or in order but for a few elements; elements that are alike stay in order.
+template <typename List, typename Less>
+void SortShort(List& list, const Less& less) {
+  constexpr size_t kShort = 16;
+  if (list.size() > kShort) return std::stable_sort(list.begin(), list.end(), less);
+  for (size_t i = 1; i < list.size(); ++i) {
+    if (!less(list[i], list[i - 1])) continue;
+    auto moved = std::move(list[i]);
+    size_t place = i;
+    do {
+      list[place] = std::move(list[place - 1]);
+    } while (--place > 0 && less(moved, list[place - 1]));
+    list[place] = std::move(moved);
+  }
 }
 
 // The two identities that undo a division, for terms of one x:
@@ -70,6 +94,14 @@ void Append(const Linear& l, int64_t factor, Linear& sum) {
     sum.terms.back().coef *= factor;
   }
 }
+void Append(Linear&& l, int64_t factor, Linear& sum) {
+  if (factor == 0) return;
+  sum.constant += l.constant * factor;
+  for (Term& t : l.terms) {
+    t.coef *= factor;
+    sum.terms.push_back(std::move(t));
+  }
+}
 
 bool IsSum(const Expr& x) { return x->op == Op::kAdd || x->op == Op::kSub || x->op == Op::kMul; }
 
@@ -83,22 +115,25 @@ void Flatten(Linear& l, size_t i) {
 
 void Normalize(Linear& l) {
   auto& terms = l.terms;
-  std::sort(terms.begin(), terms.end(),
-            [](const Term& a, const Term& b) { return CompareKeys(a, b) < 0; });
+  SortShort(terms, [](const Term& a, const Term& b) { return CompareKeys(a, b) < 0; });
   size_t kept = 0;
+  bool may_merge = false;  // are there several terms of one x?
   for (size_t i = 0; i < terms.size(); ++i) {
-    if (kept > 0 && CompareKeys(terms[kept - 1], terms[i]) == 0) {
-      terms[kept - 1].coef += terms[i].coef;
-    } else {
-      if (kept > 0 && terms[kept - 1].coef == 0) --kept;
-      if (kept != i) terms[kept] = std::move(terms[i]);
-      ++kept;
+    if (kept > 0 && CompareTerms(terms[kept - 1].x, terms[i].x) == 0) {
+      if (terms[kept - 1].div == terms[i].div && terms[kept - 1].mod == terms[i].mod) {
+        terms[kept - 1].coef += terms[i].coef;
+        continue;
+      }
+      may_merge = true;
     }
+    if (kept > 0 && terms[kept - 1].coef == 0) --kept;
+    if (kept != i) terms[kept] = std::move(terms[i]);
+    ++kept;
   }
   if (kept > 0 && terms[kept - 1].coef == 0) --kept;
-  terms.resize(kept);
-  for (size_t i = 0; i + 1 < terms.size(); ++i) {
-    for (size_t j = i + 1; j < terms.size() && Compare(terms[i].x, terms[j].x) == 0; ++j) {
+  if (kept != terms.size()) terms.resize(kept);
+  for (size_t i = 0; may_merge && i + 1 < terms.size(); ++i) {
+    for (size_t j = i + 1; j < terms.size() && CompareTerms(terms[i].x, terms[j].x) == 0; ++j) {
       if (!MergeTerms(terms[i], terms[j])) continue;
       terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(j));
       Flatten(l, i);
@@ -108,12 +143,17 @@ void Normalize(Linear& l) {
   }
 }
 
+// May MergeSums apply to a sum with the term?
+bool IsPartOfQuotient(const Term& t, int64_t coef) {
+  if (t.div == 1 || t.mod != 0 || coef % t.div != 0) return false;
+  return IsSum(t.x) || t.x->op == Op::kMod;
+}
+
 // c*S - c*d*(S/d) -> c*(S % d) for a sum S whose terms stand in `l` one by one, or a remainder S.
 void MergeSums(Linear& l) {
-  for (size_t i = 0; i < l.terms.size(); ++i) {
+  for (size_t i = 0; i < l.terms.size() && l.terms.size() > 1; ++i) {
     const Term& t = l.terms[i];
-    if (t.div == 1 || t.mod != 0 || t.coef % t.div != 0) continue;
-    if (!IsSum(t.x) && t.x->op != Op::kMod) continue;
+    if (!IsPartOfQuotient(t, t.coef)) continue;
     const int64_t c = -t.coef / t.div;
     const Linear sum = ToLinear(t.x);
     const bool all = std::all_of(sum.terms.begin(), sum.terms.end(), [&](const Term& s) {
@@ -125,7 +165,7 @@ void MergeSums(Linear& l) {
     l.terms[i].mod = t.div;
     l.terms[i].div = 1;
     l.terms[i].coef = c;
-    l = Add(l, sum, -c);
+    l = Add(std::move(l), sum, -c);
     return;
   }
 }
@@ -143,33 +183,43 @@ Linear Constant(int64_t value) {
 }
 
 // The part of `l` whose coefficients (and constant) are multiples of g, divided by g, and the rest.
-void SplitMultiples(const Linear& l, int64_t g, Linear& quotient, Linear& rest) {
-  for (const Term& t : l.terms) {
+void SplitMultiples(Linear l, int64_t g, Linear& quotient, Linear& rest) {
+  for (Term& t : l.terms) {
     if (t.coef % g == 0) {
-      quotient.terms.push_back(t);
-      quotient.terms.back().coef /= g;
+      t.coef /= g;
+      quotient.terms.push_back(std::move(t));
     } else {
-      rest.terms.push_back(t);
+      rest.terms.push_back(std::move(t));
     }
   }
   quotient.constant = FloorDivide(l.constant, g);
   rest.constant = l.constant - quotient.constant * g;
 }
 
-// Finds the largest divisor g > 1 of d for which l = g * high + low with low in [0, g).
-bool FindSplit(const Linear& l, int64_t d, int64_t& g, Linear& high, Linear& low) {
+// Bounds of the rest.
+Interval BoundsOfRest(const Linear& l, int64_t g) {
+  __int128 low = l.constant - FloorDivide(l.constant, g) * g, high = low;
+  for (const Term& t : l.terms) {
+    if (t.coef % g == 0) continue;
+    const Interval b = BoundsOf(t);
+    low += b.min;
+    high += b.max;
+  }
+  return {Clamp(low), Clamp(high)};
+}
+
+// Finds the largest divisor g > 1 of d for which l = g * high + low with low in [0, g), and takes
+// `l` apart so.
+bool FindSplit(Linear& l, int64_t d, int64_t& g, Linear& high, Linear& low) {
   absl::InlinedVector<int64_t, 8> candidates;
   for (const Term& t : l.terms) candidates.push_back(std::gcd(t.coef, d));
   std::sort(candidates.begin(), candidates.end(), std::greater<>());
   for (int64_t candidate : candidates) {
     if (candidate <= 1) break;
-    Linear q, r;
-    SplitMultiples(l, candidate, q, r);
-    const Interval b = BoundsOf(r);
+    const Interval b = BoundsOfRest(l, candidate);
     if (b.min < 0 || b.max >= candidate) continue;
     g = candidate;
-    high = std::move(q);
-    low = std::move(r);
+    SplitMultiples(std::move(l), g, high, low);
     return true;
   }
   return false;
@@ -207,7 +257,7 @@ Interval BoundsOfAtom(const Expr& x) {
     case Op::kSub:
     case Op::kDiv:
     case Op::kMod:
-      return BoundsOf(ToLinear(x));
+      return BoundsOf(x);
     case Op::kLoad:  // of an index input
       return {INT32_MIN, INT32_MAX};
     default:
@@ -217,9 +267,9 @@ Interval BoundsOfAtom(const Expr& x) {
 
 Expr TermExpr(const Term& t, int64_t coef) {
   Expr e = t.x;
-  if (t.div != 1) e = e / Int(t.div);
-  if (t.mod != 0) e = e % Int(t.mod);
-  return coef == 1 ? e : e * Int(coef);
+  if (t.div != 1) e = MakeBinary(Op::kDiv, std::move(e), Int(t.div));
+  if (t.mod != 0) e = MakeBinary(Op::kMod, std::move(e), Int(t.mod));
+  return coef == 1 ? e : MakeBinary(Op::kMul, std::move(e), Int(coef));
 }
 
 // Adds factor * e to `sum`, the summands of sums one by one.
@@ -265,14 +315,17 @@ Linear MinMaxToLinear(const Expr& e) {
   if (a_is_less || b_is_less) {
     return a_is_less == (e->op == Op::kMin) ? std::move(a) : std::move(b);
   }
-  return Opaque(MakeExpr(e->op, {FromLinear(a), FromLinear(b)}));
+  return Opaque(MakeBinary(e->op, FromLinear(a), FromLinear(b)));
 }
 
 }  // namespace
 
-Interval BoundsOf(const Term& t) {
+namespace {
+
+// Of coef times what the term has without its own coefficient.
+Interval BoundsOf(const Term& t, int64_t coef) {
   Interval b = BoundsOfAtom(t.x);
-  b = {FloorDivide(b.min, t.div), FloorDivide(b.max, t.div)};
+  if (t.div != 1) b = {FloorDivide(b.min, t.div), FloorDivide(b.max, t.div)};
   if (t.mod != 0) {
     const int64_t period = FloorDivide(b.min, t.mod);
     if (period == FloorDivide(b.max, t.mod)) {
@@ -281,9 +334,13 @@ Interval BoundsOf(const Term& t) {
       b = {0, t.mod - 1};
     }
   }
-  const __int128 x = __int128{b.min} * t.coef, y = __int128{b.max} * t.coef;
+  const __int128 x = __int128{b.min} * coef, y = __int128{b.max} * coef;
   return {Clamp(std::min(x, y)), Clamp(std::max(x, y))};
 }
+
+}  // namespace
+
+Interval BoundsOf(const Term& t) { return BoundsOf(t, t.coef); }
 
 Interval BoundsOf(const Linear& l) {
   __int128 low = l.constant, high = l.constant;
@@ -295,63 +352,81 @@ Interval BoundsOf(const Linear& l) {
   return {Clamp(low), Clamp(high)};
 }
 
-Linear Add(const Linear& a, const Linear& b, int64_t b_factor) {
-  Linear sum = a;
-  Append(b, b_factor, sum);
-  Normalize(sum);
-  MergeSums(sum);
-  return sum;
+int64_t MostOf(const Linear& a, int64_t a_factor, const Linear& b, int64_t b_factor) {
+  __int128 most = a.constant * a_factor + b.constant * b_factor;
+  const Expr* last = nullptr;  // the x of the last term
+  size_t i = 0, j = 0;
+  while (i < a.terms.size() || j < b.terms.size()) {
+    const int order = j == b.terms.size()   ? -1
+                      : i == a.terms.size() ? 1
+                                            : CompareKeys(a.terms[i], b.terms[j]);
+    const Term& t = order <= 0 ? a.terms[i] : b.terms[j];
+    const int64_t coef = (order <= 0 ? a.terms[i].coef * a_factor : 0) +
+                         (order >= 0 ? b.terms[j].coef * b_factor : 0);
+    // Terms of one x, or a sum and its quotient, may become one.
+    if ((last != nullptr && CompareTerms(*last, t.x) == 0) || IsPartOfQuotient(t, coef)) {
+      return BoundsOf(Add(a_factor == 1 ? a : Add(Linear{}, a, a_factor), b, b_factor)).max;
+    }
+    if (coef != 0) most += BoundsOf(t, coef).max;
+    last = &t.x;
+    i += order <= 0 ? 1 : 0;
+    j += order >= 0 ? 1 : 0;
+  }
+  return Clamp(most);
 }
 
-Linear FloorDiv(const Linear& a, int64_t d) {
+Linear Add(Linear a, const Linear& b, int64_t b_factor) {
+  Append(b, b_factor, a);
+  Normalize(a);
+  MergeSums(a);
+  return a;
+}
+
+Linear FloorDiv(Linear a, int64_t d) {
   if (d == 1) return a;
   Linear quotient, rest;
-  SplitMultiples(a, d, quotient, rest);  // (d*q + r) / d = q + r / d
+  SplitMultiples(std::move(a), d, quotient, rest);  // (d*q + r) / d = q + r / d
   const Interval b = BoundsOf(rest);
   if (FloorDivide(b.min, d) == FloorDivide(b.max, d)) {
-    return Add(quotient, Constant(FloorDivide(b.min, d)));
+    return Add(std::move(quotient), Constant(FloorDivide(b.min, d)));
   }
   int64_t g = 1;
   Linear high, low;
   if (FindSplit(rest, d, g, high, low)) {  // (g*h + l) / d = h / (d/g) for l in [0, g)
-    return Add(quotient, FloorDiv(high, d / g));
+    return Add(std::move(quotient), FloorDiv(std::move(high), d / g));
   }
   if (IsSingleTerm(rest)) {
-    Term t = rest.terms[0];
+    Term& t = rest.terms[0];
     if (t.mod == 0 || t.mod % d == 0) {  // ((x/a) % m) / d = (x/(a*d)) % (m/d) when d divides m
       t.div *= d;
       if (t.mod != 0) t.mod /= d;
       if (t.mod == 1) return quotient;
-      Linear divided;
-      divided.terms.push_back(std::move(t));
-      return Add(quotient, divided);
+      return Add(std::move(quotient), rest);
     }
   }
   Linear divided = Opaque(FromLinear(rest));
   divided.terms[0].div = d;
-  return Add(quotient, divided);
+  return Add(std::move(quotient), divided);
 }
 
-Linear FloorMod(const Linear& a, int64_t d) {
+Linear FloorMod(Linear a, int64_t d) {
   if (d == 1) return Constant(0);
   Linear quotient, rest;
-  SplitMultiples(a, d, quotient, rest);  // multiples of d vanish
+  SplitMultiples(std::move(a), d, quotient, rest);  // multiples of d vanish
   const Interval b = BoundsOf(rest);
   const int64_t period = FloorDivide(b.min, d);
-  if (period == FloorDivide(b.max, d)) return Add(rest, Constant(-period * d));
+  if (period == FloorDivide(b.max, d)) return Add(std::move(rest), Constant(-period * d));
   int64_t g = 1;
   Linear high, low;
   if (FindSplit(rest, d, g, high, low)) {  // (g*h + l) % d = g * (h % (d/g)) + l for l in [0, g)
-    return Add(low, FloorMod(high, d / g), g);
+    return Add(std::move(low), FloorMod(std::move(high), d / g), g);
   }
   if (IsSingleTerm(rest)) {
-    Term t = rest.terms[0];
+    Term& t = rest.terms[0];
     if (t.mod == 0 || t.mod % d == 0) {  // ((x/a) % m) % d = (x/a) % d when d divides m
       if (t.div == 1 && t.mod != 0) return FloorMod(ToLinear(t.x), d);
       t.mod = d;
-      Linear reduced;
-      reduced.terms.push_back(std::move(t));
-      return reduced;
+      return rest;
     }
   }
   Linear reduced = Opaque(FromLinear(rest));
@@ -389,7 +464,7 @@ Linear ToLinear(const Expr& e) {
     default: {
       ExprList args;
       for (const Expr& arg : e->args) args.push_back(Simplify(arg));
-      auto node = std::make_shared<ExprNode>(*e);
+      auto node = MakeNode<ExprNode>(*e);
       node->args = std::move(args);
       return Opaque(node);
     }
@@ -399,7 +474,7 @@ Linear ToLinear(const Expr& e) {
 Expr FromLinear(const Linear& l) {
   absl::InlinedVector<const Term*, 8> order;
   for (const Term& t : l.terms) order.push_back(&t);
-  std::stable_sort(order.begin(), order.end(), [](const Term* a, const Term* b) {
+  SortShort(order, [](const Term* a, const Term* b) {
     if ((a->coef > 0) != (b->coef > 0)) return a->coef > 0;
     return std::abs(a->coef) > std::abs(b->coef);
   });
@@ -408,12 +483,13 @@ Expr FromLinear(const Linear& l) {
     if (sum == nullptr) {
       sum = TermExpr(*t, t->coef);
     } else {
-      sum = t->coef > 0 ? sum + TermExpr(*t, t->coef) : sum - TermExpr(*t, -t->coef);
+      sum = t->coef > 0 ? MakeBinary(Op::kAdd, std::move(sum), TermExpr(*t, t->coef))
+                        : MakeBinary(Op::kSub, std::move(sum), TermExpr(*t, -t->coef));
     }
   }
   if (sum == nullptr) return Int(l.constant);
-  if (l.constant > 0) return sum + Int(l.constant);
-  return l.constant < 0 ? sum - Int(-l.constant) : sum;
+  if (l.constant > 0) return MakeBinary(Op::kAdd, std::move(sum), Int(l.constant));
+  return l.constant < 0 ? MakeBinary(Op::kSub, std::move(sum), Int(-l.constant)) : sum;
 }
 
 }  // namespace heddle::search_space

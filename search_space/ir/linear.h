@@ -33,12 +33,14 @@ Linear WeightedSum(absl::Span<const Expr> summands, absl::Span<const int64_t> we
 inline Linear Difference(const Expr& a, const Expr& b) { return WeightedSum({a, b}, {1, -1}); }
 Expr FromLinear(const Linear& l);
 
-Linear Add(const Linear& a, const Linear& b, int64_t b_factor = 1);  // a + b_factor * b
-Linear FloorDiv(const Linear& a, int64_t d);                         // d >= 1
-Linear FloorMod(const Linear& a, int64_t d);                         // d >= 1
+Linear Add(Linear a, const Linear& b, int64_t b_factor = 1);  // a + b_factor * b
+Linear FloorDiv(Linear a, int64_t d);                         // d >= 1
+Linear FloorMod(Linear a, int64_t d);                         // d >= 1
 
 Interval BoundsOf(const Term& t);
 Interval BoundsOf(const Linear& l);
+// The upper bound of a_factor * a + b_factor * b, both in their order.
+int64_t MostOf(const Linear& a, int64_t a_factor, const Linear& b, int64_t b_factor);
 ModRem ModulusRemainder(const Linear& l);
 
 }  // namespace heddle::search_space

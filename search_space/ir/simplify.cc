@@ -6,8 +6,10 @@
 #include <optional>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 #include "base/math.h"
 #include "search_space/ir/linear.h"
+#include "search_space/ir/make_node.h"
 
 namespace heddle::search_space {
 namespace {
@@ -106,18 +108,15 @@ absl::InlinedVector<Inequality, 2> Inequalities(const Expr& condition) {
 // Does `goal` follow from known <= 0? Tries goal - k * known <= 0 for the factors k >= 1 that make
 // a term vanish.
 bool Implies(const Inequality& known, const Inequality& goal) {
-  if (BoundsOf(Add(goal, known, -1)).max <= 0) return true;
+  if (MostOf(goal, 1, known, -1) <= 0) return true;
   for (const Term& k : known.terms) {
     for (const Term& g : goal.terms) {
       if (!StructurallyEqual(k.x, g.x) || k.div != g.div || k.mod != g.mod) continue;
       const int64_t factor = k.coef != 0 && g.coef % k.coef == 0 ? g.coef / k.coef : 0;
-      if (factor > 1 && BoundsOf(Add(goal, known, -factor)).max <= 0) return true;
+      if (factor > 1 && MostOf(goal, 1, known, -factor) <= 0) return true;
       // goal <= 0 is f * goal <= f - 1 in integers.
       const int64_t scale = g.coef != 0 && k.coef % g.coef == 0 ? k.coef / g.coef : 0;
-      if (scale <= 1) continue;
-      Linear scaled = Add(Linear{}, goal, scale);
-      scaled.constant -= scale - 1;
-      if (BoundsOf(Add(scaled, known, -1)).max <= 0) return true;
+      if (scale > 1 && MostOf(goal, scale, known, -1) <= scale - 1) return true;
     }
   }
   return false;
@@ -152,22 +151,6 @@ bool ProvesInequality(const std::vector<Inequality>& known, const Inequality& go
   });
 }
 
-bool ProvesOne(const std::vector<Expr>& assumptions, const std::vector<Inequality>& known,
-               const Expr& goal) {
-  for (const Expr& a : assumptions) {
-    if (StructurallyEqual(a, goal)) return true;
-  }
-  if (goal->op == Op::kInt) return goal->int_value != 0;
-  if (goal->op == Op::kOr) {
-    return ProvesOne(assumptions, known, goal->args[0]) ||
-           ProvesOne(assumptions, known, goal->args[1]);
-  }
-  const auto inequalities = Inequalities(goal);
-  return !inequalities.empty() &&
-         std::all_of(inequalities.begin(), inequalities.end(),
-                     [&](const Inequality& l) { return ProvesInequality(known, l); });
-}
-
 // A fact about one quotient says something of what is divided, which other quotients may be of:
 // c * (x / d) + rest <= 0 is c * x + d * rest <= 0 for c < 0, and that of x - (d - 1) for c > 0.
 void AddDividend(const Inequality& fact, std::vector<Inequality>& known) {
@@ -178,32 +161,50 @@ void AddDividend(const Inequality& fact, std::vector<Inequality>& known) {
   known.push_back(std::move(about));
 }
 
-bool ProvesAll(const std::vector<Expr>& facts, const std::vector<Expr>& goals) {
-  std::vector<Inequality> known;
-  for (const Expr& f : facts) {
-    for (Inequality& l : Inequalities(f)) {
-      AddDividend(l, known);
-      known.push_back(std::move(l));
+// What is known, as inequalities once they are asked for.
+class Facts {
+ public:
+  explicit Facts(absl::Span<const Expr> conditions) : conditions_(conditions) {}
+
+  bool Prove(const Expr& goal) {
+    for (const Expr& c : conditions_) {
+      if (StructurallyEqual(c, goal)) return true;
     }
+    if (goal->op == Op::kInt) return goal->int_value != 0;
+    if (goal->op == Op::kOr) return Prove(goal->args[0]) || Prove(goal->args[1]);
+    const auto inequalities = search_space::Inequalities(goal);
+    return !inequalities.empty() &&
+           std::all_of(inequalities.begin(), inequalities.end(),
+                       [&](const Inequality& l) { return ProvesInequality(Known(), l); });
   }
-  return std::all_of(goals.begin(), goals.end(),
-                     [&](const Expr& goal) { return ProvesOne(facts, known, goal); });
+
+  bool ProveAll(absl::Span<const Expr> goals) {
+    return std::all_of(goals.begin(), goals.end(), [&](const Expr& goal) { return Prove(goal); });
+  }
+
+ private:
+  const std::vector<Inequality>& Known() {
+    for (; counted_ < conditions_.size(); ++counted_) {
+      for (Inequality& l : search_space::Inequalities(conditions_[counted_])) {
+        AddDividend(l, known_);
+        known_.push_back(std::move(l));
+      }
+    }
+    return known_;
+  }
+
+  const absl::Span<const Expr> conditions_;
+  std::vector<Inequality> known_;
+  size_t counted_ = 0;  // conditions whose inequalities are among `known_`
+};
+
+bool Contains(const Variables& variables, const Variable* variable) {
+  return std::find(variables.begin(), variables.end(), variable) != variables.end();
 }
 
-// Adds the variables of `e`; does it have one that is there already?
-bool AddVariables(const Expr& e, Variables& variables) {
-  const size_t before = variables.size();
-  bool meets = false;
-  Visit(e, [&](const Expr& node) {
-    if (node->op != Op::kVar) return;
-    const auto at = std::find(variables.begin(), variables.end(), node->var.get());
-    if (at == variables.end()) {
-      variables.push_back(node->var.get());
-    } else {
-      meets = meets || static_cast<size_t>(at - variables.begin()) < before;
-    }
-  });
-  return meets;
+void AddVariables(const Expr& e, Variables& variables) {
+  if (e->op == Op::kVar && !Contains(variables, e->var.get())) variables.push_back(e->var.get());
+  for (const Expr& arg : e->args) AddVariables(arg, variables);
 }
 
 // The conjuncts of `assumptions` that are about variables of `goals`, or about variables of such
@@ -212,15 +213,19 @@ std::vector<Expr> RelevantFacts(const std::vector<Expr>& assumptions,
                                 const std::vector<Expr>& goals) {
   std::vector<Expr> facts;
   for (const Expr& a : assumptions) AppendConjuncts(a, facts);
+  std::vector<Variables> of_fact(facts.size());
+  for (size_t i = 0; i < facts.size(); ++i) AddVariables(facts[i], of_fact[i]);
   Variables known;
   for (const Expr& goal : goals) AddVariables(goal, known);
   std::vector<bool> relevant(facts.size(), false);
   for (bool grew = true; grew;) {
     grew = false;
     for (size_t i = 0; i < facts.size(); ++i) {
-      Variables with = known;
-      if (relevant[i] || !AddVariables(facts[i], with)) continue;
-      known = std::move(with);
+      const auto is_known = [&](const Variable* v) { return Contains(known, v); };
+      if (relevant[i] || std::none_of(of_fact[i].begin(), of_fact[i].end(), is_known)) continue;
+      for (const Variable* v : of_fact[i]) {
+        if (!is_known(v)) known.push_back(v);
+      }
       relevant[i] = grew = true;
     }
   }
@@ -277,7 +282,7 @@ Expr MapDecided(const Expr& e, const F& map) {
       return map(e->args[arg->int_value != 0 ? 1 : 2]);
     }
     if (arg == e->args[i]) continue;
-    if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
+    if (changed == nullptr) changed = MakeNode<ExprNode>(*e);
     changed->args[i] = std::move(arg);
   }
   return changed != nullptr ? Expr(changed) : e;
@@ -285,6 +290,7 @@ Expr MapDecided(const Expr& e, const F& map) {
 
 Expr SimplifyNode(const Expr& e) {
   if (e->op == Op::kInt || e->op == Op::kFloat) return e;
+  if (e->op == Op::kVar && e->var->extent > 1) return e;
   if (e->type == DType::kInt64 && e->op != Op::kSelect) return FromLinear(ToLinear(e));
   const bool compares_ints = e->args.size() == 2 && e->args[0]->type == DType::kInt64;
   switch (e->op) {
@@ -354,7 +360,7 @@ bool Proves(const std::vector<Expr>& assumptions, const Expr& condition) {
   std::vector<Expr> goals = Conjuncts(condition);
   // What is simplified, and true of all values, is the constant already.
   std::erase_if(
-      goals, [](const Expr& goal) { return !goal->simplified.is_set() && ProvesAll({}, {goal}); });
+      goals, [](const Expr& goal) { return !goal->simplified.is_set() && Facts({}).Prove(goal); });
   if (goals.empty()) return true;
   // Where a condition is false nothing is.
   for (const Expr& assumption : assumptions) {
@@ -362,12 +368,12 @@ bool Proves(const std::vector<Expr>& assumptions, const Expr& condition) {
   }
   const std::vector<Expr> facts = RelevantFacts(assumptions, goals);
   if (facts.empty()) return false;
-  if (ProvesAll(facts, goals)) return true;
+  if (Facts(facts).ProveAll(goals)) return true;
   std::vector<Expr> all = facts;
   all.insert(all.end(), goals.begin(), goals.end());
   if (!NarrowVariables(facts, all)) return false;
-  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(facts.size());
-  return ProvesAll({all.begin(), middle}, {middle, all.end()});
+  const auto narrowed = absl::MakeConstSpan(all);
+  return Facts(narrowed.first(facts.size())).ProveAll(narrowed.subspan(facts.size()));
 }
 
 Variables ConcernedBy(const std::vector<Expr>& assumptions, const Expr& condition) {
@@ -378,9 +384,7 @@ Variables ConcernedBy(const std::vector<Expr>& assumptions, const Expr& conditio
 }
 
 bool MentionsAny(const Expr& e, const Variables& variables) {
-  if (e->op == Op::kVar) {
-    return std::find(variables.begin(), variables.end(), e->var.get()) != variables.end();
-  }
+  if (e->op == Op::kVar) return Contains(variables, e->var.get());
   return std::any_of(e->args.begin(), e->args.end(),
                      [&](const Expr& arg) { return MentionsAny(arg, variables); });
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "search_space/ir/make_node.h"
 
 namespace heddle::search_space {
 
@@ -34,7 +35,7 @@ const IntrinsicEffects& EffectsOf(Intrinsic intrinsic) {
 }
 
 namespace {
-Stmt Make(StmtNode node) { return std::make_shared<const StmtNode>(std::move(node)); }
+Stmt Make(StmtNode node) { return MakeNode<StmtNode>(std::move(node)); }
 }  // namespace
 
 Stmt Seq(std::vector<Stmt> body) {
@@ -274,7 +275,7 @@ Stmt RewriteStmt(const Stmt& s, const std::function<Stmt(const Stmt&)>& stmt,
                  const std::function<Expr(const Expr&)>& expr) {
   std::shared_ptr<StmtNode> changed;
   auto mutable_node = [&]() -> StmtNode& {
-    if (changed == nullptr) changed = std::make_shared<StmtNode>(*s);
+    if (changed == nullptr) changed = MakeNode<StmtNode>(*s);
     return *changed;
   };
   for (size_t i = 0; i < s->body.size(); ++i) {
@@ -307,7 +308,7 @@ Stmt RewriteBodies(const Stmt& s, absl::FunctionRef<Stmt(const Stmt&)> rewrite) 
   for (size_t i = 0; i < s->body.size(); ++i) {
     Stmt child = rewrite(s->body[i]);
     if (child == s->body[i]) continue;
-    if (changed == nullptr) changed = std::make_shared<StmtNode>(*s);
+    if (changed == nullptr) changed = MakeNode<StmtNode>(*s);
     changed->body[i] = std::move(child);
   }
   if (changed == nullptr) return s;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/make_node.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/lower/fragments.h"
 
@@ -60,7 +61,7 @@ Expr Resolver::ResolveNode(const Expr& e, Known& known) {
   for (size_t i = 0; i < e->args.size(); ++i) {
     Expr arg = Resolve(e->args[i], known);
     if (arg == e->args[i]) continue;
-    if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
+    if (changed == nullptr) changed = MakeNode<ExprNode>(*e);
     changed->args[i] = std::move(arg);
   }
   return changed != nullptr ? Expr(changed) : e;

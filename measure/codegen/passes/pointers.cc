@@ -8,6 +8,7 @@
 #include "measure/codegen/passes/passes.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/linear.h"
+#include "search_space/ir/make_node.h"
 
 namespace heddle::measure {
 namespace {
@@ -60,7 +61,7 @@ class Mover {
                               EffectsOf(s->intrinsic).writes_buffer &&
                               !search_space::RunsInBackground(*s);
           if (s->kind != StmtNode::Kind::kStore && !(unrolled_ && copies)) return nullptr;
-          auto moved = std::make_shared<StmtNode>(*s);
+          auto moved = MakeNode<StmtNode>(*s);
           moved->value = Moved(s->value, copies);
           if (!unrolled_) return moved;
           if (const auto to = Relative(s->buffer, s->indices, false)) {
@@ -118,7 +119,7 @@ class Mover {
 
   static Expr WithArguments(const Expr& e, search_space::ExprList args) {
     if (args == e->args) return e;
-    auto out = std::make_shared<search_space::ExprNode>(*e);
+    auto out = search_space::MakeNode<search_space::ExprNode>(*e);
     out->args = std::move(args);
     return out;
   }
@@ -205,7 +206,7 @@ Stmt Count(const Stmt& s, bool in_unrolled) {
     return RewriteBodies(s, [&](const Stmt& child) { return Count(child, in_unrolled); });
   }
   Mover mover(*s, unrolled);
-  auto moved = std::make_shared<StmtNode>(*s);
+  auto moved = MakeNode<StmtNode>(*s);
   moved->body[0] = Count(mover.Run(), in_unrolled || unrolled);
   return mover.Declare(moved);
 }

@@ -2,6 +2,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/make_node.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/lower/passes.h"
 
@@ -92,7 +93,7 @@ class Injector {
     auto stmt = [&](const Stmt& s) -> Stmt {
       const auto wide = s->buffer == nullptr ? expanded_.end() : expanded_.find(s->buffer.get());
       if (wide == expanded_.end()) return nullptr;
-      auto changed = std::make_shared<StmtNode>(*s);
+      auto changed = MakeNode<StmtNode>(*s);
       changed->buffer = wide->second;
       if (s->kind != StmtNode::Kind::kAlloc) changed->indices = WithThread(s->indices);
       return changed;
@@ -120,7 +121,7 @@ class Injector {
                        e, [&](const Var& v) { return v == vthread_ ? VarExpr(copy) : nullptr; });
                  }));
     }
-    auto out = std::make_shared<StmtNode>(*s);
+    auto out = MakeNode<StmtNode>(*s);
     for (Stmt& child : out->body) child = Push(child);
     return out;
   }

@@ -3,6 +3,7 @@
 #include "base/math.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/linear.h"
+#include "search_space/ir/make_node.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/lower/passes.h"
 
@@ -86,7 +87,7 @@ class LoopVectorizer {
     }
     if (store->buffer == nullptr) return nullptr;
     if (condition != nullptr && !IsUniform(condition, lane_)) return nullptr;
-    auto wide = std::make_shared<StmtNode>(*store);
+    auto wide = MakeNode<StmtNode>(*store);
     const bool is_async = store->kind == StmtNode::Kind::kIntrin;
     wide->value = Widen(store->value);
     if (IsWide(*store->buffer, store->indices, lane_)) {
@@ -124,7 +125,7 @@ class LoopVectorizer {
     for (size_t i = 0; i < e->args.size(); ++i) {
       Expr arg = Widen(e->args[i]);
       if (arg == e->args[i]) continue;
-      if (changed == nullptr) changed = std::make_shared<ExprNode>(*e);
+      if (changed == nullptr) changed = MakeNode<ExprNode>(*e);
       changed->args[i] = std::move(arg);
     }
     return changed != nullptr ? Expr(changed) : e;

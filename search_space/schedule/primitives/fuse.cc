@@ -1,5 +1,8 @@
 #include "search_space/schedule/primitives/fuse.h"
 
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "search_space/ir/simplify.h"
@@ -28,12 +31,21 @@ absl::Status Fuse::ApplyTo(ScheduleEditor& editor) const {
   Loop fused{.var = MakeVar(absl::StrJoin(loops, "@"), extent),
              .reduce = here->loops[first].reduce,
              .inner_extent = extent / here->loops[first].var->extent};
+  absl::InlinedVector<std::pair<Var, Expr>, 8> parts;
   int64_t inner = extent;
   for (size_t i = 0; i < loops.size(); ++i) {
-    const Var part = here->loops[first + i].var;
+    const Var& part = here->loops[first + i].var;
     inner /= part->extent;
-    ReplaceVar(*here, part, Simplify((VarExpr(fused.var) / Int(inner)) % Int(part->extent)));
+    parts.emplace_back(part, Simplify((VarExpr(fused.var) / Int(inner)) % Int(part->extent)));
   }
+  const auto replace = [&](const Var& v) -> Expr {
+    for (const auto& [part, value] : parts) {
+      if (part == v) return value;
+    }
+    return nullptr;
+  };
+  for (Expr& e : here->values) e = Simplify(Substitute(e, replace));
+  for (Expr& e : here->guards) e = Simplify(Substitute(e, replace));
   const auto begin = here->loops.begin() + static_cast<std::ptrdiff_t>(first);
   here->loops.erase(begin + 1, begin + static_cast<std::ptrdiff_t>(loops.size()));
   here->loops[first] = std::move(fused);

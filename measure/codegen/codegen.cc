@@ -116,9 +116,9 @@ const std::string& KernelPrinter::MapOf(const StmtNode& copy) const {
 // The block or the thread, with the loop of the schedule that it is.
 void KernelPrinter::DeclareIndex(const Var& var, const std::string& word, const char* value) {
   if (var->extent == 1) return;
-  const bool explain = naming_ == Naming::kReadable && var->name != word;
+  const bool explain = var->name != word;
   Line(absl::StrCat("const int ", printer_.NameOf(var), " = ", value, ";",
-                    explain ? "  // " + var->name : ""));
+                    explain ? names_.Aside("  // " + var->name) : ""));
   if (explain) names_loops_ = true;
 }
 
@@ -140,7 +140,7 @@ std::string KernelPrinter::DeclareLoop(const Var& var, const std::string& word) 
 
 // What the names of loops stand for, once a kernel.
 std::string KernelPrinter::Legend() const {
-  if (naming_ == Naming::kNormal || (!names_loops_ && example_.empty())) return "";
+  if (!names_loops_ && example_.empty()) return "";
   return absl::StrCat(
       "// Loops: i.0 is the outermost part of i, then come i.1 and so on; i@j is i and j fused, j "
       "the "
@@ -195,11 +195,11 @@ KernelSource KernelPrinter::Generate(const std::string& header) {
   }
 
   if (!header.empty()) CommentLines(header);
-  std::string launch = absl::StrCat(kernel_.name, ": grid ", out.launch.grid, ", block ",
-                                    out.launch.block, ", shared memory ", kernel_.shared_bytes,
-                                    " bytes", dynamic_shared_ ? " (dynamic)" : "");
-  CommentLines(launch);
-  const std::string comments = std::exchange(body_, "");
+  const std::string heading = std::exchange(body_, "");
+  CommentLines(absl::StrCat(kernel_.name, ": grid ", out.launch.grid, ", block ", out.launch.block,
+                            ", shared memory ", kernel_.shared_bytes, " bytes",
+                            dynamic_shared_ ? " (dynamic)" : ""));
+  const std::string launch = std::exchange(body_, "");
 
   Stmt body = kernel_.body;
   for (Pass pass : dialect_.passes) body = pass(body);
@@ -211,8 +211,10 @@ KernelSource KernelPrinter::Generate(const std::string& header) {
   DeclareShared();
   Print(body);
   Close();
-  out.source = absl::StrCat(comments, Legend(), "\n",
-                            Prelude(dialect_, printer_.helpers, printer_.float64), body_);
+  const std::string prelude = Prelude(dialect_, printer_.helpers, printer_.float64);
+  out.source = absl::StrCat(heading, launch, names_.Spell(Legend(), Naming::kReadable), "\n",
+                            prelude, names_.Spell(body_, Naming::kReadable));
+  out.normal = absl::StrCat(launch, "\n", prelude, names_.Spell(body_, Naming::kNormal));
   out.arch_suffix = ArchSuffix();
   return out;
 }
@@ -556,8 +558,7 @@ std::vector<KernelSource> GenerateSource(const search_space::Program& program,
                                          const std::string& header) {
   std::vector<KernelSource> out;
   for (const Kernel& kernel : program.kernels) {
-    out.push_back(KernelPrinter(kernel, target, Naming::kReadable).Generate(header));
-    out.back().normal = KernelPrinter(kernel, target, Naming::kNormal).Generate("").source;
+    out.push_back(KernelPrinter(kernel, target).Generate(header));
   }
   return out;
 }

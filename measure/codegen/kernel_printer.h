@@ -42,23 +42,22 @@ struct Chunk {
 // Writes the text of one kernel in the target's dialect; for a single use.
 class KernelPrinter {
  public:
-  KernelPrinter(const search_space::Kernel& kernel, const search_space::Target& target,
-                Naming naming)
+  KernelPrinter(const search_space::Kernel& kernel, const search_space::Target& target)
       : kernel_(kernel),
         dialect_(DialectOf(target.api)),
         printer_(dialect_),
         async_copies_(dialect_.async_copies && target.has_async_copy),
         dynamic_shared_(dialect_.dynamic_shared_array != nullptr &&
                         kernel.shared_bytes > target.static_shared_bytes),
-        naming_(naming),
-        names_(dialect_, naming) {}
+        names_(dialect_) {}
 
   // The source with its launch, under `header` as a comment.
   KernelSource Generate(const std::string& header);
 
  private:
   void Line(const std::string& text) {
-    absl::StrAppend(&body_, std::string(static_cast<size_t>(indent_) * 2, ' '), text, "\n");
+    body_.append(static_cast<size_t>(indent_) * 2, ' ');
+    absl::StrAppend(&body_, text, "\n");
   }
   void CommentLines(const std::string& text);
   void Open(const std::string& head);
@@ -129,7 +128,6 @@ class KernelPrinter {
   ExprPrinter printer_;
   const bool async_copies_;
   const bool dynamic_shared_;
-  const Naming naming_;
   Names names_;
   std::vector<size_t> scopes_;
   // Of the chunk being printed: type and value -> name, and all lanes of a vector -> its name.

@@ -1,12 +1,15 @@
 #include "measure/codegen/names.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/matrix.h"
 
@@ -47,10 +50,7 @@ constexpr const char* kTypes[] = {"bool",      "char",     "dim",    "double",  
                                   "short",     "signed",   "uchar",  "uint",     "ulong",
                                   "ulonglong", "unsigned", "ushort", "void"};
 
-template <size_t N>
-bool IsAmong(const char* const (&words)[N], absl::string_view name) {
-  return std::find(std::begin(words), std::end(words), name) != std::end(words);
-}
+using Words = absl::flat_hash_set<absl::string_view>;
 
 // Letters, digits and single underscores, the first of them a letter.
 std::string Identifier(absl::string_view wanted) {
@@ -134,22 +134,7 @@ const std::set<std::string>& CalledIn(const Dialect& dialect) {
   return all->at(dialect.name);
 }
 
-}  // namespace
-
-bool IsReserved(absl::string_view name) {
-  if (IsAmong(kWords, name) || absl::EndsWith(name, "_t")) return true;
-  absl::string_view type = name;
-  while (!type.empty() && absl::ascii_isdigit(type.back())) type.remove_suffix(1);
-  if (IsAmong(kTypes, type)) return true;
-  // Macros are of capitals; tensors and axes are called by one, perhaps with a number.
-  return !absl::EndsWith(name, "_") &&
-         std::count_if(name.begin(), name.end(), absl::ascii_isalpha) > 1 &&
-         std::none_of(name.begin(), name.end(), absl::ascii_islower);
-}
-
-Names::Names(const Dialect& dialect, Naming naming) : naming_(naming), taken_(CalledIn(dialect)) {}
-
-std::string Names::Normal(NameKind kind, absl::string_view wanted) {
+std::string Normal(NameKind kind, absl::string_view wanted) {
   std::string out;
   switch (kind) {
     case NameKind::kArgument:
@@ -185,7 +170,7 @@ std::string Names::Normal(NameKind kind, absl::string_view wanted) {
   return out;
 }
 
-std::string Names::Readable(NameKind kind, absl::string_view wanted) {
+std::string Readable(NameKind kind, absl::string_view wanted) {
   const std::string name = Identifier(wanted);
   switch (kind) {
     case NameKind::kMap:
@@ -205,26 +190,88 @@ std::string Names::Readable(NameKind kind, absl::string_view wanted) {
   }
 }
 
-bool Names::IsFree(const std::string& name) const {
-  return std::find(active_.begin(), active_.end(), name) == active_.end();
+// A sign is this byte and the name's number, in bytes that no ASCII text has.
+constexpr char kSign = '\1';
+constexpr size_t kDigits = 3;
+constexpr unsigned kDigitBits = 7;
+
+}  // namespace
+
+bool IsReserved(absl::string_view name) {
+  static const auto* const words = new Words(std::begin(kWords), std::end(kWords));
+  static const auto* const types = new Words(std::begin(kTypes), std::end(kTypes));
+  if (words->contains(name) || absl::EndsWith(name, "_t")) return true;
+  absl::string_view type = name;
+  while (!type.empty() && absl::ascii_isdigit(type.back())) type.remove_suffix(1);
+  if (types->contains(type)) return true;
+  // Macros are of capitals; tensors and axes are called by one, perhaps with a number.
+  return !absl::EndsWith(name, "_") &&
+         std::count_if(name.begin(), name.end(), absl::ascii_isalpha) > 1 &&
+         std::none_of(name.begin(), name.end(), absl::ascii_islower);
 }
 
-std::string Names::Declare(NameKind kind, absl::string_view wanted, absl::string_view word) {
-  if (naming_ == Naming::kNormal) {
-    const std::string base = Normal(kind, wanted);
-    std::string name = base;
-    for (int i = 2; !IsFree(name); ++i) name = absl::StrCat(base, "_", i);
-    return active_.emplace_back(std::move(name));
-  }
-  const std::string base = Readable(kind, word.empty() ? wanted : word);
+Names::Names(const Dialect& dialect) : taken_(CalledIn(dialect)) {}
+
+bool Names::IsFree(const std::string& name, std::string Spelled::*naming) const {
+  return std::none_of(active_.begin(), active_.end(),
+                      [&](size_t number) { return all_[number].*naming == name; });
+}
+
+std::string Names::NormalName(NameKind kind, absl::string_view wanted) const {
+  const std::string base = Normal(kind, wanted);
+  std::string name = base;
+  for (int i = 2; !IsFree(name, &Spelled::normal); ++i) name = absl::StrCat(base, "_", i);
+  return name;
+}
+
+std::string Names::ReadableName(NameKind kind, absl::string_view wanted) const {
+  const std::string base = Readable(kind, wanted);
   const auto means_something = [&](const std::string& name) {
     return IsReserved(name) || taken_.contains(name);
   };
   std::string name = means_something(base) ? base + "_" : base;
-  for (int i = 2; !IsFree(name) || means_something(name); ++i) {
+  for (int i = 2; !IsFree(name, &Spelled::readable) || means_something(name); ++i) {
     name = absl::StrCat(base, "_", Letters(i));
   }
-  return active_.emplace_back(std::move(name));
+  return name;
+}
+
+std::string Names::Add(Spelled spelled) {
+  size_t number = all_.size();
+  HEDDLE_CHECK(number >> (kDigits * kDigitBits) == 0, "a kernel has too many names");
+  all_.push_back(std::move(spelled));
+  std::string sign(1, kSign);
+  for (size_t i = 0; i < kDigits; ++i, number >>= kDigitBits) {
+    sign += static_cast<char>(0x80 | (number & ((1U << kDigitBits) - 1)));
+  }
+  return sign;
+}
+
+std::string Names::Declare(NameKind kind, absl::string_view wanted, absl::string_view word) {
+  const size_t number = all_.size();
+  std::string sign =
+      Add({ReadableName(kind, word.empty() ? wanted : word), NormalName(kind, wanted)});
+  active_.push_back(number);
+  return sign;
+}
+
+std::string Names::Aside(std::string text) { return Add({std::move(text), ""}); }
+
+std::string Names::Spell(absl::string_view text, Naming naming) const {
+  std::string out;
+  out.reserve(text.size() * 3 / 2);
+  for (;;) {
+    const size_t plain = std::min(text.find(kSign), text.size());
+    out.append(text.data(), plain);
+    if (plain == text.size()) return out;
+    size_t number = 0;
+    for (size_t i = kDigits; i > 0; --i) {
+      number = number << kDigitBits |
+               (static_cast<unsigned char>(text[plain + i]) & ((1U << kDigitBits) - 1));
+    }
+    out += naming == Naming::kReadable ? all_[number].readable : all_[number].normal;
+    text.remove_prefix(plain + 1 + kDigits);
+  }
 }
 
 }  // namespace heddle::measure

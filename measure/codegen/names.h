@@ -12,7 +12,7 @@
 
 namespace heddle::measure {
 
-// How a kernel's names are chosen.
+// A kernel's names are chosen in two ways.
 enum class Naming : uint8_t {
   kReadable,  // for whoever reads the kernel
   // For the hash of a source, which is to stay when readable names change: a prefix for what the
@@ -38,24 +38,36 @@ enum class NameKind : uint8_t {
 
 // Every name is an identifier of the dialect that means nothing else there, and unlike those of all
 // scopes around it. They depend on nothing but the order and the arguments of the calls.
+//
+// A kernel is printed once: what stands in the text is a sign for the name, a few bytes that occur
+// nowhere else, which Spell replaces in either way. Signs of one scope are equal where names are.
 class Names {
  public:
-  Names(const Dialect& dialect, Naming naming);
+  explicit Names(const Dialect& dialect);
 
-  // A name in the innermost scope. `wanted` is what the loops and buffers of the kernel call it,
-  // such as "i.2@j.2" or "A.shared". `word`, if any, is what it is for a reader.
+  // The sign of a name in the innermost scope. `wanted` is what the loops and buffers of the kernel
+  // call it, such as "i.2@j.2" or "A.shared". `word`, if any, is what it is for a reader.
   std::string Declare(NameKind kind, absl::string_view wanted, absl::string_view word = "");
+  // A sign for what is said to readers alone.
+  std::string Aside(std::string text);
   size_t Mark() const { return active_.size(); }
   void Release(size_t mark) { active_.resize(mark); }  // ends the scopes entered since Mark()
 
- private:
-  static std::string Normal(NameKind kind, absl::string_view wanted);
-  static std::string Readable(NameKind kind, absl::string_view wanted);
-  bool IsFree(const std::string& name) const;
+  // The text with names in the place of signs.
+  std::string Spell(absl::string_view text, Naming naming) const;
 
-  const Naming naming_;
+ private:
+  struct Spelled {
+    std::string readable, normal;
+  };
+  std::string NormalName(NameKind kind, absl::string_view wanted) const;
+  std::string ReadableName(NameKind kind, absl::string_view wanted) const;
+  bool IsFree(const std::string& name, std::string Spelled::*naming) const;
+  std::string Add(Spelled spelled);
+
   const std::set<std::string>& taken_;  // what the dialect's texts mention and call
-  std::vector<std::string> active_;
+  std::vector<Spelled> all_;            // by the number that its sign holds
+  std::vector<size_t> active_;          // numbers of those in the scopes around
 };
 
 // Whether `name` is, or may be, a word of C++ or OpenCL C, a type or a macro of their compilers.

@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
 namespace heddle::measure {
 namespace {
 
@@ -17,10 +20,24 @@ using ::testing::Eq;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 
-Names Readable() { return {DialectOf(Api::kCuda), Naming::kReadable}; }
+// Names in one of the ways.
+class OneNaming {
+ public:
+  explicit OneNaming(Api api = Api::kCuda, Naming naming = Naming::kReadable)
+      : names_(DialectOf(api)), naming_(naming) {}
+  std::string Declare(NameKind kind, absl::string_view wanted, absl::string_view word = "") {
+    return names_.Spell(names_.Declare(kind, wanted, word), naming_);
+  }
+  size_t Mark() const { return names_.Mark(); }
+  void Release(size_t mark) { names_.Release(mark); }
+
+ private:
+  Names names_;
+  Naming naming_;
+};
 
 TEST(Names, SayWhatTheyAreOf) {
-  Names names = Readable();
+  OneNaming names;
   EXPECT_EQ(names.Declare(NameKind::kIndex, "i.0@j.0", "block"), "block");
   EXPECT_EQ(names.Declare(NameKind::kArgument, "A"), "A");
   EXPECT_EQ(names.Declare(NameKind::kShared, "A.shared"), "A_shared");
@@ -28,14 +45,25 @@ TEST(Names, SayWhatTheyAreOf) {
   EXPECT_EQ(names.Declare(NameKind::kPointer, "A.shared"), "A_shared_ptr");
   EXPECT_EQ(names.Declare(NameKind::kMap, "A"), "A_map");
   EXPECT_EQ(names.Declare(NameKind::kIndex, "r.1.0"), "r_1_0");
-  Names normal(DialectOf(Api::kCuda), Naming::kNormal);
+  OneNaming normal(Api::kCuda, Naming::kNormal);
   EXPECT_EQ(normal.Declare(NameKind::kIndex, "i.0@j.0", "block"), "v_i_0_j_0");
   EXPECT_EQ(normal.Declare(NameKind::kVector, "A"), "x_A");
   EXPECT_EQ(normal.Declare(NameKind::kVector, "A"), "x_A_2");
 }
 
+// One text is enough for either.
+TEST(Names, AreSpelledInBothWays) {
+  Names names(DialectOf(Api::kCuda));
+  const std::string block = names.Declare(NameKind::kIndex, "i.0@j.0", "block");
+  std::string text = absl::StrCat("x = ", block, ";", names.Aside("  // i.0@j.0"));
+  for (int i = 1; i < 299; ++i) names.Declare(NameKind::kValue, "A");
+  absl::StrAppend(&text, names.Declare(NameKind::kValue, "A"), block);
+  EXPECT_EQ(names.Spell(text, Naming::kReadable), "x = block;  // i.0@j.0A_value_knblock");
+  EXPECT_EQ(names.Spell(text, Naming::kNormal), "x = v_i_0_j_0;x_A_299v_i_0_j_0");
+}
+
 TEST(Names, EndWithTheirScope) {
-  Names names = Readable();
+  OneNaming names;
   EXPECT_EQ(names.Declare(NameKind::kIndex, "i"), "i");
   const size_t mark = names.Mark();
   EXPECT_EQ(names.Declare(NameKind::kIndex, "i"), "i_b");
@@ -46,13 +74,13 @@ TEST(Names, EndWithTheirScope) {
 
 TEST(Names, AreNoWordsOfTheLanguages) {
   for (Api api : {Api::kCuda, Api::kOpenCl}) {
-    Names names(DialectOf(api), Naming::kReadable);
+    OneNaming names(api);
     for (const char* word : {"float", "float4", "while", "and", "kernel", "INFINITY", "linux"}) {
       EXPECT_EQ(names.Declare(NameKind::kArgument, word), std::string(word) + "_");
     }
     EXPECT_EQ(names.Declare(NameKind::kArgument, "W1"), "W1");
   }
-  Names cuda = Readable(), opencl(DialectOf(Api::kOpenCl), Naming::kReadable);
+  OneNaming cuda, opencl(Api::kOpenCl);
   EXPECT_EQ(cuda.Declare(NameKind::kArgument, "expf"), "expf_") << "which kernels call";
   EXPECT_EQ(opencl.Declare(NameKind::kArgument, "expf"), "expf");
 }
@@ -64,7 +92,7 @@ TEST(Names, OfRandomTextsAreLegalAndUnlikeTheOthers) {
   const std::vector<std::string> pieces = {"a", "B",    "size", "int", "2", "_",  ".",
                                            "@", "\xc3", "t",    "__",  "A", "\n", "f"};
   for (Api api : {Api::kCuda, Api::kOpenCl}) {
-    Names names(DialectOf(api), Naming::kReadable), again(DialectOf(api), Naming::kReadable);
+    OneNaming names(api), again(api);
     std::vector<std::string> active;
     std::vector<size_t> marks;
     for (int i = 0; i < 2000; ++i) {

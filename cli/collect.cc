@@ -24,7 +24,8 @@ Result CollectFiles(const std::vector<std::string>& paths, const CollectFile& co
     for (const std::string& file : *found) {
       ++files;
       auto report = collect(file);
-      if (absl::IsInvalidArgument(report.status())) {
+      if (absl::IsInvalidArgument(report.status()) ||
+          client::ReasonOf(report.status()) == "RUN_BOUND") {
         ++refused;
         Say(absl::StrCat("refused: ", file, ": ", report.status().message()));
         continue;

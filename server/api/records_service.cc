@@ -13,6 +13,7 @@
 #include "base/sqlite.h"
 #include "server/api/audit.h"
 #include "server/db/convert.h"
+#include "server/db/run_owner.h"
 #include "server/engine/validate.h"
 #include "tuner/records/collect.h"
 #include "tuner/records/records_fields.h"
@@ -275,6 +276,8 @@ grpc::ServerUnaryReactor* RecordsService::Append(grpc::CallbackServerContext* co
     gateway_.store.Write(
         [=, header = std::move(header), by = std::move(by),
          first = request->first_sequence()](tuner::Records& records) -> absl::Status {
+          absl::Status claimed = ClaimAttempt(records, caller, header, absl::Now());
+          if (!claimed.ok()) return claimed;
           auto appended = tuner::AppendTrials(records, header, by, first, *lines);
           if (!appended.ok()) return appended.status();
           *report = *std::move(appended);

@@ -1,8 +1,11 @@
 #include "server/api/rpc.h"
 
+#include <grpc/grpc_security_constants.h>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
 
@@ -12,6 +15,21 @@ namespace {
 constexpr char kScheme[] = "bearer ";
 // `heddle token list` tells the hour, and most calls write nothing for it.
 constexpr absl::Duration kNoteUseEvery = absl::Hours(1);
+
+// The names in the certificate that TLS has checked: the subject's, then the alternative ones. A
+// renewed certificate has the same. "" where there is none.
+std::string NamesOf(const grpc::AuthContext& tls) {
+  std::string names;
+  for (const char* kind : {GRPC_X509_CN_PROPERTY_NAME, GRPC_X509_SAN_PROPERTY_NAME}) {
+    for (const grpc::string_ref& name : tls.FindPropertyValues(kind)) {
+      // No name that has a comma stands for two.
+      absl::StrAppend(&names, names.empty() ? "" : ",",
+                      absl::StrReplaceAll(absl::string_view(name.data(), name.size()),
+                                          {{"\\", "\\\\"}, {",", "\\,"}}));
+    }
+  }
+  return names;
+}
 
 // Fills in what of the caller is known when it is refused, too.
 absl::Status Identify(const Gateway& gateway, const grpc::CallbackServerContext& context,
@@ -44,12 +62,7 @@ absl::Status Identify(const Gateway& gateway, const grpc::CallbackServerContext&
         "the server, or use its Unix socket");
   }
   const auto tls = context.auth_context();
-  if (tls != nullptr && tls->IsPeerAuthenticated()) {
-    for (const grpc::string_ref& name : tls->GetPeerIdentity()) {
-      absl::StrAppend(&caller.certificate, caller.certificate.empty() ? "" : ",",
-                      absl::string_view(name.data(), name.size()));
-    }
-  }
+  if (tls != nullptr && tls->IsPeerAuthenticated()) caller.certificate = NamesOf(*tls);
   if (!Includes(caller.role, needed)) {
     return absl::PermissionDeniedError(absl::StrCat("this call needs the role ", NameOf(needed),
                                                     "; the token's is ", NameOf(caller.role)));

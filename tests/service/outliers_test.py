@@ -70,5 +70,19 @@ with Service() as service:
     lines = service.run("records", "export", "-").stdout.splitlines()
     hosts = sorted(json.loads(line)["trial"]["host"] for line in lines)
     expect(hosts == ["n1", "n1", "n1", "n2", "n2", "n2", "n2", "n3"], hosts)
+
+    # A folder of which somebody else has begun to bring a run: that alone is refused.
+    def bring(who, *paths):
+        with open(f"{service.folder}/{who}.token", "a") as token:
+            if token.tell() == 0:
+                token.write(service.run("token", "create", "--role", "measurer", "--tenant", "team").stdout)
+        return service.run("records", "collect", *paths, "--server", service.server_address, "--token-file",
+                           f"{service.folder}/{who}.token", check=False)
+
+    done = bring("first", f"{service.folder}/100-n1")
+    expect(done.returncode == 0, done)
+    done = bring("second", service.folder)
+    expect(done.returncode == 1 and "was begun with token 1 and no certificate" in done.stderr, done)
+    expect("2 trials added from 10 files, 7 were there already" in done.stderr, done)
     server.terminate()
     expect(server.wait(60) == 0, "the server ended badly")

@@ -33,7 +33,7 @@ class Collector {
         header_(header),
         from_{by.tenant, by.token, header.host, header.run},
         is_word_(by.token != 0),
-        run_(is_word_ ? absl::StrCat(by.tenant, "/", header.run) : header.run),
+        run_(is_word_ ? RunOfTenant(by.tenant, header.run) : header.run),
         offset_(offset),
         report_(report) {}
 
@@ -215,6 +215,10 @@ absl::StatusOr<CollectReport> Collect(Records& records, std::istream& in) {
   }
   if (absl::Status s = collector.Flush(); !s.ok()) return s;
   return report;
+}
+
+std::string RunOfTenant(const std::string& tenant, const std::string& run) {
+  return absl::StrCat(tenant, "/", run);
 }
 
 absl::StatusOr<Records::ImportReport> AppendTrials(Records& records, const RunHeader& header,

@@ -33,7 +33,10 @@ struct CollectReport {
 // later. InvalidArgument: the file is not a run's.
 absl::StatusOr<CollectReport> Collect(Records& records, std::istream& in);
 
-// The same for trials of such a file that somebody has sent: lines of it, the first of which has
+// The name under which a tenant's word of a run is kept: its runs are its own.
+std::string RunOfTenant(const std::string& tenant, const std::string& run);
+
+// As Collect, for trials of such a file that somebody has sent: lines of it, the first of which has
 // the sequence `first`; refusals number them from 1. From whoever has a token (`by`) they are a
 // word, as imports are: they teach and propose, are never served, and are known by their tenant as
 // well. Collecting the file makes them measurements.

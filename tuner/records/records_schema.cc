@@ -438,6 +438,12 @@ WHERE t.final = 1 AND t.imported = 0 AND t.outcome = 'OK' AND t.screened_out = 0
 ALTER TABLE served DROP COLUMN confirmations;
 )sql";
 
+// Runs that nodes append are their tokens' and certificates'.
+constexpr char kVersion9[] = R"sql(
+ALTER TABLE attempt ADD COLUMN token INTEGER NOT NULL DEFAULT 0;     -- token.id; 0 = nobody's
+ALTER TABLE attempt ADD COLUMN certificate TEXT NOT NULL DEFAULT ''; -- the names in it
+)sql";
+
 absl::Status FileError(const std::string& path, const char* action) {
   const int error = errno;
   const std::string message = absl::StrCat(path, ": cannot ", action, ": ", std::strerror(error));
@@ -459,8 +465,9 @@ absl::Status Sync(const std::string& path) {
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
-  static const auto& migrations = *new std::vector<std::string>{
-      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7, kVersion8};
+  static const auto& migrations =
+      *new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4, kVersion5,
+                                    kVersion6, kVersion7, kVersion8, kVersion9};
   return migrations;
 }
 

@@ -155,6 +155,57 @@ TEST_F(AppendTest, IsServedOnceTheOwnerBringsIt) {
   EXPECT_TRUE(Best().validated());
 }
 
+// A run is its token's and its certificate's, attempt by attempt, also when the server was started
+// again meanwhile. A cluster that requeues a run begins it elsewhere, as the next attempt.
+TEST_F(AppendTest, AnAttemptIsItsTokensAndItsCertificates) {
+  HEDDLE_NEEDS("openssl", UseTls({"node-a", "node-b"}), "the openssl program makes certificates");
+  const std::string token = Token("team", Role::kMeasurer), other = Token("team", Role::kMeasurer);
+  Start();
+  const auto append = [&](const std::string& node, const std::string& run, int64_t attempt,
+                          const std::string& shown) {
+    const auto stub = v1::Records::NewStub(ChannelAs(node));
+    answer_.Clear();
+    return Call(*stub, &v1::Records::Stub::Append, RequestOf(run, attempt, "n1", 0, 2), &answer_,
+                shown);
+  };
+  const auto expect_refused = [&](const grpc::Status& status, const std::string& why) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+    EXPECT_THAT(status.error_message(), HasSubstr(why));
+    EXPECT_THAT(status.error_details(), HasSubstr("RUN_BOUND"));
+  };
+  ASSERT_TRUE(append("node-a", "suite-1", 0, token).ok());
+  EXPECT_EQ(answer_.added(), 2);
+  for (int restart = 0; restart < 2; ++restart) {
+    expect_refused(append("node-b", "suite-1", 0, token),
+                   "attempt 0 of suite-1 was begun with token 1 and the certificate of "
+                   "node-a,node-a,localhost,127.0.0.1, not token 1 and the certificate of node-b");
+    expect_refused(append("node-a", "suite-1", 0, other), "begun with token 1 and");
+    ASSERT_TRUE(append("node-a", "suite-1", 0, token).ok());
+    EXPECT_EQ(answer_.duplicate(), 2);
+    if (restart == 0) Start();
+  }
+  // Requeued: the next attempt is the other node's, and the old one, which goes on, its own.
+  ASSERT_TRUE(append("node-b", "suite-1", 1, token).ok());
+  ASSERT_TRUE(append("node-a", "suite-1", 0, token).ok());
+  expect_refused(append("node-a", "suite-1", 1, token), "the certificate of node-b");
+  // An attempt that had been given up before it said a word has nothing to say any more; who has
+  // begun the later one may bring it.
+  ASSERT_TRUE(append("node-b", "suite-2", 1, token).ok());
+  expect_refused(append("node-a", "suite-2", 0, token),
+                 "attempt 1 of suite-2, which is later than 0, was begun with");
+  ASSERT_TRUE(append("node-b", "suite-2", 0, token).ok());
+  // What a token that is valid no more has begun is nobody's.
+  {
+    auto records = tuner::Records::Open(options_.db);
+    ASSERT_TRUE(records.ok());
+    ASSERT_TRUE(RevokeToken(**records, 1, absl::Now()).ok());
+  }
+  ASSERT_TRUE(append("node-b", "suite-1", 0, other).ok());
+  expect_refused(append("node-a", "suite-1", 0, other), "begun with token 2 and");
+  // Tenants' runs have nothing to do with each other.
+  EXPECT_TRUE(append("node-a", "suite-1", 0, Token("rival", Role::kMeasurer)).ok());
+}
+
 TEST_F(AppendTest, OnlyMeasurersMayAndOnlyForTheirHost) {
   const std::string bound = Token({.tenant = "team", .role = Role::kMeasurer, .host = "n1"});
   const grpc::Status refused = Append(All("suite-1", "n2"), bound);

@@ -212,30 +212,8 @@ TEST_F(ServerTest, OversizedAndMalformedRequests) {
   EXPECT_TRUE(Info().ok()) << "others are served on";
 }
 
-// An authority and a certificate that it has signed, made by openssl as docs/service.md says.
-bool MakeCertificates(const std::string& folder) {
-  const std::string script =
-      "cd " + folder +
-      " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "
-      "/CN=test-ca -keyout ca.key -out ca.pem 2>/dev/null"
-      " && for n in server client; do openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 "
-      "-nodes -subj /CN=localhost -keyout $n.key -out $n.csr 2>/dev/null"
-      " && printf 'subjectAltName=DNS:localhost,IP:127.0.0.1' > $n.ext"
-      " && openssl x509 -req -in $n.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile "
-      "$n.ext -out $n.pem 2>/dev/null || exit 1; done";
-  return system(script.c_str()) == 0;
-}
-
 TEST_F(ServerTest, OverMutualTlsWithTokens) {
-  HEDDLE_NEEDS("openssl", MakeCertificates(folder_.path()),
-               "the openssl program makes certificates");
-  options_.listen = {"127.0.0.1:0"};  // a bare system knows no localhost
-  options_.tls_cert = folder_ / "server.pem";
-  options_.tls_key = folder_ / "server.key";
-  options_.client_ca = folder_ / "ca.pem";
-  const std::string ca = tests::ReadAll(folder_ / "ca.pem");
-  credentials_ = grpc::SslCredentials(
-      {ca, tests::ReadAll(folder_ / "client.key"), tests::ReadAll(folder_ / "client.pem")});
+  HEDDLE_NEEDS("openssl", UseTls({"client"}), "the openssl program makes certificates");
   const std::string admin = Token("weavers", Role::kAdmin);
   Start();
   EXPECT_EQ(Info().error_code(), grpc::StatusCode::UNAUTHENTICATED);
@@ -244,6 +222,7 @@ TEST_F(ServerTest, OverMutualTlsWithTokens) {
   ASSERT_TRUE(Create("r", &job, admin).ok());
   Work(job.name(), admin);
   // Without a certificate of its own a caller does not even reach the token.
+  const std::string ca = tests::ReadAll(folder_ / "ca.pem");
   for (const auto& credentials :
        {grpc::SslCredentials({ca, "", ""}), grpc::InsecureChannelCredentials()}) {
     auto stub = v1::Tuning::NewStub(grpc::CreateChannel(server_->addresses()[0], credentials));
@@ -254,6 +233,32 @@ TEST_F(ServerTest, OverMutualTlsWithTokens) {
     EXPECT_EQ(stub->GetServerInfo(&context, v1::GetServerInfoRequest(), &info).error_code(),
               grpc::StatusCode::UNAVAILABLE);
   }
+}
+
+// A daemon's session is its token's and its certificate's: another node's that has the same token
+// does not know it.
+TEST_F(ServerTest, ASessionIsItsCertificates) {
+  HEDDLE_NEEDS("openssl", UseTls({"node-a", "node-b"}), "the openssl program makes certificates");
+  const std::string token = Token("fleet", Role::kDaemon);
+  Start();
+  v1::RegisterRequest hello;
+  hello.set_host_uuid("host");
+  hello.set_generator(measure::kGeneratorVersion);
+  *hello.add_devices() = H100();
+  v1::RegisterResponse session;
+  ASSERT_TRUE(Call(*fleet_, &v1::Fleet::Stub::Register, hello, &session, token).ok());
+  v1::HeartbeatRequest beat;
+  beat.set_session(session.session());
+  v1::HeartbeatResponse answer;
+  const auto as = [&](const std::string& name) {
+    const auto stub = v1::Fleet::NewStub(ChannelAs(name));
+    return Call(*stub, &v1::Fleet::Stub::Heartbeat, beat, &answer, token).error_code();
+  };
+  EXPECT_EQ(as("node-a"), grpc::StatusCode::OK);
+  EXPECT_EQ(as("node-b"), grpc::StatusCode::FAILED_PRECONDITION);
+  // Renewed, it has the same names.
+  ASSERT_TRUE(MakeCertificate(folder_.path(), "node-a"));
+  EXPECT_EQ(as("node-a"), grpc::StatusCode::OK);
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ class SqliteRecords final : public Records {
       return db_.Run(
           "INSERT INTO intent (workload, bench, point, owner) VALUES (?, ?, ?, ?) ON CONFLICT DO "
           "UPDATE SET attempts = attempts + (owner <> excluded.owner), owner = excluded.owner",
-          workload, bench, point, process_);
+          workload, bench, point, Owner());
     });
   }
 
@@ -171,8 +171,9 @@ class SqliteRecords final : public Records {
   absl::StatusOr<std::optional<Best>> FindBest(const std::string& workload_hash,
                                                const Bench& bench) override {
     std::optional<Best> best;
-    HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(bench));
     HEDDLE_ASSIGN_OR_RETURN(workloads, keys_.Workloads(workload_hash));
+    if (workloads.empty()) return best;
+    HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(bench));
     // Once, unless all that was looked at is damaged.
     for (int after = 0;; after += kTies) {
       std::vector<Served> served;
@@ -370,6 +371,11 @@ class SqliteRecords final : public Records {
     int64_t steps;
   };
 
+  const std::string& Owner() {
+    if (owner_.empty()) owner_ = ThisProcess();
+    return owner_;
+  }
+
   absl::Status Write(absl::FunctionRef<absl::Status()> body) {
     if (!damage_.empty()) return absl::DataLossError(damage_);
     if (read_only_) return db_.Error(SQLITE_READONLY);
@@ -529,7 +535,7 @@ class SqliteRecords final : public Records {
   bool read_only_;
   bool in_batch_ = false;
   std::string damage_;
-  const std::string process_ = ThisProcess();
+  std::string owner_;  // ThisProcess(), once an intent was added
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "tuner/records/records_keys.h"
 
+#include <algorithm>
+
 #include "base/status.h"
 #include "tuner/records/records_sql.h"
 
@@ -41,8 +43,12 @@ absl::StatusOr<std::vector<int64_t>> RecordKeys::Workloads(const std::string& ha
 }
 
 absl::StatusOr<int64_t> RecordKeys::FindBench(const Bench& b) {
-  return db_.QueryInt(SelectBench(), b.device_name, std::string(NameOf(b.l2)), b.sm_count,
-                      b.memory_mib, b.power_limit_w);
+  const std::string l2 = NameOf(b.l2);
+  const auto same =
+      db_.QueryInt(SelectBench(), b.device_name, l2, b.sm_count, b.memory_mib, b.power_limit_w);
+  if (!absl::IsNotFound(same.status()) || b.memory_mib == 0) return same;
+  return db_.QueryInt(SelectNearBench(), b.device_name, l2, b.sm_count, b.memory_mib,
+                      b.power_limit_w);
 }
 
 absl::StatusOr<int64_t> RecordKeys::FindOrAddBench(const Bench& b) {
@@ -54,8 +60,11 @@ absl::StatusOr<int64_t> RecordKeys::FindOrAddBench(const Bench& b) {
 }
 
 absl::StatusOr<std::vector<int64_t>> RecordKeys::Benches(const Bench& b) {
-  return Ids(db_.Query(SelectBenches(), b.device_name, std::string(NameOf(b.l2)), b.sm_count,
-                       b.memory_mib, b.power_limit_w));
+  HEDDLE_ASSIGN_OR_RETURN(
+      ids, Ids(db_.Query(SelectBenches(), b.device_name, std::string(NameOf(b.l2)), b.sm_count,
+                         b.memory_mib, b.power_limit_w)));
+  std::sort(ids.begin(), ids.end());  // SQLite takes as long to sort them as to find them
+  return ids;
 }
 
 absl::StatusOr<int64_t> RecordKeys::FindOrAddSteps(const std::string& text) {

@@ -46,7 +46,7 @@ absl::StatusOr<std::string> QuickCheck(Database& database) {
   return answer == "ok" ? "" : answer;
 }
 
-absl::Status PrepareForWriting(Database& database) {
+absl::Status PrepareForWriting(Database& database, bool is_newest) {
   for (const char* pragma :
        {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA cell_size_check = ON",
         // What is left of the log after a checkpoint.
@@ -61,8 +61,8 @@ absl::Status PrepareForWriting(Database& database) {
     if (!status.ok()) return status;
   }
   // Before foreign keys are looked at: a migration may make a table anew that others refer to.
-  absl::Status status = Migrate(database, Migrations());
-  return status.ok() ? database.Run("PRAGMA foreign_keys = ON") : status;
+  if (!is_newest) HEDDLE_RETURN_IF_ERROR(Migrate(database, Migrations()));
+  return database.Run("PRAGMA foreign_keys = ON");
 }
 
 }  // namespace
@@ -150,7 +150,7 @@ absl::StatusOr<std::unique_ptr<Records>> Records::Open(const std::string& given)
           absl::StrCat(path, ": the database ", *version == 0 ? "is empty" : "has an older schema",
                        " and cannot be written here; copy it to a folder that can be written"));
     }
-  } else if (status = PrepareForWriting(database); !status.ok()) {
+  } else if (status = PrepareForWriting(database, *version == newest); !status.ok()) {
     return status;
   }
   return MakeRecords(std::move(database), read_only, std::move(damage));

@@ -472,12 +472,16 @@ const std::vector<std::string>& Migrations() {
 }
 
 absl::StatusOr<int64_t> SchemaVersion(Database& database, int64_t newest) {
-  // One statement, hence one moment: another process may be creating the tables.
-  Cursor state = database.Query(
-      "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) "
-      "FROM pragma_application_id, pragma_user_version");
-  HEDDLE_RETURN_IF_ERROR(state.Next());
-  const int64_t id = state.Int(0), version = state.Int(1), tables = state.Int(2);
+  // One read, hence one moment: another process may be creating the tables. It is no single
+  // statement, as SQLite makes a table of a pragma for that, which takes longer than all of these.
+  HEDDLE_RETURN_IF_ERROR(database.Run("SAVEPOINT version"));
+  const auto read_id = database.QueryInt("PRAGMA application_id");
+  const auto read_version = database.QueryInt("PRAGMA user_version");
+  const auto read_tables = database.QueryInt("SELECT count(*) FROM sqlite_schema");
+  database.Run("RELEASE version").IgnoreError();
+  HEDDLE_ASSIGN_OR_RETURN(id, read_id);
+  HEDDLE_ASSIGN_OR_RETURN(version, read_version);
+  HEDDLE_ASSIGN_OR_RETURN(tables, read_tables);
   if (id == 0 && version == 0 && tables == 0) return 0;
   if (id != kApplicationId) {
     return absl::FailedPreconditionError(absl::StrCat(

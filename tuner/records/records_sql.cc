@@ -90,9 +90,16 @@ const std::string& SelectEnvironment() {
 
 const std::string& SelectBench() {
   static const auto& sql = *new std::string(
-      "SELECT id FROM bench WHERE device_name = ?1 AND l2 = ?2 AND sm_count = ?3 AND (memory_mib = "
-      "?4 OR (memory_mib > 0 AND abs(memory_mib - ?4) * 10 <= ?4)) AND power_limit_w = ?5 "
-      "ORDER BY memory_mib <> ?4, id LIMIT 1");
+      "SELECT id FROM bench WHERE device_name = ? AND l2 = ? AND sm_count = ? AND memory_mib = ? "
+      "AND power_limit_w = ?");
+  return sql;
+}
+
+const std::string& SelectNearBench() {
+  static const auto& sql = *new std::string(
+      "SELECT id FROM bench WHERE device_name = ?1 AND l2 = ?2 AND sm_count = ?3 AND memory_mib > "
+      "0 "
+      "AND abs(memory_mib - ?4) * 10 <= ?4 AND power_limit_w = ?5 ORDER BY id LIMIT 1");
   return sql;
 }
 
@@ -100,7 +107,7 @@ const std::string& SelectBenches() {
   static const auto& sql = *new std::string(
       "SELECT id FROM bench WHERE device_name = ?1 AND l2 = ?2 AND (sm_count = ?3 OR sm_count = 0 "
       "OR ?3 = 0) AND (memory_mib = 0 OR ?4 = 0 OR abs(memory_mib - ?4) * 10 <= ?4) AND "
-      "(power_limit_w = ?5 OR power_limit_w = 0 OR ?5 = 0) ORDER BY id");
+      "(power_limit_w = ?5 OR power_limit_w = 0 OR ?5 = 0)");
   return sql;
 }
 

@@ -84,9 +84,10 @@ const std::string& InsertTrial();
 const std::string& InsertEnvironment();  // fields
 const std::string& SelectWorkload();     // hash, text, op, shape, dtype -> id
 const std::string& SelectEnvironment();  // fields -> id
-// device name, L2 policy, sm_count, memory, power limit -> ids of benches: that to write under, and
-// all that agree.
+// device name, L2 policy, sm_count, memory, power limit -> ids of benches: that which is all this,
+// the first one of about the same memory, and all that agree.
 const std::string& SelectBench();
+const std::string& SelectNearBench();
 const std::string& SelectBenches();
 // "t.point, t.final, ...": what VisitTrial reads of a row `t` of trial.
 const std::string& TrialFields();

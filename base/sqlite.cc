@@ -24,6 +24,16 @@ std::string UriOf(const std::string& path, const char* query) {
   return uri + query;
 }
 
+// What a savepoint may have to restore stays in memory up to so many bytes. SQLite's own limit is
+// 64 KiB, 16 pages, beyond which each transaction of the server made and wrote a temporary file.
+constexpr int kMaxSavepointBytes = 1 << 20;
+
+// Once, before anything else of SQLite is used.
+void Configure() {
+  static const int done = sqlite3_config(SQLITE_CONFIG_STMTJRNL_SPILL, kMaxSavepointBytes);
+  static_cast<void>(done);
+}
+
 }  // namespace
 
 Cursor::Cursor(Cursor&& other) noexcept
@@ -103,6 +113,7 @@ absl::StatusOr<Database> Database::Open(const std::string& path, Mode mode) {
   }
   std::string uri = UriOf(path, mode == Mode::kImmutable ? "?immutable=1" : "");
   sqlite3* handle = nullptr;
+  Configure();
   int code = sqlite3_open_v2(uri.c_str(), &handle, flags, nullptr);
   Database database(path, handle);
   if (code != SQLITE_OK) return database.Error(code);

@@ -49,6 +49,7 @@ constexpr Case kCases[] = {
     {"conv2d_nhwc", "n=2,ci=6,h=3,w=5,co=8,kh=1,kw=1"},
     {"pooled_projection", "n=2,c=5,h=4,w=3,k=7"},
     {"rows_by_vector", "n=6,m=5,k=9"},
+    {"sgd_step", "n=37"},
     {"conv2d_bias_relu", "n=1,ci=5,h=7,w=7,co=6,kh=3,kw=3,stride=1,pad=1"},
     {"conv2d_nhwc", "n=1,ci=5,h=7,w=6,co=7,kh=3,kw=3,stride=2,pad=1"},
     {"conv2d_nhwc", "n=2,ci=4,h=5,w=8,co=3,kh=3,kw=3,stride=1,pad=1"},
@@ -102,6 +103,10 @@ op log_sum_exp(m, n) {
   M[i: m] = max(r: n) X[i, r]
   S[i: m] = sum(r: n) exp(X[i, r] - M[i])
   out Y[i: m] = log(S[i]) + M[i]
+}
+op sgd_step(n) {
+  in X[n], G[n], Rate[1]
+  out Y[i: n] = X[i] - Rate[0] * G[i]
 }
 op spread_twice(n) {
   in X[n]

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/substitute.h"
+#include "base/check.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/float_format.h"
 
@@ -430,7 +431,7 @@ const Dialect& DialectOf(Api api) {
   for (const Dialect& dialect : kDialects) {
     if (dialect.api == api) return dialect;
   }
-  std::abort();  // a target without a dialect
+  HEDDLE_CHECK(false, "a target without a dialect");
 }
 
 const Dialect* FindDialect(absl::string_view name) {
@@ -476,7 +477,7 @@ std::string TypeName(const Dialect& dialect, DType type, int lanes) {
     case DType::kFloat64:
       return absl::StrCat("double", width);
   }
-  std::abort();
+  HEDDLE_CHECK(false, "a type without a name");
 }
 
 std::string FloatLiteral(const Dialect& dialect, double value, DType type) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/math.h"
 #include "search_space/ir/float_format.h"
 #include "search_space/ir/linear.h"
@@ -152,7 +153,7 @@ ExprPrinter::Text ExprPrinter::ConvertInt(const Expr& e) {
       return {PrintElement(e->buffer, e->args), kPrimary, e->buffer->dtype != DType::kInt32,
               BoundsOf(e)};
     default:
-      std::abort();  // no other operation gives an integer
+      HEDDLE_CHECK(false, "no other operation gives an integer");
   }
 }
 
@@ -300,8 +301,8 @@ ExprPrinter::Text ExprPrinter::ConvertValue(const Expr& e) {
       return {absl::StrCat("(", one, " / (", one, " + ", exp, "(-", At(a, kPrimary), ")))")};
     }
     case Op::kMod:
-      std::abort();  // the notation refuses % on values
-    default:         // functions
+      HEDDLE_CHECK(false, "the notation refuses % on values");
+    default:  // functions
       std::string text = absl::StrCat(FunctionName(dialect_, e->op, e->type, helpers), "(");
       for (size_t i = 0; i < e->args.size(); ++i) {
         absl::StrAppend(&text, i == 0 ? "" : ", ", Convert(e->args[i]).text);

@@ -1,10 +1,10 @@
 #include "measure/device/backend.h"
 
-#include <cstdlib>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/check.h"
 #include "measure/device/drivers.h"
 
 namespace heddle::measure {
@@ -28,7 +28,7 @@ const Backend& BackendOf(const DeviceInfo& device) {
   for (const Backend* backend : kBackends) {
     if (backend->api == device.target.api) return *backend;
   }
-  std::abort();  // an API without a back end
+  HEDDLE_CHECK(false, "an API without a back end");
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& id) {

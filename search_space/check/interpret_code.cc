@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "search_space/check/verify_bulk.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/float_format.h"
@@ -259,7 +260,7 @@ class Compiler {
         if (IsOfBulkCopies(*s)) OfBulkCopies(*s, out);
         break;
       case StmtNode::Kind::kLet:
-        std::abort();  // Verify refuses it
+        HEDDLE_CHECK(false, "Verify refuses names of values");
     }
     Children(*s, out);
     if (s->kind == StmtNode::Kind::kAlloc) locals_.erase(s->buffer.get());

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/check.h"
 #include "search_space/ir/make_node.h"
 
 namespace heddle::search_space {
@@ -28,7 +29,7 @@ int64_t SizeOf(DType type) {
     case DType::kFloat64:
       return 8;
   }
-  std::abort();
+  HEDDLE_CHECK(false, "a type without a size");
 }
 
 const char* NameOf(DType type) {

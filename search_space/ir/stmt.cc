@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "search_space/ir/make_node.h"
 
 namespace heddle::search_space {
@@ -451,7 +452,7 @@ std::string ToString(const Stmt& s, int indent) {
     case StmtNode::Kind::kComment:
       return absl::StrCat(pad, "# ", s->text, "\n");
   }
-  std::abort();
+  HEDDLE_CHECK(false, "a statement without a text");
 }
 
 std::string ToString(const Kernel& kernel) {

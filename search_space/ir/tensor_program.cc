@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "base/check.h"
 #include "search_space/ir/simplify.h"
 
 namespace heddle::search_space {
@@ -27,7 +28,7 @@ Expr IdentityOf(Combiner combiner, DType type) {
     case Combiner::kProd:
       return Float(1, type);
   }
-  std::abort();
+  HEDDLE_CHECK(false, "a combiner without an identity");
 }
 
 Expr Combine(Combiner combiner, const Expr& a, const Expr& b) {
@@ -43,7 +44,7 @@ Expr Combine(Combiner combiner, const Expr& a, const Expr& b) {
     case Combiner::kProd:
       return a * b;
   }
-  std::abort();
+  HEDDLE_CHECK(false, "a combiner without an operation");
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/check.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/lower/fragments.h"
 
@@ -57,7 +58,7 @@ std::unique_ptr<TileCopies> MakeCopies(KernelContext& context, const PipelinedLo
     case PipelineKind::kBulkCopy:
       return BulkCopies(context, p);
   }
-  std::abort();
+  HEDDLE_CHECK(false, "a pipeline without a way to copy");
 }
 
 // The iterations of the loops between the pipelined one and the one that copies are interleaved

@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/check.h"
 #include "base/nearest_name.h"
 #include "search_space/notation/builtin_operators.h"
 #include "search_space/notation/notation_syntax.h"
@@ -20,7 +21,7 @@ std::vector<Operator> ParseBuiltins() {
   for (const char* text : kBuiltinOperatorTexts) {
     absl::StatusOr<std::vector<Operator>> parsed = ParseOperators(text);
     // A test parses every built-in file; a broken one cannot be shipped.
-    if (!parsed.ok()) std::abort();
+    HEDDLE_CHECK(parsed.ok(), std::string(parsed.status().message()));
     operators.insert(operators.end(), parsed->begin(), parsed->end());
   }
   std::sort(operators.begin(), operators.end(),

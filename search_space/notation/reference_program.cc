@@ -6,6 +6,7 @@
 #include <numbers>
 #include <optional>
 
+#include "base/check.h"
 #include "base/math.h"
 #include "search_space/ir/float_format.h"
 
@@ -52,7 +53,7 @@ Scalar Combined(Combiner combiner, const Scalar& a, const Scalar& b) {
     case Combiner::kProd:
       return {a.value * b.value, a.magnitude * b.magnitude};
   }
-  std::abort();
+  HEDDLE_CHECK(false, "a combiner without a rule");
 }
 
 // ------------------------------------------------------------------------------------ operations
@@ -104,7 +105,7 @@ void StageProgram::RunIntegers(Op op, int64_t*& top) {
       *top = a | b;
       return;
     default:
-      std::abort();
+      HEDDLE_CHECK(false, "no operation on truth values");
   }
 }
 
@@ -119,7 +120,7 @@ bool StageProgram::Compare(Op op, double a, double b) {
     case Op::kNe:
       return a != b;
     default:
-      std::abort();
+      HEDDLE_CHECK(false, "no comparison");
   }
 }
 
@@ -162,7 +163,7 @@ Scalar StageProgram::Unary(Op op, DType type, const Scalar& a) {
       slope = value * (1 - value);
       break;
     default:
-      std::abort();
+      HEDDLE_CHECK(false, "no function of one value");
   }
   return AtLeastValue({value, std::abs(value) + std::abs(slope) * a.magnitude});
 }
@@ -196,7 +197,7 @@ Scalar StageProgram::Binary(Op op, const Scalar& a, const Scalar& b) {
       return AtLeastValue({value, std::abs(value) + by_base + by_exponent});
     }
     default:
-      std::abort();
+      HEDDLE_CHECK(false, "no operation on two values");
   }
 }
 

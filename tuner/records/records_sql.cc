@@ -97,9 +97,9 @@ const std::string& SelectBench() {
 
 const std::string& SelectNearBench() {
   static const auto& sql = *new std::string(
-      "SELECT id FROM bench WHERE device_name = ?1 AND l2 = ?2 AND sm_count = ?3 AND memory_mib > "
-      "0 "
-      "AND abs(memory_mib - ?4) * 10 <= ?4 AND power_limit_w = ?5 ORDER BY id LIMIT 1");
+      "SELECT id FROM bench WHERE device_name = ?1 AND l2 = ?2 AND sm_count = ?3 "
+      "AND memory_mib > 0 AND abs(memory_mib - ?4) * 10 <= ?4 AND power_limit_w = ?5 "
+      "ORDER BY id LIMIT 1");
   return sql;
 }
 

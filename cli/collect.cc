@@ -9,6 +9,7 @@
 #include "cli/collect.h"
 #include "cli/remote.h"
 #include "cli/run_sender.h"
+#include "client/connection.h"
 
 namespace heddle::cli {
 

@@ -46,11 +46,9 @@ constexpr double kCrossover = 0.3;
 // How far the time of a trial is from what its kernels take, as a share: as measured, and where it
 // is rough.
 constexpr double kError = 0.02, kRoughError = 0.1;
-// Of each kernel of a program of several so many of the fastest that were measured are put
-// together, and so many programs of them are candidates for a batch.
-constexpr size_t kFewParts = 4, kComposed = 32;
-// Proposals of a batch that are such programs, whatever the model says of them.
-constexpr size_t kMostComposed = 4;
+// Programs that are put together of kernels that were fast in others: candidates for a batch, and
+// those that are in it whatever the model says of them.
+constexpr size_t kComposed = 32, kMostComposed = 4;
 // Proposals of one batch differ in at least so many holes while there are others.
 constexpr int kApart = 2;
 // A batch that makes the best time shorter by this share is progress. Without any, the proposals of

@@ -24,7 +24,8 @@ using search_space::TensorProgram;
 
 enum class Wrong : uint8_t { kNone, kNeighbour, kZero, kAThousandthMore };
 
-// Spoils one element after each run.
+// Spoils one element after each run: the first from the chosen one on that is not what it would
+// become.
 class SpoilingDevice : public ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;
@@ -35,28 +36,31 @@ class SpoilingDevice : public ForwardingDevice {
     element_ = element;
     changed_ = false;
   }
-  // Has it made an element another one since? What is zero is not changed by all ways.
+  // Has it made an element another one? Where all are alike, not every way does.
   bool changed() const { return changed_; }
 
   absl::Status Run(LoadedProgram& program, const BufferSet& buffers) override {
     absl::Status status = ForwardingDevice::Run(program, buffers);
     if (!status.ok() || how_ == Wrong::kNone) return status;
     DeviceBuffer& buffer = *buffers.at(output_);
+    changed_ = false;
     std::vector<float> values(static_cast<size_t>(buffer.bytes()) / sizeof(float));
     status = Download(buffer, values.data(), buffer.bytes());
-    float& value = values[static_cast<size_t>(element_)];
-    const float right = value;
-    switch (how_) {
-      case Wrong::kNeighbour:
-        value = values[static_cast<size_t>(element_ + 1) % values.size()];
-        break;
-      case Wrong::kZero:
-        value = 0;
-        break;
-      default:
-        value *= 1.001F;
+    for (size_t i = 0; i < values.size() && !changed_; ++i) {
+      const size_t at = (static_cast<size_t>(element_) + i) % values.size();
+      const float right = values[at];
+      switch (how_) {
+        case Wrong::kNeighbour:
+          values[at] = values[(at + 1) % values.size()];
+          break;
+        case Wrong::kZero:
+          values[at] = 0;
+          break;
+        default:
+          values[at] *= 1.001F;
+      }
+      changed_ = values[at] != right;
     }
-    changed_ = changed_ || value != right;
     return status.ok() ? Upload(buffer, values.data(), buffer.bytes()) : status;
   }
 

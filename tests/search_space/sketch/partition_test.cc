@@ -18,7 +18,6 @@ namespace heddle::search_space {
 namespace {
 
 using ::testing::Each;
-using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 

@@ -1,6 +1,5 @@
 #include "measure/device/backend.h"
 
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"

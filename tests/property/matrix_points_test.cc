@@ -47,7 +47,7 @@ constexpr Case kCases[] = {
     {"matmul", "m=70,n=72,k=40", DType::kBFloat16, "h100"},
     {"matmul", "m=128,n=16,k=128", DType::kFloat16, "h100"},
     {"matmul", "m=33,n=35,k=37", DType::kBFloat16, "h100"},
-    {"matmul", "m=1,n=64,k=80", DType::kBFloat16, "h100"},
+    {"matmul", "m=9,n=64,k=80", DType::kBFloat16, "h100"},
     {"matmul", "m=64,n=64,k=8", DType::kFloat16, "h100"},
     {"matmul_nt", "m=70,n=64,k=40", DType::kFloat16, "h100"},
     {"matmul_tn", "m=48,n=33,k=96", DType::kBFloat16, "h100"},

@@ -67,7 +67,7 @@ TEST_F(DaemonFaultTest, ACrashInEachPhaseIsNamed) {
     ++id;
     Script(Rule(c.fault));
     // A shape of its own, so that the compiler's cache does not know it.
-    server_->Offer(LeaseOfMarked(id, 100 + id, 16 * (id + 2)));
+    server_->Offer(LeaseOfMarked(id, 100 + id, 12 * (id + 1)));
     ASSERT_TRUE(server_->AwaitResults(static_cast<size_t>(id))) << c.fault;
   }
   Script("");

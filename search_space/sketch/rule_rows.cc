@@ -67,13 +67,14 @@ struct Rows {
 
 class RowFinder {
  public:
-  RowFinder(const ProgramShape& shape, const KernelShape& kernel)
-      : schedule_(shape.schedule),
+  RowFinder(const Schedule& schedule, const KernelShape& kernel, const std::set<int>& other_kernels)
+      : schedule_(schedule),
         root_(kernel.root),
         units_(!kernel.fused),
-        stages_(StagesOf(shape, kernel)) {}
+        other_kernels_(other_kernels) {}
 
   Rows Run() {
+    Collect(root_);
     const ScheduledStage& root = stage(root_);
     size_t rank = root.axes.size();
     for (int s : stages_) {
@@ -113,6 +114,15 @@ class RowFinder {
         if (IsValueLoad(e)) visit(e);
       });
     }
+  }
+
+  // The stages computed in the kernel of `s`: itself and what it reads, up to other kernels.
+  void Collect(int s) {
+    if (!stages_.insert(s).second) return;
+    VisitLoads(stage(s), [&](const Expr& load) {
+      const int p = NestOf(load->buffer.get());
+      if (p >= 0 && !other_kernels_.contains(p)) Collect(p);
+    });
   }
 
   bool HasColumn(const ScheduledStage& s) const { return s.axes.size() == rank_ + 1; }
@@ -265,8 +275,9 @@ class RowFinder {
   const Schedule& schedule_;
   const int root_;
   const bool units_;  // is 0 the index of an axis of extent 1? (kernels.h)
-  const std::set<int> stages_;
+  const std::set<int>& other_kernels_;
   size_t rank_ = 0;
+  std::set<int> stages_;
   std::vector<Expr> loads_;                                 // of inputs, along rows
   std::vector<std::pair<BufferRef, BufferRef>> elsewhere_;  // read not along the row, and by whom
   Rows rows_;
@@ -498,7 +509,11 @@ void RowsPlan::Write(ScheduleWriter& w, HoleValues v) const {
 }
 
 Rows FindRows(const ProgramShape& shape, const KernelShape& kernel) {
-  return RowFinder(shape, kernel).Run();
+  std::set<int> others;
+  for (const KernelShape& k : shape.kernels) {
+    if (k.root != kernel.root) others.insert(k.root);
+  }
+  return RowFinder(shape.schedule, kernel, others).Run();
 }
 
 class RowsRule : public SketchRule {

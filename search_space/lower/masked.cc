@@ -1,5 +1,6 @@
 #include "search_space/lower/masked.h"
 
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -48,17 +49,15 @@ Expr IsUseful(const KernelContext& context, int s, size_t depth) {
 }
 
 Expr IsFetchUseful(const KernelContext& context, int s) {
-  const std::vector<int> readers = context.schedule.ReadersOf(context.stage(s).tensor.get());
-  if (readers.size() != 1) return nullptr;
+  std::optional<int> sum = context.schedule.OnlyReaderOf(context.stage(s).tensor.get());
+  if (!sum) return nullptr;
+  const ScheduledStage& reader = context.stage(*sum);
   // Registers between the two hold what the sum reads.
-  const int of_registers = readers[0];
-  const ScheduledStage& reader = context.stage(of_registers);
-  std::vector<int> next = {of_registers};
   if (!reader.is_reduction() && reader.scope == Scope::kLocal) {
-    next = context.schedule.ReadersOf(reader.tensor.get());
+    sum = context.schedule.OnlyReaderOf(reader.tensor.get());
   }
-  if (next.size() != 1 || context.stage(next[0]).useful.empty()) return nullptr;
-  return HoldSomewhere(context, context.stage(next[0]), LoopsAround(context, context.stage(s)));
+  if (!sum || context.stage(*sum).useful.empty()) return nullptr;
+  return HoldSomewhere(context, context.stage(*sum), LoopsAround(context, context.stage(s)));
 }
 
 }  // namespace heddle::search_space

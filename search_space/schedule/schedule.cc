@@ -270,6 +270,16 @@ std::vector<int> Schedule::ReadersOf(const Buffer* tensor) const {
   return readers;
 }
 
+std::optional<int> Schedule::OnlyReaderOf(const Buffer* tensor) const {
+  std::optional<int> only;
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    if (stages_[i].inlined || !Reads(stages_[i].body, tensor)) continue;
+    if (only) return std::nullopt;
+    only = static_cast<int>(i);
+  }
+  return only;
+}
+
 absl::Status Schedule::Apply(const Step& step) {
   const absl::Status status =
       std::visit([&](const auto& s) { return ScheduleEditor(*this).Apply(s); }, step);

@@ -64,8 +64,7 @@ class ChainFinder {
     int found = -1;
     for (int r = 0; r < reader; ++r) {
       if (!stage(r).is_reduction() || stage(r).axes.size() != stage(reader).axes.size()) continue;
-      const std::vector<int> readers = schedule_.ReadersOf(stage(r).tensor.get());
-      if (readers.size() != 1 || readers[0] != reader) continue;
+      if (schedule_.OnlyReaderOf(stage(r).tensor.get()) != reader) continue;
       if (!ReadsAtOwnElement(stage(reader), stage(r).tensor)) continue;
       if (found >= 0) return -1;
       found = r;

@@ -1,6 +1,7 @@
 #include "search_space/sketch/kernels.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -110,9 +111,9 @@ class ShapeFinder {
       const int reduction = schedule_.FindStage(name);
       if (reduction < 0) continue;
       const BufferRef result = stage(reduction).tensor;
-      const std::vector<int> readers = schedule_.ReadersOf(result.get());
-      if (readers.size() != 1) continue;
-      const ScheduledStage& reader = stage(readers[0]);
+      const std::optional<int> only = schedule_.OnlyReaderOf(result.get());
+      if (!only) continue;
+      const ScheduledStage& reader = stage(*only);
       if (reader.is_reduction() || reader.body->op != Op::kLoad) {
         const Step step = CacheRead{name, Scope::kGlobal, reader.name()};
         if (!schedule_.Apply(step).ok()) continue;
@@ -147,8 +148,9 @@ class ShapeFinder {
   void InlineOutputs(bool one_kernel) {
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
       const ScheduledStage& s = schedule_.stages()[i];
+      if (!s.is_output) continue;
       const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
-      if (!s.is_output || readers.empty()) continue;
+      if (readers.empty()) continue;
       const bool elementwise = std::all_of(readers.begin(), readers.end(), [&](int r) {
         return !stage(r).is_reduction() && ReadsElementwise(stage(r), s, true);
       });
@@ -272,8 +274,9 @@ class ShapeFinder {
   bool IsWhole() const {
     return std::all_of(
         schedule_.stages().begin(), schedule_.stages().end(), [&](const ScheduledStage& s) {
+          if (!s.is_reduction()) return true;
           const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
-          return !s.is_reduction() || std::all_of(readers.begin(), readers.end(), [&](int r) {
+          return std::all_of(readers.begin(), readers.end(), [&](int r) {
             return &schedule_.NestOf(stage(r)) == &schedule_.NestOf(stage(readers[0]));
           });
         });
@@ -294,9 +297,9 @@ class ShapeFinder {
     if (s.is_reduction() || s.is_output || s.materialized) return false;
     if (!ReadsReduction(s)) return !IsStageable(i);
     if (stored_.contains(s.tensor.get())) return false;
-    const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
-    return readers.size() == 1 && !stage(readers[0]).is_reduction() &&
-           ReadsElementwise(stage(readers[0]), s, together_);
+    const std::optional<int> reader = schedule_.OnlyReaderOf(s.tensor.get());
+    return reader && !stage(*reader).is_reduction() &&
+           ReadsElementwise(stage(*reader), s, together_);
   }
 
   // Stages that a plan could not inline into their reduction, should it not stage them: they are
@@ -315,8 +318,8 @@ class ShapeFinder {
     const ScheduledStage& s = stage(i);
     if (s.inlined || too_large_.contains(s.tensor.get())) return false;
     if (s.is_reduction() || s.is_output || s.materialized || ReadsReduction(s)) return false;
-    const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
-    return readers.size() == 1 && stage(readers[0]).is_reduction();
+    const std::optional<int> reader = schedule_.OnlyReaderOf(s.tensor.get());
+    return reader && stage(*reader).is_reduction();
   }
 
   KernelShape MakeKernel(int root) const {

@@ -77,7 +77,7 @@ std::vector<BufferRef> RowsReadBy(const Schedule& schedule, const StageRef& scan
         std::none_of(load->args.begin(), load->args.end() - 1,
                      [&](const Expr& index) { return MentionsAny(index, {r.get()}); }) &&
         std::count(rows.begin(), rows.end(), load->buffer) == 0 &&
-        schedule.ReadersOf(load->buffer.get()).size() == 1;
+        schedule.OnlyReaderOf(load->buffer.get()).has_value();
     (along ? rows : otherwise).push_back(load->buffer);
   }
   std::erase_if(rows, [&](const BufferRef& row) {

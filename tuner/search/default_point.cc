@@ -15,9 +15,11 @@ using search_space::Point;
 using search_space::SearchSpace;
 
 constexpr uint64_t kSeed = 1;
-// Points times stages: lowering a program takes longer the more stages it has.
-constexpr int kWork = 256;
-constexpr int kFewestDraws = 8;
+// Points times the program's size: lowering takes longer the more stages there are, and the longer
+// their definitions.
+constexpr int64_t kWork = 256;
+constexpr int64_t kNodesOfStage = 256;
+constexpr int64_t kFewestDraws = 2;
 // After the draws, so many rounds change the best so far, each in half as many ways.
 constexpr int kRounds = 4;
 constexpr size_t kParents = 4;
@@ -27,11 +29,20 @@ struct Guess {
   double time_us;
 };
 
+int64_t DrawsFor(const search_space::TensorProgram& program) {
+  int64_t nodes = 0;
+  for (const search_space::Stage& stage : program.stages) {
+    search_space::Visit(stage.body, [&](const search_space::Expr&) { ++nodes; });
+  }
+  const auto stages = static_cast<int64_t>(program.stages.size());
+  return std::max(kFewestDraws, kWork / (stages + nodes / kNodesOfStage));
+}
+
 }  // namespace
 
 Point DefaultPoint(const SearchSpace& space) {
   static const auto spilled = static_cast<size_t>(FeatureIndex("spilled"));
-  const int draws = std::max(kFewestDraws, kWork / static_cast<int>(space.program().stages.size()));
+  const int64_t draws = DrawsFor(space.program());
   search_space::Rng rng(kSeed);
   Screen screen(space, 1);
   std::vector<Guess> best;  // by time, of equal ones the first first
@@ -47,13 +58,13 @@ Point DefaultPoint(const SearchSpace& space) {
   };
 
   std::vector<Point> points = {space.Default()};
-  for (int i = 0; i < draws; ++i) {
+  for (int64_t i = 0; i < draws; ++i) {
     if (auto point = space.Sample(rng)) points.push_back(*std::move(point));
   }
   look_at(points);
   for (int round = 0; round < kRounds && !best.empty(); ++round) {
     points.clear();
-    for (int i = 0; i < draws / 2; ++i) {
+    for (int64_t i = 0; i < draws / 2; ++i) {
       const Point& parent = best[static_cast<size_t>(i) % best.size()].point;
       if (auto child = space.Mutate(parent, rng)) points.push_back(*std::move(child));
     }

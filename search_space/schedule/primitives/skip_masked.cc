@@ -78,9 +78,9 @@ class Readers {
 
 // The same of all readers of the result, which `reduction` is reduced for.
 std::vector<Expr> ReadUnder(const Schedule& schedule, const ScheduledStage& reduction) {
-  const std::vector<int> readers = schedule.ReadersOf(reduction.tensor.get());
-  if (readers.size() != 1) return {};
-  const ScheduledStage& result = schedule.stages()[static_cast<size_t>(readers[0])];
+  const std::optional<int> reader = schedule.OnlyReaderOf(reduction.tensor.get());
+  if (!reader) return {};
+  const ScheduledStage& result = schedule.stages()[static_cast<size_t>(*reader)];
   if (result.is_output || result.is_reduction()) return {};
   if (!ReadsAtOwnElement(result, reduction.tensor)) return {};
   Readers of_result(result);

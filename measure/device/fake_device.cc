@@ -261,7 +261,7 @@ absl::StatusOr<std::string> CompileFake(const KernelSource& source) {
     Hang();
   }
   if (fault == "build_crash") Crash();
-  HEDDLE_ASSIGN_OR_RETURN(binary, CompileOpenCl("opencl:0", source));
+  HEDDLE_ASSIGN_OR_RETURN(binary, CompileOpenCl("opencl:0", source, kFakeCompileOptions));
   return Pack(source.source, binary);
 }
 

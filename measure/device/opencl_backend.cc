@@ -152,6 +152,7 @@ constexpr Backend FakeRow() {
     if (const char* script = getenv("HEDDLE_FAKE_DEVICE")) rules.read.push_back(script);
   };
   row.cache_key = nullptr;
+  row.compile_options = [] { return std::vector<std::string>{kFakeCompileOptions}; };
   return row;
 }
 

@@ -407,8 +407,8 @@ absl::StatusOr<std::unique_ptr<Device>> OpenOpenClDevice(int index) {
                                         std::move(queue));
 }
 
-absl::StatusOr<std::string> CompileOpenCl(const std::string& device_id,
-                                          const KernelSource& source) {
+absl::StatusOr<std::string> CompileOpenCl(const std::string& device_id, const KernelSource& source,
+                                          const char* options) {
   int index = 0;
   if (!absl::StartsWith(device_id, "opencl:") ||
       !absl::SimpleAtoi(device_id.substr(strlen("opencl:")), &index)) {
@@ -421,7 +421,7 @@ absl::StatusOr<std::string> CompileOpenCl(const std::string& device_id,
   ClProgram program(clCreateProgramWithSource(context.get(), 1, &text, nullptr, &code));
   if (code != CL_SUCCESS) return CheckCl(code, "creating a program");
   AskForSpecialisation(source.launch);
-  code = clBuildProgram(program.get(), 1, &device, kOpenClCompileOptions, nullptr, nullptr);
+  code = clBuildProgram(program.get(), 1, &device, options, nullptr, nullptr);
   if (code != CL_SUCCESS) {
     return absl::InvalidArgumentError(absl::StrCat("the OpenCL compiler refused ",
                                                    source.launch.entry, ": ",

@@ -48,3 +48,9 @@ function(heddle_warnings name)
     target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   endif()
 endfunction()
+
+# heddle_compile_alone(SOURCES...): sources of the current folder whose anonymous namespaces have names that
+# others of their target have, too, so that a unity build (presets test, asan, tsan, fuzz) does not put them together.
+function(heddle_compile_alone)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()

@@ -131,8 +131,8 @@ class Schedule {
   bool HasCompanions(const ScheduledStage& leader) const { return Together(leader).size() > 1; }
   // Stages whose body reads `tensor`.
   std::vector<int> ReadersOf(const Buffer* tensor) const;
-  // The stage whose body reads `tensor`; nothing where there is none or several, which is known with
-  // the second.
+  // The stage whose body reads `tensor`; nothing where there is none or several, which is known
+  // with the second.
   std::optional<int> OnlyReaderOf(const Buffer* tensor) const;
 
  private:

@@ -135,7 +135,8 @@ TEST(GatherCompileTest, SampledPointsCompile) {
   const auto operators = ParseOperators(text.str());
   ASSERT_TRUE(operators.ok()) << operators.status();
   for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
-    for (const Case& c : kGatherCases) ExpectPointsCompile(*operators, c, dtype, kGatherPoints, On::kBoth);
+    for (const Case& c : kGatherCases)
+      ExpectPointsCompile(*operators, c, dtype, kGatherPoints, On::kBoth);
   }
 }
 

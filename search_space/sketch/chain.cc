@@ -36,8 +36,11 @@ class AxisClasses {
 
 class ChainFinder {
  public:
-  ChainFinder(const Schedule& schedule, const Target& target)
-      : schedule_(schedule), target_(target) {}
+  ChainFinder(const ProgramShape& shape, const KernelShape& kernel, const Target& target)
+      : schedule_(shape.schedule),
+        target_(target),
+        root_(kernel.root),
+        members_(StagesOf(shape, kernel)) {}
 
   bool Find(Chain& chain) {
     if (!FindRoot() || !Inline(chain) || !Classify()) return false;
@@ -56,13 +59,12 @@ class ChainFinder {
 
  private:
   const ScheduledStage& stage(int i) const { return schedule_.stages()[static_cast<size_t>(i)]; }
-  int count() const { return static_cast<int>(schedule_.stages().size()); }
-  bool IsComputed(int i) const { return i >= 0 && !stage(i).inlined; }
+  bool IsComputed(int i) const { return members_.contains(i) && !stage(i).inlined; }
 
   // The reduction that only `reader` reads, at its own element; -1 without one or with several.
   int ReducedFor(int reader) const {
     int found = -1;
-    for (int r = 0; r < reader; ++r) {
+    for (int r : members_) {
       if (!stage(r).is_reduction() || stage(r).axes.size() != stage(reader).axes.size()) continue;
       if (schedule_.OnlyReaderOf(stage(r).tensor.get()) != reader) continue;
       if (!ReadsAtOwnElement(stage(reader), stage(r).tensor)) continue;
@@ -72,20 +74,19 @@ class ChainFinder {
     return found;
   }
 
-  // One output, which nothing reads, of a reduction.
+  // One result, of a reduction.
   bool FindRoot() {
-    root_ = count() - 1;
-    for (int i = 0; i < root_; ++i) {
-      if (stage(i).is_output) return false;
+    for (int i : members_) {
+      if (schedule_.HasCompanions(stage(i)) || (i != root_ && stage(i).is_output)) return false;
     }
     last_ = ReducedFor(root_);
-    return stage(root_).is_output && !stage(root_).is_reduction() && last_ >= 0;
+    return !stage(root_).is_reduction() && last_ >= 0;
   }
 
   // Leaves reductions and the stages through which they are read.
   bool Inline(Chain& chain) {
-    for (int i = 0; i < root_; ++i) {
-      if (stage(i).is_reduction() || ReducedFor(i) >= 0) continue;
+    for (int i : members_) {
+      if (i == root_ || stage(i).is_reduction() || ReducedFor(i) >= 0) continue;
       const BufferRef tensor = stage(i).tensor;
       if (!schedule_.Apply(Step(ComputeInline{tensor->name})).ok()) return false;
       chain.inlined.push_back(tensor);
@@ -95,8 +96,8 @@ class ChainFinder {
 
   std::vector<int> Results() const {
     std::vector<int> results;
-    for (int i = 0; i < root_; ++i) {
-      if (IsComputed(i) && !stage(i).is_reduction()) results.push_back(i);
+    for (int i : members_) {
+      if (i != root_ && IsComputed(i) && !stage(i).is_reduction()) results.push_back(i);
     }
     return results;
   }
@@ -104,19 +105,19 @@ class ChainFinder {
   // Each stage reads others at variables of its own. Rows are the axes that all stages have and
   // none reduces over.
   bool Classify() {
-    for (int i = 0; i < count(); ++i) {
+    for (int i : members_) {
       if (IsComputed(i) && !JoinReads(stage(i))) return false;
     }
     std::set<int> reduced;
-    for (int i = 0; i < count(); ++i) {
+    for (int i : members_) {
       if (!IsComputed(i)) continue;
       for (const Var& r : stage(i).reduce_axes) reduced.insert(classes_.Of(r));
     }
     for (const Var& axis : stage(root_).axes) {
       const int c = classes_.Of(axis);
       bool everywhere = !reduced.contains(c);
-      for (int i = 0; i < count() && everywhere; ++i) {
-        everywhere = !IsComputed(i) || HasOnce(stage(i), c, axis->extent);
+      for (int i : members_) {
+        everywhere = everywhere && (!IsComputed(i) || HasOnce(stage(i), c, axis->extent));
       }
       if (everywhere) rows_.insert(c);
     }
@@ -127,7 +128,7 @@ class ChainFinder {
     bool ok = true;
     for (const Expr& load : LoadsIn(s.body)) {
       const int p = schedule_.FindStage(load->buffer.get());
-      for (size_t i = 0; p >= 0 && ok && i < load->args.size(); ++i) {
+      for (size_t i = 0; IsComputed(p) && ok && i < load->args.size(); ++i) {
         ok = load->args[i]->op == Op::kVar;
         if (ok) classes_.Join(load->args[i]->var, stage(p).axes[i]);
       }
@@ -255,16 +256,19 @@ class ChainFinder {
 
   Schedule schedule_;
   const Target& target_;
-  int root_ = -1, last_ = -1;
+  const int root_;
+  const std::set<int> members_;
+  int last_ = -1;
   AxisClasses classes_;
   std::set<int> rows_;
 };
 
 }  // namespace
 
-std::optional<Chain> FindChain(const Schedule& unscheduled, const Target& target) {
+std::optional<Chain> FindChain(const ProgramShape& shape, const KernelShape& kernel,
+                               const Target& target) {
   Chain chain;
-  if (!ChainFinder(unscheduled, target).Find(chain)) return std::nullopt;
+  if (!ChainFinder(shape, kernel, target).Find(chain)) return std::nullopt;
   return chain;
 }
 

@@ -41,9 +41,10 @@ struct Chain {
   std::vector<size_t> columns;     // its axes that are no rows'
 };
 
-// nullopt unless the program is one output of a reduction that uses its operands more than once,
-// reads results of other reductions, and shares with all of them the axes of rows.
-std::optional<Chain> FindChain(const Schedule& unscheduled, const Target& target);
+// nullopt unless the kernel, in which nothing is inlined, is of a reduction that uses its operands
+// more than once, reads results of other reductions, and shares with all of them the axes of rows.
+std::optional<Chain> FindChain(const ProgramShape& shape, const KernelShape& kernel,
+                               const Target& target);
 
 }  // namespace heddle::search_space
 

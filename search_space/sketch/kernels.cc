@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 
@@ -45,28 +46,46 @@ bool ReadsElementwise(const ScheduledStage& reader, const ScheduledStage& produc
   return ok;
 }
 
+// Adds the stages whose loops a kernel needs beside those of `root`, up to `others`' roots.
+void AddStages(const Schedule& schedule, int root, const std::set<int>& others,
+               std::set<int>& stages) {
+  if (!stages.insert(root).second) return;
+  for (const ScheduledStage* s : schedule.Together(schedule.stages()[static_cast<size_t>(root)])) {
+    for (const Buffer* read : ReadsOf(*s)) {
+      int p = schedule.FindStage(read);
+      if (p < 0) continue;
+      p = schedule.IndexOf(schedule.NestOf(schedule.stages()[static_cast<size_t>(p)]));
+      if (!others.contains(p)) AddStages(schedule, p, others, stages);
+    }
+  }
+}
+
 class ShapeFinder {
  public:
-  ShapeFinder(ProgramShape& shape, const Apart& apart)
-      : shape_(shape), schedule_(shape.schedule), apart_(apart) {}
+  ShapeFinder(ProgramShape& shape, const Partition& partition)
+      : shape_(shape), schedule_(shape.schedule), partition_(partition) {}
 
-  void Run() {
+  // `together`: with what can be computed together.
+  void Run(bool together) {
+    together_ = together;
+    std::optional<ProgramShape> unmerged;
+    if (!partition_.merged.empty()) {
+      unmerged = shape_;
+      const Partition others{partition_.apart, partition_.stored, {}};
+      ShapeFinder(*unmerged, others).Run(together);
+    }
+    if (together_) InlineOutputs(false);
     KeepApart();
+    Store();
+    if (unmerged.has_value() && !PlaceMerged(*unmerged)) return;
     Inline();
     FindTooLarge();
+    if (together_) {
+      MergeOutputs();
+      MergeReductions(false);
+      if (!IsWhole()) return;
+    }
     FindKernels();
-  }
-
-  // Runs with what can be computed together.
-  void RunTogether() {
-    together_ = true;
-    InlineOutputs(false);
-    KeepApart();
-    Inline();
-    FindTooLarge();
-    MergeOutputs();
-    MergeReductions(false);
-    if (IsWhole()) FindKernels();
   }
 
   // The same of the program as one kernel.
@@ -107,7 +126,7 @@ class ShapeFinder {
   // The result of what is to be apart is stored by the stage that reads it, where that only copies
   // it, or else by a copy in front of that one.
   void KeepApart() {
-    for (const std::string& name : apart_) {
+    for (const std::string& name : partition_.apart) {
       const int reduction = schedule_.FindStage(name);
       if (reduction < 0) continue;
       const BufferRef result = stage(reduction).tensor;
@@ -123,6 +142,52 @@ class ShapeFinder {
     }
   }
 
+  void Store() {
+    for (const std::string& name : partition_.stored) {
+      const Step step = Materialize{name};
+      if (schedule_.Apply(step).ok()) shape_.steps.push_back(step);
+    }
+  }
+
+  // What belongs to kernels that others are merged into, as they are `unmerged`, stays as it is,
+  // but for what other kernels compute, too. False where those would compute a reduction.
+  bool PlaceMerged(const ProgramShape& unmerged) {
+    std::vector<int> roots;
+    std::set<int> merged, others;
+    for (const KernelShape& kernel : unmerged.kernels) {
+      const ScheduledStage& root = unmerged.stage(kernel.root);
+      const bool is_merged = partition_.merged.contains(root.name());
+      if (is_merged && unmerged.schedule.HasCompanions(root)) return false;
+      const int stage = schedule_.FindStage(root.name());
+      (is_merged ? merged : others).insert(stage);
+      roots.push_back(stage);
+    }
+    if (merged.size() != partition_.merged.size()) return false;
+    size_t placed = 0;
+    for (size_t k = 0; k < roots.size(); ++k) {
+      if (merged.contains(roots[k])) continue;
+      std::set<int> stages;
+      AddStages(schedule_, roots[k], others, stages);
+      const auto inside =
+          std::count_if(stages.begin(), stages.end(), [&](int s) { return merged.contains(s); });
+      if (inside == 0) continue;
+      if (unmerged.schedule.HasCompanions(unmerged.stage(unmerged.kernels[k].root))) return false;
+      placed += static_cast<size_t>(inside);
+      for (int s : stages) {
+        const std::vector<int> readers = schedule_.ReadersOf(stage(s).tensor.get());
+        const bool is_own = s == roots[k] || std::all_of(readers.begin(), readers.end(),
+                                                         [&](int r) { return stages.contains(r); });
+        if (is_own) {
+          placed_.emplace(stage(s).tensor.get(), stage(roots[k]).tensor.get());
+        } else if (stage(s).is_reduction() || merged.contains(s)) {
+          return false;
+        }
+      }
+    }
+    return placed == merged.size();
+  }
+  bool IsPlaced(int i) const { return placed_.contains(stage(i).tensor.get()); }
+
   void Inline() {
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
       if (ShouldInline(static_cast<int>(i))) {
@@ -134,7 +199,9 @@ class ShapeFinder {
 
   bool IsKernel(int i) const {
     const ScheduledStage& s = stage(i);
-    return s.is_root() && !s.is_reduction() && !IsStageable(i);
+    if (!s.is_root() || s.is_reduction() || IsStageable(i)) return false;
+    const auto placed = placed_.find(s.tensor.get());
+    return placed == placed_.end() || placed->second == s.tensor.get();
   }
 
   void FindKernels() {
@@ -211,7 +278,8 @@ class ShapeFinder {
   void MergeOutputs() {
     std::vector<BufferRef> roots;
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
-      if (IsKernel(static_cast<int>(i))) roots.push_back(schedule_.stages()[i].tensor);
+      const int stage = static_cast<int>(i);
+      if (IsKernel(stage) && !IsPlaced(stage)) roots.push_back(schedule_.stages()[i].tensor);
     }
     for (const BufferRef& root : roots) {
       for (size_t l = roots.size(); l-- > 0;) {
@@ -248,7 +316,7 @@ class ShapeFinder {
   void MergeReductions(bool one_kernel) {
     std::vector<BufferRef> reductions;
     for (const ScheduledStage& s : schedule_.stages()) {
-      if (s.is_reduction()) reductions.push_back(s.tensor);
+      if (s.is_reduction() && !placed_.contains(s.tensor.get())) reductions.push_back(s.tensor);
     }
     const auto reader = [&](const BufferRef& r) {
       return &schedule_.NestOf(stage(schedule_.ReadersOf(r.get())[0]));
@@ -294,7 +362,7 @@ class ShapeFinder {
   // kernel and those that only one reduction reads, which a plan may want in shared memory.
   bool ShouldInline(int i) const {
     const ScheduledStage& s = stage(i);
-    if (s.is_reduction() || s.is_output || s.materialized) return false;
+    if (s.is_reduction() || s.is_output || s.materialized || IsPlaced(i)) return false;
     if (!ReadsReduction(s)) return !IsStageable(i);
     if (stored_.contains(s.tensor.get())) return false;
     const std::optional<int> reader = schedule_.OnlyReaderOf(s.tensor.get());
@@ -316,7 +384,7 @@ class ShapeFinder {
 
   bool IsStageable(int i) const {
     const ScheduledStage& s = stage(i);
-    if (s.inlined || too_large_.contains(s.tensor.get())) return false;
+    if (s.inlined || too_large_.contains(s.tensor.get()) || IsPlaced(i)) return false;
     if (s.is_reduction() || s.is_output || s.materialized || ReadsReduction(s)) return false;
     const std::optional<int> reader = schedule_.OnlyReaderOf(s.tensor.get());
     return reader && stage(*reader).is_reduction();
@@ -325,6 +393,17 @@ class ShapeFinder {
   KernelShape MakeKernel(int root) const {
     KernelShape kernel;
     kernel.root = root;
+    if (IsPlaced(root)) {
+      kernel.fused = true;
+      for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+        const auto placed = placed_.find(schedule_.stages()[i].tensor.get());
+        const bool is_own = placed != placed_.end() && placed->second == stage(root).tensor.get();
+        if (is_own && stage(static_cast<int>(i)).is_reduction()) {
+          kernel.reductions.push_back(static_cast<int>(i));
+        }
+      }
+      return kernel;
+    }
     kernel.reductions = ReductionsOf(root);
     for (int r : kernel.reductions) {
       for (const ScheduledStage* s : schedule_.Together(stage(r))) {
@@ -339,11 +418,13 @@ class ShapeFinder {
 
   ProgramShape& shape_;
   Schedule& schedule_;
-  const Apart& apart_;
+  const Partition& partition_;
   // A kernel more for an axis of extent 1 is what points of earlier versions are of.
   bool together_ = false;
   absl::flat_hash_set<const Buffer*> too_large_;
   absl::flat_hash_set<const Buffer*> stored_;  // by KeepApart
+  // Of what is not inlined the root of the kernel that computes it, others merged into it.
+  absl::flat_hash_map<const Buffer*, const Buffer*> placed_;
 };
 
 // Without kernels yet.
@@ -358,9 +439,9 @@ ProgramShape WithAlgorithm(std::shared_ptr<const TensorProgram> program,
 }  // namespace
 
 ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
-                         const std::vector<Step>& algorithm, const Apart& apart) {
+                         const std::vector<Step>& algorithm, const Partition& partition) {
   ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
-  ShapeFinder(shape, apart).Run();
+  ShapeFinder(shape, partition).Run(false);
   return shape;
 }
 
@@ -381,10 +462,10 @@ ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
   return shape;
 }
 
-ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program, const Apart& apart,
-                                 const std::vector<Step>& algorithm) {
+ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program,
+                                 const Partition& partition, const std::vector<Step>& algorithm) {
   ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
-  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, apart).RunTogether();
+  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, partition).Run(true);
   return shape;
 }
 
@@ -392,6 +473,13 @@ ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program) {
   ProgramShape shape{{}, Schedule(std::move(program)), {}};
   if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, {}).FuseTogether();
   return shape;
+}
+
+std::set<int> StagesOf(const ProgramShape& shape, const KernelShape& kernel) {
+  std::set<int> others, stages;
+  for (const KernelShape& k : shape.kernels) others.insert(k.root);
+  AddStages(shape.schedule, kernel.root, others, stages);
+  return stages;
 }
 
 Apart OtherReductions(const ProgramShape& shape, const KernelShape& kernel) {

@@ -19,7 +19,8 @@ struct KernelShape {
   int root = -1;  // indices into the schedule's stages
   std::vector<int> reductions;
   std::vector<int> stageable;
-  // The whole program, nothing inlined: what lies between the reductions is the plan's to place.
+  // Of all that it computes nothing is inlined: what lies between the reductions is the plan's to
+  // place.
   bool fused = false;
 };
 
@@ -34,9 +35,21 @@ struct ProgramShape {
 // Names of reductions, each to be the only one of a kernel that stores its result.
 using Apart = std::set<std::string>;
 
-// `algorithm` (algorithms.h) comes first among the steps.
+// What is decided about a program's kernels beside what always is; names of stages.
+struct Partition {
+  Apart apart;
+  // Elementwise stages with kernels of their own, instead of being computed again in each reader.
+  std::set<std::string> stored;
+  // Roots of kernels that are computed in the one kernel that reads them.
+  std::set<std::string> merged;
+
+  auto operator<=>(const Partition&) const = default;
+};
+
+// `algorithm` (algorithms.h) comes first among the steps. Without kernels where something is to be
+// merged that several kernels read, or none.
 ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
-                         const std::vector<Step>& algorithm, const Apart& apart = {});
+                         const std::vector<Step>& algorithm, const Partition& partition = {});
 // The program as a single kernel, for plans that fuse several reductions; without kernels when its
 // last stage is not its only output.
 ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
@@ -48,8 +61,13 @@ ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
 // kernel of its reader also where an axis of extent 1 is read at 0. The second is without kernels
 // where nothing goes together.
 ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program,
-                                 const Apart& apart = {}, const std::vector<Step>& algorithm = {});
+                                 const Partition& partition = {},
+                                 const std::vector<Step>& algorithm = {});
 ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program);
+
+// The stages that a kernel computes, but for what is computed together with these: its root and
+// what that reads, up to other kernels' roots.
+std::set<int> StagesOf(const ProgramShape& shape, const KernelShape& kernel);
 
 // All of a kernel's reductions but the one of most work, with what is computed together with it.
 Apart OtherReductions(const ProgramShape& shape, const KernelShape& kernel);

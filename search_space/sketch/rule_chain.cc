@@ -427,12 +427,13 @@ class ChainRule : public SketchRule {
  public:
   const char* name() const override { return "chain"; }
   bool takes_fused_kernels() const override { return true; }
-  bool Applies(const ProgramShape& shape, const KernelShape&, const Target& target) const override {
-    return FindChain(shape.schedule, target).has_value();
+  bool Applies(const ProgramShape& shape, const KernelShape& kernel,
+               const Target& target) const override {
+    return FindChain(shape, kernel, target).has_value();
   }
-  std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape&,
+  std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
                                     const Target& target) const override {
-    return std::make_unique<ChainPlan>(*FindChain(shape.schedule, target));
+    return std::make_unique<ChainPlan>(*FindChain(shape, kernel, target));
   }
 };
 

@@ -67,14 +67,13 @@ struct Rows {
 
 class RowFinder {
  public:
-  RowFinder(const Schedule& schedule, const KernelShape& kernel, const std::set<int>& other_kernels)
-      : schedule_(schedule),
+  RowFinder(const ProgramShape& shape, const KernelShape& kernel)
+      : schedule_(shape.schedule),
         root_(kernel.root),
         units_(!kernel.fused),
-        other_kernels_(other_kernels) {}
+        stages_(StagesOf(shape, kernel)) {}
 
   Rows Run() {
-    Collect(root_);
     const ScheduledStage& root = stage(root_);
     size_t rank = root.axes.size();
     for (int s : stages_) {
@@ -114,15 +113,6 @@ class RowFinder {
         if (IsValueLoad(e)) visit(e);
       });
     }
-  }
-
-  // The stages computed in the kernel of `s`: itself and what it reads, up to other kernels.
-  void Collect(int s) {
-    if (!stages_.insert(s).second) return;
-    VisitLoads(stage(s), [&](const Expr& load) {
-      const int p = NestOf(load->buffer.get());
-      if (p >= 0 && !other_kernels_.contains(p)) Collect(p);
-    });
   }
 
   bool HasColumn(const ScheduledStage& s) const { return s.axes.size() == rank_ + 1; }
@@ -275,9 +265,8 @@ class RowFinder {
   const Schedule& schedule_;
   const int root_;
   const bool units_;  // is 0 the index of an axis of extent 1? (kernels.h)
-  const std::set<int>& other_kernels_;
+  const std::set<int> stages_;
   size_t rank_ = 0;
-  std::set<int> stages_;
   std::vector<Expr> loads_;                                 // of inputs, along rows
   std::vector<std::pair<BufferRef, BufferRef>> elsewhere_;  // read not along the row, and by whom
   Rows rows_;
@@ -509,11 +498,7 @@ void RowsPlan::Write(ScheduleWriter& w, HoleValues v) const {
 }
 
 Rows FindRows(const ProgramShape& shape, const KernelShape& kernel) {
-  std::set<int> others;
-  for (const KernelShape& k : shape.kernels) {
-    if (k.root != kernel.root) others.insert(k.root);
-  }
-  return RowFinder(shape.schedule, kernel, others).Run();
+  return RowFinder(shape, kernel).Run();
 }
 
 class RowsRule : public SketchRule {

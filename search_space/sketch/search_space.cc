@@ -27,6 +27,9 @@ constexpr double kLittleWaste = 1.3;
 // Redraws of one group, for plans whose limits few values meet.
 constexpr int kMutationAttempts = 400;
 
+// Of eight draws those of sketches with other kernels than the first ones, which are fewer.
+constexpr int kOfPartitions = 3;
+
 template <typename T>
 size_t Draw(Rng& rng, const std::vector<T>& from) {
   return std::uniform_int_distribution<size_t>(0, from.size() - 1)(rng);
@@ -160,16 +163,26 @@ Point SearchSpace::Default() const {
   return point;
 }
 
-std::optional<Point> SearchSpace::Sample(Rng& rng) const {
+std::optional<Point> SearchSpace::Sample(Rng& rng, From from) const {
   Point point;
   // The first sketch is the streaming one: a space of few points beside tiled ones.
-  std::vector<uint8_t> others;
+  std::vector<uint8_t> others, partitions;
   for (size_t s = 1; s < impl_->sketches.size(); ++s) {
     const Sketch& sketch = impl_->sketches[s];
-    if (!sketch.superseded) others.insert(others.end(), sketch.draws, static_cast<uint8_t>(s));
+    std::vector<uint8_t>& drawn = sketch.is_partition ? partitions : others;
+    if (!sketch.superseded) drawn.insert(drawn.end(), sketch.draws, static_cast<uint8_t>(s));
   }
-  const bool simple = others.empty() || std::uniform_int_distribution<int>(0, 7)(rng) == 0;
-  point.sketch = simple ? uint8_t{0} : others[Draw(rng, others)];
+  if (from == From::kAny && !partitions.empty()) {
+    const bool draws_partition = std::uniform_int_distribution<int>(1, 8)(rng) <= kOfPartitions;
+    from = draws_partition ? From::kPartitions : From::kFirst;
+  }
+  if (from == From::kPartitions) {
+    if (partitions.empty()) return std::nullopt;
+    point.sketch = partitions[Draw(rng, partitions)];
+  } else {
+    const bool simple = others.empty() || std::uniform_int_distribution<int>(0, 7)(rng) == 0;
+    point.sketch = simple ? uint8_t{0} : others[Draw(rng, others)];
+  }
   const Sketch& sketch = impl_->sketches[point.sketch];
   point.choices.resize(sketch.holes.size());
   for (size_t p = 0; p < sketch.plans.size(); ++p) {

@@ -57,8 +57,10 @@ class SearchSpace {
   // The simplest sensible schedule.
   Point Default() const;
   // A random point that satisfies the closed-form limits; nullopt when none was found in a bounded
-  // number of attempts.
-  std::optional<Point> Sample(Rng& rng) const;
+  // number of attempts, or when there is none of these sketches: any, those of the kernels that are
+  // found first, or those that divide the program among other ones (partition.h).
+  enum class From : uint8_t { kAny, kFirst, kPartitions };
+  std::optional<Point> Sample(Rng& rng, From from = From::kAny) const;
   // All points that satisfy the limits, in a fixed order; nullopt where there are more than `most`
   // to look at.
   std::optional<std::vector<Point>> Enumerate(double most) const;

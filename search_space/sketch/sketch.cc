@@ -11,6 +11,7 @@
 #include "search_space/schedule/operands.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/matrix/packing.h"
+#include "search_space/sketch/partition.h"
 #include "search_space/sketch/rules.h"
 
 namespace heddle::search_space {
@@ -254,6 +255,8 @@ void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target&
 
 // A program with kernels of its own for reductions that a kernel had together.
 struct Parted {
+  Partition partition;
+  bool together;
   std::shared_ptr<const ProgramShape> shape;
   std::vector<Plans> plans;
 };
@@ -261,19 +264,19 @@ struct Parted {
 // All reductions but one of those kernels that only a fallback can do. None where there are none.
 std::optional<Parted> PartKernels(const std::shared_ptr<const TensorProgram>& program,
                                   const Target& target, bool together) {
-  const auto find = [&](const Apart& apart) {
-    return together ? FindKernelsTogether(program, apart) : FindKernels(program, {}, apart);
+  const auto find = [&](const Partition& p) {
+    return together ? FindKernelsTogether(program, p) : FindKernels(program, {}, p);
   };
   const ProgramShape shape = find({});
-  Apart apart;
+  Partition partition;
   const std::vector<Plans> plans = PlansOf(shape, true, target);
   for (size_t k = 0; k < plans.size(); ++k) {
     const bool plain = std::all_of(plans[k].begin(), plans[k].end(),
                                    [](const NamedPlan& p) { return p.is_fallback; });
-    if (plain) apart.merge(OtherReductions(shape, shape.kernels[k]));
+    if (plain) partition.apart.merge(OtherReductions(shape, shape.kernels[k]));
   }
-  if (apart.empty()) return std::nullopt;
-  Parted parted{std::make_shared<const ProgramShape>(find(apart)), {}};
+  if (partition.apart.empty()) return std::nullopt;
+  Parted parted{partition, together, std::make_shared<const ProgramShape>(find(partition)), {}};
   parted.plans = PlansOf(*parted.shape, false, target);
   return parted;
 }
@@ -281,12 +284,14 @@ std::optional<Parted> PartKernels(const std::shared_ptr<const TensorProgram>& pr
 // Where only a fallback can do a kernel of several reductions, such as a sum of products that have
 // no operand in common, all but one are kernels of their own, whose results it reads. Reductions
 // that can be computed together are not kept apart, unless more of them multiply matrices then.
-void AddApart(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-              const ProgramShape& definition, std::vector<Sketch>& sketches) {
+// Returns what was divided so.
+std::vector<Parted> AddApart(const std::shared_ptr<const TensorProgram>& program,
+                             const Target& target, const ProgramShape& definition,
+                             std::vector<Sketch>& sketches) {
   const bool has_several =
       std::any_of(definition.kernels.begin(), definition.kernels.end(),
                   [](const KernelShape& k) { return k.reductions.size() > 1; });
-  if (!has_several) return;
+  if (!has_several) return {};
   const std::vector<Plans> together = PlansOf(FindKernelsTogether(program), false, target);
   std::vector<Parted> all;
   if (!together.empty()) {
@@ -303,6 +308,7 @@ void AddApart(const std::shared_ptr<const TensorProgram>& program, const Target&
     sketches[s].name =
         absl::StrCat("apart/", sketches[s].name, CompanionsIn(sketches[s].shape->schedule));
   }
+  return all;
 }
 
 // Of plans for a kernel that units for matrices can compute only theirs; of these the last rule's,
@@ -358,6 +364,66 @@ void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target
   }
 }
 
+// "[stored=N][merged=M|V]", by stages' names.
+std::string NameOf(const Partition& partition) {
+  std::string name;
+  for (const auto& [what, stages] : {std::pair("apart", &partition.apart),
+                                     {"stored", &partition.stored},
+                                     {"merged", &partition.merged}}) {
+    if (!stages->empty()) absl::StrAppend(&name, "[", what, "=", absl::StrJoin(*stages, "|"), "]");
+  }
+  return name;
+}
+
+// Of each kernel of a partition the plans that know most.
+std::vector<Plans> PlansOfPartition(const ProgramShape& shape, const Target& target) {
+  std::vector<Plans> plans = PlansOf(shape, false, target);
+  for (size_t k = 0; k < plans.size(); ++k) {
+    Plans& made = plans[k];
+    if (shape.kernels[k].fused) {
+      if (auto chain = PlanOf(*MakeChainRule(), shape, shape.kernels[k], target)) {
+        made.push_back(*std::move(chain));
+      }
+    }
+    KeepMatrices(true, made);
+    const bool has_better = std::any_of(made.begin(), made.end(), [](const NamedPlan& p) {
+      return !p.is_fallback && HasValidDefault(*p.plan);
+    });
+    const bool reduces = !shape.kernels[k].reductions.empty();
+    if (has_better && reduces)
+      std::erase_if(made, [](const NamedPlan& p) { return p.is_fallback; });
+  }
+  return plans;
+}
+
+// The program divided among kernels in other ways, from those of before on: the definition, what
+// is computed together and what is `parted`. The best by the estimate is drawn more often.
+void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                   const std::shared_ptr<const ProgramShape>& definition,
+                   const std::vector<Parted>& parted, std::vector<Sketch>& sketches) {
+  std::vector<Partitioned> starts = {{{}, false, definition}};
+  const auto together = std::make_shared<const ProgramShape>(FindKernelsTogether(program));
+  if (!together->kernels.empty() && !CompanionsIn(together->schedule).empty()) {
+    starts.push_back({{}, true, together});
+  }
+  for (const Parted& p : parted) starts.push_back({p.partition, p.together, p.shape});
+  const size_t before = sketches.size();
+  for (const Partitioned& p : PartitionsOf(program, starts, target)) {
+    const std::vector<Plans> plans = PlansOfPartition(*p.shape, target);
+    if (std::any_of(plans.begin(), plans.end(), [](const Plans& made) { return made.empty(); })) {
+      continue;
+    }
+    const size_t first = sketches.size();
+    AddCombinations(plans, p.shape, sketches);
+    for (size_t s = first; s < sketches.size(); ++s) {
+      sketches[s].name = absl::StrCat("parts/", sketches[s].name, NameOf(p.partition),
+                                      CompanionsIn(p.shape->schedule));
+      sketches[s].is_partition = true;
+      sketches[s].draws = first == before ? 2 : 1;
+    }
+  }
+}
+
 // `plans` of the definition's kernels, `shape`.
 std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgram>& program,
                                          const Target& target,
@@ -387,8 +453,10 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
   std::vector<Sketch> sketches = SketchesOfDefinition(program, target, definition, plans);
   AddTogether(program, target, plans, sketches);
   AddCollapsedRows(program, target, sketches);
+  // Where one kernel reads all inputs once there is nothing to divide.
+  const bool is_divided = definition->kernels.size() > 1 && !HasOneKernel(sketches);
   AddChain(program, target, sketches);
-  AddApart(program, target, *definition, sketches);
+  const std::vector<Parted> parted = AddApart(program, target, *definition, sketches);
   AddPacked(program, target, *definition, "pack", sketches);
   for (const Algorithm& algorithm : AlgorithmsOf(program)) {
     if (algorithm.steps.empty()) continue;  // the definition
@@ -409,6 +477,7 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
     }
     if (!algorithm.together) AddPacked(program, target, *shape, algorithm.name + "+pack", sketches);
   }
+  if (is_divided) AddPartitions(program, target, definition, parted, sketches);
   for (Sketch& sketch : sketches) {
     if (sketch.name == MakePrefixRule()->name()) sketch.draws = DrawsBeside(sketches);
   }

@@ -24,6 +24,8 @@ struct Sketch {
   bool superseded = false;
   // How often it is drawn for once that each of most others is.
   size_t draws = 1;
+  // Is the program divided among kernels as only a partition does it (partition.h)?
+  bool is_partition = false;
 };
 
 // Those of every algorithm (algorithms.h), in the order in which points number them: the simplest

@@ -24,6 +24,9 @@ constexpr int64_t kFewestDraws = 2;
 constexpr int kRounds = 4;
 constexpr size_t kParents = 4;
 
+// Of the time with the kernels that are found first, what other ones may take to be taken instead.
+constexpr double kMargin = 0.95;
+
 struct Guess {
   Point point;
   double time_us;
@@ -43,7 +46,6 @@ int64_t DrawsFor(const search_space::TensorProgram& program) {
 Point DefaultPoint(const SearchSpace& space) {
   static const auto spilled = static_cast<size_t>(FeatureIndex("spilled"));
   const int64_t draws = DrawsFor(space.program());
-  search_space::Rng rng(kSeed);
   Screen screen(space, 1);
   std::vector<Guess> best;  // by time, of equal ones the first first
   auto look_at = [&](const std::vector<Point>& points) {
@@ -57,20 +59,28 @@ Point DefaultPoint(const SearchSpace& space) {
     best.resize(std::min(best.size(), kParents));
   };
 
-  std::vector<Point> points = {space.Default()};
-  for (int64_t i = 0; i < draws; ++i) {
-    if (auto point = space.Sample(rng)) points.push_back(*std::move(point));
-  }
-  look_at(points);
-  for (int round = 0; round < kRounds && !best.empty(); ++round) {
-    points.clear();
-    for (int64_t i = 0; i < draws / 2; ++i) {
-      const Point& parent = best[static_cast<size_t>(i) % best.size()].point;
-      if (auto child = space.Mutate(parent, rng)) points.push_back(*std::move(child));
+  const auto best_of = [&](SearchSpace::From from, std::vector<Point> points) {
+    search_space::Rng rng(kSeed);
+    best.clear();
+    for (int64_t i = 0; i < draws; ++i) {
+      if (auto point = space.Sample(rng, from)) points.push_back(*std::move(point));
     }
     look_at(points);
-  }
-  return best.empty() ? space.Default() : best.front().point;
+    for (int round = 0; round < kRounds && !best.empty(); ++round) {
+      points.clear();
+      for (int64_t i = 0; i < draws / 2; ++i) {
+        const Point& parent = best[static_cast<size_t>(i) % best.size()].point;
+        if (auto child = space.Mutate(parent, rng)) points.push_back(*std::move(child));
+      }
+      look_at(points);
+    }
+    return best.empty() ? std::nullopt : std::optional<Guess>(best.front());
+  };
+  const std::optional<Guess> first = best_of(SearchSpace::From::kFirst, {space.Default()});
+  const std::optional<Guess> other = best_of(SearchSpace::From::kPartitions, {});
+  if (!first.has_value()) return other.has_value() ? other->point : space.Default();
+  const bool is_better = other.has_value() && other->time_us < kMargin * first->time_us;
+  return is_better ? other->point : first->point;
 }
 
 absl::StatusOr<Answer> FallBack(Fallback fallback,

@@ -77,7 +77,9 @@ std::shared_ptr<const TensorProgram> ProgramOf(const std::string& op, const std:
 
 // "T[row 1] M -> Y[row 1]": what is kept, the axis that a block has several rows of, the root.
 std::string ChainOf(const std::string& op, const std::string& shape) {
-  const auto chain = FindChain(Schedule(ProgramOf(op, shape)), *FindTarget("h100"));
+  const ProgramShape whole = FuseKernels(ProgramOf(op, shape), {});
+  if (whole.kernels.empty()) return "none";
+  const auto chain = FindChain(whole, whole.kernels[0], *FindTarget("h100"));
   if (!chain.has_value()) return "none";
   std::string out;
   const auto row = [](const std::optional<size_t>& r) {

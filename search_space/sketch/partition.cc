@@ -1,0 +1,395 @@
+#include "search_space/sketch/partition.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "search_space/ir/float_format.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/schedule/operands.h"
+#include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/chain.h"
+#include "search_space/sketch/rules.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr size_t kMostPartitions = 5;
+// Of each a quarter of a millisecond is spent on.
+constexpr size_t kMostTried = 40;
+// Where there are more, these say little of the ways to merge them.
+constexpr size_t kMostKernels = 10;
+// What a partition must save, since others know more ways to compute their kernels.
+constexpr double kWorthwhile = 0.97;
+
+constexpr double kLaunchUs = 1.5;
+constexpr double kTile = 128;  // of a product, along each axis
+// Of the peak, by tiles of products.
+constexpr double kTileShare = 0.85;
+// Of an element of a tile that is computed as it is fetched, for each load beside the first: what
+// the analytic time of kernels with such tiles says.
+constexpr double kLoadInstructions = 12;
+// Of the device, by what is left to the rule that knows least where something is reused.
+constexpr double kFallbackShare = 0.05;
+constexpr double kMostChainRows = 64, kLeastChainRows = 4;
+// The second-level cache's bandwidth, as a multiple of the memory's.
+constexpr double kCacheSpeed = 1.7;
+
+double BytesOf(const Buffer& tensor) {
+  return static_cast<double>(tensor.elements) * static_cast<double>(SizeOf(tensor.dtype));
+}
+
+double Extents(const std::vector<Var>& axes) {
+  double all = 1;
+  for (const Var& axis : axes) all *= static_cast<double>(axis->extent);
+  return all;
+}
+
+// Instructions of one evaluation, about. Of `e` without `outside`.
+double Instructions(const Expr& e, const std::vector<Expr>& outside = {}) {
+  const bool is_outside = std::any_of(outside.begin(), outside.end(), [&](const Expr& o) {
+    return o == e || StructurallyEqual(o, e);
+  });
+  if (is_outside || e->op == Op::kLoad || e->type == DType::kInt64) return 0;
+  double count = 0;
+  switch (e->op) {
+    case Op::kInt:
+    case Op::kFloat:
+    case Op::kVar:
+    case Op::kCast:
+      break;
+    case Op::kDiv:
+    case Op::kSigmoid:
+      count = 10;
+      break;
+    case Op::kErf:
+    case Op::kTanh:
+      count = 20;
+      break;
+    case Op::kExp:
+    case Op::kLog:
+    case Op::kSqrt:
+    case Op::kRsqrt:
+      count = 6;
+      break;
+    default:
+      count = 1;
+  }
+  for (const Expr& arg : e->args) count += Instructions(arg, outside);
+  return count;
+}
+
+// What one kernel has to do.
+class KernelEstimate {
+ public:
+  KernelEstimate(const ProgramShape& shape, const KernelShape& kernel, const Target& target)
+      : shape_(shape), kernel_(kernel), target_(target), schedule_(shape.schedule) {}
+
+  double Us() {
+    Place place;
+    if (!FindPlace(place)) return std::numeric_limits<double>::infinity();
+    stages_ = StagesOf({{}, schedule_, shape_.kernels}, kernel_);
+    for (int s : stages_) {
+      for (const ScheduledStage* member : schedule_.Together(stage(s))) Add(*member);
+    }
+    place.bytes_again *= bytes_;
+    if (reuses_ && place.is_fallback) place.product_share = kFallbackShare;
+    const double moved_us = bytes_ / (target_.memory_gbs * 1e3);
+    const double again_us = place.bytes_again / (target_.memory_gbs * kCacheSpeed * 1e3);
+    // Two operations an instruction.
+    const double computed_us = instructions_us_ + product_us_ / place.product_share;
+    return kLaunchUs + std::max({moved_us, again_us, computed_us}) / place.device_share;
+  }
+
+ private:
+  // How what is computed is spread over the device.
+  struct Place {
+    double device_share = 1;   // of its multiprocessors that have a block
+    double product_share = 1;  // of the time at the peak
+    double bytes_again = 0;    // how often all that is read is read, beyond the second-level cache
+    bool is_fallback = false;  // does no rule know how to reuse what is?
+  };
+  const ScheduledStage& stage(int i) const { return schedule_.stages()[static_cast<size_t>(i)]; }
+
+  void Add(const ScheduledStage& s) {
+    for (const Expr& load : LoadsIn(s.body)) {
+      const int p = schedule_.FindStage(load->buffer.get());
+      if (p >= 0 && stages_.contains(schedule_.IndexOf(schedule_.NestOf(stage(p))))) continue;
+      if (read_.insert(load->buffer.get()).second) bytes_ += BytesOf(*load->buffer);
+    }
+    const bool is_root = s.is_output || &schedule_.NestOf(s) == &stage(kernel_.root);
+    if (is_root) bytes_ += BytesOf(*s.tensor);
+    const double iterations = Extents(s.axes) * Extents(s.reduce_axes);
+    const double instruction_us = 2 / (target_.peak_gflops * 1e3);
+    if (!s.is_reduction() || !ReadsSeveralTensors(s.body)) {
+      const double each = Instructions(s.body) + (s.is_reduction() ? 1 : 0);
+      instructions_us_ += each * iterations * instruction_us;
+      return;
+    }
+    AddProduct(s, iterations, instruction_us);
+  }
+
+  // Operands are computed once for a tile, but not where several reductions share their loops.
+  void AddProduct(const ScheduledStage& s, double iterations, double instruction_us) {
+    const Operands operands = OperandsOf(s);
+    const bool is_alone = s.leader == nullptr && !schedule_.HasCompanions(s);
+    const double terms = std::max(1.0, Instructions(operands.body, operands.list));
+    bool narrow = true;
+    for (const Expr& load : LoadsIn(s.body)) narrow = narrow && IsHalf(load->buffer->dtype);
+    for (const Expr& operand : operands.list) {
+      double each = Instructions(operand);
+      if (each == 0) continue;
+      each += kLoadInstructions * (static_cast<double>(LoadsIn(operand).size()) - 1);
+      double times = iterations;
+      if (is_alone) {
+        for (const std::vector<Var>* axes : {&s.axes, &s.reduce_axes}) {
+          for (const Var& axis : *axes) {
+            if (MentionsAny(operand, {axis.get()})) continue;
+            const auto extent = static_cast<double>(axis->extent);
+            times *= std::ceil(extent / kTile) / extent;
+          }
+        }
+        narrow = narrow && IsHalf(operand->type);
+      }
+      instructions_us_ += each * times * instruction_us;
+    }
+    reuses_ = true;
+    const bool on_matrices = narrow && is_alone && !kernel_.fused && terms == 1;
+    const double peak = on_matrices ? MatrixGflops(target_, s.tensor->dtype) : target_.peak_gflops;
+    product_us_ += terms * iterations * 2 / (peak * 1e3) / kTileShare;
+  }
+
+  // What the plan is to inline is inlined by then. False where several kernels are merged for which
+  // there is no rule.
+  bool FindPlace(Place& place) {
+    if (kernel_.reductions.empty()) return true;
+    if (MakeRowsRule()->Applies(shape_, kernel_, target_)) return true;
+    if (kernel_.fused) return FindChainPlace(place);
+    place.is_fallback = !MakeTilingRule()->Applies(shape_, kernel_, target_);
+    for (int s : kernel_.stageable) Inline(stage(s).tensor);
+    return true;
+  }
+
+  void Inline(const BufferRef& tensor) {
+    // What does not apply leaves the schedule as it was.
+    (void)schedule_.Apply(Step(ComputeInline{tensor->name}));
+  }
+
+  // A block has some rows of everything that is kept of a row.
+  bool FindChainPlace(Place& place) {
+    const auto chain = FindChain(shape_, kernel_, target_);
+    if (!chain.has_value()) return false;
+    for (const BufferRef& tensor : chain->inlined) Inline(tensor);
+    double bytes = 0, rows = 1, batches = 1, columns = 1;
+    bool has_tiles = false;
+    for (const ChainLink& link : chain->links) {
+      double of_row = static_cast<double>(SizeOf(link.result.tensor->dtype));
+      for (size_t a : link.columns) {
+        of_row *= static_cast<double>(link.result.tensor->shape[a]);
+      }
+      bytes += of_row;
+      has_tiles = has_tiles || link.tiled.has_value();
+    }
+    const std::vector<TiledAxis>& axes = chain->root.axes;
+    for (size_t a = 0; a < axes.size(); ++a) {
+      const auto extent = static_cast<double>(axes[a].extent);
+      const bool is_column =
+          std::find(chain->columns.begin(), chain->columns.end(), a) != chain->columns.end();
+      (chain->row == a ? rows : is_column ? columns : batches) *= extent;
+    }
+    // Half of shared memory is for the tiles of what is fetched.
+    const double most = static_cast<double>(target_.max_shared_bytes_per_block) / 2 / bytes;
+    double in_block = kMostChainRows;
+    while (in_block > most || in_block >= 2 * rows) in_block /= 2;
+    if (in_block < kLeastChainRows && rows >= kLeastChainRows) return false;
+    in_block = std::max(in_block, 1.0);
+    const double row_blocks = std::ceil(rows / in_block);
+    const double blocks = batches * row_blocks * (has_tiles ? 1 : std::ceil(columns / kTile));
+    const auto sms = static_cast<double>(target_.sm_count);
+    place.device_share = blocks / (sms * std::ceil(blocks / sms));
+    // A thread that has few rows reads as many columns for them.
+    place.product_share = in_block / (in_block + kTile / 8);
+    place.bytes_again = row_blocks;
+    return true;
+  }
+
+  const ProgramShape& shape_;
+  const KernelShape& kernel_;
+  const Target& target_;
+  Schedule schedule_;
+  std::set<int> stages_;
+  std::set<const Buffer*> read_;
+  double bytes_ = 0, instructions_us_ = 0, product_us_ = 0;
+  bool reuses_ = false;
+};
+
+class Partitioner {
+ public:
+  Partitioner(const std::shared_ptr<const TensorProgram>& program, const Target& target)
+      : program_(program), target_(target), unscheduled_(program) {}
+
+  void Improve(Partitioned start) {
+    start.us = EstimateUs(*start.shape, target_);
+    least_us_ = std::min(least_us_, start.us);
+    for (std::optional<Partitioned> better = std::move(start); better.has_value();) {
+      better = BestStep(*better);
+    }
+  }
+
+  std::vector<Partitioned> Best() && {
+    std::erase_if(tried_, [&](const Partitioned& p) {
+      return p.shape->kernels.size() < 2 || p.us > kWorthwhile * least_us_;
+    });
+    std::stable_sort(tried_.begin(), tried_.end(),
+                     [](const Partitioned& a, const Partitioned& b) { return a.us < b.us; });
+    tried_.resize(std::min(tried_.size(), kMostPartitions));
+    return std::move(tried_);
+  }
+
+ private:
+  // The partition with one decision more that takes least, if it takes less.
+  std::optional<Partitioned> BestStep(const Partitioned& from) {
+    std::optional<Partitioned> best;
+    if (from.shape->kernels.size() > kMostKernels) return best;
+    const auto keep = [&](std::optional<Partitioned> tried) {
+      if (!tried.has_value() || tried->us >= (best.has_value() ? best->us : from.us)) return;
+      best = std::move(tried);
+    };
+    for (const std::string& stage : Storable(*from.shape)) {
+      Partition p = from.partition;
+      p.stored.insert(stage);
+      const auto stored = Try(p, from.together);
+      keep(stored);
+      if (!stored.has_value()) continue;
+      for (Partition& merged : Merges(*stored, &stage)) keep(Try(std::move(merged), from.together));
+    }
+    for (Partition& merged : Merges(from, nullptr)) keep(Try(std::move(merged), from.together));
+    for (const KernelShape& kernel : from.shape->kernels) {
+      if (kernel.fused || kernel.reductions.size() < 2) continue;
+      for (int reduction : kernel.reductions) {
+        Partition p = from.partition;
+        p.apart.insert(from.shape->stage(reduction).name());
+        keep(Try(std::move(p), from.together));
+      }
+    }
+    return best;
+  }
+
+  std::optional<Partitioned> Try(Partition partition, bool together) {
+    const bool is_known = std::any_of(tried_.begin(), tried_.end(), [&](const Partitioned& p) {
+      return p.together == together && p.partition == partition;
+    });
+    if (is_known || tried_.size() == kMostTried) return std::nullopt;
+    const auto shape = std::make_shared<const ProgramShape>(
+        together ? FindKernelsTogether(program_, partition) : FindKernels(program_, {}, partition));
+    if (shape->kernels.empty()) return std::nullopt;
+    tried_.push_back({std::move(partition), together, shape, EstimateUs(*shape, target_)});
+    return tried_.back();
+  }
+
+  // Elementwise stages that somebody computes again and again.
+  std::vector<std::string> Storable(const ProgramShape& shape) const {
+    std::vector<std::string> names;
+    for (const ScheduledStage& s : unscheduled_.stages()) {
+      if (s.is_reduction() || s.is_output || Instructions(s.body) == 0) continue;
+      const int now = shape.schedule.FindStage(s.name());
+      if (now < 0 || shape.stage(now).materialized) continue;
+      const std::vector<int> readers = unscheduled_.ReadersOf(s.tensor.get());
+      const bool is_repeated =
+          readers.size() > 1 || std::any_of(readers.begin(), readers.end(), [&](int r) {
+            return unscheduled_.stages()[static_cast<size_t>(r)].is_reduction();
+          });
+      if (is_repeated && (shape.stage(now).inlined || IsStageable(shape, now)))
+        names.push_back(s.name());
+    }
+    return names;
+  }
+  static bool IsStageable(const ProgramShape& shape, int stage) {
+    return std::any_of(shape.kernels.begin(), shape.kernels.end(), [&](const KernelShape& k) {
+      return std::find(k.stageable.begin(), k.stageable.end(), stage) != k.stageable.end();
+    });
+  }
+
+  // Each kernel with those between it and another one, merged into that; `into` one of this name.
+  std::vector<Partition> Merges(const Partitioned& from, const std::string* into) const {
+    const ProgramShape& shape = *from.shape;
+    const size_t count = shape.kernels.size();
+    // Does a kernel need another one's result, itself or through others?
+    std::vector<std::vector<bool>> reads(count, std::vector<bool>(count));
+    for (size_t k = 0; k < count; ++k) {
+      for (int s : StagesOf(shape, shape.kernels[k])) {
+        for (const ScheduledStage* member : shape.schedule.Together(shape.stage(s))) {
+          for (const Expr& load : LoadsIn(member->body)) {
+            const int p = shape.schedule.FindStage(load->buffer.get());
+            if (p < 0) continue;
+            const int root = shape.schedule.IndexOf(shape.schedule.NestOf(shape.stage(p)));
+            for (size_t j = 0; j < count; ++j) {
+              if (j != k && shape.kernels[j].root == root) reads[k][j] = true;
+            }
+          }
+        }
+      }
+    }
+    std::vector<std::vector<bool>> needs = reads;
+    for (size_t via = 0; via < count; ++via) {
+      for (size_t k = 0; k < count; ++k) {
+        for (size_t j = 0; j < count; ++j) {
+          if (needs[k][via] && needs[via][j]) needs[k][j] = true;
+        }
+      }
+    }
+    std::vector<Partition> merges;
+    for (size_t k = 0; k < count; ++k) {
+      if (into != nullptr && shape.stage(shape.kernels[k].root).name() != *into) continue;
+      for (size_t first = 0; first < count; ++first) {
+        if (!needs[k][first]) continue;
+        std::set<size_t> merged = {first};
+        for (size_t j = 0; j < count; ++j) {
+          if (needs[k][j] && needs[j][first]) merged.insert(j);
+        }
+        bool ok = true;
+        for (size_t m : merged) {
+          ok = ok && !shape.stage(shape.kernels[m].root).is_output;
+          for (size_t r = 0; r < count; ++r) {
+            ok = ok && (!reads[r][m] || r == k || merged.contains(r));
+          }
+        }
+        if (!ok) continue;
+        Partition p = from.partition;
+        for (size_t m : merged) p.merged.insert(shape.stage(shape.kernels[m].root).name());
+        merges.push_back(std::move(p));
+      }
+    }
+    return merges;
+  }
+
+  const std::shared_ptr<const TensorProgram>& program_;
+  const Target& target_;
+  const Schedule unscheduled_;
+  std::vector<Partitioned> tried_;
+  double least_us_ = std::numeric_limits<double>::infinity();
+};
+
+}  // namespace
+
+double EstimateUs(const ProgramShape& shape, const Target& target) {
+  double us = 0;
+  for (const KernelShape& kernel : shape.kernels) {
+    us += KernelEstimate(shape, kernel, target).Us();
+  }
+  return us;
+}
+
+std::vector<Partitioned> PartitionsOf(const std::shared_ptr<const TensorProgram>& program,
+                                      const std::vector<Partitioned>& starts,
+                                      const Target& target) {
+  if (target.peak_gflops <= 0 || target.memory_gbs <= 0 || target.sm_count <= 0) return {};
+  Partitioner partitioner(program, target);
+  for (const Partitioned& start : starts) partitioner.Improve(start);
+  return std::move(partitioner).Best();
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,36 @@
+// The ways to divide a program among kernels that may be worth trials, by a closed-form estimate.
+#ifndef HEDDLE_SEARCH_SPACE_SKETCH_PARTITION_H_
+#define HEDDLE_SEARCH_SPACE_SKETCH_PARTITION_H_
+
+#include <memory>
+#include <vector>
+
+#include "search_space/ir/target.h"
+#include "search_space/ir/tensor_program.h"
+#include "search_space/sketch/kernels.h"
+
+namespace heddle::search_space {
+
+// A program's kernels as a partition makes them.
+struct Partitioned {
+  Partition partition;
+  bool together = false;  // by FindKernelsTogether?
+  std::shared_ptr<const ProgramShape> shape;
+  double us = 0;  // what EstimateUs says
+};
+
+// What the kernels may take: the larger of what they move and what they compute, that of an operand
+// again for every tile that reads it, by as much of the device as there are blocks for; infinite
+// where several kernels are merged for which there is no rule.
+double EstimateUs(const ProgramShape& shape, const Target& target);
+
+// From each of `starts` one decision after another is taken that saves most: to store an
+// elementwise stage, which tiles of products would compute again and again; to compute kernels
+// within the one that reads them, statistics along rows or a chain; to keep a reduction apart. Of
+// all that was looked at, the few that take clearly less than the starts, the best first.
+std::vector<Partitioned> PartitionsOf(const std::shared_ptr<const TensorProgram>& program,
+                                      const std::vector<Partitioned>& starts, const Target& target);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SKETCH_PARTITION_H_

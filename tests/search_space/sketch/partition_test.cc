@@ -1,0 +1,132 @@
+// Which ways to divide a program among kernels are offered, and what a partition makes of it.
+#include "search_space/sketch/partition.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "search_space/notation/notation.h"
+#include "search_space/sketch/search_space.h"
+#include "tests/golden.h"
+#include "tests/partition_operators.h"
+
+namespace heddle::search_space {
+namespace {
+
+using ::testing::Each;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::shared_ptr<const TensorProgram> ProgramOf(const std::string& op, const std::string& shape) {
+  return std::make_shared<const TensorProgram>(
+      *FindOperator(*ParseOperators(tests::kPartitionOperators), op)
+           ->Instantiate(*ParseShape(shape), DType::kFloat32));
+}
+
+std::vector<std::string> SketchesOf(const SearchSpace& space) {
+  const std::string why(space.Parse("none:").status().message());
+  return absl::StrSplit(why.substr(why.rfind("are ") + 4), ", ");
+}
+
+struct Case {
+  const char* op;
+  const char* shape;
+};
+
+constexpr Case kCases[] = {
+    {"linear_ln", "m=4096,n=1024,k=256"},
+    {"ln_linear", "m=8192,n=256,k=1024"},
+    {"attention_norm", "b=2,h=8,s=512,d=64"},
+    {"rms_qkv", "m=4096,n=512,k=1024"},
+    {"softmax_product", "m=8192,n=128,k=2048"},
+    {"gelu_readers", "m=4096,n=1024,k=1024"},
+    {"three_products", "m=8192,k=1024,r=64,s=64,n=1024"},
+    {"shared_branches", "m=4096,n=512,k=256,l=512"},
+    {"logits_softmax", "m=4096,n=2048,k=128"},
+    {"adapter_norm", "m=8192,d=512,h=64"},
+    {"softmax", "m=4096,n=1024"},
+    {"gelu_product", "m=4096,n=1024,k=1024"},
+};
+
+// The names say what is stored, merged or apart, and by which rules kernels are planned. A program
+// that is one kernel, by itself or along its rows, is not divided.
+TEST(PartitionTest, OfOperatorsOfSeveralKernels) {
+  std::string text;
+  for (const Case& c : kCases) {
+    absl::StrAppend(&text, c.op, " ", c.shape, "\n");
+    const auto space = SearchSpace::Create(ProgramOf(c.op, c.shape), *FindTarget("h100"));
+    ASSERT_TRUE(space.ok()) << space.status();
+    for (const std::string& name : SketchesOf(*space)) {
+      if (absl::StartsWith(name, "parts/")) absl::StrAppend(&text, "  ", name, "\n");
+    }
+  }
+  tests::ExpectGolden("partitions.txt", text);
+}
+
+// The sketches that were there before keep their numbers, as points keep their names.
+TEST(PartitionTest, ComesAfterAllOthers) {
+  const auto space =
+      *SearchSpace::Create(ProgramOf("linear_ln", "m=4096,n=1024,k=256"), *FindTarget("h100"));
+  const std::vector<std::string> names = SketchesOf(space);
+  const auto first = std::find_if(names.begin(), names.end(), [](const std::string& name) {
+    return absl::StartsWith(name, "parts/");
+  });
+  ASSERT_NE(first, names.end());
+  EXPECT_THAT(std::vector<std::string>(names.begin(), first), Each(Not(StartsWith("parts/"))));
+  EXPECT_THAT(std::vector<std::string>(first, names.end()), Each(StartsWith("parts/")));
+}
+
+// "Mu V Y*": the kernels' roots, one with a star into which others were merged.
+std::string KernelsOf(const char* op, const char* shape, const Partition& partition) {
+  const ProgramShape found = FindKernels(ProgramOf(op, shape), {}, partition);
+  std::string names;
+  for (const KernelShape& kernel : found.kernels) {
+    absl::StrAppend(&names, names.empty() ? "" : " ", found.stage(kernel.root).name(),
+                    kernel.fused ? "*" : "");
+  }
+  return names;
+}
+
+TEST(PartitionTest, SaysWhichKernelsThereAre) {
+  const auto kernels = [](const Partition& p) { return KernelsOf("ln_linear", "m=9,n=8,k=20", p); };
+  EXPECT_EQ(kernels({}), "Mu V Y");
+  EXPECT_EQ(kernels({.stored = {"N"}}), "Mu V N Y");
+  EXPECT_EQ(kernels({.stored = {"N"}, .merged = {"Mu", "V"}}), "N* Y");
+  EXPECT_EQ(kernels({.merged = {"V"}}), "Mu Y*");
+  // V and N need it, which are kernels of their own.
+  EXPECT_EQ(kernels({.stored = {"N"}, .merged = {"Mu"}}), "");
+  // Nobody is to read an output in place of memory, and no kernel has that name.
+  EXPECT_EQ(kernels({.merged = {"Y"}}), "");
+  EXPECT_EQ(kernels({.merged = {"N"}}), "");
+  EXPECT_EQ(KernelsOf("shared_branches", "m=9,n=8,k=5,l=6", {.apart = {"A"}}), "T A.global Y");
+}
+
+// What others compute, too, is no reason to keep apart what is not, and is computed by each.
+TEST(PartitionTest, ElementwiseStagesOfSeveralKernelsAreInlined) {
+  const ProgramShape found =
+      FindKernels(ProgramOf("linear_ln", "m=9,n=20,k=5"), {}, {.merged = {"V"}});
+  ASSERT_EQ(found.kernels.size(), 3);
+  const auto name_of = [&](int stage) { return found.stage(stage).name(); };
+  EXPECT_EQ(name_of(found.kernels[2].root), "Y");
+  std::vector<std::string> names;
+  for (int s : StagesOf(found, found.kernels[2])) names.push_back(name_of(s));
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("D", "V.acc", "V", "Y"));
+}
+
+TEST(PartitionTest, MergedKernelsNeedARule) {
+  const Target target = *FindTarget("h100");
+  const auto program = ProgramOf("linear_ln", "m=4096,n=1024,k=256");
+  const double whole = EstimateUs(FindKernels(program, {}), target);
+  EXPECT_LT(EstimateUs(FindKernels(program, {}, {.merged = {"Mu", "V"}}), target), whole);
+  // A product is no row.
+  const ProgramShape product = FindKernels(program, {}, {.merged = {"H", "Mu", "V"}});
+  ASSERT_EQ(product.kernels.size(), 1);
+  EXPECT_EQ(EstimateUs(product, target), std::numeric_limits<double>::infinity());
+}
+
+}  // namespace
+}  // namespace heddle::search_space

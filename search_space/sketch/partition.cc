@@ -22,6 +22,9 @@ constexpr size_t kMostPartitions = 5;
 constexpr size_t kMostTried = 40;
 // Where there are more, these say little of the ways to merge them.
 constexpr size_t kMostKernels = 10;
+constexpr size_t kMostStages = 20;
+// Of all definitions together; those of public models' operators have some hundred.
+constexpr int64_t kMostNodes = 2000;
 // What a partition must save, since others know more ways to compute their kernels.
 constexpr double kWorthwhile = 0.97;
 
@@ -381,6 +384,19 @@ double EstimateUs(const ProgramShape& shape, const Target& target) {
     us += KernelEstimate(shape, kernel, target).Us();
   }
   return us;
+}
+
+bool IsDivisible(const ProgramShape& definition) {
+  const std::vector<Stage>& stages = definition.schedule.program().stages;
+  if (definition.kernels.size() < 2 || definition.kernels.size() > kMostKernels) return false;
+  if (stages.size() > kMostStages) return false;
+  int64_t nodes = 0;
+  const auto count = [&](const Expr&) { ++nodes; };
+  for (const Stage& s : stages) Visit(s.body, count);
+  for (const ScheduledStage& s : definition.schedule.stages()) {
+    if (!s.inlined) Visit(s.body, count);
+  }
+  return nodes <= kMostNodes;
 }
 
 std::vector<Partitioned> PartitionsOf(const std::shared_ptr<const TensorProgram>& program,

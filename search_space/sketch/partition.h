@@ -24,6 +24,10 @@ struct Partitioned {
 // where several kernels are merged for which there is no rule.
 double EstimateUs(const ProgramShape& shape, const Target& target);
 
+// Are there several kernels, and are they few and their definitions short enough that a partition
+// costs a fraction of a millisecond to look at? Others stay as they are defined.
+bool IsDivisible(const ProgramShape& definition);
+
 // From each of `starts` one decision after another is taken that saves most: to store an
 // elementwise stage, which tiles of products would compute again and again; to compute kernels
 // within the one that reads them, statistics along rows or a chain; to keep a reduction apart. Of

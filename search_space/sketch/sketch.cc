@@ -454,7 +454,7 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
   AddTogether(program, target, plans, sketches);
   AddCollapsedRows(program, target, sketches);
   // Where one kernel reads all inputs once there is nothing to divide.
-  const bool is_divided = definition->kernels.size() > 1 && !HasOneKernel(sketches);
+  const bool is_divided = !HasOneKernel(sketches) && IsDivisible(*definition);
   AddChain(program, target, sketches);
   const std::vector<Parted> parted = AddApart(program, target, *definition, sketches);
   AddPacked(program, target, *definition, "pack", sketches);

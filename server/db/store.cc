@@ -91,13 +91,17 @@ Store::~Store() {
 }
 
 void Store::Write(Body body, Done done, Persistence persistence) {
+  Enqueue(std::move(body), std::move(done), persistence, nullptr);
+}
+
+void Store::Enqueue(Body body, Done done, Persistence persistence, const Taker* taker) {
   absl::MutexLock lock(&mutex_);
   absl::Status refused;
   if (persistence == Persistence::kOnce && queue_.size() >= options_.max_waiting) {
     refused = Busy("more writes wait than the server's disk can take");
     body = nullptr;  // what it holds goes at once
   }
-  queue_.push_back({std::move(body), std::move(done), persistence, std::move(refused)});
+  queue_.push_back({std::move(body), std::move(done), persistence, std::move(refused), taker});
   has_work_.Set(true);
 }
 
@@ -162,14 +166,26 @@ void Store::Run() {
     }
     const bool retrying = !stopping && SteadyNow() < retry_until;
     std::vector<Item> again;
+    const Taker* taker = nullptr;
+    std::vector<Written> written;  // for the taker
+    const auto tell = [&] {
+      if (!written.empty()) (*taker)(std::exchange(written, {}));
+    };
     for (Item& item : batch) {
       const absl::Status& status = committed.ok() || item.body == nullptr ? item.status : committed;
       if (Passes(status) && item.persistence == Persistence::kUntilStored && retrying) {
         again.push_back(std::move(item));
+        continue;
+      }
+      if (item.taker != taker) tell();
+      taker = item.taker;
+      if (taker != nullptr) {
+        written.push_back({std::move(item.done), ForCaller(status)});
       } else if (item.done) {
         item.done(ForCaller(status));
       }
     }
+    tell();
     if (!again.empty()) {
       absl::SleepFor(kRetry);
       absl::MutexLock lock(&mutex_);

@@ -52,6 +52,16 @@ class Store {
   using Body = std::function<absl::Status(tuner::Records&)>;
   using Done = std::function<void(const absl::Status&)>;
   void Write(Body body, Done done, Persistence persistence = Persistence::kOnce);
+  // The same, but what one commit ends is told at once, in `taker`, which outlives the write, in
+  // place of one `done` after the other.
+  struct Written {
+    Done done;
+    absl::Status status;
+  };
+  using Taker = std::function<void(std::vector<Written>)>;
+  void Write(Body body, Done done, Persistence persistence, const Taker& taker) {
+    Enqueue(std::move(body), std::move(done), persistence, &taker);
+  }
   absl::Status WriteAndWait(const Body& body);
   // After `grace` kUntilStored is kOnce: the server ends.
   void StopRetrying(absl::Duration grace);
@@ -90,9 +100,11 @@ class Store {
     Done done;
     Persistence persistence;
     absl::Status status;
+    const Taker* taker;  // null: `done` alone is told
   };
   explicit Store(std::string path, StoreOptions options)
       : path_(std::move(path)), options_(std::move(options)) {}
+  void Enqueue(Body body, Done done, Persistence persistence, const Taker* taker);
   void Run();
   absl::Status Commit(std::vector<Item>& batch);
   void TruncateLog();

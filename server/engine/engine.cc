@@ -3,6 +3,7 @@
 
 #include <openssl/rand.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -29,7 +30,11 @@ absl::StatusOr<std::string> NewSession() {
 }  // namespace
 
 Engine::Engine(Store& store, Metrics& metrics, EngineOptions options)
-    : store_(store), metrics_(metrics), options_(std::move(options)), state_(metrics, options_) {}
+    : store_(store),
+      metrics_(metrics),
+      options_(std::move(options)),
+      taker_([this](const std::vector<Store::Written>& written) { TakeWritten(written); }),
+      state_(metrics, options_) {}
 
 Engine::~Engine() {
   Drain();
@@ -53,16 +58,7 @@ void Engine::Finish() {
   Effects effects = state_.TakeEffects();
   for (Effects::Write& write : effects.writes) {
     ++writes_;
-    store_.Write(
-        std::move(write.body),
-        [this, done = std::move(write.done)](const absl::Status& status) {
-          Do([&](FleetState&) {
-            if (done) done(status);
-          });
-          absl::MutexLock lock(&mutex_);
-          --writes_;
-        },
-        write.persistence);
+    store_.Write(std::move(write.body), std::move(write.done), write.persistence, taker_);
   }
   for (int64_t id : effects.searches) {
     std::thread thread([this, id] { RunJob(id); });
@@ -83,6 +79,21 @@ void Engine::Finish() {
       asked.reply(LoadJob(*reader, asked.job, asked.tenant));
     });
   }
+}
+
+// Together, so that a searcher has the results of a commit at once and answers with as many
+// candidates; but in parts that others do not wait for long.
+void Engine::TakeWritten(const std::vector<Store::Written>& written) {
+  constexpr size_t kPart = 32;
+  for (size_t begin = 0; begin < written.size(); begin += kPart) {
+    Do([&](FleetState&) {
+      for (size_t i = begin; i < std::min(begin + kPart, written.size()); ++i) {
+        if (written[i].done) written[i].done(written[i].status);
+      }
+    });
+  }
+  absl::MutexLock lock(&mutex_);
+  writes_ -= static_cast<int>(written.size());
 }
 
 void Engine::Publish(const Effects::Announcement& announcement) {

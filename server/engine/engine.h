@@ -168,6 +168,8 @@ class Engine {
     absl::MutexLock lock(&mutex_);
     return question(state_);
   }
+  // Tells the state of writes that have ended.
+  void TakeWritten(const std::vector<Store::Written>& written);
   // Loads an event that has just been written, for its watchers.
   void Publish(const Effects::Announcement& announcement);
   // A job's searches, one after the other: a thread of its own.
@@ -178,6 +180,7 @@ class Engine {
   Store& store_;
   Metrics& metrics_;
   const EngineOptions options_;
+  const Store::Taker taker_;
   mutable absl::Mutex mutex_;
   FleetState state_ ABSL_GUARDED_BY(mutex_);
   // Writes whose completion is still to come: the engine must not go before.

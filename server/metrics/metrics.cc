@@ -50,6 +50,10 @@ Metrics::Metrics()
                        .Name("heddle_rpc_seconds")
                        .Help("Calls by method and code")
                        .Register(*registry_)),
+      compile_seconds_(phase_seconds_.Add({{"phase", "compile"}})),
+      load_seconds_(phase_seconds_.Add({{"phase", "load"}})),
+      validate_seconds_(phase_seconds_.Add({{"phase", "validate"}})),
+      time_seconds_(phase_seconds_.Add({{"phase", "time"}})),
       lease_expiries(BuildCounter()
                          .Name("heddle_lease_expiries_total")
                          .Help("Leases whose daemon fell silent")
@@ -88,17 +92,20 @@ absl::Status Metrics::Listen(const std::string& address) {
 }
 
 void Metrics::CountTrial(const measure::TrialResult& result, const std::string& device_model) {
-  std::string model = device_model;
   {
     absl::MutexLock lock(&mutex_);
-    if (models_.size() < kMaxModels) models_.insert(model);
-    if (!models_.contains(model)) model = "other";
+    if (models_.size() < kMaxModels) models_.insert(device_model);
+    const std::string model = models_.contains(device_model) ? device_model : "other";
+    prometheus::Counter*& trials = trials_of_[{result.outcome, model}];
+    if (trials == nullptr) {
+      trials = &trials_.Add({{"outcome", NameOf(result.outcome)}, {"device_model", model}});
+    }
+    trials->Increment();
   }
-  trials_.Add({{"outcome", NameOf(result.outcome)}, {"device_model", model}}).Increment();
-  phase_seconds_.Add({{"phase", "compile"}}).Increment(result.compile_s);
-  phase_seconds_.Add({{"phase", "load"}}).Increment(result.load_s);
-  phase_seconds_.Add({{"phase", "validate"}}).Increment(result.validate_s);
-  phase_seconds_.Add({{"phase", "time"}}).Increment(result.time_s);
+  compile_seconds_.Increment(result.compile_s);
+  load_seconds_.Increment(result.load_s);
+  validate_seconds_.Increment(result.validate_s);
+  time_seconds_.Increment(result.time_s);
 }
 
 void Metrics::CountQuery(const std::string& match, bool stale) {
@@ -106,7 +113,16 @@ void Metrics::CountQuery(const std::string& match, bool stale) {
 }
 
 void Metrics::CountRpc(const std::string& method, const std::string& code, double seconds) {
-  rpc_seconds_.Add({{"method", method}, {"code", code}}, kRpcBuckets).Observe(seconds);
+  prometheus::Histogram* calls = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    prometheus::Histogram*& known = rpcs_of_[{method, code}];
+    if (known == nullptr) {
+      known = &rpc_seconds_.Add({{"method", method}, {"code", code}}, kRpcBuckets);
+    }
+    calls = known;
+  }
+  calls->Observe(seconds);
 }
 
 void Metrics::SetJobs(const std::string& state, double count) {

@@ -8,9 +8,11 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -40,8 +42,14 @@ class Metrics {
   prometheus::Family<prometheus::Counter>&trials_, &phase_seconds_, &queries_;
   prometheus::Family<prometheus::Gauge>&jobs_, &devices_, &calls_waiting_;
   prometheus::Family<prometheus::Histogram>& rpc_seconds_;
+  prometheus::Counter &compile_seconds_, &load_seconds_, &validate_seconds_, &time_seconds_;
   absl::Mutex mutex_;
   std::set<std::string> models_ ABSL_GUARDED_BY(mutex_);  // that have a label
+  // Series by their labels: to ask their family for one takes longer than to count.
+  std::map<std::pair<measure::Outcome, std::string>, prometheus::Counter*> trials_of_
+      ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<std::string, std::string>, prometheus::Histogram*> rpcs_of_
+      ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<prometheus::Exposer> exposer_;
 
  public:

@@ -4,12 +4,12 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "measure/judge/criteria.h"
-#include "measure/run/messages.h"
 #include "proto/values.h"
 #include "server/db/confirmations.h"
 #include "server/db/convert.h"
@@ -21,6 +21,7 @@ namespace {
 constexpr double kLeaseQuantum = 4;
 // How quickly what is known of a job's candidates follows what they take.
 constexpr double kNewest = 0.3;
+constexpr size_t kRemembered = 64;  // workloads that were leased
 
 }  // namespace
 
@@ -60,10 +61,10 @@ bool Leases::Repeats(const std::string& device, const v1::AcquireRequest& reques
   if (it == hands_.end()) return false;
   Hand& hand = it->second;
   const bool same = hand.session == request.session() && hand.request_id == request.request_id();
-  if (!same || hand.last.id() == 0) return false;
-  const auto unwritten = hand.unwritten.find(hand.last.id());
+  if (!same || hand.last == nullptr) return false;
+  const auto unwritten = hand.unwritten.find(hand.last->id());
   if (unwritten == hand.unwritten.end()) {
-    p_.outbox.Send<v1::Lease>(reply, hand.last);
+    p_.outbox.Send<v1::Lease>(reply, *hand.last);
   } else {
     unwritten->second.push_back(reply);
   }
@@ -74,7 +75,7 @@ void Leases::NewCall(const std::string& device, const v1::AcquireRequest& reques
   Hand& hand = hands_[device];
   hand.session = request.session();
   hand.request_id = request.request_id();
-  hand.last.Clear();
+  hand.last.reset();
 }
 
 LeaseEntry Leases::New(const FleetSession& session, const DeviceEntry& device,
@@ -87,10 +88,18 @@ LeaseEntry Leases::New(const FleetSession& session, const DeviceEntry& device,
   entry.device = device.info.id();
   entry.program = program;
   entry.environment = EnvironmentOf(device.info.device(), l2);
-  const search_space::Target target = measure::FromProto(p_.devices.ModelOf(device).device).target;
-  entry.fastest_us = measure::FastestPlausible(*program, target, entry.environment.l2) * 1e6;
+  entry.fastest_us = FastestOf(program, p_.devices.ModelOf(device), entry.environment.l2);
   entry.last_seen = entry.begun = p_.options.steady();
   return entry;
+}
+
+double Leases::FastestOf(const Workload& program, const DeviceModels::Model& model,
+                         measure::L2Policy l2) {
+  const auto key = std::tuple(program, model.revision, l2);
+  const auto known = fastest_us_.find(key);
+  if (known != fastest_us_.end()) return known->second;
+  if (fastest_us_.size() >= kRemembered) fastest_us_.clear();
+  return fastest_us_[key] = measure::FastestPlausible(*program, model.info.target, l2) * 1e6;
 }
 
 void Leases::Give(LeaseEntry entry, v1::Lease lease, const std::vector<TrialRow*>& candidates,
@@ -111,20 +120,20 @@ void Leases::Give(LeaseEntry entry, v1::Lease lease, const std::vector<TrialRow*
   entry.charged_s = seconds;
   share_.Charge(entry.tenant, seconds);
   Hand& hand = hands_[entry.device];
-  hand.last = lease;
-  hand.unwritten[lease.id()] = {std::move(reply)};
+  hand.last = std::make_shared<const v1::Lease>(std::move(lease));
+  hand.unwritten[entry.id] = {std::move(reply)};
   p_.outbox.Write(
-      [rows](tuner::Records& records) {
+      [rows = std::move(rows)](tuner::Records& records) {
         for (const TrialRow& row : rows) HEDDLE_RETURN_IF_ERROR(LeaseTrial(records, row));
         return absl::OkStatus();
       },
-      [=, this, device = entry.device](const absl::Status& status) {
-        if (!status.ok()) TakeBackUnwritten(lease.id());
-        auto asked = hands_[device].unwritten.extract(lease.id());
+      [this, given = hand.last, device = entry.device](const absl::Status& status) {
+        if (!status.ok()) TakeBackUnwritten(given->id());
+        auto asked = hands_[device].unwritten.extract(given->id());
         if (asked.empty()) return;
         for (Reply<v1::Lease>& waiting : asked.mapped()) {
           p_.outbox.Send<v1::Lease>(std::move(waiting),
-                                    status.ok() ? absl::StatusOr<v1::Lease>(lease) : status);
+                                    status.ok() ? absl::StatusOr<v1::Lease>(*given) : status);
         }
       },
       Persistence::kOnce);
@@ -135,7 +144,9 @@ void Leases::TakeBackUnwritten(int64_t lease) {
   const auto given = leases_.extract(lease);
   if (given.empty()) return;
   const LeaseEntry& taken = given.mapped();
-  if (Hand& hand = hands_[taken.device]; hand.last.id() == lease) hand.last.Clear();
+  if (Hand& hand = hands_[taken.device]; hand.last != nullptr && hand.last->id() == lease) {
+    hand.last.reset();
+  }
   if (!taken.settled) share_.Charge(taken.tenant, -taken.charged_s);
   p_.changes.to_give.insert(taken.environment.device_name);
   if (taken.confirms > 0) {
@@ -186,7 +197,7 @@ void Leases::TakeReport(const Reported& report) {
   if (!report.lease) return;
   const LeaseEntry& lease = *report.lease;
   for (const Reported::Written& w : report.written) {
-    p_.metrics.CountTrial(measure::FromProto(w.result), lease.environment.device_name);
+    p_.metrics.CountTrial(w.stored, lease.environment.device_name);
     if (w.seq > 0) p_.outbox.Announce(lease.job, w.seq, false);
   }
   if (!report.lost.empty()) TakeBack(lease, report.lost, "its worker was lost");

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -90,7 +92,7 @@ class Leases {
   // What a device was given last.
   struct Hand {
     std::string session, request_id;  // of the call
-    v1::Lease last;
+    std::shared_ptr<const v1::Lease> last;  // null: nothing yet
     // Whom leases that are not written yet were given: the call, and the same call again.
     std::map<int64_t, std::vector<Reply<v1::Lease>>> unwritten;
     SteadyTime free_since;  // when its last lease closed
@@ -98,6 +100,8 @@ class Leases {
 
   // nullptr: the session's host has none of that id.
   LeaseEntry* Find(int64_t id, const FleetSession& session);
+  double FastestOf(const Workload& program, const DeviceModels::Model& model,
+                   measure::L2Policy l2);
   // Nothing was written, so nothing was leased.
   void TakeBackUnwritten(int64_t lease);
   void TakeReport(const Reported& report);
@@ -127,6 +131,9 @@ class Leases {
   int64_t next_ = 1;
   std::map<std::string, Hand> hands_;  // by device
   FairQueue share_;
+  // measure::FastestPlausible of what was leased lately, by workload, a model's description and
+  // policy.
+  std::map<std::tuple<Workload, int64_t, measure::L2Policy>, double> fastest_us_;
 };
 
 }  // namespace heddle::server

@@ -76,7 +76,7 @@ absl::Status StoreResult(tuner::Records& records, const v1::CandidateResult& rep
   if (done) return AddMeasurement(records, *lease.program, lease.environment, record, origin);
   HEDDLE_ASSIGN_OR_RETURN(seq, FinishTrial(records, *row, v1::Trial::STATE_DONE, *lease.program,
                                            lease.environment, record, origin));
-  report.written.push_back({id, seq, measure::ToProto(record.result)});
+  report.written.push_back({id, seq, record.result, measure::ToProto(record.result)});
   if (lease.is_finals) {
     report.finals.push_back({*row, record.result.time_us, is_default});
   }

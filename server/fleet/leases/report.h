@@ -29,7 +29,8 @@ struct Given {
 struct Reported {
   struct Written {
     int64_t id = 0, seq = 0;
-    v1::TrialResult result;
+    measure::TrialResult stored;
+    v1::TrialResult result;  // the same, for the searcher
   };
   v1::ReportRequest request;
   std::string host;

@@ -73,7 +73,7 @@ Result RunDevices(bool json) {
 
 Json ToJson(const v1::FleetDevice& device) {
   Json json = DeviceJson(measure::FromProto(device.device()));
-  json["fleet_id"] = device.id();
+  json["fleet_name"] = device.name();
   json["host"] = device.hostname();
   json["state"] = WordOf(device.state());
   json["worker"] = WordOf(device.worker().state());
@@ -86,7 +86,7 @@ Json ToJson(const v1::FleetDevice& device) {
 std::string Describe(const v1::FleetDevice& device) {
   const std::string& detail = device.worker().detail();
   return absl::StrFormat(
-      "%-24s %-10s %-10s %s  (%s)%s%s", device.id(), WordOf(device.worker().state()),
+      "%-24s %-10s %-10s %s  (%s)%s%s", device.name(), WordOf(device.worker().state()),
       device.state() == v1::FleetDevice::STATE_DRAINING ? "draining" : "",
       device.device().target().name(), device.hostname(),
       device.job().empty() ? "" : "  works on " + device.job(),
@@ -191,7 +191,7 @@ Check CheckDevice(const v1::FleetDevice& device) {
   if (device.state() == v1::FleetDevice::STATE_DRAINING) text += " (taken out of service)";
   const bool works = worker.state() == v1::WorkerStatus::STATE_IDLE ||
                      worker.state() == v1::WorkerStatus::STATE_BUSY;
-  return {"device " + device.id(), works && device.state() != v1::FleetDevice::STATE_DRAINING,
+  return {"device " + device.name(), works && device.state() != v1::FleetDevice::STATE_DRAINING,
           text};
 }
 

@@ -80,7 +80,7 @@ Result SetHost(const Flags& flags, v1::SetHostRequest::Action action, client::Cl
 
 Result SetDevice(const Flags& flags, v1::FleetDevice::State state, client::Client& client) {
   v1::SetDeviceStateRequest request;
-  request.set_id(flags.name);
+  request.set_name(flags.name);
   request.set_state(state);
   HEDDLE_RETURN_IF_ERROR(client.SetDeviceState(request));
   return kDone;

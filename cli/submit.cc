@@ -1,6 +1,7 @@
-// heddle submit, wait, watch, jobs, cancel, trials: tuning jobs of a server.
+// heddle submit, wait, watch, jobs, cancel, retry, update, trials: tuning jobs of a server.
 #include <iostream>
 #include <map>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -25,8 +26,17 @@ struct SubmitFlags {
   int64_t trials = 200, plateau = 0;
   double seconds = 0, expire = 0, timeout = 0;
   uint64_t seed = 1;
+  int32_t priority = 0;
   bool wait = false, json = false;
 };
+
+template <typename Number>
+void AddPriorityFlag(CLI::App& sub, Number& priority) {
+  sub.add_option("--priority", priority,
+                 "of your jobs that wait those of the greatest begin first, -100 to 100")
+      ->type_name("N")
+      ->check(CLI::Range(-100, 100).description(""));
+}
 
 absl::StatusOr<v1::CreateJobRequest> RequestOf(const SubmitFlags& flags) {
   HEDDLE_ASSIGN_OR_RETURN(jobs, ReadJobs(flags.workload, flags.workloads));
@@ -46,6 +56,7 @@ absl::StatusOr<v1::CreateJobRequest> RequestOf(const SubmitFlags& flags) {
   spec.mutable_budget()->set_plateau(flags.plateau);
   spec.set_seed(flags.seed);
   spec.set_search(flags.search);
+  spec.set_priority(flags.priority);
   for (const auto& [key, value] : flags.labels) (*spec.mutable_labels())[key] = value;
   if (flags.expire > 0) {
     spec.mutable_expire_time()->set_seconds(
@@ -65,13 +76,18 @@ Result RunSubmit(const SubmitFlags& flags, client::Client& client) {
   return kDone;
 }
 
-// "12 RUNNING trial 34 of workload 0: OK 12.3 us".
+// What tells a job's trials from each other.
+std::string ShortName(const v1::Trial& trial) {
+  return trial.name().substr(trial.name().rfind('/') + 1);
+}
+
+// "12 RUNNING trial 0000000000000022 of workload 0: OK 12.3 us".
 std::string EventLine(const v1::JobEvent& event) {
   std::string line = absl::StrCat(event.seq(), " ", WordOf(event.state()));
   if (event.has_trial()) {
     const v1::Trial& trial = event.trial();
-    absl::StrAppend(&line, " ", trial.final() ? "final " : "trial ", trial.id(), " of workload ",
-                    trial.workload(), ": ", WordOf(trial.result().outcome()));
+    absl::StrAppend(&line, " ", trial.final() ? "final " : "trial ", ShortName(trial),
+                    " of workload ", trial.workload(), ": ", WordOf(trial.result().outcome()));
     if (trial.result().time_us() > 0) {
       absl::StrAppend(&line, " ", tuner::FormatTime(trial.result().time_us()));
     }
@@ -83,7 +99,7 @@ std::string EventLine(const v1::JobEvent& event) {
 
 Json TrialJson(const v1::Trial& trial) {
   const v1::TrialResult& result = trial.result();
-  Json json{{"id", trial.id()},
+  Json json{{"id", trial.name()},
             {"job", trial.job()},
             {"workload", trial.workload()},
             {"point", trial.point()},
@@ -106,8 +122,8 @@ Json TrialJson(const v1::Trial& trial) {
 std::string TrialLine(const v1::Trial& trial) {
   const bool done = trial.state() == v1::Trial::STATE_DONE;
   return absl::StrFormat(
-      "%-8d %-11s %-14s %10s  %s", trial.id(), trial.final() ? "final" : WordOf(trial.state()),
-      done ? WordOf(trial.result().outcome()) : "",
+      "%-16s %-11s %-14s %10s  %s", ShortName(trial),
+      trial.final() ? "final" : WordOf(trial.state()), done ? WordOf(trial.result().outcome()) : "",
       trial.result().time_us() > 0 ? tuner::FormatTime(trial.result().time_us()) : "",
       trial.point());
 }
@@ -223,6 +239,7 @@ CLI::App* AddSubmit(CLI::App& app, Selected selected) {
   AddL2Flag(*sub, flags->l2);
   sub->add_option("--label", flags->labels, "for `heddle jobs --label`; several times for several")
       ->type_name("KEY VALUE");
+  AddPriorityFlag(*sub, flags->priority);
   sub->add_option("--expire", flags->expire, "cancel the job when it has not ended by then")
       ->type_name("S")
       ->check(CLI::NonNegativeNumber.description(""));
@@ -250,7 +267,7 @@ struct JobFlags {
   double timeout = 0;
   int64_t after = 0;
 };
-using OnJob = Result (*)(const JobFlags&, client::Client&);
+using OnJob = std::function<Result(const JobFlags&, client::Client&)>;
 
 CLI::App* AddOnJob(CLI::App& app, const Selected& selected, const char* name, const char* help,
                    const std::shared_ptr<JobFlags>& flags, OnJob run) {
@@ -265,6 +282,55 @@ CLI::App* AddOnJob(CLI::App& app, const Selected& selected, const char* name, co
         WithServer(flags->server, [=](client::Client& client) { return run(*flags, client); });
   });
   return sub;
+}
+
+Result RunRetry(const JobFlags& flags, client::Client& client) {
+  v1::RetryJobRequest request;
+  request.set_name(flags.id);
+  HEDDLE_ASSIGN_OR_RETURN(job, client.RetryJob(request));
+  Print(flags.json, ToJson(job), Describe(job));
+  return kDone;
+}
+
+struct UpdateFlags {
+  std::map<std::string, std::string> labels;
+  bool no_labels = false;
+  std::optional<int32_t> priority;
+};
+
+Result RunUpdate(const JobFlags& flags, const UpdateFlags& update, client::Client& client) {
+  v1::UpdateJobRequest request;
+  v1::Job& asked = *request.mutable_job();
+  asked.set_name(flags.id);
+  google::protobuf::FieldMask& mask = *request.mutable_update_mask();
+  if (update.no_labels || !update.labels.empty()) {
+    *asked.mutable_spec()->mutable_labels() = {update.labels.begin(), update.labels.end()};
+    mask.add_paths("spec.labels");
+  }
+  if (update.priority) {
+    asked.mutable_spec()->set_priority(*update.priority);
+    mask.add_paths("spec.priority");
+  }
+  if (mask.paths().empty()) {
+    return absl::InvalidArgumentError("nothing to change: give --priority, --label or --no-labels");
+  }
+  HEDDLE_ASSIGN_OR_RETURN(job, client.UpdateJob(request));
+  Print(flags.json, ToJson(job), Describe(job));
+  return kDone;
+}
+
+void AddUpdate(CLI::App& app, const Selected& selected) {
+  auto flags = std::make_shared<UpdateFlags>();
+  CLI::App* sub =
+      AddOnJob(app, selected, "update", "change a job's priority or labels",
+               std::make_shared<JobFlags>(), [flags](const JobFlags& job, client::Client& client) {
+                 return RunUpdate(job, *flags, client);
+               });
+  AddPriorityFlag(*sub, flags->priority);
+  sub->add_option("--label", flags->labels, "in place of those it has; several times for several")
+      ->type_name("KEY VALUE");
+  sub->add_flag("--no-labels", flags->no_labels, "none in place of those it has")
+      ->excludes("--label");
 }
 
 }  // namespace
@@ -316,6 +382,7 @@ Json ToJson(const v1::Job& job) {
               {"started", time(job.has_start_time(), job.start_time())},
               {"ended", time(job.has_end_time(), job.end_time())},
               {"labels", labels},
+              {"priority", job.spec().priority()},
               {"last_seq", job.last_seq()},
               {"workloads", workloads}};
 }
@@ -344,6 +411,10 @@ void AddJobs(CLI::App& app, Selected selected) {
   AddOnJob(
       app, selected, "cancel", "end a job; its trials are kept", std::make_shared<JobFlags>(),
       [](const JobFlags& flags, client::Client& client) { return RunCancel(flags.id, client); });
+  AddOnJob(app, selected, "retry", "a job that failed or was cancelled goes on from its trials",
+           std::make_shared<JobFlags>(), RunRetry)
+      ->footer("With what is left of its budget; `heddle wait` waits for its end.");
+  AddUpdate(app, selected);
 
   struct Flags {
     ServerFlags server;

@@ -16,6 +16,7 @@
 #include "heddle/v1/fleet.grpc.pb.h"
 #include "heddle/v1/records.grpc.pb.h"
 #include "heddle/v1/tuning.grpc.pb.h"
+#include "proto/values.h"
 
 namespace heddle::client {
 namespace {
@@ -23,6 +24,9 @@ namespace {
 constexpr absl::Duration kFirstPause = absl::Milliseconds(200), kLastPause = absl::Seconds(2);
 // A stream is opened anew after this at the latest.
 constexpr absl::Duration kStreamLimit = absl::Hours(1);
+// What a call waits for a job: a part of its limit, and what servers take.
+constexpr double kPartOfLimit = 0.8;
+constexpr absl::Duration kLongestWait = absl::Hours(1);
 // Records that are sent, and if need be sent again, in one call.
 constexpr size_t kImportBatch = 1000;
 
@@ -177,6 +181,32 @@ absl::StatusOr<v1::Job> Client::CancelJob(const std::string& name) {
   v1::CancelJobRequest request;
   request.set_name(name);
   return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::CancelJob, request);
+}
+
+absl::StatusOr<v1::Job> Client::WaitJob(const std::string& name, absl::Duration timeout) {
+  const auto begin = std::chrono::steady_clock::now();
+  v1::WaitJobRequest request;
+  request.set_name(name);
+  for (;;) {
+    // In calls that end before their limit, so that a server that is gone is noticed.
+    const absl::Duration left =
+        timeout - absl::FromChrono(std::chrono::steady_clock::now() - begin);
+    const absl::Duration part =
+        std::clamp(left, absl::ZeroDuration(),
+                   std::min(impl_->options.call_limit * kPartOfLimit, kLongestWait));
+    *request.mutable_timeout() = DurationOf(absl::ToDoubleSeconds(part));
+    auto job = impl_->Call(*impl_->tuning, &v1::Tuning::Stub::WaitJob, request);
+    if (!job.ok() || job->has_end_time() || part >= left) return job;
+  }
+}
+
+absl::StatusOr<v1::Job> Client::RetryJob(v1::RetryJobRequest request) {
+  if (request.request_id().empty()) request.set_request_id(NewRequestId());
+  return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::RetryJob, request);
+}
+
+absl::StatusOr<v1::Job> Client::UpdateJob(const v1::UpdateJobRequest& request) {
+  return impl_->Call(*impl_->tuning, &v1::Tuning::Stub::UpdateJob, request);
 }
 
 absl::StatusOr<v1::ListJobsResponse> Client::ListJobs(const v1::ListJobsRequest& request) {

@@ -48,6 +48,11 @@ class Client {
   absl::StatusOr<v1::Job> CreateJob(v1::CreateJobRequest request);
   absl::StatusOr<v1::Job> GetJob(const std::string& name);
   absl::StatusOr<v1::Job> CancelJob(const std::string& name);
+  // The job when it has ended, or as it stands after `timeout`.
+  absl::StatusOr<v1::Job> WaitJob(const std::string& name, absl::Duration timeout);
+  // A job that has failed or was cancelled goes on. An empty request_id is filled in.
+  absl::StatusOr<v1::Job> RetryJob(v1::RetryJobRequest request);
+  absl::StatusOr<v1::Job> UpdateJob(const v1::UpdateJobRequest& request);
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request);
   absl::StatusOr<v1::ListTrialsResponse> ListTrials(const v1::ListTrialsRequest& request);
   absl::StatusOr<v1::QueryBestResponse> QueryBest(const v1::QueryBestRequest& request);

@@ -142,8 +142,8 @@ grpc::ServerUnaryReactor* FleetService::ListDevices(grpc::CallbackServerContext*
   return Unary(gateway_, "ListDevices", RoleToLook(*context), Where::kInline, context, response,
                [this, request](const Caller& caller, const Reply<v1::ListDevicesResponse>& reply) {
                  ReplyPage(*request, gateway_.engine.Devices(VisibleTenant(caller)),
-                           std::mem_fn(&v1::FleetDevice::id), &v1::ListDevicesResponse::add_devices,
-                           reply);
+                           std::mem_fn(&v1::FleetDevice::name),
+                           &v1::ListDevicesResponse::add_devices, reply);
                });
 }
 

@@ -10,6 +10,7 @@
 #include "search_space/notation/notation.h"
 #include "server/api/audit.h"
 #include "server/api/pages.h"
+#include "server/api/wait.h"
 #include "server/api/watch.h"
 #include "server/db/confirmations.h"
 #include "server/db/convert.h"
@@ -54,7 +55,7 @@ absl::StatusOr<v1::Device> FindDevice(const Engine& engine, const v1::DeviceSele
   for (const v1::FleetDevice& d : engine.Devices()) {
     const bool matches = (asked.model().empty() || d.device().target().name() == asked.model()) &&
                          (asked.api().empty() || d.device().target().api() == asked.api()) &&
-                         (asked.device().empty() || d.id() == asked.device());
+                         (asked.device().empty() || d.name() == asked.device());
     if (matches) return FindModel(engine, d.device().target().name());
   }
   return absl::NotFoundError("no device that matches has registered");
@@ -211,14 +212,53 @@ grpc::ServerUnaryReactor* TuningService::CancelJob(grpc::CallbackServerContext* 
                });
 }
 
+template <typename Request>
+absl::StatusOr<Caller> TuningService::AdmitWatcher(const grpc::CallbackServerContext& context,
+                                                   const Request& request) const {
+  auto caller = gateway_.Admit(context, Role::kReader);
+  if (absl::Status s = Check(request); caller.ok() && !s.ok()) return s;
+  // Nothing happens here: an event would never come.
+  if (caller.ok() && gateway_.replica != nullptr) {
+    return OnlyOnPrimary("nothing happens that could be watched");
+  }
+  return caller;
+}
+
+grpc::ServerUnaryReactor* TuningService::RetryJob(grpc::CallbackServerContext* context,
+                                                  const v1::RetryJobRequest* request,
+                                                  v1::Job* response) {
+  return Unary(gateway_, "RetryJob", Role::kTuner, Where::kHeavy, context, response,
+               [this, request](const Caller& caller, Reply<v1::Job> plain) {
+                 const Reply<v1::Job> reply = Audited(caller, "RetryJob", request->request_id(),
+                                                      {{"job", request->name()}}, std::move(plain));
+                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+                 gateway_.engine.RetryJob(caller, JobId(request->name()), request->request_id(),
+                                          reply);
+               });
+}
+
+grpc::ServerUnaryReactor* TuningService::UpdateJob(grpc::CallbackServerContext* context,
+                                                   const v1::UpdateJobRequest* request,
+                                                   v1::Job* response) {
+  return Unary(
+      gateway_, "UpdateJob", Role::kTuner, Where::kInline, context, response,
+      [this, request](const Caller& caller, Reply<v1::Job> plain) {
+        const Reply<v1::Job> reply =
+            Audited(caller, "UpdateJob", "", {{"job", request->job().name()}}, std::move(plain));
+        if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+        gateway_.engine.UpdateJob(caller, JobId(request->job().name()), UpdateOf(*request), reply);
+      });
+}
+
+grpc::ServerUnaryReactor* TuningService::WaitJob(grpc::CallbackServerContext* context,
+                                                 const v1::WaitJobRequest* request,
+                                                 v1::Job* response) {
+  return StartWait(gateway_, AdmitWatcher(*context, *request), *context, *request, response);
+}
+
 grpc::ServerWriteReactor<v1::JobEvent>* TuningService::WatchJob(
     grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
-  auto caller = gateway_.Admit(*context, Role::kReader);
-  if (absl::Status s = Check(*request); caller.ok() && !s.ok()) caller = s;
-  // Nothing happens here: an event would never come.
-  if (caller.ok() && gateway_.replica != nullptr)
-    caller = OnlyOnPrimary("nothing happens that could be watched");
-  return StartWatch(gateway_, caller, *request);
+  return StartWatch(gateway_, AdmitWatcher(*context, *request), *request);
 }
 
 grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext* context,
@@ -255,7 +295,8 @@ grpc::ServerUnaryReactor* TuningService::ListTrials(grpc::CallbackServerContext*
         }
         if (page.trials_size() == size) {
           const v1::Trial& last = page.trials(size - 1);
-          page.set_next_page_token(PageToken(*request, absl::StrCat(last.seq(), ".", last.id())));
+          const int64_t last_id = TrialId(last.name());
+          page.set_next_page_token(PageToken(*request, absl::StrCat(last.seq(), ".", last_id)));
         }
         reply(page);
       });

@@ -33,6 +33,14 @@ class TuningService final : public v1::Tuning::CallbackService {
   grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
                                       const v1::CancelJobRequest* request,
                                       v1::Job* response) override;
+  grpc::ServerUnaryReactor* RetryJob(grpc::CallbackServerContext* context,
+                                     const v1::RetryJobRequest* request,
+                                     v1::Job* response) override;
+  grpc::ServerUnaryReactor* UpdateJob(grpc::CallbackServerContext* context,
+                                      const v1::UpdateJobRequest* request,
+                                      v1::Job* response) override;
+  grpc::ServerUnaryReactor* WaitJob(grpc::CallbackServerContext* context,
+                                    const v1::WaitJobRequest* request, v1::Job* response) override;
   grpc::ServerWriteReactor<v1::JobEvent>* WatchJob(grpc::CallbackServerContext* context,
                                                    const v1::WatchJobRequest* request) override;
   grpc::ServerUnaryReactor* ListTrials(grpc::CallbackServerContext* context,
@@ -43,6 +51,10 @@ class TuningService final : public v1::Tuning::CallbackService {
                                       v1::QueryBestResponse* response) override;
 
  private:
+  // Who asks to be told of a job's future.
+  template <typename Request>
+  absl::StatusOr<Caller> AdmitWatcher(const grpc::CallbackServerContext& context,
+                                      const Request& request) const;
   absl::StatusOr<Workload> ParseCached(const v1::Workload& workload, const std::string& field);
   // What a record says of what its device model would build and run; nullptr: nobody knows it.
   tuner::Verdict Judge(const tuner::Records::Best& best, const Workload& workload,

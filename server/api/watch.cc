@@ -91,7 +91,9 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
     if (ended_) return;
     current_ = std::move(event);
     next_ = current_.seq() + 1;
-    last_ = IsTerminal(current_.state()) && current_.first_seq() > 0;
+    // One that has ended may have been begun again since.
+    last_ = IsTerminal(current_.state()) && current_.first_seq() > 0 &&
+            current_.job().last_seq() == current_.seq();
     writing_ = true;
     StartWrite(&current_);
   }
@@ -168,7 +170,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
         if (IsTerminal(event.state())) {
           auto job = LoadJob(*reader, job_, tenant_);
           if (!job.ok()) return job.status();
-          *event.mutable_job() = *std::move(job);
+          if (job->last_seq() == event.seq()) *event.mutable_job() = *std::move(job);
         }
         page.push_back(std::move(event));
       }

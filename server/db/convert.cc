@@ -5,6 +5,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
@@ -16,6 +17,22 @@ namespace heddle::server {
 namespace {
 
 constexpr char kJobPrefix[] = "jobs/";
+constexpr char kTrialPrefix[] = "/trials/";  // after the job's name
+
+std::string NameOf(const char* prefix, int64_t id) {
+  return absl::StrCat(prefix, absl::Hex(id, absl::kZeroPad16));
+}
+
+// 0 for what NameOf does not write.
+int64_t IdIn(const std::string& name, const char* prefix) {
+  int64_t id = 0;
+  // Only the one way of writing a number.
+  if (!absl::StartsWith(name, prefix) ||
+      !absl::SimpleHexAtoi(name.substr(std::strlen(prefix)), &id) || NameOf(prefix, id) != name) {
+    return 0;
+  }
+  return std::max<int64_t>(id, 0);
+}
 
 v1::WorkloadKey KeyOf(const tuner::WorkloadRow& row) {
   v1::WorkloadKey key;
@@ -165,18 +182,16 @@ tuner::StoredTrial FromProto(const v1::Record& record) {
   return stored;
 }
 
-std::string JobName(int64_t id) {
-  return absl::StrCat(kJobPrefix, absl::Hex(id, absl::kZeroPad16));
-}
+std::string JobName(int64_t id) { return NameOf(kJobPrefix, id); }
+int64_t JobId(const std::string& name) { return IdIn(name, kJobPrefix); }
 
-int64_t JobId(const std::string& name) {
-  int64_t id = 0;
-  if (!absl::StartsWith(name, kJobPrefix)) return 0;
-  // Only the one way of writing a number.
-  if (!absl::SimpleHexAtoi(name.substr(sizeof kJobPrefix - 1), &id) || JobName(id) != name) {
-    return 0;
-  }
-  return id > 0 ? id : 0;
+std::string TrialName(int64_t job, int64_t id) { return JobName(job) + NameOf(kTrialPrefix, id); }
+
+int64_t TrialId(const std::string& name) {
+  const size_t end = JobName(1).size();
+  return name.size() < end || JobId(name.substr(0, end)) == 0
+             ? 0
+             : IdIn(name.substr(end), kTrialPrefix);
 }
 
 bool IsTerminal(v1::Job::State state) {

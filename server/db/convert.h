@@ -41,6 +41,9 @@ tuner::StoredTrial FromProto(const v1::Record& record);
 // "jobs/0000000000000011" <-> 17; 0 for what is no such name.
 std::string JobName(int64_t id);
 int64_t JobId(const std::string& name);
+// "jobs/0000000000000011/trials/0000000000000022" <-> 34, of job 17; 0 likewise.
+std::string TrialName(int64_t job, int64_t id);
+int64_t TrialId(const std::string& name);
 bool IsTerminal(v1::Job::State state);
 
 // The same for equal messages, maps included.

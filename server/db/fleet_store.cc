@@ -29,7 +29,7 @@ absl::Status AddDevice(Records& records, const v1::FleetDevice& device, const ch
       absl::StrCat("INSERT INTO fleet_device (id, device, hostname, state, generator, "
                    "last_seen_us) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET ",
                    known),
-      device.id(), ToJson(device.device()), device.hostname(), int{device.state()},
+      device.name(), ToJson(device.device()), device.hostname(), int{device.state()},
       device.generator(), absl::ToUnixMicros(FromProto(device.last_seen_time())));
 }
 
@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(Records& records) {
   absl::StatusOr<bool> more;
   while ((more = row.Next()).ok() && *more) {
     v1::FleetDevice device;
-    device.set_id(row.Text(0));
+    device.set_name(row.Text(0));
     // It will tell again what it is.
     if (!FromJson(row.Text(1), *device.mutable_device()).ok()) continue;
     device.set_hostname(row.Text(2));

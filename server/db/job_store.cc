@@ -121,6 +121,14 @@ absl::Status AddProgress(Records& records, v1::Job& job) {
   return absl::OkStatus();
 }
 
+absl::Status AddLabels(Database& db, int64_t job, const v1::JobSpec& spec) {
+  for (const auto& [key, value] : spec.labels()) {
+    absl::Status status = db.Run("INSERT INTO job_label VALUES (?, ?, ?)", job, key, value);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<int64_t> AppendEvent(Database& db, int64_t job, v1::Job::State state, int64_t trial,
@@ -169,6 +177,34 @@ absl::Status PruneRequests(Records& records, absl::Time when) {
   return records.database().Run("DELETE FROM request WHERE when_us < ?", Micros(when));
 }
 
+void JobUpdate::ApplyTo(v1::JobSpec& spec) const {
+  if (labels) *spec.mutable_labels() = {labels->begin(), labels->end()};
+  if (priority) spec.set_priority(*priority);
+}
+
+absl::Status UpdateSpec(Records& records, int64_t job, const v1::JobSpec& spec) {
+  Database& db = records.database();
+  absl::Status status = db.Run("UPDATE job SET spec = ? WHERE id = ?", ToJson(spec), job);
+  if (status.ok()) status = db.Run("DELETE FROM job_label WHERE job = ?", job);
+  return status.ok() ? AddLabels(db, job, spec) : status;
+}
+
+absl::StatusOr<int64_t> ReopenJob(Records& records, int64_t id, absl::Time now) {
+  Database& db = records.database();
+  absl::Status status = db.Run(
+      "UPDATE job SET state = ?, stop_reason = 0, error = '', end_us = 0, restarts = 0 "
+      "WHERE id = ?",
+      int{v1::Job::STATE_QUEUED}, id);
+  if (!status.ok()) return status;
+  status = db.Run(
+      "UPDATE job_workload SET ended = 0 WHERE job = ?1 AND NOT EXISTS (SELECT 1 FROM job_trial j "
+      "JOIN trial t ON t.id = j.record WHERE j.job = ?1 AND j.workload = job_workload.number "
+      "AND j.final = 1 AND t.outcome = 'OK')",
+      id);
+  if (!status.ok()) return status;
+  return AppendEvent(db, id, v1::Job::STATE_QUEUED, 0, now);
+}
+
 absl::StatusOr<int64_t> InsertJob(Records& records, const std::string& tenant,
                                   const v1::JobSpec& spec, const std::vector<Workload>& workloads,
                                   absl::Time now) {
@@ -187,10 +223,7 @@ absl::StatusOr<int64_t> InsertJob(Records& records, const std::string& tenant,
                     id, static_cast<int64_t>(i), workloads[i]->hash, workloads[i]->canonical_text);
     if (!status.ok()) return status;
   }
-  for (const auto& [key, value] : spec.labels()) {
-    status = db.Run("INSERT INTO job_label VALUES (?, ?, ?)", id, key, value);
-    if (!status.ok()) return status;
-  }
+  if (absl::Status s = AddLabels(db, id, spec); !s.ok()) return s;
   auto seq = AppendEvent(db, id, v1::Job::STATE_QUEUED, 0, now);
   if (!seq.ok()) return seq.status();
   return id;

@@ -4,6 +4,7 @@
 #define HEDDLE_SERVER_DB_JOB_STORE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,6 +56,18 @@ absl::StatusOr<v1::Job> LoadJob(tuner::Records& records, int64_t id, const std::
 absl::StatusOr<std::vector<v1::Job>> LoadJobs(tuner::Records& records, const std::string& tenant,
                                               const v1::ListJobsRequest::Filter& filter, bool full,
                                               int64_t& before, int count);
+// What may be changed of a job, where it is to change.
+struct JobUpdate {
+  std::optional<std::map<std::string, std::string>> labels;
+  std::optional<int32_t> priority;
+
+  void ApplyTo(v1::JobSpec& spec) const;
+};
+// Stores the specification of a job whose labels or priority have changed.
+absl::Status UpdateSpec(tuner::Records& records, int64_t job, const v1::JobSpec& spec);
+// QUEUED again: a job that has ended, with all that it has measured; the event's number. Workloads
+// without a final of the job that is OK have not ended.
+absl::StatusOr<int64_t> ReopenJob(tuner::Records& records, int64_t job, absl::Time now);
 // What v1::JOB_VIEW_BASIC does without.
 void LeaveOutTexts(v1::Job& job);
 // Those that have not ended, oldest first. One whose specification cannot be read has the reason as

@@ -41,7 +41,7 @@ TrialRow ReadTrialRow(const Cursor& row) {
 v1::Trial ReadTrial(const Cursor& row) {
   const TrialRow trial = ReadTrialRow(row);
   v1::Trial message;
-  message.set_id(trial.id);
+  message.set_name(TrialName(trial.job, trial.id));
   message.set_job(JobName(trial.job));
   message.set_workload(trial.workload);
   message.set_point(trial.point);

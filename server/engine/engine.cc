@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "server/db/convert.h"
 #include "server/db/fleet_store.h"
 #include "server/db/job_store.h"
 
@@ -213,6 +215,28 @@ searcher::ToSearcher Engine::Answer(int64_t id, const searcher::FromSearcher& qu
 }
 
 // ------------------------------------------------------------------------------------------- calls
+
+void Engine::RetryJob(const Caller& caller, int64_t id, const std::string& request_id,
+                      const Reply<v1::Job>& reply) {
+  absl::StatusOr<std::vector<WorkloadUse>> uses;
+  {
+    auto reader = store_.Read();
+    if (auto job = LoadJob(*reader, id, VisibleTenant(caller)); !job.ok()) {
+      return reply(job.status());
+    }
+    uses = LoadUse(*reader, id);
+  }
+  if (!uses.ok()) return reply(uses.status());
+  auto workloads = ParseWorkloads(*uses);
+  if (!workloads.ok()) {
+    return reply(absl::FailedPreconditionError(
+        absl::StrCat("this version of heddle cannot go on with ", JobName(id), ": ",
+                     workloads.status().message(), "; create another one")));
+  }
+  Do([&](FleetState& state) {
+    state.RetryJob(caller, id, request_id, *std::move(workloads), reply);
+  });
+}
 
 void Engine::Register(const Caller& caller, const v1::RegisterRequest& request,
                       const Reply<v1::RegisterResponse>& reply) {

@@ -70,6 +70,13 @@ class Engine {
   void CancelJob(const Caller& caller, int64_t id, const Reply<v1::Job>& reply) {
     Do([&](FleetState& state) { state.CancelJob(caller, id, reply); });
   }
+  // Not on gRPC's own thread: it parses the job's workloads.
+  void RetryJob(const Caller& caller, int64_t id, const std::string& request_id,
+                const Reply<v1::Job>& reply);
+  void UpdateJob(const Caller& caller, int64_t id, const JobUpdate& update,
+                 const Reply<v1::Job>& reply) {
+    Do([&](FleetState& state) { state.UpdateJob(caller, id, update, reply); });
+  }
   // What a cluster's engine has come to with a job that it runs in the fleet's place (with
   // max_searchers = 0): the runs of its workloads, as far as they are collected, on devices of
   // `model`. Of a job that has ended nothing.
@@ -116,8 +123,8 @@ class Engine {
     Do([&](FleetState& state) { state.SetHost(caller, request, reply); });
   }
 
-  // Every device that has registered once, by id. Jobs are named where they are the tenant's; "" =
-  // everybody's.
+  // Every device that has registered once, by name. Jobs are named where they are the tenant's; ""
+  // = everybody's.
   std::vector<v1::FleetDevice> Devices(const std::string& tenant = "") const {
     return Look([&](const FleetState& state) { return state.Devices(tenant); });
   }

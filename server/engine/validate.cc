@@ -2,6 +2,7 @@
 #include "server/engine/validate.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -16,6 +17,9 @@ namespace heddle::server {
 namespace {
 
 constexpr double kMaxSeconds = 1e8;
+constexpr int kMaxPriority = 100;
+// What UpdateJob takes.
+constexpr char kLabelsPath[] = "spec.labels", kPriorityPath[] = "spec.priority", kAllPaths[] = "*";
 
 void CheckBudget(const v1::Budget& budget, const std::string& field, Violations& wrong) {
   CheckCount(budget.trials(), kMaxTrials, field + ".trials", wrong);
@@ -38,6 +42,12 @@ void CheckLabels(const google::protobuf::Map<std::string, std::string>& labels,
       wrong.Add(path, "a key is 1 to 63 letters, digits, '-', '_', '.' or '/'");
     }
     CheckText(value, path, wrong);
+  }
+}
+
+void CheckPriority(int32_t priority, const std::string& field, Violations& wrong) {
+  if (std::abs(int64_t{priority}) > kMaxPriority) {
+    wrong.Add(field, absl::StrCat("from ", -kMaxPriority, " to ", kMaxPriority));
   }
 }
 
@@ -121,6 +131,7 @@ absl::StatusOr<std::vector<Workload>> ParseSpec(const v1::JobSpec& spec, absl::T
   CheckEnum(spec.l2(), field + ".l2", wrong);
   CheckBudget(spec.budget(), field + ".budget", wrong);
   CheckLabels(spec.labels(), field + ".labels", wrong);
+  CheckPriority(spec.priority(), field + ".priority", wrong);
   if (spec.has_expire_time()) {
     if (!IsTime(spec.expire_time()) || FromProto(spec.expire_time()) <= now) {
       wrong.Add(field + ".expire_time", "must be a time to come");
@@ -183,6 +194,42 @@ absl::Status Check(const v1::CancelJobRequest& request) {
   return wrong.ToStatus();
 }
 
+absl::Status Check(const v1::WaitJobRequest& request) {
+  Violations wrong;
+  CheckJobName(request.name(), "name", wrong);
+  const double seconds = SecondsOf(request.timeout());
+  if (!(seconds >= 0 && seconds <= kMaxWaitForJob)) {
+    wrong.Add("timeout", absl::StrCat("0 to ", kMaxWaitForJob, " seconds"));
+  }
+  CheckEnum(request.view(), "view", wrong);
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::RetryJobRequest& request) {
+  Violations wrong;
+  CheckJobName(request.name(), "name", wrong);
+  CheckRequestId(request.request_id(), "request_id", wrong);
+  return wrong.ToStatus();
+}
+
+absl::Status Check(const v1::UpdateJobRequest& request) {
+  Violations wrong;
+  CheckJobName(request.job().name(), "job.name", wrong);
+  for (const std::string& path : request.update_mask().paths()) {
+    if (path == kLabelsPath || path == kPriorityPath || path == kAllPaths) continue;
+    wrong.Add("update_mask", absl::StrCat("\"", kLabelsPath, "\", \"", kPriorityPath, "\" and \"",
+                                          kAllPaths, "\", which is both, can be changed"));
+    break;
+  }
+  CheckLabels(request.job().spec().labels(), "job.spec.labels", wrong);
+  CheckPriority(request.job().spec().priority(), "job.spec.priority", wrong);
+  const JobUpdate update = UpdateOf(request);
+  if (wrong.empty() && !update.labels && !update.priority) {
+    wrong.Add("update_mask", "must name what is to be changed, as nothing in `job` is set");
+  }
+  return wrong.ToStatus();
+}
+
 absl::Status Check(const v1::ListJobsRequest& request) {
   Violations wrong;
   CheckPageSize(request.page_size(), wrong);
@@ -208,6 +255,24 @@ absl::Status Check(const v1::WatchJobRequest& request) {
   CheckJobName(request.name(), "name", wrong);
   CheckCount(request.after_seq(), INT64_MAX - 1, "after_seq", wrong);
   return wrong.ToStatus();
+}
+
+JobUpdate UpdateOf(const v1::UpdateJobRequest& request) {
+  const v1::JobSpec& spec = request.job().spec();
+  bool labels = !spec.labels().empty(), priority = spec.priority() != 0;
+  if (const auto& paths = request.update_mask().paths(); !paths.empty()) {
+    const auto has = [&](const char* field) {
+      return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
+        return path == field || path == kAllPaths;
+      });
+    };
+    labels = has(kLabelsPath);
+    priority = has(kPriorityPath);
+  }
+  JobUpdate update;
+  if (labels) update.labels.emplace(spec.labels().begin(), spec.labels().end());
+  if (priority) update.priority = spec.priority();
+  return update;
 }
 
 int PageSize(int32_t asked) { return asked == 0 ? kDefaultPage : std::min(asked, kMaxPage); }

@@ -24,6 +24,7 @@ inline constexpr int kDefaultPage = 50, kMaxPage = 200;
 inline constexpr int kMaxLabels = 64;
 inline constexpr int kMaxCandidates = 32;
 inline constexpr int kMaxDevices = 64;
+inline constexpr double kMaxWaitForJob = 3600;  // seconds of a WaitJob
 
 // The operator at its shape; `field` is the path of the workload in the request.
 absl::StatusOr<Workload> ParseWorkload(const v1::Workload& workload, const std::string& field);
@@ -36,6 +37,9 @@ absl::Status Check(const v1::CreateJobRequest& request);
 absl::Status Check(const v1::QueryBestRequest& request);
 absl::Status Check(const v1::GetJobRequest& request);
 absl::Status Check(const v1::CancelJobRequest& request);
+absl::Status Check(const v1::WaitJobRequest& request);
+absl::Status Check(const v1::RetryJobRequest& request);
+absl::Status Check(const v1::UpdateJobRequest& request);
 absl::Status Check(const v1::ListJobsRequest& request);
 absl::Status Check(const v1::ListTrialsRequest& request);
 absl::Status Check(const v1::WatchJobRequest& request);
@@ -56,7 +60,9 @@ absl::Status Check(const v1::SetDeviceStateRequest& request);
 absl::Status Check(const v1::PinModelRequest& request);
 absl::Status Check(const v1::SetHostRequest& request);
 
-int PageSize(int32_t asked);  // of a request that was checked
+// Of requests that were checked.
+int PageSize(int32_t asked);
+JobUpdate UpdateOf(const v1::UpdateJobRequest& request);
 
 }  // namespace heddle::server
 

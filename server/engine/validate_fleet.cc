@@ -207,8 +207,8 @@ absl::Status Check(const v1::ListHostsRequest& request) { return CheckList(reque
 
 absl::Status Check(const v1::SetDeviceStateRequest& request) {
   Violations wrong;
-  if (request.id().empty() || request.id().size() > kMaxText) {
-    wrong.Add("id", "must be the id of a device, as `ListDevices` has it");
+  if (request.name().empty() || request.name().size() > kMaxText) {
+    wrong.Add("name", "must be the name of a device, as `ListDevices` has it");
   }
   if (request.state() != v1::FleetDevice::STATE_ENABLED &&
       request.state() != v1::FleetDevice::STATE_DRAINING) {

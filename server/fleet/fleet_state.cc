@@ -284,7 +284,7 @@ void FleetState::Register(const Caller& caller, const v1::RegisterRequest& reque
         measure::kGeneratorVersion, ": install the same heddle on both"));
   } else if (!saved.empty() && !saved.front().no_work_because().empty()) {
     response.set_no_work_because(
-        absl::StrCat(saved.front().id(), ": ", saved.front().no_work_because()));
+        absl::StrCat(saved.front().name(), ": ", saved.front().no_work_because()));
   }
   LogEvent(Severity::kInfo, "daemon_registered",
            {{"host", session.host},
@@ -328,7 +328,7 @@ void FleetState::Heartbeat(const Caller& caller, const v1::HeartbeatRequest& req
 std::vector<v1::FleetDevice> FleetState::Devices(const std::string& tenant) const {
   std::vector<v1::FleetDevice> devices = devices_.Describe();
   for (v1::FleetDevice& device : devices) {
-    const ActiveJob* job = jobs_.Find(grants_.JobOf(device.id()));
+    const ActiveJob* job = jobs_.Find(grants_.JobOf(device.name()));
     if (job != nullptr && (tenant.empty() || job->tenant == tenant)) {
       device.set_job(JobName(job->id));
     }
@@ -368,24 +368,24 @@ void FleetState::SetHost(const Caller& caller, const v1::SetHostRequest& request
 
 void FleetState::SetDeviceState(const Caller& caller, const v1::SetDeviceStateRequest& request,
                                 const Reply<v1::FleetDevice>& reply) {
-  const DeviceEntry* known = devices_.Find(request.id());
+  const DeviceEntry* known = devices_.Find(request.name());
   if (known == nullptr) {
     return outbox_.Send<v1::FleetDevice>(
-        reply, absl::NotFoundError(absl::StrCat("there is no device ", request.id())));
+        reply, absl::NotFoundError(absl::StrCat("there is no device ", request.name())));
   }
   v1::FleetDevice asked = known->info;
   asked.set_state(request.state());
   outbox_.WriteThenBelieve<v1::FleetDevice>(
       [=](tuner::Records& records) { return SaveDeviceState(records, asked); },
       [=, this]() -> absl::StatusOr<v1::FleetDevice> {
-        const DeviceEntry* device = devices_.Find(request.id());
+        const DeviceEntry* device = devices_.Find(request.name());
         if (device == nullptr) {
           return absl::NotFoundError(
-              absl::StrCat("the device ", request.id(), " was forgotten meanwhile"));
+              absl::StrCat("the device ", request.name(), " was forgotten meanwhile"));
         }
-        devices_.SetState(request.id(), request.state());
+        devices_.SetState(request.name(), request.state());
         LogEvent(Severity::kInfo, "device_state_set",
-                 {{"device", request.id()},
+                 {{"device", request.name()},
                   {"state", WordOf(request.state())},
                   {"token", caller.token},
                   {"peer", caller.peer}});

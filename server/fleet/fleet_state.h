@@ -70,6 +70,14 @@ class FleetState {
     jobs_.Create(tenant, method, request_id, spec, std::move(workloads), reply);
   }
   void CancelJob(const Caller& caller, int64_t id, const Reply<v1::Job>& reply);
+  void RetryJob(const Caller& caller, int64_t id, const std::string& request_id,
+                std::vector<Workload> workloads, const Reply<v1::Job>& reply) {
+    jobs_.Retry(caller, id, request_id, std::move(workloads), reply);
+  }
+  void UpdateJob(const Caller& caller, int64_t id, const JobUpdate& update,
+                 const Reply<v1::Job>& reply) {
+    jobs_.Update(caller, id, update, reply);
+  }
   // As Engine has them.
   void ReportRuns(int64_t id, const std::string& model, std::vector<WorkloadRun> runs);
   void EndRuns(int64_t id, const std::string& error);

@@ -73,7 +73,7 @@ Metrics::Metrics()
       write_queue(OneGauge(*registry_, "heddle_write_queue", "Writes that wait for the disk")),
       searchers(OneGauge(*registry_, "heddle_searchers", "Searches under way")),
       wal_bytes(OneGauge(*registry_, "heddle_wal_bytes", "Size of the database's log")),
-      watchers(OneGauge(*registry_, "heddle_watchers", "Open WatchJob streams")),
+      watchers(OneGauge(*registry_, "heddle_watchers", "Open WatchJob streams and WaitJob calls")),
       commit_seconds(BuildHistogram()
                          .Name("heddle_commit_seconds")
                          .Help("Commits of the database")

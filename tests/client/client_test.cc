@@ -21,6 +21,7 @@
 #include "heddle/v1/errors.pb.h"
 #include "heddle/v1/records.grpc.pb.h"
 #include "heddle/v1/tuning.grpc.pb.h"
+#include "proto/values.h"
 #include "tests/process.h"
 
 namespace heddle::client {
@@ -63,6 +64,17 @@ class TuningServer final : public v1::Tuning::Service {
     return {grpc::StatusCode::INVALID_ARGUMENT, "wrong request", details.SerializeAsString()};
   }
 
+  // Ends with the third call.
+  grpc::Status WaitJob(grpc::ServerContext*, const v1::WaitJobRequest* request,
+                       v1::Job* job) override {
+    std::lock_guard lock(mutex);
+    waits.push_back(SecondsOf(request->timeout()));
+    if (failures-- > 0) return failure;
+    job->set_name(request->name());
+    if (waits.size() >= 3) job->mutable_end_time()->set_seconds(1);
+    return grpc::Status::OK;
+  }
+
   // Three events a call, then the stream breaks; the job ends with event 8.
   grpc::Status WatchJob(grpc::ServerContext*, const v1::WatchJobRequest* request,
                         grpc::ServerWriter<v1::JobEvent>* writer) override {
@@ -80,6 +92,7 @@ class TuningServer final : public v1::Tuning::Service {
   int failures = 0;
   grpc::Status failure = kAway;
   std::vector<std::string> request_ids;
+  std::vector<double> waits;
   std::string authorization;
 };
 
@@ -253,6 +266,21 @@ TEST_F(ClientTest, ACallEndsAtItsDeadline) {
   Connect({.call_limit = absl::Milliseconds(200)});
   absl::Status status = client_->GetJob("slow").status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+}
+
+// Each call is shorter than its limit, so that a server that has gone is noticed.
+TEST_F(ClientTest, AWaitForAJobIsOfSeveralCalls) {
+  Connect({.call_limit = absl::Seconds(1)});
+  auto job = client_->WaitJob("jobs/1", absl::InfiniteDuration());
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_TRUE(job->has_end_time());
+  EXPECT_THAT(tuning_.waits, ElementsAre(0.8, 0.8, 0.8));
+  tuning_.waits.clear();
+  job = client_->WaitJob("jobs/1", absl::Milliseconds(250));
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_FALSE(job->has_end_time()) << "its time was over";
+  ASSERT_EQ(tuning_.waits.size(), 1U);
+  EXPECT_NEAR(tuning_.waits[0], 0.25, 0.1);
 }
 
 TEST_F(ClientTest, CancelEndsWhatIsUnderWay) {

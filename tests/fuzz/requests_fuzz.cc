@@ -63,6 +63,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       CheckOne<v1::ReleaseRequest>,
       CheckOne<v1::ListDevicesRequest>,
       CheckOne<v1::SetDeviceStateRequest>,
+      CheckOne<v1::WaitJobRequest>,
+      CheckOne<v1::RetryJobRequest>,
+      CheckOne<v1::UpdateJobRequest>,
   };
   kChecks[data[0] % (sizeof kChecks / sizeof kChecks[0])](bytes);
   return 0;

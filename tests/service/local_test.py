@@ -7,6 +7,16 @@ import time
 
 from service import Service, check_tuned, expect, skip
 
+
+def await_trials(service, job, more_than, server):
+    for _ in range(240):
+        trials = len(service.json("trials", job, *server))
+        if trials > more_than:
+            return trials
+        time.sleep(0.5)
+    raise SystemExit(f"no more than {more_than} trials of {job}")
+
+
 with Service() as s:
     if not any(d["usable"] and d["id"] == "opencl:0" for d in s.json("devices", check=False)):
         skip("pocl: no usable OpenCL device")
@@ -33,8 +43,21 @@ with Service() as s:
     long = s.run("submit", "matmul", "--shape", "m=128,n=128,k=128", "--trials", "1000",
                  *server).stdout.strip()
     expect(s.run("wait", long, "--timeout", "1", *server, check=False).returncode == 5, "deadline")
+    done = await_trials(s, long, 0, server)
     s.run("cancel", long, *server)
     expect(s.run("wait", long, "--timeout", "60", *server, check=False).returncode == 1, "cancelled")
+    # It goes on from its trials, and is told of beyond its first end; its labels and priority change.
+    again = s.json("retry", long, *server)
+    expect(again["state"] in ("QUEUED", "RUNNING") and not again["error"], again)
+    await_trials(s, long, done + 2, server)  # beyond what was under way
+    expect(s.run("wait", long, "--timeout", "1", *server, check=False).returncode == 5, "it goes on")
+    updated = s.json("update", long, "--priority", "-5", "--label", "team", "looms", *server)
+    expect((updated["priority"], updated["labels"]) == (-5, {"team": "looms"}), updated)
+    expect([j["id"] for j in s.json("jobs", "--label", "team", "looms", *server)] == [long], "not found by its label")
+    nothing = s.run("update", long, *server, check=False)
+    expect(nothing.returncode == 2 and "nothing to change" in nothing.stderr, nothing)
+    s.run("cancel", long, *server)
+    expect(s.run("wait", long, "--timeout", "60", *server, check=False).returncode == 1, "cancelled again")
     # Another database in the same folder has another server, and there is none.
     other = s.run("jobs", before=["env", f"HEDDLE_DB={s.folder}/other.db"], check=False)
     expect(other.returncode == 4 and "other.db.sock" in other.stderr, other.stderr)
@@ -47,7 +70,7 @@ with Service() as s:
     expect(again.stderr.startswith("0 trials added"), again.stderr)
 
     # A device out of service takes no work; a host's records are taken back, and served no more.
-    device = s.json("devices", *server)[0]["fleet_id"]
+    device = s.json("devices", *server)[0]["fleet_name"]
     s.run("devices", "drain", device, *server)
     expect(s.json("devices", *server)[0]["state"] == "DRAINING", "the device is in service")
     s.run("devices", "enable", device, *server)

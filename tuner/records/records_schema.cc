@@ -444,6 +444,17 @@ ALTER TABLE attempt ADD COLUMN token INTEGER NOT NULL DEFAULT 0;     -- token.id
 ALTER TABLE attempt ADD COLUMN certificate TEXT NOT NULL DEFAULT ''; -- the names in it
 )sql";
 
+// Devices are known by the names that they have in the API; they were HOST/DEVICE, neither of which
+// has a slash in it.
+constexpr char kVersion10[] = R"sql(
+UPDATE fleet_device SET id = 'hosts/' || replace(id, '/', '/devices/');
+UPDATE job_trial SET device = 'hosts/' || replace(device, '/', '/devices/') WHERE device <> '';
+UPDATE late_trial SET device = 'hosts/' || replace(device, '/', '/devices/');
+UPDATE job SET spec = json_set(spec, '$.device.device',
+    'hosts/' || replace(json_extract(spec, '$.device.device'), '/', '/devices/'))
+  WHERE json_extract(iif(json_valid(spec), spec, '{}'), '$.device.device') <> '';
+)sql";
+
 absl::Status FileError(const std::string& path, const char* action) {
   const int error = errno;
   const std::string message = absl::StrCat(path, ": cannot ", action, ": ", std::strerror(error));
@@ -467,7 +478,7 @@ absl::Status Sync(const std::string& path) {
 const std::vector<std::string>& Migrations() {
   static const auto& migrations =
       *new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4, kVersion5,
-                                    kVersion6, kVersion7, kVersion8, kVersion9};
+                                    kVersion6, kVersion7, kVersion8, kVersion9, kVersion10};
   return migrations;
 }
 

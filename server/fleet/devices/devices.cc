@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/log.h"
 #include "measure/codegen/codegen.h"
 #include "measure/run/messages.h"
@@ -18,6 +19,9 @@ namespace {
 
 // Heartbeats that a daemon may miss before another one may have its devices.
 constexpr int kMissedBeats = 3;
+
+// In a device's name.
+constexpr char kHosts[] = "hosts/", kDevices[] = "/devices/";
 
 bool IsUnique(const std::string& uuid) {
   if (uuid.empty()) return false;
@@ -57,11 +61,14 @@ absl::Status UnknownSession() {
 }  // namespace
 
 std::string DeviceKey(const std::string& host, const v1::Device& device) {
-  return absl::StrCat(host, "/", IsUnique(device.uuid()) ? device.uuid() : device.id());
+  return absl::StrCat(kHosts, host, kDevices,
+                      IsUnique(device.uuid()) ? device.uuid() : device.id());
 }
 
 std::string HostOf(const std::string& device_key) {
-  return device_key.substr(0, device_key.rfind('/'));
+  absl::string_view rest = device_key;
+  absl::ConsumePrefix(&rest, kHosts);
+  return std::string(rest.substr(0, rest.find('/')));
 }
 
 tuner::Environment EnvironmentOf(const v1::Device& device, v1::L2Policy l2) {
@@ -80,7 +87,7 @@ void Devices::Load(const std::vector<v1::Device>& pins,
   for (const v1::FleetDevice& device : devices) {
     models_.Learn(device.device(), false);
     CountVersions(device.device(), 1);
-    devices_[device.id()].info = device;
+    devices_[device.name()].info = device;
   }
 }
 
@@ -206,11 +213,11 @@ const v1::FleetDevice& Devices::TakeDevice(const FleetSession& session, const v1
   const DeviceModels::Model& model = models_.Learn(device, abandoned);
   const std::string key = DeviceKey(session.host, device);
   DeviceEntry& entry = devices_[key];
-  if (!entry.info.id().empty()) CountVersions(entry.info.device(), -1);
+  if (!entry.info.name().empty()) CountVersions(entry.info.device(), -1);
   CountVersions(device, 1);
   entry.session = session.id;
   v1::FleetDevice& info = entry.info;
-  info.set_id(key);
+  info.set_name(key);
   *info.mutable_device() = Believed(model, device);
   info.set_no_work_because(WhyNoWork(model, device.target()));
   info.set_hostname(hostname);
@@ -280,7 +287,7 @@ void Devices::Refresh(DeviceEntry& device) {
   device.usable = usable;
   usable_[device.model()] += usable ? 1 : -1;
   if (!usable) return;
-  came_[device.model()].insert(device.info.id());
+  came_[device.model()].insert(device.info.name());
   changes_.to_give.insert(device.model());  // a call of its daemon may be waiting
 }
 

@@ -41,7 +41,7 @@ struct DeviceEntry {
   const std::string& model() const { return info.device().target().name(); }
 };
 
-// A device's id in the fleet, and the host in it.
+// FleetDevice.name, which is what a device is known by, and the host in it.
 std::string DeviceKey(const std::string& host, const v1::Device& device);
 std::string HostOf(const std::string& device_key);
 

@@ -74,6 +74,7 @@ void JobQueue::Remove(int64_t job) {
 
 void JobQueue::Add(ActiveJob& job) {
   if (job.searching || job.ending || job.cancelling || ready_of_.contains(job.id)) return;
+  if (searching_.contains(job.id)) return;  // the searcher of before it began again is still ending
   if (!ChooseModel(job)) return Park(job);
   Remove(job.id);
   const bool stays = static_cast<int>(searching_.size()) >= options_.max_searchers;
@@ -132,7 +133,12 @@ void JobQueue::Start() {
   while (static_cast<int>(searching_.size()) < options_.max_searchers) {
     const std::vector<std::string> tenants = ReadyTenants();
     if (tenants.empty()) return;
-    ActiveJob& job = *jobs_.Find(ready_.at(share_.Next(tenants)).front());
+    const std::deque<int64_t>& ready = ready_.at(share_.Next(tenants));
+    // Of equals the first, which has waited longest.
+    ActiveJob& job =
+        *jobs_.Find(*std::max_element(ready.begin(), ready.end(), [this](int64_t a, int64_t b) {
+          return jobs_.Find(a)->spec.priority() < jobs_.Find(b)->spec.priority();
+        }));
     Remove(job.id);
     if (const auto model = ChooseModel(job)) {
       StartJob(job, *model);
@@ -175,17 +181,23 @@ void JobQueue::EndSlices() {
     if (job != nullptr && budget_.UsedUp(searching.tenant)) job->stop = true;
   }
   if (static_cast<int>(searching_.size()) < options_.max_searchers) return;
-  size_t waiting = 0;
-  for (const std::string& tenant : ReadyTenants()) waiting += ready_.at(tenant).size();
+  std::vector<const ActiveJob*> waiting;
+  for (const std::string& tenant : ReadyTenants()) {
+    for (int64_t id : ready_.at(tenant)) waiting.push_back(jobs_.Find(id));
+  }
   for (auto& [id, searching] : searching_) {
     if (options_.steady() - searching.slice_begun < options_.slice) continue;
     ActiveJob* job = jobs_.Find(id);
     if (job == nullptr || job->stop) continue;
-    if (waiting == 0) {
+    // One of its tenant's that comes after it would not get its searcher.
+    const auto next = std::find_if(waiting.begin(), waiting.end(), [job](const ActiveJob* other) {
+      return other->tenant != job->tenant || other->spec.priority() >= job->spec.priority();
+    });
+    if (next == waiting.end()) {
       searching.slice_begun = options_.steady();  // for nothing: nobody wants it
     } else if (!job->candidates.FinalsAsked()) {  // which are bounded, and would be begun again
       job->stop = true;
-      --waiting;
+      waiting.erase(next);
     }
   }
 }

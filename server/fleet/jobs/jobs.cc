@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "proto/values.h"
@@ -13,6 +14,37 @@
 #include "server/db/trial_store.h"
 
 namespace heddle::server {
+namespace {
+
+// Of a job that the database has.
+absl::Status CheckReadable(const v1::Job& job) {
+  if (job.has_spec()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("this version of heddle cannot read what ",
+                                                    job.name(), " asks for: create another one"));
+}
+
+absl::Status CheckCanRetry(const v1::Job& job, absl::Time now) {
+  if (job.state() != v1::Job::STATE_FAILED && job.state() != v1::Job::STATE_CANCELLED) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        job.name(), " is ", WordOf(job.state()), ": one that is FAILED or CANCELLED begins again"));
+  }
+  if (job.spec().has_expire_time() && FromProto(job.spec().expire_time()) <= now) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(job.name(), " has expired: create another one"));
+  }
+  return CheckReadable(job);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Workload>> ParseWorkloads(const std::vector<WorkloadUse>& uses) {
+  std::vector<Workload> workloads;
+  for (const WorkloadUse& use : uses) {
+    HEDDLE_ASSIGN_OR_RETURN(program, search_space::ParseWorkload(use.text));
+    workloads.push_back(std::make_shared<const search_space::TensorProgram>(std::move(program)));
+  }
+  return workloads;
+}
 
 ActiveJob* Jobs::Find(int64_t id) {
   const auto it = jobs_.find(id);
@@ -42,8 +74,10 @@ absl::Status Jobs::GiveUp(const v1::Job& job, const std::string& why, tuner::Rec
       .status();
 }
 
-absl::Status Jobs::Recover(const v1::Job& message, tuner::Records& records) {
+absl::StatusOr<ActiveJob> Jobs::Load(const v1::Job& message, std::vector<Workload> workloads,
+                                     tuner::Records& records) const {
   ActiveJob job;
+  job.workloads = std::move(workloads);
   job.id = JobId(message.name());
   job.tenant = message.tenant();
   job.spec = message.spec();
@@ -56,19 +90,9 @@ absl::Status Jobs::Recover(const v1::Job& message, tuner::Records& records) {
   job.restarts = static_cast<int>(restarts);
   HEDDLE_ASSIGN_OR_RETURN(uses, LoadUse(records, job.id));
   job.uses = std::move(uses);
-  for (const WorkloadUse& use : job.uses) {
-    HEDDLE_ASSIGN_OR_RETURN(program, search_space::ParseWorkload(use.text));
-    job.workloads.push_back(
-        std::make_shared<const search_space::TensorProgram>(std::move(program)));
-  }
   if (job.state == v1::Job::STATE_CANCELLING) {
     job.cancelling = job.stop = true;
     job.candidates.Close();
-  } else if (job.state != v1::Job::STATE_QUEUED) {
-    HEDDLE_RETURN_IF_ERROR(server::SetState(records, job.id, v1::Job::STATE_QUEUED,
-                                            v1::Job::STOP_REASON_UNSPECIFIED, "", "",
-                                            options_.now()));
-    job.state = v1::Job::STATE_QUEUED;
   }
   HEDDLE_ASSIGN_OR_RETURN(trials, LoadOpenTrials(records, job.id));
   for (TrialRow& row : trials) {
@@ -79,12 +103,35 @@ absl::Status Jobs::Recover(const v1::Job& message, tuner::Records& records) {
       job.candidates.Recover(std::move(row));
     }
   }
+  return job;
+}
+
+absl::Status Jobs::Recover(const v1::Job& message, tuner::Records& records) {
+  HEDDLE_ASSIGN_OR_RETURN(uses, LoadUse(records, JobId(message.name())));
+  HEDDLE_ASSIGN_OR_RETURN(workloads, ParseWorkloads(uses));
+  HEDDLE_ASSIGN_OR_RETURN(job, Load(message, std::move(workloads), records));
+  if (!job.cancelling && job.state != v1::Job::STATE_QUEUED) {
+    HEDDLE_RETURN_IF_ERROR(server::SetState(records, job.id, v1::Job::STATE_QUEUED,
+                                            v1::Job::STOP_REASON_UNSPECIFIED, "", "",
+                                            options_.now()));
+    job.state = v1::Job::STATE_QUEUED;
+  }
   LogEvent(Severity::kInfo, "job_recovered", {{"job", message.name()}, {"tenant", job.tenant}});
   Add(std::move(job));
   return absl::OkStatus();
 }
 
 // ------------------------------------------------------------------------------------------- calls
+
+absl::Status Jobs::CheckQuota(const std::string& tenant, tuner::Records& records) const {
+  HEDDLE_ASSIGN_OR_RETURN(open, CountOpenJobs(records, tenant));
+  if (open < options_.open_jobs_per_tenant) return absl::OkStatus();
+  return ErrorWithReason(absl::StatusCode::kResourceExhausted, "JOBS_LIMIT",
+                         absl::StrCat("tenant ", tenant, " has ", open,
+                                      " jobs that have not ended, which is the limit; wait for "
+                                      "some, or cancel them"),
+                         absl::Seconds(30));
+}
 
 void Jobs::Create(const std::string& tenant, const std::string& method,
                   const std::string& request_id, const v1::JobSpec& spec,
@@ -96,8 +143,7 @@ void Jobs::Create(const std::string& tenant, const std::string& method,
   auto created = std::make_shared<Created>();
   auto programs = std::make_shared<const std::vector<Workload>>(std::move(workloads));
   const absl::Time now = options_.now();
-  const int most = options_.open_jobs_per_tenant;
-  auto body = [=](tuner::Records& records) -> absl::Status {
+  auto body = [=, this](tuner::Records& records) -> absl::Status {
     const uint64_t hash = HashOfRequest(spec);
     auto earlier = FindRequest(records, tenant, method, request_id, hash);
     if (!earlier.ok()) return earlier.status();
@@ -106,15 +152,7 @@ void Jobs::Create(const std::string& tenant, const std::string& method,
       created->id = **earlier;
       return absl::OkStatus();
     }
-    auto open = CountOpenJobs(records, tenant);
-    if (!open.ok()) return open.status();
-    if (*open >= most) {
-      return ErrorWithReason(absl::StatusCode::kResourceExhausted, "JOBS_LIMIT",
-                             absl::StrCat("tenant ", tenant, " has ", *open,
-                                          " jobs that have not ended, which is the limit; wait for "
-                                          "some, or cancel them"),
-                             absl::Seconds(30));
-    }
+    HEDDLE_RETURN_IF_ERROR(CheckQuota(tenant, records));
     auto id = InsertJob(records, tenant, spec, *programs, now);
     if (!id.ok()) return id.status();
     *created = {*id, true};
@@ -139,6 +177,66 @@ void Jobs::Create(const std::string& tenant, const std::string& method,
     outbox_.SendJob(created->id, tenant, reply);
   };
   outbox_.Write(std::move(body), std::move(done), Persistence::kOnce);
+}
+
+void Jobs::Retry(const Caller& caller, int64_t id, const std::string& request_id,
+                 std::vector<Workload> workloads, const Reply<v1::Job>& reply) {
+  if (options_.max_searchers == 0) {
+    return outbox_.Send<v1::Job>(
+        reply, absl::FailedPreconditionError(
+                   absl::StrCat("a cluster runs this server's jobs, and has ended ", JobName(id),
+                                ": create another one, which knows what was measured")));
+  }
+  struct Retried {
+    std::optional<ActiveJob> job;
+    int64_t seq = 0;
+  };
+  auto retried = std::make_shared<Retried>();
+  auto body = [=, this, workloads = std::move(workloads),
+               now = options_.now()](tuner::Records& records) -> absl::Status {
+    *retried = {};
+    const uint64_t hash = heddle::HashOf(JobName(id));
+    HEDDLE_ASSIGN_OR_RETURN(earlier,
+                            FindRequest(records, caller.tenant, "RetryJob", request_id, hash));
+    if (earlier) return absl::OkStatus();
+    HEDDLE_ASSIGN_OR_RETURN(stored, LoadJob(records, id, VisibleTenant(caller)));
+    HEDDLE_RETURN_IF_ERROR(CheckCanRetry(stored, now));
+    HEDDLE_RETURN_IF_ERROR(CheckQuota(stored.tenant(), records));
+    HEDDLE_ASSIGN_OR_RETURN(seq, ReopenJob(records, id, now));
+    stored.set_state(v1::Job::STATE_QUEUED);
+    HEDDLE_ASSIGN_OR_RETURN(job, Load(stored, workloads, records));
+    retried->job = std::move(job);
+    retried->seq = seq;
+    return AddRequest(records, caller.tenant, "RetryJob", request_id, hash, id, now);
+  };
+  auto done = [=, this](const absl::Status& status) {
+    if (!status.ok()) return outbox_.Send<v1::Job>(reply, status);
+    if (retried->job) {
+      LogEvent(Severity::kInfo, "job_retried",
+               {{"job", JobName(id)}, {"tenant", retried->job->tenant}, {"by", caller.tenant}});
+      Add(*std::move(retried->job));
+      outbox_.Announce(id, retried->seq, false);
+    }
+    outbox_.SendJob(id, VisibleTenant(caller), reply);
+  };
+  outbox_.Write(std::move(body), std::move(done), Persistence::kOnce);
+}
+
+void Jobs::Update(const Caller& caller, int64_t id, const JobUpdate& update,
+                  const Reply<v1::Job>& reply) {
+  outbox_.Write(
+      [=](tuner::Records& records) -> absl::Status {
+        HEDDLE_ASSIGN_OR_RETURN(stored, LoadJob(records, id, VisibleTenant(caller)));
+        HEDDLE_RETURN_IF_ERROR(CheckReadable(stored));
+        update.ApplyTo(*stored.mutable_spec());
+        return UpdateSpec(records, id, stored.spec());
+      },
+      [=, this](const absl::Status& status) {
+        if (!status.ok()) return outbox_.Send<v1::Job>(reply, status);
+        if (ActiveJob* job = Find(id)) update.ApplyTo(job->spec);
+        outbox_.SendJob(id, VisibleTenant(caller), reply);
+      },
+      Persistence::kOnce);
 }
 
 bool Jobs::Cancel(const Caller& caller, int64_t id) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "heddle/v1/tuning.pb.h"
@@ -52,8 +53,11 @@ struct ActiveJob {
   std::map<std::string, int64_t> refused;  // by hosts: they cannot measure the workload; tokens
 
   const std::string& model() const { return device.target().name(); }
-  bool HasWork() const { return !stop && candidates.AnyWait(); }
+  bool HasWork() const { return searching && !stop && candidates.AnyWait(); }
 };
+
+// The workloads of a job in the database. InvalidArgument where this version cannot read one.
+absl::StatusOr<std::vector<Workload>> ParseWorkloads(const std::vector<WorkloadUse>& uses);
 
 class Jobs {
  public:
@@ -67,6 +71,12 @@ class Jobs {
 
   void Create(const std::string& tenant, const std::string& method, const std::string& request_id,
               const v1::JobSpec& spec, std::vector<Workload> workloads,
+              const Reply<v1::Job>& reply);
+  // One that has failed or was cancelled goes on from what the database has of it. `workloads` as
+  // ParseWorkloads gives them.
+  void Retry(const Caller& caller, int64_t id, const std::string& request_id,
+             std::vector<Workload> workloads, const Reply<v1::Job>& reply);
+  void Update(const Caller& caller, int64_t id, const JobUpdate& update,
               const Reply<v1::Job>& reply);
   // Asked by the caller; whether that is a job of his.
   bool Cancel(const Caller& caller, int64_t id);
@@ -93,6 +103,11 @@ class Jobs {
   int64_t& next_trial() { return next_trial_; }
 
  private:
+  // As the database has it, where the job waits for a searcher or is being cancelled; without
+  // candidates that nobody waits for. To be called in a write.
+  absl::StatusOr<ActiveJob> Load(const v1::Job& message, std::vector<Workload> workloads,
+                                 tuner::Records& records) const;
+  absl::Status CheckQuota(const std::string& tenant, tuner::Records& records) const;
   void Add(ActiveJob job);
 
   const FleetOptions& options_;

@@ -45,13 +45,18 @@ void SetBudget(const v1::Budget& budget, const WorkloadUse& used, searcher::Setu
 
 }  // namespace
 
+ActiveJob* Searches::Searched(int64_t id) const {
+  ActiveJob* job = jobs_.Find(id);
+  return job == nullptr || !job->searching ? nullptr : job;
+}
+
 void Searches::EndJob(ActiveJob& job, v1::Job::StopReason reason) {
   jobs_.End(job, job.errors.empty() ? v1::Job::STATE_SUCCEEDED : v1::Job::STATE_FAILED, reason,
             absl::StrJoin(job.errors, "; "));
 }
 
 std::optional<searcher::Setup> Searches::Prepare(int64_t id, const std::string& database) {
-  ActiveJob* job = jobs_.Find(id);
+  ActiveJob* job = Searched(id);
   if (job == nullptr || job->stop) return std::nullopt;
   const auto next = std::find_if(job->uses.begin(), job->uses.end(),
                                  [](const WorkloadUse& use) { return !use.ended; });
@@ -115,7 +120,7 @@ void Searches::SetRestarts(ActiveJob& job, int restarts) {
 }
 
 bool Searches::Done(int64_t id, const absl::StatusOr<searcher::Done>& done) {
-  ActiveJob* job = jobs_.Find(id);
+  ActiveJob* job = Searched(id);
   if (job == nullptr || job->ending) return false;
   BookTime(*job);
   if (!done.ok() && !job->stop) {
@@ -153,7 +158,7 @@ bool Searches::Done(int64_t id, const absl::StatusOr<searcher::Done>& done) {
 }
 
 void Searches::Ask(int64_t id, const searcher::FromSearcher& question) {
-  ActiveJob* job = jobs_.Find(id);
+  ActiveJob* job = Searched(id);
   if (job == nullptr || job->stop) return;
   job->default_point = question.default_point();
   TrialRow row;
@@ -175,13 +180,13 @@ void Searches::Ask(int64_t id, const searcher::FromSearcher& question) {
 
 bool Searches::AnswerIsReady(int64_t id, bool finals) const {
   // The job cannot go while its searcher is answered, unless it is ending.
-  const ActiveJob* job = jobs_.Find(id);
+  const ActiveJob* job = Searched(id);
   return job == nullptr || job->stop || job->candidates.AnswerIsReady(finals);
 }
 
 searcher::ToSearcher Searches::TakeAnswer(int64_t id, bool finals) {
   searcher::ToSearcher answer;
-  ActiveJob* job = jobs_.Find(id);
+  ActiveJob* job = Searched(id);
   if (job == nullptr || job->stop) {
     answer.set_stop(true);
     return answer;

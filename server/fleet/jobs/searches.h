@@ -34,6 +34,9 @@ class Searches {
   void BookTime(ActiveJob& job);
 
  private:
+  // The job of a searcher that is at work; nullptr where it has ended. It may have begun again
+  // since (Jobs::Retry): then it waits until its first searcher is gone.
+  ActiveJob* Searched(int64_t job) const;
   // The job's end, when its workloads have ended.
   void EndJob(ActiveJob& job, v1::Job::StopReason reason);
   void SetRestarts(ActiveJob& job, int restarts);

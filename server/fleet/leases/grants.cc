@@ -43,7 +43,7 @@ void Grants::Acquire(const Caller& caller, const v1::AcquireRequest& request,
         std::move(reply), WrongField("device", absl::StrCat("the session has no device \"",
                                                             request.device(), "\"; register it")));
   }
-  const std::string& key = device->info.id();
+  const std::string& key = device->info.name();
   if (leases_.Repeats(key, request, reply)) return;
   std::list<Waiter>& waiters = waiters_[device->model()];
   // A device waits once: a call that was given up by its daemon gets nothing.
@@ -109,7 +109,7 @@ bool Grants::WorksOn(const ActiveJob& job, const DeviceEntry& device) {
   ++matches_;
   if (device.model() != job.model()) return false;
   const std::string& asked = job.spec.device().device();
-  return asked.empty() || asked == device.info.id();
+  return asked.empty() || asked == device.info.name();
 }
 
 bool Grants::OthersRemain(const ActiveJob& job) const {
@@ -123,8 +123,8 @@ bool Grants::OthersRemain(const ActiveJob& job) const {
 
 // Of the tenant whose turn it is, the job that waits longest; the device's own one for a while.
 ActiveJob* Grants::ChooseJob(const DeviceEntry& device) {
-  const std::string host = HostOf(device.info.id());
-  const auto turns = turns_.find(device.info.id());
+  const std::string host = HostOf(device.info.name());
+  const auto turns = turns_.find(device.info.name());
   std::map<std::string, ActiveJob*> longest;  // by tenant
   ActiveJob* own = nullptr;
   for (const auto& [id, searching] : queue_.searching()) {

@@ -85,7 +85,7 @@ LeaseEntry Leases::New(const FleetSession& session, const DeviceEntry& device,
   entry.host = session.host;
   entry.boot_id = session.boot_id;
   entry.instance = session.instance;
-  entry.device = device.info.id();
+  entry.device = device.info.name();
   entry.program = program;
   entry.environment = EnvironmentOf(device.info.device(), l2);
   entry.fastest_us = FastestOf(program, p_.devices.ModelOf(device), entry.environment.l2);

@@ -60,6 +60,22 @@ TEST_F(LimitsTest, AJobThatNoLongerParsesFailsAndTheServerStarts) {
     EXPECT_THAT(job.error(), HasSubstr("cannot go on with the job"));
   }
   EXPECT_THAT(Get(leased).error(), HasSubstr("3:31: expected"));
+  // None begins again, or is made another one of.
+  for (const std::string& id : {leased, unreadable, without_budget}) {
+    const absl::Status retried =
+        Wait<v1::Job>([&](auto reply) {
+          engine_->RetryJob(Tenant("weavers"), JobId(id), "again", std::move(reply));
+        }).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(retried)) << retried;
+    EXPECT_EQ(Get(id).state(), v1::Job::STATE_FAILED) << id;
+  }
+  JobUpdate update;
+  update.priority = 1;
+  const absl::Status updated =
+      Wait<v1::Job>([&](auto reply) {
+        engine_->UpdateJob(Tenant("weavers"), JobId(unreadable), update, std::move(reply));
+      }).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(updated)) << updated;
   // Lists and the other job are as they were.
   int64_t before = 0;
   auto reader = store_->Read();

@@ -131,6 +131,28 @@ TEST_F(ServerTest, TokensRolesAndTenants) {
   cancel.set_name(job.name());
   EXPECT_EQ(Call(*tuning_, &v1::Tuning::Stub::CancelJob, cancel, &again, other).error_code(),
             StatusCode::NOT_FOUND);
+  v1::WaitJobRequest wait;
+  wait.set_name(job.name());
+  EXPECT_EQ(Call(*tuning_, &v1::Tuning::Stub::WaitJob, wait, &again, other).error_code(),
+            StatusCode::NOT_FOUND);
+  // Who only reads may wait, and changes nothing.
+  wait.mutable_timeout();
+  EXPECT_TRUE(Call(*tuning_, &v1::Tuning::Stub::WaitJob, wait, &again, reader).ok());
+  EXPECT_EQ(Call(*tuning_, &v1::Tuning::Stub::WaitJob, wait, &again, daemon).error_code(),
+            StatusCode::PERMISSION_DENIED);
+  v1::RetryJobRequest retry;
+  retry.set_name(job.name());
+  retry.set_request_id("again");
+  v1::UpdateJobRequest update;
+  update.mutable_job()->set_name(job.name());
+  update.mutable_job()->mutable_spec()->set_priority(1);
+  for (const auto& [token, code] : {std::pair(other, StatusCode::NOT_FOUND),
+                                    {reader, StatusCode::PERMISSION_DENIED},
+                                    {daemon, StatusCode::PERMISSION_DENIED}}) {
+    EXPECT_EQ(Call(*tuning_, &v1::Tuning::Stub::RetryJob, retry, &again, token).error_code(), code);
+    EXPECT_EQ(Call(*tuning_, &v1::Tuning::Stub::UpdateJob, update, &again, token).error_code(),
+              code);
+  }
   v1::ListTrialsRequest trials;
   trials.set_parent(job.name());
   v1::ListTrialsResponse page;

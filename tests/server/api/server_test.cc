@@ -8,6 +8,9 @@
 
 #include <fstream>
 #include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/server/server_fixture.h"
 
@@ -49,6 +52,90 @@ TEST_F(ServerTest, AWatcherThatDoesNotReadHoldsUpNobody) {
   }
   EXPECT_TRUE(stream->Finish().ok());
   EXPECT_EQ(event.state(), v1::Job::STATE_SUCCEEDED);
+}
+
+// Waiting ends with the job, with its own time, and in time for who waits no longer than a call.
+TEST_F(ServerTest, WhoWaitsForAJobGetsItAsItThenStands) {
+  Start();
+  v1::Job job;
+  ASSERT_TRUE(Create("r1", &job).ok());
+  const auto wait = [&](double timeout, double deadline, v1::Job* found) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::milliseconds(static_cast<int64_t>(deadline * 1000)));
+    v1::WaitJobRequest request;
+    request.set_name(job.name());
+    request.set_view(v1::JOB_VIEW_BASIC);
+    if (timeout >= 0) *request.mutable_timeout() = DurationOf(timeout);
+    return tuning_->WaitJob(&context, request, found);
+  };
+  for (const auto& [timeout, deadline] : {std::pair(0.0, 20.0), {0.1, 20.0}, {-1.0, 2.0}}) {
+    v1::Job now;
+    const grpc::Status status = wait(timeout, deadline, &now);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(now.name(), job.name());
+    EXPECT_FALSE(IsTerminal(now.state()));
+    EXPECT_EQ(now.workloads(0).workload().text(), "") << "the basic view";
+  }
+  // Many wait, and hold no thread up: the server works on, and tells all of them.
+  std::vector<std::thread> waiting;
+  std::vector<v1::Job> found(20);
+  for (v1::Job& one : found) {
+    waiting.emplace_back([&] {
+      const grpc::Status status = wait(-1, 100, &one);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+    });
+  }
+  Work(job.name());
+  for (std::thread& thread : waiting) thread.join();
+  for (const v1::Job& one : found) EXPECT_EQ(one.state(), v1::Job::STATE_SUCCEEDED);
+  // One that has ended is not waited for; one that there is not, neither.
+  v1::Job ended;
+  EXPECT_TRUE(wait(-1, 20, &ended).ok());
+  EXPECT_EQ(ended.state(), v1::Job::STATE_SUCCEEDED);
+  job.set_name(JobName(1));
+  EXPECT_EQ(wait(-1, 20, &ended).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+// A watcher does not take the end of a job that has begun again for the end.
+TEST_F(ServerTest, AJobIsWatchedBeyondAnEndThatWasNotTheLast) {
+  Start();
+  v1::Job job;
+  ASSERT_TRUE(Create("r1", &job).ok());
+  v1::CancelJobRequest cancel;
+  cancel.set_name(job.name());
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::CancelJob, cancel, &job).ok());
+  v1::WaitJobRequest wait;
+  wait.set_name(job.name());
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::WaitJob, wait, &job).ok());
+  ASSERT_EQ(job.state(), v1::Job::STATE_CANCELLED);
+  v1::RetryJobRequest retry;
+  retry.set_name(job.name());
+  retry.set_request_id("again");
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::RetryJob, retry, &job).ok());
+  v1::UpdateJobRequest update;
+  update.mutable_job()->set_name(job.name());
+  (*update.mutable_job()->mutable_spec()->mutable_labels())["team"] = "looms";
+  update.mutable_job()->mutable_spec()->set_priority(3);
+  update.mutable_update_mask()->add_paths("spec.labels");
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::UpdateJob, update, &job).ok());
+  EXPECT_EQ(job.spec().labels().at("team"), "looms");
+  EXPECT_EQ(job.spec().priority(), 0) << "the mask does not name it";
+  Work(job.name());
+  grpc::ClientContext context;
+  Prepare(context, "");
+  v1::WatchJobRequest watch;
+  watch.set_name(job.name());
+  auto stream = tuning_->WatchJob(&context, watch);
+  std::vector<v1::Job::State> ends;
+  v1::JobEvent event;
+  while (stream->Read(&event)) {
+    if (event.first_seq() > 0 && IsTerminal(event.state())) ends.push_back(event.state());
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_THAT(ends, ElementsAre(v1::Job::STATE_CANCELLED, v1::Job::STATE_SUCCEEDED));
+  EXPECT_TRUE(event.has_job());
 }
 
 TEST_F(ServerTest, AJobFromCreationToQuery) {
@@ -215,8 +302,9 @@ TEST_F(ServerTest, HostsModelsAndDevicesHavePages) {
   EXPECT_THAT(all(
                   &v1::Fleet::Stub::ListDevices, v1::ListDevicesRequest(),
                   v1::ListDevicesResponse(), [](const auto& page) { return page.devices(); },
-                  [](const auto& device) { return device.hostname() + device.id().substr(0, 6); }),
-              ElementsAre("host-a", "host-b", "host-c"));
+                  [](const auto& device) { return device.name(); }),
+              ElementsAre("hosts/host-a/devices/GPU-cuda:0", "hosts/host-b/devices/GPU-cuda:0",
+                          "hosts/host-c/devices/GPU-cuda:0"));
 }
 
 TEST_F(ServerTest, TheBasicViewHasNoTexts) {

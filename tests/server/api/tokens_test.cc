@@ -4,6 +4,7 @@
 
 #include <set>
 #include <string>
+#include <thread>
 
 #include "tests/server/server_fixture.h"
 
@@ -115,6 +116,13 @@ TEST_F(TokensTest, ARevokedTokenEndsItsStreams) {
   auto stream = tuning_->WatchJob(&context, watch);
   v1::JobEvent event;
   ASSERT_TRUE(stream->Read(&event));
+  v1::WaitJobRequest wait;
+  wait.set_name(job.name());
+  v1::Job ended;
+  grpc::Status waited;
+  std::thread waiting(
+      [&] { waited = Call(*tuning_, &v1::Tuning::Stub::WaitJob, wait, &ended, token); });
+  absl::SleepFor(absl::Milliseconds(200));  // it is admitted; else it is refused all the same
   {
     auto records = tuner::Records::Open(options_.db);
     ASSERT_TRUE(RevokeToken(**records, 1, absl::Now()).ok());
@@ -122,6 +130,8 @@ TEST_F(TokensTest, ARevokedTokenEndsItsStreams) {
   Work(job.name());
   while (stream->Read(&event)) EXPECT_FALSE(IsTerminal(event.state()));
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  waiting.join();
+  EXPECT_EQ(waited.error_code(), grpc::StatusCode::UNAUTHENTICATED);
 }
 
 // The text of an operator that is not published is its tenant's; its schedules serve whoever has

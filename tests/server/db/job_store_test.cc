@@ -24,7 +24,7 @@ TEST(JobStoreTest, ADroppedTrialIsOwedByNoLease) {
     TrialRow row;
     row.id = id;
     row.lease = 5;
-    row.device = "host/cuda:0";
+    row.device = "hosts/host/devices/cuda:0";
     ASSERT_TRUE(AddLateTrial(**records, row, absl::Now()).ok());
   }
   ASSERT_EQ(owed(), 2);

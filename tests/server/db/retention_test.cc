@@ -128,9 +128,9 @@ TEST_F(RetentionTest, DevicesThatAreGoneAreForgottenUnlessTakenOutOfService) {
   Register("gone");
   Register("drained");
   for (const v1::FleetDevice& device : engine_->Devices()) {
-    if (device.id().find("drained") == std::string::npos) continue;
+    if (device.name().find("drained") == std::string::npos) continue;
     v1::SetDeviceStateRequest request;
-    request.set_id(device.id());
+    request.set_name(device.name());
     request.set_state(v1::FleetDevice::STATE_DRAINING);
     ASSERT_TRUE(Wait<v1::FleetDevice>([&](auto reply) {
                   engine_->SetDeviceState(As(0), request, std::move(reply));
@@ -147,7 +147,7 @@ TEST_F(RetentionTest, DevicesThatAreGoneAreForgottenUnlessTakenOutOfService) {
   const auto left = [&] {
     std::set<std::string> hosts;
     for (const v1::FleetDevice& device : engine_->Devices()) {
-      hosts.insert(device.id().substr(0, device.id().find('/')));
+      hosts.insert(HostOf(device.name()));
     }
     return hosts;
   };

@@ -63,7 +63,7 @@ TEST_F(UpgradeTest, OpenJobsOfAnEarlierVersionGoOn) {
   EXPECT_EQ(Get(JobName(1)).state(), v1::Job::STATE_SUCCEEDED) << Get(JobName(1)).error();
   // The one that had cost a worker already kept that mark.
   for (const v1::Trial& trial : Trials(JobName(1))) {
-    if (trial.id() != 8) continue;
+    if (TrialId(trial.name()) != 8) continue;
     EXPECT_EQ(trial.kills(), 1);
   }
   EXPECT_TRUE(AwaitState(JobName(2), v1::Job::STATE_CANCELLED));
@@ -71,7 +71,7 @@ TEST_F(UpgradeTest, OpenJobsOfAnEarlierVersionGoOn) {
   EXPECT_EQ(Get(JobName(3)).state(), v1::Job::STATE_SUCCEEDED) << Get(JobName(3)).error();
 }
 
-// Labels were looked for in each job's specification once.
+// Labels were looked for in each job's specification once, and devices had other names.
 TEST_F(UpgradeTest, JobsOfAnEarlierVersionAreFoundByTheirLabels) {
   Close();
   std::filesystem::remove(path_);
@@ -84,8 +84,9 @@ TEST_F(UpgradeTest, JobsOfAnEarlierVersionAreFoundByTheirLabels) {
     const int64_t now = absl::ToUnixMicros(absl::Now());
     int id = 0;
     for (const char* spec :
-         {R"({"labels":{"team":"looms","night":""}})", R"({"labels":{"team":"threads"}})", "{}",
-          "what no version has ever written"}) {
+         {R"({"labels":{"team":"looms","night":""},"budget":{"trials":"1"},)"
+          R"("device":{"device":"host/GPU-1"}})",
+          R"({"labels":{"team":"threads"}})", "{}", "what no version has ever written"}) {
       ASSERT_TRUE(database
                       ->Run("INSERT INTO job VALUES (?, 'weavers', ?, 5, 0, '', '', 1, 1, ?, 0, 0)",
                             ++id, std::string(spec), now)
@@ -100,6 +101,7 @@ TEST_F(UpgradeTest, JobsOfAnEarlierVersionAreFoundByTheirLabels) {
   ASSERT_TRUE(jobs.ok()) << jobs.status();
   ASSERT_EQ(jobs->size(), 1U);
   EXPECT_EQ(jobs->front().name(), JobName(1));
+  EXPECT_EQ(jobs->front().spec().device().device(), "hosts/host/devices/GPU-1");
   EXPECT_EQ(Int("SELECT count(*) FROM job_label"), 3);
 }
 

@@ -74,7 +74,7 @@ TEST_F(EngineTest, ADaemonOfAnotherGeneratorGetsNoWork) {
 TEST_F(EngineTest, ADrainingDeviceGetsNoWork) {
   const std::string session = Register("host");
   v1::SetDeviceStateRequest request;
-  request.set_id("host/GPU-cuda:0");
+  request.set_name("hosts/host/devices/GPU-cuda:0");
   request.set_state(v1::FleetDevice::STATE_DRAINING);
   auto set = Wait<v1::FleetDevice>(
       [&](auto reply) { engine_->SetDeviceState(As(0), request, std::move(reply)); });
@@ -240,7 +240,7 @@ TEST_F(EngineTest, AJobThatFailsRevokesItsLeases) {
   ASSERT_TRUE(Release(release).ok());
   ASSERT_TRUE(store_->WriteAndWait([](tuner::Records&) { return absl::OkStatus(); }).ok());
   for (const v1::Trial& trial : Trials(id)) {
-    EXPECT_NE(trial.id(), held.candidates(0).id()) << "waits for a device for ever";
+    EXPECT_NE(TrialId(trial.name()), held.candidates(0).id()) << "waits for a device for ever";
   }
 }
 

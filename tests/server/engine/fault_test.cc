@@ -329,7 +329,7 @@ TEST_F(ServerFaultTest, KillerCandidate) {
   Work(session, id);
   bool found = false;
   for (const v1::Trial& trial : Trials(id)) {
-    if (trial.id() != killer) continue;
+    if (TrialId(trial.name()) != killer) continue;
     found = true;
     EXPECT_EQ(trial.state(), v1::Trial::STATE_QUARANTINED);
     EXPECT_EQ(trial.kills(), 2);
@@ -463,7 +463,7 @@ TEST_F(ServerFaultTest, WrongButFastestIsNeverBest) {
   EXPECT_GT(best->source->trial.result.time_us, 10);
   std::string point;
   for (const v1::Trial& trial : Trials(id)) {
-    if (trial.id() == lease.candidates(0).id()) point = trial.point();
+    if (TrialId(trial.name()) == lease.candidates(0).id()) point = trial.point();
   }
   ASSERT_FALSE(point.empty());
   for (const v1::Trial& trial : Trials(id)) {

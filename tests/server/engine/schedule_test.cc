@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <mutex>
+#include <vector>
+
 #include "proto/values.h"
 #include "tests/server/engine_support.h"
 
@@ -115,6 +118,39 @@ TEST_F(ScheduleTest, ATenantWithManyEndlessJobsHoldsUpNobody) {
   EXPECT_EQ(Get(id).state(), v1::Job::STATE_SUCCEEDED) << Get(id).ShortDebugString();
   EXPECT_LE(now_ms_ - begun, 120'000) << "more than two slices";
   EXPECT_EQ(Get(id).workloads(0).trials(), 10);
+}
+
+// A searcher is not begun again for nothing: of a tenant's jobs the one that waits comes after it.
+TEST_F(ScheduleTest, ASliceEndsForNoneThatComesAfter) {
+  std::mutex mutex;
+  std::vector<int64_t> begun;
+  on_search_ = [&](const searcher::Setup& setup) {
+    const std::lock_guard lock(mutex);
+    begun.push_back(setup.job());
+  };
+  OpenWith([](EngineOptions& options) {
+    options.max_searchers = 1;
+    options.slice = absl::Seconds(10);
+  });
+  const std::string session = Register("host");
+  v1::JobSpec spec = Endless();
+  spec.set_priority(1);
+  const std::string first = MustCreateFor("looms", spec);
+  WorkFor(session, absl::Seconds(1));
+  const std::string second = MustCreateFor("looms", Endless());
+  WorkFor(session, absl::Seconds(35));
+  {
+    const std::lock_guard lock(mutex);
+    EXPECT_THAT(begun, testing::ElementsAre(JobId(first)));
+  }
+  JobUpdate update;
+  update.priority = 1;
+  ASSERT_TRUE(Wait<v1::Job>([&](auto reply) {
+                engine_->UpdateJob(Tenant("looms"), JobId(second), update, std::move(reply));
+              }).ok());
+  WorkFor(session, absl::Seconds(25));
+  Close();  // no search begins any more
+  EXPECT_THAT(begun, testing::Contains(JobId(second)));
 }
 
 // Fifty tenants, one searcher: the last is served as early as the first.

@@ -190,6 +190,39 @@ TEST(ValidateTest, TuningRequests) {
                                         {"view", [](auto& r) { r.set_view(v1::TrialView(7)); }}},
                                        CheckAny<v1::ListTrialsRequest>);
 
+  v1::WaitJobRequest wait;
+  wait.set_name(JobName(1));
+  ExpectRefused<v1::WaitJobRequest>(
+      wait,
+      {{"name", [](auto& r) { r.set_name("jobs/1"); }},
+       {"timeout", [](auto& r) { r.mutable_timeout()->set_seconds(-1); }},
+       {"timeout", [](auto& r) { r.mutable_timeout()->set_seconds(3601); }},
+       {"view", [](auto& r) { r.set_view(static_cast<v1::JobView>(9)); }}},
+      CheckAny<v1::WaitJobRequest>);
+  v1::RetryJobRequest retry;
+  retry.set_name(JobName(1));
+  retry.set_request_id("r");
+  ExpectRefused<v1::RetryJobRequest>(retry,
+                                     {{"name", [](auto& r) { r.clear_name(); }},
+                                      {"request_id", [](auto& r) { r.clear_request_id(); }}},
+                                     CheckAny<v1::RetryJobRequest>);
+  v1::UpdateJobRequest update;
+  update.mutable_job()->set_name(JobName(1));
+  update.mutable_job()->mutable_spec()->set_priority(100);
+  ExpectRefused<v1::UpdateJobRequest>(
+      update,
+      {{"job.name", [](auto& r) { r.mutable_job()->clear_name(); }},
+       {"job.spec.priority", [](auto& r) { r.mutable_job()->mutable_spec()->set_priority(101); }},
+       {"job.spec.priority",
+        [](auto& r) { r.mutable_job()->mutable_spec()->set_priority(INT32_MIN); }},
+       {"job.spec.labels[]",
+        [](auto& r) { (*r.mutable_job()->mutable_spec()->mutable_labels())[""] = "x"; }},
+       {"update_mask", [](auto& r) { r.mutable_update_mask()->add_paths("spec.budget"); }},
+       {"update_mask", [](auto& r) { r.mutable_job()->mutable_spec()->clear_priority(); }}},
+      CheckAny<v1::UpdateJobRequest>);
+  update.mutable_update_mask()->add_paths("*");
+  EXPECT_TRUE(UpdateOf(update).labels.has_value()) << "which are then removed";
+  EXPECT_EQ(UpdateOf(update).priority, 100);
   v1::WatchJobRequest watch;
   watch.set_name(JobName(1));
   ExpectRefused<v1::WatchJobRequest>(watch,
@@ -429,10 +462,10 @@ TEST(ValidateTest, FleetRequests) {
       CheckAny<v1::ReleaseRequest>);
 
   v1::SetDeviceStateRequest set;
-  set.set_id("host/cuda:0");
+  set.set_name("hosts/host/devices/cuda:0");
   set.set_state(v1::FleetDevice::STATE_DRAINING);
   ExpectRefused<v1::SetDeviceStateRequest>(
-      set, {{"id", [](auto& r) { r.clear_id(); }}, {"state", [](auto& r) { r.clear_state(); }}},
+      set, {{"name", [](auto& r) { r.clear_name(); }}, {"state", [](auto& r) { r.clear_state(); }}},
       CheckAny<v1::SetDeviceStateRequest>);
   ExpectRefused<v1::ListDevicesRequest>({}, {{"page_size", [](auto& r) { r.set_page_size(-1); }}},
                                         CheckAny<v1::ListDevicesRequest>);

@@ -304,10 +304,10 @@ TEST_F(FleetEventsTest, AReleaseThatIsNotWrittenEndsNoSession) {
 
 TEST_F(FleetEventsTest, ADevicesStateThatIsNotWrittenIsNotBelieved) {
   Register(1);
-  const std::string id = state_->Devices("").front().id();
+  const std::string id = state_->Devices("").front().name();
   const auto set = [&](v1::FleetDevice::State state) {
     v1::SetDeviceStateRequest request;
-    request.set_id(id);
+    request.set_name(id);
     request.set_state(state);
     auto heard = Nothing<v1::FleetDevice>();
     Do([&](FleetState& s) { s.SetDeviceState(admin_, request, To(heard)); });
@@ -404,6 +404,62 @@ TEST_F(FleetEventsTest, ADeviceThatIsHeardOfAgainGetsWhatItsCallWaitsFor) {
   Beat(1);
   Commit();
   LeaseIn(waiting, 1);
+}
+
+// The searcher of a job that has failed may still be at work when the job begins again.
+TEST_F(FleetEventsTest, AJobThatBeginsAgainWaitsForTheEndOfItsFirstSearcher) {
+  Register(1);
+  const int64_t job = StartJob();
+  Propose(job, 1);
+  auto first = Acquire(1);
+  Commit();
+  const v1::Lease lease = LeaseIn(first, 1);
+  searcher::Done failed;
+  failed.set_code(2);
+  failed.set_error("out of memory");
+  Do([&](FleetState& state) { EXPECT_FALSE(state.SearchDone(job, failed)); });
+  Commit();
+  auto retried = Nothing<v1::Job>();
+  Do([&](FleetState& state) {
+    state.RetryJob({"weavers", Role::kTuner, 0, "", "test"}, job, "again",
+                   *ParseSpec(MatmulSpec(5), absl::UnixEpoch()), To(retried));
+  });
+  Commit();
+  ASSERT_TRUE(*retried && (*retried)->ok()) << (*retried)->status();
+  EXPECT_EQ((**retried)->state(), v1::Job::STATE_QUEUED);
+  // Its second life knows nothing of that searcher, whatever it asks.
+  EXPECT_TRUE(searches_.empty());
+  Propose(job, 3);
+  Do([&](FleetState& state) {
+    EXPECT_TRUE(state.AnswerIsReady(job, false));
+    EXPECT_TRUE(state.TakeAnswer(job, false).stop());
+    EXPECT_FALSE(state.PrepareSearch(job, "unused").has_value());
+    EXPECT_FALSE(state.SearchDone(job, failed));
+  });
+  // What its device gives back waits, too.
+  v1::ReleaseRequest release;
+  release.set_session(sessions_.at(1));
+  release.set_lease(lease.id());
+  release.add_unstarted(lease.candidates(0).id());
+  Do([&](FleetState& state) {
+    state.Release(CallerOf(1), release, [](const auto& reply) { EXPECT_TRUE(reply.ok()); });
+  });
+  auto second = Acquire(1);
+  Commit();
+  EXPECT_FALSE(second->has_value());
+  Do([&](FleetState& state) { state.SearchEnded(job); });
+  ASSERT_EQ(searches_, std::deque<int64_t>{job});
+  Do([&](FleetState& state) {
+    const auto setup = state.PrepareSearch(job, "unused");
+    ASSERT_TRUE(setup.has_value());
+    ASSERT_EQ(setup->outstanding_size(), 1);
+    EXPECT_EQ(setup->outstanding(0), "p0");
+  });
+  Propose(job, 1);
+  Commit();
+  EXPECT_EQ(LeaseIn(second, 1).candidates(0).id(), lease.candidates(0).id());
+  Do([&](FleetState& state) { state.SearchEnded(job); });
+  EXPECT_EQ(state_->searchers(), 1) << "it goes on with another one";
 }
 
 TEST_F(FleetEventsTest, TheTimeOfDevicesIsBookedWhenTheDiskHasRoomAgain) {

@@ -382,10 +382,17 @@ class ShapeFinder {
     }
   }
 
+  bool HasReductions() const {
+    return std::any_of(schedule_.stages().begin(), schedule_.stages().end(),
+                       [](const ScheduledStage& s) { return s.is_reduction(); });
+  }
+
   bool IsStageable(int i) const {
     const ScheduledStage& s = stage(i);
     if (s.inlined || too_large_.contains(s.tensor.get()) || IsPlaced(i)) return false;
     if (s.is_reduction() || s.is_output || s.materialized || ReadsReduction(s)) return false;
+    // Looked at first since definitions are long where everything but reductions is inlined.
+    if (!HasReductions()) return false;
     const std::optional<int> reader = schedule_.OnlyReaderOf(s.tensor.get());
     return reader && stage(*reader).is_reduction();
   }

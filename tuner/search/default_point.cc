@@ -19,7 +19,8 @@ constexpr uint64_t kSeed = 1;
 // their definitions.
 constexpr int64_t kWork = 256;
 constexpr int64_t kNodesOfStage = 256;
-constexpr int64_t kFewestDraws = 2;
+// Fewer would say little for what they cost: the simplest point is the default then.
+constexpr int64_t kFewestDraws = 4;
 // After the draws, so many rounds change the best so far, each in half as many ways.
 constexpr int kRounds = 4;
 constexpr size_t kParents = 4;
@@ -38,7 +39,7 @@ int64_t DrawsFor(const search_space::TensorProgram& program) {
     search_space::Visit(stage.body, [&](const search_space::Expr&) { ++nodes; });
   }
   const auto stages = static_cast<int64_t>(program.stages.size());
-  return std::max(kFewestDraws, kWork / (stages + nodes / kNodesOfStage));
+  return kWork / (stages + nodes / kNodesOfStage);
 }
 
 }  // namespace
@@ -46,6 +47,7 @@ int64_t DrawsFor(const search_space::TensorProgram& program) {
 Point DefaultPoint(const SearchSpace& space) {
   static const auto spilled = static_cast<size_t>(FeatureIndex("spilled"));
   const int64_t draws = DrawsFor(space.program());
+  if (draws < kFewestDraws) return space.Default();
   Screen screen(space, 1);
   std::vector<Guess> best;  // by time, of equal ones the first first
   auto look_at = [&](const std::vector<Point>& points) {

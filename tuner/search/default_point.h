@@ -16,8 +16,8 @@ namespace heddle::tuner {
 // fixed seed and mutations of the best of those, the one with the least analytic time among those
 // that are not expected to spill. Trial 1 of every session, and what a query falls back to. The
 // same in every process: it depends on program, target and the generator's and the features'
-// versions alone. Looks at some hundred points, fewer where a program has many stages, so that it
-// takes a fraction of a second.
+// versions alone. Looks at some hundred points, fewer where a program has many stages or long
+// definitions, so that it takes a fraction of a second; of the largest ones it is the simplest.
 search_space::Point DefaultPoint(const search_space::SearchSpace& space);
 
 // What is answered where a workload was never tuned: nothing, the schedule of the nearest shape

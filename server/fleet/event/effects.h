@@ -55,8 +55,9 @@ class Outbox {
   }
   template <typename T>
   void Send(Reply<T> reply, absl::StatusOr<T> value) {
-    effects_.replies.push_back(
-        [reply = std::move(reply), value = std::move(value)]() mutable { reply(std::move(value)); });
+    effects_.replies.push_back([reply = std::move(reply), value = std::move(value)]() mutable {
+      reply(std::move(value));
+    });
   }
   // An administrator's word: written, then believed and answered with what is so then. What comes
   // meanwhile goes by what was, and a write that fails has changed nothing.

@@ -91,7 +91,7 @@ class Leases {
  private:
   // What a device was given last.
   struct Hand {
-    std::string session, request_id;  // of the call
+    std::string session, request_id;        // of the call
     std::shared_ptr<const v1::Lease> last;  // null: nothing yet
     // Whom leases that are not written yet were given: the call, and the same call again.
     std::map<int64_t, std::vector<Reply<v1::Lease>>> unwritten;
@@ -100,8 +100,7 @@ class Leases {
 
   // nullptr: the session's host has none of that id.
   LeaseEntry* Find(int64_t id, const FleetSession& session);
-  double FastestOf(const Workload& program, const DeviceModels::Model& model,
-                   measure::L2Policy l2);
+  double FastestOf(const Workload& program, const DeviceModels::Model& model, measure::L2Policy l2);
   // Nothing was written, so nothing was leased.
   void TakeBackUnwritten(int64_t lease);
   void TakeReport(const Reported& report);

@@ -445,6 +445,10 @@ ProgramShape WithAlgorithm(std::shared_ptr<const TensorProgram> program,
 
 }  // namespace
 
+double BytesOf(const Buffer& tensor) {
+  return static_cast<double>(tensor.elements) * static_cast<double>(SizeOf(tensor.dtype));
+}
+
 ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
                          const std::vector<Step>& algorithm, const Partition& partition) {
   ProgramShape shape = WithAlgorithm(std::move(program), algorithm);

@@ -24,6 +24,10 @@ struct KernelShape {
   bool fused = false;
 };
 
+// What a kernel of a GPU costs beside its work, about.
+inline constexpr double kLaunchUs = 1.5;
+double BytesOf(const Buffer& tensor);
+
 // The decisions that every sketch shares (what is inlined) and the kernels that remain.
 struct ProgramShape {
   std::vector<Step> steps;

@@ -28,7 +28,6 @@ constexpr int64_t kMostNodes = 2000;
 // What a partition must save, since others know more ways to compute their kernels.
 constexpr double kWorthwhile = 0.97;
 
-constexpr double kLaunchUs = 1.5;
 constexpr double kTile = 128;  // of a product, along each axis
 // Of the peak, by tiles of products.
 constexpr double kTileShare = 0.85;
@@ -40,10 +39,6 @@ constexpr double kFallbackShare = 0.05;
 constexpr double kMostChainRows = 64, kLeastChainRows = 4;
 // The second-level cache's bandwidth, as a multiple of the memory's.
 constexpr double kCacheSpeed = 1.7;
-
-double BytesOf(const Buffer& tensor) {
-  return static_cast<double>(tensor.elements) * static_cast<double>(SizeOf(tensor.dtype));
-}
 
 double Extents(const std::vector<Var>& axes) {
   double all = 1;

@@ -43,6 +43,7 @@ const std::set<std::string> kWallClock = {
     "server/db/replica.cc",           // of what moment it is
     "server/api/server.cc",           // when a certificate ends
     "server/api/tuning_service.cc",   // whether a job has expired
+    "server/api/wait.cc",             // when a token ends
     "server/api/watch.cc",            // an event's time
     "cli/serve.cc",                   // when a token was made and revoked
     "cli/submit.cc",                  // when a job expires

@@ -15,17 +15,11 @@
 namespace heddle::search_space {
 namespace {
 
-// What the copy's kernel costs beside moving its bytes.
-constexpr double kLaunchUs = 1.5;
 // What a product whose factors are fetched element by element may take beside what it takes at
 // best, as a multiple of that: tf32 at 4096 was 3.7 times as slow as where it is fetched in boxes.
 constexpr double kMostSaved = 3;
 constexpr int64_t kLine = 128;         // bytes that are fetched together
 constexpr int64_t kLeastRowOfPad = 8;  // elements of a row for each that it is padded by
-
-double BytesOf(const Buffer& tensor) {
-  return static_cast<double>(tensor.elements) * static_cast<double>(SizeOf(tensor.dtype));
-}
 
 // The one load of a factor, where it has one.
 Expr LoadOf(const Expr& value) {

@@ -47,8 +47,8 @@ struct ServeFlags {
   double every_s = 10, replica_s = 10;
 };
 
-// gRPC gives up a listener for good that runs out of file descriptors. The usual soft limit is for
-// programs that use select, which nothing here does.
+// Each connection takes one. The usual soft limit is for programs that use select, which nothing
+// here does.
 void TakeAllDescriptors() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

@@ -4,19 +4,12 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <map>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
@@ -50,75 +43,9 @@ constexpr int kMaxStreams = 100;
 constexpr int kKeepaliveMs = 60000, kKeepaliveTimeoutMs = 20000;
 // New calls take a new connection then, so that callers spread over what has changed meanwhile.
 constexpr int kConnectionAgeMs = 3600 * 1000;
-
-bool IsUnix(const std::string& address) { return absl::StartsWith(address, "unix:"); }
-
-// gRPC takes the place of a Unix socket that exists, and with it the callers of whoever listens
-// there. Unavailable when somebody does.
-absl::Status CheckSocket(const std::string& address, const std::string& flag) {
-  sockaddr_un path = {};
-  path.sun_family = AF_UNIX;
-  const std::string name = address.substr(std::strlen("unix:"));
-  if (name.empty() || name.size() >= sizeof path.sun_path) {
-    return absl::InvalidArgumentError(absl::StrCat(address, ": the path of a socket has 1 to ",
-                                                   sizeof path.sun_path - 1,
-                                                   " bytes; give another with ", flag));
-  }
-  std::copy(name.begin(), name.end(), path.sun_path);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a socket");
-  const absl::Cleanup close_it = [fd] { close(fd); };
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&path), sizeof path) != 0) {
-    return absl::OkStatus();
-  }
-  return absl::UnavailableError(absl::StrCat("another server listens on ", address,
-                                             ": end it, or listen elsewhere with ", flag));
-}
-
-// Whether a port can be had, asked before the libraries that would say it in words of their own.
-absl::Status CheckPort(const std::string& address, const std::string& flag) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 || port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(flag, " ", address, ": must be HOST:PORT, the port from 0 to 65535"));
-  }
-  std::string host = address.substr(0, colon);
-  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  addrinfo hints = {}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  const int unknown = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (unknown != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        flag, " ", address, ": \"", host, "\" is no address of this machine (",
-        gai_strerror(unknown), "); name one, such as 127.0.0.1, localhost or 0.0.0.0"));
-  }
-  const absl::Cleanup free_it = [found] { freeaddrinfo(found); };
-  int error = EADDRNOTAVAIL;
-  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    const int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-    if (fd < 0) continue;
-    const absl::Cleanup close_it = [fd] { close(fd); };
-    const int yes = 1;  // as the libraries do: connections that have ended hold no port
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (bind(fd, a->ai_addr, a->ai_addrlen) == 0) return absl::OkStatus();
-    error = errno;
-    if (error == EADDRINUSE) break;
-  }
-  if (error == EADDRINUSE) {
-    return absl::UnavailableError(absl::StrCat(
-        "port ", port, " of ", host,
-        " is in use: end the program that listens there, or give another with ", flag));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag, " ", address, ": cannot listen there: ", std::strerror(error)));
-}
-
-absl::Status CheckUnused(const std::string& address, const std::string& flag) {
-  return IsUnix(address) ? CheckSocket(address, flag) : CheckPort(address, flag);
-}
+// Connections that carry no call are closed, and who makes one proves soon that it speaks HTTP/2,
+// so that those that somebody only holds open come to an end.
+constexpr int kConnectionIdleMs = 600 * 1000, kHandshakeMs = 10 * 1000;
 
 bool IsLoopback(const std::string& address) {
   for (const char* prefix : {"localhost:", "127.", "[::1]:"}) {
@@ -312,33 +239,24 @@ absl::Status Server::Listen(const ServerOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kConnectionAgeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kConnectionIdleMs);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   grpc::ResourceQuota quota("heddle");
   builder.SetResourceQuota(quota.Resize(kMaxBuffered));
-  // Two servers on one port would share its callers.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  std::vector<int> ports(options.listen.size(), 0);
-  for (size_t i = 0; i < options.listen.size(); ++i) {
+  std::vector<std::shared_ptr<ConnectionAcceptor>> acceptors;
+  for (const std::string& address : options.listen) {
+    auto listener = Listener::Open(address, "--listen");
+    if (!listener.ok()) return listener.status();
+    addresses_.push_back((*listener)->address());
+    listeners_.push_back(*std::move(listener));
     // A Unix socket is guarded by its permissions, and no certificate names it.
-    const std::string& address = options.listen[i];
-    if (absl::Status s = CheckUnused(address, "--listen"); !s.ok()) return s;
-    builder.AddListeningPort(
-        address, IsUnix(address) ? grpc::InsecureServerCredentials() : *credentials, &ports[i]);
+    acceptors.emplace_back(builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        IsUnix(address) ? grpc::InsecureServerCredentials() : *credentials));
   }
-  // From its first moment a socket is its owner's alone.
-  const mode_t mask = umask(0177);
   server_ = builder.BuildAndStart();
-  umask(mask);
-  for (size_t i = 0; i < options.listen.size(); ++i) {
-    const std::string& address = options.listen[i];
-    if (server_ == nullptr || (!IsUnix(address) && ports[i] == 0)) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", address,
-                       ": in use, not an address of this machine, or not allowed"));
-    }
-    addresses_.push_back(IsUnix(address)
-                             ? address
-                             : absl::StrCat(address.substr(0, address.rfind(':')), ":", ports[i]));
-  }
+  if (server_ == nullptr) return absl::InternalError("gRPC starts no server");
+  for (size_t i = 0; i < listeners_.size(); ++i) listeners_[i]->Start(acceptors[i]);
   return absl::OkStatus();
 }
 
@@ -366,6 +284,7 @@ void Server::Tick() {
 
 void Server::Drain(absl::Duration grace) {
   if (draining_.exchange(true)) return;
+  listeners_.clear();
   if (server_ != nullptr) {
     if (auto* health = server_->GetHealthCheckService()) health->SetServingStatus(false);
   }

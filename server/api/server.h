@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/subprocess.h"
+#include "server/api/listener.h"
 #include "server/api/rpc.h"
 #include "server/db/store.h"
 #include "server/engine/engine.h"
@@ -75,6 +76,7 @@ class Server {
   std::unique_ptr<Gateway> gateway_;
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::Server> server_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
   std::vector<std::string> addresses_;
   StopSignal stopping_;
   std::thread ticker_, replicator_;

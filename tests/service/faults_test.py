@@ -1,16 +1,17 @@
-"""What a service meets that nobody kills: a disk that is full or slow, processes that stand still, few
-file descriptors, a database restored from a backup. One job goes on through all of it: every trial
-that was acknowledged is there once. What the kernel does not let this user do is left out, by name."""
+"""What a service meets that nobody kills: a disk that is full or slow, processes that stand still,
+callers that take all descriptors, a worker that the kernel ends for want of memory, a database
+restored from a backup. One job goes on through all of it: every trial that was acknowledged is there
+once. What the kernel does not let this user do is left out, by name."""
 
-import json
 import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
-from service import Service, expect, skip
+from service import Progress, Service, expect, skip
 
 LEASE = 3
 
@@ -46,6 +47,39 @@ class SmallDisk:
             subprocess.run(["umount", "-l", self.path], capture_output=True)
 
 
+class LittleMemory:
+    """A control group whose processes may take no more memory; None where none can be made."""
+
+    def __init__(self):
+        # Of version 1, then of version 2.
+        for root, limit, events in (("memory/", "memory.limit_in_bytes", "memory.oom_control"),
+                                    ("", "memory.max", "memory.events")):
+            self.path, self.events = f"/sys/fs/cgroup/{root}heddle-{os.getpid()}", events
+            try:
+                os.mkdir(self.path)
+                with open(f"{self.path}/{limit}", "w") as out:
+                    out.write("65536")
+                self.usable = not self.kills()
+            except OSError:
+                self.usable = False
+            if self.usable:
+                return
+            self.remove()
+
+    def take(self, pid):
+        with open(f"{self.path}/cgroup.procs", "w") as out:
+            out.write(str(pid))
+
+    def kills(self):
+        """Has the kernel ended one of them?"""
+        with open(f"{self.path}/{self.events}") as events:
+            return dict(map(str.split, events))["oom_kill"] != "0"
+
+    def remove(self):
+        if os.path.isdir(self.path):
+            os.rmdir(self.path)
+
+
 def run(s, disk):
     if not any(d["usable"] and d["id"] == "opencl:0" for d in s.json("devices", check=False)):
         skip("pocl: no usable OpenCL device")
@@ -61,27 +95,7 @@ def run(s, disk):
     s.await_devices(*at)
     job = s.run("submit", "matmul", "--shape", "m=64,n=64,k=64", "--trials", "100000", *at)
     job = job.stdout.strip()
-    acknowledged = {}
-
-    def done():
-        """How many trials are done; what was said of them before still holds."""
-        answer = s.run("trials", job, "--json", *at, check=False)
-        if answer.returncode == 0:
-            for trial in json.loads(answer.stdout):
-                if trial["state"] == "DONE":
-                    said = (trial["outcome"], trial["time_us"])
-                    expect(acknowledged.setdefault(trial["id"], said) == said, f"{trial} was {said}")
-        return len(acknowledged)
-
-    def await_more(what, more=3, limit=120):
-        start, end = done(), time.monotonic() + limit
-        while done() < start + more:
-            state = s.json("jobs", job, *at)["state"]
-            expect(state in ("QUEUED", "RUNNING", "WAITING_DEVICE"), f"{what}: the job is {state}")
-            expect(time.monotonic() < end,
-                   f"{what}: it does not go on\n{s.tail('server')}\n{s.tail('daemon')}")
-            time.sleep(0.3)
-        print(f"{what}: went on, {done()} trials", flush=True)
+    progress = Progress(s, job, at)
 
     def await_log(name, words, limit=60):
         end = time.monotonic() + limit
@@ -89,7 +103,7 @@ def run(s, disk):
             time.sleep(0.1)
         expect(words in s.log(name), f"no {words} in the log of the {name}:\n{s.tail(name)}")
 
-    await_more("at first")
+    progress.await_more("at first")
 
     if disk.mounted:
         disk.fill()
@@ -97,7 +111,7 @@ def run(s, disk):
         await_log("daemon", "server_refuses")
         expect("report_refused" not in s.log("daemon"), "a result was given up")
         disk.free()
-        await_more("a full disk")
+        progress.await_more("a full disk")
     else:
         print("left out: tmpfs: no file system can be mounted here")
 
@@ -105,14 +119,42 @@ def run(s, disk):
         process.send_signal(signal.SIGSTOP)
         time.sleep(1.5 * LEASE)  # its leases expire, or would
         process.send_signal(signal.SIGCONT)
-        await_more(f"a {name} that stood still")
+        progress.await_more(f"a {name} that stood still")
 
-    # gRPC gives up a listener for good that runs out of descriptors: a server takes all it may have.
+    # The usual limit is for programs that use select: a server takes all it may have.
     soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
     expect(soft == hard, f"{soft} of {hard} file descriptors")
 
+    # Whoever can connect takes what it gets: who is there is served on, and others are afterwards.
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (192, hard))
+    crowd = [socket.socket(socket.AF_UNIX) for _ in range(300)]
+    for one in crowd:
+        one.settimeout(10)
+        one.connect(s.server_address.removeprefix("unix:"))
+    await_log("server", "connections_refused")
+    before = len(os.listdir(f"/proc/{server.pid}/fd"))
+    expect(before < 192, f"{before} descriptors are open of 192")
+    for one in crowd:
+        one.close()
+    progress.await_more("no descriptors")
+    await_log("server", "connections_accepted")
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (hard, hard))
+
+    little = LittleMemory()
+    if little.usable:
+        worker = max(s.children("__worker"))
+        little.take(worker)
+        end = time.monotonic() + 60
+        while not little.kills() and time.monotonic() < end:
+            time.sleep(0.1)
+        expect(little.kills(), "the kernel ended no worker")
+        progress.await_more("a worker without memory")
+        little.remove()
+    else:
+        print("left out: cgroup: no control group of memory can be made here")
+
     write(delay, "500")
-    await_more("a slow disk")
+    progress.await_more("a slow disk")
     write(delay, "0")
 
     # Back to an earlier state, under the feet of a daemon that knows a later one.
@@ -120,7 +162,7 @@ def run(s, disk):
     s.run("records", "backup", backup)
     kept = {t["id"]: (t["outcome"], t["time_us"])
             for t in s.json("trials", job, *at) if t["state"] == "DONE"}
-    await_more("after the backup")
+    progress.await_more("after the backup")
     server.kill()
     server.wait()
     for suffix in ("", "-wal", "-shm"):
@@ -128,11 +170,11 @@ def run(s, disk):
             os.unlink(s.environment["HEDDLE_DB"] + suffix)
     shutil.copy(backup, s.environment["HEDDLE_DB"])
     server = s.start("server", *serve, before=slow)
-    acknowledged.clear()
+    progress.acknowledged.clear()
     s.await_devices(*at, state="BUSY")
-    await_more("a restored backup")
+    progress.await_more("a restored backup")
     for trial, said in kept.items():
-        expect(acknowledged.get(trial) in (said, None), f"{trial} was {said}")
+        expect(progress.acknowledged.get(trial) in (said, None), f"{trial} was {said}")
 
     trials = s.json("trials", job, *at)
     points = [t["point"] for t in trials if t["state"] == "DONE" and not t["final"]]

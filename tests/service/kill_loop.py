@@ -11,26 +11,12 @@ import signal
 import sys
 import time
 
-from service import Service, expect, skip
+from service import Progress, Service, expect, skip
 
 seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 300
 seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 30)
 print("seed", seed)
 draw = random.Random(seed)
-
-
-def children(service, *commands):
-    """The processes of server and daemon that run one of these commands."""
-    found = []
-    for pid in service.living():
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as cmdline:
-                words = cmdline.read().split(b"\0")
-        except OSError:
-            continue
-        if len(words) > 1 and words[1].decode() in commands:
-            found.append(pid)
-    return found
 
 
 with Service() as s:
@@ -47,30 +33,21 @@ with Service() as s:
                 "--seconds", str(seconds), *at).stdout.strip()
 
     killed = {"server": 0, "daemon": 0, "worker": 0, "searcher": 0}
-    acknowledged = {}  # what the server has said is done: by id, its outcome and time
-    searched = 0  # how many that were when a searcher was killed last
-
-    def look():
-        done = s.run("trials", job, "--json", *at, check=False)
-        if done.returncode != 0:
-            return  # the server is away
-        for trial in json.loads(done.stdout):
-            if trial["state"] == "DONE":
-                said = (trial["outcome"], trial["time_us"])
-                expect(acknowledged.setdefault(trial["id"], said) == said, f"{trial} was {said}")
+    progress = Progress(s, job, at)
+    searched = 0  # how many trials were done when a searcher was killed last
 
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(draw.uniform(1, 8))
-        look()
+        done = progress.done()
         victim = draw.choice(list(killed))
         # A job fails when searchers are lost again and again without a result between, which on a
         # slow machine they would be.
-        if victim == "searcher" and len(acknowledged) == searched:
+        if victim == "searcher" and done == searched:
             continue
         if victim in ("worker", "searcher"):
             commands_of = {"worker": ("__worker", "__compiler"), "searcher": ("__searcher",)}
-            candidates = children(s, *commands_of[victim])
+            candidates = s.children(*commands_of[victim])
             if not candidates:
                 continue
             try:
@@ -84,7 +61,7 @@ with Service() as s:
             running[victim] = s.start(victim, *commands[victim])
         killed[victim] += 1
         if victim == "searcher":
-            searched = len(acknowledged)
+            searched = done
         for name, process in running.items():
             if process.poll() is not None:  # a device that is not free yet, as a supervisor would
                 running[name] = s.start(name, *commands[name])
@@ -103,7 +80,7 @@ with Service() as s:
     points = [t["point"] for t in trials if t["state"] == "DONE" and not t["final"]]
     expect(len(set(points)) == len(points), "a point was counted twice")
     by_id = {t["id"]: (t["outcome"], t["time_us"]) for t in trials}
-    for trial, said in acknowledged.items():
+    for trial, said in progress.acknowledged.items():
         expect(by_id.get(trial) == said, f"trial {trial} was {said} and is {by_id.get(trial)}")
     expect(max(t["kills"] for t in trials) <= 2, "a candidate killed more than two workers")
     events = s.run("watch", job, "--json", *at).stdout.splitlines()
@@ -119,4 +96,4 @@ with Service() as s:
         running[name].send_signal(signal.SIGTERM)
         expect(running[name].wait(timeout=60) == 0, f"the {name} did not end in order")
     expect(not s.living(), "processes were left behind")
-    print(f"killed {killed}; {len(acknowledged)} trials acknowledged on the way, {len(trials)} in all")
+    print(f"killed {killed}; {len(progress.acknowledged)} trials acknowledged on the way, {len(trials)} in all")

@@ -1,10 +1,15 @@
-"""Server, daemon and client in three network namespaces, over TLS with tokens."""
+"""Server, daemon and client in three network namespaces, over TLS with tokens, and what becomes of a
+job while packets between server and daemon go one way only."""
 
 import os
 import signal
 import subprocess
+import time
 
-from service import Service, certificates, check_tuned, expect, sh, skip
+from service import Progress, Service, certificates, check_tuned, expect, sh, skip
+
+
+LEASE = 4
 
 
 class Namespaces:
@@ -44,7 +49,7 @@ with Service() as s:
         for role in ("daemon", "tuner", "admin"):
             with open(f"{s.folder}/{role}.token", "w") as out:
                 out.write(s.run("token", "create", "--role", role).stdout)
-        serving = s.start("server", "serve", "--listen", "0.0.0.0:7443",
+        serving = s.start("server", "serve", "--listen", "0.0.0.0:7443", "--lease", str(LEASE),
                           "--tls-cert", f"{s.folder}/server.pem",
                           "--tls-key", f"{s.folder}/server.key", before=inside["server"])
         tls = ["--tls-ca", f"{s.folder}/ca.pem", "--token-file"]
@@ -61,6 +66,22 @@ with Service() as s:
         result = s.json("submit", "matmul", "--shape", "m=256,n=256,k=256", "--trials", "16",
                         "--wait", "--timeout", "500", *to_client, before=inside["client"])
         check_tuned(s, result, to_client, trials=16, before=inside["client"], admin=to_admin)
+
+        job = client("submit", "matmul", "--shape", "m=64,n=64,k=64", "--trials", "100000", *to_client)
+        progress = Progress(s, job.stdout.strip(), to_client, before=inside["client"])
+        progress.await_more("at first")
+        for who, lost in (("server", "10.77.1.2"), ("daemon", "10.77.1.1")):
+            route = ["blackhole", f"{lost}/32"]
+            sh(*inside[who], "ip", "route", "add", *route)
+            time.sleep(2.5 * LEASE)  # what the daemon holds is given back meanwhile
+            sh(*inside[who], "ip", "route", "del", *route)
+            progress.await_more(f"nothing of the {who}'s arrived")
+        trials = s.json("trials", progress.job, *to_client, before=inside["client"])
+        points = [t["point"] for t in trials if t["state"] == "DONE" and not t["final"]]
+        expect(len(set(points)) == len(points), "a point was counted twice")
+        lost = [t for t in trials if t["outcome"] in ("WORKER_LOST", "BUILD_TIMEOUT")]
+        expect(not lost, f"a partition was counted as candidates' faults: {lost}")
+        client("cancel", progress.job, *to_client)
 
         # Nobody without a token, nobody without the right role, nobody who does not trust the server.
         nobody = ["--server", "10.77.2.1:7443", "--tls-ca", f"{s.folder}/ca.pem"]

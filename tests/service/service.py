@@ -89,6 +89,19 @@ class Service:
         with open(f"{self.folder}/{name}.log", errors="replace") as log:
             return log.read()
 
+    def children(self, *commands):
+        """The processes that run one of these commands of the program."""
+        found = []
+        for pid in self.living():
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as cmdline:
+                    words = cmdline.read().split(b"\0")
+            except OSError:
+                continue
+            if len(words) > 1 and words[1].decode() in commands:
+                found.append(pid)
+        return found
+
     def run(self, *arguments, check=True, before=(), timeout=600):
         """Runs a command to its end; its CompletedProcess with text."""
         done = subprocess.run(
@@ -127,6 +140,36 @@ class Service:
             f"no device became {state}\n--- server\n{self.tail('server')}\n"
             f"--- daemon\n{self.tail('daemon')}"
         )
+
+
+class Progress:
+    """What a server tells of a job's trials: what it has acknowledged must stay."""
+
+    def __init__(self, service, job, flags, before=()):
+        self.service, self.job, self.flags, self.before = service, job, flags, before
+        self.acknowledged = {}  # by trial, its outcome and time
+
+    def done(self):
+        """How many trials are done; as before while nobody answers."""
+        words = ("trials", self.job, "--json", *self.flags)
+        answer = self.service.run(*words, check=False, before=self.before)
+        if answer.returncode == 0:
+            for trial in json.loads(answer.stdout):
+                if trial["state"] == "DONE":
+                    said = (trial["outcome"], trial["time_us"])
+                    first = self.acknowledged.setdefault(trial["id"], said)
+                    expect(first == said, f"{trial} was {first}")
+        return len(self.acknowledged)
+
+    def await_more(self, what, more=3, limit=120):
+        start, end = self.done(), time.monotonic() + limit
+        while self.done() < start + more:
+            state = self.service.json("jobs", self.job, *self.flags, before=self.before)["state"]
+            expect(state in ("QUEUED", "RUNNING", "WAITING_DEVICE"), f"{what}: the job is {state}")
+            expect(time.monotonic() < end, f"{what}: it does not go on\n"
+                   f"{self.service.tail('server')}\n{self.service.tail('daemon')}")
+            time.sleep(0.3)
+        print(f"{what}: went on, {self.done()} trials", flush=True)
 
 
 def sh(*command):

@@ -205,10 +205,12 @@ Allowed AllowedOf(const TensorProgram& program, InputKind kind, DType type,
     for (const SamplePoint& s : samples) largest = std::max(largest, std::abs(s.value));
     allowed.absolute += truncation * largest;
   }
+  // Below the smallest normal number of float32, in which values are computed, roundings are
+  // absolute, and a device may take its results for 0.
+  if (type != DType::kFloat64) allowed.absolute = std::max(allowed.absolute, 0x1p-126);
   if (!search_space::IsNarrow(type)) return allowed;
-  // Below the smallest normal value roundings are absolute. float16 reaches down to 2^-14 only.
+  // float16 reaches down to 2^-14 only.
   allowed.absolute += type == DType::kFloat16 ? 2 * 0x1p-25 : 0;
-  allowed.absolute = std::max(allowed.absolute, 1e-37);  // outputs of nothing but zeros
   allowed.slack += 2 * search_space::UnitRoundoff(type) / allowed.absolute;
   return allowed;
 }

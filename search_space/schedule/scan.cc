@@ -1,6 +1,7 @@
 #include "search_space/schedule/scan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -58,11 +59,9 @@ bool Mentions(const Expr& e, const Var& var) {
   return found;
 }
 
-std::optional<Masked> FindScan(const ScheduledStage& stage) {
+// A reduction of prefixes, whatever what it leaves out is replaced by.
+std::optional<Masked> FindMasked(const ScheduledStage& stage) {
   if (!stage.is_reduction() || stage.body->op != Op::kSelect) return std::nullopt;
-  const Expr& other = stage.body->args[2];
-  const Expr identity = IdentityOf(stage.combiner, stage.body->type);
-  if (other->op != Op::kFloat || other->float_value != identity->float_value) return std::nullopt;
   const std::vector<Expr> conditions = Conjuncts(Simplify(stage.body->args[0]));
   for (size_t c = 0; c < conditions.size(); ++c) {
     const std::optional<Mask> mask = AsMask(stage, conditions[c]);
@@ -77,6 +76,14 @@ std::optional<Masked> FindScan(const ScheduledStage& stage) {
     if (!elsewhere) return scan;
   }
   return std::nullopt;
+}
+
+std::optional<Masked> FindScan(const ScheduledStage& stage) {
+  if (!stage.is_reduction() || stage.body->op != Op::kSelect) return std::nullopt;
+  const Expr& other = stage.body->args[2];
+  const Expr identity = IdentityOf(stage.combiner, stage.body->type);
+  if (other->op != Op::kFloat || other->float_value != identity->float_value) return std::nullopt;
+  return FindMasked(stage);
 }
 
 std::vector<Var> Renewed(const std::vector<Var>& axes) {
@@ -230,6 +237,22 @@ std::optional<Scan> ScanOf(const ScheduledStage& stage) {
     term = Select(counts, term, IdentityOf(stage.combiner, stage.body->type));
   }
   return Scan{mask.axis, mask.reduced, mask.reversed, mask.strict, term};
+}
+
+std::optional<BoundedScan> BoundedScanOf(const ScheduledStage& stage) {
+  if (stage.combiner != Combiner::kMax && stage.combiner != Combiner::kMin) return std::nullopt;
+  const std::optional<Masked> scan = FindMasked(stage);
+  if (!scan || !scan->conditions.empty()) return std::nullopt;
+  const Expr& value = stage.body->args[2];
+  if (value->op != Op::kFloat || std::isinf(value->float_value)) return std::nullopt;
+  const Mask& mask = scan->mask;
+  const Var& axis = stage.axes[mask.axis];
+  const Expr j = VarExpr(axis);
+  Expr where;
+  if (!mask.strict) where = mask.reversed ? Int(0) < j : j < Int(axis->extent - 1);
+  return BoundedScan{Select(stage.body->args[0], stage.body->args[1],
+                            IdentityOf(stage.combiner, stage.body->type)),
+                     value, where};
 }
 
 int64_t ScanLength(const Schedule& schedule, int index) {

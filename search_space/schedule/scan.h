@@ -30,6 +30,15 @@ struct Scan {
 };
 std::optional<Scan> ScanOf(const ScheduledStage& stage);
 
+// A maximum or minimum of prefixes in which what is left out has a value of its own,
+//   S[.., j, ..] = max(.., r, ..) select(r <= j, e, value)
+// is that of `terms`, where it has the identity, and of `value` at all elements that leave
+// something out: `where`, in the stage's axes; null: all.
+struct BoundedScan {
+  Expr terms, value, where;
+};
+std::optional<BoundedScan> BoundedScanOf(const ScheduledStage& stage);
+
 // The stages that take the place of such a stage, in definition order: of chunks of `chunk` terms
 //   S.part.acc[.., q, ..]   = combiner(.., t, ..) e at r = q * chunk + t
 //   S.part                  = S.part.acc                             in a kernel of its own

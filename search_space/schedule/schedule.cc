@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/editor.h"
+#include "search_space/schedule/finish.h"
 #include "search_space/schedule/scan.h"
 
 namespace heddle::search_space {
@@ -120,68 +121,21 @@ bool HasEpilogue(const TensorProgram& program, const Stage& reduction) {
   return reader != nullptr && !reader->is_reduction() && ReadsWholeAt(*reader, reduction);
 }
 
-// The terms of a sum, and what all of them are multiplied with or divided by: sum(A[i, r] * B[r] *
-// S[i] / 8) has the terms A * B and is scaled by S and 8.
-struct ScaledSum {
-  Expr terms;
-  std::vector<std::pair<Op, Expr>> by;  // kMul or kDiv, and the other operand
-};
-
-class ScaleFinder {
- public:
-  ScaleFinder(const TensorProgram& program, const Stage& sum) : program_(program), sum_(sum) {}
-
-  ScaledSum Find() {
-    if (sum_.combiner != Combiner::kSum || !IsFloat(sum_.body->type)) return {sum_.body, {}};
-    Collect(sum_.body);
-    return terms_ == nullptr || by_.empty() ? ScaledSum{sum_.body, {}} : ScaledSum{terms_, by_};
-  }
-
- private:
-  // Is it the same in all terms, of inputs? What is read of other stages stays among the terms, so
-  // that a chain finds it there.
-  bool IsOfAllTerms(const Expr& e) const {
-    Variables axes;
-    for (const Var& axis : sum_.reduce_axes) axes.push_back(axis.get());
-    return !MentionsAny(e, axes) &&
-           std::none_of(program_.stages.begin(), program_.stages.end(),
-                        [&](const Stage& s) { return Reads(e, s.tensor.get()); });
-  }
-
-  void Collect(const Expr& e) {
-    if (IsOfAllTerms(e)) {
-      by_.emplace_back(Op::kMul, e);
-    } else if (e->op == Op::kMul) {
-      Collect(e->args[0]);
-      Collect(e->args[1]);
-    } else if (e->op == Op::kDiv && IsOfAllTerms(e->args[1])) {
-      Collect(e->args[0]);
-      by_.emplace_back(Op::kDiv, e->args[1]);
-    } else {
-      terms_ = terms_ == nullptr ? e : terms_ * e;
-    }
-  }
-
-  const TensorProgram& program_;
-  const Stage& sum_;
-  Expr terms_;
-  std::vector<std::pair<Op, Expr>> by_;
-};
-
 }  // namespace
 
 Schedule::Schedule(std::shared_ptr<const TensorProgram> program) : program_(std::move(program)) {
-  for (const Stage& stage : program_->stages) {
+  const std::vector<FinishedReduction> finished = FinishedReductions(*program_);
+  for (size_t s = 0; s < finished.size(); ++s) {
+    const Stage& stage = program_->stages[s];
     // Partial results are never rounded to a narrower type than that in which they are computed.
     const bool accumulates = stage.tensor->dtype == stage.body->type;
-    const ScaledSum sum = ScaleFinder(*program_, stage).Find();
-    if (!stage.is_reduction() ||
-        (!stage.is_output && accumulates && sum.by.empty() && HasEpilogue(*program_, stage))) {
+    if (!stage.is_reduction() || (!stage.is_output && accumulates && finished[s].by.empty() &&
+                                  HasEpilogue(*program_, stage))) {
       stages_.push_back(MakeScheduledStage(stage));
       continue;
     }
     Stage accumulate = stage;
-    accumulate.body = sum.terms;
+    accumulate.body = finished[s].terms;
     accumulate.tensor =
         MakeBuffer(stage.name() + ".acc", stage.body->type, Scope::kGlobal, stage.tensor->shape);
     accumulate.is_output = false;
@@ -200,8 +154,10 @@ Schedule::Schedule(std::shared_ptr<const TensorProgram> program) : program_(std:
       return nullptr;
     };
     copy.body = Load(accumulate.tensor, indices);
-    for (const auto& [op, scale] : sum.by) {
-      copy.body = MakeExpr(op, {copy.body, Substitute(scale, of_copy)});
+    for (const Finish& f : finished[s].by) {
+      const Expr combined = MakeExpr(f.op, {copy.body, Substitute(f.operand, of_copy)});
+      copy.body =
+          f.where == nullptr ? combined : Select(Substitute(f.where, of_copy), combined, copy.body);
     }
     stages_.push_back(MakeScheduledStage(accumulate));
     stages_.push_back(MakeScheduledStage(copy));

@@ -18,6 +18,7 @@
 #include "search_space/schedule/primitives/compute_at.h"
 #include "search_space/schedule/primitives/compute_inline.h"
 #include "search_space/schedule/primitives/compute_with.h"
+#include "search_space/schedule/primitives/contract.h"
 #include "search_space/schedule/primitives/fetch.h"
 #include "search_space/schedule/primitives/flatten.h"
 #include "search_space/schedule/primitives/fragment.h"
@@ -54,7 +55,7 @@ using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, Gat
                           Winograd, CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
                           Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases,
                           BlockLayout, InFlight, SkipMasked, ScanChunks, ShareScan, Reverse,
-                          ShiftMoments, PackLayout, Materialize, FlattenAxes>;
+                          ShiftMoments, PackLayout, Materialize, FlattenAxes, Contract>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

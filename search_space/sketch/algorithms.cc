@@ -8,6 +8,7 @@
 #include "search_space/ir/float_format.h"
 #include "search_space/ir/linear.h"
 #include "search_space/schedule/collapse.h"
+#include "search_space/schedule/contract.h"
 #include "search_space/schedule/moments.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/phases.h"
@@ -111,19 +112,60 @@ Schedule Masked(Schedule schedule) {
   return schedule;
 }
 
+// The operations of a stage whose operands are grouped as tiles would, and each computed once for
+// the axes on which it depends: a row's scale not for every term.
+class LeastOperations {
+ public:
+  explicit LeastOperations(const ScheduledStage& stage) {
+    for (const auto* axes : {&stage.axes, &stage.reduce_axes}) {
+      for (const Var& axis : *axes) axes_.push_back(axis);
+    }
+    const double terms = Iterations(AxisSet(axes_.size(), true));
+    count_ = stage.is_reduction() ? terms : 0;
+    AxisSet all(axes_.size(), false);
+    count_ += Of(OperandsOf(stage).body, all);
+  }
+  double count() const { return count_; }
+
+ private:
+  using AxisSet = std::vector<bool>;
+
+  double Iterations(const AxisSet& set) const {
+    double iterations = 1;
+    for (size_t a = 0; a < axes_.size(); ++a) {
+      if (set[a]) iterations *= static_cast<double>(axes_[a]->extent);
+    }
+    return iterations;
+  }
+
+  // Of `e`, whose axes are added to `mentioned`.
+  double Of(const Expr& e, AxisSet& mentioned) const {
+    AxisSet own(axes_.size(), false);
+    double count = 0, longer = 0;
+    for (size_t i = 0; i < e->args.size(); ++i) {
+      const double arg = Of(e->args[i], own);
+      const bool is_side = e->op == Op::kSelect && i > 0;
+      (is_side ? longer : count) = is_side ? std::max(longer, arg) : count + arg;
+    }
+    for (size_t a = 0; e->op == Op::kVar && a < axes_.size(); ++a) own[a] = axes_[a] == e->var;
+    const bool is_free = e->args.empty() || e->op == Op::kLoad || e->op == Op::kCast ||
+                         e->op == Op::kSelect || !IsFloat(e->type);
+    for (size_t a = 0; a < axes_.size(); ++a) mentioned[a] = mentioned[a] || own[a];
+    return count + longer + (is_free ? 0 : Iterations(own));
+  }
+
+  std::vector<Var> axes_;
+  double count_ = 0;
+};
+
 double FlopsOf(const Schedule& schedule) {
   const Schedule masked = Masked(schedule);
   double flops = 0;
   for (size_t i = 0; i < schedule.stages().size(); ++i) {
     const ScheduledStage& s = schedule.stages()[i];
-    Stage stage;
-    stage.axes = s.axes;
-    stage.reduce_axes = s.reduce_axes;
-    stage.combiner = s.combiner;
-    stage.body = s.body;
     // Threads that share a scan compute each term once (share_scan).
     const int64_t length = ScanLength(schedule, static_cast<int>(i));
-    flops += stage.Flops() *
+    flops += LeastOperations(s).count() *
              (length > 0 ? 1.0 / static_cast<double>(length) : ShareOf(masked.stages()[i]));
   }
   return flops;
@@ -161,16 +203,20 @@ bool ReadsSeveralTensors(const Expr& body) {
 
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program) {
   std::vector<Algorithm> algorithms = {{"definition", {}}};
-  Algorithm collapse{"collapse", {}}, flatten{"flatten", {}}, winograd{"winograd", {}},
-      phases{"phases", {}}, scan{"scan", {}}, moments{"moments", {}};
+  Algorithm collapse{"collapse", {}}, flatten{"flatten", {}}, contract{"contract", {}},
+      winograd{"winograd", {}}, phases{"phases", {}}, scan{"scan", {}}, moments{"moments", {}};
   flatten.only_matrices = true;
   moments.together = true;
-  TensorProgram collapsed = *program, flattened = *program;
+  TensorProgram collapsed = *program, flattened = *program, contracted = *program;
   for (const Stage& s : program->stages) {
     if (!s.is_reduction() || !ReadsSeveralTensors(s.body)) continue;
     if (const auto fewer = Collapse(collapsed, s.name()); fewer.ok()) {
       collapse.steps.push_back(CollapseAxes{s.name()});
       collapsed = **fewer;
+    }
+    if (const auto fewer = WithContractions(contracted, s.name()); fewer.ok()) {
+      contract.steps.push_back(Contract{s.name()});
+      contracted = **fewer;
     }
     // Units for matrices take no other numbers.
     const std::vector<Expr> loads = LoadsIn(s.body);
@@ -199,7 +245,7 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
     }
     AddScans(schedule, static_cast<int>(i), scan.steps);
   }
-  for (Algorithm* other : {&collapse, &flatten, &winograd, &phases, &scan, &moments}) {
+  for (Algorithm* other : {&collapse, &flatten, &contract, &winograd, &phases, &scan, &moments}) {
     if (!other->steps.empty()) algorithms.push_back(std::move(*other));
   }
   return algorithms;

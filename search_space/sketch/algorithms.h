@@ -21,15 +21,16 @@ struct Algorithm {
 };
 
 // First the definition itself, without steps; then, where they apply, "collapse" and "flatten"
-// (collapse.h), for reductions over several tensors, "winograd" (winograd.h), "phases" (phases.h),
-// "scan" (scan.h) and "moments" (moments.h).
+// (collapse.h), for reductions over several tensors, "contract" (contract.h), "winograd"
+// (winograd.h), "phases" (phases.h), "scan" (scan.h) and "moments" (moments.h).
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program);
 
 // Where one tensor is reduced nothing is reused, and the shape of tiles does not matter.
 bool ReadsSeveralTensors(const Expr& body);
 
 // The fewest scalar operations with which one of them computes `program`, without the terms that
-// masks leave out (skip_masked): at most its Flops(), and at most what is needed.
+// masks leave out (skip_masked), and with what is the same for several terms computed once for
+// these: at most its Flops(), and at most what is needed.
 double LeastFlops(const TensorProgram& program);
 
 }  // namespace heddle::search_space

@@ -4,6 +4,7 @@
 // fits into registers it is read once. Where rows are few, several blocks make parts of each, and a
 // second kernel combines these.
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "absl/functional/function_ref.h"
@@ -55,11 +56,12 @@ struct RowInput {
 // The stages that one kernel computes, and what its plan must know of them; valid only if `ok`.
 struct Rows {
   StageRef root;
-  std::vector<int64_t> extents;  // of the rows' axes, the root's first ones
-  bool has_column = false;       // has the root an axis along the row, its last one?
-  int64_t length = 1;            // the longest reduction or column
-  int64_t vector = 1;            // the widest access that all rows allow
-  std::vector<RowStage> stages;  // all but the root, in definition order
+  std::vector<int64_t> extents;   // of the rows' axes, the root's first ones
+  bool has_column = false;        // has the root an axis along the row, its last one?
+  int64_t length = 1;             // the longest reduction or column
+  int64_t vector = 1;             // the widest access that all rows allow
+  std::vector<RowStage> stages;   // all but the root, in definition order
+  std::vector<StageRef> inlined;  // elementwise ones that are no rows; not in `stages`
   std::vector<RowInput> inputs;
   bool can_split = false;  // do the results depend on nothing but one reduction's, and its like?
   bool ok = false;
@@ -68,7 +70,7 @@ struct Rows {
 class RowFinder {
  public:
   RowFinder(const ProgramShape& shape, const KernelShape& kernel)
-      : schedule_(shape.schedule),
+      : schedule_(&shape.schedule),
         root_(kernel.root),
         units_(!kernel.fused),
         stages_(StagesOf(shape, kernel)) {}
@@ -83,23 +85,43 @@ class RowFinder {
     rows_.root = {root.tensor};
     for (size_t a = 0; a < rank; ++a) rows_.extents.push_back(root.axes[a]->extent);
     rows_.has_column = HasColumn(root);
+    if (rank > 0) InlineOthers();
     rows_.ok = rank > 0 && stages_.size() > 1 && AreRows() && IsWorthwhile();
     rows_.can_split = stages_.size() == 2 && !rows_.has_column;
     return rows_;
   }
 
  private:
-  const ScheduledStage& stage(int i) const { return schedule_.stages()[static_cast<size_t>(i)]; }
+  const ScheduledStage& stage(int i) const { return schedule_->stages()[static_cast<size_t>(i)]; }
+
+  // Elementwise stages that are no rows of this kernel, such as a matrix of which all is reduced to
+  // one number, are computed where they are read.
+  void InlineOthers() {
+    for (const int i : std::vector<int>(stages_.begin(), stages_.end())) {
+      const ScheduledStage& s = stage(i);
+      if (i == root_ || s.is_reduction() || s.is_output || IsOfRows(s)) continue;
+      const BufferRef tensor = s.tensor;
+      if (!own_.has_value()) schedule_ = &own_.emplace(*schedule_);
+      if (!own_->Apply(Step(ComputeInline{tensor->name})).ok()) continue;  // then there are no rows
+      rows_.inlined.push_back({tensor});
+      stages_.erase(i);
+    }
+  }
+  bool IsOfRows(const ScheduledStage& s) const {
+    bool is = s.axes.size() == rank_ || HasColumn(s);
+    for (size_t a = 0; is && a < rank_; ++a) is = s.axes[a]->extent == rows_.extents[a];
+    return is;
+  }
 
   // The stage whose loops compute a tensor; -1 for inputs.
   int NestOf(const Buffer* tensor) const {
-    const int s = schedule_.FindStage(tensor);
-    return s < 0 ? -1 : schedule_.IndexOf(schedule_.NestOf(stage(s)));
+    const int s = schedule_->FindStage(tensor);
+    return s < 0 ? -1 : schedule_->IndexOf(schedule_->NestOf(stage(s)));
   }
   // How many nests of this kernel read it.
   size_t Readers(const Buffer* tensor) const {
     std::set<int> nests;
-    for (int r : schedule_.ReadersOf(tensor)) {
+    for (int r : schedule_->ReadersOf(tensor)) {
       const int nest = NestOf(stage(r).tensor.get());
       if (stages_.contains(nest)) nests.insert(nest);
     }
@@ -108,7 +130,7 @@ class RowFinder {
   // Calls `visit` on the loads of all values that the loops of a stage compute. What indices are
   // read of is nobody's row.
   void VisitLoads(const ScheduledStage& s, absl::FunctionRef<void(const Expr&)> visit) const {
-    for (const ScheduledStage* member : schedule_.Together(s)) {
+    for (const ScheduledStage* member : schedule_->Together(s)) {
       Visit(member->body, [&](const Expr& e) {
         if (IsValueLoad(e)) visit(e);
       });
@@ -126,9 +148,7 @@ class RowFinder {
     bool ok = true, reduces = false;
     for (int i : stages_) {
       const ScheduledStage& s = stage(i);
-      ok = ok && (i == root_ || !s.is_output) && s.axes.size() >= rank_ &&
-           s.axes.size() <= rank_ + 1 && !(s.is_reduction() && HasColumn(s));
-      for (size_t a = 0; ok && a < rank_; ++a) ok = s.axes[a]->extent == rows_.extents[a];
+      ok = ok && (i == root_ || !s.is_output) && IsOfRows(s) && !(s.is_reduction() && HasColumn(s));
       if (!ok) return false;
       reduces = reduces || s.is_reduction();
       AddStage(i);
@@ -147,14 +167,14 @@ class RowFinder {
       std::erase(in.reductions, reader);
       if (IsInlinable(reader.get())) in.reductions.clear();
     }
-    const std::vector<int> readers = schedule_.ReadersOf(in.tensor.get());
+    const std::vector<int> readers = schedule_->ReadersOf(in.tensor.get());
     if (!in.is_one_row && std::any_of(readers.begin(), readers.end(),
                                       [&](int r) { return IsInlinable(stage(r).tensor.get()); })) {
       in.reductions.clear();
     }
   }
   bool IsInlinable(const Buffer* tensor) const {
-    const int s = schedule_.FindStage(tensor);
+    const int s = schedule_->FindStage(tensor);
     return stages_.contains(s) && s != root_ && !stage(s).is_reduction();
   }
 
@@ -262,10 +282,11 @@ class RowFinder {
     return true;
   }
 
-  const Schedule& schedule_;
+  const Schedule* schedule_;
+  std::optional<Schedule> own_;  // with what is inlined
   const int root_;
   const bool units_;  // is 0 the index of an axis of extent 1? (kernels.h)
-  const std::set<int> stages_;
+  std::set<int> stages_;
   size_t rank_ = 0;
   std::vector<Expr> loads_;                                 // of inputs, along rows
   std::vector<std::pair<BufferRef, BufferRef>> elsewhere_;  // read not along the row, and by whom
@@ -471,6 +492,7 @@ void RowsPlan::WriteParts(ScheduleWriter& w, HoleValues v) const {
 }
 
 void RowsPlan::Write(ScheduleWriter& w, HoleValues v) const {
+  for (const StageRef& s : rows_.inlined) w.ComputeInline(s);
   if (Parts(v) > 1) return WriteParts(w, v);
   const auto is_inlined = [&](const RowStage& s) {
     return !s.reduces && s.has_column && !IsHeld(s, v[kHold]);

@@ -57,6 +57,18 @@ constexpr Case kCases[] = {
     {"minima",
      "op f(m, n) { in X[m, n] out Y[i: m, j: n] = min(r: n) select(j <= r, X[i, r], inf) }",
      "Y.acc"},
+    // What is left out counts as a value of its own, and the last element leaves nothing out.
+    {"maxima_above_a_value",
+     "op f(m, n) { in X[m, n] out Y[i: m, j: n] = max(r: n) select(r <= j, X[i, r] - 4, -3) }",
+     "Y.acc"},
+    {"minima_below_a_value_from_the_end",
+     "op f(m, n) { in X[m, n] "
+     "out Y[i: m, j: n] = min(r: n) select(r >= j, X[i, r] + 4, 3) }",
+     "Y.acc"},
+    {"maxima_of_what_is_before",
+     "op f(m, n) { in X[m, n] S[j: n, i: m] = max(r: n) select(r < j, X[i, r] - 4, -20) "
+     "out Y[j: n, i: m] = 2 * S[j, i] }",
+     "S.acc"},
     {"products",
      "op f(m, n) { in X[m, n] "
      "out Y[i: m, j: n] = prod(r: n) select(r <= j, select(X[i, r] < 0, -1, 1), 1) }",
@@ -154,7 +166,8 @@ TEST(ScanTest, RefusesWhatIsNoPrefix) {
       {"another use of the axis", "sum(r: n) select(r <= j, X[j, r], 0)"},
       {"another condition on the axis", "sum(r: n) select(r <= j && j < 70, X[0, r], 0)"},
       {"no identity", "sum(r: n) select(r <= j, X[0, r], 1)"},
-      {"no identity of a maximum", "max(r: n) select(r <= j, X[0, r], 0)"},
+      {"no value of a maximum", "max(r: n) select(r <= j, X[0, r], X[1, r])"},
+      {"a maximum with two conditions", "max(r: n) select(r <= j && r < 70, X[0, r], 0)"},
       {"outside of the mask", "sum(r: n) select(r <= j, 0, X[0, r])"},
       {"a shifted mask", "sum(r: n) select(r <= j + 1, X[0, r], 0)"},
       {"every other one", "sum(r: n) select(2 * r <= j, X[0, r], 0)"},

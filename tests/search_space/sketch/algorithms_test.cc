@@ -40,6 +40,19 @@ TEST(LeastFlops, CountWhatMasksLeave) {
   EXPECT_NEAR(LeastShare(band, "n=1024"), 64.0 / 1024, 0.04);
 }
 
+TEST(LeastFlops, CountWhatTermsShareOnce) {
+  // Of six operations a term four are for each row.
+  const char* rows =
+      "op f(m, n, k) { in A[m, k], B[k, n], S[m, k] "
+      "out C[i: m, j: n] = sum(r: k) A[i, r] * (exp(S[i, r]) + sqrt(A[i, r])) * B[r, j] }";
+  EXPECT_NEAR(LeastShare(rows, "m=64,n=1024,k=64"), 2.0 / 6, 1e-2);
+  // Of a product of three the two that have fewer axes.
+  const char* scaled =
+      "op f(m, n, k) { in A[m, k], B[k, n], S[k] "
+      "out C[i: m, j: n] = sum(r: k) A[i, r] * B[r, j] * S[r] }";
+  EXPECT_NEAR(LeastShare(scaled, "m=1024,n=1024,k=64"), 2.0 / 3, 1e-2);
+}
+
 TEST(LeastFlops, DataDecidesNothing) {
   for (const char* text :
        {"op f(n) { in A[n, n], B[n, n] out C[i: n, j: n] = "

@@ -43,7 +43,7 @@ op two_layers(m, n, k) {
 op normalised(m, n, k) {
   in X[m, k], W[n, k]
   S[i: m] = sum(r: k) X[i, r] * X[i, r]
-  out Y[i: m, j: n] = sum(r: k) X[i, r] * rsqrt(S[i] / k + 0.00001) * W[j, r]
+  out Y[i: m, j: n] = sum(r: k) (X[i, r] - rsqrt(S[i] / k + 0.00001)) * W[j, r]
 }
 op softmax(m, n) {
   in X[m, n]

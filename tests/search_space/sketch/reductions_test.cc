@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
+#include "search_space/check/verify.h"
+#include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
+#include "tests/search_space/products.h"
 
 namespace heddle::search_space {
 namespace {
@@ -97,6 +100,38 @@ TEST(Reductions, PositionsAreFoundInOneKernel) {
 }
 
 // What another thread holds cannot be read.
+// The matrix that is reduced is no row of the one number, and computed where it is read.
+TEST(Reductions, AllOfAMatrixIsOneRow) {
+  const auto op = ParseOperators(
+      "op f(m, n) { in X[m, n], T[m, n] L[i: m, j: n] = abs(X[i, j] - T[i, j]) "
+      "S[z: 1] = sum(i: m, j: n) L[i, j] out Y[z: 1] = S[z] / 4 }");
+  ASSERT_TRUE(op.ok()) << op.status();
+  const auto of_shape = [&](const char* shape) {
+    return std::make_shared<const TensorProgram>(
+        *op->at(0).Instantiate(*ParseShape(shape), DType::kFloat32));
+  };
+  const Target target = *FindTarget("h100");
+  const auto large = SearchSpace::Create(of_shape("m=4096,n=4096"), target);
+  ASSERT_TRUE(large.ok()) << large.status();
+  // One thread's sum of 16 million numbers is slow, and far from their sum.
+  EXPECT_TRUE(absl::StartsWith(large->Print(large->Default()), "rows"));
+  const auto program = of_shape("m=48,n=52");
+  const auto space = SearchSpace::Create(program, target);
+  ASSERT_TRUE(space.ok()) << space.status();
+  Rng rng(1);
+  int split = 0;
+  for (int i = 0; i < 12; ++i) {
+    const auto point = space->Sample(rng);
+    ASSERT_TRUE(point.has_value());
+    split += absl::StrContains(space->Print(*point), "split=1") ? 0 : 1;
+    const auto lowered = LowerSteps(program, *space->Steps(*point));
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_EQ(Verify(*lowered, target), absl::OkStatus()) << ToString(*lowered);
+    ExpectComputes(*program, *lowered, rng());
+  }
+  EXPECT_GT(split, 0);
+}
+
 TEST(Reductions, ReadsOfOtherThreadsAreRefused) {
   std::string steps = kSoftmax;
   const std::string mine = "split(Sum.acc, r, [8, 4])";

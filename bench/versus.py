@@ -11,7 +11,7 @@ random inputs with poisoned outputs, then timed against every peer, interleaved,
 warm (one set of buffers, back to back) and cold (buffer sets rotating over more than twice the L2
 cache). Launches are captured in a CUDA graph. Prints a line per case: microseconds of ours and of
 the best peer, and their ratio (above 1: we win). Exit code 1 if any kernel's output is wrong. Needs
-torch and cupy. TF32 is off but for cases of tf32, whose float32 inputs products round on both sides.
+torch. TF32 is off but for cases of tf32, whose float32 inputs products round on both sides.
 
 Both sides touch the same bytes: a peer's output of the same buffer set is freed before its next call,
 so that the allocator hands out the same memory again, and a capture in which more outputs are alive
@@ -23,10 +23,9 @@ cuDNN tries all of its algorithms. The JSON has every peer's time, or why it has
 --self-test compares our kernels with themselves, called as a peer is called, with fresh outputs:
 every ratio must be 1.00 +- 0.02, else the exit code is 1.
 """
-import argparse, importlib.util, json, math, os, runpy, statistics as st, sys, time
+import argparse, json, math, os, runpy, statistics as st, sys, time
 from collections import deque
 import torch, torch.nn.functional as F
-import cupy
 
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
@@ -82,17 +81,9 @@ class Ours:
     def __init__(self, d):
         self.m = json.load(open(os.path.join(d, 'manifest.json')))
         self.bufs = self.m['buffers']
-        self.k = []
-        for k in self.m['kernels']:
-            mod = cupy.RawModule(path=os.path.join(d, k['binary']))
-            f = mod.get_function(k['entry'])
-            shared = k.get('shared_bytes', 0)
-            if shared > 48 * 1024: f.max_dynamic_shared_size_bytes = shared
-            self.k.append((f, k))
-        # Tensor maps are made as the artefact's own launcher makes them.
-        spec = importlib.util.spec_from_file_location('run', os.path.join(d, 'run.py'))
-        self.launcher = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self.launcher)
+        # Loaded and launched as by the artefact's own launcher, in PyTorch's context: the primary one.
+        launcher = runpy.run_path(os.path.join(d, 'run.py'))
+        self.kernels = launcher['Cuda'](self.m, torch.cuda.current_device())
         self.workspaces = {b['name']: self.tensor(b) for b in self.bufs if b['role'] == 'workspace'}
 
     def tensor(self, b):
@@ -110,14 +101,8 @@ class Ours:
     def outputs(self, t): return [t[b['name']] for b in self.bufs if b['role'] == 'output']
 
     def launch(self, t):
-        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-            for f, k in self.k:
-                if all(isinstance(a, str) for a in k['args']):
-                    f(tuple(k['grid']), tuple(k['block']), tuple(t[a].data_ptr() for a in k['args']),
-                      shared_mem=k['shared_bytes'])
-                else:
-                    self.launcher.launch_cuda(f.kernel.ptr, k, {n: x.data_ptr() for n, x in t.items()},
-                                              torch.cuda.current_stream().cuda_stream)
+        self.kernels.enqueue({n: x.data_ptr() for n, x in t.items()},
+                             torch.cuda.current_stream().cuda_stream)
         return self.outputs(t)
 
     def as_peer(self):

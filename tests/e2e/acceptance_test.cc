@@ -131,8 +131,8 @@ TEST(AcceptanceTest, BothTypesOfSixteenBitsTune) {
 class LongAcceptanceTest : public testing::TestWithParam<Case> {};
 
 TEST_P(LongAcceptanceTest, TunesWithTwentyFourTrials) { ExpectTunes(GetParam()); }
-TEST_P(LongAcceptanceTest, TunesInBFloat16) { ExpectTunes(GetParam(), 24, "bfloat16"); }
-TEST_P(LongAcceptanceTest, TunesInFloat16) { ExpectTunes(GetParam(), 24, "float16"); }
+TEST_P(LongAcceptanceTest, TunesInBFloat16) { ExpectTunes(GetParam(), 8, "bfloat16"); }
+TEST_P(LongAcceptanceTest, TunesInFloat16) { ExpectTunes(GetParam(), 8, "float16"); }
 
 INSTANTIATE_TEST_SUITE_P(Operators, LongAcceptanceTest, testing::ValuesIn(kCases),
                          [](const testing::TestParamInfo<Case>& info) {

@@ -118,6 +118,22 @@ inline void ExpectSeen(const PointOfProduct& point, Intrinsic which, const char*
       << ToString(point.lowered);
 }
 
+// Of a ring that bulk copies of two tensors fill, started at two places.
+inline void ExpectMistakesOfBulkCopiesAreSeen(const PointOfProduct& ring) {
+  using tests::Removal;
+  for (const Mistake& m : {
+           Mistake{Removal::kPhaseInit, 1, 0, "not made"},
+           Mistake{Removal::kProxyFence, 1, 0, "not fenced"},
+           Mistake{Removal::kPhaseExpect, 2, 0, "would never end"},
+           Mistake{Removal::kPhaseWait, 2, 0, "bulk copy to it is not waited for"},
+           Mistake{Removal::kBulkCopy, 4, 0, ""},
+           // One thread makes the phases and starts copies, while there are tiles.
+           Mistake{Removal::kIf, 3, 0, ""},
+       }) {
+    ExpectSeen(ring, m);
+  }
+}
+
 }  // namespace heddle::search_space
 
 #endif  // HEDDLE_TESTS_SEARCH_SPACE_CHECK_MISTAKES_H_

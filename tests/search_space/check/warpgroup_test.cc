@@ -76,21 +76,11 @@ Program WithProducts(const Program& program, const std::function<void(StmtNode&)
   return WithIntrinsics(program, Intrinsic::kWarpgroupMultiply, change);
 }
 
-// The same of bulk copies: two of a tile, which two places start.
+// The same of bulk copies.
 TEST(BulkCopies, MistakesAreSeen) {
   const PointOfProduct ring = Ring("1", "1");
-  for (const Mistake& m : {
-           Mistake{Removal::kPhaseInit, 1, 0, "not made"},
-           Mistake{Removal::kProxyFence, 1, 0, "not fenced"},
-           Mistake{Removal::kPhaseExpect, 2, 0, "would never end"},
-           Mistake{Removal::kPhaseWait, 2, 0, "bulk copy to it is not waited for"},
-           Mistake{Removal::kBulkCopy, 4, 0, ""},
-           Mistake{Removal::kBarrier, 3, 1, ""},
-           // One thread makes the phases and starts copies, while there are tiles.
-           Mistake{Removal::kIf, 3, 0, ""},
-       }) {
-    ExpectSeen(ring, m);
-  }
+  ExpectMistakesOfBulkCopiesAreSeen(ring);
+  ExpectSeen(ring, {Removal::kBarrier, 3, 1, ""});
   ExpectSeen(ring, Intrinsic::kPhaseExpect, "would never end",
              [](StmtNode& s) { s.int_value += 16; });
   ExpectSeen(ring, Intrinsic::kPhaseExpect, "", [](StmtNode& s) { s.int_value -= 16; });

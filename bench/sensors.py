@@ -1,8 +1,8 @@
-"""The clock and the power of a GPU while something runs on it, read from NVIDIA's management library by ctypes.
+"""The clock and the power of a GPU while something runs on it, by NVIDIA's management library.
 
     sensors = Sensors('00000000:19:00.0')
     with sensors.watch() as state: ...
-    state                # {'sm_mhz': 1755, 'least_sm_mhz': 1740, 'watts': 689.5}, what is not known left out
+    state  # {'sm_mhz': 1755, 'least_sm_mhz': 1740, 'watts': 689.5}; what is not known is left out
 
 At 700 W the clock of an H100 is a result: a time means little without it.
 """
@@ -50,7 +50,7 @@ class Sensors:
 
     @contextlib.contextmanager
     def watch(self):
-        """Of what runs inside: the median and the least clock, and the mean power, known behind it."""
+        """Of what runs inside: the median and the least clock, the mean power; known behind it."""
         state, clocks, done = {}, [], threading.Event()
 
         def sample():

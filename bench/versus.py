@@ -83,7 +83,7 @@ class Ours:
     def __init__(self, d):
         self.m = json.load(open(os.path.join(d, 'manifest.json')))
         self.bufs = self.m['buffers']
-        # Loaded and launched as by the artefact's own launcher, in PyTorch's context: the primary one.
+        # Loaded and launched by the artefact's own launcher, in PyTorch's context, the primary one.
         launcher = runpy.run_path(os.path.join(d, 'run.py'))
         self.kernels = launcher['Cuda'](self.m, torch.cuda.current_device())
         self.workspaces = {b['name']: self.tensor(b) for b in self.bufs if b['role'] == 'workspace'}
@@ -192,7 +192,8 @@ def compare(calls, sets, seconds):
 @functools.cache
 def sensors():
     """Of PyTorch's device, which the management library may number otherwise."""
-    cuda, device, bus_id = ctypes.CDLL('libcuda.so.1'), ctypes.c_int(), ctypes.create_string_buffer(32)
+    device, bus_id = ctypes.c_int(), ctypes.create_string_buffer(32)
+    cuda = ctypes.CDLL('libcuda.so.1')
     cuda.cuDeviceGet(ctypes.byref(device), torch.cuda.current_device())
     cuda.cuDeviceGetPCIBusId(bus_id, len(bus_id), device)
     found = Sensors(bus_id.value.decode())

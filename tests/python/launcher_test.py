@@ -18,8 +18,8 @@ except ImportError as error:
 # Without the folders of packages: what a machine has on which nothing was installed.
 FRESH = [sys.executable, "-I", "-S", "run.py"]
 
-# C[m, n] = A[m, k] B[k, n] of bfloat16, as the kernel of the test's export takes it: three buffers, and maps of A and B.
-# The fake driver writes the tensor's address into a map, which is all that can be seen of one.
+# C[m, n] = A[m, k] B[k, n] of bfloat16, as the kernel of the test's export takes it: three buffers, and maps of A and
+# B. The fake driver writes the tensor's address into a map, which is all that can be seen of one.
 MATMUL = """
 #include <stdint.h>
 #include <string.h>
@@ -85,7 +85,8 @@ class Launcher(Case):
         shape = ",".join(f"{k}={v}" for k, v in sizes.items())
         folder, manifest = self.export("matmul", "--dtype", "bfloat16", "--shape", shape, "--default")
         (kernel,) = manifest["kernels"]
-        self.assertEqual([a if isinstance(a, str) else a["tensor_map"] for a in kernel["args"]], ["A", "B", "C", "A", "B"])
+        names = [a if isinstance(a, str) else a["tensor_map"] for a in kernel["args"]]
+        self.assertEqual(names, ["A", "B", "C", "A", "B"])
         self.assertGreater(kernel["shared_bytes"], 48 << 10)
         defines = "".join(f"#define {k.upper()} {v}\n" for k, v in sizes.items())
         self.kernels(folder, f"#define ENTRY {kernel['entry']}\n{defines}{MATMUL}")

@@ -175,8 +175,8 @@ class OpenCl:
 
     def __init__(self, manifest, number):
         self.library = ctypes.CDLL("libOpenCL.so.1")
-        for name in ("clCreateContext", "clCreateCommandQueue", "clCreateProgramWithSource", "clCreateKernel", "clCreateBuffer"):
-            getattr(self.library, name).restype = ctypes.c_void_p
+        for made in ("Context", "CommandQueue", "ProgramWithSource", "Kernel", "Buffer"):
+            getattr(self.library, "clCreate" + made).restype = ctypes.c_void_p
         device = ctypes.c_void_p(self.devices()[number])
         self.context = self.made("clCreateContext", None, 1, ctypes.byref(device), None, None)
         self.queue = self.made("clCreateCommandQueue", self.context, device, ctypes.c_uint64(0))

@@ -11,22 +11,23 @@ random inputs with poisoned outputs, then timed against every peer, interleaved,
 warm (one set of buffers, back to back) and cold (buffer sets rotating over more than twice the L2
 cache). Launches are captured in a CUDA graph. Prints a line per case: microseconds of ours and of
 the best peer, and their ratio (above 1: we win). Exit code 1 if any kernel's output is wrong. Needs
-torch and cupy. TF32 is off but for cases of tf32, whose float32 inputs products round on both sides.
+torch. TF32 is off but for cases of tf32, whose float32 inputs products round on both sides.
 
 Both sides touch the same bytes: a peer's output of the same buffer set is freed before its next call,
 so that the allocator hands out the same memory again, and a capture in which more outputs are alive
 than there are buffer sets is an error. torch.compile compiles each case for its own static shape, and
-cuDNN tries all of its algorithms. The JSON has every peer's time, or why it has none.
+cuDNN tries all of its algorithms. The JSON has every peer's time, or why it has none, and of each
+policy the SM clock and the watts while both sides took their turns (sensors.py).
 
 --definitions names a file with PyTorch's definitions of more operators: suites/operators.py is one.
 
 --self-test compares our kernels with themselves, called as a peer is called, with fresh outputs:
 every ratio must be 1.00 +- 0.02, else the exit code is 1.
 """
-import argparse, importlib.util, json, math, os, runpy, statistics as st, sys, time
+import argparse, ctypes, functools, json, math, os, runpy, statistics as st, sys, time
 from collections import deque
 import torch, torch.nn.functional as F
-import cupy
+from sensors import Sensors
 
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
@@ -82,17 +83,9 @@ class Ours:
     def __init__(self, d):
         self.m = json.load(open(os.path.join(d, 'manifest.json')))
         self.bufs = self.m['buffers']
-        self.k = []
-        for k in self.m['kernels']:
-            mod = cupy.RawModule(path=os.path.join(d, k['binary']))
-            f = mod.get_function(k['entry'])
-            shared = k.get('shared_bytes', 0)
-            if shared > 48 * 1024: f.max_dynamic_shared_size_bytes = shared
-            self.k.append((f, k))
-        # Tensor maps are made as the artefact's own launcher makes them.
-        spec = importlib.util.spec_from_file_location('run', os.path.join(d, 'run.py'))
-        self.launcher = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self.launcher)
+        # Loaded and launched by the artefact's own launcher, in PyTorch's context, the primary one.
+        launcher = runpy.run_path(os.path.join(d, 'run.py'))
+        self.kernels = launcher['Cuda'](self.m, torch.cuda.current_device())
         self.workspaces = {b['name']: self.tensor(b) for b in self.bufs if b['role'] == 'workspace'}
 
     def tensor(self, b):
@@ -110,14 +103,8 @@ class Ours:
     def outputs(self, t): return [t[b['name']] for b in self.bufs if b['role'] == 'output']
 
     def launch(self, t):
-        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-            for f, k in self.k:
-                if all(isinstance(a, str) for a in k['args']):
-                    f(tuple(k['grid']), tuple(k['block']), tuple(t[a].data_ptr() for a in k['args']),
-                      shared_mem=k['shared_bytes'])
-                else:
-                    self.launcher.launch_cuda(f.kernel.ptr, k, {n: x.data_ptr() for n, x in t.items()},
-                                              torch.cuda.current_stream().cuda_stream)
+        self.kernels.enqueue({n: x.data_ptr() for n, x in t.items()},
+                             torch.cuda.current_stream().cuda_stream)
         return self.outputs(t)
 
     def as_peer(self):
@@ -182,8 +169,8 @@ class Captured:
 
 
 def compare(calls, sets, seconds):
-    """Interleaved medians: ({name: microseconds}, {name: bytes}, {name: error});
-    calls: {name: call}, sets: {name: [args]}."""
+    """Interleaved medians: ({name: microseconds}, {name: bytes}, {name: error}), and the clock and
+    power meanwhile; calls: {name: call}, sets: {name: [args]}."""
     captured, failed = {}, {}
     for name, call in calls.items():
         try:
@@ -195,10 +182,23 @@ def compare(calls, sets, seconds):
             if name == 'ours': raise
             failed[name] = repr(e)[:300]
     out, t0 = {k: [] for k in captured}, time.time()
-    while time.time() - t0 < seconds or len(next(iter(out.values()))) < 7:
-        for name, c in captured.items(): out[name].append(c.replay_us())
+    with sensors().watch() as state:
+        while time.time() - t0 < seconds or len(next(iter(out.values()))) < 7:
+            for name, c in captured.items(): out[name].append(c.replay_us())
     return ({k: st.median(v) for k, v in out.items()}, {k: c.bytes for k, c in captured.items()},
-            failed)
+            failed, state)
+
+
+@functools.cache
+def sensors():
+    """Of PyTorch's device, which the management library may number otherwise."""
+    device, bus_id = ctypes.c_int(), ctypes.create_string_buffer(32)
+    cuda = ctypes.CDLL('libcuda.so.1')
+    cuda.cuDeviceGet(ctypes.byref(device), torch.cuda.current_device())
+    cuda.cuDeviceGetPCIBusId(bus_id, len(bus_id), device)
+    found = Sensors(bus_id.value.decode())
+    if found.why: print(f'no clock and no watts: {found.why}')
+    return found
 
 
 def compiled(f, inputs, mode):
@@ -249,7 +249,7 @@ def case(d, args):
         for name, p in peers.items():
             calls[name] = (lambda p: lambda x: p(*x))(p)
             sets[name] = [o.inputs(x) for x in ts]
-        us, alive, errors = compare(calls, sets, args.seconds)
+        us, alive, errors, state = compare(calls, sets, args.seconds)
         best = min((v, k) for k, v in us.items() if k != 'ours')
         row[policy] = {'ours_us': round(us['ours'], 3), 'peer_us': round(best[0], 3),
                        'peer': best[1], 'ratio': round(best[0] / us['ours'], 3),
@@ -257,13 +257,14 @@ def case(d, args):
                        'failed': failed | errors, 'sets': count, 'set_bytes': per,
                        'input_bytes': sum(size(o.inputs(x)) for x in ts),
                        'output_bytes': {k: v['outputs'] for k, v in alive.items()},
-                       'temporary_bytes': {k: v['temporary'] for k, v in alive.items()}}
+                       'temporary_bytes': {k: v['temporary'] for k, v in alive.items()},
+                       **state}
         if len(set(row[policy]['output_bytes'].values())) != 1:
             raise RuntimeError(f"sides have different outputs: {row[policy]['output_bytes']}")
         words = per // 8  # a device copy that reads and writes the same number of bytes in all
         cp = [(torch.empty(words, device=DEV), torch.empty(words, device=DEV))
               for _ in range(count)]
-        copy, _, _ = compare({'ours': lambda x: x[1].copy_(x[0])}, {'ours': cp}, args.seconds / 4)
+        copy, _, _, _ = compare({'ours': lambda x: x[1].copy_(x[0])}, {'ours': cp}, args.seconds / 4)
         row[policy]['copy_us'] = round(copy['ours'], 3)
         fl = flop(op, s, o.outputs(t)[0])
         if fl: row[policy]['tflops'] = round(fl / us['ours'] / 1e6, 2)
@@ -302,10 +303,11 @@ def main():
             w, c = r['warm'], r['cold']
             shape = ','.join(f'{k}={v}' for k, v in r['shape'].items())
             verdict = 'ok ' if r['ok'] else r.get('error', 'WRONG')
+            state = f" {w['sm_mhz']} MHz {w.get('watts', '-')} W" if 'sm_mhz' in w else ''
             print(f"{r['op']:18s} {shape:48s} err {r['rel_err']:.1e} {verdict}"
                   f" copy {w['copy_us']:8.2f} warm {w['ours_us']:9.2f} vs {w['peer_us']:9.2f}"
                   f" {w['peer']:8s} x{w['ratio']:<6.2f} cold {c['ours_us']:9.2f} vs"
-                  f" {c['peer_us']:9.2f} x{c['ratio']:<6.2f} {w.get('tflops', '')}", flush=True)
+                  f" {c['peer_us']:9.2f} x{c['ratio']:<6.2f} {w.get('tflops', '')}{state}", flush=True)
         else: print(r, flush=True)
     good = [r for r in rows if r['ok'] and 'warm' in r]
     for p in ('warm', 'cold'):

@@ -1,5 +1,5 @@
-// Every operator tunes on an OpenCL device, at a small shape and at one that divides nothing; so do
-// operators that nobody wrote a rule for.
+// Every operator tunes on an OpenCL device, at a small shape and at one that divides nothing, in
+// float32 and in both types of 16 bits; so do operators that nobody wrote a rule for.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -85,24 +85,34 @@ constexpr Case kCases[] = {
     {"gated_matmul_odd", "gated_matmul", "m=61,n=101,k=37", kGated},
 };
 
-void ExpectTunes(const Case& c) {
-  SCOPED_TRACE(c.name);
+void ExpectTunes(const Case& c, int trials = 24, const char* type = "float32") {
+  SCOPED_TRACE(absl::StrCat(c.name, " ", type));
   const TempFolder folder;
-  std::vector<std::string> command = {"tune",     c.op,       "--shape",  c.shape,
-                                      "--device", "opencl:0", "--trials", "24",
-                                      "--search", "random",   "--json"};
+  std::vector<std::string> workload = {c.op, "--shape",  c.shape,   "--dtype",
+                                       type, "--device", "opencl:0"};
   if (*c.text != '\0') {
     std::ofstream(folder / "own.op") << c.text;
-    command.insert(command.end(), {"--op-file", folder / "own.op"});
+    workload.insert(workload.end(), {"--op-file", folder / "own.op"});
   }
+  std::vector<std::string> command = {"tune",     "--trials", absl::StrCat(trials),
+                                      "--search", "random",   "--json"};
+  command.insert(command.begin() + 1, workload.begin(), workload.end());
   const Ran ran = RunHeddle(folder / "db", command);
   ASSERT_EQ(ran.code, 0) << ran.err;
   const nlohmann::json result = nlohmann::json::parse(ran.out);
   const int total = result["trials"]["total"], ok = result["trials"]["ok"];
   // Small spaces hold fewer points; what was tried was right.
   const bool all_points = ran.err.find("has no more points to try") != std::string::npos;
-  EXPECT_TRUE(total == 24 || (all_points && total > 1)) << ran.err;
+  EXPECT_TRUE(total == trials || (all_points && total > 1)) << ran.err;
   EXPECT_GE(ok * 100, total * 95) << result["trials"].dump() << ran.err;
+
+  // Who takes the best along gets what was measured, right.
+  command = {"export", "--out", folder / "best"};
+  command.insert(command.begin() + 1, workload.begin(), workload.end());
+  const Ran exported = RunHeddle(folder / "db", command);
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  const Ran checked = Process({"/usr/bin/python3", "-I", "run.py"}, {}, folder / "best").Wait();
+  EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
 }
 
 TEST(AcceptanceTest, ATenthTunesWithTwentyFourTrials) {
@@ -112,9 +122,17 @@ TEST(AcceptanceTest, ATenthTunesWithTwentyFourTrials) {
   for (size_t i = 0; i < cases.size() / 10; ++i) ExpectTunes(cases[i]);
 }
 
+// A product and rows: the long test has every case in both types.
+TEST(AcceptanceTest, BothTypesOfSixteenBitsTune) {
+  ExpectTunes({"matmul_small", "matmul", "m=64,n=64,k=64"}, 4, "bfloat16");
+  ExpectTunes({"softmax_odd", "softmax", "m=61,n=101"}, 4, "float16");
+}
+
 class LongAcceptanceTest : public testing::TestWithParam<Case> {};
 
 TEST_P(LongAcceptanceTest, TunesWithTwentyFourTrials) { ExpectTunes(GetParam()); }
+TEST_P(LongAcceptanceTest, TunesInBFloat16) { ExpectTunes(GetParam(), 8, "bfloat16"); }
+TEST_P(LongAcceptanceTest, TunesInFloat16) { ExpectTunes(GetParam(), 8, "float16"); }
 
 INSTANTIATE_TEST_SUITE_P(Operators, LongAcceptanceTest, testing::ValuesIn(kCases),
                          [](const testing::TestParamInfo<Case>& info) {

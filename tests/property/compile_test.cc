@@ -1,4 +1,5 @@
-// Sampled points of every operator at the shapes people tune compile for two architectures.
+// Sampled points of every operator at the shapes people tune compile for two architectures, and
+// products on matrix units for those before Hopper.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/host.h"
 #include "measure/codegen/codegen.h"
@@ -15,6 +17,7 @@
 #include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/search_space/products.h"
 #include "tests/support.h"
 
 namespace heddle {
@@ -60,38 +63,11 @@ constexpr int kGatherPoints = 5;
 
 class CompileTest : public testing::TestWithParam<Case> {};
 
-// `points` points of the operator at the shape.
-void ExpectPointsCompile(const std::vector<Operator>& operators, const Case& c, DType dtype,
-                         int points, On on) {
-  const auto program = std::make_shared<const TensorProgram>(
-      *FindOperator(operators, c.op)->Instantiate(*ParseShape(c.shape), dtype));
-  // The same points for both, so that the narrower limits of the two apply.
-  const Target a100 = *FindTarget("sm_80");
-  const auto space = SearchSpace::Create(program, a100);
-  ASSERT_TRUE(space.ok()) << space.status();
-  struct Job {
-    std::string source, arch, point;
-  };
-  std::vector<Job> jobs;
-  Rng rng(7 + tests::Seed());
-  for (int i = 0; i < points; ++i) {
-    const std::optional<Point> point = i == 0 ? space->Default() : space->Sample(rng);
-    ASSERT_TRUE(point.has_value());
-    SCOPED_TRACE(space->Print(*point));
-    const auto steps = space->Steps(*point);
-    ASSERT_TRUE(steps.ok()) << steps.status();
-    const auto lowered = LowerSteps(program, *steps);
-    ASSERT_TRUE(lowered.ok()) << lowered.status();
-    const absl::Status verified = Verify(*lowered, a100);
-    ASSERT_TRUE(verified.ok()) << verified << ToString(*lowered);
-    for (const char* arch : {"sm_80", "sm_90"}) {
-      const bool is_turn = (i % 2 == 0) == (arch == std::string("sm_90"));
-      if (on == On::kAlternate && !is_turn) continue;
-      for (const auto& kernel : measure::GenerateSource(*lowered, *FindTarget(arch), "")) {
-        jobs.push_back({kernel.source, arch, space->Print(*point)});
-      }
-    }
-  }
+struct Job {
+  std::string source, arch, point;
+};
+
+void ExpectCompiles(const std::vector<Job>& jobs) {
   std::atomic<size_t> next{0};
   std::mutex mutex;
   std::vector<std::string> failures;
@@ -112,6 +88,38 @@ void ExpectPointsCompile(const std::vector<Operator>& operators, const Case& c, 
   EXPECT_TRUE(failures.empty()) << failures.size() << " of " << jobs.size()
                                 << " kernels do not compile, the first:\n"
                                 << failures[0];
+}
+
+// `points` points of the operator at the shape.
+void ExpectPointsCompile(const std::vector<Operator>& operators, const Case& c, DType dtype,
+                         int points, On on) {
+  const auto program = std::make_shared<const TensorProgram>(
+      *FindOperator(operators, c.op)->Instantiate(*ParseShape(c.shape), dtype));
+  // The same points for both, so that the narrower limits of the two apply.
+  const Target a100 = *FindTarget("sm_80");
+  const auto space = SearchSpace::Create(program, a100);
+  ASSERT_TRUE(space.ok()) << space.status();
+  std::vector<Job> jobs;
+  Rng rng(7 + tests::Seed());
+  for (int i = 0; i < points; ++i) {
+    const std::optional<Point> point = i == 0 ? space->Default() : space->Sample(rng);
+    ASSERT_TRUE(point.has_value());
+    SCOPED_TRACE(space->Print(*point));
+    const auto steps = space->Steps(*point);
+    ASSERT_TRUE(steps.ok()) << steps.status();
+    const auto lowered = LowerSteps(program, *steps);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const absl::Status verified = Verify(*lowered, a100);
+    ASSERT_TRUE(verified.ok()) << verified << ToString(*lowered);
+    for (const char* arch : {"sm_80", "sm_90"}) {
+      const bool is_turn = (i % 2 == 0) == (arch == std::string("sm_90"));
+      if (on == On::kAlternate && !is_turn) continue;
+      for (const auto& kernel : measure::GenerateSource(*lowered, *FindTarget(arch), "")) {
+        jobs.push_back({kernel.source, arch, space->Print(*point)});
+      }
+    }
+  }
+  ExpectCompiles(jobs);
 }
 
 TEST_P(CompileTest, SampledPointsCompile) {
@@ -139,6 +147,87 @@ TEST(GatherCompileTest, SampledPointsCompile) {
       ExpectPointsCompile(*operators, c, dtype, kGatherPoints, On::kBoth);
   }
 }
+
+// Products on the matrix units of devices before Hopper: mma.sync behind rings of asynchronous
+// copies. No such device is needed to see that ptxas takes them. A single row is no work for them.
+struct Product {
+  const char* op;
+  const char* shape;
+  DType type;
+};
+constexpr Product kProductCases[] = {
+    {"matmul", "m=1024,n=1024,k=1024", DType::kBFloat16},
+    {"matmul_nt", "m=4096,n=4096,k=4096", DType::kFloat16},
+    {"matmul_tn", "m=768,n=3072,k=512", DType::kBFloat16},
+    {"matmul_tt", "m=512,n=640,k=1024", DType::kFloat16},
+    {"batch_matmul", "b=64,m=512,n=512,k=64", DType::kBFloat16},
+    {"gemm_relu_add", "m=2048,n=2048,k=2048", DType::kBFloat16},
+    {"linear_relu", "m=1024,n=1024,k=512", DType::kFloat16},
+    {"linear_gelu", "m=4096,n=11008,k=4096", DType::kBFloat16},
+    {"scaled_residual", "m=1000,n=520,k=264", DType::kFloat16},
+    {"matmul_nt", "m=2,n=4096,k=4096", DType::kBFloat16},
+    {"matmul", "m=16,n=4096,k=4096", DType::kBFloat16},
+    {"matmul_nt", "m=64,n=14336,k=4096", DType::kFloat16},
+    {"matmul", "m=64,n=64,k=65536", DType::kBFloat16},
+    {"matmul", "m=1023,n=1025,k=1027", DType::kBFloat16},
+    {"matmul_nt", "m=1000,n=1000,k=1000", DType::kFloat16},
+    {"matmul_tn", "m=37,n=41,k=27", DType::kFloat16},
+    {"matmul_nt", "m=4096,n=4096,k=4096", DType::kTF32},
+    {"matmul", "m=1000,n=1000,k=1000", DType::kTF32},
+    {"matmul_tt", "m=1023,n=1025,k=1027", DType::kTF32},
+    {"conv2d_nhwc", "n=16,ci=64,h=28,w=28,co=64,kh=3,kw=3,stride=1,pad=1", DType::kBFloat16},
+};
+constexpr int kProductPoints = 10;  // of each, for either architecture
+
+void ExpectProductsCompile(const Product& c, int points) {
+  const absl::StatusOr<measure::NvrtcInfo> nvrtc = measure::FindNvrtc();
+  HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
+  const auto program = InstantiatedFrom(kProducts, c.op, c.shape, c.type);
+  std::vector<Job> jobs;
+  for (const char* arch : {"sm_80", "sm_89"}) {
+    const Target target = *FindTarget(arch);
+    const auto space = SearchSpace::Create(program, target);
+    ASSERT_TRUE(space.ok()) << space.status();
+    Rng rng(tests::Seed());
+    int seen = 0;
+    for (int draw = 0; draw < 20 * points + 100 && seen < points; ++draw) {
+      const auto point = space->Sample(rng);
+      ASSERT_TRUE(point.has_value());
+      const std::string text = space->Print(*point);
+      if (!IsOnMatrixUnits(text)) continue;
+      SCOPED_TRACE(text);
+      ++seen;
+      const auto lowered = space->Lower(*point);
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      const absl::Status verified = Verify(*lowered, target);
+      ASSERT_TRUE(verified.ok()) << verified;
+      bool multiplies = false;
+      for (const auto& kernel : measure::GenerateSource(*lowered, target, "")) {
+        multiplies = multiplies || absl::StrContains(kernel.source, "mma.sync");
+        jobs.push_back({kernel.source, arch, text});
+      }
+      EXPECT_TRUE(multiplies);
+    }
+    EXPECT_EQ(seen, points) << arch;
+  }
+  ExpectCompiles(jobs);
+}
+
+class ProductCompileTest : public testing::TestWithParam<Product> {};
+
+TEST_P(ProductCompileTest, ATenthOfTheirPointsCompiles) {
+  ExpectProductsCompile(GetParam(), kProductPoints / 10);
+}
+
+TEST_P(ProductCompileTest, LongEveryPointCompiles) {
+  ExpectProductsCompile(GetParam(), kProductPoints);
+}
+
+INSTANTIATE_TEST_SUITE_P(Products, ProductCompileTest, testing::ValuesIn(kProductCases),
+                         [](const testing::TestParamInfo<Product>& info) {
+                           return absl::StrCat(info.param.op, "_", NameOf(info.param.type), "_",
+                                               info.index);
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Operators, CompileTest, testing::ValuesIn(kCases),
                          [](const testing::TestParamInfo<Case>& info) {

@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
@@ -21,18 +20,6 @@ namespace heddle {
 namespace {
 
 using namespace search_space;
-
-constexpr char kOperators[] = R"(
-op matmul_tt(m, n, k) {
-  in A[k, m], B[n, k]
-  out C[i: m, j: n] = sum(r: k) A[r, i] * B[j, r]
-}
-op linear_relu(m, n, k) {
-  in X[m, k], W[n, k], B[n]
-  P[i: m, j: n] = sum(r: k) X[i, r] * W[j, r]
-  out Y[i: m, j: n]: float32 = max(P[i, j] + B[j], 0)
-}
-)";
 
 struct Case {
   const char* op;
@@ -67,13 +54,8 @@ constexpr Case kCases[] = {
 };
 constexpr int kPoints = 500;  // of each, 10,000 in all
 
-bool IsOnMatrixUnits(const std::string& point) {
-  const std::string sketch = point.substr(0, point.find(':'));
-  return absl::StrContains(sketch, "matrix") || absl::StrContains(sketch, "warpgroup");
-}
-
 void ExpectPointsCompute(const Case& c, uint64_t seed, int count) {
-  const auto program = InstantiatedFrom(kOperators, c.op, c.shape, c.type);
+  const auto program = InstantiatedFrom(kProducts, c.op, c.shape, c.type);
   const Target target = *FindTarget(c.target);
   const auto space = SearchSpace::Create(program, target);
   ASSERT_TRUE(space.ok()) << space.status();

@@ -13,6 +13,7 @@ namespace heddle::tests {
 
 enum class Removal {
   kBarrier,
+  kAsyncCommit,
   kAsyncWait,
   kOperandFence,
   kProductWait,
@@ -41,6 +42,7 @@ inline std::optional<search_space::Program> Remove(const search_space::Program& 
     }
     static constexpr std::pair<Removal, Intrinsic> kIntrinsics[] = {
         {Removal::kBarrier, Intrinsic::kBarrier},
+        {Removal::kAsyncCommit, Intrinsic::kAsyncCommit},
         {Removal::kAsyncWait, Intrinsic::kAsyncWait},
         {Removal::kOperandFence, Intrinsic::kOperandFence},
         {Removal::kProductWait, Intrinsic::kProductWait},

@@ -21,6 +21,37 @@
 
 namespace heddle::search_space {
 
+// Products that are not built in: both factors across the sum, and what is fused behind one.
+inline constexpr char kProducts[] = R"(
+op matmul_tt(m, n, k) {
+  in A[k, m], B[n, k]
+  out C[i: m, j: n] = sum(r: k) A[r, i] * B[j, r]
+}
+op linear_relu(m, n, k) {
+  in X[m, k], W[n, k], B[n]
+  P[i: m, j: n] = sum(r: k) X[i, r] * W[j, r]
+  out Y[i: m, j: n]: float32 = max(P[i, j] + B[j], 0)
+}
+op linear_gelu(m, n, k) {
+  in X[m, k], W[n, k], B[n]
+  P[i: m, j: n] = sum(r: k) X[i, r] * W[j, r]
+  H[i: m, j: n] = P[i, j] + B[j]
+  out Y[i: m, j: n] = H[i, j] * 0.5 * (1 + erf(H[i, j] * 0.70710678))
+}
+op scaled_residual(m, n, k) {
+  in X[m, k], W[k, n], S[m]: float32, R[m, n]
+  P[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
+  out Y[i: m, j: n] = P[i, j] * S[i] + R[i, j]
+  out Z[i: m, j: n]: float32 = P[i, j] * S[i]
+}
+)";
+
+// Whether the point's main kernel is of a rule for units that multiply matrices.
+inline bool IsOnMatrixUnits(const std::string& point) {
+  const std::string sketch = point.substr(0, point.find(':'));
+  return absl::StrContains(sketch, "matrix") || absl::StrContains(sketch, "warpgroup");
+}
+
 // A built-in operator, or one of those that `operators` defines.
 inline std::shared_ptr<const TensorProgram> InstantiatedFrom(const std::string& operators,
                                                              const std::string& op,

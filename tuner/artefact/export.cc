@@ -264,7 +264,7 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
   files["schedule.txt"] = search_space::ToString(artefact.steps);
   files["loops.txt"] = search_space::ToString(built.program);
   files["samples.txt"] = SamplesText(workload, expectation, artefact.device.target);
-  files["run.py"] = PythonLauncher();
+  files["run.py"] = kPythonLauncher;
   files["run.cc"] = CppLauncher(backend.launcher, buffers, launches, loaded, kInputSeed,
                                 expectation.low(), expectation.scale());
 

@@ -28,7 +28,7 @@ std::string CppLauncher(const measure::LauncherText& driver,
                         double input_low, double input_scale);
 
 // run.py, the same for every artefact: it reads the manifest.
-const char* PythonLauncher();
+extern const char* const kPythonLauncher;
 
 }  // namespace heddle::tuner
 

@@ -3,16 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
-#include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
 #include "search_space/ir/simplify.h"
-#include "search_space/lower/lower.h"
-#include "search_space/notation/notation.h"
-#include "search_space/notation/reference.h"
-#include "search_space/sketch/search_space.h"
-#include "tests/search_space/mutate.h"
+#include "tests/search_space/check/mistakes.h"
 
 namespace heddle::search_space {
 namespace {
@@ -43,85 +36,30 @@ TEST(WarpgroupLayouts, AreOfDevicesThatHaveThem) {
   EXPECT_FALSE(shape.IsOn(*FindTarget("sm_100"))) << "an architecture's own: no later one's";
 }
 
-std::shared_ptr<const TensorProgram> Workload(const char* op, const char* shape) {
-  return std::make_shared<const TensorProgram>(
-      *FindOperator(BuiltinOperators(), op)->Instantiate(*ParseShape(shape), DType::kBFloat16));
-}
-
 // A ring of three buffers, products of one tile in flight beside those of the next, in two
 // warpgroups.
-struct Ring {
-  std::shared_ptr<const TensorProgram> program = Workload("matmul", "m=128,n=16,k=128");
-  Target target = *FindTarget("h100");
-  Program lowered;
-  TensorValues inputs, expected;
-
-  explicit Ring(const char* in_flight = "1", const char* bulk = "0") {
-    const auto space = SearchSpace::Create(program, target);
-    const auto point = space->Parse(absl::StrCat(
-        "warpgroup: swap=0 m.groups=2 n.groups=1 m.tiles=1 columns=16 k.steps=2 split_k=1 "
-        "pipeline=3 in_flight=",
-        in_flight, " block_swizzle=1 min_blocks=0 bulk=", bulk));
-    EXPECT_TRUE(point.ok()) << point.status();
-    lowered = *space->Lower(*point);
-    for (const BufferRef& input : program->inputs) {
-      for (int64_t i = 0; i < input->elements; ++i) {
-        expected[input->name].push_back(static_cast<double>((i * 7 + i / 5) % 9) - 4);
-      }
-    }
-    inputs = expected;
-    EvaluateAll(*program, expected);
-  }
-
-  absl::Status Run(const Program& what, uint64_t seed) const {
-    TensorValues got = inputs;
-    absl::Status ran = Interpret(what, got, {.seed = seed});
-    if (ran.ok() && got.at("C") != expected.at("C")) return absl::DataLossError("wrong results");
-    return ran;
-  }
-};
+PointOfProduct Ring(const char* in_flight = "1", const char* bulk = "0") {
+  return PointOfProduct(
+      "matmul", "m=128,n=16,k=128", "h100",
+      absl::StrCat(
+          "warpgroup: swap=0 m.groups=2 n.groups=1 m.tiles=1 columns=16 k.steps=2 split_k=1 "
+          "pipeline=3 in_flight=",
+          in_flight, " block_swizzle=1 min_blocks=0 bulk=", bulk));
+}
 
 TEST(WarpgroupProducts, AreComputed) {
   for (const char* in_flight : {"0", "1"}) {
     for (const char* bulk : {"0", "1"}) {
-      const Ring ring(in_flight, bulk);
-      const absl::Status verified = Verify(ring.lowered, ring.target);
-      EXPECT_TRUE(verified.ok()) << verified << ToString(ring.lowered);
-      EXPECT_TRUE(ring.Run(ring.lowered, 1).ok()) << ring.Run(ring.lowered, 1);
+      Ring(in_flight, bulk).ExpectRight();
     }
   }
-}
-
-// Something that is removed, how many of these there are, how many nothing depends on, and what the
-// fault is called.
-struct Mistake {
-  Removal removed;
-  int count;
-  int needless;
-  const char* seen_as;
-};
-
-void ExpectSeen(const Ring& ring, const Mistake& m) {
-  int seen = 0, n = 0;
-  for (; const auto damaged = tests::Remove(ring.lowered, m.removed, n); ++n) {
-    bool always = true;
-    for (uint64_t seed = 0; seed < 20; ++seed) {
-      const absl::Status ran = ring.Run(*damaged, seed);
-      always = always && !ran.ok();
-      if (ran.ok()) continue;
-      EXPECT_THAT(std::string(ran.message()), HasSubstr(m.seen_as));
-    }
-    seen += always ? 1 : 0;
-  }
-  EXPECT_EQ(n, m.count) << m.seen_as;
-  EXPECT_EQ(seen, m.count - m.needless) << m.seen_as << ToString(ring.lowered);
 }
 
 // Removing any of the waits, fences and barriers that keep products and threads apart is seen, with
 // every seed; the fences in front of barriers behind which no product reads anything are not
 // needed.
 TEST(WarpgroupProducts, MistakesAreSeen) {
-  const Ring ring;
+  const PointOfProduct ring = Ring();
   for (const Mistake& m : {
            Mistake{Removal::kAsyncWait, 2, 0, "asynchronous copy"},
            // The one behind the loop keeps the compiler from moving what stands there.
@@ -134,66 +72,33 @@ TEST(WarpgroupProducts, MistakesAreSeen) {
   }
 }
 
-// The kernel with every intrinsic of a kind changed.
-Program WithIntrinsics(const Program& program, Intrinsic which,
-                       const std::function<void(StmtNode&)>& change) {
-  Program out = program;
-  for (Kernel& kernel : out.kernels) {
-    kernel.body = RewriteStmt(
-        kernel.body,
-        [&](const Stmt& s) -> Stmt {
-          if (s->kind != StmtNode::Kind::kIntrin || s->intrinsic != which) return nullptr;
-          auto changed = std::make_shared<StmtNode>(*s);
-          change(*changed);
-          return changed;
-        },
-        nullptr);
-  }
-  return out;
-}
-
 Program WithProducts(const Program& program, const std::function<void(StmtNode&)>& change) {
   return WithIntrinsics(program, Intrinsic::kWarpgroupMultiply, change);
 }
 
-// The same of bulk copies: two of a tile, which two places start.
+// The same of bulk copies.
 TEST(BulkCopies, MistakesAreSeen) {
-  const Ring ring("1", "1");
-  for (const Mistake& m : {
-           Mistake{Removal::kPhaseInit, 1, 0, "not made"},
-           Mistake{Removal::kProxyFence, 1, 0, "not fenced"},
-           Mistake{Removal::kPhaseExpect, 2, 0, "would never end"},
-           Mistake{Removal::kPhaseWait, 2, 0, "bulk copy to it is not waited for"},
-           Mistake{Removal::kBulkCopy, 4, 0, ""},
-           Mistake{Removal::kBarrier, 3, 1, ""},
-           // One thread makes the phases and starts copies, while there are tiles.
-           Mistake{Removal::kIf, 3, 0, ""},
-       }) {
-    ExpectSeen(ring, m);
-  }
-  const auto expect_seen = [&](Intrinsic which, const char* seen_as,
-                               const std::function<void(StmtNode&)>& change) {
-    const Program damaged = WithIntrinsics(ring.lowered, which, change);
-    for (uint64_t seed = 0; seed < 20; ++seed) {
-      EXPECT_THAT(std::string(ring.Run(damaged, seed).message()), HasSubstr(seen_as));
-    }
-  };
-  expect_seen(Intrinsic::kPhaseExpect, "would never end", [](StmtNode& s) { s.int_value += 16; });
-  expect_seen(Intrinsic::kPhaseExpect, "", [](StmtNode& s) { s.int_value -= 16; });
+  const PointOfProduct ring = Ring("1", "1");
+  ExpectMistakesOfBulkCopiesAreSeen(ring);
+  ExpectSeen(ring, {Removal::kBarrier, 3, 1, ""});
+  ExpectSeen(ring, Intrinsic::kPhaseExpect, "would never end",
+             [](StmtNode& s) { s.int_value += 16; });
+  ExpectSeen(ring, Intrinsic::kPhaseExpect, "", [](StmtNode& s) { s.int_value -= 16; });
   // Too few bytes, but those of one of the two copies.
-  expect_seen(Intrinsic::kPhaseExpect, "not waited for",
-              [](StmtNode& s) { s.int_value = 128 * 32 * 2; });
-  expect_seen(Intrinsic::kPhaseWait, "", [](StmtNode& s) { s.value = Simplify(Int(1) - s.value); });
-  expect_seen(Intrinsic::kPhaseWait, "", [](StmtNode& s) { s.value = Int(0); });
-  expect_seen(Intrinsic::kPhaseWait, "",
-              [](StmtNode& s) { s.indices = {Simplify((s.indices[0] + Int(1)) % Int(3))}; });
-  expect_seen(Intrinsic::kBulkCopy, "",
-              [](StmtNode& s) { s.indices[0] = Simplify((s.indices[0] + Int(1)) % Int(3)); });
-  expect_seen(Intrinsic::kBulkCopy, "", [](StmtNode& s) { s.box[0] /= 2; });
+  ExpectSeen(ring, Intrinsic::kPhaseExpect, "not waited for",
+             [](StmtNode& s) { s.int_value = 128 * 32 * 2; });
+  ExpectSeen(ring, Intrinsic::kPhaseWait, "",
+             [](StmtNode& s) { s.value = Simplify(Int(1) - s.value); });
+  ExpectSeen(ring, Intrinsic::kPhaseWait, "", [](StmtNode& s) { s.value = Int(0); });
+  ExpectSeen(ring, Intrinsic::kPhaseWait, "",
+             [](StmtNode& s) { s.indices = {Simplify((s.indices[0] + Int(1)) % Int(3))}; });
+  ExpectSeen(ring, Intrinsic::kBulkCopy, "",
+             [](StmtNode& s) { s.indices[0] = Simplify((s.indices[0] + Int(1)) % Int(3)); });
+  ExpectSeen(ring, Intrinsic::kBulkCopy, "", [](StmtNode& s) { s.box[0] /= 2; });
 }
 
 TEST(BulkCopies, AreRefusedWhereTheyWouldGoWrong) {
-  const Ring ring("1", "1");
+  const PointOfProduct ring = Ring("1", "1");
   const auto why = [&](const std::function<void(StmtNode&)>& change) {
     const Program changed = WithIntrinsics(ring.lowered, Intrinsic::kBulkCopy, change);
     return std::string(Verify(changed, ring.target).message());
@@ -214,7 +119,7 @@ TEST(BulkCopies, AreRefusedWhereTheyWouldGoWrong) {
 }
 
 TEST(WarpgroupProducts, AreRefusedWhereTheyWouldGoWrong) {
-  const Ring ring;
+  const PointOfProduct ring = Ring();
   const auto why = [&](const Program& program, const Target& target) {
     return std::string(Verify(program, target).message());
   };

@@ -23,7 +23,7 @@ class _Rewriter:
 
     def run(self) -> list[Node]:
         rules: Sequence[Callable[[Node], Node | None]] = (
-            self._bias_last, self._gelu, self._silu, self._rsqrt, self._permutation, self._permutations,
+            self._bias_last, self._group_norm, self._gelu, self._silu, self._rsqrt, self._permutation, self._permutations,
         )  # fmt: skip
         nodes = []
         for node in self._graph.nodes:
@@ -72,6 +72,40 @@ class _Rewriter:
         if product is None or product.op_type != "MatMul":
             return None
         return Node("Add", node.name, node.input[::-1], node.output)
+
+    def _group_norm(self, node: Node) -> Node | None:
+        """Channels seen as groups that are normalised as images are, and then scaled and moved each for itself."""
+        if node.op_type != "Add":
+            return None
+        x = self._shape(node.output[0]) or []
+        moved = self._of_channels(node, x)
+        scaling = self._inner(moved[0], "Mul") if moved is not None else None
+        scaled = self._of_channels(scaling, x) if scaling is not None else None
+        view = self._inner(scaled[0], *VIEWS) if scaled is not None else None
+        norm = self._inner(view.input[0], "InstanceNormalization") if view is not None else None
+        if moved is None or scaled is None or norm is None or len(norm.input) != 1:
+            return None
+        seen = self._makers.get(norm.input[0])
+        if seen is None or seen.op_type not in VIEWS or self._shape(seen.input[0]) != x:
+            return None
+        groups = (self._shape(norm.input[0]) or [])[:2]
+        if len(groups) != 2 or groups[0] != x[0] or x[1] % groups[1] != 0:
+            return None
+        flat = []
+        for name in (scaled[1], moved[1]):
+            flat.append(f"{name} of each channel")
+            self._graph.types[flat[-1]] = (self._graph.types[name][0], [x[1]])
+        of = {"num_groups": groups[1], "epsilon": norm.attributes.get("epsilon", 1e-5)}
+        return Node("GroupNormalization", node.name, [seen.input[0], *flat], node.output, of)
+
+    def _of_channels(self, node: Node, x: list[int]) -> tuple[str, str] | None:
+        """The operand that is combined with a constant of one element for each channel of images x, and that."""
+        for name, other in (node.input, node.input[::-1]):
+            sizes = self._shape(other) or []
+            sizes = sizes[1:] if len(sizes) == len(x) and sizes[:1] == [1] else sizes
+            if len(x) > 2 and other not in self._makers and sizes == [x[1], *[1] * (len(x) - 2)]:
+                return name, other
+        return None
 
     def _gelu(self, node: Node) -> Node | None:
         """0.5 * x * (1 + erf(x / sqrt(2)))."""

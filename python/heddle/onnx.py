@@ -152,6 +152,8 @@ def _nodes(node: Any, version: int, types: Mapping[str, Any], constants: Mapping
             del made.input[1:]
     elif kind == "Concat":
         made.attributes = {"axis": attributes["axis"] % len(shape)}
+    elif kind == "InstanceNormalization" and given[0] and given[1] and {*given[0]} == {1} and {*given[1]} == {0}:
+        made.input = made.input[:1]  # of groups, for which there is no scale
     elif kind == "Split":
         return _parts(made, shape, given)
     return [made]

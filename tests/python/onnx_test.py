@@ -163,6 +163,28 @@ class Groups(Case):
         found = extract(model(nodes, {"x": [4, 8]}, constants, ("c", "y")))
         self.assertEqual(found.workloads[-1].operator, "map_mul_mul")
 
+    def test_a_group_normalisation_that_is_written_out(self):
+        def nodes(channels, y="y"):
+            return [
+                node("Reshape", "x groups", "r"), node("InstanceNormalization", "r one zero", "i", epsilon=1e-6),
+                node("Reshape", "i images", "b"), node("Mul", f"b {channels}", "m"), node("Add", "o m", y),
+            ]  # fmt: skip
+
+        weights = {
+            "groups": np.array([0, 3, -1]), "images": np.array([2, 6, 4, 5]), "s": (6, 1, 1), "o": (1, 6, 1, 1),
+            "one": np.ones(3, np.float32), "zero": np.zeros(3, np.float32), "wide": (6, 1, 5),
+        }  # fmt: skip
+        silu = [node("Sigmoid", "y1", "g"), node("Mul", "y1 g")]
+        workload, text = self.only(extract(model([*nodes("s", "y1"), *silu], {"x": [2, 6, 4, 5]}, weights)))
+        self.assertEqual((workload.operator, [*workload.shape.values()]), ("group_norm_silu", [2, 3, 2, 20]))
+        self.assertIn("(c*s) + 1e-06)", text)
+        # Scaled otherwise, or of groups that are scaled, it is none.
+        found = extract(model(nodes("wide"), {"x": [2, 6, 4, 5]}, weights))
+        self.assertEqual([*found.unknown], ["InstanceNormalization"])
+        weights["one"] = np.array([1, 2, 1], np.float32)
+        found = extract(model(nodes("s"), {"x": [2, 6, 4, 5]}, weights))
+        self.assertEqual([*found.unknown], ["InstanceNormalization"])
+
     def test_what_is_computed_of_shapes_is_known(self):
         # As PyTorch's older exporter writes a reshaping, and the factor of attention.
         nodes = [

@@ -1,5 +1,5 @@
-"""An ONNX model's nodes as exporters write them, made those that groups are looked for among: several nodes that PyTorch
-has one for become that one, and transpositions that follow each other become one."""
+"""An ONNX model's nodes as exporters write them, made those that groups are looked for among: several nodes that
+PyTorch has one for become that one, and transpositions that follow each other become one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class _Rewriter:
 
     def run(self) -> list[Node]:
         rules: Sequence[Callable[[Node], Node | None]] = (
-            self._bias_last, self._group_norm, self._gelu, self._silu, self._rsqrt, self._permutation, self._permutations,
+            self._bias_last, self._group_norm, self._gelu, self._silu, self._rsqrt,
+            self._permutation, self._permutations,
         )  # fmt: skip
         nodes = []
         for node in self._graph.nodes:

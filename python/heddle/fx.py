@@ -286,8 +286,8 @@ class Backend:
     def _faster(
         self, module: Any, inputs: tuple[Any, ...], candidates: list[_Candidate], device: torch.device
     ) -> tuple[list[_Candidate], list[Use]]:
-        """Those whose kernel gives eager's result in less time than what Inductor makes of the same nodes; of the others
-        what was measured."""
+        """Those whose kernel gives eager's result in less time than what Inductor makes of the same nodes; of the
+        others what was measured."""
         values = _values(module, inputs, candidates)
         pairs: dict[int, Pair] = {}
         errors: dict[int, float] = {}

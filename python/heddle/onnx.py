@@ -50,7 +50,7 @@ def extract(
                 onnx.external_data_helper.load_external_data_for_tensor(tensor, os.path.dirname(path))
                 tensor.data_location = onnx.TensorProto.DEFAULT
     if weights not in ("file", "torch"):
-        raise InvalidArgument(f"weights are read as in the \"file\" or as \"torch\" has them, not as {weights!r}", 2)
+        raise InvalidArgument(f"weights are read as the file or as torch has them, not as {weights!r}", 2)
     graph = _read(model, dims or {})
     if weights == "torch":
         _as_torch_keeps_them(graph, {tensor.name for tensor in model.graph.initializer})

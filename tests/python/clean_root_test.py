@@ -1,7 +1,7 @@
 """The wheel in a Debian 12 with nothing but Python: the README's lines, without a driver and with PoCL.
 
-Makes a root with debootstrap, installs the wheel of the program under test there as a user would, and runs the lines. What it
-prints is for docs/results/nightly.md. $HEDDLE_DEBIAN_MIRROR is the mirror, by default debootstrap's own.
+Makes a root with debootstrap, installs the wheel of the program under test there as a user would, and runs the lines.
+What it prints is for docs/results/nightly.md. $HEDDLE_DEBIAN_MIRROR is the mirror, by default debootstrap's own.
 """
 
 import atexit
@@ -68,7 +68,8 @@ class CleanRoot(Case):
         clean = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": "/root", **environment}
         done = subprocess.run(
             ["unshare", "--mount", "--pid", "--fork", "sh", "-c", mounts, self.root, *command],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=clean,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+            env=clean,
         )  # fmt: skip
         if check:
             self.assertEqual(done.returncode, 0, done.stdout[-4000:])

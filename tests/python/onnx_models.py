@@ -1,4 +1,4 @@
-"""The models of bench/models as PyTorch's exporters write them to ONNX, built here: weights are there by their shapes."""
+"""The models of bench/models as PyTorch's exporters write them to ONNX, built here. Of weights there is the shape."""
 
 import math
 

@@ -196,7 +196,7 @@ print(json.dumps({RESULT!r}))
             PROGRESS
             + f"""
 print("Tuning matmul", file=sys.stderr); say(1, 9.0); say(2, 9.0)
-print("{'x' * 150}", file=sys.stderr)
+print("x" * 150, file=sys.stderr)
 print(json.dumps({RESULT!r}))
 """
         )

@@ -43,6 +43,7 @@ class ProgramHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def _build(self, source: Path, made: Path) -> Path:
         options = ["-DCMAKE_BUILD_TYPE=Release", "-DHEDDLE_TESTS=OFF", "-DHEDDLE_WERROR=OFF"]
+        options += ["-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12"]  # less work from nothing
         build = made / "build"
         subprocess.run(["cmake", "-S", source, "-B", build, "-G", "Ninja", *options], check=True)
         subprocess.run(["cmake", "--build", build, "--target", "heddle"], check=True)

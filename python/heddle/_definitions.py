@@ -75,6 +75,12 @@ def matmul(tensors: Tensors, node: Node) -> Draft:
     if len(b) == 2:  # all of A's leading dimensions are rows
         shape = {"m": math.prod(a[:-1]), "n": b[-1], "k": a[-1]}
         axes, dims = [("i", "m"), ("j", "n")], [[*range(rank - 1)], [rank - 1]]
+        source, order = tensors.untransposed(node.input[1])
+        if order == [1, 0]:  # the weights of a linear layer, as PyTorch keeps them
+            operands: list[str | Folded] = [node.input[0], source]
+            group = Draft("matmul_nt", axes, dims, shape, ["A[m, k]", "B[n, k]"], operands, past=[node.input[1]])
+            group.add("sum(r: k) A[i, r] * B[j, r]")
+            return group
         group = Draft("matmul", axes, dims, shape, ["A[m, k]", "B[k, n]"])
         group.add("sum(r: k) A[i, r] * B[r, j]")
         return group

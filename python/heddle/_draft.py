@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -215,3 +216,21 @@ def elementwise_text(tensors: Tensors, node: Node, element: Callable[[str], str]
     if node.op_type == "Pow" and tensors.scalar(node.input[1]) == 2:
         return "{0} * {0}".format(element(node.input[0]))
     return BINARY[node.op_type].format(*(element(name) for name in node.input))
+
+
+def seen_as(dims: list[list[int]], old: list[int], new: list[int]) -> list[list[int]]:
+    """The dimensions of `new`, another shape of the same elements, that each axis walks."""
+    if old == new:
+        return dims
+    seen, d = [], 0
+    for own in dims:
+        size, begin, product = math.prod(old[e] for e in own), d, 1
+        while d < len(new) and (product < size or (d == begin and new[d] == 1)):
+            product *= new[d]
+            d += 1
+        if product != size:
+            raise Unknown(f"its shape {new} cuts through the dimensions of {old}")
+        seen.append([*range(begin, d)])
+    if d < len(new):
+        raise Unknown(f"its shape {new} has dimensions that {old} has not")
+    return seen

@@ -31,6 +31,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("model", metavar="MODEL.onnx")
     parser.add_argument("--dim", metavar="NAME=SIZE", type=_dim, action="append", default=[],
                         help="binds a size that has a name in the model, such as N=8")  # fmt: skip
+    parser.add_argument("--weights", choices=["file", "torch"], default="file",
+                        help="read the weights of linear layers as they lie in the file, or as PyTorch keeps them, for "
+                        "torch.compile to find what is tuned")  # fmt: skip
     parser.add_argument(
         "--out", metavar="DIR", help="where workloads.txt and operators.op go; by default the model's name"
     )
@@ -42,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         return _fail(f"reading a model needs the package onnx ({error}): pip install 'heddle[onnx]'", _FAILED)
     model = Path(options.model)
     try:
-        found = extract(model, dims=dict(options.dim))
+        found = extract(model, dims=dict(options.dim), weights=options.weights)
     except OSError as error:
         return _fail(f"{model}: {error.strerror}", _BAD_ARGUMENTS)
     except Exception as error:  # protobuf's, of a file that is no model

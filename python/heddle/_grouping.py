@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 from heddle import _definitions, _patterns
-from heddle._draft import ELEMENTWISE, VIEWS, Draft, Tensors, Unknown, elementwise_text
+from heddle._draft import ELEMENTWISE, VIEWS, Draft, Tensors, Unknown, elementwise_text, seen_as
 from heddle.extraction import Extraction, Graph, Group, Node, Workload
 
 _Maker = Callable[[Tensors, Node], Draft]
 
-# What is looked for first: several nodes that only together are what they are.
-_PATTERNS: Mapping[str, _Maker] = {
-    "Attention": _patterns.attention,
-    "Softmax": _patterns.attention_around,
-    "Concat": _patterns.rotary,
-}
+# What is looked for first: several nodes that only together are what they are. Attention begins with the factors that
+# stand behind a rotary embedding.
+_ATTENTION: Mapping[str, _Maker] = {"Attention": _patterns.attention, "Softmax": _patterns.attention_around}
+_ROTARY: Mapping[str, _Maker] = {"Concat": _patterns.rotary}
 # Then products, which take along what is behind them: an elementwise node belongs to the product before it, in whatever
 # order they stand.
 _ANCHORS: Mapping[str, _Maker] = {
@@ -51,7 +48,7 @@ class Extractor:
         self._past: dict[str, set[int]] = {}  # of transpositions, which nodes read what is before them
 
     def run(self) -> Extraction:
-        for makers in (_PATTERNS, _ANCHORS, _ROWS, _OTHERS):
+        for makers in (_ATTENTION, _ROTARY, _ANCHORS, _ROWS, _OTHERS):
             for node in self._graph.nodes:
                 if id(node) in self._tensors.taken or node.op_type not in makers or self._is_gone(node):
                     continue
@@ -64,7 +61,7 @@ class Extractor:
                     for operand in group.operands:
                         self._check_type(str(operand), group)
                 except Unknown as why:
-                    if makers is not _PATTERNS:
+                    if makers not in (_ATTENTION, _ROTARY):
                         self._pass_over(node, str(why))
                     continue
                 self._tensors.taken |= {id(one) for one in group.nodes}
@@ -124,7 +121,7 @@ class Extractor:
                 output = reader.output[0]
                 reader = tensors.only_reader(output)
             try:
-                group.dims = _seen_as(group.dims, tensors.shape(node.output[0]), tensors.shape(output))
+                group.dims = seen_as(group.dims, tensors.shape(node.output[0]), tensors.shape(output))
                 behind = self._section(output)
                 if not behind:
                     break
@@ -189,21 +186,3 @@ class Extractor:
 
 def _name(node: Node) -> str:
     return node.name or node.output[0]
-
-
-def _seen_as(dims: list[list[int]], old: list[int], new: list[int]) -> list[list[int]]:
-    """The dimensions of `new`, another shape of the same elements, that each axis walks."""
-    if old == new:
-        return dims
-    seen, d = [], 0
-    for own in dims:
-        size, begin, product = math.prod(old[e] for e in own), d, 1
-        while d < len(new) and (product < size or (d == begin and new[d] == 1)):
-            product *= new[d]
-            d += 1
-        if product != size:
-            raise Unknown(f"its shape {new} cuts through the dimensions of {old}")
-        seen.append([*range(begin, d)])
-    if d < len(new):
-        raise Unknown(f"its shape {new} has dimensions that {old} has not")
-    return seen

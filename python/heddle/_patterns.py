@@ -91,6 +91,9 @@ def _attention(
         raise Unknown(f"queries {q}, keys {k} and values {v} are of other forms than those that are known")
     if not scale > 0:
         raise Unknown(f"it is scaled by {scale}")
+    usual = float(q[-1] ** -0.5)
+    if math.isclose(scale, usual, rel_tol=1e-6):  # a product of roundings
+        scale = usual
     outer = [("z", "b"), ("p", "h")][: len(q) - 2]
     shape = dict(zip([extent for _, extent in outer], q, strict=False))
     shape |= {"s": q[-2], "t": k[-2], "d": q[-1], "e": v[-1]}

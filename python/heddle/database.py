@@ -105,8 +105,8 @@ class Database:
 
         The shape is given by keywords (m=512, n=512), or by `shape` where a parameter has the name of
         another argument. `trials`, `seconds` and `plateau` limit the search; 0 is no limit.
-        `wait=False` returns a Job at once. `progress` shows on stderr how far it is; a function is called with each
-        Event instead, and ends the search where it raises.
+        `wait=False` returns a Job at once. `progress` shows on stderr how far a search of this machine is; a function
+        is called with each Event instead, and ends the search where it raises.
         """
         if callable(progress) and not wait:
             raise InvalidArgument("what is not waited for tells its events by job.events(), not to a function", 2)

@@ -25,6 +25,7 @@ from heddle._aten import graph_of, is_tensor
 from heddle._choice import Pair, compared
 from heddle._grouping import Extractor
 from heddle._kernel_call import KernelCall, declare, operand_names, place_of, with_kernels
+from heddle._prediction import predicted
 from heddle._timing import beside
 from heddle.database import Database, Fallback, connect
 from heddle.errors import HeddleError, InvalidArgument, NotFound
@@ -253,17 +254,16 @@ class Backend:
         with self._step("inductor"):
             plain = self._inductor(module, inputs)
         with self._step("choice"):
-            faster = self._faster(module, inputs, candidates, device)
+            faster, slower = self._faster(module, inputs, candidates, device)
+        self.report.slower += slower
         if not faster:
             return plain
         with self._step("whole"):
             mixed = self._inductor(_with_all(module, faster), inputs)
             times = beside({"inductor": lambda: plain(*inputs), "ours": lambda: mixed(*inputs)}, device)
-        saved = sum(one.use.weight * ((one.use.inductor_us or 0) - (one.use.ours_us or 0)) for one in faster)
         self.report.inductor_us += times["inductor"]
-        # By themselves nodes may take longer than in the whole, of which they are that share then.
-        alone = sum(one.use.weight * (one.use.inductor_us or 0) for one in faster)
-        self.report.predicted_us += times["inductor"] - saved * min(1.0, times["inductor"] / alone)
+        parts = [(one.use.weight * (one.use.ours_us or 0), _inductor_us(one.use)) for one in faster]
+        self.report.predicted_us += predicted(times["inductor"], parts, [_inductor_us(use) for use in slower])
         self.report.measured_us += min(times.values())
         if times["ours"] < times["inductor"]:
             self.report.uses += [one.use for one in faster]
@@ -285,8 +285,9 @@ class Backend:
 
     def _faster(
         self, module: Any, inputs: tuple[Any, ...], candidates: list[_Candidate], device: torch.device
-    ) -> list[_Candidate]:
-        """Those whose kernel gives eager's result in less time than what Inductor makes of the same nodes."""
+    ) -> tuple[list[_Candidate], list[Use]]:
+        """Those whose kernel gives eager's result in less time than what Inductor makes of the same nodes; of the
+        others what was measured."""
         values = _values(module, inputs, candidates)
         pairs: dict[int, Pair] = {}
         errors: dict[int, float] = {}
@@ -305,15 +306,15 @@ class Backend:
             else:
                 self.report.left[one.what] = f"differs from eager's result by {errors[number]:.1e}"
         found = self._compared(module, {number: candidates[number] for number in pairs}, pairs, device)
-        faster = []
+        faster, slower = list[_Candidate](), list[Use]()
         for number, (ours, inductor) in sorted(found.items()):
             one = candidates[number]
             use = replace(one.use, ours_us=ours, inductor_us=inductor, error=errors[number])
             if ours < _WORTH * inductor:
                 faster.append(replace(one, use=use))
             else:
-                self.report.slower.append(use)
-        return faster
+                slower.append(use)
+        return faster, slower
 
     def _compared(
         self, module: Any, candidates: Mapping[int, _Candidate], pairs: Mapping[int, Pair], device: torch.device
@@ -485,6 +486,11 @@ def tolerance_of(result: Any) -> float:
 
 def _device(device: Any) -> str:
     return f"cuda:{device.index or 0}" if device.type == "cuda" else "auto" if device.type != "cpu" else "opencl:0"
+
+
+def _inductor_us(use: Use) -> float:
+    """Of all groups of a use."""
+    return use.weight * (use.inductor_us or 0)
 
 
 def _with_all(module: Any, candidates: list[_Candidate]) -> Any:

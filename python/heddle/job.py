@@ -193,15 +193,32 @@ def _checked(document: Mapping[str, Any]) -> TuneResult:
     return result
 
 
+_NOTEBOOK_COLUMNS = 100
+
+
 def _show(line: str, progress: bool, better: bool) -> None:
-    """On a terminal the progress is one line that changes; elsewhere a line where something is better."""
-    if not sys.stderr.isatty():
-        if better or not progress:
-            print(line, file=sys.stderr, flush=True)
+    """On a terminal and in a notebook the progress is one line that changes; elsewhere a line where something is
+    better."""
+    out = sys.stderr
+    if out is None:  # of a process without streams
         return
-    width = os.get_terminal_size(sys.stderr.fileno()).columns
-    sys.stderr.write(f"\r{line[: width - 1]}\033[K" + ("" if progress else "\n"))
-    sys.stderr.flush()
+    notebook = type(out).__module__.partition(".")[0] == "ipykernel"
+    if not notebook and not out.isatty():
+        if better or not progress:
+            print(line, file=out, flush=True)
+        return
+    # Notebooks go back to the line's begin as terminals do, but know no sequence that clears it.
+    width = _NOTEBOOK_COLUMNS if notebook else _columns(out)
+    shown = line[: width - 1] if progress else line
+    out.write("\r" + (f"{shown:<{width - 1}}" if notebook else f"{shown}\033[K") + ("" if progress else "\n"))
+    out.flush()
+
+
+def _columns(out: Any) -> int:
+    try:
+        return os.get_terminal_size(out.fileno()).columns or 80
+    except (OSError, ValueError):  # what says that it is a terminal need not be a file
+        return 80
 
 
 class ServerJob:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import unittest
+import warnings
 from collections import Counter
 from pathlib import Path
 from unittest import mock
@@ -18,6 +19,8 @@ try:
     torch.library.opcheck  # noqa: B018
 except (ImportError, AttributeError) as error:
     skip(f"python-torch: {error} (pip install 'torch>=2.4')")
+
+import groups
 
 from heddle.fx import extract
 
@@ -64,6 +67,53 @@ class Models(Case):
                         if not workload.operator.startswith("map_"):
                             found[workload.operator.rstrip("_0123456789")] += workload.weight
                     self.assertEqual(found, expected)
+
+    def test_groups_of_the_whole(self):
+        """At full size. onnx_test.py finds the same without PyTorch."""
+        for name in groups.MODELS:
+            with self.subTest(name):
+                torch._dynamo.reset()
+                model, inputs = MODELS[name].build(batch=1)
+                found = extract(model, *inputs)
+                groups.write_golden(name, found)
+                self.assertEqual(groups.text_of(found), groups.golden(name))
+
+    def test_exported_to_onnx(self):
+        """By both exporters of PyTorch: what onnx_models.py builds is what these write."""
+        try:
+            import onnxscript  # noqa: F401
+        except ImportError as error:
+            self.skipTest(f"{error}: pip install onnx onnxscript")
+        from heddle.onnx import extract as extract_onnx
+
+        others = set(MODELS)
+        for name in groups.MODELS:
+            model, inputs = MODELS[name].build(batch=1)
+            path = self.folder / f"{name}.onnx"
+            for options in ({"dynamo": True}, {"dynamo": True, "opset_version": 18},
+                            {"dynamo": False, "opset_version": 17}):  # fmt: skip
+                quiet = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
+                with self.subTest(name, **options), quiet[0], quiet[1], warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    torch.onnx.export(model, inputs, str(path), **options)
+                    found = extract_onnx(path, weights="torch")
+                    self.assertEqual(groups.text_of(found), groups.golden(name))
+                    if options == {"dynamo": True}:
+                        others.remove(name)
+        # Of the others the decoder's file has its causal mask as a tensor.
+        self.assertEqual(others, {"unet_block", "decoder"})
+        for name in others:
+            torch._dynamo.reset()
+            model, inputs = MODELS[name].build(batch=1, tiny=True)
+            with self.subTest(name), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                torch.onnx.export(model, inputs, str(path), dynamo=True)
+                found, expected = extract_onnx(path, weights="torch"), extract(model, *inputs)
+                lines = [sorted(map(str, one.workloads)) for one in (found, expected)]
+                masked = [line.replace("causal_", "") for line in lines[1]]
+                self.assertEqual(lines[0], sorted(masked))
+                self.assertEqual(*({o: text for o, text in one.operators.items() if "attention" not in o}
+                                   for one in (found, expected)))  # fmt: skip
 
     def test_their_sizes(self):
         # Parameters as the papers have them, in millions.

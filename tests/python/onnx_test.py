@@ -15,6 +15,9 @@ try:
 except ImportError as error:
     skip(f"python-onnx: {error} (Debian: apt install python3-onnx)")
 
+import groups
+import onnx_models
+
 from heddle.onnx import extract
 
 FLOAT = TensorProto.FLOAT
@@ -63,7 +66,7 @@ class Groups(Case):
         self.assertEqual(
             text,
             "op matmul_add_sigmoid_mul_add(m, n, k) {\n  in A[m, k], B[k, n], In2[n], In3[m, n]\n"
-            "  T0[i: m, j: n] = sum(r: k) A[i, r] * B[r, j]\n  T1[i: m, j: n] = In2[j] + T0[i, j]\n"
+            "  T0[i: m, j: n] = sum(r: k) A[i, r] * B[r, j]\n  T1[i: m, j: n] = T0[i, j] + In2[j]\n"
             "  T2[i: m, j: n] = sigmoid(T1[i, j])\n  T3[i: m, j: n] = T2[i, j] * 0.5\n"
             "  out T4[i: m, j: n] = T3[i, j] + In3[i, j]\n}\n",
         )
@@ -79,14 +82,14 @@ class Groups(Case):
         self.assertEqual([w.operator for w in found.workloads], ["matmul", "map_relu"])
 
     def test_an_elementwise_function_that_is_written_out_goes_along(self):
-        # Swish: what the product computes is read twice, and comes together again.
-        nodes = [node("MatMul", "x w", "t"), node("Sigmoid", "t", "u"), node("Mul", "t u", "v"), node("Add", "v b")]
+        # What the product computes is read twice, and comes together again.
+        nodes = [node("MatMul", "x w", "t"), node("Tanh", "t", "u"), node("Mul", "t u", "v"), node("Add", "v b")]
         workload, text = self.only(extract(model(nodes, {"x": [4, 8]}, {"w": (8, 6), "b": (6,)})))
-        self.assertEqual(workload.operator, "matmul_sigmoid_mul_add")
+        self.assertEqual(workload.operator, "matmul_tanh_mul_add")
         self.assertIn("T2[i: m, j: n] = T0[i, j] * T1[i, j]", text)
         # Not where a part of it is read by others.
         found = extract(model(nodes, {"x": [4, 8]}, {"w": (8, 6), "b": (6,)}, ("u", "y")))
-        self.assertEqual([w.operator for w in found.workloads], ["matmul", "map_sigmoid", "map_mul_add"])
+        self.assertEqual([w.operator for w in found.workloads], ["matmul", "map_tanh", "map_mul_add"])
 
     def test_an_encoder_layer(self):
         """BERT's, as exporters write it: the groups that heddle.fx finds in bench/models."""
@@ -117,13 +120,142 @@ class Groups(Case):
             [(w.operator, *w.shape.values(), w.weight) for w in found.workloads],
             [
                 ("attention", 2, 2, 8, 8, 8, 8, 1), ("matmul_add", 16, 16, 16, 3), ("matmul_add_add", 16, 16, 16, 1),
-                ("matmul_add_div_erf_add_mul_mul", 16, 64, 16, 1), ("matmul_add_add", 16, 16, 64, 1),
+                ("matmul_add_gelu", 16, 64, 16, 1), ("matmul_add_add", 16, 16, 64, 1),
                 ("layer_norm", 16, 16, 2),
             ],
         )  # fmt: skip
         # Heads are read, and brought together, where they lie.
         self.assertIn("in Q[b, s, h, d], K[b, t, h, d], V[b, t, h, e]", found.operators["attention"])
         self.assertIn("out Y[z: b, i: s, p: h, x: e]", found.operators["attention"])
+
+    def test_what_exporters_write_out_is_one_function(self):
+        half, root, one = np.float32(0.5), np.float32(2**0.5), np.float32(1)
+        constants = {"half": half, "root": root, "inverse": 1 / root, "one": one, "w": (8, 6)}
+        product = node("MatMul", "x w", "t")
+        erf = [node("Div", "t root", "a"), node("Erf", "a", "b"), node("Add", "b one", "c")]
+        cases = {
+            "matmul_gelu": [
+                [*erf, node("Mul", "t c", "d"), node("Mul", "d half")],
+                [*erf, node("Mul", "half t", "d"), node("Mul", "d c")],
+                [node("Mul", "inverse t", "a"), erf[1], node("Add", "one b", "c"), node("Mul", "c half", "d"),
+                 node("Mul", "t d")],
+            ],
+            "matmul_silu": [
+                [node("Sigmoid", "t", "a"), node("Mul", "t a")], [node("Sigmoid", "t", "a"), node("Mul", "a t")],
+            ],
+            "matmul_rsqrt": [
+                [node("Sqrt", "t", "a"), node("Reciprocal", "a")], [node("Sqrt", "t", "a"), node("Div", "one a")],
+            ],
+            # By another factor, or divided the other way, it is another function.
+            "matmul_div_erf_add_mul_mul": [[*erf, node("Mul", "t c", "d"), node("Mul", "d root")]],
+            "matmul_div_erf_add_mul_mul_2": [
+                [node("Div", "root t", "a"), *erf[1:], node("Mul", "t c", "d"), node("Mul", "d half")],
+            ],
+        }  # fmt: skip
+        for name, ways in cases.items():
+            for nodes in ways:
+                with self.subTest(name):
+                    found = extract(model([product, *nodes], {"x": [4, 8]}, constants))
+                    workload, _ = self.only(found)
+                    self.assertEqual(workload.operator, name.removesuffix("_2"))
+        # What is read elsewhere is not taken apart.
+        nodes = [product, *erf, node("Mul", "t c", "d"), node("Mul", "d half")]
+        found = extract(model(nodes, {"x": [4, 8]}, constants, ("c", "y")))
+        self.assertEqual(found.workloads[-1].operator, "map_mul_mul")
+
+    def test_a_group_normalisation_that_is_written_out(self):
+        def nodes(channels, y="y"):
+            return [
+                node("Reshape", "x groups", "r"), node("InstanceNormalization", "r one zero", "i", epsilon=1e-6),
+                node("Reshape", "i images", "b"), node("Mul", f"b {channels}", "m"), node("Add", "o m", y),
+            ]  # fmt: skip
+
+        weights = {
+            "groups": np.array([0, 3, -1]), "images": np.array([2, 6, 4, 5]), "s": (6, 1, 1), "o": (1, 6, 1, 1),
+            "one": np.ones(3, np.float32), "zero": np.zeros(3, np.float32), "wide": (6, 1, 5),
+        }  # fmt: skip
+        silu = [node("Sigmoid", "y1", "g"), node("Mul", "y1 g")]
+        workload, text = self.only(extract(model([*nodes("s", "y1"), *silu], {"x": [2, 6, 4, 5]}, weights)))
+        self.assertEqual((workload.operator, [*workload.shape.values()]), ("group_norm_silu", [2, 3, 2, 20]))
+        self.assertIn("(c*s) + 1e-06)", text)
+        # Scaled otherwise, or of groups that are scaled, it is none.
+        found = extract(model(nodes("wide"), {"x": [2, 6, 4, 5]}, weights))
+        self.assertEqual([*found.unknown], ["InstanceNormalization"])
+        weights["one"] = np.array([1, 2, 1], np.float32)
+        found = extract(model(nodes("s"), {"x": [2, 6, 4, 5]}, weights))
+        self.assertEqual([*found.unknown], ["InstanceNormalization"])
+
+    def test_what_is_computed_of_shapes_is_known(self):
+        # As PyTorch's older exporter writes a reshaping, and the factor of attention.
+        nodes = [
+            node("Shape", "x", "s"), node("Gather", "s zero", "b"), node("Unsqueeze", "b axis", "b1"),
+            node("Concat", "b1 minus", "flat", axis=0), node("Reshape", "x flat", "r"),
+            node("Slice", "s minus end", "d"), node("Cast", "d", "f", to=FLOAT), node("Sqrt", "f", "root"),
+            node("Constant", "", "four", value_float=4.0), node("Div", "four root", "factor"),
+            node("MatMul", "r w", "t"), node("Mul", "t factor"),
+        ]  # fmt: skip
+        weights = {
+            "w": (80, 6), "zero": np.int64(0), "axis": np.array([0]), "minus": np.array([-1]), "end": np.array([2**62]),
+        }  # fmt: skip
+        workload, text = self.only(extract(model(nodes, {"x": ["N", 5, 16]}, weights), dims={"N": 2}))
+        self.assertEqual(workload.shape, {"m": 2, "n": 6, "k": 80})
+        self.assertIn("out T1[i: m, j: n] = T0[i, j] * 1\n", text)
+        self.assertIn("r is not known", extract(model(nodes, {"x": ["N", 5, 16]}, weights)).unknown["MatMul"][0][1])
+
+    def test_a_weight_that_is_transposed_is_read_where_it_lies(self):
+        nodes = [node("Transpose", "w", "t", perm=[1, 0]), node("MatMul", "x t", "p"), node("Add", "b p")]
+        found = extract(model(nodes, {"x": [2, 4, 8]}, {"w": (6, 8), "b": (6,)}))
+        workload, text = self.only(found)
+        self.assertEqual((workload.operator, found.groups[0].operands), ("matmul_nt_add", ("x", "w", "b")))
+        # The same, of weights that an exporter has transposed, for PyTorch.
+        stored = model([node("MatMul", "x w", "p"), node("Add", "b p")], {"x": [2, 4, 8]}, {"w": (8, 6), "b": (6,)})
+        self.assertEqual(self.only(extract(stored, weights="torch"))[1], text)
+        self.assertEqual(self.only(extract(stored))[0].operator, "matmul_add")
+        # What is no weight stays as it is.
+        both = model([node("MatMul", "x w")], {"x": [4, 8], "w": [8, 6]})
+        self.assertEqual(self.only(extract(both, weights="torch"))[0].operator, "matmul")
+        with self.assertRaisesRegex(heddle.InvalidArgument, "not as 'kn'"):
+            extract(stored, weights="kn")
+
+    def test_transpositions_are_read_through(self):
+        # Keys, as PyTorch's exporter transposes them: heads, then flattened, then the last two.
+        nodes = [
+            node("Transpose", "k", "k1", perm=[0, 2, 1, 3]), node("Reshape", "k1 flat", "k2"),
+            node("Transpose", "k2", "k3", perm=[0, 2, 1]), node("Reshape", "k3 heads", "k4"),
+            node("Transpose", "q", "q1", perm=[0, 2, 1, 3]), node("Transpose", "v", "v1", perm=[0, 2, 1, 3]),
+            node("MatMul", "q1 k4", "s"), node("Softmax", "s", "p"), node("MatMul", "p v1"),
+        ]  # fmt: skip
+        weights = {"flat": np.array([6, 5, 4]), "heads": np.array([2, 3, 4, 5])}
+        inputs = {"q": [2, 7, 3, 4], "k": [2, 5, 3, 4], "v": [2, 5, 3, 6]}
+        workload, text = self.only(extract(model(nodes, inputs, weights)))
+        self.assertEqual(workload.operator, "attention")
+        self.assertIn("in Q[b, s, h, d], K[b, t, h, d], V[b, t, h, e]", text)
+        # Two that undo each other are none.
+        nodes = [node("Transpose", "x", "t", perm=[1, 0]), node("Transpose", "t", "u"), node("Relu", "u")]
+        workload, _ = self.only(extract(model(nodes, {"x": [4, 8]})))
+        self.assertEqual((workload.operator, workload.shape), ("map_relu", {"d0": 4, "d1": 8}))
+
+    def test_divisions_and_axes_that_are_inputs(self):
+        # A rotary embedding and a mean, as of version 18.
+        nodes = [
+            node("Split", "x halves", "left right", axis=-1), node("Neg", "right", "n"),
+            node("Concat", "n left", "turned", axis=-1), node("Mul", "x c", "a"), node("Mul", "turned s", "b"),
+            node("Add", "a b"),
+        ]  # fmt: skip
+        nodes[0].output[:] = ["left", "right"]
+        inputs = {"x": [2, 3, 8], "c": [3, 8], "s": [3, 8]}
+        workload, _ = self.only(extract(model(nodes, inputs, {"halves": np.array([4, 4])})))
+        self.assertEqual(workload.operator, "rotary")
+        sliced = [
+            node("Slice", "x zero four axis", "left"), node("Slice", "x four end axis one", "right"), *nodes[1:],
+        ]  # fmt: skip
+        places = {"zero": [0], "four": [4], "end": [2**62], "axis": [-1], "one": [1]}
+        weights = {name: np.array(value) for name, value in places.items()}
+        self.assertEqual(self.only(extract(model(sliced, inputs, weights)))[0].operator, "rotary")
+        mean = model([node("ReduceMean", "x axes")], {"x": [2, 3, 4, 5]}, {"axes": np.array([-1, -2])}, opset=18)
+        mean.graph.value_info.append(helper.make_tensor_value_info("y", FLOAT, [2, 3, 1, 1]))
+        workload, _ = self.only(extract(mean))
+        self.assertEqual((workload.operator, workload.shape), ("row_mean", {"m": 6, "n": 20}))
 
     def test_the_same_workloads_are_one_with_a_weight(self):
         names = [f"t{i}" for i in range(3)]
@@ -195,14 +327,13 @@ class Groups(Case):
             node("LSTM", "x w r", "t", hidden_size=4),
             node("MatMul", "p q", "u"),
             node("Conv", "one k1", "v"),
-            node("Shape", "x", "s"),
             node("Softmax", "p", "z", axis=0),
         ]
         inputs = {"x": [5, 2, 3], "p": ["N", 8], "one": [1, 3, 9]}
         weights = {"w": (1, 16, 3), "r": (1, 16, 4), "q": (8, 8), "k1": (4, 3, 3)}
         found = extract(model(nodes, inputs, weights, ("t", "u", "v", "z")))
         self.assertEqual(found.workloads, [])
-        self.assertEqual(sorted(found.unknown), ["Conv", "LSTM", "MatMul", "Shape", "Softmax"])
+        self.assertEqual(sorted(found.unknown), ["Conv", "LSTM", "MatMul", "Softmax"])
         self.assertEqual(found.unknown["MatMul"], [("MatMul-u", "the shape of p is not known: bind N by dims=")])
         self.assertIn("not tuned: 1 LSTM: no notation", str(found))
         with self.assertRaisesRegex(heddle.HeddleError, "nothing to tune"):
@@ -210,6 +341,36 @@ class Groups(Case):
         bound = extract(model(nodes, inputs, weights, ("t", "u", "v", "z")), dims={"N": 3})
         self.assertEqual(bound.workloads[0].shape, {"m": 3, "n": 8, "k": 8})
         self.assertIn("axis 0", bound.unknown["Softmax"][0][1])
+
+
+class Models(Case):
+    """Whole models, as both of PyTorch's exporters write them: the groups that heddle.fx finds."""
+
+    def test_they_are_those_of_pytorch(self):
+        self.assertEqual(set(onnx_models.MODELS), set(groups.MODELS))
+        for name, build in onnx_models.MODELS.items():
+            for legacy in (False, True):
+                with self.subTest(name, legacy=legacy):
+                    found = extract(build(legacy), weights="torch")
+                    self.assertEqual(groups.text_of(found), groups.golden(name))
+                    self.assertLessEqual(set(found.unknown), {"Gather"})
+
+    def test_weights_that_an_exporter_transposed_are_read_so(self):
+        """All that differs where a file's own weights are what is read."""
+        for name, build in onnx_models.MODELS.items():
+            for legacy in (False, True):
+                found = extract(build(legacy))
+                turned = {o: text.replace("B[k, n]", "B[n, k]").replace("B[r, j]", "B[j, r]")
+                          for o, text in found.operators.items()}  # fmt: skip
+                names = {o: o if text == found.operators[o] else o.replace("matmul", "matmul_nt")
+                         for o, text in turned.items()}  # fmt: skip
+                found.operators = {names[o]: text.replace(f"op {o}(", f"op {names[o]}(") for o, text in turned.items()}
+                for workload in found.workloads:
+                    workload.operator = names[workload.operator]
+                self.assertEqual(groups.text_of(found), groups.golden(name))
+                # Only layers of more than two dimensions are written so.
+                changed = [o for o, other in names.items() if o != other]
+                self.assertEqual(len(changed), 3 if name == "bert_base" else 0, changed)
 
 
 class Command(Case):
@@ -242,6 +403,7 @@ class Command(Case):
         self.assertEqual(document["unknown"][0]["kind"], "CumSum")
         self.assertTrue((self.folder / document["op_file"]).exists())
         self.assertIn("bind N by dims=", self.extract(path, code=1) + str(extract(made)))
+        self.assertIn("matmul_nt_relu m=4", self.extract(path, "--dim", "N=4", "--weights", "torch"))
 
     def test_what_it_refuses(self):
         self.assertIn("heddle: none.onnx: No such file", self.extract("none.onnx", code=2))

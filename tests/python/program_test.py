@@ -29,6 +29,17 @@ RESULT = {
 }  # fmt: skip
 
 
+def screen(text):
+    """What a notebook or a terminal shows of a text in which lines begin anew."""
+    lines = []
+    for written in text.split("\n"):
+        shown = ""
+        for part in written.split("\r"):
+            shown = part.removesuffix("\033[K") if part.endswith("\033[K") else part + shown[len(part) :]
+        lines.append(shown.rstrip())
+    return [line for line in lines if line]
+
+
 class Package(Case):
     def test_importing_it_is_light(self):
         # What takes long to load comes with the first use. (A limit of time would depend on the machine.)
@@ -178,6 +189,58 @@ print(json.dumps({RESULT!r}))
             heddle.connect().tune("matmul", m=4)
         # On no terminal, those that are better.
         self.assertEqual(shown.getvalue().splitlines(), ["Tuning matmul", "1/3 trials", "3/3 trials", '{"op": "mat'])
+
+    def test_a_bar_that_changes(self):
+        """On terminals and in notebooks."""
+        self.stand_in(
+            PROGRESS
+            + f"""
+print("Tuning matmul", file=sys.stderr); say(1, 9.0); say(2, 9.0)
+print("x" * 150, file=sys.stderr)
+print(json.dumps({RESULT!r}))
+"""
+        )
+
+        class Terminal(io.StringIO):  # without a size
+            def isatty(self):
+                return True
+
+        class OutStream(io.StringIO):
+            __module__ = "ipykernel.iostream"
+
+        for stream in (Terminal(), OutStream()):
+            with contextlib.redirect_stderr(stream):
+                heddle.connect().tune("matmul", m=4)
+            lines = ["Tuning matmul", "1/3 trials", "2/3 trials", "x" * 150]
+            self.assertEqual([part.replace("\033[K", "").rstrip() for part in stream.getvalue().split("\r")[1:]], lines)
+            self.assertEqual(screen(stream.getvalue()), ["Tuning matmul", "x" * 150])
+        with mock.patch("sys.stderr", None):
+            heddle.connect().tune("matmul", m=4)
+
+    def test_a_bar_in_a_notebook(self):
+        try:
+            import ipykernel  # noqa: F401
+            import nbclient
+            import nbformat
+        except ImportError as error:
+            self.skipTest(f"{error}: pip install ipykernel nbclient")
+        self.stand_in(
+            PROGRESS
+            + f"""
+print("Tuning matmul", file=sys.stderr)
+for n in (1, 2, 3): say(n, 9.0); time.sleep(0.2)
+print("Best: 9 us", file=sys.stderr)
+print(json.dumps({RESULT!r}))
+"""
+        )
+        cell = nbformat.v4.new_code_cell("import heddle; heddle.connect().tune('matmul', m=4); None")
+        book = nbformat.v4.new_notebook(cells=[cell])
+        with contextlib.redirect_stderr(io.StringIO()):
+            nbclient.NotebookClient(book, timeout=120, kernel_name="python3").execute()
+        self.assertEqual({output.get("name") for output in cell.outputs}, {"stderr"}, cell.outputs)
+        text = "".join(output["text"] for output in cell.outputs)
+        self.assertEqual(screen(text), ["Tuning matmul", "Best: 9 us"])
+        self.assertEqual(text.count("/3 trials"), 3)
 
     def test_a_function_is_told_the_events(self):
         self.stand_in(

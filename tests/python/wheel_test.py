@@ -1,6 +1,7 @@
 """The wheel, made of the program that is under test: what is in it, and that it works where it is installed."""
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -81,6 +82,18 @@ class Wheel(Case):
         ):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
+        # And what their texts include of the checkout, of messages what they are made of.
+        seen, missing = 0, []
+        for path in [*unpacked.rglob("*.cc"), *unpacked.rglob("*.h")]:
+            beside = path.parent.relative_to(unpacked)
+            for included in re.findall(r'^#include "(.+)"', path.read_text(encoding="utf-8"), re.MULTILINE):
+                made_of = "proto/" + re.sub(r"(\.grpc)?\.pb\.h$", ".proto", included)
+                for name in (included, beside / included, made_of):
+                    if (SOURCE / name).is_file():
+                        seen += 1
+                        missing += [] if (unpacked / name).is_file() else [f"{path.relative_to(unpacked)}: {included}"]
+        self.assertGreater(seen, 1000)
+        self.assertEqual(missing, [])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/container/flat_hash_map.h"
+#include "search_space/ir/simplify.h"
 #include "search_space/schedule/scan.h"
 
 namespace heddle::search_space {

@@ -192,6 +192,27 @@ $helpervoid async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 )"},
+    {"rough_divide", R"(// a / b, off by 2^-22 of it.
+$helperfloat rough_divide(float a, float b) {
+  float r;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+)"},
+    {"rough_exp2", R"(// 2^x, off by 2^-22 of it.
+$helperfloat rough_exp2(float x) {
+  float r;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+)"},
+    {"rough_exp2_or_zero", R"(// 2^x, off by 2^-22 of it; 0 where it is less than 2^-126.
+$helperfloat rough_exp2_or_zero(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+)"},
     {"from_float16", R"($helperfloat from_float16(unsigned short x) {
   float r;
   asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
@@ -230,6 +251,30 @@ $helperfloat to_tf32(float x) {
 #else
   return x != x ? x : __uint_as_float((__float_as_uint(x) + 0x1000) & 0xffffe000);
 #endif
+}
+)"},
+    {"pack_float16", R"(// The nearest of two, ties to even, the first in the lower half.
+$helperunsigned pack_float16(float first, float second) {
+  unsigned r;
+  asm("{ .reg .f16 l, h; cvt.rn.f16.f32 l, %1; cvt.rn.f16.f32 h, %2; mov.b32 %0, {l, h}; }"
+      : "=r"(r) : "f"(first), "f"(second));
+  return r;
+}
+)"},
+    {"pack_bfloat16", R"(// The nearest of two, ties to even, the first in the lower half.
+$helperunsigned pack_bfloat16(float first, float second) {
+  unsigned r;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(second), "f"(first));
+#else
+  r = 0;
+  const float both[] = {second, first};
+  for (float x : both) {
+    const unsigned bits = __float_as_uint(x);
+    r = r << 16 | (x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+#endif
+  return r;
 }
 )"},
     {"pairs", R"(// Two 16-bit numbers in one register.
@@ -357,6 +402,10 @@ constexpr Dialect kDialects[] = {
         .infinity64 = "__longlong_as_double(0x7ff0000000000000LL)",
         .vector_of = {"make_", ""},
         .function32 = "f",
+        .rough_exp2 = "rough_exp2",
+        .rough_exp2_or_zero = "rough_exp2_or_zero",
+        .rough_divide = "rough_divide",
+        .packs = true,
         .global = "",
         .shared = "",
         .restrict_pointer = "__restrict__ ",
@@ -391,6 +440,10 @@ constexpr Dialect kDialects[] = {
         .infinity64 = "((double)INFINITY)",
         .vector_of = {"(", ")"},
         .function32 = "",
+        .rough_exp2 = nullptr,
+        .rough_exp2_or_zero = nullptr,
+        .rough_divide = nullptr,
+        .packs = false,
         .global = "__global ",
         .shared = "__local ",
         .restrict_pointer = "restrict ",

@@ -38,6 +38,12 @@ struct Dialect {
   const char* infinity64;
   const char* vector_of[2];  // before and after the type in the value of a vector: (float4)(a, b)
   const char* function32;    // ends the names of functions of float32
+  // Helpers that raise 2 to a power, off by 2^-22 of it; of the second what is less than 2^-126 may
+  // be 0. null = there are none that are faster than the exact function.
+  const char* rough_exp2;
+  const char* rough_exp2_or_zero;
+  const char* rough_divide;  // the same of quotients, of any two numbers
+  bool packs;                // has helpers pack_float16 and pack_bfloat16
   const char* global;        // address space of a pointer
   const char* shared;
   const char* restrict_pointer;

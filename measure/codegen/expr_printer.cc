@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -18,6 +19,7 @@ using search_space::DType;
 using search_space::Expr;
 using search_space::ExprList;
 using search_space::Interval;
+using search_space::IsHalf;
 using search_space::IsNarrow;
 using search_space::Op;
 
@@ -237,8 +239,56 @@ ExprPrinter::Text ExprPrinter::Infix(const Expr& e, const char* op, Level level)
   return {absl::StrCat(At(Convert(e->args[0]), level), op, At(Convert(e->args[1]), next)), level};
 }
 
+// Rounding to 16 bits is off by 2^-12: a quotient may be by 2^-22, an exponential by some 2^-17,
+// which the sides of a choice and factors hand on as it is.
+ExprPrinter::Text ExprPrinter::ConvertRounded(const Expr& e, Rounded rounded) {
+  rounded_ = rounded;
+  Text text = Convert(e);
+  rounded_ = Rounded::kNot;
+  return text;
+}
+
+// 2^(x * log2(e)): what is off most is the argument, by |x| * 2^-24, where |x| is less than 104 or
+// else nothing is left. Zero in place of what is less than 2^-126, unless it is multiplied.
+ExprPrinter::Text ExprPrinter::ConvertRoughExp(const Expr& x, Rounded rounded) {
+  static constexpr double kLog2E = 1.4426950408889634;
+  const char* const name =
+      rounded == Rounded::kWhole ? dialect_.rough_exp2_or_zero : dialect_.rough_exp2;
+  helpers.insert(name);
+  double factor = kLog2E;
+  Expr rest = x;
+  for (size_t side = 0; x->op == Op::kMul && side < 2; ++side) {
+    if (x->args[side]->op != Op::kFloat) continue;
+    factor *= x->args[side]->float_value;
+    rest = x->args[1 - side];
+    break;
+  }
+  return {absl::StrCat(name, "(", Convert(rest * search_space::Float(factor, x->type)).text, ")")};
+}
+
 ExprPrinter::Text ExprPrinter::ConvertValue(const Expr& e) {
   if (e->type == DType::kFloat64) float64 = true;
+  const Rounded rounded = std::exchange(rounded_, Rounded::kNot);
+  if (rounded != Rounded::kNot && e->type == DType::kFloat32) {
+    if (e->op == Op::kMul || e->op == Op::kDiv) {
+      const Text a = ConvertRounded(e->args[0], Rounded::kFactor);
+      const Text b = ConvertRounded(e->args[1], Rounded::kFactor);
+      if (e->op == Op::kDiv && dialect_.rough_divide != nullptr) {
+        helpers.insert(dialect_.rough_divide);
+        return {absl::StrCat(dialect_.rough_divide, "(", a.text, ", ", b.text, ")")};
+      }
+      const char* const op = e->op == Op::kMul ? " * " : " / ";
+      return {absl::StrCat(At(a, kProduct), op, At(b, kUnary)), kProduct};
+    }
+    if (e->op == Op::kSelect) {
+      const Text condition = Convert(e->args[0]);
+      const Text a = ConvertRounded(e->args[1], rounded), b = ConvertRounded(e->args[2], rounded);
+      return ConvertChoice(condition, a, b);
+    }
+    if (e->op == Op::kExp && dialect_.rough_exp2 != nullptr) {
+      return ConvertRoughExp(e->args[0], rounded);
+    }
+  }
   switch (e->op) {
     case Op::kInt:
       return {e->int_value != 0 ? "1" : "0"};
@@ -288,7 +338,9 @@ ExprPrinter::Text ExprPrinter::ConvertValue(const Expr& e) {
         return {absl::StrCat(At(Convert(e->args[0]), kRelation), " != 0"), kEquality};
       }
       if (const DType from = e->args[0]->type; IsNarrow(from) || IsNarrow(e->type)) {
-        const Text number{ConvertNarrow(e->type, from, Convert(e->args[0]).text, helpers)};
+        const Text value =
+            IsHalf(e->type) ? ConvertRounded(e->args[0], Rounded::kWhole) : Convert(e->args[0]);
+        const Text number{ConvertNarrow(e->type, from, value.text, helpers)};
         if (e->type != DType::kFloat64) return number;
         return {absl::StrCat("(double)", number.text), kUnary};
       }

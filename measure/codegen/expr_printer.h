@@ -19,6 +19,10 @@ class ExprPrinter {
   explicit ExprPrinter(const Dialect& dialect) : dialect_(dialect) {}
 
   std::string Print(const search_space::Expr& e) { return Convert(e).text; }
+  // A value that is rounded to 16 bits at once, before that.
+  std::string PrintRounded(const search_space::Expr& e) {
+    return ConvertRounded(e, Rounded::kWhole).text;
+  }
   // As an operand of && or ?: needs it.
   std::string PrintCondition(const search_space::Expr& e);
   // The physical element offset of an access.
@@ -58,12 +62,17 @@ class ExprPrinter {
   Text ConvertDivision(const search_space::Expr& e);
   Text ConvertChoice(const Text& condition, const Text& a, const Text& b);
   Text ConvertValue(const search_space::Expr& e);
+  // What becomes of a value that is rounded to 16 bits at once: all of it, or a factor.
+  enum class Rounded : uint8_t { kNot, kWhole, kFactor };
+  Text ConvertRounded(const search_space::Expr& e, Rounded rounded);
+  Text ConvertRoughExp(const search_space::Expr& x, Rounded rounded);  // e^x
   Text Infix(const search_space::Expr& e, const char* op, Level level);
   Text Widened(Text t) const;   // to a 64-bit C type
   Text Narrowed(Text t) const;  // to a 32-bit C type, which its bounds must fit
   static std::string At(const Text& t, Level level);  // parenthesised where it binds less tightly
 
   const Dialect& dialect_;
+  Rounded rounded_ = Rounded::kNot;  // the value that is converted next
   std::unordered_map<const search_space::Variable*, std::string> vars_;
   std::unordered_map<const search_space::Buffer*, std::string> buffers_;
 };

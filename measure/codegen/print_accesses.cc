@@ -17,6 +17,7 @@ using search_space::Expr;
 using search_space::ExprList;
 using search_space::ExprNode;
 using search_space::Intrinsic;
+using search_space::IsHalf;
 using search_space::Op;
 using search_space::Scope;
 using search_space::Stmt;
@@ -45,9 +46,16 @@ int AccessLanes(const BufferRef& buffer, int lanes) {
   return std::min<int>(lanes, static_cast<int>(kAccessBytes / SizeOf(buffer->dtype)));
 }
 
+// Are two neighbours that are kept in registers converted to 16 bits by one instruction?
+bool IsPair(const StmtNode& store, const Dialect& dialect) {
+  return dialect.packs && store.lanes == 2 && store.buffer->scope == Scope::kLocal &&
+         IsHalf(store.buffer->dtype) && store.value->op == Op::kCast &&
+         store.value->args[0]->type == DType::kFloat32;
+}
+
 // The widest access of a store, its value included.
-int WidestAccess(const StmtNode& store) {
-  int widest = AccessLanes(store.buffer, store.lanes);
+int WidestAccess(const StmtNode& store, const Dialect& dialect) {
+  int widest = IsPair(store, dialect) ? 2 : AccessLanes(store.buffer, store.lanes);
   Visit(store.value, [&](const Expr& e) {
     if (e->op == Op::kLoad) widest = std::max(widest, AccessLanes(e->buffer, e->lanes));
   });
@@ -79,7 +87,7 @@ void KernelPrinter::PrintStore(const StmtNode& s, const Var& var) {
     PrintChunk(s, Chunk{});
     return;
   }
-  int count = WidestAccess(s);
+  int count = WidestAccess(s, dialect_);
   if (var->extent % count != 0) count = 1;
   for (int64_t base = 0; base < var->extent; base += count) PrintChunk(s, {var, base, count});
 }
@@ -90,6 +98,14 @@ void KernelPrinter::PrintChunk(const StmtNode& s, const Chunk& chunk) {
   std::vector<Expr> values;
   for (int lane = 0; lane < chunk.count; ++lane) {
     values.push_back(Prepare(s.value, chunk, lane, nullptr, chunk.count > 1));
+  }
+  if (chunk.count == 2 && IsPair(s, dialect_)) {
+    const std::string pack = absl::StrCat("pack_", search_space::NameOf(s.buffer->dtype));
+    printer_.helpers.insert(pack);
+    Line(absl::StrCat("*(unsigned*)&", printer_.PrintElement(s.buffer, chunk.At(s.indices, 0)),
+                      " = ", pack, "(", printer_.PrintRounded(values[0]->args[0]), ", ",
+                      printer_.PrintRounded(values[1]->args[0]), ");"));
+    return;
   }
   const int lanes = std::min(chunk.count, AccessLanes(s.buffer, s.lanes));
   for (int lane = 0; lane < chunk.count; lane += lanes) {

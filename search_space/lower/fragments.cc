@@ -144,13 +144,16 @@ Expr SourceAt(KernelContext& context, const ScheduledStage& stage, const std::ve
                  assumptions);
 }
 
-// As EmitLoadMatrix, each lane one element of its own after another: where columns lie one behind
-// the other and blocks cannot be transposed.
+// As EmitLoadMatrix, each lane the elements of its own one after another, of neighbours as many as
+// it holds at once: what is computed, and where columns lie one behind the other and blocks cannot
+// be transposed.
 Stmt EmitLoadElements(KernelContext& context, int s, const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);
   const Fragment& fragment = *here.Note<Fragment>();
   const FragmentLayout& layout = fragment.layout();
-  const Var element = MakeVar(absl::StrCat(here.name(), ".element"), layout.elements());
+  const Var run = MakeVar(absl::StrCat(here.name(), ".run"), layout.elements() / layout.packed);
+  const Var packed = MakeVar(absl::StrCat(here.name(), ".packed"), layout.packed);
+  const Expr element = At(run) * Int(layout.packed) + At(packed);
   const Expr lane = VarExpr(context.thread) % Int(layout.lanes());
   std::vector<Var> vars;
   ExprList to;
@@ -160,19 +163,21 @@ Stmt EmitLoadElements(KernelContext& context, int s, const Assumptions& assumpti
     const int64_t extent = fragment.Extent(axis);
     vars.push_back(MakeVar(absl::StrCat(here.name(), ".", axis), here.extent[i] / extent));
     to.push_back(At(vars.back()));
-    const Expr inside = axis == fragment.row   ? layout.Row(lane, VarExpr(element))
-                        : axis == fragment.col ? layout.Col(lane, VarExpr(element))
+    const Expr inside = axis == fragment.row   ? layout.Row(lane, element)
+                        : axis == fragment.col ? layout.Col(lane, element)
                                                : Int(0);
     from.push_back(Simplify(here.base[i] + At(vars.back()) * Int(extent) + inside));
   }
   const KernelContext::Storage& storage = context.storage.at(s);
   if (storage.slot != nullptr) to.insert(to.begin(), storage.slot);
-  to.push_back(VarExpr(element));
-  vars.push_back(element);
+  to.push_back(Simplify(element));
+  vars.push_back(run);
+  Expr value = SourceAt(context, here, from, assumptions);
   // What is copied from inputs may have more digits, which products would cut off.
-  const Expr load = SourceAt(context, here, from, assumptions);
-  return ForAll(
-      vars, Store(storage.buffer, std::move(to), Cast(load->type, Cast(DType::kFloat32, load))));
+  if (value->op == Op::kLoad) value = Cast(value->type, Cast(DType::kFloat32, value));
+  Stmt store = Store(storage.buffer, std::move(to), std::move(value));
+  if (layout.packed > 1) store = For(packed, ForKind::kVector, std::move(store));
+  return ForAll(vars, std::move(store));
 }
 
 }  // namespace
@@ -200,8 +205,9 @@ Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumption
   const ScheduledStage& here = context.stage(s);
   const Fragment& fragment = *here.Note<Fragment>();
   const FragmentLayout& layout = fragment.layout();
-  const int source =
-      here.body->op == Op::kLoad ? context.schedule.FindStage(here.body->buffer.get()) : -1;
+  // What is computed of other stages each lane computes for its own elements.
+  if (here.body->op != Op::kLoad) return EmitLoadElements(context, s, assumptions);
+  const int source = context.schedule.FindStage(here.body->buffer.get());
   if (source < 0 || context.stage(source).scope != Scope::kShared) {
     return context.Fail(
         absl::StrCat("fragment ", here.name(), " is no copy of a stage in scope shared"));

@@ -11,7 +11,8 @@ namespace heddle::search_space {
 // matrices along each axis, then the element of this lane. It must be one of its own.
 ExprList HeldInFragment(KernelContext& context, const ScheduledStage& stage, ExprList index);
 
-// Fills the fragment `s`, a copy of what lies in shared memory.
+// Fills the fragment `s`: a copy of what lies in shared memory, or what is computed of it and of
+// what the thread holds.
 Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumptions);
 
 // Sets this thread's elements of fragment `s` to the identity of what they add up.

@@ -132,6 +132,12 @@ BufferRef KernelContext::Allocate(int s, int64_t copies, Expr slot) {
     }
     buffer.shape.push_back(fragment->layout().elements());
   }
+  if (const auto* rows = here.Note<RowFragment>()) {
+    for (size_t i = 0; i < here.axes.size(); ++i) {
+      buffer.shape[i] /= rows->Extent(here.axes[i]->name);
+    }
+    buffer.shape.push_back(rows->elements());
+  }
   bool is_for_matrices = false, is_for_warpgroups = false;
   for (int r : schedule.ReadersOf(here.tensor.get())) {
     const auto* fragment = stage(r).Note<Fragment>();

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/lower/values.h"
+#include "search_space/schedule/rolling.h"
 
 namespace heddle::search_space {
 namespace {
@@ -24,18 +25,27 @@ LoopSet LoopsAround(const KernelContext& context, const ScheduledStage& stage) {
   return fixed;
 }
 
-// Do all comparisons hold for some iteration of the other loops, each for one of its own?
-Expr HoldSomewhere(const KernelContext& context, const ScheduledStage& sum, const LoopSet& fixed) {
+// Do all comparisons hold for some iteration of the other loops, each for one of its own? Or
+// `everywhere`, for all of these?
+Expr Hold(const KernelContext& context, const ScheduledStage& sum, const LoopSet& fixed,
+          bool everywhere) {
   Expr all;
   for (const Expr& c : sum.useful) {
     const Expr difference = Simplify(AtLoops(context.schedule, sum, c->args[0]) -
                                      AtLoops(context.schedule, sum, c->args[1]));
     const Region region =
         RegionOf(difference, [&](const Var& v) { return !fixed.contains(v.get()); });
-    const Expr least = Simplify(region.base < Int(0));
-    if (!IsInt(least, 1)) all = AndAlso(all, least);
+    const Expr bound = everywhere ? region.base + Int(region.extent - 1) : region.base;
+    const Expr holds = Simplify(bound < Int(0));
+    if (!IsInt(holds, 1)) all = AndAlso(all, holds);
   }
   return all;
+}
+
+LoopSet LoopsAround(const KernelContext& context, const ScheduledStage& sum, size_t depth) {
+  LoopSet fixed = LoopsAround(context, sum);
+  for (size_t l = 0; l < depth; ++l) Add(sum.loops[l], fixed);
+  return fixed;
 }
 
 }  // namespace
@@ -43,9 +53,12 @@ Expr HoldSomewhere(const KernelContext& context, const ScheduledStage& sum, cons
 Expr IsUseful(const KernelContext& context, int s, size_t depth) {
   const ScheduledStage& sum = context.stage(s);
   if (sum.useful.empty()) return nullptr;
-  LoopSet fixed = LoopsAround(context, sum);
-  for (size_t l = 0; l < depth; ++l) Add(sum.loops[l], fixed);
-  return HoldSomewhere(context, sum, fixed);
+  return Hold(context, sum, LoopsAround(context, sum, depth), false);
+}
+
+Expr IsAllUseful(const KernelContext& context, int s, size_t depth) {
+  const ScheduledStage& sum = context.stage(s);
+  return Hold(context, sum, LoopsAround(context, sum, depth), true);
 }
 
 Expr IsFetchUseful(const KernelContext& context, int s) {
@@ -56,8 +69,13 @@ Expr IsFetchUseful(const KernelContext& context, int s) {
   if (!reader.is_reduction() && reader.scope == Scope::kLocal) {
     sum = context.schedule.OnlyReaderOf(reader.tensor.get());
   }
+  // What is computed in the loops of another sum is of use where that is.
+  while (sum && context.stage(*sum).useful.empty() && context.stage(*sum).consumer >= 0 &&
+         !RolledWith(context.schedule, context.stage(*sum).consumer).empty()) {
+    sum = context.stage(*sum).consumer;
+  }
   if (!sum || context.stage(*sum).useful.empty()) return nullptr;
-  return HoldSomewhere(context, context.stage(*sum), LoopsAround(context, context.stage(s)));
+  return Hold(context, context.stage(*sum), LoopsAround(context, context.stage(s)), false);
 }
 
 }  // namespace heddle::search_space

@@ -9,8 +9,10 @@ namespace heddle::search_space {
 // May some term of sum `s` be of use in an iteration of its loops outside of `depth` and those
 // around them? The same for all threads; null = always.
 Expr IsUseful(const KernelContext& context, int s, size_t depth);
-// The same of the sum that alone reads the fetched stage `s`, which may be any, where that is
-// filled.
+// Are all of its terms of use in that iteration? 0 where that cannot be; null = they always are.
+Expr IsAllUseful(const KernelContext& context, int s, size_t depth);
+// May some term be of use of the sum that alone reads the fetched stage `s`, which may be any,
+// where that is filled?
 Expr IsFetchUseful(const KernelContext& context, int s);
 
 }  // namespace heddle::search_space

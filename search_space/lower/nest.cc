@@ -10,8 +10,10 @@
 #include "search_space/lower/fragments.h"
 #include "search_space/lower/masked.h"
 #include "search_space/lower/pipeline.h"
+#include "search_space/lower/rolling.h"
 #include "search_space/lower/shared_scan.h"
 #include "search_space/lower/values.h"
+#include "search_space/schedule/rolling.h"
 
 namespace heddle::search_space {
 namespace {
@@ -194,6 +196,28 @@ Stmt InLoop(KernelContext& context, int s, const Loop& loop, Stmt body) {
   return body;
 }
 
+// Stage `a` where it is attached, in a loop of a sum that others are rolled with (`rolls`) or not;
+// its registers are added to `locals`.
+Stmt EmitAttached(KernelContext& context, int a, bool rolls, const Carried& carried,
+                  std::vector<BufferRef>& locals) {
+  const ScheduledStage& here = context.stage(a);
+  if (here.Note<RollingUpdate>() != nullptr) {
+    return EmitRollingUpdate(context, a, carried.assumptions);
+  }
+  std::vector<int> members = context.Together(a);
+  // What is taken along with a sum outlives its loops, as the sum does.
+  for (int r : RolledWith(context.schedule, a)) members.push_back(r);
+  for (int member : members) {
+    const BufferRef buffer = context.Allocate(member, 1, nullptr);
+    if (buffer->scope == Scope::kLocal) locals.push_back(buffer);
+  }
+  const auto emit = [&](const Assumptions& assumed) { return EmitStage(context, a, assumed); };
+  const bool is_computed =
+      here.Note<Fragment>() != nullptr && !here.is_reduction() && here.body->op != Op::kLoad;
+  return rolls && is_computed ? ApartFromMasked(context, a, carried.assumptions, emit)
+                              : emit(carried.assumptions);
+}
+
 }  // namespace
 
 Stmt EmitStage(KernelContext& context, int s, const Assumptions& assumptions) {
@@ -215,6 +239,7 @@ Stmt EmitStage(KernelContext& context, int s, const Assumptions& assumptions) {
   if (const Loop* shared = here.shared_reduction(); shared != nullptr) {
     for (int member : context.Together(s)) nest.push_back(EmitCombine(context, member, *shared));
   }
+  for (int r : RolledWith(context.schedule, s)) nest.push_back(EndRollingUpdate(context, r));
   return Seq(std::move(nest));
 }
 
@@ -251,6 +276,9 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
   for (int member : first_reduce ? context.Together(s) : std::vector<int>()) {
     out.push_back(EmitInit(context, s, member, depth, carried.guards));
   }
+  for (int r : first_reduce ? RolledWith(context.schedule, s) : std::vector<int>()) {
+    out.push_back(EmitInitFragment(context, r));
+  }
   // Guards stand as far out as they can, unless barriers stand below.
   Expr condition;
   if (!HasCollectiveBelow(context, s, depth)) condition = TakeGuards(here, depth, carried);
@@ -284,23 +312,30 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
 
 Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& carried) {
   const Loop& loop = context.stage(s).loops[depth];
-  std::vector<Stmt> body;
+  const bool rolls = !RolledWith(context.schedule, s).empty() && loop.reduce && !carried.tested;
+  // What is taken along with a sum is of as little use as its terms are. Barriers, which all
+  // threads reach, stand around what is fetched for it.
+  const Expr useful = rolls ? IsUseful(context, s, depth + 1) : nullptr;
+  Carried inside = carried;
+  inside.tested = carried.tested || rolls;
+  std::vector<Stmt> fetches, body;
   std::vector<BufferRef> locals;
   for (int a : context.AttachedAt(s, loop.var)) {
-    if (context.storage.contains(a)) continue;  // moved by a pipeline
-    for (int member : context.Together(a)) {
-      const BufferRef buffer = context.Allocate(member, 1, nullptr);
-      if (buffer->scope == Scope::kLocal) locals.push_back(buffer);
+    if (context.storage.contains(a) && context.stage(a).Note<RollingUpdate>() == nullptr) {
+      continue;  // moved by a pipeline
     }
-    body.push_back(EmitStage(context, a, carried.assumptions));
+    const bool is_fetch = useful != nullptr && context.stage(a).scope == Scope::kShared;
+    (is_fetch ? fetches : body).push_back(EmitAttached(context, a, rolls, carried, locals));
   }
   if (carried.started != nullptr && StartsCopies(context.stage(s), loop)) {
     body.push_back(carried.started);
   }
-  body.push_back(EmitLoops(context, s, depth + 1, carried));
+  body.push_back(EmitLoops(context, s, depth + 1, inside));
   Stmt out = Seq(std::move(body));
   for (const BufferRef& local : locals) out = Alloc(local, out);
-  return out;
+  if (useful == nullptr) return out;
+  fetches.push_back(If(useful, out));
+  return Seq(std::move(fetches));
 }
 
 }  // namespace heddle::search_space

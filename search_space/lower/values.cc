@@ -8,6 +8,7 @@
 #include "search_space/ir/make_node.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/lower/fragments.h"
+#include "search_space/lower/rolling.h"
 
 namespace heddle::search_space {
 namespace {
@@ -93,6 +94,12 @@ Expr Resolver::FromStorage(const Expr& load, const ScheduledStage& producer,
       indices.push_back(Simplify(load->args[i] - producer.base[i]));
     }
     return Load(storage.buffer, HeldInFragment(context_, producer, indices));
+  }
+  if (producer.Note<RowFragment>() != nullptr) {
+    for (size_t i = 0; i < load->args.size(); ++i) {
+      indices.push_back(Simplify(load->args[i] - producer.base[i]));
+    }
+    return Load(storage.buffer, HeldInRows(context_, producer, indices));
   }
   const auto dealt = DealtAxisOf(producer);
   for (size_t i = 0; i < load->args.size(); ++i) {

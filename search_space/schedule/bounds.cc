@@ -124,11 +124,13 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
   VarSet fixed_here = FixedVars(schedule, producer.scope, consumer, loop);
   const VarSet fixed_in_block = FixedVars(schedule, Scope::kShared, consumer, loop);
   const auto* fragment = producer.Note<Fragment>();
-  const bool is_fragment = fragment != nullptr;
+  const auto* rows = producer.Note<RowFragment>();
+  const bool is_fragment = fragment != nullptr || rows != nullptr;
   const auto dealt = DealtAxisOf(producer);
   Warps warps;
   if (is_fragment) {
-    HEDDLE_ASSIGN_OR_RETURN(found, WarpsAround(schedule, consumer, fragment->layout().lanes()));
+    const FragmentLayout& layout = fragment != nullptr ? fragment->layout() : rows->layout();
+    HEDDLE_ASSIGN_OR_RETURN(found, WarpsAround(schedule, consumer, layout.lanes()));
     warps = found;
     fixed_here.insert(warps.warp.get());
   }

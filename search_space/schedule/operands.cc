@@ -186,7 +186,9 @@ bool ReadsAtOwnElement(const ScheduledStage& stage, const BufferRef& tensor) {
     if (node->op != Op::kLoad || node->buffer != tensor) return;
     only = only && node->args.size() == stage.axes.size();
     for (size_t i = 0; only && i < node->args.size(); ++i) {
-      only = node->args[i]->op == Op::kVar && node->args[i]->var == stage.axes[i];
+      const Expr& index = node->args[i];
+      only = (index->op == Op::kVar && index->var == stage.axes[i]) ||
+             (stage.axes[i]->extent == 1 && IsInt(index, 0));
     }
   });
   return only;

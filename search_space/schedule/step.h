@@ -35,6 +35,8 @@
 #include "search_space/schedule/primitives/replicate.h"
 #include "search_space/schedule/primitives/reverse.h"
 #include "search_space/schedule/primitives/rfactor.h"
+#include "search_space/schedule/primitives/rolling_update.h"
+#include "search_space/schedule/primitives/row_fragment.h"
 #include "search_space/schedule/primitives/scan.h"
 #include "search_space/schedule/primitives/set_scope.h"
 #include "search_space/schedule/primitives/share_scan.h"
@@ -50,12 +52,13 @@
 
 namespace heddle::search_space {
 
-using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope,
-                          ComputeAt, ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate,
-                          Winograd, CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
-                          Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases,
-                          BlockLayout, InFlight, SkipMasked, ScanChunks, ShareScan, Reverse,
-                          ShiftMoments, PackLayout, Materialize, FlattenAxes, Contract>;
+using Step =
+    std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope, ComputeAt,
+                 ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
+                 CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
+                 BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
+                 SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize,
+                 FlattenAxes, Contract, RowFragment, RollingUpdate>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

@@ -129,6 +129,7 @@ class ChainFinder {
     for (const Expr& load : LoadsIn(s.body)) {
       const int p = schedule_.FindStage(load->buffer.get());
       for (size_t i = 0; IsComputed(p) && ok && i < load->args.size(); ++i) {
+        if (stage(p).axes[i]->extent == 1) continue;
         ok = load->args[i]->op == Op::kVar;
         if (ok) classes_.Join(load->args[i]->var, stage(p).axes[i]);
       }
@@ -146,7 +147,8 @@ class ChainFinder {
     return axes == 1;
   }
 
-  bool IsRow(const Var& axis) { return rows_.contains(classes_.Of(axis)); }
+  // What has one element only, of all stages that have it, is as good as a row.
+  bool IsRow(const Var& axis) { return axis->extent == 1 || rows_.contains(classes_.Of(axis)); }
 
   std::optional<TiledKernel> TiledOf(int result, int reduction) const {
     const ProgramShape shape{{}, schedule_, {}};

@@ -53,6 +53,9 @@ std::unique_ptr<SketchRule> MakeRowsRule();
 std::unique_ptr<SketchRule> MakePrefixRule();
 // Reductions that read one another's results along the same rows, such as attention, in one kernel.
 std::unique_ptr<SketchRule> MakeChainRule();
+// The same of two products of 16-bit matrices, such as attention, by instructions that multiply
+// small matrices, with statistics of rows that are taken along.
+std::unique_ptr<SketchRule> MakeRollingRule();
 
 }  // namespace heddle::search_space
 

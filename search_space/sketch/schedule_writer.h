@@ -107,6 +107,12 @@ class ScheduleWriter {
                 const std::string& row, const std::string& col) {
     Apply(search_space::Fragment{s.name(), instruction, operand, row, col});
   }
+  void RowFragment(const StageRef& s, MatrixInstruction instruction, const std::string& row) {
+    Apply(search_space::RowFragment{s.name(), instruction, row});
+  }
+  void RollingUpdate(const StageRef& s, const LoopRef& l) {
+    Apply(search_space::RollingUpdate{s.name(), l.stage.name(), l.name()});
+  }
   void Tensorize(const StageRef& s, const LoopRef& m, const LoopRef& n, const LoopRef& k) {
     Apply(search_space::Tensorize{s.name(), m.name(), n.name(), k.name()});
   }

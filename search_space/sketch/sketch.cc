@@ -246,11 +246,15 @@ void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target&
               std::vector<Sketch>& sketches) {
   const auto shape = std::make_shared<const ProgramShape>(FuseKernels(program, {}));
   if (shape->kernels.empty()) return;
-  const auto plan = PlanOf(*MakeChainRule(), *shape, shape->kernels[0], target);
-  if (!plan.has_value()) return;
-  Sketch chain = MakeSketch({{*plan}}, shape, {0});
-  chain.draws = DrawsBeside(sketches);
-  sketches.push_back(std::move(chain));
+  const size_t draws = DrawsBeside(sketches);
+  for (MakeRule* make : {MakeChainRule, MakeRollingRule}) {
+    const auto plan = PlanOf(*make(), *shape, shape->kernels[0], target);
+    if (!plan.has_value()) continue;
+    Sketch chain = MakeSketch({{*plan}}, shape, {0});
+    // What units for matrices compute is many times faster than what is not.
+    chain.draws = plan->multiplies_matrices ? 4 * draws : draws;
+    sketches.push_back(std::move(chain));
+  }
 }
 
 // A program with kernels of its own for reductions that a kernel had together.
@@ -381,8 +385,10 @@ std::vector<Plans> PlansOfPartition(const ProgramShape& shape, const Target& tar
   for (size_t k = 0; k < plans.size(); ++k) {
     Plans& made = plans[k];
     if (shape.kernels[k].fused) {
-      if (auto chain = PlanOf(*MakeChainRule(), shape, shape.kernels[k], target)) {
-        made.push_back(*std::move(chain));
+      for (MakeRule* make : {MakeChainRule, MakeRollingRule}) {
+        if (auto chain = PlanOf(*make(), shape, shape.kernels[k], target)) {
+          made.push_back(*std::move(chain));
+        }
       }
     }
     KeepMatrices(true, made);

@@ -18,6 +18,7 @@
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/products.h"
+#include "tests/suite_cases.h"
 #include "tests/support.h"
 
 namespace heddle {
@@ -221,6 +222,43 @@ TEST_P(ProductCompileTest, ATenthOfTheirPointsCompiles) {
 
 TEST_P(ProductCompileTest, LongEveryPointCompiles) {
   ExpectProductsCompile(GetParam(), kProductPoints);
+}
+
+// Attention on matrix units, with what is taken along (rolling_update).
+TEST(AttentionCompileTest, RollingPointsCompile) {
+  static constexpr int kDraws = 200, kPoints = 2;
+  const absl::StatusOr<measure::NvrtcInfo> nvrtc = measure::FindNvrtc();
+  HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
+  const std::vector<Operator> operators = tests::OperatorsOfSuite("attention.op");
+  std::vector<Job> jobs;
+  for (const Case& c :
+       {Case{"attention", "b=96,s=512,t=512,d=64"}, Case{"causal_attention", "b=4,s=1000,d=128"},
+        Case{"gqa_causal_attention", "h=8,g=4,s=2048,d=80"}}) {
+    const auto program = std::make_shared<const TensorProgram>(
+        *FindOperator(operators, c.op)->Instantiate(*ParseShape(c.shape), DType::kBFloat16));
+    for (const char* arch : {"sm_80", "sm_90"}) {
+      const Target target = *FindTarget(arch);
+      const auto space = SearchSpace::Create(program, target);
+      ASSERT_TRUE(space.ok()) << space.status();
+      Rng rng(tests::Seed());
+      int seen = 0;
+      for (int draw = 0; draw < kDraws && seen < kPoints; ++draw) {
+        const Point point = *space->Sample(rng);
+        const std::string text = space->Print(point);
+        if (!absl::StartsWith(text, "rolling:")) continue;
+        ++seen;
+        const auto lowered = space->Lower(point);
+        ASSERT_TRUE(lowered.ok()) << lowered.status();
+        const absl::Status verified = Verify(*lowered, target);
+        ASSERT_TRUE(verified.ok()) << verified;
+        for (const auto& kernel : measure::GenerateSource(*lowered, target, "")) {
+          jobs.push_back({kernel.source, arch, text});
+        }
+      }
+      EXPECT_EQ(seen, kPoints) << c.op << " on " << arch;
+    }
+  }
+  ExpectCompiles(jobs);
 }
 
 INSTANTIATE_TEST_SUITE_P(Products, ProductCompileTest, testing::ValuesIn(kProductCases),

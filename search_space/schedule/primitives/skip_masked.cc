@@ -26,14 +26,24 @@ bool Contains(const std::vector<Expr>& list, const Expr& e) {
                      [&](const Expr& other) { return StructurallyEqual(e, other); });
 }
 
-// Comparisons of indices, all of which hold where a term of a sum is not zero.
-void AddFactors(const Expr& term, std::vector<Expr>& conditions) {
-  if (term->op == Op::kMul) {
-    for (const Expr& factor : term->args) AddFactors(factor, conditions);
+// Comparisons of indices, all of which hold where a term of a sum is not zero. A factor may be what
+// an elementwise stage computes, and may be converted.
+void AddFactors(const Schedule& schedule, const Expr& term, std::vector<Expr>& conditions) {
+  if (term->op == Op::kMul || term->op == Op::kCast) {
+    for (const Expr& factor : term->args) AddFactors(schedule, factor, conditions);
+  }
+  const int s = term->op == Op::kLoad ? schedule.FindStage(term->buffer.get()) : -1;
+  if (s >= 0 && !schedule.stages()[static_cast<size_t>(s)].is_reduction()) {
+    const ScheduledStage& stage = schedule.stages()[static_cast<size_t>(s)];
+    const Expr definition = Substitute(stage.body, [&](const Var& v) -> Expr {
+      const int axis = stage.FindAxis(v);
+      return axis < 0 ? nullptr : term->args[static_cast<size_t>(axis)];
+    });
+    AddFactors(schedule, definition, conditions);
   }
   if (term->op != Op::kSelect || !IsZero(term->args[2])) return;
   for (const Expr& c : Conjuncts(Simplify(term->args[0]))) conditions.push_back(c);
-  AddFactors(term->args[1], conditions);
+  AddFactors(schedule, term->args[1], conditions);
 }
 
 // The comparisons under which every read of one tensor stands, in the axes of the stage that
@@ -109,7 +119,7 @@ absl::Status SkipMasked::ApplyTo(ScheduleEditor& editor) const {
         absl::StrCat("skip_masked must come before other changes to the loops of ", stage));
   }
   std::vector<Expr> conditions = ReadUnder(editor.schedule(), *here);
-  AddFactors(here->body, conditions);
+  AddFactors(editor.schedule(), here->body, conditions);
   std::erase_if(conditions, [](const Expr& c) { return !IsMask(c); });
   if (conditions.empty()) {
     return Refuse(absl::StrCat("no term of ", stage,

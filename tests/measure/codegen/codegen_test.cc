@@ -411,6 +411,26 @@ TEST_F(ExprText, DivisionRoundsDownForNegativeNumerators) {
   EXPECT_EQ(Print((x - Int(5)) % Int(4)), "((x - 5) & 3)");
 }
 
+// Exponentials and quotients are rough where they, or what they are factors of, are rounded to 16
+// bits at once: not where something is added, which may cancel, and not in another language.
+TEST_F(ExprText, WhatIsRoundedAtOnceIsRough) {
+  const auto number = [](double v) { return Float(v, DType::kFloat32); };
+  const Expr v = Cast(DType::kFloat32, x), e = MakeExpr(Op::kExp, {v * number(0.5)});
+  const auto rounded = [](const Expr& value) { return Cast(DType::kBFloat16, value); };
+  EXPECT_EQ(Print(e), "expf((float)x * 0.5f)");
+  EXPECT_EQ(Print(rounded(e)), "to_bfloat16(rough_exp2_or_zero((float)x * 0.721347511f))");
+  EXPECT_EQ(Print(rounded(Select(x < Int(3), e, number(0)))),
+            "to_bfloat16((x < 3 ? rough_exp2_or_zero((float)x * 0.721347511f) : 0.0f))");
+  EXPECT_EQ(Print(rounded(e / v)),
+            "to_bfloat16(rough_divide(rough_exp2((float)x * 0.721347511f), (float)x))");
+  EXPECT_EQ(Print(rounded(e * v)), "to_bfloat16(rough_exp2((float)x * 0.721347511f) * (float)x)");
+  EXPECT_EQ(Print(rounded(e + v)), "to_bfloat16(expf((float)x * 0.5f) + (float)x)");
+  EXPECT_EQ(Print(Cast(DType::kTF32, e)), "to_tf32(expf((float)x * 0.5f))");
+  ExprPrinter opencl(DialectOf(Api::kOpenCl));
+  opencl.Bind(x_, "x");
+  EXPECT_EQ(opencl.Print(rounded(e)), "to_bfloat16(exp((float)x * 0.5f))");
+}
+
 TEST_F(ExprText, LiteralsReadBackExactly) {
   const Dialect& cuda = DialectOf(Api::kCuda);
   const double infinity = std::numeric_limits<double>::infinity();

@@ -1,0 +1,29 @@
+// Reductions that are taken along with a sum (primitives/rolling_update.h), a value for each row of
+// what warps hold (primitives/row_fragment.h).
+#ifndef HEDDLE_SEARCH_SPACE_LOWER_ROLLING_H_
+#define HEDDLE_SEARCH_SPACE_LOWER_ROLLING_H_
+
+#include "absl/functional/function_ref.h"
+#include "search_space/lower/kernel_context.h"
+
+namespace heddle::search_space {
+
+// Where a thread keeps the value of `stage`, a row_fragment, at `index`, relative to its region. It
+// must be of one of its own rows.
+ExprList HeldInRows(KernelContext& context, const ScheduledStage& stage, ExprList index);
+
+// What stage `s` computes in a loop of the sum that others are rolled with: apart for iterations of
+// which a mask leaves all terms, so that these do not ask for each.
+Stmt ApartFromMasked(KernelContext& context, int s, const Assumptions& assumptions,
+                     absl::FunctionRef<Stmt(const Assumptions&)> emit);
+
+// Takes the terms of one iteration of the consumer's loop into stage `s`, and makes good in the
+// sums whose terms depend on it for what that changes.
+Stmt EmitRollingUpdate(KernelContext& context, int s, const Assumptions& assumptions);
+
+// Behind the loop: adds up what the lanes of a row have.
+Stmt EndRollingUpdate(KernelContext& context, int s);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_LOWER_ROLLING_H_

@@ -1,0 +1,121 @@
+#include "search_space/schedule/primitives/rolling_update.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/schedule/editor.h"
+#include "search_space/schedule/rolling.h"
+
+namespace heddle::search_space {
+namespace {
+
+// The terms that an iteration of the consumer's loop at `depth` takes: so many from `base` on, if
+// iterations are consecutive parts of all of them.
+absl::StatusOr<Region> TermsOf(const ScheduledStage& consumer, size_t depth) {
+  const Loop& loop = consumer.loops[depth];
+  const bool is_first = std::none_of(consumer.loops.begin(),
+                                     consumer.loops.begin() + static_cast<std::ptrdiff_t>(depth),
+                                     [](const Loop& l) { return l.reduce; });
+  if (!loop.reduce || loop.kind != LoopKind::kSerial || !is_first ||
+      consumer.reduce_axes.size() != 1) {
+    return Refuse(absl::StrCat("rolling_update wants the outermost loop of ", consumer.name(),
+                               " that reduces, serial, over its one axis"));
+  }
+  const Region terms =
+      RegionOf(consumer.values.back(), [&](const Var& v) { return v != loop.var; });
+  const Expr first = Simplify(VarExpr(loop.var) * Int(terms.extent));
+  if (!IsInt(Simplify(terms.base - first), 0) ||
+      terms.extent * loop.var->extent != consumer.reduce_axes[0]->extent) {
+    return Refuse(absl::StrCat("iterations of ", loop.var->name,
+                               " are no equal parts of the terms of ", consumer.name(),
+                               " in order"));
+  }
+  return terms;
+}
+
+// Can the sums that are taken along with one another make good for running values?
+absl::Status CheckSlopes(const Schedule& schedule, const ScheduledStage& consumer,
+                         const std::vector<const ScheduledStage*>& rolled) {
+  for (const ScheduledStage* running : rolled) {
+    std::vector<const ScheduledStage*> dependents = rolled;
+    dependents.push_back(&consumer);
+    for (const ScheduledStage* other : dependents) {
+      if (other == running) continue;
+      const auto slope = SlopeOf(schedule, *other, *running);
+      if (slope == 0.0) continue;
+      const bool is_running =
+          running->combiner == Combiner::kMax || running->combiner == Combiner::kMin;
+      if (slope && is_running && other->combiner == Combiner::kSum) continue;
+      return Refuse(absl::StrCat("the terms of ", other->name(), " depend on ", running->name(),
+                                 " so that no factor makes good for what it is before its end"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RollingUpdate::ApplyTo(ScheduleEditor& editor) const {
+  const Schedule& schedule = editor.schedule();
+  HEDDLE_ASSIGN_OR_RETURN(here, editor.FindStage(stage));
+  HEDDLE_ASSIGN_OR_RETURN(around, editor.FindStage(consumer));
+  HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(*around, loop));
+  const auto* rows = here->Note<RowFragment>();
+  const auto* fragment = around->Note<Fragment>();
+  if (rows == nullptr || here->consumer >= 0 || !here->untouched || here->reduce_axes.size() != 1) {
+    return Refuse(absl::StrCat(stage,
+                               " is no row_fragment that reduces over one axis and is not "
+                               "computed in any loop yet"));
+  }
+  if (fragment == nullptr || !around->is_reduction() || around->consumer < 0 ||
+      fragment->instruction != rows->instruction) {
+    return Refuse(absl::StrCat(consumer, " is no fragment of ", ShapeOf(rows->instruction).name,
+                               " that is computed in a loop"));
+  }
+  if (schedule.IndexOf(*here) >= schedule.IndexOf(*around)) {
+    return Refuse(absl::StrCat(consumer, " does not depend on ", stage));
+  }
+  HEDDLE_ASSIGN_OR_RETURN(terms, TermsOf(*around, at));
+  const FragmentLayout& layout = rows->layout();
+  if (here->reduce_axes[0]->extent != around->reduce_axes[0]->extent ||
+      terms.extent % layout.block_cols() != 0) {
+    return Refuse(absl::StrCat(stage, " and ", consumer, " do not reduce over the same terms, ",
+                               layout.block_cols(), " or a multiple of that at a time"));
+  }
+  std::vector<const ScheduledStage*> rolled = {here};
+  for (int r : RolledWith(schedule, schedule.IndexOf(*around))) {
+    rolled.push_back(&schedule.stages()[static_cast<size_t>(r)]);
+  }
+  HEDDLE_RETURN_IF_ERROR(CheckSlopes(schedule, *around, rolled));
+  std::vector<Expr> base;
+  std::vector<int64_t> extent;
+  HEDDLE_RETURN_IF_ERROR(
+      InferRegion(schedule, *here, around->consumer, around->attach_loop, base, extent));
+  for (size_t i = 0; i < extent.size(); ++i) {
+    const bool is_row = here->axes[i]->name == rows->row;
+    const ModRem m = ModulusRemainder(base[i]);
+    const int64_t of_matrix = rows->Extent(here->axes[i]->name);
+    if (extent[i] % of_matrix == 0 && m.modulus % of_matrix == 0 && m.remainder % of_matrix == 0 &&
+        (is_row || extent[i] == 1)) {
+      continue;
+    }
+    return Refuse(absl::StrCat("a warp would hold ", extent[i], " elements of axis ",
+                               here->axes[i]->name, " of ", stage, " from ", ToString(base[i]),
+                               " on, which are no rows of whole matrices"));
+  }
+  here->base = std::move(base);
+  here->extent = std::move(extent);
+  here->consumer = schedule.IndexOf(*around);
+  here->attach_loop = around->loops[at].var;
+  ResetLoops(*here);
+  Loop& reduce = here->loops.back();
+  reduce.var = MakeVar(reduce.var->name, terms.extent);
+  here->values.back() = Simplify(terms.base + VarExpr(reduce.var));
+  here->untouched = false;
+  here->notes.emplace_back(*this);
+  return absl::OkStatus();
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,28 @@
+// Reductions that are taken along with a sum whose terms depend on them (rolling_update).
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_ROLLING_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_ROLLING_H_
+
+#include <optional>
+#include <vector>
+
+#include "search_space/schedule/schedule.h"
+
+namespace heddle::search_space {
+
+// The stages that are rolled with `consumer`, in definition order.
+std::vector<int> RolledWith(const Schedule& schedule, int consumer);
+
+// The axis of the rows of what warps hold: of a fragment or a row_fragment.
+const Var& RowOf(const ScheduledStage& stage);
+
+// Every term of `sum` is exp(slope * m) times what does not depend on m, where m is the value of
+// `running` at the term's own row: of those that warps hold of both. So a sum for one m
+// becomes that for another when it is multiplied by exp(slope * (other - m)). Conversions to types
+// of fewer digits are looked through: they round what is multiplied as much as what is not. 0: no
+// term depends on it. nullopt: one does in another way.
+std::optional<double> SlopeOf(const Schedule& schedule, const ScheduledStage& sum,
+                              const ScheduledStage& running);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_ROLLING_H_

@@ -1,0 +1,129 @@
+#include "search_space/sketch/rolling_chain.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "search_space/ir/float_format.h"
+#include "search_space/schedule/operands.h"
+
+namespace heddle::search_space {
+namespace {
+
+const Expr& WithoutCast(const Expr& e) { return e->op == Op::kCast ? e->args[0] : e; }
+
+// The one of `stages` of which the sum's terms have an element, converted, as a factor.
+std::optional<Expr> FactorAmong(const ScheduledStage& sum, const std::vector<BufferRef>& stages) {
+  if (sum.body->op != Op::kMul) return std::nullopt;
+  for (const Expr& arg : sum.body->args) {
+    const Expr& factor = WithoutCast(arg);
+    if (factor->op != Op::kLoad || !IsHalf(factor->type)) continue;
+    const bool is_among = std::find(stages.begin(), stages.end(), factor->buffer) != stages.end();
+    if (is_among) return factor;
+  }
+  return std::nullopt;
+}
+
+std::optional<size_t> AxisWith(const Expr& load, const Var& index) {
+  for (size_t a = 0; a < load->args.size(); ++a) {
+    if (load->args[a]->op == Op::kVar && load->args[a]->var == index) return a;
+  }
+  return std::nullopt;
+}
+
+std::optional<size_t> FactorOwning(const MatrixKernel& kernel, size_t axis) {
+  for (size_t f = 0; f < 2; ++f) {
+    if (kernel.factors[f].own == axis) return f;
+  }
+  return std::nullopt;
+}
+
+class RollingChainFinder {
+ public:
+  RollingChainFinder(const ProgramShape& shape, const Chain& chain, const Target& target)
+      : shape_{{}, shape.schedule, {}}, chain_(chain), target_(target) {}
+
+  std::optional<RollingChain> Find() {
+    const auto sum = Index(chain_.root.reduction);
+    const auto factor = FactorAmong(shape_.stage(sum), chain_.inlined);
+    if (!factor || !chain_.row || chain_.columns.size() != 1) return std::nullopt;
+    RollingChain found{.scores = {}, .root = {}, .weights = {(*factor)->buffer}};
+    if (!Inline(found) || !FindProducts(found)) return std::nullopt;
+    const ScheduledStage& reduction = shape_.stage(Index(chain_.root.reduction));
+    const auto row = AxisWith(*factor, reduction.axes[*chain_.row]);
+    const auto term = AxisWith(*factor, reduction.reduce_axes[0]);
+    if (!row || !term) return std::nullopt;
+    found.weights_row = *row;
+    found.weights_term = *term;
+    for (const ChainLink& link : chain_.links) {
+      if (link.tiled.has_value()) continue;
+      if (!link.row.has_value()) return std::nullopt;
+      found.statistics.push_back(link.reduction);
+      found.statistic_rows.push_back(*link.row);
+    }
+    if (found.statistics.empty()) return std::nullopt;
+    found.is_masked =
+        Schedule(shape_.schedule).Apply(Step(SkipMasked{chain_.root.reduction.name()})).ok();
+    return found;
+  }
+
+ private:
+  int Index(const StageRef& stage) const { return shape_.schedule.FindStage(stage.tensor.get()); }
+
+  bool Inline(RollingChain& found) {
+    found.inlined = chain_.inlined;
+    std::erase(found.inlined, found.weights.tensor);
+    for (const ChainLink& link : chain_.links) found.inlined.push_back(link.result.tensor);
+    return std::all_of(found.inlined.begin(), found.inlined.end(), [&](const BufferRef& stage) {
+      return shape_.schedule.Apply(Step(ComputeInline{stage->name})).ok();
+    });
+  }
+
+  // Found while results are still stages of their own.
+  std::optional<MatrixKernel> ProductOf(const StageRef& result, const StageRef& reduction) const {
+    const auto index = [&](const StageRef& s) { return whole_.schedule.FindStage(s.tensor.get()); };
+    return MatrixKernel::Find(whole_, {.root = index(result), .reductions = {index(reduction)}},
+                              target_, false);
+  }
+
+  bool FindProducts(RollingChain& found) {
+    const ChainLink* product = nullptr;
+    for (const ChainLink& link : chain_.links) {
+      if (!link.tiled.has_value()) continue;
+      if (product != nullptr || link.columns.size() != 1 || !link.row) return false;
+      product = &link;
+    }
+    if (product == nullptr) return false;
+    const auto root = ProductOf(chain_.root.root, chain_.root.reduction);
+    const auto scores = ProductOf(product->result, product->reduction);
+    if (!root || !scores || !IsHalf(root->Type()) || !IsHalf(scores->Type())) return false;
+    const auto queries = FactorOwning(*scores, *product->row);
+    const auto weights = FactorOwning(*root, *chain_.row);
+    if (!queries || !weights || scores->factors[1 - *queries].own != product->columns[0] ||
+        root->factors[1 - *weights].own != chain_.columns[0]) {
+      return false;
+    }
+    const auto has_one = [](const MatrixKernel& k) { return k.kernel.reduce_axes.size() == 1; };
+    if (!has_one(*root) || !has_one(*scores)) return false;
+    found.scores = *scores;
+    found.root = *root;
+    found.queries_number = *queries;
+    found.weights_number = *weights;
+    return true;
+  }
+
+  ProgramShape shape_;
+  const ProgramShape whole_{{}, shape_.schedule, {}};
+  const Chain& chain_;
+  const Target& target_;
+};
+
+}  // namespace
+
+std::optional<RollingChain> FindRollingChain(const ProgramShape& shape, const KernelShape& kernel,
+                                             const Target& target) {
+  const auto chain = FindChain(shape, kernel, target);
+  if (!chain.has_value()) return std::nullopt;
+  return RollingChainFinder(shape, *chain, target).Find();
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,268 @@
+// Chains of two products on matrix units whose statistics are taken along: which programs are one,
+// what their kernel looks like, and that it computes what the definition says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "search_space/check/interpret.h"
+#include "search_space/check/verify.h"
+#include "search_space/ir/stmt.h"
+#include "search_space/notation/notation.h"
+#include "search_space/notation/reference.h"
+#include "search_space/schedule/schedule.h"
+#include "search_space/sketch/search_space.h"
+#include "tests/golden.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Attention in several forms, and programs that lack something of it.
+constexpr char kOperators[] = R"(
+op attention(b, s, t, d, e) {
+  in Q[b, s, d], K[b, t, d], V[b, t, e]
+  T[z: b, i: s, j: t] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  M[z: b, i: s] = max(r: t) T[z, i, r]
+  E[z: b, i: s, j: t]: bfloat16 = exp((T[z, i, j] - M[z, i]) * 0.5)
+  L[z: b, i: s] = sum(r: t) E[z, i, r]
+  O[z: b, i: s, x: e] = sum(r: t) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: e]: float32 = O[z, i, x] / L[z, i]
+}
+op causal(b, s, d) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d]
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  M[z: b, i: s] = max(r: s) select(r <= i, T[z, i, r], -3.0e38)
+  E[z: b, i: s, j: s]: bfloat16 = select(j <= i, exp(T[z, i, j] / 2 - M[z, i] / 2), 0)
+  L[z: b, i: s] = sum(r: s) E[z, i, r]
+  O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
+}
+op window(b, s, d, w) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d]
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  M[z: b, i: s] = max(r: s) select(r <= i && i - r < w, T[z, i, r], -3.0e38)
+  E[z: b, i: s, j: s]: bfloat16 = select(j <= i && i - j < w, exp(T[z, i, j] - M[z, i]), 0)
+  L[z: b, i: s] = sum(r: s) E[z, i, r]
+  O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
+}
+op grouped(h, g, s, d) {
+  in Q[h, g, s, d], K[h, s, d], V[h, s, d], B[g, s, s]: float32
+  T[z: h, p: g, i: s, j: s] = sum(r: d) Q[z, p, i, r] * K[z, j, r]
+  S[z: h, p: g, i: s, j: s] = T[z, p, i, j] * 0.25 + B[p, i, j]
+  M[z: h, p: g, i: s] = max(r: s) S[z, p, i, r]
+  E[z: h, p: g, i: s, j: s]: bfloat16 = exp(S[z, p, i, j] - M[z, p, i])
+  L[z: h, p: g, i: s] = sum(r: s) E[z, p, i, r]
+  O[z: h, p: g, i: s, x: d] = sum(r: s) E[z, p, i, r] * V[z, r, x]
+  out Y[z: h, p: g, i: s, x: d]: float32 = O[z, p, i, x] / L[z, p, i]
+}
+op smallest(s, t, d) {
+  in Q[s, d], K[t, d], V[t, d]
+  T[i: s, j: t] = sum(r: d) Q[i, r] * K[j, r]
+  M[i: s] = min(r: t) T[i, r]
+  E[i: s, j: t]: bfloat16 = exp((M[i] - T[i, j]) * 0.5)
+  O[i: s, x: d] = sum(r: t) E[i, r] * V[r, x]
+  out Y[i: s, x: d]: float32 = O[i, x]
+}
+op unconverted(s, t, d) {
+  in Q[s, d], K[t, d], V[t, d]
+  T[i: s, j: t] = sum(r: d) Q[i, r] * K[j, r]
+  M[i: s] = max(r: t) T[i, r]
+  O[i: s, x: d] = sum(r: t) exp(T[i, r] - M[i]) * V[r, x]
+  out Y[i: s, x: d] = O[i, x]
+}
+op other_dependence(s, t, d) {
+  in Q[s, d], K[t, d], V[t, d]
+  T[i: s, j: t] = sum(r: d) Q[i, r] * K[j, r]
+  M[i: s] = max(r: t) T[i, r]
+  E[i: s, j: t]: bfloat16 = max(T[i, j] - M[i] + 1, 0)
+  O[i: s, x: d] = sum(r: t) E[i, r] * V[r, x]
+  out Y[i: s, x: d] = O[i, x]
+}
+op sum_inside(s, t, d) {
+  in Q[s, d], K[t, d], V[t, d]
+  T[i: s, j: t] = sum(r: d) Q[i, r] * K[j, r]
+  M[i: s] = sum(r: t) T[i, r]
+  E[i: s, j: t]: bfloat16 = exp(T[i, j] - M[i])
+  O[i: s, x: d] = sum(r: t) E[i, r] * V[r, x]
+  out Y[i: s, x: d] = O[i, x]
+}
+op other_row(s, d) {
+  in Q[s, d], K[s, d], V[s, d]
+  T[i: s, j: s] = sum(r: d) Q[i, r] * K[j, r]
+  M[i: s] = max(r: s) T[i, r]
+  E[i: s, j: s]: bfloat16 = exp(T[i, j] - M[j])
+  O[i: s, x: d] = sum(r: s) E[i, r] * V[r, x]
+  out Y[i: s, x: d] = O[i, x]
+}
+)";
+
+std::shared_ptr<const TensorProgram> ProgramOf(const std::string& op, const std::string& shape,
+                                               DType type = DType::kBFloat16) {
+  const auto found = FindOperator(*ParseOperators(kOperators), op);
+  return std::make_shared<const TensorProgram>(*found->Instantiate(*ParseShape(shape), type));
+}
+
+// Of sketches whose name begins so.
+std::vector<Point> PointsOf(const SearchSpace& space, size_t most,
+                            const char* sketch = "rolling:") {
+  static constexpr int kDraws = 600;
+  std::vector<Point> points;
+  Rng rng(3);
+  for (int draw = 0; draw < kDraws && points.size() < most; ++draw) {
+    const auto point = space.Sample(rng);
+    if (point && absl::StartsWith(space.Print(*point), sketch)) points.push_back(*point);
+  }
+  return points;
+}
+
+bool IsRolling(const std::string& op, const std::string& shape, DType type = DType::kBFloat16,
+               const char* target = "h100") {
+  const auto space = SearchSpace::Create(ProgramOf(op, shape, type), *FindTarget(target));
+  return space.ok() && !PointsOf(*space, 1).empty();
+}
+
+TEST(RollingTest, IsFoundByWhatReadsWhat) {
+  EXPECT_TRUE(IsRolling("attention", "b=2,s=64,t=64,d=32,e=32"));
+  EXPECT_TRUE(IsRolling("causal", "b=2,s=64,d=32", DType::kBFloat16, "a100"));
+  EXPECT_TRUE(IsRolling("grouped", "h=2,g=2,s=64,d=32"));
+  EXPECT_TRUE(IsRolling("smallest", "s=64,t=64,d=32"));
+  // No device has units for float32, nor this one any.
+  EXPECT_FALSE(IsRolling("attention", "b=2,s=64,t=64,d=32,e=32", DType::kFloat32));
+  EXPECT_FALSE(IsRolling("attention", "b=2,s=64,t=64,d=32,e=32", DType::kBFloat16, "v100"));
+  // Weights of float32 would lose digits.
+  EXPECT_FALSE(IsRolling("unconverted", "s=64,t=64,d=32"));
+  // Nothing makes good for another maximum, or for a sum before its end.
+  EXPECT_FALSE(IsRolling("other_dependence", "s=64,t=64,d=32"));
+  EXPECT_FALSE(IsRolling("sum_inside", "s=64,t=64,d=32"));
+  EXPECT_FALSE(IsRolling("other_row", "s=64,d=32"));
+  // 63 terms are no parts of whole matrices.
+  EXPECT_FALSE(IsRolling("attention", "b=2,s=64,t=63,d=32,e=32"));
+}
+
+// Steps that take a minimum along, on programs that differ in how the weights depend on it alone.
+TEST(RollingTest, StatisticsThatNothingMakesGoodForAreRefused) {
+  const std::string shape = "s=64,t=64,d=32";
+  const auto space = *SearchSpace::Create(ProgramOf("smallest", shape), *FindTarget("h100"));
+  const std::vector<Step> steps = *space.Steps(PointsOf(space, 1).at(0));
+  const auto applied = [&](const std::string& op) {
+    Schedule schedule(ProgramOf(op, op == "other_row" ? "s=64,d=32" : shape));
+    return std::string(schedule.Apply(steps).message());
+  };
+  EXPECT_EQ(applied("smallest"), "");
+  for (const char* op : {"other_dependence", "sum_inside", "other_row"}) {
+    EXPECT_THAT(applied(op), testing::HasSubstr("the terms of O depend on M.acc so that no factor "
+                                                "makes good for what it is before its end"))
+        << op;
+  }
+}
+
+constexpr char kCausal[] =
+    "rolling: warps=2 tiles=1 terms=32 held=1 pipeline=2 min_blocks=0 skip_masked=1 last_first=0";
+
+TEST(RollingTest, IsOneKernel) {
+  const auto space =
+      *SearchSpace::Create(ProgramOf("causal", "b=2,s=64,d=32"), *FindTarget("h100"));
+  const auto point = space.Parse(kCausal);
+  ASSERT_TRUE(point.ok()) << point.status();
+  const auto program = space.Lower(*point);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->kernels.size(), 1);
+  tests::ExpectGolden("loops/rolling.txt",
+                      absl::StrCat(space.Print(*point), "\n\n", ToString(*space.Steps(*point)),
+                                   "\n", ToString(*program)));
+}
+
+// Scores from some -40 to 40, the largest of a row anywhere in it: weights that are not multiplied
+// when the maximum changes are wrong by many orders of magnitude.
+TensorValues Inputs(const TensorProgram& program) {
+  TensorValues values;
+  std::mt19937_64 rng(7);
+  std::normal_distribution<double> normal;
+  for (const BufferRef& input : program.inputs) {
+    for (int64_t i = 0; i < input->elements; ++i) {
+      values[input->name].push_back(std::round(normal(rng) * 32) / 16);
+    }
+  }
+  return values;
+}
+
+struct Case {
+  const char *op, *shape;
+  const char* sketch = "rolling:";
+};
+
+class RollingKernels : public testing::TestWithParam<Case> {};
+
+// Weights are rounded to 8 bits with the maximum so far and with that of the whole row: each is off
+// by 2^-8 at most, and so is what they are averaged to, of values up to 8.
+TEST_P(RollingKernels, ComputeTheirProgram) {
+  static constexpr size_t kPoints = 10;
+  static constexpr double kMostError = 8.0 / 256 * 2;
+  const Target target = *FindTarget("h100");
+  const auto program = ProgramOf(GetParam().op, GetParam().shape);
+  const auto space = *SearchSpace::Create(program, target);
+  const std::vector<Point> points = PointsOf(space, kPoints, GetParam().sketch);
+  ASSERT_EQ(points.size(), kPoints);
+  TensorValues expected = Inputs(*program);
+  EvaluateAll(*program, expected);
+  for (size_t i = 0; i < points.size(); ++i) {
+    SCOPED_TRACE(space.Print(points[i]));
+    const auto lowered = space.Lower(points[i]);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const absl::Status verified = Verify(*lowered, target);
+    ASSERT_TRUE(verified.ok()) << verified << ToString(*lowered);
+    TensorValues got = Inputs(*program);
+    const absl::Status ran = Interpret(*lowered, got, {.seed = i + 1});
+    ASSERT_TRUE(ran.ok()) << ran << ToString(*lowered);
+    double worst = 0;
+    for (size_t e = 0; e < expected.at("Y").size(); ++e) {
+      const double error = std::abs(got.at("Y")[e] - expected.at("Y")[e]);
+      worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error);
+    }
+    EXPECT_LT(worst, kMostError);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RollingKernels,
+    testing::Values(Case{"attention", "b=2,s=48,t=96,d=32,e=16"},
+                    Case{"attention", "b=1,s=37,t=64,d=24,e=40"},  // ends inside of matrices
+                    Case{"attention", "b=1,s=20,t=48,d=16,e=12"}, Case{"causal", "b=2,s=64,d=16"},
+                    Case{"causal", "b=1,s=80,d=16"}, Case{"window", "b=2,s=96,d=16,w=20"},
+                    Case{"grouped", "h=2,g=2,s=32,d=16"},
+                    // The same weights in a chain that keeps rows of scores.
+                    Case{"causal", "b=2,s=64,d=16", "chain:"},
+                    Case{"window", "b=2,s=64,d=16,w=20", "chain:"}),
+    [](const auto& info) {
+      std::string name = absl::StrCat(info.param.sketch, info.param.op, "_", info.param.shape);
+      std::replace_if(
+          name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+      return name;
+    });
+
+// What does not fit is refused for the limit that it breaks.
+TEST(RollingTest, RefusalsNameTheLimit) {
+  const auto refusal = [](const std::string& changed, const std::string& to) {
+    const auto space =
+        *SearchSpace::Create(ProgramOf("causal", "b=2,s=2048,d=128"), *FindTarget("h100"));
+    std::string text = kCausal;
+    text.replace(text.find(changed), changed.size(), to);
+    const auto point = space.Parse(text);
+    return point.ok() ? std::string(space.Check(*point).message())
+                      : std::string(point.status().message());
+  };
+  EXPECT_EQ(refusal("last_first=0", "last_first=0"), "");
+  EXPECT_EQ(refusal("skip_masked=1 last_first=0", "skip_masked=0 last_first=1"),
+            "Y: blocks that leave nothing out have all the same to do");
+  EXPECT_THAT(refusal("tiles=1", "tiles=4"), testing::HasSubstr("registers, at most"));
+  EXPECT_THAT(refusal("terms=32", "terms=48"), testing::HasSubstr("terms"));
+  EXPECT_THAT(refusal("pipeline=2 min_blocks=0", "pipeline=4 min_blocks=4"),
+              testing::HasSubstr("blocks a multiprocessor, at most 3"));
+}
+
+}  // namespace
+}  // namespace heddle::search_space

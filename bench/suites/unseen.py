@@ -76,6 +76,7 @@ def eager(op, s):
         'local_response_norm': local_response_norm,
         'cross_entropy_labels': lambda x, l: torch.logsumexp(x, 1) - x.gather(1, l.long()[:, None])[:, 0],
         'layer_norm_channels': layer_norm_channels,
+        'softmax_channels': lambda x: torch.softmax(x, 1),
         'middle_sum': lambda x: x.sum(1),
         'cummax': lambda x: torch.cummax(x, 1)[0],
         'batch_gram': lambda x: torch.einsum('bik,bjk->ij', x, x),

@@ -57,13 +57,13 @@ Stmt CombineNeighbours(Combiner combiner, const BufferRef& registers, const Var&
 }
 
 Stmt CombineSlices(Combiner combiner, const BufferRef& registers, const Var& thread, int64_t slices,
-                   const std::vector<Var>& vthreads) {
+                   bool for_all, const std::vector<Var>& vthreads) {
   const int64_t threads = thread->extent / slices;
   const Expr slice = VarExpr(thread) / Int(threads), place = VarExpr(thread) % Int(threads);
   // Runs of up to 16 bytes of one thread, neighbours side by side: no conflicts of banks.
   int64_t run = 16 / SizeOf(registers->dtype);
   while (registers->shape.back() % run != 0) run /= 2;
-  std::vector<int64_t> shape = {slices - 1};
+  std::vector<int64_t> shape = {for_all ? slices : slices - 1};
   ExprList virtual_indices;
   for (const Var& v : vthreads) {
     shape.push_back(v->extent);
@@ -92,6 +92,21 @@ Stmt CombineSlices(Combiner combiner, const BufferRef& registers, const Var& thr
   Stmt leave = nest(Simplify(slice), [&](const ExprList& element, const ExprList& there) {
     return Store(scratch, there, Load(registers, element));
   });
+  if (for_all) {
+    // All threads combine the same in the same order, so that they agree to the last bit.
+    const auto take = [&](const Expr& from, bool first) {
+      return nest(from, [&](const ExprList& element, const ExprList& there) {
+        const Expr value = Load(scratch, there);
+        return Store(registers, element,
+                     first ? value : Combine(combiner, Load(registers, element), value));
+      });
+    };
+    const Var other = MakeVar("slice", slices - 1);
+    const Expr next = slices > 2 ? Simplify(VarExpr(other) + Int(1)) : Int(1);
+    const Stmt others = take(next, false);
+    return Seq(
+        {leave, take(Int(0), true), slices > 2 ? For(other, ForKind::kUnrolled, others) : others});
+  }
   const Var other = MakeVar("slice", slices - 1);
   Stmt take = nest(VarExpr(other), [&](const ExprList& element, const ExprList& there) {
     return Store(registers, element,

@@ -14,10 +14,10 @@ Stmt CombineNeighbours(Combiner combiner, const BufferRef& registers, const Var&
                        int64_t group);
 
 // Combines the registers of threads that have the same place in `slices` equal parts of the block;
-// those of the last part get the result. `vthreads`: the virtual threads that the registers will
-// depend on.
+// those of the last part get the result, or, `for_all`, those of every part. `vthreads`: the
+// virtual threads that the registers will depend on.
 Stmt CombineSlices(Combiner combiner, const BufferRef& registers, const Var& thread, int64_t slices,
-                   const std::vector<Var>& vthreads);
+                   bool for_all, const std::vector<Var>& vthreads);
 
 }  // namespace heddle::search_space
 

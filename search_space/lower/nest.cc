@@ -98,7 +98,7 @@ Stmt EmitCombine(KernelContext& context, int s, const Loop& shared) {
   for (const Loop& l : context.stage(context.root).loops) {
     if (l.kind == LoopKind::kVthread && l.var->extent > 1) vthreads.push_back(l.var);
   }
-  return CombineSlices(here.combiner, registers, context.thread, parts, vthreads);
+  return CombineSlices(here.combiner, registers, context.thread, parts, shared.for_all, vthreads);
 }
 
 // Sets the reduction's elements to the combiner's identity, in loops of its own.

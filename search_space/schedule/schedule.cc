@@ -187,7 +187,8 @@ Expr DealtAxis::PlaceOf(const Var& thread) const {
 
 std::optional<DealtAxis> DealtAxisOf(const ScheduledStage& stage) {
   if (const auto* spread = stage.Note<Spread>()) {
-    return DealtAxis{stage.axes.size() - 1, spread->threads, spread->vector, false};
+    const auto axis = static_cast<size_t>(stage.FindAxis(spread->axis));
+    return DealtAxis{axis, spread->threads, spread->vector, axis + 1 < stage.axes.size()};
   }
   if (const auto* share = stage.Note<ShareScan>()) {
     return DealtAxis{ScanOf(stage)->axis, share->threads, share->vector,

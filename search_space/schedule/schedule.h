@@ -25,6 +25,8 @@ struct Loop {
   bool reduce = false;
   // Bound to thread, and shared by threads of whole parts of the block instead of by neighbours.
   bool sliced = false;
+  // Of such a reduction: do the threads of all parts get the result, instead of the last one's?
+  bool for_all = false;
   // Of a fused loop: the extent of all but the first of its parts together; 1 otherwise.
   int64_t inner_extent = 1;
 

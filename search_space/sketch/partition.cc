@@ -164,7 +164,9 @@ class KernelEstimate {
   // there is no rule.
   bool FindPlace(Place& place) {
     if (kernel_.reductions.empty()) return true;
-    if (MakeRowsRule()->Applies(shape_, kernel_, target_)) return true;
+    for (const auto& make : {MakeRowsRule, MakeStridedRowsRule}) {
+      if (make()->Applies(shape_, kernel_, target_)) return true;
+    }
     if (kernel_.fused) return FindChainPlace(place);
     place.is_fallback = !MakeTilingRule()->Applies(shape_, kernel_, target_);
     for (int s : kernel_.stageable) Inline(stage(s).tensor);

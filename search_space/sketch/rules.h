@@ -49,6 +49,9 @@ std::unique_ptr<SketchRule> MakeMatrixRule();
 std::unique_ptr<SketchRule> MakeWarpgroupRule();
 // Rows reduced by groups of threads, several reductions in one kernel: softmax, layer norm, sums.
 std::unique_ptr<SketchRule> MakeRowsRule();
+// The same of rows along another axis than the innermost one, side by side, where a block can hold
+// some in registers and something of them is read again: norms over channels, softmax of columns.
+std::unique_ptr<SketchRule> MakeStridedRowsRule();
 // Reductions of prefixes, such as cumulative sums, of rows or columns that threads hold whole.
 std::unique_ptr<SketchRule> MakePrefixRule();
 // Reductions that read one another's results along the same rows, such as attention, in one kernel.

@@ -100,8 +100,11 @@ class ScheduleWriter {
   // Copies `reduction`, and what is computed with it, to global memory for `reader`; their copies,
   // which are computed together.
   std::vector<StageRef> Materialize(const StageRef& reduction, const StageRef& reader);
+  void Spread(const StageRef& s, size_t axis, int64_t threads, int64_t vector) {
+    Apply(search_space::Spread{s.name(), At(s).axes[axis]->name, threads, vector});
+  }
   void Spread(const StageRef& s, int64_t threads, int64_t vector) {  // along its last axis
-    Apply(search_space::Spread{s.name(), At(s).axes.back()->name, threads, vector});
+    Spread(s, At(s).axes.size() - 1, threads, vector);
   }
   void Fragment(const StageRef& s, MatrixInstruction instruction, MatrixOperand operand,
                 const std::string& row, const std::string& col) {

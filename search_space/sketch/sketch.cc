@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "search_space/schedule/collapse.h"
@@ -23,7 +24,7 @@ constexpr size_t kMaxSketches = 12;  // of one algorithm
 using MakeRule = std::unique_ptr<SketchRule>();
 constexpr MakeRule* kRules[] = {MakeStreamingRule, MakeStagingRule, MakeTilingRule,
                                 MakeRowsRule,      MakeColumnsRule, MakeMatrixRule,
-                                MakeWarpgroupRule, MakePrefixRule};
+                                MakeWarpgroupRule, MakePrefixRule,  MakeStridedRowsRule};
 
 struct NamedPlan {
   std::string rule;
@@ -223,16 +224,28 @@ bool HasOneKernel(const std::vector<Sketch>& sketches) {
                      [](const Sketch& s) { return s.plans.size() == 1; });
 }
 
+bool HasStridedRows(const std::vector<Sketch>& sketches) {
+  return std::any_of(sketches.begin(), sketches.end(), [](const Sketch& s) {
+    return s.plans.size() == 1 && absl::EndsWith(s.name, MakeStridedRowsRule()->name());
+  });
+}
+
 // Rows along several axes that are only walked together are rows along one. Where the definition
-// has rows along one already, that is the kernel which knows all of them.
+// has rows along one already, that is the kernel which knows all of them; but strided rows lie side
+// by side along as many axes, so that wider accesses read them.
 void AddCollapsedRows(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                       std::vector<Sketch>& sketches) {
   const std::string& root = program->stages.back().name();
-  if (HasOneKernel(sketches) || !Collapse(*program, root).ok()) return;
+  const bool has_strided = HasStridedRows(sketches);
+  if ((HasOneKernel(sketches) && !has_strided) || !Collapse(*program, root).ok()) return;
   const auto shape =
       std::make_shared<const ProgramShape>(FuseKernels(program, {CollapseAxes{root}}));
   const std::vector<Plans> plans = PlansOf(*shape, false, target);
   if (plans.empty() || plans[0].empty()) return;
+  if (has_strided) {
+    if (plans[0][0].rule != sketches.back().name) return;
+    sketches.pop_back();
+  }
   const size_t first = sketches.size(), draws = DrawsBeside(sketches);
   AddCombinations(plans, shape, sketches);
   for (size_t s = first; s < sketches.size(); ++s) {
@@ -471,6 +484,7 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
     const auto shape = std::make_shared<const ProgramShape>(
         algorithm.together ? FindKernelsTogether(program, {}, algorithm.steps)
                            : FindKernels(program, algorithm.steps));
+    if (HasStridedRows(sketches) && shape->kernels.size() > 1) continue;
     const size_t first = sketches.size();
     std::vector<Plans> made = PlansOf(*shape, false, target);
     if (algorithm.only_matrices) {

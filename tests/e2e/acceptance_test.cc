@@ -46,6 +46,16 @@ op gated_matmul(m, n, k) {
   out D[i: m, j: n] = T[i, j] * sigmoid(U[i, j])
 })";
 
+// Rows along an axis that is not the innermost one.
+constexpr char kSoftmaxChannels[] = R"(
+op softmax_channels(n, c, l) {
+  in X[n, c, l]
+  M[b: n, x: l] = max(k: c) X[b, k, x]
+  E[b: n, k: c, x: l] = exp(X[b, k, x] - M[b, x])
+  S[b: n, x: l] = sum(k: c) E[b, k, x]
+  out Y[b: n, k: c, x: l] = E[b, k, x] / S[b, x]
+})";
+
 constexpr Case kCases[] = {
     {"vector_add_small", "vector_add", "n=256"},
     {"vector_add_odd", "vector_add", "n=10007"},
@@ -81,6 +91,8 @@ constexpr Case kCases[] = {
      kDilatedConv1d},
     {"log_sum_exp_small", "log_sum_exp", "m=64,n=64", kLogSumExp},
     {"log_sum_exp_odd", "log_sum_exp", "m=61,n=101", kLogSumExp},
+    {"softmax_channels_small", "softmax_channels", "n=2,c=32,l=64", kSoftmaxChannels},
+    {"softmax_channels_odd", "softmax_channels", "n=3,c=37,l=61", kSoftmaxChannels},
     {"gated_matmul_small", "gated_matmul", "m=64,n=64,k=64", kGated},
     {"gated_matmul_odd", "gated_matmul", "m=61,n=101,k=37", kGated},
 };
@@ -126,6 +138,8 @@ TEST(AcceptanceTest, ATenthTunesWithTwentyFourTrials) {
 TEST(AcceptanceTest, BothTypesOfSixteenBitsTune) {
   ExpectTunes({"matmul_small", "matmul", "m=64,n=64,k=64"}, 4, "bfloat16");
   ExpectTunes({"softmax_odd", "softmax", "m=61,n=101"}, 4, "float16");
+  ExpectTunes({"softmax_channels_odd", "softmax_channels", "n=3,c=37,l=61", kSoftmaxChannels}, 6,
+              "bfloat16");
 }
 
 class LongAcceptanceTest : public testing::TestWithParam<Case> {};

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <mutex>
-#include <sstream>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -61,6 +59,12 @@ constexpr Case kGatherCases[] = {
     {"paged_scores", "b=8,h=4,s=512,d=64,p=16,pages=1000"},
 };
 constexpr int kGatherPoints = 5;
+// Rows along an axis that is not the innermost one, of bench/suites/unseen.op.
+constexpr Case kStridedCases[] = {
+    {"layer_norm_channels", "n=16,c=192,h=56,w=56"},
+    {"layer_norm_channels", "n=3,c=96,h=14,w=14"},
+    {"softmax_channels", "n=3,c=133,h=7,w=9"},
+};
 
 class CompileTest : public testing::TestWithParam<Case> {};
 
@@ -138,14 +142,20 @@ TEST_P(CompileTest, LongSampledPointsCompile) {
 TEST(GatherCompileTest, SampledPointsCompile) {
   const absl::StatusOr<measure::NvrtcInfo> nvrtc = measure::FindNvrtc();
   HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
-  std::ifstream file(tests::SourceDir() + "/bench/suites/gather.op");
-  std::stringstream text;
-  text << file.rdbuf();
-  const auto operators = ParseOperators(text.str());
-  ASSERT_TRUE(operators.ok()) << operators.status();
+  const std::vector<Operator> operators = tests::OperatorsOfSuite("gather.op");
   for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
     for (const Case& c : kGatherCases)
-      ExpectPointsCompile(*operators, c, dtype, kGatherPoints, On::kBoth);
+      ExpectPointsCompile(operators, c, dtype, kGatherPoints, On::kBoth);
+  }
+}
+
+TEST(StridedRowsCompileTest, SampledPointsCompile) {
+  const absl::StatusOr<measure::NvrtcInfo> nvrtc = measure::FindNvrtc();
+  HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
+  const std::vector<Operator> operators = tests::OperatorsOfSuite("unseen.op");
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const Case& c : kStridedCases)
+      ExpectPointsCompile(operators, c, dtype, kGatherPoints, On::kAlternate);
   }
 }
 

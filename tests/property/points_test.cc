@@ -95,6 +95,9 @@ constexpr Case kCases[] = {
     {"mixed_product", "m=13,n=20,k=18"},
     {"rounded_layers", "m=9,n=16,k=24"},
     {"wide_sum", "m=6,n=72"},
+    {"norm_channels", "n=2,c=13,h=3,w=7"},
+    {"norm_channels", "n=1,c=24,h=3,w=8"},
+    {"softmax_columns", "m=37,n=12"},
 };
 // Operators of users, whose rows have other forms than those of the built-in ones.
 constexpr char kUserOperators[] = R"(
@@ -134,6 +137,20 @@ op linear_residual_norm(m, n, k) {
   D[i: m, j: n] = U[i, j] - S[i] / n
   V[i: m] = sum(r: n) D[i, r] * D[i, r]
   out Y[i: m, j: n] = D[i, j] * rsqrt(V[i] / n + 0.00001) * G[j]
+}
+op norm_channels(n, c, h, w) {
+  in X[n, c, h, w], R[n, c, h, w], G[c]
+  U[b: n, k: c, y: h, x: w] = X[b, k, y, x] + R[b, k, y, x]
+  S[b: n, y: h, x: w] = sum(k: c) U[b, k, y, x]
+  V[b: n, y: h, x: w] = sum(k: c) (U[b, k, y, x] - S[b, y, x] / c) * (U[b, k, y, x] - S[b, y, x] / c)
+  out Y[b: n, k: c, y: h, x: w] = (U[b, k, y, x] - S[b, y, x] / c) * rsqrt(V[b, y, x] / c + 0.00001) * G[k]
+}
+op softmax_columns(m, n) {
+  in X[m, n]
+  M[j: n] = max(r: m) X[r, j]
+  E[i: m, j: n] = exp(X[i, j] - M[j])
+  S[j: n] = sum(r: m) E[r, j]
+  out Y[i: m, j: n] = E[i, j] / S[j]
 }
 op mirrored_product(m, n) {
   in X[m, n]

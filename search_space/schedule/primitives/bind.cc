@@ -6,10 +6,11 @@
 namespace heddle::search_space {
 namespace {
 
+bool IsSliced(BindTo to) { return to == BindTo::kSlice || to == BindTo::kSliceAll; }
+
 // May threads share this loop of a reduction?
 bool SharesReduction(const ScheduledStage& stage, const Loop& loop, BindTo to) {
-  const bool fits =
-      to == BindTo::kSlice || (to == BindTo::kThread && IsPowerOfTwo(loop.var->extent));
+  const bool fits = IsSliced(to) || (to == BindTo::kThread && IsPowerOfTwo(loop.var->extent));
   return fits && stage.scope == Scope::kLocal && stage.consumer >= 0;
 }
 
@@ -28,11 +29,11 @@ absl::Status Bind::ApplyTo(ScheduleEditor& editor) const {
                      " reduces: a power of two of threads can share it in a "
                      "local stage that is attached; else use rfactor to run it in parallel"));
   }
-  if (to == BindTo::kSlice && !here->loops[at].reduce) {
+  if (IsSliced(to) && !here->loops[at].reduce) {
     return Refuse(absl::StrCat("only a reduction can be sliced; loop ", loop, " is data"));
   }
   static constexpr LoopKind kKinds[] = {LoopKind::kBlock, LoopKind::kThread, LoopKind::kVthread,
-                                        LoopKind::kThread};
+                                        LoopKind::kThread, LoopKind::kThread};
   const LoopKind kind = kKinds[static_cast<int>(to)];
   if (kind != LoopKind::kThread && !here->is_root()) {
     return Refuse(absl::StrCat("only a kernel's own stage has blocks and virtual threads; ", stage,
@@ -45,7 +46,8 @@ absl::Status Bind::ApplyTo(ScheduleEditor& editor) const {
     }
   }
   HEDDLE_RETURN_IF_ERROR(SetKind(*here, at, kind));
-  here->loops[at].sliced = to == BindTo::kSlice;
+  here->loops[at].sliced = IsSliced(to);
+  here->loops[at].for_all = to == BindTo::kSliceAll;
   return absl::OkStatus();
 }
 

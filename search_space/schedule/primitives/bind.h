@@ -5,15 +5,15 @@
 
 namespace heddle::search_space {
 
-enum class BindTo : uint8_t { kBlock, kThread, kVthread, kSlice };
+enum class BindTo : uint8_t { kBlock, kThread, kVthread, kSlice, kSliceAll };
 constexpr auto WordsOf(BindTo /*unused*/) {
-  return std::array{"block", "thread", "vthread", "slice"};
+  return std::array{"block", "thread", "vthread", "slice", "slice_all"};
 }
 
 // Binds a loop to the fused block axis, the fused thread axis or a virtual thread. A reduction loop
 // of a local stage that is bound to thread is shared by a group of neighbouring threads, which all
 // get the result; bound to slice, by threads of equal parts of the block, of which those of the
-// last get it.
+// last get it; bound to slice_all, all of them get it.
 struct Bind {
   std::string stage, loop;
   BindTo to;

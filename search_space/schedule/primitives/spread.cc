@@ -12,8 +12,8 @@ absl::Status Spread::CheckAt(const Schedule& /*schedule*/, const ScheduledStage&
                      "compute_at; ",
                      stage, " is not one"));
   }
-  if (here.axes.empty() || here.axes.back()->name != axis) {
-    return Refuse(absl::StrCat("only the last axis of ", stage, " can be spread"));
+  if (here.FindAxis(axis) < 0) {
+    return Refuse(absl::StrCat(stage, " has no axis ", axis, " to be spread"));
   }
   if (!IsPowerOfTwo(threads) || !IsVectorWidth(vector)) {
     return Refuse("spread wants a power of two of threads and a vector of 1, 2, 4, 8 or 16");

@@ -5,9 +5,11 @@
 
 namespace heddle::search_space {
 
-// Keeps a local stage that is not attached yet spread over groups of `threads` neighbouring
-// threads: along its last axis, runs of `vector` elements are dealt out to the threads of a group
-// in turn. Who reads an element must be the thread that holds it.
+// Keeps a local stage that is not attached yet spread over groups of `threads` threads: along the
+// axis, runs of `vector` elements are dealt out to the threads of a group in turn. Along the last
+// axis these are neighbours, along another one threads of the same place in equal parts of the
+// block, so that neighbours read what lies side by side. Who reads an element must be the thread
+// that holds it.
 struct Spread {
   std::string stage, axis;
   int64_t threads, vector;

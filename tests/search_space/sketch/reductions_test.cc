@@ -196,8 +196,8 @@ TEST(Reductions, RefusalsSayWhy) {
               HasSubstr("only a reduction can be sliced"));
   EXPECT_THAT(Loops("softmax", "m=8,n=8", "spread(E, j, 8, 1)\n"),
               HasSubstr("spread wants an elementwise stage in scope local"));
-  EXPECT_THAT(Loops("softmax", "m=8,n=8", "set_scope(E, local)\nspread(E, i, 8, 1)\n"),
-              HasSubstr("only the last axis of E can be spread"));
+  EXPECT_THAT(Loops("softmax", "m=8,n=8", "set_scope(E, local)\nspread(E, k, 8, 1)\n"),
+              HasSubstr("E has no axis k to be spread"));
   EXPECT_THAT(Loops("softmax", "m=8,n=8", "set_scope(E, local)\nspread(E, j, 6, 1)\n"),
               HasSubstr("a power of two of threads"));
   EXPECT_THAT(Loops("matmul", "m=8,n=8,k=8", "replicate(C.acc, 8)\n"),

@@ -87,7 +87,8 @@ class Turns:
                     self._file.close()
 
     def take(self, owner, name, before=None):
-        """Has a function of a module or a class wait for its turn; `before` is called with its arguments, and does not."""
+        """Has a function of a module or a class wait for its turn. `before` is called with its arguments first, and does
+        not wait."""
         call = getattr(owner, name)
 
         @functools.wraps(call)
@@ -293,7 +294,9 @@ def main():
     parser.add_argument("--trials", type=int, default=64, help="for each workload on average")
     parser.add_argument("--seconds", type=float, default=240, help="for tuning a model")
     parser.add_argument("--mode", default="max-autotune-no-cudagraphs")
-    parser.add_argument("--choice-seconds", type=float, default=60, help="in which kernels are compared, as optimize has it")
+    parser.add_argument(
+        "--choice-seconds", type=float, default=60, help="in which kernels are compared, as optimize has it"
+    )
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--case-seconds", type=float, default=1500, help="for a model at a batch")
     parser.add_argument("--total-seconds", type=float, default=math.inf, help="for all of them")

@@ -74,7 +74,7 @@ class Turns:
         with self._counting:
             if self._depth == 0:
                 begin = time.monotonic()
-                self._file = open(self._path, "w")
+                self._file = open(self._path, "w")  # noqa: SIM115
                 fcntl.flock(self._file, fcntl.LOCK_EX)
                 self.waited += time.monotonic() - begin
             self._depth += 1
@@ -87,8 +87,8 @@ class Turns:
                     self._file.close()
 
     def take(self, owner, name, before=None):
-        """Has a function of a module or a class wait for its turn. `before` is called with its arguments first, and does
-        not wait."""
+        """Has a function of a module or a class wait for its turn; `before` is called with its arguments first, without
+        a wait."""
         call = getattr(owner, name)
 
         @functools.wraps(call)

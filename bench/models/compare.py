@@ -2,8 +2,8 @@
 """Whole models: heddle.optimize beside torch.compile, on one GPU, both in CUDA graphs of one process.
 
     PYTHONPATH=python bench/models/compare.py --out DIR [--models NAME,...] [--batch N,...] [--dtype TYPE,...]
-               [--mode MODE,...] [--shard I/N] [--trials N] [--seconds S] [--rounds N] [--case-seconds S]
-               [--total-seconds S] [--cold] [--table-only]
+               [--mode MODE,...] [--shard I/N] [--trials N] [--seconds S] [--choice-seconds S] [--rounds N]
+               [--case-seconds S] [--total-seconds S] [--cold] [--table-only]
 
 For each model of models.py at each batch, type and mode, in a process of its own: the model is tuned into an empty
 database (cold), torch.compile compiles it, the results of both and eager's are compared with those in float64, graphs
@@ -12,8 +12,10 @@ of each, written after each of these steps, its database and its cache: what is 
 finished goes on from its database, without a cold time; --cold begins anew. Modes share a database, so that the first
 has the cold time. DIR/results.md is the table of all that DIR holds.
 --case-seconds limits each case, --total-seconds all of them. Shards share nothing but DIR: run --shard 1/4 to 4/4 on
-four machines, copy their folders into one and run again with --table-only. Exit code 1 if a case failed. Needs the
-package (docs/python.md).
+four machines, copy their folders into one and run again with --table-only. Or run several with one DIR on one machine,
+as compilers take most of the time: whatever measures on the device, a search too, holds DIR/device.lock meanwhile.
+Only the times cold and warm are longer then, by what a case waited. Exit code 1 if a case failed. Needs the package
+(docs/python.md).
 
 float32 is without TF32; cuDNN tries its algorithms (benchmark mode). --mode is torch.compile's, and what
 heddle.optimize leaves to Inductor has its options: by default max-autotune-no-cudagraphs, since the graphs are ours,
@@ -24,6 +26,8 @@ and for torch.compile the default one where that has not ended after five minute
 
 import argparse
 import copy
+import fcntl
+import functools
 import itertools
 import json
 import logging
@@ -35,8 +39,10 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections import namedtuple
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -53,15 +59,66 @@ class TooLong(Exception):
     pass
 
 
+class Turns:
+    """Who measures on the device holds a file's lock, so that no two processes do at once. All threads of a process are
+    one: what holds the lock may wait for another thread that measures."""
+
+    def __init__(self, path):
+        self._path = path
+        self._counting = threading.Lock()
+        self._depth = 0
+        self.waited = 0.0  # seconds
+
+    @contextmanager
+    def turn(self):
+        with self._counting:
+            if self._depth == 0:
+                begin = time.monotonic()
+                self._file = open(self._path, "w")  # noqa: SIM115
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+                self.waited += time.monotonic() - begin
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._depth -= 1
+                if self._depth == 0:
+                    self._file.close()
+
+    def take(self, owner, name, before=None):
+        """Has a function of a module or a class wait for its turn; `before` is called with its arguments first, without
+        a wait."""
+        call = getattr(owner, name)
+
+        @functools.wraps(call)
+        def in_turn(*arguments, **named):
+            if before is not None:
+                before(*arguments)
+            with self.turn():
+                return call(*arguments, **named)
+
+        setattr(owner, name, in_turn)
+
+
 def case(name, batch, options, keep):
     """Measures one model at one batch; `keep` is given what is known after each step, as JSON has it."""
     import torch
     import torch._inductor
     from models import MODELS
+    from torch._inductor.runtime.benchmarking import InductorBenchmarker
 
     import heddle
+    from heddle import _choice, fx
     from heddle._timing import captured
 
+    turns = Turns(options.out / "device.lock")
+    turns.take(heddle.Database, "tune_workloads")
+    turns.take(fx, "_values")
+    # A first call compiles.
+    turns.take(_choice, "section_times", lambda run, *_: run())
+    turns.take(fx, "beside", lambda calls, *_: [call() for call in calls.values()])
+    turns.take(InductorBenchmarker, "benchmark_gpu")  # of autotuning
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     model, inputs = MODELS[name].build(batch)
@@ -73,9 +130,12 @@ def case(name, batch, options, keep):
     def flat(results):
         return results if isinstance(results, tuple) else (results,)
 
-    double = copy.deepcopy(model).double()
-    expected = flat(double(*(x.double() if x.is_floating_point() else x for x in inputs)))
-    del double
+    with turns.turn():
+        double = copy.deepcopy(model).double()
+        expected = flat(double(*(x.double() if x.is_floating_point() else x for x in inputs)))
+        del double
+        model(*inputs)  # cuDNN tries its algorithms
+        torch.cuda.synchronize()
 
     def error(results):
         """The largest, relative to the largest element."""
@@ -96,6 +156,7 @@ def case(name, batch, options, keep):
             tolerance=0.1,
             progress=False,
             options=torch._inductor.list_mode_options(options.mode),
+            choice_seconds=options.choice_seconds,
         )
         return run, report, time.monotonic() - begin
 
@@ -111,13 +172,15 @@ def case(name, batch, options, keep):
     keep(row)
     peer, row["mode"] = compiled(model, inputs, options.mode)
     runs = {"ours": ours, "peer": peer, "eager": model}
-    row["error"] = {kind: error(run(*inputs)) for kind, run in runs.items()}
-    graphs = {kind: captured(lambda run=run: run(*inputs))[0] for kind, run in runs.items()}
-    times = replayed({kind: graph.replay for kind, graph in graphs.items()}, options.rounds)
+    with turns.turn():
+        row["error"] = {kind: error(run(*inputs)) for kind, run in runs.items()}
+        graphs = {kind: captured(lambda run=run: run(*inputs))[0] for kind, run in runs.items()}
+        times = replayed({kind: graph.replay for kind, graph in graphs.items()}, options.rounds)
+        row["share"] = share(graphs["ours"].replay)
     row["times_us"] = {kind: statistics.median(found) for kind, found in times.items()}
     # Each round's, as both sides of it had the same clocks.
     row["ratio"] = statistics.median(b / a for a, b in zip(times["ours"], times["peer"], strict=True))
-    row["share"] = share(graphs["ours"].replay)
+    row["waited_seconds"] = turns.waited
     keep(row)
     _, _, row["warm_seconds"] = tuned()
     keep(row)
@@ -132,7 +195,7 @@ def compiled(model, inputs, mode):
 
     tried = []
     for now in dict.fromkeys((mode, "default")):
-        torch._dynamo.reset()
+        # Without a reset, behind which ours would be compiled again at its next call.
         peer = torch.compile(model, mode=now, dynamic=False)
         signal.signal(signal.SIGALRM, over)
         signal.alarm(MODE_SECONDS)
@@ -182,7 +245,10 @@ def geomean(values):
 
 def table(folder):
     """Markdown of every case that the folder holds."""
-    rows = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    rows = []
+    for path in sorted(folder.glob("*.json")):
+        with suppress(FileNotFoundError):  # another process begins that case again
+            rows.append(json.loads(path.read_text()))
     lines = [
         "| model | batch | type | ours us | torch.compile us | mode | eager us | ratio | share % | error "
         "| torch.compile's | eager's | cold s | warm s | kernels |",
@@ -228,6 +294,9 @@ def main():
     parser.add_argument("--trials", type=int, default=64, help="for each workload on average")
     parser.add_argument("--seconds", type=float, default=240, help="for tuning a model")
     parser.add_argument("--mode", default="max-autotune-no-cudagraphs")
+    parser.add_argument(
+        "--choice-seconds", type=float, default=60, help="in which kernels are compared, as optimize has it"
+    )
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--case-seconds", type=float, default=1500, help="for a model at a batch")
     parser.add_argument("--total-seconds", type=float, default=math.inf, help="for all of them")
@@ -310,8 +379,8 @@ def measured(one, options, end, known):
     known.add(stem)
     words = [sys.executable, __file__, "--case", f"{one.model}/{one.batch}", "--out", str(options.out)]
     words += ["--dtype", one.dtype, "--mode", one.mode]
-    for key in ("trials", "seconds", "rounds"):
-        words += [f"--{key}", str(getattr(options, key))]
+    for key in ("trials", "seconds", "choice_seconds", "rounds"):
+        words += [f"--{key.replace('_', '-')}", str(getattr(options, key))]
     # Compiled kernels, and what was chosen, are of this case alone: cold as well, the first time.
     environment = {**os.environ, "HEDDLE_DB": str(database), "XDG_CACHE_HOME": str(cache)}
     environment.pop("HEDDLE_SERVER", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 
 from heddle import _definitions, _patterns
@@ -91,10 +92,11 @@ class Extractor:
 
     def _keep(self, group: Draft, output: str) -> None:
         base = "_".join([group.kind, *group.suffix])
-        name, number = base, 1
-        while (text := group.text(name)) != self._found.operators.get(name, text):
-            number += 1
-            name = f"{base}_{number}"
+        # Told apart by digits of what it is, not counted: the same group has the same name in every model, so that what
+        # was tuned for one serves another.
+        digest, digits = hashlib.sha256(group.text(base).encode()).hexdigest(), 4
+        while (text := group.text(name := f"{base}_{digest[:digits]}")) != self._found.operators.get(name, text):
+            digits += 1
         self._found.operators[name] = text
         for workload in self._found.workloads:
             if (workload.operator, workload.shape, workload.dtype) == (name, group.shape, group.dtype):

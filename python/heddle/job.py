@@ -71,6 +71,7 @@ class LocalJob:
         self._many = many
         self._events: list[Event] = []
         self._text: list[str] = []  # what is no progress: notes, warnings, the error
+        self._held: list[str] = []  # not shown yet, as they may be what wait() raises: the error, and what is behind it
         self._changed = threading.Condition()
         self._printed = ""  # on stdout, once it has ended
         # A pipe would have to be read while it runs.
@@ -100,7 +101,8 @@ class LocalJob:
         with self._process.stderr as lines:
             for line in lines:
                 self._line(line.rstrip("\n"))
-        self._process.wait()
+        if self._process.wait() in (0, 130):
+            self._show_held()
         with self._out:
             self._out.seek(0)
             self._printed = self._out.read().decode(errors="replace")
@@ -118,9 +120,15 @@ class LocalJob:
         if not isinstance(document, dict) or not _PROGRESS <= document.keys():
             with self._changed:
                 self._text.append(line)
-            if self._show:
+            if line.startswith("heddle: "):
+                self._show_held()
+                self._held.append(line)
+            elif self._held:
+                self._held.append(line)
+            elif self._show:
                 _show(line, False, False)
             return
+        self._show_held()  # it went on
         best = document["best_us"]
         with self._changed:
             failed = self._count.add(document)
@@ -132,6 +140,11 @@ class LocalJob:
         if self._show:
             _show(document["text"], True, best != self._best)
         self._best = best
+
+    def _show_held(self) -> None:
+        for line in self._held if self._show else []:
+            _show(line, False, False)
+        self._held.clear()
 
     def events(self, after: int = 0) -> Iterator[Event]:
         while True:
@@ -165,6 +178,7 @@ class LocalJob:
         some = self._many and any("trials" in one for one in document)
         if code != 0 and (not some or BY_EXIT_CODE.get(code) is Unavailable):
             raise _program.failure(code, "\n".join(self._text))
+        self._show_held()
         return document
 
     def result(self) -> TuneResult:

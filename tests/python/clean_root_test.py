@@ -14,7 +14,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from support import SOURCE, Case, skip
+from support import SOURCE, Case, readme_lines, skip
 
 if os.getuid() != 0 or shutil.which("unshare") is None:
     skip("clean-root: a root is made and entered by root alone")
@@ -29,13 +29,6 @@ error = np.abs(f(a, b, c) - expected).max() / np.abs(expected).max()
 print(f"{f}: {f.record.time_us:.0f} us, largest difference from NumPy {error:.1e}")
 assert f.record.match == "exact" and error < 1e-5, (f.record.match, error)
 """
-
-
-def readme_lines():
-    """The README's Python part."""
-    text = (SOURCE / "README.md").read_text(encoding="utf-8")
-    part = re.search(r"\n## From Python\n\n((?:    .*\n)+)", text)
-    return "".join(line[4:] for line in part.group(1).splitlines(keepends=True))
 
 
 def run(command):

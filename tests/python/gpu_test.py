@@ -23,7 +23,7 @@ import time
 import unittest
 from pathlib import Path
 
-from support import skip
+from support import SOURCE, readme_lines, skip
 
 try:
     import torch
@@ -518,6 +518,30 @@ class Models(unittest.TestCase):
             a, b, _ = matrices()
             got = torch.compile(torch.matmul, backend="heddle" if installed else backend)(a, b)
             self.assertLess(error(got, a.double() @ b.double()), 1e-5)
+
+
+class Documents(unittest.TestCase):
+    """What a user is shown, run as it is written; what it prints is printed."""
+
+    def shown(self, *words):
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False)
+        print("  " + "\n  ".join((done.stderr + done.stdout).strip().splitlines()), file=sys.stderr)
+        self.assertEqual(done.returncode, 0)
+
+    def test_the_readme_s_lines_on_tensors(self):
+        lines = readme_lines()
+        for numpy_s, ours in (
+            ("numpy as np", "torch"),
+            ("np.random.rand(512, 512).astype(np.float32)", "torch.rand(512, 512, device='cuda')"),
+        ):
+            self.assertIn(numpy_s, lines)
+            lines = lines.replace(numpy_s, ours)
+        expected = "(a.double() @ b.double()).relu().float() + c"
+        check = f"torch.testing.assert_close(f(a, b, c), {expected}, rtol=1e-5, atol=1e-4)"
+        self.shown("-c", f"{lines}\n{check}\nassert f.record.match == 'exact', f.record.match")
+
+    def test_the_example(self):
+        self.shown(str(SOURCE / "python" / "examples" / "pytorch_matmul.py"), "32")
 
 
 if __name__ == "__main__":

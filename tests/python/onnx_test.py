@@ -17,6 +17,7 @@ except ImportError as error:
 
 import groups
 import onnx_models
+from groups import plain
 
 from heddle.onnx import extract
 
@@ -61,11 +62,11 @@ class Groups(Case):
         weights = {"w": (16, 24), "b": (24,), "half": np.float32(0.5)}
         found = extract(model(nodes, {"x": [2, 5, 16], "x2": [2, 5, 24]}, weights))
         workload, text = self.only(found)
-        self.assertEqual(workload.operator, "matmul_add_sigmoid_mul_add")
+        self.assertEqual(plain(workload.operator), "matmul_add_sigmoid_mul_add")
         self.assertEqual(workload.shape, {"m": 10, "n": 24, "k": 16})
         self.assertEqual(
             text,
-            "op matmul_add_sigmoid_mul_add(m, n, k) {\n  in A[m, k], B[k, n], In2[n], In3[m, n]\n"
+            f"op {workload.operator}(m, n, k) {{\n  in A[m, k], B[k, n], In2[n], In3[m, n]\n"
             "  T0[i: m, j: n] = sum(r: k) A[i, r] * B[r, j]\n  T1[i: m, j: n] = T0[i, j] + In2[j]\n"
             "  T2[i: m, j: n] = sigmoid(T1[i, j])\n  T3[i: m, j: n] = T2[i, j] * 0.5\n"
             "  out T4[i: m, j: n] = T3[i, j] + In3[i, j]\n}\n",
@@ -74,22 +75,22 @@ class Groups(Case):
     def test_what_is_read_twice_ends_a_group(self):
         nodes = [node("MatMul", "x w", "t"), node("Relu", "t"), node("Softmax", "t", "z")]
         found = extract(model(nodes, {"x": [4, 8]}, {"w": (8, 8)}, ("y", "z")))
-        self.assertEqual([w.operator for w in found.workloads], ["matmul", "map_relu", "softmax"])
+        self.assertEqual([plain(w.operator) for w in found.workloads], ["matmul", "map_relu", "softmax"])
         # An output of the model is read by whoever runs it.
         found = extract(
             model([node("MatMul", "x w", "t"), node("Relu", "t")], {"x": [4, 8]}, {"w": (8, 8)}, ("t", "y"))
         )
-        self.assertEqual([w.operator for w in found.workloads], ["matmul", "map_relu"])
+        self.assertEqual([plain(w.operator) for w in found.workloads], ["matmul", "map_relu"])
 
     def test_an_elementwise_function_that_is_written_out_goes_along(self):
         # What the product computes is read twice, and comes together again.
         nodes = [node("MatMul", "x w", "t"), node("Tanh", "t", "u"), node("Mul", "t u", "v"), node("Add", "v b")]
         workload, text = self.only(extract(model(nodes, {"x": [4, 8]}, {"w": (8, 6), "b": (6,)})))
-        self.assertEqual(workload.operator, "matmul_tanh_mul_add")
+        self.assertEqual(plain(workload.operator), "matmul_tanh_mul_add")
         self.assertIn("T2[i: m, j: n] = T0[i, j] * T1[i, j]", text)
         # Not where a part of it is read by others.
         found = extract(model(nodes, {"x": [4, 8]}, {"w": (8, 6), "b": (6,)}, ("u", "y")))
-        self.assertEqual([w.operator for w in found.workloads], ["matmul", "map_tanh", "map_mul_add"])
+        self.assertEqual([plain(w.operator) for w in found.workloads], ["matmul", "map_tanh", "map_mul_add"])
 
     def test_an_encoder_layer(self):
         """BERT's, as exporters write it: the groups that heddle.fx finds in bench/models."""
@@ -117,7 +118,7 @@ class Groups(Case):
         found = extract(model(layer, {"x": ["N", 8, 16]}, weights, opset=17), dims={"N": 2})
         self.assertEqual(found.unknown, {})
         self.assertEqual(
-            [(w.operator, *w.shape.values(), w.weight) for w in found.workloads],
+            [(plain(w.operator), *w.shape.values(), w.weight) for w in found.workloads],
             [
                 ("attention", 2, 2, 8, 8, 8, 8, 1), ("matmul_add", 16, 16, 16, 3), ("matmul_add_add", 16, 16, 16, 1),
                 ("matmul_add_gelu", 16, 64, 16, 1), ("matmul_add_add", 16, 16, 64, 1),
@@ -125,8 +126,9 @@ class Groups(Case):
             ],
         )  # fmt: skip
         # Heads are read, and brought together, where they lie.
-        self.assertIn("in Q[b, s, h, d], K[b, t, h, d], V[b, t, h, e]", found.operators["attention"])
-        self.assertIn("out Y[z: b, i: s, p: h, x: e]", found.operators["attention"])
+        (attention,) = (text for name, text in found.operators.items() if plain(name) == "attention")
+        self.assertIn("in Q[b, s, h, d], K[b, t, h, d], V[b, t, h, e]", attention)
+        self.assertIn("out Y[z: b, i: s, p: h, x: e]", attention)
 
     def test_what_exporters_write_out_is_one_function(self):
         half, root, one = np.float32(0.5), np.float32(2**0.5), np.float32(1)
@@ -157,11 +159,11 @@ class Groups(Case):
                 with self.subTest(name):
                     found = extract(model([product, *nodes], {"x": [4, 8]}, constants))
                     workload, _ = self.only(found)
-                    self.assertEqual(workload.operator, name.removesuffix("_2"))
+                    self.assertEqual(plain(workload.operator), name.removesuffix("_2"))
         # What is read elsewhere is not taken apart.
         nodes = [product, *erf, node("Mul", "t c", "d"), node("Mul", "d half")]
         found = extract(model(nodes, {"x": [4, 8]}, constants, ("c", "y")))
-        self.assertEqual(found.workloads[-1].operator, "map_mul_mul")
+        self.assertEqual(plain(found.workloads[-1].operator), "map_mul_mul")
 
     def test_a_group_normalisation_that_is_written_out(self):
         def nodes(channels, y="y"):
@@ -176,7 +178,7 @@ class Groups(Case):
         }  # fmt: skip
         silu = [node("Sigmoid", "y1", "g"), node("Mul", "y1 g")]
         workload, text = self.only(extract(model([*nodes("s", "y1"), *silu], {"x": [2, 6, 4, 5]}, weights)))
-        self.assertEqual((workload.operator, [*workload.shape.values()]), ("group_norm_silu", [2, 3, 2, 20]))
+        self.assertEqual((plain(workload.operator), [*workload.shape.values()]), ("group_norm_silu", [2, 3, 2, 20]))
         self.assertIn("(c*s) + 1e-06)", text)
         # Scaled otherwise, or of groups that are scaled, it is none.
         found = extract(model(nodes("wide"), {"x": [2, 6, 4, 5]}, weights))
@@ -206,14 +208,14 @@ class Groups(Case):
         nodes = [node("Transpose", "w", "t", perm=[1, 0]), node("MatMul", "x t", "p"), node("Add", "b p")]
         found = extract(model(nodes, {"x": [2, 4, 8]}, {"w": (6, 8), "b": (6,)}))
         workload, text = self.only(found)
-        self.assertEqual((workload.operator, found.groups[0].operands), ("matmul_nt_add", ("x", "w", "b")))
+        self.assertEqual((plain(workload.operator), found.groups[0].operands), ("matmul_nt_add", ("x", "w", "b")))
         # The same, of weights that an exporter has transposed, for PyTorch.
         stored = model([node("MatMul", "x w", "p"), node("Add", "b p")], {"x": [2, 4, 8]}, {"w": (8, 6), "b": (6,)})
         self.assertEqual(self.only(extract(stored, weights="torch"))[1], text)
-        self.assertEqual(self.only(extract(stored))[0].operator, "matmul_add")
+        self.assertEqual(plain(self.only(extract(stored))[0].operator), "matmul_add")
         # What is no weight stays as it is.
         both = model([node("MatMul", "x w")], {"x": [4, 8], "w": [8, 6]})
-        self.assertEqual(self.only(extract(both, weights="torch"))[0].operator, "matmul")
+        self.assertEqual(plain(self.only(extract(both, weights="torch"))[0].operator), "matmul")
         with self.assertRaisesRegex(heddle.InvalidArgument, "not as 'kn'"):
             extract(stored, weights="kn")
 
@@ -228,12 +230,12 @@ class Groups(Case):
         weights = {"flat": np.array([6, 5, 4]), "heads": np.array([2, 3, 4, 5])}
         inputs = {"q": [2, 7, 3, 4], "k": [2, 5, 3, 4], "v": [2, 5, 3, 6]}
         workload, text = self.only(extract(model(nodes, inputs, weights)))
-        self.assertEqual(workload.operator, "attention")
+        self.assertEqual(plain(workload.operator), "attention")
         self.assertIn("in Q[b, s, h, d], K[b, t, h, d], V[b, t, h, e]", text)
         # Two that undo each other are none.
         nodes = [node("Transpose", "x", "t", perm=[1, 0]), node("Transpose", "t", "u"), node("Relu", "u")]
         workload, _ = self.only(extract(model(nodes, {"x": [4, 8]})))
-        self.assertEqual((workload.operator, workload.shape), ("map_relu", {"d0": 4, "d1": 8}))
+        self.assertEqual((plain(workload.operator), workload.shape), ("map_relu", {"d0": 4, "d1": 8}))
 
     def test_divisions_and_axes_that_are_inputs(self):
         # A rotary embedding and a mean, as of version 18.
@@ -245,17 +247,17 @@ class Groups(Case):
         nodes[0].output[:] = ["left", "right"]
         inputs = {"x": [2, 3, 8], "c": [3, 8], "s": [3, 8]}
         workload, _ = self.only(extract(model(nodes, inputs, {"halves": np.array([4, 4])})))
-        self.assertEqual(workload.operator, "rotary")
+        self.assertEqual(plain(workload.operator), "rotary")
         sliced = [
             node("Slice", "x zero four axis", "left"), node("Slice", "x four end axis one", "right"), *nodes[1:],
         ]  # fmt: skip
         places = {"zero": [0], "four": [4], "end": [2**62], "axis": [-1], "one": [1]}
         weights = {name: np.array(value) for name, value in places.items()}
-        self.assertEqual(self.only(extract(model(sliced, inputs, weights)))[0].operator, "rotary")
+        self.assertEqual(plain(self.only(extract(model(sliced, inputs, weights)))[0].operator), "rotary")
         mean = model([node("ReduceMean", "x axes")], {"x": [2, 3, 4, 5]}, {"axes": np.array([-1, -2])}, opset=18)
         mean.graph.value_info.append(helper.make_tensor_value_info("y", FLOAT, [2, 3, 1, 1]))
         workload, _ = self.only(extract(mean))
-        self.assertEqual((workload.operator, workload.shape), ("row_mean", {"m": 6, "n": 20}))
+        self.assertEqual((plain(workload.operator), workload.shape), ("row_mean", {"m": 6, "n": 20}))
 
     def test_the_same_workloads_are_one_with_a_weight(self):
         names = [f"t{i}" for i in range(3)]
@@ -266,8 +268,14 @@ class Groups(Case):
     def test_names_are_told_apart_by_their_texts(self):
         nodes = [node("Softmax", "x", "t"), node("Conv", "i w", "c1"), node("Conv", "i w", "c2", pads=[1] * 4)]
         found = extract(model(nodes, {"x": [4, 8], "i": [1, 3, 8, 8]}, {"w": (4, 3, 3, 3)}, ("t", "c1", "c2")))
-        self.assertEqual(sorted(found.operators), ["conv2d", "conv2d_2", "softmax"])
+        self.assertEqual(sorted(map(plain, found.operators)), ["conv2d", "conv2d", "softmax"])
         self.assertEqual(len(found.workloads), 3)
+        # By what they are, whatever stands before them: they are called so in every model.
+        for kept in (nodes[:1], nodes[:0:-1], nodes[2:]):
+            names = [one.output[0] for one in kept]
+            other = extract(model(kept, {"x": [4, 8], "i": [1, 3, 8, 8]}, {"w": (4, 3, 3, 3)}, names))
+            self.assertEqual(len(other.operators), len(kept))
+            self.assertLessEqual(other.operators.items(), found.operators.items())
 
     def test_batch_normalisation_behind_a_convolution_is_its_bias(self):
         texts = []
@@ -275,7 +283,7 @@ class Groups(Case):
             nodes = [conv, node("BatchNormalization", "t s b m v", "u"), node("Relu", "u")]
             weights = {"w": (4, 3, 3, 3), **dict.fromkeys("sbmv", (4,))}
             workload, text = self.only(extract(model(nodes, {"x": [1, 3, 8, 8]}, weights)))
-            self.assertEqual(workload.operator, "conv2d_bias_relu")
+            self.assertEqual(plain(workload.operator), "conv2d_bias_relu")
             texts.append(text)
         self.assertEqual(texts[0], texts[1])
 
@@ -294,7 +302,7 @@ class Groups(Case):
         ]  # fmt: skip
         weights = {"w": (8, 8), "c": np.array(True)}
         found = extract(model(nodes, {"x": [4, 8]}, weights, ("u", "z")))
-        self.assertEqual([w.operator for w in found.workloads], ["matmul", "map_relu"])
+        self.assertEqual([plain(w.operator) for w in found.workloads], ["matmul", "map_relu"])
         self.assertEqual(list(found.unknown), ["If"])
 
     def test_all_kinds_are_taken_by_the_program(self):
@@ -367,7 +375,7 @@ class Models(Case):
                 found.operators = {names[o]: text.replace(f"op {o}(", f"op {names[o]}(") for o, text in turned.items()}
                 for workload in found.workloads:
                     workload.operator = names[workload.operator]
-                self.assertEqual(groups.text_of(found), groups.golden(name))
+                self.assertEqual(groups.masked(groups.text_of(found)), groups.masked(groups.golden(name)))
                 # Only layers of more than two dimensions are written so.
                 changed = [o for o, other in names.items() if o != other]
                 self.assertEqual(len(changed), 3 if name == "bert_base" else 0, changed)
@@ -388,22 +396,24 @@ class Command(Case):
         made = model(nodes, {"x": ["N", 8]}, {"w": (8, 6), "axis": np.int64(0)})
         path.write_bytes(made.SerializeToString())
         said = self.extract(path, "--dim", "N=4")
+        name = said.split()[0]
+        self.assertEqual(plain(name), "matmul_relu")
         self.assertEqual(
             said.splitlines(),
             [
-                "matmul_relu m=4,n=6,k=8 weight=1",
+                f"{name} m=4,n=6,k=8 weight=1",
                 "# not tuned: 1 CumSum: no notation for it is known here",
                 "To tune it: heddle tune --workloads net/workloads.txt --op-file net/operators.op",
             ],
         )
-        self.assertEqual((self.folder / "net" / "workloads.txt").read_text(), "matmul_relu m=4,n=6,k=8 weight=1\n")
+        self.assertEqual((self.folder / "net" / "workloads.txt").read_text(), f"{name} m=4,n=6,k=8 weight=1\n")
         document = json.loads(self.extract(path, "--dim", "N=4", "--out", "other", "--json"))
         (workload,) = document["workloads"]
-        self.assertEqual((workload["op"], workload["weight"], workload["dtype"]), ("matmul_relu", 1, "float32"))
+        self.assertEqual((workload["op"], workload["weight"], workload["dtype"]), (name, 1, "float32"))
         self.assertEqual(document["unknown"][0]["kind"], "CumSum")
         self.assertTrue((self.folder / document["op_file"]).exists())
         self.assertIn("bind N by dims=", self.extract(path, code=1) + str(extract(made)))
-        self.assertIn("matmul_nt_relu m=4", self.extract(path, "--dim", "N=4", "--weights", "torch"))
+        self.assertEqual(plain(self.extract(path, "--dim", "N=4", "--weights", "torch").split()[0]), "matmul_nt_relu")
 
     def test_what_it_refuses(self):
         self.assertIn("heddle: none.onnx: No such file", self.extract("none.onnx", code=2))
@@ -453,7 +463,7 @@ class Results(Case):
         shapes = {"q": list(q.shape), "k": list(k.shape), "v": list(v.shape), "mask": list(mask.shape)}
         found = extract(model(nodes, shapes, {"half": np.float32(0.5)}))
         (workload,) = found.workloads
-        self.assertEqual((workload.operator, found.unknown), ("attention", {}))
+        self.assertEqual((plain(workload.operator), found.unknown), ("attention", {}))
         operator = found.operator(workload.operator)
         f = heddle.connect().kernel(operator, shape=workload.shape, device="opencl:0", fallback="default")
         scores = np.exp(np.einsum("bid,bjd->bij", q, k) * 0.5 + mask)

@@ -301,6 +301,21 @@ while True: time.sleep(1)
         with self.assertRaisesRegex(heddle.Unavailable, "^no such thing$"):
             heddle.connect().tune("matmul", m=4, progress=False)
 
+    def test_what_is_raised_is_not_shown_as_well(self):
+        error = "print('heddle: no such thing\\nbut this', file=sys.stderr)"
+        went_on = "print('heddle: one failed\\nso it did', file=sys.stderr); say(1, 2.0)"
+        for script, raised, shown in (
+            (f"{went_on}; {error}; sys.exit(4)", True, ["heddle: one failed", "so it did", "1/3 trials"]),
+            # What is not raised is shown.
+            (f"{error}; print(json.dumps([{RESULT!r}])); sys.exit(2)", False, ["heddle: no such thing", "but this"]),
+            (f"{error}; print(json.dumps([{RESULT!r}]))", False, ["heddle: no such thing", "but this"]),
+        ):
+            self.stand_in(f"{PROGRESS}\n{script}\n")
+            expected = self.assertRaisesRegex(heddle.Unavailable, "^no such thing\nbut this$")
+            with contextlib.redirect_stderr(io.StringIO()) as said, expected if raised else contextlib.nullcontext():
+                heddle.connect().tune_workloads("w.txt")
+            self.assertEqual(said.getvalue().splitlines(), shown)
+
     def test_of_several_workloads_those_that_were_tuned(self):
         failed = {"op": "softmax", "shape": {}, "error": "it does not compile"}
         for documents, code, error in [

@@ -3,6 +3,7 @@
 import atexit
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -20,6 +21,13 @@ def skip(why):
         sys.exit(f"required here: {why}")
     print(f"skipped: {why}")
     sys.exit(SKIPPED)
+
+
+def readme_lines():
+    """The README's Python part."""
+    text = (SOURCE / "README.md").read_text(encoding="utf-8")
+    part = re.search(r"\n## From Python\n\n((?:    .*\n)+)", text)
+    return "".join(line[4:] for line in part.group(1).splitlines(keepends=True))
 
 
 def require_pocl():

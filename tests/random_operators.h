@@ -30,7 +30,9 @@ class RandomOperators {
     extents_.clear();
     tensors_.clear();
     stages_.clear();
+    positions_.clear();
     const int64_t parameters = Draw(2, 4), inputs = Draw(1, 3), stages = Draw(1, 7);
+    inputs_ = static_cast<size_t>(inputs);
     for (int64_t p = 0; p < parameters; ++p) {
       static constexpr int64_t kExtents[] = {2, 3, 4, 5, 7, 8, 11, 13, 17, 20};
       extents_.push_back(
@@ -44,7 +46,7 @@ class RandomOperators {
       tensors_.push_back(tensor);
     }
     for (int64_t s = 0; s < stages; ++s) AddStage();
-    return Written(static_cast<size_t>(inputs));
+    return Written();
   }
 
  private:
@@ -65,6 +67,11 @@ class RandomOperators {
     std::string name;
     size_t extent;
     bool reduces = false;
+  };
+  // An input of numbers of elements along another extent.
+  struct Positions {
+    std::string name;
+    size_t dim, of;
   };
   // A stage in the making.
   struct Stage {
@@ -108,8 +115,23 @@ class RandomOperators {
     return stage.axes.size() - 1;
   }
 
+  // An element of an input of indices, along one of the stage's axes.
+  std::string Gathered(const Stage& stage, size_t extent) {
+    const Axis& axis =
+        stage.axes[static_cast<size_t>(Draw(0, static_cast<int64_t>(stage.axes.size()) - 1))];
+    auto found = std::find_if(positions_.begin(), positions_.end(), [&](const Positions& p) {
+      return p.dim == axis.extent && p.of == extent;
+    });
+    if (found == positions_.end()) {
+      positions_.push_back({absl::StrCat("J", positions_.size()), axis.extent, extent});
+      found = positions_.end() - 1;
+    }
+    return absl::StrCat(found->name, "[", axis.name, "]");
+  }
+
   // An index of this extent made of the stage's axes.
   std::string IndexOf(const Stage& stage, size_t extent) {
+    if (!stage.axes.empty() && ValueOf(extent) > 1 && Chance(5)) return Gathered(stage, extent);
     std::vector<const Axis*> same;
     for (const Axis& a : stage.axes) {
       if (a.extent == extent) same.push_back(&a);
@@ -193,8 +215,9 @@ class RandomOperators {
 
   void AddStage() {
     const std::vector<Tensor> before = tensors_;
+    const std::vector<Positions> positions = positions_;
     Stage stage;
-    switch (Draw(0, 9)) {
+    switch (Draw(0, 11)) {
       case 0:
         stage = Window();
         break;
@@ -209,6 +232,12 @@ class RandomOperators {
       case 5:
         stage = Elementwise();
         break;
+      case 6:
+        stage = Position();
+        break;
+      case 7:
+        if (tensors_.size() < kMostTensors) return AddCentred();
+        [[fallthrough]];
       default:
         stage = Reduction();
     }
@@ -219,6 +248,7 @@ class RandomOperators {
     }
     if (stage.body.empty() || elements > kMostElements || iterations > kMostIterations) {
       tensors_ = before;  // nobody has read anything
+      positions_ = positions;
       return;
     }
     Finish(stage);
@@ -290,6 +320,57 @@ class RandomOperators {
     stage.body = value.text;
     stage.largest = stage.combiner == "prod" ? kLargest : value.largest;
     return stage;
+  }
+
+  // Where the greatest or the least element of an input lies, which are exact.
+  Stage Position() {
+    Stage stage;
+    Tensor& of = tensors_[static_cast<size_t>(Draw(0, static_cast<int64_t>(inputs_) - 1))];
+    const auto reduced = static_cast<size_t>(Draw(0, static_cast<int64_t>(of.dims.size()) - 1));
+    std::vector<std::string> indices;
+    for (size_t d = 0; d < of.dims.size(); ++d) {
+      indices.push_back(stage.axes[AddAxis(stage, of.dims[d], d == reduced)].name);
+    }
+    const Value value = Read(of, indices);
+    stage.combiner = Chance(50) ? "argmax" : "argmin";
+    stage.body = Chance(30) ? absl::StrCat("abs(", value.text, ")") : value.text;
+    stage.largest = static_cast<double>(ValueOf(of.dims[reduced]));
+    return stage;
+  }
+
+  // A statistic along one dimension of a tensor, and the tensor without it: rows along any axis.
+  void AddCentred() {
+    Tensor& of = Pick();
+    const auto d = static_cast<size_t>(Draw(0, static_cast<int64_t>(of.dims.size()) - 1));
+    int64_t elements = 1;
+    for (size_t extent : of.dims) elements *= ValueOf(extent);
+    if (elements > kMostElements) return;
+    const bool sums = Chance(50);
+    const std::string share = absl::StrCat(1.0 / static_cast<double>(ValueOf(of.dims[d])));
+    Stage statistic, rest;
+    std::vector<std::string> indices, others;
+    for (size_t i = 0; i < of.dims.size(); ++i) {
+      indices.push_back(statistic.axes[AddAxis(statistic, of.dims[i], i == d)].name);
+    }
+    statistic.combiner = sums ? "sum" : "max";
+    statistic.body = Read(of, indices).text + (sums ? " * " + share : "");
+    statistic.largest = of.largest;
+    for (size_t i = 0; i < of.dims.size(); ++i) {
+      const std::string axis = rest.axes[AddAxis(rest, of.dims[i], false)].name;
+      if (i != d) others.push_back(axis);
+    }
+    if (others.empty()) others.push_back("0");
+    const Value value = Read(of, NamesOf(rest));
+    const double largest = 2 * of.largest;
+    Finish(statistic);
+    const Value subtracted = Read(tensors_.back(), others);
+    rest.body = absl::StrCat("exp(0 - abs(", value.text, " - ", subtracted.text, "))");
+    rest.largest = 1;
+    if (Chance(50)) {
+      rest.body = absl::StrCat(value.text, " - ", subtracted.text);
+      rest.largest = largest;
+    }
+    Finish(rest);
   }
 
   // Axes of all dimensions of the tensor, and their names.
@@ -390,7 +471,7 @@ class RandomOperators {
   }
 
   // Stages that nobody reads are outputs, a few others are, too.
-  RandomOperator Written(size_t inputs) {
+  RandomOperator Written() {
     if (stages_.empty()) {
       Stage copy;
       for (size_t d : tensors_[0].dims) AddAxis(copy, d, false);
@@ -398,17 +479,21 @@ class RandomOperators {
       Finish(copy);
     }
     std::string body;
+    for (const Positions& p : positions_) {
+      absl::StrAppend(&body, "  in ", p.name, "[", extents_[p.dim].text, "]: index(",
+                      extents_[p.of].text, ")\n");
+    }
     for (size_t t = 0; t < tensors_.size(); ++t) {
       const Tensor& tensor = tensors_[t];
-      if (t < inputs) {
+      if (t < inputs_) {
         std::vector<std::string> shape;
         for (size_t d : tensor.dims) shape.push_back(extents_[d].text);
         if (tensor.is_read) {
           absl::StrAppend(&body, "  in ", tensor.name, "[", absl::StrJoin(shape, ", "), "]\n");
         }
       } else {
-        absl::StrAppend(&body, tensor.is_read && !Chance(15) ? "  " : "  out ", stages_[t - inputs],
-                        "\n");
+        absl::StrAppend(&body, tensor.is_read && !Chance(15) ? "  " : "  out ",
+                        stages_[t - inputs_], "\n");
       }
     }
     RandomOperator made;
@@ -433,7 +518,11 @@ class RandomOperators {
     return false;
   }
 
+  static constexpr size_t kMostTensors = 9;  // beside which two more are made
+
   std::mt19937_64 rng_;
+  size_t inputs_ = 0;
+  std::vector<Positions> positions_;
   std::vector<Extent> extents_;
   std::vector<Tensor> tensors_;      // inputs, then one for each stage
   std::vector<std::string> stages_;  // without "out"

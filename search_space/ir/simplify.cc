@@ -222,7 +222,11 @@ std::vector<Expr> RelevantFacts(const std::vector<Expr>& assumptions,
     grew = false;
     for (size_t i = 0; i < facts.size(); ++i) {
       const auto is_known = [&](const Variable* v) { return Contains(known, v); };
-      if (relevant[i] || std::none_of(of_fact[i].begin(), of_fact[i].end(), is_known)) continue;
+      // A fact without variables is of an index that is read at a constant.
+      const bool is_fixed = of_fact[i].empty();
+      if (relevant[i] ||
+          (!is_fixed && std::none_of(of_fact[i].begin(), of_fact[i].end(), is_known)))
+        continue;
       for (const Variable* v : of_fact[i]) {
         if (!is_known(v)) known.push_back(v);
       }

@@ -43,6 +43,12 @@ std::string KernelName(size_t index, const std::string& stage) {
   return name;
 }
 
+// Inlining may show that nothing is read of a reduction, such as where all that is left is padding:
+// then no kernel computes it.
+bool IsUnread(const Schedule& schedule, const ScheduledStage& s) {
+  return s.is_reduction() && schedule.ReadersOf(s.tensor.get()).empty();
+}
+
 }  // namespace
 
 absl::StatusOr<Program> Lower(const Schedule& schedule) {
@@ -63,13 +69,13 @@ absl::StatusOr<Program> Lower(const Schedule& schedule,
   Globals globals;
   for (const BufferRef& input : program.inputs) globals[input.get()] = input;
   for (const ScheduledStage& s : schedule.stages()) {
-    if (!schedule.NestOf(s).is_root()) continue;
+    if (!schedule.NestOf(s).is_root() || IsUnread(schedule, s)) continue;
     globals[s.tensor.get()] = s.tensor;
     (s.is_output ? program.outputs : program.workspaces).push_back(s.tensor);
   }
   for (size_t i = 0; i < schedule.stages().size(); ++i) {
     const ScheduledStage& s = schedule.stages()[i];
-    if (!s.is_root() || !wanted(s)) continue;
+    if (!s.is_root() || IsUnread(schedule, s) || !wanted(s)) continue;
     if (s.scope != Scope::kGlobal) {
       return absl::InvalidArgumentError(
           absl::StrCat("stage ", s.name(), " has scope ", NameOf(s.scope),

@@ -78,8 +78,15 @@ Expr Resolver::ResolveIndex(const Expr& e, const Known& known) const {
     for (size_t i = 0; i < node->args.size(); ++i) {
       Expr index = Simplify(node->args[i]);
       const Expr last = Int(node->buffer->shape[i] - 1);
-      if (!Proves(known.assumptions, index <= last)) index = MakeExpr(Op::kMin, {index, last});
-      if (!Proves(known.assumptions, Int(0) <= index)) index = MakeExpr(Op::kMax, {index, Int(0)});
+      // What holds by an assumption alone is not seen any more of an index that is clamped on the
+      // other side.
+      const Interval bounds = BoundsOf(index);
+      const bool is_below = Proves(known.assumptions, index <= last);
+      const bool is_above = Proves(known.assumptions, Int(0) <= index);
+      if (!is_below || (!is_above && bounds.max >= node->buffer->shape[i])) {
+        index = MakeExpr(Op::kMin, {index, last});
+      }
+      if (!is_above || (!is_below && bounds.min < 0)) index = MakeExpr(Op::kMax, {index, Int(0)});
       indices.push_back(std::move(index));
     }
     return Load(node->buffer, std::move(indices));

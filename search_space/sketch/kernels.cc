@@ -316,7 +316,10 @@ class ShapeFinder {
   void MergeReductions(bool one_kernel) {
     std::vector<BufferRef> reductions;
     for (const ScheduledStage& s : schedule_.stages()) {
-      if (s.is_reduction() && !placed_.contains(s.tensor.get())) reductions.push_back(s.tensor);
+      const bool is_read = !schedule_.ReadersOf(s.tensor.get()).empty();
+      if (s.is_reduction() && is_read && !placed_.contains(s.tensor.get())) {
+        reductions.push_back(s.tensor);
+      }
     }
     const auto reader = [&](const BufferRef& r) {
       return &schedule_.NestOf(stage(schedule_.ReadersOf(r.get())[0]));

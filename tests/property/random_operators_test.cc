@@ -13,23 +13,26 @@ namespace heddle::search_space {
 namespace {
 
 constexpr int kPoints = 12;
-constexpr double kTolerance = 1e-4;  // of an output's largest element
+// Of an output's largest element; of one of 16 bits, which is rounded.
+constexpr double kTolerance = 1e-4, kTolerance16 = 2e-2;
 
-void ExpectPointsCompute(const tests::RandomOperator& made, uint64_t seed, int points) {
+void ExpectPointsCompute(const tests::RandomOperator& made, uint64_t seed, int points,
+                         DType type = DType::kFloat32) {
   const Target target = *FindTarget("h100");
-  SCOPED_TRACE(absl::StrCat("seed ", seed, ":\n", made.text));
+  const double tolerance = type == DType::kFloat32 ? kTolerance : kTolerance16;
+  SCOPED_TRACE(absl::StrCat("seed ", seed, " in ", NameOf(type), ":\n", made.text));
   const auto parsed = ParseOperators(made.text);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
-  const auto program = (*parsed)[0].Instantiate(made.shape, DType::kFloat32);
+  const auto program = (*parsed)[0].Instantiate(made.shape, type);
   ASSERT_TRUE(program.ok()) << program.status();
   const tests::Subject subject(*program);
-  subject.ExpectComputes(NaiveSteps(*program), target, kTolerance, 1);
+  subject.ExpectComputes(NaiveSteps(*program), target, tolerance, 1);
   const auto space = SearchSpace::Create(subject.program(), target);
   ASSERT_TRUE(space.ok()) << space.status();
   tests::ForPoints(*space, seed, points, [&](const Point& point, int number) {
     const auto steps = space->Steps(point);
     ASSERT_TRUE(steps.ok()) << steps.status();
-    subject.ExpectComputes(*steps, target, kTolerance, static_cast<uint64_t>(number));
+    subject.ExpectComputes(*steps, target, tolerance, static_cast<uint64_t>(number));
     if (!testing::Test::HasFatalFailure()) tests::ExpectPartsAreTheProgram(*space, point);
   });
 }
@@ -37,7 +40,10 @@ void ExpectPointsCompute(const tests::RandomOperator& made, uint64_t seed, int p
 // Operators that begin with `seed`, each of it plus its number alone.
 void ExpectPointsCompute(uint64_t seed, int operators) {
   for (int i = 0; i < operators && !testing::Test::HasFatalFailure(); ++i) {
-    ExpectPointsCompute(tests::RandomOperators(seed + i).Next(), seed + i, kPoints);
+    static constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat32, DType::kBFloat16,
+                                       DType::kFloat16};
+    ExpectPointsCompute(tests::RandomOperators(seed + i).Next(), seed + i, kPoints,
+                        kTypes[static_cast<size_t>(i) % std::size(kTypes)]);
   }
 }
 
@@ -86,6 +92,26 @@ const tests::RandomOperator kOnceRefused[] = {
      "out C[i: (b * 2 + 2) * 2 + 1] = sum(r: 3) select((i + 1 - r) >= 0 && "
      "(i + 1 - r) / 2 < b * 2 + 2 && (i + 1 - r) % 2 == 0, P[(i + 1 - r) / 2], 0) }",
      {{"b", 2}}},
+    // rounds of a chain in which nothing is fetched, to be pipelined
+    {"op f(a, b) { in I[b, a] in J[a] T[i: a, j: a] = J[i] * select(j <= i, I[0, i], 1) "
+     "U[i: (a - 2) / 2 + 1, j: a] = sum(r: 2) max(T[i * 2 + r, j], 0) "
+     "out C[i: (a - 2) / 2 + 1] = sum(r: a) abs(U[i, r] - J[r]) }",
+     {{"a", 17}, {"b", 3}}},
+    // a reduction of which nothing is left once its readers are inlined
+    {"op f(a) { in X[a, a] T[i: a] = max(r: a) X[i, r] S[i: a - 2] = max(r: 3) T[i + r] "
+     "U[i: a - 2] = select(i >= 1 && i < a - 2, S[i] * X[0, i % a], 1) "
+     "out C[i: 1] = sigmoid(U[i % (a - 2)]) }",
+     {{"a", 13}}},
+    // an index that is read at a constant, in padding
+    {"op f(b) { in J[1]: index(3) in X[b] S[i: 1] = sum(r: b) X[r] "
+     "P[i: 3] = select(i >= 1 && i < 2, S[i - 1], -1) "
+     "out C[i: 1] = max(r: 3) P[r] * P[J[i]] }",
+     {{"b", 20}}},
+    // one that is read at a quotient
+    {"op f(a) { in J[a]: index(a) in X[a] T[i: a] = select(i <= 1, X[J[i]], 0) * X[i] "
+     "out C[i: a * 2 + 1] = sum(r: 3) select((i + 1 - r) >= 0 && (i + 1 - r) / 2 < a && "
+     "(i + 1 - r) % 2 == 0, T[(i + 1 - r) / 2], 0) }",
+     {{"a", 7}}},
     // two guards together about a digit
     {"op f(a) { in X[a, a, a] "
      "out C[i: a] = min(r: a, s: a) X[i, r, s] + select(i <= r, X[i, r, i], -1) }",

@@ -58,6 +58,7 @@ class OperandsDecision : public Decision {
   }
 
   absl::Status Cost(const Tile& tile, Usage& usage) const override {
+    bool fetches = false;  // in each round of a block or of the reduction
     for (size_t i = 0; i < holes_.size(); ++i) {
       const Operand& in = kernel_.operands[i];
       const int64_t elements = SharedElements(i, tile), vector = tile[holes_[i].fetch];
@@ -67,12 +68,17 @@ class OperandsDecision : public Decision {
       if (IsAsync(tile) && vector * SizeOf(in.dtype) < kLeastAsyncBytes) {
         return kernel_.Refuse(in.name + " is fetched in less than an asynchronous copy moves");
       }
-      const int64_t copies = tile.IsFetchedOnce(Lies(i, tile)) ? 1 : tile.shared_copies;
+      const bool is_fetched_once = tile.IsFetchedOnce(Lies(i, tile));
+      fetches = fetches || !is_fetched_once;
+      const int64_t copies = is_fetched_once ? 1 : tile.shared_copies;
       usage.shared_bytes += (bytes + 31) / 16 * 16 * copies;
       const absl::StatusOr<int64_t> fragment = FragmentElements(i, tile);
       if (!fragment.ok()) return fragment.status();
       usage.registers += *fragment * tile.fragment_copies;
       if (tile.through_registers) usage.registers += trips * vector;
+    }
+    if (tile.shared_copies > 1 && !fetches) {
+      return kernel_.Refuse("all that is fetched is fetched once: there is nothing to pipeline");
     }
     for (const HeldOperand& held : kernel_.held) {
       int64_t elements = 1;

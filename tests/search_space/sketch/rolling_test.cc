@@ -197,11 +197,21 @@ struct Case {
 
 class RollingKernels : public testing::TestWithParam<Case> {};
 
+double WorstError(const TensorValues& got, const TensorValues& expected) {
+  double worst = 0;
+  for (size_t e = 0; e < expected.at("Y").size(); ++e) {
+    const double error = std::abs(got.at("Y")[e] - expected.at("Y")[e]);
+    worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error);
+  }
+  return worst;
+}
+
+constexpr double kMostError = 8.0 / 256 * 2;
+
 // Weights are rounded to 8 bits with the maximum so far and with that of the whole row: each is off
 // by 2^-8 at most, and so is what they are averaged to, of values up to 8.
 TEST_P(RollingKernels, ComputeTheirProgram) {
   static constexpr size_t kPoints = 10;
-  static constexpr double kMostError = 8.0 / 256 * 2;
   const Target target = *FindTarget("h100");
   const auto program = ProgramOf(GetParam().op, GetParam().shape);
   const auto space = *SearchSpace::Create(program, target);
@@ -218,12 +228,7 @@ TEST_P(RollingKernels, ComputeTheirProgram) {
     TensorValues got = Inputs(*program);
     const absl::Status ran = Interpret(*lowered, got, {.seed = i + 1});
     ASSERT_TRUE(ran.ok()) << ran << ToString(*lowered);
-    double worst = 0;
-    for (size_t e = 0; e < expected.at("Y").size(); ++e) {
-      const double error = std::abs(got.at("Y")[e] - expected.at("Y")[e]);
-      worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error);
-    }
-    EXPECT_LT(worst, kMostError);
+    EXPECT_LT(WorstError(got, expected), kMostError);
   }
 }
 
@@ -243,6 +248,36 @@ INSTANTIATE_TEST_SUITE_P(
           name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
       return name;
     });
+
+// Whoever does not make good for another maximum, in the sum of weights or in what they weigh, is
+// seen by that.
+TEST(RollingTest, AMissingFactorIsSeen) {
+  const auto program = ProgramOf("causal", "b=2,s=64,d=16");
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  TensorValues expected = Inputs(*program);
+  EvaluateAll(*program, expected);
+  for (const char* sum : {"L.acc", "O"}) {
+    Program lowered = *space.Lower(*space.Parse(kCausal));
+    int dropped = 0;
+    Stmt& body = lowered.kernels.at(0).body;
+    body = RewriteStmt(
+        body,
+        [&](const Stmt& s) -> Stmt {
+          const bool scales = s->kind == StmtNode::Kind::kStore && s->buffer->name == sum &&
+                              s->value->op == Op::kMul &&
+                              absl::StartsWith(s->value->args[1]->buffer->name, "M.acc.factor");
+          if (!scales) return nullptr;
+          ++dropped;
+          return Seq({});
+        },
+        nullptr);
+    EXPECT_GE(dropped, 1) << sum;
+    TensorValues got = Inputs(*program);
+    const absl::Status ran = Interpret(lowered, got, {});
+    ASSERT_TRUE(ran.ok()) << ran;
+    EXPECT_GT(WorstError(got, expected), 4 * kMostError) << sum;
+  }
+}
 
 // What does not fit is refused for the limit that it breaks.
 TEST(RollingTest, RefusalsNameTheLimit) {

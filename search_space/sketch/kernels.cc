@@ -173,11 +173,15 @@ class ShapeFinder {
       if (inside == 0) continue;
       if (unmerged.schedule.HasCompanions(unmerged.stage(unmerged.kernels[k].root))) return false;
       placed += static_cast<size_t>(inside);
-      for (int s : stages) {
+      // Readers first: what only a stage that others read, too, is made of is not the kernel's own.
+      std::set<int> own;
+      for (auto at = stages.rbegin(); at != stages.rend(); ++at) {
+        const int s = *at;
         const std::vector<int> readers = schedule_.ReadersOf(stage(s).tensor.get());
         const bool is_own = s == roots[k] || std::all_of(readers.begin(), readers.end(),
-                                                         [&](int r) { return stages.contains(r); });
+                                                         [&](int r) { return own.contains(r); });
         if (is_own) {
+          own.insert(s);
           placed_.emplace(stage(s).tensor.get(), stage(roots[k]).tensor.get());
         } else if (stage(s).is_reduction() || merged.contains(s)) {
           return false;

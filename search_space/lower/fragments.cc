@@ -151,7 +151,7 @@ Stmt EmitLoadElements(KernelContext& context, int s, const Assumptions& assumpti
   const ScheduledStage& here = context.stage(s);
   const Fragment& fragment = *here.Note<Fragment>();
   const FragmentLayout& layout = fragment.layout();
-  const Var run = MakeVar(absl::StrCat(here.name(), ".run"), layout.elements() / layout.packed);
+  const Var run = MakeVar(absl::StrCat(here.name(), ".element"), layout.elements() / layout.packed);
   const Var packed = MakeVar(absl::StrCat(here.name(), ".packed"), layout.packed);
   const Expr element = At(run) * Int(layout.packed) + At(packed);
   const Expr lane = VarExpr(context.thread) % Int(layout.lanes());

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "measure/codegen/kernel_printer.h"
+#include "search_space/ir/float_format.h"
 #include "search_space/ir/make_node.h"
 #include "search_space/ir/simplify.h"
 

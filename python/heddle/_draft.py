@@ -140,10 +140,11 @@ class Draft:
         """What the last stage computes."""
         return self.read(self.stages[-1].split("[")[0])
 
-    def add(self, value: str, name: str | None = None) -> str:
-        """A stage over the current axes; returns its name."""
+    def add(self, value: str, name: str | None = None, dtype: str | None = None) -> str:
+        """A stage over the current axes, kept in `dtype`, float32 without one; returns its name."""
         name = name or f"T{len(self.stages)}"
-        self.stages.append(f"{name}[{', '.join(f'{a}: {e}' for a, e in self.axes)}] = {value}")
+        kept = f": {dtype}" if dtype else ""
+        self.stages.append(f"{name}[{', '.join(f'{a}: {e}' for a, e in self.axes)}]{kept} = {value}")
         return name
 
     def take(self, name: str, extents: Sequence[str], called: str | None = None) -> str:

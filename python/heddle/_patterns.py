@@ -117,19 +117,21 @@ def _attention(
     group.add(f"max(j: t) {f'select(j <= i, {score}, -inf)' if is_causal else score}", "M")
     group.axes = [*rows, ("j", "t")]
     power = f"exp(({score} - M[{heads}i])" + (")" if factor == "1" else f" * {factor})")
-    group.add(f"select(j <= i, {power}, 0)" if is_causal else power, "E")
+    # Weights are of the type that they are multiplied in, as PyTorch's are: matrix units take them then.
+    kept = tensors.dtype(names[2])
+    group.add(f"select(j <= i, {power}, 0)" if is_causal else power, "E", kept if kept != "float32" else None)
     group.axes = rows
     group.add(f"sum(r: t) E[{heads}i, r]", "L")
     group.axes = [*rows, ("x", "e")]
-    group.add(f"sum(r: t) E[{heads}i, r] * {value()}", "O")
-    result = f"{group.read('O')} / L[{heads}i]"
-    group.dims = [[d] for d in range(len(q))]
-    # The heads are brought together again where they are written.
+    # The heads are brought together again where they are written: the product has them in that order, too.
     after = tensors.only_reader(nodes[-1].output[0])
     if after is not None and after.op_type == "Transpose":
         order = [d % len(q) for d in after.attributes["perm"]]
         group.axes = [group.axes[d] for d in order]
         group.nodes.append(after)
+    group.add(f"sum(r: t) E[{heads}i, r] * {value()}", "O")
+    result = f"{group.read('O')} / L[{heads}i]"
+    group.dims = [[d] for d in range(len(q))]
     group.add(result, "Y")
     return group
 

@@ -277,7 +277,7 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
     out.push_back(EmitInit(context, s, member, depth, carried.guards));
   }
   for (int r : first_reduce ? RolledWith(context.schedule, s) : std::vector<int>()) {
-    out.push_back(EmitInitFragment(context, r));
+    out.push_back(BeginRollingUpdate(context, r));
   }
   // Guards stand as far out as they can, unless barriers stand below.
   Expr condition;

@@ -1,5 +1,6 @@
 #include "search_space/lower/rolling.h"
 
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -149,6 +150,20 @@ Stmt ApartFromMasked(KernelContext& context, int s, const Assumptions& assumptio
   return Seq({If(all, emit(assumed)), If(Simplify(MakeExpr(Op::kNot, {all})), emit(assumptions))});
 }
 
+// What is read in the loop is a number: where all terms so far are infinite, as those are that an
+// added mask leaves out, they are still exp(-infinity), which is 0, relative to it. It is less than
+// any other number, so that the first of these takes its place, as it would that of infinity.
+Stmt BeginRollingUpdate(KernelContext& context, int s) {
+  const Combiner combiner = context.stage(s).combiner;
+  const BufferRef& buffer = context.storage.at(s).buffer;
+  const double lowest = std::numeric_limits<float>::lowest();
+  const Expr nothing = IsIdempotent(combiner)
+                           ? Float(combiner == Combiner::kMax ? lowest : -lowest, buffer->dtype)
+                           : IdentityOf(combiner, buffer->dtype);
+  const Elements all(*buffer);
+  return all.Around(Store(buffer, all.at, nothing));
+}
+
 Stmt EmitRollingUpdate(KernelContext& context, int s, const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);
   const BufferRef& buffer = context.storage.at(s).buffer;
@@ -168,12 +183,8 @@ Stmt EmitRollingUpdate(KernelContext& context, int s, const Assumptions& assumpt
   };
   for (const auto& [slope, sums] : DependentsOf(context, here)) {
     const BufferRef factors = like(".factor");
-    const Expr old = Load(before, own.at), now = Load(buffer, own.at);
-    // Not for infinity in place of infinity.
-    const Expr changed = here.combiner == Combiner::kMax ? old < now : now < old;
-    const Expr factor =
-        Select(changed, MakeExpr(Op::kExp, {(now - old) * Float(slope, buffer->dtype)}),
-               Float(1, buffer->dtype));
+    const Expr changed = Load(buffer, own.at) - Load(before, own.at);
+    const Expr factor = MakeExpr(Op::kExp, {changed * Float(slope, buffer->dtype)});
     std::vector<Stmt> scale = {own.Around(Store(factors, own.at, factor))};
     for (int d : sums) scale.push_back(Scale(context, d, here, factors));
     out.push_back(Alloc(factors, Seq(std::move(scale))));

@@ -17,6 +17,9 @@ ExprList HeldInRows(KernelContext& context, const ScheduledStage& stage, ExprLis
 Stmt ApartFromMasked(KernelContext& context, int s, const Assumptions& assumptions,
                      absl::FunctionRef<Stmt(const Assumptions&)> emit);
 
+// In front of the loop: nothing is taken yet.
+Stmt BeginRollingUpdate(KernelContext& context, int s);
+
 // Takes the terms of one iteration of the consumer's loop into stage `s`, and makes good in the
 // sums whose terms depend on it for what that changes.
 Stmt EmitRollingUpdate(KernelContext& context, int s, const Assumptions& assumptions);

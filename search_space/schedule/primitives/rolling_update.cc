@@ -45,12 +45,36 @@ absl::Status CheckSlopes(const Schedule& schedule, const ScheduledStage& consume
       if (other == running) continue;
       const auto slope = SlopeOf(schedule, *other, *running);
       if (slope == 0.0) continue;
-      const bool is_running =
-          running->combiner == Combiner::kMax || running->combiner == Combiner::kMin;
-      if (slope && is_running && other->combiner == Combiner::kSum) continue;
+      // With every term the factor is 1 or less: of the first ones, which take the place of the
+      // lowest number, it is 0.
+      const bool shrinks = slope && ((running->combiner == Combiner::kMax && *slope < 0) ||
+                                     (running->combiner == Combiner::kMin && *slope > 0));
+      if (shrinks && other->combiner == Combiner::kSum) continue;
       return Refuse(absl::StrCat("the terms of ", other->name(), " depend on ", running->name(),
                                  " so that no factor makes good for what it is before its end"));
     }
+  }
+  return absl::OkStatus();
+}
+
+// Is the stage computed in the loops of `consumer`, or is it that?
+bool IsWithin(const Schedule& schedule, int stage, int consumer) {
+  while (stage >= 0 && stage != consumer) {
+    stage = schedule.stages()[static_cast<size_t>(stage)].consumer;
+  }
+  return stage == consumer;
+}
+
+// A maximum of nothing but -infinity is the lowest number while it is taken along: only sums whose
+// terms are 0 either way may read it.
+absl::Status CheckReaders(const Schedule& schedule, const ScheduledStage& stage, int consumer) {
+  if (stage.combiner == Combiner::kSum) return absl::OkStatus();
+  for (int r : schedule.ReadersOf(stage.tensor.get())) {
+    if (IsWithin(schedule, r, consumer)) continue;
+    return Refuse(absl::StrCat(stage.name(), " is read by ",
+                               schedule.stages()[static_cast<size_t>(r)].name(),
+                               ", which is not computed in the loops of ",
+                               schedule.stages()[static_cast<size_t>(consumer)].name()));
   }
   return absl::OkStatus();
 }
@@ -89,6 +113,7 @@ absl::Status RollingUpdate::ApplyTo(ScheduleEditor& editor) const {
     rolled.push_back(&schedule.stages()[static_cast<size_t>(r)]);
   }
   HEDDLE_RETURN_IF_ERROR(CheckSlopes(schedule, *around, rolled));
+  HEDDLE_RETURN_IF_ERROR(CheckReaders(schedule, *here, schedule.IndexOf(*around)));
   std::vector<Expr> base;
   std::vector<int64_t> extent;
   HEDDLE_RETURN_IF_ERROR(

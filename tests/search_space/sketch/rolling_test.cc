@@ -59,6 +59,23 @@ op grouped(h, g, s, d) {
   O[z: h, p: g, i: s, x: d] = sum(r: s) E[z, p, i, r] * V[z, r, x]
   out Y[z: h, p: g, i: s, x: d]: float32 = O[z, p, i, x] / L[z, p, i]
 }
+op added_mask(s, t, d) {
+  in Q[s, d], K[t, d], V[t, d], A[t]: float32
+  T[i: s, j: t] = sum(r: d) Q[i, r] * K[j, r]
+  M[i: s] = max(r: t) (T[i, r] + A[r])
+  E[i: s, j: t]: bfloat16 = exp(T[i, j] + A[j] - M[i])
+  L[i: s] = sum(r: t) E[i, r]
+  O[i: s, x: d] = sum(r: t) E[i, r] * V[r, x]
+  out Y[i: s, x: d]: float32 = O[i, x] / L[i]
+}
+op with_maximum(s, t, d) {
+  in Q[s, d], K[t, d], V[t, d]
+  T[i: s, j: t] = sum(r: d) Q[i, r] * K[j, r]
+  M[i: s] = max(r: t) T[i, r]
+  E[i: s, j: t]: bfloat16 = exp(T[i, j] - M[i])
+  O[i: s, x: d] = sum(r: t) E[i, r] * V[r, x]
+  out Y[i: s, x: d]: float32 = O[i, x] + M[i]
+}
 op smallest(s, t, d) {
   in Q[s, d], K[t, d], V[t, d]
   T[i: s, j: t] = sum(r: d) Q[i, r] * K[j, r]
@@ -79,6 +96,14 @@ op other_dependence(s, t, d) {
   T[i: s, j: t] = sum(r: d) Q[i, r] * K[j, r]
   M[i: s] = max(r: t) T[i, r]
   E[i: s, j: t]: bfloat16 = max(T[i, j] - M[i] + 1, 0)
+  O[i: s, x: d] = sum(r: t) E[i, r] * V[r, x]
+  out Y[i: s, x: d] = O[i, x]
+}
+op growing(s, t, d) {
+  in Q[s, d], K[t, d], V[t, d]
+  T[i: s, j: t] = sum(r: d) Q[i, r] * K[j, r]
+  M[i: s] = max(r: t) T[i, r]
+  E[i: s, j: t]: bfloat16 = exp(M[i] - T[i, j])
   O[i: s, x: d] = sum(r: t) E[i, r] * V[r, x]
   out Y[i: s, x: d] = O[i, x]
 }
@@ -137,6 +162,10 @@ TEST(RollingTest, IsFoundByWhatReadsWhat) {
   EXPECT_FALSE(IsRolling("unconverted", "s=64,t=64,d=32"));
   // Nothing makes good for another maximum, or for a sum before its end.
   EXPECT_FALSE(IsRolling("other_dependence", "s=64,t=64,d=32"));
+  // Who reads the maximum itself is told of nothing but -infinity, too.
+  EXPECT_FALSE(IsRolling("with_maximum", "s=64,t=64,d=32"));
+  // Nothing added up so far may be multiplied by infinity.
+  EXPECT_FALSE(IsRolling("growing", "s=64,t=64,d=32"));
   EXPECT_FALSE(IsRolling("sum_inside", "s=64,t=64,d=32"));
   EXPECT_FALSE(IsRolling("other_row", "s=64,d=32"));
   // 63 terms are no parts of whole matrices.
@@ -153,7 +182,7 @@ TEST(RollingTest, StatisticsThatNothingMakesGoodForAreRefused) {
     return std::string(schedule.Apply(steps).message());
   };
   EXPECT_EQ(applied("smallest"), "");
-  for (const char* op : {"other_dependence", "sum_inside", "other_row"}) {
+  for (const char* op : {"other_dependence", "growing", "sum_inside", "other_row"}) {
     EXPECT_THAT(applied(op), testing::HasSubstr("the terms of O depend on M.acc so that no factor "
                                                 "makes good for what it is before its end"))
         << op;
@@ -248,6 +277,26 @@ INSTANTIATE_TEST_SUITE_P(
           name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
       return name;
     });
+
+// A mask that is added leaves out keys that come first: the largest score so far is -infinity, and
+// the weights of these are 0 all the same.
+TEST(RollingTest, KeysThatComeFirstMayBeLeftOut) {
+  const auto program = ProgramOf("added_mask", "s=32,t=96,d=16");
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  const auto inputs = [&] {
+    TensorValues values = Inputs(*program);
+    for (size_t j = 0; j < 50; ++j) values.at("A")[j] = -HUGE_VAL;
+    return values;
+  };
+  TensorValues expected = inputs();
+  EvaluateAll(*program, expected);
+  for (const Point& point : PointsOf(space, 4)) {
+    TensorValues got = inputs();
+    const absl::Status ran = Interpret(*space.Lower(point), got, {});
+    ASSERT_TRUE(ran.ok()) << ran;
+    EXPECT_LT(WorstError(got, expected), kMostError) << space.Print(point);
+  }
+}
 
 // Whoever does not make good for another maximum, in the sum of weights or in what they weigh, is
 // seen by that.

@@ -16,9 +16,9 @@ namespace heddle::measure {
 // steps beside it, so that neither changes alone.
 inline constexpr int kGeneratorVersion = 16;
 // Since this version steps have only been added, and names and comments changed. Of a few programs
-// the stages are others since 15 (schedule/finish.h), or since 16 (axes of one element), whose
-// older steps give other source or none; exponentials and quotients that are rounded to 16 bits are
-// other source since 16. What a record is of says its hash.
+// the stages are others since 15 (schedule/finish.h), whose older steps give other source or none;
+// exponentials and quotients that are rounded to 16 bits are other source since 16. What a record
+// is of says its hash.
 inline constexpr int kSameCodeSince = 12;
 // Whether two versions give the same code from the same steps, up to names and comments.
 constexpr bool SameCode(int a, int b) {

@@ -103,10 +103,8 @@ bool ReadsWholeAt(const Stage& reader, const Stage& reduction) {
   Visit(reader.body, [&](const Expr& node) {
     if (node->op != Op::kLoad || node->buffer != reduction.tensor) return;
     for (size_t i = 0; ok && i < node->args.size(); ++i) {
-      const Expr& index = node->args[i];
-      const bool is_own = (index->op == Op::kVar && index->var == reader.axes[i]) ||
-                          (reader.axes[i]->extent == 1 && IsInt(index, 0));
-      ok = is_own && reader.axes[i]->extent == reduction.axes[i]->extent;
+      ok = node->args[i]->op == Op::kVar && node->args[i]->var == reader.axes[i] &&
+           reader.axes[i]->extent == reduction.axes[i]->extent;
     }
   });
   return ok;

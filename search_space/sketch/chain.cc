@@ -43,7 +43,7 @@ class ChainFinder {
         members_(StagesOf(shape, kernel)) {}
 
   bool Find(Chain& chain) {
-    if (!FindRoot() || !Inline(chain) || !Classify()) return false;
+    if (!FindRoot(chain) || !Inline(chain) || !Classify()) return false;
     for (int s : Results()) {
       if (!AddLink(s, chain)) return false;
     }
@@ -74,19 +74,32 @@ class ChainFinder {
     return found;
   }
 
-  // One result, of a reduction.
-  bool FindRoot() {
+  // One result, of a reduction. What stands between the two, such as a copy without an axis of one
+  // element, is inlined.
+  bool FindRoot(Chain& chain) {
     for (int i : members_) {
       if (schedule_.HasCompanions(stage(i)) || (i != root_ && stage(i).is_output)) return false;
     }
+    if (stage(root_).is_reduction()) return false;
     last_ = ReducedFor(root_);
-    return !stage(root_).is_reduction() && last_ >= 0;
+    for (auto i = members_.rbegin(); last_ < 0 && i != members_.rend(); ++i) {
+      const BufferRef tensor = stage(*i).tensor;
+      if (*i == root_ || ReducedFor(*i) < 0 || schedule_.OnlyReaderOf(tensor.get()) != root_ ||
+          stage(*i).axes.size() != stage(root_).axes.size() ||
+          !ReadsAtOwnElement(stage(root_), tensor)) {
+        continue;
+      }
+      if (!schedule_.Apply(Step(ComputeInline{tensor->name})).ok()) return false;
+      chain.inlined.push_back(tensor);
+      last_ = ReducedFor(root_);
+    }
+    return last_ >= 0;
   }
 
   // Leaves reductions and the stages through which they are read.
   bool Inline(Chain& chain) {
     for (int i : members_) {
-      if (i == root_ || stage(i).is_reduction() || ReducedFor(i) >= 0) continue;
+      if (i == root_ || !IsComputed(i) || stage(i).is_reduction() || ReducedFor(i) >= 0) continue;
       const BufferRef tensor = stage(i).tensor;
       if (!schedule_.Apply(Step(ComputeInline{tensor->name})).ok()) return false;
       chain.inlined.push_back(tensor);

@@ -3,6 +3,7 @@
 #ifndef HEDDLE_SEARCH_SPACE_SKETCH_MATRIX_MATRIX_PLAN_H_
 #define HEDDLE_SEARCH_SPACE_SKETCH_MATRIX_MATRIX_PLAN_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -32,7 +33,7 @@ struct Factor {
 // A kernel that is such a product.
 struct MatrixKernel {
   TiledKernel kernel;
-  Factor factors[2];  // in the order of the axes that they bring to the result
+  std::array<Factor, 2> factors;  // in the order of the axes that they bring to the result
   // The reduction axis along which matrices are multiplied. The others, such as the taps of a
   // convolution, are walked one element after another.
   size_t depth = 0;

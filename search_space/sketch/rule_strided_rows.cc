@@ -135,9 +135,9 @@ class StridedRowsPlan : public KernelPlan {
   std::optional<std::vector<uint8_t>> Best() const {
     std::optional<std::vector<uint8_t>> best;
     std::array<int64_t, 4> best_score{};
-    for (uint8_t t = 0; t < holes_[kThreads].domain.size(); ++t) {
-      for (uint8_t l = 0; l < holes_[kLanes].domain.size(); ++l) {
-        for (uint8_t x = 0; x < holes_[kVector].domain.size(); ++x) {
+    for (size_t t = 0; t < holes_[kThreads].domain.size(); ++t) {
+      for (size_t l = 0; l < holes_[kLanes].domain.size(); ++l) {
+        for (size_t x = 0; x < holes_[kVector].domain.size(); ++x) {
           const std::vector<int64_t> v = {holes_[kThreads].domain[t], holes_[kLanes].domain[l],
                                           holes_[kVector].domain[x], kHoldShared, 1};
           if (!Check(v).ok()) continue;
@@ -149,7 +149,7 @@ class StridedRowsPlan : public KernelPlan {
               -std::max(threads, kPreferredThreads) / std::min(threads, kPreferredThreads)};
           if (best.has_value() && score <= best_score) continue;
           best_score = score;
-          best = {t, l, x, 1, 0};
+          best = {static_cast<uint8_t>(t), static_cast<uint8_t>(l), static_cast<uint8_t>(x), 1, 0};
         }
       }
     }

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "search_space/schedule/operands.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 #include "search_space/sketch/rules.h"
 
@@ -115,26 +114,7 @@ class WarpPlan : public MatrixPlan {
   };
 
   MatrixInstruction Instruction() const { return WarpInstruction(kernel_.Type()); }
-  void WriteFragments(ScheduleWriter& w, const MatrixTile& t, size_t i, const StageRef& shared,
-                      const StageRef& sum, const LoopRef& step) const;
 };
-
-// What a warp reads of a factor in a step.
-void WarpPlan::WriteFragments(ScheduleWriter& w, const MatrixTile& t, size_t i,
-                              const StageRef& shared, const StageRef& sum,
-                              const LoopRef& step) const {
-  const std::vector<Expr> operands = OperandsOf(Stage(w, sum)).list;
-  const auto number = std::find_if(operands.begin(), operands.end(), [&](const Expr& e) {
-    return e->op == Op::kLoad && e->buffer == shared.tensor;
-  });
-  const StageRef fragment = w.GatherRead(sum, number - operands.begin());
-  const ScheduledStage& here = Stage(w, sum);
-  w.SetScope(fragment, Scope::kLocal);
-  w.Fragment(fragment, Instruction(), i == t.a ? MatrixOperand::kA : MatrixOperand::kB,
-             here.axes[FirstAxis(here.axes.size()) + kernel_.factors[i].own]->name,
-             here.reduce_axes[kernel_.depth]->name);
-  w.ComputeAt(fragment, step);
-}
 
 void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
   const MatrixTile t = TileOf(values);
@@ -161,8 +141,10 @@ void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
   w.Tensorize(sum, m16, n8, k16);
   if (values[kAhead] == 0) w.Unroll(step);
   for (size_t i = 0; i < 2; ++i) {
-    WriteTiles(w, t, i, begun.factors[i], tiles);
-    WriteFragments(w, t, i, begun.factors[i], sum, step);
+    const StageRef& tile = begun.factors[i];
+    kernel_.factors[i].WriteTile(w, tile, t.threads, tiles);
+    WriteFragment(w, sum, tile, first + kernel_.factors[i].own, kernel_.depth, Instruction(),
+                  i == t.a ? MatrixOperand::kA : MatrixOperand::kB, step);
   }
   if (values[kPipeline] != 0) {
     const bool copies = values[kPipeline] > 1;

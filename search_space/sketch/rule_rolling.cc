@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/schedule/operands.h"
+#include "search_space/ir/stmt.h"
 #include "search_space/sketch/rolling_chain.h"
 #include "search_space/sketch/rules.h"
 
@@ -67,6 +67,7 @@ class RollingPlan : public KernelPlan {
   int64_t Columns() const { return Kernel().axes[ColumnAxis()].extent; }
   int64_t Terms() const { return chain_.root.Depth(); }
   static int64_t Rows(HoleValues v) { return 16 * v[kTiles] * v[kWarps]; }
+  static int64_t Threads(HoleValues v) { return kWarpThreads * v[kWarps]; }
 
   // Whole matrices of equal parts of all terms; at least one that no plan has where there are none.
   std::vector<int64_t> TermsOfIteration() const {
@@ -96,13 +97,6 @@ class RollingPlan : public KernelPlan {
                              size_t col, const LoopList& outer, const LoopRef& k16);
   void WriteWeights(ScheduleWriter& w, const Root& root) const;
   void WriteStatistic(ScheduleWriter& w, size_t number, const Root& root) const;
-  // A tile of a factor in shared memory, fetched at a loop.
-  void WriteTile(ScheduleWriter& w, HoleValues v, const Factor& factor, DType type,
-                 const StageRef& stage, const LoopRef& at) const;
-  // What a warp reads of it for its matrices.
-  void WriteFragment(ScheduleWriter& w, const MatrixKernel& product, const Factor& factor,
-                     MatrixOperand operand, const StageRef& tile, const StageRef& sum,
-                     const LoopRef& at) const;
   static const ScheduledStage& Stage(const ScheduleWriter& w, const StageRef& stage) {
     const Schedule& schedule = w.schedule();
     return schedule.stages()[static_cast<size_t>(schedule.FindStage(stage.tensor.get()))];
@@ -146,7 +140,7 @@ absl::Status RollingPlan::Check(HoleValues v) const {
   }
   const int64_t rows = k.axes[RowAxis()].extent;
   if (Rows(v) > 16 && Rows(v) >= 2 * rows) return k.TooMany(Rows(v), "rows of a block", 2 * rows);
-  const int64_t threads = 32 * v[kWarps], blocks = std::max<int64_t>(1, v[kBlocks]);
+  const int64_t threads = Threads(v), blocks = std::max<int64_t>(1, v[kBlocks]);
   const int64_t shared = SharedBytes(v);
   if (shared > k.target.max_shared_bytes_per_block) {
     return k.TooMany(shared, "shared bytes", k.target.max_shared_bytes_per_block);
@@ -183,36 +177,6 @@ void RollingPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const
     }
     if (Check(values).ok()) return;
   }
-}
-
-void RollingPlan::WriteTile(ScheduleWriter& w, HoleValues v, const Factor& factor, DType type,
-                            const StageRef& stage, const LoopRef& at) const {
-  w.SetScope(stage, Scope::kShared);
-  w.ComputeAt(stage, at);
-  std::vector<size_t> order;
-  for (size_t d = 0; d < factor.axes.size(); ++d) {
-    if (factor.axes[d] != factor.inner) order.push_back(d);
-  }
-  for (size_t d = 0; d < factor.axes.size(); ++d) {
-    if (factor.axes[d] == factor.inner) order.push_back(d);
-  }
-  w.StorageLayout(stage, order, 0, ElementsOfAccess(type));
-  w.Fetch(stage, 32 * v[kWarps], factor.vector);
-}
-
-void RollingPlan::WriteFragment(ScheduleWriter& w, const MatrixKernel& product,
-                                const Factor& factor, MatrixOperand operand, const StageRef& tile,
-                                const StageRef& sum, const LoopRef& at) const {
-  const std::vector<Expr> operands = OperandsOf(Stage(w, sum)).list;
-  const auto number = std::find_if(operands.begin(), operands.end(), [&](const Expr& e) {
-    return e->op == Op::kLoad && e->buffer == tile.tensor;
-  });
-  const StageRef fragment = w.GatherRead(sum, number - operands.begin());
-  const ScheduledStage& here = Stage(w, sum);
-  w.SetScope(fragment, Scope::kLocal);
-  w.Fragment(fragment, kInstruction, operand, here.axes[factor.own]->name,
-             here.reduce_axes[product.depth]->name);
-  w.ComputeAt(fragment, at);
 }
 
 RollingPlan::Root RollingPlan::WriteRoot(ScheduleWriter& w, HoleValues v) const {
@@ -279,10 +243,10 @@ void RollingPlan::WriteScores(ScheduleWriter& w, HoleValues v, const Root& root,
   const auto [step, k16] = w.Split(w.ReduceLoops(sum)[product.depth], 16);
   const LoopRef read = TileProduct(w, sum, loops, row, col, {step}, k16);
   w.Unroll(step);
-  WriteTile(w, v, chain_.keys(), product.Type(), keys, root.iterations);
-  WriteFragment(w, product, chain_.keys(), MatrixOperand::kB, keys, sum, read);
-  WriteTile(w, v, chain_.queries(), product.Type(), queries, root.thread);
-  WriteFragment(w, product, chain_.queries(), MatrixOperand::kA, queries, sum,
+  chain_.keys().WriteTile(w, keys, Threads(v), root.iterations);
+  WriteFragment(w, sum, keys, col, product.depth, kInstruction, MatrixOperand::kB, read);
+  chain_.queries().WriteTile(w, queries, Threads(v), root.thread);
+  WriteFragment(w, sum, queries, row, product.depth, kInstruction, MatrixOperand::kA,
                 v[kHeld] != 0 ? root.thread : step);
 }
 
@@ -314,8 +278,9 @@ void RollingPlan::Write(ScheduleWriter& w, HoleValues v) const {
   const StageRef queries = tile_of(scores, chain_.queries()), keys = tile_of(scores, chain_.keys());
 
   const Root root = WriteRoot(w, v);
-  WriteTile(w, v, chain_.values(), chain_.root.Type(), values, root.iterations);
-  WriteFragment(w, chain_.root, chain_.values(), MatrixOperand::kB, values, sum, root.read);
+  chain_.values().WriteTile(w, values, Threads(v), root.iterations);
+  WriteFragment(w, sum, values, ColumnAxis(), chain_.root.depth, kInstruction, MatrixOperand::kB,
+                root.read);
   // Who reads a stage is in its place before it.
   const auto index_of = [&](const StageRef& s) { return w.schedule().FindStage(s.tensor.get()); };
   const int weights_at = index_of(chain_.weights);

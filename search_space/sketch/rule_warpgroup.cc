@@ -180,7 +180,7 @@ void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
   w.Unroll(step);
   for (size_t i = 0; i < 2; ++i) {
     const StageRef& factor = begun.factors[i];
-    WriteTiles(w, t, i, factor, tiles);
+    kernel_.factors[i].WriteTile(w, factor, t.threads, tiles);
     const int64_t along = kernel_.IsAlongOwn(i) ? t.block[i] : t.depth;
     if (along == BlockOf(t, i)) continue;
     const size_t axis = kernel_.IsAlongOwn(i) ? kernel_.factors[i].own : kernel_.DepthAxis();

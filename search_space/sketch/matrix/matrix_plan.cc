@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "search_space/schedule/operands.h"
 #include "search_space/sketch/combine.h"
 
 namespace heddle::search_space {
@@ -313,21 +314,38 @@ MatrixPlan::DepthLoops MatrixPlan::SplitDepth(ScheduleWriter& w, const StageRef&
   return loops;
 }
 
-void MatrixPlan::WriteTiles(ScheduleWriter& w, const MatrixTile& t, size_t i,
-                            const StageRef& factor, const LoopRef& at) const {
-  const Factor& read = kernel_.factors[i];
-  w.SetScope(factor, Scope::kShared);
-  w.ComputeAt(factor, at);
+void Factor::WriteTile(ScheduleWriter& w, const StageRef& stage, int64_t threads,
+                       const LoopRef& at) const {
+  w.SetScope(stage, Scope::kShared);
+  w.ComputeAt(stage, at);
   std::vector<size_t> order;
-  for (size_t d = 0; d < read.axes.size(); ++d) {
-    if (read.axes[d] != read.inner) order.push_back(d);
+  for (size_t d = 0; d < axes.size(); ++d) {
+    if (axes[d] != inner) order.push_back(d);
   }
-  for (size_t d = 0; d < read.axes.size(); ++d) {
-    if (read.axes[d] == read.inner) order.push_back(d);
+  for (size_t d = 0; d < axes.size(); ++d) {
+    if (axes[d] == inner) order.push_back(d);
   }
   // In chunks of 16 bytes, which instructions read at once.
-  w.StorageLayout(factor, order, 0, ElementsOfAccess(kernel_.Type()));
-  w.Fetch(factor, t.threads, read.vector);
+  w.StorageLayout(stage, order, 0, ElementsOfAccess(operand.dtype));
+  w.Fetch(stage, threads, vector);
+}
+
+void WriteFragment(ScheduleWriter& w, const StageRef& sum, const StageRef& tile, size_t own,
+                   size_t depth, MatrixInstruction instruction, MatrixOperand operand,
+                   const LoopRef& at) {
+  const auto here = [&]() -> const ScheduledStage& {
+    const Schedule& schedule = w.schedule();
+    return schedule.stages()[static_cast<size_t>(schedule.FindStage(sum.tensor.get()))];
+  };
+  const std::vector<Expr> operands = OperandsOf(here()).list;
+  const auto number = std::find_if(operands.begin(), operands.end(), [&](const Expr& e) {
+    return e->op == Op::kLoad && e->buffer == tile.tensor;
+  });
+  const StageRef fragment = w.GatherRead(sum, number - operands.begin());
+  w.SetScope(fragment, Scope::kLocal);
+  w.Fragment(fragment, instruction, operand, here().axes[own]->name,
+             here().reduce_axes[depth]->name);
+  w.ComputeAt(fragment, at);
 }
 
 }  // namespace heddle::search_space

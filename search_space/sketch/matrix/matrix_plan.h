@@ -28,7 +28,17 @@ struct Factor {
   bool is_boxed = false;     // are its tiles boxes of a tensor, which bulk copies fetch?
 
   bool Has(size_t axis) const;
+  // Has so many threads fetch `stage`, which it is, into shared memory at a loop, swizzled so that
+  // instructions read it without conflicts, its inner axis innermost.
+  void WriteTile(ScheduleWriter& w, const StageRef& stage, int64_t threads,
+                 const LoopRef& at) const;
 };
+
+// Has each warp read what it multiplies of `tile`, an operand of `sum`, at a loop: a fragment whose
+// rows are along the sum's data axis `own`, and whose columns along its reduction axis `depth`.
+void WriteFragment(ScheduleWriter& w, const StageRef& sum, const StageRef& tile, size_t own,
+                   size_t depth, MatrixInstruction instruction, MatrixOperand operand,
+                   const LoopRef& at);
 
 // A kernel that is such a product.
 struct MatrixKernel {
@@ -149,10 +159,6 @@ class MatrixPlan : public KernelPlan {
     LoopRef tiles, step, terms;
   };
   DepthLoops SplitDepth(ScheduleWriter& w, const StageRef& sum, int64_t steps, int64_t terms) const;
-  // Tiles of a factor in shared memory, fetched at a loop, swizzled so that instructions read them
-  // without conflicts, its inner axis innermost.
-  void WriteTiles(ScheduleWriter& w, const MatrixTile& t, size_t i, const StageRef& factor,
-                  const LoopRef& at) const;
   static const ScheduledStage& Stage(const ScheduleWriter& w, const StageRef& stage);
 
   const MatrixKernel kernel_;

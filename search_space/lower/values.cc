@@ -96,17 +96,13 @@ Expr Resolver::ResolveIndex(const Expr& e, const Known& known) const {
 Expr Resolver::FromStorage(const Expr& load, const ScheduledStage& producer,
                            const KernelContext::Storage& storage) {
   ExprList indices;
-  if (producer.Note<Fragment>() != nullptr) {
+  const bool is_fragment = producer.Note<Fragment>() != nullptr;
+  if (is_fragment || producer.Note<RowFragment>() != nullptr) {
     for (size_t i = 0; i < load->args.size(); ++i) {
       indices.push_back(Simplify(load->args[i] - producer.base[i]));
     }
-    return Load(storage.buffer, HeldInFragment(context_, producer, indices));
-  }
-  if (producer.Note<RowFragment>() != nullptr) {
-    for (size_t i = 0; i < load->args.size(); ++i) {
-      indices.push_back(Simplify(load->args[i] - producer.base[i]));
-    }
-    return Load(storage.buffer, HeldInRows(context_, producer, indices));
+    return Load(storage.buffer, is_fragment ? HeldInFragment(context_, producer, indices)
+                                            : HeldInRows(context_, producer, indices));
   }
   const auto dealt = DealtAxisOf(producer);
   for (size_t i = 0; i < load->args.size(); ++i) {

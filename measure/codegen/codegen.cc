@@ -430,14 +430,17 @@ std::string KernelPrinter::DescriptorOf(const Expr& load,
 
 void KernelPrinter::PrintWarpgroupMultiply(const StmtNode& s) {
   const Expr &a = MatrixOperandOf(s, 0), &b = MatrixOperandOf(s, 1);
-  const std::string name = WarpgroupHelper(s.matrix(), a->type);
-  const std::string transposes = search_space::IsHalf(a->type)
-                                     ? absl::StrCat("<", s.operands[0].transposed ? 1 : 0, ", ",
-                                                    s.operands[1].transposed ? 1 : 0, ">")
-                                     : "";
+  const bool held = a->buffer->scope == search_space::Scope::kLocal;
+  const std::string name = WarpgroupHelper(s.matrix(), a->type, held);
+  const std::string of_a = held ? "" : absl::StrCat(s.operands[0].transposed ? 1 : 0, ", ");
+  const std::string transposes =
+      search_space::IsHalf(a->type) ? absl::StrCat("<", of_a, s.operands[1].transposed ? 1 : 0, ">")
+                                    : "";
   Line(absl::StrCat(name, transposes, "(&", printer_.PrintElement(s.buffer, s.indices), ", ",
-                    DescriptorOf(a, s.operands[0]), ", ", DescriptorOf(b, s.operands[1]), ");"));
+                    held ? PairsAt(a->buffer, a->args) : DescriptorOf(a, s.operands[0]), ", ",
+                    DescriptorOf(b, s.operands[1]), ");"));
   printer_.helpers.insert("products");
+  if (held) printer_.helpers.insert("held_operand");
   printer_.helpers.insert(name);
 }
 

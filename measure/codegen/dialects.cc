@@ -136,6 +136,17 @@ $helpervoid product_wait(float (&d)[kCount]) {
 }
 $helpervoid proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 )"},
+    {"held_operand",
+     R"(// An operand in registers, of elements of 16 bits.
+template <typename Element, int kCount>
+$helpervoid operand_fence(Element (&a)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    asm volatile("" : "+r"(((unsigned*)a)[i]) : : "memory");
+  }
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+)"},
     {"phases",
      R"(// What cuTensorMapEncodeTiled makes of a tensor.
 struct __align__(64) TensorMap { unsigned long long words[16]; };
@@ -332,7 +343,7 @@ std::string Operands(int64_t first, int64_t count) {
 }
 
 std::string WarpgroupHelperText(const Dialect& dialect, const search_space::MatrixShape& shape,
-                                DType type) {
+                                DType type, bool held) {
   const int64_t results = shape.Layout(search_space::MatrixOperand::kD).elements();
   std::string list;
   for (int64_t i = 0; i < results; ++i) {
@@ -340,19 +351,34 @@ std::string WarpgroupHelperText(const Dialect& dialect, const search_space::Matr
   }
   const bool transposes = IsHalf(type);
   const char* const name = type == DType::kFloat16 ? "f16" : transposes ? "bf16" : "tf32";
-  const char* const inputs = transposes
-                                 ? ", \"n\"(kTransposeA), \"n\"(kTransposeB) : \"memory\");\n}\n"
-                                 : " : \"memory\");\n}\n";
+  // Only what is read from shared memory can be transposed there.
+  std::vector<std::string> flags;
+  if (transposes && !held) flags.push_back("kTransposeA");
+  if (transposes) flags.push_back("kTransposeB");
+  const int64_t registers = shape.Layout(search_space::MatrixOperand::kA).elements() *
+                            SizeOf(type) / SizeOf(DType::kFloat32);
+  const int64_t inputs = held ? registers : 1;  // that say what A is
+  const int64_t behind = results + inputs + 1;
+  std::string a = "\"l\"(a)";
+  for (int64_t i = 0; held && i < registers; ++i) {
+    a = absl::StrCat(i == 0 ? "" : a + ", ", "\"r\"(a[", i, "])");
+  }
   return absl::StrCat(
       "// d += a * b of a warpgroup: ", shape.m, " x ", shape.n, ", ", shape.m, " x ", shape.k,
-      " and ", shape.n, " x ", shape.k, " elements, d spread over its lanes.\n",
-      transposes ? "template <int kTransposeA, int kTransposeB>\n" : "", dialect.helper, "void ",
-      WarpgroupHelper(shape, type), "(float* d, unsigned long long a, unsigned long long b) {\n",
+      " and ", shape.n, " x ", shape.k, " elements, d", held ? " and a" : "",
+      " spread over its lanes.\n",
+      flags.empty() ? "" : absl::StrCat("template <int ", absl::StrJoin(flags, ", int "), ">\n"),
+      dialect.helper, "void ", WarpgroupHelper(shape, type, held), "(float* d, ",
+      held ? "const unsigned* a" : "unsigned long long a", ", unsigned long long b) {\n",
       "  asm volatile(\"{.reg .pred add; setp.ne.b32 add, 1, 0; \"\n",
       "               \"wgmma.mma_async.sync.aligned.m", shape.m, "n", shape.n, "k", shape.k,
-      ".f32.", name, ".", name, " {", Operands(0, results), "}, ", Operands(results, 2),
-      ", add, 1, 1", transposes ? absl::StrCat(", ", Operands(results + 2, 2)) : "", ";}\"\n",
-      "               : ", list, "\n               : \"l\"(a), \"l\"(b)", inputs);
+      ".f32.", name, ".", name, " {", Operands(0, results), "}, ",
+      held ? absl::StrCat("{", Operands(results, inputs), "}, ", Operands(results + inputs, 1))
+           : Operands(results, 2),
+      ", add, 1, 1", flags.empty() ? "" : absl::StrCat(", ", Operands(behind, std::ssize(flags))),
+      ";}\"\n", "               : ", list, "\n               : ", a, ", \"l\"(b)",
+      flags.empty() ? "" : absl::StrCat(", \"n\"(", absl::StrJoin(flags, "), \"n\"("), ")"),
+      " : \"memory\");\n}\n");
 }
 
 std::string BulkCopyHelperText(const Dialect& dialect, size_t rank) {
@@ -472,8 +498,8 @@ std::string Aligned(const Dialect& dialect, int64_t bytes) {
   return absl::Substitute(dialect.aligned, bytes);
 }
 
-std::string WarpgroupHelper(const search_space::MatrixShape& shape, DType type) {
-  return absl::StrCat(shape.name, "_", NameOf(type));
+std::string WarpgroupHelper(const search_space::MatrixShape& shape, DType type, bool held) {
+  return absl::StrCat(shape.name, "_", NameOf(type), held ? "_held" : "");
 }
 
 std::string BulkCopyHelper(size_t rank) { return absl::StrCat("bulk_copy_", rank, "d"); }
@@ -623,8 +649,10 @@ std::string Prelude(const Dialect& dialect, const std::set<std::string>& helpers
   for (DType type : {DType::kFloat16, DType::kBFloat16, DType::kTF32}) {
     for (search_space::MatrixInstruction instruction : search_space::WarpgroupInstructions(type)) {
       const search_space::MatrixShape& shape = search_space::ShapeOf(instruction);
-      if (helpers.count(WarpgroupHelper(shape, type)) == 0) continue;
-      absl::StrAppend(&out, WarpgroupHelperText(dialect, shape, type), "\n");
+      for (const bool held : {false, true}) {
+        if (helpers.count(WarpgroupHelper(shape, type, held)) == 0) continue;
+        absl::StrAppend(&out, WarpgroupHelperText(dialect, shape, type, held), "\n");
+      }
     }
   }
   return out;

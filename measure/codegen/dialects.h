@@ -83,8 +83,10 @@ std::string TypeName(const Dialect& dialect, search_space::DType type, int lanes
 std::string Aligned(const Dialect& dialect, int64_t bytes);
 
 // The function that adds a product of matrices of `type` to another by an instruction of a
-// warpgroup, whose operands descriptors say: a helper of this name.
-std::string WarpgroupHelper(const search_space::MatrixShape& shape, search_space::DType type);
+// warpgroup: a helper of this name. Descriptors say where its operands are; not of A where that is
+// `held` in registers.
+std::string WarpgroupHelper(const search_space::MatrixShape& shape, search_space::DType type,
+                            bool held);
 
 // The function that starts a bulk copy from a tensor of so many dimensions: a helper of this name.
 std::string BulkCopyHelper(size_t rank);

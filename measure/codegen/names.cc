@@ -108,7 +108,9 @@ std::set<std::string> FindCalledIn(const Dialect& dialect) {
   }
   for (DType type : {DType::kFloat16, DType::kBFloat16, DType::kTF32}) {
     for (search_space::MatrixInstruction instruction : search_space::WarpgroupInstructions(type)) {
-      out.insert(WarpgroupHelper(search_space::ShapeOf(instruction), type));
+      for (const bool held : {false, true}) {
+        out.insert(WarpgroupHelper(search_space::ShapeOf(instruction), type, held));
+      }
     }
   }
   for (Op op : {Op::kExp, Op::kLog, Op::kSqrt, Op::kRsqrt, Op::kTanh, Op::kErf, Op::kAbs, Op::kPow,

@@ -76,7 +76,7 @@ class Evaluator {
     return a.byte_offset + offset * SizeOf(a.buffer->dtype);
   }
 
-  // A register into which products in background add.
+  // A register that products in background read or add to.
   struct Register {
     int64_t product = 0;  // the group of the last that is under way, from 1; 0 = none is
     int64_t written = 0;  // by the thread itself, behind so many fences; 0 = never

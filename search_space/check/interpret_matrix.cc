@@ -151,13 +151,43 @@ std::vector<double> MatrixUnit::ReadShared(AccessCode& from, const SharedMatrix&
   return values;
 }
 
+// A register of the thread that a product of the group under way reads or adds to.
+double& MatrixUnit::Lock(AccessCode& a, int64_t offset, Warpgroup& group) {
+  Evaluator::Register& state = t_.StateOf(a.storage + offset);
+  if (state.written > t_.fences(warp_)) {
+    throw Fault{absl::StrCat(t_.Name(a), " was written since the last fence of operands")};
+  }
+  double& value = t_.Local(a.storage + offset);
+  if (IsUnwritten(value)) throw Fault{absl::StrCat("product of ", t_.Name(a), ", not set")};
+  if (state.product == 0) group.locked.push_back(&state);
+  state.product = group.products + 1;
+  return value;
+}
+
+// A matrix that the registers of the warpgroup hold, row by row.
+std::vector<double> MatrixUnit::ReadRegisters(AccessCode& from, const FragmentLayout& layout,
+                                              Warpgroup& group) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < layout.rows * layout.cols; ++i) {
+    const Place& place = PlacesOf(layout)[static_cast<size_t>(i)];
+    t_.SetThread(warp_ + place.lane);
+    const int64_t offset = t_.OffsetOf(from) + place.element;
+    CheckElement(from, offset);
+    values.push_back(Lock(from, offset, group));
+  }
+  return values;
+}
+
 // Computed at once: what it reads and what it adds to cannot change until it is waited for.
 void MatrixUnit::WarpgroupMultiply(const StmtCode& s, Warpgroup& group) {
   const MatrixShape& shape = ShapeOf(static_cast<MatrixInstruction>(s.int_value));
   const ExprCode& product = t_.code().exprs[s.value];
   const auto operand = [&](size_t i, int64_t rows) {
     const ExprCode& load = t_.code().exprs[t_.code().exprs[product.args[i]].args[0]];
-    return ReadShared(t_.code().accesses[load.access], s.operands[i], rows, shape.k);
+    AccessCode& from = t_.code().accesses[load.access];
+    return from.buffer->scope == Scope::kLocal
+               ? ReadRegisters(from, shape.Layout(MatrixOperand::kA), group)
+               : ReadShared(from, s.operands[i], rows, shape.k);
   };
   const std::vector<double> a = operand(0, shape.m), b = operand(1, shape.n);
   AccessCode& target = t_.code().accesses[s.access];
@@ -167,14 +197,7 @@ void MatrixUnit::WarpgroupMultiply(const StmtCode& s, Warpgroup& group) {
     t_.SetThread(warp_ + place.lane);
     const int64_t offset = t_.OffsetOf(target) + place.element;
     CheckElement(target, offset);
-    double& d = t_.Local(target.storage + offset);
-    Evaluator::Register& state = t_.StateOf(target.storage + offset);
-    if (state.written > t_.fences(warp_)) {
-      throw Fault{absl::StrCat(t_.Name(target), " was written since the last fence of operands")};
-    }
-    if (IsUnwritten(d)) throw Fault{absl::StrCat("product into ", t_.Name(target), ", not set")};
-    if (state.product == 0) group.locked.push_back(&state);
-    state.product = group.products + 1;
+    double& d = Lock(target, offset, group);
     const double* row = a.data() + i / shape.n * shape.k;
     const double* col = b.data() + i % shape.n * shape.k;
     d = RoundTo(shape.result, std::inner_product(row, row + shape.k, col, d));

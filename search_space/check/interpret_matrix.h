@@ -25,7 +25,7 @@ class MatrixUnit {
  private:
   struct Warpgroup {
     int64_t products = 0;                      // groups committed so far
-    std::vector<Evaluator::Register*> locked;  // into which products are under way
+    std::vector<Evaluator::Register*> locked;  // of products that are under way
   };
   // Who holds an element of a matrix.
   struct Place {
@@ -38,6 +38,9 @@ class MatrixUnit {
   void RunInWarpgroup(const StmtCode& s, Warpgroup& group);
   void WarpgroupMultiply(const StmtCode& s, Warpgroup& group);
   void Wait(const StmtCode& s, Warpgroup& group);
+  double& Lock(AccessCode& a, int64_t offset, Warpgroup& group);
+  std::vector<double> ReadRegisters(AccessCode& from, const FragmentLayout& layout,
+                                    Warpgroup& group);
   std::vector<double> Gather(AccessCode& from, const FragmentLayout& layout);
   std::vector<double> ReadShared(AccessCode& from, const SharedMatrix& matrix, int64_t rows,
                                  int64_t cols);

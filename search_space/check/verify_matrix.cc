@@ -129,7 +129,10 @@ std::string WarpgroupProblem(const StmtNode& s, const Target& target) {
     return absl::StrCat(shape.name, " of ", ToString(a), " and ", ToString(b), " into ",
                         NameOf(s.buffer->dtype), " ", s.buffer->name);
   }
-  std::string problem = SharedProblem(a, s.operands[0], shape.m, shape.k);
+  std::string problem =
+      a->buffer->scope == Scope::kLocal
+          ? FragmentProblem(a->buffer, a->args, shape.Layout(MatrixOperand::kA).elements())
+          : SharedProblem(a, s.operands[0], shape.m, shape.k);
   if (problem.empty()) problem = SharedProblem(b, s.operands[1], shape.n, shape.k);
   return problem.empty()
              ? FragmentProblem(s.buffer, s.indices, shape.Layout(MatrixOperand::kD).elements())

@@ -80,24 +80,23 @@ int NumberOf(const char* arch) {
 
 Expr FragmentLayout::Lane(const Expr& row, const Expr& col) const {
   const Expr lane = row % Int(kBlockRows) * Int(4) + col % Int(block_cols()) / Int(packed);
-  return warps == 1 ? lane : row % Int(rows) / Int(rows / warps) * Int(kWarpLanes) + lane;
+  return warps == 1 ? lane : row % Int(rows) / Int(warp_rows()) * Int(kWarpLanes) + lane;
 }
 
 Expr FragmentLayout::Element(const Expr& row, const Expr& col) const {
-  const int64_t warp_rows = rows / warps;
-  const Expr block = row % Int(warp_rows) / Int(kBlockRows) +
-                     col % Int(cols) / Int(block_cols()) * Int(warp_rows / kBlockRows);
+  const Expr block = row % Int(warp_rows()) / Int(kBlockRows) +
+                     col % Int(cols) / Int(block_cols()) * Int(row_blocks());
   return block * Int(packed) + col % Int(packed);
 }
 
 Expr FragmentLayout::Row(const Expr& lane, const Expr& element) const {
-  const Expr block = element / Int(packed) % Int(rows / warps / kBlockRows);
+  const Expr block = element / Int(packed) % Int(row_blocks());
   const Expr row = block * Int(kBlockRows) + lane % Int(kWarpLanes) / Int(4);
-  return warps == 1 ? row : lane / Int(kWarpLanes) * Int(rows / warps) + row;
+  return warps == 1 ? row : lane / Int(kWarpLanes) * Int(warp_rows()) + row;
 }
 
 Expr FragmentLayout::Col(const Expr& lane, const Expr& element) const {
-  const Expr block = element / Int(packed) / Int(rows / warps / kBlockRows);
+  const Expr block = element / Int(packed) / Int(row_blocks());
   return block * Int(block_cols()) + lane % Int(4) * Int(packed) + element % Int(packed);
 }
 
@@ -123,6 +122,13 @@ absl::Span<const MatrixInstruction> WarpgroupInstructions(DType type) {
   }();
   if (!IsNarrow(type)) return {};
   return absl::MakeSpan(kAll).subspan(type == DType::kTF32 ? kOfType + 1 : 1, kOfType - 1);
+}
+
+int64_t SharedMatrix::LongestSpanOf(int64_t elements, DType type) {
+  for (int64_t span = kLongestSpan / SizeOf(type); IsSpan(span, type); span /= 2) {
+    if (elements % span == 0) return span;
+  }
+  return 0;
 }
 
 bool SharedMatrix::IsSwizzled(const Buffer& buffer, int64_t span) {

@@ -28,6 +28,8 @@ struct FragmentLayout {
 
   static constexpr int64_t kWarpLanes = 32, kBlockRows = 8;
   int64_t lanes() const { return kWarpLanes * warps; }
+  int64_t warp_rows() const { return rows / warps; }
+  int64_t row_blocks() const { return warp_rows() / kBlockRows; }  // of a warp, along its rows
   int64_t block_cols() const { return 4 * packed; }
   int64_t blocks() const { return rows / kBlockRows * (cols / block_cols()); }
   int64_t elements() const { return rows * cols / lanes(); }  // of one lane
@@ -44,7 +46,7 @@ struct MatrixShape {
   int64_t m, n, k;                        // elements
   DType result;                           // of D, in which sums are made
   const char* arch;                       // "sm_80": from it on; "sm_90a": devices of that alone
-  bool in_shared;                         // are A and B read from shared memory, in background?
+  bool in_shared;                         // is B, and may A be, read from there, in background?
   std::array<DType, 2> of;                // types that A and B may have, both the same
   std::array<FragmentLayout, 3> layouts;  // of A, B and D
 
@@ -103,6 +105,8 @@ struct SharedMatrix {
     return bytes == 32 || bytes == 64 || bytes == kLongestSpan;
   }
   static int64_t Alignment(int64_t span, DType type) { return kSquareRows * span * SizeOf(type); }
+  // The longest into which so many elements can be cut; 0: there is none.
+  static int64_t LongestSpanOf(int64_t elements, DType type);
   // Are its elements swizzled in lines of `span`, at an address that suits?
   static bool IsSwizzled(const Buffer& buffer, int64_t span);
 };

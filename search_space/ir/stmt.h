@@ -60,12 +60,13 @@ enum class Intrinsic : uint8_t {
   // int_value is the MatrixInstruction.
   kMatrixMultiply,
   // The same of a warpgroup, of operands in shared memory: value is the product of Loads of the
-  // elements at row 0, column 0 of A and B, which lie there as `operands` says. Asynchronous: until
-  // a wait that covers its group nobody may write what it reads, and nobody but further products
-  // touch its D. It goes past the caches that other accesses go through (the asynchronous proxy):
+  // elements at row 0, column 0 of A and B, which lie there as `operands` says. Of A in registers
+  // instead it is the Load of this lane's first element. Asynchronous: until a wait that covers its
+  // group nobody may write what it reads, and nobody but further products touch registers of its
+  // own. It goes past the caches that other accesses go through (the asynchronous proxy):
   // what threads have stored they must fence (kProxyFence) in front of the barrier before it.
   kWarpgroupMultiply,
-  kOperandFence,   // between accesses of this warpgroup to `buffer`, a D, and products into it
+  kOperandFence,   // between accesses of this warpgroup to `buffer`, a D or A, and its products
   kProductCommit,  // closes the group of the products issued since the last, per warpgroup
   // Until at most int_value groups of this warpgroup are pending; with 0, `buffer` may be accessed.
   kProductWait,

@@ -1,5 +1,6 @@
 #include "search_space/lower/fragments.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -264,6 +265,33 @@ bool MultipliesInBackground(const ScheduledStage& s) {
   return fragment != nullptr && s.is_reduction() && ShapeOf(fragment->instruction).in_shared;
 }
 
+bool WaitsForGroups(const KernelContext& context, int s) {
+  const ScheduledStage& here = context.stage(s);
+  bool holds = false;
+  Visit(here.body, [&](const Expr& node) {
+    const int p = node->op == Op::kLoad ? context.schedule.FindStage(node->buffer.get()) : -1;
+    holds = holds || (p >= 0 && context.stage(p).Note<Fragment>() != nullptr);
+  });
+  return holds || here.Note<Pipeline>() == nullptr;
+}
+
+// Products may read and write registers from the fence on.
+Stmt EmitGroup(const KernelContext& context, int s, const Stmt& products) {
+  std::vector<BufferRef> registers;
+  VisitStmts(products, [&](const StmtNode& s) {
+    if (s.kind != StmtNode::Kind::kIntrin || s.intrinsic != Intrinsic::kWarpgroupMultiply) return;
+    for (const BufferRef& b : {s.buffer, MatrixOperandOf(s, 0)->buffer}) {
+      const bool known = std::find(registers.begin(), registers.end(), b) != registers.end();
+      if (b->scope == Scope::kLocal && !known) registers.push_back(b);
+    }
+  });
+  std::vector<Stmt> out;
+  for (const BufferRef& b : registers) out.push_back(OperandFence(b));
+  out.insert(out.end(), {products, ProductCommit()});
+  if (WaitsForGroups(context, s)) out.push_back(ProductWait(0, context.storage.at(s).buffer));
+  return Seq(std::move(out));
+}
+
 Stmt EmitMatrixMultiply(KernelContext& context, int s) {
   const ScheduledStage& here = context.stage(s);
   const MatrixInstruction instruction = here.Note<Fragment>()->instruction;
@@ -284,18 +312,17 @@ Stmt EmitMatrixMultiply(KernelContext& context, int s) {
     if (p < 0 || !context.storage.contains(p)) continue;
     const ScheduledStage& producer = context.stage(p);
     const ExprList index = RelativeTo(producer, load->args);
-    if (in_background) {
+    if (in_background && producer.scope == Scope::kShared) {
       const bool is_a = MentionsAny(load, {m.get()});
-      // In a pipeline: only there somebody waits for the products.
-      const bool is_tile = producer.scope == Scope::kShared && here.Note<Pipeline>() != nullptr;
-      const auto in =
-          is_tile ? SharedMatrixAt(context, producer, index, loops, is_a ? m : n, k) : std::nullopt;
+      const auto in = SharedMatrixAt(context, producer, index, loops, is_a ? m : n, k);
       if (!in.has_value()) continue;
       operands[is_a ? 0 : 1] = in->first;
       matrices[is_a ? 0 : 1] = in->matrix;
       continue;
     }
     const auto* fragment = producer.Note<Fragment>();
+    // The next tile's would be written while products of this one read them.
+    if (in_background && here.Note<InFlight>() != nullptr) continue;
     if (fragment == nullptr || fragment->instruction != instruction ||
         fragment->operand == MatrixOperand::kD) {
       continue;
@@ -306,7 +333,9 @@ Stmt EmitMatrixMultiply(KernelContext& context, int s) {
   if (d == nullptr || operands[0] == nullptr || operands[1] == nullptr) {
     return context.Fail(absl::StrCat(
         ShapeOf(instruction).name, " computes D[m, n] += A[m, k] * B[n, k] of ",
-        in_background ? "tiles that a pipeline fetches into shared memory" : "fragments",
+        !in_background                     ? "fragments"
+        : here.Note<InFlight>() != nullptr ? "tiles in shared memory"
+                                           : "tiles in shared memory and a fragment A",
         in_background && !IsHalf(ShapeOf(instruction).of[0]) ? ", rows along k; " : "; ",
         here.name(), " is ", ToString(here.body), " in loops ", m->name, ", ", n->name, ", ",
         k->name));

@@ -21,6 +21,13 @@ Stmt EmitInitFragment(KernelContext& context, int s);
 // Is stage `s` computed by instructions that read shared memory while the threads go on?
 bool MultipliesInBackground(const ScheduledStage& s);
 
+// Do its threads wait for each group of products behind it? So they do but in a pipeline, which
+// waits where it needs what they read, of operands in shared memory alone.
+bool WaitsForGroups(const KernelContext& context, int s);
+
+// The products of stage `s` in background as a group.
+Stmt EmitGroup(const KernelContext& context, int s, const Stmt& products);
+
 // The three innermost loops of fragment `s`, which its annotation Tensorize names.
 Stmt EmitMatrixMultiply(KernelContext& context, int s);
 

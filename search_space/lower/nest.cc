@@ -1,6 +1,7 @@
 #include "search_space/lower/nest.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -49,6 +50,19 @@ bool HasCollectiveBelow(const KernelContext& context, int s, size_t depth) {
     }
   }
   return false;
+}
+
+// The loop of `s` outside of which nothing is computed between its products in background; nullopt
+// where it has none.
+std::optional<size_t> GroupDepth(const KernelContext& context, int s) {
+  const ScheduledStage& here = context.stage(s);
+  if (!MultipliesInBackground(here)) return std::nullopt;
+  std::optional<size_t> group;
+  for (size_t l = 0; l < here.loops.size(); ++l) {
+    if (here.loops[l].reduce && !group) group = l;
+    if (group && !context.AttachedAt(s, here.loops[l].var).empty()) group = l + 1;
+  }
+  return group;
 }
 
 // The indices at which an element of `stage` is stored, in the loops of `nest`.
@@ -306,7 +320,8 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
   if (inside != nullptr) body = If(inside, body);
   if (condition != nullptr) body = If(condition, body);
   Stmt nest = InLoop(context, s, loop, std::move(body));
-  out.push_back(useful != nullptr ? If(useful, nest) : nest);
+  if (useful != nullptr) nest = If(useful, nest);
+  out.push_back(depth == GroupDepth(context, s) ? EmitGroup(context, s, nest) : nest);
   return Seq(std::move(out));
 }
 

@@ -142,6 +142,9 @@ Computation RunAhead(KernelContext& context, const PipelinedLoop& p, TileCopies&
 
 Computation Compute(KernelContext& context, const PipelinedLoop& p, TileCopies& copies,
                     const Carried& carried) {
+  if (p.prefetch != nullptr && p.in_background) {
+    return {.body = context.Fail("products in background read no registers that run ahead")};
+  }
   if (p.prefetch != nullptr) return RunAhead(context, p, copies, carried);
   Carried inside = carried;
   if (p.interleave != nullptr) {
@@ -199,9 +202,11 @@ Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& ca
   const Stmt issue = p.interleave != nullptr ? nullptr
                                              : copies->Issue(k + Int(ahead), SlotAfter(p, ahead),
                                                              ExistsAfter(p, ahead), {});
-  const BufferRef products = p.in_background ? context.storage.at(s).buffer : nullptr;
-  if (p.in_background) {
-    body.insert(body.end(), {OperandFence(products), computation.body, ProductCommit(), issue});
+  // Beside products in background copies are started.
+  const bool beside = p.in_background && !WaitsForGroups(context, s);
+  const BufferRef products = beside ? context.storage.at(s).buffer : nullptr;
+  if (beside) {
+    body.insert(body.end(), {computation.body, issue});
   } else {
     body.insert(body.end(), {issue, computation.body});
   }

@@ -7,6 +7,7 @@
 #include "base/math.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/simplify.h"
+#include "search_space/lower/masked.h"
 #include "search_space/lower/pipeline.h"
 
 namespace heddle::search_space {
@@ -60,7 +61,13 @@ class TensorCopies : public TileCopies {
           ReplaceVar(Copy(pipeline_.fetched[i], boxes_[i], slot), pipeline_.loop, tile));
     }
     copies.insert(copies.begin(), PhaseExpect(phases_, slot, bytes));
-    return When(exists, ByOneThread(Seq(std::move(copies))));
+    Stmt all = Seq(std::move(copies));
+    // Tiles that masks leave out have phases, too, without bytes.
+    if (const Expr useful = WhereUseful(tile); useful != nullptr) {
+      const Expr useless = Simplify(MakeExpr(Op::kNot, {useful}));
+      all = Seq({When(useful, all), When(useless, PhaseExpect(phases_, slot, 0))});
+    }
+    return When(exists, ByOneThread(std::move(all)));
   }
 
   // The barrier says that all threads are done with the tile before.
@@ -75,6 +82,18 @@ class TensorCopies : public TileCopies {
  private:
   Stmt ByOneThread(Stmt s) const {
     return If(MakeExpr(Op::kEq, {VarExpr(context_.thread), Int(0)}), std::move(s));
+  }
+
+  // Is something of the tile of use? null: always.
+  Expr WhereUseful(const Expr& tile) const {
+    Expr useful;
+    for (size_t i = 0; i < pipeline_.fetched.size(); ++i) {
+      const Expr here = IsFetchUseful(context_, pipeline_.fetched[i]);
+      if (here == nullptr || (i > 0 && !StructurallyEqual(here, useful))) return nullptr;
+      useful = here;
+    }
+    return Simplify(Substitute(
+        useful, [&](const Var& v) -> Expr { return v == pipeline_.loop ? tile : nullptr; }));
   }
 
   // Nothing, and a failure, where boxes cannot do it.

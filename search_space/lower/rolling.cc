@@ -71,8 +71,7 @@ Stmt TakeTerms(KernelContext& context, int s, const Assumptions& assumptions) {
     const auto i = static_cast<size_t>(axis);
     Expr inside = own.at[i];
     if (v->name == rows.row) {
-      inside = inside * Int(layout.rows) + own.at.back() * Int(FragmentLayout::kBlockRows) +
-               lane / Int(kRowLanes);
+      inside = inside * Int(layout.rows) + layout.Row(lane, own.at.back() * Int(layout.packed));
     }
     return Simplify(here.base[i] + inside);
   });
@@ -97,8 +96,7 @@ Stmt Scale(const KernelContext& context, int d, const ScheduledStage& running,
   if (const auto* fragment = sum.Note<Fragment>()) {
     // A lane's elements are those of one block after another, downwards first.
     const FragmentLayout& layout = fragment->layout();
-    factor.back() = Simplify(all.at.back() / Int(layout.packed) %
-                             Int(layout.rows / FragmentLayout::kBlockRows));
+    factor.back() = Simplify(all.at.back() / Int(layout.packed) % Int(layout.row_blocks()));
   }
   return all.Around(Store(buffer, all.at, Load(buffer, all.at) * Load(factors, factor)));
 }
@@ -125,8 +123,9 @@ ExprList HeldInRows(KernelContext& context, const ScheduledStage& stage, ExprLis
   const auto& rows = *stage.Note<RowFragment>();
   const Expr& row = index[AxisOf(stage, RowOf(stage))];
   const Expr lane = VarExpr(context.thread) % Int(rows.layout().lanes());
-  const Expr line = row % Int(FragmentLayout::kBlockRows);
-  if (!IsInt(Simplify(line - lane / Int(kRowLanes)), 0)) {
+  // The first lane of those that have the row.
+  const Expr first = rows.layout().Lane(row, Int(0));
+  if (!IsInt(Simplify(first / Int(kRowLanes) - lane / Int(kRowLanes)), 0)) {
     context.Fail(absl::StrCat("row ", ToString(row), " of ", stage.name(),
                               " is read by a lane that holds nothing of it"));
   }
@@ -134,7 +133,7 @@ ExprList HeldInRows(KernelContext& context, const ScheduledStage& stage, ExprLis
   for (size_t i = 0; i < index.size(); ++i) {
     held.push_back(Simplify(index[i] / Int(rows.Extent(stage.axes[i]->name))));
   }
-  held.push_back(Simplify(row % Int(rows.layout().rows) / Int(FragmentLayout::kBlockRows)));
+  held.push_back(Simplify(row % Int(rows.layout().warp_rows()) / Int(FragmentLayout::kBlockRows)));
   return held;
 }
 

@@ -39,8 +39,12 @@ std::optional<size_t> FactorOwning(const MatrixKernel& kernel, size_t axis) {
 
 class RollingChainFinder {
  public:
-  RollingChainFinder(const ProgramShape& shape, const Chain& chain, const Target& target)
-      : shape_{{}, shape.schedule, {}}, chain_(chain), target_(target) {}
+  RollingChainFinder(const ProgramShape& shape, const Chain& chain, const Target& target,
+                     bool in_warpgroups)
+      : shape_{{}, shape.schedule, {}},
+        chain_(chain),
+        target_(target),
+        in_warpgroups_(in_warpgroups) {}
 
   std::optional<RollingChain> Find() {
     const auto sum = Index(chain_.root.reduction);
@@ -82,7 +86,7 @@ class RollingChainFinder {
   std::optional<MatrixKernel> ProductOf(const StageRef& result, const StageRef& reduction) const {
     const auto index = [&](const StageRef& s) { return whole_.schedule.FindStage(s.tensor.get()); };
     return MatrixKernel::Find(whole_, {.root = index(result), .reductions = {index(reduction)}},
-                              target_, false);
+                              target_, in_warpgroups_);
   }
 
   bool FindProducts(RollingChain& found) {
@@ -115,15 +119,16 @@ class RollingChainFinder {
   const ProgramShape whole_{{}, shape_.schedule, {}};
   const Chain& chain_;
   const Target& target_;
+  const bool in_warpgroups_;
 };
 
 }  // namespace
 
 std::optional<RollingChain> FindRollingChain(const ProgramShape& shape, const KernelShape& kernel,
-                                             const Target& target) {
+                                             const Target& target, bool in_warpgroups) {
   const auto chain = FindChain(shape, kernel, target);
   if (!chain.has_value()) return std::nullopt;
-  return RollingChainFinder(shape, *chain, target).Find();
+  return RollingChainFinder(shape, *chain, target, in_warpgroups).Find();
 }
 
 }  // namespace heddle::search_space

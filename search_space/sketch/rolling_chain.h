@@ -13,7 +13,7 @@ namespace heddle::search_space {
 
 struct RollingChain {
   std::vector<BufferRef> inlined;      // elementwise stages, results of all links among them
-  MatrixKernel scores, root;           // the products, by instructions of warps
+  MatrixKernel scores, root;           // the products
   std::vector<StageRef> statistics;    // reductions of rows of what the scores make, in their order
   std::vector<size_t> statistic_rows;  // the axis of rows of each
   StageRef weights;  // what the second product reads of the scores, a stage of its own
@@ -29,10 +29,10 @@ struct RollingChain {
 };
 
 // nullopt unless `kernel`, in which nothing is inlined, is a chain (chain.h) of two products of
-// which one reads the other's rows, and statistics of these, and instructions of warps multiply
-// 16-bit numbers on `target`.
+// which one reads the other's rows, and statistics of these, and instructions of warps, or of
+// warpgroups, multiply 16-bit numbers on `target`.
 std::optional<RollingChain> FindRollingChain(const ProgramShape& shape, const KernelShape& kernel,
-                                             const Target& target);
+                                             const Target& target, bool in_warpgroups);
 
 }  // namespace heddle::search_space
 

@@ -17,23 +17,13 @@ namespace {
 constexpr int64_t kOtherRegisters = 40;  // addresses, loop counters, temporaries
 constexpr int64_t kMostAccumulators = 192;
 
-// The longest swizzled line (SharedMatrix) into which so many elements can be cut; 0: there is
-// none.
-int64_t SpanOf(int64_t elements, DType type) {
-  for (int64_t span = SharedMatrix::kLongestSpan / SizeOf(type); SharedMatrix::IsSpan(span, type);
-       span /= 2) {
-    if (elements % span == 0) return span;
-  }
-  return 0;
-}
-
 class WarpgroupPlan : public MatrixPlan {
  public:
   explicit WarpgroupPlan(MatrixKernel kernel) : MatrixPlan(std::move(kernel)) {
     std::vector<int64_t> columns;
     for (MatrixInstruction instruction : WarpgroupInstructions(kernel_.Type())) {
       // A line of the narrowest holds twice its columns.
-      const bool fits = SpanOf(ShapeOf(instruction).n, kernel_.Type()) > 0 ||
+      const bool fits = SharedMatrix::LongestSpanOf(ShapeOf(instruction).n, kernel_.Type()) > 0 ||
                         !(kernel_.IsAlongOwn(0) || kernel_.IsAlongOwn(1));
       if (fits) columns.push_back(ShapeOf(instruction).n);
     }
@@ -149,7 +139,7 @@ class WarpgroupPlan : public MatrixPlan {
 
   // Elements of a line of a factor's tiles.
   int64_t BlockOf(const MatrixTile& t, size_t i) const {
-    return SpanOf(kernel_.IsAlongOwn(i) ? t.unit[i] : t.depth, kernel_.Type());
+    return SharedMatrix::LongestSpanOf(kernel_.IsAlongOwn(i) ? t.unit[i] : t.depth, kernel_.Type());
   }
 };
 
@@ -179,14 +169,7 @@ void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
   w.Tensorize(sum, m64, n, k16);
   w.Unroll(step);
   for (size_t i = 0; i < 2; ++i) {
-    const StageRef& factor = begun.factors[i];
-    kernel_.factors[i].WriteTile(w, factor, t.threads, tiles);
-    const int64_t along = kernel_.IsAlongOwn(i) ? t.block[i] : t.depth;
-    if (along == BlockOf(t, i)) continue;
-    const size_t axis = kernel_.IsAlongOwn(i) ? kernel_.factors[i].own : kernel_.DepthAxis();
-    const std::vector<size_t>& factor_axes = kernel_.factors[i].axes;
-    const auto at = std::find(factor_axes.begin(), factor_axes.end(), axis);
-    w.BlockLayout(factor, static_cast<size_t>(at - factor_axes.begin()), BlockOf(t, i));
+    kernel_.WriteLines(w, i, begun.factors[i], t.threads, tiles, BlockOf(t, i));
   }
   const bool copies = values[kPipeline] > 1;
   w.Pipeline(tiles,

@@ -59,6 +59,8 @@ std::unique_ptr<SketchRule> MakeChainRule();
 // The same of two products of 16-bit matrices, such as attention, by instructions that multiply
 // small matrices, with statistics of rows that are taken along.
 std::unique_ptr<SketchRule> MakeRollingRule();
+// The same by instructions of warpgroups.
+std::unique_ptr<SketchRule> MakeWarpgroupRollingRule();
 
 }  // namespace heddle::search_space
 

@@ -260,7 +260,7 @@ void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target&
   const auto shape = std::make_shared<const ProgramShape>(FuseKernels(program, {}));
   if (shape->kernels.empty()) return;
   const size_t draws = DrawsBeside(sketches);
-  for (MakeRule* make : {MakeChainRule, MakeRollingRule}) {
+  for (MakeRule* make : {MakeChainRule, MakeRollingRule, MakeWarpgroupRollingRule}) {
     const auto plan = PlanOf(*make(), *shape, shape->kernels[0], target);
     if (!plan.has_value()) continue;
     Sketch chain = MakeSketch({{*plan}}, shape, {0});
@@ -398,7 +398,7 @@ std::vector<Plans> PlansOfPartition(const ProgramShape& shape, const Target& tar
   for (size_t k = 0; k < plans.size(); ++k) {
     Plans& made = plans[k];
     if (shape.kernels[k].fused) {
-      for (MakeRule* make : {MakeChainRule, MakeRollingRule}) {
+      for (MakeRule* make : {MakeChainRule, MakeRollingRule, MakeWarpgroupRollingRule}) {
         if (auto chain = PlanOf(*make(), shape, shape.kernels[k], target)) {
           made.push_back(*std::move(chain));
         }

@@ -339,7 +339,8 @@ void Profiler::WalkMatrixMultiply(const StmtNode& s) {
   (shape.in_shared ? p_.warpgroup_flops : p_.matrix_flops) +=
       flops * bytes / 2 * trips_ * mask_.warps;
   if (shape.in_shared) {
-    const auto elements = static_cast<double>((shape.m + shape.n) * shape.k);
+    const bool is_held = search_space::MatrixOperandOf(s, 0)->buffer->scope == Scope::kLocal;
+    const auto elements = static_cast<double>(((is_held ? 0 : shape.m) + shape.n) * shape.k);
     p_.warpgroup_bytes += elements * bytes / warps * trips_ * mask_.warps;
   }
   for (const OpenLoop& l : stack_) p_.loops[static_cast<size_t>(l.id)].multiplies_adds = true;

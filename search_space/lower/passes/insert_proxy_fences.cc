@@ -8,7 +8,10 @@ Stmt InsertProxyFences(const Stmt& body) {
   absl::flat_hash_set<const Buffer*> multiplied;
   VisitStmts(body, [&](const StmtNode& s) {
     if (!RunsInBackground(s)) return;
-    for (size_t operand : {0, 1}) multiplied.insert(MatrixOperandOf(s, operand)->buffer.get());
+    for (size_t operand : {0, 1}) {
+      const Buffer* buffer = MatrixOperandOf(s, operand)->buffer.get();
+      if (buffer->scope == Scope::kShared) multiplied.insert(buffer);
+    }
   });
   bool stores = false;
   VisitStmts(body, [&](const StmtNode& s) {

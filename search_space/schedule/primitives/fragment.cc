@@ -26,8 +26,8 @@ absl::Status Fragment::CheckAt(const Schedule& schedule, const ScheduledStage& h
       return Refuse(absl::StrCat(shape.name, " adds up sums of ", NameOf(shape.result), "; ", stage,
                                  " is none"));
     }
-  } else if (shape.in_shared) {
-    return Refuse(absl::StrCat(shape.name, " reads its operands from shared memory"));
+  } else if (shape.in_shared && operand == MatrixOperand::kB) {
+    return Refuse(absl::StrCat(shape.name, " reads operand b from shared memory"));
   } else if (here.is_reduction() || !shape.Takes(type)) {
     return Refuse(absl::StrCat(shape.name, " multiplies copies of ", NameOf(shape.of[0]), " or ",
                                NameOf(shape.of[1]), "; ", stage, " is none"));

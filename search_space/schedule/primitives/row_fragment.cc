@@ -14,10 +14,6 @@ absl::Status RowFragment::CheckAt(const Schedule& schedule, const ScheduledStage
                      stage, " is not one"));
   }
   if (here.FindAxis(row) < 0) return Refuse(absl::StrCat(stage, " has no axis ", row));
-  if (ShapeOf(instruction).in_shared) {
-    return Refuse(absl::StrCat("lanes of one warp have the values of a row; ",
-                               ShapeOf(instruction).name, " is of several"));
-  }
   return absl::OkStatus();
 }
 

@@ -5,9 +5,9 @@
 
 namespace heddle::search_space {
 
-// Keeps a local reduction that is not attached yet as one value for each row of what a warp adds up
-// by a matrix instruction (fragment, operand d): every lane that holds elements of a row has its
-// value. `row` is the axis of the rows.
+// Keeps a local reduction that is not attached yet as one value for each row of what a warp, or a
+// warpgroup, adds up by a matrix instruction (fragment, operand d): every lane that holds elements
+// of a row has its value. `row` is the axis of the rows.
 struct RowFragment {
   std::string stage;
   MatrixInstruction instruction;
@@ -17,7 +17,7 @@ struct RowFragment {
   // Elements along an axis of the stage that stand in one matrix.
   int64_t Extent(const std::string& axis) const { return axis == row ? layout().rows : 1; }
   // Values of a matrix that one lane has.
-  int64_t elements() const { return layout().rows / FragmentLayout::kBlockRows; }
+  int64_t elements() const { return layout().row_blocks(); }
 
   HEDDLE_ANNOTATION(RowFragment, "row_fragment", stage, instruction, row);
 };

@@ -73,6 +73,9 @@ struct MatrixKernel {
   // reduction? Neither may be.
   bool IsAlongOwn(size_t factor) const { return factors[factor].inner == factors[factor].own; }
   bool IsAlongDepth(size_t factor) const { return factors[factor].inner == DepthAxis(); }
+  // As Factor::WriteTile, in lines of `span` elements, as instructions of warpgroups read it.
+  void WriteLines(ScheduleWriter& w, size_t factor, const StageRef& stage, int64_t threads,
+                  const LoopRef& at, int64_t span) const;
 
  private:
   bool ChooseDepth(int64_t step, const std::function<bool(size_t)>& is_zero_past);

@@ -192,17 +192,52 @@ TEST(RollingTest, StatisticsThatNothingMakesGoodForAreRefused) {
 constexpr char kCausal[] =
     "rolling: warps=2 tiles=1 terms=32 held=1 pipeline=2 min_blocks=0 skip_masked=1 last_first=0";
 
-TEST(RollingTest, IsOneKernel) {
-  const auto space =
-      *SearchSpace::Create(ProgramOf("causal", "b=2,s=64,d=32"), *FindTarget("h100"));
-  const auto point = space.Parse(kCausal);
+void ExpectOneKernel(const char* shape, const char* text, const char* golden) {
+  const auto space = *SearchSpace::Create(ProgramOf("causal", shape), *FindTarget("h100"));
+  const auto point = space.Parse(text);
   ASSERT_TRUE(point.ok()) << point.status();
   const auto program = space.Lower(*point);
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_EQ(program->kernels.size(), 1);
-  tests::ExpectGolden("loops/rolling.txt",
-                      absl::StrCat(space.Print(*point), "\n\n", ToString(*space.Steps(*point)),
-                                   "\n", ToString(*program)));
+  tests::ExpectGolden(
+      golden, absl::StrCat(space.Print(*point), "\n\n", ToString(*space.Steps(*point)), "\n",
+                           ToString(*program)));
+}
+
+TEST(RollingTest, IsOneKernel) { ExpectOneKernel("b=2,s=64,d=32", kCausal, "loops/rolling.txt"); }
+
+TEST(RollingTest, IsOneKernelOfWarpgroups) {
+  ExpectOneKernel("b=2,s=256,d=32",
+                  "rolling_warpgroup: groups=2 tiles=1 terms=64 pipeline=2 bulk=1 min_blocks=0 "
+                  "skip_masked=1 last_first=1",
+                  "loops/rolling_warpgroup.txt");
+}
+
+// Weights that are written behind the last fence, or while products read them, are seen.
+TEST(RollingTest, WeightsInRegistersAreFencedAndWaitedFor) {
+  const auto program = ProgramOf("attention", "b=1,s=64,t=128,d=16,e=16");
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  const auto point = space.Parse(
+      "rolling_warpgroup: groups=1 tiles=1 terms=64 pipeline=2 bulk=0 min_blocks=0 skip_masked=0 "
+      "last_first=0");
+  ASSERT_TRUE(point.ok()) << point.status();
+  const auto without = [&](Intrinsic intrinsic, const char* buffer) {
+    Program lowered = *space.Lower(*point);
+    Stmt& body = lowered.kernels.at(0).body;
+    body = RewriteStmt(
+        body,
+        [&](const Stmt& s) -> Stmt {
+          const bool is_it = s->kind == StmtNode::Kind::kIntrin && s->intrinsic == intrinsic &&
+                             s->buffer->name == buffer;
+          return is_it ? Seq({}) : nullptr;
+        },
+        nullptr);
+    TensorValues got = Inputs(*program);
+    return std::string(Interpret(lowered, got, {}).message());
+  };
+  EXPECT_EQ(without(Intrinsic::kOperandFence, "none"), "");
+  EXPECT_THAT(without(Intrinsic::kProductWait, "O"), testing::HasSubstr("product"));
+  EXPECT_THAT(without(Intrinsic::kProductWait, "T.acc"), testing::HasSubstr("product"));
 }
 
 // Scores from some -40 to 40, the largest of a row anywhere in it: weights that are not multiplied
@@ -268,6 +303,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"attention", "b=1,s=20,t=48,d=16,e=12"}, Case{"causal", "b=2,s=64,d=16"},
                     Case{"causal", "b=1,s=80,d=16"}, Case{"window", "b=2,s=96,d=16,w=20"},
                     Case{"grouped", "h=2,g=2,s=32,d=16"},
+                    Case{"attention", "b=1,s=80,t=96,d=32,e=16", "rolling_warpgroup:"},
+                    Case{"attention", "b=1,s=37,t=64,d=48,e=48", "rolling_warpgroup:"},
+                    Case{"causal", "b=1,s=192,d=16", "rolling_warpgroup:"},
+                    Case{"window", "b=1,s=160,d=16,w=20", "rolling_warpgroup:"},
+                    Case{"grouped", "h=2,g=2,s=64,d=16", "rolling_warpgroup:"},
                     // The same weights in a chain that keeps rows of scores.
                     Case{"causal", "b=2,s=64,d=16", "chain:"},
                     Case{"window", "b=2,s=64,d=16,w=20", "chain:"}),

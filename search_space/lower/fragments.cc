@@ -155,23 +155,26 @@ Stmt EmitLoadElements(KernelContext& context, int s, const Assumptions& assumpti
   const Var packed = MakeVar(absl::StrCat(here.name(), ".packed"), layout.packed);
   const Expr element = At(run) * Int(layout.packed) + At(packed);
   const Expr lane = VarExpr(context.thread) % Int(layout.lanes());
-  std::vector<Var> vars;
+  // Those of an element along other axes, which may be parts of one number, are made together.
+  std::vector<Var> vars, others;
   ExprList to;
   std::vector<Expr> from;
   for (size_t i = 0; i < here.axes.size(); ++i) {
     const std::string& axis = here.axes[i]->name;
     const int64_t extent = fragment.Extent(axis);
-    vars.push_back(MakeVar(absl::StrCat(here.name(), ".", axis), here.extent[i] / extent));
-    to.push_back(At(vars.back()));
+    const Var var = MakeVar(absl::StrCat(here.name(), ".", axis), here.extent[i] / extent);
+    (axis == fragment.row || axis == fragment.col ? vars : others).push_back(var);
+    to.push_back(At(var));
     const Expr inside = axis == fragment.row   ? layout.Row(lane, element)
                         : axis == fragment.col ? layout.Col(lane, element)
                                                : Int(0);
-    from.push_back(Simplify(here.base[i] + At(vars.back()) * Int(extent) + inside));
+    from.push_back(Simplify(here.base[i] + At(var) * Int(extent) + inside));
   }
   const KernelContext::Storage& storage = context.storage.at(s);
   if (storage.slot != nullptr) to.insert(to.begin(), storage.slot);
   to.push_back(Simplify(element));
   vars.push_back(run);
+  vars.insert(vars.end(), others.begin(), others.end());
   Expr value = SourceAt(context, here, from, assumptions);
   // What is copied from inputs may have more digits, which products would cut off.
   if (value->op == Op::kLoad) value = Cast(value->type, Cast(DType::kFloat32, value));

@@ -93,8 +93,10 @@ class RollingPlan : public KernelPlan {
                    const StageRef& keys) const;
   // Matrices of a sum in the order in which they are multiplied, `k16` along the reduction. The
   // loop at which two columns of those of B are read, since four blocks of these are read at once.
+  // Loops over `parts` of A are inside of that.
   static LoopRef TileProduct(ScheduleWriter& w, const StageRef& sum, LoopList loops, size_t row,
-                             size_t col, const LoopList& outer, const LoopRef& k16);
+                             size_t col, const LoopList& outer, const LoopList& parts,
+                             const LoopRef& k16);
   void WriteWeights(ScheduleWriter& w, const Root& root) const;
   void WriteStatistic(ScheduleWriter& w, size_t number, const Root& root) const;
   static const ScheduledStage& Stage(const ScheduleWriter& w, const StageRef& stage) {
@@ -109,10 +111,12 @@ int64_t RollingPlan::Registers(HoleValues v) const {
   const int64_t columns = CeilDiv(Columns(), 8), depth = CeilDiv(chain_.scores.Depth(), 16);
   const int64_t sums = v[kTiles] * columns * 4, scores = v[kTiles] * v[kTerms] / 8 * 4;
   const int64_t weights = v[kTiles] * v[kTerms] / 16 * 4;
+  // Half of the parts are there before the scores are not.
+  const int64_t beside = chain_.has_parts ? weights : 0;
   const int64_t queries = v[kTiles] * (v[kHeld] != 0 ? depth : 1) * 4;
   // Of the other operands, two matrices and those that are read ahead.
   static constexpr int64_t kRead = 16;
-  return kOtherRegisters + sums + kRead + queries + std::max(scores, weights);
+  return kOtherRegisters + sums + kRead + queries + std::max(scores, weights) + beside;
 }
 
 int64_t RollingPlan::SharedBytes(HoleValues v) const {
@@ -210,23 +214,28 @@ RollingPlan::Root RollingPlan::WriteRoot(ScheduleWriter& w, HoleValues v) const 
              names[ColumnAxis()]->name);
   w.ComputeAt(sum, thread);
   LoopList loops = w.DataLoops(sum);
-  const auto [iterations, step, k16] =
-      w.Split(w.ReduceLoops(sum)[chain_.root.depth], v[kTerms] / 16, 16);
-  const LoopRef read = TileProduct(w, sum, loops, RowAxis(), ColumnAxis(), {iterations, step}, k16);
+  LoopList parts = w.ReduceLoops(sum);
+  const LoopRef terms = parts[chain_.root.depth];
+  parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(chain_.root.depth));
+  const auto [iterations, step, k16] = w.Split(terms, v[kTerms] / 16, 16);
+  const LoopRef read =
+      TileProduct(w, sum, loops, RowAxis(), ColumnAxis(), {iterations, step}, parts, k16);
   w.Unroll(step);
   return {thread, iterations, read};
 }
 
 LoopRef RollingPlan::TileProduct(ScheduleWriter& w, const StageRef& sum, LoopList loops, size_t row,
-                                 size_t col, const LoopList& outer, const LoopRef& k16) {
+                                 size_t col, const LoopList& outer, const LoopList& parts,
+                                 const LoopRef& k16) {
   const auto [row_tiles, m16] = w.Split(loops[row], 16);
   const auto tiles = Stage(w, sum).extent[col] / 8;
   const auto [pairs, col_tiles, n8] = w.Split(loops[col], tiles % 2 == 0 ? 2 : 1, 8);
   loops[row] = row_tiles;
   loops[col] = col_tiles;
-  w.Reorder(Join({outer, {pairs}, loops, {m16, n8, k16}}));
+  w.Reorder(Join({outer, {pairs}, parts, loops, {m16, n8, k16}}));
   w.Tensorize(sum, m16, n8, k16);
   w.Unroll(pairs);
+  for (const LoopRef& part : parts) w.Unroll(part);
   return pairs;
 }
 
@@ -241,7 +250,7 @@ void RollingPlan::WriteScores(ScheduleWriter& w, HoleValues v, const Root& root,
   w.ComputeAt(sum, root.iterations);
   LoopList loops = w.DataLoops(sum);
   const auto [step, k16] = w.Split(w.ReduceLoops(sum)[product.depth], 16);
-  const LoopRef read = TileProduct(w, sum, loops, row, col, {step}, k16);
+  const LoopRef read = TileProduct(w, sum, loops, row, col, {step}, {}, k16);
   w.Unroll(step);
   chain_.keys().WriteTile(w, keys, Threads(v), root.iterations);
   WriteFragment(w, sum, keys, col, product.depth, kInstruction, MatrixOperand::kB, read);

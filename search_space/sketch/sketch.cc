@@ -8,9 +8,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "search_space/ir/matrix.h"
+#include "search_space/ir/parts.h"
 #include "search_space/schedule/collapse.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/split_operand.h"
 #include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/matrix/matrix_plan.h"
 #include "search_space/sketch/matrix/packing.h"
 #include "search_space/sketch/partition.h"
 #include "search_space/sketch/rules.h"
@@ -93,6 +97,7 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
     for (MakeRule* make : kRules) {
       const std::unique_ptr<SketchRule> rule = make();
       if (kernel.fused && !rule->takes_fused_kernels()) continue;
+      if (MakesParts(shape, kernel) && !rule->multiplies_matrices()) continue;
       const bool has_better =
           std::any_of(made.begin(), made.end(), [](const NamedPlan& p) { return !p.is_fallback; });
       if (rule->is_last_resort() && has_better) continue;
@@ -443,6 +448,69 @@ void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Ta
   }
 }
 
+// Does a kernel of units for matrices compute the sum that this step splits the operand of?
+bool IsMatrixSplit(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                   const Step& step) {
+  const std::string& sum = std::get<SplitOperand>(step).stage;
+  const ProgramShape shape = FindKernels(program, {step});
+  return std::any_of(shape.kernels.begin(), shape.kernels.end(), [&](const KernelShape& kernel) {
+    if (kernel.reductions.size() != 1) return false;
+    const std::string& name = shape.stage(kernel.reductions[0]).name();
+    return (name == sum || name == sum + ".acc") &&
+           MatrixKernel::Find(shape, kernel, target, false).has_value();
+  });
+}
+
+// A program whose float32 operands are split into parts, in kernels for the units that multiply
+// matrices of these: the parts made as tiles of the products are fetched, or `stored` by the
+// kernels that make what they are of, which is then not stored itself where nobody else reads it.
+void AddInParts(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                const std::vector<Step>& steps, bool stored, std::vector<Sketch>& sketches) {
+  Partition partition;
+  auto shape = std::make_shared<const ProgramShape>(FindKernels(program, steps));
+  if (stored) {
+    for (const ScheduledStage& s : shape->schedule.stages()) {
+      if (IsOfParts(s)) partition.stored.insert(s.name());
+    }
+    shape = std::make_shared<const ProgramShape>(FindKernels(program, steps, partition));
+  }
+  std::vector<Plans> plans = PlansOf(*shape, false, target);
+  for (Plans& made : plans) {
+    KeepMatrices(!stored, made);
+    if (made.empty()) return;
+  }
+  const size_t first = sketches.size();
+  AddCombinations(std::move(plans), shape, sketches);
+  for (size_t s = first; s < sketches.size(); ++s) sketches[s].name += NameOf(partition);
+}
+
+// As one kernel that takes statistics of rows along, or in several.
+void AddSplit(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+              const Algorithm& algorithm, std::vector<Sketch>& sketches) {
+  if (!ShapeOf(WarpInstruction(kPartType)).IsOn(target)) return;
+  std::vector<Sketch> added;
+  const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program, algorithm.steps));
+  if (!fused->kernels.empty()) {
+    const auto plan = PlanOf(*MakeRollingRule(), *fused, fused->kernels[0], target);
+    if (plan.has_value()) added.push_back(MakeSketch({{*plan}}, fused, {0}));
+  }
+  std::vector<Step> steps = algorithm.steps;
+  std::erase_if(steps, [&](const Step& step) {
+    return !added.empty() || !IsMatrixSplit(program, target, step);
+  });
+  for (const bool stored : {false, true}) {
+    if (!steps.empty()) AddInParts(program, target, steps, stored, added);
+  }
+  // As many draws as all others have: matrices are multiplied many times faster so.
+  size_t others = 0;
+  for (const Sketch& sketch : sketches) others += sketch.superseded ? 0 : sketch.draws;
+  for (Sketch& sketch : added) {
+    sketch.name = absl::StrCat(algorithm.name, "/", sketch.name);
+    sketch.draws = std::max<size_t>(1, others / added.size());
+    sketches.push_back(std::move(sketch));
+  }
+}
+
 // `plans` of the definition's kernels, `shape`.
 std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgram>& program,
                                          const Target& target,
@@ -477,8 +545,9 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
   AddChain(program, target, sketches);
   const std::vector<Parted> parted = AddApart(program, target, *definition, sketches);
   AddPacked(program, target, *definition, "pack", sketches);
-  for (const Algorithm& algorithm : AlgorithmsOf(program)) {
-    if (algorithm.steps.empty()) continue;  // the definition
+  const std::vector<Algorithm> algorithms = AlgorithmsOf(program);
+  for (const Algorithm& algorithm : algorithms) {
+    if (algorithm.steps.empty() || algorithm.is_last) continue;  // the definition, or below
     // What a kernel that reads its input once does already has nothing to gain.
     if (algorithm.together && HasOneKernel(sketches)) continue;
     const auto shape = std::make_shared<const ProgramShape>(
@@ -500,6 +569,9 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
   if (is_divided) AddPartitions(program, target, definition, parted, sketches);
   for (Sketch& sketch : sketches) {
     if (sketch.name == MakePrefixRule()->name()) sketch.draws = DrawsBeside(sketches);
+  }
+  for (const Algorithm& algorithm : algorithms) {
+    if (algorithm.is_last) AddSplit(program, target, algorithm, sketches);
   }
   return sketches;
 }

@@ -1,6 +1,7 @@
 #include "search_space/schedule/primitives/rolling_update.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,28 +12,41 @@
 namespace heddle::search_space {
 namespace {
 
-// The terms that an iteration of the consumer's loop at `depth` takes: so many from `base` on, if
-// iterations are consecutive parts of all of them.
-absl::StatusOr<Region> TermsOf(const ScheduledStage& consumer, size_t depth) {
+// The terms that an iteration of the consumer's loop at `depth` takes, along one axis of the
+// reduction, whole along all others: so many from `base` on, if iterations are consecutive parts of
+// all of them.
+struct Terms {
+  Region region;
+  Var axis;
+};
+
+absl::StatusOr<Terms> TermsOf(const ScheduledStage& consumer, size_t depth) {
   const Loop& loop = consumer.loops[depth];
   const bool is_first = std::none_of(consumer.loops.begin(),
                                      consumer.loops.begin() + static_cast<std::ptrdiff_t>(depth),
                                      [](const Loop& l) { return l.reduce; });
-  if (!loop.reduce || loop.kind != LoopKind::kSerial || !is_first ||
-      consumer.reduce_axes.size() != 1) {
-    return Refuse(absl::StrCat("rolling_update wants the outermost loop of ", consumer.name(),
-                               " that reduces, serial, over its one axis"));
+  std::optional<size_t> through;
+  size_t count = 0;
+  for (size_t r = 0; r < consumer.reduce_axes.size(); ++r) {
+    if (!MentionsAny(consumer.values[consumer.axes.size() + r], {loop.var.get()})) continue;
+    through = r;
+    ++count;
   }
-  const Region terms =
-      RegionOf(consumer.values.back(), [&](const Var& v) { return v != loop.var; });
+  if (!loop.reduce || loop.kind != LoopKind::kSerial || !is_first || count != 1) {
+    return Refuse(absl::StrCat("rolling_update wants the outermost loop of ", consumer.name(),
+                               " that reduces, serial, over one axis"));
+  }
+  const Var& axis = consumer.reduce_axes[*through];
+  const Region terms = RegionOf(consumer.values[consumer.axes.size() + *through],
+                                [&](const Var& v) { return v != loop.var; });
   const Expr first = Simplify(VarExpr(loop.var) * Int(terms.extent));
   if (!IsInt(Simplify(terms.base - first), 0) ||
-      terms.extent * loop.var->extent != consumer.reduce_axes[0]->extent) {
+      terms.extent * loop.var->extent != axis->extent) {
     return Refuse(absl::StrCat("iterations of ", loop.var->name,
                                " are no equal parts of the terms of ", consumer.name(),
                                " in order"));
   }
-  return terms;
+  return Terms{terms, axis};
 }
 
 // Can the sums that are taken along with one another make good for running values?
@@ -101,9 +115,10 @@ absl::Status RollingUpdate::ApplyTo(ScheduleEditor& editor) const {
   if (schedule.IndexOf(*here) >= schedule.IndexOf(*around)) {
     return Refuse(absl::StrCat(consumer, " does not depend on ", stage));
   }
-  HEDDLE_ASSIGN_OR_RETURN(terms, TermsOf(*around, at));
+  HEDDLE_ASSIGN_OR_RETURN(taken, TermsOf(*around, at));
+  const Region& terms = taken.region;
   const FragmentLayout& layout = rows->layout();
-  if (here->reduce_axes[0]->extent != around->reduce_axes[0]->extent ||
+  if (here->reduce_axes[0]->extent != taken.axis->extent ||
       terms.extent % layout.block_cols() != 0) {
     return Refuse(absl::StrCat(stage, " and ", consumer, " do not reduce over the same terms, ",
                                layout.block_cols(), " or a multiple of that at a time"));

@@ -52,7 +52,7 @@ bool IsCopy(const Expr& value, const Var& axis) {
 
 std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, const KernelShape& of,
                                                const Target& target, bool in_warpgroups) {
-  const auto tiled = FindTiledKernel(program, of, target);
+  const auto tiled = FindTiledKernel(program, of, target, true);
   if (!tiled.has_value() || tiled->operands.empty()) return std::nullopt;
   const DType type = tiled->operands[0].dtype;
   if (!IsNarrow(type)) return std::nullopt;
@@ -93,7 +93,8 @@ std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, cons
   if (in_warpgroups && !IsHalf(type) && !along_depth) return std::nullopt;
   if (found.factors[0].own > found.factors[1].own) std::swap(found.factors[0], found.factors[1]);
   const ScheduledStage& root = program.stage(of.root);
-  found.may_stage = found.ResultInner().has_value() && !program.schedule.HasCompanions(root);
+  found.may_stage = found.ResultInner().has_value() && !tiled->makes_parts &&
+                    !program.schedule.HasCompanions(root);
   return found;
 }
 

@@ -208,6 +208,7 @@ MatrixPlan::Begun MatrixPlan::Begin(ScheduleWriter& w, const MatrixTile& t) cons
     WriteCombineKernel(w, {k.root, k.reduction, partials, t.parts}, k.target);
   }
   begun.result = begun.root;
+  if (k.makes_parts && t.parts == 1) begun.parts = {w.Loops(begun.root)[0]};
   if (t.is_staged) StageResult(w, t, begun);
   return begun;
 }
@@ -277,7 +278,9 @@ MatrixPlan::Result MatrixPlan::SplitResult(ScheduleWriter& w, const MatrixTile& 
 void MatrixPlan::BindResult(ScheduleWriter& w, const MatrixTile& t, const Begun& begun,
                             const Result& result, const LoopList& threads, const LoopList& held,
                             MatrixInstruction instruction) const {
-  w.Reorder(Join({result.blocks, threads, held}));
+  const LoopList stored = {held.back()};
+  w.Reorder(Join({result.blocks, threads, {held.begin(), held.end() - 1}, begun.parts, stored}));
+  for (const LoopRef& part : begun.parts) w.Unroll(part);
   if (!t.is_staged) {
     w.Bind(w.Fuse(result.blocks), BindTo::kBlock);
     if (t.raster > 1) w.BlockSwizzle(begun.root, t.raster);

@@ -138,6 +138,7 @@ class MatrixPlan : public KernelPlan {
     std::vector<StageRef> factors;
     StageRef result;  // whose threads hold the sums: the root, or what it copies from shared memory
     LoopList blocks;  // loops of the result that number blocks already
+    LoopList parts;   // the loop of the result over parts that a thread stores, if it does
   };
   Begun Begin(ScheduleWriter& w, const MatrixTile& t) const;
   // The result's loops: those that number blocks, and the parts of its two axes, the blocks' first.

@@ -12,41 +12,47 @@
 namespace heddle::search_space {
 namespace {
 
-// The terms that an iteration of the consumer's loop at `depth` takes, along one axis of the
-// reduction, whole along all others: so many from `base` on, if iterations are consecutive parts of
-// all of them.
-struct Terms {
-  Region region;
-  Var axis;
-};
+// The axis of the consumer's reduction, of so many terms, through which the loop goes, if it goes
+// through no other one. One of a single iteration takes all of them.
+absl::StatusOr<size_t> AxisThrough(const ScheduledStage& consumer, const Loop& loop,
+                                   int64_t terms) {
+  std::optional<size_t> through;
+  bool is_one = true;
+  for (size_t r = 0; r < consumer.reduce_axes.size(); ++r) {
+    const bool mentions = MentionsAny(consumer.values[consumer.axes.size() + r], {loop.var.get()});
+    const bool has_terms = consumer.reduce_axes[r]->extent == terms;
+    if (has_terms && (mentions || loop.var->extent == 1) && !through) {
+      through = r;
+    } else {
+      is_one = is_one && !mentions;
+    }
+  }
+  if (through && is_one) return *through;
+  return Refuse(absl::StrCat(consumer.name(), " does not reduce over ", terms,
+                             " terms in iterations of ", loop.var->name));
+}
 
-absl::StatusOr<Terms> TermsOf(const ScheduledStage& consumer, size_t depth) {
+// The terms that an iteration of the consumer's loop at `depth` takes of so many, whole along other
+// axes of the reduction: so many from `base` on, if iterations are consecutive parts of all.
+absl::StatusOr<Region> TermsOf(const ScheduledStage& consumer, size_t depth, int64_t all) {
   const Loop& loop = consumer.loops[depth];
   const bool is_first = std::none_of(consumer.loops.begin(),
                                      consumer.loops.begin() + static_cast<std::ptrdiff_t>(depth),
                                      [](const Loop& l) { return l.reduce; });
-  std::optional<size_t> through;
-  size_t count = 0;
-  for (size_t r = 0; r < consumer.reduce_axes.size(); ++r) {
-    if (!MentionsAny(consumer.values[consumer.axes.size() + r], {loop.var.get()})) continue;
-    through = r;
-    ++count;
-  }
-  if (!loop.reduce || loop.kind != LoopKind::kSerial || !is_first || count != 1) {
+  if (!loop.reduce || loop.kind != LoopKind::kSerial || !is_first) {
     return Refuse(absl::StrCat("rolling_update wants the outermost loop of ", consumer.name(),
-                               " that reduces, serial, over one axis"));
+                               " that reduces, serial"));
   }
-  const Var& axis = consumer.reduce_axes[*through];
-  const Region terms = RegionOf(consumer.values[consumer.axes.size() + *through],
+  HEDDLE_ASSIGN_OR_RETURN(axis, AxisThrough(consumer, loop, all));
+  const Region terms = RegionOf(consumer.values[consumer.axes.size() + axis],
                                 [&](const Var& v) { return v != loop.var; });
   const Expr first = Simplify(VarExpr(loop.var) * Int(terms.extent));
-  if (!IsInt(Simplify(terms.base - first), 0) ||
-      terms.extent * loop.var->extent != axis->extent) {
+  if (!IsInt(Simplify(terms.base - first), 0) || terms.extent * loop.var->extent != all) {
     return Refuse(absl::StrCat("iterations of ", loop.var->name,
                                " are no equal parts of the terms of ", consumer.name(),
                                " in order"));
   }
-  return Terms{terms, axis};
+  return terms;
 }
 
 // Can the sums that are taken along with one another make good for running values?
@@ -115,13 +121,11 @@ absl::Status RollingUpdate::ApplyTo(ScheduleEditor& editor) const {
   if (schedule.IndexOf(*here) >= schedule.IndexOf(*around)) {
     return Refuse(absl::StrCat(consumer, " does not depend on ", stage));
   }
-  HEDDLE_ASSIGN_OR_RETURN(taken, TermsOf(*around, at));
-  const Region& terms = taken.region;
+  HEDDLE_ASSIGN_OR_RETURN(terms, TermsOf(*around, at, here->reduce_axes[0]->extent));
   const FragmentLayout& layout = rows->layout();
-  if (here->reduce_axes[0]->extent != taken.axis->extent ||
-      terms.extent % layout.block_cols() != 0) {
-    return Refuse(absl::StrCat(stage, " and ", consumer, " do not reduce over the same terms, ",
-                               layout.block_cols(), " or a multiple of that at a time"));
+  if (terms.extent % layout.block_cols() != 0) {
+    return Refuse(absl::StrCat(stage, " takes multiples of ", layout.block_cols(),
+                               " terms at a time, not ", terms.extent));
   }
   std::vector<const ScheduledStage*> rolled = {here};
   for (int r : RolledWith(schedule, schedule.IndexOf(*around))) {

@@ -448,10 +448,21 @@ void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Ta
   }
 }
 
-// Does a kernel of units for matrices compute the sum that this step splits the operand of?
+// Of what moving a program's inputs and outputs takes, the share that a product in float32 must take
+// for another way to compute it to be worth trials.
+constexpr double kLeastShareOfProduct = 0.25;
+
+// Does a kernel of units for matrices compute the sum that this step splits the operand of, and is
+// that worth trials?
 bool IsMatrixSplit(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                    const Step& step) {
   const std::string& sum = std::get<SplitOperand>(step).stage;
+  const auto stage = std::find_if(program->stages.begin(), program->stages.end(),
+                                  [&](const Stage& s) { return s.name() == sum; });
+  const double moved = static_cast<double>(program->IoBytes());
+  if (stage->Flops() * target.memory_gbs < kLeastShareOfProduct * moved * target.peak_gflops) {
+    return false;
+  }
   const ProgramShape shape = FindKernels(program, {step});
   return std::any_of(shape.kernels.begin(), shape.kernels.end(), [&](const KernelShape& kernel) {
     if (kernel.reductions.size() != 1) return false;
@@ -467,13 +478,21 @@ bool IsMatrixSplit(const std::shared_ptr<const TensorProgram>& program, const Ta
 void AddInParts(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                 const std::vector<Step>& steps, bool stored, std::vector<Sketch>& sketches) {
   Partition partition;
-  auto shape = std::make_shared<const ProgramShape>(FindKernels(program, steps));
+  const auto find = [&] {
+    return std::make_shared<const ProgramShape>(FindKernels(program, steps, partition));
+  };
+  auto shape = find();
   if (stored) {
     for (const ScheduledStage& s : shape->schedule.stages()) {
       if (IsOfParts(s)) partition.stored.insert(s.name());
     }
-    shape = std::make_shared<const ProgramShape>(FindKernels(program, steps, partition));
+    shape = find();
   }
+  // Those units compute one product in a kernel.
+  for (const KernelShape& kernel : shape->kernels) {
+    if (kernel.reductions.size() > 1) partition.apart.merge(OtherReductions(*shape, kernel));
+  }
+  if (!partition.apart.empty()) shape = find();
   std::vector<Plans> plans = PlansOf(*shape, false, target);
   for (Plans& made : plans) {
     KeepMatrices(!stored, made);

@@ -148,9 +148,8 @@ class IntegerBounds {
       case Op::kFloat:
         return std::isinf(e->float_value) ? 0 : std::abs(e->float_value);
       case Op::kCast:
-        return search_space::IsFloat(e->args[0]->type)
-                   ? Of(e->args[0])
-                   : std::numeric_limits<double>::infinity();
+        return search_space::IsFloat(e->args[0]->type) ? Of(e->args[0])
+                                                       : std::numeric_limits<double>::infinity();
       case Op::kNeg:
       case Op::kAbs:
         return Of(e->args[0]);

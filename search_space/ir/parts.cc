@@ -10,8 +10,7 @@ namespace {
 
 // Factors of a product; of a quotient those of what is divided. False where what it is divided by
 // is not the same in all terms.
-bool AddFactors(const Expr& e, const Variables& reduced,
-                std::vector<Expr>& factors) {
+bool AddFactors(const Expr& e, const Variables& reduced, std::vector<Expr>& factors) {
   if (e->op == Op::kMul) {
     return AddFactors(e->args[0], reduced, factors) && AddFactors(e->args[1], reduced, factors);
   }
@@ -64,10 +63,9 @@ Expr SplittableFactor(const TensorProgram& program, const Stage& sum) {
 }
 
 int CountSplittable(const TensorProgram& program) {
-  return static_cast<int>(
-      std::count_if(program.stages.begin(), program.stages.end(), [&](const Stage& stage) {
-        return SplittableFactor(program, stage) != nullptr;
-      }));
+  return static_cast<int>(std::count_if(
+      program.stages.begin(), program.stages.end(),
+      [&](const Stage& stage) { return SplittableFactor(program, stage) != nullptr; }));
 }
 
 }  // namespace heddle::search_space

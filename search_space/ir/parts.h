@@ -1,6 +1,7 @@
 // A float32 number as the sum of two bfloat16 ones, which units that multiply small matrices take:
-// the number rounded, and what that leaves, rounded. (G. Henry, P. T. P. Tang, A. Heinecke, Leveraging
-// the bfloat16 artificial intelligence datatype for higher-precision computations, ARITH 2019.)
+// the number rounded, and what that leaves, rounded. (G. Henry, P. T. P. Tang, A. Heinecke,
+// Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations, ARITH
+// 2019.)
 #ifndef HEDDLE_SEARCH_SPACE_IR_PARTS_H_
 #define HEDDLE_SEARCH_SPACE_IR_PARTS_H_
 

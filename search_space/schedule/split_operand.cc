@@ -21,8 +21,7 @@ Stage PartsOf(const Stage& stage) {
     shape.push_back(axis->extent);
     at.push_back(VarExpr(parts.axes.back()));
   }
-  parts.tensor =
-      MakeBuffer(PartsNameOf(stage.name()), kPartType, Scope::kGlobal, std::move(shape));
+  parts.tensor = MakeBuffer(PartsNameOf(stage.name()), kPartType, Scope::kGlobal, std::move(shape));
   parts.body = PartOf(VarExpr(parts.axes[0]), Load(stage.tensor, std::move(at)));
   return parts;
 }

@@ -448,8 +448,8 @@ void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Ta
   }
 }
 
-// Of what moving a program's inputs and outputs takes, the share that a product in float32 must take
-// for another way to compute it to be worth trials.
+// Of what moving a program's inputs and outputs takes, the share that a product in float32 must
+// take for another way to compute it to be worth trials.
 constexpr double kLeastShareOfProduct = 0.25;
 
 // Does a kernel of units for matrices compute the sum that this step splits the operand of, and is

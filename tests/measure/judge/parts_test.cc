@@ -1,5 +1,7 @@
 // What is allowed of products whose float32 operand is split into parts of bfloat16: as much as
 // these lose, and not what the first of them loses alone.
+#include "search_space/ir/parts.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +11,6 @@
 #include "measure/device/compare.h"
 #include "measure/judge/criteria.h"
 #include "measure/judge/inputs.h"
-#include "search_space/ir/parts.h"
 #include "search_space/notation/notation.h"
 #include "search_space/schedule/split_operand.h"
 
@@ -45,9 +46,8 @@ double WorstError(const TensorProgram& program, const TensorProgram& computed, I
   for (size_t i = 0; i < std::min(got.size(), expected.samples.size()); ++i) {
     EXPECT_EQ(got[i].offset, expected.samples[i].offset);
     const Allowed& allowed = expected.allowed[0];
-    const double distance =
-        Distance(static_cast<float>(got[i].value), static_cast<float>(expected.samples[i].value),
-                 allowed.slack);
+    const double distance = Distance(static_cast<float>(got[i].value),
+                                     static_cast<float>(expected.samples[i].value), allowed.slack);
     worst = std::max(worst, ErrorOf(distance, allowed.absolute));
   }
   return worst;

@@ -94,8 +94,9 @@ TEST(SplitOperandTest, SumsOverParts) {
   EXPECT_EQ((*split)->stages[1].tensor->dtype, DType::kBFloat16);
   const auto scaled = WithSplitOperand(*Made("scaled", "m=16,n=16,k=16"), "Y");
   ASSERT_TRUE(scaled.ok()) << scaled.status();
-  EXPECT_THAT(StagesOf(**scaled).back(),
-              HasSubstr("select(r < i + 1, float32(N.parts[p, i, r]), 0) * float32(W[r, j]) * S[i]"));
+  EXPECT_THAT(
+      StagesOf(**scaled).back(),
+      HasSubstr("select(r < i + 1, float32(N.parts[p, i, r]), 0) * float32(W[r, j]) * S[i]"));
 }
 
 TEST(SplitOperandTest, SumsShareParts) {

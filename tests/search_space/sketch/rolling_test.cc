@@ -261,8 +261,8 @@ double WorstError(const TensorValues& got, const TensorValues& expected) {
 }
 
 // Weights are rounded to 8 bits with the maximum so far and with that of the whole row: each is off
-// by 2^-8 at most, and so is what they are averaged to, of values up to 8. Those in two parts are by
-// 2^-17, and what is added up in float32 is by some times 2^-24.
+// by 2^-8 at most, and so is what they are averaged to, of values up to 8. Those in two parts are
+// by 2^-17, and what is added up in float32 is by some times 2^-24.
 TEST_P(RollingKernels, ComputeTheirProgram) {
   static constexpr size_t kPoints = 10;
   const Target target = *FindTarget("h100");

@@ -303,17 +303,22 @@ MatrixPlan::DepthLoops MatrixPlan::SplitDepth(ScheduleWriter& w, const StageRef&
                                               int64_t terms) const {
   const LoopList axes = w.ReduceLoops(sum);
   const auto parts = w.Split(axes[kernel_.depth], steps, terms);
-  DepthLoops loops{parts[0], parts[1], parts[2]};
+  DepthLoops loops{parts[0], parts[1], parts[2], {}};
   if (axes.size() == 1) return loops;
   // A window is walked inside of what it moves over, most of which it reads again.
   LoopList walked, windows;
   for (size_t r = 0; r < axes.size(); ++r) {
     if (r == kernel_.depth) continue;
+    if (r == kernel_.factors[0].parts || r == kernel_.factors[1].parts) {
+      loops.parts.push_back(axes[r]);
+      continue;
+    }
     (kernel_.kernel.reduce_axes[r].is_window() ? windows : walked).push_back(axes[r]);
   }
   const LoopList all = Join({walked, {loops.tiles}, windows});
-  w.Reorder(Join({all, {loops.step, loops.terms}}));
+  w.Reorder(Join({all, {loops.step}, loops.parts, {loops.terms}}));
   loops.tiles = w.Fuse(all);
+  for (const LoopRef& part : loops.parts) w.Unroll(part);
   return loops;
 }
 

@@ -203,6 +203,22 @@ TEST(SplitOperandTest, PartsOfWhatTheKernelMakesAreStored) {
   }
 }
 
+// Tiles of more rows than a box has: those of each part are boxes of their own.
+TEST(SplitOperandTest, TilesOfPartsAreCutIntoBoxes) {
+  const auto program = Made("mlp", "m=512,d=64,h=64");
+  const Target target = *FindTarget("h100");
+  const auto space = *SearchSpace::Create(program, target);
+  const auto point = space.Parse(
+      "split_operand/matrix+warpgroup[stored=G.parts]: G.parts.m.warps=4 G.parts.m.tiles=2 "
+      "Y.m.groups=4 Y.m.tiles=2 Y.columns=64 Y.k.steps=2 Y.pipeline=2 Y.bulk=1");
+  ASSERT_TRUE(point.ok()) << point.status();
+  const auto lowered = space.Lower(*point);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_THAT(ToString(*lowered), HasSubstr("of 1 x 256 x 32"));
+  ASSERT_TRUE(Verify(*lowered, target).ok());
+  ExpectComputes(*program, *lowered, 1);
+}
+
 TEST(SplitOperandTest, CountsForWhatIsPlausible) {
   const auto program = Made("mlp", "m=256,d=256,h=256");
   const Target target = *FindTarget("h100");

@@ -216,7 +216,7 @@ void ExpectProductsCompile(const Product& c, int points) {
       bool multiplies = false;
       for (const auto& kernel : measure::GenerateSource(*lowered, target, "")) {
         multiplies = multiplies || absl::StrContains(kernel.source, "mma.sync");
-        jobs.push_back({kernel.source, arch, text});
+        jobs.push_back({kernel.source, arch + kernel.arch_suffix, text});
       }
       EXPECT_TRUE(multiplies);
     }
@@ -261,7 +261,7 @@ void ExpectPointsCompile(const char* suite, std::initializer_list<Case> cases, c
         const absl::Status verified = Verify(*lowered, target);
         ASSERT_TRUE(verified.ok()) << verified;
         for (const auto& kernel : measure::GenerateSource(*lowered, target, "")) {
-          jobs.push_back({kernel.source, arch, text});
+          jobs.push_back({kernel.source, arch + kernel.arch_suffix, text});
         }
       }
       EXPECT_EQ(seen, kPoints) << c.op << " on " << arch;

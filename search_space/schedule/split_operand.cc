@@ -55,6 +55,13 @@ bool IsOfParts(const ScheduledStage& stage) {
   return part->op == Op::kVar && part->var == stage.axes[0];
 }
 
+bool StoresParts(const Schedule& schedule, const ScheduledStage& stage) {
+  if (!stage.materialized || IsOfParts(stage)) return stage.materialized;
+  const int copied =
+      stage.body->op == Op::kLoad ? schedule.FindStage(stage.body->buffer.get()) : -1;
+  return copied >= 0 && IsOfParts(schedule.stages()[static_cast<size_t>(copied)]);
+}
+
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSplitOperand(const TensorProgram& program,
                                                                       const std::string& name) {
   const auto named = [&](const std::string& stage) {

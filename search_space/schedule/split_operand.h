@@ -27,6 +27,8 @@ std::string PartsNameOf(const std::string& stage);
 
 // Is it such a stage, whatever may be inlined in it?
 bool IsOfParts(const ScheduledStage& stage);
+// Does it store them in a workspace, as they are computed or copied from where they were?
+bool StoresParts(const Schedule& schedule, const ScheduledStage& stage);
 
 }  // namespace heddle::search_space
 

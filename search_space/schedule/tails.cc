@@ -37,7 +37,7 @@ bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, boo
     if (producer < 0) return true;
     const ScheduledStage& p = schedule.stages()[static_cast<size_t>(producer)];
     if (placed && schedule.NestOf(p).is_root()) return true;
-    if (p.materialized && IsOfParts(p)) return true;
+    if (StoresParts(schedule, p)) return true;
     return !p.is_reduction() && IsZeroOutside(schedule, p.body, p.axes[i], placed);
   }
   return false;

@@ -12,9 +12,8 @@
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/collapse.h"
 #include "search_space/schedule/operands.h"
-#include "search_space/schedule/split_operand.h"
 #include "search_space/sketch/algorithms.h"
-#include "search_space/sketch/matrix/matrix_plan.h"
+#include "search_space/sketch/in_parts.h"
 #include "search_space/sketch/matrix/packing.h"
 #include "search_space/sketch/partition.h"
 #include "search_space/sketch/rules.h"
@@ -448,59 +447,18 @@ void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Ta
   }
 }
 
-// Of what moving a program's inputs and outputs takes, the share that a product in float32 must
-// take for another way to compute it to be worth trials.
-constexpr double kLeastShareOfProduct = 0.25;
-
-// Does a kernel of units for matrices compute the sum that this step splits the operand of, and is
-// that worth trials?
-bool IsMatrixSplit(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-                   const Step& step) {
-  const std::string& sum = std::get<SplitOperand>(step).stage;
-  const auto stage = std::find_if(program->stages.begin(), program->stages.end(),
-                                  [&](const Stage& s) { return s.name() == sum; });
-  const double moved = static_cast<double>(program->IoBytes());
-  if (stage->Flops() * target.memory_gbs < kLeastShareOfProduct * moved * target.peak_gflops) {
-    return false;
-  }
-  const ProgramShape shape = FindKernels(program, {step});
-  return std::any_of(shape.kernels.begin(), shape.kernels.end(), [&](const KernelShape& kernel) {
-    if (kernel.reductions.size() != 1) return false;
-    const std::string& name = shape.stage(kernel.reductions[0]).name();
-    return (name == sum || name == sum + ".acc") &&
-           MatrixKernel::Find(shape, kernel, target, false).has_value();
-  });
-}
-
-// A program whose float32 operands are split into parts, in kernels for the units that multiply
-// matrices of these: the parts made as tiles of the products are fetched, or `stored` by the
-// kernels that make what they are of, which is then not stored itself where nobody else reads it.
-void AddInParts(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-                const std::vector<Step>& steps, bool stored, std::vector<Sketch>& sketches) {
-  Partition partition;
-  const auto find = [&] {
-    return std::make_shared<const ProgramShape>(FindKernels(program, steps, partition));
-  };
-  auto shape = find();
-  if (stored) {
-    for (const ScheduledStage& s : shape->schedule.stages()) {
-      if (IsOfParts(s)) partition.stored.insert(s.name());
-    }
-    shape = find();
-  }
-  // Those units compute one product in a kernel.
-  for (const KernelShape& kernel : shape->kernels) {
-    if (kernel.reductions.size() > 1) partition.apart.merge(OtherReductions(*shape, kernel));
-  }
-  if (!partition.apart.empty()) shape = find();
-  std::vector<Plans> plans = PlansOf(*shape, false, target);
-  for (Plans& made : plans) {
-    KeepMatrices(!stored, made);
-    if (made.empty()) return;
+// Products of parts are for the units that multiply matrices of these.
+void AddInParts(const InParts& parts, bool only_last, const Target& target,
+                std::vector<Sketch>& sketches) {
+  std::vector<Plans> plans = PlansOf(*parts.shape, false, target);
+  for (size_t k = 0; k < plans.size(); ++k) {
+    KeepMatrices(only_last, plans[k]);
+    const bool is_product = MultipliesParts(*parts.shape, parts.shape->kernels[k]);
+    if (plans[k].empty() || (is_product && !plans[k][0].multiplies_matrices)) return;
   }
   const size_t first = sketches.size();
-  AddCombinations(std::move(plans), shape, sketches);
-  for (size_t s = first; s < sketches.size(); ++s) sketches[s].name += NameOf(partition);
+  AddCombinations(std::move(plans), parts.shape, sketches);
+  for (size_t s = first; s < sketches.size(); ++s) sketches[s].name += NameOf(parts.partition);
 }
 
 // As one kernel that takes statistics of rows along, or in several.
@@ -513,12 +471,11 @@ void AddSplit(const std::shared_ptr<const TensorProgram>& program, const Target&
     const auto plan = PlanOf(*MakeRollingRule(), *fused, fused->kernels[0], target);
     if (plan.has_value()) added.push_back(MakeSketch({{*plan}}, fused, {0}));
   }
-  std::vector<Step> steps = algorithm.steps;
-  std::erase_if(steps, [&](const Step& step) {
-    return !added.empty() || !IsMatrixSplit(program, target, step);
-  });
-  for (const bool stored : {false, true}) {
-    if (!steps.empty()) AddInParts(program, target, steps, stored, added);
+  if (added.empty()) {
+    const std::vector<Step> steps = WorthSplitting(program, algorithm.steps, target);
+    for (const bool stored : {false, true}) {
+      if (!steps.empty()) AddInParts(FindInParts(program, steps, stored), !stored, target, added);
+    }
   }
   // As many draws as all others have: matrices are multiplied many times faster so.
   size_t others = 0;

@@ -95,8 +95,7 @@ std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, cons
   if (in_warpgroups && !IsHalf(type) && !along_depth) return std::nullopt;
   if (found.factors[0].own > found.factors[1].own) std::swap(found.factors[0], found.factors[1]);
   const ScheduledStage& root = program.stage(of.root);
-  found.may_stage = found.ResultInner().has_value() && !tiled->makes_parts &&
-                    !program.schedule.HasCompanions(root);
+  found.may_stage = found.ResultInner().has_value() && !program.schedule.HasCompanions(root);
   return found;
 }
 

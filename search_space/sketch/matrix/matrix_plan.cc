@@ -47,7 +47,7 @@ int64_t MatrixTile::ResultVector() const {
 int64_t MatrixTile::ResultBytes() const {
   const size_t inner = *kernel.ResultInner();
   const DType type = kernel.ResultType(parts > 1);
-  return block[1 - inner] * (block[inner] + ElementsOfAccess(type)) * SizeOf(type);
+  return StoredParts() * block[1 - inner] * (block[inner] + ElementsOfAccess(type)) * SizeOf(type);
 }
 
 void MatrixTile::AddResult() {
@@ -208,8 +208,8 @@ MatrixPlan::Begun MatrixPlan::Begin(ScheduleWriter& w, const MatrixTile& t) cons
     WriteCombineKernel(w, {k.root, k.reduction, partials, t.parts}, k.target);
   }
   begun.result = begun.root;
-  if (k.makes_parts && t.parts == 1) begun.parts = {w.Loops(begun.root)[0]};
   if (t.is_staged) StageResult(w, t, begun);
+  if (t.StoredParts() > 1) begun.parts = {w.Loops(begun.result)[0]};
   return begun;
 }
 
@@ -220,6 +220,7 @@ void MatrixPlan::StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begu
   const LoopList axes = w.Loops(begun.root);
   const size_t first = FirstAxis(axes.size());
   LoopList blocks = std::exchange(begun.blocks, {}), lines, vector;
+  if (t.StoredParts() > 1) lines.push_back(axes[0]);
   for (size_t x = 0; x < kernel_.kernel.axes.size(); ++x) {
     const LoopRef& axis = axes[first + x];
     if (x == kernel_.factors[inner].own) {
@@ -251,7 +252,7 @@ void MatrixPlan::StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begu
   std::vector<size_t> order(Stage(w, begun.result).axes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   w.StorageLayout(begun.result, order, ElementsOfAccess(begun.root.tensor->dtype), 0);
-  if (first > 0) begun.blocks = {w.Loops(begun.result)[0]};
+  if (first > 0 && t.parts > 1) begun.blocks = {w.Loops(begun.result)[0]};
 }
 
 MatrixPlan::Result MatrixPlan::SplitResult(ScheduleWriter& w, const MatrixTile& t,

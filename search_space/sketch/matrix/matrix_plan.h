@@ -105,11 +105,11 @@ struct MatrixTile {
   int64_t PartLength() const;
   // Elements of a factor's tile.
   int64_t Elements(size_t i) const { return block[i] * depth * kernel.factors[i].Parts(); }
-  int64_t Trips(size_t i) const {
-    return CeilDiv(Elements(i), threads * kernel.factors[i].vector);
-  }
+  int64_t Trips(size_t i) const { return CeilDiv(Elements(i), threads * kernel.factors[i].vector); }
   // Registers that hold a tile on its way.
   int64_t Staged() const;
+  // Parts of each result that a block stores (MakesParts).
+  int64_t StoredParts() const { return kernel.kernel.makes_parts && parts == 1 ? kPartCount : 1; }
   // Elements of the widest access to the result; the bytes of its tile in shared memory.
   int64_t ResultVector() const;
   int64_t ResultBytes() const;

@@ -36,6 +36,13 @@ op mlp_bf16(m, d, h) {
   G[i: m, j: h]: bfloat16 = max(A[i, j], 0)
   out Y[i: m, j: d] = sum(r: h) G[i, r] * V[r, j]
 }
+op gated(m, d, h) {
+  in X[m, d], W[d, h], U[d, h], V[h, d]
+  A[i: m, j: h] = sum(r: d) X[i, r] * W[r, j]
+  B[i: m, j: h] = sum(r: d) X[i, r] * U[r, j]
+  G[i: m, j: h] = max(A[i, j], 0) + B[i, j]
+  out Y[i: m, j: d]: float32 = sum(r: h) G[i, r] * V[r, j]
+}
 op three_products(b, n) {
   in A[b, n, n], B[b, n, n], C[b, n, n]
   T[z: b, i: n, j: n] = sum(r: n) A[z, i, r] * B[z, r, j]
@@ -186,6 +193,8 @@ TEST(SplitOperandTest, SketchesAreForMatrixUnits) {
 // What one part less would miss: integers that are no numbers of bfloat16.
 TEST(SplitOperandTest, PointsComputeTheDefinition) {
   for (const auto& [op, shape] : {std::pair("mlp", "m=40,d=48,h=32"),
+                                  {"mlp", "m=37,d=24,h=40"},  // ends inside of matrices
+                                  {"gated", "m=48,d=32,h=32"},
                                   {"three_products", "b=2,n=48"},
                                   {"scaled", "m=64,n=32,k=48"}}) {
     for (const char* target : {"h100", "a100"}) {
@@ -200,6 +209,10 @@ TEST(SplitOperandTest, PartsOfWhatTheKernelMakesAreStored) {
        {" split_operand/matrix+matrix[stored=", " split_operand/warpgroup+warpgroup[stored="}) {
     ExpectPointsCompute(Made("mlp", "m=64,d=64,h=64"), *FindTarget("h100"), like);
     ExpectPointsCompute(Made("three_products", "b=2,n=64"), *FindTarget("h100"), like);
+  }
+  // By threads of a block line after line, and of sums that blocks share.
+  for (const char* like : {" G.parts.staged=1", " G.parts.split_k=2", " Y.split_k=2"}) {
+    ExpectPointsCompute(Made("mlp", "m=128,d=64,h=64"), *FindTarget("h100"), like);
   }
 }
 

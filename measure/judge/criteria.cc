@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 
 #include "measure/judge/timing.h"
 #include "search_space/ir/float_format.h"
 #include "search_space/ir/matrix.h"
+#include "search_space/ir/parts.h"
 #include "search_space/sketch/algorithms.h"
 
 namespace heddle::measure {
@@ -27,6 +30,7 @@ uint64_t Mix(uint64_t x) {
 }
 
 constexpr double kUnitRoundoff = 0x1p-24;
+constexpr int kLargestInteger = 4;  // of kIntegers
 
 double Additions(const TensorProgram& program) {
   double additions = 1;
@@ -65,7 +69,8 @@ uint64_t InputHash(uint64_t seed, int tensor, int64_t offset) {
 float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind) {
   const uint64_t bits = InputHash(seed, tensor, offset);
   if (kind == InputKind::kIntegers)
-    return static_cast<float>(static_cast<int>((bits >> 32) % 9) - 4);
+    return static_cast<float>(static_cast<int>((bits >> 32) % (2 * kLargestInteger + 1)) -
+                              kLargestInteger);
   if (kind == InputKind::kNormal) {
     // The sum of four uniform numbers; a 16-bit one has the variance (2^32 - 1) / 12.
     int64_t sum = 0;
@@ -115,8 +120,67 @@ double FastestPlausible(const TensorProgram& program, const search_space::Target
   return kMargin * seconds;
 }
 
+namespace {
+
+// The largest magnitude that values can have where inputs are integers of kIntegers, at most.
+class IntegerBounds {
+ public:
+  explicit IntegerBounds(const TensorProgram& program) {
+    for (const Stage& stage : program.stages) {  // they read earlier ones only
+      double terms = 1;
+      if (stage.combiner == search_space::Combiner::kSum) {
+        for (const search_space::Var& axis : stage.reduce_axes) terms *= axis->extent;
+      }
+      of_stage_[stage.tensor.get()] = terms * Of(stage.body);
+    }
+  }
+
+  double Of(const search_space::Buffer* tensor) const {
+    const auto stage = of_stage_.find(tensor);
+    return stage == of_stage_.end() ? kLargestInteger : stage->second;
+  }
+
+ private:
+  double Of(const Expr& e) const {
+    switch (e->op) {
+      case Op::kLoad:
+        return Of(e->buffer.get());
+      case Op::kFloat:
+        return std::isinf(e->float_value) ? 0 : std::abs(e->float_value);
+      case Op::kCast:
+        return search_space::IsFloat(e->args[0]->type) ? Of(e->args[0])
+                                                       : std::numeric_limits<double>::infinity();
+      case Op::kNeg:
+      case Op::kAbs:
+        return Of(e->args[0]);
+      case Op::kMul:
+        return Of(e->args[0]) * Of(e->args[1]);
+      case Op::kAdd:
+      case Op::kSub:
+        return Of(e->args[0]) + Of(e->args[1]);
+      case Op::kMax:
+      case Op::kMin:
+        return std::max(Of(e->args[0]), Of(e->args[1]));
+      case Op::kSelect:
+        return std::max(Of(e->args[1]), Of(e->args[2]));
+      default:
+        return std::numeric_limits<double>::infinity();
+    }
+  }
+
+  std::map<const search_space::Buffer*, double> of_stage_;
+};
+
+}  // namespace
+
 bool IsExactOnIntegers(const TensorProgram& program) {
   bool exact = true;
+  const IntegerBounds bounds(program);
+  for (const Stage& stage : program.stages) {
+    const Expr factor = search_space::SplittableFactor(program, stage);
+    exact = exact && (factor == nullptr ||
+                      bounds.Of(factor->buffer.get()) <= search_space::kMostExactInParts);
+  }
   for (const Stage& stage : program.stages) {
     if (stage.combiner == search_space::Combiner::kProd) return false;
     search_space::Visit(stage.body, [&](const Expr& e) {
@@ -148,7 +212,8 @@ bool IsExactOnIntegers(const TensorProgram& program) {
 }
 
 double Tolerance(const TensorProgram& program, double magnitude) {
-  return kUnitRoundoff * (8 * std::sqrt(Additions(program)) + 16) * magnitude;
+  const double rounding = kUnitRoundoff * (8 * std::sqrt(Additions(program)) + 16);
+  return (rounding + search_space::kPartsLoss * search_space::CountSplittable(program)) * magnitude;
 }
 
 double LongestLoss(const TensorProgram& program, double magnitude) {

@@ -44,12 +44,13 @@ double FastestPlausible(const search_space::TensorProgram& program,
                         const search_space::Target& target, L2Policy l2);
 
 // True when every stage is a chain of +, -, *, max, min, select and comparison: on integers of
-// moderate size all orders of evaluation agree to the last bit.
+// moderate size all orders of evaluation agree to the last bit. Not where an operand that may be
+// split into parts (search_space/ir/parts.h) may be larger than what these are exact for.
 bool IsExactOnIntegers(const search_space::TensorProgram& program);
 
 // Largest deviation from the expected value allowed, given the largest magnitude (SamplePoint) seen
-// in an output; proportional to the square root of the number of additions
-// (docs/measurement.md, with the source).
+// in an output; proportional to the square root of the number of additions, and kPartsLoss more for
+// each operand that may be split into parts (docs/measurement.md, with the source).
 double Tolerance(const search_space::TensorProgram& program, double magnitude);
 
 // What sums of a program may lose on matrix units, as a share of their value: these align what they

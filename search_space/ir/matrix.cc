@@ -7,6 +7,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "search_space/ir/float_format.h"
+#include "search_space/ir/parts.h"
 
 namespace heddle::search_space {
 namespace {
@@ -150,7 +151,7 @@ void VisitProducts(const TensorProgram& program, const Target& target,
                    absl::FunctionRef<void(DType type, double terms)> visit) {
   for (const Stage& stage : program.stages) {
     if (stage.combiner != Combiner::kSum) continue;
-    double terms = 1;
+    double terms = SplittableFactor(program, stage) == nullptr ? 1 : kPartCount;
     for (const Var& axis : stage.reduce_axes) terms *= static_cast<double>(axis->extent);
     Visit(stage.body, [&](const Expr& e) {
       const MatrixShape& shape = ShapeOf(WarpInstruction(e->type));

@@ -112,8 +112,8 @@ struct SharedMatrix {
 };
 
 // The steps, each of an instruction's k terms, of the longest of the program's sums that matrix
-// instructions of `target` may take: of anything of a type that they multiply. 0 where there is
-// none.
+// instructions of `target` may take: of anything of a type that they multiply, and of what may be
+// split into parts of it (parts.h), each of which is a term. 0 where there is none.
 double MostMatrixSteps(const TensorProgram& program, const Target& target);
 
 // The most that `target` can do of what `program` computes, as Target::peak_gflops: what its matrix

@@ -6,8 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/float_format.h"
+#include "search_space/ir/parts.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/lower/values.h"
+#include "search_space/schedule/split_operand.h"
 
 namespace heddle::search_space {
 namespace {
@@ -133,11 +135,11 @@ std::optional<InShared> SharedMatrixAt(const KernelContext& context, const Sched
 
 const Expr& WithoutCast(const Expr& e) { return e->op == Op::kCast ? e->args[0] : e; }
 
-// What the stage copies, where its axes have these values.
-Expr SourceAt(KernelContext& context, const ScheduledStage& stage, const std::vector<Expr>& at,
-              const Assumptions& assumptions) {
+// What `value`, in axes of the stage, is where these have the given values.
+Expr ValueAt(KernelContext& context, const ScheduledStage& stage, const Expr& value,
+             const std::vector<Expr>& at, const Assumptions& assumptions) {
   return Resolve(context,
-                 Substitute(stage.body,
+                 Substitute(value,
                             [&](const Var& v) -> Expr {
                               const int axis = stage.FindAxis(v);
                               return axis < 0 ? nullptr : at[static_cast<size_t>(axis)];
@@ -156,6 +158,7 @@ Stmt EmitLoadElements(KernelContext& context, int s, const Assumptions& assumpti
   const Var packed = MakeVar(absl::StrCat(here.name(), ".packed"), layout.packed);
   const Expr element = At(run) * Int(layout.packed) + At(packed);
   const Expr lane = VarExpr(context.thread) % Int(layout.lanes());
+  const bool is_of_parts = IsOfParts(here);
   std::vector<Var> vars;
   ExprList to;
   std::vector<Expr> from;
@@ -173,12 +176,26 @@ Stmt EmitLoadElements(KernelContext& context, int s, const Assumptions& assumpti
   if (storage.slot != nullptr) to.insert(to.begin(), storage.slot);
   to.push_back(Simplify(element));
   vars.push_back(run);
-  Expr value = SourceAt(context, here, from, assumptions);
+  const auto of_element = [&](Stmt store) {
+    return layout.packed > 1 ? For(packed, ForKind::kVector, std::move(store)) : store;
+  };
+  // Parts are of one register, so that they are of the same value.
+  if (is_of_parts) {
+    const std::vector<Var> parts = {vars[0]};
+    vars.erase(vars.begin());
+    const Expr whole = WholeOf(WithoutCast(here.body));
+    const BufferRef held = MakeBuffer(absl::StrCat(here.name(), ".whole"), whole->type,
+                                      Scope::kLocal, {layout.packed});
+    const Stmt hold = ForAll(
+        {packed}, Store(held, {At(packed)}, ValueAt(context, here, whole, from, assumptions)));
+    const Expr part = PartOf(from[0], Load(held, {At(packed)}));
+    const Stmt store = of_element(Store(storage.buffer, to, Cast(kPartType, part)));
+    return ForAll(vars, Alloc(held, Seq({hold, ForAll(parts, store)})));
+  }
+  Expr value = ValueAt(context, here, here.body, from, assumptions);
   // What is copied from inputs may have more digits, which products would cut off.
   if (value->op == Op::kLoad) value = Cast(value->type, Cast(DType::kFloat32, value));
-  Stmt store = Store(storage.buffer, std::move(to), std::move(value));
-  if (layout.packed > 1) store = For(packed, ForKind::kVector, std::move(store));
-  return ForAll(vars, std::move(store));
+  return ForAll(vars, of_element(Store(storage.buffer, std::move(to), std::move(value))));
 }
 
 }  // namespace
@@ -244,7 +261,7 @@ Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumption
   const KernelContext::Storage& storage = context.storage.at(s);
   if (storage.slot != nullptr) to.insert(to.begin(), storage.slot);
   to.push_back(Int(0));
-  const Expr load = SourceAt(context, here, from, assumptions);
+  const Expr load = ValueAt(context, here, here.body, from, assumptions);
   return ForAll(vars, LoadMatrix(storage.buffer, std::move(to), load, blocks, !*in_rows));
 }
 

@@ -56,6 +56,7 @@ class TensorCopies : public TileCopies {
     int64_t bytes = 0;
     std::vector<Stmt> copies;
     for (size_t i = 0; i < boxes_.size(); ++i) {
+      if (boxes_[i].box.empty()) continue;  // refused
       bytes += boxes_[i].bytes;
       copies.push_back(
           ReplaceVar(Copy(pipeline_.fetched[i], boxes_[i], slot), pipeline_.loop, tile));
@@ -111,26 +112,34 @@ class TensorCopies : public TileCopies {
       return refuse("it must be a tensor of 16-bit types or tf32 whose rows begin at 16 bytes");
     }
     Boxes boxes;
+    boxes.number.resize(stage.axes.size());
+    boxes.position.resize(stage.axes.size());
+    const auto cut = [&](size_t a, int64_t length) {
+      boxes.number[a] =
+          MakeVar(absl::StrCat(stage.name(), ".", stage.axes[a]->name), stage.extent[a] / length);
+      const bool one = boxes.number[a]->extent == 1;
+      boxes.position[a] = one ? Int(0) : Simplify(VarExpr(boxes.number[a]) * Int(length));
+    };
     const auto* blocks = stage.Note<BlockLayout>();
+    const auto in_blocks = [&](size_t a) {
+      return blocks != nullptr && blocks->axis == stage.axes[a]->name;
+    };
     for (size_t a = 0; a < stage.axes.size(); ++a) {
-      const bool cut = blocks != nullptr && blocks->axis == stage.axes[a]->name;
-      const int64_t length =
-          cut ? blocks->elements : PartOfRegion(stage.extent[a], kMostBulkExtent);
-      boxes.number.push_back(
-          MakeVar(absl::StrCat(stage.name(), ".", stage.axes[a]->name), stage.extent[a] / length));
-      const bool one = boxes.number.back()->extent == 1;
-      boxes.position.push_back(one ? Int(0) : Simplify(VarExpr(boxes.number.back()) * Int(length)));
+      cut(a, in_blocks(a) ? blocks->elements : PartOfRegion(stage.extent[a], kMostBulkExtent));
     }
     // Outer dimensions of the buffer are its copies and its blocks.
     const size_t outer = buffer->shape.size() - stage.axes.size();
     boxes.box.assign(load->args.size(), 1);
     std::vector<bool> seen(stage.axes.size(), false);
     int64_t stride = 1;
+    bool is_cut = false;  // then parts along axes further out do not lie one behind the other
     for (size_t d = load->args.size(); d-- > 0;) {
       const int a = load->args[d]->op == Op::kVar ? stage.FindAxis(load->args[d]->var) : -1;
       if (a < 0 || seen[static_cast<size_t>(a)]) return refuse("each index must be an axis");
       const auto axis = static_cast<size_t>(a);
       seen[axis] = true;
+      if (is_cut) cut(axis, 1);
+      is_cut = is_cut || (!in_blocks(axis) && boxes.number[axis]->extent > 1);
       boxes.box[d] = stage.extent[axis] / boxes.number[axis]->extent;
       if (boxes.box[d] > 1 && buffer->strides[outer + axis] != stride) {
         return refuse("it must lie in shared memory in the order of the tensor");
@@ -146,7 +155,6 @@ class TensorCopies : public TileCopies {
   }
 
   Stmt Copy(int s, const Boxes& boxes, const Expr& slot) const {
-    if (boxes.box.empty()) return nullptr;
     const ScheduledStage& stage = context_.stage(s);
     ExprList first;
     for (const Expr& index : stage.body->args) {

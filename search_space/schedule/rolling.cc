@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "search_space/ir/parts.h"
 #include "search_space/ir/simplify.h"
 
 namespace heddle::search_space {
@@ -72,6 +73,7 @@ Slope Dependence::OfFactor(const Expr& e) const {
       return e->op == Op::kMul ? *a + *b : *a - *b;
     }
     case Op::kSelect: {
+      if (const Expr whole = WholeOf(e)) return OfFactor(whole);
       if (Depends(e->args[0])) return std::nullopt;
       const auto is_zero = [](const Expr& x) { return x->op == Op::kFloat && x->float_value == 0; };
       if (is_zero(e->args[2])) return OfFactor(e->args[1]);

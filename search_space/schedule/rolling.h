@@ -18,8 +18,9 @@ const Var& RowOf(const ScheduledStage& stage);
 // Every term of `sum` is exp(slope * m) times what does not depend on m, where m is the value of
 // `running` at the term's own row: of those that warps hold of both. So a sum for one m
 // becomes that for another when it is multiplied by exp(slope * (other - m)). Conversions to types
-// of fewer digits are looked through: they round what is multiplied as much as what is not. 0: no
-// term depends on it. nullopt: one does in another way.
+// of fewer digits are looked through: they round what is multiplied as much as what is not. So are
+// parts (search_space/ir/parts.h): those of a product are others, but their sum is as near to it.
+// 0: no term depends on it. nullopt: one does in another way.
 std::optional<double> SlopeOf(const Schedule& schedule, const ScheduledStage& sum,
                               const ScheduledStage& running);
 

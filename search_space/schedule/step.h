@@ -43,6 +43,7 @@
 #include "search_space/schedule/primitives/shift_moments.h"
 #include "search_space/schedule/primitives/skip_masked.h"
 #include "search_space/schedule/primitives/split.h"
+#include "search_space/schedule/primitives/split_operand.h"
 #include "search_space/schedule/primitives/spread.h"
 #include "search_space/schedule/primitives/storage_layout.h"
 #include "search_space/schedule/primitives/tensorize.h"
@@ -58,7 +59,7 @@ using Step =
                  CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
                  BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
                  SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize,
-                 FlattenAxes, Contract, RowFragment, RollingUpdate>;
+                 FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

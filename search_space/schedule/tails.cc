@@ -1,14 +1,17 @@
 // Where a split leaves a tail: what may run past the end of a reduction.
 #include <algorithm>
 
+#include "search_space/ir/parts.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/schedule.h"
+#include "search_space/schedule/split_operand.h"
 
 namespace heddle::search_space {
 
 bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, bool placed) {
   if (e->op == Op::kSelect) {
+    if (const Expr whole = WholeOf(e)) return IsZeroOutside(schedule, whole, axis, placed);
     return e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0 &&
            IsZeroOutside(schedule, e->args[1], axis, placed);
   }
@@ -34,6 +37,7 @@ bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, boo
     if (producer < 0) return true;
     const ScheduledStage& p = schedule.stages()[static_cast<size_t>(producer)];
     if (placed && schedule.NestOf(p).is_root()) return true;
+    if (StoresParts(schedule, p)) return true;
     return !p.is_reduction() && IsZeroOutside(schedule, p.body, p.axes[i], placed);
   }
   return false;

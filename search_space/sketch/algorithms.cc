@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "search_space/ir/float_format.h"
 #include "search_space/ir/linear.h"
+#include "search_space/ir/parts.h"
 #include "search_space/schedule/collapse.h"
 #include "search_space/schedule/contract.h"
 #include "search_space/schedule/moments.h"
@@ -204,9 +205,11 @@ bool ReadsSeveralTensors(const Expr& body) {
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program) {
   std::vector<Algorithm> algorithms = {{"definition", {}}};
   Algorithm collapse{"collapse", {}}, flatten{"flatten", {}}, contract{"contract", {}},
-      winograd{"winograd", {}}, phases{"phases", {}}, scan{"scan", {}}, moments{"moments", {}};
+      winograd{"winograd", {}}, phases{"phases", {}}, scan{"scan", {}}, moments{"moments", {}},
+      split{"split_operand", {}};
   flatten.only_matrices = true;
   moments.together = true;
+  split.only_matrices = split.is_last = true;
   TensorProgram collapsed = *program, flattened = *program, contracted = *program;
   for (const Stage& s : program->stages) {
     if (!s.is_reduction() || !ReadsSeveralTensors(s.body)) continue;
@@ -245,7 +248,11 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
     }
     AddScans(schedule, static_cast<int>(i), scan.steps);
   }
-  for (Algorithm* other : {&collapse, &flatten, &contract, &winograd, &phases, &scan, &moments}) {
+  for (const Stage& s : program->stages) {
+    if (SplittableFactor(*program, s) != nullptr) split.steps.push_back(SplitOperand{s.name()});
+  }
+  for (Algorithm* other :
+       {&collapse, &flatten, &contract, &winograd, &phases, &scan, &moments, &split}) {
     if (!other->steps.empty()) algorithms.push_back(std::move(*other));
   }
   return algorithms;

@@ -18,11 +18,14 @@ struct Algorithm {
   bool together = false;
   // Is it there for products on units that multiply matrices?
   bool only_matrices = false;
+  // Are its sketches numbered behind those of all others, partitions (partition.h) included?
+  bool is_last = false;
 };
 
 // First the definition itself, without steps; then, where they apply, "collapse" and "flatten"
 // (collapse.h), for reductions over several tensors, "contract" (contract.h), "winograd"
-// (winograd.h), "phases" (phases.h), "scan" (scan.h) and "moments" (moments.h).
+// (winograd.h), "phases" (phases.h), "scan" (scan.h), "moments" (moments.h) and "split_operand"
+// (split_operand.h), of every sum to which that applies.
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program);
 
 // Where one tensor is reduced nothing is reused, and the shape of tiles does not matter.

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/check.h"
+#include "search_space/schedule/split_operand.h"
 
 namespace heddle::search_space {
 namespace {
@@ -41,6 +42,23 @@ bool ReadsElementwise(const ScheduledStage& reader, const ScheduledStage& produc
       const Expr& index = node->args[i];
       ok = (index->op == Op::kVar && index->var == reader.axes[i]) ||
            (units && reader.axes[i]->extent == 1 && IsInt(index, 0));
+    }
+  });
+  return ok;
+}
+
+// The same of parts with a kernel of their own (parts.h) and what they are of, in front of whose
+// axes they have theirs.
+bool ReadsInParts(const ScheduledStage& reader, const ScheduledStage& producer) {
+  if (!reader.materialized || !IsOfParts(reader) ||
+      reader.axes.size() != producer.axes.size() + 1) {
+    return false;
+  }
+  bool ok = true;
+  Visit(reader.body, [&](const Expr& node) {
+    if (node->op != Op::kLoad || node->buffer != producer.tensor) return;
+    for (size_t i = 0; ok && i < node->args.size(); ++i) {
+      ok = node->args[i]->op == Op::kVar && node->args[i]->var == reader.axes[i + 1];
     }
   });
   return ok;
@@ -374,7 +392,7 @@ class ShapeFinder {
     if (stored_.contains(s.tensor.get())) return false;
     const std::optional<int> reader = schedule_.OnlyReaderOf(s.tensor.get());
     return reader && !stage(*reader).is_reduction() &&
-           ReadsElementwise(stage(*reader), s, together_);
+           (ReadsElementwise(stage(*reader), s, together_) || ReadsInParts(stage(*reader), s));
   }
 
   // Stages that a plan could not inline into their reduction, should it not stage them: they are
@@ -451,6 +469,10 @@ ProgramShape WithAlgorithm(std::shared_ptr<const TensorProgram> program,
 }
 
 }  // namespace
+
+bool MakesParts(const ProgramShape& shape, const KernelShape& kernel) {
+  return !kernel.reductions.empty() && IsOfParts(shape.stage(kernel.root));
+}
 
 double BytesOf(const Buffer& tensor) {
   return static_cast<double>(tensor.elements) * static_cast<double>(SizeOf(tensor.dtype));

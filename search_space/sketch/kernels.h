@@ -69,6 +69,10 @@ ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program,
                                  const std::vector<Step>& algorithm = {});
 ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program);
 
+// Does the kernel store its reductions' results, or what is computed of them, in parts
+// (split_operand.h)? Then its root has an axis in front of theirs.
+bool MakesParts(const ProgramShape& shape, const KernelShape& kernel);
+
 // The stages that a kernel computes, but for what is computed together with these: its root and
 // what that reads, up to other kernels' roots.
 std::set<int> StagesOf(const ProgramShape& shape, const KernelShape& kernel);

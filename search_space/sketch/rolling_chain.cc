@@ -5,6 +5,7 @@
 
 #include "search_space/ir/float_format.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/split_operand.h"
 
 namespace heddle::search_space {
 namespace {
@@ -54,7 +55,7 @@ class RollingChainFinder {
     if (!Inline(found) || !FindProducts(found)) return std::nullopt;
     const ScheduledStage& reduction = shape_.stage(Index(chain_.root.reduction));
     const auto row = AxisWith(*factor, reduction.axes[*chain_.row]);
-    const auto term = AxisWith(*factor, reduction.reduce_axes[0]);
+    const auto term = AxisWith(*factor, reduction.reduce_axes[found.root.depth]);
     if (!row || !term) return std::nullopt;
     found.weights_row = *row;
     found.weights_term = *term;
@@ -106,8 +107,12 @@ class RollingChainFinder {
         root->factors[1 - *weights].own != chain_.columns[0]) {
       return false;
     }
-    const auto has_one = [](const MatrixKernel& k) { return k.kernel.reduce_axes.size() == 1; };
-    if (!has_one(*root) || !has_one(*scores)) return false;
+    // Weights may be parts of float32 numbers, the sum of which the root makes, too.
+    found.has_parts = IsOfParts(shape_.stage(Index(found.weights)));
+    const size_t reduced = found.has_parts ? 2 : 1;
+    if (root->kernel.reduce_axes.size() != reduced || scores->kernel.reduce_axes.size() != 1) {
+      return false;
+    }
     found.scores = *scores;
     found.root = *root;
     found.queries_number = *queries;

@@ -19,6 +19,7 @@ struct RollingChain {
   StageRef weights;  // what the second product reads of the scores, a stage of its own
   // Axes of `weights`: of rows, and those that the root reduces over.
   size_t weights_row = 0, weights_term = 0;
+  bool has_parts = false;  // are they parts of float32 numbers (split_operand.h)?
   bool is_masked = false;  // may iterations be left out (skip_masked)?
 
   // Factors of the scores, and of the root: those with the rows, and the others.

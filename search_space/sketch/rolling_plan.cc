@@ -150,10 +150,12 @@ void RollingPlan::Write(ScheduleWriter& w, HoleValues v) const {
   w.Fragment(sum, t.root, MatrixOperand::kD, names[RowAxis()]->name, names[ColumnAxis()]->name);
   w.ComputeAt(sum, thread);
   const int64_t k = ShapeOf(t.root).k;
-  const auto [iterations, step, k16] =
-      w.Split(w.ReduceLoops(sum)[chain_.root.depth], t.terms / k, k);
+  LoopList parts = w.ReduceLoops(sum);
+  const LoopRef terms = parts[chain_.root.depth];
+  parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(chain_.root.depth));
+  const auto [iterations, step, k16] = w.Split(terms, t.terms / k, k);
   const Root root = {thread, iterations};
-  WriteRootProduct(w, t, root, {iterations, step}, k16, values);
+  WriteRootProduct(w, t, root, {iterations, step}, parts, k16, values);
   // Who reads a stage is in its place before it.
   const auto index_of = [&](const StageRef& s) { return w.schedule().FindStage(s.tensor.get()); };
   const int weights_at = index_of(chain_.weights);

@@ -54,10 +54,11 @@ class RollingPlan : public KernelPlan {
     LoopRef thread;      // of the result
     LoopRef iterations;  // of the sum, over parts of its terms
   };
-  // A sum's loops, `outer` those of its terms around the `k` of a matrix, and what it reads: the
-  // first operand of the scores outside of the iterations, those of the root in them.
+  // A sum's loops, `outer` those of its terms around the `k` of a matrix, and inside of these those
+  // over `parts` of the weights; and what it reads: the first operand of the scores outside of the
+  // iterations, those of the root in them.
   virtual void WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const Root& root,
-                                const LoopList& outer, const LoopRef& k,
+                                const LoopList& outer, const LoopList& parts, const LoopRef& k,
                                 const StageRef& values) const = 0;
   virtual void WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
                            const StageRef& queries, const StageRef& keys) const = 0;

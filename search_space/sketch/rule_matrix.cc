@@ -60,10 +60,11 @@ class WarpPlan : public MatrixPlan {
     t.threads = FragmentLayout::kWarpLanes * v[kRowWarps] * v[kColWarps];
     t.accumulators = v[kRowTiles] * v[kColTiles] * shape.Layout(MatrixOperand::kD).elements();
     const int64_t buffers = v[kPipeline] == 0 ? 1 : std::max<int64_t>(2, v[kPipeline]);
-    for (int64_t rows : t.block) {
-      t.shared_bytes += (rows * t.depth * SizeOf(kernel_.Type()) + 127) / 128 * 128 * buffers;
+    for (size_t i = 0; i < 2; ++i) {
+      t.shared_bytes += RoundUp(t.Elements(i) * SizeOf(kernel_.Type()), 128) * buffers;
     }
-    const int64_t fragments = v[kRowTiles] * 4 + v[kColTiles] * 2;
+    const int64_t fragments = v[kRowTiles] * 4 * kernel_.factors[t.a].Parts() +
+                              v[kColTiles] * 2 * kernel_.factors[1 - t.a].Parts();
     t.registers = kOtherRegisters + t.accumulators + fragments * (1 + v[kAhead]) +
                   (v[kPipeline] == 1 ? t.Staged() : 0);
     t.parts = v[kParts];
@@ -132,12 +133,12 @@ void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
   // The sums: tiles, steps, and the matrices of a step.
   LoopList loops = w.DataLoops(sum);
   const size_t first = FirstAxis(loops.size());
-  const auto [tiles, step, k16] = SplitDepth(w, sum, values[kSteps], shape.k);
+  const auto [tiles, step, k16, parts] = SplitDepth(w, sum, values[kSteps], shape.k);
   const auto [row_tiles, m16] = w.Split(loops[first + rows], shape.m);
   const auto [col_tiles, n8] = w.Split(loops[first + cols], shape.n);
   loops[first + rows] = row_tiles;
   loops[first + cols] = col_tiles;
-  w.Reorder(Join({{tiles, step}, loops, {m16, n8, k16}}));
+  w.Reorder(Join({{tiles, step}, parts, loops, {m16, n8, k16}}));
   w.Tensorize(sum, m16, n8, k16);
   if (values[kAhead] == 0) w.Unroll(step);
   for (size_t i = 0; i < 2; ++i) {

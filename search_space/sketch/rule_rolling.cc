@@ -31,7 +31,7 @@ class WarpRollingPlan : public RollingPlan {
   RollingTile TileOf(HoleValues v) const override;
   void Improve(std::mt19937_64& rng, std::vector<int64_t>& values) const override;
   void WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const Root& root,
-                        const LoopList& outer, const LoopRef& k,
+                        const LoopList& outer, const LoopList& parts, const LoopRef& k,
                         const StageRef& values) const override;
   void WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
                    const StageRef& queries, const StageRef& keys) const override;
@@ -61,8 +61,9 @@ class WarpRollingPlan : public RollingPlan {
   int64_t SharedBytes(const RollingTile& t) const;
   // Matrices of a sum in the order in which they are multiplied, `k16` along the reduction. The
   // loop at which two columns of those of B are read, since four blocks of these are read at once.
+  // Loops over `parts` of A are inside of that.
   static LoopRef TileProduct(ScheduleWriter& w, const StageRef& sum, size_t row, size_t col,
-                             const LoopList& outer, const LoopRef& k16);
+                             const LoopList& outer, const LoopList& parts, const LoopRef& k16);
 };
 
 // What lies in registers at once.
@@ -70,10 +71,12 @@ int64_t WarpRollingPlan::Registers(HoleValues v) const {
   const int64_t columns = CeilDiv(Columns(), 8), depth = CeilDiv(chain_.scores.Depth(), 16);
   const int64_t sums = v[kTiles] * columns * 4, scores = v[kTiles] * v[kTerms] / 8 * 4;
   const int64_t weights = v[kTiles] * v[kTerms] / 16 * 4;
+  // Half of the parts are there before the scores are not.
+  const int64_t beside = chain_.has_parts ? weights : 0;
   const int64_t queries = v[kTiles] * (v[kHeld] != 0 ? depth : 1) * 4;
   // Of the other operands, two matrices and those that are read ahead.
   static constexpr int64_t kRead = 16;
-  return kOtherRegisters + sums + kRead + queries + std::max(scores, weights);
+  return kOtherRegisters + sums + kRead + queries + std::max(scores, weights) + beside;
 }
 
 int64_t WarpRollingPlan::SharedBytes(const RollingTile& t) const {
@@ -110,24 +113,26 @@ void WarpRollingPlan::Improve(std::mt19937_64& rng, std::vector<int64_t>& values
 }
 
 LoopRef WarpRollingPlan::TileProduct(ScheduleWriter& w, const StageRef& sum, size_t row, size_t col,
-                                     const LoopList& outer, const LoopRef& k16) {
+                                     const LoopList& outer, const LoopList& parts,
+                                     const LoopRef& k16) {
   LoopList loops = w.DataLoops(sum);
   const auto [row_tiles, m16] = w.Split(loops[row], 16);
   const auto tiles = Stage(w, sum).extent[col] / 8;
   const auto [pairs, col_tiles, n8] = w.Split(loops[col], tiles % 2 == 0 ? 2 : 1, 8);
   loops[row] = row_tiles;
   loops[col] = col_tiles;
-  w.Reorder(Join({outer, {pairs}, loops, {m16, n8, k16}}));
+  w.Reorder(Join({outer, {pairs}, parts, loops, {m16, n8, k16}}));
   w.Tensorize(sum, m16, n8, k16);
   w.Unroll(pairs);
+  for (const LoopRef& part : parts) w.Unroll(part);
   return pairs;
 }
 
 void WarpRollingPlan::WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const Root& root,
-                                       const LoopList& outer, const LoopRef& k,
-                                       const StageRef& values) const {
+                                       const LoopList& outer, const LoopList& parts,
+                                       const LoopRef& k, const StageRef& values) const {
   const StageRef sum = Kernel().reduction;
-  const LoopRef read = TileProduct(w, sum, RowAxis(), ColumnAxis(), outer, k);
+  const LoopRef read = TileProduct(w, sum, RowAxis(), ColumnAxis(), outer, parts, k);
   w.Unroll(outer.back());
   chain_.values().WriteTile(w, values, t.threads(), root.iterations);
   WriteFragment(w, sum, values, ColumnAxis(), chain_.root.depth, kInstruction, MatrixOperand::kB,
@@ -140,7 +145,7 @@ void WarpRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, const
   const StageRef sum = product.kernel.reduction;
   const size_t row = chain_.queries().own, col = chain_.keys().own;
   const auto [step, k16] = w.Split(w.ReduceLoops(sum)[product.depth], 16);
-  const LoopRef read = TileProduct(w, sum, row, col, {step}, k16);
+  const LoopRef read = TileProduct(w, sum, row, col, {step}, {}, k16);
   w.Unroll(step);
   chain_.keys().WriteTile(w, keys, t.threads(), root.iterations);
   WriteFragment(w, sum, keys, col, product.depth, kInstruction, MatrixOperand::kB, read);

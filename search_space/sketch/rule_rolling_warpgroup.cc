@@ -38,7 +38,7 @@ class WarpgroupRollingPlan : public RollingPlan {
   RollingTile TileOf(HoleValues v) const override;
   void Improve(std::mt19937_64& rng, std::vector<int64_t>& values) const override;
   void WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const Root& root,
-                        const LoopList& outer, const LoopRef& k,
+                        const LoopList& outer, const LoopList& parts, const LoopRef& k,
                         const StageRef& values) const override;
   void WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
                    const StageRef& queries, const StageRef& keys) const override;
@@ -66,7 +66,8 @@ class WarpgroupRollingPlan : public RollingPlan {
   std::vector<int64_t> TermsOfIteration() const;
   static MatrixInstruction Instruction(int64_t columns, DType type);
   static void TileProduct(ScheduleWriter& w, const StageRef& sum, MatrixInstruction instruction,
-                          size_t row, size_t col, const LoopList& outer, const LoopRef& k);
+                          size_t row, size_t col, const LoopList& outer, const LoopList& parts,
+                          const LoopRef& k);
 
   const std::optional<MatrixInstruction> root_;  // nullopt: the plan has no values
 };
@@ -108,9 +109,10 @@ RollingTile WarpgroupRollingPlan::TileOf(HoleValues v) const {
                 .min_blocks = v[kBlocks],
                 .skips_masked = v[kMasked] != 0,
                 .reversed = v[kReversed] != 0};
-  // Of the result and of scores, whose place the weights take.
+  // Of the result and of scores, whose place the weights take, but one of two parts of these.
   const int64_t lane = t.tiles * t.layout().row_blocks();
-  t.registers = kOtherRegisters + lane * (Columns() + t.terms) / 4;
+  t.registers = kOtherRegisters + lane * (Columns() + t.terms) / 4 +
+                (chain_.has_parts ? lane * t.terms / 8 : 0);
   // Tiles begin where squares of the longest lines do.
   const int64_t align = SharedMatrix::kSquareRows * SharedMatrix::kLongestSpan;
   const int64_t depth = chain_.scores.Depth(), buffers = std::max<int64_t>(1, t.buffers);
@@ -133,23 +135,26 @@ void WarpgroupRollingPlan::Improve(std::mt19937_64& rng, std::vector<int64_t>& v
 
 void WarpgroupRollingPlan::TileProduct(ScheduleWriter& w, const StageRef& sum,
                                        MatrixInstruction instruction, size_t row, size_t col,
-                                       const LoopList& outer, const LoopRef& k) {
+                                       const LoopList& outer, const LoopList& parts,
+                                       const LoopRef& k) {
   const MatrixShape& shape = ShapeOf(instruction);
   LoopList loops = w.DataLoops(sum);
   const auto [row_tiles, m] = w.Split(loops[row], shape.m);
   const auto [col_tiles, n] = w.Split(loops[col], shape.n);
   loops[row] = row_tiles;
   loops[col] = col_tiles;
-  w.Reorder(Join({outer, loops, {m, n, k}}));
+  w.Reorder(Join({outer, parts, loops, {m, n, k}}));
   w.Tensorize(sum, m, n, k);
   w.Unroll(outer.back());
+  for (const LoopRef& part : parts) w.Unroll(part);
 }
 
 void WarpgroupRollingPlan::WriteRootProduct(ScheduleWriter& w, const RollingTile& t,
                                             const Root& root, const LoopList& outer,
-                                            const LoopRef& k, const StageRef& values) const {
+                                            const LoopList& parts, const LoopRef& k,
+                                            const StageRef& values) const {
   const StageRef sum = Kernel().reduction;
-  TileProduct(w, sum, t.root, RowAxis(), ColumnAxis(), outer, k);
+  TileProduct(w, sum, t.root, RowAxis(), ColumnAxis(), outer, parts, k);
   const size_t number = 1 - chain_.weights_number;
   chain_.root.WriteLines(w, number, values, t.threads(), root.iterations,
                          LineOf(chain_.root, number, ShapeOf(t.root).n, t.terms));
@@ -160,7 +165,7 @@ void WarpgroupRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, 
   const MatrixKernel& product = chain_.scores;
   const StageRef sum = product.kernel.reduction;
   const auto [step, k] = w.Split(w.ReduceLoops(sum)[product.depth], ShapeOf(t.scores).k);
-  TileProduct(w, sum, t.scores, chain_.queries().own, chain_.keys().own, {step}, k);
+  TileProduct(w, sum, t.scores, chain_.queries().own, chain_.keys().own, {step}, {}, k);
   const size_t number = chain_.queries_number;
   const MatrixShape& shape = ShapeOf(t.scores);
   product.WriteLines(w, 1 - number, keys, t.threads(), root.iterations,

@@ -75,7 +75,7 @@ class WarpgroupPlan : public MatrixPlan {
     for (size_t i = 0; i < 2; ++i) {
       const int64_t align = SharedMatrix::Alignment(BlockOf(t, i), kernel_.Type());
       t.shared_bytes =
-          RoundUp(t.shared_bytes, align) + t.block[i] * t.depth * SizeOf(kernel_.Type()) * buffers;
+          RoundUp(t.shared_bytes, align) + t.Elements(i) * SizeOf(kernel_.Type()) * buffers;
     }
     t.registers = kOtherRegisters + t.accumulators + (v[kPipeline] == 1 ? t.Staged() : 0);
     t.parts = v[kParts];
@@ -160,12 +160,12 @@ void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
   // The sums: tiles, steps, and the matrices of a step.
   LoopList loops = w.DataLoops(sum);
   const size_t first = FirstAxis(loops.size());
-  const auto [tiles, step, k16] = SplitDepth(w, sum, values[kSteps], shape.k);
+  const auto [tiles, step, k16, parts] = SplitDepth(w, sum, values[kSteps], shape.k);
   const auto [row_tiles, m64] = w.Split(loops[first + rows], shape.m);
   const LoopRef n = loops[first + cols];
   loops[first + rows] = row_tiles;
   loops.erase(loops.begin() + static_cast<std::ptrdiff_t>(first + cols));
-  w.Reorder(Join({{tiles, step}, loops, {m64, n, k16}}));
+  w.Reorder(Join({{tiles, step}, parts, loops, {m64, n, k16}}));
   w.Tensorize(sum, m64, n, k16);
   w.Unroll(step);
   for (size_t i = 0; i < 2; ++i) {

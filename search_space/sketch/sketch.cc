@@ -8,9 +8,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "search_space/ir/matrix.h"
+#include "search_space/ir/parts.h"
 #include "search_space/schedule/collapse.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/in_parts.h"
 #include "search_space/sketch/matrix/packing.h"
 #include "search_space/sketch/partition.h"
 #include "search_space/sketch/rules.h"
@@ -93,6 +96,7 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
     for (MakeRule* make : kRules) {
       const std::unique_ptr<SketchRule> rule = make();
       if (kernel.fused && !rule->takes_fused_kernels()) continue;
+      if (MakesParts(shape, kernel) && !rule->multiplies_matrices()) continue;
       const bool has_better =
           std::any_of(made.begin(), made.end(), [](const NamedPlan& p) { return !p.is_fallback; });
       if (rule->is_last_resort() && has_better) continue;
@@ -443,6 +447,47 @@ void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Ta
   }
 }
 
+// Products of parts are for the units that multiply matrices of these.
+void AddInParts(const InParts& parts, bool only_last, const Target& target,
+                std::vector<Sketch>& sketches) {
+  std::vector<Plans> plans = PlansOf(*parts.shape, false, target);
+  for (size_t k = 0; k < plans.size(); ++k) {
+    KeepMatrices(only_last, plans[k]);
+    const bool is_product = MultipliesParts(*parts.shape, parts.shape->kernels[k]);
+    if (plans[k].empty() || (is_product && !plans[k][0].multiplies_matrices)) return;
+  }
+  const size_t first = sketches.size();
+  AddCombinations(std::move(plans), parts.shape, sketches);
+  for (size_t s = first; s < sketches.size(); ++s) sketches[s].name += NameOf(parts.partition);
+}
+
+// As one kernel that takes statistics of rows along, or in several.
+void AddSplit(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+              const Algorithm& algorithm, std::vector<Sketch>& sketches) {
+  if (!ShapeOf(WarpInstruction(kPartType)).IsOn(target)) return;
+  std::vector<Sketch> added;
+  const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program, algorithm.steps));
+  for (MakeRule* make : {MakeRollingRule, MakeWarpgroupRollingRule}) {
+    if (fused->kernels.empty()) continue;
+    const auto plan = PlanOf(*make(), *fused, fused->kernels[0], target);
+    if (plan.has_value()) added.push_back(MakeSketch({{*plan}}, fused, {0}));
+  }
+  if (added.empty()) {
+    const std::vector<Step> steps = WorthSplitting(program, algorithm.steps, target);
+    for (const bool stored : {false, true}) {
+      if (!steps.empty()) AddInParts(FindInParts(program, steps, stored), !stored, target, added);
+    }
+  }
+  // As many draws as all others have: matrices are multiplied many times faster so.
+  size_t others = 0;
+  for (const Sketch& sketch : sketches) others += sketch.superseded ? 0 : sketch.draws;
+  for (Sketch& sketch : added) {
+    sketch.name = absl::StrCat(algorithm.name, "/", sketch.name);
+    sketch.draws = std::max<size_t>(1, others / added.size());
+    sketches.push_back(std::move(sketch));
+  }
+}
+
 // `plans` of the definition's kernels, `shape`.
 std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgram>& program,
                                          const Target& target,
@@ -477,8 +522,9 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
   AddChain(program, target, sketches);
   const std::vector<Parted> parted = AddApart(program, target, *definition, sketches);
   AddPacked(program, target, *definition, "pack", sketches);
-  for (const Algorithm& algorithm : AlgorithmsOf(program)) {
-    if (algorithm.steps.empty()) continue;  // the definition
+  const std::vector<Algorithm> algorithms = AlgorithmsOf(program);
+  for (const Algorithm& algorithm : algorithms) {
+    if (algorithm.steps.empty() || algorithm.is_last) continue;  // the definition, or below
     // What a kernel that reads its input once does already has nothing to gain.
     if (algorithm.together && HasOneKernel(sketches)) continue;
     const auto shape = std::make_shared<const ProgramShape>(
@@ -500,6 +546,9 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
   if (is_divided) AddPartitions(program, target, definition, parted, sketches);
   for (Sketch& sketch : sketches) {
     if (sketch.name == MakePrefixRule()->name()) sketch.draws = DrawsBeside(sketches);
+  }
+  for (const Algorithm& algorithm : algorithms) {
+    if (algorithm.is_last) AddSplit(program, target, algorithm, sketches);
   }
   return sketches;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <initializer_list>
 #include <mutex>
 #include <thread>
 
@@ -215,7 +216,7 @@ void ExpectProductsCompile(const Product& c, int points) {
       bool multiplies = false;
       for (const auto& kernel : measure::GenerateSource(*lowered, target, "")) {
         multiplies = multiplies || absl::StrContains(kernel.source, "mma.sync");
-        jobs.push_back({kernel.source, arch, text});
+        jobs.push_back({kernel.source, arch + kernel.arch_suffix, text});
       }
       EXPECT_TRUE(multiplies);
     }
@@ -234,16 +235,14 @@ TEST_P(ProductCompileTest, LongEveryPointCompiles) {
   ExpectProductsCompile(GetParam(), kProductPoints);
 }
 
-// Attention on matrix units, with what is taken along (rolling_update).
-TEST(AttentionCompileTest, RollingPointsCompile) {
+// Of bfloat16 programs of a suite, points of the sketches whose names begin with `like`.
+void ExpectPointsCompile(const char* suite, std::initializer_list<Case> cases, const char* like) {
   static constexpr int kDraws = 200, kPoints = 2;
   const absl::StatusOr<measure::NvrtcInfo> nvrtc = measure::FindNvrtc();
   HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
-  const std::vector<Operator> operators = tests::OperatorsOfSuite("attention.op");
+  const std::vector<Operator> operators = tests::OperatorsOfSuite(suite);
   std::vector<Job> jobs;
-  for (const Case& c :
-       {Case{"attention", "b=96,s=512,t=512,d=64"}, Case{"causal_attention", "b=1,s=1008,d=128"},
-        Case{"gqa_causal_attention", "h=8,g=4,s=2048,d=80"}}) {
+  for (const Case& c : cases) {
     const auto program = std::make_shared<const TensorProgram>(
         *FindOperator(operators, c.op)->Instantiate(*ParseShape(c.shape), DType::kBFloat16));
     for (const char* arch : {"sm_80", "sm_90"}) {
@@ -255,20 +254,39 @@ TEST(AttentionCompileTest, RollingPointsCompile) {
       for (int draw = 0; draw < kDraws && seen < kPoints; ++draw) {
         const Point point = *space->Sample(rng);
         const std::string text = space->Print(point);
-        if (!absl::StartsWith(text, "rolling:")) continue;
+        if (!absl::StartsWith(text, like)) continue;
         ++seen;
         const auto lowered = space->Lower(point);
         ASSERT_TRUE(lowered.ok()) << lowered.status();
         const absl::Status verified = Verify(*lowered, target);
         ASSERT_TRUE(verified.ok()) << verified;
         for (const auto& kernel : measure::GenerateSource(*lowered, target, "")) {
-          jobs.push_back({kernel.source, arch, text});
+          jobs.push_back({kernel.source, arch + kernel.arch_suffix, text});
         }
       }
       EXPECT_EQ(seen, kPoints) << c.op << " on " << arch;
     }
   }
   ExpectCompiles(jobs);
+}
+
+// Attention on matrix units, with what is taken along (rolling_update).
+TEST(AttentionCompileTest, RollingPointsCompile) {
+  ExpectPointsCompile("attention.op",
+                      {{"attention", "b=96,s=512,t=512,d=64"},
+                       {"causal_attention", "b=1,s=1008,d=128"},
+                       {"gqa_causal_attention", "h=8,g=4,s=2048,d=80"}},
+                      "rolling:");
+}
+
+// Products of float32 stages in two parts (split_operand).
+TEST(PartsCompileTest, PointsCompile) {
+  ExpectPointsCompile(
+      "unlisted.op",
+      {{"mlp_residual", "m=2048,d=512,h=2048"}, {"linear_attention", "b=32,t=2048,d=64,e=64"}},
+      "split_operand/");
+  ExpectPointsCompile("operators.op", {{"causal_attention", "b=16,s=1024,d=64"}},
+                      "split_operand/rolling:");
 }
 
 INSTANTIATE_TEST_SUITE_P(Products, ProductCompileTest, testing::ValuesIn(kProductCases),

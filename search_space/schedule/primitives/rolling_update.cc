@@ -1,6 +1,7 @@
 #include "search_space/schedule/primitives/rolling_update.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,23 +12,42 @@
 namespace heddle::search_space {
 namespace {
 
-// The terms that an iteration of the consumer's loop at `depth` takes: so many from `base` on, if
-// iterations are consecutive parts of all of them.
-absl::StatusOr<Region> TermsOf(const ScheduledStage& consumer, size_t depth) {
+// The axis of the consumer's reduction, of so many terms, through which the loop goes, if it goes
+// through no other one. One of a single iteration takes all of them.
+absl::StatusOr<size_t> AxisThrough(const ScheduledStage& consumer, const Loop& loop,
+                                   int64_t terms) {
+  std::optional<size_t> through;
+  bool is_one = true;
+  for (size_t r = 0; r < consumer.reduce_axes.size(); ++r) {
+    const bool mentions = MentionsAny(consumer.values[consumer.axes.size() + r], {loop.var.get()});
+    const bool has_terms = consumer.reduce_axes[r]->extent == terms;
+    if (has_terms && (mentions || loop.var->extent == 1) && !through) {
+      through = r;
+    } else {
+      is_one = is_one && !mentions;
+    }
+  }
+  if (through && is_one) return *through;
+  return Refuse(absl::StrCat(consumer.name(), " does not reduce over ", terms,
+                             " terms in iterations of ", loop.var->name));
+}
+
+// The terms that an iteration of the consumer's loop at `depth` takes of so many, whole along other
+// axes of the reduction: so many from `base` on, if iterations are consecutive parts of all.
+absl::StatusOr<Region> TermsOf(const ScheduledStage& consumer, size_t depth, int64_t all) {
   const Loop& loop = consumer.loops[depth];
   const bool is_first = std::none_of(consumer.loops.begin(),
                                      consumer.loops.begin() + static_cast<std::ptrdiff_t>(depth),
                                      [](const Loop& l) { return l.reduce; });
-  if (!loop.reduce || loop.kind != LoopKind::kSerial || !is_first ||
-      consumer.reduce_axes.size() != 1) {
+  if (!loop.reduce || loop.kind != LoopKind::kSerial || !is_first) {
     return Refuse(absl::StrCat("rolling_update wants the outermost loop of ", consumer.name(),
-                               " that reduces, serial, over its one axis"));
+                               " that reduces, serial"));
   }
-  const Region terms =
-      RegionOf(consumer.values.back(), [&](const Var& v) { return v != loop.var; });
+  HEDDLE_ASSIGN_OR_RETURN(axis, AxisThrough(consumer, loop, all));
+  const Region terms = RegionOf(consumer.values[consumer.axes.size() + axis],
+                                [&](const Var& v) { return v != loop.var; });
   const Expr first = Simplify(VarExpr(loop.var) * Int(terms.extent));
-  if (!IsInt(Simplify(terms.base - first), 0) ||
-      terms.extent * loop.var->extent != consumer.reduce_axes[0]->extent) {
+  if (!IsInt(Simplify(terms.base - first), 0) || terms.extent * loop.var->extent != all) {
     return Refuse(absl::StrCat("iterations of ", loop.var->name,
                                " are no equal parts of the terms of ", consumer.name(),
                                " in order"));
@@ -101,12 +121,11 @@ absl::Status RollingUpdate::ApplyTo(ScheduleEditor& editor) const {
   if (schedule.IndexOf(*here) >= schedule.IndexOf(*around)) {
     return Refuse(absl::StrCat(consumer, " does not depend on ", stage));
   }
-  HEDDLE_ASSIGN_OR_RETURN(terms, TermsOf(*around, at));
+  HEDDLE_ASSIGN_OR_RETURN(terms, TermsOf(*around, at, here->reduce_axes[0]->extent));
   const FragmentLayout& layout = rows->layout();
-  if (here->reduce_axes[0]->extent != around->reduce_axes[0]->extent ||
-      terms.extent % layout.block_cols() != 0) {
-    return Refuse(absl::StrCat(stage, " and ", consumer, " do not reduce over the same terms, ",
-                               layout.block_cols(), " or a multiple of that at a time"));
+  if (terms.extent % layout.block_cols() != 0) {
+    return Refuse(absl::StrCat(stage, " takes multiples of ", layout.block_cols(),
+                               " terms at a time, not ", terms.extent));
   }
   std::vector<const ScheduledStage*> rolled = {here};
   for (int r : RolledWith(schedule, schedule.IndexOf(*around))) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/parts.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/operands.h"
@@ -41,6 +42,7 @@ void AddFactors(const Schedule& schedule, const Expr& term, std::vector<Expr>& c
     });
     AddFactors(schedule, definition, conditions);
   }
+  if (const Expr whole = WholeOf(term)) AddFactors(schedule, whole, conditions);
   if (term->op != Op::kSelect || !IsZero(term->args[2])) return;
   for (const Expr& c : Conjuncts(Simplify(term->args[0]))) conditions.push_back(c);
   AddFactors(schedule, term->args[1], conditions);

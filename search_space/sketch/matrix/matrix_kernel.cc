@@ -5,6 +5,7 @@
 #include "search_space/ir/float_format.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/split_operand.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 
 namespace heddle::search_space {
@@ -52,7 +53,7 @@ bool IsCopy(const Expr& value, const Var& axis) {
 
 std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, const KernelShape& of,
                                                const Target& target, bool in_warpgroups) {
-  const auto tiled = FindTiledKernel(program, of, target);
+  const auto tiled = FindTiledKernel(program, of, target, true);
   if (!tiled.has_value() || tiled->operands.empty()) return std::nullopt;
   const DType type = tiled->operands[0].dtype;
   if (!IsNarrow(type)) return std::nullopt;
@@ -75,6 +76,7 @@ std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, cons
     if (!is_bare || !MakeFactor(sum, shape, operand, value, found.factors[i])) return std::nullopt;
   }
   if (found.factors[0].operand.dtype != found.factors[1].operand.dtype) return std::nullopt;
+  found.FindParts(program, sum, operands);
   const auto value_of = [&](const Factor& f) { return operands.list[f.operand.number]; };
   const auto vanishes = [&](size_t r) {
     return std::all_of(std::begin(found.factors), std::end(found.factors), [&](const Factor& f) {
@@ -95,6 +97,20 @@ std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, cons
   const ScheduledStage& root = program.stage(of.root);
   found.may_stage = found.ResultInner().has_value() && !program.schedule.HasCompanions(root);
   return found;
+}
+
+// Of parts, the axis of these is the first of the tensor, and no axis of the other factor.
+void MatrixKernel::FindParts(const ProgramShape& program, const ScheduledStage& sum,
+                             const Operands& operands) {
+  for (size_t i = 0; i < 2; ++i) {
+    const Expr& value = operands.list[factors[i].operand.number];
+    const int stage = value->op == Op::kLoad ? program.schedule.FindStage(value->buffer.get()) : -1;
+    if (stage < 0 || !IsOfParts(program.stage(stage)) || value->args[0]->op != Op::kVar) continue;
+    for (size_t r = 0; r < sum.reduce_axes.size(); ++r) {
+      const bool is_alone = !factors[1 - i].Has(sum.axes.size() + r);
+      if (value->args[0]->var == sum.reduce_axes[r] && is_alone) factors[i].parts = r;
+    }
+  }
 }
 
 std::optional<size_t> MatrixKernel::ResultInner() const {

@@ -47,7 +47,7 @@ int64_t MatrixTile::ResultVector() const {
 int64_t MatrixTile::ResultBytes() const {
   const size_t inner = *kernel.ResultInner();
   const DType type = kernel.ResultType(parts > 1);
-  return block[1 - inner] * (block[inner] + ElementsOfAccess(type)) * SizeOf(type);
+  return StoredParts() * block[1 - inner] * (block[inner] + ElementsOfAccess(type)) * SizeOf(type);
 }
 
 void MatrixTile::AddResult() {
@@ -209,6 +209,7 @@ MatrixPlan::Begun MatrixPlan::Begin(ScheduleWriter& w, const MatrixTile& t) cons
   }
   begun.result = begun.root;
   if (t.is_staged) StageResult(w, t, begun);
+  if (t.StoredParts() > 1) begun.parts = {w.Loops(begun.result)[0]};
   return begun;
 }
 
@@ -219,6 +220,7 @@ void MatrixPlan::StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begu
   const LoopList axes = w.Loops(begun.root);
   const size_t first = FirstAxis(axes.size());
   LoopList blocks = std::exchange(begun.blocks, {}), lines, vector;
+  if (t.StoredParts() > 1) lines.push_back(axes[0]);
   for (size_t x = 0; x < kernel_.kernel.axes.size(); ++x) {
     const LoopRef& axis = axes[first + x];
     if (x == kernel_.factors[inner].own) {
@@ -250,7 +252,7 @@ void MatrixPlan::StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begu
   std::vector<size_t> order(Stage(w, begun.result).axes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   w.StorageLayout(begun.result, order, ElementsOfAccess(begun.root.tensor->dtype), 0);
-  if (first > 0) begun.blocks = {w.Loops(begun.result)[0]};
+  if (first > 0 && t.parts > 1) begun.blocks = {w.Loops(begun.result)[0]};
 }
 
 MatrixPlan::Result MatrixPlan::SplitResult(ScheduleWriter& w, const MatrixTile& t,
@@ -277,7 +279,9 @@ MatrixPlan::Result MatrixPlan::SplitResult(ScheduleWriter& w, const MatrixTile& 
 void MatrixPlan::BindResult(ScheduleWriter& w, const MatrixTile& t, const Begun& begun,
                             const Result& result, const LoopList& threads, const LoopList& held,
                             MatrixInstruction instruction) const {
-  w.Reorder(Join({result.blocks, threads, held}));
+  const LoopList stored = {held.back()};
+  w.Reorder(Join({result.blocks, threads, {held.begin(), held.end() - 1}, begun.parts, stored}));
+  for (const LoopRef& part : begun.parts) w.Unroll(part);
   if (!t.is_staged) {
     w.Bind(w.Fuse(result.blocks), BindTo::kBlock);
     if (t.raster > 1) w.BlockSwizzle(begun.root, t.raster);
@@ -300,17 +304,22 @@ MatrixPlan::DepthLoops MatrixPlan::SplitDepth(ScheduleWriter& w, const StageRef&
                                               int64_t terms) const {
   const LoopList axes = w.ReduceLoops(sum);
   const auto parts = w.Split(axes[kernel_.depth], steps, terms);
-  DepthLoops loops{parts[0], parts[1], parts[2]};
+  DepthLoops loops{parts[0], parts[1], parts[2], {}};
   if (axes.size() == 1) return loops;
   // A window is walked inside of what it moves over, most of which it reads again.
   LoopList walked, windows;
   for (size_t r = 0; r < axes.size(); ++r) {
     if (r == kernel_.depth) continue;
+    if (r == kernel_.factors[0].parts || r == kernel_.factors[1].parts) {
+      loops.parts.push_back(axes[r]);
+      continue;
+    }
     (kernel_.kernel.reduce_axes[r].is_window() ? windows : walked).push_back(axes[r]);
   }
   const LoopList all = Join({walked, {loops.tiles}, windows});
-  w.Reorder(Join({all, {loops.step, loops.terms}}));
+  w.Reorder(Join({all, {loops.step}, loops.parts, {loops.terms}}));
   loops.tiles = w.Fuse(all);
+  for (const LoopRef& part : loops.parts) w.Unroll(part);
   return loops;
 }
 

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "search_space/ir/matrix.h"
+#include "search_space/ir/parts.h"
+#include "search_space/schedule/operands.h"
 #include "search_space/sketch/kernel_plan.h"
 #include "search_space/sketch/tiling/tiled_kernel.h"
 
@@ -26,8 +28,12 @@ struct Factor {
   int64_t vector = 1;        // elements of the widest access
   bool is_copied = false;    // may asynchronous copies fetch it?
   bool is_boxed = false;     // are its tiles boxes of a tensor, which bulk copies fetch?
+  // The axis of the reduction that it has alone if it is the parts of a stage (split_operand.h):
+  // its tiles hold all parts, each of which is multiplied with one tile of the other factor.
+  std::optional<size_t> parts;
 
   bool Has(size_t axis) const;
+  int64_t Parts() const { return parts.has_value() ? kPartCount : 1; }
   // Has so many threads fetch `stage`, which it is, into shared memory at a loop, swizzled so that
   // instructions read it without conflicts, its inner axis innermost.
   void WriteTile(ScheduleWriter& w, const StageRef& stage, int64_t threads,
@@ -78,6 +84,7 @@ struct MatrixKernel {
                   const LoopRef& at, int64_t span) const;
 
  private:
+  void FindParts(const ProgramShape& program, const ScheduledStage& sum, const Operands& operands);
   bool ChooseDepth(int64_t step, const std::function<bool(size_t)>& is_zero_past);
   bool ChooseOwn(size_t number);
   void ChooseAccess(const ProgramShape& program, const ScheduledStage& sum, const Expr& value,
@@ -99,11 +106,13 @@ struct MatrixTile {
   int64_t Grid() const;  // without parts
   // Terms of the shared axis that one block adds up.
   int64_t PartLength() const;
-  int64_t Trips(size_t i) const {
-    return CeilDiv(block[i] * depth, threads * kernel.factors[i].vector);
-  }
+  // Elements of a factor's tile.
+  int64_t Elements(size_t i) const { return block[i] * depth * kernel.factors[i].Parts(); }
+  int64_t Trips(size_t i) const { return CeilDiv(Elements(i), threads * kernel.factors[i].vector); }
   // Registers that hold a tile on its way.
   int64_t Staged() const;
+  // Parts of each result that a block stores (MakesParts).
+  int64_t StoredParts() const { return kernel.kernel.makes_parts && parts == 1 ? kPartCount : 1; }
   // Elements of the widest access to the result; the bytes of its tile in shared memory.
   int64_t ResultVector() const;
   int64_t ResultBytes() const;
@@ -141,6 +150,7 @@ class MatrixPlan : public KernelPlan {
     std::vector<StageRef> factors;
     StageRef result;  // whose threads hold the sums: the root, or what it copies from shared memory
     LoopList blocks;  // loops of the result that number blocks already
+    LoopList parts;   // the loop of the result over parts that a thread stores, if it does
   };
   Begun Begin(ScheduleWriter& w, const MatrixTile& t) const;
   // The result's loops: those that number blocks, and the parts of its two axes, the blocks' first.
@@ -157,9 +167,10 @@ class MatrixPlan : public KernelPlan {
   // Of a stage's axes, where the kernel's begin: behind the one of parts.
   size_t FirstAxis(size_t axes) const { return axes - kernel_.kernel.axes.size(); }
   // Of a sum: the loop over tiles of its terms, the one over the steps of a tile and the one over
-  // the `terms` of a step. Other axes of the reduction are fused with the first.
+  // the `terms` of a step. Other axes of the reduction are fused with the first, but that of parts.
   struct DepthLoops {
     LoopRef tiles, step, terms;
+    LoopList parts;
   };
   DepthLoops SplitDepth(ScheduleWriter& w, const StageRef& sum, int64_t steps, int64_t terms) const;
   static const ScheduledStage& Stage(const ScheduleWriter& w, const StageRef& stage);

@@ -78,9 +78,10 @@ class KernelFinder {
       }
     }
     int64_t longest = 1;
-    for (size_t a = 0; a < root.axes.size(); ++a) {
+    const size_t first = found.makes_parts ? 1 : 0;
+    for (size_t a = first; a < root.axes.size(); ++a) {
       found.axes.push_back(
-          {root.axes[a]->name, root.axes[a]->extent, IsBatch(reduction_, loads, a)});
+          {root.axes[a]->name, root.axes[a]->extent, IsBatch(reduction_, loads, a - first)});
       longest = std::max(longest, root.axes[a]->extent);
     }
     for (const Var& r : reduction_.reduce_axes) {
@@ -270,9 +271,10 @@ absl::Status TiledKernel::TooMany(int64_t count, const char* what, int64_t most)
 }
 
 std::optional<TiledKernel> FindTiledKernel(const ProgramShape& shape, const KernelShape& kernel,
-                                           const Target& target) {
+                                           const Target& target, bool may_make_parts) {
   if (kernel.reductions.size() != 1) return std::nullopt;
-  TiledKernel found{.target = target};
+  TiledKernel found{.target = target, .makes_parts = MakesParts(shape, kernel)};
+  if (found.makes_parts && !may_make_parts) return std::nullopt;
   if (!KernelFinder(shape, kernel).Find(found)) return std::nullopt;
   return found;
 }

@@ -73,6 +73,8 @@ struct TiledKernel {
   // the same for all elements, or is read where reductions are computed together.
   std::vector<BufferRef> inlined;
   int64_t results = 1;  // the reduction's, and those of what is computed with it
+  // Does the root store parts of the results (MakesParts)? `axes` are those of the results.
+  bool makes_parts = false;
   bool reuses = false;  // is an operand the same along some axis of the result?
   // Are its threads as many as something else in the kernel needs? Then slices may be worth it
   // however many blocks there are.
@@ -87,9 +89,9 @@ struct TiledKernel {
 
 // nullopt unless `kernel` has one reduction, with more than one result and a few operands, or
 // several that are computed together, each of whose tensors is read in one place, at affine
-// indices.
+// indices. Where it stores parts only if `may_make_parts`.
 std::optional<TiledKernel> FindTiledKernel(const ProgramShape& shape, const KernelShape& kernel,
-                                           const Target& target);
+                                           const Target& target, bool may_make_parts = false);
 
 }  // namespace heddle::search_space
 

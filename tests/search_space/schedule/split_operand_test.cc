@@ -1,0 +1,246 @@
+// Products of float32 stages as products of their parts: what a program becomes, how near parts are
+// to what they are of, which sketches there are, and that schedules of that compute the definition.
+#include "search_space/schedule/split_operand.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "search_space/ir/float_format.h"
+#include "search_space/ir/matrix.h"
+#include "search_space/ir/parts.h"
+#include "search_space/sketch/algorithms.h"
+#include "tests/search_space/products.h"
+
+namespace heddle::search_space {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kOperators = R"(
+op mlp(m, d, h) {
+  in X[m, d], W[d, h], V[h, d], B[h]
+  A[i: m, j: h] = sum(r: d) X[i, r] * W[r, j]
+  G[i: m, j: h] = max(A[i, j] + B[j], 0)
+  out Y[i: m, j: d]: float32 = sum(r: h) G[i, r] * V[r, j]
+}
+op mlp_bf16(m, d, h) {
+  in X[m, d], W[d, h], V[h, d]
+  A[i: m, j: h] = sum(r: d) X[i, r] * W[r, j]
+  G[i: m, j: h]: bfloat16 = max(A[i, j], 0)
+  out Y[i: m, j: d] = sum(r: h) G[i, r] * V[r, j]
+}
+op gated(m, d, h) {
+  in X[m, d], W[d, h], U[d, h], V[h, d]
+  A[i: m, j: h] = sum(r: d) X[i, r] * W[r, j]
+  B[i: m, j: h] = sum(r: d) X[i, r] * U[r, j]
+  G[i: m, j: h] = max(A[i, j], 0) + B[i, j]
+  out Y[i: m, j: d]: float32 = sum(r: h) G[i, r] * V[r, j]
+}
+op three_products(b, n) {
+  in A[b, n, n], B[b, n, n], C[b, n, n]
+  T[z: b, i: n, j: n] = sum(r: n) A[z, i, r] * B[z, r, j]
+  out Y[z: b, i: n, j: n]: float32 = sum(r: n) T[z, i, r] * C[z, r, j]
+}
+op shared_factor(m, n, k) {
+  in X[m, k], W[k, n], V[n, k], U[n, m]
+  A[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
+  out Y[i: m, j: k]: float32 = sum(r: n) A[i, r] * V[r, j]
+  out Z[i: n, j: n]: float32 = sum(r: m) U[i, r] * A[r, j]
+}
+op scaled(m, n, k) {
+  in X[m, k], W[k, n], S[m]: float32
+  N[i: m, r: k] = 2 * X[i, r] * S[i]
+  out Y[i: m, j: n]: float32 = sum(r: k) select(r <= i, N[i, r], 0) * W[r, j] * S[i]
+}
+op both(m, n, k) {
+  in X[m, k], W[k, n]
+  P[i: m, r: k] = 2 * X[i, r] + 1
+  Q[r: k, j: n] = 3 * W[r, j]
+  out Y[i: m, j: n]: float32 = sum(r: k) P[i, r] * Q[r, j]
+}
+op input(m, n, k) {
+  in X[m, k]: float32, W[k, n]
+  out Y[i: m, j: n]: float32 = sum(r: k) X[i, r] * W[r, j]
+}
+)";
+
+std::shared_ptr<const TensorProgram> Made(const std::string& op, const std::string& shape,
+                                          DType type = DType::kBFloat16) {
+  const auto found = FindOperator(*ParseOperators(kOperators), op);
+  return std::make_shared<const TensorProgram>(*found->Instantiate(*ParseShape(shape), type));
+}
+
+// "Y[ij|r] = ..."
+std::vector<std::string> StagesOf(const TensorProgram& program) {
+  std::vector<std::string> stages;
+  for (const Stage& s : program.stages) {
+    std::string text = absl::StrCat(s.name(), "[");
+    for (const Var& v : s.axes) absl::StrAppend(&text, v->name);
+    absl::StrAppend(&text, "|");
+    for (const Var& v : s.reduce_axes) absl::StrAppend(&text, v->name);
+    stages.push_back(absl::StrCat(text, "] = ", ToString(s.body)));
+  }
+  return stages;
+}
+
+TEST(SplitOperandTest, SumsOverParts) {
+  const auto split = WithSplitOperand(*Made("three_products", "b=2,n=16"), "Y");
+  ASSERT_TRUE(split.ok()) << split.status();
+  EXPECT_THAT(StagesOf(**split),
+              ElementsAre("T[zij|r] = float32(A[z, i, r]) * float32(B[z, r, j])",
+                          "T.parts[pzij|] = select(p == 0, T[z, i, j], T[z, i, j] - "
+                          "float32(bfloat16(T[z, i, j])))",
+                          "Y[zij|pr] = float32(T.parts[p, z, i, r]) * float32(C[z, r, j])"));
+  EXPECT_EQ((*split)->stages[1].tensor->dtype, DType::kBFloat16);
+  const auto scaled = WithSplitOperand(*Made("scaled", "m=16,n=16,k=16"), "Y");
+  ASSERT_TRUE(scaled.ok()) << scaled.status();
+  EXPECT_THAT(
+      StagesOf(**scaled).back(),
+      HasSubstr("select(r < i + 1, float32(N.parts[p, i, r]), 0) * float32(W[r, j]) * S[i]"));
+}
+
+TEST(SplitOperandTest, SumsShareParts) {
+  auto program = WithSplitOperand(*Made("shared_factor", "m=16,n=16,k=16"), "Y");
+  ASSERT_TRUE(program.ok()) << program.status();
+  program = WithSplitOperand(**program, "Z");
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ((*program)->stages.size(), 4);
+  EXPECT_THAT(StagesOf(**program).back(), HasSubstr("U[i, r]) * float32(A.parts[p, r, j])"));
+}
+
+TEST(SplitOperandTest, OtherFactorsAreRefused) {
+  const auto refusal = [](const std::string& op, const std::string& stage, DType type) {
+    const std::string shape = op == "mlp_bf16" ? "m=16,d=16,h=16" : "m=16,n=16,k=16";
+    return std::string(WithSplitOperand(*Made(op, shape, type), stage).status().message());
+  };
+  const char* const kNone = "no sum of products of a float32 stage and of numbers";
+  // Of 16 bits already, both of float32, an input.
+  EXPECT_THAT(refusal("mlp_bf16", "Y", DType::kBFloat16), HasSubstr(kNone));
+  EXPECT_THAT(refusal("both", "Y", DType::kBFloat16), HasSubstr(kNone));
+  EXPECT_THAT(refusal("input", "Y", DType::kBFloat16), HasSubstr(kNone));
+  // The parts of a float32 are no numbers of float16, and units for it take no bfloat16.
+  EXPECT_THAT(refusal("shared_factor", "Y", DType::kFloat16), HasSubstr(kNone));
+  EXPECT_THAT(refusal("shared_factor", "Y", DType::kFloat32), HasSubstr(kNone));
+  EXPECT_THAT(refusal("shared_factor", "A", DType::kBFloat16), HasSubstr(kNone));
+  EXPECT_THAT(refusal("shared_factor", "B", DType::kBFloat16), HasSubstr("B is no stage"));
+}
+
+TEST(SplitOperandTest, PartsAreAsNearAsPromised) {
+  std::mt19937_64 rng(3);
+  double worst = 0;
+  for (int i = 0; i < 200000; ++i) {
+    const auto exponent = static_cast<int>(rng() % 200) - 100;
+    const double value = static_cast<float>(
+        std::ldexp(1 + std::ldexp(static_cast<double>(rng() >> 40), -24), exponent));
+    const double first = RoundTo(kPartType, value);
+    const double second = RoundTo(kPartType, value - first);
+    worst = std::max(worst, std::abs(first + second - value) / value);
+  }
+  EXPECT_LE(worst, kPartsLoss);
+  EXPECT_GT(worst, kPartsLoss / 2) << "the bound says no more than it must";
+  const auto is_exact = [](double value) {
+    const double first = RoundTo(kPartType, value);
+    return first + RoundTo(kPartType, value - first) == value;
+  };
+  for (double value = 0; value <= kMostExactInParts; ++value) {
+    ASSERT_TRUE(is_exact(value)) << value;
+  }
+  bool all = true;
+  for (double value = kMostExactInParts; value <= 2 * kMostExactInParts; ++value) {
+    all = all && is_exact(value);
+  }
+  EXPECT_FALSE(all);
+}
+
+std::set<std::string> SplitSketches(const std::string& op, const std::string& shape, DType type,
+                                    const char* target) {
+  const auto space = SearchSpace::Create(Made(op, shape, type), *FindTarget(target));
+  std::set<std::string> names;
+  Rng rng(1);
+  for (int draw = 0; draw < 300; ++draw) {
+    const auto point = space->Sample(rng);
+    if (!point) continue;
+    const std::string text = space->Print(*point);
+    if (absl::StartsWith(text, "split_operand/")) names.insert(text.substr(0, text.find(':')));
+  }
+  return names;
+}
+
+TEST(SplitOperandTest, SketchesAreForMatrixUnits) {
+  const std::string shape = "m=256,d=256,h=256";
+  EXPECT_THAT(SplitSketches("mlp", shape, DType::kBFloat16, "h100"),
+              testing::UnorderedElementsAre("split_operand/warpgroup+warpgroup",
+                                            "split_operand/matrix+matrix[stored=G.parts]",
+                                            "split_operand/matrix+warpgroup[stored=G.parts]",
+                                            "split_operand/warpgroup+matrix[stored=G.parts]",
+                                            "split_operand/warpgroup+warpgroup[stored=G.parts]"));
+  EXPECT_THAT(SplitSketches("mlp", shape, DType::kBFloat16, "a100"),
+              testing::UnorderedElementsAre("split_operand/matrix+matrix",
+                                            "split_operand/matrix+matrix[stored=G.parts]"));
+  EXPECT_THAT(SplitSketches("mlp", shape, DType::kBFloat16, "v100"), testing::IsEmpty());
+  EXPECT_THAT(SplitSketches("mlp", shape, DType::kFloat16, "h100"), testing::IsEmpty());
+  EXPECT_THAT(SplitSketches("mlp", shape, DType::kFloat32, "h100"), testing::IsEmpty());
+  EXPECT_THAT(SplitSketches("mlp_bf16", shape, DType::kBFloat16, "h100"), testing::IsEmpty());
+}
+
+// What one part less would miss: integers that are no numbers of bfloat16.
+TEST(SplitOperandTest, PointsComputeTheDefinition) {
+  for (const auto& [op, shape] : {std::pair("mlp", "m=40,d=48,h=32"),
+                                  {"mlp", "m=37,d=24,h=40"},  // ends inside of matrices
+                                  {"gated", "m=48,d=32,h=32"},
+                                  {"three_products", "b=2,n=48"},
+                                  {"scaled", "m=64,n=32,k=48"}}) {
+    for (const char* target : {"h100", "a100"}) {
+      SCOPED_TRACE(absl::StrCat(op, " ", target));
+      ExpectPointsCompute(Made(op, shape), *FindTarget(target), "split_operand/");
+    }
+  }
+}
+
+TEST(SplitOperandTest, PartsOfWhatTheKernelMakesAreStored) {
+  for (const char* like :
+       {" split_operand/matrix+matrix[stored=", " split_operand/warpgroup+warpgroup[stored="}) {
+    ExpectPointsCompute(Made("mlp", "m=64,d=64,h=64"), *FindTarget("h100"), like);
+    ExpectPointsCompute(Made("three_products", "b=2,n=64"), *FindTarget("h100"), like);
+  }
+  // By threads of a block line after line, and of sums that blocks share.
+  for (const char* like : {" G.parts.staged=1", " G.parts.split_k=2", " Y.split_k=2"}) {
+    ExpectPointsCompute(Made("mlp", "m=128,d=64,h=64"), *FindTarget("h100"), like);
+  }
+}
+
+// Tiles of more rows than a box has: those of each part are boxes of their own.
+TEST(SplitOperandTest, TilesOfPartsAreCutIntoBoxes) {
+  const auto program = Made("mlp", "m=512,d=64,h=64");
+  const Target target = *FindTarget("h100");
+  const auto space = *SearchSpace::Create(program, target);
+  const auto point = space.Parse(
+      "split_operand/matrix+warpgroup[stored=G.parts]: G.parts.m.warps=4 G.parts.m.tiles=2 "
+      "Y.m.groups=4 Y.m.tiles=2 Y.columns=64 Y.k.steps=2 Y.pipeline=2 Y.bulk=1");
+  ASSERT_TRUE(point.ok()) << point.status();
+  const auto lowered = space.Lower(*point);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_THAT(ToString(*lowered), HasSubstr("of 1 x 256 x 32"));
+  ASSERT_TRUE(Verify(*lowered, target).ok());
+  ExpectComputes(*program, *lowered, 1);
+}
+
+TEST(SplitOperandTest, CountsForWhatIsPlausible) {
+  const auto program = Made("mlp", "m=256,d=256,h=256");
+  const Target target = *FindTarget("h100");
+  EXPECT_EQ(PeakGflops(*program, target), MatrixGflops(target, DType::kBFloat16));
+  // The definition needs fewest operations, and the longest sum has twice the terms.
+  EXPECT_LE(LeastFlops(*program), program->Flops());
+  EXPECT_GE(LeastFlops(*program), 4.0 * 256 * 256 * 256);
+  EXPECT_EQ(MostMatrixSteps(*program, target), 2 * 256 / 16);
+}
+
+}  // namespace
+}  // namespace heddle::search_space

@@ -119,19 +119,20 @@ class CudaTensors(Tensors):
         super().__init__(f"cuda:{index}")
         self.index = index
         self._workspaces: dict[tuple[str, int], Any] = {}
+        c: Any = self._torch._C
         # Without the wrapper object that torch.cuda.current_stream makes, where torch still has it.
-        self._raw_stream = getattr(self._torch._C, "_cuda_getCurrentRawStream", None)
-        self._current_device = getattr(self._torch._C, "_cuda_getDevice", None)
+        raw: Callable[[int], int] | None = getattr(c, "_cuda_getCurrentRawStream", None)
+        # The current stream of a device.
+        self.stream_of: Callable[[int], int] = raw or self._stream_of
+        # PyTorch's device now, whose context is then this thread's, but in a thread that has used none.
+        self.current_device: Callable[[], int | None] = getattr(c, "_cuda_getDevice", lambda: None)
+
+    def _stream_of(self, index: int) -> int:
+        return int(self._torch.cuda.current_stream(index).cuda_stream)
 
     def stream(self) -> int:
-        """The current stream of the device."""
-        if self._raw_stream is not None:
-            return int(self._raw_stream(self.index))
-        return int(self._torch.cuda.current_stream(self.index).cuda_stream)
-
-    def current(self) -> bool:
-        """Is this PyTorch's device now? Its context is then this thread's, but in a thread that has used none."""
-        return self._current_device is not None and self._current_device() == self.index
+        """The current stream of this device."""
+        return self.stream_of(self.index)
 
     def alike(self, tensors: Sequence[Any]) -> Callable[..., bool] | None:
         """A function that tells in one step whether tensors have type, shape, strides, device and need of a gradient of
@@ -142,6 +143,10 @@ class CudaTensors(Tensors):
         shapes, strides = ([list(t.shape) for t in tensors], [list(t.stride()) for t in tensors])
         checked = guards.TensorGuards(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides)
         check: Callable[..., bool] = checked.check
+        if any(t.requires_grad for t in tensors):
+            # Which is right while nothing is recorded for a backward pass. Of that the guards know nothing.
+            torch = self._torch
+            return lambda *given: not torch.is_grad_enabled() and check(*given)
         return check
 
     def allocator(self, buffer: Buffer) -> Callable[[], Any]:

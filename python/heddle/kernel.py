@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heddle._arrays import Arrays, CudaTensors, NumPyArrays, Tensors, check_apart, is_tensor
+from heddle._repeat import Repeat
 from heddle.artefact import Buffer, Manifest
 from heddle.errors import InvalidArgument, TensorError
 from heddle.records import Record
-
-if TYPE_CHECKING:
-    from heddle._cuda import CudaProgram
 
 
 def load(folder: str | os.PathLike[str], device: str | None = None) -> Kernel:
@@ -49,12 +47,16 @@ class Kernel:
         self.outputs = self.manifest.of_role("output")
         self._arguments = self.inputs + self.outputs
         self._apart: list[int] = []  # addresses of arguments that were seen to share no memory
-        self._repeat: _Repeat | None = None
         self._run: _CudaRun | _HostRun
         if api == "cuda":
             self._run = _CudaRun(self.manifest, int(number))
         else:
             self._run = _HostRun(self.manifest, int(number))
+        self._repeat = self._run.repeat(self._singly)
+        # The call without `out`, for callers that give as many inputs as there are.
+        self.allocating: Callable[..., Any] = self
+        if self._repeat is not None:
+            self.allocating = self._repeat.allocating
 
     @property
     def source(self) -> str:
@@ -77,10 +79,16 @@ class Kernel:
         `out`: arrays to write to, one or a tuple as in the result; with it nothing is allocated. TensorError names
         the tensor whose data type, shape, strides, alignment or device is wrong; nothing is copied or converted.
         """
-        if self._repeat is not None:
-            result = self._repeat(inputs, out)
-            if result is not None:
-                return result
+        if self._repeat is not None and len(inputs) == len(self.inputs):
+            if out is None:
+                return self._repeat.allocating(*inputs)
+            outputs = out if isinstance(out, (tuple, list)) else (out,)
+            if len(outputs) == len(self.outputs):
+                return self._repeat.writing(*inputs, *outputs, out)
+        return self._singly(inputs, out)
+
+    def _singly(self, inputs: tuple[Any, ...], out: Any) -> Any:
+        """The call, looking at each tensor by itself."""
         if len(inputs) != len(self.inputs):
             raise TensorError(
                 f"{self.manifest.op} takes {len(self.inputs)} inputs ({', '.join(b.name for b in self.inputs)}), "
@@ -102,8 +110,8 @@ class Kernel:
             check_apart(addresses, self._arguments, len(inputs))
             self._apart = addresses[:]
         self._run.launch(addresses, arrays)
-        if self._repeat is None:
-            self._repeat = self._run.repeat(inputs, outputs)
+        if self._repeat is not None and not self._repeat.learned:
+            self._repeat.learn(inputs, outputs)
         if out is not None:
             return out
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -135,7 +143,7 @@ class _HostRun:
     def launch(self, addresses: list[int], arrays: Arrays) -> None:
         self._program.run(addresses)
 
-    def repeat(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def repeat(self, singly: Callable[[Any, Any], Any]) -> None:
         return None
 
 
@@ -145,10 +153,10 @@ class _CudaRun:
     def __init__(self, manifest: Manifest, index: int) -> None:
         from heddle._cuda import CudaProgram
 
+        self._manifest = manifest
         self._program = CudaProgram(manifest, index)
         self._tensors = CudaTensors(index)
         self._workspaces: tuple[Buffer, ...] = manifest.of_role("workspace")
-        self._arguments = manifest.of_role("input") + manifest.of_role("output")
 
     def arrays(self, inputs: Sequence[Any]) -> Arrays:
         return self._tensors
@@ -159,60 +167,7 @@ class _CudaRun:
         held = [self._tensors.workspace(b, stream) for b in self._workspaces]
         for workspace in held:
             addresses.append(workspace.data_ptr())
-        self._program.launch(addresses, stream, self._tensors.current())
+        self._program.launch(addresses, stream)
 
-    def repeat(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Repeat | None:
-        """Of arguments that were found right."""
-        inputs_alike = self._tensors.alike(inputs)
-        all_alike = self._tensors.alike([*inputs, *outputs])
-        if self._workspaces or inputs_alike is None or all_alike is None:
-            return None
-        return _Repeat(self._program, self._tensors, self._arguments, len(inputs), inputs_alike, all_alike)
-
-
-class _Repeat:
-    """Calls with tensors that are of the form of those of a call before, which were found right."""
-
-    def __init__(
-        self,
-        program: CudaProgram,
-        tensors: CudaTensors,
-        arguments: tuple[Buffer, ...],
-        inputs: int,
-        inputs_alike: Callable[..., bool],
-        all_alike: Callable[..., bool],
-    ) -> None:
-        self._launch = program.launch
-        self._current, self._stream = tensors.current, tensors.stream
-        self._arguments, self._inputs = arguments, inputs
-        self._inputs_alike, self._all_alike = inputs_alike, all_alike
-        self._empty = [tensors.allocator(buffer) for buffer in arguments[inputs:]]
-        # Alignments are powers of two: no address may have one of these bits.
-        self._low_bits = max(buffer.align for buffer in arguments) - 1
-        self._apart: list[int] = []  # addresses of arguments that were seen to share no memory
-
-    def __call__(self, inputs: tuple[Any, ...], out: Any) -> Any:
-        """The call's result; None where its arguments are to be looked at singly."""
-        if len(inputs) != self._inputs or not self._current():
-            return None
-        if out is None:
-            if not self._inputs_alike(*inputs):
-                return None
-            outputs: Sequence[Any] = [empty() for empty in self._empty]
-        else:
-            outputs = out if isinstance(out, (tuple, list)) else (out,)
-            if len(outputs) != len(self._empty) or not self._all_alike(*inputs, *outputs):
-                return None
-        addresses = [tensor.data_ptr() for tensor in (*inputs, *outputs)]
-        bits = 0
-        for address in addresses:
-            bits |= address
-        if bits & self._low_bits:
-            return None
-        if out is not None and addresses != self._apart:
-            check_apart(addresses, self._arguments, self._inputs)
-            self._apart = addresses
-        self._launch(addresses, self._stream(), True)
-        if out is not None:
-            return out
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+    def repeat(self, singly: Callable[[Any, Any], Any]) -> Repeat | None:
+        return None if self._workspaces else Repeat(self._manifest, self._program, self._tensors, singly)

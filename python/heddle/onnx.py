@@ -135,7 +135,7 @@ def _nodes(node: Any, version: int, types: Mapping[str, Any], constants: Mapping
     shape = types.get(made.input[0] if made.input else "", ("", ["?"]))[1]
     if any(isinstance(size, str) for size in shape):
         return [made]
-    given = [constants[name].reshape(-1).tolist() if name in constants else None for name in made.input[1:]]
+    given: list[Any] = [constants[name].reshape(-1).tolist() if name in constants else None for name in made.input[1:]]
     if kind in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"):
         if len(given) == 1 and given[0]:
             made.attributes = {**attributes, "axes": given[0]}

@@ -49,9 +49,9 @@ def register(kernel: Kernel | Table, name: str) -> Any:
     namespace, separator, op = name.partition("::")
     if not separator or not namespace.isidentifier() or not op.isidentifier():
         raise InvalidArgument(f"an operator of PyTorch is called NAMESPACE::NAME, not {name}", 2)
-    run: Callable[..., Any] = kernel
-    if not isinstance(kernel, Kernel):
-        run = lambda *inputs: _contiguous(kernel(*inputs))  # noqa: E731
+    run: Callable[..., Any] = lambda *inputs: _contiguous(kernel(*inputs))  # noqa: E731
+    if isinstance(kernel, Kernel):
+        run = kernel.allocating  # the dispatcher has counted the inputs
     # Kernels refuse what would need a backward pass, and so does _fake().
     return define(
         name,

@@ -59,6 +59,20 @@ class Torch(Case):
             with self.assertRaisesRegex(heddle.InvalidArgument, "NAMESPACE::NAME"):
                 self.kernel().register(wrong)
 
+    def test_parameters_of_a_compiled_function_s_call_without_gradients_are_refused_with_them(self):
+        op = self.kernel().register("heddle_test::gemm_of_parameters")
+        a, b, c = self.tensors()
+        weight = torch.nn.Parameter(b)
+        for backend in ("eager", "aot_eager"):
+            torch._dynamo.reset()
+            compiled = torch.compile(lambda a, b, c: op(a, b, c) * 2, backend=backend, fullgraph=True)
+            with torch.no_grad():
+                torch.testing.assert_close(compiled(a, weight, c), 2 * (torch.relu(a @ b) + c))
+            with self.assertRaisesRegex(Exception, r"input B\[16, 12\].* requires a gradient"):
+                compiled(a, weight, c)
+            with self.assertRaisesRegex(Exception, r"input B\[16, 12\].* requires a gradient"):
+                compiled(a, b.clone().requires_grad_() * 2, c)
+
     def test_a_table_is_one_operator_for_all_sizes(self):
         table = heddle.connect().table("gemm_relu_add", **gemm | {"m": [4, 8]})
         op = table.register("heddle_test::gemm_table")

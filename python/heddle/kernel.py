@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from heddle._arrays import Arrays, CudaTensors, NumPyArrays, Tensors, check_apart, is_tensor
+from heddle._names import AnyDevice, device_id
 from heddle._repeat import Repeat
 from heddle.artefact import Buffer, Manifest
-from heddle.errors import InvalidArgument, TensorError
+from heddle.errors import ArtefactError, InvalidArgument, TensorError
 from heddle.records import Record
 
 
-def load(folder: str | os.PathLike[str], device: str | None = None) -> Kernel:
+def load(folder: str | os.PathLike[str], device: AnyDevice | None = None) -> Kernel:
     """The kernels of a folder of `heddle export`; no database and no server is needed.
 
-    `device`: "cuda:N" or "opencl:N", by default the first of the kind that the folder was made for.
+    `device`: "cuda:N", "opencl:N" or a torch.device, by default the first of the kind that the folder was made for.
     """
     return Kernel(Path(folder), device=device)
 
@@ -29,14 +30,17 @@ class Kernel:
     Kernels for OpenCL take NumPy arrays, or torch tensors in the processor's memory, and return when the result is
     there. Kernels for CUDA take torch tensors of their device and are enqueued on its current stream, as PyTorch's
     own operators are. Binaries are loaded here, not by the first call, which may stand in a CUDA graph's capture.
+
+    A copy of a kernel is the same kernel, as it never changes. Pickled, it is its folder's name: where that is there,
+    on the same machine, it is loaded again.
     """
 
-    def __init__(self, folder: Path, *, device: str | None = None, record: Record | None = None) -> None:
+    def __init__(self, folder: Path, *, device: AnyDevice | None = None, record: Record | None = None) -> None:
         self.folder = folder
         self.manifest = Manifest.read(folder)
         self.record = record
         api = "opencl" if self.manifest.arch == "opencl" else "cuda"
-        self.device = device or f"{api}:0"
+        self.device = f"{api}:0" if device is None else device_id(device)
         kind, _, number = self.device.partition(":")
         if kind != api or not number.isdigit():
             raise InvalidArgument(
@@ -68,6 +72,15 @@ class Kernel:
         shape = ",".join(f"{k}={v}" for k, v in self.manifest.shape.items())
         found = f", {self.record.match}" if self.record else ""
         return f"<heddle.Kernel {self.manifest.op} {shape} {self.manifest.dtype} on {self.device}{found}>"
+
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Kernel:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reloaded, (self.folder.absolute(), self.device, self.record)
 
     def arrays(self, inputs: Sequence[Any]) -> Arrays:
         """Checks and makes arrays of the library that the inputs are of, on this kernel's device."""
@@ -121,6 +134,16 @@ class Kernel:
         from heddle.torch import register
 
         return register(self, name)
+
+
+def _reloaded(folder: Path, device: str, record: Record | None) -> Kernel:
+    try:
+        return Kernel(folder, device=device, record=record)
+    except ArtefactError as error:
+        raise ArtefactError(
+            f"a pickled kernel is loaded from the folder that it was made from, which is not here ({error}): "
+            "export it with Database.export() and take the folder along, for heddle.load()"
+        ) from None
 
 
 class _HostRun:

@@ -275,7 +275,13 @@ class Cuda(Case):
         document = json.loads((folder / "manifest.json").read_text())
         kernel = document["kernels"][number]
         kernel["entry"] = entry
-        tensor_map = {"tensor_map": "B", "element_bytes": element_bytes, "shape": [4, 8], "strides": [16], "box": [2, 32]}
+        tensor_map = {
+            "tensor_map": "B",
+            "element_bytes": element_bytes,
+            "shape": [4, 8],
+            "strides": [16],
+            "box": [2, 32],
+        }
         kernel["args"].append(tensor_map | {"swizzle_bytes": 64})
         (folder / "manifest.json").write_text(json.dumps(document))
         return folder

@@ -203,6 +203,22 @@ class Models(Case):
         self.assertEqual([plain(use.operator) for use in report.uses], ["matmul"])
         self.assertTrue(any("cumsum" in kind for kind in report.left), report.left)
 
+    def test_inputs_are_given_one_by_one(self):
+        model, x = torch.nn.Linear(8, 4).eval(), torch.randn(3, 8)
+        for wrong, what in (((x,), "one tuple"), ([x], "one list"), ({"x": x}, "one dict")):
+            for call in (optimize, fx.extract):
+                with self.assertRaisesRegex(
+                    heddle.InvalidArgument, rf"{what}, raised TypeError.*optimize\(model, x, y\)"
+                ):
+                    call(model, wrong)
+        with self.assertRaisesRegex(heddle.InvalidArgument, "no inputs, raised TypeError"):
+            optimize(model)
+        with self.assertRaisesRegex(RuntimeError, "shapes cannot be multiplied"):
+            optimize(model, x.t())
+        # A model may well take a list.
+        run, _ = optimize(lambda several: several[0] @ several[1], [x, torch.randn(8, 2)])
+        self.assertEqual(run([x, torch.ones(8, 2)]).shape, (3, 2))
+
     def test_what_is_missing_is_tuned_within_one_budget(self):
         seen = []
 

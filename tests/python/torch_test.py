@@ -73,6 +73,15 @@ class Torch(Case):
             with self.assertRaisesRegex(Exception, r"input B\[16, 12\].* requires a gradient"):
                 compiled(a, b.clone().requires_grad_() * 2, c)
 
+    def test_devices_and_types_of_pytorch(self):
+        f = heddle.connect().kernel("gemm_relu_add", **gemm | {"device": torch.device("cpu"), "dtype": torch.float32})
+        self.assertEqual((f.device, f.manifest.dtype), ("opencl:0", "float32"))
+        with self.assertRaisesRegex(heddle.Unavailable, "cuda:7"):
+            heddle.connect().kernel("gemm_relu_add", **gemm | {"device": torch.device("cuda:7")})
+        with self.assertRaisesRegex(heddle.InvalidArgument, "cuda:0.*torch.device"):
+            heddle.connect().kernel("gemm_relu_add", **gemm | {"device": torch.device("meta")})
+        self.assertEqual(heddle.load(f.folder, torch.device("cpu")).device, "opencl:0")
+
     def test_a_table_is_one_operator_for_all_sizes(self):
         table = heddle.connect().table("gemm_relu_add", **gemm | {"m": [4, 8]})
         op = table.register("heddle_test::gemm_table")

@@ -26,12 +26,12 @@ def _refuse(buffer: Buffer, what: str) -> NoReturn:
 
 
 def _check_form(
-    buffer: Buffer, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], address: int, copy: str
+    buffer: Buffer, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], address: int, copy: str, cast: str
 ) -> None:
-    """`strides` in elements; `copy` tells how to get an array that would do."""
+    """`strides` in elements; `copy` and `cast` tell how to get an array that would do."""
     if dtype != buffer.dtype:
         check_index(dtype, buffer)
-        _refuse(buffer, f"given {dtype}")
+        _refuse(buffer, f"given {dtype}: pass {cast}")
     if shape != buffer.shape:
         _refuse(buffer, f"given the shape [{', '.join(map(str, shape))}]")
     # How far apart the elements of an axis are says nothing where it has but one.
@@ -63,7 +63,8 @@ class NumPyArrays:
         if array.dtype.isnative:
             strides = tuple(s // array.itemsize for s in array.strides)
             copy = f"numpy.ascontiguousarray({buffer.name})"
-            _check_form(buffer, array.dtype.name, array.shape, strides, address, copy)
+            cast = f'{buffer.name}.astype("{buffer.dtype}")'
+            _check_form(buffer, array.dtype.name, array.shape, strides, address, copy, cast)
         else:
             _refuse(buffer, f"given {array.dtype} in the other byte order")
         if buffer.role == "output" and not array.flags.writeable:
@@ -181,7 +182,8 @@ def _check_tensor(torch: Any, array: Any, buffer: Buffer, device: Any) -> None:
         _refuse(buffer, f"given a tensor of layout {array.layout}")
     dtype = str(array.dtype).removeprefix("torch.")
     copy = f"{buffer.name}.contiguous() or, for its alignment, {buffer.name}.clone()"
-    _check_form(buffer, dtype, tuple(array.shape), tuple(array.stride()), array.data_ptr(), copy)
+    cast = f"{buffer.name}.to(torch.{buffer.dtype})"
+    _check_form(buffer, dtype, tuple(array.shape), tuple(array.stride()), array.data_ptr(), copy, cast)
     check_gradient(array, buffer)
 
 

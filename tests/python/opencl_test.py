@@ -127,7 +127,7 @@ class Kernels(Case):
         for arguments, out, message in [
             ((a,), None, r"takes 2 inputs \(A, B\), given 1"),
             ((a.tolist(), b), None, r"input A\[8, 16\] float32: given a list"),
-            ((a, b.astype(np.float64)), None, r"input B\[16, 12\] float32: given float64"),
+            ((a, b.astype(np.float64)), None, r'input B\[16, 12\] float32: given float64: pass B\.astype\("float32"\)'),
             ((a, b.astype(">f4")), None, "input B.*byte order"),
             ((a.T, b), None, r"input A.*shape \[16, 8\]"),
             ((np.asfortranarray(a), b), None, r"input A.*strides \(1, 8\), not \(16, 1\).*ascontiguousarray\(A\)"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ALLOCATING = """
 def allocating({ins}):
-    if current() == device and alike({ins}):
+    if alike({ins}) and current() == device:
         {in_addresses}
         if not ({in_bits}) & low_bits:
             {allocations}
@@ -31,7 +31,7 @@ def allocating({ins}):
 
 _WRITING = """
 def writing({ins}, {outs}, out):
-    if current() == device and all_alike({ins}, {outs}):
+    if all_alike({ins}, {outs}) and current() == device:
         {in_addresses}
         {out_addresses}
         if not ({bits}) & low_bits:

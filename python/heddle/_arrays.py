@@ -98,6 +98,7 @@ class Tensors:
                 and array.stride() == buffer.strides
                 and array.device == self._device
                 and not array.requires_grad
+                and not array.is_neg()
             ):
                 address: int = array.data_ptr()
                 if address % buffer.align == 0:
@@ -120,6 +121,7 @@ class CudaTensors(Tensors):
         super().__init__(f"cuda:{index}")
         self.index = index
         self._workspaces: dict[tuple[str, int], Any] = {}
+        self._types = {self._tensor, self._torch.nn.Parameter}
         c: Any = self._torch._C
         # Without the wrapper object that torch.cuda.current_stream makes, where torch still has it.
         raw: Callable[[int], int] | None = getattr(c, "_cuda_getCurrentRawStream", None)
@@ -137,9 +139,11 @@ class CudaTensors(Tensors):
 
     def alike(self, tensors: Sequence[Any]) -> Callable[..., bool] | None:
         """A function that tells in one step whether tensors have type, shape, strides, device and need of a gradient of
-        these: what PyTorch's compiled graphs check their inputs by. None where this PyTorch has none."""
+        these: what PyTorch's compiled graphs check their inputs by. It also tells where this thread's dispatch has
+        other keys than now. None where this PyTorch has none, and where something stands between a tensor and its
+        memory: a subclass, a mode, a transform."""
         guards = self._guards()
-        if guards is None:
+        if guards is None or not {*map(type, tensors)} <= self._types or not self._is_plain():
             return None
         shapes, strides = ([list(t.shape) for t in tensors], [list(t.stride()) for t in tensors])
         checked = guards.TensorGuards(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides)
@@ -149,6 +153,14 @@ class CudaTensors(Tensors):
             torch = self._torch
             return lambda *given: not torch.is_grad_enabled() and check(*given)
         return check
+
+    def _is_plain(self) -> bool:
+        """Are this thread's dispatch keys those that every thread begins with, or fewer?"""
+        c: Any = self._torch._C
+        keys = c._dispatch_tls_local_include_set()
+        for usual in (c.DispatchKey.BackendSelect, c.DispatchKey.ADInplaceOrView):
+            keys = keys.remove(usual)
+        return bool(keys.raw_repr() == 0)
 
     def allocator(self, buffer: Buffer) -> Callable[[], Any]:
         """Makes tensors of a buffer's form while this is PyTorch's current device."""
@@ -180,6 +192,8 @@ def _check_tensor(torch: Any, array: Any, buffer: Buffer, device: Any) -> None:
         _refuse(buffer, f"given a tensor on {array.device}; this kernel runs on {device}")
     if array.layout is not torch.strided:
         _refuse(buffer, f"given a tensor of layout {array.layout}")
+    if array.is_neg():
+        _refuse(buffer, f"given a view whose elements are yet to be negated: pass {buffer.name}.resolve_neg()")
     dtype = str(array.dtype).removeprefix("torch.")
     copy = f"{buffer.name}.contiguous() or, for its alignment, {buffer.name}.clone()"
     cast = f"{buffer.name}.to(torch.{buffer.dtype})"

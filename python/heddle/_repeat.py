@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from heddle._cuda import CudaProgram
 
 _ALLOCATING = """
-def allocating({ins}):
+def {name}({ins}):
     if alike({ins}) and current() == device:
         {in_addresses}
         if not ({in_bits}) & low_bits:
@@ -26,7 +26,7 @@ def allocating({ins}):
             {out_addresses}
             {launches}
             return {result}
-    return singly(({ins},), None)
+    return {otherwise}
 """
 
 _WRITING = """
@@ -82,7 +82,8 @@ def _filled(template: str, **parts: str) -> str:
 class Repeat:
     """`allocating(*inputs)` and `writing(*inputs, *outputs, out)` are a kernel's call without and with `out`.
 
-    What is not of the form that learn() was told goes to `singly(inputs, out)`, where it is looked at tensor by tensor.
+    What is not of the form that learn() was told goes to `singly(inputs, out)`, where it is looked at tensor by tensor;
+    quick(*inputs) returns None then, and is otherwise as allocating().
     """
 
     def __init__(
@@ -115,14 +116,15 @@ class Repeat:
         }
         exec(_text(manifest), self._names)
         self.allocating: Callable[..., Any] = self._names["allocating"]
+        self.quick: Callable[..., Any] = self._names["quick"]
         self.writing: Callable[..., Any] = self._names["writing"]
 
     def learn(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Takes the form of arguments that were found right, where this PyTorch has a check in one step."""
-        self.learned = True
+        """Takes the form of arguments that were found right, where they can be checked in one step."""
         alike, all_alike = self._tensors.alike(inputs), self._tensors.alike([*inputs, *outputs])
         if alike is not None and all_alike is not None:
             self._names |= {"alike": alike, "all_alike": all_alike}
+            self.learned = True
 
 
 def _never(*tensors: Any) -> bool:
@@ -160,4 +162,9 @@ def _text(manifest: Manifest) -> str:
         "launches": launched,
         "result": ", ".join(outs),
     }
-    return _filled(_ALLOCATING, **parts) + "\n\n" + _filled(_WRITING, **parts)
+    texts = [
+        _filled(_ALLOCATING, name="allocating", otherwise=f"singly(({parts['ins']},), None)", **parts),
+        _filled(_ALLOCATING, name="quick", otherwise="None", **parts),
+        _filled(_WRITING, **parts),
+    ]
+    return "\n\n".join(texts)

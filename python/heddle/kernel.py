@@ -59,8 +59,10 @@ class Kernel:
         self._repeat = self._run.repeat(self._singly)
         # The call without `out`, for callers that give as many inputs as there are.
         self.allocating: Callable[..., Any] = self
+        # The same where the inputs are like an earlier call's on this thread's state of PyTorch, else None.
+        self.quick: Callable[..., Any] | None = None
         if self._repeat is not None:
-            self.allocating = self._repeat.allocating
+            self.allocating, self.quick = self._repeat.allocating, self._repeat.quick
 
     @property
     def source(self) -> str:

@@ -329,6 +329,7 @@ class Calls(unittest.TestCase):
                     "f(a, b, out=c)": lambda: f(a, b, out=out),
                     "f(a, b)": lambda: f(a, b),
                     "registered": lambda: registered(a, b),
+                    "registered, by the dispatcher": lambda: registered.default(a, b),
                     "replay of f(a, b, out=c)": captured(lambda: f(a, b, out=out))[0].replay,
                 }
             )

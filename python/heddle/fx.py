@@ -315,9 +315,12 @@ class Backend:
             return
         with tempfile.TemporaryDirectory() as folder:
             lines, operators = Extraction(workloads, found.operators, {}).save(folder)
+            # Where it stays, as what the program says of each result to try next names the file.
+            text = operators.read_text(encoding="utf-8")
+            digest = hashlib.sha256(text.encode()).hexdigest()[:16]
             self._db.tune_workloads(
                 lines,
-                op_file=operators,
+                op_file=keep_file(cache_folder("operators") / f"{digest}.op", text),
                 device=device,
                 trials=self._trials,
                 seconds=self._seconds / len(workloads),

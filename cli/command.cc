@@ -6,8 +6,10 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
 #include "measure/device/nvrtc.h"
@@ -84,10 +86,10 @@ absl::StatusOr<Workload> WorkloadFlags::Get(const std::string& op_name,
       search_space::FindOperator(op_file.empty() ? search_space::BuiltinOperators() : own, op_name);
   if (!found.ok()) {
     if (!op_file.empty()) return found.status();
-    return absl::NotFoundError(
-        absl::StrCat(found.status().message(),
-                     ". For an operator of your own, tuned before or not, give the "
-                     "file it is in: --op-file FILE"));
+    const absl::string_view message = found.status().message();
+    return absl::NotFoundError(absl::StrCat(message, absl::EndsWith(message, "?") ? "" : ".",
+                                            " For an operator of your own, tuned before or not, "
+                                            "give the file it is in: --op-file FILE"));
   }
   HEDDLE_ASSIGN_OR_RETURN(type, search_space::ParseDType(dtype));
   auto values = search_space::ParseShape(shape_text);

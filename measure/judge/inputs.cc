@@ -39,10 +39,10 @@ absl::Status CheckTypes(const TensorProgram& program) {
   for (const BufferRef& tensor : tensors) {
     const DType type = tensor->dtype;
     if (type == DType::kFloat32 || type == DType::kInt32 || search_space::IsNarrow(type)) continue;
-    return absl::UnimplementedError(
-        absl::StrCat(tensor->name, " is of ", search_space::NameOf(type),
-                     ": only kernels whose inputs and outputs are float32, tf32, float16 and "
-                     "bfloat16 can be measured and exported"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensor->name, " is ", search_space::NameOf(type),
+                     ": inputs and outputs are float32, tf32, float16 or bfloat16; ",
+                     search_space::NameOf(type), " is for values between them"));
   }
   return absl::OkStatus();
 }

@@ -18,7 +18,7 @@ namespace heddle::measure {
 // In definition order.
 std::vector<search_space::BufferRef> OutputsOf(const search_space::TensorProgram& program);
 
-// Unimplemented unless all inputs and outputs have types that memory can be filled with and
+// InvalidArgument unless all inputs and outputs have types that memory can be filled with and
 // compared in; the message names the tensor that has not.
 absl::Status CheckTypes(const search_space::TensorProgram& program);
 

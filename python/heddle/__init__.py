@@ -77,13 +77,24 @@ _LAZY = {
     "bucket_sizes": "heddle.table",
     "load_table": "heddle.table",
 }
+# Modules that need further packages.
+_PARTS = ("fx", "onnx", "torch")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in _LAZY and name not in _PARTS:
         raise AttributeError(f"module 'heddle' has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(_LAZY[name]), name)
+    try:
+        if name in _PARTS:
+            return importlib.import_module(f"heddle.{name}")
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+    except ModuleNotFoundError as error:
+        for package in ("torch", "onnx"):
+            if error.name == package:
+                why = f"heddle.{name} needs the package {package}: pip install 'heddle[{package}]'"
+                raise ModuleNotFoundError(why, name=package) from None
+        raise
     globals()[name] = value
     return value

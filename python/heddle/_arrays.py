@@ -26,12 +26,12 @@ def _refuse(buffer: Buffer, what: str) -> NoReturn:
 
 
 def _check_form(
-    buffer: Buffer, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], address: int, copy: str
+    buffer: Buffer, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], address: int, copy: str, cast: str
 ) -> None:
-    """`strides` in elements; `copy` tells how to get an array that would do."""
+    """`strides` in elements; `copy` and `cast` tell how to get an array that would do."""
     if dtype != buffer.dtype:
         check_index(dtype, buffer)
-        _refuse(buffer, f"given {dtype}")
+        _refuse(buffer, f"given {dtype}: pass {cast}")
     if shape != buffer.shape:
         _refuse(buffer, f"given the shape [{', '.join(map(str, shape))}]")
     # How far apart the elements of an axis are says nothing where it has but one.
@@ -63,7 +63,8 @@ class NumPyArrays:
         if array.dtype.isnative:
             strides = tuple(s // array.itemsize for s in array.strides)
             copy = f"numpy.ascontiguousarray({buffer.name})"
-            _check_form(buffer, array.dtype.name, array.shape, strides, address, copy)
+            cast = f'{buffer.name}.astype("{buffer.dtype}")'
+            _check_form(buffer, array.dtype.name, array.shape, strides, address, copy, cast)
         else:
             _refuse(buffer, f"given {array.dtype} in the other byte order")
         if buffer.role == "output" and not array.flags.writeable:
@@ -97,6 +98,7 @@ class Tensors:
                 and array.stride() == buffer.strides
                 and array.device == self._device
                 and not array.requires_grad
+                and not array.is_neg()
             ):
                 address: int = array.data_ptr()
                 if address % buffer.align == 0:
@@ -119,30 +121,46 @@ class CudaTensors(Tensors):
         super().__init__(f"cuda:{index}")
         self.index = index
         self._workspaces: dict[tuple[str, int], Any] = {}
+        self._types = {self._tensor, self._torch.nn.Parameter}
+        c: Any = self._torch._C
         # Without the wrapper object that torch.cuda.current_stream makes, where torch still has it.
-        self._raw_stream = getattr(self._torch._C, "_cuda_getCurrentRawStream", None)
-        self._current_device = getattr(self._torch._C, "_cuda_getDevice", None)
+        raw: Callable[[int], int] | None = getattr(c, "_cuda_getCurrentRawStream", None)
+        # The current stream of a device.
+        self.stream_of: Callable[[int], int] = raw or self._stream_of
+        # PyTorch's device now, whose context is then this thread's, but in a thread that has used none.
+        self.current_device: Callable[[], int | None] = getattr(c, "_cuda_getDevice", lambda: None)
+
+    def _stream_of(self, index: int) -> int:
+        return int(self._torch.cuda.current_stream(index).cuda_stream)
 
     def stream(self) -> int:
-        """The current stream of the device."""
-        if self._raw_stream is not None:
-            return int(self._raw_stream(self.index))
-        return int(self._torch.cuda.current_stream(self.index).cuda_stream)
-
-    def current(self) -> bool:
-        """Is this PyTorch's device now? Its context is then this thread's, but in a thread that has used none."""
-        return self._current_device is not None and self._current_device() == self.index
+        """The current stream of this device."""
+        return self.stream_of(self.index)
 
     def alike(self, tensors: Sequence[Any]) -> Callable[..., bool] | None:
         """A function that tells in one step whether tensors have type, shape, strides, device and need of a gradient of
-        these: what PyTorch's compiled graphs check their inputs by. None where this PyTorch has none."""
+        these: what PyTorch's compiled graphs check their inputs by. It also tells where this thread's dispatch has
+        other keys than now. None where this PyTorch has none, and where something stands between a tensor and its
+        memory: a subclass, a mode, a transform."""
         guards = self._guards()
-        if guards is None:
+        if guards is None or not {*map(type, tensors)} <= self._types or not self._is_plain():
             return None
         shapes, strides = ([list(t.shape) for t in tensors], [list(t.stride()) for t in tensors])
         checked = guards.TensorGuards(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides)
         check: Callable[..., bool] = checked.check
+        if any(t.requires_grad for t in tensors):
+            # Which is right while nothing is recorded for a backward pass. Of that the guards know nothing.
+            torch = self._torch
+            return lambda *given: not torch.is_grad_enabled() and check(*given)
         return check
+
+    def _is_plain(self) -> bool:
+        """Are this thread's dispatch keys those that every thread begins with, or fewer?"""
+        c: Any = self._torch._C
+        keys = c._dispatch_tls_local_include_set()
+        for usual in (c.DispatchKey.BackendSelect, c.DispatchKey.ADInplaceOrView):
+            keys = keys.remove(usual)
+        return bool(keys.raw_repr() == 0)
 
     def allocator(self, buffer: Buffer) -> Callable[[], Any]:
         """Makes tensors of a buffer's form while this is PyTorch's current device."""
@@ -174,9 +192,12 @@ def _check_tensor(torch: Any, array: Any, buffer: Buffer, device: Any) -> None:
         _refuse(buffer, f"given a tensor on {array.device}; this kernel runs on {device}")
     if array.layout is not torch.strided:
         _refuse(buffer, f"given a tensor of layout {array.layout}")
+    if array.is_neg():
+        _refuse(buffer, f"given a view whose elements are yet to be negated: pass {buffer.name}.resolve_neg()")
     dtype = str(array.dtype).removeprefix("torch.")
     copy = f"{buffer.name}.contiguous() or, for its alignment, {buffer.name}.clone()"
-    _check_form(buffer, dtype, tuple(array.shape), tuple(array.stride()), array.data_ptr(), copy)
+    cast = f"{buffer.name}.to(torch.{buffer.dtype})"
+    _check_form(buffer, dtype, tuple(array.shape), tuple(array.stride()), array.data_ptr(), copy, cast)
     check_gradient(array, buffer)
 
 

@@ -147,12 +147,13 @@ def driver() -> Driver:
 class _Map:
     """What the driver makes of a tensor map, made anew where the tensor lies elsewhere than last time."""
 
-    def __init__(self, of: TensorMap, buffer: int) -> None:
+    def __init__(self, driver: Driver, of: TensorMap, buffer: int) -> None:
         self.buffer = buffer  # its number
+        self.at = 0  # where the tensor was
+        self._driver = driver
         self._name = of.buffer
         self._memory = (ctypes.c_char * 192)()
         self.place = (ctypes.addressof(self._memory) + 63) // 64 * 64
-        self._at = 0
         rank = len(of.box)
         # The driver counts dimensions from the innermost one.
         self._form: Any = (
@@ -168,19 +169,19 @@ class _Map:
         self._type = _TENSOR_MAP_TYPES[of.element_bytes]
         self._rank = rank
 
-    def describe(self, driver: Driver, address: int) -> None:
-        if address == self._at:
+    def describe(self, address: int) -> None:
+        if address == self.at:
             return
-        encode: Any = driver.library.cuTensorMapEncodeTiled  # of CUDA 12.0 and later
+        encode: Any = self._driver.library.cuTensorMapEncodeTiled  # of CUDA 12.0 and later
         code = encode(_P(self.place), self._type, self._rank, _P(address), *self._form)
-        driver.check(code, f"cuTensorMapEncodeTiled of {self._name}")
-        self._at = address
+        self._driver.check(code, f"cuTensorMapEncodeTiled of {self._name}")
+        self.at = address
 
 
-class _Frame:
+class Frame:
     """The arguments of one call of cuLaunchKernelEx for each kernel, and where the driver reads them, made once."""
 
-    def __init__(self, manifest: Manifest, functions: Sequence[int]) -> None:
+    def __init__(self, driver: Driver, manifest: Manifest, functions: Sequence[int]) -> None:
         self.values: Any = (ctypes.c_uint64 * len(manifest.buffers))()
         begin, size = ctypes.addressof(self.values), ctypes.sizeof(ctypes.c_uint64)
         place = {b.name: begin + size * i for i, b in enumerate(manifest.buffers)}
@@ -190,12 +191,15 @@ class _Frame:
         self.calls = []
         for launch, function in zip(manifest.launches, functions, strict=True):
             config = _Config(launch.grid, launch.block, launch.shared_bytes)
-            maps = [_Map(m, number[m.buffer]) for m in launch.maps]
+            maps = [_Map(driver, m, number[m.buffer]) for m in launch.maps]
             self.maps += maps
             places = [*(place[a] for a in launch.args), *(m.place for m in maps)]
             arguments = (_P * len(places))(*places)
             self.configs.append(config)
             self.calls.append((ctypes.byref(config), _P(function), arguments, _P(None)))
+        # All of it, as heddle._repeat unpacks it.
+        launches = zip(self.configs, self.calls, strict=True)
+        self.parts: tuple[Any, ...] = (self.values, *(part for launch in launches for part in launch), *self.maps)
 
 
 class CudaProgram:
@@ -205,7 +209,7 @@ class CudaProgram:
         self._manifest = manifest
         self._driver = driver()
         self._context = self._driver.context(index)
-        self._launch_kernel = self._driver.launch
+        self.launch_kernel = self._driver.launch
         self._functions = []
         for launch in manifest.launches:
             image = (manifest.folder / launch.binary).read_bytes()
@@ -217,35 +221,43 @@ class CudaProgram:
                     f"cuda:{index}: {error}"
                 ) from None
             self._functions.append(function)
-        # A frame that no call uses: list operations are atomic, so that threads never share one.
-        self._frames = [_Frame(manifest, self._functions)]
+        # Frames that no call uses: list operations are atomic, so that threads never share one.
+        self.frames = [self.frame()]
 
-    def launch(self, addresses: list[int], stream: int, current: bool = False) -> None:
+    def frame(self) -> Frame:
+        return Frame(self._driver, self._manifest, self._functions)
+
+    def launch(self, addresses: list[int], stream: int) -> None:
         """Enqueues all kernels on a stream of this device. `addresses`: of the manifest's buffers, in order.
 
-        Waits for nothing and allocates nothing on the device, so that it can be captured in a graph. `current`: this
-        thread is likely to have the device's context already, so that it is not asked for first.
+        Waits for nothing and allocates nothing on the device, so that it can be captured in a graph.
         """
         try:
-            frame = self._frames.pop()
+            frame = self.frames.pop()
         except IndexError:
-            frame = _Frame(self._manifest, self._functions)
+            frame = self.frame()
         frame.values[:] = addresses
         for tensor_map in frame.maps:
-            tensor_map.describe(self._driver, addresses[tensor_map.buffer])
+            tensor_map.describe(addresses[tensor_map.buffer])
         for config in frame.configs:
             config.stream = stream
-        code = self._enqueue(frame) if current else _NOT_IN_THIS_CONTEXT[0]
-        if code in _NOT_IN_THIS_CONTEXT:
-            with Current(self._driver, self._context):
-                code = self._enqueue(frame)
-        self._frames.append(frame)
+        code = self._enqueue(frame)
+        self.frames.append(frame)
         if code != 0:
-            self._driver.check(code, "cuLaunchKernelEx")
+            self.fail(code)
 
-    def _enqueue(self, frame: _Frame) -> int:
+    def retry(self, frame: Frame, code: int) -> int:
+        """The driver's code after its first one, of launches without asking whether the device's context is current:
+        a thread that has used none has none."""
+        return self._enqueue(frame) if code in _NOT_IN_THIS_CONTEXT else code
+
+    def fail(self, code: int) -> None:
+        self._driver.check(code, "cuLaunchKernelEx")
+
+    def _enqueue(self, frame: Frame) -> int:
         """The driver's code: of the first launch that it refuses, else 0."""
         code = 0
-        for call in frame.calls:
-            code = code or self._launch_kernel(*call)
+        with Current(self._driver, self._context):
+            for call in frame.calls:
+                code = code or self.launch_kernel(*call)
         return code

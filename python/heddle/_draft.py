@@ -81,7 +81,9 @@ class Tensors:
         fixed = [size for size in sizes if isinstance(size, int) and size > 0]
         if len(fixed) != len(sizes):
             names = sorted({size for size in sizes if isinstance(size, str) and size != "?"})
-            advice = f": bind {', '.join(names)} by dims=" if names else ""
+            dims = ", ".join(f'"{name}": 1' for name in names)
+            flags = " ".join(f"--dim {name}=1" for name in names)
+            advice = f": give sizes, such as dims={{{dims}}}, or {flags}" if names else ""
             raise Unknown(f"the shape of {name} is not known{advice}")
         return fixed
 

@@ -46,6 +46,8 @@ def main(arguments: Sequence[str]) -> int:
     model = Path(options.model)
     try:
         found = extract(model, dims=dict(options.dim), weights=options.weights)
+    except HeddleError as error:
+        return _fail(f"{model}: {error}", _BAD_ARGUMENTS)
     except OSError as error:
         return _fail(f"{model}: {error.strerror}", _BAD_ARGUMENTS)
     except Exception as error:  # protobuf's, of a file that is no model

@@ -82,9 +82,9 @@ class KernelCall:
 
 def declare(module: Any) -> None:
     """Tells Inductor that the operators of a graph which are this package's run as they are, on the strides that they
-    were traced with: what it makes of an operator that it meets unprepared. There PyTorch 2.11 first writes out all that
-    the operator reads, and all that this was made of: for hours, where paths of a graph divide and meet again as often
-    as in a ResNet."""
+    were traced with: what it makes of an operator that it meets unprepared. There PyTorch 2.11 first writes out all
+    that the operator reads, and all that this was made of: for hours, where paths of a graph divide and meet again as
+    often as in a ResNet."""
     from torch._inductor import lowering
 
     constrain = getattr(lowering, "tag_to_layout_constraint", None)

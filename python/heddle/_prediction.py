@@ -11,9 +11,9 @@ def predicted(whole: float, replaced: Sequence[tuple[float, float]], kept: Seque
 
     By themselves, from an empty cache and with nothing beside them, parts take longer than in the whole, which they may
     exceed together: then each is its share of the whole. So the result is what is left of the whole, and the kernels'
-    times on the same scale, none of which is negative.
+    times on the same scale, none of which is negative; and no more than the whole, as what saves nothing is not taken.
     """
     alone = sum(theirs for _, theirs in replaced) + sum(kept)
     scale = min(1.0, whole / alone) if alone > 0 else 1.0
     left = max(whole - scale * sum(theirs for _, theirs in replaced), 0.0)
-    return left + scale * sum(ours for ours, _ in replaced)
+    return min(left + scale * sum(ours for ours, _ in replaced), whole)

@@ -9,10 +9,12 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from heddle import _program
+from heddle._names import AnyDevice, device_id, dtype_name
 from heddle.errors import InvalidArgument, NotFound, Unavailable
 from heddle.job import Job, LocalJob, ServerJob
 from heddle.operator import Operator, cache_folder
@@ -90,12 +92,12 @@ class Database:
         op: str | Operator,
         *,
         shape: Mapping[str, int] | None = None,
-        device: str = "auto",
+        device: AnyDevice = "auto",
         trials: int = 200,
         seconds: float = 0,
         plateau: int = 0,
         seed: int = 1,
-        dtype: str = "float32",
+        dtype: Any = "float32",
         l2: Literal["cold", "warm"] = "cold",
         progress: Progress = True,
         wait: bool = True,
@@ -118,7 +120,7 @@ class Database:
             submit = ["submit", *workload, *rest, *self._model(device), *self._server]
             job = ServerJob(_program.run_json(submit, self._environment)["id"], self._server, self._environment)
         else:
-            arguments = ["tune", *workload, *rest, "--device", device]
+            arguments = ["tune", *workload, *rest, "--device", device_id(device)]
             job = LocalJob(arguments, self._environment, progress is True)
         if not wait:
             return job
@@ -130,7 +132,7 @@ class Database:
         file: str | os.PathLike[str],
         *,
         op_file: str | os.PathLike[str] | None = None,
-        device: str = "auto",
+        device: AnyDevice = "auto",
         trials: int = 200,
         seconds: float = 0,
         progress: Progress = True,
@@ -149,22 +151,25 @@ class Database:
             many = ServerJob(_program.run_json(submit, self._environment)["id"], self._server, self._environment)
             _tell(many, progress)
             return many.results()
-        job = LocalJob(["tune", *arguments, "--device", device], self._environment, progress is True, many=True)
+        job = LocalJob(
+            ["tune", *arguments, "--device", device_id(device)], self._environment, progress is True, many=True
+        )
         _tell(job, progress)
         return [TuneResult.of(d) for d in job.wait() if "trials" in d]
 
-    def _model(self, device: str) -> list[str]:
+    def _model(self, device: AnyDevice) -> list[str]:
         """A server knows models, not this machine's numbers."""
-        return [] if device == "auto" else ["--device", self._device(device).name]
+        id = device_id(device)
+        return [] if id == "auto" else ["--device", self._device(id).name]
 
     def query(
         self,
         op: str | Operator,
         *,
         shape: Mapping[str, int] | None = None,
-        device: str = "auto",
+        device: AnyDevice = "auto",
         fallback: Fallback = "none",
-        dtype: str = "float32",
+        dtype: Any = "float32",
         l2: Literal["cold", "warm"] = "cold",
         **parameters: int,
     ) -> Record:
@@ -173,7 +178,7 @@ class Database:
         `fallback`: where this shape was not tuned, nothing (NotFound), the nearest shape's schedule, or the
         default schedule.
         """
-        return self._query(_Workload.of(op, shape, parameters, dtype), device, fallback, l2)
+        return self._query(_Workload.of(op, shape, parameters, dtype), device_id(device), fallback, l2)
 
     def _query(self, workload: _Workload, device: str, fallback: str, l2: str) -> Record:
         arguments = ["query", *workload.flags(), "--l2", l2, "--fallback", fallback]
@@ -196,17 +201,18 @@ class Database:
         op: str | Operator,
         *,
         shape: Mapping[str, int] | None = None,
-        device: str = "auto",
+        device: AnyDevice = "auto",
         fallback: Fallback = "none",
-        dtype: str = "float32",
+        dtype: Any = "float32",
         l2: Literal["cold", "warm"] = "cold",
         **parameters: int,
     ) -> Record:
         """Writes the kernels of the schedule that query() finds, compiled for a device of this machine, to a folder
         that load() and other programs read."""
         workload = _Workload.of(op, shape, parameters, dtype)
-        record = self._query(workload, device, fallback, l2)
-        self._build(Path(folder), record, workload, device)
+        id = device_id(device)
+        record = self._query(workload, id, fallback, l2)
+        self._build(Path(folder), record, workload, id)
         return record
 
     def _build(self, folder: Path, record: Record, workload: _Workload, device: str) -> None:
@@ -221,9 +227,9 @@ class Database:
         op: str | Operator,
         *,
         shape: Mapping[str, int] | None = None,
-        device: str = "auto",
+        device: AnyDevice = "auto",
         fallback: Fallback = "none",
-        dtype: str = "float32",
+        dtype: Any = "float32",
         l2: Literal["cold", "warm"] = "cold",
         **parameters: int,
     ) -> Kernel:
@@ -235,13 +241,14 @@ class Database:
         from heddle.kernel import Kernel
 
         workload = _Workload.of(op, shape, parameters, dtype)
-        record = self._query(workload, device, fallback, l2)
-        here = self._device(device)
+        id = device_id(device)
+        record = self._query(workload, id, fallback, l2)
+        here = self._device(id)
         # Whatever the kernel's text and binary depend on.
         program = os.stat(_program.program())
         key = [
             op.text if isinstance(op, Operator) else op,
-            dtype,
+            workload.dtype,
             sorted(record.shape.items()),
             record.steps,
             [here.name, here.arch, here.driver, here.compiler],
@@ -267,9 +274,9 @@ class Database:
         op: str | Operator,
         *,
         shape: Mapping[str, int | Iterable[int]] | None = None,
-        device: str = "auto",
+        device: AnyDevice = "auto",
         fallback: Fallback = "default",
-        dtype: str = "float32",
+        dtype: Any = "float32",
         l2: Literal["cold", "warm"] = "cold",
         default: Default | None = None,
         **parameters: int | Iterable[int],
@@ -285,16 +292,19 @@ class Database:
         fixed, name, sizes = free_parameter(shape or {}, parameters)
         operator = op if isinstance(op, Operator) else Operator.builtin(op)
 
-        def kernel(size: int, fallback: Fallback) -> Kernel:
-            return self.kernel(op, shape={**fixed, name: size}, device=device, fallback=fallback, dtype=dtype, l2=l2)
-
+        kernel = partial(self._kernel_of_size, op, fixed, name, device=device, dtype=dtype, l2=l2)
         return Table(
             operator,
             name,
-            {size: kernel(size, fallback) for size in sizes},
+            {size: kernel(size, fallback=fallback) for size in sizes},
             default=default,
-            beyond=lambda size: kernel(size, "default"),
+            beyond=partial(kernel, fallback="default"),
         )
+
+    def _kernel_of_size(
+        self, op: str | Operator, fixed: Mapping[str, int], parameter: str, size: int, **options: Any
+    ) -> Kernel:
+        return self.kernel(op, shape={**fixed, parameter: size}, **options)
 
 
 def _tell(job: Job, progress: Progress) -> None:
@@ -320,13 +330,13 @@ class _Workload(NamedTuple):
 
     @classmethod
     def of(
-        cls, op: str | Operator, shape: Mapping[str, int] | None, parameters: Mapping[str, int], dtype: str
+        cls, op: str | Operator, shape: Mapping[str, int] | None, parameters: Mapping[str, int], dtype: Any
     ) -> _Workload:
         sizes = {**(shape or {}), **parameters}
         for name, value in sizes.items():
             if isinstance(value, bool) or not hasattr(value, "__index__"):
                 raise InvalidArgument(f"{name}={value!r}: a parameter's value is a whole number", 2)
-        return cls(op, {name: value.__index__() for name, value in sizes.items()}, dtype)
+        return cls(op, {name: value.__index__() for name, value in sizes.items()}, dtype_name(dtype))
 
     def flags(self) -> list[str]:
         op = self.op

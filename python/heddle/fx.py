@@ -315,9 +315,12 @@ class Backend:
             return
         with tempfile.TemporaryDirectory() as folder:
             lines, operators = Extraction(workloads, found.operators, {}).save(folder)
+            # Where it stays, as what the program says of each result to try next names the file.
+            text = operators.read_text(encoding="utf-8")
+            digest = hashlib.sha256(text.encode()).hexdigest()[:16]
             self._db.tune_workloads(
                 lines,
-                op_file=operators,
+                op_file=keep_file(cache_folder("operators") / f"{digest}.op", text),
                 device=device,
                 trials=self._trials,
                 seconds=self._seconds / len(workloads),
@@ -348,6 +351,7 @@ def extract(model: Callable[..., Any], *inputs: Any) -> Extraction:
 
     reader: Any = aot_autograd(fw_compiler=compile, inference_compiler=compile)
     compiled: Any = torch.compile(model, backend=reader, fullgraph=True, dynamic=False)
+    _expected(model, inputs)
     with torch.no_grad():
         compiled(*inputs)
     return found[0]
@@ -394,13 +398,28 @@ def optimize(
         with torch.no_grad():
             return compiled(*arguments, **named)
 
-    with torch.no_grad():
-        expected = model(*inputs)
+    expected = _expected(model, inputs)
     error = difference(run(*inputs), expected)
     if not error <= (tolerance_of(expected) if tolerance is None else tolerance):
         raise HeddleError(f"the model's result differs from eager's by {error:.1e} of its largest element")
     made.report.largest_error = error
     return run, made.report
+
+
+def _expected(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+    """The model's own result. InvalidArgument where it takes no inputs of that number, or none in a tuple."""
+    try:
+        with torch.no_grad():
+            return model(*inputs)
+    except Exception as why:
+        given = next((x for x in inputs if isinstance(x, (tuple, list, dict))), None)
+        if inputs and (given is None or len(inputs) > 1):
+            raise
+        what = f"one {type(given).__name__}" if inputs else "no inputs"
+        raise InvalidArgument(
+            f"the model, called with {what}, raised {type(why).__name__}: {why}. Its inputs are given one by one, as "
+            "it takes them: heddle.optimize(model, x, y), not (model, (x, y)) or [x, y]", 2
+        ) from why  # fmt: skip
 
 
 def difference(got: Any, expected: Any) -> float:

@@ -117,7 +117,7 @@ class LocalJob:
             document = json.loads(line) if line.startswith("{") else None
         except ValueError:  # cut off, where the program was killed
             document = None
-        if not isinstance(document, dict) or not _PROGRESS <= document.keys():
+        if not isinstance(document, dict) or not document.keys() >= _PROGRESS:
             with self._changed:
                 self._text.append(line)
             if line.startswith("heddle: "):

@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heddle._arrays import Arrays, CudaTensors, NumPyArrays, Tensors, check_apart, is_tensor
+from heddle._names import AnyDevice, device_id
+from heddle._repeat import Repeat
 from heddle.artefact import Buffer, Manifest
-from heddle.errors import InvalidArgument, TensorError
+from heddle.errors import ArtefactError, InvalidArgument, TensorError
 from heddle.records import Record
 
-if TYPE_CHECKING:
-    from heddle._cuda import CudaProgram
 
-
-def load(folder: str | os.PathLike[str], device: str | None = None) -> Kernel:
+def load(folder: str | os.PathLike[str], device: AnyDevice | None = None) -> Kernel:
     """The kernels of a folder of `heddle export`; no database and no server is needed.
 
-    `device`: "cuda:N" or "opencl:N", by default the first of the kind that the folder was made for.
+    `device`: "cuda:N", "opencl:N" or a torch.device, by default the first of the kind that the folder was made for.
     """
     return Kernel(Path(folder), device=device)
 
@@ -31,14 +30,17 @@ class Kernel:
     Kernels for OpenCL take NumPy arrays, or torch tensors in the processor's memory, and return when the result is
     there. Kernels for CUDA take torch tensors of their device and are enqueued on its current stream, as PyTorch's
     own operators are. Binaries are loaded here, not by the first call, which may stand in a CUDA graph's capture.
+
+    A copy of a kernel is the same kernel, as it never changes. Pickled, it is its folder's name: where that is there,
+    on the same machine, it is loaded again.
     """
 
-    def __init__(self, folder: Path, *, device: str | None = None, record: Record | None = None) -> None:
+    def __init__(self, folder: Path, *, device: AnyDevice | None = None, record: Record | None = None) -> None:
         self.folder = folder
         self.manifest = Manifest.read(folder)
         self.record = record
         api = "opencl" if self.manifest.arch == "opencl" else "cuda"
-        self.device = device or f"{api}:0"
+        self.device = f"{api}:0" if device is None else device_id(device)
         kind, _, number = self.device.partition(":")
         if kind != api or not number.isdigit():
             raise InvalidArgument(
@@ -49,12 +51,18 @@ class Kernel:
         self.outputs = self.manifest.of_role("output")
         self._arguments = self.inputs + self.outputs
         self._apart: list[int] = []  # addresses of arguments that were seen to share no memory
-        self._repeat: _Repeat | None = None
         self._run: _CudaRun | _HostRun
         if api == "cuda":
             self._run = _CudaRun(self.manifest, int(number))
         else:
             self._run = _HostRun(self.manifest, int(number))
+        self._repeat = self._run.repeat(self._singly)
+        # The call without `out`, for callers that give as many inputs as there are.
+        self.allocating: Callable[..., Any] = self
+        # The same where the inputs are like an earlier call's on this thread's state of PyTorch, else None.
+        self.quick: Callable[..., Any] | None = None
+        if self._repeat is not None:
+            self.allocating, self.quick = self._repeat.allocating, self._repeat.quick
 
     @property
     def source(self) -> str:
@@ -67,6 +75,15 @@ class Kernel:
         found = f", {self.record.match}" if self.record else ""
         return f"<heddle.Kernel {self.manifest.op} {shape} {self.manifest.dtype} on {self.device}{found}>"
 
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Kernel:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reloaded, (self.folder.absolute(), self.device, self.record)
+
     def arrays(self, inputs: Sequence[Any]) -> Arrays:
         """Checks and makes arrays of the library that the inputs are of, on this kernel's device."""
         return self._run.arrays(inputs)
@@ -77,10 +94,16 @@ class Kernel:
         `out`: arrays to write to, one or a tuple as in the result; with it nothing is allocated. TensorError names
         the tensor whose data type, shape, strides, alignment or device is wrong; nothing is copied or converted.
         """
-        if self._repeat is not None:
-            result = self._repeat(inputs, out)
-            if result is not None:
-                return result
+        if self._repeat is not None and len(inputs) == len(self.inputs):
+            if out is None:
+                return self._repeat.allocating(*inputs)
+            outputs = out if isinstance(out, (tuple, list)) else (out,)
+            if len(outputs) == len(self.outputs):
+                return self._repeat.writing(*inputs, *outputs, out)
+        return self._singly(inputs, out)
+
+    def _singly(self, inputs: tuple[Any, ...], out: Any) -> Any:
+        """The call, looking at each tensor by itself."""
         if len(inputs) != len(self.inputs):
             raise TensorError(
                 f"{self.manifest.op} takes {len(self.inputs)} inputs ({', '.join(b.name for b in self.inputs)}), "
@@ -102,8 +125,8 @@ class Kernel:
             check_apart(addresses, self._arguments, len(inputs))
             self._apart = addresses[:]
         self._run.launch(addresses, arrays)
-        if self._repeat is None:
-            self._repeat = self._run.repeat(inputs, outputs)
+        if self._repeat is not None and not self._repeat.learned:
+            self._repeat.learn(inputs, outputs)
         if out is not None:
             return out
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -113,6 +136,16 @@ class Kernel:
         from heddle.torch import register
 
         return register(self, name)
+
+
+def _reloaded(folder: Path, device: str, record: Record | None) -> Kernel:
+    try:
+        return Kernel(folder, device=device, record=record)
+    except ArtefactError as error:
+        raise ArtefactError(
+            f"a pickled kernel is loaded from the folder that it was made from, which is not here ({error}): "
+            "export it with Database.export() and take the folder along, for heddle.load()"
+        ) from None
 
 
 class _HostRun:
@@ -135,7 +168,7 @@ class _HostRun:
     def launch(self, addresses: list[int], arrays: Arrays) -> None:
         self._program.run(addresses)
 
-    def repeat(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def repeat(self, singly: Callable[[Any, Any], Any]) -> None:
         return None
 
 
@@ -145,10 +178,10 @@ class _CudaRun:
     def __init__(self, manifest: Manifest, index: int) -> None:
         from heddle._cuda import CudaProgram
 
+        self._manifest = manifest
         self._program = CudaProgram(manifest, index)
         self._tensors = CudaTensors(index)
         self._workspaces: tuple[Buffer, ...] = manifest.of_role("workspace")
-        self._arguments = manifest.of_role("input") + manifest.of_role("output")
 
     def arrays(self, inputs: Sequence[Any]) -> Arrays:
         return self._tensors
@@ -159,60 +192,7 @@ class _CudaRun:
         held = [self._tensors.workspace(b, stream) for b in self._workspaces]
         for workspace in held:
             addresses.append(workspace.data_ptr())
-        self._program.launch(addresses, stream, self._tensors.current())
+        self._program.launch(addresses, stream)
 
-    def repeat(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Repeat | None:
-        """Of arguments that were found right."""
-        inputs_alike = self._tensors.alike(inputs)
-        all_alike = self._tensors.alike([*inputs, *outputs])
-        if self._workspaces or inputs_alike is None or all_alike is None:
-            return None
-        return _Repeat(self._program, self._tensors, self._arguments, len(inputs), inputs_alike, all_alike)
-
-
-class _Repeat:
-    """Calls with tensors that are of the form of those of a call before, which were found right."""
-
-    def __init__(
-        self,
-        program: CudaProgram,
-        tensors: CudaTensors,
-        arguments: tuple[Buffer, ...],
-        inputs: int,
-        inputs_alike: Callable[..., bool],
-        all_alike: Callable[..., bool],
-    ) -> None:
-        self._launch = program.launch
-        self._current, self._stream = tensors.current, tensors.stream
-        self._arguments, self._inputs = arguments, inputs
-        self._inputs_alike, self._all_alike = inputs_alike, all_alike
-        self._empty = [tensors.allocator(buffer) for buffer in arguments[inputs:]]
-        # Alignments are powers of two: no address may have one of these bits.
-        self._low_bits = max(buffer.align for buffer in arguments) - 1
-        self._apart: list[int] = []  # addresses of arguments that were seen to share no memory
-
-    def __call__(self, inputs: tuple[Any, ...], out: Any) -> Any:
-        """The call's result; None where its arguments are to be looked at singly."""
-        if len(inputs) != self._inputs or not self._current():
-            return None
-        if out is None:
-            if not self._inputs_alike(*inputs):
-                return None
-            outputs: Sequence[Any] = [empty() for empty in self._empty]
-        else:
-            outputs = out if isinstance(out, (tuple, list)) else (out,)
-            if len(outputs) != len(self._empty) or not self._all_alike(*inputs, *outputs):
-                return None
-        addresses = [tensor.data_ptr() for tensor in (*inputs, *outputs)]
-        bits = 0
-        for address in addresses:
-            bits |= address
-        if bits & self._low_bits:
-            return None
-        if out is not None and addresses != self._apart:
-            check_apart(addresses, self._arguments, self._inputs)
-            self._apart = addresses
-        self._launch(addresses, self._stream(), True)
-        if out is not None:
-            return out
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+    def repeat(self, singly: Callable[[Any, Any], Any]) -> Repeat | None:
+        return None if self._workspaces else Repeat(self._manifest, self._program, self._tensors, singly)

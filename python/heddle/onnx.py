@@ -51,11 +51,23 @@ def extract(
                 tensor.data_location = onnx.TensorProto.DEFAULT
     if weights not in ("file", "torch"):
         raise InvalidArgument(f"weights are read as the file or as torch has them, not as {weights!r}", 2)
+    _check_dims(model, dims or {})
     graph = _read(model, dims or {})
     if weights == "torch":
         _as_torch_keeps_them(graph, {tensor.name for tensor in model.graph.initializer})
     graph.nodes = rewritten(graph)
     return Extractor(graph).run()
+
+
+def _check_dims(model: Any, dims: Mapping[str, int]) -> None:
+    values = [*model.graph.input, *model.graph.output, *model.graph.value_info]
+    names = {dim.dim_param for value in values for dim in value.type.tensor_type.shape.dim} - {""}
+    for name, size in dims.items():
+        if name not in names:
+            known = f"; these are: {', '.join(sorted(names))}" if names else ", as all are numbers"
+            raise InvalidArgument(f"no size is called {name}{known}", 2)
+        if not isinstance(size, int) or size < 1:
+            raise InvalidArgument(f"{name}={size!r}: a size is a whole number above 0", 2)
 
 
 def _read(model: Any, dims: Mapping[str, int]) -> Graph:
@@ -135,7 +147,7 @@ def _nodes(node: Any, version: int, types: Mapping[str, Any], constants: Mapping
     shape = types.get(made.input[0] if made.input else "", ("", ["?"]))[1]
     if any(isinstance(size, str) for size in shape):
         return [made]
-    given = [constants[name].reshape(-1).tolist() if name in constants else None for name in made.input[1:]]
+    given: list[Any] = [constants[name].reshape(-1).tolist() if name in constants else None for name in made.input[1:]]
     if kind in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"):
         if len(given) == 1 and given[0]:
             made.attributes = {**attributes, "axes": given[0]}

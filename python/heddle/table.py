@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from heddle import _table_header
+from heddle._names import AnyDevice
 from heddle.artefact import Buffer
 from heddle.errors import ArtefactError, InvalidArgument, TensorError
 from heddle.kernel import Kernel
@@ -163,6 +164,9 @@ class Table:
         sizes = ",".join(map(str, self.sizes))
         return f"<heddle.Table {self.operator.name} {self.parameter}={sizes}>"
 
+    def __deepcopy__(self, memo: Any) -> Table:
+        return self  # as of kernels
+
     def bucket(self, size: int) -> int | None:
         """The smallest size of the table that is not less; None beyond the largest."""
         return next((s for s in self.sizes if s >= size), None)
@@ -269,7 +273,9 @@ class Table:
         (folder / _FILE).write_text(json.dumps(document, indent=2) + "\n")
 
 
-def load_table(folder: str | os.PathLike[str], device: str | None = None, default: Default | None = None) -> Table:
+def load_table(
+    folder: str | os.PathLike[str], device: AnyDevice | None = None, default: Default | None = None
+) -> Table:
     """The table that Table.save() wrote; no database is needed."""
     folder = Path(folder)
     try:

@@ -21,6 +21,31 @@ EXACT_STRIDES: Any = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_f
 _libraries: list[Any] = []
 
 
+# How many modes look at functions of Python and at what is dispatched, and is anything profiled?
+_functions: Any = getattr(torch._C, "_len_torch_function_stack", None)
+_modes: Any = getattr(torch._C, "_len_torch_dispatch_stack", None)
+_is_profiling: Any = getattr(getattr(torch._C, "_autograd", None), "_profiler_enabled", None)
+
+
+class _Packet(torch._ops.OpOverloadPacket):  # type: ignore[misc]
+    """An operator whose calls go to its kernel directly where the dispatcher would do nothing else.
+
+    That is where the inputs are as they were when the kernel learned them, in their Python types and in what of their
+    dispatch keys counts on this thread, which transforms, autocast and tracing change. Modes, of which not all do, and
+    profilers are asked for here. The dispatcher costs more than all else in a call.
+    """
+
+    heddle_quick: Callable[..., Any]
+    heddle_inputs: int
+
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
+        if len(args) == self.heddle_inputs and not named and not (_functions() or _modes() or _is_profiling()):
+            result = self.heddle_quick(*args)
+            if result is not None:
+                return result
+        return super().__call__(*args, **named)
+
+
 def define(
     name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any], key: str = "CompositeExplicitAutograd"
 ) -> Any:
@@ -49,17 +74,21 @@ def register(kernel: Kernel | Table, name: str) -> Any:
     namespace, separator, op = name.partition("::")
     if not separator or not namespace.isidentifier() or not op.isidentifier():
         raise InvalidArgument(f"an operator of PyTorch is called NAMESPACE::NAME, not {name}", 2)
-    run: Callable[..., Any] = kernel
-    if not isinstance(kernel, Kernel):
-        run = lambda *inputs: _contiguous(kernel(*inputs))  # noqa: E731
+    run: Callable[..., Any] = lambda *inputs: _contiguous(kernel(*inputs))  # noqa: E731
+    if isinstance(kernel, Kernel):
+        run = kernel.allocating  # the dispatcher has counted the inputs
     # Kernels refuse what would need a backward pass, and so does _fake().
-    return define(
+    packet = define(
         name,
         _schema(kernel),
         run,
         lambda *inputs: _fake(kernel, inputs),
         "CUDA" if _first(kernel).device.startswith("cuda") else "CPU",
     )
+    if isinstance(kernel, Kernel) and kernel.quick and _functions and _modes and _is_profiling:
+        packet.__class__ = _Packet  # it stays the one that PyTorch knows
+        packet.heddle_quick, packet.heddle_inputs = kernel.quick, len(kernel.inputs)
+    return packet
 
 
 def _first(kernel: Kernel | Table) -> Kernel:

@@ -92,10 +92,10 @@ class Cuda(Case):
         self.assertEqual(module.made, [])
 
     def test_the_context_is_not_asked_for_where_it_is_likely_to_be_there(self):
-        module._C._cuda_getDevice = lambda: 0
-        self.addCleanup(lambda: delattr(module._C, "_cuda_getDevice"))
+        self.with_guards()
         f = heddle.load(manifest(self.folder / "x"))
         with _cuda.Current(_cuda.driver(), 1100):
+            f(*tensors())
             asked()
             with unittest.mock.patch.object(_cuda, "Current", None):
                 f(*tensors())
@@ -107,11 +107,32 @@ class Cuda(Case):
             ["cuCtxPushCurrent", "cuLaunchKernelEx", "cuLaunchKernelEx", "cuCtxPopCurrent"],
         )
 
-    def test_calls_of_the_same_form_are_checked_in_one_step(self):
+    def with_guards(self):
+        """PyTorch's check in one step, and a device of its that can be changed."""
         device = [0]
         module._C._cuda_getDevice = lambda: device[0]
         module._C._dynamo = fake_torch.guards
         self.addCleanup(lambda: [delattr(module._C, name) for name in ("_cuda_getDevice", "_dynamo")])
+        return device
+
+    def test_parameters_of_a_call_without_gradients_are_refused_with_them(self):
+        self.with_guards()
+        f = heddle.load(manifest(self.folder / "x"))
+        a, c = Tensor((4, 8), 0xA000), Tensor((4, 8), 0xC000)
+        weight = Tensor((4, 8), 0xB000, requires_grad=True)
+        calls = [lambda: f(a, weight), lambda: f(a, weight, out=c), lambda: f.allocating(a, weight)]
+        with unittest.mock.patch.object(module, "is_grad_enabled", lambda: False):
+            for call in calls:
+                call()
+        for call in calls:
+            asked()
+            with self.assertRaisesRegex(heddle.TensorError, r"input B.*requires a gradient.*B\.detach\(\)"):
+                call()
+            self.assertEqual(asked(), [])
+        f(a, Tensor((4, 8), 0xB000))
+
+    def test_calls_of_the_same_form_are_checked_in_one_step(self):
+        device = self.with_guards()
         f = heddle.load(manifest(self.folder / "x"))
         (a, b), c = tensors(), Tensor((4, 8), 0xC000)
         with _cuda.Current(_cuda.driver(), 1100):
@@ -195,7 +216,15 @@ class Cuda(Case):
         self.assertEqual(workspace(), second)
 
     def test_threads_do_not_share_arguments(self):
+        self.threads()
+
+    def test_threads_do_not_share_arguments_that_are_checked_in_one_step(self):
+        self.with_guards()
+        self.threads()
+
+    def threads(self):
         f = heddle.load(manifest(self.folder / "x"))
+        f(*tensors())
         asked()
         wanted = {(f"{0x10000 * (t + 1):x}", f"{0x10000 * (t + 1) + 0x8000:x}") for t in range(4)}
 
@@ -224,6 +253,15 @@ class Cuda(Case):
         asked()
         f(*tensors())  # the context of before is current again
         self.assertEqual(asked()[0], "cuCtxPushCurrent 1100")
+        self.with_guards()
+        f = heddle.load(folder)
+        f(*tensors())
+        with _cuda.Current(_cuda.driver(), 1100):
+            FAKE.fake_fail(b"cuLaunchKernelEx", 7)
+            with self.assertRaisesRegex(heddle.DriverError, "cuLaunchKernelEx: CUDA error 7"):
+                f(*tensors())
+            FAKE.fake_fail(b"", 0)
+            f(*tensors())
         _cuda.LIBRARY, before = "/no/libcuda.so.1", _cuda.LIBRARY
         self.addCleanup(lambda: setattr(_cuda, "LIBRARY", before))
         with self.assertRaisesRegex(heddle.DriverError, "no NVIDIA driver"):
@@ -237,7 +275,13 @@ class Cuda(Case):
         document = json.loads((folder / "manifest.json").read_text())
         kernel = document["kernels"][number]
         kernel["entry"] = entry
-        tensor_map = {"tensor_map": "B", "element_bytes": element_bytes, "shape": [4, 8], "strides": [16], "box": [2, 32]}
+        tensor_map = {
+            "tensor_map": "B",
+            "element_bytes": element_bytes,
+            "shape": [4, 8],
+            "strides": [16],
+            "box": [2, 32],
+        }
         kernel["args"].append(tensor_map | {"swizzle_bytes": 64})
         (folder / "manifest.json").write_text(json.dumps(document))
         return folder

@@ -38,6 +38,9 @@ class Tensor:
     def stride(self):
         return self._stride
 
+    def is_neg(self):
+        return False
+
 
 module = types.ModuleType("torch")
 module.Tensor, module.device = Tensor, Device
@@ -46,6 +49,21 @@ for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int
 module.strided = "strided"
 module.is_grad_enabled = lambda: True
 module._C = types.SimpleNamespace()
+module.nn = types.SimpleNamespace(Parameter=type("Parameter", (Tensor,), {}))
+
+
+class NoKeys:
+    """Of a thread's dispatch."""
+
+    def remove(self, key):
+        return self
+
+    def raw_repr(self):
+        return 0
+
+
+module._C.DispatchKey = types.SimpleNamespace(BackendSelect=1, ADInplaceOrView=2)
+module._C._dispatch_tls_local_include_set = NoKeys
 module.made = []  # by empty_strided(), in order
 module.stream, module.capturing = 50, False
 

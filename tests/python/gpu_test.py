@@ -302,6 +302,12 @@ class Calls(unittest.TestCase):
         a, b = (torch.randn(1024, device="cuda") for _ in range(2))
         out = torch.empty_like(a)
         registered = f.register("heddle_gpu::vector_add")
+        # What an operator costs that does nothing: the part of PyTorch's dispatcher, on this host.
+        library = torch.library.Library("heddle_gpu_nothing", "FRAGMENT")
+        library.define("nothing(Tensor a, Tensor b) -> Tensor")
+        library.impl("nothing", lambda a, b: out, "CUDA")
+        library.impl("nothing", torch.library.fallthrough_kernel, "Autograd")
+        nothing = torch.ops.heddle_gpu_nothing.nothing
         # The same launch through ctypes, and nothing else.
         driver = _cuda.driver()
         image = (f.folder / f.manifest.launches[0].binary).read_bytes()
@@ -319,9 +325,11 @@ class Calls(unittest.TestCase):
                     "cuLaunchKernel through ctypes": lambda: raw(*form, stream, arguments, None),
                     "PyTorch's a + b": lambda: a + b,
                     "PyTorch's add, out=": lambda: torch.add(a, b, out=out),
+                    "an operator in Python that does nothing": lambda: nothing(a, b),
                     "f(a, b, out=c)": lambda: f(a, b, out=out),
                     "f(a, b)": lambda: f(a, b),
                     "registered": lambda: registered(a, b),
+                    "registered, by the dispatcher": lambda: registered.default(a, b),
                     "replay of f(a, b, out=c)": captured(lambda: f(a, b, out=out))[0].replay,
                 }
             )
@@ -406,6 +414,11 @@ class Operators(unittest.TestCase):
         a, b, c = matrices()
         with self.assertRaisesRegex(heddle.TensorError, r"input A\[256, 256\].* requires a gradient"):
             self.op(a.requires_grad_(), b, c)
+        f = Kernel(gemm().folder, device="cuda:0")
+        with torch.no_grad():
+            f(a, b, c)  # what was learned from it holds without gradients alone
+        with self.assertRaisesRegex(heddle.TensorError, r"input A\[256, 256\].* requires a gradient"):
+            f(a, b, c)
 
     def test_torch_compile_takes_it_whole(self):
         a, b, c = matrices()

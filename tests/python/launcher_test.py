@@ -137,6 +137,7 @@ class Launcher(Case):
         run = launcher()
         for plain in (False, True):
             with unittest.mock.patch.object(run, "numpy", None if plain else numpy):
+
                 def stored(x, dtype):
                     memory = run.encoded(run.each("f", lambda v: v, run.numpy.array([x]) if run.numpy else [x]), dtype)
                     return run.element(memory, "float32" if dtype == "tf32" else dtype, 0)

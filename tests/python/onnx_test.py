@@ -342,7 +342,10 @@ class Groups(Case):
         found = extract(model(nodes, inputs, weights, ("t", "u", "v", "z")))
         self.assertEqual(found.workloads, [])
         self.assertEqual(sorted(found.unknown), ["Conv", "LSTM", "MatMul", "Softmax"])
-        self.assertEqual(found.unknown["MatMul"], [("MatMul-u", "the shape of p is not known: bind N by dims=")])
+        self.assertEqual(
+            found.unknown["MatMul"],
+            [("MatMul-u", 'the shape of p is not known: give sizes, such as dims={"N": 1}, or --dim N=1')],
+        )
         self.assertIn("not tuned: 1 LSTM: no notation", str(found))
         with self.assertRaisesRegex(heddle.HeddleError, "nothing to tune"):
             found.save(self.folder)
@@ -412,10 +415,18 @@ class Command(Case):
         self.assertEqual((workload["op"], workload["weight"], workload["dtype"]), (name, 1, "float32"))
         self.assertEqual(document["unknown"][0]["kind"], "CumSum")
         self.assertTrue((self.folder / document["op_file"]).exists())
-        self.assertIn("bind N by dims=", self.extract(path, code=1) + str(extract(made)))
+        self.assertIn("or --dim N=1\n", self.extract(path, code=1) + str(extract(made)))
         self.assertEqual(plain(self.extract(path, "--dim", "N=4", "--weights", "torch").split()[0]), "matmul_nt_relu")
 
     def test_what_it_refuses(self):
+        made = model([node("MatMul", "x w")], {"x": ["N", 8]}, {"w": (8, 4)})
+        with self.assertRaisesRegex(heddle.InvalidArgument, "no size is called M; these are: N$"):
+            extract(made, dims={"M": 4})
+        with self.assertRaisesRegex(heddle.InvalidArgument, "N='4'.*whole number above 0"):
+            extract(made, dims={"N": "4"})
+        (self.folder / "net.onnx").write_bytes(made.SerializeToString())
+        said = self.extract("net.onnx", "--dim", "M=4", code=2)
+        self.assertEqual(said, "heddle: net.onnx: no size is called M; these are: N\n")
         self.assertIn("heddle: none.onnx: No such file", self.extract("none.onnx", code=2))
         (self.folder / "bad.onnx").write_text("no model")
         self.assertIn("heddle: bad.onnx is no ONNX model", self.extract("bad.onnx", code=2))

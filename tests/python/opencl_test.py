@@ -1,7 +1,10 @@
 """The real program and kernels on NumPy arrays, through PoCL."""
 
+import copy
 import json
 import os
+import pickle
+import shutil
 import subprocess
 import unittest
 
@@ -124,7 +127,7 @@ class Kernels(Case):
         for arguments, out, message in [
             ((a,), None, r"takes 2 inputs \(A, B\), given 1"),
             ((a.tolist(), b), None, r"input A\[8, 16\] float32: given a list"),
-            ((a, b.astype(np.float64)), None, r"input B\[16, 12\] float32: given float64"),
+            ((a, b.astype(np.float64)), None, r'input B\[16, 12\] float32: given float64: pass B\.astype\("float32"\)'),
             ((a, b.astype(">f4")), None, "input B.*byte order"),
             ((a.T, b), None, r"input A.*shape \[16, 8\]"),
             ((np.asfortranarray(a), b), None, r"input A.*strides \(1, 8\), not \(16, 1\).*ascontiguousarray\(A\)"),
@@ -145,7 +148,7 @@ class Kernels(Case):
         f = heddle.connect().kernel(take, m=5, v=9, device="opencl:0", fallback="default")
         x, i = random(9), np.array([3, 8, 0, 3, 1])
         np.testing.assert_array_equal(f(i.astype(np.int32), x), x[i])
-        with self.assertRaisesRegex(heddle.TensorError, r'input I\[5\] int32: given int64: pass I.int\(\), .*astype'):
+        with self.assertRaisesRegex(heddle.TensorError, r"input I\[5\] int32: given int64: pass I.int\(\), .*astype"):
             f(i, x)
         # What was promised and is not kept reads another element, but nothing outside.
         np.testing.assert_array_equal(f(np.array([-1, 9, 0, 3, 1], np.int32), x), x[[0, 8, 0, 3, 1]])
@@ -160,6 +163,26 @@ class Kernels(Case):
         self.assertEqual(os.stat(again.folder / "manifest.json").st_mtime_ns, before)
         self.assertNotEqual(db.kernel("vector_add", **chosen | {"n": 65}).folder, first.folder)
 
+    def test_a_copy_is_the_same_kernel_and_a_pickled_one_is_loaded_again(self):
+        db = heddle.connect()
+        (device,) = (d for d in db.devices() if d.id == "opencl:0")
+        f = db.kernel("vector_add", n=64, device=device, fallback="default")
+        self.assertIs(copy.deepcopy({"f": f})["f"], f)
+        self.assertIs(copy.copy(f), f)
+        text = pickle.dumps(f)
+        g = pickle.loads(text)
+        a, b = (np.random.rand(64).astype(np.float32) for _ in range(2))
+        np.testing.assert_array_equal(g(a, b), a + b)
+        self.assertEqual((g.record, g.device), (f.record, f.device))
+        table = db.table("vector_add", n=[32, 64], device="opencl", dtype=np.float32)
+        self.assertIs(copy.deepcopy(table), table)
+        again = pickle.loads(pickle.dumps(table))
+        np.testing.assert_array_equal(again(a[:40], b[:40]), a[:40] + b[:40])
+        np.testing.assert_array_equal(again(*[np.ones(70, np.float32)] * 2), 2 * np.ones(70, np.float32))
+        shutil.rmtree(f.folder)
+        with self.assertRaisesRegex(heddle.ArtefactError, r"pickled kernel.*not here.*heddle\.load"):
+            pickle.loads(text)
+
     def test_what_is_wrong_is_said_by_the_program(self):
         db = heddle.connect()
         with self.assertRaisesRegex(heddle.InvalidArgument, "did you mean 'matmul'"):
@@ -170,6 +193,17 @@ class Kernels(Case):
             heddle.Operator("".join(f"op {n}(n) {{ in A[n] out B[i: n] = A[i] }}\n" for n in "ab"))
         with self.assertRaisesRegex(heddle.Unavailable, "opencl:99"):
             db.kernel("vector_add", n=1, device="opencl:99", fallback="default")
+        for wrong in (3, None, object()):
+            with self.assertRaisesRegex(heddle.InvalidArgument, "a device is"):
+                db.query("vector_add", n=1, device=wrong)
+        wide = heddle.Operator("op wide(n) { in X[n]: float64 out Y[i: n]: float32 = X[i] + 1 }")
+        for asked in (
+            lambda: db.tune("vector_add", n=8, dtype="float64", trials=1, device="opencl:0", progress=False),
+            lambda: db.kernel("vector_add", n=8, dtype="float64", device="opencl:0", fallback="default"),
+            lambda: db.tune(wide, n=8, trials=1, device="opencl:0", progress=False),
+        ):
+            with self.assertRaisesRegex(heddle.InvalidArgument, "is float64: inputs and outputs are float32"):
+                asked()
         with self.assertRaisesRegex(heddle.ArtefactError, "no manifest.json"):
             heddle.load(self.folder)
 

@@ -19,6 +19,10 @@ class Prediction(Case):
         # Nothing but what is replaced, by kernels that take half as long.
         self.assertAlmostEqual(predicted(100, [(150, 300), (50, 100)], []), 50)
 
+    def test_no_saving_is_negative(self):
+        self.assertEqual(predicted(100, [(50, 30)], []), 100)
+        self.assertEqual(predicted(100, [(50, 30), (10, 40)], []), 90)
+
     def test_it_is_a_time_and_no_longer_than_the_whole(self):
         seed = random.randrange(2**32)
         rng = random.Random(seed)

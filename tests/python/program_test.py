@@ -48,6 +48,15 @@ class Package(Case):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         self.assertEqual(done.stdout.strip(), "[]")
 
+    def test_what_needs_a_package_that_is_not_there_says_which(self):
+        for name, package in (("optimize", "torch"), ("fx", "torch"), ("torch", "torch"), ("onnx", "onnx")):
+            code = f"import sys; sys.modules['{package}'] = None; import heddle; heddle.{name}"
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+            wanted = f"heddle.{name} needs the package {package}: pip install 'heddle[{package}]'"
+            # NumPy, which heddle.onnx needs first, may be missing as well.
+            if "numpy" not in done.stderr:
+                self.assertTrue(done.stderr.rstrip().endswith(wanted), done.stderr)
+
     def test_every_public_name_is_there(self):
         for name in heddle.__all__:
             self.assertIsNotNone(getattr(heddle, name), name)

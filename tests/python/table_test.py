@@ -126,7 +126,9 @@ class Tables(Case):
                 self.assertEqual(table(x), "default")
             self.assertEqual(table(self.x[:10], out=1), "default")
         self.assertEqual(len(logged.output), 1)
-        self.assertIn("input X[3, 24] float32: given float64; the default runs", logged.output[0])
+        self.assertIn(
+            'input X[3, 24] float32: given float64: pass X.astype("float32"); the default runs', logged.output[0]
+        )
         self.assertEqual(seen[0], ((3, 24), "float64", True))
         self.assertEqual(seen[-1], ((10, 24), "float32", False))
 

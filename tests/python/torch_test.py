@@ -34,7 +34,7 @@ class Torch(Case):
         torch.testing.assert_close(out, torch.relu(a @ b) + c)
         with self.assertRaisesRegex(heddle.TensorError, r"input B.*strides \(1, 16\).*B\.contiguous\(\)"):
             f(a, torch.randn(12, 16).t(), c)
-        with self.assertRaisesRegex(heddle.TensorError, "input A.*given float64"):
+        with self.assertRaisesRegex(heddle.TensorError, r"input A.*given float64: pass A\.to\(torch\.float32\)"):
             f(a.double(), b, c)
         with self.assertRaisesRegex(heddle.TensorError, r"input A.*requires a gradient.*A\.detach\(\)"):
             f(a.requires_grad_(), b, c)
@@ -58,6 +58,29 @@ class Torch(Case):
         for wrong in ("gemm", "a::b::c", "a::"):
             with self.assertRaisesRegex(heddle.InvalidArgument, "NAMESPACE::NAME"):
                 self.kernel().register(wrong)
+
+    def test_parameters_of_a_compiled_function_s_call_without_gradients_are_refused_with_them(self):
+        op = self.kernel().register("heddle_test::gemm_of_parameters")
+        a, b, c = self.tensors()
+        weight = torch.nn.Parameter(b)
+        for backend in ("eager", "aot_eager"):
+            torch._dynamo.reset()
+            compiled = torch.compile(lambda a, b, c: op(a, b, c) * 2, backend=backend, fullgraph=True)
+            with torch.no_grad():
+                torch.testing.assert_close(compiled(a, weight, c), 2 * (torch.relu(a @ b) + c))
+            with self.assertRaisesRegex(Exception, r"input B\[16, 12\].* requires a gradient"):
+                compiled(a, weight, c)
+            with self.assertRaisesRegex(Exception, r"input B\[16, 12\].* requires a gradient"):
+                compiled(a, b.clone().requires_grad_() * 2, c)
+
+    def test_devices_and_types_of_pytorch(self):
+        f = heddle.connect().kernel("gemm_relu_add", **gemm | {"device": torch.device("cpu"), "dtype": torch.float32})
+        self.assertEqual((f.device, f.manifest.dtype), ("opencl:0", "float32"))
+        with self.assertRaisesRegex(heddle.Unavailable, "cuda:7"):
+            heddle.connect().kernel("gemm_relu_add", **gemm | {"device": torch.device("cuda:7")})
+        with self.assertRaisesRegex(heddle.InvalidArgument, "cuda:0.*torch.device"):
+            heddle.connect().kernel("gemm_relu_add", **gemm | {"device": torch.device("meta")})
+        self.assertEqual(heddle.load(f.folder, torch.device("cpu")).device, "opencl:0")
 
     def test_a_table_is_one_operator_for_all_sizes(self):
         table = heddle.connect().table("gemm_relu_add", **gemm | {"m": [4, 8]})

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "measure/codegen/kernel_printer.h"
+#include "measure/codegen/made_helpers.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/float_format.h"
 

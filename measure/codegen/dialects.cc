@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/substitute.h"
 #include "base/check.h"
+#include "measure/codegen/made_helpers.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/float_format.h"
 
@@ -335,71 +336,6 @@ $helperfloat to_tf32(float x) {
 )"},
 };
 
-// "%4, %5, %6", `count` of them.
-std::string Operands(int64_t first, int64_t count) {
-  std::string out;
-  for (int64_t i = 0; i < count; ++i) absl::StrAppend(&out, i == 0 ? "%" : ", %", first + i);
-  return out;
-}
-
-std::string WarpgroupHelperText(const Dialect& dialect, const search_space::MatrixShape& shape,
-                                DType type, bool held) {
-  const int64_t results = shape.Layout(search_space::MatrixOperand::kD).elements();
-  std::string list;
-  for (int64_t i = 0; i < results; ++i) {
-    absl::StrAppend(&list, i == 0 ? "" : ", ", "\"+f\"(d[", i, "])");
-  }
-  const bool transposes = IsHalf(type);
-  const char* const name = type == DType::kFloat16 ? "f16" : transposes ? "bf16" : "tf32";
-  // Only what is read from shared memory can be transposed there.
-  std::vector<std::string> flags;
-  if (transposes && !held) flags.push_back("kTransposeA");
-  if (transposes) flags.push_back("kTransposeB");
-  const int64_t registers = shape.Layout(search_space::MatrixOperand::kA).elements() *
-                            SizeOf(type) / SizeOf(DType::kFloat32);
-  const int64_t inputs = held ? registers : 1;  // that say what A is
-  const int64_t behind = results + inputs + 1;
-  std::string a = "\"l\"(a)";
-  for (int64_t i = 0; held && i < registers; ++i) {
-    a = absl::StrCat(i == 0 ? "" : a + ", ", "\"r\"(a[", i, "])");
-  }
-  return absl::StrCat(
-      "// d += a * b of a warpgroup: ", shape.m, " x ", shape.n, ", ", shape.m, " x ", shape.k,
-      " and ", shape.n, " x ", shape.k, " elements, d", held ? " and a" : "",
-      " spread over its lanes.\n",
-      flags.empty() ? "" : absl::StrCat("template <int ", absl::StrJoin(flags, ", int "), ">\n"),
-      dialect.helper, "void ", WarpgroupHelper(shape, type, held), "(float* d, ",
-      held ? "const unsigned* a" : "unsigned long long a", ", unsigned long long b) {\n",
-      "  asm volatile(\"{.reg .pred add; setp.ne.b32 add, 1, 0; \"\n",
-      "               \"wgmma.mma_async.sync.aligned.m", shape.m, "n", shape.n, "k", shape.k,
-      ".f32.", name, ".", name, " {", Operands(0, results), "}, ",
-      held ? absl::StrCat("{", Operands(results, inputs), "}, ", Operands(results + inputs, 1))
-           : Operands(results, 2),
-      ", add, 1, 1", flags.empty() ? "" : absl::StrCat(", ", Operands(behind, std::ssize(flags))),
-      ";}\"\n", "               : ", list, "\n               : ", a, ", \"l\"(b)",
-      flags.empty() ? "" : absl::StrCat(", \"n\"(", absl::StrJoin(flags, "), \"n\"("), ")"),
-      " : \"memory\");\n}\n");
-}
-
-std::string BulkCopyHelperText(const Dialect& dialect, size_t rank) {
-  std::string parameters, firsts, values;
-  for (size_t d = 0; d < rank; ++d) {
-    absl::StrAppend(&parameters, ", int x", d);
-    absl::StrAppend(&firsts, d == 0 ? "%" : ", %", d + 3);
-    absl::StrAppend(&values, ", \"r\"(x", d, ")");
-  }
-  return absl::StrCat(
-      "// Starts to copy a box of a tensor of ", rank,
-      " dimensions, from its element x, innermost ", "first; zeros for what lies outside.\n",
-      dialect.helper, "void ", BulkCopyHelper(rank), "(void* to, const TensorMap* map", parameters,
-      ", long long* phase) {\n", "  asm volatile(\"cp.async.bulk.tensor.", rank,
-      "d.shared::cluster.global.mbarrier::complete_tx::bytes \"\n", "               \"[%0], [%1, {",
-      firsts, "}], [%2];\"\n",
-      "               : : \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(map),\n",
-      "                   \"r\"((unsigned)__cvta_generic_to_shared(phase))", values,
-      " : \"memory\");\n}\n");
-}
-
 // For NVRTC's sake addresses are counted from pointers, and nests are written out.
 constexpr Pass kCudaPasses[] = {WriteOutUpdates, UnrollRotatingRegisters, CountFromPointers};
 constexpr Pass kOpenClPasses[] = {UnrollRotatingRegisters};
@@ -497,12 +433,6 @@ constexpr Dialect kDialects[] = {
 std::string Aligned(const Dialect& dialect, int64_t bytes) {
   return absl::Substitute(dialect.aligned, bytes);
 }
-
-std::string WarpgroupHelper(const search_space::MatrixShape& shape, DType type, bool held) {
-  return absl::StrCat(shape.name, "_", NameOf(type), held ? "_held" : "");
-}
-
-std::string BulkCopyHelper(size_t rank) { return absl::StrCat("bulk_copy_", rank, "d"); }
 
 absl::Span<const Dialect> Dialects() { return kDialects; }
 
@@ -642,19 +572,9 @@ std::string Prelude(const Dialect& dialect, const std::set<std::string>& helpers
     out += absl::StrReplaceAll(row.text, {{"$helper", dialect.helper}});
     out += "\n";
   }
-  for (size_t rank = 1; rank <= search_space::kMostBulkRank; ++rank) {
-    if (helpers.count(BulkCopyHelper(rank)) == 0) continue;
-    absl::StrAppend(&out, BulkCopyHelperText(dialect, rank), "\n");
-  }
-  for (DType type : {DType::kFloat16, DType::kBFloat16, DType::kTF32}) {
-    for (search_space::MatrixInstruction instruction : search_space::WarpgroupInstructions(type)) {
-      const search_space::MatrixShape& shape = search_space::ShapeOf(instruction);
-      for (const bool held : {false, true}) {
-        if (helpers.count(WarpgroupHelper(shape, type, held)) == 0) continue;
-        absl::StrAppend(&out, WarpgroupHelperText(dialect, shape, type, held), "\n");
-      }
-    }
-  }
+  VisitMadeHelpers([&](const std::string& name, auto text) {
+    if (helpers.count(name) > 0) absl::StrAppend(&out, text(dialect), "\n");
+  });
   return out;
 }
 

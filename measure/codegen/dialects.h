@@ -82,15 +82,6 @@ std::string TypeName(const Dialect& dialect, search_space::DType type, int lanes
 // The qualifier of what begins at multiples of so many bytes.
 std::string Aligned(const Dialect& dialect, int64_t bytes);
 
-// The function that adds a product of matrices of `type` to another by an instruction of a
-// warpgroup: a helper of this name. Descriptors say where its operands are; not of A where that is
-// `held` in registers.
-std::string WarpgroupHelper(const search_space::MatrixShape& shape, search_space::DType type,
-                            bool held);
-
-// The function that starts a bulk copy from a tensor of so many dimensions: a helper of this name.
-std::string BulkCopyHelper(size_t rank);
-
 // A literal that reads back as exactly `value` rounded to `type`; infinities and NaN included.
 std::string FloatLiteral(const Dialect& dialect, double value, search_space::DType type);
 std::string IntLiteral(const Dialect& dialect, int64_t value);

@@ -10,8 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "search_space/ir/background.h"
-#include "search_space/ir/matrix.h"
+#include "measure/codegen/made_helpers.h"
 
 namespace heddle::measure {
 namespace {
@@ -103,16 +102,7 @@ std::set<std::string> FindCalledIn(const Dialect& dialect) {
   }
   for (const HelperRow& helper : dialect.helpers) add(helper.text, /*functions_only=*/true);
   out.insert("TensorMap");
-  for (size_t rank = 1; rank <= search_space::kMostBulkRank; ++rank) {
-    out.insert(BulkCopyHelper(rank));
-  }
-  for (DType type : {DType::kFloat16, DType::kBFloat16, DType::kTF32}) {
-    for (search_space::MatrixInstruction instruction : search_space::WarpgroupInstructions(type)) {
-      for (const bool held : {false, true}) {
-        out.insert(WarpgroupHelper(search_space::ShapeOf(instruction), type, held));
-      }
-    }
-  }
+  VisitMadeHelpers([&](const std::string& name, auto /*text*/) { out.insert(name); });
   for (Op op : {Op::kExp, Op::kLog, Op::kSqrt, Op::kRsqrt, Op::kTanh, Op::kErf, Op::kAbs, Op::kPow,
                 Op::kMin, Op::kMax}) {
     std::set<std::string> helpers;

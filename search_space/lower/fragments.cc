@@ -223,8 +223,11 @@ Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumption
   const ScheduledStage& here = context.stage(s);
   const Fragment& fragment = *here.Note<Fragment>();
   const FragmentLayout& layout = fragment.layout();
-  // What is computed of other stages each lane computes for its own elements.
-  if (here.body->op != Op::kLoad) return EmitLoadElements(context, s, assumptions);
+  // What is computed of other stages each lane computes for its own elements, and no instruction
+  // loads what several warps hold together.
+  if (here.body->op != Op::kLoad || layout.warps > 1) {
+    return EmitLoadElements(context, s, assumptions);
+  }
   const int source = context.schedule.FindStage(here.body->buffer.get());
   if (source < 0 || context.stage(source).scope != Scope::kShared) {
     return context.Fail(

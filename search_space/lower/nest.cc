@@ -268,10 +268,11 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
     return Seq(std::move(nests));
   }
   if (here.Note<Tensorize>() != nullptr && depth + 3 == here.loops.size()) {
+    if (!carried.guards.empty()) {
+      return context.Fail(absl::StrCat("the sums of ", here.name(), " end inside a matrix"));
+    }
     const Stmt multiply = EmitMatrixMultiply(context, s);
-    return carried.guards.empty()
-               ? multiply
-               : context.Fail(absl::StrCat("the sums of ", here.name(), " end inside a matrix"));
+    return depth == GroupDepth(context, s) ? EmitGroup(context, s, multiply) : multiply;
   }
   if (here.Note<Fragment>() != nullptr && depth == here.loops.size()) {
     return context.Fail(absl::StrCat("fragment ", here.name(),

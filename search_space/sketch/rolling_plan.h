@@ -9,11 +9,13 @@
 #ifndef HEDDLE_SEARCH_SPACE_SKETCH_ROLLING_PLAN_H_
 #define HEDDLE_SEARCH_SPACE_SKETCH_ROLLING_PLAN_H_
 
+#include <memory>
 #include <random>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "search_space/sketch/rolling_chain.h"
+#include "search_space/sketch/rules.h"
 
 namespace heddle::search_space {
 
@@ -92,23 +94,33 @@ class RollingPlan : public KernelPlan {
                       const Root& root) const;
 };
 
-// The plan of such a chain by its simplest values, if it can be written: whether the statistics can
-// be taken along is found out so.
+// The rule that makes such plans: `Plan` has its name, kName, and kInWarpgroups.
 template <typename Plan>
-std::unique_ptr<KernelPlan> RollingPlanFor(const ProgramShape& shape, const KernelShape& kernel,
-                                           const Target& target, bool in_warpgroups) {
-  auto chain = FindRollingChain(shape, kernel, target, in_warpgroups);
-  if (!chain.has_value()) return nullptr;
-  auto plan = std::make_unique<Plan>(*std::move(chain));
-  std::vector<int64_t> values;
-  for (const Hole& hole : plan->holes()) {
-    if (hole.domain.empty()) return nullptr;
-    values.push_back(hole.domain[0]);
+class RollingRule : public SketchRule {
+ public:
+  const char* name() const override { return Plan::kName; }
+  bool takes_fused_kernels() const override { return true; }
+  bool multiplies_matrices() const override { return true; }
+  bool Applies(const ProgramShape& shape, const KernelShape& kernel,
+               const Target& target) const override {
+    return Apply(shape, kernel, target) != nullptr;
   }
-  ScheduleWriter w(shape.schedule);
-  if (!plan->WriteTo(w, values).ok()) return nullptr;
-  return plan;
-}
+  // Whether the statistics can be taken along is found out by writing the simplest schedule.
+  std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
+                                    const Target& target) const override {
+    auto chain = FindRollingChain(shape, kernel, target, Plan::kInWarpgroups);
+    if (!chain.has_value()) return nullptr;
+    auto plan = std::make_unique<Plan>(*std::move(chain));
+    std::vector<int64_t> values;
+    for (const Hole& hole : plan->holes()) {
+      if (hole.domain.empty()) return nullptr;
+      values.push_back(hole.domain[0]);
+    }
+    ScheduleWriter w(shape.schedule);
+    if (!plan->WriteTo(w, values).ok()) return nullptr;
+    return plan;
+  }
+};
 
 }  // namespace heddle::search_space
 

@@ -14,6 +14,9 @@ constexpr MatrixInstruction kInstruction = MatrixInstruction::kM16N8K16;
 
 class WarpRollingPlan : public RollingPlan {
  public:
+  static constexpr char kName[] = "rolling";
+  static constexpr bool kInWarpgroups = false;
+
   explicit WarpRollingPlan(RollingChain chain) : RollingPlan(std::move(chain)) {
     // The first value of each takes least.
     Add("warps", {4, 1, 2, 8}, 0);
@@ -154,23 +157,10 @@ void WarpRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, const
                 t.holds_queries ? root.thread : step);
 }
 
-class RollingRule : public SketchRule {
- public:
-  const char* name() const override { return "rolling"; }
-  bool takes_fused_kernels() const override { return true; }
-  bool multiplies_matrices() const override { return true; }
-  bool Applies(const ProgramShape& shape, const KernelShape& kernel,
-               const Target& target) const override {
-    return Apply(shape, kernel, target) != nullptr;
-  }
-  std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
-                                    const Target& target) const override {
-    return RollingPlanFor<WarpRollingPlan>(shape, kernel, target, false);
-  }
-};
-
 }  // namespace
 
-std::unique_ptr<SketchRule> MakeRollingRule() { return std::make_unique<RollingRule>(); }
+std::unique_ptr<SketchRule> MakeRollingRule() {
+  return std::make_unique<RollingRule<WarpRollingPlan>>();
+}
 
 }  // namespace heddle::search_space

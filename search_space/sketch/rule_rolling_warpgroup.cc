@@ -16,6 +16,9 @@ constexpr int64_t kOtherRegisters = 36;  // addresses, loop counters, statistics
 
 class WarpgroupRollingPlan : public RollingPlan {
  public:
+  static constexpr char kName[] = "rolling_warpgroup";
+  static constexpr bool kInWarpgroups = true;
+
   explicit WarpgroupRollingPlan(RollingChain chain)
       : RollingPlan(std::move(chain)), root_(RootInstruction()) {
     const bool copies = chain_.keys().is_copied && chain_.values().is_copied;
@@ -174,25 +177,10 @@ void WarpgroupRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, 
                      LineOf(product, number, shape.m, product.Depth()));
 }
 
-class WarpgroupRollingRule : public SketchRule {
- public:
-  const char* name() const override { return "rolling_warpgroup"; }
-  bool takes_fused_kernels() const override { return true; }
-  bool multiplies_matrices() const override { return true; }
-  bool Applies(const ProgramShape& shape, const KernelShape& kernel,
-               const Target& target) const override {
-    return Apply(shape, kernel, target) != nullptr;
-  }
-  std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
-                                    const Target& target) const override {
-    return RollingPlanFor<WarpgroupRollingPlan>(shape, kernel, target, true);
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<SketchRule> MakeWarpgroupRollingRule() {
-  return std::make_unique<WarpgroupRollingRule>();
+  return std::make_unique<RollingRule<WarpgroupRollingPlan>>();
 }
 
 }  // namespace heddle::search_space

@@ -5,6 +5,8 @@
 
 #include "search_space/check/verify.h"
 #include "search_space/ir/simplify.h"
+#include "search_space/lower/lower.h"
+#include "search_space/schedule/schedule.h"
 #include "tests/search_space/check/mistakes.h"
 
 namespace heddle::search_space {
@@ -38,13 +40,15 @@ TEST(WarpgroupLayouts, AreOfDevicesThatHaveThem) {
 
 // A ring of three buffers, products of one tile in flight beside those of the next, in two
 // warpgroups.
+std::string RingPoint(const char* in_flight, const char* bulk) {
+  return absl::StrCat(
+      "warpgroup: swap=0 m.groups=2 n.groups=1 m.tiles=1 columns=16 k.steps=2 split_k=1 "
+      "pipeline=3 in_flight=",
+      in_flight, " block_swizzle=1 min_blocks=0 bulk=", bulk);
+}
+
 PointOfProduct Ring(const char* in_flight = "1", const char* bulk = "0") {
-  return PointOfProduct(
-      "matmul", "m=128,n=16,k=128", "h100",
-      absl::StrCat(
-          "warpgroup: swap=0 m.groups=2 n.groups=1 m.tiles=1 columns=16 k.steps=2 split_k=1 "
-          "pipeline=3 in_flight=",
-          in_flight, " block_swizzle=1 min_blocks=0 bulk=", bulk));
+  return PointOfProduct("matmul", "m=128,n=16,k=128", "h100", RingPoint(in_flight, bulk));
 }
 
 TEST(WarpgroupProducts, AreComputed) {
@@ -53,6 +57,40 @@ TEST(WarpgroupProducts, AreComputed) {
       Ring(in_flight, bulk).ExpectRight();
     }
   }
+}
+
+// The ring's steps without tiles in flight, and others behind them.
+absl::StatusOr<Program> WithSteps(const PointOfProduct& ring, const std::string& more) {
+  const auto space = SearchSpace::Create(ring.program, ring.target);
+  const auto point = space->Parse(RingPoint("0", "0"));
+  Schedule schedule(ring.program);
+  const absl::Status applied = schedule.Apply(*space->Steps(*point));
+  EXPECT_TRUE(applied.ok()) << applied;
+  const absl::Status behind = schedule.Apply(*ParseSteps(more));
+  if (!behind.ok()) return behind;
+  return Lower(schedule);
+}
+
+// Operand a in registers, read for a whole tile, for each step of it, or for each matrix, between
+// whose products the threads then read.
+TEST(WarpgroupProducts, MayHoldAnOperand) {
+  PointOfProduct ring = Ring("0");
+  for (const char* loop : {"r.0", "r.1", "i.0"}) {
+    SCOPED_TRACE(loop);
+    const auto lowered = WithSteps(ring, absl::StrCat(R"(gather_read(C.acc, 0)
+set_scope(C.acc.operand0.2, local)
+fragment(C.acc.operand0.2, wgmma_m64n16k16, a, i, r)
+compute_at(C.acc.operand0.2, C.acc, )",
+                                                      loop, ")"));
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    ring.lowered = *lowered;
+    ring.ExpectRight();
+  }
+  const auto refused = WithSteps(ring, R"(gather_read(C.acc, 1)
+set_scope(C.acc.operand1.2, local)
+fragment(C.acc.operand1.2, wgmma_m64n16k16, b, j, r))");
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("reads operand b from shared memory"));
 }
 
 // Removing any of the waits, fences and barriers that keep products and threads apart is seen, with

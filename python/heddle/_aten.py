@@ -54,6 +54,12 @@ def is_tensor(node: Any) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 
+def lies_channels_last(value: Any) -> bool:
+    """In memory as [n, h, w, c], and not as [n, c, h, w] as well."""
+    is_image = value.dim() == 4 and all(isinstance(size, int) for size in value.shape)
+    return is_image and value.is_contiguous(memory_format=torch.channels_last) and not value.is_contiguous()
+
+
 def graph_of(module: Any) -> Graph:
     """Of a torch.fx.GraphModule whose nodes know their values' forms (meta["val"])."""
     types: dict[str, tuple[str, list[int | str]]] = {}
@@ -63,6 +69,8 @@ def graph_of(module: Any) -> Graph:
         if is_tensor(node):
             sizes: list[int | str] = [size if isinstance(size, int) else "?" for size in value.shape]
             types[node.name] = (str(value.dtype).removeprefix("torch."), sizes)
+            if lies_channels_last(value):
+                graph.channels_last.add(node.name)
         if node.op == "output":
             graph.results = {n.name for n in node.all_input_nodes}
         elif node.op == "call_function":

@@ -63,6 +63,6 @@ def _add(sections: Sections, module: Any, pair: Pair) -> None:
     def kernel(graph: Any, copies: list[Any]) -> Any:
         nodes = dict(zip(moving, copies, strict=True))
         nodes |= {name: sections.given(given[name]) for name in given if name in weights}
-        return graph.call_function(pair.call.define(), tuple(nodes[name] for name in given))
+        return graph.call_function(pair.call.define("compared"), tuple(nodes[name] for name in given))
 
     sections.add([given[name] for name in moving], kernel)

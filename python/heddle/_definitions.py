@@ -37,13 +37,15 @@ def normalise(group: Draft, node: Node, x: str) -> None:
     bias."""
     if len(node.output) > 1 and any(node.output[1:]):
         raise Unknown("it trains")
-    if group.dims[1] != [1]:
+    if [1] not in group.dims:
         raise Unknown("its channels are no axis of what is before it")
-    channel, extent = group.axes[1]
+    channel, extent = group.axes[group.dims.index([1])]
     epsilon = float(node.attributes.get("epsilon", 1e-5))
 
     def folded(what: str, tensor: str | Folded = "") -> Folded:
-        assert isinstance(tensor, str)
+        if isinstance(tensor, Folded):
+            assert tensor.what == "itself"
+            tensor = tensor.tensor
         return Folded(what, tensor, tuple(node.input[1:]), epsilon)
 
     if group.kind.endswith("conv2d") and group.suffix in ([], ["bias"]) and not group.folded:
@@ -130,18 +132,33 @@ def _window(node: Node, x: list[int], kernel: Sequence[int]) -> tuple[list[int],
     return strides, dilations, pads, out
 
 
-def _windowed(group: Draft, channel: str, strides: list[int], dilations: list[int], pads: list[int], fill: str) -> str:
-    """The text of X's element under the window; where there is padding, of a stage P that has it."""
+def _image(is_last: bool, n: str, c: str, h: str, w: str) -> str:
+    """Indices or extents of an image's dimensions, or of weights' by their inputs, in the order that they lie in."""
+    return ", ".join([n, h, w, c] if is_last else [n, c, h, w])
+
+
+def _windowed(
+    group: Draft,
+    channel: str,
+    strides: list[int],
+    dilations: list[int],
+    pads: list[int],
+    fill: str,
+    is_last: bool = False,
+) -> str:
+    """The text of X's element under the window; where there is padding, of a stage P that has it. `is_last`: the
+    channels are the last dimension."""
     top, left, bottom, right = pads
     across = []
     for out, step, ring, apart in zip("yx", strides, ("ry", "rx"), dilations, strict=True):
         across.append((out if step == 1 else f"{out}*{step}") + f" + {ring if apart == 1 else f'{ring}*{apart}'}")
-    index = f"[b, {channel}, {', '.join(across)}]"
+    index = f"[{_image(is_last, 'b', channel, *across)}]"
     if not any(pads):
         return f"X{index}"
+    axes = _image(is_last, "b: n", "c: ci", f"y: h + {top + bottom}", f"x: w + {left + right}")
+    inner = _image(is_last, "b", "c", f"y - {top}", f"x - {left}")
     group.stages.append(
-        f"P[b: n, c: ci, y: h + {top + bottom}, x: w + {left + right}] = select(y >= {top} && y < {top} + h && "
-        f"x >= {left} && x < {left} + w, X[b, c, y - {top}, x - {left}], {fill})"
+        f"P[{axes}] = select(y >= {top} && y < {top} + h && x >= {left} && x < {left} + w, X[{inner}], {fill})"
     )
     return f"P{index}"
 
@@ -150,6 +167,19 @@ def _extent(size: str, pad: int, kernel: str, step: int, apart: int) -> str:
     span = f"({kernel} - 1)*{apart} - 1" if apart != 1 else kernel
     inner = f"{size} + {pad} - {span}" if pad else f"{size} - {span}"
     return f"({inner}) / {step} + 1" if step != 1 else f"{inner} + 1"
+
+
+def _lay_out(group: Draft, node: Node, out: str, w_order: tuple[int, ...], is_last: bool) -> None:
+    """The axes of a convolution's result, and in which order its operands' dimensions are read: weights whose order is
+    `w_order` where the channels come last are laid out once."""
+    group.axes = [("b", "n"), ("o", out), ("y", "oh"), ("x", "ow")]
+    group.dims = [[0], [1], [2], [3]]
+    if is_last:
+        group.axes = [group.axes[d] for d in (0, 2, 3, 1)]
+        group.dims = [[0], [2], [3], [1]]
+        group.orders = {0: (0, 2, 3, 1), 1: w_order}
+        group.operands = [node.input[0], Folded("itself", node.input[1])]
+        group.operands += [name for name in node.input[2:3] if name]
 
 
 def conv(tensors: Tensors, node: Node) -> Draft:
@@ -167,23 +197,29 @@ def conv(tensors: Tensors, node: Node) -> Draft:
         f"o{side} = {_extent(side, pads[d] + pads[2 + d], f'k{side}', strides[d], dilations[d])}"
         for d, side in enumerate("hw")
     ]
+    is_last = node.input[0] in tensors.graph.channels_last
     taps = "ry: kh, rx: kw"
+    x_extents = _image(is_last, "n", "ci", "h", "w")
+    w_order = (0, 2, 3, 1)
     if depthwise:
-        group.inputs = ["X[n, ci, h, w]", "W[ci, kh, kw]"]
-        element = _windowed(group, "o", strides, dilations, pads, "0")
-        value, out = f"sum({taps}) {element} * W[o, ry, rx]", "ci"
+        w_extents, tap = ("kh, kw, ci", "ry, rx, o") if is_last else ("ci, kh, kw", "o, ry, rx")
+        w_order = (2, 3, 1, 0)
+        element = _windowed(group, "o", strides, dilations, pads, "0", is_last)
+        value, out = f"sum({taps}) {element} * W[{tap}]", "ci"
     elif groups == 1:
-        group.inputs = ["X[n, ci, h, w]", "W[co, ci, kh, kw]"]
-        element = _windowed(group, "c", strides, dilations, pads, "0")
-        value, out = f"sum(c: ci, {taps}) {element} * W[o, c, ry, rx]", "co"
+        w_extents, tap = _image(is_last, "co", "ci", "kh", "kw"), _image(is_last, "o", "c", "ry", "rx")
+        element = _windowed(group, "c", strides, dilations, pads, "0", is_last)
+        over = f"{taps}, c: ci" if is_last else f"c: ci, {taps}"
+        value, out = f"sum({over}) {element} * W[{tap}]", "co"
     else:
         shape["g"] = groups
         group.lets += ["cig = ci / g", "cog = co / g"]
-        group.inputs = ["X[n, ci, h, w]", "W[co, cig, kh, kw]"]
-        element = _windowed(group, "o / cog * cig + q", strides, dilations, pads, "0")
-        value, out = f"sum(q: cig, {taps}) {element} * W[o, q, ry, rx]", "co"
-    group.axes = [("b", "n"), ("o", out), ("y", "oh"), ("x", "ow")]
-    group.dims = [[0], [1], [2], [3]]
+        w_extents, tap = _image(is_last, "co", "cig", "kh", "kw"), _image(is_last, "o", "q", "ry", "rx")
+        element = _windowed(group, "o / cog * cig + q", strides, dilations, pads, "0", is_last)
+        over = f"{taps}, q: cig" if is_last else f"q: cig, {taps}"
+        value, out = f"sum({over}) {element} * W[{tap}]", "co"
+    group.inputs = [f"X[{x_extents}]", f"W[{w_extents}]"]
+    _lay_out(group, node, out, w_order, is_last)
     sums = group.add(value)
     if len(node.input) > 2 and node.input[2]:
         group.inputs.append(f"bias[{out}]")
@@ -199,8 +235,10 @@ def conv_transpose(tensors: Tensors, node: Node) -> Draft:
         raise Unknown("only transposed convolutions of images, without groups and auto_pad, are known")
     strides, dilations, pads, _ = _window(node, x, w[2:])
     shape = {"n": x[0], "ci": x[1], "h": x[2], "w": x[3], "co": w[1], "kh": w[2], "kw": w[3]}
-    group = Draft("conv_transpose2d", [("b", "n"), ("o", "co"), ("y", "oh"), ("x", "ow")], [[0], [1], [2], [3]],
-                  shape, ["X[n, ci, h, w]", "W[ci, co, kh, kw]"])  # fmt: skip
+    is_last = node.input[0] in tensors.graph.channels_last
+    w_extents, tap = ("co, kh, kw, ci", "o, ry, rx, c") if is_last else ("ci, co, kh, kw", "c, o, ry, rx")
+    group = Draft("conv_transpose2d", [], [], shape, [f"X[{_image(is_last, 'n', 'ci', 'h', 'w')}]", f"W[{w_extents}]"])
+    _lay_out(group, node, "co", (1, 2, 3, 0), is_last)
     conditions, indices = [], []
     more = list(of.get("output_padding", [0, 0]))
     for d, (side, out, ring) in enumerate((("h", "y", "ry"), ("w", "x", "rx"))):
@@ -214,8 +252,9 @@ def conv_transpose(tensors: Tensors, node: Node) -> Draft:
         conditions += [f"{index} >= 0", f"{index} < {side}"]
         conditions += [] if step == 1 else [f"{spread} % {step} == 0"]
         indices.append(index)
-    element = f"select({' && '.join(conditions)}, X[b, c, {', '.join(indices)}], 0)"
-    sums = group.add(f"sum(c: ci, ry: kh, rx: kw) {element} * W[c, o, ry, rx]")
+    element = f"select({' && '.join(conditions)}, X[{_image(is_last, 'b', 'c', *indices)}], 0)"
+    over = "ry: kh, rx: kw, c: ci" if is_last else "c: ci, ry: kh, rx: kw"
+    sums = group.add(f"sum({over}) {element} * W[{tap}]")
     if len(node.input) > 2 and node.input[2]:
         group.inputs.append("bias[co]")
         group.add(f"{group.read(sums)} + bias[o]")

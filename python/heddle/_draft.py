@@ -123,7 +123,9 @@ class Draft:
 
     kind: str
     axes: list[tuple[str, str]]  # of the current stage: name, extent's text
-    dims: list[list[int]]  # of the model's output tensor, those that each axis walks
+    # Of the model's output tensor, those that each axis walks. Where they come in another order than its own, what is
+    # combined with it has that order, too.
+    dims: list[list[int]]
     shape: dict[str, int]
     inputs: list[str]
     operands: list[str | Folded] = field(default_factory=list)  # of the inputs
@@ -134,6 +136,7 @@ class Draft:
     past: list[str] = field(default_factory=list)  # transpositions that are read through
     folded: bool = False  # a batch normalisation is in the weights
     dtype: str = "float32"
+    orders: dict[int, tuple[int, ...]] = field(default_factory=dict)  # as a Group has them
 
     def read(self, tensor: str) -> str:
         return f"{tensor}[{', '.join(name for name, _ in self.axes)}]"
@@ -190,6 +193,8 @@ class Draft:
                 raise Unknown(f"{name} is broadcast along a part of an axis")
         if not indices:  # one element that is no constant
             indices, extents = ["0"], ["1"]
+        if (order := order_of(self.dims)) is not None:
+            self.orders[len(self.inputs)] = order
         return f"{self.take(name, extents)}[{', '.join(indices)}]"
 
     def text(self, name: str) -> str:
@@ -221,10 +226,18 @@ def elementwise_text(tensors: Tensors, node: Node, element: Callable[[str], str]
     return BINARY[node.op_type].format(*(element(name) for name in node.input))
 
 
+def order_of(dims: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
+    """The order in which axes walk a tensor's dimensions, if it is not the tensor's own."""
+    order = tuple(d for own in dims for d in own)
+    return None if order == tuple(sorted(order)) else order
+
+
 def seen_as(dims: list[list[int]], old: list[int], new: list[int]) -> list[list[int]]:
     """The dimensions of `new`, another shape of the same elements, that each axis walks."""
     if old == new:
         return dims
+    if order_of(dims) is not None:
+        raise Unknown("its dimensions come in another order")
     seen, d = [], 0
     for own in dims:
         size, begin, product = math.prod(old[e] for e in own), d, 1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from heddle import _definitions, _patterns
-from heddle._draft import ELEMENTWISE, VIEWS, Draft, Tensors, Unknown, elementwise_text, seen_as
+from heddle._draft import ELEMENTWISE, VIEWS, Draft, Tensors, Unknown, elementwise_text, order_of, seen_as
 from heddle.extraction import Extraction, Graph, Group, Node, Workload
 
 _Maker = Callable[[Tensors, Node], Draft]
@@ -60,7 +61,7 @@ class Extractor:
                     # What a node reads comes first, in its order.
                     group.operands[:0] = node.input[: len(group.inputs) - len(group.operands)]
                     for operand in group.operands:
-                        self._check_type(str(operand), group)
+                        self._check_type(operand if isinstance(operand, str) else operand.tensor, group)
                 except Unknown as why:
                     if makers not in (_ATTENTION, _ROTARY):
                         self._pass_over(node, str(why))
@@ -106,8 +107,9 @@ class Extractor:
             self._found.workloads.append(workload)
         nodes = tuple(_name(node) for node in group.nodes)
         workload.nodes.append(nodes)
+        operands, order = tuple(group.operands), order_of(group.dims)
         self._found.groups.append(
-            Group(name, group.kind, group.shape, nodes, tuple(group.operands), output, group.dtype)
+            Group(name, group.kind, group.shape, nodes, operands, output, group.dtype, dict(group.orders), order)
         )
 
     # --------------------------------------------------------------------- what is behind a product
@@ -162,7 +164,14 @@ class Extractor:
     def _apply(self, group: Draft, nodes: list[Node], current: str) -> None:
         """Adds the stages of elementwise nodes. `current`: what the stage before computes."""
         output = self._tensors.shape(nodes[-1].output[0])
-        kept = (list(group.inputs), list(group.operands), list(group.stages), list(group.suffix), group.folded)
+        kept = replace(
+            group,
+            inputs=[*group.inputs],
+            operands=[*group.operands],
+            stages=[*group.stages],
+            suffix=[*group.suffix],
+            orders={**group.orders},
+        )
         made = {current: group.current()}
 
         def element(name: str) -> str:
@@ -182,7 +191,7 @@ class Extractor:
                     group.suffix.append(node.op_type.lower())
                 made[node.output[0]] = group.current()
         except Unknown:
-            group.inputs, group.operands, group.stages, group.suffix, group.folded = kept
+            vars(group).update(vars(kept))
             raise
 
 

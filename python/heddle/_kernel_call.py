@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -15,7 +15,7 @@ from heddle.torch import EXACT_STRIDES, define
 
 ALIGNMENT = 16  # bytes, of the widest access
 
-_numbers = count()  # of operators
+_numbers: dict[str, Iterator[int]] = {}  # of operators that are alike
 
 
 class KernelCall:
@@ -24,15 +24,19 @@ class KernelCall:
     What a batch normalisation makes of weights is kept for as long as these stay as they are.
     """
 
-    def __init__(self, kernel: Kernel, operands: tuple[str | Folded, ...], like: torch.Tensor) -> None:
-        """`operands`: the graph's tensors for each of the kernel's inputs; `like`: of the form of the result."""
+    def __init__(self, kernel: Kernel, group: Group, like: torch.Tensor) -> None:
+        """`group`: what the kernel computes; `like`: of the form of the result."""
         self._kernel = kernel
-        self._operands = operands
+        self._operands = group.operands
+        self._orders, self._order = group.orders, group.order or tuple(range(like.dim()))
         self._shape, self._strides = tuple(like.shape), tuple(like.stride())
-        self._is_dense = like.is_contiguous()
-        self._kept: dict[int, tuple[Any, Any]] = {}  # of an operand's number: of which tensors it was made, and it
+        own = self._in_place(torch.empty([self._shape[d] for d in self._order], device="meta")).stride()
+        self._fits = all(n == 1 or a == b for n, a, b in zip(self._shape, own, self._strides, strict=True))
+        # Of an operand's number: the tensors of which it was made, which are held so that no others come to lie where
+        # they do, the state that they were in, and what was made.
+        self._kept: dict[int, tuple[list[Any], Any, Any]] = {}
         # The graph's tensors that it takes, each once, in order.
-        self.names = operand_names(operands)
+        self.names = operand_names(group.operands)
         # As the graph's text shows it.
         self.__name__ = f"heddle_{kernel.manifest.op}"
 
@@ -41,43 +45,67 @@ class KernelCall:
         given = []
         for number, buffer in enumerate(self._kernel.inputs):
             operand = self._operands[number]
-            tensor = named[operand] if isinstance(operand, str) else self._folded(number, operand, named)
-            tensor = tensor.detach().reshape(buffer.shape).contiguous()
+            if isinstance(operand, str):
+                tensor = self._in_order(number, named[operand].detach())
+            else:
+                tensor = self._folded(number, operand, named)
+            tensor = tensor.reshape(buffer.shape).contiguous()
             given.append(tensor if tensor.data_ptr() % buffer.align == 0 else tensor.clone())
-        result = self._kernel(*given).reshape(self._shape)
+        result = self._kernel(*given)
         # What is behind it was traced with these strides.
-        return result if self._is_dense else self._empty(result).copy_(result)
+        if self._fits:
+            return result.as_strided(self._shape, self._strides)
+        return self._empty(result).copy_(self._in_place(result.reshape([self._shape[d] for d in self._order])))
+
+    def _in_order(self, number: int, tensor: Any) -> Any:
+        """An operand with its dimensions in the order that the kernel reads them in."""
+        order = self._orders.get(number)
+        if order is None:
+            return tensor
+        return tensor.reshape([1] * (len(order) - tensor.dim()) + [*tensor.shape]).permute(order)
+
+    def _in_place(self, result: Any) -> Any:
+        """A result whose dimensions are in the kernel's order, in the graph's."""
+        return result.permute([self._order.index(d) for d in range(len(self._order))])
 
     def _empty(self, other: Any) -> Any:
         dtype = getattr(torch, self._kernel.outputs[0].dtype)
         return other.new_empty_strided(self._shape, self._strides, dtype=dtype)
 
     def _folded(self, number: int, operand: Folded, named: dict[str, Any]) -> Any:
-        scale, offset, mean, variance = sources = [named[name].detach() for name in operand.norm]
         tensor = named[operand.tensor].detach() if operand.tensor else None
+        norm = [named[name].detach() for name in operand.norm]
+        sources = [source for source in (*norm, tensor) if source is not None]
         # What changes a tensor raises its version.
-        state = [(s.data_ptr(), s._version) for s in (*sources, tensor) if s is not None]
-        if number not in self._kept or self._kept[number][0] != state:
-            factor = scale * torch.rsqrt(variance + operand.epsilon)
-            if operand.what == "weights":
-                assert tensor is not None
-                value = tensor * factor.reshape(-1, *[1] * (tensor.dim() - 1))
-            elif operand.what == "offset":
-                value = offset - mean * factor + (0 if tensor is None else tensor * factor)
-            else:
-                value = factor
-            self._kept[number] = (state, value.to(getattr(torch, self._kernel.inputs[number].dtype)))
-        return self._kept[number][1]
+        state = [(source.data_ptr(), source._version) for source in sources]
+        if number not in self._kept or self._kept[number][1] != state:
+            value = _computed(operand, tensor, norm).to(getattr(torch, self._kernel.inputs[number].dtype))
+            self._kept[number] = (sources, state, self._in_order(number, value).contiguous())
+        return self._kept[number][2]
 
-    def define(self) -> Any:
-        """The same as an operator of PyTorch, torch.ops.heddle_fx...., whose inputs keep the strides of the trace."""
+    def define(self, role: str = "") -> Any:
+        """The same as an operator of PyTorch, torch.ops.heddle_fx...., whose inputs keep the strides of the trace.
+        `role` tells it from those that are for something else."""
         # Inductor keeps compiled graphs from process to process by their operators' names: what is another kernel, or
         # gives another form, is called otherwise.
-        form = f"{self._kernel.folder} {self._operands} {self._shape} {self._strides}"
+        form = f"{self._kernel.folder} {self._operands} {self._orders} {self._order} {self._shape} {self._strides} {role}"
         digest = hashlib.sha256(form.encode()).hexdigest()[:12]
-        name = f"heddle_fx::{self.__name__}_{digest}_{next(_numbers)}"
+        number = next(_numbers.setdefault(digest, count()))
+        name = f"heddle_fx::{self.__name__}_{digest}_{number}"
         tensors = ", ".join(f"Tensor t{number}" for number in range(len(self.names)))
         return define(name, f"({tensors}) -> Tensor", self, lambda *given: self._empty(given[0])).default
+
+
+def _computed(operand: Folded, tensor: Any, norm: list[Any]) -> Any:
+    if operand.what == "itself":
+        return tensor
+    scale, offset, mean, variance = norm
+    factor = scale * torch.rsqrt(variance + operand.epsilon)
+    if operand.what == "weights":
+        return tensor * factor.reshape(-1, *[1] * (tensor.dim() - 1))
+    if operand.what == "offset":
+        return offset - mean * factor + (0 if tensor is None else tensor * factor)
+    return factor
 
 
 def declare(module: Any) -> None:
@@ -107,7 +135,7 @@ def with_kernels(module: Any, chosen: list[tuple[Group, Kernel]]) -> Any:
     nodes = {node.name: copy for node, copy in copies.items()}
     for group, kernel in chosen:
         last = nodes[group.output]
-        call = KernelCall(kernel, group.operands, last.meta["val"])
+        call = KernelCall(kernel, group, last.meta["val"])
         with graph.inserting_after(last):
             made = graph.call_function(call.define(), tuple(nodes[name] for name in call.names))
         made.meta = dict(last.meta)
@@ -147,12 +175,15 @@ def place_of(module: Any, group: Group) -> str:
         for node in graph.nodes
         if node.op != "placeholder"
     ]
-    values = {node.name: node.meta["val"] for node in module.graph.nodes if node.name in names}
-    forms = [_form(values[name]) for name in names]
-    return "\n".join(map(str, [*forms, *lines, _form(last.meta["val"])]))
+    forms = {node.name: form_of(node) for node in module.graph.nodes if node.name in names}
+    return "\n".join(map(str, [*(forms[name] for name in names), *lines, form_of(last)]))
 
 
-def _form(value: torch.Tensor) -> tuple[Any, ...]:
+def form_of(node: Any) -> tuple[Any, ...]:
+    """What is known of a node's value before the graph runs."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return (type(value).__name__,)
     # What PyTorch allocates is aligned, so that it is the place in it that counts.
     offset = value.storage_offset() * value.element_size() % ALIGNMENT
     return (str(value.dtype), tuple(value.shape), value.stride(), offset)

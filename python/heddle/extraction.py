@@ -34,6 +34,8 @@ class Graph:
     types: dict[str, tuple[str, list[int | str]]]
     scalars: dict[str, float]  # constants of one element
     results: set[str]  # what the model is run for
+    # Tensors [n, c, h, w] whose channels lie beside each other in memory, as (n, h, w, c) has them.
+    channels_last: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -57,15 +59,15 @@ class Workload:
 
 @dataclass(frozen=True)
 class Folded:
-    """An operand that is computed once of a batch normalisation's tensors, y = x * factor + offset with
-    factor = scale / sqrt(variance + epsilon) for each channel."""
+    """An operand that is computed once: of a batch normalisation's tensors, y = x * factor + offset with
+    factor = scale / sqrt(variance + epsilon) for each channel, or of weights that are laid out anew."""
 
     # "factor"; "offset", with the factor times `tensor` where there is one; "weights", the factor times `tensor`, whose
-    # first dimension is the channels.
+    # first dimension is the channels; "itself", `tensor` without a normalisation.
     what: str
     tensor: str
-    norm: tuple[str, ...]  # scale, offset before the mean is taken off, mean, variance
-    epsilon: float
+    norm: tuple[str, ...] = ()  # scale, offset before the mean is taken off, mean, variance
+    epsilon: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,10 @@ class Group:
     operands: tuple[str | Folded, ...]
     output: str
     dtype: str = "float32"
+    # Of those inputs, by number, that have an operand's dimensions in another order than the graph: that order; and of
+    # the result, if it does.
+    orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    order: tuple[int, ...] | None = None
 
 
 @dataclass

@@ -17,14 +17,17 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from heddle._aten import graph_of, is_tensor
+from heddle._channels_last import in_channels_last
 from heddle._choice import Pair, compared
 from heddle._grouping import Extractor
-from heddle._kernel_call import KernelCall, declare, operand_names, place_of, with_kernels
+from heddle._kernel_call import KernelCall, declare, form_of, operand_names, place_of, with_kernels
 from heddle._prediction import predicted
 from heddle._timing import beside
 from heddle.database import Database, Fallback, connect
@@ -46,6 +49,8 @@ _KINDS = (
 _WORTH = 0.98
 # Kernels that are compared in one compilation, which nothing ends: a bound of time counts between two.
 _AT_ONCE = 8
+# Of Inductor's options, those by which it measures what it makes.
+_AUTOTUNING = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
 # The largest difference from eager, relative to the largest element, that roundings explain.
 _TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}
 
@@ -87,7 +92,8 @@ class Backend:
         them within so long. Without either, `fallback` says what is taken.
 
         `rest`: "inductor" compares each kernel, and at last the whole graph, with what Inductor makes of it at the
-        first call, and takes what is faster; `options` are Inductor's, as torch.compile has them. After
+        first call, and takes what is faster; `options` are Inductor's, as torch.compile has them. Where these have it
+        autotune, it does so for the whole graph, and is left out where the graph is faster without. After
         `choice_seconds` no further kernels are compared with it, and what they would compute stays Inductor's. "eager"
         takes every kernel there is and runs what has none as it is.
         """
@@ -104,6 +110,7 @@ class Backend:
         self._progress = progress
         self._rest = rest
         self._options = dict(options or {})
+        self._untuned = {key: value for key, value in self._options.items() if key not in _AUTOTUNING}
         self._choice_seconds = choice_seconds
 
     def __call__(self, module: Any, inputs: list[Any], **_: Any) -> Any:
@@ -134,6 +141,7 @@ class Backend:
         from functorch.compile import make_boxed_func
 
         if self._rest == "eager":
+            module = in_channels_last(module)
             candidates = self._candidates(module)
             self.report.uses += [one.use for one in candidates]
             return make_boxed_func(_with_all(module, candidates).forward)
@@ -190,38 +198,72 @@ class Backend:
         """The graph as Inductor compiles it, with those kernels that make it faster, if any does."""
         device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), torch.device("cpu"))
         with self._step("kernels"):
-            candidates = [place for one in self._candidates(module) for place in _places(module, one)]
-        with self._step("inductor"):
-            plain = self._inductor(module, inputs)
+            laid = in_channels_last(module)
+            candidates = [place for one in self._candidates(laid) for place in _places(laid, one)]
         with self._step("choice"):
-            faster, slower = self._faster(module, inputs, candidates, device)
+            faster, slower = self._faster(laid, inputs, candidates, device)
         self.report.slower += slower
-        if not faster:
-            return plain
         with self._step("whole"):
-            mixed = self._inductor(_with_all(module, faster), inputs)
-            times = beside({"inductor": lambda: plain(*inputs), "ours": lambda: mixed(*inputs)}, device)
-        self.report.inductor_us += times["inductor"]
+            run, times = self._whole(module, laid, faster, inputs, device)
+        if not faster:
+            return run
+        ours, inductor = times["ours"], times["inductor"]
+        self.report.inductor_us += inductor
         parts = [(one.use.weight * (one.use.ours_us or 0), _inductor_us(one.use)) for one in faster]
-        self.report.predicted_us += predicted(times["inductor"], parts, [_inductor_us(use) for use in slower])
+        self.report.predicted_us += predicted(inductor, parts, [_inductor_us(use) for use in slower])
         self.report.measured_us += min(times.values())
-        if times["ours"] < times["inductor"]:
+        if ours < inductor:
             self.report.uses += [one.use for one in faster]
-            return mixed
-        # What is faster alone may cost a fusion, or another layout.
-        self.report.slower += [one.use for one in faster]
-        self.report.left["a graph"] = (
-            f"{times['ours']:.1f} us with kernels, {times['inductor']:.1f} us by Inductor alone"
-        )
-        return plain
+        else:  # What is faster alone may cost a fusion.
+            self.report.slower += [one.use for one in faster]
+            self.report.left["a graph"] = f"{ours:.1f} us with kernels, {inductor:.1f} us by Inductor alone"
+        return run
 
-    def _inductor(self, module: Any, inputs: tuple[Any, ...]) -> Callable[..., Any]:
+    def _whole(
+        self, module: Any, laid: Any, faster: list[_Candidate], inputs: tuple[Any, ...], device: torch.device
+    ) -> tuple[Callable[..., Any], dict[str, float]]:
+        """The faster of a graph as it is ("inductor") and with kernels ("ours"), if there are any, and the microseconds
+        of both. Which one it is, is kept for the next time, where only that is compiled."""
+
+        def compiled(kind: str, tuned: bool) -> Callable[..., Any]:
+            graph = _with_all(laid, faster) if kind == "ours" else module
+            return self._inductor(graph, inputs, self._options if tuned else self._untuned)
+
+        kernels = [[one.place, str(one.kernel.folder), [group.output for group in one.groups]] for one in faster]
+        path = self._kept("wholes", [_text_of(module), kernels], device)
+        if path.exists():
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            return compiled(kept["kind"], kept["tuned"]), kept["times"]
+        plain, tuned = compiled("inductor", True), True
+        # Autotuning takes what is faster by itself, measured on a host that is busy: the whole can become slower by it.
+        if self._untuned != self._options:
+            other = compiled("inductor", False)
+            times = beside({"tuned": partial(plain, *inputs), "untuned": partial(other, *inputs)}, device)
+            _log.info("by Inductor alone: %s", times)
+            if times["untuned"] < times["tuned"]:
+                plain, tuned = other, False
+        if not faster:
+            return plain, {}
+        mixed = compiled("ours", tuned)
+        times = beside({"inductor": partial(plain, *inputs), "ours": partial(mixed, *inputs)}, device)
+        _log.info("the whole: %s", times)
+        best = min(times, key=lambda kind: times[kind])
+        keep_file(path, json.dumps({"kind": best, "tuned": tuned, "times": times}))
+        return mixed if best == "ours" else plain, times
+
+    def _inductor(self, module: Any, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> Callable[..., Any]:
         import torch._inductor
 
         copy = with_kernels(module, [])  # it changes what it compiles
         declare(copy)
-        compiled: Callable[..., Any] = torch._inductor.compile(copy, list(inputs), options=self._options)
+        compiled: Callable[..., Any] = torch._inductor.compile(copy, list(inputs), options=dict(options))
         return compiled
+
+    def _kept(self, folder: str, key: list[Any], device: torch.device) -> Path:
+        """The file of what was measured, by all that it depends on."""
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+        text = json.dumps([key, self._options, torch.__version__, name], default=str)
+        return cache_folder(folder) / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
     def _faster(
         self, module: Any, inputs: tuple[Any, ...], candidates: list[_Candidate], device: torch.device
@@ -234,7 +276,7 @@ class Backend:
         for number, one in enumerate(candidates):
             first = one.groups[0]
             expected = values[first.output]
-            call = KernelCall(one.kernel, first.operands, expected)
+            call = KernelCall(one.kernel, first, expected)
             operands = {name: values[name] for name in call.names}
             try:
                 errors[number] = difference(call(*operands.values()), expected)
@@ -261,12 +303,9 @@ class Backend:
     ) -> dict[int, tuple[float, float]]:
         """Microseconds of each kernel, and of what Inductor makes of the same nodes; kept for the next time."""
         found: dict[int, tuple[float, float]] = {}
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         paths, missing = {}, []
         for number, one in candidates.items():
-            key = [one.place, str(one.kernel.folder), self._options, torch.__version__, name]
-            digest = hashlib.sha256(json.dumps(key, default=str).encode()).hexdigest()[:24]
-            paths[number] = cache_folder("choices") / f"{digest}.json"
+            paths[number] = self._kept("choices", [one.place, str(one.kernel.folder)], device)
             if paths[number].exists():
                 times = json.loads(paths[number].read_text(encoding="utf-8"))
                 found[number] = (times["ours"], times["inductor"])
@@ -281,7 +320,9 @@ class Backend:
                 for number in several:
                     self.report.left[candidates[number].what] = f"not compared within {self._choice_seconds:g} s"
                 continue
-            results = compared(module, [pairs[number] for number in several], self._inductor, device)
+            # Untuned: autotuning would take minutes for all places, and seldom finds what is faster than libraries.
+            compiler = partial(self._inductor, options=self._untuned)
+            results = compared(module, [pairs[number] for number in several], compiler, device)
             _log.info("compared %d of %d", begin + len(several), len(missing))
             for number, result in zip(several, results, strict=True):
                 if isinstance(result, Exception):  # Inductor may yet compile the whole
@@ -346,7 +387,7 @@ def extract(model: Callable[..., Any], *inputs: Any) -> Extraction:
     found: list[Extraction] = []
 
     def compile(module: Any, _: Any) -> Any:
-        found.append(Extractor(graph_of(module)).run())
+        found.append(Extractor(graph_of(in_channels_last(module))).run())
         return make_boxed_func(module.forward)
 
     reader: Any = aot_autograd(fw_compiler=compile, inference_compiler=compile)
@@ -441,6 +482,11 @@ def tolerance_of(result: Any) -> float:
 
     types = {str(x.dtype).removeprefix("torch.") for x in tree_leaves(result) if isinstance(x, torch.Tensor)}
     return max((_TOLERANCE.get(name, 1e-3) for name in types), default=1e-3)
+
+
+def _text_of(module: Any) -> list[str]:
+    """A graph's nodes, and the forms of what they compute."""
+    return [f"{node.format_node()} {form_of(node)}" for node in module.graph.nodes]
 
 
 def _device(device: Any) -> str:

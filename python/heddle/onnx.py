@@ -100,7 +100,12 @@ def _read(model: Any, dims: Mapping[str, int]) -> Graph:
     scalars = {name: _written(value.reshape(())[()]) for name, value in constants.items() if value.size == 1}
     versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
     nodes = [one for n in graph.node for one in _nodes(n, max(versions, default=13), types, constants)]
-    return Graph(nodes, types, scalars, {value.name for value in graph.output})
+    # As heddle.fx lays images of 16 bits out.
+    channels_last = {
+        name for name, sizes in known.items()
+        if len(sizes) == 4 and sizes[1] > 1 and sizes[2] * sizes[3] > 1 and types[name][0] in ("float16", "bfloat16")
+    }  # fmt: skip
+    return Graph(nodes, types, scalars, {value.name for value in graph.output}, channels_last)
 
 
 def _as_torch_keeps_them(graph: Graph, weights: set[str]) -> None:

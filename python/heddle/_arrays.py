@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, Protocol
@@ -83,7 +84,7 @@ class Tensors:
         import torch
 
         self._torch: Any = torch
-        self._tensor = torch.Tensor
+        self._types = {torch.Tensor, torch.nn.Parameter}
         kind, _, index = device.partition(":")
         self._device = torch.device(kind, int(index)) if index else torch.device(kind)
         self._dtypes = {name: getattr(torch, name) for name in ITEM_BYTES}
@@ -92,7 +93,7 @@ class Tensors:
         # What is right takes few steps; what is not, or unusual, is looked at again for what is wrong.
         try:
             if (
-                isinstance(array, self._tensor)
+                type(array) in self._types
                 and array.dtype is self._dtypes[buffer.dtype]
                 and array.shape == buffer.shape
                 and array.stride() == buffer.strides
@@ -101,7 +102,7 @@ class Tensors:
                 and not array.is_neg()
             ):
                 address: int = array.data_ptr()
-                if address % buffer.align == 0:
+                if address and address % buffer.align == 0:
                     return address
         except RuntimeError:  # a layout without strides, or without an address
             pass
@@ -121,7 +122,6 @@ class CudaTensors(Tensors):
         super().__init__(f"cuda:{index}")
         self.index = index
         self._workspaces: dict[tuple[str, int], Any] = {}
-        self._types = {self._tensor, self._torch.nn.Parameter}
         c: Any = self._torch._C
         # Without the wrapper object that torch.cuda.current_stream makes, where torch still has it.
         raw: Callable[[int], int] | None = getattr(c, "_cuda_getCurrentRawStream", None)
@@ -197,8 +197,20 @@ def _check_tensor(torch: Any, array: Any, buffer: Buffer, device: Any) -> None:
     dtype = str(array.dtype).removeprefix("torch.")
     copy = f"{buffer.name}.contiguous() or, for its alignment, {buffer.name}.clone()"
     cast = f"{buffer.name}.to(torch.{buffer.dtype})"
-    _check_form(buffer, dtype, tuple(array.shape), tuple(array.stride()), array.data_ptr(), copy, cast)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an address that will be refused
+            address = array.data_ptr()
+    except RuntimeError:
+        address = 0
+    _check_form(buffer, dtype, tuple(array.shape), tuple(array.stride()), address, copy, cast)
     check_gradient(array, buffer)
+    if not address:
+        _refuse(
+            buffer,
+            f"given a {type(array).__name__} without memory, as there are while a graph is traced and under "
+            "torch.func's transforms: call what the kernel's register() returns",
+        )
 
 
 def check_gradient(tensor: Any, buffer: Buffer) -> None:

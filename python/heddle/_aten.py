@@ -54,10 +54,12 @@ def is_tensor(node: Any) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 
-def lies_channels_last(value: Any) -> bool:
-    """In memory as [n, h, w, c], and not as [n, c, h, w] as well."""
-    is_image = value.dim() == 4 and all(isinstance(size, int) for size in value.shape)
-    return is_image and value.is_contiguous(memory_format=torch.channels_last) and not value.is_contiguous()
+def _memory_order(value: Any) -> tuple[int, ...] | None:
+    """Of a dense tensor that does not lie in the order of its dimensions, that in which it does."""
+    if not all(isinstance(size, int) for size in value.shape) or value.is_contiguous():
+        return None
+    order = tuple(sorted(range(value.dim()), key=lambda d: -value.stride(d)))
+    return order if value.permute(order).is_contiguous() else None
 
 
 def graph_of(module: Any) -> Graph:
@@ -69,8 +71,8 @@ def graph_of(module: Any) -> Graph:
         if is_tensor(node):
             sizes: list[int | str] = [size if isinstance(size, int) else "?" for size in value.shape]
             types[node.name] = (str(value.dtype).removeprefix("torch."), sizes)
-            if lies_channels_last(value):
-                graph.channels_last.add(node.name)
+            if (order := _memory_order(value)) is not None:
+                graph.orders[node.name] = order
         if node.op == "output":
             graph.results = {n.name for n in node.all_input_nodes}
         elif node.op == "call_function":

@@ -132,6 +132,9 @@ def _window(node: Node, x: list[int], kernel: Sequence[int]) -> tuple[list[int],
     return strides, dilations, pads, out
 
 
+CHANNELS_LAST = (0, 2, 3, 1)
+
+
 def _image(is_last: bool, n: str, c: str, h: str, w: str) -> str:
     """Indices or extents of an image's dimensions, or of weights' by their inputs, in the order that they lie in."""
     return ", ".join([n, h, w, c] if is_last else [n, c, h, w])
@@ -175,9 +178,9 @@ def _lay_out(group: Draft, node: Node, out: str, w_order: tuple[int, ...], is_la
     group.axes = [("b", "n"), ("o", out), ("y", "oh"), ("x", "ow")]
     group.dims = [[0], [1], [2], [3]]
     if is_last:
-        group.axes = [group.axes[d] for d in (0, 2, 3, 1)]
-        group.dims = [[0], [2], [3], [1]]
-        group.orders = {0: (0, 2, 3, 1), 1: w_order}
+        group.axes = [group.axes[d] for d in CHANNELS_LAST]
+        group.dims = [[d] for d in CHANNELS_LAST]
+        group.orders = {0: CHANNELS_LAST, 1: w_order}
         group.operands = [node.input[0], Folded("itself", node.input[1])]
         group.operands += [name for name in node.input[2:3] if name]
 
@@ -197,10 +200,10 @@ def conv(tensors: Tensors, node: Node) -> Draft:
         f"o{side} = {_extent(side, pads[d] + pads[2 + d], f'k{side}', strides[d], dilations[d])}"
         for d, side in enumerate("hw")
     ]
-    is_last = node.input[0] in tensors.graph.channels_last
+    is_last = tensors.graph.orders.get(node.input[0]) == CHANNELS_LAST
     taps = "ry: kh, rx: kw"
     x_extents = _image(is_last, "n", "ci", "h", "w")
-    w_order = (0, 2, 3, 1)
+    w_order = CHANNELS_LAST
     if depthwise:
         w_extents, tap = ("kh, kw, ci", "ry, rx, o") if is_last else ("ci, kh, kw", "o, ry, rx")
         w_order = (2, 3, 1, 0)
@@ -235,7 +238,7 @@ def conv_transpose(tensors: Tensors, node: Node) -> Draft:
         raise Unknown("only transposed convolutions of images, without groups and auto_pad, are known")
     strides, dilations, pads, _ = _window(node, x, w[2:])
     shape = {"n": x[0], "ci": x[1], "h": x[2], "w": x[3], "co": w[1], "kh": w[2], "kw": w[3]}
-    is_last = node.input[0] in tensors.graph.channels_last
+    is_last = tensors.graph.orders.get(node.input[0]) == CHANNELS_LAST
     w_extents, tap = ("co, kh, kw, ci", "o, ry, rx, c") if is_last else ("ci, co, kh, kw", "c, o, ry, rx")
     group = Draft("conv_transpose2d", [], [], shape, [f"X[{_image(is_last, 'n', 'ci', 'h', 'w')}]", f"W[{w_extents}]"])
     _lay_out(group, node, "co", (1, 2, 3, 0), is_last)

@@ -163,10 +163,14 @@ class Draft:
         self, tensors: Tensors, name: str, called: str, axes: Sequence[tuple[str, str]]
     ) -> Callable[..., str]:
         """A further input with these axes (index, extent). Where it is a transposition, what is read is the tensor
-        before it. Returns the text of an element, in which other indices stand for those given by name."""
+        before it, in the order in which it lies. Returns the text of an element, in which other indices stand for those
+        given by name."""
         source, order = tensors.untransposed(name)
         self.past += [name] if source != name else []
         inside = [axes[order.index(d)] for d in range(len(axes))]
+        if (lies := tensors.graph.orders.get(source)) is not None:
+            self.orders[len(self.inputs)] = lies
+            inside = [inside[d] for d in lies]
         self.take(source, [extent for _, extent in inside], called)
 
         def element(**other: str) -> str:

@@ -108,6 +108,8 @@ class Extractor:
         nodes = tuple(_name(node) for node in group.nodes)
         workload.nodes.append(nodes)
         operands, order = tuple(group.operands), order_of(group.dims)
+        if order is not None:  # where it is not known from the graph
+            self._graph.orders.setdefault(output, order)
         self._found.groups.append(
             Group(name, group.kind, group.shape, nodes, operands, output, group.dtype, dict(group.orders), order)
         )

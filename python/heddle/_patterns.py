@@ -166,7 +166,10 @@ def rotary(tensors: Tensors, node: Node) -> Draft:
     (sin,) = [one for one in across.input if one != node.output[0]] or [""]
     sizes = [f"d{d}" for d in range(len(x))]
     axes = [(f"i{d}", size) for d, size in enumerate(sizes)]
-    group = Draft("rotary", axes, [[d] for d in range(len(x))], dict(zip(sizes, x, strict=True)), [])
+    # The result lies as elementwise operators leave it: as what is turned.
+    source, order = tensors.untransposed(name)
+    lies = tensors.graph.orders.get(name) or tuple(order.index(d) for d in range(len(x)))
+    group = Draft("rotary", [axes[d] for d in lies], [[d] for d in lies], dict(zip(sizes, x, strict=True)), [])
     group.nodes = [left, right, negative, node, across, along, total]
     element = group.take_untransposed(tensors, name, "X", axes)
     index, extent = axes[-1]

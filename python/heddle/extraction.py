@@ -34,8 +34,9 @@ class Graph:
     types: dict[str, tuple[str, list[int | str]]]
     scalars: dict[str, float]  # constants of one element
     results: set[str]  # what the model is run for
-    # Tensors [n, c, h, w] whose channels lie beside each other in memory, as (n, h, w, c) has them.
-    channels_last: set[str] = field(default_factory=set)
+    # Of tensors whose dimensions lie in another order in memory, outermost first: that order. An image [n, c, h, w] whose
+    # channels lie beside each other has (0, 2, 3, 1).
+    orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass

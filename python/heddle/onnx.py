@@ -15,6 +15,7 @@ import onnx.numpy_helper
 import onnx.shape_inference
 
 from heddle import _onnx_constants
+from heddle._definitions import CHANNELS_LAST
 from heddle._grouping import Extractor
 from heddle._rewriting import rewritten
 from heddle.errors import InvalidArgument
@@ -101,11 +102,11 @@ def _read(model: Any, dims: Mapping[str, int]) -> Graph:
     versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
     nodes = [one for n in graph.node for one in _nodes(n, max(versions, default=13), types, constants)]
     # As heddle.fx lays images of 16 bits out.
-    channels_last = {
-        name for name, sizes in known.items()
+    orders: dict[str, tuple[int, ...]] = {
+        name: CHANNELS_LAST for name, sizes in known.items()
         if len(sizes) == 4 and sizes[1] > 1 and sizes[2] * sizes[3] > 1 and types[name][0] in ("float16", "bfloat16")
     }  # fmt: skip
-    return Graph(nodes, types, scalars, {value.name for value in graph.output}, channels_last)
+    return Graph(nodes, types, scalars, {value.name for value in graph.output}, orders)
 
 
 def _as_torch_keeps_them(graph: Graph, weights: set[str]) -> None:

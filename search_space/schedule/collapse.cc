@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "base/math.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
 
@@ -231,6 +232,17 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> MergeAll(const TensorProgra
   return std::make_shared<const TensorProgram>(std::move(simple));
 }
 
+// Terms that units for matrices of 16-bit numbers multiply at once.
+constexpr int64_t kTerms = 16;
+
+// Nothing but tensors' elements, converted, zero where a condition says so, and multiplied?
+bool IsProduct(const Expr& e) {
+  if (e->op == Op::kMul) return IsProduct(e->args[0]) && IsProduct(e->args[1]);
+  if (e->op == Op::kCast) return IsProduct(e->args[0]);
+  if (e->op != Op::kSelect) return IsValueLoad(e);
+  return e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0 && IsProduct(e->args[1]);
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> Collapse(const TensorProgram& program,
@@ -241,6 +253,43 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Collapse(const TensorProgra
 absl::StatusOr<std::shared_ptr<const TensorProgram>> Flatten(const TensorProgram& program,
                                                              const std::string& stage) {
   return MergeAll(program, stage, true);
+}
+
+absl::StatusOr<std::shared_ptr<const TensorProgram>> FlattenSum(const TensorProgram& program,
+                                                                const std::string& stage) {
+  TensorProgram flattened = program;
+  const auto at = std::find_if(flattened.stages.begin(), flattened.stages.end(),
+                               [&](const Stage& s) { return s.name() == stage; });
+  if (at == flattened.stages.end() || at->reduce_axes.size() < 2 ||
+      at->combiner != Combiner::kSum || !IsProduct(at->body)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(stage, " is no sum of products along several axes"));
+  }
+  std::string name;
+  int64_t terms = 1;
+  for (const Var& axis : at->reduce_axes) {
+    name += axis->name;
+    terms *= axis->extent;
+  }
+  const Var all = MakeVar(at->UnusedAxisName(name), RoundUp(terms, kTerms));
+  absl::flat_hash_map<const Variable*, Expr> values;
+  int64_t inner = 1;
+  for (size_t r = at->reduce_axes.size(); r-- > 0;) {
+    const Var& axis = at->reduce_axes[r];
+    const Expr number = VarExpr(all) / Int(inner);
+    values[axis.get()] = r == 0 ? number : number % Int(axis->extent);
+    inner *= axis->extent;
+  }
+  const Expr is_term = VarExpr(all) < Int(terms);
+  at->body = Simplify(Rewrite(at->body, [&](const Expr& e) -> Expr {
+    if (e->op == Op::kVar) {
+      const auto value = values.find(e->var.get());
+      return value == values.end() ? nullptr : value->second;
+    }
+    return IsValueLoad(e) ? Select(is_term, e, Float(0, e->type)) : nullptr;
+  }));
+  at->reduce_axes = {all};
+  return std::make_shared<const TensorProgram>(std::move(flattened));
 }
 
 }  // namespace heddle::search_space

@@ -28,6 +28,14 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Collapse(const TensorProgra
 absl::StatusOr<std::shared_ptr<const TensorProgram>> Flatten(const TensorProgram& program,
                                                              const std::string& stage);
 
+// The same program with one axis in the place of all those that the product `stage` is summed
+// along: the elements of a small window, such as the 7 x 7 x 3 of a network's first convolution,
+// are then a row of one matrix. What is multiplied is zero where the axis, whose extent is a
+// multiple of what units for matrices multiply at once, goes on behind the last of them.
+// InvalidArgument where the stage is no sum of products along several axes.
+absl::StatusOr<std::shared_ptr<const TensorProgram>> FlattenSum(const TensorProgram& program,
+                                                                const std::string& stage);
+
 }  // namespace heddle::search_space
 
 #endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_COLLAPSE_H_

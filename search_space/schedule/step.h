@@ -21,6 +21,7 @@
 #include "search_space/schedule/primitives/contract.h"
 #include "search_space/schedule/primitives/fetch.h"
 #include "search_space/schedule/primitives/flatten.h"
+#include "search_space/schedule/primitives/flatten_sum.h"
 #include "search_space/schedule/primitives/fragment.h"
 #include "search_space/schedule/primitives/fuse.h"
 #include "search_space/schedule/primitives/gather_read.h"
@@ -59,7 +60,7 @@ using Step =
                  CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
                  BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
                  SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize,
-                 FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand>;
+                 FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

@@ -9,11 +9,22 @@
 
 namespace heddle::search_space {
 
+namespace {
+
+// Is the condition false past the axis' end?
+bool IsFalsePast(const Expr& condition, const Var& axis) {
+  return condition->op == Op::kLt && condition->args[0]->op == Op::kVar &&
+         condition->args[0]->var == axis && condition->args[1]->op == Op::kInt &&
+         condition->args[1]->int_value <= axis->extent;
+}
+
+}  // namespace
+
 bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, bool placed) {
   if (e->op == Op::kSelect) {
     if (const Expr whole = WholeOf(e)) return IsZeroOutside(schedule, whole, axis, placed);
     return e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0 &&
-           IsZeroOutside(schedule, e->args[1], axis, placed);
+           (IsFalsePast(e->args[0], axis) || IsZeroOutside(schedule, e->args[1], axis, placed));
   }
   const auto is_zero = [&](const Expr& arg) { return IsZeroOutside(schedule, arg, axis, placed); };
   switch (e->op) {

@@ -192,6 +192,29 @@ void AddScans(const Schedule& schedule, int stage, std::vector<Step>& steps) {
   }
 }
 
+// Is the sum a product of matrices whose units would take its axes only as one: fills no axis half
+// of what these multiply at once, but all of them together?
+bool IsProductOfSmallWindows(const Stage& sum) {
+  const std::vector<Expr> loads = LoadsIn(sum.body);
+  if (loads.size() != 2) return false;
+  const auto is_own = [&](const Var& axis, size_t of) {
+    return MentionsAny(loads[of], {axis.get()}) && !MentionsAny(loads[1 - of], {axis.get()});
+  };
+  for (const size_t factor : {0, 1}) {
+    if (std::none_of(sum.axes.begin(), sum.axes.end(),
+                     [&](const Var& axis) { return is_own(axis, factor); })) {
+      return false;
+    }
+  }
+  int64_t longest = 1, all = 1;
+  for (const Var& axis : sum.reduce_axes) {
+    longest = std::max(longest, axis->extent);
+    all *= axis->extent;
+  }
+  const int64_t terms = ShapeOf(WarpInstruction(loads[0]->buffer->dtype)).k;
+  return 2 * longest < terms && 2 * all >= terms;
+}
+
 }  // namespace
 
 bool ReadsSeveralTensors(const Expr& body) {
@@ -228,6 +251,11 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
     if (!is_narrow) continue;
     if (const auto fewer = Flatten(flattened, s.name()); fewer.ok()) {
       flatten.steps.push_back(FlattenAxes{s.name()});
+      flattened = **fewer;
+    }
+    if (!IsProductOfSmallWindows(s)) continue;
+    if (const auto fewer = FlattenSum(flattened, s.name()); fewer.ok()) {
+      flatten.steps.push_back(FlattenSumAxes{s.name()});
       flattened = **fewer;
     }
   }

@@ -260,6 +260,44 @@ class Models(Case):
         exact = rms_norm(*(x.double() for x in inputs))
         torch.testing.assert_close(run(*inputs).double(), exact, rtol=2**-8, atol=1e-6)
 
+    def test_what_lies_in_another_order_is_read_and_written_so(self):
+        def rotated(x, cos, sin):
+            left, right = x.chunk(2, -1)
+            return x * cos + torch.cat((-right, left), -1) * sin
+
+        def model(q, k, v, cos, sin):
+            q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+            q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+            y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return q, y.transpose(1, 2).reshape(2, 5, 12)
+
+        heads = [torch.randn(2, 5, 3, 4) for _ in range(3)]
+        tables = [torch.randn(5, 4) for _ in range(2)]
+        run, report = optimize(model, *heads, *tables)
+        self.assertLess(report.largest_error, 1e-5)
+        texts = {plain(use.operator): use.text for use in report.uses}
+        self.assertEqual([*sorted(texts)], ["causal_attention", "rotary"])
+        # Heads lie within tokens all the way, so that nothing is copied between kernels.
+        self.assertIn("X[d0, d2, d1, d3], In1[d2, d3], In2[d2, d3]", texts["rotary"])
+        self.assertIn("out Y[i0: d0, i2: d2, i1: d1, i3: d3]", texts["rotary"])
+        self.assertIn("in Q[b, s, h, d], K[b, t, h, d], V[b, t, h, e]", texts["causal_attention"])
+        self.assertIn("out Y[z: b, i: s, p: h, x: e]", texts["causal_attention"])
+        with torch.no_grad():
+            q, expected = run(*heads, *tables)[0], model(*heads, *tables)[0]
+        self.assertEqual(q.stride(), expected.stride())
+        # The kernels' own results and operands are what the graph reads and has.
+        copies = []
+        with mock.patch.object(torch.Tensor, "copy_", lambda *given: copies.append(given)), torch.no_grad():
+            contiguous = torch.Tensor.contiguous
+
+            def counted(tensor):
+                copies.extend([] if tensor.is_contiguous() else [tensor.shape])
+                return contiguous(tensor)
+
+            with mock.patch.object(torch.Tensor, "contiguous", counted):
+                run(*heads, *tables)
+        self.assertEqual(copies, [])
+
     def test_types_are_not_mixed(self):
         x, w = torch.randn(4, 6, dtype=torch.bfloat16), torch.randn(6, 5, dtype=torch.bfloat16)
         offset = torch.randn(5)

@@ -1,6 +1,7 @@
 """Kernels as operators of PyTorch, on tensors in the processor's memory through PoCL."""
 
 import unittest
+import warnings
 
 from support import Case, require_pocl, skip
 
@@ -8,6 +9,7 @@ import heddle
 
 try:
     import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
     torch.library.opcheck  # noqa: B018
 except (ImportError, AttributeError) as error:
@@ -40,6 +42,22 @@ class Torch(Case):
             f(a.requires_grad_(), b, c)
         with torch.no_grad():
             f(a, b, c)
+
+    def test_tensors_without_memory_are_refused(self):
+        f = self.kernel()
+        given = self.tensors()
+        mode = FakeTensorMode()
+        fakes = [mode.from_tensor(tensor) for tensor in given]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with self.assertRaisesRegex(heddle.TensorError, r"input A.*FakeTensor without memory.*register\(\)"):
+                f(*fakes)
+            with self.assertRaisesRegex(heddle.TensorError, r"input B.*FakeTensor without memory"):
+                f(given[0], *fakes[1:])
+            with self.assertRaisesRegex(heddle.TensorError, r"output D.*FakeTensor without memory"):
+                f(*given, out=mode.from_tensor(torch.empty(8, 12)))
+            with self.assertRaisesRegex(heddle.TensorError, r"input A.*without memory.*transforms"):
+                torch.vmap(lambda a: f(a, *given[1:]))(torch.randn(3, 8, 16))
 
     def test_an_operator(self):
         op = self.kernel().register("heddle_test::gemm")

@@ -152,11 +152,51 @@ TEST(FlattenTest, LeavesAloneWhatIsNoWindowOrIsReadAlongOneAxis) {
   }
 }
 
+TEST(FlattenSumTest, TheElementsOfAWindowAreARowOfAMatrix) {
+  const auto program = Make("conv2d_nhwc", "n=3,ci=3,h=5,w=7,co=4,kh=3,kw=3", DType::kBFloat16);
+  const auto flattened = FlattenSum(*program, "Y");
+  ASSERT_TRUE(flattened.ok()) << flattened.status();
+  const Stage& y = (*flattened)->stages.back();
+  ASSERT_THAT(y.reduce_axes.size(), 1);
+  EXPECT_EQ(y.reduce_axes[0]->extent, 32) << "27 terms, and nothing up to whole matrices";
+  EXPECT_EQ(ToString(y.body),
+            "float32(select(ryrxc < 27, P[b, y + ryrxc / 9, x + ryrxc / 3 % 3, ryrxc % 3], 0)) * "
+            "float32(select(ryrxc < 27, W[ryrxc / 9, ryrxc / 3 % 3, ryrxc % 3, o], 0))");
+}
+
+TEST(FlattenSumTest, IsForProductsOfWhichNoAxisFillsAMatrix) {
+  const char* small = "n=3,ci=3,h=9,w=7,co=4,kh=3,kw=3,stride=2";
+  const auto steps_of = [](const char* op, const char* shape, DType type) {
+    std::string steps;
+    for (const Algorithm& algorithm : AlgorithmsOf(Make(op, shape, type))) {
+      if (algorithm.name == "flatten") steps += ToString(algorithm.steps);
+    }
+    return steps;
+  };
+  EXPECT_THAT(steps_of("conv2d_nhwc", small, DType::kBFloat16), HasSubstr("flatten_sum(Y"));
+  EXPECT_THAT(steps_of("conv2d", small, DType::kFloat16), HasSubstr("flatten_sum(Y"));
+  EXPECT_EQ(steps_of("conv2d", small, DType::kFloat32), "");
+  const char* deep = "n=3,ci=8,h=9,w=7,co=4,kh=3,kw=3";
+  EXPECT_THAT(steps_of("conv2d_nhwc", deep, DType::kBFloat16), Not(HasSubstr("flatten_sum")));
+  // Of each channel by itself there is no matrix.
+  EXPECT_THAT(steps_of("depthwise_conv2d", "n=3,c=8,h=9,w=7,kh=3,kw=3", DType::kBFloat16),
+              Not(HasSubstr("flatten_sum")));
+}
+
+TEST(FlattenSumTest, LeavesAloneWhatIsNoSumOfProducts) {
+  for (const auto& [op, shape] : {std::pair{"matmul", "m=4,n=5,k=6"}, {"softmax", "m=4,n=5"}}) {
+    const auto program = Make(op, shape, DType::kBFloat16);
+    const auto flattened = FlattenSum(*program, program->stages.back().name());
+    EXPECT_THAT(std::string(flattened.status().message()), HasSubstr("along several axes")) << op;
+  }
+}
+
 TEST(CollapseTest, ComesBeforeAllOtherSteps) {
   Schedule schedule(Make("conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=1,kw=1"));
   ASSERT_TRUE(schedule.Apply(Split{"Y", "y", {5}}).ok());
   EXPECT_THAT(std::string(schedule.Apply(CollapseAxes{"Y"}).message()), HasSubstr("before all"));
   EXPECT_THAT(std::string(schedule.Apply(FlattenAxes{"Y"}).message()), HasSubstr("before all"));
+  EXPECT_THAT(std::string(schedule.Apply(FlattenSumAxes{"Y"}).message()), HasSubstr("before all"));
 }
 
 }  // namespace

@@ -23,6 +23,11 @@ op along_a_line(n, l, ci, co) {
   in X[n, l + 4, ci], W[co, 3, ci]
   out Y[b: n, i: l, o: co] = sum(r: 3, c: ci) X[b, i + 2*r, c] * W[o, r, c]
 }
+op small_windows(n, h, w, ci, co, k) {
+  in X[n, h*2 + k - 2, w*2 + k - 2, ci], W[co, k, k, ci], B[co]
+  C[b: n, y: h, x: w, o: co] = sum(r: k, s: k, c: ci) X[b, y*2 + r, x*2 + s, c] * W[o, r, s, c]
+  out Y[b: n, y: h, x: w, o: co] = max(C[b, y, x, o] + B[o], 0)
+}
 op weight_gradient(n, ci, co, h, w) {
   in X[n, ci, h + 2, w + 2], D[n, co, h, w]
   out G[o: co, c: ci, r: 3, s: 3] = sum(b: n, y: h, x: w) X[b, c, y + r, x + s] * D[b, o, y, x]
@@ -56,6 +61,12 @@ constexpr Case kCases[] = {
      "h100"},
     {"with_bias", "conv2d_bias_relu", "n=2,ci=16,h=5,w=7,co=9,kh=3,kw=3,pad=1", DType::kFloat16,
      "h100"},
+    {"small_windows", "small_windows", "n=2,h=5,w=7,ci=3,co=24,k=7", DType::kBFloat16, "h100"},
+    {"small_windows_of_warps", "small_windows", "n=2,h=3,w=5,ci=3,co=17,k=3", DType::kFloat16,
+     "a100"},
+    {"small_windows_in_tf32", "small_windows", "n=1,h=5,w=5,ci=3,co=16,k=3", DType::kTF32, "h100"},
+    {"first_layer", "conv2d_bias_relu", "n=2,ci=3,h=9,w=8,co=16,kh=5,kw=5,stride=2,pad=2",
+     DType::kBFloat16, "h100"},
     {"along_a_line", "along_a_line", "n=3,l=21,ci=16,co=16", DType::kBFloat16, "h100"},
     {"weight_gradient", "weight_gradient", "n=16,h=3,w=5,ci=8,co=16", DType::kBFloat16, "h100"},
 };

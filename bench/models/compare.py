@@ -109,7 +109,7 @@ def case(name, batch, options, keep):
     from torch._inductor.runtime.benchmarking import InductorBenchmarker
 
     import heddle
-    from heddle import _choice, fx
+    from heddle import _choice, _whole, fx
     from heddle._timing import captured
 
     turns = Turns(options.out / "device.lock")
@@ -117,7 +117,7 @@ def case(name, batch, options, keep):
     turns.take(fx, "_values")
     # A first call compiles.
     turns.take(_choice, "section_times", lambda run, *_: run())
-    turns.take(fx, "beside", lambda calls, *_: [call() for call in calls.values()])
+    turns.take(_whole, "beside", lambda calls, *_: [call() for call in calls.values()])
     turns.take(InductorBenchmarker, "benchmark_gpu")  # of autotuning
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True

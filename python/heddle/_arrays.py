@@ -21,6 +21,9 @@ class Arrays(Protocol):
     def empty(self, buffer: Buffer) -> Any:
         """A new array, not initialised."""
 
+    def written(self, array: Any, /) -> Any:
+        """Is told of each array of the caller's that was written."""
+
 
 def _refuse(buffer: Buffer, what: str) -> NoReturn:
     raise TensorError(f"{buffer.role} {buffer}: {what}")
@@ -72,6 +75,9 @@ class NumPyArrays:
             _refuse(buffer, "given an array that cannot be written")
         return address
 
+    def written(self, array: Any, /) -> None:
+        pass
+
     def empty(self, buffer: Buffer) -> Any:
         # NumPy aligns as malloc does, to 16 bytes.
         return self._numpy.empty(buffer.shape, buffer.dtype)
@@ -88,6 +94,9 @@ class Tensors:
         kind, _, index = device.partition(":")
         self._device = torch.device(kind, int(index)) if index else torch.device(kind)
         self._dtypes = {name: getattr(torch, name) for name in ITEM_BYTES}
+        # Tells PyTorch that a tensor has changed: its graphs for gradients, and all that goes by its version, ask.
+        graph: Any = getattr(getattr(torch, "autograd", None), "graph", None)
+        self.written: Callable[[Any], Any] = getattr(graph, "increment_version", lambda tensor: None)
 
     def address(self, array: Any, buffer: Buffer) -> int:
         # What is right takes few steps; what is not, or unusual, is looked at again for what is wrong.
@@ -197,12 +206,7 @@ def _check_tensor(torch: Any, array: Any, buffer: Buffer, device: Any) -> None:
     dtype = str(array.dtype).removeprefix("torch.")
     copy = f"{buffer.name}.contiguous() or, for its alignment, {buffer.name}.clone()"
     cast = f"{buffer.name}.to(torch.{buffer.dtype})"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of an address that will be refused
-            address = array.data_ptr()
-    except RuntimeError:
-        address = 0
+    address = _address(torch, array)
     _check_form(buffer, dtype, tuple(array.shape), tuple(array.stride()), address, copy, cast)
     check_gradient(array, buffer)
     if not address:
@@ -211,6 +215,18 @@ def _check_tensor(torch: Any, array: Any, buffer: Buffer, device: Any) -> None:
             f"given a {type(array).__name__} without memory, as there are while a graph is traced and under "
             "torch.func's transforms: call what the kernel's register() returns",
         )
+
+
+def _address(torch: Any, array: Any) -> int:
+    """0 of a tensor without memory."""
+    try:
+        if type(array) in (torch.Tensor, torch.nn.Parameter):
+            return int(array.data_ptr())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch's, of a subclass's address that will be refused
+            return int(array.data_ptr())
+    except RuntimeError:
+        return 0
 
 
 def check_gradient(tensor: Any, buffer: Buffer) -> None:

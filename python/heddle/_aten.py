@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from heddle.extraction import Graph, Node
+from heddle.extraction import CHANNELS_LAST, Graph, Node
 
 _SAME = {
     "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs",
@@ -54,11 +54,16 @@ def is_tensor(node: Any) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 
-def _memory_order(value: Any) -> tuple[int, ...] | None:
+def memory_order(value: Any) -> tuple[int, ...] | None:
     """Of a dense tensor that does not lie in the order of its dimensions, that in which it does."""
     if not all(isinstance(size, int) for size in value.shape) or value.is_contiguous():
         return None
-    order = tuple(sorted(range(value.dim()), key=lambda d: -value.stride(d)))
+    if value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last):
+        return CHANNELS_LAST
+    # Where a dimension of one element stands says nothing: it keeps its place.
+    moving = [d for d in range(value.dim()) if value.shape[d] > 1]
+    by_stride = iter(sorted(moving, key=lambda d: -value.stride(d)))
+    order = tuple(next(by_stride) if size > 1 else d for d, size in enumerate(value.shape))
     return order if value.permute(order).is_contiguous() else None
 
 
@@ -71,7 +76,7 @@ def graph_of(module: Any) -> Graph:
         if is_tensor(node):
             sizes: list[int | str] = [size if isinstance(size, int) else "?" for size in value.shape]
             types[node.name] = (str(value.dtype).removeprefix("torch."), sizes)
-            if (order := _memory_order(value)) is not None:
+            if (order := memory_order(value)) is not None:
                 graph.orders[node.name] = order
         if node.op == "output":
             graph.results = {n.name for n in node.all_input_nodes}

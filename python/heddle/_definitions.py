@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from heddle._draft import Draft, Tensors, Unknown, elementwise_text, number
-from heddle.extraction import Folded, Node
+from heddle.extraction import CHANNELS_LAST, Folded, Node
 
 
 def elementwise(tensors: Tensors, node: Node) -> Draft:
@@ -48,8 +48,8 @@ def normalise(group: Draft, node: Node, x: str) -> None:
             tensor = tensor.tensor
         return Folded(what, tensor, tuple(node.input[1:]), epsilon)
 
-    if group.kind.endswith("conv2d") and group.suffix in ([], ["bias"]) and not group.folded:
-        group.folded = True
+    if group.folds and group.suffix in ([], ["bias"]):
+        group.folds = False
         group.operands[1] = folded("weights", group.operands[1])
         if group.suffix:
             group.operands[2] = folded("offset", group.operands[2])
@@ -132,9 +132,6 @@ def _window(node: Node, x: list[int], kernel: Sequence[int]) -> tuple[list[int],
     return strides, dilations, pads, out
 
 
-CHANNELS_LAST = (0, 2, 3, 1)
-
-
 def _image(is_last: bool, n: str, c: str, h: str, w: str) -> str:
     """Indices or extents of an image's dimensions, or of weights' by their inputs, in the order that they lie in."""
     return ", ".join([n, h, w, c] if is_last else [n, c, h, w])
@@ -172,17 +169,20 @@ def _extent(size: str, pad: int, kernel: str, step: int, apart: int) -> str:
     return f"({inner}) / {step} + 1" if step != 1 else f"{inner} + 1"
 
 
-def _lay_out(group: Draft, node: Node, out: str, w_order: tuple[int, ...], is_last: bool) -> None:
+def _lay_out(
+    tensors: Tensors, group: Draft, node: Node, out: str, w_order: tuple[int, ...], is_last: bool
+) -> None:
     """The axes of a convolution's result, and in which order its operands' dimensions are read: weights whose order is
-    `w_order` where the channels come last are laid out once."""
+    `w_order` where the channels come last are laid out once, if they are no result of the graph's."""
     group.axes = [("b", "n"), ("o", out), ("y", "oh"), ("x", "ow")]
     group.dims = [[0], [1], [2], [3]]
     if is_last:
         group.axes = [group.axes[d] for d in CHANNELS_LAST]
         group.dims = [[d] for d in CHANNELS_LAST]
         group.orders = {0: CHANNELS_LAST, 1: w_order}
-        group.operands = [node.input[0], Folded("itself", node.input[1])]
-        group.operands += [name for name in node.input[2:3] if name]
+        if tensors.is_given(node.input[1]):
+            group.operands = [node.input[0], Folded("itself", node.input[1])]
+            group.operands += [name for name in node.input[2:3] if name]
 
 
 def conv(tensors: Tensors, node: Node) -> Draft:
@@ -222,7 +222,8 @@ def conv(tensors: Tensors, node: Node) -> Draft:
         over = f"{taps}, q: cig" if is_last else f"q: cig, {taps}"
         value, out = f"sum({over}) {element} * W[{tap}]", "co"
     group.inputs = [f"X[{x_extents}]", f"W[{w_extents}]"]
-    _lay_out(group, node, out, w_order, is_last)
+    group.folds = tensors.is_given(node.input[1])
+    _lay_out(tensors, group, node, out, w_order, is_last)
     sums = group.add(value)
     if len(node.input) > 2 and node.input[2]:
         group.inputs.append(f"bias[{out}]")
@@ -241,7 +242,7 @@ def conv_transpose(tensors: Tensors, node: Node) -> Draft:
     is_last = tensors.graph.orders.get(node.input[0]) == CHANNELS_LAST
     w_extents, tap = ("co, kh, kw, ci", "o, ry, rx, c") if is_last else ("ci, co, kh, kw", "c, o, ry, rx")
     group = Draft("conv_transpose2d", [], [], shape, [f"X[{_image(is_last, 'n', 'ci', 'h', 'w')}]", f"W[{w_extents}]"])
-    _lay_out(group, node, "co", (1, 2, 3, 0), is_last)
+    _lay_out(tensors, group, node, "co", (1, 2, 3, 0), is_last)
     conditions, indices = [], []
     more = list(of.get("output_padding", [0, 0]))
     for d, (side, out, ring) in enumerate((("h", "y", "ry"), ("w", "x", "rx"))):

@@ -104,6 +104,10 @@ class Tensors:
     def is_result(self, name: str) -> bool:
         return name in self.graph.results
 
+    def is_given(self, name: str) -> bool:
+        """Is it an input of the graph, or a constant, and not computed in it?"""
+        return name not in self._makers
+
     def only_reader(self, name: str) -> Node | None:
         readers = self.readers(name)
         return readers[0] if len(readers) == 1 and not self.is_result(name) else None
@@ -134,7 +138,7 @@ class Draft:
     nodes: list[Node] = field(default_factory=list)  # the model's, the last of which makes the result
     suffix: list[str] = field(default_factory=list)
     past: list[str] = field(default_factory=list)  # transpositions that are read through
-    folded: bool = False  # a batch normalisation is in the weights
+    folds: bool = False  # a batch normalisation can go into the weights
     dtype: str = "float32"
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)  # as a Group has them
 

@@ -61,7 +61,7 @@ class Extractor:
                     # What a node reads comes first, in its order.
                     group.operands[:0] = node.input[: len(group.inputs) - len(group.operands)]
                     for operand in group.operands:
-                        self._check_type(operand if isinstance(operand, str) else operand.tensor, group)
+                        self._check_type(operand if isinstance(operand, str) else operand.named(), group)
                 except Unknown as why:
                     if makers not in (_ATTENTION, _ROTARY):
                         self._pass_over(node, str(why))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from heddle.extraction import Folded, Group
 from heddle.kernel import Kernel
@@ -21,7 +23,7 @@ _numbers: dict[str, Iterator[int]] = {}  # of operators that are alike
 class KernelCall:
     """A kernel as a function of the graph's tensors, which have the shapes and layouts that the model gives them.
 
-    What a batch normalisation makes of weights is kept for as long as these stay as they are.
+    What is made of weights, by a batch normalisation or laid out anew, is kept for as long as these stay as they are.
     """
 
     def __init__(self, kernel: Kernel, group: Group, like: torch.Tensor) -> None:
@@ -32,9 +34,7 @@ class KernelCall:
         self._shape, self._strides = tuple(like.shape), tuple(like.stride())
         own = self._in_place(torch.empty([self._shape[d] for d in self._order], device="meta")).stride()
         self._fits = all(n == 1 or a == b for n, a, b in zip(self._shape, own, self._strides, strict=True))
-        # Of an operand's number: the tensors of which it was made, which are held so that no others come to lie where
-        # they do, the state that they were in, and what was made.
-        self._kept: dict[int, tuple[list[Any], Any, Any]] = {}
+        self._kept: dict[int, _Kept] = {}  # of operands, by number
         # The graph's tensors that it takes, each once, in order.
         self.names = operand_names(group.operands)
         # As the graph's text shows it.
@@ -76,12 +76,22 @@ class KernelCall:
         tensor = named[operand.tensor].detach() if operand.tensor else None
         norm = [named[name].detach() for name in operand.norm]
         sources = [source for source in (*norm, tensor) if source is not None]
-        # What changes a tensor raises its version.
-        state = [(source.data_ptr(), source._version) for source in sources]
-        if number not in self._kept or self._kept[number][1] != state:
-            value = _computed(operand, tensor, norm).to(getattr(torch, self._kernel.inputs[number].dtype))
-            self._kept[number] = (sources, state, self._in_order(number, value).contiguous())
-        return self._kept[number][2]
+        kept = self._kept.get(number)
+        if kept is not None and kept.is_of(sources):
+            return kept.value
+        value = _computed(operand, tensor, norm).to(getattr(torch, self._kernel.inputs[number].dtype))
+        value = self._in_order(number, value).contiguous()
+        # Of tensors without versions it is not known when they change, and what a capture computes is there at its
+        # replays alone. What lies right already is no copy.
+        is_same = any(source.data_ptr() == value.data_ptr() for source in sources)
+        if is_same or any(source.is_inference() for source in sources) or _is_capturing(value):
+            return value
+        if kept is not None:
+            value = kept.value.copy_(value)  # where it is, graphs that were captured read it
+        self._kept[number] = _Kept(sources, value)
+        _forget_what_is_gone()
+        _calls.add(self)
+        return value
 
     def define(self, role: str = "") -> Any:
         """The same as an operator of PyTorch, torch.ops.heddle_fx...., whose inputs keep the strides of the trace.
@@ -94,6 +104,49 @@ class KernelCall:
         name = f"heddle_fx::{self.__name__}_{digest}_{number}"
         tensors = ", ".join(f"Tensor t{number}" for number in range(len(self.names)))
         return define(name, f"({tensors}) -> Tensor", self, lambda *given: self._empty(given[0])).default
+
+
+class _Kept:
+    """What was made of tensors, as long as these are the same and as they were."""
+
+    def __init__(self, sources: Sequence[Any], value: Any) -> None:
+        self.value = value
+        self._state = self._state_of(sources)
+        # While there is a reference, no other tensor's memory is taken for this one's; it keeps none.
+        self._memory = [StorageWeakRef(source.untyped_storage()) for source in sources]
+
+    def is_of(self, sources: Sequence[Any]) -> bool:
+        return self._state == self._state_of(sources) and not self.is_gone()
+
+    def is_gone(self) -> bool:
+        return any(memory.expired() for memory in self._memory)
+
+    @staticmethod
+    def _state_of(sources: Sequence[Any]) -> Any:
+        # What changes a tensor raises its version.
+        return _generation, [(s.data_ptr(), -1 if s.is_inference() else s._version) for s in sources]
+
+
+_generation = 0
+_calls: weakref.WeakSet[KernelCall] = weakref.WeakSet()  # that keep something
+
+
+def forget_weights() -> None:
+    """Has what was made of weights be made again at the next calls: after these were written past PyTorch's versions of
+    tensors, as by `weight.data.copy_(...)` or kernels of others."""
+    global _generation
+    _generation += 1
+
+
+def _forget_what_is_gone() -> None:
+    """Operators stay; what they made of the weights of a model that is no more need not."""
+    for call in list(_calls):
+        for number in [number for number, kept in call._kept.items() if kept.is_gone()]:
+            del call._kept[number]
+
+
+def _is_capturing(tensor: Any) -> bool:
+    return bool(tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _computed(operand: Folded, tensor: Any, norm: list[Any]) -> Any:

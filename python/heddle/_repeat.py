@@ -37,6 +37,7 @@ def writing({ins}, {outs}, out):
         if not ({bits}) & low_bits:
             {apart}
             {launches}
+            {written}
             return out
     return singly(({ins},), out)
 """
@@ -102,6 +103,7 @@ class Repeat:
             "singly": singly,
             "arguments": arguments,
             "check_apart": check_apart,
+            "written": tensors.written,
             "apart": [()],  # addresses of arguments that were seen to share no memory
             # Alignments are powers of two: no address may have one of these bits.
             "low_bits": max(buffer.align for buffer in arguments) - 1,
@@ -161,6 +163,7 @@ def _text(manifest: Manifest) -> str:
         "apart": _filled(_APART, addresses=addresses, inputs=str(len(ins))),
         "launches": launched,
         "result": ", ".join(outs),
+        "written": "\n".join(f"written({name})" for name in outs),
     }
     texts = [
         _filled(_ALLOCATING, name="allocating", otherwise=f"singly(({parts['ins']},), None)", **parts),

@@ -15,6 +15,9 @@ from heddle.errors import HeddleError
 from heddle.operator import Operator
 
 
+CHANNELS_LAST = (0, 2, 3, 1)  # of the dimensions of an image, its order in memory
+
+
 @dataclass
 class Node:
     """An operator of a model. Tensors are known by names."""
@@ -69,6 +72,10 @@ class Folded:
     tensor: str
     norm: tuple[str, ...] = ()  # scale, offset before the mean is taken off, mean, variance
     epsilon: float = 0.0
+
+    def named(self) -> str:
+        """A tensor of its type."""
+        return self.tensor or self.norm[0]
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,13 @@ import torch
 from heddle._aten import graph_of, is_tensor
 from heddle._channels_last import in_channels_last
 from heddle._choice import Pair, compared
+from heddle._differences import difference as difference
+from heddle._differences import tolerance_of
 from heddle._grouping import Extractor
 from heddle._kernel_call import KernelCall, declare, form_of, operand_names, place_of, with_kernels
+from heddle._kernel_call import forget_weights as forget_weights
 from heddle._prediction import predicted
-from heddle._timing import beside
+from heddle._whole import PLAIN, Whole, fastest
 from heddle.database import Database, Fallback, connect
 from heddle.errors import HeddleError, InvalidArgument, NotFound
 from heddle.extraction import Extraction, Group
@@ -47,12 +50,12 @@ _KINDS = (
 )  # fmt: skip
 # A kernel that takes more than this share of Inductor's time is not worth a border that nothing is fused across.
 _WORTH = 0.98
+# One that takes less than this is worth it wherever it stands.
+_CLEARLY = 0.9
 # Kernels that are compared in one compilation, which nothing ends: a bound of time counts between two.
 _AT_ONCE = 8
 # Of Inductor's options, those by which it measures what it makes.
 _AUTOTUNING = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
-# The largest difference from eager, relative to the largest element, that roundings explain.
-_TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}
 
 _NEEDS_GRADIENTS = "it needs gradients: call the model under torch.no_grad()"
 
@@ -110,7 +113,9 @@ class Backend:
         self._progress = progress
         self._rest = rest
         self._options = dict(options or {})
-        self._untuned = {key: value for key, value in self._options.items() if key not in _AUTOTUNING}
+        self._untuned = self._options
+        if any(self._options.get(key) for key in _AUTOTUNING):
+            self._untuned = {key: value for key, value in self._options.items() if key not in _AUTOTUNING}
         self._choice_seconds = choice_seconds
 
     def __call__(self, module: Any, inputs: list[Any], **_: Any) -> Any:
@@ -198,58 +203,72 @@ class Backend:
         """The graph as Inductor compiles it, with those kernels that make it faster, if any does."""
         device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), torch.device("cpu"))
         with self._step("kernels"):
-            laid = in_channels_last(module)
+            laid = self._laid(module, inputs)
             candidates = [place for one in self._candidates(laid) for place in _places(laid, one)]
         with self._step("choice"):
             faster, slower = self._faster(laid, inputs, candidates, device)
         self.report.slower += slower
+        # A border that nothing is fused across can cost more than a kernel saves: those that save little are left out,
+        # too.
+        sets = {"all": faster, "clear": [one for one in faster if _ratio(one.use) < _CLEARLY]}
+        sets = {kind: some for kind, some in sets.items() if some and (kind == "all" or len(some) < len(faster))}
         with self._step("whole"):
-            run, times = self._whole(module, laid, faster, inputs, device)
+            whole = self._whole(module, laid, sets, inputs, device)
         if not faster:
-            return run
-        ours, inductor = times["ours"], times["inductor"]
+            return whole.run
+        inductor = whole.times[PLAIN]
+        ours_us, best = min((us, kind) for kind, us in whole.times.items() if kind != PLAIN)
         self.report.inductor_us += inductor
-        parts = [(one.use.weight * (one.use.ours_us or 0), _inductor_us(one.use)) for one in faster]
-        self.report.predicted_us += predicted(inductor, parts, [_inductor_us(use) for use in slower])
-        self.report.measured_us += min(times.values())
-        if ours < inductor:
-            self.report.uses += [one.use for one in faster]
-        else:  # What is faster alone may cost a fusion.
-            self.report.slower += [one.use for one in faster]
-            self.report.left["a graph"] = f"{ours:.1f} us with kernels, {inductor:.1f} us by Inductor alone"
-        return run
+        taken = sets[best]
+        parts = [(one.use.weight * (one.use.ours_us or 0), _inductor_us(one.use)) for one in taken]
+        rest = [*slower, *(one.use for one in faster if one not in taken)]
+        self.report.predicted_us += predicted(inductor, parts, [_inductor_us(use) for use in rest])
+        self.report.measured_us += min(inductor, ours_us)
+        if whole.kind == PLAIN:
+            taken = []
+            self.report.left["a graph"] = f"{ours_us:.1f} us with kernels, {inductor:.1f} us by Inductor alone"
+        self.report.uses += [one.use for one in taken]
+        self.report.slower += [one.use for one in faster if one not in taken]
+        return whole.run
+
+    def _laid(self, module: Any, inputs: tuple[Any, ...]) -> Any:
+        """The graph in channels last, if it computes the same so."""
+        laid = in_channels_last(module)
+        if laid is module:
+            return module
+        try:
+            expected = torch.fx.Interpreter(module).run(*inputs)
+            error = difference(torch.fx.Interpreter(laid).run(*inputs), expected)
+            if error <= tolerance_of(expected):
+                return laid
+            why = f"the graph would differ by {error:.1e}"
+        except Exception as refused:  # of whatever kind those of PyTorch's operators are
+            why = f"{type(refused).__name__} {refused}"[:300]
+        self.report.left["images with their channels last"] = why
+        return module
 
     def _whole(
-        self, module: Any, laid: Any, faster: list[_Candidate], inputs: tuple[Any, ...], device: torch.device
-    ) -> tuple[Callable[..., Any], dict[str, float]]:
-        """The faster of a graph as it is ("inductor") and with kernels ("ours"), if there are any, and the microseconds
-        of both. Which one it is, is kept for the next time, where only that is compiled."""
-
-        def compiled(kind: str, tuned: bool) -> Callable[..., Any]:
-            graph = _with_all(laid, faster) if kind == "ours" else module
-            return self._inductor(graph, inputs, self._options if tuned else self._untuned)
-
-        kernels = [[one.place, str(one.kernel.folder), [group.output for group in one.groups]] for one in faster]
-        path = self._kept("wholes", [_text_of(module), kernels], device)
-        if path.exists():
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            return compiled(kept["kind"], kept["tuned"]), kept["times"]
-        plain, tuned = compiled("inductor", True), True
-        # Autotuning takes what is faster by itself, measured on a host that is busy: the whole can become slower by it.
-        if self._untuned != self._options:
-            other = compiled("inductor", False)
-            times = beside({"tuned": partial(plain, *inputs), "untuned": partial(other, *inputs)}, device)
-            _log.info("by Inductor alone: %s", times)
-            if times["untuned"] < times["tuned"]:
-                plain, tuned = other, False
-        if not faster:
-            return plain, {}
-        mixed = compiled("ours", tuned)
-        times = beside({"inductor": partial(plain, *inputs), "ours": partial(mixed, *inputs)}, device)
-        _log.info("the whole: %s", times)
-        best = min(times, key=lambda kind: times[kind])
-        keep_file(path, json.dumps({"kind": best, "tuned": tuned, "times": times}))
-        return mixed if best == "ours" else plain, times
+        self,
+        module: Any,
+        laid: Any,
+        sets: Mapping[str, list[_Candidate]],
+        inputs: tuple[Any, ...],
+        device: torch.device,
+    ) -> Whole:
+        graphs = {kind: partial(_with_all, laid, some) for kind, some in sets.items()}
+        kernels = [
+            [kind, one.place, str(one.kernel.folder), [group.output for group in one.groups]]
+            for kind, some in sets.items()
+            for one in some
+        ]
+        return fastest(
+            {PLAIN: lambda: module, **graphs},
+            lambda graph, tuned: self._inductor(graph, inputs, self._options if tuned else self._untuned),
+            self._untuned != self._options,
+            inputs,
+            device,
+            self._kept("wholes", [_text_of(module), kernels], device),
+        )
 
     def _inductor(self, module: Any, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> Callable[..., Any]:
         import torch._inductor
@@ -463,34 +482,18 @@ def _expected(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
         ) from why  # fmt: skip
 
 
-def difference(got: Any, expected: Any) -> float:
-    """The largest of all elements, relative to the largest element of its tensor."""
-    from torch.utils._pytree import tree_leaves
-
-    worst = 0.0
-    for a, b in zip(tree_leaves(got), tree_leaves(expected), strict=True):
-        if isinstance(b, torch.Tensor) and b.numel() > 0:
-            scale = max(float(b.double().abs().max()), 1e-30)
-            error = float((a.double() - b.double()).abs().max()) / scale
-            worst = max(worst, error if error == error else float("inf"))
-    return worst
-
-
-def tolerance_of(result: Any) -> float:
-    """What roundings explain, by the types of the result's tensors."""
-    from torch.utils._pytree import tree_leaves
-
-    types = {str(x.dtype).removeprefix("torch.") for x in tree_leaves(result) if isinstance(x, torch.Tensor)}
-    return max((_TOLERANCE.get(name, 1e-3) for name in types), default=1e-3)
-
-
 def _text_of(module: Any) -> list[str]:
-    """A graph's nodes, and the forms of what they compute."""
-    return [f"{node.format_node()} {form_of(node)}" for node in module.graph.nodes]
+    """A graph's nodes, and the forms of what they compute; of graphs that it refers to, too."""
+    graphs = [(name, one) for name, one in module.named_modules() if isinstance(one, torch.fx.GraphModule)]
+    return [f"{name} {node.format_node()} {form_of(node)}" for name, one in graphs for node in one.graph.nodes]
 
 
 def _device(device: Any) -> str:
     return f"cuda:{device.index or 0}" if device.type == "cuda" else "auto" if device.type != "cpu" else "opencl:0"
+
+
+def _ratio(use: Use) -> float:
+    return (use.ours_us or 0) / (use.inductor_us or 1)
 
 
 def _inductor_us(use: Use) -> float:

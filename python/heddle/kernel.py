@@ -128,6 +128,8 @@ class Kernel:
         if self._repeat is not None and not self._repeat.learned:
             self._repeat.learn(inputs, outputs)
         if out is not None:
+            for array in outputs:
+                arrays.written(array)
             return out
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 

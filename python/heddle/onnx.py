@@ -15,11 +15,10 @@ import onnx.numpy_helper
 import onnx.shape_inference
 
 from heddle import _onnx_constants
-from heddle._definitions import CHANNELS_LAST
 from heddle._grouping import Extractor
 from heddle._rewriting import rewritten
 from heddle.errors import InvalidArgument
-from heddle.extraction import Extraction, Graph, Node
+from heddle.extraction import CHANNELS_LAST, Extraction, Graph, Node
 
 __all__ = ["extract"]
 
@@ -102,10 +101,12 @@ def _read(model: Any, dims: Mapping[str, int]) -> Graph:
     versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
     nodes = [one for n in graph.node for one in _nodes(n, max(versions, default=13), types, constants)]
     # As heddle.fx lays images of 16 bits out.
-    orders: dict[str, tuple[int, ...]] = {
-        name: CHANNELS_LAST for name, sizes in known.items()
-        if len(sizes) == 4 and sizes[1] > 1 and sizes[2] * sizes[3] > 1 and types[name][0] in ("float16", "bfloat16")
-    }  # fmt: skip
+    orders: dict[str, tuple[int, ...]] = {}
+    for node in nodes:
+        name = node.input[0] if node.op_type in ("Conv", "ConvTranspose") else ""
+        image = known.get(name, [])
+        if len(image) == 4 and image[1] > 1 and image[2] * image[3] > 1 and types[name][0] in ("float16", "bfloat16"):
+            orders[name] = CHANNELS_LAST
     return Graph(nodes, types, scalars, {value.name for value in graph.output}, orders)
 
 

@@ -235,8 +235,10 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> MergeAll(const TensorProgra
 // Terms that units for matrices of 16-bit numbers multiply at once.
 constexpr int64_t kTerms = 16;
 
-// Nothing but tensors' elements, converted, zero where a condition says so, and multiplied?
+// Nothing but tensors' elements, converted, zero where a condition says so, and multiplied? Which
+// elements must follow from axes alone: behind the last term there is no index to read.
 bool IsProduct(const Expr& e) {
+  if (ReadsIndices(e)) return false;
   if (e->op == Op::kMul) return IsProduct(e->args[0]) && IsProduct(e->args[1]);
   if (e->op == Op::kCast) return IsProduct(e->args[0]);
   if (e->op != Op::kSelect) return IsValueLoad(e);

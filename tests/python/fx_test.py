@@ -1,6 +1,7 @@
 """Whole models of PyTorch, through PoCL."""
 
 import copy
+import gc
 import os
 import re
 import unittest
@@ -22,7 +23,7 @@ require_pocl()
 from groups import plain  # noqa: E402
 from torch._inductor import lowering  # noqa: E402
 
-from heddle import _choice, _sections, fx  # noqa: E402
+from heddle import _choice, _kernel_call, _sections, fx  # noqa: E402
 from heddle.fx import Backend  # noqa: E402
 
 
@@ -62,7 +63,7 @@ class Inductor:
         for what, stand_in in (
             ("torch._inductor.compile", compile),
             ("heddle._choice.section_times", self.section_times),
-            ("heddle.fx.beside", self.beside),
+            ("heddle._whole.beside", self.beside),
         ):
             replaced = mock.patch(what, stand_in)
             replaced.start()
@@ -189,6 +190,113 @@ class Models(Case):
         _, report = optimize(model, x, w)
         self.assertEqual([plain(use.operator) for use in report.uses], ["conv2d"])
         self.assertIn("X[n, ci, h, w]", report.uses[0].text)
+
+    def test_operators_that_know_how_tensors_lie_get_them_so(self):
+        @torch.library.custom_op("heddle_test_fx::first_row", mutates_args=(), tags=(torch.Tag.needs_exact_strides,))
+        def first_row(x: torch.Tensor) -> torch.Tensor:
+            return x.as_strided((8,), (1,)).clone()  # by place in memory
+
+        first_row.register_fake(lambda x: x.new_empty(8))
+        conv2d, functional = torch.nn.functional.conv2d, torch.nn.functional
+
+        def behind(x, w):
+            y = conv2d(x, w)
+            return y.sin(), first_row(y)
+
+        def attended(x, w):
+            q = conv2d(x, w).view(2, 2, 4, 16)
+            return functional.scaled_dot_product_attention(q, q, q)
+
+        x, w = torch.randn(2, 4, 4, 4).bfloat16(), torch.randn(8, 4, 1, 1).bfloat16()
+        for model in (behind, attended):
+            with self.subTest(model.__name__):
+                torch._dynamo.reset()
+                run, report = optimize(model, x, w)
+                self.assertLess(fx.difference(run(x, w), model(x, w)), 2e-2)
+                self.assertIn("in X[n, h, w, ci]", next(use.text for use in report.uses if "conv" in use.operator))
+
+    def test_a_graph_that_would_differ_with_channels_last_is_left(self):
+        real = fx.in_channels_last
+
+        def wrong(module):
+            laid = real(module)
+            node = next(node for node in laid.graph.nodes if node.target == torch.ops.aten.relu.default)
+            node.target = torch.ops.aten.neg.default
+            laid.recompile()
+            return laid
+
+        x, w = torch.randn(2, 4, 5, 5).bfloat16(), torch.randn(4, 4, 3, 3).bfloat16()
+        with mock.patch.object(fx, "in_channels_last", wrong):
+            Inductor(self, (1.0, 2.0), (1.0, 2.0))
+            run, report = optimize(lambda x, w: torch.relu(torch.nn.functional.conv2d(x, w)), x, w, rest="inductor")
+        self.assertRegex(report.left["images with their channels last"], "would differ")
+        self.assertIn("in X[n, ci, h, w]", report.uses[0].text)
+        self.assertLess(fx.difference(run(x, w), torch.relu(torch.nn.functional.conv2d(x, w))), 2e-2)
+
+    def test_an_image_read_from_a_file_is_taken_as_it_lies(self):
+        x = torch.randn(6, 5, 3).permute(2, 0, 1).unsqueeze(0)
+        self.assertEqual(x.stride()[1], 1)
+        _, report = optimize(torch.nn.functional.conv2d, x, torch.randn(4, 3, 3, 3))
+        self.assertIn("in X[n, h, w, ci]", report.uses[0].text)
+
+    def test_weights_are_made_again_when_they_change(self):
+        conv = torch.nn.Conv2d(4, 4, 3, bias=False).bfloat16().eval()
+        x = torch.randn(1, 4, 5, 5).bfloat16()
+        run, _ = optimize(conv, x)
+
+        def is_right():
+            with torch.no_grad():
+                return fx.difference(run(x), conv(x)) < 2e-2
+
+        (call,) = [call for call in _kernel_call._calls if call._kept]
+        (kept,) = call._kept.values()
+        with torch.no_grad():
+            conv.weight.mul_(-2)
+        self.assertTrue(is_right())
+        (again,) = call._kept.values()
+        self.assertIsNot(again, kept)
+        self.assertEqual(again.value.data_ptr(), kept.value.data_ptr(), "captured graphs read it there")
+        # Past PyTorch's versions.
+        conv.weight.data.mul_(-2)
+        self.assertFalse(is_right())
+        fx.forget_weights()
+        self.assertTrue(is_right())
+        # A kernel that writes it.
+        add = heddle.connect().kernel(
+            "vector_add", n=conv.weight.numel(), device="opencl:0", dtype="bfloat16", fallback="default"
+        )
+        with torch.no_grad():
+            flat = conv.weight.detach().view(-1)
+            add(flat.clone(), flat.clone(), out=flat)
+        self.assertTrue(is_right())
+        # What was made of weights that are no more is not kept.
+        del conv, flat, call, kept, again
+        run = None
+        torch._dynamo.reset()
+        gc.collect()
+        other = torch.nn.Conv2d(4, 4, 3, bias=False).bfloat16().eval()
+        optimize(other, x)
+        self.assertEqual([len(call._kept) for call in _kernel_call._calls if call._kept], [1])
+
+    def test_weights_without_versions_or_that_are_computed(self):
+        x = torch.randn(1, 4, 5, 5).bfloat16()
+        with torch.inference_mode():
+            model = torch.nn.Conv2d(4, 4, 3).bfloat16().eval()
+            given = x.clone()
+        run, _ = optimize(model, given)
+        with torch.inference_mode():
+            model.weight.mul_(-2)
+            self.assertLess(fx.difference(run(given), model(given)), 2e-2)
+        torch._dynamo.reset()
+        normed = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv2d(4, 4, 3).bfloat16()).eval()
+        found = fx.extract(normed, x)
+        group = next(group for group in found.groups if group.kind == "conv2d")
+        self.assertIsInstance(group.operands[1], str)  # laid out at each call, in its time
+        self.assertEqual(group.orders[1], (0, 2, 3, 1))
+        torch._dynamo.reset()
+        run, report = optimize(normed, x)
+        with torch.no_grad():
+            self.assertLess(fx.difference(run(x), normed(x)), 2e-2)
 
     def test_weights_that_take_each_other_s_place(self):
         x = torch.randn(1, 4, 5, 5).bfloat16()
@@ -472,6 +580,29 @@ class Choice(Case):
         x = torch.randn(4, 6)
         torch.testing.assert_close(run(x, self.a, self.b), self.model(x, self.a, self.b))
 
+    def test_what_has_no_kernel_is_compiled_once_more_in_its_way(self):
+        options = torch._inductor.list_mode_options("max-autotune-no-cudagraphs") | {"max_fusion_size": 30}
+        x = torch.randn(4, 6)
+        for times, tuned in (((7.0, 8.0),), [True, False]), ((), [False]):
+            torch._dynamo.reset()
+            Inductor(self, *times)
+            with mock.patch("torch._inductor.compile", wraps=torch._inductor.compile) as compiled:
+                _, report = optimize(lambda x: x.cumsum(0), x, rest="inductor", options=options)
+            given = [call.kwargs["options"].get("max_autotune", False) for call in compiled.call_args_list]
+            self.assertEqual((given, report.uses), (tuned, []))
+
+    def test_kernels_that_save_little_are_left_out_where_that_is_faster(self):
+        for number, (clear, every, plain_us, uses) in enumerate(((5, 6, 8, 2), (6, 5, 8, 3), (7, 6, 5, 0))):
+            with self.subTest(number):
+                torch._dynamo.reset()
+                Inductor(self, (1.9, 2.0), (1.0, 3.0), (1.0, 2.0), (clear, every, plain_us))
+                run, report = self.optimize(options={"max_fusion_size": 20 + number})
+                self.assertEqual((len(report.uses), len(report.slower)), (uses, 3 - uses))
+                self.assertEqual(report.measured_us, min(clear, every, plain_us))
+                again = Inductor(self)
+                self.optimize(options={"max_fusion_size": 20 + number})
+                self.assertEqual([nodes.count("heddle") for nodes in again.compiled], [uses])
+
     def test_what_autotuning_makes_slower_is_left(self):
         for number, (untuned_us, tuned_us, whole, tuned, kernels) in enumerate((
             (7.0, 8.0, (6.0, 7.0), [False, True, False, False], 3),
@@ -571,7 +702,7 @@ class Choice(Case):
             compilations.append(count)
             return [2.0, 1.0] * (count // 2) + [0.0]
 
-        faster = mock.patch("heddle.fx.beside", lambda calls, device: {"ours": 1.0, "inductor": 2.0})
+        faster = mock.patch("heddle._whole.beside", lambda calls, device: {"all": 1.0, "inductor": 2.0})
         with faster, mock.patch("heddle._choice.section_times", section_times):
             run, report = optimize(
                 lambda x, w: torch.softmax((x.sin() @ w).cos().T, -1), self.x, self.a, rest="inductor"

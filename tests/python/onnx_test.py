@@ -37,6 +37,13 @@ def model(nodes, inputs, weights=(), outputs=("y",), opset=13):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
 
 
+def halved(made):
+    """A model without weights, in float16."""
+    for value in [*made.graph.input, *made.graph.output]:
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    return made
+
+
 def node(kind, inputs, output="y", **attributes):
     return helper.make_node(kind, inputs.split(), [output], name=f"{kind}-{output}", **attributes)
 
@@ -236,6 +243,22 @@ class Groups(Case):
         nodes = [node("Transpose", "x", "t", perm=[1, 0]), node("Transpose", "t", "u"), node("Relu", "u")]
         workload, _ = self.only(extract(model(nodes, {"x": [4, 8]})))
         self.assertEqual((plain(workload.operator), workload.shape), ("map_relu", {"d0": 4, "d1": 8}))
+
+    def test_images_of_16_bits_lie_with_their_channels_last(self):
+        def text_of(nodes, inputs):
+            (text,) = extract(halved(model(nodes, inputs))).operators.values()
+            return text
+
+        conv = [node("Conv", "x w", "c", kernel_shape=[3, 3]), node("Relu", "c")]
+        self.assertIn("in X[n, h, w, ci], W[co, kh, kw, ci]", text_of(conv, {"x": [1, 4, 5, 6], "w": [8, 4, 3, 3]}))
+        # Heads are no images.
+        attention = [
+            node("Transpose", "q", "q1", perm=[0, 2, 1, 3]), node("Transpose", "k", "k1", perm=[0, 2, 3, 1]),
+            node("Transpose", "v", "v1", perm=[0, 2, 1, 3]),
+            node("MatMul", "q1 k1", "s"), node("Softmax", "s", "p"), node("MatMul", "p v1"),
+        ]  # fmt: skip
+        inputs = {"q": [2, 7, 3, 4], "k": [2, 5, 3, 4], "v": [2, 5, 3, 6]}
+        self.assertIn("in Q[b, s, h, d], K[b, t, h, d], V[b, t, h, e]", text_of(attention, inputs))
 
     def test_divisions_and_axes_that_are_inputs(self):
         # A rotary embedding and a mean, as of version 18.

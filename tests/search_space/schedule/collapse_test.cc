@@ -183,6 +183,19 @@ TEST(FlattenSumTest, IsForProductsOfWhichNoAxisFillsAMatrix) {
               Not(HasSubstr("flatten_sum")));
 }
 
+TEST(FlattenSumTest, LeavesAloneWhatIndicesChoose) {
+  for (const char* value : {"select(I[r, s] == 0, X[i, r, s], 0)", "X[i, r, I[r, s]]"}) {
+    const auto operators = ParseOperators(
+        absl::StrCat("op chosen(m, n) {\n  in X[m, 3, 5], W[n, 3, 5], I[3, 5]: index(5)\n"
+                     "  out Y[i: m, j: n] = sum(r: 3, s: 5) ",
+                     value, " * W[j, r, s]\n}"));
+    ASSERT_TRUE(operators.ok()) << operators.status();
+    const auto program = operators->at(0).Instantiate(*ParseShape("m=4,n=6"), DType::kBFloat16);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_FALSE(FlattenSum(*program, "Y").ok()) << value;
+  }
+}
+
 TEST(FlattenSumTest, LeavesAloneWhatIsNoSumOfProducts) {
   for (const auto& [op, shape] : {std::pair{"matmul", "m=4,n=5,k=6"}, {"softmax", "m=4,n=5"}}) {
     const auto program = Make(op, shape, DType::kBFloat16);

@@ -81,6 +81,10 @@ _LAZY = {
 _PARTS = ("fx", "onnx", "torch")
 
 
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_LAZY, *_PARTS, "__version__"})
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LAZY and name not in _PARTS:
         raise AttributeError(f"module 'heddle' has no attribute {name!r}")

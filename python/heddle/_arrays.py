@@ -209,7 +209,7 @@ def _check_tensor(torch: Any, array: Any, buffer: Buffer, device: Any) -> None:
     address = _address(torch, array)
     _check_form(buffer, dtype, tuple(array.shape), tuple(array.stride()), address, copy, cast)
     check_gradient(array, buffer)
-    if not address:
+    if not address and array.numel():
         _refuse(
             buffer,
             f"given a {type(array).__name__} without memory, as there are while a graph is traced and under "

@@ -50,8 +50,6 @@ def main(arguments: Sequence[str]) -> int:
         return _fail(f"{model}: {error}", _BAD_ARGUMENTS)
     except OSError as error:
         return _fail(f"{model}: {error.strerror}", _BAD_ARGUMENTS)
-    except Exception as error:  # protobuf's, of a file that is no model
-        return _fail(f"{model} is no ONNX model: {error}", _BAD_ARGUMENTS)
     try:
         workloads, operators = found.save(options.out or model.stem)
     except HeddleError as error:

@@ -79,15 +79,17 @@ class KernelCall:
         kept = self._kept.get(number)
         if kept is not None and kept.is_of(sources):
             return kept.value
-        value = _computed(operand, tensor, norm).to(getattr(torch, self._kernel.inputs[number].dtype))
-        value = self._in_order(number, value).contiguous()
+        with torch.inference_mode(False), torch.no_grad():  # what is kept may be written in another mode
+            value = _computed(operand, tensor, norm).to(getattr(torch, self._kernel.inputs[number].dtype))
+            value = self._in_order(number, value).contiguous()
         # Of tensors without versions it is not known when they change, and what a capture computes is there at its
         # replays alone. What lies right already is no copy.
         is_same = any(source.data_ptr() == value.data_ptr() for source in sources)
         if is_same or any(source.is_inference() for source in sources) or _is_capturing(value):
             return value
         if kept is not None:
-            value = kept.value.copy_(value)  # where it is, graphs that were captured read it
+            with torch.no_grad():
+                value = kept.value.copy_(value)  # where it is, graphs that were captured read it
         self._kept[number] = _Kept(sources, value)
         _forget_what_is_gone()
         _calls.add(self)
@@ -141,8 +143,9 @@ def forget_weights() -> None:
 def _forget_what_is_gone() -> None:
     """Operators stay; what they made of the weights of a model that is no more need not."""
     for call in list(_calls):
-        for number in [number for number, kept in call._kept.items() if kept.is_gone()]:
-            del call._kept[number]
+        for number, kept in list(call._kept.items()):
+            if kept.is_gone():
+                call._kept.pop(number, None)
 
 
 def _is_capturing(tensor: Any) -> bool:

@@ -150,6 +150,8 @@ class LocalJob:
         while True:
             with self._changed:
                 while len(self._events) <= after:
+                    if self._events and self._events[-1].state != "RUNNING":
+                        return
                     self._changed.wait()
                 event = self._events[after]
             yield event

@@ -42,7 +42,12 @@ def extract(
     """
     if not isinstance(model, onnx.ModelProto):
         path = os.fspath(model)
-        model = onnx.load(path, load_external_data=False)
+        try:
+            model = onnx.load(path, load_external_data=False)
+        except OSError:
+            raise
+        except Exception as error:  # protobuf's
+            raise InvalidArgument(f"this is no ONNX model: {error}", 2) from None
         beside = (t for t in model.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL)
         for tensor in filter(_onnx_constants.is_small, beside):
             # Without the file beside it a constant is not known.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
 from heddle._arrays import check_gradient, check_index
 from heddle.artefact import Buffer
@@ -31,15 +33,16 @@ class _Packet(torch._ops.OpOverloadPacket):  # type: ignore[misc]
     """An operator whose calls go to its kernel directly where the dispatcher would do nothing else.
 
     That is where the inputs are as they were when the kernel learned them, in their Python types and in what of their
-    dispatch keys counts on this thread, which transforms, autocast and tracing change. Modes, of which not all do, and
-    profilers are asked for here. The dispatcher costs more than all else in a call.
+    dispatch keys counts on this thread, which transforms, autocast and tracing change. Modes, of which not all do,
+    profilers and forward differentiation are asked for here. The dispatcher costs more than all else in a call.
     """
 
     heddle_quick: Callable[..., Any]
     heddle_inputs: int
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
-        if len(args) == self.heddle_inputs and not named and not (_functions() or _modes() or _is_profiling()):
+        looked_at = _functions() or _modes() or _is_profiling() or forward_ad._current_level >= 0
+        if len(args) == self.heddle_inputs and not named and not looked_at:
             result = self.heddle_quick(*args)
             if result is not None:
                 return result
@@ -47,10 +50,16 @@ class _Packet(torch._ops.OpOverloadPacket):  # type: ignore[misc]
 
 
 def define(
-    name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any], key: str = "CompositeExplicitAutograd"
+    name: str,
+    schema: str,
+    run: Callable[..., Any],
+    fake: Callable[..., Any],
+    key: str = "CompositeExplicitAutograd",
+    check: Callable[..., None] | None = None,
 ) -> Any:
     """Makes torch.ops.NS.NAME, for `name` "NS::NAME", of which nothing is recorded for a backward pass. `fake` gives
-    the results' form while a graph is traced, and `run` is called with strides as they are then.
+    the results' form while a graph is traced, and `run` is called with strides as they are then. `check` sees the
+    inputs as whoever differentiates has them.
 
     It costs a call less than torch.library.custom_op.
     """
@@ -58,11 +67,18 @@ def define(
     library: Any = torch.library.Library(namespace, "FRAGMENT")
     library.define(f"{op}{schema}", tags=(torch.Tag.pt2_compliant_tag, EXACT_STRIDES))
     library.impl(op, run, key)
-    if key != "CompositeExplicitAutograd":
-        library.impl(op, torch.library.fallthrough_kernel, "Autograd")
+    if check is not None:
+
+        def checked(keys: Any, *inputs: Any) -> Any:
+            check(*inputs)
+            return overload.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
+
+        library.impl(op, checked, "Autograd", with_keyset=True)
     torch.library.register_fake(name, fake, lib=library)
     _libraries.append(library)
-    return getattr(getattr(torch.ops, namespace), op)
+    packet = getattr(getattr(torch.ops, namespace), op)
+    overload: Any = packet.default
+    return packet
 
 
 def register(kernel: Kernel | Table, name: str) -> Any:
@@ -74,6 +90,8 @@ def register(kernel: Kernel | Table, name: str) -> Any:
     namespace, separator, op = name.partition("::")
     if not separator or not namespace.isidentifier() or not op.isidentifier():
         raise InvalidArgument(f"an operator of PyTorch is called NAMESPACE::NAME, not {name}", 2)
+    if hasattr(getattr(torch.ops, namespace), op):
+        raise InvalidArgument(f"there is an operator {name} already: PyTorch keeps one for as long as it runs", 2)
     run: Callable[..., Any] = lambda *inputs: _contiguous(kernel(*inputs))  # noqa: E731
     if isinstance(kernel, Kernel):
         run = kernel.allocating  # the dispatcher has counted the inputs
@@ -83,12 +101,20 @@ def register(kernel: Kernel | Table, name: str) -> Any:
         _schema(kernel),
         run,
         lambda *inputs: _fake(kernel, inputs),
-        "CUDA" if _first(kernel).device.startswith("cuda") else "CPU",
+        check=partial(_check_derivatives, kernel.inputs),
+        key="CUDA" if _first(kernel).device.startswith("cuda") else "CPU",
     )
     if isinstance(kernel, Kernel) and kernel.quick and _functions and _modes and _is_profiling:
         packet.__class__ = _Packet  # it stays the one that PyTorch knows
         packet.heddle_quick, packet.heddle_inputs = kernel.quick, len(kernel.inputs)
     return packet
+
+
+def _check_derivatives(buffers: tuple[Buffer, ...], *inputs: Any) -> None:
+    for tensor, buffer in zip(inputs, buffers, strict=True):
+        check_gradient(tensor, buffer)
+        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise TensorError(f"input {buffer}: has a tangent, which kernels do not carry on: pass its primal")
 
 
 def _first(kernel: Kernel | Table) -> Kernel:

@@ -238,11 +238,13 @@ constexpr int64_t kTerms = 16;
 // Nothing but tensors' elements, converted, zero where a condition says so, and multiplied? Which
 // elements must follow from axes alone: behind the last term there is no index to read.
 bool IsProduct(const Expr& e) {
-  if (ReadsIndices(e)) return false;
   if (e->op == Op::kMul) return IsProduct(e->args[0]) && IsProduct(e->args[1]);
   if (e->op == Op::kCast) return IsProduct(e->args[0]);
-  if (e->op != Op::kSelect) return IsValueLoad(e);
-  return e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0 && IsProduct(e->args[1]);
+  if (e->op != Op::kSelect) {
+    return IsValueLoad(e) && std::none_of(e->args.begin(), e->args.end(), ReadsIndices);
+  }
+  return !ReadsIndices(e->args[0]) && e->args[2]->op == Op::kFloat &&
+         e->args[2]->float_value == 0 && IsProduct(e->args[1]);
 }
 
 }  // namespace

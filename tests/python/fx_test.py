@@ -256,6 +256,12 @@ class Models(Case):
         (again,) = call._kept.values()
         self.assertIsNot(again, kept)
         self.assertEqual(again.value.data_ptr(), kept.value.data_ptr(), "captured graphs read it there")
+        with torch.inference_mode():
+            conv.weight.mul_(-2)
+            self.assertLess(fx.difference(run(x), conv(x)), 2e-2)
+        with torch.no_grad():
+            conv.weight.mul_(-2)
+        self.assertTrue(is_right())
         # Past PyTorch's versions.
         conv.weight.data.mul_(-2)
         self.assertFalse(is_right())
@@ -421,6 +427,18 @@ class Models(Case):
         torch.testing.assert_close(run(x, w), model(x, w), rtol=1e-4, atol=1e-5)
         self.assertEqual([plain(use.operator) for use in report.uses], ["matmul"])
         self.assertTrue(any("cumsum" in kind for kind in report.left), report.left)
+
+    def test_a_call_tunes_nothing(self):
+        model, x = torch.nn.Linear(8, 4).eval(), torch.randn(3, 8)
+        with self.assertRaisesRegex(heddle.InvalidArgument, "rest='all'.*inductor or eager"):
+            optimize(model, x, rest="all")
+        with mock.patch.object(fx.Backend, "_tune") as tune:
+            run, report = optimize(model, x, trials=1)
+            self.assertEqual(tune.call_count, 1)
+            other = torch.randn(5, 8)
+            with torch.no_grad():
+                torch.testing.assert_close(run(other), model(other))
+        self.assertEqual((tune.call_count, [use.match for use in report.uses]), (1, ["default"] * 2))
 
     def test_inputs_are_given_one_by_one(self):
         model, x = torch.nn.Linear(8, 4).eval(), torch.randn(3, 8)

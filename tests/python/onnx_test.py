@@ -452,7 +452,7 @@ class Command(Case):
         self.assertEqual(said, "heddle: net.onnx: no size is called M; these are: N\n")
         self.assertIn("heddle: none.onnx: No such file", self.extract("none.onnx", code=2))
         (self.folder / "bad.onnx").write_text("no model")
-        self.assertIn("heddle: bad.onnx is no ONNX model", self.extract("bad.onnx", code=2))
+        self.assertIn("heddle: bad.onnx: this is no ONNX model", self.extract("bad.onnx", code=2))
         self.assertIn("N: a size is given as NAME=8", self.extract("bad.onnx", "--dim", "N", code=2))
 
     def test_every_other_command_is_the_program_s(self):

@@ -68,6 +68,13 @@ class Kernels(Case):
         counts = [e.trials for e in told]
         self.assertEqual((counts, counts[-1]), (sorted(counts), sum(r.trials.total for r in results)))
 
+    def test_events_behind_the_last_are_none(self):
+        job = heddle.connect().tune("matmul", m=8, n=8, k=8, device="opencl:0", trials=1, wait=False, progress=False)
+        *_, last = job.events()
+        self.assertNotEqual(last.state, "RUNNING")
+        self.assertEqual([*job.events(after=last.seq)], [])
+        self.assertEqual([*job.events(after=last.seq + 5)], [])
+
     def test_an_operator_of_one_s_own_in_an_exported_folder(self):
         lse = heddle.Operator(LSE)
         self.assertEqual(lse.parameters, {"m": None, "n": None})

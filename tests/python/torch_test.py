@@ -9,6 +9,7 @@ import heddle
 
 try:
     import torch
+    from torch.autograd import forward_ad
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     torch.library.opcheck  # noqa: B018
@@ -58,6 +59,33 @@ class Torch(Case):
                 f(*given, out=mode.from_tensor(torch.empty(8, 12)))
             with self.assertRaisesRegex(heddle.TensorError, r"input A.*without memory.*transforms"):
                 torch.vmap(lambda a: f(a, *given[1:]))(torch.randn(3, 8, 16))
+
+    def test_what_would_be_differentiated_is_refused(self):
+        table = heddle.connect().table("matmul", n=12, k=16, m=[4, 8], device="opencl:0")
+        x, w, c = self.tensors()
+        for name, op, rest in (
+            ("kernel", self.kernel().register("heddle_test::differentiated"), (w, c)),
+            ("table", table.register("heddle_test::differentiated_table"), (w,)),
+        ):
+            def f(x, op=op, rest=rest):
+                return op(x, *rest)
+
+            with self.subTest(name):
+                for how in (
+                    lambda f=f: torch.func.grad(lambda x: f(x).sum())(x),
+                    lambda f=f: torch.func.vjp(f, x),
+                    lambda f=f: f(x.clone().requires_grad_()),
+                ):
+                    with self.assertRaisesRegex(heddle.TensorError, "input A.*requires a gradient"):
+                        how()
+                with self.assertRaisesRegex(heddle.TensorError, "input A.*tangent"):
+                    torch.func.jvp(f, (x,), (x,))
+                with forward_ad.dual_level(), self.assertRaisesRegex(heddle.TensorError, "input A.*tangent"):
+                    f(forward_ad.make_dual(x, x))
+                torch.testing.assert_close(torch.vmap(f)(x[None])[0], f(x))
+                torch.library.opcheck(op.default, (x, *rest))
+        with self.assertRaisesRegex(heddle.InvalidArgument, "already"):
+            self.kernel().register("heddle_test::differentiated")
 
     def test_an_operator(self):
         op = self.kernel().register("heddle_test::gemm")

@@ -115,6 +115,7 @@ def case(name, batch, options, keep):
     turns = Turns(options.out / "device.lock")
     turns.take(heddle.Database, "tune_workloads")
     turns.take(fx, "_values")
+    turns.take(fx.Backend, "_laid")
     # A first call compiles.
     turns.take(_choice, "section_times", lambda run, *_: run())
     turns.take(_whole, "beside", lambda calls, *_: [call() for call in calls.values()])

@@ -27,7 +27,7 @@ import groups
 from torch._inductor.runtime.benchmarking import InductorBenchmarker
 
 import heddle
-from heddle import _choice, _timing, fx
+from heddle import _choice, _timing, _whole, fx
 from heddle.fx import extract
 
 sys.path.insert(0, str(SOURCE / "bench" / "models"))
@@ -217,8 +217,8 @@ class Table(Case):
                 stack.enter_context(mock.patch.object(owner, name, value))
 
             for owner, name in (
-                (heddle.Database, "tune_workloads"), (fx, "_values"), (_choice, "section_times"), (fx, "beside"),
-                (InductorBenchmarker, "benchmark_gpu"),
+                (heddle.Database, "tune_workloads"), (fx, "_values"), (_choice, "section_times"),
+                (_whole, "beside"), (fx.Backend, "_laid"), (InductorBenchmarker, "benchmark_gpu"),
             ):  # fmt: skip
                 patched(owner, name, getattr(owner, name))  # they are afterwards what they were
             patched(fx, "Backend", Backend)

@@ -62,7 +62,7 @@ def memory_order(value: Any) -> tuple[int, ...] | None:
         return CHANNELS_LAST
     # Where a dimension of one element stands says nothing: it keeps its place.
     moving = [d for d in range(value.dim()) if value.shape[d] > 1]
-    by_stride = iter(sorted(moving, key=lambda d: -value.stride(d)))
+    by_stride = iter(sorted(moving, key=lambda d: -int(value.stride(d))))
     order = tuple(next(by_stride) if size > 1 else d for d, size in enumerate(value.shape))
     return order if value.permute(order).is_contiguous() else None
 

@@ -68,9 +68,10 @@ def define(
     library.define(f"{op}{schema}", tags=(torch.Tag.pt2_compliant_tag, EXACT_STRIDES))
     library.impl(op, run, key)
     if check is not None:
+        look: Callable[..., None] = check
 
         def checked(keys: Any, *inputs: Any) -> Any:
-            check(*inputs)
+            look(*inputs)
             return overload.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
 
         library.impl(op, checked, "Autograd", with_keyset=True)

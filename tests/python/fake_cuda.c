@@ -2,6 +2,7 @@
 // and in the file $HEDDLE_FAKE_CUDA_LOG. A module that is a shared object has its kernels run, as functions of that name.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 enum { kText = 1 << 16, kNames = 16 };
+static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;  // callers hold no lock of Python's
 static char text[kText];
 static char failing[64];
 static int failure;
@@ -24,6 +26,7 @@ static _Thread_local uintptr_t stack[8];  // of contexts
 static _Thread_local int depth;
 
 static int Note(const char* name, const char* format, ...) {
+  pthread_mutex_lock(&noting);
   size_t used = strlen(text);
   va_list arguments;
   va_start(arguments, format);
@@ -36,6 +39,7 @@ static int Note(const char* name, const char* format, ...) {
     fputs(text, log);
     fclose(log);
   }
+  pthread_mutex_unlock(&noting);
   return strcmp(name, failing) == 0 ? failure : 0;
 }
 

@@ -95,8 +95,7 @@ class Tensors:
         self._device = torch.device(kind, int(index)) if index else torch.device(kind)
         self._dtypes = {name: getattr(torch, name) for name in ITEM_BYTES}
         # Tells PyTorch that a tensor has changed: its graphs for gradients, and all that goes by its version, ask.
-        graph: Any = getattr(getattr(torch, "autograd", None), "graph", None)
-        self.written: Callable[[Any], Any] = getattr(graph, "increment_version", lambda tensor: None)
+        self.written: Callable[[Any], Any] = torch.autograd.graph.increment_version
 
     def address(self, array: Any, buffer: Buffer) -> int:
         # What is right takes few steps; what is not, or unusual, is looked at again for what is wrong.

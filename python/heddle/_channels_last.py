@@ -52,7 +52,7 @@ def _should_change(value: Any) -> bool:
     return value.dim() == 4 and value.dtype in _TYPES and not value.is_contiguous(memory_format=torch.channels_last)
 
 
-def _is_layout_s(node: Any) -> bool:
+def _reads_layout(node: Any) -> bool:
     """May it be given tensors only as they lay when the graph was traced?"""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False  # a part of a tuple
@@ -79,7 +79,7 @@ class _Laid:
         return torch.fx.GraphModule(self._module, self._graph)
 
     def _copy(self, node: Any) -> Any:
-        of = self._before if _is_layout_s(node) else self._copies.__getitem__
+        of = self._before if _reads_layout(node) else self._copies.__getitem__
         arguments, named = torch.fx.map_arg((node.args, node.kwargs), of)
         if _is_convolution(node) and _should_change(_value(arguments[0])):
             arguments = (self._clone(arguments[0], torch.channels_last), *arguments[1:])

@@ -169,9 +169,7 @@ def _extent(size: str, pad: int, kernel: str, step: int, apart: int) -> str:
     return f"({inner}) / {step} + 1" if step != 1 else f"{inner} + 1"
 
 
-def _lay_out(
-    tensors: Tensors, group: Draft, node: Node, out: str, w_order: tuple[int, ...], is_last: bool
-) -> None:
+def _lay_out(tensors: Tensors, group: Draft, node: Node, out: str, w_order: tuple[int, ...], is_last: bool) -> None:
     """The axes of a convolution's result, and in which order its operands' dimensions are read: weights whose order is
     `w_order` where the channels come last are laid out once, if they are no result of the graph's."""
     group.axes = [("b", "n"), ("o", out), ("y", "oh"), ("x", "ow")]

@@ -100,7 +100,9 @@ class KernelCall:
         `role` tells it from those that are for something else."""
         # Inductor keeps compiled graphs from process to process by their operators' names: what is another kernel, or
         # gives another form, is called otherwise.
-        form = f"{self._kernel.folder} {self._operands} {self._orders} {self._order} {self._shape} {self._strides} {role}"
+        form = (
+            f"{self._kernel.folder} {self._operands} {self._orders} {self._order} {self._shape} {self._strides} {role}"
+        )
         digest = hashlib.sha256(form.encode()).hexdigest()[:12]
         number = next(_numbers.setdefault(digest, count()))
         name = f"heddle_fx::{self.__name__}_{digest}_{number}"

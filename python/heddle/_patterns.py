@@ -167,7 +167,7 @@ def rotary(tensors: Tensors, node: Node) -> Draft:
     sizes = [f"d{d}" for d in range(len(x))]
     axes = [(f"i{d}", size) for d, size in enumerate(sizes)]
     # The result lies as elementwise operators leave it: as what is turned.
-    source, order = tensors.untransposed(name)
+    _, order = tensors.untransposed(name)
     lies = tensors.graph.orders.get(name) or tuple(order.index(d) for d in range(len(x)))
     group = Draft("rotary", [axes[d] for d in lies], [[d] for d in lies], dict(zip(sizes, x, strict=True)), [])
     group.nodes = [left, right, negative, node, across, along, total]

@@ -14,7 +14,6 @@ from typing import Any
 from heddle.errors import HeddleError
 from heddle.operator import Operator
 
-
 CHANNELS_LAST = (0, 2, 3, 1)  # of the dimensions of an image, its order in memory
 
 
@@ -37,8 +36,7 @@ class Graph:
     types: dict[str, tuple[str, list[int | str]]]
     scalars: dict[str, float]  # constants of one element
     results: set[str]  # what the model is run for
-    # Of tensors whose dimensions lie in another order in memory, outermost first: that order. An image [n, c, h, w] whose
-    # channels lie beside each other has (0, 2, 3, 1).
+    # Of tensors whose dimensions lie in another order in memory, outermost first: that order (CHANNELS_LAST).
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 

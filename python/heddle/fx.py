@@ -112,7 +112,7 @@ class Backend:
         self._fallback: Fallback = fallback
         self._trials = trials
         self._seconds = seconds
-        self.tunes = trials > 0 or seconds > 0
+        self._tunes = trials > 0 or seconds > 0
         self._progress = progress
         self._rest = rest
         self._options = dict(options or {})
@@ -178,7 +178,7 @@ class Backend:
         device = next((_device(value.device) for value in values), "auto")
         # A thread of each mostly waits for a program of its own.
         with ThreadPoolExecutor(max_workers=max(8, os.cpu_count() or 1)) as pool:
-            if self.tunes:
+            if self._tunes:
                 known = pool.map(lambda same: self._is_known(found, same[0], device), groups.values())
                 unknown = [same[0] for same, is_known in zip(groups.values(), known, strict=True) if not is_known]
                 try:
@@ -441,9 +441,9 @@ def optimize(
     """The model with kernels where these are faster, for inputs of these shapes; the rest is Inductor's (Backend, for
     `rest`, `options` and `choice_seconds`).
 
-    `trials` and `seconds` tune what was not tuned before: so many trials for each workload, all searches within so long;
-    without `trials` as many as fit, without either none. What has begun is measured to its end, some seconds for each
-    workload. Inputs of other shapes, at a later call, get the schedules that are known. The
+    `trials` and `seconds` tune what was not tuned before: so many trials for each workload, all searches within so
+    long; without `trials` as many as fit, without either none. What has begun is measured to its end, some seconds for
+    each workload. Inputs of other shapes, at a later call, get the schedules that are known. The
     result on `inputs` is compared with the model's own: HeddleError where it differs by more than `tolerance` of the
     largest element, by default 1e-3, 1e-2 for float16 and 5e-2 for bfloat16. What is returned runs without gradients.
     """
@@ -468,7 +468,7 @@ def optimize(
     if not error <= (tolerance_of(expected) if tolerance is None else tolerance):
         raise HeddleError(f"the model's result differs from eager's by {error:.1e} of its largest element")
     made.report.largest_error = error
-    made.tunes = False  # what inputs of other shapes want is taken as it is known: a call is no search
+    made._tunes = False  # what inputs of other shapes want is taken as it is known: a call is no search
     return run, made.report
 
 

@@ -42,8 +42,8 @@ class Report:
     inductor_us: float = 0.0
     predicted_us: float = 0.0
     measured_us: float = 0.0
-    # What took how long: "kernels" to be tuned and built, the "choice" of each, and the "whole" graphs, with kernels and
-    # without, to be compiled and compared.
+    # What took how long: "kernels" to be tuned and built, the "choice" of each, and the "whole" graphs, with kernels
+    # and without, to be compiled and compared.
     seconds: dict[str, float] = field(default_factory=dict)
 
     def share(self, use: Use) -> float | None:

@@ -145,6 +145,7 @@ class Cuda(Case):
                 self.assertIs(module.made[-1], out)
                 self.assertIs(f(a, b, out=c), c)
                 self.assertEqual(f(a, b, out=(c,)), (c,))
+                self.assertEqual(module.written[-2:], [c, c])
             lines = [line.split(": ")[1] for line in asked()]
             self.assertEqual(lines, ["a100 101000", "b000 101000", *["a000 c000", "b000 c000"] * 2])
             # What is of another form is looked at, and refused as ever.

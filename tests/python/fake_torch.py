@@ -49,6 +49,8 @@ for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int
 module.strided = "strided"
 module.is_grad_enabled = lambda: True
 module._C = types.SimpleNamespace()
+module.written = []  # of which PyTorch is told that they changed
+module.autograd = types.SimpleNamespace(graph=types.SimpleNamespace(increment_version=module.written.append))
 module.nn = types.SimpleNamespace(Parameter=type("Parameter", (Tensor,), {}))
 
 

@@ -9,8 +9,8 @@ import heddle
 
 try:
     import torch
-    from torch.autograd import forward_ad
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.autograd import forward_ad
 
     torch.library.opcheck  # noqa: B018
 except (ImportError, AttributeError) as error:
@@ -67,6 +67,7 @@ class Torch(Case):
             ("kernel", self.kernel().register("heddle_test::differentiated"), (w, c)),
             ("table", table.register("heddle_test::differentiated_table"), (w,)),
         ):
+
             def f(x, op=op, rest=rest):
                 return op(x, *rest)
 

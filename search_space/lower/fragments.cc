@@ -224,8 +224,8 @@ Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumption
   const Fragment& fragment = *here.Note<Fragment>();
   const FragmentLayout& layout = fragment.layout();
   // What is computed of other stages each lane computes for its own elements, and no instruction
-  // loads what several warps hold together.
-  if (here.body->op != Op::kLoad || layout.warps > 1) {
+  // loads what several warps hold together, or what lies as results do.
+  if (here.body->op != Op::kLoad || layout.warps > 1 || fragment.operand == MatrixOperand::kD) {
     return EmitLoadElements(context, s, assumptions);
   }
   const int source = context.schedule.FindStage(here.body->buffer.get());

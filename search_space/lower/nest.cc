@@ -210,6 +210,16 @@ Stmt InLoop(KernelContext& context, int s, const Loop& loop, Stmt body) {
   return body;
 }
 
+// Does every lane copy its elements of a fragment out of the device's memory?
+bool IsHeldFromMemory(const KernelContext& context, int s) {
+  const ScheduledStage& here = context.stage(s);
+  const Expr& copied = here.body->op == Op::kCast ? here.body->args[0] : here.body;
+  if (here.Note<Fragment>() == nullptr || here.is_reduction() || copied->op != Op::kLoad)
+    return false;
+  const int source = context.schedule.FindStage(copied->buffer.get());
+  return source < 0 || context.stage(source).scope == Scope::kGlobal;
+}
+
 // Stage `a` where it is attached, in a loop of a sum that others are rolled with (`rolls`) or not;
 // its registers are added to `locals`.
 Stmt EmitAttached(KernelContext& context, int a, bool rolls, const Carried& carried,
@@ -336,7 +346,11 @@ Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& ca
   inside.tested = carried.tested || rolls;
   std::vector<Stmt> fetches, body;
   std::vector<BufferRef> locals;
-  for (int a : context.AttachedAt(s, loop.var)) {
+  std::vector<int> attached = context.AttachedAt(s, loop.var);
+  // Products hide how long it takes until what is asked for first is there.
+  std::stable_partition(attached.begin(), attached.end(),
+                        [&](int a) { return IsHeldFromMemory(context, a); });
+  for (int a : attached) {
     if (context.storage.contains(a) && context.stage(a).Note<RollingUpdate>() == nullptr) {
       continue;  // moved by a pipeline
     }

@@ -66,6 +66,7 @@ class RollingChainFinder {
       found.statistic_rows.push_back(*link.row);
     }
     if (found.statistics.empty()) return std::nullopt;
+    found.beside = Beside(found);
     found.is_masked =
         Schedule(shape_.schedule).Apply(Step(SkipMasked{chain_.root.reduction.name()})).ok();
     return found;
@@ -88,6 +89,47 @@ class RollingChainFinder {
     const auto index = [&](const StageRef& s) { return whole_.schedule.FindStage(s.tensor.get()); };
     return MatrixKernel::Find(whole_, {.root = index(result), .reductions = {index(reduction)}},
                               target_, in_warpgroups_);
+  }
+
+  // Lanes that hold scores can hold these beside them, as numbers of float32.
+  std::vector<BesideScores> Beside(const RollingChain& found) const {
+    const ScheduledStage& weights = shape_.stage(Index(found.weights));
+    const Var& row = weights.axes[found.weights_row];
+    const Var& term = weights.axes[found.weights_term];
+    std::vector<BesideScores> all;
+    for (const Expr& load : LoadsIn(weights.body)) {
+      const bool known = std::any_of(all.begin(), all.end(), [&](const BesideScores& other) {
+        return other.tensor == load->buffer;
+      });
+      const auto at_row = AxisWith(load, row), at_term = AxisWith(load, term);
+      if (known || !at_row || !at_term || !IsInMemory(load->buffer)) continue;
+      const BesideScores beside{load->buffer, *at_row, *at_term};
+      if (IsReadSo(weights, row, term, beside) && IsReadSo(found, beside)) all.push_back(beside);
+    }
+    return all;
+  }
+
+  bool IsInMemory(const BufferRef& tensor) const {
+    const int made_by = shape_.schedule.FindStage(tensor.get());
+    return tensor->dtype != DType::kInt32 && (made_by < 0 || shape_.stage(made_by).materialized);
+  }
+
+  static bool IsReadSo(const ScheduledStage& reader, const Var& row, const Var& term,
+                       const BesideScores& beside) {
+    const std::vector<Expr> loads = LoadsIn(reader.body);
+    return std::all_of(loads.begin(), loads.end(), [&](const Expr& load) {
+      return load->buffer != beside.tensor ||
+             (AxisWith(load, row) == beside.row && AxisWith(load, term) == beside.term);
+    });
+  }
+
+  // Do statistics read it so, too?
+  bool IsReadSo(const RollingChain& found, const BesideScores& beside) const {
+    for (size_t i = 0; i < found.statistics.size(); ++i) {
+      const ScheduledStage& s = shape_.stage(Index(found.statistics[i]));
+      if (!IsReadSo(s, s.axes[found.statistic_rows[i]], s.reduce_axes[0], beside)) return false;
+    }
+    return true;
   }
 
   bool FindProducts(RollingChain& found) {

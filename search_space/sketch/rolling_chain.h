@@ -11,6 +11,13 @@
 
 namespace heddle::search_space {
 
+// A tensor in memory of which every weight takes an element of its own besides its score, such as a
+// bias, as statistics may.
+struct BesideScores {
+  BufferRef tensor;
+  size_t row, term;  // its dimensions that the scores' rows and columns number
+};
+
 struct RollingChain {
   std::vector<BufferRef> inlined;      // elementwise stages, results of all links among them
   MatrixKernel scores, root;           // the products
@@ -19,6 +26,7 @@ struct RollingChain {
   StageRef weights;  // what the second product reads of the scores, a stage of its own
   // Axes of `weights`: of rows, and those that the root reduces over.
   size_t weights_row = 0, weights_term = 0;
+  std::vector<BesideScores> beside;
   bool has_parts = false;  // are they parts of float32 numbers (split_operand.h)?
   bool is_masked = false;  // may iterations be left out (skip_masked)?
 

@@ -12,6 +12,10 @@ std::vector<int64_t> RollingPlan::IfMasked() const {
   return chain_.is_masked ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0};
 }
 
+std::vector<int64_t> RollingPlan::IfBeside() const {
+  return chain_.beside.empty() ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1};
+}
+
 int64_t RollingPlan::Blocks(const RollingTile& t) const {
   int64_t blocks = 1;
   for (size_t a = 0; a < Kernel().axes.size(); ++a) {
@@ -116,6 +120,15 @@ void RollingPlan::HoldScores(ScheduleWriter& w, const RollingTile& t, const Root
   w.ComputeAt(sum, root.iterations);
 }
 
+void RollingPlan::HoldBeside(ScheduleWriter& w, const RollingTile& t, const Root& root) const {
+  for (const BesideScores& beside : chain_.beside) {
+    const StageRef held = w.CacheReadForKernel(beside.tensor, Scope::kLocal, Kernel().root);
+    const std::vector<Var> axes = Stage(w, held).axes;
+    w.Fragment(held, t.scores, MatrixOperand::kD, axes[beside.row]->name, axes[beside.term]->name);
+    w.ComputeAt(held, root.iterations);
+  }
+}
+
 void RollingPlan::WriteWeights(ScheduleWriter& w, const RollingTile& t, const Root& root) const {
   const StageRef& weights = chain_.weights;
   const std::vector<Var> axes = Stage(w, weights).axes;
@@ -168,6 +181,7 @@ void RollingPlan::Write(ScheduleWriter& w, HoleValues v) const {
   write_statistics(true);
   WriteWeights(w, t, root);
   write_statistics(false);
+  if (t.reads_ahead) HoldBeside(w, t, root);
   HoldScores(w, t, root);
   WriteScores(w, t, root, queries, keys);
   if (t.buffers > 0) w.Pipeline(root.iterations, t.kind, t.buffers);

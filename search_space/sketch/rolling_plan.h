@@ -28,6 +28,7 @@ struct RollingTile {
   int64_t buffers = 0;  // of copies; 0: none is under way
   int64_t min_blocks = 0;
   bool skips_masked = false, reversed = false;
+  bool reads_ahead = false;    // what weights are made of besides scores, before these are there?
   bool holds_queries = false;  // do rows of the scores' first factor stay in registers?
   int64_t registers = 0, shared_bytes = 0;
 
@@ -68,8 +69,9 @@ class RollingPlan : public KernelPlan {
   void Add(const char* name, std::vector<int64_t> domain, int group) {
     holes_.push_back({name, std::move(domain), group});
   }
-  // 0 and, where a mask may leave iterations out, 1.
+  // 0 and, where a mask may leave iterations out, or something is read besides the scores, 1.
   std::vector<int64_t> IfMasked() const;
+  std::vector<int64_t> IfBeside() const;
 
   // The root's operands, by the axes that they bring to the result.
   const TiledKernel& Kernel() const { return chain_.root.kernel; }
@@ -81,8 +83,9 @@ class RollingPlan : public KernelPlan {
     const Schedule& schedule = w.schedule();
     return schedule.stages()[static_cast<size_t>(schedule.FindStage(stage.tensor.get()))];
   }
-  // Has the threads of a block hold the scores of an iteration.
+  // Has the threads of a block hold the scores of an iteration, and elements of `beside` with them.
   void HoldScores(ScheduleWriter& w, const RollingTile& t, const Root& root) const;
+  void HoldBeside(ScheduleWriter& w, const RollingTile& t, const Root& root) const;
 
   const RollingChain chain_;
 

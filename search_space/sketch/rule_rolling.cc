@@ -28,6 +28,7 @@ class WarpRollingPlan : public RollingPlan {
     Add("min_blocks", {0, 1, 2, 3, 4}, 2);
     Add("skip_masked", IfMasked(), 3);
     Add("last_first", IfMasked(), 3);
+    Add("read_ahead", IfBeside(), 1);
   }
 
  protected:
@@ -48,7 +49,8 @@ class WarpRollingPlan : public RollingPlan {
     kPipeline,  // 0: none, more: copies, in so many buffers
     kBlocks,
     kMasked,
-    kReversed
+    kReversed,
+    kAhead  // 1: what weights are made of besides scores is read before these are there
   };
 
   // Whole matrices of equal parts of all terms; at least one that no plan has where there are none.
@@ -76,10 +78,11 @@ int64_t WarpRollingPlan::Registers(HoleValues v) const {
   const int64_t weights = v[kTiles] * v[kTerms] / 16 * 4;
   // Half of the parts are there before the scores are not.
   const int64_t beside = chain_.has_parts ? weights : 0;
+  const int64_t read = v[kAhead] != 0 ? scores * std::ssize(chain_.beside) : 0;
   const int64_t queries = v[kTiles] * (v[kHeld] != 0 ? depth : 1) * 4;
   // Of the other operands, two matrices and those that are read ahead.
   static constexpr int64_t kRead = 16;
-  return kOtherRegisters + sums + kRead + queries + std::max(scores, weights) + beside;
+  return kOtherRegisters + sums + kRead + queries + std::max(scores, weights) + beside + read;
 }
 
 int64_t WarpRollingPlan::SharedBytes(const RollingTile& t) const {
@@ -100,6 +103,7 @@ RollingTile WarpRollingPlan::TileOf(HoleValues v) const {
                 .min_blocks = v[kBlocks],
                 .skips_masked = v[kMasked] != 0,
                 .reversed = v[kReversed] != 0,
+                .reads_ahead = v[kAhead] != 0,
                 .holds_queries = v[kHeld] != 0};
   t.registers = Registers(v);
   t.shared_bytes = SharedBytes(t);
@@ -112,6 +116,7 @@ void WarpRollingPlan::Improve(std::mt19937_64& rng, std::vector<int64_t>& values
   if (holes_[kPipeline].domain.size() > 1 && values[kPipeline] == 0) values[kPipeline] = 2;
   if (chain_.is_masked && below(8) != 0) values[kMasked] = 1;
   if (values[kMasked] == 0) values[kReversed] = 0;
+  if (!chain_.beside.empty() && below(4) != 0) values[kAhead] = 1;
   if (values[kWarps] < 4 && below(4) != 0) values[kWarps] = 4;
 }
 

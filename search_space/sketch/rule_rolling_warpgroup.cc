@@ -35,6 +35,7 @@ class WarpgroupRollingPlan : public RollingPlan {
     Add("min_blocks", {0, 1, 2, 3, 4}, 2);
     Add("skip_masked", IfMasked(), 3);
     Add("last_first", IfMasked(), 3);
+    Add("read_ahead", IfBeside(), 1);
   }
 
  protected:
@@ -55,7 +56,8 @@ class WarpgroupRollingPlan : public RollingPlan {
     kBulk,      // 1: copies are boxes of the tensors
     kBlocks,
     kMasked,
-    kReversed
+    kReversed,
+    kAhead  // 1: what weights are made of besides scores is read before these are there
   };
 
   // Elements of a line of a factor's tiles, of so many elements of its own axis and of the
@@ -111,11 +113,13 @@ RollingTile WarpgroupRollingPlan::TileOf(HoleValues v) const {
                 .buffers = v[kPipeline],
                 .min_blocks = v[kBlocks],
                 .skips_masked = v[kMasked] != 0,
-                .reversed = v[kReversed] != 0};
+                .reversed = v[kReversed] != 0,
+                .reads_ahead = v[kAhead] != 0};
   // Of the result and of scores, whose place the weights take, but one of two parts of these.
   const int64_t lane = t.tiles * t.layout().row_blocks();
   t.registers = kOtherRegisters + lane * (Columns() + t.terms) / 4 +
-                (chain_.has_parts ? lane * t.terms / 8 : 0);
+                (chain_.has_parts ? lane * t.terms / 8 : 0) +
+                (t.reads_ahead ? lane * t.terms / 4 * std::ssize(chain_.beside) : 0);
   // Tiles begin where squares of the longest lines do.
   const int64_t align = SharedMatrix::kSquareRows * SharedMatrix::kLongestSpan;
   const int64_t depth = chain_.scores.Depth(), buffers = std::max<int64_t>(1, t.buffers);
@@ -132,6 +136,7 @@ void WarpgroupRollingPlan::Improve(std::mt19937_64& rng, std::vector<int64_t>& v
   const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); };
   if (chain_.is_masked && below(8) != 0) values[kMasked] = 1;
   if (values[kMasked] == 0) values[kReversed] = 0;
+  if (!chain_.beside.empty() && below(4) != 0) values[kAhead] = 1;
   if (values[kGroups] == 1 && below(4) != 0) values[kGroups] = 2;
   if (values[kTerms] < 64 && below(4) != 0) values[kTerms] = holes_[kTerms].domain[0];
 }

@@ -9,8 +9,8 @@ namespace heddle::search_space {
 // with its dimensions in another order, `order` of them counted from 0 and the outermost first, and
 // `pad` unused elements behind each row of the innermost. `reader` reads that from then on,
 // wherever it read the tensor. [0, 2, 3, 1] makes images whose channels come last of such whose
-// channels come first; [0, 1] with a pad of 5 lets rows of 4099 elements begin at multiples of 16
-// bytes.
+// channels come first; [0, 1] with a pad of 61 lets rows of 4099 elements of 16 bits begin
+// with whole lines.
 struct PackLayout {
   std::string tensor;
   std::string reader;

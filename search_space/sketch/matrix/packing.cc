@@ -140,14 +140,24 @@ class PackingFinder {
     }
     if (!found.has_value()) return std::nullopt;
     const int64_t extent = load->buffer->shape[*found], access = ElementsOfAccess(load->type);
-    const int64_t vector = std::gcd(extent, access), pad = RoundUp(extent, access) - extent;
+    const int64_t vector = std::gcd(extent, access), pad = PadOf(extent, load->type);
     const bool is_box = std::all_of(load->args.begin(), load->args.end(),
                                     [](const Expr& index) { return index->op == Op::kVar; });
-    if (now < access && pad > 0 && pad * kLeastRowOfPad <= extent && is_box &&
-        HasBulkCopies(product_.kernel.target)) {
+    if (now < access && pad > 0 && is_box && HasBulkCopies(product_.kernel.target)) {
       return Rows{*found, pad};
     }
     return vector > now ? std::optional(Rows{*found, 0}) : std::nullopt;
+  }
+
+  // What rows of so many elements are padded by, so that bulk copies take them; 0 where rows are
+  // too short for that. To whole lines where they are long enough: of a row that begins anywhere
+  // else each box takes a line more.
+  static int64_t PadOf(int64_t extent, DType type) {
+    for (int64_t unit : {kLine / SizeOf(type), ElementsOfAccess(type)}) {
+      const int64_t pad = RoundUp(extent, unit) - extent;
+      if (pad * kLeastRowOfPad <= extent) return pad;
+    }
+    return 0;
   }
 
   // Does copying so much take less than it can save?

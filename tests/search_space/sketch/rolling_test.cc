@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "search_space/ir/stmt.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/schedule/operands.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
@@ -58,6 +60,14 @@ op grouped(h, g, s, d) {
   L[z: h, p: g, i: s] = sum(r: s) E[z, p, i, r]
   O[z: h, p: g, i: s, x: d] = sum(r: s) E[z, p, i, r] * V[z, r, x]
   out Y[z: h, p: g, i: s, x: d]: float32 = O[z, p, i, x] / L[z, p, i]
+}
+op transposed_bias(s, d) {
+  in Q[s, d], K[s, d], V[s, d], B[s, s], C[s, s]
+  T[i: s, j: s] = sum(r: d) Q[i, r] * K[j, r]
+  M[i: s] = max(r: s) (T[i, r] + B[i, r] + C[i, r])
+  E[i: s, j: s]: bfloat16 = exp(T[i, j] + B[j, i] + C[i, j] - M[i])
+  O[i: s, x: d] = sum(r: s) E[i, r] * V[r, x]
+  out Y[i: s, x: d]: float32 = O[i, x]
 }
 op added_mask(s, t, d) {
   in Q[s, d], K[t, d], V[t, d], A[t]: float32
@@ -306,6 +316,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"causal", "b=1,s=192,d=16", "rolling_warpgroup:"},
                     Case{"window", "b=1,s=160,d=16,w=20", "rolling_warpgroup:"},
                     Case{"grouped", "h=2,g=2,s=64,d=16", "rolling_warpgroup:"},
+                    Case{"grouped", "h=1,g=2,s=96,d=16", "rolling_warpgroup:"},
                     Case{"float32_weights", "b=2,s=64,d=16", kInParts, kMostErrorInParts},
                     Case{"float32_weights", "b=1,s=80,d=24", kInParts, kMostErrorInParts},
                     Case{"float32_biased", "h=2,g=2,s=48,d=16", kInParts, kMostErrorInParts},
@@ -339,6 +350,64 @@ TEST(RollingTest, KeysThatComeFirstMayBeLeftOut) {
     ASSERT_TRUE(ran.ok()) << ran;
     EXPECT_LT(WorstError(got, expected), kMostError) << space.Print(point);
   }
+}
+
+// A bias, such as `grouped` has, is read once for an iteration, before the scores are there; what
+// another lane holds is not.
+TEST(RollingTest, WhatIsAddedToScoresIsReadAhead) {
+  for (const char* rule : {"rolling:", "rolling_warpgroup:"}) {
+    const auto program = ProgramOf("grouped", "h=2,g=2,s=64,d=16");
+    const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+    size_t ahead = 0;
+    for (const Point& point : PointsOf(space, 20, rule)) {
+      const std::string text = space.Print(point);
+      if (!absl::StrContains(text, "read_ahead=1")) continue;
+      ++ahead;
+      int reads = 0, before = 0;
+      bool multiplied = false;
+      VisitStmts(space.Lower(point)->kernels.at(0).body, [&](const StmtNode& s) {
+        multiplied = multiplied || s.intrinsic == Intrinsic::kMatrixMultiply ||
+                     s.intrinsic == Intrinsic::kWarpgroupMultiply;
+        if (s.kind != StmtNode::Kind::kStore) return;
+        for (const Expr& load : LoadsIn(s.value)) {
+          if (load->buffer->name != "B") continue;
+          ++reads;
+          before += multiplied ? 0 : 1;
+        }
+      });
+      EXPECT_EQ(reads, 1) << text;
+      EXPECT_EQ(before, 1) << text;
+    }
+    EXPECT_GE(ahead, 5) << rule;
+  }
+  const auto domain = [](const char* op, const char* shape) {
+    std::set<bool> ahead;
+    const auto space = *SearchSpace::Create(ProgramOf(op, shape), *FindTarget("h100"));
+    for (const Point& point : PointsOf(space, 20)) {
+      ahead.insert(absl::StrContains(space.Print(point), "read_ahead=1"));
+    }
+    return ahead;
+  };
+  EXPECT_THAT(domain("causal", "b=2,s=64,d=32"), testing::ElementsAre(false));
+  EXPECT_THAT(domain("added_mask", "s=64,t=64,d=32"), testing::ElementsAre(false)) << "no rows";
+}
+
+// Of two tensors one, of which all who read it read the element beside the score.
+TEST(RollingTest, WhatOtherLanesReadIsNotHeld) {
+  const auto program = ProgramOf("transposed_bias", "s=64,d=16");
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  TensorValues expected = Inputs(*program);
+  EvaluateAll(*program, expected);
+  std::string steps;
+  for (const Point& point : PointsOf(space, 8)) {
+    steps += ToString(*space.Steps(point));
+    TensorValues got = Inputs(*program);
+    const absl::Status ran = Interpret(*space.Lower(point), got, {});
+    ASSERT_TRUE(ran.ok()) << ran;
+    EXPECT_LT(WorstError(got, expected), 64 * kMostError) << space.Print(point);  // a sum of 64
+  }
+  EXPECT_THAT(steps, testing::HasSubstr("cache_read(C, local, all@Y)"));
+  EXPECT_THAT(steps, testing::Not(testing::HasSubstr("cache_read(B")));
 }
 
 // Weights that are written behind the last fence, or while products read them, are seen.

@@ -96,9 +96,9 @@ class Merge {
 };
 
 // A copy of a program over fewer dimensions: merged as `merge` says, and without those of extent 1.
-class Rewriter {
+class MergedProgram {
  public:
-  explicit Rewriter(const Merge& merge) : merge_(merge) {}
+  explicit MergedProgram(const Merge& merge) : merge_(merge) {}
 
   TensorProgram Run(TensorProgram program) {
     for (BufferRef& input : program.inputs) input = TensorOf(input);
@@ -207,7 +207,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> MergeAll(const TensorProgra
                                                               bool windows) {
   TensorProgram simple = program;
   for (Stage& s : simple.stages) s.body = Simplify(s.body);
-  simple = Rewriter(Merge(simple, windows)).Run(simple);
+  simple = MergedProgram(Merge(simple, windows)).Run(simple);
   bool any = false;
   for (bool more = true; more;) {
     more = false;
@@ -220,7 +220,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> MergeAll(const TensorProgra
       Merge merge(simple, windows);
       if (windows && !NumbersWindows(*at, at->axes[a], at->axes[a + 1])) continue;
       if (!merge.Add(*at, a)) continue;
-      simple = Rewriter(merge).Run(simple);
+      simple = MergedProgram(merge).Run(simple);
       any = more = true;
     }
   }

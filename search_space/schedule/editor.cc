@@ -49,6 +49,15 @@ void ScheduleEditor::Insert(int index, std::vector<ScheduledStage> made) {
                   std::make_move_iterator(made.end()));
 }
 
+absl::Status ScheduleEditor::RewriteProgram(
+    const std::string& stage,
+    absl::FunctionRef<RewrittenProgram(const TensorProgram&, const std::string& stage)> rewrite) {
+  if (!IsUnscheduled()) return Refuse("it comes before all other steps");
+  HEDDLE_ASSIGN_OR_RETURN(program, rewrite(schedule_.program(), stage));
+  schedule_ = Schedule(std::move(program));
+  return absl::OkStatus();
+}
+
 bool ScheduleEditor::IsUnscheduled() const {
   const std::vector<ScheduledStage>& stages = schedule_.stages();
   return std::none_of(stages.begin(), stages.end(),

@@ -19,6 +19,7 @@ namespace heddle::search_space {
 
 class ScheduleEditor {
  public:
+  using RewrittenProgram = absl::StatusOr<std::shared_ptr<const TensorProgram>>;
   using Rewritten = absl::StatusOr<std::vector<ScheduledStage>>;
 
   explicit ScheduleEditor(Schedule& schedule) : schedule_(schedule) {}
@@ -43,14 +44,15 @@ class ScheduleEditor {
   void Insert(int index, std::vector<ScheduledStage> made);
   // Puts the stages into another order: stage order[i] comes to place i.
   void Permute(const std::vector<int>& order);
-  // Has no step but of algorithms, which leave a program as it comes, been applied?
-  bool IsUnscheduled() const;
-  const std::shared_ptr<const TensorProgram>& shared_program() const { return schedule_.program_; }
-  void StartOver(std::shared_ptr<const TensorProgram> program) {
-    schedule_ = Schedule(std::move(program));
-  }
+  // Begins anew with what `rewrite` makes of the program, for the stage that the step names. Only
+  // other steps that do so come before it.
+  absl::Status RewriteProgram(
+      const std::string& stage,
+      absl::FunctionRef<RewrittenProgram(const TensorProgram&, const std::string& stage)> rewrite);
 
  private:
+  // Is every stage as it comes with the program?
+  bool IsUnscheduled() const;
   template <typename S>
   absl::Status Annotate(const S& step) {
     HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));

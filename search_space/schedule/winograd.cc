@@ -136,16 +136,15 @@ bool FindCorrelation(const ScheduledStage& stage, Correlation& c) {
           Match(stage, stage.body->args[1], stage.body->args[0], c));
 }
 
-class Rewriter {
+class WinogradTransform {
  public:
-  Rewriter(const ScheduledStage& stage, const Correlation& c)
+  WinogradTransform(const ScheduledStage& stage, const Correlation& c)
       : stage_(stage),
         c_(c),
         columns_((c.x->extent + kTile - 1) / kTile),
         tiles_((c.y->extent + kTile - 1) / kTile * columns_) {}
 
   std::vector<ScheduledStage> Stages() {
-    std::vector<ScheduledStage> made;
     const ScheduledStage weights = Weights(), data = Data();
     ScheduledStage product = Product(weights.tensor, data.tensor);
     ScheduledStage copy = Copy(product);
@@ -318,7 +317,7 @@ absl::StatusOr<std::vector<ScheduledStage>> WinogradStages(const Schedule& sched
         " is not a sum over a 3x3 window of step 1, and over another axis, of data[.., y + ry, "
         "x + rx] * weights[.., ry, rx]"));
   }
-  return Rewriter(stage, c).Stages();
+  return WinogradTransform(stage, c).Stages();
 }
 
 }  // namespace heddle::search_space

@@ -6,10 +6,7 @@
 namespace heddle::search_space {
 
 absl::Status FlattenSumAxes::ApplyTo(ScheduleEditor& editor) const {
-  if (!editor.IsUnscheduled()) return Refuse("it comes before all other steps");
-  HEDDLE_ASSIGN_OR_RETURN(program, FlattenSum(editor.schedule().program(), stage));
-  editor.StartOver(std::move(program));
-  return absl::OkStatus();
+  return editor.RewriteProgram(stage, FlattenSum);
 }
 
 }  // namespace heddle::search_space

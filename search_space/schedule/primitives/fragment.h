@@ -18,8 +18,8 @@ constexpr auto WordsOf(MatrixOperand /*unused*/) { return std::array{"a", "b", "
 
 // Keeps a local stage that is not attached yet as an operand of a matrix instruction: the threads
 // of a warp hold what they need of it together. Axes `row` and `col` are those of the operand's
-// matrix (matrix.h). Who reads an element must be the thread that holds it. Operand d is a sum, or an
-// elementwise stage of the same type that lies as results do.
+// matrix (matrix.h). Who reads an element must be the thread that holds it. Operand d is a sum, or
+// an elementwise stage of the same type that lies as results do.
 struct Fragment {
   std::string stage;
   MatrixInstruction instruction;

@@ -6,10 +6,7 @@
 namespace heddle::search_space {
 
 absl::Status SplitOperand::ApplyTo(ScheduleEditor& editor) const {
-  if (!editor.IsUnscheduled()) return Refuse("it comes before all other steps");
-  HEDDLE_ASSIGN_OR_RETURN(program, WithSplitOperand(editor.schedule().program(), stage));
-  editor.StartOver(std::move(program));
-  return absl::OkStatus();
+  return editor.RewriteProgram(stage, WithSplitOperand);
 }
 
 }  // namespace heddle::search_space

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "cli/schedules.h"
+#include "measure/judge/inputs.h"
 #include "tuner/model/roofline.h"
 
 namespace heddle::cli {
@@ -57,6 +58,7 @@ Json ToJson(const search_space::TensorProgram& program, const Known& known,
 
 Result RunQuery(const QueryFlags& flags) {
   HEDDLE_ASSIGN_OR_RETURN(program, flags.workload.Get());
+  HEDDLE_RETURN_IF_ERROR(measure::CheckTypes(*program));
   HEDDLE_ASSIGN_OR_RETURN(schedules, OpenSchedules(flags.server, flags.db));
   HEDDLE_ASSIGN_OR_RETURN(
       known, schedules->Query({program, flags.device, flags.l2, kFallbacks.at(flags.fallback)}));

@@ -188,7 +188,10 @@ class Database:
             arguments += [*self._model(device), *self._server]
         document = _program.run_json(arguments, self._environment, accepted=(0, 1))
         if not document["found"]:
-            others = ", or ask for fallback='nearest' or 'default'" if fallback == "none" else ""
+            others = {
+                "none": ", or ask for fallback='nearest' or 'default'",
+                "nearest": ", or ask for fallback='default': of no other shape is one known that applies to this one",
+            }.get(fallback, "")
             raise NotFound(
                 f"no schedule of {document['op']} {_shape_text(document['shape'])} for "
                 f"{document['device']}: tune it first{others}"

@@ -47,8 +47,14 @@ class WaitCall : public grpc::ServerUnaryReactor {
     // Before the first look at the database, so that nothing falls between.
     call->subscription_ =
         gateway.engine.Watch(call->job_, [weak](const std::shared_ptr<const v1::JobEvent>& event) {
-          if (!IsTerminal(event->state())) return;
-          if (Shared s = weak.lock()) s->Look(false);
+          Shared s = weak.lock();
+          if (s == nullptr) return;
+          if (event == nullptr) {
+            absl::MutexLock lock(&s->mutex_);
+            s->End(Draining());
+          } else if (IsTerminal(event->state())) {
+            s->Look(false);
+          }
         });
     const absl::Duration asked = request.has_timeout() ? absl::Seconds(SecondsOf(request.timeout()))
                                                        : absl::Seconds(kMaxWaitForJob);

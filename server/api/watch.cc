@@ -40,7 +40,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
           if (Shared s = weak.lock()) s->Tell(event);
         });
     absl::MutexLock lock(&stream->mutex_);
-    stream->Load();
+    if (!stream->ended_) stream->Load();
     return stream.get();
   }
 
@@ -79,6 +79,10 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
 
   void Tell(const std::shared_ptr<const v1::JobEvent>& event) {
     absl::MutexLock lock(&mutex_);
+    if (event == nullptr) {
+      draining_ = true;
+      return Pump();
+    }
     latest_ = std::max(latest_, event->seq());
     if (snapshot_written_ && !writing_ && !loading_ && page_.empty() && event->seq() == next_ &&
         SteadyNow() < look_again_) {
@@ -101,6 +105,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (ended_ || writing_ || loading_) return;
     if (last_) return End(absl::OkStatus());
+    if (draining_) return End(Draining());
     if (!page_.empty()) {
       v1::JobEvent event = std::move(page_.front());
       page_.pop_front();
@@ -210,6 +215,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
   bool snapshot_written_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false, loading_ ABSL_GUARDED_BY(mutex_) = false;
   bool last_ ABSL_GUARDED_BY(mutex_) = false, ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool over_ = false;
 };
 

@@ -76,6 +76,12 @@ absl::Status Busy(const std::string& message) {
                          absl::Seconds(1));
 }
 
+absl::Status Draining() {
+  return ErrorWithReason(absl::StatusCode::kUnavailable, "SERVER_DRAINING",
+                         "the server is shutting down; ask again when it is back",
+                         absl::Seconds(1));
+}
+
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   v1::RpcStatus details;

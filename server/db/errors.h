@@ -36,6 +36,9 @@ absl::Status ErrorWithReason(absl::StatusCode code, const std::string& reason,
 // The server has too much to do: the same call may succeed in a second.
 absl::Status Busy(const std::string& message);
 
+// The server is about to end: whoever waits for something asks the next one.
+absl::Status Draining();
+
 // Messages are cut to 2 KB: what exceeds the limits of HTTP headers arrives as another error.
 grpc::Status ToGrpc(const absl::Status& status);
 

@@ -125,8 +125,13 @@ void Engine::Publish(const Effects::Announcement& announcement) {
 
 std::shared_ptr<void> Engine::Watch(int64_t job, Watcher watcher) {
   auto shared = std::make_shared<Watcher>(std::move(watcher));
-  absl::MutexLock lock(&mutex_);
-  watchers_[job].push_back(shared);
+  bool drained = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    watchers_[job].push_back(shared);
+    drained = drained_;
+  }
+  if (drained) (*shared)(nullptr);
   return {nullptr, [this, job, shared](void*) {
             absl::MutexLock inner(&mutex_);
             auto it = watchers_.find(job);
@@ -163,6 +168,15 @@ void Engine::Tick() {
 
 void Engine::Drain() {
   Do([](FleetState& state) { state.Drain(); });
+  std::vector<std::shared_ptr<Watcher>> all;
+  {
+    absl::MutexLock lock(&mutex_);
+    drained_ = true;
+    for (const auto& [job, watchers] : watchers_) {
+      all.insert(all.end(), watchers.begin(), watchers.end());
+    }
+  }
+  for (const auto& watcher : all) (*watcher)(nullptr);
 }
 
 void Engine::JoinFinished() {

@@ -37,7 +37,8 @@ struct EngineOptions : FleetOptions {
       SearchInChild;
 };
 
-// Told of every event of a job, in order, on a thread that tells all: must be quick.
+// Told of every event of a job, in order, on a thread that tells all, and of null, on any thread,
+// once the engine is drained: nobody need wait for more. Must be quick.
 using Watcher = std::function<void(const std::shared_ptr<const v1::JobEvent>&)>;
 
 class Engine {
@@ -55,7 +56,7 @@ class Engine {
 
   // Lets time pass: expires leases, sessions, waiting calls and jobs; starts what can start.
   void Tick();
-  // No new searches or leases; waiting calls are answered.
+  // No new searches or leases; waiting calls are answered, and watchers told.
   void Drain();
 
   // ------------------------------------------------------------------------------------------ jobs
@@ -195,6 +196,7 @@ class Engine {
   std::map<std::thread::id, std::thread> threads_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread::id> finished_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, std::vector<std::shared_ptr<Watcher>>> watchers_ ABSL_GUARDED_BY(mutex_);
+  bool drained_ ABSL_GUARDED_BY(mutex_) = false;
   // What is read for others after a write, in the order of the commits: the writer goes on
   // meanwhile. The last member, so that it ends first.
   Pool replies_{1, SIZE_MAX, SIZE_MAX};

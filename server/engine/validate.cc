@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "measure/codegen/dialects.h"
+#include "measure/judge/inputs.h"
 #include "proto/values.h"
 #include "search_space/notation/notation.h"
 #include "server/db/convert.h"
@@ -81,7 +82,8 @@ absl::StatusOr<search_space::Operator> ParseOperator(const v1::Workload& workloa
 
 absl::StatusOr<Workload> ParseWorkload(const v1::Workload& workload, const std::string& field) {
   using search_space::TensorProgram;
-  auto shared = [](TensorProgram program) -> Workload {
+  const auto shared = [](TensorProgram program, const std::string& of) -> absl::StatusOr<Workload> {
+    if (absl::Status s = measure::CheckTypes(program); !s.ok()) return At(of, s);
     return std::make_shared<const TensorProgram>(std::move(program));
   };
   switch (workload.operator_case()) {
@@ -100,7 +102,7 @@ absl::StatusOr<Workload> ParseWorkload(const v1::Workload& workload, const std::
       }
       auto program = search_space::ParseWorkload(workload.canonical());
       if (!program.ok()) return At(field + ".canonical", program.status());
-      return shared(*std::move(program));
+      return shared(*std::move(program), field + ".canonical");
     }
     default:
       break;
@@ -112,7 +114,7 @@ absl::StatusOr<Workload> ParseWorkload(const v1::Workload& workload, const std::
   std::map<std::string, int64_t> shape(workload.shape().begin(), workload.shape().end());
   auto program = op->Instantiate(shape, *dtype);
   if (!program.ok()) return At(field + ".shape", program.status());
-  return shared(*std::move(program));
+  return shared(*std::move(program), field + (workload.dtype().empty() ? ".op_text" : ".dtype"));
 }
 
 absl::StatusOr<std::vector<Workload>> ParseSpec(const v1::JobSpec& spec, absl::Time now,

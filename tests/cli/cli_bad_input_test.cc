@@ -107,6 +107,8 @@ const std::vector<BadInput> kWorkloads = {
     {"space matmul --shape m=8,n=8,kk=8 --target h100", 2, "did you mean 'k'"},
     {"export matmul --shape m=8,n=8,k=8 --target h100 --dtype float64 --default --out unmade", 2,
      "is float64: inputs and outputs are float32"},
+    {"query matmul --shape m=8,n=8,k=8 --device opencl:0 --dtype float64", 2,
+     "is float64: inputs and outputs are float32"},
     {"space matmul --shape m=8,n=8 --target h100", 2, "k"},
     {"space matmul --shape m=0,n=8,k=8 --target h100", 2, "m"},
     {"space matmul --shape m=-4,n=8,k=8 --target h100", 2, "m"},

@@ -207,10 +207,13 @@ class Kernels(Case):
         for asked in (
             lambda: db.tune("vector_add", n=8, dtype="float64", trials=1, device="opencl:0", progress=False),
             lambda: db.kernel("vector_add", n=8, dtype="float64", device="opencl:0", fallback="default"),
+            lambda: db.query("vector_add", n=8, dtype="float64", device="opencl:0"),
             lambda: db.tune(wide, n=8, trials=1, device="opencl:0", progress=False),
         ):
             with self.assertRaisesRegex(heddle.InvalidArgument, "is float64: inputs and outputs are float32"):
                 asked()
+        with self.assertRaisesRegex(heddle.NotFound, "tune it first, or ask for fallback='default': of no other"):
+            db.query("softmax", m=3, n=5, fallback="nearest", device="opencl:0")
         with self.assertRaisesRegex(heddle.ArtefactError, "no manifest.json"):
             heddle.load(self.folder)
 

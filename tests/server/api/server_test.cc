@@ -98,6 +98,36 @@ TEST_F(ServerTest, WhoWaitsForAJobGetsItAsItThenStands) {
   EXPECT_EQ(wait(-1, 20, &ended).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+// Calls that last as long as a job does not keep a server from ending: they are told that it does,
+// and ask again.
+TEST_F(ServerTest, WhoWaitsAndWatchesIsToldThatTheServerEnds) {
+  Start();
+  v1::Job job;
+  ASSERT_TRUE(Create("r1", &job).ok());
+  grpc::ClientContext watching, waiting;
+  v1::WatchJobRequest watch;
+  watch.set_name(job.name());
+  auto stream = tuning_->WatchJob(&watching, watch);
+  v1::JobEvent event;
+  ASSERT_TRUE(stream->Read(&event));  // what it is now
+  grpc::Status waited;
+  std::thread waiter([&] {
+    v1::WaitJobRequest wait;
+    wait.set_name(job.name());
+    v1::Job found;
+    waited = tuning_->WaitJob(&waiting, wait, &found);
+  });
+  // A call that is not there yet is refused with the same code.
+  absl::SleepFor(absl::Milliseconds(200));
+  server_->Drain(absl::Minutes(5));  // it would take as long for calls that do not end
+  waiter.join();
+  while (stream->Read(&event)) continue;
+  EXPECT_EQ(waited.error_code(), grpc::StatusCode::UNAVAILABLE) << waited.error_message();
+  const grpc::Status watched = stream->Finish();
+  EXPECT_EQ(watched.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(watched.error_message(), HasSubstr("the server is shutting down"));
+}
+
 // A watcher does not take the end of a job that has begun again for the end.
 TEST_F(ServerTest, AJobIsWatchedBeyondAnEndThatWasNotTheLast) {
   Start();

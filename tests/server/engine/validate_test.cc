@@ -107,6 +107,7 @@ TEST(ValidateTest, EveryFieldOfASpecification) {
       {"spec.workloads[0].shape",
        [](S& s) { (*s.mutable_workloads(0)->mutable_shape())["m"] = int64_t{1} << 60; }},
       {"spec.workloads[0].dtype", [](S& s) { s.mutable_workloads(0)->set_dtype("float33"); }},
+      {"spec.workloads[0].dtype", [](S& s) { s.mutable_workloads(0)->set_dtype("float64"); }},
       {"spec.device.api", [](S& s) { s.mutable_device()->set_api("metal"); }},
       {"spec.device.model", [](S& s) { s.mutable_device()->set_model(std::string(300, 'x')); }},
       {"spec.device.device", [](S& s) { s.mutable_device()->set_device(std::string(300, 'x')); }},

@@ -210,12 +210,15 @@ Stmt InLoop(KernelContext& context, int s, const Loop& loop, Stmt body) {
   return body;
 }
 
-// Does every lane copy its elements of a fragment out of the device's memory?
+// Does every lane copy elements that lie as a product's results do out of the device's memory?
 bool IsHeldFromMemory(const KernelContext& context, int s) {
   const ScheduledStage& here = context.stage(s);
+  const auto* fragment = here.Note<Fragment>();
   const Expr& copied = here.body->op == Op::kCast ? here.body->args[0] : here.body;
-  if (here.Note<Fragment>() == nullptr || here.is_reduction() || copied->op != Op::kLoad)
+  if (fragment == nullptr || fragment->operand != MatrixOperand::kD || here.is_reduction() ||
+      copied->op != Op::kLoad) {
     return false;
+  }
   const int source = context.schedule.FindStage(copied->buffer.get());
   return source < 0 || context.stage(source).scope == Scope::kGlobal;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "search_space/ir/float_format.h"
+#include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/split_operand.h"
 
@@ -91,39 +92,70 @@ class RollingChainFinder {
                               target_, in_warpgroups_);
   }
 
-  // Lanes that hold scores can hold these beside them, as numbers of float32.
+  // Tensors of which lanes that hold scores can hold the elements beside them, as copies of
+  // float32: weights and statistics alone read them, one element for a score.
   std::vector<BesideScores> Beside(const RollingChain& found) const {
     const ScheduledStage& weights = shape_.stage(Index(found.weights));
     const Var& row = weights.axes[found.weights_row];
     const Var& term = weights.axes[found.weights_term];
     std::vector<BesideScores> all;
+    std::vector<BufferRef> seen;
     for (const Expr& load : LoadsIn(weights.body)) {
-      const bool known = std::any_of(all.begin(), all.end(), [&](const BesideScores& other) {
-        return other.tensor == load->buffer;
-      });
+      if (std::find(seen.begin(), seen.end(), load->buffer) != seen.end()) continue;
+      seen.push_back(load->buffer);
       const auto at_row = AxisWith(load, row), at_term = AxisWith(load, term);
-      if (known || !at_row || !at_term || !IsInMemory(load->buffer)) continue;
+      if (!at_row || !at_term || !IsInMemory(load->buffer)) continue;
       const BesideScores beside{load->buffer, *at_row, *at_term};
-      if (IsReadSo(weights, row, term, beside) && IsReadSo(found, beside)) all.push_back(beside);
+      if (IsReadByChainOnly(found, load->buffer) && IsReadSo(weights, row, term, beside) &&
+          IsReadSo(found, beside)) {
+        all.push_back(beside);
+      }
     }
     return all;
   }
 
   bool IsInMemory(const BufferRef& tensor) const {
     const int made_by = shape_.schedule.FindStage(tensor.get());
-    return tensor->dtype != DType::kInt32 && (made_by < 0 || shape_.stage(made_by).materialized);
+    return made_by < 0 || shape_.stage(made_by).materialized;
   }
 
-  static bool IsReadSo(const ScheduledStage& reader, const Var& row, const Var& term,
-                       const BesideScores& beside) {
-    const std::vector<Expr> loads = LoadsIn(reader.body);
-    return std::all_of(loads.begin(), loads.end(), [&](const Expr& load) {
-      return load->buffer != beside.tensor ||
-             (AxisWith(load, row) == beside.row && AxisWith(load, term) == beside.term);
+  bool IsReadByChainOnly(const RollingChain& found, const BufferRef& tensor) const {
+    std::vector<int> chain = {Index(found.weights)};
+    for (const StageRef& s : found.statistics) chain.push_back(Index(s));
+    const std::vector<int> readers = shape_.schedule.ReadersOf(tensor.get());
+    return std::all_of(readers.begin(), readers.end(), [&](int r) {
+      return std::find(chain.begin(), chain.end(), r) != chain.end();
     });
   }
 
-  // Do statistics read it so, too?
+  // At the score's own element, always at the same, and as float32.
+  static bool IsReadSo(const ScheduledStage& reader, const Var& row, const Var& term,
+                       const BesideScores& beside) {
+    const bool is_float32 = beside.tensor->dtype == DType::kFloat32;
+    int loads = 0, casts = 0;
+    bool is_so = is_float32 || IsHalf(beside.tensor->dtype);
+    Expr first;
+    Visit(reader.body, [&](const Expr& e) {
+      if (e->op == Op::kCast && e->args[0]->op == Op::kLoad &&
+          e->args[0]->buffer == beside.tensor) {
+        casts += e->type == DType::kFloat32 ? 1 : 0;
+        is_so = is_so && e->type == DType::kFloat32;
+      }
+      if (e->op != Op::kLoad || e->buffer != beside.tensor) return;
+      ++loads;
+      is_so = is_so && (first == nullptr || StructurallyEqual(e, first));
+      first = e;
+    });
+    if (first == nullptr) return true;
+    for (size_t d = 0; d < first->args.size(); ++d) {
+      const Var& var = d == beside.row ? row : d == beside.term ? term : nullptr;
+      const Expr& index = first->args[d];
+      is_so = is_so && (var != nullptr ? index->op == Op::kVar && index->var == var
+                                       : !MentionsAny(index, {row.get(), term.get()}));
+    }
+    return is_so && (is_float32 || casts == loads);
+  }
+
   bool IsReadSo(const RollingChain& found, const BesideScores& beside) const {
     for (size_t i = 0; i < found.statistics.size(); ++i) {
       const ScheduledStage& s = shape_.stage(Index(found.statistics[i]));

@@ -62,7 +62,7 @@ TEST(Docs, TestsThatAreNamedExist) {
       tests.insert(absl::StrCat((*it)[2].str(), ".", (*it)[3].str()));
     }
   }
-  // "RecordsTest.TheBestIsOneSeek, ServedIsWhatMayBeServed", "HostileTest.*"
+  // "RecordsServingTest.TheBestIsOneSeek, ServedIsWhatMayBeServed", "HostileTest.*"
   static const std::regex kNamed(R"(([A-Z]\w+)\.(\*|[A-Z]\w+)((?:, [A-Z]\w{12,}(?![\w.]))*))");
   const std::string text = Read("docs/reviews.md");
   int named = 0;

@@ -159,9 +159,9 @@ def run(s, disk):
 
     # Back to an earlier state, under the feet of a daemon that knows a later one.
     backup = f"{s.folder}/backup.db"
-    s.run("records", "backup", backup)
     kept = {t["id"]: (t["outcome"], t["time_us"])
             for t in s.json("trials", job, *at) if t["state"] == "DONE"}
+    s.run("records", "backup", backup)
     progress.await_more("after the backup")
     server.kill()
     server.wait()

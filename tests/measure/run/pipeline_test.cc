@@ -92,10 +92,14 @@ TEST_F(PipelineTest, ASecondMeasurerTakesOverTheWorkerOfTheFirst) {
   ASSERT_EQ(kill(*others.begin(), SIGKILL), 0);
   ASSERT_EQ(Start("opencl:0"), absl::OkStatus());
   EXPECT_EQ(Run({Right(4)})[0].outcome, Outcome::kOk);
+  measurer_.reset();  // before what keeps its processes
 }
 
 // Nothing is known of the candidate then: it must not look as if it had killed its worker.
 TEST_F(PipelineTest, AHostThatStartsNoProcessIsNoCandidatesFault) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "whoever checks types of objects meanwhile needs descriptors of its own";
+#endif
   HEDDLE_NEEDS("pocl", FindDevice("opencl:0").ok(), "no OpenCL device");
   ASSERT_EQ(Start("opencl:0"), absl::OkStatus());
   rlimit usual;

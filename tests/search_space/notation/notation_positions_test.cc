@@ -8,7 +8,6 @@
 namespace heddle::search_space {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(NotationPositions, AreTheTwoStagesThatFindThem) {

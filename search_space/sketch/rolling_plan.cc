@@ -8,14 +8,6 @@
 
 namespace heddle::search_space {
 
-std::vector<int64_t> RollingPlan::IfMasked() const {
-  return chain_.is_masked ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0};
-}
-
-std::vector<int64_t> RollingPlan::IfBeside() const {
-  return chain_.beside.empty() ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1};
-}
-
 int64_t RollingPlan::Blocks(const RollingTile& t) const {
   int64_t blocks = 1;
   for (size_t a = 0; a < Kernel().axes.size(); ++a) {

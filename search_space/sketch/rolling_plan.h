@@ -69,9 +69,10 @@ class RollingPlan : public KernelPlan {
   void Add(const char* name, std::vector<int64_t> domain, int group) {
     holes_.push_back({name, std::move(domain), group});
   }
-  // 0 and, where a mask may leave iterations out, or something is read besides the scores, 1.
-  std::vector<int64_t> IfMasked() const;
-  std::vector<int64_t> IfBeside() const;
+  // 0 and, where there is something to choose, such as iterations that a mask may leave out, 1.
+  static std::vector<int64_t> OnlyIf(bool possible) {
+    return possible ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0};
+  }
 
   // The root's operands, by the axes that they bring to the result.
   const TiledKernel& Kernel() const { return chain_.root.kernel; }

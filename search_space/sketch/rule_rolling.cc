@@ -26,9 +26,9 @@ class WarpRollingPlan : public RollingPlan {
     const bool copies = chain_.keys().is_copied && chain_.values().is_copied;
     Add("pipeline", copies ? std::vector<int64_t>{0, 2, 3, 4} : std::vector<int64_t>{0}, 1);
     Add("min_blocks", {0, 1, 2, 3, 4}, 2);
-    Add("skip_masked", IfMasked(), 3);
-    Add("last_first", IfMasked(), 3);
-    Add("read_ahead", IfBeside(), 1);
+    Add("skip_masked", OnlyIf(chain_.is_masked), 3);
+    Add("last_first", OnlyIf(chain_.is_masked), 3);
+    Add("read_ahead", OnlyIf(!chain_.beside.empty()), 1);
   }
 
  protected:

@@ -33,9 +33,9 @@ class WarpgroupRollingPlan : public RollingPlan {
     if (boxes) bulk.push_back(1);
     Add("bulk", std::move(bulk), 1);
     Add("min_blocks", {0, 1, 2, 3, 4}, 2);
-    Add("skip_masked", IfMasked(), 3);
-    Add("last_first", IfMasked(), 3);
-    Add("read_ahead", IfBeside(), 1);
+    Add("skip_masked", OnlyIf(chain_.is_masked), 3);
+    Add("last_first", OnlyIf(chain_.is_masked), 3);
+    Add("read_ahead", OnlyIf(!chain_.beside.empty()), 1);
   }
 
  protected:

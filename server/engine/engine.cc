@@ -129,7 +129,7 @@ std::shared_ptr<void> Engine::Watch(int64_t job, Watcher watcher) {
   {
     absl::MutexLock lock(&mutex_);
     watchers_[job].push_back(shared);
-    drained = drained_;
+    drained = state_.draining();
   }
   if (drained) (*shared)(nullptr);
   return {nullptr, [this, job, shared](void*) {
@@ -171,7 +171,6 @@ void Engine::Drain() {
   std::vector<std::shared_ptr<Watcher>> all;
   {
     absl::MutexLock lock(&mutex_);
-    drained_ = true;
     for (const auto& [job, watchers] : watchers_) {
       all.insert(all.end(), watchers.begin(), watchers.end());
     }

@@ -196,7 +196,6 @@ class Engine {
   std::map<std::thread::id, std::thread> threads_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread::id> finished_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, std::vector<std::shared_ptr<Watcher>>> watchers_ ABSL_GUARDED_BY(mutex_);
-  bool drained_ ABSL_GUARDED_BY(mutex_) = false;
   // What is read for others after a write, in the order of the commits: the writer goes on
   // meanwhile. The last member, so that it ends first.
   Pool replies_{1, SIZE_MAX, SIZE_MAX};

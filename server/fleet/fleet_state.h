@@ -61,6 +61,7 @@ class FleetState {
   void Tick();
   // No new searches or leases; waiting calls are answered.
   void Drain();
+  bool draining() const { return draining_; }
 
   // ------------------------------------------------------------------------------------------ jobs
 

@@ -209,6 +209,7 @@ KernelSource KernelPrinter::Generate(const std::string& header) {
   Open(Signature());
   DeclareIndex(kernel_.block, "block", dialect_.block_index);
   DeclareIndex(kernel_.thread, "thread", dialect_.thread_index);
+  DeclareWarpgroup();
   DeclareShared();
   Print(body);
   Close();
@@ -375,6 +376,11 @@ void KernelPrinter::PrintIntrinsic(const StmtNode& s) {
     case Intrinsic::kPhaseWait:
       PrintPhase(s);
       return;
+    case Intrinsic::kHandBack:
+      Line(absl::StrCat("hand_back<", kernel_.thread->extent, ">(", printer_.Print(s.indices[0]),
+                        ");"));
+      printer_.helpers.insert("phases");
+      return;
     case Intrinsic::kBulkCopy:
       PrintBulkCopy(s);
       return;
@@ -418,6 +424,34 @@ void KernelPrinter::PrintMatrixMultiply(const StmtNode& s) {
   printer_.helpers.insert(name);
 }
 
+// The number of the thread's warpgroup, where descriptors depend on it: compilers keep what one
+// lane tells the others in a register of the whole warp, as descriptors must be.
+void KernelPrinter::DeclareWarpgroup() {
+  bool multiplies = false;
+  VisitStmts(kernel_.body, [&](const StmtNode& s) {
+    multiplies = multiplies || (s.kind == StmtNode::Kind::kIntrin &&
+                                s.intrinsic == Intrinsic::kWarpgroupMultiply);
+  });
+  const int64_t groups = kernel_.thread->extent / search_space::kWarpgroupThreads;
+  if (!multiplies || groups == 1) return;
+  warpgroup_ = search_space::MakeVar("warpgroup", groups);
+  const std::string name = names_.Declare(NameKind::kIndex, warpgroup_->name, "warpgroup");
+  printer_.Bind(warpgroup_, name);
+  Line(absl::StrCat("const int ", name, " = __shfl_sync(0xffffffffu, ",
+                    printer_.NameOf(kernel_.thread), " / ", search_space::kWarpgroupThreads,
+                    ", 0);"));
+}
+
+Expr KernelPrinter::ByWarpgroup(const Expr& index) const {
+  if (warpgroup_ == nullptr) return index;
+  return Rewrite(index, [&](const Expr& e) -> Expr {
+    const bool is_number =
+        e->op == search_space::Op::kDiv && e->args[0]->op == search_space::Op::kVar &&
+        e->args[0]->var == kernel_.thread && IsInt(e->args[1], search_space::kWarpgroupThreads);
+    return is_number ? search_space::VarExpr(warpgroup_) : nullptr;
+  });
+}
+
 // Of the matrix that begins at the load: instructions swizzle addresses themselves.
 std::string KernelPrinter::DescriptorOf(const Expr& load,
                                         const search_space::SharedMatrix& matrix) {
@@ -426,7 +460,8 @@ std::string KernelPrinter::DescriptorOf(const Expr& load,
   const Expr offset =
       Simplify(UnswizzledOffset(*load->buffer, load->args) / search_space::Int(kUnit / size));
   return absl::StrCat("matrix_descriptor<", matrix.span * size, ", ", matrix.block * size, ">(",
-                      printer_.NameOf(load->buffer), ") + (", printer_.Print(offset), ")");
+                      printer_.NameOf(load->buffer), ", ", printer_.Print(ByWarpgroup(offset)),
+                      ")");
 }
 
 void KernelPrinter::PrintWarpgroupMultiply(const StmtNode& s) {

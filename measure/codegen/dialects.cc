@@ -109,14 +109,16 @@ $helpervoid mma_m16n8k8_tf32(float* d, const unsigned* a, const unsigned* b) {
 }
 )"},
     {"products",
-     R"(// Where instructions of a warpgroup find a matrix in swizzled shared memory: in lines of kLine
-// bytes. What is longer goes on kBlock bytes further.
+     R"(// Where instructions of a warpgroup find a matrix in swizzled shared memory, so many times 16 bytes
+// into a buffer: in lines of kLine bytes. What is longer goes on kBlock bytes further.
 template <int kLine, int kBlock>
-$helperunsigned long long matrix_descriptor(const void* buffer) {
+$helperunsigned long long matrix_descriptor(const void* buffer, int offset) {
   const unsigned address = (unsigned)__cvta_generic_to_shared(buffer);
-  const unsigned long long mode = kLine == 128 ? 1 : kLine == 64 ? 2 : 3;
-  return (unsigned long long)(address >> 4 & 0x3fff) | (unsigned long long)(kBlock / 16) << 16 |
-         (unsigned long long)(kLine / 2) << 32 | mode << 62;
+  const unsigned low = (address >> 4) + offset | (unsigned)(kBlock / 16) << 16;
+  const unsigned mode = kLine == 128 ? 1 : kLine == 64 ? 2 : 3;
+  unsigned long long r;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(r) : "r"(low), "r"((unsigned)(kLine / 2) | mode << 30));
+  return r;
 }
 // What stands before and behind stays there.
 template <int kCount>
@@ -169,6 +171,16 @@ $helpervoid phase_wait(long long* phase, int parity) {
   asm volatile("{.reg .pred ended; again: "
                "mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1; @!ended bra again;}"
                : : "r"((unsigned)__cvta_generic_to_shared(phase)), "r"(parity) : "memory");
+}
+// The first warp goes on when all threads have come to this number, the others at once.
+template <int kThreads>
+$helpervoid hand_back(int number) {
+  __syncwarp();
+  if (threadIdx.x < 32) {
+    asm volatile("bar.sync %0, %1;" : : "r"(number + 1), "n"(kThreads) : "memory");
+  } else {
+    asm volatile("bar.arrive %0, %1;" : : "r"(number + 1), "n"(kThreads) : "memory");
+  }
 }
 )"},
     {"async_copy",
@@ -240,6 +252,14 @@ $helperunsigned short to_float16(float x) {
 )"},
     {"from_bfloat16", R"($helperfloat from_bfloat16(unsigned short x) {
   return __uint_as_float((unsigned)x << 16);
+}
+)"},
+    {"from_bfloat16_pairs", R"(// Of two numbers in one register.
+$helperfloat from_first_bfloat16(const unsigned short* pair) {
+  return __uint_as_float(*(const unsigned*)pair << 16);
+}
+$helperfloat from_second_bfloat16(const unsigned short* pair) {
+  return __uint_as_float(*(const unsigned*)pair & 0xffff0000);
 }
 )"},
     {"to_bfloat16", R"(// The nearest, ties to even.

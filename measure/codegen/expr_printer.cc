@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,6 +42,29 @@ Interval Combine(Op op, const Interval& a, const Interval& b) {
   const __int128 p[] = {__int128{a.min} * b.min, __int128{a.min} * b.max, __int128{a.max} * b.min,
                         __int128{a.max} * b.max};
   return {Clamp(*std::min_element(p, p + 4)), Clamp(*std::max_element(p, p + 4))};
+}
+
+// Two neighbours of which one register is, as one of them is converted to float32.
+struct Pair {
+  Expr first;  // the offset in their array
+  bool is_second;
+};
+
+std::optional<Pair> PairOf(const Expr& cast) {
+  const Expr& held = cast->args[0];
+  if (cast->type != DType::kFloat32 || held->op != Op::kLoad) return std::nullopt;
+  const Buffer& array = *held->buffer;
+  if (array.dtype != DType::kBFloat16 || array.scope != search_space::Scope::kLocal ||
+      array.elements % 2 != 0) {
+    return std::nullopt;
+  }
+  Expr offset = search_space::Int(0);
+  for (size_t i = 0; i < held->args.size(); ++i) {
+    offset = offset + held->args[i] * search_space::Int(array.strides[i]);
+  }
+  const search_space::ModRem m = search_space::ModulusRemainder(Simplify(offset));
+  if (m.modulus % 2 != 0) return std::nullopt;
+  return Pair{Simplify(offset - search_space::Int(m.remainder % 2)), m.remainder % 2 != 0};
 }
 
 Interval Intersect(const Interval& a, const Interval& b) {
@@ -336,6 +360,11 @@ ExprPrinter::Text ExprPrinter::ConvertValue(const Expr& e) {
     case Op::kCast:
       if (e->type == DType::kBool) {
         return {absl::StrCat(At(Convert(e->args[0]), kRelation), " != 0"), kEquality};
+      }
+      if (const auto pair = PairOf(e); pair.has_value() && dialect_.packs) {
+        helpers.insert("from_bfloat16_pairs");
+        return {absl::StrCat(pair->is_second ? "from_second_bfloat16(&" : "from_first_bfloat16(&",
+                             NameOf(e->args[0]->buffer), "[", Print(pair->first), "])")};
       }
       if (const DType from = e->args[0]->type; IsNarrow(from) || IsNarrow(e->type)) {
         const Text value =

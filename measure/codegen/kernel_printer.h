@@ -81,6 +81,9 @@ class KernelPrinter {
   void PrintLoadMatrix(const search_space::StmtNode& s);
   void PrintMatrixMultiply(const search_space::StmtNode& s);
   void PrintWarpgroupMultiply(const search_space::StmtNode& s);
+  void DeclareWarpgroup();
+  // An index, with what is the same for all threads of a warpgroup said so.
+  search_space::Expr ByWarpgroup(const search_space::Expr& index) const;
   std::string DescriptorOf(const search_space::Expr& load,
                            const search_space::SharedMatrix& matrix);
   std::string ArchSuffix() const;
@@ -129,6 +132,7 @@ class KernelPrinter {
   const bool async_copies_;
   const bool dynamic_shared_;
   Names names_;
+  search_space::Var warpgroup_;  // its number; null where nothing asks for it
   std::vector<size_t> scopes_;
   // Of the chunk being printed: type and value -> name, and all lanes of a vector -> its name.
   std::map<std::string, std::string> temporaries_;

@@ -94,6 +94,7 @@ class Machine {
   void RunTogether(const StmtCode& s) {
     if (MatrixUnit::Executes(s.intrinsic)) return matrices_.Run(s, first_, end_);
     if (CombinesWarps(s.intrinsic)) return RunWarpReduce(s);
+    if (s.intrinsic == Intrinsic::kHandBack) return t_.shared().HandBack();
     t_.shared().Barrier();
   }
 

@@ -41,6 +41,7 @@ void SharedMemory::BeginBlock() {
 
 void SharedMemory::Barrier() {
   ++epoch_;
+  ++turn_;
   // What one thread has waited for is there for all behind a barrier.
   const size_t threads = async_.size();
   for (size_t p = 0; p < phases_.size(); ++p) {
@@ -91,8 +92,7 @@ bool SharedMemory::Read(const Buffer& buffer, int64_t byte, int32_t thread, doub
     if (c.buffer != &buffer) {
       return Refuse(absl::StrCat("its bytes were overwritten through ", c.buffer->name));
     }
-    c.reader = c.read_epoch == epoch_ && c.reader != thread ? kSeveral : thread;
-    c.read_epoch = epoch_;
+    NoteRead(c, c.read_epoch == epoch_ && c.reader != thread ? kSeveral : thread);
   }
   value = cells[0].value;
   return true;
@@ -165,8 +165,7 @@ void SharedMemory::WaitForProducts(int64_t warpgroup, int64_t pending) {
   std::erase_if(products.pending, [&](const AsyncState::Access& read) {
     if (read.group >= products.open_group - pending) return false;
     --read.cell->products;
-    read.cell->read_epoch = epoch_;
-    read.cell->reader = kSeveral;
+    NoteRead(*read.cell, kSeveral);
     return true;
   });
 }
@@ -254,7 +253,8 @@ bool SharedMemory::WriteByBulkCopy(const Buffer& buffer, int64_t byte, int64_t p
   for (Cell& c : cells) {
     if (!IsSettled(c, thread)) return false;
     if (c.products > 0) return Refuse("a product that reads it is not waited for");
-    if (c.read_epoch == epoch_ && c.reader != thread) {
+    const bool is_handed_back = thread < kWarpThreads && c.read_turn < handed_back_;
+    if (c.read_epoch == epoch_ && c.reader != thread && !is_handed_back) {
       return Refuse("data race: read by other threads with no barrier between");
     }
     const bool stored = c.phase < 0 && c.write_epoch >= first_epoch_of_block_;

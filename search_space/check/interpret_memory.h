@@ -22,6 +22,8 @@ class SharedMemory {
   void BeginBlock();
   // From here on all threads see what was written before.
   void Barrier();
+  // From here on bulk copies of the first warp are behind what was read before.
+  void HandBack() { handed_back_ = ++turn_; }
 
   // Access by `thread` to the element of `buffer` at `byte` of the arena. False when it must not
   // be made; problem() says why.
@@ -57,12 +59,14 @@ class SharedMemory {
 
  private:
   // The shadow of the smallest unit that any buffer is made of. An epoch lies between two barriers
-  // of one block; epochs are numbered through the whole run.
+  // of one block, a turn between two of them or of what hands buffers back; both are numbered
+  // through the whole run.
   struct Cell {
     double value = 0;                // of an element that begins here
     const Buffer* buffer = nullptr;  // through which it was written
     uint64_t write_epoch = 0;
     uint64_t read_epoch = 0;
+    uint64_t read_turn = 0;
     int32_t writer = 0;
     int32_t reader = 0;          // kSeveral: more than one thread
     int64_t pending_group = -1;  // of the asynchronous write under way by `writer`; -1 = none
@@ -107,6 +111,11 @@ class SharedMemory {
     return known_ended_[static_cast<size_t>(thread) * phases_.size() + static_cast<size_t>(phase)];
   }
   bool IsKnownInWarpgroup(const Cell& cell, int64_t warpgroup);
+  void NoteRead(Cell& cell, int32_t reader) const {
+    cell.reader = reader;
+    cell.read_epoch = epoch_;
+    cell.read_turn = turn_;
+  }
   bool Refuse(std::string problem);
 
   int64_t cell_bytes_ = 8;
@@ -123,6 +132,8 @@ class SharedMemory {
     int64_t warpgroup = 0;
   } known_;
   uint64_t epoch_ = 0;
+  uint64_t turn_ = 0;
+  uint64_t handed_back_ = 0;  // the turn that began so last
   uint64_t first_epoch_of_block_ = 0;
   std::string problem_;
 };

@@ -69,6 +69,13 @@ bool IsOfBulkCopies(const StmtNode& s) {
 }
 
 std::string FindBulkProblem(const StmtNode& s, const Target& target) {
+  if (s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kHandBack) {
+    return HasBulkCopies(target) && s.int_value <= kMostHandBacks
+               ? ""
+               : absl::StrCat("buffers of ", s.int_value,
+                              " numbers are handed back: devices with bulk copies can do it of ",
+                              kMostHandBacks);
+  }
   if (!IsOfBulkCopies(s)) return "";
   if (!HasBulkCopies(target)) return absl::StrCat(target.arch, " has no bulk copies");
   const bool copies = s.intrinsic == Intrinsic::kBulkCopy;

@@ -30,6 +30,7 @@ const IntrinsicEffects& EffectsOf(Intrinsic intrinsic) {
       {"phase_init", ExecutionScope::kThread, false, Completion::kImmediate, false},
       {"phase_expect", ExecutionScope::kThread, false, Completion::kImmediate, false},
       {"phase_wait", ExecutionScope::kThread, false, Completion::kImmediate, false},
+      {"hand_back", ExecutionScope::kBlock, false, Completion::kImmediate, false},
       {"bulk_copy", ExecutionScope::kThread, false, Completion::kPhase, false},
   };
   return kTable[static_cast<int>(intrinsic)];
@@ -85,6 +86,14 @@ Stmt Alloc(BufferRef buffer, Stmt body) {
 Stmt Barrier() {
   StmtNode node{.kind = StmtNode::Kind::kIntrin};
   node.intrinsic = Intrinsic::kBarrier;
+  return Make(std::move(node));
+}
+
+Stmt HandBack(Expr number, int64_t numbers) {
+  StmtNode node{.kind = StmtNode::Kind::kIntrin};
+  node.intrinsic = Intrinsic::kHandBack;
+  node.indices = {std::move(number)};
+  node.int_value = numbers;
   return Make(std::move(node));
 }
 
@@ -397,6 +406,9 @@ std::string IntrinText(const StmtNode& s) {
   if (s.intrinsic == Intrinsic::kBulkCopy) {
     return absl::StrCat(out, " ", Access(s), " = ", ToString(s.value), " of ",
                         absl::StrJoin(s.box, " x "), " in ", s.base->name);
+  }
+  if (s.intrinsic == Intrinsic::kHandBack) {
+    return absl::StrCat(out, " ", ToString(s.indices[0]), " of ", s.int_value);
   }
   if (s.value != nullptr) {
     absl::StrAppend(&out, " ", Access(s), " = ", ToString(s.value));

@@ -31,6 +31,8 @@ enum class ForKind : uint8_t {
 // Threads that execute an intrinsic of scope kWarp, or kWarpgroup, together; blocks that have one
 // are whole multiples of it, on every device.
 inline constexpr int64_t kWarpThreads = 32, kWarpgroupThreads = 128;
+// Barriers of a block besides the one of all: 15 of the 16 that the hardware numbers.
+inline constexpr int64_t kMostHandBacks = 15;
 
 // What an intrinsic statement does; its effects are a row of the table in stmt.cc, which barrier
 // insertion, verifier and interpreter read instead of knowing intrinsics by name.
@@ -80,6 +82,11 @@ enum class Intrinsic : uint8_t {
   kPhaseInit,
   kPhaseExpect,
   kPhaseWait,
+  // All threads of the block are done with what a pipeline has in buffer indices[0] of its
+  // int_value: the first warp, which starts copies, goes on when all have come here, the others at
+  // once. Orders their reads before bulk copies of that warp, and nothing else. Nobody comes to a
+  // number again before the first warp has been there.
+  kHandBack,
   // The elements of `box` of the tensor that value, a Load at the first of them, names, zero where
   // that lies outside: to shared memory, one behind the other in row-major order from
   // buffer[indices] on and swizzled as that is, by one thread for all. Asynchronous: its bytes
@@ -175,6 +182,7 @@ Stmt ProxyFence();
 Stmt PhaseInit(BufferRef phases);
 Stmt PhaseExpect(BufferRef phases, Expr slot, int64_t bytes);
 Stmt PhaseWait(BufferRef phases, Expr slot, Expr parity);
+Stmt HandBack(Expr number, int64_t numbers);
 Stmt BulkCopy(BufferRef buffer, ExprList indices, Expr first, std::vector<int64_t> box,
               BufferRef phases);
 Stmt Let(Var var, Expr value, Stmt body);

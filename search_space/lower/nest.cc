@@ -35,21 +35,25 @@ bool StartsCopies(const ScheduledStage& stage, const Loop& loop) {
   return interleave != nullptr && interleave->loop == loop.var->name && stage.prefetch() == nullptr;
 }
 
-// Is a stage that threads compute together computed, or are its copies started, in the loops of `s`
-// at `depth` or deeper?
+bool HasCollectiveBelow(const KernelContext& context, int s, size_t depth);
+
+// Is a stage that threads compute together computed at the loop of `s`?
+bool AttachesCollective(const KernelContext& context, int s, const Loop& loop) {
+  const std::vector<int> attached = context.AttachedAt(s, loop.var);
+  return std::any_of(attached.begin(), attached.end(), [&](int a) {
+    return context.stage(a).scope == Scope::kShared ||
+           context.stage(a).shared_reduction() != nullptr ||
+           context.stage(a).Note<ShareScan>() != nullptr || HasCollectiveBelow(context, a, 0);
+  });
+}
+
+// Is such a stage computed, or are its copies started, in the loops of `s` at `depth` or deeper?
 bool HasCollectiveBelow(const KernelContext& context, int s, size_t depth) {
-  const ScheduledStage& here = context.stage(s);
-  for (size_t l = depth; l < here.loops.size(); ++l) {
-    if (StartsCopies(here, here.loops[l])) return true;
-    for (int a : context.AttachedAt(s, here.loops[l].var)) {
-      if (context.stage(a).scope == Scope::kShared ||
-          context.stage(a).shared_reduction() != nullptr ||
-          context.stage(a).Note<ShareScan>() != nullptr || HasCollectiveBelow(context, a, 0)) {
-        return true;
-      }
-    }
-  }
-  return false;
+  const std::vector<Loop>& loops = context.stage(s).loops;
+  return std::any_of(
+      loops.begin() + static_cast<std::ptrdiff_t>(depth), loops.end(), [&](const Loop& l) {
+        return StartsCopies(context.stage(s), l) || AttachesCollective(context, s, l);
+      });
 }
 
 // The loop of `s` outside of which nothing is computed between its products in background; nullopt
@@ -345,8 +349,14 @@ Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& ca
   // What is taken along with a sum is of as little use as its terms are. Barriers, which all
   // threads reach, stand around what is fetched for it.
   const Expr useful = rolls ? IsUseful(context, s, depth + 1) : nullptr;
+  // Copies that are started are of another tile, which may be of use where this one is not.
+  const bool starts = carried.started != nullptr && StartsCopies(context.stage(s), loop);
+  const bool tests = starts && !rolls && loop.reduce && !carried.tested &&
+                     !AttachesCollective(context, s, loop) &&
+                     !HasCollectiveBelow(context, s, depth + 1);
+  const Expr of_use = tests ? IsUseful(context, s, depth + 1) : nullptr;
   Carried inside = carried;
-  inside.tested = carried.tested || rolls;
+  inside.tested = carried.tested || rolls || of_use != nullptr;
   std::vector<Stmt> fetches, body;
   std::vector<BufferRef> locals;
   std::vector<int> attached = context.AttachedAt(s, loop.var);
@@ -360,12 +370,11 @@ Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& ca
     const bool is_fetch = useful != nullptr && context.stage(a).scope == Scope::kShared;
     (is_fetch ? fetches : body).push_back(EmitAttached(context, a, rolls, carried, locals));
   }
-  if (carried.started != nullptr && StartsCopies(context.stage(s), loop)) {
-    body.push_back(carried.started);
-  }
+  if (starts && of_use == nullptr) body.push_back(carried.started);
   body.push_back(EmitLoops(context, s, depth + 1, inside));
   Stmt out = Seq(std::move(body));
   for (const BufferRef& local : locals) out = Alloc(local, out);
+  if (of_use != nullptr) out = Seq({carried.started, If(of_use, out)});
   if (useful == nullptr) return out;
   fetches.push_back(If(useful, out));
   return Seq(std::move(fetches));

@@ -71,10 +71,15 @@ class TensorCopies : public TileCopies {
     return When(exists, ByOneThread(std::move(all)));
   }
 
-  // The barrier says that all threads are done with the tile before.
+  // Behind it all threads are done with the tile before, as far as the one that starts copies can
+  // tell. Several warpgroups may be at different places of their work, so that products of one go
+  // on beside what another computes.
   Stmt Acquire(const Expr& tile, const Expr& slot, const Expr& /*exists*/) override {
     const Expr round = Simplify(tile / Int(pipeline_.buffers) % Int(2));
-    return Seq({PhaseWait(phases_, slot, round), Barrier()});
+    const bool is_apart = pipeline_.in_background && context_.thread->extent > kWarpgroupThreads &&
+                          pipeline_.buffers <= kMostHandBacks;
+    return Seq({PhaseWait(phases_, slot, round),
+                is_apart ? HandBack(slot, pipeline_.buffers) : Barrier()});
   }
 
   Stmt Consumed() override { return nullptr; }

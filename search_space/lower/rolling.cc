@@ -78,9 +78,11 @@ Stmt TakeTerms(KernelContext& context, int s, const Assumptions& assumptions) {
   Stmt take =
       Store(buffer, own.at,
             Combine(here.combiner, Load(buffer, own.at), Resolve(context, body, assumptions)));
-  for (const Var& v : {packed, block}) {
-    if (v->extent > 1) take = For(v, ForKind::kUnrolled, std::move(take));
-  }
+  // One after another, so that it is known which of a register each is.
+  std::vector<Stmt> takes;
+  for (int64_t i = 0; i < packed->extent; ++i) takes.push_back(ReplaceVar(take, packed, Int(i)));
+  take = Seq(std::move(takes));
+  if (block->extent > 1) take = For(block, ForKind::kUnrolled, std::move(take));
   return own.Around(std::move(take));
 }
 
@@ -146,7 +148,9 @@ Stmt ApartFromMasked(KernelContext& context, int s, const Assumptions& assumptio
   if (all == nullptr || IsInt(all, 0)) return emit(assumptions);
   Assumptions assumed = assumptions;
   assumed.push_back(all);
-  return Seq({If(all, emit(assumed)), If(Simplify(MakeExpr(Op::kNot, {all})), emit(assumptions))});
+  const Stmt of_whole = emit(assumed), of_any = emit(assumptions);
+  if (ToString(of_whole) == ToString(of_any)) return of_any;  // what asks for no term
+  return Seq({If(all, of_whole), If(Simplify(MakeExpr(Op::kNot, {all})), of_any)});
 }
 
 // What is read in the loop is a number: where all terms so far are infinite, as those are that an

@@ -21,6 +21,7 @@ enum class Removal {
   kPhaseInit,
   kPhaseExpect,
   kPhaseWait,
+  kHandBack,
   kBulkCopy,
   kIf,      // the body stays, the condition goes
   kSelect,  // the value if true stays
@@ -50,6 +51,7 @@ inline std::optional<search_space::Program> Remove(const search_space::Program& 
         {Removal::kPhaseInit, Intrinsic::kPhaseInit},
         {Removal::kPhaseExpect, Intrinsic::kPhaseExpect},
         {Removal::kPhaseWait, Intrinsic::kPhaseWait},
+        {Removal::kHandBack, Intrinsic::kHandBack},
         {Removal::kBulkCopy, Intrinsic::kBulkCopy},
     };
     const bool candidate = std::any_of(

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,7 @@
 #include "search_space/schedule/schedule.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
+#include "tests/search_space/mutate.h"
 
 namespace heddle::search_space {
 namespace {
@@ -498,6 +500,53 @@ TEST(RollingTest, AMissingFactorIsSeen) {
     const absl::Status ran = Interpret(lowered, got, {});
     ASSERT_TRUE(ran.ok()) << ran;
     EXPECT_GT(WorstError(got, expected), 4 * kMostError) << sum;
+  }
+}
+
+// Copies that are started between the products of a tile are of another one: a tile that the mask
+// leaves out has not been copied, so that nothing of it is read.
+TEST(RollingTest, NothingIsReadOfTilesThatAMaskLeavesOut) {
+  const auto program = ProgramOf("window", "b=2,s=64,d=16,w=20");
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  const auto point = space.Parse(
+      "chain: Y.z.vthread=1 Y.z.warps=1 Y.z.lanes=1 Y.z.tile=1 Y.i.vthread=1 Y.i.warps=1 "
+      "Y.i.lanes=4 Y.i.tile=8 Y.x.vthread=1 Y.x.warps=4 Y.x.lanes=4 Y.x.tile=1 Y.r.inner=32 "
+      "Y.T.fetch=4 Y.T.pad=0 Y.T.align=1 Y.V.fetch=4 Y.V.pad=0 Y.V.align=1 Y.fragments_out=0 "
+      "Y.pipeline=2 Y.unroll=1 Y.prefetch=0 Y.interleave=1 Y.min_blocks=1 Y.slice_k=4 T.lanes=32 "
+      "T.tile=2 T.warp_rows=8 T.pad=16 T.r.inner=16 T.one_tile=1 T.Q.fetch=8 T.Q.pad=0 T.Q.align=1 "
+      "T.K.fetch=2 T.K.pad=0 T.K.align=1 T.fragments_out=0 T.pipeline=4 T.unroll=0 T.prefetch=0 "
+      "T.interleave=0 skip_masked=1 last_first=1");
+  ASSERT_TRUE(point.ok()) << point.status();
+  TensorValues expected = Inputs(*program), got = Inputs(*program);
+  EvaluateAll(*program, expected);
+  const absl::Status ran = Interpret(*space.Lower(*point), got, {});
+  ASSERT_TRUE(ran.ok()) << ran;
+  EXPECT_LT(WorstError(got, expected), kMostError);
+}
+
+// What keeps products, copies and threads apart cannot be left out, but for one of the two fences,
+// for sums and for weights, in front of the second product.
+TEST(RollingTest, MistakesBesideProductsAreSeen) {
+  using tests::Removal;
+  const auto program = ProgramOf("causal", "b=2,s=256,d=32");
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  const auto point = space.Parse(
+      "rolling_warpgroup: groups=2 tiles=1 terms=64 pipeline=2 bulk=1 min_blocks=0 "
+      "skip_masked=0 last_first=0");
+  ASSERT_TRUE(point.ok()) << point.status();
+  const Program lowered = *space.Lower(*point);
+  const std::tuple<Removal, int, int> mistakes[] = {{Removal::kHandBack, 1, 0},
+                                                    {Removal::kPhaseWait, 1, 0},
+                                                    {Removal::kProductWait, 2, 0},
+                                                    {Removal::kOperandFence, 3, 2}};
+  for (const auto& [what, count, needless] : mistakes) {
+    int n = 0, unseen = 0;
+    for (; const auto damaged = tests::Remove(lowered, what, n); ++n) {
+      TensorValues got = Inputs(*program);
+      unseen += Interpret(*damaged, got, {}).ok() ? 1 : 0;
+    }
+    EXPECT_EQ(n, count) << ToString(lowered);
+    EXPECT_EQ(unseen, needless) << ToString(lowered);
   }
 }
 

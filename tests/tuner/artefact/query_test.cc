@@ -92,9 +92,9 @@ TEST_F(QueryTest, WhatWasMeasuredUnderOtherNamesIsMeasured) {
       {"softmax", "m=512,n=1024", DType::kFloat32,
        "rows: threads=256 rows=2 vector=1 hold=1 unroll=1", "99d80eb418832146"},
       {"matmul_nt", "m=512,n=512,k=512", DType::kBFloat16,
-       "warpgroup: swap=0 m.groups=2 n.groups=1 m.tiles=1 columns=256 k.steps=4 split_k=1 "
-       "pipeline=3 in_flight=1 block_swizzle=4 min_blocks=0 bulk=1 staged=0",
-       "690a2d8341e52885"},
+       "matrix: swap=0 m.warps=1 n.warps=4 m.tiles=4 n.tiles=2 k.steps=4 split_k=1 pipeline=4 "
+       "prefetch=1 block_swizzle=8 min_blocks=2 staged=0",
+       "09083eade9ba8ddb"},
       {"transpose", "m=512,n=512", DType::kFloat32,
        "stage: rows=8 columns=128 threads_y=1 vector=1 pad=4 fetch=4", "2ee8155ab6edf71a"},
   };

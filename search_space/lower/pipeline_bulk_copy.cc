@@ -7,6 +7,7 @@
 #include "base/math.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/simplify.h"
+#include "search_space/lower/fragments.h"
 #include "search_space/lower/masked.h"
 #include "search_space/lower/pipeline.h"
 
@@ -72,11 +73,12 @@ class TensorCopies : public TileCopies {
   }
 
   // Behind it all threads are done with the tile before, as far as the one that starts copies can
-  // tell. Several warpgroups may be at different places of their work, so that products of one go
-  // on beside what another computes.
+  // tell. Where much is computed between products, several warpgroups may be at different places
+  // of their work, so that products of one go on beside what another computes.
   Stmt Acquire(const Expr& tile, const Expr& slot, const Expr& /*exists*/) override {
     const Expr round = Simplify(tile / Int(pipeline_.buffers) % Int(2));
-    const bool is_apart = pipeline_.in_background && context_.thread->extent > kWarpgroupThreads &&
+    const bool is_apart = pipeline_.in_background && WaitsForGroups(context_, pipeline_.stage) &&
+                          context_.thread->extent > kWarpgroupThreads &&
                           pipeline_.buffers <= kMostHandBacks;
     return Seq({PhaseWait(phases_, slot, round),
                 is_apart ? HandBack(slot, pipeline_.buffers) : Barrier()});

@@ -13,6 +13,7 @@ namespace heddle::search_space {
 namespace {
 
 constexpr int64_t kOtherRegisters = 36;  // addresses, loop counters, statistics, temporaries
+constexpr int64_t kRegistersOfMask = 4;  // of each row that a lane holds of
 
 class WarpgroupRollingPlan : public RollingPlan {
  public:
@@ -119,6 +120,7 @@ RollingTile WarpgroupRollingPlan::TileOf(HoleValues v) const {
   const int64_t lane = t.tiles * t.layout().row_blocks();
   t.registers = kOtherRegisters + lane * (Columns() + t.terms) / 4 +
                 (chain_.has_parts ? lane * t.terms / 8 : 0) +
+                (chain_.is_masked ? lane * kRegistersOfMask : 0) +
                 (t.reads_ahead ? lane * t.terms / 4 * std::ssize(chain_.beside) : 0);
   // Tiles begin where squares of the longest lines do.
   const int64_t align = SharedMatrix::kSquareRows * SharedMatrix::kLongestSpan;

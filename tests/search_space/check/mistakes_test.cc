@@ -146,8 +146,7 @@ TEST(StagedResults, MistakesOfBulkRingsAreSeen) {
   ExpectMistakesOfBulkCopiesAreSeen(ring);
   ExpectSeen(ring, {Removal::kOperandFence, 2, 1, "written since the last fence"});
   ExpectSeen(ring, {Removal::kProductWait, 2, 0, "product"});
-  ExpectSeen(ring, {Removal::kBarrier, 3, 0, ""});
-  ExpectSeen(ring, {Removal::kHandBack, 2, 1, ""});  // behind the loop no more tiles are fetched
+  ExpectSeen(ring, {Removal::kBarrier, 5, 1, ""});  // behind the loop no more tiles are fetched
 }
 
 }  // namespace

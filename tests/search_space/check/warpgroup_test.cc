@@ -118,8 +118,7 @@ Program WithProducts(const Program& program, const std::function<void(StmtNode&)
 TEST(BulkCopies, MistakesAreSeen) {
   const PointOfProduct ring = Ring("1", "1");
   ExpectMistakesOfBulkCopiesAreSeen(ring);
-  ExpectSeen(ring, {Removal::kBarrier, 1, 0, ""});
-  ExpectSeen(ring, {Removal::kHandBack, 2, 1, "data race"});
+  ExpectSeen(ring, {Removal::kBarrier, 3, 1, ""});
   ExpectSeen(ring, Intrinsic::kPhaseExpect, "would never end",
              [](StmtNode& s) { s.int_value += 16; });
   ExpectSeen(ring, Intrinsic::kPhaseExpect, "", [](StmtNode& s) { s.int_value -= 16; });

@@ -82,10 +82,11 @@ enum class Intrinsic : uint8_t {
   kPhaseInit,
   kPhaseExpect,
   kPhaseWait,
-  // All threads of the block are done with what a pipeline has in buffer indices[0] of its
-  // int_value: the first warp, which starts copies, goes on when all have come here, the others at
-  // once. Orders their reads before bulk copies of that warp, and nothing else. Nobody comes to a
-  // number again before the first warp has been there.
+  // Where all threads of the block come when they are done with a tile of a pipeline: the first
+  // warp, which starts copies, goes on when all have come here, the others at once. Orders their
+  // reads before bulk copies of that warp, and nothing else. indices[0], below int_value, numbers
+  // it: the buffer of the next tile, so that nobody comes to a number again before the first warp
+  // has been there.
   kHandBack,
   // The elements of `box` of the tensor that value, a Load at the first of them, names, zero where
   // that lies outside: to shared memory, one behind the other in row-major order from

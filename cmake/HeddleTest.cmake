@@ -18,6 +18,11 @@ function(heddle_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 600)
   endif()
+  set(long_timeout 3600)
+  if(HEDDLE_SANITIZE)  # several times as slow
+    math(EXPR arg_TIMEOUT "4 * ${arg_TIMEOUT}")
+    math(EXPR long_timeout "4 * ${long_timeout}")
+  endif()
 
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} heddle_tests_support GTest::gmock GTest::gtest GTest::gtest_main)
@@ -33,7 +38,7 @@ function(heddle_test name)
                        PROPERTIES LABELS fault TIMEOUT ${arg_TIMEOUT})
   gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER ${long}-*Gpu*
                        TEST_LIST ${name}_long DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS long TIMEOUT 3600)
+                       PROPERTIES LABELS long TIMEOUT ${long_timeout})
   # One at a time: each would otherwise disturb the others' timings.
   gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER *Gpu*
                        TEST_LIST ${name}_gpu DISCOVERY_TIMEOUT 60

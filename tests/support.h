@@ -19,6 +19,14 @@ std::string HeddleBinary();
 // $HEDDLE_SEED, or 1: which part of a long test its short one does.
 uint64_t Seed();
 
+// Built with AddressSanitizer or ThreadSanitizer: code takes several times as long, what was freed
+// stays resident, and a limit of address space ends the program.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 // Whether $HEDDLE_REQUIRE, a comma-separated list such as "nvrtc,pocl", names `what`: CI sets it,
 // so that tests which would be skipped for want of it fail.
 bool Required(const std::string& what);

@@ -70,8 +70,8 @@ void MeasureAddresses(SampledVariables& vars, const Sampled& active,
   Sampled offset;
   offset.width = 1;
   offset.v[0] = 0;
-  for (size_t i = 0; i < access.indices->size(); ++i) {
-    const Sampled& index = vars.Values((*access.indices)[i]);
+  for (size_t i = 0; i < access.indices.size(); ++i) {
+    const Sampled& index = vars.Values(access.indices[i]);
     const auto stride = static_cast<double>(b.strides[i]) * access.element_bytes();
     offset.Widen(index.width);
     if (index.width == 1) {

@@ -365,8 +365,8 @@ void FindBuffers(Measures& m) {
   for (const Access& a : p.accesses) {
     if (!IsGlobal(a)) continue;
     auto b = std::find_if(m.buffers.begin(), m.buffers.end(),
-                          [&](const M::GlobalBuffer& x) { return x.buffer == a.buffer; });
-    if (b == m.buffers.end()) b = m.buffers.insert(b, {a.buffer});
+                          [&](const M::GlobalBuffer& x) { return x.buffer == a.buffer.get(); });
+    if (b == m.buffers.end()) b = m.buffers.insert(b, {a.buffer.get()});
     b->requested += a.requested() * m.warps();
     b->sectors += a.issued * a.sectors;
     b->ideal_sectors += a.issued * a.ideal_sectors;

@@ -60,7 +60,7 @@ void CountTraffic(KernelProfile& p, const Target& t, KernelCost& c) {
     }
     c.l2_bytes += bytes * total_blocks;
     wave_unique += FootprintOf(p, a, wave_blocks);
-    double& most = unique[a.buffer];
+    double& most = unique[a.buffer.get()];
     most = std::max(most, FootprintOf(p, a, total_blocks));
   }
   for (const auto& [buffer, bytes] : unique) c.unique_bytes += bytes;

@@ -10,8 +10,8 @@ namespace {
 double BoxBytes(const SampledVariables& vars, const Access& access) {
   const search_space::Buffer& b = *access.buffer;
   double elements = 1;
-  for (size_t i = 0; i < access.indices->size(); ++i) {
-    const Range r = vars.RangeOf((*access.indices)[i]);
+  for (size_t i = 0; i < access.indices.size(); ++i) {
+    const Range r = vars.RangeOf(access.indices[i]);
     const double last = static_cast<double>(b.shape[i] - 1);
     const double low = std::clamp(r.min, 0.0, last);
     const double high = std::clamp(r.max, low, last);

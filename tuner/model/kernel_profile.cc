@@ -227,7 +227,6 @@ void Profiler::WalkBulkCopy(const StmtNode& s) {
           lane, ForKind::kVector,
           search_space::AsyncCopy(s.buffer, s.indices,
                                   Load(s.value->buffer, std::move(indices), kWidth), kWidth)));
-  p_.bulk_copies.push_back(share);  // accesses point to what it holds
   const Mask outer = mask_;
   if (threads < thread_->extent) {
     mask_ = Under(VarExpr(thread_) < search_space::Int(threads), false);
@@ -494,7 +493,7 @@ void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int l
   const bool global = buffer->scope == Scope::kGlobal;
   source_ |= global ? kGlobal : buffer->scope == Scope::kShared ? kShared : kComputed;
   if (buffer->scope == Scope::kLocal) return;
-  Access access{.buffer = buffer.get(), .indices = &indices};
+  Access access{.buffer = buffer, .indices = indices};
   access.store = store;
   access.async = async;
   access.bulk = in_bulk_copy_;
@@ -548,7 +547,7 @@ bool Profiler::IsKnown(const Access& access) const {
     return a.buffer == access.buffer && !a.store && a.async == access.async &&
            a.lanes == access.lanes && a.issued == access.issued && a.active == access.active &&
            a.loops.size() == access.loops.size() &&
-           std::equal(a.indices->begin(), a.indices->end(), access.indices->begin(),
+           std::equal(a.indices.begin(), a.indices.end(), access.indices.begin(),
                       search_space::StructurallyEqual);
   });
 }

@@ -38,8 +38,8 @@ struct Instructions {
 
 // One load or store in the kernel's text, with the loops around it.
 struct Access {
-  const search_space::Buffer* buffer;
-  const search_space::ExprList* indices;
+  search_space::BufferRef buffer;
+  search_space::ExprList indices;
   bool store = false;
   bool async = false;        // half of an asynchronous copy
   bool bulk = false;         // of a bulk copy, as if the block's threads shared it
@@ -100,7 +100,6 @@ struct KernelProfile {
   double flops = 0;      // float operations of the whole grid, a multiply-add counted as 2
   double code_size = 0;  // instructions in the text, unrolled loops written out
   std::vector<Access> accesses;
-  std::vector<search_space::Stmt> bulk_copies;  // what the accesses of bulk copies point into
   std::vector<LoopProfile> loops;
   bool loads_global = false, loads_shared = false;  // directly in the body, outside serial loops
   // Asynchronous copies that a warp starts in a row: between the multiply-adds of the loop where

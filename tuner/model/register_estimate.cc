@@ -61,7 +61,7 @@ Text TextOf(const KernelProfile& p) {
       text.shared_loads += copies;
       continue;
     }
-    double& most = addresses[a.buffer];
+    double& most = addresses[a.buffer.get()];
     most = std::max(most, a.addresses);
     if (!a.async) {
       text.loads += copies;

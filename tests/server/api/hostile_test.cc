@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <fstream>
 #include <thread>
 #include <vector>
@@ -62,7 +63,8 @@ class HostileTest : public ServerTest {
   // Answered, or refused with a reason that is the operator's.
   static void ExpectAnswered(const grpc::Status& status, const std::string& what) {
     EXPECT_TRUE(status.ok() || status.error_code() == grpc::INVALID_ARGUMENT ||
-                status.error_code() == grpc::FAILED_PRECONDITION)
+                status.error_code() == grpc::FAILED_PRECONDITION ||
+                (tests::kSanitized && status.error_code() == grpc::RESOURCE_EXHAUSTED))
         << status.error_code() << ": " << status.error_message() << "\n"
         << what;
   }
@@ -125,7 +127,7 @@ class HostileTest : public ServerTest {
     sent = true;
     other.join();
     const int64_t grown = ResidentBytes() - before;
-    EXPECT_LT(grown, int64_t{96} << 20);
+    EXPECT_LT(grown, tests::kSanitized ? INT64_MAX : int64_t{96} << 20);
     // Times and the largest child are for docs/results/service.md: they are the machine's, too.
     std::sort(others.begin(), others.end());
     const auto at = [&](double share) {
@@ -163,7 +165,7 @@ TEST_F(HostileTest, FieldsThatNobodyKnowsCostNothing) {
   for (int i = 0; i < 5; ++i) ask(i);
   const int64_t before = ResidentBytes();
   for (int i = 5; i < 45; ++i) ask(i);  // 80 MiB
-  EXPECT_LT(ResidentBytes() - before, int64_t{24} << 20);
+  EXPECT_LT(ResidentBytes() - before, tests::kSanitized ? INT64_MAX : int64_t{24} << 20);
 }
 
 TEST_F(HostileTest, AnImportOfLargeRecordsEndsAtTheFirst) {
@@ -211,7 +213,7 @@ TEST(SpacesTest, AProcessThatTakesTooMuchIsGivenUp) {
   auto answer = hasty.Ask(question);
   EXPECT_TRUE(absl::IsResourceExhausted(answer.status())) << answer.status();
   EXPECT_THAT(std::string(answer.status().message()), HasSubstr("more than 0"));
-#ifndef __SANITIZE_ADDRESS__
+  if (tests::kSanitized) return;
   Spaces narrow({.time = absl::Seconds(20), .memory_bytes = 1});
   answer = narrow.Ask(question);
   EXPECT_TRUE(absl::IsResourceExhausted(answer.status())) << answer.status();
@@ -219,7 +221,6 @@ TEST(SpacesTest, AProcessThatTakesTooMuchIsGivenUp) {
   // Known from now on.
   const std::string first(answer.status().message());
   EXPECT_EQ(std::string(narrow.Ask(question).status().message()), first);
-#endif
 }
 
 TEST(SpacesTest, AnswersAreThoseOfTheSpaceAndItsErrorsToo) {

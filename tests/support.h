@@ -19,8 +19,8 @@ std::string HeddleBinary();
 // $HEDDLE_SEED, or 1: which part of a long test its short one does.
 uint64_t Seed();
 
-// Built with AddressSanitizer or ThreadSanitizer: code takes several times as long, what was freed
-// stays resident, and a limit of address space ends the program.
+// Built with AddressSanitizer or ThreadSanitizer (presets asan and tsan, by gcc): code takes
+// several times as long, what was freed stays resident, and no limit of memory is set.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #else

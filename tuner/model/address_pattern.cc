@@ -65,13 +65,14 @@ double CountSectors(const Sampled& bytes, const Sampled& active, size_t warp, do
 }  // namespace
 
 void MeasureAddresses(SampledVariables& vars, const Sampled& active,
-                      const std::array<double, kWarpSamples>& lanes_on, Access& access) {
+                      const std::array<double, kWarpSamples>& lanes_on,
+                      const search_space::ExprList& indices, Access& access) {
   const search_space::Buffer& b = *access.buffer;
   Sampled offset;
   offset.width = 1;
   offset.v[0] = 0;
-  for (size_t i = 0; i < access.indices.size(); ++i) {
-    const Sampled& index = vars.Values(access.indices[i]);
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const Sampled& index = vars.Values(indices[i]);
     const auto stride = static_cast<double>(b.strides[i]) * access.element_bytes();
     offset.Widen(index.width);
     if (index.width == 1) {

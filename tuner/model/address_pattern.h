@@ -11,10 +11,11 @@
 namespace heddle::tuner {
 
 // Sets the sectors of `access`, or its wavefronts, and their ideals: means over the sampled warps
-// of which any lane takes part. `active` is 1 for the lanes that do, `lanes_on` their number by
-// warp.
+// of which any lane takes part, at `indices`. `active` is 1 for the lanes that do, `lanes_on` their
+// number by warp.
 void MeasureAddresses(SampledVariables& vars, const Sampled& active,
-                      const std::array<double, kWarpSamples>& lanes_on, Access& access);
+                      const std::array<double, kWarpSamples>& lanes_on,
+                      const search_space::ExprList& indices, Access& access);
 
 }  // namespace heddle::tuner
 

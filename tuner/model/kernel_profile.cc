@@ -105,7 +105,7 @@ class Profiler {
   void Operation(const Expr& e);
   void AddAccess(const BufferRef& buffer, const ExprList& indices, int lanes, bool store,
                  bool async);
-  bool IsKnown(const Access& access) const;
+  bool IsKnown(const Access& access, const ExprList& indices) const;
   void Count(double& kind, double cost = 1) {
     kind += cost * trips_ * mask_.warps;
     WorkHere() += cost * trips_ * mask_.warps;
@@ -493,7 +493,7 @@ void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int l
   const bool global = buffer->scope == Scope::kGlobal;
   source_ |= global ? kGlobal : buffer->scope == Scope::kShared ? kShared : kComputed;
   if (buffer->scope == Scope::kLocal) return;
-  Access access{.buffer = buffer, .indices = indices};
+  Access access{.buffer = buffer};
   access.store = store;
   access.async = async;
   access.bulk = in_bulk_copy_;
@@ -503,7 +503,7 @@ void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int l
   access.issued = access.trips * mask_.warps;
   access.active = mask_.lanes;
   for (const OpenLoop& l : stack_) access.loops.push_back(l.id);
-  if (global && !store && IsKnown(access)) return;
+  if (global && !store && IsKnown(access, indices)) return;
 
   Varies varies;
   mixed_ = 0;
@@ -536,18 +536,19 @@ void Profiler::AddAccess(const BufferRef& buffer, const ExprList& indices, int l
                                       : p_.loops[static_cast<size_t>(serial)].loads_shared);
     flag = true;
   }
-  MeasureAddresses(vars_, mask_.values, mask_.on, access);
+  MeasureAddresses(vars_, mask_.values, mask_.on, indices, access);
+  access.indices = indices;  // last: values of nodes that two refer to would be kept
   p_.accesses.push_back(std::move(access));
 }
 
 // Has the same been loaded as often under the same conditions? The compiler loads it once (no
 // kernel writes what it reads), which matters in the transforms of Winograd's convolution.
-bool Profiler::IsKnown(const Access& access) const {
+bool Profiler::IsKnown(const Access& access, const ExprList& indices) const {
   return std::any_of(p_.accesses.rbegin(), p_.accesses.rend(), [&](const Access& a) {
     return a.buffer == access.buffer && !a.store && a.async == access.async &&
            a.lanes == access.lanes && a.issued == access.issued && a.active == access.active &&
            a.loops.size() == access.loops.size() &&
-           std::equal(a.indices.begin(), a.indices.end(), access.indices.begin(),
+           std::equal(a.indices.begin(), a.indices.end(), indices.begin(),
                       search_space::StructurallyEqual);
   });
 }

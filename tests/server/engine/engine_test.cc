@@ -9,6 +9,7 @@
 #include "base/sqlite.h"
 #include "proto/values.h"
 #include "tests/server/engine_support.h"
+#include "tests/support.h"
 #include "tuner/records/records_fields.h"
 
 namespace heddle::server {

@@ -19,7 +19,8 @@ for test in sys.argv[1:]:
     running.append((test, output, subprocess.Popen([sys.executable, f"{HERE}/{name}_test.py", *arguments],
                                                    stdin=subprocess.DEVNULL, stdout=output, stderr=output)))
 codes = [process.wait() for *_, process in running]
-for (test, output, _), code in zip(running, codes):
+# What has failed comes last: of a long output a reader is shown the end at best.
+for (test, output, _), code in sorted(zip(running, codes), key=lambda each: each[1] not in (0, SKIPPED)):
     output.seek(0)
     print(f"{output.read().strip()} ({test}: exit code {code})")
 failed = [code for code in codes if code not in (0, SKIPPED)]

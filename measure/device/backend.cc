@@ -7,11 +7,6 @@
 #include "measure/device/drivers.h"
 
 namespace heddle::measure {
-namespace {
-
-constexpr const Backend* kBackends[] = {&kCudaBackend, &kOpenClBackend, &kFakeBackend};
-
-}  // namespace
 
 absl::Span<const Backend* const> Backends() { return kBackends; }
 

@@ -13,6 +13,7 @@
 namespace heddle::measure {
 
 extern const Backend kCudaBackend, kOpenClBackend, kFakeBackend;
+inline constexpr const Backend* kBackends[] = {&kCudaBackend, &kOpenClBackend, &kFakeBackend};
 
 // NotFound or Unavailable say what is missing and how to get it. Devices that exist and cannot be
 // used are listed with the reason; where there is no driver, one entry says why.

@@ -439,14 +439,6 @@ void EnterChild(int argc, char** argv) {
   for (int fd = kControlFd; fd < kFirstClosedFd; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HEDDLE_SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HEDDLE_SANITIZED
-#endif
-#endif
-
 void LimitMemory(size_t bytes) {
 #ifdef HEDDLE_SANITIZED
   (void)bytes;

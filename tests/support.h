@@ -21,7 +21,7 @@ uint64_t Seed();
 
 // Built with AddressSanitizer or ThreadSanitizer (presets asan and tsan, by gcc): code takes
 // several times as long, what was freed stays resident, and no limit of memory is set.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef HEDDLE_SANITIZED
 inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;

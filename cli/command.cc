@@ -244,10 +244,10 @@ absl::StatusOr<tuner::Records::Best> FindBest(tuner::Records& records, const Ten
                                               const std::string& tune_command) {
   HEDDLE_ASSIGN_OR_RETURN(best, records.FindBest(program.hash, tuner::BenchOf(device, l2)));
   if (best.has_value()) return *std::move(best);
-  return absl::NotFoundError(absl::StrCat("no tuned schedule of ", program.op, " ",
-                                          ShapeText(program), " on ", device.target.name, " (",
-                                          measure::NameOf(l2), " L2) in ", records.path(),
-                                          ". Make one: heddle tune ", tune_command));
+  return absl::FailedPreconditionError(
+      absl::StrCat("no tuned schedule of ", program.op, " ", ShapeText(program), " on ",
+                   device.target.name, " (", measure::NameOf(l2), " L2) in ", records.path(),
+                   ". Make one: heddle tune ", tune_command));
 }
 
 tuner::Verdict JudgeHere(const tuner::Records::Best& best, const Workload& program,

@@ -37,8 +37,9 @@ enum ExitCode {
   kInterrupted = 130,
 };
 // The one place where an error becomes an exit code: InvalidArgument, NotFound and OutOfRange are
-// the caller's arguments; FailedPrecondition: there is no valid schedule; Unavailable: no server or
-// device; DeadlineExceeded; Cancelled: interrupted; everything else failed.
+// the caller's arguments; FailedPrecondition: there is no valid schedule, or a server cannot do it
+// as things stand; Unavailable: no server or device; DeadlineExceeded; Cancelled: interrupted;
+// everything else failed.
 int ExitCodeOf(const absl::Status& status);
 
 // The same status under another code, where a caller knows better whose fault it is.
@@ -118,7 +119,7 @@ std::string DefaultSocket(const std::string& db);
 absl::StatusOr<std::unique_ptr<tuner::Records>> OpenRecords(const std::string& db);
 // The same for a command that is going to write.
 absl::StatusOr<std::unique_ptr<tuner::Records>> OpenWritableRecords(const std::string& db);
-// The best stored schedule; NotFound tells how to get one.
+// The best stored schedule; FailedPrecondition tells how to get one.
 absl::StatusOr<tuner::Records::Best> FindBest(tuner::Records& records,
                                               const search_space::TensorProgram& program,
                                               const measure::DeviceInfo& device,

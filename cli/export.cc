@@ -79,8 +79,8 @@ absl::StatusOr<std::vector<TuneJob>> JobsOf(const ExportFlags& flags,
     jobs.push_back({std::make_shared<const TensorProgram>(*std::move(program)), 1, ""});
   }
   if (jobs.empty()) {
-    return absl::NotFoundError(absl::StrCat("nothing was tuned on ", device.target.name, " in ",
-                                            records->path(), ": see heddle tune"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "nothing was tuned on ", device.target.name, " in ", records->path(), ": see heddle tune"));
   }
   return jobs;
 }

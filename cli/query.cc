@@ -75,7 +75,7 @@ Result RunQuery(const QueryFlags& flags) {
     Say(absl::StrCat("heddle: no schedule found for ", known.device, " ", place.where,
                      ". Make one: ", place.tune, " ", flags.workload.CommandLine(),
                      ", or try --fallback nearest or default."));
-    return kFailed;
+    return kNoValidSchedule;
   }
   if (match != Match::kExact) {
     Say(absl::StrCat(NameOf(match), ": not measured at this shape; tuning it will do better"));
@@ -111,7 +111,7 @@ void AddQuery(CLI::App& app, Selected selected) {
   AddDbFlag(*sub, flags->db);
   sub->add_flag("--json", flags->json, "JSON on stdout");
   sub->footer(
-      "Exit code 1 when nothing was found. With --server, --device is the full name of a device's\n"
+      "Exit code 3 when nothing was found. With --server, --device is the full name of a device's\n"
       "model, as `heddle devices --server` prints it; without it the only one that the server\n"
       "knows.");
   flags->server.Add(*sub, false);

@@ -75,7 +75,14 @@ def run(
     accepted: tuple[int, ...] = (0,),
 ) -> str:
     """Runs the program to its end and returns its stdout; raises for an exit code that is not accepted."""
-    done = subprocess.run(
+    done = _run(arguments, environment)
+    if done.returncode not in accepted:
+        raise failure(done.returncode, done.stderr)
+    return done.stdout
+
+
+def _run(arguments: Sequence[str], environment: Mapping[str, str] | None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [program(), *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -84,9 +91,6 @@ def run(
         env=environment,
         check=False,
     )
-    if done.returncode not in accepted:
-        raise failure(done.returncode, done.stderr)
-    return done.stdout
 
 
 def run_json(
@@ -94,5 +98,8 @@ def run_json(
     environment: Mapping[str, str] | None = None,
     accepted: tuple[int, ...] = (0,),
 ) -> Any:
-    """As run(), of a command with --json: the parsed document."""
-    return json.loads(run([*arguments, "--json"], environment, accepted))
+    """As run(), of a command with --json: the parsed document. An exit code that is accepted and has none is a failure."""
+    done = _run([*arguments, "--json"], environment)
+    if done.returncode not in accepted or (done.returncode != 0 and not done.stdout.strip()):
+        raise failure(done.returncode, done.stderr)
+    return json.loads(done.stdout)

@@ -186,7 +186,7 @@ class Database:
             arguments += ["--device", device]
         else:
             arguments += [*self._model(device), *self._server]
-        document = _program.run_json(arguments, self._environment, accepted=(0, 1))
+        document = _program.run_json(arguments, self._environment, accepted=(0, 3))
         if not document["found"]:
             others = {
                 "none": ", or ask for fallback='nearest' or 'default'",

@@ -27,7 +27,7 @@ class InvalidArgument(ProgramFailed, ValueError):
 
 
 class NoValidSchedule(ProgramFailed):
-    """Nothing that was tried compiles, runs and computes the right values (exit code 3)."""
+    """Nothing that was tried compiles, runs and computes the right values, or none is stored (exit code 3)."""
 
 
 class Unavailable(ProgramFailed):

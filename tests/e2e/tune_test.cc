@@ -132,7 +132,7 @@ TEST_F(TuneTest, TuneQueryShowTimeExportRun) {
   EXPECT_EQ(found["fingerprint"]["l2"], "cold");
   // Another shape: nothing, unless a neighbour will do.
   std::string other = "query matmul --shape m=64,n=40,k=100 --device opencl:0";
-  EXPECT_EQ(RunJson(other, 1)["match"], "none");
+  EXPECT_EQ(RunJson(other, 3)["match"], "none");
   json nearest = RunJson(other + " --fallback nearest");
   EXPECT_EQ(nearest["match"], "nearest");
   EXPECT_EQ(nearest["validated"], false);

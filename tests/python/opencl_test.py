@@ -100,7 +100,7 @@ class Kernels(Case):
 
         tree, lines = self.folder / "tree", self.folder / "w.txt"
         nothing = run("export", "--all", "--out", tree)
-        self.assertEqual((nothing.returncode, tree.exists()), (2, False))
+        self.assertEqual((nothing.returncode, tree.exists()), (3, False))
         self.assertIn("nothing was tuned on", nothing.stderr)
         for n in (1000, 1001):
             timed = run("time", "vector_add", "--shape", f"n={n}", "--default")
@@ -117,7 +117,7 @@ class Kernels(Case):
         # Of a suite those that were tuned are written, and the others told.
         lines.write_text("vector_add n=7\nvector_add n=1001 weight=3\n")
         some = run("export", "--all", "--workloads", lines, "--out", tree)
-        self.assertEqual(some.returncode, 2)
+        self.assertEqual(some.returncode, 3)
         self.assertIn("no tuned schedule of vector_add n=7 ", some.stderr)
         (entry,) = json.loads((tree / "index.json").read_text())["exports"]
         self.assertEqual((entry["weight"], entry["folder"]), (3, "vector_add/n=1001-float32"))

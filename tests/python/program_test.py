@@ -340,6 +340,13 @@ while True: time.sleep(1)
                 with self.assertRaisesRegex(error, "^why$"):
                     heddle.connect().tune_workloads("w.txt", progress=False)
 
+    def test_nothing_found_is_told_and_nothing_valid_as_well(self):
+        none = {"found": False, "op": "matmul", "shape": {"m": 4}, "device": "X"}
+        for shown, error in ((f"print(json.dumps({none!r}))", heddle.NotFound), ("", heddle.NoValidSchedule)):
+            self.stand_in(f"{shown}; print('heddle: why', file=sys.stderr); sys.exit(3)".lstrip("; "))
+            with self.assertRaises(error):
+                heddle.connect("unix:s").query("matmul", m=4)
+
     def test_a_running_job_ends_with_its_interpreter(self):
         self.stand_in(f"open({str(self.folder / 'pid')!r}, 'w').write(str(os.getpid()))\nwhile True: time.sleep(1)")
         code = (

@@ -241,19 +241,18 @@ void DeviceWorker::Judge(TrialResult& result) {
   result.time_us = result.ci_low_us = result.ci_high_us = 0;
 }
 
-absl::StatusOr<TrialResult> DeviceWorker::MeasureFor(const worker::Program& program,
-                                                     absl::Duration budget,
-                                                     double screen_out_factor) {
+absl::StatusOr<TrialResult> DeviceWorker::Measure(const worker::Program& program) {
   HEDDLE_RETURN_IF_ERROR(EnsureRunning());
   worker::WorkerRequest request;
   worker::Trial& trial = *request.mutable_trial();
   *trial.mutable_program() = program;
-  trial.set_budget_s(absl::ToDoubleSeconds(budget));
-  trial.set_best_s(screen_out_factor > 0 ? best_s_ : 0);
-  trial.set_screen_out_factor(screen_out_factor);
+  trial.set_budget_s(absl::ToDoubleSeconds(options_.timing_budget));
+  trial.set_best_s(best_s_);
+  trial.set_screen_out_factor(options_.screen_out_factor);
   const absl::Duration slow = absl::Seconds(2 * kTimesNaive * naive_s_);
   absl::StatusOr<Answer> answer =
-      Ask(request, std::max(options_.trial_limit, slow + options_.validate_limit) + budget);
+      Ask(request,
+          std::max(options_.trial_limit, slow + options_.validate_limit) + options_.timing_budget);
   if (!answer.ok()) return answer.status();
   TrialResult result = answer->results.empty() ? answer->death : answer->results[0];
   // First: what is not possible must not become what others are screened by.
@@ -265,13 +264,8 @@ absl::StatusOr<TrialResult> DeviceWorker::MeasureFor(const worker::Program& prog
   return result;
 }
 
-absl::StatusOr<TrialResult> DeviceWorker::Measure(const worker::Program& program) {
-  return MeasureFor(program, options_.timing_budget, options_.screen_out_factor);
-}
-
-absl::StatusOr<std::vector<TrialResult>> DeviceWorker::MeasureFinals(
+absl::StatusOr<DeviceWorker::Answer> DeviceWorker::AskForFinals(
     const std::vector<worker::Program>& programs, absl::Duration budget) {
-  if (programs.empty()) return std::vector<TrialResult>();
   HEDDLE_RETURN_IF_ERROR(EnsureRunning());
   worker::WorkerRequest request;
   for (const worker::Program& program : programs)
@@ -280,17 +274,36 @@ absl::StatusOr<std::vector<TrialResult>> DeviceWorker::MeasureFinals(
   const auto count = static_cast<double>(programs.size());
   absl::StatusOr<Answer> answer =
       Ask(request, 2 * budget + count * (options_.trial_limit + LimitOf(worker::VALIDATING)));
-  if (!answer.ok()) return answer.status();
-  if (!answer->results.empty() && !answer->device_lost) {
+  if (answer.ok()) {
     for (TrialResult& result : answer->results) Judge(result);
-    return std::move(answer->results);
   }
+  return answer;
+}
+
+absl::StatusOr<std::vector<TrialResult>> DeviceWorker::MeasureFinals(
+    const std::vector<worker::Program>& programs, absl::Duration budget) {
+  if (programs.empty()) return std::vector<TrialResult>();
+  HEDDLE_ASSIGN_OR_RETURN(together, AskForFinals(programs, budget));
+  if (together.is_complete()) return std::move(together.results);
   // One of them took the device away from all; which one is seen when each has it alone.
   Log().debug("measuring the finalists together failed; one at a time now");
   std::vector<TrialResult> results;
+  std::vector<size_t> survivors;
+  std::vector<worker::Program> surviving;
   for (const worker::Program& program : programs) {
-    HEDDLE_ASSIGN_OR_RETURN(result, MeasureFor(program, budget / count, 0));
-    results.push_back(std::move(result));
+    HEDDLE_ASSIGN_OR_RETURN(alone,
+                            AskForFinals({program}, budget / static_cast<double>(programs.size())));
+    results.push_back(alone.results.empty() ? std::move(alone.death) : std::move(alone.results[0]));
+    if (results.back().outcome != Outcome::kOk) continue;
+    survivors.push_back(results.size() - 1);
+    surviving.push_back(program);
+  }
+  // Times compare where they were taken in turns.
+  if (survivors.size() < 2 || survivors.size() == programs.size()) return results;
+  absl::StatusOr<Answer> again = AskForFinals(surviving, budget);
+  if (absl::IsCancelled(again.status())) return again.status();
+  for (size_t i = 0; again.ok() && again->is_complete() && i < survivors.size(); ++i) {
+    results[survivors[i]] = std::move(again->results[i]);
   }
   return results;
 }

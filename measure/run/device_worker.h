@@ -39,7 +39,7 @@ class DeviceWorker {
   // What becomes of a program, whatever that is; the process is started again first where the last
   // program has cost it. Errors are the device's: Unavailable when it is gone for good.
   absl::StatusOr<TrialResult> Measure(const worker::Program& program);
-  // In turns. Falls back to one at a time when the process does not survive that.
+  // In turns. Where the process does not survive that, one at a time, and those that do in turns.
   absl::StatusOr<std::vector<TrialResult>> MeasureFinals(
       const std::vector<worker::Program>& programs, absl::Duration budget);
 
@@ -59,6 +59,8 @@ class DeviceWorker {
     std::vector<TrialResult> results;
     TrialResult death;  // when there are no results
     bool device_lost = false;
+    // Has every program its result, and the device for itself?
+    bool is_complete() const { return !results.empty() && !device_lost; }
   };
 
   absl::Status SetUp();
@@ -66,9 +68,9 @@ class DeviceWorker {
   absl::StatusOr<Answer> Ask(const worker::WorkerRequest& request, absl::Duration total);
   absl::Duration LimitOf(worker::Phase phase) const;
   absl::StatusOr<TrialResult> Bury(worker::Phase phase, const absl::Status& why);
+  absl::StatusOr<Answer> AskForFinals(const std::vector<worker::Program>& programs,
+                                      absl::Duration budget);
   void Judge(TrialResult& result);
-  absl::StatusOr<TrialResult> MeasureFor(const worker::Program& program, absl::Duration budget,
-                                         double screen_out_factor);
 
   const worker::Setup setup_;
   const MeasureOptions options_;

@@ -245,6 +245,21 @@ TEST_F(CoverageTest, FinalsCoverTheMedianAsOftenAsTheySay) {
   EXPECT_GT(Covered(0.9, finals), 0.87);
 }
 
+// Of several, each has fewer samples, further apart.
+TEST_F(CoverageTest, FinalsOfManyCoverTheirMediansAsWell) {
+  options_.budget = absl::Seconds(1);
+  const std::vector<TimedProgram> nine(9, Timed(1));
+  const auto finals = [&](Device& device) -> absl::StatusOr<Timing> {
+    auto timings = TimeInterleaved(device, nine, options_);
+    if (!timings.ok()) return timings.status();
+    EXPECT_GE(timings->front().samples, 20);
+    return timings->front();
+  };
+  EXPECT_GT(Covered(0, finals), 0.93);
+  EXPECT_GT(Covered(0.7, finals), 0.91);
+  EXPECT_GT(Covered(0.9, finals), 0.87);
+}
+
 // A search wants to know soon: docs/measurement.md says what that costs.
 TEST_F(CoverageTest, TheFirstNarrowIntervalOfASearchCoversItLessOften) {
   const auto search = [&](Device& device) { return TimeProgram(device, Timed(1), options_); };

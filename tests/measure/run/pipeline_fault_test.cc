@@ -141,5 +141,27 @@ TEST_F(ScriptedFaultTest, FinalistsAreValidatedOnOtherInputs) {
   EXPECT_EQ((*finals)[1].outcome, Outcome::kOk) << (*finals)[1].detail;
 }
 
+// What one finalist's end does to the others: they are finals all the same, on other inputs and in
+// as many rounds.
+TEST_F(ScriptedFaultTest, FinalistsThatLoseTheirWorkerToAnotherAreFinals) {
+  Script(absl::StrCat(Rule("crash"), R"(, {"time_us": 500})"));
+  ASSERT_TRUE(Start("fake:0").ok());
+  const float other = InputValue(options_.seed + 1, 0, 0, InputKind::kUniform);
+  const auto lucky =
+      Body(absl::StrFormat("%s if (A[0] == %.9gf) B[i] = 0.0f;", std::string(kRight), other));
+  auto finals = measurer_->MeasureFinalists(
+      CandidatesOf({Right(1), Marked("crash"), lucky, Right(2)}), absl::Seconds(10));
+  ASSERT_TRUE(finals.ok()) << finals.status();
+  EXPECT_EQ((*finals)[1].outcome, Outcome::kIllegalAccess) << (*finals)[1].detail;
+  EXPECT_EQ((*finals)[2].outcome, Outcome::kWrongAnswer) << (*finals)[2].detail;
+  for (int i : {0, 3}) {
+    EXPECT_EQ((*finals)[i].outcome, Outcome::kOk) << (*finals)[i].detail;
+    EXPECT_GE((*finals)[i].samples, 20);
+  }
+  // In turns: alone, each would have had a tenth of a second of its own.
+  EXPECT_NEAR((*finals)[0].samples, 100, 10);
+  EXPECT_EQ((*finals)[0].samples, (*finals)[3].samples);
+}
+
 }  // namespace
 }  // namespace heddle::measure

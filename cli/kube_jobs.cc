@@ -55,7 +55,7 @@ KubeJobs::KubeJobs(const KubeFlags& flags, std::string path, std::string selecto
       if (status.ok()) wait = std::max(absl::ZeroDuration(), wait - (SteadyNow() - begin));
       const absl::MutexLock lock(&mutex_);
       status_ = status;
-      asked_ = true;
+      answered_.Set();
     }
   });
 }
@@ -112,8 +112,8 @@ void KubeJobs::Add(const Json& object) {
 }
 
 absl::StatusOr<std::map<std::string, KubeJob>> KubeJobs::By(const std::string& label) {
+  answered_.Wait(kFirstAnswer);
   const absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(&asked_), kFirstAnswer);
   changed_.Set(false);
   if (!status_.ok()) return status_;
   std::map<std::string, KubeJob> jobs;

@@ -67,7 +67,7 @@ class KubeJobs {
   std::string version_;  // up to which all is known; "" = a list is needed
   mutable absl::Mutex mutex_;
   SharedFlag changed_;
-  bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // status_ is an answer
+  StopSignal answered_;  // status_ is an answer
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // by name
   std::thread thread_;

@@ -16,6 +16,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 
 namespace heddle::cli {
 namespace {
@@ -137,13 +138,13 @@ absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
       return id;
     }
     // The controller may still be at it: what it has not told of by then it never heard of.
-    const absl::Time end =
-        absl::Now() + 2 * absl::Seconds(SlurmSetting("MessageTimeout", kMessageTimeout));
+    const SteadyTime end =
+        SteadyNow() + 2 * absl::Seconds(SlurmSetting("MessageTimeout", kMessageTimeout));
     do {
       jobs = FindSlurmJobs(name);
       if (jobs.ok() && !jobs->empty()) break;
       absl::SleepFor(absl::Seconds(1));
-    } while (absl::Now() < end);
+    } while (SteadyNow() < end);
     if (!jobs.ok()) return jobs.status();
     if (jobs->empty()) {
       return absl::InternalError(

@@ -1,12 +1,11 @@
 #include "server/api/records_service.h"
 
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -16,6 +15,7 @@
 #include "server/db/run_owner.h"
 #include "server/engine/validate.h"
 #include "tuner/records/collect.h"
+#include "tuner/records/plausible.h"
 #include "tuner/records/records_fields.h"
 
 namespace heddle::server {
@@ -111,12 +111,18 @@ std::optional<std::pair<int64_t, std::string>> ParseRefusal(const std::string& t
   return std::pair(line, text.substr(colon + 2));
 }
 
+// A record as a line of a file, or why it can be none.
+absl::StatusOr<std::string> TextOf(const v1::Record& record) {
+  if (absl::Status s = Check(record); !s.ok()) return s;
+  return tuner::PrintLine(FromProto(record));
+}
+
 // Collects a batch of lines, writes it, goes on. One callback at a time.
 class ImportStream : public grpc::ServerReadReactor<v1::Record> {
  public:
-  ImportStream(const Gateway& gateway, const absl::StatusOr<Caller>& caller,
-               v1::ImportResponse* response)
-      : gateway_(gateway), response_(response) {
+  ImportStream(const Gateway& gateway, const grpc::CallbackServerContext& context,
+               const absl::StatusOr<Caller>& caller, v1::ImportResponse* response)
+      : gateway_(gateway), context_(context), response_(response) {
     if (caller.ok()) {
       caller_ = *caller;
       importer_.tenant = caller->tenant;
@@ -130,14 +136,9 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
   void OnReadDone(bool ok) override {
     if (!ok) return Write(/*last=*/true);
     if (absl::Status s = CheckSize(record_, before_ + count_ + 1); !s.ok()) return End(s);
-    if (absl::Status s = Check(record_); s.ok()) {
-      lines_ += tuner::PrintLine(FromProto(record_));
-    } else {
-      response_->set_refused(response_->refused() + 1);
-      AddRejected(before_ + count_ + 1, std::string(s.message()));
-    }
-    lines_ += "\n";  // numbers count lines, and an empty one is nothing
-    if (++count_ == kRecordsAtOnce || lines_.size() >= kMaxBatchBytes) return Write(/*last=*/false);
+    bytes_ += record_.ByteSizeLong();
+    lines_.push_back(TextOf(record_));
+    if (++count_ == kRecordsAtOnce || bytes_ >= kMaxBatchBytes) return Write(/*last=*/false);
     StartRead(&record_);
   }
   void OnDone() override { delete this; }
@@ -152,12 +153,28 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
   }
 
   void Write(bool last) {
+    if (last && lines_.empty()) return End(absl::OkStatus());
+    // Of a server that ends the pool is gone before what waits for the disk.
+    if (context_.IsCancelled()) return End(absl::CancelledError("the stream broke"));
+    if (absl::Status s = gateway_.store.CheckRoomForOthers(); !s.ok()) return End(s);
+    // What the times are compared with is worked out before the writer's turn: for as many
+    // operators as there are lines, if somebody likes.
+    const bool taken = gateway_.heavy.Run(caller_->tenant, [this, last] { WriteRead(last); });
+    if (!taken) End(Busy("the server is busy; import again: what is there already is passed over"));
+  }
+
+  void WriteRead(bool last) {
+    auto read = std::make_shared<std::vector<absl::StatusOr<tuner::StoredTrial>>>();
+    tuner::Plausibility plausibility;
+    for (const absl::StatusOr<std::string>& line : lines_) {
+      read->push_back(line.ok() ? tuner::ReadPlausible(*line, plausibility) : line.status());
+    }
+    lines_.clear();
+    bytes_ = 0;
     auto report = std::make_shared<tuner::Records::ImportReport>();
     gateway_.store.Write(
-        [report, importer = importer_,
-         lines = std::move(lines_)](tuner::Records& records) -> absl::Status {
-          std::istringstream in(lines);
-          auto imported = records.Import(in, importer);
+        [report, importer = importer_, read](tuner::Records& records) -> absl::Status {
+          auto imported = records.Import(std::move(*read), importer);
           if (!imported.ok()) return imported.status();
           *report = *std::move(imported);
           return absl::OkStatus();
@@ -170,7 +187,6 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
           for (const std::string& text : report->rejected) AddRejectedLine(text);
           before_ += count_;
           count_ = 0;
-          lines_.clear();
           if (last) return End(absl::OkStatus());
           StartRead(&record_);
         });
@@ -187,12 +203,14 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
   }
 
   const Gateway& gateway_;
+  const grpc::CallbackServerContext& context_;
   v1::ImportResponse* response_;
   std::optional<Caller> caller_;  // who was admitted
   tuner::Provenance importer_;
   const SteadyTime start_ = SteadyNow();
   v1::Record record_;
-  std::string lines_;
+  std::vector<absl::StatusOr<std::string>> lines_;
+  size_t bytes_ = 0;  // of their records
   int64_t before_ = 0;
   int count_ = 0;
 };
@@ -244,7 +262,7 @@ grpc::ServerWriteReactor<v1::Record>* RecordsService::Export(grpc::CallbackServe
 
 grpc::ServerReadReactor<v1::Record>* RecordsService::Import(grpc::CallbackServerContext* context,
                                                             v1::ImportResponse* response) {
-  return new ImportStream(gateway_, gateway_.Admit(*context, Role::kTuner), response);
+  return new ImportStream(gateway_, *context, gateway_.Admit(*context, Role::kTuner), response);
 }
 
 grpc::ServerUnaryReactor* RecordsService::Append(grpc::CallbackServerContext* context,
@@ -253,20 +271,18 @@ grpc::ServerUnaryReactor* RecordsService::Append(grpc::CallbackServerContext* co
   const auto handle = [this, request](const Caller& caller,
                                       const Reply<v1::AppendResponse>& reply) {
     if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+    if (absl::Status s = gateway_.store.CheckRoomForOthers(); !s.ok()) return reply(s);
     const v1::AppendRequest::Run& run = request->run();
     if (!caller.host.empty() && caller.host != run.host()) {
       return reply(absl::PermissionDeniedError(
           absl::StrCat("run.host: the token is for host ", caller.host, " alone")));
     }
-    auto lines = std::make_shared<std::vector<std::string>>();
-    auto wrong = std::make_shared<std::map<int64_t, std::string>>();  // by number
+    auto read = std::make_shared<std::vector<absl::StatusOr<tuner::StoredTrial>>>();
+    tuner::Plausibility plausibility;
     for (const v1::Record& record : request->records()) {
-      absl::Status status = CheckSize(record, static_cast<int64_t>(lines->size()) + 1);
-      if (status.ok()) status = Check(record);
-      // A line that is none is refused, and keeps the place of what could not be one.
-      lines->push_back(status.ok() ? tuner::PrintLine(FromProto(record)) : "");
-      if (!status.ok())
-        (*wrong)[static_cast<int64_t>(lines->size())] = std::string(status.message());
+      absl::Status status = CheckSize(record, static_cast<int64_t>(read->size()) + 1);
+      const absl::StatusOr<std::string> line = status.ok() ? TextOf(record) : status;
+      read->push_back(line.ok() ? tuner::ReadPlausible(*line, plausibility) : line.status());
     }
     tuner::RunHeader header{run.name(), run.attempt(), run.host()};
     tuner::Provenance by;
@@ -278,7 +294,7 @@ grpc::ServerUnaryReactor* RecordsService::Append(grpc::CallbackServerContext* co
          first = request->first_sequence()](tuner::Records& records) -> absl::Status {
           absl::Status claimed = ClaimAttempt(records, caller, header, absl::Now());
           if (!claimed.ok()) return claimed;
-          auto appended = tuner::AppendTrials(records, header, by, first, *lines);
+          auto appended = tuner::AppendTrials(records, header, by, first, std::move(*read));
           if (!appended.ok()) return appended.status();
           *report = *std::move(appended);
           return absl::OkStatus();
@@ -296,8 +312,7 @@ grpc::ServerUnaryReactor* RecordsService::Append(grpc::CallbackServerContext* co
             if (!refusal) continue;
             auto* rejected = answer.add_rejected();
             rejected->set_number(refusal->first);
-            auto why = wrong->find(refusal->first);
-            rejected->set_reason(why == wrong->end() ? refusal->second : why->second);
+            rejected->set_reason(refusal->second);
           }
           reply(answer);
         });

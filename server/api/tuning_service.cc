@@ -389,6 +389,9 @@ grpc::ServerUnaryReactor* TuningService::QueryBest(grpc::CallbackServerContext* 
           answer.set_validated(served.validated);
           answer.set_confirmations(served.confirmations);
           *answer.mutable_record() = ToProto(served.best, answer.workload());
+          if (caller.role != Role::kAdmin && served.best.trial.from.tenant != caller.tenant) {
+            HideOrigin(*answer.mutable_record());
+          }
           const tuner::Verdict verdict = Judge(served.best, *workload, described.get());
           answer.set_standing(ToProto(verdict.standing));
           for (const std::string& why : verdict.changed) answer.add_stale_because(why);
@@ -427,6 +430,7 @@ void TuningService::Answer(const v1::QueryBestRequest& request, const Caller& ca
       *response.mutable_record() = std::move(*found->mutable_source());
       // It may be another tenant's operator.
       response.mutable_record()->mutable_workload()->clear_text();
+      if (caller.role != Role::kAdmin) HideOrigin(*response.mutable_record());
     }
   }
   gateway_.metrics.CountQuery(NameOf(FromProto(response.match())), false);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -19,11 +20,13 @@ constexpr int kFastest = 32, kNewest = 64;
 struct Word {
   int64_t trial = 0;
   FinalOrigin origin;
+  bool is_owners = false;  // of this database, not the fleet's
   Measured measured;
 };
 
-// The finals of the same schedule on the same bench, newest first: the fleet's, and what this
-// database's owner has measured or collected on hosts of his own.
+// The finals of the same schedule, newest first: the fleet's, and what this database's owner has
+// measured or collected on hosts of his own. On all benches of the device's name with as many
+// units: times that do not compare do not agree, and what is wrong is wrong on any.
 absl::StatusOr<std::vector<Word>> WordsOn(Records& records, int64_t trial) {
   std::vector<Word> words;
   Cursor row = records.database().Query(
@@ -31,8 +34,11 @@ absl::StatusOr<std::vector<Word>> WordsOn(Records& records, int64_t trial) {
       "t.screened_out = 0, t.time_us, 0.0), "
       "coalesce((SELECT d.time_us FROM final_origin b "
       "JOIN trial d ON d.id = b.trial WHERE b.lease = o.lease AND b.is_default = 1 "
-      "AND d.outcome = 'OK'), 0.0) "
-      "FROM trial s JOIN trial t ON t.workload = s.workload AND t.bench = s.bench "
+      "AND d.outcome = 'OK'), 0.0), o.trial IS NULL "
+      "FROM trial s JOIN bench a ON a.id = s.bench "
+      "JOIN bench b ON b.device_name = a.device_name AND b.l2 = a.l2 "
+      "AND (b.sm_count = a.sm_count OR b.sm_count = 0 OR a.sm_count = 0) "
+      "JOIN trial t ON t.workload = s.workload AND t.bench = b.id "
       "AND t.steps = s.steps LEFT JOIN final_origin o ON o.trial = t.id "
       "LEFT JOIN source f ON f.id = t.source "
       "WHERE s.id = ? AND t.final = 1 AND t.imported = 0 AND t.outcome <> 'WORKER_LOST' "
@@ -45,6 +51,7 @@ absl::StatusOr<std::vector<Word>> WordsOn(Records& records, int64_t trial) {
     word.origin.host = row.Text(1);
     word.origin.token = row.Int(2);
     word.measured = {row.Real(3), row.Real(4)};
+    word.is_owners = row.Int(5) != 0;
   }
   if (!more.ok()) return more.status();
   return words;
@@ -80,26 +87,27 @@ int CountAgreeing(const std::vector<Word>& words, int64_t trial) {
   }));
 }
 
-// The fastest finals on the bench of a trial, of its workload, that no newer one of the same
-// schedule shows to be wrong; whether it is the newest.
-struct Final {
-  int64_t trial = 0;
-  bool newest = false;
-};
-absl::StatusOr<std::vector<Final>> Fastest(Records& records, int64_t trial) {
-  std::vector<Final> trials;
-  Cursor row = records.database().Query(
-      "SELECT t.id, EXISTS (SELECT 1 FROM served WHERE trial = t.id) FROM trial s JOIN trial t ON "
-      "t.workload = s.workload AND t.bench = s.bench "
-      "WHERE s.id = ? AND t.final = 1 AND t.imported = 0 AND t.outcome <> 'WORKER_LOST' "
-      "AND t.outcome = 'OK' AND t.screened_out = 0 AND NOT EXISTS (SELECT 1 FROM trial n "
-      "WHERE n.workload = t.workload AND n.bench = t.bench AND n.steps = t.steps AND n.final = 1 "
-      "AND n.imported = 0 AND n.outcome <> 'WORKER_LOST' AND n.outcome <> 'OK' AND n.id > t.id) "
-      "ORDER BY t.time_us LIMIT ?",
-      trial, int64_t{kFastest});
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) trials.push_back({row.Int(0), row.Int(1) != 0});
-  if (!more.ok()) return more.status();
+// Of these trials, the newest finals of their schedules, and of older finals of these: those that
+// may be believed, the newest by themselves, older ones where others agree. Fastest first.
+absl::StatusOr<std::vector<int64_t>> Believable(
+    Records& records, const std::vector<int64_t>& schedules,
+    const std::function<bool(const std::string&)>& trusts) {
+  std::vector<std::pair<double, int64_t>> finals;  // time, trial
+  for (const int64_t newest : schedules) {
+    auto words = WordsOn(records, newest);
+    if (!words.ok()) return words.status();
+    for (const Word& word : *words) {
+      // Where it was found wrong nothing that was said before counts.
+      if (!(word.measured.time_us > 0)) break;
+      const bool believed = word.trial == newest && (word.is_owners || trusts(word.origin.host));
+      if (believed || CountAgreeing(*words, word.trial) > 0) {
+        finals.emplace_back(word.measured.time_us, word.trial);
+      }
+    }
+  }
+  std::sort(finals.begin(), finals.end());
+  std::vector<int64_t> trials;
+  for (const auto& final : finals) trials.push_back(final.second);
   return trials;
 }
 
@@ -152,17 +160,21 @@ absl::StatusOr<std::optional<Served>> FindServed(
   if (!served.ok()) return served.status();
   if (served->validated || !known) return std::optional<Served>(*std::move(served));
   // It is one host's claim: what is known to be right is better, if slower.
-  auto fastest = Fastest(records, served->best.trial.id);
+  auto fastest = records.FastestServed(program.hash, bench, kFastest);
   if (!fastest.ok()) return fastest.status();
-  for (const auto& [trial, newest] : *fastest) {
+  auto candidates = Believable(records, *fastest, trusts);
+  if (!candidates.ok()) return candidates.status();
+  for (const int64_t trial : *candidates) {
+    auto superseded = records.IsSuperseded(trial, /*by_failures=*/true);
+    if (!superseded.ok()) return superseded.status();
+    if (*superseded) continue;
     int64_t after = trial - 1;
     auto page = records.ReadPage(after, 1);
     if (!page.ok()) return page.status();
     if (page->empty() || page->front().trial.id != trial) continue;  // damaged
     auto other = Judge(records, {page->front().trial, page->front().environment}, known, trusts);
     if (!other.ok()) return other.status();
-    if (other->validated && (newest || other->confirmations > 0))
-      return std::optional<Served>(*std::move(other));
+    if (other->validated) return std::optional<Served>(*std::move(other));
   }
   return std::optional<Served>(*std::move(served));
 }

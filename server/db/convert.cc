@@ -225,4 +225,9 @@ absl::Status FromJson(const std::string& json, google::protobuf::Message& messag
                                           " cannot be read: ", std::string(status.message())));
 }
 
+void HideOrigin(v1::Record& record) {
+  record.clear_host();
+  record.clear_run();
+}
+
 }  // namespace heddle::server

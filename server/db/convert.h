@@ -35,6 +35,8 @@ absl::Time FromProto(const google::protobuf::Timestamp& time);
 v1::WorkloadKey KeyOf(const search_space::TensorProgram& program);
 v1::Record ToProto(const tuner::StoredTrial& stored);
 v1::Record ToProto(const tuner::Records::Best& best, const v1::WorkloadKey& workload);
+// Of what another tenant has measured: which job it was for, and on whose machine, stays theirs.
+void HideOrigin(v1::Record& record);
 // Does not check the values: tuner::ParseLine does.
 tuner::StoredTrial FromProto(const v1::Record& record);
 

@@ -116,7 +116,9 @@ absl::Status AddProgress(Records& records, v1::Job& job) {
     auto best = records.FindBest(e.text, {job.device_model(), FromProto(job.spec().l2())});
     if (!best.ok()) return best.status();
     v1::WorkloadProgress& progress = *job.mutable_workloads(e.number);
-    if (best->has_value()) *progress.mutable_best() = ToProto(**best, progress.workload());
+    if (!best->has_value()) continue;
+    *progress.mutable_best() = ToProto(**best, progress.workload());
+    if ((*best)->trial.from.tenant != job.tenant()) HideOrigin(*progress.mutable_best());
   }
   return absl::OkStatus();
 }

@@ -6,11 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
@@ -203,6 +206,21 @@ void Store::TruncateLog() {
   db.set_patience(absl::Milliseconds(200));
   db.Run("PRAGMA wal_checkpoint(TRUNCATE)").IgnoreError();
   db.set_patience(absl::Seconds(30));
+}
+
+absl::Status Store::CheckRoomForOthers() const {
+  std::error_code error;
+  const auto space = std::filesystem::space(path_, error);
+  if (error) return absl::OkStatus();
+  const double spare =
+      std::min(options_.spare_bytes, options_.spare_share * static_cast<double>(space.capacity));
+  if (static_cast<double>(space.available) >= spare) return absl::OkStatus();
+  return ErrorWithReason(
+      absl::StatusCode::kResourceExhausted, "DISK_FULL",
+      absl::StrFormat("the server's disk has %d MiB left, and %.0f stay free for what is measured "
+                      "here: an administrator frees space",
+                      space.available >> 20, spare / (1 << 20)),
+      kCallersRetry);
 }
 
 int64_t Store::wal_bytes() const {

@@ -30,6 +30,10 @@ struct StoreOptions {
   std::function<void(double, const absl::Status&)> on_commit = [](double, const absl::Status&) {};
   // Writes that wait, beyond which those of kOnce are refused.
   size_t max_waiting = 4096;
+  // What others send in bulk leaves so much of the disk to what is measured here: a share of the
+  // file system, and at most so many bytes.
+  double spare_share = 0.05;
+  double spare_bytes = 0x1p30;
 };
 
 // A locked database and a full disk pass, and what the server itself has decided must then still be
@@ -89,6 +93,8 @@ class Store {
   Reader Read(GivenUp given_up = nullptr);
 
   const std::string& path() const { return path_; }
+  // ResourceExhausted where the disk has no room for what others send in bulk (spare_share).
+  absl::Status CheckRoomForOthers() const;
   // Of the log.
   int64_t wal_bytes() const;
   // Writes that wait for the disk.

@@ -58,12 +58,9 @@ class Collector {
     return status;
   }
 
-  absl::Status Take(int64_t sequence, const std::string& text, bool too_long) {
-    absl::StatusOr<StoredTrial> stored =
-        too_long ? absl::InvalidArgumentError("too long for a trial") : ParseLine(text);
-    absl::Status status = stored.ok() ? plausibility_.Check(*stored) : stored.status();
-    if (!status.ok()) {
-      Refuse(sequence, status.message());
+  absl::Status Take(int64_t sequence, absl::StatusOr<StoredTrial> stored) {
+    if (!stored.ok()) {
+      Refuse(sequence, stored.status().message());
       return absl::OkStatus();
     }
     stored->trial.origin = is_word_ ? Origin::kImported : Origin::kMeasured;
@@ -191,7 +188,6 @@ class Collector {
   const std::string run_;  // under which its trials are known: a tenant's words are its own
   const int64_t offset_;
   Records::ImportReport& report_;
-  Plausibility plausibility_;
   std::vector<Line> lines_;
 };
 
@@ -208,10 +204,14 @@ absl::StatusOr<CollectReport> Collect(Records& records, std::istream& in) {
   if (!header.ok()) return header.status();
   report.header = *std::move(header);
   Collector collector(records, report.header, {}, 1, report.trials);
+  Plausibility plausibility;
   for (int64_t sequence = 1; ReadLine(in, text, too_long, whole) && whole; ++sequence) {
     report.exit_code = ParseRunEnd(text);
     if (report.exit_code) continue;
-    if (absl::Status s = collector.Take(sequence, text, too_long); !s.ok()) return s;
+    absl::StatusOr<StoredTrial> stored = too_long
+                                             ? absl::InvalidArgumentError("too long for a trial")
+                                             : ReadPlausible(text, plausibility);
+    if (absl::Status s = collector.Take(sequence, std::move(stored)); !s.ok()) return s;
   }
   if (absl::Status s = collector.Flush(); !s.ok()) return s;
   return report;
@@ -223,11 +223,11 @@ std::string RunOfTenant(const std::string& tenant, const std::string& run) {
 
 absl::StatusOr<Records::ImportReport> AppendTrials(Records& records, const RunHeader& header,
                                                    const Provenance& by, int64_t first,
-                                                   const std::vector<std::string>& lines) {
+                                                   std::vector<absl::StatusOr<StoredTrial>> lines) {
   Records::ImportReport report;
   Collector collector(records, header, by, 1 - first, report);
-  for (const std::string& line : lines) {
-    if (absl::Status s = collector.Take(first++, line, false); !s.ok()) return s;
+  for (absl::StatusOr<StoredTrial>& line : lines) {
+    if (absl::Status s = collector.Take(first++, std::move(line)); !s.ok()) return s;
   }
   if (absl::Status s = collector.Flush(); !s.ok()) return s;
   return report;

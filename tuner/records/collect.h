@@ -36,13 +36,13 @@ absl::StatusOr<CollectReport> Collect(Records& records, std::istream& in);
 // The name under which a tenant's word of a run is kept: its runs are its own.
 std::string RunOfTenant(const std::string& tenant, const std::string& run);
 
-// As Collect, for trials of such a file that somebody has sent: lines of it, the first of which has
-// the sequence `first`; refusals number them from 1. From whoever has a token (`by`) they are a
-// word, as imports are: they teach and propose, are never served, and are known by their tenant as
-// well. Collecting the file makes them measurements.
+// As Collect, for trials of such a file that somebody has sent: lines of it (ReadPlausible), the
+// first of which has the sequence `first`; refusals number them from 1. From whoever has a token
+// (`by`) they are a word, as imports are: they teach and propose, are never served, and are known
+// by their tenant as well. Collecting the file makes them measurements.
 absl::StatusOr<Records::ImportReport> AppendTrials(Records& records, const RunHeader& header,
                                                    const Provenance& by, int64_t first,
-                                                   const std::vector<std::string>& lines);
+                                                   std::vector<absl::StatusOr<StoredTrial>> lines);
 
 }  // namespace heddle::tuner
 

@@ -53,4 +53,12 @@ absl::Status Plausibility::Check(const StoredTrial& stored) {
                                                  fastest_us, " at least"));
 }
 
+absl::StatusOr<StoredTrial> ReadPlausible(const std::string& line, Plausibility& plausibility) {
+  absl::StatusOr<StoredTrial> stored = ParseLine(line);
+  if (stored.ok()) {
+    if (absl::Status status = plausibility.Check(*stored); !status.ok()) return status;
+  }
+  return stored;
+}
+
 }  // namespace heddle::tuner

@@ -23,6 +23,9 @@ class Plausibility {
   absl::flat_hash_map<std::string, double> fastest_us_;
 };
 
+// A line of others' trials: what ParseLine makes of it, if its time can be true.
+absl::StatusOr<StoredTrial> ReadPlausible(const std::string& line, Plausibility& plausibility);
+
 }  // namespace heddle::tuner
 
 #endif  // HEDDLE_TUNER_RECORDS_PLAUSIBLE_H_

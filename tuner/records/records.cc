@@ -179,18 +179,44 @@ class SqliteRecords final : public Records {
       std::vector<Served> served;
       for (int64_t workload : workloads) {
         for (int64_t id : benches) {
-          absl::Status status = ReadServed(workload, id, after, served);
+          absl::Status status = ReadServed(workload, id, kTies, after, served);
           if (!status.ok()) return status;
         }
       }
       if (served.empty()) return best;
       for (int winner; !best && (winner = WinnerOf(served)) >= 0;) {
-        absl::Status status = ReadBest(served[winner], best);
-        if (!status.ok()) return status;
+        // Within a bench `served` has the last word already.
+        HEDDLE_ASSIGN_OR_RETURN(superseded, IsSuperseded(served[winner].trial, false));
+        if (!superseded) HEDDLE_RETURN_IF_ERROR(ReadBest(served[winner], best));
         served.erase(served.begin() + winner);
       }
       if (best) return best;
     }
+  }
+
+  absl::StatusOr<bool> IsSuperseded(int64_t trial, bool by_failures) override {
+    HEDDLE_ASSIGN_OR_RETURN(found, db_.QueryInt(SelectLaterElsewhere(), trial, int{by_failures}));
+    return found != 0;
+  }
+
+  absl::StatusOr<std::vector<int64_t>> FastestServed(const std::string& workload_hash,
+                                                     const Bench& bench, int count) override {
+    HEDDLE_ASSIGN_OR_RETURN(workloads, keys_.Workloads(workload_hash));
+    HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(bench));
+    std::vector<Served> served;
+    for (int64_t workload : workloads) {
+      for (int64_t id : benches) {
+        HEDDLE_RETURN_IF_ERROR(ReadServed(workload, id, count, 0, served));
+      }
+    }
+    std::sort(served.begin(), served.end(), [](const Served& a, const Served& b) {
+      return std::pair(a.result.time_us, a.trial) < std::pair(b.result.time_us, b.trial);
+    });
+    std::vector<int64_t> trials;
+    for (const Served& s : served) {
+      if (static_cast<int>(trials.size()) < count) trials.push_back(s.trial);
+    }
+    return trials;
   }
 
   absl::StatusOr<std::vector<Neighbour>> Neighbours(const std::string& op,
@@ -295,23 +321,22 @@ class SqliteRecords final : public Records {
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
       absl::StatusOr<StoredTrial> stored =
           too_long ? absl::InvalidArgumentError(absl::StrCat("longer than ", kMaxLine, " bytes"))
-                   : ParseLine(line);
-      const absl::Status status = stored.ok() ? plausibility.Check(*stored) : stored.status();
-      if (!status.ok()) {
-        if (++report.refused <= kMaxRejected) {
-          report.rejected.push_back(absl::StrCat("line ", number, ": ", status.message()));
-        }
-        continue;
-      }
-      stored->trial.from.tenant = importer.tenant;
-      stored->trial.from.token = importer.token;
-      batch.push_back(*std::move(stored));
-      if (batch.size() < kImportBatch) continue;
-      absl::Status added = AddImported(batch, report);
-      if (!added.ok()) return added;
+                   : ReadPlausible(line, plausibility);
+      HEDDLE_RETURN_IF_ERROR(TakeImported(number, std::move(stored), importer, batch, report));
     }
-    absl::Status added = AddImported(batch, report);
-    if (!added.ok()) return added;
+    HEDDLE_RETURN_IF_ERROR(AddImported(batch, report));
+    return report;
+  }
+
+  absl::StatusOr<ImportReport> Import(std::vector<absl::StatusOr<StoredTrial>> lines,
+                                      const Provenance& importer) override {
+    ImportReport report;
+    std::vector<StoredTrial> batch;
+    int64_t number = 0;
+    for (absl::StatusOr<StoredTrial>& line : lines) {
+      HEDDLE_RETURN_IF_ERROR(TakeImported(++number, std::move(line), importer, batch, report));
+    }
+    HEDDLE_RETURN_IF_ERROR(AddImported(batch, report));
     return report;
   }
 
@@ -399,9 +424,10 @@ class SqliteRecords final : public Records {
     return absl::OkStatus();
   }
 
-  // Appends the fastest few after the first `after`.
-  absl::Status ReadServed(int64_t workload, int64_t bench, int after, std::vector<Served>& served) {
-    Cursor rows = db_.Query(SelectServed(), workload, bench, kTies, after);
+  // Appends the fastest `count` after the first `after`.
+  absl::Status ReadServed(int64_t workload, int64_t bench, int count, int after,
+                          std::vector<Served>& served) {
+    Cursor rows = db_.Query(SelectServed(), workload, bench, count, after);
     absl::StatusOr<bool> more;
     while ((more = rows.Next()).ok() && *more) {
       measure::TrialResult result;
@@ -445,6 +471,22 @@ class SqliteRecords final : public Records {
     if (!stored || stored->trial.result.time_us != served.result.time_us) return absl::OkStatus();
     best = Best{std::move(stored->trial), std::move(stored->environment)};
     return absl::OkStatus();
+  }
+
+  // Refuses a line, or puts it into the batch, and writes that where it is full.
+  absl::Status TakeImported(int64_t number, absl::StatusOr<StoredTrial> line,
+                            const Provenance& importer, std::vector<StoredTrial>& batch,
+                            ImportReport& report) {
+    if (!line.ok()) {
+      if (++report.refused <= kMaxRejected) {
+        report.rejected.push_back(absl::StrCat("line ", number, ": ", line.status().message()));
+      }
+      return absl::OkStatus();
+    }
+    line->trial.from.tenant = importer.tenant;
+    line->trial.from.token = importer.token;
+    batch.push_back(*std::move(line));
+    return batch.size() < kImportBatch ? absl::OkStatus() : AddImported(batch, report);
   }
 
   absl::Status AddImported(std::vector<StoredTrial>& batch, ImportReport& report) {

@@ -133,9 +133,17 @@ class Records {
     Environment environment;
   };
   // The winner (measure::ChooseWinner) among the 16 fastest that are served on benches that agree
-  // with `bench`. A row whose checksum does not hold is passed over.
+  // with `bench`. A row whose checksum does not hold, and one that is superseded, is passed over.
   virtual absl::StatusOr<std::optional<Best>> FindBest(const std::string& workload_hash,
                                                        const Bench& bench) = 0;
+  // Has another bench of the device's name, with as many units, a later last word on the schedule
+  // (its point or its steps): that it is wrong, or, where the benches agree (what one of them does
+  // not know is no difference), any other word, with `by_failures` none but failures?
+  virtual absl::StatusOr<bool> IsSuperseded(int64_t trial, bool by_failures) = 0;
+  // The finals that are served on benches that agree with `bench`, superseded ones included, by id:
+  // at most so many, the fastest first.
+  virtual absl::StatusOr<std::vector<int64_t>> FastestServed(const std::string& workload_hash,
+                                                             const Bench& bench, int count) = 0;
   // Workloads of the same operator that have a served final on this bench: for nearest queries.
   struct Neighbour {
     std::string workload_hash;
@@ -194,6 +202,10 @@ class Records {
   };
   virtual absl::StatusOr<ImportReport> Import(std::istream& in, const Provenance& importer) = 0;
   absl::StatusOr<ImportReport> Import(std::istream& in) { return Import(in, {}); }
+  // The same of lines that somebody has read (ReadPlausible), as that may take long; those that are
+  // errors are refused for it. Numbers count from 1.
+  virtual absl::StatusOr<ImportReport> Import(std::vector<absl::StatusOr<StoredTrial>> lines,
+                                              const Provenance& importer) = 0;
   // At most `count` trials with an id above `after`, by id; those that are damaged are left out,
   // but `after` passes them. None: there are no more.
   virtual absl::StatusOr<std::vector<StoredTrial>> ReadPage(int64_t& after, int count) = 0;

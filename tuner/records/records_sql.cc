@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/substitute.h"
 
 namespace heddle::tuner {
 namespace {
@@ -121,6 +122,33 @@ const std::string& SelectServed() {
   static const auto& sql = *new std::string(
       "SELECT trial, time_us, ci_low_us, ci_high_us, steps FROM served WHERE workload = ? AND "
       "bench = ? ORDER BY time_us, trial LIMIT ? OFFSET ?");
+  return sql;
+}
+
+const std::string& SelectLaterElsewhere() {
+  static const auto& sql = *new std::string([] {
+    // The last word on the schedule on another bench, by what finals of one schedule share. Left to
+    // itself SQLite may look through all finals that are newer.
+    const auto later = [](const char* key, const char* also) {
+      return absl::Substitute(
+          "EXISTS (SELECT 1 FROM trial t CROSS JOIN bench a ON a.id = t.bench "
+          "CROSS JOIN bench b ON b.device_name = a.device_name AND b.l2 = a.l2 AND b.id <> a.id "
+          "AND (b.sm_count = a.sm_count OR b.sm_count = 0 OR a.sm_count = 0) "
+          "CROSS JOIN trial n INDEXED BY trial_final_$0 "
+          "ON n.workload = t.workload AND n.bench = b.id AND n.$0 = t.$0 "
+          "WHERE t.id = ?1$1 AND n.final = 1 AND n.imported = 0 AND n.outcome <> 'WORKER_LOST' "
+          "AND n.id > t.id AND (n.outcome IN ('WRONG_ANSWER', 'ILLEGAL_ACCESS') OR "
+          "((?2 = 0 OR n.outcome <> 'OK') AND (b.memory_mib = 0 OR a.memory_mib = 0 OR "
+          "abs(b.memory_mib - a.memory_mib) * 10 <= a.memory_mib) AND "
+          "(b.power_limit_w = a.power_limit_w OR b.power_limit_w = 0 OR a.power_limit_w = 0))) "
+          "AND NOT EXISTS (SELECT 1 FROM trial m INDEXED BY trial_final_$0 "
+          "WHERE m.workload = n.workload AND m.bench = n.bench AND m.$0 = n.$0 AND m.final = 1 "
+          "AND m.imported = 0 AND m.outcome <> 'WORKER_LOST' AND m.id > n.id))",
+          key, also);
+    };
+    return absl::StrCat("SELECT ", later("steps", ""), " OR ",
+                        later("point", " AND t.point <> ''"));
+  }());
   return sql;
 }
 

@@ -94,6 +94,8 @@ const std::string& TrialFields();
 // What is served of (workload, bench), the fastest first, how many, after how many -> trial, time,
 // interval, number of steps.
 const std::string& SelectServed();
+// trial, by failures alone -> Records::IsSuperseded.
+const std::string& SelectLaterElsewhere();
 // Trials as id, checksum, fields, workload, environment, steps, source:
 const std::string& SelectHistory();   // workload, bench: measured here, oldest first
 const std::string& SelectImported();  // workload, bench, how many: OK points, fastest first

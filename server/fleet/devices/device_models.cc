@@ -1,6 +1,7 @@
 #include "server/fleet/devices/device_models.h"
 
 #include <atomic>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,8 @@
 namespace heddle::server {
 
 namespace {
+
+constexpr double kSameMemory = 0.1;  // drivers keep more or less of it for themselves
 
 std::shared_ptr<const DeviceModels::Model> Describe(v1::Device device,
                                                     v1::DeviceModel::Source source) {
@@ -46,6 +49,8 @@ const DeviceModels::Model& DeviceModels::Learn(const v1::Device& claimed, bool a
   const bool forget =
       model == nullptr || (abandoned && model->source == v1::DeviceModel::SOURCE_CLAIMED);
   v1::Device device = claimed;
+  // How much power it may take is each device's own, and no registering one's to say for all.
+  device.clear_power_limit_w();
   if (forget) {
     const auto known = ShippedModel(claimed.target().name());
     if (known != nullptr) *device.mutable_target() = known->device.target();
@@ -53,6 +58,7 @@ const DeviceModels::Model& DeviceModels::Learn(const v1::Device& claimed, bool a
                                                          : v1::DeviceModel::SOURCE_CLAIMED);
   } else if (model->device.id().empty()) {  // nobody of it has registered yet
     *device.mutable_target() = model->device.target();
+    device.set_power_limit_w(model->device.power_limit_w());
     model = Describe(std::move(device), model->source);
   }
   return *model;
@@ -66,6 +72,7 @@ void DeviceModels::Unpin(const std::string& model) {
   auto it = models_.find(model);
   if (it == models_.end()) return;
   v1::Device device = it->second->device;
+  device.clear_power_limit_w();
   const auto known = ShippedModel(model);
   if (known != nullptr) *device.mutable_target() = known->device.target();
   it->second = Describe(std::move(device), known != nullptr ? v1::DeviceModel::SOURCE_TABLE
@@ -89,13 +96,21 @@ std::string WhyNoWork(const DeviceModels::Model& model, const v1::Target& claime
         "one; an administrator says it: heddle devices pin \"",
         known.name(), "\" --peak-gflops X --memory-gbs Y");
   }
+  // Of a model that the program knows; CPUs of one name have as much memory as somebody bought.
+  const double memory = static_cast<double>(known.memory_bytes());
+  const bool as_large =
+      model.source != v1::DeviceModel::SOURCE_TABLE || memory == 0 || claimed.memory_bytes() == 0 ||
+      std::abs(static_cast<double>(claimed.memory_bytes()) - memory) <= kSameMemory * memory;
   if (known.api() == claimed.api() && known.arch() == claimed.arch() &&
-      known.sm_count() == claimed.sm_count()) {
+      known.sm_count() == claimed.sm_count() && as_large) {
     return "";
   }
-  return absl::StrCat("it is ", claimed.api(), " ", claimed.arch(), " with ", claimed.sm_count(),
-                      " units, and devices of the model \"", known.name(), "\" are ", known.api(),
-                      " ", known.arch(), " with ", known.sm_count(),
+  const auto words = [](const v1::Target& t) {
+    return absl::StrCat(t.api(), " ", t.arch(), " with ", t.sm_count(), " units and ",
+                        t.memory_bytes() >> 20, " MiB");
+  };
+  return absl::StrCat("it is ", words(claimed), ", and devices of the model \"", known.name(),
+                      "\" are ", words(known),
                       ": their times do not compare; if it is this one that is right, an "
                       "administrator says so: heddle devices pin \"",
                       known.name(), "\" --like DEVICE");

@@ -155,6 +155,27 @@ TEST_F(AppendTest, IsServedOnceTheOwnerBringsIt) {
   EXPECT_TRUE(Best().validated());
 }
 
+// What others send in bulk does not take the disk from what is measured here.
+TEST_F(AppendTest, ADiskWithoutRoomTakesNothingInBulk) {
+  options_.store.spare_share = 2;  // more than there can be
+  options_.store.spare_bytes = 0x1p62;
+  Start();
+  const grpc::Status appended = Append(All("suite-1", "n1"), Token("team", Role::kMeasurer));
+  EXPECT_EQ(appended.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(appended.error_message(), HasSubstr("an administrator frees space"));
+  grpc::ClientContext context;
+  Prepare(context, "");
+  v1::ImportResponse imported;
+  auto stream = records_->Import(&context, &imported);
+  stream->Write(all_.front());
+  stream->WritesDone();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  v1::Job job;
+  ASSERT_TRUE(Create("measured", &job).ok());
+  Work(job.name());
+  EXPECT_EQ(Best().match(), v1::QueryBestResponse::MATCH_EXACT);
+}
+
 // A run is its token's and its certificate's, attempt by attempt, also when the server was started
 // again meanwhile. A cluster that requeues a run begins it elsewhere, as the next attempt.
 TEST_F(AppendTest, AnAttemptIsItsTokensAndItsCertificates) {

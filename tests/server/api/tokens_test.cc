@@ -186,6 +186,11 @@ TEST_F(TokensTest, OfOtherTenantsNothingIsExportedOrNamed) {
   v1::QueryBestResponse best;
   ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best, b).ok());
   EXPECT_EQ(best.match(), v1::QueryBestResponse::MATCH_EXACT);
+  EXPECT_GT(best.record().result().time_us(), 0);
+  EXPECT_EQ(best.record().run() + best.record().host(), "");
+  ASSERT_TRUE(Call(*tuning_, &v1::Tuning::Stub::QueryBest, query, &best, a).ok());
+  EXPECT_EQ(best.record().run(), job.name());
+  EXPECT_NE(best.record().host(), "");
   // A neighbour is another operator's record.
   *query.mutable_workload() = MatmulSpec(1, 128).workloads(0);
   query.set_fallback(v1::QueryBestRequest::FALLBACK_NEAREST);
@@ -193,6 +198,7 @@ TEST_F(TokensTest, OfOtherTenantsNothingIsExportedOrNamed) {
   EXPECT_EQ(best.match(), v1::QueryBestResponse::MATCH_NEAREST);
   EXPECT_FALSE(best.steps().empty());
   EXPECT_EQ(best.record().workload().text(), "");
+  EXPECT_EQ(best.record().run() + best.record().host(), "");
 }
 
 // As `heddle query` does without --l2.

@@ -63,9 +63,12 @@ class LyingDaemonTest : public EngineTest {
     auto program = search_space::ParseWorkload(Get(job).workloads(0).workload().text());
     const auto model = engine_->FindModel(model_.target().name());
     auto reader = store_->Read();
-    auto served = FindServed(*reader, *program, {model_.target().name(), measure::L2Policy::kCold},
-                             model && model->known(),
-                             [this](const std::string& host) { return engine_->TrustsHost(host); });
+    const auto cold = measure::L2Policy::kCold;
+    auto served = FindServed(
+        *reader, *program,
+        model ? tuner::BenchOf(model->info, cold) : tuner::Bench{model_.target().name(), cold},
+        model && model->known(),
+        [this](const std::string& host) { return engine_->TrustsHost(host); });
     EXPECT_TRUE(served.ok()) << served.status();
     return served.ok() ? *served : std::nullopt;
   }
@@ -183,6 +186,49 @@ TEST_F(LyingDaemonTest, AnotherDescriptionGetsNoWork) {
   EXPECT_NE(MustAcquire(honest).id(), 0);
   EXPECT_EQ(Acquire(other)->id(), 0);
   EXPECT_THAT(engine_->Devices().back().no_work_because(), HasSubstr("7 units"));
+}
+
+TEST_F(LyingDaemonTest, AnotherMemoryGetsNoWork) {
+  model_.mutable_target()->set_memory_bytes(int64_t{10} << 30);
+  const std::string other = Join("zzz", 2);
+  const std::string job = Tune();
+  EXPECT_EQ(Acquire(other)->id(), 0);
+  EXPECT_THAT(engine_->Devices().back().no_work_because(), HasSubstr("10240 MiB"));
+}
+
+// Who registers first, or sorts first after a restart, does not say under which limit of power what
+// all others measure is looked for.
+TEST_F(LyingDaemonTest, OnesPowerLimitIsNotItsModels) {
+  model_.set_power_limit_w(1);
+  Join("0000", 1);
+  model_.set_power_limit_w(700);
+  const std::string honest = Join("a", 2);
+  const std::string job = Tune();
+  WorkOn(job, {{honest, [](const auto&, const auto&) { return Ok(300); }}});
+  EXPECT_EQ(engine_->FindModel(model_.target().name())->info.power_limit_w, 0);
+  EXPECT_TRUE(Query(job).has_value());
+}
+
+// Nor does what one of them claims under a limit of its own take the place of what two have found.
+TEST_F(LyingDaemonTest, AClaimUnderAnotherPowerLimitTakesNobodysPlace) {
+  model_.set_power_limit_w(700);
+  const std::string first = Join("a", 1), second = Join("b", 2);
+  const std::string job = Tune();
+  WorkOn(job, {{first, Honest}, {second, Honest}});
+  auto served = Query(job);
+  ASSERT_TRUE(served.has_value());
+  ASSERT_TRUE(served->validated);
+  const double right_us = served->best.trial.result.time_us;
+  EXPECT_EQ(served->best.environment.power_limit_w, 700);
+  model_.set_power_limit_w(1);
+  const std::string liar = Join("0000", 3);
+  v1::JobSpec more = MatmulSpec(12, 1024);
+  WorkOn(MustCreate(more), {{liar, [&](const auto&, const auto&) { return Ok(0.8 * right_us); }}});
+  served = Query(job);
+  ASSERT_TRUE(served.has_value());
+  EXPECT_TRUE(served->validated);
+  EXPECT_EQ(served->best.trial.result.time_us, right_us);
+  EXPECT_EQ(served->best.environment.power_limit_w, 700);
 }
 
 // --------------------------------------------------------------------------------------- its times

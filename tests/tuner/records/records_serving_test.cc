@@ -55,6 +55,69 @@ TEST_F(RecordsServingTest, AScheduleThatFailsLaterIsWithdrawn) {
   EXPECT_EQ(BestTime(*records), 11);
 }
 
+// A bench that does not know its memory and its power, as those of old databases, agrees with any:
+// what is found there later counts for both, and the other way round.
+TEST_F(RecordsServingTest, WhatABenchThatAgreesHasFoundLaterCounts) {
+  auto records = MustOpen();
+  const Environment old = environment_;
+  Environment now = old;
+  now.memory_mib = 81559;
+  now.power_limit_w = 700;
+  const auto add = [&](const Environment& where, const TrialRecord& trial) {
+    environment_ = where;
+    Add(*records, trial);
+  };
+  const auto best = [&](const Environment& where) {
+    environment_ = where;
+    return BestTime(*records);
+  };
+  add(old, FinalOf("s", 10));
+  add(old, FinalOf("t", 12));
+  EXPECT_EQ(best(now), 10);
+  add(now, Failed(FinalOf("s", 0), measure::Outcome::kWrongAnswer));
+  EXPECT_EQ(best(now), 12);
+  EXPECT_EQ(best(old), 12);
+  // The same steps, edited by hand as far as anybody knows; the luckiest of two is not the last.
+  TrialRecord by_hand = FinalOf("t", 14);
+  by_hand.point.clear();
+  add(now, by_hand);
+  EXPECT_EQ(best(now), 14);
+  // Under another limit of power it takes its time, and is wrong all the same.
+  Environment slow = now;
+  slow.power_limit_w = 350;
+  add(slow, FinalOf("t", 20));
+  EXPECT_EQ(best(now), 14);
+  add(slow, Failed(FinalOf("t", 0), measure::Outcome::kWrongAnswer));
+  EXPECT_EQ(best(old), 0);
+  // Right again.
+  add(old, FinalOf("t", 13));
+  EXPECT_EQ(best(old), 13);
+}
+
+// Limits of power do not compare, but what is wrong under one is wrong under the other, as long as
+// that is the last word there. Another size of the device has its own.
+TEST_F(RecordsServingTest, WhatIsWrongUnderAnotherLimitOfPowerIsWithdrawn) {
+  auto records = MustOpen();
+  environment_.memory_mib = 81559;
+  environment_.power_limit_w = 700;
+  const Environment fast = environment_;
+  Environment slow = fast, smaller = fast;
+  slow.power_limit_w = 350;
+  smaller.sm_count = 64;
+  const auto add = [&](const Environment& where, const TrialRecord& trial) {
+    environment_ = where;
+    Add(*records, trial);
+    environment_ = fast;
+    return BestTime(*records);
+  };
+  EXPECT_EQ(add(fast, FinalOf("s", 10)), 10);
+  EXPECT_EQ(add(slow, FinalOf("s", 20)), 10);
+  EXPECT_EQ(add(slow, Failed(FinalOf("s", 0), measure::Outcome::kRunTimeout)), 10);
+  EXPECT_EQ(add(smaller, Failed(FinalOf("s", 0), measure::Outcome::kWrongAnswer)), 10);
+  EXPECT_EQ(add(slow, Failed(FinalOf("s", 0), measure::Outcome::kWrongAnswer)), 0);
+  EXPECT_EQ(add(slow, FinalOf("s", 20)), 10);
+}
+
 TEST_F(RecordsServingTest, OfASchedulesFinalsTheNewestCounts) {
   auto records = MustOpen();
   Add(*records, FinalOf("s", 10));
@@ -286,6 +349,10 @@ TEST_F(RecordsServingTest, TheBestIsOneSeek) {
   EXPECT_THAT(Plan(SelectHistory()),
               testing::AllOf(HasSubstr("USING INDEX trial_history (workload=? AND bench=?)"),
                              testing::Not(HasSubstr("SCAN")), testing::Not(HasSubstr("B-TREE"))));
+  EXPECT_THAT(Plan(SelectLaterElsewhere()),
+              testing::AllOf(HasSubstr("USING INDEX trial_final_steps"),
+                             HasSubstr("USING INDEX trial_final_point"),
+                             testing::Not(testing::ContainsRegex("SCAN [a-z]"))));
   EXPECT_THAT(Plan(SelectWorkload()), HasSubstr("USING INDEX workload_hash (hash=?)"));
   EXPECT_THAT(Plan(SelectSame()), HasSubstr("USING INDEX trial_history (workload=? AND bench=? AND "
                                             "when_us=?"));

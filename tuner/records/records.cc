@@ -173,7 +173,8 @@ class SqliteRecords final : public Records {
     std::optional<Best> best;
     HEDDLE_ASSIGN_OR_RETURN(workloads, keys_.Workloads(workload_hash));
     if (workloads.empty()) return best;
-    HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(bench));
+    bool is_only = false;
+    HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(bench, &is_only));
     // Once, unless all that was looked at is damaged.
     for (int after = 0;; after += kTies) {
       std::vector<Served> served;
@@ -186,7 +187,11 @@ class SqliteRecords final : public Records {
       if (served.empty()) return best;
       for (int winner; !best && (winner = WinnerOf(served)) >= 0;) {
         // Within a bench `served` has the last word already.
-        HEDDLE_ASSIGN_OR_RETURN(superseded, IsSuperseded(served[winner].trial, false));
+        bool superseded = false;
+        if (!is_only) {
+          HEDDLE_ASSIGN_OR_RETURN(elsewhere, IsSuperseded(served[winner].trial, false));
+          superseded = elsewhere;
+        }
         if (!superseded) HEDDLE_RETURN_IF_ERROR(ReadBest(served[winner], best));
         served.erase(served.begin() + winner);
       }

@@ -59,10 +59,17 @@ absl::StatusOr<int64_t> RecordKeys::FindOrAddBench(const Bench& b) {
                   b.power_limit_w);
 }
 
-absl::StatusOr<std::vector<int64_t>> RecordKeys::Benches(const Bench& b) {
-  HEDDLE_ASSIGN_OR_RETURN(
-      ids, Ids(db_.Query(SelectBenches(), b.device_name, std::string(NameOf(b.l2)), b.sm_count,
-                         b.memory_mib, b.power_limit_w)));
+absl::StatusOr<std::vector<int64_t>> RecordKeys::Benches(const Bench& b, bool* is_only) {
+  std::vector<int64_t> ids;
+  int of_name = 0;
+  Cursor rows = db_.Query(SelectBenches(), b.device_name, std::string(NameOf(b.l2)), b.sm_count,
+                          b.memory_mib, b.power_limit_w);
+  absl::StatusOr<bool> more;
+  for (; (more = rows.Next()).ok() && *more; ++of_name) {
+    if (rows.Int(1) != 0) ids.push_back(rows.Int(0));
+  }
+  if (!more.ok()) return more.status();
+  if (is_only != nullptr) *is_only = of_name <= 1;
   std::sort(ids.begin(), ids.end());  // SQLite takes as long to sort them as to find them
   return ids;
 }

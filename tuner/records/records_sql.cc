@@ -106,9 +106,9 @@ const std::string& SelectNearBench() {
 
 const std::string& SelectBenches() {
   static const auto& sql = *new std::string(
-      "SELECT id FROM bench WHERE device_name = ?1 AND l2 = ?2 AND (sm_count = ?3 OR sm_count = 0 "
-      "OR ?3 = 0) AND (memory_mib = 0 OR ?4 = 0 OR abs(memory_mib - ?4) * 10 <= ?4) AND "
-      "(power_limit_w = ?5 OR power_limit_w = 0 OR ?5 = 0)");
+      "SELECT id, (sm_count = ?3 OR sm_count = 0 OR ?3 = 0) AND (memory_mib = 0 OR ?4 = 0 OR "
+      "abs(memory_mib - ?4) * 10 <= ?4) AND (power_limit_w = ?5 OR power_limit_w = 0 OR ?5 = 0) "
+      "FROM bench WHERE device_name = ?1 AND l2 = ?2");
   return sql;
 }
 

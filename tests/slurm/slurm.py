@@ -27,7 +27,7 @@ class Slurm(Place):
 
     def cluster(self, action, *flags):
         return subprocess.run([SCRIPT, action, f"{self.folder}/cluster", *flags], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=120, **self.becoming)
+                              capture_output=True, text=True, timeout=300, **self.becoming)
 
     def __enter__(self):
         done = self.cluster("start", *self.flags)

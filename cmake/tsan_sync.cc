@@ -18,8 +18,8 @@ void AnnotateIgnoreReadsEnd(const char* file, int line);
 // What is handed over within them would be reported; so races under a call of gRPC's are not seen,
 // and it is the engine's own tests that are for them.
 const char* __tsan_default_suppressions() {
-  return "race:libxgboost\nrace:libabsl_time_zone\nrace:libgrpc\nrace:grpc::\nrace:libprotobuf\nrace:libupb\n"
-         "race:libabsl_status\nrace:libabsl_cord\n";
+  return "race:libxgboost\nrace:libgrpc\nrace:grpc::\nrace:libprotobuf\nrace:libupb\n"
+         "race:libabsl_status\nrace:libabsl_cord\nrace:libabsl_time_zone\nrace:libabsl_graphcycles\n";
 }
 }
 

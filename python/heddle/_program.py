@@ -98,7 +98,7 @@ def run_json(
     environment: Mapping[str, str] | None = None,
     accepted: tuple[int, ...] = (0,),
 ) -> Any:
-    """As run(), of a command with --json: the parsed document. An exit code that is accepted and has none is a failure."""
+    """As run(), of a command with --json: the parsed document. An accepted exit code without one is a failure."""
     done = _run([*arguments, "--json"], environment)
     if done.returncode not in accepted or (done.returncode != 0 and not done.stdout.strip()):
         raise failure(done.returncode, done.stderr)

@@ -274,7 +274,11 @@ void KernelPrinter::PrintFor(const StmtNode& s, const std::string& advance) {
   const size_t mark = names_.Mark();
   const std::string v = DeclareLoop(s.var);
   printer_.Bind(s.var, v);
-  std::string init = absl::StrCat(IndexType(s.var), " ", v, " = 0"), step = absl::StrCat("++", v);
+  const bool strided = s.value != nullptr;
+  const bool is_long = strided && s.var->extent - 1 > INT32_MAX - s.int_value;
+  std::string init = absl::StrCat(is_long ? dialect_.long_type : IndexType(s.var), " ", v, " = ",
+                                  strided ? printer_.Print(s.value) : "0"),
+              step = strided ? absl::StrCat(v, " += ", s.int_value) : absl::StrCat("++", v);
   if (s.rotating != nullptr) {
     const std::string r = DeclareLoop(s.rotating, "slot");
     printer_.Bind(s.rotating, r);

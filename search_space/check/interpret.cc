@@ -64,7 +64,7 @@ class Machine {
       case StmtNode::Kind::kSeq:
         return RunBlockSequence(s.body);
       case StmtNode::Kind::kFor:
-        for (int64_t i = 0; i < s.extent; ++i) {
+        for (int64_t i = FirstOf(s); i < s.extent; i += s.stride) {
           t_.SetLoop(s, i);
           RunBlock(s.body[0]);
         }
@@ -206,9 +206,12 @@ class Machine {
     t_.ClearThread();
   }
 
+  // Of a loop's iterations.
+  int64_t FirstOf(const StmtCode& loop) { return loop.value < 0 ? 0 : t_.Int(loop.value); }
+
   void RunLoop(const StmtCode& s) {
     const bool backward = s.condition >= 0 && t_.Int(s.condition) != 0;
-    for (int64_t i = 0; i < s.extent; ++i) {
+    for (int64_t i = FirstOf(s); i < s.extent; i += s.stride) {
       t_.SetLoop(s, backward ? s.extent - 1 - i : i);
       RunStatement(s.body[0]);
     }

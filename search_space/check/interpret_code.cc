@@ -290,6 +290,10 @@ class Compiler {
 
   StmtCode Loop(const StmtNode& s) {
     StmtCode out{.kind = s.kind};
+    if (s.value != nullptr) {
+      out.value = Expression(s.value);
+      out.stride = s.int_value;
+    }
     out.is_vector = s.for_kind == ForKind::kVector;
     out.slot = Declare(s.var);
     out.extent = s.var->extent;

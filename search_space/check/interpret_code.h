@@ -59,6 +59,7 @@ struct StmtCode {
   bool is_vector = false;                          // kFor: body is Ifs around one writing statement
   int slot = -1;
   int64_t extent = 0;
+  int64_t stride = 1;  // kFor; its first iteration is `value`, or 0
   int rotating_slot = -1;
   int64_t rotating_extent = 1;
   int condition = -1;

@@ -167,6 +167,7 @@ class KernelVerifier {
     const Binding binding = s.for_kind == ForKind::kSerial ? Binding::kUniform : Binding::kUnrolled;
     if (s.var->extent < 1) Fail(absl::StrCat("loop ", s.var->name, " has no iteration"));
     if (is_vector) CheckVectorForm(s);
+    if (s.value != nullptr) CheckIterations(s);
     scope_[s.var.get()] = binding;
     if (s.rotating != nullptr) scope_[s.rotating.get()] = binding;
     if (is_vector) vector_ = s.var;
@@ -174,6 +175,19 @@ class KernelVerifier {
     if (is_vector) vector_ = nullptr;
     scope_.erase(s.var.get());
     if (s.rotating != nullptr) scope_.erase(s.rotating.get());
+  }
+
+  // Each once, by one of the blocks.
+  void CheckIterations(const StmtNode& loop) {
+    const bool by_block = loop.value->op == Op::kVar && loop.value->var == kernel_.block &&
+                          loop.int_value == kernel_.block->extent;
+    if (by_block && loop.for_kind == ForKind::kSerial && loop.rotating == nullptr &&
+        loop.condition == nullptr) {
+      return;
+    }
+    Fail(absl::StrCat("loop ", loop.var->name, " from ", ToString(loop.value), " by ",
+                      loop.int_value, "; one of some iterations is serial, begins at the block's ",
+                      "number and goes on by as many as there are blocks"));
   }
 
   void CheckVectorForm(const StmtNode& loop) {

@@ -60,6 +60,14 @@ Stmt For(Var var, ForKind kind, Stmt body) {
   return Make(std::move(node));
 }
 
+Stmt ForEvery(Var var, Expr first, int64_t stride, Stmt body) {
+  StmtNode node{.kind = StmtNode::Kind::kFor, .var = std::move(var)};
+  node.value = std::move(first);
+  node.int_value = stride;
+  node.body.push_back(std::move(body));
+  return Make(std::move(node));
+}
+
 Stmt If(Expr condition, Stmt body) {
   StmtNode node{.kind = StmtNode::Kind::kIf};
   node.condition = std::move(condition);
@@ -435,8 +443,9 @@ std::string ToString(const Stmt& s, int indent) {
       return out;
     case StmtNode::Kind::kFor: {
       static constexpr const char* kKinds[] = {"for", "unrolled", "vector"};
-      absl::StrAppend(&out, pad, kKinds[static_cast<int>(s->for_kind)], " ", s->var->name,
-                      " in 0..", s->var->extent);
+      absl::StrAppend(&out, pad, kKinds[static_cast<int>(s->for_kind)], " ", s->var->name, " in ",
+                      s->value == nullptr ? "0" : ToString(s->value), "..", s->var->extent);
+      if (s->value != nullptr) absl::StrAppend(&out, " by ", s->int_value);
       if (s->rotating != nullptr) {
         absl::StrAppend(&out, " rotating ", s->rotating->name, " % ", s->rotating->extent);
       }
@@ -465,6 +474,12 @@ std::string ToString(const Stmt& s, int indent) {
       return absl::StrCat(pad, "# ", s->text, "\n");
   }
   HEDDLE_CHECK(false, "a statement without a text");
+}
+
+const StmtNode* SharedTurns(const Kernel& kernel) {
+  const bool several = kernel.body->kind == StmtNode::Kind::kSeq && !kernel.body->body.empty();
+  const StmtNode* last = several ? kernel.body->body.back().get() : kernel.body.get();
+  return last->kind == StmtNode::Kind::kFor && last->value != nullptr ? last : nullptr;
 }
 
 std::string ToString(const Kernel& kernel) {

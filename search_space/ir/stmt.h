@@ -121,7 +121,7 @@ using Stmt = std::shared_ptr<const StmtNode>;
 struct StmtNode {
   enum class Kind : uint8_t {
     kSeq,     // body in order
-    kFor,     // body[0] for var = 0 .. var->extent - 1
+    kFor,     // body[0] for var = 0 .. var->extent - 1, or those among them that `value` says
     kIf,      // body[0] where condition holds; never contains a barrier unless condition is uniform
     kStore,   // buffer[indices] = value
     kAlloc,   // buffer (scope local) exists in body[0]
@@ -142,13 +142,15 @@ struct StmtNode {
   // kIf; of a kFor, when not null: where it is not 0, the (independent) iterations run from the
   // last to the first.
   Expr condition;
-  BufferRef buffer;                           // kStore, kAlloc, kIntrin, kLet
-  BufferRef base;                             // kLet of a buffer, kBulkCopy
-  ExprList indices;                           // kStore, kIntrin that writes
-  Expr value;                                 // kStore, kIntrin that writes, kLet
+  BufferRef buffer;  // kStore, kAlloc, kIntrin, kLet
+  BufferRef base;    // kLet of a buffer, kBulkCopy
+  ExprList indices;  // kStore, kIntrin that writes
+  // kStore, kIntrin that writes, kLet. kFor, when not null: the first iteration, below int_value;
+  // the others are int_value apart. So blocks share a loop, each of which begins at its own number.
+  Expr value;
   int lanes = 1;                              // kStore, kIntrin that writes: see ForKind::kVector
   Intrinsic intrinsic = Intrinsic::kBarrier;  // kIntrin
-  int64_t int_value = 0;                      // kIntrin, kLet of a buffer
+  int64_t int_value = 0;                      // kIntrin, kLet of a buffer, kFor of some iterations
   Combiner combiner = Combiner::kNone;        // kIntrin that reduces
   std::string text;                           // kComment
   std::array<SharedMatrix, 2> operands;       // kWarpgroupMultiply: A and B
@@ -162,6 +164,8 @@ struct StmtNode {
 
 Stmt Seq(std::vector<Stmt> body);  // flattens nested sequences; a single statement is itself
 Stmt For(Var var, ForKind kind, Stmt body);
+// Serial, of the iterations `first`, first + stride, first + 2 * stride, ...
+Stmt ForEvery(Var var, Expr first, int64_t stride, Stmt body);
 Stmt If(Expr condition, Stmt body);
 Stmt Store(BufferRef buffer, ExprList indices, Expr value, int lanes = 1);
 Stmt Alloc(BufferRef buffer, Stmt body);
@@ -226,6 +230,9 @@ struct Kernel {
   int64_t shared_bytes = 0;  // size of the arena
   int min_blocks = 0;        // minimum resident blocks per multiprocessor; 0 = no request
 };
+
+// The loop that blocks which stay share (ForEvery), the last statement of the body; null of others.
+const StmtNode* SharedTurns(const Kernel& kernel);
 
 // An ordered list of kernels that together compute a tensor program.
 struct Program {

@@ -47,6 +47,18 @@ absl::Status CheckRoot(const ScheduledStage& root) {
   return absl::OkStatus();
 }
 
+// What a block of those that stay does: `body` for one number after another.
+Stmt EmitTurns(KernelContext& context, const Var& block, Stmt body) {
+  const KernelContext::Persistent& turns = *context.persistent;
+  if (turns.begin == nullptr) {
+    return context.Fail(absl::StrCat("blocks of ", turns.number->name, " stay (persist) where a ",
+                                     "pipeline of bulk copies goes on for the next: add ",
+                                     "pipeline(.., .., bulk_copy, ..)"));
+  }
+  return Seq({ReplaceVar(turns.begin, turns.number, VarExpr(block)),
+              ForEvery(turns.number, VarExpr(block), turns.blocks, std::move(body))});
+}
+
 absl::Status RunPasses(const std::vector<Var>& vthreads, PassObserver observe, Kernel& kernel) {
   for (size_t i = vthreads.size(); i-- > 0;) {
     if (vthreads[i]->extent == 1) continue;
@@ -81,7 +93,12 @@ absl::StatusOr<Kernel> BuildKernel(const Schedule& schedule, int root_index, con
   }
   KernelContext context{
       .schedule = schedule, .root = root_index, .globals = globals, .thread = kernel.thread};
+  if (const auto* persist = root.Note<Persist>()) {
+    context.persistent = {.number = kernel.block, .blocks = persist->blocks, .begin = nullptr};
+    kernel.block = MakeVar("block", persist->blocks);
+  }
   kernel.body = EmitStage(context, root_index, {});
+  if (context.persistent.has_value()) kernel.body = EmitTurns(context, kernel.block, kernel.body);
   HEDDLE_RETURN_IF_ERROR(context.status);
   observe("emit", kernel);
   HEDDLE_RETURN_IF_ERROR(RunPasses(vthreads, observe, kernel));

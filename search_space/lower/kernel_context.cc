@@ -176,6 +176,11 @@ ExprList KernelContext::IndicesOf(int s, absl::Span<const Expr> position, const 
   return indices;
 }
 
+Stmt KernelContext::Persistent::ForNext(const Stmt& here) const {
+  const Expr next = VarExpr(number) + Int(blocks);
+  return If(Simplify(next < Int(number->extent)), ReplaceVar(here, number, next));
+}
+
 Stmt KernelContext::Fail(const std::string& why) {
   if (status.ok()) status = absl::InvalidArgumentError(why);
   return Seq({});

@@ -3,6 +3,8 @@
 #ifndef HEDDLE_SEARCH_SPACE_LOWER_KERNEL_CONTEXT_H_
 #define HEDDLE_SEARCH_SPACE_LOWER_KERNEL_CONTEXT_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,18 @@ struct KernelContext {
     Expr slot;  // which of several buffers to read; null where there is one
   };
   absl::flat_hash_map<int, Storage> storage;
+  // Of a kernel whose blocks stay (persist).
+  struct Persistent {
+    Var number;      // of what a block computes at a time: the loop that is bound to blocks
+    int64_t blocks;  // so much further is its next one
+    Stmt begin;      // what stands in front of the first; null until a pipeline is made
+
+    // What comes for the next number, if there is one, of what comes for this one.
+    Stmt ForNext(const Stmt& here) const;
+    // How many the block has done before.
+    Expr Round() const { return VarExpr(number) / Int(blocks); }
+  };
+  std::optional<Persistent> persistent;
   absl::Status status;  // the first failure
 
   const ScheduledStage& stage(int i) const { return schedule.stages()[static_cast<size_t>(i)]; }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/lower/fragments.h"
@@ -177,6 +178,28 @@ Stmt EmitTiles(const PipelinedLoop& p, const Stmt& begin, const BufferRef& produ
   return Seq({loop_of(others, ReplaceVar(tile(p.in_flight), p.loop, VarExpr(others))), last});
 }
 
+// In front of the loop over tiles, `first` being the Issue of those that come first. A block that
+// stays has these from the time when it ended what it did before.
+Stmt BeginTiles(KernelContext& context, TileCopies& copies, const Stmt& first) {
+  const Stmt all = Seq({copies.Prepare(), first});
+  if (!context.persistent.has_value()) return all;
+  if (!copies.MayGoOn() || context.persistent->begin != nullptr) {
+    return context.Fail(absl::StrCat("blocks of ", context.persistent->number->name,
+                                     " stay (persist) where one pipeline, of bulk copies, fetches ",
+                                     "tiles"));
+  }
+  context.persistent->begin = all;
+  // What threads have put beside the tiles is seen by all, and where they have stored a result
+  // other tiles may be copied to.
+  return Seq({ProxyFence(), Barrier()});
+}
+
+// Behind it. The buffers are filled anew when all threads are done with the last tiles.
+Stmt EndTiles(const KernelContext& context, TileCopies& copies, const Stmt& first) {
+  if (!context.persistent.has_value()) return copies.Release();
+  return Seq({Barrier(), context.persistent->ForNext(first)});
+}
+
 }  // namespace
 
 Stmt When(const Expr& condition, const Stmt& s) {
@@ -190,10 +213,12 @@ Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& ca
   const Computation computation = Compute(context, p, *copies, carried);
   const Expr k = VarExpr(p.loop), always = Int(1);
   const int64_t ahead = copies->ahead();
-  std::vector<Stmt> out = {copies->Prepare()};
+  std::vector<Stmt> issues;
   for (int64_t i = 0; i < ahead; ++i) {
-    out.push_back(copies->Issue(Int(i), Int(i), Int(i < p.loop->extent ? 1 : 0), {}));
+    issues.push_back(copies->Issue(Int(i), Int(i), Int(i < p.loop->extent ? 1 : 0), {}));
   }
+  const Stmt first = Seq(std::move(issues));
+  std::vector<Stmt> out = {BeginTiles(context, *copies, first)};
   if (copies->AcquiresEarly()) out.push_back(copies->Acquire(Int(0), Int(0), always));
   out.push_back(computation.before);
 
@@ -217,7 +242,7 @@ Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& ca
   after.push_back(computation.after);
 
   out.insert(out.end(), {EmitTiles(p, Seq(std::move(body)), products, Seq(std::move(after))),
-                         copies->Release()});
+                         EndTiles(context, *copies, first)});
   Stmt pipeline = Seq(std::move(out));
   for (const BufferRef& r : copies->registers()) pipeline = Alloc(r, pipeline);
   for (const BufferRef& r : computation.registers) pipeline = Alloc(r, pipeline);

@@ -40,6 +40,10 @@ struct PipelinedLoop {
 //       Consumed
 //     Release
 //
+// In a block that stays (persist) Prepare and the first Issues stand in front of all that it does.
+// In their place here is a barrier, in that of Release another one and the Issues that come first
+// the next time.
+//
 // A tile's buffer is filled again only after an Acquire behind the computation with it. What is
 // computed in background is begun in front of Issue, and waited for behind.
 class TileCopies {
@@ -63,6 +67,9 @@ class TileCopies {
   virtual Stmt Consumed() = 0;
   // The buffers may be used for something else; null where the last Acquire says so already.
   virtual Stmt Release() = 0;
+  // May all of it come once more, in a block that stays, with the first tiles' Issue in front of
+  // what else is done with the last ones' results?
+  virtual bool MayGoOn() const { return false; }
   // Registers that hold tiles on their way.
   virtual std::vector<BufferRef> registers() const { return {}; }
 };

@@ -76,7 +76,7 @@ class TensorCopies : public TileCopies {
   // tell. Where much is computed between products, several warpgroups may be at different places
   // of their work, so that products of one go on beside what another computes.
   Stmt Acquire(const Expr& tile, const Expr& slot, const Expr& /*exists*/) override {
-    const Expr round = Simplify(tile / Int(pipeline_.buffers) % Int(2));
+    const Expr round = Simplify((tile / Int(pipeline_.buffers) + PhasesBefore(slot)) % Int(2));
     const bool is_apart = pipeline_.in_background && WaitsForGroups(context_, pipeline_.stage) &&
                           context_.thread->extent > kWarpgroupThreads &&
                           pipeline_.buffers <= kMostHandBacks;
@@ -84,10 +84,23 @@ class TensorCopies : public TileCopies {
                 is_apart ? HandBack(slot, pipeline_.buffers) : Barrier()});
   }
 
+  bool MayGoOn() const override { return true; }
   Stmt Consumed() override { return nullptr; }
   Stmt Release() override { return nullptr; }  // nothing is under way or filled again
 
  private:
+  // A number that is odd where that of a buffer's phases is which ended before what a block that
+  // stays does now: each time as many as there were tiles in it.
+  Expr PhasesBefore(const Expr& slot) const {
+    if (!context_.persistent.has_value()) return Int(0);
+    const int64_t tiles = pipeline_.loop->extent, more = tiles % pipeline_.buffers;
+    const bool is_odd = tiles / pipeline_.buffers % 2 != 0;
+    const Expr rounds = context_.persistent->Round();
+    const Expr has_more = Simplify(slot < Int(more));
+    return Simplify(
+        MakeExpr(Op::kSelect, {has_more, is_odd ? Int(0) : rounds, is_odd ? rounds : Int(0)}));
+  }
+
   Stmt ByOneThread(Stmt s) const {
     return If(MakeExpr(Op::kEq, {VarExpr(context_.thread), Int(0)}), std::move(s));
   }

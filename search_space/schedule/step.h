@@ -30,6 +30,7 @@
 #include "search_space/schedule/primitives/launch_bounds.h"
 #include "search_space/schedule/primitives/materialize.h"
 #include "search_space/schedule/primitives/pack.h"
+#include "search_space/schedule/primitives/persist.h"
 #include "search_space/schedule/primitives/phases.h"
 #include "search_space/schedule/primitives/pipeline.h"
 #include "search_space/schedule/primitives/reorder.h"
@@ -54,13 +55,13 @@
 
 namespace heddle::search_space {
 
-using Step =
-    std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope, ComputeAt,
-                 ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
-                 CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
-                 BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
-                 SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize,
-                 FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes>;
+using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope,
+                          ComputeAt, ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate,
+                          Winograd, CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
+                          Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases,
+                          BlockLayout, InFlight, SkipMasked, ScanChunks, ShareScan, Reverse,
+                          ShiftMoments, PackLayout, Materialize, FlattenAxes, Contract, RowFragment,
+                          RollingUpdate, SplitOperand, FlattenSumAxes, Persist>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

@@ -47,6 +47,7 @@ class WarpgroupPlan : public MatrixPlan {
     if (kernel_.IsBoxed()) bulk.push_back(1);
     Add("bulk", std::move(bulk), 2);
     Add("staged", Stagings(), 0);
+    Add("persist", kernel_.IsBoxed() ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}, 3);
   }
 
   absl::Status Check(HoleValues values) const override {
@@ -55,6 +56,9 @@ class WarpgroupPlan : public MatrixPlan {
     }
     if (values[kBulk] > 0 && values[kPipeline] < 2) {
       return kernel_.kernel.Refuse("bulk copies take a second buffer");
+    }
+    if (values[kPersist] > 0 && values[kBulk] == 0) {
+      return kernel_.kernel.Refuse("blocks stay where bulk copies fetch for the next tile");
     }
     return CheckTile(TileOf(values), kMostAccumulators);
   }
@@ -74,8 +78,7 @@ class WarpgroupPlan : public MatrixPlan {
     if (v[kBulk] > 0) t.shared_bytes = buffers * SizeOf(DType::kInt64);  // the phases
     for (size_t i = 0; i < 2; ++i) {
       const int64_t align = SharedMatrix::Alignment(BlockOf(t, i), kernel_.Type());
-      t.shared_bytes =
-          RoundUp(t.shared_bytes, align) + t.Elements(i) * SizeOf(kernel_.Type()) * buffers;
+      t.shared_bytes = RoundUp(t.shared_bytes, align) + t.Bytes(i) * buffers;
     }
     t.registers = kOtherRegisters + t.accumulators + (v[kPipeline] == 1 ? t.Staged() : 0);
     t.parts = v[kParts];
@@ -83,6 +86,8 @@ class WarpgroupPlan : public MatrixPlan {
     t.min_blocks = v[kBlocks];
     t.is_bulk = v[kBulk] != 0;
     t.is_staged = v[kStaged] != 0;
+    t.buffers = buffers;
+    if (v[kPersist] > 0) t.ahead = buffers - 1 - v[kInFlight];
     t.AddResult();
     return t;
   }
@@ -106,6 +111,8 @@ class WarpgroupPlan : public MatrixPlan {
         return v[kPipeline] == 1 || v[kPipeline] >= 3;
       case kBulk:
         return v[kBulk] == 1;
+      case kPersist:
+        return v[kPersist] == 0 || v[kParts] == 1;
       default:
         return true;
     }
@@ -126,8 +133,9 @@ class WarpgroupPlan : public MatrixPlan {
     kInFlight,  // tiles whose products go on beside those of the next
     kRaster,
     kBlocks,
-    kBulk,   // 1: copies are boxes of the tensors
-    kStaged  // 1: the result is stored from shared memory
+    kBulk,    // 1: copies are boxes of the tensors
+    kStaged,  // 1: the result is stored from shared memory
+    kPersist  // 1: blocks compute one tile after another
   };
 
   MatrixInstruction InstructionOf(HoleValues values) const {

@@ -147,6 +147,9 @@ class ScheduleWriter {
   void BlockSwizzle(const StageRef& s, int64_t rows) {
     Apply(search_space::BlockSwizzle{s.name(), rows});
   }
+  void Persist(const StageRef& s, int64_t blocks) {
+    Apply(search_space::Persist{s.name(), blocks});
+  }
   void LaunchBounds(const StageRef& s, int64_t blocks) {
     Apply(search_space::LaunchBounds{s.name(), blocks});
   }

@@ -18,6 +18,12 @@ except ImportError as error:
 # Without the folders of packages: what a machine has on which nothing was installed.
 FRESH = [sys.executable, "-I", "-S", "run.py"]
 
+# A point that copies boxes of both matrices.
+WITH_MAPS = (
+    "warpgroup: swap=0 m.groups=2 n.groups=1 m.tiles=1 columns=128 k.steps=4 split_k=1 pipeline=2 in_flight=0 "
+    "block_swizzle=1 min_blocks=0 bulk=1"
+)
+
 # C[m, n] = A[m, k] B[k, n] of bfloat16, as the kernel of the test's export takes it: three buffers, and maps of A and
 # B. The fake driver writes the tensor's address into a map, which is all that can be seen of one.
 MATMUL = """
@@ -83,7 +89,7 @@ class Launcher(Case):
     def test_nothing_but_the_driver_is_needed(self):
         sizes = {"m": 256, "n": 256, "k": 128}
         shape = ",".join(f"{k}={v}" for k, v in sizes.items())
-        folder, manifest = self.export("matmul", "--dtype", "bfloat16", "--shape", shape, "--default")
+        folder, manifest = self.export("matmul", "--dtype", "bfloat16", "--shape", shape, "--point", WITH_MAPS)
         (kernel,) = manifest["kernels"]
         names = [a if isinstance(a, str) else a["tensor_map"] for a in kernel["args"]]
         self.assertEqual(names, ["A", "B", "C", "A", "B"])

@@ -169,7 +169,9 @@ KernelCost CostOf(KernelProfile& p, const Target& t) {
   c.spilled = c.register_demand - c.registers;
   c.occupancy = OccupancyOf(p.threads, c.registers, p.shared_bytes, t);
   c.busiest_blocks = std::ceil(p.blocks / static_cast<double>(t.sm_count));
-  c.resident_blocks = std::clamp(c.occupancy.blocks(), 1.0, c.busiest_blocks);
+  // Of those that stay no more are launched than run at a time.
+  const double launched = std::ceil(p.blocks / p.turns / static_cast<double>(t.sm_count));
+  c.resident_blocks = std::clamp(c.occupancy.blocks(), 1.0, std::min(c.busiest_blocks, launched));
   c.waves = std::ceil(c.busiest_blocks / c.resident_blocks);
   CountTraffic(p, t, c);
   EstimateTimes(p, t, c);

@@ -50,12 +50,16 @@ constexpr double kLoopCost = 3;
 constexpr double kGlobalAddressCost = 2;
 
 // Does one thread start bulk copies there?
-bool StartsBulkCopies(const StmtNode& branch) {
-  bool starts = false;
+bool HasBulkCopies(const StmtNode& branch) {
+  bool has = false;
   VisitStmts(branch.body[0], [&](const StmtNode& s) {
-    starts = starts || (s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kBulkCopy);
+    has = has || (s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kBulkCopy);
   });
-  return starts && branch.condition->op == Op::kEq;
+  return has;
+}
+
+bool StartsBulkCopies(const StmtNode& branch) {
+  return branch.condition->op == Op::kEq && HasBulkCopies(branch);
 }
 
 // Walks one kernel.
@@ -95,6 +99,13 @@ class Profiler {
   Mask Under(const Expr& condition, bool negated);
   ABSL_ATTRIBUTE_NOINLINE void Narrow(const Expr& condition, bool negated) {
     mask_ = Under(condition, negated);
+  }
+  // Is it what a block that stays begins for its next number?
+  bool IsForNextTurn(const StmtNode& branch) const {
+    const Expr& c = branch.condition;
+    return p_.turns > 1 && c->op == Op::kLt && c->args[0]->op == Op::kVar &&
+           c->args[1]->op == Op::kInt && vars_.SlotOf(c->args[0]->var) == p_.block_slot &&
+           HasBulkCopies(branch);
   }
   void WalkFor(const StmtNode& s);
   void WalkWrite(const StmtNode& s);
@@ -157,9 +168,12 @@ void Profiler::Walk(const StmtNode& s) {
       for (const Stmt& child : s.body) Walk(*child);
       return;
     case StmtNode::Kind::kFor:
+      // Blocks that stay are looked at as if each iteration were one of its own.
+      if (s.value != nullptr) return Walk(*s.body[0]);
       return WalkFor(s);
     case StmtNode::Kind::kIf: {
       const Mask outer = mask_;
+      if (IsForNextTurn(s)) return;  // counted in front of the loop
       Value(s.condition);
       // What one thread starts for the block is counted as if all shared it.
       if (!StartsBulkCopies(s)) mask_ = Under(s.condition, false);
@@ -570,16 +584,24 @@ void MeasureBursts(KernelProfile& p) {
   }
 }
 
+// The number of what a block computes: its own, or that which blocks that stay share.
+const Var& NumberOf(const search_space::Kernel& kernel) {
+  const StmtNode* turns = search_space::SharedTurns(kernel);
+  return turns != nullptr ? turns->var : kernel.block;
+}
+
 }  // namespace
 
 KernelProfile::KernelProfile(const search_space::Kernel& kernel)
-    : blocks(static_cast<double>(kernel.block->extent)),
+    : blocks(static_cast<double>(NumberOf(kernel)->extent)),
+      turns(blocks / static_cast<double>(kernel.block->extent)),
       threads(static_cast<double>(kernel.thread->extent)),
       warps(std::ceil(threads / kLanes)),
       shared_bytes(static_cast<double>(kernel.shared_bytes)),
       min_blocks(kernel.min_blocks),
       variables(kernel.thread) {
-  block_slot = variables.Bind(kernel.block);
+  block_slot = variables.Bind(NumberOf(kernel));
+  variables.BindTo(kernel.block, block_slot);
   Profiler(*this, kernel.thread).Walk(*kernel.body);
   MeasureFootprints(*this);
   MeasureBursts(*this);

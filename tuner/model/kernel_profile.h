@@ -89,7 +89,9 @@ struct LoopProfile {
 struct KernelProfile {
   explicit KernelProfile(const search_space::Kernel& kernel);
 
-  double blocks = 1, threads = 1, warps = 1;  // grid; a block's threads; a block's warps
+  // What blocks compute, one each or, of those that stay, `turns` each; a block's threads and
+  // warps.
+  double blocks = 1, turns = 1, threads = 1, warps = 1;
   double shared_bytes = 0;
   double min_blocks = 0;
   Instructions instructions;

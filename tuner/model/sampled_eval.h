@@ -46,6 +46,8 @@ class SampledVariables {
   explicit SampledVariables(const search_space::Var& thread);
   // A block index or a loop variable; returns its slot. With `zero` it is 0 in all samples.
   int Bind(const search_space::Var& var, bool zero = false);
+  // Another name for the variable of a slot.
+  void BindTo(const search_space::Var& var, int slot) { index_[var.get()] = slot; }
 
   // Lanes that exist: 1 where the lane is a thread of the block.
   const Sampled& lanes() const { return lanes_; }

@@ -6,7 +6,7 @@ namespace heddle::tuner {
 
 // Bumped whenever the same program would get other numbers; part of every record's fingerprint and
 // of every stored model.
-inline constexpr int kFeatureVersion = 7;
+inline constexpr int kFeatureVersion = 8;
 
 }  // namespace heddle::tuner
 

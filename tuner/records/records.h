@@ -133,7 +133,9 @@ class Records {
     Environment environment;
   };
   // The winner (measure::ChooseWinner) among the 16 fastest that are served on benches that agree
-  // with `bench`. A row whose checksum does not hold, and one that is superseded, is passed over.
+  // with `bench`, whichever sessions they are of: who wins one session is served, unless another's
+  // is faster by more than ties are. A row whose checksum does not hold, and one that is
+  // superseded, is passed over.
   virtual absl::StatusOr<std::optional<Best>> FindBest(const std::string& workload_hash,
                                                        const Bench& bench) = 0;
   // Has another bench of the device's name, with as many units, a later last word on the schedule

@@ -199,7 +199,9 @@ class Mover {
 };
 
 Stmt Count(const Stmt& s, bool in_unrolled) {
-  const bool loop = s->kind == StmtNode::Kind::kFor && s->for_kind != ForKind::kVector;
+  // Pointers move from each iteration to the next one of all.
+  const bool loop =
+      s->kind == StmtNode::Kind::kFor && s->for_kind != ForKind::kVector && s->value == nullptr;
   const bool unrolled = loop && s->for_kind == ForKind::kUnrolled;
   // What is in an unrolled nest is relative to pointers already.
   if (!loop || s->var->extent == 1 || (unrolled && in_unrolled)) {

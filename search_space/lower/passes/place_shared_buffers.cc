@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -93,10 +94,73 @@ Stmt WithBarriers(const Stmt& s, const Added& added, int64_t& now) {
   return out->kind == StmtNode::Kind::kSeq ? Seq(std::move(out->body)) : Stmt(out);
 }
 
+// What a block that stays does for each number, one statement behind the other; none of others.
+std::vector<Stmt> TurnOf(const Kernel& kernel) {
+  std::vector<Stmt> turn;
+  if (const StmtNode* turns = SharedTurns(kernel); turns != nullptr) {
+    ForEachInOrder(turns->body[0], [&](const Stmt& s) { turn.push_back(s); });
+  }
+  return turn;
+}
+
+bool IsIntrinsic(const Stmt& s, Intrinsic which) {
+  return s->kind == StmtNode::Kind::kIntrin && s->intrinsic == which;
+}
+
+// Does it mention the buffer, but in bulk copies to the tiles before `tile`, by their number?
+bool Mentions(const Stmt& whole, const BufferRef& buffer, int64_t tile = 0) {
+  bool found = false;
+  VisitStmts(whole, [&](const StmtNode& s) {
+    const bool is_copy = s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kBulkCopy &&
+                         s.indices[0]->op == Op::kInt && s.indices[0]->int_value < tile;
+    found = found || (s.buffer == buffer && !is_copy);
+    VisitExprs(s, [&](const Expr& e) {
+      VisitLoads(e, [&](const Expr& load) { found = found || load->buffer == buffer; });
+    });
+  });
+  return found;
+}
+
+// The tiles of `ring` that the next turn begins with: those that bulk copies name by their number
+// behind the last statement that asks for others; 0 where there are none.
+int64_t TilesAhead(const BufferRef& ring, const std::vector<Stmt>& turn) {
+  int64_t ahead = 0;
+  for (size_t i = turn.size(); i-- > 0 && !Mentions(turn[i], ring, ring->shape[0]);) {
+    VisitStmts(turn[i], [&](const StmtNode& s) {
+      if (s.buffer == ring) ahead = std::max(ahead, s.indices[0]->int_value + 1);
+    });
+  }
+  return ahead;
+}
+
+// Where a result lies that a block which stays stores while the tiles are fetched that its next
+// turn begins with: where others of `ring`, which begins at `offset`, will be. Statements that ask
+// for these stand behind a fence with a barrier and in front of a barrier, and the result is
+// mentioned behind that one only. nullopt where that is not so.
+std::optional<int64_t> PlaceInTiles(const BufferRef& result, const BufferRef& ring, int64_t offset,
+                                    const std::vector<Stmt>& turn) {
+  const int64_t ahead = TilesAhead(ring, turn);
+  const auto asks = [&](const Stmt& s) { return Mentions(s, ring, ahead); };
+  const auto first = std::find_if(turn.begin(), turn.end(), asks);
+  const auto last = std::find_if(turn.rbegin(), turn.rend(), asks).base();
+  if (ahead == 0 || first == turn.end()) return std::nullopt;
+  const auto barrier = [](const Stmt& s) { return IsIntrinsic(s, Intrinsic::kBarrier); };
+  const auto before = std::find_if(turn.begin(), first, barrier);
+  const bool is_fenced = before != first && before != turn.begin() &&
+                         IsIntrinsic(*std::prev(before), Intrinsic::kProxyFence);
+  const auto behind = std::find_if(last, turn.end(), barrier);
+  const bool is_behind =
+      std::none_of(turn.begin(), behind, [&](const Stmt& s) { return Mentions(s, result); });
+  if (!is_fenced || !is_behind) return std::nullopt;
+  const int64_t tile = ring->strides[0] * SizeOf(ring->dtype);
+  return RoundUp(offset + ahead * tile, std::max(kUnit, result->alignment));
+}
+
 }  // namespace
 
 void PlaceSharedBuffers(Kernel& kernel) {
   const std::vector<Life> lives = LivesIn(kernel.body);
+  const std::vector<Stmt> turn = TurnOf(kernel);
   Added added;
   std::vector<std::pair<const Life*, int64_t>> placed;
   for (const Life& life : lives) {
@@ -113,13 +177,20 @@ void PlaceSharedBuffers(Kernel& kernel) {
       places.push_back(RoundUp(offset + other->bytes(), std::max(kUnit, life.buffer->alignment)));
     }
     std::sort(places.begin(), places.end());
-    const int64_t place = *std::find_if(places.begin(), places.end(), [&](int64_t p) {
+    int64_t place = *std::find_if(places.begin(), places.end(), [&](int64_t p) {
       return std::none_of(placed.begin(), placed.end(), [&](const auto& other) {
         return keeps(*other.first) && meets(other, p);
       });
     });
+    // In tiles of the buffer that lies last, behind which there is nothing.
+    const auto last =
+        std::max_element(placed.begin(), placed.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (!turn.empty() && life.MayReplaceOthers() && last != placed.end()) {
+      place = PlaceInTiles(life.buffer, last->first->buffer, last->second, turn).value_or(place);
+    }
     for (const auto& other : placed) {
-      if (!meets(other, place)) continue;
+      if (!turn.empty() || !meets(other, place)) continue;
       bool& waits = added[life.first];
       waits = waits || other.first->is_copied;
     }

@@ -54,8 +54,14 @@ void MatrixTile::AddResult() {
   static constexpr int64_t kLarge = 16 << 10, kPhases = 128;
   if (!is_staged) return;
   const int64_t bytes = RoundUp(ResultBytes(), 16);
-  shared_bytes =
-      bytes < kLarge ? RoundUp(shared_bytes, 16) + bytes : std::max(shared_bytes, kPhases + bytes);
+  if (bytes < kLarge) {
+    shared_bytes = RoundUp(shared_bytes, 16) + bytes;
+  } else if (ahead > 0) {
+    // The first tiles of a block's next result are fetched while one is stored.
+    shared_bytes = std::max(shared_bytes, shared_bytes - (buffers - ahead) * Bytes(1) + bytes);
+  } else {
+    shared_bytes = std::max(shared_bytes, kPhases + bytes);
+  }
 }
 
 double MatrixPlan::Waste(HoleValues values) const {
@@ -143,7 +149,9 @@ absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulator
   }
   HEDDLE_RETURN_IF_ERROR(CheckResult(t));
   const int64_t blocks = std::max<int64_t>(1, t.min_blocks);
-  if (t.shared_bytes * blocks > k.target.shared_bytes_per_sm) {
+  // Blocks that stay must all run at a time; of each the driver takes 1 KB.
+  const int64_t reserved = t.ahead > 0 ? 1 << 10 : 0;
+  if ((t.shared_bytes + reserved) * blocks > k.target.shared_bytes_per_sm) {
     return k.TooMany(blocks, "blocks a multiprocessor",
                      k.target.shared_bytes_per_sm / t.shared_bytes);
   }
@@ -173,6 +181,10 @@ absl::Status MatrixPlan::CheckGrid(const MatrixTile& t) const {
   }
   if (CeilDiv(kernel_.Shared(), t.PartLength()) != t.parts) {
     return k.Refuse(absl::StrCat(t.parts, " parts of ", t.PartLength(), " are not all needed"));
+  }
+  if (t.ahead > 0 && grid * t.parts <= t.Resident()) {
+    return k.Refuse(
+        absl::StrCat(grid * t.parts, " blocks need not stay: ", t.Resident(), " run at a time"));
   }
   const bool is_grid = k.axes.size() == 2 && t.parts == 1 && t.Blocks(0) % t.raster == 0;
   if (t.raster > 1 && !is_grid) return k.TooMany(t.raster, "rows of blocks in a group", 1);
@@ -213,6 +225,16 @@ MatrixPlan::Begun MatrixPlan::Begin(ScheduleWriter& w, const MatrixTile& t) cons
   return begun;
 }
 
+LoopRef MatrixPlan::BindBlocks(ScheduleWriter& w, const MatrixTile& t, const Begun& begun,
+                               const LoopList& blocks) {
+  const LoopRef block = w.Fuse(blocks);
+  w.Bind(block, BindTo::kBlock);
+  if (t.raster > 1) w.BlockSwizzle(begun.root, t.raster);
+  if (t.min_blocks > 0) w.LaunchBounds(begun.root, t.min_blocks);
+  if (t.ahead > 0) w.Persist(begun.root, t.Resident());
+  return block;
+}
+
 // The root's loops: a block's threads store its tile of the result line by line.
 void MatrixPlan::StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begun) const {
   begun.result = w.CacheWrite(begun.root, Scope::kShared);
@@ -238,15 +260,12 @@ void MatrixPlan::StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begu
     }
   }
   w.Reorder(Join({blocks, lines, vector}));
-  const LoopRef block = w.Fuse(blocks);
-  w.Bind(block, BindTo::kBlock);
-  if (t.raster > 1) w.BlockSwizzle(begun.root, t.raster);
+  const LoopRef block = BindBlocks(w, t, begun, blocks);
   const auto [round, thread] = w.Split(w.Fuse(lines), t.threads);
   w.Reorder(Join({{block, thread, round}, vector}));
   w.Bind(thread, BindTo::kThread);
   w.Unroll(round);
   if (t.ResultVector() > 1) w.Vectorize(vector[0]);
-  if (t.min_blocks > 0) w.LaunchBounds(begun.root, t.min_blocks);
 
   w.ComputeAt(begun.result, block);
   std::vector<size_t> order(Stage(w, begun.result).axes.size());
@@ -282,11 +301,7 @@ void MatrixPlan::BindResult(ScheduleWriter& w, const MatrixTile& t, const Begun&
   const LoopList stored = {held.back()};
   w.Reorder(Join({result.blocks, threads, {held.begin(), held.end() - 1}, begun.parts, stored}));
   for (const LoopRef& part : begun.parts) w.Unroll(part);
-  if (!t.is_staged) {
-    w.Bind(w.Fuse(result.blocks), BindTo::kBlock);
-    if (t.raster > 1) w.BlockSwizzle(begun.root, t.raster);
-    if (t.min_blocks > 0) w.LaunchBounds(begun.root, t.min_blocks);
-  }
+  if (!t.is_staged) BindBlocks(w, t, begun, result.blocks);
   const LoopRef thread = w.Fuse(threads);
   w.Bind(thread, BindTo::kThread);
   w.Vectorize(held.back());

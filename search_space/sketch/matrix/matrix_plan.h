@@ -101,13 +101,21 @@ struct MatrixTile {
   int64_t parts = 1, raster = 1, min_blocks = 0;
   bool is_bulk = false;    // does one thread fetch whole tiles?
   bool is_staged = false;  // does the result go through shared memory, to be stored in whole lines?
+  // Blocks that stay (persist) compute several tiles, one after another, and fetch `ahead` of the
+  // `buffers` of the next one while they store a result; 0: they do not stay.
+  int64_t buffers = 0, ahead = 0;
 
   int64_t Blocks(size_t i) const { return CeilDiv(kernel.Extent(i), block[i]); }
   int64_t Grid() const;  // without parts
+  // Blocks that stay: as many as multiprocessors surely hold at a time.
+  int64_t Resident() const {
+    return kernel.kernel.target.sm_count * std::max<int64_t>(1, min_blocks);
+  }
   // Terms of the shared axis that one block adds up.
   int64_t PartLength() const;
   // Elements of a factor's tile.
   int64_t Elements(size_t i) const { return block[i] * depth * kernel.factors[i].Parts(); }
+  int64_t Bytes(size_t i) const { return Elements(i) * SizeOf(kernel.Type()); }
   int64_t Trips(size_t i) const { return CeilDiv(Elements(i), threads * kernel.factors[i].vector); }
   // Registers that hold a tile on its way.
   int64_t Staged() const;
@@ -117,7 +125,8 @@ struct MatrixTile {
   int64_t ResultVector() const;
   int64_t ResultBytes() const;
   // The result, if it goes there, added to shared_bytes: where the factors' tiles were if it is
-  // large (PlaceSharedBuffers).
+  // large, of blocks that stay those that are not fetched
+  // meanwhile (PlaceSharedBuffers).
   void AddResult();
 };
 
@@ -159,6 +168,9 @@ class MatrixPlan : public KernelPlan {
   };
   Result SplitResult(ScheduleWriter& w, const MatrixTile& t, const Begun& begun,
                      const std::vector<int64_t>& rows, const std::vector<int64_t>& cols) const;
+  // The root's loop of blocks, fused and bound, and how they are launched.
+  static LoopRef BindBlocks(ScheduleWriter& w, const MatrixTile& t, const Begun& begun,
+                            const LoopList& blocks);
   // Binds them: `threads`, outermost first, and what each thread holds, the last of which it stores
   // at once. Attaches the sums there, a fragment of the instruction.
   void BindResult(ScheduleWriter& w, const MatrixTile& t, const Begun& begun, const Result& result,

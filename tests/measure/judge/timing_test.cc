@@ -389,8 +389,10 @@ TrialResult Finalist(double low, double median, double high, Outcome outcome = O
 
 TEST(ChooseWinner, GoesByIntervalAndThenBySimplicity) {
   EXPECT_EQ(ChooseWinner({Finalist(9, 10, 11), Finalist(4, 5, 6)}, {1, 9}), 1) << "clearly faster";
-  EXPECT_EQ(ChooseWinner({Finalist(9, 10, 11), Finalist(10, 10.5, 12)}, {9, 1}), 1) << "simpler";
-  EXPECT_EQ(ChooseWinner({Finalist(9, 10, 11), Finalist(9, 9.9, 11)}, {3, 3}), 1) << "same";
+  EXPECT_EQ(ChooseWinner({Finalist(9, 10, 11), Finalist(10, 10.05, 12)}, {9, 1}), 1) << "simpler";
+  EXPECT_EQ(ChooseWinner({Finalist(9, 10, 11), Finalist(10, 10.2, 12)}, {9, 1}), 0)
+      << "drift is common to both";
+  EXPECT_EQ(ChooseWinner({Finalist(9, 10, 11), Finalist(9, 9.95, 11)}, {3, 3}), 1) << "same";
   EXPECT_EQ(ChooseWinner({Finalist(1, 1, 1, Outcome::kWrongAnswer), Finalist(9, 10, 11)}, {1, 1}),
             1);
   EXPECT_EQ(ChooseWinner({Finalist(1, 1, 1, Outcome::kWrongAnswer)}, {1}), -1);

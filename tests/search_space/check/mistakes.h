@@ -30,11 +30,14 @@ struct PointOfProduct {
   Program lowered;
   TensorValues inputs, expected;
 
-  PointOfProduct(const char* op, const char* shape, const char* device, const std::string& point)
+  // `multiprocessors`: of the device; 0 = as many as it has.
+  PointOfProduct(const char* op, const char* shape, const char* device, const std::string& point,
+                 int64_t multiprocessors = 0)
       : program(InstantiatedFrom("", op, shape, DType::kBFloat16)),
         target(*FindTarget(device)),
         inputs(IntegerInputs(*program)),
         expected(inputs) {
+    if (multiprocessors > 0) target.sm_count = multiprocessors;
     const auto space = SearchSpace::Create(program, target);
     const auto parsed = space->Parse(point);
     EXPECT_TRUE(parsed.ok()) << parsed.status();

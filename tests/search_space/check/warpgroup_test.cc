@@ -135,6 +135,104 @@ TEST(BulkCopies, MistakesAreSeen) {
   ExpectSeen(ring, Intrinsic::kBulkCopy, "", [](StmtNode& s) { s.box[0] /= 2; });
 }
 
+// Three tiles of the result, or two and a half, for two blocks that stay; rings that are filled
+// once a tile, twice, and once or twice.
+constexpr char kStaying[] =
+    "warpgroup: swap=0 m.groups=1 n.groups=1 m.tiles=1 columns=16 k.steps=1 split_k=1 ";
+
+TEST(PersistentBlocks, ComputeOneTileAfterAnother) {
+  for (const char* shape : {"m=192,n=16,k=64", "m=160,n=16,k=96", "m=192,n=16,k=48"}) {
+    for (const char* ring : {"pipeline=2 in_flight=0", "pipeline=3 in_flight=1"}) {
+      for (const char* staged : {"0", "1"}) {
+        SCOPED_TRACE(absl::StrCat(shape, " ", ring, " ", staged));
+        PointOfProduct("matmul", shape, "h100",
+                       absl::StrCat(kStaying, ring, " block_swizzle=1 min_blocks=0 bulk=1 staged=",
+                                    staged, " persist=1"),
+                       2)
+            .ExpectRight();
+      }
+    }
+  }
+}
+
+// A result of 17 KB lies where tiles will be that are not fetched while it is stored.
+TEST(PersistentBlocks, StoreAResultOverTiles) {
+  const PointOfProduct staying(
+      "matmul", "m=320,n=128,k=112", "h100",
+      "warpgroup: swap=0 m.groups=1 n.groups=1 m.tiles=1 columns=128 k.steps=1 split_k=1 "
+      "pipeline=6 in_flight=1 block_swizzle=1 min_blocks=0 bulk=1 staged=1 persist=1",
+      2);
+  staying.ExpectRight();
+  const Kernel& kernel = staying.lowered.kernels[0];
+  ASSERT_EQ(kernel.shared.size(), 4u);
+  const Kernel::SharedBuffer &tiles = kernel.shared[2], &result = kernel.shared[3];
+  EXPECT_EQ(result.offset, tiles.offset + 4 * 4096) << "behind the four that are";
+  EXPECT_GT(result.offset + result.buffer->bytes(), tiles.offset + 6 * 4096);
+  for (const Mistake& m : {
+           Mistake{Removal::kProxyFence, 2, 0, "not fenced"},
+           // Needless are the one in front of a tile, as threads meet for its first products, too,
+           // before others are copied there, and that for its last products, behind which none is.
+           Mistake{Removal::kBarrier, 6, 2, ""},
+       }) {
+    ExpectSeen(staying, m);
+  }
+}
+
+TEST(PersistentBlocks, WantAPipelineOfBulkCopies) {
+  const PointOfProduct ring("matmul", "m=256,n=16,k=128", "h100", RingPoint("0", "0"));
+  EXPECT_THAT(std::string(WithSteps(ring, "persist(C, 1)").status().message()),
+              HasSubstr("where one pipeline, of bulk copies, fetches tiles"));
+  Schedule bare(ring.program);
+  ASSERT_TRUE(bare.Apply(*ParseSteps("bind(C, i, block)\npersist(C, 7)\nset_scope(C.acc, local)\n"
+                                     "compute_at(C.acc, C, j)"))
+                  .ok());
+  EXPECT_THAT(std::string(Lower(bare).status().message()),
+              HasSubstr("blocks of i stay (persist) where a pipeline of bulk copies goes on"));
+  EXPECT_THAT(std::string(bare.Apply(*ParseSteps("persist(C, 256)")).message()),
+              HasSubstr("blocks may stay for 1 to 255"));
+  EXPECT_THAT(std::string(Schedule(ring.program).Apply(*ParseSteps("persist(C, 7)")).message()),
+              HasSubstr("bind a loop of C to block first"));
+}
+
+TEST(PersistentBlocks, MistakesAreSeen) {
+  const PointOfProduct staying(
+      "matmul", "m=320,n=16,k=48", "h100",
+      absl::StrCat(kStaying,
+                   "pipeline=2 in_flight=0 block_swizzle=1 min_blocks=0 bulk=1 staged=1 persist=1"),
+      2);
+  staying.ExpectRight();
+  for (const Mistake& m : {
+           Mistake{Removal::kPhaseInit, 1, 0, "not made"},
+           Mistake{Removal::kPhaseExpect, 3, 0, "would never end"},
+           Mistake{Removal::kPhaseWait, 1, 0, "bulk copy to it is not waited for"},
+           Mistake{Removal::kBulkCopy, 6, 0, ""},
+           // That in front of a tile is for what threads put beside it, here nothing.
+           Mistake{Removal::kBarrier, 5, 1, ""},
+           Mistake{Removal::kIf, 6, 0, ""},
+       }) {
+    ExpectSeen(staying, m);
+  }
+  // As in a block that computes one tile.
+  ExpectSeen(staying, Intrinsic::kPhaseWait, "", [&](StmtNode& s) {
+    s.value = Substitute(s.value, [&](const Var& v) { return v->extent == 5 ? Int(0) : nullptr; });
+  });
+  const Program other = staying.lowered;
+  for (const int64_t stride : {1, 3}) {
+    Program wrong = other;
+    wrong.kernels[0].body = RewriteStmt(
+        other.kernels[0].body,
+        [&](const Stmt& s) -> Stmt {
+          if (s->kind != StmtNode::Kind::kFor || s->value == nullptr) return nullptr;
+          auto changed = std::make_shared<StmtNode>(*s);
+          changed->int_value = stride;
+          return changed;
+        },
+        nullptr);
+    EXPECT_THAT(std::string(Verify(wrong, staying.target).message()),
+                HasSubstr("goes on by as many as there are blocks"));
+  }
+}
+
 TEST(BulkCopies, AreRefusedWhereTheyWouldGoWrong) {
   const PointOfProduct ring = Ring("1", "1");
   const auto why = [&](const std::function<void(StmtNode&)>& change) {

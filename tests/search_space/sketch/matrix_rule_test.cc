@@ -136,6 +136,19 @@ TEST(WarpgroupRule, WritesBulkCopies) {
   tests::ExpectGolden("loops/bulk_copies.txt", ToString(*space->Lower(*point)));
 }
 
+// A block that stays, whose result lies over tiles.
+TEST(WarpgroupRule, HasBlocksThatStay) {
+  Target two = *FindTarget("h100");
+  two.sm_count = 2;
+  const auto space =
+      SearchSpace::Create(Instantiated("matmul_nt", "m=320,n=128,k=448", DType::kBFloat16), two);
+  const auto point = space->Parse(
+      "warpgroup: swap=0 m.groups=1 n.groups=1 m.tiles=1 columns=128 k.steps=4 split_k=1 "
+      "pipeline=4 in_flight=1 block_swizzle=1 min_blocks=0 bulk=1 staged=1 persist=1");
+  ASSERT_TRUE(point.ok()) << point.status();
+  tests::ExpectGolden("loops/persist.txt", ToString(*space->Lower(*point)));
+}
+
 // Instructions of warpgroups, which read shared memory themselves, would cut off what tf32 does not
 // keep of a float32 that registers bring there.
 TEST(WarpgroupRule, RoundsWhatGoesThroughRegisters) {

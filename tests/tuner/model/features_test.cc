@@ -346,6 +346,31 @@ TEST(Features, ScansTakeLessTimeThanTheirDefinition) {
   EXPECT_LT(definition, INFINITY);
 }
 
+// 2,048 tiles of 64 x 64 for 132 blocks that stay, each of which is looked at as if it computed
+// one: what is done is the same, but no more run at a time than are launched.
+TEST(Features, BlocksThatStay) {
+  const auto program = std::make_shared<const TensorProgram>(
+      *FindOperator(BuiltinOperators(), "matmul_nt")
+           ->Instantiate(*ParseShape("m=2048,n=4096,k=1024"), DType::kBFloat16));
+  const auto space = SearchSpace::Create(program, H100());
+  const auto lowered = [&](const char* persist) {
+    const auto point = space->Parse(absl::StrCat(
+        "warpgroup: swap=0 m.groups=1 n.groups=1 m.tiles=1 columns=64 k.steps=4 split_k=1 "
+        "pipeline=3 in_flight=0 block_swizzle=1 min_blocks=0 bulk=1 staged=1 persist=",
+        persist));
+    return *space->Lower(*point);
+  };
+  const Program once = lowered("0"), staying = lowered("1");
+  EXPECT_EQ(Feature(once, "turns"), 1);
+  EXPECT_FLOAT_EQ(static_cast<float>(Feature(staying, "turns")), 2048.0F / 132);
+  for (const char* same :
+       {"blocks", "flops", "fma", "async_copy", "global_store", "unique_bytes"}) {
+    EXPECT_EQ(Feature(once, same), Feature(staying, same)) << same;
+  }
+  EXPECT_EQ(Feature(once, "active_warps"), 12) << "three blocks, of some 58 KB each";
+  EXPECT_EQ(Feature(staying, "active_warps"), 4);
+}
+
 TEST(Features, SumsOverKernels) {
   Program two = tests::VectorAdd(1 << 16);
   const double flops = Feature(two, "flops"), time = Feature(two, "analytic_us");

@@ -49,7 +49,6 @@ constexpr double kLoopCost = 3;
 // Adding a run-time offset to a 64-bit pointer.
 constexpr double kGlobalAddressCost = 2;
 
-// Does one thread start bulk copies there?
 bool HasBulkCopies(const StmtNode& branch) {
   bool has = false;
   VisitStmts(branch.body[0], [&](const StmtNode& s) {
@@ -58,6 +57,7 @@ bool HasBulkCopies(const StmtNode& branch) {
   return has;
 }
 
+// Does one thread start bulk copies there?
 bool StartsBulkCopies(const StmtNode& branch) {
   return branch.condition->op == Op::kEq && HasBulkCopies(branch);
 }

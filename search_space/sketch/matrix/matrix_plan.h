@@ -125,8 +125,7 @@ struct MatrixTile {
   int64_t ResultVector() const;
   int64_t ResultBytes() const;
   // The result, if it goes there, added to shared_bytes: where the factors' tiles were if it is
-  // large, of blocks that stay those that are not fetched
-  // meanwhile (PlaceSharedBuffers).
+  // large, of blocks that stay those that are not fetched meanwhile (PlaceSharedBuffers).
   void AddResult();
 };
 

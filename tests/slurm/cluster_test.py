@@ -6,8 +6,9 @@ import subprocess
 
 from slurm import Slurm, expect
 
+# A task counts as running before its script's first line: what it says appears as a whole, and later.
 TASK = """#!/bin/sh
-echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES $SECRET > %a.task
+echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES $SECRET > %a.said && mv %a.said %a.task
 [ $SLURM_ARRAY_TASK_ID != 5 ] || exec sleep 1000
 """
 
@@ -34,8 +35,10 @@ with Slurm(user=NOBODY) as slurm:
     slurm.run("sbatch", "--parsable", "--array=0-5", "--gres=gpu:1", "--export=PATH,HOME", "--output=/dev/null",
               "task.sh", SECRET="told")
     ended = dict.fromkeys("01234", "COMPLETED") | {"5": "RUNNING"}
-    slurm.until("five of six tasks end", lambda: slurm.states() == ended)
-    lines = [open(f"{slurm.folder}/{i}.task").read().split() for i in range(6)]
+    said = [f"{slurm.folder}/{i}.task" for i in range(6)]
+    slurm.until("five of six tasks end, and the sixth has begun",
+                lambda: slurm.states() == ended and all(map(os.path.exists, said)))
+    lines = [open(path).read().split() for path in said]
     expect({node for node, _ in lines} == {"n1", "n2", "n3"}, lines)
     expect({gpu for _, gpu in lines} == {"0"}, lines)
 

@@ -82,6 +82,13 @@ float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind) {
   return kind == InputKind::kPositive ? unit + 0.25f : 2 * unit - 1;
 }
 
+float InputPower(uint64_t seed, int tensor, int64_t offset, double share) {
+  const uint64_t bits = InputHash(seed, tensor, offset);
+  const double unit = static_cast<double>(bits >> 11) * 0x1p-53;  // [0, 1)
+  const float size = unit >= share ? 1.0F : unit < share / 2 ? 2.0F : 0.5F;
+  return (bits & 1) != 0 ? size : -size;
+}
+
 int64_t InputIndex(uint64_t seed, int tensor, int64_t offset, int64_t extent) {
   const uint64_t bits = InputHash(seed, tensor, offset) >> 32;
   return static_cast<int64_t>(bits * static_cast<uint64_t>(extent) >> 32);
@@ -211,6 +218,37 @@ bool IsExactOnIntegers(const TensorProgram& program) {
   return exact;
 }
 
+bool IsExactOnPowers(const TensorProgram& program) {
+  bool exact = true;
+  for (const Stage& stage : program.stages) {
+    if (stage.is_reduction() && stage.combiner == search_space::Combiner::kSum) return false;
+    search_space::Visit(stage.body, [&](const Expr& e) {
+      if (!search_space::IsFloat(e->type)) return;  // an index or a condition
+      int exponent = 0;
+      switch (e->op) {
+        case Op::kLoad:
+        case Op::kNeg:
+        case Op::kAbs:
+        case Op::kMul:
+        case Op::kMax:
+        case Op::kMin:
+        case Op::kSelect:
+          break;
+        case Op::kFloat:
+          exact = exact && (e->float_value == 0 || std::isinf(e->float_value) ||
+                            std::abs(std::frexp(e->float_value, &exponent)) == 0.5);
+          break;
+        case Op::kCast:
+          exact = exact && search_space::IsFloat(e->args[0]->type);
+          break;
+        default:
+          exact = false;
+      }
+    });
+  }
+  return exact;
+}
+
 double Tolerance(const TensorProgram& program, double magnitude) {
   const double rounding = kUnitRoundoff * (8 * std::sqrt(Additions(program)) + 16);
   return (rounding + search_space::kPartsLoss * search_space::CountSplittable(program)) * magnitude;
@@ -226,6 +264,27 @@ double Truncation(const TensorProgram& program, const search_space::Target& targ
 }
 
 namespace {
+
+// Those that AllowedOf looks at.
+std::vector<SamplePoint> Decisive(const TensorProgram& program,
+                                  const std::vector<SamplePoint>& samples) {
+  constexpr size_t kFew = 16;  // one in so many
+  std::vector<SamplePoint> rounded, clear;
+  std::vector<double> sizes;
+  for (const SamplePoint& s : samples) {
+    if (s.exact) continue;
+    rounded.push_back(s);
+    if (s.value != 0) sizes.push_back(std::abs(s.value));
+  }
+  if (sizes.empty()) return rounded;
+  const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
+  std::nth_element(sizes.begin(), middle, sizes.end());
+  for (const SamplePoint& s : rounded) {
+    const double size = std::max(*middle, std::abs(s.value));
+    if (Tolerance(program, s.magnitude) <= size) clear.push_back(s);
+  }
+  return (rounded.size() - clear.size()) * kFew <= rounded.size() ? clear : rounded;
+}
 
 // As AllowedOf, of additions that round to the nearest value, and before the rounding to the
 // output's type.
@@ -260,8 +319,10 @@ Allowed AllowedInFloat32(const TensorProgram& program, InputKind kind,
 }  // namespace
 
 Allowed AllowedOf(const TensorProgram& program, InputKind kind, DType type,
-                  const std::vector<SamplePoint>& samples, double truncation) {
+                  const std::vector<SamplePoint>& all, double truncation) {
   if (kind == InputKind::kIntegers) return {};
+  if (kind == InputKind::kPowers && IsExactOnPowers(program)) return {};
+  const std::vector<SamplePoint> samples = Decisive(program, all);
   Allowed allowed = AllowedInFloat32(program, kind, samples);
   if (kind == InputKind::kPeaks) {
     if (allowed.absolute > 0) allowed.slack += truncation / allowed.absolute;
@@ -278,6 +339,24 @@ Allowed AllowedOf(const TensorProgram& program, InputKind kind, DType type,
   allowed.absolute += type == DType::kFloat16 ? 2 * 0x1p-25 : 0;
   allowed.slack += 2 * search_space::UnitRoundoff(type) / allowed.absolute;
   return allowed;
+}
+
+double ToleranceAt(const Allowed& allowed, double expected) {
+  return allowed.absolute * (1 + allowed.slack * std::abs(expected));
+}
+
+bool CanTell(const TensorProgram& program, const Allowed& allowed,
+             const std::vector<SamplePoint>& samples) {
+  size_t sized = 0, told = 0;
+  for (const SamplePoint& s : samples) {
+    if (s.value == 0) continue;
+    constexpr double kMuchMore = 16;
+    const double most = ToleranceAt(allowed, s.value);
+    ++sized;
+    told +=
+        most <= std::abs(s.value) || most <= kMuchMore * Tolerance(program, s.magnitude) ? 1 : 0;
+  }
+  return 2 * told >= sized;
 }
 
 }  // namespace heddle::measure

@@ -19,15 +19,19 @@ enum class InputKind : uint8_t {
   kPositive,  // [0.25, 1.25): for programs that are not finite on negative values
   kIntegers,  // -4 .. 4: sums and products of them are exact, in whatever order
   kPeaks,     // of class Peaks (peaks.h): few terms make a sum
+  kExtremes,  // the same for maxima and minima: one term makes each
+  kPowers,    // 1, 2, 1/2, either sign: products of them are exact, in whatever order
 };
 
 // 64 bits that depend on nothing but the arguments: the same in every process.
 uint64_t InputHash(uint64_t seed, int tensor, int64_t offset);
 
 // Element `offset` of input `tensor`: a hash of its arguments, so that any element can be had
-// without the others, on any thread, in any process; not rounded to the tensor's type yet. Not for
-// kPeaks.
+// without the others, on any thread, in any process; not rounded to the tensor's type yet. Of
+// kUniform, kNormal, kPositive or kIntegers.
 float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind);
+// The same of kPowers, of which `share` are not 1 or -1.
+float InputPower(uint64_t seed, int tensor, int64_t offset, double share);
 // The same of an input that holds indices, whatever the kind of the others: each of [0, extent) as
 // often as any other.
 int64_t InputIndex(uint64_t seed, int tensor, int64_t offset, int64_t extent);
@@ -47,6 +51,10 @@ double FastestPlausible(const search_space::TensorProgram& program,
 // moderate size all orders of evaluation agree to the last bit. Not where an operand that may be
 // split into parts (search_space/ir/parts.h) may be larger than what these are exact for.
 bool IsExactOnIntegers(const search_space::TensorProgram& program);
+
+// True when every stage is made of *, max, min, select and comparison, of numbers that are powers
+// of two: the same for kPowers.
+bool IsExactOnPowers(const search_space::TensorProgram& program);
 
 // Largest deviation from the expected value allowed, given the largest magnitude (SamplePoint) seen
 // in an output; proportional to the square root of the number of additions, and kPartsLoss more for
@@ -69,14 +77,25 @@ struct Allowed {
   double slack = 0;
 };
 // Of an output of `type` of which `samples` are some points. Two roundings to 16 bits, of what is
-// compared and of what it is compared with, are part of it. On integers nothing is allowed. kPeaks
-// makes elements of very different sizes, which must not share one tolerance: theirs is a line
-// above the magnitudes of all samples. The magnitudes on other inputs are much alike, and Tolerance
-// of the largest is allowed for each, and so is the Truncation of the largest value; on kPeaks that
-// of its own.
+// compared and of what it is compared with, are part of it. Where all is exact nothing is allowed.
+// kPeaks makes elements of very different sizes, which must not share one tolerance: theirs is a
+// line above the magnitudes of all samples. The magnitudes on other inputs are much alike, and
+// Tolerance of the largest is allowed for each, and so is the Truncation of the largest value; on
+// kPeaks that of its own. Two sorts of samples have no part in it, so that they excuse no others:
+// those that are exact, such as a mask's -3e38, and, where they are few, those that their own
+// rounding errors swallow, such as a row of which a mask of -1e9 leaves nothing.
 Allowed AllowedOf(const search_space::TensorProgram& program, InputKind kind,
                   search_space::DType type, const std::vector<search_space::SamplePoint>& samples,
                   double truncation);
+
+// How far an element may be from `expected`.
+double ToleranceAt(const Allowed& allowed, double expected);
+
+// Whether a kernel that writes nothing but zeros is found out: false where for most of `samples`
+// both their own size and what their own rounding errors could explain are less than is allowed, as
+// in products of hundreds of random factors.
+bool CanTell(const search_space::TensorProgram& program, const Allowed& allowed,
+             const std::vector<search_space::SamplePoint>& samples);
 
 }  // namespace heddle::measure
 

@@ -30,6 +30,7 @@ struct Sampled {
   InputKind kind;
   std::vector<search_space::SamplePoint> samples;
   std::vector<Allowed> allowed;  // of each output
+  bool tells = true;             // CanTell, of every output
 };
 
 class Inputs {
@@ -43,15 +44,17 @@ class Inputs {
   // nullopt when what the definition gives is not all finite, or too large to be exact where it
   // should be.
   std::optional<Sampled> Sample(InputKind kind) const;
-  // One or two kinds: where there is one, first that in which one lost term of a sum shows; last
-  // that which is timed. FailedPrecondition: the program is not finite on any.
+  // One or two kinds: where there is one, first that in which one lost term of a reduction shows;
+  // last that which is timed. FailedPrecondition: the program is not finite on any, or none can
+  // tell a kernel that writes nothing but zeros.
   absl::StatusOr<std::vector<Sampled>> Choose() const;
 
  private:
   const search_space::TensorProgram* program_;
   uint64_t seed_;
   double truncation_;
-  Peaks peaks_;
+  Peaks peaks_, extremes_;
+  double powers_;  // the share of kPowers that is not 1
 };
 
 }  // namespace heddle::measure

@@ -19,6 +19,8 @@ constexpr int kLeastLogSpacing = 3;
 // How often the tolerance goes into one of a sum's large terms, where the sum is the result: it is
 // rarely, and what becomes of it magnifies the tolerance more than the term.
 constexpr double kMargin = 64;
+// Beside others in [-1, 1): what may be squared or raised to e is still finite in 16 bits.
+constexpr float kLarge = 4;
 
 int64_t TermsOf(const Stage& stage) {
   int64_t terms = 1;
@@ -26,27 +28,39 @@ int64_t TermsOf(const Stage& stage) {
   return terms;
 }
 
+using IsOfKind = bool (*)(const Stage&);
 bool IsSum(const Stage& stage) { return stage.is_reduction() && stage.combiner == Combiner::kSum; }
-
-// The tensors that sums read, directly or through other stages.
-std::set<const Buffer*> SummedTensors(const TensorProgram& program) {
-  std::set<const Buffer*> summed;
-  // Definitions read what stands above them.
-  for (auto stage = program.stages.rbegin(); stage != program.stages.rend(); ++stage) {
-    if (!IsSum(*stage) && summed.count(stage->tensor.get()) == 0) continue;
-    search_space::Visit(stage->body, [&](const search_space::Expr& e) {
-      if (e->op == search_space::Op::kLoad) summed.insert(e->buffer.get());
-    });
-  }
-  return summed;
+bool IsExtreme(const Stage& stage) {
+  return stage.is_reduction() &&
+         (stage.combiner == Combiner::kMax || stage.combiner == Combiner::kMin);
 }
 
-int LogSpacing(const TensorProgram& program) {
+// The tensors that such reductions read, directly or through other stages.
+std::set<const Buffer*> ReducedTensors(const TensorProgram& program, IsOfKind is_of_kind) {
+  std::set<const Buffer*> reduced;
+  // Definitions read what stands above them.
+  for (auto stage = program.stages.rbegin(); stage != program.stages.rend(); ++stage) {
+    if (!is_of_kind(*stage) && reduced.count(stage->tensor.get()) == 0) continue;
+    search_space::Visit(stage->body, [&](const search_space::Expr& e) {
+      if (e->op == search_space::Op::kLoad) reduced.insert(e->buffer.get());
+    });
+  }
+  return reduced;
+}
+
+// Of the longest one.
+double MostTerms(const TensorProgram& program, IsOfKind is_of_kind) {
   int64_t terms = 1;
   for (const Stage& stage : program.stages) {
-    if (IsSum(stage)) terms = std::max(terms, TermsOf(stage));
+    if (is_of_kind(stage)) terms = std::max(terms, TermsOf(stage));
   }
-  const double wanted = kMargin * Tolerance(program, static_cast<double>(terms));
+  return static_cast<double>(terms);
+}
+
+int LogSpacing(const TensorProgram& program, Peaks::Of of) {
+  const double wanted = of == Peaks::Of::kSums
+                            ? kMargin * Tolerance(program, MostTerms(program, IsSum))
+                            : MostTerms(program, IsExtreme);
   return std::max(kLeastLogSpacing, static_cast<int>(std::ceil(std::log2(wanted))));
 }
 
@@ -56,12 +70,26 @@ bool HasSums(const TensorProgram& program) {
   return std::any_of(program.stages.begin(), program.stages.end(), IsSum);
 }
 
-Peaks::Peaks(const TensorProgram& program, uint64_t seed)
-    : seed_(seed), log_spacing_(LogSpacing(program)) {
-  const std::set<const Buffer*> summed = SummedTensors(program);
+bool HasExtremes(const TensorProgram& program) {
+  return std::any_of(program.stages.begin(), program.stages.end(), IsExtreme);
+}
+
+Peaks::Peaks(const TensorProgram& program, uint64_t seed, Of of)
+    : seed_(seed), of_(of), log_spacing_(LogSpacing(program, of)) {
+  const std::set<const Buffer*> reduced =
+      ReducedTensors(program, of == Of::kSums ? IsSum : IsExtreme);
+  bool large_ends = false;
   for (const search_space::BufferRef& input : program.inputs) {
-    layouts_.push_back({summed.count(input.get()) > 0,
+    const bool is_reduced = reduced.count(input.get()) > 0;
+    if (is_reduced) large_ends = !large_ends;
+    layouts_.push_back({is_reduced, is_reduced && large_ends,
                         input->shape.empty() ? 1 : input->shape.back(), input->elements - 1});
+  }
+  if (of == Of::kExtremes) {
+    const auto first = std::find_if(program.stages.begin(), program.stages.end(), IsExtreme);
+    large_ = first != program.stages.end() && first->combiner == Combiner::kMin ? -kLarge : kLarge;
+    small_ = 1;
+    return;
   }
   // All small elements together weigh about as much as the large ones, as terms of a sum, or less:
   // in exponentials, since e^large > spacing(), and as they are, since large > spacing() * small.
@@ -72,7 +100,7 @@ Peaks::Peaks(const TensorProgram& program, uint64_t seed)
 
 bool Peaks::IsLarge(int tensor, int64_t offset) const {
   const Layout& layout = layouts_[static_cast<size_t>(tensor)];
-  if (offset == 0 || offset == layout.last) return tensor % 2 == 0;
+  if (offset == 0 || offset == layout.last) return layout.large_ends;
   const int64_t row = offset / layout.width, column = offset % layout.width;
   const uint64_t place =
       InputHash(seed_, tensor, (row >> log_spacing_ << 32) + (column >> log_spacing_));
@@ -81,8 +109,15 @@ bool Peaks::IsLarge(int tensor, int64_t offset) const {
 }
 
 float Peaks::At(int tensor, int64_t offset) const {
+  const Layout& layout = layouts_[static_cast<size_t>(tensor)];
+  if (of_ == Of::kExtremes) {
+    const float value = InputValue(seed_, tensor, offset, InputKind::kUniform);
+    if (!layout.reduced || !IsLarge(tensor, offset)) return value;
+    const bool end = offset == 0 || offset == layout.last;
+    return end ? 2 * large_ : large_ + value;
+  }
   const float value = InputValue(seed_, tensor, offset, InputKind::kPositive);  // [0.25, 1.25)
-  if (layouts_[static_cast<size_t>(tensor)].summed) {
+  if (layout.reduced) {
     return IsLarge(tensor, offset) ? large_ + 0.5f * (value - 0.75f) : small_ * value;
   }
   constexpr float kSmall = 1.0f / 64;

@@ -384,7 +384,7 @@ class Sampler {
   SamplePoint Evaluate(OnDemand& source, int64_t offset) const {
     const Scalar result = AtLeastValue(source.Computed(stage_, offset));
     const DType type = program_.stages[stage_].tensor->dtype;
-    return {output_, offset, InMemory(type, result.value), result.magnitude};
+    return {output_, offset, InMemory(type, result.value), result.magnitude, result.exact};
   }
 
   const TensorProgram& program_;

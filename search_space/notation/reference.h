@@ -28,6 +28,9 @@ struct SamplePoint {
   // to which rounding errors are proportional. At least |value|. The rounding to the output's type
   // is no part of it.
   double magnitude;
+  // Copied or chosen from inputs and numbers of the definition: nothing but the rounding to the
+  // output's type can change it.
+  bool exact = false;
 };
 
 // Evaluates up to `count` random elements of each output at the real shape without evaluating whole

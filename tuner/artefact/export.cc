@@ -65,23 +65,26 @@ std::string SamplesText(const TensorProgram& program, const Expectation& expecta
   for (const auto& stage : program.stages) {
     if (stage.is_output) outputs.push_back(stage.tensor);
   }
-  std::map<int, double> magnitude, value;
+  std::vector<std::vector<SamplePoint>> of_output(outputs.size());
   for (const SamplePoint& s : expectation.samples) {
-    magnitude[s.output] = std::max(magnitude[s.output], s.magnitude);
-    value[s.output] = std::max(value[s.output], std::abs(s.value));
+    of_output[static_cast<size_t>(s.output)].push_back(s);
   }
   const double truncation = measure::Truncation(program, target);
   std::string text = "# output, row-major element, expected value, largest allowed difference\n";
-  for (const SamplePoint& s : expectation.samples) {
-    // An output of nothing but zeros still has a tolerance to divide by.
-    double tolerance = std::max(measure::Tolerance(program, magnitude[s.output]), 1e-30) +
-                       truncation * value[s.output];
-    if (const DType type = outputs[s.output]->dtype; search_space::IsNarrow(type)) {
-      tolerance += 2 * search_space::UnitRoundoff(type) * std::abs(s.value) +
-                   search_space::HalfValue(type, 1);  // of numbers below the smallest normal one
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const DType type = outputs[o]->dtype;
+    const measure::Allowed allowed =
+        measure::AllowedOf(program, expectation.kind, type, of_output[o], truncation);
+    for (const SamplePoint& s : of_output[o]) {
+      // As the kernel's type has it: beside what is exact no difference is allowed.
+      const double value =
+          type == DType::kInt32 ? s.value : static_cast<double>(static_cast<float>(s.value));
+      // An output of nothing but zeros still has a tolerance to divide by.
+      const double tolerance = std::max({measure::ToleranceAt(allowed, value), 1e-30,
+                                         s.exact ? 0 : measure::Tolerance(program, s.magnitude)});
+      absl::StrAppendFormat(&text, "%s %d %.17g %.9g\n", outputs[o]->name, s.offset, value,
+                            tolerance);
     }
-    absl::StrAppendFormat(&text, "%s %d %.17g %.9g\n", outputs[s.output]->name, s.offset, s.value,
-                          tolerance);
   }
   return text;
 }

@@ -42,6 +42,10 @@ TEST(InputsTest, TheFirstKindShowsALostTermAndTheLastIsTimed) {
   // No sum, and no exact result.
   EXPECT_THAT(KindsOf(ProgramOf("in A[n] out C[i: n] = exp(A[i])")),
               ElementsAre(InputKind::kUniform));
+  EXPECT_THAT(KindsOf(ProgramOf("in A[n, n] out C[i: n] = max(r: n) A[i, r]")),
+              ElementsAre(InputKind::kExtremes, InputKind::kUniform));
+  EXPECT_THAT(KindsOf(ProgramOf("in A[n, n] out C[i: n] = prod(r: n) A[i, r]")),
+              ElementsAre(InputKind::kPowers, InputKind::kUniform));
   // Not finite on negative numbers.
   EXPECT_THAT(KindsOf(ProgramOf("in A[n] out C[i: n] = log(A[i])")),
               ElementsAre(InputKind::kPositive));
@@ -60,6 +64,15 @@ TEST(InputsTest, WhatIsNeverFiniteIsRefused) {
   const absl::Status refused = Inputs(program, 1).Choose().status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(refused.message(), testing::HasSubstr("not finite on random inputs"));
+}
+
+// Products of so many factors are of such different sizes that what is allowed for the largest
+// would let pass a kernel that writes nothing but zeros.
+TEST(InputsTest, WhereNoneCanTellTheProgramIsRefused) {
+  const TensorProgram program = ProgramOf("in A[n, n] out C[i: n] = prod(r: n) exp(A[i, r] * 3.0)");
+  const absl::Status refused = Inputs(program, 1).Choose().status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_THAT(refused.message(), testing::HasSubstr("cannot be checked"));
 }
 
 TEST(InputsTest, ElementsAreOfTheirTensorsType) {

@@ -149,6 +149,37 @@ TEST_P(LostTermTest, LayerNormLacksATermOfMeanOrVariance) {
   ExpectSeesLostTerms({kFirstFrom1, kFirstToLast, kSecondFrom1, kSecondToLast});
 }
 
+TEST_P(LostTermTest, ExtremesLackATerm) {
+  for (const std::string extreme : {"max", "min"}) {
+    Start("op rows(m, n) { in B[m], X[m, n] T[i: m] = " + extreme +
+              "(r: n) X[i, r] out Y[i: m] = T[i] + B[i] }",
+          "  float t = x[begin1];\n"
+          "  for (int r = begin1 + 1; r < end1; ++r) t = " +
+              extreme + "(t, x[r]);\n  Y[i] = t + B[i];\n");
+    ExpectSeesLostTerms({kFirstFrom1, kFirstToLast});
+  }
+}
+
+TEST_P(LostTermTest, ThePlaceOfALargestLacksATerm) {
+  Start("op rows(m, n) { in X[m, n] out Y[i: m] = argmax(r: n) X[i, r] }",
+        "  int at = begin1;\n"
+        "  for (int r = begin1 + 1; r < end1; ++r) if (x[r] > x[at]) at = r;\n"
+        "  Y[i] = at;\n");
+  ExpectSeesLostTerms({kFirstFrom1, kFirstToLast});
+}
+
+TEST_P(LostTermTest, AProductLacksATerm) {
+  Start("op rows(m, n) { in X[m, n] out Y[i: m] = prod(r: n) X[i, r] }",
+        "  float part[16];\n"
+        "  const int parts = variant == 5 ? 16 : 1;\n"
+        "  for (int p = 0; p < 16; ++p) part[p] = 1;\n"
+        "  for (int r = begin1; r < end1; ++r) part[r % parts] *= x[r];\n"
+        "  float t = 1;\n"
+        "  for (int p = 0; p < 16; ++p) t *= part[p];\n"
+        "  Y[i] = t;\n");
+  ExpectSeesLostTerms({kFirstFrom1, kFirstToLast});
+}
+
 INSTANTIATE_TEST_SUITE_P(Lengths, LostTermTest, testing::Values(8192, 65536));
 
 }  // namespace

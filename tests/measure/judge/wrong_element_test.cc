@@ -71,16 +71,12 @@ class SpoilingDevice : public ForwardingDevice {
   bool changed_ = false;
 };
 
-class WrongElementTest : public testing::TestWithParam<tests::SmallCase> {};
-
-TEST_P(WrongElementTest, IsFoundOut) {
+void ExpectIsFoundOut(const search_space::Operator& op, const std::string& shape) {
   auto opened = OpenDevice("opencl:0");
   if (!opened.ok()) GTEST_SKIP() << opened.status();
   SpoilingDevice device(*std::move(opened));
-  const auto op = search_space::FindOperator(tests::OperatorsOfSuite(), GetParam().op);
-  ASSERT_TRUE(op.ok()) << op.status();
   const auto program = std::make_shared<const TensorProgram>(
-      *op->Instantiate(*search_space::ParseShape(GetParam().shape), search_space::DType::kFloat32));
+      *op.Instantiate(*search_space::ParseShape(shape), search_space::DType::kFloat32));
   const Program naive = *search_space::LowerSteps(program, search_space::NaiveSteps(*program));
   std::vector<KernelBinary> binaries;
   for (const KernelSource& kernel : GenerateSource(naive, device.info().target, "")) {
@@ -115,8 +111,40 @@ TEST_P(WrongElementTest, IsFoundOut) {
   EXPECT_GT(changed, 0);
 }
 
+class WrongElementTest : public testing::TestWithParam<tests::SmallCase> {};
+
+TEST_P(WrongElementTest, IsFoundOut) {
+  const auto op = search_space::FindOperator(tests::OperatorsOfSuite(), GetParam().op);
+  ASSERT_TRUE(op.ok()) << op.status();
+  ExpectIsFoundOut(*op, GetParam().shape);
+}
+
 INSTANTIATE_TEST_SUITE_P(Operators, WrongElementTest, testing::ValuesIn(tests::kSuiteCases),
                          [](const auto& info) { return std::string(info.param.op); });
+
+// A mask's large number must excuse nothing: neither where it is part of an output, nor where it
+// leaves nothing of a row.
+class MaskedElementTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(MaskedElementTest, IsFoundOut) {
+  const auto ops = search_space::ParseOperators(std::string("op masked(n) { ") + GetParam() + " }");
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  ExpectIsFoundOut(ops->front(), "n=64");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Operators, MaskedElementTest,
+    testing::Values("in X[n, n] out Y[i: n, j: n] = select(j <= i, X[i, j], -1.0e9)",
+                    "in X[n, n] out Y[i: n, j: n] = select(j <= i, X[i, j] * 0.3, -3.0e38)",
+                    "in X[n, n] out Y[i: n] = max(r: n) select(r < i, X[i, r] * 0.3, -3.0e38)",
+                    "in Q[n, 16], K[n, 16] T[i: n, j: n] = sum(d: 16) Q[i, d] * K[j, d] "
+                    "out Y[i: n, j: n] = select(j <= i && i < j + 4, T[i, j], -3.0e38)",
+                    "in X[n, n] Z[i: n, j: n] = select(j < i, X[i, j], -3.0e38) * 0.125 "
+                    "M[i: n] = max(r: n) Z[i, r] E[i: n, j: n] = exp(Z[i, j] - M[i]) "
+                    "S[i: n] = sum(r: n) E[i, r] out Y[i: n, j: n] = E[i, j] / S[i]",
+                    "in X[n, n] Z[i: n, j: n] = X[i, j] + select(j < i, 0.0, -1.0e9) "
+                    "M[i: n] = max(r: n) Z[i, r] E[i: n, j: n] = exp(Z[i, j] - M[i]) "
+                    "S[i: n] = sum(r: n) E[i, r] out Y[i: n, j: n] = E[i, j] / S[i]"));
 
 }  // namespace
 }  // namespace heddle::measure

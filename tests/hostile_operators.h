@@ -23,6 +23,17 @@ inline std::string DoublingChain(int stages) {
   return text + "}\n";
 }
 
+// A sum whose factors are what such a chain computes, each stage of it under a mask or not.
+inline std::string DoublingFactors(int64_t stages, bool masked) {
+  std::string text = "op factors(n) {\n  in T0[n]\n";
+  for (int64_t s = 1; s <= stages; ++s) {
+    const std::string square = absl::StrCat("T", s - 1, "[i] * T", s - 1, "[n - 1 - i]");
+    absl::StrAppend(&text, "  T", s, "[i: n] = ",
+                    masked ? absl::StrCat("select(i < n / 2, ", square, ", 0)") : square, "\n");
+  }
+  return absl::StrCat(text, "  out S[i: 1] = sum(r: n) T", stages, "[r]\n}\n");
+}
+
 struct HostileOperator {
   std::string kind, text;
   std::map<std::string, int64_t> shape;
@@ -36,7 +47,7 @@ class HostileOperators {
   HostileOperator Next() {
     static constexpr const char* kKinds[] = {"chain",     "shifted", "indices", "reductions",
                                              "axes",      "huge",    "selects", "wide",
-                                             "fibonacci", "outputs", "deep"};
+                                             "fibonacci", "outputs", "deep",    "factors"};
     const std::string kind = kKinds[Draw(0, std::size(kKinds) - 1)];
     const int64_t n = Draw(0, 1) == 0 ? Draw(2, 4096) : int64_t{1} << Draw(10, 36);
     HostileOperator made{kind, "", {{"n", n}}};
@@ -50,6 +61,7 @@ class HostileOperators {
     if (kind == "wide") made.text = Wide(Draw(2, 30), Draw(10, 250));
     if (kind == "fibonacci") made.text = Fibonacci(Draw(3, 64));
     if (kind == "deep") made.text = Deep(Draw(2, 63), Draw(2, 55));
+    if (kind == "factors") made.text = DoublingFactors(Draw(2, 62), Draw(0, 1) == 0);
     if (kind == "outputs") made.text = Outputs(Draw(2, 62));
     return made;
   }

@@ -29,24 +29,44 @@ bool Contains(const std::vector<Expr>& list, const Expr& e) {
 
 // Comparisons of indices, all of which hold where a term of a sum is not zero. A factor may be what
 // an elementwise stage computes, and may be converted.
-void AddFactors(const Schedule& schedule, const Expr& term, std::vector<Expr>& conditions) {
-  if (term->op == Op::kMul || term->op == Op::kCast) {
-    for (const Expr& factor : term->args) AddFactors(schedule, factor, conditions);
+class Factors {
+ public:
+  explicit Factors(const Schedule& schedule) : schedule_(schedule) {}
+
+  void Add(const Expr& term) {
+    // Where each of a chain of stages reads the one before at several places, the factors are
+    // exponentially many. Those that were looked at tell what they tell without the others.
+    if (left_-- <= 0) return;
+    if (term->op == Op::kMul || term->op == Op::kCast) {
+      for (const Expr& factor : term->args) Add(factor);
+    }
+    if (term->op == Op::kLoad) AddDefinition(term);
+    if (const Expr whole = WholeOf(term)) Add(whole);
+    if (term->op != Op::kSelect || !IsZero(term->args[2])) return;
+    for (const Expr& c : Conjuncts(Simplify(term->args[0]))) conditions_.push_back(c);
+    Add(term->args[1]);
   }
-  const int s = term->op == Op::kLoad ? schedule.FindStage(term->buffer.get()) : -1;
-  if (s >= 0 && !schedule.stages()[static_cast<size_t>(s)].is_reduction()) {
-    const ScheduledStage& stage = schedule.stages()[static_cast<size_t>(s)];
-    const Expr definition = Substitute(stage.body, [&](const Var& v) -> Expr {
+  const std::vector<Expr>& conditions() const { return conditions_; }
+
+ private:
+  static constexpr int kMost = 256;
+
+  void AddDefinition(const Expr& load) {
+    const int s = schedule_.FindStage(load->buffer.get());
+    if (s < 0 || schedule_.stages()[static_cast<size_t>(s)].is_reduction()) return;
+    if (Contains(seen_, load)) return;
+    seen_.push_back(load);
+    const ScheduledStage& stage = schedule_.stages()[static_cast<size_t>(s)];
+    Add(Substitute(stage.body, [&](const Var& v) -> Expr {
       const int axis = stage.FindAxis(v);
-      return axis < 0 ? nullptr : term->args[static_cast<size_t>(axis)];
-    });
-    AddFactors(schedule, definition, conditions);
+      return axis < 0 ? nullptr : load->args[static_cast<size_t>(axis)];
+    }));
   }
-  if (const Expr whole = WholeOf(term)) AddFactors(schedule, whole, conditions);
-  if (term->op != Op::kSelect || !IsZero(term->args[2])) return;
-  for (const Expr& c : Conjuncts(Simplify(term->args[0]))) conditions.push_back(c);
-  AddFactors(schedule, term->args[1], conditions);
-}
+
+  const Schedule& schedule_;
+  int left_ = kMost;
+  std::vector<Expr> seen_, conditions_;
+};
 
 // The comparisons under which every read of one tensor stands, in the axes of the stage that
 // defines it.
@@ -121,7 +141,9 @@ absl::Status SkipMasked::ApplyTo(ScheduleEditor& editor) const {
         absl::StrCat("skip_masked must come before other changes to the loops of ", stage));
   }
   std::vector<Expr> conditions = ReadUnder(editor.schedule(), *here);
-  AddFactors(editor.schedule(), here->body, conditions);
+  Factors factors(editor.schedule());
+  factors.Add(here->body);
+  conditions.insert(conditions.end(), factors.conditions().begin(), factors.conditions().end());
   std::erase_if(conditions, [](const Expr& c) { return !IsMask(c); });
   if (conditions.empty()) {
     return Refuse(absl::StrCat("no term of ", stage,

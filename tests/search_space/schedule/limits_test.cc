@@ -14,6 +14,7 @@
 #include "search_space/notation/reference.h"
 #include "search_space/schedule/inline_limits.h"
 #include "search_space/schedule/schedule.h"
+#include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/hostile_operators.h"
 #include "tests/support.h"
@@ -58,6 +59,19 @@ TEST(Limits, AStageThatDoublesTooOftenIsAKernelOfItsOwn) {
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   EXPECT_EQ(lowered->kernels.size(), 4U);
   EXPECT_LT(NodesOf(*lowered), 4 * kMaxInlinedNodes);
+}
+
+// Two to the power of forty factors are not looked at one by one, where nobody made a space either.
+TEST(Limits, FactorsOfASumMayBeManyMoreThanItsText) {
+  const Target target = *FindTarget("h100");
+  for (const bool masked : {false, true}) {
+    const auto program = Make(tests::DoublingFactors(40, masked), {{"n", 64}});
+    ASSERT_NE(program, nullptr);
+    EXPECT_GT(LeastFlops(*program), 0);
+    const auto space = SearchSpace::Create(program, target);
+    ASSERT_TRUE(space.ok()) << space.status();
+    EXPECT_TRUE(space->Steps(space->Default()).ok());
+  }
 }
 
 // Across the border between two kernels too.

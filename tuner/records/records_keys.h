@@ -33,7 +33,7 @@ class RecordKeys {
   absl::StatusOr<int64_t> FindBench(const Bench& bench);
   absl::StatusOr<int64_t> FindOrAddBench(const Bench& bench);
   // All that agree with it (Agree).
-  // `is_only`: whether there is no other bench of the device's name and the policy.
+  // `is_only`: whether there is no other bench of the device's name.
   absl::StatusOr<std::vector<int64_t>> Benches(const Bench& bench, bool* is_only = nullptr);
   absl::StatusOr<TrialKeys> FindOrAdd(const StoredTrial& stored);
   // The row that already holds this trial, whoever brought it: its id, and whether it was imported.

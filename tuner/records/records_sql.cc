@@ -108,7 +108,7 @@ const std::string& SelectBenches() {
   static const auto& sql = *new std::string(
       "SELECT id, (sm_count = ?3 OR sm_count = 0 OR ?3 = 0) AND (memory_mib = 0 OR ?4 = 0 OR "
       "abs(memory_mib - ?4) * 10 <= ?4) AND (power_limit_w = ?5 OR power_limit_w = 0 OR ?5 = 0) "
-      "FROM bench WHERE device_name = ?1 AND l2 = ?2");
+      "AND l2 = ?2 FROM bench WHERE device_name = ?1");
   return sql;
 }
 
@@ -132,13 +132,14 @@ const std::string& SelectLaterElsewhere() {
     const auto later = [](const char* key, const char* also) {
       return absl::Substitute(
           "EXISTS (SELECT 1 FROM trial t CROSS JOIN bench a ON a.id = t.bench "
-          "CROSS JOIN bench b ON b.device_name = a.device_name AND b.l2 = a.l2 AND b.id <> a.id "
+          "CROSS JOIN bench b ON b.device_name = a.device_name AND b.id <> a.id "
           "AND (b.sm_count = a.sm_count OR b.sm_count = 0 OR a.sm_count = 0) "
           "CROSS JOIN trial n INDEXED BY trial_final_$0 "
           "ON n.workload = t.workload AND n.bench = b.id AND n.$0 = t.$0 "
           "WHERE t.id = ?1$1 AND n.final = 1 AND n.imported = 0 AND n.outcome <> 'WORKER_LOST' "
           "AND n.id > t.id AND (n.outcome IN ('WRONG_ANSWER', 'ILLEGAL_ACCESS') OR "
-          "((?2 = 0 OR n.outcome <> 'OK') AND (b.memory_mib = 0 OR a.memory_mib = 0 OR "
+          "(b.l2 = a.l2 AND (?2 = 0 OR n.outcome <> 'OK') AND "
+          "(b.memory_mib = 0 OR a.memory_mib = 0 OR "
           "abs(b.memory_mib - a.memory_mib) * 10 <= a.memory_mib) AND "
           "(b.power_limit_w = a.power_limit_w OR b.power_limit_w = 0 OR a.power_limit_w = 0))) "
           "AND NOT EXISTS (SELECT 1 FROM trial m INDEXED BY trial_final_$0 "

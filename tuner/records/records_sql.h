@@ -85,7 +85,7 @@ const std::string& InsertEnvironment();  // fields
 const std::string& SelectWorkload();     // hash, text, op, shape, dtype -> id
 const std::string& SelectEnvironment();  // fields -> id
 // device name, L2 policy, sm_count, memory, power limit -> ids of benches: that which is all this,
-// the first one of about the same memory, and all of the name and policy with whether they agree.
+// the first one of about the same memory, and all of the name with whether they agree.
 const std::string& SelectBench();
 const std::string& SelectNearBench();
 const std::string& SelectBenches();

@@ -118,6 +118,25 @@ TEST_F(RecordsServingTest, WhatIsWrongUnderAnotherLimitOfPowerIsWithdrawn) {
   EXPECT_EQ(add(slow, FinalOf("s", 20)), 10);
 }
 
+// Wrong is wrong, however it was timed; a time limit says nothing of another policy's times.
+TEST_F(RecordsServingTest, WhatIsWrongUnderTheOtherPolicyIsWithdrawn) {
+  auto records = MustOpen();
+  const Environment cold = environment_;
+  Environment warm = cold;
+  warm.l2 = measure::L2Policy::kWarm;
+  ASSERT_NE(cold.l2, warm.l2);
+  const auto add = [&](const Environment& where, const TrialRecord& trial) {
+    environment_ = where;
+    Add(*records, trial);
+    environment_ = cold;
+    return BestTime(*records);
+  };
+  EXPECT_EQ(add(cold, FinalOf("s", 10)), 10);
+  EXPECT_EQ(add(warm, Failed(FinalOf("s", 0), measure::Outcome::kRunTimeout)), 10);
+  EXPECT_EQ(add(warm, Failed(FinalOf("s", 0), measure::Outcome::kWrongAnswer)), 0);
+  EXPECT_EQ(add(warm, FinalOf("s", 5)), 10);
+}
+
 TEST_F(RecordsServingTest, OfASchedulesFinalsTheNewestCounts) {
   auto records = MustOpen();
   Add(*records, FinalOf("s", 10));

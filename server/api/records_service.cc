@@ -1,5 +1,4 @@
-#include "server/api/records_service.h"
-
+// The Records service of the API (proto/heddle/v1/records.proto).
 #include <deque>
 #include <memory>
 #include <optional>
@@ -10,7 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/sqlite.h"
+#include "heddle/v1/records.grpc.pb.h"
 #include "server/api/audit.h"
+#include "server/api/services.h"
 #include "server/db/convert.h"
 #include "server/db/run_owner.h"
 #include "server/engine/validate.h"
@@ -253,106 +254,119 @@ absl::StatusOr<int64_t> Remove(tuner::Records& records, const v1::RetractRequest
   return db.QueryInt("SELECT changes()");
 }
 
+class RecordsService final : public v1::Records::CallbackService {
+ public:
+  explicit RecordsService(const Gateway& gateway) : gateway_(gateway) {}
+
+  grpc::ServerWriteReactor<v1::Record>* Export(grpc::CallbackServerContext* context,
+                                               const v1::ExportRequest* request) override {
+    return new ExportStream(gateway_, *context, *request);
+  }
+
+  grpc::ServerReadReactor<v1::Record>* Import(grpc::CallbackServerContext* context,
+                                              v1::ImportResponse* response) override {
+    return new ImportStream(gateway_, *context, gateway_.Admit(*context, Role::kTuner), response);
+  }
+
+  grpc::ServerUnaryReactor* Append(grpc::CallbackServerContext* context,
+                                   const v1::AppendRequest* request,
+                                   v1::AppendResponse* response) override {
+    const auto handle = [this, request](const Caller& caller,
+                                        const Reply<v1::AppendResponse>& reply) {
+      if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+      if (absl::Status s = gateway_.store.CheckRoomForOthers(); !s.ok()) return reply(s);
+      const v1::AppendRequest::Run& run = request->run();
+      if (!caller.host.empty() && caller.host != run.host()) {
+        return reply(absl::PermissionDeniedError(
+            absl::StrCat("run.host: the token is for host ", caller.host, " alone")));
+      }
+      auto read = std::make_shared<std::vector<absl::StatusOr<tuner::StoredTrial>>>();
+      tuner::Plausibility plausibility;
+      for (const v1::Record& record : request->records()) {
+        absl::Status status = CheckSize(record, static_cast<int64_t>(read->size()) + 1);
+        const absl::StatusOr<std::string> line = status.ok() ? TextOf(record) : status;
+        read->push_back(line.ok() ? tuner::ReadPlausible(*line, plausibility) : line.status());
+      }
+      tuner::RunHeader header{run.name(), run.attempt(), run.host()};
+      tuner::Provenance by;
+      by.tenant = caller.tenant;
+      by.token = caller.token;
+      auto report = std::make_shared<tuner::Records::ImportReport>();
+      gateway_.store.Write(
+          [=, header = std::move(header), by = std::move(by),
+           first = request->first_sequence()](tuner::Records& records) -> absl::Status {
+            absl::Status claimed = ClaimAttempt(records, caller, header, absl::Now());
+            if (!claimed.ok()) return claimed;
+            auto appended = tuner::AppendTrials(records, header, by, first, std::move(*read));
+            if (!appended.ok()) return appended.status();
+            *report = *std::move(appended);
+            return absl::OkStatus();
+          },
+          [=, run = absl::StrCat(run.name(), ".", run.attempt())](const absl::Status& status) {
+            LogChange(caller, "Append", "", status,
+                      {{"run", run}, {"added", report->added}, {"refused", report->refused}});
+            if (!status.ok()) return reply(status);
+            v1::AppendResponse answer;
+            answer.set_added(report->added);
+            answer.set_duplicate(report->duplicate);
+            answer.set_refused(report->refused);
+            for (const std::string& text : report->rejected) {
+              auto refusal = ParseRefusal(text);
+              if (!refusal) continue;
+              auto* rejected = answer.add_rejected();
+              rejected->set_number(refusal->first);
+              rejected->set_reason(refusal->second);
+            }
+            reply(answer);
+          });
+    };
+    return Unary(gateway_, "Append", Role::kMeasurer, Where::kHeavy, context, request, response,
+                 handle);
+  }
+
+  grpc::ServerUnaryReactor* Retract(grpc::CallbackServerContext* context,
+                                    const v1::RetractRequest* request,
+                                    v1::RetractResponse* response) override {
+    return Unary(gateway_, "Retract", Role::kAdmin, Where::kInline, context, request, response,
+                 [this, request](const Caller& caller, const Reply<v1::RetractResponse>& reply) {
+                   if (absl::Status s = Check(*request); !s.ok()) return reply(s);
+                   std::string body;
+                   request->SerializeToString(&body);
+                   auto count = std::make_shared<int64_t>(0);
+                   gateway_.store.Write(
+                       [=, hash = heddle::HashOf(body)](tuner::Records& records) -> absl::Status {
+                         auto earlier = FindRequest(records, caller.tenant, "Retract",
+                                                    request->request_id(), hash);
+                         if (!earlier.ok()) return earlier.status();
+                         if (earlier->has_value()) {
+                           *count = **earlier;
+                           return absl::OkStatus();
+                         }
+                         auto removed = Remove(records, *request);
+                         if (!removed.ok()) return removed.status();
+                         *count = *removed;
+                         return AddRequest(records, caller.tenant, "Retract", request->request_id(),
+                                           hash, *count, absl::Now());
+                       },
+                       [=](const absl::Status& status) {
+                         LogChange(caller, "Retract", request->request_id(), status,
+                                   {{"count", *count}, {"reason", request->reason()}});
+                         if (!status.ok()) return reply(status);
+                         v1::RetractResponse answer;
+                         answer.set_count(*count);
+                         reply(answer);
+                       });
+                 });
+  }
+
+ private:
+  const Gateway& gateway_;
+};
+
 }  // namespace
 
-grpc::ServerWriteReactor<v1::Record>* RecordsService::Export(grpc::CallbackServerContext* context,
-                                                             const v1::ExportRequest* request) {
-  return new ExportStream(gateway_, *context, *request);
-}
-
-grpc::ServerReadReactor<v1::Record>* RecordsService::Import(grpc::CallbackServerContext* context,
-                                                            v1::ImportResponse* response) {
-  return new ImportStream(gateway_, *context, gateway_.Admit(*context, Role::kTuner), response);
-}
-
-grpc::ServerUnaryReactor* RecordsService::Append(grpc::CallbackServerContext* context,
-                                                 const v1::AppendRequest* request,
-                                                 v1::AppendResponse* response) {
-  const auto handle = [this, request](const Caller& caller,
-                                      const Reply<v1::AppendResponse>& reply) {
-    if (absl::Status s = Check(*request); !s.ok()) return reply(s);
-    if (absl::Status s = gateway_.store.CheckRoomForOthers(); !s.ok()) return reply(s);
-    const v1::AppendRequest::Run& run = request->run();
-    if (!caller.host.empty() && caller.host != run.host()) {
-      return reply(absl::PermissionDeniedError(
-          absl::StrCat("run.host: the token is for host ", caller.host, " alone")));
-    }
-    auto read = std::make_shared<std::vector<absl::StatusOr<tuner::StoredTrial>>>();
-    tuner::Plausibility plausibility;
-    for (const v1::Record& record : request->records()) {
-      absl::Status status = CheckSize(record, static_cast<int64_t>(read->size()) + 1);
-      const absl::StatusOr<std::string> line = status.ok() ? TextOf(record) : status;
-      read->push_back(line.ok() ? tuner::ReadPlausible(*line, plausibility) : line.status());
-    }
-    tuner::RunHeader header{run.name(), run.attempt(), run.host()};
-    tuner::Provenance by;
-    by.tenant = caller.tenant;
-    by.token = caller.token;
-    auto report = std::make_shared<tuner::Records::ImportReport>();
-    gateway_.store.Write(
-        [=, header = std::move(header), by = std::move(by),
-         first = request->first_sequence()](tuner::Records& records) -> absl::Status {
-          absl::Status claimed = ClaimAttempt(records, caller, header, absl::Now());
-          if (!claimed.ok()) return claimed;
-          auto appended = tuner::AppendTrials(records, header, by, first, std::move(*read));
-          if (!appended.ok()) return appended.status();
-          *report = *std::move(appended);
-          return absl::OkStatus();
-        },
-        [=, run = absl::StrCat(run.name(), ".", run.attempt())](const absl::Status& status) {
-          LogChange(caller, "Append", "", status,
-                    {{"run", run}, {"added", report->added}, {"refused", report->refused}});
-          if (!status.ok()) return reply(status);
-          v1::AppendResponse answer;
-          answer.set_added(report->added);
-          answer.set_duplicate(report->duplicate);
-          answer.set_refused(report->refused);
-          for (const std::string& text : report->rejected) {
-            auto refusal = ParseRefusal(text);
-            if (!refusal) continue;
-            auto* rejected = answer.add_rejected();
-            rejected->set_number(refusal->first);
-            rejected->set_reason(refusal->second);
-          }
-          reply(answer);
-        });
-  };
-  return Unary(gateway_, "Append", Role::kMeasurer, Where::kHeavy, context, response, handle);
-}
-
-grpc::ServerUnaryReactor* RecordsService::Retract(grpc::CallbackServerContext* context,
-                                                  const v1::RetractRequest* request,
-                                                  v1::RetractResponse* response) {
-  return Unary(gateway_, "Retract", Role::kAdmin, Where::kInline, context, response,
-               [this, request](const Caller& caller, const Reply<v1::RetractResponse>& reply) {
-                 if (absl::Status s = Check(*request); !s.ok()) return reply(s);
-                 std::string body;
-                 request->SerializeToString(&body);
-                 auto count = std::make_shared<int64_t>(0);
-                 gateway_.store.Write(
-                     [=, hash = heddle::HashOf(body)](tuner::Records& records) -> absl::Status {
-                       auto earlier = FindRequest(records, caller.tenant, "Retract",
-                                                  request->request_id(), hash);
-                       if (!earlier.ok()) return earlier.status();
-                       if (earlier->has_value()) {
-                         *count = **earlier;
-                         return absl::OkStatus();
-                       }
-                       auto removed = Remove(records, *request);
-                       if (!removed.ok()) return removed.status();
-                       *count = *removed;
-                       return AddRequest(records, caller.tenant, "Retract", request->request_id(),
-                                         hash, *count, absl::Now());
-                     },
-                     [=](const absl::Status& status) {
-                       LogChange(caller, "Retract", request->request_id(), status,
-                                 {{"count", *count}, {"reason", request->reason()}});
-                       if (!status.ok()) return reply(status);
-                       v1::RetractResponse answer;
-                       answer.set_count(*count);
-                       reply(answer);
-                     });
-               });
+std::unique_ptr<grpc::Service> MakeRecordsService(const Gateway& gateway) {
+  return std::make_unique<RecordsService>(gateway);
 }
 
 }  // namespace heddle::server

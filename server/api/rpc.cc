@@ -10,6 +10,23 @@
 #include "base/log.h"
 
 namespace heddle::server {
+
+bool Backlog::Add(const std::string& tenant, size_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  size_t& held = bytes_[tenant];
+  // One alone is always taken.
+  if (held > 0 && held + bytes > kMostOfTenant) return false;
+  held += bytes;
+  return true;
+}
+
+void Backlog::Remove(const std::string& tenant, size_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  const auto held = bytes_.find(tenant);
+  held->second -= bytes;
+  if (held->second == 0) bytes_.erase(held);
+}
+
 namespace {
 
 constexpr char kScheme[] = "bearer ";

@@ -5,10 +5,13 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "server/db/auth.h"
 #include "server/db/errors.h"
@@ -21,6 +24,22 @@
 
 namespace heddle::server {
 
+// The bytes of large requests whose answers are not known yet, in pools and in the writer's queue,
+// which bound how many wait, not how much they hold.
+class Backlog {
+ public:
+  // Small ones are few enough not to be counted.
+  static constexpr size_t kSmall = size_t{64} << 10, kMostOfTenant = size_t{64} << 20;
+
+  // False: with so much more the tenant would have too much here.
+  bool Add(const std::string& tenant, size_t bytes);
+  void Remove(const std::string& tenant, size_t bytes);
+
+ private:
+  absl::Mutex mutex_;
+  std::map<std::string, size_t> bytes_ ABSL_GUARDED_BY(mutex_);  // of tenants that have some
+};
+
 // What the services share.
 struct Gateway {
   Store& store;
@@ -28,6 +47,7 @@ struct Gateway {
   Metrics& metrics;
   Spaces& spaces;
   Pool &light, &heavy;
+  Backlog& backlog;
   // Calls over TCP need a token. Those over a Unix socket never do: its permissions guard it.
   bool tokens_required = true;
   // A stream that goes on for so long has its token looked at again, before what it sends next.
@@ -54,10 +74,10 @@ absl::Status OnlyOnPrimary(const std::string& why);
 enum class Where : uint8_t { kInline, kLight, kHeavy };
 
 // A unary call: `handler` gets the caller and a Reply, which it calls once.
-template <typename Response, typename Handler>
+template <typename Request, typename Response, typename Handler>
 grpc::ServerUnaryReactor* Unary(const Gateway& gateway, const char* method, Role needed,
                                 Where where, grpc::CallbackServerContext* context,
-                                Response* response, Handler handler) {
+                                const Request* request, Response* response, Handler handler) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const SteadyTime start = SteadyNow();
   const Gateway* g = &gateway;
@@ -75,6 +95,17 @@ grpc::ServerUnaryReactor* Unary(const Gateway& gateway, const char* method, Role
   if (!caller.ok()) {
     reply(caller.status());
     return reactor;
+  }
+  if (const size_t bytes = request->ByteSizeLong(); bytes > Backlog::kSmall) {
+    if (!gateway.backlog.Add(caller->tenant, bytes)) {
+      reply(Busy("the tenant has too many large calls waiting; try again"));
+      return reactor;
+    }
+    reply = [=, tenant = caller->tenant,
+             answer = std::move(reply)](absl::StatusOr<Response> result) {
+      g->backlog.Remove(tenant, bytes);
+      answer(std::move(result));
+    };
   }
   if (where == Where::kInline) {
     handler(*caller, std::move(reply));

@@ -15,9 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "measure/codegen/codegen.h"
-#include "server/api/fleet_service.h"
-#include "server/api/records_service.h"
-#include "server/api/tuning_service.h"
+#include "server/api/services.h"
 #include "server/metrics/health_metrics.h"
 
 namespace heddle::server {
@@ -160,8 +158,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   server->heavy_ = std::make_unique<Pool>(kHeavyThreads);
   server->gateway_ = std::make_unique<Gateway>(
       Gateway{*server->store_, *server->engine_, metrics, *server->spaces_, *server->light_,
-              *server->heavy_, /*tokens_required=*/!options.insecure_loopback, options.look_again,
-              server->replica_.get()});
+              *server->heavy_, server->backlog_, /*tokens_required=*/!options.insecure_loopback,
+              options.look_again, server->replica_.get()});
   if (absl::Status s = server->Listen(options); !s.ok()) return s;
   if (!options.metrics.empty()) {
     absl::Status s = CheckPort(options.metrics, "--metrics");
@@ -226,10 +224,10 @@ absl::Status Server::Listen(const ServerOptions& options) {
   if (!credentials.ok()) return credentials.status();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  services_.push_back(std::make_unique<TuningService>(*gateway_, options.build,
-                                                      options.engine.open_jobs_per_tenant));
-  services_.push_back(std::make_unique<RecordsService>(*gateway_));
-  services_.push_back(std::make_unique<FleetService>(*gateway_));
+  services_.push_back(
+      MakeTuningService(*gateway_, options.build, options.engine.open_jobs_per_tenant));
+  services_.push_back(MakeRecordsService(*gateway_));
+  services_.push_back(MakeFleetService(*gateway_));
   grpc::ServerBuilder builder;
   for (const auto& service : services_) builder.RegisterService(service.get());
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);

@@ -72,6 +72,7 @@ class Server {
   std::unique_ptr<Store> store_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Spaces> spaces_;
+  Backlog backlog_;
   std::unique_ptr<Pool> light_, heavy_;
   std::unique_ptr<Gateway> gateway_;
   std::vector<std::unique_ptr<grpc::Service>> services_;

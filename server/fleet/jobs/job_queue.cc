@@ -167,10 +167,9 @@ void JobQueue::StartJob(ActiveJob& job, const std::string& model) {
 void JobQueue::End(int64_t job) {
   const auto ended = searching_.extract(job);
   --searching_on_[ended.mapped().model];
+  // What is left is given back, and what was taken beyond the slice is charged.
   const absl::Duration left = options_.slice - (options_.steady() - ended.mapped().slice_begun);
-  if (left > absl::ZeroDuration()) {
-    share_.Charge(ended.mapped().tenant, -absl::ToDoubleSeconds(left));
-  }
+  share_.Charge(ended.mapped().tenant, -absl::ToDoubleSeconds(left));
   may_start_ = true;
 }
 

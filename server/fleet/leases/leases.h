@@ -77,7 +77,7 @@ class Leases {
   void Beat(FleetSession& session, const v1::HeartbeatRequest& request,
             v1::HeartbeatResponse& response);
   // Candidates of daemons that fell silent wait for another device. Whether what ran is to blame
-  // for a host's silence is known when the host is back:
+  // for a host's silence is known when the host is back.
   void Expire();
   // A daemon registered: what ran when an earlier one on its devices died is to blame.
   void BlameForDeath(const FleetSession& now);

@@ -156,7 +156,9 @@ TEST_F(AppendTest, IsServedOnceTheOwnerBringsIt) {
 }
 
 // What others send in bulk does not take the disk from what is measured here.
-TEST_F(AppendTest, ADiskWithoutRoomTakesNothingInBulk) {
+TEST_F(AppendTest, ADiskWithoutRoomTakesWhatIsMeasuredHereAlone) {
+  v1::Job job, refused;
+  ASSERT_TRUE(Create("measured", &job).ok());
   options_.store.spare_share = 2;  // more than there can be
   options_.store.spare_bytes = 0x1p62;
   Start();
@@ -170,8 +172,7 @@ TEST_F(AppendTest, ADiskWithoutRoomTakesNothingInBulk) {
   stream->Write(all_.front());
   stream->WritesDone();
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  v1::Job job;
-  ASSERT_TRUE(Create("measured", &job).ok());
+  EXPECT_EQ(Create("another", &refused).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   Work(job.name());
   EXPECT_EQ(Best().match(), v1::QueryBestResponse::MATCH_EXACT);
 }

@@ -8,6 +8,7 @@
 
 #include "base/sqlite.h"
 #include "search_space/notation/notation.h"
+#include "server/api/rpc.h"
 #include "server/db/errors.h"
 #include "server/fleet/jobs/cost.h"
 #include "tests/server/server_fixture.h"
@@ -261,6 +262,19 @@ TEST(StoreLimitsTest, TooManyWritesAreRefusedWithTheTimeToComeAgain) {
   store->reset();
   EXPECT_EQ(ran, 9) << "the last one is what the server itself has decided";
   EXPECT_EQ(refused, 11);
+}
+
+TEST(BacklogTest, ATenantsLargeRequestsAreBoundedByTheirBytes) {
+  Backlog backlog;
+  const size_t quarter = Backlog::kMostOfTenant / 4;
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(backlog.Add("weavers", quarter));
+  EXPECT_FALSE(backlog.Add("weavers", Backlog::kSmall));
+  EXPECT_TRUE(backlog.Add("spinners", quarter));
+  backlog.Remove("weavers", quarter);
+  EXPECT_TRUE(backlog.Add("weavers", Backlog::kSmall));
+  // What is larger than all that a tenant may have comes in alone.
+  EXPECT_TRUE(backlog.Add("dyers", 2 * Backlog::kMostOfTenant));
+  EXPECT_FALSE(backlog.Add("dyers", 1));
 }
 
 }  // namespace

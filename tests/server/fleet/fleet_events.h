@@ -250,9 +250,10 @@ class FleetEventsTest : public testing::Test {
     EXPECT_EQ(host.trusted(), Count("SELECT trusted FROM fleet_host") == 1);
     EXPECT_EQ(host.released(), Count("SELECT released FROM fleet_host") == 1);
   }
-  void Beat(int host) {
+  void Beat(int host, const std::vector<int64_t>& leases = {}) {
     v1::HeartbeatRequest request;
     request.set_session(sessions_.at(host));
+    request.mutable_leases()->Add(leases.begin(), leases.end());
     Do([&](FleetState& state) {
       state.Heartbeat(CallerOf(host), request, [](const auto& reply) { EXPECT_TRUE(reply.ok()); });
     });

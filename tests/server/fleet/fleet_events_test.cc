@@ -89,6 +89,32 @@ TEST_F(FleetEventsTest, AScreeningResultIsNoAnswerToFinals) {
   EXPECT_TRUE(state_->AnswerIsReady(job, true));
 }
 
+// A daemon that is heard of all the time holds its candidates for so long, and no longer.
+TEST_F(FleetEventsTest, ALeaseThatIsNeverReportedIsTakenBack) {
+  Register(1);
+  Register(2);
+  const int64_t job = StartJob();
+  Propose(job, 1);
+  auto first = Acquire(1);
+  Commit();
+  const v1::Lease lease = LeaseIn(first, 1);
+  for (int minute = 0; minute < 30; ++minute) {
+    for (int beat = 0; beat < 3; ++beat) {
+      now_ms_ += 20'000;
+      Beat(1, {lease.id()});
+      Beat(2);
+    }
+    Do([](FleetState& state) { state.Tick(); });
+    Commit();
+    if (minute < 15) {
+      EXPECT_EQ(Count("SELECT state FROM job_trial"), int{v1::Trial::STATE_LEASED});
+    }
+  }
+  auto second = Acquire(2);
+  Commit();
+  EXPECT_EQ(LeaseIn(second, 1).candidates(0).id(), lease.candidates(0).id());
+}
+
 // ------------------------------------------------------------------------------ several at a time
 
 TEST_F(FleetEventsTest, AResultThatComesWithTheEndOfItsLeaseIsCountedOnce) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -80,13 +81,20 @@ int UsableCores(const std::string& groups, const std::string& own) {
 }
 
 std::string HostId(const std::string& machine_id_file) {
+  const auto plain = [](std::string name, size_t longest) {
+    for (char& c : name) c = c == '.' ? '-' : c;
+    std::erase_if(name, [](char c) { return !absl::ascii_isalnum(c) && c != '-'; });
+    name.resize(std::min(name.size(), longest));
+    return name;
+  };
+  const char* told = std::getenv("HEDDLE_HOST");
+  if (std::string name = plain(told != nullptr ? told : "", kLongestHostId); !name.empty()) {
+    return name;
+  }
   const std::string machine = FirstWord(machine_id_file);
   if (!machine.empty() && machine != "uninitialized") return machine;
   const std::string boot = BootId();
-  std::string name = HostName();
-  std::erase_if(name, [](char c) { return !absl::ascii_isalnum(c) && c != '-'; });
-  name.resize(std::min(name.size(), kLongestHostId - boot.size() - 1));
-  return absl::StrCat(name, "-", boot);
+  return absl::StrCat(plain(HostName(), kLongestHostId - boot.size() - 1), "-", boot);
 }
 
 }  // namespace heddle

@@ -6,9 +6,10 @@
 
 namespace heddle {
 
-// What names this host among others: the word in that file, or, where there is none or it is not
-// set yet, as in containers, the host's name and its boot, which is another one after a reboot. At
-// most 64 letters, digits and '-'.
+// What names this host among others: $HEDDLE_HOST, by which who starts a container says on which it
+// is; the word in that file; or, where there is none or it is not set yet, the host's name and its
+// boot, which is another one after a reboot. At most 64 letters, digits and '-', which takes the
+// place of '.'.
 std::string HostId(const std::string& machine_id_file = "/etc/machine-id");
 std::string HostName();
 // Of the boot that the host runs since.

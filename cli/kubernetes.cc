@@ -32,10 +32,14 @@ Json Container(const KubernetesFlags& flags, const Json& mounts) {
       {"env",
        {{{"name", "HEDDLE_LOCK_FOLDER"}, {"value", "/tmp"}},
         {{"name", "XDG_CACHE_HOME"}, {"value", "/tmp/cache"}},
-        {{"name", "HOME"}, {"value", "/tmp"}}}},
+        {{"name", "HOME"}, {"value", "/tmp"}},
+        // Pods of one node are one host's, and no two nodes are one, whatever the image says.
+        {{"name", "HEDDLE_HOST"},
+         {"valueFrom", {{"fieldRef", {{"fieldPath", "spec.nodeName"}}}}}}}},
+      // As many compilers run as the limit has cores.
       {"resources",
        {{"requests", {{"cpu", flags.cpu}, {"memory", flags.memory}}},
-        {"limits", {{flags.resource, 1}, {"memory", flags.memory}}}}},
+        {"limits", {{flags.resource, 1}, {"cpu", flags.cpu}, {"memory", flags.memory}}}}},
       {"securityContext",
        {{"allowPrivilegeEscalation", false},
         {"readOnlyRootFilesystem", true},

@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/files.h"
 #include "cli/slurm.h"
 
@@ -55,7 +56,9 @@ void SlurmFlags::Add(CLI::App& app) {
   app.add_option("--parallel", parallel, "tasks that run at a time, at most")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 20).description(""));
-  app.add_option("--sbatch", sbatch, "one more flag of sbatch, such as --sbatch=--account=a")
+  app.add_option(
+         "--sbatch", sbatch,
+         "one more flag of sbatch, such as --sbatch=--account=a; of a server {tenant} is the job's")
       ->type_name("FLAG");
   app.add_option("--task-script", task_script, "the site's own deploy/slurm/tune.sbatch")
       ->type_name("FILE");
@@ -95,7 +98,9 @@ absl::StatusOr<std::string> ScriptOf(const std::string& file, const char* built_
 std::string ThisProgram() {
   std::error_code error;
   const fs::path path = fs::read_symlink("/proc/self/exe", error);
-  return error ? "heddle" : path.string();
+  if (error) return "heddle";
+  // Where the file was replaced while it runs, by an upgrade, its successor is meant.
+  return std::string(absl::StripSuffix(path.string(), " (deleted)"));
 }
 
 std::vector<SlurmArray> ArraysOf(const Batch& batch, int generation,

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "cli/slurm.h"
@@ -90,6 +91,9 @@ class SlurmEngine : public ClusterEngine {
     batch.array = flags_.OfArray(batch.TaskSeconds());
     // So that the site can account for it.
     batch.array.push_back("--comment=heddle tenant " + tenant);
+    for (std::string& flag : batch.array) {
+      flag = absl::StrReplaceAll(flag, {{"{tenant}", tenant}});
+    }
     auto held = SubmitHeld(batch, submission, indices);
     if (!held.ok()) return held.status();
     LogEvent(Severity::kInfo, "submitted",

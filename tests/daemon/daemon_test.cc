@@ -31,6 +31,9 @@ TEST(HostIdTest, IsTheMachinesOrElseNameAndBoot) {
         << id;
     EXPECT_EQ(HostId(file + ".missing"), id);
   }
+  setenv("HEDDLE_HOST", "node-7.example_org", 1);
+  EXPECT_EQ(HostId(file), "node-7-exampleorg");
+  unsetenv("HEDDLE_HOST");
 }
 
 TEST_F(DaemonTest, MeasuresWhatItLeasesAndReportsIt) {

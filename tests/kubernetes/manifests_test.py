@@ -37,6 +37,10 @@ with tempfile.TemporaryDirectory(prefix="heddle-kubernetes-") as folder:
     container, = pod["containers"]
     assert pod["activeDeadlineSeconds"] == 1200 and pod["nodeSelector"]["nvidia.com/gpu.product"].startswith("NVIDIA")
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    # So many compilers run, and trials are of the node.
+    assert container["resources"]["limits"]["cpu"] == container["resources"]["requests"]["cpu"]
+    host = next(each for each in container["env"] if each["name"] == "HEDDLE_HOST")
+    assert host["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}, host
     # Level "restricted".
     security = pod["securityContext"]
     assert security["runAsNonRoot"] is True and security["runAsUser"] > 0

@@ -20,7 +20,8 @@ class Nodes:
     def __init__(self, api, command):
         self.api, self.command = api, command
         self.processes = {}  # by pod
-        self.lost = []  # of nodes that are away: nobody knows of them
+        self.lost = {}  # of nodes that are away, by pod: nobody knows what becomes of them
+        self.unreachable = set()  # pods of such nodes, as long as these are not removed
         self.endings = {}
         self.failures = {}  # by (Job's uid, index)
         self.pods = 0  # so far
@@ -32,7 +33,7 @@ class Nodes:
     def close(self):
         self.ended.set()
         self.thread.join()
-        for process in [*self.processes.values(), *self.lost]:
+        for process in [*self.processes.values(), *self.lost.values()]:
             process.kill()
             process.wait()
 
@@ -103,7 +104,7 @@ class Nodes:
 
     def look(self, pod):
         """Whether its process has ended, and what follows from that."""
-        if pod["status"]["phase"] != "Running":
+        if pod["status"]["phase"] != "Running" or pod["metadata"]["name"] in self.unreachable:
             return
         process = self.processes.get(pod["metadata"]["name"])
         if process:
@@ -149,7 +150,9 @@ class Nodes:
         self.failures[key] = self.failures.get(key, 0) + counts
 
     def stop(self, pod):
-        """TERM, and after the grace KILL; whether the process is gone."""
+        """TERM, and after the grace KILL; whether the process is gone, as far as anybody knows."""
+        if pod["metadata"]["name"] in self.unreachable:
+            return False
         process = self.processes.get(pod["metadata"]["name"])
         if process is None or process.poll() is not None:
             return True
@@ -171,18 +174,32 @@ class Nodes:
                      and pod["metadata"]["annotations"][INDEX] == str(index)), None)
 
     def disrupt(self, index, reason):
-        """The pod is taken from its node: TERM ("EvictionByEvictionAPI"), or, where that is lost
-        ("DeletionByTaintManager"), nothing, so that it goes on."""
+        """The pod is taken from its node: TERM ("EvictionByEvictionAPI"). Where that is lost
+        ("DeletionByTaintManager") it goes on, and for the API server, which cannot ask, it is being deleted: the Job's
+        controller makes another in its place when it has ended (podReplacementPolicy: Failed)."""
         with self.api.change:
             pod = self.running(index)
-            process = self.processes.pop(pod["metadata"]["name"])
+            name = pod["metadata"]["name"]
+            process = self.processes.pop(name)
+            told = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason,
+                                    "lastTransitionTime": now()}]}
             if reason == "DeletionByTaintManager":
-                self.lost.append(process)
+                self.lost[name] = process
+                self.unreachable.add(name)
+                pod["metadata"].update(deletionTimestamp=now(),
+                                       deletionGracePeriodSeconds=pod["spec"]["terminationGracePeriodSeconds"])
+                self.end(pod, "Running", **told)
             else:
                 process.send_signal(signal.SIGTERM)
                 process.wait()
-            self.end(pod, "Failed", conditions=[{"type": "DisruptionTarget", "status": "True", "reason": reason,
-                                                 "lastTransitionTime": now()}])
+                self.end(pod, "Failed", **told)
+
+    def remove_node(self):
+        """kubectl delete node: what was on the lost one has ended, by the collector of pods."""
+        with self.api.change:
+            for name in self.unreachable:
+                self.end(self.api.objects["pods"][name], "Failed")
+            self.unreachable.clear()
 
     def edit(self, change):
         """As an administrator, with the only Job there is."""
@@ -205,5 +222,13 @@ def environment_of(pod, scratch):
     """Of the container, whose /tmp is `scratch`."""
     os.makedirs(scratch, exist_ok=True)
     container, = pod["spec"]["containers"]
-    return {each["name"]: each["value"].replace("/tmp", scratch) for each in container["env"]} | {
+    def value(each):
+        if "value" in each:
+            return each["value"].replace("/tmp", scratch)
+        found = pod  # of the downward API
+        for part in each["valueFrom"]["fieldRef"]["fieldPath"].split("."):
+            found = found[part]
+        return found
+
+    return {each["name"]: value(each) for each in container["env"]} | {
         "PATH": os.environ["PATH"], "TMPDIR": scratch}

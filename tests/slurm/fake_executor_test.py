@@ -180,7 +180,7 @@ with FakeSlurm() as slurm:
     job = server.submit(61)
     slurm.until("it is refused", lambda: "Invalid account" in server.log())
     server.stop()
-    server.start("--sbatch=--account=a")
+    server.start("--sbatch=--account=of-{tenant}")
     expect(server.ends(job)["workloads"][0]["best_us"] == 3, server.job(job))
 
     # A device of a fleet is none of a cluster's; another model than the partition's is said at the first result.

@@ -6,7 +6,7 @@ called says which command it is; what there is lies in $FAKE_SLURM:
     calls         a line for each call: its step, as in `fault`
     fault         "STEP before", "STEP after" or "sbatch late", once: the server (server.pid) is killed when it comes
                   to that step, which is done or not; `late`: the next sbatch is overtaken by it
-    refuse        where it is: sbatch fails without --account=a
+    refuse        where it is: sbatch fails without --account=a or of-local
     down          where it is: squeue fails
 
 A released array runs at once, to its end: a task does what $FAKE_SLURM/mode.INDEX says, RUNNING for ever, LAUNCH
@@ -92,7 +92,7 @@ def cancel(jobs, arguments):
 
 def act(step, jobs, arguments):
     if step == "sbatch":
-        if os.path.exists(path("refuse")) and "--account=a" not in arguments:
+        if os.path.exists(path("refuse")) and not {"--account=a", "--account=of-local"} & set(arguments):
             print("sbatch: error: Batch job submission failed: Invalid account", file=sys.stderr)
             return 1
         print(submit(jobs, arguments))

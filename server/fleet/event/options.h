@@ -42,8 +42,8 @@ inline constexpr int kMaxKills = 2;
 // Candidates that a search proposes ahead for each device: a lease of some while another is
 // measured.
 inline constexpr int kInFlightPerDevice = 16;
-// How long a lease lasts whose daemon is heard of and does not report: far more than a daemon,
-// which gives a candidate some 65 seconds at most, ever takes for it, behind another one that it
+// How long a lease lasts whose daemon is heard of and has not reported all of it: far more than a
+// daemon, which gives a candidate some 65 seconds at most, ever takes, behind another one that it
 // has.
 inline constexpr absl::Duration kLongestLease = absl::Minutes(20);
 inline constexpr absl::Duration kLongestCandidate = absl::Seconds(180);  // more, for each

@@ -488,8 +488,8 @@ void Leases::Expire() {
     }
     ++it;
     if (lease.expired) continue;
-    // Of a daemon that is heard of and reports nothing: its job's finals, its searcher and its
-    // cancellation would wait for good. One that was loaded has no count, nor a daemon any more.
+    // Of a daemon that is heard of and never comes to its end: the job's finals, its searcher and
+    // its cancellation would wait for good. One that was loaded has no count: silence ends it.
     const bool is_endless =
         lease.count > 0 && now - lease.begun > kLongestLease + lease.count * kLongestCandidate;
     if (is_endless || now - lease.last_seen > p_.options.lease) Expire(lease, Blame::kNone);

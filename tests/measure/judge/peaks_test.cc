@@ -189,5 +189,18 @@ TEST(PeaksTest, EveryPositionIsLargeOnceInAsManyRows) {
   EXPECT_TRUE(peaks.IsLarge(0, 4096 * width - 1));
 }
 
+// Tensors that no sum reads do not count.
+TEST(PeaksTest, EndsAreLargeOfEveryOtherTensorThatIsReduced) {
+  const Operator op = {"biased product",
+                       "op f(m, n) { in B[m], X[m, n], W[n] S[i: m] = sum(r: n) @ "
+                       "out Y[i: m] = S[i] + B[i] }",
+                       "X[i, r] * W[r]"};
+  const int64_t m = 4, n = 1000;
+  const TensorProgram program = Instance(op, op.term, m, n);
+  const Peaks peaks(program, 1);
+  for (const int64_t end : {int64_t{0}, m * n - 1}) EXPECT_TRUE(peaks.IsLarge(1, end)) << end;
+  for (const int64_t end : {int64_t{0}, n - 1}) EXPECT_FALSE(peaks.IsLarge(2, end)) << end;
+}
+
 }  // namespace
 }  // namespace heddle::measure

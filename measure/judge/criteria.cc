@@ -79,7 +79,8 @@ float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind) {
     return static_cast<float>(static_cast<double>(sum - 2 * 0xffff) * std::sqrt(3.0) * 0x1p-16);
   }
   const float unit = static_cast<float>(bits >> 40) * 0x1p-24f;  // [0, 1)
-  return kind == InputKind::kPositive ? unit + 0.25f : 2 * unit - 1;
+  if (kind == InputKind::kPositive) return unit + 0.25f;
+  return (2 * unit - 1) * (kind == InputKind::kSmall ? 0x1p-4f : 1);
 }
 
 float InputPower(uint64_t seed, int tensor, int64_t offset, double share) {
@@ -345,8 +346,8 @@ double ToleranceAt(const Allowed& allowed, double expected) {
   return allowed.absolute * (1 + allowed.slack * std::abs(expected));
 }
 
-bool CanTell(const TensorProgram& program, const Allowed& allowed,
-             const std::vector<SamplePoint>& samples) {
+double ToldShare(const TensorProgram& program, const Allowed& allowed,
+                 const std::vector<SamplePoint>& samples) {
   size_t sized = 0, told = 0;
   for (const SamplePoint& s : samples) {
     if (s.value == 0) continue;
@@ -356,7 +357,7 @@ bool CanTell(const TensorProgram& program, const Allowed& allowed,
     told +=
         most <= std::abs(s.value) || most <= kMuchMore * Tolerance(program, s.magnitude) ? 1 : 0;
   }
-  return 2 * told >= sized;
+  return sized == 0 ? 1 : static_cast<double>(told) / static_cast<double>(sized);
 }
 
 }  // namespace heddle::measure

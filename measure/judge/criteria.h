@@ -17,6 +17,7 @@ enum class InputKind : uint8_t {
   kUniform,   // [-1, 1), multiples of 2^-23
   kNormal,    // about the standard normal distribution, as models' data are: what power is drawn by
   kPositive,  // [0.25, 1.25): for programs that are not finite on negative values
+  kSmall,     // [-1/16, 1/16): for programs that make others' spread too wide, as exp of long sums
   kIntegers,  // -4 .. 4: sums and products of them are exact, in whatever order
   kPeaks,     // of class Peaks (peaks.h): few terms make a sum
   kExtremes,  // the same for maxima and minima: one term makes each
@@ -28,7 +29,7 @@ uint64_t InputHash(uint64_t seed, int tensor, int64_t offset);
 
 // Element `offset` of input `tensor`: a hash of its arguments, so that any element can be had
 // without the others, on any thread, in any process; not rounded to the tensor's type yet. Of
-// kUniform, kNormal, kPositive or kIntegers.
+// kUniform, kNormal, kPositive, kSmall or kIntegers.
 float InputValue(uint64_t seed, int tensor, int64_t offset, InputKind kind);
 // The same of kPowers, of which `share` are not 1 or -1.
 float InputPower(uint64_t seed, int tensor, int64_t offset, double share);
@@ -91,11 +92,11 @@ Allowed AllowedOf(const search_space::TensorProgram& program, InputKind kind,
 // How far an element may be from `expected`.
 double ToleranceAt(const Allowed& allowed, double expected);
 
-// Whether a kernel that writes nothing but zeros is found out: false where for most of `samples`
-// both their own size and what their own rounding errors could explain are less than is allowed, as
-// in products of hundreds of random factors.
-bool CanTell(const search_space::TensorProgram& program, const Allowed& allowed,
-             const std::vector<search_space::SamplePoint>& samples);
+// The share of `samples` other than 0 that show a kernel which writes nothing but zeros: not those
+// whose own size, and what their own rounding errors could explain, are less than is allowed, as
+// nearly all are in products of hundreds of random factors. 1 where all are 0.
+double ToldShare(const search_space::TensorProgram& program, const Allowed& allowed,
+                 const std::vector<search_space::SamplePoint>& samples);
 
 }  // namespace heddle::measure
 

@@ -55,6 +55,11 @@ std::vector<InputKind> TellingKinds(const TensorProgram& program) {
   return kinds;
 }
 
+bool HasNonzero(const Sampled& sampled) {
+  return std::any_of(sampled.samples.begin(), sampled.samples.end(),
+                     [](const SamplePoint& s) { return s.value != 0; });
+}
+
 }  // namespace
 
 std::vector<BufferRef> OutputsOf(const TensorProgram& program) {
@@ -87,6 +92,8 @@ const char* NameOf(InputKind kind) {
       return "normal";
     case InputKind::kPositive:
       return "positive";
+    case InputKind::kSmall:
+      return "small";
     case InputKind::kIntegers:
       return "integer";
     case InputKind::kPeaks:
@@ -145,16 +152,17 @@ std::optional<Sampled> Inputs::Sample(InputKind kind) const {
   for (size_t o = 0; o < outputs.size(); ++o) {
     result.allowed.push_back(
         AllowedOf(*program_, kind, outputs[o]->dtype, of_output[o], truncation_));
-    result.tells = result.tells && CanTell(*program_, result.allowed[o], of_output[o]);
+    result.told = std::min(result.told, ToldShare(*program_, result.allowed[o], of_output[o]));
   }
   return result;
 }
 
 absl::StatusOr<std::vector<Sampled>> Inputs::Choose() const {
+  constexpr double kMost = 0.5, kSome = 1.0 / 64;
   std::vector<Sampled> chosen;
   for (InputKind kind : TellingKinds(*program_)) {
     std::optional<Sampled> found = Sample(kind);
-    if (!found || !found->tells) continue;
+    if (!found || found->told < kMost) continue;
     chosen.push_back(*std::move(found));
     break;
   }
@@ -163,26 +171,36 @@ absl::StatusOr<std::vector<Sampled>> Inputs::Choose() const {
       std::any_of(program_->inputs.begin(), program_->inputs.end(),
                   [](const BufferRef& input) { return search_space::IsNarrow(input->dtype); });
   const InputKind usual = has_narrow ? InputKind::kNormal : InputKind::kUniform;
-  bool finite = false;
+  std::vector<Sampled> finite;
   for (InputKind kind : {usual, InputKind::kPositive}) {
     std::optional<Sampled> found = Sample(kind);
-    finite = finite || found;
+    if (!found) continue;
     // Where others can tell, what is timed need not.
-    if (!found || (chosen.empty() && !found->tells)) continue;
-    chosen.push_back(*std::move(found));
-    return chosen;
+    if (!chosen.empty() || found->told >= kMost) {
+      chosen.push_back(*std::move(found));
+      return chosen;
+    }
+    finite.push_back(*std::move(found));
   }
-  if (finite) {
+  if (finite.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        program_->op,
+        " is not finite on random inputs, neither of [-1, 1) nor of [0.25, 1.25): its outputs "
+        "cannot be checked"));
+  }
+  std::optional<Sampled> small = Sample(InputKind::kSmall);
+  if (small && HasNonzero(*small) && small->told > finite.front().told) {
+    chosen.push_back(*std::move(small));
+  }
+  if (std::max(finite.front().told, chosen.empty() ? 0 : chosen.front().told) < kSome) {
     return absl::FailedPreconditionError(absl::StrCat(
         program_->op,
         " gives outputs of such different sizes on random inputs that what rounding may do to the "
         "largest hides whether the others are right: they cannot be checked; reduce fewer terms, "
         "or take logarithms"));
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat(program_->op,
-                   " is not finite on random inputs, neither of [-1, 1) nor of [0.25, 1.25): its "
-                   "outputs cannot be checked"));
+  chosen.push_back(std::move(finite.front()));
+  return chosen;
 }
 
 }  // namespace heddle::measure

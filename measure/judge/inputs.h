@@ -30,7 +30,7 @@ struct Sampled {
   InputKind kind;
   std::vector<search_space::SamplePoint> samples;
   std::vector<Allowed> allowed;  // of each output
-  bool tells = true;             // CanTell, of every output
+  double told = 1;               // ToldShare, of the output of which it is least
 };
 
 class Inputs {
@@ -45,8 +45,9 @@ class Inputs {
   // should be.
   std::optional<Sampled> Sample(InputKind kind) const;
   // One or two kinds: where there is one, first that in which one lost term of a reduction shows;
-  // last that which is timed. FailedPrecondition: the program is not finite on any, or none can
-  // tell a kernel that writes nothing but zeros.
+  // last that which is timed. Small inputs come first where others show too few elements' errors.
+  // FailedPrecondition: the program is not finite on any, or none can tell a kernel that writes
+  // nothing but zeros.
   absl::StatusOr<std::vector<Sampled>> Choose() const;
 
  private:

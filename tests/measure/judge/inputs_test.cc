@@ -69,10 +69,29 @@ TEST(InputsTest, WhatIsNeverFiniteIsRefused) {
 // Products of so many factors are of such different sizes that what is allowed for the largest
 // would let pass a kernel that writes nothing but zeros.
 TEST(InputsTest, WhereNoneCanTellTheProgramIsRefused) {
-  const TensorProgram program = ProgramOf("in A[n, n] out C[i: n] = prod(r: n) exp(A[i, r] * 3.0)");
+  const TensorProgram program = ProgramOf("in A[n, n] out C[i: n] = prod(r: n) exp(A[i, r] * 60)");
   const absl::Status refused = Inputs(program, 1).Choose().status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
   EXPECT_THAT(refused.message(), testing::HasSubstr("cannot be checked"));
+}
+
+// What a softmax makes of long sums of products is one element of each row: the others are less
+// than what is allowed for that one.
+TEST(InputsTest, SmallInputsTellWhereOthersSpreadTooWide) {
+  for (const char* text :
+       {"in X[n, 1024], W[n, 1024] L[i: n, j: n] = sum(r: 1024) X[i, r] * W[j, r] "
+        "M[i: n] = max(j: n) L[i, j] S[i: n] = sum(j: n) exp(L[i, j] - M[i]) "
+        "out Y[i: n, j: n] = exp(L[i, j] - M[i]) / S[i]",
+        "in A[n, n] out C[i: n] = prod(r: n) exp(A[i, r] * 3.0)"}) {
+    const TensorProgram program = ProgramOf(text);
+    const auto chosen = Inputs(program, 1).Choose();
+    ASSERT_TRUE(chosen.ok()) << chosen.status() << ": " << text;
+    ASSERT_EQ(chosen->size(), 2u) << text;
+    EXPECT_EQ(chosen->front().kind, InputKind::kSmall) << text;
+    EXPECT_GT(chosen->front().told, 0.3) << text;
+    EXPECT_LT(chosen->back().told, 0.1) << text;
+    EXPECT_EQ(chosen->back().kind, InputKind::kUniform) << text;
+  }
 }
 
 TEST(InputsTest, ElementsAreOfTheirTensorsType) {

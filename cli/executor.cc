@@ -190,6 +190,30 @@ absl::StatusOr<Executor::Attempts> Executor::FindAttempts(const Batch& batch) {
   return attempts;
 }
 
+// Lines are judged here, and written in turns of the writer that others wait for.
+absl::StatusOr<tuner::CollectReport> Executor::CollectFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  const bool opened = in.is_open();
+  absl::StatusOr<tuner::RunReader> file = tuner::RunReader::Open(in);
+  tuner::CollectReport report;
+  if (file.ok()) {
+    for (tuner::RunPart part = file->Next(); !part.empty(); part = file->Next()) {
+      const tuner::Records::ImportReport before = report.trials;
+      absl::Status added = server_.store().WriteAndWait([&](tuner::Records& records) {
+        report.trials = before;  // a turn may be taken twice
+        return tuner::CollectPart(records, file->header(), part, report.trials);
+      });
+      if (!added.ok()) return added;
+    }
+  }
+  // What ends before its end would count as collected.
+  if (!opened || in.bad()) return absl::UnavailableError(path + ": cannot be read");
+  if (!file.ok()) return file.status();
+  report.header = file->header();
+  report.exit_code = file->exit_code();
+  return report;
+}
+
 absl::StatusOr<std::string> Executor::Collect(const Attempts& attempts, bool all) {
   std::string model;
   for (const auto& [run, files] : attempts) {
@@ -199,31 +223,20 @@ absl::StatusOr<std::string> Executor::Collect(const Attempts& attempts, bool all
       const bool wanted = all || file.exit_code || bytes >= 2 * before;
       if (error) return absl::UnavailableError(absl::StrCat(file.path, ": ", error.message()));
       if (bytes == before || !wanted) continue;
-      tuner::CollectReport report;
-      const absl::Status status =
-          server_.store().WriteAndWait([&](tuner::Records& records) -> absl::Status {
-            std::ifstream in(file.path, std::ios::binary);
-            const bool opened = in.is_open();
-            auto collected = tuner::Collect(records, in);
-            // What ends before its end would count as collected.
-            if (!opened || in.bad()) return absl::UnavailableError(file.path + ": cannot be read");
-            if (!collected.ok()) return collected.status();
-            report = *std::move(collected);
-            return absl::OkStatus();
-          });
-      if (absl::IsInvalidArgument(status)) {
+      const auto report = CollectFile(file.path);
+      if (absl::IsInvalidArgument(report.status())) {
         // It was a run's when it was looked at; the others are not to blame.
         LogEvent(Severity::kError, "run_refused",
-                 {{"file", file.path}, {"error", std::string(status.message())}});
+                 {{"file", file.path}, {"error", std::string(report.status().message())}});
         collected_[file.path] = bytes;
         continue;
       }
-      if (!status.ok()) return status;
-      for (const std::string& line : report.trials.rejected) {
+      if (!report.ok()) return report.status();
+      for (const std::string& line : report->trials.rejected) {
         LogEvent(Severity::kWarning, "collect_refused", {{"file", file.path}, {"error", line}});
       }
       collected_[file.path] = bytes;
-      model = report.header.device;
+      model = report->header.device;
     }
   }
   return model;

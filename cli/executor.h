@@ -23,6 +23,7 @@
 #include "base/subprocess.h"
 #include "cli/batch.h"
 #include "server/api/server.h"
+#include "tuner/records/collect.h"
 #include "tuner/records/run_file.h"
 
 namespace heddle::cli {
@@ -101,6 +102,8 @@ class Executor {
   absl::StatusOr<Batch> FindOrMakeBatch(const v1::Job& job);
   // What its runs have left so far. A file that is no run's costs itself, and is told of once.
   absl::StatusOr<Attempts> FindAttempts(const Batch& batch);
+  // InvalidArgument: no file of a run.
+  absl::StatusOr<tuner::CollectReport> CollectFile(const std::string& path);
   // What is new in these files; the model that it was measured on, "" where nothing is new. Unless
   // `all` is to be there, one that goes on only when it has doubled, as it is read from its
   // beginning.

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/sqlite.h"
-#include "tuner/records/plausible.h"
 #include "tuner/records/records_fields.h"
 #include "tuner/records/records_keys.h"
 #include "tuner/records/records_sql.h"
@@ -15,7 +14,7 @@
 namespace heddle::tuner {
 namespace {
 
-constexpr int kBatch = 512;  // lines a transaction
+constexpr size_t kBatch = 512;  // lines a transaction
 
 struct Line {
   int64_t sequence;
@@ -193,8 +192,7 @@ class Collector {
 
 }  // namespace
 
-absl::StatusOr<CollectReport> Collect(Records& records, std::istream& in) {
-  CollectReport report;
+absl::StatusOr<RunReader> RunReader::Open(std::istream& in) {
   std::string text;
   bool too_long = false, whole = false;
   if (!ReadLine(in, text, too_long, whole) || !whole) {
@@ -202,18 +200,42 @@ absl::StatusOr<CollectReport> Collect(Records& records, std::istream& in) {
   }
   auto header = ParseRunHeader(text);
   if (!header.ok()) return header.status();
-  report.header = *std::move(header);
-  Collector collector(records, report.header, {}, 1, report.trials);
-  Plausibility plausibility;
-  for (int64_t sequence = 1; ReadLine(in, text, too_long, whole) && whole; ++sequence) {
-    report.exit_code = ParseRunEnd(text);
-    if (report.exit_code) continue;
-    absl::StatusOr<StoredTrial> stored = too_long
-                                             ? absl::InvalidArgumentError("too long for a trial")
-                                             : ReadPlausible(text, plausibility);
-    if (absl::Status s = collector.Take(sequence, std::move(stored)); !s.ok()) return s;
+  return RunReader(in, *std::move(header));
+}
+
+RunPart RunReader::Next() {
+  RunPart part;
+  std::string text;
+  bool too_long = false, whole = false;
+  while (part.size() < kBatch && ReadLine(*in_, text, too_long, whole) && whole) {
+    ++read_;
+    exit_code_ = ParseRunEnd(text);
+    if (exit_code_) continue;
+    part.push_back({read_, too_long ? absl::InvalidArgumentError("too long for a trial")
+                                    : ReadPlausible(text, plausibility_)});
   }
-  if (absl::Status s = collector.Flush(); !s.ok()) return s;
+  return part;
+}
+
+absl::Status CollectPart(Records& records, const RunHeader& header, RunPart part,
+                         Records::ImportReport& trials) {
+  Collector collector(records, header, {}, 1, trials);
+  for (RunLine& line : part) {
+    if (absl::Status s = collector.Take(line.sequence, std::move(line.stored)); !s.ok()) return s;
+  }
+  return collector.Flush();
+}
+
+absl::StatusOr<CollectReport> Collect(Records& records, std::istream& in) {
+  absl::StatusOr<RunReader> file = RunReader::Open(in);
+  if (!file.ok()) return file.status();
+  CollectReport report;
+  for (RunPart part = file->Next(); !part.empty(); part = file->Next()) {
+    absl::Status added = CollectPart(records, file->header(), std::move(part), report.trials);
+    if (!added.ok()) return added;
+  }
+  report.header = file->header();
+  report.exit_code = file->exit_code();
   return report;
 }
 

@@ -5,9 +5,12 @@
 #include <istream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tuner/records/plausible.h"
 #include "tuner/records/records.h"
 #include "tuner/records/run_file.h"
 
@@ -32,6 +35,44 @@ struct CollectReport {
 // another trial under the same run, attempt and sequence. A last line that is not whole is left for
 // later. InvalidArgument: the file is not a run's.
 absl::StatusOr<CollectReport> Collect(Records& records, std::istream& in);
+
+// The same in parts, each of few enough lines for one transaction: reading judges every operator
+// and every time, which takes longer than writing and need not be done where others wait to write.
+//
+//   auto file = RunReader::Open(in);
+//   for (RunPart part = file->Next(); !part.empty(); part = file->Next())
+//     CollectPart(records, file->header(), std::move(part), trials);
+struct RunLine {
+  int64_t sequence;  // from 1
+  absl::StatusOr<StoredTrial> stored;
+};
+using RunPart = std::vector<RunLine>;
+
+class RunReader {
+ public:
+  // `in` must outlive it. InvalidArgument: no file of a run.
+  static absl::StatusOr<RunReader> Open(std::istream& in);
+
+  // Of the lines that are whole; empty: there are no more.
+  RunPart Next();
+
+  const RunHeader& header() const { return header_; }
+  // As far as it was read.
+  std::optional<int> exit_code() const { return exit_code_; }
+
+ private:
+  RunReader(std::istream& in, RunHeader header) : in_(&in), header_(std::move(header)) {}
+
+  std::istream* in_;
+  RunHeader header_;
+  std::optional<int> exit_code_;
+  int64_t read_ = 0;  // lines behind the header
+  Plausibility plausibility_;
+};
+
+// Adds to `trials`.
+absl::Status CollectPart(Records& records, const RunHeader& header, RunPart part,
+                         Records::ImportReport& trials);
 
 // The name under which a tenant's word of a run is kept: its runs are its own.
 std::string RunOfTenant(const std::string& tenant, const std::string& run);

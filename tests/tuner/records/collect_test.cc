@@ -200,6 +200,32 @@ TEST_F(CollectTest, RefusesLineByLine) {
   }
 }
 
+// More lines than one transaction takes, the last but one refused, in parts that lose none.
+TEST_F(CollectTest, ALongFileIsReadInParts) {
+  constexpr int kTrials = 1300;
+  std::vector<TrialRecord> trials;
+  for (int i = 0; i < kTrials; ++i) trials.push_back(Screening(absl::StrCat(i)));
+  const std::string file = File(Header("r", 0, "n1"), trials) + "no trial\n" +
+                           R"({"format":1,"end":{"exit_code":3}})" + "\n";
+  std::istringstream in(file);
+  auto reader = RunReader::Open(in);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  size_t parts = 0;
+  int64_t lines = 0;
+  for (RunPart part = reader->Next(); !part.empty(); part = reader->Next(), ++parts) {
+    for (const RunLine& line : part) EXPECT_EQ(line.sequence, ++lines);
+  }
+  EXPECT_GT(parts, 2U);
+  EXPECT_EQ(lines, kTrials + 1);
+  EXPECT_EQ(reader->exit_code(), 3);
+
+  auto records = MustOpen();
+  const CollectReport report = Collect(*records, file);
+  EXPECT_EQ(report.trials.added, kTrials);
+  EXPECT_EQ(report.exit_code, 3);
+  EXPECT_THAT(report.trials.rejected, ElementsAre(HasSubstr("line 1302: not JSON")));
+}
+
 // A run writes what it measures itself, and what earlier attempts have measured only once.
 TEST_F(CollectTest, ARunsFileHoldsWhatThisAttemptHasMeasured) {
   auto node = MustOpen();

@@ -13,9 +13,13 @@ struct Format {
   int digits, least, most;
 };
 
+// Of the types of 16 bits.
+constexpr Format HalfFormatOf(DType type) {
+  return type == DType::kBFloat16 ? Format{8, -126, 127} : Format{11, -14, 15};
+}
+
 constexpr Format FormatOf(DType type) {
-  if (type == DType::kFloat16) return {11, -14, 15};
-  if (type == DType::kBFloat16) return {8, -126, 127};
+  if (type == DType::kFloat16 || type == DType::kBFloat16) return HalfFormatOf(type);
   if (type == DType::kTF32) return {11, -126, 127};
   if (type == DType::kFloat32) return {24, -126, 127};
   return {53, -1022, 1023};
@@ -39,7 +43,7 @@ double UnitRoundoff(DType type) { return std::ldexp(1, -FormatOf(type).digits); 
 
 uint16_t HalfBits(DType type, double value) {
   if (std::isnan(value)) return kQuietNan;
-  const Format f = FormatOf(type);
+  const Format f = HalfFormatOf(type);
   const int fraction_bits = f.digits - 1;
   const double rounded = std::abs(RoundToNarrow(type, value));
   const int sign = std::signbit(value) ? 0x8000 : 0;
@@ -55,7 +59,7 @@ uint16_t HalfBits(DType type, double value) {
 
 float HalfValue(DType type, uint16_t bits) {
   if (type == DType::kBFloat16) return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-  const Format f = FormatOf(type);
+  const Format f = HalfFormatOf(type);
   const int fraction_bits = f.digits - 1;
   const int exponent = (bits & 0x7fff) >> fraction_bits;
   const int fraction = bits & ((1 << fraction_bits) - 1);

@@ -145,15 +145,17 @@ TEST(SplitOperandTest, PartsAreAsNearAsPromised) {
   }
   EXPECT_LE(worst, kPartsLoss);
   EXPECT_GT(worst, kPartsLoss / 2) << "the bound says no more than it must";
-  const auto is_exact = [](double value) {
+  const auto is_exact = [](int64_t whole) {
+    const auto value = static_cast<double>(whole);
     const double first = RoundTo(kPartType, value);
     return first + RoundTo(kPartType, value - first) == value;
   };
-  for (double value = 0; value <= kMostExactInParts; ++value) {
+  const auto most = static_cast<int64_t>(kMostExactInParts);
+  for (int64_t value = 0; value <= most; ++value) {
     ASSERT_TRUE(is_exact(value)) << value;
   }
   bool all = true;
-  for (double value = kMostExactInParts; value <= 2 * kMostExactInParts; ++value) {
+  for (int64_t value = most; value <= 2 * most; ++value) {
     all = all && is_exact(value);
   }
   EXPECT_FALSE(all);

@@ -158,6 +158,8 @@ std::optional<Sampled> Inputs::Sample(InputKind kind) const {
 }
 
 absl::StatusOr<std::vector<Sampled>> Inputs::Choose() const {
+  // Shares of the elements that show: what a kind is taken with at once, and what is enough where
+  // there is no better one.
   constexpr double kMost = 0.5, kSome = 1.0 / 64;
   std::vector<Sampled> chosen;
   for (InputKind kind : TellingKinds(*program_)) {
@@ -171,7 +173,7 @@ absl::StatusOr<std::vector<Sampled>> Inputs::Choose() const {
       std::any_of(program_->inputs.begin(), program_->inputs.end(),
                   [](const BufferRef& input) { return search_space::IsNarrow(input->dtype); });
   const InputKind usual = has_narrow ? InputKind::kNormal : InputKind::kUniform;
-  std::vector<Sampled> finite;
+  std::optional<Sampled> finite;
   for (InputKind kind : {usual, InputKind::kPositive}) {
     std::optional<Sampled> found = Sample(kind);
     if (!found) continue;
@@ -180,26 +182,26 @@ absl::StatusOr<std::vector<Sampled>> Inputs::Choose() const {
       chosen.push_back(*std::move(found));
       return chosen;
     }
-    finite.push_back(*std::move(found));
+    if (!finite) finite = std::move(found);
   }
-  if (finite.empty()) {
+  if (!finite) {
     return absl::FailedPreconditionError(absl::StrCat(
         program_->op,
         " is not finite on random inputs, neither of [-1, 1) nor of [0.25, 1.25): its outputs "
         "cannot be checked"));
   }
   std::optional<Sampled> small = Sample(InputKind::kSmall);
-  if (small && HasNonzero(*small) && small->told > finite.front().told) {
+  if (small && HasNonzero(*small) && small->told > finite->told) {
     chosen.push_back(*std::move(small));
   }
-  if (std::max(finite.front().told, chosen.empty() ? 0 : chosen.front().told) < kSome) {
+  if ((chosen.empty() ? *finite : chosen.front()).told < kSome) {
     return absl::FailedPreconditionError(absl::StrCat(
         program_->op,
         " gives outputs of such different sizes on random inputs that what rounding may do to the "
         "largest hides whether the others are right: they cannot be checked; reduce fewer terms, "
         "or take logarithms"));
   }
-  chosen.push_back(std::move(finite.front()));
+  chosen.push_back(*std::move(finite));
   return chosen;
 }
 

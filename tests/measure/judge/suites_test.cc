@@ -2,14 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/files.h"
 #include "measure/judge/inputs.h"
 #include "search_space/notation/notation.h"
 #include "tests/support.h"
@@ -25,9 +24,9 @@ struct Row {
 };
 
 std::string TextOf(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
+  auto text = ReadTextFile(path.string(), 1 << 20);
+  EXPECT_TRUE(text.ok()) << text.status();
+  return text.value_or("");
 }
 
 std::vector<Row> RowsOfSuites() {
@@ -37,7 +36,8 @@ std::vector<Row> RowsOfSuites() {
   }
   std::vector<Row> rows;
   for (const fs::path& suite : suites) {
-    for (absl::string_view line : absl::StrSplit(TextOf(suite), '\n', absl::SkipEmpty())) {
+    const std::string text = TextOf(suite);
+    for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
       if (line.front() != '#') rows.push_back({suite, std::string(line)});
     }
   }
@@ -75,7 +75,7 @@ void CheckRows(size_t first, size_t every) {
   for (size_t i = first; i < rows.size(); i += every) CheckRow(rows[i]);
 }
 
-TEST(SuitesTest, SomeOfTheirRowsCanBeChecked) { CheckRows(3, 25); }
+TEST(SuitesTest, SomeOfTheirRowsCanBeChecked) { CheckRows(tests::Seed() % 25, 25); }
 
 class LongSuitesTest : public testing::TestWithParam<size_t> {};
 TEST_P(LongSuitesTest, EveryRowCanBeChecked) { CheckRows(GetParam(), 8); }

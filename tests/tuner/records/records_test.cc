@@ -21,8 +21,6 @@
 namespace heddle::tuner {
 namespace {
 
-using testing::HasSubstr;
-
 class RecordsTest : public RecordsFixture {};
 
 TEST_F(RecordsTest, AFinalComesBackAsItWentIn) {

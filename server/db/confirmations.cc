@@ -24,7 +24,7 @@ struct Word {
   Measured measured;
 };
 
-// The finals of the same schedule, newest first: the fleet's, and what this database's owner has
+// The words on the same schedule, newest first: the fleet's, and what this database's owner has
 // measured or collected on hosts of his own. On all benches of the device's name with as many
 // units: times that do not compare do not agree, and what is wrong is wrong on any.
 absl::StatusOr<std::vector<Word>> WordsOn(Records& records, int64_t trial) {
@@ -41,7 +41,7 @@ absl::StatusOr<std::vector<Word>> WordsOn(Records& records, int64_t trial) {
       "JOIN trial t ON t.workload = s.workload AND t.bench = b.id "
       "AND t.steps = s.steps LEFT JOIN final_origin o ON o.trial = t.id "
       "LEFT JOIN source f ON f.id = t.source "
-      "WHERE s.id = ? AND t.final = 1 AND t.imported = 0 AND t.outcome <> 'WORKER_LOST' "
+      "WHERE s.id = ? AND t.speaks = 1 "
       "ORDER BY t.id DESC LIMIT ?",
       trial, int64_t{kNewest});
   absl::StatusOr<bool> more;

@@ -62,12 +62,12 @@ void Compare(const Words& words, std::map<std::string, Found>& hosts) {
 
 absl::StatusOr<std::vector<Outlier>> FindOutliers(tuner::Records& records) {
   std::map<std::string, Found> hosts;
-  // The condition on WORKER_LOST is the index's, by which schedules come one after another.
+  // The index of what speaks brings schedules one after another.
   Cursor row = records.database().Query(
       "SELECT t.workload, t.bench, t.steps, coalesce(o.host, f.host), t.time_us, t.ci_low_us, "
       "t.ci_high_us, t.when_us FROM trial t LEFT JOIN final_origin o ON o.trial = t.id "
       "LEFT JOIN source f ON f.id = t.source "
-      "WHERE t.final = 1 AND t.imported = 0 AND t.outcome <> 'WORKER_LOST' AND t.outcome = 'OK' "
+      "WHERE t.speaks = 1 AND t.final = 1 AND t.outcome = 'OK' "
       "AND t.screened_out = 0 AND coalesce(o.host, f.host, '') <> '' "
       "ORDER BY t.workload, t.bench, t.steps, t.id");
   std::tuple<int64_t, int64_t, int64_t> schedule, last;

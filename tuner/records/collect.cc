@@ -43,11 +43,11 @@ class Collector {
     absl::Status status = records_.Batch([&]() -> absl::Status {
       absl::StatusOr<int64_t> attempt = FindOrAddAttempt();
       if (!attempt.ok()) return attempt.status();
-      std::set<std::pair<int64_t, int64_t>> finals;  // workload, bench
+      std::set<std::pair<int64_t, int64_t>> touched;  // workload, bench
       for (const Line& line : lines_) {
-        if (absl::Status s = Add(*attempt, line, finals); !s.ok()) return s;
+        if (absl::Status s = Add(*attempt, line, touched); !s.ok()) return s;
       }
-      for (const auto& [workload, bench] : finals) {
+      for (const auto& [workload, bench] : touched) {
         if (absl::Status s = Order(workload, bench); !s.ok()) return s;
       }
       return absl::OkStatus();
@@ -83,7 +83,7 @@ class Collector {
   }
 
   absl::Status Add(int64_t attempt, const Line& line,
-                   std::set<std::pair<int64_t, int64_t>>& finals) {
+                   std::set<std::pair<int64_t, int64_t>>& touched) {
     {
       Cursor known = db_.Query(
           "SELECT c.trial, t.checksum, s.tenant, s.token, s.host, s.run, t.imported FROM collected "
@@ -125,31 +125,30 @@ class Collector {
     absl::StatusOr<int64_t> id = keys_.Insert(line.stored, *keys);
     if (!id.ok()) return id.status();
     ++report_.added;
-    if (!is_word_ && line.stored.trial.stage == TrialStage::kFinal) {
-      finals.insert({keys->workload, keys->bench});
-    }
+    if (!is_word_) touched.insert({keys->workload, keys->bench});
     return db_.Run("INSERT INTO collected (attempt, sequence, trial) VALUES (?, ?, ?)", attempt,
                    line.sequence, *id);
   }
 
-  // Which of two finals is the newer is told by their ids: gives those that were collected new
-  // ones, from the first that has a lower id than one before it in the order of runs, attempts and
-  // sequences.
+  // Which of two words on a schedule is the newer is told by their ids: gives those that were
+  // collected new ones, from the first that has a lower id than one before it in the order of runs,
+  // attempts and sequences.
   absl::Status Order(int64_t workload, int64_t bench) {
-    std::vector<int64_t> finals;
+    std::vector<int64_t> words;
     {
       Cursor rows = db_.Query(
-          "SELECT t.id FROM trial t CROSS JOIN collected c ON c.trial = t.id "
+          "SELECT t.id FROM trial t INDEXED BY trial_word_steps CROSS JOIN collected c ON c.trial "
+          "= t.id "
           "CROSS JOIN attempt a ON a.id = c.attempt "
-          "WHERE t.workload = ? AND t.bench = ? AND t.final = 1 AND t.imported = 0 "
+          "WHERE t.workload = ? AND t.bench = ? AND t.speaks = 1 "
           "ORDER BY a.run, a.number, c.sequence",
           workload, bench);
       absl::StatusOr<bool> more;
-      while ((more = rows.Next()).ok() && *more) finals.push_back(rows.Int(0));
+      while ((more = rows.Next()).ok() && *more) words.push_back(rows.Int(0));
       if (!more.ok()) return more.status();
     }
     int64_t highest = 0;
-    for (int64_t id : finals) {
+    for (int64_t id : words) {
       if (id < highest) {
         absl::StatusOr<int64_t> moved = Renew(id);
         if (!moved.ok()) return moved.status();

@@ -455,6 +455,56 @@ UPDATE job SET spec = json_set(spec, '$.device.device',
   WHERE json_extract(iif(json_valid(spec), spec, '{}'), '$.device.device') <> '';
 )sql";
 
+// What says something about a schedule: a final, unless its worker was lost, and a screening that
+// found it to be wrong. Screenings of points have no steps, and are known by their points.
+constexpr char kVersion11[] = R"sql(
+ALTER TABLE trial ADD COLUMN speaks INTEGER GENERATED ALWAYS AS (
+  imported = 0 AND iif(final = 1, outcome <> 'WORKER_LOST',
+                       outcome IN ('WRONG_ANSWER', 'ILLEGAL_ACCESS'))) VIRTUAL;
+DROP INDEX trial_final_point;
+DROP INDEX trial_final_steps;
+CREATE INDEX trial_word_point ON trial (workload, bench, point) WHERE speaks = 1;
+CREATE INDEX trial_word_steps ON trial (workload, bench, steps) WHERE speaks = 1;
+
+DROP VIEW servable;
+CREATE VIEW servable AS
+SELECT t.workload, t.bench, t.time_us, t.id AS trial, t.ci_low_us, t.ci_high_us,
+  length(s.text) - length(replace(s.text, char(10), '')) AS steps
+FROM trial t JOIN steps s ON s.id = t.steps
+WHERE t.speaks = 1 AND t.final = 1 AND t.outcome = 'OK' AND t.screened_out = 0
+  AND NOT EXISTS (SELECT 1 FROM trial n
+    WHERE n.speaks = 1 AND n.workload = t.workload AND n.bench = t.bench
+    AND n.point = t.point AND t.point <> '' AND n.id > t.id)
+  AND NOT EXISTS (SELECT 1 FROM trial n
+    WHERE n.speaks = 1 AND n.workload = t.workload AND n.bench = t.bench
+    AND n.steps = t.steps AND n.id > t.id);
+
+DROP TRIGGER trial_added;
+CREATE TRIGGER trial_added AFTER INSERT ON trial WHEN NEW.speaks = 1
+BEGIN
+  DELETE FROM served WHERE trial IN (
+    (SELECT max(id) FROM trial WHERE speaks = 1 AND workload = NEW.workload AND bench = NEW.bench
+     AND point = NEW.point AND NEW.point <> '' AND id < NEW.id),
+    (SELECT max(id) FROM trial WHERE speaks = 1 AND workload = NEW.workload AND bench = NEW.bench
+     AND steps = NEW.steps AND id < NEW.id));
+  INSERT INTO served SELECT * FROM servable WHERE trial = NEW.id;
+END;
+
+DROP TRIGGER trial_removed;
+CREATE TRIGGER trial_removed AFTER DELETE ON trial WHEN OLD.speaks = 1
+BEGIN
+  DELETE FROM served WHERE trial = OLD.id;
+  INSERT OR REPLACE INTO served SELECT * FROM servable WHERE trial IN (
+    (SELECT max(id) FROM trial WHERE speaks = 1 AND workload = OLD.workload AND bench = OLD.bench
+     AND point = OLD.point AND OLD.point <> ''),
+    (SELECT max(id) FROM trial WHERE speaks = 1 AND workload = OLD.workload AND bench = OLD.bench
+     AND steps = OLD.steps));
+END;
+
+DELETE FROM served;
+INSERT INTO served SELECT * FROM servable;
+)sql";
+
 absl::Status FileError(const std::string& path, const char* action) {
   const int error = errno;
   const std::string message = absl::StrCat(path, ": cannot ", action, ": ", std::strerror(error));
@@ -476,9 +526,9 @@ absl::Status Sync(const std::string& path) {
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
-  static const auto& migrations =
-      *new std::vector<std::string>{kVersion1, kVersion2, kVersion3, kVersion4, kVersion5,
-                                    kVersion6, kVersion7, kVersion8, kVersion9, kVersion10};
+  static const auto& migrations = *new std::vector<std::string>{
+      kVersion1, kVersion2, kVersion3, kVersion4,  kVersion5, kVersion6,
+      kVersion7, kVersion8, kVersion9, kVersion10, kVersion11};
   return migrations;
 }
 

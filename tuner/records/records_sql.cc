@@ -127,24 +127,24 @@ const std::string& SelectServed() {
 
 const std::string& SelectLaterElsewhere() {
   static const auto& sql = *new std::string([] {
-    // The last word on the schedule on another bench, by what finals of one schedule share. Left to
-    // itself SQLite may look through all finals that are newer.
+    // The last word on the schedule on another bench, by what trials of one schedule share. Left to
+    // itself SQLite may look through all words that are newer.
     const auto later = [](const char* key, const char* also) {
       return absl::Substitute(
           "EXISTS (SELECT 1 FROM trial t CROSS JOIN bench a ON a.id = t.bench "
           "CROSS JOIN bench b ON b.device_name = a.device_name AND b.id <> a.id "
           "AND (b.sm_count = a.sm_count OR b.sm_count = 0 OR a.sm_count = 0) "
-          "CROSS JOIN trial n INDEXED BY trial_final_$0 "
+          "CROSS JOIN trial n INDEXED BY trial_word_$0 "
           "ON n.workload = t.workload AND n.bench = b.id AND n.$0 = t.$0 "
-          "WHERE t.id = ?1$1 AND n.final = 1 AND n.imported = 0 AND n.outcome <> 'WORKER_LOST' "
-          "AND n.id > t.id AND (n.outcome IN ('WRONG_ANSWER', 'ILLEGAL_ACCESS') OR "
+          "WHERE t.id = ?1$1 AND n.speaks = 1 AND n.id > t.id AND (n.outcome IN ('WRONG_ANSWER', "
+          "'ILLEGAL_ACCESS') OR "
           "(b.l2 = a.l2 AND (?2 = 0 OR n.outcome <> 'OK') AND "
           "(b.memory_mib = 0 OR a.memory_mib = 0 OR "
           "abs(b.memory_mib - a.memory_mib) * 10 <= a.memory_mib) AND "
           "(b.power_limit_w = a.power_limit_w OR b.power_limit_w = 0 OR a.power_limit_w = 0))) "
-          "AND NOT EXISTS (SELECT 1 FROM trial m INDEXED BY trial_final_$0 "
-          "WHERE m.workload = n.workload AND m.bench = n.bench AND m.$0 = n.$0 AND m.final = 1 "
-          "AND m.imported = 0 AND m.outcome <> 'WORKER_LOST' AND m.id > n.id))",
+          "AND NOT EXISTS (SELECT 1 FROM trial m INDEXED BY trial_word_$0 "
+          "WHERE m.speaks = 1 AND m.workload = n.workload AND m.bench = n.bench "
+          "AND m.$0 = n.$0 AND m.id > n.id))",
           key, also);
     };
     return absl::StrCat("SELECT ", later("steps", ""), " OR ",

@@ -1,4 +1,4 @@
--- A database as schema version 9 left it.
+-- A database as schema version 10 left it.
 BEGIN TRANSACTION;
 CREATE TABLE workload (
   id INTEGER PRIMARY KEY,

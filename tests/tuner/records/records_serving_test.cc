@@ -55,6 +55,32 @@ TEST_F(RecordsServingTest, AScheduleThatFailsLaterIsWithdrawn) {
   EXPECT_EQ(BestTime(*records), 11);
 }
 
+// A search that tries a schedule again and finds it wrong says so in its screening, which has no
+// steps; how fast a screening was says nothing.
+TEST_F(RecordsServingTest, AScreeningThatFindsAScheduleWrongWithdrawsIt) {
+  auto records = MustOpen();
+  const Environment cold = environment_;
+  Environment warm = cold;
+  warm.l2 = measure::L2Policy::kWarm;
+  TrialRecord screening = FinalOf("s", 50);
+  screening.stage = TrialStage::kScreening;
+  screening.steps.clear();
+  const auto add = [&](const Environment& where, const TrialRecord& trial) {
+    environment_ = where;
+    Add(*records, trial);
+    environment_ = cold;
+    return BestTime(*records);
+  };
+  EXPECT_EQ(add(cold, FinalOf("s", 10)), 10);
+  EXPECT_EQ(add(cold, screening), 10);
+  EXPECT_EQ(add(cold, Failed(screening, measure::Outcome::kRunTimeout)), 10);
+  EXPECT_EQ(add(cold, Failed(screening, measure::Outcome::kWrongAnswer)), 0);
+  EXPECT_EQ(Query("SELECT count(*) FROM trial WHERE steps IS NULL AND speaks = 1"), "1");
+  EXPECT_EQ(add(cold, FinalOf("s", 11)), 11);
+  EXPECT_EQ(add(warm, Failed(screening, measure::Outcome::kIllegalAccess)), 0);
+  EXPECT_EQ(add(warm, FinalOf("s", 5)), 11);
+}
+
 // A bench that does not know its memory and its power, as those of old databases, agrees with any:
 // what is found there later counts for both, and the other way round.
 TEST_F(RecordsServingTest, WhatABenchThatAgreesHasFoundLaterCounts) {
@@ -369,8 +395,8 @@ TEST_F(RecordsServingTest, TheBestIsOneSeek) {
               testing::AllOf(HasSubstr("USING INDEX trial_history (workload=? AND bench=?)"),
                              testing::Not(HasSubstr("SCAN")), testing::Not(HasSubstr("B-TREE"))));
   EXPECT_THAT(Plan(SelectLaterElsewhere()),
-              testing::AllOf(HasSubstr("USING INDEX trial_final_steps"),
-                             HasSubstr("USING INDEX trial_final_point"),
+              testing::AllOf(HasSubstr("USING INDEX trial_word_steps"),
+                             HasSubstr("USING INDEX trial_word_point"),
                              testing::Not(testing::ContainsRegex("SCAN [a-z]"))));
   EXPECT_THAT(Plan(SelectWorkload()), HasSubstr("USING INDEX workload_hash (hash=?)"));
   EXPECT_THAT(Plan(SelectSame()), HasSubstr("USING INDEX trial_history (workload=? AND bench=? AND "

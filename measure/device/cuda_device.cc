@@ -448,28 +448,35 @@ class CudaDevice : public Device {
     return difference;
   }
   absl::Status Fill(DeviceBuffer& buffer, uint32_t pattern) override {
-    HEDDLE_CUDA(cuMemsetD32Async(Cast(buffer).payload, pattern, buffer.bytes() / 4, stream_),
-                "filling a buffer");
+    const CUdeviceptr payload = Cast(buffer).payload;
+    const int64_t words = buffer.bytes() / 4, rest = buffer.bytes() - 4 * words;
+    if (words > 0) {
+      HEDDLE_CUDA(cuMemsetD32Async(payload, pattern, words, stream_), "filling a buffer");
+    }
+    if (rest > 0) {
+      HEDDLE_CUDA(cuMemsetD16Async(payload + 4 * words, static_cast<uint16_t>(pattern), 1, stream_),
+                  "filling a buffer");
+    }
     return Wait("filling a buffer");
   }
 
   absl::StatusOr<bool> GuardsIntact(const DeviceBuffer& buffer) override {
-    uint32_t words[2][kGuardBytes / 4];
+    uint16_t halves[2][kGuardBytes / 2];
     const CUdeviceptr whole = Cast(buffer).whole;
-    HEDDLE_CUDA(cuMemcpyDtoHAsync(words[0], whole, kGuardBytes, stream_), "reading a red zone");
+    HEDDLE_CUDA(cuMemcpyDtoHAsync(halves[0], whole, kGuardBytes, stream_), "reading a red zone");
     HEDDLE_CUDA(
-        cuMemcpyDtoHAsync(words[1], whole + kGuardBytes + buffer.bytes(), kGuardBytes, stream_),
+        cuMemcpyDtoHAsync(halves[1], whole + kGuardBytes + buffer.bytes(), kGuardBytes, stream_),
         "reading a red zone");
     HEDDLE_RETURN_IF_ERROR(Wait("reading a red zone"));
-    return std::all_of(&words[0][0], &words[0][0] + 2 * kGuardBytes / 4,
-                       [](uint32_t word) { return word == kGuardPattern; });
+    return std::all_of(&halves[0][0], &halves[0][0] + 2 * kGuardBytes / 2,
+                       [](uint16_t half) { return half == kGuardPattern; });
   }
   absl::Status RestoreGuards(DeviceBuffer& buffer) override {
     const CUdeviceptr whole = Cast(buffer).whole;
-    HEDDLE_CUDA(cuMemsetD32Async(whole, kGuardPattern, kGuardBytes / 4, stream_),
+    HEDDLE_CUDA(cuMemsetD16Async(whole, kGuardPattern, kGuardBytes / 2, stream_),
                 "filling a red zone");
-    HEDDLE_CUDA(cuMemsetD32Async(whole + kGuardBytes + buffer.bytes(), kGuardPattern,
-                                 kGuardBytes / 4, stream_),
+    HEDDLE_CUDA(cuMemsetD16Async(whole + kGuardBytes + buffer.bytes(), kGuardPattern,
+                                 kGuardBytes / 2, stream_),
                 "filling a red zone");
     return Wait("filling a red zone");
   }

@@ -46,7 +46,7 @@ class LoadedProgram {
 // allocated: a NaN in every floating-point type (reads out of bounds poison the result) and a
 // canary (writes out of bounds are seen by GuardsIntact).
 inline constexpr int64_t kGuardBytes = 4096;
-inline constexpr uint32_t kGuardPattern = 0x7fff7fff;
+inline constexpr uint16_t kGuardPattern = 0x7fff;
 
 // Device memory, 256-byte aligned. Freed when destroyed; must not outlive its device.
 class DeviceBuffer {
@@ -101,8 +101,8 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<LoadedProgram>> Load(
       const std::vector<KernelBinary>& kernels) = 0;
 
-  // Uninitialised memory between two red zones, the second right behind the last byte. `bytes` is a
-  // multiple of 4, at least 4.
+  // Uninitialised memory between two red zones, the second right behind the last byte. `bytes` is
+  // even, at least 2.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) = 0;
   virtual absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(int64_t bytes) = 0;
   // Bytes that can be allocated now, as far as the driver says.
@@ -118,7 +118,7 @@ class Device {
   virtual absl::StatusOr<Difference> Compare(const DeviceBuffer& a, const DeviceBuffer& b,
                                              int64_t elements, double slack,
                                              search_space::DType type) = 0;
-  // Every 32-bit word, the red zones untouched.
+  // Every 32-bit word, the red zones untouched: of a word that ends in one the lower half.
   virtual absl::Status Fill(DeviceBuffer& buffer, uint32_t pattern) = 0;
   virtual absl::StatusOr<bool> GuardsIntact(const DeviceBuffer& buffer) = 0;
   // Writes the guard pattern again, after a program has destroyed it.

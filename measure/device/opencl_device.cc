@@ -227,17 +227,21 @@ class OpenClDevice : public Device {
   }
 
   absl::Status Fill(DeviceBuffer& buffer, uint32_t pattern) override {
-    return FillRange(Cast(buffer).payload.get(), pattern, 0, buffer.bytes());
+    cl_mem payload = Cast(buffer).payload.get();
+    const int64_t words = buffer.bytes() / 4 * 4, rest = buffer.bytes() - words;
+    if (words > 0) HEDDLE_RETURN_IF_ERROR(FillRange(payload, pattern, 0, words));
+    if (rest == 0) return absl::OkStatus();
+    return FillRange(payload, static_cast<uint16_t>(pattern), words, rest);
   }
 
   absl::StatusOr<bool> GuardsIntact(const DeviceBuffer& buffer) override {
     for (int64_t offset : {int64_t{0}, kGuardBytes + buffer.bytes()}) {
-      uint32_t words[kGuardBytes / 4];
+      uint16_t halves[kGuardBytes / 2];
       cl_int code = clEnqueueReadBuffer(queue_.get(), Cast(buffer).whole.get(), CL_TRUE, offset,
-                                        kGuardBytes, words, 0, nullptr, nullptr);
+                                        kGuardBytes, halves, 0, nullptr, nullptr);
       if (code != CL_SUCCESS) return CheckCl(code, "reading a red zone");
-      if (std::any_of(std::begin(words), std::end(words),
-                      [](uint32_t word) { return word != kGuardPattern; })) {
+      if (std::any_of(std::begin(halves), std::end(halves),
+                      [](uint16_t half) { return half != kGuardPattern; })) {
         return false;
       }
     }
@@ -313,7 +317,8 @@ class OpenClDevice : public Device {
     return code;
   }
 
-  absl::Status FillRange(cl_mem memory, uint32_t pattern, int64_t offset, int64_t bytes) {
+  template <typename Pattern>
+  absl::Status FillRange(cl_mem memory, Pattern pattern, int64_t offset, int64_t bytes) {
     cl_int code = clEnqueueFillBuffer(queue_.get(), memory, &pattern, sizeof pattern, offset, bytes,
                                       0, nullptr, nullptr);
     return CheckCl(code == CL_SUCCESS ? clFinish(queue_.get()) : code, "filling a buffer");

@@ -29,12 +29,12 @@ using search_space::TensorProgram;
 // bits).
 constexpr uint32_t kPoisonNan = 0x7fff7fff;
 constexpr uint32_t kPoisonHuge = 0x7bff7bff;
-// Devices allocate whole words.
-int64_t WholeWords(int64_t bytes) { return (bytes + 3) / 4 * 4; }
+// Devices allocate even numbers of bytes.
+int64_t Even(int64_t bytes) { return (bytes + 1) / 2 * 2; }
 
 int64_t BytesOf(const std::vector<BufferRef>& buffers) {
   int64_t bytes = 0;
-  for (const BufferRef& buffer : buffers) bytes += WholeWords(buffer->bytes()) + 2 * kGuardBytes;
+  for (const BufferRef& buffer : buffers) bytes += Even(buffer->bytes()) + 2 * kGuardBytes;
   return bytes;
 }
 
@@ -161,7 +161,7 @@ absl::Status DeviceValidator::Initialise() {
 absl::StatusOr<Buffers> DeviceValidator::AllocateAll(const std::vector<BufferRef>& refs) {
   Buffers buffers;
   for (const BufferRef& ref : refs) {
-    HEDDLE_ASSIGN_OR_RETURN(buffer, device_.Allocate(WholeWords(ref->bytes())));
+    HEDDLE_ASSIGN_OR_RETURN(buffer, device_.Allocate(Even(ref->bytes())));
     buffers.push_back(std::move(buffer));
   }
   return buffers;
@@ -230,7 +230,7 @@ absl::Status DeviceValidator::UploadExpected(const Case& which) {
 absl::StatusOr<Workspaces> DeviceValidator::AllocateWorkspaces(absl::Span<const BufferRef> refs) {
   Workspaces workspaces;
   for (const BufferRef& ref : refs) {
-    HEDDLE_ASSIGN_OR_RETURN(buffer, device_.Allocate(WholeWords(ref->bytes())));
+    HEDDLE_ASSIGN_OR_RETURN(buffer, device_.Allocate(Even(ref->bytes())));
     workspaces.emplace_back(ref->name, std::move(buffer));
   }
   return workspaces;

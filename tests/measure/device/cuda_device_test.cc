@@ -98,6 +98,22 @@ TEST_F(GpuDeviceTest, RedZones) {
   EXPECT_TRUE(*device_->GuardsIntact(*b));
 }
 
+// Elements of 16 bits may end within a word: the other half is outside.
+TEST_F(GpuDeviceTest, RedZonesBeginWithinAWord) {
+  auto b = device_->Allocate(2 * 97).value();
+  ASSERT_TRUE(device_->Fill(*b, 0x12341234).ok());
+  EXPECT_TRUE(*device_->GuardsIntact(*b));
+  std::vector<uint16_t> halves(97);
+  ASSERT_TRUE(device_->Download(*b, halves.data(), b->bytes()).ok());
+  EXPECT_EQ(halves, std::vector<uint16_t>(97, 0x1234));
+  auto program = Load(Launch("outside", 1, 97, {"B"}), "unsigned short* b", "  b[i + 1] = 1;");
+  ASSERT_TRUE(program.ok()) << program.status();
+  ASSERT_TRUE(device_->Run(**program, {{"B", b.get()}}).ok());
+  EXPECT_FALSE(*device_->GuardsIntact(*b));
+  ASSERT_TRUE(device_->RestoreGuards(*b).ok());
+  EXPECT_TRUE(*device_->GuardsIntact(*b));
+}
+
 TEST_F(GpuDeviceTest, ComparesLikeTheHost) {
   tests::ExpectComparesLikeTheHost(*device_);
   tests::ExpectComparesHalvesLikeTheHost(*device_);

@@ -136,6 +136,27 @@ TEST_F(OpenClDeviceTest, WritesOutsideABufferAreSeenAndReadsGiveNan) {
   }
 }
 
+// Elements of 16 bits may end within a word: the other half is outside.
+TEST_F(OpenClDeviceTest, HalfAWordBehindABufferIsOutside) {
+  for (const int count : {97, 1}) {
+    auto b = device_->Allocate(2 * count).value();
+    ASSERT_TRUE(device_->Fill(*b, 0x12341234).ok());
+    EXPECT_TRUE(*device_->GuardsIntact(*b));
+    std::vector<uint16_t> halves(count);
+    ASSERT_TRUE(device_->Download(*b, halves.data(), b->bytes()).ok());
+    EXPECT_EQ(halves, std::vector<uint16_t>(count, 0x1234));
+    auto inside = Build({Kernel("inside", "__global ushort* b", "  b[i] = 1;", {"B"}, 1, count)});
+    ASSERT_TRUE(device_->Run(*inside, {{"B", b.get()}}).ok());
+    EXPECT_TRUE(*device_->GuardsIntact(*b));
+    auto outside =
+        Build({Kernel("outside", "__global ushort* b", "  b[i + 1] = 1;", {"B"}, 1, count)});
+    ASSERT_TRUE(device_->Run(*outside, {{"B", b.get()}}).ok());
+    EXPECT_FALSE(*device_->GuardsIntact(*b));
+    ASSERT_TRUE(device_->RestoreGuards(*b).ok());
+    EXPECT_TRUE(*device_->GuardsIntact(*b));
+  }
+}
+
 TEST_F(OpenClDeviceTest, BatchesRotateThroughTheBufferSets) {
   auto program = Build({Kernel("count", "__global float* c", "  c[i] += 1;", {"C"}, 1, 16)});
   ASSERT_NE(program, nullptr);

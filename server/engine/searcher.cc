@@ -133,9 +133,11 @@ class ServersLog : public tuner::TrialLog {
   explicit ServersLog(Known known) : known_(std::move(known)) {}
 
   absl::StatusOr<Known> Load() override { return known_; }
-  absl::Status Begin(const std::string& /*point*/) override { return absl::OkStatus(); }
+  absl::Status Begin(absl::Span<const std::string> /*points*/) override { return absl::OkStatus(); }
   absl::Status Add(const TrialRecord& /*trial*/) override { return absl::OkStatus(); }
-  absl::Status Abandon(const std::string& /*point*/) override { return absl::OkStatus(); }
+  absl::Status Abandon(absl::Span<const std::string> /*points*/) override {
+    return absl::OkStatus();
+  }
 
  private:
   Known known_;

@@ -188,21 +188,27 @@ absl::Status Session::LoadHistory() {
   return absl::OkStatus();
 }
 
-absl::Status Session::Submit(const Point& point) {
-  tried_.insert(point);
-  // A point that the space itself proposes has steps; a failure is a bug worth stopping for.
-  HEDDLE_ASSIGN_OR_RETURN(steps, space_.Steps(point));
-  std::string text = space_.Print(point);
-  HEDDLE_RETURN_IF_ERROR(log_.Begin(text));
-  pending_.emplace(next_id_, point);
-  measurer_.Submit({next_id_++, std::move(text), std::move(steps)});
-  ++submitted_;
+absl::Status Session::Submit(absl::Span<const Point> points) {
+  std::vector<measure::Candidate> candidates;
+  std::vector<std::string> texts;
+  for (const Point& point : points) {
+    if (!tried_.insert(point).second) continue;
+    // A point that the space itself proposes has steps; a failure is a bug worth stopping for.
+    HEDDLE_ASSIGN_OR_RETURN(steps, space_.Steps(point));
+    texts.push_back(space_.Print(point));
+    pending_.emplace(next_id_, point);
+    candidates.push_back({next_id_++, texts.back(), std::move(steps)});
+  }
+  if (candidates.empty()) return absl::OkStatus();
+  HEDDLE_RETURN_IF_ERROR(log_.Begin(texts));
+  submitted_ += static_cast<int>(candidates.size());
+  for (measure::Candidate& candidate : candidates) measurer_.Submit(std::move(candidate));
   return absl::OkStatus();
 }
 
 absl::Status Session::Fill() {
   // Trial 1 goes alone: it is the first in the database, and the first time to compare with.
-  if (!tried_.contains(default_)) return Submit(default_);
+  if (!tried_.contains(default_)) return Submit({default_});
   if (report_.trials == 0 && submitted_ == 1 && pending_.size() == 1 &&
       pending_.begin()->second == default_) {
     return absl::OkStatus();
@@ -218,11 +224,7 @@ absl::Status Session::Fill() {
       proposer_.Propose(room, [this](const Point& point) { return tried_.contains(point); });
   proposing_seconds_ += SecondsSince(asked);
   if (points.empty()) exhausted_ = true;
-  for (const Point& point : points) {
-    if (tried_.contains(point)) continue;
-    HEDDLE_RETURN_IF_ERROR(Submit(point));
-  }
-  return absl::OkStatus();
+  return Submit(points);
 }
 
 absl::Status Session::CheckSameErrors(const TrialResult& result) {
@@ -333,10 +335,10 @@ absl::Status Session::Search() {
 }
 
 absl::Status Session::AbandonPending() {
-  absl::Status status;
-  for (const auto& [id, point] : pending_) status.Update(log_.Abandon(space_.Print(point)));
+  std::vector<std::string> points;
+  for (const auto& [id, point] : pending_) points.push_back(space_.Print(point));
   pending_.clear();
-  return status;
+  return points.empty() ? absl::OkStatus() : log_.Abandon(points);
 }
 
 absl::Status Session::RunFinals() {

@@ -110,7 +110,8 @@ class Session {
   // The fastest valid schedules known, best first: those worth measuring against each other.
   std::vector<Contender> Leaders() const;
   Contender WithSteps(Contender contender) const;
-  absl::Status Submit(const search_space::Point& point);
+  // Those that were not tried yet, after one write of all of them to the log.
+  absl::Status Submit(absl::Span<const search_space::Point> points);
   absl::Status Fill();
   // Waits up to `timeout` for one result and books it. False: none came.
   absl::StatusOr<bool> TakeOne(absl::Duration timeout);

@@ -18,15 +18,28 @@ class RecordsLog : public TrialLog {
     HEDDLE_ASSIGN_OR_RETURN(stale, records_.StaleIntents(program_, environment_));
     return Known{std::move(trials), std::move(stale)};
   }
-  absl::Status Begin(const std::string& point) override {
-    return records_.AddIntent(program_, environment_, point);
+  // A commit waits for the disk: one for all of them, and one for a result and its intent's end.
+  absl::Status Begin(absl::Span<const std::string> points) override {
+    return records_.Batch([&] {
+      for (const std::string& point : points) {
+        HEDDLE_RETURN_IF_ERROR(records_.AddIntent(program_, environment_, point));
+      }
+      return absl::OkStatus();
+    });
   }
   absl::Status Add(const TrialRecord& trial) override {
-    HEDDLE_RETURN_IF_ERROR(records_.AddTrial(program_, environment_, trial));
-    return trial.stage == TrialStage::kScreening ? Abandon(trial.point) : absl::OkStatus();
+    return records_.Batch([&] {
+      HEDDLE_RETURN_IF_ERROR(records_.AddTrial(program_, environment_, trial));
+      return trial.stage == TrialStage::kScreening ? Abandon({trial.point}) : absl::OkStatus();
+    });
   }
-  absl::Status Abandon(const std::string& point) override {
-    return records_.ClearIntent(program_, environment_, point);
+  absl::Status Abandon(absl::Span<const std::string> points) override {
+    return records_.Batch([&] {
+      for (const std::string& point : points) {
+        HEDDLE_RETURN_IF_ERROR(records_.ClearIntent(program_, environment_, point));
+      }
+      return absl::OkStatus();
+    });
   }
 
  private:

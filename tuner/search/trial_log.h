@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "search_space/ir/tensor_program.h"
 #include "tuner/records/records.h"
 
@@ -24,12 +25,12 @@ class TrialLog {
     std::vector<std::string> stale;   // points that seem to take their host, or the tuner, down
   };
   virtual absl::StatusOr<Known> Load() = 0;
-  // The point's candidate may run from now on.
-  virtual absl::Status Begin(const std::string& point) = 0;
+  // The points' candidates may run from now on.
+  virtual absl::Status Begin(absl::Span<const std::string> points) = 0;
   // How a candidate, or a final, ended; durable when it returns OK.
   virtual absl::Status Add(const TrialRecord& trial) = 0;
-  // The point's candidate will not end: the session does.
-  virtual absl::Status Abandon(const std::string& point) = 0;
+  // The points' candidates will not end: the session does.
+  virtual absl::Status Abandon(absl::Span<const std::string> points) = 0;
 };
 
 // Keeps them in `records`. All must outlive the log.

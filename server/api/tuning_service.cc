@@ -237,7 +237,7 @@ class TuningService final : public v1::Tuning::CallbackService {
   grpc::ServerUnaryReactor* UpdateJob(grpc::CallbackServerContext* context,
                                       const v1::UpdateJobRequest* request,
                                       v1::Job* response) override {
-    return Unary(gateway_, "UpdateJob", Role::kTuner, Where::kInline, context, request, response,
+    return Unary(gateway_, "UpdateJob", Role::kTuner, Where::kHeavy, context, request, response,
                  [this, request](const Caller& caller, Reply<v1::Job> plain) {
                    const Reply<v1::Job> reply = Audited(
                        caller, "UpdateJob", "", {{"job", request->job().name()}}, std::move(plain));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/sqlite.h"
+#include "base/status.h"
 #include "measure/run/messages.h"
 #include "nlohmann/json.hpp"
 #include "server/db/convert.h"
@@ -61,6 +62,10 @@ v1::Job ReadJob(const Cursor& row) {
   if (row.Int(9) != 0) *job.mutable_end_time() = StampOf(row.Int(9));
   job.set_last_seq(row.Int(10));
   return job;
+}
+
+absl::Status NoJob(int64_t id) {
+  return absl::NotFoundError(absl::StrCat("there is no job ", JobName(id)));
 }
 
 // What the head of a canonical text says: "float32 op matmul(m = 64, n = 32) {".
@@ -133,6 +138,12 @@ absl::Status AddLabels(Database& db, int64_t job, const v1::JobSpec& spec) {
 
 }  // namespace
 
+absl::Status CheckReadable(const v1::Job& job) {
+  if (job.has_spec()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("this version of heddle cannot read what ",
+                                                    job.name(), " asks for: create another one"));
+}
+
 absl::StatusOr<int64_t> AppendEvent(Database& db, int64_t job, v1::Job::State state, int64_t trial,
                                     absl::Time now) {
   absl::Status status = db.Run("UPDATE job SET last_seq = last_seq + 1 WHERE id = ?", job);
@@ -184,11 +195,34 @@ void JobUpdate::ApplyTo(v1::JobSpec& spec) const {
   if (priority) spec.set_priority(*priority);
 }
 
-absl::Status UpdateSpec(Records& records, int64_t job, const v1::JobSpec& spec) {
+absl::StatusOr<SpecChange> PrepareUpdate(Records& records, int64_t id, const std::string& tenant,
+                                         const JobUpdate& update) {
+  SpecChange change;
+  {
+    Cursor row = records.database().Query(absl::StrCat(kJobColumns, "WHERE id = ?"), id);
+    HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
+    if (!found || (!tenant.empty() && row.Text(1) != tenant)) return NoJob(id);
+    const v1::Job job = ReadJob(row);
+    HEDDLE_RETURN_IF_ERROR(CheckReadable(job));
+    change.was = row.Text(2);
+    change.spec = job.spec();
+  }
+  update.ApplyTo(change.spec);
+  change.text = ToJson(change.spec);
+  return change;
+}
+
+absl::Status StoreUpdate(Records& records, int64_t job, const SpecChange& change) {
   Database& db = records.database();
-  absl::Status status = db.Run("UPDATE job SET spec = ? WHERE id = ?", ToJson(spec), job);
-  if (status.ok()) status = db.Run("DELETE FROM job_label WHERE job = ?", job);
-  return status.ok() ? AddLabels(db, job, spec) : status;
+  HEDDLE_ASSIGN_OR_RETURN(
+      same, db.QueryInt("SELECT count(*) FROM job WHERE id = ? AND spec = ?", job, change.was));
+  if (same == 0) {
+    return absl::AbortedError(
+        absl::StrCat(JobName(job), " was updated by another call meanwhile; ask again"));
+  }
+  HEDDLE_RETURN_IF_ERROR(db.Run("UPDATE job SET spec = ? WHERE id = ?", change.text, job));
+  HEDDLE_RETURN_IF_ERROR(db.Run("DELETE FROM job_label WHERE job = ?", job));
+  return AddLabels(db, job, change.spec);
 }
 
 absl::StatusOr<int64_t> ReopenJob(Records& records, int64_t id, absl::Time now) {
@@ -242,9 +276,7 @@ absl::StatusOr<v1::Job> LoadJob(Records& records, int64_t id, const std::string&
     Cursor row = records.database().Query(absl::StrCat(kJobColumns, "WHERE id = ?"), id);
     absl::StatusOr<bool> found = row.Next();
     if (!found.ok()) return found.status();
-    if (!*found || (!tenant.empty() && row.Text(1) != tenant)) {
-      return absl::NotFoundError(absl::StrCat("there is no job ", JobName(id)));
-    }
+    if (!*found || (!tenant.empty() && row.Text(1) != tenant)) return NoJob(id);
     job = ReadJob(row);
   }
   if (absl::Status s = AddProgress(records, job); !s.ok()) return s;

@@ -48,6 +48,8 @@ absl::StatusOr<int64_t> InsertJob(tuner::Records& records, const std::string& te
 absl::StatusOr<bool> HasEnded(tuner::Records& records, int64_t job);
 absl::StatusOr<int64_t> CountOpenJobs(tuner::Records& records, const std::string& tenant);
 
+// FailedPrecondition: this version cannot read the job's specification.
+absl::Status CheckReadable(const v1::Job& job);
 // NotFound, also where the job is another tenant's ("" = any tenant).
 absl::StatusOr<v1::Job> LoadJob(tuner::Records& records, int64_t id, const std::string& tenant);
 // Of the tenant ("" = any), newest first, ids below `before`: `before` is where the next page
@@ -63,8 +65,18 @@ struct JobUpdate {
 
   void ApplyTo(v1::JobSpec& spec) const;
 };
-// Stores the specification of a job whose labels or priority have changed.
-absl::Status UpdateSpec(tuner::Records& records, int64_t job, const v1::JobSpec& spec);
+// A job's specification, of up to 1 MiB, as it is stored and as it is to be.
+struct SpecChange {
+  std::string was;
+  v1::JobSpec spec;
+  std::string text;
+};
+// What an update makes of a job, prepared by a reader so that the writer need not parse it.
+// NotFound as LoadJob; FailedPrecondition: this version cannot read it.
+absl::StatusOr<SpecChange> PrepareUpdate(tuner::Records& records, int64_t id,
+                                         const std::string& tenant, const JobUpdate& update);
+// Aborted: another update has come between.
+absl::Status StoreUpdate(tuner::Records& records, int64_t job, const SpecChange& change);
 // QUEUED again: a job that has ended, with all that it has measured; the event's number. Workloads
 // without a final of the job that is OK have not ended.
 absl::StatusOr<int64_t> ReopenJob(tuner::Records& records, int64_t job, absl::Time now);

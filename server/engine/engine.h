@@ -71,13 +71,11 @@ class Engine {
   void CancelJob(const Caller& caller, int64_t id, const Reply<v1::Job>& reply) {
     Do([&](FleetState& state) { state.CancelJob(caller, id, reply); });
   }
-  // Not on gRPC's own thread: it parses the job's workloads.
+  // Not on gRPC's own thread: the one parses the job's workloads, the other its specification.
   void RetryJob(const Caller& caller, int64_t id, const std::string& request_id,
                 const Reply<v1::Job>& reply);
   void UpdateJob(const Caller& caller, int64_t id, const JobUpdate& update,
-                 const Reply<v1::Job>& reply) {
-    Do([&](FleetState& state) { state.UpdateJob(caller, id, update, reply); });
-  }
+                 const Reply<v1::Job>& reply);
   // What a cluster's engine has come to with a job that it runs in the fleet's place (with
   // max_searchers = 0): the runs of its workloads, as far as they are collected, on devices of
   // `model`. Of a job that has ended nothing.

@@ -17,12 +17,6 @@ namespace heddle::server {
 namespace {
 
 // Of a job that the database has.
-absl::Status CheckReadable(const v1::Job& job) {
-  if (job.has_spec()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("this version of heddle cannot read what ",
-                                                    job.name(), " asks for: create another one"));
-}
-
 absl::Status CheckCanRetry(const v1::Job& job, absl::Time now) {
   if (job.state() != v1::Job::STATE_FAILED && job.state() != v1::Job::STATE_CANCELLED) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -222,21 +216,16 @@ void Jobs::Retry(const Caller& caller, int64_t id, const std::string& request_id
   outbox_.Write(std::move(body), std::move(done), Persistence::kOnce);
 }
 
-void Jobs::Update(const Caller& caller, int64_t id, const JobUpdate& update,
+void Jobs::Update(const Caller& caller, int64_t id, const JobUpdate& update, SpecChange change,
                   const Reply<v1::Job>& reply) {
-  outbox_.Write(
-      [=](tuner::Records& records) -> absl::Status {
-        HEDDLE_ASSIGN_OR_RETURN(stored, LoadJob(records, id, VisibleTenant(caller)));
-        HEDDLE_RETURN_IF_ERROR(CheckReadable(stored));
-        update.ApplyTo(*stored.mutable_spec());
-        return UpdateSpec(records, id, stored.spec());
-      },
-      [=, this](const absl::Status& status) {
-        if (!status.ok()) return outbox_.Send<v1::Job>(reply, status);
-        if (ActiveJob* job = Find(id)) update.ApplyTo(job->spec);
-        outbox_.SendJob(id, VisibleTenant(caller), reply);
-      },
-      Persistence::kOnce);
+  outbox_.Write([id, change = std::move(change)](
+                    tuner::Records& records) { return StoreUpdate(records, id, change); },
+                [=, this](const absl::Status& status) {
+                  if (!status.ok()) return outbox_.Send<v1::Job>(reply, status);
+                  if (ActiveJob* job = Find(id)) update.ApplyTo(job->spec);
+                  outbox_.SendJob(id, VisibleTenant(caller), reply);
+                },
+                Persistence::kOnce);
 }
 
 bool Jobs::Cancel(const Caller& caller, int64_t id) {

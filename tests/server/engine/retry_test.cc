@@ -241,5 +241,20 @@ TEST_F(RetryTest, LabelsChangeOfJobsThatHaveEndedToo) {
   EXPECT_TRUE(absl::IsNotFound(others.status())) << others.status();
 }
 
+// An update is prepared by a reader, outside the writer's turn: one that came between is not lost.
+TEST_F(RetryTest, OfTwoUpdatesAtOnceOneIsAskedAgain) {
+  const std::string id = MustCreate(MatmulSpec(3));
+  const auto late = PrepareUpdate(*store_->Read(), JobId(id), "weavers", Priority(5));
+  ASSERT_TRUE(late.ok()) << late.status();
+  ASSERT_TRUE(Update(id, Labels({{"team", "looms"}})).ok());
+  const absl::Status stored = store_->WriteAndWait(
+      [&](tuner::Records& records) { return StoreUpdate(records, JobId(id), *late); });
+  EXPECT_TRUE(absl::IsAborted(stored)) << stored;
+  EXPECT_EQ(Get(id).spec().priority(), 0);
+  ASSERT_TRUE(Update(id, Priority(5)).ok());
+  EXPECT_EQ(Get(id).spec().priority(), 5);
+  EXPECT_EQ(Get(id).spec().labels().at("team"), "looms");
+}
+
 }  // namespace
 }  // namespace heddle::server

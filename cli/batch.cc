@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <thread>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -121,6 +124,19 @@ Result RunTune(std::vector<std::string> arguments) {
   return (*selected)();
 }
 
+// That this node, as Slurm knows it, has no device that works. The run goes on elsewhere whether or
+// not that can be written.
+void NoteUnfitNode(const Batch& batch, absl::string_view why) {
+  const char* node = std::getenv("SLURMD_NODENAME");
+  if (node == nullptr || *node == '\0' || absl::StrContains(node, '/')) return;
+  std::error_code error;
+  fs::create_directories(batch.unfit(), error);
+  if (absl::Status s = WriteFile(absl::StrCat(batch.unfit(), "/", node), absl::StrCat(why, "\n"));
+      !s.ok()) {
+    Say(std::string(s.message()));
+  }
+}
+
 Result RunTask(const std::string& folder, int64_t index, const ServerFlags& server) {
   auto batch = ReadBatch(folder);
   if (!batch.ok()) return batch.status();
@@ -137,7 +153,10 @@ Result RunTask(const std::string& folder, int64_t index, const ServerFlags& serv
     return kDone;
   }
   auto device = DeviceFlags().FindDevice();
-  if (!device.ok()) return device.status();
+  if (!device.ok()) {
+    NoteUnfitNode(*batch, device.status().message());
+    return device.status();
+  }
 
   const ScratchFolder scratch;
   const std::string db = scratch.path() + "/heddle.db";
@@ -193,6 +212,9 @@ Result RunTask(const std::string& folder, int64_t index, const ServerFlags& serv
   if (batch->plateau > 0) add("--plateau", absl::StrCat(batch->plateau));
   Result result = RunTune(std::move(arguments));
   const int code = result.ok() ? *result : ExitCodeOf(result.status());
+  if (code == kUnavailable) {
+    NoteUnfitNode(*batch, result.ok() ? device->id + " failed" : result.status().message());
+  }
   if (absl::Status s = journal.End(code); !s.ok()) return s;
   return result;
 }
@@ -306,6 +328,18 @@ absl::StatusOr<int> LastSubmission(const Batch& batch) {
     }
   }
   return last;
+}
+
+std::map<std::string, std::string> UnfitNodes(const Batch& batch) {
+  constexpr size_t kMostWords = 4096;
+  std::map<std::string, std::string> nodes;
+  const auto names = ListFolder(batch.unfit());
+  if (!names.ok()) return nodes;  // there is none, or it cannot be read now: then nothing is known
+  for (const std::string& name : *names) {
+    const auto why = ReadTextFile(absl::StrCat(batch.unfit(), "/", name), kMostWords);
+    nodes[name] = why.ok() ? std::string(absl::StripAsciiWhitespace(*why)) : "";
+  }
+  return nodes;
 }
 
 void AddBatchCommands(CLI::App& group, Selected selected) {

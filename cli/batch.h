@@ -4,6 +4,7 @@
 #define HEDDLE_CLI_BATCH_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct Batch {
   std::vector<std::string> array, collector;  // flags of sbatch for either
 
   std::string runs() const { return folder + "/runs"; }
+  std::string unfit() const { return folder + "/unfit"; }  // a file for each of UnfitNodes
   // That a task may take where nobody says: half as much again as it searches, and what starting
   // and the last measurements take. 0: nothing says how long it searches.
   double TaskSeconds() const { return seconds > 0 ? 1.5 * seconds + 300 : 0; }
@@ -53,6 +55,11 @@ absl::StatusOr<Batch> ReadBatch(const std::string& folder);
 bool IsComplete(const std::vector<tuner::Attempt>& attempts);
 // The indices of runs that are not complete.
 absl::StatusOr<std::vector<int64_t>> IncompleteRuns(const Batch& batch);
+
+// Nodes on which a task has found no device that works, and what it was told there. Such a node
+// ends every task that it gets at once, and so gets more than its share: later submissions leave it
+// out.
+std::map<std::string, std::string> UnfitNodes(const Batch& batch);
 
 // The last submission that something was written down of in jobs/ (JobName-SUBMISSION...); -1: none
 // was. Errors as of ListFolder: what cannot be read does not say that nothing was submitted.

@@ -231,6 +231,9 @@ Result CollectOnce(const std::string& folder, int generation) {
     }
     return kFailed;
   }
+  for (const auto& [node, why] : UnfitNodes(*batch)) {
+    Say(absl::StrCat("node ", node, " is left out: ", why));
+  }
   SayCold(WriteWarmStart(**records, *batch));
   absl::Status s = SubmitGeneration(*batch, generation + 1, *incomplete);
   return s.ok() ? collected : Result(s);

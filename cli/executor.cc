@@ -59,9 +59,13 @@ std::string WhyIncomplete(const Batch& batch, const std::vector<int64_t>& incomp
       ++reasons["ended without a result; its log is in the job's folder"];
     }
   }
-  return absl::StrJoin(reasons, "; ", [](std::string* out, const auto& reason) {
+  std::string text = absl::StrJoin(reasons, "; ", [](std::string* out, const auto& reason) {
     absl::StrAppend(out, reason.second, " ", reason.first);
   });
+  for (const auto& [node, why] : UnfitNodes(batch)) {
+    absl::StrAppend(&text, "; on node ", node, ": ", why);
+  }
+  return text;
 }
 
 // How a run ended for good, where that was not well.

@@ -156,6 +156,12 @@ absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
   return first;
 }
 
+bool CouldRun(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command{"sbatch", "--test-only"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return RunCommand(command).ok;
+}
+
 int64_t FirstOf(const std::vector<SlurmJob>& jobs) {
   int64_t first = std::numeric_limits<int64_t>::max();
   for (const SlurmJob& job : jobs) first = std::min(first, job.id);

@@ -43,6 +43,9 @@ inline constexpr char kSlurmLaunchFailed[] = "launch failed requeued held";
 absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
                                    const std::vector<std::string>& arguments);
 
+// Whether Slurm has nodes for a job that sbatch is given these arguments for, idle or not.
+bool CouldRun(const std::vector<std::string>& arguments);
+
 // Lets a job that was submitted with --hold begin; of one that is not held, nothing.
 absl::Status ReleaseSlurmJob(const std::string& name, int64_t id);
 

@@ -6,8 +6,10 @@
 #include <numeric>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/files.h"
 #include "cli/slurm.h"
@@ -154,11 +156,28 @@ absl::StatusOr<int64_t> SubmitArray(const Batch& batch, const SlurmArray& array)
   return *id;
 }
 
+SlurmArray Without(const std::vector<std::string>& nodes, SlurmArray array) {
+  if (nodes.empty()) return array;
+  const std::string list = absl::StrJoin(nodes, ",");
+  // Of two flags the last one alone would count.
+  for (std::string& flag : array.arguments) {
+    if (!absl::StartsWith(flag, "--exclude=")) continue;
+    absl::StrAppend(&flag, ",", list);
+    return array;
+  }
+  array.arguments.insert(array.arguments.begin(), "--exclude=" + list);
+  return array;
+}
+
 absl::StatusOr<HeldArrays> SubmitHeld(const Batch& batch, int generation,
                                       const std::vector<int64_t>& indices) {
+  std::vector<std::string> unfit;
+  for (const auto& [node, why] : UnfitNodes(batch)) unfit.push_back(node);
   HeldArrays held;
   for (const SlurmArray& array : ArraysOf(batch, generation, indices, MaxArray())) {
-    auto id = SubmitArray(batch, array);
+    // Slurm would take what no node is left for, and leave it waiting.
+    const SlurmArray kept = Without(unfit, array);
+    auto id = SubmitArray(batch, !unfit.empty() && CouldRun(kept.arguments) ? kept : array);
     if (!id.ok()) return id.status();
     held.emplace_back(array.name, *id);
   }

@@ -55,7 +55,10 @@ int64_t MaxArray();
 // The id of an array, submitted unless it was before: an id is written down in the batch's folder
 // once it is known. Errors as SubmitOnce's.
 absl::StatusOr<int64_t> SubmitArray(const Batch& batch, const SlurmArray& array);
-// All arrays of a submission, held: names and ids.
+// The same array, kept from nodes beside those that the site keeps it from.
+SlurmArray Without(const std::vector<std::string>& nodes, SlurmArray array);
+// All arrays of a submission, held: names and ids. They are kept from UnfitNodes, unless no other
+// node could run them.
 using HeldArrays = std::vector<std::pair<std::string, int64_t>>;
 absl::StatusOr<HeldArrays> SubmitHeld(const Batch& batch, int generation,
                                       const std::vector<int64_t>& indices);

@@ -29,7 +29,12 @@ with Slurm() as slurm:
                                         "$SLURMD_NODENAME; mkdir -p $HEDDLE_LOCK_FOLDER\n"
                                         f"export XDG_CACHE_HOME={slurm.folder}/cache TMPDIR={slurm.folder}\n"
                                         # Of one task it cannot be reached.
-                                        f"export HEDDLE_SERVER=unix:{slurm.folder}/server-$SLURM_ARRAY_TASK_ID\n#"))
+                                        f"export HEDDLE_SERVER=unix:{slurm.folder}/server-$SLURM_ARRAY_TASK_ID\n"
+                                        # The node that one batch's first task gets has no device that works.
+                                        f"case $1 in */broken) mkdir {slurm.folder}/first 2>&- && "
+                                        f"echo $SLURMD_NODENAME > {slurm.folder}/first/node\n"
+                                        f'[ "$(cat {slurm.folder}/first/node)" != "$SLURMD_NODENAME" ] || '
+                                        "export OCL_ICD_VENDORS=/nonexistent;; esac\n#"))
     with open(f"{slurm.folder}/server.log", "w") as log:
         server = subprocess.Popen([HEDDLE, "serve", "--db", f"{slurm.folder}/served.db", "--listen",
                                    f"unix:{slurm.folder}/server-0"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -94,6 +99,23 @@ with Slurm() as slurm:
     done = slurm.run(HEDDLE, "cluster", "task", "--folder", f"{slurm.folder}/cold", "--index", "0", "--server",
                      f"unix:{slurm.folder}/server-0", TMPDIR=slurm.folder)
     expect("it is damaged" in done.stderr and "finals of vector_add that the server has" in done.stderr, done.stderr)
+    # What a node without a device that works has ended is submitted again, and goes to another node.
+    with open(f"{slurm.folder}/suite", "w") as suite:
+        suite.write("vector_add n=4096\n")
+    broken = f"{slurm.folder}/broken"
+    command[command.index("small")] = "broken"
+    slurm.run(*command, "--submit")
+    slurm.until("it is collected", lambda: os.path.exists(f"{broken}/log/collect-1.log") and "are complete" in open(
+        f"{broken}/log/collect-1.log").read(), limit=400)
+    with open(f"{slurm.folder}/first/node") as node, open(f"{broken}/log/collect-0.log") as log:
+        node, log = node.read().strip(), log.read()
+    expect(f"node {node} is left out: " in log and os.listdir(f"{broken}/unfit") == [node], log)
+    with open(f"{broken}/log/collect-1.log") as log:
+        expect("1 of 1 workloads are complete" in (log := log.read()), log)
+    with open(f"{broken}/batch.json") as batch:
+        again = f"heddle-{json.load(batch)['created']}-broken-1.0"
+    ran = slurm.run("squeue", "-h", "-t", "all", "-n", again, "-o", "%N").stdout.split()
+    expect(ran and node not in ran, f"{ran} after {node}")
     server.terminate()
     expect(server.wait(60) == 0, "the server ended badly")
     expect(not [f for f in os.listdir(slurm.folder) if f.startswith("heddle-task-")], "a task has left its folder behind")

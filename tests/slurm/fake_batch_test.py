@@ -105,3 +105,16 @@ with Slurm() as slurm:
     slurm.run(HEDDLE, *said.splitlines()[-1].split(": heddle ")[1].split())
     slurm.until("it is collected", lambda: orphan.collected(1))
     expect(orphan.trials() == [2], orphan.trials())
+
+    # Where no node is left without those that found no device that works, these are tried again.
+    everywhere = Batch(slurm, "everywhere", ["begun 5\nfinal 4"])
+    everywhere.command("--submit")
+    slurm.until("it runs", lambda: everywhere.attempts(0) and everywhere.jobs(0) == {"0": "RUNNING"})
+    os.makedirs(f"{everywhere.folder}/unfit")
+    for each in slurm.run("sinfo", "-h", "-N", "-o", "%N").stdout.split():
+        with open(f"{everywhere.folder}/unfit/{each}", "w") as why:
+            why.write("cuda:0 has fallen off the bus\n")
+    slurm.run("scancel", "--batch", "--signal=TERM", "-n", everywhere.collector(0).replace(".collect", ".0"))
+    slurm.until("it is collected", lambda: everywhere.collected(1))
+    expect(everywhere.trials() == [4, 5], everywhere.trials())
+    expect("is left out: cuda:0 has fallen off the bus" in everywhere.log(0), everywhere.log(0))

@@ -4,7 +4,9 @@
 
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "base/sqlite.h"
+#include "base/status.h"
 #include "measure/judge/criteria.h"
 #include "search_space/notation/notation.h"
 #include "server/db/confirmations.h"
@@ -332,6 +334,33 @@ TEST_F(LyingDaemonTest, AClaimDoesNotHideWhatIsKnown) {
   ASSERT_TRUE(served.has_value());
   EXPECT_TRUE(served->validated);
   EXPECT_NEAR(served->best.trial.result.time_us, known, kAgreement * known);
+}
+
+TEST_F(LyingDaemonTest, NorDoHundredsOfClaims) {
+  const std::string first = Join("first", 1), second = Join("second", 2);
+  const std::string job = Tune();
+  WorkOn(job, {{first, Honest}, {second, Honest}});
+  const auto known = Query(job);
+  ASSERT_TRUE(known.has_value());
+  ASSERT_TRUE(known->validated);
+  auto program = search_space::ParseWorkload(Get(job).workloads(0).workload().text());
+  ASSERT_TRUE(program.ok()) << program.status();
+  const absl::Status written = store_->WriteAndWait([&](tuner::Records& records) -> absl::Status {
+    for (int i = 0; i < 300; ++i) {
+      tuner::TrialRecord claim = known->best.trial;
+      claim.point.clear();
+      claim.steps = absl::StrCat("claimed ", i);
+      claim.result.time_us = claim.result.ci_low_us = claim.result.ci_high_us = 300;
+      HEDDLE_ASSIGN_OR_RETURN(id, records.AddTrial(*program, known->best.environment, claim));
+      HEDDLE_RETURN_IF_ERROR(AddOrigin(records, id, {"liar", 3, 1000 + i, false}));
+    }
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(written.ok()) << written;
+  const auto served = Query(job);
+  ASSERT_TRUE(served.has_value());
+  EXPECT_TRUE(served->validated);
+  EXPECT_EQ(served->best.trial.id, known->best.trial.id);
 }
 
 // --------------------------------------------------------------------------------------- its name

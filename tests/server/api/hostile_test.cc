@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <fstream>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -182,6 +184,63 @@ TEST_F(HostileTest, AnImportOfLargeRecordsEndsAtTheFirst) {
   EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << status.error_message();
   EXPECT_THAT(status.error_message(), HasSubstr("record 1 has 3145"));
   EXPECT_LT(written, 100);
+}
+
+// What one connection opens beyond its streams waits on its own side; others are answered.
+TEST_F(HostileTest, AConnectionHasAHundredStreams) {
+  Start();
+  v1::Job job;
+  ASSERT_TRUE(Create("waits", &job).ok());
+  v1::WatchJobRequest watch;
+  watch.set_name(job.name());
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::JobEvent>>> streams;
+  for (int i = 0; i < 100; ++i) {
+    Prepare(*contexts.emplace_back(std::make_unique<grpc::ClientContext>()), "");
+    streams.push_back(tuning_->WatchJob(contexts.back().get(), watch));
+    v1::JobEvent event;
+    ASSERT_TRUE(streams.back()->Read(&event)) << i;
+  }
+  const auto ask = [](v1::Tuning::Stub& stub) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    v1::ServerInfo info;
+    return stub.GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
+  };
+  EXPECT_EQ(ask(*tuning_).error_code(), grpc::DEADLINE_EXCEEDED);
+  grpc::ChannelArguments own;
+  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto another = v1::Tuning::NewStub(grpc::CreateCustomChannel(
+      server_->addresses().back(), grpc::InsecureChannelCredentials(), own));
+  EXPECT_TRUE(ask(*another).ok());
+  for (size_t i = 0; i < streams.size(); ++i) {
+    contexts[i]->TryCancel();
+    streams[i]->Finish();
+  }
+  EXPECT_TRUE(Info().ok());
+}
+
+TEST_F(HostileTest, AConnectionThatPingsTooOftenIsEnded) {
+  Start();
+  v1::Job job;
+  ASSERT_TRUE(Create("waits", &job).ok());
+  grpc::ChannelArguments often;
+  often.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  often.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 100);
+  often.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  const auto stub = v1::Tuning::NewStub(grpc::CreateCustomChannel(
+      server_->addresses().back(), grpc::InsecureChannelCredentials(), often));
+  v1::WatchJobRequest watch;
+  watch.set_name(job.name());
+  grpc::ClientContext context;
+  Prepare(context, "");
+  auto stream = stub->WatchJob(&context, watch);
+  for (v1::JobEvent event; stream->Read(&event);) {
+  }
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
+  EXPECT_THAT(status.error_message(), testing::ContainsRegex("[Tt]oo.many.pings"));
+  EXPECT_TRUE(Info().ok()) << "others are answered";
 }
 
 TEST_F(HostileTest, AJobOfFortyDoublingStagesIsTuned) {

@@ -131,7 +131,10 @@ void NoteUnfitNode(const Batch& batch, absl::string_view why) {
   if (node == nullptr || *node == '\0' || absl::StrContains(node, '/')) return;
   std::error_code error;
   fs::create_directories(batch.unfit(), error);
-  if (absl::Status s = WriteFile(absl::StrCat(batch.unfit(), "/", node), absl::StrCat(why, "\n"));
+  // A line of a few words, as jobs' errors have it.
+  constexpr size_t kMostOfIt = 200;
+  const absl::string_view line = why.substr(0, why.find('\n')).substr(0, kMostOfIt);
+  if (absl::Status s = WriteFile(absl::StrCat(batch.unfit(), "/", node), absl::StrCat(line, "\n"));
       !s.ok()) {
     Say(std::string(s.message()));
   }
@@ -212,9 +215,6 @@ Result RunTask(const std::string& folder, int64_t index, const ServerFlags& serv
   if (batch->plateau > 0) add("--plateau", absl::StrCat(batch->plateau));
   Result result = RunTune(std::move(arguments));
   const int code = result.ok() ? *result : ExitCodeOf(result.status());
-  if (code == kUnavailable) {
-    NoteUnfitNode(*batch, result.ok() ? device->id + " failed" : result.status().message());
-  }
   if (absl::Status s = journal.End(code); !s.ok()) return s;
   return result;
 }
@@ -331,12 +331,12 @@ absl::StatusOr<int> LastSubmission(const Batch& batch) {
 }
 
 std::map<std::string, std::string> UnfitNodes(const Batch& batch) {
-  constexpr size_t kMostWords = 4096;
+  constexpr size_t kMostBytes = 4096;
   std::map<std::string, std::string> nodes;
   const auto names = ListFolder(batch.unfit());
   if (!names.ok()) return nodes;  // there is none, or it cannot be read now: then nothing is known
   for (const std::string& name : *names) {
-    const auto why = ReadTextFile(absl::StrCat(batch.unfit(), "/", name), kMostWords);
+    const auto why = ReadTextFile(absl::StrCat(batch.unfit(), "/", name), kMostBytes);
     nodes[name] = why.ok() ? std::string(absl::StripAsciiWhitespace(*why)) : "";
   }
   return nodes;

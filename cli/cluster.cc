@@ -57,13 +57,17 @@ SlurmArray CollectorOf(const Batch& batch, int generation, const std::string& ar
 // same command goes on, and none of it runs twice.
 absl::Status SubmitGeneration(const Batch& batch, int generation,
                               const std::vector<int64_t>& indices) {
-  auto held = SubmitHeld(batch, generation, indices);
-  if (!held.ok()) return held.status();
+  auto submission = SubmitHeld(batch, generation, indices);
+  if (!submission.ok()) return submission.status();
+  const HeldArrays& held = submission->held;
+  for (const auto& [node, why] : submission->left_out) {
+    Say(absl::StrCat("node ", node, " is left out: ", why));
+  }
   const std::string ids = absl::StrJoin(
-      *held, ":", [](std::string* out, const auto& job) { absl::StrAppend(out, job.second); });
+      held, ":", [](std::string* out, const auto& job) { absl::StrAppend(out, job.second); });
   auto collector = SubmitArray(batch, CollectorOf(batch, generation, ids));
   if (!collector.ok()) return collector.status();
-  if (absl::Status s = Release(*held); !s.ok()) return s;
+  if (absl::Status s = Release(held); !s.ok()) return s;
   Say(absl::StrCat(indices.size(), " workloads as job ", ids, ", collected by job ", *collector));
   return absl::OkStatus();
 }
@@ -230,9 +234,6 @@ Result CollectOnce(const std::string& folder, int generation) {
       Say(absl::StrCat("given up: ", batch->workloads[index], "; its log is in ", folder, "/log"));
     }
     return kFailed;
-  }
-  for (const auto& [node, why] : UnfitNodes(*batch)) {
-    Say(absl::StrCat("node ", node, " is left out: ", why));
   }
   SayCold(WriteWarmStart(**records, *batch));
   absl::Status s = SubmitGeneration(*batch, generation + 1, *incomplete);

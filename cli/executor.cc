@@ -62,9 +62,13 @@ std::string WhyIncomplete(const Batch& batch, const std::vector<int64_t>& incomp
   std::string text = absl::StrJoin(reasons, "; ", [](std::string* out, const auto& reason) {
     absl::StrAppend(out, reason.second, " ", reason.first);
   });
-  for (const auto& [node, why] : UnfitNodes(batch)) {
-    absl::StrAppend(&text, "; on node ", node, ": ", why);
+  constexpr size_t kMostNodes = 3;
+  const auto unfit = UnfitNodes(batch);
+  size_t named = 0;
+  for (const auto& [node, why] : unfit) {
+    if (named++ < kMostNodes) absl::StrAppend(&text, "; on node ", node, ": ", why);
   }
+  if (named > kMostNodes) absl::StrAppend(&text, "; and on ", named - kMostNodes, " more nodes");
   return text;
 }
 

@@ -209,6 +209,12 @@ int64_t SlurmSetting(const std::string& key, int64_t otherwise) {
   return otherwise;
 }
 
+absl::StatusOr<std::set<std::string>> SlurmNodes() {
+  const Ran ran = RunCommand({"sinfo", "-h", "-N", "-o", "%N"});
+  if (ran.ok) return std::set<std::string>(ran.lines.begin(), ran.lines.end());
+  return absl::UnavailableError("Slurm does not answer (sinfo); the same command goes on later");
+}
+
 int64_t SlurmCores(const std::string& partition) {
   int64_t fewest = 0;
   for (const std::string& line : RunCommand({"sinfo", "-h", "-p", partition, "-o", "%c"}).lines) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,8 @@ absl::Status KillSlurmJobs(const std::string& name);
 // A number of the cluster's configuration, such as "MaxArraySize"; `otherwise` where it does not
 // say.
 int64_t SlurmSetting(const std::string& key, int64_t otherwise);
+// All nodes by name. Unavailable: Slurm does not answer.
+absl::StatusOr<std::set<std::string>> SlurmNodes();
 // The fewest cores that a node of the partition has; 0 = not known.
 int64_t SlurmCores(const std::string& partition);
 

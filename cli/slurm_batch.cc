@@ -6,10 +6,12 @@
 #include <numeric>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/files.h"
 #include "cli/slurm.h"
@@ -157,31 +159,48 @@ absl::StatusOr<int64_t> SubmitArray(const Batch& batch, const SlurmArray& array)
 }
 
 SlurmArray Without(const std::vector<std::string>& nodes, SlurmArray array) {
-  if (nodes.empty()) return array;
-  const std::string list = absl::StrJoin(nodes, ",");
-  // Of two flags the last one alone would count.
-  for (std::string& flag : array.arguments) {
-    if (!absl::StartsWith(flag, "--exclude=")) continue;
-    absl::StrAppend(&flag, ",", list);
-    return array;
-  }
-  array.arguments.insert(array.arguments.begin(), "--exclude=" + list);
+  array.arguments.insert(array.arguments.begin(), "--exclude=" + absl::StrJoin(nodes, ","));
   return array;
 }
 
-absl::StatusOr<HeldArrays> SubmitHeld(const Batch& batch, int generation,
+bool ExcludesNodes(const Batch& batch) {
+  const auto script = ReadTextFile(batch.folder + "/tune.sbatch", kMaxScript);
+  const std::vector<std::string> lines =
+      absl::StrSplit(script.ok() ? *script : "", '\n', absl::SkipEmpty());
+  const auto excludes = [](absl::string_view flag) {
+    return absl::StartsWith(flag, "-x") || absl::StartsWith(flag, "--exclude");
+  };
+  return std::any_of(batch.array.begin(), batch.array.end(), excludes) ||
+         std::any_of(lines.begin(), lines.end(), [&](absl::string_view line) {
+           return absl::ConsumePrefix(&line, "#SBATCH") &&
+                  excludes(absl::StripAsciiWhitespace(line));
+         });
+}
+
+absl::StatusOr<Submission> SubmitHeld(const Batch& batch, int generation,
                                       const std::vector<int64_t>& indices) {
-  std::vector<std::string> unfit;
-  for (const auto& [node, why] : UnfitNodes(batch)) unfit.push_back(node);
-  HeldArrays held;
-  for (const SlurmArray& array : ArraysOf(batch, generation, indices, MaxArray())) {
-    // Slurm would take what no node is left for, and leave it waiting.
-    const SlurmArray kept = Without(unfit, array);
-    auto id = SubmitArray(batch, !unfit.empty() && CouldRun(kept.arguments) ? kept : array);
-    if (!id.ok()) return id.status();
-    held.emplace_back(array.name, *id);
+  Submission submission;
+  auto unfit = UnfitNodes(batch);
+  std::vector<std::string> names;
+  if (!unfit.empty() && !ExcludesNodes(batch)) {
+    // A name that Slurm no longer knows would have it refuse the whole list.
+    auto known = SlurmNodes();
+    if (!known.ok()) return known.status();
+    std::erase_if(unfit, [&](const auto& node) { return !known->contains(node.first); });
+    for (const auto& [node, why] : unfit) names.push_back(node);
   }
-  return held;
+  for (const SlurmArray& array : ArraysOf(batch, generation, indices, MaxArray())) {
+    const auto written = WrittenDown(batch, array.name);
+    if (!written.ok()) return written.status();
+    const SlurmArray kept = names.empty() ? array : Without(names, array);
+    // Slurm would take what no node is left for, and leave it waiting.
+    const bool keep = !names.empty() && *written == 0 && CouldRun(kept.arguments);
+    auto id = SubmitArray(batch, keep ? kept : array);
+    if (!id.ok()) return id.status();
+    submission.held.emplace_back(array.name, *id);
+    if (keep) submission.left_out = unfit;
+  }
+  return submission;
 }
 
 absl::Status Release(const HeldArrays& arrays) {

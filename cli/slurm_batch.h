@@ -55,13 +55,17 @@ int64_t MaxArray();
 // The id of an array, submitted unless it was before: an id is written down in the batch's folder
 // once it is known. Errors as SubmitOnce's.
 absl::StatusOr<int64_t> SubmitArray(const Batch& batch, const SlurmArray& array);
-// The same array, kept from nodes beside those that the site keeps it from.
-SlurmArray Without(const std::vector<std::string>& nodes, SlurmArray array);
-// All arrays of a submission, held: names and ids. They are kept from UnfitNodes, unless no other
-// node could run them.
-using HeldArrays = std::vector<std::pair<std::string, int64_t>>;
-absl::StatusOr<HeldArrays> SubmitHeld(const Batch& batch, int generation,
+using HeldArrays = std::vector<std::pair<std::string, int64_t>>;  // names and ids
+struct Submission {
+  HeldArrays held;                              // all of its arrays
+  std::map<std::string, std::string> left_out;  // the UnfitNodes that they are kept from
+};
+// They are kept from UnfitNodes unless no other node could run them, or the site has a list of its
+// own (ExcludesNodes), which Slurm would forget for ours.
+absl::StatusOr<Submission> SubmitHeld(const Batch& batch, int generation,
                                       const std::vector<int64_t>& indices);
+// Whether the site's flags, or its script, name nodes that tasks are kept from.
+bool ExcludesNodes(const Batch& batch);
 absl::Status Release(const HeldArrays& arrays);
 
 // The id that was written down of the array of this name; 0: none. Unavailable: the folder cannot

@@ -94,14 +94,18 @@ class SlurmEngine : public ClusterEngine {
     for (std::string& flag : batch.array) {
       flag = absl::StrReplaceAll(flag, {{"{tenant}", tenant}});
     }
-    auto held = SubmitHeld(batch, submission, indices);
-    if (!held.ok()) return held.status();
+    auto submitted = SubmitHeld(batch, submission, indices);
+    if (!submitted.ok()) return submitted.status();
+    for (const auto& [node, why] : submitted->left_out) {
+      LogEvent(Severity::kWarning, "node_left_out",
+               {{"batch", batch.name}, {"node", node}, {"error", why}});
+    }
     LogEvent(Severity::kInfo, "submitted",
              {{"batch", batch.name},
               {"submission", submission},
               {"workloads", static_cast<int64_t>(indices.size())},
-              {"array", held->front().second}});
-    return Release(*held);
+              {"array", submitted->held.front().second}});
+    return Release(submitted->held);
   }
 
   absl::StatusOr<std::map<int64_t, Ending>> Endings(const Batch& batch, int submission,

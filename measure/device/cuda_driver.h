@@ -25,7 +25,8 @@ namespace heddle::measure {
                   X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventSynchronize)      \
                       X(cuMemAlloc) X(cuMemFree) X(cuMemGetInfo) X(cuMemAllocHost)               \
                           X(cuMemFreeHost) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)             \
-                              X(cuMemcpyDtoDAsync) X(cuMemsetD16Async) X(cuMemsetD32Async) X(cuModuleLoadData)       \
+                              X(cuMemcpyDtoDAsync) X(cuMemsetD16Async)                           \
+                              X(cuMemsetD32Async) X(cuModuleLoadData)                            \
                                   X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) \
                                       X(cuFuncSetAttribute) X(cuLaunchKernel) X(cuGraphCreate)   \
                                           X(cuGraphDestroy) X(cuGraphAddKernelNode)              \

@@ -15,9 +15,9 @@ namespace {
 
 using tuner::Records;
 
-// Finals passed over that nobody else speaks of, those looked at for one that is validated, and
-// words on each.
-constexpr int kScanned = 4096, kFastest = 32, kNewest = 64;
+// Finals of which is asked whether anybody else speaks of their schedules, those looked at for one
+// that is validated, and words on each.
+constexpr int kScanned = 512, kFastest = 32, kNewest = 64;
 
 struct Word {
   int64_t trial = 0;
@@ -69,8 +69,8 @@ absl::StatusOr<std::optional<std::string>> HostOf(Records& records, int64_t tria
 }
 
 // Of these trials, fastest first, those that may turn out to be validated: the owner's, a trusted
-// host's, and those on whose schedule another host has a word, too. However many claims one host
-// makes that nobody has measured again, they hide nothing.
+// host's, and those on whose schedule another one has a word, too (IsAnother). So the claims of
+// one, which nobody has measured again, hide nothing as long as they are fewer than kScanned.
 absl::StatusOr<std::vector<int64_t>> NotOnlyClaimed(
     Records& records, const std::vector<int64_t>& trials,
     const std::function<bool(const std::string&)>& trusts) {
@@ -83,7 +83,8 @@ absl::StatusOr<std::vector<int64_t>> NotOnlyClaimed(
         "CROSS JOIN trial n INDEXED BY trial_word_steps ON n.speaks = 1 "
         "AND n.workload = t.workload AND n.bench = b.id AND n.steps = t.steps "
         "LEFT JOIN final_origin p ON p.trial = n.id LEFT JOIN source f ON f.id = n.source "
-        "WHERE a.id = t.bench AND coalesce(p.host, f.host, '') <> o.host) "
+        "WHERE a.id = t.bench AND coalesce(p.host, f.host, '') <> o.host "
+        "AND (coalesce(p.token, f.token, 0) = 0 OR coalesce(p.token, f.token) <> o.token)) "
         "FROM trial t LEFT JOIN final_origin o ON o.trial = t.id WHERE t.id = ?",
         trial);
     HEDDLE_ASSIGN_OR_RETURN(is_there, row.Next());

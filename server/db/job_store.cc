@@ -195,34 +195,22 @@ void JobUpdate::ApplyTo(v1::JobSpec& spec) const {
   if (priority) spec.set_priority(*priority);
 }
 
-absl::StatusOr<SpecChange> PrepareUpdate(Records& records, int64_t id, const std::string& tenant,
-                                         const JobUpdate& update) {
-  SpecChange change;
-  {
-    Cursor row = records.database().Query(absl::StrCat(kJobColumns, "WHERE id = ?"), id);
-    HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
-    if (!found || (!tenant.empty() && row.Text(1) != tenant)) return NoJob(id);
-    const v1::Job job = ReadJob(row);
-    HEDDLE_RETURN_IF_ERROR(CheckReadable(job));
-    change.was = row.Text(2);
-    change.spec = job.spec();
-  }
-  update.ApplyTo(change.spec);
-  change.text = ToJson(change.spec);
-  return change;
-}
-
-absl::Status StoreUpdate(Records& records, int64_t job, const SpecChange& change) {
+absl::Status StoreUpdate(Records& records, int64_t job, const JobUpdate& update) {
   Database& db = records.database();
-  HEDDLE_ASSIGN_OR_RETURN(
-      same, db.QueryInt("SELECT count(*) FROM job WHERE id = ? AND spec = ?", job, change.was));
-  if (same == 0) {
-    return absl::AbortedError(
-        absl::StrCat(JobName(job), " was updated by another call meanwhile; ask again"));
+  if (update.priority) {
+    HEDDLE_RETURN_IF_ERROR(
+        db.Run("UPDATE job SET spec = json_set(spec, '$.priority', ?) WHERE id = ?",
+               int64_t{*update.priority}, job));
   }
-  HEDDLE_RETURN_IF_ERROR(db.Run("UPDATE job SET spec = ? WHERE id = ?", change.text, job));
+  if (!update.labels) return absl::OkStatus();
+  HEDDLE_RETURN_IF_ERROR(
+      db.Run("UPDATE job SET spec = json_set(spec, '$.labels', json(?)) WHERE id = ?",
+             nlohmann::json(*update.labels).dump(), job));
   HEDDLE_RETURN_IF_ERROR(db.Run("DELETE FROM job_label WHERE job = ?", job));
-  return AddLabels(db, job, change.spec);
+  for (const auto& [key, value] : *update.labels) {
+    HEDDLE_RETURN_IF_ERROR(db.Run("INSERT INTO job_label VALUES (?, ?, ?)", job, key, value));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> ReopenJob(Records& records, int64_t id, absl::Time now) {

@@ -65,18 +65,8 @@ struct JobUpdate {
 
   void ApplyTo(v1::JobSpec& spec) const;
 };
-// A job's specification, of up to 1 MiB, as it is stored and as it is to be.
-struct SpecChange {
-  std::string was;
-  v1::JobSpec spec;
-  std::string text;
-};
-// What an update makes of a job, prepared by a reader so that the writer need not parse it.
-// NotFound as LoadJob; FailedPrecondition: this version cannot read it.
-absl::StatusOr<SpecChange> PrepareUpdate(tuner::Records& records, int64_t id,
-                                         const std::string& tenant, const JobUpdate& update);
-// Aborted: another update has come between.
-absl::Status StoreUpdate(tuner::Records& records, int64_t job, const SpecChange& change);
+// Changes a job's specification where it is stored, without reading its up to 1 MiB.
+absl::Status StoreUpdate(tuner::Records& records, int64_t job, const JobUpdate& update);
 // QUEUED again: a job that has ended, with all that it has measured; the event's number. Workloads
 // without a final of the job that is OK have not ended.
 absl::StatusOr<int64_t> ReopenJob(tuner::Records& records, int64_t job, absl::Time now);

@@ -253,9 +253,12 @@ void Engine::RetryJob(const Caller& caller, int64_t id, const std::string& reque
 
 void Engine::UpdateJob(const Caller& caller, int64_t id, const JobUpdate& update,
                        const Reply<v1::Job>& reply) {
-  auto change = PrepareUpdate(*store_.Read(), id, VisibleTenant(caller), update);
-  if (!change.ok()) return reply(change.status());
-  Do([&](FleetState& state) { state.UpdateJob(caller, id, update, *std::move(change), reply); });
+  {
+    auto job = LoadJob(*store_.Read(), id, VisibleTenant(caller));
+    const absl::Status readable = job.ok() ? CheckReadable(*job) : job.status();
+    if (!readable.ok()) return reply(readable);
+  }
+  Do([&](FleetState& state) { state.UpdateJob(caller, id, update, reply); });
 }
 
 void Engine::Register(const Caller& caller, const v1::RegisterRequest& request,

@@ -75,9 +75,9 @@ class FleetState {
                 std::vector<Workload> workloads, const Reply<v1::Job>& reply) {
     jobs_.Retry(caller, id, request_id, std::move(workloads), reply);
   }
-  void UpdateJob(const Caller& caller, int64_t id, const JobUpdate& update, SpecChange change,
+  void UpdateJob(const Caller& caller, int64_t id, const JobUpdate& update,
                  const Reply<v1::Job>& reply) {
-    jobs_.Update(caller, id, update, std::move(change), reply);
+    jobs_.Update(caller, id, update, reply);
   }
   // As Engine has them.
   void ReportRuns(int64_t id, const std::string& model, std::vector<WorkloadRun> runs);

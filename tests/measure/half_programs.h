@@ -63,7 +63,7 @@ inline std::vector<uint16_t> RunOnce(
   std::vector<std::unique_ptr<measure::DeviceBuffer>> buffers;
   measure::BufferSet set;
   const auto add = [&](const search_space::BufferRef& ref) {
-    buffers.push_back(*device.Allocate((ref->bytes() + 3) / 4 * 4));
+    buffers.push_back(*device.Allocate(ref->bytes()));
     set[ref->name] = buffers.back().get();
   };
   for (size_t i = 0; i < point.inputs.size(); ++i) {
@@ -73,6 +73,7 @@ inline std::vector<uint16_t> RunOnce(
   for (const search_space::BufferRef& workspace : point.workspaces) add(workspace);
   for (const search_space::BufferRef& output : point.outputs) add(output);
   EXPECT_TRUE(device.Run(**loaded, set).ok());
+  for (const auto& buffer : buffers) EXPECT_TRUE(*device.GuardsIntact(*buffer));
   const search_space::BufferRef& first = point.outputs[0];
   std::vector<uint16_t> bits(static_cast<size_t>(first->elements));
   const auto buffer = buffers.end() - static_cast<ptrdiff_t>(point.outputs.size());

@@ -60,7 +60,7 @@ std::optional<Expectation> ExpectOn(const TensorProgram& program, InputKind kind
   Expectation expectation{kind, std::vector<std::vector<SamplePoint>>(outputs.size())};
   for (SamplePoint& s : search_space::EvaluateSamples(program, input, kSamples, kInputSeed,
                                                       kSampleOperations, UsableCores())) {
-    if (!std::isfinite(s.value)) return std::nullopt;
+    if (!std::isfinite(s.value) || !std::isfinite(s.magnitude)) return std::nullopt;
     expectation.samples[static_cast<size_t>(s.output)].push_back(s);
   }
   for (size_t o = 0; o < outputs.size(); ++o) {

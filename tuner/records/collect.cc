@@ -125,7 +125,9 @@ class Collector {
     absl::StatusOr<int64_t> id = keys_.Insert(line.stored, *keys);
     if (!id.ok()) return id.status();
     ++report_.added;
-    if (!is_word_) touched.insert({keys->workload, keys->bench});
+    const TrialRecord& trial = line.stored.trial;
+    const bool may_speak = trial.stage == TrialStage::kFinal || ShowsWrong(trial.result.outcome);
+    if (!is_word_ && may_speak) touched.insert({keys->workload, keys->bench});
     return db_.Run("INSERT INTO collected (attempt, sequence, trial) VALUES (?, ?, ?)", attempt,
                    line.sequence, *id);
   }

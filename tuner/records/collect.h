@@ -26,10 +26,10 @@ struct CollectReport {
 // their owner's own nodes have measured is the owner's word, as if `heddle tune` had written into
 // this database. A trial is known by run, attempt and sequence, so that files may be collected in
 // any order, while they are written, and as often as one likes: what the database holds in the end
-// depends on the files alone. Of a schedule's finals the newest counts, and among collected ones
-// that is the one with the greatest run, then attempt, then sequence: an attempt that was given up
-// and goes on somewhere does not overrule the one that replaced it. What was removed from the
-// database stays removed.
+// depends on the files alone. Of what speaks of a schedule (its finals, and screenings that
+// found it wrong) the newest counts, and among collected ones that is the one with the greatest
+// run, then attempt, then sequence: an attempt that was given up and goes on somewhere does not
+// overrule the one that replaced it. What was removed from the database stays removed.
 //
 // Lines that are refused are counted and named: those of no trial, times that cannot be true, and
 // another trial under the same run, attempt and sequence. A last line that is not whole is left for

@@ -46,7 +46,11 @@ WorkloadRow RowOf(const TensorProgram& program) {
 // different from what went in.
 TrialRecord Normalise(TrialRecord trial) {
   trial.origin = Origin::kMeasured;
-  if (trial.stage == TrialStage::kScreening && !trial.point.empty()) trial.steps.clear();
+  // The point gives the steps; by these others know what is wrong.
+  if (trial.stage == TrialStage::kScreening && !trial.point.empty() &&
+      !ShowsWrong(trial.result.outcome)) {
+    trial.steps.clear();
+  }
   if (trial.result.detail.size() > kMaxDetail) trial.result.detail.resize(kMaxDetail);
   if (std::isnan(trial.result.max_error)) {
     trial.result.max_error = std::numeric_limits<double>::infinity();

@@ -69,12 +69,17 @@ Provenance LocalProvenance();
 enum class TrialStage : uint8_t { kScreening, kFinal };
 enum class Origin : uint8_t { kMeasured, kImported };
 
+// Whether a trial that ended so has found its schedule to be wrong.
+inline bool ShowsWrong(measure::Outcome outcome) {
+  return outcome == measure::Outcome::kWrongAnswer || outcome == measure::Outcome::kIllegalAccess;
+}
+
 struct TrialRecord {
   int64_t id = 0;  // assigned by the database
   std::string workload_hash;
   std::string point;  // SearchSpace::Print; empty for hand-written steps
-  // Text. Kept for finals, imports and where there is no point; empty otherwise, as the point gives
-  // the steps.
+  // Text. Kept for finals, imports, what was wrong and where there is no point; empty otherwise, as
+  // the point gives the steps.
   std::string steps;
   TrialStage stage = TrialStage::kScreening;
   Origin origin = Origin::kMeasured;
@@ -126,8 +131,9 @@ class Records {
   virtual absl::StatusOr<std::vector<std::string>> ImportedPoints(
       const search_space::TensorProgram& program, const Environment& environment, int count) = 0;
 
-  // A final is served when it was measured here and is OK, and no newer one of the same point or of
-  // the same steps was measured on its bench: of a schedule the last word counts, not the luckiest.
+  // A final is served when it was measured here and is OK, and nothing newer speaks of the same
+  // point or the same steps on its bench, be it a final or a screening that found them wrong: of a
+  // schedule the last word counts, not the luckiest.
   struct Best {
     TrialRecord trial;
     Environment environment;

@@ -456,11 +456,12 @@ UPDATE job SET spec = json_set(spec, '$.device.device',
 )sql";
 
 // What says something about a schedule: a final, unless its worker was lost, and a screening that
-// found it to be wrong. Screenings of points have no steps, and are known by their points.
+// found it to be wrong. A candidate that was given up for the workers it may have killed is
+// recorded as an illegal access without a source, and says nothing.
 constexpr char kVersion11[] = R"sql(
 ALTER TABLE trial ADD COLUMN speaks INTEGER GENERATED ALWAYS AS (
-  imported = 0 AND iif(final = 1, outcome <> 'WORKER_LOST',
-                       outcome IN ('WRONG_ANSWER', 'ILLEGAL_ACCESS'))) VIRTUAL;
+  imported = 0 AND iif(final = 1, outcome <> 'WORKER_LOST', outcome = 'WRONG_ANSWER' OR
+                       outcome = 'ILLEGAL_ACCESS' AND source_hash <> '')) VIRTUAL;
 DROP INDEX trial_final_point;
 DROP INDEX trial_final_steps;
 CREATE INDEX trial_word_point ON trial (workload, bench, point) WHERE speaks = 1;

@@ -119,7 +119,10 @@ void Session::ShowProgress() const {
 
 void Session::Learn(const std::string& key, Contender contender) {
   auto [it, added] = known_.try_emplace(key, contender);
-  if (!added && (contender.is_final || !it->second.is_final)) it->second = std::move(contender);
+  if (!added &&
+      (contender.is_final || ShowsWrong(contender.result.outcome) || !it->second.is_final)) {
+    it->second = std::move(contender);
+  }
   const Contender& now = it->second;
   if (key == default_key_) report_.default_us = now.result.time_us;
   if (now.result.outcome != Outcome::kOk) return;
@@ -261,6 +264,7 @@ absl::Status Session::Record(TrialStage stage, const Contender& contender) {
 
 absl::Status Session::Book(const Point& point, const TrialResult& result) {
   Contender contender{space_.Print(point), {}, result, false};
+  if (ShowsWrong(result.outcome)) contender = WithSteps(std::move(contender));
   HEDDLE_RETURN_IF_ERROR(Record(TrialStage::kScreening, contender));
 
   ++report_.trials;

@@ -105,7 +105,8 @@ class Session {
 
  private:
   absl::Status LoadHistory();
-  // Keeps a result as the best knowledge of a schedule: finals beat screenings.
+  // Keeps a result as the best knowledge of a schedule: finals beat screenings that did not find it
+  // wrong.
   void Learn(const std::string& key, Contender contender);
   // The fastest valid schedules known, best first: those worth measuring against each other.
   std::vector<Contender> Leaders() const;

@@ -216,10 +216,9 @@ void Jobs::Retry(const Caller& caller, int64_t id, const std::string& request_id
   outbox_.Write(std::move(body), std::move(done), Persistence::kOnce);
 }
 
-void Jobs::Update(const Caller& caller, int64_t id, const JobUpdate& update, SpecChange change,
+void Jobs::Update(const Caller& caller, int64_t id, const JobUpdate& update,
                   const Reply<v1::Job>& reply) {
-  outbox_.Write([id, change = std::move(change)](
-                    tuner::Records& records) { return StoreUpdate(records, id, change); },
+  outbox_.Write([=](tuner::Records& records) { return StoreUpdate(records, id, update); },
                 [=, this](const absl::Status& status) {
                   if (!status.ok()) return outbox_.Send<v1::Job>(reply, status);
                   if (ActiveJob* job = Find(id)) update.ApplyTo(job->spec);

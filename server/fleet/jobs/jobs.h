@@ -76,8 +76,8 @@ class Jobs {
   // ParseWorkloads gives them.
   void Retry(const Caller& caller, int64_t id, const std::string& request_id,
              std::vector<Workload> workloads, const Reply<v1::Job>& reply);
-  // `change` is what PrepareUpdate makes of `update`.
-  void Update(const Caller& caller, int64_t id, const JobUpdate& update, SpecChange change,
+  // Of a job that is there, readable and the caller's.
+  void Update(const Caller& caller, int64_t id, const JobUpdate& update,
               const Reply<v1::Job>& reply);
   // Asked by the caller; whether that is a job of his.
   bool Cancel(const Caller& caller, int64_t id);

@@ -61,8 +61,8 @@ CREATE TABLE trial (
   when_us INTEGER NOT NULL,     -- microseconds since 1970 (UTC)
   checksum INTEGER NOT NULL     -- of everything that is read with the row, other tables included
 , source INTEGER REFERENCES source, speaks INTEGER GENERATED ALWAYS AS (
-  imported = 0 AND iif(final = 1, outcome <> 'WORKER_LOST',
-                       outcome IN ('WRONG_ANSWER', 'ILLEGAL_ACCESS'))) VIRTUAL) STRICT;
+  imported = 0 AND iif(final = 1, outcome <> 'WORKER_LOST', outcome = 'WRONG_ANSWER' OR
+                       outcome = 'ILLEGAL_ACCESS' AND source_hash <> '')) VIRTUAL) STRICT;
 INSERT INTO trial VALUES(1,1,1,1,NULL,'tile: threads=128',0,0,'OK','',5.0,0.0,0.0,0,0,0,0.0,0,0,0,'',0.0,0.0,0.0,0.0,0,0,1760000000000000,-3785991773399927290,NULL);
 INSERT INTO trial VALUES(2,1,1,1,NULL,'tile: threads=1024',0,0,'LAUNCH_ERROR',replace('too many resources requested for launch; it''s "said"\n','\n',char(10)),0.0,0.0,0.0,0,0,0,0.0,0,0,0,'',0.0,0.0,0.0,0.0,0,0,1760000001000000,425522650092346458,NULL);
 INSERT INTO trial VALUES(3,1,1,1,1,'tile: threads=256',1,0,'OK','',3.0,0.0,0.0,0,0,0,0.0,0,0,0,'',0.0,0.0,0.0,0.0,0,0,1760000002000000,3251081957360646983,NULL);

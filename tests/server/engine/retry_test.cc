@@ -241,19 +241,24 @@ TEST_F(RetryTest, LabelsChangeOfJobsThatHaveEndedToo) {
   EXPECT_TRUE(absl::IsNotFound(others.status())) << others.status();
 }
 
-// An update is prepared by a reader, outside the writer's turn: one that came between is not lost.
-TEST_F(RetryTest, OfTwoUpdatesAtOnceOneIsAskedAgain) {
-  const std::string id = MustCreate(MatmulSpec(3));
-  const auto late = PrepareUpdate(*store_->Read(), JobId(id), "weavers", Priority(5));
-  ASSERT_TRUE(late.ok()) << late.status();
-  ASSERT_TRUE(Update(id, Labels({{"team", "looms"}})).ok());
-  const absl::Status stored = store_->WriteAndWait(
-      [&](tuner::Records& records) { return StoreUpdate(records, JobId(id), *late); });
-  EXPECT_TRUE(absl::IsAborted(stored)) << stored;
-  EXPECT_EQ(Get(id).spec().priority(), 0);
-  ASSERT_TRUE(Update(id, Priority(5)).ok());
-  EXPECT_EQ(Get(id).spec().priority(), 5);
-  EXPECT_EQ(Get(id).spec().labels().at("team"), "looms");
+TEST_F(RetryTest, AnUpdateChangesNothingElse) {
+  v1::JobSpec spec = MatmulSpec(3);
+  (*spec.mutable_labels())["night"] = "looms";
+  spec.set_priority(2);
+  const std::string id = MustCreate(spec);
+  v1::JobSpec expected = Get(id).spec();
+  JobUpdate both = Priority(-5);
+  both.labels = {{"team", "\"threads\", 'and' \\ more"}, {"\"quoted\" $.path", "x"}};
+  ASSERT_TRUE(Update(id, both).ok());
+  expected.set_priority(-5);
+  *expected.mutable_labels() = {both.labels->begin(), both.labels->end()};
+  EXPECT_EQ(CanonicalBytes(Get(id).spec()), CanonicalBytes(expected)) << Get(id).DebugString();
+  ASSERT_TRUE(Update(id, Labels({{"a", "1"}})).ok());
+  ASSERT_TRUE(Update(id, Priority(0)).ok());
+  expected.clear_priority();
+  expected.clear_labels();
+  (*expected.mutable_labels())["a"] = "1";
+  EXPECT_EQ(CanonicalBytes(Get(id).spec()), CanonicalBytes(expected)) << Get(id).DebugString();
 }
 
 }  // namespace

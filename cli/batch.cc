@@ -336,8 +336,11 @@ std::map<std::string, std::string> UnfitNodes(const Batch& batch) {
   const auto names = ListFolder(batch.unfit());
   if (!names.ok()) return nodes;  // there is none, or it cannot be read now: then nothing is known
   for (const std::string& name : *names) {
-    const auto why = ReadTextFile(absl::StrCat(batch.unfit(), "/", name), kMostBytes);
-    nodes[name] = why.ok() ? std::string(absl::StripAsciiWhitespace(*why)) : "";
+    auto why = ReadTextFile(absl::StrCat(batch.unfit(), "/", name), kMostBytes);
+    std::string line = why.ok() ? why->substr(0, why->find('\n')) : "";
+    // Messages of the API have it, which are UTF-8.
+    for (char& c : line) c = absl::ascii_isprint(static_cast<unsigned char>(c)) ? c : '?';
+    nodes[name] = std::move(line);
   }
   return nodes;
 }

@@ -154,6 +154,23 @@ TEST_F(SessionTest, TuningAgainContinuesAndProposesNothingTwice) {
   EXPECT_GT(report->default_us, 0);
 }
 
+// A node may have found so in a run of its own, which was collected here since.
+TEST_F(SessionTest, AWinnerThatAScreeningFoundWrongIsNoLongerOne) {
+  const auto first = Run();
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_TRUE(first->best.has_value());
+  TrialRecord wrong;
+  wrong.workload_hash = space_.program().hash;
+  wrong.point = first->best->point;
+  wrong.result = Failed(Outcome::kWrongAnswer, "off");
+  ASSERT_TRUE(records_->AddTrial(space_.program(), environment_, wrong).ok());
+  options_.finals = false;
+  const auto again = Run(1);
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_TRUE(again->best.has_value());
+  EXPECT_NE(again->best->point, first->best->point);
+}
+
 // Others' word: neither their good times nor their failures decide what is measured here.
 TEST_F(SessionTest, WhatWasImportedDecidesNothing) {
   ASSERT_TRUE(Run().ok());

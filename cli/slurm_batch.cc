@@ -40,6 +40,21 @@ std::string NoteOf(const Batch& batch, const std::string& name) {
   return absl::StrCat(batch.folder, "/jobs/", name);
 }
 
+// Whether the site's flags, or its script, name nodes that tasks are kept from.
+bool ExcludesNodes(const Batch& batch) {
+  const auto script = ReadTextFile(batch.folder + "/tune.sbatch", kMaxScript);
+  const std::vector<std::string> lines =
+      absl::StrSplit(script.ok() ? *script : "", '\n', absl::SkipEmpty());
+  const auto excludes = [](absl::string_view flag) {
+    return absl::StartsWith(flag, "-x") || absl::StartsWith(flag, "--exclude");
+  };
+  return std::any_of(batch.array.begin(), batch.array.end(), excludes) ||
+         std::any_of(lines.begin(), lines.end(), [&](absl::string_view line) {
+           return absl::ConsumePrefix(&line, "#SBATCH") &&
+                  excludes(absl::StripAsciiWhitespace(line));
+         });
+}
+
 }  // namespace
 
 void SlurmFlags::Add(CLI::App& app) {
@@ -158,43 +173,28 @@ absl::StatusOr<int64_t> SubmitArray(const Batch& batch, const SlurmArray& array)
   return *id;
 }
 
-SlurmArray Without(const std::vector<std::string>& nodes, SlurmArray array) {
-  array.arguments.insert(array.arguments.begin(), "--exclude=" + absl::StrJoin(nodes, ","));
-  return array;
-}
-
-bool ExcludesNodes(const Batch& batch) {
-  const auto script = ReadTextFile(batch.folder + "/tune.sbatch", kMaxScript);
-  const std::vector<std::string> lines =
-      absl::StrSplit(script.ok() ? *script : "", '\n', absl::SkipEmpty());
-  const auto excludes = [](absl::string_view flag) {
-    return absl::StartsWith(flag, "-x") || absl::StartsWith(flag, "--exclude");
-  };
-  return std::any_of(batch.array.begin(), batch.array.end(), excludes) ||
-         std::any_of(lines.begin(), lines.end(), [&](absl::string_view line) {
-           return absl::ConsumePrefix(&line, "#SBATCH") &&
-                  excludes(absl::StripAsciiWhitespace(line));
-         });
-}
-
 absl::StatusOr<Submission> SubmitHeld(const Batch& batch, int generation,
                                       const std::vector<int64_t>& indices) {
   Submission submission;
   auto unfit = UnfitNodes(batch);
-  std::vector<std::string> names;
-  if (!unfit.empty() && !ExcludesNodes(batch)) {
+  if (!unfit.empty() && ExcludesNodes(batch)) unfit.clear();
+  if (!unfit.empty()) {
     // A name that Slurm no longer knows would have it refuse the whole list.
     auto known = SlurmNodes();
     if (!known.ok()) return known.status();
     std::erase_if(unfit, [&](const auto& node) { return !known->contains(node.first); });
-    for (const auto& [node, why] : unfit) names.push_back(node);
   }
+  const std::string exclude =
+      absl::StrCat("--exclude=", absl::StrJoin(unfit, ",", [](std::string* out, const auto& node) {
+                     absl::StrAppend(out, node.first);
+                   }));
   for (const SlurmArray& array : ArraysOf(batch, generation, indices, MaxArray())) {
     const auto written = WrittenDown(batch, array.name);
     if (!written.ok()) return written.status();
-    const SlurmArray kept = names.empty() ? array : Without(names, array);
+    SlurmArray kept = array;
+    kept.arguments.insert(kept.arguments.begin(), exclude);
     // Slurm would take what no node is left for, and leave it waiting.
-    const bool keep = !names.empty() && *written == 0 && CouldRun(kept.arguments);
+    const bool keep = !unfit.empty() && *written == 0 && CouldRun(kept.arguments);
     auto id = SubmitArray(batch, keep ? kept : array);
     if (!id.ok()) return id.status();
     submission.held.emplace_back(array.name, *id);

@@ -61,11 +61,9 @@ struct Submission {
   std::map<std::string, std::string> left_out;  // the UnfitNodes that they are kept from
 };
 // They are kept from UnfitNodes unless no other node could run them, or the site has a list of its
-// own (ExcludesNodes), which Slurm would forget for ours.
+// own, in its flags or its script, which Slurm would forget for ours.
 absl::StatusOr<Submission> SubmitHeld(const Batch& batch, int generation,
                                       const std::vector<int64_t>& indices);
-// Whether the site's flags, or its script, name nodes that tasks are kept from.
-bool ExcludesNodes(const Batch& batch);
 absl::Status Release(const HeldArrays& arrays);
 
 // The id that was written down of the array of this name; 0: none. Unavailable: the folder cannot

@@ -128,8 +128,9 @@ absl::Status AddProgress(Records& records, v1::Job& job) {
   return absl::OkStatus();
 }
 
-absl::Status AddLabels(Database& db, int64_t job, const v1::JobSpec& spec) {
-  for (const auto& [key, value] : spec.labels()) {
+template <typename Labels>
+absl::Status AddLabels(Database& db, int64_t job, const Labels& labels) {
+  for (const auto& [key, value] : labels) {
     absl::Status status = db.Run("INSERT INTO job_label VALUES (?, ?, ?)", job, key, value);
     if (!status.ok()) return status;
   }
@@ -207,10 +208,7 @@ absl::Status StoreUpdate(Records& records, int64_t job, const JobUpdate& update)
       db.Run("UPDATE job SET spec = json_set(spec, '$.labels', json(?)) WHERE id = ?",
              nlohmann::json(*update.labels).dump(), job));
   HEDDLE_RETURN_IF_ERROR(db.Run("DELETE FROM job_label WHERE job = ?", job));
-  for (const auto& [key, value] : *update.labels) {
-    HEDDLE_RETURN_IF_ERROR(db.Run("INSERT INTO job_label VALUES (?, ?, ?)", job, key, value));
-  }
-  return absl::OkStatus();
+  return AddLabels(db, job, *update.labels);
 }
 
 absl::StatusOr<int64_t> ReopenJob(Records& records, int64_t id, absl::Time now) {
@@ -247,7 +245,7 @@ absl::StatusOr<int64_t> InsertJob(Records& records, const std::string& tenant,
                     id, static_cast<int64_t>(i), workloads[i]->hash, workloads[i]->canonical_text);
     if (!status.ok()) return status;
   }
-  if (absl::Status s = AddLabels(db, id, spec); !s.ok()) return s;
+  if (absl::Status s = AddLabels(db, id, spec.labels()); !s.ok()) return s;
   auto seq = AppendEvent(db, id, v1::Job::STATE_QUEUED, 0, now);
   if (!seq.ok()) return seq.status();
   return id;

@@ -126,7 +126,7 @@ class Collector {
     if (!id.ok()) return id.status();
     ++report_.added;
     const TrialRecord& trial = line.stored.trial;
-    const bool may_speak = trial.stage == TrialStage::kFinal || ShowsWrong(trial.result.outcome);
+    const bool may_speak = trial.stage == TrialStage::kFinal || ShowsWrong(trial.result);
     if (!is_word_ && may_speak) touched.insert({keys->workload, keys->bench});
     return db_.Run("INSERT INTO collected (attempt, sequence, trial) VALUES (?, ?, ?)", attempt,
                    line.sequence, *id);

@@ -47,8 +47,7 @@ WorkloadRow RowOf(const TensorProgram& program) {
 TrialRecord Normalise(TrialRecord trial) {
   trial.origin = Origin::kMeasured;
   // The point gives the steps; by these others know what is wrong.
-  if (trial.stage == TrialStage::kScreening && !trial.point.empty() &&
-      !ShowsWrong(trial.result.outcome)) {
+  if (trial.stage == TrialStage::kScreening && !trial.point.empty() && !ShowsWrong(trial.result)) {
     trial.steps.clear();
   }
   if (trial.result.detail.size() > kMaxDetail) trial.result.detail.resize(kMaxDetail);

@@ -69,9 +69,11 @@ Provenance LocalProvenance();
 enum class TrialStage : uint8_t { kScreening, kFinal };
 enum class Origin : uint8_t { kMeasured, kImported };
 
-// Whether a trial that ended so has found its schedule to be wrong.
-inline bool ShowsWrong(measure::Outcome outcome) {
-  return outcome == measure::Outcome::kWrongAnswer || outcome == measure::Outcome::kIllegalAccess;
+// Whether a trial that ended so has found its schedule to be wrong. One that was quarantined is an
+// illegal access without a source, and has not.
+inline bool ShowsWrong(const measure::TrialResult& result) {
+  return result.outcome == measure::Outcome::kWrongAnswer ||
+         (result.outcome == measure::Outcome::kIllegalAccess && !result.source_hash.empty());
 }
 
 struct TrialRecord {

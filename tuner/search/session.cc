@@ -119,8 +119,7 @@ void Session::ShowProgress() const {
 
 void Session::Learn(const std::string& key, Contender contender) {
   auto [it, added] = known_.try_emplace(key, contender);
-  if (!added &&
-      (contender.is_final || ShowsWrong(contender.result.outcome) || !it->second.is_final)) {
+  if (!added && (contender.is_final || ShowsWrong(contender.result) || !it->second.is_final)) {
     it->second = std::move(contender);
   }
   const Contender& now = it->second;
@@ -264,7 +263,7 @@ absl::Status Session::Record(TrialStage stage, const Contender& contender) {
 
 absl::Status Session::Book(const Point& point, const TrialResult& result) {
   Contender contender{space_.Print(point), {}, result, false};
-  if (ShowsWrong(result.outcome)) contender = WithSteps(std::move(contender));
+  if (ShowsWrong(result)) contender = WithSteps(std::move(contender));
   HEDDLE_RETURN_IF_ERROR(Record(TrialStage::kScreening, contender));
 
   ++report_.trials;

@@ -267,6 +267,12 @@ void AddServe(CLI::App& app, Selected selected) {
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 30).description(""))
       ->capture_default_str();
+  sub->add_option("--ended-jobs-per-tenant", o.engine.ended_jobs_per_tenant,
+                  "jobs of a tenant that have ended, beyond which each new one has the oldest two "
+                  "forgotten")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 30).description(""))
+      ->capture_default_str();
   sub->add_option("--running-jobs", o.engine.running_jobs_per_tenant,
                   "jobs of a tenant that are searched at a time, at most [no limit]")
       ->type_name("N")

@@ -101,6 +101,11 @@ class JsonProgress {
   double best_us_ = 0;
 };
 
+// Why a measurer does not start: what does not fit the device is the shape's fault.
+absl::Status FaultOfTheShape(const absl::Status& why) {
+  return absl::IsResourceExhausted(why) ? WithCode(absl::StatusCode::kInvalidArgument, why) : why;
+}
+
 // `device` is one of `devices` that are tuned on at a time: it compiles on its part of the cores.
 absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
                               const DeviceInfo& device, size_t devices, tuner::Records& records,
@@ -129,13 +134,9 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   measure_options.seed = flags.seed;
   measure_options.kept = &kept;
   if (devices > 1) measure_options.compile_workers = cores;
+  measure_options.await_device = false;  // the session does, and chooses and compiles meanwhile
   auto measurer = measure::StartMeasurer(program, device, measure_options);
-  if (!measurer.ok()) {
-    // What does not fit the device is the shape's fault.
-    bool too_large = measurer.status().code() == absl::StatusCode::kResourceExhausted;
-    return too_large ? WithCode(absl::StatusCode::kInvalidArgument, measurer.status())
-                     : measurer.status();
-  }
+  if (!measurer.ok()) return FaultOfTheShape(measurer.status());
   const bool in_json = flags.progress == "json";
   JsonProgress json(*program, device);
   tuner::ProgressPrinter printer(stderr, !in_json && devices == 1 && isatty(STDERR_FILENO) != 0,
@@ -180,6 +181,7 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   tuner::Session session(space, **measurer, *log, environment.l2, *proposer, options);
   auto report = session.Run();
   printer.Clear();
+  if (absl::Status s = (*measurer)->AwaitDevice(); !s.ok()) return FaultOfTheShape(s);
   if (!report.ok()) return report.status();
   return Tuned{program, *std::move(report), tuner::RooflineOf(*program, device.target, l2),
                neighbours, has_model};

@@ -56,6 +56,8 @@ struct MeasureOptions {
   double screen_out_factor = 3;  // dropped after its first sample when slower than best x this
   double best_us = 0;            // known from elsewhere, for screening out; 0 = none
   uint64_t seed = 1;             // of inputs and sampled checks
+  // false: StartMeasurer returns while the device starts, and AwaitDevice tells how that went.
+  bool await_device = true;
   // Of the device, where the caller owns it already and for longer; nullptr = to be acquired.
   const DeviceLock* lock = nullptr;
   // Where measurers follow one another: each begins with the processes that the one before has
@@ -86,6 +88,9 @@ class Measurer {
  public:
   virtual ~Measurer() = default;
 
+  // Returns once the device is ready, or with the error that StartMeasurer would have had; the same
+  // whenever it is asked again. Candidates may be submitted before: the compilers have them then.
+  virtual absl::Status AwaitDevice() { return absl::OkStatus(); }
   // Lowers, compiles and queues a candidate for the device; returns at once.
   virtual void Submit(Candidate candidate) = 0;
   // Candidates submitted and not yet returned by Next.

@@ -64,9 +64,10 @@ class Pipeline final : public Measurer {
   Pipeline(const TensorProgram& program, const DeviceInfo& device, const MeasureOptions& options,
            Generator generator, std::unique_ptr<Processes> processes);
   ~Pipeline() override;
-  // Compiles the naive program and starts the worker with it.
-  absl::Status Start(const GeneratedProgram& naive);
+  // Compiles the naive program and starts the worker with it, and the compilers meanwhile.
+  void Start(const GeneratedProgram& naive);
 
+  absl::Status AwaitDevice() override;
   void Submit(Candidate candidate) override;
   int pending() const override;
   std::vector<int64_t> Withdraw(const std::vector<int64_t>& ids) override;
@@ -76,12 +77,14 @@ class Pipeline final : public Measurer {
   absl::StatusOr<std::vector<TrialResult>> MeasureFinalists(const std::vector<Candidate>& finalists,
                                                             absl::Duration budget) override;
   void Stop() override;
-  DeviceState device_state() const override { return worker_->state(); }
-  double naive_us() const override { return naive_us_; }
+  DeviceState device_state() const override;
+  double naive_us() const override;
   DeviceWaits device_waits() const override;
 
  private:
+  void WarmUp(const KernelSource& any);
   void CompileLoop();
+  absl::Status StartDevice(const GeneratedProgram& naive);
   void DeviceLoop();
   absl::Status CompileInto(const std::vector<KernelSource>& kernels, Prepared& prepared);
   absl::Status Build(const GeneratedProgram& generated, Prepared& prepared);
@@ -104,10 +107,12 @@ class Pipeline final : public Measurer {
   std::unique_ptr<Processes> processes_;
   StopSignal& stop_;
   CompilePool& pool_;
-  std::optional<DeviceWorker> worker_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  bool naive_is_built_ = false;          // or cannot be
+  std::optional<DeviceWorker> worker_;   // once it is; its calls are the device's thread's
+  std::optional<absl::Status> started_;  // the device, or why not
   std::deque<Candidate> queued_;
   std::set<int64_t> compiling_, withdrawn_;  // the latter are among the former
   std::deque<Prepared> ready_;
@@ -147,7 +152,7 @@ Pipeline::~Pipeline() {
   Leave();
   for (std::thread& thread : threads_) thread.join();
   if (!left_) return;
-  if (worker_) processes_->worker = worker_->TakeProcess();
+  processes_->worker = worker_->TakeProcess();
   options_.kept->Keep(std::move(processes_));
 }
 
@@ -155,14 +160,37 @@ Pipeline::~Pipeline() {
 void Pipeline::Leave() {
   {
     std::lock_guard lock(mutex_);
-    left_ = options_.kept != nullptr && gone_.ok() && !stop_.IsSet() && queued_.empty() &&
-            compiling_.empty() && ready_.empty() && !measuring_ &&
-            (!worker_ || worker_->gone().ok());
+    left_ = options_.kept != nullptr && gone_.ok() && !stop_.IsSet() && started_ &&
+            queued_.empty() && compiling_.empty() && ready_.empty() && !measuring_ &&
+            worker_->gone().ok();
   }
   left_ ? changed_.notify_all() : Stop();
 }
 
-absl::Status Pipeline::Start(const GeneratedProgram& naive) {
+void Pipeline::Start(const GeneratedProgram& naive) {
+  const bool warm_up = !std::exchange(processes_->warmed_up, true);
+  for (int i = 0; i < processes_->compilers; ++i) {
+    // The first one has the first candidate, which usually comes alone.
+    threads_.emplace_back([this, warm = warm_up && i > 0, any = naive.kernels.front()] {
+      if (warm) WarmUp(any);
+      CompileLoop();
+    });
+  }
+  threads_.emplace_back([this, naive] {
+    const absl::Status status = StartDevice(naive);
+    {
+      std::lock_guard lock(mutex_);
+      naive_is_built_ = true;
+      if (status.ok()) naive_us_ = worker_->naive_s() * 1e6;
+      if (!status.ok() && gone_.ok()) gone_ = status;
+      started_ = status;
+    }
+    changed_.notify_all();
+    if (status.ok()) DeviceLoop();
+  });
+}
+
+absl::Status Pipeline::StartDevice(const GeneratedProgram& naive) {
   Prepared prepared;
   if (absl::Status s = Build(naive, prepared); !s.ok()) {
     return absl::Status(s.code() == absl::StatusCode::kUnavailable ? absl::StatusCode::kUnavailable
@@ -179,21 +207,31 @@ absl::Status Pipeline::Start(const GeneratedProgram& naive) {
   const std::vector<int>& held = (processes_->lock ? &*processes_->lock : options_.lock)->fds();
   std::vector<int> inherited = {held[0], processes_->hurry.fd()};
   inherited.insert(inherited.end(), held.begin() + 1, held.end());
-  worker_.emplace(std::move(setup), options_, fastest_us_,
-                  ChildOptions{&stop_, std::move(inherited), processes_->environment()},
-                  std::move(processes_->worker));
-  // While the worker starts, and on its own with the first candidate after that.
-  const bool warm_up = !std::exchange(processes_->warmed_up, true);
-  for (int i = 0; i < processes_->compilers; ++i) {
-    threads_.emplace_back([this, warm_up, any = naive.kernels.front()] {
-      if (warm_up) pool_.WarmUp(any);
-      CompileLoop();
-    });
+  {
+    std::lock_guard lock(mutex_);
+    naive_is_built_ = true;
+    worker_.emplace(std::move(setup), options_, fastest_us_,
+                    ChildOptions{&stop_, std::move(inherited), processes_->environment()},
+                    std::move(processes_->worker));
   }
-  HEDDLE_RETURN_IF_ERROR(worker_->Start());
-  naive_us_ = worker_->naive_s() * 1e6;
-  threads_.emplace_back([this] { DeviceLoop(); });
-  return absl::OkStatus();
+  changed_.notify_all();
+  return worker_->Start();
+}
+
+absl::Status Pipeline::AwaitDevice() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return started_.has_value(); });
+  return *started_;
+}
+
+DeviceState Pipeline::device_state() const {
+  std::lock_guard lock(mutex_);
+  return worker_ ? worker_->state() : DeviceState();
+}
+
+double Pipeline::naive_us() const {
+  std::lock_guard lock(mutex_);
+  return naive_us_;
 }
 
 // ----------------------------------------------------------------------------------- compiling
@@ -245,11 +283,22 @@ Prepared Pipeline::Prepare(int64_t id, const std::vector<Step>& steps) {
   return prepared;
 }
 
+// On its own with the first candidate after the start, unless that has come already. What the
+// device waits for is compiled first.
+void Pipeline::WarmUp(const KernelSource& any) {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return Ends() || naive_is_built_; });
+    if (Ends() || MayCompile()) return;
+  }
+  pool_.WarmUp(any);
+}
+
 // With mutex_ held.
 bool Pipeline::MayCompile() {
   if (queued_.empty()) return false;
-  return !alternate_ ||
-         (!devices_turn_ && static_cast<int>(ready_.size() + compiling_.size()) < wanted_);
+  return !alternate_ || (started_ && !devices_turn_ &&
+                         static_cast<int>(ready_.size() + compiling_.size()) < wanted_);
 }
 
 void Pipeline::CompileLoop() {
@@ -310,7 +359,7 @@ double DeviceWaits::*Pipeline::WaitsFor() const {
 DeviceWaits Pipeline::device_waits() const {
   std::lock_guard lock(mutex_);
   DeviceWaits waits = waits_;
-  waits.sampling_s = worker_->spare_s();
+  if (worker_) waits.sampling_s = worker_->spare_s();
   if (waiting_since_) {
     waits.*waiting_for_ += SecondsSince(*waiting_since_);
   }
@@ -432,7 +481,7 @@ absl::StatusOr<std::vector<TrialResult>> Pipeline::MeasureFinalists(
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] {
       return !gone_.ok() ||
-             (queued_.empty() && compiling_.empty() && ready_.empty() && !measuring_);
+             (started_ && queued_.empty() && compiling_.empty() && ready_.empty() && !measuring_);
     });
     if (!gone_.ok()) return gone_;
   }
@@ -489,7 +538,8 @@ absl::StatusOr<std::unique_ptr<Measurer>> StartPipeline(const TensorProgram& pro
   }
   auto pipeline = std::make_unique<Pipeline>(program, device, options, std::move(generator),
                                              std::move(processes));
-  HEDDLE_RETURN_IF_ERROR(pipeline->Start(naive));
+  pipeline->Start(naive);
+  if (options.await_device) HEDDLE_RETURN_IF_ERROR(pipeline->AwaitDevice());
   return pipeline;
 }
 

@@ -26,6 +26,9 @@ constexpr char kJobColumns[] =
     "end_us, "
     "last_seq FROM job ";
 
+constexpr v1::Job::State kTerminalStates[] = {v1::Job::STATE_SUCCEEDED, v1::Job::STATE_FAILED,
+                                              v1::Job::STATE_CANCELLED};
+
 int64_t Micros(absl::Time time) { return absl::ToUnixMicros(time); }
 
 google::protobuf::Timestamp StampOf(int64_t micros) {
@@ -126,6 +129,14 @@ absl::Status AddProgress(Records& records, v1::Job& job) {
     if ((*best)->trial.from.tenant != job.tenant()) HideOrigin(*progress.mutable_best());
   }
   return absl::OkStatus();
+}
+
+// With its trials and events.
+absl::Status ForgetJob(Database& db, int64_t job) {
+  for (const char* table : {"job_event", "job_trial", "job_workload", "job_label"}) {
+    HEDDLE_RETURN_IF_ERROR(db.Run(absl::StrCat("DELETE FROM ", table, " WHERE job = ?"), job));
+  }
+  return db.Run("DELETE FROM job WHERE id = ?", job);
 }
 
 template <typename Labels>
@@ -269,6 +280,22 @@ absl::StatusOr<v1::Job> LoadJob(Records& records, int64_t id, const std::string&
   return job;
 }
 
+absl::Status RefreshJob(Records& records, v1::Job& job) {
+  const int64_t id = JobId(job.name());
+  Cursor row = records.database().Query(
+      "SELECT state, last_seq, coalesce(json_extract(spec, '$.priority'), 0) FROM job WHERE id = ?",
+      id);
+  HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
+  if (!found) return NoJob(id);
+  job.set_state(static_cast<v1::Job::State>(row.Int(0)));
+  if (IsTerminal(job.state()) && row.Int(1) != job.last_seq()) {
+    return absl::AbortedError(
+        absl::StrCat(job.name(), " has gone on since it was looked at: look again"));
+  }
+  if (job.has_spec()) job.mutable_spec()->set_priority(static_cast<int32_t>(row.Int(2)));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<v1::Job>> LoadJobs(Records& records, const std::string& tenant,
                                               const v1::ListJobsRequest::Filter& filter, bool full,
                                               int64_t& before, int count) {
@@ -349,14 +376,35 @@ absl::StatusOr<int> PruneJobs(Records& records, absl::Time when, int count) {
     while ((more = row.Next()).ok() && *more) jobs.push_back(row.Int(0));
     if (!more.ok()) return more.status();
   }
-  for (int64_t job : jobs) {
-    for (const char* table : {"job_event", "job_trial", "job_workload", "job_label"}) {
-      absl::Status status = db.Run(absl::StrCat("DELETE FROM ", table, " WHERE job = ?"), job);
-      if (!status.ok()) return status;
-    }
-    if (absl::Status s = db.Run("DELETE FROM job WHERE id = ?", job); !s.ok()) return s;
-  }
+  for (int64_t job : jobs) HEDDLE_RETURN_IF_ERROR(ForgetJob(db, job));
   return static_cast<int>(jobs.size());
+}
+
+absl::Status PruneJobsOf(Records& records, const std::string& tenant, int64_t kept) {
+  constexpr size_t kForgotten = 2;
+  Database& db = records.database();
+  // From an index alone: rows have specifications of up to 1 MiB.
+  int64_t ended = 0;
+  std::vector<int64_t> oldest;
+  for (const v1::Job::State state : kTerminalStates) {
+    HEDDLE_ASSIGN_OR_RETURN(
+        count, db.QueryInt("SELECT count(*) FROM job INDEXED BY job_state WHERE tenant = ? AND "
+                           "state = ?",
+                           tenant, int{state}));
+    ended += count;
+    Cursor row = db.Query(
+        "SELECT id FROM job INDEXED BY job_state WHERE tenant = ? AND state = ? ORDER BY id "
+        "LIMIT ?",
+        tenant, int{state}, static_cast<int64_t>(kForgotten));
+    absl::StatusOr<bool> more;
+    while ((more = row.Next()).ok() && *more) oldest.push_back(row.Int(0));
+    if (!more.ok()) return more.status();
+  }
+  if (ended <= kept) return absl::OkStatus();
+  std::sort(oldest.begin(), oldest.end());
+  oldest.resize(std::min(oldest.size(), kForgotten));
+  for (const int64_t job : oldest) HEDDLE_RETURN_IF_ERROR(ForgetJob(db, job));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> SetState(Records& records, int64_t job, v1::Job::State state,

@@ -23,7 +23,9 @@
 namespace heddle::server {
 
 struct StoreOptions {
-  int readers = 8;
+  // Connections: for the threads of both pools and those that answer after a write, a dozen in all,
+  // and gRPC's own.
+  int readers = 16;
   // Called on the writer's thread before every commit; an error is one of the commit (for tests).
   std::function<absl::Status()> before_commit = [] { return absl::OkStatus(); };
   // Told of every commit: its seconds, and how it ended.

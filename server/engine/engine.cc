@@ -73,10 +73,10 @@ void Engine::Finish() {
   mutex_.Unlock();
   for (const auto& reply : effects.replies) reply();
   for (const Effects::Announcement& announcement : watched) {
-    replies_.Run("", [=, this] { Publish(announcement); });
+    news_.Run("", [=, this] { Publish(announcement); });
   }
   for (const Effects::JobReply& asked : effects.job_replies) {
-    replies_.Run("", [=, this] {
+    replies_.Run(asked.tenant, [=, this] {
       auto reader = store_.Read();
       asked.reply(LoadJob(*reader, asked.job, asked.tenant));
     });
@@ -231,14 +231,14 @@ searcher::ToSearcher Engine::Answer(int64_t id, const searcher::FromSearcher& qu
 
 void Engine::RetryJob(const Caller& caller, int64_t id, const std::string& request_id,
                       const Reply<v1::Job>& reply) {
+  absl::StatusOr<v1::Job> job;
   absl::StatusOr<std::vector<WorkloadUse>> uses;
   {
     auto reader = store_.Read();
-    if (auto job = LoadJob(*reader, id, VisibleTenant(caller)); !job.ok()) {
-      return reply(job.status());
-    }
+    job = LoadJob(*reader, id, VisibleTenant(caller));
     uses = LoadUse(*reader, id);
   }
+  if (!job.ok()) return reply(job.status());
   if (!uses.ok()) return reply(uses.status());
   auto workloads = ParseWorkloads(*uses);
   if (!workloads.ok()) {
@@ -247,7 +247,7 @@ void Engine::RetryJob(const Caller& caller, int64_t id, const std::string& reque
                      workloads.status().message(), "; create another one")));
   }
   Do([&](FleetState& state) {
-    state.RetryJob(caller, id, request_id, *std::move(workloads), reply);
+    state.RetryJob(caller, *std::move(job), request_id, *std::move(workloads), reply);
   });
 }
 

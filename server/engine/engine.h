@@ -41,6 +41,9 @@ struct EngineOptions : FleetOptions {
 // once the engine is drained: nobody need wait for more. Must be quick.
 using Watcher = std::function<void(const std::shared_ptr<const v1::JobEvent>&)>;
 
+// That read jobs for calls that wait for what they have written.
+inline constexpr int kReplyThreads = 3;
+
 class Engine {
  public:
   Engine(Store& store, Metrics& metrics, EngineOptions options);
@@ -194,9 +197,10 @@ class Engine {
   std::map<std::thread::id, std::thread> threads_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread::id> finished_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, std::vector<std::shared_ptr<Watcher>>> watchers_ ABSL_GUARDED_BY(mutex_);
-  // What is read for others after a write, in the order of the commits: the writer goes on
-  // meanwhile. The last member, so that it ends first.
-  Pool replies_{1, SIZE_MAX, SIZE_MAX};
+  // What is read for others after a write, while the writer goes on: events in the order of the
+  // commits, jobs each for the call that waits for it. The last members, so that they end first.
+  Pool news_{1, SIZE_MAX, SIZE_MAX};
+  Pool replies_{kReplyThreads, SIZE_MAX, SIZE_MAX};
 };
 
 }  // namespace heddle::server

@@ -71,9 +71,9 @@ class FleetState {
     jobs_.Create(tenant, method, request_id, spec, std::move(workloads), reply);
   }
   void CancelJob(const Caller& caller, int64_t id, const Reply<v1::Job>& reply);
-  void RetryJob(const Caller& caller, int64_t id, const std::string& request_id,
+  void RetryJob(const Caller& caller, v1::Job job, const std::string& request_id,
                 std::vector<Workload> workloads, const Reply<v1::Job>& reply) {
-    jobs_.Retry(caller, id, request_id, std::move(workloads), reply);
+    jobs_.Retry(caller, std::move(job), request_id, std::move(workloads), reply);
   }
   void UpdateJob(const Caller& caller, int64_t id, const JobUpdate& update,
                  const Reply<v1::Job>& reply) {

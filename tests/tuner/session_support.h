@@ -49,6 +49,7 @@ class FakeMeasurer : public measure::Measurer {
   // The final result of a schedule.
   std::function<TrialResult(const std::vector<Step>&)> finals = [](const auto&) { return Ok(50); };
   std::function<void(int)> on_next = [](int) {};
+  absl::Status start;  // the device's
   absl::Status error;  // of Next, once `fail_after` results were given
   int fail_after = 1 << 30;
   int wanted = 4;               // in flight
@@ -56,6 +57,10 @@ class FakeMeasurer : public measure::Measurer {
   bool endless_finals = false;  // until they are stopped
   absl::Notification stopped;
 
+  absl::Status AwaitDevice() override {
+    submitted_before_start = static_cast<int>(submitted.size());
+    return start;
+  }
   void Submit(measure::Candidate candidate) override {
     queue_.push_back(candidate.id);
     submitted.push_back(candidate.steps);
@@ -93,7 +98,7 @@ class FakeMeasurer : public measure::Measurer {
   std::vector<measure::Candidate> finalists;
   measure::DeviceState state;
   measure::DeviceWaits waits;
-  int given = 0, most_pending = 0;
+  int given = 0, most_pending = 0, submitted_before_start = 0;
 
  private:
   std::deque<int64_t> queue_;

@@ -147,6 +147,7 @@ void Jobs::Create(const std::string& tenant, const std::string& method,
       return absl::OkStatus();
     }
     HEDDLE_RETURN_IF_ERROR(CheckQuota(tenant, records));
+    HEDDLE_RETURN_IF_ERROR(PruneJobsOf(records, tenant, options_.ended_jobs_per_tenant));
     auto id = InsertJob(records, tenant, spec, *programs, now);
     if (!id.ok()) return id.status();
     *created = {*id, true};
@@ -173,8 +174,9 @@ void Jobs::Create(const std::string& tenant, const std::string& method,
   outbox_.Write(std::move(body), std::move(done), Persistence::kOnce);
 }
 
-void Jobs::Retry(const Caller& caller, int64_t id, const std::string& request_id,
+void Jobs::Retry(const Caller& caller, v1::Job read, const std::string& request_id,
                  std::vector<Workload> workloads, const Reply<v1::Job>& reply) {
+  const int64_t id = JobId(read.name());
   if (options_.max_searchers == 0) {
     return outbox_.Send<v1::Job>(
         reply, absl::FailedPreconditionError(
@@ -186,17 +188,18 @@ void Jobs::Retry(const Caller& caller, int64_t id, const std::string& request_id
     int64_t seq = 0;
   };
   auto retried = std::make_shared<Retried>();
-  auto body = [=, this, workloads = std::move(workloads),
-               now = options_.now()](tuner::Records& records) -> absl::Status {
+  auto body = [=, this, read = std::move(read), workloads = std::move(workloads),
+               now = options_.now()](tuner::Records& records) mutable -> absl::Status {
     *retried = {};
     const uint64_t hash = heddle::HashOf(JobName(id));
     HEDDLE_ASSIGN_OR_RETURN(earlier,
                             FindRequest(records, caller.tenant, "RetryJob", request_id, hash));
     if (earlier) return absl::OkStatus();
-    HEDDLE_ASSIGN_OR_RETURN(stored, LoadJob(records, id, VisibleTenant(caller)));
-    HEDDLE_RETURN_IF_ERROR(CheckCanRetry(stored, now));
-    HEDDLE_RETURN_IF_ERROR(CheckQuota(stored.tenant(), records));
+    HEDDLE_RETURN_IF_ERROR(RefreshJob(records, read));
+    HEDDLE_RETURN_IF_ERROR(CheckCanRetry(read, now));
+    HEDDLE_RETURN_IF_ERROR(CheckQuota(read.tenant(), records));
     HEDDLE_ASSIGN_OR_RETURN(seq, ReopenJob(records, id, now));
+    v1::Job stored = read;
     stored.set_state(v1::Job::STATE_QUEUED);
     HEDDLE_ASSIGN_OR_RETURN(job, Load(stored, workloads, records));
     retried->job = std::move(job);

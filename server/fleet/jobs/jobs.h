@@ -72,9 +72,10 @@ class Jobs {
   void Create(const std::string& tenant, const std::string& method, const std::string& request_id,
               const v1::JobSpec& spec, std::vector<Workload> workloads,
               const Reply<v1::Job>& reply);
-  // One that has failed or was cancelled goes on from what the database has of it. `workloads` as
-  // ParseWorkloads gives them.
-  void Retry(const Caller& caller, int64_t id, const std::string& request_id,
+  // One that has failed or was cancelled goes on from what the database has of it. `job` is the
+  // caller's, as it was read; Aborted where it has gone on since. `workloads` as ParseWorkloads
+  // gives them.
+  void Retry(const Caller& caller, v1::Job job, const std::string& request_id,
              std::vector<Workload> workloads, const Reply<v1::Job>& reply);
   // Of a job that is there, readable and the caller's.
   void Update(const Caller& caller, int64_t id, const JobUpdate& update,

@@ -38,45 +38,52 @@ void Confirmation::AddDefault(const TrialRow& row) {
 }
 
 void Confirmations::Ask(const std::string& model, Confirmation confirmation) {
-  std::deque<Confirmation>& waiting = waiting_[model];
-  const auto other = std::find_if(waiting.begin(), waiting.end(), [&](const Confirmation& c) {
-    return IsOf(c, confirmation.program, confirmation.l2);
+  Model& own = models_[model];
+  const auto other = std::find_if(own.waiting.begin(), own.waiting.end(), [&](const Waiting& w) {
+    return IsOf(w.confirmation, confirmation.program, confirmation.l2);
   });
-  if (other != waiting.end()) {
-    if (other->number > confirmation.number) return;
-    waiting.erase(other);
+  if (other != own.waiting.end()) {
+    if (other->confirmation.number > confirmation.number) return;
+    own.waiting.erase(other);
   }
-  waiting.push_back(std::move(confirmation));
-  if (waiting.size() > kMaxWaiting) waiting.pop_front();
+  own.waiting.push_back({std::move(confirmation), own.next_place++});
+  if (own.waiting.size() > kMaxWaiting) own.waiting.pop_front();
 }
 
 std::optional<Confirmation> Confirmations::Take(const std::string& model, const std::string& host,
                                                 int64_t token) {
-  const auto of_model = waiting_.find(model);
-  if (of_model == waiting_.end()) return std::nullopt;
-  std::deque<Confirmation>& waiting = of_model->second;
-  const auto chosen = std::find_if(waiting.begin(), waiting.end(), [&](const Confirmation& c) {
+  const auto of_model = models_.find(model);
+  if (of_model == models_.end() || of_model->second.waiting.empty()) return std::nullopt;
+  auto& [waiting, looked_at, next_place] = of_model->second;
+  int64_t& begin = looked_at[{host, token}];
+  const auto first =
+      std::lower_bound(waiting.begin(), waiting.end(), begin,
+                       [](const Waiting& w, int64_t place) { return w.place < place; });
+  const auto chosen = std::find_if(first, waiting.end(), [&](const Waiting& w) {
     ++matches_;
-    return std::all_of(c.measured.begin(), c.measured.end(), [&](const auto& measured) {
-      return IsAnother(measured.first, measured.second, host, token);
-    });
+    return std::all_of(w.confirmation.measured.begin(), w.confirmation.measured.end(),
+                       [&](const auto& measured) {
+                         return IsAnother(measured.first, measured.second, host, token);
+                       });
   });
+  begin = chosen == waiting.end() ? next_place : chosen->place;
   if (chosen == waiting.end()) return std::nullopt;
-  Confirmation taken = std::move(*chosen);
+  Confirmation taken = std::move(chosen->confirmation);
   waiting.erase(chosen);
+  if (waiting.empty()) looked_at.clear();
   return taken;
 }
 
 void Confirmations::AddDefault(const std::string& model, const Workload& program, v1::L2Policy l2,
                                const TrialRow& row) {
-  for (Confirmation& waiting : waiting_[model]) {
-    if (IsOf(waiting, program, l2)) waiting.AddDefault(row);
+  for (Waiting& waiting : models_[model].waiting) {
+    if (IsOf(waiting.confirmation, program, l2)) waiting.confirmation.AddDefault(row);
   }
 }
 
 bool Confirmations::AnyWait(const std::string& model) const {
-  const auto waiting = waiting_.find(model);
-  return waiting != waiting_.end() && !waiting->second.empty();
+  const auto of_model = models_.find(model);
+  return of_model != models_.end() && !of_model->second.waiting.empty();
 }
 
 }  // namespace heddle::server

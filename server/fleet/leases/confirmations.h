@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/v1/common.pb.h"
@@ -64,11 +65,23 @@ class Confirmations {
                   const TrialRow& row);
   bool AnyWait(const std::string& model) const;
   int64_t NextNumber() { return next_number_++; }
-  // How often one was held against a device.
+  // How often one was held against a host.
   int64_t matches() const { return matches_; }
 
  private:
-  std::map<std::string, std::deque<Confirmation>> waiting_;
+  struct Waiting {
+    Confirmation confirmation;
+    int64_t place = 0;  // grows along the queue
+  };
+  struct Model {
+    std::deque<Waiting> waiting;
+    // By host and token the place behind the last one that was looked at for it in vain. Who has
+    // measured one that waits does not change, so that none is looked at twice for the same host.
+    std::map<std::pair<std::string, int64_t>, int64_t> looked_at;
+    int64_t next_place = 0;
+  };
+
+  std::map<std::string, Model> models_;
   int64_t next_number_ = 1;
   int64_t matches_ = 0;
 };

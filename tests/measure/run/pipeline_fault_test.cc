@@ -87,6 +87,18 @@ TEST_F(ScriptedFaultTest, ADeviceThatFailsItsCanaryIsNotUsed) {
   EXPECT_THAT(std::string(started.message()), HasSubstr("naive program is wrong"));
 }
 
+TEST_F(ScriptedFaultTest, WhyADeviceDoesNotStartIsToldToWhoeverAsks) {
+  Script(R"({"match": "naive", "do": "wrong"})");
+  options_.await_device = false;
+  ASSERT_EQ(Start("fake:0"), absl::OkStatus());
+  measurer_->Submit({1, "", Right(1)});
+  const absl::Status why = measurer_->AwaitDevice();
+  EXPECT_TRUE(absl::IsFailedPrecondition(why)) << why;
+  EXPECT_EQ(measurer_->AwaitDevice(), why);
+  EXPECT_EQ(measurer_->Next(absl::Seconds(60)).status(), why);
+  EXPECT_EQ(measurer_->naive_us(), 0);
+}
+
 TEST_F(ScriptedFaultTest, AClockThatIsTooFastIsTheDevicesFault) {
   Script(R"({"match": "naive", "time_us": 0.000001})");
   absl::Status started = Start("fake:0");

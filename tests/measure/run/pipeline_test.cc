@@ -95,6 +95,28 @@ TEST_F(PipelineTest, ASecondMeasurerTakesOverTheWorkerOfTheFirst) {
   measurer_.reset();  // before what keeps its processes
 }
 
+TEST_F(PipelineTest, CandidatesMayBeSubmittedWhileTheDeviceStarts) {
+  HEDDLE_NEEDS("pocl", FindDevice("opencl:0").ok(), "no OpenCL device");
+  KeptProcesses kept;
+  options_.kept = &kept;
+  options_.await_device = false;
+  for (int i = 0; i < 2; ++i) {
+    elements_ = (i + 1) * kElements;
+    ASSERT_EQ(Start("opencl:0"), absl::OkStatus());
+    auto results = Run({Right(1), Right(2)});
+    EXPECT_EQ(results[0].outcome, Outcome::kOk) << results[0].detail;
+    EXPECT_EQ(results[1].outcome, Outcome::kOk) << results[1].detail;
+    EXPECT_EQ(measurer_->AwaitDevice(), absl::OkStatus());
+    EXPECT_GT(measurer_->naive_us(), 0);
+    measurer_.reset();
+    EXPECT_EQ(ChildrenOf("__worker").size(), 1) << "kept";
+  }
+  // Nobody waits for a device that is not wanted any more.
+  ASSERT_EQ(Start("opencl:0"), absl::OkStatus());
+  measurer_.reset();
+  EXPECT_TRUE(ChildrenOf("__worker").empty());
+}
+
 // Nothing is known of the candidate then: it must not look as if it had killed its worker.
 TEST_F(PipelineTest, AHostThatStartsNoProcessIsNoCandidatesFault) {
 #ifdef __SANITIZE_ADDRESS__

@@ -124,6 +124,38 @@ TEST_F(RetentionTest, ManyJobsAreForgottenOneAfterTheOther) {
   EXPECT_EQ(Int("SELECT count(*) FROM job"), 0);
 }
 
+// A tenant's jobs take no more of the disk than so many.
+TEST_F(RetentionTest, OfATenantsJobsThatHaveEndedTheOldestAreForgotten) {
+  configure_ = [](EngineOptions& engine) {
+    engine.ended_jobs_per_tenant = 3;
+    engine.open_jobs_per_tenant = 100;
+  };
+  Restart();
+  const auto end_all = [&] {
+    ASSERT_TRUE(store_
+                    ->WriteAndWait([](tuner::Records& records) {
+                      return records.database().Run(
+                          "UPDATE job SET end_us = 1, state = CASE id % 3 WHEN 0 THEN ? WHEN 1 "
+                          "THEN ? ELSE ? END",
+                          int{v1::Job::STATE_SUCCEEDED}, int{v1::Job::STATE_FAILED},
+                          int{v1::Job::STATE_CANCELLED});
+                    })
+                    .ok());
+  };
+  std::vector<std::string> jobs;
+  for (int i = 0; i < 6; ++i) jobs.push_back(MustCreate(MatmulSpec(4)));
+  auto others = Create(MatmulSpec(4), "theirs", "spinners");
+  ASSERT_TRUE(others.ok()) << others.status();
+  end_all();
+  MustCreate(MatmulSpec(4));
+  MustCreate(MatmulSpec(4));
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    EXPECT_EQ(LoadJob(*store_->Read(), JobId(jobs[i]), "").ok(), i >= 4) << i;
+  }
+  EXPECT_EQ(Int(absl::StrCat("SELECT count(*) FROM job_workload WHERE job = ", JobId(jobs[0]))), 0);
+  EXPECT_EQ(Get(others->name()).name(), others->name()) << "of another tenant";
+}
+
 TEST_F(RetentionTest, DevicesThatAreGoneAreForgottenUnlessTakenOutOfService) {
   Register("gone");
   Register("drained");

@@ -1,11 +1,16 @@
 // Which schedules another host is asked to measure, and beside which, whatever comes between.
+#include "server/fleet/leases/confirmations.h"
+
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "proto/values.h"
+#include "search_space/ir/tensor_program.h"
 #include "tests/server/fleet/fleet_events.h"
 
 namespace heddle::server {
@@ -163,6 +168,35 @@ TEST_F(FleetEventsTest, AConfirmationThatIsReportedTwiceIsJudgedOnce) {
   auto third = Acquire(3);
   Commit();
   EXPECT_FALSE(third->has_value()) << "they agree: no third word is needed";
+}
+
+// Devices ask again and again, and each would go through all that its own host has found.
+TEST(ConfirmationsTest, NoneIsLookedAtTwiceForTheSameHost) {
+  Confirmations confirmations;
+  const auto ask = [&](const std::string& program, const std::string& host, int64_t token) {
+    search_space::TensorProgram made;
+    made.hash = program;
+    Confirmation confirmation;
+    confirmation.program = std::make_shared<const search_space::TensorProgram>(std::move(made));
+    confirmation.measured[host] = token;
+    confirmation.number = confirmations.NextNumber();
+    confirmations.Ask("model", std::move(confirmation));
+  };
+  for (int i = 0; i < 100; ++i) ask("p" + std::to_string(i), "a", 1);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(confirmations.Take("model", "a", 1).has_value());
+  EXPECT_EQ(confirmations.matches(), 100);
+  ask("of another", "b", 2);
+  const auto others = confirmations.Take("model", "a", 1);
+  ASSERT_TRUE(others.has_value());
+  EXPECT_EQ(others->program->hash, "of another");
+  EXPECT_EQ(confirmations.matches(), 101);
+  // What was in vain for one host is not for others, in the order in which it was asked for.
+  for (int i = 0; i < 100; ++i) {
+    const auto taken = confirmations.Take("model", "c", 3);
+    ASSERT_TRUE(taken.has_value());
+    EXPECT_EQ(taken->program->hash, "p" + std::to_string(i));
+  }
+  EXPECT_FALSE(confirmations.AnyWait("model"));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "base/sqlite.h"
 #include "proto/values.h"
 #include "server/db/convert.h"
+#include "server/db/job_store.h"
 
 namespace heddle::server {
 namespace {
@@ -445,12 +446,22 @@ TEST_F(FleetEventsTest, AJobThatBeginsAgainWaitsForTheEndOfItsFirstSearcher) {
   failed.set_error("out of memory");
   Do([&](FleetState& state) { EXPECT_FALSE(state.SearchDone(job, failed)); });
   Commit();
-  auto retried = Nothing<v1::Job>();
-  Do([&](FleetState& state) {
-    state.RetryJob({"weavers", Role::kTuner, 0, "", "test"}, job, "again",
-                   *ParseSpec(MatmulSpec(5), absl::UnixEpoch()), To(retried));
-  });
-  Commit();
+  const auto retry = [&](const v1::Job& read, const std::string& request) {
+    auto retried = Nothing<v1::Job>();
+    Do([&](FleetState& state) {
+      state.RetryJob({"weavers", Role::kTuner, 0, "", "test"}, read, request,
+                     *ParseSpec(MatmulSpec(5), absl::UnixEpoch()), To(retried));
+    });
+    Commit(/*expect_ok=*/false);
+    return retried;
+  };
+  const v1::Job read = *LoadJob(*records_, job, "");
+  v1::Job too_early = read;
+  too_early.set_last_seq(read.last_seq() - 1);
+  auto refused = retry(too_early, "too early");
+  ASSERT_TRUE(refused->has_value());
+  EXPECT_EQ((*refused)->status().code(), absl::StatusCode::kAborted) << "it has failed since";
+  auto retried = retry(read, "again");
   ASSERT_TRUE(*retried && (*retried)->ok()) << (*retried)->status();
   EXPECT_EQ((**retried)->state(), v1::Job::STATE_QUEUED);
   // Its second life knows nothing of that searcher, whatever it asks.

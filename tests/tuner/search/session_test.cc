@@ -40,6 +40,23 @@ TEST_F(SessionTest, EveryTrialIsRecordedOnceAndTheQueueIsKeptFull) {
   EXPECT_EQ(measurer_.pending(), 0);
 }
 
+TEST_F(SessionTest, TheCompilersHaveCandidatesWhileTheDeviceStarts) {
+  ASSERT_TRUE(Run().ok());
+  EXPECT_EQ(measurer_.submitted_before_start, 1) << "the default schedule";
+  options_.trials = 3;
+  ASSERT_TRUE(Run(2).ok());
+  EXPECT_EQ(measurer_.submitted_before_start, 20 + 3) << "it is known";
+}
+
+TEST_F(SessionTest, ADeviceThatDoesNotStartLeavesNothingBegun) {
+  measurer_.start = absl::ResourceExhaustedError("too little memory");
+  EXPECT_EQ(Run().status(), measurer_.start);
+  EXPECT_THAT(Recorded(), testing::IsEmpty());
+  auto left = records_->database().QueryInt("SELECT count(*) FROM intent");
+  ASSERT_TRUE(left.ok()) << left.status();
+  EXPECT_EQ(*left, 0);
+}
+
 // Whoever measures elsewhere knows the point of what it is given.
 TEST_F(SessionTest, CandidatesCarryTheirPoints) {
   ASSERT_TRUE(Run().ok());

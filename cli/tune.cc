@@ -122,6 +122,8 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   auto choosing = std::async(std::launch::async, [&] { return tuner::DefaultPoint(space); });
   const int cores = std::max(1, UsableCores() / static_cast<int>(devices));
   const int threads = std::max(1, cores / 2);
+  // More than its part: compilers of one device idle while those of others have their burst.
+  const int compilers = std::min(UsableCores(), 2 * cores);
   std::future<absl::StatusOr<tuner::Experience>> recalling;
   if (flags.search != "random") {
     recalling = std::async(std::launch::async, [&]() -> absl::StatusOr<tuner::Experience> {
@@ -133,7 +135,7 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   measure_options.l2 = l2;
   measure_options.seed = flags.seed;
   measure_options.kept = &kept;
-  if (devices > 1) measure_options.compile_workers = cores;
+  if (devices > 1) measure_options.compile_workers = compilers;
   measure_options.await_device = false;  // the session does, and chooses and compiles meanwhile
   auto measurer = measure::StartMeasurer(program, device, measure_options);
   if (!measurer.ok()) return FaultOfTheShape(measurer.status());

@@ -87,19 +87,37 @@ double DeviceWorker::spare_s() const {
   return spare_s_;
 }
 
-absl::Status DeviceWorker::Start() {
+absl::Status DeviceWorker::Launch() {
+  HEDDLE_ASSIGN_OR_RETURN(process, Subprocess::Start("__worker", ConfinementArguments(), child_));
+  process_ = std::move(process);
+  return absl::OkStatus();
+}
+
+void DeviceWorker::OpenAhead() {
+  if (process_ != nullptr || !Launch().ok()) return;
+  is_new_ = true;
+  worker::WorkerRequest request;
+  request.set_open(setup_.device());
+  process_->Send(request, SteadyNow() + kSendLimit).IgnoreError();
+}
+
+absl::Status DeviceWorker::Start(worker::Program naive) {
+  *setup_.mutable_naive() = std::move(naive);
   if (process_ != nullptr) {
     absl::Status status = SetUp();
-    if (status.ok() || absl::IsCancelled(status) || !gone_.ok()) return status;
+    if (is_new_ || status.ok() || absl::IsCancelled(status) || !gone_.ok()) return status;
     // It may be what earlier programs have left behind, as little as memory in pieces.
     Log().debug("a new worker for {}: {}", setup_.device(), std::string(status.message()));
   }
-  HEDDLE_ASSIGN_OR_RETURN(process, Subprocess::Start("__worker", ConfinementArguments(), child_));
-  process_ = std::move(process);
+  return Restart();
+}
+
+absl::Status DeviceWorker::Restart() {
+  HEDDLE_RETURN_IF_ERROR(Launch());
   return SetUp();
 }
 
-// Without a process where that fails.
+// Leaves no process where it fails.
 absl::Status DeviceWorker::SetUp() {
   worker::WorkerRequest request;
   *request.mutable_setup() = setup_;
@@ -122,7 +140,7 @@ absl::Status DeviceWorker::EnsureRunning() {
   if (!gone_.ok()) return gone_;
   absl::Duration pause = kFirstRestartPause;
   for (int attempt = 1; process_ == nullptr; ++attempt) {
-    absl::Status status = Start();
+    absl::Status status = Restart();
     if (status.ok() || absl::IsCancelled(status)) return status;
     if (!gone_.ok()) return gone_;
     Log().warn("the worker of {} cannot be started again (attempt {} of {}): {}", setup_.device(),

@@ -21,17 +21,20 @@ namespace heddle::measure {
 
 class DeviceWorker {
  public:
-  // `options` gives the limits; a program that takes less than `fastest_us` is kImplausible.
-  // child.stop, which is needed, ends every wait with Cancelled. Of the inherited descriptors the
-  // second can be read while the process should lose no time (TimingOptions::idle); the others it
-  // only keeps open.
-  // `process`: one that another DeviceWorker of the device has left (TakeProcess), to begin with.
+  // `setup` is without the naive program. `options` gives the limits; a program that takes less
+  // than `fastest_us` is kImplausible. child.stop, which is needed, ends every wait with Cancelled.
+  // Of the inherited descriptors the second can be read while the process should lose no time
+  // (TimingOptions::idle); the others it only keeps open. `process`: one that another DeviceWorker
+  // of the device has left (TakeProcess), to begin with.
   DeviceWorker(worker::Setup setup, const MeasureOptions& options, double fastest_us,
                ChildOptions child, std::unique_ptr<Subprocess> process = nullptr);
 
+  // Starts the process, unless there is one, which opens the device meanwhile: what is wrong then
+  // is Start's to tell.
+  void OpenAhead();
   // Starts the process, unless there is one, and waits until its canary, the naive program, has
   // passed. The status is the worker's own; Unavailable when the process ended or did not answer.
-  absl::Status Start();
+  absl::Status Start(worker::Program naive);
 
   // How long the naive program took then.
   double naive_s() const { return naive_s_; }
@@ -63,6 +66,8 @@ class DeviceWorker {
     bool is_complete() const { return !results.empty() && !device_lost; }
   };
 
+  absl::Status Launch();
+  absl::Status Restart();
   absl::Status SetUp();
   absl::Status EnsureRunning();
   absl::StatusOr<Answer> Ask(const worker::WorkerRequest& request, absl::Duration total);
@@ -72,12 +77,13 @@ class DeviceWorker {
                                       absl::Duration budget);
   void Judge(TrialResult& result);
 
-  const worker::Setup setup_;
+  worker::Setup setup_;
   const MeasureOptions options_;
   const double fastest_us_;
   const ChildOptions child_;
   std::unique_ptr<Subprocess> process_;
-  absl::Status gone_;  // not OK: the device is gone for good
+  bool is_new_ = false;  // started by OpenAhead
+  absl::Status gone_;    // not OK: the device is gone for good
   // Has the process computed nothing wrong? What does may have written anywhere else, too.
   bool is_clean_ = true;
   double naive_s_ = 0, best_s_ = 0;

@@ -110,8 +110,8 @@ class Pipeline final : public Measurer {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::optional<DeviceWorker> worker_;   // its calls are the device's thread's
   bool naive_is_built_ = false;          // or cannot be
-  std::optional<DeviceWorker> worker_;   // once it is; its calls are the device's thread's
   std::optional<absl::Status> started_;  // the device, or why not
   std::deque<Candidate> queued_;
   std::set<int64_t> compiling_, withdrawn_;  // the latter are among the former
@@ -180,7 +180,6 @@ void Pipeline::Start(const GeneratedProgram& naive) {
     const absl::Status status = StartDevice(naive);
     {
       std::lock_guard lock(mutex_);
-      naive_is_built_ = true;
       if (status.ok()) naive_us_ = worker_->naive_s() * 1e6;
       if (!status.ok() && gone_.ok()) gone_ = status;
       started_ = status;
@@ -191,31 +190,33 @@ void Pipeline::Start(const GeneratedProgram& naive) {
 }
 
 absl::Status Pipeline::StartDevice(const GeneratedProgram& naive) {
-  Prepared prepared;
-  if (absl::Status s = Build(naive, prepared); !s.ok()) {
-    return absl::Status(s.code() == absl::StatusCode::kUnavailable ? absl::StatusCode::kUnavailable
-                                                                   : absl::StatusCode::kInternal,
-                        absl::StrCat("the naive program cannot be compiled for ", device_.id, ": ",
-                                     std::string(s.message())));
-  }
   worker::Setup setup;
   setup.set_device(device_.id);
   setup.set_workload(workload_);
   setup.set_seed(options_.seed);
   setup.set_l2(NameOf(options_.l2));
-  *setup.mutable_naive() = std::move(prepared.program);
   const std::vector<int>& held = (processes_->lock ? &*processes_->lock : options_.lock)->fds();
   std::vector<int> inherited = {held[0], processes_->hurry.fd()};
   inherited.insert(inherited.end(), held.begin() + 1, held.end());
   {
     std::lock_guard lock(mutex_);
-    naive_is_built_ = true;
     worker_.emplace(std::move(setup), options_, fastest_us_,
                     ChildOptions{&stop_, std::move(inherited), processes_->environment()},
                     std::move(processes_->worker));
   }
+  worker_->OpenAhead();
+  Prepared prepared;
+  absl::Status built = Build(naive, prepared);
+  {
+    std::lock_guard lock(mutex_);
+    naive_is_built_ = true;
+  }
   changed_.notify_all();
-  return worker_->Start();
+  if (built.ok()) return worker_->Start(std::move(prepared.program));
+  return absl::Status(
+      absl::IsUnavailable(built) ? absl::StatusCode::kUnavailable : absl::StatusCode::kInternal,
+      absl::StrCat("the naive program cannot be compiled for ", device_.id, ": ",
+                   std::string(built.message())));
 }
 
 absl::Status Pipeline::AwaitDevice() {

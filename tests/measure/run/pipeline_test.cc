@@ -183,12 +183,12 @@ TEST_F(PipelineTest, AWorkerThatNeedNotHurryTakesMoreSamples) {
   setup.set_workload(Workload(elements_).canonical_text);
   setup.set_seed(1);
   setup.set_l2("warm");
-  *setup.mutable_naive() = program;
   StopSignal stop;
   SharedFlag hurry;
   DeviceWorker worker(setup, options_, /*fastest_us=*/0,
                       ChildOptions{&stop, {stop.fd(), hurry.fd()}, {}});
-  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  worker.OpenAhead();
+  ASSERT_EQ(worker.Start(program), absl::OkStatus());
 
   hurry.Set(true);
   auto hurried = worker.Measure(program);

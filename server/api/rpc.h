@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "server/api/timers.h"
 #include "server/db/auth.h"
 #include "server/db/errors.h"
 #include "server/db/replica.h"
@@ -48,6 +49,7 @@ struct Gateway {
   Spaces& spaces;
   Pool &light, &heavy;
   Backlog& backlog;
+  Timers& timers;
   // Calls over TCP need a token. Those over a Unix socket never do: its permissions guard it.
   bool tokens_required = true;
   // A stream that goes on for so long has its token looked at again, before what it sends next.

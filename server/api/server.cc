@@ -156,10 +156,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   server->spaces_ = std::make_unique<Spaces>(options.spaces);
   server->light_ = std::make_unique<Pool>(kLightThreads);
   server->heavy_ = std::make_unique<Pool>(kHeavyThreads);
-  server->gateway_ = std::make_unique<Gateway>(
-      Gateway{*server->store_, *server->engine_, metrics, *server->spaces_, *server->light_,
-              *server->heavy_, server->backlog_, /*tokens_required=*/!options.insecure_loopback,
-              options.look_again, server->replica_.get()});
+  server->gateway_ = std::make_unique<Gateway>(Gateway{
+      *server->store_, *server->engine_, metrics, *server->spaces_, *server->light_,
+      *server->heavy_, server->backlog_, server->timers_,
+      /*tokens_required=*/!options.insecure_loopback, options.look_again, server->replica_.get()});
   if (absl::Status s = server->Listen(options); !s.ok()) return s;
   if (!options.metrics.empty()) {
     absl::Status s = CheckPort(options.metrics, "--metrics");
@@ -261,6 +261,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
 // A server that cannot write is of no use to those that choose one by its health.
 void Server::Tick() {
   if (!replica_) engine_->Tick();
+  timers_.Run(SteadyNow());
   metrics_.SetCallsWaiting("light", static_cast<double>(light_->waiting()));
   metrics_.SetCallsWaiting("heavy", static_cast<double>(heavy_->waiting()));
   ++ticks_;

@@ -73,6 +73,7 @@ class Server {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Spaces> spaces_;
   Backlog backlog_;
+  Timers timers_;
   std::unique_ptr<Pool> light_, heavy_;
   std::unique_ptr<Gateway> gateway_;
   std::vector<std::unique_ptr<grpc::Service>> services_;

@@ -1,13 +1,14 @@
 #include "server/api/wait.h"
 
 #include <grpc/support/time.h>
-#include <grpcpp/alarm.h>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "proto/values.h"
+#include "server/api/timers.h"
 #include "server/db/convert.h"
 #include "server/engine/validate.h"
 
@@ -15,7 +16,7 @@ namespace heddle::server {
 namespace {
 
 // Of the call's time, so that the reply arrives before it is over.
-constexpr absl::Duration kOnItsWay = absl::Milliseconds(200);
+constexpr absl::Duration kOnItsWay = absl::Milliseconds(300);
 
 absl::Duration TimeLeft(const grpc::CallbackServerContext& context) {
   const gpr_timespec deadline = context.raw_deadline();
@@ -27,7 +28,7 @@ absl::Duration TimeLeft(const grpc::CallbackServerContext& context) {
 }
 
 // The reactor is shared by gRPC (until OnDone), by work in the pool, by the engine's watcher and by
-// the alarm.
+// the timer.
 class WaitCall : public grpc::ServerUnaryReactor {
  public:
   using Shared = std::shared_ptr<WaitCall>;
@@ -61,12 +62,9 @@ class WaitCall : public grpc::ServerUnaryReactor {
     const absl::Duration time = std::min(asked, TimeLeft(context) - kOnItsWay);
     call->Look(time <= absl::ZeroDuration());
     if (time <= absl::ZeroDuration()) return call.get();
-    call->alarm_.Set(
-        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                     gpr_time_from_millis(absl::ToInt64Milliseconds(time), GPR_TIMESPAN)),
-        [weak](bool in_time) {
-          if (Shared s = weak.lock(); in_time && s != nullptr) s->Look(true);
-        });
+    call->timer_ = gateway.timers.Add(call->start_ + time, [weak] {
+      if (Shared s = weak.lock()) s->Look(true);
+    });
     return call.get();
   }
 
@@ -76,7 +74,7 @@ class WaitCall : public grpc::ServerUnaryReactor {
   }
   void OnDone() override {
     gateway_.metrics.watchers.Decrement();
-    alarm_.Cancel();
+    if (timer_) gateway_.timers.Remove(*timer_);
     Shared last;
     std::shared_ptr<void> subscription;
     absl::MutexLock lock(&mutex_);
@@ -133,7 +131,7 @@ class WaitCall : public grpc::ServerUnaryReactor {
   const int64_t job_;
   const v1::JobView view_;
   const SteadyTime start_ = SteadyNow();
-  grpc::Alarm alarm_;
+  std::optional<Timers::Key> timer_;
   std::shared_ptr<void> subscription_;
 
   absl::Mutex mutex_;

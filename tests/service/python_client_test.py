@@ -1,32 +1,13 @@
 """A client made from the .proto files with the grpc tools of Debian submits and queries."""
 
-import importlib
-import os
-import sys
 import time
 
-from service import Service, expect, skip, vouch
-
-try:
-    import grpc
-    from grpc_tools import protoc
-except ImportError as error:
-    skip(f"python-grpc: {error} (Debian: apt install python3-grpcio python3-grpc-tools)")
+from service import Service, expect, made_client, skip, vouch
 
 with Service() as s:
     if not any(d["usable"] and d["id"] == "opencl:0" for d in s.json("devices", check=False)):
         skip("pocl: no usable OpenCL device")
-    protos = os.environ["HEDDLE_SOURCE_DIR"] + "/proto"
-    made = f"{s.folder}/made"
-    os.mkdir(made)
-    files = [f"{protos}/heddle/v1/{name}" for name in os.listdir(f"{protos}/heddle/v1")]
-    made_by = ["protoc", f"-I{protos}", "-I/usr/include", f"--python_out={made}",
-               f"--grpc_python_out={made}", *files]
-    expect(protoc.main(made_by) == 0, "protoc failed")
-    sys.path.insert(0, made)
-    common = importlib.import_module("heddle.v1.common_pb2")
-    tuning = importlib.import_module("heddle.v1.tuning_pb2")
-    stubs = importlib.import_module("heddle.v1.tuning_pb2_grpc")
+    grpc, common, tuning, stubs = made_client(s.folder)
 
     s.start("server", "serve", "--local", "--listen", s.server_address)
     s.await_devices("--server", s.server_address)

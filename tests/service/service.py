@@ -1,6 +1,7 @@
 """What the tests of the whole service share: a folder with a server, daemons and clients as separate
 processes of the `heddle` program, none of which outlives the test."""
 
+import importlib
 import json
 import os
 import shutil
@@ -188,6 +189,25 @@ def certificates(folder, names):
     sh("openssl", "x509", "-req", "-in", f"{folder}/server.csr", "-CA", f"{folder}/ca.pem",
        "-CAkey", f"{folder}/ca.key", "-CAcreateserial", "-days", "2",
        "-extfile", f"{folder}/ext", "-out", f"{folder}/server.pem")
+
+
+def made_client(folder):
+    """(grpc, common_pb2, tuning_pb2, tuning_pb2_grpc), made from the .proto files in the folder."""
+    try:
+        import grpc
+        from grpc_tools import protoc
+    except ImportError as error:
+        skip(f"python-grpc: {error} (Debian: apt install python3-grpcio python3-grpc-tools)")
+    protos = os.environ["HEDDLE_SOURCE_DIR"] + "/proto"
+    made = f"{folder}/made"
+    os.mkdir(made)
+    files = [f"{protos}/heddle/v1/{name}" for name in os.listdir(f"{protos}/heddle/v1")]
+    made_by = ["protoc", f"-I{protos}", "-I/usr/include", f"--python_out={made}",
+               f"--grpc_python_out={made}", *files]
+    expect(protoc.main(made_by) == 0, "protoc failed")
+    sys.path.insert(0, made)
+    names = ("common_pb2", "tuning_pb2", "tuning_pb2_grpc")
+    return grpc, *(importlib.import_module(f"heddle.v1.{name}") for name in names)
 
 
 def expect(condition, what):

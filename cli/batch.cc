@@ -21,6 +21,7 @@
 #include "base/files.h"
 #include "base/host.h"
 #include "base/sqlite.h"
+#include "base/status.h"
 #include "base/subprocess.h"
 #include "cli/remote.h"
 #include "cli/run_sender.h"
@@ -260,6 +261,19 @@ absl::Status MakeBatch(const Batch& batch,
   return absl::InvalidArgumentError(absl::StrCat(
       batch.folder, ": cannot be made: ", error ? error.message() : std::string(status.message()),
       "; name another with --folder"));
+}
+
+absl::Status ChangeBatch(const Batch& batch,
+                         const std::vector<std::pair<std::string, std::string>>& files) {
+  for (const auto& [name, content] : files) {
+    HEDDLE_RETURN_IF_ERROR(WriteFile(batch.folder + "/" + name, content));
+  }
+  const std::string path = batch.folder + "/batch.json";
+  HEDDLE_RETURN_IF_ERROR(WriteFile(path + ".new", BatchText(batch)));
+  std::error_code error;
+  fs::rename(path + ".new", path, error);
+  if (!error) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cannot write ", path, ": ", error.message()));
 }
 
 absl::StatusOr<Batch> ReadBatch(const std::string& folder) {

@@ -47,6 +47,9 @@ std::string BatchText(const Batch& batch);
 // InvalidArgument: it cannot be written.
 absl::Status MakeBatch(const Batch& batch,
                        const std::vector<std::pair<std::string, std::string>>& files);
+// The same for a batch of which nothing was submitted, in its place.
+absl::Status ChangeBatch(const Batch& batch,
+                         const std::vector<std::pair<std::string, std::string>>& files);
 // NotFound where there is none; InvalidArgument where there is something else.
 absl::StatusOr<Batch> ReadBatch(const std::string& folder);
 

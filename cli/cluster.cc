@@ -127,6 +127,25 @@ absl::Status GoOn(const Batch& batch) {
   return absl::OkStatus();
 }
 
+// What a batch that Slurm has already asks for otherwise than `planned`; empty: nothing. Flags of
+// sbatch are not looked at, which may follow from how the cluster stands.
+std::string Differences(const Batch& made, const Batch& planned) {
+  if (made.workloads != planned.workloads || made.dtype != planned.dtype) {
+    return "other workloads";
+  }
+  std::vector<std::string> differences;
+  const auto compare = [&](const char* flag, const auto& theirs, const auto& ours) {
+    if (theirs != ours) differences.push_back(absl::StrCat(flag, " ", theirs, ", not ", ours));
+  };
+  compare("--trials", made.trials, planned.trials);
+  compare("--seconds", made.seconds, planned.seconds);
+  compare("--plateau", made.plateau, planned.plateau);
+  compare("--seed", made.seed, planned.seed);
+  compare("--search", made.search, planned.search);
+  compare("--l2", made.l2, planned.l2);
+  return absl::StrJoin(differences, "; ");
+}
+
 absl::StatusOr<Batch> PlanBatch(const BatchFlags& flags) {
   auto planned = flags.suite.Plan(flags.folder);
   if (!planned.ok()) return planned;
@@ -155,7 +174,9 @@ Result RunSlurm(const BatchFlags& flags) {
       // What collects is to do so.
       if (s.ok() && !absl::EndsWith(name, ".collect")) s = CancelSlurmJobs(name);
     }
-    return s.ok() ? Result(kDone) : s;
+    if (!s.ok()) return s;
+    Say(absl::StrCat("Cancelled: ", existing->folder, "; what was measured is collected."));
+    return kDone;
   }
   auto task = flags.slurm.TaskScript();
   if (!task.ok()) return task.status();
@@ -176,23 +197,34 @@ Result RunSlurm(const BatchFlags& flags) {
     Say("Nothing was submitted: --submit does it.");
     return kDone;
   }
+  std::vector<std::pair<std::string, std::string>> files{{"tune.sbatch", *task},
+                                                         {"collect.sbatch", *collect}};
+  if (!batch->op_file.empty()) {
+    auto operators = flags.suite.Operators();
+    if (!operators.ok()) return operators.status();
+    files.emplace_back("operators.op", *std::move(operators));
+  }
   if (!existing.ok()) {
-    std::vector<std::pair<std::string, std::string>> files{{"tune.sbatch", *task},
-                                                           {"collect.sbatch", *collect}};
-    if (!batch->op_file.empty()) {
-      auto operators = flags.suite.Operators();
-      if (!operators.ok()) return operators.status();
-      files.emplace_back("operators.op", *std::move(operators));
-    }
     if (absl::Status s = MakeBatch(*batch, files); !s.ok()) return s;
     existing = ReadBatch(batch->folder);
     if (!existing.ok()) return existing.status();
   }
-  if (existing->workloads != batch->workloads || existing->dtype != batch->dtype) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(existing->folder, " is a batch of other workloads: choose another --name"));
-  }
   const BatchLock lock(*existing);
+  if (std::error_code none; fs::exists(CancelledMark(*existing), none)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        existing->folder, " is a batch that was cancelled: choose another --name, or remove it"));
+  }
+  auto last = LastSubmission(*existing);
+  if (!last.ok()) return last.status();
+  if (*last < 0) {
+    // Slurm has refused it until now, perhaps for flags that were wrong.
+    batch->created = existing->created;
+    if (absl::Status s = ChangeBatch(*batch, files); !s.ok()) return s;
+    existing = *batch;
+  } else if (const std::string other = Differences(*existing, *batch); !other.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(existing->folder, " is a batch of ", other,
+                                                   ": choose another --name, or ask for that"));
+  }
   if (std::error_code none; fs::exists(existing->db, none)) {
     auto records = OpenRecords(existing->db);
     SayCold(records.ok() ? WriteWarmStart(**records, *existing) : records.status());

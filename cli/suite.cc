@@ -35,18 +35,20 @@ void SuiteFlags::Add(CLI::App& app) {
 }
 
 absl::StatusOr<Batch> SuiteFlags::Plan(const std::string& folder) const {
+  // Whether all of them can be read is known before any node has been asked for.
+  if (auto jobs = ReadJobs(workload, workloads); !jobs.ok()) return jobs.status();
   auto text = ReadTextFile(workloads, kMaxFile);
   if (!text.ok()) return text.status();
   auto lines = ParseWorkloadLines(*text);
   if (!lines.ok()) return lines.status();
-  // Whether all of them can be read is known before any node has been asked for.
-  if (auto jobs = ReadJobs(workload, workloads); !jobs.ok()) return jobs.status();
 
   Batch batch;
   batch.name = name.empty() ? fs::path(workloads).stem().string() : name;
   if (!tuner::IsRunName(batch.name) || batch.name.size() > 64) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--name: '", batch.name, "' must be at most 64 letters, digits and \"-_.\""));
+        absl::StrCat("'", batch.name, "', which the batch is called ",
+                     name.empty() ? "as its file is, " : "by --name, ",
+                     "must be at most 64 letters, digits and \"-_.\": give another --name"));
   }
   batch.created = absl::FormatTime("%Y%m%dT%H%M%SZ", absl::Now(), absl::UTCTimeZone());
   batch.folder = fs::absolute(fs::path(folder) / batch.name).lexically_normal().string();

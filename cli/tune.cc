@@ -34,6 +34,7 @@ using measure::DeviceInfo;
 using search_space::TensorProgram;
 using tuner::SessionReport;
 
+constexpr int kMostCompilers = 64;
 // Finals take no longer than the search had, but so long they may.
 constexpr absl::Duration kShortestFinals = absl::Seconds(1);
 
@@ -106,7 +107,8 @@ absl::Status FaultOfTheShape(const absl::Status& why) {
   return absl::IsResourceExhausted(why) ? WithCode(absl::StatusCode::kInvalidArgument, why) : why;
 }
 
-// `device` is one of `devices` that are tuned on at a time: it compiles on its part of the cores.
+// `device` is one of `devices` that are tuned on at a time: it compiles on twice its part of the
+// cores, at most kMostCompilers.
 absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
                               const DeviceInfo& device, size_t devices, tuner::Records& records,
                               measure::KeptProcesses& kept) {
@@ -122,8 +124,8 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   auto choosing = std::async(std::launch::async, [&] { return tuner::DefaultPoint(space); });
   const int cores = std::max(1, UsableCores() / static_cast<int>(devices));
   const int threads = std::max(1, cores / 2);
-  // More than its part: compilers of one device idle while those of others have their burst.
-  const int compilers = std::min(UsableCores(), 2 * cores);
+  // Compilers of one device idle while those of others have their burst.
+  const int compilers = std::min({UsableCores(), 2 * cores, kMostCompilers});
   std::future<absl::StatusOr<tuner::Experience>> recalling;
   if (flags.search != "random") {
     recalling = std::async(std::launch::async, [&]() -> absl::StatusOr<tuner::Experience> {
@@ -183,7 +185,9 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   tuner::Session session(space, **measurer, *log, environment.l2, *proposer, options);
   auto report = session.Run();
   printer.Clear();
-  if (absl::Status s = (*measurer)->AwaitDevice(); !s.ok()) return FaultOfTheShape(s);
+  if (absl::IsResourceExhausted(report.status()) && (*measurer)->AwaitDevice() == report.status()) {
+    return FaultOfTheShape(report.status());
+  }
   if (!report.ok()) return report.status();
   return Tuned{program, *std::move(report), tuner::RooflineOf(*program, device.target, l2),
                neighbours, has_model};

@@ -32,6 +32,20 @@ with Slurm() as slurm:
     expect(again.stderr == submitted.stderr, f"submitted twice: {submitted.stderr} {again.stderr}")
     other = limits.command("--submit", "--dtype", "float16", check=False)
     expect(other.returncode == 2 and "other workloads" in other.stderr, other)
+    other = limits.command("--submit", "--parallel", "3", "--trials", "77", check=False)
+    expect(other.returncode == 2 and ", not 77" in other.stderr, other)
+
+    # What Slurm refuses is submitted once its flags are right, and what was cancelled is not submitted again.
+    mended = Batch(slurm, "mended", ["final 3"])
+    refused = mended.command("--submit", "--sbatch=--partition=nope", check=False)
+    expect(refused.returncode == 1 and "did not submit" in refused.stderr, refused)
+    mended.command("--submit", "--trials", "5")
+    slurm.until("the mended batch", lambda: mended.collected(0))
+    expect(mended.trials() == [3], mended.trials())
+    cancelled = mended.command("--cancel")
+    expect("Cancelled" in cancelled.stderr, cancelled)
+    over = mended.command("--submit", "--trials", "5", check=False)
+    expect(over.returncode == 2 and "was cancelled" in over.stderr, over)
 
     slurm.until("all submissions", lambda: limits.collected(3))
     expect(limits.jobs(0).keys() == {"0", "1", "2"}, limits.jobs(0))

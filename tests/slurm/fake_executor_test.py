@@ -153,7 +153,8 @@ with FakeSlurm() as slurm:
 
     # A task that Slurm holds since its node did not launch it is released.
     slurm.modes("LAUNCH", "")
-    server.modes("final 7", "final 8")
+    # What the finals said of a best counts, not the search.
+    server.modes("screened 7", "final 8")
     job = server.submit(37, 38)
     told = server.ends(job)
     expect([w["best_us"] for w in told["workloads"]] == [7, 8], told)

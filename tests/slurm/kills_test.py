@@ -109,7 +109,7 @@ def heal():
             restart(node)
     looks.append(lost)
     if len(looks) % LOOKS == 0 and not complete():
-        said = batch.command("--submit", check=False).stderr
+        said = batch.command("--submit", *budget, check=False).stderr
         if "not complete" in said:
             owner.append(said)
             slurm.run(HEDDLE, *said.splitlines()[-1].split(": heddle ")[1].split(), check=False)

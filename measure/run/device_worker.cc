@@ -122,8 +122,10 @@ absl::Status DeviceWorker::SetUp() {
   worker::WorkerRequest request;
   *request.mutable_setup() = setup_;
   worker::WorkerEvent event;
-  absl::Status status = process_->Send(request, SteadyNow() + kSendLimit);
-  if (status.ok()) status = process_->Receive(event, SteadyNow() + kStartLimit);
+  // It may be opening the device, and reads nothing meanwhile.
+  const SteadyTime limit = SteadyNow() + kStartLimit;
+  absl::Status status = process_->Send(request, limit);
+  if (status.ok()) status = process_->Receive(event, limit);
   if (status.ok()) {
     status = FromProto(event.ready().status());
     naive_s_ = event.ready().naive_s();

@@ -89,7 +89,8 @@ class Measurer {
   virtual ~Measurer() = default;
 
   // Returns once the device is ready, or with the error that StartMeasurer would have had; the same
-  // whenever it is asked again. Candidates may be submitted before: the compilers have them then.
+  // whenever it is asked again. Candidates may be submitted before: the compilers have them
+  // then, except on a processor, which they would disturb.
   virtual absl::Status AwaitDevice() { return absl::OkStatus(); }
   // Lowers, compiles and queues a candidate for the device; returns at once.
   virtual void Submit(Candidate candidate) = 0;

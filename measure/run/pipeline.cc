@@ -159,7 +159,15 @@ Pipeline::~Pipeline() {
 // Ends the threads, and the processes unless they are kept and have nothing to do.
 void Pipeline::Leave() {
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    if (options_.kept != nullptr && started_ && !started_->ok() && gone_ == *started_) {
+      // It is the program's fault, as far as anybody knows, and the next one has another.
+      queued_.clear();
+      ready_.clear();
+      changed_.wait(lock, [this] { return compiling_.empty() || stop_.IsSet(); });
+      ready_.clear();
+      gone_ = absl::OkStatus();
+    }
     left_ = options_.kept != nullptr && gone_.ok() && !stop_.IsSet() && started_ &&
             queued_.empty() && compiling_.empty() && ready_.empty() && !measuring_ &&
             worker_->gone().ok();
@@ -213,6 +221,7 @@ absl::Status Pipeline::StartDevice(const GeneratedProgram& naive) {
   }
   changed_.notify_all();
   if (built.ok()) return worker_->Start(std::move(prepared.program));
+  if (absl::IsCancelled(built)) return built;
   return absl::Status(
       absl::IsUnavailable(built) ? absl::StatusCode::kUnavailable : absl::StatusCode::kInternal,
       absl::StrCat("the naive program cannot be compiled for ", device_.id, ": ",

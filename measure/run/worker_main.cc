@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,8 +119,8 @@ constexpr int kHurryFd = InheritedFd(1);
 class Worker {
  public:
   explicit Worker(bool confined) : confined_(confined) {}
-  // In SetUp's place, which tells why it failed.
-  void OpenAhead(const std::string& id) { Open(id).IgnoreError(); }
+  // Before SetUp, which tells how it went.
+  void OpenAhead(const std::string& id) { opened_ = Open(id); }
   absl::StatusOr<double> SetUp(const worker::Setup& setup);
   TrialResult Measure(const worker::Trial& trial, double& spare_s);
   std::vector<TrialResult> MeasureFinals(const worker::Finals& finals);
@@ -138,6 +139,7 @@ class Worker {
   const bool confined_;
   search_space::TensorProgram workload_;
   worker::Program naive_;
+  std::optional<absl::Status> opened_;  // the device, with all that confines its candidates
   std::unique_ptr<Device> device_;
   std::unique_ptr<Validator> validator_;
   DeviceState state_;
@@ -172,7 +174,8 @@ absl::StatusOr<double> Worker::SetUp(const worker::Setup& setup) {
   HEDDLE_ASSIGN_OR_RETURN(workload, search_space::ParseWorkload(setup.workload()));
   workload_ = std::move(workload);
   validator_.reset();  // of the workload before, whose memory this one needs
-  if (device_ == nullptr) HEDDLE_RETURN_IF_ERROR(Open(setup.device()));
+  if (!opened_) opened_ = Open(setup.device());
+  HEDDLE_RETURN_IF_ERROR(*opened_);
 
   ValidateOptions options;
   options.seed = setup.seed();

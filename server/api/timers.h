@@ -20,7 +20,7 @@ class Timers {
 
   // `then` is called once, by the Run that comes after `when`.
   Key Add(SteadyTime when, std::function<void()> then);
-  // It is not called any more, unless it is already.
+  // It is not called any more, unless the Run that calls it has begun.
   void Remove(const Key& key);
   // Calls what is due, one after the other.
   void Run(SteadyTime now);

@@ -15,7 +15,8 @@
 namespace heddle::server {
 namespace {
 
-// Of the call's time, so that the reply arrives before it is over.
+// Of the call's time, so that the reply arrives before it is over: timers are looked at every tenth
+// of a second, and the job is read after that.
 constexpr absl::Duration kOnItsWay = absl::Milliseconds(300);
 
 absl::Duration TimeLeft(const grpc::CallbackServerContext& context) {

@@ -283,15 +283,13 @@ absl::StatusOr<v1::Job> LoadJob(Records& records, int64_t id, const std::string&
 absl::Status RefreshJob(Records& records, v1::Job& job) {
   const int64_t id = JobId(job.name());
   Cursor row = records.database().Query(
-      "SELECT state, last_seq, coalesce(json_extract(spec, '$.priority'), 0) FROM job WHERE id = ?",
+      "SELECT state, device_model, coalesce(json_extract(spec, '$.priority'), 0) FROM job "
+      "WHERE id = ?",
       id);
   HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
   if (!found) return NoJob(id);
   job.set_state(static_cast<v1::Job::State>(row.Int(0)));
-  if (IsTerminal(job.state()) && row.Int(1) != job.last_seq()) {
-    return absl::AbortedError(
-        absl::StrCat(job.name(), " has gone on since it was looked at: look again"));
-  }
+  job.set_device_model(row.Text(1));
   if (job.has_spec()) job.mutable_spec()->set_priority(static_cast<int32_t>(row.Int(2)));
   return absl::OkStatus();
 }
@@ -380,29 +378,38 @@ absl::StatusOr<int> PruneJobs(Records& records, absl::Time when, int count) {
   return static_cast<int>(jobs.size());
 }
 
-absl::Status PruneJobsOf(Records& records, const std::string& tenant, int64_t kept) {
-  constexpr size_t kForgotten = 2;
+absl::Status PruneJobsOf(Records& records, const std::string& tenant, int64_t kept,
+                         absl::Time when) {
+  constexpr int64_t kForgotten = 2;
   Database& db = records.database();
   // From an index alone: rows have specifications of up to 1 MiB.
   int64_t ended = 0;
-  std::vector<int64_t> oldest;
   for (const v1::Job::State state : kTerminalStates) {
     HEDDLE_ASSIGN_OR_RETURN(
         count, db.QueryInt("SELECT count(*) FROM job INDEXED BY job_state WHERE tenant = ? AND "
                            "state = ?",
                            tenant, int{state}));
     ended += count;
+  }
+  if (ended <= kept) return absl::OkStatus();
+  // Of each state the first few, some of which may have gone on for long: a job that has ended did
+  // so with its last event.
+  constexpr int64_t kLookedAt = 16;
+  std::vector<int64_t> oldest;
+  for (const v1::Job::State state : kTerminalStates) {
     Cursor row = db.Query(
-        "SELECT id FROM job INDEXED BY job_state WHERE tenant = ? AND state = ? ORDER BY id "
-        "LIMIT ?",
-        tenant, int{state}, static_cast<int64_t>(kForgotten));
+        "SELECT id FROM (SELECT id FROM job INDEXED BY job_state WHERE tenant = ? AND state = ? "
+        "ORDER BY id LIMIT ?) WHERE (SELECT when_us FROM job_event WHERE job = id ORDER BY seq "
+        "DESC "
+        "LIMIT 1) < ? LIMIT ?",
+        tenant, int{state}, kLookedAt, Micros(when), kForgotten);
     absl::StatusOr<bool> more;
     while ((more = row.Next()).ok() && *more) oldest.push_back(row.Int(0));
     if (!more.ok()) return more.status();
   }
-  if (ended <= kept) return absl::OkStatus();
   std::sort(oldest.begin(), oldest.end());
-  oldest.resize(std::min(oldest.size(), kForgotten));
+  const int64_t most = std::min(kForgotten, ended - kept);
+  if (static_cast<int64_t>(oldest.size()) > most) oldest.resize(static_cast<size_t>(most));
   for (const int64_t job : oldest) HEDDLE_RETURN_IF_ERROR(ForgetJob(db, job));
   return absl::OkStatus();
 }
@@ -461,7 +468,7 @@ absl::Status EndWorkload(Records& records, int64_t job, int number, double defau
 absl::Status CountRun(Records& records, int64_t job, const WorkloadRun& run) {
   Database& db = records.database();
   int64_t trials = 0, ok = 0;
-  double default_us = 0, best_us = 0;
+  double default_us = 0, screened_us = 0, final_us = 0;
   nlohmann::json failed = nlohmann::json::object();
   {
     Cursor row = db.Query(
@@ -477,6 +484,7 @@ absl::Status CountRun(Records& records, int64_t job, const WorkloadRun& run) {
       trials += !is_final;
       ok += !is_final && is_ok;
       if (!is_ok && !is_final) failed[outcome] = failed.value(outcome, 0) + 1;
+      double& best_us = is_final ? final_us : screened_us;
       if (is_ok && (best_us == 0 || time < best_us)) best_us = time;
       if (is_ok && row.Int(3) != 0) default_us = time;  // trial 1 of every session
     }
@@ -485,7 +493,8 @@ absl::Status CountRun(Records& records, int64_t job, const WorkloadRun& run) {
   return db.Run(
       "UPDATE job_workload SET trials = ?, ok = ?, failed = ?, default_us = ?, best_us = ?, "
       "ended = ? WHERE job = ? AND number = ?",
-      trials, ok, failed.dump(), default_us, best_us, int{run.ended}, job, run.number);
+      trials, ok, failed.dump(), default_us, final_us > 0 ? final_us : screened_us, int{run.ended},
+      job, run.number);
 }
 
 absl::StatusOr<bool> HasEnded(Records& records, int64_t job) {

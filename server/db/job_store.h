@@ -50,8 +50,8 @@ absl::StatusOr<int64_t> CountOpenJobs(tuner::Records& records, const std::string
 
 // FailedPrecondition: this version cannot read the job's specification.
 absl::Status CheckReadable(const v1::Job& job);
-// What may have changed of a job since it was read, without reading its specification again: state
-// and priority. Aborted where it has gone on and ended since, NotFound where it is forgotten.
+// What a search needs of a job and may have changed since it was read: state, device model and the
+// priority, which SQLite reads where it lies. NotFound where the job is forgotten.
 absl::Status RefreshJob(tuner::Records& records, v1::Job& job);
 // NotFound, also where the job is another tenant's ("" = any tenant).
 absl::StatusOr<v1::Job> LoadJob(tuner::Records& records, int64_t id, const std::string& tenant);
@@ -86,9 +86,11 @@ absl::Status SetRestarts(tuner::Records& records, int64_t job, int64_t restarts)
 // Forgets at most `count` jobs that ended before `when`, the oldest first, with their trials and
 // events; what was measured for them stays. How many.
 absl::StatusOr<int> PruneJobs(tuner::Records& records, absl::Time when, int count);
-// Forgets two in the same way where more than `kept` of the tenant's jobs have ended: called for
-// each job that is created, it keeps their number from growing.
-absl::Status PruneJobsOf(tuner::Records& records, const std::string& tenant, int64_t kept);
+// Of the tenant's jobs beyond `kept` that have ended, forgets at most two in the same way: of those
+// created first one that ended before `when`. Called for each job that is created, it keeps their
+// number from growing.
+absl::Status PruneJobsOf(tuner::Records& records, const std::string& tenant, int64_t kept,
+                         absl::Time when);
 
 // Changes the state of a job that has not ended and appends the event; 0 where it has ended or is
 // in this state already, else the event's number. Terminal states set the end.

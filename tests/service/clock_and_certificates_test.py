@@ -3,10 +3,9 @@
 import os
 import signal
 import subprocess
-import threading
 import time
 
-from service import Service, certificates, expect, made_client, skip
+from service import Service, certificates, expect, skip
 
 with Service() as s:
     if not any(d["usable"] and d["id"] == "opencl:0" for d in s.json("devices", check=False)):
@@ -35,29 +34,6 @@ with Service() as s:
         os.rename(f"{jump}.new", jump)
 
     serving = s.start("server", *serve, before=jumping)
-
-    # Who waits for a job, here for one without a device, is answered after the seconds that he asked
-    # for, whichever way the clock jumps meanwhile.
-    grpc, common, tuning, stubs = made_client(s.folder)
-    with grpc.insecure_channel(s.server_address) as channel:
-        stub = stubs.TuningStub(channel)
-        workload = common.Workload(builtin="vector_add", shape={"n": 1024})
-        spec = tuning.JobSpec(workloads=[workload], budget=tuning.Budget(trials=1))
-        waiting = stub.CreateJob(tuning.CreateJobRequest(request_id="waits", spec=spec), timeout=60)
-        for hours in (2, -2):
-            request = tuning.WaitJobRequest(name=waiting.name)
-            request.timeout.seconds = 3
-            begin = time.monotonic()
-            jumps = threading.Timer(1, jump_by, [hours])
-            jumps.start()
-            answer = stub.WaitJob(request, timeout=120)
-            took = time.monotonic() - begin
-            jumps.join()
-            expect(answer.state in (tuning.Job.STATE_QUEUED, tuning.Job.STATE_WAITING_DEVICE), answer)
-            expect(2.9 < took < 60, f"WaitJob took {took:.1f} s for 3 when the clock jumped {hours} h")
-        stub.CancelJob(tuning.CancelJobRequest(name=waiting.name), timeout=60)
-    jump_by(0)
-
     daemon = s.start("daemon", "measured", "--device", "opencl:0", "--server", f"127.0.0.1:{port}",
                      "--tls-ca", f"{s.folder}/ca.pem", before=jumping)
     s.await_devices(*local)

@@ -399,14 +399,15 @@ absl::StatusOr<SessionReport> Session::Run() {
   best_us_ = leaders.empty() ? 0 : leaders.front().result.time_us;
   plateau_best_us_ = report_.earlier_best_us = best_us_;
   since_improvement_ = options_.since_improvement;
-  // The compilers have the first candidates while the device starts, which no budget counts.
+  // The compilers have the first candidates while the device starts.
   absl::Status ready = BudgetUsed() ? absl::OkStatus() : Fill();
+  const SteadyTime asked = SteadyNow();
   ready.Update(measurer_.AwaitDevice());
   if (!ready.ok()) {
     AbandonPending().IgnoreError();  // what they were to be measured on has failed
     return ready;
   }
-  start_ = SteadyNow();
+  start_ = start_ + (SteadyNow() - asked);  // no budget counts what a device takes to start
   ShowProgress();
 
   report_.naive_us = measurer_.naive_us();

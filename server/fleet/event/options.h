@@ -34,7 +34,8 @@ struct FleetOptions {
   absl::Duration remember_requests = absl::Hours(24 * 7);
   // How long jobs that have ended are kept, and devices that nobody has seen.
   absl::Duration keep_jobs = absl::Hours(24 * 90);
-  // Of a tenant, so many that have ended: for each job that it creates beyond, two are forgotten.
+  // Of a tenant, so many that have ended: with each job that it creates beyond, up to two are
+  // forgotten that ended an hour ago (kLateResults).
   int64_t ended_jobs_per_tenant = 10000;
   absl::Duration keep_devices = absl::Hours(24 * 30);
 };

@@ -147,7 +147,8 @@ void Jobs::Create(const std::string& tenant, const std::string& method,
       return absl::OkStatus();
     }
     HEDDLE_RETURN_IF_ERROR(CheckQuota(tenant, records));
-    HEDDLE_RETURN_IF_ERROR(PruneJobsOf(records, tenant, options_.ended_jobs_per_tenant));
+    HEDDLE_RETURN_IF_ERROR(
+        PruneJobsOf(records, tenant, options_.ended_jobs_per_tenant, now - kLateResults));
     auto id = InsertJob(records, tenant, spec, *programs, now);
     if (!id.ok()) return id.status();
     *created = {*id, true};

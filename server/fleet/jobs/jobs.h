@@ -73,8 +73,7 @@ class Jobs {
               const v1::JobSpec& spec, std::vector<Workload> workloads,
               const Reply<v1::Job>& reply);
   // One that has failed or was cancelled goes on from what the database has of it. `job` is the
-  // caller's, as it was read; Aborted where it has gone on since. `workloads` as ParseWorkloads
-  // gives them.
+  // caller's, as it was read a moment ago. `workloads` as ParseWorkloads gives them.
   void Retry(const Caller& caller, v1::Job job, const std::string& request_id,
              std::vector<Workload> workloads, const Reply<v1::Job>& reply);
   // Of a job that is there, readable and the caller's.

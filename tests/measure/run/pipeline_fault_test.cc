@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "measure/judge/criteria.h"
+#include "measure/run/processes.h"
 #include "tests/measure/pipeline_support.h"
 #include "tests/support.h"
 
@@ -97,6 +98,26 @@ TEST_F(ScriptedFaultTest, WhyADeviceDoesNotStartIsToldToWhoeverAsks) {
   EXPECT_EQ(measurer_->AwaitDevice(), why);
   EXPECT_EQ(measurer_->Next(absl::Seconds(60)).status(), why);
   EXPECT_EQ(measurer_->naive_us(), 0);
+}
+
+// The next workload may do better, and nobody else gets the device before it.
+TEST_F(ScriptedFaultTest, AFailedStartLeavesWhatItHadToTheNext) {
+  Script(R"({"match": "naive", "do": "wrong"})");
+  KeptProcesses kept;
+  options_.kept = &kept;
+  for (const bool await : {true, false}) {
+    options_.await_device = await;
+    EXPECT_EQ(Start("fake:0").ok(), !await);
+    if (!await) {
+      measurer_->Submit({1, "", Right(1)});
+      EXPECT_FALSE(measurer_->AwaitDevice().ok());
+      measurer_.reset();
+    }
+    auto processes = kept.Take("fake:0", options_.compile_workers);
+    ASSERT_NE(processes, nullptr) << await;
+    EXPECT_TRUE(processes->lock.has_value());
+    kept.Keep(std::move(processes));
+  }
 }
 
 TEST_F(ScriptedFaultTest, AClockThatIsTooFastIsTheDevicesFault) {

@@ -28,6 +28,7 @@
 #include "measure/run/confine.h"
 #include "measure/run/device_worker.h"
 #include "measure/run/messages.h"
+#include "measure/run/processes.h"
 #include "proto/worker.pb.h"
 #include "tests/measure/pipeline_support.h"
 #include "tests/support.h"
@@ -111,7 +112,9 @@ TEST_F(PipelineTest, CandidatesMayBeSubmittedWhileTheDeviceStarts) {
     measurer_.reset();
     EXPECT_EQ(ChildrenOf("__worker").size(), 1) << "kept";
   }
-  // Nobody waits for a device that is not wanted any more.
+  // One that is not wanted any more leaves nothing.
+  options_.kept = nullptr;
+  EXPECT_NE(kept.Take("opencl:0", options_.compile_workers), nullptr) << "and ends here";
   ASSERT_EQ(Start("opencl:0"), absl::OkStatus());
   measurer_.reset();
   EXPECT_TRUE(ChildrenOf("__worker").empty());

@@ -452,16 +452,23 @@ TEST_F(FleetEventsTest, AJobThatBeginsAgainWaitsForTheEndOfItsFirstSearcher) {
       state.RetryJob({"weavers", Role::kTuner, 0, "", "test"}, read, request,
                      *ParseSpec(MatmulSpec(5), absl::UnixEpoch()), To(retried));
     });
-    Commit(/*expect_ok=*/false);
+    Commit();
     return retried;
   };
   const v1::Job read = *LoadJob(*records_, job, "");
-  v1::Job too_early = read;
-  too_early.set_last_seq(read.last_seq() - 1);
-  auto refused = retry(too_early, "too early");
-  ASSERT_TRUE(refused->has_value());
-  EXPECT_EQ((*refused)->status().code(), absl::StatusCode::kAborted) << "it has failed since";
-  auto retried = retry(read, "again");
+  // What was read a moment ago may have changed: here another priority, and it still ran.
+  v1::Job stale = read;
+  stale.set_state(v1::Job::STATE_RUNNING);
+  stale.set_device_model("another");
+  JobUpdate urgent;
+  urgent.priority = 7;
+  ASSERT_EQ(StoreUpdate(*records_, job, urgent), absl::OkStatus());
+  v1::Job refreshed = stale;
+  ASSERT_EQ(RefreshJob(*records_, refreshed), absl::OkStatus());
+  EXPECT_EQ(refreshed.state(), v1::Job::STATE_FAILED);
+  EXPECT_EQ(refreshed.device_model(), read.device_model());
+  EXPECT_EQ(refreshed.spec().priority(), 7);
+  auto retried = retry(stale, "again");
   ASSERT_TRUE(*retried && (*retried)->ok()) << (*retried)->status();
   EXPECT_EQ((**retried)->state(), v1::Job::STATE_QUEUED);
   // Its second life knows nothing of that searcher, whatever it asks.

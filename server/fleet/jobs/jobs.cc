@@ -200,9 +200,8 @@ void Jobs::Retry(const Caller& caller, v1::Job read, const std::string& request_
     HEDDLE_RETURN_IF_ERROR(CheckCanRetry(read, now));
     HEDDLE_RETURN_IF_ERROR(CheckQuota(read.tenant(), records));
     HEDDLE_ASSIGN_OR_RETURN(seq, ReopenJob(records, id, now));
-    v1::Job stored = read;
-    stored.set_state(v1::Job::STATE_QUEUED);
-    HEDDLE_ASSIGN_OR_RETURN(job, Load(stored, workloads, records));
+    read.set_state(v1::Job::STATE_QUEUED);
+    HEDDLE_ASSIGN_OR_RETURN(job, Load(read, workloads, records));
     retried->job = std::move(job);
     retried->seq = seq;
     return AddRequest(records, caller.tenant, "RetryJob", request_id, hash, id, now);

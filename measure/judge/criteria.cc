@@ -143,16 +143,12 @@ class IntegerBounds {
     }
   }
 
-  double Of(const search_space::Buffer* tensor) const {
-    const auto stage = of_stage_.find(tensor);
-    return stage == of_stage_.end() ? kLargestInteger : stage->second;
-  }
-
- private:
   double Of(const Expr& e) const {
     switch (e->op) {
-      case Op::kLoad:
-        return Of(e->buffer.get());
+      case Op::kLoad: {
+        const auto stage = of_stage_.find(e->buffer.get());
+        return stage == of_stage_.end() ? kLargestInteger : stage->second;
+      }
       case Op::kFloat:
         return std::isinf(e->float_value) ? 0 : std::abs(e->float_value);
       case Op::kCast:
@@ -176,6 +172,7 @@ class IntegerBounds {
     }
   }
 
+ private:
   std::map<const search_space::Buffer*, double> of_stage_;
 };
 
@@ -185,9 +182,9 @@ bool IsExactOnIntegers(const TensorProgram& program) {
   bool exact = true;
   const IntegerBounds bounds(program);
   for (const Stage& stage : program.stages) {
-    const Expr factor = search_space::SplittableFactor(program, stage);
-    exact = exact && (factor == nullptr ||
-                      bounds.Of(factor->buffer.get()) <= search_space::kMostExactInParts);
+    const auto factor = search_space::FindSplittable(program, stage);
+    exact = exact &&
+            (!factor.has_value() || bounds.Of(factor->value) <= search_space::kMostExactInParts);
   }
   for (const Stage& stage : program.stages) {
     if (stage.combiner == search_space::Combiner::kProd) return false;
@@ -280,9 +277,10 @@ std::vector<SamplePoint> Decisive(const TensorProgram& program,
   if (sizes.empty()) return rounded;
   const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
   std::nth_element(sizes.begin(), middle, sizes.end());
+  const double relative = Tolerance(program, 1);
   for (const SamplePoint& s : rounded) {
     const double size = std::max(*middle, std::abs(s.value));
-    if (Tolerance(program, s.magnitude) <= size) clear.push_back(s);
+    if (relative * s.magnitude <= size) clear.push_back(s);
   }
   return (rounded.size() - clear.size()) * kFew <= rounded.size() ? clear : rounded;
 }
@@ -349,13 +347,13 @@ double ToleranceAt(const Allowed& allowed, double expected) {
 double ToldShare(const TensorProgram& program, const Allowed& allowed,
                  const std::vector<SamplePoint>& samples) {
   size_t sized = 0, told = 0;
+  const double relative = Tolerance(program, 1);
   for (const SamplePoint& s : samples) {
     if (s.value == 0) continue;
     constexpr double kMuchMore = 16;
     const double most = ToleranceAt(allowed, s.value);
     ++sized;
-    told +=
-        most <= std::abs(s.value) || most <= kMuchMore * Tolerance(program, s.magnitude) ? 1 : 0;
+    told += most <= std::abs(s.value) || most <= kMuchMore * relative * s.magnitude ? 1 : 0;
   }
   return sized == 0 ? 1 : static_cast<double>(told) / static_cast<double>(sized);
 }

@@ -151,7 +151,7 @@ void VisitProducts(const TensorProgram& program, const Target& target,
                    absl::FunctionRef<void(DType type, double terms)> visit) {
   for (const Stage& stage : program.stages) {
     if (stage.combiner != Combiner::kSum) continue;
-    double terms = SplittableFactor(program, stage) == nullptr ? 1 : kPartCount;
+    double terms = FindSplittable(program, stage).has_value() ? kPartCount : 1;
     for (const Var& axis : stage.reduce_axes) terms *= static_cast<double>(axis->extent);
     Visit(stage.body, [&](const Expr& e) {
       const MatrixShape& shape = ShapeOf(WarpInstruction(e->type));

@@ -6,6 +6,8 @@
 #define HEDDLE_SEARCH_SPACE_IR_PARTS_H_
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "search_space/ir/expr.h"
 #include "search_space/ir/tensor_program.h"
@@ -29,10 +31,22 @@ Expr PartOf(const Expr& part, const Expr& value);
 // What `e` is PartOf; null where it is none.
 Expr WholeOf(const Expr& e);
 
-// What a sum's terms are multiplied with that may be split into parts: the load of a stage of
-// float32, the one factor that is of float32 and is not the same in all terms, where exactly one
-// other factor is not, and that is of kPartType. Both may be 0 by a condition. null: there is none.
-Expr SplittableFactor(const TensorProgram& program, const Stage& sum);
+// A float32 value with which the terms of a sum are multiplied, and which may be split into parts.
+struct SplittableFactor {
+  // The factors of the sum's body that make it, nodes of that body, without the conditions under
+  // which they are 0 where these can stay with the sum.
+  std::vector<Expr> factors;
+  Expr value;  // their product
+  // Where the value is a function of one element of a tensor, the load of that; null: it is made of
+  // several, and its parts have an element for all values of the axes that it mentions.
+  Expr load;
+};
+
+// Of a sum of products of float32 and of kPartType: all that its terms are multiplied with, but for
+// one factor of kPartType and what is the same in all terms. That is a stage of float32, or, where
+// the sum is a product of matrices, what is computed from tensors' elements and is no number of
+// kPartType: max(S[i, r], 0), or X[i, r] * G[r]. nullopt: there is none.
+std::optional<SplittableFactor> FindSplittable(const TensorProgram& program, const Stage& sum);
 
 // The sums of a program of which a factor may be split into parts.
 int CountSplittable(const TensorProgram& program);

@@ -12,18 +12,17 @@
 
 namespace heddle::search_space {
 
-// The program with stage `name`, D[a] = sum(r) S[b] * t, where S is a stage of float32, t is of
-// bfloat16, and b are indices, in two stages:
-//   S.parts[p, c]: bfloat16 = PartOf(p, S[c])            c: the axes of S
-//   D[a] = sum(p, r) S.parts[p, b] * t
-// By the distributive law that is the sum for S.parts[0] + S.parts[1], which is within kPartsLoss
-// of S where that is finite. S stays where others read it; sums that read the same S share its
+// The program with stage `name`, D[a] = sum(r) f * t, where f is a float32 factor that may be split
+// (FindSplittable) and t is of bfloat16, in two stages:
+//   F.parts[p, c]: bfloat16 = PartOf(p, f)
+//   D[a] = sum(p, r) F.parts[p, b] * t
+// where c are the dimensions of the tensor whose elements f is a function of, b the indices at
+// which it is read, or, where f is made of several tensors, both the axes that f mentions. By the
+// distributive law that is the sum for F.parts[0] + F.parts[1], which is within kPartsLoss of f
+// where that is finite. What f reads stays where others read it; sums with the same f share its
 // parts. InvalidArgument where D is no such sum.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSplitOperand(const TensorProgram& program,
                                                                       const std::string& name);
-
-// What WithSplitOperand calls the parts of a stage.
-std::string PartsNameOf(const std::string& stage);
 
 // Is it such a stage, whatever may be inlined in it?
 bool IsOfParts(const ScheduledStage& stage);

@@ -30,6 +30,7 @@
 #include "search_space/schedule/primitives/launch_bounds.h"
 #include "search_space/schedule/primitives/materialize.h"
 #include "search_space/schedule/primitives/pack.h"
+#include "search_space/schedule/primitives/pad_terms.h"
 #include "search_space/schedule/primitives/persist.h"
 #include "search_space/schedule/primitives/phases.h"
 #include "search_space/schedule/primitives/pipeline.h"
@@ -61,7 +62,7 @@ using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, Gat
                           Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases,
                           BlockLayout, InFlight, SkipMasked, ScanChunks, ShareScan, Reverse,
                           ShiftMoments, PackLayout, Materialize, FlattenAxes, Contract, RowFragment,
-                          RollingUpdate, SplitOperand, FlattenSumAxes, Persist>;
+                          RollingUpdate, SplitOperand, FlattenSumAxes, Persist, PadTerms>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

@@ -12,9 +12,11 @@
 #include "search_space/schedule/contract.h"
 #include "search_space/schedule/moments.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/pad_terms.h"
 #include "search_space/schedule/phases.h"
 #include "search_space/schedule/scan.h"
 #include "search_space/schedule/schedule.h"
+#include "search_space/schedule/split_operand.h"
 #include "search_space/schedule/winograd.h"
 
 namespace heddle::search_space {
@@ -215,6 +217,20 @@ bool IsProductOfSmallWindows(const Stage& sum) {
   return 2 * longest < terms && 2 * all >= terms;
 }
 
+// Steps that split operands of the program's sums, behind those that have made `program` of the
+// definition: of the sums alone that the definition has, too, for which the check allows.
+void AddSplits(const TensorProgram& definition, const TensorProgram& program,
+               std::vector<Step>& steps) {
+  TensorProgram split = program;
+  for (const Stage& s : definition.stages) {
+    if (!FindSplittable(definition, s).has_value()) continue;
+    const auto more = WithSplitOperand(split, s.name());
+    if (!more.ok()) continue;
+    steps.push_back(SplitOperand{s.name()});
+    split = **more;
+  }
+}
+
 }  // namespace
 
 bool ReadsSeveralTensors(const Expr& body) {
@@ -229,10 +245,11 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
   std::vector<Algorithm> algorithms = {{"definition", {}}};
   Algorithm collapse{"collapse", {}}, flatten{"flatten", {}}, contract{"contract", {}},
       winograd{"winograd", {}}, phases{"phases", {}}, scan{"scan", {}}, moments{"moments", {}},
-      split{"split_operand", {}};
+      split{"split_operand", {}}, pad{"pad_terms", {}};
   flatten.only_matrices = true;
   moments.together = true;
   split.only_matrices = split.is_last = true;
+  pad.only_matrices = pad.is_last = true;
   TensorProgram collapsed = *program, flattened = *program, contracted = *program;
   for (const Stage& s : program->stages) {
     if (!s.is_reduction() || !ReadsSeveralTensors(s.body)) continue;
@@ -276,11 +293,18 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
     }
     AddScans(schedule, static_cast<int>(i), scan.steps);
   }
-  for (const Stage& s : program->stages) {
-    if (SplittableFactor(*program, s) != nullptr) split.steps.push_back(SplitOperand{s.name()});
+  AddSplits(*program, *program, split.steps);
+  std::shared_ptr<const TensorProgram> padded = program;
+  for (const auto& [name, multiple] : TermsWorthPadding(*program)) {
+    // Those that would be too many to count are left alone.
+    const auto longer = WithPaddedTerms(*padded, name, multiple);
+    if (!longer.ok()) continue;
+    pad.steps.push_back(PadTerms{name, multiple});
+    padded = *longer;
   }
+  if (!pad.steps.empty()) AddSplits(*program, *padded, pad.steps);
   for (Algorithm* other :
-       {&collapse, &flatten, &contract, &winograd, &phases, &scan, &moments, &split}) {
+       {&collapse, &flatten, &contract, &winograd, &phases, &scan, &moments, &split, &pad}) {
     if (!other->steps.empty()) algorithms.push_back(std::move(*other));
   }
   return algorithms;

@@ -250,7 +250,8 @@ class RowFinder {
     if (s.is_reduction()) input->reductions.push_back(s.tensor);
   }
 
-  // The largest input of each reduction is read along the rows, and seldom more than once.
+  // The largest input of each reduction is read along the rows, and seldom more than once. Where
+  // terms read no values but indices, as a histogram's do, nobody has tiles for them.
   bool IsWorthwhile() {
     bool ok = rows_.length >= (strided_ ? kShortestStridedRow : kShortestRow) &&
               (!strided_ || rows_.HeldTensors(kHoldShared) > 0);
@@ -266,7 +267,14 @@ class RowFinder {
           largest = load;
         }
       });
-      ok = ok && largest != nullptr && IsReadAlong(s, largest) &&
+      if (largest == nullptr) {
+        Visit(s.body, [&](const Expr& e) {
+          const bool walks = e->op == Op::kLoad && MentionsAny(e, {s.reduce_axes.back().get()});
+          ok = ok && (!walks || IsReadAlong(s, e));
+        });
+        continue;
+      }
+      ok = ok && IsReadAlong(s, largest) &&
            iterations <= static_cast<double>(kMostReuse * largest->buffer->elements);
     }
     if (ok) FindVector();

@@ -461,9 +461,10 @@ void AddInParts(const InParts& parts, bool only_last, const Target& target,
   for (size_t s = first; s < sketches.size(); ++s) sketches[s].name += NameOf(parts.partition);
 }
 
-// As one kernel that takes statistics of rows along, or in several.
-void AddSplit(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-              const Algorithm& algorithm, std::vector<Sketch>& sketches) {
+// What an algorithm makes for units that multiply matrices: one kernel that takes statistics of
+// rows along, or, of parts, several.
+void AddForMatrices(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                    const Algorithm& algorithm, std::vector<Sketch>& sketches) {
   if (!ShapeOf(WarpInstruction(kPartType)).IsOn(target)) return;
   std::vector<Sketch> added;
   const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program, algorithm.steps));
@@ -472,7 +473,10 @@ void AddSplit(const std::shared_ptr<const TensorProgram>& program, const Target&
     const auto plan = PlanOf(*make(), *fused, fused->kernels[0], target);
     if (plan.has_value()) added.push_back(MakeSketch({{*plan}}, fused, {0}));
   }
-  if (added.empty()) {
+  const bool only_splits =
+      std::all_of(algorithm.steps.begin(), algorithm.steps.end(),
+                  [](const Step& step) { return std::holds_alternative<SplitOperand>(step); });
+  if (added.empty() && only_splits) {
     const std::vector<Step> steps = WorthSplitting(program, algorithm.steps, target);
     for (const bool stored : {false, true}) {
       if (!steps.empty()) AddInParts(FindInParts(program, steps, stored), !stored, target, added);
@@ -548,7 +552,7 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
     if (sketch.name == MakePrefixRule()->name()) sketch.draws = DrawsBeside(sketches);
   }
   for (const Algorithm& algorithm : algorithms) {
-    if (algorithm.is_last) AddSplit(program, target, algorithm, sketches);
+    if (algorithm.is_last) AddForMatrices(program, target, algorithm, sketches);
   }
   return sketches;
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "search_space/ir/background.h"
 #include "search_space/ir/float_format.h"
@@ -12,6 +13,8 @@ namespace heddle::search_space {
 namespace {
 
 constexpr int64_t kFilled = 16;  // elements that fill a matrix along the result
+// Neighbours in memory with which lines of it are written whole by a tile, whatever its width.
+constexpr int64_t kLongRow = 64;
 
 // `operand` is factor of a product if it is made of numbers that are multiplied, element by
 // element.
@@ -150,11 +153,12 @@ bool MatrixKernel::ChooseDepth(int64_t step, const std::function<bool(size_t)>& 
   return best.first >= 0;
 }
 
-// The longest axis that only this factor has, or the innermost one where that fills a matrix; each
-// element of the others is a block's.
+// The longest axis that only this factor has, or the innermost one where that fills a matrix, or
+// the one along which the result's rows lie in memory where these are long; each element of the
+// others is a block's.
 bool MatrixKernel::ChooseOwn(size_t number) {
   Factor& factor = factors[number];
-  std::pair<bool, int64_t> best{false, 0};
+  std::tuple<bool, bool, int64_t> best{false, false, 0};
   for (size_t x = factor.axes.size(); x-- > 0;) {
     const size_t axis = factor.axes[x];
     if (axis >= kernel.axes.size() || factors[1 - number].Has(axis)) continue;
@@ -164,11 +168,12 @@ bool MatrixKernel::ChooseOwn(size_t number) {
         factor.axes.begin() + static_cast<std::ptrdiff_t>(x) + 1, factor.axes.end(),
         [&](size_t behind) { return behind >= kernel.axes.size() && behind != DepthAxis(); });
     const bool fills = is_inner && kernel.reduce_axes.size() > 1 && extent >= kFilled;
-    if (std::pair(fills, extent) <= best) continue;
-    best = {fills, extent};
+    const bool is_row = axis + 1 == kernel.axes.size() && extent >= kLongRow;
+    if (std::tuple(fills, is_row, extent) <= best) continue;
+    best = {fills, is_row, extent};
     factor.own = axis;
   }
-  return best.second > 0;
+  return std::get<2>(best) > 0;
 }
 
 // Accesses are as wide as rows are aligned, where the innermost axis alone numbers the elements of

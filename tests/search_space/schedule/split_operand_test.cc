@@ -65,6 +65,31 @@ op both(m, n, k) {
   Q[r: k, j: n] = 3 * W[r, j]
   out Y[i: m, j: n]: float32 = sum(r: k) P[i, r] * Q[r, j]
 }
+op rectified(m, d, h) {
+  in X[m, d], W[d, h], V[h, d]
+  A[i: m, j: h] = sum(r: d) X[i, r] * W[r, j]
+  out Y[i: m, j: d]: float32 = sum(r: h) max(A[i, r], 0) * V[r, j]
+}
+op normed(m, n, k) {
+  in X[m, k], G[k], S[m]: float32, W[n, k], V[n, k]
+  out Y[i: m, j: n]: float32 = sum(r: k) X[i, r] * S[i] * G[r] * W[j, r]
+  out Z[i: m, j: n]: float32 = sum(r: k) X[i, r] * G[r] * V[j, r]
+}
+op padded(m, n, k) {
+  in X[m, k], W[n, k]
+  out Y[i: m, j: n]: float32 = sum(r: k + 2) select(r >= 1 && r < k + 1, X[i, r - 1], 0)
+      * select(r >= 1 && r < k + 1, W[j, r - 1] + 1, 0)
+}
+op padded_scale(m, n, k) {
+  in X[m, k], W[n, k], G[k]
+  out Y[i: m, j: n]: float32 = sum(r: k + 2) select(r >= 1 && r < k + 1, X[i, r - 1], 0)
+      * select(r >= 1 && r < k + 1, W[j, r - 1] + G[r - 1], 0)
+}
+op dots(m, n, k) {
+  in X[m, k], G[k], H[n]
+  out Z[i: n] = H[i]
+  out Y[i: m]: float32 = sum(r: k) X[i, r] * X[i, r] * G[r]
+}
 op input(m, n, k) {
   in X[m, k]: float32, W[k, n]
   out Y[i: m, j: n]: float32 = sum(r: k) X[i, r] * W[r, j]
@@ -106,6 +131,40 @@ TEST(SplitOperandTest, SumsOverParts) {
       HasSubstr("select(r < i + 1, float32(N.parts[p, i, r]), 0) * float32(W[r, j]) * S[i]"));
 }
 
+TEST(SplitOperandTest, FactorsAreComputed) {
+  // Of the elements of one tensor: its dimensions.
+  const auto rectified = WithSplitOperand(*Made("rectified", "m=16,d=16,h=16"), "Y");
+  ASSERT_TRUE(rectified.ok()) << rectified.status();
+  EXPECT_THAT(StagesOf(**rectified),
+              ElementsAre("A[ij|r] = float32(X[i, r]) * float32(W[r, j])",
+                          "Y.factor.parts[pij|] = select(p == 0, max(A[i, j], 0), max(A[i, j], 0) "
+                          "- float32(bfloat16(max(A[i, j], 0))))",
+                          "Y[ij|pr] = float32(Y.factor.parts[p, i, r]) * float32(V[r, j])"));
+  const auto input = WithSplitOperand(*Made("input", "m=16,n=16,k=16"), "Y");
+  ASSERT_TRUE(input.ok()) << input.status();
+  EXPECT_THAT(StagesOf(**input).back(), HasSubstr("float32(Y.factor.parts[p, i, r])"));
+  // Of several: the axes that they mention. What is the same in all terms stays where it is.
+  auto normed = WithSplitOperand(*Made("normed", "m=16,n=16,k=16"), "Y");
+  ASSERT_TRUE(normed.ok()) << normed.status();
+  normed = WithSplitOperand(**normed, "Z");
+  ASSERT_TRUE(normed.ok()) << normed.status();
+  EXPECT_THAT(
+      StagesOf(**normed),
+      ElementsAre(
+          HasSubstr("Y.factor.parts[pir|] = select(p == 0, float32(X[i, r]) * float32(G[r]), "),
+          "Y[ij|pr] = float32(Y.factor.parts[p, i, r]) * S[i] * float32(W[j, r])",
+          "Z[ij|pr] = float32(Y.factor.parts[p, i, r]) * float32(V[j, r])"));
+  // Of elements that a condition protects: under it.
+  const auto padded = WithSplitOperand(*Made("padded", "m=16,n=16,k=16"), "Y");
+  ASSERT_TRUE(padded.ok()) << padded.status();
+  EXPECT_THAT(StagesOf(**padded).front(), HasSubstr("select(p == 0, float32(W[d0, d1]) + 1, "));
+  EXPECT_THAT(StagesOf(**padded).back(),
+              HasSubstr("select(1 <= r && r < 17, float32(Y.factor.parts[p, j, r - 1]), 0)"));
+  const auto window = WithSplitOperand(*Made("padded_scale", "m=16,n=16,k=16"), "Y");
+  ASSERT_TRUE(window.ok()) << window.status();
+  EXPECT_THAT(StagesOf(**window).front(), HasSubstr("[pjr|] = select(p == 0, select(1 <= r && "));
+}
+
 TEST(SplitOperandTest, SumsShareParts) {
   auto program = WithSplitOperand(*Made("shared_factor", "m=16,n=16,k=16"), "Y");
   ASSERT_TRUE(program.ok()) << program.status();
@@ -113,6 +172,12 @@ TEST(SplitOperandTest, SumsShareParts) {
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_EQ((*program)->stages.size(), 4);
   EXPECT_THAT(StagesOf(**program).back(), HasSubstr("U[i, r]) * float32(A.parts[p, r, j])"));
+  // Whichever is split first, parts stand before both.
+  auto other = WithSplitOperand(*Made("shared_factor", "m=16,n=16,k=16"), "Z");
+  ASSERT_TRUE(other.ok()) << other.status();
+  other = WithSplitOperand(**other, "Y");
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(StagesOf(**other), StagesOf(**program));
 }
 
 TEST(SplitOperandTest, OtherFactorsAreRefused) {
@@ -120,11 +185,11 @@ TEST(SplitOperandTest, OtherFactorsAreRefused) {
     const std::string shape = op == "mlp_bf16" ? "m=16,d=16,h=16" : "m=16,n=16,k=16";
     return std::string(WithSplitOperand(*Made(op, shape, type), stage).status().message());
   };
-  const char* const kNone = "no sum of products of a float32 stage and of numbers";
-  // Of 16 bits already, both of float32, an input.
+  const char* const kNone = "no sum of products of a float32 factor and of numbers";
+  // Of 16 bits already, both of float32, no product of matrices.
   EXPECT_THAT(refusal("mlp_bf16", "Y", DType::kBFloat16), HasSubstr(kNone));
   EXPECT_THAT(refusal("both", "Y", DType::kBFloat16), HasSubstr(kNone));
-  EXPECT_THAT(refusal("input", "Y", DType::kBFloat16), HasSubstr(kNone));
+  EXPECT_THAT(refusal("dots", "Y", DType::kBFloat16), HasSubstr(kNone));
   // The parts of a float32 are no numbers of float16, and units for it take no bfloat16.
   EXPECT_THAT(refusal("shared_factor", "Y", DType::kFloat16), HasSubstr(kNone));
   EXPECT_THAT(refusal("shared_factor", "Y", DType::kFloat32), HasSubstr(kNone));
@@ -198,6 +263,9 @@ TEST(SplitOperandTest, PointsComputeTheDefinition) {
                                   {"mlp", "m=37,d=24,h=40"},  // ends inside of matrices
                                   {"gated", "m=48,d=32,h=32"},
                                   {"three_products", "b=2,n=48"},
+                                  {"rectified", "m=37,d=24,h=40"},
+                                  {"normed", "m=40,n=48,k=32"},
+                                  {"input", "m=48,n=32,k=40"},
                                   {"scaled", "m=64,n=32,k=48"}}) {
     for (const char* target : {"h100", "a100"}) {
       SCOPED_TRACE(absl::StrCat(op, " ", target));

@@ -284,6 +284,7 @@ struct Case {
 };
 
 constexpr char kInParts[] = "split_operand/rolling:";
+constexpr char kPadded[] = "pad_terms/rolling:";
 constexpr char kInPartsOfWarpgroups[] = "split_operand/rolling_warpgroup:";
 constexpr double kMostErrorInParts = 8 * 0x1p-17 * 4;
 
@@ -325,25 +326,30 @@ TEST_P(RollingKernels, ComputeTheirProgram) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, RollingKernels,
-    testing::Values(Case{"attention", "b=2,s=48,t=96,d=32,e=16"},
-                    Case{"attention", "b=1,s=37,t=64,d=24,e=40"},  // ends inside of matrices
-                    Case{"attention", "b=1,s=20,t=48,d=16,e=12"}, Case{"causal", "b=2,s=64,d=16"},
-                    Case{"causal", "b=1,s=80,d=16"}, Case{"window", "b=2,s=96,d=16,w=20"},
-                    Case{"grouped", "h=2,g=2,s=32,d=16"},
-                    Case{"attention", "b=1,s=80,t=96,d=32,e=16", "rolling_warpgroup:"},
-                    Case{"attention", "b=1,s=37,t=64,d=48,e=48", "rolling_warpgroup:"},
-                    Case{"causal", "b=1,s=192,d=16", "rolling_warpgroup:"},
-                    Case{"window", "b=1,s=160,d=16,w=20", "rolling_warpgroup:"},
-                    Case{"grouped", "h=2,g=2,s=64,d=16", "rolling_warpgroup:"},
-                    Case{"grouped", "h=1,g=2,s=96,d=16", "rolling_warpgroup:"},
-                    Case{"float32_weights", "b=2,s=64,d=16", kInParts, kMostErrorInParts},
-                    Case{"float32_weights", "b=1,s=80,d=24", kInParts, kMostErrorInParts},
-                    Case{"float32_biased", "h=2,g=2,s=48,d=16", kInParts, kMostErrorInParts},
-                    Case{"float32_weights", "b=1,s=96,d=32", kInPartsOfWarpgroups,
-                         kMostErrorInParts},
-                    // The same weights in a chain that keeps rows of scores.
-                    Case{"causal", "b=2,s=64,d=16", "chain:"},
-                    Case{"window", "b=2,s=64,d=16,w=20", "chain:"}),
+    testing::Values(
+        Case{"attention", "b=2,s=48,t=96,d=32,e=16"},
+        Case{"attention", "b=1,s=37,t=64,d=24,e=40"},  // ends inside of matrices
+        Case{"attention", "b=1,s=20,t=48,d=16,e=12"}, Case{"causal", "b=2,s=64,d=16"},
+        Case{"causal", "b=1,s=80,d=16"}, Case{"window", "b=2,s=96,d=16,w=20"},
+        Case{"grouped", "h=2,g=2,s=32,d=16"},
+        Case{"attention", "b=1,s=80,t=96,d=32,e=16", "rolling_warpgroup:"},
+        Case{"attention", "b=1,s=37,t=64,d=48,e=48", "rolling_warpgroup:"},
+        Case{"causal", "b=1,s=192,d=16", "rolling_warpgroup:"},
+        Case{"window", "b=1,s=160,d=16,w=20", "rolling_warpgroup:"},
+        Case{"grouped", "h=2,g=2,s=64,d=16", "rolling_warpgroup:"},
+        Case{"grouped", "h=1,g=2,s=96,d=16", "rolling_warpgroup:"},
+        Case{"float32_weights", "b=2,s=64,d=16", kInParts, kMostErrorInParts},
+        Case{"float32_weights", "b=1,s=80,d=24", kInParts, kMostErrorInParts},
+        Case{"float32_biased", "h=2,g=2,s=48,d=16", kInParts, kMostErrorInParts},
+        Case{"float32_weights", "b=1,s=96,d=32", kInPartsOfWarpgroups, kMostErrorInParts},
+        // Terms that are no whole matrices.
+        Case{"attention", "b=1,s=20,t=77,d=16,e=16", kPadded},
+        Case{"causal", "b=2,s=37,d=16", kPadded}, Case{"window", "b=1,s=50,d=16,w=20", kPadded},
+        Case{"grouped", "h=1,g=2,s=37,d=16", kPadded},
+        Case{"attention", "b=1,s=37,t=197,d=16,e=16", "pad_terms/rolling_warpgroup:"},
+        Case{"float32_weights", "b=1,s=37,d=16", kPadded, kMostErrorInParts},
+        // The same weights in a chain that keeps rows of scores.
+        Case{"causal", "b=2,s=64,d=16", "chain:"}, Case{"window", "b=2,s=64,d=16,w=20", "chain:"}),
     [](const auto& info) {
       std::string name = absl::StrCat(info.param.sketch, info.param.op, "_", info.param.shape);
       std::replace_if(

@@ -35,11 +35,6 @@ const Expr& WithoutConditions(const Expr& e) {
   return is_zero ? WithoutConditions(e->args[1]) : e;
 }
 
-// Are both nodes of the same tensor, at the same indices?
-bool IsSameElement(const Expr& a, const Expr& b) {
-  return a->buffer == b->buffer && StructurallyEqual(a, b);
-}
-
 // The load of the only element that `e` is a function of; null where there is none.
 Expr OnlyElementIn(const Expr& e) {
   Expr only;
@@ -47,7 +42,7 @@ Expr OnlyElementIn(const Expr& e) {
   const std::function<void(const Expr&)> look = [&](const Expr& node) {
     if (IsValueLoad(node)) {
       if (only == nullptr) only = node;
-      is_function = is_function && IsSameElement(only, node);
+      is_function = is_function && StructurallyEqual(only, node);
       return;
     }
     is_function = is_function && node->op != Op::kVar && node->op != Op::kLoad;

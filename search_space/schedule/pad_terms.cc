@@ -225,7 +225,7 @@ int64_t WorthPaddingTo(int64_t extent) {
 }
 
 // Can a stage with these axes, as long as they are then, still be counted?
-absl::Status CheckIterationTerms(const Stage& stage) {
+absl::Status CheckCounts(const Stage& stage) {
   double iterations = static_cast<double>(SizeOf(stage.tensor->dtype));
   for (const auto* axes : {&stage.axes, &stage.reduce_axes}) {
     for (const Var& axis : *axes) iterations *= static_cast<double>(axis->extent);
@@ -269,7 +269,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPaddedTerms(const Tenso
         if (alike.AreAlike(own, axis)) own = MakeVar(own->name, longer);
       }
     }
-    HEDDLE_RETURN_IF_ERROR(CheckIterationTerms(stage));
+    HEDDLE_RETURN_IF_ERROR(CheckCounts(stage));
   }
   return std::make_shared<const TensorProgram>(Padding(program, alike, axis, longer).Run());
 }

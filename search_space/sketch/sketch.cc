@@ -456,6 +456,8 @@ void AddInParts(const InParts& parts, bool only_last, const Target& target,
     const bool is_product = MultipliesParts(*parts.shape, parts.shape->kernels[k]);
     if (plans[k].empty() || (is_product && !plans[k][0].multiplies_matrices)) return;
   }
+  // Parts that are made where they are read may be in no product that the units take.
+  if (CountMatrices(plans) == 0) return;
   const size_t first = sketches.size();
   AddCombinations(std::move(plans), parts.shape, sketches);
   for (size_t s = first; s < sketches.size(); ++s) sketches[s].name += NameOf(parts.partition);

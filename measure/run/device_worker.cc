@@ -163,6 +163,7 @@ absl::Duration DeviceWorker::LimitOf(worker::Phase phase) const {
   const absl::Duration naive = absl::Seconds(kTimesNaive * naive_s_);
   switch (phase) {
     case worker::STARTING:
+      return kStartLimit;
     case worker::LOADING:
       return options_.load_limit;
     case worker::VALIDATING:
@@ -293,7 +294,8 @@ absl::StatusOr<DeviceWorker::Answer> DeviceWorker::AskForFinals(
   request.mutable_finals()->set_budget_s(absl::ToDoubleSeconds(budget));
   const auto count = static_cast<double>(programs.size());
   absl::StatusOr<Answer> answer =
-      Ask(request, 2 * budget + count * (options_.trial_limit + LimitOf(worker::VALIDATING)));
+      Ask(request, LimitOf(worker::STARTING) + 2 * budget +
+                       count * (options_.trial_limit + LimitOf(worker::VALIDATING)));
   if (answer.ok()) {
     for (TrialResult& result : answer->results) Judge(result);
   }

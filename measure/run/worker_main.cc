@@ -281,8 +281,8 @@ std::vector<TrialResult> Worker::MeasureFinals(const worker::Finals& finals) {
   std::vector<Loaded> loaded(results.size());
   std::vector<size_t> timed;  // indices of those worth timing
   // What is served rests on data that no candidate has touched, and that no finalist was chosen on.
-  // Large inputs take their time.
-  Announce(worker::VALIDATING);
+  // Large inputs, and results that are made of many terms, take their time on the host.
+  Announce(worker::STARTING);
   const absl::Status fresh = ChangeInputs();
   for (size_t i = 0; i < results.size(); ++i) {
     Announce(worker::VALIDATING);  // the limit is for each

@@ -22,11 +22,27 @@ constexpr int64_t kClusterPoints = 64;
 constexpr size_t kFewestPoints = 16;
 // Instructions of a point for which threads are worth it.
 constexpr int64_t kWorthThreads = int64_t{1} << 20;
+// Instructions of a reduction that is worth being computed in parts, by threads where there are
+// some, and how many.
+constexpr double kWorthParts = 0x1p26;
+constexpr int64_t kParts = 64;
 // Intermediate results kept between clusters.
 constexpr size_t kMostRemembered = size_t{1} << 20;
 
 // What a tensor of a narrow type keeps of a value; others are taken to keep all of it.
 double InMemory(DType type, double value) { return IsNarrow(type) ? RoundTo(type, value) : value; }
+
+// Has up to `threads` threads take what there is to do, `count` times, by counting `next` up.
+void InParallel(size_t count, int threads,
+                const std::function<void(std::atomic<size_t>& next)>& work) {
+  std::atomic<size_t> next{0};
+  std::vector<std::thread> workers;
+  for (int t = 1; t < std::min(threads, static_cast<int>(count)); ++t) {
+    workers.emplace_back([&] { work(next); });
+  }
+  work(next);
+  for (std::thread& worker : workers) worker.join();
+}
 
 // Where tensors' elements come from.
 class Source {
@@ -51,18 +67,26 @@ class Evaluator {
   }
 
   // As it is computed, not rounded to the tensor's type yet.
-  Scalar Element(int index, int64_t offset) {
+  Scalar Element(int index, int64_t offset) { return Part(index, offset, 0, Terms(index)); }
+
+  // What a reduction makes of its terms number `begin` to `end`, of which there is one at least.
+  Scalar Part(int index, int64_t offset, int64_t begin, int64_t end) {
     const Stage& stage = program_.stages[index];
     Frame& frame = frames_[index];
-    for (size_t d = stage.axes.size(); d-- > 0;) {
-      frame.axes[d] = offset % stage.axes[d]->extent;
-      offset /= stage.axes[d]->extent;
-    }
-    if (!stage.is_reduction()) return Run(frame);
-    std::fill(frame.axes.begin() + static_cast<int64_t>(stage.axes.size()), frame.axes.end(), 0);
+    SetAxes(stage.axes, offset, frame.axes.data());
+    SetAxes(stage.reduce_axes, begin, frame.axes.data() + stage.axes.size());
     Scalar total = Run(frame);
-    while (NextIteration(stage, frame.axes)) total = Combined(stage.combiner, total, Run(frame));
+    for (int64_t term = begin + 1; term < end; ++term) {
+      ToNext(stage, frame.axes);
+      total = Combined(stage.combiner, total, Run(frame));
+    }
     return total;
+  }
+
+  int64_t Terms(int index) const {
+    int64_t terms = 1;
+    for (const Var& r : program_.stages[index].reduce_axes) terms *= r->extent;
+    return terms;
   }
 
   // Instructions executed so far.
@@ -76,13 +100,19 @@ class Evaluator {
     std::vector<int64_t> integers;
   };
 
-  static bool NextIteration(const Stage& stage, std::vector<int64_t>& axes) {
+  static void SetAxes(const std::vector<Var>& axes, int64_t number, int64_t* values) {
+    for (size_t d = axes.size(); d-- > 0;) {
+      values[d] = number % axes[d]->extent;
+      number /= axes[d]->extent;
+    }
+  }
+
+  static void ToNext(const Stage& stage, std::vector<int64_t>& axes) {
     for (size_t r = stage.reduce_axes.size(); r-- > 0;) {
       int64_t& value = axes[stage.axes.size() + r];
-      if (++value < stage.reduce_axes[r]->extent) return true;
+      if (++value < stage.reduce_axes[r]->extent) return;
       value = 0;
     }
-    return false;
   }
 
   Scalar Run(Frame& frame) {
@@ -125,14 +155,19 @@ class WholeTensors : public Source {
 
 // ----------------------------------------------------------------------------------- samples
 
-// Computes what is asked for, and remembers what is worth remembering.
+// Computes what is asked for, on so many threads where it takes long, and remembers what is worth
+// remembering. What another one knows that does not change meanwhile is known here, too.
 class OnDemand : public Source {
  public:
-  OnDemand(const TensorProgram& program, const std::function<double(int, int64_t)>& input)
+  OnDemand(const TensorProgram& program, const std::function<double(int, int64_t)>& input,
+           int threads = 1, const OnDemand* known = nullptr)
       : program_(program),
         input_(input),
+        threads_(threads),
+        known_(known),
         evaluator_(program, *this),
-        memory_(program.stages.size()) {
+        memory_(program.stages.size()),
+        inputs_(program.inputs.size()) {
     for (const Stage& stage : program.stages) {
       bool reads_stages = false;
       Visit(stage.body, [&](const Expr& e) {
@@ -143,7 +178,8 @@ class OnDemand : public Source {
   }
 
   Scalar Input(int input, int64_t offset) override {
-    return Exact(InMemory(program_.inputs[input]->dtype, input_(input, offset)));
+    const std::vector<double>& kept = Kept()[static_cast<size_t>(input)];
+    return Exact(kept.empty() ? Made(input, offset) : kept[static_cast<size_t>(offset)]);
   }
 
   Scalar Intermediate(int stage, int64_t offset) override {
@@ -153,9 +189,13 @@ class OnDemand : public Source {
   // As Evaluator::Element.
   Scalar Computed(int stage, int64_t offset) {
     if (!remember_[stage]) return evaluator_.Element(stage, offset);
-    const auto known = memory_[stage].find(offset);
-    if (known != memory_[stage].end()) return known->second;
-    const Scalar value = evaluator_.Element(stage, offset);
+    for (const OnDemand* source = this; source != nullptr; source = source->known_) {
+      const auto known = source->memory_[stage].find(offset);
+      if (known != source->memory_[stage].end()) return known->second;
+    }
+    const Scalar value = known_ == nullptr && evaluator_.Terms(stage) > kParts
+                             ? InParts(stage, offset)
+                             : evaluator_.Element(stage, offset);
     memory_[stage].emplace(offset, value);
     ++remembered_;
     return value;
@@ -176,14 +216,82 @@ class OnDemand : public Source {
     remembered_ += other.remembered_;
   }
 
-  int64_t operations() const { return evaluator_.operations(); }
+  int64_t operations() const { return evaluator_.operations() + operations_of_parts_; }
 
  private:
+  double Made(int input, int64_t offset) const {
+    return InMemory(program_.inputs[input]->dtype, input_(input, offset));
+  }
+  const std::vector<std::vector<double>>& Kept() const {
+    return known_ != nullptr ? known_->Kept() : inputs_;
+  }
+  // Inputs of which each element is read many times over.
+  void KeepInputs() {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const int64_t elements = program_.inputs[i]->elements;
+      if (elements > static_cast<int64_t>(kMostRemembered)) continue;
+      for (int64_t offset = std::ssize(inputs_[i]); offset < elements; ++offset) {
+        inputs_[i].push_back(Made(static_cast<int>(i), offset));
+      }
+    }
+  }
+
+  // The terms of a reduction, if the second of them tells that they take long in parts, which know
+  // what the first two needed and no more: the same parts whatever threads there are, so that
+  // result and instructions are the same.
+  Scalar InParts(int stage, int64_t offset) {
+    const Combiner combiner = program_.stages[stage].combiner;
+    const int64_t terms = evaluator_.Terms(stage);
+    Scalar total = evaluator_.Part(stage, offset, 0, 1);
+    const int64_t before = operations();
+    total = Combined(combiner, total, evaluator_.Part(stage, offset, 1, 2));
+    const double term = static_cast<double>(operations() - before);
+    if (term * static_cast<double>(terms) < kWorthParts) {
+      return Combined(combiner, total, evaluator_.Part(stage, offset, 2, terms));
+    }
+    KeepInputs();
+    std::vector<Scalar> results(static_cast<size_t>(kParts));
+    std::vector<std::unique_ptr<OnDemand>> sources(results.size());
+    std::atomic<int64_t> operations{0};
+    std::atomic<size_t> remembered{remembered_};
+    InParallel(results.size(), threads_, [&](std::atomic<size_t>& next) {
+      for (size_t p = next++; p < results.size(); p = next++) {
+        auto source = std::make_unique<OnDemand>(program_, input_, 1, this);
+        results[p] =
+            source->PartOf(stage, offset, 2 + (terms - 2) * static_cast<int64_t>(p) / kParts,
+                           2 + (terms - 2) * (static_cast<int64_t>(p) + 1) / kParts);
+        operations += source->operations();
+        remembered += source->remembered_;
+        if (remembered <= kMostRemembered) sources[p] = std::move(source);
+      }
+    });
+    operations_of_parts_ += operations;
+    for (const Scalar& part : results) total = Combined(combiner, total, part);
+    if (remembered > kMostRemembered) return total;
+    for (const auto& source : sources) Remember(*source);
+    return total;
+  }
+
+  // Forgets between terms what is too much to remember.
+  Scalar PartOf(int stage, int64_t offset, int64_t begin, int64_t end) {
+    Scalar total = evaluator_.Part(stage, offset, begin, begin + 1);
+    for (int64_t term = begin + 1; term < end; ++term) {
+      StartCluster();
+      total = Combined(program_.stages[stage].combiner, total,
+                       evaluator_.Part(stage, offset, term, term + 1));
+    }
+    return total;
+  }
+
   const TensorProgram& program_;
   const std::function<double(int, int64_t)>& input_;
+  const int threads_;
+  const OnDemand* const known_;
+  int64_t operations_of_parts_ = 0;
   Evaluator evaluator_;
   std::vector<bool> remember_;
   std::vector<absl::flat_hash_map<int64_t, Scalar>> memory_;
+  std::vector<std::vector<double>> inputs_;  // those that are kept, whole
   size_t remembered_ = 0;
 };
 
@@ -324,7 +432,7 @@ class Sampler {
     // The first points tell what others cost. Where that is much, each of the next knows what the
     // first one has computed and no more, whatever threads there are; and instructions are counted,
     // not time: so the choice of points is reproducible.
-    OnDemand known(program_, input_);
+    OnDemand known(program_, input_, threads);
     std::vector<SamplePoint> all(first.size());
     all[0] = Evaluate(known, first[0]);
     const int64_t alone = known.operations();
@@ -369,18 +477,6 @@ class Sampler {
   }
 
  private:
-  // Has up to `threads` threads take what there is to do, `count` times, by counting `next` up.
-  static void InParallel(size_t count, int threads,
-                         const std::function<void(std::atomic<size_t>& next)>& work) {
-    std::atomic<size_t> next{0};
-    std::vector<std::thread> workers;
-    for (int t = 1; t < std::min(threads, static_cast<int>(count)); ++t) {
-      workers.emplace_back([&] { work(next); });
-    }
-    work(next);
-    for (std::thread& worker : workers) worker.join();
-  }
-
   SamplePoint Evaluate(OnDemand& source, int64_t offset) const {
     const Scalar result = AtLeastValue(source.Computed(stage_, offset));
     const DType type = program_.stages[stage_].tensor->dtype;

@@ -19,6 +19,7 @@
 #include "search_space/schedule/primitives/compute_inline.h"
 #include "search_space/schedule/primitives/compute_with.h"
 #include "search_space/schedule/primitives/contract.h"
+#include "search_space/schedule/primitives/expand.h"
 #include "search_space/schedule/primitives/fetch.h"
 #include "search_space/schedule/primitives/flatten.h"
 #include "search_space/schedule/primitives/flatten_sum.h"
@@ -31,6 +32,7 @@
 #include "search_space/schedule/primitives/materialize.h"
 #include "search_space/schedule/primitives/pack.h"
 #include "search_space/schedule/primitives/pad_terms.h"
+#include "search_space/schedule/primitives/permute.h"
 #include "search_space/schedule/primitives/persist.h"
 #include "search_space/schedule/primitives/phases.h"
 #include "search_space/schedule/primitives/pipeline.h"
@@ -56,13 +58,14 @@
 
 namespace heddle::search_space {
 
-using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope,
-                          ComputeAt, ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate,
-                          Winograd, CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
-                          Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases,
-                          BlockLayout, InFlight, SkipMasked, ScanChunks, ShareScan, Reverse,
-                          ShiftMoments, PackLayout, Materialize, FlattenAxes, Contract, RowFragment,
-                          RollingUpdate, SplitOperand, FlattenSumAxes, Persist, PadTerms>;
+using Step =
+    std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope, ComputeAt,
+                 ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
+                 CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
+                 BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
+                 SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize,
+                 FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes,
+                 Persist, PadTerms, PermuteAxes, ExpandTerms>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

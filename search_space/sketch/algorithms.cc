@@ -10,6 +10,7 @@
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/collapse.h"
 #include "search_space/schedule/contract.h"
+#include "search_space/schedule/expand.h"
 #include "search_space/schedule/moments.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/pad_terms.h"
@@ -245,7 +246,7 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
   std::vector<Algorithm> algorithms = {{"definition", {}}};
   Algorithm collapse{"collapse", {}}, flatten{"flatten", {}}, contract{"contract", {}},
       winograd{"winograd", {}}, phases{"phases", {}}, scan{"scan", {}}, moments{"moments", {}},
-      split{"split_operand", {}}, pad{"pad_terms", {}};
+      split{"split_operand", {}}, pad{"pad_terms", {}}, expand{"expand", {}};
   flatten.only_matrices = true;
   moments.together = true;
   split.only_matrices = split.is_last = true;
@@ -283,6 +284,9 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
       shifted = **fewer;
     }
   }
+  for (const std::string& name : TermsWorthExpanding(*program)) {
+    expand.steps.push_back(ExpandTerms{name});
+  }
   const Schedule schedule(program);
   for (size_t i = 0; i < schedule.stages().size(); ++i) {
     if (WinogradStages(schedule, static_cast<int>(i)).ok()) {
@@ -303,8 +307,8 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
     padded = *longer;
   }
   if (!pad.steps.empty()) AddSplits(*program, *padded, pad.steps);
-  for (Algorithm* other :
-       {&collapse, &flatten, &contract, &winograd, &phases, &scan, &moments, &split, &pad}) {
+  for (Algorithm* other : {&collapse, &flatten, &contract, &winograd, &phases, &scan, &moments,
+                           &expand, &split, &pad}) {
     if (!other->steps.empty()) algorithms.push_back(std::move(*other));
   }
   return algorithms;

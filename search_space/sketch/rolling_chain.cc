@@ -50,9 +50,14 @@ class RollingChainFinder {
 
   std::optional<RollingChain> Find() {
     const auto sum = Index(chain_.root.reduction);
-    const auto factor = FactorAmong(shape_.stage(sum), chain_.inlined);
+    // Weights of which nothing else is made are the scores' own result.
+    std::vector<BufferRef> stages = chain_.inlined;
+    for (const ChainLink& link : chain_.links) stages.push_back(link.result.tensor);
+    const auto factor = FactorAmong(shape_.stage(sum), stages);
     if (!factor || !chain_.row || chain_.columns.size() != 1) return std::nullopt;
     RollingChain found{.scores = {}, .root = {}, .weights = {(*factor)->buffer}};
+    std::erase(stages, found.weights.tensor);
+    found.inlined = std::move(stages);
     if (!Inline(found) || !FindProducts(found)) return std::nullopt;
     const ScheduledStage& reduction = shape_.stage(Index(chain_.root.reduction));
     const auto row = AxisWith(*factor, reduction.axes[*chain_.row]);
@@ -66,7 +71,6 @@ class RollingChainFinder {
       found.statistics.push_back(link.reduction);
       found.statistic_rows.push_back(*link.row);
     }
-    if (found.statistics.empty()) return std::nullopt;
     found.beside = Beside(found);
     found.is_masked =
         Schedule(shape_.schedule).Apply(Step(SkipMasked{chain_.root.reduction.name()})).ok();
@@ -76,10 +80,7 @@ class RollingChainFinder {
  private:
   int Index(const StageRef& stage) const { return shape_.schedule.FindStage(stage.tensor.get()); }
 
-  bool Inline(RollingChain& found) {
-    found.inlined = chain_.inlined;
-    std::erase(found.inlined, found.weights.tensor);
-    for (const ChainLink& link : chain_.links) found.inlined.push_back(link.result.tensor);
+  bool Inline(const RollingChain& found) {
     return std::all_of(found.inlined.begin(), found.inlined.end(), [&](const BufferRef& stage) {
       return shape_.schedule.Apply(Step(ComputeInline{stage->name})).ok();
     });

@@ -59,17 +59,30 @@ class RowFinder {
   const ScheduledStage& stage(int i) const { return schedule_->stages()[static_cast<size_t>(i)]; }
 
   // Elementwise stages that are no rows of this kernel, such as a matrix of which all is reduced to
-  // one number, are computed where they are read.
+  // one number, or of which others read other elements than their own, as a rotated half, are
+  // computed where they are read.
   void InlineOthers() {
     for (const int i : std::vector<int>(stages_.begin(), stages_.end())) {
       const ScheduledStage& s = stage(i);
-      if (i == root_ || s.is_reduction() || s.is_output || IsOfRows(s)) continue;
+      if (i == root_ || s.is_reduction() || s.is_output) continue;
+      if (IsOfRows(s) && IsReadAsRows(s)) continue;
       const BufferRef tensor = s.tensor;
       if (!own_.has_value()) schedule_ = &own_.emplace(*schedule_);
       if (!own_->Apply(Step(ComputeInline{tensor->name})).ok()) continue;  // then there are no rows
       rows_.inlined.push_back({tensor});
       stages_.erase(i);
     }
+  }
+  bool IsReadAsRows(const ScheduledStage& s) const {
+    bool is = true;
+    for (const int r : stages_) {
+      const ScheduledStage& reader = stage(r);
+      if (!IsOfRows(reader)) continue;  // inlined, too
+      VisitLoads(reader, [&](const Expr& load) {
+        is = is && (load->buffer != s.tensor || IsOwnRow(reader, load, s));
+      });
+    }
+    return is;
   }
   bool IsOfRows(const ScheduledStage& s) const {
     bool is = s.axes.size() == rank_ || HasColumn(s);
@@ -195,20 +208,21 @@ class RowFinder {
   // read along the row may be held or read in vectors.
   bool Read(const ScheduledStage& s, const Expr& load) {
     const int p = NestOf(load->buffer.get());
-    const bool own = p >= 0 && stages_.contains(p);
-    const std::optional<size_t> along = AlongAt(s, load);
-    if (own) {
-      const bool has_column = HasColumn(stage(p));
-      return IsSameRow(s, load->args, has_column) &&
-             (!has_column || (along == rows_.column_at && s.reduce_axes.size() <= 1 &&
-                              ColumnOf(s)->extent == Column(stage(p))->extent));
-    }
-    if (along.has_value()) {
+    if (p >= 0 && stages_.contains(p)) return IsOwnRow(s, load, stage(p));
+    if (const std::optional<size_t> along = AlongAt(s, load); along.has_value()) {
       AddInput(s, load, *along);
     } else {
       elsewhere_.emplace_back(load->buffer, s.tensor);
     }
     return true;
+  }
+
+  // Does `s` read a stage of the kernel, `read`, at its own row, and there at its own element?
+  bool IsOwnRow(const ScheduledStage& s, const Expr& load, const ScheduledStage& read) const {
+    const bool has_column = HasColumn(read);
+    if (!IsSameRow(s, load->args, has_column)) return false;
+    return !has_column || (AlongAt(s, load) == rows_.column_at && s.reduce_axes.size() <= 1 &&
+                           ColumnOf(s)->extent == Column(read)->extent);
   }
 
   bool IsSameRow(const ScheduledStage& s, const ExprList& indices, bool has_column) const {

@@ -5,13 +5,16 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/collapse.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/permute.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/in_parts.h"
 #include "search_space/sketch/matrix/packing.h"
@@ -258,6 +261,10 @@ void AddCollapsedRows(const std::shared_ptr<const TensorProgram>& program, const
   }
 }
 
+// Has a chain more than two products? Without statistics between them kernels of their own need not
+// wait for rows, and are for units that multiply matrices, too.
+bool HasStatistics(const KernelShape& chain) { return chain.reductions.size() > 2; }
+
 // All in one kernel whose reductions read one another's results.
 void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target& target,
               std::vector<Sketch>& sketches) {
@@ -269,7 +276,8 @@ void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target&
     if (!plan.has_value()) continue;
     Sketch chain = MakeSketch({{*plan}}, shape, {0});
     // What units for matrices compute is many times faster than what is not.
-    chain.draws = plan->multiplies_matrices ? 4 * draws : draws;
+    const bool is_best = plan->multiplies_matrices && HasStatistics(shape->kernels[0]);
+    chain.draws = is_best ? 4 * draws : draws;
     sketches.push_back(std::move(chain));
   }
 }
@@ -478,7 +486,8 @@ void AddForMatrices(const std::shared_ptr<const TensorProgram>& program, const T
   const bool only_splits =
       std::all_of(algorithm.steps.begin(), algorithm.steps.end(),
                   [](const Step& step) { return std::holds_alternative<SplitOperand>(step); });
-  if (added.empty() && only_splits) {
+  const bool is_best = !added.empty() && HasStatistics(fused->kernels[0]);
+  if (!is_best && only_splits) {
     const std::vector<Step> steps = WorthSplitting(program, algorithm.steps, target);
     for (const bool stored : {false, true}) {
       if (!steps.empty()) AddInParts(FindInParts(program, steps, stored), !stored, target, added);
@@ -514,10 +523,9 @@ std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgr
   return sketches;
 }
 
-}  // namespace
-
-std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& program,
-                               const Target& target) {
+// Those of a program whose stages have their axes in the order in which they are read.
+std::vector<Sketch> SketchesInOrder(const std::shared_ptr<const TensorProgram>& program,
+                                    const Target& target) {
   const auto definition = std::make_shared<const ProgramShape>(FindKernels(program, {}));
   const std::vector<Plans> plans = PlansOf(*definition, true, target);
   std::vector<Sketch> sketches = SketchesOfDefinition(program, target, definition, plans);
@@ -556,6 +564,37 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
   for (const Algorithm& algorithm : algorithms) {
     if (algorithm.is_last) AddForMatrices(program, target, algorithm, sketches);
   }
+  return sketches;
+}
+
+// Puts `first` in front of the steps of all.
+void Prepend(const std::vector<Step>& first, std::vector<Sketch>& sketches) {
+  absl::flat_hash_map<const ProgramShape*, std::shared_ptr<const ProgramShape>> shapes;
+  for (Sketch& sketch : sketches) {
+    std::shared_ptr<const ProgramShape>& whole = shapes[sketch.shape.get()];
+    if (whole == nullptr) {
+      ProgramShape longer = *sketch.shape;
+      longer.steps.insert(longer.steps.begin(), first.begin(), first.end());
+      whole = std::make_shared<const ProgramShape>(std::move(longer));
+    }
+    sketch.shape = whole;
+  }
+}
+
+}  // namespace
+
+std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& program,
+                               const Target& target) {
+  std::vector<Step> permutes;
+  std::shared_ptr<const TensorProgram> in_order = program;
+  for (const auto& [stage, axes] : OrdersOfReaders(*program)) {
+    permutes.push_back(PermuteAxes{stage, axes});
+    const auto permuted = WithPermutedAxes(*in_order, stage, axes);
+    HEDDLE_CHECK(permuted.ok(), "an order of axes is none: " + permuted.status().ToString());
+    in_order = *permuted;
+  }
+  std::vector<Sketch> sketches = SketchesInOrder(in_order, target);
+  if (!permutes.empty()) Prepend(permutes, sketches);
   return sketches;
 }
 

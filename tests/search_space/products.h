@@ -90,7 +90,7 @@ inline void ExpectComputes(const TensorProgram& program, const Program& lowered,
 // small products.
 inline void ExpectPointsCompute(const std::shared_ptr<const TensorProgram>& program, Target target,
                                 const std::string& like) {
-  static constexpr int kDraws = 400, kPoints = 8;
+  static constexpr int kDraws = 800, kPoints = 8;
   target.peak_gflops = 1;
   const auto space = SearchSpace::Create(program, target);
   ASSERT_TRUE(space.ok()) << space.status();

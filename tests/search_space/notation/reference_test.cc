@@ -323,6 +323,33 @@ TEST(EvaluateSamples, ThoseThatTakeLongDependOnTheThreadsNeither) {
   EXPECT_EQ(all(1), all(4));
 }
 
+// One element of which every term is a sum, more of them than are remembered.
+TEST(EvaluateSamples, ALongReductionIsTheSameForAnyThreads) {
+  const TensorProgram program =
+      Own("op f(m, n, k) { in A[m, k], B[n, k]  D[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]  "
+          "S[z: 1] = sum(i: m, j: n) D[i, j]  out Y[z: 1] = S[z] / 2  "
+          "out Z[z: 1] = max(i: m, j: n) D[i, j] - S[0] }",
+          "m=1100,n=1000,k=8");
+  double sum = 0, most = -std::numeric_limits<double>::infinity();
+  for (int64_t i = 0; i < 1100; ++i) {
+    for (int64_t j = 0; j < 1000; ++j) {
+      double d = 0;
+      for (int64_t r = 0; r < 8; ++r) {
+        d +=
+            static_cast<double>(Pattern(0, 8 * i + r)) * static_cast<double>(Pattern(1, 8 * j + r));
+      }
+      sum += d;
+      most = std::max(most, d);
+    }
+  }
+  for (const int threads : {1, 4}) {
+    const auto points = Sample(program, 40, int64_t{1} << 26, 1, threads);
+    ASSERT_EQ(points.size(), 2u);
+    EXPECT_EQ(points[0].value, sum / 2);
+    EXPECT_EQ(points[1].value, most - sum);
+  }
+}
+
 // Every element takes the whole of a long reduction: there are fewer samples then, but some.
 TEST(EvaluateSamples, WorkIsBoundedButNeverToNothing) {
   const TensorProgram program = Builtin("matmul", "m=64,n=64,k=10000");

@@ -242,14 +242,16 @@ std::set<std::string> SplitSketches(const std::string& op, const std::string& sh
 
 TEST(SplitOperandTest, SketchesAreForMatrixUnits) {
   const std::string shape = "m=256,d=256,h=256";
-  EXPECT_THAT(SplitSketches("mlp", shape, DType::kBFloat16, "h100"),
-              testing::UnorderedElementsAre("split_operand/warpgroup+warpgroup",
-                                            "split_operand/matrix+matrix[stored=G.parts]",
-                                            "split_operand/matrix+warpgroup[stored=G.parts]",
-                                            "split_operand/warpgroup+matrix[stored=G.parts]",
-                                            "split_operand/warpgroup+warpgroup[stored=G.parts]"));
+  EXPECT_THAT(
+      SplitSketches("mlp", shape, DType::kBFloat16, "h100"),
+      testing::UnorderedElementsAre("split_operand/rolling", "split_operand/rolling_warpgroup",
+                                    "split_operand/warpgroup+warpgroup",
+                                    "split_operand/matrix+matrix[stored=G.parts]",
+                                    "split_operand/matrix+warpgroup[stored=G.parts]",
+                                    "split_operand/warpgroup+matrix[stored=G.parts]",
+                                    "split_operand/warpgroup+warpgroup[stored=G.parts]"));
   EXPECT_THAT(SplitSketches("mlp", shape, DType::kBFloat16, "a100"),
-              testing::UnorderedElementsAre("split_operand/matrix+matrix",
+              testing::UnorderedElementsAre("split_operand/rolling", "split_operand/matrix+matrix",
                                             "split_operand/matrix+matrix[stored=G.parts]"));
   EXPECT_THAT(SplitSketches("mlp", shape, DType::kBFloat16, "v100"), testing::IsEmpty());
   EXPECT_THAT(SplitSketches("mlp", shape, DType::kFloat16, "h100"), testing::IsEmpty());

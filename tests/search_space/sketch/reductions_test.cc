@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "absl/strings/match.h"
 #include "search_space/check/verify.h"
 #include "search_space/lower/lower.h"
@@ -130,6 +132,24 @@ TEST(Reductions, AllOfAMatrixIsOneRow) {
     ExpectComputes(*program, *lowered, rng());
   }
   EXPECT_GT(split, 0);
+}
+
+// A row of which one half is read beside the other is computed again for that.
+TEST(Reductions, RotatedHalvesAreOfTheSameKernel) {
+  const auto program = InstantiatedFrom(R"(
+    op norm_and_rotate(m, d) {
+      in X[m, d], G[d], C[d], N[d]
+      Q[i: m] = sum(r: d) X[i, r] * X[i, r]
+      A[i: m, x: d] = (X[i, x] + Q[i]) * G[x]
+      out Y[i: m, x: d] = A[i, x] * C[x] + select(x < d / 2, -A[i, (x + d / 2) % d], A[i, (x + d / 2) % d]) * N[x]
+    })",
+                                        "norm_and_rotate", "m=12,d=48", DType::kFloat32);
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  Rng rng(1);
+  std::optional<Point> rows;
+  while (!rows || !absl::StartsWith(space.Print(*rows), "rows:")) rows = space.Sample(rng);
+  EXPECT_EQ(space.Lower(*rows)->kernels.size(), 1);
+  ExpectPointsCompute(program, *FindTarget("h100"), " rows:");
 }
 
 TEST(Reductions, ReadsOfOtherThreadsAreRefused) {

@@ -63,6 +63,21 @@ op grouped(h, g, s, d) {
   O[z: h, p: g, i: s, x: d] = sum(r: s) E[z, p, i, r] * V[z, r, x]
   out Y[z: h, p: g, i: s, x: d]: float32 = O[z, p, i, x] / L[z, p, i]
 }
+op heads_last(b, s, h, d) {
+  in Q[b, s, h, d], K[b, s, h, d], V[b, s, h, d]
+  T[z: b, p: h, i: s, j: s] = sum(r: d) Q[z, i, p, r] * K[z, j, p, r]
+  M[z: b, p: h, i: s] = max(r: s) T[z, p, i, r]
+  E[z: b, p: h, i: s, j: s]: bfloat16 = exp((T[z, p, i, j] - M[z, p, i]) * 0.5)
+  L[z: b, p: h, i: s] = sum(r: s) E[z, p, i, r]
+  O[z: b, p: h, i: s, x: d] = sum(r: s) E[z, p, i, r] * V[z, r, p, x]
+  out Y[z: b, i: s, p: h, x: d]: float32 = O[z, p, i, x] / L[z, p, i]
+}
+op without_statistics(b, s, d) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d], G[b]: float32
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  E[z: b, i: s, j: s]: bfloat16 = select(j <= i, sigmoid(T[z, i, j]) * exp((j - i) * abs(G[z])), 0)
+  out Y[z: b, i: s, x: d]: float32 = sum(r: s) E[z, i, r] * V[z, r, x]
+}
 op transposed_bias(s, d) {
   in Q[s, d], K[s, d], V[s, d], B[s, s], C[s, s]
   T[i: s, j: s] = sum(r: d) Q[i, r] * K[j, r]
@@ -331,7 +346,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"attention", "b=1,s=37,t=64,d=24,e=40"},  // ends inside of matrices
         Case{"attention", "b=1,s=20,t=48,d=16,e=12"}, Case{"causal", "b=2,s=64,d=16"},
         Case{"causal", "b=1,s=80,d=16"}, Case{"window", "b=2,s=96,d=16,w=20"},
-        Case{"grouped", "h=2,g=2,s=32,d=16"},
+        Case{"grouped", "h=2,g=2,s=32,d=16"}, Case{"heads_last", "b=2,s=48,h=3,d=16"},
+        Case{"heads_last", "b=1,s=96,h=2,d=16", "rolling_warpgroup:"},
+        // Sums, and no averages, of weights that depend on their own scores alone.
+        Case{"without_statistics", "b=2,s=48,d=16", "rolling:", 4 * kMostError},
+        Case{"without_statistics", "b=1,s=96,d=16", "rolling_warpgroup:", 4 * kMostError},
         Case{"attention", "b=1,s=80,t=96,d=32,e=16", "rolling_warpgroup:"},
         Case{"attention", "b=1,s=37,t=64,d=48,e=48", "rolling_warpgroup:"},
         Case{"causal", "b=1,s=192,d=16", "rolling_warpgroup:"},

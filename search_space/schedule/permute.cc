@@ -1,0 +1,120 @@
+#include "search_space/schedule/permute.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Of each of a stage's axes, which one of the tensor's dimensions it numbers.
+using Order = std::vector<size_t>;
+
+// That of `reader`, at whose own element the tensor is read; none where it is read otherwise. Of
+// axes of one element the index may be 0.
+std::optional<Order> OrderIn(const Stage& reader, const Expr& load) {
+  if (reader.is_reduction() || reader.axes.size() != load->args.size()) return std::nullopt;
+  Order order;
+  for (const Var& axis : reader.axes) {
+    size_t d = 0;
+    const auto is_axis = [&](const Expr& index) {
+      const bool is_one = axis->extent == 1 && load->buffer->shape[d] == 1 && IsInt(index, 0);
+      return is_one || (index->op == Op::kVar && index->var == axis);
+    };
+    const auto is_taken = [&] { return std::find(order.begin(), order.end(), d) != order.end(); };
+    while (d < load->args.size() && (is_taken() || !is_axis(load->args[d]))) ++d;
+    if (d == load->args.size()) return std::nullopt;
+    order.push_back(d);
+  }
+  return order;
+}
+
+// What readers say of a tensor: no order where they do not agree.
+using Orders = absl::flat_hash_map<const Buffer*, std::optional<Order>>;
+
+// `own`: the order into which the reader's axes are put, where they are.
+void AddReads(const Stage& reader, const std::optional<Order>& own, Orders& orders) {
+  Visit(reader.body, [&](const Expr& load) {
+    if (load->op != Op::kLoad) return;
+    std::optional<Order> order = OrderIn(reader, load);
+    if (order.has_value() && own.has_value()) {
+      Order moved;
+      for (const size_t axis : *own) moved.push_back((*order)[axis]);
+      order = std::move(moved);
+    }
+    const auto [known, is_new] = orders.emplace(load->buffer.get(), order);
+    if (!is_new && known->second != order) known->second.reset();
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPermutedAxes(
+    const TensorProgram& program, const std::string& name, const std::vector<std::string>& axes) {
+  auto permuted = std::make_shared<TensorProgram>(program);
+  const auto stage = std::find_if(permuted->stages.begin(), permuted->stages.end(),
+                                  [&](const Stage& s) { return s.name() == name; });
+  if (stage == permuted->stages.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " is no stage of ", program.op));
+  }
+  if (stage->is_output) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " is an output"));
+  }
+  const Stage before = *stage;
+  Order order;
+  for (const std::string& axis : axes) {
+    const auto at = std::find_if(before.axes.begin(), before.axes.end(),
+                                 [&](const Var& own) { return own->name == axis; });
+    const auto number = static_cast<size_t>(at - before.axes.begin());
+    if (at == before.axes.end() || std::find(order.begin(), order.end(), number) != order.end()) {
+      break;
+    }
+    order.push_back(number);
+  }
+  if (order.size() != axes.size() || order.size() != before.axes.size()) {
+    const std::string own = absl::StrJoin(
+        before.axes, ", ", [](std::string* out, const Var& axis) { out->append(axis->name); });
+    return absl::InvalidArgumentError(
+        absl::StrCat("the axes of ", name, " are ", own, ", each of which is named once"));
+  }
+  std::vector<int64_t> shape;
+  for (size_t d = 0; d < order.size(); ++d) {
+    stage->axes[d] = before.axes[order[d]];
+    shape.push_back(stage->axes[d]->extent);
+  }
+  stage->tensor = MakeBuffer(name, before.tensor->dtype, before.tensor->scope, std::move(shape));
+  for (Stage& reader : permuted->stages) {
+    reader.body = Rewrite(reader.body, [&](const Expr& e) -> Expr {
+      if (e->op != Op::kLoad || e->buffer != before.tensor) return nullptr;
+      ExprList indices;
+      for (const size_t d : order) indices.push_back(e->args[d]);
+      return Load(stage->tensor, std::move(indices));
+    });
+  }
+  return permuted;
+}
+
+std::vector<AxisOrder> OrdersOfReaders(const TensorProgram& program) {
+  Orders orders;
+  std::vector<AxisOrder> found;
+  // Readers come behind what they read, so that their own orders are known first.
+  for (auto stage = program.stages.rbegin(); stage != program.stages.rend(); ++stage) {
+    const auto known = orders.find(stage->tensor.get());
+    std::optional<Order> order;
+    if (known != orders.end() && !stage->is_output) order = known->second;
+    if (order.has_value() && std::is_sorted(order->begin(), order->end())) order.reset();
+    if (order.has_value()) {
+      AxisOrder& as_read = found.emplace_back(AxisOrder{stage->name(), {}});
+      for (const size_t d : *order) as_read.axes.push_back(stage->axes[d]->name);
+    }
+    AddReads(*stage, order, orders);
+  }
+  return found;
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,31 @@
+// Stages whose elements are read in another order of axes, such as the heads of attention that its
+// result has behind the positions, with their axes in the order of who reads them.
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_PERMUTE_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_PERMUTE_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "search_space/ir/tensor_program.h"
+
+namespace heddle::search_space {
+
+// The program with the axes of stage `name`, and the dimensions of its tensor, in the order of
+// `axes`, their names. What is computed stays the same. InvalidArgument where there is no such
+// stage, or it is an output, whose layout is its reader's, or `axes` are not its own.
+absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPermutedAxes(
+    const TensorProgram& program, const std::string& name, const std::vector<std::string>& axes);
+
+struct AxisOrder {
+  std::string stage;
+  std::vector<std::string> axes;
+};
+// Of each stage that is no output and that others read only element by element, all in one order of
+// their axes that is not its own, that order. One applies behind the other.
+std::vector<AxisOrder> OrdersOfReaders(const TensorProgram& program);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_PERMUTE_H_

@@ -1,0 +1,128 @@
+// Stages with their axes in the order in which they are read: of which that is found, what a
+// program becomes, and which orders are refused.
+#include "search_space/schedule/permute.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "search_space/notation/notation.h"
+#include "search_space/notation/reference.h"
+#include "search_space/sketch/search_space.h"
+
+namespace heddle::search_space {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr const char* kOperators = R"(
+op heads_last(b, h, s, d) {
+  in E[b, h, s, s], V[b, s, h, d], L[b, h, s]
+  O[z: b, p: h, i: s, x: d] = sum(r: s) E[z, p, i, r] * V[z, r, p, x]
+  out Y[z: b, i: s, p: h, x: d] = O[z, p, i, x] * L[z, p, i]
+}
+op one_behind_the_other(m, n, k) {
+  in A[m, n, k]
+  S[i: m, j: n, l: k] = A[i, j, l] * 2
+  T[l: k, i: m, j: n] = S[i, j, l] + 1
+  out Y[j: n, l: k, i: m] = T[l, i, j]
+}
+op other_orders(m) {
+  in A[m, m, m]
+  S[i: m, j: m] = sum(r: m) A[i, j, r]
+  T[i: m, j: m] = sum(r: m) A[j, i, r]
+  U[i: m, j: m] = A[i, j, 0]
+  W[i: m, j: m] = A[i, j, 1]
+  M[i: m] = max(r: m) U[r, i]
+  out Y[i: m, j: m] = S[j, i] + S[i, j] + U[j, i] + W[j, j]
+  out Z[i: m, j: m] = Y[j, i] + T[i, j] + M[i]
+}
+)";
+
+TensorProgram Made(const std::string& op, const std::string& shape) {
+  const auto found = FindOperator(*ParseOperators(kOperators), op);
+  return *found->Instantiate(*ParseShape(shape), DType::kFloat32);
+}
+
+std::vector<std::string> OrdersOf(const TensorProgram& program) {
+  std::vector<std::string> orders;
+  for (const auto& [stage, axes] : OrdersOfReaders(program)) {
+    orders.push_back(absl::StrCat(stage, ": ", absl::StrJoin(axes, " ")));
+  }
+  return orders;
+}
+
+TensorProgram InOrder(const TensorProgram& program) {
+  TensorProgram permuted = program;
+  for (const auto& [stage, axes] : OrdersOfReaders(program)) {
+    permuted = **WithPermutedAxes(permuted, stage, axes);
+  }
+  return permuted;
+}
+
+TEST(PermuteTest, AxesGoAsTheyAreRead) {
+  EXPECT_THAT(OrdersOf(Made("heads_last", "b=2,h=3,s=4,d=5")), ElementsAre("O: z i p x"));
+  EXPECT_THAT(OrdersOf(Made("heads_last", "b=1,h=3,s=4,d=5")), ElementsAre("O: z i p x"));
+  EXPECT_THAT(OrdersOf(Made("one_behind_the_other", "m=2,n=3,k=4")),
+              ElementsAre("T: j l i", "S: j l i"));
+  // Orders that differ, elements beside the own one, reductions, and outputs.
+  EXPECT_THAT(OrdersOf(Made("other_orders", "m=3")), IsEmpty());
+}
+
+TEST(PermuteTest, ComputesTheSame) {
+  for (const auto& [op, shape] :
+       {std::pair("heads_last", "b=2,h=3,s=4,d=5"), {"one_behind_the_other", "m=2,n=3,k=4"}}) {
+    SCOPED_TRACE(op);
+    const TensorProgram program = Made(op, shape), permuted = InOrder(program);
+    EXPECT_THAT(OrdersOf(permuted), IsEmpty());
+    TensorValues inputs;
+    std::mt19937_64 rng(7);
+    for (const BufferRef& input : program.inputs) {
+      for (int64_t i = 0; i < input->elements; ++i) {
+        inputs[input->name].push_back(static_cast<double>(rng() % 17) / 8 - 1);
+      }
+    }
+    TensorValues expected = inputs, got = inputs;
+    EvaluateAll(program, expected);
+    EvaluateAll(permuted, got);
+    EXPECT_EQ(got.at("Y"), expected.at("Y"));
+  }
+}
+
+TEST(PermuteTest, OtherOrdersAreRefused) {
+  const TensorProgram program = Made("heads_last", "b=2,h=3,s=4,d=5");
+  const auto refusal = [&](const std::string& stage, const std::vector<std::string>& axes) {
+    return std::string(WithPermutedAxes(program, stage, axes).status().message());
+  };
+  EXPECT_EQ(refusal("O", {"x", "z", "i", "p"}), "");
+  EXPECT_THAT(refusal("Y", {"z", "p", "i", "x"}), HasSubstr("Y is an output"));
+  EXPECT_THAT(refusal("Q", {"z"}), HasSubstr("Q is no stage of heads_last"));
+  for (const std::vector<std::string>& axes : {std::vector<std::string>{"z", "i", "p"},
+                                               {"z", "i", "p", "p"},
+                                               {"z", "i", "p", "r"},
+                                               {"z", "i", "p", "x", "x"}}) {
+    EXPECT_THAT(refusal("O", axes),
+                HasSubstr("the axes of O are z, p, i, x, each of which is named once"))
+        << absl::StrJoin(axes, " ");
+  }
+}
+
+// A sum's result goes to memory once, in the kernel of the sum, whatever the order there.
+TEST(PermuteTest, ResultsAreStoredByTheKernelOfTheirSum) {
+  const auto program =
+      std::make_shared<const TensorProgram>(Made("heads_last", "b=2,h=8,s=64,d=64"));
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  EXPECT_EQ(space.Lower(space.Default())->kernels.size(), 1);
+  const std::vector<Step> steps = *space.Steps(space.Default());
+  EXPECT_EQ(ToString(steps.at(0)), "permute(O, [z, i, p, x])");
+}
+
+}  // namespace
+}  // namespace heddle::search_space

@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/status.h"
 #include "cli/batch.h"
 #include "cli/collect.h"
 #include "cli/command.h"
@@ -33,7 +34,7 @@ namespace fs = std::filesystem;
 struct BatchFlags {
   SuiteFlags suite;
   SlurmFlags slurm;
-  std::string folder = "heddle-batches", db, collect_on, collect_script;
+  std::string folder = "heddle-batches", db, collect_on, collect_partition, collect_script;
   bool submit = false, cancel = false;
 };
 
@@ -53,10 +54,20 @@ SlurmArray CollectorOf(const Batch& batch, int generation, const std::string& ar
   return collector;
 }
 
+// Before the arrays are there, with which the batch's flags are settled.
+absl::Status CheckCollectorFits(const Batch& batch) {
+  const SlurmArray collector = CollectorOf(batch, 0, "");
+  HEDDLE_ASSIGN_OR_RETURN(written, WrittenDown(batch, collector.name));
+  if (written != 0) return absl::OkStatus();
+  // All but what it waits for.
+  return CheckFits(collector.name, {collector.arguments.begin() + 1, collector.arguments.end()});
+}
+
 // The arrays are held until what collects them waits for them: whatever is killed meanwhile, the
 // same command goes on, and none of it runs twice.
 absl::Status SubmitGeneration(const Batch& batch, int generation,
                               const std::vector<int64_t>& indices) {
+  if (generation == 0) HEDDLE_RETURN_IF_ERROR(CheckCollectorFits(batch));
   auto submission = SubmitHeld(batch, generation, indices);
   if (!submission.ok()) return submission.status();
   const HeldArrays& held = submission->held;
@@ -155,7 +166,9 @@ absl::StatusOr<Batch> PlanBatch(const BatchFlags& flags) {
   batch.parallel = flags.slurm.parallel;
   std::vector<std::string> where;
   if (!flags.collect_on.empty()) where.push_back("--nodelist=" + flags.collect_on);
-  batch.collector = flags.slurm.With(std::move(where));
+  SlurmFlags collector = flags.slurm;
+  if (!flags.collect_partition.empty()) collector.partition = flags.collect_partition;
+  batch.collector = collector.With(std::move(where));
   return planned;
 }
 
@@ -204,7 +217,8 @@ Result RunSlurm(const BatchFlags& flags) {
     if (!operators.ok()) return operators.status();
     files.emplace_back("operators.op", *std::move(operators));
   }
-  if (!existing.ok()) {
+  const bool is_new = !existing.ok();
+  if (is_new) {
     if (absl::Status s = MakeBatch(*batch, files); !s.ok()) return s;
     existing = ReadBatch(batch->folder);
     if (!existing.ok()) return existing.status();
@@ -216,7 +230,7 @@ Result RunSlurm(const BatchFlags& flags) {
   }
   auto last = LastSubmission(*existing);
   if (!last.ok()) return last.status();
-  if (*last < 0) {
+  if (*last < 0 && !is_new) {
     // Slurm has refused it until now, perhaps for flags that were wrong.
     batch->created = existing->created;
     if (absl::Status s = ChangeBatch(*batch, files); !s.ok()) return s;
@@ -230,6 +244,9 @@ Result RunSlurm(const BatchFlags& flags) {
     SayCold(records.ok() ? WriteWarmStart(**records, *existing) : records.status());
   }
   absl::Status s = SubmitGeneration(*existing, 0, AllOf(*existing));
+  if (absl::IsInternal(s)) {
+    return absl::InternalError(absl::StrCat(s.message(), "; the same command tries again"));
+  }
   if (!s.ok()) return s;
   if (s = GoOn(*existing); !s.ok()) return s;
   std::cout << existing->folder << "\n";
@@ -308,6 +325,9 @@ void AddCluster(CLI::App& app, Selected selected) {
   AddDbFlag(*sub, flags->db);
   sub->add_option("--collect-on", flags->collect_on, "the node on whose disk the database lies")
       ->type_name("NODE");
+  sub->add_option("--collect-partition", flags->collect_partition,
+                  "where what collects runs, such as one without GPUs [--partition's]")
+      ->type_name("P");
   sub->add_option("--collect-script", flags->collect_script, "its own deploy/slurm/collect.sbatch")
       ->type_name("FILE");
   auto* submit = sub->add_flag("--submit", flags->submit, "submit it; else it is printed");

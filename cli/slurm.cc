@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iostream>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -15,8 +17,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "base/status.h"
 
 namespace heddle::cli {
 namespace {
@@ -26,13 +30,16 @@ constexpr int64_t kMessageTimeout = 10;  // seconds: Slurm's own default
 
 struct Ran {
   bool ok = false;
-  std::vector<std::string> lines;  // of standard output; standard error is the user's to read
+  std::vector<std::string> lines;  // of standard output
 };
 
-Ran RunCommand(std::vector<std::string> arguments) {
+// Standard error is the user's to read, unless it is asked for.
+Ran RunCommand(std::vector<std::string> arguments, bool with_errors = false) {
   arguments.insert(arguments.begin(), {"timeout", absl::StrCat(kCommandSeconds)});
   Ran ran;
-  FILE* out = popen(("exec " + ShellWords(arguments)).c_str(), "re");
+  const std::string command =
+      absl::StrCat("exec ", ShellWords(arguments), with_errors ? " 2>&1" : "");
+  FILE* out = popen(command.c_str(), "re");
   if (out == nullptr) return ran;
   std::string text;
   char buffer[4096];
@@ -41,6 +48,77 @@ Ran RunCommand(std::vector<std::string> arguments) {
   ran.ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   ran.lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
   return ran;
+}
+
+// What sbatch has said of why it failed, as a job's error has it.
+std::string WordsOf(const std::vector<std::string>& lines) {
+  constexpr size_t kMostOfIt = 400;
+  std::vector<std::string> words;
+  for (absl::string_view line : lines) {
+    for (const char* usual :
+         {"sbatch: ", "error: ", "Batch job submission failed: ", "allocation failure: "}) {
+      absl::ConsumePrefix(&line, usual);
+    }
+    words.emplace_back(line);
+  }
+  std::string text = absl::StrJoin(words, "; ").substr(0, kMostOfIt);
+  // Messages of the API have it, which are UTF-8.
+  for (char& c : text) c = absl::ascii_isprint(static_cast<unsigned char>(c)) ? c : '?';
+  return text;
+}
+
+// Whether the controller may have done what it was asked for all the same. Words that are missing
+// here cost a twin at worst.
+bool MayBeLost(const std::string& words) {
+  constexpr const char* kOfReplies[] = {"slurm controller", "timed out", "onnection",
+                                        "ommunication",     "essage",    "Zero Bytes"};
+  return words.empty() ||
+         std::any_of(std::begin(kOfReplies), std::end(kOfReplies),
+                     [&](const char* each) { return absl::StrContains(words, each); });
+}
+
+// The id that sbatch prints with --parsable, else 0. Unavailable: the reply may be lost; Internal:
+// Slurm refuses. Either has sbatch's words.
+absl::StatusOr<int64_t> Sbatch(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "sbatch");
+  const Ran ran = RunCommand(std::move(arguments), /*with_errors=*/true);
+  int64_t id = 0;
+  std::vector<std::string> others;
+  for (const std::string& line : ran.lines) {
+    int64_t number = 0;
+    const std::string first = line.substr(0, line.find(';'));  // "12" or "12;cluster"
+    if (absl::SimpleAtoi(first, &number)) {
+      id = number;
+    } else {
+      others.push_back(line);
+    }
+  }
+  if (ran.ok) {
+    // With --test-only it tells when the job would begin.
+    for (const std::string& warning : others) {
+      if (id != 0) std::cerr << warning << "\n";
+    }
+    return id;
+  }
+  const std::string words = WordsOf(others);
+  return MayBeLost(words) ? absl::UnavailableError(words) : absl::InternalError(words);
+}
+
+// Whether the partition of these arguments of sbatch has nodes, none of which could begin a job now
+// or behind others.
+bool AllNodesAreAway(const std::vector<std::string>& arguments) {
+  // The last one counts.
+  const auto partition = std::find_if(
+      arguments.rbegin(), arguments.rend(),
+      [](const std::string& argument) { return absl::StartsWith(argument, "--partition="); });
+  if (partition == arguments.rend()) return false;
+  const std::vector<std::string> states = RunCommand({"sinfo", "-h", "-o", "%T", *partition}).lines;
+  return !states.empty() &&
+         std::none_of(states.begin(), states.end(), [](const std::string& state) {
+           // A node that does not answer has a star.
+           return state == "idle" || state == "mixed" || state == "allocated" ||
+                  state == "completing" || state == "planned" || state == "reserved";
+         });
 }
 
 bool Waits(const SlurmJob& job) { return job.state == "PENDING"; }
@@ -124,19 +202,18 @@ bool IsHeld(const SlurmJob& job) {
 }
 
 absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
-                                   const std::vector<std::string>& arguments) {
+                                   const std::vector<std::string>& arguments, bool must_fit) {
   auto jobs = FindSlurmJobs(name);
   if (!jobs.ok()) return jobs.status();
   if (jobs->empty()) {
-    std::vector<std::string> command{"sbatch", "--parsable", "--job-name=" + name};
-    command.insert(command.end(), arguments.begin(), arguments.end());
-    const Ran ran = RunCommand(command);
-    int64_t id = 0;
-    // "12" or "12;cluster"
-    if (ran.ok && !ran.lines.empty() &&
-        absl::SimpleAtoi(std::string(ran.lines[0].substr(0, ran.lines[0].find(';'))), &id)) {
-      return id;
-    }
+    if (must_fit) HEDDLE_RETURN_IF_ERROR(CheckFits(name, arguments));
+    std::vector<std::string> more{"--parsable", "--job-name=" + name};
+    more.insert(more.end(), arguments.begin(), arguments.end());
+    const auto id = Sbatch(std::move(more));
+    if (id.ok() && *id != 0) return id;
+    const absl::Status refused = absl::InternalError(
+        absl::StrCat("sbatch did not submit ", name, ": ", id.status().message()));
+    if (absl::IsInternal(id.status())) return refused;
     // The controller may still be at it: what it has not told of by then it never heard of.
     const SteadyTime end =
         SteadyNow() + 2 * absl::Seconds(SlurmSetting("MessageTimeout", kMessageTimeout));
@@ -146,20 +223,26 @@ absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
       absl::SleepFor(absl::Seconds(1));
     } while (SteadyNow() < end);
     if (!jobs.ok()) return jobs.status();
-    if (jobs->empty()) {
-      return absl::InternalError(
-          absl::StrCat("sbatch did not submit ", name, "; the same command tries again"));
-    }
+    if (jobs->empty()) return refused;
   }
   const int64_t first = FirstOf(*jobs);
   CancelTwins(*jobs, first);
   return first;
 }
 
-bool CouldRun(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{"sbatch", "--test-only"};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  return RunCommand(command).ok;
+absl::Status CheckFits(const std::string& name, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "--test-only");
+  const absl::Status status = Sbatch(arguments).status();
+  if (absl::IsInternal(status)) {
+    // Which says nothing of what will be, as when the controller has just begun to look for them.
+    if (AllNodesAreAway(arguments)) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat(
+        name, " cannot be run as the cluster stands (sbatch --test-only): ", status.message()));
+  }
+  if (absl::IsUnavailable(status)) {
+    return absl::UnavailableError("Slurm does not answer (sbatch); the same command goes on later");
+  }
+  return status;
 }
 
 int64_t FirstOf(const std::vector<SlurmJob>& jobs) {

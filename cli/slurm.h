@@ -39,13 +39,14 @@ inline constexpr char kSlurmLaunchFailed[] = "launch failed requeued held";
 
 // The one job of that name: found, or submitted by sbatch with `arguments` (without --parsable and
 // the name). Of several, which lost replies may leave behind, the first; others that have not begun
-// are cancelled. Unavailable: Slurm does not answer; Internal: it refuses, and has said why on
-// standard error.
+// are cancelled. One that is held Slurm takes even where it has no node for it: `must_fit` has it
+// refused then. Unavailable: Slurm does not answer; Internal: it refuses, and says why.
 absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
-                                   const std::vector<std::string>& arguments);
+                                   const std::vector<std::string>& arguments, bool must_fit);
 
-// Whether Slurm has nodes for a job that sbatch is given these arguments for, idle or not.
-bool CouldRun(const std::vector<std::string>& arguments);
+// Whether Slurm has nodes that are up, idle or not, for a job of that name which sbatch is given
+// these arguments for; OK also where no node of the partition is up. Errors as SubmitOnce's.
+absl::Status CheckFits(const std::string& name, std::vector<std::string> arguments);
 
 // Lets a job that was submitted with --hold begin; of one that is not held, nothing.
 absl::Status ReleaseSlurmJob(const std::string& name, int64_t id);

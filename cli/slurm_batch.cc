@@ -164,10 +164,10 @@ absl::Status WriteDown(const Batch& batch, const std::string& name, int64_t id) 
   return WriteFile(NoteOf(batch, name), absl::StrCat(id, "\n"));
 }
 
-absl::StatusOr<int64_t> SubmitArray(const Batch& batch, const SlurmArray& array) {
+absl::StatusOr<int64_t> SubmitArray(const Batch& batch, const SlurmArray& array, bool must_fit) {
   auto written = WrittenDown(batch, array.name);
   if (!written.ok() || *written != 0) return written;
-  auto id = SubmitOnce(array.name, array.arguments);
+  auto id = SubmitOnce(array.name, array.arguments, must_fit);
   if (!id.ok()) return id.status();
   if (absl::Status s = WriteDown(batch, array.name, *id); !s.ok()) return s;
   return *id;
@@ -194,8 +194,10 @@ absl::StatusOr<Submission> SubmitHeld(const Batch& batch, int generation,
     SlurmArray kept = array;
     kept.arguments.insert(kept.arguments.begin(), exclude);
     // Slurm would take what no node is left for, and leave it waiting.
-    const bool keep = !unfit.empty() && *written == 0 && CouldRun(kept.arguments);
-    auto id = SubmitArray(batch, keep ? kept : array);
+    const bool keep = !unfit.empty() && *written == 0 && CheckFits(kept.name, kept.arguments).ok();
+    // Arrays of a batch differ in their indices alone.
+    const bool first = generation == 0 && submission.held.empty();
+    auto id = SubmitArray(batch, keep ? kept : array, /*must_fit=*/first);
     if (!id.ok()) return id.status();
     submission.held.emplace_back(array.name, *id);
     if (keep) submission.left_out = unfit;

@@ -53,15 +53,17 @@ std::vector<SlurmArray> ArraysOf(const Batch& batch, int generation,
 int64_t MaxArray();
 
 // The id of an array, submitted unless it was before: an id is written down in the batch's folder
-// once it is known. Errors as SubmitOnce's.
-absl::StatusOr<int64_t> SubmitArray(const Batch& batch, const SlurmArray& array);
+// once it is known. `must_fit` and errors as SubmitOnce's.
+absl::StatusOr<int64_t> SubmitArray(const Batch& batch, const SlurmArray& array,
+                                    bool must_fit = false);
 using HeldArrays = std::vector<std::pair<std::string, int64_t>>;  // names and ids
 struct Submission {
   HeldArrays held;                              // all of its arrays
   std::map<std::string, std::string> left_out;  // the UnfitNodes that they are kept from
 };
 // They are kept from UnfitNodes unless no other node could run them, or the site has a list of its
-// own, in its flags or its script, which Slurm would forget for ours.
+// own, in its flags or its script, which Slurm would forget for ours. A first submission that no
+// node could run is refused; a later one waits for the nodes that have run it.
 absl::StatusOr<Submission> SubmitHeld(const Batch& batch, int generation,
                                       const std::vector<int64_t>& indices);
 absl::Status Release(const HeldArrays& arrays);

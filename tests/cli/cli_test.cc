@@ -419,7 +419,8 @@ TEST_F(CliTest, ASuiteForSlurmIsPrintedInArrays) {
   const Ran ran =
       Run("cluster slurm --workloads @/suite --partition gpu --gpu h200 --cpus-per-task 8 "
           "--parallel 16 "
-          "--seconds 600 --collect-on login --sbatch=--account=weavers --folder @/batches");
+          "--seconds 600 --collect-on login --collect-partition small --sbatch=--account=weavers "
+          "--folder @/batches");
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, testing::ContainsRegex(
                            "sbatch --parsable --job-name=heddle-[0-9TZ]+-suite-0.0 --hold "
@@ -428,7 +429,7 @@ TEST_F(CliTest, ASuiteForSlurmIsPrintedInArrays) {
   EXPECT_THAT(ran.out,
               testing::ContainsRegex("-suite-0.1 --hold --array=0-999%16 .* 1000   # ID1\n"));
   EXPECT_THAT(ran.out, testing::ContainsRegex("-suite-0.2 --hold --array=0%16 .* 2000   # ID2\n"));
-  EXPECT_THAT(ran.out, HasSubstr("--dependency=afterany:ID0:ID1:ID2 --partition=gpu "
+  EXPECT_THAT(ran.out, HasSubstr("--dependency=afterany:ID0:ID1:ID2 --partition=small "
                                  "--export=PATH,HOME --nodelist=login --account=weavers"));
   EXPECT_THAT(ran.out, HasSubstr("scontrol release ID2\n"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "batches")) << "printing writes nothing";

@@ -35,13 +35,22 @@ with Slurm() as slurm:
     other = limits.command("--submit", "--parallel", "3", "--trials", "77", check=False)
     expect(other.returncode == 2 and ", not 77" in other.stderr, other)
 
-    # What Slurm refuses is submitted once its flags are right, and what was cancelled is not submitted again.
+    # What Slurm refuses, or no node could run, is submitted once its flags are right, and what was cancelled is not
+    # submitted again. What collects may run elsewhere.
+    slurm.run("scontrol", "create", "partition=apart", "nodes=ALL")
     mended = Batch(slurm, "mended", ["final 3"])
-    refused = mended.command("--submit", "--sbatch=--partition=nope", check=False)
-    expect(refused.returncode == 1 and "did not submit" in refused.stderr, refused)
-    mended.command("--submit", "--trials", "5")
+    for flags, why in ((["--sbatch=--partition=nope"], "Invalid partition name"), (["--gpu", "h100"], "not available"),
+                       (["--collect-partition", "nope"], ".collect cannot be run"), (["--sbatch=--nope"], "--nope")):
+        refused = mended.command("--submit", *flags, check=False)
+        expect(refused.returncode == 1 and why in refused.stderr, refused)
+        expect("as the cluster stands (sbatch --test-only)" in refused.stderr, refused)
+        expect(not os.listdir(f"{mended.folder}/jobs") and not mended.jobs(0), refused)
+    mended.command("--submit", "--trials", "5", "--collect-partition", "apart")
     slurm.until("the mended batch", lambda: mended.collected(0))
     expect(mended.trials() == [3], mended.trials())
+    ran = {name: slurm.run("squeue", "-h", "-t", "all", "-n", name, "-o", "%P").stdout.split()
+           for name in (mended.collector(0), mended.collector(0).replace(".collect", ".0"))}
+    expect(list(ran.values()) == [["apart"], ["gpu"]], ran)
     cancelled = mended.command("--cancel")
     expect("Cancelled" in cancelled.stderr, cancelled)
     over = mended.command("--submit", "--trials", "5", check=False)
@@ -132,3 +141,13 @@ with Slurm() as slurm:
     slurm.until("it is collected", lambda: everywhere.collected(1))
     expect(everywhere.trials() == [4, 5], everywhere.trials())
     expect("is left out" not in everywhere.log(0), everywhere.log(0))
+
+    # Where none is up nobody knows what could run: it waits until one is.
+    up = [each for each in ("n1", "n2", "n3") if each != node]
+    slurm.run("scontrol", "update", f"nodename={','.join(up)}", "state=drain", "reason=test")
+    away = Batch(slurm, "away", ["final 2"])
+    away.command("--submit")
+    expect(away.jobs(0) == {"0": "PENDING"}, away.jobs(0))
+    slurm.run("scontrol", "update", f"nodename={','.join(up)}", "state=resume")
+    slurm.until("it is collected", lambda: away.collected(0))
+    expect(away.trials() == [2], away.trials())

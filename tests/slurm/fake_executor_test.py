@@ -84,7 +84,7 @@ with FakeSlurm() as slurm:
     # is made, one result is there. Of two that a killed one's sbatch and the next one's have made, one begins.
     server.modes("final 8")
     size = 0
-    for faults in (["config before", "find before", "sbatch before", "sbatch after", "release before",
+    for faults in (["config before", "find before", "test before", "sbatch before", "sbatch after", "release before",
                     "release after", "look after"], ["config after", "find after", "sbatch late"]):
         size += 1
         with slurm.down():

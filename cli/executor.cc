@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "cli/warm.h"
 #include "proto/values.h"
 #include "server/db/convert.h"
@@ -70,6 +71,16 @@ std::string WhyIncomplete(const Batch& batch, const std::vector<int64_t>& incomp
   }
   if (named > kMostNodes) absl::StrAppend(&text, "; and on ", named - kMostNodes, " more nodes");
   return text;
+}
+
+std::vector<server::WorkloadRun> RunsOf(
+    const Batch& batch, std::map<std::string, std::vector<tuner::Attempt>>& attempts) {
+  std::vector<server::WorkloadRun> runs;
+  for (size_t i = 0; i < batch.workloads.size(); ++i) {
+    const std::string run = batch.RunName(static_cast<int64_t>(i));
+    runs.push_back({static_cast<int>(i), run, IsComplete(attempts[run])});
+  }
+  return runs;
 }
 
 // How a run ended for good, where that was not well.
@@ -275,11 +286,24 @@ absl::Status Executor::Submit(const v1::Job& job, const Batch& batch, int submis
         absl::StrCat(engine_->place(), " does not take it: ", status.message()));
     return absl::OkStatus();
   }
+  // Where the cluster does not answer this is said of all jobs, in the log.
+  if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) {
+    HEDDLE_RETURN_IF_ERROR(SetObstacle(
+        job, absl::StrCat(engine_->place(),
+                          " does not take it, and it is tried again: ", status.message())));
+  }
   ++refusals_;
   Refusal& refusal = refused_[batch.name];
   refusal.again = SteadyNow() + std::min(kLongestWait, every_ * (int64_t{1} << refusal.count));
   refusal.count = std::min(refusal.count + 1, 20);
   return status;
+}
+
+absl::Status Executor::SetObstacle(const v1::Job& job, const std::string& why) {
+  if (job.error() == why) return absl::OkStatus();
+  return server_.store().WriteAndWait([&](tuner::Records& records) {
+    return server::SetObstacle(records, server::JobId(job.name()), why);
+  });
 }
 
 absl::Status Executor::Advance(const v1::Job& job) {
@@ -294,17 +318,14 @@ absl::Status Executor::Advance(const v1::Job& job) {
   if (!batch.ok()) return batch.status();
   auto attempts = FindAttempts(*batch);
   if (!attempts.ok()) return attempts.status();
-  std::vector<server::WorkloadRun> runs;
+  std::vector<server::WorkloadRun> runs = RunsOf(*batch, *attempts);
   std::vector<int64_t> incomplete;
   std::vector<std::string> errors;
-  for (size_t i = 0; i < batch->workloads.size(); ++i) {
-    const auto index = static_cast<int64_t>(i);
-    const std::string run = batch->RunName(index);
-    const bool ended = IsComplete((*attempts)[run]);
-    runs.push_back({static_cast<int>(i), run, ended});
-    if (!ended) {
-      incomplete.push_back(index);
-    } else if (std::string e = ErrorOf(batch->workloads[i], (*attempts)[run]); !e.empty()) {
+  for (const server::WorkloadRun& run : runs) {
+    if (!run.ended) {
+      incomplete.push_back(run.number);
+    } else if (std::string e = ErrorOf(batch->workloads[run.number], (*attempts)[run.run]);
+               !e.empty()) {
       errors.push_back(std::move(e));
     }
   }
@@ -331,7 +352,7 @@ absl::Status Executor::Advance(const v1::Job& job) {
   // A file may be seen later than the end of the task that has written it.
   if (lives) {
     over_.erase(batch->name);
-    return absl::OkStatus();
+    return SetObstacle(job, "");
   }
   if (SteadyNow() - over_.emplace(batch->name, SteadyNow()).first->second < every_) {
     return absl::OkStatus();
@@ -360,7 +381,15 @@ absl::Status Executor::Retire(const std::string& folder) {
   if (!stopped.ok()) return stopped.status();
   auto attempts = FindAttempts(*batch);
   if (!attempts.ok()) return attempts.status();
-  if (auto collected = Collect(*attempts, true); !collected.ok()) return collected.status();
+  auto model = Collect(*attempts, true);
+  if (!model.ok()) return model.status();
+  if (!model->empty()) {
+    // Of a job that has ended the engine counts nothing more.
+    HEDDLE_RETURN_IF_ERROR(server_.store().WriteAndWait([&](tuner::Records& records) {
+      return server::CountRuns(records, server::JobId(kCollection + batch->name), *model,
+                               RunsOf(*batch, *attempts));
+    }));
+  }
   if (!*stopped) return absl::OkStatus();
   if (absl::Status s = WriteFile(EndedMark(folder), ""); !s.ok()) return s;
   retired_.insert(fs::path(folder).filename());

@@ -85,7 +85,7 @@ class Executor {
   using Attempts = std::map<std::string, std::vector<tuner::Attempt>>;  // by run
 
   // When a batch that was refused is submitted again: later from time to time, so that others,
-  // which may be refused nothing, have their turns.
+  // which may be refused nothing, have their turns. Its job's error says why until it lives.
   struct Refusal {
     int count = 0;
     SteadyTime again;
@@ -110,6 +110,8 @@ class Executor {
   absl::StatusOr<std::string> Collect(const Attempts& attempts, bool all);
   absl::Status Submit(const v1::Job& job, const Batch& batch, int submission,
                       const std::vector<int64_t>& indices);
+  // Why the job does not go on; "" = it does.
+  absl::Status SetObstacle(const v1::Job& job, const std::string& why);
 
   server::Server& server_;
   const std::unique_ptr<ClusterEngine> engine_;

@@ -58,7 +58,10 @@ v1::Job ReadJob(const Cursor& row) {
   job.set_state(static_cast<v1::Job::State>(row.Int(3)));
   job.set_stop_reason(static_cast<v1::Job::StopReason>(row.Int(4)));
   job.set_error(row.Text(5));
-  if (!parsed.ok() && job.error().empty()) job.set_error(std::string(parsed.message()));
+  const bool has_ended = row.Int(9) != 0;
+  if (!parsed.ok() && !(has_ended && !job.error().empty())) {
+    job.set_error(std::string(parsed.message()));
+  }
   job.set_device_model(row.Text(6));
   *job.mutable_create_time() = StampOf(row.Int(7));
   if (row.Int(8) != 0) *job.mutable_start_time() = StampOf(row.Int(8));
@@ -146,6 +149,42 @@ absl::Status AddLabels(Database& db, int64_t job, const Labels& labels) {
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+// When its first trial was begun; INT64_MAX: there is none.
+absl::StatusOr<int64_t> CountRun(Records& records, int64_t job, const WorkloadRun& run) {
+  Database& db = records.database();
+  int64_t trials = 0, ok = 0, begun_us = INT64_MAX;
+  double default_us = 0, screened_us = 0, final_us = 0;
+  nlohmann::json failed = nlohmann::json::object();
+  {
+    Cursor row = db.Query(
+        "SELECT t.outcome, t.final, t.time_us, a.number = 0 AND c.sequence = 1, t.when_us - CAST("
+        "1e6 * (t.compile_s + t.load_s + t.validate_s + t.time_s) AS INTEGER) FROM attempt a "
+        "CROSS JOIN collected c ON c.attempt = a.id CROSS JOIN trial t ON t.id = c.trial "
+        "WHERE a.run = ?",
+        run.run);
+    absl::StatusOr<bool> more;
+    while ((more = row.Next()).ok() && *more) {
+      const std::string outcome = row.Text(0);
+      const bool is_final = row.Int(1) != 0, is_ok = outcome == NameOf(measure::Outcome::kOk);
+      const double time = row.Real(2);
+      trials += !is_final;
+      ok += !is_final && is_ok;
+      if (!is_ok && !is_final) failed[outcome] = failed.value(outcome, 0) + 1;
+      double& best_us = is_final ? final_us : screened_us;
+      if (is_ok && (best_us == 0 || time < best_us)) best_us = time;
+      if (is_ok && row.Int(3) != 0) default_us = time;  // trial 1 of every session
+      begun_us = std::min(begun_us, row.Int(4));
+    }
+    if (!more.ok()) return more.status();
+  }
+  HEDDLE_RETURN_IF_ERROR(
+      db.Run("UPDATE job_workload SET trials = ?, ok = ?, failed = ?, default_us = ?, best_us = ?, "
+             "ended = ? WHERE job = ? AND number = ?",
+             trials, ok, failed.dump(), default_us, final_us > 0 ? final_us : screened_us,
+             int{run.ended}, job, run.number));
+  return begun_us;
 }
 
 }  // namespace
@@ -423,12 +462,14 @@ absl::StatusOr<int64_t> SetState(Records& records, int64_t job, v1::Job::State s
   if (!old.ok()) return old.status();
   if (*old == int{state}) return 0;
   const int64_t end = IsTerminal(state) ? Micros(now) : 0;
+  // However it waits, for what it does so stays (SetObstacle).
+  const bool waits = state == v1::Job::STATE_QUEUED || state == v1::Job::STATE_WAITING_DEVICE;
   absl::Status status = db.Run(
-      "UPDATE job SET state = ?, stop_reason = ?, error = ?, end_us = ?, "
+      "UPDATE job SET state = ?, stop_reason = ?, error = iif(?, error, ?), end_us = ?, "
       "device_model = iif(? = '', device_model, ?), "
       "start_us = iif(start_us = 0 AND ? = ?, ?, start_us) WHERE id = ?",
-      int{state}, int{reason}, error, end, model, model, int{state}, int{v1::Job::STATE_RUNNING},
-      Micros(now), job);
+      int{state}, int{reason}, int{waits}, error, end, model, model, int{state},
+      int{v1::Job::STATE_RUNNING}, Micros(now), job);
   if (!status.ok()) return status;
   if (end != 0) {
     // Nobody will measure what waits for a device.
@@ -436,6 +477,10 @@ absl::StatusOr<int64_t> SetState(Records& records, int64_t job, v1::Job::State s
     if (!status.ok()) return status;
   }
   return AppendEvent(db, job, state, 0, now);
+}
+
+absl::Status SetObstacle(Records& records, int64_t job, const std::string& why) {
+  return records.database().Run("UPDATE job SET error = ? WHERE id = ? AND end_us = 0", why, job);
 }
 
 absl::StatusOr<std::vector<WorkloadUse>> LoadUse(Records& records, int64_t job) {
@@ -465,36 +510,19 @@ absl::Status EndWorkload(Records& records, int64_t job, int number, double defau
       default_us, default_us, job, number);
 }
 
-absl::Status CountRun(Records& records, int64_t job, const WorkloadRun& run) {
-  Database& db = records.database();
-  int64_t trials = 0, ok = 0;
-  double default_us = 0, screened_us = 0, final_us = 0;
-  nlohmann::json failed = nlohmann::json::object();
-  {
-    Cursor row = db.Query(
-        "SELECT t.outcome, t.final, t.time_us, a.number = 0 AND c.sequence = 1 FROM attempt a "
-        "CROSS JOIN collected c ON c.attempt = a.id CROSS JOIN trial t ON t.id = c.trial "
-        "WHERE a.run = ?",
-        run.run);
-    absl::StatusOr<bool> more;
-    while ((more = row.Next()).ok() && *more) {
-      const std::string outcome = row.Text(0);
-      const bool is_final = row.Int(1) != 0, is_ok = outcome == NameOf(measure::Outcome::kOk);
-      const double time = row.Real(2);
-      trials += !is_final;
-      ok += !is_final && is_ok;
-      if (!is_ok && !is_final) failed[outcome] = failed.value(outcome, 0) + 1;
-      double& best_us = is_final ? final_us : screened_us;
-      if (is_ok && (best_us == 0 || time < best_us)) best_us = time;
-      if (is_ok && row.Int(3) != 0) default_us = time;  // trial 1 of every session
-    }
-    if (!more.ok()) return more.status();
+absl::Status CountRuns(Records& records, int64_t job, const std::string& model,
+                       const std::vector<WorkloadRun>& runs) {
+  int64_t begun_us = INT64_MAX;
+  for (const WorkloadRun& run : runs) {
+    HEDDLE_ASSIGN_OR_RETURN(us, CountRun(records, job, run));
+    begun_us = std::min(begun_us, us);
   }
-  return db.Run(
-      "UPDATE job_workload SET trials = ?, ok = ?, failed = ?, default_us = ?, best_us = ?, "
-      "ended = ? WHERE job = ? AND number = ?",
-      trials, ok, failed.dump(), default_us, final_us > 0 ? final_us : screened_us, int{run.ended},
-      job, run.number);
+  if (begun_us == INT64_MAX) return absl::OkStatus();
+  return records.database().Run(
+      "UPDATE job SET device_model = iif(device_model = '', ?3, device_model), "
+      "start_us = max(create_us, min(iif(start_us = 0, ?1, start_us), iif(end_us = 0, ?1, end_us), "
+      "?1)) WHERE id = ?2",
+      begun_us, job, model);
 }
 
 absl::StatusOr<bool> HasEnded(Records& records, int64_t job) {

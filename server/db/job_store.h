@@ -98,6 +98,10 @@ absl::StatusOr<int64_t> SetState(tuner::Records& records, int64_t job, v1::Job::
                                  v1::Job::StopReason reason, const std::string& error,
                                  const std::string& model, absl::Time now);
 
+// Why a job that has not ended does not go on, as its error; "" = it does. Of one that has ended
+// nothing.
+absl::Status SetObstacle(tuner::Records& records, int64_t job, const std::string& why);
+
 // ---------------------------------------------------------------------------------------- progress
 
 struct WorkloadUse {
@@ -117,8 +121,11 @@ struct WorkloadRun {
   std::string run;     // all its attempts
   bool ended = false;  // nothing is left to do for it
 };
-// Sets a workload's progress to what is collected of its run; as often as one likes.
-absl::Status CountRun(tuner::Records& records, int64_t job, const WorkloadRun& run);
+// Sets workloads' progress to what is collected of their runs on devices of `model`; as often as
+// one likes, also when the job has ended. The job has started when its first trial was begun, by
+// the node's clock as far as that can be.
+absl::Status CountRuns(tuner::Records& records, int64_t job, const std::string& model,
+                       const std::vector<WorkloadRun>& runs);
 
 // ------------------------------------------------------------------------------------------ events
 

@@ -55,9 +55,9 @@ absl::Status FleetState::Recover(tuner::Records& records) {
     hosts_.Take(own);
   }
   for (const v1::Job& job : jobs) {
-    // Only a job whose specification cannot be read has an error while it is open.
+    // One whose specification cannot be read has the reason as its error.
     absl::Status s =
-        job.error().empty() ? jobs_.Recover(job, records) : absl::InvalidArgumentError(job.error());
+        job.has_spec() ? jobs_.Recover(job, records) : absl::InvalidArgumentError(job.error());
     if (absl::IsInvalidArgument(s)) s = jobs_.GiveUp(job, std::string(s.message()), records);
     if (!s.ok()) return s;
   }

@@ -281,6 +281,7 @@ try:
     api.allowed.remove(("jobs", "create"))
     job = server.submit(61)
     place.until("it is forbidden", lambda: 'cannot create resource \\"jobs\\"' in server.log())
+    place.until("the job says so", lambda: 'cannot create resource "jobs"' in server.job(job)["error"])
     with open(f"{server.folder_of(job)}/batch.json") as batch:
         name = f"heddle-{job.removeprefix('jobs/')}-{json.load(batch)['created'].lower()}"
     nodes.deaf = True

@@ -174,15 +174,33 @@ with FakeSlurm() as slurm:
         slurm.until("it was told", lambda: slurm.arrays(job) == {"0.0": [["FAILED", "FAILED"]]})
         expect(server.ends(job)["state"] == "CANCELLED", fault)
 
-    # What Slurm refuses waits, and goes on with flags that it takes; what was refused is in the log.
+    # What its runs leave behind when the job has ended is counted, too.
+    slurm.modes("RUNNING", "")
+    server.modes("screened 6", "")
+    job = server.submit(60)
+    slurm.until("it runs", lambda: slurm.arrays(job) == {"0.0": [["RUNNING"]]})
+    with slurm.down():
+        server.heddle("cancel", job)
+        expect(server.ends(job)["state"] == "CANCELLED" and not server.job(job)["started"], server.job(job))
+        slurm.run(f"{HERE}/fake_task.py", f"{server.jobs}/{job.removeprefix('jobs/')}", "", "0", SLURM_ARRAY_TASK_ID="0",
+                  SLURMD_NODENAME="n1")
+    slurm.until("it is counted", lambda: server.job(job)["workloads"][0]["best_us"] == 6)
+    told = server.job(job)
+    expect(told["workloads"][0]["trials"]["total"] == 1 and told["state"] == "CANCELLED", told)
+    expect(told["created"] <= told["started"] <= told["ended"] and told["device"] == "Loom 9000", told)
+
+    # What Slurm refuses waits, which the job tells at once, and goes on with flags that it takes.
     slurm.modes("", "")
     server.modes("final 3")
     slurm.say("refuse", "")
     job = server.submit(61)
-    slurm.until("it is refused", lambda: "Invalid account" in server.log())
+    slurm.until("it is refused", lambda: "Invalid account" in server.job(job)["error"])
+    told = server.job(job)
+    expect(not told["ended"] and "does not take it, and it is tried again" in told["error"], told)
     server.stop()
     server.start("--sbatch=--account=of-{tenant}")
-    expect(server.ends(job)["workloads"][0]["best_us"] == 3, server.job(job))
+    told = server.ends(job)
+    expect(told["workloads"][0]["best_us"] == 3 and told["state"] == "SUCCEEDED" and not told["error"], told)
 
     # A device of a fleet is none of a cluster's; another model than the partition's is said at the first result.
     server.modes("final 3")

@@ -258,14 +258,9 @@ void Jobs::ReplyWhenWritten(const Caller& caller, int64_t id, bool must,
 }
 
 void Jobs::ReportRuns(ActiveJob& job, const std::string& model, std::vector<WorkloadRun> runs) {
-  outbox_.Write(
-      [id = job.id, runs = std::move(runs)](tuner::Records& records) {
-        for (const WorkloadRun& run : runs) {
-          HEDDLE_RETURN_IF_ERROR(CountRun(records, id, run));
-        }
-        return absl::OkStatus();
-      },
-      nullptr, Persistence::kUntilStored);
+  outbox_.Write([id = job.id, model, runs = std::move(runs)](
+                    tuner::Records& records) { return CountRuns(records, id, model, runs); },
+                nullptr, Persistence::kUntilStored);
   job.device.mutable_target()->set_name(model);
   SetState(job, v1::Job::STATE_RUNNING);
 }

@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/files.h"
@@ -27,6 +28,7 @@
 #include "cli/run_sender.h"
 #include "cli/warm.h"
 #include "measure/codegen/codegen.h"
+#include "measure/run/measurer.h"
 #include "tuner/records/collect.h"
 
 namespace heddle::cli {
@@ -141,7 +143,24 @@ void NoteUnfitNode(const Batch& batch, absl::string_view why) {
   }
 }
 
-Result RunTask(const std::string& folder, int64_t index, const ServerFlags& server) {
+// What a task measures on: a GPU, which it was given, unless `named` says which device. So a node
+// whose driver is broken does not tune for its processor.
+absl::StatusOr<measure::DeviceInfo> DeviceOfTask(const std::string& named) {
+  if (!named.empty()) return DeviceFlags{.device = named}.FindDevice();
+  std::vector<std::string> found;
+  for (measure::DeviceInfo& device : measure::ListDevices()) {
+    if (device.usable && !device.target.processor) return std::move(device);
+    found.push_back(absl::StrCat(
+        device.id, device.usable ? " is a processor" : " cannot be used: " + device.why_not));
+  }
+  // A line, of which errors of jobs have the beginning.
+  return absl::UnavailableError(absl::StrCat(
+      "no GPU works here, and a processor is taken only where HEDDLE_DEVICE names it (",
+      found.empty() ? "there is none" : absl::StrJoin(found, "; "), ")"));
+}
+
+Result RunTask(const std::string& folder, int64_t index, const std::string& device_flag,
+               const ServerFlags& server) {
   auto batch = ReadBatch(folder);
   if (!batch.ok()) return batch.status();
   if (index < 0 || index >= static_cast<int64_t>(batch->workloads.size())) {
@@ -156,7 +175,7 @@ Result RunTask(const std::string& folder, int64_t index, const ServerFlags& serv
     Say(absl::StrCat(run, " is complete"));
     return kDone;
   }
-  auto device = DeviceFlags().FindDevice();
+  auto device = DeviceOfTask(device_flag);
   if (!device.ok()) {
     NoteUnfitNode(*batch, device.status().message());
     return device.status();
@@ -363,6 +382,7 @@ void AddBatchCommands(CLI::App& group, Selected selected) {
   struct Flags {
     std::string folder;
     int64_t index = 0;
+    std::string device;
     ServerFlags server;
   };
   auto flags = std::make_shared<Flags>();
@@ -372,12 +392,17 @@ void AddBatchCommands(CLI::App& group, Selected selected) {
   sub->add_option("--index", flags->index, "which of its workloads, from 0")
       ->type_name("N")
       ->required();
+  sub->add_option("--device", flags->device,
+                  "such as opencl:0 for a processor; auto takes any [$HEDDLE_DEVICE, else a GPU]")
+      ->type_name("DEV")
+      ->envname("HEDDLE_DEVICE");
   flags->server.Add(*sub, false);
   sub->get_option("--server")
       ->description("also send what is measured there [$HEDDLE_SERVER]")
       ->envname("HEDDLE_SERVER");
-  sub->callback(
-      [=] { *selected = [=] { return RunTask(flags->folder, flags->index, flags->server); }; });
+  sub->callback([=] {
+    *selected = [=] { return RunTask(flags->folder, flags->index, flags->device, flags->server); };
+  });
 }
 
 }  // namespace heddle::cli

@@ -219,7 +219,7 @@ class Nodes:
 
 
 def environment_of(pod, scratch):
-    """Of the container, whose /tmp is `scratch`."""
+    """Of the container, whose /tmp is `scratch`, and whose image lets it take a processor."""
     os.makedirs(scratch, exist_ok=True)
     container, = pod["spec"]["containers"]
     def value(each):
@@ -231,4 +231,4 @@ def environment_of(pod, scratch):
         return found
 
     return {each["name"]: value(each) for each in container["env"]} | {
-        "PATH": os.environ["PATH"], "TMPDIR": scratch}
+        "PATH": os.environ["PATH"], "TMPDIR": scratch, "HEDDLE_DEVICE": "auto"}

@@ -28,6 +28,7 @@ with Slurm() as slurm:
         own.write(script.read().replace("# module load", f"export HEDDLE_LOCK_FOLDER={slurm.folder}/cluster/lock/"
                                         "$SLURMD_NODENAME; mkdir -p $HEDDLE_LOCK_FOLDER\n"
                                         f"export XDG_CACHE_HOME={slurm.folder}/cache TMPDIR={slurm.folder}\n"
+                                        "export HEDDLE_DEVICE=auto\n"
                                         # Of one task it cannot be reached.
                                         f"export HEDDLE_SERVER=unix:{slurm.folder}/server-$SLURM_ARRAY_TASK_ID\n"
                                         # The node that one batch's first task gets has no device that works.
@@ -78,6 +79,7 @@ with Slurm() as slurm:
     trials = [trial for line in lines if (trial := json.loads(line)["trial"])["run"] != "20200101T000000Z-known-00000"]
     expect({t["run"][-5:] for t in trials} == {"00000", "00001"} and not any(t["imported"] for t in trials), trials)
     expect(sum(not t["final"] for t in trials) == 4, "two trials of each workload")
+    expect({t["host"] for t in trials} <= {"n1", "n2", "n3"}, "trials are not of their nodes")
     device = json.loads(lines[-1])["environment"]["device_name"]
     query = ["query", "--json", "--server", f"unix:{slurm.folder}/server-0"]
     answer = json.loads(slurm.run(HEDDLE, *query, "vector_add", "--shape", "n=4096", "--device", device).stdout)
@@ -96,8 +98,12 @@ with Slurm() as slurm:
     shutil.copy(f"{folder}/warm/current", f"{slurm.folder}/cold/warm/current")
     with open(snapshot, "rb") as text, open(f"{slurm.folder}/cold/warm/{os.path.basename(snapshot)}", "wb") as out:
         out.write(text.read()[:-1] + b"?")
-    done = slurm.run(HEDDLE, "cluster", "task", "--folder", f"{slurm.folder}/cold", "--index", "0", "--server",
-                     f"unix:{slurm.folder}/server-0", TMPDIR=slurm.folder)
+    cold = [HEDDLE, "cluster", "task", "--folder", f"{slurm.folder}/cold", "--index", "0", "--server",
+            f"unix:{slurm.folder}/server-0"]
+    done = slurm.run(*cold, TMPDIR=slurm.folder, CUDA_VISIBLE_DEVICES="", check=False)
+    expect(done.returncode == 4 and "no GPU works here" in done.stderr and " is a processor" in done.stderr, done)
+    expect(not os.listdir(f"{slurm.folder}/cold/runs"), "it is an attempt")
+    done = slurm.run(*cold, TMPDIR=slurm.folder, HEDDLE_DEVICE="auto")
     expect("it is damaged" in done.stderr and "finals of vector_add that the server has" in done.stderr, done.stderr)
     # What a node without a device that works has ended is submitted again, and goes to another node.
     with open(f"{slurm.folder}/suite", "w") as suite:

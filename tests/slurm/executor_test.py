@@ -91,7 +91,7 @@ with Slurm() as slurm:
         skip("pocl: no usable OpenCL device")
     server = Server(slurm, "real", lambda script: script.replace(
         "# module load", f"export HEDDLE_LOCK_FOLDER={slurm.folder}/cluster/lock/$SLURMD_NODENAME TMPDIR={slurm.folder} "
-        f"XDG_CACHE_HOME={slurm.folder}/cache; mkdir -p $HEDDLE_LOCK_FOLDER\n#"))
+        f"XDG_CACHE_HOME={slurm.folder}/cache HEDDLE_DEVICE=auto; mkdir -p $HEDDLE_LOCK_FOLDER\n#"))
     server.start()
     told = server.ends(server.submit(4096, 2048))
     expect(told["state"] == "SUCCEEDED" and [w["trials"]["total"] for w in told["workloads"]] == [2, 2], told)

@@ -157,7 +157,7 @@ def arrays():
 def own_script(script):
     """A site's: three nodes are one host, whose device has one lock a node."""
     return script.replace("# module load", f"export HEDDLE_LOCK_FOLDER={slurm.folder}/cluster/lock/$SLURMD_NODENAME "
-                          f"TMPDIR={slurm.folder} XDG_CACHE_HOME={slurm.folder}/cache\nmkdir -p $HEDDLE_LOCK_FOLDER\n#")
+                          f"TMPDIR={slurm.folder} XDG_CACHE_HOME={slurm.folder}/cache HEDDLE_DEVICE=auto\nmkdir -p $HEDDLE_LOCK_FOLDER\n#")
 
 
 FLAGS = ("--sbatch=--account=knit",)

@@ -147,11 +147,9 @@ absl::StatusOr<Served> Judge(Records& records, Records::Best best, bool known,
   served.best = std::move(best);
   auto host = HostOf(records, trial);
   if (!host.ok()) return host.status();
-  if (host->has_value()) {
-    auto words = WordsOn(records, trial);
-    if (!words.ok()) return words.status();
-    served.confirmations = CountAgreeing(*words, trial);
-  }
+  auto words = WordsOn(records, trial);
+  if (!words.ok()) return words.status();
+  served.confirmations = CountAgreeing(*words, trial);
   const bool believed = !host->has_value() || trusts(**host) || served.confirmations > 0;
   served.validated = known && believed;
   return served;

@@ -133,6 +133,7 @@ TEST_F(AppendTest, AnAttemptThatWasReplacedDoesNotOverrule) {
   ASSERT_EQ(answer_.added(), 1) << answer_.ShortDebugString();
   const v1::QueryBestResponse best = Best();
   EXPECT_DOUBLE_EQ(best.record().result().time_us(), time * 0.97);
+  EXPECT_EQ(best.confirmations(), 1) << "it has measured the same";
 }
 
 // It is a word until the owner brings it, and no word unserves what is served.

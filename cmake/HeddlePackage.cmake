@@ -12,6 +12,7 @@ install(FILES ${deploy}/heddle-alerts.yml ${deploy}/heddle-dashboard.json DESTIN
 install(DIRECTORY ${deploy}/slurm ${deploy}/kubernetes DESTINATION share/heddle)
 install(FILES LICENSE DESTINATION share/doc/heddle RENAME copyright)
 install(FILES README.md CHANGELOG.md DESTINATION share/doc/heddle)
+install(DIRECTORY docs DESTINATION share/doc/heddle)
 
 # The manual page and the shells' completions, from the program's own table of commands and flags.
 function(heddle_install_manual what folder name)

@@ -47,7 +47,7 @@ def check_files(root, control):
                  "lib/systemd/system/heddle-backup.service", "lib/systemd/system/heddle-backup.timer",
                  "lib/sysusers.d/heddle.conf", "lib/tmpfiles.d/heddle.conf", "share/heddle/heddle-alerts.yml",
                  "share/heddle/slurm/tune.sbatch", "share/heddle/slurm/collect.sbatch", "share/heddle/kubernetes/server.yaml",
-                 "share/doc/heddle/copyright"):
+                 "share/doc/heddle/copyright", "share/doc/heddle/docs/cluster.md"):
         assert os.path.getsize(f"{root}/usr/{path}") > 0, path
     # The units start the program where the package has it.
     for name, command in (("server", "serve"), ("measured", "measured")):

@@ -91,8 +91,8 @@ with Slurm() as slurm:
         skip("pocl: no usable OpenCL device")
     server = Server(slurm, "real", lambda script: script.replace(
         "# module load", f"export HEDDLE_LOCK_FOLDER={slurm.folder}/cluster/lock/$SLURMD_NODENAME TMPDIR={slurm.folder} "
-        f"XDG_CACHE_HOME={slurm.folder}/cache HEDDLE_DEVICE=auto; mkdir -p $HEDDLE_LOCK_FOLDER\n#"))
-    server.start()
+        f"XDG_CACHE_HOME={slurm.folder}/cache; mkdir -p $HEDDLE_LOCK_FOLDER\n#"))
+    server.start("--sbatch=--export=PATH,HOME,HEDDLE_DEVICE=auto")
     told = server.ends(server.submit(4096, 2048))
     expect(told["state"] == "SUCCEEDED" and [w["trials"]["total"] for w in told["workloads"]] == [2, 2], told)
     expect(all(w["best_us"] > 0 and w["default_us"] > 0 for w in told["workloads"]), told)

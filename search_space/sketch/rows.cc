@@ -126,6 +126,12 @@ class RowFinder {
     return HasColumn(s) ? Column(s) : nullptr;
   }
 
+  // Is the index that of the axis, or one that begins anywhere, as windows of a signal do?
+  bool RunsAlong(const Expr& index, const Var& axis) const {
+    return IsAxis(index, axis) ||
+           (!strided_ && !MentionsAny(Simplify(index - VarExpr(axis)), {axis.get()}));
+  }
+
   // Which index runs along the row, if what is read is one, of which neighbours lie side by side
   // where it is strided. A diagonal is none.
   std::optional<size_t> AlongAt(const ScheduledStage& s, const Expr& load) const {
@@ -138,7 +144,7 @@ class RowFinder {
       if (!IsAxis(indices[at], RowAxis(s, innermost_))) return std::nullopt;
       while (at > 0 && !IsAxis(indices[at], column)) --at;
     }
-    if (!IsAxis(indices[at], column)) return std::nullopt;
+    if (!RunsAlong(indices[at], column)) return std::nullopt;
     for (size_t i = 0; i < indices.size(); ++i) {
       if (i != at && MentionsAny(indices[i], {column.get()})) return std::nullopt;
     }
@@ -189,12 +195,13 @@ class RowFinder {
     rows_.stages.push_back({{s.tensor}, s.is_reduction(), HasColumn(s), Readers(s.tensor.get())});
   }
 
-  // The indices of a load but the one along the row, in the root's axes.
+  // The indices of a load, in the root's axes: of the one along the row where that begins.
   ExprList RowOf(const ScheduledStage& s, const Expr& load, size_t along) const {
     ExprList row;
     for (size_t i = 0; i < load->args.size(); ++i) {
-      if (i == along) continue;
-      row.push_back(Substitute(load->args[i], [&](const Var& v) -> Expr {
+      const Expr& index = load->args[i];
+      const Expr first = i == along ? Simplify(index - VarExpr(ColumnOf(s))) : index;
+      row.push_back(Substitute(first, [&](const Var& v) -> Expr {
         for (size_t a = 0; a < rank_; ++a) {
           if (RowAxis(s, a) == v) return VarExpr(RowAxis(stage(root_), a));
         }
@@ -221,8 +228,11 @@ class RowFinder {
   bool IsOwnRow(const ScheduledStage& s, const Expr& load, const ScheduledStage& read) const {
     const bool has_column = HasColumn(read);
     if (!IsSameRow(s, load->args, has_column)) return false;
-    return !has_column || (AlongAt(s, load) == rows_.column_at && s.reduce_axes.size() <= 1 &&
-                           ColumnOf(s)->extent == Column(read)->extent);
+    if (!has_column) return true;
+    const Var column = ColumnOf(s);
+    return column != nullptr && IsAxis(load->args[rows_.column_at], column) &&
+           AlongAt(s, load) == rows_.column_at && s.reduce_axes.size() <= 1 &&
+           column->extent == Column(read)->extent;
   }
 
   bool IsSameRow(const ScheduledStage& s, const ExprList& indices, bool has_column) const {
@@ -254,6 +264,7 @@ class RowFinder {
     }
     // Held elements belong to threads by their place along the row alone.
     input->holdable = input->holdable && s.reduce_axes.size() <= 1 &&
+                      IsAxis(load->args[along], ColumnOf(s)) &&
                       load->buffer->shape[along] == ColumnOf(s)->extent;
     const ExprList row = RowOf(s, load, along);
     input->is_one_row = input->is_one_row && along == input->along;
@@ -296,7 +307,7 @@ class RowFinder {
   }
   bool IsReadAlong(const ScheduledStage& s, const Expr& load) const {
     return strided_ ? AlongAt(s, load).has_value()
-                    : IsAxis(load->args.back(), s.reduce_axes.back());
+                    : RunsAlong(load->args.back(), s.reduce_axes.back());
   }
 
   void FindVector() {

@@ -23,7 +23,7 @@ struct RowInput {
   size_t readers;
   bool holdable;                      // every reader reads it along one row, which is its own
   size_t along;                       // which of its indices runs along the row
-  ExprList row;                       // its other indices, in the root's axes
+  ExprList row;                       // where it begins, in the root's axes
   bool is_one_row;                    // is it the same of all reads along a row?
   std::vector<BufferRef> reductions;  // that read it run by run
 };

@@ -152,6 +152,19 @@ TEST(Reductions, RotatedHalvesAreOfTheSameKernel) {
   ExpectPointsCompute(program, *FindTarget("h100"), " rows:");
 }
 
+// A row may begin anywhere in memory, as frames of a signal do.
+TEST(Reductions, FramesAreRows) {
+  for (const char* shape : {"b=2,f=9,w=40,hop=16", "b=2,f=9,w=33,hop=15"}) {
+    const auto program = InstantiatedFrom(R"(
+      op framed_energy(b, f, w, hop) {
+        in X[b, f * hop + w], H[w]
+        out Y[z: b, i: f] = sum(r: w) X[z, i * hop + r] * X[z, i * hop + r] * H[r]
+      })",
+                                          "framed_energy", shape, DType::kFloat32);
+    ExpectPointsCompute(program, *FindTarget("h100"), " rows:");
+  }
+}
+
 TEST(Reductions, ReadsOfOtherThreadsAreRefused) {
   std::string steps = kSoftmax;
   const std::string mine = "split(Sum.acc, r, [8, 4])";

@@ -286,16 +286,16 @@ absl::Status Executor::Submit(const v1::Job& job, const Batch& batch, int submis
         absl::StrCat(engine_->place(), " does not take it: ", status.message()));
     return absl::OkStatus();
   }
+  ++refusals_;
+  Refusal& refusal = refused_[batch.name];
+  refusal.again = SteadyNow() + std::min(kLongestWait, every_ * (int64_t{1} << refusal.count));
+  refusal.count = std::min(refusal.count + 1, 20);
   // Where the cluster does not answer this is said of all jobs, in the log.
   if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) {
     HEDDLE_RETURN_IF_ERROR(SetObstacle(
         job, absl::StrCat(engine_->place(),
                           " does not take it, and it is tried again: ", status.message())));
   }
-  ++refusals_;
-  Refusal& refusal = refused_[batch.name];
-  refusal.again = SteadyNow() + std::min(kLongestWait, every_ * (int64_t{1} << refusal.count));
-  refusal.count = std::min(refusal.count + 1, 20);
   return status;
 }
 

@@ -113,12 +113,15 @@ bool AllNodesAreAway(const std::vector<std::string>& arguments) {
       [](const std::string& argument) { return absl::StartsWith(argument, "--partition="); });
   if (partition == arguments.rend()) return false;
   const std::vector<std::string> states = RunCommand({"sinfo", "-h", "-o", "%T", *partition}).lines;
-  return !states.empty() &&
-         std::none_of(states.begin(), states.end(), [](const std::string& state) {
-           // A node that does not answer has a star.
-           return state == "idle" || state == "mixed" || state == "allocated" ||
-                  state == "completing" || state == "planned" || state == "reserved";
-         });
+  return !states.empty() && std::none_of(states.begin(), states.end(), [](absl::string_view state) {
+    // Nodes that are powered up when they are needed, and the like, have a sign behind their
+    // state. That of one that does not answer is a star.
+    while (!state.empty() && absl::StrContains("~#!%$@^+-", state.back())) {
+      state.remove_suffix(1);
+    }
+    return state == "idle" || state == "mixed" || state == "allocated" || state == "completing" ||
+           state == "planned" || state == "reserved";
+  });
 }
 
 bool Waits(const SlurmJob& job) { return job.state == "PENDING"; }

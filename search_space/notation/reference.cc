@@ -63,6 +63,12 @@ class Evaluator {
       frame.axes.resize(stage.axes.size() + stage.reduce_axes.size());
       frame.values.resize(frame.program.stack_depth());
       frame.integers.resize(frame.program.stack_depth());
+      auto term = static_cast<double>(frame.program.size());
+      Visit(stage.body, [&](const Expr& e) {
+        const Stage* read = e->op == Op::kLoad ? program.FindStage(e->buffer.get()) : nullptr;
+        if (read != nullptr) term += most_[static_cast<size_t>(read - program.stages.data())];
+      });
+      most_.push_back(term * static_cast<double>(Terms(static_cast<int>(most_.size()))));
     }
   }
 
@@ -88,6 +94,9 @@ class Evaluator {
     for (const Var& r : program_.stages[index].reduce_axes) terms *= r->extent;
     return terms;
   }
+
+  // Instructions of an element where nothing that it reads is known: no element takes more.
+  double MostOf(int index) const { return most_[static_cast<size_t>(index)]; }
 
   // Instructions executed so far.
   int64_t operations() const { return operations_; }
@@ -127,6 +136,7 @@ class Evaluator {
   const TensorProgram& program_;
   Source& source_;
   std::vector<Frame> frames_;
+  std::vector<double> most_;
   int64_t operations_ = 0;
 };
 
@@ -193,9 +203,8 @@ class OnDemand : public Source {
       const auto known = source->memory_[stage].find(offset);
       if (known != source->memory_[stage].end()) return known->second;
     }
-    const Scalar value = known_ == nullptr && evaluator_.Terms(stage) > kParts
-                             ? InParts(stage, offset)
-                             : evaluator_.Element(stage, offset);
+    const Scalar value = evaluator_.Terms(stage) > kParts ? InParts(stage, offset)
+                                                          : evaluator_.Element(stage, offset);
     memory_[stage].emplace(offset, value);
     ++remembered_;
     return value;
@@ -225,55 +234,86 @@ class OnDemand : public Source {
   const std::vector<std::vector<double>>& Kept() const {
     return known_ != nullptr ? known_->Kept() : inputs_;
   }
-  // Inputs of which each element is read many times over.
+  // Inputs of which each element is read many times over, as far as they are no more than is
+  // remembered of other elements.
   void KeepInputs() {
+    size_t kept = 0;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const int64_t elements = program_.inputs[i]->elements;
-      if (elements > static_cast<int64_t>(kMostRemembered)) continue;
+      if (elements > static_cast<int64_t>(kMostRemembered - kept)) continue;
+      kept += static_cast<size_t>(elements);
       for (int64_t offset = std::ssize(inputs_[i]); offset < elements; ++offset) {
         inputs_[i].push_back(Made(static_cast<int>(i), offset));
       }
     }
   }
 
-  // The terms of a reduction, if the second of them tells that they take long in parts, which know
-  // what the first two needed and no more: the same parts whatever threads there are, so that
-  // result and instructions are the same.
+  // Terms of a reduction from the second on, of which there are kParts at least.
+  struct Terms {
+    int64_t begin, end;
+  };
+  static Terms PartOf(int64_t terms, size_t number) {
+    const int64_t whole = (terms - 1) / kParts, more = (terms - 1) % kParts;
+    const auto begin_of = [&](int64_t p) { return 1 + whole * p + std::min(p, more); };
+    const auto p = static_cast<int64_t>(number);
+    return {begin_of(p), begin_of(p + 1)};
+  }
+
+  // Does another term take so long that all together are worth threads? Nothing of it is
+  // remembered: what the first one needed is.
+  bool IsLong(int stage, int64_t offset) const {
+    if (known_ != nullptr || evaluator_.MostOf(stage) < kWorthParts) return false;
+    OnDemand probe(program_, input_, 1, this);
+    probe.evaluator_.Part(stage, offset, 1, 2);
+    return static_cast<double>(probe.operations()) * static_cast<double>(evaluator_.Terms(stage)) >=
+           kWorthParts;
+  }
+
+  // The terms of a reduction in parts that are added up one after the other, so that the result is
+  // the same whether they are computed here or, where they are long, by threads, each of which
+  // knows what the first term needed and no more.
   Scalar InParts(int stage, int64_t offset) {
-    const Combiner combiner = program_.stages[stage].combiner;
     const int64_t terms = evaluator_.Terms(stage);
-    Scalar total = evaluator_.Part(stage, offset, 0, 1);
-    const int64_t before = operations();
-    total = Combined(combiner, total, evaluator_.Part(stage, offset, 1, 2));
-    const double term = static_cast<double>(operations() - before);
-    if (term * static_cast<double>(terms) < kWorthParts) {
-      return Combined(combiner, total, evaluator_.Part(stage, offset, 2, terms));
-    }
-    KeepInputs();
     std::vector<Scalar> results(static_cast<size_t>(kParts));
+    Scalar total = evaluator_.Part(stage, offset, 0, 1);
+    if (IsLong(stage, offset)) {
+      OnThreads(stage, offset, results);
+    } else {
+      for (size_t p = 0; p < results.size(); ++p) {
+        const Terms part = PartOf(terms, p);
+        results[p] = evaluator_.Part(stage, offset, part.begin, part.end);
+      }
+    }
+    for (const Scalar& part : results) {
+      total = Combined(program_.stages[stage].combiner, total, part);
+    }
+    return total;
+  }
+
+  // Remembers what all of it together has computed, unless that is too much.
+  void OnThreads(int stage, int64_t offset, std::vector<Scalar>& results) {
+    KeepInputs();
+    const int64_t terms = evaluator_.Terms(stage);
     std::vector<std::unique_ptr<OnDemand>> sources(results.size());
-    std::atomic<int64_t> operations{0};
+    std::atomic<int64_t> executed{0};
     std::atomic<size_t> remembered{remembered_};
     InParallel(results.size(), threads_, [&](std::atomic<size_t>& next) {
       for (size_t p = next++; p < results.size(); p = next++) {
         auto source = std::make_unique<OnDemand>(program_, input_, 1, this);
-        results[p] =
-            source->PartOf(stage, offset, 2 + (terms - 2) * static_cast<int64_t>(p) / kParts,
-                           2 + (terms - 2) * (static_cast<int64_t>(p) + 1) / kParts);
-        operations += source->operations();
+        const Terms part = PartOf(terms, p);
+        results[p] = source->Forgetful(stage, offset, part.begin, part.end);
+        executed += source->operations();
         remembered += source->remembered_;
         if (remembered <= kMostRemembered) sources[p] = std::move(source);
       }
     });
-    operations_of_parts_ += operations;
-    for (const Scalar& part : results) total = Combined(combiner, total, part);
-    if (remembered > kMostRemembered) return total;
+    operations_of_parts_ += executed;
+    if (remembered > kMostRemembered) return;
     for (const auto& source : sources) Remember(*source);
-    return total;
   }
 
   // Forgets between terms what is too much to remember.
-  Scalar PartOf(int stage, int64_t offset, int64_t begin, int64_t end) {
+  Scalar Forgetful(int stage, int64_t offset, int64_t begin, int64_t end) {
     Scalar total = evaluator_.Part(stage, offset, begin, begin + 1);
     for (int64_t term = begin + 1; term < end; ++term) {
       StartCluster();

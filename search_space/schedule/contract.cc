@@ -121,17 +121,20 @@ class Contraction {
       factors += division.inner.back() ? 1 : 0;
     }
     division.kept = division.summed = AxisSet(axes_.size(), false);
-    bool sums = false, is_left = false;
+    bool sums = false, is_left = false, is_kept = false;
     AxisSet whole(axes_.size(), true);  // axes that remain for the outer sum
     for (size_t a = 0; a < axes_.size(); ++a) {
       const bool is_reduced = a >= stage_.axes.size();
       division.summed[a] = is_reduced && inner[a] && !others[a];
       division.kept[a] = inner[a] && !division.summed[a];
       sums = sums || division.summed[a];
+      is_kept = is_kept || division.kept[a];
       is_left = is_left || (is_reduced && !division.summed[a]);
       if (division.summed[a]) whole[a] = false;
     }
-    if (!sums || !is_left || Iterations(division.kept) > most_elements_) return std::nullopt;
+    // A stage without axes is none that the notation has.
+    if (!sums || !is_left || !is_kept) return std::nullopt;
+    if (Iterations(division.kept) > most_elements_) return std::nullopt;
     const double outer = static_cast<double>(factors_.size()) - factors + 1;
     division.operations = Iterations(inner) * factors + Iterations(whole) * outer;
     return division;

@@ -12,7 +12,8 @@ namespace heddle::search_space {
 namespace {
 
 constexpr int64_t kMostTerms = 8;
-constexpr int64_t kMostNodes = 1024;  // of all terms together
+// Operations and operands of all terms together, which are computed again by each reader.
+constexpr int64_t kMostNodes = 1024;
 
 int64_t TermsOf(const Stage& stage) {
   int64_t terms = 1;
@@ -58,7 +59,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithExpandedTerms(const Ten
   }
   if (!IsShort(*stage)) {
     return absl::InvalidArgumentError(absl::StrCat(name, " is no reduction of at most ", kMostTerms,
-                                                   " terms, which are short together"));
+                                                   " terms and ", kMostNodes, " operations"));
   }
   Expr body = TermOf(*stage, 0);
   for (int64_t term = 1; term < TermsOf(*stage); ++term) {
@@ -72,10 +73,22 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithExpandedTerms(const Ten
 
 std::vector<std::string> TermsWorthExpanding(const TensorProgram& program) {
   absl::flat_hash_set<const Buffer*> reduced;  // of which reductions read elements
+  // Whose elements are looked for, as that at the least distance: computed anew where they are
+  // read, they need not be the same in each place, to the last bit.
+  absl::flat_hash_set<const Buffer*> compared;
   std::vector<std::string> worth;
   for (auto stage = program.stages.rbegin(); stage != program.stages.rend(); ++stage) {
     const bool is_reduced = reduced.contains(stage->tensor.get());
-    if (is_reduced && IsShort(*stage)) worth.push_back(stage->name());
+    const bool is_compared = compared.contains(stage->tensor.get());
+    if (is_reduced && !is_compared && IsShort(*stage)) worth.push_back(stage->name());
+    Visit(stage->body, [&](const Expr& e) {
+      const bool compares = e->op == Op::kEq || e->op == Op::kNe;
+      if (!compares && (!is_compared || stage->is_reduction())) return;
+      if (e->op == Op::kLoad) compared.insert(e->buffer.get());
+      for (const Expr& arg : e->args) {
+        if (arg->op == Op::kLoad) compared.insert(arg->buffer.get());
+      }
+    });
     if (!is_reduced && !stage->is_reduction()) continue;
     Visit(stage->body, [&](const Expr& e) {
       if (e->op == Op::kLoad) reduced.insert(e->buffer.get());

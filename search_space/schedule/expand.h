@@ -18,7 +18,8 @@ namespace heddle::search_space {
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithExpandedTerms(const TensorProgram& program,
                                                                        const std::string& name);
 
-// Those of which another reduction reads elements, itself or through elementwise stages.
+// Those of which another reduction reads elements, itself or through elementwise stages, but none
+// whose elements anybody compares for equality, as positions of a least one do.
 std::vector<std::string> TermsWorthExpanding(const TensorProgram& program);
 
 }  // namespace heddle::search_space

@@ -22,8 +22,8 @@ struct AxisOrder {
   std::string stage;
   std::vector<std::string> axes;
 };
-// Of each stage that is no output and that others read only element by element, all in one order of
-// their axes that is not its own, that order. One applies behind the other.
+// Of each stage that is no output and that others read only at the element that their own axes
+// number, all in one order of these that is not its own, that order. One applies behind the other.
 std::vector<AxisOrder> OrdersOfReaders(const TensorProgram& program);
 
 }  // namespace heddle::search_space

@@ -1,5 +1,5 @@
-// Chains of two products of 16-bit matrices with statistics of rows between, such as attention,
-// which need no row of the first product as a whole (rule_rolling.cc).
+// Chains of two products of 16-bit matrices, with statistics of rows between or without, such as
+// attention, which need no row of the first product as a whole (rule_rolling.cc).
 #ifndef HEDDLE_SEARCH_SPACE_SKETCH_ROLLING_CHAIN_H_
 #define HEDDLE_SEARCH_SPACE_SKETCH_ROLLING_CHAIN_H_
 
@@ -38,8 +38,8 @@ struct RollingChain {
 };
 
 // nullopt unless `kernel`, in which nothing is inlined, is a chain (chain.h) of two products of
-// which one reads the other's rows, and statistics of these, and instructions of warps, or of
-// warpgroups, multiply 16-bit numbers on `target`.
+// which one reads the other's rows, and statistics of these if any, and instructions of warps, or
+// of warpgroups, multiply 16-bit numbers on `target`.
 std::optional<RollingChain> FindRollingChain(const ProgramShape& shape, const KernelShape& kernel,
                                              const Target& target, bool in_warpgroups);
 

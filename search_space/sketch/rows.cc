@@ -62,7 +62,8 @@ class RowFinder {
   // one number, or of which others read other elements than their own, as a rotated half, are
   // computed where they are read.
   void InlineOthers() {
-    for (const int i : std::vector<int>(stages_.begin(), stages_.end())) {
+    // Readers first: what is inlined has what it reads be read there.
+    for (const int i : std::vector<int>(stages_.rbegin(), stages_.rend())) {
       const ScheduledStage& s = stage(i);
       if (i == root_ || s.is_reduction() || s.is_output) continue;
       if (IsOfRows(s) && IsReadAsRows(s)) continue;

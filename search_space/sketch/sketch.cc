@@ -261,9 +261,9 @@ void AddCollapsedRows(const std::shared_ptr<const TensorProgram>& program, const
   }
 }
 
-// Has a chain more than two products? Without statistics between them kernels of their own need not
-// wait for rows, and are for units that multiply matrices, too.
-bool HasStatistics(const KernelShape& chain) { return chain.reductions.size() > 2; }
+// Are there more reductions in a chain than two products, such as a row's statistics? Without any,
+// products of their own need not wait for rows, and are for units that multiply matrices, too.
+bool HasMoreThanTwo(const KernelShape& chain) { return chain.reductions.size() > 2; }
 
 // All in one kernel whose reductions read one another's results.
 void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target& target,
@@ -276,7 +276,7 @@ void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target&
     if (!plan.has_value()) continue;
     Sketch chain = MakeSketch({{*plan}}, shape, {0});
     // What units for matrices compute is many times faster than what is not.
-    const bool is_best = plan->multiplies_matrices && HasStatistics(shape->kernels[0]);
+    const bool is_best = plan->multiplies_matrices && HasMoreThanTwo(shape->kernels[0]);
     chain.draws = is_best ? 4 * draws : draws;
     sketches.push_back(std::move(chain));
   }
@@ -486,7 +486,7 @@ void AddForMatrices(const std::shared_ptr<const TensorProgram>& program, const T
   const bool only_splits =
       std::all_of(algorithm.steps.begin(), algorithm.steps.end(),
                   [](const Step& step) { return std::holds_alternative<SplitOperand>(step); });
-  const bool is_best = !added.empty() && HasStatistics(fused->kernels[0]);
+  const bool is_best = !added.empty() && HasMoreThanTwo(fused->kernels[0]);
   if (!is_best && only_splits) {
     const std::vector<Step> steps = WorthSplitting(program, algorithm.steps, target);
     for (const bool stored : {false, true}) {

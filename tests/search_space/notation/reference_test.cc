@@ -10,6 +10,9 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "search_space/notation/notation.h"
 
@@ -348,6 +351,41 @@ TEST(EvaluateSamples, ALongReductionIsTheSameForAnyThreads) {
     EXPECT_EQ(points[0].value, sum / 2);
     EXPECT_EQ(points[1].value, most - sum);
   }
+}
+
+// Reductions in parts have each of their terms once, however few these are for so many parts.
+TEST(EvaluateSamples, PartsOfALongReductionHaveEachTermOnce) {
+  for (const int terms : {64, 65, 66, 127, 130}) {
+    const TensorProgram program =
+        Own("op f(m, k) { in A[m, k], B[k]  D[i: m] = sum(r: k) A[i, r] * B[r]  "
+            "out S[z: 1] = sum(i: m) D[i] }",
+            ("m=" + std::to_string(terms) + ",k=200000").c_str());
+    double sum = 0;
+    for (int64_t i = 0; i < terms; ++i) {
+      for (int64_t r = 0; r < 200000; ++r) {
+        sum += static_cast<double>(Pattern(0, 200000 * i + r)) * static_cast<double>(Pattern(1, r));
+      }
+    }
+    EXPECT_EQ(Sample(program, 1, int64_t{1} << 26).at(0).value, sum) << terms;
+  }
+}
+
+// Later points know part of what they need, and are computed in the same order all the same.
+TEST(EvaluateSamples, SeveralLongReductionsAreTheSameForAnyThreads) {
+  const TensorProgram program =
+      Own("op f(b, m, n, k) { in A[m, k], B[n, k], G[b]  "
+          "D[i: m, j: n] = sum(r: k) A[i, r] * B[j, r] / 3  "
+          "out S[z: b] = sum(i: m, j: n) D[i, j] / (G[z] * G[z] + 1) }",
+          "b=20,m=400,n=300,k=70");
+  const auto all = [&](int threads) {
+    std::vector<std::pair<int64_t, double>> found;
+    for (const SamplePoint& point : Sample(program, 20, int64_t{1} << 40, 1, threads)) {
+      found.emplace_back(point.offset, point.value);
+    }
+    return found;
+  };
+  EXPECT_EQ(all(1).size(), 20u);
+  EXPECT_EQ(all(1), all(3));
 }
 
 // Every element takes the whole of a long reduction: there are fewer samples then, but some.

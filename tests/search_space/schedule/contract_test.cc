@@ -41,6 +41,10 @@ op no_sum(n) {
   in A[n, n], B[n, n], C[n, n]
   out Y[i: n, j: n] = max(p: n, q: n) A[i, p] * B[p, q] * C[q, j]
 }
+op two_numbers(n) {
+  in A[n], B[n]
+  out Y[i: n] = sum(p: n, q: n) A[p] * B[q]
+}
 op large_between(n) {
   in A[n], B[n]
   out Y[i: n, j: n] = sum(p: n, q: n) A[(i + p) % n] * B[(j * 3 + p + q) % n] * A[(j + i + q) % n]
@@ -89,8 +93,10 @@ TEST(ContractTest, TakesTheFewestOperations) {
 }
 
 TEST(ContractTest, LeavesAloneWhatSavesNothing) {
-  for (const auto& [op, shape] :
-       {std::pair("matmul_scaled", "n=16"), {"no_sum", "n=16"}, {"large_between", "n=64"}}) {
+  for (const auto& [op, shape] : {std::pair("matmul_scaled", "n=16"),
+                                  {"no_sum", "n=16"},
+                                  {"two_numbers", "n=32"},
+                                  {"large_between", "n=64"}}) {
     EXPECT_THAT(std::string(WithContractions(*Made(op, shape), "Y").status().message()),
                 HasSubstr("no sum of products of which some"))
         << op;

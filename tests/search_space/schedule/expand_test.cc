@@ -31,6 +31,12 @@ op through_others(m, n, k) {
   out S[i: m] = sum(j: n) G[i, j]
   out T[i: m] = H[i]
 }
+op nearest(m, n) {
+  in P[m, 2], Q[n, 2]
+  D[i: m, j: n] = sum(r: 2) (P[i, r] - Q[j, r]) * (P[i, r] - Q[j, r])
+  E[i: m, j: n] = D[i, j] * 2
+  out X[i: m] = argmin(j: n) E[i, j]
+}
 op windows(n) {
   in A[n + 1, n + 3]
   W[i: n, j: n] = prod(r: 2, s: 4) A[i + r, j + s]
@@ -66,6 +72,11 @@ TEST(ExpandTest, TermsStandOneBehindTheOther) {
 TEST(ExpandTest, IsForWhatIsReducedFurther) {
   EXPECT_THAT(TermsWorthExpanding(*Made("through_others", "m=4,n=5,k=8")), ElementsAre("F"));
   EXPECT_THAT(TermsWorthExpanding(*Made("through_others", "m=4,n=5,k=9")), ElementsAre());
+}
+
+// A position is found by comparing what is computed again with the least of it.
+TEST(ExpandTest, WhatIsComparedStaysWhatItIs) {
+  EXPECT_THAT(TermsWorthExpanding(*Made("nearest", "m=4,n=5")), ElementsAre());
 }
 
 TEST(ExpandTest, OthersAreRefused) {

@@ -140,7 +140,8 @@ TEST(Reductions, RotatedHalvesAreOfTheSameKernel) {
     op norm_and_rotate(m, d) {
       in X[m, d], G[d], C[d], N[d]
       Q[i: m] = sum(r: d) X[i, r] * X[i, r]
-      A[i: m, x: d] = (X[i, x] + Q[i]) * G[x]
+      B[i: m, x: d] = X[i, x] + Q[i]
+      A[i: m, x: d] = B[i, x] * G[x]
       out Y[i: m, x: d] = A[i, x] * C[x] + select(x < d / 2, -A[i, (x + d / 2) % d], A[i, (x + d / 2) % d]) * N[x]
     })",
                                         "norm_and_rotate", "m=12,d=48", DType::kFloat32);

@@ -19,105 +19,13 @@
 #include "search_space/sketch/in_parts.h"
 #include "search_space/sketch/matrix/packing.h"
 #include "search_space/sketch/partition.h"
+#include "search_space/sketch/plans.h"
 #include "search_space/sketch/rules.h"
 
 namespace heddle::search_space {
 namespace {
 
 constexpr size_t kMaxSketches = 12;  // of one algorithm
-
-// In the order in which sketches are numbered.
-using MakeRule = std::unique_ptr<SketchRule>();
-constexpr MakeRule* kRules[] = {MakeStreamingRule, MakeStagingRule, MakeTilingRule,
-                                MakeRowsRule,      MakeColumnsRule, MakeMatrixRule,
-                                MakeWarpgroupRule, MakePrefixRule,  MakeStridedRowsRule};
-
-struct NamedPlan {
-  std::string rule;
-  std::shared_ptr<const KernelPlan> plan;
-  bool is_fallback, multiplies_matrices;
-};
-using Plans = std::vector<NamedPlan>;  // of one kernel
-
-// Kernels that units for matrices can compute.
-size_t CountMatrices(const std::vector<Plans>& plans) {
-  return static_cast<size_t>(std::count_if(plans.begin(), plans.end(), [](const Plans& made) {
-    return std::any_of(made.begin(), made.end(),
-                       [](const NamedPlan& p) { return p.multiplies_matrices; });
-  }));
-}
-
-// Is there a choice that meets the plan's limits? Draws find one soon where there is.
-bool HasPoint(const KernelPlan& plan) {
-  static constexpr int kAttempts = 1000;
-  std::mt19937_64 rng(1);
-  std::vector<int64_t> values;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    plan.Draw(rng, values);
-    if (plan.Check(values).ok()) return true;
-  }
-  return false;
-}
-
-// Has the kernel sums of more terms than one thread should add up?
-bool HasLongSums(const ProgramShape& shape, const KernelShape& kernel) {
-  return std::any_of(kernel.reductions.begin(), kernel.reductions.end(), [&](int reduction) {
-    const std::vector<const ScheduledStage*> together =
-        shape.schedule.Together(shape.stage(reduction));
-    return std::any_of(together.begin(), together.end(), [](const ScheduledStage* s) {
-      int64_t terms = 1;
-      for (const Var& r : s->reduce_axes) terms *= r->extent;
-      return terms > kMostSerialTerms &&
-             (s->combiner == Combiner::kSum || s->combiner == Combiner::kProd);
-    });
-  });
-}
-
-bool HasValidDefault(const KernelPlan& plan) {
-  const std::vector<uint8_t> choices = plan.Default();
-  std::vector<int64_t> values;
-  for (size_t h = 0; h < choices.size(); ++h) values.push_back(plan.holes()[h].domain[choices[h]]);
-  return plan.Check(values).ok();
-}
-
-// The plan that a rule makes, if it has a point or need not.
-std::optional<NamedPlan> PlanOf(const SketchRule& rule, const ProgramShape& shape,
-                                const KernelShape& kernel, const Target& target) {
-  if (!rule.Applies(shape, kernel, target)) return std::nullopt;
-  std::unique_ptr<KernelPlan> plan = rule.Apply(shape, kernel, target);
-  if (!rule.is_fallback() && !HasPoint(*plan)) return std::nullopt;
-  return NamedPlan{rule.name(), std::move(plan), rule.is_fallback(), rule.multiplies_matrices()};
-}
-
-// What each rule that applies makes of each kernel. A kernel that only another algorithm has needs
-// no fallback where a rule knows better: the definition's sketches already hold what is simple. Nor
-// has one whose sums a fallback, which adds them up one term after another, gets wrong.
-std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const Target& target) {
-  std::vector<Plans> plans;
-  for (const KernelShape& kernel : shape.kernels) {
-    Plans& made = plans.emplace_back();
-    for (MakeRule* make : kRules) {
-      const std::unique_ptr<SketchRule> rule = make();
-      if (kernel.fused && !rule->takes_fused_kernels()) continue;
-      if (MakesParts(shape, kernel) && !rule->multiplies_matrices()) continue;
-      const bool has_better =
-          std::any_of(made.begin(), made.end(), [](const NamedPlan& p) { return !p.is_fallback; });
-      if (rule->is_last_resort() && has_better) continue;
-      if (auto plan = PlanOf(*rule, shape, kernel, target)) made.push_back(*std::move(plan));
-    }
-    const bool has_simple = std::any_of(made.begin(), made.end(), [](const NamedPlan& p) {
-      return !p.is_fallback && HasValidDefault(*p.plan);
-    });
-    // A rule knows no better where nothing is reused.
-    const bool reuses = std::any_of(
-        kernel.reductions.begin(), kernel.reductions.end(),
-        [&](int reduction) { return ReadsSeveralTensors(shape.stage(reduction).body); });
-    const bool keeps = (is_definition || !reuses) && !(has_simple && HasLongSums(shape, kernel));
-    if (keeps || made.size() < 2) continue;
-    std::erase_if(made, [](const NamedPlan& p) { return p.is_fallback; });
-  }
-  return plans;
-}
 
 Sketch MakeSketch(const std::vector<Plans>& plans, const std::shared_ptr<const ProgramShape>& shape,
                   const std::vector<size_t>& choice) {

@@ -1,7 +1,7 @@
-#include "search_space/schedule/permute.h"
+#include "search_space/schedule/primitives/permute.h"
 
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/primitives/permute.h"
+#include "search_space/schedule/permute.h"
 
 namespace heddle::search_space {
 

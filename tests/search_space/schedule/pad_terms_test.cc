@@ -5,14 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/notation/notation.h"
-#include "search_space/notation/reference.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/sketch/algorithms.h"
+#include "tests/search_space/products.h"
 
 namespace heddle::search_space {
 namespace {
@@ -70,8 +68,7 @@ op one_product(s, t, d) {
 )";
 
 TensorProgram Made(const std::string& op, const std::string& shape) {
-  const auto found = FindOperator(*ParseOperators(kOperators), op);
-  return *found->Instantiate(*ParseShape(shape), DType::kBFloat16);
+  return *InstantiatedFrom(kOperators, op, shape, DType::kBFloat16);
 }
 
 // "T[i4 j16|r8] = ..."
@@ -134,14 +131,7 @@ TEST(PadTermsTest, ComputesWhatItDid) {
     const TensorProgram program = Made(op, is_square ? "s=13,d=8" : "s=4,t=13,d=8");
     const auto padded = WithPaddedTerms(program, "O", 16);
     ASSERT_TRUE(padded.ok()) << padded.status();
-    TensorValues inputs;
-    std::mt19937_64 rng(7);
-    for (const BufferRef& input : program.inputs) {
-      for (int64_t i = 0; i < input->elements; ++i) {
-        inputs[input->name].push_back(static_cast<double>(rng() % 17) / 8 - 1);
-      }
-    }
-    TensorValues expected = inputs, got = inputs;
+    TensorValues expected = IntegerInputs(program), got = expected;
     EvaluateAll(program, expected);
     EvaluateAll(**padded, got);
     for (const Stage& stage : program.stages) {

@@ -5,15 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "search_space/notation/notation.h"
-#include "search_space/notation/reference.h"
-#include "search_space/sketch/search_space.h"
+#include "tests/search_space/products.h"
 
 namespace heddle::search_space {
 namespace {
@@ -47,8 +44,7 @@ op other_orders(m) {
 )";
 
 TensorProgram Made(const std::string& op, const std::string& shape) {
-  const auto found = FindOperator(*ParseOperators(kOperators), op);
-  return *found->Instantiate(*ParseShape(shape), DType::kFloat32);
+  return *InstantiatedFrom(kOperators, op, shape, DType::kFloat32);
 }
 
 std::vector<std::string> OrdersOf(const TensorProgram& program) {
@@ -82,14 +78,7 @@ TEST(PermuteTest, ComputesTheSame) {
     SCOPED_TRACE(op);
     const TensorProgram program = Made(op, shape), permuted = InOrder(program);
     EXPECT_THAT(OrdersOf(permuted), IsEmpty());
-    TensorValues inputs;
-    std::mt19937_64 rng(7);
-    for (const BufferRef& input : program.inputs) {
-      for (int64_t i = 0; i < input->elements; ++i) {
-        inputs[input->name].push_back(static_cast<double>(rng() % 17) / 8 - 1);
-      }
-    }
-    TensorValues expected = inputs, got = inputs;
+    TensorValues expected = IntegerInputs(program), got = expected;
     EvaluateAll(program, expected);
     EvaluateAll(permuted, got);
     EXPECT_EQ(got.at("Y"), expected.at("Y"));

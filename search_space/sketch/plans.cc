@@ -1,0 +1,94 @@
+#include "search_space/sketch/plans.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "search_space/sketch/algorithms.h"
+
+namespace heddle::search_space {
+namespace {
+
+// In the order in which sketches are numbered.
+constexpr MakeRule* kRules[] = {MakeStreamingRule, MakeStagingRule, MakeTilingRule,
+                                MakeRowsRule,      MakeColumnsRule, MakeMatrixRule,
+                                MakeWarpgroupRule, MakePrefixRule,  MakeStridedRowsRule};
+
+// Is there a choice that meets the plan's limits? Draws find one soon where there is.
+bool HasPoint(const KernelPlan& plan) {
+  static constexpr int kAttempts = 1000;
+  std::mt19937_64 rng(1);
+  std::vector<int64_t> values;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    plan.Draw(rng, values);
+    if (plan.Check(values).ok()) return true;
+  }
+  return false;
+}
+
+// Has the kernel sums of more terms than one thread should add up?
+bool HasLongSums(const ProgramShape& shape, const KernelShape& kernel) {
+  return std::any_of(kernel.reductions.begin(), kernel.reductions.end(), [&](int reduction) {
+    const std::vector<const ScheduledStage*> together =
+        shape.schedule.Together(shape.stage(reduction));
+    return std::any_of(together.begin(), together.end(), [](const ScheduledStage* s) {
+      int64_t terms = 1;
+      for (const Var& r : s->reduce_axes) terms *= r->extent;
+      return terms > kMostSerialTerms &&
+             (s->combiner == Combiner::kSum || s->combiner == Combiner::kProd);
+    });
+  });
+}
+
+}  // namespace
+
+size_t CountMatrices(const std::vector<Plans>& plans) {
+  return static_cast<size_t>(std::count_if(plans.begin(), plans.end(), [](const Plans& made) {
+    return std::any_of(made.begin(), made.end(),
+                       [](const NamedPlan& p) { return p.multiplies_matrices; });
+  }));
+}
+
+bool HasValidDefault(const KernelPlan& plan) {
+  const std::vector<uint8_t> choices = plan.Default();
+  std::vector<int64_t> values;
+  for (size_t h = 0; h < choices.size(); ++h) values.push_back(plan.holes()[h].domain[choices[h]]);
+  return plan.Check(values).ok();
+}
+
+std::optional<NamedPlan> PlanOf(const SketchRule& rule, const ProgramShape& shape,
+                                const KernelShape& kernel, const Target& target) {
+  if (!rule.Applies(shape, kernel, target)) return std::nullopt;
+  std::unique_ptr<KernelPlan> plan = rule.Apply(shape, kernel, target);
+  if (!rule.is_fallback() && !HasPoint(*plan)) return std::nullopt;
+  return NamedPlan{rule.name(), std::move(plan), rule.is_fallback(), rule.multiplies_matrices()};
+}
+
+std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const Target& target) {
+  std::vector<Plans> plans;
+  for (const KernelShape& kernel : shape.kernels) {
+    Plans& made = plans.emplace_back();
+    for (MakeRule* make : kRules) {
+      const std::unique_ptr<SketchRule> rule = make();
+      if (kernel.fused && !rule->takes_fused_kernels()) continue;
+      if (MakesParts(shape, kernel) && !rule->multiplies_matrices()) continue;
+      const bool has_better =
+          std::any_of(made.begin(), made.end(), [](const NamedPlan& p) { return !p.is_fallback; });
+      if (rule->is_last_resort() && has_better) continue;
+      if (auto plan = PlanOf(*rule, shape, kernel, target)) made.push_back(*std::move(plan));
+    }
+    const bool has_simple = std::any_of(made.begin(), made.end(), [](const NamedPlan& p) {
+      return !p.is_fallback && HasValidDefault(*p.plan);
+    });
+    // A rule knows no better where nothing is reused.
+    const bool reuses = std::any_of(
+        kernel.reductions.begin(), kernel.reductions.end(),
+        [&](int reduction) { return ReadsSeveralTensors(shape.stage(reduction).body); });
+    const bool keeps = (is_definition || !reuses) && !(has_simple && HasLongSums(shape, kernel));
+    if (keeps || made.size() < 2) continue;
+    std::erase_if(made, [](const NamedPlan& p) { return p.is_fallback; });
+  }
+  return plans;
+}
+
+}  // namespace heddle::search_space

@@ -255,6 +255,7 @@ Stmt EmitStage(KernelContext& context, int s, const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);
   if (here.Note<Fetch>() != nullptr) return EmitFetch(context, s, assumptions);
   if (here.Note<ShareScan>() != nullptr) return EmitSharedScan(context, s, assumptions);
+  if (here.Note<RowFragment>() != nullptr) return EmitRowReduction(context, s, assumptions);
   if (here.Note<Fragment>() != nullptr && !here.is_reduction()) {
     return EmitLoadMatrix(context, s, assumptions);
   }

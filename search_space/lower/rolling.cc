@@ -1,5 +1,6 @@
 #include "search_space/lower/rolling.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <utility>
@@ -151,6 +152,21 @@ Stmt ApartFromMasked(KernelContext& context, int s, const Assumptions& assumptio
   const Stmt of_whole = emit(assumed), of_any = emit(assumptions);
   if (ToString(of_whole) == ToString(of_any)) return of_any;  // what asks for no term
   return Seq({If(all, of_whole), If(Simplify(MakeExpr(Op::kNot, {all})), of_any)});
+}
+
+Stmt EmitRowReduction(KernelContext& context, int s, const Assumptions& assumptions) {
+  const ScheduledStage& here = context.stage(s);
+  // Loops are those of lanes, which share out one over all terms.
+  const auto is_made = [](const Loop& l) { return l.kind != LoopKind::kSerial; };
+  if (here.loops.size() != here.axes.size() + 1 ||
+      std::any_of(here.loops.begin(), here.loops.end(), is_made)) {
+    return context.Fail(absl::StrCat("the loops of row_fragment ", here.name(),
+                                     " are changed: lanes take the terms that they hold"));
+  }
+  const BufferRef& buffer = context.storage.at(s).buffer;
+  const Elements all(*buffer);
+  return Seq({all.Around(Store(buffer, all.at, IdentityOf(here.combiner, buffer->dtype))),
+              TakeTerms(context, s, assumptions), CombineLanes(here, buffer)});
 }
 
 // What is read in the loop is a number: where all terms so far are infinite, as those are that an

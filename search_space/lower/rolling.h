@@ -1,5 +1,5 @@
-// Reductions that are taken along with a sum (primitives/rolling_update.h), a value for each row of
-// what warps hold (primitives/row_fragment.h).
+// Reductions with a value for each row of what warps hold (primitives/row_fragment.h): of what they
+// hold at once, or taken along with a sum (primitives/rolling_update.h).
 #ifndef HEDDLE_SEARCH_SPACE_LOWER_ROLLING_H_
 #define HEDDLE_SEARCH_SPACE_LOWER_ROLLING_H_
 
@@ -11,6 +11,10 @@ namespace heddle::search_space {
 // Where a thread keeps the value of `stage`, a row_fragment, at `index`, relative to its region. It
 // must be of one of its own rows.
 ExprList HeldInRows(KernelContext& context, const ScheduledStage& stage, ExprList index);
+
+// What stage `s`, a row_fragment that is computed in a loop as others are (compute_at), reduces of
+// what the lanes of each row hold by then.
+Stmt EmitRowReduction(KernelContext& context, int s, const Assumptions& assumptions);
 
 // What stage `s` computes in a loop of the sum that others are rolled with: apart for iterations of
 // which a mask leaves all terms, so that these do not ask for each.

@@ -12,11 +12,9 @@ using Slope = std::optional<double>;
 
 class Dependence {
  public:
-  Dependence(const Schedule& schedule, const ScheduledStage& sum, const ScheduledStage& running)
-      : schedule_(schedule),
-        row_(RowOf(sum)),
-        running_(running),
-        axis_(static_cast<size_t>(running.FindAxis(RowOf(running)))) {}
+  Dependence(const BufferRef& running, const std::function<bool(const Expr&)>& is_own,
+             const DefinitionOf& definition_of)
+      : running_(running), is_own_(is_own), definition_of_(definition_of) {}
 
   // e = exp(slope * m) * rest.
   Slope OfFactor(const Expr& e) const;
@@ -26,34 +24,30 @@ class Dependence {
   Slope OfSummand(const Expr& e) const;
   bool Depends(const Expr& e) const;
   // What an elementwise stage says of the element that is read; null of anything else.
-  Expr Definition(const Expr& load) const;
-  bool IsRunning(const Expr& e) const { return e->op == Op::kLoad && e->buffer == running_.tensor; }
-  bool IsOfOwnRow(const Expr& load) const {
-    return load->args[axis_]->op == Op::kVar && load->args[axis_]->var == row_;
-  }
+  Expr Inlined(const Expr& load) const;
+  bool IsRunning(const Expr& e) const { return e->op == Op::kLoad && e->buffer == running_; }
 
-  const Schedule& schedule_;
-  const Var& row_;
-  const ScheduledStage& running_;
-  const size_t axis_;
+  const BufferRef& running_;
+  const std::function<bool(const Expr&)>& is_own_;
+  const DefinitionOf& definition_of_;
 };
 
-Expr Dependence::Definition(const Expr& load) const {
-  const int s = load->op == Op::kLoad ? schedule_.FindStage(load->buffer.get()) : -1;
-  if (s < 0) return nullptr;
-  const ScheduledStage& stage = schedule_.stages()[static_cast<size_t>(s)];
-  if (stage.is_reduction()) return nullptr;
-  return Substitute(stage.body, [&](const Var& v) -> Expr {
-    const int axis = stage.FindAxis(v);
-    return axis < 0 ? nullptr : load->args[static_cast<size_t>(axis)];
+Expr Dependence::Inlined(const Expr& load) const {
+  if (load->op != Op::kLoad) return nullptr;
+  const std::optional<Definition> stage = definition_of_(load->buffer.get());
+  if (!stage || stage->is_reduction) return nullptr;
+  return Substitute(stage->body, [&](const Var& v) -> Expr {
+    const auto axis = std::find(stage->axes.begin(), stage->axes.end(), v);
+    return axis == stage->axes.end() ? nullptr
+                                     : load->args[static_cast<size_t>(axis - stage->axes.begin())];
   });
 }
 
 bool Dependence::Depends(const Expr& e) const {
   if (IsRunning(e)) return true;
   if (e->op == Op::kLoad) {
-    const int s = schedule_.FindStage(e->buffer.get());
-    return s >= 0 && Depends(schedule_.stages()[static_cast<size_t>(s)].body);
+    const std::optional<Definition> stage = definition_of_(e->buffer.get());
+    return stage && Depends(stage->body);
   }
   return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return Depends(a); });
 }
@@ -82,7 +76,7 @@ Slope Dependence::OfFactor(const Expr& e) const {
       return a == b ? a : std::nullopt;
     }
     default: {
-      const Expr definition = Definition(e);
+      const Expr definition = Inlined(e);
       return definition == nullptr ? std::nullopt : OfFactor(definition);
     }
   }
@@ -90,7 +84,7 @@ Slope Dependence::OfFactor(const Expr& e) const {
 
 Slope Dependence::OfSummand(const Expr& e) const {
   if (!Depends(e)) return 0;
-  if (IsRunning(e)) return IsOfOwnRow(e) ? Slope(1) : std::nullopt;
+  if (IsRunning(e)) return is_own_(e) ? Slope(1) : std::nullopt;
   const auto number = [](const Expr& x) -> Slope {
     return x->op == Op::kFloat ? Slope(x->float_value) : std::nullopt;
   };
@@ -114,7 +108,7 @@ Slope Dependence::OfSummand(const Expr& e) const {
       return by && *by != 0 ? times(OfSummand(e->args[0]), 1 / *by) : std::nullopt;
     }
     default: {
-      const Expr definition = Definition(e);
+      const Expr definition = Inlined(e);
       return definition == nullptr ? std::nullopt : OfSummand(definition);
     }
   }
@@ -139,9 +133,26 @@ const Var& RowOf(const ScheduledStage& stage) {
   return stage.axes[static_cast<size_t>(stage.FindAxis(name))];
 }
 
+std::optional<double> SlopeIn(const Expr& term, const BufferRef& running,
+                              const std::function<bool(const Expr& load)>& is_own,
+                              const DefinitionOf& definition_of) {
+  return Dependence(running, is_own, definition_of).OfFactor(term);
+}
+
 std::optional<double> SlopeOf(const Schedule& schedule, const ScheduledStage& sum,
                               const ScheduledStage& running) {
-  return Dependence(schedule, sum, running).OfFactor(sum.body);
+  const Var& row = RowOf(sum);
+  const auto axis = static_cast<size_t>(running.FindAxis(RowOf(running)));
+  const auto is_own = [&](const Expr& load) {
+    return load->args[axis]->op == Op::kVar && load->args[axis]->var == row;
+  };
+  const auto definition_of = [&](const Buffer* tensor) -> std::optional<Definition> {
+    const int s = schedule.FindStage(tensor);
+    if (s < 0) return std::nullopt;
+    const ScheduledStage& stage = schedule.stages()[static_cast<size_t>(s)];
+    return Definition{stage.axes, stage.body, stage.is_reduction()};
+  };
+  return SlopeIn(sum.body, running.tensor, is_own, definition_of);
 }
 
 }  // namespace heddle::search_space

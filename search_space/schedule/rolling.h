@@ -2,6 +2,7 @@
 #ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_ROLLING_H_
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_ROLLING_H_
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -14,6 +15,21 @@ std::vector<int> RolledWith(const Schedule& schedule, int consumer);
 
 // The axis of the rows of what warps hold: of a fragment or a row_fragment.
 const Var& RowOf(const ScheduledStage& stage);
+
+// What a tensor's element is computed of, in the program or the schedule that the tensor is in.
+struct Definition {
+  std::vector<Var> axes;
+  Expr body;
+  bool is_reduction = false;
+};
+// nullopt of an input.
+using DefinitionOf = std::function<std::optional<Definition>(const Buffer*)>;
+
+// As SlopeOf below, of the terms `term`: every one is exp(slope * m) times what does not depend on
+// m, where m is the element of `running` that loads for which `is_own` holds read.
+std::optional<double> SlopeIn(const Expr& term, const BufferRef& running,
+                              const std::function<bool(const Expr& load)>& is_own,
+                              const DefinitionOf& definition_of);
 
 // Every term of `sum` is exp(slope * m) times what does not depend on m, where m is the value of
 // `running` at the term's own row: of those that warps hold of both. So a sum for one m

@@ -36,6 +36,7 @@
 #include "search_space/schedule/primitives/persist.h"
 #include "search_space/schedule/primitives/phases.h"
 #include "search_space/schedule/primitives/pipeline.h"
+#include "search_space/schedule/primitives/reduce_in_parts.h"
 #include "search_space/schedule/primitives/reorder.h"
 #include "search_space/schedule/primitives/replicate.h"
 #include "search_space/schedule/primitives/reverse.h"
@@ -65,7 +66,7 @@ using Step =
                  BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
                  SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize,
                  FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes,
-                 Persist, PadTerms, PermuteAxes, ExpandTerms>;
+                 Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

@@ -21,11 +21,11 @@ class WarpPlan : public MatrixPlan {
  public:
   explicit WarpPlan(MatrixKernel kernel) : MatrixPlan(std::move(kernel)) {
     // In the order in which they are drawn. The first value of each takes least.
-    Add("swap", {0, 1}, 0);
+    Add("swap", Swaps(), 0);
     Add("m.warps", {1, 2, 4, 8}, 0);
     Add("n.warps", {1, 2, 4, 8}, 0);
     Add("m.tiles", {1, 2, 3, 4, 6, 8}, 0);
-    Add("n.tiles", {1, 2, 3, 4, 6, 8, 12, 16}, 0);
+    Add("n.tiles", Columns({1, 2, 3, 4, 6, 8, 12, 16}, ShapeOf(Instruction()).n), 0);
     Add("k.steps", {1, 2, 4, 8}, 1);
     Add("split_k", Parts(), 1);
     // A factor that is computed is stored where the other one's copies begin.
@@ -155,22 +155,14 @@ void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
   if (values[kAhead] != 0) w.Pipeline(step, PipelineKind::kRegisters, 2);
 }
 
-class MatrixRule : public SketchRule {
- public:
-  const char* name() const override { return "matrix"; }
-  bool multiplies_matrices() const override { return true; }
-  bool Applies(const ProgramShape& shape, const KernelShape& kernel,
-               const Target& target) const override {
-    return MatrixKernel::Find(shape, kernel, target, false).has_value();
-  }
-  std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
-                                    const Target& target) const override {
-    return std::make_unique<WarpPlan>(*MatrixKernel::Find(shape, kernel, target, false));
-  }
-};
-
 }  // namespace
 
-std::unique_ptr<SketchRule> MakeMatrixRule() { return std::make_unique<MatrixRule>(); }
+std::unique_ptr<SketchRule> MakeMatrixRule() {
+  return std::make_unique<MatrixPlanRule<WarpPlan>>(false, "matrix", false);
+}
+
+std::unique_ptr<SketchRule> MakeMatrixRowPartsRule() {
+  return std::make_unique<MatrixPlanRule<WarpPlan>>(false, "matrix_rows", true);
+}
 
 }  // namespace heddle::search_space

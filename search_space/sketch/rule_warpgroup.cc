@@ -28,11 +28,11 @@ class WarpgroupPlan : public MatrixPlan {
       if (fits) columns.push_back(ShapeOf(instruction).n);
     }
     // In the order in which they are drawn. The first value of each takes least.
-    Add("swap", {0, 1}, 0);
+    Add("swap", Swaps(), 0);
     Add("m.groups", {1, 2, 4}, 0);
     Add("n.groups", {1, 2}, 0);
     Add("m.tiles", {1, 2, 3}, 0);
-    Add("columns", std::move(columns), 0);
+    Add("columns", Columns(std::move(columns), 1), 0);
     Add("k.steps", {1, 2, 4, 8}, 1);
     Add("split_k", Parts(), 1);
     const bool copies = kernel_.IsCopied() || kernel_.IsBoxed();
@@ -47,7 +47,8 @@ class WarpgroupPlan : public MatrixPlan {
     if (kernel_.IsBoxed()) bulk.push_back(1);
     Add("bulk", std::move(bulk), 2);
     Add("staged", Stagings(), 0);
-    Add("persist", kernel_.IsBoxed() ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}, 3);
+    const bool may_stay = kernel_.IsBoxed() && !kernel_.row_parts;
+    Add("persist", may_stay ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}, 3);
   }
 
   absl::Status Check(HoleValues values) const override {
@@ -188,28 +189,14 @@ void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
   if (values[kInFlight] > 0) w.InFlight(sum, values[kInFlight]);
 }
 
-class WarpgroupRule : public SketchRule {
- public:
-  const char* name() const override { return "warpgroup"; }
-  bool multiplies_matrices() const override { return true; }
-  bool Applies(const ProgramShape& shape, const KernelShape& kernel,
-               const Target& target) const override {
-    return Find(shape, kernel, target).has_value();
-  }
-  std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
-                                    const Target& target) const override {
-    return std::make_unique<WarpgroupPlan>(*Find(shape, kernel, target));
-  }
-
- private:
-  static std::optional<MatrixKernel> Find(const ProgramShape& shape, const KernelShape& kernel,
-                                          const Target& target) {
-    return MatrixKernel::Find(shape, kernel, target, true);
-  }
-};
-
 }  // namespace
 
-std::unique_ptr<SketchRule> MakeWarpgroupRule() { return std::make_unique<WarpgroupRule>(); }
+std::unique_ptr<SketchRule> MakeWarpgroupRule() {
+  return std::make_unique<MatrixPlanRule<WarpgroupPlan>>(true, "warpgroup", false);
+}
+
+std::unique_ptr<SketchRule> MakeWarpgroupRowPartsRule() {
+  return std::make_unique<MatrixPlanRule<WarpgroupPlan>>(true, "warpgroup_rows", true);
+}
 
 }  // namespace heddle::search_space

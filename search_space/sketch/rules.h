@@ -47,6 +47,10 @@ std::unique_ptr<SketchRule> MakeColumnsRule();
 std::unique_ptr<SketchRule> MakeMatrixRule();
 // The same by instructions of warpgroups, which read their operands from shared memory.
 std::unique_ptr<SketchRule> MakeWarpgroupRule();
+// The same two of products of which reductions of rows are stored, in parts of their columns, such
+// as the maximum of each row of scores.
+std::unique_ptr<SketchRule> MakeMatrixRowPartsRule();
+std::unique_ptr<SketchRule> MakeWarpgroupRowPartsRule();
 // Rows reduced by groups of threads, several reductions in one kernel: softmax, layer norm, sums.
 std::unique_ptr<SketchRule> MakeRowsRule();
 // The same of rows along another axis than the innermost one, side by side, where a block can hold

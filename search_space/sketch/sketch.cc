@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -15,6 +16,7 @@
 #include "search_space/schedule/collapse.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/permute.h"
+#include "search_space/schedule/reduce_in_parts.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/in_parts.h"
 #include "search_space/sketch/matrix/packing.h"
@@ -318,7 +320,8 @@ std::vector<Plans> PlansOfPartition(const ProgramShape& shape, const Target& tar
   for (size_t k = 0; k < plans.size(); ++k) {
     Plans& made = plans[k];
     if (shape.kernels[k].fused) {
-      for (MakeRule* make : {MakeChainRule, MakeRollingRule, MakeWarpgroupRollingRule}) {
+      for (MakeRule* make : {MakeChainRule, MakeRollingRule, MakeWarpgroupRollingRule,
+                             MakeMatrixRowPartsRule, MakeWarpgroupRowPartsRule}) {
         if (auto chain = PlanOf(*make(), shape, shape.kernels[k], target)) {
           made.push_back(*std::move(chain));
         }
@@ -363,6 +366,81 @@ void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Ta
   }
 }
 
+// Draws of `added` sketches for units that multiply matrices: as many as all others have, since
+// matrices are multiplied many times faster so.
+void AddAsOften(std::vector<Sketch> added, std::vector<Sketch>& sketches) {
+  size_t others = 0;
+  for (const Sketch& sketch : sketches) others += sketch.superseded ? 0 : sketch.draws;
+  for (Sketch& sketch : added) {
+    sketch.draws = std::max<size_t>(1, others / added.size());
+    sketches.push_back(std::move(sketch));
+  }
+}
+
+// The program behind `steps`, which reduce rows of products in parts, in kernels that make these
+// where a product's tile lies: first with those that need no more kernels than that, then with what
+// combines the parts in the kernel that reads it.
+std::vector<std::shared_ptr<const ProgramShape>> FindRowParts(
+    const std::shared_ptr<const TensorProgram>& program, const std::vector<Step>& steps) {
+  Partition partition;
+  for (const Step& step : steps) {
+    partition.stored.insert(NameOfParts(std::get<ReduceInParts>(step).stage));
+  }
+  const ProgramShape apart = FindKernels(program, steps, partition);
+  std::set<std::string> inside, combined;
+  for (const Stage& stage : apart.schedule.program().stages) {
+    if (stage.is_reduction() && !stage.is_output) combined.insert(stage.name());
+    if (!partition.stored.contains(stage.name())) continue;
+    for (const Expr& part : LoadsIn(stage.body)) inside.insert(part->buffer->name);
+  }
+  for (const Step& step : steps) inside.insert(std::get<ReduceInParts>(step).stage);
+  Partition merged = partition;
+  for (const KernelShape& kernel : apart.kernels) {
+    const std::string& root = apart.stage(kernel.root).name();
+    if (inside.contains(root)) partition.merged.insert(root);
+    if (inside.contains(root) || combined.contains(root)) merged.merged.insert(root);
+  }
+  return {std::make_shared<const ProgramShape>(FindKernels(program, steps, merged)),
+          std::make_shared<const ProgramShape>(FindKernels(program, steps, partition))};
+}
+
+// With reductions of rows of products that units for matrices make, in parts of their columns. In
+// its own kernel the product would be stored.
+void AddRowParts(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                 std::vector<Sketch>& sketches) {
+  if (!ShapeOf(WarpInstruction(DType::kBFloat16)).IsOn(target)) return;
+  const std::vector<ReducedRows> rows = RowsWorthReducingInParts(*program);
+  std::vector<Sketch> added;
+  for (const int64_t columns : {64, 128, 256}) {
+    std::vector<Step> steps;
+    for (const ReducedRows& r : rows) {
+      // Not of columns that are mostly past the end.
+      if (3 * RoundUp(r.columns, columns) <= 4 * r.columns) {
+        steps.push_back(ReduceInParts{r.stage, columns});
+      }
+    }
+    if (steps.empty()) continue;
+    for (const auto& shape : FindRowParts(program, steps)) {
+      std::vector<Plans> plans = PlansOfPartition(*shape, target);
+      const auto is_made = [&](const KernelShape& kernel) {
+        const Plans& made = plans[static_cast<size_t>(&kernel - shape->kernels.data())];
+        return !made.empty();
+      };
+      if (shape->kernels.empty() || CountMatrices(plans) == 0 ||
+          !std::all_of(shape->kernels.begin(), shape->kernels.end(), is_made)) {
+        continue;
+      }
+      const size_t first = added.size();
+      AddCombinations(std::move(plans), shape, added);
+      for (size_t s = first; s < added.size(); ++s) {
+        added[s].name = absl::StrCat("row_parts/", added[s].name, "[", columns, "]");
+      }
+      break;
+    }
+  }
+  AddAsOften(std::move(added), sketches);
+}
+
 // Products of parts are for the units that multiply matrices of these.
 void AddInParts(const InParts& parts, bool only_last, const Target& target,
                 std::vector<Sketch>& sketches) {
@@ -401,14 +479,8 @@ void AddForMatrices(const std::shared_ptr<const TensorProgram>& program, const T
       if (!steps.empty()) AddInParts(FindInParts(program, steps, stored), !stored, target, added);
     }
   }
-  // As many draws as all others have: matrices are multiplied many times faster so.
-  size_t others = 0;
-  for (const Sketch& sketch : sketches) others += sketch.superseded ? 0 : sketch.draws;
-  for (Sketch& sketch : added) {
-    sketch.name = absl::StrCat(algorithm.name, "/", sketch.name);
-    sketch.draws = std::max<size_t>(1, others / added.size());
-    sketches.push_back(std::move(sketch));
-  }
+  for (Sketch& sketch : added) sketch.name = absl::StrCat(algorithm.name, "/", sketch.name);
+  AddAsOften(std::move(added), sketches);
 }
 
 // `plans` of the definition's kernels, `shape`.
@@ -472,6 +544,7 @@ std::vector<Sketch> SketchesInOrder(const std::shared_ptr<const TensorProgram>& 
   for (const Algorithm& algorithm : algorithms) {
     if (algorithm.is_last) AddForMatrices(program, target, algorithm, sketches);
   }
+  AddRowParts(program, target, sketches);
   return sketches;
 }
 

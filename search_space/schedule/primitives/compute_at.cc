@@ -67,6 +67,14 @@ absl::Status ComputeAt::ApplyTo(ScheduleEditor& editor) const {
                                  " on, which are no whole matrices of ", of_matrix));
     }
   }
+  if (const auto* rows = here->Note<RowFragment>(); rows != nullptr) {
+    HEDDLE_RETURN_IF_ERROR(rows->CheckRegion(*here, base, extent));
+    const int64_t columns = rows->layout().block_cols();
+    if (here->reduce_axes.size() != 1 || here->reduce_axes[0]->extent % columns != 0) {
+      return Refuse(absl::StrCat(stage, " reduces no multiple of ", columns,
+                                 " terms along one axis, as lanes hold them"));
+    }
+  }
   for (ScheduledStage& s : editor.stages()) {
     if (s.leader != here->tensor) continue;
     s.scope = here->scope;

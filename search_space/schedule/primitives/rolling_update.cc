@@ -137,18 +137,7 @@ absl::Status RollingUpdate::ApplyTo(ScheduleEditor& editor) const {
   std::vector<int64_t> extent;
   HEDDLE_RETURN_IF_ERROR(
       InferRegion(schedule, *here, around->consumer, around->attach_loop, base, extent));
-  for (size_t i = 0; i < extent.size(); ++i) {
-    const bool is_row = here->axes[i]->name == rows->row;
-    const ModRem m = ModulusRemainder(base[i]);
-    const int64_t of_matrix = rows->Extent(here->axes[i]->name);
-    if (extent[i] % of_matrix == 0 && m.modulus % of_matrix == 0 && m.remainder % of_matrix == 0 &&
-        (is_row || extent[i] == 1)) {
-      continue;
-    }
-    return Refuse(absl::StrCat("a warp would hold ", extent[i], " elements of axis ",
-                               here->axes[i]->name, " of ", stage, " from ", ToString(base[i]),
-                               " on, which are no rows of whole matrices"));
-  }
+  HEDDLE_RETURN_IF_ERROR(rows->CheckRegion(*here, base, extent));
   here->base = std::move(base);
   here->extent = std::move(extent);
   here->consumer = schedule.IndexOf(*around);

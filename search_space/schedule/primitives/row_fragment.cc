@@ -1,6 +1,7 @@
 #include "search_space/schedule/primitives/row_fragment.h"
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/simplify.h"
 #include "search_space/schedule/editor.h"
 
 namespace heddle::search_space {
@@ -14,6 +15,23 @@ absl::Status RowFragment::CheckAt(const Schedule& schedule, const ScheduledStage
                      stage, " is not one"));
   }
   if (here.FindAxis(row) < 0) return Refuse(absl::StrCat(stage, " has no axis ", row));
+  return absl::OkStatus();
+}
+
+absl::Status RowFragment::CheckRegion(const ScheduledStage& here, const std::vector<Expr>& base,
+                                      const std::vector<int64_t>& extent) const {
+  for (size_t i = 0; i < extent.size(); ++i) {
+    const bool is_row = here.axes[i]->name == row;
+    const ModRem m = ModulusRemainder(base[i]);
+    const int64_t of_matrix = Extent(here.axes[i]->name);
+    if (extent[i] % of_matrix == 0 && m.modulus % of_matrix == 0 && m.remainder % of_matrix == 0 &&
+        (is_row || extent[i] == 1)) {
+      continue;
+    }
+    return Refuse(absl::StrCat("a warp would hold ", extent[i], " elements of axis ",
+                               here.axes[i]->name, " of ", stage, " from ", ToString(base[i]),
+                               " on, which are no rows of whole matrices"));
+  }
   return absl::OkStatus();
 }
 

@@ -19,6 +19,11 @@ struct RowFragment {
   // Values of a matrix that one lane has.
   int64_t elements() const { return layout().row_blocks(); }
 
+  // Of a region of the stage that a warp, or a warpgroup, holds: rows of whole matrices, of other
+  // axes one element.
+  absl::Status CheckRegion(const ScheduledStage& here, const std::vector<Expr>& base,
+                           const std::vector<int64_t>& extent) const;
+
   HEDDLE_ANNOTATION(RowFragment, "row_fragment", stage, instruction, row);
 };
 

@@ -103,12 +103,24 @@ void MatrixPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const 
   }
 }
 
+std::vector<int64_t> MatrixPlan::Swaps() const {
+  if (!kernel_.row_parts) return {0, 1};
+  return {static_cast<int64_t>(kernel_.row_parts->rows)};
+}
+
+std::vector<int64_t> MatrixPlan::Columns(std::vector<int64_t> all, int64_t of_matrix) const {
+  if (!kernel_.row_parts) return all;
+  std::erase_if(all, [&](int64_t c) { return c * of_matrix != kernel_.row_parts->columns; });
+  return all;
+}
+
 std::vector<int64_t> MatrixPlan::Stagings() const {
   return kernel_.may_stage ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0};
 }
 
 std::vector<int64_t> MatrixPlan::Parts() const {
   std::vector<int64_t> parts = {1};
+  if (kernel_.row_parts) return parts;
   if (kernel_.shared_axis == kernel_.depth) {
     while (parts.back() < kMostParts) parts.push_back(2 * parts.back());
     return parts;
@@ -199,6 +211,9 @@ const ScheduledStage& MatrixPlan::Stage(const ScheduleWriter& w, const StageRef&
 MatrixPlan::Begun MatrixPlan::Begin(ScheduleWriter& w, const MatrixTile& t) const {
   const TiledKernel& k = kernel_.kernel;
   Begun begun{.root = k.root, .sum = k.reduction};
+  if (kernel_.row_parts) {
+    for (const BufferRef& stage : kernel_.row_parts->inlined) w.ComputeInline({stage});
+  }
   // The factors become stages of their own while the sum is what they were found in.
   std::vector<BufferRef> inlined;
   for (const Factor& factor : kernel_.factors) {
@@ -277,6 +292,7 @@ void MatrixPlan::StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begu
 MatrixPlan::Result MatrixPlan::SplitResult(ScheduleWriter& w, const MatrixTile& t,
                                            const Begun& begun, const std::vector<int64_t>& rows,
                                            const std::vector<int64_t>& cols) const {
+  if (kernel_.row_parts) return SplitRowParts(w, t, begun, rows, cols);
   Result result{.blocks = begun.blocks};
   const LoopList axes = w.Loops(begun.result);
   const size_t first = FirstAxis(axes.size());
@@ -295,6 +311,43 @@ MatrixPlan::Result MatrixPlan::SplitResult(ScheduleWriter& w, const MatrixTile& 
   return result;
 }
 
+// A group of the columns has one part of a row, and the lanes of a row store what it is of each
+// reduction.
+MatrixPlan::Result MatrixPlan::SplitRowParts(ScheduleWriter& w, const MatrixTile& t,
+                                             const Begun& begun, const std::vector<int64_t>& rows,
+                                             const std::vector<int64_t>& cols) const {
+  Result result;
+  const LoopList axes = w.Loops(begun.result);
+  const size_t along = kernel_.row_parts->along;
+  for (size_t x = 0; x < kernel_.kernel.axes.size(); ++x) {
+    if (x == along) continue;
+    const LoopRef& axis = axes[x < along ? x : x - 1];
+    if (x == kernel_.factors[t.a].own) {
+      result.row = w.Split(axis, rows);
+      result.blocks.push_back(result.row[0]);
+    } else {
+      result.blocks.push_back(axis);
+    }
+  }
+  const LoopList parts = w.Split(axes.back(), {cols[0]});
+  const LoopList numbers = w.Split(axes[axes.size() - 2], {cols[cols.size() - 2], 1});
+  result.blocks.push_back(parts[0]);
+  result.col = Join({parts, numbers});
+  return result;
+}
+
+// Each where the rows lie, once the product is there.
+void MatrixPlan::ReduceRows(ScheduleWriter& w, MatrixInstruction instruction,
+                            const LoopRef& thread) const {
+  const RowParts& parts = *kernel_.row_parts;
+  const size_t own = kernel_.factors[parts.rows].own;
+  for (auto s = parts.reductions.rbegin(); s != parts.reductions.rend(); ++s) {
+    w.SetScope(*s, Scope::kLocal);
+    w.RowFragment(*s, instruction, Stage(w, *s).axes[own < parts.along ? own : own - 1]->name);
+    w.ComputeAt(*s, thread);
+  }
+}
+
 void MatrixPlan::BindResult(ScheduleWriter& w, const MatrixTile& t, const Begun& begun,
                             const Result& result, const LoopList& threads, const LoopList& held,
                             MatrixInstruction instruction) const {
@@ -304,7 +357,11 @@ void MatrixPlan::BindResult(ScheduleWriter& w, const MatrixTile& t, const Begun&
   if (!t.is_staged) BindBlocks(w, t, begun, result.blocks);
   const LoopRef thread = w.Fuse(threads);
   w.Bind(thread, BindTo::kThread);
-  w.Vectorize(held.back());
+  if (kernel_.row_parts) {
+    ReduceRows(w, instruction, thread);
+  } else {
+    w.Vectorize(held.back());
+  }
 
   w.SetScope(begun.sum, Scope::kLocal);
   const std::vector<Var> axes = Stage(w, begun.sum).axes;

@@ -15,6 +15,7 @@
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/sketch/kernel_plan.h"
+#include "search_space/sketch/rules.h"
 #include "search_space/sketch/tiling/tiled_kernel.h"
 
 namespace heddle::search_space {
@@ -46,6 +47,17 @@ void WriteFragment(ScheduleWriter& w, const StageRef& sum, const StageRef& tile,
                    size_t depth, MatrixInstruction instruction, MatrixOperand operand,
                    const LoopRef& at);
 
+// Reductions of rows of a product's tiles, each over the `columns` that one warp, or warpgroup, has
+// of a row: the root stores these alone (schedule/reduce_in_parts.h), along an axis that numbers
+// the reductions and one that numbers the parts of a row, behind the product's other axes.
+struct RowParts {
+  std::vector<BufferRef> inlined;    // stages that hand on results, the product's among them
+  std::vector<StageRef> reductions;  // in definition order
+  size_t rows = 0;                   // the factor with the rows
+  size_t along = 0;                  // the product's axis of the columns
+  int64_t columns = 0;
+};
+
 // A kernel that is such a product.
 struct MatrixKernel {
   TiledKernel kernel;
@@ -59,10 +71,16 @@ struct MatrixKernel {
   bool vanishes = true;
   // Is there one result, whose elements lie closest along an axis of a factor?
   bool may_stage = false;
+  // What is stored in the place of the product's elements, if they are not.
+  std::optional<RowParts> row_parts;
 
   // nullopt unless instructions of warps, or of warpgroups, can compute it on `target`.
   static std::optional<MatrixKernel> Find(const ProgramShape& shape, const KernelShape& of,
                                           const Target& target, bool in_warpgroups);
+  // The same of a kernel with nothing inlined that stores row_parts.
+  static std::optional<MatrixKernel> FindWithRowParts(const ProgramShape& shape,
+                                                      const KernelShape& kernel,
+                                                      const Target& target, bool in_warpgroups);
 
   DType Type() const { return factors[0].operand.dtype; }  // of both
   int64_t Extent(size_t factor) const { return kernel.axes[factors[factor].own].extent; }
@@ -146,6 +164,10 @@ class MatrixPlan : public KernelPlan {
   void Add(const char* name, std::vector<int64_t> domain, int group) {
     holes_.push_back({name, std::move(domain), group});
   }
+  std::vector<int64_t> Swaps() const;  // the numbers of the factors that may be operand A
+  // Columns of a warp or warpgroup: those of `all`, or what it has of a row's part, in matrices of
+  // `of_matrix`.
+  std::vector<int64_t> Columns(std::vector<int64_t> all, int64_t of_matrix) const;
   std::vector<int64_t> Parts() const;     // that the reduction may be split into
   std::vector<int64_t> Stagings() const;  // of the result, in shared memory
 
@@ -192,6 +214,55 @@ class MatrixPlan : public KernelPlan {
   absl::Status CheckGrid(const MatrixTile& t) const;
   absl::Status CheckResult(const MatrixTile& t) const;
   void StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begun) const;
+  Result SplitRowParts(ScheduleWriter& w, const MatrixTile& t, const Begun& begun,
+                       const std::vector<int64_t>& rows, const std::vector<int64_t>& cols) const;
+  void ReduceRows(ScheduleWriter& w, MatrixInstruction instruction, const LoopRef& thread) const;
+};
+
+// The rule that makes such plans, with the instructions of warpgroups or of warps, of products, or
+// of those with row_parts.
+template <typename Plan>
+class MatrixPlanRule : public SketchRule {
+ public:
+  MatrixPlanRule(bool in_warpgroups, const char* name, bool row_parts)
+      : in_warpgroups_(in_warpgroups), name_(name), row_parts_(row_parts) {}
+
+  const char* name() const override { return name_; }
+  bool takes_fused_kernels() const override { return row_parts_; }
+  bool multiplies_matrices() const override { return true; }
+  bool Applies(const ProgramShape& shape, const KernelShape& kernel,
+               const Target& target) const override {
+    return row_parts_ ? Apply(shape, kernel, target) != nullptr
+                      : Find(shape, kernel, target).has_value();
+  }
+  // Whether lanes hold what the reductions of rows read is found out by writing the simplest
+  // schedule.
+  std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
+                                    const Target& target) const override {
+    auto found = Find(shape, kernel, target);
+    if (!found.has_value()) return nullptr;
+    auto plan = std::make_unique<Plan>(*std::move(found));
+    if (!row_parts_) return plan;
+    std::vector<int64_t> values;
+    for (const Hole& hole : plan->holes()) {
+      if (hole.domain.empty()) return nullptr;
+      values.push_back(hole.domain[0]);
+    }
+    ScheduleWriter w(shape.schedule);
+    if (!plan->WriteTo(w, values).ok()) return nullptr;
+    return plan;
+  }
+
+ private:
+  std::optional<MatrixKernel> Find(const ProgramShape& shape, const KernelShape& kernel,
+                                   const Target& target) const {
+    return row_parts_ ? MatrixKernel::FindWithRowParts(shape, kernel, target, in_warpgroups_)
+                      : MatrixKernel::Find(shape, kernel, target, in_warpgroups_);
+  }
+
+  const bool in_warpgroups_;
+  const char* const name_;
+  const bool row_parts_;
 };
 
 }  // namespace heddle::search_space

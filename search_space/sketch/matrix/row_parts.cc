@@ -1,0 +1,111 @@
+// Products of which only reductions of the rows of tiles are stored (reduce_in_parts.h).
+#include <algorithm>
+#include <utility>
+
+#include "search_space/sketch/matrix/matrix_plan.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Of a kernel that several are merged into: the product whose elements the others reduce, without
+// the stages that only hand on results.
+class RowPartsFinder {
+ public:
+  RowPartsFinder(const ProgramShape& shape, const KernelShape& kernel)
+      : whole_{{}, shape.schedule, {}}, schedule_(shape.schedule), root_(kernel.root) {
+    for (int s : StagesOf(shape, kernel)) {
+      if (!shape.stage(s).inlined) members_.push_back(s);
+    }
+  }
+
+  std::optional<MatrixKernel> Find(const Target& target, bool in_warpgroups) {
+    RowParts parts;
+    int product = -1, result = -1;
+    for (int s : members_) {
+      const ScheduledStage& stage = whole_.stage(s);
+      if (schedule_.HasCompanions(stage)) return std::nullopt;
+      if (s == root_) continue;
+      if (stage.is_reduction()) {
+        if (product < 0)
+          product = s;
+        else
+          parts.reductions.push_back({stage.tensor});
+        continue;
+      }
+      if (stage.is_output || !schedule_.Apply(Step(ComputeInline{stage.name()})).ok()) {
+        return std::nullopt;
+      }
+      if (result < 0) result = s;
+      parts.inlined.push_back(stage.tensor);
+    }
+    if (parts.reductions.empty() || result < 0) return std::nullopt;
+    auto found = MatrixKernel::Find(whole_, {.root = result, .reductions = {product}}, target,
+                                    in_warpgroups);
+    if (!found || !AddRows(product, parts, *found)) return std::nullopt;
+    return found;
+  }
+
+ private:
+  const ScheduledStage& Computed(const StageRef& s) const {
+    return schedule_.stages()[static_cast<size_t>(schedule_.FindStage(s.tensor.get()))];
+  }
+
+  // The axes of a part are the product's, but for that of its columns, and one that numbers parts.
+  bool AddRows(int product, RowParts parts, MatrixKernel& found) const {
+    const size_t axes = whole_.stage(product).axes.size();
+    for (const StageRef& s : parts.reductions) {
+      const ScheduledStage& reduction = Computed(s);
+      if (reduction.axes.size() != axes || reduction.reduce_axes.size() != 1) return false;
+      const std::optional<size_t> along = ColumnsOf(product, reduction);
+      const int64_t columns = reduction.reduce_axes[0]->extent;
+      if (!along || (s.tensor != parts.reductions[0].tensor &&
+                     (*along != parts.along || columns != parts.columns))) {
+        return false;
+      }
+      parts.along = *along;
+      parts.columns = columns;
+    }
+    const ScheduledStage& root = whole_.stage(root_);
+    for (size_t f = 0; f < 2; ++f) {
+      if (found.factors[f].own == parts.along) parts.rows = 1 - f;
+    }
+    if (found.factors[1 - parts.rows].own != parts.along || root.axes.size() != axes + 1) {
+      return false;
+    }
+    found.kernel.root = {root.tensor};
+    found.may_stage = false;
+    found.row_parts = std::move(parts);
+    return true;
+  }
+
+  // The product's axis through which the terms of a reduction of its elements go.
+  std::optional<size_t> ColumnsOf(int product, const ScheduledStage& reduction) const {
+    std::optional<size_t> along;
+    for (const Expr& load : LoadsIn(reduction.body)) {
+      if (load->buffer != whole_.stage(product).tensor) continue;
+      for (size_t d = 0; d < load->args.size(); ++d) {
+        if (!MentionsAny(load->args[d], {reduction.reduce_axes[0].get()})) continue;
+        if (along.has_value() && along != d) return std::nullopt;
+        along = d;
+      }
+    }
+    return along;
+  }
+
+  const ProgramShape whole_;
+  Schedule schedule_;
+  const int root_;
+  std::vector<int> members_;
+};
+
+}  // namespace
+
+std::optional<MatrixKernel> MatrixKernel::FindWithRowParts(const ProgramShape& shape,
+                                                           const KernelShape& kernel,
+                                                           const Target& target,
+                                                           bool in_warpgroups) {
+  if (!kernel.fused) return std::nullopt;
+  return RowPartsFinder(shape, kernel).Find(target, in_warpgroups);
+}
+
+}  // namespace heddle::search_space

@@ -27,11 +27,25 @@ constexpr Format FormatOf(DType type) {
 
 constexpr uint16_t kQuietNan = 0x7fff;
 
+// Of a double.
+constexpr int kFractionBits = 52, kExponentBias = 1023;
+
 }  // namespace
 
 double RoundToNarrow(DType type, double value) {
   if (value == 0 || !std::isfinite(value)) return value;
   const Format f = FormatOf(type);
+  // In the bits: past each power of two the unit of the fraction doubles, and the carry raises the
+  // exponent. Not where it may leave the normal values.
+  const auto bits = std::bit_cast<uint64_t>(value);
+  const int exponent = static_cast<int>(bits >> kFractionBits & 0x7ff) - kExponentBias;
+  if (exponent >= f.least && exponent < f.most) {
+    const int dropped = kFractionBits - (f.digits - 1);
+    const uint64_t half = uint64_t{1} << (dropped - 1);
+    const bool ties_up = type == DType::kTF32 || (bits >> dropped & 1) != 0;
+    const uint64_t nearest = (bits + half - (ties_up ? 0 : 1)) >> dropped << dropped;
+    return std::bit_cast<double>(nearest);
+  }
   const int unit = std::max(std::ilogb(value), f.least) - (f.digits - 1);
   const double units = std::ldexp(value, -unit);
   const double rounded =

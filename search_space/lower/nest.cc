@@ -236,11 +236,15 @@ Stmt EmitAttached(KernelContext& context, int a, bool rolls, const Carried& carr
     return EmitRollingUpdate(context, a, carried.assumptions);
   }
   std::vector<int> members = context.Together(a);
+  const std::vector<int> rolled = RolledWith(context.schedule, a);
   // What is taken along with a sum outlives its loops, as the sum does.
-  for (int r : RolledWith(context.schedule, a)) members.push_back(r);
+  members.insert(members.end(), rolled.begin(), rolled.end());
   for (int member : members) {
     const BufferRef buffer = context.Allocate(member, 1, nullptr);
     if (buffer->scope == Scope::kLocal) locals.push_back(buffer);
+  }
+  for (int r : rolled) {
+    if (const BufferRef latest = AllocateLatest(context, r)) locals.push_back(latest);
   }
   const auto emit = [&](const Assumptions& assumed) { return EmitStage(context, a, assumed); };
   const bool is_computed =

@@ -35,6 +35,17 @@ struct Elements {
   }
 };
 
+// Calls `visit` with the index of each element, all of them numbers.
+void ForEachElement(const Buffer& buffer, absl::FunctionRef<void(const ExprList&)> visit) {
+  for (int64_t e = 0; e < buffer.elements; ++e) {
+    ExprList at(buffer.shape.size());
+    int64_t rest = e;
+    for (size_t d = at.size(); d-- > 0; rest /= buffer.shape[d])
+      at[d] = Int(rest % buffer.shape[d]);
+    visit(at);
+  }
+}
+
 size_t AxisOf(const ScheduledStage& stage, const Var& axis) {
   return static_cast<size_t>(stage.FindAxis(axis));
 }
@@ -49,12 +60,13 @@ Stmt CombineLanes(const ScheduledStage& stage, const BufferRef& buffer) {
   return all.Around(WarpReduce(stage.combiner, buffer, all.at, kRowLanes));
 }
 
-// The terms of one iteration, of which a lane takes those whose columns it holds.
-Stmt TakeTerms(KernelContext& context, int s, const Assumptions& assumptions) {
+// Combines `buffer` with the terms of one iteration, of which a lane takes those whose columns it
+// holds.
+Stmt TakeTerms(KernelContext& context, int s, const BufferRef& buffer,
+               const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);
   const auto& rows = *here.Note<RowFragment>();
   const FragmentLayout& layout = rows.layout();
-  const BufferRef& buffer = context.storage.at(s).buffer;
   const Elements own(*buffer);
   const Expr lane = VarExpr(context.thread) % Int(layout.lanes());
   const Loop& reduce = here.loops.back();
@@ -166,55 +178,108 @@ Stmt EmitRowReduction(KernelContext& context, int s, const Assumptions& assumpti
   const BufferRef& buffer = context.storage.at(s).buffer;
   const Elements all(*buffer);
   return Seq({all.Around(Store(buffer, all.at, IdentityOf(here.combiner, buffer->dtype))),
-              TakeTerms(context, s, assumptions), CombineLanes(here, buffer)});
+              TakeTerms(context, s, buffer, assumptions), CombineLanes(here, buffer)});
 }
 
-// What is read in the loop is a number: where all terms so far are infinite, as those are that an
+// Of a reduction that sums depend on, which its value has to be made good in: the one that they
+// depend on may be behind, the greatest or least of what is taken so far is kept beside it.
+bool IsBehind(const KernelContext& context, int s) {
+  return IsIdempotent(context.stage(s).combiner) &&
+         !DependentsOf(context, context.stage(s)).empty();
+}
+
+BufferRef AllocateLatest(KernelContext& context, int s) {
+  if (!IsBehind(context, s)) return nullptr;
+  KernelContext::Storage& storage = context.storage.at(s);
+  const Buffer& value = *storage.buffer;
+  storage.latest = MakeBuffer(absl::StrCat(context.stage(s).name(), ".latest"), value.dtype,
+                              Scope::kLocal, value.shape);
+  return storage.latest;
+}
+
+// What sums are relative to is a number: where all terms so far are infinite, as those are that an
 // added mask leaves out, they are still exp(-infinity), which is 0, relative to it. It is less than
 // any other number, so that the first of these takes its place, as it would that of infinity.
 Stmt BeginRollingUpdate(KernelContext& context, int s) {
   const Combiner combiner = context.stage(s).combiner;
-  const BufferRef& buffer = context.storage.at(s).buffer;
+  const KernelContext::Storage& storage = context.storage.at(s);
+  const DType type = storage.buffer->dtype;
+  const Expr identity = IdentityOf(combiner, type);
+  const Elements all(*storage.buffer);
+  if (storage.latest == nullptr) return all.Around(Store(storage.buffer, all.at, identity));
   const double lowest = std::numeric_limits<float>::lowest();
-  const Expr nothing = IsIdempotent(combiner)
-                           ? Float(combiner == Combiner::kMax ? lowest : -lowest, buffer->dtype)
-                           : IdentityOf(combiner, buffer->dtype);
-  const Elements all(*buffer);
-  return all.Around(Store(buffer, all.at, nothing));
+  const Expr least = Float(combiner == Combiner::kMax ? lowest : -lowest, type);
+  return Seq({all.Around(Store(storage.buffer, all.at, least)),
+              all.Around(Store(storage.latest, all.at, identity))});
 }
 
-Stmt EmitRollingUpdate(KernelContext& context, int s, const Assumptions& assumptions) {
+namespace {
+
+// Of a lane's row, the exponent of what sums that depend on its value so are multiplied by when it
+// becomes the latest.
+Expr ExponentAt(const KernelContext::Storage& storage, const ExprList& at, double slope) {
+  const Expr change = Load(storage.latest, at) - Load(storage.buffer, at);
+  return change * Float(slope, storage.buffer->dtype);
+}
+
+// Has the sums be what they would if the value had been the latest one, which it becomes.
+Stmt CatchUp(const KernelContext& context, int s) {
   const ScheduledStage& here = context.stage(s);
-  const BufferRef& buffer = context.storage.at(s).buffer;
-  const Stmt take = ApartFromMasked(context, s, assumptions, [&](const Assumptions& assumed) {
-    return TakeTerms(context, s, assumed);
-  });
-  if (!IsIdempotent(here.combiner)) return take;
-  const Elements own(*buffer);
-  const auto like = [&](const char* name) {
-    return MakeBuffer(absl::StrCat(here.name(), name), buffer->dtype, Scope::kLocal, buffer->shape);
-  };
-  const BufferRef before = like(".before");
-  std::vector<Stmt> out = {
-      own.Around(Store(before, own.at, Load(buffer, own.at))),
-      take,
-      CombineLanes(here, buffer),
-  };
+  const KernelContext::Storage& storage = context.storage.at(s);
+  const BufferRef& value = storage.buffer;
+  const Elements own(*value);
+  std::vector<Stmt> out;
   for (const auto& [slope, sums] : DependentsOf(context, here)) {
-    const BufferRef factors = like(".factor");
-    const Expr changed = Load(buffer, own.at) - Load(before, own.at);
-    const Expr factor = MakeExpr(Op::kExp, {changed * Float(slope, buffer->dtype)});
+    const BufferRef factors =
+        MakeBuffer(absl::StrCat(here.name(), ".factor"), value->dtype, Scope::kLocal, value->shape);
+    const Expr factor = MakeExpr(Op::kExp, {ExponentAt(storage, own.at, slope)});
     std::vector<Stmt> scale = {own.Around(Store(factors, own.at, factor))};
     for (int d : sums) scale.push_back(Scale(context, d, here, factors));
     out.push_back(Alloc(factors, Seq(std::move(scale))));
   }
-  return Alloc(before, Seq(std::move(out)));
+  out.push_back(own.Around(Store(value, own.at, Load(storage.latest, own.at))));
+  return Seq(std::move(out));
+}
+
+// Is the value so far behind the latest, in any row of the lane, that terms are much larger than 1
+// for it? If it is no number, too.
+Expr IsFarBehind(const KernelContext& context, int s) {
+  static constexpr double kMostExponent = 5.5;  // terms are up to e^5.5, some 245
+  const KernelContext::Storage& storage = context.storage.at(s);
+  const auto dependents = DependentsOf(context, context.stage(s));
+  const double steepest = context.stage(s).combiner == Combiner::kMax ? dependents.begin()->first
+                                                                      : dependents.rbegin()->first;
+  Expr any;
+  ForEachElement(*storage.buffer, [&](const ExprList& at) {
+    const Expr bound = Float(-kMostExponent, storage.buffer->dtype);
+    const Expr far = MakeExpr(Op::kNot, {bound <= ExponentAt(storage, at, steepest)});
+    any = any == nullptr ? far : MakeExpr(Op::kOr, {any, far});
+  });
+  return any;
+}
+
+}  // namespace
+
+Stmt EmitRollingUpdate(KernelContext& context, int s, const Assumptions& assumptions) {
+  const ScheduledStage& here = context.stage(s);
+  const KernelContext::Storage& storage = context.storage.at(s);
+  const BufferRef into = storage.latest != nullptr ? storage.latest : storage.buffer;
+  const Stmt take = ApartFromMasked(context, s, assumptions, [&](const Assumptions& assumed) {
+    return TakeTerms(context, s, into, assumed);
+  });
+  if (!IsIdempotent(here.combiner)) return take;
+  std::vector<Stmt> out = {take, CombineLanes(here, into)};
+  if (storage.latest != nullptr) {
+    out.push_back(If(IsFarBehind(context, s), CatchUp(context, s)));
+  }
+  return Seq(std::move(out));
 }
 
 Stmt EndRollingUpdate(KernelContext& context, int s) {
   const ScheduledStage& here = context.stage(s);
-  if (IsIdempotent(here.combiner)) return Seq({});
-  return CombineLanes(here, context.storage.at(s).buffer);
+  const KernelContext::Storage& storage = context.storage.at(s);
+  if (storage.latest != nullptr) return CatchUp(context, s);
+  return IsIdempotent(here.combiner) ? Seq({}) : CombineLanes(here, storage.buffer);
 }
 
 }  // namespace heddle::search_space

@@ -21,14 +21,19 @@ Stmt EmitRowReduction(KernelContext& context, int s, const Assumptions& assumpti
 Stmt ApartFromMasked(KernelContext& context, int s, const Assumptions& assumptions,
                      absl::FunctionRef<Stmt(const Assumptions&)> emit);
 
+// Registers for what stage `s` is of all terms so far, where sums depend on it, null where none do:
+// these are relative to an earlier value as long as their terms stay small for that.
+BufferRef AllocateLatest(KernelContext& context, int s);
+
 // In front of the loop: nothing is taken yet.
 Stmt BeginRollingUpdate(KernelContext& context, int s);
 
 // Takes the terms of one iteration of the consumer's loop into stage `s`, and makes good in the
-// sums whose terms depend on it for what that changes.
+// sums whose terms depend on it for what that changes, once it is much: rarely behind the first
+// iterations, so that most leave the sums alone.
 Stmt EmitRollingUpdate(KernelContext& context, int s, const Assumptions& assumptions);
 
-// Behind the loop: adds up what the lanes of a row have.
+// Behind the loop: adds up what the lanes of a row have, or makes good for what is left.
 Stmt EndRollingUpdate(KernelContext& context, int s);
 
 }  // namespace heddle::search_space

@@ -346,6 +346,25 @@ class StageCompiler {
 
 StageProgram::StageProgram(const TensorProgram& program, const Stage& stage) {
   StageCompiler(program, stage, *this);
+  FindProduct();
+}
+
+void StageProgram::FindProduct() {
+  Product product{};
+  int found = 0;
+  for (const Instruction& i : code_) {
+    if (i.code == Code::kLoadAffine && i.tensor.is_input && found < 2) {
+      product.inputs[found] = i.tensor.index;
+      product.offsets[found++] = affines_[static_cast<size_t>(i.target)];
+    } else if (i.code == Code::kValues && i.op == Op::kCast && !IsNarrow(i.type)) {
+      continue;
+    } else if (i.code == Code::kValues && i.op == Op::kMul && &i == &code_.back() && found == 2) {
+      product_ = std::move(product);
+      return;
+    } else {
+      return;
+    }
+  }
 }
 
 }  // namespace heddle::search_space

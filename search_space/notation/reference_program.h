@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -44,7 +45,31 @@ class StageProgram {
  public:
   StageProgram(const TensorProgram& program, const Stage& stage);
 
+  // A number at a sum of multiples of axes.
+  struct Affine {
+    int64_t constant = 0;
+    std::vector<std::pair<int, int64_t>> terms;  // axis and factor
+    int64_t At(const int64_t* axes) const {
+      int64_t sum = constant;
+      for (const auto& [axis, factor] : terms) sum += axes[axis] * factor;
+      return sum;
+    }
+    int64_t FactorOf(int axis) const {
+      for (const auto& [own, factor] : terms) {
+        if (own == axis) return factor;
+      }
+      return 0;
+    }
+  };
+  // The product of an element of each of two inputs, converted to wider types or not at all: what
+  // most terms are that there are many of.
+  struct Product {
+    int inputs[2];
+    Affine offsets[2];
+  };
+
   int64_t size() const { return static_cast<int64_t>(code_.size()); }
+  const std::optional<Product>& product() const { return product_; }
   size_t stack_depth() const { return depth_; }
 
   // Evaluates the body. `axes` holds the values of the stage's axes, then of its reduction axes;
@@ -75,16 +100,7 @@ class StageProgram {
     TensorId tensor{true, 0};
     double number = 0;
   };
-  struct Affine {
-    int64_t constant = 0;
-    std::vector<std::pair<int, int64_t>> terms;  // axis and factor
-    int64_t At(const int64_t* axes) const {
-      int64_t sum = constant;
-      for (const auto& [axis, factor] : terms) sum += axes[axis] * factor;
-      return sum;
-    }
-  };
-
+  void FindProduct();
   static void RunIntegers(Op op, int64_t*& top);
   static bool Compare(Op op, double a, double b);
   static Scalar Unary(Op op, DType type, const Scalar& a);
@@ -95,6 +111,7 @@ class StageProgram {
   std::vector<Instruction> code_;
   std::vector<Affine> affines_;
   size_t depth_ = 0;
+  std::optional<Product> product_;
 };
 
 template <typename Loader>

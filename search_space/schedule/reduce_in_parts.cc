@@ -75,7 +75,7 @@ class Rewriter {
   Rewriter(const TensorProgram& program, const Stage& sum) : program_(program), sum_(sum) {}
 
   absl::Status Find();
-  std::shared_ptr<const TensorProgram> Rewritten(int64_t columns) const;
+  absl::StatusOr<std::shared_ptr<const TensorProgram>> Rewritten(int64_t columns) const;
   int64_t RowLength() const { return sum_.axes[along_]->extent; }
 
  private:
@@ -183,9 +183,8 @@ absl::Status Rewriter::AddReduction(const Stage& stage) {
   Reduction reduction{.stage = &stage, .body = WrittenOut(stage.body)};
   int64_t nodes = 0;
   Visit(reduction.body, [&](const Expr&) { ++nodes; });
-  const bool is_float32 =
-      stage.tensor->dtype == DType::kFloat32 && reduction.body->type == DType::kFloat32;
-  if (!is_float32 || stage.combiner == Combiner::kProd || nodes > kMostOperations) {
+  if (reduction.body->type != DType::kFloat32 || stage.combiner == Combiner::kProd ||
+      nodes > kMostOperations) {
     return absl::InvalidArgumentError(
         absl::StrCat(stage.name(), " is no sum, maximum or minimum of float32 that ",
                      kMostOperations, " operations make of ", sum_.name()));
@@ -278,7 +277,7 @@ absl::Status Rewriter::FindDependency(Reduction& reduction) const {
     if (!DependsOn(reduction.body, {other.stage->tensor.get()})) continue;
     const auto is_own = [&](const Expr& load) { return IsOwn(load, other, reduction); };
     const bool may = !reduction.depends.has_value() && IsIdempotent(other.stage->combiner) &&
-                     !other.depends.has_value();
+                     !other.depends.has_value() && other.stage->tensor->dtype == DType::kFloat32;
     if (may && DependsOnPlace(reduction, n)) continue;
     const auto slope = SlopeIn(reduction.body, other.stage->tensor, is_own, definition_of);
     // With every part the factor is 1 or less.
@@ -399,13 +398,27 @@ Stage Rewriter::WholeOf(size_t number, const BufferRef& parts) const {
   return whole;
 }
 
-std::shared_ptr<const TensorProgram> Rewriter::Rewritten(int64_t columns) const {
+absl::StatusOr<std::shared_ptr<const TensorProgram>> Rewriter::Rewritten(int64_t columns) const {
   auto rewritten = std::make_shared<TensorProgram>(program_);
   std::vector<Stage>& stages = rewritten->stages;
+  stages.clear();
+  // Outputs that nobody reads stay behind those that depend on the sum.
   const auto depends = [&](const Stage& stage) {
     return stage.tensor != sum_.tensor && dependents_.contains(stage.tensor.get());
   };
-  std::erase_if(stages, depends);
+  const auto first =
+      std::find_if(program_.stages.begin(), program_.stages.end(),
+                   [&](const Stage& stage) { return stage.is_output && depends(stage); });
+  const auto is_last = [&](const Stage& stage) {
+    if (depends(stage)) return true;
+    return stage.is_output && &stage - program_.stages.data() > first - program_.stages.begin() &&
+           std::none_of(program_.stages.begin(), program_.stages.end(), [&](const Stage& reader) {
+             return DependsOn(reader.body, {stage.tensor.get()});
+           });
+  };
+  for (const Stage& stage : program_.stages) {
+    if (!is_last(stage)) stages.push_back(stage);
+  }
   std::vector<Stage> parts;
   for (size_t n = 0; n < reductions_.size(); ++n) parts.push_back(PartOf(n, columns, parts));
   stages.insert(stages.end(), parts.begin(), parts.end());
@@ -414,7 +427,18 @@ std::shared_ptr<const TensorProgram> Rewriter::Rewritten(int64_t columns) const 
   for (size_t n = 0; n < reductions_.size(); ++n) stages.push_back(WholeOf(n, all));
   for (const Stage& stage : program_.stages) {
     const Buffer* tensor = stage.tensor.get();
-    if (depends(stage) && !between_.contains(tensor) && !NumberOf(tensor)) stages.push_back(stage);
+    if (is_last(stage) && !between_.contains(tensor) && !NumberOf(tensor)) stages.push_back(stage);
+  }
+  const auto outputs = [](const TensorProgram& program) {
+    std::vector<std::string> names;
+    for (const Stage& stage : program.stages) {
+      if (stage.is_output) names.push_back(stage.name());
+    }
+    return names;
+  };
+  if (outputs(*rewritten) != outputs(program_)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("reductions of ", sum_.name(), " are outputs that would change places"));
   }
   return rewritten;
 }
@@ -438,9 +462,15 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithReductionsInParts(
 }
 
 std::vector<ReducedRows> RowsWorthReducingInParts(const TensorProgram& program) {
+  const auto is_element = [](const Expr& e) {
+    return (e->op == Op::kCast ? e->args[0] : e)->op == Op::kLoad;
+  };
   std::vector<ReducedRows> worth;
   for (const Stage& stage : program.stages) {
-    if (stage.combiner != Combiner::kSum || LoadsIn(stage.body).size() < 2) continue;
+    const bool is_product =
+        stage.combiner == Combiner::kSum && stage.body->op == Op::kMul &&
+        std::all_of(stage.body->args.begin(), stage.body->args.end(), is_element);
+    if (!is_product) continue;
     Rewriter rewriter(program, stage);
     if (rewriter.Find().ok()) worth.push_back({stage.name(), rewriter.RowLength()});
   }

@@ -33,7 +33,7 @@ namespace heddle::search_space {
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithReductionsInParts(
     const TensorProgram& program, const std::string& name, int64_t columns);
 
-// The sums of several tensors' elements to which that applies, and how long their rows are.
+// The sums of products of two elements to which that applies, and how long their rows are.
 struct ReducedRows {
   std::string stage;
   int64_t columns;

@@ -12,6 +12,7 @@
 #include "search_space/schedule/operands.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/chain.h"
+#include "search_space/sketch/rolling_chain.h"
 #include "search_space/sketch/rules.h"
 
 namespace heddle::search_space {
@@ -93,7 +94,7 @@ class KernelEstimate {
     for (int s : stages_) {
       for (const ScheduledStage* member : schedule_.Together(stage(s))) Add(*member);
     }
-    place.bytes_again *= bytes_;
+    place.bytes_again = place.bytes_again * bytes_ + cached_bytes_;
     if (reuses_ && place.is_fallback) place.product_share = kFallbackShare;
     const double moved_us = bytes_ / (target_.memory_gbs * 1e3);
     const double again_us = place.bytes_again / (target_.memory_gbs * kCacheSpeed * 1e3);
@@ -155,7 +156,7 @@ class KernelEstimate {
       instructions_us_ += each * times * instruction_us;
     }
     reuses_ = true;
-    const bool on_matrices = narrow && is_alone && !kernel_.fused && terms == 1;
+    const bool on_matrices = narrow && is_alone && (!kernel_.fused || rolls_) && terms == 1;
     const double peak = on_matrices ? MatrixGflops(target_, s.tensor->dtype) : target_.peak_gflops;
     product_us_ += terms * iterations * 2 / (peak * 1e3) / kTileShare;
   }
@@ -167,7 +168,7 @@ class KernelEstimate {
     for (const auto& make : {MakeRowsRule, MakeStridedRowsRule}) {
       if (make()->Applies(shape_, kernel_, target_)) return true;
     }
-    if (kernel_.fused) return FindChainPlace(place);
+    if (kernel_.fused) return FindRollingPlace(place) || FindChainPlace(place);
     place.is_fallback = !MakeTilingRule()->Applies(shape_, kernel_, target_);
     for (int s : kernel_.stageable) Inline(stage(s).tensor);
     return true;
@@ -176,6 +177,42 @@ class KernelEstimate {
   void Inline(const BufferRef& tensor) {
     // What does not apply leaves the schedule as it was.
     (void)schedule_.Apply(Step(ComputeInline{tensor->name}));
+  }
+
+  // Units for matrices make both products of a chain, and no row of the first one is kept.
+  bool FindRollingPlace(Place& place) {
+    rolls_ = MakeRollingRule()->Applies(shape_, kernel_, target_);
+    if (!rolls_) return false;
+    const auto rolling = FindRollingChain(shape_, kernel_, target_, false);
+    for (const BufferRef& tensor : rolling->inlined) Inline(tensor);
+    const auto bytes_of = [](const MatrixKernel& product, const Factor& factor) {
+      double bytes = SizeOf(factor.operand.dtype);
+      for (size_t axis : factor.axes) {
+        const size_t data = product.kernel.axes.size();
+        bytes *= static_cast<double>(axis < data ? product.kernel.axes[axis].extent
+                                                 : product.kernel.reduce_axes[axis - data].extent);
+      }
+      return bytes;
+    };
+    const double blocks = BlocksOf(*FindChain(shape_, kernel_, target_), kTile, place);
+    cached_bytes_ = blocks * (bytes_of(rolling->scores, rolling->keys()) +
+                              bytes_of(rolling->root, rolling->values()));
+    return true;
+  }
+
+  // So many rows of a block: the blocks along the rows; what of the device all blocks have.
+  double BlocksOf(const Chain& chain, double in_block, Place& place) const {
+    double rows = 1, others = 1;
+    const std::vector<TiledAxis>& axes = chain.root.axes;
+    for (size_t a = 0; a < axes.size(); ++a) {
+      const bool is_column =
+          std::find(chain.columns.begin(), chain.columns.end(), a) != chain.columns.end();
+      if (!is_column) (chain.row == a ? rows : others) *= static_cast<double>(axes[a].extent);
+    }
+    const double blocks = others * std::ceil(rows / in_block);
+    const auto sms = static_cast<double>(target_.sm_count);
+    place.device_share = blocks / (sms * std::ceil(blocks / sms));
+    return std::ceil(rows / in_block);
   }
 
   // A block has some rows of everything that is kept of a row.
@@ -223,7 +260,9 @@ class KernelEstimate {
   std::set<int> stages_;
   std::set<const Buffer*> read_;
   double bytes_ = 0, instructions_us_ = 0, product_us_ = 0;
+  double cached_bytes_ = 0;  // of the second-level cache, of what several blocks read
   bool reuses_ = false;
+  bool rolls_ = false;  // is it a chain of products on units for matrices?
 };
 
 class Partitioner {

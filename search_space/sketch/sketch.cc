@@ -413,11 +413,14 @@ void AddRowParts(const std::shared_ptr<const TensorProgram>& program, const Targ
   std::vector<Sketch> added;
   for (const int64_t columns : {64, 128, 256}) {
     std::vector<Step> steps;
+    std::shared_ptr<const TensorProgram> parted = program;
     for (const ReducedRows& r : rows) {
       // Not of columns that are mostly past the end.
-      if (3 * RoundUp(r.columns, columns) <= 4 * r.columns) {
-        steps.push_back(ReduceInParts{r.stage, columns});
-      }
+      if (3 * RoundUp(r.columns, columns) > 4 * r.columns) continue;
+      const auto more = WithReductionsInParts(*parted, r.stage, columns);
+      if (!more.ok()) continue;
+      steps.push_back(ReduceInParts{r.stage, columns});
+      parted = *more;
     }
     if (steps.empty()) continue;
     for (const auto& shape : FindRowParts(program, steps)) {

@@ -77,28 +77,6 @@ absl::Status CheckSlopes(const Schedule& schedule, const ScheduledStage& consume
   return absl::OkStatus();
 }
 
-// Is the stage computed in the loops of `consumer`, or is it that?
-bool IsWithin(const Schedule& schedule, int stage, int consumer) {
-  while (stage >= 0 && stage != consumer) {
-    stage = schedule.stages()[static_cast<size_t>(stage)].consumer;
-  }
-  return stage == consumer;
-}
-
-// A maximum of nothing but -infinity is the lowest number while it is taken along: only sums whose
-// terms are 0 either way may read it.
-absl::Status CheckReaders(const Schedule& schedule, const ScheduledStage& stage, int consumer) {
-  if (stage.combiner == Combiner::kSum) return absl::OkStatus();
-  for (int r : schedule.ReadersOf(stage.tensor.get())) {
-    if (IsWithin(schedule, r, consumer)) continue;
-    return Refuse(absl::StrCat(stage.name(), " is read by ",
-                               schedule.stages()[static_cast<size_t>(r)].name(),
-                               ", which is not computed in the loops of ",
-                               schedule.stages()[static_cast<size_t>(consumer)].name()));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status RollingUpdate::ApplyTo(ScheduleEditor& editor) const {
@@ -132,7 +110,6 @@ absl::Status RollingUpdate::ApplyTo(ScheduleEditor& editor) const {
     rolled.push_back(&schedule.stages()[static_cast<size_t>(r)]);
   }
   HEDDLE_RETURN_IF_ERROR(CheckSlopes(schedule, *around, rolled));
-  HEDDLE_RETURN_IF_ERROR(CheckReaders(schedule, *here, schedule.IndexOf(*around)));
   std::vector<Expr> base;
   std::vector<int64_t> extent;
   HEDDLE_RETURN_IF_ERROR(

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <random>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -63,6 +64,29 @@ TEST(FloatFormat, RoundsToNearestEven) {
     EXPECT_EQ(HalfBits(type, NAN), 0x7fff);
     EXPECT_EQ(HalfBits(type, -0.0), 0x8000);
     EXPECT_EQ(UnitRoundoff(type), type == DType::kFloat16 ? 0x1p-11 : 0x1p-8);
+  }
+}
+
+// Of any number between the smallest and the largest, the one of the type's two neighbours that is
+// nearer, or of two as near the one that ends in zero (of tf32 the larger one).
+TEST(FloatFormat, RoundsToTheNearestNeighbour) {
+  std::mt19937_64 rng(3);
+  for (DType type : {DType::kFloat16, DType::kBFloat16, DType::kTF32}) {
+    const int digits = 1 - std::ilogb(UnitRoundoff(type)) - 1;
+    for (int i = 0; i < 20000; ++i) {
+      const int exponent = static_cast<int>(rng() % 28) - 13;
+      double fraction = 1 + std::ldexp(static_cast<double>(rng() >> 12), -52);
+      // One in four lies in the middle of two neighbours.
+      if (rng() % 4 == 0) {
+        const double unit = std::ldexp(1, 1 - digits);
+        fraction = std::floor(fraction / unit) * unit + unit / 2;
+      }
+      const double value = std::ldexp(rng() % 2 == 0 ? fraction : -fraction, exponent);
+      const double unit = std::ldexp(1, exponent + 1 - digits);
+      const double units = value / unit;
+      const double nearest = type == DType::kTF32 ? std::round(units) : std::nearbyint(units);
+      ASSERT_EQ(RoundTo(type, value), nearest * unit) << NameOf(type) << " " << value;
+    }
   }
 }
 

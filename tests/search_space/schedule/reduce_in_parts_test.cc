@@ -44,6 +44,47 @@ op late_interaction(q, d, x, y, k) {
   M[a: q, b: d, i: x] = max(j: y) S[a, b, i, j]
   out Y[a: q, b: d]: float32 = sum(i: x) M[a, b, i]
 }
+op symmetric_loss(n, k) {
+  in A[n, k], B[n, k]
+  S[i: n, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: n] = max(j: n) S[i, j]
+  N[j: n] = max(i: n) S[i, j]
+  P[i: n] = sum(j: n) exp(S[i, j] - M[i])
+  Q[j: n] = sum(i: n) exp(S[i, j] - N[j])
+  D[i: n] = sum(r: k) A[i, r] * B[i, r]
+  L[z: 1] = sum(i: n) log(P[i]) + log(Q[i]) + M[i] + N[i] - 2 * D[i]
+  out Y[z: 1]: float32 = L[z] / (2 * n)
+}
+op among_outputs(m, n, k) {
+  in A[m, k], B[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n) S[i, j]
+  out U[i: m]: float32 = M[i] * 2
+  out V[i: m]: float32 = sum(r: k) A[i, r]
+  N[i: m] = min(j: n) S[i, j]
+  out W[i: m]: float32 = M[i] - N[i]
+}
+op reduced_outputs(m, n, k) {
+  in A[m, k], B[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  out V[i: m]: float32 = sum(r: k) A[i, r]
+  out U[i: m]: float32 = max(j: n) S[i, j]
+}
+op output_before_reduction(m, n, k) {
+  in A[m, k], B[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n) S[i, j]
+  out V[i: m]: float32 = M[i] * 2
+  out U[i: m]: float32 = min(j: n) S[i, j]
+}
+op two_products(m, n, k) {
+  in A[m, k], B[n, k], C[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n) S[i, j]
+  T[i: m, j: n] = sum(r: k) A[i, r] * C[j, r]
+  N[i: m] = sum(j: n) T[i, j] * M[i]
+  out Y[i: m]: float32 = N[i]
+}
 op whole_loss(m, n, k) {
   in A[m, k], B[n, k]
   S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
@@ -162,9 +203,24 @@ TEST(ReduceInPartsTest, TakesNoOtherReaders) {
   EXPECT_THAT(WhyNot("other_row", "m=40,k=8"), HasSubstr("Z depends on M in a way"));
   EXPECT_THAT(WhyNot("twice", "m=40,k=8"), HasSubstr("Y reads each element of S in another way"));
   EXPECT_THAT(WhyNot("of_all_rows", "m=4,n=40,k=8"), HasSubstr("depends on what is made of all"));
+  EXPECT_THAT(WhyNot("output_before_reduction", "m=4,n=40,k=8"), HasSubstr("would change places"));
   EXPECT_THAT(WhyNot("nearest", "m=4,n=40,k=8", 4), HasSubstr("parts have 8 to 1024 columns"));
   const auto unknown = WithReductionsInParts(*Made("nearest", "m=4,n=40,k=8"), "P", 16);
   EXPECT_THAT(std::string(unknown.status().message()), HasSubstr("P is no stage of nearest"));
+}
+
+// Of sums that reduce one another's results, products alone.
+TEST(ReduceInPartsTest, IsForProducts) {
+  const auto worth = [](const char* op, const char* shape) {
+    std::vector<std::string> names;
+    for (const ReducedRows& rows : RowsWorthReducingInParts(*Made(op, shape))) {
+      names.push_back(absl::StrCat(rows.stage, " ", rows.columns));
+    }
+    return names;
+  };
+  EXPECT_THAT(worth("symmetric_loss", "n=40,k=8"), testing::ElementsAre("D 40"));
+  EXPECT_THAT(worth("two_products", "m=4,n=40,k=8"), testing::ElementsAre("S 40", "T 40"));
+  EXPECT_TRUE(SearchSpace::Create(Made("symmetric_loss", "n=256,k=64"), *FindTarget("h100")).ok());
 }
 
 struct Case {
@@ -266,6 +322,7 @@ INSTANTIATE_TEST_SUITE_P(
         KernelCase{"nearest", "m=40,n=128,k=16", "a100", "matrix_rows"},
         KernelCase{"late_interaction", "q=2,d=2,x=16,y=64,k=16", "a100", "matrix_rows"},
         KernelCase{"late_interaction", "q=2,d=2,x=16,y=128,k=16", "h100", "warpgroup_rows"},
+        KernelCase{"two_products", "m=40,n=128,k=16", "a100", "matrix_rows"},
         KernelCase{"whole_loss", "m=40,n=128,k=16", "h100", "warpgroup_rows"}),
     [](const auto& info) {
       return absl::StrCat(info.param.op, "_", info.param.device, "_", info.index);

@@ -218,6 +218,7 @@ TEST(RollingTest, IsFoundByWhatReadsWhat) {
   EXPECT_TRUE(IsRolling("causal", "b=2,s=64,d=32", DType::kBFloat16, "a100"));
   EXPECT_TRUE(IsRolling("grouped", "h=2,g=2,s=64,d=32"));
   EXPECT_TRUE(IsRolling("smallest", "s=64,t=64,d=32"));
+  EXPECT_TRUE(IsRolling("with_maximum", "s=64,t=64,d=32"));
   // No device has units for float32, nor this one any.
   EXPECT_FALSE(IsRolling("attention", "b=2,s=64,t=64,d=32,e=32", DType::kFloat32));
   EXPECT_FALSE(IsRolling("attention", "b=2,s=64,t=64,d=32,e=32", DType::kBFloat16, "v100"));
@@ -225,8 +226,6 @@ TEST(RollingTest, IsFoundByWhatReadsWhat) {
   EXPECT_FALSE(IsRolling("unconverted", "s=64,t=64,d=32"));
   // Nothing makes good for another maximum, or for a sum before its end.
   EXPECT_FALSE(IsRolling("other_dependence", "s=64,t=64,d=32"));
-  // Who reads the maximum itself is told of nothing but -infinity, too.
-  EXPECT_FALSE(IsRolling("with_maximum", "s=64,t=64,d=32"));
   // Nothing added up so far may be multiplied by infinity.
   EXPECT_FALSE(IsRolling("growing", "s=64,t=64,d=32"));
   EXPECT_FALSE(IsRolling("sum_inside", "s=64,t=64,d=32"));
@@ -346,7 +345,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"attention", "b=1,s=37,t=64,d=24,e=40"},  // ends inside of matrices
         Case{"attention", "b=1,s=20,t=48,d=16,e=12"}, Case{"causal", "b=2,s=64,d=16"},
         Case{"causal", "b=1,s=80,d=16"}, Case{"window", "b=2,s=96,d=16,w=20"},
-        Case{"grouped", "h=2,g=2,s=32,d=16"}, Case{"heads_last", "b=2,s=48,h=3,d=16"},
+        Case{"grouped", "h=2,g=2,s=32,d=16"},
+        Case{"with_maximum", "s=40,t=96,d=16", "rolling:", 64 * kMostError},
+        Case{"with_maximum", "s=96,t=128,d=16", "rolling_warpgroup:", 64 * kMostError},
+        Case{"heads_last", "b=2,s=48,h=3,d=16"},
         Case{"heads_last", "b=1,s=96,h=2,d=16", "rolling_warpgroup:"},
         // Sums, and no averages, of weights that depend on their own scores alone.
         Case{"without_statistics", "b=2,s=48,d=16", "rolling:", 4 * kMostError},

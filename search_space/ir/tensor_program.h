@@ -17,6 +17,10 @@ enum class Combiner : uint8_t { kNone, kSum, kMax, kMin, kProd };
 const char* NameOf(Combiner combiner);
 // The combiner's identity element (0, -inf, +inf, 1).
 Expr IdentityOf(Combiner combiner, DType type);
+// Is a value combined with itself that value? Then values may be combined any number of times.
+inline bool IsIdempotent(Combiner combiner) {
+  return combiner == Combiner::kMax || combiner == Combiner::kMin;
+}
 // combiner(a, b) as an expression.
 Expr Combine(Combiner combiner, const Expr& a, const Expr& b);
 

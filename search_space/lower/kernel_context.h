@@ -31,8 +31,8 @@ struct KernelContext {
   struct Storage {
     BufferRef buffer;
     Expr slot;  // which of several buffers to read; null where there is one
-    BufferRef
-        latest;  // of what is taken along with sums (rolling.h): what they are not relative to yet
+    // Of what sums are relative to (rolling.h): what it is of all terms so far; null of others.
+    BufferRef latest;
   };
   absl::flat_hash_map<int, Storage> storage;
   // Of a kernel whose blocks stay (persist).

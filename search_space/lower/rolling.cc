@@ -50,11 +50,6 @@ size_t AxisOf(const ScheduledStage& stage, const Var& axis) {
   return static_cast<size_t>(stage.FindAxis(axis));
 }
 
-// Is a value combined with itself that value? Then lanes may combine theirs any number of times.
-bool IsIdempotent(Combiner combiner) {
-  return combiner == Combiner::kMax || combiner == Combiner::kMin;
-}
-
 Stmt CombineLanes(const ScheduledStage& stage, const BufferRef& buffer) {
   const Elements all(*buffer);
   return all.Around(WarpReduce(stage.combiner, buffer, all.at, kRowLanes));
@@ -181,15 +176,24 @@ Stmt EmitRowReduction(KernelContext& context, int s, const Assumptions& assumpti
               TakeTerms(context, s, buffer, assumptions), CombineLanes(here, buffer)});
 }
 
-// Of a reduction that sums depend on, which its value has to be made good in: the one that they
-// depend on may be behind, the greatest or least of what is taken so far is kept beside it.
-bool IsBehind(const KernelContext& context, int s) {
+namespace {
+
+// Do sums depend on the stage, a maximum or a minimum, so that they are made good for its changes?
+bool IsDependedOn(const KernelContext& context, int s) {
   return IsIdempotent(context.stage(s).combiner) &&
          !DependentsOf(context, context.stage(s)).empty();
 }
 
+// The least that a maximum, or the greatest that a minimum, is taken for in exponents: a number.
+Expr LeastOf(Combiner combiner, DType type) {
+  const double lowest = std::numeric_limits<float>::lowest();
+  return Float(combiner == Combiner::kMax ? lowest : -lowest, type);
+}
+
+}  // namespace
+
 BufferRef AllocateLatest(KernelContext& context, int s) {
-  if (!IsBehind(context, s)) return nullptr;
+  if (!IsDependedOn(context, s)) return nullptr;
   KernelContext::Storage& storage = context.storage.at(s);
   const Buffer& value = *storage.buffer;
   storage.latest = MakeBuffer(absl::StrCat(context.stage(s).name(), ".latest"), value.dtype,
@@ -207,52 +211,66 @@ Stmt BeginRollingUpdate(KernelContext& context, int s) {
   const Expr identity = IdentityOf(combiner, type);
   const Elements all(*storage.buffer);
   if (storage.latest == nullptr) return all.Around(Store(storage.buffer, all.at, identity));
-  const double lowest = std::numeric_limits<float>::lowest();
-  const Expr least = Float(combiner == Combiner::kMax ? lowest : -lowest, type);
-  return Seq({all.Around(Store(storage.buffer, all.at, least)),
+  return Seq({all.Around(Store(storage.buffer, all.at, LeastOf(combiner, type))),
               all.Around(Store(storage.latest, all.at, identity))});
 }
 
 namespace {
 
-// Of a lane's row, the exponent of what sums that depend on its value so are multiplied by when it
-// becomes the latest.
-Expr ExponentAt(const KernelContext::Storage& storage, const ExprList& at, double slope) {
-  const Expr change = Load(storage.latest, at) - Load(storage.buffer, at);
-  return change * Float(slope, storage.buffer->dtype);
+// The latest value of a lane's row as sums may be relative to it: where all terms so far are
+// infinite, as those are that a mask leaves out, still the number with which it began.
+Expr LatestAt(const KernelContext& context, int s, const ExprList& at) {
+  const BufferRef& latest = context.storage.at(s).latest;
+  const Combiner combiner = context.stage(s).combiner;
+  return Combine(combiner, Load(latest, at), LeastOf(combiner, latest->dtype));
 }
 
-// Has the sums be what they would if the value had been the latest one, which it becomes.
+// The exponent of what sums that depend on the value so are multiplied by when it becomes that.
+Expr ExponentAt(const KernelContext& context, int s, const ExprList& at, double slope) {
+  const BufferRef& value = context.storage.at(s).buffer;
+  return (LatestAt(context, s, at) - Load(value, at)) * Float(slope, value->dtype);
+}
+
+// Has the sums be what they would if the value had been the latest one.
 Stmt CatchUp(const KernelContext& context, int s) {
   const ScheduledStage& here = context.stage(s);
-  const KernelContext::Storage& storage = context.storage.at(s);
-  const BufferRef& value = storage.buffer;
+  const BufferRef& value = context.storage.at(s).buffer;
   const Elements own(*value);
   std::vector<Stmt> out;
   for (const auto& [slope, sums] : DependentsOf(context, here)) {
     const BufferRef factors =
         MakeBuffer(absl::StrCat(here.name(), ".factor"), value->dtype, Scope::kLocal, value->shape);
-    const Expr factor = MakeExpr(Op::kExp, {ExponentAt(storage, own.at, slope)});
+    const Expr factor = MakeExpr(Op::kExp, {ExponentAt(context, s, own.at, slope)});
     std::vector<Stmt> scale = {own.Around(Store(factors, own.at, factor))};
     for (int d : sums) scale.push_back(Scale(context, d, here, factors));
     out.push_back(Alloc(factors, Seq(std::move(scale))));
   }
-  out.push_back(own.Around(Store(value, own.at, Load(storage.latest, own.at))));
   return Seq(std::move(out));
 }
 
-// Is the value so far behind the latest, in any row of the lane, that terms are much larger than 1
-// for it? If it is no number, too.
+// The most that a term may be relative to a value that is behind, as an exponent: e^5.5 is some
+// 245. What is kept in float16 between might exceed what that holds, 65504, if it does not for the
+// latest value.
+double MostExponent(const KernelContext& context, int s) {
+  static constexpr double kMostExponent = 5.5;
+  const int consumer = context.stage(s).consumer;
+  const auto& stages = context.schedule.stages();
+  const bool has_float16 = std::any_of(stages.begin(), stages.end(), [&](const ScheduledStage& r) {
+    return r.consumer == consumer && r.tensor->dtype == DType::kFloat16;
+  });
+  return has_float16 ? 0 : kMostExponent;
+}
+
+// Is the value so far behind the latest, in any row of the lane? If that is no number, too.
 Expr IsFarBehind(const KernelContext& context, int s) {
-  static constexpr double kMostExponent = 5.5;  // terms are up to e^5.5, some 245
-  const KernelContext::Storage& storage = context.storage.at(s);
+  const BufferRef& value = context.storage.at(s).buffer;
   const auto dependents = DependentsOf(context, context.stage(s));
   const double steepest = context.stage(s).combiner == Combiner::kMax ? dependents.begin()->first
                                                                       : dependents.rbegin()->first;
+  const Expr bound = Float(-MostExponent(context, s), value->dtype);
   Expr any;
-  ForEachElement(*storage.buffer, [&](const ExprList& at) {
-    const Expr bound = Float(-kMostExponent, storage.buffer->dtype);
-    const Expr far = MakeExpr(Op::kNot, {bound <= ExponentAt(storage, at, steepest)});
+  ForEachElement(*value, [&](const ExprList& at) {
+    const Expr far = MakeExpr(Op::kNot, {bound <= ExponentAt(context, s, at, steepest)});
     any = any == nullptr ? far : MakeExpr(Op::kOr, {any, far});
   });
   return any;
@@ -270,7 +288,9 @@ Stmt EmitRollingUpdate(KernelContext& context, int s, const Assumptions& assumpt
   if (!IsIdempotent(here.combiner)) return take;
   std::vector<Stmt> out = {take, CombineLanes(here, into)};
   if (storage.latest != nullptr) {
-    out.push_back(If(IsFarBehind(context, s), CatchUp(context, s)));
+    const Elements own(*storage.buffer);
+    const Stmt follow = own.Around(Store(storage.buffer, own.at, LatestAt(context, s, own.at)));
+    out.push_back(If(IsFarBehind(context, s), Seq({CatchUp(context, s), follow})));
   }
   return Seq(std::move(out));
 }
@@ -278,7 +298,11 @@ Stmt EmitRollingUpdate(KernelContext& context, int s, const Assumptions& assumpt
 Stmt EndRollingUpdate(KernelContext& context, int s) {
   const ScheduledStage& here = context.stage(s);
   const KernelContext::Storage& storage = context.storage.at(s);
-  if (storage.latest != nullptr) return CatchUp(context, s);
+  if (storage.latest != nullptr) {
+    const Elements own(*storage.buffer);
+    return Seq({CatchUp(context, s),
+                own.Around(Store(storage.buffer, own.at, Load(storage.latest, own.at)))});
+  }
   return IsIdempotent(here.combiner) ? Seq({}) : CombineLanes(here, storage.buffer);
 }
 

@@ -28,6 +28,8 @@ constexpr double kWorthParts = 0x1p26;
 constexpr int64_t kParts = 64;
 // Intermediate results kept between clusters.
 constexpr size_t kMostRemembered = size_t{1} << 20;
+// Elements of inputs that are kept while a reduction is computed in parts by threads: 128 MB.
+constexpr size_t kMostKept = size_t{1} << 24;
 
 // What a tensor of a narrow type keeps of a value; others are taken to keep all of it.
 double InMemory(DType type, double value) { return IsNarrow(type) ? RoundTo(type, value) : value; }
@@ -49,6 +51,8 @@ class Source {
  public:
   virtual ~Source() = default;
   virtual Scalar Input(int input, int64_t offset) = 0;
+  // All elements of an input, where they are kept.
+  virtual const double* WholeInput(int /*input*/) const { return nullptr; }
   virtual Scalar Intermediate(int stage, int64_t offset) = 0;
 };
 
@@ -134,17 +138,27 @@ class Evaluator {
     const int64_t steps[] = {product.offsets[0].FactorOf(inner),
                              product.offsets[1].FactorOf(inner)};
     operations_ += frame.program.size() * terms;
+    const double* const wholes[] = {source_.WholeInput(product.inputs[0]),
+                                    source_.WholeInput(product.inputs[1])};
     Scalar total{-0.0, 0};  // to which the first term is added without a change
+    const auto add = [&](double term) {
+      total.value += term;
+      total.magnitude += std::abs(term);
+    };
     while (terms > 0) {
       int64_t& at = frame.axes.back();
       const int64_t run = std::min(terms, stage.reduce_axes.back()->extent - at);
       int64_t a = product.offsets[0].At(frame.axes.data()),
               b = product.offsets[1].At(frame.axes.data());
-      for (int64_t i = 0; i < run; ++i, a += steps[0], b += steps[1]) {
-        const double term =
-            source_.Input(product.inputs[0], a).value * source_.Input(product.inputs[1], b).value;
-        total.value += term;
-        total.magnitude += std::abs(term);
+      if (wholes[0] != nullptr && wholes[1] != nullptr) {
+        for (int64_t i = 0; i < run; ++i, a += steps[0], b += steps[1]) {
+          add(wholes[0][a] * wholes[1][b]);
+        }
+      } else {
+        for (int64_t i = 0; i < run; ++i, a += steps[0], b += steps[1]) {
+          add(source_.Input(product.inputs[0], a).value *
+              source_.Input(product.inputs[1], b).value);
+        }
       }
       terms -= run;
       at += run - 1;
@@ -221,6 +235,11 @@ class OnDemand : public Source {
     return Exact(kept.empty() ? Made(input, offset) : kept[static_cast<size_t>(offset)]);
   }
 
+  const double* WholeInput(int input) const override {
+    const std::vector<double>& kept = Kept()[static_cast<size_t>(input)];
+    return kept.empty() ? nullptr : kept.data();
+  }
+
   Scalar Intermediate(int stage, int64_t offset) override {
     return Converted(program_.stages[stage].tensor->dtype, Computed(stage, offset));
   }
@@ -263,13 +282,13 @@ class OnDemand : public Source {
   const std::vector<std::vector<double>>& Kept() const {
     return known_ != nullptr ? known_->Kept() : inputs_;
   }
-  // Inputs of which each element is read many times over, as far as they are no more than is
-  // remembered of other elements.
+  // Inputs of which each element is read many times over, as far as they are no more than
+  // kMostKept.
   void KeepInputs() {
     size_t kept = 0;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const int64_t elements = program_.inputs[i]->elements;
-      if (elements > static_cast<int64_t>(kMostRemembered - kept)) continue;
+      if (elements > static_cast<int64_t>(kMostKept - kept)) continue;
       kept += static_cast<size_t>(elements);
       for (int64_t offset = std::ssize(inputs_[i]); offset < elements; ++offset) {
         inputs_[i].push_back(Made(static_cast<int>(i), offset));

@@ -1,6 +1,7 @@
 #include "search_space/schedule/reduce_in_parts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -40,8 +41,68 @@ Expr Bounded(Combiner combiner, Expr value) {
                   {std::move(value), Float(is_max ? lowest : -lowest, DType::kFloat32)});
 }
 
-bool IsIdempotent(Combiner combiner) {
-  return combiner == Combiner::kMax || combiner == Combiner::kMin;
+int64_t Nodes(const Expr& e) {
+  int64_t nodes = 0;
+  Visit(e, [&](const Expr&) { ++nodes; });
+  return nodes;
+}
+
+// Has a factor of the product an axis of the result that the other one has not?
+bool HasOwnAxis(const Stage& product, size_t factor) {
+  const ExprList& factors = product.body->args;
+  return std::any_of(product.axes.begin(), product.axes.end(), [&](const Var& axis) {
+    return MentionsAny(factors[factor], {axis.get()}) &&
+           !MentionsAny(factors[1 - factor], {axis.get()});
+  });
+}
+
+// A sum of multiples of what is no sum.
+struct Summands {
+  std::vector<std::pair<Expr, double>> terms;
+  double constant = 0;
+
+  void Add(const Expr& e, double factor) {
+    const auto number = [](const Expr& x) { return x->op == Op::kFloat; };
+    if (e->op == Op::kFloat) {
+      constant += factor * e->float_value;
+    } else if (e->op == Op::kAdd || e->op == Op::kSub) {
+      Add(e->args[0], factor);
+      Add(e->args[1], e->op == Op::kAdd ? factor : -factor);
+    } else if (e->op == Op::kNeg) {
+      Add(e->args[0], -factor);
+    } else if (e->op == Op::kMul && (number(e->args[0]) || number(e->args[1]))) {
+      const size_t n = number(e->args[0]) ? 0 : 1;
+      Add(e->args[1 - n], factor * e->args[n]->float_value);
+    } else if (e->op == Op::kDiv && number(e->args[1])) {
+      Add(e->args[0], factor / e->args[1]->float_value);
+    } else {
+      const auto same = std::find_if(terms.begin(), terms.end(), [&](const auto& term) {
+        return StructurallyEqual(term.first, e);
+      });
+      if (same != terms.end()) {
+        same->second += factor;
+      } else {
+        terms.emplace_back(e, factor);
+      }
+    }
+  }
+  // But for the rounding of factors.
+  bool IsZero(double scale) const {
+    const double most = scale * 1e-6;
+    return std::abs(constant) <= most &&
+           std::all_of(terms.begin(), terms.end(),
+                       [&](const auto& term) { return std::abs(term.second) <= most; });
+  }
+};
+
+// What `e` is where masks leave it: of selects between a value and a number the value.
+Expr Unmasked(Expr e) {
+  while (e->op == Op::kSelect) {
+    const bool first = e->args[2]->op == Op::kFloat, second = e->args[1]->op == Op::kFloat;
+    if (first == second) break;
+    e = e->args[first ? 1 : 2];
+  }
+  return e;
 }
 
 // How a reduction depends on another one before it.
@@ -86,12 +147,15 @@ class Rewriter {
   std::optional<size_t> NumberOf(const Buffer* tensor) const;
   // Is its own element read?
   static bool IsOwn(const Expr& load, const Reduction& read, const Reduction& by);
-  Expr WrittenOut(const Expr& body) const;
+  Expr WrittenOut(const Expr& body, int64_t& operations) const;
   absl::Status AddReduction(const Stage& stage);
   absl::Status FindVars(Reduction& reduction) const;
   absl::Status FindColumns();
   absl::Status FindDependency(Reduction& reduction) const;
   bool DependsOnPlace(Reduction& reduction, size_t on) const;
+  // The term of which `other` is the greatest or least, at the place of a term of `reduction`.
+  static Expr TermOf(const Reduction& other, const Reduction& reduction);
+  bool IsRelative(const Reduction& reduction, const Reduction& other, double slope) const;
 
   // New variables for the sum's axes but that of the rows' columns, and one for the parts of these.
   std::vector<Var> PartAxes(int64_t columns) const;
@@ -138,21 +202,23 @@ bool Rewriter::IsOwn(const Expr& load, const Reduction& read, const Reduction& b
   return true;
 }
 
-// Of the sum's elements and the reductions alone.
-Expr Rewriter::WrittenOut(const Expr& body) const {
+// Of the sum's elements and the reductions alone, unless that would be more than so many
+// operations, which are counted.
+Expr Rewriter::WrittenOut(const Expr& body, int64_t& operations) const {
   return Rewrite(body, [&](const Expr& node) -> Expr {
     const Stage* stage = StageOf(node);
     if (stage == nullptr || stage == &sum_ || stage->is_reduction() ||
-        !dependents_.contains(stage->tensor.get())) {
+        !dependents_.contains(stage->tensor.get()) || operations > kMostOperations) {
       return nullptr;
     }
+    operations += Nodes(stage->body);
     const Expr element = Substitute(stage->body, [&](const Var& v) -> Expr {
       const auto axis = std::find(stage->axes.begin(), stage->axes.end(), v);
       return axis == stage->axes.end()
                  ? nullptr
                  : node->args[static_cast<size_t>(axis - stage->axes.begin())];
     });
-    return WrittenOut(ToType(node->type, element));
+    return WrittenOut(ToType(node->type, element), operations);
   });
 }
 
@@ -180,11 +246,10 @@ absl::Status Rewriter::Find() {
 }
 
 absl::Status Rewriter::AddReduction(const Stage& stage) {
-  Reduction reduction{.stage = &stage, .body = WrittenOut(stage.body)};
-  int64_t nodes = 0;
-  Visit(reduction.body, [&](const Expr&) { ++nodes; });
+  int64_t operations = Nodes(stage.body);
+  Reduction reduction{.stage = &stage, .body = WrittenOut(stage.body, operations)};
   if (reduction.body->type != DType::kFloat32 || stage.combiner == Combiner::kProd ||
-      nodes > kMostOperations) {
+      operations > kMostOperations) {
     return absl::InvalidArgumentError(
         absl::StrCat(stage.name(), " is no sum, maximum or minimum of float32 that ",
                      kMostOperations, " operations make of ", sum_.name()));
@@ -211,7 +276,10 @@ absl::Status Rewriter::FindVars(Reduction& reduction) const {
     if (is_own) reduction.vars = std::move(vars);
   });
   const auto is_row = [&](const Var& axis) { return axis->extent == 1 || !reduction.IsOnly(axis); };
-  const auto is_column = [&](const Var& axis) { return !reduction.IsOnly(axis); };
+  // All of what the sum has there, too.
+  const auto is_column = [&](const Var& axis) {
+    return !reduction.IsOnly(axis) && axis->extent == sum_.axes[reduction.AxisOf(axis)]->extent;
+  };
   is_own = is_own && std::all_of(stage.axes.begin(), stage.axes.end(), is_row) &&
            std::all_of(stage.reduce_axes.begin(), stage.reduce_axes.end(), is_column);
   if (is_own) return absl::OkStatus();
@@ -249,9 +317,7 @@ bool Rewriter::DependsOnPlace(Reduction& reduction, size_t on) const {
       !IsOwn(value, other, reduction)) {
     return false;
   }
-  const Expr of_other = Substitute(other.body, [&](const Var& v) -> Expr {
-    return other.IsOnly(v) ? nullptr : VarExpr(reduction.vars[other.AxisOf(v)]);
-  });
+  const Expr of_other = TermOf(other, reduction);
   const Expr otherwise = Simplify(body->args[2]);
   const Expr number = otherwise->op == Op::kCast ? otherwise->args[0] : otherwise;
   const bool is_number = number->op == Op::kFloat || number->op == Op::kInt;
@@ -266,11 +332,36 @@ bool Rewriter::DependsOnPlace(Reduction& reduction, size_t on) const {
   return true;
 }
 
+Expr Rewriter::TermOf(const Reduction& other, const Reduction& reduction) {
+  return Substitute(other.body, [&](const Var& v) -> Expr {
+    return other.IsOnly(v) ? nullptr : VarExpr(reduction.vars[other.AxisOf(v)]);
+  });
+}
+
+// Is each exponential's argument slope * (value - f), with the f of which the value is the greatest
+// or least? Then none is greater than 1, also of the terms of a part alone.
+bool Rewriter::IsRelative(const Reduction& reduction, const Reduction& other, double slope) const {
+  const Expr f = Unmasked(TermOf(other, reduction));
+  bool is_relative = true;
+  Visit(reduction.body, [&](const Expr& node) {
+    if (node->op != Op::kExp || !DependsOn(node->args[0], {other.stage->tensor.get()})) return;
+    Summands rest;
+    rest.Add(Rewrite(node->args[0],
+                     [&](const Expr& e) -> Expr {
+                       return e->op == Op::kLoad && e->buffer == other.stage->tensor ? f : nullptr;
+                     }),
+             1);
+    is_relative = is_relative && rest.IsZero(std::abs(slope));
+  });
+  return is_relative;
+}
+
 absl::Status Rewriter::FindDependency(Reduction& reduction) const {
+  // All others are written out.
   const auto definition_of = [&](const Buffer* tensor) -> std::optional<Definition> {
-    const Stage* stage = program_.FindStage(tensor);
-    if (stage == nullptr) return std::nullopt;
-    return Definition{stage->axes, stage->body, stage->is_reduction()};
+    const std::optional<size_t> n = NumberOf(tensor);
+    if (!n.has_value()) return std::nullopt;
+    return Definition{reductions_[*n].stage->axes, reductions_[*n].body, true};
   };
   for (size_t n = 0; n < reductions_.size(); ++n) {
     const Reduction& other = reductions_[n];
@@ -280,10 +371,9 @@ absl::Status Rewriter::FindDependency(Reduction& reduction) const {
                      !other.depends.has_value() && other.stage->tensor->dtype == DType::kFloat32;
     if (may && DependsOnPlace(reduction, n)) continue;
     const auto slope = SlopeIn(reduction.body, other.stage->tensor, is_own, definition_of);
-    // With every part the factor is 1 or less.
-    const bool shrinks =
-        slope && (other.stage->combiner == Combiner::kMax ? *slope < 0 : *slope > 0);
-    if (!may || !shrinks || reduction.stage->combiner != Combiner::kSum) {
+    const bool is_relative = may && slope && Shrinks(other.stage->combiner, *slope) &&
+                             IsRelative(reduction, other, *slope);
+    if (!is_relative || reduction.stage->combiner != Combiner::kSum) {
       return absl::InvalidArgumentError(absl::StrCat(reduction.stage->name(), " depends on ",
                                                      other.stage->name(),
                                                      " in a way that parts cannot make good for"));
@@ -389,7 +479,8 @@ Stage Rewriter::WholeOf(size_t number, const BufferRef& parts) const {
   const Expr value = Load(other.stage->tensor, std::move(own));
   const Expr of_part = element(reduction.depends->on);
   if (const auto slope = reduction.depends->slope) {
-    const Expr change = value - Bounded(other.stage->combiner, of_part);
+    const Combiner combiner = other.stage->combiner;
+    const Expr change = Bounded(combiner, value) - Bounded(combiner, of_part);
     whole.body = whole.body * MakeExpr(Op::kExp, {change * Float(*slope, DType::kFloat32)});
   } else {
     whole.body = Select(MakeExpr(Op::kEq, {of_part, value}), whole.body,
@@ -470,7 +561,7 @@ std::vector<ReducedRows> RowsWorthReducingInParts(const TensorProgram& program) 
     const bool is_product =
         stage.combiner == Combiner::kSum && stage.body->op == Op::kMul &&
         std::all_of(stage.body->args.begin(), stage.body->args.end(), is_element);
-    if (!is_product) continue;
+    if (!is_product || !HasOwnAxis(stage, 0) || !HasOwnAxis(stage, 1)) continue;
     Rewriter rewriter(program, stage);
     if (rewriter.Find().ok()) worth.push_back({stage.name(), rewriter.RowLength()});
   }

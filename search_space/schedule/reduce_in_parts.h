@@ -24,16 +24,17 @@ namespace heddle::search_space {
 //   M[i] = max(t) S.parts[i, 0, t]
 //   Z[i] = sum(t) S.parts[i, 1, t] * exp(s * (M[i] - S.parts[i, 0, t]))
 // with terms past n that change nothing, and what is computed elementwise between them written out.
-// A reduction may depend on one maximum or minimum before it: sums as exp(slope * value), which
-// rolling.h describes, and others by being taken of where that is, as positions are. M.part is at
-// least the lowest number where it is subtracted, so that of a part which is all infinite nothing
-// is left.
-// InvalidArgument where the stage is no such sum: its elements are read in another way than each
-// once by each reduction, or reductions of them depend on one another in another way.
+// A reduction may depend on one maximum or minimum before it: sums by exp(slope * (value - f)) with
+// the f that it is of, as rolling.h describes, and others by being taken of where that is, as
+// positions are. M.part is at least the lowest number where it is subtracted, so that of a part
+// which is all infinite nothing is left. InvalidArgument where the stage is no such sum: its
+// elements are read in another way than each once by each reduction, or reductions of them depend
+// on one another in another way.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithReductionsInParts(
     const TensorProgram& program, const std::string& name, int64_t columns);
 
-// The sums of products of two elements to which that applies, and how long their rows are.
+// The products of matrices, sums of products of two elements that have axes of their own, to which
+// that applies, and how long their rows are.
 struct ReducedRows {
   std::string stage;
   int64_t columns;

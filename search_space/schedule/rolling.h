@@ -25,6 +25,12 @@ struct Definition {
 // nullopt of an input.
 using DefinitionOf = std::function<std::optional<Definition>(const Buffer*)>;
 
+// With every term, of a maximum or a minimum that changes, is the factor for such a slope 1 or
+// less? Of the first ones, which take the place of the lowest number, it is 0.
+inline bool Shrinks(Combiner combiner, double slope) {
+  return (combiner == Combiner::kMax && slope < 0) || (combiner == Combiner::kMin && slope > 0);
+}
+
 // As SlopeOf below, of the terms `term`: every one is exp(slope * m) times what does not depend on
 // m, where m is the element of `running` that loads for which `is_own` holds read.
 std::optional<double> SlopeIn(const Expr& term, const BufferRef& running,

@@ -60,7 +60,7 @@ std::optional<NamedPlan> PlanOf(const SketchRule& rule, const ProgramShape& shap
                                 const KernelShape& kernel, const Target& target) {
   if (!rule.Applies(shape, kernel, target)) return std::nullopt;
   std::unique_ptr<KernelPlan> plan = rule.Apply(shape, kernel, target);
-  if (!rule.is_fallback() && !HasPoint(*plan)) return std::nullopt;
+  if (plan == nullptr || (!rule.is_fallback() && !HasPoint(*plan))) return std::nullopt;
   return NamedPlan{rule.name(), std::move(plan), rule.is_fallback(), rule.multiplies_matrices()};
 }
 

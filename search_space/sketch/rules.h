@@ -30,6 +30,7 @@ class SketchRule {
   virtual bool is_last_resort() const { return false; }
   virtual bool Applies(const ProgramShape& shape, const KernelShape& kernel,
                        const Target& target) const = 0;
+  // Null where that is found out only by making the plan.
   virtual std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
                                             const Target& target) const = 0;
 };

@@ -378,8 +378,8 @@ void AddAsOften(std::vector<Sketch> added, std::vector<Sketch>& sketches) {
 }
 
 // The program behind `steps`, which reduce rows of products in parts, in kernels that make these
-// where a product's tile lies: first with those that need no more kernels than that, then with what
-// combines the parts in the kernel that reads it.
+// where a product's tile lies: with what combines the parts in the kernel that reads it, and with
+// that in kernels of its own.
 std::vector<std::shared_ptr<const ProgramShape>> FindRowParts(
     const std::shared_ptr<const TensorProgram>& program, const std::vector<Step>& steps) {
   Partition partition;
@@ -388,8 +388,14 @@ std::vector<std::shared_ptr<const ProgramShape>> FindRowParts(
   }
   const ProgramShape apart = FindKernels(program, steps, partition);
   std::set<std::string> inside, combined;
+  const auto reads_parts = [&](const Stage& stage) {
+    const std::vector<Expr> loads = LoadsIn(stage.body);
+    return std::any_of(loads.begin(), loads.end(), [&](const Expr& load) {
+      return partition.stored.contains(load->buffer->name);
+    });
+  };
   for (const Stage& stage : apart.schedule.program().stages) {
-    if (stage.is_reduction() && !stage.is_output) combined.insert(stage.name());
+    if (reads_parts(stage)) combined.insert(stage.name());
     if (!partition.stored.contains(stage.name())) continue;
     for (const Expr& part : LoadsIn(stage.body)) inside.insert(part->buffer->name);
   }

@@ -65,11 +65,8 @@ absl::Status CheckSlopes(const Schedule& schedule, const ScheduledStage& consume
       if (other == running) continue;
       const auto slope = SlopeOf(schedule, *other, *running);
       if (slope == 0.0) continue;
-      // With every term the factor is 1 or less: of the first ones, which take the place of the
-      // lowest number, it is 0.
-      const bool shrinks = slope && ((running->combiner == Combiner::kMax && *slope < 0) ||
-                                     (running->combiner == Combiner::kMin && *slope > 0));
-      if (shrinks && other->combiner == Combiner::kSum) continue;
+      if (slope && Shrinks(running->combiner, *slope) && other->combiner == Combiner::kSum)
+        continue;
       return Refuse(absl::StrCat("the terms of ", other->name(), " depend on ", running->name(),
                                  " so that no factor makes good for what it is before its end"));
     }

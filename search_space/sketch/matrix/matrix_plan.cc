@@ -198,7 +198,8 @@ absl::Status MatrixPlan::CheckGrid(const MatrixTile& t) const {
     return k.Refuse(
         absl::StrCat(grid * t.parts, " blocks need not stay: ", t.Resident(), " run at a time"));
   }
-  const bool is_grid = k.axes.size() == 2 && t.parts == 1 && t.Blocks(0) % t.raster == 0;
+  const size_t outer = kernel_.row_parts ? kernel_.row_parts->rows : 0;
+  const bool is_grid = k.axes.size() == 2 && t.parts == 1 && t.Blocks(outer) % t.raster == 0;
   if (t.raster > 1 && !is_grid) return k.TooMany(t.raster, "rows of blocks in a group", 1);
   return absl::OkStatus();
 }

@@ -232,11 +232,10 @@ class MatrixPlanRule : public SketchRule {
   bool multiplies_matrices() const override { return true; }
   bool Applies(const ProgramShape& shape, const KernelShape& kernel,
                const Target& target) const override {
-    return row_parts_ ? Apply(shape, kernel, target) != nullptr
-                      : Find(shape, kernel, target).has_value();
+    return Find(shape, kernel, target).has_value();
   }
   // Whether lanes hold what the reductions of rows read is found out by writing the simplest
-  // schedule.
+  // schedule: null where they do not.
   std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
                                     const Target& target) const override {
     auto found = Find(shape, kernel, target);

@@ -26,10 +26,8 @@ class RowPartsFinder {
       if (schedule_.HasCompanions(stage)) return std::nullopt;
       if (s == root_) continue;
       if (stage.is_reduction()) {
-        if (product < 0)
-          product = s;
-        else
-          parts.reductions.push_back({stage.tensor});
+        if (product >= 0) parts.reductions.push_back({stage.tensor});
+        if (product < 0) product = s;
         continue;
       }
       if (stage.is_output || !schedule_.Apply(Step(ComputeInline{stage.name()})).ok()) {

@@ -247,6 +247,26 @@ TEST(EvaluateSamples, MagnitudeIsTheSumOfAbsoluteProducts) {
   }
 }
 
+// Sums of products of two inputs have a loop of their own; multiplied by 1 they are summed up as
+// others are.
+TEST(EvaluateSamples, ProductsAreSummedUpAsOthersAre) {
+  const auto sampled = [](const std::string& times) {
+    const auto op = ParseOperators(
+        "op f(n) { in A[n, 3, 2 * n], B[5, 3, n]: float32 "
+        "out Y[i: n, j: 5] = sum(r: n, c: 3) A[i, c, 2 * r] * B[j, c, r]" +
+        times + " }");
+    EXPECT_TRUE(op.ok()) << op.status();
+    return Sample(*op->front().Instantiate({{"n", 70}}, DType::kBFloat16), 100, 1 << 30);
+  };
+  const std::vector<SamplePoint> products = sampled(""), others = sampled(" * 1");
+  ASSERT_EQ(products.size(), others.size());
+  for (size_t p = 0; p < products.size(); ++p) {
+    EXPECT_EQ(products[p].offset, others[p].offset);
+    EXPECT_EQ(products[p].value, others[p].value);
+    EXPECT_EQ(products[p].magnitude, others[p].magnitude);
+  }
+}
+
 double LargestMagnitude(const TensorProgram& program) {
   double largest = 0;
   for (const SamplePoint& point : Sample(program, 4096, 1 << 30)) {

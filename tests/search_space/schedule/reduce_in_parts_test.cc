@@ -93,12 +93,52 @@ op whole_loss(m, n, k) {
   out Y[z: 1]: float32 = N[0]
   out R[i: m]: float32 = M[i]
 }
+op relative_to_all(m, n, k) {
+  in A[m, k], B[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  G[z: 1] = max(i: m, j: n) S[i, j]
+  Z[i: m] = sum(j: n) exp((S[i, j] - G[0]) * 0.25)
+  out Y[i: m]: float32 = log(Z[i]) + G[0] * 0.25
+}
 op masked(m, n, k) {
   in A[m, k], B[n, k], P[n]: float32
   S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
   M[i: m] = max(j: n) (S[i, j] + P[j])
   Z[i: m] = sum(j: n) exp(S[i, j] + P[j] - M[i])
   out Y[i: m]: float32 = log(Z[i]) + M[i]
+}
+op lengths(m, n, k) {
+  in A[m, k], B[n, k], N[m]: index(n)
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n) select(j < N[i], S[i, j], -inf)
+  Z[i: m] = sum(j: n) select(j < N[i], exp(S[i, j] - M[i]), 0)
+  out Y[i: m]: float32 = Z[i]
+}
+op first_columns(m, n, h, k) {
+  in A[m, k], B[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  out Y[i: m]: float32 = max(j: h) S[i, j]
+}
+op masked_maximum(m, n, k) {
+  in A[m, k], B[n, k], P[n]: float32
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n) (S[i, j] + P[j])
+  Z[i: m] = sum(j: n) exp((S[i, j] - M[i]) * 0.25)
+  out Y[i: m]: float32 = Z[i]
+}
+op columns_first(m, n, k) {
+  in A[m, k], B[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  out Y[j: n]: float32 = max(i: m) S[i, j]
+}
+op mean_loss(m, n, k) {
+  in A[m, k], B[n, k], L[m]: index(n)
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n) S[i, j]
+  Z[i: m] = sum(j: n) exp(S[i, j] - M[i])
+  D[i: m] = sum(r: k) A[i, r] * B[L[i], r]
+  W[z: 1] = sum(i: m) log(Z[i]) + M[i] - D[i]
+  out Y[z: 1]: float32 = W[z] / m
 }
 op count_of_best(m, n, k) {
   in A[m, k], B[n, k]
@@ -184,7 +224,8 @@ TEST(ReduceInPartsTest, PartsAreCombinedWithWhatTheirMaximumChanges) {
   EXPECT_EQ(DefinitionOf(**parted, "M"), "max S.parts[i, 0, t]");
   EXPECT_EQ(DefinitionOf(**parted, "Z"),
             "sum S.parts[i, 1, t] * "
-            "exp((M[i] - max(S.parts[i, 0, t], -3.4028234663852886e+38)) * -1)");
+            "exp((max(M[i], -3.4028234663852886e+38) - "
+            "max(S.parts[i, 0, t], -3.4028234663852886e+38)) * -1)");
   EXPECT_EQ(DefinitionOf(**parted, "E"), "no stage");
 }
 
@@ -203,6 +244,8 @@ TEST(ReduceInPartsTest, TakesNoOtherReaders) {
   EXPECT_THAT(WhyNot("other_row", "m=40,k=8"), HasSubstr("Z depends on M in a way"));
   EXPECT_THAT(WhyNot("twice", "m=40,k=8"), HasSubstr("Y reads each element of S in another way"));
   EXPECT_THAT(WhyNot("of_all_rows", "m=4,n=40,k=8"), HasSubstr("depends on what is made of all"));
+  EXPECT_THAT(WhyNot("first_columns", "m=4,n=40,h=20,k=8"), HasSubstr("in another way than once"));
+  EXPECT_THAT(WhyNot("masked_maximum", "m=4,n=40,k=8"), HasSubstr("Z depends on M in a way"));
   EXPECT_THAT(WhyNot("output_before_reduction", "m=4,n=40,k=8"), HasSubstr("would change places"));
   EXPECT_THAT(WhyNot("nearest", "m=4,n=40,k=8", 4), HasSubstr("parts have 8 to 1024 columns"));
   const auto unknown = WithReductionsInParts(*Made("nearest", "m=4,n=40,k=8"), "P", 16);
@@ -218,7 +261,8 @@ TEST(ReduceInPartsTest, IsForProducts) {
     }
     return names;
   };
-  EXPECT_THAT(worth("symmetric_loss", "n=40,k=8"), testing::ElementsAre("D 40"));
+  EXPECT_THAT(worth("symmetric_loss", "n=40,k=8"), testing::ElementsAre());
+  EXPECT_THAT(worth("mean_loss", "m=4,n=40,k=8"), testing::ElementsAre("S 40"));
   EXPECT_THAT(worth("two_products", "m=4,n=40,k=8"), testing::ElementsAre("S 40", "T 40"));
   EXPECT_TRUE(SearchSpace::Create(Made("symmetric_loss", "n=256,k=64"), *FindTarget("h100")).ok());
 }
@@ -260,7 +304,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"nearest", "m=9,n=16,k=4"},
                     Case{"late_interaction", "q=2,d=3,x=4,y=20,k=4"},
                     Case{"whole_loss", "m=5,n=40,k=4"}, Case{"whole_loss", "m=5,n=8,k=4"},
-                    Case{"count_of_best", "m=9,n=50,k=2"}, Case{"masked", "m=5,n=40,k=4", 8}),
+                    Case{"count_of_best", "m=9,n=50,k=2"}, Case{"relative_to_all", "m=5,n=40,k=4"},
+                    Case{"among_outputs", "m=5,n=40,k=4"}, Case{"reduced_outputs", "m=5,n=40,k=4"},
+                    Case{"lengths", "m=30,n=40,k=4"}, Case{"masked", "m=5,n=40,k=4", 8}),
     [](const auto& info) { return absl::StrCat(info.param.op, "_", info.index); });
 
 // A part that a mask leaves out altogether counts nothing, though its maximum is -infinity.
@@ -323,6 +369,10 @@ INSTANTIATE_TEST_SUITE_P(
         KernelCase{"late_interaction", "q=2,d=2,x=16,y=64,k=16", "a100", "matrix_rows"},
         KernelCase{"late_interaction", "q=2,d=2,x=16,y=128,k=16", "h100", "warpgroup_rows"},
         KernelCase{"two_products", "m=40,n=128,k=16", "a100", "matrix_rows"},
+        KernelCase{"lengths", "m=40,n=128,k=16", "h100", "warpgroup_rows"},
+        KernelCase{"columns_first", "m=512,n=320,k=16", "h100", "warpgroup_rows"},
+        KernelCase{"mean_loss", "m=40,n=128,k=16", "h100", "warpgroup_rows"},
+        KernelCase{"relative_to_all", "m=40,n=128,k=16", "h100", "warpgroup_rows"},
         KernelCase{"whole_loss", "m=40,n=128,k=16", "h100", "warpgroup_rows"}),
     [](const auto& info) {
       return absl::StrCat(info.param.op, "_", info.param.device, "_", info.index);

@@ -345,13 +345,13 @@ class StageCompiler {
 };
 
 StageProgram::StageProgram(const TensorProgram& program, const Stage& stage) {
-  StageCompiler(program, stage, *this);
+  const StageCompiler compiled(program, stage, *this);
   FindProduct();
 }
 
 void StageProgram::FindProduct() {
   Product product{};
-  int found = 0;
+  size_t found = 0;
   for (const Instruction& i : code_) {
     if (i.code == Code::kLoadAffine && i.tensor.is_input && found < 2) {
       product.inputs[found] = i.tensor.index;

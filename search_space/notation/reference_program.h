@@ -3,6 +3,7 @@
 #ifndef HEDDLE_SEARCH_SPACE_NOTATION_REFERENCE_PROGRAM_H_
 #define HEDDLE_SEARCH_SPACE_NOTATION_REFERENCE_PROGRAM_H_
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -64,8 +65,8 @@ class StageProgram {
   // The product of an element of each of two inputs, converted to wider types or not at all: what
   // most terms are that there are many of.
   struct Product {
-    int inputs[2];
-    Affine offsets[2];
+    std::array<int, 2> inputs{};
+    std::array<Affine, 2> offsets;
   };
 
   int64_t size() const { return static_cast<int64_t>(code_.size()); }

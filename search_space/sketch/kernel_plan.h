@@ -46,6 +46,17 @@ class KernelPlan {
       values.push_back(hole.domain[std::uniform_int_distribution<size_t>(0, last)(rng)]);
     }
   }
+  // Has every hole a value, and applies each step of the schedule that the first ones make? For
+  // plans that steps alone can tell from those that nothing comes of.
+  bool IsWritable(const Schedule& schedule) const {
+    std::vector<int64_t> values;
+    for (const Hole& hole : holes_) {
+      if (hole.domain.empty()) return false;
+      values.push_back(hole.domain[0]);
+    }
+    ScheduleWriter w(schedule);
+    return WriteTo(w, values).ok();
+  }
   // Writes the kernel's schedule. InvalidArgument when a step does not apply.
   absl::Status WriteTo(ScheduleWriter& w, HoleValues values) const {
     return ScheduleWriter::Try([&] { Write(w, values); });

@@ -115,13 +115,7 @@ class RollingRule : public SketchRule {
     auto chain = FindRollingChain(shape, kernel, target, Plan::kInWarpgroups);
     if (!chain.has_value()) return nullptr;
     auto plan = std::make_unique<Plan>(*std::move(chain));
-    std::vector<int64_t> values;
-    for (const Hole& hole : plan->holes()) {
-      if (hole.domain.empty()) return nullptr;
-      values.push_back(hole.domain[0]);
-    }
-    ScheduleWriter w(shape.schedule);
-    if (!plan->WriteTo(w, values).ok()) return nullptr;
+    if (!plan->IsWritable(shape.schedule)) return nullptr;
     return plan;
   }
 };

@@ -241,14 +241,7 @@ class MatrixPlanRule : public SketchRule {
     auto found = Find(shape, kernel, target);
     if (!found.has_value()) return nullptr;
     auto plan = std::make_unique<Plan>(*std::move(found));
-    if (!row_parts_) return plan;
-    std::vector<int64_t> values;
-    for (const Hole& hole : plan->holes()) {
-      if (hole.domain.empty()) return nullptr;
-      values.push_back(hole.domain[0]);
-    }
-    ScheduleWriter w(shape.schedule);
-    if (!plan->WriteTo(w, values).ok()) return nullptr;
+    if (row_parts_ && !plan->IsWritable(shape.schedule)) return nullptr;
     return plan;
   }
 

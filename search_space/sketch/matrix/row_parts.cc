@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "search_space/ir/simplify.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 
 namespace heddle::search_space {

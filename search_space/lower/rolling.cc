@@ -1,7 +1,6 @@
 #include "search_space/lower/rolling.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <utility>
 
@@ -126,103 +125,17 @@ std::map<double, std::vector<int>> DependentsOf(const KernelContext& context,
   return dependents;
 }
 
-}  // namespace
-
-ExprList HeldInRows(KernelContext& context, const ScheduledStage& stage, ExprList index) {
-  for (Expr& i : index) i = OnThread(context, i);
-  const auto& rows = *stage.Note<RowFragment>();
-  const Expr& row = index[AxisOf(stage, RowOf(stage))];
-  const Expr lane = VarExpr(context.thread) % Int(rows.layout().lanes());
-  // The first lane of those that have the row.
-  const Expr first = rows.layout().Lane(row, Int(0));
-  if (!IsInt(Simplify(first / Int(kRowLanes) - lane / Int(kRowLanes)), 0)) {
-    context.Fail(absl::StrCat("row ", ToString(row), " of ", stage.name(),
-                              " is read by a lane that holds nothing of it"));
-  }
-  ExprList held;
-  for (size_t i = 0; i < index.size(); ++i) {
-    held.push_back(Simplify(index[i] / Int(rows.Extent(stage.axes[i]->name))));
-  }
-  held.push_back(Simplify(row % Int(rows.layout().warp_rows()) / Int(FragmentLayout::kBlockRows)));
-  return held;
-}
-
-Stmt ApartFromMasked(KernelContext& context, int s, const Assumptions& assumptions,
-                     absl::FunctionRef<Stmt(const Assumptions&)> emit) {
-  const int consumer = context.stage(s).consumer;
-  const ScheduledStage& sum = context.stage(consumer);
-  const auto depth = static_cast<size_t>(sum.FindLoop(context.stage(s).attach_loop));
-  const Expr all = sum.useful.empty() ? nullptr : IsAllUseful(context, consumer, depth + 1);
-  if (all == nullptr || IsInt(all, 0)) return emit(assumptions);
-  Assumptions assumed = assumptions;
-  assumed.push_back(all);
-  const Stmt of_whole = emit(assumed), of_any = emit(assumptions);
-  if (ToString(of_whole) == ToString(of_any)) return of_any;  // what asks for no term
-  return Seq({If(all, of_whole), If(Simplify(MakeExpr(Op::kNot, {all})), of_any)});
-}
-
-Stmt EmitRowReduction(KernelContext& context, int s, const Assumptions& assumptions) {
-  const ScheduledStage& here = context.stage(s);
-  // Loops are those of lanes, which share out one over all terms.
-  const auto is_made = [](const Loop& l) { return l.kind != LoopKind::kSerial; };
-  if (here.loops.size() != here.axes.size() + 1 ||
-      std::any_of(here.loops.begin(), here.loops.end(), is_made)) {
-    return context.Fail(absl::StrCat("the loops of row_fragment ", here.name(),
-                                     " are changed: lanes take the terms that they hold"));
-  }
-  const BufferRef& buffer = context.storage.at(s).buffer;
-  const Elements all(*buffer);
-  return Seq({all.Around(Store(buffer, all.at, IdentityOf(here.combiner, buffer->dtype))),
-              TakeTerms(context, s, buffer, assumptions), CombineLanes(here, buffer)});
-}
-
-namespace {
-
 // Do sums depend on the stage, a maximum or a minimum, so that they are made good for its changes?
 bool IsDependedOn(const KernelContext& context, int s) {
   return IsIdempotent(context.stage(s).combiner) &&
          !DependentsOf(context, context.stage(s)).empty();
 }
 
-// The least that a maximum, or the greatest that a minimum, is taken for in exponents: a number.
-Expr LeastOf(Combiner combiner, DType type) {
-  const double lowest = std::numeric_limits<float>::lowest();
-  return Float(combiner == Combiner::kMax ? lowest : -lowest, type);
-}
-
-}  // namespace
-
-BufferRef AllocateLatest(KernelContext& context, int s) {
-  if (!IsDependedOn(context, s)) return nullptr;
-  KernelContext::Storage& storage = context.storage.at(s);
-  const Buffer& value = *storage.buffer;
-  storage.latest = MakeBuffer(absl::StrCat(context.stage(s).name(), ".latest"), value.dtype,
-                              Scope::kLocal, value.shape);
-  return storage.latest;
-}
-
-// What sums are relative to is a number: where all terms so far are infinite, as those are that an
-// added mask leaves out, they are still exp(-infinity), which is 0, relative to it. It is less than
-// any other number, so that the first of these takes its place, as it would that of infinity.
-Stmt BeginRollingUpdate(KernelContext& context, int s) {
-  const Combiner combiner = context.stage(s).combiner;
-  const KernelContext::Storage& storage = context.storage.at(s);
-  const DType type = storage.buffer->dtype;
-  const Expr identity = IdentityOf(combiner, type);
-  const Elements all(*storage.buffer);
-  if (storage.latest == nullptr) return all.Around(Store(storage.buffer, all.at, identity));
-  return Seq({all.Around(Store(storage.buffer, all.at, LeastOf(combiner, type))),
-              all.Around(Store(storage.latest, all.at, identity))});
-}
-
-namespace {
-
 // The latest value of a lane's row as sums may be relative to it: where all terms so far are
 // infinite, as those are that a mask leaves out, still the number with which it began.
 Expr LatestAt(const KernelContext& context, int s, const ExprList& at) {
   const BufferRef& latest = context.storage.at(s).latest;
-  const Combiner combiner = context.stage(s).combiner;
-  return Combine(combiner, Load(latest, at), LeastOf(combiner, latest->dtype));
+  return Bounded(context.stage(s).combiner, Load(latest, at));
 }
 
 // The exponent of what sums that depend on the value so are multiplied by when it becomes that.
@@ -277,6 +190,77 @@ Expr IsFarBehind(const KernelContext& context, int s) {
 }
 
 }  // namespace
+
+ExprList HeldInRows(KernelContext& context, const ScheduledStage& stage, ExprList index) {
+  for (Expr& i : index) i = OnThread(context, i);
+  const auto& rows = *stage.Note<RowFragment>();
+  const Expr& row = index[AxisOf(stage, RowOf(stage))];
+  const Expr lane = VarExpr(context.thread) % Int(rows.layout().lanes());
+  // The first lane of those that have the row.
+  const Expr first = rows.layout().Lane(row, Int(0));
+  if (!IsInt(Simplify(first / Int(kRowLanes) - lane / Int(kRowLanes)), 0)) {
+    context.Fail(absl::StrCat("row ", ToString(row), " of ", stage.name(),
+                              " is read by a lane that holds nothing of it"));
+  }
+  ExprList held;
+  for (size_t i = 0; i < index.size(); ++i) {
+    held.push_back(Simplify(index[i] / Int(rows.Extent(stage.axes[i]->name))));
+  }
+  held.push_back(Simplify(row % Int(rows.layout().warp_rows()) / Int(FragmentLayout::kBlockRows)));
+  return held;
+}
+
+Stmt ApartFromMasked(KernelContext& context, int s, const Assumptions& assumptions,
+                     absl::FunctionRef<Stmt(const Assumptions&)> emit) {
+  const int consumer = context.stage(s).consumer;
+  const ScheduledStage& sum = context.stage(consumer);
+  const auto depth = static_cast<size_t>(sum.FindLoop(context.stage(s).attach_loop));
+  const Expr all = sum.useful.empty() ? nullptr : IsAllUseful(context, consumer, depth + 1);
+  if (all == nullptr || IsInt(all, 0)) return emit(assumptions);
+  Assumptions assumed = assumptions;
+  assumed.push_back(all);
+  const Stmt of_whole = emit(assumed), of_any = emit(assumptions);
+  if (ToString(of_whole) == ToString(of_any)) return of_any;  // what asks for no term
+  return Seq({If(all, of_whole), If(Simplify(MakeExpr(Op::kNot, {all})), of_any)});
+}
+
+Stmt EmitRowReduction(KernelContext& context, int s, const Assumptions& assumptions) {
+  const ScheduledStage& here = context.stage(s);
+  // Loops are those of lanes, which share out one over all terms.
+  const auto is_made = [](const Loop& l) { return l.kind != LoopKind::kSerial; };
+  if (here.loops.size() != here.axes.size() + 1 ||
+      std::any_of(here.loops.begin(), here.loops.end(), is_made)) {
+    return context.Fail(absl::StrCat("the loops of row_fragment ", here.name(),
+                                     " are changed: lanes take the terms that they hold"));
+  }
+  const BufferRef& buffer = context.storage.at(s).buffer;
+  const Elements all(*buffer);
+  return Seq({all.Around(Store(buffer, all.at, IdentityOf(here.combiner, buffer->dtype))),
+              TakeTerms(context, s, buffer, assumptions), CombineLanes(here, buffer)});
+}
+
+BufferRef AllocateLatest(KernelContext& context, int s) {
+  if (!IsDependedOn(context, s)) return nullptr;
+  KernelContext::Storage& storage = context.storage.at(s);
+  const Buffer& value = *storage.buffer;
+  storage.latest = MakeBuffer(absl::StrCat(context.stage(s).name(), ".latest"), value.dtype,
+                              Scope::kLocal, value.shape);
+  return storage.latest;
+}
+
+// What sums are relative to is a number: where all terms so far are infinite, as those are that an
+// added mask leaves out, they are still exp(-infinity), which is 0, relative to it. It is less than
+// any other number, so that the first of these takes its place, as it would that of infinity.
+Stmt BeginRollingUpdate(KernelContext& context, int s) {
+  const Combiner combiner = context.stage(s).combiner;
+  const KernelContext::Storage& storage = context.storage.at(s);
+  const DType type = storage.buffer->dtype;
+  const Expr identity = IdentityOf(combiner, type);
+  const Elements all(*storage.buffer);
+  if (storage.latest == nullptr) return all.Around(Store(storage.buffer, all.at, identity));
+  return Seq({all.Around(Store(storage.buffer, all.at, LeastNumber(combiner, type))),
+              all.Around(Store(storage.latest, all.at, identity))});
+}
 
 Stmt EmitRollingUpdate(KernelContext& context, int s, const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);

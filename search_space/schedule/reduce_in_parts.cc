@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -31,14 +30,6 @@ BufferRef TensorOf(std::string name, const std::vector<Var>& axes) {
   std::vector<int64_t> shape;
   for (const Var& axis : axes) shape.push_back(axis->extent);
   return MakeBuffer(std::move(name), DType::kFloat32, Scope::kGlobal, std::move(shape));
-}
-
-// A maximum, or a minimum, that can be subtracted from infinite elements.
-Expr Bounded(Combiner combiner, Expr value) {
-  const double lowest = std::numeric_limits<float>::lowest();
-  const bool is_max = combiner == Combiner::kMax;
-  return MakeExpr(is_max ? Op::kMax : Op::kMin,
-                  {std::move(value), Float(is_max ? lowest : -lowest, DType::kFloat32)});
 }
 
 int64_t Nodes(const Expr& e) {

@@ -1,6 +1,7 @@
 #include "search_space/schedule/rolling.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "search_space/ir/parts.h"
 #include "search_space/ir/simplify.h"
@@ -131,6 +132,15 @@ const Var& RowOf(const ScheduledStage& stage) {
   const auto* rows = stage.Note<RowFragment>();
   const std::string& name = rows != nullptr ? rows->row : stage.Note<Fragment>()->row;
   return stage.axes[static_cast<size_t>(stage.FindAxis(name))];
+}
+
+Expr LeastNumber(Combiner combiner, DType type) {
+  const double lowest = std::numeric_limits<float>::lowest();
+  return Float(combiner == Combiner::kMax ? lowest : -lowest, type);
+}
+
+Expr Bounded(Combiner combiner, const Expr& value) {
+  return Combine(combiner, value, LeastNumber(combiner, value->type));
 }
 
 std::optional<double> SlopeIn(const Expr& term, const BufferRef& running,

@@ -16,6 +16,13 @@ std::vector<int> RolledWith(const Schedule& schedule, int consumer);
 // The axis of the rows of what warps hold: of a fragment or a row_fragment.
 const Var& RowOf(const ScheduledStage& stage);
 
+// What a maximum begins with where exponents are relative to it, and a minimum: a number, relative
+// to which infinite terms are exp(-infinity), which is 0.
+Expr LeastNumber(Combiner combiner, DType type);
+// `value`, a maximum or a minimum, where exponents are relative to it: not less, or not more, than
+// that.
+Expr Bounded(Combiner combiner, const Expr& value);
+
 // What a tensor's element is computed of, in the program or the schedule that the tensor is in.
 struct Definition {
   std::vector<Var> axes;

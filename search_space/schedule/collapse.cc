@@ -10,8 +10,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/math.h"
+#include "base/status.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/stage_number.h"
 
 namespace heddle::search_space {
 namespace {
@@ -211,11 +213,8 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> MergeAll(const TensorProgra
   bool any = false;
   for (bool more = true; more;) {
     more = false;
-    const auto at = std::find_if(simple.stages.begin(), simple.stages.end(),
-                                 [&](const Stage& s) { return s.name() == stage; });
-    if (at == simple.stages.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(stage, " is no stage of ", program.op));
-    }
+    HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(simple, stage));
+    const Stage* const at = &simple.stages[number];
     for (size_t a = 0; !more && a + 1 < at->axes.size(); ++a) {
       Merge merge(simple, windows);
       if (windows && !NumbersWindows(*at, at->axes[a], at->axes[a + 1])) continue;

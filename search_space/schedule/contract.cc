@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "search_space/schedule/stage_number.h"
 
 namespace heddle::search_space {
 namespace {
@@ -160,16 +162,11 @@ class Contraction {
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithContractions(const TensorProgram& program,
                                                                       const std::string& name) {
+  HEDDLE_ASSIGN_OR_RETURN(first, StageNumber(program, name));
   double elements = 0;
   for (const BufferRef& input : program.inputs) elements += static_cast<double>(input->elements);
-  size_t first = program.stages.size();
-  for (size_t s = 0; s < program.stages.size(); ++s) {
-    const Stage& stage = program.stages[s];
+  for (const Stage& stage : program.stages) {
     if (stage.is_output) elements += static_cast<double>(stage.tensor->elements);
-    if (stage.name() == name) first = s;
-  }
-  if (first == program.stages.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is no stage of ", program.op));
   }
   auto contracted = std::make_shared<TensorProgram>(program);
   std::vector<Stage>& stages = contracted->stages;

@@ -6,7 +6,10 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "search_space/ir/simplify.h"
+#include "search_space/schedule/operands.h"
+#include "search_space/schedule/stage_number.h"
 
 namespace heddle::search_space {
 namespace {
@@ -19,12 +22,6 @@ int64_t TermsOf(const Stage& stage) {
   int64_t terms = 1;
   for (const Var& r : stage.reduce_axes) terms *= std::min(r->extent, kMostTerms + 1);
   return terms;
-}
-
-int64_t NodesOf(const Expr& e) {
-  int64_t nodes = 0;
-  Visit(e, [&](const Expr&) { ++nodes; });
-  return nodes;
 }
 
 bool IsShort(const Stage& stage) {
@@ -51,12 +48,9 @@ Expr TermOf(const Stage& stage, int64_t term) {
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithExpandedTerms(const TensorProgram& program,
                                                                        const std::string& name) {
+  HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
   auto expanded = std::make_shared<TensorProgram>(program);
-  const auto stage = std::find_if(expanded->stages.begin(), expanded->stages.end(),
-                                  [&](const Stage& s) { return s.name() == name; });
-  if (stage == expanded->stages.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is no stage of ", program.op));
-  }
+  Stage* const stage = &expanded->stages[number];
   if (!IsShort(*stage)) {
     return absl::InvalidArgumentError(absl::StrCat(name, " is no reduction of at most ", kMostTerms,
                                                    " terms and ", kMostNodes, " operations"));

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "search_space/ir/simplify.h"
+#include "search_space/schedule/stage_number.h"
 
 namespace heddle::search_space {
 namespace {
@@ -239,11 +241,8 @@ class MomentWriter {
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithShiftedMoments(
     const TensorProgram& program, const std::string& name) {
-  const auto squares = std::find_if(program.stages.begin(), program.stages.end(),
-                                    [&](const Stage& s) { return s.name() == name; });
-  if (squares == program.stages.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is no stage of ", program.op));
-  }
+  HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
+  const Stage* const squares = &program.stages[number];
   const auto found = MomentFinder(program, *squares).Find();
   if (!found) {
     return absl::InvalidArgumentError(

@@ -194,6 +194,12 @@ bool ReadsAtOwnElement(const ScheduledStage& stage, const BufferRef& tensor) {
   return only;
 }
 
+int64_t NodesOf(const Expr& e) {
+  int64_t nodes = 0;
+  Visit(e, [&](const Expr&) { ++nodes; });
+  return nodes;
+}
+
 std::vector<Expr> LoadsIn(const Expr& e) {
   std::vector<Expr> loads;
   Visit(e, [&](const Expr& node) {

@@ -2,6 +2,7 @@
 #ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_OPERANDS_H_
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_OPERANDS_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "search_space/schedule/schedule.h"
@@ -35,6 +36,9 @@ bool ReadsAtOwnElement(const ScheduledStage& stage, const BufferRef& tensor);
 // out there, lowering fills zeros. `placed`: where stages are computed is decided, so that those at
 // the root are known to be read from global memory (tails.cc).
 bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, bool placed);
+
+// Operations and operands of an expression, those of its indices among them.
+int64_t NodesOf(const Expr& e);
 
 // The loads of values in an operand, equal ones once; those of indices are not among them.
 std::vector<Expr> LoadsIn(const Expr& e);

@@ -11,6 +11,7 @@
 #include "base/math.h"
 #include "base/status.h"
 #include "search_space/ir/simplify.h"
+#include "search_space/schedule/stage_number.h"
 
 namespace heddle::search_space {
 namespace {
@@ -240,11 +241,8 @@ absl::Status CheckCounts(const Stage& stage) {
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPaddedTerms(const TensorProgram& program,
                                                                      const std::string& name,
                                                                      int64_t multiple) {
-  const auto sum = std::find_if(program.stages.begin(), program.stages.end(),
-                                [&](const Stage& s) { return s.name() == name; });
-  if (sum == program.stages.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is no stage of ", program.op));
-  }
+  HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
+  const Stage* const sum = &program.stages[number];
   if (multiple < 1 || multiple > kMostMultiple) {
     return absl::InvalidArgumentError(
         absl::StrCat("the multiple must be 1 to ", kMostMultiple, ", not ", multiple));

@@ -8,6 +8,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "search_space/schedule/stage_number.h"
 
 namespace heddle::search_space {
 namespace {
@@ -56,12 +58,9 @@ void AddReads(const Stage& reader, const std::optional<Order>& own, Orders& orde
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPermutedAxes(
     const TensorProgram& program, const std::string& name, const std::vector<std::string>& axes) {
+  HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
   auto permuted = std::make_shared<TensorProgram>(program);
-  const auto stage = std::find_if(permuted->stages.begin(), permuted->stages.end(),
-                                  [&](const Stage& s) { return s.name() == name; });
-  if (stage == permuted->stages.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is no stage of ", program.op));
-  }
+  Stage* const stage = &permuted->stages[number];
   if (stage->is_output) {
     return absl::InvalidArgumentError(absl::StrCat(name, " is an output"));
   }

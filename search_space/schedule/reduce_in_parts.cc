@@ -12,6 +12,7 @@
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rolling.h"
+#include "search_space/schedule/stage_number.h"
 
 namespace heddle::search_space {
 namespace {
@@ -30,12 +31,6 @@ BufferRef TensorOf(std::string name, const std::vector<Var>& axes) {
   std::vector<int64_t> shape;
   for (const Var& axis : axes) shape.push_back(axis->extent);
   return MakeBuffer(std::move(name), DType::kFloat32, Scope::kGlobal, std::move(shape));
-}
-
-int64_t Nodes(const Expr& e) {
-  int64_t nodes = 0;
-  Visit(e, [&](const Expr&) { ++nodes; });
-  return nodes;
 }
 
 // Has a factor of the product an axis of the result that the other one has not?
@@ -202,7 +197,7 @@ Expr Rewriter::WrittenOut(const Expr& body, int64_t& operations) const {
         !dependents_.contains(stage->tensor.get()) || operations > kMostOperations) {
       return nullptr;
     }
-    operations += Nodes(stage->body);
+    operations += NodesOf(stage->body);
     const Expr element = Substitute(stage->body, [&](const Var& v) -> Expr {
       const auto axis = std::find(stage->axes.begin(), stage->axes.end(), v);
       return axis == stage->axes.end()
@@ -237,7 +232,7 @@ absl::Status Rewriter::Find() {
 }
 
 absl::Status Rewriter::AddReduction(const Stage& stage) {
-  int64_t operations = Nodes(stage.body);
+  int64_t operations = NodesOf(stage.body);
   Reduction reduction{.stage = &stage, .body = WrittenOut(stage.body, operations)};
   if (reduction.body->type != DType::kFloat32 || stage.combiner == Combiner::kProd ||
       operations > kMostOperations) {
@@ -529,11 +524,8 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Rewriter::Rewritten(int64_t
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithReductionsInParts(
     const TensorProgram& program, const std::string& name, int64_t columns) {
-  const auto sum = std::find_if(program.stages.begin(), program.stages.end(),
-                                [&](const Stage& s) { return s.name() == name; });
-  if (sum == program.stages.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is no stage of ", program.op));
-  }
+  HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
+  const Stage* const sum = &program.stages[number];
   if (columns < kFewestColumns || columns > kMostColumns) {
     return absl::InvalidArgumentError(absl::StrCat("parts have ", kFewestColumns, " to ",
                                                    kMostColumns, " columns, not ", columns));

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "search_space/ir/parts.h"
 #include "search_space/ir/simplify.h"
+#include "search_space/schedule/stage_number.h"
 
 namespace heddle::search_space {
 namespace {
@@ -128,14 +130,8 @@ bool StoresParts(const Schedule& schedule, const ScheduledStage& stage) {
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSplitOperand(const TensorProgram& program,
                                                                       const std::string& name) {
-  const auto named = [&](const std::string& stage) {
-    return std::find_if(program.stages.begin(), program.stages.end(),
-                        [&](const Stage& s) { return s.name() == stage; });
-  };
-  const auto sum = named(name);
-  if (sum == program.stages.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is no stage of ", program.op));
-  }
+  HEDDLE_ASSIGN_OR_RETURN(at, StageNumber(program, name));
+  const Stage* const sum = &program.stages[at];
   const std::optional<SplittableFactor> factor = FindSplittable(program, *sum);
   if (!factor.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -144,7 +140,6 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSplitOperand(const Tens
   auto split = std::make_shared<TensorProgram>(program);
   Parts parts = MakeParts(program, *sum, *factor);
   const size_t known = PlaceOfKnown(program, parts.stage);
-  const auto at = static_cast<size_t>(sum - program.stages.begin());
   if (known < program.stages.size()) parts.stage = program.stages[known];
   split->stages[at] = OverParts(*sum, factor->factors, parts.stage.tensor, std::move(parts.at));
   if (known < at) return split;

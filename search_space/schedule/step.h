@@ -36,6 +36,7 @@
 #include "search_space/schedule/primitives/persist.h"
 #include "search_space/schedule/primitives/phases.h"
 #include "search_space/schedule/primitives/pipeline.h"
+#include "search_space/schedule/primitives/quotient.h"
 #include "search_space/schedule/primitives/reduce_in_parts.h"
 #include "search_space/schedule/primitives/reorder.h"
 #include "search_space/schedule/primitives/replicate.h"
@@ -49,6 +50,7 @@
 #include "search_space/schedule/primitives/shift_moments.h"
 #include "search_space/schedule/primitives/skip_masked.h"
 #include "search_space/schedule/primitives/split.h"
+#include "search_space/schedule/primitives/split_axis.h"
 #include "search_space/schedule/primitives/split_operand.h"
 #include "search_space/schedule/primitives/spread.h"
 #include "search_space/schedule/primitives/storage_layout.h"
@@ -66,7 +68,7 @@ using Step =
                  BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
                  SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize,
                  FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes,
-                 Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts>;
+                 Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

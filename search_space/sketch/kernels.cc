@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/check.h"
+#include "search_space/schedule/operands.h"
 #include "search_space/schedule/split_operand.h"
 
 namespace heddle::search_space {
@@ -17,6 +18,11 @@ using Tensors = std::vector<const Buffer*>;
 
 // Whether stages can be computed together is tried for each pair, looking through all of them.
 constexpr size_t kMostTogether = 20;
+
+// Operations and operands of an element that each tile computes anew which reads it, and each of a
+// thread's copies writes out: results of Winograd's algorithm, of which the windows of a pool are
+// made, are not among them.
+constexpr int64_t kMostStagedNodes = 512;
 
 void AddReads(const ScheduledStage& stage, Tensors& reads) {
   Visit(stage.body, [&](const Expr& node) {
@@ -62,6 +68,22 @@ bool ReadsInParts(const ScheduledStage& reader, const ScheduledStage& producer) 
     }
   });
   return ok;
+}
+
+// Is each of the producer's elements read for one term alone? A copy of it would be of no use.
+bool ReadsEachOnce(const ScheduledStage& reader, const ScheduledStage& producer) {
+  const std::vector<Expr> loads = LoadsIn(reader.body);
+  const auto is_of_producer = [&](const Expr& load) { return load->buffer == producer.tensor; };
+  const auto load = std::find_if(loads.begin(), loads.end(), is_of_producer);
+  if (std::count_if(loads.begin(), loads.end(), is_of_producer) != 1) return false;
+  const auto is_index = [&](const Var& axis) {
+    return axis->extent == 1 ||
+           std::any_of((*load)->args.begin(), (*load)->args.end(), [&](const Expr& index) {
+             return index->op == Op::kVar && index->var == axis;
+           });
+  };
+  return std::all_of(reader.axes.begin(), reader.axes.end(), is_index) &&
+         std::all_of(reader.reduce_axes.begin(), reader.reduce_axes.end(), is_index);
 }
 
 // Adds the stages whose loops a kernel needs beside those of `root`, up to `others`' roots.
@@ -384,7 +406,8 @@ class ShapeFinder {
   }
 
   // Elementwise stages disappear into their readers, except those that carry a reduction out of its
-  // kernel and those that only one reduction reads, which a plan may want in shared memory.
+  // kernel and those that only one reduction reads, for several terms, which a plan may want in
+  // shared memory.
   bool ShouldInline(int i) const {
     const ScheduledStage& s = stage(i);
     if (s.is_reduction() || s.is_output || s.materialized || IsPlaced(i)) return false;
@@ -401,7 +424,8 @@ class ShapeFinder {
     Schedule inlined = schedule_;
     for (size_t i = 0; i < inlined.stages().size(); ++i) {
       if (!IsStageable(static_cast<int>(i))) continue;
-      if (!inlined.Apply(Step(ComputeInline{inlined.stages()[i].name()})).ok()) {
+      if (NodesOf(inlined.stages()[i].body) > kMostStagedNodes ||
+          !inlined.Apply(Step(ComputeInline{inlined.stages()[i].name()})).ok()) {
         too_large_.insert(schedule_.stages()[i].tensor.get());
       }
     }
@@ -419,7 +443,7 @@ class ShapeFinder {
     // Looked at first since definitions are long where everything but reductions is inlined.
     if (!HasReductions()) return false;
     const std::optional<int> reader = schedule_.OnlyReaderOf(s.tensor.get());
-    return reader && stage(*reader).is_reduction();
+    return reader && stage(*reader).is_reduction() && !ReadsEachOnce(stage(*reader), s);
   }
 
   KernelShape MakeKernel(int root) const {

@@ -10,14 +10,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/check.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/collapse.h"
 #include "search_space/schedule/operands.h"
-#include "search_space/schedule/permute.h"
 #include "search_space/schedule/reduce_in_parts.h"
 #include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/form.h"
 #include "search_space/sketch/in_parts.h"
 #include "search_space/sketch/matrix/packing.h"
 #include "search_space/sketch/partition.h"
@@ -512,9 +511,9 @@ std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgr
   return sketches;
 }
 
-// Those of a program whose stages have their axes in the order in which they are read.
-std::vector<Sketch> SketchesInOrder(const std::shared_ptr<const TensorProgram>& program,
-                                    const Target& target) {
+// Those of a program whose definition has the form that rules look for (form.h).
+std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& program,
+                                   const Target& target) {
   const auto definition = std::make_shared<const ProgramShape>(FindKernels(program, {}));
   const std::vector<Plans> plans = PlansOf(*definition, true, target);
   std::vector<Sketch> sketches = SketchesOfDefinition(program, target, definition, plans);
@@ -575,16 +574,9 @@ void Prepend(const std::vector<Step>& first, std::vector<Sketch>& sketches) {
 
 std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& program,
                                const Target& target) {
-  std::vector<Step> permutes;
-  std::shared_ptr<const TensorProgram> in_order = program;
-  for (const auto& [stage, axes] : OrdersOfReaders(*program)) {
-    permutes.push_back(PermuteAxes{stage, axes});
-    const auto permuted = WithPermutedAxes(*in_order, stage, axes);
-    HEDDLE_CHECK(permuted.ok(), "an order of axes is none: " + permuted.status().ToString());
-    in_order = *permuted;
-  }
-  std::vector<Sketch> sketches = SketchesInOrder(in_order, target);
-  if (!permutes.empty()) Prepend(permutes, sketches);
+  const auto& [steps, in_form] = FormOf(program);
+  std::vector<Sketch> sketches = SketchesInForm(in_form, target);
+  if (!steps.empty()) Prepend(steps, sketches);
   return sketches;
 }
 

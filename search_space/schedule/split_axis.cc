@@ -1,0 +1,221 @@
+#include "search_space/schedule/split_axis.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "search_space/ir/simplify.h"
+#include "search_space/schedule/operands.h"
+#include "search_space/schedule/stage_number.h"
+
+namespace heddle::search_space {
+namespace {
+
+bool IsAxis(const Expr& index, const std::vector<Var>& axes) {
+  return index->op == Op::kVar && std::find(axes.begin(), axes.end(), index->var) != axes.end();
+}
+
+// Which axes of a program's stages are split because one is.
+class SplitAxes {
+ public:
+  SplitAxes(const TensorProgram& program, int64_t width) : program_(program), width_(width) {}
+
+  // Adds axis `axis` of `stage` and those of all that reads the stage's elements along it, and then
+  // of what it reads itself, where all readers of that allow it. False where the first cannot be;
+  // then nothing of this object holds.
+  bool Add(const Stage& stage, const Var& axis) {
+    if (!AddWithReaders(stage, axis)) return false;
+    // Readers come behind what they read, so that one walk from the last to the first finds all.
+    for (auto reader = program_.stages.rbegin(); reader != program_.stages.rend(); ++reader) {
+      Visit(reader->body, [&](const Expr& load) {
+        if (load->op != Op::kLoad) return;
+        const Stage* read = program_.FindStage(load->buffer.get());
+        for (size_t d = 0; read != nullptr && d < load->args.size(); ++d) {
+          if (load->args[d]->op != Op::kVar || !Has(load->args[d]->var)) continue;
+          SplitAxes more = *this;
+          if (more.AddWithReaders(*read, read->axes[d])) axes_ = std::move(more.axes_);
+        }
+      });
+    }
+    return true;
+  }
+
+  bool Has(const Var& axis) const { return axes_.contains(axis.get()); }
+
+ private:
+  bool AddWithReaders(const Stage& stage, const Var& axis) {
+    if (axis->extent % width_ != 0 || axis->extent == width_) return false;
+    if (!axes_.emplace(axis.get()).second) return true;
+    const auto dim = static_cast<size_t>(std::find(stage.axes.begin(), stage.axes.end(), axis) -
+                                         stage.axes.begin());
+    bool possible = true;
+    for (const Stage& reader : program_.stages) {
+      Visit(reader.body, [&](const Expr& load) {
+        if (!possible || load->op != Op::kLoad || load->buffer != stage.tensor) return;
+        const Expr& index = load->args[dim];
+        possible = IsAxis(index, reader.axes) && AddWithReaders(reader, index->var);
+      });
+    }
+    return possible;
+  }
+
+  const TensorProgram& program_;
+  const int64_t width_;
+  absl::flat_hash_set<const Variable*> axes_;
+};
+
+// Makes the stages anew, with two axes for each that is split.
+class SplitStages {
+ public:
+  SplitStages(const SplitAxes& split, int64_t width) : split_(split), width_(width) {}
+
+  void Run(Stage& stage) {
+    const BufferRef before = stage.tensor;
+    std::vector<Var> axes;
+    std::vector<int64_t> shape;
+    std::vector<bool> is_split;
+    for (const Var& axis : stage.axes) {
+      is_split.push_back(split_.Has(axis));
+      if (!is_split.back()) {
+        axes.push_back(axis);
+        continue;
+      }
+      axes.push_back(MakeVar(axis->name, axis->extent / width_));
+      axes.push_back(MakeVar(stage.UnusedAxisName(absl::StrCat(axis->name, "_in")), width_));
+      values_[axis.get()] =
+          VarExpr(axes[axes.size() - 2]) * Int(width_) + VarExpr(axes[axes.size() - 1]);
+    }
+    for (const Var& axis : axes) shape.push_back(axis->extent);
+    stage.body = Simplify(Rewrite(stage.body, [&](const Expr& e) { return RewriteNode(e); }));
+    stage.axes = std::move(axes);
+    if (shape.size() == before->shape.size()) return;
+    stage.tensor = MakeBuffer(before->name, before->dtype, before->scope, std::move(shape));
+    tensors_[before.get()] = {stage.tensor, std::move(is_split)};
+  }
+
+ private:
+  struct SplitTensor {
+    BufferRef tensor;
+    std::vector<bool> is_split;  // of the dimensions before
+  };
+
+  // Null where the node stays; its arguments are rewritten already.
+  Expr RewriteNode(const Expr& e) const {
+    if (e->op == Op::kVar) {
+      const auto value = values_.find(e->var.get());
+      return value == values_.end() ? nullptr : value->second;
+    }
+    const auto read = e->op == Op::kLoad ? tensors_.find(e->buffer.get()) : tensors_.end();
+    if (read == tensors_.end()) return nullptr;
+    ExprList indices;
+    for (size_t d = 0; d < e->args.size(); ++d) {
+      const bool is_split = read->second.is_split[d];
+      indices.push_back(is_split ? e->args[d] / Int(width_) : e->args[d]);
+      if (is_split) indices.push_back(e->args[d] % Int(width_));
+    }
+    return Load(read->second.tensor, std::move(indices));
+  }
+
+  const SplitAxes& split_;
+  const int64_t width_;
+  absl::flat_hash_map<const Buffer*, SplitTensor> tensors_;
+  absl::flat_hash_map<const Variable*, Expr> values_;
+};
+
+// On which of a stage's axes, and of the two that one of them would become, a load depends.
+class PartsRead {
+ public:
+  PartsRead(const Expr& load, const Var& axis, int64_t width) {
+    const Var block = MakeVar(axis->name, axis->extent / width), place = MakeVar("place", width);
+    const Expr split = Simplify(Substitute(load, [&](const Var& var) -> Expr {
+      return var == axis ? VarExpr(block) * Int(width) + VarExpr(place) : nullptr;
+    }));
+    on_block_ = MentionsAny(split, {block.get()});
+    on_place_ = MentionsAny(split, {place.get()});
+  }
+  bool on_block() const { return on_block_; }
+  bool on_place() const { return on_place_; }
+
+ private:
+  bool on_block_, on_place_;
+};
+
+// Are two factors of the stage's terms a product of matrices along the places, with rows that only
+// the one has and columns that only the other has, the places among them?
+bool IsProductOfPlaces(const Stage& stage, const Var& axis, int64_t width) {
+  const std::vector<Expr> loads = LoadsIn(stage.body);
+  for (const Expr& shared : loads) {
+    const PartsRead of_shared(shared, axis, width);
+    if (!of_shared.on_block() || of_shared.on_place()) continue;
+    for (const Expr& other : loads) {
+      if (!PartsRead(other, axis, width).on_place()) continue;
+      const auto is_own = [&](const Var& own) {
+        return own != axis && own->extent > 1 && MentionsAny(shared, {own.get()}) &&
+               !MentionsAny(other, {own.get()});
+      };
+      if (std::any_of(stage.axes.begin(), stage.axes.end(), is_own)) return true;
+    }
+  }
+  return false;
+}
+
+// The divisors of quotients of an axis in a stage's reads, in the order in which they stand there.
+std::vector<std::pair<Var, int64_t>> QuotientsIn(const Stage& stage) {
+  std::vector<std::pair<Var, int64_t>> found;
+  for (const Expr& load : LoadsIn(stage.body)) {
+    Visit(load, [&](const Expr& e) {
+      if (e->op != Op::kDiv || !IsAxis(e->args[0], stage.axes)) return;
+      found.emplace_back(e->args[0]->var, e->args[1]->int_value);
+    });
+  }
+  return found;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSplitAxis(const TensorProgram& program,
+                                                                   const std::string& name,
+                                                                   const std::string& axis,
+                                                                   int64_t width) {
+  HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
+  const Stage& stage = program.stages[number];
+  const auto whole = std::find_if(stage.axes.begin(), stage.axes.end(),
+                                  [&](const Var& own) { return own->name == axis; });
+  if (whole == stage.axes.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(axis, " is no axis of ", name));
+  }
+  if (width < 2 || (*whole)->extent % width != 0 || (*whole)->extent == width) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parts of ", width, " of ", axis, ", which has ", (*whole)->extent,
+                     " elements, are not two or more of two or more"));
+  }
+  SplitAxes split(program, width);
+  if (!split.Add(stage, *whole)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("not all that reads ", name, " along ", axis, " has an axis for that"));
+  }
+  auto made = std::make_shared<TensorProgram>(program);
+  SplitStages stages(split, width);
+  for (Stage& s : made->stages) stages.Run(s);
+  return made;
+}
+
+std::optional<AxisParts> AxisWorthSplitting(const TensorProgram& program) {
+  for (const Stage& stage : program.stages) {
+    if (!stage.is_reduction()) continue;
+    for (const auto& [axis, width] : QuotientsIn(stage)) {
+      if (!IsProductOfPlaces(stage, axis, width)) continue;
+      if (WithSplitAxis(program, stage.name(), axis->name, width).ok()) {
+        return AxisParts{stage.name(), axis->name, width};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace heddle::search_space

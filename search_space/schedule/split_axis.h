@@ -1,0 +1,39 @@
+// Axes of which the definition reads quotients and remainders, such as the positions i of attention
+// in blocks of w, whose keys are K[i / w * w + j], as two axes: the number of the block and the
+// place in it. What is read by quotients is then the same for all places, and the sum a product of
+// matrices for each block.
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_SPLIT_AXIS_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_SPLIT_AXIS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "search_space/ir/tensor_program.h"
+
+namespace heddle::search_space {
+
+// The program with two axes, `axis` of extent / width and one of `width`, in the place of `axis` of
+// stage `name`, and of the axes of other stages along which they read one another's elements
+// [.., axis, ..]. Tensors keep their names and their elements' order in memory, outputs too; inputs
+// are read at [axis * width + place]. InvalidArgument where there is no such stage or axis, `width`
+// does not divide its extent into parts of at least two, or a stage reads elements along it in
+// another way or reduces them.
+absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSplitAxis(const TensorProgram& program,
+                                                                   const std::string& name,
+                                                                   const std::string& axis,
+                                                                   int64_t width);
+
+struct AxisParts {
+  std::string stage, axis;
+  int64_t width;
+};
+// An axis of a reduction that is worth it: two factors of the terms are a product of matrices
+// along the places of a block, and of blocks only along these. None where there is no such axis.
+std::optional<AxisParts> AxisWorthSplitting(const TensorProgram& program);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_SPLIT_AXIS_H_

@@ -1,0 +1,40 @@
+#include "search_space/sketch/form.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "search_space/schedule/permute.h"
+#include "search_space/schedule/quotient.h"
+#include "search_space/schedule/split_axis.h"
+
+namespace heddle::search_space {
+namespace {
+
+using Rewritten = absl::StatusOr<std::shared_ptr<const TensorProgram>>;
+
+// `step` has made `rewritten` of the form's program.
+void Add(Step step, Rewritten rewritten, Form& form) {
+  HEDDLE_CHECK(rewritten.ok(), ToString(step) + ": " + rewritten.status().ToString());
+  form.steps.push_back(std::move(step));
+  form.program = *std::move(rewritten);
+}
+
+}  // namespace
+
+Form FormOf(const std::shared_ptr<const TensorProgram>& program) {
+  Form form{{}, program};
+  while (const auto parts = AxisWorthSplitting(*form.program)) {
+    const auto& [stage, axis, width] = *parts;
+    Add(SplitAxis{stage, axis, width}, WithSplitAxis(*form.program, stage, axis, width), form);
+  }
+  for (const Stage& s : std::vector<Stage>(form.program->stages)) {
+    auto divided = WithQuotient(*form.program, s.name());
+    if (divided.ok()) Add(Quotient{s.name()}, std::move(divided), form);
+  }
+  for (const auto& [stage, axes] : OrdersOfReaders(*form.program)) {
+    Add(PermuteAxes{stage, axes}, WithPermutedAxes(*form.program, stage, axes), form);
+  }
+  return form;
+}
+
+}  // namespace heddle::search_space

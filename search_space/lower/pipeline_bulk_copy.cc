@@ -30,6 +30,9 @@ int64_t PartOfRegion(int64_t extent, int64_t most) {
   return extent / parts;
 }
 
+// Copies of a tile along an axis that stands in another order in shared memory than in the tensor.
+constexpr int64_t kMostElsewhere = 4;
+
 class TensorCopies : public TileCopies {
  public:
   TensorCopies(KernelContext& context, const PipelinedLoop& pipeline)
@@ -162,7 +165,12 @@ class TensorCopies : public TileCopies {
       is_cut = is_cut || (!in_blocks(axis) && boxes.number[axis]->extent > 1);
       boxes.box[d] = stage.extent[axis] / boxes.number[axis]->extent;
       if (boxes.box[d] > 1 && buffer->strides[outer + axis] != stride) {
-        return refuse("it must lie in shared memory in the order of the tensor");
+        // Few that stand elsewhere are copied one by one.
+        if (is_cut || in_blocks(axis) || stage.extent[axis] > kMostElsewhere) {
+          return refuse("it must lie in shared memory in the order of the tensor");
+        }
+        cut(axis, 1);
+        boxes.box[d] = 1;
       }
       stride *= boxes.box[d];
     }

@@ -20,6 +20,24 @@ bool IsAxis(const Expr& index, const std::vector<Var>& axes) {
   return index->op == Op::kVar && std::find(axes.begin(), axes.end(), index->var) != axes.end();
 }
 
+// Of an index, where it lies behind the split: the number of the block, and the place in it.
+struct Split {
+  Expr block, place;
+};
+
+Split SplitOf(const Expr& index, int64_t width) {
+  return {Simplify(index / Int(width)), Simplify(index % Int(width))};
+}
+
+// Is the index one that goes through all places of one block, or one place of all blocks?
+bool IsAtFixedPart(const Stage& reader, const Split& index) {
+  const auto is_axis = [&](const Expr& e) {
+    return IsAxis(e, reader.axes) || IsAxis(e, reader.reduce_axes);
+  };
+  return (index.block->op == Op::kInt && is_axis(index.place)) ||
+         (index.place->op == Op::kInt && is_axis(index.block));
+}
+
 // Which axes of a program's stages are split because one is.
 class SplitAxes {
  public:
@@ -47,6 +65,21 @@ class SplitAxes {
 
   bool Has(const Var& axis) const { return axes_.contains(axis.get()); }
 
+  // Is dimension `dim` of the input only ever read along axes that are split, as long as it is?
+  bool HasDim(const BufferRef& input, size_t dim) const {
+    bool any = false, all = true;
+    for (const Stage& reader : program_.stages) {
+      Visit(reader.body, [&](const Expr& load) {
+        if (load->op != Op::kLoad || load->buffer != input) return;
+        const Expr& index = load->args[dim];
+        any = true;
+        all = all && index->op == Op::kVar && Has(index->var) &&
+              index->var->extent == input->shape[dim];
+      });
+    }
+    return any && all;
+  }
+
  private:
   bool AddWithReaders(const Stage& stage, const Var& axis) {
     if (axis->extent % width_ != 0 || axis->extent == width_) return false;
@@ -58,7 +91,8 @@ class SplitAxes {
       Visit(reader.body, [&](const Expr& load) {
         if (!possible || load->op != Op::kLoad || load->buffer != stage.tensor) return;
         const Expr& index = load->args[dim];
-        possible = IsAxis(index, reader.axes) && AddWithReaders(reader, index->var);
+        possible = IsAtFixedPart(reader, SplitOf(index, width_)) ||
+                   (IsAxis(index, reader.axes) && AddWithReaders(reader, index->var));
       });
     }
     return possible;
@@ -69,10 +103,26 @@ class SplitAxes {
   absl::flat_hash_set<const Variable*> axes_;
 };
 
-// Makes the stages anew, with two axes for each that is split.
+// Makes inputs and stages anew, with two dimensions and two axes for each that is split.
 class SplitStages {
  public:
   SplitStages(const SplitAxes& split, int64_t width) : split_(split), width_(width) {}
+
+  void Run(BufferRef& input) {
+    const BufferRef before = input;
+    SplitTensor split;
+    std::vector<int64_t> shape;
+    for (size_t d = 0; d < before->shape.size(); ++d) {
+      split.is_split.push_back(split_.HasDim(before, d));
+      shape.push_back(split.is_split.back() ? before->shape[d] / width_ : before->shape[d]);
+      if (split.is_split.back()) shape.push_back(width_);
+    }
+    if (shape.size() == before->shape.size()) return;
+    Buffer made = *MakeBuffer(before->name, before->dtype, before->scope, std::move(shape));
+    made.index_extent = before->index_extent;
+    input = split.tensor = std::make_shared<const Buffer>(std::move(made));
+    tensors_[before.get()] = std::move(split);
+  }
 
   void Run(Stage& stage) {
     const BufferRef before = stage.tensor;
@@ -176,6 +226,26 @@ std::vector<std::pair<Var, int64_t>> QuotientsIn(const Stage& stage) {
   return found;
 }
 
+// Of how many parts of one width all readers of a stage read elements along its axis: such as two
+// of H[i, j] * H[i, j + width], or of H[i, 2 * j] and H[i, 2 * j + 1], where the parts are of every
+// second element. 0 where they read it in another way.
+size_t FixedPartsRead(const TensorProgram& program, const Stage& stage, size_t dim, int64_t width) {
+  absl::flat_hash_set<int64_t> blocks, places;
+  bool possible = true;
+  for (const Stage& reader : program.stages) {
+    Visit(reader.body, [&](const Expr& load) {
+      if (!possible || load->op != Op::kLoad || load->buffer != stage.tensor) return;
+      const Split index = SplitOf(load->args[dim], width);
+      possible = !reader.is_reduction() && IsAtFixedPart(reader, index);
+      if (!possible) return;
+      if (index.block->op == Op::kInt) blocks.insert(index.block->int_value);
+      if (index.place->op == Op::kInt) places.insert(index.place->int_value);
+    });
+  }
+  if (!possible || !(blocks.empty() || places.empty())) return 0;
+  return blocks.size() + places.size();
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSplitAxis(const TensorProgram& program,
@@ -201,6 +271,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSplitAxis(const TensorP
   }
   auto made = std::make_shared<TensorProgram>(program);
   SplitStages stages(split, width);
+  for (BufferRef& input : made->inputs) stages.Run(input);
   for (Stage& s : made->stages) stages.Run(s);
   return made;
 }
@@ -216,6 +287,29 @@ std::optional<AxisParts> AxisWorthSplitting(const TensorProgram& program) {
     }
   }
   return std::nullopt;
+}
+
+std::vector<AxisParts> AxesReadInParts(const TensorProgram& program) {
+  constexpr int64_t kMostParts = 4;
+  std::vector<AxisParts> found;
+  for (const Stage& stage : program.stages) {
+    if (!stage.is_reduction() || stage.is_output) continue;
+    const auto add = [&](size_t dim) {
+      for (int64_t parts = 2; parts <= kMostParts; ++parts) {
+        const Var& axis = stage.axes[dim];
+        if (axis->extent % parts != 0 || axis->extent == parts) continue;
+        for (const int64_t width : {axis->extent / parts, parts}) {
+          if (FixedPartsRead(program, stage, dim, width) != static_cast<size_t>(parts)) continue;
+          if (!WithSplitAxis(program, stage.name(), axis->name, width).ok()) continue;
+          found.push_back({stage.name(), axis->name, width});
+          return true;
+        }
+      }
+      return false;
+    };
+    for (size_t dim = 0; dim < stage.axes.size() && !add(dim); ++dim) continue;
+  }
+  return found;
 }
 
 }  // namespace heddle::search_space

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "search_space/ir/tensor_program.h"
@@ -17,10 +18,11 @@ namespace heddle::search_space {
 
 // The program with two axes, `axis` of extent / width and one of `width`, in the place of `axis` of
 // stage `name`, and of the axes of other stages along which they read one another's elements
-// [.., axis, ..]. Tensors keep their names and their elements' order in memory, outputs too; inputs
-// are read at [axis * width + place]. InvalidArgument where there is no such stage or axis, `width`
-// does not divide its extent into parts of at least two, or a stage reads elements along it in
-// another way or reduces them.
+// [.., axis, ..]. Tensors keep their names and their elements' order in memory, outputs and inputs
+// too; inputs that are read in other ways as well are read at [axis * width + place]. Who reads one
+// part, such as H[i, j + width], reads that. InvalidArgument where there is no such stage or axis,
+// `width` does not divide its extent into parts of at least two, or a stage reads elements along it
+// in another way or reduces them.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSplitAxis(const TensorProgram& program,
                                                                    const std::string& name,
                                                                    const std::string& axis,
@@ -33,6 +35,10 @@ struct AxisParts {
 // An axis of a reduction that is worth it: two factors of the terms are a product of matrices
 // along the places of a block, and of blocks only along these. None where there is no such axis.
 std::optional<AxisParts> AxisWorthSplitting(const TensorProgram& program);
+
+// Of each reduction that is read, element by element, in two to four parts of an axis, all of it
+// together, such as the halves of H in H[i, j] * sigmoid(H[i, j]) * H[i, j + width], that axis.
+std::vector<AxisParts> AxesReadInParts(const TensorProgram& program);
 
 }  // namespace heddle::search_space
 

@@ -8,6 +8,7 @@
 #include "search_space/ir/simplify.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/ir/tensor_program.h"
+#include "search_space/schedule/scan.h"
 #include "search_space/sketch/kernel_plan.h"
 
 namespace heddle::search_space {
@@ -157,7 +158,8 @@ class RowFinder {
     for (int i : stages_) {
       const ScheduledStage& s = stage(i);
       ok = ok && (i == root_ || !s.is_output) && IsOfRows(s) &&
-           !(s.is_reduction() && (HasColumn(s) || (strided_ && s.reduce_axes.size() > 1)));
+           (!s.is_reduction() || IsScan(s) ||
+            !(HasColumn(s) || (strided_ && s.reduce_axes.size() > 1)));
       if (!ok) return false;
       reduces = reduces || s.is_reduction();
       AddStage(i);
@@ -165,6 +167,16 @@ class RowFinder {
     }
     for (RowInput& in : rows_.inputs) FindRuns(in);
     return ok && reduces;
+  }
+
+  // Does it reduce all prefixes of its row, for others?
+  bool IsScan(const ScheduledStage& s) const {
+    if (strided_ || !s.is_reduction() || !HasColumn(s) || s.reduce_axes.size() != 1 ||
+        schedule_->HasCompanions(s)) {
+      return false;
+    }
+    const std::optional<Scan> scan = ScanOf(s);
+    return scan.has_value() && scan->axis == rows_.column_at;
   }
 
   // What is read otherwise than along one row, too, belongs to no thread alone, and is no run of
@@ -276,22 +288,23 @@ class RowFinder {
     if (s.is_reduction()) input->reductions.push_back(s.tensor);
   }
 
-  // The largest input of each reduction is read along the rows, and seldom more than once. Where
-  // terms read no values but indices, as a histogram's do, nobody has tiles for them.
+  // The largest input of each reduction is read along the rows, and seldom more than once, but for
+  // other terms of the same row: tiles of several results have nothing in common then. Where terms
+  // read no values but indices, as a histogram's do, nobody has tiles for them.
   bool IsWorthwhile() {
     bool ok = rows_.length >= (strided_ ? kShortestStridedRow : kShortestRow) &&
               (!strided_ || rows_.HeldTensors(kHoldShared) > 0);
     for (int i : stages_) {
       const ScheduledStage& s = stage(i);
-      if (!s.is_reduction()) continue;
+      if (!s.is_reduction() || IsScan(s)) continue;
       double iterations = 1;
       for (const Var& v : s.axes) iterations *= static_cast<double>(v->extent);
       for (const Var& v : s.reduce_axes) iterations *= static_cast<double>(v->extent);
       Expr largest;
       VisitLoads(s, [&](const Expr& load) {
-        if (largest == nullptr || load->buffer->elements > largest->buffer->elements) {
-          largest = load;
-        }
+        const int64_t more =
+            largest == nullptr ? 1 : load->buffer->elements - largest->buffer->elements;
+        if (more > 0 || (more == 0 && !IsReadAlong(s, largest))) largest = load;
       });
       if (largest == nullptr) {
         Visit(s.body, [&](const Expr& e) {
@@ -301,10 +314,23 @@ class RowFinder {
         continue;
       }
       ok = ok && IsReadAlong(s, largest) &&
-           iterations <= static_cast<double>(kMostReuse * largest->buffer->elements);
+           (iterations <= static_cast<double>(kMostReuse * largest->buffer->elements) ||
+            (!strided_ && ReusesInRowAlone(s)));
     }
     if (ok) FindVector();
     return ok;
+  }
+  // Has each row elements of its own, of all that is read? Those of windows have not.
+  bool ReusesInRowAlone(const ScheduledStage& s) const {
+    bool alone = true;
+    VisitLoads(s, [&](const Expr& load) {
+      for (const Var& axis : s.axes) {
+        alone = alone && (axis->extent == 1 ||
+                          std::any_of(load->args.begin(), load->args.end(),
+                                      [&](const Expr& index) { return IsAxis(index, axis); }));
+      }
+    });
+    return alone;
   }
   bool IsReadAlong(const ScheduledStage& s, const Expr& load) const {
     return strided_ ? AlongAt(s, load).has_value()
@@ -341,8 +367,21 @@ class RowFinder {
 
 int64_t Rows::HeldTensors(int64_t hold) const {
   const auto held = [hold](const auto& x) { return IsHeld(x, hold); };
+  const auto scans = [](const RowStage& s) { return s.scans(); };
   return std::count_if(stages.begin(), stages.end(), held) +
-         std::count_if(inputs.begin(), inputs.end(), held);
+         std::count_if(inputs.begin(), inputs.end(), held) +
+         2 * std::count_if(stages.begin(), stages.end(), scans);
+}
+
+bool Rows::HasScans() const {
+  return std::any_of(stages.begin(), stages.end(), [](const RowStage& s) { return s.scans(); });
+}
+
+bool Rows::IsKept(const RowInput& in, int64_t hold) const {
+  const auto scans = [&](const RowStage& s) {
+    return s.scans() && std::count(in.reductions.begin(), in.reductions.end(), s.stage.tensor) > 0;
+  };
+  return IsHeld(in, hold) || (in.holdable && std::any_of(stages.begin(), stages.end(), scans));
 }
 
 Rows FindRows(const ProgramShape& shape, const KernelShape& kernel) {

@@ -14,8 +14,12 @@ namespace heddle::search_space {
 // What is computed of a tensor of the kernel.
 struct RowStage {
   StageRef stage;
-  bool reduces, has_column;  // has it an axis along the row?
+  // Has it an axis along the row? What reduces and has one is a reduction of the row's prefixes,
+  // which the group makes together and holds (share_scan).
+  bool reduces, has_column;
   size_t readers;
+
+  bool scans() const { return reduces && has_column; }
 };
 // An input that is read along the rows.
 struct RowInput {
@@ -56,7 +60,11 @@ struct Rows {
   static bool IsInlined(const RowStage& s, int64_t hold) {
     return !s.reduces && s.has_column && !IsHeld(s, hold);
   }
+  // Rows in registers: of prefixes always two, as they are read and as they are reduced.
   int64_t HeldTensors(int64_t hold) const;
+  bool HasScans() const;
+  // Is the input in registers because it is held, or because prefixes of it are reduced?
+  bool IsKept(const RowInput& in, int64_t hold) const;
 };
 
 // Rows along the innermost axis of memory.

@@ -58,7 +58,8 @@ class WarpPlan : public MatrixPlan {
     t.block[1 - t.a] = shape.n * v[kColTiles] * v[kColWarps];
     t.depth = shape.k * v[kSteps];
     t.threads = FragmentLayout::kWarpLanes * v[kRowWarps] * v[kColWarps];
-    t.accumulators = v[kRowTiles] * v[kColTiles] * shape.Layout(MatrixOperand::kD).elements();
+    t.accumulators =
+        v[kRowTiles] * v[kColTiles] * kernel_.Places() * shape.Layout(MatrixOperand::kD).elements();
     const int64_t buffers = v[kPipeline] == 0 ? 1 : std::max<int64_t>(2, v[kPipeline]);
     for (size_t i = 0; i < 2; ++i) {
       t.shared_bytes += RoundUp(t.Elements(i) * SizeOf(kernel_.Type()), 128) * buffers;
@@ -158,11 +159,15 @@ void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
 }  // namespace
 
 std::unique_ptr<SketchRule> MakeMatrixRule() {
-  return std::make_unique<MatrixPlanRule<WarpPlan>>(false, "matrix", false);
+  return std::make_unique<MatrixPlanRule<WarpPlan>>(false, "matrix", Stored::kElements);
 }
 
 std::unique_ptr<SketchRule> MakeMatrixRowPartsRule() {
-  return std::make_unique<MatrixPlanRule<WarpPlan>>(false, "matrix_rows", true);
+  return std::make_unique<MatrixPlanRule<WarpPlan>>(false, "matrix_rows", Stored::kRowParts);
+}
+
+std::unique_ptr<SketchRule> MakeMatrixPlacesRule() {
+  return std::make_unique<MatrixPlanRule<WarpPlan>>(false, "matrix_places", Stored::kOfPlaces);
 }
 
 }  // namespace heddle::search_space

@@ -1,8 +1,8 @@
 // Whole rows: stages that reduce rows, and what is computed from the results along the same rows,
 // in one kernel. A group of neighbouring threads, part of a warp up to a whole block, makes a row:
 // each thread reduces the runs that it reads, the group combines what they found, and where a row
-// fits into registers it is read once. Where rows are few, several blocks make parts of each, and a
-// second kernel combines these.
+// fits into registers it is read once. Prefixes of a row are held, too. Where rows are few, several
+// blocks make parts of each, and a second kernel combines these.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -36,7 +36,9 @@ class RowsPlan : public KernelPlan {
     }
     for (int64_t r = 2; r <= kMaxRowsOfBlock; r *= 2) holes_[kRowsOfBlock].domain.push_back(r);
     for (int64_t v = 2; v <= rows_.vector; v *= 2) holes_[kVector].domain.push_back(v);
-    if (rows_.HeldTensors(kHoldShared) > 0) holes_[kHold].domain.push_back(kHoldShared);
+    if (rows_.HeldTensors(kHoldShared) > rows_.HeldTensors(kHoldNothing)) {
+      holes_[kHold].domain.push_back(kHoldShared);
+    }
     if (rows_.HeldTensors(kHoldEverything) > rows_.HeldTensors(kHoldShared)) {
       holes_[kHold].domain.push_back(kHoldEverything);
     }
@@ -51,7 +53,9 @@ class RowsPlan : public KernelPlan {
     std::vector<uint8_t> choices(holes_.size(), 0);
     choices[kThreads] = choices[kRowsOfBlock] = 3;
     const std::vector<int64_t>& threads = holes_[kThreads].domain;
-    while (rows_.length > kMostSerialTerms * threads[choices[kThreads]] &&
+    // Of prefixes a thread holds what it makes.
+    const int64_t most = rows_.HasScans() ? kMaxHeldElements / 2 : kMostSerialTerms;
+    while (rows_.length > most * threads[choices[kThreads]] &&
            choices[kThreads] + size_t{1} < threads.size()) {
       ++choices[kThreads];
       choices[kRowsOfBlock] -= choices[kRowsOfBlock] > 0 ? 1 : 0;
@@ -78,13 +82,12 @@ class RowsPlan : public KernelPlan {
     }
     const int64_t held = Elements(v);
     if (held > kMostSerialTerms) return refuse(absl::StrCat(held, " terms a thread"));
-    if (v[kHold] != kHoldNothing &&
-        (held > kMaxHeldElements || held * rows_.HeldTensors(v[kHold]) > kMaxHeldInAll ||
-         held * rows_.HeldTensors(v[kHold]) * threads > target_.registers_per_sm / 2)) {
+    const int64_t tensors = rows_.HeldTensors(v[kHold]);
+    if (tensors > 0 && (held > kMaxHeldElements || held * tensors > kMaxHeldInAll ||
+                        held * tensors * threads > target_.registers_per_sm / 2)) {
       return refuse(absl::StrCat(held, " elements a thread"));
     }
-    if (v[kUnroll] > 1 &&
-        (v[kHold] != kHoldNothing || v[kUnroll] * v[kThreads] * v[kVector] > part)) {
+    if (v[kUnroll] > 1 && (tensors > 0 || v[kUnroll] * v[kThreads] * v[kVector] > part)) {
       return refuse("nothing to unroll");
     }
     return absl::OkStatus();
@@ -180,7 +183,7 @@ void RowsPlan::WriteReduction(ScheduleWriter& w, const StageRef& reduction, cons
   if (v[kVector] == 1) return;
   for (const RowInput& in : rows_.inputs) {
     const auto& readers = in.reductions;
-    if (Rows::IsHeld(in, v[kHold]) || std::count(readers.begin(), readers.end(), of) != 1) {
+    if (rows_.IsKept(in, v[kHold]) || std::count(readers.begin(), readers.end(), of) != 1) {
       continue;
     }
     const StageRef run = w.CacheRead(in.tensor, Scope::kLocal, reduction);
@@ -218,16 +221,17 @@ void RowsPlan::Write(ScheduleWriter& w, HoleValues v) const {
     if (Rows::IsInlined(s, v[kHold])) continue;
     w.SetScope(s.stage, Scope::kLocal);
     if (Rows::IsHeld(s, v[kHold])) w.Spread(s.stage, v[kThreads], v[kVector]);
+    if (s.scans()) w.ShareScan(s.stage, v[kThreads], v[kVector], ScanGroup::kNeighbours);
     w.ComputeAt(s.stage, thread);
   }
   for (const RowInput& in : rows_.inputs) {
-    if (!Rows::IsHeld(in, v[kHold])) continue;
+    if (!rows_.IsKept(in, v[kHold])) continue;
     const StageRef row = w.CacheReadForKernel(in.tensor, Scope::kLocal, rows_.root);
     w.Spread(row, v[kThreads], v[kVector]);
     w.ComputeAt(row, thread);
   }
   for (const RowStage& s : rows_.stages) {
-    if (s.reduces) WriteReduction(w, s.stage, s.stage.tensor, v);
+    if (s.reduces && !s.scans()) WriteReduction(w, s.stage, s.stage.tensor, v);
   }
 }
 

@@ -74,7 +74,7 @@ class WarpgroupPlan : public MatrixPlan {
     t.block[1 - t.a] = shape.n * v[kColGroups];
     t.depth = shape.k * v[kSteps];
     t.threads = kWarpgroupThreads * v[kRowGroups] * v[kColGroups];
-    t.accumulators = v[kRowTiles] * shape.Layout(MatrixOperand::kD).elements();
+    t.accumulators = v[kRowTiles] * kernel_.Places() * shape.Layout(MatrixOperand::kD).elements();
     const int64_t buffers = std::max<int64_t>(2, v[kPipeline]);
     if (v[kBulk] > 0) t.shared_bytes = buffers * SizeOf(DType::kInt64);  // the phases
     for (size_t i = 0; i < 2; ++i) {
@@ -192,11 +192,16 @@ void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
 }  // namespace
 
 std::unique_ptr<SketchRule> MakeWarpgroupRule() {
-  return std::make_unique<MatrixPlanRule<WarpgroupPlan>>(true, "warpgroup", false);
+  return std::make_unique<MatrixPlanRule<WarpgroupPlan>>(true, "warpgroup", Stored::kElements);
 }
 
 std::unique_ptr<SketchRule> MakeWarpgroupRowPartsRule() {
-  return std::make_unique<MatrixPlanRule<WarpgroupPlan>>(true, "warpgroup_rows", true);
+  return std::make_unique<MatrixPlanRule<WarpgroupPlan>>(true, "warpgroup_rows", Stored::kRowParts);
+}
+
+std::unique_ptr<SketchRule> MakeWarpgroupPlacesRule() {
+  return std::make_unique<MatrixPlanRule<WarpgroupPlan>>(true, "warpgroup_places",
+                                                         Stored::kOfPlaces);
 }
 
 }  // namespace heddle::search_space

@@ -52,6 +52,10 @@ std::unique_ptr<SketchRule> MakeWarpgroupRule();
 // as the maximum of each row of scores.
 std::unique_ptr<SketchRule> MakeMatrixRowPartsRule();
 std::unique_ptr<SketchRule> MakeWarpgroupRowPartsRule();
+// The same two of products of which what is made of the elements at all places of an axis is
+// stored, such as of a gate and of what it opens.
+std::unique_ptr<SketchRule> MakeMatrixPlacesRule();
+std::unique_ptr<SketchRule> MakeWarpgroupPlacesRule();
 // Rows reduced by groups of threads, several reductions in one kernel: softmax, layer norm, sums.
 std::unique_ptr<SketchRule> MakeRowsRule();
 // The same of rows along another axis than the innermost one, side by side, where a block can hold

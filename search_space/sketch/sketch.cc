@@ -14,11 +14,11 @@
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/collapse.h"
 #include "search_space/schedule/operands.h"
-#include "search_space/schedule/reduce_in_parts.h"
 #include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/combinations.h"
 #include "search_space/sketch/form.h"
-#include "search_space/sketch/in_parts.h"
 #include "search_space/sketch/matrix/packing.h"
+#include "search_space/sketch/matrix/sketches.h"
 #include "search_space/sketch/partition.h"
 #include "search_space/sketch/plans.h"
 #include "search_space/sketch/rules.h"
@@ -26,69 +26,10 @@
 namespace heddle::search_space {
 namespace {
 
-constexpr size_t kMaxSketches = 12;  // of one algorithm
-
-Sketch MakeSketch(const std::vector<Plans>& plans, const std::shared_ptr<const ProgramShape>& shape,
-                  const std::vector<size_t>& choice) {
-  Sketch sketch;
-  sketch.shape = shape;
-  for (size_t k = 0; k < plans.size(); ++k) {
-    const NamedPlan& chosen = plans[k][choice[k]];
-    const std::string prefix =
-        plans.size() > 1 ? shape->stage(shape->kernels[k].root).name() + "." : "";
-    absl::StrAppend(&sketch.name, k == 0 ? "" : "+", chosen.rule);
-    sketch.plan_begin.push_back(sketch.holes.size());
-    for (Hole hole : chosen.plan->holes()) {
-      hole.name = prefix + hole.name;
-      sketch.holes.push_back(std::move(hole));
-    }
-    sketch.plans.push_back(chosen.plan);
-  }
-  return sketch;
-}
-
-// The stages that are computed together, "[P|Q]".
-std::string CompanionsIn(const Schedule& schedule) {
-  std::string all;
-  for (const ScheduledStage& s : schedule.stages()) {
-    if (!schedule.HasCompanions(s)) continue;
-    absl::StrAppend(&all, "[",
-                    absl::StrJoin(schedule.Together(s), "|",
-                                  [](std::string* out, const ScheduledStage* member) {
-                                    out->append(member->name());
-                                  }),
-                    "]");
-  }
-  return all;
-}
-
-// Every combination of plans, the simplest first. Where they are too many, that one and those of
-// the plans that know most: of the kernels with most plans the simplest ones are left out.
-void AddCombinations(std::vector<Plans> plans, const std::shared_ptr<const ProgramShape>& shape,
-                     std::vector<Sketch>& sketches) {
-  const auto count = [&] {
-    size_t all = 1;
-    for (const Plans& made : plans) all = std::min(all * made.size(), 2 * kMaxSketches);
-    return all;
-  };
-  std::vector<size_t> choice(plans.size(), 0);
-  if (count() > kMaxSketches) {
-    sketches.push_back(MakeSketch(plans, shape, choice));
-    while (count() >= kMaxSketches) {
-      Plans& most =
-          *std::max_element(plans.begin(), plans.end(),
-                            [](const Plans& a, const Plans& b) { return a.size() < b.size(); });
-      most.erase(most.begin());
-    }
-  }
-  for (bool more = true; more;) {
-    sketches.push_back(MakeSketch(plans, shape, choice));
-    more = false;
-    for (size_t k = plans.size(); k-- > 0 && !more;) {
-      more = ++choice[k] < plans[k].size();
-      if (!more) choice[k] = 0;
-    }
-  }
+int64_t TermsOf(const ScheduledStage& reduction) {
+  int64_t terms = 1;
+  for (const Var& axis : reduction.reduce_axes) terms *= axis->extent;
+  return terms;
 }
 
 // With stages computed together: as one kernel, or else in the kernels that remain. They take the
@@ -170,10 +111,6 @@ void AddCollapsedRows(const std::shared_ptr<const TensorProgram>& program, const
   }
 }
 
-// Are there more reductions in a chain than two products, such as a row's statistics? Without any,
-// products of their own need not wait for rows, and are for units that multiply matrices, too.
-bool HasMoreThanTwo(const KernelShape& chain) { return chain.reductions.size() > 2; }
-
 // All in one kernel whose reductions read one another's results.
 void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target& target,
               std::vector<Sketch>& sketches) {
@@ -221,7 +158,8 @@ std::optional<Parted> PartKernels(const std::shared_ptr<const TensorProgram>& pr
 
 // Where only a fallback can do a kernel of several reductions, such as a sum of products that have
 // no operand in common, all but one are kernels of their own, whose results it reads. Reductions
-// that can be computed together are not kept apart, unless more of them multiply matrices then.
+// that can be computed together are not kept apart, unless a rule knows them, or more of them
+// multiply matrices, only then.
 // Returns what was divided so.
 std::vector<Parted> AddApart(const std::shared_ptr<const TensorProgram>& program,
                              const Target& target, const ProgramShape& definition,
@@ -230,14 +168,29 @@ std::vector<Parted> AddApart(const std::shared_ptr<const TensorProgram>& program
       std::any_of(definition.kernels.begin(), definition.kernels.end(),
                   [](const KernelShape& k) { return k.reductions.size() > 1; });
   if (!has_several) return {};
-  const std::vector<Plans> together = PlansOf(FindKernelsTogether(program), false, target);
+  const ProgramShape shape = FindKernelsTogether(program);
+  const std::vector<Plans> together = PlansOf(shape, false, target);
+  // Of long sums that read one tensor at several places, as products by slices of a matrix do,
+  // nothing is known together.
+  bool is_known = !together.empty();
+  for (size_t k = 0; k < together.size(); ++k) {
+    const bool only_fallback = std::all_of(together[k].begin(), together[k].end(),
+                                           [](const NamedPlan& p) { return p.is_fallback; });
+    constexpr int64_t kMostOfWindow = 128;  // terms that one thread adds up, whatever they read
+    const std::vector<int>& sums = shape.kernels[k].reductions;
+    const bool are_long = std::any_of(sums.begin(), sums.end(), [&](int s) {
+      return TermsOf(shape.stage(s)) > kMostOfWindow &&
+             shape.schedule.HasCompanions(shape.stage(s));
+    });
+    is_known = is_known && !(only_fallback && are_long);
+  }
   std::vector<Parted> all;
   if (!together.empty()) {
     if (auto parted = PartKernels(program, target, true)) all.push_back(*std::move(parted));
   }
   const size_t matrices = CountMatrices(all.empty() ? together : all[0].plans);
   auto parted = PartKernels(program, target, false);
-  if (parted && (together.empty() || CountMatrices(parted->plans) > matrices)) {
+  if (parted && (!is_known || CountMatrices(parted->plans) > matrices)) {
     all.push_back(*std::move(parted));
   }
   const size_t first = sketches.size();
@@ -247,14 +200,6 @@ std::vector<Parted> AddApart(const std::shared_ptr<const TensorProgram>& program
         absl::StrCat("apart/", sketches[s].name, CompanionsIn(sketches[s].shape->schedule));
   }
   return all;
-}
-
-// Of plans for a kernel that units for matrices can compute only theirs; of these the last rule's,
-// which knows most of them.
-void KeepMatrices(bool only_last, Plans& made) {
-  if (CountMatrices({made}) == 0) return;
-  std::erase_if(made, [](const NamedPlan& p) { return !p.multiplies_matrices; });
-  if (only_last) made.erase(made.begin(), made.end() - 1);
 }
 
 // Copies in tiles take whole ones at least of what lies along the rows that they read.
@@ -302,41 +247,6 @@ void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target
   }
 }
 
-// "[stored=N][merged=M|V]", by stages' names.
-std::string NameOf(const Partition& partition) {
-  std::string name;
-  for (const auto& [what, stages] : {std::pair("apart", &partition.apart),
-                                     {"stored", &partition.stored},
-                                     {"merged", &partition.merged}}) {
-    if (!stages->empty()) absl::StrAppend(&name, "[", what, "=", absl::StrJoin(*stages, "|"), "]");
-  }
-  return name;
-}
-
-// Of each kernel of a partition the plans that know most.
-std::vector<Plans> PlansOfPartition(const ProgramShape& shape, const Target& target) {
-  std::vector<Plans> plans = PlansOf(shape, false, target);
-  for (size_t k = 0; k < plans.size(); ++k) {
-    Plans& made = plans[k];
-    if (shape.kernels[k].fused) {
-      for (MakeRule* make : {MakeChainRule, MakeRollingRule, MakeWarpgroupRollingRule,
-                             MakeMatrixRowPartsRule, MakeWarpgroupRowPartsRule}) {
-        if (auto chain = PlanOf(*make(), shape, shape.kernels[k], target)) {
-          made.push_back(*std::move(chain));
-        }
-      }
-    }
-    KeepMatrices(true, made);
-    const bool has_better = std::any_of(made.begin(), made.end(), [](const NamedPlan& p) {
-      return !p.is_fallback && HasValidDefault(*p.plan);
-    });
-    const bool reduces = !shape.kernels[k].reductions.empty();
-    if (has_better && reduces)
-      std::erase_if(made, [](const NamedPlan& p) { return p.is_fallback; });
-  }
-  return plans;
-}
-
 // The program divided among kernels in other ways, from those of before on: the definition, what
 // is computed together and what is `parted`. The best by the estimate is drawn more often.
 void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Target& target,
@@ -365,130 +275,14 @@ void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Ta
   }
 }
 
-// Draws of `added` sketches for units that multiply matrices: as many as all others have, since
-// matrices are multiplied many times faster so.
-void AddAsOften(std::vector<Sketch> added, std::vector<Sketch>& sketches) {
-  size_t others = 0;
-  for (const Sketch& sketch : sketches) others += sketch.superseded ? 0 : sketch.draws;
-  for (Sketch& sketch : added) {
-    sketch.draws = std::max<size_t>(1, others / added.size());
-    sketches.push_back(std::move(sketch));
-  }
-}
-
-// The program behind `steps`, which reduce rows of products in parts, in kernels that make these
-// where a product's tile lies: with what combines the parts in the kernel that reads it, and with
-// that in kernels of its own.
-std::vector<std::shared_ptr<const ProgramShape>> FindRowParts(
-    const std::shared_ptr<const TensorProgram>& program, const std::vector<Step>& steps) {
-  Partition partition;
-  for (const Step& step : steps) {
-    partition.stored.insert(NameOfParts(std::get<ReduceInParts>(step).stage));
-  }
-  const ProgramShape apart = FindKernels(program, steps, partition);
-  std::set<std::string> inside, combined;
-  const auto reads_parts = [&](const Stage& stage) {
-    const std::vector<Expr> loads = LoadsIn(stage.body);
-    return std::any_of(loads.begin(), loads.end(), [&](const Expr& load) {
-      return partition.stored.contains(load->buffer->name);
-    });
-  };
-  for (const Stage& stage : apart.schedule.program().stages) {
-    if (reads_parts(stage)) combined.insert(stage.name());
-    if (!partition.stored.contains(stage.name())) continue;
-    for (const Expr& part : LoadsIn(stage.body)) inside.insert(part->buffer->name);
-  }
-  for (const Step& step : steps) inside.insert(std::get<ReduceInParts>(step).stage);
-  Partition merged = partition;
-  for (const KernelShape& kernel : apart.kernels) {
-    const std::string& root = apart.stage(kernel.root).name();
-    if (inside.contains(root)) partition.merged.insert(root);
-    if (inside.contains(root) || combined.contains(root)) merged.merged.insert(root);
-  }
-  return {std::make_shared<const ProgramShape>(FindKernels(program, steps, merged)),
-          std::make_shared<const ProgramShape>(FindKernels(program, steps, partition))};
-}
-
-// With reductions of rows of products that units for matrices make, in parts of their columns. In
-// its own kernel the product would be stored.
-void AddRowParts(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-                 std::vector<Sketch>& sketches) {
-  if (!ShapeOf(WarpInstruction(DType::kBFloat16)).IsOn(target)) return;
-  const std::vector<ReducedRows> rows = RowsWorthReducingInParts(*program);
-  std::vector<Sketch> added;
-  for (const int64_t columns : {64, 128, 256}) {
-    std::vector<Step> steps;
-    std::shared_ptr<const TensorProgram> parted = program;
-    for (const ReducedRows& r : rows) {
-      // Not of columns that are mostly past the end.
-      if (3 * RoundUp(r.columns, columns) > 4 * r.columns) continue;
-      const auto more = WithReductionsInParts(*parted, r.stage, columns);
-      if (!more.ok()) continue;
-      steps.push_back(ReduceInParts{r.stage, columns});
-      parted = *more;
-    }
-    if (steps.empty()) continue;
-    for (const auto& shape : FindRowParts(program, steps)) {
-      std::vector<Plans> plans = PlansOfPartition(*shape, target);
-      const auto is_made = [&](const KernelShape& kernel) {
-        const Plans& made = plans[static_cast<size_t>(&kernel - shape->kernels.data())];
-        return !made.empty();
-      };
-      if (shape->kernels.empty() || CountMatrices(plans) == 0 ||
-          !std::all_of(shape->kernels.begin(), shape->kernels.end(), is_made)) {
-        continue;
-      }
-      const size_t first = added.size();
-      AddCombinations(std::move(plans), shape, added);
-      for (size_t s = first; s < added.size(); ++s) {
-        added[s].name = absl::StrCat("row_parts/", added[s].name, "[", columns, "]");
-      }
-      break;
-    }
-  }
-  AddAsOften(std::move(added), sketches);
-}
-
-// Products of parts are for the units that multiply matrices of these.
-void AddInParts(const InParts& parts, bool only_last, const Target& target,
-                std::vector<Sketch>& sketches) {
-  std::vector<Plans> plans = PlansOf(*parts.shape, false, target);
-  for (size_t k = 0; k < plans.size(); ++k) {
-    KeepMatrices(only_last, plans[k]);
-    const bool is_product = MultipliesParts(*parts.shape, parts.shape->kernels[k]);
-    if (plans[k].empty() || (is_product && !plans[k][0].multiplies_matrices)) return;
-  }
-  // Parts that are made where they are read may be in no product that the units take.
-  if (CountMatrices(plans) == 0) return;
-  const size_t first = sketches.size();
-  AddCombinations(std::move(plans), parts.shape, sketches);
-  for (size_t s = first; s < sketches.size(); ++s) sketches[s].name += NameOf(parts.partition);
-}
-
-// What an algorithm makes for units that multiply matrices: one kernel that takes statistics of
-// rows along, or, of parts, several.
-void AddForMatrices(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-                    const Algorithm& algorithm, std::vector<Sketch>& sketches) {
-  if (!ShapeOf(WarpInstruction(kPartType)).IsOn(target)) return;
-  std::vector<Sketch> added;
-  const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program, algorithm.steps));
-  for (MakeRule* make : {MakeRollingRule, MakeWarpgroupRollingRule}) {
-    if (fused->kernels.empty()) continue;
-    const auto plan = PlanOf(*make(), *fused, fused->kernels[0], target);
-    if (plan.has_value()) added.push_back(MakeSketch({{*plan}}, fused, {0}));
-  }
-  const bool only_splits =
-      std::all_of(algorithm.steps.begin(), algorithm.steps.end(),
-                  [](const Step& step) { return std::holds_alternative<SplitOperand>(step); });
-  const bool is_best = !added.empty() && HasMoreThanTwo(fused->kernels[0]);
-  if (!is_best && only_splits) {
-    const std::vector<Step> steps = WorthSplitting(program, algorithm.steps, target);
-    for (const bool stored : {false, true}) {
-      if (!steps.empty()) AddInParts(FindInParts(program, steps, stored), !stored, target, added);
-    }
-  }
-  for (Sketch& sketch : added) sketch.name = absl::StrCat(algorithm.name, "/", sketch.name);
-  AddAsOften(std::move(added), sketches);
+// Has the one kernel fewer rows than the device has multiprocessors, each of many terms?
+bool HasFewLongRows(const ProgramShape& shape, const Target& target) {
+  constexpr int64_t kLong = 32 << 10;
+  const std::vector<int>& reductions = shape.kernels[0].reductions;
+  return std::any_of(reductions.begin(), reductions.end(), [&](int r) {
+    const ScheduledStage& s = shape.stage(r);
+    return s.tensor->elements < target.sm_count && TermsOf(s) >= kLong;
+  });
 }
 
 // `plans` of the definition's kernels, `shape`.
@@ -500,9 +294,13 @@ std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgr
   if (plans.size() > 1) {
     const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program, {}));
     const std::vector<Plans> whole = PlansOf(*fused, true, target);
-    // Where one kernel can do it all, combinations of several are not worth their trials.
+    // Where one kernel can do it all, combinations of several are not worth their trials, unless it
+    // has too few rows for the device: each kernel of its own shares a row out over blocks.
     if (!whole.empty() && !whole[0].empty()) {
       sketches.push_back(MakeSketch(plans, shape, std::vector<size_t>(plans.size(), 0)));
+      if (HasFewLongRows(*fused, target)) {
+        AddCombinations(PlansOfPartition(*shape, target), shape, sketches);
+      }
       AddCombinations(whole, fused, sketches);
       return sketches;
     }
@@ -553,6 +351,7 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
     if (algorithm.is_last) AddForMatrices(program, target, algorithm, sketches);
   }
   AddRowParts(program, target, sketches);
+  AddPlaces(program, target, sketches);
   return sketches;
 }
 

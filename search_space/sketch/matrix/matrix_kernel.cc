@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <tuple>
 
@@ -117,8 +118,10 @@ void MatrixKernel::FindParts(const ProgramShape& program, const ScheduledStage& 
 }
 
 std::optional<size_t> MatrixKernel::ResultInner() const {
+  size_t last = kernel.axes.size() - 1;
+  if (places == last) --last;
   for (size_t i = 0; i < 2; ++i) {
-    if (factors[i].own + 1 == kernel.axes.size()) return i;
+    if (factors[i].own == last) return i;
   }
   return std::nullopt;
 }
@@ -183,6 +186,10 @@ void MatrixKernel::ChooseAccess(const ProgramShape& program, const ScheduledStag
                                 const Expr& value, Factor& factor) const {
   const auto is_tiled = [&](size_t axis) { return axis == factor.own || axis == DepthAxis(); };
   factor.inner = *std::find_if(factor.axes.rbegin(), factor.axes.rend(), is_tiled);
+  const auto is_inner = [&](size_t d) { return factor.axes[d] == factor.inner; };
+  factor.layout.resize(factor.axes.size());
+  std::iota(factor.layout.begin(), factor.layout.end(), size_t{0});
+  std::stable_partition(factor.layout.begin(), factor.layout.end(), std::not_fn(is_inner));
   if (factor.axes.back() != factor.inner) return;
   const Var& axis = factor.inner < kernel.axes.size()
                         ? sum.axes[factor.inner]

@@ -20,7 +20,7 @@ int64_t MatrixTile::Grid() const {
   int64_t blocks = Blocks(0) * Blocks(1);
   for (size_t x = 0; x < kernel.kernel.axes.size(); ++x) {
     const bool tiled = x == kernel.factors[0].own || x == kernel.factors[1].own;
-    if (!tiled) blocks *= kernel.kernel.axes[x].extent;
+    if (!tiled && x != kernel.places) blocks *= kernel.kernel.axes[x].extent;
   }
   return blocks;
 }
@@ -41,7 +41,7 @@ int64_t MatrixTile::Staged() const {
 
 int64_t MatrixTile::ResultVector() const {
   const DType type = kernel.ResultType(parts > 1);
-  return std::gcd(kernel.kernel.axes.back().extent, ElementsOfAccess(type));
+  return std::gcd(kernel.Extent(*kernel.ResultInner()), ElementsOfAccess(type));
 }
 
 int64_t MatrixTile::ResultBytes() const {
@@ -120,7 +120,7 @@ std::vector<int64_t> MatrixPlan::Stagings() const {
 
 std::vector<int64_t> MatrixPlan::Parts() const {
   std::vector<int64_t> parts = {1};
-  if (kernel_.row_parts) return parts;
+  if (!kernel_.StoresElements()) return parts;
   if (kernel_.shared_axis == kernel_.depth) {
     while (parts.back() < kMostParts) parts.push_back(2 * parts.back());
     return parts;
@@ -199,7 +199,8 @@ absl::Status MatrixPlan::CheckGrid(const MatrixTile& t) const {
         absl::StrCat(grid * t.parts, " blocks need not stay: ", t.Resident(), " run at a time"));
   }
   const size_t outer = kernel_.row_parts ? kernel_.row_parts->rows : 0;
-  const bool is_grid = k.axes.size() == 2 && t.parts == 1 && t.Blocks(outer) % t.raster == 0;
+  const size_t in_grid = k.axes.size() - (kernel_.places.has_value() ? 1 : 0);
+  const bool is_grid = in_grid == 2 && t.parts == 1 && t.Blocks(outer) % t.raster == 0;
   if (t.raster > 1 && !is_grid) return k.TooMany(t.raster, "rows of blocks in a group", 1);
   return absl::OkStatus();
 }
@@ -212,9 +213,7 @@ const ScheduledStage& MatrixPlan::Stage(const ScheduleWriter& w, const StageRef&
 MatrixPlan::Begun MatrixPlan::Begin(ScheduleWriter& w, const MatrixTile& t) const {
   const TiledKernel& k = kernel_.kernel;
   Begun begun{.root = k.root, .sum = k.reduction};
-  if (kernel_.row_parts) {
-    for (const BufferRef& stage : kernel_.row_parts->inlined) w.ComputeInline({stage});
-  }
+  for (const BufferRef& stage : kernel_.inlined) w.ComputeInline({stage});
   // The factors become stages of their own while the sum is what they were found in.
   std::vector<BufferRef> inlined;
   for (const Factor& factor : kernel_.factors) {
@@ -256,11 +255,13 @@ void MatrixPlan::StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begu
   begun.result = w.CacheWrite(begun.root, Scope::kShared);
   const size_t inner = *kernel_.ResultInner();
   const LoopList axes = w.Loops(begun.root);
-  const size_t first = FirstAxis(axes.size());
+  const size_t first = FirstResultAxis(axes.size());
   LoopList blocks = std::exchange(begun.blocks, {}), lines, vector;
   if (t.StoredParts() > 1) lines.push_back(axes[0]);
+  size_t next = first;
   for (size_t x = 0; x < kernel_.kernel.axes.size(); ++x) {
-    const LoopRef& axis = axes[first + x];
+    if (x == kernel_.places) continue;
+    const LoopRef& axis = axes[next++];
     if (x == kernel_.factors[inner].own) {
       const int64_t chunks = t.block[inner] / t.ResultVector();
       const auto parts = w.Split(axis, chunks, t.ResultVector());
@@ -296,9 +297,10 @@ MatrixPlan::Result MatrixPlan::SplitResult(ScheduleWriter& w, const MatrixTile& 
   if (kernel_.row_parts) return SplitRowParts(w, t, begun, rows, cols);
   Result result{.blocks = begun.blocks};
   const LoopList axes = w.Loops(begun.result);
-  const size_t first = FirstAxis(axes.size());
+  size_t next = FirstResultAxis(axes.size());
   for (size_t x = 0; x < kernel_.kernel.axes.size(); ++x) {
-    const LoopRef& axis = axes[first + x];
+    if (x == kernel_.places) continue;
+    const LoopRef& axis = axes[next++];
     if (x == kernel_.factors[t.a].own) {
       result.row = w.Split(axis, rows);
       result.blocks.push_back(result.row[0]);
@@ -400,15 +402,8 @@ void Factor::WriteTile(ScheduleWriter& w, const StageRef& stage, int64_t threads
                        const LoopRef& at) const {
   w.SetScope(stage, Scope::kShared);
   w.ComputeAt(stage, at);
-  std::vector<size_t> order;
-  for (size_t d = 0; d < axes.size(); ++d) {
-    if (axes[d] != inner) order.push_back(d);
-  }
-  for (size_t d = 0; d < axes.size(); ++d) {
-    if (axes[d] == inner) order.push_back(d);
-  }
   // In chunks of 16 bytes, which instructions read at once.
-  w.StorageLayout(stage, order, 0, ElementsOfAccess(operand.dtype));
+  w.StorageLayout(stage, layout, 0, ElementsOfAccess(operand.dtype));
   w.Fetch(stage, threads, vector);
 }
 

@@ -26,17 +26,22 @@ struct Factor {
   std::vector<size_t> axes;  // in memory order; those of the reduction are behind the data axes
   size_t own;                // the data axis, of those that the other factor does not have, to tile
   size_t inner;              // the axis to tile, own or the reduction's, whose elements lie closest
-  int64_t vector = 1;        // elements of the widest access
-  bool is_copied = false;    // may asynchronous copies fetch it?
-  bool is_boxed = false;     // are its tiles boxes of a tensor, which bulk copies fetch?
+  // Of its tiles in shared memory, whose dimensions are `axes`: their order, the inner one last.
+  std::vector<size_t> layout;
+  int64_t vector = 1;      // elements of the widest access
+  bool is_copied = false;  // may asynchronous copies fetch it?
+  bool is_boxed = false;   // are its tiles boxes of a tensor, which bulk copies fetch?
   // The axis of the reduction that it has alone if it is the parts of a stage (split_operand.h):
   // its tiles hold all parts, each of which is multiplied with one tile of the other factor.
   std::optional<size_t> parts;
 
   bool Has(size_t axis) const;
+  // The data axis, which it has, along which a thread holds all elements of the result.
+  std::optional<size_t> places;
+
   int64_t Parts() const { return parts.has_value() ? kPartCount : 1; }
   // Has so many threads fetch `stage`, which it is, into shared memory at a loop, swizzled so that
-  // instructions read it without conflicts, its inner axis innermost.
+  // instructions read it without conflicts.
   void WriteTile(ScheduleWriter& w, const StageRef& stage, int64_t threads,
                  const LoopRef& at) const;
 };
@@ -51,7 +56,6 @@ void WriteFragment(ScheduleWriter& w, const StageRef& sum, const StageRef& tile,
 // of a row: the root stores these alone (schedule/reduce_in_parts.h), along an axis that numbers
 // the reductions and one that numbers the parts of a row, behind the product's other axes.
 struct RowParts {
-  std::vector<BufferRef> inlined;    // stages that hand on results, the product's among them
   std::vector<StageRef> reductions;  // in definition order
   size_t rows = 0;                   // the factor with the rows
   size_t along = 0;                  // the product's axis of the columns
@@ -71,23 +75,30 @@ struct MatrixKernel {
   bool vanishes = true;
   // Is there one result, whose elements lie closest along an axis of a factor?
   bool may_stage = false;
-  // What is stored in the place of the product's elements, if they are not.
+  // What is stored in the place of the product's elements, if they are not: reductions of rows, or
+  // what is made of all elements along an axis that only one factor has, such as those of a gate
+  // and of what it opens. The stages between are inlined.
   std::optional<RowParts> row_parts;
+  std::optional<size_t> places;
+  std::vector<BufferRef> inlined;
 
   // nullopt unless instructions of warps, or of warpgroups, can compute it on `target`.
   static std::optional<MatrixKernel> Find(const ProgramShape& shape, const KernelShape& of,
                                           const Target& target, bool in_warpgroups);
-  // The same of a kernel with nothing inlined that stores row_parts.
-  static std::optional<MatrixKernel> FindWithRowParts(const ProgramShape& shape,
-                                                      const KernelShape& kernel,
-                                                      const Target& target, bool in_warpgroups);
+  // The same of a kernel with nothing inlined that stores something else than elements.
+  static std::optional<MatrixKernel> FindFused(const ProgramShape& shape, const KernelShape& kernel,
+                                               const Target& target, bool in_warpgroups);
 
   DType Type() const { return factors[0].operand.dtype; }  // of both
   int64_t Extent(size_t factor) const { return kernel.axes[factors[factor].own].extent; }
+  bool StoresElements() const { return !row_parts.has_value() && !places.has_value(); }
+  // Elements of the product for each that a thread stores.
+  int64_t Places() const { return places.has_value() ? kernel.axes[*places].extent : 1; }
   int64_t Depth() const { return kernel.reduce_axes[depth].extent; }
   size_t DepthAxis() const { return kernel.axes.size() + depth; }
   int64_t Shared() const { return kernel.reduce_axes[shared_axis].extent; }
-  // The factor that brings the axis along which elements of the result lie closest, if one does.
+  // The factor that brings the axis along which elements of the result, which has no places, lie
+  // closest, if one does.
   std::optional<size_t> ResultInner() const;
   // The type of what a block stores, which may be a part of the sums alone.
   DType ResultType(bool is_part) const;
@@ -132,7 +143,10 @@ struct MatrixTile {
   // Terms of the shared axis that one block adds up.
   int64_t PartLength() const;
   // Elements of a factor's tile.
-  int64_t Elements(size_t i) const { return block[i] * depth * kernel.factors[i].Parts(); }
+  int64_t Elements(size_t i) const {
+    const Factor& factor = kernel.factors[i];
+    return block[i] * depth * factor.Parts() * (factor.places.has_value() ? kernel.Places() : 1);
+  }
   int64_t Bytes(size_t i) const { return Elements(i) * SizeOf(kernel.Type()); }
   int64_t Trips(size_t i) const { return CeilDiv(Elements(i), threads * kernel.factors[i].vector); }
   // Registers that hold a tile on its way.
@@ -199,6 +213,10 @@ class MatrixPlan : public KernelPlan {
                   MatrixInstruction instruction) const;
   // Of a stage's axes, where the kernel's begin: behind the one of parts.
   size_t FirstAxis(size_t axes) const { return axes - kernel_.kernel.axes.size(); }
+  // The same of the result's, which has no places.
+  size_t FirstResultAxis(size_t axes) const {
+    return FirstAxis(axes + (kernel_.places.has_value() ? 1 : 0));
+  }
   // Of a sum: the loop over tiles of its terms, the one over the steps of a tile and the one over
   // the `terms` of a step. Other axes of the reduction are fused with the first, but that of parts.
   struct DepthLoops {
@@ -219,42 +237,49 @@ class MatrixPlan : public KernelPlan {
   void ReduceRows(ScheduleWriter& w, MatrixInstruction instruction, const LoopRef& thread) const;
 };
 
-// The rule that makes such plans, with the instructions of warpgroups or of warps, of products, or
-// of those with row_parts.
+// What the threads that hold a product's elements store: these, or, in fused kernels, reductions of
+// rows, or what is made of the elements at all places of an axis.
+enum class Stored : uint8_t { kElements, kRowParts, kOfPlaces };
+
+// The rule that makes such plans, with the instructions of warpgroups or of warps.
 template <typename Plan>
 class MatrixPlanRule : public SketchRule {
  public:
-  MatrixPlanRule(bool in_warpgroups, const char* name, bool row_parts)
-      : in_warpgroups_(in_warpgroups), name_(name), row_parts_(row_parts) {}
+  MatrixPlanRule(bool in_warpgroups, const char* name, Stored stored)
+      : in_warpgroups_(in_warpgroups), name_(name), stored_(stored) {}
 
   const char* name() const override { return name_; }
-  bool takes_fused_kernels() const override { return row_parts_; }
+  bool takes_fused_kernels() const override { return stored_ != Stored::kElements; }
   bool multiplies_matrices() const override { return true; }
   bool Applies(const ProgramShape& shape, const KernelShape& kernel,
                const Target& target) const override {
     return Find(shape, kernel, target).has_value();
   }
-  // Whether lanes hold what the reductions of rows read is found out by writing the simplest
+  // Whether lanes hold what those of a fused kernel read is found out by writing the simplest
   // schedule: null where they do not.
   std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
                                     const Target& target) const override {
     auto found = Find(shape, kernel, target);
     if (!found.has_value()) return nullptr;
     auto plan = std::make_unique<Plan>(*std::move(found));
-    if (row_parts_ && !plan->IsWritable(shape.schedule)) return nullptr;
+    if (takes_fused_kernels() && !plan->IsWritable(shape.schedule)) return nullptr;
     return plan;
   }
 
  private:
   std::optional<MatrixKernel> Find(const ProgramShape& shape, const KernelShape& kernel,
                                    const Target& target) const {
-    return row_parts_ ? MatrixKernel::FindWithRowParts(shape, kernel, target, in_warpgroups_)
-                      : MatrixKernel::Find(shape, kernel, target, in_warpgroups_);
+    if (!takes_fused_kernels()) {
+      return MatrixKernel::Find(shape, kernel, target, in_warpgroups_);
+    }
+    auto found = MatrixKernel::FindFused(shape, kernel, target, in_warpgroups_);
+    const bool is_of_rows = stored_ == Stored::kRowParts;
+    return found.has_value() && found->row_parts.has_value() == is_of_rows ? found : std::nullopt;
   }
 
   const bool in_warpgroups_;
   const char* const name_;
-  const bool row_parts_;
+  const Stored stored_;
 };
 
 }  // namespace heddle::search_space

@@ -94,7 +94,7 @@ TEST(SplitAxisTest, AllStagesAlongTheAxisAreSplit) {
   const TensorProgram split = **WithSplitAxis(Made("in_blocks", "s=12,w=4,d=3"), "T", "i", 4);
   EXPECT_EQ(ShapesOf(split),
             "T i:3 i_in:4 j:8, E i:3 i_in:4 j:8, L i:3 i_in:4, O i:3 i_in:4 x:3, Y i:3 i_in:4 x:3");
-  EXPECT_EQ(ToString(split.stages[0].body), "Q[i * 4 + i_in, r] * K[i * 4 + j, r]");
+  EXPECT_EQ(ToString(split.stages[0].body), "Q[i, i_in, r] * K[i * 4 + j, r]");
   // What is read in another way as well stays as it is, and so does what stands before that.
   const TensorProgram beside = **WithSplitAxis(Made("read_elsewhere", "s=12,w=4,d=3"), "T", "i", 4);
   EXPECT_EQ(ShapesOf(beside), "P i:12 r:3, T i:3 i_in:4 j:4, Y i:3 i_in:4 j:4");

@@ -153,6 +153,28 @@ TEST(Reductions, RotatedHalvesAreOfTheSameKernel) {
   ExpectPointsCompute(program, *FindTarget("h100"), " rows:");
 }
 
+// Pairs of a row's elements are one long row, though each element is read for many terms: other
+// rows have others. Windows have elements in common, which tiles read once.
+TEST(Reductions, PairsInARowAreRows) {
+  constexpr const char* kOperators = R"(
+    op pairs(b, n) {
+      in Q[b, n], T[b, n]
+      out Y[z: b] = sum(i: n, j: n) max(T[z, j] - Q[z, i], 0) * (i + 1)
+    }
+    op windows(h, w, k) {
+      in X[h + k, w + k]
+      out Y[y: h, x: w] = sum(r: k, s: k) X[y + r, x + s]
+    })";
+  ExpectPointsCompute(InstantiatedFrom(kOperators, "pairs", "b=5,n=20", DType::kFloat32),
+                      *FindTarget("h100"), " rows:");
+  const auto windows = SearchSpace::Create(
+      InstantiatedFrom(kOperators, "windows", "h=64,w=64,k=16", DType::kFloat32),
+      *FindTarget("h100"));
+  ASSERT_TRUE(windows.ok()) << windows.status();
+  EXPECT_THAT(std::string(windows->Parse("none:").status().message()),
+              ::testing::Not(HasSubstr("rows")));
+}
+
 // A row may begin anywhere in memory, as frames of a signal do.
 TEST(Reductions, FramesAreRows) {
   for (const char* shape : {"b=2,f=9,w=40,hop=16", "b=2,f=9,w=33,hop=15"}) {

@@ -12,6 +12,7 @@
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/search_space/products.h"
 
 namespace heddle::search_space {
 namespace {
@@ -158,6 +159,24 @@ TEST(Together, ReductionsThatShareNothingAreKeptApart) {
   }
 }
 
+// So are products by slices of one matrix, of which nothing is known together; short windows, which
+// one thread adds up, are not.
+TEST(Together, ProductsBySlicesAreKeptApart) {
+  constexpr const char* kOperators = R"(
+    op slices(m, n, k) {
+      in X[m, k], W[2 * n, k]
+      P[i: m, j: n] = sum(r: k) X[i, r] * W[j, r]
+      Q[i: m, j: n] = sum(r: k) X[i, r] * W[j + n, r]
+      out Y[i: m, j: n] = max(P[i, j], 0) * Q[i, j]
+    })";
+  const auto sketches = [&](const char* shape) {
+    const auto program = InstantiatedFrom(kOperators, "slices", shape, DType::kFloat32);
+    return SketchesOf(*SearchSpace::Create(program, *FindTarget("h100")));
+  };
+  EXPECT_EQ(sketches("m=64,n=64,k=256"), "stream, stream[P|Q], apart/tile+tile");
+  EXPECT_EQ(sketches("m=64,n=64,k=16"), "stream, stream[P|Q]");
+}
+
 // In 16 bits products are worth more apart, on units that multiply matrices, than together on
 // others: then the kernels of the definition are drawn, too.
 TEST(Together, MatricesAreMultipliedApart) {
@@ -170,6 +189,24 @@ TEST(Together, MatricesAreMultipliedApart) {
         PointOf(SpaceOf(op, "m=64,n=64,k=64", DType::kBFloat16), sketch, "split_k=1 ").has_value())
         << op << " " << sketch;
   }
+}
+
+// One kernel of few rows would leave most of the device idle: kernels of single reductions share
+// out each row.
+TEST(Together, FewLongRowsAreSharedOut) {
+  constexpr const char* kOperators = R"(
+    op distance(m, n) {
+      in P[m, n], Q[m, n]
+      M[i: m] = max(r: n) P[i, r]
+      N[i: m] = max(r: n) Q[i, r]
+      out Y[i: m, j: n] = P[i, j] / M[i] - Q[i, j] / N[i]
+    })";
+  const auto sketches = [&](const char* shape) {
+    const auto program = InstantiatedFrom(kOperators, "distance", shape, DType::kFloat32);
+    return SketchesOf(*SearchSpace::Create(program, *FindTarget("h100")));
+  };
+  EXPECT_EQ(sketches("m=8,n=65536"), "stream+stream+stream, rows+rows+stream, rows");
+  EXPECT_EQ(sketches("m=512,n=65536"), "stream+stream+stream, rows");
 }
 
 // Of too many combinations of plans those are left whose kernels know most.

@@ -1,4 +1,5 @@
-// Products of which only reductions of the rows of tiles are stored (reduce_in_parts.h).
+// Products whose elements are not stored: reductions of the rows of tiles are (reduce_in_parts.h),
+// or what is made of elements that stand at several places of an axis (split_axis.h).
 #include <algorithm>
 #include <utility>
 
@@ -8,11 +9,11 @@
 namespace heddle::search_space {
 namespace {
 
-// Of a kernel that several are merged into: the product whose elements the others reduce, without
-// the stages that only hand on results.
-class RowPartsFinder {
+// Of a kernel that several are merged into: the product whose elements the others read, without the
+// stages that only hand on results.
+class FusedProductFinder {
  public:
-  RowPartsFinder(const ProgramShape& shape, const KernelShape& kernel)
+  FusedProductFinder(const ProgramShape& shape, const KernelShape& kernel)
       : whole_{{}, shape.schedule, {}}, schedule_(shape.schedule), root_(kernel.root) {
     for (int s : StagesOf(shape, kernel)) {
       if (!shape.stage(s).inlined) members_.push_back(s);
@@ -21,6 +22,7 @@ class RowPartsFinder {
 
   std::optional<MatrixKernel> Find(const Target& target, bool in_warpgroups) {
     RowParts parts;
+    std::vector<BufferRef> inlined;
     int product = -1, result = -1;
     for (int s : members_) {
       const ScheduledStage& stage = whole_.stage(s);
@@ -35,13 +37,18 @@ class RowPartsFinder {
         return std::nullopt;
       }
       if (result < 0) result = s;
-      parts.inlined.push_back(stage.tensor);
+      inlined.push_back(stage.tensor);
     }
-    if (parts.reductions.empty() || result < 0) return std::nullopt;
+    if (product < 0 || result < 0) return std::nullopt;
     auto found = MatrixKernel::Find(whole_, {.root = result, .reductions = {product}}, target,
                                     in_warpgroups);
-    if (!found || !AddRows(product, parts, *found)) return std::nullopt;
-    return found;
+    if (!found) return std::nullopt;
+    found->kernel.root = {whole_.stage(root_).tensor};
+    found->may_stage = false;
+    found->inlined = std::move(inlined);
+    const bool fits = parts.reductions.empty() ? AddPlaces(product, *found)
+                                               : AddRows(product, std::move(parts), *found);
+    return fits ? found : std::nullopt;
   }
 
  private:
@@ -71,10 +78,50 @@ class RowPartsFinder {
     if (found.factors[1 - parts.rows].own != parts.along || root.axes.size() != axes + 1) {
       return false;
     }
-    found.kernel.root = {root.tensor};
-    found.may_stage = false;
     found.row_parts = std::move(parts);
     return true;
+  }
+
+  // The root's axes are the product's, but for one of which one factor's elements are read at fixed
+  // places, all of them.
+  bool AddPlaces(int product, MatrixKernel& found) const {
+    const ScheduledStage& root = Computed({whole_.stage(root_).tensor});
+    const ScheduledStage& made = whole_.stage(product);
+    if (found.kernel.makes_parts || root.axes.size() + 1 != made.axes.size()) return false;
+    std::optional<size_t> places;
+    for (const Expr& load : LoadsIn(root.body)) {
+      if (load->buffer != made.tensor) continue;
+      size_t own = 0;
+      for (size_t d = 0; d < load->args.size(); ++d) {
+        const Expr& index = load->args[d];
+        if (own < root.axes.size() && index->op == Op::kVar && index->var == root.axes[own]) {
+          ++own;
+        } else if (index->op != Op::kInt || places.value_or(d) != d) {
+          return false;
+        } else {
+          places = d;
+        }
+      }
+    }
+    if (!places.has_value()) return false;
+    for (Factor& f : found.factors) {
+      if (f.own == *places) return false;
+      if (f.Has(*places)) HoldPlaces(*places, found.DepthAxis(), f);
+    }
+    found.places = *places;
+    found.may_stage = found.ResultInner().has_value();
+    return found.factors[0].places.has_value() != found.factors[1].places.has_value();
+  }
+
+  // In its tiles the matrix of one place stands behind that of another.
+  static void HoldPlaces(size_t places, size_t depth, Factor& f) {
+    f.places = places;
+    const auto at = std::find_if(f.layout.begin(), f.layout.end(),
+                                 [&](size_t d) { return f.axes[d] == places; });
+    const auto matrix = std::find_if(f.layout.begin(), f.layout.end(), [&](size_t d) {
+      return f.axes[d] == f.own || f.axes[d] == depth;
+    });
+    if (matrix < at) std::rotate(matrix, at, at + 1);
   }
 
   // The product's axis through which the terms of a reduction of its elements go.
@@ -99,12 +146,11 @@ class RowPartsFinder {
 
 }  // namespace
 
-std::optional<MatrixKernel> MatrixKernel::FindWithRowParts(const ProgramShape& shape,
-                                                           const KernelShape& kernel,
-                                                           const Target& target,
-                                                           bool in_warpgroups) {
+std::optional<MatrixKernel> MatrixKernel::FindFused(const ProgramShape& shape,
+                                                    const KernelShape& kernel, const Target& target,
+                                                    bool in_warpgroups) {
   if (!kernel.fused) return std::nullopt;
-  return RowPartsFinder(shape, kernel).Find(target, in_warpgroups);
+  return FusedProductFinder(shape, kernel).Find(target, in_warpgroups);
 }
 
 }  // namespace heddle::search_space

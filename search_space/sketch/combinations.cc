@@ -1,0 +1,123 @@
+#include "search_space/sketch/combinations.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "search_space/sketch/rules.h"
+
+namespace heddle::search_space {
+
+constexpr size_t kMaxSketches = 12;  // of one algorithm
+
+Sketch MakeSketch(const std::vector<Plans>& plans, const std::shared_ptr<const ProgramShape>& shape,
+                  const std::vector<size_t>& choice) {
+  Sketch sketch;
+  sketch.shape = shape;
+  for (size_t k = 0; k < plans.size(); ++k) {
+    const NamedPlan& chosen = plans[k][choice[k]];
+    const std::string prefix =
+        plans.size() > 1 ? shape->stage(shape->kernels[k].root).name() + "." : "";
+    absl::StrAppend(&sketch.name, k == 0 ? "" : "+", chosen.rule);
+    sketch.plan_begin.push_back(sketch.holes.size());
+    for (Hole hole : chosen.plan->holes()) {
+      hole.name = prefix + hole.name;
+      sketch.holes.push_back(std::move(hole));
+    }
+    sketch.plans.push_back(chosen.plan);
+  }
+  return sketch;
+}
+
+std::string CompanionsIn(const Schedule& schedule) {
+  std::string all;
+  for (const ScheduledStage& s : schedule.stages()) {
+    if (!schedule.HasCompanions(s)) continue;
+    absl::StrAppend(&all, "[",
+                    absl::StrJoin(schedule.Together(s), "|",
+                                  [](std::string* out, const ScheduledStage* member) {
+                                    out->append(member->name());
+                                  }),
+                    "]");
+  }
+  return all;
+}
+
+void AddCombinations(std::vector<Plans> plans, const std::shared_ptr<const ProgramShape>& shape,
+                     std::vector<Sketch>& sketches) {
+  const auto count = [&] {
+    size_t all = 1;
+    for (const Plans& made : plans) all = std::min(all * made.size(), 2 * kMaxSketches);
+    return all;
+  };
+  std::vector<size_t> choice(plans.size(), 0);
+  if (count() > kMaxSketches) {
+    sketches.push_back(MakeSketch(plans, shape, choice));
+    while (count() >= kMaxSketches) {
+      Plans& most =
+          *std::max_element(plans.begin(), plans.end(),
+                            [](const Plans& a, const Plans& b) { return a.size() < b.size(); });
+      most.erase(most.begin());
+    }
+  }
+  for (bool more = true; more;) {
+    sketches.push_back(MakeSketch(plans, shape, choice));
+    more = false;
+    for (size_t k = plans.size(); k-- > 0 && !more;) {
+      more = ++choice[k] < plans[k].size();
+      if (!more) choice[k] = 0;
+    }
+  }
+}
+
+void KeepMatrices(bool only_last, Plans& made) {
+  if (CountMatrices({made}) == 0) return;
+  std::erase_if(made, [](const NamedPlan& p) { return !p.multiplies_matrices; });
+  if (only_last) made.erase(made.begin(), made.end() - 1);
+}
+
+std::string NameOf(const Partition& partition) {
+  std::string name;
+  for (const auto& [what, stages] : {std::pair("apart", &partition.apart),
+                                     {"stored", &partition.stored},
+                                     {"merged", &partition.merged}}) {
+    if (!stages->empty()) absl::StrAppend(&name, "[", what, "=", absl::StrJoin(*stages, "|"), "]");
+  }
+  return name;
+}
+
+std::vector<Plans> PlansOfPartition(const ProgramShape& shape, const Target& target) {
+  std::vector<Plans> plans = PlansOf(shape, false, target);
+  for (size_t k = 0; k < plans.size(); ++k) {
+    Plans& made = plans[k];
+    if (shape.kernels[k].fused) {
+      for (MakeRule* make :
+           {MakeChainRule, MakeRollingRule, MakeWarpgroupRollingRule, MakeMatrixRowPartsRule,
+            MakeWarpgroupRowPartsRule, MakeMatrixPlacesRule, MakeWarpgroupPlacesRule}) {
+        if (auto chain = PlanOf(*make(), shape, shape.kernels[k], target)) {
+          made.push_back(*std::move(chain));
+        }
+      }
+    }
+    KeepMatrices(true, made);
+    const bool has_better = std::any_of(made.begin(), made.end(), [](const NamedPlan& p) {
+      return !p.is_fallback && HasValidDefault(*p.plan);
+    });
+    const bool reduces = !shape.kernels[k].reductions.empty();
+    if (has_better && reduces)
+      std::erase_if(made, [](const NamedPlan& p) { return p.is_fallback; });
+  }
+  return plans;
+}
+
+void AddAsOften(std::vector<Sketch> added, std::vector<Sketch>& sketches) {
+  size_t others = 0;
+  for (const Sketch& sketch : sketches) others += sketch.superseded ? 0 : sketch.draws;
+  for (Sketch& sketch : added) {
+    sketch.draws = std::max<size_t>(1, others / added.size());
+    sketches.push_back(std::move(sketch));
+  }
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,35 @@
+// Sketches that are there for units that multiply matrices.
+#ifndef HEDDLE_SEARCH_SPACE_SKETCH_MATRIX_SKETCHES_H_
+#define HEDDLE_SEARCH_SPACE_SKETCH_MATRIX_SKETCHES_H_
+
+#include <memory>
+#include <vector>
+
+#include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/sketch.h"
+
+namespace heddle::search_space {
+
+// Are there more reductions in a chain than two products, such as a row's statistics? Without any,
+// products of their own need not wait for rows, and are for units that multiply matrices, too.
+bool HasMoreThanTwo(const KernelShape& chain);
+
+// Adds what an algorithm makes: one kernel that takes statistics of rows along, or, of parts,
+// several.
+void AddForMatrices(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                    const Algorithm& algorithm, std::vector<Sketch>& sketches);
+
+// Adds those with reductions of rows of products in parts of their columns (reduce_in_parts.h). In
+// its own kernel the product would be stored.
+void AddRowParts(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                 std::vector<Sketch>& sketches);
+
+// Adds those with products of which only what is made of their elements at several places of an
+// axis is stored, as of the halves of gated units (split_axis.h); in its own kernel the product
+// would be.
+void AddPlaces(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+               std::vector<Sketch>& sketches);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SKETCH_MATRIX_SKETCHES_H_

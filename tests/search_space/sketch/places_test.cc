@@ -1,0 +1,114 @@
+// Products of which what is made of their elements at several places of an axis is stored, such as
+// of the gate and what it opens in one matrix: which they are, and what kernels compute.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "search_space/schedule/split_axis.h"
+#include "tests/search_space/products.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr const char* kOperators = R"(
+op halves(m, k, f) {
+  in X[m, k], W[2 * f, k]
+  H[i: m, j: 2 * f] = sum(r: k) X[i, r] * W[j, r]
+  out Y[i: m, j: f] = max(H[i, j], 0) * H[i, j + f]
+}
+op halves_of_columns(m, k, f) {
+  in X[m, k], W[k, 2 * f], B[2 * f]
+  H[i: m, j: 2 * f] = sum(r: k) X[i, r] * W[r, j]
+  G[i: m, j: f] = H[i, j] + B[j]
+  out Y[i: m, j: f]: float32 = max(G[i, j], 0) - H[i, j + f] * B[j + f]
+}
+op in_turns(b, m, k, f) {
+  in X[b, m, k], W[2 * f, k]
+  H[z: b, i: m, j: 2 * f] = sum(r: k) X[z, i, r] * W[j, r]
+  out Y[z: b, i: m, j: f] = max(H[z, i, 2 * j], 0) * H[z, i, 2 * j + 1]
+}
+op experts(e, m, k, f) {
+  in X[e, m, k], W[e, 2 * f, k]
+  H[z: e, i: m, j: 2 * f] = sum(r: k) X[z, i, r] * W[z, j, r]
+  out Y[z: e, i: m, j: f] = max(H[z, i, j], 0) * H[z, i, j + f]
+}
+op four_gates(m, k, f) {
+  in X[m, k], W[4 * f, k], C[m, f]
+  H[i: m, j: 4 * f] = sum(r: k) X[i, r] * W[j, r]
+  out Y[i: m, j: f] = max(H[i, j], 0) * C[i, j] + max(H[i, j + f], H[i, j + 2 * f]) - H[i, j + 3 * f]
+}
+op rows(m, k, f) {
+  in W[2 * f, k], X[m, k]
+  H[j: 2 * f, i: m] = sum(r: k) W[j, r] * X[i, r]
+  out Y[j: f, i: m] = max(H[j, i], 0) * H[j + f, i]
+}
+op others(m, k, f) {
+  in X[m, k], W[2 * f, k]
+  H[i: m, j: 2 * f] = sum(r: k) X[i, r] * W[j, r]
+  I[i: m, j: 2 * f] = sum(r: k) X[i, r] + W[j, r]
+  out J[i: m, j: 2 * f] = sum(r: k) X[i, r] * W[j, r]
+  M[i: m] = max(j: f) H[i, j] * H[i, j + f]
+  out Y[i: m, j: f] = I[i, j] * I[i, j + 1] - M[i]
+  out Z[i: m, j: f] = J[i, j] * J[i, j + f]
+}
+)";
+
+std::shared_ptr<const TensorProgram> Made(const std::string& op, const std::string& shape) {
+  return InstantiatedFrom(kOperators, op, shape, DType::kBFloat16);
+}
+
+std::vector<std::string> PartsOf(const std::string& op, const std::string& shape) {
+  std::vector<std::string> parts;
+  for (const auto& [stage, axis, width] : AxesReadInParts(*Made(op, shape))) {
+    parts.push_back(absl::StrCat(stage, " ", axis, " ", width));
+  }
+  return parts;
+}
+
+TEST(PlacesTest, AxesAreReadInParts) {
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(PartsOf("halves", "m=4,k=3,f=6"), Parts{"H j 6"});
+  EXPECT_EQ(PartsOf("halves_of_columns", "m=4,k=3,f=6"), Parts{"H j 6"});
+  EXPECT_EQ(PartsOf("in_turns", "b=2,m=4,k=3,f=6"), Parts{"H j 2"});
+  EXPECT_EQ(PartsOf("four_gates", "m=4,k=3,f=6"), Parts{"H j 6"});
+  EXPECT_EQ(PartsOf("rows", "m=4,k=3,f=6"), Parts{"H j 6"});
+  // By a reduction, at neighbours, of an output.
+  EXPECT_EQ(PartsOf("others", "m=4,k=3,f=6"), Parts{});
+}
+
+struct Case {
+  const char *op, *shape, *device, *like;
+};
+
+class Places : public testing::TestWithParam<Case> {};
+
+TEST_P(Places, ComputeTheirProgram) {
+  ExpectPointsCompute(Made(GetParam().op, GetParam().shape), *FindTarget(GetParam().device),
+                      GetParam().like);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Places,
+    testing::Values(Case{"halves", "m=70,k=40,f=72", "h100", " places/warpgroup_places"},
+                    Case{"halves", "m=70,k=40,f=72", "h100", "bulk=1"},
+                    Case{"halves", "m=40,k=24,f=40", "a100", " places/matrix_places"},
+                    Case{"halves_of_columns", "m=70,k=40,f=72", "h100", "warpgroup_places"},
+                    Case{"halves_of_columns", "m=40,k=24,f=40", "a100", "matrix_places"},
+                    Case{"in_turns", "b=2,m=70,k=40,f=72", "h100", "warpgroup_places"},
+                    Case{"in_turns", "b=2,m=70,k=40,f=72", "h100", "bulk=1"},
+                    Case{"halves_of_columns", "m=70,k=40,f=72", "h100", "bulk=1"},
+                    Case{"in_turns", "b=2,m=40,k=24,f=40", "a100", "matrix_places"},
+                    Case{"experts", "e=2,m=70,k=40,f=72", "h100", "warpgroup_places"},
+                    Case{"experts", "e=2,m=70,k=40,f=72", "h100", "bulk=1"},
+                    Case{"four_gates", "m=70,k=40,f=72", "h100", "warpgroup_places"},
+                    Case{"four_gates", "m=40,k=24,f=40", "a100", "matrix_places"},
+                    Case{"rows", "m=40,k=40,f=136", "h100", "warpgroup_places"}),
+    [](const auto& info) {
+      return absl::StrCat(info.param.op, "_", info.param.device, "_", info.index);
+    });
+
+}  // namespace
+}  // namespace heddle::search_space

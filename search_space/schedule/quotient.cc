@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "search_space/schedule/stage_number.h"
@@ -31,17 +31,20 @@ Expr ProductOf(const ExprList& factors) {
   return product;
 }
 
-// Of each dimension of the divisor, which of the dividend's has the same index.
+// Of each dimension of the divisor, which of the dividend's has the same index and is as long.
 using Dims = std::vector<size_t>;
 
 std::optional<Dims> DimsOf(const Expr& divisor, const Expr& dividend) {
   Dims dims;
-  for (const Expr& index : divisor->args) {
-    const auto same =
-        std::find_if(dividend->args.begin(), dividend->args.end(),
-                     [&](const Expr& other) { return StructurallyEqual(index, other); });
-    if (same == dividend->args.end()) return std::nullopt;
-    dims.push_back(static_cast<size_t>(same - dividend->args.begin()));
+  for (size_t d = 0; d < divisor->args.size(); ++d) {
+    size_t same = 0;
+    while (same < dividend->args.size() &&
+           !(StructurallyEqual(divisor->args[d], dividend->args[same]) &&
+             divisor->buffer->shape[d] == dividend->buffer->shape[same])) {
+      ++same;
+    }
+    if (same == dividend->args.size()) return std::nullopt;
+    dims.push_back(same);
   }
   return dims;
 }
@@ -61,8 +64,12 @@ class Quotients {
     return Rewrite(body, [&](const Expr& e) { return RewriteNode(e); });
   }
 
-  // At how many fixed places are elements read?
-  size_t places() const { return places_.size(); }
+  // Are there several fixed places, and are elements read at all of them?
+  bool AreAllRead() const {
+    int64_t all = 1;
+    for (const size_t d : fixed_) all *= tensor_->shape[d];
+    return all > 1 && static_cast<int64_t>(places_.size()) == all;
+  }
 
   std::optional<Stage> stage() const {
     if (divisor_ == nullptr) return std::nullopt;
@@ -103,11 +110,14 @@ class Quotients {
     const auto divisor = std::find_if(under.begin(), under.end(),
                                       [&](const Expr& f) { return IsDivisor(f, *dividend); });
     if (divisor == under.end()) return nullptr;
-    std::string place;
-    for (const Expr& index : (*dividend)->args) {
-      if (index->op == Op::kInt) absl::StrAppend(&place, index->int_value, " ");
+    std::vector<int64_t> place;
+    for (size_t d = 0; d < (*dividend)->args.size(); ++d) {
+      const Expr& index = (*dividend)->args[d];
+      if (index->op != Op::kInt) continue;
+      fixed_.insert(d);
+      place.push_back(index->int_value);
     }
-    if (!place.empty()) places_.insert(place);
+    places_.insert(std::move(place));
     *dividend = Load(tensor_, (*dividend)->args);
     under.erase(divisor);
     const Expr product = ProductOf(over);
@@ -119,7 +129,8 @@ class Quotients {
   const BufferRef tensor_;
   BufferRef divisor_;
   Dims dims_;
-  absl::flat_hash_set<std::string> places_;
+  std::set<size_t> fixed_;                 // dimensions of it
+  std::set<std::vector<int64_t>> places_;  // along these, that are read
 };
 
 bool Reads(const Expr& body, const BufferRef& tensor) {
@@ -152,7 +163,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithQuotient(const TensorPr
       return refuse("is read where it is not divided by the elements of one reduction");
     }
   }
-  if (quotients.places() < 2) return refuse("is not read at two fixed places of an axis");
+  if (!quotients.AreAllRead()) return refuse("is not read at all of several fixed places");
   std::optional<Stage> stage = quotients.stage();
   made->stages.insert(made->stages.begin() + static_cast<std::ptrdiff_t>(first), *std::move(stage));
   return made;

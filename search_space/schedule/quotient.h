@@ -13,8 +13,9 @@
 
 namespace heddle::search_space {
 
-// The program with stage `name`.quotient[c, i, x] = name[c, i, x] / L[c, i], for the stage L by
-// whose elements all readers of `name` divide, at fixed places of some axes:
+// The program with stage `name`.quotient[c, i, x] = name[c, i, x] / L[c, i], for the stage L, as
+// long as `name` along the axes that it has, by whose elements all readers of `name` divide, at all
+// fixed places of some axes:
 //   Y[i, x] = name[0, i, x] / L[0, i] - s[i] * name[1, i, x] / L[1, i]          becomes
 //   Y[i, x] = name.quotient[0, i, x] - s[i] * name.quotient[1, i, x]
 // A product is divided before it is multiplied by s, which rounds otherwise. InvalidArgument where

@@ -226,9 +226,9 @@ std::vector<std::pair<Var, int64_t>> QuotientsIn(const Stage& stage) {
   return found;
 }
 
-// Of how many parts of one width all readers of a stage read elements along its axis: such as two
-// of H[i, j] * H[i, j + width], or of H[i, 2 * j] and H[i, 2 * j + 1], where the parts are of every
-// second element. 0 where they read it in another way.
+// Of how many parts of one width all readers of a stage read all elements along its axis: such as
+// two of H[i, j] * H[i, j + width], or of H[i, 2 * j] and H[i, 2 * j + 1], where the parts are of
+// every second element. 0 where they read it in another way.
 size_t FixedPartsRead(const TensorProgram& program, const Stage& stage, size_t dim, int64_t width) {
   absl::flat_hash_set<int64_t> blocks, places;
   bool possible = true;
@@ -236,10 +236,16 @@ size_t FixedPartsRead(const TensorProgram& program, const Stage& stage, size_t d
     Visit(reader.body, [&](const Expr& load) {
       if (!possible || load->op != Op::kLoad || load->buffer != stage.tensor) return;
       const Split index = SplitOf(load->args[dim], width);
+      const int64_t all = stage.axes[dim]->extent / width;
       possible = !reader.is_reduction() && IsAtFixedPart(reader, index);
       if (!possible) return;
-      if (index.block->op == Op::kInt) blocks.insert(index.block->int_value);
-      if (index.place->op == Op::kInt) places.insert(index.place->int_value);
+      if (index.block->op == Op::kInt) {
+        blocks.insert(index.block->int_value);
+        possible = index.place->var->extent == width;
+      } else {
+        places.insert(index.place->int_value);
+        possible = index.block->var->extent == all;
+      }
     });
   }
   if (!possible || !(blocks.empty() || places.empty())) return 0;

@@ -1,6 +1,7 @@
 // Products whose elements are not stored: reductions of the rows of tiles are (reduce_in_parts.h),
 // or what is made of elements that stand at several places of an axis (split_axis.h).
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "search_space/ir/simplify.h"
@@ -46,7 +47,7 @@ class FusedProductFinder {
     found->kernel.root = {whole_.stage(root_).tensor};
     found->may_stage = false;
     found->inlined = std::move(inlined);
-    const bool fits = parts.reductions.empty() ? AddPlaces(product, *found)
+    const bool fits = parts.reductions.empty() ? FindPlaces(product, *found)
                                                : AddRows(product, std::move(parts), *found);
     return fits ? found : std::nullopt;
   }
@@ -82,28 +83,33 @@ class FusedProductFinder {
     return true;
   }
 
-  // The root's axes are the product's, but for one of which one factor's elements are read at fixed
-  // places, all of them.
-  bool AddPlaces(int product, MatrixKernel& found) const {
+  // The root's axes are the product's, as long as these, but for one that only one factor has,
+  // along which the root reads elements at fixed places, all of them.
+  bool FindPlaces(int product, MatrixKernel& found) const {
     const ScheduledStage& root = Computed({whole_.stage(root_).tensor});
     const ScheduledStage& made = whole_.stage(product);
     if (found.kernel.makes_parts || root.axes.size() + 1 != made.axes.size()) return false;
     std::optional<size_t> places;
+    std::set<int64_t> read;
     for (const Expr& load : LoadsIn(root.body)) {
       if (load->buffer != made.tensor) continue;
       size_t own = 0;
       for (size_t d = 0; d < load->args.size(); ++d) {
         const Expr& index = load->args[d];
         if (own < root.axes.size() && index->op == Op::kVar && index->var == root.axes[own]) {
+          if (root.axes[own]->extent != made.axes[d]->extent) return false;
           ++own;
         } else if (index->op != Op::kInt || places.value_or(d) != d) {
           return false;
         } else {
           places = d;
+          read.insert(index->int_value);
         }
       }
     }
-    if (!places.has_value()) return false;
+    if (!places.has_value() || static_cast<int64_t>(read.size()) != made.axes[*places]->extent) {
+      return false;
+    }
     for (Factor& f : found.factors) {
       if (f.own == *places) return false;
       if (f.Has(*places)) HoldPlaces(*places, found.DepthAxis(), f);

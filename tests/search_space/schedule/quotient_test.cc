@@ -35,6 +35,15 @@ op other_reads(s, d) {
   out W[c: 2, i: s, x: d] = C[c, i, x] / L[c, i]
   out X[i: s, x: d] = A[0, i, x] / D[0, i] + F[1, i, x] / L[1, i] + M[i]
 }
+op shorter_divisor(s) {
+  in E[3, s, s], F[2, s, s]
+  L[c: 2, i: s] = sum(r: s) F[c, i, r]
+  K[c: 3, i: s] = sum(r: s) E[c, i, r] * 2
+  O[c: 3, i: s] = max(r: s) E[c, i, r]
+  P[c: 3, i: s] = sum(r: s) E[c, i, r]
+  out Y[i: s] = O[0, i] / L[0, i] - O[1, i] / L[1, i] + O[2, i]
+  out Z[i: s] = P[0, i] / K[0, i] - P[1, i] / K[1, i]
+}
 )";
 
 TensorProgram Made(const std::string& op, const std::string& shape) {
@@ -70,7 +79,12 @@ TEST(QuotientTest, OtherReadsAreRefused) {
                 HasSubstr("is read where it is not divided by the elements of one reduction"))
         << stage;
   }
-  EXPECT_THAT(refusal("C"), HasSubstr("C is not read at two fixed places of an axis"));
+  const TensorProgram shorter = Made("shorter_divisor", "s=4");
+  EXPECT_THAT(std::string(WithQuotient(shorter, "O").status().message()),
+              HasSubstr("is read where it is not divided by the elements of one reduction"));
+  EXPECT_THAT(std::string(WithQuotient(shorter, "P").status().message()),
+              HasSubstr("is not read at all of several fixed places"));
+  EXPECT_THAT(refusal("C"), HasSubstr("C is not read at all of several fixed places"));
 }
 
 TEST(QuotientTest, SchedulesBeginWithIt) {

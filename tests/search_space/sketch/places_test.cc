@@ -45,6 +45,16 @@ op rows(m, k, f) {
   H[j: 2 * f, i: m] = sum(r: k) W[j, r] * X[i, r]
   out Y[j: f, i: m] = max(H[j, i], 0) * H[j + f, i]
 }
+op shorter(m, k, f) {
+  in X[m, k], W[2 * f, k]
+  H[i: m, j: 2 * f] = sum(r: k) X[i, r] * W[j, r]
+  out Y[i: m, j: f / 2] = H[i, j] * H[i, j + f]
+}
+op shorter_rows(m, k, f) {
+  in X[m, k], W[2 * f, k]
+  H[i: m, j: 2 * f] = sum(r: k) X[i, r] * W[j, r]
+  out Y[i: m / 2, j: f] = max(H[i, j], 0) * H[i, j + f]
+}
 op others(m, k, f) {
   in X[m, k], W[2 * f, k]
   H[i: m, j: 2 * f] = sum(r: k) X[i, r] * W[j, r]
@@ -75,8 +85,22 @@ TEST(PlacesTest, AxesAreReadInParts) {
   EXPECT_EQ(PartsOf("in_turns", "b=2,m=4,k=3,f=6"), Parts{"H j 2"});
   EXPECT_EQ(PartsOf("four_gates", "m=4,k=3,f=6"), Parts{"H j 6"});
   EXPECT_EQ(PartsOf("rows", "m=4,k=3,f=6"), Parts{"H j 6"});
+  // Parts of parts.
+  EXPECT_EQ(PartsOf("shorter", "m=8,k=3,f=6"), Parts{});
   // By a reduction, at neighbours, of an output.
   EXPECT_EQ(PartsOf("others", "m=4,k=3,f=6"), Parts{});
+}
+
+// What is stored is as long as the product, along all axes but that of the places.
+TEST(PlacesTest, ShorterResultsKeepTheirProduct) {
+  const auto space =
+      *SearchSpace::Create(Made("shorter_rows", "m=128,k=64,f=64"), *FindTarget("h100"));
+  Rng rng(1);
+  for (int draw = 0; draw < 50; ++draw) {
+    const Point point = *space.Sample(rng);
+    EXPECT_TRUE(space.Lower(point).ok()) << space.Print(point);
+    EXPECT_FALSE(absl::StrContains(space.Print(point), "places/")) << space.Print(point);
+  }
 }
 
 struct Case {

@@ -71,8 +71,8 @@ class Quotients {
     return all > 1 && static_cast<int64_t>(places_.size()) == all;
   }
 
-  std::optional<Stage> stage() const {
-    if (divisor_ == nullptr) return std::nullopt;
+  // The stage of the quotients, of which there are some.
+  Stage stage() const {
     ExprList own, of_divisor;
     for (const Var& axis : dividend_.axes) own.push_back(VarExpr(axis));
     for (const size_t d : dims_) of_divisor.push_back(own[d]);
@@ -164,8 +164,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithQuotient(const TensorPr
     }
   }
   if (!quotients.AreAllRead()) return refuse("is not read at all of several fixed places");
-  std::optional<Stage> stage = quotients.stage();
-  made->stages.insert(made->stages.begin() + static_cast<std::ptrdiff_t>(first), *std::move(stage));
+  made->stages.insert(made->stages.begin() + static_cast<std::ptrdiff_t>(first), quotients.stage());
   return made;
 }
 

@@ -344,8 +344,15 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
     if (!algorithm.together) AddPacked(program, target, *shape, algorithm.name + "+pack", sketches);
   }
   if (is_divided) AddPartitions(program, target, definition, parted, sketches);
+  // One kernel that holds the rows of which prefixes are reduced beside those of chunks.
+  const bool has_scans = std::any_of(algorithms.begin(), algorithms.end(), [](const Algorithm& a) {
+    return std::any_of(a.steps.begin(), a.steps.end(),
+                       [](const Step& step) { return std::holds_alternative<ScanChunks>(step); });
+  });
   for (Sketch& sketch : sketches) {
-    if (sketch.name == MakePrefixRule()->name()) sketch.draws = DrawsBeside(sketches);
+    const bool holds = sketch.name == MakePrefixRule()->name() ||
+                       (has_scans && sketch.name == MakeRowsRule()->name());
+    if (holds) sketch.draws = DrawsBeside(sketches);
   }
   for (const Algorithm& algorithm : algorithms) {
     if (algorithm.is_last) AddForMatrices(program, target, algorithm, sketches);

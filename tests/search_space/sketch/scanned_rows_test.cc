@@ -68,6 +68,19 @@ INSTANTIATE_TEST_SUITE_P(All, ScannedRows,
                            return absl::StrCat(info.param.op, "_", info.index);
                          });
 
+// One kernel that reads the rows once is drawn as often as half of all that scan in chunks.
+TEST(ScannedRowsTest, OneKernelIsDrawnOften) {
+  const auto program = InstantiatedFrom(kOperators, "sum_of_sums", "m=64,n=1024", DType::kFloat32);
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  static constexpr int kDraws = 200;
+  Rng rng(1);
+  int rows = 0;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    rows += absl::StartsWith(space.Print(*space.Sample(rng)), "rows: ") ? 1 : 0;
+  }
+  EXPECT_GT(rows, kDraws / 5);
+}
+
 // Rows that no block can hold are left to kernels of parts.
 TEST(ScannedRowsTest, LongRowsAreNone) {
   const auto program =

@@ -166,7 +166,7 @@ class TensorCopies : public TileCopies {
       boxes.box[d] = stage.extent[axis] / boxes.number[axis]->extent;
       if (boxes.box[d] > 1 && buffer->strides[outer + axis] != stride) {
         // Few that stand elsewhere are copied one by one.
-        if (is_cut || in_blocks(axis) || stage.extent[axis] > kMostElsewhere) {
+        if (in_blocks(axis) || stage.extent[axis] > kMostElsewhere) {
           return refuse("it must lie in shared memory in the order of the tensor");
         }
         cut(axis, 1);

@@ -236,7 +236,6 @@ size_t FixedPartsRead(const TensorProgram& program, const Stage& stage, size_t d
     Visit(reader.body, [&](const Expr& load) {
       if (!possible || load->op != Op::kLoad || load->buffer != stage.tensor) return;
       const Split index = SplitOf(load->args[dim], width);
-      const int64_t all = stage.axes[dim]->extent / width;
       possible = !reader.is_reduction() && IsAtFixedPart(reader, index);
       if (!possible) return;
       if (index.block->op == Op::kInt) {
@@ -244,12 +243,29 @@ size_t FixedPartsRead(const TensorProgram& program, const Stage& stage, size_t d
         possible = index.place->var->extent == width;
       } else {
         places.insert(index.place->int_value);
-        possible = index.block->var->extent == all;
+        possible = index.block->var->extent == stage.axes[dim]->extent / width;
       }
     });
   }
   if (!possible || !(blocks.empty() || places.empty())) return 0;
   return blocks.size() + places.size();
+}
+
+std::optional<AxisParts> AxisReadInParts(const TensorProgram& program, const Stage& stage) {
+  constexpr int64_t kMostParts = 4;
+  for (size_t dim = 0; dim < stage.axes.size(); ++dim) {
+    const Var& axis = stage.axes[dim];
+    for (int64_t parts = 2; parts <= kMostParts; ++parts) {
+      if (axis->extent % parts != 0 || axis->extent == parts) continue;
+      for (const int64_t width : {axis->extent / parts, parts}) {
+        if (FixedPartsRead(program, stage, dim, width) == static_cast<size_t>(parts) &&
+            WithSplitAxis(program, stage.name(), axis->name, width).ok()) {
+          return AxisParts{stage.name(), axis->name, width};
+        }
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -296,24 +312,10 @@ std::optional<AxisParts> AxisWorthSplitting(const TensorProgram& program) {
 }
 
 std::vector<AxisParts> AxesReadInParts(const TensorProgram& program) {
-  constexpr int64_t kMostParts = 4;
   std::vector<AxisParts> found;
   for (const Stage& stage : program.stages) {
     if (!stage.is_reduction() || stage.is_output) continue;
-    const auto add = [&](size_t dim) {
-      for (int64_t parts = 2; parts <= kMostParts; ++parts) {
-        const Var& axis = stage.axes[dim];
-        if (axis->extent % parts != 0 || axis->extent == parts) continue;
-        for (const int64_t width : {axis->extent / parts, parts}) {
-          if (FixedPartsRead(program, stage, dim, width) != static_cast<size_t>(parts)) continue;
-          if (!WithSplitAxis(program, stage.name(), axis->name, width).ok()) continue;
-          found.push_back({stage.name(), axis->name, width});
-          return true;
-        }
-      }
-      return false;
-    };
-    for (size_t dim = 0; dim < stage.axes.size() && !add(dim); ++dim) continue;
+    if (auto parts = AxisReadInParts(program, stage)) found.push_back(*std::move(parts));
   }
   return found;
 }

@@ -8,8 +8,11 @@
 #include "search_space/sketch/rules.h"
 
 namespace heddle::search_space {
+namespace {
 
 constexpr size_t kMaxSketches = 12;  // of one algorithm
+
+}  // namespace
 
 Sketch MakeSketch(const std::vector<Plans>& plans, const std::shared_ptr<const ProgramShape>& shape,
                   const std::vector<size_t>& choice) {
@@ -75,6 +78,11 @@ void KeepMatrices(bool only_last, Plans& made) {
   if (CountMatrices({made}) == 0) return;
   std::erase_if(made, [](const NamedPlan& p) { return !p.multiplies_matrices; });
   if (only_last) made.erase(made.begin(), made.end() - 1);
+}
+
+bool IsEachMade(const std::vector<Plans>& plans) {
+  return !plans.empty() &&
+         std::none_of(plans.begin(), plans.end(), [](const Plans& made) { return made.empty(); });
 }
 
 std::string NameOf(const Partition& partition) {

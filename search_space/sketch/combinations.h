@@ -30,6 +30,9 @@ void AddAsOften(std::vector<Sketch> added, std::vector<Sketch>& sketches);
 // which knows most of them.
 void KeepMatrices(bool only_last, Plans& made);
 
+// Has the program kernels, and each of them a plan?
+bool IsEachMade(const std::vector<Plans>& plans);
+
 // Of each kernel of a partition the plans that know most.
 std::vector<Plans> PlansOfPartition(const ProgramShape& shape, const Target& target);
 

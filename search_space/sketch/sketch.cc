@@ -158,9 +158,8 @@ std::optional<Parted> PartKernels(const std::shared_ptr<const TensorProgram>& pr
 
 // Where only a fallback can do a kernel of several reductions, such as a sum of products that have
 // no operand in common, all but one are kernels of their own, whose results it reads. Reductions
-// that can be computed together are not kept apart, unless a rule knows them, or more of them
-// multiply matrices, only then.
-// Returns what was divided so.
+// that can be computed together are kept apart, too, where no rule knows them together, or where
+// more of them multiply matrices so. Returns what was divided so.
 std::vector<Parted> AddApart(const std::shared_ptr<const TensorProgram>& program,
                              const Target& target, const ProgramShape& definition,
                              std::vector<Sketch>& sketches) {
@@ -261,9 +260,7 @@ void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Ta
   const size_t before = sketches.size();
   for (const Partitioned& p : PartitionsOf(program, starts, target)) {
     const std::vector<Plans> plans = PlansOfPartition(*p.shape, target);
-    if (std::any_of(plans.begin(), plans.end(), [](const Plans& made) { return made.empty(); })) {
-      continue;
-    }
+    if (!IsEachMade(plans)) continue;
     const size_t first = sketches.size();
     AddCombinations(plans, p.shape, sketches);
     for (size_t s = first; s < sketches.size(); ++s) {
@@ -299,7 +296,8 @@ std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgr
     if (!whole.empty() && !whole[0].empty()) {
       sketches.push_back(MakeSketch(plans, shape, std::vector<size_t>(plans.size(), 0)));
       if (HasFewLongRows(*fused, target)) {
-        AddCombinations(PlansOfPartition(*shape, target), shape, sketches);
+        std::vector<Plans> shared_out = PlansOfPartition(*shape, target);
+        if (IsEachMade(shared_out)) AddCombinations(std::move(shared_out), shape, sketches);
       }
       AddCombinations(whole, fused, sketches);
       return sketches;

@@ -114,14 +114,13 @@ class FusedProductFinder {
       if (f.own == *places) return false;
       if (f.Has(*places)) HoldPlaces(*places, found.DepthAxis(), f);
     }
-    found.places = *places;
+    found.places = places;
     found.may_stage = found.ResultInner().has_value();
-    return found.factors[0].places.has_value() != found.factors[1].places.has_value();
+    return found.HasPlaces(0) != found.HasPlaces(1);
   }
 
-  // In its tiles the matrix of one place stands behind that of another.
+  // In the factor's tiles the matrix of one place stands behind that of another.
   static void HoldPlaces(size_t places, size_t depth, Factor& f) {
-    f.places = places;
     const auto at = std::find_if(f.layout.begin(), f.layout.end(),
                                  [&](size_t d) { return f.axes[d] == places; });
     const auto matrix = std::find_if(f.layout.begin(), f.layout.end(), [&](size_t d) {

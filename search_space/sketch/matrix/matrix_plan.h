@@ -36,9 +36,6 @@ struct Factor {
   std::optional<size_t> parts;
 
   bool Has(size_t axis) const;
-  // The data axis, which it has, along which a thread holds all elements of the result.
-  std::optional<size_t> places;
-
   int64_t Parts() const { return parts.has_value() ? kPartCount : 1; }
   // Has so many threads fetch `stage`, which it is, into shared memory at a loop, swizzled so that
   // instructions read it without conflicts.
@@ -93,6 +90,7 @@ struct MatrixKernel {
   int64_t Extent(size_t factor) const { return kernel.axes[factors[factor].own].extent; }
   bool StoresElements() const { return !row_parts.has_value() && !places.has_value(); }
   // Elements of the product for each that a thread stores.
+  bool HasPlaces(size_t factor) const { return places && factors[factor].Has(*places); }
   int64_t Places() const { return places.has_value() ? kernel.axes[*places].extent : 1; }
   int64_t Depth() const { return kernel.reduce_axes[depth].extent; }
   size_t DepthAxis() const { return kernel.axes.size() + depth; }
@@ -144,8 +142,8 @@ struct MatrixTile {
   int64_t PartLength() const;
   // Elements of a factor's tile.
   int64_t Elements(size_t i) const {
-    const Factor& factor = kernel.factors[i];
-    return block[i] * depth * factor.Parts() * (factor.places.has_value() ? kernel.Places() : 1);
+    return block[i] * depth * kernel.factors[i].Parts() *
+           (kernel.HasPlaces(i) ? kernel.Places() : 1);
   }
   int64_t Bytes(size_t i) const { return Elements(i) * SizeOf(kernel.Type()); }
   int64_t Trips(size_t i) const { return CeilDiv(Elements(i), threads * kernel.factors[i].vector); }

@@ -112,14 +112,7 @@ void AddRowParts(const std::shared_ptr<const TensorProgram>& program, const Targ
     if (steps.empty()) continue;
     for (const auto& shape : FindRowParts(program, steps)) {
       std::vector<Plans> plans = PlansOfPartition(*shape, target);
-      const auto is_made = [&](const KernelShape& kernel) {
-        const Plans& made = plans[static_cast<size_t>(&kernel - shape->kernels.data())];
-        return !made.empty();
-      };
-      if (shape->kernels.empty() || CountMatrices(plans) == 0 ||
-          !std::all_of(shape->kernels.begin(), shape->kernels.end(), is_made)) {
-        continue;
-      }
+      if (!IsEachMade(plans) || CountMatrices(plans) == 0) continue;
       const size_t first = added.size();
       AddCombinations(std::move(plans), shape, added);
       for (size_t s = first; s < added.size(); ++s) {
@@ -147,9 +140,7 @@ void AddPlaces(const std::shared_ptr<const TensorProgram>& program, const Target
   if (steps.empty()) return;
   const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, steps, partition));
   std::vector<Plans> plans = PlansOfPartition(*shape, target);
-  const bool is_whole =
-      std::none_of(plans.begin(), plans.end(), [](const Plans& made) { return made.empty(); });
-  if (plans.empty() || !is_whole || CountMatrices(plans) == 0) return;
+  if (!IsEachMade(plans) || CountMatrices(plans) == 0) return;
   std::vector<Sketch> added;
   AddCombinations(std::move(plans), shape, added);
   for (Sketch& sketch : added) sketch.name = absl::StrCat("places/", sketch.name);

@@ -134,7 +134,6 @@ TEST(SplitAxisTest, OtherAxesAreRefused) {
               HasSubstr("not all that reads T along i has an axis for that"));
 }
 
-// Attention in blocks is one kernel of a chain, as attention without blocks is.
 TEST(SplitAxisTest, SchedulesBeginWithIt) {
   const auto program = std::make_shared<const TensorProgram>(Made("in_blocks", "s=512,w=64,d=64"));
   const auto space = *SearchSpace::Create(program, *FindTarget("h100"));

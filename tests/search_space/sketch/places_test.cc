@@ -103,6 +103,32 @@ TEST(PlacesTest, ShorterResultsKeepTheirProduct) {
   }
 }
 
+// Boxes of tensors whose parts lie in another order than in a tile are copied one by one.
+TEST(PlacesTest, BulkCopiesFetchAllParts) {
+  const Target target = *FindTarget("h100");
+  for (const auto& [op, shape] : {std::pair("halves", "m=70,k=40,f=72"),
+                                  {"halves_of_columns", "m=70,k=40,f=72"},
+                                  {"in_turns", "b=2,m=70,k=40,f=72"},
+                                  {"experts", "e=2,m=70,k=40,f=72"}}) {
+    const auto program = Made(op, shape);
+    const auto space = *SearchSpace::Create(program, target);
+    static constexpr int kPoints = 6;
+    Rng rng(1);
+    int seen = 0;
+    for (int draw = 0; draw < 800 && seen < kPoints; ++draw) {
+      const Point point = *space.Sample(rng);
+      const std::string text = space.Print(point);
+      if (!absl::StrContains(text, "places/") || !absl::StrContains(text, "bulk=1")) continue;
+      SCOPED_TRACE(absl::StrCat(op, " ", text));
+      const auto lowered = space.Lower(point);
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      ASSERT_EQ(Verify(*lowered, target), absl::OkStatus());
+      ExpectComputes(*program, *lowered, static_cast<uint64_t>(++seen));
+    }
+    EXPECT_EQ(seen, kPoints) << op;
+  }
+}
+
 struct Case {
   const char *op, *shape, *device, *like;
 };
@@ -117,16 +143,12 @@ TEST_P(Places, ComputeTheirProgram) {
 INSTANTIATE_TEST_SUITE_P(
     All, Places,
     testing::Values(Case{"halves", "m=70,k=40,f=72", "h100", " places/warpgroup_places"},
-                    Case{"halves", "m=70,k=40,f=72", "h100", "bulk=1"},
                     Case{"halves", "m=40,k=24,f=40", "a100", " places/matrix_places"},
                     Case{"halves_of_columns", "m=70,k=40,f=72", "h100", "warpgroup_places"},
                     Case{"halves_of_columns", "m=40,k=24,f=40", "a100", "matrix_places"},
                     Case{"in_turns", "b=2,m=70,k=40,f=72", "h100", "warpgroup_places"},
-                    Case{"in_turns", "b=2,m=70,k=40,f=72", "h100", "bulk=1"},
-                    Case{"halves_of_columns", "m=70,k=40,f=72", "h100", "bulk=1"},
                     Case{"in_turns", "b=2,m=40,k=24,f=40", "a100", "matrix_places"},
                     Case{"experts", "e=2,m=70,k=40,f=72", "h100", "warpgroup_places"},
-                    Case{"experts", "e=2,m=70,k=40,f=72", "h100", "bulk=1"},
                     Case{"four_gates", "m=70,k=40,f=72", "h100", "warpgroup_places"},
                     Case{"four_gates", "m=40,k=24,f=40", "a100", "matrix_places"},
                     Case{"rows", "m=40,k=40,f=136", "h100", "warpgroup_places"}),

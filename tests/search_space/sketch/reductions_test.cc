@@ -175,6 +175,35 @@ TEST(Reductions, PairsInARowAreRows) {
               ::testing::Not(HasSubstr("rows")));
 }
 
+// What each term reads once is computed where it is read; results of Winograd's algorithm, of which
+// windows read each several times but an element takes hundreds of operations, are stored.
+TEST(Reductions, OnlyWhatIsWorthItIsCopiedToTiles) {
+  constexpr const char* kOperators = R"(
+    op once(b, m, n) {
+      in Q[b, m], T[b, n], W[n]
+      H[z: b, i: m, j: n] = abs(Q[z, i] - T[z, j])
+      out Y[z: b] = sum(i: m, j: n) H[z, i, j] * W[j]
+    }
+    op pooled(n, c, o, h, w) {
+      in X[n, c, 2 * h + 2, 2 * w + 2], F[o, c, 3, 3]
+      T[b: n, q: o, y: 2 * h, x: 2 * w] = sum(k: c, r: 3, s: 3) X[b, k, y + r, x + s] * F[q, k, r, s]
+      out Y[b: n, q: o, y: h, x: w] = max(r: 2, s: 2) max(T[b, q, 2 * y + r, 2 * x + s], 0)
+    })";
+  const auto space_of = [&](const char* op, const char* shape) {
+    return *SearchSpace::Create(InstantiatedFrom(kOperators, op, shape, DType::kFloat32),
+                                *FindTarget("h100"));
+  };
+  const SearchSpace once = space_of("once", "b=1024,m=40,n=40");
+  Rng rng(1);
+  for (int draw = 0; draw < 20; ++draw) {
+    EXPECT_THAT(ToString(*once.Steps(*once.Sample(rng))), HasSubstr("compute_inline(H)"));
+  }
+  const SearchSpace pooled = space_of("pooled", "n=2,c=32,o=64,h=24,w=24");
+  EXPECT_THAT(std::string(pooled.Parse("none:").status().message()),
+              ::testing::AllOf(HasSubstr("winograd/"),
+                               ::testing::Not(HasSubstr("winograd/stream+stream+tile+tile"))));
+}
+
 // A row may begin anywhere in memory, as frames of a signal do.
 TEST(Reductions, FramesAreRows) {
   for (const char* shape : {"b=2,f=9,w=40,hop=16", "b=2,f=9,w=33,hop=15"}) {

@@ -50,6 +50,10 @@ struct Backend {
   // abort: compiler processes call it, and commands for a single kernel.
   absl::StatusOr<CompiledSource> (*compile)(const KernelSource& source, const DeviceInfo& device);
   bool reuses_compilers;  // a compiler process can take another kernel
+  // "NAME=value" of an environment in which its driver shows no device. Compilers get it, and no
+  // device's file: a compiler that looks for a driver starts it, seconds on a host of many GPUs
+  // where many do so at once. Null = it compiles by a device's driver.
+  const char* hides_devices;
   // What a binary depends on besides its source and the compiler; null = binaries are not kept.
   std::string (*cache_key)(const DeviceInfo& device, const KernelLaunch& launch);
   std::unique_ptr<Scratch> (*scratch)();  // null = needs none; gives null when there can be none

@@ -138,6 +138,7 @@ const Backend kCudaBackend = {
     .open = OpenCudaDevice,
     .compile = Compile,
     .reuses_compilers = true,
+    .hides_devices = "CUDA_VISIBLE_DEVICES=",
     .cache_key = CacheKey,
     .scratch = nullptr,
     .node = [](const DeviceInfo& device) { return NvidiaNode(device.uuid); },

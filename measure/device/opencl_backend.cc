@@ -124,6 +124,7 @@ constexpr Backend kRow = {
     .open = OpenOpenClDevice,
     .compile = Compile,
     .reuses_compilers = false,  // drivers.h
+    .hides_devices = nullptr,
     .cache_key = CacheKey,
     .scratch = MakePoclFolder,
     .node = nullptr,

@@ -196,10 +196,12 @@ absl::StatusOr<worker::CompileReply> CompilePool::CompileIn(Subprocess& process,
 }
 
 absl::StatusOr<std::unique_ptr<Subprocess>> CompilePool::StartCompiler() {
+  std::vector<std::string> environment = options_.environment;
+  if (backend_.hides_devices != nullptr) environment.emplace_back(backend_.hides_devices);
   absl::Duration pause = kFirstStartPause;
   for (int attempt = 1;; ++attempt, pause *= 2) {
     auto started =
-        Subprocess::Start("__compiler", ConfinementArguments(), {&stop_, {}, options_.environment});
+        Subprocess::Start("__compiler", ConfinementArguments(), {&stop_, {}, environment});
     if (!absl::IsUnavailable(started.status())) return started;
     if (attempt == kStarts) {
       absl::Status status = started.status();

@@ -57,11 +57,7 @@ constexpr const char* kDevices[] = {"nvidia", "nvhost", "nvmap", "dri", "kfd", "
 constexpr const char* kNodes[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
                                   "/dev/urandom"};
 
-SandboxRules RulesFor(const Backend& backend) {
-  SandboxRules rules;
-  rules.read.assign(std::begin(kReadable), std::end(kReadable));
-  rules.write.assign(std::begin(kWritable), std::end(kWritable));
-  rules.write.insert(rules.write.end(), std::begin(kNodes), std::end(kNodes));
+void AddDevices(SandboxRules& rules) {
   std::error_code error;
   for (fs::directory_iterator it("/dev", error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename();
@@ -69,6 +65,14 @@ SandboxRules RulesFor(const Backend& backend) {
       if (absl::StartsWith(name, device)) rules.write.push_back(it->path());
     }
   }
+}
+
+SandboxRules RulesFor(const Backend& backend, bool with_devices) {
+  SandboxRules rules;
+  rules.read.assign(std::begin(kReadable), std::end(kReadable));
+  rules.write.assign(std::begin(kWritable), std::end(kWritable));
+  rules.write.insert(rules.write.end(), std::begin(kNodes), std::end(kNodes));
+  if (with_devices) AddDevices(rules);
   if (const char* folders = getenv("LD_LIBRARY_PATH")) {
     for (absl::string_view folder : absl::StrSplit(folders, ':', absl::SkipEmpty())) {
       rules.read.emplace_back(folder);
@@ -79,9 +83,9 @@ SandboxRules RulesFor(const Backend& backend) {
 }
 
 // What the kernel does not have is not asked for; doctor tells.
-absl::Status Files(const Backend& backend) {
+absl::Status Files(const Backend& backend, bool with_devices) {
   if (!FindLandlock().ok()) return absl::OkStatus();
-  return RestrictFiles(RulesFor(backend));
+  return RestrictFiles(RulesFor(backend, with_devices));
 }
 
 absl::Status Calls() { return FindSeccomp().ok() ? RestrictCalls() : absl::OkStatus(); }
@@ -95,7 +99,7 @@ std::vector<std::string> ConfinementArguments() {
 }
 
 absl::Status ConfineBeforeDevice(const Backend& backend) {
-  return backend.runs_in_process ? Files(backend) : absl::OkStatus();
+  return backend.runs_in_process ? Files(backend, /*with_devices=*/true) : absl::OkStatus();
 }
 
 absl::Status ConfineAfterDevice(const Backend& backend) {
@@ -104,7 +108,7 @@ absl::Status ConfineAfterDevice(const Backend& backend) {
 }
 
 absl::Status ConfineCompiler(const Backend& backend) {
-  absl::Status status = Files(backend);
+  absl::Status status = Files(backend, /*with_devices=*/backend.hides_devices == nullptr);
   if (status.ok()) status = Calls();
   return status;
 }

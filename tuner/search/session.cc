@@ -217,7 +217,9 @@ absl::Status Session::Fill() {
   }
   int room = measurer_.wanted_in_flight() - measurer_.pending();
   if (options_.trials > 0) room = std::min(room, options_.trials - submitted_);
-  if (options_.seconds > 0 && report_.trials > 0) {
+  // The first trial alone is no pace: its compiler had just started, beside all others. Whoever has
+  // waited for it wants to see another.
+  if (options_.seconds > 0 && report_.trials > 1) {
     room = std::min(room, AffordableTrials() - measurer_.pending());
   }
   if (room <= 0 || exhausted_) return absl::OkStatus();
@@ -305,10 +307,10 @@ absl::StatusOr<bool> Session::TakeOne(absl::Duration timeout) {
 std::optional<StopReason> Session::BudgetUsed() const {
   if (options_.trials > 0 && submitted_ >= options_.trials) return StopReason::kTrials;
   if (options_.seconds > 0) {
+    if (Elapsed() >= options_.seconds) return StopReason::kSeconds;
     // What is in flight is waited for; what could not end in time is not begun.
-    bool last = pending_.empty() && report_.trials > 0;
-    double until = Elapsed() + (last ? SecondsPerTrial() : 0);
-    if (until >= options_.seconds) return StopReason::kSeconds;
+    const bool none_fits = report_.trials > 1 && AffordableTrials() <= 0;
+    if (pending_.empty() && none_fits) return StopReason::kSeconds;
   }
   if (options_.plateau > 0 && since_improvement_ >= options_.plateau) return StopReason::kPlateau;
   if (exhausted_) return StopReason::kExhausted;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -138,6 +139,23 @@ TEST_F(CompilePoolTest, WarmingUpStartsProcessesAndKeepsNoKernel) {
   auto compiled = pool.Compile(source);
   ASSERT_TRUE(compiled.ok()) << compiled.status();
   EXPECT_FALSE(compiled->cached);
+}
+
+// NVRTC starts the driver where it finds one, which takes seconds on a host of many GPUs.
+TEST_F(CompilePoolTest, NvrtcSeesNoDevice) {
+  NEEDS_NVRTC;
+  CompilePool pool(Cuda(), Options(), stop_);
+  auto compiled = pool.Compile(CudaKernel("A[blockIdx.x * 64 + threadIdx.x] = 7.0f;"));
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  const std::vector<pid_t> compilers = Children();
+  ASSERT_FALSE(compilers.empty());
+  for (pid_t compiler : compilers) {
+    std::ifstream in(absl::StrCat("/proc/", compiler, "/environ"));
+    std::vector<std::string> variables;
+    for (std::string variable; std::getline(in, variable, '\0');) variables.push_back(variable);
+    EXPECT_NE(std::find(variables.begin(), variables.end(), "CUDA_VISIBLE_DEVICES="),
+              variables.end());
+  }
 }
 
 TEST_F(CompilePoolTest, OneOfSeveralThatWantAKernelCompilesIt) {

@@ -107,6 +107,24 @@ TEST_F(SessionTest, CompilersAreBusyFromTheSecondTrialOn) {
   EXPECT_EQ(others, 199) << "beside the second";
 }
 
+// A compiler that has just started, beside many others on a cold disk, takes longer than the whole
+// budget: the search still looks at more than the default.
+TEST_F(SessionTest, ASlowFirstCompilationDoesNotEndTheSearch) {
+  options_.trials = 0;
+  options_.seconds = 1;
+  measurer_.wanted = 8;
+  measurer_.script = [](int n) {
+    measure::TrialResult result = Ok(100 - n);
+    result.compile_s = n == 1 ? 20 : 0.05;
+    return result;
+  };
+  measurer_.on_next = [](int) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stop, StopReason::kSeconds);
+  EXPECT_GE(report->trials, 8);
+}
+
 TEST_F(SessionTest, TwentyEqualBuildErrorsEndTheSessionWithTheReason) {
   options_.trials = 100;
   measurer_.script = [](int n) {

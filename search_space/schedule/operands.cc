@@ -91,7 +91,7 @@ class OperandFinder {
     const auto known = reads_.find(e.get());
     if (known != reads_.end()) return known->second;
     const bool reads =
-        IsValueLoad(e) ||
+        e->op == Op::kLoad ||
         std::any_of(e->args.begin(), e->args.end(), [this](const Expr& arg) { return Reads(arg); });
     reads_.emplace(e.get(), reads);
     return reads;
@@ -204,6 +204,10 @@ std::vector<Expr> LoadsIn(const Expr& e) {
   std::vector<Expr> loads;
   Visit(e, [&](const Expr& node) {
     if (IsValueLoad(node)) AddIfNew(node, loads);
+    if (node->op != Op::kCast || IsFloat(node->args[0]->type)) return;
+    Visit(node->args[0], [&](const Expr& number) {
+      if (number->op == Op::kLoad) AddIfNew(number, loads);
+    });
   });
   return loads;
 }

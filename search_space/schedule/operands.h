@@ -40,7 +40,8 @@ bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, boo
 // Operations and operands of an expression, those of its indices among them.
 int64_t NodesOf(const Expr& e);
 
-// The loads of values in an operand, equal ones once; those of indices are not among them.
+// The loads of values in an operand, equal ones once: of numbers, and of indices that are converted
+// to numbers. Those of indices that are used as such are not among them.
 std::vector<Expr> LoadsIn(const Expr& e);
 
 }  // namespace heddle::search_space

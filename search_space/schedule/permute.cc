@@ -17,22 +17,39 @@ namespace {
 // Of each of a stage's axes, which one of the tensor's dimensions it numbers.
 using Order = std::vector<size_t>;
 
+// Does the index depend on this axis of the stage, and on no other?
+bool IsOfAxisAlone(const Stage& stage, const Expr& index, const Var& axis) {
+  return std::all_of(stage.axes.begin(), stage.axes.end(), [&](const Var& own) {
+    return MentionsAny(index, {own.get()}) == (own == axis);
+  });
+}
+
 // That of `reader`, at whose own element the tensor is read; none where it is read otherwise. Of
-// axes of one element the index may be 0.
+// axes of one element the index may be 0, and along one axis it may be another place, as that of
+// the other half.
 std::optional<Order> OrderIn(const Stage& reader, const Expr& load) {
   if (reader.is_reduction() || reader.axes.size() != load->args.size()) return std::nullopt;
-  Order order;
-  for (const Var& axis : reader.axes) {
-    size_t d = 0;
-    const auto is_axis = [&](const Expr& index) {
-      const bool is_one = axis->extent == 1 && load->buffer->shape[d] == 1 && IsInt(index, 0);
-      return is_one || (index->op == Op::kVar && index->var == axis);
-    };
-    const auto is_taken = [&] { return std::find(order.begin(), order.end(), d) != order.end(); };
-    while (d < load->args.size() && (is_taken() || !is_axis(load->args[d]))) ++d;
-    if (d == load->args.size()) return std::nullopt;
-    order.push_back(d);
+  const size_t none = load->args.size();
+  Order order(reader.axes.size(), none);
+  const auto find = [&](size_t axis, const auto& is_axis) {
+    for (size_t d = 0; d < load->args.size() && order[axis] == none; ++d) {
+      const bool is_taken = std::find(order.begin(), order.end(), d) != order.end();
+      if (!is_taken && is_axis(reader.axes[axis], d)) order[axis] = d;
+    }
+  };
+  for (size_t axis = 0; axis < order.size(); ++axis) {
+    find(axis, [&](const Var& own, size_t d) {
+      const Expr& index = load->args[d];
+      const bool is_one = own->extent == 1 && load->buffer->shape[d] == 1 && IsInt(index, 0);
+      return is_one || (index->op == Op::kVar && index->var == own);
+    });
   }
+  const auto left = std::find(order.begin(), order.end(), none);
+  if (left == order.end()) return order;
+  find(static_cast<size_t>(left - order.begin()), [&](const Var& own, size_t d) {
+    return load->buffer->shape[d] == own->extent && IsOfAxisAlone(reader, load->args[d], own);
+  });
+  if (std::find(order.begin(), order.end(), none) != order.end()) return std::nullopt;
   return order;
 }
 

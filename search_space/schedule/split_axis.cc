@@ -38,6 +38,35 @@ bool IsAtFixedPart(const Stage& reader, const Split& index) {
          (index.place->op == Op::kInt && is_axis(index.block));
 }
 
+// The one axis of a reader that an index goes through. By blocks: at its own place, in its own
+// block or another one, such as (x + d / 2) % d for the other half of x. By places: in its own
+// block, such as x / 2 * 2 + (x + 1) % 2 for its neighbour in a pair.
+struct OtherOrder {
+  Var axis;
+  bool by_blocks, by_places;
+};
+
+std::optional<OtherOrder> OtherOrderOf(const Stage& reader, const Expr& index, int64_t width) {
+  Var axis;
+  for (const auto* axes : {&reader.axes, &reader.reduce_axes}) {
+    for (const Var& own : *axes) {
+      if (!MentionsAny(index, {own.get()})) continue;
+      if (axis != nullptr || axes == &reader.reduce_axes) return std::nullopt;
+      axis = own;
+    }
+  }
+  if (axis == nullptr || axis->extent % width != 0 || axis->extent == width) return std::nullopt;
+  const Var block = MakeVar(axis->name, axis->extent / width), place = MakeVar("place", width);
+  const auto parts = [&](const Var& var) -> Expr {
+    return var == axis ? VarExpr(block) * Int(width) + VarExpr(place) : nullptr;
+  };
+  const Split split = SplitOf(Substitute(index, parts), width);
+  const auto is = [](const Expr& e, const Var& var) { return e->op == Op::kVar && e->var == var; };
+  const OtherOrder order{axis, is(split.place, place) && !MentionsAny(split.block, {place.get()}),
+                         is(split.block, block) && !MentionsAny(split.place, {block.get()})};
+  return order.by_blocks || order.by_places ? std::optional(order) : std::nullopt;
+}
+
 // Which axes of a program's stages are split because one is.
 class SplitAxes {
  public:
@@ -91,8 +120,9 @@ class SplitAxes {
       Visit(reader.body, [&](const Expr& load) {
         if (!possible || load->op != Op::kLoad || load->buffer != stage.tensor) return;
         const Expr& index = load->args[dim];
-        possible = IsAtFixedPart(reader, SplitOf(index, width_)) ||
-                   (IsAxis(index, reader.axes) && AddWithReaders(reader, index->var));
+        if (IsAtFixedPart(reader, SplitOf(index, width_))) return;
+        const std::optional<OtherOrder> order = OtherOrderOf(reader, index, width_);
+        possible = order.has_value() && AddWithReaders(reader, order->axis);
       });
     }
     return possible;
@@ -145,13 +175,14 @@ class SplitStages {
     stage.axes = std::move(axes);
     if (shape.size() == before->shape.size()) return;
     stage.tensor = MakeBuffer(before->name, before->dtype, before->scope, std::move(shape));
-    tensors_[before.get()] = {stage.tensor, std::move(is_split)};
+    tensors_[before.get()] = {stage.tensor, std::move(is_split), true};
   }
 
  private:
   struct SplitTensor {
     BufferRef tensor;
     std::vector<bool> is_split;  // of the dimensions before
+    bool is_made = false;        // by a stage
   };
 
   // Null where the node stays; its arguments are rewritten already.
@@ -164,9 +195,16 @@ class SplitStages {
     if (read == tensors_.end()) return nullptr;
     ExprList indices;
     for (size_t d = 0; d < e->args.size(); ++d) {
-      const bool is_split = read->second.is_split[d];
-      indices.push_back(is_split ? e->args[d] / Int(width_) : e->args[d]);
-      if (is_split) indices.push_back(e->args[d] % Int(width_));
+      if (!read->second.is_split[d]) {
+        indices.push_back(e->args[d]);
+        continue;
+      }
+      // Of several blocks a thread may hold all: where a select guards a read the next block is one
+      // of these, too.
+      const Expr block = e->args[d] / Int(width_);
+      const int64_t blocks = read->second.tensor->shape[indices.size()];
+      indices.push_back(read->second.is_made ? block % Int(blocks) : block);
+      indices.push_back(e->args[d] % Int(width_));
     }
     return Load(read->second.tensor, std::move(indices));
   }
@@ -251,15 +289,38 @@ size_t FixedPartsRead(const TensorProgram& program, const Stage& stage, size_t d
   return blocks.size() + places.size();
 }
 
+// Do elements of the stage's readers, none of which reduces them, take the stage's elements of all
+// parts along the axis, which are its blocks or what has the same place in all blocks, each at its
+// own element of a part, as a rotary embedding does?
+bool MixesParts(const TensorProgram& program, const Stage& stage, size_t dim, int64_t width,
+                bool are_blocks) {
+  bool possible = true, mixes = false;
+  for (const Stage& reader : program.stages) {
+    Visit(reader.body, [&](const Expr& load) {
+      if (!possible || load->op != Op::kLoad || load->buffer != stage.tensor) return;
+      const Expr& index = load->args[dim];
+      const std::optional<OtherOrder> order = OtherOrderOf(reader, index, width);
+      possible = !reader.is_reduction() && order.has_value() &&
+                 order->axis->extent == stage.axes[dim]->extent &&
+                 (are_blocks ? order->by_blocks : order->by_places);
+      mixes = mixes || index->op != Op::kVar;
+    });
+  }
+  return possible && mixes;
+}
+
 std::optional<AxisParts> AxisReadInParts(const TensorProgram& program, const Stage& stage) {
   constexpr int64_t kMostParts = 4;
   for (size_t dim = 0; dim < stage.axes.size(); ++dim) {
     const Var& axis = stage.axes[dim];
     for (int64_t parts = 2; parts <= kMostParts; ++parts) {
       if (axis->extent % parts != 0 || axis->extent == parts) continue;
-      for (const int64_t width : {axis->extent / parts, parts}) {
-        if (FixedPartsRead(program, stage, dim, width) == static_cast<size_t>(parts) &&
-            WithSplitAxis(program, stage.name(), axis->name, width).ok()) {
+      for (const bool are_blocks : {true, false}) {
+        const int64_t width = are_blocks ? axis->extent / parts : parts;
+        const bool is_read =
+            FixedPartsRead(program, stage, dim, width) == static_cast<size_t>(parts) ||
+            MixesParts(program, stage, dim, width, are_blocks);
+        if (is_read && WithSplitAxis(program, stage.name(), axis->name, width).ok()) {
           return AxisParts{stage.name(), axis->name, width};
         }
       }

@@ -37,7 +37,9 @@ struct AxisParts {
 std::optional<AxisParts> AxisWorthSplitting(const TensorProgram& program);
 
 // Of each reduction that is read, element by element, in two to four parts of an axis, all of it
-// together, such as the halves of H in H[i, j] * sigmoid(H[i, j]) * H[i, j + width], that axis.
+// together, such as the halves of H in H[i, j] * sigmoid(H[i, j]) * H[i, j + width], that axis; or
+// whose readers have such an axis themselves and read other parts at the same place, as a rotary
+// embedding does.
 std::vector<AxisParts> AxesReadInParts(const TensorProgram& program);
 
 }  // namespace heddle::search_space

@@ -51,6 +51,7 @@
 #include "search_space/schedule/primitives/skip_masked.h"
 #include "search_space/schedule/primitives/split.h"
 #include "search_space/schedule/primitives/split_axis.h"
+#include "search_space/schedule/primitives/split_dim.h"
 #include "search_space/schedule/primitives/split_operand.h"
 #include "search_space/schedule/primitives/spread.h"
 #include "search_space/schedule/primitives/storage_layout.h"
@@ -61,14 +62,14 @@
 
 namespace heddle::search_space {
 
-using Step =
-    std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope, ComputeAt,
-                 ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
-                 CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
-                 BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
-                 SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize,
-                 FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes,
-                 Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient>;
+using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope,
+                          ComputeAt, ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate,
+                          Winograd, CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
+                          Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases,
+                          BlockLayout, InFlight, SkipMasked, ScanChunks, ShareScan, Reverse,
+                          ShiftMoments, PackLayout, Materialize, FlattenAxes, Contract, RowFragment,
+                          RollingUpdate, SplitOperand, FlattenSumAxes, Persist, PadTerms,
+                          PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient, SplitDim>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

@@ -6,6 +6,7 @@
 #include "search_space/schedule/permute.h"
 #include "search_space/schedule/quotient.h"
 #include "search_space/schedule/split_axis.h"
+#include "search_space/schedule/split_dim.h"
 
 namespace heddle::search_space {
 namespace {
@@ -26,6 +27,10 @@ Form FormOf(const std::shared_ptr<const TensorProgram>& program) {
   while (const auto parts = AxisWorthSplitting(*form.program)) {
     const auto& [stage, axis, width] = *parts;
     Add(SplitAxis{stage, axis, width}, WithSplitAxis(*form.program, stage, axis, width), form);
+  }
+  while (const auto parts = DimWorthSplitting(*form.program)) {
+    const auto& [input, dim, width] = *parts;
+    Add(SplitDim{input, dim, width}, WithSplitDim(*form.program, input, dim, width), form);
   }
   for (const Stage& s : std::vector<Stage>(form.program->stages)) {
     auto divided = WithQuotient(*form.program, s.name());

@@ -15,9 +15,9 @@ struct Form {
   std::vector<Step> steps;
   std::shared_ptr<const TensorProgram> program;  // behind them
 };
-// Axes that are read by quotients and remainders are two (split_axis.h); what is divided at fixed
-// places is divided at all (quotient.h); then axes come in the order in which they are read
-// (permute.h).
+// Axes that are read by quotients and remainders are two (split_axis.h), and so are dimensions of
+// inputs that number two things (split_dim.h); what is divided at fixed places is divided at all
+// (quotient.h); then axes come in the order in which they are read (permute.h).
 Form FormOf(const std::shared_ptr<const TensorProgram>& program);
 
 }  // namespace heddle::search_space

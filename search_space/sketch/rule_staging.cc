@@ -1,9 +1,12 @@
-// Staging through shared memory: a tensor that is read across its rows is fetched as a tile, along
-// its rows, and read from shared memory in the order of the output.
+// Staging through shared memory: tensors that are read across their rows are fetched as tiles,
+// along their rows, and read from shared memory in the order of the output.
 #include <algorithm>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/schedule/operands.h"
 #include "search_space/sketch/rules.h"
 
 namespace heddle::search_space {
@@ -29,44 +32,58 @@ int CrossAxis(const ScheduledStage& root, const Expr& load) {
   return -1;
 }
 
-struct CrossRead {
-  BufferRef tensor;
+// Tensors that are read across their rows, all along the same axis of the root.
+struct CrossReads {
+  std::vector<BufferRef> tensors;
   int axis = -1;
 };
 
-// What is read elsewhere, too, would make larger tiles than those of one read.
-CrossRead FindCrossRead(const ScheduledStage& root) {
-  CrossRead found;
-  Expr read;
-  Visit(root.body, [&](const Expr& node) {
-    if (found.axis >= 0 || !IsValueLoad(node)) return;
-    found.axis = CrossAxis(root, node);
-    found.tensor = node->buffer;
-    read = node;
-  });
-  Visit(root.body, [&](const Expr& node) {
-    const bool same = node->op == Op::kLoad && node->buffer == found.tensor;
-    if (same && !StructurallyEqual(node, read)) found.axis = -1;
-  });
+// What is read elsewhere, too, would make larger tiles than those of one read. Kernels before this
+// one have stored what it reads of other stages.
+CrossReads FindCrossReads(const Schedule& schedule, const ScheduledStage& root) {
+  CrossReads found;
+  const std::vector<Expr> loads = LoadsIn(root.body);
+  for (const Expr& load : loads) {
+    const int axis = CrossAxis(root, load);
+    const int made_by = schedule.FindStage(load->buffer.get());
+    const bool is_stored = made_by < 0 || schedule.stages()[static_cast<size_t>(made_by)].is_root();
+    const auto reads = std::count_if(loads.begin(), loads.end(), [&](const Expr& other) {
+      return other->buffer == load->buffer;
+    });
+    if (axis < 0 || !IsValueLoad(load) || !is_stored || reads > 1 ||
+        (found.axis >= 0 && axis != found.axis))
+      continue;
+    found.axis = axis;
+    found.tensors.push_back(load->buffer);
+  }
   return found;
 }
 
 class StagingPlan : public KernelPlan {
  public:
-  StagingPlan(const ScheduledStage& root, const CrossRead& read, const Target& target)
-      : target_(target), root_{root.tensor}, read_(read) {
+  StagingPlan(const ScheduledStage& root, CrossReads read, const Target& target)
+      : target_(target), root_{root.tensor}, read_(std::move(read)) {
     for (const Var& axis : root.axes) extents_.push_back(axis->extent);
     holes_ = {{"rows", {8, 16, 32, 64}, 0},       {"columns", {32, 64, 128}, 0},
               {"threads_y", {1, 2, 4, 8, 16}, 0}, {"vector", {1}, 0},
               {"pad", {0, 1, 2, 4}, 1},           {"fetch", {1}, 1}};
     AddVectors(extents_.back(), root.tensor->dtype, holes_[kVector].domain);
-    AddVectors(extents_[static_cast<size_t>(read.axis)], read.tensor->dtype, holes_[kFetch].domain);
+    int64_t alike = extents_[static_cast<size_t>(read_.axis)];
+    DType widest = read_.tensors[0]->dtype;
+    for (const BufferRef& tensor : read_.tensors) {
+      alike = std::gcd(alike, tensor->shape.back());
+      if (SizeOf(tensor->dtype) > SizeOf(widest)) widest = tensor->dtype;
+    }
+    AddVectors(alike, widest, holes_[kFetch].domain);
   }
 
   std::vector<uint8_t> Default() const override { return {2, 0, 3, 0, 1, 0}; }
 
   absl::Status Check(HoleValues v) const override {
-    const int64_t bytes = v[kColumns] * (v[kRows] + v[kPad]) * SizeOf(read_.tensor->dtype);
+    int64_t bytes = 0;
+    for (const BufferRef& tensor : read_.tensors) {
+      bytes += v[kColumns] * (v[kRows] + v[kPad]) * SizeOf(tensor->dtype);
+    }
     if (v[kRows] % v[kThreadsY] != 0 || v[kRows] % v[kFetch] != 0) {
       return absl::ResourceExhaustedError("staged rows do not divide among threads");
     }
@@ -103,12 +120,14 @@ class StagingPlan : public KernelPlan {
     w.Bind(thread, BindTo::kThread);
     w.Unroll(row);
     if (!lanes.empty()) w.Vectorize(lanes[0]);
-    const StageRef tile = w.CacheRead(read_.tensor, Scope::kShared, root_);
-    w.ComputeAt(tile, thread);
-    std::vector<size_t> as_it_is(read_.tensor->shape.size());
-    std::iota(as_it_is.begin(), as_it_is.end(), size_t{0});
-    w.StorageLayout(tile, as_it_is, v[kPad], 0);
-    w.Fetch(tile, Threads(v), v[kFetch]);
+    for (const BufferRef& tensor : read_.tensors) {
+      const StageRef tile = w.CacheRead(tensor, Scope::kShared, root_);
+      w.ComputeAt(tile, thread);
+      std::vector<size_t> as_it_is(tensor->shape.size());
+      std::iota(as_it_is.begin(), as_it_is.end(), size_t{0});
+      w.StorageLayout(tile, as_it_is, v[kPad], 0);
+      w.Fetch(tile, Threads(v), v[kFetch]);
+    }
   }
 
  private:
@@ -127,7 +146,7 @@ class StagingPlan : public KernelPlan {
 
   const Target target_;
   const StageRef root_;
-  const CrossRead read_;
+  const CrossReads read_;
   std::vector<int64_t> extents_;
 };
 
@@ -135,15 +154,14 @@ class StagingRule : public SketchRule {
  public:
   const char* name() const override { return "stage"; }
   bool Applies(const ProgramShape& shape, const KernelShape& kernel, const Target&) const override {
-    const CrossRead read = FindCrossRead(shape.stage(kernel.root));
-    return kernel.reductions.empty() && read.axis >= 0 &&
-           shape.schedule.FindStage(read.tensor.get()) < 0 &&
-           !shape.schedule.HasCompanions(shape.stage(kernel.root));
+    const ScheduledStage& root = shape.stage(kernel.root);
+    return kernel.reductions.empty() && FindCrossReads(shape.schedule, root).axis >= 0 &&
+           !shape.schedule.HasCompanions(root);
   }
   std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
                                     const Target& target) const override {
     const ScheduledStage& root = shape.stage(kernel.root);
-    return std::make_unique<StagingPlan>(root, FindCrossRead(root), target);
+    return std::make_unique<StagingPlan>(root, FindCrossReads(shape.schedule, root), target);
   }
 };
 

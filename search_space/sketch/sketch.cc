@@ -357,6 +357,7 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   }
   AddRowParts(program, target, sketches);
   AddPlaces(program, target, sketches);
+  AddWholeRows(program, target, sketches);
   return sketches;
 }
 

@@ -57,12 +57,18 @@ class FusedProductFinder {
     return schedule_.stages()[static_cast<size_t>(schedule_.FindStage(s.tensor.get()))];
   }
 
-  // The axes of a part are the product's, but for that of its columns, and one that numbers parts.
+  // The axes of a part are the product's, but for that of its columns, and one that numbers parts,
+  // which whole rows do not have.
   bool AddRows(int product, RowParts parts, MatrixKernel& found) const {
     const size_t axes = whole_.stage(product).axes.size();
+    const ScheduledStage& root = whole_.stage(root_);
+    parts.are_whole = root.axes.size() == axes;
     for (const StageRef& s : parts.reductions) {
       const ScheduledStage& reduction = Computed(s);
-      if (reduction.axes.size() != axes || reduction.reduce_axes.size() != 1) return false;
+      const size_t numbers = parts.are_whole ? 0 : 1;
+      if (reduction.axes.size() + 1 != axes + numbers || reduction.reduce_axes.size() != 1) {
+        return false;
+      }
       const std::optional<size_t> along = ColumnsOf(product, reduction);
       const int64_t columns = reduction.reduce_axes[0]->extent;
       if (!along || (s.tensor != parts.reductions[0].tensor &&
@@ -72,11 +78,14 @@ class FusedProductFinder {
       parts.along = *along;
       parts.columns = columns;
     }
-    const ScheduledStage& root = whole_.stage(root_);
     for (size_t f = 0; f < 2; ++f) {
       if (found.factors[f].own == parts.along) parts.rows = 1 - f;
     }
-    if (found.factors[1 - parts.rows].own != parts.along || root.axes.size() != axes + 1) {
+    if (found.factors[1 - parts.rows].own != parts.along) return false;
+    if (parts.are_whole) {
+      if (parts.columns != found.Extent(1 - parts.rows)) return false;
+      found.may_stage = found.ResultInner().has_value();
+    } else if (root.axes.size() != axes + 1) {
       return false;
     }
     found.row_parts = std::move(parts);
@@ -84,11 +93,31 @@ class FusedProductFinder {
   }
 
   // The root's axes are the product's, as long as these, but for one that only one factor has,
-  // along which the root reads elements at fixed places, all of them.
+  // along which the root reads elements at fixed places, all of them, or has an axis and reads
+  // elements at other places than its own, too.
   bool FindPlaces(int product, MatrixKernel& found) const {
     const ScheduledStage& root = Computed({whole_.stage(root_).tensor});
     const ScheduledStage& made = whole_.stage(product);
-    if (found.kernel.makes_parts || root.axes.size() + 1 != made.axes.size()) return false;
+    found.stores_places = root.axes.size() == made.axes.size();
+    if (found.kernel.makes_parts ||
+        (!found.stores_places && root.axes.size() + 1 != made.axes.size())) {
+      return false;
+    }
+    const std::optional<size_t> places =
+        found.stores_places ? PlacesMixed(root, made) : PlacesRead(root, made);
+    if (!places.has_value()) return false;
+    for (Factor& f : found.factors) {
+      if (f.own == *places) return false;
+      if (f.Has(*places)) HoldPlaces(*places, found.DepthAxis(), f);
+    }
+    found.places = places;
+    found.may_stage = found.ResultInner().has_value() &&
+                      !(found.stores_places && *places + 1 == made.axes.size());
+    return found.HasPlaces(0) != found.HasPlaces(1);
+  }
+
+  // The axis along which the root, which has no such axis, reads the product at all places.
+  static std::optional<size_t> PlacesRead(const ScheduledStage& root, const ScheduledStage& made) {
     std::optional<size_t> places;
     std::set<int64_t> read;
     for (const Expr& load : LoadsIn(root.body)) {
@@ -97,26 +126,40 @@ class FusedProductFinder {
       for (size_t d = 0; d < load->args.size(); ++d) {
         const Expr& index = load->args[d];
         if (own < root.axes.size() && index->op == Op::kVar && index->var == root.axes[own]) {
-          if (root.axes[own]->extent != made.axes[d]->extent) return false;
+          if (root.axes[own]->extent != made.axes[d]->extent) return std::nullopt;
           ++own;
         } else if (index->op != Op::kInt || places.value_or(d) != d) {
-          return false;
+          return std::nullopt;
         } else {
           places = d;
           read.insert(index->int_value);
         }
       }
     }
-    if (!places.has_value() || static_cast<int64_t>(read.size()) != made.axes[*places]->extent) {
-      return false;
+    const bool are_all =
+        places.has_value() && static_cast<int64_t>(read.size()) == made.axes[*places]->extent;
+    return are_all ? places : std::nullopt;
+  }
+
+  // The axis, of two to four elements, along which the root reads the product at other places than
+  // its own. Along all others it reads it at its own.
+  static std::optional<size_t> PlacesMixed(const ScheduledStage& root, const ScheduledStage& made) {
+    static constexpr int64_t kMostPlaces = 4;
+    std::optional<size_t> places;
+    for (const Expr& load : LoadsIn(root.body)) {
+      if (load->buffer != made.tensor) continue;
+      for (size_t d = 0; d < load->args.size(); ++d) {
+        const Expr& index = load->args[d];
+        if (root.axes[d]->extent != made.axes[d]->extent) return std::nullopt;
+        if (index->op == Op::kVar && index->var == root.axes[d]) continue;
+        if (places.value_or(d) != d || root.axes[d]->extent > kMostPlaces) return std::nullopt;
+        for (size_t other = 0; other < root.axes.size(); ++other) {
+          if (other != d && MentionsAny(index, {root.axes[other].get()})) return std::nullopt;
+        }
+        places = d;
+      }
     }
-    for (Factor& f : found.factors) {
-      if (f.own == *places) return false;
-      if (f.Has(*places)) HoldPlaces(*places, found.DepthAxis(), f);
-    }
-    found.places = places;
-    found.may_stage = found.ResultInner().has_value();
-    return found.HasPlaces(0) != found.HasPlaces(1);
+    return places;
   }
 
   // In the factor's tiles the matrix of one place stands behind that of another.

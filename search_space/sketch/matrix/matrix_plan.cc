@@ -47,7 +47,9 @@ int64_t MatrixTile::ResultVector() const {
 int64_t MatrixTile::ResultBytes() const {
   const size_t inner = *kernel.ResultInner();
   const DType type = kernel.ResultType(parts > 1);
-  return StoredParts() * block[1 - inner] * (block[inner] + ElementsOfAccess(type)) * SizeOf(type);
+  const int64_t places = kernel.stores_places ? kernel.Places() : 1;
+  return StoredParts() * places * block[1 - inner] * (block[inner] + ElementsOfAccess(type)) *
+         SizeOf(type);
 }
 
 void MatrixTile::AddResult() {
@@ -176,7 +178,8 @@ absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulator
 absl::Status MatrixPlan::CheckResult(const MatrixTile& t) const {
   if (!t.is_staged) return absl::OkStatus();
   const int64_t round = t.threads * t.ResultVector();
-  if (t.block[0] * t.block[1] % round != 0 ||
+  const int64_t places = kernel_.stores_places ? kernel_.Places() : 1;
+  if (places * t.block[0] * t.block[1] % round != 0 ||
       t.block[*kernel_.ResultInner()] % t.ResultVector() != 0) {
     return kernel_.kernel.Refuse(
         absl::StrCat("the result's tile is not stored in whole rounds of ", round, " elements"));
@@ -260,9 +263,11 @@ void MatrixPlan::StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begu
   if (t.StoredParts() > 1) lines.push_back(axes[0]);
   size_t next = first;
   for (size_t x = 0; x < kernel_.kernel.axes.size(); ++x) {
-    if (x == kernel_.places) continue;
+    if (x == kernel_.places && !kernel_.stores_places) continue;
     const LoopRef& axis = axes[next++];
-    if (x == kernel_.factors[inner].own) {
+    if (x == kernel_.places) {
+      lines.push_back(axis);
+    } else if (x == kernel_.factors[inner].own) {
       const int64_t chunks = t.block[inner] / t.ResultVector();
       const auto parts = w.Split(axis, chunks, t.ResultVector());
       blocks.push_back(parts[0]);
@@ -294,14 +299,16 @@ void MatrixPlan::StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begu
 MatrixPlan::Result MatrixPlan::SplitResult(ScheduleWriter& w, const MatrixTile& t,
                                            const Begun& begun, const std::vector<int64_t>& rows,
                                            const std::vector<int64_t>& cols) const {
-  if (kernel_.row_parts) return SplitRowParts(w, t, begun, rows, cols);
+  if (kernel_.StoresRowParts()) return SplitRowParts(w, t, begun, rows, cols);
   Result result{.blocks = begun.blocks};
   const LoopList axes = w.Loops(begun.result);
   size_t next = FirstResultAxis(axes.size());
   for (size_t x = 0; x < kernel_.kernel.axes.size(); ++x) {
-    if (x == kernel_.places) continue;
+    if (x == kernel_.places && !kernel_.stores_places) continue;
     const LoopRef& axis = axes[next++];
-    if (x == kernel_.factors[t.a].own) {
+    if (x == kernel_.places) {
+      result.places = {axis};
+    } else if (x == kernel_.factors[t.a].own) {
       result.row = w.Split(axis, rows);
       result.blocks.push_back(result.row[0]);
     } else if (x == kernel_.factors[1 - t.a].own) {
@@ -354,17 +361,21 @@ void MatrixPlan::ReduceRows(ScheduleWriter& w, MatrixInstruction instruction,
 void MatrixPlan::BindResult(ScheduleWriter& w, const MatrixTile& t, const Begun& begun,
                             const Result& result, const LoopList& threads, const LoopList& held,
                             MatrixInstruction instruction) const {
-  const LoopList stored = {held.back()};
-  w.Reorder(Join({result.blocks, threads, {held.begin(), held.end() - 1}, begun.parts, stored}));
-  for (const LoopRef& part : begun.parts) w.Unroll(part);
+  LoopList walked = {held.begin(), held.end() - 1};
+  LoopList several = Join({result.places, begun.parts}), stored = {held.back()};
+  // Elements of all places lie closest in memory where these are the last axis.
+  if (!result.places.empty() && kernel_.places == kernel_.kernel.axes.size() - 1) {
+    walked = held;
+    several = begun.parts;
+    stored = result.places;
+  }
+  w.Reorder(Join({result.blocks, threads, walked, several, stored}));
+  for (const LoopRef& each : several) w.Unroll(each);
   if (!t.is_staged) BindBlocks(w, t, begun, result.blocks);
   const LoopRef thread = w.Fuse(threads);
   w.Bind(thread, BindTo::kThread);
-  if (kernel_.row_parts) {
-    ReduceRows(w, instruction, thread);
-  } else {
-    w.Vectorize(held.back());
-  }
+  if (kernel_.row_parts) ReduceRows(w, instruction, thread);
+  if (!kernel_.StoresRowParts()) w.Vectorize(stored[0]);
 
   w.SetScope(begun.sum, Scope::kLocal);
   const std::vector<Var> axes = Stage(w, begun.sum).axes;

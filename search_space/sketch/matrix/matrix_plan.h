@@ -50,13 +50,15 @@ void WriteFragment(ScheduleWriter& w, const StageRef& sum, const StageRef& tile,
                    const LoopRef& at);
 
 // Reductions of rows of a product's tiles, each over the `columns` that one warp, or warpgroup, has
-// of a row: the root stores these alone (schedule/reduce_in_parts.h), along an axis that numbers
-// the reductions and one that numbers the parts of a row, behind the product's other axes.
+// of a row. The root stores these alone (schedule/reduce_in_parts.h), along an axis that numbers
+// the reductions and one that numbers the parts of a row, behind the product's other axes; or,
+// where rows are whole, what it makes of them and of the product's elements.
 struct RowParts {
   std::vector<StageRef> reductions;  // in definition order
   size_t rows = 0;                   // the factor with the rows
   size_t along = 0;                  // the product's axis of the columns
   int64_t columns = 0;
+  bool are_whole = false;
 };
 
 // A kernel that is such a product.
@@ -77,6 +79,8 @@ struct MatrixKernel {
   // and of what it opens. The stages between are inlined.
   std::optional<RowParts> row_parts;
   std::optional<size_t> places;
+  bool stores_places =
+      false;  // has the root that axis, too, so that it has elements at all places?
   std::vector<BufferRef> inlined;
 
   // nullopt unless instructions of warps, or of warpgroups, can compute it on `target`.
@@ -89,6 +93,7 @@ struct MatrixKernel {
   DType Type() const { return factors[0].operand.dtype; }  // of both
   int64_t Extent(size_t factor) const { return kernel.axes[factors[factor].own].extent; }
   bool StoresElements() const { return !row_parts.has_value() && !places.has_value(); }
+  bool StoresRowParts() const { return row_parts.has_value() && !row_parts->are_whole; }
   // Elements of the product for each that a thread stores.
   bool HasPlaces(size_t factor) const { return places && factors[factor].Has(*places); }
   int64_t Places() const { return places.has_value() ? kernel.axes[*places].extent : 1; }
@@ -195,9 +200,10 @@ class MatrixPlan : public KernelPlan {
     LoopList parts;   // the loop of the result over parts that a thread stores, if it does
   };
   Begun Begin(ScheduleWriter& w, const MatrixTile& t) const;
-  // The result's loops: those that number blocks, and the parts of its two axes, the blocks' first.
+  // The result's loops: those that number blocks, the one of places that a thread stores, if it
+  // does, and the parts of its two axes, the blocks' first.
   struct Result {
-    LoopList blocks, row, col;
+    LoopList blocks, places, row, col;
   };
   Result SplitResult(ScheduleWriter& w, const MatrixTile& t, const Begun& begun,
                      const std::vector<int64_t>& rows, const std::vector<int64_t>& cols) const;
@@ -211,9 +217,9 @@ class MatrixPlan : public KernelPlan {
                   MatrixInstruction instruction) const;
   // Of a stage's axes, where the kernel's begin: behind the one of parts.
   size_t FirstAxis(size_t axes) const { return axes - kernel_.kernel.axes.size(); }
-  // The same of the result's, which has no places.
+  // The same of the result's, which may have no places.
   size_t FirstResultAxis(size_t axes) const {
-    return FirstAxis(axes + (kernel_.places.has_value() ? 1 : 0));
+    return FirstAxis(axes + (kernel_.places.has_value() && !kernel_.stores_places ? 1 : 0));
   }
   // Of a sum: the loop over tiles of its terms, the one over the steps of a tile and the one over
   // the `terms` of a step. Other axes of the reduction are fused with the first, but that of parts.

@@ -12,6 +12,7 @@
 #include "search_space/schedule/split_axis.h"
 #include "search_space/sketch/combinations.h"
 #include "search_space/sketch/in_parts.h"
+#include "search_space/sketch/matrix/whole_rows.h"
 
 namespace heddle::search_space {
 namespace {
@@ -63,6 +64,20 @@ void AddInParts(const InParts& parts, bool only_last, const Target& target,
   const size_t first = sketches.size();
   AddCombinations(std::move(plans), parts.shape, sketches);
   for (size_t s = first; s < sketches.size(); ++s) sketches[s].name += NameOf(parts.partition);
+}
+
+// Adds what is made of a partition that merges what reads a product into its kernel, where that can
+// be, called by what it is.
+void AddMerged(const std::shared_ptr<const TensorProgram>& program, const std::vector<Step>& steps,
+               const Partition& partition, const char* called, const Target& target,
+               std::vector<Sketch>& sketches) {
+  const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, steps, partition));
+  std::vector<Plans> plans = PlansOfPartition(*shape, target);
+  if (!IsEachMade(plans) || CountMatrices(plans) == 0) return;
+  std::vector<Sketch> added;
+  AddCombinations(std::move(plans), shape, added);
+  for (Sketch& sketch : added) sketch.name = absl::StrCat(called, sketch.name);
+  AddAsOften(std::move(added), sketches);
 }
 
 }  // namespace
@@ -138,13 +153,25 @@ void AddPlaces(const std::shared_ptr<const TensorProgram>& program, const Target
     split = *more;
   }
   if (steps.empty()) return;
-  const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, steps, partition));
-  std::vector<Plans> plans = PlansOfPartition(*shape, target);
-  if (!IsEachMade(plans) || CountMatrices(plans) == 0) return;
-  std::vector<Sketch> added;
-  AddCombinations(std::move(plans), shape, added);
-  for (Sketch& sketch : added) sketch.name = absl::StrCat("places/", sketch.name);
-  AddAsOften(std::move(added), sketches);
+  AddMerged(program, steps, partition, "places/", target, sketches);
+}
+
+void AddWholeRows(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                  std::vector<Sketch>& sketches) {
+  if (!ShapeOf(WarpInstruction(DType::kBFloat16)).IsOn(target)) return;
+  std::set<std::string> inside;
+  Partition partition;
+  for (WholeRows& rows : WholeRowsOf(*program)) {
+    inside.merge(rows.inside);
+    partition.stored.insert(rows.stored);
+  }
+  if (inside.empty()) return;
+  const ProgramShape apart = FindKernels(program, {}, partition);
+  for (const KernelShape& kernel : apart.kernels) {
+    const std::string& root = apart.stage(kernel.root).name();
+    if (inside.contains(root)) partition.merged.insert(root);
+  }
+  if (!partition.merged.empty()) AddMerged(program, {}, partition, "", target, sketches);
 }
 
 }  // namespace heddle::search_space

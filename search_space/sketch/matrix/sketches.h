@@ -30,6 +30,11 @@ void AddRowParts(const std::shared_ptr<const TensorProgram>& program, const Targ
 void AddPlaces(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                std::vector<Sketch>& sketches);
 
+// Adds those with products of whose rows, which a tile has whole, all that follows is computed in
+// the same kernel (whole_rows.h).
+void AddWholeRows(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                  std::vector<Sketch>& sketches);
+
 }  // namespace heddle::search_space
 
 #endif  // HEDDLE_SEARCH_SPACE_SKETCH_MATRIX_SKETCHES_H_

@@ -74,7 +74,8 @@ class KernelFinder {
     for (const ScheduledStage* s : together) {
       for (const Expr& load : LoadsIn(s->body)) {
         const auto same = [&](const Expr& other) { return StructurallyEqual(load, other); };
-        if (std::none_of(loads.begin(), loads.end(), same)) loads.push_back(load);
+        const bool is_new = std::none_of(loads.begin(), loads.end(), same);
+        if (is_new && IsValueLoad(load)) loads.push_back(load);
       }
     }
     int64_t longest = 1;
@@ -140,7 +141,8 @@ class KernelFinder {
       is_reused = is_reused || (found.axes[a].extent > 1 && !has(a));
     }
     Operand in{.name = NameFor(*loads[0]->buffer, found), .number = number, .dtype = operand->type};
-    if (loads.size() == 1 && IsReadOnce(loads[0], operands, found)) AddHull(loads[0], found, in);
+    const bool is_one = loads.size() == 1 && IsValueLoad(loads[0]);
+    if (is_one && IsReadOnce(loads[0], operands, found)) AddHull(loads[0], found, in);
     const bool is_better_dense =
         is_reused &&
         (operand->op != Op::kLoad || (!in.tiles.empty() && HasStrides(in.tiles[0], found)));

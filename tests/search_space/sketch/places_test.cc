@@ -45,6 +45,24 @@ op rows(m, k, f) {
   H[j: 2 * f, i: m] = sum(r: k) W[j, r] * X[i, r]
   out Y[j: f, i: m] = max(H[j, i], 0) * H[j + f, i]
 }
+op rotary(m, k, h, d) {
+  in X[m, k], W[h * d, k], C[m, d / 2], N[m, d / 2]
+  T[i: m, p: h, x: d] = sum(r: k) X[i, r] * W[p * d + x, r]
+  out Y[i: m, p: h, x: d] = T[i, p, x] * C[i, x % (d / 2)]
+    + select(x < d / 2, -T[i, p, (x + d / 2) % d], T[i, p, (x + d / 2) % d]) * N[i, x % (d / 2)]
+}
+op rotary_heads(b, s, k, h, d) {
+  in X[b, s, k], W[h, d, k], C[s, d], N[s, d]
+  T[z: b, i: s, p: h, x: d] = sum(r: k) X[z, i, r] * W[p, x, r]
+  out Y[z: b, p: h, i: s, x: d] = T[z, i, p, x] * C[i, x]
+    + select(x < d / 2, -T[z, i, p, x + d / 2], T[z, i, p, x - d / 2]) * N[i, x]
+}
+op rotary_pairs(m, k, h, d) {
+  in X[m, k], W[h * d, k], C[m, d / 2], N[m, d / 2]
+  T[i: m, p: h, x: d] = sum(r: k) X[i, r] * W[p * d + x, r]
+  out Y[i: m, p: h, x: d] = T[i, p, x] * C[i, x / 2]
+    + select(x % 2 < 1, -T[i, p, x / 2 * 2 + (x + 1) % 2], T[i, p, x / 2 * 2 + (x + 1) % 2]) * N[i, x / 2]
+}
 op shorter(m, k, f) {
   in X[m, k], W[2 * f, k]
   H[i: m, j: 2 * f] = sum(r: k) X[i, r] * W[j, r]
@@ -85,6 +103,9 @@ TEST(PlacesTest, AxesAreReadInParts) {
   EXPECT_EQ(PartsOf("in_turns", "b=2,m=4,k=3,f=6"), Parts{"H j 2"});
   EXPECT_EQ(PartsOf("four_gates", "m=4,k=3,f=6"), Parts{"H j 6"});
   EXPECT_EQ(PartsOf("rows", "m=4,k=3,f=6"), Parts{"H j 6"});
+  EXPECT_EQ(PartsOf("rotary", "m=4,k=3,h=2,d=8"), Parts{"T x 4"});
+  EXPECT_EQ(PartsOf("rotary_heads", "b=1,s=4,k=3,h=2,d=8"), Parts{"T x 4"});
+  EXPECT_EQ(PartsOf("rotary_pairs", "m=4,k=3,h=2,d=8"), Parts{"T x 2"});
   // Parts of parts.
   EXPECT_EQ(PartsOf("shorter", "m=8,k=3,f=6"), Parts{});
   // By a reduction, at neighbours, of an output.
@@ -151,7 +172,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"experts", "e=2,m=70,k=40,f=72", "h100", "warpgroup_places"},
                     Case{"four_gates", "m=70,k=40,f=72", "h100", "warpgroup_places"},
                     Case{"four_gates", "m=40,k=24,f=40", "a100", "matrix_places"},
-                    Case{"rows", "m=40,k=40,f=136", "h100", "warpgroup_places"}),
+                    Case{"rows", "m=40,k=40,f=136", "h100", "warpgroup_places"},
+                    Case{"rotary", "m=70,k=40,h=2,d=144", "h100", "warpgroup_places"},
+                    Case{"rotary", "m=40,k=24,h=2,d=48", "a100", "matrix_places"},
+                    Case{"rotary_heads", "b=2,s=70,k=40,h=2,d=128", "h100", "warpgroup_places"},
+                    Case{"rotary_pairs", "m=70,k=40,h=2,d=144", "h100", "warpgroup_places"},
+                    Case{"rotary_pairs", "m=40,k=24,h=2,d=48", "a100", "matrix_places"}),
     [](const auto& info) {
       return absl::StrCat(info.param.op, "_", info.param.device, "_", info.index);
     });

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "search_space/ir/float_format.h"
+#include "search_space/schedule/operands.h"
 #include "search_space/schedule/stage_number.h"
 
 namespace heddle::search_space {
@@ -129,6 +131,27 @@ std::vector<AxisOrder> OrdersOfReaders(const TensorProgram& program) {
       for (const size_t d : *order) as_read.axes.push_back(stage->axes[d]->name);
     }
     AddReads(*stage, order, orders);
+  }
+  return found;
+}
+
+std::vector<AxisOrder> OrdersOfBatches(const TensorProgram& program) {
+  std::vector<AxisOrder> found;
+  for (const Stage& stage : program.stages) {
+    if (stage.combiner != Combiner::kSum || stage.body->op != Op::kMul || stage.is_output) continue;
+    const std::vector<Expr> loads = LoadsIn(stage.body);
+    const auto is_half = [](const Expr& load) { return IsHalf(load->type); };
+    if (loads.size() != 2 || !std::all_of(loads.begin(), loads.end(), is_half)) continue;
+    const auto have_both = [&](const Var& axis) {
+      return MentionsAny(loads[0], {axis.get()}) && MentionsAny(loads[1], {axis.get()});
+    };
+    size_t rows = stage.axes.size();
+    while (rows > 0 && have_both(stage.axes[rows - 1])) --rows;
+    if (rows == 0 || rows == stage.axes.size()) continue;
+    AxisOrder& order = found.emplace_back(AxisOrder{stage.name(), {}});
+    for (size_t d = 0; d < stage.axes.size(); ++d) {
+      order.axes.push_back(stage.axes[(rows + d) % stage.axes.size()]->name);
+    }
   }
   return found;
 }

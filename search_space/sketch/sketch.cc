@@ -212,7 +212,9 @@ void KeepPacked(const ProgramShape& shape, bool only_last, std::vector<Plans>& p
     Plans& made = plans[k];
     if (shape.kernels[k].reductions.empty() && root.materialized) {
       const std::vector<Expr> loads = LoadsIn(root.body);
-      const bool in_tiles = loads.size() == 1 && loads[0]->buffer->shape.back() >= kShortestRow;
+      const bool in_tiles = std::all_of(loads.begin(), loads.end(), [](const Expr& load) {
+        return load->buffer->shape.back() >= kShortestRow;
+      });
       const auto is_other = [&](const NamedPlan& p) { return p.is_fallback == in_tiles; };
       if (!std::all_of(made.begin(), made.end(), is_other)) std::erase_if(made, is_other);
     } else {

@@ -113,5 +113,33 @@ TEST(PermuteTest, ResultsAreStoredByTheKernelOfTheirSum) {
   EXPECT_EQ(ToString(steps.at(0)), "permute(O, [z, i, p, x])");
 }
 
+TEST(PermuteTest, ProductsOfChannelsAreStoredOneByOne) {
+  constexpr const char* kChannels = R"(
+    op channels(n, c) {
+      in P[n, n, c], Q[n, n, c], O[n, n, c]
+      T[i: n, j: n, x: c] = sum(k: n) P[i, k, x] * Q[j, k, x]
+      out Y[i: n, j: n, x: c] = T[i, j, x] * O[i, j, x]
+    }
+    op is_output(n, c) {
+      in P[n, n, c], Q[n, n, c]
+      out T[i: n, j: n, x: c] = sum(k: n) P[i, k, x] * Q[j, k, x]
+    }
+    op batches(n, c) {
+      in P[c, n, n], Q[c, n, n]
+      T[x: c, i: n, j: n] = sum(k: n) P[x, i, k] * Q[x, j, k]
+      out Y[x: c, i: n, j: n] = T[x, i, j] * 2
+    })";
+  const auto orders = [&](const std::string& op, DType type) {
+    return OrdersOfBatches(*InstantiatedFrom(kChannels, op, "n=4,c=3", type));
+  };
+  const std::vector<AxisOrder> found = orders("channels", DType::kBFloat16);
+  ASSERT_EQ(found.size(), 1);
+  EXPECT_EQ(found[0].stage, "T");
+  EXPECT_THAT(found[0].axes, ElementsAre("x", "i", "j"));
+  EXPECT_THAT(orders("channels", DType::kFloat32), IsEmpty());
+  EXPECT_THAT(orders("is_output", DType::kBFloat16), IsEmpty());
+  EXPECT_THAT(orders("batches", DType::kBFloat16), IsEmpty());
+}
+
 }  // namespace
 }  // namespace heddle::search_space

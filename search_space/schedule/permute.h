@@ -23,11 +23,12 @@ struct AxisOrder {
   std::vector<std::string> axes;
 };
 // Of each stage that is no output and that others read only at the element that their own axes
-// number, all in one order of these that is not its own, that order. One applies behind the other.
+// number, but for one axis along which it may be another, all in one order of these that is not its
+// own, that order. One applies behind the other.
 std::vector<AxisOrder> OrdersOfReaders(const TensorProgram& program);
-// Of each sum of products of 16-bit numbers that is no output and whose last axes both factors have,
-// as the channels of T[i, j, x] = sum(k) P[i, k, x] * Q[j, k, x]: those axes in front. The rows of
-// one product of matrices are then stored together, and not an element here and there.
+// Of each sum of products of 16-bit numbers that is no output and whose last axes both factors
+// have, as the channels of T[i, j, x] = sum(k) P[i, k, x] * Q[j, k, x]: those axes in front. The
+// rows of one product of matrices are then stored together, and not an element here and there.
 std::vector<AxisOrder> OrdersOfBatches(const TensorProgram& program);
 
 }  // namespace heddle::search_space

@@ -48,6 +48,7 @@ struct OtherOrder {
 
 std::optional<OtherOrder> OtherOrderOf(const Stage& reader, const Expr& index, int64_t width) {
   Var axis;
+  if (ReadsIndices(index)) return std::nullopt;
   for (const auto* axes : {&reader.axes, &reader.reduce_axes}) {
     for (const Var& own : *axes) {
       if (!MentionsAny(index, {own.get()})) continue;
@@ -199,8 +200,9 @@ class SplitStages {
         indices.push_back(e->args[d]);
         continue;
       }
-      // Of several blocks a thread may hold all: where a select guards a read the next block is one
-      // of these, too.
+      // Past the last block reads only what a select guards, and never evaluates. The remainder
+      // says which block a thread that holds all of them would read, and is gone where there is
+      // none such.
       const Expr block = e->args[d] / Int(width_);
       const int64_t blocks = read->second.tensor->shape[indices.size()];
       indices.push_back(read->second.is_made ? block % Int(blocks) : block);
@@ -310,10 +312,9 @@ bool MixesParts(const TensorProgram& program, const Stage& stage, size_t dim, in
 }
 
 std::optional<AxisParts> AxisReadInParts(const TensorProgram& program, const Stage& stage) {
-  constexpr int64_t kMostParts = 4;
   for (size_t dim = 0; dim < stage.axes.size(); ++dim) {
     const Var& axis = stage.axes[dim];
-    for (int64_t parts = 2; parts <= kMostParts; ++parts) {
+    for (int64_t parts = 2; parts <= kMostPartsRead; ++parts) {
       if (axis->extent % parts != 0 || axis->extent == parts) continue;
       for (const bool are_blocks : {true, false}) {
         const int64_t width = are_blocks ? axis->extent / parts : parts;

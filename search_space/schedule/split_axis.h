@@ -36,10 +36,13 @@ struct AxisParts {
 // along the places of a block, and of blocks only along these. None where there is no such axis.
 std::optional<AxisParts> AxisWorthSplitting(const TensorProgram& program);
 
+// The elements of so many parts are held at a time.
+inline constexpr int64_t kMostPartsRead = 4;
+
 // Of each reduction that is read, element by element, in two to four parts of an axis, all of it
 // together, such as the halves of H in H[i, j] * sigmoid(H[i, j]) * H[i, j + width], that axis; or
 // whose readers have such an axis themselves and read other parts at the same place, as a rotary
-// embedding does.
+// embedding does. Readers behind a stage between, such as a biased product, are not looked at.
 std::vector<AxisParts> AxesReadInParts(const TensorProgram& program);
 
 }  // namespace heddle::search_space

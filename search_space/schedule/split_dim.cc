@@ -14,6 +14,8 @@ namespace {
 
 constexpr int64_t kAccess = 16;  // bytes of the widest
 
+bool IsLeaf(const Expr& index) { return index->args.empty(); }
+
 bool IsWithoutQuotients(const Expr& index) {
   bool is_plain = true;
   Visit(index, [&](const Expr& e) {
@@ -35,6 +37,18 @@ std::vector<Expr> IndicesAlong(const TensorProgram& program, const BufferRef& in
   }
   if (!is_reduced) indices.clear();
   return indices;
+}
+
+// The numbers that divide an extent into two parts or more of two or more, the greatest first.
+std::vector<int64_t> WidthsOf(int64_t extent) {
+  std::vector<int64_t> wide, narrow;
+  for (int64_t d = 2; d * d <= extent; ++d) {
+    if (extent % d != 0) continue;
+    wide.push_back(extent / d);
+    if (d * d < extent) narrow.push_back(d);
+  }
+  wide.insert(wide.end(), narrow.rbegin(), narrow.rend());
+  return wide;
 }
 
 // Are all of them block * width + place, and some of more than a number?
@@ -95,9 +109,9 @@ std::optional<DimParts> DimWorthSplitting(const TensorProgram& program) {
     for (size_t d = 0; d < input->shape.size(); ++d) {
       const bool is_row = d + 1 == input->shape.size();
       const std::vector<Expr> indices = IndicesAlong(program, input, d);
-      for (int64_t width = input->shape[d] / 2; !indices.empty() && width >= 2; --width) {
-        const bool fits = input->shape[d] % width == 0 &&
-                          (!is_row || width * SizeOf(input->dtype) % kAccess == 0);
+      if (std::all_of(indices.begin(), indices.end(), IsLeaf)) continue;
+      for (const int64_t width : WidthsOf(input->shape[d])) {
+        const bool fits = !is_row || width * SizeOf(input->dtype) % kAccess == 0;
         if (fits && AreParts(indices, width)) {
           return DimParts{input->name, static_cast<int64_t>(d), width};
         }

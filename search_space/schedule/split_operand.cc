@@ -61,7 +61,7 @@ Parts MakeParts(const TensorProgram& program, const Stage& sum, const Splittable
   }
   const Var part = MakeVar(made == nullptr ? "p" : made->UnusedAxisName("p"), kPartCount);
   // Other factors of a sum that is itself split have other names than its own parts.
-  const bool is_stage = factor.value->op == Op::kLoad && made != nullptr;
+  const bool is_stage = load != nullptr && made != nullptr && factor.value->op == Op::kLoad;
   const std::string of = is_stage ? load->buffer->name : absl::StrCat(sum.name(), ".factor");
   parts.stage.tensor =
       MakeBuffer(absl::StrCat(of, ".parts"), kPartType, Scope::kGlobal, std::move(shape));

@@ -50,9 +50,8 @@ CrossReads FindCrossReads(const Schedule& schedule, const ScheduledStage& root) 
     const auto reads = std::count_if(loads.begin(), loads.end(), [&](const Expr& other) {
       return other->buffer == load->buffer;
     });
-    if (axis < 0 || !IsValueLoad(load) || !is_stored || reads > 1 ||
-        (found.axis >= 0 && axis != found.axis))
-      continue;
+    const bool fits = axis >= 0 && IsValueLoad(load) && is_stored && reads == 1;
+    if (!fits || (found.axis >= 0 && axis != found.axis)) continue;
     found.axis = axis;
     found.tensors.push_back(load->buffer);
   }

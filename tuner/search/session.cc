@@ -20,6 +20,8 @@ using search_space::Point;
 
 // How often interruption and budgets are looked at while no result arrives.
 constexpr absl::Duration kPoll = absl::Milliseconds(100);
+// Trials that are begun behind the first, whatever that took.
+constexpr int kTellPace = 4;
 
 // A default schedule slower than the best by more than this would cost the finals more time than
 // the precision of its ratio is worth.
@@ -217,10 +219,11 @@ absl::Status Session::Fill() {
   }
   int room = measurer_.wanted_in_flight() - measurer_.pending();
   if (options_.trials > 0) room = std::min(room, options_.trials - submitted_);
-  // The first trial alone is no pace: its compiler had just started, beside all others. Whoever has
-  // waited for it wants to see another.
-  if (options_.seconds > 0 && report_.trials > 1) {
-    room = std::min(room, AffordableTrials() - measurer_.pending());
+  if (options_.seconds > 0 && report_.trials > 0) {
+    // The first trial alone is no pace: its compiler had just started, beside all others. A few
+    // more tell, whatever it took.
+    const int least = report_.trials == 1 ? kTellPace : 0;
+    room = std::min(room, std::max(least, AffordableTrials()) - measurer_.pending());
   }
   if (room <= 0 || exhausted_) return absl::OkStatus();
   const SteadyTime asked = SteadyNow();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "search_space/ir/simplify.h"
+#include "search_space/schedule/split_axis.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 
 namespace heddle::search_space {
@@ -141,10 +142,9 @@ class FusedProductFinder {
     return are_all ? places : std::nullopt;
   }
 
-  // The axis, of two to four elements, along which the root reads the product at other places than
+  // The axis, of at most four elements, along which the root reads the product at other places than
   // its own. Along all others it reads it at its own.
   static std::optional<size_t> PlacesMixed(const ScheduledStage& root, const ScheduledStage& made) {
-    static constexpr int64_t kMostPlaces = 4;
     std::optional<size_t> places;
     for (const Expr& load : LoadsIn(root.body)) {
       if (load->buffer != made.tensor) continue;
@@ -152,7 +152,8 @@ class FusedProductFinder {
         const Expr& index = load->args[d];
         if (root.axes[d]->extent != made.axes[d]->extent) return std::nullopt;
         if (index->op == Op::kVar && index->var == root.axes[d]) continue;
-        if (places.value_or(d) != d || root.axes[d]->extent > kMostPlaces) return std::nullopt;
+        if (places.value_or(d) != d || ReadsIndices(index) || root.axes[d]->extent > kMostPartsRead)
+          return std::nullopt;
         for (size_t other = 0; other < root.axes.size(); ++other) {
           if (other != d && MentionsAny(index, {root.axes[other].get()})) return std::nullopt;
         }

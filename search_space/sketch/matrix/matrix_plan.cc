@@ -47,9 +47,8 @@ int64_t MatrixTile::ResultVector() const {
 int64_t MatrixTile::ResultBytes() const {
   const size_t inner = *kernel.ResultInner();
   const DType type = kernel.ResultType(parts > 1);
-  const int64_t places = kernel.stores_places ? kernel.Places() : 1;
-  return StoredParts() * places * block[1 - inner] * (block[inner] + ElementsOfAccess(type)) *
-         SizeOf(type);
+  return StoredParts() * kernel.StoredPlaces() * block[1 - inner] *
+         (block[inner] + ElementsOfAccess(type)) * SizeOf(type);
 }
 
 void MatrixTile::AddResult() {
@@ -178,8 +177,7 @@ absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulator
 absl::Status MatrixPlan::CheckResult(const MatrixTile& t) const {
   if (!t.is_staged) return absl::OkStatus();
   const int64_t round = t.threads * t.ResultVector();
-  const int64_t places = kernel_.stores_places ? kernel_.Places() : 1;
-  if (places * t.block[0] * t.block[1] % round != 0 ||
+  if (kernel_.StoredPlaces() * t.block[0] * t.block[1] % round != 0 ||
       t.block[*kernel_.ResultInner()] % t.ResultVector() != 0) {
     return kernel_.kernel.Refuse(
         absl::StrCat("the result's tile is not stored in whole rounds of ", round, " elements"));
@@ -263,7 +261,7 @@ void MatrixPlan::StageResult(ScheduleWriter& w, const MatrixTile& t, Begun& begu
   if (t.StoredParts() > 1) lines.push_back(axes[0]);
   size_t next = first;
   for (size_t x = 0; x < kernel_.kernel.axes.size(); ++x) {
-    if (x == kernel_.places && !kernel_.stores_places) continue;
+    if (kernel_.IsLost(x)) continue;
     const LoopRef& axis = axes[next++];
     if (x == kernel_.places) {
       lines.push_back(axis);
@@ -304,7 +302,7 @@ MatrixPlan::Result MatrixPlan::SplitResult(ScheduleWriter& w, const MatrixTile& 
   const LoopList axes = w.Loops(begun.result);
   size_t next = FirstResultAxis(axes.size());
   for (size_t x = 0; x < kernel_.kernel.axes.size(); ++x) {
-    if (x == kernel_.places && !kernel_.stores_places) continue;
+    if (kernel_.IsLost(x)) continue;
     const LoopRef& axis = axes[next++];
     if (x == kernel_.places) {
       result.places = {axis};

@@ -74,13 +74,14 @@ struct MatrixKernel {
   bool vanishes = true;
   // Is there one result, whose elements lie closest along an axis of a factor?
   bool may_stage = false;
-  // What is stored in the place of the product's elements, if they are not: reductions of rows, or
-  // what is made of all elements along an axis that only one factor has, such as those of a gate
-  // and of what it opens. The stages between are inlined.
+  // What is stored in the place of the product's elements, if they are not: reductions of rows and
+  // what is made with them, or what is made of all elements along an axis that only one factor has,
+  // such as those of a gate and of what it opens. The stages between are inlined.
   std::optional<RowParts> row_parts;
   std::optional<size_t> places;
-  bool stores_places =
-      false;  // has the root that axis, too, so that it has elements at all places?
+  // Has what is stored that axis, too, as the halves of a rotary embedding? A thread stores the
+  // elements at all places then.
+  bool stores_places = false;
   std::vector<BufferRef> inlined;
 
   // nullopt unless instructions of warps, or of warpgroups, can compute it on `target`.
@@ -97,6 +98,9 @@ struct MatrixKernel {
   // Elements of the product for each that a thread stores.
   bool HasPlaces(size_t factor) const { return places && factors[factor].Has(*places); }
   int64_t Places() const { return places.has_value() ? kernel.axes[*places].extent : 1; }
+  int64_t StoredPlaces() const { return stores_places ? Places() : 1; }
+  // Is it the axis of places, which what is stored does not have?
+  bool IsLost(size_t axis) const { return axis == places && !stores_places; }
   int64_t Depth() const { return kernel.reduce_axes[depth].extent; }
   size_t DepthAxis() const { return kernel.axes.size() + depth; }
   int64_t Shared() const { return kernel.reduce_axes[shared_axis].extent; }
@@ -219,7 +223,7 @@ class MatrixPlan : public KernelPlan {
   size_t FirstAxis(size_t axes) const { return axes - kernel_.kernel.axes.size(); }
   // The same of the result's, which may have no places.
   size_t FirstResultAxis(size_t axes) const {
-    return FirstAxis(axes + (kernel_.places.has_value() && !kernel_.stores_places ? 1 : 0));
+    return FirstAxis(axes + (kernel_.places && kernel_.IsLost(*kernel_.places) ? 1 : 0));
   }
   // Of a sum: the loop over tiles of its terms, the one over the steps of a tile and the one over
   // the `terms` of a step. Other axes of the reduction are fused with the first, but that of parts.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
 
 namespace heddle::search_space {
@@ -29,7 +30,8 @@ class RowsFinder {
   std::vector<const Stage*> Find() {
     for (const Stage& stage : program_.stages) {
       if (&stage <= &product_ || !ReadsMembers(stage)) continue;
-      if (stage.is_reduction() ? !IsRow(stage) : !HasElements(stage, 0)) break;
+      const bool fits = stage.is_reduction() ? IsRow(stage) : HasElements(stage, 0);
+      if (!fits || !ReadsItsOwn(stage)) break;  // what it reads is stored, and so the rest is
       members_.push_back(&stage);
     }
     while (members_.size() > 1 &&
@@ -63,6 +65,39 @@ class RowsFinder {
   bool IsRow(const Stage& stage) const {
     return HasElements(stage, 1) && stage.reduce_axes.size() == 1 &&
            stage.reduce_axes[0]->extent == product_.axes[along_]->extent;
+  }
+
+  // Reads the stage elements and rows of the others at its own, so that one lane has all of them?
+  // Along a row it may be another element that the same lane has.
+  bool ReadsItsOwn(const Stage& stage) const {
+    const bool is_row = stage.is_reduction();
+    const auto axis_at = [&](size_t d) -> const Var& {  // by the product's axes
+      if (!is_row) return stage.axes[d];
+      if (d == along_) return stage.reduce_axes[0];
+      return stage.axes[d < along_ ? d : d - 1];
+    };
+    const std::vector<Expr> loads = LoadsIn(stage.body);
+    return std::all_of(loads.begin(), loads.end(), [&](const Expr& load) {
+      if (!IsMember(load)) return true;
+      const bool of_row = load->args.size() < product_.axes.size();
+      for (size_t d = 0; d < load->args.size(); ++d) {
+        const size_t axis = of_row && d >= along_ ? d + 1 : d;
+        const Expr& index = load->args[d];
+        const bool is_own = index->op == Op::kVar && index->var == axis_at(axis);
+        const bool is_held = !is_row && axis == along_ && IsInLane(stage, index, axis_at(axis));
+        if (!is_own && !is_held) return false;
+      }
+      return true;
+    });
+  }
+  // Lanes have every eighth column from theirs on, two of them.
+  static bool IsInLane(const Stage& stage, const Expr& index, const Var& axis) {
+    static constexpr int64_t kColumns = 8;
+    for (const Var& other : stage.axes) {
+      if (other != axis && MentionsAny(index, {other.get()})) return false;
+    }
+    return !ReadsIndices(index) && StructurallyEqual(Simplify(index % Int(kColumns)),
+                                                     Simplify(VarExpr(axis) % Int(kColumns)));
   }
 
   // Are all but the last only read by others of them?

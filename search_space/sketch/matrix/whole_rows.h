@@ -17,7 +17,8 @@ struct WholeRows {
 };
 // Of each product whose rows, short enough for a tile, are reduced along one axis: the stages
 // behind it that are elements or reductions of its rows and, but for the last, only read by others
-// of these. What another product goes on with is not among them: chains know more of that.
+// of these, each at its own element or row. What another product goes on with is not among them:
+// chains know more of that. Nor are rows that are stored as well, or read by two outputs.
 std::vector<WholeRows> WholeRowsOf(const TensorProgram& program);
 
 }  // namespace heddle::search_space

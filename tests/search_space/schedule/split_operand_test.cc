@@ -24,6 +24,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr const char* kOperators = R"(
+op packed(s, h, d) {
+  in Q[s, 2 * h * d]
+  S[p: h, i: s, j: s] = sum(r: d) Q[i, p * d + r] * Q[j, h * d + p * d + r]
+  out A[p: h, i: s, x: d] = sum(j: s) bfloat16(S[p, i, j]) * Q[j, p * d + x]
+}
 op mlp(m, d, h) {
   in X[m, d], W[d, h], V[h, d], B[h]
   A[i: m, j: h] = sum(r: d) X[i, r] * W[r, j]
@@ -163,6 +168,16 @@ TEST(SplitOperandTest, FactorsAreComputed) {
   const auto window = WithSplitOperand(*Made("padded_scale", "m=16,n=16,k=16"), "Y");
   ASSERT_TRUE(window.ok()) << window.status();
   EXPECT_THAT(StagesOf(**window).front(), HasSubstr("[pjr|] = select(p == 0, select(1 <= r && "));
+}
+
+// A factor may be no function of one load: heads that lie in one tensor are read at several places.
+TEST(SplitOperandTest, HeadsInOneTensorHaveASpace) {
+  for (const char* target : {"h100", "t4"}) {
+    const auto space =
+        SearchSpace::Create(Made("packed", "s=33,h=2,d=16", DType::kFloat32), *FindTarget(target));
+    ASSERT_TRUE(space.ok()) << space.status();
+    EXPECT_TRUE(space->Lower(space->Default()).ok());
+  }
 }
 
 TEST(SplitOperandTest, SumsShareParts) {

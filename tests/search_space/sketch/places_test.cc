@@ -63,6 +63,11 @@ op rotary_pairs(m, k, h, d) {
   out Y[i: m, p: h, x: d] = T[i, p, x] * C[i, x / 2]
     + select(x % 2 < 1, -T[i, p, x / 2 * 2 + (x + 1) % 2], T[i, p, x / 2 * 2 + (x + 1) % 2]) * N[i, x / 2]
 }
+op by_memory(m, k, d) {
+  in X[m, k], W[d, k], J[1]: index(2)
+  T[i: m, x: d] = sum(r: k) X[i, r] * W[x, r]
+  out Y[i: m, x: d] = T[i, x] + T[i, x % (d / 2) + J[0] * (d / 2)]
+}
 op shorter(m, k, f) {
   in X[m, k], W[2 * f, k]
   H[i: m, j: 2 * f] = sum(r: k) X[i, r] * W[j, r]
@@ -106,6 +111,7 @@ TEST(PlacesTest, AxesAreReadInParts) {
   EXPECT_EQ(PartsOf("rotary", "m=4,k=3,h=2,d=8"), Parts{"T x 4"});
   EXPECT_EQ(PartsOf("rotary_heads", "b=1,s=4,k=3,h=2,d=8"), Parts{"T x 4"});
   EXPECT_EQ(PartsOf("rotary_pairs", "m=4,k=3,h=2,d=8"), Parts{"T x 2"});
+  EXPECT_EQ(PartsOf("by_memory", "m=4,k=3,d=8"), Parts{});
   // Parts of parts.
   EXPECT_EQ(PartsOf("shorter", "m=8,k=3,f=6"), Parts{});
   // By a reduction, at neighbours, of an output.

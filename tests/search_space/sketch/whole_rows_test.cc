@@ -61,6 +61,36 @@ op columns(m, k, n) {
   M[j: n] = max(i: m) T[i, j]
   out Y[i: m, j: n] = T[i, j] - M[j]
 }
+op other_row(m, k) {
+  in X[m, k], W[k, m]
+  T[i: m, j: m] = sum(r: k) X[i, r] * W[r, j]
+  M[i: m] = max(j: m) T[i, j]
+  out Y[i: m, j: m] = T[i, j] - M[j]
+}
+op transposed(m, k) {
+  in X[m, k], W[k, m]
+  T[i: m, j: m] = sum(r: k) X[i, r] * W[r, j]
+  M[i: m] = max(j: m) T[i, j]
+  out Y[j: m, i: m] = T[i, j] - M[i]
+}
+op shifted(m, k, n) {
+  in X[m, k], W[k, n]
+  T[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
+  M[i: m] = max(j: n) T[i, j]
+  out Y[i: m, j: n] = T[i, (j + 1) % n] - M[i]
+}
+op flipped(m, k, n) {
+  in X[m, k], W[k, n]
+  T[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
+  M[i: m] = max(j: n) T[m - 1 - i, j]
+  out Y[i: m, j: n] = T[i, j] - M[i]
+}
+op normed_halves(m, k, d) {
+  in X[m, k], W[k, d]
+  T[i: m, j: d] = sum(r: k) X[i, r] * W[r, j]
+  M[i: m] = max(j: d) T[i, j]
+  out Y[i: m, j: d] = T[i, j] + T[i, (j + d / 2) % d] - M[i]
+}
 op only_reduced(m, k, n) {
   in X[m, k], W[k, n]
   T[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
@@ -84,6 +114,7 @@ TEST(WholeRowsTest, RowsThatAreReducedAndStored) {
   EXPECT_THAT(RowsOf("heads", "m=4,k=3,h=2,d=8"), ElementsAre("Q T in Y"));
   EXPECT_THAT(RowsOf("router", "m=4,k=3,e=8"), ElementsAre("E M S T in Y"));
   EXPECT_THAT(RowsOf("normed", "m=4,k=3,n=8"), ElementsAre("M T U V in Y"));
+  EXPECT_THAT(RowsOf("normed_halves", "m=4,k=3,d=32"), ElementsAre("M T in Y"));
   EXPECT_THAT(RowsOf("columns", "m=8,k=3,n=500"), ElementsAre("M T in Y"));
 }
 
@@ -92,6 +123,12 @@ TEST(WholeRowsTest, OthersAreNone) {
   EXPECT_THAT(RowsOf("followed", "m=4,k=3,n=8"), IsEmpty()) << "by another product";
   EXPECT_THAT(RowsOf("read_elsewhere", "m=400,k=3,n=8"), IsEmpty());
   EXPECT_THAT(RowsOf("only_reduced", "m=4,k=3,n=8"), IsEmpty());
+  // Of which another lane has what is read.
+  EXPECT_THAT(RowsOf("other_row", "m=8,k=3"), IsEmpty());
+  EXPECT_THAT(RowsOf("transposed", "m=8,k=3"), IsEmpty());
+  EXPECT_THAT(RowsOf("shifted", "m=4,k=3,n=8"), IsEmpty());
+  EXPECT_THAT(RowsOf("flipped", "m=4,k=3,n=8"), IsEmpty());
+  EXPECT_THAT(RowsOf("normed_halves", "m=4,k=3,d=24"), IsEmpty());
 }
 
 struct Case {
@@ -113,6 +150,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"router", "m=40,k=24,e=16", "a100", " matrix_rows"},
                     Case{"normed", "m=70,k=40,n=64", "h100", " warpgroup_rows"},
                     Case{"normed", "m=40,k=24,n=32", "a100", " matrix_rows"},
+                    Case{"normed_halves", "m=70,k=40,d=64", "h100", " warpgroup_rows"},
+                    Case{"normed_halves", "m=40,k=24,d=32", "a100", " matrix_rows"},
                     Case{"columns", "m=64,k=40,n=136", "h100", " warpgroup_rows"}),
     [](const auto& info) {
       return absl::StrCat(info.param.op, "_", info.param.device, "_", info.index);

@@ -107,8 +107,8 @@ TEST_F(SessionTest, CompilersAreBusyFromTheSecondTrialOn) {
   EXPECT_EQ(others, 199) << "beside the second";
 }
 
-// A compiler that has just started, beside many others on a cold disk, takes longer than the whole
-// budget: the search still looks at more than the default.
+// The default may have been compiled before the session began, by a compiler that had just started,
+// beside many others: that took longer than the whole budget, which later trials need not.
 TEST_F(SessionTest, ASlowFirstCompilationDoesNotEndTheSearch) {
   options_.trials = 0;
   options_.seconds = 1;

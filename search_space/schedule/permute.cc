@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "search_space/ir/float_format.h"
+#include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/stage_number.h"
 

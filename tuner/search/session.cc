@@ -89,10 +89,14 @@ int Session::AffordableTrials() const {
   if (report_.trials < wanted) {
     const double spare = measurer_.device_waits().sampling_s - waits_before_.sampling_s;
     const TimeSpent& spent = report_.spent;
-    const double device = spent.load + spent.validate + spent.time - spare;
-    const double busy = std::max(device, spent.compile / wanted) / report_.trials;
+    const double device = (spent.load + spent.validate + spent.time - spare) / report_.trials;
+    // Of several, what the first one waited for its compiler to start says nothing.
+    const bool is_alone = report_.trials == 1;
+    const double compile =
+        is_alone ? spent.compile : (spent.compile - first_compile_) / (report_.trials - 1);
+    const double busy = std::max(device, compile / wanted);
     if (busy > 0) {
-      first = (spent.compile + device) / report_.trials;
+      first = compile + device;
       interval = std::min(interval, busy);
     }
   }
@@ -272,6 +276,7 @@ absl::Status Session::Book(const Point& point, const TrialResult& result) {
   HEDDLE_RETURN_IF_ERROR(Record(TrialStage::kScreening, contender));
 
   ++report_.trials;
+  if (report_.trials == 1) first_compile_ = result.compile_s;
   AddPhases(result);
   bool ok = result.outcome == Outcome::kOk;
   report_.times.push_back(ok ? result.time_us : 0);

@@ -150,6 +150,7 @@ class Session {
   int submitted_ = 0;
   double proposing_seconds_ = 0;  // waiting for the proposer
   bool exhausted_ = false;
+  double first_compile_ = 0;    // seconds that the first trial of this session took to compile
   double best_us_ = 0;          // of all known OK results
   double plateau_best_us_ = 0;  // the last that counted as an improvement
   int since_improvement_ = 0;

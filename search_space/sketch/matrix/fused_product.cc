@@ -152,11 +152,11 @@ class FusedProductFinder {
         const Expr& index = load->args[d];
         if (root.axes[d]->extent != made.axes[d]->extent) return std::nullopt;
         if (index->op == Op::kVar && index->var == root.axes[d]) continue;
-        if (places.value_or(d) != d || ReadsIndices(index) || root.axes[d]->extent > kMostPartsRead)
-          return std::nullopt;
+        bool is_alone = places.value_or(d) == d && !ReadsIndices(index);
         for (size_t other = 0; other < root.axes.size(); ++other) {
-          if (other != d && MentionsAny(index, {root.axes[other].get()})) return std::nullopt;
+          is_alone = is_alone && (other == d || !MentionsAny(index, {root.axes[other].get()}));
         }
+        if (!is_alone || root.axes[d]->extent > kMostPartsRead) return std::nullopt;
         places = d;
       }
     }

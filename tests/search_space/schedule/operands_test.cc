@@ -243,6 +243,10 @@ constexpr Reduction kReductions[] = {
     {"windows",
      "op f(n, l, w) {\n in X[n, l]\n out Y[b: n, t: l - w + 1] = max(r: w) X[b, t + r]\n}\n",
      "n=5,l=67,w=9", "stream, tile"},
+    {"an_index_as_a_number",
+     "op f(m, n) {\n in X[m, n], W[m, n]: index(16)\n"
+     " out C[i: m, j: n] = sum(r: n) select(X[i, r] <= X[i, j], W[i, r], 0)\n}\n",
+     "m=7,n=37", "stream, tile"},
     // Their rule is better than tiles in which nothing is used twice.
     {"rows", "op f(m, n) {\n in X[m, n]\n out Y[i: m] = sum(r: n) X[i, r]\n}\n", "m=9,n=67",
      "stream, rows"},

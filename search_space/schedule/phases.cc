@@ -9,14 +9,18 @@
 #include "base/math.h"
 #include "search_space/ir/linear.h"
 #include "search_space/ir/simplify.h"
+#include "search_space/schedule/operands.h"
+#include "search_space/schedule/split_axis.h"
 
 namespace heddle::search_space {
 namespace {
 
 // Terms are zero unless axes[axis] + shift = sign * reduce_axes[reduced] (mod stride), where shift
-// is less than stride.
+// is less than stride. Without `reduced` none is: (axes[axis] + shift) / stride is read, and the
+// remainder.
 struct Congruence {
-  size_t axis, reduced;
+  size_t axis;
+  std::optional<size_t> reduced;
   int64_t stride, shift, sign;
 };
 
@@ -59,10 +63,39 @@ std::optional<Congruence> AsCongruence(const Stage& stage, const Expr& guard) {
   if (!axis.has_value() || !reduced.has_value()) return std::nullopt;
   const int64_t constant = of_axis * (sum.constant - guard->args[1]->int_value);
   return Congruence{.axis = *axis,
-                    .reduced = *reduced,
+                    .reduced = reduced,
                     .stride = stride,
                     .shift = constant - FloorDivide(constant, stride) * stride,
                     .sign = -of_axis * of_reduced};
+}
+
+// Are two factors of the stage's terms a product of matrices, with the blocks of an axis in the
+// rows and the places in them in the columns?
+bool IsProductOfParts(const Stage& stage, const Var& axis, int64_t width, int64_t shift) {
+  bool rows = false, columns = false;
+  for (const Expr& load : LoadsIn(stage.body)) {
+    const PartsRead parts = PartsReadBy(load, axis, width, shift);
+    rows = rows || (parts.block && !parts.place);
+    columns = columns || (parts.place && !parts.block);
+  }
+  return rows && columns;
+}
+
+// Of a quotient (axis + shift) / stride that is worth phases; those without a shift are axes'
+// parts (split_axis.h).
+std::optional<Congruence> AsQuotient(const Stage& stage, const Expr& e) {
+  if (e->op != Op::kDiv) return std::nullopt;
+  const int64_t stride = e->args[1]->int_value;
+  const Linear sum = ToLinear(e->args[0]);
+  if (sum.terms.size() != 1 || sum.constant <= 0 || sum.constant >= stride) return std::nullopt;
+  const Term& t = sum.terms[0];
+  if (t.coef != 1 || t.div != 1 || t.mod != 0 || t.x->op != Op::kVar) return std::nullopt;
+  const std::optional<size_t> axis = IndexIn(stage.axes, t.x->var);
+  if (!axis.has_value() || !IsProductOfParts(stage, t.x->var, stride, sum.constant)) {
+    return std::nullopt;
+  }
+  return Congruence{
+      .axis = *axis, .reduced = std::nullopt, .stride = stride, .shift = sum.constant, .sign = 1};
 }
 
 std::optional<Congruence> FindCongruence(const Stage& stage) {
@@ -71,7 +104,11 @@ std::optional<Congruence> FindCongruence(const Stage& stage) {
   for (const Expr& guard : guards) {
     if (const auto found = AsCongruence(stage, guard)) return found;
   }
-  return std::nullopt;
+  std::optional<Congruence> found;
+  Visit(stage.body, [&](const Expr& e) {
+    if (!found.has_value()) found = AsQuotient(stage, e);
+  });
+  return found;
 }
 
 // Replaces variables of the body, one by one.
@@ -82,20 +119,23 @@ void Replace(Stage& stage, const Var& var, const Expr& value) {
 
 // Splits the two axes of the sum; `reads`: what its reader reads it at, in the reader's axes.
 void SplitAxes(const Congruence& c, Stage& sum, std::vector<Expr>& reads) {
-  const Var y = sum.axes[c.axis], r = sum.reduce_axes[c.reduced];
+  const Var y = sum.axes[c.axis];
   // The positions of all phases that are numbered u: from u * s on, or up to it.
   const int64_t shift = c.sign > 0 ? c.shift : c.shift + c.stride - 1;
   const Var u = MakeVar(y->name, (y->extent - 1 + shift) / c.stride + 1);
   const Var p = MakeVar(sum.UnusedAxisName(absl::StrCat(y->name, "_phase")), c.stride);
-  const Var t = MakeVar(r->name, (r->extent + c.stride - 1) / c.stride);
-  const Expr tap = VarExpr(t) * Int(c.stride) + VarExpr(p);
   Replace(sum, y, VarExpr(u) * Int(c.stride) + VarExpr(p) * Int(c.sign) - Int(c.shift));
-  Replace(sum, r, tap);
-  if (r->extent % c.stride != 0) {
-    sum.body = Select(tap < Int(r->extent), sum.body, Float(0, sum.body->type));
+  if (c.reduced.has_value()) {
+    Var& reduced = sum.reduce_axes[*c.reduced];
+    const Var r = reduced;
+    reduced = MakeVar(r->name, (r->extent + c.stride - 1) / c.stride);
+    const Expr tap = VarExpr(reduced) * Int(c.stride) + VarExpr(p);
+    Replace(sum, r, tap);
+    if (r->extent % c.stride != 0) {
+      sum.body = Select(tap < Int(r->extent), sum.body, Float(0, sum.body->type));
+    }
   }
   sum.body = Simplify(sum.body);
-  sum.reduce_axes[c.reduced] = t;
   sum.axes[c.axis] = u;
   const auto after = static_cast<std::ptrdiff_t>(c.axis) + 1;
   sum.axes.insert(sum.axes.begin() + after, p);
@@ -123,7 +163,8 @@ absl::StatusOr<std::vector<ScheduledStage>> PhaseStages(const Schedule& schedule
     return absl::InvalidArgumentError(absl::StrCat(whole.name(),
                                                    " is not a sum with a factor select((y + c - r) "
                                                    "% s == 0, .., 0) of an axis y and a reduced "
-                                                   "axis r"));
+                                                   "axis r, or a product of what is read at "
+                                                   "(y + c) / s and at (y + c) % s"));
   }
   std::vector<Expr> reads;
   for (const Var& axis : whole.axes) reads.push_back(VarExpr(axis));
@@ -134,8 +175,9 @@ absl::StatusOr<std::vector<ScheduledStage>> PhaseStages(const Schedule& schedule
       axis = own;
     }
   }
-  // Each reduced axis at most once.
-  for (size_t pair = 0; pair < sum.reduce_axes.size(); ++pair) {
+  // Each axis at most once: what is split has no such guard or quotient any more.
+  const size_t most = whole.axes.size() + whole.reduce_axes.size();
+  for (size_t axis = 0; axis < most; ++axis) {
     if (const auto found = FindCongruence(sum)) SplitAxes(*found, sum, reads);
   }
   const std::string name = absl::StrCat(whole.name(), ".phases");

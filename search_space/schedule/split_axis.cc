@@ -217,33 +217,15 @@ class SplitStages {
   absl::flat_hash_map<const Variable*, Expr> values_;
 };
 
-// On which of a stage's axes, and of the two that one of them would become, a load depends.
-class PartsRead {
- public:
-  PartsRead(const Expr& load, const Var& axis, int64_t width) {
-    const Var block = MakeVar(axis->name, axis->extent / width), place = MakeVar("place", width);
-    const Expr split = Simplify(Substitute(load, [&](const Var& var) -> Expr {
-      return var == axis ? VarExpr(block) * Int(width) + VarExpr(place) : nullptr;
-    }));
-    on_block_ = MentionsAny(split, {block.get()});
-    on_place_ = MentionsAny(split, {place.get()});
-  }
-  bool on_block() const { return on_block_; }
-  bool on_place() const { return on_place_; }
-
- private:
-  bool on_block_, on_place_;
-};
-
 // Are two factors of the stage's terms a product of matrices along the places, with rows that only
 // the one has and columns that only the other has, the places among them?
 bool IsProductOfPlaces(const Stage& stage, const Var& axis, int64_t width) {
   const std::vector<Expr> loads = LoadsIn(stage.body);
   for (const Expr& shared : loads) {
-    const PartsRead of_shared(shared, axis, width);
-    if (!of_shared.on_block() || of_shared.on_place()) continue;
+    const PartsRead of_shared = PartsReadBy(shared, axis, width);
+    if (!of_shared.block || of_shared.place) continue;
     for (const Expr& other : loads) {
-      if (!PartsRead(other, axis, width).on_place()) continue;
+      if (!PartsReadBy(other, axis, width).place) continue;
       const auto is_own = [&](const Var& own) {
         return own != axis && own->extent > 1 && MentionsAny(shared, {own.get()}) &&
                !MentionsAny(other, {own.get()});
@@ -358,6 +340,15 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSplitAxis(const TensorP
   for (BufferRef& input : made->inputs) stages.Run(input);
   for (Stage& s : made->stages) stages.Run(s);
   return made;
+}
+
+PartsRead PartsReadBy(const Expr& load, const Var& axis, int64_t width, int64_t shift) {
+  const Var block = MakeVar(axis->name, (axis->extent - 1 + shift) / width + 1),
+            place = MakeVar("place", width);
+  const Expr split = Simplify(Substitute(load, [&](const Var& var) -> Expr {
+    return var == axis ? VarExpr(block) * Int(width) + VarExpr(place) - Int(shift) : nullptr;
+  }));
+  return {MentionsAny(split, {block.get()}), MentionsAny(split, {place.get()})};
 }
 
 std::optional<AxisParts> AxisWorthSplitting(const TensorProgram& program) {

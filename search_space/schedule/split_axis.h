@@ -28,6 +28,14 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSplitAxis(const TensorP
                                                                    const std::string& axis,
                                                                    int64_t width);
 
+// On which of the two that an axis is split into a load depends.
+struct PartsRead {
+  bool block, place;
+};
+
+// The parts are of `width` elements, the first one begins `shift` elements before the axis.
+PartsRead PartsReadBy(const Expr& load, const Var& axis, int64_t width, int64_t shift = 0);
+
 struct AxisParts {
   std::string stage, axis;
   int64_t width;

@@ -55,6 +55,16 @@ constexpr Case kCases[] = {
      "out Y[o: co, x: 3 * l] = sum(c: ci, r: k) select((x + r - 4) % 3 == 1 && x + r >= 5 && "
      "(x + r - 5) / 3 < l, X[c, (x + r - 5) / 3], 0) * W[c, o, k - 1 - r] }",
      "ci=4,l=7,co=5,k=7"},
+    {"positions_read_by_quotients",
+     "op f(n, ci, l, co) { in X[n, ci, l], W[ci, co, 6] "
+     "out Y[b: n, o: co, x: 3 * l] = sum(c: ci, r: 2) select((x + 1) / 3 >= r && (x + 1) / 3 - r < "
+     "l, X[b, c, (x + 1) / 3 - r], 0) * W[c, o, (x + 1) % 3 + 3 * r] }",
+     "n=2,ci=4,l=7,co=5"},
+    {"two_axes_read_by_quotients",
+     "op f(c, h, co) { in X[c, h, h], W[c, co, 2, 3] "
+     "out Y[o: co, y: 2 * h - 1, x: 3 * h - 2] = sum(k: c) X[k, (y + 1) / 2, (x + 2) / 3] * "
+     "W[k, o, (y + 1) % 2, (x + 2) % 3] }",
+     "c=4,h=5,co=3"},
 };
 
 std::shared_ptr<const TensorProgram> Make(const char* text, const char* shape) {
@@ -84,6 +94,18 @@ TEST(PhasesTest, EveryPhaseHasTheTapsThatReachIt) {
   EXPECT_EQ(ToString(whole.body), "Y.acc.phases[b, o, (x + 2) / 4, (x + 2) % 4]");
 }
 
+TEST(PhasesTest, EveryPhaseOfQuotientsReadsOneBlock) {
+  const char* text =
+      "op f(k, l, n) { in X[k, l], W[k, n, 4] out Y[o: n, x: 4 * l] = sum(c: k) "
+      "select((x + 1) / 4 < l, X[c, (x + 1) / 4], 0) * W[c, o, (x + 1) % 4] }";
+  Schedule schedule(Make(text, "k=5,l=6,n=3"));
+  ASSERT_TRUE(schedule.Apply(Phases{"Y.acc"}).ok());
+  const ScheduledStage &sum = schedule.stages()[0], &whole = schedule.stages()[2];
+  EXPECT_THAT(sum.tensor->shape, ElementsAre(3, 7, 4));
+  EXPECT_EQ(ToString(sum.body), "select(x < 6, X[c, x], 0) * W[c, o, x_phase]");
+  EXPECT_EQ(ToString(whole.body), "Y.acc.phases[o, (x + 1) / 4, (x + 1) % 4]");
+}
+
 TEST(PhasesTest, LeavesOutTermsThatAreZero) {
   const auto program = Make(kTransposed1d, "n=1,ci=64,l=256,co=64,k=8,s=4,pad=2");
   EXPECT_LT(LeastFlops(*program), 1.1 / 4 * program->Flops());
@@ -102,6 +124,14 @@ TEST(PhasesTest, RefusesWhatHasNoStride) {
        "op f(n) { in X[n] out Y[i: n] = sum(r: n) select(i % 2 == 0, X[r], 0) }", "n=4"},
       {"a term of a sum",
        "op f(n) { in X[n] out Y[i: n] = sum(r: n) (select((i + r) % 2 == 0, X[r], 0) + X[i]) }",
+       "n=4"},
+      {"blocks in both factors",
+       "op f(n) { in X[n, n], W[n, n, 4] out Y[x: 4 * n - 1] = sum(r: n) X[r, (x + 1) / 4] * "
+       "W[r, (x + 1) / 4, (x + 1) % 4] }",
+       "n=4"},
+      {"a quotient of the axis alone",
+       "op f(n) { in X[n, n], W[n, n, 4] out Y[o: n, x: 4 * n] = sum(r: n) X[r, x / 4] * "
+       "W[r, o, x % 4] }",
        "n=4"},
   };
   for (const Case& c : cases) {

@@ -30,6 +30,7 @@
 #include "search_space/schedule/primitives/interleave.h"
 #include "search_space/schedule/primitives/launch_bounds.h"
 #include "search_space/schedule/primitives/materialize.h"
+#include "search_space/schedule/primitives/merge_axes.h"
 #include "search_space/schedule/primitives/pack.h"
 #include "search_space/schedule/primitives/pad_terms.h"
 #include "search_space/schedule/primitives/permute.h"
@@ -69,7 +70,8 @@ using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, Gat
                           BlockLayout, InFlight, SkipMasked, ScanChunks, ShareScan, Reverse,
                           ShiftMoments, PackLayout, Materialize, FlattenAxes, Contract, RowFragment,
                           RollingUpdate, SplitOperand, FlattenSumAxes, Persist, PadTerms,
-                          PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient, SplitDim>;
+                          PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient, SplitDim,
+                          MergeAxes>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "search_space/schedule/merge_axes.h"
 #include "search_space/schedule/permute.h"
 #include "search_space/schedule/quotient.h"
 #include "search_space/schedule/split_axis.h"
@@ -31,6 +32,11 @@ Form FormOf(const std::shared_ptr<const TensorProgram>& program) {
   while (const auto parts = DimWorthSplitting(*form.program)) {
     const auto& [input, dim, width] = *parts;
     Add(SplitDim{input, dim, width}, WithSplitDim(*form.program, input, dim, width), form);
+  }
+  for (std::vector<AxesToMerge> axes; !(axes = AxesWorthMerging(*form.program)).empty();) {
+    for (const auto& [stage, outer, inner] : axes) {
+      Add(MergeAxes{stage, outer, inner}, WithMergedAxes(*form.program, stage, outer, inner), form);
+    }
   }
   for (const Stage& s : std::vector<Stage>(form.program->stages)) {
     auto divided = WithQuotient(*form.program, s.name());

@@ -5,6 +5,7 @@
 
 #include "search_space/ir/background.h"
 #include "search_space/ir/float_format.h"
+#include "search_space/ir/linear.h"
 #include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/split_operand.h"
@@ -51,6 +52,25 @@ bool IsCopy(const Expr& value, const Var& axis) {
   const Expr& otherwise = value->args[2];
   return otherwise->op == Op::kFloat && otherwise->float_value == 0 &&
          !MentionsAny(value->args[0], {axis.get()}) && IsCopy(value->args[1], axis);
+}
+
+// So many elements that an axis numbers one after another begin at a multiple of this in memory; 1
+// where it does not number neighbours.
+int64_t AlignmentAlong(const Expr& load, const Var& axis) {
+  const Linear last = ToLinear(load->args.back());
+  const bool is_alone = last.terms.size() == 1 && last.constant == 0;
+  int64_t alignment = std::gcd(load->buffer->shape.back(), last.constant);
+  if (!is_alone) alignment = std::gcd(alignment, axis->extent);
+  bool is_row = false;
+  for (const Term& t : last.terms) {
+    if (!MentionsAny(t.x, {axis.get()})) {
+      alignment = std::gcd(alignment, t.coef);
+    } else {
+      if (is_row || t.coef != 1 || t.div != 1 || t.mod != 0 || t.x->op != Op::kVar) return 1;
+      is_row = true;
+    }
+  }
+  return is_row ? alignment : 1;
 }
 
 }  // namespace
@@ -198,10 +218,7 @@ void MatrixKernel::ChooseAccess(const ProgramShape& program, const ScheduledStag
   const Expr computed = WithInlined(program.schedule, factor.operand, value);
   for (const Expr& load : LoadsIn(computed)) {
     if (!MentionsAny(load, {axis.get()})) continue;
-    const Expr& last = load->args.back();
-    const bool is_row = last->op == Op::kVar && last->var == axis;
-    const int64_t extent = is_row ? load->buffer->shape.back() : 1;
-    widest = std::gcd(widest, extent);
+    widest = std::gcd(widest, AlignmentAlong(load, axis));
   }
   while (factor.vector < ElementsOfAccess(factor.operand.dtype) &&
          widest % (2 * factor.vector) == 0)

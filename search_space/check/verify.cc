@@ -228,15 +228,22 @@ class KernelVerifier {
     const Expr thread = VarExpr(group) * Int(lanes) + VarExpr(lane);
     const Expr split = Simplify(Substitute(
         condition, [&](const Var& v) { return v == kernel_.thread ? thread : nullptr; }));
+    return !ReadsValues(split) && !MentionsAny(split, {lane.get()});
+  }
+
+  // Threads read the same index at the same place: tensors of indices are inputs, which no kernel
+  // writes. Of others they may be what differs between threads.
+  static bool ReadsValues(const Expr& condition) {
     bool reads = false;
-    Visit(split, [&](const Expr& e) { reads = reads || e->op == Op::kLoad; });
-    return !reads && !MentionsAny(split, {lane.get()});
+    Visit(condition, [&](const Expr& e) {
+      reads = reads || (e->op == Op::kLoad && e->type != DType::kInt64);
+    });
+    return reads;
   }
 
   bool IsUniform(const Expr& condition) const {
-    bool uniform = true;
+    bool uniform = !ReadsValues(condition);
     Visit(condition, [&](const Expr& e) {
-      if (e->op == Op::kLoad) uniform = false;
       if (e->op != Op::kVar) return;
       auto binding = scope_.find(e->var.get());
       if (binding == scope_.end() || binding->second == Binding::kDivergent) uniform = false;

@@ -166,23 +166,39 @@ class Facts {
  public:
   explicit Facts(absl::Span<const Expr> conditions) : conditions_(conditions) {}
 
-  bool Prove(const Expr& goal) {
-    for (const Expr& c : conditions_) {
-      if (StructurallyEqual(c, goal)) return true;
-    }
-    if (goal->op == Op::kInt) return goal->int_value != 0;
-    if (goal->op == Op::kOr) return Prove(goal->args[0]) || Prove(goal->args[1]);
-    const auto inequalities = search_space::Inequalities(goal);
-    return !inequalities.empty() &&
-           std::all_of(inequalities.begin(), inequalities.end(),
-                       [&](const Inequality& l) { return ProvesInequality(Known(), l); });
-  }
+  bool Prove(const Expr& goal) { return ProveDirectly(goal) || ProveByCases(goal); }
 
   bool ProveAll(absl::Span<const Expr> goals) {
     return std::all_of(goals.begin(), goals.end(), [&](const Expr& goal) { return Prove(goal); });
   }
 
  private:
+  bool ProveDirectly(const Expr& goal) {
+    for (const Expr& c : conditions_) {
+      if (StructurallyEqual(c, goal)) return true;
+    }
+    if (goal->op == Op::kInt) return goal->int_value != 0;
+    if (goal->op == Op::kOr) return ProveDirectly(goal->args[0]) || ProveDirectly(goal->args[1]);
+    const auto inequalities = search_space::Inequalities(goal);
+    return !inequalities.empty() &&
+           std::all_of(inequalities.begin(), inequalities.end(),
+                       [&](const Inequality& l) { return ProvesInequality(Known(), l); });
+  }
+
+  // Does it follow from one or the other of which one is known to hold?
+  bool ProveByCases(const Expr& goal) {
+    for (size_t i = 0; i < conditions_.size(); ++i) {
+      if (conditions_[i]->op != Op::kOr) continue;
+      std::vector<Expr> conditions(conditions_.begin(), conditions_.end());
+      return std::all_of(conditions_[i]->args.begin(), conditions_[i]->args.end(),
+                         [&](const Expr& holds) {
+                           conditions[i] = holds;
+                           return Facts(conditions).Prove(goal);
+                         });
+    }
+    return false;
+  }
+
   const std::vector<Inequality>& Known() {
     for (; counted_ < conditions_.size(); ++counted_) {
       for (Inequality& l : search_space::Inequalities(conditions_[counted_])) {

@@ -25,18 +25,29 @@ LoopSet LoopsAround(const KernelContext& context, const ScheduledStage& stage) {
   return fixed;
 }
 
-// Do all comparisons hold for some iteration of the other loops, each for one of its own? Or
-// `everywhere`, for all of these?
+// Does a condition of the sum hold for some iteration of the loops that are not fixed, each of its
+// comparisons for one of its own? Or `everywhere`, for all of these, as far as one comparison tells?
+Expr Holds(const KernelContext& context, const ScheduledStage& sum, const LoopSet& fixed,
+           bool everywhere, const Expr& condition) {
+  if (condition->op == Op::kOr) {
+    const auto holds = [&](const Expr& c) { return Holds(context, sum, fixed, everywhere, c); };
+    return Simplify(
+        MakeExpr(Op::kOr, {holds(condition->args[0]), holds(condition->args[1])}));
+  }
+  const Expr difference = Simplify(AtLoops(context.schedule, sum, condition->args[0]) -
+                                   AtLoops(context.schedule, sum, condition->args[1]));
+  const Region region =
+      RegionOf(difference, [&](const Var& v) { return !fixed.contains(v.get()); });
+  const Expr bound = everywhere ? region.base + Int(region.extent - 1) : region.base;
+  return Simplify(bound < Int(0));
+}
+
+// The same of all of its conditions.
 Expr Hold(const KernelContext& context, const ScheduledStage& sum, const LoopSet& fixed,
           bool everywhere) {
   Expr all;
   for (const Expr& c : sum.useful) {
-    const Expr difference = Simplify(AtLoops(context.schedule, sum, c->args[0]) -
-                                     AtLoops(context.schedule, sum, c->args[1]));
-    const Region region =
-        RegionOf(difference, [&](const Var& v) { return !fixed.contains(v.get()); });
-    const Expr bound = everywhere ? region.base + Int(region.extent - 1) : region.base;
-    const Expr holds = Simplify(bound < Int(0));
+    const Expr holds = Holds(context, sum, fixed, everywhere, c);
     if (!IsInt(holds, 1)) all = AndAlso(all, holds);
   }
   return all;

@@ -44,14 +44,23 @@ Interval BoundsIn(const Linear& sum, const std::vector<Side>& sides) {
   return bounds;
 }
 
-// Of all values in `sides` the share for which every sum is negative, at least: boxes are halved
+// One of these sums is negative.
+using Alternatives = std::vector<Linear>;
+
+// Of all values in `sides` the share for which all conditions hold, at least: boxes are halved
 // along their longest side until that is decided, and those that remain do not count.
-double LeastShare(const std::vector<Linear>& sums, std::vector<Side> sides, int halvings) {
+double LeastShare(const std::vector<Alternatives>& conditions, std::vector<Side> sides,
+                  int halvings) {
   bool all = true;
-  for (const Linear& sum : sums) {
-    const Interval bounds = BoundsIn(sum, sides);
-    if (bounds.min >= 0) return 0;
-    all = all && bounds.max < 0;
+  for (const Alternatives& sums : conditions) {
+    bool may_hold = false, holds = false;
+    for (const Linear& sum : sums) {
+      const Interval bounds = BoundsIn(sum, sides);
+      may_hold = may_hold || bounds.min < 0;
+      holds = holds || bounds.max < 0;
+    }
+    if (!may_hold) return 0;
+    all = all && holds;
   }
   if (all) return 1;
   const auto length = [](const Side& s) { return s.values.max - s.values.min + 1; };
@@ -64,19 +73,28 @@ double LeastShare(const std::vector<Linear>& sums, std::vector<Side> sides, int 
   const double lower =
       static_cast<double>(middle - whole.min + 1) / static_cast<double>(whole.max - whole.min + 1);
   longest->values = {whole.min, middle};
-  const double in_lower = LeastShare(sums, sides, halvings - 1);
+  const double in_lower = LeastShare(conditions, sides, halvings - 1);
   longest->values = {middle + 1, whole.max};
-  return lower * in_lower + (1 - lower) * LeastShare(sums, std::move(sides), halvings - 1);
+  return lower * in_lower + (1 - lower) * LeastShare(conditions, std::move(sides), halvings - 1);
+}
+
+// Comparisons with what tensors hold may hold nowhere.
+void AddAlternatives(const Expr& condition, Alternatives& sums) {
+  if (condition->op == Op::kOr) {
+    for (const Expr& c : condition->args) AddAlternatives(c, sums);
+  } else if (!ReadsIndices(condition)) {
+    sums.push_back(Difference(condition->args[0], condition->args[1]));
+  }
 }
 
 // The share of a sum's terms that its masks leave (skip_masked), at least.
 double ShareOf(const ScheduledStage& sum) {
   // Of a triangle of rows and columns, boxes of a 128th each way are not decided.
   constexpr int kHalvings = 14;
-  std::vector<Linear> differences;
+  std::vector<Alternatives> conditions;
   std::vector<Side> sides;
   for (const Expr& c : sum.useful) {
-    differences.push_back(Difference(c->args[0], c->args[1]));
+    AddAlternatives(c, conditions.emplace_back());
     Visit(c, [&](const Expr& node) {
       if (node->op != Op::kVar) return;
       const bool known = std::any_of(sides.begin(), sides.end(),
@@ -84,7 +102,7 @@ double ShareOf(const ScheduledStage& sum) {
       if (!known) sides.push_back({node->var.get(), {0, node->var->extent - 1}});
     });
   }
-  return LeastShare(differences, std::move(sides), kHalvings);
+  return LeastShare(conditions, std::move(sides), kHalvings);
 }
 
 // The schedule with sums that leave out what masks allow, through the stages that are computed

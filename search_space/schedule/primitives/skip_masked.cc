@@ -14,12 +14,11 @@ namespace {
 
 bool IsZero(const Expr& e) { return e->op == Op::kFloat && e->float_value == 0; }
 
-// Does a comparison of indices alone say where terms are of use?
+// Does a comparison of indices, or one of several, say where terms are of use? Tensors of indices
+// may be read there, as the lengths of sequences are.
 bool IsMask(const Expr& c) {
-  if (c->op != Op::kLt || c->args[0]->type != DType::kInt64) return false;
-  bool reads = false;
-  Visit(c, [&](const Expr& node) { reads = reads || node->op == Op::kLoad; });
-  return !reads;
+  if (c->op == Op::kOr) return IsMask(c->args[0]) && IsMask(c->args[1]);
+  return c->op == Op::kLt && c->args[0]->type == DType::kInt64;
 }
 
 bool Contains(const std::vector<Expr>& list, const Expr& e) {

@@ -118,7 +118,7 @@ void Replace(Stage& stage, const Var& var, const Expr& value) {
 }
 
 // Splits the two axes of the sum; `reads`: what its reader reads it at, in the reader's axes.
-void SplitAxes(const Congruence& c, Stage& sum, std::vector<Expr>& reads) {
+void TakeApart(const Congruence& c, Stage& sum, std::vector<Expr>& reads) {
   const Var y = sum.axes[c.axis];
   // The positions of all phases that are numbered u: from u * s on, or up to it.
   const int64_t shift = c.sign > 0 ? c.shift : c.shift + c.stride - 1;
@@ -178,7 +178,7 @@ absl::StatusOr<std::vector<ScheduledStage>> PhaseStages(const Schedule& schedule
   // Each axis at most once: what is split has no such guard or quotient any more.
   const size_t most = whole.axes.size() + whole.reduce_axes.size();
   for (size_t axis = 0; axis < most; ++axis) {
-    if (const auto found = FindCongruence(sum)) SplitAxes(*found, sum, reads);
+    if (const auto found = FindCongruence(sum)) TakeApart(*found, sum, reads);
   }
   const std::string name = absl::StrCat(whole.name(), ".phases");
   sum.tensor = TensorOf(absl::StrCat(name, ".acc"), sum);

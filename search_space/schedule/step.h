@@ -46,6 +46,7 @@
 #include "search_space/schedule/primitives/rolling_update.h"
 #include "search_space/schedule/primitives/row_fragment.h"
 #include "search_space/schedule/primitives/scan.h"
+#include "search_space/schedule/primitives/separate_decay.h"
 #include "search_space/schedule/primitives/set_scope.h"
 #include "search_space/schedule/primitives/share_scan.h"
 #include "search_space/schedule/primitives/shift_moments.h"
@@ -71,7 +72,7 @@ using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, Gat
                           ShiftMoments, PackLayout, Materialize, FlattenAxes, Contract, RowFragment,
                           RollingUpdate, SplitOperand, FlattenSumAxes, Persist, PadTerms,
                           PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient, SplitDim,
-                          MergeAxes>;
+                          MergeAxes, SeparateDecay>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

@@ -19,6 +19,7 @@
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/split_operand.h"
 #include "search_space/schedule/winograd.h"
+#include "search_space/sketch/form.h"
 
 namespace heddle::search_space {
 namespace {
@@ -334,7 +335,7 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
 
 double LeastFlops(const TensorProgram& program) {
   double least = program.Flops();
-  const auto shared = std::make_shared<const TensorProgram>(program);
+  const auto shared = FormOf(std::make_shared<const TensorProgram>(program)).program;
   for (const Algorithm& algorithm : AlgorithmsOf(shared)) {
     Schedule schedule(shared);
     if (schedule.Apply(algorithm.steps).ok()) least = std::min(least, FlopsOf(schedule));

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "search_space/schedule/decay.h"
 #include "search_space/schedule/merge_axes.h"
 #include "search_space/schedule/permute.h"
 #include "search_space/schedule/quotient.h"
@@ -32,6 +33,10 @@ Form FormOf(const std::shared_ptr<const TensorProgram>& program) {
   while (const auto parts = DimWorthSplitting(*form.program)) {
     const auto& [input, dim, width] = *parts;
     Add(SplitDim{input, dim, width}, WithSplitDim(*form.program, input, dim, width), form);
+  }
+  for (const Stage& s : std::vector<Stage>(form.program->stages)) {
+    auto separate = WithSeparateDecay(*form.program, s.name());
+    if (separate.ok()) Add(SeparateDecay{s.name()}, std::move(separate), form);
   }
   for (std::vector<AxesToMerge> axes; !(axes = AxesWorthMerging(*form.program)).empty();) {
     for (const auto& [stage, outer, inner] : axes) {

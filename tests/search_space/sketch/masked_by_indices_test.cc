@@ -1,0 +1,138 @@
+// Masks that read tensors of indices, such as the lengths of sequences: that tiles they leave out
+// are skipped, and that kernels compute the definition all the same.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "search_space/sketch/algorithms.h"
+#include "tests/search_space/products.h"
+
+namespace heddle::search_space {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kOperators = R"(
+op lengths(b, s, d) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d], N[b]: index(s)
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  O[z: b, i: s, x: d] = sum(r: s) select(r <= N[z], T[z, i, r], 0) * V[z, r, x]
+  out Y[z: b, i: s, x: d] = O[z, i, x] * 2
+}
+op prefix(b, s, d) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d], N[b]: index(s)
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  M[z: b, i: s] = max(r: s) select(r <= i || r <= N[z], T[z, i, r], -3.0e38)
+  E[z: b, i: s, j: s]: bfloat16 = select(j <= i || j <= N[z], exp(T[z, i, j] / 2 - M[z, i] / 2), 0)
+  L[z: b, i: s] = sum(r: s) E[z, i, r]
+  O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
+}
+op of_rows(b, s, d) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d], N[b, s]: index(s)
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  M[z: b, i: s] = max(r: s) select(r <= N[z, i], T[z, i, r], -3.0e38)
+  E[z: b, i: s, j: s]: bfloat16 = select(j <= N[z, i], exp(T[z, i, j] / 2 - M[z, i] / 2), 0)
+  L[z: b, i: s] = sum(r: s) E[z, i, r]
+  O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
+}
+)";
+
+std::shared_ptr<const TensorProgram> Made(const std::string& op, const std::string& shape,
+                                          DType type = DType::kBFloat16) {
+  return InstantiatedFrom(kOperators, op, shape, type);
+}
+
+TEST(MaskedByIndices, SumsAreExact) {
+  ExpectPointsCompute(Made("lengths", "b=2,s=64,d=8", DType::kFloat32), *FindTarget("h100"),
+                      "skip_masked=1");
+}
+
+// How many terms tensors of indices leave is not known; those that others do are.
+TEST(MaskedByIndices, LeaveOutAllThatIsNotKnown) {
+  EXPECT_LT(LeastFlops(*Made("lengths", "b=2,s=64,d=8")), Made("lengths", "b=2,s=64,d=8")->Flops() / 8);
+  const double all = Made("prefix", "b=1,s=256,d=16")->Flops();
+  EXPECT_LT(LeastFlops(*Made("prefix", "b=1,s=256,d=16")), 0.6 * all);
+  EXPECT_GT(LeastFlops(*Made("prefix", "b=1,s=256,d=16")), 0.4 * all);
+}
+
+struct Case {
+  const char *op, *shape, *sketch;
+};
+
+class MaskedAttention : public testing::TestWithParam<Case> {};
+
+// Scores from some -16 to 16; weights are rounded to 8 bits, and so are what they average, of
+// values up to 4.
+TEST_P(MaskedAttention, ComputesItsProgram) {
+  static constexpr int kDraws = 1200, kPoints = 8;
+  const auto& [op, shape, sketch] = GetParam();
+  const Target target = *FindTarget("h100");
+  const auto program = Made(op, shape);
+  const auto space = *SearchSpace::Create(program, target);
+  TensorValues inputs = IntegerInputs(*program);
+  for (const char* scores : {"Q", "K"}) {
+    for (double& value : inputs.at(scores)) value /= 4;
+  }
+  TensorValues expected = inputs;
+  EvaluateAll(*program, expected);
+  Rng rng(1);
+  int seen = 0;
+  for (int draw = 0; draw < kDraws && seen < kPoints; ++draw) {
+    const Point point = *space.Sample(rng);
+    const std::string text = space.Print(point);
+    if (!absl::StartsWith(text, sketch) || !absl::StrContains(text, "skip_masked=1")) continue;
+    SCOPED_TRACE(text);
+    const auto lowered = space.Lower(point);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const absl::Status verified = Verify(*lowered, target);
+    ASSERT_TRUE(verified.ok()) << verified;
+    TensorValues got = inputs;
+    const absl::Status ran = Interpret(*lowered, got, {.seed = static_cast<uint64_t>(++seen)});
+    ASSERT_TRUE(ran.ok()) << ran << ToString(*lowered);
+    double worst = 0;
+    for (size_t e = 0; e < expected.at("Y").size(); ++e) {
+      const double error = std::abs(got.at("Y")[e] - expected.at("Y")[e]);
+      worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error);
+    }
+    EXPECT_LT(worst, 4.0 / 256 * 2) << ToString(*lowered);
+  }
+  EXPECT_EQ(seen, kPoints);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MaskedAttention,
+                         testing::Values(Case{"prefix", "b=2,s=96,d=16", "rolling:"},
+                                         Case{"prefix", "b=2,s=192,d=16", "rolling_warpgroup:"},
+                                         Case{"prefix", "b=1,s=64,d=16", "chain:"},
+                                         Case{"of_rows", "b=2,s=96,d=16", "rolling:"}),
+                         [](const auto& info) {
+                           return absl::StrCat(info.param.op, "_", info.index);
+                         });
+
+// The condition stands around a tile's copies and products, and what is computed of a tile that is
+// all of use compares nothing.
+TEST(MaskedByIndices, TilesAreSkippedAndWholeOnesNotCompared) {
+  const Target target = *FindTarget("h100");
+  const auto space = *SearchSpace::Create(Made("prefix", "b=2,s=256,d=32"), target);
+  const auto point = space.Parse(
+      "rolling_warpgroup: groups=2 tiles=1 terms=64 pipeline=2 bulk=1 min_blocks=0 skip_masked=1 "
+      "last_first=0");
+  ASSERT_TRUE(point.ok()) << point.status();
+  const auto lowered = space.Lower(*point);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const std::string loops = ToString(*lowered);
+  EXPECT_THAT(loops, HasSubstr("if r.0 < i.0@z@x.0 / 2 * 2 + 2 || "
+                               "r.0 * 64 < max(min(N[i.0@z@x.0 % 2], 255), 0) + 1"));
+  EXPECT_THAT(loops, HasSubstr("if r.0 < i.0@z@x.0 / 2 * 2 || "
+                               "r.0 * 64 < max(min(N[i.0@z@x.0 % 2], 255), 0) - 62"));
+}
+
+}  // namespace
+}  // namespace heddle::search_space

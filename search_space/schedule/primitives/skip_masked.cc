@@ -26,11 +26,17 @@ bool Contains(const std::vector<Expr>& list, const Expr& e) {
                      [&](const Expr& other) { return StructurallyEqual(e, other); });
 }
 
+// Less than any score: what exp makes of it is zero.
+constexpr double kFill = -1e30;
+
+double PositiveNumber(const Expr& e) { return e->op == Op::kFloat ? e->float_value : 0; }
+
 // Comparisons of indices, all of which hold where a term of a sum is not zero. A factor may be what
-// an elementwise stage computes, and may be converted.
+// an elementwise stage computes, and may be converted; it may be the exponential of what is least
+// where they do not hold, less the greatest of that along what is summed.
 class Factors {
  public:
-  explicit Factors(const Schedule& schedule) : schedule_(schedule) {}
+  Factors(const Schedule& schedule, const ScheduledStage& sum) : schedule_(schedule), sum_(sum) {}
 
   void Add(const Expr& term) {
     // Where each of a chain of stages reads the one before at several places, the factors are
@@ -40,6 +46,7 @@ class Factors {
       for (const Expr& factor : term->args) Add(factor);
     }
     if (term->op == Op::kLoad) AddDefinition(term);
+    if (term->op == Op::kExp) AddExponent(term->args[0]);
     if (const Expr whole = WholeOf(term)) Add(whole);
     if (term->op != Op::kSelect || !IsZero(term->args[2])) return;
     for (const Expr& c : Conjuncts(Simplify(term->args[0]))) conditions_.push_back(c);
@@ -51,18 +58,117 @@ class Factors {
   static constexpr int kMost = 256;
 
   void AddDefinition(const Expr& load) {
-    const int s = schedule_.FindStage(load->buffer.get());
-    if (s < 0 || schedule_.stages()[static_cast<size_t>(s)].is_reduction()) return;
+    if (StageOf(load) == nullptr || StageOf(load)->is_reduction()) return;
     if (Contains(seen_, load)) return;
     seen_.push_back(load);
-    const ScheduledStage& stage = schedule_.stages()[static_cast<size_t>(s)];
-    Add(Substitute(stage.body, [&](const Var& v) -> Expr {
+    Add(DefinitionOf(load));
+  }
+
+  // Null: of an input.
+  const ScheduledStage* StageOf(const Expr& load) const {
+    const int s = schedule_.FindStage(load->buffer.get());
+    return s < 0 ? nullptr : &schedule_.stages()[static_cast<size_t>(s)];
+  }
+
+  Expr DefinitionOf(const Expr& load) const {
+    const ScheduledStage& stage = *StageOf(load);
+    return Substitute(stage.body, [&](const Var& v) -> Expr {
       const int axis = stage.FindAxis(v);
       return axis < 0 ? nullptr : load->args[static_cast<size_t>(axis)];
-    }));
+    });
+  }
+
+  void AddExponent(const Expr& exponent) {
+    const std::optional<std::vector<Expr>> filled = FilledIn(exponent);
+    // A row of which nothing is left has the fill for its greatest, and weights of 1.
+    if (!filled.has_value() || !HoldSomewhere(*filled) || !IsNoOtherFill(exponent, *filled)) return;
+    for (const Expr& c : *filled) conditions_.push_back(c);
+  }
+
+  // Are all greatest elements that the expression reads of rows in which some are left?
+  bool IsNoOtherFill(const Expr& e, const std::vector<Expr>& filled) {
+    if (left_-- <= 0) return false;
+    if (e->op == Op::kLoad && StageOf(e) != nullptr) {
+      const ScheduledStage& read = *StageOf(e);
+      if (!read.is_reduction()) return IsNoOtherFill(DefinitionOf(e), filled);
+      return read.combiner == Combiner::kSum || IsGreatestOf(e, read, filled);
+    }
+    return std::all_of(e->args.begin(), e->args.end(),
+                       [&](const Expr& arg) { return IsNoOtherFill(arg, filled); });
+  }
+
+  // Is the element that is read the greatest of what has the same fill along a sum's axis?
+  bool IsGreatestOf(const Expr& load, const ScheduledStage& read,
+                    const std::vector<Expr>& filled) const {
+    const auto of_terms = FilledIn(read.body);
+    if (read.combiner != Combiner::kMax || read.reduce_axes.size() != 1 || !of_terms.has_value() ||
+        of_terms->size() != filled.size()) {
+      return false;
+    }
+    return std::any_of(sum_.reduce_axes.begin(), sum_.reduce_axes.end(), [&](const Var& reduced) {
+      return std::all_of(of_terms->begin(), of_terms->end(), [&](const Expr& c) {
+        return Contains(filled, Simplify(Substitute(c, [&](const Var& v) -> Expr {
+                          if (v == read.reduce_axes[0]) return VarExpr(reduced);
+                          const int axis = read.FindAxis(v);
+                          return axis < 0 ? nullptr : load->args[static_cast<size_t>(axis)];
+                        })));
+      });
+    });
+  }
+
+  // Conditions where an expression is not less than any score.
+  std::optional<std::vector<Expr>> FilledIn(const Expr& e) const {
+    const auto of = [&](size_t arg) { return FilledIn(e->args[arg]); };
+    switch (e->op) {
+      case Op::kSelect:
+        if (e->args[2]->op != Op::kFloat || e->args[2]->float_value > kFill) return std::nullopt;
+        return Conjuncts(Simplify(e->args[0]));
+      case Op::kCast:
+      case Op::kSub:
+        return of(0);
+      case Op::kAdd: {
+        auto first = of(0);
+        return first.has_value() ? first : of(1);
+      }
+      case Op::kMul:
+        if (PositiveNumber(e->args[0]) > 0) return of(1);
+        return PositiveNumber(e->args[1]) > 0 ? of(0) : std::nullopt;
+      case Op::kDiv:
+        return PositiveNumber(e->args[1]) > 0 ? of(0) : std::nullopt;
+      case Op::kLoad: {
+        const ScheduledStage* read = StageOf(e);
+        if (read == nullptr || read->is_reduction()) return std::nullopt;
+        return FilledIn(DefinitionOf(e));
+      }
+      default:
+        return std::nullopt;
+    }
+  }
+
+  // Of each sum, for one of its terms: the first, the last, or that at the place of its result?
+  bool HoldSomewhere(const std::vector<Expr>& conditions) const {
+    for (const Var& reduced : sum_.reduce_axes) {
+      std::vector<Expr> places = {Int(0), Int(reduced->extent - 1)};
+      for (const Var& axis : sum_.axes) {
+        if (axis->extent == reduced->extent) places.push_back(VarExpr(axis));
+      }
+      for (const Expr& place : places) {
+        const bool hold =
+            std::all_of(conditions.begin(), conditions.end(), [&](const Expr& condition) {
+              return IsInt(Simplify(Substitute(condition,
+                                               [&](const Var& v) -> Expr {
+                                                 return v == reduced ? place : nullptr;
+                                               })),
+                           1);
+            });
+        if (hold) return true;
+      }
+    }
+    return false;
   }
 
   const Schedule& schedule_;
+  const ScheduledStage& sum_;
   int left_ = kMost;
   std::vector<Expr> seen_, conditions_;
 };
@@ -140,7 +246,7 @@ absl::Status SkipMasked::ApplyTo(ScheduleEditor& editor) const {
         absl::StrCat("skip_masked must come before other changes to the loops of ", stage));
   }
   std::vector<Expr> conditions = ReadUnder(editor.schedule(), *here);
-  Factors factors(editor.schedule());
+  Factors factors(editor.schedule(), *here);
   factors.Add(here->body);
   conditions.insert(conditions.end(), factors.conditions().begin(), factors.conditions().end());
   std::erase_if(conditions, [](const Expr& c) { return !IsMask(c); });

@@ -1,5 +1,6 @@
-// Masks that read tensors of indices, such as the lengths of sequences: that tiles they leave out
-// are skipped, and that kernels compute the definition all the same.
+// Tiles that masks leave out, where these read tensors of indices, such as the lengths of sequences,
+// or say so by the least score: that they are skipped, and that kernels compute the definition all
+// the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "search_space/schedule/schedule.h"
 #include "search_space/sketch/algorithms.h"
 #include "tests/search_space/products.h"
 
@@ -43,6 +45,46 @@ op of_rows(b, s, d) {
   O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
   out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
 }
+op filled(b, s, d) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d]
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  S[z: b, i: s, j: s] = select(j <= i, T[z, i, j] / 2, -3.0e38)
+  M[z: b, i: s] = max(r: s) S[z, i, r]
+  E[z: b, i: s, j: s]: bfloat16 = exp(S[z, i, j] - M[z, i])
+  L[z: b, i: s] = sum(r: s) E[z, i, r]
+  O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
+}
+op filled_behind(b, s, d) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d], N[b]: index(s)
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  S[z: b, i: s, j: s] = select(j <= N[z], T[z, i, j] / 2, -3.0e38)
+  M[z: b, i: s] = max(r: s) S[z, i, r]
+  E[z: b, i: s, j: s]: bfloat16 = exp(S[z, i, j] - M[z, i])
+  L[z: b, i: s] = sum(r: s) E[z, i, r]
+  O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
+}
+op filled_rows(b, s, d) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d], N[b]: index(s)
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  S[z: b, i: s, j: s] = select(j < N[z], T[z, i, j] / 2, -3.0e38)
+  M[z: b, i: s] = max(r: s) S[z, i, r]
+  E[z: b, i: s, j: s]: bfloat16 = exp(S[z, i, j] - M[z, i])
+  L[z: b, i: s] = sum(r: s) E[z, i, r]
+  O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
+}
+op other_greatest(b, s, d) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d]
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  S[z: b, i: s, j: s] = select(j <= i, T[z, i, j] / 2, -3.0e38)
+  U[z: b, i: s, j: s] = select(j < i, T[z, i, j] / 2, -3.0e38)
+  M[z: b, i: s] = max(r: s) U[z, i, r]
+  E[z: b, i: s, j: s]: bfloat16 = exp(S[z, i, j] - M[z, i])
+  O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: d]: float32 = O[z, i, x]
+}
 )";
 
 std::shared_ptr<const TensorProgram> Made(const std::string& op, const std::string& shape,
@@ -50,17 +92,29 @@ std::shared_ptr<const TensorProgram> Made(const std::string& op, const std::stri
   return InstantiatedFrom(kOperators, op, shape, type);
 }
 
-TEST(MaskedByIndices, SumsAreExact) {
+TEST(MaskedTiles, SumsAreExact) {
   ExpectPointsCompute(Made("lengths", "b=2,s=64,d=8", DType::kFloat32), *FindTarget("h100"),
                       "skip_masked=1");
 }
 
 // How many terms tensors of indices leave is not known; those that others do are.
-TEST(MaskedByIndices, LeaveOutAllThatIsNotKnown) {
+TEST(MaskedTiles, LeaveOutAllThatIsNotKnown) {
   EXPECT_LT(LeastFlops(*Made("lengths", "b=2,s=64,d=8")), Made("lengths", "b=2,s=64,d=8")->Flops() / 8);
   const double all = Made("prefix", "b=1,s=256,d=16")->Flops();
   EXPECT_LT(LeastFlops(*Made("prefix", "b=1,s=256,d=16")), 0.6 * all);
   EXPECT_GT(LeastFlops(*Made("prefix", "b=1,s=256,d=16")), 0.4 * all);
+}
+
+// Of rows in which nothing is left all weights are 1; such a row may be the greatest's, too.
+TEST(MaskedTiles, RowsOfWhichNothingIsLeftAreNotSkipped) {
+  const auto skips = [](const char* op) {
+    Schedule schedule(Made(op, "b=2,s=64,d=16"));
+    return schedule.Apply(SkipMasked{"O"}).ok();
+  };
+  EXPECT_TRUE(skips("filled"));
+  EXPECT_TRUE(skips("filled_behind"));
+  EXPECT_FALSE(skips("filled_rows"));
+  EXPECT_FALSE(skips("other_greatest"));
 }
 
 struct Case {
@@ -111,14 +165,17 @@ INSTANTIATE_TEST_SUITE_P(All, MaskedAttention,
                          testing::Values(Case{"prefix", "b=2,s=96,d=16", "rolling:"},
                                          Case{"prefix", "b=2,s=192,d=16", "rolling_warpgroup:"},
                                          Case{"prefix", "b=1,s=64,d=16", "chain:"},
-                                         Case{"of_rows", "b=2,s=96,d=16", "rolling:"}),
+                                         Case{"of_rows", "b=2,s=96,d=16", "rolling:"},
+                                         Case{"filled", "b=2,s=96,d=16", "rolling:"},
+                                         Case{"filled", "b=1,s=192,d=16", "rolling_warpgroup:"},
+                                         Case{"filled_behind", "b=2,s=96,d=16", "rolling:"}),
                          [](const auto& info) {
                            return absl::StrCat(info.param.op, "_", info.index);
                          });
 
 // The condition stands around a tile's copies and products, and what is computed of a tile that is
 // all of use compares nothing.
-TEST(MaskedByIndices, TilesAreSkippedAndWholeOnesNotCompared) {
+TEST(MaskedTiles, TilesAreSkippedAndWholeOnesNotCompared) {
   const Target target = *FindTarget("h100");
   const auto space = *SearchSpace::Create(Made("prefix", "b=2,s=256,d=32"), target);
   const auto point = space.Parse(

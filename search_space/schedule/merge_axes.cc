@@ -24,6 +24,11 @@ struct Pair {
   Var outer, inner;
 };
 
+bool IsReduced(const Stage& stage, const Pair& pair) {
+  return std::find(stage.reduce_axes.begin(), stage.reduce_axes.end(), pair.outer) !=
+         stage.reduce_axes.end();
+}
+
 std::optional<size_t> IndexIn(const std::vector<Var>& axes, const Expr& index) {
   if (index->op != Op::kVar) return std::nullopt;
   const auto at = std::find(axes.begin(), axes.end(), index->var);
@@ -46,8 +51,12 @@ class MergedAxes {
   explicit MergedAxes(const TensorProgram& program) : program_(program) {}
 
   void Add(const Stage& stage, const Pair& pair) {
-    if (stage.is_output || !pairs_.emplace(stage.tensor.get(), pair).second) return;
-    for (const Stage& reader : program_.stages) AddReader(stage, pair, reader);
+    const bool is_reduced = IsReduced(stage, pair);
+    if (stage.is_output && !is_reduced) return;
+    if (!pairs_.emplace(stage.tensor.get(), pair).second) return;
+    for (const Stage& reader : program_.stages) {
+      if (!is_reduced) AddReader(stage, pair, reader);
+    }
     Visit(stage.body, [&](const Expr& load) {
       if (load->op != Op::kLoad) return;
       const Stage* read = program_.FindStage(load->buffer.get());
@@ -142,10 +151,12 @@ class MergeStages {
       if (var == pair->outer) return VarExpr(both) / width;
       return var == pair->inner ? VarExpr(both) % width : nullptr;
     }));
-    Tensor made{nullptr, *IndexIn(stage.axes, VarExpr(pair->outer)),
-                *IndexIn(stage.axes, VarExpr(pair->inner)), pair->inner->extent};
-    stage.axes[made.outer] = both;
-    stage.axes.erase(stage.axes.begin() + static_cast<std::ptrdiff_t>(made.inner));
+    std::vector<Var>& axes = IsReduced(stage, *pair) ? stage.reduce_axes : stage.axes;
+    Tensor made{nullptr, *IndexIn(axes, VarExpr(pair->outer)),
+                *IndexIn(axes, VarExpr(pair->inner)), pair->inner->extent};
+    axes[made.outer] = both;
+    axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(made.inner));
+    if (&axes == &stage.reduce_axes) return;
     std::vector<int64_t> shape;
     for (const Var& axis : stage.axes) shape.push_back(axis->extent);
     stage.tensor = made.tensor =
@@ -201,6 +212,24 @@ std::optional<Pair> RowsOf(const Stage& product, const Expr& factor, const Expr&
   return std::nullopt;
 }
 
+// Two axes that are summed along and that both factors have next to each other.
+std::optional<Pair> TermsOf(const Stage& product, const std::vector<Expr>& factors) {
+  const auto has = [&](const Expr& factor, const Pair& pair) {
+    for (size_t d = 0; d < factor->args.size(); ++d) {
+      if (IsReadAt(factor, d, pair)) return true;
+    }
+    return false;
+  };
+  for (const Var& outer : product.reduce_axes) {
+    for (const Var& inner : product.reduce_axes) {
+      const Pair pair{outer, inner};
+      const bool is_short = outer->extent > 1 && inner->extent > 1 && inner->extent < kTile;
+      if (outer != inner && is_short && has(factors[0], pair) && has(factors[1], pair)) return pair;
+    }
+  }
+  return std::nullopt;
+}
+
 // Does the factor read one dimension for both behind the step?
 bool IsMerged(const TensorProgram& program, const MergedAxes& merged, const Expr& factor,
               const Pair& pair) {
@@ -217,18 +246,22 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithMergedAxes(const Tensor
                                                                     const std::string& inner) {
   HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
   const Stage& stage = program.stages[number];
-  if (stage.is_output) {
+  Pair pair;
+  for (const auto* axes : {&stage.axes, &stage.reduce_axes}) {
+    Pair here;
+    for (const Var& axis : *axes) {
+      if (axis->name == outer) here.outer = axis;
+      if (axis->name == inner) here.inner = axis;
+    }
+    if (here.outer != nullptr && here.inner != nullptr && here.outer != here.inner) pair = here;
+  }
+  if (pair.outer == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        outer, " and ", inner, " are not two axes of ", name, ", or two that it reduces"));
+  }
+  if (stage.is_output && !IsReduced(stage, pair)) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " is an output, whose elements keep their order in memory"));
-  }
-  Pair pair;
-  for (const Var& axis : stage.axes) {
-    if (axis->name == outer) pair.outer = axis;
-    if (axis->name == inner) pair.inner = axis;
-  }
-  if (pair.outer == nullptr || pair.inner == nullptr || pair.outer == pair.inner) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(outer, " and ", inner, " are not two axes of ", name));
   }
   MergedAxes merged(program);
   merged.Add(stage, pair);
@@ -242,19 +275,26 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithMergedAxes(const Tensor
 std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program) {
   std::vector<AxesToMerge> found;
   for (const Stage& stage : program.stages) {
-    if (stage.combiner != Combiner::kSum || stage.is_output) continue;
     const std::vector<Expr> factors = LoadsIn(stage.body);
-    if (factors.size() != 2) continue;
-    for (size_t i = 0; i < 2; ++i) {
-      if (!IsNarrow(factors[i]->buffer->dtype)) continue;
-      const auto pair = RowsOf(stage, factors[i], factors[1 - i]);
-      if (!pair.has_value()) continue;
+    const bool is_product =
+        stage.combiner == Combiner::kSum && factors.size() == 2 &&
+        std::all_of(factors.begin(), factors.end(),
+                    [](const Expr& factor) { return IsNarrow(factor->buffer->dtype); });
+    if (!is_product) continue;
+    const auto add = [&](const Pair& pair, const std::vector<Expr>& of) {
       MergedAxes merged(program);
-      merged.Add(stage, *pair);
-      if (IsMerged(program, merged, factors[i], *pair)) {
-        found.push_back({stage.name(), pair->outer->name, pair->inner->name});
-      }
+      merged.Add(stage, pair);
+      const bool is_merged = std::all_of(of.begin(), of.end(), [&](const Expr& factor) {
+        return IsMerged(program, merged, factor, pair);
+      });
+      if (is_merged) found.push_back({stage.name(), pair.outer->name, pair.inner->name});
+    };
+    for (size_t i = 0; i < 2 && !stage.is_output; ++i) {
+      const auto rows = RowsOf(stage, factors[i], factors[1 - i]);
+      if (rows.has_value()) add(*rows, {factors[i]});
     }
+    const auto terms = found.empty() ? TermsOf(stage, factors) : std::nullopt;
+    if (terms.has_value()) add(*terms, factors);
     if (!found.empty()) break;
   }
   return found;

@@ -122,6 +122,15 @@ bool Implies(const Inequality& known, const Inequality& goal) {
   return false;
 }
 
+// How many times the term stands in the sum; 0 where that is no whole number.
+int64_t TimesIn(const Linear& sum, const Term& term) {
+  for (const Term& t : sum.terms) {
+    if (!StructurallyEqual(t.x, term.x) || t.div != term.div || t.mod != term.mod) continue;
+    return term.coef != 0 && t.coef % term.coef == 0 ? t.coef / term.coef : 0;
+  }
+  return 0;
+}
+
 bool ProvesInequality(const std::vector<Inequality>& known, const Inequality& goal,
                       int assumptions = 2) {
   if (BoundsOf(goal).max <= 0) return true;
@@ -145,9 +154,12 @@ bool ProvesInequality(const std::vector<Inequality>& known, const Inequality& go
     if (ProvesInequality(known, cleared, assumptions)) return true;
   }
   if (assumptions == 1) return false;
-  // Two assumptions together, such as y < h and x < w for a fused index.
+  // Two assumptions together, such as y < h and x < w for a fused index, one of them as many times
+  // as makes a term vanish.
   return std::any_of(known.begin(), known.end(), [&](const Inequality& k) {
-    return ProvesInequality(known, Add(goal, k, -1), 1);
+    if (ProvesInequality(known, Add(goal, k, -1), 1)) return true;
+    const int64_t times = k.terms.empty() ? 1 : TimesIn(goal, k.terms[0]);
+    return times > 1 && ProvesInequality(known, Add(goal, k, -times), 1);
   });
 }
 
@@ -185,16 +197,20 @@ class Facts {
                        [&](const Inequality& l) { return ProvesInequality(Known(), l); });
   }
 
-  // Does it follow from one or the other of which one is known to hold?
+  // Does it follow from one or the other of which one is known to hold? Of several such pairs one
+  // is taken apart at a time: all together would be exponentially many cases.
   bool ProveByCases(const Expr& goal) {
-    for (size_t i = 0; i < conditions_.size(); ++i) {
+    int left = kMostPairs;
+    for (size_t i = 0; i < conditions_.size() && left > 0; ++i) {
       if (conditions_[i]->op != Op::kOr) continue;
+      --left;
       std::vector<Expr> conditions(conditions_.begin(), conditions_.end());
-      return std::all_of(conditions_[i]->args.begin(), conditions_[i]->args.end(),
-                         [&](const Expr& holds) {
-                           conditions[i] = holds;
-                           return Facts(conditions).Prove(goal);
-                         });
+      const auto proves = [&](const Expr& holds) {
+        conditions[i] = holds;
+        return Facts(conditions).ProveDirectly(goal);
+      };
+      const ExprList& either = conditions_[i]->args;
+      if (std::all_of(either.begin(), either.end(), proves)) return true;
     }
     return false;
   }
@@ -208,6 +224,8 @@ class Facts {
     }
     return known_;
   }
+
+  static constexpr int kMostPairs = 4;
 
   const absl::Span<const Expr> conditions_;
   std::vector<Inequality> known_;

@@ -1,5 +1,6 @@
 #include "search_space/lower/masked.h"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -86,6 +87,14 @@ Expr IsFetchUseful(const KernelContext& context, int s) {
     sum = context.stage(*sum).consumer;
   }
   if (!sum || context.stage(*sum).useful.empty()) return nullptr;
+  // What stays for all iterations is read outside of these, too, whether one is of use or none.
+  const std::vector<Loop>& loops = context.stage(*sum).loops;
+  const std::vector<const Loop*> around = EnclosingLoops(context.schedule, context.stage(s));
+  const bool is_of_iteration = std::any_of(loops.begin(), loops.end(), [&](const Loop& l) {
+    return l.reduce && std::any_of(around.begin(), around.end(),
+                                   [&](const Loop* a) { return a->var == l.var; });
+  });
+  if (!is_of_iteration) return nullptr;
   return Hold(context, context.stage(*sum), LoopsAround(context, context.stage(s)), false);
 }
 

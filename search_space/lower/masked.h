@@ -12,7 +12,7 @@ Expr IsUseful(const KernelContext& context, int s, size_t depth);
 // Are all of its terms of use in that iteration? 0 where that cannot be; null = they always are.
 Expr IsAllUseful(const KernelContext& context, int s, size_t depth);
 // May some term be of use of the sum that alone reads the fetched stage `s`, which may be any,
-// where that is filled?
+// where that is filled in the sum's iterations? null = always.
 Expr IsFetchUseful(const KernelContext& context, int s);
 
 }  // namespace heddle::search_space

@@ -355,8 +355,10 @@ Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& ca
   // threads reach, stand around what is fetched for it.
   const Expr useful = rolls ? IsUseful(context, s, depth + 1) : nullptr;
   // Copies that are started are of another tile, which may be of use where this one is not.
-  const bool starts = carried.started != nullptr && StartsCopies(context.stage(s), loop);
-  const bool tests = starts && !rolls && loop.reduce && !carried.tested &&
+  const bool may_start = StartsCopies(context.stage(s), loop);
+  const bool starts = carried.started != nullptr && may_start;
+  // Where all were started before the loop, a tile of no use is not there either.
+  const bool tests = may_start && !rolls && loop.reduce && !carried.tested &&
                      !AttachesCollective(context, s, loop) &&
                      !HasCollectiveBelow(context, s, depth + 1);
   const Expr of_use = tests ? IsUseful(context, s, depth + 1) : nullptr;
@@ -379,7 +381,8 @@ Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& ca
   body.push_back(EmitLoops(context, s, depth + 1, inside));
   Stmt out = Seq(std::move(body));
   for (const BufferRef& local : locals) out = Alloc(local, out);
-  if (of_use != nullptr) out = Seq({carried.started, If(of_use, out)});
+  if (of_use != nullptr) out = If(of_use, out);
+  if (of_use != nullptr && starts) out = Seq({carried.started, out});
   if (useful == nullptr) return out;
   fetches.push_back(If(useful, out));
   return Seq(std::move(fetches));

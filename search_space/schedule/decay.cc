@@ -156,8 +156,10 @@ std::optional<Separated> Separate(const Stage& stage, const Product& product, si
     if (!is(to, stage.axes) || !is(from, stage.reduce_axes) || to.coef != -from.coef) continue;
     const int64_t extent = to.x->var->extent;
     const Expr middle = Int(extent / 2);
-    const double reach = std::abs(power->log_base * static_cast<double>(to.coef)) *
-                         static_cast<double>(extent) / 2;
+    const double reach =
+        std::abs(power->log_base) * (static_cast<double>(std::abs(to.coef)) *
+                                         static_cast<double>(extent) / 2 +
+                                     static_cast<double>(std::abs(power->exponent.constant)));
     if (!(reach < std::log(kMostDecay))) return std::nullopt;
     Expr term = Decay(*power, to.coef, middle - from.x, type);
     if (power->exponent.constant != 0) {

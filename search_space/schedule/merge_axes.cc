@@ -277,7 +277,7 @@ std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program) {
   for (const Stage& stage : program.stages) {
     const std::vector<Expr> factors = LoadsIn(stage.body);
     const bool is_product =
-        stage.combiner == Combiner::kSum && factors.size() == 2 &&
+        stage.combiner == Combiner::kSum && factors.size() == 2 && stage.body->op == Op::kMul &&
         std::all_of(factors.begin(), factors.end(),
                     [](const Expr& factor) { return IsNarrow(factor->buffer->dtype); });
     if (!is_product) continue;

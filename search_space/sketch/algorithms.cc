@@ -96,6 +96,7 @@ double ShareOf(const ScheduledStage& sum) {
   std::vector<Side> sides;
   for (const Expr& c : sum.useful) {
     AddAlternatives(c, conditions.emplace_back());
+    if (conditions.back().empty()) return 0;
     Visit(c, [&](const Expr& node) {
       if (node->op != Op::kVar) return;
       const bool known = std::any_of(sides.begin(), sides.end(),

@@ -224,6 +224,26 @@ TEST(SimplifyTest, RewritesWhatTilingProduces) {
   }
 }
 
+TEST(ProvesTest, FollowsFromEitherOfTwo) {
+  const Expr x = VarExpr(MakeVar("x", 100)), y = VarExpr(MakeVar("y", 100));
+  const auto either = [](const Expr& a, const Expr& b) { return MakeExpr(Op::kOr, {a, b}); };
+  EXPECT_TRUE(Proves({either(x < Int(5), y < Int(7))}, either(x < Int(6), y < Int(7))));
+  EXPECT_TRUE(Proves({either(x < Int(5), x < Int(7))}, x < Int(7)));
+  EXPECT_FALSE(Proves({either(x < Int(5), y < Int(7))}, x < Int(6)));
+  // Of so many pairs all cases together would be 2^40.
+  std::vector<Expr> many;
+  for (int i = 0; i < 40; ++i) many.push_back(either(x < Int(50 + i), y < Int(i)));
+  EXPECT_FALSE(Proves(many, x < Int(20)));
+}
+
+TEST(ProvesTest, TakesAnAssumptionSeveralTimesBesideAnother) {
+  const Expr x = VarExpr(MakeVar("x", 100)), y = VarExpr(MakeVar("y", 100)),
+             z = VarExpr(MakeVar("z", 100));
+  const std::vector<Expr> known = {x * Int(4) + y < Int(20), z < Int(12)};
+  EXPECT_TRUE(Proves(known, x * Int(48) + y * Int(12) + z < Int(240)));
+  EXPECT_FALSE(Proves(known, x * Int(48) + y * Int(12) + z < Int(239)));
+}
+
 TEST(ProvesTest, NarrowsByGuards) {
   const Expr y = VarExpr(MakeVar("y", 70)), v = VarExpr(MakeVar("v", 4));
   EXPECT_TRUE(Proves({Int(1) <= y && y < Int(65)}, Int(0) <= y - Int(1)));

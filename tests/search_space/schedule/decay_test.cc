@@ -60,6 +60,10 @@ op other_distance(m, n) {
   in X[m, n]
   out Y[i: m, j: n] = sum(r: n) select(r <= j, X[i, r] * pow(0.9, j + r), 0)
 }
+op shifted(m, n, d) {
+  in X[m, n]
+  out Y[i: m, j: n] = sum(r: n) select(r <= j, X[i, r] * pow(0.5, j - r - d), 0)
+}
 op unmasked(m, n) {
   in X[m, n]
   out Y[i: m, j: n] = sum(r: n) X[i, r] * pow(0.9, j - r)
@@ -121,6 +125,9 @@ TEST(DecayTest, WhatIsNoDecayOfPrefixesIsRefused) {
     const auto refused = WithSeparateDecay(*Made(op, "m=2,n=16"), "Y");
     EXPECT_THAT(std::string(refused.status().message()), HasSubstr("Y is no sum of select")) << op;
   }
+  // 2^100 is no weight of the sum's terms alone, but of their place on the way.
+  EXPECT_TRUE(WithSeparateDecay(*Made("shifted", "m=2,n=16,d=3"), "Y").ok());
+  EXPECT_FALSE(WithSeparateDecay(*Made("shifted", "m=2,n=16,d=100"), "Y").ok());
   // Weights from 0.9^-300 to 0.9^300.
   EXPECT_FALSE(WithSeparateDecay(*Made("average", "m=2,n=600"), "Y").ok());
   EXPECT_TRUE(WithSeparateDecay(*Made("average", "m=2,n=560"), "Y").ok());

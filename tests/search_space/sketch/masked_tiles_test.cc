@@ -45,6 +45,15 @@ op of_rows(b, s, d) {
   O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
   out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
 }
+op padded_rows(b, s, d) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d], N[b]: index(s)
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  M[z: b, i: s] = max(r: s) select(i <= N[z] && r <= N[z], T[z, i, r], -3.0e38)
+  E[z: b, i: s, j: s]: bfloat16 = select(i <= N[z] && j <= N[z], exp(T[z, i, j] / 2 - M[z, i] / 2), 0)
+  L[z: b, i: s] = sum(r: s) E[z, i, r]
+  O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: d]: float32 = select(L[z, i] > 0, O[z, i, x] / L[z, i], 0)
+}
 op filled(b, s, d) {
   in Q[b, s, d], K[b, s, d], V[b, s, d]
   T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
@@ -166,6 +175,9 @@ INSTANTIATE_TEST_SUITE_P(All, MaskedAttention,
                                          Case{"prefix", "b=2,s=192,d=16", "rolling_warpgroup:"},
                                          Case{"prefix", "b=1,s=64,d=16", "chain:"},
                                          Case{"of_rows", "b=2,s=96,d=16", "rolling:"},
+                                         Case{"padded_rows", "b=2,s=96,d=16", "rolling:"},
+                                         Case{"padded_rows", "b=1,s=192,d=16", "rolling_warpgroup:"},
+                                         Case{"padded_rows", "b=2,s=64,d=16", "chain:"},
                                          Case{"filled", "b=2,s=96,d=16", "rolling:"},
                                          Case{"filled", "b=1,s=192,d=16", "rolling_warpgroup:"},
                                          Case{"filled_behind", "b=2,s=96,d=16", "rolling:"}),

@@ -27,13 +27,13 @@ LoopSet LoopsAround(const KernelContext& context, const ScheduledStage& stage) {
 }
 
 // Does a condition of the sum hold for some iteration of the loops that are not fixed, each of its
-// comparisons for one of its own? Or `everywhere`, for all of these, as far as one comparison tells?
+// comparisons for one of its own? Or `everywhere`, for all of these, as far as one comparison
+// tells?
 Expr Holds(const KernelContext& context, const ScheduledStage& sum, const LoopSet& fixed,
            bool everywhere, const Expr& condition) {
   if (condition->op == Op::kOr) {
     const auto holds = [&](const Expr& c) { return Holds(context, sum, fixed, everywhere, c); };
-    return Simplify(
-        MakeExpr(Op::kOr, {holds(condition->args[0]), holds(condition->args[1])}));
+    return Simplify(MakeExpr(Op::kOr, {holds(condition->args[0]), holds(condition->args[1])}));
   }
   const Expr difference = Simplify(AtLoops(context.schedule, sum, condition->args[0]) -
                                    AtLoops(context.schedule, sum, condition->args[1]));

@@ -145,8 +145,8 @@ std::optional<Separated> Separate(const Stage& stage, const Product& product, si
   const DType type = stage.body->type;
   Separated made{stage, stage};
   made.scan.is_output = false;
-  made.scan.tensor = MakeBuffer(absl::StrCat(stage.name(), ".scan"), type, Scope::kGlobal,
-                                stage.tensor->shape);
+  made.scan.tensor =
+      MakeBuffer(absl::StrCat(stage.name(), ".scan"), type, Scope::kGlobal, stage.tensor->shape);
   for (const size_t first : {0, 1}) {
     const Term &to = power->exponent.terms[first], &from = power->exponent.terms[1 - first];
     const auto is = [](const Term& t, const std::vector<Var>& axes) {
@@ -156,10 +156,9 @@ std::optional<Separated> Separate(const Stage& stage, const Product& product, si
     if (!is(to, stage.axes) || !is(from, stage.reduce_axes) || to.coef != -from.coef) continue;
     const int64_t extent = to.x->var->extent;
     const Expr middle = Int(extent / 2);
-    const double reach =
-        std::abs(power->log_base) * (static_cast<double>(std::abs(to.coef)) *
-                                         static_cast<double>(extent) / 2 +
-                                     static_cast<double>(std::abs(power->exponent.constant)));
+    const double reach = std::abs(power->log_base) *
+                         (static_cast<double>(std::abs(to.coef)) * static_cast<double>(extent) / 2 +
+                          static_cast<double>(std::abs(power->exponent.constant)));
     if (!(reach < std::log(kMostDecay))) return std::nullopt;
     Expr term = Decay(*power, to.coef, middle - from.x, type);
     if (power->exponent.constant != 0) {
@@ -178,8 +177,8 @@ std::optional<Separated> Separate(const Stage& stage, const Product& product, si
     for (const Var& axis : stage.axes) own.push_back(VarExpr(axis));
     made.result.combiner = Combiner::kNone;
     made.result.reduce_axes.clear();
-    made.result.body = Load(made.scan.tensor, std::move(own)) *
-                       Decay(*power, to.coef, to.x - middle, type);
+    made.result.body =
+        Load(made.scan.tensor, std::move(own)) * Decay(*power, to.coef, to.x - middle, type);
     return made;
   }
   return std::nullopt;
@@ -212,8 +211,9 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSeparateDecay(const Ten
     return changed;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(name, " is no sum of select(r <= j, e * pow(c, j - r), 0) of an axis j, which e "
-                         "does not mention, and a reduced axis r as long, with weights up to ",
+      absl::StrCat(name,
+                   " is no sum of select(r <= j, e * pow(c, j - r), 0) of an axis j, which e "
+                   "does not mention, and a reduced axis r as long, with weights up to ",
                    kMostDecay));
 }
 

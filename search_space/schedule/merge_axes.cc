@@ -36,7 +36,8 @@ std::optional<size_t> IndexIn(const std::vector<Var>& axes, const Expr& index) {
   return static_cast<size_t>(at - axes.begin());
 }
 
-// Is dimension `dim` of what is loaded, and the next one, read at this pair's elements, all of them?
+// Is dimension `dim` of what is loaded, and the next one, read at this pair's elements, all of
+// them?
 bool IsReadAt(const Expr& load, size_t dim, const Pair& pair) {
   const auto is = [&](size_t d, const Var& axis) {
     return load->args[d]->op == Op::kVar && load->args[d]->var == axis &&
@@ -143,17 +144,17 @@ class MergeStages {
       stage.body = Rewritten(stage.body);
       return;
     }
-    const Var both = MakeVar(stage.UnusedAxisName(absl::StrCat(pair->outer->name,
-                                                               pair->inner->name)),
-                             pair->outer->extent * pair->inner->extent);
+    const Var both =
+        MakeVar(stage.UnusedAxisName(absl::StrCat(pair->outer->name, pair->inner->name)),
+                pair->outer->extent * pair->inner->extent);
     const Expr width = Int(pair->inner->extent);
     stage.body = Rewritten(Substitute(stage.body, [&](const Var& var) -> Expr {
       if (var == pair->outer) return VarExpr(both) / width;
       return var == pair->inner ? VarExpr(both) % width : nullptr;
     }));
     std::vector<Var>& axes = IsReduced(stage, *pair) ? stage.reduce_axes : stage.axes;
-    Tensor made{nullptr, *IndexIn(axes, VarExpr(pair->outer)),
-                *IndexIn(axes, VarExpr(pair->inner)), pair->inner->extent};
+    Tensor made{nullptr, *IndexIn(axes, VarExpr(pair->outer)), *IndexIn(axes, VarExpr(pair->inner)),
+                pair->inner->extent};
     axes[made.outer] = both;
     axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(made.inner));
     if (&axes == &stage.reduce_axes) return;
@@ -203,9 +204,9 @@ std::optional<Pair> RowsOf(const Stage& product, const Expr& factor, const Expr&
           pair.inner->extent >= kTile) {
         continue;
       }
-      const bool is_row = (factor->args.size() > 1 &&
-                           IsReadAt(factor, factor->args.size() - 2, pair)) ||
-                          IsReadByBoth(factor, pair);
+      const bool is_row =
+          (factor->args.size() > 1 && IsReadAt(factor, factor->args.size() - 2, pair)) ||
+          IsReadByBoth(factor, pair);
       if (is_row && !MentionsAny(other, {pair.outer.get(), pair.inner.get()})) return pair;
     }
   }
@@ -256,8 +257,8 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithMergedAxes(const Tensor
     if (here.outer != nullptr && here.inner != nullptr && here.outer != here.inner) pair = here;
   }
   if (pair.outer == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        outer, " and ", inner, " are not two axes of ", name, ", or two that it reduces"));
+    return absl::InvalidArgumentError(absl::StrCat(outer, " and ", inner, " are not two axes of ",
+                                                   name, ", or two that it reduces"));
   }
   if (stage.is_output && !IsReduced(stage, pair)) {
     return absl::InvalidArgumentError(

@@ -15,11 +15,11 @@
 namespace heddle::search_space {
 
 // The program with one axis, in the place of `outer`, for the two of stage `name`: P[.., outer, ..,
-// inner, ..] becomes P[.., outer * (extent of inner) + inner, ..]; or for two that it reduces. So do
-// the axes of stages that read it element by element, and dimensions next to each other of what it
-// reads along both, whether inputs, which keep their elements' order in memory, or stages; none that
-// reduces, and no output. InvalidArgument where there is no such stage or axis, or axes of an output
-// are meant.
+// inner, ..] becomes P[.., outer * (extent of inner) + inner, ..]; or for two that it reduces. So
+// do the axes of stages that read it element by element, and dimensions next to each other of what
+// it reads along both, whether inputs, which keep their elements' order in memory, or stages; none
+// that reduces, and no output. InvalidArgument where there is no such stage or axis, or axes of an
+// output are meant.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithMergedAxes(const TensorProgram& program,
                                                                     const std::string& name,
                                                                     const std::string& outer,

@@ -64,15 +64,15 @@
 
 namespace heddle::search_space {
 
-using Step = std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope,
-                          ComputeAt, ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate,
-                          Winograd, CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline,
-                          Interleave, BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases,
-                          BlockLayout, InFlight, SkipMasked, ScanChunks, ShareScan, Reverse,
-                          ShiftMoments, PackLayout, Materialize, FlattenAxes, Contract, RowFragment,
-                          RollingUpdate, SplitOperand, FlattenSumAxes, Persist, PadTerms,
-                          PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient, SplitDim,
-                          MergeAxes, SeparateDecay>;
+using Step =
+    std::variant<Split, Fuse, Reorder, Bind, CacheRead, CacheWrite, GatherRead, SetScope, ComputeAt,
+                 ComputeInline, ComputeWith, Fetch, Rfactor, Spread, Replicate, Winograd,
+                 CollapseAxes, Vectorize, Unroll, StorageLayout, Align, Pipeline, Interleave,
+                 BlockSwizzle, LaunchBounds, Fragment, Tensorize, Phases, BlockLayout, InFlight,
+                 SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize,
+                 FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes,
+                 Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
+                 SplitDim, MergeAxes, SeparateDecay>;
 
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);

@@ -321,11 +321,10 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   const bool has_one_kernel = HasOneKernel(sketches);
   AddChain(program, target, sketches);
   const std::vector<Parted> parted = AddApart(program, target, *definition, sketches);
-  const bool is_divided =
-      IsDivisible(*definition) ? !has_one_kernel
-                               : std::any_of(parted.begin(), parted.end(), [](const Parted& p) {
-                                   return IsDivisible(*p.shape);
-                                 });
+  const bool is_divided = IsDivisible(*definition)
+                              ? !has_one_kernel
+                              : std::any_of(parted.begin(), parted.end(),
+                                            [](const Parted& p) { return IsDivisible(*p.shape); });
   AddPacked(program, target, *definition, "pack", sketches);
   const std::vector<Algorithm> algorithms = AlgorithmsOf(program);
   for (const Algorithm& algorithm : algorithms) {

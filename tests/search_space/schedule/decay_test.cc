@@ -87,15 +87,18 @@ TEST(DecayTest, TermsDecayToTheMiddleAndOn) {
   ASSERT_EQ(form.program->stages.size(), 2);
   EXPECT_EQ(ToString(form.program->stages[0].body),
             "select(r < j + 1, X[i, r] * pow(0.89999997615814209, float32(r * -1 + 4)), 0)");
-  EXPECT_EQ(ToString(form.program->stages[1].body), "Y.scan[i, j] * pow(0.89999997615814209, float32(j - 4))");
+  EXPECT_EQ(ToString(form.program->stages[1].body),
+            "Y.scan[i, j] * pow(0.89999997615814209, float32(j - 4))");
   EXPECT_TRUE(form.program->stages[1].is_output);
 }
 
 TEST(DecayTest, ComputesTheSame) {
-  for (const auto& [op, shape] :
-       {std::pair("average", "m=3,n=50"), {"returns", "m=2,n=40"},
-        {"weights_of_a_stage", "m=3,n=33"}, {"exponential", "m=5,n=60"}, {"growing", "m=2,n=64"},
-        {"several", "m=2,n=20,k=3"}}) {
+  for (const auto& [op, shape] : {std::pair("average", "m=3,n=50"),
+                                  {"returns", "m=2,n=40"},
+                                  {"weights_of_a_stage", "m=3,n=33"},
+                                  {"exponential", "m=5,n=60"},
+                                  {"growing", "m=2,n=64"},
+                                  {"several", "m=2,n=20,k=3"}}) {
     for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
       const auto program = Made(op, shape, type);
       const Form form = FormOf(program);
@@ -120,8 +123,7 @@ TEST(DecayTest, AreScansOfFewOperations) {
 }
 
 TEST(DecayTest, WhatIsNoDecayOfPrefixesIsRefused) {
-  for (const char* op :
-       {"maximum", "elsewhere", "other_distance", "unmasked", "narrow_weights"}) {
+  for (const char* op : {"maximum", "elsewhere", "other_distance", "unmasked", "narrow_weights"}) {
     const auto refused = WithSeparateDecay(*Made(op, "m=2,n=16"), "Y");
     EXPECT_THAT(std::string(refused.status().message()), HasSubstr("Y is no sum of select")) << op;
   }

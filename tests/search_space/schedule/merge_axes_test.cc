@@ -91,14 +91,14 @@ TEST(MergeAxesTest, RowsOfOneFactorAreOneAxis) {
 }
 
 TEST(MergeAxesTest, TensorsHaveOneDimensionForBoth) {
-  TensorProgram merged = *FormOf(std::make_shared<const TensorProgram>(
-                                     Made("outer_mean", "s=4,n=3,c=8,o=2")))
-                              .program;
+  TensorProgram merged =
+      *FormOf(std::make_shared<const TensorProgram>(Made("outer_mean", "s=4,n=3,c=8,o=2"))).program;
   EXPECT_THAT(merged.inputs[0]->shape, ElementsAre(4, 24));
   EXPECT_THAT(merged.stages[0].tensor->shape, ElementsAre(24, 24));
   EXPECT_EQ(ToString(merged.stages[0].body), "float32(A[t, ix]) * float32(B[t, jy])");
   EXPECT_THAT(merged.stages[1].tensor->shape, ElementsAre(24, 24));
-  EXPECT_EQ(ToString(merged.stages[2].body), "float32(M[i * 8 + x, j * 8 + y]) * float32(W[x, y, q])");
+  EXPECT_EQ(ToString(merged.stages[2].body),
+            "float32(M[i * 8 + x, j * 8 + y]) * float32(W[x, y, q])");
 }
 
 TEST(MergeAxesTest, TermsOfBothFactorsAreOneAxis) {
@@ -121,9 +121,10 @@ TEST(MergeAxesTest, OthersStay) {
 }
 
 TEST(MergeAxesTest, ComputesTheSame) {
-  for (const auto& [op, shape] :
-       {std::pair("outer_mean", "s=4,n=3,c=8,o=2"), {"one_tensor", "s=4,n=3,c=5"},
-        {"computed_factor", "s=4,n=3,c=8"}, {"basis", "m=4,n=3,o=5,k=8"}}) {
+  for (const auto& [op, shape] : {std::pair("outer_mean", "s=4,n=3,c=8,o=2"),
+                                  {"one_tensor", "s=4,n=3,c=5"},
+                                  {"computed_factor", "s=4,n=3,c=8"},
+                                  {"basis", "m=4,n=3,o=5,k=8"}}) {
     const auto program = std::make_shared<const TensorProgram>(Made(op, shape));
     const Form form = FormOf(program);
     EXPECT_FALSE(form.steps.empty()) << op;

@@ -1,6 +1,6 @@
-// Tiles that masks leave out, where these read tensors of indices, such as the lengths of sequences,
-// or say so by the least score: that they are skipped, and that kernels compute the definition all
-// the same.
+// Tiles that masks leave out, where these read tensors of indices, such as the lengths of
+// sequences, or say so by the least score: that they are skipped, and that kernels compute the
+// definition all the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -108,7 +108,8 @@ TEST(MaskedTiles, SumsAreExact) {
 
 // How many terms tensors of indices leave is not known; those that others do are.
 TEST(MaskedTiles, LeaveOutAllThatIsNotKnown) {
-  EXPECT_LT(LeastFlops(*Made("lengths", "b=2,s=64,d=8")), Made("lengths", "b=2,s=64,d=8")->Flops() / 8);
+  EXPECT_LT(LeastFlops(*Made("lengths", "b=2,s=64,d=8")),
+            Made("lengths", "b=2,s=64,d=8")->Flops() / 8);
   const double all = Made("prefix", "b=1,s=256,d=16")->Flops();
   EXPECT_LT(LeastFlops(*Made("prefix", "b=1,s=256,d=16")), 0.6 * all);
   EXPECT_GT(LeastFlops(*Made("prefix", "b=1,s=256,d=16")), 0.4 * all);
@@ -170,20 +171,19 @@ TEST_P(MaskedAttention, ComputesItsProgram) {
   EXPECT_EQ(seen, kPoints);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MaskedAttention,
-                         testing::Values(Case{"prefix", "b=2,s=96,d=16", "rolling:"},
-                                         Case{"prefix", "b=2,s=192,d=16", "rolling_warpgroup:"},
-                                         Case{"prefix", "b=1,s=64,d=16", "chain:"},
-                                         Case{"of_rows", "b=2,s=96,d=16", "rolling:"},
-                                         Case{"padded_rows", "b=2,s=96,d=16", "rolling:"},
-                                         Case{"padded_rows", "b=1,s=192,d=16", "rolling_warpgroup:"},
-                                         Case{"padded_rows", "b=2,s=64,d=16", "chain:"},
-                                         Case{"filled", "b=2,s=96,d=16", "rolling:"},
-                                         Case{"filled", "b=1,s=192,d=16", "rolling_warpgroup:"},
-                                         Case{"filled_behind", "b=2,s=96,d=16", "rolling:"}),
-                         [](const auto& info) {
-                           return absl::StrCat(info.param.op, "_", info.index);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, MaskedAttention,
+    testing::Values(Case{"prefix", "b=2,s=96,d=16", "rolling:"},
+                    Case{"prefix", "b=2,s=192,d=16", "rolling_warpgroup:"},
+                    Case{"prefix", "b=1,s=64,d=16", "chain:"},
+                    Case{"of_rows", "b=2,s=96,d=16", "rolling:"},
+                    Case{"padded_rows", "b=2,s=96,d=16", "rolling:"},
+                    Case{"padded_rows", "b=1,s=192,d=16", "rolling_warpgroup:"},
+                    Case{"padded_rows", "b=2,s=64,d=16", "chain:"},
+                    Case{"filled", "b=2,s=96,d=16", "rolling:"},
+                    Case{"filled", "b=1,s=192,d=16", "rolling_warpgroup:"},
+                    Case{"filled_behind", "b=2,s=96,d=16", "rolling:"}),
+    [](const auto& info) { return absl::StrCat(info.param.op, "_", info.index); });
 
 // The condition stands around a tile's copies and products, and what is computed of a tile that is
 // all of use compares nothing.

@@ -59,6 +59,7 @@ class RollingChainFinder {
     std::erase(stages, found.weights.tensor);
     found.inlined = std::move(stages);
     if (!Inline(found) || !FindProducts(found)) return std::nullopt;
+    for (MatrixKernel* product : {&found.scores, &found.root}) KeepStored(found, *product);
     const ScheduledStage& reduction = shape_.stage(Index(chain_.root.reduction));
     const auto row = AxisWith(*factor, reduction.axes[*chain_.row]);
     const auto term = AxisWith(*factor, reduction.reduce_axes[found.root.depth]);
@@ -84,6 +85,20 @@ class RollingChainFinder {
     return std::all_of(found.inlined.begin(), found.inlined.end(), [&](const BufferRef& stage) {
       return shape_.schedule.Apply(Step(ComputeInline{stage->name})).ok();
     });
+  }
+
+  // What is computed where it is fetched is no box of a tensor.
+  void KeepStored(const RollingChain& found, MatrixKernel& product) const {
+    const int sum = whole_.schedule.FindStage(product.kernel.reduction.tensor.get());
+    const Operands operands = OperandsOf(whole_.stage(sum));
+    for (Factor& factor : product.factors) {
+      const Expr& value = operands.list[factor.operand.number];
+      const bool is_computed =
+          value->op == Op::kLoad &&
+          std::find(found.inlined.begin(), found.inlined.end(), value->buffer) !=
+              found.inlined.end();
+      factor.is_boxed = factor.is_boxed && !is_computed;
+    }
   }
 
   // Found while results are still stages of their own.

@@ -81,43 +81,48 @@ class Factors {
   void AddExponent(const Expr& exponent) {
     const std::optional<std::vector<Expr>> filled = FilledIn(exponent);
     // A row of which nothing is left has the fill for its greatest, and weights of 1.
-    if (!filled.has_value() || !HoldSomewhere(*filled) || !IsNoOtherFill(exponent, *filled)) return;
-    for (const Expr& c : *filled) conditions_.push_back(c);
+    if (!filled.has_value()) return;
+    const bool is_zero =
+        std::any_of(sum_.reduce_axes.begin(), sum_.reduce_axes.end(), [&](const Var& reduced) {
+          return HoldSomewhere(*filled, reduced) && IsNoOtherFill(exponent, *filled, reduced);
+        });
+    if (is_zero) conditions_.insert(conditions_.end(), filled->begin(), filled->end());
   }
 
-  // Are all greatest elements that the expression reads of rows in which some are left?
-  bool IsNoOtherFill(const Expr& e, const std::vector<Expr>& filled) {
+  // Are all greatest elements that the expression reads of rows along that axis?
+  bool IsNoOtherFill(const Expr& e, const std::vector<Expr>& filled, const Var& reduced) {
     if (left_-- <= 0) return false;
     if (e->op == Op::kLoad && StageOf(e) != nullptr) {
       const ScheduledStage& read = *StageOf(e);
-      if (!read.is_reduction()) return IsNoOtherFill(DefinitionOf(e), filled);
-      return read.combiner == Combiner::kSum || IsGreatestOf(e, read, filled);
+      if (!read.is_reduction()) return IsNoOtherFill(DefinitionOf(e), filled, reduced);
+      return read.combiner == Combiner::kSum || IsGreatestOf(e, read, filled, reduced);
     }
-    return std::all_of(e->args.begin(), e->args.end(),
-                       [&](const Expr& arg) { return IsNoOtherFill(arg, filled); });
+    return std::all_of(e->args.begin(), e->args.end(), [&](const Expr& arg) {
+      return IsNoOtherFill(arg, filled, reduced);
+    });
   }
 
-  // Is the element that is read the greatest of what has the same fill along a sum's axis?
-  bool IsGreatestOf(const Expr& load, const ScheduledStage& read,
-                    const std::vector<Expr>& filled) const {
-    const auto of_terms = FilledIn(read.body);
-    if (read.combiner != Combiner::kMax || read.reduce_axes.size() != 1 || !of_terms.has_value() ||
-        of_terms->size() != filled.size()) {
+  // Is the element that is read the greatest of what has the same fill along that axis?
+  bool IsGreatestOf(const Expr& load, const ScheduledStage& read, const std::vector<Expr>& filled,
+                    const Var& reduced) {
+    if (read.combiner != Combiner::kMax || read.reduce_axes.size() != 1 ||
+        MentionsAny(load, {reduced.get()})) {
       return false;
     }
-    return std::any_of(sum_.reduce_axes.begin(), sum_.reduce_axes.end(), [&](const Var& reduced) {
-      return std::all_of(of_terms->begin(), of_terms->end(), [&](const Expr& c) {
-        return Contains(filled, Simplify(Substitute(c, [&](const Var& v) -> Expr {
-                          if (v == read.reduce_axes[0]) return VarExpr(reduced);
-                          const int axis = read.FindAxis(v);
-                          return axis < 0 ? nullptr : load->args[static_cast<size_t>(axis)];
-                        })));
-      });
+    const auto of_terms = FilledIn(read.body);
+    if (!of_terms.has_value() || of_terms->size() != filled.size()) return false;
+    return std::all_of(of_terms->begin(), of_terms->end(), [&](const Expr& c) {
+      return Contains(filled, Simplify(Substitute(c, [&](const Var& v) -> Expr {
+                        if (v == read.reduce_axes[0]) return VarExpr(reduced);
+                        const int axis = read.FindAxis(v);
+                        return axis < 0 ? nullptr : load->args[static_cast<size_t>(axis)];
+                      })));
     });
   }
 
   // Conditions where an expression is not less than any score.
-  std::optional<std::vector<Expr>> FilledIn(const Expr& e) const {
+  std::optional<std::vector<Expr>> FilledIn(const Expr& e) {
+    if (left_-- <= 0) return std::nullopt;
     const auto of = [&](size_t arg) { return FilledIn(e->args[arg]); };
     switch (e->op) {
       case Op::kSelect:
@@ -145,26 +150,18 @@ class Factors {
     }
   }
 
-  // Of each sum, for one of its terms: the first, the last, or that at the place of its result?
-  bool HoldSomewhere(const std::vector<Expr>& conditions) const {
-    for (const Var& reduced : sum_.reduce_axes) {
-      std::vector<Expr> places = {Int(0), Int(reduced->extent - 1)};
-      for (const Var& axis : sum_.axes) {
-        if (axis->extent == reduced->extent) places.push_back(VarExpr(axis));
-      }
-      for (const Expr& place : places) {
-        const bool hold =
-            std::all_of(conditions.begin(), conditions.end(), [&](const Expr& condition) {
-              return IsInt(Simplify(Substitute(condition,
-                                               [&](const Var& v) -> Expr {
-                                                 return v == reduced ? place : nullptr;
-                                               })),
-                           1);
-            });
-        if (hold) return true;
-      }
+  // For one term along that axis: the first, the last, or that at the place of the result?
+  bool HoldSomewhere(const std::vector<Expr>& conditions, const Var& reduced) const {
+    std::vector<Expr> places = {Int(0), Int(reduced->extent - 1)};
+    for (const Var& axis : sum_.axes) {
+      if (axis->extent == reduced->extent) places.push_back(VarExpr(axis));
     }
-    return false;
+    return std::any_of(places.begin(), places.end(), [&](const Expr& place) {
+      const auto at = [&](const Var& v) { return v == reduced ? place : nullptr; };
+      return std::all_of(conditions.begin(), conditions.end(), [&](const Expr& condition) {
+        return IsInt(Simplify(Substitute(condition, at)), 1);
+      });
+    });
   }
 
   const Schedule& schedule_;

@@ -97,9 +97,8 @@ class Factors {
       if (!read.is_reduction()) return IsNoOtherFill(DefinitionOf(e), filled, reduced);
       return read.combiner == Combiner::kSum || IsGreatestOf(e, read, filled, reduced);
     }
-    return std::all_of(e->args.begin(), e->args.end(), [&](const Expr& arg) {
-      return IsNoOtherFill(arg, filled, reduced);
-    });
+    return std::all_of(e->args.begin(), e->args.end(),
+                       [&](const Expr& arg) { return IsNoOtherFill(arg, filled, reduced); });
   }
 
   // Is the element that is read the greatest of what has the same fill along that axis?

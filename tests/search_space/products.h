@@ -17,6 +17,7 @@
 #include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/sketch/form.h"
 #include "search_space/sketch/search_space.h"
 
 namespace heddle::search_space {
@@ -83,6 +84,16 @@ inline void ExpectComputes(const TensorProgram& program, const Program& lowered,
   for (const BufferRef& output : lowered.outputs) {
     ASSERT_EQ(got.at(output->name), expected.at(output->name)) << ToString(lowered);
   }
+}
+
+// That the program has another form (form.h), in which its output Y is the same.
+inline void ExpectFormComputes(const std::shared_ptr<const TensorProgram>& program) {
+  const Form form = FormOf(program);
+  EXPECT_FALSE(form.steps.empty());
+  TensorValues expected = IntegerInputs(*program), got = expected;
+  EvaluateAll(*program, expected);
+  EvaluateAll(*form.program, got);
+  EXPECT_EQ(got.at("Y"), expected.at("Y"));
 }
 
 // Random points whose text, behind a space, holds `like`: that each is read back from its text,

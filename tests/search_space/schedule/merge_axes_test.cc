@@ -125,13 +125,8 @@ TEST(MergeAxesTest, ComputesTheSame) {
                                   {"one_tensor", "s=4,n=3,c=5"},
                                   {"computed_factor", "s=4,n=3,c=8"},
                                   {"basis", "m=4,n=3,o=5,k=8"}}) {
-    const auto program = std::make_shared<const TensorProgram>(Made(op, shape));
-    const Form form = FormOf(program);
-    EXPECT_FALSE(form.steps.empty()) << op;
-    TensorValues expected = IntegerInputs(*program), got = expected;
-    EvaluateAll(*program, expected);
-    EvaluateAll(*form.program, got);
-    EXPECT_EQ(got.at("Y"), expected.at("Y")) << op;
+    SCOPED_TRACE(op);
+    ExpectFormComputes(std::make_shared<const TensorProgram>(Made(op, shape)));
   }
 }
 

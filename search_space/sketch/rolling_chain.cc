@@ -94,9 +94,8 @@ class RollingChainFinder {
     for (Factor& factor : product.factors) {
       const Expr& value = operands.list[factor.operand.number];
       const bool is_computed =
-          value->op == Op::kLoad &&
-          std::find(found.inlined.begin(), found.inlined.end(), value->buffer) !=
-              found.inlined.end();
+          value->op == Op::kLoad && std::find(found.inlined.begin(), found.inlined.end(),
+                                              value->buffer) != found.inlined.end();
       factor.is_boxed = factor.is_boxed && !is_computed;
     }
   }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -86,9 +87,8 @@ class Database {
   template <typename... Args>
   absl::StatusOr<int64_t> QueryInt(const std::string& sql, const Args&... args) {
     Cursor cursor = Query(sql, args...);
-    absl::StatusOr<bool> row = cursor.Next();
-    if (!row.ok()) return row.status();
-    if (!*row) return absl::NotFoundError("no row");
+    HEDDLE_ASSIGN_OR_RETURN(row, cursor.Next());
+    if (!row) return absl::NotFoundError("no row");
     return cursor.Int(0);
   }
   // Runs several statements separated by semicolons, without parameters.

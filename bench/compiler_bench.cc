@@ -14,12 +14,12 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "measure/codegen/codegen.h"
-#include "measure/device/nvrtc.h"
+#include "measure/device/cuda/nvrtc.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "tuner/model/features.h"
-#include "tuner/search/evolution.h"
-#include "tuner/search/screen.h"
+#include "tuner/search/proposers/evolution.h"
+#include "tuner/search/proposers/screen.h"
 
 namespace heddle {
 namespace {

@@ -24,7 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "tuner/search/replay.h"
+#include "tuner/search/proposers/replay.h"
 
 namespace heddle::tuner {
 namespace {

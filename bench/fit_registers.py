@@ -1,4 +1,4 @@
-"""Fits the weights of tuner/model/register_estimate.cc to what `bench/registers` printed; needs scipy.
+"""Fits the weights of tuner/model/analytic/register_estimate.cc to what `bench/registers` printed; needs scipy.
 
     python3 bench/fit_registers.py kernels.jsonl
 

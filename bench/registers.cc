@@ -1,5 +1,5 @@
-// What tuner/model/register_estimate.cc is fitted to: kernels sampled from a suite, each with the
-// terms of the estimate and what NVRTC reports. Needs no GPU.
+// What tuner/model/analytic/register_estimate.cc is fitted to: kernels sampled from a suite, each
+// with the terms of the estimate and what NVRTC reports. Needs no GPU.
 //
 //   bench/registers SUITE [--points N] [--seed N] > kernels.jsonl
 //   python3 bench/fit_registers.py kernels.jsonl
@@ -17,10 +17,10 @@
 #include "absl/strings/str_split.h"
 #include "base/host.h"
 #include "measure/codegen/codegen.h"
-#include "measure/device/nvrtc.h"
+#include "measure/device/cuda/nvrtc.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
-#include "tuner/model/register_estimate.h"
+#include "tuner/model/analytic/register_estimate.h"
 
 namespace heddle {
 namespace {

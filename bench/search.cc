@@ -15,9 +15,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "tuner/search/evolution.h"
 #include "tuner/search/plot.h"
-#include "tuner/search/replay.h"
+#include "tuner/search/proposers/evolution.h"
+#include "tuner/search/proposers/replay.h"
 
 namespace heddle::tuner {
 namespace {

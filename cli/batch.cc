@@ -21,15 +21,15 @@
 #include "absl/strings/strip.h"
 #include "base/files.h"
 #include "base/host.h"
+#include "base/process/subprocess.h"
 #include "base/sqlite.h"
 #include "base/status.h"
-#include "base/subprocess.h"
 #include "cli/remote.h"
 #include "cli/run_sender.h"
 #include "cli/warm.h"
 #include "measure/codegen/codegen.h"
 #include "measure/run/measurer.h"
-#include "tuner/records/collect.h"
+#include "tuner/records/transfer/collect.h"
 
 namespace heddle::cli {
 namespace {
@@ -161,23 +161,21 @@ absl::StatusOr<measure::DeviceInfo> DeviceOfTask(const std::string& named) {
 
 Result RunTask(const std::string& folder, int64_t index, const std::string& device_flag,
                const ServerFlags& server) {
-  auto batch = ReadBatch(folder);
-  if (!batch.ok()) return batch.status();
-  if (index < 0 || index >= static_cast<int64_t>(batch->workloads.size())) {
+  HEDDLE_ASSIGN_OR_RETURN(batch, ReadBatch(folder));
+  if (index < 0 || index >= static_cast<int64_t>(batch.workloads.size())) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--index: ", folder, " has ", batch->workloads.size(), " workloads, counted from 0"));
+        "--index: ", folder, " has ", batch.workloads.size(), " workloads, counted from 0"));
   }
-  const std::string run = batch->RunName(index);
-  auto runs = FindAttempts(*batch);
-  if (!runs.ok()) return runs.status();
-  const std::vector<tuner::Attempt>& earlier = (*runs)[run];
+  const std::string run = batch.RunName(index);
+  HEDDLE_ASSIGN_OR_RETURN(runs, FindAttempts(batch));
+  const std::vector<tuner::Attempt>& earlier = runs[run];
   if (IsComplete(earlier)) {
     Say(absl::StrCat(run, " is complete"));
     return kDone;
   }
   auto device = DeviceOfTask(device_flag);
   if (!device.ok()) {
-    NoteUnfitNode(*batch, device.status().message());
+    NoteUnfitNode(batch, device.status().message());
     return device.status();
   }
 
@@ -192,50 +190,49 @@ Result RunTask(const std::string& folder, int64_t index, const std::string& devi
       Say(absl::StrCat("nothing is sent to the server: ", connected.status().message()));
     }
   }
-  auto records = OpenWarm(*batch, index, device->target.name, client.get(), db);
-  if (!records.ok()) return records.status();
-  const auto known = (*records)->database().QueryInt("SELECT coalesce(max(id), 0) FROM trial");
-  if (!known.ok()) return known.status();
+  HEDDLE_ASSIGN_OR_RETURN(records, OpenWarm(batch, index, device->target.name, client.get(), db));
+  HEDDLE_ASSIGN_OR_RETURN(known,
+                          records->database().QueryInt("SELECT coalesce(max(id), 0) FROM trial"));
   for (const tuner::Attempt& attempt : earlier) {
     std::ifstream in(attempt.path, std::ios::binary);
-    if (auto report = tuner::Collect(**records, in); !report.ok()) return report.status();
+    HEDDLE_RETURN_IF_ERROR(tuner::Collect(*records, in));
   }
-  auto last = (*records)->database().QueryInt("SELECT coalesce(max(id), 0) FROM trial");
-  auto made = (*records)->database().QueryInt(
-      "SELECT count(*) FROM trial WHERE final = 0 AND id > ?", *known);
-  if (!last.ok() || !made.ok()) return last.ok() ? made.status() : last.status();
-  auto file = tuner::RunFile::Create(
-      batch->runs(), {run, 0, HostId(), device->target.name, measure::kGeneratorVersion});
-  if (!file.ok()) return file.status();
-  Say(absl::StrCat(run, ": attempt ", file->header().attempt, " on ", HostName(), ", ", *made,
+  HEDDLE_ASSIGN_OR_RETURN(last,
+                          records->database().QueryInt("SELECT coalesce(max(id), 0) FROM trial"));
+  HEDDLE_ASSIGN_OR_RETURN(
+      made,
+      records->database().QueryInt("SELECT count(*) FROM trial WHERE final = 0 AND id > ?", known));
+  HEDDLE_ASSIGN_OR_RETURN(
+      file, tuner::RunFile::Create(
+                batch.runs(), {run, 0, HostId(), device->target.name, measure::kGeneratorVersion}));
+  Say(absl::StrCat(run, ": attempt ", file.header().attempt, " on ", HostName(), ", ", made,
                    " trials of earlier ones"));
-  const std::string path = file->path();
-  Journal journal(*std::move(file), *std::move(records), *last);
+  const std::string path = file.path();
+  Journal journal(std::move(file), std::move(records), last);
   std::optional<Reporter> reporter;
   if (client != nullptr) reporter.emplace(*client, path);
 
-  std::vector<std::string> arguments{"tune", "--device", device->id, "--db",       db,
-                                     "--l2", batch->l2,  "--search", batch->search};
+  std::vector<std::string> arguments{"tune", "--device", device->id, "--db",      db,
+                                     "--l2", batch.l2,   "--search", batch.search};
   const auto add = [&](const char* flag, const std::string& value) {
     arguments.insert(arguments.end(), {flag, value});
   };
-  add("--seed", absl::StrCat(batch->seed));
-  if (batch->dtype.empty()) {
-    add("--canonical", batch->workloads[index]);
+  add("--seed", absl::StrCat(batch.seed));
+  if (batch.dtype.empty()) {
+    add("--canonical", batch.workloads[index]);
   } else {
-    const std::vector<std::string> workload = absl::StrSplit(batch->workloads[index], ' ');
+    const std::vector<std::string> workload = absl::StrSplit(batch.workloads[index], ' ');
     arguments.push_back(workload[0]);
-    add("--dtype", batch->dtype);
+    add("--dtype", batch.dtype);
     if (workload.size() > 1) add("--shape", workload[1]);
   }
-  if (!batch->op_file.empty()) add("--op-file", batch->op_file);
-  add("--trials",
-      absl::StrCat(batch->trials == 0 ? 0 : std::max<int64_t>(1, batch->trials - *made)));
-  if (batch->seconds > 0) add("--seconds", absl::StrCat(batch->seconds));
-  if (batch->plateau > 0) add("--plateau", absl::StrCat(batch->plateau));
+  if (!batch.op_file.empty()) add("--op-file", batch.op_file);
+  add("--trials", absl::StrCat(batch.trials == 0 ? 0 : std::max<int64_t>(1, batch.trials - made)));
+  if (batch.seconds > 0) add("--seconds", absl::StrCat(batch.seconds));
+  if (batch.plateau > 0) add("--plateau", absl::StrCat(batch.plateau));
   Result result = RunTune(std::move(arguments));
   const int code = result.ok() ? *result : ExitCodeOf(result.status());
-  if (absl::Status s = journal.End(code); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(journal.End(code));
   return result;
 }
 
@@ -302,10 +299,9 @@ absl::StatusOr<Batch> ReadBatch(const std::string& folder) {
     return error ? absl::UnavailableError(absl::StrCat(path, ": ", error.message()))
                  : absl::NotFoundError(folder + ": there is no batch");
   }
-  auto text = ReadTextFile(path, kMaxBatchBytes);
-  if (!text.ok()) return text.status();
+  HEDDLE_ASSIGN_OR_RETURN(text, ReadTextFile(path, kMaxBatchBytes));
   try {
-    const Json json = Json::parse(*text);
+    const Json json = Json::parse(text);
     if (json.at("format") != kBatchFormat) throw std::runtime_error("another format");
     Batch batch;
     batch.folder = fs::absolute(folder, error).string();
@@ -339,20 +335,18 @@ bool IsComplete(const std::vector<tuner::Attempt>& attempts) {
 }
 
 absl::StatusOr<std::vector<int64_t>> IncompleteRuns(const Batch& batch) {
-  auto runs = FindAttempts(batch);
-  if (!runs.ok()) return runs.status();
+  HEDDLE_ASSIGN_OR_RETURN(runs, FindAttempts(batch));
   std::vector<int64_t> incomplete;
   for (int64_t i = 0; i < static_cast<int64_t>(batch.workloads.size()); ++i) {
-    if (!IsComplete((*runs)[batch.RunName(i)])) incomplete.push_back(i);
+    if (!IsComplete(runs[batch.RunName(i)])) incomplete.push_back(i);
   }
   return incomplete;
 }
 
 absl::StatusOr<int> LastSubmission(const Batch& batch) {
-  auto names = ListFolder(batch.folder + "/jobs");
-  if (!names.ok()) return names.status();
+  HEDDLE_ASSIGN_OR_RETURN(names, ListFolder(batch.folder + "/jobs"));
   int last = -1;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     absl::string_view rest = name;
     int submission = 0;
     if (absl::ConsumePrefix(&rest, batch.JobName() + "-") &&

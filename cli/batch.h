@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "tuner/records/run_file.h"
+#include "tuner/records/transfer/run_file.h"
 
 namespace heddle::cli {
 

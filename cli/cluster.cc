@@ -68,18 +68,16 @@ absl::Status CheckCollectorFits(const Batch& batch) {
 absl::Status SubmitGeneration(const Batch& batch, int generation,
                               const std::vector<int64_t>& indices) {
   if (generation == 0) HEDDLE_RETURN_IF_ERROR(CheckCollectorFits(batch));
-  auto submission = SubmitHeld(batch, generation, indices);
-  if (!submission.ok()) return submission.status();
-  const HeldArrays& held = submission->held;
-  for (const auto& [node, why] : submission->left_out) {
+  HEDDLE_ASSIGN_OR_RETURN(submission, SubmitHeld(batch, generation, indices));
+  const HeldArrays& held = submission.held;
+  for (const auto& [node, why] : submission.left_out) {
     Say(absl::StrCat("node ", node, " is left out: ", why));
   }
   const std::string ids = absl::StrJoin(
       held, ":", [](std::string* out, const auto& job) { absl::StrAppend(out, job.second); });
-  auto collector = SubmitArray(batch, CollectorOf(batch, generation, ids));
-  if (!collector.ok()) return collector.status();
-  if (absl::Status s = Release(held); !s.ok()) return s;
-  Say(absl::StrCat(indices.size(), " workloads as job ", ids, ", collected by job ", *collector));
+  HEDDLE_ASSIGN_OR_RETURN(collector, SubmitArray(batch, CollectorOf(batch, generation, ids)));
+  HEDDLE_RETURN_IF_ERROR(Release(held));
+  Say(absl::StrCat(indices.size(), " workloads as job ", ids, ", collected by job ", collector));
   return absl::OkStatus();
 }
 
@@ -110,31 +108,26 @@ std::string CancelledMark(const Batch& batch) { return batch.folder + "/cancelle
 // What was submitted before: what Slurm holds, as it does with a task whose node's daemon ended as
 // it was to begin, is released; what Slurm has lost is told of.
 absl::Status GoOn(const Batch& batch) {
-  const auto last = LastSubmission(batch);
-  if (!last.ok()) return last.status();
-  auto names = ListFolder(batch.folder + "/jobs");
-  if (!names.ok()) return names.status();
-  auto jobs = AllSlurmJobs();
-  if (!jobs.ok()) return jobs.status();
+  HEDDLE_ASSIGN_OR_RETURN(last, LastSubmission(batch));
+  HEDDLE_ASSIGN_OR_RETURN(names, ListFolder(batch.folder + "/jobs"));
+  HEDDLE_ASSIGN_OR_RETURN(jobs, AllSlurmJobs());
   bool lives = false;
-  for (const std::string& name : *names) {
-    const std::vector<SlurmJob>& known = (*jobs)[name];
+  for (const std::string& name : names) {
+    const std::vector<SlurmJob>& known = jobs[name];
     lives |= !std::all_of(known.begin(), known.end(), HasEnded);
-    auto id = WrittenDown(batch, name);
-    if (!id.ok()) return id.status();
-    if (absl::Status s = ReleaseSlurmJob(name, *id); !s.ok()) return s;
+    HEDDLE_ASSIGN_OR_RETURN(id, WrittenDown(batch, name));
+    HEDDLE_RETURN_IF_ERROR(ReleaseSlurmJob(name, id));
   }
-  auto incomplete = IncompleteRuns(batch);
-  if (!incomplete.ok()) return incomplete.status();
+  HEDDLE_ASSIGN_OR_RETURN(incomplete, IncompleteRuns(batch));
   std::error_code error;
-  if (lives || incomplete->empty() || fs::exists(CancelledMark(batch), error)) {
+  if (lives || incomplete.empty() || fs::exists(CancelledMark(batch), error)) {
     return absl::OkStatus();
   }
   // Not here: the database may be another node's.
-  Say(absl::StrCat("Slurm has nothing of it any more, and ", incomplete->size(),
+  Say(absl::StrCat("Slurm has nothing of it any more, and ", incomplete.size(),
                    " workloads are not complete. Where the database lies, this goes on: heddle "
                    "cluster collect --folder ",
-                   batch.folder, " --generation ", *last));
+                   batch.folder, " --generation ", last));
   return absl::OkStatus();
 }
 
@@ -158,9 +151,7 @@ std::string Differences(const Batch& made, const Batch& planned) {
 }
 
 absl::StatusOr<Batch> PlanBatch(const BatchFlags& flags) {
-  auto planned = flags.suite.Plan(flags.folder);
-  if (!planned.ok()) return planned;
-  Batch& batch = *planned;
+  HEDDLE_ASSIGN_OR_RETURN(batch, flags.suite.Plan(flags.folder));
   batch.db = fs::absolute(flags.db.empty() ? tuner::Records::DefaultPath() : flags.db).string();
   batch.array = flags.slurm.OfArray(batch.TaskSeconds());
   batch.parallel = flags.slurm.parallel;
@@ -169,21 +160,19 @@ absl::StatusOr<Batch> PlanBatch(const BatchFlags& flags) {
   SlurmFlags collector = flags.slurm;
   if (!flags.collect_partition.empty()) collector.partition = flags.collect_partition;
   batch.collector = collector.With(std::move(where));
-  return planned;
+  return batch;
 }
 
 Result RunSlurm(const BatchFlags& flags) {
-  auto batch = PlanBatch(flags);
-  if (!batch.ok()) return batch.status();
-  auto existing = ReadBatch(batch->folder);
+  HEDDLE_ASSIGN_OR_RETURN(batch, PlanBatch(flags));
+  auto existing = ReadBatch(batch.folder);
   if (!existing.ok() && !absl::IsNotFound(existing.status())) return existing.status();
   if (flags.cancel) {
     if (!existing.ok()) return existing.status();
     // Before anything ends: what collects is not to submit it again.
     absl::Status s = WriteFile(CancelledMark(*existing), "");
-    auto names = ListFolder(existing->folder + "/jobs");
-    if (!names.ok()) return names.status();
-    for (const std::string& name : *names) {
+    HEDDLE_ASSIGN_OR_RETURN(names, ListFolder(existing->folder + "/jobs"));
+    for (const std::string& name : names) {
       // What collects is to do so.
       if (s.ok() && !absl::EndsWith(name, ".collect")) s = CancelSlurmJobs(name);
     }
@@ -191,36 +180,33 @@ Result RunSlurm(const BatchFlags& flags) {
     Say(absl::StrCat("Cancelled: ", existing->folder, "; what was measured is collected."));
     return kDone;
   }
-  auto task = flags.slurm.TaskScript();
-  if (!task.ok()) return task.status();
-  auto collect = ScriptOf(flags.collect_script, kCollectScript);
-  if (!collect.ok()) return collect.status();
+  HEDDLE_ASSIGN_OR_RETURN(task, flags.slurm.TaskScript());
+  HEDDLE_ASSIGN_OR_RETURN(collect, ScriptOf(flags.collect_script, kCollectScript));
   if (!flags.submit) {
     std::vector<std::string> ids;
-    for (const SlurmArray& array : ArraysOf(*batch, 0, AllOf(*batch), kMaxArray)) {
+    for (const SlurmArray& array : ArraysOf(batch, 0, AllOf(batch), kMaxArray)) {
       ids.push_back(absl::StrCat("ID", ids.size()));
       std::cout << "sbatch --parsable --job-name=" << array.name << " "
                 << ShellWords(array.arguments) << "   # " << ids.back() << "\n";
     }
-    const SlurmArray collector = CollectorOf(*batch, 0, absl::StrJoin(ids, ":"));
+    const SlurmArray collector = CollectorOf(batch, 0, absl::StrJoin(ids, ":"));
     std::cout << "sbatch --parsable --job-name=" << collector.name << " "
               << ShellWords(collector.arguments) << "\n";
     for (const std::string& id : ids) std::cout << "scontrol release " << id << "\n";
-    std::cout << "\n# " << batch->folder << "/tune.sbatch\n" << *task;
+    std::cout << "\n# " << batch.folder << "/tune.sbatch\n" << task;
     Say("Nothing was submitted: --submit does it.");
     return kDone;
   }
-  std::vector<std::pair<std::string, std::string>> files{{"tune.sbatch", *task},
-                                                         {"collect.sbatch", *collect}};
-  if (!batch->op_file.empty()) {
-    auto operators = flags.suite.Operators();
-    if (!operators.ok()) return operators.status();
-    files.emplace_back("operators.op", *std::move(operators));
+  std::vector<std::pair<std::string, std::string>> files{{"tune.sbatch", task},
+                                                         {"collect.sbatch", collect}};
+  if (!batch.op_file.empty()) {
+    HEDDLE_ASSIGN_OR_RETURN(operators, flags.suite.Operators());
+    files.emplace_back("operators.op", std::move(operators));
   }
   const bool is_new = !existing.ok();
   if (is_new) {
-    if (absl::Status s = MakeBatch(*batch, files); !s.ok()) return s;
-    existing = ReadBatch(batch->folder);
+    HEDDLE_RETURN_IF_ERROR(MakeBatch(batch, files));
+    existing = ReadBatch(batch.folder);
     if (!existing.ok()) return existing.status();
   }
   const BatchLock lock(*existing);
@@ -228,14 +214,13 @@ Result RunSlurm(const BatchFlags& flags) {
     return absl::InvalidArgumentError(absl::StrCat(
         existing->folder, " is a batch that was cancelled: choose another --name, or remove it"));
   }
-  auto last = LastSubmission(*existing);
-  if (!last.ok()) return last.status();
-  if (*last < 0 && !is_new) {
+  HEDDLE_ASSIGN_OR_RETURN(last, LastSubmission(*existing));
+  if (last < 0 && !is_new) {
     // Slurm has refused it until now, perhaps for flags that were wrong.
-    batch->created = existing->created;
-    if (absl::Status s = ChangeBatch(*batch, files); !s.ok()) return s;
-    existing = *batch;
-  } else if (const std::string other = Differences(*existing, *batch); !other.empty()) {
+    batch.created = existing->created;
+    HEDDLE_RETURN_IF_ERROR(ChangeBatch(batch, files));
+    existing = batch;
+  } else if (const std::string other = Differences(*existing, batch); !other.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(existing->folder, " is a batch of ", other,
                                                    ": choose another --name, or ask for that"));
   }
@@ -248,45 +233,40 @@ Result RunSlurm(const BatchFlags& flags) {
     return absl::InternalError(absl::StrCat(s.message(), "; the same command tries again"));
   }
   if (!s.ok()) return s;
-  if (s = GoOn(*existing); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(GoOn(*existing));
   std::cout << existing->folder << "\n";
   return kDone;
 }
 
 Result CollectOnce(const std::string& folder, int generation) {
-  auto batch = ReadBatch(folder);
-  if (!batch.ok()) return batch.status();
-  auto records = OpenWritableRecords(batch->db);
-  if (!records.ok()) return records.status();
-  auto collected = CollectRunFiles(**records, {batch->runs()});
-  if (!collected.ok()) return collected.status();
-  auto incomplete = IncompleteRuns(*batch);
-  if (!incomplete.ok()) return incomplete.status();
-  const auto count = batch->workloads.size();
-  Say(absl::StrCat(count - incomplete->size(), " of ", count, " workloads are complete"));
-  if (incomplete->empty()) return collected;
+  HEDDLE_ASSIGN_OR_RETURN(batch, ReadBatch(folder));
+  HEDDLE_ASSIGN_OR_RETURN(records, OpenWritableRecords(batch.db));
+  HEDDLE_ASSIGN_OR_RETURN(collected, CollectRunFiles(*records, {batch.runs()}));
+  HEDDLE_ASSIGN_OR_RETURN(incomplete, IncompleteRuns(batch));
+  const auto count = batch.workloads.size();
+  Say(absl::StrCat(count - incomplete.size(), " of ", count, " workloads are complete"));
+  if (incomplete.empty()) return collected;
   std::error_code error;
-  const bool cancelled = fs::exists(CancelledMark(*batch), error);
+  const bool cancelled = fs::exists(CancelledMark(batch), error);
   if (error) return absl::UnavailableError(absl::StrCat(folder, ": ", error.message()));
   if (cancelled) {
     Say("The batch was cancelled: nothing is submitted again.");
     return kFailed;
   }
-  const BatchLock lock(*batch);
-  auto states = TaskStates(*batch, generation, *incomplete);
-  if (!states.ok()) return states.status();
-  const size_t given_up = std::erase_if(
-      *incomplete, [&](int64_t index) { return (*states)[index] == kSlurmCancelled; });
+  const BatchLock lock(batch);
+  HEDDLE_ASSIGN_OR_RETURN(states, TaskStates(batch, generation, incomplete));
+  const size_t given_up =
+      std::erase_if(incomplete, [&](int64_t index) { return states[index] == kSlurmCancelled; });
   if (given_up > 0) Say(absl::StrCat(given_up, " were cancelled and stay so"));
-  if (incomplete->empty() || generation >= kResubmissions) {
-    for (int64_t index : *incomplete) {
-      Say(absl::StrCat("given up: ", batch->workloads[index], "; its log is in ", folder, "/log"));
+  if (incomplete.empty() || generation >= kResubmissions) {
+    for (int64_t index : incomplete) {
+      Say(absl::StrCat("given up: ", batch.workloads[index], "; its log is in ", folder, "/log"));
     }
     return kFailed;
   }
-  SayCold(WriteWarmStart(**records, *batch));
-  absl::Status s = SubmitGeneration(*batch, generation + 1, *incomplete);
-  return s.ok() ? collected : Result(s);
+  SayCold(WriteWarmStart(*records, batch));
+  HEDDLE_RETURN_IF_ERROR(SubmitGeneration(batch, generation + 1, incomplete));
+  return collected;
 }
 
 // Nobody starts again what collects, and with it a batch ends: it waits until Slurm answers, and

@@ -1,11 +1,12 @@
 // heddle records collect: what runs on nodes have left behind, into one database.
-#include "tuner/records/collect.h"
+#include "tuner/records/transfer/collect.h"
 
 #include <fstream>
 #include <functional>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "cli/collect.h"
 #include "cli/remote.h"
 #include "cli/run_sender.h"
@@ -20,9 +21,8 @@ using CollectFile = std::function<absl::StatusOr<tuner::CollectReport>(const std
 Result CollectFiles(const std::vector<std::string>& paths, const CollectFile& collect) {
   int64_t added = 0, known = 0, refused = 0, files = 0, unfinished = 0;
   for (const std::string& path : paths) {
-    auto found = tuner::RunFilesIn(path);
-    if (!found.ok()) return found.status();
-    for (const std::string& file : *found) {
+    HEDDLE_ASSIGN_OR_RETURN(found, tuner::RunFilesIn(path));
+    for (const std::string& file : found) {
       ++files;
       auto report = collect(file);
       if (absl::IsInvalidArgument(report.status()) ||
@@ -52,7 +52,7 @@ Result CollectFiles(const std::vector<std::string>& paths, const CollectFile& co
 
 absl::StatusOr<tuner::CollectReport> SendRunFile(client::Client& client, const std::string& file) {
   RunSender sender(client, file);
-  if (absl::Status s = sender.Send(); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(sender.Send());
   tuner::CollectReport report;
   report.exit_code = sender.exit_code();
   report.trials = sender.report();
@@ -95,9 +95,8 @@ void AddCollect(CLI::App& group, Selected selected) {
       return;
     }
     *selected = [=]() -> Result {
-      auto records = OpenWritableRecords(flags->db);
-      if (!records.ok()) return records.status();
-      return CollectRunFiles(**records, flags->paths);
+      HEDDLE_ASSIGN_OR_RETURN(records, OpenWritableRecords(flags->db));
+      return CollectRunFiles(*records, flags->paths);
     };
   });
 }

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
-#include "measure/device/nvrtc.h"
+#include "measure/device/cuda/nvrtc.h"
 #include "search_space/notation/notation.h"
 #include "server/db/replica.h"
 #include "tuner/search/default_point.h"
@@ -304,14 +304,13 @@ absl::StatusOr<Chosen> ScheduleFlags::Choose(const Workload& program,
   }
   if (best) {
     HEDDLE_ASSIGN_OR_RETURN(records, OpenRecords(db));
-    if (absl::Status s = SettleL2(*records, *program, device, l2); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(SettleL2(*records, *program, device, l2));
     HEDDLE_ASSIGN_OR_RETURN(found,
                             FindBest(*records, *program, device, PolicyOf(l2), tune_command));
-    auto stored = ChooseStored(found);
-    if (!stored.ok()) return stored;
-    stored->verdict = JudgeHere(found, program, device);
-    if (const std::string text = stored->verdict->Text(); !text.empty()) {
-      absl::StrAppend(&stored->origin, ", ", text);
+    HEDDLE_ASSIGN_OR_RETURN(stored, ChooseStored(found));
+    stored.verdict = JudgeHere(found, program, device);
+    if (const std::string text = stored.verdict->Text(); !text.empty()) {
+      absl::StrAppend(&stored.origin, ", ", text);
     }
     return stored;
   }

@@ -12,7 +12,7 @@
 #include "cli/remote.h"
 #include "measure/codegen/codegen.h"
 #include "measure/codegen/dialects.h"
-#include "measure/device/nvrtc.h"
+#include "measure/device/cuda/nvrtc.h"
 #include "measure/run/confine.h"
 #include "measure/run/messages.h"
 #include "proto/values.h"

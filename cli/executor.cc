@@ -19,7 +19,7 @@
 #include "proto/values.h"
 #include "server/db/convert.h"
 #include "server/db/job_store.h"
-#include "tuner/records/collect.h"
+#include "tuner/records/transfer/collect.h"
 
 namespace heddle::cli {
 namespace {
@@ -130,7 +130,7 @@ bool Executor::WaitForLook() const {
 absl::Status Executor::Pass() {
   refusals_ = 0;
   // Before the jobs are read: what is submitted then is not missed in it.
-  if (absl::Status s = engine_->Look(); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(engine_->Look());
   absl::StatusOr<std::vector<v1::Job>> jobs = [&] {
     auto reader = server_.store().Read();
     return server::LoadOpenJobs(*reader);
@@ -148,9 +148,8 @@ absl::Status Executor::Pass() {
     LogEvent(Severity::kError, "executor",
              {{"job", job.name()}, {"error", std::string(status.message())}});
   }
-  auto folders = ListFolder(folder_);
-  if (!folders.ok()) return folders.status();
-  for (const std::string& name : *folders) {
+  HEDDLE_ASSIGN_OR_RETURN(folders, ListFolder(folder_));
+  for (const std::string& name : folders) {
     const bool seen = engine_->Sees(name);
     if (open.contains(name) || (retired_.contains(name) && !seen)) continue;
     const std::string folder = absl::StrCat(folder_, "/", name);
@@ -182,9 +181,8 @@ absl::StatusOr<Batch> Executor::FindOrMakeBatch(const v1::Job& job) {
   batch.db = server_.store().path();
   {
     auto reader = server_.store().Read();
-    auto uses = server::LoadUse(*reader, server::JobId(job.name()));
-    if (!uses.ok()) return uses.status();
-    for (server::WorkloadUse& use : *uses) batch.workloads.push_back(std::move(use.text));
+    HEDDLE_ASSIGN_OR_RETURN(uses, server::LoadUse(*reader, server::JobId(job.name())));
+    for (server::WorkloadUse& use : uses) batch.workloads.push_back(std::move(use.text));
   }
   const v1::JobSpec& spec = job.spec();
   const v1::Budget& budget = spec.budget();
@@ -194,9 +192,8 @@ absl::StatusOr<Batch> Executor::FindOrMakeBatch(const v1::Job& job) {
   batch.seconds = SecondsOf(budget.search_duration());
   if (spec.seed() != 0) batch.seed = spec.seed();
   if (!spec.search().empty()) batch.search = spec.search();
-  auto files = engine_->Files();
-  if (!files.ok()) return files.status();
-  if (absl::Status s = MakeBatch(batch, *files); !s.ok()) return s;
+  HEDDLE_ASSIGN_OR_RETURN(files, engine_->Files());
+  HEDDLE_RETURN_IF_ERROR(MakeBatch(batch, files));
   return ReadBatch(folder);
 }
 
@@ -218,11 +215,10 @@ absl::StatusOr<tuner::CollectReport> Executor::CollectFile(const std::string& pa
   if (file.ok()) {
     for (tuner::RunPart part = file->Next(); !part.empty(); part = file->Next()) {
       const tuner::Records::ImportReport before = report.trials;
-      absl::Status added = server_.store().WriteAndWait([&](tuner::Records& records) {
+      HEDDLE_RETURN_IF_ERROR(server_.store().WriteAndWait([&](tuner::Records& records) {
         report.trials = before;  // a turn may be taken twice
         return tuner::CollectPart(records, file->header(), part, report.trials);
-      });
-      if (!added.ok()) return added;
+      }));
     }
   }
   // What ends before its end would count as collected.
@@ -314,87 +310,77 @@ absl::Status Executor::Advance(const v1::Job& job) {
                                     "; a cluster chooses devices itself, by model at most"));
     return absl::OkStatus();
   }
-  auto batch = FindOrMakeBatch(job);
-  if (!batch.ok()) return batch.status();
-  auto attempts = FindAttempts(*batch);
-  if (!attempts.ok()) return attempts.status();
-  std::vector<server::WorkloadRun> runs = RunsOf(*batch, *attempts);
+  HEDDLE_ASSIGN_OR_RETURN(batch, FindOrMakeBatch(job));
+  HEDDLE_ASSIGN_OR_RETURN(attempts, FindAttempts(batch));
+  std::vector<server::WorkloadRun> runs = RunsOf(batch, attempts);
   std::vector<int64_t> incomplete;
   std::vector<std::string> errors;
   for (const server::WorkloadRun& run : runs) {
     if (!run.ended) {
       incomplete.push_back(run.number);
-    } else if (std::string e = ErrorOf(batch->workloads[run.number], (*attempts)[run.run]);
+    } else if (std::string e = ErrorOf(batch.workloads[run.number], attempts[run.run]);
                !e.empty()) {
       errors.push_back(std::move(e));
     }
   }
-  const bool lives = engine_->Lives(*batch);
-  auto model = Collect(*attempts, !lives || incomplete.empty());
-  if (!model.ok()) return model.status();
+  const bool lives = engine_->Lives(batch);
+  HEDDLE_ASSIGN_OR_RETURN(model, Collect(attempts, !lives || incomplete.empty()));
   const std::string& asked = job.spec().device().model();
-  if (!model->empty() && !asked.empty() && *model != asked) {
+  if (!model.empty() && !asked.empty() && model != asked) {
     engine.EndRuns(
-        id, absl::StrCat("the job asks for ", asked, ", and ", engine_->place(), " has ", *model));
+        id, absl::StrCat("the job asks for ", asked, ", and ", engine_->place(), " has ", model));
     return absl::OkStatus();
   }
-  if (!model->empty()) engine.ReportRuns(id, *model, std::move(runs));
+  if (!model.empty()) engine.ReportRuns(id, model, std::move(runs));
   if (incomplete.empty()) {
     engine.EndRuns(id, absl::StrJoin(errors, "; "));
     return absl::OkStatus();
   }
 
-  if (absl::Status s = engine_->Settle(*batch); !s.ok()) return s;
-  const auto last = LastSubmission(*batch);
-  if (!last.ok()) return last.status();
-  const int submission = *last;
-  if (submission < 0) return Submit(job, *batch, 0, incomplete);
+  HEDDLE_RETURN_IF_ERROR(engine_->Settle(batch));
+  HEDDLE_ASSIGN_OR_RETURN(submission, LastSubmission(batch));
+  if (submission < 0) return Submit(job, batch, 0, incomplete);
   // A file may be seen later than the end of the task that has written it.
   if (lives) {
-    over_.erase(batch->name);
+    over_.erase(batch.name);
     return SetObstacle(job, "");
   }
-  if (SteadyNow() - over_.emplace(batch->name, SteadyNow()).first->second < every_) {
+  if (SteadyNow() - over_.emplace(batch.name, SteadyNow()).first->second < every_) {
     return absl::OkStatus();
   }
-  over_.erase(batch->name);
-  auto endings = engine_->Endings(*batch, submission, incomplete);
-  if (!endings.ok()) return endings.status();
-  const bool cancelled = std::any_of(endings->begin(), endings->end(),
+  over_.erase(batch.name);
+  HEDDLE_ASSIGN_OR_RETURN(endings, engine_->Endings(batch, submission, incomplete));
+  const bool cancelled = std::any_of(endings.begin(), endings.end(),
                                      [](const auto& ending) { return ending.second.cancelled; });
   if (cancelled || submission >= engine_->resubmissions()) {
     errors.insert(errors.begin(),
-                  absl::StrCat(incomplete.size(), " of ", batch->workloads.size(),
+                  absl::StrCat(incomplete.size(), " of ", batch.workloads.size(),
                                " workloads are not complete after ", submission + 1,
                                submission == 0 ? " submission: " : " submissions: ",
-                               WhyIncomplete(*batch, incomplete, *attempts, *endings)));
+                               WhyIncomplete(batch, incomplete, attempts, endings)));
     engine.EndRuns(id, absl::StrJoin(errors, "; "));
     return absl::OkStatus();
   }
-  return Submit(job, *batch, submission + 1, incomplete);
+  return Submit(job, batch, submission + 1, incomplete);
 }
 
 absl::Status Executor::Retire(const std::string& folder) {
-  auto batch = ReadBatch(folder);
-  if (!batch.ok()) return batch.status();
-  auto stopped = engine_->Stop(*batch);
-  if (!stopped.ok()) return stopped.status();
-  auto attempts = FindAttempts(*batch);
-  if (!attempts.ok()) return attempts.status();
-  auto model = Collect(*attempts, true);
-  if (!model.ok()) return model.status();
-  if (!model->empty()) {
+  HEDDLE_ASSIGN_OR_RETURN(batch, ReadBatch(folder));
+  HEDDLE_ASSIGN_OR_RETURN(stopped, engine_->Stop(batch));
+  HEDDLE_ASSIGN_OR_RETURN(attempts, FindAttempts(batch));
+  HEDDLE_ASSIGN_OR_RETURN(model, Collect(attempts, true));
+  if (!model.empty()) {
     // Of a job that has ended the engine counts nothing more.
     HEDDLE_RETURN_IF_ERROR(server_.store().WriteAndWait([&](tuner::Records& records) {
-      return server::CountRuns(records, server::JobId(kCollection + batch->name), *model,
-                               RunsOf(*batch, *attempts));
+      return server::CountRuns(records, server::JobId(kCollection + batch.name), model,
+                               RunsOf(batch, attempts));
     }));
   }
-  if (!*stopped) return absl::OkStatus();
-  if (absl::Status s = WriteFile(EndedMark(folder), ""); !s.ok()) return s;
+  if (!stopped) return absl::OkStatus();
+  HEDDLE_RETURN_IF_ERROR(WriteFile(EndedMark(folder), ""));
   retired_.insert(fs::path(folder).filename());
-  refused_.erase(batch->name);
-  std::erase_if(warm_, [&](const auto& of) { return absl::StartsWith(of, batch->name + "-"); });
+  refused_.erase(batch.name);
+  std::erase_if(warm_, [&](const auto& of) { return absl::StartsWith(of, batch.name + "-"); });
   std::erase_if(collected_,
                 [&](const auto& file) { return absl::StartsWith(file.first, folder + "/"); });
   std::erase_if(told_of_, [&](const auto& why) { return absl::StartsWith(why, folder + "/"); });

@@ -20,11 +20,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "cli/batch.h"
 #include "server/api/server.h"
-#include "tuner/records/collect.h"
-#include "tuner/records/run_file.h"
+#include "tuner/records/transfer/collect.h"
+#include "tuner/records/transfer/run_file.h"
 
 namespace heddle::cli {
 

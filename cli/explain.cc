@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "cli/command.h"
 #include "search_space/ir/matrix.h"
-#include "tuner/model/kernel_cost.h"
+#include "tuner/model/analytic/kernel_cost.h"
 #include "tuner/model/roofline.h"
 #include "tuner/search/default_point.h"
 

@@ -39,7 +39,7 @@ absl::StatusOr<std::string> ExportOne(const ExportFlags& flags, const Workload& 
   tuner::Artefact artefact{program, chosen.steps, chosen.point, device, {}, {}, HEDDLE_VERSION};
   if (chosen.best) artefact.measured = chosen.best->trial;
   artefact.verdict = chosen.verdict;
-  if (absl::Status s = tuner::Export(artefact, out); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(tuner::Export(artefact, out));
   return chosen.origin;
 }
 
@@ -54,9 +54,8 @@ absl::StatusOr<std::vector<TuneJob>> JobsOf(const ExportFlags& flags,
   std::map<std::string, tuner::WorkloadRow> workloads;  // by operator, then in the order of shapes
   bool more = true;
   for (int64_t after = 0; more;) {
-    auto page = records->ReadPage(after, 1000, finals, more);
-    if (!page.ok()) return page.status();
-    for (const tuner::StoredTrial& trial : *page) {
+    HEDDLE_ASSIGN_OR_RETURN(page, records->ReadPage(after, 1000, finals, more));
+    for (const tuner::StoredTrial& trial : page) {
       const tuner::WorkloadRow& row = trial.workload;
       workloads.try_emplace(absl::StrCat(row.op, " ", row.shape, " ", row.hash), row);
     }
@@ -66,9 +65,9 @@ absl::StatusOr<std::vector<TuneJob>> JobsOf(const ExportFlags& flags,
     bool served = false;
     for (const char* l2 : {"cold", "warm"}) {
       if (served || (!flags.l2.empty() && flags.l2 != l2)) continue;
-      auto best = records->FindBest(row.hash, tuner::BenchOf(device, PolicyOf(l2)));
-      if (!best.ok()) return best.status();
-      served = best->has_value();
+      HEDDLE_ASSIGN_OR_RETURN(best,
+                              records->FindBest(row.hash, tuner::BenchOf(device, PolicyOf(l2))));
+      served = best.has_value();
     }
     if (!served) continue;
     auto program = search_space::ParseWorkload(row.text);
@@ -114,7 +113,7 @@ Result ExportAll(ExportFlags flags) {
   Json& exports = index["exports"] = Json::array();
   // At once, and after each, so that what was interrupted can be gone on with.
   const auto write = [&] { return WriteFile(out / kIndex, index.dump(1) + "\n"); };
-  if (absl::Status s = write(); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(write());
   std::set<std::string> taken;
   int exit_code = kDone;
   for (const TuneJob& job : jobs) {
@@ -125,15 +124,14 @@ Result ExportAll(ExportFlags flags) {
       exit_code = std::max(exit_code, ExitCodeOf(origin.status()));
       continue;
     }
-    auto manifest = ReadTextFile(out / folder / "manifest.json", 16 << 20);
-    if (!manifest.ok()) return manifest.status();
+    HEDDLE_ASSIGN_OR_RETURN(manifest, ReadTextFile(out / folder / "manifest.json", 16 << 20));
     exports.push_back({{"op", job.program->op},
                        {"shape", ShapeJson(job.program->shape)},
                        {"dtype", search_space::NameOf(job.program->dtype)},
                        {"weight", job.weight},
-                       {"time_us", Json::parse(*manifest)["time_us"]},
+                       {"time_us", Json::parse(manifest)["time_us"]},
                        {"folder", folder}});
-    if (absl::Status s = write(); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(write());
     Say(absl::StrCat("Wrote ", (out / folder).string(), " (", *origin, ")"));
   }
   Say(absl::StrCat("Wrote ", (out / kIndex).string(), ": ", exports.size(), " of ", jobs.size()));

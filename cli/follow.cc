@@ -187,7 +187,7 @@ Result FollowJob(client::Client& client, const std::string& id, bool json, doubl
       SteadyNow() + (seconds > 0 ? absl::Seconds(seconds) : absl::InfiniteDuration());
   HEDDLE_ASSIGN_OR_RETURN(job, client.GetJob(id));
   Follower follower(client);
-  if (absl::Status s = follower.Begin(job); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(follower.Begin(job));
   std::jthread timer([&](const std::stop_token& stop) {
     while (!stop.stop_requested() && SteadyNow() < deadline) {
       absl::SleepFor(absl::Milliseconds(20));

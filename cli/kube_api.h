@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "cli/command.h"
 
 namespace heddle::cli {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace heddle::cli {
 namespace {
@@ -24,11 +25,10 @@ absl::StatusOr<KubeList> ListObjects(KubeApi& api, const std::string& path,
   KubeList list;
   std::map<std::string, std::string> query{{"labelSelector", selector}, {"limit", kPage}};
   do {
-    auto page = api.Call("GET", path + QueryText(query), nullptr);
-    if (!page.ok()) return page.status();
-    for (const Json& item : At(*page, {"items"})) list.items.push_back(item);
-    list.version = TextAt(*page, {"metadata", "resourceVersion"});
-    query["continue"] = TextAt(*page, {"metadata", "continue"});
+    HEDDLE_ASSIGN_OR_RETURN(page, api.Call("GET", path + QueryText(query), nullptr));
+    for (const Json& item : At(page, {"items"})) list.items.push_back(item);
+    list.version = TextAt(page, {"metadata", "resourceVersion"});
+    query["continue"] = TextAt(page, {"metadata", "continue"});
   } while (!query["continue"].empty());
   return list;
 }
@@ -66,12 +66,11 @@ KubeJobs::~KubeJobs() {
 }
 
 absl::Status KubeJobs::List() {
-  auto list = ListObjects(api_, path_, selector_);
-  if (!list.ok()) return list.status();
-  version_ = list->version;
+  HEDDLE_ASSIGN_OR_RETURN(list, ListObjects(api_, path_, selector_));
+  version_ = list.version;
   const absl::MutexLock lock(&mutex_);
   entries_.clear();
-  for (const Json& item : list->items) Learn(item);
+  for (const Json& item : list.items) Learn(item);
   status_ = absl::OkStatus();
   changed_.Set(true);
   return absl::OkStatus();

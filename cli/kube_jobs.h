@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "cli/kube_api.h"
 
 namespace heddle::cli {

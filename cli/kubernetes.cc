@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "cli/batch.h"
 #include "cli/suite.h"
 
@@ -83,15 +84,13 @@ Json LabelsOf(const std::string& name) {
 }
 
 Result RunKubernetes(const PrintFlags& flags) {
-  auto batch = flags.suite.Plan("/");
-  if (!batch.ok()) return batch.status();
-  batch->folder = kPodFolder;
-  if (!batch->op_file.empty()) batch->op_file = absl::StrCat(kPodFolder, "/operators.op");
-  auto operators = flags.suite.Operators();
-  if (!operators.ok()) return operators.status();
-  const std::string name = ObjectName(*batch);
-  Json data{{"batch.json", BatchText(*batch)}};
-  if (!batch->op_file.empty()) data["operators.op"] = *operators;
+  HEDDLE_ASSIGN_OR_RETURN(batch, flags.suite.Plan("/"));
+  batch.folder = kPodFolder;
+  if (!batch.op_file.empty()) batch.op_file = absl::StrCat(kPodFolder, "/operators.op");
+  HEDDLE_ASSIGN_OR_RETURN(operators, flags.suite.Operators());
+  const std::string name = ObjectName(batch);
+  Json data{{"batch.json", BatchText(batch)}};
+  if (!batch.op_file.empty()) data["operators.op"] = operators;
   if (data.dump().size() > kMaxConfigMap) {
     return absl::InvalidArgumentError(absl::StrCat(
         flags.suite.workloads, " is more than a ConfigMap holds, 1 MiB: divide it into several"));
@@ -120,7 +119,7 @@ Result RunKubernetes(const PrintFlags& flags) {
                 {"metadata", MetadataOf(flags.pods, name, LabelsOf(name))},
                 {"immutable", true},
                 {"data", data}},
-               JobOf(flags.pods, *batch, parts)}}});
+               JobOf(flags.pods, batch, parts)}}});
   Say(absl::StrCat("Its runs will lie in the volume of ", flags.pods.volume_claim,
                    ", for `heddle records collect`."));
   return kDone;

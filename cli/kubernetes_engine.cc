@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "cli/kube_jobs.h"
 
 namespace heddle::cli {
@@ -68,9 +69,8 @@ class KubernetesEngine : public ClusterEngine {
   }
 
   absl::Status Look() override {
-    auto jobs = watched_.By(kJobLabel);
-    if (!jobs.ok()) return jobs.status();
-    jobs_ = *std::move(jobs);
+    HEDDLE_ASSIGN_OR_RETURN(jobs, watched_.By(kJobLabel));
+    jobs_ = std::move(jobs);
     return absl::OkStatus();
   }
 
@@ -133,14 +133,14 @@ class KubernetesEngine : public ClusterEngine {
       const std::string reason = TextAt(condition, {"reason"});
       if (TextAt(condition, {"type"}) == "Failed" && !reason.empty()) all({reason, false});
     }
-    auto pods = ListObjects(api_, pods_path_, absl::StrCat(kBatchLabel, "=", ObjectName(batch)));
-    if (!pods.ok()) return pods.status();
+    HEDDLE_ASSIGN_OR_RETURN(
+        pods, ListObjects(api_, pods_path_, absl::StrCat(kBatchLabel, "=", ObjectName(batch))));
     // The last attempt is what counts.
-    std::sort(pods->items.begin(), pods->items.end(), [](const Json& a, const Json& b) {
+    std::sort(pods.items.begin(), pods.items.end(), [](const Json& a, const Json& b) {
       return TextAt(a, {"metadata", "creationTimestamp"}) <
              TextAt(b, {"metadata", "creationTimestamp"});
     });
-    for (const Json& pod : pods->items) {
+    for (const Json& pod : pods.items) {
       int64_t index = 0;
       if (!absl::SimpleAtoi(TextAt(pod, {"metadata", "annotations", kIndex}), &index) ||
           !std::binary_search(indices.begin(), indices.end(), index)) {
@@ -182,7 +182,7 @@ class KubernetesEngine : public ClusterEngine {
   // Under a name by which the executor knows submissions.
   absl::Status WriteDown(const Batch& batch, const std::string& uid) {
     const std::string note = absl::StrCat(batch.folder, "/jobs/", batch.JobName(), "-0");
-    if (absl::Status s = WriteFile(note, uid + "\n"); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(WriteFile(note, uid + "\n"));
     noted_.insert(batch.name);
     return absl::OkStatus();
   }
@@ -252,7 +252,7 @@ absl::StatusOr<std::unique_ptr<ClusterEngine>> MakeKubernetesEngine(ServerPodFla
         "pods run as the server's user, who must not be root: start it as another; or name with "
         "--pod-user the user to whom the volume gives all that is written there");
   }
-  if (absl::Status s = flags.api.Settle(); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(flags.api.Settle());
   if (pods.k8s_namespace.empty()) {
     auto own = ReadTextFile(flags.api.credentials + "/namespace", kMaxNamespace);
     if (!own.ok()) {

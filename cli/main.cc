@@ -16,11 +16,11 @@ namespace {
 
 // What is wrong where the first argument is neither a command nor a flag of all of them: CLI11's
 // own message does not say what would be right.
-std::optional<std::string> NoCommandFirst(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2) return std::nullopt;
+std::optional<std::string> NoCommandFirst(const CLI::App& app,
+                                          const std::vector<std::string>& words) {
+  if (words.empty()) return std::nullopt;
   std::vector<std::string> names;
   for (const CLI::App* sub : app.get_subcommands({})) names.push_back(sub->get_name());
-  const std::vector<std::string> words(argv + 1, argv + argc);
   const auto command = std::find_first_of(words.begin(), words.end(), names.begin(), names.end());
   if (command == words.begin() || app.get_option_no_throw(words[0]) != nullptr) return std::nullopt;
   if (words[0][0] != '-') {
@@ -31,6 +31,15 @@ std::optional<std::string> NoCommandFirst(const CLI::App& app, int argc, char** 
   if (right.empty()) right.push_back("COMMAND");
   right.insert(right.end(), words.begin(), command);
   return absl::StrCat("flags follow the command: heddle ", absl::StrJoin(right, " "));
+}
+
+// What stands behind the program's name; "help COMMAND" is another way to say "COMMAND --help".
+std::vector<std::string> WordsOf(int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (words.empty() || words[0] != "help") return words;
+  words.erase(words.begin());
+  words.emplace_back("--help");
+  return words;
 }
 
 int Fail(const absl::Status& status) {
@@ -58,11 +67,12 @@ int Main(int argc, char** argv) {
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return absl::StrCat("heddle: ", error.what(), "\nRun with --help for more information.\n");
   });
-  if (auto wrong = NoCommandFirst(app, argc, argv)) {
+  const std::vector<std::string> words = WordsOf(argc, argv);
+  if (auto wrong = NoCommandFirst(app, words)) {
     return Fail(absl::InvalidArgumentError(*wrong));
   }
   try {
-    app.parse(argc, argv);
+    app.parse({words.rbegin(), words.rend()});  // the last word first
   } catch (const CLI::ParseError& error) {
     // Help and version are "errors" with exit code 0.
     return app.exit(error) == 0 ? kDone : kBadArguments;

@@ -1,7 +1,7 @@
 // heddle measured: the daemon that gives this host's devices to a server's jobs.
 #include <unistd.h>
 
-#include "base/service_manager.h"
+#include "base/process/service_manager.h"
 #include "base/status.h"
 #include "cli/command.h"
 #include "cli/confined.h"

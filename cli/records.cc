@@ -14,7 +14,7 @@
 #include "cli/command.h"
 #include "cli/schedules.h"
 #include "server/db/outliers.h"
-#include "tuner/records/trial_set.h"
+#include "tuner/records/transfer/trial_set.h"
 
 namespace heddle::cli {
 namespace {
@@ -37,7 +37,7 @@ absl::Status WriteOut(const RecordsFlags& flags,
     }
   }
   std::ostream& out = to_stdout ? std::cout : file;
-  if (absl::Status s = write(out); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(write(out));
   out.flush();
   if (out) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(flags.file, " could not be written completely: ",
@@ -106,12 +106,10 @@ std::string TimeText(absl::Time time) {
 }
 
 Result RunOutliers(const std::string& db, bool json) {
-  auto records = OpenRecords(db);
-  if (!records.ok()) return records.status();
-  auto outliers = server::FindOutliers(**records);
-  if (!outliers.ok()) return outliers.status();
+  HEDDLE_ASSIGN_OR_RETURN(records, OpenRecords(db));
+  HEDDLE_ASSIGN_OR_RETURN(outliers, server::FindOutliers(*records));
   Json all = Json::array();
-  for (const server::Outlier& outlier : *outliers) {
+  for (const server::Outlier& outlier : outliers) {
     const std::string since = TimeText(outlier.first);
     const std::string until = TimeText(outlier.last + absl::Seconds(1));
     if (json) {
@@ -131,7 +129,7 @@ Result RunOutliers(const std::string& db, bool json) {
         outlier.host, since, until);
   }
   if (json) PrintJson(all);
-  if (!json && outliers->empty()) Say("No host is contradicted by another.");
+  if (!json && outliers.empty()) Say("No host is contradicted by another.");
   return kDone;
 }
 

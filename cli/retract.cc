@@ -67,14 +67,12 @@ absl::StatusOr<v1::RetractRequest> RequestOf(const RetractFlags& flags) {
         "say which records, in one way: OP with --shape, --record, --device-uuid, --imported, or "
         "where they come from: --host, --tenant, --token and --run");
   }
-  absl::Status status;
   if (!flags.since.empty()) {
-    status.Update(ReadTime("--since", flags.since, request.mutable_start_time()));
+    HEDDLE_RETURN_IF_ERROR(ReadTime("--since", flags.since, request.mutable_start_time()));
   }
   if (!flags.until.empty()) {
-    status.Update(ReadTime("--until", flags.until, request.mutable_end_time()));
+    HEDDLE_RETURN_IF_ERROR(ReadTime("--until", flags.until, request.mutable_end_time()));
   }
-  if (!status.ok()) return status;
   return request;
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "server/db/convert.h"
 #include "tuner/records/records_fields.h"
 
@@ -27,16 +28,15 @@ absl::Status RunSender::Send() {
     if (!tuner::ReadLine(in, line, too_long, whole) || !whole) {
       return absl::InvalidArgumentError("the file is empty, or its first line is not whole yet");
     }
-    auto header = tuner::ParseRunHeader(line);
-    if (!header.ok()) return header.status();
-    header_ = *std::move(header);
+    HEDDLE_ASSIGN_OR_RETURN(header, tuner::ParseRunHeader(line));
+    header_ = std::move(header);
     sent_ = in.tellg();
   }
   v1::AppendRequest request;
   // A batch is of consecutive trials: a line that is none ends one.
   const auto flush = [&](std::streamoff end, int64_t sequence) -> absl::Status {
     if (!request.records().empty()) {
-      if (absl::Status s = SendBatch(request); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(SendBatch(request));
       request.clear_records();
     }
     sent_ = end;
@@ -50,7 +50,7 @@ absl::Status RunSender::Send() {
     const std::streamoff end = in.tellg();
     const bool full = request.records_size() == kMaxRecords || bytes + line.size() > kMaxBytes;
     if (full && begin > sent_) {
-      if (absl::Status s = flush(begin, sequence); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(flush(begin, sequence));
       bytes = 0;
     }
     begin = end;
@@ -61,7 +61,7 @@ absl::Status RunSender::Send() {
     ++sequence;
     auto stored = tuner::ParseLine(line);
     if (!stored.ok()) {
-      if (absl::Status s = flush(end, sequence); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(flush(end, sequence));
       ++report_.refused;
       report_.rejected.push_back(
           absl::StrCat("line ", sequence + 1, ": ", stored.status().message()));
@@ -79,12 +79,11 @@ absl::Status RunSender::SendBatch(v1::AppendRequest& request) {
   run.set_name(header_->run);
   run.set_attempt(header_->attempt);
   run.set_host(header_->host);
-  auto response = client_.Append(request);
-  if (!response.ok()) return response.status();
-  report_.added += response->added();
-  report_.duplicate += response->duplicate();
-  report_.refused += response->refused();
-  for (const auto& rejected : response->rejected()) {
+  HEDDLE_ASSIGN_OR_RETURN(response, client_.Append(request));
+  report_.added += response.added();
+  report_.duplicate += response.duplicate();
+  report_.refused += response.refused();
+  for (const auto& rejected : response.rejected()) {
     report_.rejected.push_back(absl::StrCat("line ", request.first_sequence() + rejected.number(),
                                             ": ", rejected.reason()));
   }

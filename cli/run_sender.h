@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "client/client.h"
 #include "tuner/records/records.h"
-#include "tuner/records/run_file.h"
+#include "tuner/records/transfer/run_file.h"
 
 namespace heddle::cli {
 

@@ -19,7 +19,7 @@
 #include "base/files.h"
 #include "base/host.h"
 #include "base/log.h"
-#include "base/service_manager.h"
+#include "base/process/service_manager.h"
 #include "base/status.h"
 #include "cli/command.h"
 #include "cli/executor.h"
@@ -94,10 +94,9 @@ absl::Status RefuseFlagsOfOthers(const std::string& executor,
     }
     return absl::OkStatus();
   };
-  absl::Status status;
-  if (executor != "slurm") status.Update(refuse("slurm", slurm));
-  if (executor != "kubernetes") status.Update(refuse("kubernetes", kubernetes));
-  return status;
+  if (executor != "slurm") HEDDLE_RETURN_IF_ERROR(refuse("slurm", slurm));
+  if (executor != "kubernetes") HEDDLE_RETURN_IF_ERROR(refuse("kubernetes", kubernetes));
+  return absl::OkStatus();
 }
 
 Result RunServe(ServeFlags flags) {
@@ -117,15 +116,14 @@ Result RunServe(ServeFlags flags) {
   options.engine.keep_devices = absl::Hours(24 * flags.keep_devices_days);
   options.engine.slice = absl::Seconds(flags.slice_s);
   if (flags.local) options.engine.own_host = HostId();
-  auto engine = MakeEngine(flags);
-  if (!engine.ok()) return engine.status();
+  HEDDLE_ASSIGN_OR_RETURN(engine, MakeEngine(flags));
   const bool is_replica = !options.replica_of.empty();
-  if (is_replica && (*engine != nullptr || flags.local)) {
+  if (is_replica && (engine != nullptr || flags.local)) {
     return absl::InvalidArgumentError(
         "--replica-of: a replica answers reads alone; leave --local and --executor out");
   }
   options.replica_every = absl::Seconds(flags.replica_s);
-  if (is_replica || *engine != nullptr) options.engine.max_searchers = 0;
+  if (is_replica || engine != nullptr) options.engine.max_searchers = 0;
   options.engine.heartbeat = std::min(absl::Seconds(5), options.engine.lease / 5);
   CatchInterrupts();
   ServiceManager manager;
@@ -144,7 +142,7 @@ Result RunServe(ServeFlags flags) {
   const auto socket = std::find_if(addresses.begin(), addresses.end(), is_socket);
   LocalDaemon daemon(socket != addresses.end() ? *socket : "");
   std::optional<Executor> executor;
-  if (*engine != nullptr) {
+  if (engine != nullptr) {
     std::error_code error;
     const auto folder = std::filesystem::absolute(flags.folder);
     std::filesystem::create_directories(folder, error);
@@ -152,7 +150,7 @@ Result RunServe(ServeFlags flags) {
       return absl::InvalidArgumentError(
           absl::StrCat("--folder: ", folder.string(), ": ", error.message()));
     }
-    executor.emplace(**server, *std::move(engine), folder.string(), absl::Seconds(flags.every_s));
+    executor.emplace(**server, std::move(engine), folder.string(), absl::Seconds(flags.every_s));
   }
   manager.Ready();
   while (!Interrupted()) {
@@ -227,7 +225,7 @@ Result RunTokenList(const TokenFlags& flags) {
 
 Result RunTokenRevoke(const TokenFlags& flags) {
   HEDDLE_ASSIGN_OR_RETURN(records, OpenWritableRecords(flags.db));
-  if (absl::Status s = server::RevokeToken(*records, flags.id, absl::Now()); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(server::RevokeToken(*records, flags.id, absl::Now()));
   return kDone;
 }
 

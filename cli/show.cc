@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "cli/command.h"
 #include "measure/device/backend.h"
-#include "measure/device/nvrtc.h"
+#include "measure/device/cuda/nvrtc.h"
 #include "tuner/artefact/build.h"
 #include "tuner/model/features.h"
 

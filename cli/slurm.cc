@@ -184,9 +184,8 @@ std::string ShellWords(const std::vector<std::string>& arguments) {
 }
 
 absl::StatusOr<std::vector<SlurmJob>> FindSlurmJobs(const std::string& name) {
-  auto jobs = Squeue({"-n", name});
-  if (!jobs.ok()) return jobs.status();
-  return jobs->empty() ? FindInAccounts(name) : jobs->begin()->second;
+  HEDDLE_ASSIGN_OR_RETURN(jobs, Squeue({"-n", name}));
+  return jobs.empty() ? FindInAccounts(name) : jobs.begin()->second;
 }
 
 absl::StatusOr<std::map<std::string, std::vector<SlurmJob>>> AllSlurmJobs() { return Squeue({}); }
@@ -261,9 +260,8 @@ void CancelTwins(const std::vector<SlurmJob>& jobs, int64_t id) {
 }
 
 absl::Status ReleaseSlurmJob(const std::string& name, int64_t id) {
-  auto jobs = FindSlurmJobs(name);
-  if (!jobs.ok()) return jobs.status();
-  const bool held = std::any_of(jobs->begin(), jobs->end(),
+  HEDDLE_ASSIGN_OR_RETURN(jobs, FindSlurmJobs(name));
+  const bool held = std::any_of(jobs.begin(), jobs.end(),
                                 [&](const SlurmJob& job) { return job.id == id && IsHeld(job); });
   if (!held || RunCommand({"scontrol", "release", absl::StrCat(id)}).ok) return absl::OkStatus();
   return absl::UnavailableError(

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/files.h"
+#include "base/status.h"
 #include "cli/slurm.h"
 
 namespace heddle::cli {
@@ -167,10 +168,9 @@ absl::Status WriteDown(const Batch& batch, const std::string& name, int64_t id) 
 absl::StatusOr<int64_t> SubmitArray(const Batch& batch, const SlurmArray& array, bool must_fit) {
   auto written = WrittenDown(batch, array.name);
   if (!written.ok() || *written != 0) return written;
-  auto id = SubmitOnce(array.name, array.arguments, must_fit);
-  if (!id.ok()) return id.status();
-  if (absl::Status s = WriteDown(batch, array.name, *id); !s.ok()) return s;
-  return *id;
+  HEDDLE_ASSIGN_OR_RETURN(id, SubmitOnce(array.name, array.arguments, must_fit));
+  HEDDLE_RETURN_IF_ERROR(WriteDown(batch, array.name, id));
+  return id;
 }
 
 absl::StatusOr<Submission> SubmitHeld(const Batch& batch, int generation,
@@ -180,26 +180,23 @@ absl::StatusOr<Submission> SubmitHeld(const Batch& batch, int generation,
   if (!unfit.empty() && ExcludesNodes(batch)) unfit.clear();
   if (!unfit.empty()) {
     // A name that Slurm no longer knows would have it refuse the whole list.
-    auto known = SlurmNodes();
-    if (!known.ok()) return known.status();
-    std::erase_if(unfit, [&](const auto& node) { return !known->contains(node.first); });
+    HEDDLE_ASSIGN_OR_RETURN(known, SlurmNodes());
+    std::erase_if(unfit, [&](const auto& node) { return !known.contains(node.first); });
   }
   const std::string exclude =
       absl::StrCat("--exclude=", absl::StrJoin(unfit, ",", [](std::string* out, const auto& node) {
                      absl::StrAppend(out, node.first);
                    }));
   for (const SlurmArray& array : ArraysOf(batch, generation, indices, MaxArray())) {
-    const auto written = WrittenDown(batch, array.name);
-    if (!written.ok()) return written.status();
+    HEDDLE_ASSIGN_OR_RETURN(written, WrittenDown(batch, array.name));
     SlurmArray kept = array;
     kept.arguments.insert(kept.arguments.begin(), exclude);
     // Slurm would take what no node is left for, and leave it waiting.
-    const bool keep = !unfit.empty() && *written == 0 && CheckFits(kept.name, kept.arguments).ok();
+    const bool keep = !unfit.empty() && written == 0 && CheckFits(kept.name, kept.arguments).ok();
     // Arrays of a batch differ in their indices alone.
     const bool first = generation == 0 && submission.held.empty();
-    auto id = SubmitArray(batch, keep ? kept : array, /*must_fit=*/first);
-    if (!id.ok()) return id.status();
-    submission.held.emplace_back(array.name, *id);
+    HEDDLE_ASSIGN_OR_RETURN(id, SubmitArray(batch, keep ? kept : array, /*must_fit=*/first));
+    submission.held.emplace_back(array.name, id);
     if (keep) submission.left_out = unfit;
   }
   return submission;
@@ -207,7 +204,7 @@ absl::StatusOr<Submission> SubmitHeld(const Batch& batch, int generation,
 
 absl::Status Release(const HeldArrays& arrays) {
   for (const auto& [name, id] : arrays) {
-    if (absl::Status s = ReleaseSlurmJob(name, id); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(ReleaseSlurmJob(name, id));
   }
   return absl::OkStatus();
 }
@@ -227,16 +224,14 @@ absl::StatusOr<std::map<int64_t, std::string>> TaskStates(const Batch& batch, in
   for (int64_t offset : offsets) {
     const std::string name =
         absl::StrCat(batch.JobName(), "-", generation, ".", offset / max_array);
-    auto jobs = FindSlurmJobs(name);
-    if (!jobs.ok()) return jobs.status();
-    const auto id = WrittenDown(batch, name);
-    if (!id.ok()) return id.status();
+    HEDDLE_ASSIGN_OR_RETURN(jobs, FindSlurmJobs(name));
+    HEDDLE_ASSIGN_OR_RETURN(id, WrittenDown(batch, name));
     // Tasks that had not begun when the array was cancelled have one row together, which names
     // none.
     std::string others;
     std::map<int64_t, std::string> listed;
-    for (const SlurmJob& job : *jobs) {
-      if (job.id != *id) continue;  // a twin
+    for (const SlurmJob& job : jobs) {
+      if (job.id != id) continue;  // a twin
       int64_t task = 0;
       (absl::SimpleAtoi(job.task, &task) ? listed[offset + task] : others) = job.state;
     }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "cli/slurm.h"
 
 namespace heddle::cli {
@@ -34,15 +35,13 @@ class SlurmEngine : public ClusterEngine {
   int resubmissions() const override { return kResubmissions; }
 
   absl::StatusOr<std::vector<std::pair<std::string, std::string>>> Files() const override {
-    auto script = flags_.TaskScript();
-    if (!script.ok()) return script.status();
-    return std::vector<std::pair<std::string, std::string>>{{"tune.sbatch", *std::move(script)}};
+    HEDDLE_ASSIGN_OR_RETURN(script, flags_.TaskScript());
+    return std::vector<std::pair<std::string, std::string>>{{"tune.sbatch", std::move(script)}};
   }
 
   absl::Status Look() override {
-    auto jobs = AllSlurmJobs();
-    if (!jobs.ok()) return jobs.status();
-    jobs_ = *std::move(jobs);
+    HEDDLE_ASSIGN_OR_RETURN(jobs, AllSlurmJobs());
+    jobs_ = std::move(jobs);
     return absl::OkStatus();
   }
 
@@ -52,13 +51,11 @@ class SlurmEngine : public ClusterEngine {
   absl::Status Settle(const Batch& batch) override {
     for (const std::string& name : Living(batch)) {
       const std::vector<SlurmJob>& jobs = jobs_.at(name);
-      const auto written = WrittenDown(batch, name);
-      if (!written.ok()) return written.status();
-      int64_t id = *written;
+      HEDDLE_ASSIGN_OR_RETURN(id, WrittenDown(batch, name));
       if (id == 0) {
         // Where the server was killed before it could write it down.
         id = FirstOf(jobs);
-        if (absl::Status s = WriteDown(batch, name, id); !s.ok()) return s;
+        HEDDLE_RETURN_IF_ERROR(WriteDown(batch, name, id));
       }
       // An sbatch that outlived its server may come to its end after the next one has submitted.
       CancelTwins(jobs, id);
@@ -79,7 +76,7 @@ class SlurmEngine : public ClusterEngine {
                    "it is released once more, then left held: see why "
                    "its nodes cannot begin it, then scontrol release"}});
       }
-      if (absl::Status s = ReleaseSlurmJob(name, id); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(ReleaseSlurmJob(name, id));
     }
     return absl::OkStatus();
   }
@@ -94,9 +91,8 @@ class SlurmEngine : public ClusterEngine {
     for (std::string& flag : batch.array) {
       flag = absl::StrReplaceAll(flag, {{"{tenant}", tenant}});
     }
-    auto submitted = SubmitHeld(batch, submission, indices);
-    if (!submitted.ok()) return submitted.status();
-    for (const auto& [node, why] : submitted->left_out) {
+    HEDDLE_ASSIGN_OR_RETURN(submitted, SubmitHeld(batch, submission, indices));
+    for (const auto& [node, why] : submitted.left_out) {
       LogEvent(Severity::kWarning, "node_left_out",
                {{"batch", batch.name}, {"node", node}, {"error", why}});
     }
@@ -104,16 +100,15 @@ class SlurmEngine : public ClusterEngine {
              {{"batch", batch.name},
               {"submission", submission},
               {"workloads", static_cast<int64_t>(indices.size())},
-              {"array", submitted->held.front().second}});
-    return Release(submitted->held);
+              {"array", submitted.held.front().second}});
+    return Release(submitted.held);
   }
 
   absl::StatusOr<std::map<int64_t, Ending>> Endings(const Batch& batch, int submission,
                                                     const std::vector<int64_t>& indices) override {
-    auto states = TaskStates(batch, submission, indices);
-    if (!states.ok()) return states.status();
+    HEDDLE_ASSIGN_OR_RETURN(states, TaskStates(batch, submission, indices));
     std::map<int64_t, Ending> endings;
-    for (const auto& [index, state] : *states) {
+    for (const auto& [index, state] : states) {
       endings[index] = {WordsFor(state), state == kSlurmCancelled};
     }
     return endings;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/files.h"
+#include "base/status.h"
 #include "cli/tuned.h"
 #include "cli/workloads_file.h"
 
@@ -36,11 +37,9 @@ void SuiteFlags::Add(CLI::App& app) {
 
 absl::StatusOr<Batch> SuiteFlags::Plan(const std::string& folder) const {
   // Whether all of them can be read is known before any node has been asked for.
-  if (auto jobs = ReadJobs(workload, workloads); !jobs.ok()) return jobs.status();
-  auto text = ReadTextFile(workloads, kMaxFile);
-  if (!text.ok()) return text.status();
-  auto lines = ParseWorkloadLines(*text);
-  if (!lines.ok()) return lines.status();
+  HEDDLE_RETURN_IF_ERROR(ReadJobs(workload, workloads));
+  HEDDLE_ASSIGN_OR_RETURN(text, ReadTextFile(workloads, kMaxFile));
+  HEDDLE_ASSIGN_OR_RETURN(lines, ParseWorkloadLines(text));
 
   Batch batch;
   batch.name = name.empty() ? fs::path(workloads).stem().string() : name;
@@ -52,7 +51,7 @@ absl::StatusOr<Batch> SuiteFlags::Plan(const std::string& folder) const {
   }
   batch.created = absl::FormatTime("%Y%m%dT%H%M%SZ", absl::Now(), absl::UTCTimeZone());
   batch.folder = fs::absolute(fs::path(folder) / batch.name).lexically_normal().string();
-  for (const WorkloadLine& line : *lines) {
+  for (const WorkloadLine& line : lines) {
     if (!line.dtype.empty() && line.dtype != workload.dtype) {
       return absl::InvalidArgumentError(
           absl::StrCat(workloads, ": line ", line.line,

@@ -22,8 +22,8 @@
 #include "cli/tuned.h"
 #include "measure/judge/memory.h"
 #include "tuner/search/default_point.h"
-#include "tuner/search/evolution.h"
-#include "tuner/search/experience.h"
+#include "tuner/search/proposers/evolution.h"
+#include "tuner/search/proposers/experience.h"
 #include "tuner/search/session.h"
 #include "tuner/search/shared_budget.h"
 
@@ -444,9 +444,8 @@ Result RunTune(const TuneFlags& flags) {
     if (!flags.plot.empty()) {
       std::string title = absl::StrCat(job.program->op, " ", ShapeText(*job.program), " on ",
                                        devices[0].target.name);
-      absl::Status s = WriteFile(PlotPath(flags.plot, i, jobs.size()),
-                                 tuner::SvgCurve(tuned->report.times, title));
-      if (!s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(WriteFile(PlotPath(flags.plot, i, jobs.size()),
+                                       tuner::SvgCurve(tuned->report.times, title)));
     }
     if (tuned->report.best) {
       weighted_best_us += static_cast<double>(job.weight) * tuned->report.best->result.time_us;

@@ -21,7 +21,7 @@
 #include "cli/command.h"
 #include "search_space/notation/notation.h"
 #include "server/db/convert.h"
-#include "tuner/records/snapshot.h"
+#include "tuner/records/transfer/snapshot.h"
 
 namespace heddle::cli {
 namespace {

@@ -1,7 +1,7 @@
 // What a run on a node starts from: a part of the owner's database, which lies in the batch's
 // folder (docs/cluster.md).
 //
-//     warm/HASH.db    a snapshot (tuner/records/snapshot.h), named by its content's hash
+//     warm/HASH.db    a snapshot (tuner/records/transfer/snapshot.h), named by its content's hash
 //     warm/current    the hash of the newest
 #ifndef HEDDLE_CLI_WARM_H_
 #define HEDDLE_CLI_WARM_H_

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 #include "client/backoff.h"
 #include "client/connection.h"
 #include "heddle/v1/fleet.grpc.pb.h"
@@ -108,19 +109,18 @@ struct Client::Impl {
                                                              Response*),
                                 const Request& request) {
     Response response;
-    absl::Status status = Persist([&] {
+    HEDDLE_RETURN_IF_ERROR(Persist([&] {
       Context context(*this, options.call_limit);
       response.Clear();
       return connection.ToStatus((stub.*method)(context.get(), request, &response));
-    });
-    if (!status.ok()) return status;
+    }));
     return response;
   }
 
   // One batch of an import.
   absl::StatusOr<v1::ImportResponse> Send(const std::vector<v1::Record>& batch) {
     v1::ImportResponse response;
-    absl::Status status = Persist([&] {
+    HEDDLE_RETURN_IF_ERROR(Persist([&] {
       Context context(*this, options.call_limit);
       response.Clear();
       auto writer = records->Import(context.get(), &response);
@@ -129,8 +129,7 @@ struct Client::Impl {
       }
       writer->WritesDone();
       return connection.ToStatus(writer->Finish());
-    });
-    if (!status.ok()) return status;
+    }));
     return response;
   }
 };
@@ -140,10 +139,9 @@ Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ConnectOptions& options,
                                                         const CallOptions& calls) {
-  auto connection = Connection::Open(options);
-  if (!connection.ok()) return connection.status();
+  HEDDLE_ASSIGN_OR_RETURN(connection, Connection::Open(options));
   auto impl = std::make_unique<Impl>();
-  impl->connection = *std::move(connection);
+  impl->connection = std::move(connection);
   impl->options = calls;
   impl->tuning = v1::Tuning::NewStub(impl->connection.channel());
   impl->records = v1::Records::NewStub(impl->connection.channel());
@@ -306,12 +304,11 @@ absl::StatusOr<v1::ImportResponse> Client::ImportRecords(
     more = record.has_value();
     if (more) batch.push_back(*std::move(record));
     if (batch.size() < kImportBatch && (more || batch.empty())) continue;
-    auto response = impl_->Send(batch);
-    if (!response.ok()) return response;
-    total.set_added(total.added() + response->added());
-    total.set_duplicate(total.duplicate() + response->duplicate());
-    total.set_refused(total.refused() + response->refused());
-    for (v1::ImportResponse::Rejected rejected : response->rejected()) {
+    HEDDLE_ASSIGN_OR_RETURN(response, impl_->Send(batch));
+    total.set_added(total.added() + response.added());
+    total.set_duplicate(total.duplicate() + response.duplicate());
+    total.set_refused(total.refused() + response.refused());
+    for (v1::ImportResponse::Rejected rejected : response.rejected()) {
       rejected.set_number(rejected.number() + sent);
       *total.add_rejected() = rejected;
     }

@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status.h"
 #include "heddle/v1/errors.pb.h"
 
 namespace heddle::client {
@@ -73,11 +74,9 @@ absl::StatusOr<Connection> Connection::Open(const ConnectOptions& options) {
   }
   Connection connection;
   connection.server_ = options.server;
-  auto credentials = Credentials(options);
-  if (!credentials.ok()) return credentials.status();
-  auto token = Read(options.token_file);
-  if (!token.ok()) return token.status();
-  connection.token_ = std::string(absl::StripAsciiWhitespace(*token));
+  HEDDLE_ASSIGN_OR_RETURN(credentials, Credentials(options));
+  HEDDLE_ASSIGN_OR_RETURN(token, Read(options.token_file));
+  connection.token_ = std::string(absl::StripAsciiWhitespace(token));
   if (!connection.token_.empty() && !options.uses_tls() && !IsLocal(options.server)) {
     return absl::InvalidArgumentError(absl::StrCat("a token is not sent to ", options.server,
                                                    " without TLS: give the server's authority"));
@@ -92,7 +91,7 @@ absl::StatusOr<Connection> Connection::Open(const ConnectOptions& options) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   if (!options.tls_name.empty()) arguments.SetSslTargetNameOverride(options.tls_name);
-  connection.channel_ = grpc::CreateCustomChannel(options.server, *credentials, arguments);
+  connection.channel_ = grpc::CreateCustomChannel(options.server, credentials, arguments);
   return connection;
 }
 

@@ -67,8 +67,7 @@ absl::StatusOr<std::vector<Owned>> TakeDevices(const std::vector<std::string>& w
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const DaemonOptions& options) {
-  auto devices = TakeDevices(options.devices);
-  if (!devices.ok()) return devices.status();
+  HEDDLE_ASSIGN_OR_RETURN(devices, TakeDevices(options.devices));
   v1::RegisterRequest registration;
   registration.set_host_uuid(options.host_id.empty() ? HostId() : options.host_id);
   registration.set_boot_id(BootId());
@@ -76,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const DaemonOptions& opti
   registration.set_hostname(HostName());
   registration.set_generator(kGeneratorVersion);
   registration.set_build(options.build);
-  for (const Owned& device : *devices) *registration.add_devices() = ToProto(device.info);
+  for (const Owned& device : devices) *registration.add_devices() = ToProto(device.info);
 
   std::unique_ptr<Daemon> daemon(new Daemon(options, std::move(registration)));
   if (!options.metrics.empty()) {
@@ -86,9 +85,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const DaemonOptions& opti
     LogEvent(Severity::kWarning, "unconfined",
              {{"detail", IsConfined() ? found.text : "as was asked for"}});
   }
-  const int count = static_cast<int>(devices->size());
+  const int count = static_cast<int>(devices.size());
   const int cores = UsableCores();
-  for (Owned& device : *devices) {
+  for (Owned& device : devices) {
     daemon->agents_.push_back(std::make_unique<DeviceAgent>(
         std::move(device.info), std::move(device.lock), count == 1 ? 0 : std::max(1, cores / count),
         options.idle_limit, daemon->session_, daemon->metrics_));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "client/backoff.h"
 #include "client/connection.h"
 #include "measure/run/messages.h"
@@ -417,14 +418,14 @@ void DeviceAgent::GiveUp(const absl::Status& status) {
 // A program with a known answer and a least time: the naive program of a small workload, which
 // starting a measurer runs, checks and times.
 absl::Status DeviceAgent::Canary() {
-  auto op = search_space::FindOperator(search_space::BuiltinOperators(), "matmul");
-  if (!op.ok()) return op.status();
-  auto program = op->Instantiate({{"m", 64}, {"n", 64}, {"k", 64}}, search_space::DType::kFloat32);
-  if (!program.ok()) return program.status();
+  HEDDLE_ASSIGN_OR_RETURN(op,
+                          search_space::FindOperator(search_space::BuiltinOperators(), "matmul"));
+  HEDDLE_ASSIGN_OR_RETURN(
+      program, op.Instantiate({{"m", 64}, {"n", 64}, {"k", 64}}, search_space::DType::kFloat32));
   MeasureOptions options;
   options.compile_workers = 1;
   options.lock = &lock_;
-  return StartMeasurer(std::make_shared<const search_space::TensorProgram>(*std::move(program)),
+  return StartMeasurer(std::make_shared<const search_space::TensorProgram>(std::move(program)),
                        device_, options)
       .status();
 }

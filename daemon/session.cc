@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "client/backoff.h"
 
 namespace heddle::measure {
@@ -57,17 +58,15 @@ absl::StatusOr<FleetSession::Access> FleetSession::Get(const StopSignal& stop) {
     access = access_;
   }
   if (access.stub == nullptr) {
-    auto connection = client::Connection::Open(options_);
-    if (!connection.ok()) return connection.status();
-    access.connection = *std::move(connection);
+    HEDDLE_ASSIGN_OR_RETURN(connection, client::Connection::Open(options_));
+    access.connection = std::move(connection);
     access.stub = v1::Fleet::NewStub(access.connection.channel());
   }
   v1::RegisterResponse response;
   const bool registers = access.session.empty();
   if (registers) {
     Method<v1::RegisterRequest, v1::RegisterResponse> method = &v1::Fleet::Stub::async::Register;
-    absl::Status status = CallOnce(access, method, registration_, response, kRegisterLimit, stop);
-    if (!status.ok()) return status;
+    HEDDLE_RETURN_IF_ERROR(CallOnce(access, method, registration_, response, kRegisterLimit, stop));
     access.session = response.session();
     LogEvent(Severity::kInfo, "registered",
              {{"server", options_.server},

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "client/connection.h"
 #include "heddle/v1/fleet.grpc.pb.h"
 

@@ -14,7 +14,7 @@ namespace heddle::measure {
 // not know: daemons get work from servers of their own version only. Part of every record's
 // fingerprint. tests/measure/codegen/codegen_test.cc has a hash of the golden sources and of the
 // steps beside it, so that neither changes alone.
-inline constexpr int kGeneratorVersion = 25;
+inline constexpr int kGeneratorVersion = 26;
 // Since this version steps have only been added, and names and comments changed. Of a few programs
 // the stages are others since 15 (schedule/finish.h), whose older steps give other source or none;
 // exponentials and quotients that are rounded to 16 bits are other source since 16; points that
@@ -23,7 +23,8 @@ inline constexpr int kGeneratorVersion = 25;
 // several axes on a side may tile another one; since 23 there are permute and expand, and since
 // 24 reduce_in_parts, and row_fragments that are computed where they are read; since 25 there are
 // split_axis, quotient, split_dim, merge_axes and separate_decay, and tiles that a mask leaves out
-// are tested elsewhere in a few programs. What a record is of says its hash.
+// are tested elsewhere in a few programs; since 26 there is narrow_factors. What a record is of
+// says its hash.
 inline constexpr int kSameCodeSince = 12;
 // Whether two versions give the same code from the same steps, up to names and comments.
 constexpr bool SameCode(int a, int b) {

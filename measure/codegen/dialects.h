@@ -1,4 +1,4 @@
-// How CUDA C++ and OpenCL C differ, as one table; KernelPrinter prints everything else alike.
+// How CUDA C++ and OpenCL C differ, as one table; everything else is printed alike.
 #ifndef HEDDLE_MEASURE_CODEGEN_DIALECTS_H_
 #define HEDDLE_MEASURE_CODEGEN_DIALECTS_H_
 
@@ -10,20 +10,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "measure/codegen/passes/passes.h"
-#include "search_space/ir/expr.h"
-#include "search_space/ir/matrix.h"
+#include "search_space/ir/expr/expr.h"
 #include "search_space/ir/target.h"
 
 namespace heddle::measure {
 
-// A function that kernels may call, or several that belong together. $helper stands for the
-// dialect's storage class.
-struct HelperRow {
-  const char* name;
-  const char* text;
-};
-
-// Qualifiers end with a space where they are not empty.
+// Qualifiers end with a space where they are not empty. A row leaves out what there is none of.
 struct Dialect {
   search_space::Api api;
   const char* name;         // "cuda": of the API, in messages and files
@@ -37,6 +29,7 @@ struct Dialect {
   const char* infinity32;
   const char* infinity64;
   const char* vector_of[2];  // before and after the type in the value of a vector: (float4)(a, b)
+  int most_lanes;            // of a vector
   const char* function32;    // ends the names of functions of float32
   // Helpers that raise 2 to a power, off by 2^-22 of it; of the second what is less than 2^-126 may
   // be 0. null = there are none that are faster than the exact function.
@@ -60,9 +53,9 @@ struct Dialect {
   // many is less, or more, by the distance; its own value where there is none.
   const char* shuffle_up;
   const char* shuffle_down;
-  bool async_copies;   // has helper async_copy
-  const char* helper;  // storage class of a helper function
-  absl::Span<const HelperRow> helpers;
+  bool async_copies;      // has helper async_copy
+  const char* helper;     // storage class of a helper function
+  const char* helpers;    // all of them, as a text (helpers.h)
   const char* prelude;    // of every file
   const char* prelude64;  // before it where double precision is used
   // Everything of a kernel's declaration before its name.
@@ -79,6 +72,9 @@ std::vector<std::string> ApiNames();                 // of all rows
 // as an unsigned integer, one of tf32 as a float.
 std::string TypeName(const Dialect& dialect, search_space::DType type, int lanes = 1);
 
+// The address space of a pointer into such memory, not of registers.
+const char* AddressSpace(const Dialect& dialect, search_space::Scope scope);
+
 // The qualifier of what begins at multiples of so many bytes.
 std::string Aligned(const Dialect& dialect, int64_t bytes);
 
@@ -86,8 +82,8 @@ std::string Aligned(const Dialect& dialect, int64_t bytes);
 std::string FloatLiteral(const Dialect& dialect, double value, search_space::DType type);
 std::string IntLiteral(const Dialect& dialect, int64_t value);
 
-// "make_float4(a, b, c, d)". The name of a helper defined by Prelude is added to `helpers`, here
-// and below.
+// "make_float4(a, b, c, d)". The name of a helper (helpers.h) is added to `helpers`, here and
+// below.
 std::string VectorOf(const Dialect& dialect, search_space::DType type,
                      const std::vector<std::string>& lanes, std::set<std::string>& helpers);
 // One lane of a vector: "v.x".
@@ -102,9 +98,6 @@ std::string ConvertNarrow(search_space::DType to, search_space::DType from, cons
 // The function that computes a unary or binary operation that has no operator; precise forms only.
 std::string FunctionName(const Dialect& dialect, search_space::Op op, search_space::DType type,
                          std::set<std::string>& helpers);
-
-// What stands before a kernel that uses `helpers` and, when `float64`, double precision.
-std::string Prelude(const Dialect& dialect, const std::set<std::string>& helpers, bool float64);
 
 }  // namespace heddle::measure
 

@@ -1,16 +1,14 @@
 #include "measure/codegen/expr_printer.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cstdlib>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/math.h"
-#include "search_space/ir/float_format.h"
-#include "search_space/ir/linear.h"
+#include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/linear.h"
 
 namespace heddle::measure {
 
@@ -58,10 +56,7 @@ std::optional<Pair> PairOf(const Expr& cast) {
       array.elements % 2 != 0) {
     return std::nullopt;
   }
-  Expr offset = search_space::Int(0);
-  for (size_t i = 0; i < held->args.size(); ++i) {
-    offset = offset + held->args[i] * search_space::Int(array.strides[i]);
-  }
+  const Expr offset = OffsetOf(array, held->args);
   const search_space::ModRem m = search_space::ModulusRemainder(Simplify(offset));
   if (m.modulus % 2 != 0) return std::nullopt;
   return Pair{Simplify(offset - search_space::Int(m.remainder % 2)), m.remainder % 2 != 0};
@@ -72,6 +67,14 @@ Interval Intersect(const Interval& a, const Interval& b) {
 }
 
 }  // namespace
+
+Expr OffsetOf(const Buffer& buffer, const ExprList& indices) {
+  Expr offset = search_space::Int(0);
+  for (size_t i = 0; i < indices.size(); ++i) {
+    offset = offset + indices[i] * search_space::Int(buffer.strides[i]);
+  }
+  return offset;
+}
 
 std::string ExprPrinter::At(const Text& t, Level level) {
   return t.level < level ? absl::StrCat("(", t.text, ")") : t.text;
@@ -90,11 +93,7 @@ ExprPrinter::Text ExprPrinter::Narrowed(Text t) const {
 std::string ExprPrinter::PrintCondition(const Expr& e) { return At(Convert(e), kEquality); }
 
 std::string ExprPrinter::PrintOffset(const Buffer& buffer, const ExprList& indices) {
-  Expr offset = search_space::Int(0);
-  for (size_t i = 0; i < indices.size(); ++i) {
-    offset = offset + indices[i] * search_space::Int(buffer.strides[i]);
-  }
-  offset = Simplify(offset);
+  const Expr offset = Simplify(OffsetOf(buffer, indices));
   if (buffer.swizzle == 0) return Print(offset);
   // Chunks of `swizzle` elements and their number a row are powers of two: XORing the chunk's
   // number is XORing the offset.
@@ -258,9 +257,22 @@ ExprPrinter::Text ExprPrinter::ConvertChoice(const Text& condition, const Text& 
           {std::min(a.bounds.min, b.bounds.min), std::max(a.bounds.max, b.bounds.max)}};
 }
 
-ExprPrinter::Text ExprPrinter::Infix(const Expr& e, const char* op, Level level) {
-  const auto next = static_cast<Level>(level + 1);
-  return {absl::StrCat(At(Convert(e->args[0]), level), op, At(Convert(e->args[1]), next)), level};
+std::optional<ExprPrinter::Text> ExprPrinter::ConvertInfix(const Expr& e) {
+  static constexpr struct {
+    Op op;
+    const char* text;
+    Level level;
+  } kOperators[] = {
+      {Op::kAdd, " + ", kSum},      {Op::kSub, " - ", kSum},      {Op::kMul, " * ", kProduct},
+      {Op::kDiv, " / ", kProduct},  {Op::kLt, " < ", kRelation},  {Op::kLe, " <= ", kRelation},
+      {Op::kEq, " == ", kEquality}, {Op::kNe, " != ", kEquality}, {Op::kAnd, " && ", kAnd}};
+  for (const auto& [op, text, level] : kOperators) {
+    if (op != e->op) continue;
+    const auto next = static_cast<Level>(level + 1);
+    return Text{absl::StrCat(At(Convert(e->args[0]), level), text, At(Convert(e->args[1]), next)),
+                level};
+  }
+  return std::nullopt;
 }
 
 // Rounding to 16 bits is off by 2^-12: a quotient may be by 2^-22, an exponential by some 2^-17,
@@ -290,106 +302,96 @@ ExprPrinter::Text ExprPrinter::ConvertRoughExp(const Expr& x, Rounded rounded) {
   return {absl::StrCat(name, "(", Convert(rest * search_space::Float(factor, x->type)).text, ")")};
 }
 
+std::optional<ExprPrinter::Text> ExprPrinter::ConvertRough(const Expr& e, Rounded rounded) {
+  if (rounded == Rounded::kNot || e->type != DType::kFloat32) return std::nullopt;
+  if (e->op == Op::kMul || e->op == Op::kDiv) {
+    const Text a = ConvertRounded(e->args[0], Rounded::kFactor);
+    const Text b = ConvertRounded(e->args[1], Rounded::kFactor);
+    if (e->op == Op::kDiv && dialect_.rough_divide != nullptr) {
+      helpers.insert(dialect_.rough_divide);
+      return Text{absl::StrCat(dialect_.rough_divide, "(", a.text, ", ", b.text, ")")};
+    }
+    const char* const op = e->op == Op::kMul ? " * " : " / ";
+    return Text{absl::StrCat(At(a, kProduct), op, At(b, kUnary)), kProduct};
+  }
+  if (e->op == Op::kSelect) {
+    const Text condition = Convert(e->args[0]);
+    const Text a = ConvertRounded(e->args[1], rounded), b = ConvertRounded(e->args[2], rounded);
+    return ConvertChoice(condition, a, b);
+  }
+  if (e->op == Op::kExp && dialect_.rough_exp2 != nullptr) {
+    return ConvertRoughExp(e->args[0], rounded);
+  }
+  return std::nullopt;
+}
+
 ExprPrinter::Text ExprPrinter::ConvertValue(const Expr& e) {
   if (e->type == DType::kFloat64) float64 = true;
   const Rounded rounded = std::exchange(rounded_, Rounded::kNot);
-  if (rounded != Rounded::kNot && e->type == DType::kFloat32) {
-    if (e->op == Op::kMul || e->op == Op::kDiv) {
-      const Text a = ConvertRounded(e->args[0], Rounded::kFactor);
-      const Text b = ConvertRounded(e->args[1], Rounded::kFactor);
-      if (e->op == Op::kDiv && dialect_.rough_divide != nullptr) {
-        helpers.insert(dialect_.rough_divide);
-        return {absl::StrCat(dialect_.rough_divide, "(", a.text, ", ", b.text, ")")};
-      }
-      const char* const op = e->op == Op::kMul ? " * " : " / ";
-      return {absl::StrCat(At(a, kProduct), op, At(b, kUnary)), kProduct};
-    }
-    if (e->op == Op::kSelect) {
-      const Text condition = Convert(e->args[0]);
-      const Text a = ConvertRounded(e->args[1], rounded), b = ConvertRounded(e->args[2], rounded);
-      return ConvertChoice(condition, a, b);
-    }
-    if (e->op == Op::kExp && dialect_.rough_exp2 != nullptr) {
-      return ConvertRoughExp(e->args[0], rounded);
-    }
-  }
+  if (std::optional<Text> rough = ConvertRough(e, rounded)) return *std::move(rough);
+  if (std::optional<Text> infix = ConvertInfix(e)) return *std::move(infix);
   switch (e->op) {
     case Op::kInt:
       return {e->int_value != 0 ? "1" : "0"};
     case Op::kFloat: {
-      std::string text = FloatLiteral(dialect_, e->float_value, e->type);
-      const Level level = text[0] == '-' ? kUnary : kPrimary;
-      return {std::move(text), level};
+      const std::string text = FloatLiteral(dialect_, e->float_value, e->type);
+      return {text, text[0] == '-' ? kUnary : kPrimary};
     }
     case Op::kVar:
       return {NameOf(e->var)};
     case Op::kLoad:
       return {PrintElement(e->buffer, e->args)};
-    case Op::kAdd:
-      return Infix(e, " + ", kSum);
-    case Op::kSub:
-      return Infix(e, " - ", kSum);
-    case Op::kMul:
-      return Infix(e, " * ", kProduct);
-    case Op::kDiv:
-      return Infix(e, " / ", kProduct);
-    case Op::kLt:
-      return Infix(e, " < ", kRelation);
-    case Op::kLe:
-      return Infix(e, " <= ", kRelation);
-    case Op::kEq:
-      return Infix(e, " == ", kEquality);
-    case Op::kNe:
-      return Infix(e, " != ", kEquality);
-    case Op::kAnd:
-      return Infix(e, " && ", kAnd);
     case Op::kOr: {
       // Compilers warn of && inside || without parentheses.
       const Text a = Convert(e->args[0]), b = Convert(e->args[1]);
-      const Level left = a.level == kOr ? kOr : kEquality;
-      return {absl::StrCat(At(a, left), " || ", At(b, kEquality)), kOr};
+      return {absl::StrCat(At(a, a.level == kOr ? kOr : kEquality), " || ", At(b, kEquality)), kOr};
     }
     case Op::kNot:
       return {absl::StrCat("!", At(Convert(e->args[0]), kUnary)), kUnary};
     case Op::kNeg: {
       const Text a = Convert(e->args[0]);
-      return {absl::StrCat("-", a.text[0] == '-' ? At(a, kPrimary) : At(a, kUnary)), kUnary};
+      return {absl::StrCat("-", At(a, a.text[0] == '-' ? kPrimary : kUnary)), kUnary};
     }
     case Op::kSelect:
       return ConvertChoice(Convert(e->args[0]), Convert(e->args[1]), Convert(e->args[2]));
     case Op::kCast:
-      if (e->type == DType::kBool) {
-        return {absl::StrCat(At(Convert(e->args[0]), kRelation), " != 0"), kEquality};
-      }
-      if (const auto pair = PairOf(e); pair.has_value() && dialect_.packs) {
-        helpers.insert("from_bfloat16_pairs");
-        return {absl::StrCat(pair->is_second ? "from_second_bfloat16(&" : "from_first_bfloat16(&",
-                             NameOf(e->args[0]->buffer), "[", Print(pair->first), "])")};
-      }
-      if (const DType from = e->args[0]->type; IsNarrow(from) || IsNarrow(e->type)) {
-        const Text value =
-            IsHalf(e->type) ? ConvertRounded(e->args[0], Rounded::kWhole) : Convert(e->args[0]);
-        const Text number{ConvertNarrow(e->type, from, value.text, helpers)};
-        if (e->type != DType::kFloat64) return number;
-        return {absl::StrCat("(double)", number.text), kUnary};
-      }
-      return {absl::StrCat("(", TypeName(dialect_, e->type), ")", At(Convert(e->args[0]), kUnary)),
-              kUnary};
-    case Op::kSigmoid: {
-      const std::string one = FloatLiteral(dialect_, 1, e->type);
-      const std::string exp = FunctionName(dialect_, Op::kExp, e->type, helpers);
-      const Text a = Convert(e->args[0]);
-      return {absl::StrCat("(", one, " / (", one, " + ", exp, "(-", At(a, kPrimary), ")))")};
-    }
+      return ConvertCast(e);
     case Op::kMod:
       HEDDLE_CHECK(false, "the notation refuses % on values");
-    default:  // functions
-      std::string text = absl::StrCat(FunctionName(dialect_, e->op, e->type, helpers), "(");
-      for (size_t i = 0; i < e->args.size(); ++i) {
-        absl::StrAppend(&text, i == 0 ? "" : ", ", Convert(e->args[i]).text);
-      }
-      return {text + ")"};
+    default:
+      return ConvertFunction(e);
   }
+}
+
+ExprPrinter::Text ExprPrinter::ConvertCast(const Expr& e) {
+  const Expr& from = e->args[0];
+  if (e->type == DType::kBool) return {At(Convert(from), kRelation) + " != 0", kEquality};
+  if (const auto pair = PairOf(e); pair.has_value() && dialect_.packs) {
+    helpers.insert("from_bfloat16_pairs");
+    return {absl::StrCat(pair->is_second ? "from_second_bfloat16(&" : "from_first_bfloat16(&",
+                         NameOf(from->buffer), "[", Print(pair->first), "])")};
+  }
+  if (!IsNarrow(from->type) && !IsNarrow(e->type)) {
+    return {absl::StrCat("(", TypeName(dialect_, e->type), ")", At(Convert(from), kUnary)), kUnary};
+  }
+  const Text value = IsHalf(e->type) ? ConvertRounded(from, Rounded::kWhole) : Convert(from);
+  const Text number{ConvertNarrow(e->type, from->type, value.text, helpers)};
+  if (e->type != DType::kFloat64) return number;
+  return {absl::StrCat("(double)", number.text), kUnary};
+}
+
+ExprPrinter::Text ExprPrinter::ConvertFunction(const Expr& e) {
+  if (e->op == Op::kSigmoid) {
+    const std::string one = FloatLiteral(dialect_, 1, e->type);
+    const std::string exp = FunctionName(dialect_, Op::kExp, e->type, helpers);
+    return {absl::StrCat("(", one, " / (", one, " + ", exp, "(-", At(Convert(e->args[0]), kPrimary),
+                         ")))")};
+  }
+  std::string text = absl::StrCat(FunctionName(dialect_, e->op, e->type, helpers), "(");
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", Convert(e->args[i]).text);
+  }
+  return {text + ")"};
 }
 
 }  // namespace heddle::measure

@@ -1,18 +1,23 @@
 // Expressions as C text: which integers need 64 bits, how floor division is spelled, where
-// parentheses go. Used by KernelPrinter alone.
+// parentheses go. Internal to codegen.cc.
 #ifndef HEDDLE_MEASURE_CODEGEN_EXPR_PRINTER_H_
 #define HEDDLE_MEASURE_CODEGEN_EXPR_PRINTER_H_
 
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "measure/codegen/dialects.h"
-#include "search_space/ir/expr.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/expr.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::measure {
+
+// The element of an access before swizzling.
+search_space::Expr OffsetOf(const search_space::Buffer& buffer,
+                            const search_space::ExprList& indices);
 
 class ExprPrinter {
  public:
@@ -62,12 +67,17 @@ class ExprPrinter {
   Text ConvertDivision(const search_space::Expr& e);
   Text ConvertChoice(const Text& condition, const Text& a, const Text& b);
   Text ConvertValue(const search_space::Expr& e);
+  Text ConvertCast(const search_space::Expr& e);
+  Text ConvertFunction(const search_space::Expr& e);
+  // nullopt: no operator between operands.
+  std::optional<Text> ConvertInfix(const search_space::Expr& e);
   // What becomes of a value that is rounded to 16 bits at once: all of it, or a factor.
   enum class Rounded : uint8_t { kNot, kWhole, kFactor };
   Text ConvertRounded(const search_space::Expr& e, Rounded rounded);
-  Text ConvertRoughExp(const search_space::Expr& x, Rounded rounded);  // e^x
-  Text Infix(const search_space::Expr& e, const char* op, Level level);
-  Text Widened(Text t) const;   // to a 64-bit C type
+  // nullopt: as exact as elsewhere.
+  std::optional<Text> ConvertRough(const search_space::Expr& e, Rounded rounded);
+  Text ConvertRoughExp(const search_space::Expr& x, Rounded rounded);  // of e^x
+  Text Widened(Text t) const;                                          // to a 64-bit C type
   Text Narrowed(Text t) const;  // to a 32-bit C type, which its bounds must fit
   static std::string At(const Text& t, Level level);  // parenthesised where it binds less tightly
 

@@ -1,7 +1,6 @@
 #include "measure/codegen/names.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <utility>
 
@@ -9,8 +8,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
-#include "measure/codegen/made_helpers.h"
+#include "measure/codegen/helpers.h"
 
 namespace heddle::measure {
 namespace {
@@ -19,35 +19,21 @@ using search_space::DType;
 using search_space::Op;
 
 // Keywords of C++20 and OpenCL C, of their extensions in use, and the few macros in small letters.
-constexpr const char* kWords[] = {
-    "alignas",       "alignof",      "and",        "and_eq",     "asm",
-    "auto",          "bitand",       "bitor",      "break",      "case",
-    "catch",         "class",        "co_await",   "co_return",  "co_yield",
-    "compl",         "complex",      "concept",    "const",      "const_cast",
-    "consteval",     "constexpr",    "constinit",  "continue",   "constant",
-    "decltype",      "default",      "delete",     "do",         "dynamic_cast",
-    "else",          "enum",         "explicit",   "export",     "extern",
-    "false",         "final",        "for",        "friend",     "generic",
-    "global",        "goto",         "if",         "imaginary",  "import",
-    "inline",        "kernel",       "i386",       "linux",      "local",
-    "module",        "mutable",      "namespace",  "new",        "noexcept",
-    "not",           "not_eq",       "nullptr",    "operator",   "or",
-    "or_eq",         "override",     "pipe",       "private",    "protected",
-    "public",        "read_only",    "read_write", "register",   "reinterpret_cast",
-    "requires",      "restrict",     "return",     "sizeof",     "static",
-    "static_assert", "static_cast",  "struct",     "switch",     "template",
-    "this",          "thread_local", "throw",      "true",       "try",
-    "typedef",       "typeid",       "typename",   "typeof",     "uniform",
-    "union",         "unix",         "using",      "vec_step",   "vector",
-    "virtual",       "volatile",     "while",      "write_only", "xor",
-    "xor_eq",        "blockDim",     "blockIdx",   "gridDim",    "threadIdx",
-    "warpSize"};
+constexpr char kWords[] =
+    "alignas alignof and and_eq asm auto bitand bitor break case catch class co_await co_return "
+    "co_yield compl complex concept const const_cast consteval constexpr constinit continue "
+    "constant decltype default delete do dynamic_cast else enum explicit export extern false "
+    "final for friend generic global goto if imaginary import inline kernel i386 linux local "
+    "module mutable namespace new noexcept not not_eq nullptr operator or or_eq override pipe "
+    "private protected public read_only read_write register reinterpret_cast requires restrict "
+    "return sizeof static static_assert static_cast struct switch template this thread_local "
+    "throw true try typedef typeid typename typeof uniform union unix using vec_step vector "
+    "virtual volatile while write_only xor xor_eq blockDim blockIdx gridDim threadIdx warpSize";
 
 // Types, which may end with a number: those of vectors do, and others mean none of ours.
-constexpr const char* kTypes[] = {"bool",      "char",     "dim",    "double",   "float",
-                                  "half",      "int",      "long",   "longlong", "quad",
-                                  "short",     "signed",   "uchar",  "uint",     "ulong",
-                                  "ulonglong", "unsigned", "ushort", "void"};
+constexpr char kTypes[] =
+    "bool char dim double float half int long longlong quad short signed uchar uint ulong "
+    "ulonglong unsigned ushort void";
 
 using Words = absl::flat_hash_set<absl::string_view>;
 
@@ -100,7 +86,7 @@ std::set<std::string> FindCalledIn(const Dialect& dialect) {
                            dialect.shuffle, dialect.shuffle_up, dialect.shuffle_down}) {
     add(code, /*functions_only=*/false);
   }
-  for (const HelperRow& helper : dialect.helpers) add(helper.text, /*functions_only=*/true);
+  for (const Helper& helper : HelpersOf(dialect)) add(helper.text.c_str(), /*functions_only=*/true);
   out.insert("TensorMap");
   VisitMadeHelpers([&](const std::string& name, auto /*text*/) { out.insert(name); });
   for (Op op : {Op::kExp, Op::kLog, Op::kSqrt, Op::kRsqrt, Op::kTanh, Op::kErf, Op::kAbs, Op::kPow,
@@ -126,61 +112,13 @@ const std::set<std::string>& CalledIn(const Dialect& dialect) {
   return all->at(dialect.name);
 }
 
-std::string Normal(NameKind kind, absl::string_view wanted) {
-  std::string out;
-  switch (kind) {
-    case NameKind::kArgument:
-      out = "g_";
-      break;
-    case NameKind::kShared:
-      out = "s_";
-      break;
-    case NameKind::kRegisters:
-      out = "r_";
-      break;
-    case NameKind::kIndex:
-      out = "v_";
-      break;
-    case NameKind::kMap:
-      out = "m_";
-      break;
-    case NameKind::kValue:
-    case NameKind::kVector:
-      out = "x_";
-      break;
-    case NameKind::kOffset:
-      out = "o_";
-      break;
-    case NameKind::kPointer:
-      out = "p_";
-      break;
-    case NameKind::kCondition:
-    case NameKind::kOther:
-      break;
-  }
-  for (char c : wanted) out += absl::ascii_isalnum(c) ? c : '_';
-  return out;
-}
-
-std::string Readable(NameKind kind, absl::string_view wanted) {
-  const std::string name = Identifier(wanted);
-  switch (kind) {
-    case NameKind::kMap:
-      return name + "_map";
-    case NameKind::kValue:
-      return name + "_value";
-    case NameKind::kVector:
-      return name + "_vector";
-    case NameKind::kOffset:
-      return name + "_offset";
-    case NameKind::kPointer:
-      return name + "_ptr";
-    case NameKind::kCondition:
-      return "condition";
-    default:
-      return name;
-  }
-}
+// What a name's kind adds to it: before normal names, behind readable ones. In NameKind's order.
+constexpr struct {
+  const char* prefix;
+  const char* suffix;
+} kAffixes[] = {{"g_", ""},     {"s_", ""},       {"r_", ""},        {"v_", ""},
+                {"m_", "_map"}, {"x_", "_value"}, {"x_", "_vector"}, {"o_", "_offset"},
+                {"p_", "_ptr"}, {"", ""},         {"", ""}};
 
 // A sign is this byte and the name's number, in bytes that no ASCII text has.
 constexpr char kSign = '\1';
@@ -190,8 +128,8 @@ constexpr unsigned kDigitBits = 7;
 }  // namespace
 
 bool IsReserved(absl::string_view name) {
-  static const auto* const words = new Words(std::begin(kWords), std::end(kWords));
-  static const auto* const types = new Words(std::begin(kTypes), std::end(kTypes));
+  static const auto* const words = new Words(absl::StrSplit(kWords, ' '));
+  static const auto* const types = new Words(absl::StrSplit(kTypes, ' '));
   if (words->contains(name) || absl::EndsWith(name, "_t")) return true;
   absl::string_view type = name;
   while (!type.empty() && absl::ascii_isdigit(type.back())) type.remove_suffix(1);
@@ -210,14 +148,17 @@ bool Names::IsFree(const std::string& name, std::string Spelled::*naming) const 
 }
 
 std::string Names::NormalName(NameKind kind, absl::string_view wanted) const {
-  const std::string base = Normal(kind, wanted);
+  std::string base = kAffixes[static_cast<size_t>(kind)].prefix;
+  for (char c : wanted) base += absl::ascii_isalnum(c) ? c : '_';
   std::string name = base;
   for (int i = 2; !IsFree(name, &Spelled::normal); ++i) name = absl::StrCat(base, "_", i);
   return name;
 }
 
 std::string Names::ReadableName(NameKind kind, absl::string_view wanted) const {
-  const std::string base = Readable(kind, wanted);
+  const std::string base = kind == NameKind::kCondition
+                               ? "condition"
+                               : Identifier(wanted) + kAffixes[static_cast<size_t>(kind)].suffix;
   const auto means_something = [&](const std::string& name) {
     return IsReserved(name) || taken_.contains(name);
   };

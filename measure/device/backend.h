@@ -8,10 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/sandbox.h"
+#include "base/process/sandbox.h"
 #include "measure/codegen/codegen.h"
+#include "measure/device/cuda/nvrtc.h"
 #include "measure/device/device_info.h"
-#include "measure/device/nvrtc.h"
 
 namespace heddle::measure {
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 
 namespace heddle::measure {
 

@@ -10,8 +10,8 @@
 #include <functional>
 #include <string>
 
-#include "search_space/ir/expr.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/expr.h"
+#include "search_space/ir/expr/float_format.h"
 
 namespace heddle::measure {
 

@@ -1,7 +1,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "measure/device/compare.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 
 namespace heddle::measure {
 

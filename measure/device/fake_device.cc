@@ -133,7 +133,7 @@ class FakeBatch : public TimedBatch {
   absl::StatusOr<double> Run() override {
     if (rule_.time_us <= 0) return inner_->Run();
     if (runs_++ == 0) {
-      if (absl::StatusOr<double> real = inner_->Run(); !real.ok()) return real;
+      HEDDLE_RETURN_IF_ERROR(inner_->Run());
     }
     // A low-discrepancy sequence in [-1, 1): scripted noise that repeats exactly.
     const double noise = 2 * std::fmod(0.618033988749895 * runs_, 1.0) - 1;
@@ -206,8 +206,7 @@ class FakeDevice : public ForwardingDevice {
  private:
   absl::Status ChangeLast(DeviceBuffer& buffer) {
     std::vector<float> values(buffer.bytes() / sizeof(float));
-    absl::Status status = ForwardingDevice::Download(buffer, values.data(), buffer.bytes());
-    if (!status.ok()) return status;
+    HEDDLE_RETURN_IF_ERROR(ForwardingDevice::Download(buffer, values.data(), buffer.bytes()));
     values.back() += 1;
     return ForwardingDevice::Upload(buffer, values.data(), buffer.bytes());
   }

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "measure/judge/timing.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/ir/parts.h"
 #include "search_space/sketch/algorithms.h"
@@ -35,9 +35,7 @@ constexpr int kLargestInteger = 4;  // of kIntegers
 double Additions(const TensorProgram& program) {
   double additions = 1;
   for (const Stage& stage : program.stages) {
-    double terms = 1;
-    for (const search_space::Var& axis : stage.reduce_axes) terms *= axis->extent;
-    additions += terms;
+    additions += static_cast<double>(search_space::ExtentOf(stage.reduce_axes));
   }
   return additions;
 }
@@ -135,11 +133,9 @@ class IntegerBounds {
  public:
   explicit IntegerBounds(const TensorProgram& program) {
     for (const Stage& stage : program.stages) {  // they read earlier ones only
-      double terms = 1;
-      if (stage.combiner == search_space::Combiner::kSum) {
-        for (const search_space::Var& axis : stage.reduce_axes) terms *= axis->extent;
-      }
-      of_stage_[stage.tensor.get()] = terms * Of(stage.body);
+      const bool adds = stage.combiner == search_space::Combiner::kSum;
+      const int64_t terms = adds ? search_space::ExtentOf(stage.reduce_axes) : 1;
+      of_stage_[stage.tensor.get()] = static_cast<double>(terms) * Of(stage.body);
     }
   }
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/host.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 
 namespace heddle::measure {
 namespace {

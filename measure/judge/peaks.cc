@@ -22,12 +22,6 @@ constexpr double kMargin = 64;
 // Beside others in [-1, 1): what may be squared or raised to e is still finite in 16 bits.
 constexpr float kLarge = 4;
 
-int64_t TermsOf(const Stage& stage) {
-  int64_t terms = 1;
-  for (const search_space::Var& axis : stage.reduce_axes) terms *= axis->extent;
-  return terms;
-}
-
 using IsOfKind = bool (*)(const Stage&);
 bool IsSum(const Stage& stage) { return stage.is_reduction() && stage.combiner == Combiner::kSum; }
 bool IsExtreme(const Stage& stage) {
@@ -52,7 +46,7 @@ std::set<const Buffer*> ReducedTensors(const TensorProgram& program, IsOfKind is
 double MostTerms(const TensorProgram& program, IsOfKind is_of_kind) {
   int64_t terms = 1;
   for (const Stage& stage : program.stages) {
-    if (is_of_kind(stage)) terms = std::max(terms, TermsOf(stage));
+    if (is_of_kind(stage)) terms = std::max(terms, search_space::ExtentOf(stage.reduce_axes));
   }
   return static_cast<double>(terms);
 }

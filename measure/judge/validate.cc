@@ -13,7 +13,7 @@
 #include "measure/device/compare.h"
 #include "measure/judge/inputs.h"
 #include "measure/judge/timing.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 
 namespace heddle::measure {
 namespace {
@@ -205,14 +205,12 @@ absl::Status DeviceValidator::UploadInputs() {
                      inputs_.At(which.sampled.kind, static_cast<int>(i), k));
         }
       });
-      absl::Status status = device_.Upload(*which.inputs[i], host->data(), ref->bytes());
-      if (!status.ok()) return status;
+      HEDDLE_RETURN_IF_ERROR(device_.Upload(*which.inputs[i], host->data(), ref->bytes()));
     }
   }
   for (size_t set = 1; set < set_inputs_.size(); ++set) {
     for (size_t i = 0; i < program_.inputs.size(); ++i) {
-      absl::Status status = device_.Copy(*set_inputs_[0][i], *set_inputs_[set][i]);
-      if (!status.ok()) return status;
+      HEDDLE_RETURN_IF_ERROR(device_.Copy(*set_inputs_[0][i], *set_inputs_[set][i]));
     }
   }
   return absl::OkStatus();
@@ -221,8 +219,7 @@ absl::Status DeviceValidator::UploadInputs() {
 absl::Status DeviceValidator::UploadExpected(const Case& which) {
   for (size_t o = 0; o < which.expected.size(); ++o) {
     const Values& from = which.expected[o];
-    absl::Status status = device_.Upload(*which.expected_there[o], from.data(), from.bytes());
-    if (!status.ok()) return status;
+    HEDDLE_RETURN_IF_ERROR(device_.Upload(*which.expected_there[o], from.data(), from.bytes()));
   }
   return absl::OkStatus();
 }
@@ -267,8 +264,7 @@ absl::Status DeviceValidator::RunCase(LoadedProgram& program, const Case& which,
 
 absl::StatusOr<Values> DeviceValidator::Fetch(const DeviceBuffer& buffer, size_t output) {
   Values values(outputs_[output]);
-  absl::Status status = device_.Download(buffer, values.data(), values.bytes());
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(device_.Download(buffer, values.data(), values.bytes()));
   return values;
 }
 
@@ -317,15 +313,14 @@ absl::Status DeviceValidator::CompareAsTheHost(const Case& which, size_t output)
 // nothing differs, when everything does, and when the last element alone does.
 absl::Status DeviceValidator::CheckComparison(const Case& which, size_t output) {
   DeviceBuffer& there = *set_outputs_[0][output];
-  absl::Status status = CompareAsTheHost(which, output);
-  if (status.ok()) status = device_.Fill(there, kPoisonHuge);
-  if (status.ok()) status = CompareAsTheHost(which, output);
+  HEDDLE_RETURN_IF_ERROR(CompareAsTheHost(which, output));
+  HEDDLE_RETURN_IF_ERROR(device_.Fill(there, kPoisonHuge));
+  HEDDLE_RETURN_IF_ERROR(CompareAsTheHost(which, output));
   Values changed = which.expected[output];
   const int64_t last = changed.count() - 1;
   changed.Set(last, changed[last] == 1 ? 2 : 1);
-  if (status.ok()) status = device_.Upload(there, changed.data(), changed.bytes());
-  if (status.ok()) status = CompareAsTheHost(which, output);
-  return status;
+  HEDDLE_RETURN_IF_ERROR(device_.Upload(there, changed.data(), changed.bytes()));
+  return CompareAsTheHost(which, output);
 }
 
 absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Case& which,
@@ -335,8 +330,7 @@ absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Case& which,
   for (size_t o = 0; o < outputs_.size(); ++o) {
     HEDDLE_ASSIGN_OR_RETURN(fetched, Fetch(*set_outputs_[0][o], o));
     which.expected.push_back(std::move(fetched));
-    absl::Status status = device_.Copy(*set_outputs_[0][o], *which.expected_there[o]);
-    if (!status.ok()) return status;
+    HEDDLE_RETURN_IF_ERROR(device_.Copy(*set_outputs_[0][o], *which.expected_there[o]));
   }
   absl::Status status = CheckSamples(which);
   for (size_t o = 0; status.ok() && o < outputs_.size(); ++o) status = CheckComparison(which, o);

@@ -15,7 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "measure/codegen/codegen.h"
 #include "measure/device/backend.h"
 #include "measure/run/measurer.h"

@@ -10,7 +10,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/sandbox.h"
+#include "base/process/sandbox.h"
+#include "base/status.h"
 
 namespace heddle::measure {
 namespace {
@@ -108,9 +109,8 @@ absl::Status ConfineAfterDevice(const Backend& backend) {
 }
 
 absl::Status ConfineCompiler(const Backend& backend) {
-  absl::Status status = Files(backend, /*with_devices=*/backend.hides_devices == nullptr);
-  if (status.ok()) status = Calls();
-  return status;
+  HEDDLE_RETURN_IF_ERROR(Files(backend, /*with_devices=*/backend.hides_devices == nullptr));
+  return Calls();
 }
 
 Confinement FindConfinement() {

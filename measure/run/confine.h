@@ -1,7 +1,7 @@
 // What workers and compilers may still do once they run what nobody has read: candidates, which on
 // a processor are machine code of the worker itself, and source that a server has sent. They need
 // devices, libraries and a driver's cache, and nothing of the user whose processes they are: no
-// token, no database, no network. The mechanism is base/sandbox.h.
+// token, no database, no network. The mechanism is base/process/sandbox.h.
 #ifndef HEDDLE_MEASURE_RUN_CONFINE_H_
 #define HEDDLE_MEASURE_RUN_CONFINE_H_
 

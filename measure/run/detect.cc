@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "measure/codegen/dialects.h"
 #include "measure/run/measurer.h"
 #include "measure/run/messages.h"

@@ -271,11 +271,10 @@ absl::StatusOr<TrialResult> DeviceWorker::Measure(const worker::Program& program
   trial.set_best_s(best_s_);
   trial.set_screen_out_factor(options_.screen_out_factor);
   const absl::Duration slow = absl::Seconds(2 * kTimesNaive * naive_s_);
-  absl::StatusOr<Answer> answer =
-      Ask(request,
-          std::max(options_.trial_limit, slow + options_.validate_limit) + options_.timing_budget);
-  if (!answer.ok()) return answer.status();
-  TrialResult result = answer->results.empty() ? answer->death : answer->results[0];
+  HEDDLE_ASSIGN_OR_RETURN(
+      answer, Ask(request, std::max(options_.trial_limit, slow + options_.validate_limit) +
+                               options_.timing_budget));
+  TrialResult result = answer.results.empty() ? answer.death : answer.results[0];
   // First: what is not possible must not become what others are screened by.
   Judge(result);
   if (result.outcome == Outcome::kOk) {

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "measure/device/outcome.h"
 #include "measure/run/measurer.h"
 #include "proto/worker.pb.h"

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/process/subprocess.h"
 #include "base/status.h"
-#include "base/subprocess.h"
 #include "measure/run/build.h"
 #include "measure/run/pipeline.h"
 #include "search_space/sketch/search_space.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "measure/device/backend.h"
 #include "measure/device/device_lock.h"
 #include "measure/run/compile_pool.h"

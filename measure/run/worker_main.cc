@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
+#include "base/process/subprocess.h"
 #include "base/status.h"
-#include "base/subprocess.h"
 #include "measure/codegen/dialects.h"
 #include "measure/device/backend.h"
 #include "measure/device/device.h"
@@ -184,8 +184,7 @@ absl::StatusOr<double> Worker::SetUp(const worker::Setup& setup) {
   validator_ = std::move(validator);
   naive_ = setup.naive();
   HEDDLE_ASSIGN_OR_RETURN(naive, Load(naive_));
-  absl::Status status = validator_->SetReference(*naive.program, naive.workspaces);
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(validator_->SetReference(*naive.program, naive.workspaces));
 
   HEDDLE_ASSIGN_OR_RETURN(
       batch, device_->PrepareBatch(*naive.program, validator_->TimingSets(naive.workspaces),

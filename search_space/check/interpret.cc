@@ -17,8 +17,8 @@
 #include "search_space/check/interpret_evaluator.h"
 #include "search_space/check/interpret_globals.h"
 #include "search_space/check/interpret_matrix.h"
-#include "search_space/ir/float_format.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
 namespace {

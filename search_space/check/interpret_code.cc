@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "search_space/check/verify_bulk.h"
 #include "search_space/ir/background.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 
 namespace heddle::search_space {
 namespace {

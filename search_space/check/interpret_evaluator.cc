@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/math.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 
 namespace heddle::search_space {
 namespace {

@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/ir/float_format.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
 

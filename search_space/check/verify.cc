@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "search_space/check/verify_bulk.h"
 #include "search_space/check/verify_matrix.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
 namespace {

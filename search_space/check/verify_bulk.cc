@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "search_space/ir/background.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
 namespace {

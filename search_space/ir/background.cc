@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 
 namespace heddle::search_space {
 

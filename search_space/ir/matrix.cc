@@ -6,8 +6,9 @@
 #include <iterator>
 
 #include "absl/functional/function_ref.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/parts.h"
+#include "search_space/ir/whole_factors.h"
 
 namespace heddle::search_space {
 namespace {
@@ -151,8 +152,10 @@ void VisitProducts(const TensorProgram& program, const Target& target,
                    absl::FunctionRef<void(DType type, double terms)> visit) {
   for (const Stage& stage : program.stages) {
     if (stage.combiner != Combiner::kSum) continue;
-    double terms = FindSplittable(program, stage).has_value() ? kPartCount : 1;
-    for (const Var& axis : stage.reduce_axes) terms *= static_cast<double>(axis->extent);
+    const auto terms = static_cast<double>(ExtentOf(stage.reduce_axes)) *
+                       (FindSplittable(program, stage).has_value() ? kPartCount : 1);
+    const auto whole = TypeOfWholeFactors(program, stage);
+    if (whole.ok() && ShapeOf(WarpInstruction(*whole)).IsOn(target)) visit(*whole, terms);
     Visit(stage.body, [&](const Expr& e) {
       const MatrixShape& shape = ShapeOf(WarpInstruction(e->type));
       if (shape.Takes(e->type) && shape.IsOn(target)) visit(e->type, terms);

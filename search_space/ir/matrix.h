@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "search_space/ir/expr.h"
+#include "search_space/ir/expr/expr.h"
 #include "search_space/ir/target.h"
 #include "search_space/ir/tensor_program.h"
 

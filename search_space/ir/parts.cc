@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "search_space/ir/narrow_expr.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/narrow_expr.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
 namespace {

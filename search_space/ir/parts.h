@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "search_space/ir/expr.h"
+#include "search_space/ir/expr/expr.h"
 #include "search_space/ir/tensor_program.h"
 
 namespace heddle::search_space {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
-#include "search_space/ir/make_node.h"
+#include "search_space/ir/expr/make_node.h"
 
 namespace heddle::search_space {
 

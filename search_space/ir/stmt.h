@@ -12,7 +12,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
-#include "search_space/ir/expr.h"
+#include "search_space/ir/expr/expr.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/ir/tensor_program.h"
 

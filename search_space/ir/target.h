@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "search_space/ir/expr.h"
+#include "search_space/ir/expr/expr.h"
 
 namespace heddle::search_space {
 

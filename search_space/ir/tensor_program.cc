@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/check.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
 
@@ -121,11 +121,15 @@ double MostNamed(const Expr& e, const BufferRef& input, bool& is_part) {
 
 }  // namespace
 
+int64_t ExtentOf(const std::vector<Var>& axes) {
+  int64_t extent = 1;
+  for (const Var& axis : axes) extent *= axis->extent;
+  return extent;
+}
+
 double Stage::Flops() const {
-  double count = OperationsOf(body) + (is_reduction() ? 1 : 0);
-  for (const Var& axis : axes) count *= static_cast<double>(axis->extent);
-  for (const Var& axis : reduce_axes) count *= static_cast<double>(axis->extent);
-  return count;
+  const double each = OperationsOf(body) + (is_reduction() ? 1 : 0);
+  return each * static_cast<double>(ExtentOf(axes)) * static_cast<double>(ExtentOf(reduce_axes));
 }
 
 std::string Stage::UnusedAxisName(std::string name) const {

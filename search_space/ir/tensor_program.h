@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "search_space/ir/expr.h"
+#include "search_space/ir/expr/expr.h"
 
 namespace heddle::search_space {
 
@@ -23,6 +23,10 @@ inline bool IsIdempotent(Combiner combiner) {
 }
 // combiner(a, b) as an expression.
 Expr Combine(Combiner combiner, const Expr& a, const Expr& b);
+
+// How many elements lie along these axes together: the terms of each element of a stage are those
+// along its `reduce_axes`, 1 where it reduces nothing.
+int64_t ExtentOf(const std::vector<Var>& axes);
 
 // One tensor and its definition:
 //   tensor[axes] = combiner(reduce_axes) body       (or just body, without reduce_axes).

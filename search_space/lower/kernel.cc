@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "search_space/lower/nest.h"
+#include "search_space/lower/nests/nest.h"
 #include "search_space/lower/passes.h"
 
 namespace heddle::search_space {
@@ -79,7 +79,7 @@ absl::Status RunPasses(const std::vector<Var>& vthreads, PassObserver observe, K
 
 absl::StatusOr<Kernel> BuildKernel(const Schedule& schedule, int root_index, const Globals& globals,
                                    const std::string& name, PassObserver observe) {
-  const ScheduledStage& root = schedule.stages()[static_cast<size_t>(root_index)];
+  const ScheduledStage& root = schedule.stage(root_index);
   HEDDLE_RETURN_IF_ERROR(CheckRoot(root));
   Kernel kernel{.name = name, .block = MakeVar("block", 1), .thread = MakeVar("thread", 1)};
   std::vector<Var> vthreads;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/math.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
 namespace {

@@ -49,7 +49,7 @@ struct KernelContext {
   std::optional<Persistent> persistent;
   absl::Status status;  // the first failure
 
-  const ScheduledStage& stage(int i) const { return schedule.stages()[static_cast<size_t>(i)]; }
+  const ScheduledStage& stage(int i) const { return schedule.stage(i); }
   // The stages that are computed at a loop of stage `consumer`.
   std::vector<int> AttachedAt(int consumer, const Var& loop) const;
   // The stages that the loops of stage `s` compute: itself first.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/nearest_name.h"
+#include "base/status.h"
 #include "search_space/notation/builtin_operators.h"
 #include "search_space/notation/notation_syntax.h"
 
@@ -104,16 +105,13 @@ absl::StatusOr<TensorProgram> ParseWorkload(const std::string& canonical_text) {
   if (space == std::string::npos) {
     return absl::InvalidArgumentError("workload: expected a data type and an operator");
   }
-  const absl::StatusOr<DType> dtype = ParseDType(canonical_text.substr(0, space));
-  if (!dtype.ok()) return dtype.status();
-  const absl::StatusOr<std::vector<Operator>> operators =
-      ParseOperators(canonical_text.substr(space + 1));
-  if (!operators.ok()) return operators.status();
-  if (operators->size() != 1) {
+  HEDDLE_ASSIGN_OR_RETURN(dtype, ParseDType(canonical_text.substr(0, space)));
+  HEDDLE_ASSIGN_OR_RETURN(operators, ParseOperators(canonical_text.substr(space + 1)));
+  if (operators.size() != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("workload: expected one operator, found ", operators->size()));
+        absl::StrCat("workload: expected one operator, found ", operators.size()));
   }
-  return operators->front().Instantiate({}, *dtype);
+  return operators.front().Instantiate({}, dtype);
 }
 
 const std::vector<Operator>& BuiltinOperators() {

@@ -11,9 +11,9 @@
 #include "base/hash.h"
 #include "base/math.h"
 #include "base/nearest_name.h"
-#include "search_space/ir/float_format.h"
-#include "search_space/ir/narrow_expr.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/narrow_expr.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/notation/notation_syntax.h"
 
 namespace heddle::search_space {

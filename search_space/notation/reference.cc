@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/notation/reference_program.h"
 
 namespace heddle::search_space {
@@ -96,11 +96,7 @@ class Evaluator {
     return total;
   }
 
-  int64_t Terms(int index) const {
-    int64_t terms = 1;
-    for (const Var& r : program_.stages[index].reduce_axes) terms *= r->extent;
-    return terms;
-  }
+  int64_t Terms(int index) const { return ExtentOf(program_.stages[index].reduce_axes); }
 
   // Instructions of an element where nothing that it reads is known: no element takes more.
   double MostOf(int index) const { return most_[static_cast<size_t>(index)]; }

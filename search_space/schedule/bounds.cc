@@ -7,7 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/schedule.h"
 
 namespace heddle::search_space {
@@ -18,7 +18,7 @@ using VarSet = absl::flat_hash_set<const Variable*>;
 // Variables that are fixed where the producer is computed: loops around the attach point. A shared
 // stage is computed once for all threads, so thread and virtual thread loops do not fix anything.
 VarSet FixedVars(const Schedule& schedule, Scope scope, int consumer, const Var& loop) {
-  const ScheduledStage& c = schedule.stages()[static_cast<size_t>(consumer)];
+  const ScheduledStage& c = schedule.stage(consumer);
   VarSet fixed;
   auto add = [&](const Loop& l) {
     const bool per_thread = l.kind == LoopKind::kThread || l.kind == LoopKind::kVthread;
@@ -49,7 +49,7 @@ struct Warps {
 };
 
 absl::StatusOr<Warps> WarpsAround(const Schedule& schedule, int consumer, int64_t lanes) {
-  const ScheduledStage& c = schedule.stages()[static_cast<size_t>(consumer)];
+  const ScheduledStage& c = schedule.stage(consumer);
   for (const Loop& l : schedule.KernelOf(c).loops) {
     if (l.kind != LoopKind::kThread || l.var->extent % lanes != 0) continue;
     Warps warps{l.var, MakeVar("warp", l.var->extent / lanes), MakeVar("lane", lanes), nullptr};
@@ -177,7 +177,7 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
   };
   for (const ScheduledStage* read : schedule.Together(producer)) {
     for (int r : schedule.ReadersOf(read->tensor.get())) {
-      const absl::Status s = include(*read, schedule.stages()[static_cast<size_t>(r)]);
+      const absl::Status s = include(*read, schedule.stage(r));
       if (!s.ok()) return s;
     }
   }

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
 
@@ -17,13 +17,13 @@ absl::StatusOr<ScheduledStage*> ScheduleEditor::FindStage(const std::string& nam
         absl::StrJoin(stages(), ", ",
                       [](std::string* out, const ScheduledStage& s) { out->append(s.name()); })));
   }
-  ScheduledStage* stage = &stages()[static_cast<size_t>(i)];
-  if (stage->inlined) return Refuse(absl::StrCat("stage ", name, " was computed inline"));
-  if (stage->leader != nullptr) {
-    return Refuse(absl::StrCat("stage ", name, " is computed with ", stage->leader->name,
+  ScheduledStage& found = stage(i);
+  if (found.inlined) return Refuse(absl::StrCat("stage ", name, " was computed inline"));
+  if (found.leader != nullptr) {
+    return Refuse(absl::StrCat("stage ", name, " is computed with ", found.leader->name,
                                ": what is decided about that holds for both"));
   }
-  return stage;
+  return &found;
 }
 
 absl::Status ScheduleEditor::Rewrite(
@@ -72,7 +72,7 @@ void ScheduleEditor::Permute(const std::vector<int>& order) {
   std::vector<int> place(order.size());
   for (int from : order) {
     place[static_cast<size_t>(from)] = static_cast<int>(moved.size());
-    moved.push_back(std::move(stages()[static_cast<size_t>(from)]));
+    moved.push_back(std::move(stage(from)));
   }
   for (ScheduledStage& s : moved) {
     if (s.consumer >= 0) s.consumer = place[static_cast<size_t>(s.consumer)];

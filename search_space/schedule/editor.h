@@ -35,6 +35,7 @@ class ScheduleEditor {
 
   const Schedule& schedule() const { return schedule_; }
   std::vector<ScheduledStage>& stages() { return schedule_.stages_; }
+  ScheduledStage& stage(int index) { return stages()[static_cast<size_t>(index)]; }
   // A stage that is not inlined, and has its own loops.
   absl::StatusOr<ScheduledStage*> FindStage(const std::string& name);
   // Puts the stages that `rewrite` makes of an unscheduled stage, itself the last, in its place.

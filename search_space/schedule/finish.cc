@@ -4,8 +4,9 @@
 #include <set>
 
 #include "absl/container/flat_hash_map.h"
-#include "search_space/ir/simplify.h"
-#include "search_space/schedule/scan.h"
+#include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/rewrites/reductions/scan.h"
+#include "search_space/schedule/schedule.h"
 
 namespace heddle::search_space {
 namespace {

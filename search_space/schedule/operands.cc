@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "search_space/ir/float_format.h"
-#include "search_space/ir/narrow_expr.h"
+#include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/narrow_expr.h"
 
 namespace heddle::search_space {
 namespace {

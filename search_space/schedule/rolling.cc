@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/parts.h"
-#include "search_space/ir/simplify.h"
 
 namespace heddle::search_space {
 namespace {
@@ -159,7 +159,7 @@ std::optional<double> SlopeOf(const Schedule& schedule, const ScheduledStage& su
   const auto definition_of = [&](const Buffer* tensor) -> std::optional<Definition> {
     const int s = schedule.FindStage(tensor);
     if (s < 0) return std::nullopt;
-    const ScheduledStage& stage = schedule.stages()[static_cast<size_t>(s)];
+    const ScheduledStage& stage = schedule.stage(s);
     return Definition{stage.axes, stage.body, stage.is_reduction()};
   };
   return SlopeIn(sum.body, running.tensor, is_own, definition_of);

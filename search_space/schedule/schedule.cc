@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/finish.h"
-#include "search_space/schedule/scan.h"
+#include "search_space/schedule/rewrites/reductions/scan.h"
 
 namespace heddle::search_space {
 
@@ -252,7 +252,7 @@ absl::Status Schedule::Apply(const std::vector<Step>& steps) {
 
 std::vector<const Loop*> EnclosingLoops(const Schedule& schedule, const ScheduledStage& stage) {
   if (stage.consumer < 0) return {};
-  const ScheduledStage& consumer = schedule.stages()[static_cast<size_t>(stage.consumer)];
+  const ScheduledStage& consumer = schedule.stage(stage.consumer);
   std::vector<const Loop*> loops = EnclosingLoops(schedule, consumer);
   for (const Loop& l : consumer.loops) {
     loops.push_back(&l);

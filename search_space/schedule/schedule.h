@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "search_space/ir/expr.h"
+#include "search_space/ir/expr/expr.h"
 #include "search_space/ir/tensor_program.h"
 #include "search_space/schedule/step.h"
 
@@ -117,6 +117,8 @@ class Schedule {
   const TensorProgram& program() const { return *program_; }
   // Definition order: producers before consumers.
   const std::vector<ScheduledStage>& stages() const { return stages_; }
+  // That of an index such as FindStage's, not negative.
+  const ScheduledStage& stage(int index) const { return stages_[static_cast<size_t>(index)]; }
   int FindStage(const std::string& name) const;  // -1 when there is none
   int FindStage(const Buffer* tensor) const;     // the stage that defines `tensor`, or -1
   // The index expression of axis i (0 <= i < axes + reduce_axes), in loop variables.

@@ -1,11 +1,11 @@
 // Where a split leaves a tail: what may run past the end of a reduction.
 #include <algorithm>
 
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/parts.h"
-#include "search_space/ir/simplify.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/rewrites/reductions/split_operand.h"
 #include "search_space/schedule/schedule.h"
-#include "search_space/schedule/split_operand.h"
 
 namespace heddle::search_space {
 
@@ -46,8 +46,8 @@ bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, boo
     if (e->buffer->shape[i] != axis->extent) return false;
     const int producer = schedule.FindStage(e->buffer.get());
     if (producer < 0) return true;
-    const ScheduledStage& p = schedule.stages()[static_cast<size_t>(producer)];
-    if (placed && schedule.NestOf(p).is_root()) return true;
+    const ScheduledStage& p = schedule.stage(producer);
+    if (placed ? schedule.NestOf(p).is_root() : p.materialized || p.is_output) return true;
     if (StoresParts(schedule, p)) return true;
     return !p.is_reduction() && IsZeroOutside(schedule, p.body, p.axes[i], placed);
   }

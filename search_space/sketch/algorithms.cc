@@ -5,20 +5,21 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "search_space/ir/float_format.h"
-#include "search_space/ir/linear.h"
+#include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/linear.h"
 #include "search_space/ir/parts.h"
-#include "search_space/schedule/collapse.h"
-#include "search_space/schedule/contract.h"
-#include "search_space/schedule/expand.h"
-#include "search_space/schedule/moments.h"
 #include "search_space/schedule/operands.h"
-#include "search_space/schedule/pad_terms.h"
-#include "search_space/schedule/phases.h"
-#include "search_space/schedule/scan.h"
+#include "search_space/schedule/rewrites/axes/collapse.h"
+#include "search_space/schedule/rewrites/axes/pad_terms.h"
+#include "search_space/schedule/rewrites/axes/phases.h"
+#include "search_space/schedule/rewrites/reductions/contract.h"
+#include "search_space/schedule/rewrites/reductions/expand.h"
+#include "search_space/schedule/rewrites/reductions/narrow_factors.h"
+#include "search_space/schedule/rewrites/reductions/scan.h"
+#include "search_space/schedule/rewrites/reductions/shift_moments.h"
+#include "search_space/schedule/rewrites/reductions/split_operand.h"
+#include "search_space/schedule/rewrites/reductions/winograd.h"
 #include "search_space/schedule/schedule.h"
-#include "search_space/schedule/split_operand.h"
-#include "search_space/schedule/winograd.h"
 #include "search_space/sketch/form.h"
 
 namespace heddle::search_space {
@@ -115,7 +116,7 @@ Schedule Masked(Schedule schedule) {
     Visit(s.body, [&](const Expr& node) {
       if (node->op != Op::kLoad) return;
       const int read = schedule.FindStage(node->buffer.get());
-      reads = reads || (read >= 0 && schedule.stages()[static_cast<size_t>(read)].is_reduction());
+      reads = reads || (read >= 0 && schedule.stage(read).is_reduction());
     });
     return reads;
   };
@@ -207,7 +208,7 @@ constexpr int64_t kMostChunks = 256;
 void AddScans(const Schedule& schedule, int stage, std::vector<Step>& steps) {
   int64_t length = ScanLength(schedule, stage);
   if (length <= kShortestScan || steps.size() >= kMostScans) return;
-  std::string name = schedule.stages()[static_cast<size_t>(stage)].name();
+  std::string name = schedule.stage(stage).name();
   steps.push_back(ScanChunks{name, kScanChunk});
   while ((length = (length + kScanChunk - 1) / kScanChunk) > kMostChunks) {
     name += ".offset.acc";
@@ -229,28 +230,90 @@ bool IsProductOfSmallWindows(const Stage& sum) {
       return false;
     }
   }
-  int64_t longest = 1, all = 1;
-  for (const Var& axis : sum.reduce_axes) {
-    longest = std::max(longest, axis->extent);
-    all *= axis->extent;
-  }
+  int64_t longest = 1;
+  for (const Var& axis : sum.reduce_axes) longest = std::max(longest, axis->extent);
   const int64_t terms = ShapeOf(WarpInstruction(loads[0]->buffer->dtype)).k;
-  return 2 * longest < terms && 2 * all >= terms;
+  return 2 * longest < terms && 2 * ExtentOf(sum.reduce_axes) >= terms;
 }
 
-// Steps that split operands of the program's sums, behind those that have made `program` of the
-// definition: of the sums alone that the definition has, too, for which the check allows.
-void AddSplits(const TensorProgram& definition, const TensorProgram& program,
-               std::vector<Step>& steps) {
-  TensorProgram split = program;
-  for (const Stage& s : definition.stages) {
-    if (!FindSplittable(definition, s).has_value()) continue;
-    const auto more = WithSplitOperand(split, s.name());
-    if (!more.ok()) continue;
-    steps.push_back(SplitOperand{s.name()});
-    split = **more;
+// The steps, of those that `steps_of` proposes for each of `stages`, that apply one behind the
+// other, `before` all of which others do.
+template <typename Stages, typename StepsOf>
+std::vector<Step> ThoseThatApply(const std::shared_ptr<const TensorProgram>& program,
+                                 const Stages& stages, const StepsOf& steps_of,
+                                 const std::vector<Step>& before = {}) {
+  Schedule schedule(program);
+  std::vector<Step> applied;
+  if (!schedule.Apply(before).ok()) return applied;
+  for (const auto& stage : stages) {
+    for (const Step& step : std::vector<Step>(steps_of(stage))) {
+      if (schedule.Apply(step).ok()) applied.push_back(step);
+    }
   }
+  return applied;
 }
+
+bool ReducesSeveral(const Stage& stage) {
+  return stage.is_reduction() && ReadsSeveralTensors(stage.body);
+}
+
+// Sums of what units for matrices take, of fewer and longer axes.
+std::vector<Step> FlatteningSteps(const Stage& stage) {
+  const std::vector<Expr> loads = LoadsIn(stage.body);
+  const bool is_narrow = std::all_of(
+      loads.begin(), loads.end(), [](const Expr& load) { return IsNarrow(load->buffer->dtype); });
+  if (!ReducesSeveral(stage) || !is_narrow) return {};
+  std::vector<Step> steps = {FlattenAxes{stage.name()}};
+  if (IsProductOfSmallWindows(stage)) steps.push_back(FlattenSumAxes{stage.name()});
+  return steps;
+}
+
+std::vector<Step> ExpandingSteps(const TensorProgram& program) {
+  std::vector<Step> steps;
+  for (const std::string& name : TermsWorthExpanding(program)) steps.push_back(ExpandTerms{name});
+  return steps;
+}
+
+std::vector<Step> ScanningSteps(const std::shared_ptr<const TensorProgram>& program) {
+  std::vector<Step> steps;
+  const Schedule schedule(program);
+  for (size_t i = 0; i < schedule.stages().size(); ++i) {
+    AddScans(schedule, static_cast<int>(i), steps);
+  }
+  return steps;
+}
+
+// Sums that would be too many terms to count are left alone. What is padded is split, too.
+std::vector<Step> PaddingSteps(const std::shared_ptr<const TensorProgram>& program) {
+  Schedule schedule(program);
+  std::vector<Step> steps;
+  for (const auto& [name, multiple] : TermsWorthPadding(*program)) {
+    const Step step = PadTerms{name, multiple};
+    if (schedule.Apply(step).ok()) steps.push_back(step);
+  }
+  return steps;
+}
+
+// Of the program's sums, behind `before`: those alone for which the check of the definition itself
+// allows it.
+std::vector<Step> SplittingSteps(const std::shared_ptr<const TensorProgram>& program,
+                                 const std::vector<Step>& before = {}) {
+  const auto steps_of = [&](const Stage& stage) {
+    const bool may = FindSplittable(*program, stage).has_value();
+    return may ? std::vector<Step>{SplitOperand{stage.name()}} : std::vector<Step>{};
+  };
+  return ThoseThatApply(program, program->stages, steps_of, before);
+}
+
+// Proposes the step of this type for every stage, or those that reduce several tensors.
+template <typename RewritingStep>
+constexpr auto kOfEach =
+    [](const auto& stage) { return std::vector<Step>{RewritingStep{stage.name()}}; };
+template <typename RewritingStep>
+constexpr auto kOfReductions = [](const Stage& stage) {
+  return ReducesSeveral(stage) ? std::vector<Step>{RewritingStep{stage.name()}}
+                               : std::vector<Step>{};
+};
 
 }  // namespace
 
@@ -263,74 +326,38 @@ bool ReadsSeveralTensors(const Expr& body) {
 }
 
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program) {
-  std::vector<Algorithm> algorithms = {{"definition", {}}};
-  Algorithm collapse{"collapse", {}}, flatten{"flatten", {}}, contract{"contract", {}},
-      winograd{"winograd", {}}, phases{"phases", {}}, scan{"scan", {}}, moments{"moments", {}},
-      split{"split_operand", {}}, pad{"pad_terms", {}}, expand{"expand", {}};
-  flatten.only_matrices = true;
-  moments.together = true;
-  split.only_matrices = split.is_last = true;
-  pad.only_matrices = pad.is_last = true;
-  TensorProgram collapsed = *program, flattened = *program, contracted = *program;
-  for (const Stage& s : program->stages) {
-    if (!s.is_reduction() || !ReadsSeveralTensors(s.body)) continue;
-    if (const auto fewer = Collapse(collapsed, s.name()); fewer.ok()) {
-      collapse.steps.push_back(CollapseAxes{s.name()});
-      collapsed = **fewer;
-    }
-    if (const auto fewer = WithContractions(contracted, s.name()); fewer.ok()) {
-      contract.steps.push_back(Contract{s.name()});
-      contracted = **fewer;
-    }
-    // Units for matrices take no other numbers.
-    const std::vector<Expr> loads = LoadsIn(s.body);
-    const bool is_narrow = std::all_of(
-        loads.begin(), loads.end(), [](const Expr& load) { return IsNarrow(load->buffer->dtype); });
-    if (!is_narrow) continue;
-    if (const auto fewer = Flatten(flattened, s.name()); fewer.ok()) {
-      flatten.steps.push_back(FlattenAxes{s.name()});
-      flattened = **fewer;
-    }
-    if (!IsProductOfSmallWindows(s)) continue;
-    if (const auto fewer = FlattenSum(flattened, s.name()); fewer.ok()) {
-      flatten.steps.push_back(FlattenSumAxes{s.name()});
-      flattened = **fewer;
-    }
+  std::vector<Step> padding = PaddingSteps(program);
+  if (!padding.empty()) {
+    const std::vector<Step> splitting = SplittingSteps(program, padding);
+    padding.insert(padding.end(), splitting.begin(), splitting.end());
   }
-  TensorProgram shifted = *program;
-  for (const Stage& s : program->stages) {
-    if (const auto fewer = WithShiftedMoments(shifted, s.name()); fewer.ok()) {
-      moments.steps.push_back(ShiftMoments{s.name()});
-      shifted = **fewer;
-    }
-  }
-  for (const std::string& name : TermsWorthExpanding(*program)) {
-    expand.steps.push_back(ExpandTerms{name});
-  }
-  const Schedule schedule(program);
-  for (size_t i = 0; i < schedule.stages().size(); ++i) {
-    if (WinogradStages(schedule, static_cast<int>(i)).ok()) {
-      winograd.steps.push_back(Winograd{schedule.stages()[i].name()});
-    }
-    if (PhaseStages(schedule, static_cast<int>(i)).ok()) {
-      phases.steps.push_back(Phases{schedule.stages()[i].name()});
-    }
-    AddScans(schedule, static_cast<int>(i), scan.steps);
-  }
-  AddSplits(*program, *program, split.steps);
-  std::shared_ptr<const TensorProgram> padded = program;
-  for (const auto& [name, multiple] : TermsWorthPadding(*program)) {
-    // Those that would be too many to count are left alone.
-    const auto longer = WithPaddedTerms(*padded, name, multiple);
-    if (!longer.ok()) continue;
-    pad.steps.push_back(PadTerms{name, multiple});
-    padded = *longer;
-  }
-  if (!pad.steps.empty()) AddSplits(*program, *padded, pad.steps);
-  for (Algorithm* other : {&collapse, &flatten, &contract, &winograd, &phases, &scan, &moments,
-                           &expand, &split, &pad}) {
-    if (!other->steps.empty()) algorithms.push_back(std::move(*other));
-  }
+  const auto of_stages = [&](const auto& steps_of) {
+    return ThoseThatApply(program, program->stages, steps_of);
+  };
+  // An output's reduction is a stage of its own there.
+  const std::vector<ScheduledStage> scheduled = Schedule(program).stages();
+  const auto of_scheduled = [&](const auto& steps_of) {
+    return ThoseThatApply(program, scheduled, steps_of);
+  };
+  std::vector<Algorithm> algorithms = {
+      {"definition", {}},
+      {"collapse", of_stages(kOfReductions<CollapseAxes>)},
+      {.name = "flatten", .steps = of_stages(FlatteningSteps), .only_matrices = true},
+      {"contract", of_stages(kOfReductions<Contract>)},
+      {"winograd", of_scheduled(kOfEach<Winograd>)},
+      {"phases", of_scheduled(kOfEach<Phases>)},
+      {"scan", ScanningSteps(program)},
+      {.name = "moments", .steps = of_stages(kOfEach<ShiftMoments>), .together = true},
+      {"expand", ExpandingSteps(*program)},
+      {.name = "narrow", .steps = of_stages(kOfEach<NarrowFactors>), .only_matrices = true},
+      {.name = "split_operand",
+       .steps = SplittingSteps(program),
+       .only_matrices = true,
+       .is_last = true},
+      {.name = "pad_terms", .steps = padding, .only_matrices = true, .is_last = true}};
+  const auto is_nothing = [](const Algorithm& a) { return a.steps.empty(); };
+  algorithms.erase(std::remove_if(algorithms.begin() + 1, algorithms.end(), is_nothing),
+                   algorithms.end());
   return algorithms;
 }
 

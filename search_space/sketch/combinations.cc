@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "search_space/sketch/rules.h"
+#include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
 namespace {
@@ -19,10 +19,10 @@ Sketch MakeSketch(const std::vector<Plans>& plans, const std::shared_ptr<const P
   Sketch sketch;
   sketch.shape = shape;
   for (size_t k = 0; k < plans.size(); ++k) {
-    const NamedPlan& chosen = plans[k][choice[k]];
+    const Plan& chosen = plans[k][choice[k]];
     const std::string prefix =
         plans.size() > 1 ? shape->stage(shape->kernels[k].root).name() + "." : "";
-    absl::StrAppend(&sketch.name, k == 0 ? "" : "+", chosen.rule);
+    absl::StrAppend(&sketch.name, k == 0 ? "" : "+", chosen.rule->name);
     sketch.plan_begin.push_back(sketch.holes.size());
     for (Hole hole : chosen.plan->holes()) {
       hole.name = prefix + hole.name;
@@ -76,7 +76,7 @@ void AddCombinations(std::vector<Plans> plans, const std::shared_ptr<const Progr
 
 void KeepMatrices(bool only_last, Plans& made) {
   if (CountMatrices({made}) == 0) return;
-  std::erase_if(made, [](const NamedPlan& p) { return !p.multiplies_matrices; });
+  std::erase_if(made, [](const Plan& p) { return !p.rule->multiplies_matrices; });
   if (only_last) made.erase(made.begin(), made.end() - 1);
 }
 
@@ -100,21 +100,21 @@ std::vector<Plans> PlansOfPartition(const ProgramShape& shape, const Target& tar
   for (size_t k = 0; k < plans.size(); ++k) {
     Plans& made = plans[k];
     if (shape.kernels[k].fused) {
-      for (MakeRule* make :
-           {MakeChainRule, MakeRollingRule, MakeWarpgroupRollingRule, MakeMatrixRowPartsRule,
-            MakeWarpgroupRowPartsRule, MakeMatrixPlacesRule, MakeWarpgroupPlacesRule}) {
-        if (auto chain = PlanOf(*make(), shape, shape.kernels[k], target)) {
+      for (const SketchRule* rule :
+           {&kChainRule, &kRollingRule, &kWarpgroupRollingRule, &kMatrixRowPartsRule,
+            &kWarpgroupRowPartsRule, &kMatrixPlacesRule, &kWarpgroupPlacesRule}) {
+        if (auto chain = PlanOf(*rule, shape, shape.kernels[k], target)) {
           made.push_back(*std::move(chain));
         }
       }
     }
     KeepMatrices(true, made);
-    const bool has_better = std::any_of(made.begin(), made.end(), [](const NamedPlan& p) {
-      return !p.is_fallback && HasValidDefault(*p.plan);
+    const bool has_better = std::any_of(made.begin(), made.end(), [](const Plan& p) {
+      return !p.rule->is_fallback && HasValidDefault(*p.plan);
     });
     const bool reduces = !shape.kernels[k].reductions.empty();
     if (has_better && reduces)
-      std::erase_if(made, [](const NamedPlan& p) { return p.is_fallback; });
+      std::erase_if(made, [](const Plan& p) { return p.rule->is_fallback; });
   }
   return plans;
 }

@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "base/check.h"
-#include "search_space/schedule/decay.h"
-#include "search_space/schedule/merge_axes.h"
-#include "search_space/schedule/permute.h"
-#include "search_space/schedule/quotient.h"
-#include "search_space/schedule/split_axis.h"
-#include "search_space/schedule/split_dim.h"
+#include "search_space/schedule/rewrites/axes/merge_axes.h"
+#include "search_space/schedule/rewrites/axes/permute.h"
+#include "search_space/schedule/rewrites/axes/split_axis.h"
+#include "search_space/schedule/rewrites/axes/split_dim.h"
+#include "search_space/schedule/rewrites/reductions/quotient.h"
+#include "search_space/schedule/rewrites/reductions/separate_decay.h"
 
 namespace heddle::search_space {
 namespace {

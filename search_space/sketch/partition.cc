@@ -7,13 +7,13 @@
 #include <string>
 #include <utility>
 
-#include "search_space/ir/float_format.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/sketch/algorithms.h"
-#include "search_space/sketch/chain.h"
-#include "search_space/sketch/rolling_chain.h"
-#include "search_space/sketch/rules.h"
+#include "search_space/sketch/patterns/chain.h"
+#include "search_space/sketch/patterns/rolling_chain.h"
+#include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
 namespace {
@@ -40,12 +40,6 @@ constexpr double kFallbackShare = 0.05;
 constexpr double kMostChainRows = 64, kLeastChainRows = 4;
 // The second-level cache's bandwidth, as a multiple of the memory's.
 constexpr double kCacheSpeed = 1.7;
-
-double Extents(const std::vector<Var>& axes) {
-  double all = 1;
-  for (const Var& axis : axes) all *= static_cast<double>(axis->extent);
-  return all;
-}
 
 // Instructions of one evaluation, about. Of `e` without `outside`.
 double Instructions(const Expr& e, const std::vector<Expr>& outside = {}) {
@@ -111,7 +105,7 @@ class KernelEstimate {
     double bytes_again = 0;    // how often all that is read is read, beyond the second-level cache
     bool is_fallback = false;  // does no rule know how to reuse what is?
   };
-  const ScheduledStage& stage(int i) const { return schedule_.stages()[static_cast<size_t>(i)]; }
+  const ScheduledStage& stage(int i) const { return schedule_.stage(i); }
 
   void Add(const ScheduledStage& s) {
     for (const Expr& load : LoadsIn(s.body)) {
@@ -121,7 +115,8 @@ class KernelEstimate {
     }
     const bool is_root = s.is_output || &schedule_.NestOf(s) == &stage(kernel_.root);
     if (is_root) bytes_ += BytesOf(*s.tensor);
-    const double iterations = Extents(s.axes) * Extents(s.reduce_axes);
+    const double iterations =
+        static_cast<double>(ExtentOf(s.axes)) * static_cast<double>(ExtentOf(s.reduce_axes));
     const double instruction_us = 2 / (target_.peak_gflops * 1e3);
     if (!s.is_reduction() || !ReadsSeveralTensors(s.body)) {
       const double each = Instructions(s.body) + (s.is_reduction() ? 1 : 0);
@@ -165,11 +160,11 @@ class KernelEstimate {
   // there is no rule.
   bool FindPlace(Place& place) {
     if (kernel_.reductions.empty()) return true;
-    for (const auto& make : {MakeRowsRule, MakeStridedRowsRule}) {
-      if (make()->Applies(shape_, kernel_, target_)) return true;
+    for (const SketchRule* rule : {&kRowsRule, &kStridedRowsRule}) {
+      if (rule->apply(shape_, kernel_, target_) != nullptr) return true;
     }
     if (kernel_.fused) return FindRollingPlace(place) || FindChainPlace(place);
-    place.is_fallback = !MakeTilingRule()->Applies(shape_, kernel_, target_);
+    place.is_fallback = kTilingRule.apply(shape_, kernel_, target_) == nullptr;
     for (int s : kernel_.stageable) Inline(stage(s).tensor);
     return true;
   }
@@ -181,7 +176,7 @@ class KernelEstimate {
 
   // Units for matrices make both products of a chain, and no row of the first one is kept.
   bool FindRollingPlace(Place& place) {
-    rolls_ = MakeRollingRule()->Applies(shape_, kernel_, target_);
+    rolls_ = kRollingRule.apply(shape_, kernel_, target_) != nullptr;
     if (!rolls_) return false;
     const auto rolling = FindRollingChain(shape_, kernel_, target_, false);
     for (const BufferRef& tensor : rolling->inlined) Inline(tensor);
@@ -339,7 +334,7 @@ class Partitioner {
       const std::vector<int> readers = unscheduled_.ReadersOf(s.tensor.get());
       const bool is_repeated =
           readers.size() > 1 || std::any_of(readers.begin(), readers.end(), [&](int r) {
-            return unscheduled_.stages()[static_cast<size_t>(r)].is_reduction();
+            return unscheduled_.stage(r).is_reduction();
           });
       if (is_repeated && (shape.stage(now).inlined || IsStageable(shape, now)))
         names.push_back(s.name());

@@ -10,9 +10,9 @@ namespace heddle::search_space {
 namespace {
 
 // In the order in which sketches are numbered.
-constexpr MakeRule* kRules[] = {MakeStreamingRule, MakeStagingRule, MakeTilingRule,
-                                MakeRowsRule,      MakeColumnsRule, MakeMatrixRule,
-                                MakeWarpgroupRule, MakePrefixRule,  MakeStridedRowsRule};
+constexpr const SketchRule* kRules[] = {&kStreamingRule, &kStagingRule, &kTilingRule,
+                                        &kRowsRule,      &kColumnsRule, &kMatrixRule,
+                                        &kWarpgroupRule, &kPrefixRule,  &kStridedRowsRule};
 
 // Is there a choice that meets the plan's limits? Draws find one soon where there is.
 bool HasPoint(const KernelPlan& plan) {
@@ -32,9 +32,7 @@ bool HasLongSums(const ProgramShape& shape, const KernelShape& kernel) {
     const std::vector<const ScheduledStage*> together =
         shape.schedule.Together(shape.stage(reduction));
     return std::any_of(together.begin(), together.end(), [](const ScheduledStage* s) {
-      int64_t terms = 1;
-      for (const Var& r : s->reduce_axes) terms *= r->extent;
-      return terms > kMostSerialTerms &&
+      return ExtentOf(s->reduce_axes) > kMostSerialTerms &&
              (s->combiner == Combiner::kSum || s->combiner == Combiner::kProd);
     });
   });
@@ -45,7 +43,7 @@ bool HasLongSums(const ProgramShape& shape, const KernelShape& kernel) {
 size_t CountMatrices(const std::vector<Plans>& plans) {
   return static_cast<size_t>(std::count_if(plans.begin(), plans.end(), [](const Plans& made) {
     return std::any_of(made.begin(), made.end(),
-                       [](const NamedPlan& p) { return p.multiplies_matrices; });
+                       [](const Plan& p) { return p.rule->multiplies_matrices; });
   }));
 }
 
@@ -56,29 +54,27 @@ bool HasValidDefault(const KernelPlan& plan) {
   return plan.Check(values).ok();
 }
 
-std::optional<NamedPlan> PlanOf(const SketchRule& rule, const ProgramShape& shape,
-                                const KernelShape& kernel, const Target& target) {
-  if (!rule.Applies(shape, kernel, target)) return std::nullopt;
-  std::unique_ptr<KernelPlan> plan = rule.Apply(shape, kernel, target);
-  if (plan == nullptr || (!rule.is_fallback() && !HasPoint(*plan))) return std::nullopt;
-  return NamedPlan{rule.name(), std::move(plan), rule.is_fallback(), rule.multiplies_matrices()};
+std::optional<Plan> PlanOf(const SketchRule& rule, const ProgramShape& shape,
+                           const KernelShape& kernel, const Target& target) {
+  std::unique_ptr<KernelPlan> plan = rule.apply(shape, kernel, target);
+  if (plan == nullptr || (!rule.is_fallback && !HasPoint(*plan))) return std::nullopt;
+  return Plan{&rule, std::move(plan)};
 }
 
 std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const Target& target) {
   std::vector<Plans> plans;
   for (const KernelShape& kernel : shape.kernels) {
     Plans& made = plans.emplace_back();
-    for (MakeRule* make : kRules) {
-      const std::unique_ptr<SketchRule> rule = make();
-      if (kernel.fused && !rule->takes_fused_kernels()) continue;
-      if (MakesParts(shape, kernel) && !rule->multiplies_matrices()) continue;
+    for (const SketchRule* rule : kRules) {
+      if (kernel.fused && !rule->takes_fused_kernels) continue;
+      if (MakesParts(shape, kernel) && !rule->multiplies_matrices) continue;
       const bool has_better =
-          std::any_of(made.begin(), made.end(), [](const NamedPlan& p) { return !p.is_fallback; });
-      if (rule->is_last_resort() && has_better) continue;
+          std::any_of(made.begin(), made.end(), [](const Plan& p) { return !p.rule->is_fallback; });
+      if (rule->is_last_resort && has_better) continue;
       if (auto plan = PlanOf(*rule, shape, kernel, target)) made.push_back(*std::move(plan));
     }
-    const bool has_simple = std::any_of(made.begin(), made.end(), [](const NamedPlan& p) {
-      return !p.is_fallback && HasValidDefault(*p.plan);
+    const bool has_simple = std::any_of(made.begin(), made.end(), [](const Plan& p) {
+      return !p.rule->is_fallback && HasValidDefault(*p.plan);
     });
     // A rule knows no better where nothing is reused.
     const bool reuses = std::any_of(
@@ -86,7 +82,7 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
         [&](int reduction) { return ReadsSeveralTensors(shape.stage(reduction).body); });
     const bool keeps = (is_definition || !reuses) && !(has_simple && HasLongSums(shape, kernel));
     if (keeps || made.size() < 2) continue;
-    std::erase_if(made, [](const NamedPlan& p) { return p.is_fallback; });
+    std::erase_if(made, [](const Plan& p) { return p.rule->is_fallback; });
   }
   return plans;
 }

@@ -9,20 +9,17 @@
 #include <vector>
 
 #include "search_space/ir/target.h"
-#include "search_space/sketch/kernel_plan.h"
-#include "search_space/sketch/kernels.h"
-#include "search_space/sketch/rules.h"
+#include "search_space/sketch/kernels/kernel_plan.h"
+#include "search_space/sketch/kernels/kernels.h"
+#include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
 
-using MakeRule = std::unique_ptr<SketchRule>();
-
-struct NamedPlan {
-  std::string rule;
+struct Plan {
+  const SketchRule* rule;
   std::shared_ptr<const KernelPlan> plan;
-  bool is_fallback, multiplies_matrices;
 };
-using Plans = std::vector<NamedPlan>;  // of one kernel
+using Plans = std::vector<Plan>;  // of one kernel
 
 // Kernels that units for matrices can compute.
 size_t CountMatrices(const std::vector<Plans>& plans);
@@ -30,8 +27,8 @@ size_t CountMatrices(const std::vector<Plans>& plans);
 bool HasValidDefault(const KernelPlan& plan);
 
 // The plan that a rule makes, if it has a point or need not.
-std::optional<NamedPlan> PlanOf(const SketchRule& rule, const ProgramShape& shape,
-                                const KernelShape& kernel, const Target& target);
+std::optional<Plan> PlanOf(const SketchRule& rule, const ProgramShape& shape,
+                           const KernelShape& kernel, const Target& target);
 
 // What each rule that applies makes of each kernel. A kernel that only another algorithm has needs
 // no fallback where a rule knows better: the definition's sketches already hold what is simple. Nor

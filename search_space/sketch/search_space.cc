@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "search_space/lower/lower.h"
 #include "search_space/schedule/schedule.h"
-#include "search_space/sketch/schedule_writer.h"
+#include "search_space/sketch/kernels/schedule_writer.h"
 #include "search_space/sketch/sketch.h"
 
 namespace heddle::search_space {
@@ -377,8 +377,8 @@ constexpr int64_t kLongestPlainSum = 4096;
 // Makes `s`, where it is a long sum, add up partial sums, about as many as each has terms. Returns
 // their stage.
 std::optional<StageRef> SumInParts(ScheduleWriter& w, const ScheduledStage& s) {
-  int64_t terms = 1, length = 1;
-  for (const Var& r : s.reduce_axes) terms *= r->extent;
+  const int64_t terms = ExtentOf(s.reduce_axes);
+  int64_t length = 1;
   if (s.combiner != Combiner::kSum || terms <= kLongestPlainSum) return std::nullopt;
   while (length * length < terms) length *= 2;
   return w.Rfactor(w.Split(w.Fuse(w.ReduceLoops({s.tensor})), length)[0]);
@@ -399,7 +399,7 @@ void WriteNaively(ScheduleWriter& w) {
     absl::flat_hash_set<const Buffer*> placed;
     Visit(s.body, [&](const Expr& node) {
       const int r = node->op == Op::kLoad ? unscheduled.FindStage(node->buffer.get()) : -1;
-      if (r < 0 || !unscheduled.stages()[static_cast<size_t>(r)].is_reduction()) return;
+      if (r < 0 || !unscheduled.stage(r).is_reduction()) return;
       if (!placed.insert(node->buffer.get()).second) return;
       w.SetScope({node->buffer}, Scope::kLocal);
       w.ComputeAt({node->buffer}, parts[1]);

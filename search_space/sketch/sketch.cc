@@ -12,25 +12,19 @@
 #include "absl/strings/str_join.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/ir/parts.h"
-#include "search_space/schedule/collapse.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/rewrites/axes/collapse.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/combinations.h"
 #include "search_space/sketch/form.h"
 #include "search_space/sketch/matrix/packing.h"
-#include "search_space/sketch/matrix/sketches.h"
+#include "search_space/sketch/matrix_sketches.h"
 #include "search_space/sketch/partition.h"
 #include "search_space/sketch/plans.h"
-#include "search_space/sketch/rules.h"
+#include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
 namespace {
-
-int64_t TermsOf(const ScheduledStage& reduction) {
-  int64_t terms = 1;
-  for (const Var& axis : reduction.reduce_axes) terms *= axis->extent;
-  return terms;
-}
 
 // With stages computed together: as one kernel, or else in the kernels that remain. They take the
 // place of what the rules make of the `definition`'s stages one by one, but for the simplest and,
@@ -50,8 +44,8 @@ void AddTogether(const std::shared_ptr<const TensorProgram>& program, const Targ
     const std::vector<Plans> plans = PlansOf(*shape, false, target);
     if (plans.empty() || plans[0].empty()) continue;
     AddCombinations(plans, shape, added);
-    const bool plain =
-        std::any_of(plans.begin(), plans.end(), [](const Plans& p) { return p[0].is_fallback; });
+    const bool plain = std::any_of(plans.begin(), plans.end(),
+                                   [](const Plans& p) { return p[0].rule->is_fallback; });
     if (plain) --kept;
     if (CountMatrices(plans) < CountMatrices(definition)) kept = 0;
     break;
@@ -83,7 +77,7 @@ bool HasOneKernel(const std::vector<Sketch>& sketches) {
 
 bool HasStridedRows(const std::vector<Sketch>& sketches) {
   return std::any_of(sketches.begin(), sketches.end(), [](const Sketch& s) {
-    return s.plans.size() == 1 && absl::EndsWith(s.name, MakeStridedRowsRule()->name());
+    return s.plans.size() == 1 && absl::EndsWith(s.name, kStridedRowsRule.name);
   });
 }
 
@@ -100,7 +94,7 @@ void AddCollapsedRows(const std::shared_ptr<const TensorProgram>& program, const
   const std::vector<Plans> plans = PlansOf(*shape, false, target);
   if (plans.empty() || plans[0].empty()) return;
   if (has_strided) {
-    if (plans[0][0].rule != sketches.back().name) return;
+    if (plans[0][0].rule->name != sketches.back().name) return;
     sketches.pop_back();
   }
   const size_t first = sketches.size(), draws = DrawsBeside(sketches);
@@ -117,12 +111,12 @@ void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target&
   const auto shape = std::make_shared<const ProgramShape>(FuseKernels(program, {}));
   if (shape->kernels.empty()) return;
   const size_t draws = DrawsBeside(sketches);
-  for (MakeRule* make : {MakeChainRule, MakeRollingRule, MakeWarpgroupRollingRule}) {
-    const auto plan = PlanOf(*make(), *shape, shape->kernels[0], target);
+  for (const SketchRule* rule : {&kChainRule, &kRollingRule, &kWarpgroupRollingRule}) {
+    const auto plan = PlanOf(*rule, *shape, shape->kernels[0], target);
     if (!plan.has_value()) continue;
     Sketch chain = MakeSketch({{*plan}}, shape, {0});
     // What units for matrices compute is many times faster than what is not.
-    const bool is_best = plan->multiplies_matrices && HasMoreThanTwo(shape->kernels[0]);
+    const bool is_best = plan->rule->multiplies_matrices && HasMoreThanTwo(shape->kernels[0]);
     chain.draws = is_best ? 4 * draws : draws;
     sketches.push_back(std::move(chain));
   }
@@ -147,7 +141,7 @@ std::optional<Parted> PartKernels(const std::shared_ptr<const TensorProgram>& pr
   const std::vector<Plans> plans = PlansOf(shape, true, target);
   for (size_t k = 0; k < plans.size(); ++k) {
     const bool plain = std::all_of(plans[k].begin(), plans[k].end(),
-                                   [](const NamedPlan& p) { return p.is_fallback; });
+                                   [](const Plan& p) { return p.rule->is_fallback; });
     if (plain) partition.apart.merge(OtherReductions(shape, shape.kernels[k]));
   }
   if (partition.apart.empty()) return std::nullopt;
@@ -174,11 +168,11 @@ std::vector<Parted> AddApart(const std::shared_ptr<const TensorProgram>& program
   bool is_known = !together.empty();
   for (size_t k = 0; k < together.size(); ++k) {
     const bool only_fallback = std::all_of(together[k].begin(), together[k].end(),
-                                           [](const NamedPlan& p) { return p.is_fallback; });
+                                           [](const Plan& p) { return p.rule->is_fallback; });
     constexpr int64_t kMostOfWindow = 128;  // terms that one thread adds up, whatever they read
     const std::vector<int>& sums = shape.kernels[k].reductions;
     const bool are_long = std::any_of(sums.begin(), sums.end(), [&](int s) {
-      return TermsOf(shape.stage(s)) > kMostOfWindow &&
+      return ExtentOf(shape.stage(s).reduce_axes) > kMostOfWindow &&
              shape.schedule.HasCompanions(shape.stage(s));
     });
     is_known = is_known && !(only_fallback && are_long);
@@ -215,7 +209,7 @@ void KeepPacked(const ProgramShape& shape, bool only_last, std::vector<Plans>& p
       const bool in_tiles = std::all_of(loads.begin(), loads.end(), [](const Expr& load) {
         return load->buffer->shape.back() >= kShortestRow;
       });
-      const auto is_other = [&](const NamedPlan& p) { return p.is_fallback == in_tiles; };
+      const auto is_other = [&](const Plan& p) { return p.rule->is_fallback == in_tiles; };
       if (!std::all_of(made.begin(), made.end(), is_other)) std::erase_if(made, is_other);
     } else {
       KeepMatrices(only_last, made);
@@ -248,21 +242,23 @@ void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target
   }
 }
 
-// The program divided among kernels in other ways, from those of before on: the definition, what
-// is computed together and what is `parted`. The best by the estimate is drawn more often.
-void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-                   const std::shared_ptr<const ProgramShape>& definition,
-                   const std::vector<Parted>& parted, std::vector<Sketch>& sketches) {
-  std::vector<Partitioned> starts = {{{}, false, definition}};
-  const auto together = std::make_shared<const ProgramShape>(FindKernelsTogether(program));
-  if (!together->kernels.empty() && !CompanionsIn(together->schedule).empty()) {
-    starts.push_back({{}, true, together});
+// Do units for matrices compute several of the program's reductions in one kernel?
+bool HasMatrixChain(const ProgramShape& shape, const std::vector<Plans>& plans) {
+  for (size_t k = 0; k < plans.size(); ++k) {
+    if (shape.kernels[k].fused && CountMatrices({plans[k]}) > 0) return true;
   }
-  for (const Parted& p : parted) starts.push_back({p.partition, p.together, p.shape});
+  return false;
+}
+
+// The program divided among kernels in other ways, from `starts` on; of these only what has a chain
+// on units for matrices where nothing else is wanted. The best by the estimate is drawn more often.
+void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                   const std::vector<Partitioned>& starts, bool only_matrix_chains,
+                   std::vector<Sketch>& sketches) {
   const size_t before = sketches.size();
   for (const Partitioned& p : PartitionsOf(program, starts, target)) {
     const std::vector<Plans> plans = PlansOfPartition(*p.shape, target);
-    if (!IsEachMade(plans)) continue;
+    if (!IsEachMade(plans) || (only_matrix_chains && !HasMatrixChain(*p.shape, plans))) continue;
     const size_t first = sketches.size();
     AddCombinations(plans, p.shape, sketches);
     for (size_t s = first; s < sketches.size(); ++s) {
@@ -274,13 +270,59 @@ void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Ta
   }
 }
 
+// Those of before: the definition, what is computed together and what is `parted`.
+std::vector<Partitioned> StartsOf(const std::shared_ptr<const TensorProgram>& program,
+                                  const std::shared_ptr<const ProgramShape>& definition,
+                                  const std::vector<Parted>& parted) {
+  std::vector<Partitioned> starts = {{{}, false, definition}};
+  const auto together = std::make_shared<const ProgramShape>(FindKernelsTogether(program));
+  if (!together->kernels.empty() && !CompanionsIn(together->schedule).empty()) {
+    starts.push_back({{}, true, together});
+  }
+  for (const Parted& p : parted) starts.push_back({p.partition, p.together, p.shape});
+  return starts;
+}
+
+// Puts `first` in front of the steps of all.
+void Prepend(const std::vector<Step>& first, std::vector<Sketch>& sketches) {
+  absl::flat_hash_map<const ProgramShape*, std::shared_ptr<const ProgramShape>> shapes;
+  for (Sketch& sketch : sketches) {
+    std::shared_ptr<const ProgramShape>& whole = shapes[sketch.shape.get()];
+    if (whole == nullptr) {
+      ProgramShape longer = *sketch.shape;
+      longer.steps.insert(longer.steps.begin(), first.begin(), first.end());
+      whole = std::make_shared<const ProgramShape>(std::move(longer));
+    }
+    sketch.shape = whole;
+  }
+}
+
+// Partitions of the program behind the steps that pad its sums (pad_terms.h) that have a chain on
+// units for matrices: what else reads its result has kernels of its own.
+void AddPaddedPartitions(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                         const Algorithm& algorithm, std::vector<Sketch>& sketches) {
+  const bool pads =
+      std::any_of(algorithm.steps.begin(), algorithm.steps.end(),
+                  [](const Step& step) { return std::holds_alternative<PadTerms>(step); });
+  Schedule schedule(program);
+  if (!pads || !schedule.Apply(algorithm.steps).ok()) return;
+  const auto padded = std::make_shared<const TensorProgram>(schedule.program());
+  const auto definition = std::make_shared<const ProgramShape>(FindKernels(padded, {}));
+  if (!IsDivisible(*definition)) return;
+  std::vector<Sketch> added;
+  AddPartitions(padded, target, StartsOf(padded, definition, {}), true, added);
+  Prepend(algorithm.steps, added);
+  for (Sketch& sketch : added) sketch.name = absl::StrCat(algorithm.name, "/", sketch.name);
+  AddAsOften(std::move(added), sketches);
+}
+
 // Has the one kernel fewer rows than the device has multiprocessors, each of many terms?
 bool HasFewLongRows(const ProgramShape& shape, const Target& target) {
   constexpr int64_t kLong = 32 << 10;
   const std::vector<int>& reductions = shape.kernels[0].reductions;
   return std::any_of(reductions.begin(), reductions.end(), [&](int r) {
     const ScheduledStage& s = shape.stage(r);
-    return s.tensor->elements < target.sm_count && TermsOf(s) >= kLong;
+    return s.tensor->elements < target.sm_count && ExtentOf(s.reduce_axes) >= kLong;
   });
 }
 
@@ -309,6 +351,41 @@ std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgr
   return sketches;
 }
 
+// What an algorithm makes of the program, with its name in front.
+void AddAlgorithm(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                  const Algorithm& algorithm, std::vector<Sketch>& sketches) {
+  // What a kernel that reads its input once does already has nothing to gain.
+  if (algorithm.together && HasOneKernel(sketches)) return;
+  const auto shape = std::make_shared<const ProgramShape>(
+      algorithm.together ? FindKernelsTogether(program, {}, algorithm.steps)
+                         : FindKernels(program, algorithm.steps));
+  if (HasStridedRows(sketches) && shape->kernels.size() > 1) return;
+  std::vector<Plans> made = PlansOf(*shape, false, target);
+  if (algorithm.only_matrices) {
+    if (CountMatrices(made) == 0) return;
+    for (Plans& of_kernel : made) KeepMatrices(true, of_kernel);
+  }
+  const size_t first = sketches.size();
+  AddCombinations(std::move(made), shape, sketches);
+  for (size_t s = first; s < sketches.size(); ++s) {
+    sketches[s].name = absl::StrCat(algorithm.name, "/", sketches[s].name);
+  }
+  if (!algorithm.together) AddPacked(program, target, *shape, algorithm.name + "+pack", sketches);
+}
+
+// One kernel that holds the rows of which prefixes are reduced, beside those of chunks.
+void DrawHeldPrefixesMore(const std::vector<Algorithm>& algorithms, std::vector<Sketch>& sketches) {
+  const bool has_scans = std::any_of(algorithms.begin(), algorithms.end(), [](const Algorithm& a) {
+    return std::any_of(a.steps.begin(), a.steps.end(),
+                       [](const Step& step) { return std::holds_alternative<ScanChunks>(step); });
+  });
+  for (Sketch& sketch : sketches) {
+    const bool holds =
+        sketch.name == kPrefixRule.name || (has_scans && sketch.name == kRowsRule.name);
+    if (holds) sketch.draws = DrawsBeside(sketches);
+  }
+}
+
 // Those of a program whose definition has the form that rules look for (form.h).
 std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& program,
                                    const Target& target) {
@@ -328,57 +405,23 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   AddPacked(program, target, *definition, "pack", sketches);
   const std::vector<Algorithm> algorithms = AlgorithmsOf(program);
   for (const Algorithm& algorithm : algorithms) {
-    if (algorithm.steps.empty() || algorithm.is_last) continue;  // the definition, or below
-    // What a kernel that reads its input once does already has nothing to gain.
-    if (algorithm.together && HasOneKernel(sketches)) continue;
-    const auto shape = std::make_shared<const ProgramShape>(
-        algorithm.together ? FindKernelsTogether(program, {}, algorithm.steps)
-                           : FindKernels(program, algorithm.steps));
-    if (HasStridedRows(sketches) && shape->kernels.size() > 1) continue;
-    const size_t first = sketches.size();
-    std::vector<Plans> made = PlansOf(*shape, false, target);
-    if (algorithm.only_matrices) {
-      if (CountMatrices(made) == 0) continue;
-      for (Plans& of_kernel : made) KeepMatrices(true, of_kernel);
-    }
-    AddCombinations(std::move(made), shape, sketches);
-    for (size_t s = first; s < sketches.size(); ++s) {
-      sketches[s].name = absl::StrCat(algorithm.name, "/", sketches[s].name);
-    }
-    if (!algorithm.together) AddPacked(program, target, *shape, algorithm.name + "+pack", sketches);
+    const bool is_definition = algorithm.steps.empty();
+    if (!is_definition && !algorithm.is_last) AddAlgorithm(program, target, algorithm, sketches);
   }
-  if (is_divided) AddPartitions(program, target, definition, parted, sketches);
-  // One kernel that holds the rows of which prefixes are reduced beside those of chunks.
-  const bool has_scans = std::any_of(algorithms.begin(), algorithms.end(), [](const Algorithm& a) {
-    return std::any_of(a.steps.begin(), a.steps.end(),
-                       [](const Step& step) { return std::holds_alternative<ScanChunks>(step); });
-  });
-  for (Sketch& sketch : sketches) {
-    const bool holds = sketch.name == MakePrefixRule()->name() ||
-                       (has_scans && sketch.name == MakeRowsRule()->name());
-    if (holds) sketch.draws = DrawsBeside(sketches);
+  if (is_divided) {
+    AddPartitions(program, target, StartsOf(program, definition, parted), false, sketches);
   }
+  DrawHeldPrefixesMore(algorithms, sketches);
   for (const Algorithm& algorithm : algorithms) {
-    if (algorithm.is_last) AddForMatrices(program, target, algorithm, sketches);
+    if (!algorithm.is_last) continue;
+    const size_t before = sketches.size();
+    AddForMatrices(program, target, algorithm, sketches);
+    if (sketches.size() == before) AddPaddedPartitions(program, target, algorithm, sketches);
   }
   AddRowParts(program, target, sketches);
   AddPlaces(program, target, sketches);
   AddWholeRows(program, target, sketches);
   return sketches;
-}
-
-// Puts `first` in front of the steps of all.
-void Prepend(const std::vector<Step>& first, std::vector<Sketch>& sketches) {
-  absl::flat_hash_map<const ProgramShape*, std::shared_ptr<const ProgramShape>> shapes;
-  for (Sketch& sketch : sketches) {
-    std::shared_ptr<const ProgramShape>& whole = shapes[sketch.shape.get()];
-    if (whole == nullptr) {
-      ProgramShape longer = *sketch.shape;
-      longer.steps.insert(longer.steps.begin(), first.begin(), first.end());
-      whole = std::make_shared<const ProgramShape>(std::move(longer));
-    }
-    sketch.shape = whole;
-  }
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 
 #include "search_space/ir/target.h"
 #include "search_space/ir/tensor_program.h"
-#include "search_space/sketch/kernel_plan.h"
-#include "search_space/sketch/kernels.h"
+#include "search_space/sketch/kernels/kernel_plan.h"
+#include "search_space/sketch/kernels/kernels.h"
 
 namespace heddle::search_space {
 

@@ -20,6 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status.h"
 
 namespace heddle::server {
 namespace {
@@ -107,19 +108,17 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const std::string& addr
                                                          const std::string& flag) {
   auto listener = std::unique_ptr<Listener>(new Listener());
   listener->address_ = address;
-  absl::Status opened = IsUnix(address) ? listener->OpenSocket(flag) : listener->OpenPort(flag);
-  if (!opened.ok()) return opened;
+  HEDDLE_RETURN_IF_ERROR(IsUnix(address) ? listener->OpenSocket(flag) : listener->OpenPort(flag));
   return listener;
 }
 
 absl::Status Listener::OpenSocket(const std::string& flag) {
   const std::string path = address_.substr(std::strlen("unix:"));
-  auto address = SocketAddress(path, flag);
-  if (!address.ok()) return address.status();
-  const auto* at = reinterpret_cast<const sockaddr*>(&*address);
+  HEDDLE_ASSIGN_OR_RETURN(address, SocketAddress(path, flag));
+  const auto* at = reinterpret_cast<const sockaddr*>(&address);
   const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (probe < 0) return absl::ErrnoToStatus(errno, "cannot make a socket");
-  const bool is_taken = connect(probe, at, sizeof *address) == 0 || errno == EAGAIN;
+  const bool is_taken = connect(probe, at, sizeof address) == 0 || errno == EAGAIN;
   close(probe);
   if (is_taken) {
     return absl::UnavailableError(absl::StrCat("another server listens on ", address_,
@@ -132,7 +131,7 @@ absl::Status Listener::OpenSocket(const std::string& flag) {
   listening_.push_back(fd);
   // The file that bind() makes has the socket's mode: from its first moment its owner's alone.
   fchmod(fd, 0600);
-  if (bind(fd, at, sizeof *address) != 0) return CannotListen(address_, flag);
+  if (bind(fd, at, sizeof address) != 0) return CannotListen(address_, flag);
   socket_path_ = path;
   return listen(fd, kBacklog) == 0 ? absl::OkStatus() : CannotListen(address_, flag);
 }

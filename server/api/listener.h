@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 
 namespace heddle::server {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/status.h"
 #include "server/engine/validate.h"
 
 namespace heddle::server {
@@ -25,12 +26,11 @@ absl::Status WrongPageToken();
 template <typename Request, typename Item, typename Name, typename Add>
 absl::StatusOr<std::string> TakePage(const Request& request, std::vector<Item> all,
                                      const Name& name, const Add& add) {
-  auto after = PagePosition(request);
-  if (!after.ok()) return after.status();
+  HEDDLE_ASSIGN_OR_RETURN(after, PagePosition(request));
   int left = PageSize(request.page_size());
   const std::string* last = nullptr;
   for (Item& item : all) {
-    if (name(item) <= *after) continue;
+    if (name(item) <= after) continue;
     if (left-- == 0) return PageToken(request, *last);
     last = &name(*add(std::move(item)));
   }

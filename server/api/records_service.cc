@@ -9,15 +9,16 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/sqlite.h"
+#include "base/status.h"
 #include "heddle/v1/records.grpc.pb.h"
 #include "server/api/audit.h"
 #include "server/api/services.h"
 #include "server/db/convert.h"
 #include "server/db/run_owner.h"
 #include "server/engine/validate.h"
-#include "tuner/records/collect.h"
 #include "tuner/records/plausible.h"
 #include "tuner/records/records_fields.h"
+#include "tuner/records/transfer/collect.h"
 
 namespace heddle::server {
 namespace {
@@ -114,7 +115,7 @@ std::optional<std::pair<int64_t, std::string>> ParseRefusal(const std::string& t
 
 // A record as a line of a file, or why it can be none.
 absl::StatusOr<std::string> TextOf(const v1::Record& record) {
-  if (absl::Status s = Check(record); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(Check(record));
   return tuner::PrintLine(FromProto(record));
 }
 
@@ -175,9 +176,8 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
     auto report = std::make_shared<tuner::Records::ImportReport>();
     gateway_.store.Write(
         [report, importer = importer_, read](tuner::Records& records) -> absl::Status {
-          auto imported = records.Import(std::move(*read), importer);
-          if (!imported.ok()) return imported.status();
-          *report = *std::move(imported);
+          HEDDLE_ASSIGN_OR_RETURN(imported, records.Import(std::move(*read), importer));
+          *report = std::move(imported);
           return absl::OkStatus();
         },
         [this, last, report](const absl::Status& status) {
@@ -295,11 +295,10 @@ class RecordsService final : public v1::Records::CallbackService {
       gateway_.store.Write(
           [=, header = std::move(header), by = std::move(by),
            first = request->first_sequence()](tuner::Records& records) -> absl::Status {
-            absl::Status claimed = ClaimAttempt(records, caller, header, absl::Now());
-            if (!claimed.ok()) return claimed;
-            auto appended = tuner::AppendTrials(records, header, by, first, std::move(*read));
-            if (!appended.ok()) return appended.status();
-            *report = *std::move(appended);
+            HEDDLE_RETURN_IF_ERROR(ClaimAttempt(records, caller, header, absl::Now()));
+            HEDDLE_ASSIGN_OR_RETURN(
+                appended, tuner::AppendTrials(records, header, by, first, std::move(*read)));
+            *report = std::move(appended);
             return absl::OkStatus();
           },
           [=, run = absl::StrCat(run.name(), ".", run.attempt())](const absl::Status& status) {
@@ -335,16 +334,15 @@ class RecordsService final : public v1::Records::CallbackService {
                    auto count = std::make_shared<int64_t>(0);
                    gateway_.store.Write(
                        [=, hash = heddle::HashOf(body)](tuner::Records& records) -> absl::Status {
-                         auto earlier = FindRequest(records, caller.tenant, "Retract",
-                                                    request->request_id(), hash);
-                         if (!earlier.ok()) return earlier.status();
-                         if (earlier->has_value()) {
-                           *count = **earlier;
+                         HEDDLE_ASSIGN_OR_RETURN(earlier,
+                                                 FindRequest(records, caller.tenant, "Retract",
+                                                             request->request_id(), hash));
+                         if (earlier.has_value()) {
+                           *count = *earlier;
                            return absl::OkStatus();
                          }
-                         auto removed = Remove(records, *request);
-                         if (!removed.ok()) return removed.status();
-                         *count = *removed;
+                         HEDDLE_ASSIGN_OR_RETURN(removed, Remove(records, *request));
+                         *count = removed;
                          return AddRequest(records, caller.tenant, "Retract", request->request_id(),
                                            hash, *count, absl::Now());
                        },

@@ -8,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
+#include "base/status.h"
 
 namespace heddle::server {
 
@@ -62,11 +63,11 @@ absl::Status Identify(const Gateway& gateway, const grpc::CallbackServerContext&
     auto reader = gateway.store.Read();
     const absl::Time now = absl::Now();
     absl::Duration unused;
-    auto found = FindToken(
-        *reader, std::string(absl::StripAsciiWhitespace(value.substr(sizeof kScheme - 1))), now,
-        &unused);
-    if (!found.ok()) return found.status();
-    caller = *std::move(found);
+    HEDDLE_ASSIGN_OR_RETURN(
+        found, FindToken(*reader,
+                         std::string(absl::StripAsciiWhitespace(value.substr(sizeof kScheme - 1))),
+                         now, &unused));
+    caller = std::move(found);
     if (unused >= kNoteUseEvery && gateway.replica == nullptr) {
       gateway.store.Write(
           [id = caller.token, now](tuner::Records& records) { return NoteUse(records, id, now); },

@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "measure/codegen/codegen.h"
 #include "server/api/services.h"
 #include "server/metrics/health_metrics.h"
@@ -123,7 +124,7 @@ absl::Status CheckAddresses(const ServerOptions& options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
-  if (absl::Status s = CheckAddresses(options); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(CheckAddresses(options));
   const std::string path = options.db.empty() ? tuner::Records::DefaultPath() : options.db;
   auto server = std::unique_ptr<Server>(new Server());
   Metrics& metrics = server->metrics_;
@@ -134,25 +135,22 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   };
   if (options.db.empty()) {
     // Creates the folder too.
-    if (auto created = tuner::Records::Open(""); !created.ok()) return created.status();
+    HEDDLE_RETURN_IF_ERROR(tuner::Records::Open(""));
   }
   if (!options.replica_of.empty()) {
-    auto replica = Replica::Make(options.replica_of, path);
-    if (!replica.ok()) return replica.status();
-    server->replica_ = std::make_unique<Replica>(*std::move(replica));
+    HEDDLE_ASSIGN_OR_RETURN(replica, Replica::Make(options.replica_of, path));
+    server->replica_ = std::make_unique<Replica>(std::move(replica));
   }
-  auto store = Store::Open(path, options.store);
-  if (!store.ok()) return store.status();
+  HEDDLE_ASSIGN_OR_RETURN(store, Store::Open(path, options.store));
   // While its server runs, nobody else may hold its database.
   if (options.replica_of.empty() && IsReplica(path)) {
-    if (absl::Status s = ForgetReplica(path); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(ForgetReplica(path));
     LogEvent(Severity::kWarning, "replica_promoted", {{"database", path}});
   }
-  server->store_ = *std::move(store);
+  server->store_ = std::move(store);
   server->engine_ = std::make_unique<Engine>(*server->store_, metrics, options.engine);
-  absl::Status begun =
-      server->replica_ ? server->StartReplica(options) : server->engine_->Recover();
-  if (!begun.ok()) return begun;
+  HEDDLE_RETURN_IF_ERROR(server->replica_ ? server->StartReplica(options)
+                                          : server->engine_->Recover());
   server->spaces_ = std::make_unique<Spaces>(options.spaces);
   server->light_ = std::make_unique<Pool>(kLightThreads);
   server->heavy_ = std::make_unique<Pool>(kHeavyThreads);
@@ -160,11 +158,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
       *server->store_, *server->engine_, metrics, *server->spaces_, *server->light_,
       *server->heavy_, server->backlog_, server->timers_,
       /*tokens_required=*/!options.insecure_loopback, options.look_again, server->replica_.get()});
-  if (absl::Status s = server->Listen(options); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(server->Listen(options));
   if (!options.metrics.empty()) {
-    absl::Status s = CheckPort(options.metrics, "--metrics");
-    if (s.ok()) s = metrics.Listen(options.metrics);
-    if (!s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(CheckPort(options.metrics, "--metrics"));
+    HEDDLE_RETURN_IF_ERROR(metrics.Listen(options.metrics));
   }
   if (server->replica_) {
     server->replicator_ = std::thread([s = server.get(), every = options.replica_every] {
@@ -213,15 +210,13 @@ absl::Status Server::StartReplica(const ServerOptions& options) {
 }
 
 absl::Status Server::RefreshReplica() {
-  const auto changed = replica_->Refresh();
-  if (!changed.ok()) return changed.status();
+  HEDDLE_ASSIGN_OR_RETURN(changed, replica_->Refresh());
   SetReplicaAsOf(metrics_.registry(), replica_->as_of());
-  return *changed ? engine_->LoadFleet() : absl::OkStatus();
+  return changed ? engine_->LoadFleet() : absl::OkStatus();
 }
 
 absl::Status Server::Listen(const ServerOptions& options) {
-  auto credentials = CredentialsOf(options);
-  if (!credentials.ok()) return credentials.status();
+  HEDDLE_ASSIGN_OR_RETURN(credentials, CredentialsOf(options));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   services_.push_back(
@@ -243,14 +238,13 @@ absl::Status Server::Listen(const ServerOptions& options) {
   builder.SetResourceQuota(quota.Resize(kMaxBuffered));
   std::vector<std::shared_ptr<ConnectionAcceptor>> acceptors;
   for (const std::string& address : options.listen) {
-    auto listener = Listener::Open(address, "--listen");
-    if (!listener.ok()) return listener.status();
-    addresses_.push_back((*listener)->address());
-    listeners_.push_back(*std::move(listener));
+    HEDDLE_ASSIGN_OR_RETURN(listener, Listener::Open(address, "--listen"));
+    addresses_.push_back(listener->address());
+    listeners_.push_back(std::move(listener));
     // A Unix socket is guarded by its permissions, and no certificate names it.
     acceptors.emplace_back(builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        IsUnix(address) ? grpc::InsecureServerCredentials() : *credentials));
+        IsUnix(address) ? grpc::InsecureServerCredentials() : credentials));
   }
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return absl::InternalError("gRPC starts no server");

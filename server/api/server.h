@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "server/api/listener.h"
 #include "server/api/rpc.h"
 #include "server/db/store.h"

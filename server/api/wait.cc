@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/status.h"
 #include "proto/values.h"
 #include "server/api/timers.h"
 #include "server/db/convert.h"
@@ -121,7 +122,7 @@ class WaitCall : public grpc::ServerUnaryReactor {
   absl::StatusOr<v1::Job> Read() const {
     auto reader = gateway_.store.Read();
     // It may have been revoked since the call began.
-    if (absl::Status s = StillValid(*reader, caller_, absl::Now()); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(StillValid(*reader, caller_, absl::Now()));
     auto job = LoadJob(*reader, job_, VisibleTenant(caller_));
     if (job.ok() && view_ == v1::JOB_VIEW_BASIC) LeaveOutTexts(*job);
     return job;

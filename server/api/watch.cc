@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/status.h"
 #include "server/db/convert.h"
 #include "server/db/trial_store.h"
 
@@ -142,40 +143,36 @@ class WatchStream : public grpc::ServerWriteReactor<v1::JobEvent> {
     }
     std::deque<v1::JobEvent> page;
     auto reader = gateway_.store.Read();
-    if (absl::Status s = StillValid(*reader, caller_, absl::Now()); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(StillValid(*reader, caller_, absl::Now()));
     if (snapshot) {
-      auto job = LoadJob(*reader, job_, tenant_);
-      if (!job.ok()) return job.status();
-      latest = job->last_seq();
+      HEDDLE_ASSIGN_OR_RETURN(job, LoadJob(*reader, job_, tenant_));
+      latest = job.last_seq();
       v1::JobEvent event;
       event.set_seq(next - 1);
-      event.set_state(job->state());
+      event.set_state(job.state());
       *event.mutable_event_time() = ToProto(absl::Now());
       // A job that has ended and of which everything is known.
-      const bool over = IsTerminal(job->state()) && next > latest;
-      *event.mutable_job() = *std::move(job);
+      const bool over = IsTerminal(job.state()) && next > latest;
+      *event.mutable_job() = std::move(job);
       page.push_back(std::move(event));
       absl::MutexLock lock(&mutex_);
       history_ = latest;
       over_ = over;
     } else if (next > history_ && latest - next >= kFarBehind) {
-      auto job = LoadJob(*reader, job_, tenant_);
-      if (!job.ok()) return job.status();
+      HEDDLE_ASSIGN_OR_RETURN(job, LoadJob(*reader, job_, tenant_));
       v1::JobEvent event;
       event.set_first_seq(next);
-      event.set_seq(job->last_seq());
-      event.set_state(job->state());
+      event.set_seq(job.last_seq());
+      event.set_state(job.state());
       *event.mutable_event_time() = ToProto(absl::Now());
-      *event.mutable_job() = *std::move(job);
+      *event.mutable_job() = std::move(job);
       page.push_back(std::move(event));
     } else {
-      auto events = LoadEvents(*reader, job_, next - 1, kEventsAtOnce);
-      if (!events.ok()) return events.status();
-      for (v1::JobEvent& event : *events) {
+      HEDDLE_ASSIGN_OR_RETURN(events, LoadEvents(*reader, job_, next - 1, kEventsAtOnce));
+      for (v1::JobEvent& event : events) {
         if (IsTerminal(event.state())) {
-          auto job = LoadJob(*reader, job_, tenant_);
-          if (!job.ok()) return job.status();
-          if (job->last_seq() == event.seq()) *event.mutable_job() = *std::move(job);
+          HEDDLE_ASSIGN_OR_RETURN(job, LoadJob(*reader, job_, tenant_));
+          if (job.last_seq() == event.seq()) *event.mutable_job() = std::move(job);
         }
         page.push_back(std::move(event));
       }

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/sqlite.h"
+#include "base/status.h"
 
 namespace heddle::server {
 namespace {
@@ -80,14 +81,13 @@ absl::StatusOr<std::string> CreateToken(tuner::Records& records, const TokenInfo
   const std::string token =
       kPrefix + absl::BytesToHexString(
                     std::string(reinterpret_cast<const char*>(random.data()), kRandomBytes));
-  absl::Status status = records.Batch([&] {
+  HEDDLE_RETURN_IF_ERROR(records.Batch([&] {
     return records.database().Run(
         "INSERT INTO token (hash, tenant, role, note, created_us, revoked_us, expires_us, host) "
         "VALUES (?, ?, ?, ?, ?, 0, ?, ?)",
         HashOf(token), info.tenant, std::string(NameOf(info.role)), info.note,
         absl::ToUnixMicros(now), info.expires ? absl::ToUnixMicros(*info.expires) : 0, info.host);
-  });
-  if (!status.ok()) return status;
+  }));
   return token;
 }
 
@@ -133,9 +133,8 @@ absl::StatusOr<Caller> FindToken(tuner::Records& records, const std::string& tok
       absl::StrCat("SELECT tenant, role, id, host, last_used_us FROM token WHERE hash = ? AND ",
                    kIsValid),
       HashOf(token), absl::ToUnixMicros(now));
-  absl::StatusOr<bool> found = row.Next();
-  if (!found.ok()) return found.status();
-  const auto role = *found ? ParseRole(row.Text(1)) : std::nullopt;
+  HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
+  const auto role = found ? ParseRole(row.Text(1)) : std::nullopt;
   if (!role) return NotValid();
   *unused = now - absl::FromUnixMicros(row.Int(4));
   return Caller{row.Text(0), *role, row.Int(2), "", "", row.Text(3)};
@@ -143,11 +142,11 @@ absl::StatusOr<Caller> FindToken(tuner::Records& records, const std::string& tok
 
 absl::Status StillValid(tuner::Records& records, const Caller& caller, absl::Time now) {
   if (caller.token == 0) return absl::OkStatus();
-  auto valid = records.database().QueryInt(
-      absl::StrCat("SELECT count(*) FROM token WHERE id = ? AND ", kIsValid), caller.token,
-      absl::ToUnixMicros(now));
-  if (!valid.ok()) return valid.status();
-  return *valid > 0 ? absl::OkStatus() : NotValid();
+  HEDDLE_ASSIGN_OR_RETURN(
+      valid, records.database().QueryInt(
+                 absl::StrCat("SELECT count(*) FROM token WHERE id = ? AND ", kIsValid),
+                 caller.token, absl::ToUnixMicros(now)));
+  return valid > 0 ? absl::OkStatus() : NotValid();
 }
 
 absl::Status NoteUse(tuner::Records& records, int64_t id, absl::Time now) {

@@ -62,9 +62,8 @@ absl::StatusOr<std::vector<Word>> WordsOn(Records& records, int64_t trial) {
 // Whose it is; nullopt: not the fleet's.
 absl::StatusOr<std::optional<std::string>> HostOf(Records& records, int64_t trial) {
   Cursor row = records.database().Query("SELECT host FROM final_origin WHERE trial = ?", trial);
-  absl::StatusOr<bool> found = row.Next();
-  if (!found.ok()) return found.status();
-  if (!*found) return std::optional<std::string>();
+  HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
+  if (!found) return std::optional<std::string>();
   return std::optional<std::string>(row.Text(0));
 }
 
@@ -123,13 +122,12 @@ absl::StatusOr<std::vector<int64_t>> Believable(
     const std::function<bool(const std::string&)>& trusts) {
   std::vector<std::pair<double, int64_t>> finals;  // time, trial
   for (const int64_t newest : schedules) {
-    auto words = WordsOn(records, newest);
-    if (!words.ok()) return words.status();
-    for (const Word& word : *words) {
+    HEDDLE_ASSIGN_OR_RETURN(words, WordsOn(records, newest));
+    for (const Word& word : words) {
       // Where it was found wrong nothing that was said before counts.
       if (!(word.measured.time_us > 0)) break;
       const bool believed = word.trial == newest && (word.is_owners || trusts(word.origin.host));
-      if (believed || CountAgreeing(*words, word.trial) > 0) {
+      if (believed || CountAgreeing(words, word.trial) > 0) {
         finals.emplace_back(word.measured.time_us, word.trial);
       }
     }
@@ -145,12 +143,10 @@ absl::StatusOr<Served> Judge(Records& records, Records::Best best, bool known,
   Served served;
   const int64_t trial = best.trial.id;
   served.best = std::move(best);
-  auto host = HostOf(records, trial);
-  if (!host.ok()) return host.status();
-  auto words = WordsOn(records, trial);
-  if (!words.ok()) return words.status();
-  served.confirmations = CountAgreeing(*words, trial);
-  const bool believed = !host->has_value() || trusts(**host) || served.confirmations > 0;
+  HEDDLE_ASSIGN_OR_RETURN(host, HostOf(records, trial));
+  HEDDLE_ASSIGN_OR_RETURN(words, WordsOn(records, trial));
+  served.confirmations = CountAgreeing(words, trial);
+  const bool believed = !host.has_value() || trusts(*host) || served.confirmations > 0;
   served.validated = known && believed;
   return served;
 }
@@ -180,30 +176,25 @@ absl::Status AddOrigin(Records& records, int64_t trial, const FinalOrigin& origi
 absl::StatusOr<std::optional<Served>> FindServed(
     Records& records, const search_space::TensorProgram& program, const tuner::Bench& bench,
     bool known, const std::function<bool(const std::string&)>& trusts) {
-  auto best = records.FindBest(program.hash, bench);
-  if (!best.ok()) return best.status();
-  if (!best->has_value()) return std::optional<Served>();
-  auto served = Judge(records, **std::move(best), known, trusts);
-  if (!served.ok()) return served.status();
-  if (served->validated || !known) return std::optional<Served>(*std::move(served));
+  HEDDLE_ASSIGN_OR_RETURN(best, records.FindBest(program.hash, bench));
+  if (!best.has_value()) return std::optional<Served>();
+  HEDDLE_ASSIGN_OR_RETURN(served, Judge(records, *std::move(best), known, trusts));
+  if (served.validated || !known) return std::optional<Served>(std::move(served));
   // It is one host's claim: what is known to be right is better, if slower.
   HEDDLE_ASSIGN_OR_RETURN(fastest, records.FastestServed(program.hash, bench, kScanned));
   HEDDLE_ASSIGN_OR_RETURN(schedules, NotOnlyClaimed(records, fastest, trusts));
-  auto candidates = Believable(records, schedules, trusts);
-  if (!candidates.ok()) return candidates.status();
-  for (const int64_t trial : *candidates) {
-    auto superseded = records.IsSuperseded(trial, /*by_failures=*/true);
-    if (!superseded.ok()) return superseded.status();
-    if (*superseded) continue;
+  HEDDLE_ASSIGN_OR_RETURN(candidates, Believable(records, schedules, trusts));
+  for (const int64_t trial : candidates) {
+    HEDDLE_ASSIGN_OR_RETURN(superseded, records.IsSuperseded(trial, /*by_failures=*/true));
+    if (superseded) continue;
     int64_t after = trial - 1;
-    auto page = records.ReadPage(after, 1);
-    if (!page.ok()) return page.status();
-    if (page->empty() || page->front().trial.id != trial) continue;  // damaged
-    auto other = Judge(records, {page->front().trial, page->front().environment}, known, trusts);
-    if (!other.ok()) return other.status();
-    if (other->validated) return std::optional<Served>(*std::move(other));
+    HEDDLE_ASSIGN_OR_RETURN(page, records.ReadPage(after, 1));
+    if (page.empty() || page.front().trial.id != trial) continue;  // damaged
+    HEDDLE_ASSIGN_OR_RETURN(
+        other, Judge(records, {page.front().trial, page.front().environment}, known, trusts));
+    if (other.validated) return std::optional<Served>(std::move(other));
   }
-  return std::optional<Served>(*std::move(served));
+  return std::optional<Served>(std::move(served));
 }
 
 }  // namespace heddle::server

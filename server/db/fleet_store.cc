@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/sqlite.h"
+#include "base/status.h"
 #include "server/db/convert.h"
 
 namespace heddle::server {
@@ -43,9 +44,8 @@ absl::Status SaveHost(Records& records, const v1::FleetHost& host) {
 
 absl::StatusOr<v1::FleetHost> LoadHost(Records& records, const std::string& host) {
   Cursor row = records.database().Query(absl::StrCat(kHosts, " WHERE host = ?"), host);
-  const absl::StatusOr<bool> found = row.Next();
-  if (!found.ok()) return found.status();
-  if (!*found) return absl::NotFoundError(absl::StrCat("no host ", host, " has registered"));
+  HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
+  if (!found) return absl::NotFoundError(absl::StrCat("no host ", host, " has registered"));
   return HostIn(row);
 }
 
@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<v1::Device>> LoadPins(Records& records) {
   absl::StatusOr<bool> more;
   while ((more = row.Next()).ok() && *more) {
     v1::Device& device = pins.emplace_back();
-    if (absl::Status s = FromJson(row.Text(0), device); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(FromJson(row.Text(0), device));
   }
   if (!more.ok()) return more.status();
   return pins;
@@ -92,8 +92,7 @@ absl::StatusOr<std::vector<v1::Device>> LoadPins(Records& records) {
 
 absl::Status AddDeviceTime(Records& records, const std::string& tenant, int64_t day,
                            double seconds) {
-  absl::Status status = records.database().Run("DELETE FROM tenant_use WHERE day < ?", day);
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(records.database().Run("DELETE FROM tenant_use WHERE day < ?", day));
   return records.database().Run(
       "INSERT INTO tenant_use VALUES (?, ?, ?) ON CONFLICT (tenant, day) DO UPDATE SET "
       "device_s = device_s + excluded.device_s",
@@ -147,8 +146,7 @@ absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(Records& records) {
 }
 
 absl::StatusOr<int64_t> NextEpoch(Records& records) {
-  absl::Status status = records.database().Run("UPDATE server SET epoch = epoch + 1");
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(records.database().Run("UPDATE server SET epoch = epoch + 1"));
   return records.database().QueryInt("SELECT epoch FROM server");
 }
 

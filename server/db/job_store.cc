@@ -124,12 +124,12 @@ absl::Status AddProgress(Records& records, v1::Job& job) {
     if (!more.ok()) return more.status();
   }
   for (const Ended& e : ended) {
-    auto best = records.FindBest(e.text, {job.device_model(), FromProto(job.spec().l2())});
-    if (!best.ok()) return best.status();
+    HEDDLE_ASSIGN_OR_RETURN(
+        best, records.FindBest(e.text, {job.device_model(), FromProto(job.spec().l2())}));
     v1::WorkloadProgress& progress = *job.mutable_workloads(e.number);
-    if (!best->has_value()) continue;
-    *progress.mutable_best() = ToProto(**best, progress.workload());
-    if ((*best)->trial.from.tenant != job.tenant()) HideOrigin(*progress.mutable_best());
+    if (!best.has_value()) continue;
+    *progress.mutable_best() = ToProto(*best, progress.workload());
+    if (best->trial.from.tenant != job.tenant()) HideOrigin(*progress.mutable_best());
   }
   return absl::OkStatus();
 }
@@ -145,8 +145,7 @@ absl::Status ForgetJob(Database& db, int64_t job) {
 template <typename Labels>
 absl::Status AddLabels(Database& db, int64_t job, const Labels& labels) {
   for (const auto& [key, value] : labels) {
-    absl::Status status = db.Run("INSERT INTO job_label VALUES (?, ?, ?)", job, key, value);
-    if (!status.ok()) return status;
+    HEDDLE_RETURN_IF_ERROR(db.Run("INSERT INTO job_label VALUES (?, ?, ?)", job, key, value));
   }
   return absl::OkStatus();
 }
@@ -197,14 +196,11 @@ absl::Status CheckReadable(const v1::Job& job) {
 
 absl::StatusOr<int64_t> AppendEvent(Database& db, int64_t job, v1::Job::State state, int64_t trial,
                                     absl::Time now) {
-  absl::Status status = db.Run("UPDATE job SET last_seq = last_seq + 1 WHERE id = ?", job);
-  if (!status.ok()) return status;
-  auto seq = db.QueryInt("SELECT last_seq FROM job WHERE id = ?", job);
-  if (!seq.ok()) return seq.status();
-  status = db.Run("INSERT INTO job_event VALUES (?, ?, ?, ?, ?)", job, *seq, Micros(now),
-                  int{state}, trial);
-  if (!status.ok()) return status;
-  return *seq;
+  HEDDLE_RETURN_IF_ERROR(db.Run("UPDATE job SET last_seq = last_seq + 1 WHERE id = ?", job));
+  HEDDLE_ASSIGN_OR_RETURN(seq, db.QueryInt("SELECT last_seq FROM job WHERE id = ?", job));
+  HEDDLE_RETURN_IF_ERROR(db.Run("INSERT INTO job_event VALUES (?, ?, ?, ?, ?)", job, seq,
+                                Micros(now), int{state}, trial));
+  return seq;
 }
 
 uint64_t HashOfRequest(const v1::JobSpec& spec) {
@@ -219,9 +215,8 @@ absl::StatusOr<std::optional<int64_t>> FindRequest(Records& records, const std::
   Cursor row = records.database().Query(
       "SELECT body, result FROM request WHERE tenant = ? AND method = ? AND request_id = ?", tenant,
       method, request_id);
-  absl::StatusOr<bool> found = row.Next();
-  if (!found.ok()) return found.status();
-  if (!*found) return std::optional<int64_t>();
+  HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
+  if (!found) return std::optional<int64_t>();
   if (row.Int(0) != static_cast<int64_t>(body)) {
     return ErrorWithReason(absl::StatusCode::kAlreadyExists, "REQUEST_ID_REUSED",
                            absl::StrCat("request_id: \"", request_id,
@@ -263,17 +258,15 @@ absl::Status StoreUpdate(Records& records, int64_t job, const JobUpdate& update)
 
 absl::StatusOr<int64_t> ReopenJob(Records& records, int64_t id, absl::Time now) {
   Database& db = records.database();
-  absl::Status status = db.Run(
-      "UPDATE job SET state = ?, stop_reason = 0, error = '', end_us = 0, restarts = 0 "
-      "WHERE id = ?",
-      int{v1::Job::STATE_QUEUED}, id);
-  if (!status.ok()) return status;
-  status = db.Run(
+  HEDDLE_RETURN_IF_ERROR(
+      db.Run("UPDATE job SET state = ?, stop_reason = 0, error = '', end_us = 0, restarts = 0 "
+             "WHERE id = ?",
+             int{v1::Job::STATE_QUEUED}, id));
+  HEDDLE_RETURN_IF_ERROR(db.Run(
       "UPDATE job_workload SET ended = 0 WHERE job = ?1 AND NOT EXISTS (SELECT 1 FROM job_trial j "
       "JOIN trial t ON t.id = j.record WHERE j.job = ?1 AND j.workload = job_workload.number "
       "AND j.final = 1 AND t.outcome = 'OK')",
-      id);
-  if (!status.ok()) return status;
+      id));
   return AppendEvent(db, id, v1::Job::STATE_QUEUED, 0, now);
 }
 
@@ -282,22 +275,19 @@ absl::StatusOr<int64_t> InsertJob(Records& records, const std::string& tenant,
                                   absl::Time now) {
   Database& db = records.database();
   const int64_t expires = spec.has_expire_time() ? Micros(FromProto(spec.expire_time())) : 0;
-  auto last = db.QueryInt("SELECT coalesce(max(id), 0) FROM job");
-  if (!last.ok()) return last.status();
-  const int64_t id = NewJobId(*last, now);
-  absl::Status status = db.Run(
+  HEDDLE_ASSIGN_OR_RETURN(last, db.QueryInt("SELECT coalesce(max(id), 0) FROM job"));
+  const int64_t id = NewJobId(last, now);
+  HEDDLE_RETURN_IF_ERROR(db.Run(
       "INSERT INTO job (id, tenant, spec, state, stop_reason, error, device_model, create_us, "
       "start_us, end_us, expire_us, last_seq) VALUES (?, ?, ?, ?, 0, '', '', ?, 0, 0, ?, 0)",
-      id, tenant, ToJson(spec), int{v1::Job::STATE_QUEUED}, Micros(now), expires);
-  if (!status.ok()) return status;
+      id, tenant, ToJson(spec), int{v1::Job::STATE_QUEUED}, Micros(now), expires));
   for (size_t i = 0; i < workloads.size(); ++i) {
-    status = db.Run("INSERT INTO job_workload VALUES (?, ?, ?, ?, 0, 0, '{}', 0.0, 0.0, 0.0, 0)",
-                    id, static_cast<int64_t>(i), workloads[i]->hash, workloads[i]->canonical_text);
-    if (!status.ok()) return status;
+    HEDDLE_RETURN_IF_ERROR(
+        db.Run("INSERT INTO job_workload VALUES (?, ?, ?, ?, 0, 0, '{}', 0.0, 0.0, 0.0, 0)", id,
+               static_cast<int64_t>(i), workloads[i]->hash, workloads[i]->canonical_text));
   }
-  if (absl::Status s = AddLabels(db, id, spec.labels()); !s.ok()) return s;
-  auto seq = AppendEvent(db, id, v1::Job::STATE_QUEUED, 0, now);
-  if (!seq.ok()) return seq.status();
+  HEDDLE_RETURN_IF_ERROR(AddLabels(db, id, spec.labels()));
+  HEDDLE_RETURN_IF_ERROR(AppendEvent(db, id, v1::Job::STATE_QUEUED, 0, now));
   return id;
 }
 
@@ -310,12 +300,11 @@ absl::StatusOr<v1::Job> LoadJob(Records& records, int64_t id, const std::string&
   v1::Job job;
   {
     Cursor row = records.database().Query(absl::StrCat(kJobColumns, "WHERE id = ?"), id);
-    absl::StatusOr<bool> found = row.Next();
-    if (!found.ok()) return found.status();
-    if (!*found || (!tenant.empty() && row.Text(1) != tenant)) return NoJob(id);
+    HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
+    if (!found || (!tenant.empty() && row.Text(1) != tenant)) return NoJob(id);
     job = ReadJob(row);
   }
-  if (absl::Status s = AddProgress(records, job); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(AddProgress(records, job));
   return job;
 }
 
@@ -358,7 +347,7 @@ absl::StatusOr<std::vector<v1::Job>> LoadJobs(Records& records, const std::strin
   absl::StatusOr<bool> more;
   while ((more = row.Next()).ok() && *more) {
     v1::Job job = ReadJob(row);
-    if (absl::Status s = AddProgress(records, job); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(AddProgress(records, job));
     if (!full) LeaveOutTexts(job);
     page_bytes += job.ByteSizeLong();
     if (page_bytes > kMaxPageBytes && !jobs.empty()) return jobs;  // begins the next page
@@ -464,17 +453,15 @@ absl::StatusOr<int64_t> SetState(Records& records, int64_t job, v1::Job::State s
   const int64_t end = IsTerminal(state) ? Micros(now) : 0;
   // However it waits, for what it does so stays (SetObstacle).
   const bool waits = state == v1::Job::STATE_QUEUED || state == v1::Job::STATE_WAITING_DEVICE;
-  absl::Status status = db.Run(
-      "UPDATE job SET state = ?, stop_reason = ?, error = iif(?, error, ?), end_us = ?, "
-      "device_model = iif(? = '', device_model, ?), "
-      "start_us = iif(start_us = 0 AND ? = ?, ?, start_us) WHERE id = ?",
-      int{state}, int{reason}, int{waits}, error, end, model, model, int{state},
-      int{v1::Job::STATE_RUNNING}, Micros(now), job);
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(
+      db.Run("UPDATE job SET state = ?, stop_reason = ?, error = iif(?, error, ?), end_us = ?, "
+             "device_model = iif(? = '', device_model, ?), "
+             "start_us = iif(start_us = 0 AND ? = ?, ?, start_us) WHERE id = ?",
+             int{state}, int{reason}, int{waits}, error, end, model, model, int{state},
+             int{v1::Job::STATE_RUNNING}, Micros(now), job));
   if (end != 0) {
     // Nobody will measure what waits for a device.
-    status = db.Run("DELETE FROM job_trial WHERE job = ? AND state = 1", job);
-    if (!status.ok()) return status;
+    HEDDLE_RETURN_IF_ERROR(db.Run("DELETE FROM job_trial WHERE job = ? AND state = 1", job));
   }
   return AppendEvent(db, job, state, 0, now);
 }
@@ -526,9 +513,9 @@ absl::Status CountRuns(Records& records, int64_t job, const std::string& model,
 }
 
 absl::StatusOr<bool> HasEnded(Records& records, int64_t job) {
-  auto ended = records.database().QueryInt("SELECT end_us > 0 FROM job WHERE id = ?", job);
-  if (!ended.ok()) return ended.status();
-  return *ended != 0;
+  HEDDLE_ASSIGN_OR_RETURN(
+      ended, records.database().QueryInt("SELECT end_us > 0 FROM job WHERE id = ?", job));
+  return ended != 0;
 }
 
 }  // namespace heddle::server

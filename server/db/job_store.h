@@ -115,7 +115,7 @@ absl::StatusOr<std::vector<WorkloadUse>> LoadUse(tuner::Records& records, int64_
 absl::Status AddSearchTime(tuner::Records& records, int64_t job, int number, double seconds);
 absl::Status EndWorkload(tuner::Records& records, int64_t job, int number, double default_us);
 
-// The run of a workload on a cluster's node (tuner/records/run_file.h).
+// The run of a workload on a cluster's node (tuner/records/transfer/run_file.h).
 struct WorkloadRun {
   int number = 0;
   std::string run;     // all its attempts

@@ -5,8 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/sqlite.h"
+#include "base/status.h"
 #include "server/db/errors.h"
-#include "tuner/records/collect.h"
+#include "tuner/records/transfer/collect.h"
 
 namespace heddle::server {
 namespace {
@@ -33,9 +34,8 @@ absl::Status ClaimAttempt(tuner::Records& records, const Caller& caller,
         "AND (t.expires_us = 0 OR t.expires_us > ?3) ORDER BY a.number = ?2 DESC, a.number DESC "
         "LIMIT 1",
         run, attempt.attempt, absl::ToUnixMicros(now));
-    const absl::StatusOr<bool> found = row.Next();
-    if (!found.ok()) return found.status();
-    if (*found) {
+    HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
+    if (found) {
       const int64_t number = row.Int(0), token = row.Int(1);
       const std::string certificate = row.Text(2);
       const bool own = token == caller.token && certificate == caller.certificate;

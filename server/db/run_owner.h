@@ -6,7 +6,7 @@
 #include "absl/time/time.h"
 #include "server/db/auth.h"
 #include "tuner/records/records.h"
-#include "tuner/records/run_file.h"
+#include "tuner/records/transfer/run_file.h"
 
 namespace heddle::server {
 

@@ -17,6 +17,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "server/db/errors.h"
 
 namespace heddle::server {
@@ -57,9 +58,8 @@ absl::Status Damaged(const tuner::Records& records) {
 
 absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& path, StoreOptions options) {
   auto store = std::unique_ptr<Store>(new Store(path, std::move(options)));
-  auto writer = tuner::Records::Open(path);
-  if (!writer.ok()) return writer.status();
-  if ((*writer)->read_only()) return Damaged(**writer);
+  HEDDLE_ASSIGN_OR_RETURN(writer, tuner::Records::Open(path));
+  if (writer->read_only()) return Damaged(*writer);
   const std::string lock = path + ".server";
   store->lock_fd_ = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (store->lock_fd_ < 0) {
@@ -72,12 +72,11 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& path, Stor
         absl::StrCat(path, ": another server has this database (", lock,
                      " is locked); end it, or name another database with --db"));
   }
-  store->writer_ = *std::move(writer);
+  store->writer_ = std::move(writer);
   for (int i = 0; i < store->options_.readers; ++i) {
-    auto reader = tuner::Records::Open(path);
-    if (!reader.ok()) return reader.status();
-    store->free_readers_.push_back(reader->get());
-    store->all_readers_.push_back(*std::move(reader));
+    HEDDLE_ASSIGN_OR_RETURN(reader, tuner::Records::Open(path));
+    store->free_readers_.push_back(reader.get());
+    store->all_readers_.push_back(std::move(reader));
   }
   store->thread_ = std::thread([s = store.get()] { s->Run(); });
   return store;
@@ -129,12 +128,11 @@ absl::Status Store::Commit(std::vector<Item>& batch) {
   return writer_->Batch([&]() -> absl::Status {
     for (Item& item : batch) {
       if (item.body == nullptr) continue;
-      absl::Status status = db.Run("SAVEPOINT item");
-      if (!status.ok()) return status;
+      HEDDLE_RETURN_IF_ERROR(db.Run("SAVEPOINT item"));
       item.status = item.body(*writer_);
       // Some errors have undone the whole transaction, so that there is nothing to go back to.
       if (!item.status.ok() && !db.Run("ROLLBACK TO item").ok()) return item.status;
-      if (status = db.Run("RELEASE item"); !status.ok()) return status;
+      HEDDLE_RETURN_IF_ERROR(db.Run("RELEASE item"));
     }
     return options_.before_commit();
   });

@@ -16,8 +16,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/process/subprocess.h"
 #include "base/sqlite.h"
-#include "base/subprocess.h"
 #include "tuner/records/records.h"
 
 namespace heddle::server {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/sqlite.h"
+#include "base/status.h"
 #include "measure/run/messages.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
@@ -82,9 +83,8 @@ absl::StatusOr<std::optional<TrialRow>> LoadTrial(Records& records, int64_t id) 
       absl::StrCat("SELECT ", kTrialColumns, ", s.text FROM job_trial j LEFT JOIN trial t ON ",
                    "t.id = j.record LEFT JOIN steps s ON s.id = t.steps WHERE j.id = ?"),
       id);
-  absl::StatusOr<bool> found = row.Next();
-  if (!found.ok()) return found.status();
-  if (!*found) return std::optional<TrialRow>();
+  HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
+  if (!found) return std::optional<TrialRow>();
   TrialRow trial = ReadTrialRow(row);
   if (trial.steps.empty()) trial.steps = row.Text(kTrialColumnCount);
   return std::optional<TrialRow>(std::move(trial));
@@ -122,9 +122,8 @@ absl::Status SetRunning(Records& records, const std::vector<int64_t>& started,
                         const std::vector<int64_t>& stopped) {
   for (const auto& [ids, running] : {std::pair(&stopped, 0), std::pair(&started, 1)}) {
     for (int64_t id : *ids) {
-      absl::Status status =
-          records.database().Run("UPDATE job_trial SET running = ? WHERE id = ?", running, id);
-      if (!status.ok()) return status;
+      HEDDLE_RETURN_IF_ERROR(
+          records.database().Run("UPDATE job_trial SET running = ? WHERE id = ?", running, id));
     }
   }
   return absl::OkStatus();
@@ -134,41 +133,38 @@ absl::StatusOr<int64_t> FinishTrial(Records& records, const TrialRow& row, v1::T
                                     const search_space::TensorProgram& program,
                                     const tuner::Environment& environment,
                                     const tuner::TrialRecord& record, const FinalOrigin& origin) {
-  auto id = records.AddTrial(program, environment, record);
-  if (!id.ok()) return id.status();
+  HEDDLE_ASSIGN_OR_RETURN(id, records.AddTrial(program, environment, record));
   if (row.is_final) {
-    if (absl::Status s = AddOrigin(records, *id, origin); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(AddOrigin(records, id, origin));
   }
   Database& db = records.database();
   auto job_state = db.QueryInt("SELECT state FROM job WHERE id = ? AND end_us = 0", row.job);
   int64_t seq = 0;
   if (job_state.ok()) {
-    auto appended =
-        AppendEvent(db, row.job, static_cast<v1::Job::State>(*job_state), row.id, record.when);
-    if (!appended.ok()) return appended.status();
-    seq = *appended;
+    HEDDLE_ASSIGN_OR_RETURN(
+        appended,
+        AppendEvent(db, row.job, static_cast<v1::Job::State>(*job_state), row.id, record.when));
+    seq = appended;
   } else if (!absl::IsNotFound(job_state.status())) {
     return job_state.status();
   }
-  absl::Status status = db.Run(
-      "UPDATE job_trial SET state = ?, steps = '', running = 0, kills = ?, seq = ?, "
-      "record = ? WHERE id = ?",
-      int{state}, row.kills, seq, *id, row.id);
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(
+      db.Run("UPDATE job_trial SET state = ?, steps = '', running = 0, kills = ?, seq = ?, "
+             "record = ? WHERE id = ?",
+             int{state}, row.kills, seq, id, row.id));
 
   const bool ok = record.result.outcome == measure::Outcome::kOk;
   const double time = ok ? record.result.time_us : 0;
   const double default_us = origin.is_default ? time : 0;
   const std::string path = absl::StrCat("$.", NameOf(record.result.outcome));
-  status = db.Run(
+  HEDDLE_RETURN_IF_ERROR(db.Run(
       "UPDATE job_workload SET trials = trials + ?, ok = ok + ?, "
       "failed = iif(?, failed, json_set(failed, ?, coalesce(json_extract(failed, ?), 0) + 1)), "
       "default_us = iif(? > 0, ?, default_us), "
       "best_us = iif(? > 0 AND (best_us = 0 OR ? < best_us), ?, best_us) "
       "WHERE job = ? AND number = ?",
       int{!row.is_final}, int{ok && !row.is_final}, int{ok || row.is_final}, path, path, default_us,
-      default_us, time, time, time, row.job, row.workload);
-  if (!status.ok()) return status;
+      default_us, time, time, time, row.job, row.workload));
   return seq;
 }
 

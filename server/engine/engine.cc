@@ -9,6 +9,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "server/db/convert.h"
 #include "server/db/fleet_store.h"
 #include "server/db/job_store.h"
@@ -143,11 +144,10 @@ std::shared_ptr<void> Engine::Watch(int64_t job, Watcher watcher) {
 // ------------------------------------------------------------------------------------------- life
 
 absl::Status Engine::Recover() {
-  const absl::Status recovered = store_.WriteAndWait([this](tuner::Records& records) {
+  HEDDLE_RETURN_IF_ERROR(store_.WriteAndWait([this](tuner::Records& records) {
     absl::MutexLock lock(&mutex_);
     return state_.Recover(records);
-  });
-  if (!recovered.ok()) return recovered;
+  }));
   Do([](FleetState& state) { state.Recovered(); });
   Tick();
   return absl::OkStatus();

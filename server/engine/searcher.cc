@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
+#include "base/status.h"
 #include "measure/run/messages.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
@@ -19,8 +20,8 @@
 #include "server/db/trial_store.h"
 #include "server/engine/spaces.h"
 #include "tuner/search/default_point.h"
-#include "tuner/search/evolution.h"
-#include "tuner/search/experience.h"
+#include "tuner/search/proposers/evolution.h"
+#include "tuner/search/proposers/experience.h"
 #include "tuner/search/session.h"
 #include "tuner/search/trial_log.h"
 
@@ -177,18 +178,16 @@ absl::StatusOr<std::unique_ptr<tuner::Proposer>> MakeProposer(
     const searcher::Setup& setup, const search_space::SearchSpace& space,
     const Environment& environment, Records& records) {
   if (setup.search() == "random") return tuner::MakeRandomProposer(space, setup.seed());
-  auto experience = tuner::Recall(records, environment, space, kThreads);
-  if (!experience.ok()) return experience.status();
+  HEDDLE_ASSIGN_OR_RETURN(experience, tuner::Recall(records, environment, space, kThreads));
   return tuner::MakeEvolutionProposer(
-      space, {setup.seed(), std::move(experience->neighbours), {}, experience->model, kThreads});
+      space, {setup.seed(), std::move(experience.neighbours), {}, experience.model, kThreads});
 }
 
 // Trials of this job, screened by earlier searchers of it, since what was known improved last: the
 // session's count towards its plateau.
 absl::StatusOr<int> SinceImprovement(const searcher::Setup& setup, Records& records,
                                      const std::vector<TrialRecord>& history) {
-  auto screened = LoadScreened(records, setup.job(), setup.workload_number());
-  if (!screened.ok()) return screened.status();
+  HEDDLE_ASSIGN_OR_RETURN(screened, LoadScreened(records, setup.job(), setup.workload_number()));
   // In the order of commits: clocks jump.
   std::map<int64_t, const TrialRecord*> in_order;
   for (const TrialRecord& trial : history) in_order.emplace(trial.id, &trial);
@@ -200,7 +199,7 @@ absl::StatusOr<int> SinceImprovement(const searcher::Setup& setup, Records& reco
         (best_us == 0 || result.time_us < best_us * (1 - tuner::kImprovement))) {
       best_us = result.time_us;
       since = 0;
-    } else if (screened->contains(id)) {
+    } else if (screened.contains(id)) {
       ++since;
     }
   }
@@ -208,57 +207,50 @@ absl::StatusOr<int> SinceImprovement(const searcher::Setup& setup, Records& reco
 }
 
 absl::StatusOr<searcher::Done> RunSession(const searcher::Setup& setup, const SearchPort& port) {
-  auto parsed = search_space::ParseWorkload(setup.workload());
-  if (!parsed.ok()) return parsed.status();
-  auto program = std::make_shared<const Program>(*std::move(parsed));
+  HEDDLE_ASSIGN_OR_RETURN(parsed, search_space::ParseWorkload(setup.workload()));
+  auto program = std::make_shared<const Program>(std::move(parsed));
   const measure::DeviceInfo device = measure::FromProto(setup.device());
-  auto space = search_space::SearchSpace::Create(program, device.target);
-  if (!space.ok()) return space.status();
-  auto records = Records::Open(setup.database());
-  if (!records.ok()) return records.status();
+  HEDDLE_ASSIGN_OR_RETURN(space, search_space::SearchSpace::Create(program, device.target));
+  HEDDLE_ASSIGN_OR_RETURN(records, Records::Open(setup.database()));
 
   const Environment environment = tuner::MakeEnvironment(device, FromProto(setup.l2()));
-  Fleet fleet(port, space->Print(tuner::DefaultPoint(*space)));
-  auto earlier = tuner::MakeTrialLog(**records, *program, environment)->Load();
-  if (!earlier.ok()) return earlier.status();
+  Fleet fleet(port, space.Print(tuner::DefaultPoint(space)));
+  HEDDLE_ASSIGN_OR_RETURN(earlier, tuner::MakeTrialLog(*records, *program, environment)->Load());
   std::set<std::string> known;
-  for (const TrialRecord& trial : earlier->trials) known.insert(trial.point);
+  for (const TrialRecord& trial : earlier.trials) known.insert(trial.point);
   // Results that came since the server looked have used some of the budget.
   int64_t trials = setup.trials();
   std::deque<Point> outstanding;
   for (const std::string& text : setup.outstanding()) {
-    auto point = space->Parse(text);
+    auto point = space.Parse(text);
     if (known.contains(text)) {
       if (setup.trials() > 0 && --trials == 0) trials = -1;
     } else if (point.ok()) {
       outstanding.push_back(*std::move(point));
     }
   }
-  auto since_improvement = SinceImprovement(setup, **records, earlier->trials);
-  if (!since_improvement.ok()) return since_improvement.status();
-  auto search = MakeProposer(setup, *space, environment, **records);
-  if (!search.ok()) return search.status();
+  HEDDLE_ASSIGN_OR_RETURN(since_improvement, SinceImprovement(setup, *records, earlier.trials));
+  HEDDLE_ASSIGN_OR_RETURN(search, MakeProposer(setup, space, environment, *records));
   // A budget of trials that is used up is not "no limit".
   const bool used_up = trials < 0;
-  ResumingProposer proposer(*std::move(search), std::move(outstanding), used_up);
+  ResumingProposer proposer(std::move(search), std::move(outstanding), used_up);
   tuner::SessionOptions options;
   options.trials = used_up ? 0 : static_cast<int>(trials);
   options.seconds = setup.seconds();
   options.plateau = static_cast<int>(setup.plateau());
-  options.since_improvement = *since_improvement;
+  options.since_improvement = since_improvement;
   options.interrupted = [&] { return fleet.stopped(); };
-  ServersLog log(*std::move(earlier));
-  tuner::Session session(*space, fleet, log, environment.l2, proposer, options);
-  auto report = session.Run();
-  if (!report.ok()) return report.status();
+  ServersLog log(std::move(earlier));
+  tuner::Session session(space, fleet, log, environment.l2, proposer, options);
+  HEDDLE_ASSIGN_OR_RETURN(report, session.Run());
   searcher::Done done;
-  const bool out_of_trials = used_up && report->stop == tuner::StopReason::kExhausted;
-  done.set_stop_reason(NameOf(out_of_trials ? tuner::StopReason::kTrials : report->stop));
-  done.set_default_us(report->default_us);
-  done.set_seconds(report->seconds);
-  done.set_found(report->best.has_value());
-  done.set_failures(tuner::FailureCounts(report->failed));
-  done.set_trials(report->trials);
+  const bool out_of_trials = used_up && report.stop == tuner::StopReason::kExhausted;
+  done.set_stop_reason(NameOf(out_of_trials ? tuner::StopReason::kTrials : report.stop));
+  done.set_default_us(report.default_us);
+  done.set_seconds(report.seconds);
+  done.set_found(report.best.has_value());
+  done.set_failures(tuner::FailureCounts(report.failed));
+  done.set_trials(report.trials);
   return done;
 }
 
@@ -274,31 +266,30 @@ searcher::Done Search(const searcher::Setup& setup, const SearchPort& port) {
 }
 
 absl::StatusOr<searcher::Done> SearchInChild(const searcher::Setup& setup, const SearchPort& port) {
-  auto child = Subprocess::Start(kSearcherCommand, {});
-  if (!child.ok()) return child.status();
-  absl::Status status = (*child)->Send(setup, SteadyNow() + kGrace);
+  HEDDLE_ASSIGN_OR_RETURN(child, Subprocess::Start(kSearcherCommand, {}));
+  absl::Status status = child->Send(setup, SteadyNow() + kGrace);
   bool stopping = false;
   while (status.ok()) {
     searcher::FromSearcher question;
-    status = (*child)->Receive(question, SteadyNow() + (stopping ? kGrace : kThinking));
+    status = child->Receive(question, SteadyNow() + (stopping ? kGrace : kThinking));
     if (!status.ok()) break;
     if (question.has_done()) {
-      (*child)->End(kGrace).IgnoreError();
+      child->End(kGrace).IgnoreError();
       return question.done();
     }
     const searcher::ToSearcher answer = port(question);
     stopping |= answer.stop();
-    status = (*child)->Send(answer, SteadyNow() + kThinking);
+    status = child->Send(answer, SteadyNow() + kThinking);
   }
   if (stopping) {
     searcher::Done done;
     done.set_stop_reason(NameOf(tuner::StopReason::kInterrupted));
     return done;
   }
-  const auto exit = (*child)->End();
+  const auto exit = child->End();
   const std::string how = exit.ok() ? exit->Describe() : std::string(exit.status().message());
   return absl::UnavailableError(absl::StrCat(
-      "a searcher ended: ", how, ", ", std::string(status.message()), "\n", (*child)->Evidence()));
+      "a searcher ended: ", how, ", ", std::string(status.message()), "\n", child->Evidence()));
 }
 
 std::optional<int> RunSearcherCommand(int argc, char** argv) {

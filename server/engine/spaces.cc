@@ -29,9 +29,8 @@ using searcher::SpaceQuestion;
 // ------------------------------------------------------------------------------ in the process
 
 absl::StatusOr<SpaceAnswer> Work(const SpaceQuestion& question) {
-  auto program = search_space::ParseWorkload(question.workload());
-  if (!program.ok()) return program.status();
-  const auto workload = std::make_shared<const search_space::TensorProgram>(*std::move(program));
+  HEDDLE_ASSIGN_OR_RETURN(program, search_space::ParseWorkload(question.workload()));
+  const auto workload = std::make_shared<const search_space::TensorProgram>(std::move(program));
   const measure::DeviceInfo device = measure::FromProto(question.device());
   const tuner::Fallback fallback = FromProto(question.fallback());
   SpaceAnswer answer;
@@ -95,9 +94,9 @@ absl::StatusOr<SpaceAnswer> Spaces::AskProcess(const SpaceQuestion& question) {
   std::unique_ptr<Subprocess> process = TakeIdle();
   const bool kept = process != nullptr;
   if (!kept) {
-    auto started = Subprocess::Start(kSpaceCommand, {absl::StrCat(options_.memory_bytes)});
-    if (!started.ok()) return started.status();
-    process = *std::move(started);
+    HEDDLE_ASSIGN_OR_RETURN(
+        started, Subprocess::Start(kSpaceCommand, {absl::StrCat(options_.memory_bytes)}));
+    process = std::move(started);
   }
   SpaceAnswer answer;
   absl::Status status = process->Send(question, SteadyNow() + kSending);

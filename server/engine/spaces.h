@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "proto/searcher.pb.h"
 #include "server/engine/byte_cache.h"
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "measure/codegen/dialects.h"
 #include "measure/judge/inputs.h"
 #include "proto/values.h"
@@ -109,10 +110,9 @@ absl::StatusOr<Workload> ParseWorkload(const v1::Workload& workload, const std::
   }
   auto dtype = search_space::ParseDType(workload.dtype().empty() ? "float32" : workload.dtype());
   if (!dtype.ok()) return At(field + ".dtype", dtype.status());
-  auto op = ParseOperator(workload, field);
-  if (!op.ok()) return op.status();
+  HEDDLE_ASSIGN_OR_RETURN(op, ParseOperator(workload, field));
   std::map<std::string, int64_t> shape(workload.shape().begin(), workload.shape().end());
-  auto program = op->Instantiate(shape, *dtype);
+  auto program = op.Instantiate(shape, *dtype);
   if (!program.ok()) return At(field + ".shape", program.status());
   return shared(*std::move(program), field + (workload.dtype().empty() ? ".op_text" : ".dtype"));
 }
@@ -150,15 +150,15 @@ absl::StatusOr<std::vector<Workload>> ParseSpec(const v1::JobSpec& spec, absl::T
   std::vector<Workload> workloads;
   size_t text_bytes = 0;
   for (int i = 0; i < spec.workloads_size(); ++i) {
-    auto workload = ParseWorkload(spec.workloads(i), absl::StrCat(field, ".workloads[", i, "]"));
-    if (!workload.ok()) return workload.status();
-    text_bytes += (*workload)->canonical_text.size();
+    HEDDLE_ASSIGN_OR_RETURN(
+        workload, ParseWorkload(spec.workloads(i), absl::StrCat(field, ".workloads[", i, "]")));
+    text_bytes += workload->canonical_text.size();
     if (text_bytes > kMaxSpecBytes) {
       return WrongField(field + ".workloads",
                         absl::StrCat("their texts have more than ", kMaxSpecBytes,
                                      " bytes together: make several jobs of it"));
     }
-    workloads.push_back(*std::move(workload));
+    workloads.push_back(std::move(workload));
   }
   return workloads;
 }

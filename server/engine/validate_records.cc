@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/engine/validate.h"
 #include "server/engine/validate_fields.h"
-#include "tuner/records/run_file.h"
+#include "tuner/records/transfer/run_file.h"
 
 namespace heddle::server {
 namespace {

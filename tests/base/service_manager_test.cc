@@ -1,4 +1,4 @@
-#include "base/service_manager.h"
+#include "base/process/service_manager.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -83,6 +83,7 @@ const std::vector<BadInput> kCommands = {
     {"", 2, "subcommand"},
     {"tnue matmul", 2, "unknown command 'tnue'; did you mean 'tune'"},
     {"frobnicate", 2, "unknown command 'frobnicate'"},
+    {"help frobnicate", 2, "unknown command 'frobnicate'"},
     {"--db @/x.db show matmul --what source", 2, "heddle show matmul --what source --db "},
     {"--frob", 2, "heddle COMMAND --frob"},
     {"tune", 2, "an operator with its --shape or --workloads FILE"},

@@ -16,14 +16,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "measure/device/nvrtc.h"
+#include "measure/device/cuda/nvrtc.h"
 #include "search_space/notation/notation.h"
 #include "tests/cli/cli_support.h"
 #include "tests/golden.h"
 #include "tuner/model/cost_model.h"
 #include "tuner/records/records.h"
 #include "tuner/search/default_point.h"
-#include "tuner/search/screen.h"
+#include "tuner/search/proposers/screen.h"
 
 namespace heddle::tests {
 namespace {
@@ -36,7 +36,7 @@ TEST_F(CliTest, HelpIsOnStdoutEverywhere) {
   for (const char* line :
        {"--help", "tune --help", "query --help", "show --help", "time --help", "space --help",
         "export --help", "ops --help", "devices --help", "doctor --help", "records --help",
-        "records import --help", "retract --help"}) {
+        "records import --help", "retract --help", "help", "help show", "help records import"}) {
     Ran ran = Run(line);
     EXPECT_EQ(ran.code, 0) << line;
     EXPECT_THAT(ran.out, HasSubstr("Usage:")) << line;

@@ -23,7 +23,7 @@ std::string Read(const std::string& name) {
   return tests::ReadAll(tests::SourceDir() + "/" + name);
 }
 
-// "/tuner/model/terms.cc", ...; what is built here is not of the repository.
+// "/tuner/model/features.cc", ...; what is built here is not of the repository.
 std::vector<std::string> Files() {
   const std::string root = tests::SourceDir();
   std::vector<std::string> files;

@@ -13,7 +13,7 @@
 
 #include "measure/codegen/codegen.h"
 #include "measure/device/device.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
 

@@ -21,7 +21,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "measure/device/backend.h"
 #include "measure/device/device_lock.h"
 #include "measure/run/confine.h"

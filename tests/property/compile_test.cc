@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/host.h"
 #include "measure/codegen/codegen.h"
-#include "measure/device/nvrtc.h"
+#include "measure/device/cuda/nvrtc.h"
 #include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"

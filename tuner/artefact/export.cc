@@ -15,7 +15,7 @@
 #include "measure/device/backend.h"
 #include "measure/judge/criteria.h"
 #include "measure/judge/inputs.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/notation/reference.h"
 #include "tuner/artefact/build.h"
 #include "tuner/artefact/launchers.h"

@@ -37,10 +37,10 @@ absl::StatusOr<std::vector<search_space::Step>> Transfer(const TrialRecord& tria
                                                          const Workload& program,
                                                          const search_space::SearchSpace& space) {
   auto point = space.Parse(trial.point);
-  auto steps = !trial.point.empty() && point.ok() ? space.Steps(*point)
-                                                  : search_space::ParseSteps(trial.steps);
-  if (!steps.ok()) return steps.status();
-  HEDDLE_RETURN_IF_ERROR(BuildSource(program, *steps, space.target()));
+  HEDDLE_ASSIGN_OR_RETURN(steps, !trial.point.empty() && point.ok()
+                                     ? space.Steps(*point)
+                                     : search_space::ParseSteps(trial.steps));
+  HEDDLE_RETURN_IF_ERROR(BuildSource(program, steps, space.target()));
   return steps;
 }
 

@@ -225,9 +225,8 @@ struct CostModel::Booster {
   absl::StatusOr<std::string> Bytes() const {
     bst_ulong size = 0;
     const char* data = nullptr;
-    absl::Status s =
-        Called(XGBoosterSaveModelToBuffer(handle, R"({"format": "ubj"})", &size, &data), "save");
-    if (!s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(
+        Called(XGBoosterSaveModelToBuffer(handle, R"({"format": "ubj"})", &size, &data), "save"));
     return std::string(data, size);
   }
   absl::Status Read(const std::string& bytes) const {
@@ -276,7 +275,6 @@ absl::StatusOr<CostModel> CostModel::Train(absl::Span<const Example> examples,
     HEDDLE_ASSIGN_OR_RETURN(bytes, base->booster_->Bytes());
     HEDDLE_RETURN_IF_ERROR(model.booster_->Read(bytes));
   }
-  absl::Status status;
   for (const auto& [name, value] :
        std::map<const char*, std::string>{{"nthread", absl::StrCat(options.threads)},
                                           {"num_feature", absl::StrCat(rows[0].size())},
@@ -287,29 +285,26 @@ absl::StatusOr<CostModel> CostModel::Train(absl::Span<const Example> examples,
                                           {"base_score", "0"},
                                           {"verbosity", "0"},
                                           {"objective", "reg:squarederror"}}) {
-    status.Update(model.booster_->Set(name, value));
+    HEDDLE_RETURN_IF_ERROR(model.booster_->Set(name, value));
   }
   Matrix matrix(rows);
-  status.Update(matrix.status());
-  if (prior > 0 && status.ok()) matrix.Set("base_margin", Priors(rows, prior));
-  status.Update(matrix.status());
-  for (int round = 0; round < options.rounds && status.ok(); ++round) {
+  if (prior > 0 && matrix.status().ok()) matrix.Set("base_margin", Priors(rows, prior));
+  HEDDLE_RETURN_IF_ERROR(matrix.status());
+  for (int round = 0; round < options.rounds; ++round) {
     constexpr int kMargin = 1;
     bst_ulong size = 0;
     const float* scores = nullptr;
-    status = Called(
+    HEDDLE_RETURN_IF_ERROR(Called(
         XGBoosterPredict(model.booster_->handle, matrix.handle(), kMargin, 0, 1, &size, &scores),
-        "predict");
-    if (!status.ok()) break;
+        "predict"));
     Gradients gradients = model.objective_ == Objective::kRanking
                               ? RankingGradients(groups, examples, scores, round)
                               : ThroughputGradients(groups, examples, scores);
-    status = Called(
+    HEDDLE_RETURN_IF_ERROR(Called(
         XGBoosterBoostOneIter(model.booster_->handle, matrix.handle(), gradients.first.data(),
                               gradients.second.data(), gradients.first.size()),
-        "train");
+        "train"));
   }
-  if (!status.ok()) return status;
   return model;
 }
 
@@ -361,15 +356,14 @@ absl::StatusOr<std::vector<float>> CostModel::Predict(absl::Span<const FeatureVe
   }
   Matrix matrix(programs);
   if (prior_ > 0 && matrix.status().ok()) matrix.Set("base_margin", Priors(programs, prior_));
-  if (!matrix.status().ok()) return matrix.status();
+  HEDDLE_RETURN_IF_ERROR(matrix.status());
   constexpr int kMargin = 1, kContributions = 4;
   bst_ulong size = 0;
   const float* values = nullptr;
-  absl::Status s =
+  HEDDLE_RETURN_IF_ERROR(
       Called(XGBoosterPredict(booster_->handle, matrix.handle(),
                               contributions ? kContributions : kMargin, 0, 0, &size, &values),
-             "predict");
-  if (!s.ok()) return s;
+             "predict"));
   return std::vector<float>(values, values + size);
 }
 

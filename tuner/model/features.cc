@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status.h"
-#include "tuner/model/kernel_cost.h"
-#include "tuner/model/kernel_footprint.h"
-#include "tuner/model/kernel_profile.h"
-#include "tuner/model/terms.h"
+#include "tuner/model/analytic/kernel_cost.h"
+#include "tuner/model/analytic/kernel_footprint.h"
+#include "tuner/model/analytic/kernel_profile.h"
+#include "tuner/model/analytic/terms.h"
 
 namespace heddle::tuner {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "measure/judge/criteria.h"
 #include "search_space/ir/target.h"
 #include "search_space/notation/notation.h"
@@ -56,7 +57,7 @@ absl::Status Plausibility::Check(const StoredTrial& stored) {
 absl::StatusOr<StoredTrial> ReadPlausible(const std::string& line, Plausibility& plausibility) {
   absl::StatusOr<StoredTrial> stored = ParseLine(line);
   if (stored.ok()) {
-    if (absl::Status status = plausibility.Check(*stored); !status.ok()) return status;
+    HEDDLE_RETURN_IF_ERROR(plausibility.Check(*stored));
   }
   return stored;
 }

@@ -66,16 +66,14 @@ class SqliteRecords final : public Records {
 
   absl::StatusOr<int64_t> AddTrial(const TensorProgram& program, const Environment& environment,
                                    const TrialRecord& trial) override {
-    absl::Status status = CheckTrial(trial);
-    if (!status.ok()) return status;
+    HEDDLE_RETURN_IF_ERROR(CheckTrial(trial));
     const StoredTrial stored{RowOf(program), environment, Normalise(trial)};
     absl::StatusOr<int64_t> id;
-    status = Write([&]() -> absl::Status {
+    HEDDLE_RETURN_IF_ERROR(Write([&]() -> absl::Status {
       HEDDLE_ASSIGN_OR_RETURN(keys, keys_.FindOrAdd(stored));
       id = keys_.Insert(stored, keys);
       return id.status();
-    });
-    if (!status.ok()) return status;
+    }));
     return id;
   }
 
@@ -107,7 +105,7 @@ class SqliteRecords final : public Records {
                                                         const Environment& environment) override {
     std::vector<std::string> points;
     absl::flat_hash_map<std::string, bool> running;
-    absl::Status status = InEachBench(
+    HEDDLE_RETURN_IF_ERROR(InEachBench(
         RowOf(program), BenchOf(environment), [&](int64_t workload, int64_t bench) -> absl::Status {
           Cursor rows = db_.Query(
               "SELECT point, owner FROM intent WHERE workload = ? AND bench = ? AND attempts >= ?",
@@ -119,8 +117,7 @@ class SqliteRecords final : public Records {
             if (!running[owner]) points.push_back(rows.Text(0));
           }
           return more.status();
-        });
-    if (!status.ok()) return status;
+        }));
     return points;
   }
 
@@ -128,18 +125,17 @@ class SqliteRecords final : public Records {
                                                   const Environment& environment) override {
     std::vector<TrialRecord> trials;
     int benches = 0;
-    absl::Status status = InEachBench(RowOf(program), BenchOf(environment),
-                                      [&](int64_t workload, int64_t bench) -> absl::Status {
-                                        ++benches;
-                                        Cursor rows = db_.Query(SelectHistory(), workload, bench);
-                                        absl::StatusOr<bool> more;
-                                        while ((more = rows.Next()).ok() && *more) {
-                                          std::optional<StoredTrial> stored = ReadTrial(rows);
-                                          if (stored) trials.push_back(std::move(stored->trial));
-                                        }
-                                        return more.status();
-                                      });
-    if (!status.ok()) return status;
+    HEDDLE_RETURN_IF_ERROR(InEachBench(RowOf(program), BenchOf(environment),
+                                       [&](int64_t workload, int64_t bench) -> absl::Status {
+                                         ++benches;
+                                         Cursor rows = db_.Query(SelectHistory(), workload, bench);
+                                         absl::StatusOr<bool> more;
+                                         while ((more = rows.Next()).ok() && *more) {
+                                           std::optional<StoredTrial> stored = ReadTrial(rows);
+                                           if (stored) trials.push_back(std::move(stored->trial));
+                                         }
+                                         return more.status();
+                                       }));
     if (benches > 1) {
       std::stable_sort(trials.begin(), trials.end(), [](const auto& a, const auto& b) {
         return std::pair(a.when, a.id) < std::pair(b.when, b.id);
@@ -152,7 +148,7 @@ class SqliteRecords final : public Records {
                                                           const Environment& environment,
                                                           int count) override {
     std::vector<std::pair<double, std::string>> fastest;
-    absl::Status status = InEachBench(
+    HEDDLE_RETURN_IF_ERROR(InEachBench(
         RowOf(program), BenchOf(environment), [&](int64_t workload, int64_t bench) -> absl::Status {
           Cursor rows = db_.Query(SelectImported(), workload, bench, count);
           absl::StatusOr<bool> more;
@@ -161,8 +157,7 @@ class SqliteRecords final : public Records {
             if (stored) fastest.emplace_back(stored->trial.result.time_us, stored->trial.point);
           }
           return more.status();
-        });
-    if (!status.ok()) return status;
+        }));
     std::sort(fastest.begin(), fastest.end());
     std::vector<std::string> points;
     for (auto& [time_us, point] : fastest) {
@@ -183,8 +178,7 @@ class SqliteRecords final : public Records {
       std::vector<Served> served;
       for (int64_t workload : workloads) {
         for (int64_t id : benches) {
-          absl::Status status = ReadServed(workload, id, kTies, after, served);
-          if (!status.ok()) return status;
+          HEDDLE_RETURN_IF_ERROR(ReadServed(workload, id, kTies, after, served));
         }
       }
       if (served.empty()) return best;
@@ -426,8 +420,7 @@ class SqliteRecords final : public Records {
     if (!workload.ok()) return workload.status();
     HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(bench));
     for (int64_t id : benches) {
-      absl::Status status = body(*workload, id);
-      if (!status.ok()) return status;
+      HEDDLE_RETURN_IF_ERROR(body(*workload, id));
     }
     return absl::OkStatus();
   }

@@ -313,8 +313,7 @@ absl::StatusOr<StoredTrial> ParseLine(const std::string& text) {
     }
   }
   StoredTrial stored;
-  absl::Status status = ReadWorkload(line["workload"], stored.workload);
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(ReadWorkload(line["workload"], stored.workload));
   JsonReader environment{line["environment"], "environment."};
   VisitEnvironment(stored.environment, environment);
   VisitLaterEnvironment(stored.environment, environment);
@@ -324,8 +323,7 @@ absl::StatusOr<StoredTrial> ParseLine(const std::string& text) {
   trial("steps", stored.trial.steps);
   VisitPlace(stored.trial.from, trial);
   if (!trial.status.ok()) return trial.status;
-  status = CheckTrial(stored.trial);
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(CheckTrial(stored.trial));
   stored.trial.workload_hash = stored.workload.hash;
   return stored;
 }

@@ -23,8 +23,7 @@ template <typename... Args>
 absl::StatusOr<int64_t> RecordKeys::OrInsert(absl::StatusOr<int64_t> found, const std::string& sql,
                                              const Args&... args) {
   if (!absl::IsNotFound(found.status())) return found;
-  absl::Status status = db_.Run(sql, args...);
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(db_.Run(sql, args...));
   return db_.last_insert_id();
 }
 
@@ -126,9 +125,8 @@ absl::StatusOr<std::optional<RecordKeys::Same>> RecordKeys::FindSame(const Store
                          keys.environment, int{trial.stage == TrialStage::kFinal},
                          trial.result.time_us, trial.point);
   keys.steps ? row.Bind(*keys.steps) : row.BindNull();
-  absl::StatusOr<bool> found = row.Next();
-  if (!found.ok()) return found.status();
-  if (!*found) return std::nullopt;
+  HEDDLE_ASSIGN_OR_RETURN(found, row.Next());
+  if (!found) return std::nullopt;
   return Same{row.Int(0), row.Int(1) != 0};
 }
 
@@ -138,8 +136,7 @@ absl::StatusOr<int64_t> RecordKeys::Insert(const StoredTrial& stored, const Tria
   keys.source ? insert.Bind(*keys.source) : insert.BindNull();
   insert.Bind(ChecksumOf(stored));
   VisitTrial(stored.trial, Binder{insert});
-  absl::StatusOr<bool> done = insert.Next();
-  if (!done.ok()) return done.status();
+  HEDDLE_RETURN_IF_ERROR(insert.Next());
   return db_.last_insert_id();
 }
 

@@ -90,10 +90,9 @@ absl::Status AddSpread(Database& database, const Teacher& teacher, int64_t share
     // The first and the last are among them.
     const int64_t at = taken == 1 ? count - 1 : i * (count - 1) / (taken - 1);
     const int64_t id = ids[static_cast<size_t>(at)];
-    absl::StatusOr<int64_t> is_final =
-        database.QueryInt("SELECT final FROM trial WHERE id = ?", id);
-    if (!is_final.ok()) return is_final.status();
-    if (*is_final == 0) lessons.push_back(id);
+    HEDDLE_ASSIGN_OR_RETURN(is_final,
+                            database.QueryInt("SELECT final FROM trial WHERE id = ?", id));
+    if (is_final == 0) lessons.push_back(id);
   }
   return absl::OkStatus();
 }

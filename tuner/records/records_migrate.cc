@@ -88,12 +88,10 @@ absl::Status Migrate(Database& database, const std::vector<std::string>& migrati
       // A connection of its own, as a copy cannot be made within a transaction. It sees what is
       // committed, and this transaction keeps others from changing that.
       HEDDLE_ASSIGN_OR_RETURN(reader, Database::Open(database.path(), Database::Mode::kReadWrite));
-      absl::Status copied = CopyTo(reader, absl::StrCat(database.path(), ".v", version, ".bak"));
-      if (!copied.ok()) return copied;
+      HEDDLE_RETURN_IF_ERROR(CopyTo(reader, absl::StrCat(database.path(), ".v", version, ".bak")));
     }
     for (int64_t v = version; v < newest; ++v) {
-      absl::Status status = database.Script(migrations[v]);
-      if (!status.ok()) return status;
+      HEDDLE_RETURN_IF_ERROR(database.Script(migrations[v]));
     }
     return database.Script(absl::StrCat("PRAGMA application_id = ", kApplicationId,
                                         "; PRAGMA user_version = ", newest));

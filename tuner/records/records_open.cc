@@ -113,9 +113,8 @@ Provenance LocalProvenance() {
 
 absl::StatusOr<std::unique_ptr<Records>> Records::Open(const std::string& given) {
   const std::string path = given.empty() ? DefaultPath() : given;
-  absl::Status status = given.empty() ? CreateFolderOf(path) : absl::OkStatus();
-  if (status.ok()) status = CheckPlace(path);
-  if (!status.ok()) return status;
+  if (given.empty()) HEDDLE_RETURN_IF_ERROR(CreateFolderOf(path));
+  HEDDLE_RETURN_IF_ERROR(CheckPlace(path));
 
   const bool left_open = WasLeftOpen(path);
   bool read_only = false;
@@ -150,8 +149,8 @@ absl::StatusOr<std::unique_ptr<Records>> Records::Open(const std::string& given)
           absl::StrCat(path, ": the database ", *version == 0 ? "is empty" : "has an older schema",
                        " and cannot be written here; copy it to a folder that can be written"));
     }
-  } else if (status = PrepareForWriting(database, *version == newest); !status.ok()) {
-    return status;
+  } else {
+    HEDDLE_RETURN_IF_ERROR(PrepareForWriting(database, *version == newest));
   }
   return MakeRecords(std::move(database), read_only, std::move(damage));
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "tuner/search/screen.h"
+#include "tuner/search/proposers/screen.h"
 
 namespace heddle::tuner {
 namespace {

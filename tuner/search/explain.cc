@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_split.h"
 #include "base/status.h"
-#include "tuner/model/kernel_cost.h"
-#include "tuner/search/screen.h"
+#include "tuner/model/analytic/kernel_cost.h"
+#include "tuner/search/proposers/screen.h"
 
 namespace heddle::tuner {
 

@@ -11,9 +11,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "search_space/sketch/search_space.h"
+#include "tuner/model/analytic/terms.h"
 #include "tuner/model/cost_model.h"
 #include "tuner/model/features.h"
-#include "tuner/model/terms.h"
 
 namespace heddle::tuner {
 

@@ -19,7 +19,7 @@
 #include "tuner/records/records.h"
 #include "tuner/search/plot.h"
 #include "tuner/search/progress.h"
-#include "tuner/search/proposer.h"
+#include "tuner/search/proposers/proposer.h"
 #include "tuner/search/trial_log.h"
 
 namespace heddle::tuner {

@@ -7,8 +7,8 @@
 
 #include "measure/codegen/passes/passes.h"
 #include "search_space/ir/background.h"
-#include "search_space/ir/linear.h"
-#include "search_space/ir/make_node.h"
+#include "search_space/ir/expr/linear.h"
+#include "search_space/ir/expr/make_node.h"
 
 namespace heddle::measure {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "measure/codegen/passes/passes.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::measure {
 namespace {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/kernel_context.h"
 #include "search_space/lower/passes.h"
 

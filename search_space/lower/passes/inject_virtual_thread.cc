@@ -2,8 +2,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "search_space/ir/make_node.h"
-#include "search_space/ir/simplify.h"
+#include "base/status.h"
+#include "search_space/ir/expr/make_node.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/passes.h"
 
 namespace heddle::search_space {
@@ -14,7 +15,7 @@ class Injector {
   explicit Injector(const Var& vthread) : vthread_(vthread) {}
 
   absl::StatusOr<Stmt> Run(const Stmt& body) {
-    if (absl::Status s = Taint(body); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(Taint(body));
     return Push(Expand(body));
   }
 

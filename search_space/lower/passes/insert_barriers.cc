@@ -3,7 +3,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/container/node_hash_map.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/passes.h"
 
 namespace heddle::search_space {

@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/passes.h"
 
 namespace heddle::search_space {
@@ -22,12 +22,6 @@ ExprList OperandsOf(const Stmt& s) {
     }
   }
   return {};
-}
-
-int64_t Iterations(const std::vector<Var>& loops) {
-  int64_t n = 1;
-  for (const Var& v : loops) n *= v->extent;
-  return n;
 }
 
 Stmt Nest(const std::vector<Var>& loops, const Expr& backward, Stmt body) {
@@ -60,10 +54,10 @@ Stmt InSerpentine(const Stmt& s) {
   }
   // The shorter side turns: either was tried, and this is faster for most schedules
   // (docs/notebook.md).
-  const bool first_turns = Iterations(of_first) <= Iterations(of_second);
+  const bool first_turns = ExtentOf(of_first) <= ExtentOf(of_second);
   const std::vector<Var>& turning = first_turns ? of_first : of_second;
   const std::vector<Var>& held = first_turns ? of_second : of_first;
-  if (Iterations(turning) == 1) return nullptr;
+  if (ExtentOf(turning) == 1) return nullptr;
   Expr count = Int(0);
   for (const Var& v : held) count = count * Int(v->extent) + VarExpr(v);
   return Nest(both, nullptr, Nest(held, nullptr, Nest(turning, Simplify(count % Int(2)), inner)));

@@ -2,9 +2,9 @@
 
 #include "base/math.h"
 #include "search_space/ir/background.h"
-#include "search_space/ir/linear.h"
-#include "search_space/ir/make_node.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/linear.h"
+#include "search_space/ir/expr/make_node.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/passes.h"
 
 namespace heddle::search_space {

@@ -4,8 +4,8 @@
 #include <set>
 #include <utility>
 
-#include "search_space/ir/simplify.h"
-#include "search_space/schedule/split_axis.h"
+#include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/rewrites/axes/split_axis.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 
 namespace heddle::search_space {
@@ -55,7 +55,7 @@ class FusedProductFinder {
 
  private:
   const ScheduledStage& Computed(const StageRef& s) const {
-    return schedule_.stages()[static_cast<size_t>(schedule_.FindStage(s.tensor.get()))];
+    return schedule_.stage(schedule_.FindStage(s.tensor.get()));
   }
 
   // The axes of a part are the product's, but for that of its columns, and one that numbers parts,

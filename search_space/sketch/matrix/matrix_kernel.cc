@@ -4,11 +4,11 @@
 #include <tuple>
 
 #include "search_space/ir/background.h"
-#include "search_space/ir/float_format.h"
-#include "search_space/ir/linear.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/linear.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/operands.h"
-#include "search_space/schedule/split_operand.h"
+#include "search_space/schedule/rewrites/reductions/split_operand.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 
 namespace heddle::search_space {
@@ -37,7 +37,7 @@ Expr WithInlined(const Schedule& schedule, const Operand& operand, const Expr& v
       return nullptr;
     }
     const int at = schedule.FindStage(node->buffer.get());
-    const ScheduledStage& stage = schedule.stages()[static_cast<size_t>(at)];
+    const ScheduledStage& stage = schedule.stage(at);
     return Substitute(stage.body, [&](const Var& var) -> Expr {
       const int axis = stage.FindAxis(var);
       return axis < 0 ? nullptr : node->args[static_cast<size_t>(axis)];

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "search_space/schedule/operands.h"
-#include "search_space/sketch/combine.h"
+#include "search_space/sketch/kernels/combine.h"
 
 namespace heddle::search_space {
 namespace {
@@ -208,7 +208,7 @@ absl::Status MatrixPlan::CheckGrid(const MatrixTile& t) const {
 
 const ScheduledStage& MatrixPlan::Stage(const ScheduleWriter& w, const StageRef& stage) {
   const Schedule& schedule = w.schedule();
-  return schedule.stages()[static_cast<size_t>(schedule.FindStage(stage.tensor.get()))];
+  return schedule.stage(schedule.FindStage(stage.tensor.get()));
 }
 
 MatrixPlan::Begun MatrixPlan::Begin(ScheduleWriter& w, const MatrixTile& t) const {
@@ -432,7 +432,7 @@ void WriteFragment(ScheduleWriter& w, const StageRef& sum, const StageRef& tile,
                    const LoopRef& at) {
   const auto here = [&]() -> const ScheduledStage& {
     const Schedule& schedule = w.schedule();
-    return schedule.stages()[static_cast<size_t>(schedule.FindStage(sum.tensor.get()))];
+    return schedule.stage(schedule.FindStage(sum.tensor.get()));
   };
   const std::vector<Expr> operands = OperandsOf(here()).list;
   const auto number = std::find_if(operands.begin(), operands.end(), [&](const Expr& e) {

@@ -14,8 +14,8 @@
 #include "search_space/ir/matrix.h"
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/operands.h"
-#include "search_space/sketch/kernel_plan.h"
-#include "search_space/sketch/rules.h"
+#include "search_space/sketch/kernels/kernel_plan.h"
+#include "search_space/sketch/kernels/rule.h"
 #include "search_space/sketch/tiling/tiled_kernel.h"
 
 namespace heddle::search_space {
@@ -50,7 +50,7 @@ void WriteFragment(ScheduleWriter& w, const StageRef& sum, const StageRef& tile,
                    const LoopRef& at);
 
 // Reductions of rows of a product's tiles, each over the `columns` that one warp, or warpgroup, has
-// of a row. The root stores these alone (schedule/reduce_in_parts.h), along an axis that numbers
+// of a row. The root stores these alone (reduce_in_parts.h), along an axis that numbers
 // the reductions and one that numbers the parts of a row, behind the product's other axes; or,
 // where rows are whole, what it makes of them and of the product's elements.
 struct RowParts {
@@ -249,46 +249,30 @@ class MatrixPlan : public KernelPlan {
 // rows, or what is made of the elements at all places of an axis.
 enum class Stored : uint8_t { kElements, kRowParts, kOfPlaces };
 
-// The rule that makes such plans, with the instructions of warpgroups or of warps.
-template <typename Plan>
-class MatrixPlanRule : public SketchRule {
- public:
-  MatrixPlanRule(bool in_warpgroups, const char* name, Stored stored)
-      : in_warpgroups_(in_warpgroups), name_(name), stored_(stored) {}
+// Makes such plans. Whether lanes hold what those of a fused kernel read is found out by writing
+// the simplest schedule.
+template <typename Plan, Stored kStored>
+std::unique_ptr<KernelPlan> PlanMatrix(const ProgramShape& shape, const KernelShape& kernel,
+                                       const Target& target) {
+  constexpr bool kIsFused = kStored != Stored::kElements;
+  auto found = kIsFused ? MatrixKernel::FindFused(shape, kernel, target, Plan::kInWarpgroups)
+                        : MatrixKernel::Find(shape, kernel, target, Plan::kInWarpgroups);
+  if (!found.has_value()) return nullptr;
+  constexpr bool kIsOfRows = kStored == Stored::kRowParts;
+  if (kIsFused && found->row_parts.has_value() != kIsOfRows) return nullptr;
+  auto plan = std::make_unique<Plan>(*std::move(found));
+  if (kIsFused && !plan->IsWritable(shape.schedule)) return nullptr;
+  return plan;
+}
 
-  const char* name() const override { return name_; }
-  bool takes_fused_kernels() const override { return stored_ != Stored::kElements; }
-  bool multiplies_matrices() const override { return true; }
-  bool Applies(const ProgramShape& shape, const KernelShape& kernel,
-               const Target& target) const override {
-    return Find(shape, kernel, target).has_value();
-  }
-  // Whether lanes hold what those of a fused kernel read is found out by writing the simplest
-  // schedule: null where they do not.
-  std::unique_ptr<KernelPlan> Apply(const ProgramShape& shape, const KernelShape& kernel,
-                                    const Target& target) const override {
-    auto found = Find(shape, kernel, target);
-    if (!found.has_value()) return nullptr;
-    auto plan = std::make_unique<Plan>(*std::move(found));
-    if (takes_fused_kernels() && !plan->IsWritable(shape.schedule)) return nullptr;
-    return plan;
-  }
-
- private:
-  std::optional<MatrixKernel> Find(const ProgramShape& shape, const KernelShape& kernel,
-                                   const Target& target) const {
-    if (!takes_fused_kernels()) {
-      return MatrixKernel::Find(shape, kernel, target, in_warpgroups_);
-    }
-    auto found = MatrixKernel::FindFused(shape, kernel, target, in_warpgroups_);
-    const bool is_of_rows = stored_ == Stored::kRowParts;
-    return found.has_value() && found->row_parts.has_value() == is_of_rows ? found : std::nullopt;
-  }
-
-  const bool in_warpgroups_;
-  const char* const name_;
-  const Stored stored_;
-};
+// The rule of that.
+template <typename Plan, Stored kStored>
+constexpr SketchRule MatrixRule(const char* name) {
+  return {.name = name,
+          .apply = PlanMatrix<Plan, kStored>,
+          .takes_fused_kernels = kStored != Stored::kElements,
+          .multiplies_matrices = true};
+}
 
 }  // namespace heddle::search_space
 

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/background.h"
-#include "search_space/ir/float_format.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/operands.h"
 
 namespace heddle::search_space {
@@ -35,7 +35,7 @@ class RowsFinder {
       members_.push_back(&stage);
     }
     while (members_.size() > 1 &&
-           !(members_.back()->is_output && HasElements(*members_.back(), 0) && AreReadInside())) {
+           !(IsStored(*members_.back()) && HasElements(*members_.back(), 0) && AreReadInside())) {
       members_.pop_back();
     }
     const bool reduces = std::any_of(members_.begin() + 1, members_.end(),
@@ -98,6 +98,24 @@ class RowsFinder {
     }
     return !ReadsIndices(index) && StructurallyEqual(Simplify(index % Int(kColumns)),
                                                      Simplify(VarExpr(axis) % Int(kColumns)));
+  }
+
+  // Is it an output, or is all that reads it summed up along other axes than the rows' columns?
+  bool IsStored(const Stage& stage) const {
+    if (stage.is_output) return true;
+    bool is_read_across = true;
+    for (const Stage& reader : program_.stages) {
+      for (const Expr& load : LoadsIn(reader.body)) {
+        if (load->buffer != stage.tensor) continue;
+        const auto is_column = [&](const Var& axis) {
+          return load->args.size() <= along_ || MentionsAny(load->args[along_], {axis.get()});
+        };
+        is_read_across =
+            is_read_across && reader.combiner == Combiner::kSum &&
+            std::none_of(reader.reduce_axes.begin(), reader.reduce_axes.end(), is_column);
+      }
+    }
+    return is_read_across;
   }
 
   // Are all but the last only read by others of them?

@@ -13,12 +13,13 @@ namespace heddle::search_space {
 
 struct WholeRows {
   std::set<std::string> inside;  // the product, and what is computed of its rows
-  std::string stored;            // the last stage, of its elements, which is an output
+  std::string stored;            // the last stage, of its elements
 };
 // Of each product whose rows, short enough for a tile, are reduced along one axis: the stages
 // behind it that are elements or reductions of its rows and, but for the last, only read by others
-// of these, each at its own element or row. What another product goes on with is not among them:
-// chains know more of that. Nor are rows that are stored as well, or read by two outputs.
+// of these, each at its own element or row. The last is an output, or read by sums of columns, as
+// of a product with its transpose: chains know more of what goes on along the rows. Nor are rows
+// among them that are stored as well, or read by two outputs.
 std::vector<WholeRows> WholeRowsOf(const TensorProgram& program);
 
 }  // namespace heddle::search_space

@@ -13,8 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "search_space/sketch/kernel_plan.h"
-#include "search_space/sketch/schedule_writer.h"
+#include "search_space/sketch/kernels/kernel_plan.h"
+#include "search_space/sketch/kernels/schedule_writer.h"
 #include "search_space/sketch/tiling/tile.h"
 #include "search_space/sketch/tiling/tiled_kernel.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/sketch/combine.h"
+#include "search_space/sketch/kernels/combine.h"
 #include "search_space/sketch/tiling/decision.h"
 
 namespace heddle::search_space {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/container/inlined_vector.h"
-#include "search_space/sketch/kernel_plan.h"
+#include "search_space/sketch/kernels/kernel_plan.h"
 #include "search_space/sketch/tiling/tiled_kernel.h"
 
 namespace heddle::search_space {

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "search_space/ir/target.h"
-#include "search_space/sketch/kernels.h"
-#include "search_space/sketch/schedule_writer.h"
+#include "search_space/sketch/kernels/kernels.h"
+#include "search_space/sketch/kernels/schedule_writer.h"
 
 namespace heddle::search_space {
 

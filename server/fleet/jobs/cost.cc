@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "measure/judge/memory.h"
 
 namespace heddle::server {
@@ -17,9 +18,7 @@ constexpr double kNaiveShare = 0.05, kMaxNaiveSeconds = 10;
 
 absl::Status CheckCost(const search_space::TensorProgram& program,
                        const search_space::Target& target) {
-  if (absl::Status s = measure::CheckMemory(program, target.name, target.memory_bytes); !s.ok()) {
-    return s;
-  }
+  HEDDLE_RETURN_IF_ERROR(measure::CheckMemory(program, target.name, target.memory_bytes));
   const double seconds = program.Flops() / (kNaiveShare * target.peak_gflops * 1e9);
   if (target.peak_gflops > 0 && seconds > kMaxNaiveSeconds) {
     return absl::ResourceExhaustedError(absl::StrCat(

@@ -139,20 +139,18 @@ void Jobs::Create(const std::string& tenant, const std::string& method,
   const absl::Time now = options_.now();
   auto body = [=, this](tuner::Records& records) -> absl::Status {
     const uint64_t hash = HashOfRequest(spec);
-    auto earlier = FindRequest(records, tenant, method, request_id, hash);
-    if (!earlier.ok()) return earlier.status();
+    HEDDLE_ASSIGN_OR_RETURN(earlier, FindRequest(records, tenant, method, request_id, hash));
     *created = {};
-    if (earlier->has_value()) {
-      created->id = **earlier;
+    if (earlier.has_value()) {
+      created->id = *earlier;
       return absl::OkStatus();
     }
     HEDDLE_RETURN_IF_ERROR(CheckQuota(tenant, records));
     HEDDLE_RETURN_IF_ERROR(
         PruneJobsOf(records, tenant, options_.ended_jobs_per_tenant, now - kLateResults));
-    auto id = InsertJob(records, tenant, spec, *programs, now);
-    if (!id.ok()) return id.status();
-    *created = {*id, true};
-    return AddRequest(records, tenant, method, request_id, hash, *id, now);
+    HEDDLE_ASSIGN_OR_RETURN(id, InsertJob(records, tenant, spec, *programs, now));
+    *created = {id, true};
+    return AddRequest(records, tenant, method, request_id, hash, id, now);
   };
   auto done = [=, this](const absl::Status& status) {
     if (!status.ok()) return outbox_.Send<v1::Job>(reply, status);
@@ -275,10 +273,10 @@ void Jobs::SetState(ActiveJob& job, v1::Job::State state) {
   const std::string model = job.model();
   outbox_.Write(
       [=, id = job.id](tuner::Records& records) -> absl::Status {
-        auto appended =
-            server::SetState(records, id, state, v1::Job::STOP_REASON_UNSPECIFIED, "", model, now);
-        if (!appended.ok()) return appended.status();
-        *seq = *appended;
+        HEDDLE_ASSIGN_OR_RETURN(
+            appended,
+            server::SetState(records, id, state, v1::Job::STOP_REASON_UNSPECIFIED, "", model, now));
+        *seq = appended;
         return absl::OkStatus();
       },
       [=, this, id = job.id](const absl::Status& status) {
@@ -306,9 +304,9 @@ void Jobs::End(ActiveJob& job, v1::Job::State state, v1::Job::StopReason reason,
   const absl::Time now = options_.now();
   outbox_.Write(
       [=, id = job.id](tuner::Records& records) -> absl::Status {
-        auto appended = server::SetState(records, id, state, reason, error, "", now);
-        if (!appended.ok()) return appended.status();
-        *seq = *appended;
+        HEDDLE_ASSIGN_OR_RETURN(appended,
+                                server::SetState(records, id, state, reason, error, "", now));
+        *seq = appended;
         return absl::OkStatus();
       },
       [=, this, id = job.id, tenant = job.tenant](const absl::Status& status) {

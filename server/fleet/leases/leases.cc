@@ -306,9 +306,8 @@ void Leases::Return(const LeaseEntry& lease, const std::vector<int64_t>& ids, Bl
   auto given = std::make_shared<std::vector<Given>>();
   p_.outbox.Write(
       [=, now = p_.options.now()](tuner::Records& records) {
-        auto stored = StoreReturn(records, lease, ids, blame, how, now);
-        if (!stored.ok()) return stored.status();
-        *given = *std::move(stored);
+        HEDDLE_ASSIGN_OR_RETURN(stored, StoreReturn(records, lease, ids, blame, how, now));
+        *given = std::move(stored);
         return absl::OkStatus();
       },
       [=, this](const absl::Status& status) {

@@ -22,7 +22,7 @@
 #include "base/hash.h"
 #include "measure/codegen/dialects.h"
 #include "measure/codegen/expr_printer.h"
-#include "measure/device/nvrtc.h"
+#include "measure/device/cuda/nvrtc.h"
 #include "search_space/notation/notation.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 #include "tests/measure/sample_programs.h"
 
 namespace heddle::measure {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "measure/device/cuda/nvrtc.h"
 #include "measure/device/drivers.h"
-#include "measure/device/nvrtc.h"
 #include "measure/judge/timing.h"
 #include "tests/measure/device_checks.h"
 

@@ -132,7 +132,7 @@ TEST_F(CudaShim, TheComparisonIsRightAndFreeOfRaces) {
   const Ran ran = RunUnderTsan(CompareSource(search_space::DType::kFloat32), R"(
 #include "tests/measure/compared.h"
 #include "measure/device/compare.cc"
-#include "search_space/ir/float_format.cc"
+#include "search_space/ir/expr/float_format.cc"
 int main() {
   for (long long count : {1, 256, 1000, 4099}) {
     for (bool special : {false, true}) {

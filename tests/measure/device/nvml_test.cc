@@ -1,7 +1,7 @@
 // What a GPU's clocks tell of it.
 #include <gtest/gtest.h>
 
-#include "measure/device/cuda_driver.h"
+#include "measure/device/cuda/cuda_driver.h"
 
 namespace heddle::measure {
 namespace {

@@ -1,4 +1,4 @@
-#include "measure/device/nvrtc.h"
+#include "measure/device/cuda/nvrtc.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

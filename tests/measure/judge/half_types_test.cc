@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "measure/codegen/codegen.h"
+#include "measure/device/cuda/nvrtc.h"
 #include "measure/device/drivers.h"
-#include "measure/device/nvrtc.h"
 #include "measure/judge/criteria.h"
 #include "measure/judge/validate.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"

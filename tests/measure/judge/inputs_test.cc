@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/notation/notation.h"
 
 namespace heddle::measure {

@@ -12,7 +12,7 @@
 #include "measure/judge/criteria.h"
 #include "measure/judge/inputs.h"
 #include "search_space/notation/notation.h"
-#include "search_space/schedule/split_operand.h"
+#include "search_space/schedule/rewrites/reductions/split_operand.h"
 
 namespace heddle::measure {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "measure/device/compare.h"
 #include "measure/judge/inputs.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/notation/notation.h"
 
 namespace heddle::measure {

@@ -21,7 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/hash.h"
-#include "measure/device/nvrtc.h"
+#include "measure/device/cuda/nvrtc.h"
 #include "measure/run/confine.h"
 #include "measure/run/measurer.h"
 #include "proto/worker.pb.h"

@@ -22,7 +22,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/sandbox.h"
+#include "base/process/sandbox.h"
 #include "measure/device/device_lock.h"
 #include "measure/device/drivers.h"
 #include "measure/run/confine.h"

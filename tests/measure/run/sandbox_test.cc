@@ -1,4 +1,4 @@
-#include "base/sandbox.h"
+#include "base/process/sandbox.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "measure/run/confine.h"
 #include "proto/worker.pb.h"
 #include "tests/measure/test_child.h"

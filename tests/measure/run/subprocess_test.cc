@@ -1,4 +1,4 @@
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 
 #include <errno.h>
 #include <gmock/gmock.h>

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "search_space/check/verify.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/lower.h"
 #include "search_space/schedule/schedule.h"
 #include "tests/search_space/check/mistakes.h"

@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/notation/notation.h"
 #include "tests/search_space/sample_programs.h"
 

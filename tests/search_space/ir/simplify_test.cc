@@ -1,4 +1,4 @@
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/math.h"
-#include "search_space/ir/linear.h"
+#include "search_space/ir/expr/linear.h"
 
 namespace heddle::search_space {
 namespace {
@@ -252,6 +252,12 @@ TEST(ProvesTest, NarrowsByGuards) {
   EXPECT_TRUE(Proves({y < Int(25)}, y * Int(4) + v < Int(100)));
   EXPECT_FALSE(Proves({y < Int(25)}, y * Int(4) + v < Int(99)));
   EXPECT_FALSE(Proves({}, y < Int(69)));
+  // What is not the last is before it.
+  const auto is = [](Op op, const Expr& a, const Expr& b) { return MakeExpr(op, {a, b}); };
+  EXPECT_TRUE(Proves({is(Op::kNe, y, Int(69))}, y < Int(69)));
+  EXPECT_TRUE(Proves({MakeExpr(Op::kNot, {is(Op::kEq, Int(0), y)})}, Int(0) < y));
+  EXPECT_FALSE(Proves({is(Op::kNe, y, Int(68))}, y < Int(69)));
+  EXPECT_TRUE(Proves({y < Int(69)}, is(Op::kNe, y, Int(69))));
   // A sum that is not negative has such quotients; nothing less follows.
   const Expr sum = y + Int(2) - v;
   EXPECT_TRUE(Proves({Int(0) <= sum - Int(3)}, Int(0) <= (sum - Int(3)) / Int(4)));

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
-#include "search_space/ir/float_format.h"
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
 #include "search_space/schedule/schedule.h"

@@ -196,6 +196,9 @@ TEST(NotationErrors, ReadsOutOfRange) {
   EXPECT_EQ(guarded("!(!(i >= p && i < n + p))", "i - p"), kAccepted);
   EXPECT_EQ(guarded("i == 5", "i"), kAccepted);
   EXPECT_EQ(guarded("!(i != 5)", "i + 2"), kAccepted);
+  EXPECT_EQ(guarded("i != 0", "(i - 1) / 2"), kAccepted);
+  EXPECT_EQ(guarded("!(j == 3)", "j + 5"), kAccepted);
+  EXPECT_THAT(guarded("j != 2", "j + 5"), HasSubstr("takes values from 5 to 8"));
   EXPECT_EQ(guarded("i < 8", "i / 2 + 4"), kAccepted);
   EXPECT_EQ(guarded("i + j < n", "i + j"), kAccepted);
   EXPECT_EQ(guarded("i*2 + j - p >= 0 && i*2 + j - p < n", "i*2 + j - p"), kAccepted);
@@ -213,6 +216,9 @@ TEST(NotationErrors, ReadsOutOfRange) {
   // not at all.
   EXPECT_EQ(ShapeError("op f(n) { in A[n] out Y[i: n + 1] = select(i >= n, 0, A[i]) }", {{"n", 8}}),
             kAccepted);
+  EXPECT_EQ(
+      ShapeError("op f(n) { in A[n] out Y[i: n] = select(i == n - 1, 0, A[i + 1]) }", {{"n", 8}}),
+      kAccepted);
   EXPECT_THAT(
       ShapeError("op f(n) { in A[n] out Y[i: n + 1] = select(i < n, 0, A[i]) }", {{"n", 8}}),
       HasSubstr("takes values from 8 to 8"));

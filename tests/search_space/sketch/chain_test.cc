@@ -1,6 +1,6 @@
 // Reductions in a chain: which programs are one, what their kernel looks like, and that what is
 // drawn keeps its limits.
-#include "search_space/sketch/chain.h"
+#include "search_space/sketch/patterns/chain.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
-#include "search_space/ir/simplify.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"

@@ -84,6 +84,14 @@ op filled_rows(b, s, d) {
   O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
   out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
 }
+op normalised(b, s, h, d) {
+  in Q[b, s, h, d], K[b, s, h, d], V[b, s, h, d]
+  T[z: b, p: h, i: s, j: s] = sum(r: d) Q[z, i, p, r] * K[z, j, p, r]
+  E[z: b, p: h, i: s, j: s]: bfloat16 = select(j <= i, T[z, p, i, j] * sigmoid(T[z, p, i, j]), 0)
+  O[z: b, p: h, i: s, x: d] = sum(r: s) E[z, p, i, r] * V[z, r, p, x]
+  S[z: b, p: h, i: s] = sum(x: d) O[z, p, i, x] * O[z, p, i, x]
+  out Y[z: b, i: s, p: h, x: d]: float32 = O[z, p, i, x] * rsqrt(S[z, p, i] / d + 1)
+}
 op other_greatest(b, s, d) {
   in Q[b, s, d], K[b, s, d], V[b, s, d]
   T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
@@ -192,7 +200,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"padded_rows", "b=2,s=64,d=16", "chain:"},
                     Case{"filled", "b=2,s=96,d=16", "rolling:"},
                     Case{"filled", "b=1,s=192,d=16", "rolling_warpgroup:"},
-                    Case{"filled_behind", "b=2,s=96,d=16", "rolling:"}),
+                    Case{"filled_behind", "b=2,s=96,d=16", "rolling:"},
+                    // Without a softmax, and what reads the result has a kernel of its own.
+                    Case{"normalised", "b=2,s=96,h=2,d=16", "parts/rolling_warpgroup+rows["},
+                    Case{"normalised", "b=1,s=90,h=3,d=16", "pad_terms/parts/"}),
     [](const auto& info) { return absl::StrCat(info.param.op, "_", info.index); });
 
 // The condition stands around a tile's copies and products, and what is computed of a tile that is

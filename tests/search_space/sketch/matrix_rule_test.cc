@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
 #include "search_space/lower/lower.h"
@@ -86,6 +87,12 @@ op rounded_layers(m, n, k) {
   T[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
   H[i: m, j: n] = bfloat16(max(T[i, j] + B[j], 0))
   out Y[i: m, q: k] = sum(r: n) H[i, r] * V[r, q]
+}
+op transposed_layers(m, n, k, l) {
+  in X[m, k], W[n, k], V[m, l]
+  S[i: m, j: n] = sum(r: k) X[i, r] * W[j, r]
+  T[i: m, j: n]: bfloat16 = max(S[i, j], 0)
+  out Y[j: n, x: l] = sum(r: m) T[r, j] * V[r, x]
 }
 op conv_padded_last(n, h, w, ci, co) {
   in X[n, h, w, ci], W[3, 3, ci, co]
@@ -195,7 +202,7 @@ TEST(WarpgroupRule, StagesResultsWhereLinesAreOfOneBlock) {
 
 std::string NameOfCase(const testing::TestParamInfo<std::tuple<const char*, Case>>& info) {
   const auto& [sketch, c] = info.param;
-  return absl::StrCat(sketch, "_", c.op,
+  return absl::StrCat(absl::StrReplaceAll(sketch, {{"+", "_"}}), "_", c.op,
                       c.type == DType::kTF32 ? absl::StrCat("_", info.index) : "");
 }
 
@@ -251,6 +258,14 @@ INSTANTIATE_TEST_SUITE_P(
                         // Along w, sums would end inside a matrix.
                         Case{"weight_gradient_odd", "n=9,ci=8,co=8,h=2,w=7", DType::kFloat16})),
     NameOfCase);
+
+// What another kernel has stored is zero past its end, where the last matrix has terms.
+INSTANTIATE_TEST_SUITE_P(Stored, MatrixRules,
+                         testing::Combine(testing::Values("matrix+matrix", "warpgroup+warpgroup"),
+                                          testing::Values(Case{"transposed_layers",
+                                                               "m=41,n=40,k=24,l=24",
+                                                               DType::kBFloat16})),
+                         NameOfCase);
 
 // Of 32 bits, which no instruction transposes.
 INSTANTIATE_TEST_SUITE_P(

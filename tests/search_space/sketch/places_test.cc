@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "search_space/schedule/split_axis.h"
+#include "search_space/schedule/rewrites/axes/split_axis.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space {

@@ -1,5 +1,5 @@
 // Schedules are written with handles: what a step makes is what the next one is given.
-#include "search_space/sketch/schedule_writer.h"
+#include "search_space/sketch/kernels/schedule_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ ScheduleWriter WriterOf(const std::string& op, const std::string& shape) {
 }
 
 StageRef Find(const ScheduleWriter& w, const std::string& name) {
-  return {w.schedule().stages()[static_cast<size_t>(w.schedule().FindStage(name))].tensor};
+  return {w.schedule().stage(w.schedule().FindStage(name)).tensor};
 }
 
 std::vector<std::string> NamesOf(const LoopList& loops) {

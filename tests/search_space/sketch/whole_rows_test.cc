@@ -48,6 +48,13 @@ op followed(m, k, n) {
   P[i: m, j: n]: bfloat16 = T[i, j] - M[i]
   out Y[i: m, j: n] = sum(r: n) P[i, r] * V[r, j]
 }
+op assigned(m, k, e, x) {
+  in X[m, k], W[e, k], V[m, x]
+  T[i: m, j: e] = sum(r: k) X[i, r] * W[j, r]
+  M[i: m] = max(j: e) T[i, j]
+  P[i: m, j: e]: bfloat16 = T[i, j] - M[i]
+  out Y[j: e, y: x] = sum(i: m) P[i, j] * V[i, y]
+}
 op read_elsewhere(m, k, n) {
   in X[m, k], W[k, n]
   T[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
@@ -116,6 +123,7 @@ TEST(WholeRowsTest, RowsThatAreReducedAndStored) {
   EXPECT_THAT(RowsOf("normed", "m=4,k=3,n=8"), ElementsAre("M T U V in Y"));
   EXPECT_THAT(RowsOf("normed_halves", "m=4,k=3,d=32"), ElementsAre("M T in Y"));
   EXPECT_THAT(RowsOf("columns", "m=8,k=3,n=500"), ElementsAre("M T in Y"));
+  EXPECT_THAT(RowsOf("assigned", "m=8,k=3,e=16,x=5"), ElementsAre("M T in P"));
 }
 
 TEST(WholeRowsTest, OthersAreNone) {
@@ -152,7 +160,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"normed", "m=40,k=24,n=32", "a100", " matrix_rows"},
                     Case{"normed_halves", "m=70,k=40,d=64", "h100", " warpgroup_rows"},
                     Case{"normed_halves", "m=40,k=24,d=32", "a100", " matrix_rows"},
-                    Case{"columns", "m=64,k=40,n=136", "h100", " warpgroup_rows"}),
+                    Case{"columns", "m=64,k=40,n=136", "h100", " warpgroup_rows"},
+                    Case{"assigned", "m=70,k=40,e=32,x=24", "h100", " warpgroup_rows+warpgroup"},
+                    Case{"assigned", "m=41,k=24,e=16,x=24", "a100", " matrix_rows+matrix"}),
     [](const auto& info) {
       return absl::StrCat(info.param.op, "_", info.param.device, "_", info.index);
     });

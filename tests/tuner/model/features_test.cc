@@ -15,7 +15,7 @@
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 #include "tests/search_space/sample_programs.h"
-#include "tuner/model/kernel_cost.h"
+#include "tuner/model/analytic/kernel_cost.h"
 
 namespace heddle {
 namespace {

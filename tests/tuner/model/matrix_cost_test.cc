@@ -6,9 +6,9 @@
 
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
-#include "tuner/model/kernel_cost.h"
-#include "tuner/model/kernel_profile.h"
-#include "tuner/model/terms.h"
+#include "tuner/model/analytic/kernel_cost.h"
+#include "tuner/model/analytic/kernel_profile.h"
+#include "tuner/model/analytic/terms.h"
 
 namespace heddle::tuner {
 namespace {

@@ -1,5 +1,5 @@
 // The analytic time of a processor against figures worked out by hand.
-#include "tuner/model/processor_cost.h"
+#include "tuner/model/analytic/processor_cost.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/sample_programs.h"
+#include "tuner/model/analytic/kernel_cost.h"
 #include "tuner/model/features.h"
-#include "tuner/model/kernel_cost.h"
 
 namespace heddle::tuner {
 namespace {

@@ -13,11 +13,11 @@
 #include "absl/strings/str_format.h"
 #include "base/host.h"
 #include "measure/codegen/codegen.h"
-#include "measure/device/nvrtc.h"
+#include "measure/device/cuda/nvrtc.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/support.h"
-#include "tuner/model/kernel_cost.h"
+#include "tuner/model/analytic/kernel_cost.h"
 
 namespace heddle {
 namespace {

@@ -1,5 +1,5 @@
 // Collecting what runs on nodes have left behind: in any order, as often as one likes.
-#include "tuner/records/collect.h"
+#include "tuner/records/transfer/collect.h"
 
 #include <gmock/gmock.h>
 

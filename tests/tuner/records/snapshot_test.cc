@@ -1,5 +1,5 @@
 // What searches elsewhere start from.
-#include "tuner/records/snapshot.h"
+#include "tuner/records/transfer/snapshot.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "tuner/records/trial_set.h"
+#include "tuner/records/transfer/trial_set.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tuner/search/evolution.h"
+#include "tuner/search/proposers/evolution.h"
 
 #include <gtest/gtest.h>
 
@@ -15,10 +15,10 @@
 #include "tests/process.h"
 #include "tests/support.h"
 #include "tuner/model/family.h"
-#include "tuner/search/experience.h"
-#include "tuner/search/replay.h"
-#include "tuner/search/screen.h"
-#include "tuner/search/taught.h"
+#include "tuner/search/proposers/experience.h"
+#include "tuner/search/proposers/replay.h"
+#include "tuner/search/proposers/screen.h"
+#include "tuner/search/proposers/taught.h"
 
 namespace heddle::tuner {
 namespace {

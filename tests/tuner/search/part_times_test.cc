@@ -1,4 +1,4 @@
-#include "tuner/search/part_times.h"
+#include "tuner/search/proposers/part_times.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tuner/search/screen.h"
+#include "tuner/search/proposers/screen.h"
 
 #include <gtest/gtest.h>
 

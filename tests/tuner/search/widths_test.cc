@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "measure/codegen/codegen.h"
-#include "measure/device/nvrtc.h"
+#include "measure/device/cuda/nvrtc.h"
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"

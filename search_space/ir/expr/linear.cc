@@ -1,0 +1,495 @@
+#include "search_space/ir/expr/linear.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/math.h"
+#include "search_space/ir/expr/make_node.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr int64_t kLimit = int64_t{1} << 62;
+
+int64_t Clamp(__int128 v) {
+  return static_cast<int64_t>(std::clamp<__int128>(v, -__int128{kLimit}, __int128{kLimit}));
+}
+
+// A total order of expressions that does not depend on addresses.
+int Compare(const Expr& a, const Expr& b) {
+  if (a == b) return 0;
+  if (a->op != b->op) return a->op < b->op ? -1 : 1;
+  if (a->type != b->type) return a->type < b->type ? -1 : 1;
+  if (a->op == Op::kVar) {
+    return a->var->id == b->var->id ? 0 : (a->var->id < b->var->id ? -1 : 1);
+  }
+  if (a->int_value != b->int_value) return a->int_value < b->int_value ? -1 : 1;
+  if (a->float_value != b->float_value) return a->float_value < b->float_value ? -1 : 1;
+  if (a->buffer != b->buffer) {
+    const int c = a->buffer->name.compare(b->buffer->name);
+    return c != 0 ? c : (a->buffer < b->buffer ? -1 : 1);
+  }
+  if (a->args.size() != b->args.size()) return a->args.size() < b->args.size() ? -1 : 1;
+  for (size_t i = 0; i < a->args.size(); ++i) {
+    if (int c = Compare(a->args[i], b->args[i]); c != 0) return c;
+  }
+  return 0;
+}
+
+// Most are variables.
+int CompareTerms(const Expr& a, const Expr& b) {
+  if (a == b) return 0;
+  if (a->op != Op::kVar || b->op != Op::kVar) return Compare(a, b);
+  return a->var->id == b->var->id ? 0 : (a->var->id < b->var->id ? -1 : 1);
+}
+
+int CompareKeys(const Term& a, const Term& b) {
+  if (int c = CompareTerms(a.x, b.x); c != 0) return c;
+  if (a.div != b.div) return a.div < b.div ? -1 : 1;
+  if (a.mod != b.mod) return a.mod < b.mod ? -1 : 1;
+  return 0;
+}
+
+// Sorts what is short, or in order but for a few elements; elements that are alike stay in order.
+template <typename List, typename Less>
+void SortShort(List& list, const Less& less) {
+  constexpr size_t kShort = 16;
+  if (list.size() > kShort) return std::stable_sort(list.begin(), list.end(), less);
+  for (size_t i = 1; i < list.size(); ++i) {
+    if (!less(list[i], list[i - 1])) continue;
+    auto moved = std::move(list[i]);
+    size_t place = i;
+    do {
+      list[place] = std::move(list[place - 1]);
+    } while (--place > 0 && less(moved, list[place - 1]));
+    list[place] = std::move(moved);
+  }
+}
+
+// The two identities that undo a division, for terms of one x:
+//   c*d*((x/(a*d)) % m) + c*((x/a) % d)  ->  c*((x/a) % (d*m))      (m = 0 meaning no modulo)
+//   c*((x/a) % m) - c*d*((x/(a*d)) % (m/d))  ->  c*((x/a) % d)
+// Returns true when `low` (the smaller divisor) took `high` in.
+bool MergeTerms(Term& low, const Term& high) {
+  if (high.div == low.div || high.div % low.div != 0) return false;
+  const int64_t d = high.div / low.div;
+  if (low.mod == d && high.coef == low.coef * d) {
+    low.mod = high.mod == 0 ? 0 : high.mod * d;
+    return true;
+  }
+  const bool same_range = low.mod == 0 ? high.mod == 0 : high.mod * d == low.mod;
+  if (same_range && high.coef == -low.coef * d) {
+    low.mod = d;
+    return true;
+  }
+  return false;
+}
+
+// Adds factor * l, terms as they come.
+void Append(const Linear& l, int64_t factor, Linear& sum) {
+  if (factor == 0) return;
+  sum.constant += l.constant * factor;
+  for (const Term& t : l.terms) {
+    sum.terms.push_back(t);
+    sum.terms.back().coef *= factor;
+  }
+}
+void Append(Linear&& l, int64_t factor, Linear& sum) {
+  if (factor == 0) return;
+  sum.constant += l.constant * factor;
+  for (Term& t : l.terms) {
+    t.coef *= factor;
+    sum.terms.push_back(std::move(t));
+  }
+}
+
+bool IsSum(const Expr& x) { return x->op == Op::kAdd || x->op == Op::kSub || x->op == Op::kMul; }
+
+// A whole sum in the place of a term gives its own terms.
+void Flatten(Linear& l, size_t i) {
+  const Term t = l.terms[i];
+  if (t.div != 1 || t.mod != 0 || !IsSum(t.x)) return;
+  l.terms.erase(l.terms.begin() + static_cast<std::ptrdiff_t>(i));
+  Append(ToLinear(t.x), t.coef, l);
+}
+
+void Normalize(Linear& l) {
+  auto& terms = l.terms;
+  SortShort(terms, [](const Term& a, const Term& b) { return CompareKeys(a, b) < 0; });
+  size_t kept = 0;
+  bool may_merge = false;  // are there several terms of one x?
+  for (size_t i = 0; i < terms.size(); ++i) {
+    if (kept > 0 && CompareTerms(terms[kept - 1].x, terms[i].x) == 0) {
+      if (terms[kept - 1].div == terms[i].div && terms[kept - 1].mod == terms[i].mod) {
+        terms[kept - 1].coef += terms[i].coef;
+        continue;
+      }
+      may_merge = true;
+    }
+    if (kept > 0 && terms[kept - 1].coef == 0) --kept;
+    if (kept != i) terms[kept] = std::move(terms[i]);
+    ++kept;
+  }
+  if (kept > 0 && terms[kept - 1].coef == 0) --kept;
+  if (kept != terms.size()) terms.resize(kept);
+  for (size_t i = 0; may_merge && i + 1 < terms.size(); ++i) {
+    for (size_t j = i + 1; j < terms.size() && CompareTerms(terms[i].x, terms[j].x) == 0; ++j) {
+      if (!MergeTerms(terms[i], terms[j])) continue;
+      terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(j));
+      Flatten(l, i);
+      Normalize(l);
+      return;
+    }
+  }
+}
+
+// May MergeSums apply to a sum with the term?
+bool IsPartOfQuotient(const Term& t, int64_t coef) {
+  if (t.div == 1 || t.mod != 0 || coef % t.div != 0) return false;
+  return IsSum(t.x) || t.x->op == Op::kMod;
+}
+
+// c*S - c*d*(S/d) -> c*(S % d) for a sum S whose terms stand in `l` one by one, or a remainder S.
+void MergeSums(Linear& l) {
+  for (size_t i = 0; i < l.terms.size() && l.terms.size() > 1; ++i) {
+    const Term& t = l.terms[i];
+    if (!IsPartOfQuotient(t, t.coef)) continue;
+    const int64_t c = -t.coef / t.div;
+    const Linear sum = ToLinear(t.x);
+    const bool all = std::all_of(sum.terms.begin(), sum.terms.end(), [&](const Term& s) {
+      return std::any_of(l.terms.begin(), l.terms.end(), [&](const Term& other) {
+        return CompareKeys(s, other) == 0 && other.coef == c * s.coef;
+      });
+    });
+    if (!all) continue;
+    l.terms[i].mod = t.div;
+    l.terms[i].div = 1;
+    l.terms[i].coef = c;
+    l = Add(std::move(l), sum, -c);
+    return;
+  }
+}
+
+Linear Opaque(Expr x) {
+  Linear l;
+  l.terms.push_back(Term{.x = std::move(x)});
+  return l;
+}
+
+Linear Constant(int64_t value) {
+  Linear l;
+  l.constant = value;
+  return l;
+}
+
+// The part of `l` whose coefficients (and constant) are multiples of g, divided by g, and the rest.
+void SplitMultiples(Linear l, int64_t g, Linear& quotient, Linear& rest) {
+  for (Term& t : l.terms) {
+    if (t.coef % g == 0) {
+      t.coef /= g;
+      quotient.terms.push_back(std::move(t));
+    } else {
+      rest.terms.push_back(std::move(t));
+    }
+  }
+  quotient.constant = FloorDivide(l.constant, g);
+  rest.constant = l.constant - quotient.constant * g;
+}
+
+// Bounds of the rest.
+Interval BoundsOfRest(const Linear& l, int64_t g) {
+  __int128 low = l.constant - FloorDivide(l.constant, g) * g, high = low;
+  for (const Term& t : l.terms) {
+    if (t.coef % g == 0) continue;
+    const Interval b = BoundsOf(t);
+    low += b.min;
+    high += b.max;
+  }
+  return {Clamp(low), Clamp(high)};
+}
+
+// Finds the largest divisor g > 1 of d for which l = g * high + low with low in [0, g), and takes
+// `l` apart so.
+bool FindSplit(Linear& l, int64_t d, int64_t& g, Linear& high, Linear& low) {
+  absl::InlinedVector<int64_t, 8> candidates;
+  for (const Term& t : l.terms) candidates.push_back(std::gcd(t.coef, d));
+  std::sort(candidates.begin(), candidates.end(), std::greater<>());
+  for (int64_t candidate : candidates) {
+    if (candidate <= 1) break;
+    const Interval b = BoundsOfRest(l, candidate);
+    if (b.min < 0 || b.max >= candidate) continue;
+    g = candidate;
+    SplitMultiples(std::move(l), g, high, low);
+    return true;
+  }
+  return false;
+}
+
+bool IsSingleTerm(const Linear& l) {
+  return l.terms.size() == 1 && l.terms[0].coef == 1 && l.constant == 0;
+}
+
+Interval MinMaxOf(Op op, Interval a, Interval b) {
+  return op == Op::kMin ? Interval{std::min(a.min, b.min), std::min(a.max, b.max)}
+                        : Interval{std::max(a.min, b.min), std::max(a.max, b.max)};
+}
+
+// Bounds of an x that stands in a term.
+Interval BoundsOfAtom(const Expr& x) {
+  switch (x->op) {
+    case Op::kVar:
+      return {0, x->var->extent - 1};
+    case Op::kMin:
+    case Op::kMax:
+      return MinMaxOf(x->op, BoundsOf(x->args[0]), BoundsOf(x->args[1]));
+    case Op::kSelect: {
+      const Interval a = BoundsOf(x->args[1]), b = BoundsOf(x->args[2]);
+      return {std::min(a.min, b.min), std::max(a.max, b.max)};
+    }
+    case Op::kMul: {
+      const Interval a = BoundsOf(x->args[0]), b = BoundsOf(x->args[1]);
+      const __int128 p[] = {__int128{a.min} * b.min, __int128{a.min} * b.max,
+                            __int128{a.max} * b.min, __int128{a.max} * b.max};
+      return {Clamp(*std::min_element(p, p + 4)), Clamp(*std::max_element(p, p + 4))};
+    }
+    case Op::kInt:
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kDiv:
+    case Op::kMod:
+      return BoundsOf(x);
+    case Op::kLoad:  // of an index input
+      return {INT32_MIN, INT32_MAX};
+    default:
+      return {-kLimit, kLimit};
+  }
+}
+
+Expr TermExpr(const Term& t, int64_t coef) {
+  Expr e = t.x;
+  if (t.div != 1) e = MakeBinary(Op::kDiv, std::move(e), Int(t.div));
+  if (t.mod != 0) e = MakeBinary(Op::kMod, std::move(e), Int(t.mod));
+  return coef == 1 ? e : MakeBinary(Op::kMul, std::move(e), Int(coef));
+}
+
+// Adds factor * e to `sum`, the summands of sums one by one.
+void AppendSummands(const Expr& e, int64_t factor, Linear& sum) {
+  switch (e->op) {
+    case Op::kInt:
+      sum.constant += factor * e->int_value;
+      return;
+    case Op::kVar:
+      if (e->var->extent > 1) sum.terms.push_back(Term{.x = e, .coef = factor});
+      return;
+    case Op::kAdd:
+    case Op::kSub:
+      AppendSummands(e->args[0], factor, sum);
+      AppendSummands(e->args[1], e->op == Op::kAdd ? factor : -factor, sum);
+      return;
+    case Op::kNeg:
+      return AppendSummands(e->args[0], -factor, sum);
+    case Op::kMul:
+      if (e->args[1]->op == Op::kInt) {
+        return AppendSummands(e->args[0], factor * e->args[1]->int_value, sum);
+      }
+      break;
+    default:
+      break;
+  }
+  Append(ToLinear(e), factor, sum);
+}
+
+Linear ProductToLinear(const Expr& e) {
+  if (e->args[1]->op == Op::kInt) return WeightedSum({e}, {1});
+
+  Linear a = ToLinear(e->args[0]), b = ToLinear(e->args[1]);
+  if (a.terms.empty()) std::swap(a, b);
+  if (b.terms.empty()) return Add(Linear{}, a, b.constant);
+  return Opaque(FromLinear(a) * FromLinear(b));
+}
+
+Linear MinMaxToLinear(const Expr& e) {
+  Linear a = ToLinear(e->args[0]), b = ToLinear(e->args[1]);
+  const Interval difference = BoundsOf(Add(a, b, -1));
+  const bool a_is_less = difference.max <= 0, b_is_less = difference.min >= 0;
+  if (a_is_less || b_is_less) {
+    return a_is_less == (e->op == Op::kMin) ? std::move(a) : std::move(b);
+  }
+  return Opaque(MakeBinary(e->op, FromLinear(a), FromLinear(b)));
+}
+
+}  // namespace
+
+namespace {
+
+// Of coef times what the term has without its own coefficient.
+Interval BoundsOf(const Term& t, int64_t coef) {
+  Interval b = BoundsOfAtom(t.x);
+  if (t.div != 1) b = {FloorDivide(b.min, t.div), FloorDivide(b.max, t.div)};
+  if (t.mod != 0) {
+    const int64_t period = FloorDivide(b.min, t.mod);
+    if (period == FloorDivide(b.max, t.mod)) {
+      b = {b.min - period * t.mod, b.max - period * t.mod};
+    } else {
+      b = {0, t.mod - 1};
+    }
+  }
+  const __int128 x = __int128{b.min} * coef, y = __int128{b.max} * coef;
+  return {Clamp(std::min(x, y)), Clamp(std::max(x, y))};
+}
+
+}  // namespace
+
+Interval BoundsOf(const Term& t) { return BoundsOf(t, t.coef); }
+
+Interval BoundsOf(const Linear& l) {
+  __int128 low = l.constant, high = l.constant;
+  for (const Term& t : l.terms) {
+    const Interval b = BoundsOf(t);
+    low += b.min;
+    high += b.max;
+  }
+  return {Clamp(low), Clamp(high)};
+}
+
+int64_t MostOf(const Linear& a, int64_t a_factor, const Linear& b, int64_t b_factor) {
+  __int128 most = a.constant * a_factor + b.constant * b_factor;
+  const Expr* last = nullptr;  // the x of the last term
+  size_t i = 0, j = 0;
+  while (i < a.terms.size() || j < b.terms.size()) {
+    const int order = j == b.terms.size()   ? -1
+                      : i == a.terms.size() ? 1
+                                            : CompareKeys(a.terms[i], b.terms[j]);
+    const Term& t = order <= 0 ? a.terms[i] : b.terms[j];
+    const int64_t coef = (order <= 0 ? a.terms[i].coef * a_factor : 0) +
+                         (order >= 0 ? b.terms[j].coef * b_factor : 0);
+    // Terms of one x, or a sum and its quotient, may become one.
+    if ((last != nullptr && CompareTerms(*last, t.x) == 0) || IsPartOfQuotient(t, coef)) {
+      return BoundsOf(Add(a_factor == 1 ? a : Add(Linear{}, a, a_factor), b, b_factor)).max;
+    }
+    if (coef != 0) most += BoundsOf(t, coef).max;
+    last = &t.x;
+    i += order <= 0 ? 1 : 0;
+    j += order >= 0 ? 1 : 0;
+  }
+  return Clamp(most);
+}
+
+Linear Add(Linear a, const Linear& b, int64_t b_factor) {
+  Append(b, b_factor, a);
+  Normalize(a);
+  MergeSums(a);
+  return a;
+}
+
+Linear FloorDiv(Linear a, int64_t d) {
+  if (d == 1) return a;
+  Linear quotient, rest;
+  SplitMultiples(std::move(a), d, quotient, rest);  // (d*q + r) / d = q + r / d
+  const Interval b = BoundsOf(rest);
+  if (FloorDivide(b.min, d) == FloorDivide(b.max, d)) {
+    return Add(std::move(quotient), Constant(FloorDivide(b.min, d)));
+  }
+  int64_t g = 1;
+  Linear high, low;
+  if (FindSplit(rest, d, g, high, low)) {  // (g*h + l) / d = h / (d/g) for l in [0, g)
+    return Add(std::move(quotient), FloorDiv(std::move(high), d / g));
+  }
+  if (IsSingleTerm(rest)) {
+    Term& t = rest.terms[0];
+    if (t.mod == 0 || t.mod % d == 0) {  // ((x/a) % m) / d = (x/(a*d)) % (m/d) when d divides m
+      t.div *= d;
+      if (t.mod != 0) t.mod /= d;
+      if (t.mod == 1) return quotient;
+      return Add(std::move(quotient), rest);
+    }
+  }
+  Linear divided = Opaque(FromLinear(rest));
+  divided.terms[0].div = d;
+  return Add(std::move(quotient), divided);
+}
+
+Linear FloorMod(Linear a, int64_t d) {
+  if (d == 1) return Constant(0);
+  Linear quotient, rest;
+  SplitMultiples(std::move(a), d, quotient, rest);  // multiples of d vanish
+  const Interval b = BoundsOf(rest);
+  const int64_t period = FloorDivide(b.min, d);
+  if (period == FloorDivide(b.max, d)) return Add(std::move(rest), Constant(-period * d));
+  int64_t g = 1;
+  Linear high, low;
+  if (FindSplit(rest, d, g, high, low)) {  // (g*h + l) % d = g * (h % (d/g)) + l for l in [0, g)
+    return Add(std::move(low), FloorMod(std::move(high), d / g), g);
+  }
+  if (IsSingleTerm(rest)) {
+    Term& t = rest.terms[0];
+    if (t.mod == 0 || t.mod % d == 0) {  // ((x/a) % m) % d = (x/a) % d when d divides m
+      if (t.div == 1 && t.mod != 0) return FloorMod(ToLinear(t.x), d);
+      t.mod = d;
+      return rest;
+    }
+  }
+  Linear reduced = Opaque(FromLinear(rest));
+  reduced.terms[0].mod = d;
+  return reduced;
+}
+
+Linear WeightedSum(absl::Span<const Expr> summands, absl::Span<const int64_t> weights) {
+  Linear sum;
+  for (size_t i = 0; i < summands.size(); ++i) AppendSummands(summands[i], weights[i], sum);
+  Normalize(sum);
+  MergeSums(sum);
+  return sum;
+}
+
+Linear ToLinear(const Expr& e) {
+  switch (e->op) {
+    case Op::kInt:
+      return Constant(e->int_value);
+    case Op::kVar:
+      return e->var->extent == 1 ? Constant(0) : Opaque(e);
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kNeg:
+      return WeightedSum({e}, {1});
+    case Op::kMul:
+      return ProductToLinear(e);
+    case Op::kDiv:
+      return FloorDiv(ToLinear(e->args[0]), e->args[1]->int_value);
+    case Op::kMod:
+      return FloorMod(ToLinear(e->args[0]), e->args[1]->int_value);
+    case Op::kMin:
+    case Op::kMax:
+      return MinMaxToLinear(e);
+    default: {
+      ExprList args;
+      for (const Expr& arg : e->args) args.push_back(Simplify(arg));
+      auto node = MakeNode<ExprNode>(*e);
+      node->args = std::move(args);
+      return Opaque(node);
+    }
+  }
+}
+
+Expr FromLinear(const Linear& l) {
+  absl::InlinedVector<const Term*, 8> order;
+  for (const Term& t : l.terms) order.push_back(&t);
+  SortShort(order, [](const Term* a, const Term* b) {
+    if ((a->coef > 0) != (b->coef > 0)) return a->coef > 0;
+    return std::abs(a->coef) > std::abs(b->coef);
+  });
+  Expr sum;
+  for (const Term* t : order) {
+    if (sum == nullptr) {
+      sum = TermExpr(*t, t->coef);
+    } else {
+      sum = t->coef > 0 ? MakeBinary(Op::kAdd, std::move(sum), TermExpr(*t, t->coef))
+                        : MakeBinary(Op::kSub, std::move(sum), TermExpr(*t, -t->coef));
+    }
+  }
+  if (sum == nullptr) return Int(l.constant);
+  if (l.constant > 0) return MakeBinary(Op::kAdd, std::move(sum), Int(l.constant));
+  return l.constant < 0 ? MakeBinary(Op::kSub, std::move(sum), Int(-l.constant)) : sum;
+}
+
+}  // namespace heddle::search_space

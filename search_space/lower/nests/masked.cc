@@ -1,0 +1,101 @@
+#include "search_space/lower/nests/masked.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "search_space/ir/expr/simplify.h"
+#include "search_space/lower/nests/values.h"
+#include "search_space/schedule/rolling.h"
+
+namespace heddle::search_space {
+namespace {
+
+using LoopSet = absl::flat_hash_set<const Variable*>;
+
+// Loops that a block makes as one.
+void Add(const Loop& loop, LoopSet& fixed) {
+  const bool by_threads = loop.kind == LoopKind::kThread || loop.kind == LoopKind::kVthread;
+  if (!by_threads) fixed.insert(loop.var.get());
+}
+
+LoopSet LoopsAround(const KernelContext& context, const ScheduledStage& stage) {
+  LoopSet fixed;
+  for (const Loop* l : EnclosingLoops(context.schedule, stage)) Add(*l, fixed);
+  return fixed;
+}
+
+// Does a condition of the sum hold for some iteration of the loops that are not fixed, each of its
+// comparisons for one of its own? Or `everywhere`, for all of these, as far as one comparison
+// tells?
+Expr Holds(const KernelContext& context, const ScheduledStage& sum, const LoopSet& fixed,
+           bool everywhere, const Expr& condition) {
+  if (condition->op == Op::kOr) {
+    const auto holds = [&](const Expr& c) { return Holds(context, sum, fixed, everywhere, c); };
+    return Simplify(MakeExpr(Op::kOr, {holds(condition->args[0]), holds(condition->args[1])}));
+  }
+  const Expr difference = Simplify(AtLoops(context.schedule, sum, condition->args[0]) -
+                                   AtLoops(context.schedule, sum, condition->args[1]));
+  const Region region =
+      RegionOf(difference, [&](const Var& v) { return !fixed.contains(v.get()); });
+  const Expr bound = everywhere ? region.base + Int(region.extent - 1) : region.base;
+  return Simplify(bound < Int(0));
+}
+
+// The same of all of its conditions.
+Expr Hold(const KernelContext& context, const ScheduledStage& sum, const LoopSet& fixed,
+          bool everywhere) {
+  Expr all;
+  for (const Expr& c : sum.useful) {
+    const Expr holds = Holds(context, sum, fixed, everywhere, c);
+    if (!IsInt(holds, 1)) all = AndAlso(all, holds);
+  }
+  return all;
+}
+
+LoopSet LoopsAround(const KernelContext& context, const ScheduledStage& sum, size_t depth) {
+  LoopSet fixed = LoopsAround(context, sum);
+  for (size_t l = 0; l < depth; ++l) Add(sum.loops[l], fixed);
+  return fixed;
+}
+
+}  // namespace
+
+Expr IsUseful(const KernelContext& context, int s, size_t depth) {
+  const ScheduledStage& sum = context.stage(s);
+  if (sum.useful.empty()) return nullptr;
+  return Hold(context, sum, LoopsAround(context, sum, depth), false);
+}
+
+Expr IsAllUseful(const KernelContext& context, int s, size_t depth) {
+  const ScheduledStage& sum = context.stage(s);
+  return Hold(context, sum, LoopsAround(context, sum, depth), true);
+}
+
+Expr IsFetchUseful(const KernelContext& context, int s) {
+  std::optional<int> sum = context.schedule.OnlyReaderOf(context.stage(s).tensor.get());
+  if (!sum) return nullptr;
+  const ScheduledStage& reader = context.stage(*sum);
+  // Registers between the two hold what the sum reads.
+  if (!reader.is_reduction() && reader.scope == Scope::kLocal) {
+    sum = context.schedule.OnlyReaderOf(reader.tensor.get());
+  }
+  // What is computed in the loops of another sum is of use where that is.
+  while (sum && context.stage(*sum).useful.empty() && context.stage(*sum).consumer >= 0 &&
+         !RolledWith(context.schedule, context.stage(*sum).consumer).empty()) {
+    sum = context.stage(*sum).consumer;
+  }
+  if (!sum || context.stage(*sum).useful.empty()) return nullptr;
+  // What stays for all iterations is read outside of these, too, whether one is of use or none.
+  const std::vector<Loop>& loops = context.stage(*sum).loops;
+  const std::vector<const Loop*> around = EnclosingLoops(context.schedule, context.stage(s));
+  const bool is_of_iteration = std::any_of(loops.begin(), loops.end(), [&](const Loop& l) {
+    return l.reduce && std::any_of(around.begin(), around.end(),
+                                   [&](const Loop* a) { return a->var == l.var; });
+  });
+  if (!is_of_iteration) return nullptr;
+  return Hold(context, context.stage(*sum), LoopsAround(context, context.stage(s)), false);
+}
+
+}  // namespace heddle::search_space

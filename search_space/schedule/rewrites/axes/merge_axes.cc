@@ -1,0 +1,311 @@
+#include "search_space/schedule/rewrites/axes/merge_axes.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/editor.h"
+#include "search_space/schedule/operands.h"
+#include "search_space/schedule/rewrites/stage_number.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr int64_t kTile = 64;  // so many columns of 16 bits are a line of memory
+
+struct Pair {
+  Var outer, inner;
+};
+
+bool IsReduced(const Stage& stage, const Pair& pair) {
+  return std::find(stage.reduce_axes.begin(), stage.reduce_axes.end(), pair.outer) !=
+         stage.reduce_axes.end();
+}
+
+std::optional<size_t> IndexIn(const std::vector<Var>& axes, const Expr& index) {
+  if (index->op != Op::kVar) return std::nullopt;
+  const auto at = std::find(axes.begin(), axes.end(), index->var);
+  if (at == axes.end()) return std::nullopt;
+  return static_cast<size_t>(at - axes.begin());
+}
+
+// Is dimension `dim` of what is loaded, and the next one, read at this pair's elements, all of
+// them?
+bool IsReadAt(const Expr& load, size_t dim, const Pair& pair) {
+  const auto is = [&](size_t d, const Var& axis) {
+    return load->args[d]->op == Op::kVar && load->args[d]->var == axis &&
+           load->buffer->shape[d] == axis->extent;
+  };
+  return dim + 1 < load->args.size() && is(dim, pair.outer) && is(dim + 1, pair.inner);
+}
+
+// Which axes of a program's stages are merged because two of one stage are.
+class MergedAxes {
+ public:
+  explicit MergedAxes(const TensorProgram& program) : program_(program) {}
+
+  void Add(const Stage& stage, const Pair& pair) {
+    const bool is_reduced = IsReduced(stage, pair);
+    if (stage.is_output && !is_reduced) return;
+    if (!pairs_.emplace(stage.tensor.get(), pair).second) return;
+    for (const Stage& reader : program_.stages) {
+      if (!is_reduced) AddReader(stage, pair, reader);
+    }
+    Visit(stage.body, [&](const Expr& load) {
+      if (load->op != Op::kLoad) return;
+      const Stage* read = program_.FindStage(load->buffer.get());
+      if (read == nullptr || read->is_reduction()) return;
+      for (size_t d = 0; d < load->args.size(); ++d) {
+        if (IsReadAt(load, d, pair)) Add(*read, {read->axes[d], read->axes[d + 1]});
+      }
+    });
+  }
+
+  // Null where the stage's axes stay.
+  const Pair* Of(const Stage& stage) const {
+    const auto found = pairs_.find(stage.tensor.get());
+    return found == pairs_.end() ? nullptr : &found->second;
+  }
+
+  // The first of two dimensions of an input that are one: a merged stage reads it along its pair,
+  // and all others along two axes.
+  std::optional<size_t> DimOf(const BufferRef& input) const {
+    for (size_t d = 0; d + 1 < input->shape.size(); ++d) {
+      bool any = false, all = true;
+      for (const Stage& reader : program_.stages) {
+        const Pair* pair = Of(reader);
+        Visit(reader.body, [&](const Expr& load) {
+          if (load->op != Op::kLoad || load->buffer != input) return;
+          any = any || (pair != nullptr && IsReadAt(load, d, *pair));
+          all = all && load->args[d]->op == Op::kVar && load->args[d + 1]->op == Op::kVar;
+        });
+      }
+      if (any && all) return d;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  // Where the reader has, for all elements of the stage that it reads, two axes of its own.
+  void AddReader(const Stage& stage, const Pair& pair, const Stage& reader) {
+    if (reader.is_reduction()) return;
+    const size_t outer = *IndexIn(stage.axes, VarExpr(pair.outer)),
+                 inner = *IndexIn(stage.axes, VarExpr(pair.inner));
+    std::optional<Pair> own;
+    bool possible = true;
+    Visit(reader.body, [&](const Expr& load) {
+      if (load->op != Op::kLoad || load->buffer != stage.tensor) return;
+      const auto of_outer = IndexIn(reader.axes, load->args[outer]),
+                 of_inner = IndexIn(reader.axes, load->args[inner]);
+      possible = possible && of_outer.has_value() && of_inner.has_value();
+      if (!possible) return;
+      const Pair here{reader.axes[*of_outer], reader.axes[*of_inner]};
+      possible = here.outer->extent == pair.outer->extent &&
+                 here.inner->extent == pair.inner->extent && here.outer != here.inner &&
+                 (!own.has_value() || (own->outer == here.outer && own->inner == here.inner));
+      own = here;
+    });
+    if (possible && own.has_value()) Add(reader, *own);
+  }
+
+  const TensorProgram& program_;
+  absl::flat_hash_map<const Buffer*, Pair> pairs_;
+};
+
+// Makes inputs and stages anew, with one dimension and one axis for two that are merged.
+class MergeStages {
+ public:
+  explicit MergeStages(const MergedAxes& merged) : merged_(merged) {}
+
+  void Run(BufferRef& input) {
+    const std::optional<size_t> dim = merged_.DimOf(input);
+    if (!dim.has_value()) return;
+    const BufferRef before = input;
+    std::vector<int64_t> shape = before->shape;
+    shape[*dim] *= shape[*dim + 1];
+    shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(*dim) + 1);
+    Buffer made = *MakeBuffer(before->name, before->dtype, before->scope, std::move(shape));
+    made.index_extent = before->index_extent;
+    input = std::make_shared<const Buffer>(std::move(made));
+    tensors_[before.get()] = {input, *dim, *dim + 1, before->shape[*dim + 1]};
+  }
+
+  void Run(Stage& stage) {
+    const Pair* pair = merged_.Of(stage);
+    const BufferRef before = stage.tensor;
+    if (pair == nullptr) {
+      stage.body = Rewritten(stage.body);
+      return;
+    }
+    const Var both =
+        MakeVar(stage.UnusedAxisName(absl::StrCat(pair->outer->name, pair->inner->name)),
+                pair->outer->extent * pair->inner->extent);
+    const Expr width = Int(pair->inner->extent);
+    stage.body = Rewritten(Substitute(stage.body, [&](const Var& var) -> Expr {
+      if (var == pair->outer) return VarExpr(both) / width;
+      return var == pair->inner ? VarExpr(both) % width : nullptr;
+    }));
+    std::vector<Var>& axes = IsReduced(stage, *pair) ? stage.reduce_axes : stage.axes;
+    Tensor made{nullptr, *IndexIn(axes, VarExpr(pair->outer)), *IndexIn(axes, VarExpr(pair->inner)),
+                pair->inner->extent};
+    axes[made.outer] = both;
+    axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(made.inner));
+    if (&axes == &stage.reduce_axes) return;
+    std::vector<int64_t> shape;
+    for (const Var& axis : stage.axes) shape.push_back(axis->extent);
+    stage.tensor = made.tensor =
+        MakeBuffer(before->name, before->dtype, before->scope, std::move(shape));
+    tensors_[before.get()] = std::move(made);
+  }
+
+ private:
+  struct Tensor {
+    BufferRef tensor;
+    size_t outer, inner;  // dimensions before
+    int64_t width;        // extent of the inner one
+  };
+
+  Expr Rewritten(const Expr& body) const {
+    return Simplify(Rewrite(body, [&](const Expr& e) -> Expr {
+      const auto read = e->op == Op::kLoad ? tensors_.find(e->buffer.get()) : tensors_.end();
+      if (read == tensors_.end()) return nullptr;
+      const Tensor& t = read->second;
+      ExprList indices = e->args;
+      indices[t.outer] = e->args[t.outer] * Int(t.width) + e->args[t.inner];
+      indices.erase(indices.begin() + static_cast<std::ptrdiff_t>(t.inner));
+      return Load(t.tensor, std::move(indices));
+    }));
+  }
+
+  const MergedAxes& merged_;
+  absl::flat_hash_map<const Buffer*, Tensor> tensors_;
+};
+
+// Is the factor's last index both axes as one already?
+bool IsReadByBoth(const Expr& factor, const Pair& pair) {
+  return StructurallyEqual(
+      Simplify(factor->args.back()),
+      Simplify(VarExpr(pair.outer) * Int(pair.inner->extent) + VarExpr(pair.inner)));
+}
+
+// The two axes of a factor's rows, which lie apart in the result and are not the other factor's.
+std::optional<Pair> RowsOf(const Stage& product, const Expr& factor, const Expr& other) {
+  for (size_t o = 0; o < product.axes.size(); ++o) {
+    for (size_t i = 0; i < product.axes.size(); ++i) {
+      const Pair pair{product.axes[o], product.axes[i]};
+      if (i == o || i == o + 1 || pair.outer->extent < 2 || pair.inner->extent < 2 ||
+          pair.inner->extent >= kTile) {
+        continue;
+      }
+      const bool is_row =
+          (factor->args.size() > 1 && IsReadAt(factor, factor->args.size() - 2, pair)) ||
+          IsReadByBoth(factor, pair);
+      if (is_row && !MentionsAny(other, {pair.outer.get(), pair.inner.get()})) return pair;
+    }
+  }
+  return std::nullopt;
+}
+
+// Two axes that are summed along and that both factors have next to each other.
+std::optional<Pair> TermsOf(const Stage& product, const std::vector<Expr>& factors) {
+  const auto has = [&](const Expr& factor, const Pair& pair) {
+    for (size_t d = 0; d < factor->args.size(); ++d) {
+      if (IsReadAt(factor, d, pair)) return true;
+    }
+    return false;
+  };
+  for (const Var& outer : product.reduce_axes) {
+    for (const Var& inner : product.reduce_axes) {
+      const Pair pair{outer, inner};
+      const bool is_short = outer->extent > 1 && inner->extent > 1 && inner->extent < kTile;
+      if (outer != inner && is_short && has(factors[0], pair) && has(factors[1], pair)) return pair;
+    }
+  }
+  return std::nullopt;
+}
+
+// Does the factor read one dimension for both behind the step?
+bool IsMerged(const TensorProgram& program, const MergedAxes& merged, const Expr& factor,
+              const Pair& pair) {
+  if (IsReadByBoth(factor, pair)) return true;
+  const Stage* read = program.FindStage(factor->buffer.get());
+  return read != nullptr ? merged.Of(*read) != nullptr : merged.DimOf(factor->buffer).has_value();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const TensorProgram>> WithMergedAxes(const TensorProgram& program,
+                                                                    const std::string& name,
+                                                                    const std::string& outer,
+                                                                    const std::string& inner) {
+  HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
+  const Stage& stage = program.stages[number];
+  Pair pair;
+  for (const auto* axes : {&stage.axes, &stage.reduce_axes}) {
+    Pair here;
+    for (const Var& axis : *axes) {
+      if (axis->name == outer) here.outer = axis;
+      if (axis->name == inner) here.inner = axis;
+    }
+    if (here.outer != nullptr && here.inner != nullptr && here.outer != here.inner) pair = here;
+  }
+  if (pair.outer == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(outer, " and ", inner, " are not two axes of ",
+                                                   name, ", or two that it reduces"));
+  }
+  if (stage.is_output && !IsReduced(stage, pair)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is an output, whose elements keep their order in memory"));
+  }
+  MergedAxes merged(program);
+  merged.Add(stage, pair);
+  auto made = std::make_shared<TensorProgram>(program);
+  MergeStages stages(merged);
+  for (BufferRef& input : made->inputs) stages.Run(input);
+  for (Stage& s : made->stages) stages.Run(s);
+  return made;
+}
+
+std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program) {
+  std::vector<AxesToMerge> found;
+  for (const Stage& stage : program.stages) {
+    const std::vector<Expr> factors = LoadsIn(stage.body);
+    const bool is_product =
+        stage.combiner == Combiner::kSum && factors.size() == 2 && stage.body->op == Op::kMul &&
+        std::all_of(factors.begin(), factors.end(),
+                    [](const Expr& factor) { return IsNarrow(factor->buffer->dtype); });
+    if (!is_product) continue;
+    const auto add = [&](const Pair& pair, const std::vector<Expr>& of) {
+      MergedAxes merged(program);
+      merged.Add(stage, pair);
+      const bool is_merged = std::all_of(of.begin(), of.end(), [&](const Expr& factor) {
+        return IsMerged(program, merged, factor, pair);
+      });
+      if (is_merged) found.push_back({stage.name(), pair.outer->name, pair.inner->name});
+    };
+    for (size_t i = 0; i < 2 && !stage.is_output; ++i) {
+      const auto rows = RowsOf(stage, factors[i], factors[1 - i]);
+      if (rows.has_value()) add(*rows, {factors[i]});
+    }
+    const auto terms = found.empty() ? TermsOf(stage, factors) : std::nullopt;
+    if (terms.has_value()) add(*terms, factors);
+    if (!found.empty()) break;
+  }
+  return found;
+}
+
+absl::Status MergeAxes::ApplyTo(ScheduleEditor& editor) const {
+  return editor.RewriteProgram(stage, [&](const TensorProgram& program, const std::string& name) {
+    return WithMergedAxes(program, name, outer, inner);
+  });
+}
+
+}  // namespace heddle::search_space

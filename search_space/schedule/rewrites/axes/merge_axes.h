@@ -1,0 +1,50 @@
+// Axes of a product's result that lie together in one factor and apart in the result, as one: of
+// the outer products P[i, j, x, y] = sum(t) A[t, i, x] * B[t, j, y] the rows are (i, x) and the
+// columns (j, y). Each is a row of a factor in memory then, where x and y alone are too few for a
+// tile. So are the terms of a sum along two axes that both factors have next to each other.
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_REWRITES_AXES_MERGE_AXES_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_REWRITES_AXES_MERGE_AXES_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "search_space/ir/tensor_program.h"
+#include "search_space/schedule/primitive.h"
+
+namespace heddle::search_space {
+
+// One axis takes the place of two of `stage` that lie together in what it reads. Comes before all
+// other steps.
+struct MergeAxes {
+  std::string stage;
+  std::string outer;
+  std::string inner;
+
+  HEDDLE_PRIMITIVE(MergeAxes, "merge_axes", stage, outer, inner);
+};
+
+// The program with one axis, in the place of `outer`, for the two of stage `name`: P[.., outer, ..,
+// inner, ..] becomes P[.., outer * (extent of inner) + inner, ..]; or for two that it reduces. So
+// do the axes of stages that read it element by element, and dimensions next to each other of what
+// it reads along both, whether inputs, which keep their elements' order in memory, or stages; none
+// that reduces, and no output. InvalidArgument where there is no such stage or axis, or axes of an
+// output are meant.
+absl::StatusOr<std::shared_ptr<const TensorProgram>> WithMergedAxes(const TensorProgram& program,
+                                                                    const std::string& name,
+                                                                    const std::string& outer,
+                                                                    const std::string& inner);
+
+struct AxesToMerge {
+  std::string stage, outer, inner;
+};
+// Of the first product of numbers that units for matrices take which has such axes, for each factor
+// two that only it has, as its rows, the inner one shorter than a tile, which lie apart in the
+// result; or two that it is summed along, the inner one as short, which both factors have next to
+// each other. Empty where there are none.
+std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_REWRITES_AXES_MERGE_AXES_H_

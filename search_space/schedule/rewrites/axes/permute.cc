@@ -1,0 +1,271 @@
+#include "search_space/schedule/rewrites/axes/permute.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/editor.h"
+#include "search_space/schedule/operands.h"
+#include "search_space/schedule/rewrites/stage_number.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Of each of a stage's axes, which one of the tensor's dimensions it numbers.
+using Order = std::vector<size_t>;
+
+// Does the index depend on this axis of the stage, and on no other?
+bool IsOfAxisAlone(const Stage& stage, const Expr& index, const Var& axis) {
+  return std::all_of(stage.axes.begin(), stage.axes.end(), [&](const Var& own) {
+    return MentionsAny(index, {own.get()}) == (own == axis);
+  });
+}
+
+// That of `reader`, at whose own element the tensor is read; none where it is read otherwise. Of
+// axes of one element the index may be 0, and along one axis it may be another place, as that of
+// the other half.
+std::optional<Order> OrderOfElements(const Stage& reader, const Expr& load) {
+  const size_t none = load->args.size();
+  Order order(reader.axes.size(), none);
+  const auto find = [&](size_t axis, const auto& is_axis) {
+    for (size_t d = 0; d < load->args.size() && order[axis] == none; ++d) {
+      const bool is_taken = std::find(order.begin(), order.end(), d) != order.end();
+      if (!is_taken && is_axis(reader.axes[axis], d)) order[axis] = d;
+    }
+  };
+  for (size_t axis = 0; axis < order.size(); ++axis) {
+    find(axis, [&](const Var& own, size_t d) {
+      const Expr& index = load->args[d];
+      const bool is_one = own->extent == 1 && load->buffer->shape[d] == 1 && IsInt(index, 0);
+      return is_one || (index->op == Op::kVar && index->var == own);
+    });
+  }
+  const auto left = std::find(order.begin(), order.end(), none);
+  if (left == order.end()) return order;
+  find(static_cast<size_t>(left - order.begin()), [&](const Var& own, size_t d) {
+    return load->buffer->shape[d] == own->extent && IsOfAxisAlone(reader, load->args[d], own);
+  });
+  if (std::find(order.begin(), order.end(), none) != order.end()) return std::nullopt;
+  return order;
+}
+
+// Has everything that it reduces all its axes, as the rows of which a norm's squares are added up?
+// Of a product each factor lacks some.
+bool ReducesRows(const Stage& stage) {
+  const auto mentions = [](const Expr& e, const Var& axis) { return MentionsAny(e, {axis.get()}); };
+  const std::vector<Expr> loads = LoadsIn(stage.body);
+  return stage.is_reduction() && std::all_of(loads.begin(), loads.end(), [&](const Expr& load) {
+           const bool is_reduced =
+               std::any_of(stage.reduce_axes.begin(), stage.reduce_axes.end(),
+                           [&](const Var& axis) { return mentions(load, axis); });
+           return !is_reduced ||
+                  std::all_of(stage.axes.begin(), stage.axes.end(), [&](const Var& axis) {
+                    return axis->extent == 1 || mentions(load, axis);
+                  });
+         });
+}
+
+// The dimensions of a tensor that a reader with some of its axes as indices reads, in the order of
+// `axes`; none where it reads it otherwise.
+std::optional<Order> OrderAlong(const std::vector<Var>& axes, const Expr& load) {
+  Order order;
+  for (const Var& axis : axes) {
+    for (size_t d = 0; d < load->args.size(); ++d) {
+      const Expr& index = load->args[d];
+      if (index->op == Op::kVar && index->var == axis) order.push_back(d);
+    }
+  }
+  return order.size() == load->args.size() ? std::optional(order) : std::nullopt;
+}
+
+// What the readers of each tensor say of its dimensions.
+class ReadOrders {
+ public:
+  // `stages` keep the order that they have.
+  ReadOrders(const TensorProgram& program, const absl::flat_hash_set<const Buffer*>& stages)
+      : program_(program) {
+    for (const Buffer* stage : stages) reads_[stage] = {};
+  }
+
+  // None where they do not agree, or nothing but reductions reads it.
+  std::optional<Order> Of(const Buffer* tensor) const {
+    const auto read = reads_.find(tensor);
+    if (read == reads_.end() || !read->second.is_read_elementwise) return std::nullopt;
+    return read->second.order;
+  }
+
+  // `own`: the order into which the reader's axes are put, where they are.
+  void Add(const Stage& reader, const std::optional<Order>& own) {
+    Visit(reader.body, [&](const Expr& load) {
+      if (load->op != Op::kLoad) return;
+      const std::optional<Order> order = OrderIn(reader, own, load);
+      const auto [known, is_new] = reads_.emplace(load->buffer.get(), Read{order});
+      Read& read = known->second;
+      if (!is_new && read.order != order) read.order.reset();
+      read.is_read_elementwise = read.is_read_elementwise || !reader.is_reduction();
+    });
+  }
+
+ private:
+  struct Read {
+    std::optional<Order> order;
+    bool is_read_elementwise = false;
+  };
+
+  std::optional<Order> OrderIn(const Stage& reader, const std::optional<Order>& own,
+                               const Expr& load) const {
+    const bool has_all = reader.axes.size() == load->args.size();
+    if (!reader.is_reduction() && has_all) {
+      const std::optional<Order> order = OrderOfElements(reader, load);
+      if (!order.has_value() || !own.has_value()) return order;
+      Order moved;
+      for (const size_t axis : *own) moved.push_back((*order)[axis]);
+      return moved;
+    }
+    // Of what is no row, as of a product's result, some layouts are slower to store than others.
+    const Stage* const read = program_.FindStage(load->buffer.get());
+    const bool is_row = read != nullptr && (!read->is_reduction() || ReducesRows(*read));
+    if (reader.is_reduction() ? !ReducesRows(reader) : !is_row) return std::nullopt;
+    std::vector<Var> axes = reader.axes;
+    for (size_t a = 0; own.has_value() && a < axes.size(); ++a) axes[a] = reader.axes[(*own)[a]];
+    axes.insert(axes.end(), reader.reduce_axes.begin(), reader.reduce_axes.end());
+    return OrderAlong(axes, load);
+  }
+
+  const TensorProgram& program_;
+  absl::flat_hash_map<const Buffer*, Read> reads_;
+};
+
+// The orders of the stages that have another one than their own, those that others read behind the
+// others.
+using StageOrders = std::vector<std::pair<const Stage*, Order>>;
+
+StageOrders OrdersBut(const TensorProgram& program,
+                      const absl::flat_hash_set<const Buffer*>& kept) {
+  ReadOrders reads(program, kept);
+  StageOrders orders;
+  // Readers come behind what they read, so that their own orders are known first.
+  for (auto stage = program.stages.rbegin(); stage != program.stages.rend(); ++stage) {
+    std::optional<Order> order;
+    if (!stage->is_output) order = reads.Of(stage->tensor.get());
+    if (order.has_value() && std::is_sorted(order->begin(), order->end())) order.reset();
+    if (order.has_value()) orders.emplace_back(&*stage, *order);
+    reads.Add(*stage, order);
+  }
+  return orders;
+}
+
+// A reduction of another stage's rows, which have no other order than theirs.
+const Stage* ReductionOfKept(const TensorProgram& program, const StageOrders& orders) {
+  const auto is_kept = [&](const Buffer* tensor) {
+    return program.FindStage(tensor) != nullptr &&
+           std::none_of(orders.begin(), orders.end(),
+                        [&](const auto& order) { return order.first->tensor.get() == tensor; });
+  };
+  for (const auto& [stage, order] : orders) {
+    if (!ReducesRows(*stage)) continue;
+    for (const Expr& load : LoadsIn(stage->body)) {
+      const bool is_reduced =
+          std::any_of(stage->reduce_axes.begin(), stage->reduce_axes.end(),
+                      [&, &load = load](const Var& r) { return MentionsAny(load, {r.get()}); });
+      if (is_reduced && is_kept(load->buffer.get())) return stage;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPermutedAxes(
+    const TensorProgram& program, const std::string& name, const std::vector<std::string>& axes) {
+  HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
+  auto permuted = std::make_shared<TensorProgram>(program);
+  Stage* const stage = &permuted->stages[number];
+  if (stage->is_output) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " is an output"));
+  }
+  const Stage before = *stage;
+  Order order;
+  for (const std::string& axis : axes) {
+    const auto at = std::find_if(before.axes.begin(), before.axes.end(),
+                                 [&](const Var& own) { return own->name == axis; });
+    const auto number = static_cast<size_t>(at - before.axes.begin());
+    if (at == before.axes.end() || std::find(order.begin(), order.end(), number) != order.end()) {
+      break;
+    }
+    order.push_back(number);
+  }
+  if (order.size() != axes.size() || order.size() != before.axes.size()) {
+    const std::string own = absl::StrJoin(
+        before.axes, ", ", [](std::string* out, const Var& axis) { out->append(axis->name); });
+    return absl::InvalidArgumentError(
+        absl::StrCat("the axes of ", name, " are ", own, ", each of which is named once"));
+  }
+  std::vector<int64_t> shape;
+  for (size_t d = 0; d < order.size(); ++d) {
+    stage->axes[d] = before.axes[order[d]];
+    shape.push_back(stage->axes[d]->extent);
+  }
+  stage->tensor = MakeBuffer(name, before.tensor->dtype, before.tensor->scope, std::move(shape));
+  for (Stage& reader : permuted->stages) {
+    reader.body = Rewrite(reader.body, [&](const Expr& e) -> Expr {
+      if (e->op != Op::kLoad || e->buffer != before.tensor) return nullptr;
+      ExprList indices;
+      for (const size_t d : order) indices.push_back(e->args[d]);
+      return Load(stage->tensor, std::move(indices));
+    });
+  }
+  return permuted;
+}
+
+std::vector<AxisOrder> OrdersOfReaders(const TensorProgram& program) {
+  absl::flat_hash_set<const Buffer*> kept;
+  StageOrders orders = OrdersBut(program, kept);
+  while (const Stage* const reduction = ReductionOfKept(program, orders)) {
+    kept.insert(reduction->tensor.get());
+    orders = OrdersBut(program, kept);
+  }
+  std::vector<AxisOrder> found;
+  for (const auto& [stage, order] : orders) {
+    AxisOrder& as_read = found.emplace_back(AxisOrder{stage->name(), {}});
+    for (const size_t d : order) as_read.axes.push_back(stage->axes[d]->name);
+  }
+  return found;
+}
+
+std::vector<AxisOrder> OrdersOfBatches(const TensorProgram& program) {
+  std::vector<AxisOrder> found;
+  for (const Stage& stage : program.stages) {
+    if (stage.combiner != Combiner::kSum || stage.body->op != Op::kMul || stage.is_output) continue;
+    const std::vector<Expr> loads = LoadsIn(stage.body);
+    const auto is_half = [](const Expr& load) { return IsHalf(load->type); };
+    if (loads.size() != 2 || !std::all_of(loads.begin(), loads.end(), is_half)) continue;
+    const auto have_both = [&](const Var& axis) {
+      return MentionsAny(loads[0], {axis.get()}) && MentionsAny(loads[1], {axis.get()});
+    };
+    size_t rows = stage.axes.size();
+    while (rows > 0 && have_both(stage.axes[rows - 1])) --rows;
+    if (rows == 0 || rows == stage.axes.size()) continue;
+    AxisOrder& order = found.emplace_back(AxisOrder{stage.name(), {}});
+    for (size_t d = 0; d < stage.axes.size(); ++d) {
+      order.axes.push_back(stage.axes[(rows + d) % stage.axes.size()]->name);
+    }
+  }
+  return found;
+}
+
+absl::Status PermuteAxes::ApplyTo(ScheduleEditor& editor) const {
+  return editor.RewriteProgram(stage, [&](const TensorProgram& program, const std::string& name) {
+    return WithPermutedAxes(program, name, axes);
+  });
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,48 @@
+// Stages whose elements are read in another order of axes, such as the heads of attention that its
+// result has behind the positions, with their axes in the order of who reads them.
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_REWRITES_AXES_PERMUTE_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_REWRITES_AXES_PERMUTE_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "search_space/ir/tensor_program.h"
+#include "search_space/schedule/primitive.h"
+
+namespace heddle::search_space {
+
+// The axes of `stage`, which is no output, are put into the given order. Comes before all other
+// steps.
+struct PermuteAxes {
+  std::string stage;
+  std::vector<std::string> axes;
+
+  HEDDLE_PRIMITIVE(PermuteAxes, "permute", stage, axes);
+};
+
+// The program with the axes of stage `name`, and the dimensions of its tensor, in the order of
+// `axes`, their names. What is computed stays the same. InvalidArgument where there is no such
+// stage, or it is an output, whose layout is its reader's, or `axes` are not its own.
+absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPermutedAxes(
+    const TensorProgram& program, const std::string& name, const std::vector<std::string>& axes);
+
+struct AxisOrder {
+  std::string stage;
+  std::vector<std::string> axes;
+};
+// Of each stage that is no output and that others read only at the element that their own axes
+// number, but for one axis along which it may be another, all in one order of these that is not its
+// own, that order. What has fewer axes, as what is reduced of rows, is in the order in which they
+// come among the readers'; so is what rows are reduced of, where somebody else reads it so, too;
+// and a reduction of rows that keep their order keeps its own. One applies behind the other.
+std::vector<AxisOrder> OrdersOfReaders(const TensorProgram& program);
+// Of each sum of products of 16-bit numbers that is no output and whose last axes both factors
+// have, as the channels of T[i, j, x] = sum(k) P[i, k, x] * Q[j, k, x]: those axes in front. The
+// rows of one product of matrices are then stored together, and not an element here and there.
+std::vector<AxisOrder> OrdersOfBatches(const TensorProgram& program);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_REWRITES_AXES_PERMUTE_H_

@@ -1,0 +1,383 @@
+#include "search_space/schedule/rewrites/axes/split_axis.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/editor.h"
+#include "search_space/schedule/operands.h"
+#include "search_space/schedule/rewrites/stage_number.h"
+
+namespace heddle::search_space {
+namespace {
+
+bool IsAxis(const Expr& index, const std::vector<Var>& axes) {
+  return index->op == Op::kVar && std::find(axes.begin(), axes.end(), index->var) != axes.end();
+}
+
+// Of an index, where it lies behind the split: the number of the block, and the place in it.
+struct BlockAndPlace {
+  Expr block, place;
+};
+
+BlockAndPlace SplitOf(const Expr& index, int64_t width) {
+  return {Simplify(index / Int(width)), Simplify(index % Int(width))};
+}
+
+// Is the index one that goes through all places of one block, or one place of all blocks?
+bool IsAtFixedPart(const Stage& reader, const BlockAndPlace& index) {
+  const auto is_axis = [&](const Expr& e) {
+    return IsAxis(e, reader.axes) || IsAxis(e, reader.reduce_axes);
+  };
+  return (index.block->op == Op::kInt && is_axis(index.place)) ||
+         (index.place->op == Op::kInt && is_axis(index.block));
+}
+
+// The one axis of a reader that an index goes through. By blocks: at its own place, in its own
+// block or another one, such as (x + d / 2) % d for the other half of x. By places: in its own
+// block, such as x / 2 * 2 + (x + 1) % 2 for its neighbour in a pair.
+struct OtherOrder {
+  Var axis;
+  bool by_blocks, by_places;
+};
+
+std::optional<OtherOrder> OtherOrderOf(const Stage& reader, const Expr& index, int64_t width) {
+  Var axis;
+  if (ReadsIndices(index)) return std::nullopt;
+  for (const auto* axes : {&reader.axes, &reader.reduce_axes}) {
+    for (const Var& own : *axes) {
+      if (!MentionsAny(index, {own.get()})) continue;
+      if (axis != nullptr || axes == &reader.reduce_axes) return std::nullopt;
+      axis = own;
+    }
+  }
+  if (axis == nullptr || axis->extent % width != 0 || axis->extent == width) return std::nullopt;
+  const Var block = MakeVar(axis->name, axis->extent / width), place = MakeVar("place", width);
+  const auto parts = [&](const Var& var) -> Expr {
+    return var == axis ? VarExpr(block) * Int(width) + VarExpr(place) : nullptr;
+  };
+  const BlockAndPlace split = SplitOf(Substitute(index, parts), width);
+  const auto is = [](const Expr& e, const Var& var) { return e->op == Op::kVar && e->var == var; };
+  const OtherOrder order{axis, is(split.place, place) && !MentionsAny(split.block, {place.get()}),
+                         is(split.block, block) && !MentionsAny(split.place, {block.get()})};
+  return order.by_blocks || order.by_places ? std::optional(order) : std::nullopt;
+}
+
+// Which axes of a program's stages are split because one is.
+class SplitAxes {
+ public:
+  SplitAxes(const TensorProgram& program, int64_t width) : program_(program), width_(width) {}
+
+  // Adds axis `axis` of `stage` and those of all that reads the stage's elements along it, and then
+  // of what it reads itself, where all readers of that allow it. False where the first cannot be;
+  // then nothing of this object holds.
+  bool Add(const Stage& stage, const Var& axis) {
+    if (!AddWithReaders(stage, axis)) return false;
+    // Readers come behind what they read, so that one walk from the last to the first finds all.
+    for (auto reader = program_.stages.rbegin(); reader != program_.stages.rend(); ++reader) {
+      Visit(reader->body, [&](const Expr& load) {
+        if (load->op != Op::kLoad) return;
+        const Stage* read = program_.FindStage(load->buffer.get());
+        for (size_t d = 0; read != nullptr && d < load->args.size(); ++d) {
+          if (load->args[d]->op != Op::kVar || !Has(load->args[d]->var)) continue;
+          SplitAxes more = *this;
+          if (more.AddWithReaders(*read, read->axes[d])) axes_ = std::move(more.axes_);
+        }
+      });
+    }
+    return true;
+  }
+
+  bool Has(const Var& axis) const { return axes_.contains(axis.get()); }
+
+  // Is dimension `dim` of the input only ever read along axes that are split, as long as it is?
+  bool HasDim(const BufferRef& input, size_t dim) const {
+    bool any = false, all = true;
+    for (const Stage& reader : program_.stages) {
+      Visit(reader.body, [&](const Expr& load) {
+        if (load->op != Op::kLoad || load->buffer != input) return;
+        const Expr& index = load->args[dim];
+        any = true;
+        all = all && index->op == Op::kVar && Has(index->var) &&
+              index->var->extent == input->shape[dim];
+      });
+    }
+    return any && all;
+  }
+
+ private:
+  bool AddWithReaders(const Stage& stage, const Var& axis) {
+    if (axis->extent % width_ != 0 || axis->extent == width_) return false;
+    if (!axes_.emplace(axis.get()).second) return true;
+    const auto dim = static_cast<size_t>(std::find(stage.axes.begin(), stage.axes.end(), axis) -
+                                         stage.axes.begin());
+    bool possible = true;
+    for (const Stage& reader : program_.stages) {
+      Visit(reader.body, [&](const Expr& load) {
+        if (!possible || load->op != Op::kLoad || load->buffer != stage.tensor) return;
+        const Expr& index = load->args[dim];
+        if (IsAtFixedPart(reader, SplitOf(index, width_))) return;
+        const std::optional<OtherOrder> order = OtherOrderOf(reader, index, width_);
+        possible = order.has_value() && AddWithReaders(reader, order->axis);
+      });
+    }
+    return possible;
+  }
+
+  const TensorProgram& program_;
+  const int64_t width_;
+  absl::flat_hash_set<const Variable*> axes_;
+};
+
+// Makes inputs and stages anew, with two dimensions and two axes for each that is split.
+class SplitStages {
+ public:
+  SplitStages(const SplitAxes& split, int64_t width) : split_(split), width_(width) {}
+
+  void Run(BufferRef& input) {
+    const BufferRef before = input;
+    SplitTensor split;
+    std::vector<int64_t> shape;
+    for (size_t d = 0; d < before->shape.size(); ++d) {
+      split.is_split.push_back(split_.HasDim(before, d));
+      shape.push_back(split.is_split.back() ? before->shape[d] / width_ : before->shape[d]);
+      if (split.is_split.back()) shape.push_back(width_);
+    }
+    if (shape.size() == before->shape.size()) return;
+    Buffer made = *MakeBuffer(before->name, before->dtype, before->scope, std::move(shape));
+    made.index_extent = before->index_extent;
+    input = split.tensor = std::make_shared<const Buffer>(std::move(made));
+    tensors_[before.get()] = std::move(split);
+  }
+
+  void Run(Stage& stage) {
+    const BufferRef before = stage.tensor;
+    std::vector<Var> axes;
+    std::vector<int64_t> shape;
+    std::vector<bool> is_split;
+    for (const Var& axis : stage.axes) {
+      is_split.push_back(split_.Has(axis));
+      if (!is_split.back()) {
+        axes.push_back(axis);
+        continue;
+      }
+      axes.push_back(MakeVar(axis->name, axis->extent / width_));
+      axes.push_back(MakeVar(stage.UnusedAxisName(absl::StrCat(axis->name, "_in")), width_));
+      values_[axis.get()] =
+          VarExpr(axes[axes.size() - 2]) * Int(width_) + VarExpr(axes[axes.size() - 1]);
+    }
+    for (const Var& axis : axes) shape.push_back(axis->extent);
+    stage.body = Simplify(Rewrite(stage.body, [&](const Expr& e) { return RewriteNode(e); }));
+    stage.axes = std::move(axes);
+    if (shape.size() == before->shape.size()) return;
+    stage.tensor = MakeBuffer(before->name, before->dtype, before->scope, std::move(shape));
+    tensors_[before.get()] = {stage.tensor, std::move(is_split), true};
+  }
+
+ private:
+  struct SplitTensor {
+    BufferRef tensor;
+    std::vector<bool> is_split;  // of the dimensions before
+    bool is_made = false;        // by a stage
+  };
+
+  // Null where the node stays; its arguments are rewritten already.
+  Expr RewriteNode(const Expr& e) const {
+    if (e->op == Op::kVar) {
+      const auto value = values_.find(e->var.get());
+      return value == values_.end() ? nullptr : value->second;
+    }
+    const auto read = e->op == Op::kLoad ? tensors_.find(e->buffer.get()) : tensors_.end();
+    if (read == tensors_.end()) return nullptr;
+    ExprList indices;
+    for (size_t d = 0; d < e->args.size(); ++d) {
+      if (!read->second.is_split[d]) {
+        indices.push_back(e->args[d]);
+        continue;
+      }
+      // Past the last block reads only what a select guards, and never evaluates. The remainder
+      // says which block a thread that holds all of them would read, and is gone where there is
+      // none such.
+      const Expr block = e->args[d] / Int(width_);
+      const int64_t blocks = read->second.tensor->shape[indices.size()];
+      indices.push_back(read->second.is_made ? block % Int(blocks) : block);
+      indices.push_back(e->args[d] % Int(width_));
+    }
+    return Load(read->second.tensor, std::move(indices));
+  }
+
+  const SplitAxes& split_;
+  const int64_t width_;
+  absl::flat_hash_map<const Buffer*, SplitTensor> tensors_;
+  absl::flat_hash_map<const Variable*, Expr> values_;
+};
+
+// Are two factors of the stage's terms a product of matrices along the places, with rows that only
+// the one has and columns that only the other has, the places among them?
+bool IsProductOfPlaces(const Stage& stage, const Var& axis, int64_t width) {
+  const std::vector<Expr> loads = LoadsIn(stage.body);
+  for (const Expr& shared : loads) {
+    const PartsRead of_shared = PartsReadBy(shared, axis, width);
+    if (!of_shared.block || of_shared.place) continue;
+    for (const Expr& other : loads) {
+      if (!PartsReadBy(other, axis, width).place) continue;
+      const auto is_own = [&](const Var& own) {
+        return own != axis && own->extent > 1 && MentionsAny(shared, {own.get()}) &&
+               !MentionsAny(other, {own.get()});
+      };
+      if (std::any_of(stage.axes.begin(), stage.axes.end(), is_own)) return true;
+    }
+  }
+  return false;
+}
+
+// The divisors of quotients of an axis in a stage's reads, in the order in which they stand there.
+std::vector<std::pair<Var, int64_t>> QuotientsIn(const Stage& stage) {
+  std::vector<std::pair<Var, int64_t>> found;
+  for (const Expr& load : LoadsIn(stage.body)) {
+    Visit(load, [&](const Expr& e) {
+      if (e->op != Op::kDiv || !IsAxis(e->args[0], stage.axes)) return;
+      found.emplace_back(e->args[0]->var, e->args[1]->int_value);
+    });
+  }
+  return found;
+}
+
+// Of how many parts of one width all readers of a stage read all elements along its axis: such as
+// two of H[i, j] * H[i, j + width], or of H[i, 2 * j] and H[i, 2 * j + 1], where the parts are of
+// every second element. 0 where they read it in another way.
+size_t FixedPartsRead(const TensorProgram& program, const Stage& stage, size_t dim, int64_t width) {
+  absl::flat_hash_set<int64_t> blocks, places;
+  bool possible = true;
+  for (const Stage& reader : program.stages) {
+    Visit(reader.body, [&](const Expr& load) {
+      if (!possible || load->op != Op::kLoad || load->buffer != stage.tensor) return;
+      const BlockAndPlace index = SplitOf(load->args[dim], width);
+      possible = !reader.is_reduction() && IsAtFixedPart(reader, index);
+      if (!possible) return;
+      if (index.block->op == Op::kInt) {
+        blocks.insert(index.block->int_value);
+        possible = index.place->var->extent == width;
+      } else {
+        places.insert(index.place->int_value);
+        possible = index.block->var->extent == stage.axes[dim]->extent / width;
+      }
+    });
+  }
+  if (!possible || !(blocks.empty() || places.empty())) return 0;
+  return blocks.size() + places.size();
+}
+
+// Do elements of the stage's readers, none of which reduces them, take the stage's elements of all
+// parts along the axis, which are its blocks or what has the same place in all blocks, each at its
+// own element of a part, as a rotary embedding does?
+bool MixesParts(const TensorProgram& program, const Stage& stage, size_t dim, int64_t width,
+                bool are_blocks) {
+  bool possible = true, mixes = false;
+  for (const Stage& reader : program.stages) {
+    Visit(reader.body, [&](const Expr& load) {
+      if (!possible || load->op != Op::kLoad || load->buffer != stage.tensor) return;
+      const Expr& index = load->args[dim];
+      const std::optional<OtherOrder> order = OtherOrderOf(reader, index, width);
+      possible = !reader.is_reduction() && order.has_value() &&
+                 order->axis->extent == stage.axes[dim]->extent &&
+                 (are_blocks ? order->by_blocks : order->by_places);
+      mixes = mixes || index->op != Op::kVar;
+    });
+  }
+  return possible && mixes;
+}
+
+std::optional<AxisParts> AxisReadInParts(const TensorProgram& program, const Stage& stage) {
+  for (size_t dim = 0; dim < stage.axes.size(); ++dim) {
+    const Var& axis = stage.axes[dim];
+    for (int64_t parts = 2; parts <= kMostPartsRead; ++parts) {
+      if (axis->extent % parts != 0 || axis->extent == parts) continue;
+      for (const bool are_blocks : {true, false}) {
+        const int64_t width = are_blocks ? axis->extent / parts : parts;
+        const bool is_read =
+            FixedPartsRead(program, stage, dim, width) == static_cast<size_t>(parts) ||
+            MixesParts(program, stage, dim, width, are_blocks);
+        if (is_read && WithSplitAxis(program, stage.name(), axis->name, width).ok()) {
+          return AxisParts{stage.name(), axis->name, width};
+        }
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSplitAxis(const TensorProgram& program,
+                                                                   const std::string& name,
+                                                                   const std::string& axis,
+                                                                   int64_t width) {
+  HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
+  const Stage& stage = program.stages[number];
+  const auto whole = std::find_if(stage.axes.begin(), stage.axes.end(),
+                                  [&](const Var& own) { return own->name == axis; });
+  if (whole == stage.axes.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(axis, " is no axis of ", name));
+  }
+  if (width < 2 || (*whole)->extent % width != 0 || (*whole)->extent == width) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parts of ", width, " of ", axis, ", which has ", (*whole)->extent,
+                     " elements, are not two or more of two or more"));
+  }
+  SplitAxes split(program, width);
+  if (!split.Add(stage, *whole)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("not all that reads ", name, " along ", axis, " has an axis for that"));
+  }
+  auto made = std::make_shared<TensorProgram>(program);
+  SplitStages stages(split, width);
+  for (BufferRef& input : made->inputs) stages.Run(input);
+  for (Stage& s : made->stages) stages.Run(s);
+  return made;
+}
+
+PartsRead PartsReadBy(const Expr& load, const Var& axis, int64_t width, int64_t shift) {
+  const Var block = MakeVar(axis->name, (axis->extent - 1 + shift) / width + 1),
+            place = MakeVar("place", width);
+  const Expr split = Simplify(Substitute(load, [&](const Var& var) -> Expr {
+    return var == axis ? VarExpr(block) * Int(width) + VarExpr(place) - Int(shift) : nullptr;
+  }));
+  return {MentionsAny(split, {block.get()}), MentionsAny(split, {place.get()})};
+}
+
+std::optional<AxisParts> AxisWorthSplitting(const TensorProgram& program) {
+  for (const Stage& stage : program.stages) {
+    if (!stage.is_reduction()) continue;
+    for (const auto& [axis, width] : QuotientsIn(stage)) {
+      if (!IsProductOfPlaces(stage, axis, width)) continue;
+      if (WithSplitAxis(program, stage.name(), axis->name, width).ok()) {
+        return AxisParts{stage.name(), axis->name, width};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<AxisParts> AxesReadInParts(const TensorProgram& program) {
+  std::vector<AxisParts> found;
+  for (const Stage& stage : program.stages) {
+    if (!stage.is_reduction() || stage.is_output) continue;
+    if (auto parts = AxisReadInParts(program, stage)) found.push_back(*std::move(parts));
+  }
+  return found;
+}
+
+absl::Status SplitAxis::ApplyTo(ScheduleEditor& editor) const {
+  return editor.RewriteProgram(stage, [&](const TensorProgram& program, const std::string& name) {
+    return WithSplitAxis(program, name, axis, width);
+  });
+}
+
+}  // namespace heddle::search_space

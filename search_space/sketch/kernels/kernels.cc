@@ -1,0 +1,592 @@
+#include "search_space/sketch/kernels/kernels.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "base/check.h"
+#include "search_space/ir/expr/float_format.h"
+#include "search_space/schedule/operands.h"
+#include "search_space/schedule/rewrites/reductions/split_operand.h"
+
+namespace heddle::search_space {
+namespace {
+
+using Tensors = std::vector<const Buffer*>;
+
+// Whether stages can be computed together is tried for each pair, looking through all of them.
+constexpr size_t kMostTogether = 20;
+
+// Operations and operands of an element that each tile computes anew which reads it, and each of a
+// thread's copies writes out: results of Winograd's algorithm, of which the windows of a pool are
+// made, are not among them.
+constexpr int64_t kMostStagedNodes = 512;
+
+void AddReads(const ScheduledStage& stage, Tensors& reads) {
+  Visit(stage.body, [&](const Expr& node) {
+    if (node->op != Op::kLoad) return;
+    if (std::find(reads.begin(), reads.end(), node->buffer.get()) == reads.end()) {
+      reads.push_back(node->buffer.get());
+    }
+  });
+}
+Tensors ReadsOf(const ScheduledStage& stage) {
+  Tensors reads;
+  AddReads(stage, reads);
+  return reads;
+}
+
+// Does `reader` read `producer` only at its own element? `units`: the one of an axis of extent 1 is
+// that, too, when the index is written as 0.
+bool ReadsElementwise(const ScheduledStage& reader, const ScheduledStage& producer, bool units) {
+  bool ok = reader.axes.size() == producer.axes.size();
+  Visit(reader.body, [&](const Expr& node) {
+    if (node->op != Op::kLoad || node->buffer != producer.tensor) return;
+    for (size_t i = 0; ok && i < node->args.size(); ++i) {
+      const Expr& index = node->args[i];
+      ok = (index->op == Op::kVar && index->var == reader.axes[i]) ||
+           (units && reader.axes[i]->extent == 1 && IsInt(index, 0));
+    }
+  });
+  return ok;
+}
+
+// The same of parts with a kernel of their own (parts.h) and what they are of, in front of whose
+// axes they have theirs.
+bool ReadsInParts(const ScheduledStage& reader, const ScheduledStage& producer) {
+  if (!reader.materialized || !IsOfParts(reader) ||
+      reader.axes.size() != producer.axes.size() + 1) {
+    return false;
+  }
+  bool ok = true;
+  Visit(reader.body, [&](const Expr& node) {
+    if (node->op != Op::kLoad || node->buffer != producer.tensor) return;
+    for (size_t i = 0; ok && i < node->args.size(); ++i) {
+      ok = node->args[i]->op == Op::kVar && node->args[i]->var == reader.axes[i + 1];
+    }
+  });
+  return ok;
+}
+
+// Is each of the producer's elements read for one term alone? A copy of it would be of no use.
+bool ReadsEachOnce(const ScheduledStage& reader, const ScheduledStage& producer) {
+  const std::vector<Expr> loads = LoadsIn(reader.body);
+  const auto is_of_producer = [&](const Expr& load) { return load->buffer == producer.tensor; };
+  const auto load = std::find_if(loads.begin(), loads.end(), is_of_producer);
+  if (std::count_if(loads.begin(), loads.end(), is_of_producer) != 1) return false;
+  const auto is_index = [&](const Var& axis) {
+    return axis->extent == 1 ||
+           std::any_of((*load)->args.begin(), (*load)->args.end(), [&](const Expr& index) {
+             return index->op == Op::kVar && index->var == axis;
+           });
+  };
+  return std::all_of(reader.axes.begin(), reader.axes.end(), is_index) &&
+         std::all_of(reader.reduce_axes.begin(), reader.reduce_axes.end(), is_index);
+}
+
+// Adds the stages whose loops a kernel needs beside those of `root`, up to `others`' roots.
+void AddStages(const Schedule& schedule, int root, const std::set<int>& others,
+               std::set<int>& stages) {
+  if (!stages.insert(root).second) return;
+  for (const ScheduledStage* s : schedule.Together(schedule.stage(root))) {
+    for (const Buffer* read : ReadsOf(*s)) {
+      int p = schedule.FindStage(read);
+      if (p < 0) continue;
+      p = schedule.IndexOf(schedule.NestOf(schedule.stage(p)));
+      if (!others.contains(p)) AddStages(schedule, p, others, stages);
+    }
+  }
+}
+
+class ShapeFinder {
+ public:
+  ShapeFinder(ProgramShape& shape, const Partition& partition)
+      : shape_(shape), schedule_(shape.schedule), partition_(partition) {}
+
+  // `together`: with what can be computed together.
+  void Run(bool together) {
+    together_ = together;
+    std::optional<ProgramShape> unmerged;
+    if (!partition_.merged.empty()) {
+      unmerged = shape_;
+      const Partition others{partition_.apart, partition_.stored, {}};
+      ShapeFinder(*unmerged, others).Run(together);
+    }
+    if (together_) InlineOutputs(false);
+    KeepApart();
+    Store();
+    if (unmerged.has_value() && !PlaceMerged(*unmerged)) return;
+    Inline();
+    FindTooLarge();
+    if (together_) {
+      MergeOutputs();
+      MergeReductions(false);
+      if (!IsWhole()) return;
+    }
+    FindKernels();
+  }
+
+  // The same of the program as one kernel.
+  void FuseTogether() {
+    InlineOutputs(true);
+    int root = -1;
+    std::vector<BufferRef> others;
+    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+      const ScheduledStage& s = schedule_.stages()[i];
+      if (!s.is_output) continue;
+      if (root >= 0 && s.axes.size() < stage(root).axes.size()) {
+        others.push_back(s.tensor);
+        continue;
+      }
+      if (root >= 0) others.push_back(stage(root).tensor);
+      root = static_cast<int>(i);
+    }
+    const BufferRef leader = stage(root).tensor;
+    for (const BufferRef& other : others) {
+      if (!ComputeTogether(schedule_, shape_.steps, other, leader)) return;
+    }
+    MergeReductions(true);
+    if (!HasCompanions()) return;
+    KernelShape kernel{.root = schedule_.FindStage(leader.get()), .fused = true};
+    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+      const ScheduledStage& s = schedule_.stages()[i];
+      if (s.is_reduction() && s.leader == nullptr) kernel.reductions.push_back(static_cast<int>(i));
+    }
+    shape_.kernels.push_back(std::move(kernel));
+  }
+
+ private:
+  const ScheduledStage& stage(int i) const { return shape_.stage(i); }
+  const ScheduledStage& StageOf(const BufferRef& tensor) const {
+    return stage(schedule_.FindStage(tensor.get()));
+  }
+
+  // The result of what is to be apart is stored by the stage that reads it, where that only copies
+  // it, or else by a copy in front of that one.
+  void KeepApart() {
+    for (const std::string& name : partition_.apart) {
+      const int reduction = schedule_.FindStage(name);
+      if (reduction < 0) continue;
+      const BufferRef result = stage(reduction).tensor;
+      const std::optional<int> only = schedule_.OnlyReaderOf(result.get());
+      if (!only) continue;
+      const ScheduledStage& reader = stage(*only);
+      if (reader.is_reduction() || reader.body->op != Op::kLoad) {
+        const Step step = CacheRead{name, Scope::kGlobal, reader.name()};
+        if (!schedule_.Apply(step).ok()) continue;
+        shape_.steps.push_back(step);
+      }
+      stored_.insert(stage(schedule_.ReadersOf(result.get())[0]).tensor.get());
+    }
+  }
+
+  void Store() {
+    for (const std::string& name : partition_.stored) {
+      const Step step = Materialize{name};
+      if (schedule_.Apply(step).ok()) shape_.steps.push_back(step);
+    }
+  }
+
+  // What belongs to kernels that others are merged into, as they are `unmerged`, stays as it is,
+  // but for what other kernels compute, too. False where those would compute a reduction.
+  bool PlaceMerged(const ProgramShape& unmerged) {
+    std::vector<int> roots;
+    std::set<int> merged, others;
+    for (const KernelShape& kernel : unmerged.kernels) {
+      const ScheduledStage& root = unmerged.stage(kernel.root);
+      const bool is_merged = partition_.merged.contains(root.name());
+      if (is_merged && unmerged.schedule.HasCompanions(root)) return false;
+      const int stage = schedule_.FindStage(root.name());
+      (is_merged ? merged : others).insert(stage);
+      roots.push_back(stage);
+    }
+    if (merged.size() != partition_.merged.size()) return false;
+    size_t placed = 0;
+    for (size_t k = 0; k < roots.size(); ++k) {
+      if (merged.contains(roots[k])) continue;
+      std::set<int> stages;
+      AddStages(schedule_, roots[k], others, stages);
+      const auto inside =
+          std::count_if(stages.begin(), stages.end(), [&](int s) { return merged.contains(s); });
+      if (inside == 0) continue;
+      if (unmerged.schedule.HasCompanions(unmerged.stage(unmerged.kernels[k].root))) return false;
+      placed += static_cast<size_t>(inside);
+      // Readers first: what only a stage that others read, too, is made of is not the kernel's own.
+      std::set<int> own;
+      for (auto at = stages.rbegin(); at != stages.rend(); ++at) {
+        const int s = *at;
+        const std::vector<int> readers = schedule_.ReadersOf(stage(s).tensor.get());
+        const bool is_own = s == roots[k] || std::all_of(readers.begin(), readers.end(),
+                                                         [&](int r) { return own.contains(r); });
+        if (is_own) {
+          own.insert(s);
+          placed_.emplace(stage(s).tensor.get(), stage(roots[k]).tensor.get());
+        } else if (stage(s).is_reduction() || merged.contains(s)) {
+          return false;
+        }
+      }
+    }
+    return placed == merged.size();
+  }
+  bool IsPlaced(int i) const { return placed_.contains(stage(i).tensor.get()); }
+
+  void Inline() {
+    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+      if (ShouldInline(static_cast<int>(i))) {
+        const Step step = ComputeInline{schedule_.stages()[i].name()};
+        if (schedule_.Apply(step).ok()) shape_.steps.push_back(step);
+      }
+    }
+  }
+
+  bool IsKernel(int i) const {
+    const ScheduledStage& s = stage(i);
+    if (!s.is_root() || s.is_reduction() || IsStageable(i)) return false;
+    const auto placed = placed_.find(s.tensor.get());
+    return placed == placed_.end() || placed->second == s.tensor.get();
+  }
+
+  void FindKernels() {
+    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+      if (IsKernel(static_cast<int>(i))) shape_.kernels.push_back(MakeKernel(static_cast<int>(i)));
+    }
+    for (const KernelShape& kernel : shape_.kernels) {
+      if (!IsReadInTails(stage(kernel.root))) continue;
+      const Step step = Materialize{stage(kernel.root).name()};
+      if (schedule_.Apply(step).ok()) shape_.steps.push_back(step);
+    }
+  }
+
+  // Has a sum of products fewer terms along an axis of what is stored than whole matrices have?
+  // These read zeros past its end, since it is known to be in memory.
+  bool IsReadInTails(const ScheduledStage& stored) const {
+    constexpr int64_t kMatrixTerms = 16;
+    if (stored.is_output || stored.materialized || !IsHalf(stored.tensor->dtype)) return false;
+    const std::vector<int> readers = schedule_.ReadersOf(stored.tensor.get());
+    return std::any_of(readers.begin(), readers.end(), [&](int r) {
+      const ScheduledStage& sum = stage(r);
+      if (sum.combiner != Combiner::kSum || sum.body->op != Op::kMul) return false;
+      return std::any_of(sum.reduce_axes.begin(), sum.reduce_axes.end(),
+                         [](const Var& axis) { return axis->extent % kMatrixTerms != 0; });
+    });
+  }
+
+  // What reads an output computes it again, so that it does not wait for it; not where another
+  // kernel would have to repeat a reduction for that.
+  void InlineOutputs(bool one_kernel) {
+    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+      const ScheduledStage& s = schedule_.stages()[i];
+      if (!s.is_output) continue;
+      const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
+      if (readers.empty()) continue;
+      const bool elementwise = std::all_of(readers.begin(), readers.end(), [&](int r) {
+        return !stage(r).is_reduction() && ReadsElementwise(stage(r), s, true);
+      });
+      const Step step = ComputeInline{s.name()};
+      if (!one_kernel && !elementwise && ReadsReduction(s)) continue;
+      if (schedule_.Apply(step).ok()) shape_.steps.push_back(step);
+    }
+  }
+
+  // Has `stage` be computed with `leader`, along the leader's first axes; false where it cannot.
+  static bool ComputeTogether(Schedule& schedule, std::vector<Step>& steps, const BufferRef& stage,
+                              const BufferRef& leader) {
+    const auto rank = static_cast<std::ptrdiff_t>(stage->shape.size());
+    ComputeWith step{stage->name, leader->name, {}};
+    const auto& axes = schedule.stage(schedule.FindStage(leader.get())).axes;
+    if (stage->shape.size() > axes.size()) return false;
+    for (auto axis = axes.begin(); axis != axes.begin() + rank; ++axis) {
+      step.axes.push_back((*axis)->name);
+    }
+    if (!schedule.Apply(Step(step)).ok()) return false;
+    steps.emplace_back(std::move(step));
+    return true;
+  }
+
+  // The reductions that a kernel computes.
+  std::vector<int> ReductionsOf(int root) const {
+    std::vector<int> reductions;
+    for (const ScheduledStage* s : schedule_.Together(stage(root))) {
+      for (const Buffer* b : ReadsOf(*s)) {
+        const int r = schedule_.FindStage(b);
+        if (r < 0 || !stage(r).is_reduction()) continue;
+        const int leader = schedule_.IndexOf(schedule_.NestOf(stage(r)));
+        if (std::find(reductions.begin(), reductions.end(), leader) == reductions.end()) {
+          reductions.push_back(leader);
+        }
+      }
+    }
+    return reductions;
+  }
+
+  // What a kernel reads, itself and in the stages that it computes.
+  Tensors InputsOf(int root) const {
+    Tensors inputs = ReadsOf(stage(root));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const int p = schedule_.FindStage(inputs[i]);
+      if (p >= 0 && !IsKernel(p) && stage(p).leader == nullptr) AddReads(stage(p), inputs);
+    }
+    return inputs;
+  }
+
+  static bool HaveCommon(const Tensors& a, const Tensors& b) {
+    return std::any_of(a.begin(), a.end(), [&](const Buffer* x) {
+      return std::find(b.begin(), b.end(), x) != b.end();
+    });
+  }
+
+  void MergeOutputs() {
+    std::vector<BufferRef> roots;
+    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+      const int stage = static_cast<int>(i);
+      if (IsKernel(stage) && !IsPlaced(stage)) roots.push_back(schedule_.stages()[i].tensor);
+    }
+    for (const BufferRef& root : roots) {
+      for (size_t l = roots.size(); l-- > 0;) {
+        const bool free = StageOf(root).leader == nullptr && StageOf(roots[l]).leader == nullptr;
+        if (free && roots[l] != root) MergeOutput(root, roots[l]);
+      }
+    }
+  }
+
+  // A kernel's reductions go on being computed in the loops of the leader, so each must have the
+  // leader's axes, and one of the leader's to go with where that has any.
+  void MergeOutput(const BufferRef& root, const BufferRef& leader) {
+    const int from = schedule_.IndexOf(StageOf(root)), to = schedule_.IndexOf(StageOf(leader));
+    if (!HaveCommon(InputsOf(from), InputsOf(to))) return;
+    std::vector<BufferRef> own, others;
+    for (int r : ReductionsOf(from)) own.push_back(stage(r).tensor);
+    for (int r : ReductionsOf(to)) others.push_back(stage(r).tensor);
+    if (!own.empty() && root->shape != leader->shape) return;
+    Schedule merged = schedule_;
+    std::vector<Step> steps;
+    if (!ComputeTogether(merged, steps, root, leader)) return;
+    for (const BufferRef& r : own) {
+      const auto goes = [&](const BufferRef& other) {
+        return r == other || (HaveCommon(ReadsOf(StageOf(r)), ReadsOf(StageOf(other))) &&
+                              ComputeTogether(merged, steps, r, other));
+      };
+      if (!others.empty() && std::none_of(others.begin(), others.end(), goes)) return;
+    }
+    schedule_ = std::move(merged);
+    shape_.steps.insert(shape_.steps.end(), steps.begin(), steps.end());
+  }
+
+  // Reductions of a kernel: their readers share their loops, unless everything is `one_kernel`.
+  void MergeReductions(bool one_kernel) {
+    std::vector<BufferRef> reductions;
+    for (const ScheduledStage& s : schedule_.stages()) {
+      const bool is_read = !schedule_.ReadersOf(s.tensor.get()).empty();
+      if (s.is_reduction() && is_read && !placed_.contains(s.tensor.get())) {
+        reductions.push_back(s.tensor);
+      }
+    }
+    const auto reader = [&](const BufferRef& r) {
+      return &schedule_.NestOf(stage(schedule_.ReadersOf(r.get())[0]));
+    };
+    for (size_t i = 0; i < reductions.size(); ++i) {
+      for (size_t l = 0; l < i && StageOf(reductions[i]).leader == nullptr; ++l) {
+        const ScheduledStage& leader = StageOf(reductions[l]);
+        const bool near = one_kernel || reader(reductions[i]) == reader(reductions[l]);
+        if (near && leader.leader == nullptr &&
+            HaveCommon(ReadsOf(StageOf(reductions[i])), ReadsOf(leader))) {
+          ComputeTogether(schedule_, shape_.steps, reductions[i], reductions[l]);
+        }
+      }
+    }
+  }
+
+  bool HasCompanions() const {
+    return std::any_of(schedule_.stages().begin(), schedule_.stages().end(),
+                       [](const ScheduledStage& s) { return s.leader != nullptr; });
+  }
+
+  // Is each reduction one kernel's?
+  bool IsWhole() const {
+    return std::all_of(
+        schedule_.stages().begin(), schedule_.stages().end(), [&](const ScheduledStage& s) {
+          if (!s.is_reduction()) return true;
+          const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
+          return std::all_of(readers.begin(), readers.end(), [&](int r) {
+            return &schedule_.NestOf(stage(r)) == &schedule_.NestOf(stage(readers[0]));
+          });
+        });
+  }
+
+  bool ReadsReduction(const ScheduledStage& s) const {
+    for (const Buffer* b : ReadsOf(s)) {
+      const int producer = schedule_.FindStage(b);
+      if (producer >= 0 && stage(producer).is_reduction()) return true;
+    }
+    return false;
+  }
+
+  // Elementwise stages disappear into their readers, except those that carry a reduction out of its
+  // kernel and those that only one reduction reads, for several terms, which a plan may want in
+  // shared memory.
+  bool ShouldInline(int i) const {
+    const ScheduledStage& s = stage(i);
+    if (s.is_reduction() || s.is_output || s.materialized || IsPlaced(i)) return false;
+    if (!ReadsReduction(s)) return !IsStageable(i);
+    if (stored_.contains(s.tensor.get())) return false;
+    const std::optional<int> reader = schedule_.OnlyReaderOf(s.tensor.get());
+    return reader && !stage(*reader).is_reduction() &&
+           (ReadsElementwise(stage(*reader), s, together_) || ReadsInParts(stage(*reader), s));
+  }
+
+  // Stages that a plan could not inline into their reduction, should it not stage them: they are
+  // kernels of their own.
+  void FindTooLarge() {
+    Schedule inlined = schedule_;
+    for (size_t i = 0; i < inlined.stages().size(); ++i) {
+      if (!IsStageable(static_cast<int>(i))) continue;
+      if (NodesOf(inlined.stages()[i].body) > kMostStagedNodes ||
+          !inlined.Apply(Step(ComputeInline{inlined.stages()[i].name()})).ok()) {
+        too_large_.insert(schedule_.stages()[i].tensor.get());
+      }
+    }
+  }
+
+  bool HasReductions() const {
+    return std::any_of(schedule_.stages().begin(), schedule_.stages().end(),
+                       [](const ScheduledStage& s) { return s.is_reduction(); });
+  }
+
+  bool IsStageable(int i) const {
+    const ScheduledStage& s = stage(i);
+    if (s.inlined || too_large_.contains(s.tensor.get()) || IsPlaced(i)) return false;
+    if (s.is_reduction() || s.is_output || s.materialized || ReadsReduction(s)) return false;
+    // Looked at first since definitions are long where everything but reductions is inlined.
+    if (!HasReductions()) return false;
+    const std::optional<int> reader = schedule_.OnlyReaderOf(s.tensor.get());
+    return reader && stage(*reader).is_reduction() && !ReadsEachOnce(stage(*reader), s);
+  }
+
+  KernelShape MakeKernel(int root) const {
+    KernelShape kernel;
+    kernel.root = root;
+    if (IsPlaced(root)) {
+      kernel.fused = true;
+      for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+        const auto placed = placed_.find(schedule_.stages()[i].tensor.get());
+        const bool is_own = placed != placed_.end() && placed->second == stage(root).tensor.get();
+        if (is_own && stage(static_cast<int>(i)).is_reduction()) {
+          kernel.reductions.push_back(static_cast<int>(i));
+        }
+      }
+      return kernel;
+    }
+    kernel.reductions = ReductionsOf(root);
+    for (int r : kernel.reductions) {
+      for (const ScheduledStage* s : schedule_.Together(stage(r))) {
+        for (const Buffer* input : ReadsOf(*s)) {
+          const int p = schedule_.FindStage(input);
+          if (p >= 0 && IsStageable(p)) kernel.stageable.push_back(p);
+        }
+      }
+    }
+    return kernel;
+  }
+
+  ProgramShape& shape_;
+  Schedule& schedule_;
+  const Partition& partition_;
+  // A kernel more for an axis of extent 1 is what points of earlier versions are of.
+  bool together_ = false;
+  absl::flat_hash_set<const Buffer*> too_large_;
+  absl::flat_hash_set<const Buffer*> stored_;  // by KeepApart
+  // Of what is not inlined the root of the kernel that computes it, others merged into it.
+  absl::flat_hash_map<const Buffer*, const Buffer*> placed_;
+};
+
+// Without kernels yet.
+ProgramShape WithAlgorithm(std::shared_ptr<const TensorProgram> program,
+                           const std::vector<Step>& algorithm) {
+  ProgramShape shape{algorithm, Schedule(std::move(program)), {}};
+  const absl::Status applied = shape.schedule.Apply(algorithm);
+  HEDDLE_CHECK(applied.ok(), "an algorithm does not apply: " + std::string(applied.message()));
+  return shape;
+}
+
+}  // namespace
+
+bool MakesParts(const ProgramShape& shape, const KernelShape& kernel) {
+  return !kernel.reductions.empty() && IsOfParts(shape.stage(kernel.root));
+}
+
+double BytesOf(const Buffer& tensor) {
+  return static_cast<double>(tensor.elements) * static_cast<double>(SizeOf(tensor.dtype));
+}
+
+ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
+                         const std::vector<Step>& algorithm, const Partition& partition) {
+  ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
+  ShapeFinder(shape, partition).Run(false);
+  return shape;
+}
+
+ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
+                         const std::vector<Step>& algorithm) {
+  ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
+  const auto& stages = shape.schedule.stages();
+  const auto outputs = std::count_if(stages.begin(), stages.end(),
+                                     [](const ScheduledStage& s) { return s.is_output; });
+  if (outputs != 1 || !stages.back().is_output) return shape;
+  KernelShape kernel;
+  kernel.root = static_cast<int>(stages.size()) - 1;
+  kernel.fused = true;
+  for (int i = 0; i < kernel.root; ++i) {
+    if (stages[static_cast<size_t>(i)].is_reduction()) kernel.reductions.push_back(i);
+  }
+  shape.kernels.push_back(std::move(kernel));
+  return shape;
+}
+
+ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program,
+                                 const Partition& partition, const std::vector<Step>& algorithm) {
+  ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
+  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, partition).Run(true);
+  return shape;
+}
+
+ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program) {
+  ProgramShape shape{{}, Schedule(std::move(program)), {}};
+  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, {}).FuseTogether();
+  return shape;
+}
+
+std::set<int> StagesOf(const ProgramShape& shape, const KernelShape& kernel) {
+  std::set<int> others, stages;
+  for (const KernelShape& k : shape.kernels) others.insert(k.root);
+  AddStages(shape.schedule, kernel.root, others, stages);
+  return stages;
+}
+
+Apart OtherReductions(const ProgramShape& shape, const KernelShape& kernel) {
+  const auto together = [&](int reduction) {
+    return shape.schedule.Together(shape.stage(reduction));
+  };
+  const auto work = [&](int reduction) {
+    double all = 0;
+    for (const ScheduledStage* s : together(reduction)) {
+      double terms = 1;
+      for (const Var& axis : s->axes) terms *= static_cast<double>(axis->extent);
+      for (const Var& axis : s->reduce_axes) terms *= static_cast<double>(axis->extent);
+      all += terms;
+    }
+    return all;
+  };
+  const auto most = std::max_element(kernel.reductions.begin(), kernel.reductions.end(),
+                                     [&](int a, int b) { return work(a) < work(b); });
+  Apart apart;
+  for (auto r = kernel.reductions.begin(); r != kernel.reductions.end(); ++r) {
+    if (r == most) continue;
+    for (const ScheduledStage* s : together(*r)) apart.insert(s->name());
+  }
+  return apart;
+}
+
+}  // namespace heddle::search_space

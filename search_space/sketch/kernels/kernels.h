@@ -1,0 +1,85 @@
+// Which kernels a program falls into, before any of them is scheduled.
+#ifndef HEDDLE_SEARCH_SPACE_SKETCH_KERNELS_KERNELS_H_
+#define HEDDLE_SEARCH_SPACE_SKETCH_KERNELS_KERNELS_H_
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "search_space/schedule/schedule.h"
+#include "search_space/schedule/step.h"
+
+namespace heddle::search_space {
+
+// One kernel: the stage whose loops it is, the reductions that are computed inside it, and the
+// elementwise stages that only those read and that can be kept in shared memory instead of being
+// inlined. Stages that are computed with others (compute_with) are not listed: their leaders are.
+struct KernelShape {
+  int root = -1;  // indices into the schedule's stages
+  std::vector<int> reductions;
+  std::vector<int> stageable;
+  // Of all that it computes nothing is inlined: what lies between the reductions is the plan's to
+  // place.
+  bool fused = false;
+};
+
+// What a kernel of a GPU costs beside its work, about.
+inline constexpr double kLaunchUs = 1.5;
+double BytesOf(const Buffer& tensor);
+
+// The decisions that every sketch shares (what is inlined) and the kernels that remain.
+struct ProgramShape {
+  std::vector<Step> steps;
+  Schedule schedule;  // with `steps` applied
+  std::vector<KernelShape> kernels;
+
+  const ScheduledStage& stage(int i) const { return schedule.stage(i); }
+};
+// Names of reductions, each to be the only one of a kernel that stores its result.
+using Apart = std::set<std::string>;
+
+// What is decided about a program's kernels beside what always is; names of stages.
+struct Partition {
+  Apart apart;
+  // Elementwise stages with kernels of their own, instead of being computed again in each reader.
+  std::set<std::string> stored;
+  // Roots of kernels that are computed in the one kernel that reads them.
+  std::set<std::string> merged;
+
+  auto operator<=>(const Partition&) const = default;
+};
+
+// `algorithm` (algorithms.h) comes first among the steps. Without kernels where something is to be
+// merged that several kernels read, or none.
+ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
+                         const std::vector<Step>& algorithm, const Partition& partition = {});
+// The program as a single kernel, for plans that fuse several reductions; without kernels when its
+// last stage is not its only output.
+ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
+                         const std::vector<Step>& algorithm);
+
+// The same two, with what can be computed together in the same loops: outputs of which one has all
+// axes of the other and that read something in common, then the reductions over the same axes of
+// each kernel. An output that others read is computed again in these, and a reduction is in the
+// kernel of its reader also where an axis of extent 1 is read at 0. The second is without kernels
+// where nothing goes together.
+ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program,
+                                 const Partition& partition = {},
+                                 const std::vector<Step>& algorithm = {});
+ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program);
+
+// Does the kernel store its reductions' results, or what is computed of them, in parts
+// (split_operand.h)? Then its root has an axis in front of theirs.
+bool MakesParts(const ProgramShape& shape, const KernelShape& kernel);
+
+// The stages that a kernel computes, but for what is computed together with these: its root and
+// what that reads, up to other kernels' roots.
+std::set<int> StagesOf(const ProgramShape& shape, const KernelShape& kernel);
+
+// All of a kernel's reductions but the one of most work, with what is computed together with it.
+Apart OtherReductions(const ProgramShape& shape, const KernelShape& kernel);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SKETCH_KERNELS_KERNELS_H_

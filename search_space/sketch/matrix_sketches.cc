@@ -1,0 +1,177 @@
+#include "search_space/sketch/matrix_sketches.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/ir/matrix.h"
+#include "search_space/ir/parts.h"
+#include "search_space/schedule/operands.h"
+#include "search_space/schedule/rewrites/axes/split_axis.h"
+#include "search_space/schedule/rewrites/reductions/reduce_in_parts.h"
+#include "search_space/sketch/combinations.h"
+#include "search_space/sketch/matrix/in_parts.h"
+#include "search_space/sketch/matrix/whole_rows.h"
+
+namespace heddle::search_space {
+namespace {
+
+// The program behind `steps`, which reduce rows of products in parts, in kernels that make these
+// where a product's tile lies: with what combines the parts in the kernel that reads it, and with
+// that in kernels of its own.
+std::vector<std::shared_ptr<const ProgramShape>> FindRowParts(
+    const std::shared_ptr<const TensorProgram>& program, const std::vector<Step>& steps) {
+  Partition partition;
+  for (const Step& step : steps) {
+    partition.stored.insert(NameOfParts(std::get<ReduceInParts>(step).stage));
+  }
+  const ProgramShape apart = FindKernels(program, steps, partition);
+  std::set<std::string> inside, combined;
+  const auto reads_parts = [&](const Stage& stage) {
+    const std::vector<Expr> loads = LoadsIn(stage.body);
+    return std::any_of(loads.begin(), loads.end(), [&](const Expr& load) {
+      return partition.stored.contains(load->buffer->name);
+    });
+  };
+  for (const Stage& stage : apart.schedule.program().stages) {
+    if (reads_parts(stage)) combined.insert(stage.name());
+    if (!partition.stored.contains(stage.name())) continue;
+    for (const Expr& part : LoadsIn(stage.body)) inside.insert(part->buffer->name);
+  }
+  for (const Step& step : steps) inside.insert(std::get<ReduceInParts>(step).stage);
+  Partition merged = partition;
+  for (const KernelShape& kernel : apart.kernels) {
+    const std::string& root = apart.stage(kernel.root).name();
+    if (inside.contains(root)) partition.merged.insert(root);
+    if (inside.contains(root) || combined.contains(root)) merged.merged.insert(root);
+  }
+  return {std::make_shared<const ProgramShape>(FindKernels(program, steps, merged)),
+          std::make_shared<const ProgramShape>(FindKernels(program, steps, partition))};
+}
+
+// Products of parts are for the units that multiply matrices of these.
+void AddInParts(const InParts& parts, bool only_last, const Target& target,
+                std::vector<Sketch>& sketches) {
+  std::vector<Plans> plans = PlansOf(*parts.shape, false, target);
+  for (size_t k = 0; k < plans.size(); ++k) {
+    KeepMatrices(only_last, plans[k]);
+    const bool is_product = MultipliesParts(*parts.shape, parts.shape->kernels[k]);
+    if (plans[k].empty() || (is_product && !plans[k][0].rule->multiplies_matrices)) return;
+  }
+  // Parts that are made where they are read may be in no product that the units take.
+  if (CountMatrices(plans) == 0) return;
+  const size_t first = sketches.size();
+  AddCombinations(std::move(plans), parts.shape, sketches);
+  for (size_t s = first; s < sketches.size(); ++s) sketches[s].name += NameOf(parts.partition);
+}
+
+// Adds what is made of a partition that merges what reads a product into its kernel, where that can
+// be, called by what it is.
+void AddMerged(const std::shared_ptr<const TensorProgram>& program, const std::vector<Step>& steps,
+               const Partition& partition, const char* called, const Target& target,
+               std::vector<Sketch>& sketches) {
+  const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, steps, partition));
+  std::vector<Plans> plans = PlansOfPartition(*shape, target);
+  if (!IsEachMade(plans) || CountMatrices(plans) == 0) return;
+  std::vector<Sketch> added;
+  AddCombinations(std::move(plans), shape, added);
+  for (Sketch& sketch : added) sketch.name = absl::StrCat(called, sketch.name);
+  AddAsOften(std::move(added), sketches);
+}
+
+}  // namespace
+
+bool HasMoreThanTwo(const KernelShape& chain) { return chain.reductions.size() > 2; }
+
+void AddForMatrices(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                    const Algorithm& algorithm, std::vector<Sketch>& sketches) {
+  if (!ShapeOf(WarpInstruction(kPartType)).IsOn(target)) return;
+  std::vector<Sketch> added;
+  const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program, algorithm.steps));
+  for (const SketchRule* rule : {&kRollingRule, &kWarpgroupRollingRule}) {
+    if (fused->kernels.empty()) continue;
+    const auto plan = PlanOf(*rule, *fused, fused->kernels[0], target);
+    if (plan.has_value()) added.push_back(MakeSketch({{*plan}}, fused, {0}));
+  }
+  const bool only_splits =
+      std::all_of(algorithm.steps.begin(), algorithm.steps.end(),
+                  [](const Step& step) { return std::holds_alternative<SplitOperand>(step); });
+  const bool is_best = !added.empty() && HasMoreThanTwo(fused->kernels[0]);
+  if (!is_best && only_splits) {
+    const std::vector<Step> steps = WorthSplitting(program, algorithm.steps, target);
+    for (const bool stored : {false, true}) {
+      if (!steps.empty()) AddInParts(FindInParts(program, steps, stored), !stored, target, added);
+    }
+  }
+  for (Sketch& sketch : added) sketch.name = absl::StrCat(algorithm.name, "/", sketch.name);
+  AddAsOften(std::move(added), sketches);
+}
+
+void AddRowParts(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                 std::vector<Sketch>& sketches) {
+  if (!ShapeOf(WarpInstruction(DType::kBFloat16)).IsOn(target)) return;
+  const std::vector<ReducedRows> rows = RowsWorthReducingInParts(*program);
+  std::vector<Sketch> added;
+  for (const int64_t columns : {64, 128, 256}) {
+    std::vector<Step> steps;
+    std::shared_ptr<const TensorProgram> parted = program;
+    for (const ReducedRows& r : rows) {
+      // Not of columns that are mostly past the end.
+      if (3 * RoundUp(r.columns, columns) > 4 * r.columns) continue;
+      const auto more = WithReductionsInParts(*parted, r.stage, columns);
+      if (!more.ok()) continue;
+      steps.push_back(ReduceInParts{r.stage, columns});
+      parted = *more;
+    }
+    if (steps.empty()) continue;
+    for (const auto& shape : FindRowParts(program, steps)) {
+      std::vector<Plans> plans = PlansOfPartition(*shape, target);
+      if (!IsEachMade(plans) || CountMatrices(plans) == 0) continue;
+      const size_t first = added.size();
+      AddCombinations(std::move(plans), shape, added);
+      for (size_t s = first; s < added.size(); ++s) {
+        added[s].name = absl::StrCat("row_parts/", added[s].name, "[", columns, "]");
+      }
+      break;
+    }
+  }
+  AddAsOften(std::move(added), sketches);
+}
+
+void AddPlaces(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+               std::vector<Sketch>& sketches) {
+  if (!ShapeOf(WarpInstruction(DType::kBFloat16)).IsOn(target)) return;
+  std::vector<Step> steps;
+  Partition partition;
+  std::shared_ptr<const TensorProgram> split = program;
+  for (const auto& [stage, axis, width] : AxesReadInParts(*program)) {
+    const auto more = WithSplitAxis(*split, stage, axis, width);
+    if (!more.ok()) continue;
+    steps.push_back(SplitAxis{stage, axis, width});
+    partition.merged.insert(stage);
+    split = *more;
+  }
+  if (steps.empty()) return;
+  AddMerged(program, steps, partition, "places/", target, sketches);
+}
+
+void AddWholeRows(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                  std::vector<Sketch>& sketches) {
+  if (!ShapeOf(WarpInstruction(DType::kBFloat16)).IsOn(target)) return;
+  std::set<std::string> inside;
+  Partition partition;
+  for (WholeRows& rows : WholeRowsOf(*program)) {
+    inside.merge(rows.inside);
+    partition.stored.insert(rows.stored);
+  }
+  if (inside.empty()) return;
+  const ProgramShape apart = FindKernels(program, {}, partition);
+  for (const KernelShape& kernel : apart.kernels) {
+    const std::string& root = apart.stage(kernel.root).name();
+    if (inside.contains(root)) partition.merged.insert(root);
+  }
+  if (!partition.merged.empty()) AddMerged(program, {}, partition, "", target, sketches);
+}
+
+}  // namespace heddle::search_space

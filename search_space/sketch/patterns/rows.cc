@@ -1,0 +1,397 @@
+#include "search_space/sketch/patterns/rows.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "absl/functional/function_ref.h"
+#include "search_space/ir/expr/simplify.h"
+#include "search_space/ir/stmt.h"
+#include "search_space/ir/tensor_program.h"
+#include "search_space/schedule/rewrites/reductions/scan.h"
+#include "search_space/sketch/kernels/kernel_plan.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr int64_t kShortestRow = 16;        // shorter ones are one thread's work
+constexpr int64_t kShortestStridedRow = 2;  // one thread has many of them, side by side
+constexpr int64_t kMostReuse = 4;           // of an input's elements; beyond it tiling is better
+
+bool IsAxis(const Expr& index, const Var& axis) {
+  return index->op == Op::kVar && index->var == axis;
+}
+
+class RowFinder {
+ public:
+  // `column_at`: where the axis along the row is among those of what has one; none = it is the
+  // last.
+  RowFinder(const ProgramShape& shape, const KernelShape& kernel, std::optional<size_t> column_at)
+      : schedule_(&shape.schedule),
+        root_(kernel.root),
+        units_(column_at.has_value() || !kernel.fused),
+        strided_(column_at.has_value()),
+        stages_(StagesOf(shape, kernel)) {
+    rank_ = stage(root_).axes.size();
+    for (int s : stages_) {
+      if (stage(s).is_reduction()) rank_ = std::min(rank_, stage(s).axes.size());
+    }
+    rows_.column_at = column_at.value_or(rank_);
+    for (size_t a = 0; a < rank_; ++a) {
+      if (RowAxis(stage(root_), a)->extent > 1) innermost_ = a;
+    }
+  }
+
+  Rows Run() {
+    const ScheduledStage& root = stage(root_);
+    rows_.root = {root.tensor};
+    if (rank_ == 0 || stages_.size() < 2 || rows_.column_at + (strided_ ? 1 : 0) > rank_) {
+      return rows_;
+    }
+    for (size_t a = 0; a < rank_; ++a) rows_.extents.push_back(RowAxis(root, a)->extent);
+    rows_.has_column = HasColumn(root);
+    InlineOthers();
+    rows_.ok = stages_.size() > 1 && AreRows() && IsWorthwhile();
+    rows_.can_split = !strided_ && stages_.size() == 2 && !rows_.has_column;
+    return rows_;
+  }
+
+ private:
+  const ScheduledStage& stage(int i) const { return schedule_->stage(i); }
+
+  // Elementwise stages that are no rows of this kernel, such as a matrix of which all is reduced to
+  // one number, or of which others read other elements than their own, as a rotated half, are
+  // computed where they are read.
+  void InlineOthers() {
+    // Readers first: what is inlined has what it reads be read there.
+    for (const int i : std::vector<int>(stages_.rbegin(), stages_.rend())) {
+      const ScheduledStage& s = stage(i);
+      if (i == root_ || s.is_reduction() || s.is_output) continue;
+      if (IsOfRows(s) && IsReadAsRows(s)) continue;
+      const BufferRef tensor = s.tensor;
+      if (!own_.has_value()) schedule_ = &own_.emplace(*schedule_);
+      if (!own_->Apply(Step(ComputeInline{tensor->name})).ok()) continue;  // then there are no rows
+      rows_.inlined.push_back({tensor});
+      stages_.erase(i);
+    }
+  }
+  bool IsReadAsRows(const ScheduledStage& s) const {
+    bool is = true;
+    for (const int r : stages_) {
+      const ScheduledStage& reader = stage(r);
+      if (!IsOfRows(reader)) continue;  // inlined, too
+      VisitLoads(reader, [&](const Expr& load) {
+        is = is && (load->buffer != s.tensor || IsOwnRow(reader, load, s));
+      });
+    }
+    return is;
+  }
+  bool IsOfRows(const ScheduledStage& s) const {
+    bool is = s.axes.size() == rank_ || HasColumn(s);
+    for (size_t a = 0; is && a < rank_; ++a) is = RowAxis(s, a)->extent == rows_.extents[a];
+    return is;
+  }
+
+  // The stage whose loops compute a tensor; -1 for inputs.
+  int NestOf(const Buffer* tensor) const {
+    const int s = schedule_->FindStage(tensor);
+    return s < 0 ? -1 : schedule_->IndexOf(schedule_->NestOf(stage(s)));
+  }
+  // How many nests of this kernel read it.
+  size_t Readers(const Buffer* tensor) const {
+    std::set<int> nests;
+    for (int r : schedule_->ReadersOf(tensor)) {
+      const int nest = NestOf(stage(r).tensor.get());
+      if (stages_.contains(nest)) nests.insert(nest);
+    }
+    return nests.size();
+  }
+  // Calls `visit` on the loads of all values that the loops of a stage compute. What indices are
+  // read of is nobody's row.
+  void VisitLoads(const ScheduledStage& s, absl::FunctionRef<void(const Expr&)> visit) const {
+    for (const ScheduledStage* member : schedule_->Together(s)) {
+      Visit(member->body, [&](const Expr& e) {
+        if (IsValueLoad(e)) visit(e);
+      });
+    }
+  }
+
+  bool HasColumn(const ScheduledStage& s) const { return s.axes.size() == rank_ + 1; }
+  const Var& Column(const ScheduledStage& s) const { return s.axes[rows_.column_at]; }
+  // Axis `a` of the rows, as that of a stage.
+  const Var& RowAxis(const ScheduledStage& s, size_t a) const {
+    return s.axes[HasColumn(s) && a >= rows_.column_at ? a + 1 : a];
+  }
+  // The axis along which the stage walks its row; null when it does not.
+  Var ColumnOf(const ScheduledStage& s) const {
+    if (s.is_reduction()) return s.reduce_axes.back();
+    return HasColumn(s) ? Column(s) : nullptr;
+  }
+
+  // Is the index that of the axis, or one that begins anywhere, as windows of a signal do?
+  bool RunsAlong(const Expr& index, const Var& axis) const {
+    return IsAxis(index, axis) ||
+           (!strided_ && !MentionsAny(Simplify(index - VarExpr(axis)), {axis.get()}));
+  }
+
+  // Which index runs along the row, if what is read is one, of which neighbours lie side by side
+  // where it is strided. A diagonal is none.
+  std::optional<size_t> AlongAt(const ScheduledStage& s, const Expr& load) const {
+    const Var column = ColumnOf(s);
+    const ExprList& indices = load->args;
+    if (column == nullptr || indices.empty()) return std::nullopt;
+    size_t at = indices.size() - 1;
+    if (strided_) {
+      while (at > 0 && load->buffer->shape[at] == 1) --at;
+      if (!IsAxis(indices[at], RowAxis(s, innermost_))) return std::nullopt;
+      while (at > 0 && !IsAxis(indices[at], column)) --at;
+    }
+    if (!RunsAlong(indices[at], column)) return std::nullopt;
+    for (size_t i = 0; i < indices.size(); ++i) {
+      if (i != at && MentionsAny(indices[i], {column.get()})) return std::nullopt;
+    }
+    return at;
+  }
+
+  bool AreRows() {
+    bool ok = true, reduces = false;
+    for (int i : stages_) {
+      const ScheduledStage& s = stage(i);
+      ok = ok && (i == root_ || !s.is_output) && IsOfRows(s) &&
+           (!s.is_reduction() || IsScan(s) ||
+            !(HasColumn(s) || (strided_ && s.reduce_axes.size() > 1)));
+      if (!ok) return false;
+      reduces = reduces || s.is_reduction();
+      AddStage(i);
+      VisitLoads(s, [&](const Expr& load) { ok = ok && Read(s, load); });
+    }
+    for (RowInput& in : rows_.inputs) FindRuns(in);
+    return ok && reduces;
+  }
+
+  // Does it reduce all prefixes of its row, for others?
+  bool IsScan(const ScheduledStage& s) const {
+    if (strided_ || !s.is_reduction() || !HasColumn(s) || s.reduce_axes.size() != 1 ||
+        schedule_->HasCompanions(s)) {
+      return false;
+    }
+    const std::optional<Scan> scan = ScanOf(s);
+    return scan.has_value() && scan->axis == rows_.column_at;
+  }
+
+  // What is read otherwise than along one row, too, belongs to no thread alone, and is no run of
+  // its reader's: nor of any reduction where the reader may be inlined into it.
+  void FindRuns(RowInput& in) const {
+    for (const auto& [tensor, reader] : elsewhere_) {
+      if (tensor != in.tensor) continue;
+      in.holdable = false;
+      std::erase(in.reductions, reader);
+      if (IsInlinable(reader.get())) in.reductions.clear();
+    }
+    const std::vector<int> readers = schedule_->ReadersOf(in.tensor.get());
+    if (!in.is_one_row && std::any_of(readers.begin(), readers.end(),
+                                      [&](int r) { return IsInlinable(stage(r).tensor.get()); })) {
+      in.reductions.clear();
+    }
+  }
+  bool IsInlinable(const Buffer* tensor) const {
+    const int s = schedule_->FindStage(tensor);
+    return stages_.contains(s) && s != root_ && !stage(s).is_reduction();
+  }
+
+  void AddStage(int i) {
+    const ScheduledStage& s = stage(i);
+    rows_.length =
+        std::max({rows_.length, ExtentOf(s.reduce_axes), HasColumn(s) ? Column(s)->extent : 1});
+    if (i == root_) return;
+    rows_.stages.push_back({{s.tensor}, s.is_reduction(), HasColumn(s), Readers(s.tensor.get())});
+  }
+
+  // The indices of a load, in the root's axes: of the one along the row where that begins.
+  ExprList RowOf(const ScheduledStage& s, const Expr& load, size_t along) const {
+    ExprList row;
+    for (size_t i = 0; i < load->args.size(); ++i) {
+      const Expr& index = load->args[i];
+      const Expr first = i == along ? Simplify(index - VarExpr(ColumnOf(s))) : index;
+      row.push_back(Substitute(first, [&](const Var& v) -> Expr {
+        for (size_t a = 0; a < rank_; ++a) {
+          if (RowAxis(s, a) == v) return VarExpr(RowAxis(stage(root_), a));
+        }
+        return nullptr;
+      }));
+    }
+    return row;
+  }
+
+  // A load of `s`: rows of the kernel's own stages are read at the same row; an input that is
+  // read along the row may be held or read in vectors.
+  bool Read(const ScheduledStage& s, const Expr& load) {
+    const int p = NestOf(load->buffer.get());
+    if (p >= 0 && stages_.contains(p)) return IsOwnRow(s, load, stage(p));
+    if (const std::optional<size_t> along = AlongAt(s, load); along.has_value()) {
+      AddInput(s, load, *along);
+    } else {
+      elsewhere_.emplace_back(load->buffer, s.tensor);
+    }
+    return true;
+  }
+
+  // Does `s` read a stage of the kernel, `read`, at its own row, and there at its own element?
+  bool IsOwnRow(const ScheduledStage& s, const Expr& load, const ScheduledStage& read) const {
+    const bool has_column = HasColumn(read);
+    if (!IsSameRow(s, load->args, has_column)) return false;
+    if (!has_column) return true;
+    const Var column = ColumnOf(s);
+    return column != nullptr && IsAxis(load->args[rows_.column_at], column) &&
+           AlongAt(s, load) == rows_.column_at && s.reduce_axes.size() <= 1 &&
+           column->extent == Column(read)->extent;
+  }
+
+  bool IsSameRow(const ScheduledStage& s, const ExprList& indices, bool has_column) const {
+    bool is = indices.size() == rank_ + (has_column ? 1 : 0);
+    for (size_t a = 0; is && a < rank_; ++a) {
+      const Expr& index = indices[has_column && a >= rows_.column_at ? a + 1 : a];
+      const Var& axis = RowAxis(s, a);
+      is = IsAxis(index, axis) || (units_ && axis->extent == 1 && IsInt(index, 0));
+    }
+    return is;
+  }
+
+  void AddInput(const ScheduledStage& s, const Expr& load, size_t along) {
+    for (const Expr& other : loads_) {
+      if (StructurallyEqual(other, load)) return;  // the same of the same stage
+    }
+    loads_.push_back(load);
+    auto input = std::find_if(rows_.inputs.begin(), rows_.inputs.end(),
+                              [&](const RowInput& in) { return in.tensor == load->buffer; });
+    if (input == rows_.inputs.end()) {
+      rows_.inputs.push_back({load->buffer,
+                              Readers(load->buffer.get()),
+                              true,
+                              along,
+                              RowOf(s, load, along),
+                              true,
+                              {}});
+      input = rows_.inputs.end() - 1;
+    }
+    // Held elements belong to threads by their place along the row alone.
+    input->holdable = input->holdable && s.reduce_axes.size() <= 1 &&
+                      IsAxis(load->args[along], ColumnOf(s)) &&
+                      load->buffer->shape[along] == ColumnOf(s)->extent;
+    const ExprList row = RowOf(s, load, along);
+    input->is_one_row = input->is_one_row && along == input->along;
+    for (size_t i = 0; i < row.size(); ++i) {
+      input->is_one_row = input->is_one_row && StructurallyEqual(row[i], input->row[i]);
+    }
+    input->holdable = input->holdable && input->is_one_row;
+    if (s.is_reduction()) input->reductions.push_back(s.tensor);
+  }
+
+  // The largest input of each reduction is read along the rows, and seldom more than once, but for
+  // other terms of the same row: tiles of several results have nothing in common then. Where terms
+  // read no values but indices, as a histogram's do, nobody has tiles for them.
+  bool IsWorthwhile() {
+    bool ok = rows_.length >= (strided_ ? kShortestStridedRow : kShortestRow) &&
+              (!strided_ || rows_.HeldTensors(kHoldShared) > 0);
+    for (int i : stages_) {
+      const ScheduledStage& s = stage(i);
+      if (!s.is_reduction() || IsScan(s)) continue;
+      double iterations = 1;
+      for (const Var& v : s.axes) iterations *= static_cast<double>(v->extent);
+      for (const Var& v : s.reduce_axes) iterations *= static_cast<double>(v->extent);
+      Expr largest;
+      VisitLoads(s, [&](const Expr& load) {
+        const int64_t more =
+            largest == nullptr ? 1 : load->buffer->elements - largest->buffer->elements;
+        if (more > 0 || (more == 0 && !IsReadAlong(s, largest))) largest = load;
+      });
+      if (largest == nullptr) {
+        Visit(s.body, [&](const Expr& e) {
+          const bool walks = e->op == Op::kLoad && MentionsAny(e, {s.reduce_axes.back().get()});
+          ok = ok && (!walks || IsReadAlong(s, e));
+        });
+        continue;
+      }
+      ok = ok && IsReadAlong(s, largest) &&
+           (iterations <= static_cast<double>(kMostReuse * largest->buffer->elements) ||
+            (!strided_ && ReusesInRowAlone(s)));
+    }
+    if (ok) FindVector();
+    return ok;
+  }
+  // Has each row elements of its own, of all that is read? Those of windows have not.
+  bool ReusesInRowAlone(const ScheduledStage& s) const {
+    bool alone = true;
+    VisitLoads(s, [&](const Expr& load) {
+      for (const Var& axis : s.axes) {
+        alone = alone && (axis->extent == 1 ||
+                          std::any_of(load->args.begin(), load->args.end(),
+                                      [&](const Expr& index) { return IsAxis(index, axis); }));
+      }
+    });
+    return alone;
+  }
+  bool IsReadAlong(const ScheduledStage& s, const Expr& load) const {
+    return strided_ ? AlongAt(s, load).has_value()
+                    : RunsAlong(load->args.back(), s.reduce_axes.back());
+  }
+
+  void FindVector() {
+    rows_.vector = ElementsOfAccess(stage(root_).tensor->dtype);
+    const auto fit = [&](int64_t extent) {
+      while (extent % rows_.vector != 0) rows_.vector /= 2;
+    };
+    if (strided_) return fit(rows_.extents[innermost_]);
+    for (int i : stages_) {
+      const ScheduledStage& s = stage(i);
+      if (s.is_reduction()) fit(s.reduce_axes.back()->extent);
+      if (HasColumn(s)) fit(Column(s)->extent);
+    }
+  }
+
+  const Schedule* schedule_;
+  std::optional<Schedule> own_;  // with what is inlined
+  const int root_;
+  const bool units_;  // is 0 the index of an axis of extent 1? (kernels.h)
+  const bool strided_;
+  std::set<int> stages_;
+  size_t rank_ = 0;
+  size_t innermost_ = 0;     // of the rows' axes the last one that is longer than 1
+  std::vector<Expr> loads_;  // of inputs, along rows
+  std::vector<std::pair<BufferRef, BufferRef>> elsewhere_;  // read not along the row, and by whom
+  Rows rows_;
+};
+
+}  // namespace
+
+int64_t Rows::HeldTensors(int64_t hold) const {
+  const auto held = [hold](const auto& x) { return IsHeld(x, hold); };
+  const auto scans = [](const RowStage& s) { return s.scans(); };
+  return std::count_if(stages.begin(), stages.end(), held) +
+         std::count_if(inputs.begin(), inputs.end(), held) +
+         2 * std::count_if(stages.begin(), stages.end(), scans);
+}
+
+bool Rows::HasScans() const {
+  return std::any_of(stages.begin(), stages.end(), [](const RowStage& s) { return s.scans(); });
+}
+
+bool Rows::IsKept(const RowInput& in, int64_t hold) const {
+  const auto scans = [&](const RowStage& s) {
+    return s.scans() && std::count(in.reductions.begin(), in.reductions.end(), s.stage.tensor) > 0;
+  };
+  return IsHeld(in, hold) || (in.holdable && std::any_of(stages.begin(), stages.end(), scans));
+}
+
+Rows FindRows(const ProgramShape& shape, const KernelShape& kernel) {
+  return RowFinder(shape, kernel, std::nullopt).Run();
+}
+
+Rows FindStridedRows(const ProgramShape& shape, const KernelShape& kernel) {
+  Rows rows;
+  const size_t axes = shape.stage(kernel.root).axes.size();
+  for (size_t at = 0; at < axes && !rows.ok; ++at) rows = RowFinder(shape, kernel, at).Run();
+  return rows;
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,168 @@
+// Chains of two products of 16-bit matrices, such as attention, by instructions of warps
+// (rolling_plan.h): a warp has rows of the result to itself.
+#include <algorithm>
+#include <utility>
+
+#include "search_space/sketch/rules/rolling_plan.h"
+#include "search_space/sketch/rules/rules.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr int64_t kOtherRegisters = 48;  // addresses, loop counters, statistics, temporaries
+constexpr MatrixInstruction kInstruction = MatrixInstruction::kM16N8K16;
+
+class WarpRollingPlan : public RollingPlan {
+ public:
+  static constexpr bool kInWarpgroups = false;
+
+  explicit WarpRollingPlan(RollingChain chain) : RollingPlan(std::move(chain)) {
+    // The first value of each takes least.
+    Add("warps", {4, 1, 2, 8}, 0);
+    Add("tiles", {1, 2, 3, 4}, 0);
+    Add("terms", TermsOfIteration(), 0);
+    Add("held", {0, 1}, 1);
+    const bool copies = chain_.keys().is_copied && chain_.values().is_copied;
+    Add("pipeline", copies ? std::vector<int64_t>{0, 2, 3, 4} : std::vector<int64_t>{0}, 1);
+    Add("min_blocks", {0, 1, 2, 3, 4}, 2);
+    Add("skip_masked", OnlyIf(chain_.is_masked), 3);
+    Add("last_first", OnlyIf(chain_.is_masked), 3);
+    Add("read_ahead", OnlyIf(!chain_.beside.empty()), 1);
+  }
+
+ protected:
+  RollingTile TileOf(HoleValues v) const override;
+  void Improve(std::mt19937_64& rng, std::vector<int64_t>& values) const override;
+  void WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                        const LoopList& outer, const LoopList& parts, const LoopRef& k,
+                        const StageRef& values) const override;
+  void WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                   const StageRef& queries, const StageRef& keys) const override;
+
+ private:
+  enum HoleNumber : uint8_t {
+    kWarps,     // of a block, along the rows
+    kTiles,     // of 16 rows, of a warp
+    kTerms,     // columns of the scores that an iteration makes
+    kHeld,      // 1: a warp's rows of the scores' first factor stay in registers
+    kPipeline,  // 0: none, more: copies, in so many buffers
+    kBlocks,
+    kMasked,
+    kReversed,
+    kAhead  // 1: what weights are made of besides scores is read before these are there
+  };
+
+  // Whole matrices of equal parts of all terms; at least one that no plan has where there are none.
+  std::vector<int64_t> TermsOfIteration() const {
+    std::vector<int64_t> terms;
+    for (int64_t t : {64, 32, 16, 128, 48, 96, 80, 112}) {
+      if (Terms() % t == 0) terms.push_back(t);
+    }
+    if (terms.empty()) terms.push_back(16);
+    return terms;
+  }
+  int64_t Registers(HoleValues v) const;
+  int64_t SharedBytes(const RollingTile& t) const;
+  // Matrices of a sum in the order in which they are multiplied, `k16` along the reduction. The
+  // loop at which two columns of those of B are read, since four blocks of these are read at once.
+  // Loops over `parts` of A are inside of that.
+  static LoopRef TileProduct(ScheduleWriter& w, const StageRef& sum, size_t row, size_t col,
+                             const LoopList& outer, const LoopList& parts, const LoopRef& k16);
+};
+
+// What lies in registers at once.
+int64_t WarpRollingPlan::Registers(HoleValues v) const {
+  const int64_t columns = CeilDiv(Columns(), 8), depth = CeilDiv(chain_.scores.Depth(), 16);
+  const int64_t sums = v[kTiles] * columns * 4, scores = v[kTiles] * v[kTerms] / 8 * 4;
+  const int64_t weights = v[kTiles] * v[kTerms] / 16 * 4;
+  // Half of the parts are there before the scores are not.
+  const int64_t beside = chain_.has_parts ? weights : 0;
+  const int64_t read = v[kAhead] != 0 ? scores * std::ssize(chain_.beside) : 0;
+  const int64_t queries = v[kTiles] * (v[kHeld] != 0 ? depth : 1) * 4;
+  // Of the other operands, two matrices and those that are read ahead.
+  static constexpr int64_t kRead = 16;
+  return kOtherRegisters + sums + kRead + queries + std::max(scores, weights) + beside + read;
+}
+
+int64_t WarpRollingPlan::SharedBytes(const RollingTile& t) const {
+  const int64_t depth = RoundUp(chain_.scores.Depth(), 16), columns = RoundUp(Columns(), 8);
+  const int64_t buffers = std::max<int64_t>(1, t.buffers);
+  const int64_t size = SizeOf(chain_.root.Type());
+  const auto bytes = [&](int64_t elements) { return RoundUp(elements * size, 128); };
+  return bytes(t.rows() * depth) + buffers * (bytes(t.terms * depth) + bytes(t.terms * columns));
+}
+
+RollingTile WarpRollingPlan::TileOf(HoleValues v) const {
+  RollingTile t{.root = kInstruction,
+                .scores = kInstruction,
+                .groups = v[kWarps],
+                .tiles = v[kTiles],
+                .terms = v[kTerms],
+                .buffers = v[kPipeline],
+                .min_blocks = v[kBlocks],
+                .skips_masked = v[kMasked] != 0,
+                .reversed = v[kReversed] != 0,
+                .reads_ahead = v[kAhead] != 0,
+                .holds_queries = v[kHeld] != 0};
+  t.registers = Registers(v);
+  t.shared_bytes = SharedBytes(t);
+  return t;
+}
+
+// Fast kernels have copies under way, tiles that fill the registers, and leave out what masks do.
+void WarpRollingPlan::Improve(std::mt19937_64& rng, std::vector<int64_t>& values) const {
+  const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); };
+  if (holes_[kPipeline].domain.size() > 1 && values[kPipeline] == 0) values[kPipeline] = 2;
+  if (chain_.is_masked && below(8) != 0) values[kMasked] = 1;
+  if (values[kMasked] == 0) values[kReversed] = 0;
+  if (!chain_.beside.empty() && below(4) != 0) values[kAhead] = 1;
+  if (values[kWarps] < 4 && below(4) != 0) values[kWarps] = 4;
+}
+
+LoopRef WarpRollingPlan::TileProduct(ScheduleWriter& w, const StageRef& sum, size_t row, size_t col,
+                                     const LoopList& outer, const LoopList& parts,
+                                     const LoopRef& k16) {
+  LoopList loops = w.DataLoops(sum);
+  const auto [row_tiles, m16] = w.Split(loops[row], 16);
+  const auto tiles = Stage(w, sum).extent[col] / 8;
+  const auto [pairs, col_tiles, n8] = w.Split(loops[col], tiles % 2 == 0 ? 2 : 1, 8);
+  loops[row] = row_tiles;
+  loops[col] = col_tiles;
+  w.Reorder(Join({outer, {pairs}, parts, loops, {m16, n8, k16}}));
+  w.Tensorize(sum, m16, n8, k16);
+  w.Unroll(pairs);
+  for (const LoopRef& part : parts) w.Unroll(part);
+  return pairs;
+}
+
+void WarpRollingPlan::WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                                       const LoopList& outer, const LoopList& parts,
+                                       const LoopRef& k, const StageRef& values) const {
+  const StageRef sum = Kernel().reduction;
+  const LoopRef read = TileProduct(w, sum, RowAxis(), ColumnAxis(), outer, parts, k);
+  w.Unroll(outer.back());
+  chain_.values().WriteTile(w, values, t.threads(), root.iterations);
+  WriteFragment(w, sum, values, ColumnAxis(), chain_.root.depth, kInstruction, MatrixOperand::kB,
+                read);
+}
+
+void WarpRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                                  const StageRef& queries, const StageRef& keys) const {
+  const MatrixKernel& product = chain_.scores;
+  const StageRef sum = product.kernel.reduction;
+  const size_t row = chain_.queries().own, col = chain_.keys().own;
+  const auto [step, k16] = w.Split(w.ReduceLoops(sum)[product.depth], 16);
+  const LoopRef read = TileProduct(w, sum, row, col, {step}, {}, k16);
+  w.Unroll(step);
+  chain_.keys().WriteTile(w, keys, t.threads(), root.iterations);
+  WriteFragment(w, sum, keys, col, product.depth, kInstruction, MatrixOperand::kB, read);
+  chain_.queries().WriteTile(w, queries, t.threads(), root.thread);
+  WriteFragment(w, sum, queries, row, product.depth, kInstruction, MatrixOperand::kA,
+                t.holds_queries ? root.thread : step);
+}
+
+}  // namespace
+
+const SketchRule kRollingRule = RollingRule<WarpRollingPlan>("rolling");
+
+}  // namespace heddle::search_space

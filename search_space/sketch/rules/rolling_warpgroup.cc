@@ -1,0 +1,190 @@
+// Chains of two products of 16-bit matrices, such as attention, by instructions of warpgroups
+// (rolling_plan.h): these read tiles in shared memory themselves, but for the weights, which the
+// lanes hold as the second product takes them. While one warpgroup makes weights of its scores,
+// products of others go on.
+#include <algorithm>
+#include <utility>
+
+#include "search_space/ir/background.h"
+#include "search_space/sketch/rules/rolling_plan.h"
+#include "search_space/sketch/rules/rules.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr int64_t kOtherRegisters = 36;  // addresses, loop counters, statistics, temporaries
+constexpr int64_t kRegistersOfMask = 4;  // of each row that a lane holds of
+
+class WarpgroupRollingPlan : public RollingPlan {
+ public:
+  static constexpr bool kInWarpgroups = true;
+
+  explicit WarpgroupRollingPlan(RollingChain chain)
+      : RollingPlan(std::move(chain)), root_(RootInstruction()) {
+    const bool copies = chain_.keys().is_copied && chain_.values().is_copied;
+    const bool boxes = chain_.keys().is_boxed && chain_.values().is_boxed;
+    // The first value of each takes least.
+    Add("groups", {1, 2, 3, 4}, 0);
+    Add("tiles", {1, 2}, 0);
+    Add("terms", root_.has_value() ? TermsOfIteration() : std::vector<int64_t>(), 0);
+    Add("pipeline", copies || boxes ? std::vector<int64_t>{2, 3, 4} : std::vector<int64_t>{0}, 1);
+    std::vector<int64_t> bulk;
+    if (copies || !boxes) bulk.push_back(0);
+    if (boxes) bulk.push_back(1);
+    Add("bulk", std::move(bulk), 1);
+    Add("min_blocks", {0, 1, 2, 3, 4}, 2);
+    Add("skip_masked", OnlyIf(chain_.is_masked), 3);
+    Add("last_first", OnlyIf(chain_.is_masked), 3);
+    Add("read_ahead", OnlyIf(!chain_.beside.empty()), 1);
+  }
+
+ protected:
+  RollingTile TileOf(HoleValues v) const override;
+  void Improve(std::mt19937_64& rng, std::vector<int64_t>& values) const override;
+  void WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                        const LoopList& outer, const LoopList& parts, const LoopRef& k,
+                        const StageRef& values) const override;
+  void WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                   const StageRef& queries, const StageRef& keys) const override;
+
+ private:
+  enum HoleNumber : uint8_t {
+    kGroups,    // of a block, along the rows
+    kTiles,     // of 64 rows, of a warpgroup
+    kTerms,     // columns of the scores that an iteration makes
+    kPipeline,  // 0: none, more: copies, in so many buffers
+    kBulk,      // 1: copies are boxes of the tensors
+    kBlocks,
+    kMasked,
+    kReversed,
+    kAhead  // 1: what weights are made of besides scores is read before these are there
+  };
+
+  // Elements of a line of a factor's tiles, of so many elements of its own axis and of the
+  // reduction's that an instruction reads; 0: there are no such lines.
+  static int64_t LineOf(const MatrixKernel& product, size_t factor, int64_t own, int64_t depth) {
+    return SharedMatrix::LongestSpanOf(product.IsAlongOwn(factor) ? own : depth, product.Type());
+  }
+  // The widest instruction that divides the columns of the result.
+  std::optional<MatrixInstruction> RootInstruction() const;
+  // Columns of an instruction that are equal parts of all terms.
+  std::vector<int64_t> TermsOfIteration() const;
+  static MatrixInstruction Instruction(int64_t columns, DType type);
+  static void TileProduct(ScheduleWriter& w, const StageRef& sum, MatrixInstruction instruction,
+                          size_t row, size_t col, const LoopList& outer, const LoopList& parts,
+                          const LoopRef& k);
+
+  const std::optional<MatrixInstruction> root_;  // nullopt: the plan has no values
+};
+
+MatrixInstruction WarpgroupRollingPlan::Instruction(int64_t columns, DType type) {
+  const auto all = WarpgroupInstructions(type);
+  return *std::find_if(all.begin(), all.end(),
+                       [&](MatrixInstruction i) { return ShapeOf(i).n == columns; });
+}
+
+std::optional<MatrixInstruction> WarpgroupRollingPlan::RootInstruction() const {
+  std::optional<MatrixInstruction> widest;
+  for (MatrixInstruction i : WarpgroupInstructions(chain_.root.Type())) {
+    if (Columns() % ShapeOf(i).n == 0) widest = i;
+  }
+  return widest;
+}
+
+std::vector<int64_t> WarpgroupRollingPlan::TermsOfIteration() const {
+  const int64_t depth = chain_.scores.Depth(), columns = ShapeOf(*root_).n;
+  std::vector<int64_t> terms;
+  for (int64_t t : {64, 32, 128, 96, 160, 192, 224, 256}) {
+    const bool has_lines = LineOf(chain_.scores, chain_.queries_number, 64, depth) > 0 &&
+                           LineOf(chain_.scores, 1 - chain_.queries_number, t, depth) > 0 &&
+                           LineOf(chain_.root, 1 - chain_.weights_number, columns, t) > 0;
+    if (Terms() % t == 0 && has_lines) terms.push_back(t);
+  }
+  return terms;
+}
+
+RollingTile WarpgroupRollingPlan::TileOf(HoleValues v) const {
+  RollingTile t{.root = *root_,
+                .scores = Instruction(v[kTerms], chain_.scores.Type()),
+                .groups = v[kGroups],
+                .tiles = v[kTiles],
+                .terms = v[kTerms],
+                .kind = v[kBulk] != 0 ? PipelineKind::kBulkCopy : PipelineKind::kAsyncCopy,
+                .buffers = v[kPipeline],
+                .min_blocks = v[kBlocks],
+                .skips_masked = v[kMasked] != 0,
+                .reversed = v[kReversed] != 0,
+                .reads_ahead = v[kAhead] != 0};
+  // Of the result and of scores, whose place the weights take, but one of two parts of these.
+  const int64_t lane = t.tiles * t.layout().row_blocks();
+  t.registers = kOtherRegisters + lane * (Columns() + t.terms) / 4 +
+                (chain_.has_parts ? lane * t.terms / 8 : 0) +
+                (chain_.is_masked ? lane * kRegistersOfMask : 0) +
+                (t.reads_ahead ? lane * t.terms / 4 * std::ssize(chain_.beside) : 0);
+  // Tiles begin where squares of the longest lines do.
+  const int64_t align = SharedMatrix::kSquareRows * SharedMatrix::kLongestSpan;
+  const int64_t depth = chain_.scores.Depth(), buffers = std::max<int64_t>(1, t.buffers);
+  const auto bytes = [&](int64_t elements) {
+    return RoundUp(elements * SizeOf(chain_.root.Type()), align);
+  };
+  t.shared_bytes = align + bytes(t.rows() * depth) +
+                   buffers * (bytes(t.terms * depth) + bytes(t.terms * Columns()));
+  return t;
+}
+
+// Fast kernels have several warpgroups a multiprocessor, and leave out what masks do.
+void WarpgroupRollingPlan::Improve(std::mt19937_64& rng, std::vector<int64_t>& values) const {
+  const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); };
+  if (chain_.is_masked && below(8) != 0) values[kMasked] = 1;
+  if (values[kMasked] == 0) values[kReversed] = 0;
+  if (!chain_.beside.empty() && below(4) != 0) values[kAhead] = 1;
+  if (values[kGroups] == 1 && below(4) != 0) values[kGroups] = 2;
+  if (values[kTerms] < 64 && below(4) != 0) values[kTerms] = holes_[kTerms].domain[0];
+}
+
+void WarpgroupRollingPlan::TileProduct(ScheduleWriter& w, const StageRef& sum,
+                                       MatrixInstruction instruction, size_t row, size_t col,
+                                       const LoopList& outer, const LoopList& parts,
+                                       const LoopRef& k) {
+  const MatrixShape& shape = ShapeOf(instruction);
+  LoopList loops = w.DataLoops(sum);
+  const auto [row_tiles, m] = w.Split(loops[row], shape.m);
+  const auto [col_tiles, n] = w.Split(loops[col], shape.n);
+  loops[row] = row_tiles;
+  loops[col] = col_tiles;
+  w.Reorder(Join({outer, parts, loops, {m, n, k}}));
+  w.Tensorize(sum, m, n, k);
+  w.Unroll(outer.back());
+  for (const LoopRef& part : parts) w.Unroll(part);
+}
+
+void WarpgroupRollingPlan::WriteRootProduct(ScheduleWriter& w, const RollingTile& t,
+                                            const Root& root, const LoopList& outer,
+                                            const LoopList& parts, const LoopRef& k,
+                                            const StageRef& values) const {
+  const StageRef sum = Kernel().reduction;
+  TileProduct(w, sum, t.root, RowAxis(), ColumnAxis(), outer, parts, k);
+  const size_t number = 1 - chain_.weights_number;
+  chain_.root.WriteLines(w, number, values, t.threads(), root.iterations,
+                         LineOf(chain_.root, number, ShapeOf(t.root).n, t.terms));
+}
+
+void WarpgroupRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                                       const StageRef& queries, const StageRef& keys) const {
+  const MatrixKernel& product = chain_.scores;
+  const StageRef sum = product.kernel.reduction;
+  const auto [step, k] = w.Split(w.ReduceLoops(sum)[product.depth], ShapeOf(t.scores).k);
+  TileProduct(w, sum, t.scores, chain_.queries().own, chain_.keys().own, {step}, {}, k);
+  const size_t number = chain_.queries_number;
+  const MatrixShape& shape = ShapeOf(t.scores);
+  product.WriteLines(w, 1 - number, keys, t.threads(), root.iterations,
+                     LineOf(product, 1 - number, shape.n, product.Depth()));
+  product.WriteLines(w, number, queries, t.threads(), root.thread,
+                     LineOf(product, number, shape.m, product.Depth()));
+}
+
+}  // namespace
+
+const SketchRule kWarpgroupRollingRule = RollingRule<WarpgroupRollingPlan>("rolling_warpgroup");
+
+}  // namespace heddle::search_space

@@ -1,0 +1,250 @@
+// Whole rows: stages that reduce rows, and what is computed from the results along the same rows,
+// in one kernel. A group of neighbouring threads, part of a warp up to a whole block, makes a row:
+// each thread reduces the runs that it reads, the group combines what they found, and where a row
+// fits into registers it is read once. Prefixes of a row are held, too. Where rows are few, several
+// blocks make parts of each, and a second kernel combines these.
+#include "search_space/sketch/patterns/rows.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/ir/stmt.h"
+#include "search_space/sketch/rules/rules.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr int64_t kShortestPart = 16;     // of a row, by one thread
+constexpr int64_t kMaxHeldElements = 64;  // of one tensor's row, by one thread
+constexpr int64_t kMaxHeldInAll = 128;    // of all rows that it holds
+constexpr int64_t kMaxRowsOfBlock = 32;
+constexpr int64_t kMostParts = 1024;       // of a row, over blocks
+constexpr int64_t kMostBlocks = 16;        // a multiprocessor, of split rows
+constexpr int64_t kMostPartThreads = 256;  // that combine them
+
+enum RowHole { kThreads, kRowsOfBlock, kVector, kHold, kUnroll, kSplit };
+
+class RowsPlan : public KernelPlan {
+ public:
+  RowsPlan(Rows rows, const Target& target) : rows_(std::move(rows)), target_(target) {
+    holes_ = {{"threads", {}, 0},
+              {"rows", {1}, 0},
+              {"vector", {1}, 0},
+              {"hold", {kHoldNothing}, 0},
+              {"unroll", {1, 2, 4}, 0}};
+    for (int64_t t = 4; t <= std::min<int64_t>(1024, target.max_threads_per_block); t *= 2) {
+      holes_[kThreads].domain.push_back(t);
+    }
+    for (int64_t r = 2; r <= kMaxRowsOfBlock; r *= 2) holes_[kRowsOfBlock].domain.push_back(r);
+    for (int64_t v = 2; v <= rows_.vector; v *= 2) holes_[kVector].domain.push_back(v);
+    if (rows_.HeldTensors(kHoldShared) > rows_.HeldTensors(kHoldNothing)) {
+      holes_[kHold].domain.push_back(kHoldShared);
+    }
+    if (rows_.HeldTensors(kHoldEverything) > rows_.HeldTensors(kHoldShared)) {
+      holes_[kHold].domain.push_back(kHoldEverything);
+    }
+    if (!rows_.can_split || Blocks(1, 1) >= 2 * target.sm_count) return;
+    holes_.push_back({"split", {1}, 0});
+    for (int64_t p = 2; p <= std::min(kMostParts, rows_.length / kShortestPart); p *= 2) {
+      holes_[kSplit].domain.push_back(p);
+    }
+  }
+
+  std::vector<uint8_t> Default() const override {  // a warp a row
+    std::vector<uint8_t> choices(holes_.size(), 0);
+    choices[kThreads] = choices[kRowsOfBlock] = 3;
+    const std::vector<int64_t>& threads = holes_[kThreads].domain;
+    // Of prefixes a thread holds what it makes.
+    const int64_t most = rows_.HasScans() ? kMaxHeldElements / 2 : kMostSerialTerms;
+    while (rows_.length > most * threads[choices[kThreads]] &&
+           choices[kThreads] + size_t{1} < threads.size()) {
+      ++choices[kThreads];
+      choices[kRowsOfBlock] -= choices[kRowsOfBlock] > 0 ? 1 : 0;
+    }
+    return choices;
+  }
+
+  absl::Status Check(HoleValues v) const override {
+    const auto refuse = [&](const std::string& why) {
+      return absl::ResourceExhaustedError(absl::StrCat(rows_.root.tensor->name, ": ", why));
+    };
+    const int64_t threads = v[kThreads] * v[kRowsOfBlock];
+    if (threads % kWarpThreads != 0 || threads > target_.max_threads_per_block) {
+      return refuse(absl::StrCat(threads, " threads a block"));
+    }
+    const int64_t blocks = Blocks(v[kRowsOfBlock], Parts(v)), part = PartLength(v);
+    if (v[kThreads] > kWarpThreads && v[kThreads] * v[kVector] >= 2 * part) {
+      return refuse(absl::StrCat(v[kThreads], " threads for a row of ", part));
+    }
+    if (blocks > target_.max_grid) return refuse(absl::StrCat(blocks, " blocks"));
+    if (Parts(v) > 1 && (blocks > kMostBlocks * target_.sm_count || v[kHold] != kHoldNothing ||
+                         CeilDiv(rows_.length, part) != Parts(v))) {
+      return refuse(absl::StrCat(Parts(v), " parts of a row are not all needed"));
+    }
+    const int64_t held = Elements(v);
+    if (held > kMostSerialTerms) return refuse(absl::StrCat(held, " terms a thread"));
+    const int64_t tensors = rows_.HeldTensors(v[kHold]);
+    if (tensors > 0 && (held > kMaxHeldElements || held * tensors > kMaxHeldInAll ||
+                        held * tensors * threads > target_.registers_per_sm / 2)) {
+      return refuse(absl::StrCat(held, " elements a thread"));
+    }
+    if (v[kUnroll] > 1 && (tensors > 0 || v[kUnroll] * v[kThreads] * v[kVector] > part)) {
+      return refuse("nothing to unroll");
+    }
+    return absl::OkStatus();
+  }
+
+  double Waste(HoleValues v) const override {
+    const double row = static_cast<double>(Elements(v) * v[kThreads] * Parts(v));
+    return row / static_cast<double>(rows_.length);
+  }
+
+  void Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const override {
+    // Rows that fit are best read once, so most draws hold them.
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      KernelPlan::Draw(rng, values);
+      if (values[kHold] == kHoldNothing) continue;
+      values[kUnroll] = 1;
+      if (Check(values).ok()) break;
+    }
+  }
+
+  void Write(ScheduleWriter& w, HoleValues v) const override;
+
+ private:
+  int64_t Parts(HoleValues v) const { return holes_.size() > kSplit ? v[kSplit] : 1; }
+  // Elements of a row that one block makes: of a part, whole rounds of its threads.
+  int64_t PartLength(HoleValues v) const {
+    if (Parts(v) == 1) return rows_.length;
+    const int64_t round = v[kThreads] * v[kVector];
+    return RoundUp(CeilDiv(rows_.length, Parts(v)), round);
+  }
+  // Of these, what one thread makes.
+  int64_t Elements(HoleValues v) const {
+    return CeilDiv(PartLength(v), v[kThreads] * v[kVector]) * v[kVector];
+  }
+  int64_t Blocks(int64_t rows_of_block, int64_t parts) const {
+    int64_t rows = parts;
+    for (int64_t e : rows_.extents) rows *= e;
+    return CeilDiv(rows, rows_of_block);
+  }
+  LoopRef WriteRoot(ScheduleWriter& w, HoleValues v) const;
+  void WriteReduction(ScheduleWriter& w, const StageRef& reduction, const BufferRef& of,
+                      HoleValues v) const;
+  void WriteParts(ScheduleWriter& w, HoleValues v) const;
+
+  const Rows rows_;
+  const Target target_;
+};
+
+// `rows` of a block, each of `threads`, of a stage without an axis along the row. Returns the loop
+// of the threads.
+LoopRef WriteGroups(ScheduleWriter& w, const StageRef& root, int64_t rows, int64_t threads) {
+  LoopList axes = w.Loops(root);
+  const LoopRef lane = w.Replicate(root, threads);
+  const auto [block, row] = w.Split(w.Fuse(axes), rows);
+  w.Reorder({block, row, lane});
+  const LoopRef thread = w.Fuse({row, lane});
+  w.Bind(block, BindTo::kBlock);
+  w.Bind(thread, BindTo::kThread);
+  return thread;
+}
+
+// Returns the loop of the threads.
+LoopRef RowsPlan::WriteRoot(ScheduleWriter& w, HoleValues v) const {
+  const StageRef& root = rows_.root;
+  if (!rows_.has_column) return WriteGroups(w, root, v[kRowsOfBlock], v[kThreads]);
+  LoopList axes = w.Loops(root), rest;
+  const auto parts = w.Split(axes.back(), v[kThreads], v[kVector]);
+  const LoopRef& lane = parts[1];
+  rest = {parts[0], parts[2]};
+  axes.pop_back();
+  const auto [block, row] = w.Split(w.Fuse(axes), v[kRowsOfBlock]);
+  w.Reorder(Join({{block, row, lane}, rest}));
+  const LoopRef thread = w.Fuse({row, lane});
+  w.Bind(block, BindTo::kBlock);
+  w.Bind(thread, BindTo::kThread);
+  if (v[kVector] > 1) w.Vectorize(rest.back());
+  return thread;
+}
+
+// `of`: the row's reduction, of which `reduction` makes all or parts.
+void RowsPlan::WriteReduction(ScheduleWriter& w, const StageRef& reduction, const BufferRef& of,
+                              HoleValues v) const {
+  const LoopRef whole = w.Fuse(w.ReduceLoops(reduction));
+  LoopRef lane;
+  if (v[kUnroll] > 1) {
+    const auto parts = w.Split(whole, v[kUnroll], v[kThreads], v[kVector]);
+    w.Unroll(parts[1]);
+    lane = parts[2];
+  } else {
+    lane = w.Split(whole, v[kThreads], v[kVector])[1];
+  }
+  w.Bind(lane, BindTo::kThread);
+  if (v[kVector] == 1) return;
+  for (const RowInput& in : rows_.inputs) {
+    const auto& readers = in.reductions;
+    if (rows_.IsKept(in, v[kHold]) || std::count(readers.begin(), readers.end(), of) != 1) {
+      continue;
+    }
+    const StageRef run = w.CacheRead(in.tensor, Scope::kLocal, reduction);
+    w.ComputeAt(run, lane);
+    w.Vectorize(w.Loops(run).back());
+  }
+}
+
+// One kernel makes parts of the rows, which another reads as rows that are as long as there are
+// parts.
+void RowsPlan::WriteParts(ScheduleWriter& w, HoleValues v) const {
+  const StageRef& whole = rows_.stages[0].stage;
+  const LoopRef row = w.Fuse(w.ReduceLoops(whole));
+  const StageRef part = w.Rfactor(w.Split(row, PartLength(v))[0]);
+  const StageRef results = w.Materialize(part, whole)[0];
+  w.SetScope(part, Scope::kLocal);
+  w.ComputeAt(part, WriteGroups(w, results, v[kRowsOfBlock], v[kThreads]));
+  WriteReduction(w, part, whole.tensor, v);
+  int64_t threads = kWarpThreads;
+  while (threads < std::min(Parts(v), kMostPartThreads)) threads *= 2;
+  w.SetScope(whole, Scope::kLocal);
+  w.ComputeAt(whole, WriteGroups(w, rows_.root, 1, threads));
+  w.Bind(w.Split(w.ReduceLoops(whole)[0], threads, 1)[1], BindTo::kThread);
+}
+
+void RowsPlan::Write(ScheduleWriter& w, HoleValues v) const {
+  for (const StageRef& s : rows_.inlined) w.ComputeInline(s);
+  if (Parts(v) > 1) return WriteParts(w, v);
+  for (const RowStage& s : rows_.stages) {
+    if (Rows::IsInlined(s, v[kHold])) w.ComputeInline(s.stage);
+  }
+  const LoopRef thread = WriteRoot(w, v);
+  for (size_t i = rows_.stages.size(); i-- > 0;) {
+    const RowStage& s = rows_.stages[i];
+    if (Rows::IsInlined(s, v[kHold])) continue;
+    w.SetScope(s.stage, Scope::kLocal);
+    if (Rows::IsHeld(s, v[kHold])) w.Spread(s.stage, v[kThreads], v[kVector]);
+    if (s.scans()) w.ShareScan(s.stage, v[kThreads], v[kVector], ScanGroup::kNeighbours);
+    w.ComputeAt(s.stage, thread);
+  }
+  for (const RowInput& in : rows_.inputs) {
+    if (!rows_.IsKept(in, v[kHold])) continue;
+    const StageRef row = w.CacheReadForKernel(in.tensor, Scope::kLocal, rows_.root);
+    w.Spread(row, v[kThreads], v[kVector]);
+    w.ComputeAt(row, thread);
+  }
+  for (const RowStage& s : rows_.stages) {
+    if (s.reduces && !s.scans()) WriteReduction(w, s.stage, s.stage.tensor, v);
+  }
+}
+
+std::unique_ptr<KernelPlan> PlanRows(const ProgramShape& shape, const KernelShape& kernel,
+                                     const Target& target) {
+  Rows rows = FindRows(shape, kernel);
+  if (!rows.ok) return nullptr;
+  return std::make_unique<RowsPlan>(std::move(rows), target);
+}
+
+}  // namespace
+
+const SketchRule kRowsRule = {.name = "rows", .apply = PlanRows, .takes_fused_kernels = true};
+
+}  // namespace heddle::search_space

@@ -1,0 +1,198 @@
+// One element, or a small tile of them, a thread: the plan for elementwise and window operators
+// and, with every choice at its smallest, the default schedule of everything.
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/sketch/rules/rules.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Elements a thread computes at most: all of them are unrolled.
+constexpr int64_t kMaxThreadElements = 32;
+
+// Threads that keep a multiprocessor's memory requests flowing.
+constexpr int64_t kBusyThreads = 512;
+
+// Longest axis of which one thread may compute all elements.
+constexpr int64_t kMaxWhole = 16;
+
+// Neighbours along an axis that read the same elements: all when no index mentions the axis, q when
+// every mention is axis / q.
+int64_t SharedRun(const ScheduledStage& stage, size_t axis) {
+  const Var& var = stage.axes[axis];
+  int64_t run = 0;
+  std::function<void(const Expr&)> scan = [&](const Expr& e) {
+    if (e->op == Op::kVar && e->var == var) run = 1;
+    if (e->op == Op::kDiv && e->args[0]->op == Op::kVar && e->args[0]->var == var &&
+        e->args[1]->op == Op::kInt) {
+      run = std::gcd(run, e->args[1]->int_value);
+      return;
+    }
+    for (const Expr& arg : e->args) scan(arg);
+  };
+  Visit(stage.body, [&](const Expr& node) {
+    if (node->op == Op::kLoad) {
+      for (const Expr& index : node->args) scan(index);
+    }
+  });
+  return run == 0 ? var->extent : run;
+}
+
+// Leaves the values that make whole runs, where there are any.
+void KeepMultiples(int64_t run, std::vector<int64_t>& tiles) {
+  std::vector<int64_t> whole;
+  std::copy_if(tiles.begin(), tiles.end(), std::back_inserter(whole),
+               [&](int64_t t) { return t % run == 0; });
+  if (!whole.empty()) tiles = std::move(whole);
+}
+
+class StreamingPlan : public KernelPlan {
+ public:
+  StreamingPlan(const ProgramShape& shape, const KernelShape& kernel, const Target& target)
+      : target_(target) {
+    const ScheduledStage& root = shape.stage(kernel.root);
+    root_ = {root.tensor};
+    for (const Var& axis : root.axes) extents_.push_back(axis->extent);
+    for (int s : kernel.stageable) inlined_.push_back({shape.stage(s).tensor});
+    for (int r : kernel.reductions) reductions_.push_back({shape.stage(r).tensor});
+    holes_ = {
+        {"threads", {}, 0}, {"vector", {1}, 0}, {"items", {1, 2, 4, 8}, 0}, {"unroll", {1}, 1}};
+    for (int64_t t = 32; t <= std::min<int64_t>(1024, target.max_threads_per_block); t *= 2) {
+      holes_[kThreads].domain.push_back(t);
+    }
+    // Vectors that cross a row's end would be scalar accesses in the end.
+    const int64_t widest = ElementsOfAccess(root.tensor->dtype);
+    for (int64_t v = 2; v <= widest && extents_.back() % v == 0; v *= 2) {
+      holes_[kVector].domain.push_back(v);
+    }
+    KeepMultiples(SharedRun(root, extents_.size() - 1), holes_[kVector].domain);
+    if (!reductions_.empty()) holes_[kUnroll].domain = {1, 2, 4, 8};
+    int64_t least = holes_[kVector].domain[0];  // elements of a thread
+    for (size_t a = 0; a + 1 < extents_.size(); ++a) {
+      std::vector<int64_t> tiles = {1};
+      for (int64_t t = 2; t <= std::min<int64_t>(4, extents_[a]); t *= 2) tiles.push_back(t);
+      if (extents_[a] <= kMaxWhole && extents_[a] > tiles.back()) tiles.push_back(extents_[a]);
+      std::vector<int64_t> whole = tiles;
+      KeepMultiples(SharedRun(root, a), whole);
+      if (least * whole[0] <= kMaxThreadElements) tiles = std::move(whole);
+      least *= tiles[0];
+      holes_.push_back({root.axes[a]->name + ".tile", tiles, 0});
+    }
+  }
+
+  std::vector<uint8_t> Default() const override {
+    const auto& threads = holes_[kThreads].domain;
+    const auto preferred = std::find(threads.begin(), threads.end(), 256);
+    const auto at = preferred == threads.end() ? threads.size() - 1
+                                               : static_cast<size_t>(preferred - threads.begin());
+    std::vector<uint8_t> choices(holes_.size(), 0);
+    choices[kThreads] = static_cast<uint8_t>(at);
+    return choices;
+  }
+
+  // Mostly points whose threads fill the device, as far as there is work for them.
+  void Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const override {
+    static constexpr int kAttempts = 16;
+    const bool anywhere = std::uniform_int_distribution<int>(0, 7)(rng) == 0;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      KernelPlan::Draw(rng, values);
+      if (anywhere || Blocks(values) * values[kThreads] >= target_.sm_count * kBusyThreads) return;
+    }
+  }
+
+  absl::Status Check(HoleValues v) const override {
+    if (ThreadElements(v) > kMaxThreadElements) {
+      return absl::ResourceExhaustedError(absl::StrCat(root_.tensor->name, ": more than ",
+                                                       kMaxThreadElements, " elements a thread"));
+    }
+    if (Blocks(v) > target_.max_grid) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(root_.tensor->name, ": more than ", target_.max_grid, " blocks"));
+    }
+    return absl::OkStatus();
+  }
+
+  double Waste(HoleValues v) const override {
+    double total = 1;
+    for (int64_t e : extents_) total *= static_cast<double>(e);
+    return static_cast<double>(Blocks(v) * v[kThreads] * ThreadElements(v)) / total;
+  }
+
+  void Write(ScheduleWriter& w, HoleValues v) const override {
+    for (const StageRef& s : inlined_) w.ComputeInline(s);
+    LoopList loops = w.Loops(root_), tiles, lanes;
+    for (size_t a = 0; a + 1 < loops.size(); ++a) {
+      if (Tile(v, a) == 1) continue;
+      const auto [outer, tile] = w.Split(loops[a], Tile(v, a));
+      loops[a] = outer;
+      tiles.push_back(tile);
+    }
+    if (v[kVector] > 1) {
+      const auto [outer, lane] = w.Split(loops.back(), v[kVector]);
+      loops.back() = outer;
+      lanes.push_back(lane);
+    }
+    if (!tiles.empty()) {
+      w.Reorder(Join({loops, tiles, lanes}));
+      for (const LoopRef& tile : tiles) w.Unroll(tile);
+    }
+    const LoopRef fused = w.Fuse(loops);
+    LoopRef block, thread, innermost;
+    if (v[kItems] > 1) {
+      // Threads of a block stay neighbours; each makes several strides.
+      const auto parts = w.Split(fused, v[kItems], v[kThreads]);
+      block = parts[0], innermost = parts[1], thread = parts[2];
+      w.Reorder({block, thread, innermost});
+      w.Unroll(innermost);
+    } else {
+      const auto parts = w.Split(fused, v[kThreads]);
+      block = parts[0], innermost = thread = parts[1];
+    }
+    w.Bind(block, BindTo::kBlock);
+    w.Bind(thread, BindTo::kThread);
+    if (!lanes.empty()) w.Vectorize(lanes[0]);
+    for (const StageRef& reduction : reductions_) {
+      w.SetScope(reduction, Scope::kLocal);
+      w.ComputeAt(reduction, tiles.empty() ? innermost : tiles.back());
+      const LoopRef last = w.ReduceLoops(reduction).back();
+      if (v[kUnroll] == 1 || last.var->extent == 1) continue;
+      w.Unroll(w.Split(last, std::min(v[kUnroll], last.var->extent))[1]);
+    }
+  }
+
+ private:
+  enum { kThreads, kVector, kItems, kUnroll, kFirstTile };
+
+  int64_t Tile(HoleValues v, size_t axis) const {
+    return axis + 1 < extents_.size() ? v[kFirstTile + axis] : v[kVector];
+  }
+  int64_t ThreadElements(HoleValues v) const {
+    int64_t elements = v[kItems];
+    for (size_t a = 0; a < extents_.size(); ++a) elements *= Tile(v, a);
+    return elements;
+  }
+  int64_t Blocks(HoleValues v) const {
+    int64_t tiles = 1;
+    for (size_t a = 0; a < extents_.size(); ++a) tiles *= CeilDiv(extents_[a], Tile(v, a));
+    return CeilDiv(tiles, v[kThreads] * v[kItems]);
+  }
+
+  const Target target_;
+  StageRef root_;
+  std::vector<int64_t> extents_;
+  std::vector<StageRef> inlined_, reductions_;
+};
+
+std::unique_ptr<KernelPlan> PlanStreaming(const ProgramShape& shape, const KernelShape& kernel,
+                                          const Target& target) {
+  return std::make_unique<StreamingPlan>(shape, kernel, target);
+}
+
+}  // namespace
+
+const SketchRule kStreamingRule = {.name = "stream", .apply = PlanStreaming, .is_fallback = true};
+
+}  // namespace heddle::search_space

@@ -1,0 +1,150 @@
+// Products of whole numbers in 16 bits: of which factors that is known, what a program becomes, and
+// which sums are refused.
+#include "search_space/schedule/rewrites/reductions/narrow_factors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "search_space/ir/matrix.h"
+#include "search_space/ir/whole_factors.h"
+#include "tests/search_space/products.h"
+
+namespace heddle::search_space {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kOperators = R"(
+op codes(m, n, k) {
+  in X[m, k]: index(256), W[n, k]: index(256), S[m], T[n]
+  C[i: m, j: n] = sum(r: k) (X[i, r] - 128) * (W[j, r] - 128)
+  out Y[i: m, j: n] = C[i, j] * S[i] * T[j]
+}
+op half_bytes(m, n, k) {
+  in X[m, k]: index(16), W[n, k / 2]: index(256)
+  out Y[i: m, j: n] = sum(r: k) X[i, r] * select(r % 2 == 0, W[j, r / 2] % 16 - 8, W[j, r / 2] / 16 - 8)
+}
+op weights(m, n, k) {
+  in X[m, k], W[n, k]: index(256)
+  out Y[i: m, j: n] = sum(r: k) X[i, r] * (W[j, r] - 128)
+}
+op long_codes(m, n, k, v) {
+  in X[m, k]: index(v), W[n, k]: index(v)
+  out Y[i: m, j: n] = sum(r: k) X[i, r] * W[j, r]
+}
+op counts(m) {
+  in I[m]: index(40), L[m]: index(30)
+  out Y[i: 40, j: 30] = sum(r: m) select(I[r] == i, 1, 0) * select(L[r] == j, 1, 0)
+}
+op halves(m, n, k) {
+  in X[m, k]: index(256), W[n, k]: index(256)
+  out Y[i: m, j: n] = sum(r: k) (0.5 * X[i, r]) * W[j, r]
+}
+op squares(m, k) {
+  in X[m, k]: index(256)
+  out Y[i: m] = sum(r: k) X[i, r] * X[i, r]
+}
+)";
+
+std::shared_ptr<const TensorProgram> Made(const std::string& op, const std::string& shape,
+                                          DType type = DType::kFloat32) {
+  return InstantiatedFrom(kOperators, op, shape, type);
+}
+
+absl::StatusOr<DType> TypeOf(const std::string& op, const std::string& shape,
+                             DType type = DType::kFloat32) {
+  const auto program = Made(op, shape, type);
+  return TypeOfWholeFactors(*program, program->stages[0]);
+}
+
+TEST(NarrowFactors, AreOfATypeThatHasTheirValues) {
+  EXPECT_EQ(*TypeOf("codes", "m=3,n=4,k=64"), DType::kFloat16);
+  EXPECT_EQ(*TypeOf("half_bytes", "m=3,n=4,k=64"), DType::kFloat16);
+  EXPECT_EQ(*TypeOf("counts", "m=64"), DType::kFloat16);
+  EXPECT_EQ(*TypeOf("long_codes", "m=3,n=4,k=3,v=2049"), DType::kFloat16);
+  // That of the other factor.
+  EXPECT_EQ(*TypeOf("weights", "m=3,n=4,k=64", DType::kBFloat16), DType::kBFloat16);
+  EXPECT_EQ(*TypeOf("weights", "m=3,n=4,k=64", DType::kFloat16), DType::kFloat16);
+}
+
+TEST(NarrowFactors, OthersAreRefused) {
+  const auto why = [](const std::string& op, const std::string& shape) {
+    return std::string(TypeOf(op, shape).status().message());
+  };
+  EXPECT_THAT(why("long_codes", "m=3,n=4,k=3,v=2050"), HasSubstr("no numbers of one type"));
+  EXPECT_THAT(why("weights", "m=3,n=4,k=64"), HasSubstr("no numbers of one type"));
+  EXPECT_THAT(why("halves", "m=3,n=4,k=64"), HasSubstr("no numbers of one type"));
+  EXPECT_THAT(why("squares", "m=3,k=64"), HasSubstr("no product of matrices"));
+  // 128 * 128 * 1024 is 2^24.
+  EXPECT_TRUE(TypeOf("codes", "m=3,n=4,k=1024").ok());
+  EXPECT_THAT(why("codes", "m=3,n=4,k=1025"), HasSubstr("more than 2^24"));
+  // Whoever computes in 16 bits has such sums anyway.
+  EXPECT_TRUE(TypeOf("codes", "m=3,n=4,k=1025", DType::kBFloat16).ok());
+}
+
+TEST(NarrowFactors, ComputeTheSame) {
+  for (const auto& [op, shape] : {std::pair("codes", "m=5,n=4,k=24"),
+                                  {"half_bytes", "m=5,n=4,k=24"},
+                                  {"counts", "m=90"}}) {
+    SCOPED_TRACE(op);
+    const auto program = Made(op, shape);
+    const auto narrowed = WithNarrowFactors(*program, program->stages[0].name());
+    ASSERT_TRUE(narrowed.ok()) << narrowed.status();
+    TensorValues expected = IntegerInputs(*program), got = expected;
+    EvaluateAll(*program, expected);
+    EvaluateAll(**narrowed, got);
+    EXPECT_EQ(got.at("Y"), expected.at("Y"));
+  }
+}
+
+// A time that units for matrices need is no wrong clock's.
+TEST(NarrowFactors, ArePartOfTheDevicesPeak) {
+  const Target target = *FindTarget("h100");
+  EXPECT_EQ(PeakGflops(*Made("codes", "m=3,n=4,k=64"), target), MatrixGflops(target));
+  EXPECT_EQ(PeakGflops(*Made("halves", "m=3,n=4,k=64"), target), target.peak_gflops);
+}
+
+struct Case {
+  const char *op, *shape, *sketch;
+  DType type = DType::kFloat32;
+};
+
+class NarrowProducts : public testing::TestWithParam<Case> {};
+
+TEST_P(NarrowProducts, ComputeTheDefinition) {
+  static constexpr int kDraws = 400, kPoints = 6;
+  const auto& [op, shape, sketch, type] = GetParam();
+  const Target target = *FindTarget("h100");
+  const auto program = Made(op, shape, type);
+  const auto space = *SearchSpace::Create(program, target);
+  Rng rng(5);
+  int seen = 0;
+  for (int draw = 0; draw < kDraws && seen < kPoints; ++draw) {
+    const Point point = *space.Sample(rng);
+    if (!absl::StartsWith(space.Print(point), sketch)) continue;
+    SCOPED_TRACE(space.Print(point));
+    const auto lowered = space.Lower(point);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const absl::Status verified = Verify(*lowered, target);
+    ASSERT_TRUE(verified.ok()) << verified;
+    ExpectComputes(*program, *lowered, rng());
+    ++seen;
+  }
+  EXPECT_EQ(seen, kPoints);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, NarrowProducts,
+    testing::Values(Case{"codes", "m=40,n=33,k=48", "narrow/matrix:"},
+                    Case{"codes", "m=40,n=33,k=48", "narrow/warpgroup:"},
+                    Case{"half_bytes", "m=24,n=40,k=64", "narrow/warpgroup:"},
+                    Case{"weights", "m=24,n=40,k=64", "narrow/warpgroup:", DType::kBFloat16},
+                    Case{"counts", "m=80", "narrow/matrix:"}),
+    [](const auto& info) { return absl::StrCat(info.param.op, "_", info.index); });
+
+}  // namespace
+}  // namespace heddle::search_space

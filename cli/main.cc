@@ -72,7 +72,7 @@ int Main(int argc, char** argv) {
     return Fail(absl::InvalidArgumentError(*wrong));
   }
   try {
-    app.parse({words.rbegin(), words.rend()});  // the last word first
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // the last one first
   } catch (const CLI::ParseError& error) {
     // Help and version are "errors" with exit code 0.
     return app.exit(error) == 0 ? kDone : kBadArguments;

@@ -1,5 +1,5 @@
 // Expressions as C text: which integers need 64 bits, how floor division is spelled, where
-// parentheses go. Internal to codegen.cc.
+// parentheses go. Internal to measure/codegen.
 #ifndef HEDDLE_MEASURE_CODEGEN_EXPR_PRINTER_H_
 #define HEDDLE_MEASURE_CODEGEN_EXPR_PRINTER_H_
 

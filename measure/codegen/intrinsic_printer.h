@@ -1,5 +1,5 @@
 // Intrinsics: barriers, exchanges between threads, products of matrices, copies that run in the
-// background. Internal to codegen.cc.
+// background. Internal to measure/codegen.
 #ifndef HEDDLE_MEASURE_CODEGEN_INTRINSIC_PRINTER_H_
 #define HEDDLE_MEASURE_CODEGEN_INTRINSIC_PRINTER_H_
 

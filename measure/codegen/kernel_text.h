@@ -1,4 +1,4 @@
-// The text of one kernel while it is printed. Internal to codegen.cc.
+// The text of one kernel while it is printed. Internal to measure/codegen.
 #ifndef HEDDLE_MEASURE_CODEGEN_KERNEL_TEXT_H_
 #define HEDDLE_MEASURE_CODEGEN_KERNEL_TEXT_H_
 

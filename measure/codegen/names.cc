@@ -119,6 +119,7 @@ constexpr struct {
 } kAffixes[] = {{"g_", ""},     {"s_", ""},       {"r_", ""},        {"v_", ""},
                 {"m_", "_map"}, {"x_", "_value"}, {"x_", "_vector"}, {"o_", "_offset"},
                 {"p_", "_ptr"}, {"", ""},         {"", ""}};
+static_assert(std::size(kAffixes) == static_cast<size_t>(NameKind::kOther) + 1);
 
 // A sign is this byte and the name's number, in bytes that no ASCII text has.
 constexpr char kSign = '\1';

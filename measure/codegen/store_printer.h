@@ -1,5 +1,5 @@
 // Stores, and the loads of what they store: as wide as they may be, and none behind a branch.
-// Internal to codegen.cc.
+// Internal to measure/codegen.
 #ifndef HEDDLE_MEASURE_CODEGEN_STORE_PRINTER_H_
 #define HEDDLE_MEASURE_CODEGEN_STORE_PRINTER_H_
 

@@ -41,7 +41,7 @@ class WholeNumbers {
       case Op::kFloat:
         return OfFloat(e->float_value);
       case Op::kCast:
-        return Of(e->args[0]);
+        return OfConverted(e);
       case Op::kLoad:
         if (e->buffer->index_extent == 0) return std::nullopt;
         return Interval{0, e->buffer->index_extent - 1};
@@ -59,15 +59,21 @@ class WholeNumbers {
       case Op::kMin:
         return OfTwo(e->args[0], e->args[1],
                      [&](Interval a, Interval b) { return Combined(e->op, a, b); });
-      case Op::kDiv:
-      case Op::kMod:
-        return OfQuotient(e);
       case Op::kInt:
       case Op::kVar:
         return BoundsOf(e);
       default:
         return std::nullopt;
     }
+  }
+
+  // Types of 16 bits round what they have not.
+  static std::optional<Interval> OfConverted(const Expr& e) {
+    const std::optional<Interval> of = Of(e->args[0]);
+    const bool is_kept =
+        of.has_value() && e->type != DType::kBool &&
+        (!IsNarrow(e->type) || (IsHalf(e->type) && MagnitudeOf(*of) <= MostWhole(e->type)));
+    return is_kept ? of : std::nullopt;
   }
 
   static std::optional<Interval> OfFloat(double value) {
@@ -104,14 +110,6 @@ class WholeNumbers {
     if (!of.has_value()) return std::nullopt;
     if (e->op == Op::kNeg) return Interval{-of->max, -of->min};
     return Interval{0, MagnitudeOf(*of)};
-  }
-
-  // Of indices, which are divided by numbers above zero.
-  static std::optional<Interval> OfQuotient(const Expr& e) {
-    const std::optional<Interval> of = Of(e->args[0]);
-    if (!of.has_value() || e->type != DType::kInt64 || of->min < 0) return std::nullopt;
-    const int64_t divisor = e->args[1]->int_value;
-    return Interval{0, e->op == Op::kDiv ? of->max / divisor : std::min(of->max, divisor - 1)};
   }
 };
 

@@ -177,8 +177,7 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
   };
   for (const ScheduledStage* read : schedule.Together(producer)) {
     for (int r : schedule.ReadersOf(read->tensor.get())) {
-      const absl::Status s = include(*read, schedule.stage(r));
-      if (!s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(include(*read, schedule.stage(r)));
     }
   }
   base.clear();

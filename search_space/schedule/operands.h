@@ -33,8 +33,9 @@ bool ReadsAtOwnElement(const ScheduledStage& stage, const BufferRef& tensor);
 
 // Is `e`, a factor of a stage's definition, zero wherever `axis` lies past its end? True for loads
 // along that axis from tensors of the same extent, also through copies, conversions and padding:
-// out there, lowering fills zeros. Of a stage that has to be one in global memory; `placed`: where
-// stages are computed is decided, so that those at the root are known to be (tails.cc).
+// out there, lowering fills zeros. Of stages, those known to be in global memory: outputs and what
+// is materialized, or, `placed`, all at the root, since where they are computed is decided
+// (tails.cc).
 bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, bool placed);
 
 // Operations and operands of an expression, those of its indices among them.

@@ -237,7 +237,7 @@ bool IsProductOfSmallWindows(const Stage& sum) {
 }
 
 // The steps, of those that `steps_of` proposes for each of `stages`, that apply one behind the
-// other, `before` all of which others do.
+// other, and behind `before`.
 template <typename Stages, typename StepsOf>
 std::vector<Step> ThoseThatApply(const std::shared_ptr<const TensorProgram>& program,
                                  const Stages& stages, const StepsOf& steps_of,
@@ -246,7 +246,7 @@ std::vector<Step> ThoseThatApply(const std::shared_ptr<const TensorProgram>& pro
   std::vector<Step> applied;
   if (!schedule.Apply(before).ok()) return applied;
   for (const auto& stage : stages) {
-    for (const Step& step : std::vector<Step>(steps_of(stage))) {
+    for (const Step& step : steps_of(stage)) {
       if (schedule.Apply(step).ok()) applied.push_back(step);
     }
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/status.h"
 #include "search_space/lower/lower.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/sketch/kernels/schedule_writer.h"
@@ -262,14 +263,14 @@ absl::Status SearchSpace::Check(const Point& point) const {
 }
 
 absl::StatusOr<Program> SearchSpace::Lower(const Point& point) const {
-  if (absl::Status s = Check(point); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(Check(point));
   ScheduleWriter writer(impl_->SketchOf(point).shape->schedule);
-  if (absl::Status s = impl_->Write(point, writer); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(impl_->Write(point, writer));
   return search_space::Lower(writer.schedule());
 }
 
 absl::StatusOr<std::vector<Step>> SearchSpace::Steps(const Point& point) const {
-  if (absl::Status s = Check(point); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(Check(point));
   const ProgramShape& shape = *impl_->SketchOf(point).shape;
   ScheduleWriter writer(shape.schedule);
   // Whoever applies them is told of a step that does not apply.
@@ -302,10 +303,10 @@ absl::StatusOr<Program> SearchSpace::Lower(const Part& part) const {
   for (size_t h = 0; h < part.choices.size(); ++h) {
     values.push_back(plan.holes()[h].domain[part.choices[h]]);
   }
-  if (absl::Status s = plan.Check(values); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(plan.Check(values));
   const Schedule& unscheduled = sketch.shape->schedule;
   ScheduleWriter writer(unscheduled);
-  if (absl::Status s = plan.WriteTo(writer, values); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(plan.WriteTo(writer, values));
   const int root = sketch.shape->kernels[part.kernel].root;
   const BufferRef& result = sketch.shape->stage(root).tensor;
   // The kernel's own stage and what the plan put before it; the others belong to other parts.
@@ -424,7 +425,7 @@ std::vector<Step> NaiveSteps(const TensorProgram& program) {
 absl::StatusOr<Program> LowerSteps(std::shared_ptr<const TensorProgram> program,
                                    const std::vector<Step>& steps) {
   Schedule schedule(std::move(program));
-  if (absl::Status s = schedule.Apply(steps); !s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(schedule.Apply(steps));
   return Lower(schedule);
 }
 

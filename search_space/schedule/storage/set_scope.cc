@@ -14,6 +14,9 @@ absl::Status SetScope::ApplyTo(ScheduleEditor& editor) const {
   if (here->is_output && scope != Scope::kGlobal) {
     return Refuse(absl::StrCat(stage, " is an output; outputs live in global memory"));
   }
+  if (here->materialized && scope != Scope::kGlobal) {
+    return Refuse(absl::StrCat(stage, " is a kernel of its own; it lives in global memory"));
+  }
   if (!here->is_reduction() && editor.schedule().HasCompanions(*here)) {
     return Refuse(absl::StrCat(stage,
                                " and what is computed with it are kernels' results; they "

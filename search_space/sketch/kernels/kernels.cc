@@ -572,10 +572,7 @@ Apart OtherReductions(const ProgramShape& shape, const KernelShape& kernel) {
   const auto work = [&](int reduction) {
     double all = 0;
     for (const ScheduledStage* s : together(reduction)) {
-      double terms = 1;
-      for (const Var& axis : s->axes) terms *= static_cast<double>(axis->extent);
-      for (const Var& axis : s->reduce_axes) terms *= static_cast<double>(axis->extent);
-      all += terms;
+      all += static_cast<double>(ExtentOf(s->axes)) * static_cast<double>(ExtentOf(s->reduce_axes));
     }
     return all;
   };

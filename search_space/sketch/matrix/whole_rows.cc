@@ -35,7 +35,7 @@ class RowsFinder {
       members_.push_back(&stage);
     }
     while (members_.size() > 1 &&
-           !(IsStored(*members_.back()) && HasElements(*members_.back(), 0) && AreReadInside())) {
+           !(HasElements(*members_.back(), 0) && IsStored(*members_.back()) && AreReadInside())) {
       members_.pop_back();
     }
     const bool reduces = std::any_of(members_.begin() + 1, members_.end(),
@@ -105,15 +105,15 @@ class RowsFinder {
     if (stage.is_output) return true;
     bool is_read_across = true;
     for (const Stage& reader : program_.stages) {
-      for (const Expr& load : LoadsIn(reader.body)) {
-        if (load->buffer != stage.tensor) continue;
+      Visit(reader.body, [&](const Expr& load) {
+        if (load->op != Op::kLoad || load->buffer != stage.tensor) return;
         const auto is_column = [&](const Var& axis) {
-          return load->args.size() <= along_ || MentionsAny(load->args[along_], {axis.get()});
+          return MentionsAny(load->args[along_], {axis.get()});
         };
         is_read_across =
             is_read_across && reader.combiner == Combiner::kSum &&
             std::none_of(reader.reduce_axes.begin(), reader.reduce_axes.end(), is_column);
-      }
+      });
     }
     return is_read_across;
   }
@@ -129,9 +129,10 @@ class RowsFinder {
     });
   }
   static bool Reads(const Stage& reader, const Stage& s) {
-    const std::vector<Expr> loads = LoadsIn(reader.body);
-    return std::any_of(loads.begin(), loads.end(),
-                       [&](const Expr& e) { return e->buffer == s.tensor; });
+    bool reads = false;
+    Visit(reader.body,
+          [&](const Expr& e) { reads = reads || (e->op == Op::kLoad && e->buffer == s.tensor); });
+    return reads;
   }
 
   const TensorProgram& program_;

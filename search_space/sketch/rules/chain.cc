@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/sketch/rules/rules.h"
 #include "search_space/sketch/tiling/decision.h"
@@ -79,14 +80,14 @@ class ChainPlan : public KernelPlan {
   absl::Status Check(HoleValues values) const override {
     const Tile root = root_.TileOf(values);
     Usage usage;
-    if (absl::Status s = root_.Cost(root, usage); !s.ok()) return s;
-    if (absl::Status s = CheckRows(root, values); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(root_.Cost(root, usage));
+    HEDDLE_RETURN_IF_ERROR(CheckRows(root, values));
     if (IsReversed(values) && values[masked_.index] == 0) {
       return chain_.root.Refuse("blocks that leave nothing out have all the same to do");
     }
     for (const TiledLink& link : tiled_) {
       Usage inside{.shared_bytes = usage.shared_bytes};
-      if (absl::Status s = CheckLink(link, root, values, inside); !s.ok()) return s;
+      HEDDLE_RETURN_IF_ERROR(CheckLink(link, root, values, inside));
       usage.shared_bytes = inside.shared_bytes;
       // The last reduction's accumulators live in other statements.
       usage.registers = std::max(usage.registers, inside.registers);
@@ -167,7 +168,7 @@ class ChainPlan : public KernelPlan {
   // All that is shared by a row's columns is computed once where a block has all of them.
   absl::Status CheckRows(const Tile& root, HoleValues values) const {
     const int64_t threads = root.Threads(), rows = RowsOf(root);
-    if (absl::Status s = CheckMask(chain_.root, chain_.is_masked, root, values); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(CheckMask(chain_.root, chain_.is_masked, root, values));
     if (rows > threads) return chain_.root.TooMany(rows, "rows of a block", threads);
     for (size_t a : chain_.columns) {
       const int64_t extent = chain_.root.axes[a].extent, block = root.axes[a].of_block();
@@ -211,7 +212,7 @@ class ChainPlan : public KernelPlan {
     const TiledKernel& kernel = *link.link.tiled;
     const Tile tile = TileOf(link, root, values);
     const int64_t rows = RowsOf(root);
-    if (absl::Status s = CheckMask(kernel, link.link.is_masked, tile, values); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(CheckMask(kernel, link.link.is_masked, tile, values));
     int64_t row_lanes = 1;
     if (link.link.row.has_value()) {
       const AxisTile& row = tile.axes[*link.link.row];

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 #include "search_space/sketch/rules/rules.h"
 
@@ -41,8 +42,7 @@ class WarpPlan : public MatrixPlan {
   }
 
   absl::Status Check(HoleValues values) const override {
-    absl::Status status = CheckTile(TileOf(values), kMostAccumulators);
-    if (!status.ok()) return status;
+    HEDDLE_RETURN_IF_ERROR(CheckTile(TileOf(values), kMostAccumulators));
     if (values[kAhead] != 0 && (values[kPipeline] == 0 || values[kSteps] % 2 != 0)) {
       return kernel_.kernel.Refuse(
           "registers run ahead through an even number of steps of a pipeline");

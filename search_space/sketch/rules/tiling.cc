@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
 #include "search_space/sketch/rules/rules.h"
 #include "search_space/sketch/tiling/decision.h"
 
@@ -25,7 +26,7 @@ class TilingPlan : public KernelPlan {
   absl::Status Check(HoleValues values) const override {
     const Tile tile = decisions_.TileOf(values);
     Usage usage;
-    if (absl::Status s = decisions_.Cost(tile, usage); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(decisions_.Cost(tile, usage));
     return CheckUsage(kernel_, tile, usage);
   }
 

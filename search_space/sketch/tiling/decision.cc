@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/status.h"
+
 namespace heddle::search_space {
 
 std::vector<int64_t> PowersUpTo(int64_t most, int64_t enough) {
@@ -47,7 +49,7 @@ void Decisions::Draw(const Drawing& drawing, Tile& tile) const {
 
 absl::Status Decisions::Cost(const Tile& tile, Usage& usage) const {
   for (const auto& d : decisions_) {
-    if (absl::Status s = d->Cost(tile, usage); !s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(d->Cost(tile, usage));
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "base/status.h"
 #include "search_space/ir/background.h"
 #include "search_space/schedule/bounds.h"
 #include "search_space/sketch/tiling/decision.h"
@@ -72,9 +73,8 @@ class OperandsDecision : public Decision {
       fetches = fetches || !is_fetched_once;
       const int64_t copies = is_fetched_once ? 1 : tile.shared_copies;
       usage.shared_bytes += (bytes + 31) / 16 * 16 * copies;
-      const absl::StatusOr<int64_t> fragment = FragmentElements(i, tile);
-      if (!fragment.ok()) return fragment.status();
-      usage.registers += *fragment * tile.fragment_copies;
+      HEDDLE_ASSIGN_OR_RETURN(fragment, FragmentElements(i, tile));
+      usage.registers += fragment * tile.fragment_copies;
       if (tile.through_registers) usage.registers += trips * vector;
     }
     if (tile.shared_copies > 1 && !fetches) {

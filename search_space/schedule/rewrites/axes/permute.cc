@@ -57,20 +57,36 @@ std::optional<Order> OrderOfElements(const Stage& reader, const Expr& load) {
   return order;
 }
 
-// Has everything that it reduces all its axes, as the rows of which a norm's squares are added up?
-// Of a product each factor lacks some.
-bool ReducesRows(const Stage& stage) {
-  const auto mentions = [](const Expr& e, const Var& axis) { return MentionsAny(e, {axis.get()}); };
-  const std::vector<Expr> loads = LoadsIn(stage.body);
-  return stage.is_reduction() && std::all_of(loads.begin(), loads.end(), [&](const Expr& load) {
-           const bool is_reduced =
-               std::any_of(stage.reduce_axes.begin(), stage.reduce_axes.end(),
-                           [&](const Var& axis) { return mentions(load, axis); });
-           return !is_reduced ||
-                  std::all_of(stage.axes.begin(), stage.axes.end(), [&](const Var& axis) {
-                    return axis->extent == 1 || mentions(load, axis);
-                  });
-         });
+// The tensors that a reduction reduces, where each has all its axes, as the rows of which a norm's
+// squares are added up; none where one lacks some, as each factor of a product does.
+std::vector<const Buffer*> RowsReducedBy(const Stage& stage) {
+  std::vector<const Buffer*> rows;
+  bool are_rows = true;
+  Visit(stage.body, [&](const Expr& load) {
+    if (load->op != Op::kLoad || !are_rows) return;
+    const auto has = [&](const Var& axis) {
+      return axis->extent == 1 || MentionsAny(load, {axis.get()});
+    };
+    const bool is_reduced =
+        std::any_of(stage.reduce_axes.begin(), stage.reduce_axes.end(),
+                    [&](const Var& axis) { return MentionsAny(load, {axis.get()}); });
+    if (!is_reduced) return;
+    are_rows = std::all_of(stage.axes.begin(), stage.axes.end(), has);
+    rows.push_back(load->buffer.get());
+  });
+  return are_rows ? rows : std::vector<const Buffer*>();
+}
+// Of all reductions of rows.
+using RowsOfReductions = absl::flat_hash_map<const Stage*, std::vector<const Buffer*>>;
+
+RowsOfReductions RowsReducedIn(const TensorProgram& program) {
+  RowsOfReductions all;
+  for (const Stage& stage : program.stages) {
+    std::vector<const Buffer*> rows;
+    if (stage.is_reduction()) rows = RowsReducedBy(stage);
+    if (!rows.empty()) all[&stage] = std::move(rows);
+  }
+  return all;
 }
 
 // The dimensions of a tensor that a reader with some of its axes as indices reads, in the order of
@@ -90,8 +106,9 @@ std::optional<Order> OrderAlong(const std::vector<Var>& axes, const Expr& load) 
 class ReadOrders {
  public:
   // `stages` keep the order that they have.
-  ReadOrders(const TensorProgram& program, const absl::flat_hash_set<const Buffer*>& stages)
-      : program_(program) {
+  ReadOrders(const TensorProgram& program, const RowsOfReductions& rows,
+             const absl::flat_hash_set<const Buffer*>& stages)
+      : program_(program), rows_(rows) {
     for (const Buffer* stage : stages) reads_[stage] = {};
   }
 
@@ -132,8 +149,8 @@ class ReadOrders {
     }
     // Of what is no row, as of a product's result, some layouts are slower to store than others.
     const Stage* const read = program_.FindStage(load->buffer.get());
-    const bool is_row = read != nullptr && (!read->is_reduction() || ReducesRows(*read));
-    if (reader.is_reduction() ? !ReducesRows(reader) : !is_row) return std::nullopt;
+    const bool is_row = read != nullptr && (!read->is_reduction() || rows_.contains(read));
+    if (reader.is_reduction() ? !rows_.contains(&reader) : !is_row) return std::nullopt;
     std::vector<Var> axes = reader.axes;
     for (size_t a = 0; own.has_value() && a < axes.size(); ++a) axes[a] = reader.axes[(*own)[a]];
     axes.insert(axes.end(), reader.reduce_axes.begin(), reader.reduce_axes.end());
@@ -141,6 +158,7 @@ class ReadOrders {
   }
 
   const TensorProgram& program_;
+  const RowsOfReductions& rows_;
   absl::flat_hash_map<const Buffer*, Read> reads_;
 };
 
@@ -148,9 +166,9 @@ class ReadOrders {
 // others.
 using StageOrders = std::vector<std::pair<const Stage*, Order>>;
 
-StageOrders OrdersBut(const TensorProgram& program,
+StageOrders OrdersBut(const TensorProgram& program, const RowsOfReductions& rows,
                       const absl::flat_hash_set<const Buffer*>& kept) {
-  ReadOrders reads(program, kept);
+  ReadOrders reads(program, rows, kept);
   StageOrders orders;
   // Readers come behind what they read, so that their own orders are known first.
   for (auto stage = program.stages.rbegin(); stage != program.stages.rend(); ++stage) {
@@ -163,23 +181,24 @@ StageOrders OrdersBut(const TensorProgram& program,
   return orders;
 }
 
-// A reduction of another stage's rows, which have no other order than theirs.
-const Stage* ReductionOfKept(const TensorProgram& program, const StageOrders& orders) {
+// Reductions of other stages' rows that keep their order, which keep theirs, too.
+std::vector<const Stage*> ReductionsOfKept(const TensorProgram& program,
+                                           const RowsOfReductions& rows,
+                                           const StageOrders& orders) {
+  absl::flat_hash_set<const Buffer*> moved;
+  for (const auto& [stage, order] : orders) moved.insert(stage->tensor.get());
   const auto is_kept = [&](const Buffer* tensor) {
-    return program.FindStage(tensor) != nullptr &&
-           std::none_of(orders.begin(), orders.end(),
-                        [&](const auto& order) { return order.first->tensor.get() == tensor; });
+    return !moved.contains(tensor) && program.FindStage(tensor) != nullptr;
   };
+  std::vector<const Stage*> found;
   for (const auto& [stage, order] : orders) {
-    if (!ReducesRows(*stage)) continue;
-    for (const Expr& load : LoadsIn(stage->body)) {
-      const bool is_reduced =
-          std::any_of(stage->reduce_axes.begin(), stage->reduce_axes.end(),
-                      [&, &load = load](const Var& r) { return MentionsAny(load, {r.get()}); });
-      if (is_reduced && is_kept(load->buffer.get())) return stage;
+    const auto reduced = rows.find(stage);
+    if (reduced == rows.end()) continue;
+    if (std::any_of(reduced->second.begin(), reduced->second.end(), is_kept)) {
+      found.push_back(stage);
     }
   }
-  return nullptr;
+  return found;
 }
 
 }  // namespace
@@ -227,11 +246,13 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPermutedAxes(
 }
 
 std::vector<AxisOrder> OrdersOfReaders(const TensorProgram& program) {
+  const RowsOfReductions rows = RowsReducedIn(program);
   absl::flat_hash_set<const Buffer*> kept;
-  StageOrders orders = OrdersBut(program, kept);
-  while (const Stage* const reduction = ReductionOfKept(program, orders)) {
-    kept.insert(reduction->tensor.get());
-    orders = OrdersBut(program, kept);
+  StageOrders orders = OrdersBut(program, rows, kept);
+  // Each turn keeps a stage at least.
+  for (std::vector<const Stage*> more; !(more = ReductionsOfKept(program, rows, orders)).empty();) {
+    for (const Stage* stage : more) kept.insert(stage->tensor.get());
+    orders = OrdersBut(program, rows, kept);
   }
   std::vector<AxisOrder> found;
   for (const auto& [stage, order] : orders) {

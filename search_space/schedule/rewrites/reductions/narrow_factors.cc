@@ -1,5 +1,10 @@
 #include "search_space/schedule/rewrites/reductions/narrow_factors.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "base/math.h"
 #include "base/status.h"
 #include "search_space/ir/whole_factors.h"
 #include "search_space/schedule/editor.h"
@@ -7,18 +12,47 @@
 
 namespace heddle::search_space {
 
+namespace {
+
+constexpr int64_t kMatrixTerms = 16;  // that units for 16-bit matrices multiply at once
+
+// The last axis along which both factors are read and that is no whole number of matrices; null
+// where there is none.
+Var AxisWithTail(const Stage& sum) {
+  const auto has_tail = [&](const Var& axis) {
+    return axis->extent > kMatrixTerms && axis->extent % kMatrixTerms != 0 &&
+           std::all_of(sum.body->args.begin(), sum.body->args.end(),
+                       [&](const Expr& factor) { return MentionsAny(factor, {axis.get()}); });
+  };
+  const auto axis = std::find_if(sum.reduce_axes.rbegin(), sum.reduce_axes.rend(), has_tail);
+  return axis == sum.reduce_axes.rend() ? nullptr : *axis;
+}
+
+}  // namespace
+
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithNarrowFactors(const TensorProgram& program,
                                                                        const std::string& name) {
   HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
   HEDDLE_ASSIGN_OR_RETURN(type, TypeOfWholeFactors(program, program.stages[number]));
   auto narrowed = std::make_shared<TensorProgram>(program);
-  Expr& body = narrowed->stages[number].body;
-  ExprList factors;
-  for (const Expr& factor : body->args) {
-    const bool is_half = AsHalf(factor) != nullptr;
-    factors.push_back(is_half ? factor : Cast(DType::kFloat32, Cast(type, factor)));
+  Stage& sum = narrowed->stages[number];
+  const Var axis = AxisWithTail(sum);
+  Var longer;
+  if (axis != nullptr) {
+    longer = MakeVar(axis->name, RoundUp(axis->extent, kMatrixTerms));
+    std::replace(sum.reduce_axes.begin(), sum.reduce_axes.end(), axis, longer);
   }
-  body = MakeExpr(Op::kMul, std::move(factors));
+  ExprList factors;
+  for (const Expr& factor : sum.body->args) {
+    Expr half = AsHalf(factor);
+    if (half == nullptr) half = Cast(type, factor);
+    if (axis != nullptr) {
+      half = Substitute(half, [&](const Var& v) { return v == axis ? VarExpr(longer) : nullptr; });
+      half = Select(VarExpr(longer) < Int(axis->extent), std::move(half), Float(0, type));
+    }
+    factors.push_back(Cast(DType::kFloat32, std::move(half)));
+  }
+  sum.body = MakeExpr(Op::kMul, std::move(factors));
   return narrowed;
 }
 

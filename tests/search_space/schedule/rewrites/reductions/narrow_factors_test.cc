@@ -24,10 +24,6 @@ op codes(m, n, k) {
   C[i: m, j: n] = sum(r: k) (X[i, r] - 128) * (W[j, r] - 128)
   out Y[i: m, j: n] = C[i, j] * S[i] * T[j]
 }
-op half_bytes(m, n, k) {
-  in X[m, k]: index(16), W[n, k / 2]: index(256)
-  out Y[i: m, j: n] = sum(r: k) X[i, r] * select(r % 2 == 0, W[j, r / 2] % 16 - 8, W[j, r / 2] / 16 - 8)
-}
 op weights(m, n, k) {
   in X[m, k], W[n, k]: index(256)
   out Y[i: m, j: n] = sum(r: k) X[i, r] * (W[j, r] - 128)
@@ -36,9 +32,10 @@ op long_codes(m, n, k, v) {
   in X[m, k]: index(v), W[n, k]: index(v)
   out Y[i: m, j: n] = sum(r: k) X[i, r] * W[j, r]
 }
-op counts(m) {
-  in I[m]: index(40), L[m]: index(30)
-  out Y[i: 40, j: 30] = sum(r: m) select(I[r] == i, 1, 0) * select(L[r] == j, 1, 0)
+op linkage(n, m) {
+  in G[n, m]: index(3)
+  C[a: m, b: m] = sum(i: n) G[i, a] * G[i, b]
+  out Y[a: m, b: m] = C[a, b] * 2
 }
 op halves(m, n, k) {
   in X[m, k]: index(256), W[n, k]: index(256)
@@ -63,8 +60,6 @@ absl::StatusOr<DType> TypeOf(const std::string& op, const std::string& shape,
 
 TEST(NarrowFactors, AreOfATypeThatHasTheirValues) {
   EXPECT_EQ(*TypeOf("codes", "m=3,n=4,k=64"), DType::kFloat16);
-  EXPECT_EQ(*TypeOf("half_bytes", "m=3,n=4,k=64"), DType::kFloat16);
-  EXPECT_EQ(*TypeOf("counts", "m=64"), DType::kFloat16);
   EXPECT_EQ(*TypeOf("long_codes", "m=3,n=4,k=3,v=2049"), DType::kFloat16);
   // That of the other factor.
   EXPECT_EQ(*TypeOf("weights", "m=3,n=4,k=64", DType::kBFloat16), DType::kBFloat16);
@@ -87,9 +82,7 @@ TEST(NarrowFactors, OthersAreRefused) {
 }
 
 TEST(NarrowFactors, ComputeTheSame) {
-  for (const auto& [op, shape] : {std::pair("codes", "m=5,n=4,k=24"),
-                                  {"half_bytes", "m=5,n=4,k=24"},
-                                  {"counts", "m=90"}}) {
+  for (const auto& [op, shape] : {std::pair("codes", "m=5,n=4,k=24"), {"linkage", "n=41,m=5"}}) {
     SCOPED_TRACE(op);
     const auto program = Made(op, shape);
     const auto narrowed = WithNarrowFactors(*program, program->stages[0].name());
@@ -109,7 +102,7 @@ TEST(NarrowFactors, ArePartOfTheDevicesPeak) {
 }
 
 struct Case {
-  const char *op, *shape, *sketch;
+  const char *op, *shape, *device, *sketch;
   DType type = DType::kFloat32;
 };
 
@@ -117,8 +110,8 @@ class NarrowProducts : public testing::TestWithParam<Case> {};
 
 TEST_P(NarrowProducts, ComputeTheDefinition) {
   static constexpr int kDraws = 400, kPoints = 6;
-  const auto& [op, shape, sketch, type] = GetParam();
-  const Target target = *FindTarget("h100");
+  const auto& [op, shape, device, sketch, type] = GetParam();
+  const Target target = *FindTarget(device);
   const auto program = Made(op, shape, type);
   const auto space = *SearchSpace::Create(program, target);
   Rng rng(5);
@@ -139,11 +132,13 @@ TEST_P(NarrowProducts, ComputeTheDefinition) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, NarrowProducts,
-    testing::Values(Case{"codes", "m=40,n=33,k=48", "narrow/matrix:"},
-                    Case{"codes", "m=40,n=33,k=48", "narrow/warpgroup:"},
-                    Case{"half_bytes", "m=24,n=40,k=64", "narrow/warpgroup:"},
-                    Case{"weights", "m=24,n=40,k=64", "narrow/warpgroup:", DType::kBFloat16},
-                    Case{"counts", "m=80", "narrow/matrix:"}),
+    testing::Values(
+        Case{"codes", "m=40,n=33,k=48", "a100", "narrow/matrix:"},
+        Case{"codes", "m=40,n=33,k=48", "h100", "narrow/warpgroup:"},
+        Case{"weights", "m=24,n=40,k=64", "h100", "narrow/warpgroup:", DType::kBFloat16},
+        Case{"weights", "m=24,n=40,k=43", "h100", "narrow/warpgroup:", DType::kBFloat16},
+        Case{"linkage", "n=41,m=40", "a100", "narrow/matrix:"},
+        Case{"linkage", "n=41,m=40", "h100", "narrow/warpgroup:"}),
     [](const auto& info) { return absl::StrCat(info.param.op, "_", info.index); });
 
 }  // namespace

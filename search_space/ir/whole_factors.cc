@@ -136,11 +136,9 @@ bool IsExact(const Stage& sum, const Factor& a, const Factor& b) {
 }
 
 // Has a factor an axis of the result that the other one has not?
-bool HasOwnAxis(const Stage& sum, size_t factor) {
-  const ExprList& factors = sum.body->args;
+bool HasOwnAxis(const Stage& sum, const Expr& factor, const Expr& other) {
   return std::any_of(sum.axes.begin(), sum.axes.end(), [&](const Var& axis) {
-    return MentionsAny(factors[factor], {axis.get()}) &&
-           !MentionsAny(factors[1 - factor], {axis.get()});
+    return MentionsAny(factor, {axis.get()}) && !MentionsAny(other, {axis.get()});
   });
 }
 
@@ -152,16 +150,26 @@ Expr AsHalf(const Expr& factor) {
   return narrow != nullptr && IsHalf(narrow->type) ? narrow : nullptr;
 }
 
+ExprList FactorsOf(const Stage& sum) {
+  const Expr& body = sum.body;
+  if (sum.combiner != Combiner::kSum || body->type != DType::kFloat32) return {};
+  if (body->op == Op::kMul) return body->args;
+  const bool is_chosen = body->op == Op::kSelect && body->args[2]->op == Op::kFloat &&
+                         body->args[2]->float_value == 0 && ReadsIndices(body->args[0]);
+  if (!is_chosen) return {};
+  return {Select(body->args[0], Float(1, body->type), body->args[2]), body->args[1]};
+}
+
 absl::StatusOr<DType> TypeOfWholeFactors(const TensorProgram& program, const Stage& sum) {
   const auto refuse = [&](const char* why) {
     return absl::InvalidArgumentError(absl::StrCat(sum.name(), why));
   };
-  const bool is_product = sum.combiner == Combiner::kSum && sum.body->op == Op::kMul &&
-                          sum.body->type == DType::kFloat32;
-  if (!is_product || !HasOwnAxis(sum, 0) || !HasOwnAxis(sum, 1)) {
+  const ExprList factors = FactorsOf(sum);
+  if (factors.empty() || !HasOwnAxis(sum, factors[0], factors[1]) ||
+      !HasOwnAxis(sum, factors[1], factors[0])) {
     return refuse(" is no product of matrices in float32");
   }
-  const Factor a = FactorOf(sum.body->args[0]), b = FactorOf(sum.body->args[1]);
+  const Factor a = FactorOf(factors[0]), b = FactorOf(factors[1]);
   if (!a.whole.has_value() && !b.whole.has_value()) {
     return refuse(" has no factor of whole numbers");
   }

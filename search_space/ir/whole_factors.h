@@ -13,6 +13,10 @@ namespace heddle::search_space {
 // (narrow_expr.h); nullptr otherwise.
 Expr AsHalf(const Expr& factor);
 
+// The two factors of what `sum` adds up: of select(I[r] == i, x, 0), as sums of what belongs to one
+// place are written, an indicator and x, which has to be finite. Empty where there are none.
+ExprList FactorsOf(const Stage& sum);
+
 // Of `sum`, a product of matrices: the type of 16 bits that has the values of both factors, at
 // least one of which is a whole number made of indices, constants and comparisons: that of the
 // other one where it is of 16 bits, else float16, which has whole numbers up to 2048; bfloat16 has

@@ -100,7 +100,10 @@ class PackingFinder {
   // The factor as it is read, where that is no box of a tensor, but one of the copy.
   std::optional<Packing> AsRead(size_t i) const {
     const Factor& factor = product_.factors[i];
-    if (!HasBulkCopies(product_.kernel.target) || factor.is_boxed) return std::nullopt;
+    const std::vector<Expr> loads = LoadsIn(ValueOf(i));
+    // An indicator is computed from less than it would be read from.
+    const bool is_stored = !factor.is_boxed && !loads.empty();
+    if (!HasBulkCopies(product_.kernel.target) || !is_stored) return std::nullopt;
     const bool is_fit = factor.axes.back() == product_.DepthAxis() ||
                         (factor.axes.back() == factor.own && !takes_depth_only_);
     if (!is_fit) return std::nullopt;
@@ -110,8 +113,7 @@ class PackingFinder {
     const std::string name = absl::StrCat(sum_.name(), ".operand", number);
     const BufferRef copy = MakeBuffer(name, factor.operand.dtype, Scope::kGlobal, shape);
     if (!IsBulkCopied(*copy) || !Pays(BytesOf(*copy))) return std::nullopt;
-    return Packing{LoadsIn(ValueOf(i))[0]->buffer->name,
-                   {GatherRead{sum_.name(), number}, Materialize{name}}};
+    return Packing{loads[0]->buffer->name, {GatherRead{sum_.name(), number}, Materialize{name}}};
   }
 
   bool Reads(size_t i, const std::string& tensor) const {

@@ -250,8 +250,26 @@ class ChainPlan : public KernelPlan {
     return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, most))));
   }
 
-  // What a result takes of shared memory, at most: its columns reach as far as any who reads them
-  // does, in whole tiles.
+  // How far a result's column reaches: as far as any who reads it does, in whole tiles.
+  int64_t Reach(int64_t extent, const TiledLink& self, const Tile& root, HoleValues values) const {
+    int64_t reach = extent;
+    const auto reads = [&](int64_t tile) { reach = std::max(reach, RoundUp(extent, tile)); };
+    for (int64_t r : root.reduced) reads(r);
+    for (size_t c : chain_.columns) reads(root.axes[c].of_block());
+    for (const TiledLink& other : tiled_) {
+      if (&other == &self) continue;
+      const Tile tile = TileOf(other, root, values);
+      for (int64_t r : tile.reduced) reads(r);
+      for (size_t c : other.link.columns) reads(tile.axes[c].of_block());
+    }
+    for (const ChainLink& other : chain_.links) {
+      if (other.tiled.has_value()) continue;
+      reads(LanesOf(other, RowsOf(root), root.Threads()) * other.vector);
+    }
+    return reach;
+  }
+
+  // What a result takes of shared memory, at most.
   int64_t ResultBytes(const ChainLink& link, const Tile& root, HoleValues values) const {
     const int64_t rows = RowsOf(root), size = SizeOf(link.result.tensor->dtype);
     if (!link.tiled.has_value()) {
@@ -260,27 +278,16 @@ class ChainPlan : public KernelPlan {
     }
     const auto self = std::find_if(tiled_.begin(), tiled_.end(),
                                    [&](const TiledLink& t) { return &t.link == &link; });
-    int64_t elements = rows;
-    for (size_t a : link.columns) {
-      const int64_t extent = link.tiled->axes[a].extent;
-      int64_t reach = extent;
-      const auto reads = [&](int64_t tile) { reach = std::max(reach, RoundUp(extent, tile)); };
-      for (int64_t r : root.reduced) reads(r);
-      for (size_t c : chain_.columns) reads(root.axes[c].of_block());
-      for (const TiledLink& other : tiled_) {
-        if (&other == &*self) continue;
-        const Tile tile = TileOf(other, root, values);
-        for (int64_t r : tile.reduced) reads(r);
-        for (size_t c : other.link.columns) reads(tile.axes[c].of_block());
-      }
-      for (const ChainLink& other : chain_.links) {
-        if (!other.tiled.has_value()) {
-          reads(LanesOf(other, rows, root.Threads()) * other.vector);
-        }
-      }
-      elements *= reach + (a + 1 == link.tiled->axes.size() ? values[self->pad.index] : 0);
+    const std::vector<TiledAxis>& axes = link.tiled->axes;
+    int64_t elements = 1;
+    for (size_t a = 0; a < axes.size(); ++a) {
+      const bool is_column =
+          std::find(link.columns.begin(), link.columns.end(), a) != link.columns.end();
+      int64_t in_block = link.row == a ? rows : 1;
+      if (is_column) in_block = Reach(axes[a].extent, *self, root, values);
+      // Whatever lies innermost is padded.
+      elements *= in_block + (a + 1 == axes.size() ? values[self->pad.index] : 0);
     }
-    if (link.columns.back() + 1 != link.tiled->axes.size()) elements += rows * 64;
     return RoundUp(elements * size, 16);
   }
 

@@ -75,7 +75,7 @@ class KernelFinder {
       for (const Expr& load : LoadsIn(s->body)) {
         const auto same = [&](const Expr& other) { return StructurallyEqual(load, other); };
         const bool is_new = std::none_of(loads.begin(), loads.end(), same);
-        if (is_new && IsValueLoad(load)) loads.push_back(load);
+        if (is_new) loads.push_back(load);
       }
     }
     int64_t longest = 1;
@@ -90,6 +90,9 @@ class KernelFinder {
       if (r->extent > found.reduce_axes[found.shared_axis].extent) {
         found.shared_axis = found.reduce_axes.size() - 1;
       }
+    }
+    if (found.results > 1) {
+      std::erase_if(loads, [](const Expr& load) { return !IsValueLoad(load); });
     }
     const std::vector<Expr> operands = found.results > 1 ? loads : OperandsOf(reduction_).list;
     if (operands.size() > kMostOperands) return false;
@@ -123,7 +126,8 @@ class KernelFinder {
     const bool is_alone = found.results == 1;
     const Expr& operand = operands[number];
     const std::vector<Expr> loads = LoadsIn(operand);
-    if (loads.empty()) return false;
+    const BufferRef tensor = loads.empty() ? IndicesIn(operand) : loads[0]->buffer;
+    if (tensor == nullptr) return false;
     std::vector<BufferRef> inlined;
     for (const Expr& load : loads) {
       const int stage = shape_.schedule.FindStage(load->buffer.get());
@@ -140,7 +144,7 @@ class KernelFinder {
     for (size_t a = 0; a < found.axes.size(); ++a) {
       is_reused = is_reused || (found.axes[a].extent > 1 && !has(a));
     }
-    Operand in{.name = NameFor(*loads[0]->buffer, found), .number = number, .dtype = operand->type};
+    Operand in{.name = NameFor(*tensor, found), .number = number, .dtype = operand->type};
     const bool is_one = loads.size() == 1 && IsValueLoad(loads[0]);
     if (is_one && IsReadOnce(loads[0], operands, found)) AddHull(loads[0], found, in);
     const bool is_better_dense =
@@ -152,6 +156,16 @@ class KernelFinder {
     found.reuses = found.reuses || is_reused;
     found.operands.push_back(std::move(in));
     return true;
+  }
+
+  // The tensor by which an indicator, such as select(I[r] == i, 1, 0), is called; null where an
+  // operand reads none.
+  static BufferRef IndicesIn(const Expr& operand) {
+    BufferRef indices;
+    Visit(operand, [&](const Expr& e) {
+      if (e->op == Op::kLoad && indices == nullptr) indices = e->buffer;
+    });
+    return indices;
   }
 
   static std::string NameFor(const Buffer& tensor, const TiledKernel& found) {

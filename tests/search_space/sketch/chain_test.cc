@@ -62,6 +62,11 @@ op gated(m, n, k) {
   Q[i: m, j: n] = sum(r: k) A[i, r] * C[r, j]
   out Y[i: m, j: n] = P[i, j] * Q[i, j]
 }
+op rows_last(p, j, m, a, n) {
+  in X[a, j, m], U[a, p], V[j, n]
+  S[q: p, y: j, x: m] = sum(i: a) U[i, q] * X[i, y, x]
+  out Y[q: p, z: n, x: m] = sum(y: j) V[y, z] * S[q, y, x]
+}
 op both(m, n, k) {
   in X[m, k], W[k, n], V[n, k]
   out T[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
@@ -290,9 +295,14 @@ TEST(ChainTest, RefusalsNameTheLimit) {
 TEST(ChainTest, SharedMemoryIsCountedInAdvance) {
   static constexpr int kDraws = 48;
   const Target target = *FindTarget("h100");
-  for (const auto& workload : std::initializer_list<std::pair<const char*, const char*>>{
-           {"attention", "b=2,s=70,t=300,d=20"}, {"two_layers", "m=50,n=200,k=64"}}) {
-    const char *const op = workload.first, *const shape = workload.second;
+  struct Workload {
+    const char *op, *shape;
+    double most = 1.25;  // of what there is; columns count as far as anybody's tiles would reach
+  };
+  for (const auto& [op, shape, most] : {Workload{"attention", "b=2,s=70,t=300,d=20"},
+                                        {"two_layers", "m=50,n=200,k=64"},
+                                        {"rows_last", "p=8,j=40,m=64,a=24,n=24", 2},
+                                        {"rows_last", "p=64,j=40,m=8,a=24,n=24", 2}}) {
     const auto space = *SearchSpace::Create(ProgramOf(op, shape), target);
     Rng rng(5);
     int chains = 0;
@@ -303,16 +313,16 @@ TEST(ChainTest, SharedMemoryIsCountedInAdvance) {
       ++chains;
       const auto program = space.Lower(*point);
       ASSERT_TRUE(program.ok()) << program.status();
-      const int64_t bytes = program->kernels.at(0).shared_bytes;
-      const auto fits = [&](int64_t limit) {
+      const auto bytes = static_cast<double>(program->kernels.at(0).shared_bytes);
+      const auto fits = [&, op = op, shape = shape](double limit) {
         Target small = target;
-        small.max_shared_bytes_per_block = limit;
+        small.max_shared_bytes_per_block = static_cast<int64_t>(limit);
         const auto other = SearchSpace::Create(ProgramOf(op, shape), small);
         const auto same = other->Parse(space.Print(*point));  // no chain fits where it is unknown
         return same.ok() && other->Check(*same).ok();
       };
       EXPECT_FALSE(fits(bytes - 16)) << space.Print(*point);
-      EXPECT_TRUE(fits(bytes * 5 / 4 + 1024)) << space.Print(*point);
+      EXPECT_TRUE(fits(bytes * most + 1024)) << space.Print(*point);
     }
     EXPECT_GE(chains, 3) << op;
   }

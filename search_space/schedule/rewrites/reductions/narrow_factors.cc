@@ -6,6 +6,7 @@
 
 #include "base/math.h"
 #include "base/status.h"
+#include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/whole_factors.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/rewrites/stage_number.h"
@@ -18,10 +19,10 @@ constexpr int64_t kMatrixTerms = 16;  // that units for 16-bit matrices multiply
 
 // The last axis along which both factors are read and that is no whole number of matrices; null
 // where there is none.
-Var AxisWithTail(const Stage& sum) {
+Var AxisWithTail(const Stage& sum, const ExprList& of) {
   const auto has_tail = [&](const Var& axis) {
     return axis->extent > kMatrixTerms && axis->extent % kMatrixTerms != 0 &&
-           std::all_of(sum.body->args.begin(), sum.body->args.end(),
+           std::all_of(of.begin(), of.end(),
                        [&](const Expr& factor) { return MentionsAny(factor, {axis.get()}); });
   };
   const auto axis = std::find_if(sum.reduce_axes.rbegin(), sum.reduce_axes.rend(), has_tail);
@@ -36,14 +37,15 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithNarrowFactors(const Ten
   HEDDLE_ASSIGN_OR_RETURN(type, TypeOfWholeFactors(program, program.stages[number]));
   auto narrowed = std::make_shared<TensorProgram>(program);
   Stage& sum = narrowed->stages[number];
-  const Var axis = AxisWithTail(sum);
+  const ExprList before = FactorsOf(sum);
+  const Var axis = AxisWithTail(sum, before);
   Var longer;
   if (axis != nullptr) {
     longer = MakeVar(axis->name, RoundUp(axis->extent, kMatrixTerms));
     std::replace(sum.reduce_axes.begin(), sum.reduce_axes.end(), axis, longer);
   }
   ExprList factors;
-  for (const Expr& factor : sum.body->args) {
+  for (const Expr& factor : before) {
     Expr half = AsHalf(factor);
     if (half == nullptr) half = Cast(type, factor);
     if (axis != nullptr) {

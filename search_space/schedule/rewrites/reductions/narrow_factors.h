@@ -24,6 +24,7 @@ struct NarrowFactors {
 // of 16 bits that has them (TypeOfWholeFactors, ir/whole_factors.h), and back:
 //   C[i, j] = sum(r) (X[i, r] - 128) * (W[j, r] - 128)                                   becomes
 //   C[i, j] = sum(r) float32(float16(X[i, r] - 128)) * float32(float16(W[j, r] - 128))
+// A sum of select(I[r] == i, x, 0) is one of products with an indicator, 1 or 0.
 // Along an axis of more than 16 terms that are no multiple of 16 there are zeros up to the next
 // one: what is computed past the end of indices is none. InvalidArgument where there is no such
 // type.

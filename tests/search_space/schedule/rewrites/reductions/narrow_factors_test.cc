@@ -17,6 +17,7 @@ namespace heddle::search_space {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kOperators = R"(
 op codes(m, n, k) {
@@ -36,6 +37,14 @@ op linkage(n, m) {
   in G[n, m]: index(3)
   C[a: m, b: m] = sum(i: n) G[i, a] * G[i, b]
   out Y[a: m, b: m] = C[a, b] * 2
+}
+op segments(m, n, k) {
+  in I[m]: index(n), X[m, k]
+  out Y[i: n, j: k] = sum(r: m) select(I[r] == i, X[r, j], 0)
+}
+op triangle(n, k) {
+  in X[n, k]
+  out Y[i: n, j: k] = sum(r: n) select(r <= i, X[r, j], 0)
 }
 op halves(m, n, k) {
   in X[m, k]: index(256), W[n, k]: index(256)
@@ -64,6 +73,7 @@ TEST(NarrowFactors, AreOfATypeThatHasTheirValues) {
   // That of the other factor.
   EXPECT_EQ(*TypeOf("weights", "m=3,n=4,k=64", DType::kBFloat16), DType::kBFloat16);
   EXPECT_EQ(*TypeOf("weights", "m=3,n=4,k=64", DType::kFloat16), DType::kFloat16);
+  EXPECT_EQ(*TypeOf("segments", "m=64,n=4,k=8", DType::kBFloat16), DType::kBFloat16);
 }
 
 TEST(NarrowFactors, OthersAreRefused) {
@@ -74,6 +84,8 @@ TEST(NarrowFactors, OthersAreRefused) {
   EXPECT_THAT(why("weights", "m=3,n=4,k=64"), HasSubstr("no numbers of one type"));
   EXPECT_THAT(why("halves", "m=3,n=4,k=64"), HasSubstr("no numbers of one type"));
   EXPECT_THAT(why("squares", "m=3,k=64"), HasSubstr("no product of matrices"));
+  EXPECT_THAT(why("segments", "m=64,n=4,k=8"), HasSubstr("no numbers of one type"));
+  EXPECT_FALSE(TypeOf("triangle", "n=64,k=8", DType::kBFloat16).ok());
   // 128 * 128 * 1024 is 2^24.
   EXPECT_TRUE(TypeOf("codes", "m=3,n=4,k=1024").ok());
   EXPECT_THAT(why("codes", "m=3,n=4,k=1025"), HasSubstr("more than 2^24"));
@@ -99,6 +111,21 @@ TEST(NarrowFactors, ArePartOfTheDevicesPeak) {
   const Target target = *FindTarget("h100");
   EXPECT_EQ(PeakGflops(*Made("codes", "m=3,n=4,k=64"), target), MatrixGflops(target));
   EXPECT_EQ(PeakGflops(*Made("halves", "m=3,n=4,k=64"), target), target.peak_gflops);
+}
+
+// Indicators are computed where tiles are, others may be stored in 16 bits first.
+TEST(NarrowFactors, MayBeStored) {
+  const auto sketches_of = [](const std::string& op, const std::string& shape) {
+    const auto space = *SearchSpace::Create(Made(op, shape, DType::kBFloat16), *FindTarget("h100"));
+    std::string all;
+    Rng rng(1);
+    for (int draw = 0; draw < 100; ++draw) all += space.Print(*space.Sample(rng)) + "\n";
+    return all;
+  };
+  EXPECT_THAT(sketches_of("codes", "m=2048,n=2048,k=2048"), HasSubstr("narrow+pack/"));
+  const std::string segments = sketches_of("segments", "m=16384,n=128,k=256");
+  EXPECT_THAT(segments, HasSubstr("narrow/warpgroup:"));
+  EXPECT_THAT(segments, Not(HasSubstr("[I")));
 }
 
 struct Case {
@@ -137,6 +164,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"codes", "m=40,n=33,k=48", "h100", "narrow/warpgroup:"},
         Case{"weights", "m=24,n=40,k=64", "h100", "narrow/warpgroup:", DType::kBFloat16},
         Case{"weights", "m=24,n=40,k=43", "h100", "narrow/warpgroup:", DType::kBFloat16},
+        Case{"segments", "m=90,n=24,k=40", "a100", "narrow/matrix:", DType::kBFloat16},
+        Case{"segments", "m=90,n=24,k=40", "h100", "narrow/warpgroup:", DType::kBFloat16},
         Case{"linkage", "n=41,m=40", "a100", "narrow/matrix:"},
         Case{"linkage", "n=41,m=40", "h100", "narrow/warpgroup:"}),
     [](const auto& info) { return absl::StrCat(info.param.op, "_", info.index); });

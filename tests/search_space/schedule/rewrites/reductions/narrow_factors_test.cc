@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/ir/whole_factors.h"
 #include "tests/search_space/products.h"
@@ -136,25 +136,8 @@ struct Case {
 class NarrowProducts : public testing::TestWithParam<Case> {};
 
 TEST_P(NarrowProducts, ComputeTheDefinition) {
-  static constexpr int kDraws = 400, kPoints = 6;
   const auto& [op, shape, device, sketch, type] = GetParam();
-  const Target target = *FindTarget(device);
-  const auto program = Made(op, shape, type);
-  const auto space = *SearchSpace::Create(program, target);
-  Rng rng(5);
-  int seen = 0;
-  for (int draw = 0; draw < kDraws && seen < kPoints; ++draw) {
-    const Point point = *space.Sample(rng);
-    if (!absl::StartsWith(space.Print(point), sketch)) continue;
-    SCOPED_TRACE(space.Print(point));
-    const auto lowered = space.Lower(point);
-    ASSERT_TRUE(lowered.ok()) << lowered.status();
-    const absl::Status verified = Verify(*lowered, target);
-    ASSERT_TRUE(verified.ok()) << verified;
-    ExpectComputes(*program, *lowered, rng());
-    ++seen;
-  }
-  EXPECT_EQ(seen, kPoints);
+  ExpectPointsCompute(Made(op, shape, type), *FindTarget(device), absl::StrCat(" ", sketch));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -21,10 +21,10 @@ constexpr double kMostSaved = 3;
 constexpr int64_t kLine = 128;         // bytes that are fetched together
 constexpr int64_t kLeastRowOfPad = 8;  // elements of a row for each that it is padded by
 
-// The one load of a factor, where it has one.
+// The one load of a factor, where it has one, and no index: those are stored as they are.
 Expr LoadOf(const Expr& value) {
   const std::vector<Expr> loads = LoadsIn(value);
-  return loads.size() == 1 ? loads[0] : nullptr;
+  return loads.size() == 1 && IsValueLoad(loads[0]) ? loads[0] : nullptr;
 }
 
 class PackingFinder {

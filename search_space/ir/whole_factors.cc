@@ -135,14 +135,13 @@ bool IsExact(const Stage& sum, const Factor& a, const Factor& b) {
   return ExtentOf(sum.reduce_axes) <= kMostExact / each;
 }
 
-// Has a factor an axis of the result that the other one has not?
+}  // namespace
+
 bool HasOwnAxis(const Stage& sum, const Expr& factor, const Expr& other) {
   return std::any_of(sum.axes.begin(), sum.axes.end(), [&](const Var& axis) {
     return MentionsAny(factor, {axis.get()}) && !MentionsAny(other, {axis.get()});
   });
 }
-
-}  // namespace
 
 Expr AsHalf(const Expr& factor) {
   const bool is_widened = factor->op == Op::kCast && IsHalf(factor->args[0]->type);

@@ -13,6 +13,9 @@ namespace heddle::search_space {
 // (narrow_expr.h); nullptr otherwise.
 Expr AsHalf(const Expr& factor);
 
+// Has a factor of what the stage adds up an axis of the result that the other one has not?
+bool HasOwnAxis(const Stage& sum, const Expr& factor, const Expr& other);
+
 // The two factors of what `sum` adds up: of select(I[r] == i, x, 0), as sums of what belongs to one
 // place are written, an indicator and x, which has to be finite. Empty where there are none.
 ExprList FactorsOf(const Stage& sum);

@@ -8,6 +8,7 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/linear.h"
 #include "search_space/ir/parts.h"
+#include "search_space/ir/whole_factors.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/axes/collapse.h"
 #include "search_space/schedule/rewrites/axes/pad_terms.h"
@@ -221,15 +222,7 @@ void AddScans(const Schedule& schedule, int stage, std::vector<Step>& steps) {
 bool IsProductOfSmallWindows(const Stage& sum) {
   const std::vector<Expr> loads = LoadsIn(sum.body);
   if (loads.size() != 2) return false;
-  const auto is_own = [&](const Var& axis, size_t of) {
-    return MentionsAny(loads[of], {axis.get()}) && !MentionsAny(loads[1 - of], {axis.get()});
-  };
-  for (const size_t factor : {0, 1}) {
-    if (std::none_of(sum.axes.begin(), sum.axes.end(),
-                     [&](const Var& axis) { return is_own(axis, factor); })) {
-      return false;
-    }
-  }
+  if (!HasOwnAxis(sum, loads[0], loads[1]) || !HasOwnAxis(sum, loads[1], loads[0])) return false;
   int64_t longest = 1;
   for (const Var& axis : sum.reduce_axes) longest = std::max(longest, axis->extent);
   const int64_t terms = ShapeOf(WarpInstruction(loads[0]->buffer->dtype)).k;
@@ -259,10 +252,11 @@ bool ReducesSeveral(const Stage& stage) {
 
 // Sums of what units for matrices take, of fewer and longer axes.
 std::vector<Step> FlatteningSteps(const Stage& stage) {
+  if (!ReducesSeveral(stage)) return {};
   const std::vector<Expr> loads = LoadsIn(stage.body);
   const bool is_narrow = std::all_of(
       loads.begin(), loads.end(), [](const Expr& load) { return IsNarrow(load->buffer->dtype); });
-  if (!ReducesSeveral(stage) || !is_narrow) return {};
+  if (!is_narrow) return {};
   std::vector<Step> steps = {FlattenAxes{stage.name()}};
   if (IsProductOfSmallWindows(stage)) steps.push_back(FlattenSumAxes{stage.name()});
   return steps;

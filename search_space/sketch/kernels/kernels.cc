@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/matrix.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
 
@@ -260,17 +261,17 @@ class ShapeFinder {
     }
   }
 
-  // Has a sum of products fewer terms along an axis of what is stored than whole matrices have?
-  // These read zeros past its end, since it is known to be in memory.
+  // Is what is stored read by a sum of products whose terms end inside of a matrix? What is said to
+  // stay in memory is zero past its end there (IsZeroOutside), so that units for matrices take it.
   bool IsReadInTails(const ScheduledStage& stored) const {
-    constexpr int64_t kMatrixTerms = 16;
     if (stored.is_output || stored.materialized || !IsHalf(stored.tensor->dtype)) return false;
+    const int64_t terms = ShapeOf(WarpInstruction(stored.tensor->dtype)).k;
     const std::vector<int> readers = schedule_.ReadersOf(stored.tensor.get());
     return std::any_of(readers.begin(), readers.end(), [&](int r) {
       const ScheduledStage& sum = stage(r);
       if (sum.combiner != Combiner::kSum || sum.body->op != Op::kMul) return false;
       return std::any_of(sum.reduce_axes.begin(), sum.reduce_axes.end(),
-                         [](const Var& axis) { return axis->extent % kMatrixTerms != 0; });
+                         [&](const Var& axis) { return axis->extent % terms != 0; });
     });
   }
 

@@ -7,21 +7,19 @@
 #include "base/math.h"
 #include "base/status.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/ir/matrix.h"
 #include "search_space/ir/whole_factors.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
-
 namespace {
 
-constexpr int64_t kMatrixTerms = 16;  // that units for 16-bit matrices multiply at once
-
-// The last axis along which both factors are read and that is no whole number of matrices; null
-// where there is none.
-Var AxisWithTail(const Stage& sum, const ExprList& of) {
+// The last axis along which both factors are read and that is more than one, and no whole number,
+// of so many terms; null where there is none.
+Var AxisWithTail(const Stage& sum, const ExprList& of, int64_t terms) {
   const auto has_tail = [&](const Var& axis) {
-    return axis->extent > kMatrixTerms && axis->extent % kMatrixTerms != 0 &&
+    return axis->extent > terms && axis->extent % terms != 0 &&
            std::all_of(of.begin(), of.end(),
                        [&](const Expr& factor) { return MentionsAny(factor, {axis.get()}); });
   };
@@ -38,10 +36,11 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithNarrowFactors(const Ten
   auto narrowed = std::make_shared<TensorProgram>(program);
   Stage& sum = narrowed->stages[number];
   const ExprList before = FactorsOf(sum);
-  const Var axis = AxisWithTail(sum, before);
+  const int64_t terms = ShapeOf(WarpInstruction(type)).k;  // that units multiply at once
+  const Var axis = AxisWithTail(sum, before, terms);
   Var longer;
   if (axis != nullptr) {
-    longer = MakeVar(axis->name, RoundUp(axis->extent, kMatrixTerms));
+    longer = MakeVar(axis->name, RoundUp(axis->extent, terms));
     std::replace(sum.reduce_axes.begin(), sum.reduce_axes.end(), axis, longer);
   }
   ExprList factors;

@@ -10,6 +10,7 @@
 #include "base/math.h"
 #include "base/status.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/ir/whole_factors.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/stage_number.h"
@@ -32,15 +33,6 @@ BufferRef TensorOf(std::string name, const std::vector<Var>& axes) {
   std::vector<int64_t> shape;
   for (const Var& axis : axes) shape.push_back(axis->extent);
   return MakeBuffer(std::move(name), DType::kFloat32, Scope::kGlobal, std::move(shape));
-}
-
-// Has a factor of the product an axis of the result that the other one has not?
-bool HasOwnAxis(const Stage& product, size_t factor) {
-  const ExprList& factors = product.body->args;
-  return std::any_of(product.axes.begin(), product.axes.end(), [&](const Var& axis) {
-    return MentionsAny(factors[factor], {axis.get()}) &&
-           !MentionsAny(factors[1 - factor], {axis.get()});
-  });
 }
 
 // A sum of multiples of what is no sum.
@@ -545,7 +537,11 @@ std::vector<ReducedRows> RowsWorthReducingInParts(const TensorProgram& program) 
     const bool is_product =
         stage.combiner == Combiner::kSum && stage.body->op == Op::kMul &&
         std::all_of(stage.body->args.begin(), stage.body->args.end(), is_element);
-    if (!is_product || !HasOwnAxis(stage, 0) || !HasOwnAxis(stage, 1)) continue;
+    if (!is_product) continue;
+    const ExprList& factors = stage.body->args;
+    if (!HasOwnAxis(stage, factors[0], factors[1]) || !HasOwnAxis(stage, factors[1], factors[0])) {
+      continue;
+    }
     Rewriter rewriter(program, stage);
     if (rewriter.Find().ok()) worth.push_back({stage.name(), rewriter.RowLength()});
   }

@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/ir/whole_factors.h"
+#include "search_space/sketch/kernels/kernels.h"
+#include "search_space/sketch/tiling/tiled_kernel.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space {
@@ -111,6 +113,16 @@ TEST(NarrowFactors, ArePartOfTheDevicesPeak) {
   const Target target = *FindTarget("h100");
   EXPECT_EQ(PeakGflops(*Made("codes", "m=3,n=4,k=64"), target), MatrixGflops(target));
   EXPECT_EQ(PeakGflops(*Made("halves", "m=3,n=4,k=64"), target), target.peak_gflops);
+}
+
+// Where no unit for matrices takes them, as of sums of more than 2^24, tiles have several elements
+// along both axes, neither of which is a batch's.
+TEST(NarrowFactors, OthersAreProductsOfTiles) {
+  const ProgramShape shape = FindKernels(Made("codes", "m=512,n=4096,k=4096"), {});
+  const auto kernel = FindTiledKernel(shape, shape.kernels.at(0), *FindTarget("h100"));
+  ASSERT_TRUE(kernel.has_value());
+  EXPECT_TRUE(kernel->reuses);
+  for (const TiledAxis& axis : kernel->axes) EXPECT_FALSE(axis.is_batch) << axis.name;
 }
 
 // Indicators are computed where tiles are, others may be stored in 16 bits first.

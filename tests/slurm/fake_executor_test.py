@@ -52,6 +52,10 @@ class FakeSlurm(Place):
             calls.seek(0)
             return calls.read().split()
 
+    def explain(self):
+        with open(self.path("server/server.log"), errors="replace") as log:
+            return f"{' '.join(self.calls()[-40:])}\n{log.read()[-4000:]}"
+
     def modes(self, *modes):
         for index, mode in enumerate(modes):
             self.say(f"mode.{index}", mode)

@@ -20,6 +20,7 @@
 #include "measure/device/cuda/nvrtc.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
+#include "tuner/model/analytic/profiler.h"
 #include "tuner/model/analytic/register_estimate.h"
 
 namespace heddle {
@@ -55,7 +56,7 @@ absl::Status Draw(const std::string& workload, int points, uint64_t seed,
     if (!lowered.ok()) continue;
     const auto sources = measure::GenerateSource(*lowered, *target, "");
     for (size_t k = 0; k < sources.size(); ++k) {
-      const tuner::KernelProfile profile(lowered->kernels[k]);
+      const tuner::KernelProfile profile = tuner::ProfileOf(lowered->kernels[k]);
       const tuner::RegisterTerms terms = tuner::RegisterTermsOf(profile, *target);
       samples.push_back({sources[k].source,
                          {{"op", words[0]},

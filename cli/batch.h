@@ -53,6 +53,8 @@ absl::Status ChangeBatch(const Batch& batch,
 // NotFound where there is none; InvalidArgument where there is something else.
 absl::StatusOr<Batch> ReadBatch(const std::string& folder);
 
+// What its runs have left so far, by their names; says which files are no run's.
+absl::StatusOr<std::map<std::string, std::vector<tuner::Attempt>>> FindAttempts(const Batch& batch);
 // Whether nothing is left to do for a run, as it has succeeded or can never succeed: no attempt at
 // it that was interrupted, or found no device, counts.
 bool IsComplete(const std::vector<tuner::Attempt>& attempts);
@@ -67,9 +69,6 @@ std::map<std::string, std::string> UnfitNodes(const Batch& batch);
 // The last submission that something was written down of in jobs/ (JobName-SUBMISSION...); -1: none
 // was. Errors as of ListFolder: what cannot be read does not say that nothing was submitted.
 absl::StatusOr<int> LastSubmission(const Batch& batch);
-
-// The subcommands of `heddle cluster` that the scripts call.
-void AddBatchCommands(CLI::App& group, Selected selected);
 
 }  // namespace heddle::cli
 

@@ -18,6 +18,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "cli/batch.h"
+#include "cli/batch_task.h"
 #include "cli/collect.h"
 #include "cli/command.h"
 #include "cli/kubernetes.h"

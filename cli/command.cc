@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "measure/device/cuda/nvrtc.h"
 #include "search_space/notation/notation.h"
+#include "search_space/notation/notation_limits.h"
 #include "server/db/replica.h"
 #include "tuner/search/default_point.h"
 

@@ -21,7 +21,7 @@
 namespace heddle::cli {
 namespace {
 
-constexpr char kIndex[] = "batch.kubernetes.io/job-completion-index";
+constexpr char kCompletionIndex[] = "batch.kubernetes.io/job-completion-index";
 constexpr size_t kMaxNamespace = 64, kMaxLine = 200;
 
 // The last line of a text, as far as it belongs into an error.
@@ -142,7 +142,7 @@ class KubernetesEngine : public ClusterEngine {
     });
     for (const Json& pod : pods.items) {
       int64_t index = 0;
-      if (!absl::SimpleAtoi(TextAt(pod, {"metadata", "annotations", kIndex}), &index) ||
+      if (!absl::SimpleAtoi(TextAt(pod, {"metadata", "annotations", kCompletionIndex}), &index) ||
           !std::binary_search(indices.begin(), indices.end(), index)) {
         continue;
       }

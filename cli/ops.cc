@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "cli/command.h"
 #include "search_space/notation/notation.h"
+#include "search_space/notation/notation_limits.h"
 
 namespace heddle::cli {
 namespace {

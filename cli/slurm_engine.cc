@@ -14,9 +14,6 @@
 namespace heddle::cli {
 namespace {
 
-// How long a run that was told to stop may take: a candidate's end, and the file's.
-constexpr absl::Duration kGrace = absl::Seconds(25);
-
 // How a task that Slurm has in that state ended, in a user's words.
 std::string WordsFor(const std::string& state) {
   if (state == kSlurmCancelled) return "cancelled in Slurm";
@@ -134,6 +131,9 @@ class SlurmEngine : public ClusterEngine {
   }
 
  private:
+  // How long a run that was told to stop may take: a candidate's end, and the file's.
+  static constexpr absl::Duration kGrace = absl::Seconds(25);
+
   // Of the batch, whatever the submission: names of arrays that have not ended.
   std::vector<std::string> Living(const Batch& batch) const {
     std::vector<std::string> names;

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/confined.h"
 #include "cli/interrupt.h"
+#include "measure/run/start_measurer.h"
 #include "tuner/model/roofline.h"
 
 namespace heddle::cli {

@@ -21,6 +21,8 @@
 #include "cli/interrupt.h"
 #include "cli/tuned.h"
 #include "measure/judge/memory.h"
+#include "measure/run/kept_processes.h"
+#include "measure/run/start_measurer.h"
 #include "tuner/search/default_point.h"
 #include "tuner/search/proposers/evolution.h"
 #include "tuner/search/proposers/experience.h"

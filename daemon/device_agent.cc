@@ -10,6 +10,7 @@
 #include "client/backoff.h"
 #include "client/connection.h"
 #include "measure/run/messages.h"
+#include "measure/run/start_measurer.h"
 #include "proto/values.h"
 #include "search_space/notation/notation.h"
 #include "search_space/schedule/step.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/substitute.h"
 #include "base/check.h"
-#include "measure/codegen/helpers.h"
+#include "measure/codegen/helper_texts.h"
 #include "search_space/ir/expr/float_format.h"
 
 namespace heddle::measure {

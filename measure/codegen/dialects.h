@@ -55,7 +55,7 @@ struct Dialect {
   const char* shuffle_down;
   bool async_copies;      // has helper async_copy
   const char* helper;     // storage class of a helper function
-  const char* helpers;    // all of them, as a text (helpers.h)
+  const char* helpers;    // all of them, as a text (helper_texts.h)
   const char* prelude;    // of every file
   const char* prelude64;  // before it where double precision is used
   // Everything of a kernel's declaration before its name.

@@ -13,13 +13,6 @@
 
 namespace heddle::measure {
 
-// The files of helpers/, embedded by CMake. A helper, or several that belong together, stands below
-// its heading, "//// NAME". Below several headings are as many helpers that differ in a few words:
-// "//// NAME WORD..." gives $0 for the name, $1 for the word behind it and so on. $helper is the
-// dialect's storage class. They are printed in the file's order.
-extern const char kCudaHelpers[];
-extern const char kOpenClHelpers[];
-
 struct Helper {
   std::string name;
   std::string text;

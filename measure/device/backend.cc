@@ -1,12 +1,19 @@
 #include "measure/device/backend.h"
 
+#include <utility>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
-#include "measure/device/drivers.h"
+#include "measure/device/device.h"
 
 namespace heddle::measure {
+namespace {
+
+constexpr const Backend* kBackends[] = {&kCudaBackend, &kOpenClBackend, &kFakeBackend};
+
+}  // namespace
 
 absl::Span<const Backend* const> Backends() { return kBackends; }
 

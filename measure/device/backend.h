@@ -12,6 +12,7 @@
 #include "measure/codegen/codegen.h"
 #include "measure/device/cuda/nvrtc.h"
 #include "measure/device/device_info.h"
+#include "measure/device/scratch.h"
 
 namespace heddle::measure {
 
@@ -22,14 +23,6 @@ struct CompiledSource {
   std::string binary;         // what Device::Load takes
   std::string assembly;       // PTX; empty where there is none
   KernelResources resources;  // zeros where the compiler does not tell
-};
-
-// What a driver keeps outside its processes while a session lasts.
-class Scratch {
- public:
-  virtual ~Scratch() = default;
-  // Of the processes that use the driver, "NAME=value".
-  virtual std::vector<std::string> environment() const = 0;
 };
 
 // The text of an artefact's run.cc that speaks to the driver (tuner/artefact/launchers.cc).
@@ -71,6 +64,8 @@ struct Backend {
   LauncherText launcher;
 };
 
+// The rows, each beside its driver (drivers.h).
+extern const Backend kCudaBackend, kOpenClBackend, kFakeBackend;
 // In the order in which devices are listed.
 absl::Span<const Backend* const> Backends();
 // Of "cuda:0"; null where no back end has that name.

@@ -7,13 +7,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "measure/device/backend.h"
+#include "measure/codegen/codegen.h"
 #include "measure/device/device.h"
+#include "measure/device/device_info.h"
+#include "measure/device/scratch.h"
 
 namespace heddle::measure {
-
-extern const Backend kCudaBackend, kOpenClBackend, kFakeBackend;
-inline constexpr const Backend* kBackends[] = {&kCudaBackend, &kOpenClBackend, &kFakeBackend};
 
 // NotFound or Unavailable say what is missing and how to get it. Devices that exist and cannot be
 // used are listed with the reason; where there is no driver, one entry says why.

@@ -18,7 +18,7 @@
 #include "base/process/subprocess.h"
 #include "measure/codegen/codegen.h"
 #include "measure/device/backend.h"
-#include "measure/run/measurer.h"
+#include "measure/device/device_info.h"
 
 namespace heddle::worker {
 class CompileReply;
@@ -61,7 +61,7 @@ class KernelCache {
 
 struct CompilePoolOptions {
   int processes = 1;
-  absl::Duration limit = absl::Seconds(20);  // a kernel (MeasureOptions)
+  absl::Duration limit = absl::Seconds(20);  // a kernel (MeasureOptions of measurer.h)
   std::string cache_folder = KernelCache::DefaultFolder();
   std::vector<std::string> environment;  // of the processes, "NAME=value"
 };

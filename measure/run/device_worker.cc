@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
@@ -46,9 +45,6 @@ spdlog::logger& Log() {
   return *logger;
 }
 
-// Marks the errors that IsWedged knows.
-constexpr char kWedged[] = "heddle/wedged";
-
 const char* NameOf(worker::Phase phase) {
   switch (phase) {
     case worker::STARTING:
@@ -65,8 +61,6 @@ const char* NameOf(worker::Phase phase) {
 }
 
 }  // namespace
-
-bool IsWedged(const absl::Status& status) { return status.GetPayload(kWedged).has_value(); }
 
 DeviceWorker::DeviceWorker(worker::Setup setup, const MeasureOptions& options, double fastest_us,
                            ChildOptions child, std::unique_ptr<Subprocess> process)
@@ -185,9 +179,8 @@ absl::StatusOr<TrialResult> DeviceWorker::Bury(worker::Phase phase, const absl::
   const std::string words = process_->LastWords();
   process_.reset();
   if (!exit.ok()) {
-    gone_ = absl::UnavailableError(
+    gone_ = WedgedError(
         absl::StrCat(setup_.device(), " is stuck: ", std::string(exit.status().message())));
-    gone_.SetPayload(kWedged, absl::Cord());
     return gone_;
   }
   TrialResult result;

@@ -1,16 +1,25 @@
 #include "measure/run/measurer.h"
 
 #include <thread>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/cord.h"
 #include "base/process/subprocess.h"
-#include "base/status.h"
-#include "measure/run/build.h"
-#include "measure/run/pipeline.h"
-#include "search_space/sketch/search_space.h"
 
 namespace heddle::measure {
+namespace {
+
+// Marks the errors that IsWedged knows.
+constexpr char kWedged[] = "heddle/wedged";
+
+}  // namespace
+
+absl::Status WedgedError(const std::string& message) {
+  absl::Status status = absl::UnavailableError(message);
+  status.SetPayload(kWedged, absl::Cord());
+  return status;
+}
+
+bool IsWedged(const absl::Status& status) { return status.GetPayload(kWedged).has_value(); }
 
 absl::StatusOr<std::vector<TrialResult>> MeasureFinalistsUnless(
     const std::function<bool()>& interrupted, Measurer& measurer,
@@ -25,24 +34,6 @@ absl::StatusOr<std::vector<TrialResult>> MeasureFinalistsUnless(
   done.Set();
   watcher.join();
   return results;
-}
-
-absl::StatusOr<std::unique_ptr<Measurer>> StartMeasurer(
-    std::shared_ptr<const search_space::TensorProgram> program, const DeviceInfo& device,
-    const MeasureOptions& options) {
-  Generator generate =
-      [program, target = device.target](
-          const std::vector<search_space::Step>& steps) -> absl::StatusOr<GeneratedProgram> {
-    HEDDLE_ASSIGN_OR_RETURN(built, Build(program, steps, target));
-    return GeneratedProgram{std::move(built.kernels), std::move(built.program.workspaces)};
-  };
-  absl::StatusOr<GeneratedProgram> naive = generate(search_space::NaiveSteps(*program));
-  if (!naive.ok()) {
-    return absl::Status(naive.status().code(),
-                        absl::StrCat("no naive program of ", program->op, " for ", device.id, ": ",
-                                     std::string(naive.status().message())));
-  }
-  return StartPipeline(*program, device, options, *naive, generate);
 }
 
 }  // namespace heddle::measure

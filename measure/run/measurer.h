@@ -5,17 +5,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "measure/device/device_info.h"
 #include "measure/device/outcome.h"
-#include "search_space/ir/target.h"
-#include "search_space/ir/tensor_program.h"
 #include "search_space/schedule/step.h"
 
 namespace heddle::measure {
@@ -27,22 +25,7 @@ std::vector<DeviceInfo> ListDevices();
 absl::StatusOr<DeviceInfo> FindDevice(const std::string& id);
 
 class DeviceLock;
-struct Processes;
-
-// What a measurer leaves to the next one on the same device: its compilers, which have loaded what
-// they compile with, and its worker, which has opened the device. It holds the device meanwhile.
-class KeptProcesses {
- public:
-  KeptProcesses();
-  ~KeptProcesses();
-
-  // nullptr where none are kept, or those of another device or with other options are: these end.
-  std::unique_ptr<Processes> Take(const std::string& device, int compilers);
-  void Keep(std::unique_ptr<Processes> processes);
-
- private:
-  std::unique_ptr<Processes> processes_;
-};
+class KeptProcesses;
 
 struct MeasureOptions {
   L2Policy l2 = L2Policy::kCold;
@@ -129,16 +112,10 @@ absl::StatusOr<std::vector<TrialResult>> MeasureFinalistsUnless(
     const std::function<bool()>& interrupted, Measurer& measurer,
     const std::vector<Candidate>& finalists, absl::Duration budget);
 
-// Whether an error says that a process which cannot be killed holds the device.
+// Unavailable, as a process that cannot be killed holds the device.
+absl::Status WedgedError(const std::string& message);
+// Whether an error says so.
 bool IsWedged(const absl::Status& status);
-
-// Starts compilers and the device's worker for `program`. Uploads inputs and runs the naive
-// reference once. ResourceExhausted when the workload does not fit the device's memory (checked
-// before anything is allocated); Unavailable when the device is in use by another tuner (its owner
-// is named) or fails its canary.
-absl::StatusOr<std::unique_ptr<Measurer>> StartMeasurer(
-    std::shared_ptr<const search_space::TensorProgram> program, const DeviceInfo& device,
-    const MeasureOptions& options);
 
 }  // namespace heddle::measure
 

@@ -11,9 +11,10 @@
 #include "measure/codegen/codegen.h"
 #include "measure/device/cuda/nvrtc.h"
 #include "measure/device/device.h"
+#include "measure/device/device_info.h"
 #include "measure/device/outcome.h"
-#include "measure/run/measurer.h"
 #include "proto/worker.pb.h"
+#include "search_space/ir/expr/expr.h"
 
 namespace heddle::measure {
 

@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/process/subprocess.h"
 #include "measure/device/backend.h"
+#include "measure/device/device_info.h"
 #include "measure/device/device_lock.h"
 #include "measure/run/compile_pool.h"
-#include "measure/run/measurer.h"
 
 namespace heddle::measure {
 

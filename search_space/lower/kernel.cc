@@ -7,6 +7,8 @@
 #include "base/status.h"
 #include "search_space/lower/nests/nest.h"
 #include "search_space/lower/passes.h"
+#include "search_space/schedule/threads/launch_bounds.h"
+#include "search_space/schedule/threads/persist.h"
 
 namespace heddle::search_space {
 namespace {

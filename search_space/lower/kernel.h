@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/lower/kernel_context.h"
-#include "search_space/lower/lower.h"
+#include "search_space/lower/passes.h"
 
 namespace heddle::search_space {
 

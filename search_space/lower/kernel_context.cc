@@ -7,6 +7,12 @@
 
 #include "base/math.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/copies/fetch.h"
+#include "search_space/schedule/matrix/fragment.h"
+#include "search_space/schedule/matrix/row_fragment.h"
+#include "search_space/schedule/storage/block_layout.h"
+#include "search_space/schedule/storage/storage_layout.h"
+#include "search_space/schedule/threads/dealt_axis.h"
 
 namespace heddle::search_space {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "search_space/ir/stmt.h"
+#include "search_space/lower/passes.h"
 #include "search_space/schedule/schedule.h"
 
 namespace heddle::search_space {
@@ -18,8 +18,6 @@ absl::StatusOr<Program> Lower(const Schedule& schedule);
 absl::StatusOr<Program> Lower(const Schedule& schedule,
                               absl::FunctionRef<bool(const ScheduledStage&)> wanted);
 
-// Called with a kernel as it was emitted ("emit"), then as every pass of passes.h left it.
-using PassObserver = absl::FunctionRef<void(absl::string_view pass, const Kernel& kernel)>;
 absl::StatusOr<Program> Lower(const Schedule& schedule,
                               absl::FunctionRef<bool(const ScheduledStage&)> wanted,
                               PassObserver observe);

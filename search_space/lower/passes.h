@@ -5,9 +5,13 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "search_space/ir/stmt.h"
 
 namespace heddle::search_space {
+
+// Called with a kernel as it was emitted ("emit"), then as every pass here left it.
+using PassObserver = absl::FunctionRef<void(absl::string_view pass, const Kernel& kernel)>;
 
 // Calls `visit` on every load of a value. Indices are not looked into: they read inputs at most,
 // which nobody writes.

@@ -32,19 +32,32 @@ std::vector<Operator> ParseBuiltins() {
 
 }  // namespace
 
-Operator::Operator(std::shared_ptr<const Syntax> syntax) : syntax_(std::move(syntax)) {}
+Operator::Operator(std::shared_ptr<const OperatorSyntax> syntax) : syntax_(std::move(syntax)) {}
 
 const std::string& Operator::name() const { return syntax_->name; }
 const std::vector<Operator::Parameter>& Operator::parameters() const { return syntax_->parameters; }
 const std::string& Operator::text() const { return syntax_->text; }
 
+absl::StatusOr<TensorProgram> Operator::Instantiate(const std::map<std::string, int64_t>& shape,
+                                                    DType dtype) const {
+  if (!IsFloat(dtype)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a workload's data type is a floating-point type, not ", NameOf(dtype)));
+  }
+  try {
+    return search_space::Instantiate(*syntax_, shape, dtype);
+  } catch (const NotationError& error) {
+    return absl::InvalidArgumentError(error.message);
+  }
+}
+
 absl::StatusOr<std::vector<Operator>> ParseOperators(const std::string& text) {
   try {
     std::vector<Operator> operators;
-    for (Operator::Syntax& syntax : ParseSyntax(text)) {
+    for (OperatorSyntax& syntax : ParseSyntax(text)) {
       CheckNames(syntax);
       syntax.text = Print(syntax);
-      operators.emplace_back(std::make_shared<const Operator::Syntax>(std::move(syntax)));
+      operators.emplace_back(std::make_shared<const OperatorSyntax>(std::move(syntax)));
     }
     return operators;
   } catch (const NotationError& error) {

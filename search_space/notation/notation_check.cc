@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/nearest_name.h"
+#include "search_space/notation/notation_limits.h"
 #include "search_space/notation/notation_syntax.h"
 
 namespace heddle::search_space {
@@ -33,7 +34,7 @@ enum class Place : uint8_t { kExtent, kIndex, kCondition };
 
 class Checker {
  public:
-  explicit Checker(const Operator::Syntax& op) : op_(op) {}
+  explicit Checker(const OperatorSyntax& op) : op_(op) {}
 
   void Run() {
     for (size_t i = 0; i < op_.parameters.size(); ++i) {
@@ -353,7 +354,7 @@ class Checker {
     return text.size() <= kLongest ? text : absl::StrCat(text.substr(0, kLongest), "...");
   }
 
-  const Operator::Syntax& op_;
+  const OperatorSyntax& op_;
   std::map<std::string, Definition> names_;
   const ItemSyntax* current_ = nullptr;
   int nodes_ = 0;  // in the current stage
@@ -361,6 +362,6 @@ class Checker {
 
 }  // namespace
 
-void CheckNames(const Operator::Syntax& op) { Checker(op).Run(); }
+void CheckNames(const OperatorSyntax& op) { Checker(op).Run(); }
 
 }  // namespace heddle::search_space

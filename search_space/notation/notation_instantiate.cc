@@ -14,6 +14,7 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/narrow_expr.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/notation/notation_limits.h"
 #include "search_space/notation/notation_syntax.h"
 
 namespace heddle::search_space {
@@ -30,7 +31,7 @@ constexpr size_t kMaxFacts = 24;
 
 class Instantiator {
  public:
-  Instantiator(const Operator::Syntax& op, DType dtype) : op_(op), compute_(ComputedIn(dtype)) {
+  Instantiator(const OperatorSyntax& op, DType dtype) : op_(op), compute_(ComputedIn(dtype)) {
     program_.op = op.name;
     program_.dtype = dtype;
   }
@@ -62,7 +63,7 @@ class Instantiator {
 
   void BindParameters(const std::map<std::string, int64_t>& shape) {
     std::vector<std::string> names, missing;
-    for (const Operator::Parameter& parameter : op_.parameters) {
+    for (const OperatorParameter& parameter : op_.parameters) {
       names.push_back(parameter.name);
       const auto given = shape.find(parameter.name);
       if (given == shape.end() && !parameter.default_value) {
@@ -492,7 +493,7 @@ class Instantiator {
     return true;
   }
 
-  const Operator::Syntax& op_;
+  const OperatorSyntax& op_;
   DType compute_;  // of the current stage
   TensorProgram program_;
   std::map<std::string, int64_t> constants_;  // parameters and lets
@@ -505,17 +506,9 @@ class Instantiator {
 
 }  // namespace
 
-absl::StatusOr<TensorProgram> Operator::Instantiate(const std::map<std::string, int64_t>& shape,
-                                                    DType dtype) const {
-  if (!IsFloat(dtype)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a workload's data type is a floating-point type, not ", NameOf(dtype)));
-  }
-  try {
-    return Instantiator(*syntax_, dtype).Run(shape);
-  } catch (const NotationError& error) {
-    return absl::InvalidArgumentError(error.message);
-  }
+TensorProgram Instantiate(const OperatorSyntax& op, const std::map<std::string, int64_t>& shape,
+                          DType dtype) {
+  return Instantiator(op, dtype).Run(shape);
 }
 
 }  // namespace heddle::search_space

@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "search_space/notation/notation_limits.h"
 #include "search_space/notation/notation_syntax.h"
 
 namespace heddle::search_space {
@@ -176,11 +177,11 @@ class Parser {
  public:
   explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
-  std::vector<Operator::Syntax> File() {
-    std::vector<Operator::Syntax> operators;
+  std::vector<OperatorSyntax> File() {
+    std::vector<OperatorSyntax> operators;
     std::map<std::string, Position> seen;
     do {
-      Operator::Syntax op = ParseOperator();
+      OperatorSyntax op = ParseOperator();
       const auto [first, inserted] = seen.emplace(op.name, name_at_);
       if (!inserted) {
         Refuse(name_at_, absl::StrFormat("operator '%s' is already defined at %d:%d", op.name,
@@ -226,14 +227,14 @@ class Parser {
     return tokens_[next_++].text;
   }
 
-  Operator::Syntax ParseOperator() {
+  OperatorSyntax ParseOperator() {
     Expect("op", "(an operator: op name(parameters) { ... })");
     // Of this operator alone: what it means does not depend on its neighbours.
     names_.clear();
     for (size_t t = next_; t < tokens_.size() && !Is(tokens_[t], "}"); ++t) {
       if (tokens_[t].kind == Token::Kind::kName) names_.insert(tokens_[t].text);
     }
-    Operator::Syntax op;
+    OperatorSyntax op;
     op.name = NewName("the operator's name");
     const Position name_at = name_at_;
     Expect("(", "before the parameters");
@@ -267,8 +268,8 @@ class Parser {
     return op;
   }
 
-  Operator::Parameter ParseParameter() {
-    Operator::Parameter parameter{NewName("a parameter's name"), std::nullopt};
+  OperatorParameter ParseParameter() {
+    OperatorParameter parameter{NewName("a parameter's name"), std::nullopt};
     const Position at = name_at_;
     if (Accept("=")) {
       const bool negative = Accept("-");
@@ -553,7 +554,7 @@ class Parser {
 
 }  // namespace
 
-std::vector<Operator::Syntax> ParseSyntax(const std::string& text) {
+std::vector<OperatorSyntax> ParseSyntax(const std::string& text) {
   if (text.size() > kMaxNotationBytes) {
     throw NotationError{absl::StrFormat("the operator text has %d bytes; at most %d are allowed",
                                         text.size(), kMaxNotationBytes)};

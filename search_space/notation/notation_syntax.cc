@@ -217,8 +217,8 @@ std::string Print(const SyntaxNode& node) {
   return "";
 }
 
-std::string Print(const Operator::Syntax& op, const std::map<std::string, int64_t>* values) {
-  const std::string parameters = Join(op.parameters, [&](const Operator::Parameter& parameter) {
+std::string Print(const OperatorSyntax& op, const std::map<std::string, int64_t>* values) {
+  const std::string parameters = Join(op.parameters, [&](const OperatorParameter& parameter) {
     std::optional<int64_t> value = parameter.default_value;
     if (values != nullptr) value = values->at(parameter.name);
     return value ? absl::StrCat(parameter.name, " = ", *value) : parameter.name;

@@ -12,7 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "search_space/notation/notation.h"
+#include "search_space/ir/tensor_program.h"
+#include "search_space/notation/operator_parameter.h"
 
 namespace heddle::search_space {
 
@@ -75,26 +76,30 @@ struct ItemSyntax {
   bool is_position = false;        // kStage made of argmax or argmin: 0 .. extent of the one axis
 };
 
-struct Operator::Syntax {
+struct OperatorSyntax {
   std::string name;
-  std::vector<Parameter> parameters;
+  std::vector<OperatorParameter> parameters;
   std::vector<Position> parameter_positions;
   std::vector<ItemSyntax> items;
   std::string text;  // normalised
 };
 
 // The syntax alone: no name is looked up. Throws NotationError.
-std::vector<Operator::Syntax> ParseSyntax(const std::string& text);
+std::vector<OperatorSyntax> ParseSyntax(const std::string& text);
 
 // Names: defined before use, not shadowed, used; indices per tensor; conditions and values in their
 // places. Throws NotationError.
-void CheckNames(const Operator::Syntax& op);
+void CheckNames(const OperatorSyntax& op);
+
+// The program at a shape (Operator::Instantiate), of `op` whose names are checked. Throws
+// NotationError.
+TensorProgram Instantiate(const OperatorSyntax& op, const std::map<std::string, int64_t>& shape,
+                          DType dtype);
 
 // Normalised text: one spelling, spacing and set of parentheses per tree.
 std::string Print(const SyntaxNode& node);
 // `values` replaces the defaults of the parameters where it is given.
-std::string Print(const Operator::Syntax& op,
-                  const std::map<std::string, int64_t>* values = nullptr);
+std::string Print(const OperatorSyntax& op, const std::map<std::string, int64_t>* values = nullptr);
 
 // Binding strength of a binary operator, 1 (||) to 5 (* / %); 0 for anything else.
 int Precedence(const std::string& op);

@@ -8,7 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/matrix/fragment.h"
+#include "search_space/schedule/matrix/row_fragment.h"
 #include "search_space/schedule/schedule.h"
+#include "search_space/schedule/threads/dealt_axis.h"
 
 namespace heddle::search_space {
 namespace {

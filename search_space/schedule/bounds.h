@@ -1,14 +1,23 @@
-// What the inference of regions (bounds.cc) allows, for those who want to know in advance.
+// Which region of a stage its readers need.
 #ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_BOUNDS_H_
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_BOUNDS_H_
 
 #include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "search_space/schedule/schedule.h"
 
 namespace heddle::search_space {
 
 // A register tile may span this many times the elements that are used: strided convolutions read
 // every second to fourth element of a row.
 inline constexpr int64_t kMaxHoles = 4;
+
+// The region of `producer` that all its readers need when it is computed inside `loop` of
+// `consumer` in its present scope.
+absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& producer, int consumer,
+                         const Var& loop, std::vector<Expr>& base, std::vector<int64_t>& extent);
 
 }  // namespace heddle::search_space
 

@@ -116,8 +116,7 @@ absl::Status CheckNothingAttachedAt(const Schedule& schedule, const ScheduledSta
                                  " cannot change any more: ", s.name(), " is computed there"));
     }
   }
-  const auto* interleave = stage.Note<Interleave>();
-  if (interleave != nullptr && interleave->loop == var->name) {
+  if (stage.loops[loop].interleaved) {
     return Refuse(absl::StrCat("loop ", var->name, " of ", stage.name(),
                                " cannot change any more: copies are interleaved with it"));
   }

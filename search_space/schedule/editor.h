@@ -3,6 +3,7 @@
 #ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_EDITOR_H_
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_EDITOR_H_
 
+#include <any>
 #include <memory>
 #include <string>
 #include <utility>
@@ -58,21 +59,17 @@ class ScheduleEditor {
   absl::Status Annotate(const S& step) {
     HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
     HEDDLE_RETURN_IF_ERROR(step.CheckAt(schedule_, *stage));
-    for (Step& note : stage->notes) {
-      const S* earlier = std::get_if<S>(&note);
-      if (earlier == nullptr || !Replaces(step, *earlier)) continue;
+    for (std::any& note : stage->notes) {
+      const S* earlier = std::any_cast<S>(&note);
+      if (earlier == nullptr) continue;
+      if constexpr (requires { step.Replaces(*earlier); }) {
+        if (!step.Replaces(*earlier)) continue;
+      }
       note = step;
       return absl::OkStatus();
     }
     stage->notes.emplace_back(step);
     return absl::OkStatus();
-  }
-  template <typename S>
-  static bool Replaces(const S& /*step*/, const S& /*earlier*/) {
-    return true;
-  }
-  static bool Replaces(const Pipeline& step, const Pipeline& earlier) {
-    return step.loop == earlier.loop;
   }
 
   Schedule& schedule_;

@@ -5,8 +5,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/rewrites/reductions/scan.h"
-#include "search_space/schedule/schedule.h"
+#include "search_space/schedule/scans.h"
+#include "search_space/schedule/scheduled_stage.h"
 
 namespace heddle::search_space {
 namespace {

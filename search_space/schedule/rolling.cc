@@ -5,6 +5,8 @@
 
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/parts.h"
+#include "search_space/schedule/matrix/fragment.h"
+#include "search_space/schedule/matrix/row_fragment.h"
 
 namespace heddle::search_space {
 namespace {
@@ -116,17 +118,6 @@ Slope Dependence::OfSummand(const Expr& e) const {
 }
 
 }  // namespace
-
-std::vector<int> RolledWith(const Schedule& schedule, int consumer) {
-  std::vector<int> rolled;
-  for (size_t i = 0; i < schedule.stages().size(); ++i) {
-    const ScheduledStage& s = schedule.stages()[i];
-    if (s.consumer == consumer && s.Note<RollingUpdate>() != nullptr) {
-      rolled.push_back(static_cast<int>(i));
-    }
-  }
-  return rolled;
-}
 
 const Var& RowOf(const ScheduledStage& stage) {
   const auto* rows = stage.Note<RowFragment>();

@@ -10,9 +10,6 @@
 
 namespace heddle::search_space {
 
-// The stages that are rolled with `consumer`, in definition order.
-std::vector<int> RolledWith(const Schedule& schedule, int consumer);
-
 // The axis of the rows of what warps hold: of a fragment or a row_fragment.
 const Var& RowOf(const ScheduledStage& stage);
 

@@ -1,91 +1,11 @@
 #include "search_space/schedule/schedule.h"
 
-#include <algorithm>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/status.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/editor.h"
 #include "search_space/schedule/finish.h"
-#include "search_space/schedule/rewrites/reductions/scan.h"
 
 namespace heddle::search_space {
-
-int ScheduledStage::FindLoop(const std::string& loop) const {
-  for (size_t i = 0; i < loops.size(); ++i) {
-    if (loops[i].var->name == loop) return static_cast<int>(i);
-  }
-  return -1;
-}
-
-int ScheduledStage::FindLoop(const Var& var) const {
-  for (size_t i = 0; i < loops.size(); ++i) {
-    if (loops[i].var == var) return static_cast<int>(i);
-  }
-  return -1;
-}
-
-int ScheduledStage::FindAxis(const std::string& axis) const {
-  const auto at =
-      std::find_if(axes.begin(), axes.end(), [&](const Var& v) { return v->name == axis; });
-  return at == axes.end() ? -1 : static_cast<int>(at - axes.begin());
-}
-
-int ScheduledStage::FindAxis(const Var& axis) const {
-  const auto at = std::find(axes.begin(), axes.end(), axis);
-  return at == axes.end() ? -1 : static_cast<int>(at - axes.begin());
-}
-
-bool ScheduledStage::MentionsReduction(const Expr& e) const {
-  return std::any_of(loops.begin(), loops.end(),
-                     [&](const Loop& l) { return l.reduce && MentionsAny(e, {l.var.get()}); });
-}
-
-const Loop* ScheduledStage::shared_reduction() const {
-  for (const Loop& l : loops) {
-    if (l.reduce && l.kind == LoopKind::kThread && l.var->extent > 1) return &l;
-  }
-  return nullptr;
-}
-
-const Pipeline* ScheduledStage::prefetch() const {
-  const Pipeline* tiles = Note<Pipeline>();
-  for (const Step& note : notes) {
-    const auto* inner = std::get_if<Pipeline>(&note);
-    if (inner != nullptr && inner != tiles) return inner;
-  }
-  return nullptr;
-}
-
-void ResetLoops(ScheduledStage& stage) {
-  stage.loops.clear();
-  stage.values.clear();
-  stage.guards.clear();
-  stage.untouched = true;
-  auto add = [&](const Var& axis, int64_t extent, bool reduce) {
-    Loop loop{.var = MakeVar(axis->name, extent), .reduce = reduce};
-    stage.values.push_back(VarExpr(loop.var));
-    stage.loops.push_back(std::move(loop));
-  };
-  for (size_t i = 0; i < stage.axes.size(); ++i) add(stage.axes[i], stage.extent[i], false);
-  for (const Var& r : stage.reduce_axes) add(r, r->extent, true);
-}
-
-ScheduledStage MakeScheduledStage(const Stage& stage) {
-  ScheduledStage s;
-  s.tensor = stage.tensor;
-  s.axes = stage.axes;
-  s.reduce_axes = stage.reduce_axes;
-  s.combiner = stage.combiner;
-  s.body = stage.is_reduction() ? stage.body : ToType(stage.tensor->dtype, stage.body);
-  s.is_output = stage.is_output;
-  for (const Var& axis : s.axes) {
-    s.base.push_back(Int(0));
-    s.extent.push_back(axis->extent);
-  }
-  ResetLoops(s);
-  return s;
-}
 
 namespace {
 
@@ -178,23 +98,6 @@ int Schedule::FindStage(const Buffer* tensor) const {
   return -1;
 }
 
-Expr DealtAxis::PlaceOf(const Var& thread) const {
-  const Expr t = VarExpr(thread);
-  return Simplify(sliced ? t / Int(thread->extent / threads) : t % Int(threads));
-}
-
-std::optional<DealtAxis> DealtAxisOf(const ScheduledStage& stage) {
-  if (const auto* spread = stage.Note<Spread>()) {
-    const auto axis = static_cast<size_t>(stage.FindAxis(spread->axis));
-    return DealtAxis{axis, spread->threads, spread->vector, axis + 1 < stage.axes.size()};
-  }
-  if (const auto* share = stage.Note<ShareScan>()) {
-    return DealtAxis{ScanOf(stage)->axis, share->threads, share->vector,
-                     share->group == ScanGroup::kSlices};
-  }
-  return std::nullopt;
-}
-
 Expr Schedule::AxisValue(const ScheduledStage& stage, size_t i) const {
   if (i >= stage.axes.size() || IsInt(stage.base[i], 0)) return stage.values[i];
   return stage.base[i] + stage.values[i];
@@ -235,19 +138,6 @@ std::optional<int> Schedule::OnlyReaderOf(const Buffer* tensor) const {
     only = static_cast<int>(i);
   }
   return only;
-}
-
-absl::Status Schedule::Apply(const Step& step) {
-  const absl::Status status =
-      std::visit([&](const auto& s) { return ScheduleEditor(*this).Apply(s); }, step);
-  if (status.ok()) return status;
-  return absl::InvalidArgumentError(
-      absl::StrCat(ToString(step), " does not apply: ", std::string(status.message())));
-}
-
-absl::Status Schedule::Apply(const std::vector<Step>& steps) {
-  for (const Step& step : steps) HEDDLE_RETURN_IF_ERROR(Apply(step));
-  return absl::OkStatus();
 }
 
 std::vector<const Loop*> EnclosingLoops(const Schedule& schedule, const ScheduledStage& stage) {

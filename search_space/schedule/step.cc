@@ -9,6 +9,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "search_space/schedule/editor.h"
 
 namespace heddle::search_space {
 namespace {
@@ -162,6 +164,19 @@ class LineParser {
 };
 
 }  // namespace
+
+absl::Status Apply(const Step& step, Schedule& schedule) {
+  const absl::Status status =
+      std::visit([&](const auto& s) { return ScheduleEditor(schedule).Apply(s); }, step);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat(ToString(step), " does not apply: ", std::string(status.message())));
+}
+
+absl::Status Apply(const std::vector<Step>& steps, Schedule& schedule) {
+  for (const Step& step : steps) HEDDLE_RETURN_IF_ERROR(Apply(step, schedule));
+  return absl::OkStatus();
+}
 
 std::string ToString(const Step& step) {
   Printer printer;

@@ -73,6 +73,12 @@ using Step =
                  Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
                  SplitDim, MergeAxes, SeparateDecay, NarrowFactors>;
 
+// Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and
+// leaves the schedule as it was.
+absl::Status Apply(const Step& step, Schedule& schedule);
+// In turn, up to the first that is refused.
+absl::Status Apply(const std::vector<Step>& steps, Schedule& schedule);
+
 // "split(D, i, [8, 4])"
 std::string ToString(const Step& step);
 // One step a line.

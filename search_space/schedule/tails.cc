@@ -1,11 +1,12 @@
 // Where a split leaves a tail: what may run past the end of a reduction.
+#include "search_space/schedule/tails.h"
+
 #include <algorithm>
 
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
-#include "search_space/schedule/schedule.h"
 
 namespace heddle::search_space {
 

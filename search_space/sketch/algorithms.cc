@@ -124,7 +124,7 @@ Schedule Masked(Schedule schedule) {
   const auto try_all = [&](const auto& step_of) {
     for (size_t i = 0; i < schedule.stages().size(); ++i) {
       // What does not apply leaves the schedule as it was.
-      if (const auto step = step_of(schedule.stages()[i])) (void)schedule.Apply(*step);
+      if (const auto step = step_of(schedule.stages()[i])) (void)Apply(*step, schedule);
     }
   };
   try_all([&](const ScheduledStage& s) -> std::optional<Step> {
@@ -237,10 +237,10 @@ std::vector<Step> ThoseThatApply(const std::shared_ptr<const TensorProgram>& pro
                                  const std::vector<Step>& before = {}) {
   Schedule schedule(program);
   std::vector<Step> applied;
-  if (!schedule.Apply(before).ok()) return applied;
+  if (!Apply(before, schedule).ok()) return applied;
   for (const auto& stage : stages) {
     for (const Step& step : steps_of(stage)) {
-      if (schedule.Apply(step).ok()) applied.push_back(step);
+      if (Apply(step, schedule).ok()) applied.push_back(step);
     }
   }
   return applied;
@@ -283,7 +283,7 @@ std::vector<Step> PaddingSteps(const std::shared_ptr<const TensorProgram>& progr
   std::vector<Step> steps;
   for (const auto& [name, multiple] : TermsWorthPadding(*program)) {
     const Step step = PadTerms{name, multiple};
-    if (schedule.Apply(step).ok()) steps.push_back(step);
+    if (Apply(step, schedule).ok()) steps.push_back(step);
   }
   return steps;
 }
@@ -360,7 +360,7 @@ double LeastFlops(const TensorProgram& program) {
   const auto shared = FormOf(std::make_shared<const TensorProgram>(program)).program;
   for (const Algorithm& algorithm : AlgorithmsOf(shared)) {
     Schedule schedule(shared);
-    if (schedule.Apply(algorithm.steps).ok()) least = std::min(least, FlopsOf(schedule));
+    if (Apply(algorithm.steps, schedule).ok()) least = std::min(least, FlopsOf(schedule));
   }
   return least;
 }

@@ -10,6 +10,7 @@
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/axes/split_axis.h"
 #include "search_space/schedule/rewrites/reductions/reduce_in_parts.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/combinations.h"
 #include "search_space/sketch/matrix/in_parts.h"
 #include "search_space/sketch/matrix/whole_rows.h"

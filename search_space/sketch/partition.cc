@@ -10,6 +10,7 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/patterns/chain.h"
 #include "search_space/sketch/patterns/rolling_chain.h"
@@ -171,7 +172,7 @@ class KernelEstimate {
 
   void Inline(const BufferRef& tensor) {
     // What does not apply leaves the schedule as it was.
-    (void)schedule_.Apply(Step(ComputeInline{tensor->name}));
+    (void)Apply(Step(ComputeInline{tensor->name}), schedule_);
   }
 
   // Units for matrices make both products of a chain, and no row of the first one is kept.

@@ -16,7 +16,7 @@
 #include "search_space/lower/lower.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/sketch/kernels/schedule_writer.h"
-#include "search_space/sketch/sketch.h"
+#include "search_space/sketch/sketches.h"
 
 namespace heddle::search_space {
 namespace {
@@ -425,7 +425,7 @@ std::vector<Step> NaiveSteps(const TensorProgram& program) {
 absl::StatusOr<Program> LowerSteps(std::shared_ptr<const TensorProgram> program,
                                    const std::vector<Step>& steps) {
   Schedule schedule(std::move(program));
-  HEDDLE_RETURN_IF_ERROR(schedule.Apply(steps));
+  HEDDLE_RETURN_IF_ERROR(Apply(steps, schedule));
   return Lower(schedule);
 }
 

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "search_space/ir/target.h"
-#include "search_space/ir/tensor_program.h"
 #include "search_space/sketch/kernels/kernel_plan.h"
 #include "search_space/sketch/kernels/kernels.h"
 
@@ -27,11 +25,6 @@ struct Sketch {
   // Is the program divided among kernels as only a partition does it (partition.h)?
   bool is_partition = false;
 };
-
-// Those of every algorithm (algorithms.h), in the order in which points number them: the simplest
-// one first.
-std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& program,
-                               const Target& target);
 
 }  // namespace heddle::search_space
 

@@ -9,6 +9,7 @@
 #include "measure/codegen/codegen.h"
 #include "measure/run/messages.h"
 #include "search_space/notation/notation.h"
+#include "search_space/notation/notation_limits.h"
 #include "server/api/audit.h"
 #include "server/api/pages.h"
 #include "server/api/services.h"

@@ -12,6 +12,7 @@
 #include "measure/judge/inputs.h"
 #include "proto/values.h"
 #include "search_space/notation/notation.h"
+#include "search_space/notation/notation_limits.h"
 #include "server/db/convert.h"
 #include "server/engine/validate_fields.h"
 

@@ -50,7 +50,7 @@ const std::set<std::string> kWallClock = {
     "cli/suite.cc",                   // a batch's name
     "cli/time.cc",                    // when a trial was made
     "tuner/records/records.cc",       // the same
-    "tuner/records/records_open.cc",  // a run's name
+    "tuner/records/trial_record.cc",  // a run's name
     "tuner/search/session.cc",        // when a trial was made
 };
 

@@ -1,4 +1,5 @@
-// Nothing points back: a folder includes headers of itself, of what it links, and of base.
+// Nothing points back: a folder includes headers of itself, of what it links, and of base, and no
+// file includes one that includes it.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "tests/process.h"
 #include "tests/support.h"
@@ -20,23 +21,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using Arrows = std::map<std::string, std::set<std::string>>;
+
+std::set<std::string> Reached(const Arrows& arrows, const std::string& from) {
+  std::set<std::string> reached;
+  std::vector<std::string> next = {from};
+  while (!next.empty()) {
+    const std::string one = next.back();
+    next.pop_back();
+    if (!reached.insert(one).second) continue;
+    const auto found = arrows.find(one);
+    if (found != arrows.end()) next.insert(next.end(), found->second.begin(), found->second.end());
+  }
+  return reached;
+}
+
 // What the folders' CMakeLists.txt say.
 struct LinkGraph {
-  std::map<std::string, std::string> target_of;        // of a folder, "search_space/ir"
-  std::map<std::string, std::set<std::string>> links;  // of a target, to ours alone
+  std::map<std::string, std::string> target_of;  // of a folder, "search_space/ir"
+  Arrows links;                                  // of a target, to ours alone
 
-  std::set<std::string> Reached(const std::string& target) const {
-    std::set<std::string> reached;
-    std::vector<std::string> next = {target};
-    while (!next.empty()) {
-      const std::string one = next.back();
-      next.pop_back();
-      if (!reached.insert(one).second) continue;
-      const auto found = links.find(one);
-      if (found != links.end()) next.insert(next.end(), found->second.begin(), found->second.end());
-    }
-    return reached;
-  }
   // A folder without a target, such as that of the passes, is part of the one above it.
   std::string TargetOf(fs::path folder) const {
     for (; !folder.empty(); folder = folder.parent_path()) {
@@ -83,32 +87,54 @@ std::string TargetOfHeader(const LinkGraph& graph, const std::string& header) {
   return graph.TargetOf(fs::path(header).parent_path());
 }
 
-TEST(Includes, GoWhereTheLinksGo) {
-  const LinkGraph graph = ReadLinkGraph();
-  EXPECT_GT(graph.target_of.size(), 20);
-  int seen = 0;
+// Every include in quotes.
+void VisitIncludes(absl::FunctionRef<void(const fs::path& file, const std::string& header)> visit) {
   for (const std::string& floor : Floors()) {
     for (const auto& entry : fs::recursive_directory_iterator(tests::SourceDir() + "/" + floor)) {
       const std::string extension = entry.path().extension();
       if (extension != ".h" && extension != ".cc") continue;
       const fs::path file = fs::relative(entry.path(), tests::SourceDir());
-      const std::string target = graph.TargetOf(file.parent_path());
-      const std::set<std::string> reached = graph.Reached(target);
       std::ifstream lines(entry.path());
       for (std::string line; std::getline(lines, line);) {
         absl::string_view header = line;
         if (!absl::ConsumePrefix(&header, "#include \"")) continue;
-        header = header.substr(0, header.find('"'));
-        const std::string of = TargetOfHeader(graph, std::string(header));
-        if (of.empty()) continue;
-        ++seen;
-        EXPECT_TRUE(of == "heddle_base" || reached.contains(of))
-            << file.string() << " includes " << header << ", but " << target << " does not link "
-            << of;
+        visit(file, std::string(header.substr(0, header.find('"'))));
       }
     }
   }
+}
+
+TEST(Includes, GoWhereTheLinksGo) {
+  const LinkGraph graph = ReadLinkGraph();
+  EXPECT_GT(graph.target_of.size(), 20);
+  int seen = 0;
+  VisitIncludes([&](const fs::path& file, const std::string& header) {
+    const std::string of = TargetOfHeader(graph, header);
+    if (of.empty()) return;
+    ++seen;
+    const std::string target = graph.TargetOf(file.parent_path());
+    EXPECT_TRUE(of == "heddle_base" || Reached(graph.links, target).contains(of))
+        << file.string() << " includes " << header << ", but " << target << " does not link " << of;
+  });
   EXPECT_GT(seen, 1000);
+}
+
+// A header and the source of its name are one unit.
+TEST(Includes, LeadBackToNoUnit) {
+  const auto unit_of = [](fs::path file) { return file.replace_extension().string(); };
+  Arrows includes;
+  VisitIncludes([&](const fs::path& file, const std::string& header) {
+    if (unit_of(header) != unit_of(file)) includes[unit_of(file)].insert(unit_of(header));
+  });
+  EXPECT_GT(includes.size(), 300);
+  std::map<std::string, std::set<std::string>> reached;
+  for (const auto& [unit, others] : includes) reached[unit] = Reached(includes, unit);
+  for (const auto& [unit, others] : includes) {
+    for (const std::string& other : others) {
+      EXPECT_FALSE(reached[other].contains(unit))
+          << unit << " includes " << other << ", from which includes lead back to it";
+    }
+  }
 }
 
 }  // namespace

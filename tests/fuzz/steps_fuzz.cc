@@ -6,6 +6,7 @@
 
 #include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "measure/device/compare.h"
-#include "measure/device/drivers.h"
+#include "measure/device/device.h"
 #include "tests/measure/compared.h"
 
 namespace heddle::tests {

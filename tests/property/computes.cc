@@ -15,6 +15,7 @@
 #include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
 #include "search_space/notation/reference.h"
+#include "search_space/schedule/step.h"
 
 namespace heddle::tests {
 

@@ -16,7 +16,7 @@
 #include "tests/search_space/products.h"
 #include "tests/support.h"
 
-namespace heddle {
+namespace heddle::matrix_points_test {
 namespace {
 
 using namespace search_space;
@@ -112,4 +112,4 @@ INSTANTIATE_TEST_SUITE_P(Products, MatrixPointsTest, testing::ValuesIn(kCases),
                          });
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::matrix_points_test

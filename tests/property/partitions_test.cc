@@ -10,7 +10,7 @@
 #include "tests/partition_operators.h"
 #include "tests/property/computes.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::partitions_test {
 namespace {
 
 constexpr int kPoints = 24;
@@ -91,4 +91,4 @@ INSTANTIATE_TEST_SUITE_P(Operators, PartitionsTest, testing::ValuesIn(kCases),
                          });
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::partitions_test

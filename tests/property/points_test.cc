@@ -11,6 +11,7 @@
 #include "measure/judge/criteria.h"
 #include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/property/computes.h"
 #include "tests/suite_cases.h"

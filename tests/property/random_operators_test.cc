@@ -9,7 +9,7 @@
 #include "tests/property/computes.h"
 #include "tests/support.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::random_operators_test {
 namespace {
 
 constexpr int kPoints = 12;
@@ -134,4 +134,4 @@ TEST(RandomOperatorsTest, LongEveryPointComputesTheDefinition) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::random_operators_test

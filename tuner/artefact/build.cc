@@ -2,6 +2,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "search_space/schedule/step.h"
 
 namespace heddle::tuner {
 

@@ -11,25 +11,12 @@
 #include "measure/codegen/codegen.h"
 #include "search_space/sketch/search_space.h"
 #include "tuner/artefact/build.h"
+#include "tuner/records/records_lessons.h"
 
 namespace heddle::tuner {
 namespace {
 
 using Workload = std::shared_ptr<const search_space::TensorProgram>;
-
-// Sum over the parameters of |log(a / b)|: doubling one size counts alike wherever it starts.
-// Infinite where the parameters differ in more than size.
-double Distance(const std::map<std::string, int64_t>& a, const std::map<std::string, int64_t>& b) {
-  double distance = 0;
-  for (const auto& [name, value] : a) {
-    auto other = b.find(name);
-    if (other == b.end()) return INFINITY;
-    // Parameters such as pad may be 0.
-    distance += std::abs(
-        std::log((static_cast<double>(value) + 1) / (static_cast<double>(other->second) + 1)));
-  }
-  return distance;
-}
 
 // The stored schedule at the asked shape: by its point where it has one, since a point's steps
 // follow the shape.

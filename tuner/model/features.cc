@@ -9,6 +9,7 @@
 #include "tuner/model/analytic/kernel_cost.h"
 #include "tuner/model/analytic/kernel_footprint.h"
 #include "tuner/model/analytic/kernel_profile.h"
+#include "tuner/model/analytic/profiler.h"
 #include "tuner/model/analytic/terms.h"
 
 namespace heddle::tuner {
@@ -19,7 +20,7 @@ using search_space::Scope;
 // One kernel, as the rows below see it.
 struct Measures {
   Measures(const search_space::Kernel& kernel, const search_space::Target& t)
-      : profile(kernel), cost(CostOf(profile, t)), target(&t) {}
+      : profile(ProfileOf(kernel)), cost(CostOf(profile, t)), target(&t) {}
 
   KernelProfile profile;
   KernelCost cost;
@@ -136,9 +137,9 @@ struct BufferRow {
 };
 
 constexpr const char* kAnsor = "Ansor (L. Zheng et al., OSDI 2020), per-store features";
-constexpr const char* kBankRule = "CUDA C++ Best Practices Guide, shared memory; kernel_profile.cc";
+constexpr const char* kBankRule = "CUDA C++ Best Practices Guide, shared memory; profiler.cc";
 constexpr const char* kCache = "working sets against cache sizes, kernel_cost.cc";
-constexpr const char* kLoops = "counted from the loops, kernel_profile.cc";
+constexpr const char* kLoops = "counted from the loops, profiler.cc";
 constexpr const char* kOccupancy = "CUDA's occupancy calculator, cuda_occupancy.h";
 constexpr const char* kRegisters = "fitted to what NVRTC reports, register_estimate.cc";
 constexpr const char* kRoofline = "S. Williams et al., Roofline (CACM 2009), a roof for each unit";

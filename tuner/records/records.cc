@@ -23,6 +23,7 @@
 #include "tuner/records/records_file.h"
 #include "tuner/records/records_keys.h"
 #include "tuner/records/records_lessons.h"
+#include "tuner/records/records_open.h"
 #include "tuner/records/records_schema.h"
 #include "tuner/records/records_sql.h"
 
@@ -583,8 +584,14 @@ class SqliteRecords final : public Records {
 
 }  // namespace
 
-std::unique_ptr<Records> MakeRecords(Database database, bool read_only, std::string damage) {
-  return std::make_unique<SqliteRecords>(std::move(database), read_only, std::move(damage));
+std::string Records::DefaultPath() { return tuner::DefaultPath(); }
+
+absl::StatusOr<std::unique_ptr<Records>> Records::Open(const std::string& given) {
+  const std::string path = given.empty() ? DefaultPath() : given;
+  if (given.empty()) HEDDLE_RETURN_IF_ERROR(CreateFolderOf(path));
+  HEDDLE_ASSIGN_OR_RETURN(opened, OpenRecords(path));
+  return std::make_unique<SqliteRecords>(std::move(opened.database), opened.read_only,
+                                         std::move(opened.damage));
 }
 
 }  // namespace heddle::tuner

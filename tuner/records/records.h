@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "measure/device/outcome.h"
-#include "measure/run/measurer.h"
 #include "search_space/ir/tensor_program.h"
+#include "tuner/records/records_lessons.h"
+#include "tuner/records/trial_record.h"
 
 namespace heddle {
 class Database;
@@ -23,74 +23,6 @@ class Database;
 
 namespace heddle::tuner {
 struct StoredTrial;
-
-// The device, software and policy a time was measured under.
-struct Environment {
-  std::string device_name;
-  std::string device_uuid;
-  std::string arch;
-  int64_t sm_count = 0;
-  std::string driver;
-  std::string compiler;
-  int generator_version = 0;
-  int feature_version = 0;
-  measure::L2Policy l2 = measure::L2Policy::kCold;
-  // Of GPUs; 0 = not known.
-  int64_t memory_mib = 0;
-  int64_t power_limit_w = 0;
-};
-Environment MakeEnvironment(const measure::DeviceInfo& device, measure::L2Policy l2);
-
-// What times compare on: a device model of one size under one policy. 0 = not known, or any.
-struct Bench {
-  std::string device_name;
-  measure::L2Policy l2 = measure::L2Policy::kCold;
-  int64_t sm_count = 0;
-  int64_t memory_mib = 0;
-  int64_t power_limit_w = 0;
-};
-Bench BenchOf(const Environment& environment);
-Bench BenchOf(const measure::DeviceInfo& device, measure::L2Policy l2);
-// Whether what is known of both is the same. Memories within 10 % are: drivers
-// keep some of it, and so do error-correcting codes.
-bool Agree(const Bench& a, const Bench& b);
-
-// Who measured, where and in which run: each as far as it is known, else empty or 0.
-struct Provenance {
-  std::string tenant;  // of the server's: whose job it was, or who imported it
-  int64_t token = 0;   // id of the token that reported or imported it
-  std::string host;    // HostId of the host that measured
-  std::string run;     // a session's id or a job's name
-  bool operator==(const Provenance&) const = default;
-};
-// Of what this process measures.
-Provenance LocalProvenance();
-
-enum class TrialStage : uint8_t { kScreening, kFinal };
-enum class Origin : uint8_t { kMeasured, kImported };
-
-// Whether a trial that ended so has found its schedule to be wrong. One that was quarantined is an
-// illegal access without a source, and has not.
-inline bool ShowsWrong(const measure::TrialResult& result) {
-  return result.outcome == measure::Outcome::kWrongAnswer ||
-         (result.outcome == measure::Outcome::kIllegalAccess && !result.source_hash.empty());
-}
-
-struct TrialRecord {
-  int64_t id = 0;  // assigned by the database
-  std::string workload_hash;
-  std::string point;  // SearchSpace::Print; empty for hand-written steps
-  // Text. Kept for finals, imports, what was wrong and where there is no point; empty otherwise, as
-  // the point gives the steps.
-  std::string steps;
-  TrialStage stage = TrialStage::kScreening;
-  Origin origin = Origin::kMeasured;
-  measure::TrialResult result;
-  bool throttled = false;
-  int other_processes = 0;
-  absl::Time when;  // kept to the microsecond; the epoch, its default, stands for "now" in AddTrial
-  Provenance from;
-};
 
 // One open database. Thread-compatible; a second process may use the same file. Errors name the
 // file and the remedy: ResourceExhausted (disk full, or it cannot be written: nothing is
@@ -175,12 +107,7 @@ class Records {
   virtual absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& environment,
                                                       const search_space::TensorProgram& tuned,
                                                       int64_t limit) = 0;
-  // Among the newest 20,000 trials of the database: those to learn from, and those of them with an
-  // id above `after`.
-  struct LessonCount {
-    int64_t trials = 0, newer = 0;
-    int64_t newest = 0;  // id of the newest trial, to learn from or not; 0: there is none
-  };
+  // Those to learn from on the device model under the policy.
   virtual absl::StatusOr<LessonCount> CountLessons(const Environment& environment,
                                                    int64_t after) = 0;
   // What was learnt from them: one model (CostModel::Save) for each device model and policy. A

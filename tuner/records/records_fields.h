@@ -7,10 +7,12 @@
 #include <istream>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/fields.h"
 #include "base/hash.h"
 #include "measure/device/outcome.h"
-#include "tuner/records/records.h"
+#include "tuner/records/trial_record.h"
 
 namespace heddle::tuner {
 

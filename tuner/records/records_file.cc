@@ -13,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "tuner/records/records.h"
 
 namespace heddle::tuner {
 namespace {
@@ -50,7 +49,7 @@ std::string BootId() { return ReadWord("/proc/sys/kernel/random/boot_id"); }
 
 }  // namespace
 
-std::string Records::DefaultPath() {
+std::string DefaultPath() {
   auto variable = [](const char* name) -> std::string {
     const char* value = std::getenv(name);
     return value == nullptr ? "" : value;

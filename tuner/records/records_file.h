@@ -9,6 +9,9 @@
 
 namespace heddle::tuner {
 
+// Records::DefaultPath.
+std::string DefaultPath();
+
 // Creates the folder of `path` and those above it.
 absl::Status CreateFolderOf(const std::string& path);
 

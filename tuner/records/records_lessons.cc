@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/sqlite.h"
 #include "base/status.h"
 
 namespace heddle::tuner {
@@ -130,10 +131,9 @@ absl::StatusOr<std::vector<int64_t>> ChooseLessons(Database& database,
   return lessons;
 }
 
-absl::StatusOr<Records::LessonCount> CountLessons(Database& database,
-                                                  absl::Span<const int64_t> benches,
-                                                  int64_t after) {
-  Records::LessonCount count;
+absl::StatusOr<LessonCount> CountLessons(Database& database, absl::Span<const int64_t> benches,
+                                         int64_t after) {
+  LessonCount count;
   Cursor rows = database.Query(
       "SELECT bench, count(*), sum(id > ?), max(id) FROM "
       "(SELECT id, bench FROM trial ORDER BY id DESC LIMIT ?) GROUP BY bench",

@@ -1,22 +1,15 @@
-// Opening: what may be opened, in which state it was left, and what can be done with it.
+#include "tuner/records/records_open.h"
+
 #include <sqlite3.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/host.h"
-#include "base/sqlite.h"
 #include "base/status.h"
-#include "measure/codegen/codegen.h"
-#include "tuner/records/feature_version.h"
-#include "tuner/records/records.h"
 #include "tuner/records/records_file.h"
 #include "tuner/records/records_schema.h"
-#include "tuner/records/records_sql.h"
 
 namespace heddle::tuner {
 namespace {
@@ -67,53 +60,7 @@ absl::Status PrepareForWriting(Database& database, bool is_newest) {
 
 }  // namespace
 
-Environment MakeEnvironment(const measure::DeviceInfo& device, measure::L2Policy l2) {
-  Environment environment;
-  environment.device_name = device.target.name;
-  environment.device_uuid = device.uuid;
-  environment.arch = device.target.arch;
-  environment.sm_count = device.target.sm_count;
-  environment.driver = device.driver;
-  environment.compiler = device.compiler;
-  environment.generator_version = measure::kGeneratorVersion;
-  environment.feature_version = kFeatureVersion;
-  environment.l2 = l2;
-  if (!device.target.processor) {
-    environment.memory_mib = device.target.memory_bytes >> 20;
-    environment.power_limit_w = device.power_limit_w;
-  }
-  return environment;
-}
-
-Bench BenchOf(const Environment& e) {
-  return {e.device_name, e.l2, e.sm_count, e.memory_mib, e.power_limit_w};
-}
-
-Bench BenchOf(const measure::DeviceInfo& device, measure::L2Policy l2) {
-  return BenchOf(MakeEnvironment(device, l2));
-}
-
-// SelectBenches() says the same of rows.
-bool Agree(const Bench& a, const Bench& b) {
-  const auto same = [](int64_t x, int64_t y) { return x == y || x == 0 || y == 0; };
-  return a.device_name == b.device_name && a.l2 == b.l2 && same(a.sm_count, b.sm_count) &&
-         (same(a.memory_mib, b.memory_mib) ||
-          std::abs(a.memory_mib - b.memory_mib) * 10 <= b.memory_mib) &&
-         same(a.power_limit_w, b.power_limit_w);
-}
-
-Provenance LocalProvenance() {
-  // Once a process: its runs are one run.
-  static const auto& here = *new Provenance{
-      "", 0, HostId(),
-      absl::StrCat(absl::FormatTime("%Y%m%dT%H%M%SZ", absl::Now(), absl::UTCTimeZone()), "-",
-                   getpid())};
-  return here;
-}
-
-absl::StatusOr<std::unique_ptr<Records>> Records::Open(const std::string& given) {
-  const std::string path = given.empty() ? DefaultPath() : given;
-  if (given.empty()) HEDDLE_RETURN_IF_ERROR(CreateFolderOf(path));
+absl::StatusOr<OpenedRecords> OpenRecords(const std::string& path) {
   HEDDLE_RETURN_IF_ERROR(CheckPlace(path));
 
   const bool left_open = WasLeftOpen(path);
@@ -152,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Records>> Records::Open(const std::string& given)
   } else {
     HEDDLE_RETURN_IF_ERROR(PrepareForWriting(database, *version == newest));
   }
-  return MakeRecords(std::move(database), read_only, std::move(damage));
+  return OpenedRecords{std::move(database), read_only, std::move(damage)};
 }
 
 }  // namespace heddle::tuner

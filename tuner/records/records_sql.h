@@ -2,9 +2,12 @@
 #ifndef HEDDLE_TUNER_RECORDS_RECORDS_SQL_H_
 #define HEDDLE_TUNER_RECORDS_RECORDS_SQL_H_
 
+#include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "base/sqlite.h"
+#include "measure/device/outcome.h"
 #include "tuner/records/records_fields.h"
 
 namespace heddle::tuner {
@@ -75,9 +78,6 @@ struct RowReader {
     value = parsed.value_or(Enum{});
   }
 };
-
-// Records over a database of the newest schema. `damage` as Records::damage() gives it.
-std::unique_ptr<Records> MakeRecords(Database database, bool read_only, std::string damage);
 
 // workload, bench, environment, steps, source, checksum, fields
 const std::string& InsertTrial();

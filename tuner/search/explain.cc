@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "search_space/schedule/step.h"
 #include "tuner/model/analytic/kernel_cost.h"
 #include "tuner/search/proposers/screen.h"
 

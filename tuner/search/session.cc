@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "measure/judge/timing.h"
+#include "search_space/schedule/step.h"
 #include "tuner/search/default_point.h"
 
 namespace heddle::tuner {

@@ -9,6 +9,7 @@
 #include "search_space/ir/background.h"
 #include "search_space/ir/expr/linear.h"
 #include "search_space/ir/expr/make_node.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::measure {
 namespace {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "measure/device/backend.h"
 #include "measure/device/cuda/nvrtc.h"
 #include "measure/device/device_lock.h"
 #include "measure/device/drivers.h"

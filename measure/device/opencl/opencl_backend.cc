@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "measure/device/backend.h"
 #include "measure/device/drivers.h"
 
 namespace heddle::measure {

@@ -261,6 +261,20 @@ Expr Rewrite(const Expr& e, absl::FunctionRef<Expr(const Expr&)> rewrite) {
   return rewritten != nullptr ? rewritten : e;
 }
 
+Expr MapDecided(const Expr& e, absl::FunctionRef<Expr(const Expr&)> map) {
+  std::shared_ptr<ExprNode> changed;
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    Expr arg = map(e->args[i]);
+    if (i == 0 && e->op == Op::kSelect && arg->op == Op::kInt) {
+      return map(e->args[arg->int_value != 0 ? 1 : 2]);
+    }
+    if (arg == e->args[i]) continue;
+    if (changed == nullptr) changed = MakeNode<ExprNode>(*e);
+    changed->args[i] = std::move(arg);
+  }
+  return changed != nullptr ? Expr(changed) : e;
+}
+
 Expr Substitute(const Expr& e, absl::FunctionRef<Expr(const Var&)> replacement) {
   return Rewrite(e, [&](const Expr& node) -> Expr {
     return node->op == Op::kVar ? replacement(node->var) : nullptr;

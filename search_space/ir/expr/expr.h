@@ -179,6 +179,8 @@ Expr Load(const BufferRef& buffer, ExprList indices, int lanes = 1);
 Expr ReadIndex(const BufferRef& buffer, ExprList indices);
 // Builds the node as it is, type derived from the operation and its arguments; no simplification.
 Expr MakeExpr(Op op, ExprList args);
+// The same of an operation with two arguments.
+Expr MakeBinary(Op op, Expr a, Expr b);
 Expr Cast(DType type, Expr value);
 // `value`, cast where its type is another one.
 Expr ToType(DType type, Expr value);
@@ -216,6 +218,10 @@ void Visit(const Expr& e, absl::FunctionRef<void(const Expr&)> visit);
 // Rebuilds `e` bottom-up: `rewrite` gets a node whose children were rewritten already and returns
 // its replacement, or null to keep it. Unchanged subtrees are shared.
 Expr Rewrite(const Expr& e, absl::FunctionRef<Expr(const Expr&)> rewrite);
+
+// The node with `map` of its arguments; of a select whose condition that decides, only `map` of the
+// chosen side.
+Expr MapDecided(const Expr& e, absl::FunctionRef<Expr(const Expr&)> map);
 
 // Replaces variables: `replacement` returns null for those that stay.
 Expr Substitute(const Expr& e, absl::FunctionRef<Expr(const Var&)> replacement);

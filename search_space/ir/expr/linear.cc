@@ -1,8 +1,14 @@
 #include "search_space/ir/expr/linear.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <functional>
+#include <memory>
 #include <numeric>
+#include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "base/math.h"
 #include "search_space/ir/expr/make_node.h"
 
@@ -13,94 +19,6 @@ constexpr int64_t kLimit = int64_t{1} << 62;
 
 int64_t Clamp(__int128 v) {
   return static_cast<int64_t>(std::clamp<__int128>(v, -__int128{kLimit}, __int128{kLimit}));
-}
-
-// A total order of expressions that does not depend on addresses.
-int Compare(const Expr& a, const Expr& b) {
-  if (a == b) return 0;
-  if (a->op != b->op) return a->op < b->op ? -1 : 1;
-  if (a->type != b->type) return a->type < b->type ? -1 : 1;
-  if (a->op == Op::kVar) {
-    return a->var->id == b->var->id ? 0 : (a->var->id < b->var->id ? -1 : 1);
-  }
-  if (a->int_value != b->int_value) return a->int_value < b->int_value ? -1 : 1;
-  if (a->float_value != b->float_value) return a->float_value < b->float_value ? -1 : 1;
-  if (a->buffer != b->buffer) {
-    const int c = a->buffer->name.compare(b->buffer->name);
-    return c != 0 ? c : (a->buffer < b->buffer ? -1 : 1);
-  }
-  if (a->args.size() != b->args.size()) return a->args.size() < b->args.size() ? -1 : 1;
-  for (size_t i = 0; i < a->args.size(); ++i) {
-    if (int c = Compare(a->args[i], b->args[i]); c != 0) return c;
-  }
-  return 0;
-}
-
-// Most are variables.
-int CompareTerms(const Expr& a, const Expr& b) {
-  if (a == b) return 0;
-  if (a->op != Op::kVar || b->op != Op::kVar) return Compare(a, b);
-  return a->var->id == b->var->id ? 0 : (a->var->id < b->var->id ? -1 : 1);
-}
-
-int CompareKeys(const Term& a, const Term& b) {
-  if (int c = CompareTerms(a.x, b.x); c != 0) return c;
-  if (a.div != b.div) return a.div < b.div ? -1 : 1;
-  if (a.mod != b.mod) return a.mod < b.mod ? -1 : 1;
-  return 0;
-}
-
-// Sorts what is short, or in order but for a few elements; elements that are alike stay in order.
-template <typename List, typename Less>
-void SortShort(List& list, const Less& less) {
-  constexpr size_t kShort = 16;
-  if (list.size() > kShort) return std::stable_sort(list.begin(), list.end(), less);
-  for (size_t i = 1; i < list.size(); ++i) {
-    if (!less(list[i], list[i - 1])) continue;
-    auto moved = std::move(list[i]);
-    size_t place = i;
-    do {
-      list[place] = std::move(list[place - 1]);
-    } while (--place > 0 && less(moved, list[place - 1]));
-    list[place] = std::move(moved);
-  }
-}
-
-// The two identities that undo a division, for terms of one x:
-//   c*d*((x/(a*d)) % m) + c*((x/a) % d)  ->  c*((x/a) % (d*m))      (m = 0 meaning no modulo)
-//   c*((x/a) % m) - c*d*((x/(a*d)) % (m/d))  ->  c*((x/a) % d)
-// Returns true when `low` (the smaller divisor) took `high` in.
-bool MergeTerms(Term& low, const Term& high) {
-  if (high.div == low.div || high.div % low.div != 0) return false;
-  const int64_t d = high.div / low.div;
-  if (low.mod == d && high.coef == low.coef * d) {
-    low.mod = high.mod == 0 ? 0 : high.mod * d;
-    return true;
-  }
-  const bool same_range = low.mod == 0 ? high.mod == 0 : high.mod * d == low.mod;
-  if (same_range && high.coef == -low.coef * d) {
-    low.mod = d;
-    return true;
-  }
-  return false;
-}
-
-// Adds factor * l, terms as they come.
-void Append(const Linear& l, int64_t factor, Linear& sum) {
-  if (factor == 0) return;
-  sum.constant += l.constant * factor;
-  for (const Term& t : l.terms) {
-    sum.terms.push_back(t);
-    sum.terms.back().coef *= factor;
-  }
-}
-void Append(Linear&& l, int64_t factor, Linear& sum) {
-  if (factor == 0) return;
-  sum.constant += l.constant * factor;
-  for (Term& t : l.terms) {
-    t.coef *= factor;
-    sum.terms.push_back(std::move(t));
-  }
 }
 
 bool IsSum(const Expr& x) { return x->op == Op::kAdd || x->op == Op::kSub || x->op == Op::kMul; }
@@ -182,20 +100,6 @@ Linear Constant(int64_t value) {
   return l;
 }
 
-// The part of `l` whose coefficients (and constant) are multiples of g, divided by g, and the rest.
-void SplitMultiples(Linear l, int64_t g, Linear& quotient, Linear& rest) {
-  for (Term& t : l.terms) {
-    if (t.coef % g == 0) {
-      t.coef /= g;
-      quotient.terms.push_back(std::move(t));
-    } else {
-      rest.terms.push_back(std::move(t));
-    }
-  }
-  quotient.constant = FloorDivide(l.constant, g);
-  rest.constant = l.constant - quotient.constant * g;
-}
-
 // Bounds of the rest.
 Interval BoundsOfRest(const Linear& l, int64_t g) {
   __int128 low = l.constant - FloorDivide(l.constant, g) * g, high = low;
@@ -234,6 +138,8 @@ Interval MinMaxOf(Op op, Interval a, Interval b) {
                         : Interval{std::max(a.min, b.min), std::max(a.max, b.max)};
 }
 
+Interval BoundsOfInteger(const Expr& e) { return BoundsOf(ToLinear(e)); }
+
 // Bounds of an x that stands in a term.
 Interval BoundsOfAtom(const Expr& x) {
   switch (x->op) {
@@ -241,13 +147,13 @@ Interval BoundsOfAtom(const Expr& x) {
       return {0, x->var->extent - 1};
     case Op::kMin:
     case Op::kMax:
-      return MinMaxOf(x->op, BoundsOf(x->args[0]), BoundsOf(x->args[1]));
+      return MinMaxOf(x->op, BoundsOfInteger(x->args[0]), BoundsOfInteger(x->args[1]));
     case Op::kSelect: {
-      const Interval a = BoundsOf(x->args[1]), b = BoundsOf(x->args[2]);
+      const Interval a = BoundsOfInteger(x->args[1]), b = BoundsOfInteger(x->args[2]);
       return {std::min(a.min, b.min), std::max(a.max, b.max)};
     }
     case Op::kMul: {
-      const Interval a = BoundsOf(x->args[0]), b = BoundsOf(x->args[1]);
+      const Interval a = BoundsOfInteger(x->args[0]), b = BoundsOfInteger(x->args[1]);
       const __int128 p[] = {__int128{a.min} * b.min, __int128{a.min} * b.max,
                             __int128{a.max} * b.min, __int128{a.max} * b.max};
       return {Clamp(*std::min_element(p, p + 4)), Clamp(*std::max_element(p, p + 4))};
@@ -257,19 +163,12 @@ Interval BoundsOfAtom(const Expr& x) {
     case Op::kSub:
     case Op::kDiv:
     case Op::kMod:
-      return BoundsOf(x);
+      return BoundsOfInteger(x);
     case Op::kLoad:  // of an index input
       return {INT32_MIN, INT32_MAX};
     default:
       return {-kLimit, kLimit};
   }
-}
-
-Expr TermExpr(const Term& t, int64_t coef) {
-  Expr e = t.x;
-  if (t.div != 1) e = MakeBinary(Op::kDiv, std::move(e), Int(t.div));
-  if (t.mod != 0) e = MakeBinary(Op::kMod, std::move(e), Int(t.mod));
-  return coef == 1 ? e : MakeBinary(Op::kMul, std::move(e), Int(coef));
 }
 
 // Adds factor * e to `sum`, the summands of sums one by one.
@@ -463,7 +362,7 @@ Linear ToLinear(const Expr& e) {
       return MinMaxToLinear(e);
     default: {
       ExprList args;
-      for (const Expr& arg : e->args) args.push_back(Simplify(arg));
+      for (const Expr& arg : e->args) args.push_back(Canonical(arg));
       auto node = MakeNode<ExprNode>(*e);
       node->args = std::move(args);
       return Opaque(node);
@@ -471,25 +370,108 @@ Linear ToLinear(const Expr& e) {
   }
 }
 
-Expr FromLinear(const Linear& l) {
-  absl::InlinedVector<const Term*, 8> order;
-  for (const Term& t : l.terms) order.push_back(&t);
-  SortShort(order, [](const Term* a, const Term* b) {
-    if ((a->coef > 0) != (b->coef > 0)) return a->coef > 0;
-    return std::abs(a->coef) > std::abs(b->coef);
-  });
-  Expr sum;
-  for (const Term* t : order) {
-    if (sum == nullptr) {
-      sum = TermExpr(*t, t->coef);
-    } else {
-      sum = t->coef > 0 ? MakeBinary(Op::kAdd, std::move(sum), TermExpr(*t, t->coef))
-                        : MakeBinary(Op::kSub, std::move(sum), TermExpr(*t, -t->coef));
-    }
+ModRem ModulusRemainder(const Linear& l) {
+  int64_t modulus = 0;
+  for (const Term& t : l.terms) modulus = std::gcd(modulus, t.coef);
+  modulus = std::abs(modulus);
+  if (modulus == 0) return {0, l.constant};
+  return {modulus, l.constant - FloorDivide(l.constant, modulus) * modulus};
+}
+
+Inequality MakeInequality(Op op, const Expr& a, const Expr& b) {
+  Inequality l = Difference(a, b);
+  if (op == Op::kLt) l.constant += 1;
+  int64_t g = 0;
+  for (const Term& t : l.terms) g = std::gcd(g, t.coef);
+  if (g > 1) {
+    for (Term& t : l.terms) t.coef /= g;
+    l.constant = -FloorDivide(-l.constant, g);  // ceil(c / g)
   }
-  if (sum == nullptr) return Int(l.constant);
-  if (l.constant > 0) return MakeBinary(Op::kAdd, std::move(sum), Int(l.constant));
-  return l.constant < 0 ? MakeBinary(Op::kSub, std::move(sum), Int(-l.constant)) : sum;
+  return l;
+}
+
+namespace {
+
+// "positive terms < negative terms + constant", as a person would write it.
+Expr InequalityExpr(const Inequality& l) {
+  Linear left, right;
+  for (const Term& t : l.terms) {
+    (t.coef > 0 ? left : right).terms.push_back(t);
+  }
+  for (Term& t : right.terms) t.coef = -t.coef;
+  if (left.terms.empty()) {
+    left.constant = l.constant;
+    return FromLinear(left) <= FromLinear(right);
+  }
+  right.constant = 1 - l.constant;
+  return FromLinear(left) < FromLinear(right);
+}
+
+Expr SimplifyComparison(const Expr& e) {
+  if (e->op == Op::kLt || e->op == Op::kLe) {
+    const Inequality l = MakeInequality(e->op, e->args[0], e->args[1]);
+    const Interval b = BoundsOf(l);
+    if (b.max <= 0) return Bool(true);
+    if (b.min > 0) return Bool(false);
+    return InequalityExpr(l);
+  }
+  const Linear l = Difference(e->args[0], e->args[1]);
+  const Interval b = BoundsOf(l);
+  const bool never = b.min > 0 || b.max < 0, always = b.min == 0 && b.max == 0;
+  if (never || always) return Bool(always == (e->op == Op::kEq));
+  return MakeExpr(e->op, {Canonical(e->args[0]), Canonical(e->args[1])});
+}
+
+Expr SimplifyLogic(const Expr& e) {
+  if (e->op == Op::kNot) {
+    const Expr a = Canonical(e->args[0]);
+    if (a->op == Op::kInt) return Bool(a->int_value == 0);
+    if (a->op == Op::kNot) return a->args[0];
+    const bool integers = !a->args.empty() && a->args[0]->type == DType::kInt64;
+    if (integers && a->op == Op::kLt) return Canonical(a->args[1] <= a->args[0]);
+    if (integers && a->op == Op::kLe) return Canonical(a->args[1] < a->args[0]);
+    return a == e->args[0] ? e : MakeExpr(Op::kNot, {a});
+  }
+  const Expr a = Canonical(e->args[0]), b = Canonical(e->args[1]);
+  const bool is_and = e->op == Op::kAnd;
+  for (int side = 0; side < 2; ++side) {
+    const Expr& x = side == 0 ? a : b;
+    const Expr& other = side == 0 ? b : a;
+    if (x->op == Op::kInt) return (x->int_value != 0) == is_and ? other : x;
+  }
+  if (StructurallyEqual(a, b)) return a;
+  return a == e->args[0] && b == e->args[1] ? e : MakeExpr(e->op, {a, b});
+}
+
+Expr SimplifyNode(const Expr& e) {
+  if (e->op == Op::kInt || e->op == Op::kFloat) return e;
+  if (e->op == Op::kVar && e->var->extent > 1) return e;
+  if (e->type == DType::kInt64 && e->op != Op::kSelect) return FromLinear(ToLinear(e));
+  const bool compares_ints = e->args.size() == 2 && e->args[0]->type == DType::kInt64;
+  switch (e->op) {
+    case Op::kLt:
+    case Op::kLe:
+    case Op::kEq:
+    case Op::kNe:
+      if (compares_ints) return SimplifyComparison(e);
+      break;
+    case Op::kAnd:
+    case Op::kOr:
+    case Op::kNot:
+      return SimplifyLogic(e);
+    default:
+      break;
+  }
+  return MapDecided(e, [](const Expr& arg) { return Canonical(arg); });
+}
+
+}  // namespace
+
+Expr Canonical(const Expr& e) {
+  if (e->simplified.is_set()) return e;
+  Expr simple = SimplifyNode(e);
+  simple->simplified.Set();
+  return simple;
 }
 
 }  // namespace heddle::search_space

@@ -8,8 +8,6 @@
 #include <new>
 #include <utility>
 
-#include "search_space/ir/expr/expr.h"
-
 namespace heddle::search_space {
 
 // Blocks of one size.
@@ -92,9 +90,6 @@ template <typename T, typename... Args>
 std::shared_ptr<T> MakeNode(Args&&... args) {
   return std::allocate_shared<T>(NodeAllocator<T>(), std::forward<Args>(args)...);
 }
-
-// MakeExpr of an operation with two arguments.
-Expr MakeBinary(Op op, Expr a, Expr b);
 
 }  // namespace heddle::search_space
 

@@ -2,84 +2,14 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
-#include <optional>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
-#include "base/math.h"
 #include "search_space/ir/expr/linear.h"
-#include "search_space/ir/expr/make_node.h"
 
 namespace heddle::search_space {
 namespace {
-
-// A condition in the form `sum <= 0`.
-using Inequality = Linear;
-
-// a < b and a <= b as inequalities, divided by the common divisor of their coefficients.
-Inequality MakeInequality(Op op, const Expr& a, const Expr& b) {
-  Inequality l = Difference(a, b);
-  if (op == Op::kLt) l.constant += 1;
-  int64_t g = 0;
-  for (const Term& t : l.terms) g = std::gcd(g, t.coef);
-  if (g > 1) {
-    for (Term& t : l.terms) t.coef /= g;
-    l.constant = -FloorDivide(-l.constant, g);  // ceil(c / g)
-  }
-  return l;
-}
-
-// "positive terms < negative terms + constant", as a person would write it.
-Expr InequalityExpr(const Inequality& l) {
-  Linear left, right;
-  for (const Term& t : l.terms) {
-    (t.coef > 0 ? left : right).terms.push_back(t);
-  }
-  for (Term& t : right.terms) t.coef = -t.coef;
-  if (left.terms.empty()) {
-    left.constant = l.constant;
-    return FromLinear(left) <= FromLinear(right);
-  }
-  right.constant = 1 - l.constant;
-  return FromLinear(left) < FromLinear(right);
-}
-
-Expr SimplifyComparison(const Expr& e) {
-  if (e->op == Op::kLt || e->op == Op::kLe) {
-    const Inequality l = MakeInequality(e->op, e->args[0], e->args[1]);
-    const Interval b = BoundsOf(l);
-    if (b.max <= 0) return Bool(true);
-    if (b.min > 0) return Bool(false);
-    return InequalityExpr(l);
-  }
-  const Linear l = Difference(e->args[0], e->args[1]);
-  const Interval b = BoundsOf(l);
-  const bool never = b.min > 0 || b.max < 0, always = b.min == 0 && b.max == 0;
-  if (never || always) return Bool(always == (e->op == Op::kEq));
-  return MakeExpr(e->op, {Simplify(e->args[0]), Simplify(e->args[1])});
-}
-
-Expr SimplifyLogic(const Expr& e) {
-  if (e->op == Op::kNot) {
-    const Expr a = Simplify(e->args[0]);
-    if (a->op == Op::kInt) return Bool(a->int_value == 0);
-    if (a->op == Op::kNot) return a->args[0];
-    const bool integers = !a->args.empty() && a->args[0]->type == DType::kInt64;
-    if (integers && a->op == Op::kLt) return Simplify(a->args[1] <= a->args[0]);
-    if (integers && a->op == Op::kLe) return Simplify(a->args[1] < a->args[0]);
-    return a == e->args[0] ? e : MakeExpr(Op::kNot, {a});
-  }
-  const Expr a = Simplify(e->args[0]), b = Simplify(e->args[1]);
-  const bool is_and = e->op == Op::kAnd;
-  for (int side = 0; side < 2; ++side) {
-    const Expr& x = side == 0 ? a : b;
-    const Expr& other = side == 0 ? b : a;
-    if (x->op == Op::kInt) return (x->int_value != 0) == is_and ? other : x;
-  }
-  if (StructurallyEqual(a, b)) return a;
-  return a == e->args[0] && b == e->args[1] ? e : MakeExpr(e->op, {a, b});
-}
 
 void AppendConjuncts(const Expr& condition, std::vector<Expr>& out) {
   if (condition == nullptr) return;
@@ -317,45 +247,6 @@ Dependence DependenceOf(const Expr& e, absl::FunctionRef<bool(const Var&)> relax
   return any_outer ? Dependence::kMixed : Dependence::kRelaxed;
 }
 
-// The node with `map` of its arguments; of a select whose condition that decides, only `map` of the
-// chosen side.
-template <typename F>
-Expr MapDecided(const Expr& e, const F& map) {
-  std::shared_ptr<ExprNode> changed;
-  for (size_t i = 0; i < e->args.size(); ++i) {
-    Expr arg = map(e->args[i]);
-    if (i == 0 && e->op == Op::kSelect && arg->op == Op::kInt) {
-      return map(e->args[arg->int_value != 0 ? 1 : 2]);
-    }
-    if (arg == e->args[i]) continue;
-    if (changed == nullptr) changed = MakeNode<ExprNode>(*e);
-    changed->args[i] = std::move(arg);
-  }
-  return changed != nullptr ? Expr(changed) : e;
-}
-
-Expr SimplifyNode(const Expr& e) {
-  if (e->op == Op::kInt || e->op == Op::kFloat) return e;
-  if (e->op == Op::kVar && e->var->extent > 1) return e;
-  if (e->type == DType::kInt64 && e->op != Op::kSelect) return FromLinear(ToLinear(e));
-  const bool compares_ints = e->args.size() == 2 && e->args[0]->type == DType::kInt64;
-  switch (e->op) {
-    case Op::kLt:
-    case Op::kLe:
-    case Op::kEq:
-    case Op::kNe:
-      if (compares_ints) return SimplifyComparison(e);
-      break;
-    case Op::kAnd:
-    case Op::kOr:
-    case Op::kNot:
-      return SimplifyLogic(e);
-    default:
-      break;
-  }
-  return MapDecided(e, [](const Expr& arg) { return Simplify(arg); });
-}
-
 using Simplified = absl::flat_hash_map<const ExprNode*, Expr>;
 
 // `done`: what became of nodes that stand in more than one place.
@@ -384,12 +275,7 @@ Interval BoundsOf(const Expr& e) {
   return BoundsOf(ToLinear(e));
 }
 
-Expr Simplify(const Expr& e) {
-  if (e->simplified.is_set()) return e;
-  Expr simple = SimplifyNode(e);
-  simple->simplified.Set();
-  return simple;
-}
+Expr Simplify(const Expr& e) { return Canonical(e); }
 
 Expr SimplifyAt(const Expr& e, const Var& var, const Expr& value) {
   Simplified done;
@@ -436,14 +322,6 @@ bool MentionsAny(const Expr& e, const Variables& variables) {
 }
 
 ModRem ModulusRemainder(const Expr& e) { return ModulusRemainder(ToLinear(e)); }
-
-ModRem ModulusRemainder(const Linear& l) {
-  int64_t modulus = 0;
-  for (const Term& t : l.terms) modulus = std::gcd(modulus, t.coef);
-  modulus = std::abs(modulus);
-  if (modulus == 0) return {0, l.constant};
-  return {modulus, l.constant - FloorDivide(l.constant, modulus) * modulus};
-}
 
 Region RegionOf(const Expr& e, absl::FunctionRef<bool(const Var&)> relaxed) {
   const Linear l = ToLinear(e);

@@ -2,23 +2,19 @@
 //
 // The canonical form is sum of c * ((x / d) % m) + c0 with floor semantics, where x is a variable
 // or a sum that no rule could take apart. There is no general rewriter: every rule is a property of
-// floor division or of ranges, listed in simplify.cc and fuzzed one by one.
+// floor division or of ranges, listed in linear.cc and fuzzed one by one.
 #ifndef HEDDLE_SEARCH_SPACE_IR_EXPR_SIMPLIFY_H_
 #define HEDDLE_SEARCH_SPACE_IR_EXPR_SIMPLIFY_H_
 
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "search_space/ir/expr/expr.h"
+#include "search_space/ir/expr/interval.h"
 
 namespace heddle::search_space {
-
-// All integers from min to max.
-struct Interval {
-  int64_t min;
-  int64_t max;
-  bool operator==(const Interval&) const = default;
-};
 
 // Bounds of an integer or boolean expression from the extents of its variables. Tight for sums of
 // independent terms, conservative otherwise; saturates at +-2^62.
@@ -44,10 +40,6 @@ bool MentionsAny(const Expr& e, const Variables& variables);
 
 // e == remainder (mod modulus) for all values of its variables; modulus 0 = e is the constant
 // `remainder`, modulus 1 = nothing is known.
-struct ModRem {
-  int64_t modulus;
-  int64_t remainder;
-};
 ModRem ModulusRemainder(const Expr& e);
 
 // Splits `e` into the part that depends only on variables for which `relaxed` is false (returned

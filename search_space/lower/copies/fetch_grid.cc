@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/math.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/copies/fetch.h"
 
 namespace heddle::search_space {
 namespace {

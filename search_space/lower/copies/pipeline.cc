@@ -8,15 +8,26 @@
 #include "base/check.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/matrix/fragments.h"
+#include "search_space/schedule/copies/fetch.h"
+#include "search_space/schedule/copies/in_flight.h"
+#include "search_space/schedule/copies/pipeline.h"
 
 namespace heddle::search_space {
 namespace {
 
-// The loop of a stage that an annotation names; null without one.
-template <typename Note>
-Var LoopOf(const ScheduledStage& stage, const Note* note) {
-  return note == nullptr ? nullptr
-                         : stage.loops[static_cast<size_t>(stage.FindLoop(note->loop))].var;
+// The loop in which registers run ahead; null without one.
+Var PrefetchLoopOf(const ScheduledStage& stage) {
+  const Pipeline* prefetch = PrefetchOf(stage);
+  if (prefetch == nullptr) return nullptr;
+  return stage.loops[static_cast<size_t>(stage.FindLoop(prefetch->loop))].var;
+}
+
+// The loop in which copies are started; null without one.
+Var InterleavedLoopOf(const ScheduledStage& stage) {
+  for (const Loop& loop : stage.loops) {
+    if (loop.interleaved) return loop.var;
+  }
+  return nullptr;
 }
 
 // Does a thread run the loop at `depth` of the stage's nest more than once?
@@ -35,8 +46,8 @@ PipelinedLoop MakePipelinedLoop(KernelContext& context, int s, size_t depth,
                   .depth = depth,
                   .loop = here.loops[depth].var,
                   .buffers = here.Note<Pipeline>()->depth,
-                  .prefetch = LoopOf(here, here.prefetch()),
-                  .interleave = LoopOf(here, here.Note<Interleave>()),
+                  .prefetch = PrefetchLoopOf(here),
+                  .interleave = InterleavedLoopOf(here),
                   .last = !IsRepeated(context, here, depth),
                   .in_background = MultipliesInBackground(here),
                   .in_flight = here.Note<InFlight>() == nullptr ? 0 : here.Note<InFlight>()->tiles,
@@ -108,7 +119,7 @@ struct Computation {
 // The register stages of the loop inside run ahead: all but its last iteration read for the next
 // within the tile; the last reads the next tile's first registers.
 Computation RunAhead(KernelContext& context, const PipelinedLoop& p, TileCopies& copies,
-                     const Carried& carried) {
+                     const Carried& carried, const NestEmitter& emit) {
   Computation c;
   const std::vector<int> attached = context.AttachedAt(p.stage, p.prefetch);
   for (int a : attached) {
@@ -118,13 +129,13 @@ Computation RunAhead(KernelContext& context, const PipelinedLoop& p, TileCopies&
   auto read = [&](const Expr& tile, const Expr& from, const Expr& at) {
     std::vector<Stmt> reads;
     for (int a : attached) {
-      const Stmt nest = ReplaceVar(EmitStage(context, a, p.assumptions), p.prefetch, at);
+      const Stmt nest = ReplaceVar(emit.stage(context, a, p.assumptions), p.prefetch, at);
       reads.push_back(ReplaceVar(ReplaceVar(nest, p.slot, from), p.loop, tile));
     }
     return Seq(std::move(reads));
   };
   auto use = [&](const Expr& at) {
-    return ReplaceVar(EmitLoops(context, p.stage, p.depth + 2, carried), p.prefetch, at);
+    return ReplaceVar(emit.loops(context, p.stage, p.depth + 2, carried), p.prefetch, at);
   };
   const int64_t steps = p.prefetch->extent;
   const Var step = MakeVar(p.prefetch->name, steps - 1);
@@ -142,16 +153,16 @@ Computation RunAhead(KernelContext& context, const PipelinedLoop& p, TileCopies&
 }
 
 Computation Compute(KernelContext& context, const PipelinedLoop& p, TileCopies& copies,
-                    const Carried& carried) {
+                    const Carried& carried, const NestEmitter& emit) {
   if (p.prefetch != nullptr && p.in_background) {
     return {.body = context.Fail("products in background read no registers that run ahead")};
   }
-  if (p.prefetch != nullptr) return RunAhead(context, p, copies, carried);
+  if (p.prefetch != nullptr) return RunAhead(context, p, copies, carried, emit);
   Carried inside = carried;
   if (p.interleave != nullptr) {
     inside.started = IssueShare(p, copies, IterationOf(context, p));
   }
-  return {.body = EmitLoopBody(context, p.stage, p.depth, inside)};
+  return {.body = emit.loop_body(context, p.stage, p.depth, inside)};
 }
 
 // The loop over tiles: what is done with each, the wait for products into `products` (null: there
@@ -207,10 +218,11 @@ Stmt When(const Expr& condition, const Stmt& s) {
   return condition->int_value != 0 ? s : nullptr;
 }
 
-Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& carried) {
+Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& carried,
+                  const NestEmitter& emit) {
   const PipelinedLoop p = MakePipelinedLoop(context, s, depth, carried.assumptions);
   const std::unique_ptr<TileCopies> copies = MakeCopies(context, p);
-  const Computation computation = Compute(context, p, *copies, carried);
+  const Computation computation = Compute(context, p, *copies, carried, emit);
   const Expr k = VarExpr(p.loop), always = Int(1);
   const int64_t ahead = copies->ahead();
   std::vector<Stmt> issues;

@@ -7,7 +7,7 @@
 
 #include "search_space/lower/copies/fetch.h"
 #include "search_space/lower/kernel_context.h"
-#include "search_space/lower/nests/nest.h"
+#include "search_space/lower/nests/carried.h"
 
 namespace heddle::search_space {
 
@@ -87,8 +87,17 @@ std::unique_ptr<TileCopies> BulkCopies(KernelContext& context, const PipelinedLo
 // `s` where `condition` holds, which may be known: `s` itself or nothing (null).
 Stmt When(const Expr& condition, const Stmt& s);
 
+// How a nest is emitted in which a pipeline's loop stands: the functions of nests/nest.h, which has
+// the pipeline emitted in turn.
+struct NestEmitter {
+  Stmt (*stage)(KernelContext& context, int s, const Assumptions& assumptions);
+  Stmt (*loops)(KernelContext& context, int s, size_t depth, Carried carried);
+  Stmt (*loop_body)(KernelContext& context, int s, size_t depth, const Carried& carried);
+};
+
 // The loop at `depth` of stage `s`, which its annotation Pipeline names.
-Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& carried);
+Stmt EmitPipeline(KernelContext& context, int s, size_t depth, const Carried& carried,
+                  const NestEmitter& emit);
 
 }  // namespace heddle::search_space
 

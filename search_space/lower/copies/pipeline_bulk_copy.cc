@@ -10,6 +10,7 @@
 #include "search_space/lower/copies/pipeline.h"
 #include "search_space/lower/matrix/fragments.h"
 #include "search_space/lower/nests/masked.h"
+#include "search_space/schedule/storage/block_layout.h"
 
 namespace heddle::search_space {
 namespace {

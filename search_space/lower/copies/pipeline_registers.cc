@@ -3,6 +3,7 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/copies/pipeline.h"
 #include "search_space/lower/nests/values.h"
+#include "search_space/schedule/copies/fetch.h"
 
 namespace heddle::search_space {
 namespace {

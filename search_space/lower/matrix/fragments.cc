@@ -8,8 +8,13 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/parts.h"
+#include "search_space/lower/nests/held.h"
 #include "search_space/lower/nests/values.h"
+#include "search_space/schedule/copies/in_flight.h"
+#include "search_space/schedule/copies/pipeline.h"
+#include "search_space/schedule/matrix/fragment.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
+#include "search_space/schedule/storage/storage_layout.h"
 
 namespace heddle::search_space {
 namespace {
@@ -199,25 +204,6 @@ Stmt EmitLoadElements(KernelContext& context, int s, const Assumptions& assumpti
 }
 
 }  // namespace
-
-ExprList HeldInFragment(KernelContext& context, const ScheduledStage& stage, ExprList index) {
-  for (Expr& i : index) i = OnThread(context, i);
-  const Fragment& fragment = *stage.Note<Fragment>();
-  const FragmentLayout& layout = fragment.layout();
-  const Expr& row = index[AxisOf(stage, fragment.row)];
-  const Expr& col = index[AxisOf(stage, fragment.col)];
-  const Expr lane = VarExpr(context.thread) % Int(layout.lanes());
-  if (!IsInt(Simplify(layout.Lane(row, col) - lane), 0)) {
-    context.Fail(absl::StrCat("element ", ToString(row), ", ", ToString(col), " of fragment ",
-                              stage.name(), " is read by another lane than the one that holds it"));
-  }
-  ExprList held;
-  for (size_t i = 0; i < index.size(); ++i) {
-    held.push_back(Simplify(index[i] / Int(fragment.Extent(stage.axes[i]->name))));
-  }
-  held.push_back(Simplify(layout.Element(row, col)));
-  return held;
-}
 
 Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);

@@ -7,10 +7,6 @@
 
 namespace heddle::search_space {
 
-// Where a thread keeps the element at `index`, relative to the region of `stage`, a fragment: the
-// matrices along each axis, then the element of this lane. It must be one of its own.
-ExprList HeldInFragment(KernelContext& context, const ScheduledStage& stage, ExprList index);
-
 // Fills the fragment `s`: a copy of what lies in shared memory, or what is computed of it and of
 // what the thread holds.
 Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumptions);

@@ -6,14 +6,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/lower/nests/held.h"
 #include "search_space/lower/nests/masked.h"
 #include "search_space/lower/nests/values.h"
+#include "search_space/schedule/matrix/fragment.h"
+#include "search_space/schedule/matrix/rolling_update.h"
+#include "search_space/schedule/matrix/row_fragment.h"
 #include "search_space/schedule/rolling.h"
 
 namespace heddle::search_space {
 namespace {
-
-constexpr int64_t kRowLanes = 4;  // that hold elements of one row (FragmentLayout)
 
 // All elements of a buffer, in unrolled loops around `body`.
 struct Elements {
@@ -190,25 +192,6 @@ Expr IsFarBehind(const KernelContext& context, int s) {
 }
 
 }  // namespace
-
-ExprList HeldInRows(KernelContext& context, const ScheduledStage& stage, ExprList index) {
-  for (Expr& i : index) i = OnThread(context, i);
-  const auto& rows = *stage.Note<RowFragment>();
-  const Expr& row = index[AxisOf(stage, RowOf(stage))];
-  const Expr lane = VarExpr(context.thread) % Int(rows.layout().lanes());
-  // The first lane of those that have the row.
-  const Expr first = rows.layout().Lane(row, Int(0));
-  if (!IsInt(Simplify(first / Int(kRowLanes) - lane / Int(kRowLanes)), 0)) {
-    context.Fail(absl::StrCat("row ", ToString(row), " of ", stage.name(),
-                              " is read by a lane that holds nothing of it"));
-  }
-  ExprList held;
-  for (size_t i = 0; i < index.size(); ++i) {
-    held.push_back(Simplify(index[i] / Int(rows.Extent(stage.axes[i]->name))));
-  }
-  held.push_back(Simplify(row % Int(rows.layout().warp_rows()) / Int(FragmentLayout::kBlockRows)));
-  return held;
-}
 
 Stmt ApartFromMasked(KernelContext& context, int s, const Assumptions& assumptions,
                      absl::FunctionRef<Stmt(const Assumptions&)> emit) {

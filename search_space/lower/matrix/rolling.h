@@ -8,10 +8,6 @@
 
 namespace heddle::search_space {
 
-// Where a thread keeps the value of `stage`, a row_fragment, at `index`, relative to its region. It
-// must be of one of its own rows.
-ExprList HeldInRows(KernelContext& context, const ScheduledStage& stage, ExprList index);
-
 // What stage `s`, a row_fragment that is computed in a loop as others are (compute_at), reduces of
 // what the lanes of each row hold by then.
 Stmt EmitRowReduction(KernelContext& context, int s, const Assumptions& assumptions);

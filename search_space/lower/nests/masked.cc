@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/nests/values.h"
+#include "search_space/schedule/matrix/rolling_update.h"
 #include "search_space/schedule/rolling.h"
 
 namespace heddle::search_space {

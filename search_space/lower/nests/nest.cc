@@ -11,10 +11,19 @@
 #include "search_space/lower/matrix/fragments.h"
 #include "search_space/lower/matrix/rolling.h"
 #include "search_space/lower/nests/collectives.h"
+#include "search_space/lower/nests/held.h"
 #include "search_space/lower/nests/masked.h"
 #include "search_space/lower/nests/shared_scan.h"
 #include "search_space/lower/nests/values.h"
+#include "search_space/schedule/copies/fetch.h"
+#include "search_space/schedule/copies/pipeline.h"
+#include "search_space/schedule/matrix/fragment.h"
+#include "search_space/schedule/matrix/rolling_update.h"
+#include "search_space/schedule/matrix/row_fragment.h"
+#include "search_space/schedule/matrix/tensorize.h"
 #include "search_space/schedule/rolling.h"
+#include "search_space/schedule/threads/dealt_axis.h"
+#include "search_space/schedule/threads/share_scan.h"
 
 namespace heddle::search_space {
 namespace {
@@ -31,8 +40,7 @@ int DepthOf(const ScheduledStage& stage, const Expr& e) {
 // Is this the loop that the copies of a pipeline are interleaved with? (Registers that run ahead
 // have a loop of their own, which starts them.)
 bool StartsCopies(const ScheduledStage& stage, const Loop& loop) {
-  const auto* interleave = stage.Note<Interleave>();
-  return interleave != nullptr && interleave->loop == loop.var->name && stage.prefetch() == nullptr;
+  return loop.interleaved && PrefetchOf(stage) == nullptr;
 }
 
 bool HasCollectiveBelow(const KernelContext& context, int s, size_t depth);
@@ -321,7 +329,7 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
   if (!HasCollectiveBelow(context, s, depth)) condition = TakeGuards(here, depth, carried);
   const auto* pipeline = here.Note<Pipeline>();
   if (pipeline != nullptr && pipeline->loop == loop.var->name) {
-    out.push_back(EmitPipeline(context, s, depth, carried));
+    out.push_back(EmitPipeline(context, s, depth, carried, {EmitStage, EmitLoops, EmitLoopBody}));
     return Seq(std::move(out));
   }
   Expr useful;

@@ -8,6 +8,8 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/nests/values.h"
 #include "search_space/schedule/rewrites/reductions/scan.h"
+#include "search_space/schedule/scans.h"
+#include "search_space/schedule/threads/dealt_axis.h"
 
 namespace heddle::search_space {
 namespace {

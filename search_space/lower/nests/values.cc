@@ -7,8 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/make_node.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/lower/matrix/fragments.h"
-#include "search_space/lower/matrix/rolling.h"
+#include "search_space/lower/nests/held.h"
+#include "search_space/schedule/matrix/fragment.h"
+#include "search_space/schedule/matrix/row_fragment.h"
+#include "search_space/schedule/tails.h"
+#include "search_space/schedule/threads/dealt_axis.h"
 
 namespace heddle::search_space {
 namespace {
@@ -176,35 +179,6 @@ Expr AtLoops(const Schedule& schedule, const ScheduledStage& here, const Expr& d
     }
     return nullptr;
   });
-}
-
-Expr PartOf(const Loop& loop, const Var& thread) {
-  const int64_t parts = loop.var->extent;
-  const Expr t = VarExpr(thread);
-  return Simplify(loop.sliced ? t / Int(thread->extent / parts) : t % Int(parts));
-}
-
-Expr OnThread(const KernelContext& context, const Expr& e) {
-  return Simplify(Substitute(e, [&](const Var& v) -> Expr {
-    for (const ScheduledStage& s : context.schedule.stages()) {
-      const int l = s.consumer < 0 ? -1 : s.FindLoop(v);
-      if (l < 0 || s.loops[static_cast<size_t>(l)].kind != LoopKind::kThread) continue;
-      return PartOf(s.loops[static_cast<size_t>(l)], context.thread);
-    }
-    return nullptr;
-  }));
-}
-
-Expr HeldAt(KernelContext& context, const ScheduledStage& stage, const DealtAxis& dealt,
-            const Expr& index) {
-  const Expr holder = OnThread(context, index / Int(dealt.vector) % Int(dealt.threads));
-  if (!IsInt(Simplify(holder - dealt.PlaceOf(context.thread)), 0)) {
-    context.Fail(absl::StrCat(stage.name(), " is spread over threads, and element ",
-                              ToString(index),
-                              " is read by another thread than the one that holds it"));
-  }
-  const int64_t round = dealt.threads * dealt.vector;
-  return Simplify(index / Int(round) * Int(dealt.vector) + index % Int(dealt.vector));
 }
 
 Expr Resolve(KernelContext& context, const Expr& e, const Assumptions& assumptions) {

@@ -11,18 +11,6 @@ namespace heddle::search_space {
 // A stage's definition with its axes replaced by loop variables.
 Expr AtLoops(const Schedule& schedule, const ScheduledStage& stage, const Expr& definition);
 
-// The iteration of a loop of a local stage that this thread makes.
-Expr PartOf(const Loop& loop, const Var& thread);
-
-// An expression with the loop variables of attached stages that are bound to thread as the thread's
-// number.
-Expr OnThread(const KernelContext& context, const Expr& e);
-
-// Where a thread holds element `index` of an axis that `stage` has spread over threads, which must
-// be one of its own.
-Expr HeldAt(KernelContext& context, const ScheduledStage& stage, const DealtAxis& dealt,
-            const Expr& index);
-
 // Redirects loads from tensors to storage; loads from global memory that are not proven inside
 // read zero outside.
 Expr Resolve(KernelContext& context, const Expr& e, const Assumptions& assumptions);

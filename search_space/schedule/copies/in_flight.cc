@@ -1,7 +1,9 @@
 #include "search_space/schedule/copies/in_flight.h"
 
 #include "absl/strings/str_cat.h"
+#include "search_space/schedule/copies/pipeline.h"
 #include "search_space/schedule/editor.h"
+#include "search_space/schedule/matrix/fragment.h"
 
 namespace heddle::search_space {
 

@@ -11,7 +11,7 @@ namespace heddle::search_space {
 struct Interleave {
   std::string stage, loop;
 
-  HEDDLE_ANNOTATION(Interleave, "interleave", stage, loop);
+  HEDDLE_PRIMITIVE(Interleave, "interleave", stage, loop);
 };
 
 }  // namespace heddle::search_space

@@ -1,8 +1,10 @@
 #include "search_space/schedule/copies/pipeline.h"
 
 #include <algorithm>
+#include <any>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/schedule/copies/fetch.h"
 #include "search_space/schedule/editor.h"
 
 namespace heddle::search_space {
@@ -17,7 +19,8 @@ absl::Status CheckPrefetch(const Pipeline& step, const ScheduledStage& here, siz
         "the registers read in loop ", step.loop, " run ahead only with kind registers, in a loop ",
         "of an even extent that stands directly in one that is pipelined already"));
   }
-  if (here.Note<Interleave>() != nullptr) {
+  if (std::any_of(here.loops.begin(), here.loops.end(),
+                  [](const Loop& l) { return l.interleaved; })) {
     return Refuse(absl::StrCat("copies of ", here.name(),
                                " are interleaved already; let its registers run ahead first"));
   }
@@ -25,6 +28,15 @@ absl::Status CheckPrefetch(const Pipeline& step, const ScheduledStage& here, siz
 }
 
 }  // namespace
+
+const Pipeline* PrefetchOf(const ScheduledStage& stage) {
+  const Pipeline* tiles = stage.Note<Pipeline>();
+  for (const std::any& note : stage.notes) {
+    const auto* inner = std::any_cast<Pipeline>(&note);
+    if (inner != nullptr && inner != tiles) return inner;
+  }
+  return nullptr;
+}
 
 absl::Status Pipeline::CheckAt(const Schedule& schedule, const ScheduledStage& here) const {
   HEDDLE_ASSIGN_OR_RETURN(at, FindLoop(here, loop));

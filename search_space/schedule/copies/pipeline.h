@@ -18,7 +18,12 @@ struct Pipeline {
   int64_t depth;
 
   HEDDLE_ANNOTATION(Pipeline, "pipeline", stage, loop, kind, depth);
+  // A stage may have pipelines of two loops.
+  bool Replaces(const Pipeline& earlier) const { return loop == earlier.loop; }
 };
+
+// The inner one of a stage's two pipelines, in whose loop registers run ahead; null: it has none.
+const Pipeline* PrefetchOf(const ScheduledStage& stage);
 
 }  // namespace heddle::search_space
 

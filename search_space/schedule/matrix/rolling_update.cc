@@ -6,7 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/bounds.h"
 #include "search_space/schedule/editor.h"
+#include "search_space/schedule/matrix/fragment.h"
+#include "search_space/schedule/matrix/row_fragment.h"
 #include "search_space/schedule/rolling.h"
 
 namespace heddle::search_space {
@@ -75,6 +78,17 @@ absl::Status CheckSlopes(const Schedule& schedule, const ScheduledStage& consume
 }
 
 }  // namespace
+
+std::vector<int> RolledWith(const Schedule& schedule, int consumer) {
+  std::vector<int> rolled;
+  for (size_t i = 0; i < schedule.stages().size(); ++i) {
+    const ScheduledStage& s = schedule.stages()[i];
+    if (s.consumer == consumer && s.Note<RollingUpdate>() != nullptr) {
+      rolled.push_back(static_cast<int>(i));
+    }
+  }
+  return rolled;
+}
 
 absl::Status RollingUpdate::ApplyTo(ScheduleEditor& editor) const {
   const Schedule& schedule = editor.schedule();

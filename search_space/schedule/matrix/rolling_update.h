@@ -1,6 +1,9 @@
 #ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_MATRIX_ROLLING_UPDATE_H_
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_MATRIX_ROLLING_UPDATE_H_
 
+#include <string>
+#include <vector>
+
 #include "search_space/schedule/primitive.h"
 
 namespace heddle::search_space {
@@ -17,6 +20,9 @@ struct RollingUpdate {
 
   HEDDLE_PRIMITIVE(RollingUpdate, "rolling_update", stage, consumer, loop);
 };
+
+// The stages that are rolled with `consumer`, in definition order.
+std::vector<int> RolledWith(const Schedule& schedule, int consumer);
 
 }  // namespace heddle::search_space
 

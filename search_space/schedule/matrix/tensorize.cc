@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/schedule/editor.h"
+#include "search_space/schedule/matrix/fragment.h"
 
 namespace heddle::search_space {
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/copies/fetch.h"
 #include "search_space/schedule/editor.h"
 
 namespace heddle::search_space {

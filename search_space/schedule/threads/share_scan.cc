@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/rewrites/reductions/scan.h"
+#include "search_space/schedule/scans.h"
 
 namespace heddle::search_space {
 

@@ -177,7 +177,7 @@ class ShapeFinder {
       const ScheduledStage& reader = stage(*only);
       if (reader.is_reduction() || reader.body->op != Op::kLoad) {
         const Step step = CacheRead{name, Scope::kGlobal, reader.name()};
-        if (!schedule_.Apply(step).ok()) continue;
+        if (!Apply(step, schedule_).ok()) continue;
         shape_.steps.push_back(step);
       }
       stored_.insert(stage(schedule_.ReadersOf(result.get())[0]).tensor.get());
@@ -187,7 +187,7 @@ class ShapeFinder {
   void Store() {
     for (const std::string& name : partition_.stored) {
       const Step step = Materialize{name};
-      if (schedule_.Apply(step).ok()) shape_.steps.push_back(step);
+      if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
     }
   }
 
@@ -238,7 +238,7 @@ class ShapeFinder {
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
       if (ShouldInline(static_cast<int>(i))) {
         const Step step = ComputeInline{schedule_.stages()[i].name()};
-        if (schedule_.Apply(step).ok()) shape_.steps.push_back(step);
+        if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
       }
     }
   }
@@ -257,7 +257,7 @@ class ShapeFinder {
     for (const KernelShape& kernel : shape_.kernels) {
       if (!IsReadInTails(stage(kernel.root))) continue;
       const Step step = Materialize{stage(kernel.root).name()};
-      if (schedule_.Apply(step).ok()) shape_.steps.push_back(step);
+      if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
     }
   }
 
@@ -288,7 +288,7 @@ class ShapeFinder {
       });
       const Step step = ComputeInline{s.name()};
       if (!one_kernel && !elementwise && ReadsReduction(s)) continue;
-      if (schedule_.Apply(step).ok()) shape_.steps.push_back(step);
+      if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
     }
   }
 
@@ -302,7 +302,7 @@ class ShapeFinder {
     for (auto axis = axes.begin(); axis != axes.begin() + rank; ++axis) {
       step.axes.push_back((*axis)->name);
     }
-    if (!schedule.Apply(Step(step)).ok()) return false;
+    if (!Apply(Step(step), schedule).ok()) return false;
     steps.emplace_back(std::move(step));
     return true;
   }
@@ -445,7 +445,7 @@ class ShapeFinder {
     for (size_t i = 0; i < inlined.stages().size(); ++i) {
       if (!IsStageable(static_cast<int>(i))) continue;
       if (NodesOf(inlined.stages()[i].body) > kMostStagedNodes ||
-          !inlined.Apply(Step(ComputeInline{inlined.stages()[i].name()})).ok()) {
+          !Apply(Step(ComputeInline{inlined.stages()[i].name()}), inlined).ok()) {
         too_large_.insert(schedule_.stages()[i].tensor.get());
       }
     }
@@ -507,7 +507,7 @@ class ShapeFinder {
 ProgramShape WithAlgorithm(std::shared_ptr<const TensorProgram> program,
                            const std::vector<Step>& algorithm) {
   ProgramShape shape{algorithm, Schedule(std::move(program)), {}};
-  const absl::Status applied = shape.schedule.Apply(algorithm);
+  const absl::Status applied = Apply(algorithm, shape.schedule);
   HEDDLE_CHECK(applied.ok(), "an algorithm does not apply: " + std::string(applied.message()));
   return shape;
 }

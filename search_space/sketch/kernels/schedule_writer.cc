@@ -44,7 +44,7 @@ const ScheduledStage& ScheduleWriter::At(const StageRef& stage) const {
 
 void ScheduleWriter::Apply(Step step) {
   steps_.push_back(std::move(step));
-  if (absl::Status s = schedule_.Apply(steps_.back()); !s.ok()) throw StepRefused{s};
+  if (absl::Status s = search_space::Apply(steps_.back(), schedule_); !s.ok()) throw StepRefused{s};
 }
 
 StageRef ScheduleWriter::ApplyAndFind(Step step) {

@@ -6,6 +6,7 @@
 
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/rewrites/axes/split_axis.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 
 namespace heddle::search_space {
@@ -35,7 +36,7 @@ class FusedProductFinder {
         if (product < 0) product = s;
         continue;
       }
-      if (stage.is_output || !schedule_.Apply(Step(ComputeInline{stage.name()})).ok()) {
+      if (stage.is_output || !Apply(Step(ComputeInline{stage.name()}), schedule_).ok()) {
         return std::nullopt;
       }
       if (result < 0) result = s;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "search_space/ir/target.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/kernels/kernels.h"
 
 namespace heddle::search_space {

@@ -10,6 +10,8 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/placement/gather_read.h"
+#include "search_space/schedule/placement/materialize.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 
 namespace heddle::search_space {

@@ -8,6 +8,7 @@
 
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/kernels/kernel_plan.h"
 
 namespace heddle::search_space {
@@ -89,7 +90,7 @@ class ChainFinder {
           !ReadsAtOwnElement(stage(root_), tensor)) {
         continue;
       }
-      if (!schedule_.Apply(Step(ComputeInline{tensor->name})).ok()) return false;
+      if (!Apply(Step(ComputeInline{tensor->name}), schedule_).ok()) return false;
       chain.inlined.push_back(tensor);
       last_ = ReducedFor(root_);
     }
@@ -101,7 +102,7 @@ class ChainFinder {
     for (int i : members_) {
       if (i == root_ || !IsComputed(i) || stage(i).is_reduction() || ReducedFor(i) >= 0) continue;
       const BufferRef tensor = stage(i).tensor;
-      if (!schedule_.Apply(Step(ComputeInline{tensor->name})).ok()) return false;
+      if (!Apply(Step(ComputeInline{tensor->name}), schedule_).ok()) return false;
       chain.inlined.push_back(tensor);
     }
     return true;
@@ -170,7 +171,7 @@ class ChainFinder {
 
   bool IsMasked(int reduction) const {
     Schedule skipping = schedule_;
-    return skipping.Apply(Step(SkipMasked{stage(reduction).name()})).ok();
+    return Apply(Step(SkipMasked{stage(reduction).name()}), skipping).ok();
   }
 
   bool AddLink(int result, Chain& chain) {

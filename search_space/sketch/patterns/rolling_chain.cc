@@ -7,6 +7,7 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
+#include "search_space/schedule/step.h"
 
 namespace heddle::search_space {
 namespace {
@@ -73,8 +74,8 @@ class RollingChainFinder {
       found.statistic_rows.push_back(*link.row);
     }
     found.beside = Beside(found);
-    found.is_masked =
-        Schedule(shape_.schedule).Apply(Step(SkipMasked{chain_.root.reduction.name()})).ok();
+    Schedule skipping = shape_.schedule;
+    found.is_masked = Apply(Step(SkipMasked{chain_.root.reduction.name()}), skipping).ok();
     return found;
   }
 
@@ -83,7 +84,7 @@ class RollingChainFinder {
 
   bool Inline(const RollingChain& found) {
     return std::all_of(found.inlined.begin(), found.inlined.end(), [&](const BufferRef& stage) {
-      return shape_.schedule.Apply(Step(ComputeInline{stage->name})).ok();
+      return Apply(Step(ComputeInline{stage->name}), shape_.schedule).ok();
     });
   }
 

@@ -9,6 +9,8 @@
 #include "search_space/ir/stmt.h"
 #include "search_space/ir/tensor_program.h"
 #include "search_space/schedule/rewrites/reductions/scan.h"
+#include "search_space/schedule/scans.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/kernels/kernel_plan.h"
 
 namespace heddle::search_space {
@@ -70,7 +72,8 @@ class RowFinder {
       if (IsOfRows(s) && IsReadAsRows(s)) continue;
       const BufferRef tensor = s.tensor;
       if (!own_.has_value()) schedule_ = &own_.emplace(*schedule_);
-      if (!own_->Apply(Step(ComputeInline{tensor->name})).ok()) continue;  // then there are no rows
+      if (!Apply(Step(ComputeInline{tensor->name}), *own_).ok())
+        continue;  // then there are no rows
       rows_.inlined.push_back({tensor});
       stages_.erase(i);
     }

@@ -9,14 +9,12 @@
 #include <utility>
 
 #include "base/status.h"
+#include "search_space/schedule/copies/pipeline.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 #include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
 namespace {
-
-constexpr int64_t kOtherRegisters = 40;  // addresses, loop counters, temporaries
-constexpr int64_t kMostAccumulators = 128;
 
 class WarpPlan : public MatrixPlan {
  public:
@@ -102,6 +100,9 @@ class WarpPlan : public MatrixPlan {
   void Write(ScheduleWriter& w, HoleValues values) const override;
 
  private:
+  static constexpr int64_t kOtherRegisters = 40;  // addresses, loop counters, temporaries
+  static constexpr int64_t kMostAccumulators = 128;
+
   enum HoleNumber : uint8_t {
     kSwap,      // 1: the first factor is B, whose tiles are of 8
     kRowWarps,  // warps along the rows, and the columns, of the result

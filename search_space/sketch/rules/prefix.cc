@@ -10,17 +10,15 @@
 #include "search_space/ir/stmt.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/reductions/scan.h"
+#include "search_space/schedule/scans.h"
+#include "search_space/schedule/threads/share_scan.h"
 #include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
 namespace {
 
-constexpr int64_t kMaxHeldElements = 64;  // of a row, by one thread
-constexpr int64_t kMaxRowsOfBlock = 32;
 constexpr int64_t kFewestColumns = 8, kMostColumns = 128;  // of a block
 constexpr int64_t kMostSlices = 128;
-// Registers of a thread beside what it holds of a row, as it was read and as it is reduced.
-constexpr int64_t kOtherRegisters = 32;
 
 bool IsAxis(const Expr& e, const Var& axis) { return e->op == Op::kVar && e->var == axis; }
 
@@ -181,6 +179,11 @@ class PrefixPlan : public KernelPlan {
   }
 
  private:
+  static constexpr int64_t kMaxHeldElements = 64;  // of a row, by one thread
+  static constexpr int64_t kMaxRowsOfBlock = 32;
+  // Of a thread beside what it holds of a row, as it was read and as it is reduced.
+  static constexpr int64_t kOtherRegisters = 32;
+
   enum { kThreads, kRows, kVector };
   static constexpr int64_t kPreferredThreads = 256;
 

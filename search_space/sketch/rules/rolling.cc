@@ -9,7 +9,6 @@
 namespace heddle::search_space {
 namespace {
 
-constexpr int64_t kOtherRegisters = 48;  // addresses, loop counters, statistics, temporaries
 constexpr MatrixInstruction kInstruction = MatrixInstruction::kM16N8K16;
 
 class WarpRollingPlan : public RollingPlan {
@@ -40,6 +39,9 @@ class WarpRollingPlan : public RollingPlan {
                    const StageRef& queries, const StageRef& keys) const override;
 
  private:
+  static constexpr int64_t kOtherRegisters =
+      48;  // addresses, loop counters, statistics, temporaries
+
   enum HoleNumber : uint8_t {
     kWarps,     // of a block, along the rows
     kTiles,     // of 16 rows, of a warp

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "search_space/schedule/copies/pipeline.h"
 #include "search_space/sketch/kernels/rule.h"
 #include "search_space/sketch/patterns/rolling_chain.h"
 

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "search_space/ir/background.h"
+#include "search_space/schedule/copies/pipeline.h"
 #include "search_space/sketch/rules/rolling_plan.h"
 #include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
 namespace {
 
-constexpr int64_t kOtherRegisters = 36;  // addresses, loop counters, statistics, temporaries
 constexpr int64_t kRegistersOfMask = 4;  // of each row that a lane holds of
 
 class WarpgroupRollingPlan : public RollingPlan {
@@ -48,6 +48,9 @@ class WarpgroupRollingPlan : public RollingPlan {
                    const StageRef& queries, const StageRef& keys) const override;
 
  private:
+  static constexpr int64_t kOtherRegisters =
+      36;  // addresses, loop counters, statistics, temporaries
+
   enum HoleNumber : uint8_t {
     kGroups,    // of a block, along the rows
     kTiles,     // of 64 rows, of a warpgroup

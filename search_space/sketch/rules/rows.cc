@@ -9,20 +9,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/stmt.h"
+#include "search_space/schedule/threads/share_scan.h"
 #include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
 namespace {
 
-constexpr int64_t kShortestPart = 16;     // of a row, by one thread
-constexpr int64_t kMaxHeldElements = 64;  // of one tensor's row, by one thread
-constexpr int64_t kMaxHeldInAll = 128;    // of all rows that it holds
-constexpr int64_t kMaxRowsOfBlock = 32;
+constexpr int64_t kShortestPart = 16;      // of a row, by one thread
 constexpr int64_t kMostParts = 1024;       // of a row, over blocks
 constexpr int64_t kMostBlocks = 16;        // a multiprocessor, of split rows
 constexpr int64_t kMostPartThreads = 256;  // that combine them
-
-enum RowHole { kThreads, kRowsOfBlock, kVector, kHold, kUnroll, kSplit };
 
 class RowsPlan : public KernelPlan {
  public:
@@ -112,6 +108,11 @@ class RowsPlan : public KernelPlan {
   void Write(ScheduleWriter& w, HoleValues v) const override;
 
  private:
+  enum RowHole { kThreads, kRowsOfBlock, kVector, kHold, kUnroll, kSplit };
+  static constexpr int64_t kMaxHeldElements = 64;  // of one tensor's row, by one thread
+  static constexpr int64_t kMaxHeldInAll = 128;    // of all rows that it holds
+  static constexpr int64_t kMaxRowsOfBlock = 32;
+
   int64_t Parts(HoleValues v) const { return holes_.size() > kSplit ? v[kSplit] : 1; }
   // Elements of a row that one block makes: of a part, whole rounds of its threads.
   int64_t PartLength(HoleValues v) const {

@@ -15,13 +15,9 @@
 namespace heddle::search_space {
 namespace {
 
-constexpr int64_t kMostThreads = 256;     // that share a row
-constexpr int64_t kMostLanes = 128;       // threads side by side
-constexpr int64_t kMaxHeldElements = 64;  // of one tensor, by one thread
-constexpr int64_t kMaxHeldInAll = 128;    // of all that it holds
-constexpr int64_t kSectorBytes = 32;      // that memory moves at least
-
-enum { kThreads, kLanes, kVector, kHold, kUnroll };
+constexpr int64_t kMostThreads = 256;  // that share a row
+constexpr int64_t kMostLanes = 128;    // threads side by side
+constexpr int64_t kSectorBytes = 32;   // that memory moves at least
 
 class StridedRowsPlan : public KernelPlan {
  public:
@@ -124,6 +120,10 @@ class StridedRowsPlan : public KernelPlan {
   }
 
  private:
+  enum { kThreads, kLanes, kVector, kHold, kUnroll };
+  static constexpr int64_t kMaxHeldElements = 64;  // of one tensor, by one thread
+  static constexpr int64_t kMaxHeldInAll = 128;    // of all that it holds
+
   static constexpr int kAttempts = 8;
   static constexpr int64_t kAccumulatorBytes = 4;
   // What the default would have if it can: bytes side by side, elements a thread, threads a block.

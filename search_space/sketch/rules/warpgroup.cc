@@ -8,14 +8,12 @@
 #include <utility>
 
 #include "search_space/ir/stmt.h"
+#include "search_space/schedule/copies/pipeline.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 #include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
 namespace {
-
-constexpr int64_t kOtherRegisters = 40;  // addresses, loop counters, temporaries
-constexpr int64_t kMostAccumulators = 192;
 
 class WarpgroupPlan : public MatrixPlan {
  public:
@@ -124,6 +122,9 @@ class WarpgroupPlan : public MatrixPlan {
   void Write(ScheduleWriter& w, HoleValues values) const override;
 
  private:
+  static constexpr int64_t kOtherRegisters = 40;  // addresses, loop counters, temporaries
+  static constexpr int64_t kMostAccumulators = 192;
+
   enum HoleNumber : uint8_t {
     kSwap,       // 1: the first factor is B
     kRowGroups,  // warpgroups along the rows, and the columns, of the result

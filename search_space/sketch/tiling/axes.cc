@@ -10,7 +10,7 @@
 namespace heddle::search_space {
 namespace {
 
-constexpr int64_t kMostThreads = 512, kWarp = 32;
+constexpr int64_t kWarp = 32;
 constexpr int64_t kMostAccumulators = 128;
 constexpr int64_t kShortAxis = 64;   // shorter, an axis may want tiles such as 7
 constexpr int64_t kFullBlock = 128;  // threads that keep a multiprocessor busy
@@ -71,7 +71,7 @@ class AxesDecision : public Decision {
     if (tile.TileThreads() < least_threads) {
       return kernel_.Refuse(absl::StrCat(tile.TileThreads(), " threads, at least ", least_threads));
     }
-    const int64_t most_threads = std::min(kMostThreads, kernel_.target.max_threads_per_block);
+    const int64_t most_threads = std::min(kMostTileThreads, kernel_.target.max_threads_per_block);
     if (tile.Threads() > most_threads) {
       return kernel_.TooMany(tile.Threads(), "threads", most_threads);
     }

@@ -7,7 +7,7 @@
 namespace heddle::search_space {
 namespace {
 
-constexpr int64_t kMostThreads = 512, kMostSlices = 8;
+constexpr int64_t kMostSlices = 8;
 
 class SlicesDecision : public Decision {
  public:
@@ -21,7 +21,7 @@ class SlicesDecision : public Decision {
     std::vector<int64_t> valid;
     for (int64_t slices : d.Domain(slices_)) {
       tile.slices = slices;
-      if (tile.Threads() <= kMostThreads && Limits(tile).ok()) valid.push_back(slices);
+      if (tile.Threads() <= kMostTileThreads && Limits(tile).ok()) valid.push_back(slices);
     }
     d[slices_] = valid.empty() ? 1 : valid[d.Below(valid.size())];
   }

@@ -10,6 +10,8 @@
 
 namespace heddle::search_space {
 
+inline constexpr int64_t kMostTileThreads = 512;  // of a block
+
 // A hole of the plan, for those who made it.
 struct HoleId {
   size_t index = 0;

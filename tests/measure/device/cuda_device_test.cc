@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "measure/device/backend.h"
 #include "measure/device/cuda/nvrtc.h"
 #include "measure/device/drivers.h"
 #include "measure/judge/timing.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "measure/device/backend.h"
 #include "measure/device/drivers.h"
 #include "measure/judge/timing.h"
 

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "measure/codegen/codegen.h"
+#include "measure/device/backend.h"
 #include "measure/device/cuda/nvrtc.h"
 #include "measure/device/drivers.h"
 #include "search_space/check/verify.h"

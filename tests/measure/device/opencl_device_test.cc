@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "measure/device/backend.h"
 #include "measure/device/drivers.h"
 #include "tests/measure/device_checks.h"
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "measure/codegen/codegen.h"
+#include "measure/device/backend.h"
 #include "measure/device/cuda/nvrtc.h"
 #include "measure/device/drivers.h"
 #include "measure/judge/criteria.h"
@@ -20,7 +21,7 @@
 #include "tests/measure/half_programs.h"
 #include "tests/support.h"
 
-namespace heddle::measure {
+namespace heddle::measure::half_types_test {
 namespace {
 
 using namespace search_space;
@@ -239,4 +240,4 @@ TEST(HalfTypes, NormalInputsAre) {
 }
 
 }  // namespace
-}  // namespace heddle::measure
+}  // namespace heddle::measure::half_types_test

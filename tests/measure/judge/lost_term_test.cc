@@ -12,7 +12,7 @@
 #include "measure/judge/validate.h"
 #include "search_space/notation/notation.h"
 
-namespace heddle::measure {
+namespace heddle::measure::lost_term_test {
 namespace {
 
 constexpr int64_t kRows = 4;
@@ -183,4 +183,4 @@ TEST_P(LostTermTest, AProductLacksATerm) {
 INSTANTIATE_TEST_SUITE_P(Lengths, LostTermTest, testing::Values(8192, 65536));
 
 }  // namespace
-}  // namespace heddle::measure
+}  // namespace heddle::measure::lost_term_test

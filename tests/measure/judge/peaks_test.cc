@@ -17,7 +17,7 @@
 #include "search_space/notation/reference.h"
 #include "search_space/sketch/search_space.h"
 
-namespace heddle::measure {
+namespace heddle::measure::peaks_test {
 namespace {
 
 using search_space::SamplePoint;
@@ -203,4 +203,4 @@ TEST(PeaksTest, EndsAreLargeOfEveryOtherTensorThatIsReduced) {
 }
 
 }  // namespace
-}  // namespace heddle::measure
+}  // namespace heddle::measure::peaks_test

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "measure/codegen/codegen.h"
+#include "measure/device/backend.h"
 #include "measure/device/cuda/nvrtc.h"
 #include "measure/device/drivers.h"
 #include "measure/judge/validate.h"
@@ -19,7 +20,7 @@
 #include "search_space/sketch/search_space.h"
 #include "tests/support.h"
 
-namespace heddle::measure {
+namespace heddle::measure::tf32_test {
 namespace {
 
 using namespace search_space;
@@ -183,4 +184,4 @@ TEST_F(TF32OnOpenCl, RoundedFactorsPass) {
 }
 
 }  // namespace
-}  // namespace heddle::measure
+}  // namespace heddle::measure::tf32_test

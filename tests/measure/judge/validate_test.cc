@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "measure/device/backend.h"
 #include "measure/device/drivers.h"
 #include "measure/device/forwarding_device.h"
 #include "measure/judge/timing.h"

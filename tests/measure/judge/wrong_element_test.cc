@@ -16,7 +16,7 @@
 #include "search_space/sketch/search_space.h"
 #include "tests/suite_cases.h"
 
-namespace heddle::measure {
+namespace heddle::measure::wrong_element_test {
 namespace {
 
 using search_space::Program;
@@ -147,4 +147,4 @@ INSTANTIATE_TEST_SUITE_P(
                     "S[i: n] = sum(r: n) E[i, r] out Y[i: n, j: n] = E[i, j] / S[i]"));
 
 }  // namespace
-}  // namespace heddle::measure
+}  // namespace heddle::measure::wrong_element_test

@@ -12,8 +12,11 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "measure/run/start_measurer.h"
 #include "search_space/notation/notation.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/measure/pipeline_support.h"
 #include "tests/support.h"
 
 namespace heddle::measure {
@@ -21,15 +24,6 @@ namespace {
 
 using search_space::Step;
 using testing::HasSubstr;
-
-// Numbered from 0.
-std::vector<Candidate> CandidatesOf(const std::vector<std::vector<Step>>& schedules) {
-  std::vector<Candidate> candidates;
-  for (const auto& steps : schedules) {
-    candidates.push_back({static_cast<int64_t>(candidates.size()), "", steps});
-  }
-  return candidates;
-}
 
 class MeasurerTest : public testing::Test {
  protected:

@@ -11,11 +11,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "measure/judge/criteria.h"
+#include "measure/run/kept_processes.h"
 #include "measure/run/processes.h"
+#include "search_space/schedule/step.h"
 #include "tests/measure/pipeline_support.h"
 #include "tests/support.h"
 
-namespace heddle::measure {
+namespace heddle::measure::pipeline_fault_test {
 namespace {
 
 class ScriptedFaultTest : public PipelineTest {
@@ -198,4 +200,4 @@ TEST_F(ScriptedFaultTest, FinalistsThatLoseTheirWorkerToAnotherAreFinals) {
 }
 
 }  // namespace
-}  // namespace heddle::measure
+}  // namespace heddle::measure::pipeline_fault_test

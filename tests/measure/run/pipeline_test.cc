@@ -27,13 +27,15 @@
 #include "measure/device/drivers.h"
 #include "measure/run/confine.h"
 #include "measure/run/device_worker.h"
+#include "measure/run/kept_processes.h"
 #include "measure/run/messages.h"
 #include "measure/run/processes.h"
 #include "proto/worker.pb.h"
+#include "search_space/schedule/step.h"
 #include "tests/measure/pipeline_support.h"
 #include "tests/support.h"
 
-namespace heddle::measure {
+namespace heddle::measure::pipeline_test {
 namespace {
 
 TEST(MustHurry, OnlyWhereOthersWaitOrNobodyComes) {
@@ -453,4 +455,4 @@ TEST(DetectionTest, AnUnknownDeviceIsAnsweredWithWhatThereIs) {
 }
 
 }  // namespace
-}  // namespace heddle::measure
+}  // namespace heddle::measure::pipeline_test

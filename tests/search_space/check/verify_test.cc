@@ -6,7 +6,7 @@
 #include "tests/search_space/mutate.h"
 #include "tests/search_space/sample_programs.h"
 
-namespace heddle::tests {
+namespace heddle::tests::verify_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -191,4 +191,4 @@ TEST(Verify, UndeclaredBuffersAndStrayVariables) {
 }
 
 }  // namespace
-}  // namespace heddle::tests
+}  // namespace heddle::tests::verify_test

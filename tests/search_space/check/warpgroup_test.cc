@@ -7,6 +7,7 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/lower.h"
 #include "search_space/schedule/schedule.h"
+#include "search_space/schedule/step.h"
 #include "tests/search_space/check/mistakes.h"
 
 namespace heddle::search_space {
@@ -64,9 +65,9 @@ absl::StatusOr<Program> WithSteps(const PointOfProduct& ring, const std::string&
   const auto space = SearchSpace::Create(ring.program, ring.target);
   const auto point = space->Parse(RingPoint("0", "0"));
   Schedule schedule(ring.program);
-  const absl::Status applied = schedule.Apply(*space->Steps(*point));
+  const absl::Status applied = Apply(*space->Steps(*point), schedule);
   EXPECT_TRUE(applied.ok()) << applied;
-  const absl::Status behind = schedule.Apply(*ParseSteps(more));
+  const absl::Status behind = Apply(*ParseSteps(more), schedule);
   if (!behind.ok()) return behind;
   return Lower(schedule);
 }
@@ -183,14 +184,16 @@ TEST(PersistentBlocks, WantAPipelineOfBulkCopies) {
   EXPECT_THAT(std::string(WithSteps(ring, "persist(C, 1)").status().message()),
               HasSubstr("where one pipeline, of bulk copies, fetches tiles"));
   Schedule bare(ring.program);
-  ASSERT_TRUE(bare.Apply(*ParseSteps("bind(C, i, block)\npersist(C, 7)\nset_scope(C.acc, local)\n"
-                                     "compute_at(C.acc, C, j)"))
+  ASSERT_TRUE(Apply(*ParseSteps("bind(C, i, block)\npersist(C, 7)\nset_scope(C.acc, local)\n"
+                                "compute_at(C.acc, C, j)"),
+                    bare)
                   .ok());
   EXPECT_THAT(std::string(Lower(bare).status().message()),
               HasSubstr("blocks of i stay (persist) where a pipeline of bulk copies goes on"));
-  EXPECT_THAT(std::string(bare.Apply(*ParseSteps("persist(C, 256)")).message()),
+  EXPECT_THAT(std::string(Apply(*ParseSteps("persist(C, 256)"), bare).message()),
               HasSubstr("blocks may stay for 1 to 255"));
-  EXPECT_THAT(std::string(Schedule(ring.program).Apply(*ParseSteps("persist(C, 7)")).message()),
+  Schedule unbound(ring.program);
+  EXPECT_THAT(std::string(Apply(*ParseSteps("persist(C, 7)"), unbound).message()),
               HasSubstr("bind a loop of C to block first"));
 }
 

@@ -15,9 +15,11 @@
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
 #include "search_space/schedule/schedule.h"
+#include "search_space/schedule/step.h"
+#include "search_space/schedule/tails.h"
 #include "search_space/sketch/search_space.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::types_test {
 namespace {
 
 constexpr DType kHalves[] = {DType::kFloat16, DType::kBFloat16};
@@ -286,9 +288,9 @@ TEST(Types, WhatATransposeMovesIsNotConverted) {
 
 TEST(Types, RegistersHoldWhatIsConverted) {
   Schedule schedule(ProgramOf({"matmul", "m=4,n=4,k=4"}, DType::kFloat16));
-  ASSERT_TRUE(schedule
-                  .Apply(*ParseSteps("cache_read(A, shared, C.acc)\n"
-                                     "cache_read(A.shared, local, C.acc)\n"))
+  ASSERT_TRUE(Apply(*ParseSteps("cache_read(A, shared, C.acc)\n"
+                                "cache_read(A.shared, local, C.acc)\n"),
+                    schedule)
                   .ok());
   EXPECT_EQ(StagesOf(schedule),
             "A.shared float16: A[d0, d1]\n"
@@ -300,11 +302,11 @@ TEST(Types, RegistersHoldWhatIsConverted) {
 // A tail of k needs no guard where what lies outside is zero, of whatever type.
 TEST(Types, TailsVanishThroughConversions) {
   Schedule schedule(ProgramOf({"matmul", "m=4,n=4,k=7"}, DType::kBFloat16));
-  ASSERT_TRUE(schedule.Apply(*ParseSteps("split(C.acc, r, [4])\n")).ok());
+  ASSERT_TRUE(Apply(*ParseSteps("split(C.acc, r, [4])\n"), schedule).ok());
   const ScheduledStage& sum = schedule.stages()[0];
   ASSERT_EQ(sum.guards.size(), 1);
   EXPECT_TRUE(VanishesOutside(schedule, sum, sum.guards[0], true));
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::types_test

@@ -94,17 +94,17 @@ const std::set<std::string>& PrimitiveNames() {
 std::string OfPrimitive(Golden& golden) {
   const Schedule given = [&] {
     Schedule schedule = Unscheduled(golden);
-    EXPECT_TRUE(schedule.Apply(Parsed(golden.sections["given"])).ok());
+    EXPECT_TRUE(Apply(Parsed(golden.sections["given"]), schedule).ok());
     return schedule;
   }();
   Schedule applied = given;
-  const absl::Status status = applied.Apply(Parsed(golden.sections["apply"]));
+  const absl::Status status = Apply(Parsed(golden.sections["apply"]), applied);
   EXPECT_TRUE(status.ok()) << status;
   std::string refused;
   for (const Step& step : Parsed(golden.sections["refuse"])) {
     Schedule other = applied;
     const std::string before = Loops(other);
-    const absl::Status why = other.Apply(step);
+    const absl::Status why = Apply(step, other);
     EXPECT_FALSE(why.ok()) << ToString(step);
     EXPECT_EQ(Loops(other), before) << "changed by refused " << ToString(step);
     absl::StrAppend(&refused, why.message(), "\n");
@@ -136,7 +136,7 @@ TEST(Goldens, AreThoseOfAllPrimitives) { EXPECT_EQ(GoldensIn("primitives"), Prim
 // The first kernel that the pass changes, before and after it; the names of all passes that ran.
 std::string OfPass(Golden& golden, const std::string& pass, std::set<std::string>& ran) {
   Schedule schedule = Unscheduled(golden);
-  const absl::Status status = schedule.Apply(Parsed(golden.sections["given"]));
+  const absl::Status status = Apply(Parsed(golden.sections["given"]), schedule);
   EXPECT_TRUE(status.ok()) << status;
   std::string before, out;
   const auto lowered = Lower(

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "search_space/notation/notation.h"
+#include "search_space/notation/notation_limits.h"
 #include "tests/search_space/notation/notation_support.h"
 
 namespace heddle::search_space {

@@ -14,6 +14,7 @@
 #include "search_space/notation/reference.h"
 #include "search_space/schedule/inline_limits.h"
 #include "search_space/schedule/schedule.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/hostile_operators.h"
@@ -97,7 +98,7 @@ TEST(Limits, ARefusalToInlineNamesTheStagesAndTheLimit) {
   Schedule schedule(Make(tests::DoublingChain(20), {{"n", 64}}));
   absl::Status status;
   for (int s = 1; s < 20 && status.ok(); ++s) {
-    status = schedule.Apply(Step(ComputeInline{absl::StrCat("T", s)}));
+    status = Apply(Step(ComputeInline{absl::StrCat("T", s)}), schedule);
   }
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("T11"));
@@ -108,8 +109,8 @@ TEST(Limits, ARefusalToInlineNamesTheStagesAndTheLimit) {
            "V[i: n] = U[(i / 2 + i / 3 + i / 4) / 3] "
            "out W[i: n] = V[(i / 2 + i / 3 + i / 4) / 3] }",
            {{"n", 64}}));
-  for (const char* stage : {"T", "U"}) EXPECT_TRUE(indices.Apply(Step(ComputeInline{stage})).ok());
-  status = indices.Apply(Step(ComputeInline{"V"}));
+  for (const char* stage : {"T", "U"}) EXPECT_TRUE(Apply(Step(ComputeInline{stage}), indices).ok());
+  status = Apply(Step(ComputeInline{"V"}), indices);
   EXPECT_THAT(std::string(status.message()), HasSubstr("an index in the definition of W"));
 }
 

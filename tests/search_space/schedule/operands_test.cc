@@ -16,6 +16,7 @@
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 
@@ -100,7 +101,7 @@ TEST(Operands, KeepTheirNumbersWhenOthersAreGathered) {
     const std::vector<Expr> before = OperandsOf(schedule.stages()[0]).list;
     for (size_t k = before.size(); k-- > 0;) {
       const Step step = GatherRead{"C.acc", static_cast<int64_t>(k)};
-      const absl::Status applied = schedule.Apply(step);
+      const absl::Status applied = Apply(step, schedule);
       if (!applied.ok()) {
         EXPECT_EQ(ToString(before[k]), "V[0]") << applied;
         continue;
@@ -142,7 +143,7 @@ TensorValues Computed(const std::shared_ptr<const TensorProgram>& program, Tenso
   const auto parsed = ParseSteps(steps);
   EXPECT_TRUE(parsed.ok()) << parsed.status();
   Schedule schedule(program);
-  const absl::Status applied = schedule.Apply(*parsed);
+  const absl::Status applied = Apply(*parsed, schedule);
   EXPECT_TRUE(applied.ok()) << applied;
   const auto lowered = Lower(schedule);
   EXPECT_TRUE(lowered.ok()) << lowered.status();

@@ -17,11 +17,12 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/notation/notation.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 #include "tests/support.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::chain_test {
 namespace {
 
 // A softmax between two products, and programs that lack something of a chain.
@@ -356,7 +357,7 @@ op together(n) {
   const auto why = [&](const char* op, const char* steps) {
     Schedule schedule(std::make_shared<const TensorProgram>(
         *FindOperator(*operators, op)->Instantiate(*ParseShape("n=16"), DType::kFloat32)));
-    return std::string(schedule.Apply(*ParseSteps(steps)).message());
+    return std::string(Apply(*ParseSteps(steps), schedule).message());
   };
   EXPECT_THAT(why("comparison_of_data", "skip_masked(C.acc)"), testing::HasSubstr("no term"));
   EXPECT_THAT(why("transposed", "compute_inline(C)\nskip_masked(C.acc)"),
@@ -369,4 +370,4 @@ op together(n) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::chain_test

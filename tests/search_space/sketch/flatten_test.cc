@@ -6,7 +6,7 @@
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::flatten_test {
 namespace {
 
 constexpr char kOperators[] = R"(
@@ -89,4 +89,4 @@ TEST(FlattenTest, IsForUnitsForMatrices) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::flatten_test

@@ -15,7 +15,7 @@
 #include "tests/golden.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::matrix_rule_test {
 namespace {
 
 // Sums over several axes, of which matrices are multiplied along one.
@@ -319,4 +319,4 @@ TEST(MatrixRule, ReadsRowsOfTF32AsBlocksAndColumnsOneByOne) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::matrix_rule_test

@@ -11,7 +11,7 @@
 #include "search_space/notation/reference.h"
 #include "search_space/sketch/search_space.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::naive_test {
 namespace {
 
 std::shared_ptr<const TensorProgram> Own(const std::string& text, const char* shape) {
@@ -64,4 +64,4 @@ TEST(NaiveSteps, ALongSumIsAddedUpInParts) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::naive_test

@@ -11,7 +11,7 @@
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::packing_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -203,4 +203,4 @@ INSTANTIATE_TEST_SUITE_P(Operators, PackedPoints, testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::packing_test

@@ -14,7 +14,7 @@
 #include "tests/golden.h"
 #include "tests/partition_operators.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::partition_test {
 namespace {
 
 using ::testing::Each;
@@ -129,4 +129,4 @@ TEST(PartitionTest, MergedKernelsNeedARule) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::partition_test

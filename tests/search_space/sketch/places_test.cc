@@ -10,7 +10,7 @@
 #include "search_space/schedule/rewrites/axes/split_axis.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::places_test {
 namespace {
 
 constexpr const char* kOperators = R"(
@@ -189,4 +189,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::places_test

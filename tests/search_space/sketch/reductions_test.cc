@@ -8,6 +8,7 @@
 #include "search_space/check/verify.h"
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 #include "tests/search_space/products.h"

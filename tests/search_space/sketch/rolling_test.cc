@@ -17,11 +17,12 @@
 #include "search_space/notation/reference.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/schedule.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 #include "tests/search_space/mutate.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::rolling_test {
 namespace {
 
 // Attention in several forms, and programs that lack something of it.
@@ -270,7 +271,7 @@ TEST(RollingTest, StatisticsThatNothingMakesGoodForAreRefused) {
   const std::vector<Step> steps = *space.Steps(PointsOf(space, 1).at(0));
   const auto applied = [&](const std::string& op) {
     Schedule schedule(ProgramOf(op, op == "other_row" ? "s=64,d=32" : shape));
-    return std::string(schedule.Apply(steps).message());
+    return std::string(Apply(steps, schedule).message());
   };
   EXPECT_EQ(applied("smallest"), "");
   for (const char* op : {"other_dependence", "growing", "sum_inside", "other_row"}) {
@@ -645,4 +646,4 @@ TEST(RollingTest, RefusalsNameTheLimit) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::rolling_test

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::scanned_rows_test {
 namespace {
 
 constexpr const char* kOperators = R"(
@@ -94,4 +94,4 @@ TEST(ScannedRowsTest, LongRowsAreNone) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::scanned_rows_test

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "search_space/notation/notation.h"
+#include "search_space/schedule/step.h"
 
 namespace heddle::search_space {
 namespace {
@@ -67,7 +68,7 @@ fetch(A.shared, 32, 1)
   // What was written is what was scheduled.
   ScheduleWriter again = WriterOf("matmul", "m=64,n=64,k=64");
   Schedule schedule = again.schedule();
-  ASSERT_TRUE(schedule.Apply(w.steps()).ok());
+  ASSERT_TRUE(Apply(w.steps(), schedule).ok());
   ASSERT_EQ(schedule.stages().size(), w.schedule().stages().size());
 }
 

@@ -5,7 +5,7 @@
 
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::staging_test {
 namespace {
 
 constexpr const char* kOperators = R"(
@@ -43,4 +43,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.op) + std::to_string(info.index); });
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::staging_test

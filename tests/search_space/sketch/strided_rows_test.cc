@@ -15,10 +15,11 @@
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::strided_rows_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -273,4 +274,4 @@ TEST(StridedRows, ReadsOfOtherThreadsAreRefused) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::strided_rows_test

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "search_space/notation/notation.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 

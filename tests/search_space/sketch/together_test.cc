@@ -11,10 +11,11 @@
 #include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::together_test {
 namespace {
 
 using ::testing::AllOf;
@@ -370,4 +371,4 @@ TEST(Together, RefusalsSayWhy) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::together_test

@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::whole_rows_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -168,4 +168,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::whole_rows_test

@@ -12,10 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
 #include "search_space/notation/notation.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 #include "tests/search_space/sample_programs.h"
 #include "tuner/model/analytic/kernel_cost.h"
+#include "tuner/model/analytic/occupancy.h"
 
 namespace heddle {
 namespace {

@@ -8,6 +8,7 @@
 #include "search_space/sketch/search_space.h"
 #include "tuner/model/analytic/kernel_cost.h"
 #include "tuner/model/analytic/kernel_profile.h"
+#include "tuner/model/analytic/profiler.h"
 #include "tuner/model/analytic/terms.h"
 
 namespace heddle::tuner {
@@ -25,15 +26,15 @@ Program LoweredOf(const char* op, const char* text, const Target& target,
   return *lowered;
 }
 
-KernelProfile ProfileOf(const char* op, const char* text, const Target& target) {
-  return KernelProfile(LoweredOf(op, text, target).kernels.at(0));
+KernelProfile ProfileOfPoint(const char* op, const char* text, const Target& target) {
+  return ProfileOf(LoweredOf(op, text, target).kernels.at(0));
 }
 
 constexpr char kPoint[] = "matrix: m.warps=2 n.warps=2 m.tiles=4 n.tiles=8 k.steps=4 pipeline=3";
 
 TEST(MatrixCost, CountsProductsAsTheyAre) {
   const Target h100 = *FindTarget("h100");
-  KernelProfile p = ProfileOf("matmul", kPoint, h100);
+  KernelProfile p = ProfileOfPoint("matmul", kPoint, h100);
   const double flops = 2.0 * 1024 * 1024 * 1024;
   EXPECT_EQ(p.matrix_flops * p.warps * p.blocks, flops);
   EXPECT_EQ(p.instructions.matrix * p.warps * p.blocks, flops / (2 * 16 * 8 * 16));
@@ -45,8 +46,8 @@ TEST(MatrixCost, CountsProductsAsTheyAre) {
 
 TEST(MatrixCost, CountsProductsOfWarpgroupsAsTheyAre) {
   const Target h100 = *FindTarget("h100");
-  KernelProfile p =
-      ProfileOf("matmul", "warpgroup: m.groups=2 m.tiles=1 columns=128 k.steps=4 pipeline=4", h100);
+  KernelProfile p = ProfileOfPoint(
+      "matmul", "warpgroup: m.groups=2 m.tiles=1 columns=128 k.steps=4 pipeline=4", h100);
   const double flops = 2.0 * 1024 * 1024 * 1024;
   EXPECT_EQ(p.matrix_flops, 0);
   EXPECT_EQ(p.warpgroup_flops * p.warps * p.blocks, flops);
@@ -65,7 +66,7 @@ TEST(MatrixCost, BlocksOfAWaveShareWhatTheyReadTogether) {
                                     "warpgroup: m.groups=2 m.tiles=1 columns=256 k.steps=4 "
                                     "pipeline=4 in_flight=1 block_swizzle=8 bulk=1",
                                     h100, "m=4096,n=4096,k=4096");
-  KernelProfile p(program.kernels.at(0));
+  KernelProfile p = ProfileOf(program.kernels.at(0));
   const KernelCost cost = CostOf(p, h100);
   constexpr double kMatrix = 4096.0 * 4096 * 2;
   EXPECT_GT(cost.dram_bytes, 3 * kMatrix);
@@ -80,7 +81,7 @@ TEST(MatrixCost, BulkCopiesReadWhatOthersRead) {
       "warpgroup: m.groups=2 m.tiles=1 columns=128 k.steps=4 pipeline=4 bulk=";
   const Program with = LoweredOf("matmul", (point + "1").c_str(), h100);
   const Program without = LoweredOf("matmul", (point + "0").c_str(), h100);
-  KernelProfile bulk(with.kernels.at(0)), others(without.kernels.at(0));
+  KernelProfile bulk = ProfileOf(with.kernels.at(0)), others = ProfileOf(without.kernels.at(0));
   const auto read = [](const KernelProfile& p) {
     double bytes = 0;
     for (const Access& a : p.accesses) bytes += a.store ? 0 : a.requested();
@@ -105,7 +106,7 @@ TEST(MatrixCost, RowsLieInDifferentBanks) {
       const std::string text =
           std::string("matrix: m.warps=2 n.warps=2 m.tiles=3 n.tiles=6 k.steps=") + steps +
           " pipeline=2";
-      const KernelProfile p = ProfileOf(op, text.c_str(), h100);
+      const KernelProfile p = ProfileOfPoint(op, text.c_str(), h100);
       int reads = 0;
       for (const Access& a : p.accesses) {
         if (a.buffer->scope != Scope::kShared || a.store) continue;

@@ -9,6 +9,7 @@
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/sample_programs.h"
 #include "tuner/model/analytic/kernel_cost.h"
+#include "tuner/model/analytic/profiler.h"
 #include "tuner/model/features.h"
 
 namespace heddle::tuner {
@@ -35,7 +36,7 @@ KernelProfile SumRows(int64_t blocks, int64_t threads, int64_t trips, bool barri
       {a}, c, block, thread,
       Alloc(sum, Seq({Store(sum, {Int(0)}, Float(0, DType::kFloat32)),
                       For(r, ForKind::kSerial, step), Store(c, {i}, Load(sum, {Int(0)}))})));
-  return KernelProfile(program.kernels[0]);
+  return ProfileOf(program.kernels[0]);
 }
 
 Terms Cost(const KernelProfile& profile, const Target& target = Processor()) {

@@ -18,6 +18,7 @@
 #include "search_space/sketch/search_space.h"
 #include "tests/support.h"
 #include "tuner/model/analytic/kernel_cost.h"
+#include "tuner/model/analytic/profiler.h"
 
 namespace heddle {
 namespace {
@@ -62,7 +63,7 @@ std::vector<Sample> Draw(const Target& target) {
       if (!lowered.ok()) continue;
       const auto sources = measure::GenerateSource(*lowered, target, "");
       for (size_t k = 0; k < sources.size(); ++k) {
-        tuner::KernelProfile profile(lowered->kernels[k]);
+        tuner::KernelProfile profile = tuner::ProfileOf(lowered->kernels[k]);
         samples.push_back({op, sources[k].source, tuner::CostOf(profile, target).registers});
       }
     }

@@ -11,7 +11,7 @@
 #include "search_space/schedule/step.h"
 #include "tuner/model/features.h"
 
-namespace heddle::tuner {
+namespace heddle::tuner::default_point_test {
 namespace {
 
 using search_space::Point;
@@ -57,4 +57,4 @@ TEST(DefaultPointTest, IsTheSameEveryTime) {
 }
 
 }  // namespace
-}  // namespace heddle::tuner
+}  // namespace heddle::tuner::default_point_test

@@ -20,7 +20,7 @@
 #include "tuner/search/proposers/screen.h"
 #include "tuner/search/proposers/taught.h"
 
-namespace heddle::tuner {
+namespace heddle::tuner::evolution_test {
 namespace {
 
 using measure::Outcome;
@@ -556,4 +556,4 @@ TEST_F(ExperienceTest, AModelThatIsOfNoUseIsTrainedAgainAndItIsSaid) {
 }
 
 }  // namespace
-}  // namespace heddle::tuner
+}  // namespace heddle::tuner::evolution_test

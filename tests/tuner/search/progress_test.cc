@@ -10,7 +10,7 @@
 #include "tuner/model/roofline.h"
 #include "tuner/search/plot.h"
 
-namespace heddle::tuner {
+namespace heddle::tuner::progress_test {
 namespace {
 
 using measure::L2Policy;
@@ -170,4 +170,4 @@ TEST(PlotTest, SvgHasADotPerSuccessATickPerFailureAndAnEscapedTitle) {
 }
 
 }  // namespace
-}  // namespace heddle::tuner
+}  // namespace heddle::tuner::progress_test

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/sqlite.h"
+#include "search_space/schedule/step.h"
 #include "tests/tuner/session_support.h"
 #include "tuner/records/records_fields.h"
 #include "tuner/search/default_point.h"

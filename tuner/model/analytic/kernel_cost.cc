@@ -5,6 +5,7 @@
 
 #include "tuner/model/analytic/kernel_footprint.h"
 #include "tuner/model/analytic/processor_cost.h"
+#include "tuner/model/analytic/profiler.h"
 #include "tuner/model/analytic/register_estimate.h"
 
 namespace heddle::tuner {
@@ -13,7 +14,6 @@ namespace {
 using search_space::Scope;
 using search_space::Target;
 
-constexpr double kSchedulers = 4;        // of a multiprocessor, each issues one instruction a cycle
 constexpr double kL1Sectors = 4;         // a multiprocessor and cycle, from the first-level cache
 constexpr double kL2BytesPerCycle = 40;  // a multiprocessor's share of the L2's bandwidth
 constexpr double kL1Share = 0.8;         // of the cache that a working set may fill and still stay
@@ -28,8 +28,6 @@ constexpr double kLaunchUs = 1.0;
 // Asynchronous copies of a warp in a row that keep nobody waiting, and the cycles that each further
 // one of every warp keeps the block's reads waiting (docs/notebook.md, interleaved copies).
 constexpr double kShortBurst = 4, kBurstCycles = 3.5;
-
-double RoundUp(double v, double unit) { return std::ceil(v / unit) * unit; }
 
 void CountTraffic(KernelProfile& p, const Target& t, KernelCost& c) {
   const auto l1_bytes = kL1Share * std::max(0.0, static_cast<double>(t.shared_bytes_per_sm) -
@@ -130,38 +128,6 @@ void EstimateTimes(const KernelProfile& p, const Target& t, KernelCost& c) {
 
 }  // namespace
 
-const char* NameOf(Limiter limiter) {
-  static constexpr const char* kNames[] = {"block slots", "threads", "registers", "shared memory"};
-  return kNames[static_cast<int>(limiter)];
-}
-
-double Occupancy::blocks() const {
-  return std::min({by_blocks, by_threads, by_registers, by_shared});
-}
-
-Occupancy OccupancyOf(double threads, double registers, double shared_bytes, const Target& t) {
-  const double warps = std::ceil(threads / kLanes);
-  Occupancy o;
-  o.by_blocks = static_cast<double>(t.max_blocks_per_sm);
-  o.by_threads = std::floor(static_cast<double>(t.max_threads_per_sm) / (warps * kLanes));
-  const double warp_registers = RoundUp(registers * kLanes, 256);
-  const double quarter = static_cast<double>(t.registers_per_sm) / kSchedulers;
-  const double warps_by_registers = std::floor(quarter / warp_registers) * kSchedulers;
-  o.by_registers = std::floor(warps_by_registers / RoundUp(warps, kSchedulers));
-  if (warps < kSchedulers) o.by_registers = std::floor(warps_by_registers / warps);
-  const double reserved = t.has_async_copy ? 1024 : 0;
-  const double block_shared = RoundUp(shared_bytes + reserved, 128);
-  o.by_shared = t.shared_bytes_per_sm > 0 && block_shared > 0
-                    ? std::floor(static_cast<double>(t.shared_bytes_per_sm) / block_shared)
-                    : o.by_blocks;
-  const double least = o.blocks();
-  o.limiter = least == o.by_blocks      ? Limiter::kBlocks
-              : least == o.by_threads   ? Limiter::kThreads
-              : least == o.by_registers ? Limiter::kRegisters
-                                        : Limiter::kShared;
-  return o;
-}
-
 KernelCost CostOf(KernelProfile& p, const Target& t) {
   KernelCost c;
   c.register_demand = RegisterDemand(p, t);
@@ -181,7 +147,7 @@ KernelCost CostOf(KernelProfile& p, const Target& t) {
 Terms TermsOf(const search_space::Program& program, const Target& target) {
   Terms terms;
   for (const search_space::Kernel& kernel : program.kernels) {
-    KernelProfile profile(kernel);
+    KernelProfile profile = ProfileOf(kernel);
     terms += CostOf(profile, target).terms;
   }
   return terms;

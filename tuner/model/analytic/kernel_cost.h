@@ -3,27 +3,13 @@
 #ifndef HEDDLE_TUNER_MODEL_ANALYTIC_KERNEL_COST_H_
 #define HEDDLE_TUNER_MODEL_ANALYTIC_KERNEL_COST_H_
 
+#include "search_space/ir/stmt.h"
 #include "search_space/ir/target.h"
 #include "tuner/model/analytic/kernel_profile.h"
+#include "tuner/model/analytic/occupancy.h"
 #include "tuner/model/analytic/terms.h"
 
 namespace heddle::tuner {
-
-enum class Limiter : uint8_t { kBlocks, kThreads, kRegisters, kShared };
-const char* NameOf(Limiter limiter);  // "block slots"
-
-// Blocks of a kernel that fit on a multiprocessor at the same time. Source: CUDA's occupancy
-// calculator (cuda_occupancy.h): registers are given to warps in units of 256, a quarter of the
-// multiprocessor at a time; shared memory in units of 128 bytes, and 1 KiB of it a block goes to
-// the system since compute capability 8.0.
-struct Occupancy {
-  double by_blocks = 0, by_threads = 0, by_registers = 0, by_shared = 0;  // blocks
-  Limiter limiter = Limiter::kBlocks;
-
-  double blocks() const;  // the least of them; 0 = the kernel cannot be launched
-};
-Occupancy OccupancyOf(double threads, double registers, double shared_bytes,
-                      const search_space::Target& target);
 
 struct KernelCost {
   double register_demand = 0;  // a thread, without limits

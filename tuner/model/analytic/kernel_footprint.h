@@ -8,8 +8,9 @@
 
 namespace heddle::tuner {
 
-// Fills Access::footprint of the global accesses and LoopProfile::working_set: the last part of a
-// profile's construction. Leaves the block's index and the loops fixed, as FootprintOf does.
+// Fills Access::footprint of the global accesses and LoopProfile::working_set of a profile that has
+// all else of its loops and accesses. Leaves the block's index and the loops fixed, as FootprintOf
+// does.
 void MeasureFootprints(KernelProfile& profile);
 
 // Bytes of the access that the first `blocks` blocks touch: what has to fit into a cache for them

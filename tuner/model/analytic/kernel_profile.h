@@ -1,13 +1,13 @@
-// What one kernel does, counted from its loops: instructions, memory accesses and their address
-// patterns, the memory each loop touches. Nothing here knows a device beyond warps of 32 threads,
-// 32-byte sectors and 32 banks of 4 bytes.
+// What one kernel does, as profiler.h counts it from its loops: instructions, memory accesses and
+// their address patterns, the memory each loop touches. Nothing here knows a device beyond warps of
+// 32 threads, 32-byte sectors and 32 banks of 4 bytes.
 #ifndef HEDDLE_TUNER_MODEL_ANALYTIC_KERNEL_PROFILE_H_
 #define HEDDLE_TUNER_MODEL_ANALYTIC_KERNEL_PROFILE_H_
 
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "search_space/ir/stmt.h"
+#include "search_space/ir/expr/expr.h"
 #include "tuner/model/analytic/sampled_eval.h"
 
 namespace heddle::tuner {
@@ -87,8 +87,6 @@ struct LoopProfile {
 };
 
 struct KernelProfile {
-  explicit KernelProfile(const search_space::Kernel& kernel);
-
   // What blocks compute, one each or, of those that stay, `turns` each; a block's threads and
   // warps.
   double blocks = 1, turns = 1, threads = 1, warps = 1;

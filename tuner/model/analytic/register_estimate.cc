@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "tuner/model/analytic/kernel_cost.h"
+#include "tuner/model/analytic/occupancy.h"
 
 namespace heddle::tuner {
 namespace {

@@ -6,7 +6,6 @@
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_REWRITES_REDUCTIONS_SCAN_H_
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,30 +21,8 @@ struct ScanChunks {
   HEDDLE_PRIMITIVE(ScanChunks, "scan", stage, chunk);
 };
 
-// The extent of the axis j of stage `index` where that is
-//   S[.., j, ..] = combiner(.., r, ..) select(r <= j, e, identity)
-// with r and j of one extent and no other j in e; `<`, `>=` and `>` in the place of `<=`, too, and
-// further conditions without j. 0 where it is not.
+// The extent of the axis whose prefixes stage `index` reduces (PrefixMaskOf); 0 where it does not.
 int64_t ScanLength(const Schedule& schedule, int index);
-
-// Such a stage by what it does to one term an element: the reductions of prefixes, or suffixes, of
-//   terms[.., j, ..] = combiner(..) e at r = j, over the reduced axes but r
-struct Scan {
-  size_t axis, reduced;  // j and r, of axes and of reduce_axes
-  bool reversed;         // from the end on
-  bool strict;           // an element's own term is not among those that it reduces
-  Expr term;             // in the stage's axes and reduced axes; the identity where none counts
-};
-std::optional<Scan> ScanOf(const ScheduledStage& stage);
-
-// A maximum or minimum of prefixes in which what is left out has a value of its own,
-//   S[.., j, ..] = max(.., r, ..) select(r <= j, e, value)
-// is that of `terms`, where it has the identity, and of `value` at all elements that leave
-// something out: `where`, in the stage's axes; null: all.
-struct BoundedScan {
-  Expr terms, value, where;
-};
-std::optional<BoundedScan> BoundedScanOf(const ScheduledStage& stage);
 
 // The stages that take the place of such a stage, in definition order: of chunks of `chunk` terms
 //   S.part.acc[.., q, ..]   = combiner(.., t, ..) e at r = q * chunk + t

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/notation/notation.h"
 #include "search_space/schedule/schedule.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/search_space.h"
 
@@ -206,10 +207,10 @@ TEST(FlattenSumTest, LeavesAloneWhatIsNoSumOfProducts) {
 
 TEST(CollapseTest, ComesBeforeAllOtherSteps) {
   Schedule schedule(Make("conv2d", "n=1,ci=6,h=5,w=7,co=4,kh=1,kw=1"));
-  ASSERT_TRUE(schedule.Apply(Split{"Y", "y", {5}}).ok());
-  EXPECT_THAT(std::string(schedule.Apply(CollapseAxes{"Y"}).message()), HasSubstr("before all"));
-  EXPECT_THAT(std::string(schedule.Apply(FlattenAxes{"Y"}).message()), HasSubstr("before all"));
-  EXPECT_THAT(std::string(schedule.Apply(FlattenSumAxes{"Y"}).message()), HasSubstr("before all"));
+  ASSERT_TRUE(Apply(Split{"Y", "y", {5}}, schedule).ok());
+  EXPECT_THAT(std::string(Apply(CollapseAxes{"Y"}, schedule).message()), HasSubstr("before all"));
+  EXPECT_THAT(std::string(Apply(FlattenAxes{"Y"}, schedule).message()), HasSubstr("before all"));
+  EXPECT_THAT(std::string(Apply(FlattenSumAxes{"Y"}, schedule).message()), HasSubstr("before all"));
 }
 
 }  // namespace

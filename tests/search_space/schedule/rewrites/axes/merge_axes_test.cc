@@ -14,7 +14,7 @@
 #include "search_space/sketch/form.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::merge_axes_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -142,4 +142,4 @@ TEST(MergeAxesTest, WhatHasNoTwoAxesIsRefused) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::merge_axes_test

@@ -9,10 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/schedule/schedule.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::pad_terms_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -162,7 +163,7 @@ TEST(PadTermsTest, StepsApplyOneAfterTheOther) {
   const auto program = std::make_shared<const TensorProgram>(Made("two_sums", "s=16,t=77,d=16"));
   for (const Algorithm& algorithm : AlgorithmsOf(program)) {
     Schedule schedule(program);
-    EXPECT_TRUE(schedule.Apply(algorithm.steps).ok()) << algorithm.name;
+    EXPECT_TRUE(Apply(algorithm.steps, schedule).ok()) << algorithm.name;
     if (algorithm.name != "pad_terms") continue;
     EXPECT_EQ(ToString(algorithm.steps), "pad_terms(O, 16)\nsplit_operand(O)\nsplit_operand(P)\n");
     return;
@@ -183,4 +184,4 @@ TEST(PadTermsTest, WholeMatricesAreWorthIt) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::pad_terms_test

@@ -10,9 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "search_space/schedule/step.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::permute_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -185,4 +186,4 @@ TEST(PermuteTest, ProductsOfChannelsAreStoredOneByOne) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::permute_test

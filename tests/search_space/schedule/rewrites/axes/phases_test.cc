@@ -14,10 +14,11 @@
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
 #include "search_space/schedule/schedule.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/search_space.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::phases_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -78,7 +79,7 @@ std::shared_ptr<const TensorProgram> Make(const char* text, const char* shape) {
 
 TEST(PhasesTest, EveryPhaseHasTheTapsThatReachIt) {
   Schedule schedule(Make(kTransposed1d, "n=2,ci=3,l=9,co=4,k=8,s=4,pad=2"));
-  ASSERT_TRUE(schedule.Apply(Phases{"Y.acc"}).ok());
+  ASSERT_TRUE(Apply(Phases{"Y.acc"}, schedule).ok());
   ASSERT_EQ(schedule.stages().size(), 4);
   const ScheduledStage &sum = schedule.stages()[0], &copy = schedule.stages()[1],
                        &whole = schedule.stages()[2];
@@ -100,7 +101,7 @@ TEST(PhasesTest, EveryPhaseOfQuotientsReadsOneBlock) {
       "op f(k, l, n) { in X[k, l], W[k, n, 4] out Y[o: n, x: 4 * l] = sum(c: k) "
       "select((x + 1) / 4 < l, X[c, (x + 1) / 4], 0) * W[c, o, (x + 1) % 4] }";
   Schedule schedule(Make(text, "k=5,l=6,n=3"));
-  ASSERT_TRUE(schedule.Apply(Phases{"Y.acc"}).ok());
+  ASSERT_TRUE(Apply(Phases{"Y.acc"}, schedule).ok());
   const ScheduledStage &sum = schedule.stages()[0], &whole = schedule.stages()[2];
   EXPECT_THAT(sum.tensor->shape, ElementsAre(3, 7, 4));
   EXPECT_EQ(ToString(sum.body), "select(x < 6, X[c, x], 0) * W[c, o, x_phase]");
@@ -139,7 +140,7 @@ TEST(PhasesTest, RefusesWhatHasNoStride) {
     const auto program = Make(c.text, c.shape);
     EXPECT_EQ(AlgorithmsOf(program).size(), 1) << c.name;
     Schedule schedule(program);
-    EXPECT_THAT(std::string(schedule.Apply(Phases{"Y.acc"}).message()), HasSubstr("% s == 0"))
+    EXPECT_THAT(std::string(Apply(Phases{"Y.acc"}, schedule).message()), HasSubstr("% s == 0"))
         << c.name;
   }
 }
@@ -183,4 +184,4 @@ INSTANTIATE_TEST_SUITE_P(Operators, PhasesPointsTest, testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::phases_test

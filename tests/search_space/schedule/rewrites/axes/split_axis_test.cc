@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/form.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::split_axis_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -136,4 +137,4 @@ TEST(SplitAxisTest, SchedulesBeginWithIt) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::split_axis_test

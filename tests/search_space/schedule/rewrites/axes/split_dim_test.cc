@@ -14,7 +14,7 @@
 #include "search_space/sketch/form.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::split_dim_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -104,4 +104,4 @@ TEST(SplitDimTest, WhatItDoesNotDivideIsRefused) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::split_dim_test

@@ -15,7 +15,7 @@
 #include "search_space/sketch/tiling/tiled_kernel.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::narrow_factors_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -166,4 +166,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return absl::StrCat(info.param.op, "_", info.index); });
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::narrow_factors_test

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::reduce_in_parts_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -379,4 +379,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::reduce_in_parts_test

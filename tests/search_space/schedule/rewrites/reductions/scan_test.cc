@@ -16,10 +16,11 @@
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/search_space.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::scan_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -115,7 +116,7 @@ absl::StatusOr<Program> LowerSimply(Schedule schedule) {
   for (size_t i = 0; i < schedule.stages().size(); ++i) {
     const ScheduledStage& s = schedule.stages()[i];
     if (s.is_reduction() || s.is_output || s.materialized) continue;
-    const absl::Status inlined = schedule.Apply(Step(ComputeInline{s.name()}));
+    const absl::Status inlined = Apply(Step(ComputeInline{s.name()}), schedule);
     if (!inlined.ok()) return inlined;
   }
   for (size_t i = 0; i < schedule.stages().size(); ++i) {
@@ -125,7 +126,7 @@ absl::StatusOr<Program> LowerSimply(Schedule schedule) {
     const std::vector<Step> steps = {
         SetScope{s.name(), Scope::kLocal},
         ComputeAt{s.name(), reader.name(), reader.loops.back().var->name}};
-    const absl::Status attached = schedule.Apply(steps);
+    const absl::Status attached = Apply(steps, schedule);
     if (!attached.ok()) return attached;
   }
   return Lower(schedule);
@@ -134,7 +135,7 @@ absl::StatusOr<Program> LowerSimply(Schedule schedule) {
 TEST(ScanTest, ChunksAreReducedThenWhatPrecedesThem) {
   Schedule schedule(Make(kSums, "m=3,n=100"));
   EXPECT_EQ(ScanLength(schedule, 0), 100);
-  ASSERT_TRUE(schedule.Apply(ScanChunks{"Y.acc", 16}).ok());
+  ASSERT_TRUE(Apply(ScanChunks{"Y.acc", 16}, schedule).ok());
   std::vector<std::string> stages;
   for (const ScheduledStage& s : schedule.stages()) {
     stages.push_back(absl::StrCat(s.name(), " = ", ToString(s.body)));
@@ -179,7 +180,7 @@ TEST(ScanTest, RefusesWhatIsNoPrefix) {
     const auto program = Make(absl::StrCat("op f(n) { in X[n, n] out Y[j: n] = ", e, " }"), "n=80");
     EXPECT_EQ(AlgorithmsOf(program).size(), 1) << name;
     Schedule schedule(program);
-    EXPECT_THAT(std::string(schedule.Apply(ScanChunks{"Y.acc", 8}).message()),
+    EXPECT_THAT(std::string(Apply(ScanChunks{"Y.acc", 8}, schedule).message()),
                 HasSubstr("is no reduction over select(r <= j, e, identity)"))
         << name;
   }
@@ -188,7 +189,7 @@ TEST(ScanTest, RefusesWhatIsNoPrefix) {
 TEST(ScanTest, ChunksHaveSeveralTermsButNotAll) {
   for (const auto& [n, chunk] : {std::pair(33, 33), {33, 1}, {33, 0}, {33, -4}}) {
     Schedule schedule(Make(kSums, absl::StrCat("m=2,n=", n)));
-    EXPECT_THAT(std::string(schedule.Apply(ScanChunks{"Y.acc", chunk}).message()),
+    EXPECT_THAT(std::string(Apply(ScanChunks{"Y.acc", chunk}, schedule).message()),
                 HasSubstr("at least 2 and fewer than all"));
   }
 }
@@ -205,9 +206,9 @@ TEST_P(ScanOperatorsTest, ChunksOfAnyLengthComputeTheDefinition) {
     for (const int64_t chunk : {2, 5, 8, 16, n - 1}) {
       if (chunk >= n) continue;
       Schedule schedule(program);
-      ASSERT_TRUE(schedule.Apply(ScanChunks{c.stage, chunk}).ok());
+      ASSERT_TRUE(Apply(ScanChunks{c.stage, chunk}, schedule).ok());
       // And once more, where there is something to do.
-      (void)schedule.Apply(ScanChunks{absl::StrCat(c.stage, ".offset.acc"), 3});
+      (void)Apply(ScanChunks{absl::StrCat(c.stage, ".offset.acc"), 3}, schedule);
       const auto lowered = LowerSimply(schedule);
       ASSERT_TRUE(lowered.ok()) << lowered.status() << " " << n << " " << chunk;
       EXPECT_EQ(OutputOf(*lowered, inputs), expected.at("Y")) << n << " in chunks of " << chunk;
@@ -311,4 +312,4 @@ TEST(ScanTest, LogarithmsOfSumsOfExponentials) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::scan_test

@@ -16,7 +16,7 @@
 #include "search_space/sketch/form.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::separate_decay_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -136,4 +136,4 @@ TEST(DecayTest, WhatIsNoDecayOfPrefixesIsRefused) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::separate_decay_test

@@ -16,7 +16,7 @@
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/search_space.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::shift_moments_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -151,4 +151,4 @@ TEST(MomentsTest, OneKernelNeedsNone) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::shift_moments_test

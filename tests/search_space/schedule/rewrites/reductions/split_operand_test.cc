@@ -17,7 +17,7 @@
 #include "search_space/sketch/algorithms.h"
 #include "tests/search_space/products.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::split_operand_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -330,4 +330,4 @@ TEST(SplitOperandTest, CountsForWhatIsPlausible) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::split_operand_test

@@ -11,10 +11,11 @@
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
 #include "search_space/schedule/schedule.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/search_space.h"
 
-namespace heddle::search_space {
+namespace heddle::search_space::winograd_test {
 namespace {
 
 std::shared_ptr<const TensorProgram> Make(const char* op, const char* shape) {
@@ -24,7 +25,7 @@ std::shared_ptr<const TensorProgram> Make(const char* op, const char* shape) {
 
 TEST(WinogradTest, PutsFiveStagesInThePlaceOfTheReduction) {
   Schedule schedule(Make("conv2d", "n=2,ci=3,h=7,w=6,co=4,kh=3,kw=3,pad=1"));
-  ASSERT_TRUE(schedule.Apply(Winograd{"Y.acc"}).ok());
+  ASSERT_TRUE(Apply(Winograd{"Y.acc"}, schedule).ok());
   struct Expected {
     const char* name;
     std::vector<int64_t> shape;
@@ -59,7 +60,7 @@ TEST(WinogradTest, RefusesWhatIsNoWindowOfThree) {
     EXPECT_EQ(AlgorithmsOf(program).size(), 1) << op << " " << shape;
     Schedule schedule(program);
     const std::string reduction = std::string(op) == "matmul" ? "C.acc" : "Y.acc";
-    const absl::Status status = schedule.Apply(Winograd{reduction});
+    const absl::Status status = Apply(Winograd{reduction}, schedule);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(status.ToString().find("3x3 window"), std::string::npos) << status;
   }
@@ -67,8 +68,8 @@ TEST(WinogradTest, RefusesWhatIsNoWindowOfThree) {
 
 TEST(WinogradTest, TransformsCannotBeInlinedIntoTheProduct) {
   Schedule schedule(Make("conv2d", "n=1,ci=4,h=8,w=8,co=4,kh=3,kw=3,pad=1"));
-  ASSERT_TRUE(schedule.Apply(Winograd{"Y.acc"}).ok());
-  EXPECT_FALSE(schedule.Apply(ComputeInline{"Y.acc.v"}).ok());
+  ASSERT_TRUE(Apply(Winograd{"Y.acc"}, schedule).ok());
+  EXPECT_FALSE(Apply(ComputeInline{"Y.acc.v"}, schedule).ok());
 }
 
 TEST(WinogradTest, MultipliesSixteenWhereTheDefinitionMultipliesThirtySix) {
@@ -122,4 +123,4 @@ TEST(WinogradTest, Float32ErrorIsInTheRangeOfTheDirectSum) {
 }
 
 }  // namespace
-}  // namespace heddle::search_space
+}  // namespace heddle::search_space::winograd_test

@@ -1,4 +1,4 @@
-#include "search_space/sketch/sketch.h"
+#include "search_space/sketch/sketches.h"
 
 #include <algorithm>
 #include <iterator>
@@ -14,6 +14,7 @@
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/axes/collapse.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/combinations.h"
 #include "search_space/sketch/form.h"
@@ -305,7 +306,7 @@ void AddPaddedPartitions(const std::shared_ptr<const TensorProgram>& program, co
       std::any_of(algorithm.steps.begin(), algorithm.steps.end(),
                   [](const Step& step) { return std::holds_alternative<PadTerms>(step); });
   Schedule schedule(program);
-  if (!pads || !schedule.Apply(algorithm.steps).ok()) return;
+  if (!pads || !Apply(algorithm.steps, schedule).ok()) return;
   const auto padded = std::make_shared<const TensorProgram>(schedule.program());
   const auto definition = std::make_shared<const ProgramShape>(FindKernels(padded, {}));
   if (!IsDivisible(*definition)) return;

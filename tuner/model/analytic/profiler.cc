@@ -1,4 +1,4 @@
-#include "tuner/model/analytic/kernel_profile.h"
+#include "tuner/model/analytic/profiler.h"
 
 #include <algorithm>
 #include <array>
@@ -592,19 +592,23 @@ const Var& NumberOf(const search_space::Kernel& kernel) {
 
 }  // namespace
 
-KernelProfile::KernelProfile(const search_space::Kernel& kernel)
-    : blocks(static_cast<double>(NumberOf(kernel)->extent)),
-      turns(blocks / static_cast<double>(kernel.block->extent)),
-      threads(static_cast<double>(kernel.thread->extent)),
-      warps(std::ceil(threads / kLanes)),
-      shared_bytes(static_cast<double>(kernel.shared_bytes)),
-      min_blocks(kernel.min_blocks),
-      variables(kernel.thread) {
-  block_slot = variables.Bind(NumberOf(kernel));
-  variables.BindTo(kernel.block, block_slot);
-  Profiler(*this, kernel.thread).Walk(*kernel.body);
-  MeasureFootprints(*this);
-  MeasureBursts(*this);
+KernelProfile ProfileOf(const search_space::Kernel& kernel) {
+  const Var& number = NumberOf(kernel);
+  const auto blocks = static_cast<double>(number->extent);
+  const auto threads = static_cast<double>(kernel.thread->extent);
+  KernelProfile p{.blocks = blocks,
+                  .turns = blocks / static_cast<double>(kernel.block->extent),
+                  .threads = threads,
+                  .warps = std::ceil(threads / kLanes),
+                  .shared_bytes = static_cast<double>(kernel.shared_bytes),
+                  .min_blocks = static_cast<double>(kernel.min_blocks),
+                  .variables = SampledVariables(kernel.thread)};
+  p.block_slot = p.variables.Bind(number);
+  p.variables.BindTo(kernel.block, p.block_slot);
+  Profiler(p, kernel.thread).Walk(*kernel.body);
+  MeasureFootprints(p);
+  MeasureBursts(p);
+  return p;
 }
 
 }  // namespace heddle::tuner

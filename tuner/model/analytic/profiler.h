@@ -1,0 +1,14 @@
+// Counts what a kernel does.
+#ifndef HEDDLE_TUNER_MODEL_ANALYTIC_PROFILER_H_
+#define HEDDLE_TUNER_MODEL_ANALYTIC_PROFILER_H_
+
+#include "search_space/ir/stmt.h"
+#include "tuner/model/analytic/kernel_profile.h"
+
+namespace heddle::tuner {
+
+KernelProfile ProfileOf(const search_space::Kernel& kernel);
+
+}  // namespace heddle::tuner
+
+#endif  // HEDDLE_TUNER_MODEL_ANALYTIC_PROFILER_H_

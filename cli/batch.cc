@@ -116,7 +116,7 @@ absl::StatusOr<Batch> ReadBatch(const std::string& folder) {
   }
 }
 
-absl::StatusOr<std::map<std::string, std::vector<tuner::Attempt>>> FindAttempts(
+absl::StatusOr<std::map<std::string, std::vector<tuner::Attempt>>> ReadAttempts(
     const Batch& batch) {
   std::vector<std::string> refused;
   auto runs = tuner::AttemptsIn(batch.runs(), refused);
@@ -132,7 +132,7 @@ bool IsComplete(const std::vector<tuner::Attempt>& attempts) {
 }
 
 absl::StatusOr<std::vector<int64_t>> IncompleteRuns(const Batch& batch) {
-  HEDDLE_ASSIGN_OR_RETURN(runs, FindAttempts(batch));
+  HEDDLE_ASSIGN_OR_RETURN(runs, ReadAttempts(batch));
   std::vector<int64_t> incomplete;
   for (int64_t i = 0; i < static_cast<int64_t>(batch.workloads.size()); ++i) {
     if (!IsComplete(runs[batch.RunName(i)])) incomplete.push_back(i);

@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "cli/command.h"
 #include "tuner/records/transfer/run_file.h"
 
@@ -54,7 +57,7 @@ absl::Status ChangeBatch(const Batch& batch,
 absl::StatusOr<Batch> ReadBatch(const std::string& folder);
 
 // What its runs have left so far, by their names; says which files are no run's.
-absl::StatusOr<std::map<std::string, std::vector<tuner::Attempt>>> FindAttempts(const Batch& batch);
+absl::StatusOr<std::map<std::string, std::vector<tuner::Attempt>>> ReadAttempts(const Batch& batch);
 // Whether nothing is left to do for a run, as it has succeeded or can never succeed: no attempt at
 // it that was interrupted, or found no device, counts.
 bool IsComplete(const std::vector<tuner::Attempt>& attempts);

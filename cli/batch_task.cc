@@ -25,6 +25,7 @@
 #include "cli/run_sender.h"
 #include "cli/warm.h"
 #include "measure/codegen/codegen.h"
+#include "measure/run/detect.h"
 #include "measure/run/measurer.h"
 #include "tuner/records/records.h"
 #include "tuner/records/transfer/collect.h"
@@ -154,7 +155,7 @@ Result RunTask(const std::string& folder, int64_t index, const std::string& devi
         "--index: ", folder, " has ", batch.workloads.size(), " workloads, counted from 0"));
   }
   const std::string run = batch.RunName(index);
-  HEDDLE_ASSIGN_OR_RETURN(runs, FindAttempts(batch));
+  HEDDLE_ASSIGN_OR_RETURN(runs, ReadAttempts(batch));
   const std::vector<tuner::Attempt>& earlier = runs[run];
   if (IsComplete(earlier)) {
     Say(absl::StrCat(run, " is complete"));

@@ -13,6 +13,7 @@
 #include "base/nearest_name.h"
 #include "base/status.h"
 #include "measure/device/cuda/nvrtc.h"
+#include "measure/run/detect.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/notation_limits.h"
 #include "server/db/replica.h"

@@ -14,6 +14,7 @@
 #include "measure/codegen/dialects.h"
 #include "measure/device/cuda/nvrtc.h"
 #include "measure/run/confine.h"
+#include "measure/run/detect.h"
 #include "measure/run/messages.h"
 #include "proto/values.h"
 

@@ -21,6 +21,7 @@
 #include "cli/interrupt.h"
 #include "cli/tuned.h"
 #include "measure/judge/memory.h"
+#include "measure/run/detect.h"
 #include "measure/run/kept_processes.h"
 #include "measure/run/start_measurer.h"
 #include "tuner/search/default_point.h"

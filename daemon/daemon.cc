@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "measure/codegen/codegen.h"
 #include "measure/run/confine.h"
+#include "measure/run/detect.h"
 #include "measure/run/messages.h"
 #include "proto/values.h"
 

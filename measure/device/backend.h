@@ -64,7 +64,7 @@ struct Backend {
   LauncherText launcher;
 };
 
-// The rows, each beside its driver (drivers.h).
+// The rows: cuda/cuda_backend.cc, and opencl/opencl_backend.cc, which has the fake device's, too.
 extern const Backend kCudaBackend, kOpenClBackend, kFakeBackend;
 // In the order in which devices are listed.
 absl::Span<const Backend* const> Backends();

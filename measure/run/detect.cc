@@ -1,15 +1,12 @@
-// ListDevices and FindDevice: detection happens in children, one an API, so that no driver's state
-// enters this process and a driver that hangs or crashes hides only its own devices.
+#include "measure/run/detect.h"
+
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/process/subprocess.h"
 #include "measure/codegen/dialects.h"
-#include "measure/run/measurer.h"
 #include "measure/run/messages.h"
 #include "proto/worker.pb.h"
 

@@ -18,12 +18,6 @@
 
 namespace heddle::measure {
 
-// Every device found, usable or not, CUDA first. Runs detection in a child process, so that no
-// driver state enters this one.
-std::vector<DeviceInfo> ListDevices();
-// "auto" (the first usable, CUDA before OpenCL), "cuda:N", "opencl:N". NotFound lists what exists.
-absl::StatusOr<DeviceInfo> FindDevice(const std::string& id);
-
 class DeviceLock;
 class KeptProcesses;
 

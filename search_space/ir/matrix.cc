@@ -81,7 +81,7 @@ int NumberOf(const char* arch) {
 }  // namespace
 
 Expr FragmentLayout::Lane(const Expr& row, const Expr& col) const {
-  const Expr lane = row % Int(kBlockRows) * Int(4) + col % Int(block_cols()) / Int(packed);
+  const Expr lane = row % Int(kBlockRows) * Int(kRowLanes) + col % Int(block_cols()) / Int(packed);
   return warps == 1 ? lane : row % Int(rows) / Int(warp_rows()) * Int(kWarpLanes) + lane;
 }
 
@@ -93,13 +93,13 @@ Expr FragmentLayout::Element(const Expr& row, const Expr& col) const {
 
 Expr FragmentLayout::Row(const Expr& lane, const Expr& element) const {
   const Expr block = element / Int(packed) % Int(row_blocks());
-  const Expr row = block * Int(kBlockRows) + lane % Int(kWarpLanes) / Int(4);
+  const Expr row = block * Int(kBlockRows) + lane % Int(kWarpLanes) / Int(kRowLanes);
   return warps == 1 ? row : lane / Int(kWarpLanes) * Int(warp_rows()) + row;
 }
 
 Expr FragmentLayout::Col(const Expr& lane, const Expr& element) const {
   const Expr block = element / Int(packed) / Int(row_blocks());
-  return block * Int(block_cols()) + lane % Int(4) * Int(packed) + element % Int(packed);
+  return block * Int(block_cols()) + lane % Int(kRowLanes) * Int(packed) + element % Int(packed);
 }
 
 bool MatrixShape::IsOn(const Target& target) const {

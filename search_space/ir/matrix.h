@@ -27,10 +27,11 @@ struct FragmentLayout {
   int64_t warps = 1;
 
   static constexpr int64_t kWarpLanes = 32, kBlockRows = 8;
+  static constexpr int64_t kRowLanes = 4;  // that hold elements of one row of a block
   int64_t lanes() const { return kWarpLanes * warps; }
   int64_t warp_rows() const { return rows / warps; }
   int64_t row_blocks() const { return warp_rows() / kBlockRows; }  // of a warp, along its rows
-  int64_t block_cols() const { return 4 * packed; }
+  int64_t block_cols() const { return kRowLanes * packed; }
   int64_t blocks() const { return rows / kBlockRows * (cols / block_cols()); }
   int64_t elements() const { return rows * cols / lanes(); }  // of one lane
   // Who holds the element at (row, col), of all lanes, and which of its elements it is there.

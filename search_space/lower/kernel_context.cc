@@ -45,7 +45,7 @@ void LayOut(const ScheduledStage& stage, bool is_for_matrices, Buffer& buffer) {
   buffer.strides.resize(axes);
   int64_t stride = 1;
   for (size_t i = axes; i-- > 0;) {
-    const auto axis = layout == nullptr ? i : static_cast<size_t>(stage.FindAxis(layout->order[i]));
+    const auto axis = layout == nullptr ? i : stage.AxisOf(layout->order[i]);
     buffer.strides[axis] = stride;
     stride *= buffer.shape[axis];
     if (i + 1 == axes && layout != nullptr) {
@@ -88,7 +88,7 @@ struct Blocks {
 std::optional<Blocks> BlocksOf(const ScheduledStage& stage) {
   const auto* layout = stage.Note<BlockLayout>();
   if (layout == nullptr) return std::nullopt;
-  const auto axis = static_cast<size_t>(stage.FindAxis(layout->axis));
+  const auto axis = stage.AxisOf(layout->axis);
   const int64_t number = stage.extent[axis] / layout->elements;
   if (number == 1) return std::nullopt;
   return Blocks{axis, layout->elements, number};

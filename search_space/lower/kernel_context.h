@@ -1,5 +1,6 @@
-// What the parts of the emitter share while they build one kernel: loop nests (nest.h), the values
-// that they compute (values.h), and what moves tiles into shared memory (fetch.h, pipeline.h).
+// What the parts of the emitter share while they build one kernel: loop nests and the values that
+// they compute (nests/), what matrix instructions do (matrix/), and what moves tiles into shared
+// memory (copies/).
 #ifndef HEDDLE_SEARCH_SPACE_LOWER_KERNEL_CONTEXT_H_
 #define HEDDLE_SEARCH_SPACE_LOWER_KERNEL_CONTEXT_H_
 

@@ -17,7 +17,7 @@ absl::StatusOr<Program> Lower(const Schedule& schedule);
 // The same of the kernels whose root stages `wanted` admits: a program of these alone.
 absl::StatusOr<Program> Lower(const Schedule& schedule,
                               absl::FunctionRef<bool(const ScheduledStage&)> wanted);
-
+// The same; `observe` sees each kernel on its way through the passes.
 absl::StatusOr<Program> Lower(const Schedule& schedule,
                               absl::FunctionRef<bool(const ScheduledStage&)> wanted,
                               PassObserver observe);

@@ -35,7 +35,7 @@ std::vector<Operator> ParseBuiltins() {
 Operator::Operator(std::shared_ptr<const OperatorSyntax> syntax) : syntax_(std::move(syntax)) {}
 
 const std::string& Operator::name() const { return syntax_->name; }
-const std::vector<Operator::Parameter>& Operator::parameters() const { return syntax_->parameters; }
+const std::vector<OperatorParameter>& Operator::parameters() const { return syntax_->parameters; }
 const std::string& Operator::text() const { return syntax_->text; }
 
 absl::StatusOr<TensorProgram> Operator::Instantiate(const std::map<std::string, int64_t>& shape,

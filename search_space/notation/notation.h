@@ -19,10 +19,8 @@ struct OperatorSyntax;
 // A parsed operator, not yet at a shape. Opaque: its syntax tree is in notation_syntax.h.
 class Operator {
  public:
-  using Parameter = OperatorParameter;
-
   const std::string& name() const;
-  const std::vector<Parameter>& parameters() const;
+  const std::vector<OperatorParameter>& parameters() const;
   // The operator's normalised text: parse(text) gives the same operator.
   const std::string& text() const;
 

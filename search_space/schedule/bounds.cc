@@ -150,7 +150,7 @@ absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& produce
     Visit(reader.body, [&](const Expr& node) {
       if (node->op != Op::kLoad || node->buffer != read.tensor) return;
       for (size_t i = 0; i < node->args.size(); ++i) {
-        const auto axis = static_cast<size_t>(producer.FindAxis(read.axes[i]));
+        const auto axis = producer.AxisOf(read.axes[i]);
         Expr index = Simplify(Substitute(node->args[i], [&](const Var& v) -> Expr {
           for (size_t a = 0; a < nest.values.size(); ++a) {
             const bool is_data = a < nest.axes.size();

@@ -4,9 +4,9 @@
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_EDITOR_H_
 
 #include <any>
+#include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -51,6 +51,20 @@ class ScheduleEditor {
   absl::Status RewriteProgram(
       const std::string& stage,
       absl::FunctionRef<RewrittenProgram(const TensorProgram&, const std::string& stage)> rewrite);
+  // Has the stage keep an annotation, in the place of an earlier one of its kind that it replaces.
+  template <Annotation S>
+  static void Keep(const S& step, ScheduledStage& stage) {
+    for (std::any& note : stage.notes) {
+      const S* earlier = std::any_cast<S>(&note);
+      if (earlier == nullptr) continue;
+      if constexpr (requires { &S::Replaces; }) {
+        if (!step.Replaces(*earlier)) continue;
+      }
+      note = step;
+      return;
+    }
+    stage.notes.emplace_back(step);
+  }
 
  private:
   // Is every stage as it comes with the program?
@@ -59,16 +73,7 @@ class ScheduleEditor {
   absl::Status Annotate(const S& step) {
     HEDDLE_ASSIGN_OR_RETURN(stage, FindStage(step.stage));
     HEDDLE_RETURN_IF_ERROR(step.CheckAt(schedule_, *stage));
-    for (std::any& note : stage->notes) {
-      const S* earlier = std::any_cast<S>(&note);
-      if (earlier == nullptr) continue;
-      if constexpr (requires { step.Replaces(*earlier); }) {
-        if (!step.Replaces(*earlier)) continue;
-      }
-      note = step;
-      return absl::OkStatus();
-    }
-    stage->notes.emplace_back(step);
+    Keep(step, *stage);
     return absl::OkStatus();
   }
 

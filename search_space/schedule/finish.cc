@@ -5,7 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/scans.h"
+#include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/scheduled_stage.h"
 
 namespace heddle::search_space {

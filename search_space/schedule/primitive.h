@@ -26,9 +26,13 @@ struct ScheduledStage;
   absl::Status ApplyTo(ScheduleEditor& editor) const
 
 // The same of an annotation, which changes nothing but is kept by its stage for the primitives and
-// the lowering that ask for it (ScheduledStage::Note): CheckAt says whether it may stand `here`.
+// the lowering that ask for it (ScheduledStage::Note): CheckAt says whether it may stand `here`. It
+// takes the place of an earlier one of its kind; where a stage may have several, a method says of
+// which ones it does:
+//   bool Replaces(const Type& earlier) const;
 #define HEDDLE_ANNOTATION(Type, name, ...) \
   HEDDLE_ROW(Type, name, __VA_ARGS__);     \
+  static constexpr bool kIsNote = true;    \
   absl::Status CheckAt(const Schedule& schedule, const ScheduledStage& here) const
 
 #define HEDDLE_ROW(Type, name, ...)                     \

@@ -5,7 +5,6 @@
 
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/parts.h"
-#include "search_space/schedule/matrix/fragment.h"
 #include "search_space/schedule/matrix/row_fragment.h"
 
 namespace heddle::search_space {
@@ -119,12 +118,6 @@ Slope Dependence::OfSummand(const Expr& e) const {
 
 }  // namespace
 
-const Var& RowOf(const ScheduledStage& stage) {
-  const auto* rows = stage.Note<RowFragment>();
-  const std::string& name = rows != nullptr ? rows->row : stage.Note<Fragment>()->row;
-  return stage.axes[static_cast<size_t>(stage.FindAxis(name))];
-}
-
 Expr LeastNumber(Combiner combiner, DType type) {
   const double lowest = std::numeric_limits<float>::lowest();
   return Float(combiner == Combiner::kMax ? lowest : -lowest, type);
@@ -143,7 +136,7 @@ std::optional<double> SlopeIn(const Expr& term, const BufferRef& running,
 std::optional<double> SlopeOf(const Schedule& schedule, const ScheduledStage& sum,
                               const ScheduledStage& running) {
   const Var& row = RowOf(sum);
-  const auto axis = static_cast<size_t>(running.FindAxis(RowOf(running)));
+  const auto axis = running.AxisOf(RowOf(running));
   const auto is_own = [&](const Expr& load) {
     return load->args[axis]->op == Op::kVar && load->args[axis]->var == row;
   };

@@ -10,9 +10,6 @@
 
 namespace heddle::search_space {
 
-// The axis of the rows of what warps hold: of a fragment or a row_fragment.
-const Var& RowOf(const ScheduledStage& stage);
-
 // What a maximum begins with where exponents are relative to it, and a minimum: a number, relative
 // to which infinite terms are exp(-infinity), which is 0.
 Expr LeastNumber(Combiner combiner, DType type);

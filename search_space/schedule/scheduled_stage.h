@@ -3,6 +3,7 @@
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_SCHEDULED_STAGE_H_
 
 #include <any>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,8 +23,8 @@ struct Loop {
   bool sliced = false;
   // Of such a reduction: do the threads of all parts get the result, instead of the last one's?
   bool for_all = false;
-  // Are copies of the pipeline around it started in its iterations (interleave)? It cannot change
-  // then.
+  // Are copies of the pipeline around it started in its iterations (interleave)? The loop is not
+  // changed any more.
   bool interleaved = false;
   // Of a fused loop: the extent of all but the first of its parts together; 1 otherwise.
   int64_t inner_extent = 1;
@@ -31,6 +32,10 @@ struct Loop {
   // Does one thread make all of its iterations, one after another?
   bool IsIterated() const { return kind == LoopKind::kSerial || kind == LoopKind::kUnrolled; }
 };
+
+// A step that its stage keeps: an annotation (HEDDLE_ANNOTATION), or a primitive that says so.
+template <typename S>
+concept Annotation = S::kIsNote;
 
 // A stage under construction. Its definition is tensor[axes] = combiner(reduce_axes) body, as in
 // Stage; what is decided about it follows.
@@ -66,10 +71,10 @@ struct ScheduledStage {
   int consumer = -1;  // index of the stage it is computed in; -1 = root
   Var attach_loop;    // loop of the consumer
 
-  // The annotations that were applied (HEDDLE_ANNOTATION), each a step of its own type: of a kind
-  // the last one given, but for pipelines of two loops.
+  // The annotations that were applied, each a step of its own type, as ScheduleEditor::Keep puts
+  // them here: of a kind the last one given, but for pipelines of two loops.
   std::vector<std::any> notes;
-  template <typename S>
+  template <Annotation S>
   const S* Note() const;  // the first of its kind, or null
 
   const std::string& name() const { return tensor->name; }
@@ -84,11 +89,14 @@ struct ScheduledStage {
   int FindLoop(const Var& var) const;
   int FindAxis(const std::string& name) const;  // of `axes`
   int FindAxis(const Var& axis) const;
+  // The same of one that is there.
+  size_t AxisOf(const std::string& name) const { return static_cast<size_t>(FindAxis(name)); }
+  size_t AxisOf(const Var& axis) const { return static_cast<size_t>(FindAxis(axis)); }
   // Does an expression in loop variables depend on a loop that reduces?
   bool MentionsReduction(const Expr& e) const;
 };
 
-template <typename S>
+template <Annotation S>
 const S* ScheduledStage::Note() const {
   for (const std::any& note : notes) {
     if (const S* found = std::any_cast<S>(&note); found != nullptr) return found;

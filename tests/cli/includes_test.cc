@@ -1,5 +1,5 @@
-// Nothing points back: a folder includes headers of itself, of what it links, and of base, and no
-// file includes one that includes it.
+// Nothing points back: a folder includes headers of itself, of what it links, and of base, and from
+// no unit (a header and its source) do includes lead back to it.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -119,7 +119,6 @@ TEST(Includes, GoWhereTheLinksGo) {
   EXPECT_GT(seen, 1000);
 }
 
-// A header and the source of its name are one unit.
 TEST(Includes, LeadBackToNoUnit) {
   const auto unit_of = [](fs::path file) { return file.replace_extension().string(); };
   Arrows includes;

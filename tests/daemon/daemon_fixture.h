@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/daemon.h"
+#include "measure/run/detect.h"
 #include "proto/values.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"

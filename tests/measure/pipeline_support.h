@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "measure/run/detect.h"
 #include "measure/run/pipeline.h"
 #include "search_space/notation/notation.h"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +10,7 @@
 #include "measure/codegen/codegen.h"
 #include "search_space/sketch/search_space.h"
 #include "tuner/artefact/build.h"
-#include "tuner/records/records_lessons.h"
+#include "tuner/records/shape_distance.h"
 
 namespace heddle::tuner {
 namespace {

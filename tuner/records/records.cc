@@ -584,7 +584,7 @@ class SqliteRecords final : public Records {
 
 }  // namespace
 
-std::string Records::DefaultPath() { return tuner::DefaultPath(); }
+std::string Records::DefaultPath() { return DefaultRecordsPath(); }
 
 absl::StatusOr<std::unique_ptr<Records>> Records::Open(const std::string& given) {
   const std::string path = given.empty() ? DefaultPath() : given;

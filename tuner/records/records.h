@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "search_space/ir/tensor_program.h"
-#include "tuner/records/records_lessons.h"
+#include "tuner/records/lesson_count.h"
 #include "tuner/records/trial_record.h"
 
 namespace heddle {
@@ -35,7 +35,8 @@ class Records {
   // DataLoss a file so damaged that not even its schema can be read. Files that cannot be written,
   // and damaged ones, open for reading.
   static absl::StatusOr<std::unique_ptr<Records>> Open(const std::string& path);
-  // $HEDDLE_DB, else heddle/heddle.db in the user's data folder ($XDG_DATA_HOME).
+  // $HEDDLE_DB, else heddle/heddle.db in the user's data folder ($XDG_DATA_HOME, else
+  // ~/.local/share).
   static std::string DefaultPath();
   virtual ~Records() = default;
 
@@ -107,7 +108,8 @@ class Records {
   virtual absl::StatusOr<std::vector<Lesson>> Lessons(const Environment& environment,
                                                       const search_space::TensorProgram& tuned,
                                                       int64_t limit) = 0;
-  // Those to learn from on the device model under the policy.
+  // Counts those to learn from on the device model under the policy, and those of them with an id
+  // above `after`.
   virtual absl::StatusOr<LessonCount> CountLessons(const Environment& environment,
                                                    int64_t after) = 0;
   // What was learnt from them: one model (CostModel::Save) for each device model and policy. A

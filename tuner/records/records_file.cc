@@ -49,7 +49,7 @@ std::string BootId() { return ReadWord("/proc/sys/kernel/random/boot_id"); }
 
 }  // namespace
 
-std::string DefaultPath() {
+std::string DefaultRecordsPath() {
   auto variable = [](const char* name) -> std::string {
     const char* value = std::getenv(name);
     return value == nullptr ? "" : value;

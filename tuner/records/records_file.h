@@ -9,8 +9,9 @@
 
 namespace heddle::tuner {
 
-// Records::DefaultPath.
-std::string DefaultPath();
+// Where the user's records are if nobody says: $HEDDLE_DB, else heddle/heddle.db in the user's data
+// folder ($XDG_DATA_HOME, else ~/.local/share).
+std::string DefaultRecordsPath();
 
 // Creates the folder of `path` and those above it.
 absl::Status CreateFolderOf(const std::string& path);

@@ -9,6 +9,7 @@
 
 #include "base/sqlite.h"
 #include "base/status.h"
+#include "tuner/records/shape_distance.h"
 
 namespace heddle::tuner {
 namespace {
@@ -99,17 +100,6 @@ absl::Status AddSpread(Database& database, const Teacher& teacher, int64_t share
 }
 
 }  // namespace
-
-double Distance(const std::map<std::string, int64_t>& a, const std::map<std::string, int64_t>& b) {
-  double distance = 0;
-  for (const auto& [name, value] : a) {
-    const auto other = b.find(name);
-    if (other == b.end()) return INFINITY;
-    distance += std::abs(
-        std::log2(static_cast<double>(value + 1) / static_cast<double>(other->second + 1)));
-  }
-  return distance;
-}
 
 absl::StatusOr<std::vector<int64_t>> ChooseLessons(Database& database,
                                                    absl::Span<const int64_t> benches,

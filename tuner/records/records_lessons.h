@@ -4,13 +4,12 @@
 #define HEDDLE_TUNER_RECORDS_RECORDS_LESSONS_H_
 
 #include <cstdint>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "search_space/ir/tensor_program.h"
+#include "tuner/records/lesson_count.h"
 
 namespace heddle {
 class Database;
@@ -25,18 +24,9 @@ absl::StatusOr<std::vector<int64_t>> ChooseLessons(Database& database,
                                                    const search_space::TensorProgram& tuned,
                                                    int64_t limit);
 
-// Among the newest 20,000 trials of the database: those to learn from on these benches, and those
-// of them with an id above `after`.
-struct LessonCount {
-  int64_t trials = 0, newer = 0;
-  int64_t newest = 0;  // id of the newest trial, to learn from or not; 0: there is none
-};
+// Counts those to learn from on these benches, and those of them with an id above `after`.
 absl::StatusOr<LessonCount> CountLessons(Database& database, absl::Span<const int64_t> benches,
                                          int64_t after);
-
-// How far two shapes are from each other: doublings over all parameters; infinity where a parameter
-// of the first is none of the second.
-double Distance(const std::map<std::string, int64_t>& a, const std::map<std::string, int64_t>& b);
 
 }  // namespace heddle::tuner
 

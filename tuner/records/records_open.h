@@ -15,7 +15,7 @@ struct OpenedRecords {
   bool read_only = false;
   std::string damage;  // as Records::damage gives it
 };
-// Opens the file or creates it: Records::Open.
+// Opens the file, or creates it in a folder that is there; refuses what Records::Open says.
 absl::StatusOr<OpenedRecords> OpenRecords(const std::string& path);
 
 }  // namespace heddle::tuner

@@ -1,4 +1,5 @@
-// A trial as records know it: what was tried, where, by whom, and what came of it.
+// What records know of a trial: the environment and the bench that it was measured on, by whom it
+// was, and the trial itself, what was tried and what came of it.
 #ifndef HEDDLE_TUNER_RECORDS_TRIAL_RECORD_H_
 #define HEDDLE_TUNER_RECORDS_TRIAL_RECORD_H_
 

@@ -33,7 +33,7 @@ using Inequality = Linear;
 // a < b and a <= b as inequalities, divided by the common divisor of their coefficients.
 Inequality MakeInequality(Op op, const Expr& a, const Expr& b);
 
-// What Simplify (simplify.h) gives.
+// Simplify (simplify.h) is this; the recursion of sums and conditions is all here.
 Expr Canonical(const Expr& e);
 
 }  // namespace heddle::search_space

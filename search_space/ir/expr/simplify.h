@@ -2,7 +2,7 @@
 //
 // The canonical form is sum of c * ((x / d) % m) + c0 with floor semantics, where x is a variable
 // or a sum that no rule could take apart. There is no general rewriter: every rule is a property of
-// floor division or of ranges, listed in linear.cc and fuzzed one by one.
+// floor division or of ranges, listed in linear.cc and linear_form.cc and fuzzed one by one.
 #ifndef HEDDLE_SEARCH_SPACE_IR_EXPR_SIMPLIFY_H_
 #define HEDDLE_SEARCH_SPACE_IR_EXPR_SIMPLIFY_H_
 
@@ -38,8 +38,7 @@ using Variables = absl::InlinedVector<const Variable*, 8>;
 Variables ConcernedBy(const std::vector<Expr>& assumptions, const Expr& condition);
 bool MentionsAny(const Expr& e, const Variables& variables);
 
-// e == remainder (mod modulus) for all values of its variables; modulus 0 = e is the constant
-// `remainder`, modulus 1 = nothing is known.
+// What `e` is for all values of its variables.
 ModRem ModulusRemainder(const Expr& e);
 
 // Splits `e` into the part that depends only on variables for which `relaxed` is false (returned

@@ -1,7 +1,7 @@
 #include "search_space/lower/copies/pipeline.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +22,7 @@ Var PrefetchLoopOf(const ScheduledStage& stage) {
   return stage.loops[static_cast<size_t>(stage.FindLoop(prefetch->loop))].var;
 }
 
-// The loop in which copies are started; null without one.
+// The loop with which copies are interleaved; null without one.
 Var InterleavedLoopOf(const ScheduledStage& stage) {
   for (const Loop& loop : stage.loops) {
     if (loop.interleaved) return loop.var;

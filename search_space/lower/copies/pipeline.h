@@ -87,8 +87,9 @@ std::unique_ptr<TileCopies> BulkCopies(KernelContext& context, const PipelinedLo
 // `s` where `condition` holds, which may be known: `s` itself or nothing (null).
 Stmt When(const Expr& condition, const Stmt& s);
 
-// How a nest is emitted in which a pipeline's loop stands: the functions of nests/nest.h, which has
-// the pipeline emitted in turn.
+// How a nest is emitted in which a pipeline's loop stands: functions of nests/nest.cc, which calls
+// EmitPipeline, so that either calls the other. Pointers to them keep that out of the includes
+// alone: this file knows nothing of nests/nest.h.
 struct NestEmitter {
   Stmt (*stage)(KernelContext& context, int s, const Assumptions& assumptions);
   Stmt (*loops)(KernelContext& context, int s, size_t depth, Carried carried);

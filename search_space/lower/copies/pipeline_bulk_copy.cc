@@ -187,7 +187,7 @@ class TensorCopies : public TileCopies {
     const ScheduledStage& stage = context_.stage(s);
     ExprList first;
     for (const Expr& index : stage.body->args) {
-      const auto a = static_cast<size_t>(stage.FindAxis(index->var));
+      const auto a = stage.AxisOf(index->var);
       first.push_back(Simplify(stage.base[a] + boxes.position[a]));
     }
     Stmt copy = BulkCopy(context_.storage.at(s).buffer, context_.IndicesOf(s, boxes.position, slot),

@@ -29,10 +29,6 @@ Stmt ForAll(const std::vector<Var>& vars, Stmt body) {
 
 Expr At(const Var& var) { return var->extent == 1 ? Int(0) : VarExpr(var); }
 
-size_t AxisOf(const ScheduledStage& stage, const std::string& name) {
-  return static_cast<size_t>(stage.FindAxis(name));
-}
-
 // One LoadMatrix fills so many matrices that stand one after another along an axis.
 struct Pack {
   size_t axis;
@@ -55,10 +51,10 @@ std::optional<bool> HasRowsInMemory(const Fragment& fragment, const ScheduledSta
                                     const ScheduledStage& source, const Expr& load) {
   const auto* layout = source.Note<StorageLayout>();
   const size_t inner =
-      layout == nullptr ? source.axes.size() - 1 : AxisOf(source, layout->order.back());
+      layout == nullptr ? source.axes.size() - 1 : source.AxisOf(layout->order.back());
   const Expr& index = load->args[inner];
   for (const bool columns : {true, false}) {
-    const Var& axis = stage.axes[AxisOf(stage, columns ? fragment.col : fragment.row)];
+    const Var& axis = stage.axes[stage.AxisOf(columns ? fragment.col : fragment.row)];
     if (!MentionsAny(Simplify(index - VarExpr(axis)), {axis.get()})) return columns;
   }
   return std::nullopt;

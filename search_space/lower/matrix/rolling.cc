@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/lower/nests/held.h"
 #include "search_space/lower/nests/masked.h"
 #include "search_space/lower/nests/values.h"
 #include "search_space/schedule/matrix/fragment.h"
@@ -47,13 +46,9 @@ void ForEachElement(const Buffer& buffer, absl::FunctionRef<void(const ExprList&
   }
 }
 
-size_t AxisOf(const ScheduledStage& stage, const Var& axis) {
-  return static_cast<size_t>(stage.FindAxis(axis));
-}
-
 Stmt CombineLanes(const ScheduledStage& stage, const BufferRef& buffer) {
   const Elements all(*buffer);
-  return all.Around(WarpReduce(stage.combiner, buffer, all.at, kRowLanes));
+  return all.Around(WarpReduce(stage.combiner, buffer, all.at, FragmentLayout::kRowLanes));
 }
 
 // Combines `buffer` with the terms of one iteration, of which a lane takes those whose columns it
@@ -70,7 +65,7 @@ Stmt TakeTerms(KernelContext& context, int s, const BufferRef& buffer,
   const Var packed = MakeVar("column", layout.packed);
   const auto value_of = [](const Var& v) { return v->extent == 1 ? Int(0) : VarExpr(v); };
   const Expr term = value_of(block) * Int(layout.block_cols()) +
-                    lane % Int(kRowLanes) * Int(layout.packed) + value_of(packed);
+                    lane % Int(FragmentLayout::kRowLanes) * Int(layout.packed) + value_of(packed);
   const Expr r = Simplify(Substitute(
       here.values.back(), [&](const Var& v) { return v == reduce.var ? term : nullptr; }));
   const Expr body = Substitute(here.body, [&](const Var& v) -> Expr {
@@ -102,7 +97,7 @@ Stmt Scale(const KernelContext& context, int d, const ScheduledStage& running,
   const BufferRef& buffer = context.storage.at(d).buffer;
   const Elements all(*buffer);
   ExprList factor(factors->shape.size(), Int(0));
-  factor[AxisOf(running, RowOf(running))] = all.at[AxisOf(sum, RowOf(sum))];
+  factor[running.AxisOf(RowOf(running))] = all.at[sum.AxisOf(RowOf(sum))];
   factor.back() = all.at.back();
   if (const auto* fragment = sum.Note<Fragment>()) {
     // A lane's elements are those of one block after another, downwards first.

@@ -4,7 +4,6 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/matrix/fragment.h"
 #include "search_space/schedule/matrix/row_fragment.h"
-#include "search_space/schedule/rolling.h"
 
 namespace heddle::search_space {
 
@@ -41,8 +40,8 @@ ExprList HeldInFragment(KernelContext& context, const ScheduledStage& stage, Exp
   for (Expr& i : index) i = OnThread(context, i);
   const Fragment& fragment = *stage.Note<Fragment>();
   const FragmentLayout& layout = fragment.layout();
-  const Expr& row = index[static_cast<size_t>(stage.FindAxis(fragment.row))];
-  const Expr& col = index[static_cast<size_t>(stage.FindAxis(fragment.col))];
+  const Expr& row = index[stage.AxisOf(fragment.row)];
+  const Expr& col = index[stage.AxisOf(fragment.col)];
   const Expr lane = VarExpr(context.thread) % Int(layout.lanes());
   if (!IsInt(Simplify(layout.Lane(row, col) - lane), 0)) {
     context.Fail(absl::StrCat("element ", ToString(row), ", ", ToString(col), " of fragment ",
@@ -59,11 +58,12 @@ ExprList HeldInFragment(KernelContext& context, const ScheduledStage& stage, Exp
 ExprList HeldInRows(KernelContext& context, const ScheduledStage& stage, ExprList index) {
   for (Expr& i : index) i = OnThread(context, i);
   const auto& rows = *stage.Note<RowFragment>();
-  const Expr& row = index[static_cast<size_t>(stage.FindAxis(RowOf(stage)))];
+  const Expr& row = index[stage.AxisOf(RowOf(stage))];
   const Expr lane = VarExpr(context.thread) % Int(rows.layout().lanes());
   // The first lane of those that have the row.
   const Expr first = rows.layout().Lane(row, Int(0));
-  if (!IsInt(Simplify(first / Int(kRowLanes) - lane / Int(kRowLanes)), 0)) {
+  const Expr of_row = Int(FragmentLayout::kRowLanes);
+  if (!IsInt(Simplify(first / of_row - lane / of_row), 0)) {
     context.Fail(absl::StrCat("row ", ToString(row), " of ", stage.name(),
                               " is read by a lane that holds nothing of it"));
   }

@@ -7,8 +7,6 @@
 
 namespace heddle::search_space {
 
-inline constexpr int64_t kRowLanes = 4;  // that hold elements of one row (FragmentLayout)
-
 // The iteration of a loop of a local stage that this thread makes.
 Expr PartOf(const Loop& loop, const Var& thread);
 

@@ -1,6 +1,7 @@
 #include "search_space/lower/nests/nest.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "search_space/lower/copies/pipeline.h"
 #include "search_space/lower/matrix/fragments.h"
 #include "search_space/lower/matrix/rolling.h"
+#include "search_space/lower/nests/carried.h"
 #include "search_space/lower/nests/collectives.h"
 #include "search_space/lower/nests/held.h"
 #include "search_space/lower/nests/masked.h"
@@ -21,7 +23,6 @@
 #include "search_space/schedule/matrix/rolling_update.h"
 #include "search_space/schedule/matrix/row_fragment.h"
 #include "search_space/schedule/matrix/tensorize.h"
-#include "search_space/schedule/rolling.h"
 #include "search_space/schedule/threads/dealt_axis.h"
 #include "search_space/schedule/threads/share_scan.h"
 
@@ -81,7 +82,7 @@ std::optional<size_t> GroupDepth(const KernelContext& context, int s) {
 ExprList IndicesOf(const ScheduledStage& nest, const ScheduledStage& stage) {
   ExprList indices;
   for (const Var& axis : stage.axes) {
-    indices.push_back(Simplify(nest.values[static_cast<size_t>(nest.FindAxis(axis))]));
+    indices.push_back(Simplify(nest.values[nest.AxisOf(axis)]));
   }
   return indices;
 }
@@ -261,32 +262,10 @@ Stmt EmitAttached(KernelContext& context, int a, bool rolls, const Carried& carr
                               : emit(carried.assumptions);
 }
 
-}  // namespace
+// What stands inside one loop: attached stages, then the rest of the nest.
+Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& carried);
 
-Stmt EmitStage(KernelContext& context, int s, const Assumptions& assumptions) {
-  const ScheduledStage& here = context.stage(s);
-  if (here.Note<Fetch>() != nullptr) return EmitFetch(context, s, assumptions);
-  if (here.Note<ShareScan>() != nullptr) return EmitSharedScan(context, s, assumptions);
-  if (here.Note<RowFragment>() != nullptr) return EmitRowReduction(context, s, assumptions);
-  if (here.Note<Fragment>() != nullptr && !here.is_reduction()) {
-    return EmitLoadMatrix(context, s, assumptions);
-  }
-  const bool on_threads = std::any_of(here.loops.begin(), here.loops.end(),
-                                      [](const Loop& l) { return l.kind == LoopKind::kThread; });
-  if (here.scope == Scope::kShared && !on_threads) {
-    return context.Fail(absl::StrCat("shared stage ", here.name(),
-                                     " needs fetch, or a loop bound to thread: now every thread "
-                                     "would compute all of it"));
-  }
-  std::vector<Stmt> nest = {EmitLoops(
-      context, s, 0, {.guards = GuardsOf(context.schedule, here), .assumptions = assumptions})};
-  if (const Loop* shared = here.shared_reduction(); shared != nullptr) {
-    for (int member : context.Together(s)) nest.push_back(EmitCombine(context, member, *shared));
-  }
-  for (int r : RolledWith(context.schedule, s)) nest.push_back(EndRollingUpdate(context, r));
-  return Seq(std::move(nest));
-}
-
+// The loops of stage `s` from `depth` on, around its computation.
 Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
   const ScheduledStage& here = context.stage(s);
   if (carried.only < 0 && AreSeparate(context, s, depth)) {
@@ -394,6 +373,32 @@ Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& ca
   if (useful == nullptr) return out;
   fetches.push_back(If(useful, out));
   return Seq(std::move(fetches));
+}
+
+}  // namespace
+
+Stmt EmitStage(KernelContext& context, int s, const Assumptions& assumptions) {
+  const ScheduledStage& here = context.stage(s);
+  if (here.Note<Fetch>() != nullptr) return EmitFetch(context, s, assumptions);
+  if (here.Note<ShareScan>() != nullptr) return EmitSharedScan(context, s, assumptions);
+  if (here.Note<RowFragment>() != nullptr) return EmitRowReduction(context, s, assumptions);
+  if (here.Note<Fragment>() != nullptr && !here.is_reduction()) {
+    return EmitLoadMatrix(context, s, assumptions);
+  }
+  const bool on_threads = std::any_of(here.loops.begin(), here.loops.end(),
+                                      [](const Loop& l) { return l.kind == LoopKind::kThread; });
+  if (here.scope == Scope::kShared && !on_threads) {
+    return context.Fail(absl::StrCat("shared stage ", here.name(),
+                                     " needs fetch, or a loop bound to thread: now every thread "
+                                     "would compute all of it"));
+  }
+  std::vector<Stmt> nest = {EmitLoops(
+      context, s, 0, {.guards = GuardsOf(context.schedule, here), .assumptions = assumptions})};
+  if (const Loop* shared = here.shared_reduction(); shared != nullptr) {
+    for (int member : context.Together(s)) nest.push_back(EmitCombine(context, member, *shared));
+  }
+  for (int r : RolledWith(context.schedule, s)) nest.push_back(EndRollingUpdate(context, r));
+  return Seq(std::move(nest));
 }
 
 }  // namespace heddle::search_space

@@ -135,7 +135,7 @@ absl::Status RollingUpdate::ApplyTo(ScheduleEditor& editor) const {
   reduce.var = MakeVar(reduce.var->name, terms.extent);
   here->values.back() = Simplify(terms.base + VarExpr(reduce.var));
   here->untouched = false;
-  here->notes.emplace_back(*this);
+  ScheduleEditor::Keep(*this, *here);
   return absl::OkStatus();
 }
 

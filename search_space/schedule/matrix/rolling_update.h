@@ -19,6 +19,8 @@ struct RollingUpdate {
   std::string stage, consumer, loop;
 
   HEDDLE_PRIMITIVE(RollingUpdate, "rolling_update", stage, consumer, loop);
+  // The stage keeps it, as it would an annotation.
+  static constexpr bool kIsNote = true;
 };
 
 // The stages that are rolled with `consumer`, in definition order.

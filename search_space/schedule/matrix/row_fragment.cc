@@ -6,6 +6,12 @@
 
 namespace heddle::search_space {
 
+const Var& RowOf(const ScheduledStage& stage) {
+  const auto* rows = stage.Note<RowFragment>();
+  const std::string& name = rows != nullptr ? rows->row : stage.Note<Fragment>()->row;
+  return stage.axes[stage.AxisOf(name)];
+}
+
 absl::Status RowFragment::CheckAt(const Schedule& schedule, const ScheduledStage& here) const {
   if (!here.is_reduction() || here.scope != Scope::kLocal || here.consumer >= 0 ||
       schedule.HasCompanions(here)) {

@@ -27,6 +27,9 @@ struct RowFragment {
   HEDDLE_ANNOTATION(RowFragment, "row_fragment", stage, instruction, row);
 };
 
+// The axis of the rows of what warps hold: of a fragment or a row_fragment.
+const Var& RowOf(const ScheduledStage& stage);
+
 }  // namespace heddle::search_space
 
 #endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_MATRIX_ROW_FRAGMENT_H_

@@ -83,7 +83,7 @@ absl::Status ComputeAt::ApplyTo(ScheduleEditor& editor) const {
     if (s.leader != here->tensor) continue;
     s.scope = here->scope;
     for (size_t i = 0; i < s.axes.size(); ++i) {
-      const auto axis = static_cast<size_t>(here->FindAxis(s.axes[i]));
+      const auto axis = here->AxisOf(s.axes[i]);
       s.base[i] = base[axis];
       s.extent[i] = extent[axis];
     }

@@ -1,7 +1,7 @@
 #include "search_space/schedule/threads/dealt_axis.h"
 
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/scans.h"
+#include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/threads/share_scan.h"
 #include "search_space/schedule/threads/spread.h"
 
@@ -14,7 +14,7 @@ Expr DealtAxis::PlaceOf(const Var& thread) const {
 
 std::optional<DealtAxis> DealtAxisOf(const ScheduledStage& stage) {
   if (const auto* spread = stage.Note<Spread>()) {
-    const auto axis = static_cast<size_t>(stage.FindAxis(spread->axis));
+    const auto axis = stage.AxisOf(spread->axis);
     return DealtAxis{axis, spread->threads, spread->vector, axis + 1 < stage.axes.size()};
   }
   if (const auto* share = stage.Note<ShareScan>()) {

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/scans.h"
+#include "search_space/schedule/prefix_reductions.h"
 
 namespace heddle::search_space {
 

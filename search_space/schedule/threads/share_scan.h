@@ -8,7 +8,7 @@ namespace heddle::search_space {
 enum class ScanGroup : uint8_t { kNeighbours, kSlices };
 constexpr auto WordsOf(ScanGroup /*unused*/) { return std::array{"neighbours", "slices"}; }
 
-// Has groups of `threads` threads make a reduction of prefixes (scan.h) together, of which each
+// Has groups of `threads` threads make a reduction of prefixes (ScanOf) together, of which each
 // term is computed once: a local stage that is not attached yet is held spread along the scanned
 // axis, runs of `vector` elements dealt out in turn to neighbours, or to the threads of the same
 // place in equal parts of the block. Each reduces the prefixes of its runs, and learns from the

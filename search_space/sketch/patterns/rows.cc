@@ -8,8 +8,7 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/ir/tensor_program.h"
-#include "search_space/schedule/rewrites/reductions/scan.h"
-#include "search_space/schedule/scans.h"
+#include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/kernels/kernel_plan.h"
 
@@ -19,6 +18,7 @@ namespace {
 constexpr int64_t kShortestRow = 16;        // shorter ones are one thread's work
 constexpr int64_t kShortestStridedRow = 2;  // one thread has many of them, side by side
 constexpr int64_t kMostReuse = 4;           // of an input's elements; beyond it tiling is better
+constexpr int64_t kMostResults = 64;        // that a thread adds up at once
 
 bool IsAxis(const Expr& index, const Var& axis) {
   return index->op == Op::kVar && index->var == axis;
@@ -27,10 +27,12 @@ bool IsAxis(const Expr& index, const Var& axis) {
 class RowFinder {
  public:
   // `column_at`: where the axis along the row is among those of what has one; none = it is the
-  // last.
-  RowFinder(const ProgramShape& shape, const KernelShape& kernel, std::optional<size_t> column_at)
+  // last. `most_few`: of so many results at most it does not matter how they are read.
+  RowFinder(const ProgramShape& shape, const KernelShape& kernel, std::optional<size_t> column_at,
+            int64_t most_few = 0)
       : schedule_(&shape.schedule),
         root_(kernel.root),
+        most_few_(most_few),
         units_(column_at.has_value() || !kernel.fused),
         strided_(column_at.has_value()),
         stages_(StagesOf(shape, kernel)) {
@@ -55,6 +57,7 @@ class RowFinder {
     InlineOthers();
     rows_.ok = stages_.size() > 1 && AreRows() && IsWorthwhile();
     rows_.can_split = !strided_ && stages_.size() == 2 && !rows_.has_column;
+    if (most_few_ > 0 && rows_.can_split) FindResults();
     return rows_;
   }
 
@@ -290,12 +293,28 @@ class RowFinder {
     if (s.is_reduction()) input->reductions.push_back(s.tensor);
   }
 
+  void FindResults() {
+    int64_t results = 1;
+    for (size_t a = rows_.extents.size(); a-- > 0;) {
+      results *= rows_.extents[a];
+      if (results > kMostResults) break;
+      if (results > rows_.results.back()) rows_.results.push_back(results);
+    }
+  }
+
   // The largest input of each reduction is read along the rows, and seldom more than once, but for
   // other terms of the same row: tiles of several results have nothing in common then. Where terms
   // read no values but indices, as a histogram's do, nobody has tiles for them.
   bool IsWorthwhile() {
     bool ok = rows_.length >= (strided_ ? kShortestStridedRow : kShortestRow) &&
               (!strided_ || rows_.HeldTensors(kHoldShared) > 0);
+    if (most_few_ > 0) {
+      int64_t results = 1;
+      for (int64_t e : rows_.extents) results *= e;
+      if (!ok || results > most_few_) return false;
+      FindVector();
+      return true;
+    }
     for (int i : stages_) {
       const ScheduledStage& s = stage(i);
       if (!s.is_reduction() || IsScan(s)) continue;
@@ -355,6 +374,7 @@ class RowFinder {
   const Schedule* schedule_;
   std::optional<Schedule> own_;  // with what is inlined
   const int root_;
+  const int64_t most_few_;
   const bool units_;  // is 0 the index of an axis of extent 1? (kernels.h)
   const bool strided_;
   std::set<int> stages_;
@@ -388,6 +408,10 @@ bool Rows::IsKept(const RowInput& in, int64_t hold) const {
 
 Rows FindRows(const ProgramShape& shape, const KernelShape& kernel) {
   return RowFinder(shape, kernel, std::nullopt).Run();
+}
+
+Rows FindFewRows(const ProgramShape& shape, const KernelShape& kernel, int64_t most_results) {
+  return RowFinder(shape, kernel, std::nullopt, most_results).Run();
 }
 
 Rows FindStridedRows(const ProgramShape& shape, const KernelShape& kernel) {

@@ -48,6 +48,8 @@ struct Rows {
   std::vector<StageRef> inlined;  // elementwise ones that are no rows; not in `stages`
   std::vector<RowInput> inputs;
   bool can_split = false;  // do the results depend on nothing but one reduction's, and its like?
+  // How many results a thread may have at once: one, or those of all of the last axes.
+  std::vector<int64_t> results = {1};
   bool ok = false;
 
   static bool IsHeld(const RowStage& s, int64_t hold) {
@@ -69,6 +71,9 @@ struct Rows {
 
 // Rows along the innermost axis of memory.
 Rows FindRows(const ProgramShape& shape, const KernelShape& kernel);
+// The same of at most `most_results` results, whatever they read and where it lies: so few that
+// threads must share each, as the sum of every third element, or of what indices say.
+Rows FindFewRows(const ProgramShape& shape, const KernelShape& kernel, int64_t most_results);
 // Rows along another axis, of which neighbours lie side by side in memory: each has one reduced
 // axis, and something of it is read again.
 Rows FindStridedRows(const ProgramShape& shape, const KernelShape& kernel);

@@ -9,8 +9,7 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/schedule/operands.h"
-#include "search_space/schedule/rewrites/reductions/scan.h"
-#include "search_space/schedule/scans.h"
+#include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/threads/share_scan.h"
 #include "search_space/sketch/rules/rules.h"
 

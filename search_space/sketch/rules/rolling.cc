@@ -39,8 +39,8 @@ class WarpRollingPlan : public RollingPlan {
                    const StageRef& queries, const StageRef& keys) const override;
 
  private:
-  static constexpr int64_t kOtherRegisters =
-      48;  // addresses, loop counters, statistics, temporaries
+  // Addresses, loop counters, statistics, temporaries.
+  static constexpr int64_t kOtherRegisters = 48;
 
   enum HoleNumber : uint8_t {
     kWarps,     // of a block, along the rows

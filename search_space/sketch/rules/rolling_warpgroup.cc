@@ -48,8 +48,8 @@ class WarpgroupRollingPlan : public RollingPlan {
                    const StageRef& queries, const StageRef& keys) const override;
 
  private:
-  static constexpr int64_t kOtherRegisters =
-      36;  // addresses, loop counters, statistics, temporaries
+  // Addresses, loop counters, statistics, temporaries.
+  static constexpr int64_t kOtherRegisters = 36;
 
   enum HoleNumber : uint8_t {
     kGroups,    // of a block, along the rows

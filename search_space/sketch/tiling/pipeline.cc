@@ -1,7 +1,5 @@
 // What runs ahead of the multiply-adds: fetches of the next tiles, in parts or at once, and reads
 // of the next fragments; and how far the loops around them are unrolled.
-#include "search_space/schedule/copies/pipeline.h"
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "measure/run/detect.h"
 #include "measure/run/measurer.h"
 #include "tests/support.h"
 

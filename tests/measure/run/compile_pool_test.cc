@@ -23,6 +23,7 @@
 #include "base/hash.h"
 #include "measure/device/cuda/nvrtc.h"
 #include "measure/run/confine.h"
+#include "measure/run/detect.h"
 #include "measure/run/measurer.h"
 #include "proto/worker.pb.h"
 #include "search_space/ir/target.h"

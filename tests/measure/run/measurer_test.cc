@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "measure/run/detect.h"
 #include "measure/run/start_measurer.h"
 #include "search_space/notation/notation.h"
 #include "search_space/schedule/step.h"

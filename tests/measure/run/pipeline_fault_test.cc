@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "measure/judge/criteria.h"
+#include "measure/run/detect.h"
 #include "measure/run/kept_processes.h"
 #include "measure/run/processes.h"
 #include "search_space/schedule/step.h"

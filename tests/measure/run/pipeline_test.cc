@@ -26,6 +26,7 @@
 #include "measure/device/device_lock.h"
 #include "measure/device/drivers.h"
 #include "measure/run/confine.h"
+#include "measure/run/detect.h"
 #include "measure/run/device_worker.h"
 #include "measure/run/kept_processes.h"
 #include "measure/run/messages.h"

@@ -199,7 +199,7 @@ TEST(Notation, OutputsMayBeReadLater) {
 TEST(Notation, EveryTypeInstantiatesEveryBuiltin) {
   for (const Operator& op : BuiltinOperators()) {
     Shape shape;
-    for (const Operator::Parameter& p : op.parameters()) {
+    for (const OperatorParameter& p : op.parameters()) {
       if (!p.default_value) shape[p.name] = p.name[0] == 'k' ? 3 : 7;
     }
     for (const DType type : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
@@ -252,7 +252,7 @@ TEST(NotationIdentity, TypesOfTensorsBelongToItWhereTheyAreWritten) {
 TEST(NotationIdentity, CanonicalTextReadsBack) {
   for (const Operator& op : BuiltinOperators()) {
     Shape shape;
-    for (const Operator::Parameter& p : op.parameters()) {
+    for (const OperatorParameter& p : op.parameters()) {
       shape[p.name] = p.name == "pad" ? 1 : p.name[0] == 'k' ? 3 : 8;
     }
     const auto program = op.Instantiate(shape, DType::kBFloat16);

@@ -7,6 +7,8 @@
 
 namespace heddle::tuner {
 
+// What a launch of a kernel does, as the passes have left it; which addresses its warps ask for is
+// seen of a sample of them (sampled_eval.h).
 KernelProfile ProfileOf(const search_space::Kernel& kernel);
 
 }  // namespace heddle::tuner

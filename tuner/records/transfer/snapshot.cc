@@ -11,7 +11,7 @@
 #include "base/sqlite.h"
 #include "base/status.h"
 #include "tuner/records/records_keys.h"
-#include "tuner/records/records_lessons.h"
+#include "tuner/records/shape_distance.h"
 
 namespace heddle::tuner {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "measure/codegen/codegen.h"
 #include "search_space/notation/notation.h"
-#include "tuner/records/records_lessons.h"
+#include "tuner/records/shape_distance.h"
 #include "tuner/search/proposers/screen.h"
 #include "tuner/search/proposers/taught.h"
 

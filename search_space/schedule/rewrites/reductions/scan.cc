@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/scans.h"
+#include "search_space/schedule/prefix_reductions.h"
 
 namespace heddle::search_space {
 namespace {
@@ -146,9 +146,7 @@ class ScanWriter {
 }  // namespace
 
 int64_t ScanLength(const Schedule& schedule, int index) {
-  const ScheduledStage& stage = schedule.stage(index);
-  const std::optional<PrefixMask> mask = PrefixMaskOf(stage);
-  return mask ? stage.axes[mask->axis]->extent : 0;
+  return ScanLength(schedule.stage(index));
 }
 
 absl::StatusOr<std::vector<ScheduledStage>> ScanStages(const Schedule& schedule, int index,

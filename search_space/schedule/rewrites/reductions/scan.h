@@ -21,10 +21,11 @@ struct ScanChunks {
   HEDDLE_PRIMITIVE(ScanChunks, "scan", stage, chunk);
 };
 
-// The extent of the axis whose prefixes stage `index` reduces (PrefixMaskOf); 0 where it does not.
+// ScanLength (prefix_reductions.h) of stage `index`.
 int64_t ScanLength(const Schedule& schedule, int index);
 
-// The stages that take the place of such a stage, in definition order: of chunks of `chunk` terms
+// The stages that take the place of stage `index`, in definition order, if that reduces prefixes
+// (PrefixMaskOf, whose letters these are): of chunks of `chunk` terms
 //   S.part.acc[.., q, ..]   = combiner(.., t, ..) e at r = q * chunk + t
 //   S.part                  = S.part.acc                             in a kernel of its own
 //   S.offset.acc[.., q, ..] = combiner(p) select(p < q, S.part[.., p, ..], identity)

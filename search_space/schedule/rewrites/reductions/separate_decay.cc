@@ -13,8 +13,8 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/rewrites/stage_number.h"
-#include "search_space/schedule/scans.h"
 
 namespace heddle::search_space {
 namespace {

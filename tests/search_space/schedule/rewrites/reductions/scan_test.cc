@@ -16,6 +16,7 @@
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/search_space.h"
@@ -134,7 +135,7 @@ absl::StatusOr<Program> LowerSimply(Schedule schedule) {
 
 TEST(ScanTest, ChunksAreReducedThenWhatPrecedesThem) {
   Schedule schedule(Make(kSums, "m=3,n=100"));
-  EXPECT_EQ(ScanLength(schedule, 0), 100);
+  EXPECT_EQ(ScanLength(schedule.stage(0)), 100);
   ASSERT_TRUE(Apply(ScanChunks{"Y.acc", 16}, schedule).ok());
   std::vector<std::string> stages;
   for (const ScheduledStage& s : schedule.stages()) {
@@ -148,7 +149,7 @@ TEST(ScanTest, ChunksAreReducedThenWhatPrecedesThem) {
                                   "X[i, j / 16 * 16 + r], 0)",
                                   "Y.acc = Y.acc.offset[i, j / 16] + Y.acc.within[i, j]",
                                   "Y = Y.acc[i, j]"));
-  EXPECT_EQ(ScanLength(schedule, 2), 7);
+  EXPECT_EQ(ScanLength(schedule.stage(2)), 7);
 }
 
 TEST(ScanTest, TakesAFewTermsAnElement) {

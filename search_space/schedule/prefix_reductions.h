@@ -1,9 +1,10 @@
 // Reductions of every prefix, or suffix, of an axis (cumulative sums, maxima, products): which
-// stages are such.
-#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_SCANS_H_
-#define HEDDLE_SEARCH_SPACE_SCHEDULE_SCANS_H_
+// stages are such, and what they reduce.
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_PREFIX_REDUCTIONS_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_PREFIX_REDUCTIONS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -11,19 +12,24 @@
 
 namespace heddle::search_space {
 
-// What a stage
+// Which terms a stage
 //   S[.., j, ..] = combiner(.., r, ..) select(r <= j, e, identity)
-// with r and j of one extent and no other j in e leaves out; `<`, `>=` and `>` in the place of
-// `<=`, too, and further conditions without j.
+// reduces: r and j are of one extent, and e does not mention j. `<`, `>=` and `>` may stand in the
+// place of `<=`, and further conditions without j beside it.
 struct PrefixMask {
   size_t axis, reduced;          // j and r, of axes and of reduce_axes
   bool reversed;                 // r >= j
   bool strict;                   // r < j, or r > j
   std::vector<Expr> conditions;  // the further ones
 
+  // The comparison of r with j alone.
   Expr Allows(const Expr& r, const Expr& j) const;
 };
+// nullopt of every other stage, also of one that has a value of its own in the place of the
+// identity (BoundedScanOf).
 std::optional<PrefixMask> PrefixMaskOf(const ScheduledStage& stage);
+// The extent of the axis whose prefixes the stage reduces (PrefixMaskOf); 0 where it does not.
+int64_t ScanLength(const ScheduledStage& stage);
 
 // Such a stage by what it does to one term an element: the reductions of prefixes, or suffixes, of
 //   terms[.., j, ..] = combiner(..) e at r = j, over the reduced axes but r
@@ -46,4 +52,4 @@ std::optional<BoundedScan> BoundedScanOf(const ScheduledStage& stage);
 
 }  // namespace heddle::search_space
 
-#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_SCANS_H_
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_PREFIX_REDUCTIONS_H_

@@ -1,4 +1,4 @@
-#include "search_space/schedule/scans.h"
+#include "search_space/schedule/prefix_reductions.h"
 
 #include <algorithm>
 #include <cmath>
@@ -72,6 +72,11 @@ std::optional<PrefixMask> PrefixMaskOf(const ScheduledStage& stage) {
   const Expr identity = IdentityOf(stage.combiner, stage.body->type);
   if (other->op != Op::kFloat || other->float_value != identity->float_value) return std::nullopt;
   return FindMask(stage);
+}
+
+int64_t ScanLength(const ScheduledStage& stage) {
+  const std::optional<PrefixMask> mask = PrefixMaskOf(stage);
+  return mask ? stage.axes[mask->axis]->extent : 0;
 }
 
 std::optional<Scan> ScanOf(const ScheduledStage& stage) {

@@ -14,7 +14,7 @@ namespace heddle::measure {
 // not know: daemons get work from servers of their own version only. Part of every record's
 // fingerprint. tests/measure/codegen/codegen_test.cc has a hash of the golden sources and of the
 // steps beside it, so that neither changes alone.
-inline constexpr int kGeneratorVersion = 26;
+inline constexpr int kGeneratorVersion = 27;
 // Since this version steps have only been added, and names and comments changed. Of a few programs
 // the stages are others since 15 (schedule/finish.h), whose older steps give other source or none;
 // exponentials and quotients that are rounded to 16 bits are other source since 16; points that

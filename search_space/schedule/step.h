@@ -40,6 +40,7 @@
 #include "search_space/schedule/rewrites/reductions/expand.h"
 #include "search_space/schedule/rewrites/reductions/narrow_factors.h"
 #include "search_space/schedule/rewrites/reductions/quotient.h"
+#include "search_space/schedule/rewrites/reductions/recompute.h"
 #include "search_space/schedule/rewrites/reductions/reduce_in_parts.h"
 #include "search_space/schedule/rewrites/reductions/scan.h"
 #include "search_space/schedule/rewrites/reductions/separate_decay.h"
@@ -71,7 +72,7 @@ using Step =
                  SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize,
                  FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes,
                  Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
-                 SplitDim, MergeAxes, SeparateDecay, NarrowFactors>;
+                 SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute>;
 
 // Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and
 // leaves the schedule as it was.

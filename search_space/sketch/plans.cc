@@ -10,9 +10,9 @@ namespace heddle::search_space {
 namespace {
 
 // In the order in which sketches are numbered.
-constexpr const SketchRule* kRules[] = {&kStreamingRule, &kStagingRule, &kTilingRule,
-                                        &kRowsRule,      &kColumnsRule, &kMatrixRule,
-                                        &kWarpgroupRule, &kPrefixRule,  &kStridedRowsRule};
+constexpr const SketchRule* kRules[] = {
+    &kStreamingRule, &kStagingRule, &kTilingRule,      &kRowsRule,    &kColumnsRule,  &kMatrixRule,
+    &kWarpgroupRule, &kPrefixRule,  &kStridedRowsRule, &kFewRowsRule, &kOtherRowsRule};
 
 // Is there a choice that meets the plan's limits? Draws find one soon where there is.
 bool HasPoint(const KernelPlan& plan) {
@@ -80,9 +80,17 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
     const bool reuses = std::any_of(
         kernel.reductions.begin(), kernel.reductions.end(),
         [&](int reduction) { return ReadsSeveralTensors(shape.stage(reduction).body); });
-    const bool keeps = (is_definition || !reuses) && !(has_simple && HasLongSums(shape, kernel));
+    // One thread each for a few results leaves the device idle.
+    const bool has_few = std::any_of(made.begin(), made.end(),
+                                     [](const Plan& p) { return p.rule == &kFewRowsRule; });
+    const bool is_useless = has_simple && (has_few || HasLongSums(shape, kernel));
+    const bool keeps = (is_definition || !reuses) && !is_useless;
     if (keeps || made.size() < 2) continue;
     std::erase_if(made, [](const Plan& p) { return p.rule->is_fallback; });
+    // The first one's default is the kernel's.
+    const auto first = std::find_if(made.begin(), made.end(),
+                                    [](const Plan& p) { return HasValidDefault(*p.plan); });
+    if (first != made.end()) std::rotate(made.begin(), first, first + 1);
   }
   return plans;
 }

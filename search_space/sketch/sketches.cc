@@ -10,10 +10,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/axes/collapse.h"
+#include "search_space/schedule/rewrites/reductions/recompute.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/combinations.h"
@@ -285,7 +287,7 @@ std::vector<Partitioned> StartsOf(const std::shared_ptr<const TensorProgram>& pr
 }
 
 // Puts `first` in front of the steps of all.
-void Prepend(const std::vector<Step>& first, std::vector<Sketch>& sketches) {
+void Prepend(const std::vector<Step>& first, absl::Span<Sketch> sketches) {
   absl::flat_hash_map<const ProgramShape*, std::shared_ptr<const ProgramShape>> shapes;
   for (Sketch& sketch : sketches) {
     std::shared_ptr<const ProgramShape>& whole = shapes[sketch.shape.get()];
@@ -312,9 +314,29 @@ void AddPaddedPartitions(const std::shared_ptr<const TensorProgram>& program, co
   if (!IsDivisible(*definition)) return;
   std::vector<Sketch> added;
   AddPartitions(padded, target, StartsOf(padded, definition, {}), true, added);
-  Prepend(algorithm.steps, added);
+  Prepend(algorithm.steps, absl::MakeSpan(added));
   for (Sketch& sketch : added) sketch.name = absl::StrCat(algorithm.name, "/", sketch.name);
   AddAsOften(std::move(added), sketches);
+}
+
+// With elements of a product that few read reduced again (recompute.h), where its rows are reduced
+// in parts then: with these reads it would be stored.
+void AddRecomputed(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                   std::vector<Sketch>& sketches) {
+  std::vector<Step> steps;
+  std::shared_ptr<const TensorProgram> recomputed = program;
+  for (const std::string& stage : ReductionsWorthRecomputing(*program)) {
+    auto more = WithRecomputedReads(*recomputed, stage);
+    if (!more.ok()) continue;
+    steps.push_back(Recompute{stage});
+    recomputed = *std::move(more);
+  }
+  if (steps.empty()) return;
+  const size_t first = sketches.size();
+  AddRowParts(recomputed, target, sketches);
+  const absl::Span<Sketch> added = absl::MakeSpan(sketches).subspan(first);
+  Prepend(steps, added);
+  for (Sketch& sketch : added) sketch.name = absl::StrCat("recompute/", sketch.name);
 }
 
 // Has the one kernel fewer rows than the device has multiprocessors, each of many terms?
@@ -420,6 +442,7 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
     if (sketches.size() == before) AddPaddedPartitions(program, target, algorithm, sketches);
   }
   AddRowParts(program, target, sketches);
+  AddRecomputed(program, target, sketches);
   AddPlaces(program, target, sketches);
   AddWholeRows(program, target, sketches);
   return sketches;
@@ -431,7 +454,7 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
                                const Target& target) {
   const auto& [steps, in_form] = FormOf(program);
   std::vector<Sketch> sketches = SketchesInForm(in_form, target);
-  if (!steps.empty()) Prepend(steps, sketches);
+  if (!steps.empty()) Prepend(steps, absl::MakeSpan(sketches));
   return sketches;
 }
 

@@ -2,10 +2,12 @@
 // in one kernel. A group of neighbouring threads, part of a warp up to a whole block, makes a row:
 // each thread reduces the runs that it reads, the group combines what they found, and where a row
 // fits into registers it is read once. Prefixes of a row are held, too. Where rows are few, several
-// blocks make parts of each, and a second kernel combines these.
+// blocks make parts of each, and a second kernel combines these; threads may then have several
+// results each, which share what is read for them.
 #include "search_space/sketch/patterns/rows.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/stmt.h"
@@ -39,10 +41,15 @@ class RowsPlan : public KernelPlan {
     if (rows_.HeldTensors(kHoldEverything) > rows_.HeldTensors(kHoldShared)) {
       holes_[kHold].domain.push_back(kHoldEverything);
     }
+    if (rows_.results.size() > 1) {
+      results_ = holes_.size();
+      holes_.push_back({"results", rows_.results, 0});
+    }
     if (!rows_.can_split || Blocks(1, 1) >= 2 * target.sm_count) return;
+    split_ = holes_.size();
     holes_.push_back({"split", {1}, 0});
     for (int64_t p = 2; p <= std::min(kMostParts, rows_.length / kShortestPart); p *= 2) {
-      holes_[kSplit].domain.push_back(p);
+      holes_[*split_].domain.push_back(p);
     }
   }
 
@@ -57,6 +64,7 @@ class RowsPlan : public KernelPlan {
       ++choices[kThreads];
       choices[kRowsOfBlock] -= choices[kRowsOfBlock] > 0 ? 1 : 0;
     }
+    if (results_) choices[*results_] = static_cast<uint8_t>(rows_.results.size() - 1);
     return choices;
   }
 
@@ -68,7 +76,7 @@ class RowsPlan : public KernelPlan {
     if (threads % kWarpThreads != 0 || threads > target_.max_threads_per_block) {
       return refuse(absl::StrCat(threads, " threads a block"));
     }
-    const int64_t blocks = Blocks(v[kRowsOfBlock], Parts(v)), part = PartLength(v);
+    const int64_t blocks = Blocks(v[kRowsOfBlock] * Results(v), Parts(v)), part = PartLength(v);
     if (v[kThreads] > kWarpThreads && v[kThreads] * v[kVector] >= 2 * part) {
       return refuse(absl::StrCat(v[kThreads], " threads for a row of ", part));
     }
@@ -83,6 +91,9 @@ class RowsPlan : public KernelPlan {
     if (tensors > 0 && (held > kMaxHeldElements || held * tensors > kMaxHeldInAll ||
                         held * tensors * threads > target_.registers_per_sm / 2)) {
       return refuse(absl::StrCat(held, " elements a thread"));
+    }
+    if (v[kUnroll] * v[kVector] * Results(v) > kMostUnrolled) {
+      return refuse(absl::StrCat(v[kUnroll] * v[kVector], " terms of ", Results(v), " results"));
     }
     if (v[kUnroll] > 1 && (tensors > 0 || v[kUnroll] * v[kThreads] * v[kVector] > part)) {
       return refuse("nothing to unroll");
@@ -108,12 +119,16 @@ class RowsPlan : public KernelPlan {
   void Write(ScheduleWriter& w, HoleValues v) const override;
 
  private:
-  enum RowHole { kThreads, kRowsOfBlock, kVector, kHold, kUnroll, kSplit };
+  enum RowHole { kThreads, kRowsOfBlock, kVector, kHold, kUnroll };
   static constexpr int64_t kMaxHeldElements = 64;  // of one tensor's row, by one thread
   static constexpr int64_t kMaxHeldInAll = 128;    // of all rows that it holds
   static constexpr int64_t kMaxRowsOfBlock = 32;
 
-  int64_t Parts(HoleValues v) const { return holes_.size() > kSplit ? v[kSplit] : 1; }
+  static constexpr int64_t kMostUnrolled = 128;  // terms of a thread's results, written out
+
+  int64_t Parts(HoleValues v) const { return split_ ? v[*split_] : 1; }
+  // Of a thread.
+  int64_t Results(HoleValues v) const { return results_ ? v[*results_] : 1; }
   // Elements of a row that one block makes: of a part, whole rounds of its threads.
   int64_t PartLength(HoleValues v) const {
     if (Parts(v) == 1) return rows_.length;
@@ -136,15 +151,23 @@ class RowsPlan : public KernelPlan {
 
   const Rows rows_;
   const Target target_;
+  std::optional<size_t> results_, split_;  // holes that are not always there
 };
 
-// `rows` of a block, each of `threads`, of a stage without an axis along the row. Returns the loop
-// of the threads.
-LoopRef WriteGroups(ScheduleWriter& w, const StageRef& root, int64_t rows, int64_t threads) {
-  LoopList axes = w.Loops(root);
+// `rows` of a block, each of `threads`, of a stage without an axis along the row, which have so
+// many results of it each. Returns the loop of the threads.
+LoopRef WriteGroups(ScheduleWriter& w, const StageRef& root, int64_t rows, int64_t threads,
+                    int64_t results = 1) {
+  LoopList axes = w.Loops(root), of_thread;
   const LoopRef lane = w.Replicate(root, threads);
-  const auto [block, row] = w.Split(w.Fuse(axes), rows);
-  w.Reorder({block, row, lane});
+  LoopRef all = w.Fuse(axes);
+  if (results > 1) {
+    const auto [groups, result] = w.Split(all, results);
+    all = groups;
+    of_thread = {result};
+  }
+  const auto [block, row] = w.Split(all, rows);
+  w.Reorder(Join({{block, row, lane}, of_thread}));
   const LoopRef thread = w.Fuse({row, lane});
   w.Bind(block, BindTo::kBlock);
   w.Bind(thread, BindTo::kThread);
@@ -154,7 +177,9 @@ LoopRef WriteGroups(ScheduleWriter& w, const StageRef& root, int64_t rows, int64
 // Returns the loop of the threads.
 LoopRef RowsPlan::WriteRoot(ScheduleWriter& w, HoleValues v) const {
   const StageRef& root = rows_.root;
-  if (!rows_.has_column) return WriteGroups(w, root, v[kRowsOfBlock], v[kThreads]);
+  if (!rows_.has_column) {
+    return WriteGroups(w, root, v[kRowsOfBlock], v[kThreads], Results(v));
+  }
   LoopList axes = w.Loops(root), rest;
   const auto parts = w.Split(axes.back(), v[kThreads], v[kVector]);
   const LoopRef& lane = parts[1];
@@ -182,6 +207,11 @@ void RowsPlan::WriteReduction(ScheduleWriter& w, const StageRef& reduction, cons
     lane = w.Split(whole, v[kThreads], v[kVector])[1];
   }
   w.Bind(lane, BindTo::kThread);
+  if (Results(v) > 1) {
+    // What is read for several results is read once.
+    w.Reorder(Join({w.ReduceLoops(reduction), w.DataLoops(reduction)}));
+    return;
+  }
   if (v[kVector] == 1) return;
   for (const RowInput& in : rows_.inputs) {
     const auto& readers = in.reductions;
@@ -202,7 +232,7 @@ void RowsPlan::WriteParts(ScheduleWriter& w, HoleValues v) const {
   const StageRef part = w.Rfactor(w.Split(row, PartLength(v))[0]);
   const StageRef results = w.Materialize(part, whole)[0];
   w.SetScope(part, Scope::kLocal);
-  w.ComputeAt(part, WriteGroups(w, results, v[kRowsOfBlock], v[kThreads]));
+  w.ComputeAt(part, WriteGroups(w, results, v[kRowsOfBlock], v[kThreads], Results(v)));
   WriteReduction(w, part, whole.tensor, v);
   int64_t threads = kWarpThreads;
   while (threads < std::min(Parts(v), kMostPartThreads)) threads *= 2;
@@ -244,8 +274,33 @@ std::unique_ptr<KernelPlan> PlanRows(const ProgramShape& shape, const KernelShap
   return std::make_unique<RowsPlan>(std::move(rows), target);
 }
 
+// Tiles of a few results have few threads.
+constexpr int64_t kFewResults = 64;
+constexpr int64_t kThreadsOfSm = 2048;
+
+std::unique_ptr<KernelPlan> PlanFew(const ProgramShape& shape, const KernelShape& kernel,
+                                    const Target& target, int64_t most_results) {
+  if (kernel.reductions.size() != 1 || FindRows(shape, kernel).ok) return nullptr;
+  Rows rows = FindFewRows(shape, kernel, most_results);
+  if (!rows.ok) return nullptr;
+  return std::make_unique<RowsPlan>(std::move(rows), target);
+}
+
+std::unique_ptr<KernelPlan> PlanFewRows(const ProgramShape& shape, const KernelShape& kernel,
+                                        const Target& target) {
+  return PlanFew(shape, kernel, target, kFewResults);
+}
+
+// Where no other rule knows how threads share a result, a device's threads do.
+std::unique_ptr<KernelPlan> PlanOtherRows(const ProgramShape& shape, const KernelShape& kernel,
+                                          const Target& target) {
+  return PlanFew(shape, kernel, target, target.sm_count * kThreadsOfSm);
+}
+
 }  // namespace
 
 const SketchRule kRowsRule = {.name = "rows", .apply = PlanRows, .takes_fused_kernels = true};
+const SketchRule kFewRowsRule = {.name = "rows", .apply = PlanFewRows};
+const SketchRule kOtherRowsRule = {.name = "rows", .apply = PlanOtherRows, .is_last_resort = true};
 
 }  // namespace heddle::search_space

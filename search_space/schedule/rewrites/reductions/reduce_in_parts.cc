@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -89,6 +90,9 @@ struct Dependency {
   size_t on = 0;                // its number
   std::optional<double> slope;  // as exp(slope * value); none: on where that is
   double otherwise = 0;         // of those: what a term is elsewhere
+  // Of those with a slope: whose value terms are relative to, where that is computed of the one
+  // before, as the greater one of a maximum and of another score is; null: the one before itself.
+  BufferRef reference;
 };
 
 // A reduction of the sum's elements, along rows or more.
@@ -126,11 +130,14 @@ class Rewriter {
   std::optional<size_t> NumberOf(const Buffer* tensor) const;
   // Is its own element read?
   static bool IsOwn(const Expr& load, const Reduction& read, const Reduction& by);
-  Expr WrittenOut(const Expr& body, int64_t& operations) const;
+  Expr WrittenOut(const Expr& body, int64_t& operations, const Buffer* but = nullptr) const;
   absl::Status AddReduction(const Stage& stage);
   absl::Status FindVars(Reduction& reduction) const;
   absl::Status FindColumns();
   absl::Status FindDependency(Reduction& reduction) const;
+  const Stage* ReferenceOf(const Stage& stage) const;
+  bool DependsOnReference(Reduction& reduction) const;
+  static ExprList OwnPlace(const Reduction& other, const Reduction& reduction);
   bool DependsOnPlace(Reduction& reduction, size_t on) const;
   // The term of which `other` is the greatest or least, at the place of a term of `reduction`.
   static Expr TermOf(const Reduction& other, const Reduction& reduction);
@@ -181,12 +188,12 @@ bool Rewriter::IsOwn(const Expr& load, const Reduction& read, const Reduction& b
   return true;
 }
 
-// Of the sum's elements and the reductions alone, unless that would be more than so many
+// Of the sum's elements, the reductions and `but` alone, unless that would be more than so many
 // operations, which are counted.
-Expr Rewriter::WrittenOut(const Expr& body, int64_t& operations) const {
+Expr Rewriter::WrittenOut(const Expr& body, int64_t& operations, const Buffer* but) const {
   return Rewrite(body, [&](const Expr& node) -> Expr {
     const Stage* stage = StageOf(node);
-    if (stage == nullptr || stage == &sum_ || stage->is_reduction() ||
+    if (stage == nullptr || stage == &sum_ || stage->is_reduction() || stage->tensor.get() == but ||
         !dependents_.contains(stage->tensor.get()) || operations > kMostOperations) {
       return nullptr;
     }
@@ -197,7 +204,7 @@ Expr Rewriter::WrittenOut(const Expr& body, int64_t& operations) const {
                  ? nullptr
                  : node->args[static_cast<size_t>(axis - stage->axes.begin())];
     });
-    return WrittenOut(ToType(node->type, element), operations);
+    return WrittenOut(ToType(node->type, element), operations, but);
   });
 }
 
@@ -234,7 +241,7 @@ absl::Status Rewriter::AddReduction(const Stage& stage) {
                      kMostOperations, " operations make of ", sum_.name()));
   }
   HEDDLE_RETURN_IF_ERROR(FindVars(reduction));
-  HEDDLE_RETURN_IF_ERROR(FindDependency(reduction));
+  if (!DependsOnReference(reduction)) HEDDLE_RETURN_IF_ERROR(FindDependency(reduction));
   reductions_.push_back(std::move(reduction));
   return absl::OkStatus();
 }
@@ -318,21 +325,89 @@ Expr Rewriter::TermOf(const Reduction& other, const Reduction& reduction) {
 }
 
 // Is each exponential's argument slope * (value - f), with the f of which the value is the greatest
-// or least? Then none is greater than 1, also of the terms of a part alone.
+// or least, or with what that is where masks leave it? Then none is greater than 1, also of the
+// terms of a part alone.
 bool Rewriter::IsRelative(const Reduction& reduction, const Reduction& other, double slope) const {
-  const Expr f = Unmasked(TermOf(other, reduction));
-  bool is_relative = true;
-  Visit(reduction.body, [&](const Expr& node) {
-    if (node->op != Op::kExp || !DependsOn(node->args[0], {other.stage->tensor.get()})) return;
-    Summands rest;
-    rest.Add(Rewrite(node->args[0],
-                     [&](const Expr& e) -> Expr {
-                       return e->op == Op::kLoad && e->buffer == other.stage->tensor ? f : nullptr;
-                     }),
-             1);
-    is_relative = is_relative && rest.IsZero(std::abs(slope));
-  });
-  return is_relative;
+  const auto is_relative_to = [&](const Expr& f) {
+    bool is_relative = true;
+    Visit(reduction.body, [&](const Expr& node) {
+      if (node->op != Op::kExp || !DependsOn(node->args[0], {other.stage->tensor.get()})) return;
+      Summands rest;
+      rest.Add(Rewrite(node->args[0],
+                       [&](const Expr& e) -> Expr {
+                         const bool is_value =
+                             e->op == Op::kLoad && e->buffer == other.stage->tensor;
+                         return is_value ? f : nullptr;
+                       }),
+               1);
+      is_relative = is_relative && rest.IsZero(std::abs(slope));
+    });
+    return is_relative;
+  };
+  const Expr f = TermOf(other, reduction);
+  return is_relative_to(Unmasked(f)) || is_relative_to(f);
+}
+
+// What is computed of reductions and stands for them, itself or through what is computed of single
+// elements, in the stage; null where there is none, or are several.
+const Stage* Rewriter::ReferenceOf(const Stage& stage) const {
+  const Stage* reference = nullptr;
+  bool is_only = true;
+  const std::function<void(const Expr&)> look = [&](const Expr& body) {
+    Visit(body, [&](const Expr& node) {
+      const Stage* read = StageOf(node);
+      if (read == nullptr || read == &sum_ || !dependents_.contains(read->tensor.get())) return;
+      if (between_.contains(read->tensor.get())) return look(read->body);
+      is_only = is_only && !read->is_reduction() && (reference == nullptr || reference == read);
+      reference = read;
+    });
+  };
+  look(stage.body);
+  return is_only ? reference : nullptr;
+}
+
+// Where each axis of `other`, but those of one element, is read at the place of `reduction`'s
+// terms.
+ExprList Rewriter::OwnPlace(const Reduction& other, const Reduction& reduction) {
+  ExprList own;
+  for (const Var& axis : other.stage->axes) {
+    own.push_back(other.IsOnly(axis) ? Int(0) : VarExpr(reduction.vars[other.AxisOf(axis)]));
+  }
+  return own;
+}
+
+// Are the terms relative to what is computed of a maximum or minimum, as they would be to that
+// itself? A part's terms can then be relative to its own.
+bool Rewriter::DependsOnReference(Reduction& reduction) const {
+  const Stage* const reference = ReferenceOf(*reduction.stage);
+  if (reference == nullptr || reduction.stage->combiner != Combiner::kSum) return false;
+  int64_t operations = 0;
+  const Expr body = WrittenOut(reduction.stage->body, operations, reference->tensor.get());
+  const auto none = [](const Buffer*) -> std::optional<Definition> { return std::nullopt; };
+  for (size_t n = 0; n < reductions_.size(); ++n) {
+    const Reduction& other = reductions_[n];
+    const ExprList own = OwnPlace(other, reduction);
+    const auto is_own = [&](const Expr& load) {
+      return std::equal(load->args.begin(), load->args.end(), own.begin(), own.end(),
+                        [](const Expr& a, const Expr& b) { return StructurallyEqual(a, b); });
+    };
+    if (!IsIdempotent(other.stage->combiner) || other.depends.has_value() ||
+        other.stage->tensor->dtype != DType::kFloat32) {
+      continue;
+    }
+    const auto slope = SlopeIn(body, reference->tensor, is_own, none);
+    if (!slope || !Shrinks(other.stage->combiner, *slope)) continue;
+    Reduction relative = reduction;
+    relative.body = Rewrite(body, [&](const Expr& node) -> Expr {
+      const bool is_it = node->op == Op::kLoad && node->buffer == reference->tensor;
+      return is_it ? Load(other.stage->tensor, own) : nullptr;
+    });
+    if (!IsRelative(relative, other, *slope)) continue;
+    relative.depends = Dependency{.on = n, .slope = slope, .reference = reference->tensor};
+    reduction = std::move(relative);
+    return true;
+  }
+  return false;
 }
 
 absl::Status Rewriter::FindDependency(Reduction& reduction) const {
@@ -451,11 +526,9 @@ Stage Rewriter::WholeOf(size_t number, const BufferRef& parts) const {
   whole.body = element(number);
   if (!reduction.depends) return whole;
   const Reduction& other = reductions_[reduction.depends->on];
-  ExprList own;
-  for (const Var& axis : other.stage->axes) {
-    own.push_back(other.IsOnly(axis) ? Int(0) : VarExpr(reduction.vars[other.AxisOf(axis)]));
-  }
-  const Expr value = Load(other.stage->tensor, std::move(own));
+  const BufferRef& reference = reduction.depends->reference;
+  const Expr value =
+      Load(reference == nullptr ? other.stage->tensor : reference, OwnPlace(other, reduction));
   const Expr of_part = element(reduction.depends->on);
   if (const auto slope = reduction.depends->slope) {
     const Combiner combiner = other.stage->combiner;
@@ -494,10 +567,13 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Rewriter::Rewritten(int64_t
   stages.insert(stages.end(), parts.begin(), parts.end());
   stages.push_back(AllParts(columns, parts));
   const BufferRef all = stages.back().tensor;
-  for (size_t n = 0; n < reductions_.size(); ++n) stages.push_back(WholeOf(n, all));
   for (const Stage& stage : program_.stages) {
     const Buffer* tensor = stage.tensor.get();
-    if (is_last(stage) && !between_.contains(tensor) && !NumberOf(tensor)) stages.push_back(stage);
+    if (const auto number = NumberOf(tensor)) {
+      stages.push_back(WholeOf(*number, all));
+    } else if (is_last(stage) && !between_.contains(tensor)) {
+      stages.push_back(stage);
+    }
   }
   const auto outputs = [](const TensorProgram& program) {
     std::vector<std::string> names;

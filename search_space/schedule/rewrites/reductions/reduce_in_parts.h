@@ -36,7 +36,8 @@ struct ReduceInParts {
 // with terms past n that change nothing, and what is computed elementwise between them written out.
 // A reduction may depend on one maximum or minimum before it: sums by exp(slope * (value - f)) with
 // the f that it is of, as rolling.h describes, and others by being taken of where that is, as
-// positions are. M and M.part are Bounded where they are subtracted, so that of a part, or a
+// positions are. What is computed of M, such as max(M[i], A[i]), may stand for it in the exponent.
+// M and M.part are Bounded where they are subtracted, so that of a part, or a
 // row, which is all infinite nothing is left.
 // InvalidArgument where the stage is no such sum: its
 // elements are read in another way than each once by each reduction, or reductions of them depend

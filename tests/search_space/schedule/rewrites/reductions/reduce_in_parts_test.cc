@@ -107,6 +107,31 @@ op masked(m, n, k) {
   Z[i: m] = sum(j: n) exp(S[i, j] + P[j] - M[i])
   out Y[i: m]: float32 = log(Z[i]) + M[i]
 }
+op without_own(m, n, k) {
+  in A[m, k], B[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  L[i: m, j: n] = select(i % n == j, -1.0e30, S[i, j])
+  M[i: m] = max(j: n) L[i, j]
+  Z[i: m] = sum(j: n) exp(L[i, j] - M[i])
+  out Y[i: m]: float32 = log(Z[i]) + M[i]
+}
+op beside_another(m, n, k) {
+  in A[m, k], B[n, k], P[m]: float32
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  C[i: m] = max(j: n) S[i, j] * 0.5
+  M[i: m] = max(C[i], P[i])
+  E[i: m, j: n] = exp(S[i, j] * 0.5 - M[i])
+  Z[i: m] = sum(j: n) E[i, j]
+  out Y[i: m]: float32 = log(Z[i] + exp(P[i] - M[i])) + M[i] - P[i]
+}
+op less_than_all(m, n, k) {
+  in A[m, k], B[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  C[i: m] = max(j: n) S[i, j]
+  M[i: m] = C[i] * 0.5
+  Z[i: m] = sum(j: n) exp(S[i, j] * 2 - M[i])
+  out Y[i: m]: float32 = Z[i]
+}
 op lengths(m, n, k) {
   in A[m, k], B[n, k], N[m]: index(n)
   S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
@@ -242,6 +267,7 @@ TEST(ReduceInPartsTest, TakesNoOtherReaders) {
   EXPECT_THAT(WhyNot("variance", "m=4,n=40,k=8"), HasSubstr("V depends on M in a way"));
   EXPECT_THAT(WhyNot("growing", "m=4,n=40,k=8"), HasSubstr("Z depends on M in a way"));
   EXPECT_THAT(WhyNot("other_row", "m=40,k=8"), HasSubstr("Z depends on M in a way"));
+  EXPECT_THAT(WhyNot("less_than_all", "m=4,n=40,k=8"), HasSubstr("Z depends on C in a way"));
   EXPECT_THAT(WhyNot("twice", "m=40,k=8"), HasSubstr("Y reads each element of S in another way"));
   EXPECT_THAT(WhyNot("of_all_rows", "m=4,n=40,k=8"), HasSubstr("depends on what is made of all"));
   EXPECT_THAT(WhyNot("first_columns", "m=4,n=40,h=20,k=8"), HasSubstr("in another way than once"));
@@ -306,7 +332,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"whole_loss", "m=5,n=40,k=4"}, Case{"whole_loss", "m=5,n=8,k=4"},
                     Case{"count_of_best", "m=9,n=50,k=2"}, Case{"relative_to_all", "m=5,n=40,k=4"},
                     Case{"among_outputs", "m=5,n=40,k=4"}, Case{"reduced_outputs", "m=5,n=40,k=4"},
-                    Case{"lengths", "m=30,n=40,k=4"}, Case{"masked", "m=5,n=40,k=4", 8}),
+                    Case{"lengths", "m=30,n=40,k=4"}, Case{"masked", "m=5,n=40,k=4", 8},
+                    Case{"without_own", "m=45,n=40,k=4"}, Case{"beside_another", "m=9,n=40,k=4"}),
     [](const auto& info) { return absl::StrCat(info.param.op, "_", info.index); });
 
 // A part that a mask leaves out altogether counts nothing, though its maximum is -infinity.

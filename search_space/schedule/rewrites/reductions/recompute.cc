@@ -1,0 +1,200 @@
+#include "search_space/schedule/rewrites/reductions/recompute.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/editor.h"
+#include "search_space/schedule/operands.h"
+#include "search_space/schedule/rewrites/stage_number.h"
+
+namespace heddle::search_space {
+namespace {
+
+double IterationsOf(const Stage& stage) {
+  return static_cast<double>(ExtentOf(stage.axes)) *
+         static_cast<double>(ExtentOf(stage.reduce_axes));
+}
+
+// Is what is read inside of the tensor whatever the variables and the loaded indices are?
+bool IsInside(const Expr& load) {
+  for (size_t d = 0; d < load->args.size(); ++d) {
+    const Interval bounds = BoundsOf(Simplify(load->args[d]));
+    if (bounds.min < 0 || bounds.max >= load->buffer->shape[d]) return false;
+  }
+  return true;
+}
+
+class Recomputer {
+ public:
+  Recomputer(const TensorProgram& program, const Stage& of) : program_(program), of_(of) {
+    dependents_.insert(of.tensor.get());
+    for (const Stage& stage : program.stages) {
+      if (!stage.is_reduction() && !stage.is_output && ReadsDependent(stage.body)) {
+        dependents_.insert(stage.tensor.get());
+      }
+    }
+  }
+
+  // `reader` with its reads of other stages, which are in front of it; just itself where it reads
+  // too many elements, or in another way.
+  std::vector<Stage> Rewritten(const Stage& reader) {
+    const bool is_between = dependents_.contains(reader.tensor.get());
+    if (is_between || !ReadsDependent(reader.body) ||
+        kFewer * IterationsOf(reader) > static_cast<double>(of_.tensor->elements)) {
+      return {reader};
+    }
+    Stage rewritten = reader;
+    int64_t nodes = 0;
+    rewritten.body = WrittenOut(reader.body, nodes);
+    std::vector<Stage> stages;
+    bool ok = nodes <= kMostNodes;
+    rewritten.body = Rewrite(rewritten.body, [&](const Expr& load) -> Expr {
+      if (load->op != Op::kLoad || load->buffer != of_.tensor || !ok) return nullptr;
+      const Expr read = ReadOf(load, rewritten, stages);
+      ok = read != nullptr;
+      return read;
+    });
+    if (!ok || made_ + stages.size() > kMostStages) return {reader};
+    made_ += stages.size();
+    stages.push_back(std::move(rewritten));
+    return stages;
+  }
+
+  size_t made() const { return made_; }
+
+ private:
+  static constexpr double kFewer = 16;
+  static constexpr size_t kMostStages = 4;
+  static constexpr int64_t kMostNodes = 1024;  // of what is computed elementwise, written out
+
+  bool ReadsDependent(const Expr& body) const {
+    bool reads = false;
+    Visit(body, [&](const Expr& e) {
+      reads = reads || (e->op == Op::kLoad && dependents_.contains(e->buffer.get()));
+    });
+    return reads;
+  }
+
+  // With what is computed elementwise of the reduction in the place of its loads.
+  Expr WrittenOut(const Expr& body, int64_t& nodes) const {
+    return Rewrite(body, [&](const Expr& load) -> Expr {
+      if (load->op != Op::kLoad || load->buffer == of_.tensor || nodes > kMostNodes ||
+          !dependents_.contains(load->buffer.get())) {
+        return nullptr;
+      }
+      const Stage& stage = *program_.FindStage(load->buffer.get());
+      nodes += NodesOf(stage.body);
+      const Expr element = Substitute(stage.body, [&](const Var& v) -> Expr {
+        const auto axis = std::find(stage.axes.begin(), stage.axes.end(), v);
+        return axis == stage.axes.end()
+                   ? nullptr
+                   : load->args[static_cast<size_t>(axis - stage.axes.begin())];
+      });
+      return WrittenOut(ToType(load->type, element), nodes);
+    });
+  }
+
+  // What stands for `load` in `reader`: an element of a stage, which is added where there is none
+  // like it. Null where it has no axes of the reader's, or may be outside.
+  Expr ReadOf(const Expr& load, const Stage& reader, std::vector<Stage>& stages) {
+    const auto same = std::find_if(reads_.begin(), reads_.end(), [&](const auto& read) {
+      return StructurallyEqual(read.first, load);
+    });
+    if (same != reads_.end()) return same->second;
+    if (!IsInside(load)) return nullptr;
+    Stage again{.combiner = of_.combiner};
+    ExprList at;
+    std::vector<int64_t> shape;
+    std::vector<std::pair<Var, Var>> own;
+    for (const auto* axes : {&reader.axes, &reader.reduce_axes}) {
+      for (const Var& axis : *axes) {
+        if (!MentionsAny(load, {axis.get()})) continue;
+        again.axes.push_back(MakeVar(axis->name, axis->extent));
+        own.emplace_back(axis, again.axes.back());
+        shape.push_back(axis->extent);
+        at.push_back(VarExpr(axis));
+      }
+    }
+    if (at.empty()) return nullptr;
+    const auto of_reader = [&](const Var& v) -> Expr {
+      const auto found =
+          std::find_if(own.begin(), own.end(), [&](const auto& o) { return o.first == v; });
+      return found == own.end() ? nullptr : VarExpr(found->second);
+    };
+    ExprList indices;
+    for (const Expr& index : load->args) indices.push_back(Substitute(index, of_reader));
+    std::vector<Var> terms;
+    for (const Var& r : of_.reduce_axes) terms.push_back(MakeVar(r->name, r->extent));
+    again.body = Substitute(of_.body, [&](const Var& v) -> Expr {
+      for (size_t a = 0; a < of_.axes.size(); ++a) {
+        if (of_.axes[a] == v) return indices[a];
+      }
+      for (size_t r = 0; r < terms.size(); ++r) {
+        if (of_.reduce_axes[r] == v) return VarExpr(terms[r]);
+      }
+      return nullptr;
+    });
+    again.reduce_axes = std::move(terms);
+    again.tensor = MakeBuffer(absl::StrCat(of_.name(), ".at", reads_.size()), of_.tensor->dtype,
+                              Scope::kGlobal, std::move(shape));
+    reads_.emplace_back(load, Load(again.tensor, std::move(at)));
+    stages.push_back(std::move(again));
+    return reads_.back().second;
+  }
+
+  const TensorProgram& program_;
+  const Stage& of_;
+  absl::flat_hash_set<const Buffer*> dependents_;  // it, and what is elementwise of it
+  std::vector<std::pair<Expr, Expr>> reads_;       // of its elements, and what stands for each
+  size_t made_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const TensorProgram>> WithRecomputedReads(
+    const TensorProgram& program, const std::string& name) {
+  HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
+  const Stage& of = program.stages[number];
+  auto rewritten = std::make_shared<TensorProgram>(program);
+  if (of.is_reduction() && !of.is_output) {
+    Recomputer recomputer(program, of);
+    rewritten->stages.clear();
+    for (const Stage& stage : program.stages) {
+      std::vector<Stage> stages = recomputer.Rewritten(stage);
+      rewritten->stages.insert(rewritten->stages.end(), std::make_move_iterator(stages.begin()),
+                               std::make_move_iterator(stages.end()));
+    }
+    if (recomputer.made() > 0) return rewritten;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " is no reduction of which others read few elements, at most a sixteenth"));
+}
+
+std::vector<std::string> ReductionsWorthRecomputing(const TensorProgram& program) {
+  std::vector<std::string> worth;
+  for (const Stage& stage : program.stages) {
+    if (!stage.is_reduction() || stage.is_output) continue;
+    const bool reduces_all =
+        std::any_of(program.stages.begin(), program.stages.end(), [&](const Stage& reader) {
+          return reader.is_reduction() &&
+                 IterationsOf(reader) >= static_cast<double>(stage.tensor->elements);
+        });
+    if (reduces_all && WithRecomputedReads(program, stage.name()).ok()) {
+      worth.push_back(stage.name());
+    }
+  }
+  return worth;
+}
+
+absl::Status Recompute::ApplyTo(ScheduleEditor& editor) const {
+  return editor.RewriteProgram(stage, WithRecomputedReads);
+}
+
+}  // namespace heddle::search_space

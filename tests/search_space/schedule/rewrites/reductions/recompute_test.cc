@@ -1,0 +1,134 @@
+// Elements of products that few read: of which reductions they are made again, that the program is
+// the same, and kernels that then reduce a product's tile where it lies.
+#include "search_space/schedule/rewrites/reductions/recompute.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/search_space/products.h"
+
+namespace heddle::search_space::recompute_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kOperators = R"(
+op cross_entropy(m, n, k) {
+  in A[m, k], B[n, k], G[m]: index(n)
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n) S[i, j]
+  Z[i: m] = sum(j: n) exp(S[i, j] - M[i])
+  out Y[i: m]: float32 = log(Z[i]) + M[i] - S[i, G[i]]
+}
+op biased(m, n, k) {
+  in A[m, k], B[n, k], P[n]: float32, G[m]: index(n)
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  L[i: m, j: n] = 2 * S[i, j] + P[j]
+  M[i: m] = max(j: n) L[i, j]
+  Z[i: m] = sum(j: n) exp(L[i, j] - M[i])
+  D[z: 1] = sum(i: m) log(Z[i]) + M[i] - L[i, G[i]] - L[i, 0]
+  out Y[z: 1]: float32 = D[z] / m
+}
+op guarded(m, n, k) {
+  in A[m, k], B[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n) S[i, j]
+  out Y[i: m]: float32 = M[i] - select(i < n, S[i, i], 0)
+}
+op half(m, n, k) {
+  in A[m, k], B[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n) S[i, j]
+  out Y[i: m, j: n / 2]: float32 = M[i] - S[i, j]
+}
+op only_read(m, n, k) {
+  in A[m, k], B[n, k], G[m]: index(n)
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  out Y[i: m]: float32 = S[i, G[i]]
+}
+)";
+
+std::shared_ptr<const TensorProgram> Made(const std::string& op, const std::string& shape) {
+  return InstantiatedFrom(kOperators, op, shape, DType::kBFloat16);
+}
+
+std::string WhyNot(const std::string& op, const std::string& shape) {
+  return std::string(WithRecomputedReads(*Made(op, shape), "S").status().message());
+}
+
+TEST(Recompute, GivesReadersReductionsOfTheirOwn) {
+  const auto recomputed = WithRecomputedReads(*Made("biased", "m=5,n=40,k=8"), "S");
+  ASSERT_TRUE(recomputed.ok()) << recomputed.status();
+  std::string stages;
+  for (const Stage& stage : (*recomputed)->stages) {
+    absl::StrAppend(&stages, stage.name(), " = ", NameOf(stage.combiner), " ", ToString(stage.body),
+                    "\n");
+  }
+  EXPECT_THAT(stages, HasSubstr("S.at0 = sum float32(A[i, r]) * float32(B[G[i], r])\n"
+                                "S.at1 = sum float32(A[i, r]) * float32(B[0, r])\n"
+                                "D = sum log(Z[i]) + M[i] - (2 * S.at0[i] + P[G[i]]) - "
+                                "(2 * S.at1[i] + P[0])\n"));
+}
+
+TEST(Recompute, TakesFewElementsThatAreThere) {
+  EXPECT_THAT(WhyNot("guarded", "m=50,n=40,k=8"), HasSubstr("no reduction of which others read"));
+  EXPECT_THAT(WhyNot("half", "m=50,n=40,k=8"), HasSubstr("no reduction of which others read"));
+  EXPECT_THAT(WhyNot("cross_entropy", "m=50,n=15,k=8"), HasSubstr("at most a sixteenth"));
+  EXPECT_TRUE(ReductionsWorthRecomputing(*Made("only_read", "m=50,n=40,k=8")).empty());
+  EXPECT_THAT(ReductionsWorthRecomputing(*Made("cross_entropy", "m=50,n=40,k=8")),
+              testing::ElementsAre("S"));
+}
+
+class Recomputed : public testing::TestWithParam<const char*> {};
+
+TEST_P(Recomputed, IsTheSame) {
+  const auto program = Made(GetParam(), "m=12,n=40,k=8");
+  const auto recomputed = WithRecomputedReads(*program, "S");
+  ASSERT_TRUE(recomputed.ok()) << recomputed.status();
+  TensorValues expected = IntegerInputs(*program), got = expected;
+  EvaluateAll(*program, expected);
+  EvaluateAll(**recomputed, got);
+  EXPECT_EQ(got.at("Y"), expected.at("Y"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Recomputed, testing::Values("cross_entropy", "biased"));
+
+// The product goes to no memory.
+TEST(Recompute, KernelsReduceTheTileWhereItLies) {
+  const auto program = Made("cross_entropy", "m=64,n=256,k=32");
+  Target target = *FindTarget("h100");
+  target.peak_gflops = 1;
+  const auto space = SearchSpace::Create(program, target);
+  ASSERT_TRUE(space.ok()) << space.status();
+  TensorValues expected = IntegerInputs(*program);
+  EvaluateAll(*program, expected);
+  static constexpr int kDraws = 400, kPoints = 6;
+  Rng rng(1);
+  int seen = 0;
+  for (int draw = 0; draw < kDraws && seen < kPoints; ++draw) {
+    const auto point = space->Sample(rng);
+    if (!point.has_value() || !space->Print(*point).starts_with("recompute/row_parts/")) continue;
+    ++seen;
+    SCOPED_TRACE(space->Print(*point));
+    const auto lowered = space->Lower(*point);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    for (const BufferRef& workspace : lowered->workspaces) {
+      EXPECT_LT(workspace->elements, int64_t{64} * 256);
+    }
+    ASSERT_TRUE(Verify(*lowered, target).ok());
+    TensorValues got = IntegerInputs(*program);
+    const absl::Status ran = Interpret(*lowered, got, {.seed = static_cast<uint64_t>(seen)});
+    ASSERT_TRUE(ran.ok()) << ran;
+    for (size_t i = 0; i < expected.at("Y").size(); ++i) {
+      EXPECT_NEAR(got.at("Y")[i], expected.at("Y")[i], 1e-4) << i;
+    }
+  }
+  EXPECT_EQ(seen, kPoints);
+}
+
+}  // namespace
+}  // namespace heddle::search_space::recompute_test

@@ -201,6 +201,25 @@ std::vector<const Stage*> ReductionsOfKept(const TensorProgram& program,
   return found;
 }
 
+// Has the factor a matrix for each of a batch: rows of its own, that are no windows which a
+// convolution moves along them?
+bool IsMatrix(const Stage& product, const Expr& factor, const Expr& other) {
+  const auto mentions_term = [&](const Expr& index) {
+    return std::any_of(product.reduce_axes.begin(), product.reduce_axes.end(),
+                       [&](const Var& axis) { return MentionsAny(index, {axis.get()}); });
+  };
+  bool has_rows = false, is_window = false;
+  for (const Var& axis : product.axes) {
+    if (axis->extent == 1 || MentionsAny(other, {axis.get()})) continue;
+    for (const Expr& index : factor->args) {
+      const bool is_row = MentionsAny(index, {axis.get()});
+      has_rows = has_rows || is_row;
+      is_window = is_window || (is_row && mentions_term(index));
+    }
+  }
+  return has_rows && !is_window;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPermutedAxes(
@@ -269,6 +288,7 @@ std::vector<AxisOrder> OrdersOfBatches(const TensorProgram& program) {
     const std::vector<Expr> loads = LoadsIn(stage.body);
     const auto is_half = [](const Expr& load) { return IsHalf(load->type); };
     if (loads.size() != 2 || !std::all_of(loads.begin(), loads.end(), is_half)) continue;
+    if (!IsMatrix(stage, loads[0], loads[1]) || !IsMatrix(stage, loads[1], loads[0])) continue;
     const auto have_both = [&](const Var& axis) {
       return MentionsAny(loads[0], {axis.get()}) && MentionsAny(loads[1], {axis.get()});
     };

@@ -40,7 +40,9 @@ struct AxisOrder {
 std::vector<AxisOrder> OrdersOfReaders(const TensorProgram& program);
 // Of each sum of products of 16-bit numbers that is no output and whose last axes both factors
 // have, as the channels of T[i, j, x] = sum(k) P[i, k, x] * Q[j, k, x]: those axes in front. The
-// rows of one product of matrices are then stored together, and not an element here and there.
+// rows of one product of matrices are then stored together, and not an element here and there. Each
+// factor has rows of its own, and no windows that move along them: the channels of a convolution
+// stay last, and what is made of its result is in the same kernel.
 std::vector<AxisOrder> OrdersOfBatches(const TensorProgram& program);
 
 }  // namespace heddle::search_space

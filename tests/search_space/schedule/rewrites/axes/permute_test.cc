@@ -172,6 +172,26 @@ TEST(PermuteTest, ProductsOfChannelsAreStoredOneByOne) {
       in P[c, n, n], Q[c, n, n]
       T[x: c, i: n, j: n] = sum(k: n) P[x, i, k] * Q[x, j, k]
       out Y[x: c, i: n, j: n] = T[x, i, j] * 2
+    }
+    op depthwise(n, c) {
+      in X[n + 2, c], F[c, 3]
+      T[i: n, x: c] = sum(k: 3) X[i + k, x] * F[x, k]
+      out Y[i: n, x: c] = max(T[i, x], 0)
+    }
+    op windows(n, c) {
+      in X[n + 2, n, c], F[n, n, 3, c]
+      T[i: n, j: n, x: c] = sum(k: n, r: 3) X[i + r, k, x] * F[j, k, r, x]
+      out Y[i: n, j: n, x: c] = max(T[i, j, x], 0)
+    }
+    op phases(n, c) {
+      in P[n, n, c + 1], Q[n, n, 4]
+      T[i: n, j: n, x: 2 * c] = sum(k: n, r: 2) P[i, k, x / 2 + r] * Q[j, k, x % 2 + 2 * r]
+      out Y[i: n, j: n, x: 2 * c] = max(T[i, j, x], 0)
+    }
+    op vectors(n, c) {
+      in P[n, n, c], Q[1, n, c]
+      T[i: n, j: 1, x: c] = sum(k: n) P[i, k, x] * Q[j, k, x]
+      out Y[i: n, j: 1, x: c] = max(T[i, j, x], 0)
     })";
   const auto orders = [&](const std::string& op, DType type) {
     return OrdersOfBatches(*InstantiatedFrom(kChannels, op, "n=4,c=3", type));
@@ -183,6 +203,15 @@ TEST(PermuteTest, ProductsOfChannelsAreStoredOneByOne) {
   EXPECT_THAT(orders("channels", DType::kFloat32), IsEmpty());
   EXPECT_THAT(orders("is_output", DType::kBFloat16), IsEmpty());
   EXPECT_THAT(orders("batches", DType::kBFloat16), IsEmpty());
+  // A factor without rows of its own is no matrix, and convolutions are tiled along their channels.
+  EXPECT_THAT(orders("depthwise", DType::kBFloat16), IsEmpty());
+  EXPECT_THAT(orders("vectors", DType::kBFloat16), IsEmpty());
+  EXPECT_THAT(orders("windows", DType::kBFloat16), IsEmpty());
+  EXPECT_EQ(orders("phases", DType::kBFloat16).size(), 1);
+  const auto depthwise = std::make_shared<const TensorProgram>(
+      *InstantiatedFrom(kChannels, "depthwise", "n=4096,c=512", DType::kBFloat16));
+  const auto space = *SearchSpace::Create(depthwise, *FindTarget("h100"));
+  EXPECT_EQ(space.Lower(space.Default())->kernels.size(), 1);
 }
 
 }  // namespace

@@ -61,37 +61,76 @@ void Normalize(Linear& l) {
   }
 }
 
+Linear Opaque(Expr x) {
+  Linear l;
+  l.terms.push_back(Term{.x = std::move(x)});
+  return l;
+}
+
 // May MergeSums apply to a sum with the term?
 bool IsPartOfQuotient(const Term& t, int64_t coef) {
   if (t.div == 1 || t.mod != 0 || coef % t.div != 0) return false;
   return IsSum(t.x) || t.x->op == Op::kMod;
 }
 
-// c*S - c*d*(S/d) -> c*(S % d) for a sum S whose terms stand in `l` one by one, or a remainder S.
+// In a sum that is taken modulo d, coef * ((x / a) % m) is coef * (x / a) where d divides coef * m.
+bool IsPeriodic(const Term& t, int64_t d) { return t.mod != 0 && t.coef * t.mod % d == 0; }
+
+// Takes the remainders of such terms out of a sum of which only the remainder by d counts. False
+// where there are none.
+bool DropRemainders(Linear& l, int64_t d) {
+  const auto is_periodic = [&](const Term& t) { return IsPeriodic(t, d); };
+  if (std::none_of(l.terms.begin(), l.terms.end(), is_periodic)) return false;
+  Linear sum;
+  sum.constant = l.constant;
+  for (Term& t : l.terms) {
+    if (!is_periodic(t)) {
+      sum.terms.push_back(std::move(t));
+      continue;
+    }
+    t.mod = 0;
+    Append(t.div == 1 ? ToLinear(t.x) : Opaque(t.x), t.coef, sum);
+    if (t.div != 1) sum.terms.back().div = t.div;
+  }
+  l = Add(Linear{}, sum);
+  return true;
+}
+
+// Do all terms of c * sum stand in `l`?
+bool Contains(const Linear& l, const Linear& sum, int64_t c) {
+  return std::all_of(sum.terms.begin(), sum.terms.end(), [&](const Term& s) {
+    return std::any_of(l.terms.begin(), l.terms.end(), [&](const Term& other) {
+      return CompareKeys(s, other) == 0 && other.coef == c * s.coef;
+    });
+  });
+}
+
+// For a sum S whose terms stand in `l` one by one, or a remainder S:
+//   c*S - c*d*(S/d)      ->  c*(S % d)
+//   c*d*(S/d) + c*(S%d)  ->  c*S         where S % d is not one of S any more (DropRemainders)
 void MergeSums(Linear& l) {
   for (size_t i = 0; i < l.terms.size() && l.terms.size() > 1; ++i) {
     const Term& t = l.terms[i];
     if (!IsPartOfQuotient(t, t.coef)) continue;
-    const int64_t c = -t.coef / t.div;
+    const int64_t d = t.div, c = -t.coef / d;
     const Linear sum = ToLinear(t.x);
-    const bool all = std::all_of(sum.terms.begin(), sum.terms.end(), [&](const Term& s) {
-      return std::any_of(l.terms.begin(), l.terms.end(), [&](const Term& other) {
-        return CompareKeys(s, other) == 0 && other.coef == c * s.coef;
-      });
-    });
-    if (!all) continue;
-    l.terms[i].mod = t.div;
-    l.terms[i].div = 1;
-    l.terms[i].coef = c;
-    l = Add(std::move(l), sum, -c);
+    const bool is_remainder = Contains(l, sum, c);
+    const bool may_be_whole =
+        !is_remainder && std::any_of(sum.terms.begin(), sum.terms.end(),
+                                     [&](const Term& s) { return IsPeriodic(s, d); });
+    if (!is_remainder && !may_be_whole) continue;
+    const Linear remainder = FloorMod(sum, d);
+    if (!is_remainder && !Contains(l, remainder, -c)) continue;
+    l.terms.erase(l.terms.begin() + static_cast<std::ptrdiff_t>(i));
+    if (is_remainder) {
+      Append(remainder, c, l);
+      l = Add(std::move(l), sum, -c);
+    } else {
+      Append(sum, -c, l);
+      l = Add(std::move(l), remainder, c);
+    }
     return;
   }
-}
-
-Linear Opaque(Expr x) {
-  Linear l;
-  l.terms.push_back(Term{.x = std::move(x)});
-  return l;
 }
 
 Linear Constant(int64_t value) {
@@ -325,9 +364,13 @@ Linear FloorMod(Linear a, int64_t d) {
     if (t.mod == 0 || t.mod % d == 0) {  // ((x/a) % m) % d = (x/a) % d when d divides m
       if (t.div == 1 && t.mod != 0) return FloorMod(ToLinear(t.x), d);
       t.mod = d;
-      return rest;
+      // Of (S / a) % d only the remainder of S by a*d counts.
+      Linear sum = IsSum(t.x) ? ToLinear(t.x) : Linear{};
+      if (!DropRemainders(sum, t.div * d)) return rest;
+      return FloorMod(FloorDiv(std::move(sum), t.div), d);
     }
   }
+  if (DropRemainders(rest, d)) return FloorMod(std::move(rest), d);
   Linear reduced = Opaque(FromLinear(rest));
   reduced.terms[0].mod = d;
   return reduced;

@@ -144,6 +144,34 @@ TEST(SimplifyTest, KeepsTheValueOfRandomExpressionsAndTheirBounds) {
   }
 }
 
+// Digits of sums that hold remainders, and what is put together of such digits again.
+TEST(SimplifyTest, KeepsTheValueOfRandomPeriods) {
+  constexpr int kSums = 1000;
+  int whole = 0;
+  for (uint64_t seed = 0; seed < kSums; ++seed) {
+    RandomExpr random(seed);
+    const int64_t d = Pick(random.rng(), 1, 6), m = Pick(random.rng(), 1, 6);
+    Expr sum = Int(Pick(random.rng(), -50, 50));
+    for (int i = 0; i < 3; ++i) {
+      const Expr inner = random.Integer(2) / Int(Pick(random.rng(), 1, 3));
+      sum = sum + inner % Int(d * m * Pick(random.rng(), 1, 2)) * Int(Pick(random.rng(), -2, 3));
+    }
+    const Expr quotient = sum / Int(d), digit = quotient % Int(m), last = sum % Int(d);
+    const Expr in_parts = Simplify(quotient) * Int(d) + Simplify(last);
+    for (const Expr& e : {quotient, digit, last, in_parts, Simplify(digit) * Int(d) + last,
+                          sum - Simplify(quotient) * Int(d), Simplify(last) - sum % Int(d * m)}) {
+      const Expr s = Simplify(e);
+      for (int i = 0; i < kDraws; ++i) {
+        const Values values = random.Draw();
+        ASSERT_EQ(Eval(s, values), Eval(e, values))
+            << "seed " << seed << ": " << ToString(e) << " -> " << ToString(s);
+      }
+    }
+    whole += IsInt(Simplify(in_parts - sum), 0) ? 1 : 0;
+  }
+  EXPECT_GT(whole, kSums * 19 / 20);
+}
+
 TEST(SimplifyTest, KeepsTheValueOfRandomConditions) {
   for (uint64_t seed = 0; seed < kExpressions; ++seed) {
     RandomExpr random(seed);
@@ -215,6 +243,17 @@ TEST(SimplifyTest, RewritesWhatTilingProduces) {
       {"remainder of an odd remainder", (T % Int(7)) * Int(2) - (T % Int(7)) / Int(2) * Int(4),
        "t % 7 % 2 * 2"},
       {"remainder of a shifted sum", (K + Int(3)) - (K + Int(3)) / Int(4) * Int(4), "(k + 3) % 4"},
+      {"a period in a period", (T % Int(40) + Int(39)) % Int(40), "(t + 39) % 40"},
+      {"four periods", (((T + Int(1)) % Int(40) + Int(38)) % Int(40) + Int(1)) % Int(40), "t % 40"},
+      {"part of a period", (T % Int(40) * Int(3) + K) % Int(24), "(t * 3 + k) % 24"},
+      {"no period", (T % Int(40) + K) % Int(24), "(t % 40 + k) % 24"},
+      {"a quotient in a period", (T / Int(4) % Int(8) + K) % Int(8), "(t / 4 + k) % 8"},
+      {"a period below zero", ((K - T) % Int(40) + V - Int(9)) % Int(20), "(k + v - t + 11) % 20"},
+      {"digit of a period", (T % Int(32) + K) / Int(4) % Int(8), "(t + k) / 4 % 8"},
+      {"a shifted period in parts", (T % Int(32) + K) / Int(8) * Int(8) + (T + K) % Int(8),
+       "t % 32 + k"},
+      {"quotient of a shifted period", T % Int(32) + K - (T % Int(32) + K) / Int(8) * Int(8),
+       "(t + k) % 8"},
       {"padding", ((K * Int(4) + V) - Int(1)) + Int(1), "k * 4 + v"},
   };
   for (const Rewritten& c : cases) {

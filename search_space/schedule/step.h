@@ -44,6 +44,7 @@
 #include "search_space/schedule/rewrites/reductions/reduce_in_parts.h"
 #include "search_space/schedule/rewrites/reductions/scan.h"
 #include "search_space/schedule/rewrites/reductions/separate_decay.h"
+#include "search_space/schedule/rewrites/reductions/separate_window.h"
 #include "search_space/schedule/rewrites/reductions/shift_moments.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
 #include "search_space/schedule/rewrites/reductions/winograd.h"
@@ -72,7 +73,7 @@ using Step =
                  SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize,
                  FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes,
                  Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
-                 SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute>;
+                 SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute, SeparateWindow>;
 
 // Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and
 // leaves the schedule as it was.

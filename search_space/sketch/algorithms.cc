@@ -17,6 +17,7 @@
 #include "search_space/schedule/rewrites/reductions/expand.h"
 #include "search_space/schedule/rewrites/reductions/narrow_factors.h"
 #include "search_space/schedule/rewrites/reductions/scan.h"
+#include "search_space/schedule/rewrites/reductions/separate_window.h"
 #include "search_space/schedule/rewrites/reductions/shift_moments.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
 #include "search_space/schedule/rewrites/reductions/winograd.h"
@@ -344,6 +345,7 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
       {.name = "moments", .steps = of_stages(kOfEach<ShiftMoments>), .together = true},
       {"expand", ExpandingSteps(*program)},
       {.name = "narrow", .steps = of_stages(kOfEach<NarrowFactors>), .only_matrices = true},
+      {"windows", of_stages(kOfEach<SeparateWindow>)},
       {.name = "split_operand",
        .steps = SplittingSteps(program),
        .only_matrices = true,

@@ -10,6 +10,7 @@
 #include "search_space/ir/parts.h"
 #include "search_space/ir/whole_factors.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/rewrites/axes/collapse.h"
 #include "search_space/schedule/rewrites/axes/pad_terms.h"
 #include "search_space/schedule/rewrites/axes/phases.h"
@@ -191,7 +192,7 @@ double FlopsOf(const Schedule& schedule) {
   for (size_t i = 0; i < schedule.stages().size(); ++i) {
     const ScheduledStage& s = schedule.stages()[i];
     // Threads that share a scan compute each term once (share_scan).
-    const int64_t length = ScanLength(schedule, static_cast<int>(i));
+    const int64_t length = ScanLength(s);
     flops += LeastOperations(s).count() *
              (length > 0 ? 1.0 / static_cast<double>(length) : ShareOf(masked.stages()[i]));
   }
@@ -208,7 +209,7 @@ constexpr size_t kMostScans = 16;
 constexpr int64_t kMostChunks = 256;
 
 void AddScans(const Schedule& schedule, int stage, std::vector<Step>& steps) {
-  int64_t length = ScanLength(schedule, stage);
+  int64_t length = ScanLength(schedule.stage(stage));
   if (length <= kShortestScan || steps.size() >= kMostScans) return;
   std::string name = schedule.stage(stage).name();
   steps.push_back(ScanChunks{name, kScanChunk});

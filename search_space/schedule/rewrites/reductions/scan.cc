@@ -145,10 +145,6 @@ class ScanWriter {
 
 }  // namespace
 
-int64_t ScanLength(const Schedule& schedule, int index) {
-  return ScanLength(schedule.stage(index));
-}
-
 absl::StatusOr<std::vector<ScheduledStage>> ScanStages(const Schedule& schedule, int index,
                                                        int64_t chunk) {
   const ScheduledStage& stage = schedule.stage(index);

@@ -21,9 +21,6 @@ struct ScanChunks {
   HEDDLE_PRIMITIVE(ScanChunks, "scan", stage, chunk);
 };
 
-// ScanLength (prefix_reductions.h) of stage `index`.
-int64_t ScanLength(const Schedule& schedule, int index);
-
 // The stages that take the place of stage `index`, in definition order, if that reduces prefixes
 // (PrefixMaskOf, whose letters these are): of chunks of `chunk` terms
 //   S.part.acc[.., q, ..]   = combiner(.., t, ..) e at r = q * chunk + t

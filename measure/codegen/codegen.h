@@ -23,9 +23,10 @@ inline constexpr int kGeneratorVersion = 27;
 // several axes on a side may tile another one; since 23 there are permute and expand, and since
 // 24 reduce_in_parts, and row_fragments that are computed where they are read; since 25 there are
 // split_axis, quotient, split_dim, merge_axes and separate_decay, and tiles that a mask leaves out
-// are tested elsewhere in a few programs; since 26 there is narrow_factors, and since
-// 27 separate_window; a remainder in what is read at a remainder is left out since 27, which is
-// other source and no other steps. What a record is of says its hash.
+// are tested elsewhere in a few programs; since 26 there is narrow_factors; since 27 there are
+// separate_window and recompute, merge_axes goes on through reductions and outputs, rows may have
+// several results, and a remainder in what is read at a remainder is left out, which is other
+// source and no other steps. What a record is of says its hash.
 inline constexpr int kSameCodeSince = 12;
 // Whether two versions give the same code from the same steps, up to names and comments.
 constexpr bool SameCode(int a, int b) {

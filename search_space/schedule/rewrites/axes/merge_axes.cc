@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "search_space/ir/expr/float_format.h"
@@ -20,9 +21,13 @@ namespace heddle::search_space {
 namespace {
 
 constexpr int64_t kTile = 64;  // so many columns of 16 bits are a line of memory
+// So many rows behind a product fill a block's tile of them, or nearly.
+constexpr int64_t kRows = 256;
 
 struct Pair {
   Var outer, inner;
+
+  bool operator==(const Pair&) const = default;
 };
 
 bool IsReduced(const Stage& stage, const Pair& pair) {
@@ -37,6 +42,26 @@ std::optional<size_t> IndexIn(const std::vector<Var>& axes, const Expr& index) {
   return static_cast<size_t>(at - axes.begin());
 }
 
+// Are they the same elements in the same order as one axis?
+bool AreNeighbours(const Stage& stage, const Pair& pair) {
+  const auto outer = std::find(stage.axes.begin(), stage.axes.end(), pair.outer);
+  return outer != stage.axes.end() && outer + 1 != stage.axes.end() && *(outer + 1) == pair.inner;
+}
+
+// Elements of outputs keep their order in memory.
+bool MayMerge(const Stage& stage, const Pair& pair) {
+  return !stage.is_output || IsReduced(stage, pair) || AreNeighbours(stage, pair);
+}
+
+// The two axes of a stage, or two that it reduces, that are the indices.
+std::optional<Pair> PairOf(const Stage& stage, const Expr& outer, const Expr& inner) {
+  for (const auto* axes : {&stage.axes, &stage.reduce_axes}) {
+    const auto of_outer = IndexIn(*axes, outer), of_inner = IndexIn(*axes, inner);
+    if (of_outer && of_inner && of_outer != of_inner) return Pair{outer->var, inner->var};
+  }
+  return std::nullopt;
+}
+
 // Is dimension `dim` of what is loaded, and the next one, read at this pair's elements, all of
 // them?
 bool IsReadAt(const Expr& load, size_t dim, const Pair& pair) {
@@ -47,6 +72,49 @@ bool IsReadAt(const Expr& load, size_t dim, const Pair& pair) {
   return dim + 1 < load->args.size() && is(dim, pair.outer) && is(dim + 1, pair.inner);
 }
 
+bool IsReadBy(const Expr& load, const Pair& pair) {
+  for (size_t d = 0; d < load->args.size(); ++d) {
+    if (IsReadAt(load, d, pair)) return true;
+  }
+  return false;
+}
+
+// Does an index number both axes as one already?
+bool IsBoth(const Expr& index, const Pair& pair) {
+  return StructurallyEqual(Simplify(index), Simplify(VarExpr(pair.outer) * Int(pair.inner->extent) +
+                                                     VarExpr(pair.inner)));
+}
+
+// Does `e`, a load or an index of one, depend on the two axes only as on their common number?
+bool IsOfBoth(const Expr& e, const Pair& pair) {
+  if (e->op == Op::kVar) return e->var != pair.outer && e->var != pair.inner;
+  for (size_t d = 0; d < e->args.size(); ++d) {
+    if (e->op == Op::kLoad && IsReadAt(e, d, pair)) {
+      ++d;
+    } else if (!IsBoth(e->args[d], pair) && !IsOfBoth(e->args[d], pair)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Does all that the stage reads along one of its two axes lie along both?
+bool IsReadAlongBoth(const Stage& stage, const Pair& pair) {
+  bool all = true;
+  Visit(stage.body, [&](const Expr& e) { all = all && (e->op != Op::kLoad || IsOfBoth(e, pair)); });
+  return all;
+}
+
+// The reader's axes along which it reads all elements of a stage's two.
+std::optional<Pair> ReadBy(const Stage& reader, const Expr& load, const Stage& stage,
+                           const Pair& pair) {
+  const auto own = PairOf(reader, load->args[*IndexIn(stage.axes, VarExpr(pair.outer))],
+                          load->args[*IndexIn(stage.axes, VarExpr(pair.inner))]);
+  const bool are_all = own.has_value() && own->outer->extent == pair.outer->extent &&
+                       own->inner->extent == pair.inner->extent;
+  return are_all ? own : std::nullopt;
+}
+
 // Which axes of a program's stages are merged because two of one stage are.
 class MergedAxes {
  public:
@@ -54,7 +122,7 @@ class MergedAxes {
 
   void Add(const Stage& stage, const Pair& pair) {
     const bool is_reduced = IsReduced(stage, pair);
-    if (stage.is_output && !is_reduced) return;
+    if (!MayMerge(stage, pair)) return;
     if (!pairs_.emplace(stage.tensor.get(), pair).second) return;
     for (const Stage& reader : program_.stages) {
       if (!is_reduced) AddReader(stage, pair, reader);
@@ -62,9 +130,11 @@ class MergedAxes {
     Visit(stage.body, [&](const Expr& load) {
       if (load->op != Op::kLoad) return;
       const Stage* read = program_.FindStage(load->buffer.get());
-      if (read == nullptr || read->is_reduction()) return;
+      if (read == nullptr) return;
       for (size_t d = 0; d < load->args.size(); ++d) {
-        if (IsReadAt(load, d, pair)) Add(*read, {read->axes[d], read->axes[d + 1]});
+        if (!IsReadAt(load, d, pair)) continue;
+        const Pair own{read->axes[d], read->axes[d + 1]};
+        if (!read->is_reduction() || IsReadAlongBoth(*read, own)) Add(*read, own);
       }
     });
   }
@@ -96,24 +166,16 @@ class MergedAxes {
  private:
   // Where the reader has, for all elements of the stage that it reads, two axes of its own.
   void AddReader(const Stage& stage, const Pair& pair, const Stage& reader) {
-    if (reader.is_reduction()) return;
-    const size_t outer = *IndexIn(stage.axes, VarExpr(pair.outer)),
-                 inner = *IndexIn(stage.axes, VarExpr(pair.inner));
     std::optional<Pair> own;
     bool possible = true;
     Visit(reader.body, [&](const Expr& load) {
       if (load->op != Op::kLoad || load->buffer != stage.tensor) return;
-      const auto of_outer = IndexIn(reader.axes, load->args[outer]),
-                 of_inner = IndexIn(reader.axes, load->args[inner]);
-      possible = possible && of_outer.has_value() && of_inner.has_value();
-      if (!possible) return;
-      const Pair here{reader.axes[*of_outer], reader.axes[*of_inner]};
-      possible = here.outer->extent == pair.outer->extent &&
-                 here.inner->extent == pair.inner->extent && here.outer != here.inner &&
-                 (!own.has_value() || (own->outer == here.outer && own->inner == here.inner));
+      const std::optional<Pair> here = ReadBy(reader, load, stage, pair);
+      possible = possible && here.has_value() && (!own.has_value() || *own == *here);
       own = here;
     });
-    if (possible && own.has_value()) Add(reader, *own);
+    if (!possible || !own.has_value()) return;
+    if (!reader.is_reduction() || IsReadAlongBoth(reader, *own)) Add(reader, *own);
   }
 
   const TensorProgram& program_;
@@ -189,13 +251,6 @@ class MergeStages {
   absl::flat_hash_map<const Buffer*, Tensor> tensors_;
 };
 
-// Is the factor's last index both axes as one already?
-bool IsReadByBoth(const Expr& factor, const Pair& pair) {
-  return StructurallyEqual(
-      Simplify(factor->args.back()),
-      Simplify(VarExpr(pair.outer) * Int(pair.inner->extent) + VarExpr(pair.inner)));
-}
-
 // The two axes of a factor's rows, which lie apart in the result and are not the other factor's.
 std::optional<Pair> RowsOf(const Stage& product, const Expr& factor, const Expr& other) {
   for (size_t o = 0; o < product.axes.size(); ++o) {
@@ -207,8 +262,92 @@ std::optional<Pair> RowsOf(const Stage& product, const Expr& factor, const Expr&
       }
       const bool is_row =
           (factor->args.size() > 1 && IsReadAt(factor, factor->args.size() - 2, pair)) ||
-          IsReadByBoth(factor, pair);
+          IsBoth(factor->args.back(), pair);
       if (is_row && !MentionsAny(other, {pair.outer.get(), pair.inner.get()})) return pair;
+    }
+  }
+  return std::nullopt;
+}
+
+// Does the factor have a dimension for both already?
+bool HasBoth(const Expr& factor, const Pair& pair) {
+  return std::any_of(factor->args.begin(), factor->args.end(),
+                     [&](const Expr& index) { return IsBoth(index, pair); });
+}
+
+// Does the factor read one dimension for both behind the step?
+bool IsMerged(const TensorProgram& program, const MergedAxes& merged, const Expr& factor,
+              const Pair& pair) {
+  if (HasBoth(factor, pair)) return true;
+  const Stage* read = program.FindStage(factor->buffer.get());
+  return read != nullptr ? merged.Of(*read) != nullptr : merged.DimOf(factor->buffer).has_value();
+}
+
+// What `product` is made of, and what is made of it, and itself.
+absl::flat_hash_set<const Stage*> LineOf(const TensorProgram& program, const Stage& product) {
+  absl::flat_hash_set<const Stage*> made = {&product}, makes = {&product};
+  const auto reads_any = [&](const Stage& reader) {
+    bool any = false;
+    Visit(reader.body, [&](const Expr& load) {
+      if (load->op != Op::kLoad) return;
+      any = any || made.contains(program.FindStage(load->buffer.get()));
+    });
+    return any;
+  };
+  for (const Stage& stage : program.stages) {
+    if (reads_any(stage)) made.insert(&stage);
+  }
+  for (auto stage = program.stages.rbegin(); stage != program.stages.rend(); ++stage) {
+    if (!makes.contains(&*stage)) continue;
+    Visit(stage->body, [&](const Expr& load) {
+      const Stage* read = load->op == Op::kLoad ? program.FindStage(load->buffer.get()) : nullptr;
+      if (read != nullptr) makes.insert(read);
+    });
+  }
+  made.insert(makes.begin(), makes.end());
+  return made;
+}
+
+// Is all that reductions make, through elementwise stages, too, read along one axis for both of
+// `product` behind the step, or by what has another such pair, which may be next? And is there
+// another reduction in the product's line whose terms, or rows, lie along it?
+bool IsReadAsOne(const TensorProgram& program, const Stage& product, const MergedAxes& merged) {
+  const auto line = LineOf(program, product);
+  absl::flat_hash_set<const Buffer*> reduced;
+  bool all = true, is_worth_it = false;
+  for (const Stage& reader : program.stages) {
+    const Pair* own = merged.Of(reader);
+    if (reader.is_reduction()) reduced.insert(reader.tensor.get());
+    is_worth_it = is_worth_it || (own != nullptr && reader.is_reduction() && &reader != &product &&
+                                  line.contains(&reader) &&
+                                  (IsReduced(reader, *own) || own->inner->extent < kRows));
+    Visit(reader.body, [&](const Expr& load) {
+      if (load->op != Op::kLoad || !reduced.contains(load->buffer.get())) return;
+      reduced.insert(reader.tensor.get());
+      const Stage& read = *program.FindStage(load->buffer.get());
+      const Pair* pair = merged.Of(read);
+      if (pair == nullptr || IsReduced(read, *pair)) return;
+      all = all && own != nullptr && ReadBy(reader, load, read, *pair).has_value();
+    });
+  }
+  return all && is_worth_it;
+}
+
+// Two neighbours among the axes of a product that only one factor has, next to each other, where
+// another reduction is in its line: rules for several know rows, and terms, along one axis.
+std::optional<Pair> NeighboursOf(const TensorProgram& program, const Stage& product,
+                                 const Expr& factor, const Expr& other) {
+  for (size_t o = 0; o + 1 < product.axes.size(); ++o) {
+    const Pair pair{product.axes[o], product.axes[o + 1]};
+    if (pair.outer->extent < 2 || pair.inner->extent < 2 ||
+        MentionsAny(other, {pair.outer.get(), pair.inner.get()}) ||
+        !(IsReadBy(factor, pair) || HasBoth(factor, pair))) {
+      continue;
+    }
+    MergedAxes merged(program);
+    merged.Add(product, pair);
+    if (IsMerged(program, merged, factor, pair) && IsReadAsOne(program, product, merged)) {
+      return pair;
     }
   }
   return std::nullopt;
@@ -216,28 +355,15 @@ std::optional<Pair> RowsOf(const Stage& product, const Expr& factor, const Expr&
 
 // Two axes that are summed along and that both factors have next to each other.
 std::optional<Pair> TermsOf(const Stage& product, const std::vector<Expr>& factors) {
-  const auto has = [&](const Expr& factor, const Pair& pair) {
-    for (size_t d = 0; d < factor->args.size(); ++d) {
-      if (IsReadAt(factor, d, pair)) return true;
-    }
-    return false;
-  };
   for (const Var& outer : product.reduce_axes) {
     for (const Var& inner : product.reduce_axes) {
       const Pair pair{outer, inner};
       const bool is_short = outer->extent > 1 && inner->extent > 1 && inner->extent < kTile;
-      if (outer != inner && is_short && has(factors[0], pair) && has(factors[1], pair)) return pair;
+      if (outer != inner && is_short && IsReadBy(factors[0], pair) && IsReadBy(factors[1], pair))
+        return pair;
     }
   }
   return std::nullopt;
-}
-
-// Does the factor read one dimension for both behind the step?
-bool IsMerged(const TensorProgram& program, const MergedAxes& merged, const Expr& factor,
-              const Pair& pair) {
-  if (IsReadByBoth(factor, pair)) return true;
-  const Stage* read = program.FindStage(factor->buffer.get());
-  return read != nullptr ? merged.Of(*read) != nullptr : merged.DimOf(factor->buffer).has_value();
 }
 
 }  // namespace
@@ -261,7 +387,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithMergedAxes(const Tensor
     return absl::InvalidArgumentError(absl::StrCat(outer, " and ", inner, " are not two axes of ",
                                                    name, ", or two that it reduces"));
   }
-  if (stage.is_output && !IsReduced(stage, pair)) {
+  if (!MayMerge(stage, pair)) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " is an output, whose elements keep their order in memory"));
   }
@@ -278,11 +404,15 @@ std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program) {
   std::vector<AxesToMerge> found;
   for (const Stage& stage : program.stages) {
     const std::vector<Expr> factors = LoadsIn(stage.body);
-    const bool is_product =
-        stage.combiner == Combiner::kSum && factors.size() == 2 && stage.body->op == Op::kMul &&
-        std::all_of(factors.begin(), factors.end(),
-                    [](const Expr& factor) { return IsNarrow(factor->buffer->dtype); });
-    if (!is_product) continue;
+    if (stage.combiner != Combiner::kSum || factors.size() != 2 || stage.body->op != Op::kMul) {
+      continue;
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      const auto pair = NeighboursOf(program, stage, factors[i], factors[1 - i]);
+      if (pair.has_value()) return {{stage.name(), pair->outer->name, pair->inner->name}};
+    }
+    const auto is_narrow = [](const Expr& factor) { return IsNarrow(factor->buffer->dtype); };
+    if (!std::all_of(factors.begin(), factors.end(), is_narrow)) continue;
     const auto add = [&](const Pair& pair, const std::vector<Expr>& of) {
       MergedAxes merged(program);
       merged.Add(stage, pair);

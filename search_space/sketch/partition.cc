@@ -7,6 +7,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/hash/hash.h"
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/operands.h"
@@ -27,6 +30,14 @@ constexpr size_t kMostKernels = 10;
 constexpr size_t kMostStages = 20;
 // Of all definitions together; those of public models' operators have some hundred.
 constexpr int64_t kMostNodes = 2000;
+// Of the definition of one kernel, which is short once a stage in the middle is stored; and of all
+// partitions that are tried.
+constexpr int64_t kMostNodesOfOne = 20000, kMostNodesTried = 80000;
+// Of all stages' instructions, those of a kernel that computes stages at several places.
+constexpr double kComputedAgain = 2;
+// Instructions of what is not as soon loaded: an exponential, a root; and elements that read it.
+constexpr double kCostly = 10;
+constexpr int64_t kRepeated = 16;
 // What a partition must save, since others know more ways to compute their kernels.
 constexpr double kWorthwhile = 0.97;
 
@@ -38,42 +49,78 @@ constexpr double kTileShare = 0.85;
 constexpr double kLoadInstructions = 12;
 // Of the device, by what is left to the rule that knows least where something is reused.
 constexpr double kFallbackShare = 0.05;
+// That keep a multiprocessor busy, about.
+constexpr int64_t kThreadsOfSm = 256;
 constexpr double kMostChainRows = 64, kLeastChainRows = 4;
 // The second-level cache's bandwidth, as a multiple of the memory's.
 constexpr double kCacheSpeed = 1.7;
 
-// Instructions of one evaluation, about. Of `e` without `outside`.
-double Instructions(const Expr& e, const std::vector<Expr>& outside = {}) {
-  const bool is_outside = std::any_of(outside.begin(), outside.end(), [&](const Expr& o) {
-    return o == e || StructurallyEqual(o, e);
-  });
-  if (is_outside || e->op == Op::kLoad || e->type == DType::kInt64) return 0;
-  double count = 0;
-  switch (e->op) {
+// Instructions of an operation, about: one of the special function unit takes as long as eight.
+double InstructionsOf(Op op) {
+  switch (op) {
     case Op::kInt:
     case Op::kFloat:
     case Op::kVar:
+    case Op::kLoad:
     case Op::kCast:
-      break;
-    case Op::kDiv:
-    case Op::kSigmoid:
-      count = 10;
-      break;
-    case Op::kErf:
-    case Op::kTanh:
-      count = 20;
-      break;
-    case Op::kExp:
-    case Op::kLog:
-    case Op::kSqrt:
+      return 0;
     case Op::kRsqrt:
-      count = 6;
-      break;
+      return 10;
+    case Op::kDiv:
+    case Op::kExp:
+    case Op::kSqrt:
+      return 12;
+    case Op::kLog:
+    case Op::kErf:
+      return 18;
+    case Op::kTanh:
+    case Op::kSigmoid:
+      return 24;
+    case Op::kPow:
+      return 36;
     default:
-      count = 1;
+      return 1;
   }
-  for (const Expr& arg : e->args) count += Instructions(arg, outside);
-  return count;
+}
+
+// Counts the instructions of one evaluation, about: compilers compute what stands in several places
+// once.
+class InstructionCounter {
+ public:
+  // What is `outside` counts nothing.
+  explicit InstructionCounter(const std::vector<Expr>& outside) : outside_(outside) {}
+
+  double Count(const Expr& e) {
+    Walk(e, true);
+    return count_;
+  }
+
+ private:
+  // The hash of what the expression computes; equal ones are taken for the same.
+  uint64_t Walk(const Expr& e, bool counts) {
+    const bool is_shared = IsShared(e);
+    if (is_shared) {
+      if (const auto known = hashes_.find(e.get()); known != hashes_.end()) return known->second;
+    }
+    const bool is_outside = std::any_of(outside_.begin(), outside_.end(), [&](const Expr& o) {
+      return o == e || StructurallyEqual(o, e);
+    });
+    counts = counts && !is_outside && e->op != Op::kLoad && e->type != DType::kInt64;
+    uint64_t hash = absl::HashOf(e->op, e->type, e->int_value, e->float_value, e->var, e->buffer);
+    for (const Expr& arg : e->args) hash = absl::HashOf(hash, Walk(arg, counts));
+    if (counts && counted_.insert(hash).second) count_ += InstructionsOf(e->op);
+    if (is_shared) hashes_.emplace(e.get(), hash);
+    return hash;
+  }
+
+  const std::vector<Expr>& outside_;
+  absl::flat_hash_map<const ExprNode*, uint64_t> hashes_;
+  absl::flat_hash_set<uint64_t> counted_;
+  double count_ = 0;
+};
+
+double Instructions(const Expr& e, const std::vector<Expr>& outside = {}) {
+  return InstructionCounter(outside).Count(e);
 }
 
 // What one kernel has to do.
@@ -95,7 +142,10 @@ class KernelEstimate {
     const double again_us = place.bytes_again / (target_.memory_gbs * kCacheSpeed * 1e3);
     // Two operations an instruction.
     const double computed_us = instructions_us_ + product_us_ / place.product_share;
-    return kLaunchUs + std::max({moved_us, again_us, computed_us}) / place.device_share;
+    // What is read is not quite hidden behind instructions, as in the analytic time; products fetch
+    // tiles ahead.
+    const double shown_us = std::hypot(moved_us, instructions_us_);
+    return kLaunchUs + std::max({shown_us, again_us, computed_us}) / place.device_share;
   }
 
  private:
@@ -166,6 +216,15 @@ class KernelEstimate {
     }
     if (kernel_.fused) return FindRollingPlace(place) || FindChainPlace(place);
     place.is_fallback = kTilingRule.apply(shape_, kernel_, target_) == nullptr;
+    const auto knows = [&](const SketchRule* rule) {
+      return rule->apply(shape_, kernel_, target_) != nullptr;
+    };
+    if (place.is_fallback && !knows(&kColumnsRule) && !knows(&kPrefixRule)) {
+      // A thread has a result.
+      const auto threads = static_cast<double>(target_.sm_count * kThreadsOfSm);
+      const auto results = static_cast<double>(stage(kernel_.root).tensor->elements);
+      place.device_share = std::min(1.0, results / threads);
+    }
     for (int s : kernel_.stageable) Inline(stage(s).tensor);
     return true;
   }
@@ -261,6 +320,27 @@ class KernelEstimate {
   bool rolls_ = false;  // is it a chain of products on units for matrices?
 };
 
+// Of the definitions, and of what is computed by loops.
+int64_t NodesOf(const ProgramShape& shape) {
+  int64_t nodes = 0;
+  const auto count = [&](const Expr&) { ++nodes; };
+  for (const Stage& s : shape.schedule.program().stages) Visit(s.body, count);
+  for (const ScheduledStage& s : shape.schedule.stages()) {
+    if (!s.inlined) Visit(s.body, count);
+  }
+  return nodes;
+}
+
+// Is all of it one elementwise kernel, whose stages are computed at several places, as those of a
+// Runge-Kutta method that read their neighbours are?
+bool ComputesAgain(const ProgramShape& definition) {
+  const KernelShape& kernel = definition.kernels[0];
+  if (!kernel.reductions.empty()) return false;
+  double once = 0;
+  for (const Stage& s : definition.schedule.program().stages) once += Instructions(s.body);
+  return Instructions(definition.stage(kernel.root).body) >= kComputedAgain * once;
+}
+
 class Partitioner {
  public:
   Partitioner(const std::shared_ptr<const TensorProgram>& program, const Target& target)
@@ -317,10 +397,11 @@ class Partitioner {
     const bool is_known = std::any_of(tried_.begin(), tried_.end(), [&](const Partitioned& p) {
       return p.together == together && p.partition == partition;
     });
-    if (is_known || tried_.size() == kMostTried) return std::nullopt;
+    if (is_known || tried_.size() == kMostTried || nodes_ > kMostNodesTried) return std::nullopt;
     const auto shape = std::make_shared<const ProgramShape>(
         together ? FindKernelsTogether(program_, partition) : FindKernels(program_, {}, partition));
     if (shape->kernels.empty()) return std::nullopt;
+    nodes_ += NodesOf(*shape);
     tried_.push_back({std::move(partition), together, shape, EstimateUs(*shape, target_)});
     return tried_.back();
   }
@@ -332,15 +413,24 @@ class Partitioner {
       if (s.is_reduction() || s.is_output || Instructions(s.body) == 0) continue;
       const int now = shape.schedule.FindStage(s.name());
       if (now < 0 || shape.stage(now).materialized) continue;
-      const std::vector<int> readers = unscheduled_.ReadersOf(s.tensor.get());
-      const bool is_repeated =
-          readers.size() > 1 || std::any_of(readers.begin(), readers.end(), [&](int r) {
-            return unscheduled_.stage(r).is_reduction();
-          });
-      if (is_repeated && (shape.stage(now).inlined || IsStageable(shape, now)))
+      if (IsComputedAgain(s) && (shape.stage(now).inlined || IsStageable(shape, now)))
         names.push_back(s.name());
     }
     return names;
+  }
+  // By several readers, for each term of one or at several places, or for many of its elements
+  // where that is more than to load it.
+  bool IsComputedAgain(const ScheduledStage& s) const {
+    const std::vector<int> readers = unscheduled_.ReadersOf(s.tensor.get());
+    const bool is_costly = Instructions(s.body) >= kCostly;
+    return readers.size() > 1 || std::any_of(readers.begin(), readers.end(), [&](int r) {
+             const ScheduledStage& reader = unscheduled_.stage(r);
+             const std::vector<Expr> loads = LoadsIn(reader.body);
+             return reader.is_reduction() ||
+                    std::count_if(loads.begin(), loads.end(),
+                                  [&](const Expr& l) { return l->buffer == s.tensor; }) > 1 ||
+                    (is_costly && reader.tensor->elements >= kRepeated * s.tensor->elements);
+           });
   }
   static bool IsStageable(const ProgramShape& shape, int stage) {
     return std::any_of(shape.kernels.begin(), shape.kernels.end(), [&](const KernelShape& k) {
@@ -405,6 +495,7 @@ class Partitioner {
   const Target& target_;
   const Schedule unscheduled_;
   std::vector<Partitioned> tried_;
+  int64_t nodes_ = 0;  // of those that were tried
   double least_us_ = std::numeric_limits<double>::infinity();
 };
 
@@ -419,16 +510,11 @@ double EstimateUs(const ProgramShape& shape, const Target& target) {
 }
 
 bool IsDivisible(const ProgramShape& definition) {
-  const std::vector<Stage>& stages = definition.schedule.program().stages;
-  if (definition.kernels.size() < 2 || definition.kernels.size() > kMostKernels) return false;
-  if (stages.size() > kMostStages) return false;
-  int64_t nodes = 0;
-  const auto count = [&](const Expr&) { ++nodes; };
-  for (const Stage& s : stages) Visit(s.body, count);
-  for (const ScheduledStage& s : definition.schedule.stages()) {
-    if (!s.inlined) Visit(s.body, count);
-  }
-  return nodes <= kMostNodes;
+  const size_t kernels = definition.kernels.size();
+  if (kernels == 0 || kernels > kMostKernels) return false;
+  if (definition.schedule.program().stages.size() > kMostStages) return false;
+  const int64_t nodes = NodesOf(definition);
+  return kernels > 1 ? nodes <= kMostNodes : nodes <= kMostNodesOfOne && ComputesAgain(definition);
 }
 
 std::vector<Partitioned> PartitionsOf(const std::shared_ptr<const TensorProgram>& program,

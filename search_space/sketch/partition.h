@@ -19,13 +19,14 @@ struct Partitioned {
   double us = 0;  // what EstimateUs says
 };
 
-// What the kernels may take: the larger of what they move and what they compute, that of an operand
-// again for every tile that reads it, by as much of the device as there are blocks for; infinite
-// where several kernels are merged for which there is no rule.
+// What the kernels may take: what they move and what they compute, that of an operand again for
+// every tile that reads it, as the analytic time adds these, by as much of the device as there are
+// blocks for; infinite where several kernels are merged for which there is no rule.
 double EstimateUs(const ProgramShape& shape, const Target& target);
 
-// Are there several kernels, and are they few and their definitions short enough that a partition
-// costs a fraction of a millisecond to look at? Others stay as they are defined.
+// Are there several kernels, or one elementwise that computes stages at several places, and are
+// they few and their definitions short enough that a partition costs a fraction of a millisecond to
+// look at? Others stay as they are defined.
 bool IsDivisible(const ProgramShape& definition);
 
 // From each of `starts` one decision after another is taken that saves most: to store an

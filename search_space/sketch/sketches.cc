@@ -417,8 +417,8 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   std::vector<Sketch> sketches = SketchesOfDefinition(program, target, definition, plans);
   AddTogether(program, target, plans, sketches);
   AddCollapsedRows(program, target, sketches);
-  // Where one kernel reads all inputs once there is nothing to divide.
-  const bool has_one_kernel = HasOneKernel(sketches);
+  // Where one kernel reads all inputs once there is nothing to divide, unless it computes again.
+  const bool has_one_kernel = definition->kernels.size() > 1 && HasOneKernel(sketches);
   AddChain(program, target, sketches);
   const std::vector<Parted> parted = AddApart(program, target, *definition, sketches);
   const bool is_divided = IsDivisible(*definition)

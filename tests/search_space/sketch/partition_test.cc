@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
@@ -18,6 +19,7 @@ namespace heddle::search_space::partition_test {
 namespace {
 
 using ::testing::Each;
+using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
@@ -126,6 +128,43 @@ TEST(PartitionTest, MergedKernelsNeedARule) {
   const ProgramShape product = FindKernels(program, {}, {.merged = {"H", "Mu", "V"}});
   ASSERT_EQ(product.kernels.size(), 1);
   EXPECT_EQ(EstimateUs(product, target), std::numeric_limits<double>::infinity());
+}
+
+// What is computed at several places of an elementwise chain, or for many elements of a reader at
+// more than it costs to load it.
+TEST(PartitionTest, StoresWhatIsComputedAgain) {
+  constexpr const char* kOperators = R"(
+op smooth_thrice(m, n) {
+  in X[m, n]
+  A[i: m, j: n] = exp(X[i, (j + 1) % n]) / (1 + exp(X[i, j]))
+  B[i: m, j: n] = exp(A[i, (j + 2) % n]) / (1 + exp(A[i, j])) - A[i, (j + 5) % n]
+  C[i: m, j: n] = exp(B[i, (j + 9) % n]) / (1 + exp(B[i, j])) - B[i, (j + 17) % n]
+  out Y[i: m, j: n] = C[i, (j + 30) % n] - C[i, j]
+}
+op scaled_rows(m, n) {
+  in X[m], S[m, n], C[n]
+  V[i: m] = log(1 + exp(X[i]))
+  out N[i: m, j: n] = S[i, j] * V[i]
+  O[i: m] = sum(j: n) N[i, j] * C[j]
+  U[a: 1] = sum(i: m) O[i] * O[i]
+  out Y[i: m] = O[i] * rsqrt(U[0])
+}
+op scaled(m, n) {
+  in X[m], S[m, n]
+  V[i: m] = log(1 + exp(X[i]))
+  out N[i: m, j: n] = S[i, j] * V[i]
+}
+)";
+  const auto sketches = [&](const std::string& op, const std::string& shape) {
+    const auto program = FindOperator(*ParseOperators(kOperators), op)
+                             ->Instantiate(*ParseShape(shape), DType::kFloat32);
+    const auto space =
+        *SearchSpace::Create(std::make_shared<const TensorProgram>(*program), *FindTarget("h100"));
+    return absl::StrJoin(SketchesOf(space), ", ");
+  };
+  EXPECT_THAT(sketches("smooth_thrice", "m=4096,n=2048"), HasSubstr("[stored=B]"));
+  EXPECT_THAT(sketches("scaled_rows", "m=16384,n=4096"), HasSubstr("[stored=V]"));
+  EXPECT_THAT(sketches("scaled", "m=4096,n=2048"), Not(HasSubstr("stored")));
 }
 
 }  // namespace

@@ -74,7 +74,18 @@ bool IsPartOfQuotient(const Term& t, int64_t coef) {
 }
 
 // In a sum that is taken modulo d, coef * ((x / a) % m) is coef * (x / a) where d divides coef * m.
-bool IsPeriodic(const Term& t, int64_t d) { return t.mod != 0 && t.coef * t.mod % d == 0; }
+bool IsPeriodic(const Term& t, int64_t d) {
+  int64_t step = 0;
+  return t.mod != 0 && !__builtin_mul_overflow(t.coef, t.mod, &step) && step % d == 0;
+}
+
+// Is a remainder a summand of `e`? Asked before a sum is looked into, which takes as long as it is
+// deep.
+bool HasRemainder(const Expr& e) {
+  if (e->op == Op::kMul) return HasRemainder(e->args[0]);
+  if (e->op != Op::kAdd && e->op != Op::kSub && e->op != Op::kNeg) return e->op == Op::kMod;
+  return std::any_of(e->args.begin(), e->args.end(), HasRemainder);
+}
 
 // Takes the remainders of such terms out of a sum of which only the remainder by d counts. False
 // where there are none.
@@ -335,8 +346,11 @@ Linear FloorDiv(Linear a, int64_t d) {
   }
   if (IsSingleTerm(rest)) {
     Term& t = rest.terms[0];
-    if (t.mod == 0 || t.mod % d == 0) {  // ((x/a) % m) / d = (x/(a*d)) % (m/d) when d divides m
-      t.div *= d;
+    int64_t div = 0;
+    const bool is_divisor = !__builtin_mul_overflow(t.div, d, &div);
+    // ((x/a) % m) / d = (x/(a*d)) % (m/d) when d divides m
+    if (is_divisor && (t.mod == 0 || t.mod % d == 0)) {
+      t.div = div;
       if (t.mod != 0) t.mod /= d;
       if (t.mod == 1) return quotient;
       return Add(std::move(quotient), rest);
@@ -365,8 +379,10 @@ Linear FloorMod(Linear a, int64_t d) {
       if (t.div == 1 && t.mod != 0) return FloorMod(ToLinear(t.x), d);
       t.mod = d;
       // Of (S / a) % d only the remainder of S by a*d counts.
-      Linear sum = IsSum(t.x) ? ToLinear(t.x) : Linear{};
-      if (!DropRemainders(sum, t.div * d)) return rest;
+      int64_t counted = 0;
+      if (!HasRemainder(t.x) || __builtin_mul_overflow(t.div, d, &counted)) return rest;
+      Linear sum = ToLinear(t.x);
+      if (!DropRemainders(sum, counted)) return rest;
       return FloorMod(FloorDiv(std::move(sum), t.div), d);
     }
   }

@@ -172,6 +172,32 @@ TEST(SimplifyTest, KeepsTheValueOfRandomPeriods) {
   EXPECT_GT(whole, kSums * 19 / 20);
 }
 
+// Products of divisors that no integer holds are left as they stand.
+TEST(SimplifyTest, KeepsHugeDivisors) {
+  const Var i = MakeVar("i", 16), j = MakeVar("j", 16);
+  const Expr difference = VarExpr(i) % Int(3) - VarExpr(j);
+  const int64_t huge = int64_t{1} << 32;
+  for (const Expr& e :
+       {difference / Int(huge) % Int(huge), difference / Int(huge + 1) % Int(huge - 1),
+        (VarExpr(i) - VarExpr(j)) / Int(huge) / Int(huge)}) {
+    const Expr simple = Simplify(e);
+    for (int64_t a = 0; a < 16; ++a) {
+      for (int64_t b = 0; b < 16; ++b) {
+        const Values at = {{i.get(), a}, {j.get(), b}};
+        ASSERT_EQ(Eval(simple, at), Eval(e, at)) << ToString(e) << " at " << a << ", " << b;
+      }
+    }
+  }
+}
+
+// Sums are not looked into again and again, however deep remainders stand in them.
+TEST(SimplifyTest, NestedRemaindersAreCheap) {
+  const Var i = MakeVar("i", 1000), j = MakeVar("j", 7);
+  Expr e = VarExpr(i);
+  for (int depth = 0; depth < 9; ++depth) e = (e + VarExpr(j)) / Int(3) % Int(7);
+  EXPECT_LT(BoundsOf(Simplify(e)).max, 7);
+}
+
 TEST(SimplifyTest, KeepsTheValueOfRandomConditions) {
   for (uint64_t seed = 0; seed < kExpressions; ++seed) {
     RandomExpr random(seed);

@@ -232,7 +232,7 @@ constexpr Reduction kReductions[] = {
     {"grouped_factors",
      "op f(b, o, m, n) {\n in X[b, m], W[o, m, n], Z[b, n]\n"
      " out Y[q: b, p: o] = sum(i: m, j: n) X[q, i] * W[p, i, j] * Z[q, j]\n}\n",
-     "b=9,o=6,m=5,n=7", "stream, tile"},
+     "b=9,o=6,m=5,n=7", "rows, tile"},
     {"another_combiner",
      "op f(m, n, k) {\n in A[m, k], U[m, k], B[k, n], M[n], N[m]\n"
      " out C[i: m, j: n] = max(r: k) select(U[i, r] < 0, 0, A[i, r]) * B[r, j] + M[j] - N[i / 2]"
@@ -240,7 +240,7 @@ constexpr Reduction kReductions[] = {
      "m=9,n=19,k=13", "stream, tile"},
     {"columns",
      "op f(m, n) {\n in X[m, n], M[n]\n out Y[j: n] = sum(r: m) exp(X[r, j] - M[j])\n}\n",
-     "m=67,n=13", "stream, tile"},
+     "m=67,n=13", "rows, tile"},
     {"windows",
      "op f(n, l, w) {\n in X[n, l]\n out Y[b: n, t: l - w + 1] = max(r: w) X[b, t + r]\n}\n",
      "n=5,l=67,w=9", "stream, tile"},

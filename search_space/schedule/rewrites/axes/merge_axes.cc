@@ -402,12 +402,18 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithMergedAxes(const Tensor
 
 std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program) {
   std::vector<AxesToMerge> found;
+  // Each pair of neighbours is followed through all of it.
+  constexpr int64_t kMostNodes = 4000;
+  constexpr size_t kMostStages = 64;
+  int64_t nodes = 0;
+  for (const Stage& stage : program.stages) nodes += NodesOf(stage.body);
+  const bool is_short = nodes <= kMostNodes && program.stages.size() <= kMostStages;
   for (const Stage& stage : program.stages) {
     const std::vector<Expr> factors = LoadsIn(stage.body);
     if (stage.combiner != Combiner::kSum || factors.size() != 2 || stage.body->op != Op::kMul) {
       continue;
     }
-    for (size_t i = 0; i < 2; ++i) {
+    for (size_t i = 0; i < 2 && is_short; ++i) {
       const auto pair = NeighboursOf(program, stage, factors[i], factors[1 - i]);
       if (pair.has_value()) return {{stage.name(), pair->outer->name, pair->inner->name}};
     }

@@ -22,13 +22,42 @@ double IterationsOf(const Stage& stage) {
          static_cast<double>(ExtentOf(stage.reduce_axes));
 }
 
-// Is what is read inside of the tensor whatever the variables and the loaded indices are?
-bool IsInside(const Expr& load) {
-  for (size_t d = 0; d < load->args.size(); ++d) {
-    const Interval bounds = BoundsOf(Simplify(load->args[d]));
-    if (bounds.min < 0 || bounds.max >= load->buffer->shape[d]) return false;
+// Is what is read inside of the tensors whatever the variables and the loaded indices are?
+bool IsInside(const Expr& read) {
+  bool is_inside = true;
+  Visit(read, [&](const Expr& load) {
+    if (load->op != Op::kLoad) return;
+    for (size_t d = 0; d < load->args.size(); ++d) {
+      const Interval bounds = BoundsOf(Simplify(load->args[d]));
+      is_inside = is_inside && bounds.min >= 0 && bounds.max < load->buffer->shape[d];
+    }
+  });
+  return is_inside;
+}
+
+bool ReadsAny(const Expr& body, const absl::flat_hash_set<const Buffer*>& tensors) {
+  bool reads = false;
+  Visit(body, [&](const Expr& e) {
+    reads = reads || (e->op == Op::kLoad && tensors.contains(e->buffer.get()));
+  });
+  return reads;
+}
+
+// Is a value compared that is computed of the stage? What is reduced again, in another order, may
+// differ from the element that it stands for in its last bit.
+bool IsCompared(const TensorProgram& program, const Stage& of) {
+  absl::flat_hash_set<const Buffer*> computed = {of.tensor.get()};
+  bool is_compared = false;
+  for (const Stage& stage : program.stages) {
+    if (&stage == &of || !ReadsAny(stage.body, computed)) continue;
+    computed.insert(stage.tensor.get());
+    Visit(stage.body, [&](const Expr& e) {
+      const bool compares =
+          e->type == DType::kBool && e->args.size() == 2 && IsFloat(e->args[0]->type);
+      is_compared = is_compared || (compares && ReadsAny(e, computed));
+    });
   }
-  return true;
+  return is_compared;
 }
 
 class Recomputer {
@@ -54,6 +83,7 @@ class Recomputer {
     int64_t nodes = 0;
     rewritten.body = WrittenOut(reader.body, nodes);
     std::vector<Stage> stages;
+    const size_t known = reads_.size();
     bool ok = nodes <= kMostNodes;
     rewritten.body = Rewrite(rewritten.body, [&](const Expr& load) -> Expr {
       if (load->op != Op::kLoad || load->buffer != of_.tensor || !ok) return nullptr;
@@ -61,7 +91,10 @@ class Recomputer {
       ok = read != nullptr;
       return read;
     });
-    if (!ok || made_ + stages.size() > kMostStages) return {reader};
+    if (!ok || made_ + stages.size() > kMostStages) {
+      reads_.resize(known);
+      return {reader};
+    }
     made_ += stages.size();
     stages.push_back(std::move(rewritten));
     return stages;
@@ -74,12 +107,20 @@ class Recomputer {
   static constexpr size_t kMostStages = 4;
   static constexpr int64_t kMostNodes = 1024;  // of what is computed elementwise, written out
 
-  bool ReadsDependent(const Expr& body) const {
-    bool reads = false;
-    Visit(body, [&](const Expr& e) {
-      reads = reads || (e->op == Op::kLoad && dependents_.contains(e->buffer.get()));
-    });
-    return reads;
+  bool ReadsDependent(const Expr& body) const { return ReadsAny(body, dependents_); }
+
+  // The first that no stage has, those of an earlier step included.
+  std::string UnusedName() const {
+    const auto is_taken = [&](const std::string& name) {
+      return std::any_of(program_.stages.begin(), program_.stages.end(),
+                         [&](const Stage& stage) { return stage.name() == name; }) ||
+             std::any_of(reads_.begin(), reads_.end(),
+                         [&](const auto& read) { return read.second->buffer->name == name; });
+    };
+    for (size_t number = 0;; ++number) {
+      std::string name = absl::StrCat(of_.name(), ".at", number);
+      if (!is_taken(name)) return name;
+    }
   }
 
   // With what is computed elementwise of the reduction in the place of its loads.
@@ -142,8 +183,7 @@ class Recomputer {
       return nullptr;
     });
     again.reduce_axes = std::move(terms);
-    again.tensor = MakeBuffer(absl::StrCat(of_.name(), ".at", reads_.size()), of_.tensor->dtype,
-                              Scope::kGlobal, std::move(shape));
+    again.tensor = MakeBuffer(UnusedName(), of_.tensor->dtype, Scope::kGlobal, std::move(shape));
     reads_.emplace_back(load, Load(again.tensor, std::move(at)));
     stages.push_back(std::move(again));
     return reads_.back().second;
@@ -163,7 +203,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithRecomputedReads(
   HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
   const Stage& of = program.stages[number];
   auto rewritten = std::make_shared<TensorProgram>(program);
-  if (of.is_reduction() && !of.is_output) {
+  if (of.is_reduction() && !of.is_output && !IsCompared(program, of)) {
     Recomputer recomputer(program, of);
     rewritten->stages.clear();
     for (const Stage& stage : program.stages) {
@@ -174,7 +214,8 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithRecomputedReads(
     if (recomputer.made() > 0) return rewritten;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      name, " is no reduction of which others read few elements, at most a sixteenth"));
+      name, " is no reduction of which others read few elements, at most a sixteenth, ",
+      "and compare none"));
 }
 
 std::vector<std::string> ReductionsWorthRecomputing(const TensorProgram& program) {
@@ -183,7 +224,7 @@ std::vector<std::string> ReductionsWorthRecomputing(const TensorProgram& program
     if (!stage.is_reduction() || stage.is_output) continue;
     const bool reduces_all =
         std::any_of(program.stages.begin(), program.stages.end(), [&](const Stage& reader) {
-          return reader.is_reduction() &&
+          return reader.is_reduction() && &reader > &stage &&
                  IterationsOf(reader) >= static_cast<double>(stage.tensor->elements);
         });
     if (reduces_all && WithRecomputedReads(program, stage.name()).ok()) {

@@ -26,7 +26,8 @@ struct Recompute {
 // S[a] = combiner(r) e, has, itself or through what is computed elementwise of S, reads
 //   S.at0[b] = combiner(r) e at a = f(b)
 // in the place of S[f(b)], where b are axes of its own: one such stage, S.at0, S.at1 and so on, for
-// each f. InvalidArgument where S is no reduction, or is an output, or nobody reads it so.
+// each f. InvalidArgument where S is no reduction, or is an output, or nobody reads it so, or
+// what is computed of it is compared: sums in another order need not be the same to the last bit.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithRecomputedReads(
     const TensorProgram& program, const std::string& name);
 

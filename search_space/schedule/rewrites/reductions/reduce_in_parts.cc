@@ -141,6 +141,7 @@ class Rewriter {
   bool DependsOnPlace(Reduction& reduction, size_t on) const;
   // The term of which `other` is the greatest or least, at the place of a term of `reduction`.
   static Expr TermOf(const Reduction& other, const Reduction& reduction);
+  bool AreMaskedAs(const Expr& value, const Expr& body, const Buffer* tensor) const;
   bool IsRelative(const Reduction& reduction, const Reduction& other, double slope) const;
 
   // New variables for the sum's axes but that of the rows' columns, and one for the parts of these.
@@ -324,9 +325,26 @@ Expr Rewriter::TermOf(const Reduction& other, const Reduction& reduction) {
   });
 }
 
+// Do exponentials that depend on the tensor stand only where all masks leave `value`, an element of
+// what is reduced, as it is?
+bool Rewriter::AreMaskedAs(const Expr& value, const Expr& body, const Buffer* tensor) const {
+  if (value->op != Op::kSelect || Unmasked(value) == value) return true;
+  const size_t kept = value->args[2]->op == Op::kFloat ? 1 : 2;
+  const std::function<bool(const Expr&)> are_inside = [&](const Expr& e) -> bool {
+    if (e->op == Op::kExp && DependsOn(e->args[0], {tensor})) return false;
+    const bool is_mask = e->op == Op::kSelect && StructurallyEqual(e->args[0], value->args[0]);
+    for (size_t i = 0; i < e->args.size(); ++i) {
+      if (is_mask && i == kept) continue;
+      if (!are_inside(e->args[i])) return false;
+    }
+    return true;
+  };
+  return are_inside(body) && AreMaskedAs(value->args[kept], body, tensor);
+}
+
 // Is each exponential's argument slope * (value - f), with the f of which the value is the greatest
-// or least, or with what that is where masks leave it? Then none is greater than 1, also of the
-// terms of a part alone.
+// or least, or with what that is where masks, of the term as well, leave it? Then none is greater
+// than 1, also of the terms of a part alone, which masks may leave out altogether.
 bool Rewriter::IsRelative(const Reduction& reduction, const Reduction& other, double slope) const {
   const auto is_relative_to = [&](const Expr& f) {
     bool is_relative = true;
@@ -345,7 +363,8 @@ bool Rewriter::IsRelative(const Reduction& reduction, const Reduction& other, do
     return is_relative;
   };
   const Expr f = TermOf(other, reduction);
-  return is_relative_to(Unmasked(f)) || is_relative_to(f);
+  return is_relative_to(f) ||
+         (AreMaskedAs(f, reduction.body, other.stage->tensor.get()) && is_relative_to(Unmasked(f)));
 }
 
 // What is computed of reductions and stands for them, itself or through what is computed of single

@@ -168,7 +168,8 @@ class Window {
       if (v != axis) elements *= static_cast<double>(v->extent);
     }
     if (elements > most_elements_) return std::nullopt;
-    const auto terms = static_cast<double>(ExtentOf(stage_.reduce_axes) / reduced->extent);
+    const int64_t others = ExtentOf(stage_.reduce_axes) / reduced->extent;
+    const auto terms = static_cast<double>(others);
     parts.terms = elements * terms +
                   static_cast<double>(ExtentOf(stage_.axes)) * static_cast<double>(reduced->extent);
     return parts;

@@ -45,6 +45,24 @@ op half(m, n, k) {
   M[i: m] = max(j: n) S[i, j]
   out Y[i: m, j: n / 2]: float32 = M[i] - S[i, j]
 }
+op accuracy(m, n, k) {
+  in A[m, k], B[n, k], G[m]: index(n)
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n) S[i, j]
+  out Y[i: m]: float32 = select(S[i, G[i]] == M[i], 1, 0)
+}
+op rank_of_label(m, n, k) {
+  in A[m, k], B[n, k], G[m]: index(n)
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  out L[i: m]: float32 = S[i, G[i]]
+  out Y[i: m]: float32 = sum(j: n) select(S[i, j] > L[i], 1, 0)
+}
+op next_label(m, n, k) {
+  in A[m, k], B[n, k], G[m]: index(n)
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n) S[i, j]
+  out Y[i: m]: float32 = M[i] - select(i + 1 < m, S[i, G[i + 1]], 0)
+}
 op only_read(m, n, k) {
   in A[m, k], B[n, k], G[m]: index(n)
   S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
@@ -68,19 +86,30 @@ TEST(Recompute, GivesReadersReductionsOfTheirOwn) {
     absl::StrAppend(&stages, stage.name(), " = ", NameOf(stage.combiner), " ", ToString(stage.body),
                     "\n");
   }
-  EXPECT_THAT(stages, HasSubstr("S.at0 = sum float32(A[i, r]) * float32(B[G[i], r])\n"
-                                "S.at1 = sum float32(A[i, r]) * float32(B[0, r])\n"
-                                "D = sum log(Z[i]) + M[i] - (2 * S.at0[i] + P[G[i]]) - "
-                                "(2 * S.at1[i] + P[0])\n"));
+  EXPECT_THAT(stages,
+              HasSubstr("S.at0 = sum float32(A[i, r]) * float32(B[max(min(G[i], 39), 0), r])\n"
+                        "S.at1 = sum float32(A[i, r]) * float32(B[0, r])\n"
+                        "D = sum log(Z[i]) + M[i] - (2 * S.at0[i] + P[max(min(G[i], 39), 0)]) - "
+                        "(2 * S.at1[i] + P[0])\n"));
 }
 
 TEST(Recompute, TakesFewElementsThatAreThere) {
   EXPECT_THAT(WhyNot("guarded", "m=50,n=40,k=8"), HasSubstr("no reduction of which others read"));
   EXPECT_THAT(WhyNot("half", "m=50,n=40,k=8"), HasSubstr("no reduction of which others read"));
   EXPECT_THAT(WhyNot("cross_entropy", "m=50,n=15,k=8"), HasSubstr("at most a sixteenth"));
+  for (const char* op : {"accuracy", "rank_of_label", "next_label"}) {
+    EXPECT_THAT(WhyNot(op, "m=50,n=40,k=8"), HasSubstr("and compare none")) << op;
+  }
   EXPECT_TRUE(ReductionsWorthRecomputing(*Made("only_read", "m=50,n=40,k=8")).empty());
   EXPECT_THAT(ReductionsWorthRecomputing(*Made("cross_entropy", "m=50,n=40,k=8")),
               testing::ElementsAre("S"));
+}
+
+TEST(Recompute, MayBeAskedTwice) {
+  const auto once = WithRecomputedReads(*Made("biased", "m=5,n=40,k=8"), "S");
+  ASSERT_TRUE(once.ok()) << once.status();
+  EXPECT_THAT(std::string(WithRecomputedReads(**once, "S").status().message()),
+              HasSubstr("no reduction of which others read"));
 }
 
 class Recomputed : public testing::TestWithParam<const char*> {};

@@ -79,12 +79,18 @@ bool IsPeriodic(const Term& t, int64_t d) {
   return t.mod != 0 && !__builtin_mul_overflow(t.coef, t.mod, &step) && step % d == 0;
 }
 
-// Is a remainder a summand of `e`? Asked before a sum is looked into, which takes as long as it is
-// deep.
-bool HasRemainder(const Expr& e) {
-  if (e->op == Op::kMul) return HasRemainder(e->args[0]);
-  if (e->op != Op::kAdd && e->op != Op::kSub && e->op != Op::kNeg) return e->op == Op::kMod;
-  return std::any_of(e->args.begin(), e->args.end(), HasRemainder);
+// Is such a remainder a summand of coef * e? Asked before a sum is looked into, which takes as long
+// as it is deep.
+bool HasPeriodic(const Expr& e, int64_t coef, int64_t d) {
+  const bool is_product = e->op == Op::kMul && e->args[1]->op == Op::kInt;
+  if (is_product || e->op == Op::kMod) {
+    int64_t product = 0;
+    if (__builtin_mul_overflow(coef, e->args[1]->int_value, &product)) return false;
+    return is_product ? HasPeriodic(e->args[0], product, d) : product % d == 0;
+  }
+  if (e->op != Op::kAdd && e->op != Op::kSub && e->op != Op::kNeg) return false;
+  return std::any_of(e->args.begin(), e->args.end(),
+                     [&](const Expr& arg) { return HasPeriodic(arg, coef, d); });
 }
 
 // Takes the remainders of such terms out of a sum of which only the remainder by d counts. False
@@ -380,7 +386,7 @@ Linear FloorMod(Linear a, int64_t d) {
       t.mod = d;
       // Of (S / a) % d only the remainder of S by a*d counts.
       int64_t counted = 0;
-      if (!HasRemainder(t.x) || __builtin_mul_overflow(t.div, d, &counted)) return rest;
+      if (__builtin_mul_overflow(t.div, d, &counted) || !HasPeriodic(t.x, 1, counted)) return rest;
       Linear sum = ToLinear(t.x);
       if (!DropRemainders(sum, counted)) return rest;
       return FloorMod(FloorDiv(std::move(sum), t.div), d);

@@ -402,12 +402,11 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithMergedAxes(const Tensor
 
 std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program) {
   std::vector<AxesToMerge> found;
-  // Each pair of neighbours is followed through all of it.
-  constexpr int64_t kMostNodes = 4000;
-  constexpr size_t kMostStages = 64;
+  // Each pair of neighbours is followed through all of it, again and again.
+  constexpr int64_t kMostNodes = 40'000;
   int64_t nodes = 0;
   for (const Stage& stage : program.stages) nodes += NodesOf(stage.body);
-  const bool is_short = nodes <= kMostNodes && program.stages.size() <= kMostStages;
+  const bool is_short = nodes * static_cast<int64_t>(program.stages.size()) <= kMostNodes;
   for (const Stage& stage : program.stages) {
     const std::vector<Expr> factors = LoadsIn(stage.body);
     if (stage.combiner != Combiner::kSum || factors.size() != 2 || stage.body->op != Op::kMul) {

@@ -168,8 +168,8 @@ class Window {
       if (v != axis) elements *= static_cast<double>(v->extent);
     }
     if (elements > most_elements_) return std::nullopt;
-    const int64_t others = ExtentOf(stage_.reduce_axes) / reduced->extent;
-    const auto terms = static_cast<double>(others);
+    const int64_t inner = ExtentOf(stage_.reduce_axes) / reduced->extent;
+    const auto terms = static_cast<double>(inner);
     parts.terms = elements * terms +
                   static_cast<double>(ExtentOf(stage_.axes)) * static_cast<double>(reduced->extent);
     return parts;

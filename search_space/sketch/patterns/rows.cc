@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kShortestRow = 16;        // shorter ones are one thread's work
 constexpr int64_t kShortestStridedRow = 2;  // one thread has many of them, side by side
 constexpr int64_t kMostReuse = 4;           // of an input's elements; beyond it tiling is better
-constexpr int64_t kMostResults = 64;        // that a thread adds up at once
+constexpr int64_t kMostResults = 32;        // that a thread adds up at once
 
 bool IsAxis(const Expr& index, const Var& axis) {
   return index->op == Op::kVar && index->var == axis;

@@ -275,32 +275,19 @@ std::unique_ptr<KernelPlan> PlanRows(const ProgramShape& shape, const KernelShap
 }
 
 // Tiles of a few results have few threads.
-constexpr int64_t kFewResults = 64;
-constexpr int64_t kThreadsOfSm = 2048;
-
-std::unique_ptr<KernelPlan> PlanFew(const ProgramShape& shape, const KernelShape& kernel,
-                                    const Target& target, int64_t most_results) {
-  if (kernel.reductions.size() != 1 || FindRows(shape, kernel).ok) return nullptr;
-  Rows rows = FindFewRows(shape, kernel, most_results);
-  if (!rows.ok) return nullptr;
-  return std::make_unique<RowsPlan>(std::move(rows), target);
-}
+constexpr int64_t kFewResults = 32;
 
 std::unique_ptr<KernelPlan> PlanFewRows(const ProgramShape& shape, const KernelShape& kernel,
                                         const Target& target) {
-  return PlanFew(shape, kernel, target, kFewResults);
-}
-
-// Where no other rule knows how threads share a result, a device's threads do.
-std::unique_ptr<KernelPlan> PlanOtherRows(const ProgramShape& shape, const KernelShape& kernel,
-                                          const Target& target) {
-  return PlanFew(shape, kernel, target, target.sm_count * kThreadsOfSm);
+  if (kernel.reductions.size() != 1 || FindRows(shape, kernel).ok) return nullptr;
+  Rows rows = FindFewRows(shape, kernel, kFewResults);
+  if (!rows.ok) return nullptr;
+  return std::make_unique<RowsPlan>(std::move(rows), target);
 }
 
 }  // namespace
 
 const SketchRule kRowsRule = {.name = "rows", .apply = PlanRows, .takes_fused_kernels = true};
 const SketchRule kFewRowsRule = {.name = "rows", .apply = PlanFewRows};
-const SketchRule kOtherRowsRule = {.name = "rows", .apply = PlanOtherRows, .is_last_resort = true};
 
 }  // namespace heddle::search_space

@@ -27,8 +27,7 @@ extern const SketchRule kMatrixRowPartsRule, kWarpgroupRowPartsRule;
 extern const SketchRule kMatrixPlacesRule, kWarpgroupPlacesRule;
 // Rows reduced by groups of threads, several reductions in one kernel: softmax, layer norm, sums.
 extern const SketchRule kRowsRule;
-extern const SketchRule kFewRowsRule;    // for a few results, whatever they read
-extern const SketchRule kOtherRowsRule;  // for want of another rule
+extern const SketchRule kFewRowsRule;  // for a few results, whatever they read
 // The same of rows along another axis than the innermost one, side by side, where a block can hold
 // some in registers and something of them is read again: norms over channels, softmax of columns.
 extern const SketchRule kStridedRowsRule;

@@ -232,7 +232,7 @@ constexpr Reduction kReductions[] = {
     {"grouped_factors",
      "op f(b, o, m, n) {\n in X[b, m], W[o, m, n], Z[b, n]\n"
      " out Y[q: b, p: o] = sum(i: m, j: n) X[q, i] * W[p, i, j] * Z[q, j]\n}\n",
-     "b=9,o=6,m=5,n=7", "rows, tile"},
+     "b=9,o=6,m=5,n=7", "stream, tile"},
     {"another_combiner",
      "op f(m, n, k) {\n in A[m, k], U[m, k], B[k, n], M[n], N[m]\n"
      " out C[i: m, j: n] = max(r: k) select(U[i, r] < 0, 0, A[i, r]) * B[r, j] + M[j] - N[i / 2]"

@@ -99,8 +99,9 @@ class InstructionCounter {
   // The hash of what the expression computes; equal ones are taken for the same.
   uint64_t Walk(const Expr& e, bool counts) {
     const bool is_shared = IsShared(e);
+    const std::pair<const ExprNode*, bool> walk{e.get(), counts};
     if (is_shared) {
-      if (const auto known = hashes_.find(e.get()); known != hashes_.end()) return known->second;
+      if (const auto known = hashes_.find(walk); known != hashes_.end()) return known->second;
     }
     const bool is_outside = std::any_of(outside_.begin(), outside_.end(), [&](const Expr& o) {
       return o == e || StructurallyEqual(o, e);
@@ -109,12 +110,12 @@ class InstructionCounter {
     uint64_t hash = absl::HashOf(e->op, e->type, e->int_value, e->float_value, e->var, e->buffer);
     for (const Expr& arg : e->args) hash = absl::HashOf(hash, Walk(arg, counts));
     if (counts && counted_.insert(hash).second) count_ += InstructionsOf(e->op);
-    if (is_shared) hashes_.emplace(e.get(), hash);
+    if (is_shared) hashes_.emplace(walk, hash);
     return hash;
   }
 
   const std::vector<Expr>& outside_;
-  absl::flat_hash_map<const ExprNode*, uint64_t> hashes_;
+  absl::flat_hash_map<std::pair<const ExprNode*, bool>, uint64_t> hashes_;  // of nodes, as walked
   absl::flat_hash_set<uint64_t> counted_;
   double count_ = 0;
 };
@@ -211,7 +212,7 @@ class KernelEstimate {
   // there is no rule.
   bool FindPlace(Place& place) {
     if (kernel_.reductions.empty()) return true;
-    for (const SketchRule* rule : {&kRowsRule, &kStridedRowsRule}) {
+    for (const SketchRule* rule : {&kRowsRule, &kStridedRowsRule, &kFewRowsRule}) {
       if (rule->apply(shape_, kernel_, target_) != nullptr) return true;
     }
     if (kernel_.fused) return FindRollingPlace(place) || FindChainPlace(place);

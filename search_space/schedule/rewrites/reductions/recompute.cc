@@ -43,6 +43,16 @@ bool ReadsAny(const Expr& body, const absl::flat_hash_set<const Buffer*>& tensor
   return reads;
 }
 
+// The stage, and what is computed of its single elements.
+absl::flat_hash_set<const Buffer*> ElementsOf(const TensorProgram& program, const Stage& of) {
+  absl::flat_hash_set<const Buffer*> elements = {of.tensor.get()};
+  for (const Stage& stage : program.stages) {
+    if (stage.is_reduction() || stage.is_output || !ReadsAny(stage.body, elements)) continue;
+    elements.insert(stage.tensor.get());
+  }
+  return elements;
+}
+
 // Is a value compared that is computed of the stage? What is reduced again, in another order, may
 // differ from the element that it stands for in its last bit.
 bool IsCompared(const TensorProgram& program, const Stage& of) {
@@ -62,20 +72,14 @@ bool IsCompared(const TensorProgram& program, const Stage& of) {
 
 class Recomputer {
  public:
-  Recomputer(const TensorProgram& program, const Stage& of) : program_(program), of_(of) {
-    dependents_.insert(of.tensor.get());
-    for (const Stage& stage : program.stages) {
-      if (!stage.is_reduction() && !stage.is_output && ReadsDependent(stage.body)) {
-        dependents_.insert(stage.tensor.get());
-      }
-    }
-  }
+  Recomputer(const TensorProgram& program, const Stage& of)
+      : program_(program), of_(of), elements_(ElementsOf(program, of)) {}
 
   // `reader` with its reads of other stages, which are in front of it; just itself where it reads
   // too many elements, or in another way.
   std::vector<Stage> Rewritten(const Stage& reader) {
-    const bool is_between = dependents_.contains(reader.tensor.get());
-    if (is_between || !ReadsDependent(reader.body) ||
+    const bool is_between = elements_.contains(reader.tensor.get());
+    if (is_between || !ReadsAny(reader.body, elements_) ||
         kFewer * IterationsOf(reader) > static_cast<double>(of_.tensor->elements)) {
       return {reader};
     }
@@ -107,8 +111,6 @@ class Recomputer {
   static constexpr size_t kMostStages = 4;
   static constexpr int64_t kMostNodes = 1024;  // of what is computed elementwise, written out
 
-  bool ReadsDependent(const Expr& body) const { return ReadsAny(body, dependents_); }
-
   // The first that no stage has, those of an earlier step included.
   std::string UnusedName() const {
     const auto is_taken = [&](const std::string& name) {
@@ -127,7 +129,7 @@ class Recomputer {
   Expr WrittenOut(const Expr& body, int64_t& nodes) const {
     return Rewrite(body, [&](const Expr& load) -> Expr {
       if (load->op != Op::kLoad || load->buffer == of_.tensor || nodes > kMostNodes ||
-          !dependents_.contains(load->buffer.get())) {
+          !elements_.contains(load->buffer.get())) {
         return nullptr;
       }
       const Stage& stage = *program_.FindStage(load->buffer.get());
@@ -191,8 +193,8 @@ class Recomputer {
 
   const TensorProgram& program_;
   const Stage& of_;
-  absl::flat_hash_set<const Buffer*> dependents_;  // it, and what is elementwise of it
-  std::vector<std::pair<Expr, Expr>> reads_;       // of its elements, and what stands for each
+  const absl::flat_hash_set<const Buffer*> elements_;
+  std::vector<std::pair<Expr, Expr>> reads_;  // of its elements, and what stands for each
   size_t made_ = 0;
 };
 
@@ -222,9 +224,10 @@ std::vector<std::string> ReductionsWorthRecomputing(const TensorProgram& program
   std::vector<std::string> worth;
   for (const Stage& stage : program.stages) {
     if (!stage.is_reduction() || stage.is_output) continue;
+    const auto elements = ElementsOf(program, stage);
     const bool reduces_all =
         std::any_of(program.stages.begin(), program.stages.end(), [&](const Stage& reader) {
-          return reader.is_reduction() && &reader > &stage &&
+          return reader.is_reduction() && ReadsAny(reader.body, elements) &&
                  IterationsOf(reader) >= static_cast<double>(stage.tensor->elements);
         });
     if (reduces_all && WithRecomputedReads(program, stage.name()).ok()) {

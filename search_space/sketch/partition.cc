@@ -212,7 +212,7 @@ class KernelEstimate {
   // there is no rule.
   bool FindPlace(Place& place) {
     if (kernel_.reductions.empty()) return true;
-    for (const SketchRule* rule : {&kRowsRule, &kStridedRowsRule, &kFewRowsRule}) {
+    for (const SketchRule* rule : {&kRowsRule, &kStridedRowsRule}) {
       if (rule->apply(shape_, kernel_, target_) != nullptr) return true;
     }
     if (kernel_.fused) return FindRollingPlace(place) || FindChainPlace(place);
@@ -220,7 +220,8 @@ class KernelEstimate {
     const auto knows = [&](const SketchRule* rule) {
       return rule->apply(shape_, kernel_, target_) != nullptr;
     };
-    if (place.is_fallback && !knows(&kColumnsRule) && !knows(&kPrefixRule)) {
+    if (place.is_fallback && !knows(&kColumnsRule) && !knows(&kPrefixRule) &&
+        !knows(&kFewRowsRule)) {
       // A thread has a result.
       const auto threads = static_cast<double>(target_.sm_count * kThreadsOfSm);
       const auto results = static_cast<double>(stage(kernel_.root).tensor->elements);

@@ -93,7 +93,12 @@ Mismatch FindMismatch(const void* got, const void* expected, int64_t count, doub
   for (int64_t i = 0; i < count; ++i) {
     const double error =
         ErrorOf(Distance(ElementAt(got, i, type), ElementAt(expected, i, type), slack), allowed);
-    if (error > 1) ++found.elements;
+    if (error > 1) {
+      ++found.elements;
+      if (found.offsets.size() < kMostMismatches) found.offsets.push_back(i);
+    } else {
+      found.error_of_others = std::max(found.error_of_others, error);
+    }
     if (error > found.error) found.error = error, found.worst = i;
   }
   return found;

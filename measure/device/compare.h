@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "search_space/ir/expr/expr.h"
 #include "search_space/ir/expr/float_format.h"
@@ -40,12 +41,17 @@ Difference DifferenceOf(const void* a, const void* b, int64_t count, double slac
 // A distance in units of what is allowed; 0 allows nothing.
 double ErrorOf(double distance, double allowed);
 
-// Where and how often an answer is wrong, for messages.
+// Where and how often an answer is wrong.
 struct Mismatch {
   int64_t elements = 0;  // further away than is allowed
   int64_t worst = 0;     // offset of the one that is furthest away
   double error = 0;      // of that one, in units of what is allowed
+  // Of those that are not further away the largest error, and the offsets of the first
+  // kMostMismatches of those that are.
+  double error_of_others = 0;
+  std::vector<int64_t> offsets;
 };
+inline constexpr size_t kMostMismatches = 1024;
 Mismatch FindMismatch(const void* got, const void* expected, int64_t count, double allowed,
                       double slack, search_space::DType type = search_space::DType::kFloat32);
 

@@ -17,7 +17,7 @@
 #include "measure/device/outcome.h"
 #include "measure/judge/criteria.h"
 #include "search_space/ir/tensor_program.h"
-#include "search_space/notation/reference.h"
+#include "search_space/notation/samples.h"
 
 namespace heddle::measure {
 

@@ -25,19 +25,36 @@ bool MayBeSwapped(const Scalar& a, const Scalar& b) {
 Scalar Winner(const Scalar& a, const Scalar& b, bool first) {
   Scalar winner = first ? a : b;
   winner.exact = a.exact && b.exact;
-  if (MayBeSwapped(a, b)) winner.magnitude = std::max(a.magnitude, b.magnitude);
+  winner.uncertain = a.uncertain || b.uncertain;
+  if (MayBeSwapped(a, b)) {
+    winner.magnitude = std::max(a.magnitude, b.magnitude);
+    winner.contested = winner.contested || a.value != b.value;
+  }
   return winner;
 }
 
+// A result that has been rounded.
+Scalar Rounded(double value, double magnitude, const Scalar& a) {
+  return {value, magnitude, false, false, a.uncertain};
+}
+Scalar Rounded(double value, double magnitude, const Scalar& a, const Scalar& b) {
+  return {value, magnitude, false, false, a.uncertain || b.uncertain};
+}
+
 }  // namespace
+
+bool MayTurn(const Scalar& a, const Scalar& b) {
+  if (a.uncertain || b.uncertain) return true;
+  return MayBeSwapped(a, b) && (a.value != b.value || a.contested || b.contested);
+}
 
 Scalar Converted(DType type, const Scalar& a) {
   if (!IsNarrow(type)) return a;
   const double value = RoundTo(type, a.value);
   // A number in memory that `type` has is not rounded.
   if (a.exact && value == a.value) return a;
-  return {value,
-          a.magnitude + std::abs(a.value) * UnitRoundoff(type) / UnitRoundoff(DType::kFloat32)};
+  const double rounding = std::abs(a.value) * UnitRoundoff(type) / UnitRoundoff(DType::kFloat32);
+  return {value, a.magnitude + rounding, false, a.contested, a.uncertain};
 }
 
 Scalar Combined(Combiner combiner, const Scalar& a, const Scalar& b) {
@@ -45,65 +62,47 @@ Scalar Combined(Combiner combiner, const Scalar& a, const Scalar& b) {
     case Combiner::kNone:
       return b;
     case Combiner::kSum:
-      return {a.value + b.value, a.magnitude + b.magnitude};
+      return Rounded(a.value + b.value, a.magnitude + b.magnitude, a, b);
     case Combiner::kMax:
       return Winner(a, b, std::isnan(a.value) || a.value > b.value);
     case Combiner::kMin:
       return Winner(a, b, std::isnan(a.value) || a.value < b.value);
     case Combiner::kProd:
-      return {a.value * b.value, a.magnitude * b.magnitude};
+      return Rounded(a.value * b.value, a.magnitude * b.magnitude, a, b);
   }
   HEDDLE_CHECK(false, "a combiner without a rule");
 }
 
 // ------------------------------------------------------------------------------------ operations
 
-void StageProgram::RunIntegers(Op op, int64_t*& top) {
-  if (op == Op::kNot) {
-    *top = *top == 0 ? 1 : 0;
-    return;
-  }
-  const int64_t b = *top--, a = *top;
+int64_t StageProgram::OfIntegers(Op op, int64_t a, int64_t b) {
   switch (op) {
     case Op::kAdd:
-      *top = a + b;
-      return;
+      return a + b;
     case Op::kSub:
-      *top = a - b;
-      return;
+      return a - b;
     case Op::kMul:
-      *top = a * b;
-      return;
+      return a * b;
     case Op::kDiv:
-      *top = FloorDivide(a, b);
-      return;
+      return FloorDivide(a, b);
     case Op::kMod:
-      *top = a - FloorDivide(a, b) * b;
-      return;
+      return a - FloorDivide(a, b) * b;
     case Op::kMin:
-      *top = std::min(a, b);
-      return;
+      return std::min(a, b);
     case Op::kMax:
-      *top = std::max(a, b);
-      return;
+      return std::max(a, b);
     case Op::kLt:
-      *top = a < b ? 1 : 0;
-      return;
+      return a < b ? 1 : 0;
     case Op::kLe:
-      *top = a <= b ? 1 : 0;
-      return;
+      return a <= b ? 1 : 0;
     case Op::kEq:
-      *top = a == b ? 1 : 0;
-      return;
+      return a == b ? 1 : 0;
     case Op::kNe:
-      *top = a != b ? 1 : 0;
-      return;
+      return a != b ? 1 : 0;
     case Op::kAnd:
-      *top = a & b;
-      return;
+      return a & b;
     case Op::kOr:
-      *top = a | b;
-      return;
+      return a | b;
     default:
       HEDDLE_CHECK(false, "no operation on truth values");
   }
@@ -132,9 +131,9 @@ Scalar StageProgram::Unary(Op op, DType type, const Scalar& a) {
     case Op::kCast:
       return Converted(type, a);
     case Op::kNeg:
-      return {-x, a.magnitude, a.exact};
+      return {-x, a.magnitude, a.exact, a.contested, a.uncertain};
     case Op::kAbs:
-      return {std::abs(x), a.magnitude, a.exact};
+      return {std::abs(x), a.magnitude, a.exact, a.contested, a.uncertain};
     case Op::kExp:
       value = slope = std::exp(x);
       break;
@@ -165,7 +164,7 @@ Scalar StageProgram::Unary(Op op, DType type, const Scalar& a) {
     default:
       HEDDLE_CHECK(false, "no function of one value");
   }
-  return AtLeastValue({value, std::abs(value) + std::abs(slope) * a.magnitude});
+  return AtLeastValue(Rounded(value, std::abs(value) + std::abs(slope) * a.magnitude, a));
 }
 
 Scalar StageProgram::Binary(Op op, const Scalar& a, const Scalar& b) {
@@ -175,7 +174,8 @@ Scalar StageProgram::Binary(Op op, const Scalar& a, const Scalar& b) {
     case Op::kSub: {
       const double value = a.value - b.value;
       // Of numbers that nothing has rounded, as in X - max X, only the result is rounded.
-      return {value, a.exact && b.exact ? std::abs(value) : a.magnitude + b.magnitude};
+      const bool are_exact = a.exact && b.exact;
+      return Rounded(value, are_exact ? std::abs(value) : a.magnitude + b.magnitude, a, b);
     }
     case Op::kMul:
       return Combined(Combiner::kProd, a, b);
@@ -185,8 +185,8 @@ Scalar StageProgram::Binary(Op op, const Scalar& a, const Scalar& b) {
       return Combined(Combiner::kMin, a, b);
     case Op::kDiv: {
       const double value = a.value / b.value;
-      return AtLeastValue(
-          {value, (a.magnitude + std::abs(value) * b.magnitude) / std::abs(b.value)});
+      const double lost = a.magnitude + std::abs(value) * b.magnitude;
+      return AtLeastValue(Rounded(value, lost / std::abs(b.value), a, b));
     }
     case Op::kPow: {
       const double value = std::pow(a.value, b.value);
@@ -194,7 +194,7 @@ Scalar StageProgram::Binary(Op op, const Scalar& a, const Scalar& b) {
           b.value == 0 ? 0 : std::abs(b.value * std::pow(a.value, b.value - 1)) * a.magnitude;
       const double by_exponent =
           a.value == 0 ? 0 : std::abs(value * std::log(std::abs(a.value))) * b.magnitude;
-      return AtLeastValue({value, std::abs(value) + by_base + by_exponent});
+      return AtLeastValue(Rounded(value, std::abs(value) + by_base + by_exponent, a, b));
     }
     default:
       HEDDLE_CHECK(false, "no operation on two values");

@@ -3,6 +3,7 @@
 #ifndef HEDDLE_SEARCH_SPACE_NOTATION_REFERENCE_PROGRAM_H_
 #define HEDDLE_SEARCH_SPACE_NOTATION_REFERENCE_PROGRAM_H_
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -20,14 +21,24 @@ struct Scalar {
   double value = 0;
   double magnitude = 0;
   bool exact = false;  // a number in memory or in the definition: nothing has rounded it yet
+  // The larger or smaller one of several that rounding may swap: what it is is about right all the
+  // same, but not which of them it is equal to.
+  bool contested = false;
+  // Rounding may turn a comparison that it was chosen by: it may be another number altogether.
+  bool uncertain = false;
 };
 
 inline Scalar Exact(double value) { return {value, std::abs(value), true}; }
 // Also where the analysis met infinities and lost itself in NaN.
-inline Scalar AtLeastValue(const Scalar& x) {
+inline Scalar AtLeastValue(Scalar x) {
   const double least = std::abs(x.value);
-  return {x.value, x.magnitude >= least ? x.magnitude : least, x.exact};
+  if (!(x.magnitude >= least)) x.magnitude = least;
+  return x;
 }
+// May rounding turn a comparison of the two? Not where they are the same number: the largest of a
+// row is equal to the element that it was taken from, in whatever order sums were added up.
+bool MayTurn(const Scalar& a, const Scalar& b);
+
 // The larger and the smaller of two have the magnitude of the one that is taken, so that a mask of
 // -3e38 that loses hides nothing; of both where rounding may decide which one that is.
 Scalar Combined(Combiner combiner, const Scalar& a, const Scalar& b);
@@ -79,6 +90,15 @@ class StageProgram {
   template <typename Loader>
   Scalar Run(const int64_t* axes, Scalar* values, int64_t* integers, const Loader& load) const;
 
+  // Evaluates it for `count` values of one axis, up to kLanes, from that in `axes` on: the results
+  // are values[0] and so on. Working memory is kLanes times that of Run; `load(tensor, offset,
+  // step, count, values)` gives elements that lie `step` apart. False, and nothing is evaluated,
+  // where a condition is not the same for all of them.
+  static constexpr int kLanes = 32;
+  template <typename Loader>
+  bool RunLanes(const int64_t* axes, int axis, int count, Scalar* values, int64_t* integers,
+                const Loader& load) const;
+
  private:
   enum class Code : uint8_t {
     kNumber,       // push number
@@ -102,7 +122,7 @@ class StageProgram {
     double number = 0;
   };
   void FindProduct();
-  static void RunIntegers(Op op, int64_t*& top);
+  static int64_t OfIntegers(Op op, int64_t a, int64_t b);
   static bool Compare(Op op, double a, double b);
   static Scalar Unary(Op op, DType type, const Scalar& a);
   static Scalar Binary(Op op, const Scalar& a, const Scalar& b);
@@ -120,6 +140,7 @@ Scalar StageProgram::Run(const int64_t* axes, Scalar* values, int64_t* integers,
                          const Loader& load) const {
   Scalar* value = values - 1;  // the top of each stack
   int64_t* integer = integers - 1;
+  bool uncertain = false;
   for (size_t next = 0; next < code_.size(); ++next) {
     const Instruction& i = code_[next];
     switch (i.code) {
@@ -150,11 +171,17 @@ Scalar StageProgram::Run(const int64_t* axes, Scalar* values, int64_t* integers,
         if (*integer-- == 0) next = static_cast<size_t>(i.target) - 1;
         break;
       case Code::kIntegers:
-        RunIntegers(i.op, integer);
+        if (i.op == Op::kNot) {
+          *integer = *integer == 0 ? 1 : 0;
+        } else {
+          --integer;
+          *integer = OfIntegers(i.op, integer[0], integer[1]);
+        }
         break;
       case Code::kCompare:
         value -= 2;
         *++integer = Compare(i.op, value[1].value, value[2].value) ? 1 : 0;
+        uncertain = uncertain || MayTurn(value[1], value[2]);
         break;
       case Code::kValues:
         if (IsUnary(i.op)) {
@@ -166,7 +193,100 @@ Scalar StageProgram::Run(const int64_t* axes, Scalar* values, int64_t* integers,
         break;
     }
   }
+  value->uncertain = value->uncertain || uncertain;
   return *value;
+}
+
+template <typename Loader>
+bool StageProgram::RunLanes(const int64_t* axes, int axis, int count, Scalar* values,
+                            int64_t* integers, const Loader& load) const {
+  Scalar* value = values - kLanes;  // the top of each stack
+  int64_t* integer = integers - kLanes;
+  std::array<bool, kLanes> uncertain{};
+  const auto for_lanes = [count](const auto& each) {
+    for (int lane = 0; lane < count; ++lane) each(lane);
+  };
+  for (size_t next = 0; next < code_.size(); ++next) {
+    const Instruction& i = code_[next];
+    switch (i.code) {
+      case Code::kNumber:
+        value += kLanes;
+        std::fill_n(value, count, Exact(i.number));
+        break;
+      case Code::kAffine: {
+        integer += kLanes;
+        const Affine& affine = affines_[static_cast<size_t>(i.target)];
+        const int64_t first = affine.At(axes), step = affine.FactorOf(axis);
+        for_lanes([&](int lane) { integer[lane] = first + lane * step; });
+        break;
+      }
+      case Code::kLoad:
+        value += kLanes;
+        for_lanes([&](int lane) { load(i.tensor, integer[lane], 0, 1, value + lane); });
+        integer -= kLanes;
+        break;
+      case Code::kLoadIndex:
+        for_lanes([&](int lane) {
+          Scalar index;
+          load(i.tensor, integer[lane], 0, 1, &index);
+          integer[lane] = static_cast<int64_t>(index.value);
+        });
+        break;
+      case Code::kLoadAffine: {
+        value += kLanes;
+        const Affine& affine = affines_[static_cast<size_t>(i.target)];
+        load(i.tensor, affine.At(axes), affine.FactorOf(axis), count, value);
+        break;
+      }
+      case Code::kToValue:
+        value += kLanes;
+        for_lanes([&](int lane) { value[lane] = Exact(static_cast<double>(integer[lane])); });
+        integer -= kLanes;
+        break;
+      case Code::kJump:
+        next = static_cast<size_t>(i.target) - 1;
+        break;
+      case Code::kJumpIfFalse: {
+        const bool goes_on = integer[0] != 0;
+        for (int lane = 1; lane < count; ++lane) {
+          if ((integer[lane] != 0) != goes_on) return false;
+        }
+        integer -= kLanes;
+        if (!goes_on) next = static_cast<size_t>(i.target) - 1;
+        break;
+      }
+      case Code::kIntegers:
+        if (i.op == Op::kNot) {
+          for_lanes([&](int lane) { integer[lane] = integer[lane] == 0 ? 1 : 0; });
+        } else {
+          integer -= kLanes;
+          for_lanes([&](int lane) {
+            integer[lane] = OfIntegers(i.op, integer[lane], integer[kLanes + lane]);
+          });
+        }
+        break;
+      case Code::kCompare:
+        value -= 2 * kLanes;
+        integer += kLanes;
+        for_lanes([&](int lane) {
+          const Scalar &a = value[kLanes + lane], &b = value[2 * kLanes + lane];
+          integer[lane] = Compare(i.op, a.value, b.value) ? 1 : 0;
+          uncertain[static_cast<size_t>(lane)] |= MayTurn(a, b);
+        });
+        break;
+      case Code::kValues:
+        if (IsUnary(i.op)) {
+          for_lanes([&](int lane) { value[lane] = Unary(i.op, i.type, value[lane]); });
+        } else {
+          value -= kLanes;
+          for_lanes(
+              [&](int lane) { value[lane] = Binary(i.op, value[lane], value[kLanes + lane]); });
+        }
+        break;
+    }
+  }
+  for_lanes([&](int lane) { value[lane].uncertain |= uncertain[static_cast<size_t>(lane)]; });
+  return true;
 }
 
 }  // namespace heddle::search_space

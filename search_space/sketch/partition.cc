@@ -13,6 +13,7 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/patterns/chain.h"
@@ -167,8 +168,7 @@ class KernelEstimate {
     }
     const bool is_root = s.is_output || &schedule_.NestOf(s) == &stage(kernel_.root);
     if (is_root) bytes_ += BytesOf(*s.tensor);
-    const double iterations =
-        static_cast<double>(ExtentOf(s.axes)) * static_cast<double>(ExtentOf(s.reduce_axes));
+    const double iterations = static_cast<double>(ExtentOf(s.axes)) * TermsOf(s);
     const double instruction_us = 2 / (target_.peak_gflops * 1e3);
     if (!s.is_reduction() || !ReadsSeveralTensors(s.body)) {
       const double each = Instructions(s.body) + (s.is_reduction() ? 1 : 0);
@@ -176,6 +176,13 @@ class KernelEstimate {
       return;
     }
     AddProduct(s, iterations, instruction_us);
+  }
+
+  // Of an element, that are computed: of the sums of all prefixes of a row each has one more.
+  double TermsOf(const ScheduledStage& s) const {
+    const auto terms = static_cast<double>(ExtentOf(s.reduce_axes));
+    const int64_t scanned = scans_ ? ScanLength(s) : 0;
+    return scanned > 0 ? terms / static_cast<double>(scanned) : terms;
   }
 
   // Operands are computed once for a tile, but not where several reductions share their loops.
@@ -212,14 +219,13 @@ class KernelEstimate {
   // there is no rule.
   bool FindPlace(Place& place) {
     if (kernel_.reductions.empty()) return true;
-    for (const SketchRule* rule : {&kRowsRule, &kStridedRowsRule}) {
-      if (rule->apply(shape_, kernel_, target_) != nullptr) return true;
-    }
-    if (kernel_.fused) return FindRollingPlace(place) || FindChainPlace(place);
-    place.is_fallback = kTilingRule.apply(shape_, kernel_, target_) == nullptr;
     const auto knows = [&](const SketchRule* rule) {
       return rule->apply(shape_, kernel_, target_) != nullptr;
     };
+    scans_ = knows(&kRowsRule) || knows(&kPrefixRule);
+    if (knows(&kRowsRule) || knows(&kStridedRowsRule)) return true;
+    if (kernel_.fused) return FindRollingPlace(place) || FindChainPlace(place);
+    place.is_fallback = !knows(&kTilingRule);
     if (place.is_fallback && !knows(&kColumnsRule) && !knows(&kPrefixRule) &&
         !knows(&kFewRowsRule)) {
       // A thread has a result.
@@ -319,6 +325,7 @@ class KernelEstimate {
   double bytes_ = 0, instructions_us_ = 0, product_us_ = 0;
   double cached_bytes_ = 0;  // of the second-level cache, of what several blocks read
   bool reuses_ = false;
+  bool scans_ = false;  // does a row's thread, or do several, go along its prefixes once?
   bool rolls_ = false;  // is it a chain of products on units for matrices?
 };
 

@@ -16,7 +16,7 @@
 #include "measure/judge/criteria.h"
 #include "measure/judge/inputs.h"
 #include "search_space/ir/expr/float_format.h"
-#include "search_space/notation/reference.h"
+#include "search_space/notation/samples.h"
 #include "tuner/artefact/build.h"
 #include "tuner/artefact/launchers.h"
 
@@ -61,6 +61,7 @@ std::optional<Expectation> ExpectOn(const TensorProgram& program, InputKind kind
   for (SamplePoint& s : search_space::EvaluateSamples(program, input, kSamples, kInputSeed,
                                                       kSampleOperations, UsableCores())) {
     if (!std::isfinite(s.value) || !std::isfinite(s.magnitude)) return std::nullopt;
+    if (s.uncertain) continue;  // a right kernel may give another number there
     expectation.samples[static_cast<size_t>(s.output)].push_back(s);
   }
   for (size_t o = 0; o < outputs.size(); ++o) {

@@ -12,6 +12,7 @@
 #include "search_space/check/interpret.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/notation/samples.h"
 #include "search_space/schedule/inline_limits.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/step.h"

@@ -1,0 +1,371 @@
+#include "search_space/notation/samples.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "base/parallel.h"
+#include "search_space/notation/on_demand.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Points evaluated one after another by one thread, sharing intermediate results.
+constexpr int64_t kClusterPoints = 64;
+constexpr size_t kFewestPoints = 16;
+// Instructions of a point for which threads are worth it, and for which it is looked whether whole
+// stages are.
+constexpr int64_t kWorthThreads = int64_t{1} << 20;
+constexpr double kWorthStages = 0x1p24;
+
+// Finds the axes of an output on which intermediate reductions depend: points that agree in them
+// share those reductions. Sets of axes are bit masks.
+class SharedAxes {
+ public:
+  SharedAxes(const TensorProgram& program, const Stage& output) {
+    for (size_t d = 0; d < output.axes.size(); ++d) depends_[output.axes[d].get()] = 1u << d;
+    reached_.insert(&output);
+    // Readers stand behind what they read: of each stage all readers are known when it is its turn,
+    // however many ways lead to it.
+    for (size_t s = program.stages.size(); s-- > 0;) {
+      if (reached_.contains(&program.stages[s])) Follow(program, program.stages[s]);
+    }
+  }
+
+  bool found() const { return found_; }
+  uint32_t mask() const { return mask_; }
+
+ private:
+  void Follow(const TensorProgram& program, const Stage& stage) {
+    Visit(stage.body, [&](const Expr& e) {
+      const Stage* read = e->op == Op::kLoad ? program.FindStage(e->buffer.get()) : nullptr;
+      if (read == nullptr) return;
+      reached_.insert(read);
+      for (size_t d = 0; d < read->axes.size(); ++d) {
+        uint32_t axes = 0;
+        Visit(e->args[d], [&](const Expr& part) {
+          if (part->op != Op::kVar) return;
+          const auto it = depends_.find(part->var.get());
+          if (it != depends_.end()) axes |= it->second;
+        });
+        depends_[read->axes[d].get()] |= axes;
+        if (read->is_reduction()) mask_ |= axes;
+      }
+      found_ |= read->is_reduction();
+    });
+  }
+
+  // On which axes of the output each axis of the stages depends.
+  std::map<const Variable*, uint32_t> depends_;
+  std::set<const Stage*> reached_;
+  uint32_t mask_ = 0;
+  bool found_ = false;
+};
+
+// SplitMix64: the same numbers with every standard library.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  int64_t Below(int64_t bound) {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return static_cast<int64_t>((z ^ (z >> 31)) % static_cast<uint64_t>(bound));
+  }
+
+ private:
+  uint64_t state_;
+};
+
+using Cluster = std::vector<int64_t>;  // element offsets
+
+// The coordinates of `offset` in the axes of `mask`, as one number.
+int64_t KeyOf(const Stage& output, uint32_t mask, int64_t offset) {
+  int64_t key = 0, factor = 1;
+  for (size_t d = output.axes.size(); d-- > 0;) {
+    const int64_t extent = output.axes[d]->extent;
+    if ((mask >> d & 1) != 0) key += offset % extent * factor;
+    if ((mask >> d & 1) != 0) factor *= extent;
+    offset /= extent;
+  }
+  return key;
+}
+
+// All elements where there are no more than `count`; otherwise random ones, the first and the last
+// element always among them.
+std::vector<Cluster> ChoosePoints(const TensorProgram& program, const Stage& output, int64_t count,
+                                  Random& random) {
+  const SharedAxes shared(program, output);
+  const uint32_t all = (1u << output.axes.size()) - 1;
+  const bool share = shared.found() && shared.mask() != all;
+  const uint32_t fixed = share ? shared.mask() : 0;
+  const int64_t elements = output.tensor->elements;
+  std::vector<Cluster> clusters;
+  if (elements <= count) {
+    std::map<std::pair<int64_t, int64_t>, Cluster> rows;
+    for (int64_t offset = 0; offset < elements; ++offset) {
+      rows[{KeyOf(output, fixed, offset), share ? 0 : offset / kClusterPoints}].push_back(offset);
+    }
+    for (auto& [key, cluster] : rows) clusters.push_back(std::move(cluster));
+    return clusters;
+  }
+  const size_t rank = output.axes.size();
+  for (int64_t done = 0; done < count; done += kClusterPoints) {
+    Cluster cluster;
+    std::vector<int64_t> point(rank, 0);
+    const auto draw = [&](uint32_t mask) {
+      for (size_t d = 0; d < rank; ++d) {
+        if ((mask >> d & 1) != 0) point[d] = random.Below(output.axes[d]->extent);
+      }
+    };
+    // The first cluster starts at the first element, the second at the last.
+    const bool corner = done < 2 * kClusterPoints;
+    for (size_t d = 0; d < rank && done == kClusterPoints; ++d) {
+      point[d] = output.axes[d]->extent - 1;
+    }
+    if (!corner) draw(fixed);
+    const int64_t points = std::min(kClusterPoints, count - done);
+    while (static_cast<int64_t>(cluster.size()) < points) {
+      if (!corner || !cluster.empty()) draw(all & ~fixed);
+      int64_t offset = 0;
+      for (size_t d = 0; d < rank; ++d) offset = offset * output.axes[d]->extent + point[d];
+      cluster.push_back(offset);
+    }
+    clusters.push_back(std::move(cluster));
+  }
+  return clusters;
+}
+
+// What an element of an output takes where each element that it needs is computed once.
+class Need {
+ public:
+  Need(const TensorProgram& program, const Stage& output) {
+    std::vector<double> elements(program.stages.size());
+    elements[static_cast<size_t>(&output - program.stages.data())] = 1;
+    const std::vector<StageCost> costs = CostsOf(program);
+    // Readers stand behind what they read.
+    for (size_t s = program.stages.size(); s-- > 0;) {
+      if (elements[s] == 0) continue;
+      const Stage& stage = program.stages[s];
+      elements[s] = std::min(elements[s], static_cast<double>(stage.tensor->elements));
+      operations_ += elements[s] * costs[s].operations;
+      if (costs[s].is_remembered) remembered_ += elements[s];
+      for (const Var& axis : stage.reduce_axes) {
+        places_[axis.get()] = static_cast<double>(axis->extent);
+      }
+      Visit(stage.body, [&](const Expr& e) {
+        const Stage* read = e->op == Op::kLoad ? program.FindStage(e->buffer.get()) : nullptr;
+        if (read != nullptr)
+          elements[static_cast<size_t>(read - program.stages.data())] += Of(e, *read);
+      });
+    }
+  }
+
+  double operations() const { return operations_; }
+  double remembered() const { return remembered_; }
+
+ private:
+  // Elements that a load reads in all, at most.
+  double Of(const Expr& load, const Stage& read) {
+    double count = 1;
+    for (size_t d = 0; d < read.axes.size(); ++d) {
+      std::set<const Variable*> axes;
+      Visit(load->args[d], [&](const Expr& e) {
+        if (e->op == Op::kVar) axes.insert(e->var.get());
+      });
+      double along = 1;
+      for (const Variable* axis : axes) along *= PlacesOf(axis);
+      along = std::min(along, static_cast<double>(read.axes[d]->extent));
+      double& places = places_.emplace(read.axes[d].get(), 1).first->second;
+      places = std::max(places, along);
+      count *= along;
+    }
+    return count;
+  }
+  double PlacesOf(const Variable* axis) const {
+    const auto found = places_.find(axis);
+    return found == places_.end() ? 1 : found->second;
+  }
+
+  std::map<const Variable*, double> places_;  // along axes of stages, where there are several
+  double operations_ = 0, remembered_ = 0;
+};
+
+// What all intermediate elements take.
+double OperationsOfAll(const TensorProgram& program) {
+  const std::vector<StageCost> costs = CostsOf(program);
+  double all = 0;
+  for (size_t s = 0; s < costs.size(); ++s) {
+    if (costs[s].is_remembered && costs[s].is_read) {
+      all += costs[s].operations * static_cast<double>(program.stages[s].tensor->elements);
+    }
+  }
+  return all;
+}
+
+// Do a few elements of an output together take about as long as all of what lies between them and
+// the inputs, or forget on the way what they need again?
+bool NeedsAll(const TensorProgram& program, const Stage& output) {
+  const Need need(program, output);
+  if (need.operations() < kWorthStages) return false;
+  return kFewestPoints * need.operations() >= OperationsOfAll(program) ||
+         need.remembered() > static_cast<double>(kMostRemembered) / 2;
+}
+
+// Evaluates points of one output.
+class Sampler {
+ public:
+  Sampler(const TensorProgram& program, int stage, int output, const Kept& kept, int threads)
+      : program_(program), stage_(stage), output_(output), kept_(kept), threads_(threads) {}
+
+  // The first sixteen, and of the others as many as are affordable.
+  std::vector<SamplePoint> Run(std::vector<Cluster> clusters, int64_t max_operations) const {
+    Cluster first;
+    for (Cluster& cluster : clusters) {
+      const auto end = cluster.begin() +
+                       static_cast<int64_t>(std::min(cluster.size(), kFewestPoints - first.size()));
+      first.insert(first.end(), cluster.begin(), end);
+      cluster.erase(cluster.begin(), end);
+    }
+    // The first points tell what others cost. Where that is much, each of the next knows what the
+    // first one has computed and no more, whatever threads there are; and instructions are counted,
+    // not time: so the choice of points is reproducible.
+    OnDemand known(program_, kept_);
+    std::vector<SamplePoint> all(first.size());
+    all[0] = Evaluate(known, first[0]);
+    const int64_t alone = known.operations();
+    int64_t others = 0;
+    if (alone < kWorthThreads) {
+      for (size_t p = 1; p < first.size(); ++p) all[p] = Evaluate(known, first[p]);
+      others = known.operations() - alone;
+    } else {
+      std::vector<std::unique_ptr<OnDemand>> sources(first.size());
+      InParallel(first.size() - 1, threads_, [&](std::atomic<size_t>& next) {
+        for (size_t p = ++next; p < first.size(); p = ++next) {
+          sources[p] = std::make_unique<OnDemand>(program_, kept_);
+          sources[p]->Remember(known);
+          all[p] = Evaluate(*sources[p], first[p]);
+        }
+      });
+      for (size_t p = 1; p < first.size(); ++p) {
+        others += sources[p]->operations();
+        known.Remember(*sources[p]);
+      }
+    }
+
+    const int64_t another = others / std::max<int64_t>(1, std::ssize(first) - 1) + 1;
+    int64_t left = max_operations - alone - others;
+    size_t affordable = 0;
+    for (; affordable < clusters.size(); ++affordable) {
+      if (clusters[affordable].empty()) continue;
+      left -= alone + another * std::ssize(clusters[affordable]);
+      if (left < 0) break;
+    }
+    std::vector<std::vector<SamplePoint>> results(affordable);
+    InParallel(affordable, threads_, [&](std::atomic<size_t>& next) {
+      OnDemand source(program_, kept_);
+      source.Remember(known);
+      for (size_t c = next++; c < affordable; c = next++) {
+        source.ForgetIfMuch();
+        for (const int64_t offset : clusters[c]) results[c].push_back(Evaluate(source, offset));
+      }
+    });
+    for (const auto& part : results) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }
+
+  // One after the other, each on all threads: for few whose reductions are long.
+  std::vector<SamplePoint> RunLong(const std::vector<Cluster>& clusters) const {
+    std::vector<SamplePoint> all;
+    OnDemand source(program_, kept_);
+    for (const Cluster& cluster : clusters) {
+      for (const int64_t offset : cluster) {
+        if (all.size() == kFewestPoints) return all;
+        all.push_back(PointOf(offset, source.OnThreads(stage_, offset, threads_)));
+      }
+    }
+    return all;
+  }
+
+ private:
+  SamplePoint Evaluate(OnDemand& source, int64_t offset) const {
+    return PointOf(offset, source.Computed(stage_, offset));
+  }
+
+  SamplePoint PointOf(int64_t offset, const Scalar& computed) const {
+    const Scalar result = AtLeastValue(computed);
+    const DType type = program_.stages[stage_].tensor->dtype;
+    return {output_,          offset,       InMemory(type, result.value),
+            result.magnitude, result.exact, result.uncertain};
+  }
+
+  const TensorProgram& program_;
+  const int stage_;
+  const int output_;
+  const Kept& kept_;
+  const int threads_;
+};
+
+}  // namespace
+
+std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
+                                         const std::function<double(int, int64_t)>& input,
+                                         int64_t count, uint64_t seed, int64_t max_operations,
+                                         int threads) {
+  int64_t outputs = 0;
+  bool needs_all = false;
+  for (const Stage& stage : program.stages) {
+    if (!stage.is_output) continue;
+    ++outputs;
+    needs_all = needs_all || NeedsAll(program, stage);
+  }
+  Kept kept(program, input);
+  if (needs_all) kept.KeepAll(threads);
+  Random random(seed);
+  std::vector<SamplePoint> points;
+  int output = 0;
+  for (size_t s = 0; s < program.stages.size(); ++s) {
+    const Stage& stage = program.stages[s];
+    if (!stage.is_output) continue;
+    const std::vector<Cluster> clusters = ChoosePoints(program, stage, count, random);
+    const Sampler sampler(program, static_cast<int>(s), output++, kept, threads);
+    const bool is_long = needs_all &&
+                         stage.tensor->elements < static_cast<int64_t>(kFewestPoints) &&
+                         kept.costs()[s].operations >= kWorthStages;
+    const std::vector<SamplePoint> own =
+        is_long ? sampler.RunLong(clusters) : sampler.Run(clusters, max_operations / outputs);
+    points.insert(points.end(), own.begin(), own.end());
+  }
+  return points;
+}
+
+std::vector<bool> AreUncertain(const TensorProgram& program, int output,
+                               absl::Span<const int64_t> offsets,
+                               const std::function<double(int, int64_t)>& input,
+                               int64_t max_operations, int threads) {
+  int stage = -1;
+  for (int o = 0; o <= output; ++o) {
+    do ++stage;
+    while (!program.stages[static_cast<size_t>(stage)].is_output);
+  }
+  std::vector<bool> found(offsets.size());
+  const Need need(program, program.stages[static_cast<size_t>(stage)]);
+  const auto affordable = static_cast<double>(max_operations) / std::max(1.0, need.operations());
+  if (static_cast<double>(offsets.size()) > affordable) return found;
+  const Kept kept(program, input);
+  std::vector<uint8_t> uncertain(offsets.size());
+  InParallel(offsets.size(), threads, [&](std::atomic<size_t>& next) {
+    OnDemand source(program, kept);
+    for (size_t i = next++; i < offsets.size(); i = next++) {
+      source.ForgetIfMuch();
+      uncertain[i] = source.Computed(stage, offsets[i]).uncertain ? 1 : 0;
+    }
+  });
+  std::copy(uncertain.begin(), uncertain.end(), found.begin());
+  return found;
+}
+
+}  // namespace heddle::search_space

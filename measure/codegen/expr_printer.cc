@@ -1,6 +1,7 @@
 #include "measure/codegen/expr_printer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -60,6 +61,25 @@ std::optional<Pair> PairOf(const Expr& cast) {
   const search_space::ModRem m = search_space::ModulusRemainder(Simplify(offset));
   if (m.modulus % 2 != 0) return std::nullopt;
   return Pair{Simplify(offset - search_space::Int(m.remainder % 2)), m.remainder % 2 != 0};
+}
+
+// A number of the definition, or a product of such, that is far from where reciprocals end.
+bool HasReciprocal(const Expr& divisor) {
+  double value = 1;
+  bool constant = true;
+  search_space::Visit(divisor, [&](const Expr& e) {
+    if (e->op == Op::kFloat) value *= e->float_value;
+    constant = constant && (e->op == Op::kFloat || e->op == Op::kMul);
+  });
+  return constant && std::abs(value) > 0x1p-100 && std::abs(value) < 0x1p100;
+}
+
+// Of whole numbers powers of what is negative are numbers, too, and the larger ones are off by
+// more.
+bool IsRoughExponent(const Expr& y) {
+  constexpr double kLargest = 16;
+  return y->op == Op::kFloat && std::abs(y->float_value) <= kLargest &&
+         std::nearbyint(y->float_value) != y->float_value;
 }
 
 Interval Intersect(const Interval& a, const Interval& b) {
@@ -275,7 +295,8 @@ std::optional<ExprPrinter::Text> ExprPrinter::ConvertInfix(const Expr& e) {
   return std::nullopt;
 }
 
-// Rounding to 16 bits is off by 2^-12: a quotient may be by 2^-22, an exponential by some 2^-17,
+// Rounding to 16 bits is off by 2^-12, a quotient by some 2^-22 anywhere: what is rounded may be
+// off by some 2^-17 before, an exponential or a power beyond the range of float16 by some 2^-15,
 // which the sides of a choice and factors hand on as it is.
 ExprPrinter::Text ExprPrinter::ConvertRounded(const Expr& e, Rounded rounded) {
   rounded_ = rounded;
@@ -284,13 +305,15 @@ ExprPrinter::Text ExprPrinter::ConvertRounded(const Expr& e, Rounded rounded) {
   return text;
 }
 
+ExprPrinter::Text ExprPrinter::CallHelper(const char* name, absl::string_view operands) {
+  helpers.insert(name);
+  return {absl::StrCat(name, "(", operands, ")")};
+}
+
 // 2^(x * log2(e)): what is off most is the argument, by |x| * 2^-24, where |x| is less than 104 or
 // else nothing is left. Zero in place of what is less than 2^-126, unless it is multiplied.
 ExprPrinter::Text ExprPrinter::ConvertRoughExp(const Expr& x, Rounded rounded) {
   static constexpr double kLog2E = 1.4426950408889634;
-  const char* const name =
-      rounded == Rounded::kWhole ? dialect_.rough_exp2_or_zero : dialect_.rough_exp2;
-  helpers.insert(name);
   double factor = kLog2E;
   Expr rest = x;
   for (size_t side = 0; x->op == Op::kMul && side < 2; ++side) {
@@ -299,7 +322,8 @@ ExprPrinter::Text ExprPrinter::ConvertRoughExp(const Expr& x, Rounded rounded) {
     rest = x->args[1 - side];
     break;
   }
-  return {absl::StrCat(name, "(", Convert(rest * search_space::Float(factor, x->type)).text, ")")};
+  return CallHelper(rounded == Rounded::kWhole ? "rough_exp2_or_zero" : "rough_exp2",
+                    Print(rest * search_space::Float(factor, x->type)));
 }
 
 std::optional<ExprPrinter::Text> ExprPrinter::ConvertRough(const Expr& e, Rounded rounded) {
@@ -307,28 +331,46 @@ std::optional<ExprPrinter::Text> ExprPrinter::ConvertRough(const Expr& e, Rounde
   if (e->op == Op::kMul || e->op == Op::kDiv) {
     const Text a = ConvertRounded(e->args[0], Rounded::kFactor);
     const Text b = ConvertRounded(e->args[1], Rounded::kFactor);
-    if (e->op == Op::kDiv && dialect_.rough_divide != nullptr) {
-      helpers.insert(dialect_.rough_divide);
-      return Text{absl::StrCat(dialect_.rough_divide, "(", a.text, ", ", b.text, ")")};
-    }
-    const char* const op = e->op == Op::kMul ? " * " : " / ";
-    return Text{absl::StrCat(At(a, kProduct), op, At(b, kUnary)), kProduct};
+    if (e->op == Op::kDiv) return Quotient(a, b, e->args[1]);
+    return Text{absl::StrCat(At(a, kProduct), " * ", At(b, kUnary)), kProduct};
   }
   if (e->op == Op::kSelect) {
     const Text condition = Convert(e->args[0]);
     const Text a = ConvertRounded(e->args[1], rounded), b = ConvertRounded(e->args[2], rounded);
     return ConvertChoice(condition, a, b);
   }
-  if (e->op == Op::kExp && dialect_.rough_exp2 != nullptr) {
-    return ConvertRoughExp(e->args[0], rounded);
+  if (!dialect_.approximates) return std::nullopt;
+  const Expr& x = e->args.empty() ? e : e->args[0];
+  if (e->op == Op::kExp) return ConvertRoughExp(x, rounded);
+  if (e->op == Op::kSigmoid) {
+    return CallHelper(rounded == Rounded::kWhole ? "rough_sigmoid_or_zero" : "rough_sigmoid",
+                      Print(x));
+  }
+  if (e->op == Op::kLog) return CallHelper("rough_log", Print(x));
+  if (e->op == Op::kPow && IsRoughExponent(e->args[1])) {
+    return CallHelper("rough_power", absl::StrCat(Print(x), ", ", Print(e->args[1])));
   }
   return std::nullopt;
+}
+
+// By a number of the definition: times its reciprocal, which is no further off than `divide`.
+ExprPrinter::Text ExprPrinter::Quotient(const Text& a, const Text& b, const Expr& divisor) {
+  if (!dialect_.approximates) {
+    return {absl::StrCat(At(a, kProduct), " / ", At(b, kUnary)), kProduct};
+  }
+  if (HasReciprocal(divisor)) {
+    return {absl::StrCat(At(a, kProduct), " * (1.0f / ", At(b, kUnary), ")"), kProduct};
+  }
+  return CallHelper("divide", absl::StrCat(a.text, ", ", b.text));
 }
 
 ExprPrinter::Text ExprPrinter::ConvertValue(const Expr& e) {
   if (e->type == DType::kFloat64) float64 = true;
   const Rounded rounded = std::exchange(rounded_, Rounded::kNot);
   if (std::optional<Text> rough = ConvertRough(e, rounded)) return *std::move(rough);
+  if (e->op == Op::kDiv && e->type == DType::kFloat32) {
+    return Quotient(Convert(e->args[0]), Convert(e->args[1]), e->args[1]);
+  }
   if (std::optional<Text> infix = ConvertInfix(e)) return *std::move(infix);
   switch (e->op) {
     case Op::kInt:
@@ -384,8 +426,12 @@ ExprPrinter::Text ExprPrinter::ConvertFunction(const Expr& e) {
   if (e->op == Op::kSigmoid) {
     const std::string one = FloatLiteral(dialect_, 1, e->type);
     const std::string exp = FunctionName(dialect_, Op::kExp, e->type, helpers);
-    return {absl::StrCat("(", one, " / (", one, " + ", exp, "(-", At(Convert(e->args[0]), kPrimary),
-                         ")))")};
+    const std::string sum =
+        absl::StrCat(one, " + ", exp, "(-", At(Convert(e->args[0]), kPrimary), ")");
+    if (dialect_.approximates && e->type == DType::kFloat32) {
+      return CallHelper("divide", absl::StrCat(one, ", ", sum));
+    }
+    return {absl::StrCat("(", one, " / (", sum, "))")};
   }
   std::string text = absl::StrCat(FunctionName(dialect_, e->op, e->type, helpers), "(");
   for (size_t i = 0; i < e->args.size(); ++i) {

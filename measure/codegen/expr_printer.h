@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "measure/codegen/dialects.h"
 #include "search_space/ir/expr/expr.h"
 #include "search_space/ir/expr/simplify.h"
@@ -76,8 +77,10 @@ class ExprPrinter {
   Text ConvertRounded(const search_space::Expr& e, Rounded rounded);
   // nullopt: as exact as elsewhere.
   std::optional<Text> ConvertRough(const search_space::Expr& e, Rounded rounded);
-  Text ConvertRoughExp(const search_space::Expr& x, Rounded rounded);  // of e^x
-  Text Widened(Text t) const;                                          // to a 64-bit C type
+  Text ConvertRoughExp(const search_space::Expr& x, Rounded rounded);              // of e^x
+  Text Quotient(const Text& a, const Text& b, const search_space::Expr& divisor);  // of float32
+  Text CallHelper(const char* name, absl::string_view operands);
+  Text Widened(Text t) const;   // to a 64-bit C type
   Text Narrowed(Text t) const;  // to a 32-bit C type, which its bounds must fit
   static std::string At(const Text& t, Level level);  // parenthesised where it binds less tightly
 

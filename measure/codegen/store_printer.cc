@@ -33,6 +33,37 @@ bool LoadsMemory(const Expr& e) {
   return found;
 }
 
+// However wide the accesses are.
+bool IsSameElement(const Expr& a, const Expr& b) {
+  return a->buffer == b->buffer && std::equal(a->args.begin(), a->args.end(), b->args.begin(),
+                                              b->args.end(), search_space::StructurallyEqual);
+}
+
+ExprList LoadsNeeded(const Expr& e);
+
+ExprList NeededByBoth(const Expr& a, const Expr& b) {
+  ExprList both;
+  const ExprList second = LoadsNeeded(b);
+  for (const Expr& load : LoadsNeeded(a)) {
+    const auto equal = [&load](const Expr& other) { return IsSameElement(load, other); };
+    if (std::any_of(second.begin(), second.end(), equal)) both.push_back(load);
+  }
+  return both;
+}
+
+// The loads from memory that a value needs, whichever sides of its choices it takes.
+ExprList LoadsNeeded(const Expr& e) {
+  if (e->op == Op::kLoad) return e->buffer->scope == Scope::kLocal ? ExprList{} : ExprList{e};
+  ExprList needed;
+  const bool chooses = e->op == Op::kSelect || e->op == Op::kAnd || e->op == Op::kOr;
+  for (size_t i = 0; i < (chooses ? 1 : e->args.size()); ++i) {
+    for (const Expr& load : LoadsNeeded(e->args[i])) needed.push_back(load);
+  }
+  if (e->op != Op::kSelect) return needed;
+  for (const Expr& load : NeededByBoth(e->args[1], e->args[2])) needed.push_back(load);
+  return needed;
+}
+
 // How many elements one access covers. Registers are accessed one by one: that costs nothing.
 int AccessLanes(const BufferRef& buffer, int lanes) {
   if (buffer->scope == Scope::kLocal || (lanes & (lanes - 1)) != 0) return 1;
@@ -67,9 +98,13 @@ void StorePrinter::Print(const StmtNode& s, const Var& var) {
 void StorePrinter::PrintChunk(const StmtNode& s, const Chunk& chunk) {
   temporaries_.clear();
   vectors_.clear();
+  bool chooses = false;
+  Visit(s.value, [&](const Expr& e) { chooses = chooses || e->op == Op::kSelect; });
   std::vector<Expr> values;
   for (int lane = 0; lane < chunk.count; ++lane) {
-    values.push_back(Prepare(s.value, Lane{chunk, lane, nullptr, chunk.count > 1}));
+    Lane at{chunk, lane, nullptr, chunk.count > 1};
+    if (chooses) at.Need(LoadsNeeded(s.value));
+    values.push_back(Prepare(s.value, at));
   }
   if (chunk.count == 2 && IsPair(s, out_.dialect)) {
     const std::string pack = absl::StrCat("pack_", search_space::NameOf(s.buffer->dtype));
@@ -121,7 +156,16 @@ int StorePrinter::Lane::WidthOf(const Expr& load) const {
 }
 
 StorePrinter::Lane StorePrinter::Lane::Where(const Expr& condition) const {
-  return {chunk, lane, guard == nullptr ? condition : guard && condition, vectors};
+  return {chunk, lane, guard == nullptr ? condition : guard && condition, vectors, needed};
+}
+
+void StorePrinter::Lane::Need(const ExprList& loads) {
+  for (const Expr& load : loads) {
+    const auto known = [&load](const Needed& n) { return IsSameElement(n.load, load); };
+    if (std::none_of(needed.begin(), needed.end(), known)) {
+      needed.push_back({load, guard, vectors});
+    }
+  }
 }
 
 // `condition` and `otherwise` stand around the load.
@@ -138,8 +182,18 @@ Expr StorePrinter::Loaded(const Expr& load, const Lane& at, DType type,
 }
 
 Expr StorePrinter::PrepareLoad(const Expr& e, const Lane& at) {
+  const bool in_place = at.guard == nullptr;
+  for (const Lane::Needed& n : at.needed) {
+    if (!IsSameElement(n.load, e)) continue;
+    return LoadedAt(n.load, Lane{at.chunk, at.lane, n.guard, n.vectors}, in_place);
+  }
+  return LoadedAt(e, at, in_place);
+}
+
+// `in_place`: what is no vector is loaded where it is needed.
+Expr StorePrinter::LoadedAt(const Expr& e, const Lane& at, bool in_place) {
   const int width = at.WidthOf(e);
-  if (e->buffer->scope == Scope::kLocal || (width == 1 && at.guard == nullptr)) {
+  if (e->buffer->scope == Scope::kLocal || (width == 1 && in_place)) {
     return Load(e->buffer, at.chunk.At(e->args, at.lane));
   }
   // Where the guard does not hold the first element is read instead: an address that exists, and
@@ -168,6 +222,7 @@ Expr StorePrinter::LoadOrZero(const Expr& condition, const Expr& e, const Lane& 
 Expr StorePrinter::PrepareSelect(const Expr& e, Lane at) {
   const Expr condition = Simplify(at.chunk.At(e->args[0], at.lane));
   if (condition->op == Op::kInt) return Prepare(e->args[condition->int_value != 0 ? 1 : 2], at);
+  at.Need(NeededByBoth(e->args[1], e->args[2]));
   for (int i = 0; i < at.chunk.count && at.vectors; ++i) {
     at.vectors = StructurallyEqual(condition, Simplify(at.chunk.At(e->args[0], i)));
   }

@@ -57,15 +57,25 @@ class StorePrinter {
     int lane;
     search_space::Expr guard;
     bool vectors;
+    // Loads that all sides of some choice around this need, or the value in any case: they are
+    // guarded as the choice is.
+    struct Needed {
+      search_space::Expr load;
+      search_space::Expr guard;
+      bool vectors;
+    };
+    std::vector<Needed> needed = {};
 
     Lane Where(const search_space::Expr& condition) const;  // when that holds, too
-    int WidthOf(const search_space::Expr& load) const;      // elements that one access covers
+    void Need(const search_space::ExprList& loads);
+    int WidthOf(const search_space::Expr& load) const;  // elements that one access covers
   };
   void PrintChunk(const search_space::StmtNode& s, const Chunk& chunk);
   // The value of one lane as an expression over temporaries. Vector loads, and loads that a select
   // guards, become temporaries first: all loads are issued together, none stands behind a branch.
   search_space::Expr Prepare(const search_space::Expr& e, const Lane& at);
   search_space::Expr PrepareLoad(const search_space::Expr& e, const Lane& at);
+  search_space::Expr LoadedAt(const search_space::Expr& e, const Lane& at, bool in_place);
   search_space::Expr PrepareSelect(const search_space::Expr& e, Lane at);
   search_space::Expr LoadOrZero(const search_space::Expr& condition, const search_space::Expr& e,
                                 const Lane& at);

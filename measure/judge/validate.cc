@@ -31,9 +31,10 @@ using search_space::TensorProgram;
 // bits).
 constexpr uint32_t kPoisonNan = 0x7fff7fff;
 constexpr uint32_t kPoisonHuge = 0x7bff7bff;
-// One element in so many may hang on a decision that rounding turns; instructions for finding out.
+// One element in so many may hang on a decision that rounding turns; instructions for looking up
+// what the definition says of elements that are not as expected.
 constexpr int64_t kLeastToUncertain = 256;
-constexpr int64_t kUncertainOperations = int64_t{1} << 28;
+constexpr int64_t kMostOperations = int64_t{1} << 28;
 // Devices allocate even numbers of bytes.
 int64_t Even(int64_t bytes) { return (bytes + 1) / 2 * 2; }
 
@@ -82,8 +83,8 @@ struct Case {
   // have changed; the host's is out of their reach, and none is called wrong that agrees with it.
   std::vector<Values> expected;
   Buffers expected_there;
-  // Of each output, elements that differed once, and whether the definition leaves them uncertain.
-  std::vector<absl::flat_hash_map<int64_t, bool>> uncertain;
+  // Of each output, what the definition says of elements that differed once.
+  std::vector<absl::flat_hash_map<int64_t, SamplePoint>> looked_up;
 };
 
 class DeviceValidator : public Validator {
@@ -125,7 +126,8 @@ class DeviceValidator : public Validator {
   absl::Status CompareAsTheHost(const Case& which, size_t output);
   Verdict CompareOutputs(Case& which);
   Verdict CompareOutput(Case& which, size_t output);
-  bool AreUncertain(Case& which, size_t output, const Mismatch& found) const;
+  bool IsNear(const Case& which, const SamplePoint& point, float got) const;
+  bool AllowsDefinition(Case& which, size_t output, const Mismatch& found, const Values& got) const;
   Verdict CheckRepetition(const char* when, const Buffers& outputs);
   Verdict ValidateOnce(LoadedProgram& program, Workspaces& workspaces);
   Verdict CheckGuards(const Workspaces* workspaces);
@@ -337,7 +339,7 @@ absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Case& which,
                                            Workspaces& workspaces) {
   HEDDLE_RETURN_IF_ERROR(RunCase(naive, which, workspaces, kPoisonNan));
   which.expected.clear();
-  which.uncertain.assign(outputs_.size(), {});
+  which.looked_up.assign(outputs_.size(), {});
   for (size_t o = 0; o < outputs_.size(); ++o) {
     HEDDLE_ASSIGN_OR_RETURN(fetched, Fetch(*set_outputs_[0][o], o));
     which.expected.push_back(std::move(fetched));
@@ -355,25 +357,45 @@ absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Workspaces& wor
   return absl::OkStatus();
 }
 
-// A decision that rounding may turn, such as which of two nearly equal scores is among a row's
-// best, is no mistake; where elements hang on one, they are few of an output's.
-bool DeviceValidator::AreUncertain(Case& which, size_t output, const Mismatch& found) const {
-  if (found.elements > static_cast<int64_t>(found.offsets.size()) ||
-      found.elements > outputs_[output]->elements / kLeastToUncertain) {
-    return false;
-  }
-  absl::flat_hash_map<int64_t, bool>& known = which.uncertain[output];
+// Does the definition allow elements that are not as expected? It does where they are as far from
+// it as the rounding of what they themselves are made of explains. And a decision that rounding may
+// turn, such as which of two nearly equal scores is among a row's best, is no mistake; but where
+// elements hang on one, they are few of an output's.
+bool DeviceValidator::AllowsDefinition(Case& which, size_t output, const Mismatch& found,
+                                       const Values& got) const {
+  if (found.elements > static_cast<int64_t>(found.offsets.size())) return false;
+  absl::flat_hash_map<int64_t, SamplePoint>& known = which.looked_up[output];
   std::vector<int64_t> unknown;
   std::copy_if(found.offsets.begin(), found.offsets.end(), std::back_inserter(unknown),
                [&](int64_t offset) { return !known.contains(offset); });
   const auto input = [&](int tensor, int64_t offset) {
     return inputs_.At(which.sampled.kind, tensor, offset);
   };
-  const std::vector<bool> answers = search_space::AreUncertain(
-      program_, static_cast<int>(output), unknown, input, kUncertainOperations, threads_);
-  for (size_t i = 0; i < unknown.size(); ++i) known[unknown[i]] = answers[i];
-  return std::all_of(found.offsets.begin(), found.offsets.end(),
-                     [&](int64_t offset) { return known.at(offset); });
+  for (const SamplePoint& point : search_space::EvaluateElements(
+           program_, static_cast<int>(output), unknown, input, kMostOperations, threads_)) {
+    known[point.offset] = point;
+  }
+  int64_t uncertain = 0;
+  for (const int64_t offset : found.offsets) {
+    const auto point = known.find(offset);
+    if (point == known.end()) return false;
+    if (point->second.uncertain) {
+      ++uncertain;
+    } else if (!IsNear(which, point->second, got[offset])) {
+      return false;
+    }
+  }
+  return uncertain <= outputs_[output]->elements / kLeastToUncertain;
+}
+
+// By its own rounding errors, and that to the output's type; not where all is exact.
+bool DeviceValidator::IsNear(const Case& which, const SamplePoint& point, float got) const {
+  const auto output = static_cast<size_t>(point.output);
+  if (which.sampled.allowed[output].absolute <= 0 || point.exact) return false;
+  const DType type = outputs_[output]->dtype;
+  const double rounding = search_space::IsNarrow(type) ? search_space::UnitRoundoff(type) : 0;
+  return Distance(got, static_cast<float>(point.value), 0) <=
+         Tolerance(program_, point.magnitude) + 2 * rounding * std::abs(point.value);
 }
 
 Verdict DeviceValidator::CompareOutput(Case& which, size_t output) {
@@ -396,7 +418,9 @@ Verdict DeviceValidator::CompareOutput(Case& which, size_t output) {
     if (absl::Status s = Restore(); !s.ok()) return FromStatus(s);
     return {Outcome::kOk, "", found.error};
   }
-  if (AreUncertain(which, output, found)) return {Outcome::kOk, "", found.error_of_others};
+  if (AllowsDefinition(which, output, found, *got)) {
+    return {Outcome::kOk, "", found.error_of_others};
+  }
   return {Outcome::kWrongAnswer,
           absl::StrFormat("%s is %.9g, expected %.9g (tolerance %.3g, %s inputs, seed %d); %d of "
                           "%d elements are wrong",

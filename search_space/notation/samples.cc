@@ -290,11 +290,11 @@ class Sampler {
     return all;
   }
 
- private:
   SamplePoint Evaluate(OnDemand& source, int64_t offset) const {
     return PointOf(offset, source.Computed(stage_, offset));
   }
 
+ private:
   SamplePoint PointOf(int64_t offset, const Scalar& computed) const {
     const Scalar result = AtLeastValue(computed);
     const DType type = program_.stages[stage_].tensor->dtype;
@@ -342,30 +342,29 @@ std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
   return points;
 }
 
-std::vector<bool> AreUncertain(const TensorProgram& program, int output,
-                               absl::Span<const int64_t> offsets,
-                               const std::function<double(int, int64_t)>& input,
-                               int64_t max_operations, int threads) {
+std::vector<SamplePoint> EvaluateElements(const TensorProgram& program, int output,
+                                          absl::Span<const int64_t> offsets,
+                                          const std::function<double(int, int64_t)>& input,
+                                          int64_t max_operations, int threads) {
   int stage = -1;
   for (int o = 0; o <= output; ++o) {
     do ++stage;
     while (!program.stages[static_cast<size_t>(stage)].is_output);
   }
-  std::vector<bool> found(offsets.size());
   const Need need(program, program.stages[static_cast<size_t>(stage)]);
-  const auto affordable = static_cast<double>(max_operations) / std::max(1.0, need.operations());
-  if (static_cast<double>(offsets.size()) > affordable) return found;
+  const double operations = need.operations() * static_cast<double>(offsets.size());
+  if (operations > static_cast<double>(max_operations)) return {};
   const Kept kept(program, input);
-  std::vector<uint8_t> uncertain(offsets.size());
+  const Sampler sampler(program, stage, output, kept, threads);
+  std::vector<SamplePoint> points(offsets.size());
   InParallel(offsets.size(), threads, [&](std::atomic<size_t>& next) {
     OnDemand source(program, kept);
     for (size_t i = next++; i < offsets.size(); i = next++) {
       source.ForgetIfMuch();
-      uncertain[i] = source.Computed(stage, offsets[i]).uncertain ? 1 : 0;
+      points[i] = sampler.Evaluate(source, offsets[i]);
     }
   });
-  std::copy(uncertain.begin(), uncertain.end(), found.begin());
-  return found;
+  return points;
 }
 
 }  // namespace heddle::search_space

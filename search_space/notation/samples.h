@@ -40,12 +40,11 @@ std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
                                          int64_t count, uint64_t seed, int64_t max_operations,
                                          int threads);
 
-// For each of these elements of an output whether it is `uncertain`. None is said to be where that
-// would take more than `max_operations`.
-std::vector<bool> AreUncertain(const TensorProgram& program, int output,
-                               absl::Span<const int64_t> offsets,
-                               const std::function<double(int, int64_t)>& input,
-                               int64_t max_operations, int threads);
+// The same for elements that are given; none where that takes more than `max_operations`.
+std::vector<SamplePoint> EvaluateElements(const TensorProgram& program, int output,
+                                          absl::Span<const int64_t> offsets,
+                                          const std::function<double(int, int64_t)>& input,
+                                          int64_t max_operations, int threads);
 
 }  // namespace heddle::search_space
 

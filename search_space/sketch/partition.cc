@@ -38,6 +38,8 @@ constexpr int64_t kMostNodesOfOne = 20000, kMostNodesTried = 80000;
 constexpr double kComputedAgain = 2;
 // Instructions of what is not as soon loaded: an exponential, a root; and elements that read it.
 constexpr double kCostly = 10;
+// Of a load at what another one reads.
+constexpr double kGatherInstructions = 8;
 constexpr int64_t kRepeated = 16;
 // What a partition must save, since others know more ways to compute their kernels.
 constexpr double kWorthwhile = 0.97;
@@ -97,6 +99,14 @@ class InstructionCounter {
   }
 
  private:
+  static bool IsGather(const Expr& load) {
+    bool found = false;
+    for (const Expr& index : load->args) {
+      Visit(index, [&](const Expr& e) { found = found || e->op == Op::kLoad; });
+    }
+    return found;
+  }
+
   // The hash of what the expression computes; equal ones are taken for the same.
   uint64_t Walk(const Expr& e, bool counts) {
     const bool is_shared = IsShared(e);
@@ -107,10 +117,13 @@ class InstructionCounter {
     const bool is_outside = std::any_of(outside_.begin(), outside_.end(), [&](const Expr& o) {
       return o == e || StructurallyEqual(o, e);
     });
-    counts = counts && !is_outside && e->op != Op::kLoad && e->type != DType::kInt64;
+    counts =
+        counts && !is_outside && e->type != DType::kInt64 && (e->op != Op::kLoad || IsGather(e));
     uint64_t hash = absl::HashOf(e->op, e->type, e->int_value, e->float_value, e->var, e->buffer);
     for (const Expr& arg : e->args) hash = absl::HashOf(hash, Walk(arg, counts));
-    if (counts && counted_.insert(hash).second) count_ += InstructionsOf(e->op);
+    if (counts && counted_.insert(hash).second) {
+      count_ += e->op == Op::kLoad ? kGatherInstructions : InstructionsOf(e->op);
+    }
     if (is_shared) hashes_.emplace(walk, hash);
     return hash;
   }
@@ -340,14 +353,24 @@ int64_t NodesOf(const ProgramShape& shape) {
   return nodes;
 }
 
+// Is it more to compute an element than to load it, for a reader of many more elements?
+bool IsWorthLoading(const Expr& body, const Buffer& tensor, const Buffer& reader) {
+  return reader.elements >= kRepeated * tensor.elements && Instructions(body) >= kCostly;
+}
+
 // Is all of it one elementwise kernel, whose stages are computed at several places, as those of a
-// Runge-Kutta method that read their neighbours are?
+// Runge-Kutta method that read their neighbours are, or for each of many elements that read the
+// same, as angles that all heads are turned by?
 bool ComputesAgain(const ProgramShape& definition) {
   const KernelShape& kernel = definition.kernels[0];
   if (!kernel.reductions.empty()) return false;
+  const ScheduledStage& root = definition.stage(kernel.root);
   double once = 0;
-  for (const Stage& s : definition.schedule.program().stages) once += Instructions(s.body);
-  return Instructions(definition.stage(kernel.root).body) >= kComputedAgain * once;
+  for (const Stage& s : definition.schedule.program().stages) {
+    once += Instructions(s.body);
+    if (!s.is_output && IsWorthLoading(s.body, *s.tensor, *root.tensor)) return true;
+  }
+  return Instructions(root.body) >= kComputedAgain * once;
 }
 
 class Partitioner {
@@ -431,14 +454,13 @@ class Partitioner {
   // where that is more than to load it.
   bool IsComputedAgain(const ScheduledStage& s) const {
     const std::vector<int> readers = unscheduled_.ReadersOf(s.tensor.get());
-    const bool is_costly = Instructions(s.body) >= kCostly;
     return readers.size() > 1 || std::any_of(readers.begin(), readers.end(), [&](int r) {
              const ScheduledStage& reader = unscheduled_.stage(r);
              const std::vector<Expr> loads = LoadsIn(reader.body);
              return reader.is_reduction() ||
                     std::count_if(loads.begin(), loads.end(),
                                   [&](const Expr& l) { return l->buffer == s.tensor; }) > 1 ||
-                    (is_costly && reader.tensor->elements >= kRepeated * s.tensor->elements);
+                    IsWorthLoading(s.body, *s.tensor, *reader.tensor);
            });
   }
   static bool IsStageable(const ProgramShape& shape, int stage) {

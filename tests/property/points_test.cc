@@ -88,6 +88,8 @@ constexpr Case kCases[] = {
     {"column_gradients", "m=300,n=8"},
     {"column_gradients", "m=61,n=7"},
     {"centred", "m=6,n=40"},
+    {"chosen", "m=5,n=37"},
+    {"chosen", "m=8,n=64"},
     {"spread_twice", "n=8"},
     {"two_layers", "m=9,n=13,k=7,o=5"},
     {"two_layers", "m=12,n=24,k=16,o=8"},
@@ -275,6 +277,11 @@ op centred(m, n) {
   S[i: m] = sum(r: n) X[i, r]
   out M[i: m] = S[i] / 8
   out Y[i: m, j: n] = X[i, j] - M[i]
+}
+op chosen(m, n) {
+  in X[m, n], Z[m, n]
+  out Y[i: m, j: n] = select(X[i, j] < 0, Z[i, j] * X[i, j], select(j % 3 == 0, X[i, j], 1 - X[i, j]))
+  out S[i: m] = sum(r: n) select(Z[i, r] < 1 && X[i, r] < 1, X[i, r], Z[i, r])
 }
 op mixed_product(m, n, k) {
   in A[m, k]: bfloat16, B[k, n]: float16, C[m, n]

@@ -156,11 +156,18 @@ template <int kPending>
 $helper void async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
-//// rough_divide
-// a / b, off by 2^-22 of it.
-$helper float rough_divide(float a, float b) {
+//// divide
+// a / b, off by two units in the last place at most.
+$helper float divide(float a, float b) {
   float r;
   asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+//// square_root
+// Off by 2^-23 of it at most.
+$helper float square_root(float x) {
+  float r;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 //// rough_exp2
@@ -175,6 +182,34 @@ $helper float rough_exp2(float x) {
 $helper float rough_exp2_or_zero(float x) {
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+//// rough_sigmoid .approx
+//// rough_sigmoid_or_zero .approx.ftz
+// 1 / (1 + e^-x), off by 2^-17 of it; of the second what is less than 2^-126 is 0.
+$helper float $0(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * -1.44269504f));
+  asm("rcp$1.f32 %0, %1;" : "=f"(r) : "f"(1.0f + r));
+  return r;
+}
+//// rough_log
+// Off by 2^-18 of it: 2^-22 and the factor's rounding, but near 1, where the error is as large and
+// the logarithm is not, by a series.
+$helper float rough_log(float x) {
+  float r;
+  asm("lg2.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+  const float t = x - 1.0f;
+  const float series = t * (1.0f + t * (-0.5f + t * (0.333333333f - t * 0.25f)));
+  return fabsf(t) < 0.0625f ? series : r * 0.693147181f;
+}
+//// rough_power
+// x^y of a constant y of at most 16 that is no integer: the exponent of 2 is off by 2^-21.6 of it,
+// or by y * 2^-22 where x is near 1. NaN where x is less than 0, -infinity included.
+$helper float rough_power(float x, float y) {
+  float r;
+  asm("lg2.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+  asm("ex2.approx.f32 %0, %1;" : "=f"(r) : "f"(y * r));
   return r;
 }
 //// from_float16

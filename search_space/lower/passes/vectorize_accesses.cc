@@ -118,9 +118,12 @@ class LoopVectorizer {
     }
     if (e->op == Op::kSelect) {
       // Lanes of a wide load stand or fall together.
-      if (!IsUniform(e->args[0], lane_)) return e;
+      if (!IsUniform(e->args[0], lane_)) {
+        return Select(Widen(e->args[0]), e->args[1], e->args[2]);
+      }
       return Select(AtZero(e->args[0], lane_), Widen(e->args[1]), Widen(e->args[2]));
     }
+    if (e->op == Op::kAnd || e->op == Op::kOr) return e;  // the second of two decides nothing alone
     std::shared_ptr<ExprNode> changed;
     for (size_t i = 0; i < e->args.size(); ++i) {
       Expr arg = Widen(e->args[i]);

@@ -321,12 +321,7 @@ class RowFinder {
       double iterations = 1;
       for (const Var& v : s.axes) iterations *= static_cast<double>(v->extent);
       for (const Var& v : s.reduce_axes) iterations *= static_cast<double>(v->extent);
-      Expr largest;
-      VisitLoads(s, [&](const Expr& load) {
-        const int64_t more =
-            largest == nullptr ? 1 : load->buffer->elements - largest->buffer->elements;
-        if (more > 0 || (more == 0 && !IsReadAlong(s, largest))) largest = load;
-      });
+      const Expr largest = LargestRead(s);
       if (largest == nullptr) {
         Visit(s.body, [&](const Expr& e) {
           const bool walks = e->op == Op::kLoad && MentionsAny(e, {s.reduce_axes.back().get()});
@@ -340,6 +335,35 @@ class RowFinder {
     }
     if (ok) FindVector();
     return ok;
+  }
+  // Null where no values are read. Those that indices of the row name lie anywhere: there these
+  // indices count.
+  Expr LargestRead(const ScheduledStage& s) const {
+    Expr largest;
+    const auto consider = [&](const Expr& load) {
+      const int64_t more =
+          largest == nullptr ? 1 : load->buffer->elements - largest->buffer->elements;
+      if (more > 0 || (more == 0 && !IsReadAlong(s, largest))) largest = load;
+    };
+    VisitLoads(s, [&](const Expr& load) {
+      const ExprList indices = IndicesOfRow(s, load);
+      for (const Expr& index : indices) consider(index);
+      if (indices.empty()) consider(load);
+    });
+    return largest;
+  }
+  // Read along the row to find what is loaded; none where that lies side by side along another
+  // axis.
+  ExprList IndicesOfRow(const ScheduledStage& s, const Expr& load) const {
+    const auto lies_along = [&](const Var& v) { return RunsAlong(load->args.back(), v); };
+    ExprList indices;
+    if (strided_ || std::any_of(s.axes.begin(), s.axes.end(), lies_along)) return indices;
+    for (const Expr& index : load->args) {
+      Visit(index, [&](const Expr& e) {
+        if (e->op == Op::kLoad && IsReadAlong(s, e)) indices.push_back(e);
+      });
+    }
+    return indices;
   }
   // Has each row elements of its own, of all that is read? Those of windows have not.
   bool ReusesInRowAlone(const ScheduledStage& s) const {

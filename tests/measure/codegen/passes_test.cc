@@ -81,6 +81,56 @@ TEST(WriteOutUpdates, OfANestThatIsTooLongOnlyItsParts) {
   EXPECT_EQ(many->body[0]->kind, StmtNode::Kind::kSeq) << ToString(s);
 }
 
+TEST(HoistInvariants, OnlyWhatIsCostlyAndFixed) {
+  const auto xs = tests::Buf("X", Scope::kGlobal, {128}), g = tests::Buf("G", Scope::kGlobal, {1}),
+             a = tests::Buf("A", Scope::kLocal, {2}), s = tests::Buf("S", Scope::kLocal, {1});
+  const Var k = MakeVar("k", 8), t = MakeVar("t", 16), i = MakeVar("i", 2);
+  const auto of = [](Op op, const Expr& x) { return MakeExpr(op, {x}); };
+  const Expr fixed = of(Op::kLog, Load(a, {VarExpr(i)}) + Load(g, {Int(0)}));
+  const Expr sum = Load(s, {Int(0)}), x = Load(xs, {VarExpr(k) * Int(16) + VarExpr(t)});
+  const auto loop = [&](ForKind kind, const Expr& value) {
+    return For(i, ForKind::kUnrolled, For(k, kind, Store(s, {Int(0)}, sum + value)));
+  };
+  const Stmt hoisted =
+      HoistInvariants(loop(ForKind::kSerial, of(Op::kExp, x / Load(a, {Int(0)}) - fixed) * fixed *
+                                                 of(Op::kRsqrt, Load(a, {Int(1)}))));
+  EXPECT_EQ(ToString(hoisted), R"(unrolled i in 0..2
+  alloc local float32 invariant[2]
+  invariant[0] = log(A[i] + G[0])
+  invariant[1] = rsqrt(A[1])
+  for k in 0..8
+    S[0] = S[0] + exp(X[k * 16 + t] / A[0] - invariant[0]) * invariant[0] * invariant[1]
+)");
+  const auto is_left = [&](ForKind kind, const Expr& value) {
+    const Stmt before = loop(kind, value);
+    return HoistInvariants(before) == before;
+  };
+  EXPECT_FALSE(is_left(ForKind::kSerial, fixed));
+  EXPECT_TRUE(is_left(ForKind::kUnrolled, fixed)) << "compilers see that";
+  EXPECT_TRUE(is_left(ForKind::kSerial, of(Op::kLog, sum))) << "changes";
+  EXPECT_TRUE(is_left(ForKind::kSerial, of(Op::kLog, x))) << "differs";
+  EXPECT_TRUE(is_left(ForKind::kSerial, of(Op::kLog, Load(xs, {VarExpr(t)})))) << "may not exist";
+  EXPECT_TRUE(is_left(ForKind::kSerial, Load(a, {Int(0)}) * Load(a, {Int(1)}))) << "costs little";
+}
+
+TEST(HoistDivisors, AreReciprocals) {
+  const auto xs = tests::Buf("X", Scope::kGlobal, {8}), a = tests::Buf("A", Scope::kLocal, {1}),
+             s = tests::Buf("S", Scope::kLocal, {1});
+  const Var k = MakeVar("k", 8);
+  const Expr x = Load(xs, {VarExpr(k)}), d = Load(a, {Int(0)});
+  const auto loop = [&](const Expr& value) {
+    return For(k, ForKind::kSerial, Store(s, {Int(0)}, Load(s, {Int(0)}) + value));
+  };
+  EXPECT_EQ(ToString(HoistDivisors(loop(x / d))), R"(alloc local float32 inverse[2]
+inverse[0] = select(8.5070591730234616e+37 < abs(A[0]), 0.25, select(abs(A[0]) < 1.1754943508222875e-38, 16777216, 1))
+inverse[1] = 1 / (A[0] * inverse[0])
+for k in 0..8
+  S[0] = S[0] + X[k] * inverse[0] * inverse[1]
+)");
+  const Stmt others = loop(d / x + x / Float(3, DType::kFloat32) + x / Load(s, {Int(0)}));
+  EXPECT_EQ(HoistDivisors(others), others);
+}
+
 // for s rotating r: R[r] = 0, or Y[r] = 0.
 Stmt Rotating(Scope scope, int64_t extent) {
   auto loop = std::make_shared<StmtNode>(

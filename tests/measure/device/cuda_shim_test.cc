@@ -8,10 +8,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "measure/codegen/codegen.h"
+#include "measure/codegen/dialects.h"
+#include "measure/codegen/helpers.h"
 #include "measure/device/compare.h"
 #include "tests/measure/sample_programs.h"
 #include "tests/support.h"
@@ -123,6 +126,57 @@ TEST_F(CudaShim, GuardedLoadsStayInside) {
 
 TEST_F(CudaShim, GuardedLoadsMoveWithTheirLoop) {
   const Ran ran = RunUnderTsan(tests::MovingCopy(), "Y[i] == (i < 77 ? X[i] : 0)");
+  EXPECT_EQ(ran.exit_code, 0) << ran.output;
+}
+
+// With instructions that are off by as much as PTX allows, in either direction.
+TEST_F(CudaShim, RoughFunctionsAreAsExactAsTheySay) {
+  const std::string helpers =
+      Prelude(DialectOf(search_space::Api::kCuda),
+              {"rough_sigmoid", "rough_sigmoid_or_zero", "rough_log", "rough_power"}, false);
+  const std::regex instruction(
+      R"re(asm\("(\w+)\.approx[.\w]* %0, %1;" : "=f"\(r\) : "f"\((.*)\)\);)re");
+  const std::string source = R"(
+float off;
+float ex2(float x) { return std::exp2((double)x) * (1 + off * 0x1p-22); }
+float rcp(float x) { return 1 / (double)x * (1 + off * 0x1p-23); }
+float lg2(float x) {
+  const double y = std::log2((double)x);
+  return !std::isfinite(y) ? y : y + off * (x > 0.5f && x < 2 ? 1 : std::abs(y)) * 0x1p-22;
+}
+)" + std::regex_replace(helpers, instruction, "r = $1($2);");
+  const Ran ran = RunUnderTsan(source, R"(
+int main() {
+  const auto near = [](float got, double expected, double by) {
+    return std::abs(got - expected) <= by * std::abs(expected);
+  };
+  for (float direction : {-1.0f, 1.0f}) {
+    off = direction;
+    for (float x = -87; x < 87; x += 0.0137f) {
+      const double gate = 1 / (1 + std::exp(-(double)x));
+      if (!near(rough_sigmoid(x), gate, 0x1p-17)) return 3;
+      if (!near(rough_sigmoid_or_zero(x), gate, 0x1p-17)) return 4;
+      const float e = std::exp(x);
+      if (!near(rough_log(e), std::log((double)e), 0x1p-18)) return 5;
+      if (!near(rough_power(e, 0.4545f), std::pow((double)e, 0.4545f), 0x1p-16)) return 6;
+      const float b = std::exp(x / 16);
+      if (!near(rough_power(b, -15.5f), std::pow((double)b, -15.5), 0x1p-15)) return 7;
+    }
+    for (float t = 0x1p-23f; t < 0.5f; t *= 1.01f) {
+      if (!near(rough_log(1 + t), std::log((double)(1 + t)), 0x1p-18)) return 8;
+      if (!near(rough_log(1 - t), std::log((double)(1 - t)), 0x1p-18)) return 9;
+      if (!near(rough_power(1 + t, 15.5f), std::pow((double)(1 + t), 15.5), 0x1p-17)) return 10;
+    }
+  }
+  off = 0;
+  const float infinity = INFINITY;
+  if (rough_log(0) != -infinity || rough_log(infinity) != infinity) return 11;
+  if (!std::isnan(rough_log(-1))) return 11;
+  if (rough_power(0, 0.5f) != 0 || rough_power(0, -0.5f) != infinity) return 12;
+  if (rough_power(infinity, 0.5f) != infinity || !std::isnan(rough_power(-1, 0.5f))) return 13;
+  return rough_sigmoid(-infinity) == 0 && rough_sigmoid(infinity) == 1 ? 0 : 14;
+}
+)");
   EXPECT_EQ(ran.exit_code, 0) << ran.output;
 }
 

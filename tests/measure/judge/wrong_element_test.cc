@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(UncertainElementTest, IsRightEitherWayWhereSuchAreFew) {
   const auto ops = search_space::ParseOperators(
       "op chosen(n) { in X[n, 8]  S[i: n] = sum(r: 8) exp(X[i, r])  "
-      "T[i: n] = S[i] * select(i == 5, 1.000000001, 2)  "
+      "T[i: n] = S[i] * select(i == 5, 1.0000005, 2)  "
       "out Y[i: n] = select(S[i] < T[i], S[i] * S[i], S[i] * S[i] * 3) }");
   ASSERT_TRUE(ops.ok()) << ops.status();
   for (const auto& [shape, at, outcome] :

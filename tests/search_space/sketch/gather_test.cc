@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "search_space/check/interpret.h"
@@ -11,6 +12,7 @@
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/search_space/products.h"
 #include "tests/support.h"
 
 namespace heddle::search_space {
@@ -207,6 +209,74 @@ TEST(Gather, IndicesAreValuesOfReductions) {
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       EXPECT_TRUE(Verify(*lowered, target).ok()) << text;
     }
+  }
+}
+
+constexpr const char* kReductions = R"(
+op moments(m, n, v) {
+  in X[v], I[m, n]: index(v)
+  S[i: m] = sum(r: n) X[I[i, r]]
+  Q[i: m] = sum(r: n) X[I[i, r]] * X[I[i, r]]
+  out A[i: m]: float32 = S[i] * 2
+  out B[i: m]: float32 = Q[i] - S[i]
+}
+op greatest(m, n, v) { in X[v], I[m, n]: index(v) out Y[i: m] = max(r: n) X[I[i, r]] }
+op of_own(m, n, v) {
+  in X[m, v], I[m, n]: index(v)
+  M[i: m] = max(r: n) X[i, I[i, r]]
+  out Y[i: m, j: n] = X[i, I[i, j]] - M[i]
+}
+op two_tables(m, n, v) {
+  in X[v], Y[v, 2], I[m, n]: index(v), J[m, n]: index(v)
+  out Z[i: m]: float32 = sum(r: n) X[I[i, r]] * Y[J[i, r], 1]
+}
+op planes(m, n, v) { in X[v], I[m, n, n]: index(v) out Y[i: m]: float32 = sum(q: n, r: n) X[I[i, q, r]] }
+op twice(m, n, v) {
+  in X[v], J[v]: index(v), I[m, n]: index(v)
+  out Y[i: m]: float32 = sum(r: n) X[J[I[i, r]]]
+}
+op codes(m, n, v) {
+  in X[n], C[v], W[m, n]: index(v), A[m, n / 4]
+  out Y[i: m]: float32 = sum(r: n) X[r] * C[W[i, r]] * A[i, r / 4]
+}
+op bags(m, n, v) { in X[v, 16], I[m, n]: index(v) out Y[i: m, c: 16] = sum(r: n) X[I[i, r], c] }
+op columns(m, n, v) { in X[v], I[n, m]: index(v) out Y[i: m] = sum(r: n) X[I[r, i]] }
+op window(m, n, v) { in X[v], I[m + n]: index(v) out Y[i: m] = sum(r: n) X[I[i + r]] }
+)";
+
+std::set<std::string> SketchesOf(const std::string& op, const std::string& shape) {
+  const auto space = SearchSpace::Create(InstantiatedFrom(kReductions, op, shape, DType::kFloat32),
+                                         *FindTarget("h100"));
+  EXPECT_TRUE(space.ok()) << space.status();
+  std::set<std::string> names;
+  Rng rng(1);
+  for (int i = 0; i < 50; ++i) {
+    const std::string text = space->Print(*space->Sample(rng));
+    names.insert(text.substr(0, text.find(':')));
+  }
+  return names;
+}
+
+// What indices name lies anywhere: they are what is read along the rows.
+TEST(Gather, ReductionsReadTheirIndicesAlongRows) {
+  for (const char* op :
+       {"moments", "greatest", "of_own", "two_tables", "planes", "twice", "codes"}) {
+    SCOPED_TRACE(op);
+    EXPECT_THAT(SketchesOf(op, "m=4096,n=64,v=1000"),
+                testing::Contains(testing::StartsWith("rows")));
+    for (const DType type : {DType::kFloat32, DType::kFloat16}) {
+      ExpectPointsCompute(InstantiatedFrom(kReductions, op, "m=35,n=28,v=19", type),
+                          *FindTarget("h100"), " rows");
+    }
+  }
+}
+
+// Not where rows of a table lie side by side, or results share their indices.
+TEST(Gather, OtherReductionsAreNoRows) {
+  for (const char* op : {"bags", "columns", "window"}) {
+    EXPECT_THAT(SketchesOf(op, "m=4096,n=64,v=1000"),
+                testing::Not(testing::Contains(testing::StartsWith("rows"))))
+        << op;
   }
 }
 

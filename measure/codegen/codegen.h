@@ -26,8 +26,8 @@ inline constexpr int kGeneratorVersion = 28;
 // are tested elsewhere in a few programs; since 26 there is narrow_factors; since 27 there are
 // separate_window and recompute, merge_axes goes on through reductions and outputs, rows may have
 // several results, and a remainder in what is read at a remainder is left out, which is other
-// source and no other steps; since 28 so are quotients and roots of float32 and what all sides of a
-// choice read. What a record is of says its hash.
+// source and no other steps; since 28 so are what all sides of a choice read, functions that are
+// rounded to 16 bits, and what does not change in a loop. What a record is of says its hash.
 inline constexpr int kSameCodeSince = 12;
 // Whether two versions give the same code from the same steps, up to names and comments.
 constexpr bool SameCode(int a, int b) {

@@ -21,8 +21,8 @@ using search_space::IsNarrow;
 using search_space::Op;
 
 // For NVRTC's sake addresses are counted from pointers, and nests are written out.
-constexpr Pass kCudaPasses[] = {HoistInvariants, HoistDivisors, WriteOutUpdates,
-                                UnrollRotatingRegisters, CountFromPointers};
+constexpr Pass kCudaPasses[] = {HoistInvariants, WriteOutUpdates, UnrollRotatingRegisters,
+                                CountFromPointers};
 constexpr Pass kOpenClPasses[] = {HoistInvariants, UnrollRotatingRegisters};
 
 std::string CudaQualifiers(int64_t threads, int min_blocks) {
@@ -234,10 +234,6 @@ std::string FunctionName(const Dialect& dialect, Op op, DType type,
         absl::StrCat("nan_", search_space::NameOf(op), type == DType::kFloat64 ? "_f64" : "_f32");
     helpers.insert(name);
     return name;
-  }
-  if (op == Op::kSqrt && type == DType::kFloat32 && dialect.approximates) {
-    helpers.insert("square_root");
-    return "square_root";
   }
   const std::string name = op == Op::kAbs ? "fabs" : search_space::NameOf(op);
   return type == DType::kFloat64 ? name : name + dialect.function32;

@@ -31,7 +31,7 @@ struct Dialect {
   const char* vector_of[2];  // before and after the type in the value of a vector: (float4)(a, b)
   int most_lanes;            // of a vector
   const char* function32;    // ends the names of functions of float32
-  bool approximates;         // has helpers divide and square_root of float32, and rough_*
+  bool approximates;         // has the helpers rough_*
   bool packs;                // has helpers pack_float16 and pack_bfloat16
   const char* global;        // address space of a pointer
   const char* shared;
@@ -91,8 +91,7 @@ std::string LaneOf(const Dialect& dialect, search_space::DType type, const std::
 std::string ConvertNarrow(search_space::DType to, search_space::DType from, const std::string& text,
                           std::set<std::string>& helpers);
 
-// The function that computes a unary or binary operation that has no operator, off by no more than
-// a few units in the last place.
+// The function that computes a unary or binary operation that has no operator; precise forms only.
 std::string FunctionName(const Dialect& dialect, search_space::Op op, search_space::DType type,
                          std::set<std::string>& helpers);
 

@@ -331,7 +331,7 @@ std::optional<ExprPrinter::Text> ExprPrinter::ConvertRough(const Expr& e, Rounde
   if (e->op == Op::kMul || e->op == Op::kDiv) {
     const Text a = ConvertRounded(e->args[0], Rounded::kFactor);
     const Text b = ConvertRounded(e->args[1], Rounded::kFactor);
-    if (e->op == Op::kDiv) return Quotient(a, b, e->args[1]);
+    if (e->op == Op::kDiv) return RoughQuotient(a, b, e->args[1]);
     return Text{absl::StrCat(At(a, kProduct), " * ", At(b, kUnary)), kProduct};
   }
   if (e->op == Op::kSelect) {
@@ -353,24 +353,21 @@ std::optional<ExprPrinter::Text> ExprPrinter::ConvertRough(const Expr& e, Rounde
   return std::nullopt;
 }
 
-// By a number of the definition: times its reciprocal, which is no further off than `divide`.
-ExprPrinter::Text ExprPrinter::Quotient(const Text& a, const Text& b, const Expr& divisor) {
+// By a number of the definition: times its reciprocal, which is no further off than `rough_divide`.
+ExprPrinter::Text ExprPrinter::RoughQuotient(const Text& a, const Text& b, const Expr& divisor) {
   if (!dialect_.approximates) {
     return {absl::StrCat(At(a, kProduct), " / ", At(b, kUnary)), kProduct};
   }
   if (HasReciprocal(divisor)) {
     return {absl::StrCat(At(a, kProduct), " * (1.0f / ", At(b, kUnary), ")"), kProduct};
   }
-  return CallHelper("divide", absl::StrCat(a.text, ", ", b.text));
+  return CallHelper("rough_divide", absl::StrCat(a.text, ", ", b.text));
 }
 
 ExprPrinter::Text ExprPrinter::ConvertValue(const Expr& e) {
   if (e->type == DType::kFloat64) float64 = true;
   const Rounded rounded = std::exchange(rounded_, Rounded::kNot);
   if (std::optional<Text> rough = ConvertRough(e, rounded)) return *std::move(rough);
-  if (e->op == Op::kDiv && e->type == DType::kFloat32) {
-    return Quotient(Convert(e->args[0]), Convert(e->args[1]), e->args[1]);
-  }
   if (std::optional<Text> infix = ConvertInfix(e)) return *std::move(infix);
   switch (e->op) {
     case Op::kInt:
@@ -426,12 +423,8 @@ ExprPrinter::Text ExprPrinter::ConvertFunction(const Expr& e) {
   if (e->op == Op::kSigmoid) {
     const std::string one = FloatLiteral(dialect_, 1, e->type);
     const std::string exp = FunctionName(dialect_, Op::kExp, e->type, helpers);
-    const std::string sum =
-        absl::StrCat(one, " + ", exp, "(-", At(Convert(e->args[0]), kPrimary), ")");
-    if (dialect_.approximates && e->type == DType::kFloat32) {
-      return CallHelper("divide", absl::StrCat(one, ", ", sum));
-    }
-    return {absl::StrCat("(", one, " / (", sum, "))")};
+    return {absl::StrCat("(", one, " / (", one, " + ", exp, "(-", At(Convert(e->args[0]), kPrimary),
+                         ")))")};
   }
   std::string text = absl::StrCat(FunctionName(dialect_, e->op, e->type, helpers), "(");
   for (size_t i = 0; i < e->args.size(); ++i) {

@@ -77,8 +77,8 @@ class ExprPrinter {
   Text ConvertRounded(const search_space::Expr& e, Rounded rounded);
   // nullopt: as exact as elsewhere.
   std::optional<Text> ConvertRough(const search_space::Expr& e, Rounded rounded);
-  Text ConvertRoughExp(const search_space::Expr& x, Rounded rounded);              // of e^x
-  Text Quotient(const Text& a, const Text& b, const search_space::Expr& divisor);  // of float32
+  Text ConvertRoughExp(const search_space::Expr& x, Rounded rounded);  // of e^x
+  Text RoughQuotient(const Text& a, const Text& b, const search_space::Expr& divisor);
   Text CallHelper(const char* name, absl::string_view operands);
   Text Widened(Text t) const;   // to a 64-bit C type
   Text Narrowed(Text t) const;  // to a 32-bit C type, which its bounds must fit

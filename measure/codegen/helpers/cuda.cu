@@ -156,18 +156,11 @@ template <int kPending>
 $helper void async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
-//// divide
-// a / b, off by two units in the last place at most.
-$helper float divide(float a, float b) {
+//// rough_divide
+// a / b, off by 2^-22 of it.
+$helper float rough_divide(float a, float b) {
   float r;
   asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
-  return r;
-}
-//// square_root
-// Off by 2^-23 of it at most.
-$helper float square_root(float x) {
-  float r;
-  asm("sqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 //// rough_exp2

@@ -48,8 +48,7 @@ bool IsCostly(const Expr& e) {
 // What one loop computes again and again.
 class Invariants {
  public:
-  Invariants(const Stmt& loop, const absl::flat_hash_set<BufferRef>& written, bool divisors)
-      : written_(written), divisors_(divisors) {
+  Invariants(const Stmt& loop, const absl::flat_hash_set<BufferRef>& written) : written_(written) {
     VisitStmts(loop, [this](const StmtNode& s) {
       if (s.buffer != nullptr) changed_.insert(s.buffer);
       if (s.var != nullptr) bound_.insert(s.var.get());
@@ -60,10 +59,7 @@ class Invariants {
   // With elements of an array for them.
   Expr Replace(const Expr& e) {
     if (e->type == DType::kInt64) return e;
-    if (IsCostly(e) && !divisors_ && IsInvariant(e) && ReadsMemory(e)) return Element(e);
-    if (IsCostly(e) && divisors_ && e->op == Op::kDiv && IsInvariant(e->args[1])) {
-      return Quotient(Replace(e->args[0]), e->args[1]);
-    }
+    if (IsCostly(e) && IsInvariant(e) && ReadsMemory(e)) return Element(e);
     return MapDecided(e, [this](const Expr& arg) { return Replace(arg); });
   }
 
@@ -90,17 +86,6 @@ class Invariants {
     return Load(array_, {Int(element)});
   }
 
-  // As div.full computes it: times the reciprocal, both scaled where that would be no number with
-  // all its digits.
-  Expr Quotient(const Expr& x, const Expr& divisor) {
-    const auto number = [](double v) { return search_space::Float(v, DType::kFloat32); };
-    const Expr d = divisor->op == Op::kLoad ? divisor : Element(divisor);
-    const Expr size = MakeExpr(Op::kAbs, {d});
-    const Expr scale = Element(Select(number(0x1p126) < size, number(0x1p-2),
-                                      Select(size < number(0x1p-126), number(0x1p24), number(1))));
-    return x * scale * Element(number(1) / (d * scale));
-  }
-
   // Registers, which the loop leaves as they are, and single elements of inputs: what is read where
   // a condition holds may not exist elsewhere.
   bool IsFixed(const Expr& load) const {
@@ -123,36 +108,31 @@ class Invariants {
   }
 
   const absl::flat_hash_set<BufferRef>& written_;  // by the kernel
-  const bool divisors_;                            // replaces these instead
   absl::flat_hash_set<BufferRef> changed_;         // by the loop
   absl::flat_hash_set<const search_space::Variable*> bound_;
   std::vector<Expr> values_;
-  const std::shared_ptr<search_space::Buffer> array_ =
-      std::make_shared<search_space::Buffer>(*search_space::MakeBuffer(
-          divisors_ ? "inverse" : "invariant", DType::kFloat32, Scope::kLocal, {1}));
+  const std::shared_ptr<search_space::Buffer> array_ = std::make_shared<search_space::Buffer>(
+      *search_space::MakeBuffer("invariant", DType::kFloat32, Scope::kLocal, {1}));
 };
 
-Stmt Hoist(const Stmt& s, const absl::flat_hash_set<BufferRef>& written, bool divisors) {
-  const auto below = [&](const Stmt& child) { return Hoist(child, written, divisors); };
+Stmt Hoist(const Stmt& s, const absl::flat_hash_set<BufferRef>& written) {
+  const auto below = [&](const Stmt& child) { return Hoist(child, written); };
   const bool repeats =
       s->kind == StmtNode::Kind::kFor && s->for_kind == ForKind::kSerial && s->var->extent > 1;
   if (!repeats) return RewriteBodies(s, below);
-  Invariants invariants(s, written, divisors);
+  Invariants invariants(s, written);
   const Stmt loop = RewriteStmt(s, nullptr, [&](const Expr& e) { return invariants.Replace(e); });
   return invariants.Before(RewriteBodies(loop, below));
 }
 
-Stmt HoistFromAll(const Stmt& body, bool divisors) {
+}  // namespace
+
+Stmt HoistInvariants(const Stmt& body) {
   absl::flat_hash_set<BufferRef> written;
   VisitStmts(body, [&](const StmtNode& s) {
     if (s.buffer != nullptr) written.insert(s.buffer);
   });
-  return Hoist(body, written, divisors);
+  return Hoist(body, written);
 }
-
-}  // namespace
-
-Stmt HoistInvariants(const Stmt& body) { return HoistFromAll(body, /*divisors=*/false); }
-Stmt HoistDivisors(const Stmt& body) { return HoistFromAll(body, /*divisors=*/true); }
 
 }  // namespace heddle::measure

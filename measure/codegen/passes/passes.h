@@ -13,9 +13,6 @@ using Pass = search_space::Stmt (*)(const search_space::Stmt& body);
 // its iterations, such as the logarithm of a row's sum. Compilers do not: they hoist some of the
 // instructions and leave the others, a dozen for a logarithm of registers.
 search_space::Stmt HoistInvariants(const search_space::Stmt& body);
-// And the reciprocals of what else a serial loop divides float32 by, for where a quotient is
-// computed by them anyway: it is what div.full gives on sm_90, two instructions for eight.
-search_space::Stmt HoistDivisors(const search_space::Stmt& body);
 
 // Writes out nests of multiply-adds in registers that stand directly in an unrolled loop: nests
 // that only update elements of register arrays from others, at most a few hundred times, in an

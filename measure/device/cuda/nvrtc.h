@@ -29,8 +29,7 @@ struct CudaBinary {
 };
 
 // The options Compile uses besides the architecture; part of an artefact's manifest. No fast-math:
-// multiply-adds contract, everything else is IEEE or the precise library form, but for what the
-// source asks for in PTX (measure/codegen/helpers/cuda.cu).
+// multiply-adds contract, everything else is IEEE or the precise library form.
 const std::vector<std::string>& CudaCompileOptions();
 
 // Compiles one translation unit for one architecture, "sm_90". Blocks for a few hundred

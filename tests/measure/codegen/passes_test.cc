@@ -113,24 +113,6 @@ TEST(HoistInvariants, OnlyWhatIsCostlyAndFixed) {
   EXPECT_TRUE(is_left(ForKind::kSerial, Load(a, {Int(0)}) * Load(a, {Int(1)}))) << "costs little";
 }
 
-TEST(HoistDivisors, AreReciprocals) {
-  const auto xs = tests::Buf("X", Scope::kGlobal, {8}), a = tests::Buf("A", Scope::kLocal, {1}),
-             s = tests::Buf("S", Scope::kLocal, {1});
-  const Var k = MakeVar("k", 8);
-  const Expr x = Load(xs, {VarExpr(k)}), d = Load(a, {Int(0)});
-  const auto loop = [&](const Expr& value) {
-    return For(k, ForKind::kSerial, Store(s, {Int(0)}, Load(s, {Int(0)}) + value));
-  };
-  EXPECT_EQ(ToString(HoistDivisors(loop(x / d))), R"(alloc local float32 inverse[2]
-inverse[0] = select(8.5070591730234616e+37 < abs(A[0]), 0.25, select(abs(A[0]) < 1.1754943508222875e-38, 16777216, 1))
-inverse[1] = 1 / (A[0] * inverse[0])
-for k in 0..8
-  S[0] = S[0] + X[k] * inverse[0] * inverse[1]
-)");
-  const Stmt others = loop(d / x + x / Float(3, DType::kFloat32) + x / Load(s, {Int(0)}));
-  EXPECT_EQ(HoistDivisors(others), others);
-}
-
 // for s rotating r: R[r] = 0, or Y[r] = 0.
 Stmt Rotating(Scope scope, int64_t extent) {
   auto loop = std::make_shared<StmtNode>(

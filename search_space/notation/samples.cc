@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -37,6 +38,8 @@ class SharedAxes {
 
   bool found() const { return found_; }
   uint32_t mask() const { return mask_; }
+  // Of each of the reductions.
+  const std::set<uint32_t>& masks() const { return masks_; }
 
  private:
   void Follow(const TensorProgram& program, const Stage& stage) {
@@ -44,6 +47,7 @@ class SharedAxes {
       const Stage* read = e->op == Op::kLoad ? program.FindStage(e->buffer.get()) : nullptr;
       if (read == nullptr) return;
       reached_.insert(read);
+      uint32_t all = 0;
       for (size_t d = 0; d < read->axes.size(); ++d) {
         uint32_t axes = 0;
         Visit(e->args[d], [&](const Expr& part) {
@@ -52,9 +56,12 @@ class SharedAxes {
           if (it != depends_.end()) axes |= it->second;
         });
         depends_[read->axes[d].get()] |= axes;
-        if (read->is_reduction()) mask_ |= axes;
+        all |= axes;
       }
-      found_ |= read->is_reduction();
+      if (!read->is_reduction()) return;
+      found_ = true;
+      mask_ |= all;
+      masks_.insert(all);
     });
   }
 
@@ -63,6 +70,70 @@ class SharedAxes {
   std::set<const Stage*> reached_;
   uint32_t mask_ = 0;
   bool found_ = false;
+  std::set<uint32_t> masks_;
+};
+
+// What an element of an output takes where each element that it needs is computed once; or all
+// elements that differ along some of its axes, a bit mask, together.
+class Need {
+ public:
+  Need(const TensorProgram& program, const Stage& output, uint32_t along = 0) {
+    std::vector<double> elements(program.stages.size());
+    for (size_t d = 0; d < output.axes.size(); ++d) {
+      if ((along >> d & 1) == 0) continue;
+      const auto extent = static_cast<double>(output.axes[d]->extent);
+      places_[output.axes[d].get()] = extent;
+      points_ *= extent;
+    }
+    elements[static_cast<size_t>(&output - program.stages.data())] = points_;
+    const std::vector<StageCost> costs = CostsOf(program);
+    // Readers stand behind what they read.
+    for (size_t s = program.stages.size(); s-- > 0;) {
+      if (elements[s] == 0) continue;
+      const Stage& stage = program.stages[s];
+      elements[s] = std::min(elements[s], static_cast<double>(stage.tensor->elements));
+      operations_ += elements[s] * costs[s].operations;
+      if (costs[s].is_remembered) remembered_ += elements[s];
+      for (const Var& axis : stage.reduce_axes) {
+        places_[axis.get()] = static_cast<double>(axis->extent);
+      }
+      Visit(stage.body, [&](const Expr& e) {
+        const Stage* read = e->op == Op::kLoad ? program.FindStage(e->buffer.get()) : nullptr;
+        if (read != nullptr)
+          elements[static_cast<size_t>(read - program.stages.data())] += Of(e, *read);
+      });
+    }
+  }
+
+  double operations() const { return operations_; }
+  double operations_of_a_point() const { return operations_ / points_; }
+  double remembered() const { return remembered_; }
+
+ private:
+  // Elements that a load reads in all, at most.
+  double Of(const Expr& load, const Stage& read) {
+    double count = 1;
+    for (size_t d = 0; d < read.axes.size(); ++d) {
+      std::set<const Variable*> axes;
+      Visit(load->args[d], [&](const Expr& e) {
+        if (e->op == Op::kVar) axes.insert(e->var.get());
+      });
+      double along = 1;
+      for (const Variable* axis : axes) along *= PlacesOf(axis);
+      along = std::min(along, static_cast<double>(read.axes[d]->extent));
+      double& places = places_.emplace(read.axes[d].get(), 1).first->second;
+      places = std::max(places, along);
+      count *= along;
+    }
+    return count;
+  }
+  double PlacesOf(const Variable* axis) const {
+    const auto found = places_.find(axis);
+    return found == places_.end() ? 1 : found->second;
+  }
+
+  std::map<const Variable*, double> places_;  // along axes of stages, where there are several
+  double points_ = 1, operations_ = 0, remembered_ = 0;
 };
 
 // SplitMix64: the same numbers with every standard library.
@@ -94,20 +165,38 @@ int64_t KeyOf(const Stage& output, uint32_t mask, int64_t offset) {
   return key;
 }
 
+// The axes along which points of a cluster agree; none where they share nothing. Where some
+// reduction depends on every axis, as the scores of a softmax do that computes them, those of
+// another one, as the scores' maximum, if a point takes half of what it takes alone.
+std::optional<uint32_t> AxesToFix(const TensorProgram& program, const Stage& output) {
+  const SharedAxes shared(program, output);
+  const uint32_t all = (1u << output.axes.size()) - 1;
+  if (!shared.found()) return std::nullopt;
+  if (shared.mask() != all) return shared.mask();
+  std::optional<uint32_t> best;
+  double least = Need(program, output).operations_of_a_point() / 2;
+  for (const uint32_t mask : shared.masks()) {
+    const double operations = Need(program, output, all & ~mask).operations_of_a_point();
+    if (mask == all || operations >= least) continue;
+    best = mask;
+    least = operations;
+  }
+  return best;
+}
+
 // All elements where there are no more than `count`; otherwise random ones, the first and the last
 // element always among them.
 std::vector<Cluster> ChoosePoints(const TensorProgram& program, const Stage& output, int64_t count,
                                   Random& random) {
-  const SharedAxes shared(program, output);
   const uint32_t all = (1u << output.axes.size()) - 1;
-  const bool share = shared.found() && shared.mask() != all;
-  const uint32_t fixed = share ? shared.mask() : 0;
+  const std::optional<uint32_t> shared = AxesToFix(program, output);
+  const uint32_t fixed = shared.value_or(0);
   const int64_t elements = output.tensor->elements;
   std::vector<Cluster> clusters;
   if (elements <= count) {
     std::map<std::pair<int64_t, int64_t>, Cluster> rows;
     for (int64_t offset = 0; offset < elements; ++offset) {
-      rows[{KeyOf(output, fixed, offset), share ? 0 : offset / kClusterPoints}].push_back(offset);
+      rows[{KeyOf(output, fixed, offset), shared ? 0 : offset / kClusterPoints}].push_back(offset);
     }
     for (auto& [key, cluster] : rows) clusters.push_back(std::move(cluster));
     return clusters;
@@ -138,61 +227,6 @@ std::vector<Cluster> ChoosePoints(const TensorProgram& program, const Stage& out
   }
   return clusters;
 }
-
-// What an element of an output takes where each element that it needs is computed once.
-class Need {
- public:
-  Need(const TensorProgram& program, const Stage& output) {
-    std::vector<double> elements(program.stages.size());
-    elements[static_cast<size_t>(&output - program.stages.data())] = 1;
-    const std::vector<StageCost> costs = CostsOf(program);
-    // Readers stand behind what they read.
-    for (size_t s = program.stages.size(); s-- > 0;) {
-      if (elements[s] == 0) continue;
-      const Stage& stage = program.stages[s];
-      elements[s] = std::min(elements[s], static_cast<double>(stage.tensor->elements));
-      operations_ += elements[s] * costs[s].operations;
-      if (costs[s].is_remembered) remembered_ += elements[s];
-      for (const Var& axis : stage.reduce_axes) {
-        places_[axis.get()] = static_cast<double>(axis->extent);
-      }
-      Visit(stage.body, [&](const Expr& e) {
-        const Stage* read = e->op == Op::kLoad ? program.FindStage(e->buffer.get()) : nullptr;
-        if (read != nullptr)
-          elements[static_cast<size_t>(read - program.stages.data())] += Of(e, *read);
-      });
-    }
-  }
-
-  double operations() const { return operations_; }
-  double remembered() const { return remembered_; }
-
- private:
-  // Elements that a load reads in all, at most.
-  double Of(const Expr& load, const Stage& read) {
-    double count = 1;
-    for (size_t d = 0; d < read.axes.size(); ++d) {
-      std::set<const Variable*> axes;
-      Visit(load->args[d], [&](const Expr& e) {
-        if (e->op == Op::kVar) axes.insert(e->var.get());
-      });
-      double along = 1;
-      for (const Variable* axis : axes) along *= PlacesOf(axis);
-      along = std::min(along, static_cast<double>(read.axes[d]->extent));
-      double& places = places_.emplace(read.axes[d].get(), 1).first->second;
-      places = std::max(places, along);
-      count *= along;
-    }
-    return count;
-  }
-  double PlacesOf(const Variable* axis) const {
-    const auto found = places_.find(axis);
-    return found == places_.end() ? 1 : found->second;
-  }
-
-  std::map<const Variable*, double> places_;  // along axes of stages, where there are several
-  double operations_ = 0, remembered_ = 0;
-};
 
 // What all intermediate elements take.
 double OperationsOfAll(const TensorProgram& program) {

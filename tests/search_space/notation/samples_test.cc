@@ -320,6 +320,21 @@ TEST(EvaluateSamples, WhatHangsOnAComparisonThatRoundingMayTurnIsUncertain) {
   EXPECT_TRUE(EvaluateElements(program, 0, offsets, input, 1, 2).empty());
 }
 
+// A row's maximum takes all of its scores, each of which takes as long: points of one row share
+// them.
+TEST(EvaluateSamples, PointsOfARowShareWhatItsMaximumTakes) {
+  const TensorProgram program =
+      Own("op f(m, n, k) { in X[m, k], W[n, k]  L[i: m, j: n] = sum(r: k) X[i, r] * W[j, r]  "
+          "A[i: m] = max(j: n) L[i, j]  out Y[i: m, j: n] = exp(L[i, j] - A[i]) }",
+          "m=2000,n=64,k=500");
+  std::set<int64_t> rows;
+  const auto points = Sample(program, 1024, int64_t{1} << 23);
+  for (const SamplePoint& point : points) rows.insert(point.offset / 64);
+  EXPECT_GE(points.size(), 500u);
+  EXPECT_GE(rows.size(), 8u);
+  EXPECT_LE(rows.size(), points.size() / 32);
+}
+
 // Inputs are what they are: no rounding turns a comparison of two.
 TEST(EvaluateSamples, ComparisonsOfInputsAreCertain) {
   const TensorProgram program =

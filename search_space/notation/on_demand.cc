@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kLeastOfPart = 1024, kMostParts = 64;
 // Fewer elements of a stage are shared out by their reductions' parts.
 constexpr size_t kFewElements = 64;
-// Elements that are kept: of inputs, 128 MB, and of stages, 900 MB.
+// Elements that are kept: of inputs, 128 MB, and of stages, 1.1 GB.
 constexpr int64_t kMostOfInputs = int64_t{1} << 24, kMostOfStages = int64_t{1} << 26;
 // What a thread takes at once.
 constexpr int64_t kChunk = 4096;
@@ -83,19 +83,19 @@ Scalar Kept::Stage(int stage, int64_t offset) const {
 
 void Kept::Set(Values& all, int64_t offset, const Scalar& x) {
   all.values[offset] = x.value;
-  all.magnitudes[offset] = static_cast<float>(x.magnitude);
+  all.magnitudes[offset] = x.magnitude;
   all.flags[offset] = static_cast<uint8_t>((x.exact ? kExact : 0) | (x.contested ? kContested : 0) |
                                            (x.uncertain ? kUncertain : 0));
 }
 
-void Kept::KeepAll(int threads) {
+void Kept::Keep(const std::set<int>& stages, int threads) {
   KeepInputs(threads);
   int64_t left = kMostOfStages;
-  for (size_t s = 0; s < stages_.size(); ++s) {
+  for (const int s : stages) {
     const BufferRef& tensor = program_.stages[s].tensor;
     if (!costs_[s].is_remembered || !costs_[s].is_read || tensor->elements > left) continue;
     left -= tensor->elements;
-    KeepStage(static_cast<int>(s), threads);
+    KeepStage(s, threads);
   }
 }
 
@@ -117,7 +117,7 @@ void Kept::KeepInputs(int threads) {
 
 void Kept::KeepStage(int stage, int threads) {
   const auto elements = static_cast<size_t>(program_.stages[stage].tensor->elements);
-  Values all{std::vector<double>(elements), std::vector<float>(elements),
+  Values all{std::vector<double>(elements), std::vector<double>(elements),
              std::vector<uint8_t>(elements)};
   if (elements < kFewElements) {
     OnDemand source(program_, *this);
@@ -143,8 +143,11 @@ void Kept::KeepStage(int stage, int threads) {
 
 // --------------------------------------------------------------------------------------- OnDemand
 
-OnDemand::OnDemand(const TensorProgram& program, const Kept& kept)
-    : program_(program), kept_(kept), evaluator_(program, *this), memory_(program.stages.size()) {}
+OnDemand::OnDemand(const TensorProgram& program, const Kept& kept, bool turned)
+    : program_(program),
+      kept_(kept),
+      evaluator_(program, *this, turned),
+      memory_(program.stages.size()) {}
 
 Scalar OnDemand::Computed(int stage, int64_t offset) {
   if (!kept_.costs()[stage].is_remembered) return evaluator_.Element(stage, offset);
@@ -163,6 +166,7 @@ Scalar OnDemand::Once(int stage, int64_t offset) {
   Scalar total = evaluator_.Part(stage, offset, 0, 1);
   for (size_t p = 0; p < parts; ++p) {
     const Terms part = PartOf(stage, p);
+    ForgetIfMuch();
     total = Combined(program_.stages[stage].combiner, total,
                      evaluator_.Part(stage, offset, part.begin, part.end));
   }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -33,10 +34,10 @@ class Kept {
 
   const std::vector<StageCost>& costs() const { return costs_; }
 
-  // Computes and keeps the inputs of up to some 10^7 elements, and the stages of up to some 10^8,
-  // all together, that others read and that cost more than their inputs. Each element is computed
-  // once, and the same whatever the threads.
-  void KeepAll(int threads);
+  // Computes and keeps the inputs of up to some 10^7 elements, and those of `stages` of up to some
+  // 10^8, all together, that others read and that cost more than their inputs. Each element is
+  // computed once, and the same whatever the threads.
+  void Keep(const std::set<int>& stages, int threads);
 
   Scalar Input(int input, int64_t offset) const;
   const double* WholeInput(int input) const;
@@ -46,7 +47,7 @@ class Kept {
  private:
   struct Values {
     std::vector<double> values;
-    std::vector<float> magnitudes;
+    std::vector<double> magnitudes;
     std::vector<uint8_t> flags;  // kExact and the like
   };
   static constexpr uint8_t kExact = 1, kContested = 2, kUncertain = 4;
@@ -65,8 +66,8 @@ class Kept {
 // Computes what is asked for and not kept, and remembers what is worth remembering.
 class OnDemand : public Source {
  public:
-  // Both must outlive it.
-  OnDemand(const TensorProgram& program, const Kept& kept);
+  // Both must outlive it. `turned`: as of StageEvaluator; of what is not kept.
+  OnDemand(const TensorProgram& program, const Kept& kept, bool turned = false);
 
   Scalar Input(int input, int64_t offset) override { return kept_.Input(input, offset); }
   const double* WholeInput(int input) const override { return kept_.WholeInput(input); }
@@ -82,7 +83,7 @@ class OnDemand : public Source {
   // The same, on so many threads.
   Scalar OnThreads(int stage, int64_t offset, int threads);
 
-  // Forgets what is too much to remember; not within an evaluation.
+  // Forgets what is too much to remember.
   void ForgetIfMuch();
   // As if it had computed what `other` has, too, unless that is too much to remember.
   void Remember(const OnDemand& other);

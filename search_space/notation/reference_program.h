@@ -87,17 +87,19 @@ class StageProgram {
   // Evaluates the body. `axes` holds the values of the stage's axes, then of its reduction axes;
   // `values` and `integers` are working memory of stack_depth() elements; `load(tensor, offset)`
   // gives an element.
+  // With `turned` comparisons that rounding may turn are.
   template <typename Loader>
-  Scalar Run(const int64_t* axes, Scalar* values, int64_t* integers, const Loader& load) const;
+  Scalar Run(const int64_t* axes, Scalar* values, int64_t* integers, bool turned,
+             const Loader& load) const;
 
   // Evaluates it for `count` values of one axis, up to kLanes, from that in `axes` on: the results
   // are values[0] and so on. Working memory is kLanes times that of Run; `load(tensor, offset,
-  // step, count, values)` gives elements that lie `step` apart. False, and nothing is evaluated,
-  // where a condition is not the same for all of them.
+  // step, count, values)` gives elements that lie `step` apart. False, and no result, where a
+  // condition is not the same for all of them.
   static constexpr int kLanes = 32;
   template <typename Loader>
   bool RunLanes(const int64_t* axes, int axis, int count, Scalar* values, int64_t* integers,
-                const Loader& load) const;
+                bool turned, const Loader& load) const;
 
  private:
   enum class Code : uint8_t {
@@ -124,6 +126,11 @@ class StageProgram {
   void FindProduct();
   static int64_t OfIntegers(Op op, int64_t a, int64_t b);
   static bool Compare(Op op, double a, double b);
+  static int64_t Compared(Op op, const Scalar& a, const Scalar& b, bool turned, bool& uncertain) {
+    const bool holds = Compare(op, a.value, b.value), may_turn = MayTurn(a, b);
+    uncertain = uncertain || may_turn;
+    return holds != (turned && may_turn) ? 1 : 0;
+  }
   static Scalar Unary(Op op, DType type, const Scalar& a);
   static Scalar Binary(Op op, const Scalar& a, const Scalar& b);
   static bool IsUnary(Op op) { return op >= Op::kCast && op != Op::kPow; }
@@ -136,7 +143,7 @@ class StageProgram {
 };
 
 template <typename Loader>
-Scalar StageProgram::Run(const int64_t* axes, Scalar* values, int64_t* integers,
+Scalar StageProgram::Run(const int64_t* axes, Scalar* values, int64_t* integers, bool turned,
                          const Loader& load) const {
   Scalar* value = values - 1;  // the top of each stack
   int64_t* integer = integers - 1;
@@ -180,8 +187,7 @@ Scalar StageProgram::Run(const int64_t* axes, Scalar* values, int64_t* integers,
         break;
       case Code::kCompare:
         value -= 2;
-        *++integer = Compare(i.op, value[1].value, value[2].value) ? 1 : 0;
-        uncertain = uncertain || MayTurn(value[1], value[2]);
+        *++integer = Compared(i.op, value[1], value[2], turned, uncertain);
         break;
       case Code::kValues:
         if (IsUnary(i.op)) {
@@ -199,7 +205,7 @@ Scalar StageProgram::Run(const int64_t* axes, Scalar* values, int64_t* integers,
 
 template <typename Loader>
 bool StageProgram::RunLanes(const int64_t* axes, int axis, int count, Scalar* values,
-                            int64_t* integers, const Loader& load) const {
+                            int64_t* integers, bool turned, const Loader& load) const {
   Scalar* value = values - kLanes;  // the top of each stack
   int64_t* integer = integers - kLanes;
   std::array<bool, kLanes> uncertain{};
@@ -269,9 +275,8 @@ bool StageProgram::RunLanes(const int64_t* axes, int axis, int count, Scalar* va
         value -= 2 * kLanes;
         integer += kLanes;
         for_lanes([&](int lane) {
-          const Scalar &a = value[kLanes + lane], &b = value[2 * kLanes + lane];
-          integer[lane] = Compare(i.op, a.value, b.value) ? 1 : 0;
-          uncertain[static_cast<size_t>(lane)] |= MayTurn(a, b);
+          integer[lane] = Compared(i.op, value[kLanes + lane], value[2 * kLanes + lane], turned,
+                                   uncertain[static_cast<size_t>(lane)]);
         });
         break;
       case Code::kValues:

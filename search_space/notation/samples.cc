@@ -78,29 +78,29 @@ class SharedAxes {
 class Need {
  public:
   Need(const TensorProgram& program, const Stage& output, uint32_t along = 0) {
-    std::vector<double> elements(program.stages.size());
+    elements_.resize(program.stages.size());
     for (size_t d = 0; d < output.axes.size(); ++d) {
       if ((along >> d & 1) == 0) continue;
       const auto extent = static_cast<double>(output.axes[d]->extent);
       places_[output.axes[d].get()] = extent;
       points_ *= extent;
     }
-    elements[static_cast<size_t>(&output - program.stages.data())] = points_;
+    elements_[static_cast<size_t>(&output - program.stages.data())] = points_;
     const std::vector<StageCost> costs = CostsOf(program);
     // Readers stand behind what they read.
     for (size_t s = program.stages.size(); s-- > 0;) {
-      if (elements[s] == 0) continue;
+      if (elements_[s] == 0) continue;
       const Stage& stage = program.stages[s];
-      elements[s] = std::min(elements[s], static_cast<double>(stage.tensor->elements));
-      operations_ += elements[s] * costs[s].operations;
-      if (costs[s].is_remembered) remembered_ += elements[s];
+      elements_[s] = std::min(elements_[s], static_cast<double>(stage.tensor->elements));
+      operations_ += elements_[s] * costs[s].operations;
+      if (costs[s].is_remembered) remembered_ += elements_[s];
       for (const Var& axis : stage.reduce_axes) {
         places_[axis.get()] = static_cast<double>(axis->extent);
       }
       Visit(stage.body, [&](const Expr& e) {
         const Stage* read = e->op == Op::kLoad ? program.FindStage(e->buffer.get()) : nullptr;
-        if (read != nullptr)
-          elements[static_cast<size_t>(read - program.stages.data())] += Of(e, *read);
+        if (read == nullptr) return;
+        elements_[static_cast<size_t>(read - program.stages.data())] += Of(e, *read);
       });
     }
   }
@@ -108,6 +108,7 @@ class Need {
   double operations() const { return operations_; }
   double operations_of_a_point() const { return operations_ / points_; }
   double remembered() const { return remembered_; }
+  double elements(size_t stage) const { return elements_[stage]; }
 
  private:
   // Elements that a load reads in all, at most.
@@ -121,8 +122,10 @@ class Need {
       double along = 1;
       for (const Variable* axis : axes) along *= PlacesOf(axis);
       along = std::min(along, static_cast<double>(read.axes[d]->extent));
-      double& places = places_.emplace(read.axes[d].get(), 1).first->second;
-      places = std::max(places, along);
+      // Others may read other places.
+      const auto extent = static_cast<double>(read.axes[d]->extent);
+      const auto [known, is_first] = places_.emplace(read.axes[d].get(), along);
+      if (!is_first) known->second = std::min(extent, known->second + along);
       count *= along;
     }
     return count;
@@ -132,7 +135,8 @@ class Need {
     return found == places_.end() ? 1 : found->second;
   }
 
-  std::map<const Variable*, double> places_;  // along axes of stages, where there are several
+  std::map<const Variable*, double> places_;  // along axes of stages
+  std::vector<double> elements_;              // of stages
   double points_ = 1, operations_ = 0, remembered_ = 0;
 };
 
@@ -240,13 +244,22 @@ double OperationsOfAll(const TensorProgram& program) {
   return all;
 }
 
-// Do a few elements of an output together take about as long as all of what lies between them and
-// the inputs, or forget on the way what they need again?
-bool NeedsAll(const TensorProgram& program, const Stage& output) {
+// The stages of which a few elements of an output together need all, where they take long: where
+// they take about as long as all of what lies between them and the inputs, or would forget on the
+// way what they need again.
+std::set<int> NeededWhole(const TensorProgram& program, const Stage& output) {
+  std::set<int> stages;
   const Need need(program, output);
-  if (need.operations() < kWorthStages) return false;
-  return kFewestPoints * need.operations() >= OperationsOfAll(program) ||
-         need.remembered() > static_cast<double>(kMostRemembered) / 2;
+  if (need.operations() < kWorthStages ||
+      (kFewestPoints * need.operations() < OperationsOfAll(program) &&
+       need.remembered() <= static_cast<double>(kMostRemembered) / 2)) {
+    return stages;
+  }
+  for (size_t s = 0; s < program.stages.size(); ++s) {
+    const auto elements = static_cast<double>(program.stages[s].tensor->elements);
+    if (kFewestPoints * need.elements(s) >= elements) stages.insert(static_cast<int>(s));
+  }
+  return stages;
 }
 
 // Evaluates points of one output.
@@ -350,14 +363,14 @@ std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
                                          int64_t count, uint64_t seed, int64_t max_operations,
                                          int threads) {
   int64_t outputs = 0;
-  bool needs_all = false;
+  std::set<int> whole;
   for (const Stage& stage : program.stages) {
     if (!stage.is_output) continue;
     ++outputs;
-    needs_all = needs_all || NeedsAll(program, stage);
+    whole.merge(NeededWhole(program, stage));
   }
   Kept kept(program, input);
-  if (needs_all) kept.KeepAll(threads);
+  if (!whole.empty()) kept.Keep(whole, threads);
   Random random(seed);
   std::vector<SamplePoint> points;
   int output = 0;
@@ -366,7 +379,7 @@ std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
     if (!stage.is_output) continue;
     const std::vector<Cluster> clusters = ChoosePoints(program, stage, count, random);
     const Sampler sampler(program, static_cast<int>(s), output++, kept, threads);
-    const bool is_long = needs_all &&
+    const bool is_long = !whole.empty() &&
                          stage.tensor->elements < static_cast<int64_t>(kFewestPoints) &&
                          kept.costs()[s].operations >= kWorthStages;
     const std::vector<SamplePoint> own =
@@ -379,7 +392,8 @@ std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
 std::vector<SamplePoint> EvaluateElements(const TensorProgram& program, int output,
                                           absl::Span<const int64_t> offsets,
                                           const std::function<double(int, int64_t)>& input,
-                                          int64_t max_operations, int threads) {
+                                          int64_t max_operations, int threads, bool turned) {
+  if (offsets.empty()) return {};
   int stage = -1;
   for (int o = 0; o <= output; ++o) {
     do ++stage;
@@ -392,7 +406,7 @@ std::vector<SamplePoint> EvaluateElements(const TensorProgram& program, int outp
   const Sampler sampler(program, stage, output, kept, threads);
   std::vector<SamplePoint> points(offsets.size());
   InParallel(offsets.size(), threads, [&](std::atomic<size_t>& next) {
-    OnDemand source(program, kept);
+    OnDemand source(program, kept, turned);
     for (size_t i = next++; i < offsets.size(); i = next++) {
       source.ForgetIfMuch();
       points[i] = sampler.Evaluate(source, offsets[i]);

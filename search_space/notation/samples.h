@@ -30,21 +30,23 @@ struct SamplePoint {
 };
 
 // Evaluates up to `count` random elements of each output at the real shape without evaluating whole
-// tensors, but for intermediate ones of which a sample needs the most part. `input(i, offset)`
-// gives element `offset` of program.inputs[i]. Intermediate elements are shared between the
-// samples, which are therefore drawn in clusters where an output needs whole reductions per row.
-// Work is bounded by `max_operations` scalar operations (fewer samples then, but at least 16 of
-// each output); runs on `threads` threads. The choice depends only on `seed` and the program.
+// tensors, but for intermediate ones of which sixteen samples need all. `input(i, offset)` gives
+// element `offset` of program.inputs[i]. Intermediate elements are shared between the samples,
+// which are therefore drawn in clusters where an output needs whole reductions per row. Work beside
+// whole tensors is bounded by `max_operations` scalar operations (fewer samples then, but at least
+// 16 of each output); runs on `threads` threads. The choice depends only on `seed` and the program.
 std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
                                          const std::function<double(int, int64_t)>& input,
                                          int64_t count, uint64_t seed, int64_t max_operations,
                                          int threads);
 
-// The same for elements that are given; none where that takes more than `max_operations`.
+// The same for elements that are given; none where that takes more than `max_operations`. With
+// `turned` as if rounding had turned every comparison that it may: what an uncertain element may be
+// instead.
 std::vector<SamplePoint> EvaluateElements(const TensorProgram& program, int output,
                                           absl::Span<const int64_t> offsets,
                                           const std::function<double(int, int64_t)>& input,
-                                          int64_t max_operations, int threads);
+                                          int64_t max_operations, int threads, bool turned = false);
 
 }  // namespace heddle::search_space
 

@@ -41,8 +41,8 @@ void ToNextTerm(const Stage& stage, std::vector<int64_t>& axes) {
 
 }  // namespace
 
-StageEvaluator::StageEvaluator(const TensorProgram& program, Source& source)
-    : program_(program), source_(source) {
+StageEvaluator::StageEvaluator(const TensorProgram& program, Source& source, bool turned)
+    : program_(program), source_(source), turned_(turned) {
   for (const Stage& stage : program.stages) {
     frames_.push_back({StageProgram(program, stage), {}, {}, {}});
     Frame& frame = frames_.back();
@@ -124,7 +124,7 @@ Scalar StageEvaluator::SumOfProducts(const Stage& stage, Frame& frame, int64_t t
 
 Scalar StageEvaluator::Run(Frame& frame) {
   operations_ += frame.program.size();
-  return frame.program.Run(frame.axes.data(), frame.values.data(), frame.integers.data(),
+  return frame.program.Run(frame.axes.data(), frame.values.data(), frame.integers.data(), turned_,
                            [this](const TensorId& tensor, int64_t offset) {
                              return tensor.is_input ? source_.Input(tensor.index, offset)
                                                     : source_.Intermediate(tensor.index, offset);
@@ -137,7 +137,7 @@ bool StageEvaluator::RunLanes(Frame& frame, int count) {
   const auto load = [this](const TensorId& tensor, int64_t offset, int64_t step, int lanes,
                            Scalar* values) { Load(tensor, offset, step, lanes, values); };
   if (!frame.program.RunLanes(frame.axes.data(), axis, count, frame.values.data(),
-                              frame.integers.data(), load)) {
+                              frame.integers.data(), turned_, load)) {
     return false;
   }
   operations_ += frame.program.size() * count;

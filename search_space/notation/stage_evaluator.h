@@ -30,7 +30,8 @@ class Source {
 // one stage into another through `source` is safe.
 class StageEvaluator {
  public:
-  StageEvaluator(const TensorProgram& program, Source& source);
+  // With `turned` as if rounding had turned every comparison that it may.
+  StageEvaluator(const TensorProgram& program, Source& source, bool turned = false);
 
   // As it is computed, not rounded to the tensor's type yet.
   Scalar Element(int stage, int64_t offset) { return Part(stage, offset, 0, Terms(stage)); }
@@ -58,6 +59,7 @@ class StageEvaluator {
 
   const TensorProgram& program_;
   Source& source_;
+  const bool turned_;
   std::vector<Frame> frames_;
   int64_t operations_ = 0;
 };

@@ -24,7 +24,7 @@ namespace {
 using search_space::Program;
 using search_space::TensorProgram;
 
-enum class Wrong : uint8_t { kNone, kNeighbour, kZero, kAThousandthMore };
+enum class Wrong : uint8_t { kNone, kNeighbour, kZero, kThreefold, kAThousandthMore };
 
 // Spoils one element after each run: the first from the chosen one on that is not what it would
 // become.
@@ -57,6 +57,9 @@ class SpoilingDevice : public ForwardingDevice {
           break;
         case Wrong::kZero:
           values[at] = 0;
+          break;
+        case Wrong::kThreefold:
+          values[at] *= 3;
           break;
         default:
           values[at] *= 1.001F;
@@ -162,23 +165,26 @@ INSTANTIATE_TEST_SUITE_P(
                     "M[i: n] = max(r: n) Z[i, r] E[i: n, j: n] = exp(Z[i, j] - M[i]) "
                     "S[i: n] = sum(r: n) E[i, r] out Y[i: n, j: n] = E[i, j] / S[i]"));
 
-// Element 5 is chosen by a comparison of two sums that rounding may turn: either number is right.
-// Of an output with fewer elements none may hang on such.
+// Element 5 is chosen by a comparison of two sums that rounding may turn: either number is right,
+// and no third one. Of an output with fewer elements none may hang on such.
 TEST(UncertainElementTest, IsRightEitherWayWhereSuchAreFew) {
   const auto ops = search_space::ParseOperators(
       "op chosen(n) { in X[n, 8]  S[i: n] = sum(r: 8) exp(X[i, r])  "
       "T[i: n] = S[i] * select(i == 5, 1.0000005, 2)  "
       "out Y[i: n] = select(S[i] < T[i], S[i] * S[i], S[i] * S[i] * 3) }");
   ASSERT_TRUE(ops.ok()) << ops.status();
-  for (const auto& [shape, at, outcome] :
-       {std::tuple("n=1000", 5, Outcome::kOk), std::tuple("n=1000", 6, Outcome::kWrongAnswer),
-        std::tuple("n=200", 5, Outcome::kWrongAnswer)}) {
-    WithSpoiled(ops->front(), shape, [at = at, outcome = outcome](const Spoiled& spoiled) {
-      spoiled.device.Spoil(Wrong::kZero, "Y", at);
-      const Verdict verdict = spoiled.validate();
-      EXPECT_TRUE(spoiled.device.changed());
-      EXPECT_EQ(verdict.outcome, outcome) << verdict.detail;
-    });
+  for (const auto& [shape, at, how, outcome] :
+       {std::tuple("n=1000", 5, Wrong::kThreefold, Outcome::kOk),
+        std::tuple("n=1000", 5, Wrong::kZero, Outcome::kWrongAnswer),
+        std::tuple("n=1000", 6, Wrong::kThreefold, Outcome::kWrongAnswer),
+        std::tuple("n=200", 5, Wrong::kThreefold, Outcome::kWrongAnswer)}) {
+    WithSpoiled(ops->front(), shape,
+                [at = at, how = how, outcome = outcome](const Spoiled& spoiled) {
+                  spoiled.device.Spoil(how, "Y", at);
+                  const Verdict verdict = spoiled.validate();
+                  EXPECT_TRUE(spoiled.device.changed());
+                  EXPECT_EQ(verdict.outcome, outcome) << verdict.detail;
+                });
   }
 }
 

@@ -318,6 +318,13 @@ TEST(EvaluateSamples, WhatHangsOnAComparisonThatRoundingMayTurnIsUncertain) {
     EXPECT_EQ(found[i].uncertain, offsets[i] == 1 || offsets[i] == 2);
   }
   EXPECT_TRUE(EvaluateElements(program, 0, offsets, input, 1, 2).empty());
+  const auto turned = EvaluateElements(program, 0, offsets, input, 1 << 20, 2, true);
+  ASSERT_EQ(turned.size(), offsets.size());
+  EXPECT_EQ(found[2].value, 1 + 1e-7);
+  EXPECT_EQ(turned[2].value, 0);
+  EXPECT_EQ(found[1].value, 0);
+  EXPECT_EQ(turned[1].value, 1);
+  EXPECT_EQ(turned[0].value, found[0].value);
 }
 
 // A row's maximum takes all of its scores, each of which takes as long: points of one row share
@@ -333,6 +340,23 @@ TEST(EvaluateSamples, PointsOfARowShareWhatItsMaximumTakes) {
   EXPECT_GE(points.size(), 500u);
   EXPECT_GE(rows.size(), 8u);
   EXPECT_LE(rows.size(), points.size() / 32);
+}
+
+// What a sample needs one element of is not evaluated whole for what it needs all of.
+TEST(EvaluateSamples, StagesOfWhichASampleNeedsLittleAreNotEvaluatedWhole) {
+  const TensorProgram program =
+      Own("op f(m, k, p) { in X[m, k], W[m, k], Z[p, 4]  "
+          "L[i: m, j: m] = sum(r: k) X[i, r] * W[j, r]  "
+          "D[i: p, j: p] = sum(r: 4) Z[i, r] * Z[j, r]  N[z: 1] = sum(i: p, j: p) abs(D[i, j])  "
+          "out Y[i: m, j: m] = L[i, j] / N[0] }",
+          "m=3000,k=6000,p=1500");
+  std::atomic<int64_t> reads{0};
+  const auto input = [&](int tensor, int64_t offset) {
+    ++reads;
+    return Pattern(tensor, offset);
+  };
+  EXPECT_GE(EvaluateSamples(program, input, 64, 1, 1 << 20, 2).size(), 16u);
+  EXPECT_LE(reads, 64 * 2 * 6000 + 4 * 1500) << "X and W are too large to be kept";
 }
 
 // Inputs are what they are: no rounding turns a comparison of two.

@@ -130,7 +130,7 @@ void Kept::KeepStage(int stage, int threads) {
     ForChunks(count, std::clamp<int64_t>(count / static_cast<int64_t>(kFewElements), 1, kChunk),
               threads, [&] {
                 auto source = std::make_shared<OnDemand>(program_, *this);
-                return [this, source, stage, &all](int64_t begin, int64_t end) {
+                return [source, stage, &all](int64_t begin, int64_t end) {
                   for (int64_t offset = begin; offset < end; ++offset) {
                     source->ForgetIfMuch();
                     Set(all, offset, source->Once(stage, offset));

@@ -374,13 +374,16 @@ void DeviceValidator::LookUp(Case& which, size_t output,
   const auto input = [&](int tensor, int64_t offset) {
     return inputs_.At(which.sampled.kind, tensor, offset);
   };
-  for (const bool turned : {false, true}) {
-    for (const SamplePoint& point :
-         search_space::EvaluateElements(program_, static_cast<int>(output), unknown, input,
-                                        kMostOperations, threads_, turned)) {
-      known[point.offset][turned ? 1 : 0] = point;
-    }
+  const auto evaluate = [&](const std::vector<int64_t>& some, bool turned) {
+    return search_space::EvaluateElements(program_, static_cast<int>(output), some, input,
+                                          kMostOperations, threads_, turned);
+  };
+  std::vector<int64_t> uncertain;
+  for (const SamplePoint& point : evaluate(unknown, false)) {
+    known[point.offset] = {point, point};
+    if (point.uncertain) uncertain.push_back(point.offset);
   }
+  for (const SamplePoint& point : evaluate(uncertain, true)) known[point.offset][1] = point;
 }
 
 // Does the definition allow elements that are not as expected? It does where they are as far from
@@ -397,7 +400,7 @@ bool DeviceValidator::AllowsDefinition(Case& which, size_t output, const Mismatc
     if (points == which.looked_up[output].end()) return false;
     const auto& [as_it_is, otherwise] = points->second;
     if (IsNear(which, as_it_is, got[offset])) continue;
-    if (!as_it_is.uncertain || !IsNear(which, otherwise, got[offset])) return false;
+    if (!IsNear(which, otherwise, got[offset])) return false;
     ++turned;
   }
   return turned <= outputs_[output]->elements / kLeastToUncertain;

@@ -84,22 +84,16 @@ class StageProgram {
   const std::optional<Product>& product() const { return product_; }
   size_t stack_depth() const { return depth_; }
 
-  // Evaluates the body. `axes` holds the values of the stage's axes, then of its reduction axes;
-  // `values` and `integers` are working memory of stack_depth() elements; `load(tensor, offset)`
-  // gives an element.
-  // With `turned` comparisons that rounding may turn are.
-  template <typename Loader>
-  Scalar Run(const int64_t* axes, Scalar* values, int64_t* integers, bool turned,
-             const Loader& load) const;
-
-  // Evaluates it for `count` values of one axis, up to kLanes, from that in `axes` on: the results
-  // are values[0] and so on. Working memory is kLanes times that of Run; `load(tensor, offset,
-  // step, count, values)` gives elements that lie `step` apart. False, and no result, where a
-  // condition is not the same for all of them.
+  // Evaluates the body for `count` values of one axis, up to kLanes, from that in `axes` on: the
+  // results are values[0] and so on. `axes` holds the values of the stage's axes, then of its
+  // reduction axes; `values` and `integers` are working memory of kLanes times stack_depth()
+  // elements; `load(tensor, offset, step, count, values)` gives elements that lie `step` apart.
+  // With `turned` comparisons that rounding may turn are. False, and no result, where a condition
+  // is not the same for all of them, as it is for one.
   static constexpr int kLanes = 32;
   template <typename Loader>
-  bool RunLanes(const int64_t* axes, int axis, int count, Scalar* values, int64_t* integers,
-                bool turned, const Loader& load) const;
+  bool Run(const int64_t* axes, int axis, int count, Scalar* values, int64_t* integers, bool turned,
+           const Loader& load) const;
 
  private:
   enum class Code : uint8_t {
@@ -143,69 +137,8 @@ class StageProgram {
 };
 
 template <typename Loader>
-Scalar StageProgram::Run(const int64_t* axes, Scalar* values, int64_t* integers, bool turned,
-                         const Loader& load) const {
-  Scalar* value = values - 1;  // the top of each stack
-  int64_t* integer = integers - 1;
-  bool uncertain = false;
-  for (size_t next = 0; next < code_.size(); ++next) {
-    const Instruction& i = code_[next];
-    switch (i.code) {
-      case Code::kNumber:
-        *++value = Exact(i.number);
-        break;
-      case Code::kAffine:
-        *++integer = affines_[i.target].At(axes);
-        break;
-      case Code::kLoad: {
-        const int64_t offset = *integer--;
-        *++value = load(i.tensor, offset);
-        break;
-      }
-      case Code::kLoadIndex:
-        *integer = static_cast<int64_t>(load(i.tensor, *integer).value);
-        break;
-      case Code::kLoadAffine:
-        *++value = load(i.tensor, affines_[i.target].At(axes));
-        break;
-      case Code::kToValue:
-        *++value = Exact(static_cast<double>(*integer--));
-        break;
-      case Code::kJump:
-        next = static_cast<size_t>(i.target) - 1;
-        break;
-      case Code::kJumpIfFalse:
-        if (*integer-- == 0) next = static_cast<size_t>(i.target) - 1;
-        break;
-      case Code::kIntegers:
-        if (i.op == Op::kNot) {
-          *integer = *integer == 0 ? 1 : 0;
-        } else {
-          --integer;
-          *integer = OfIntegers(i.op, integer[0], integer[1]);
-        }
-        break;
-      case Code::kCompare:
-        value -= 2;
-        *++integer = Compared(i.op, value[1], value[2], turned, uncertain);
-        break;
-      case Code::kValues:
-        if (IsUnary(i.op)) {
-          *value = Unary(i.op, i.type, *value);
-        } else {
-          --value;
-          *value = Binary(i.op, value[0], value[1]);
-        }
-        break;
-    }
-  }
-  value->uncertain = value->uncertain || uncertain;
-  return *value;
-}
-
-template <typename Loader>
-bool StageProgram::RunLanes(const int64_t* axes, int axis, int count, Scalar* values,
-                            int64_t* integers, bool turned, const Loader& load) const {
+bool StageProgram::Run(const int64_t* axes, int axis, int count, Scalar* values, int64_t* integers,
+                       bool turned, const Loader& load) const {
   Scalar* value = values - kLanes;  // the top of each stack
   int64_t* integer = integers - kLanes;
   std::array<bool, kLanes> uncertain{};

@@ -6,9 +6,6 @@
 namespace heddle::search_space {
 namespace {
 
-// Terms that are worth being evaluated together.
-constexpr int kFewestLanes = 4;
-
 // Combined one after the other; nearly all are sums.
 Scalar CombinedWith(Combiner combiner, Scalar total, const Scalar* values, int count) {
   for (int i = 0; i < count; ++i) {
@@ -68,22 +65,22 @@ Scalar StageEvaluator::Part(int index, int64_t offset, int64_t begin, int64_t en
   if (stage.combiner == Combiner::kSum && frame.program.product().has_value()) {
     return SumOfProducts(stage, frame, end - begin);
   }
-  Scalar total = Run(frame);
+  Run(frame, 1);
+  Scalar total = frame.values[0];
+  int64_t apart = 0;  // terms that part ways at a condition, which are evaluated one by one
   for (int64_t term = begin + 1; term < end;) {
     ToNextTerm(stage, frame.axes);
     const int64_t along = stage.reduce_axes.back()->extent - frame.axes.back();
-    const auto count =
+    auto count =
         static_cast<int>(std::min({end - term, along, static_cast<int64_t>(StageProgram::kLanes)}));
+    if (apart == 0 && !Run(frame, count)) apart = count;
+    if (apart > 0) {
+      --apart;
+      Run(frame, count = 1);
+    }
+    total = CombinedWith(stage.combiner, total, frame.values.data(), count);
     term += count;
-    if (RunLanes(frame, count)) {
-      total = CombinedWith(stage.combiner, total, frame.values.data(), count);
-      frame.axes.back() += count - 1;
-      continue;
-    }
-    for (int lane = 0; lane < count; ++lane) {
-      if (lane > 0) ToNextTerm(stage, frame.axes);
-      total = Combined(stage.combiner, total, Run(frame));
-    }
+    frame.axes.back() += count - 1;
   }
   return total;
 }
@@ -122,22 +119,12 @@ Scalar StageEvaluator::SumOfProducts(const Stage& stage, Frame& frame, int64_t t
   return total;
 }
 
-Scalar StageEvaluator::Run(Frame& frame) {
-  operations_ += frame.program.size();
-  return frame.program.Run(frame.axes.data(), frame.values.data(), frame.integers.data(), turned_,
-                           [this](const TensorId& tensor, int64_t offset) {
-                             return tensor.is_input ? source_.Input(tensor.index, offset)
-                                                    : source_.Intermediate(tensor.index, offset);
-                           });
-}
-
-bool StageEvaluator::RunLanes(Frame& frame, int count) {
-  if (count < kFewestLanes) return false;
+bool StageEvaluator::Run(Frame& frame, int count) {
   const auto axis = static_cast<int>(frame.axes.size()) - 1;
   const auto load = [this](const TensorId& tensor, int64_t offset, int64_t step, int lanes,
                            Scalar* values) { Load(tensor, offset, step, lanes, values); };
-  if (!frame.program.RunLanes(frame.axes.data(), axis, count, frame.values.data(),
-                              frame.integers.data(), turned_, load)) {
+  if (!frame.program.Run(frame.axes.data(), axis, count, frame.values.data(), frame.integers.data(),
+                         turned_, load)) {
     return false;
   }
   operations_ += frame.program.size() * count;

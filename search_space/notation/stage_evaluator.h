@@ -53,8 +53,8 @@ class StageEvaluator {
     std::vector<int64_t> integers;
   };
   Scalar SumOfProducts(const Stage& stage, Frame& frame, int64_t terms);
-  Scalar Run(Frame& frame);
-  bool RunLanes(Frame& frame, int count);
+  // The values of `count` terms in frame.values, false as StageProgram::Run.
+  bool Run(Frame& frame, int count);
   void Load(const TensorId& tensor, int64_t offset, int64_t step, int count, Scalar* values);
 
   const TensorProgram& program_;

@@ -11,7 +11,6 @@ namespace {
 using search_space::BufferRef;
 using search_space::DType;
 using search_space::Expr;
-using search_space::ExprList;
 using search_space::ForKind;
 using search_space::Int;
 using search_space::Op;

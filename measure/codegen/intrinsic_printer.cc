@@ -72,6 +72,8 @@ void IntrinsicPrinter::Print(const StmtNode& s) {
     case Intrinsic::kWarpPrefix:
     case Intrinsic::kWarpSuffix:
       return PrintWarpScan(s);
+    case Intrinsic::kAtomicCombine:
+      return PrintAtomicCombine(s);
     case Intrinsic::kLoadMatrix:
     case Intrinsic::kLoadMatrixTransposed:
       return PrintLoadMatrix(s);
@@ -116,6 +118,14 @@ void IntrinsicPrinter::ShareValues(const std::string& value, const std::string& 
 Expr IntrinsicPrinter::CombinedWith(const StmtNode& s, const std::string& other) {
   return search_space::Combine(s.combiner, Load(s.buffer, s.indices),
                                stores_.Constant("other", other, s.buffer->dtype));
+}
+
+void IntrinsicPrinter::PrintAtomicCombine(const StmtNode& s) {
+  const bool is_whole = s.buffer->dtype == DType::kInt32;
+  const std::string helper =
+      absl::StrCat("atomic_", NameOf(s.combiner), is_whole ? "_i32" : "_f32");
+  out_.Call(helper, helper, "(&", out_.exprs.PrintElement(s.buffer, s.indices), ", ",
+            out_.exprs.Print(s.value), ");");
 }
 
 void IntrinsicPrinter::PrintWarpReduce(const StmtNode& s) {

@@ -32,6 +32,7 @@ class IntrinsicPrinter {
  private:
   void DeclareWarpgroup();
   void DeclareLanes();
+  void PrintAtomicCombine(const search_space::StmtNode& s);
   void PrintWarpReduce(const search_space::StmtNode& s);
   void PrintWarpScan(const search_space::StmtNode& s);
   // Puts every thread's value where all can read it, into `lanes`, and `next` in its place.

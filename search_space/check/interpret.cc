@@ -252,6 +252,8 @@ class Machine {
         AccessCode& target = code_.accesses[s.access];
         return t_.Write(target, t_.OffsetOf(target), value, true);
       }
+      case Intrinsic::kAtomicCombine:
+        return RunAtomicCombine(s);
       case Intrinsic::kAsyncCommit:
         return t_.shared().Commit(t_.thread());
       case Intrinsic::kAsyncWait:
@@ -266,6 +268,18 @@ class Machine {
         return RunBulkCopy(s);
       default:
         return;  // RunTogether's
+    }
+  }
+
+  void RunAtomicCombine(const StmtCode& s) {
+    const double value = t_.Value(s);
+    const AccessCode& target = code_.accesses[s.access];
+    const int64_t byte = Evaluator::ByteOf(target, t_.OffsetOf(code_.accesses[s.access]));
+    const auto combined = [&](double had) {
+      return RoundTo(target.buffer->dtype, CombineValues(s.combiner, had, value));
+    };
+    if (!t_.shared().Combine(*target.buffer, byte, t_.thread(), combined)) {
+      t_.FailAccess("atomic update of", target);
     }
   }
 

@@ -77,8 +77,9 @@ bool SharedMemory::IsSettled(const Cell& cell, int32_t thread) {
         absl::StrCat("the asynchronous copy to it by thread ", cell.writer, " is not waited for"));
   }
   if (cell.write_epoch == epoch_ && cell.writer != thread) {
-    return Refuse(
-        absl::StrCat("data race: written by thread ", cell.writer, " with no barrier between"));
+    const std::string writer =
+        cell.writer == kSeveral ? "atomic updates" : absl::StrCat("thread ", cell.writer);
+    return Refuse(absl::StrCat("data race: written by ", writer, " with no barrier between"));
   }
   return true;
 }
@@ -123,6 +124,30 @@ bool SharedMemory::Write(const Buffer& buffer, int64_t byte, int32_t thread, dou
     }
   }
   cells[0].value = value;
+  return true;
+}
+
+bool SharedMemory::Combine(const Buffer& buffer, int64_t byte, int32_t thread,
+                           absl::FunctionRef<double(double)> combined) {
+  const std::span<Cell> cells = CellsOf(buffer, byte);
+  if (cells.empty()) return false;
+  for (Cell& c : cells) {
+    const bool is_combined = c.write_epoch == epoch_ && c.writer == kSeveral;
+    if (!is_combined && !IsSettled(c, thread)) return false;
+    if (c.write_epoch < first_epoch_of_block_) return Refuse("it was never written");
+    if (c.buffer != &buffer) {
+      return Refuse(absl::StrCat("its bytes were overwritten through ", c.buffer->name));
+    }
+    const bool is_stored = c.write_epoch == epoch_ && !is_combined;
+    if (is_stored || c.read_epoch == epoch_) {
+      return Refuse(absl::StrCat("data race: ", is_stored ? "stored to" : "read",
+                                 " with no barrier between"));
+    }
+    c.write_epoch = epoch_;
+    c.writer = kSeveral;
+    c.fence_epoch = 0;
+  }
+  cells[0].value = combined(cells[0].value);
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "search_space/ir/stmt.h"
 
 namespace heddle::search_space {
@@ -30,6 +31,9 @@ class SharedMemory {
   bool Read(const Buffer& buffer, int64_t byte, int32_t thread, double& value);
   // `is_async`: the write is under way until a Wait that covers it.
   bool Write(const Buffer& buffer, int64_t byte, int32_t thread, double value, bool is_async);
+  // What is there becomes `combined` of it; others may do so at the same time.
+  bool Combine(const Buffer& buffer, int64_t byte, int32_t thread,
+               absl::FunctionRef<double(double)> combined);
   const std::string& problem() const { return problem_; }
 
   // Closes the group of the asynchronous writes of `thread` since its last commit.
@@ -67,7 +71,7 @@ class SharedMemory {
     uint64_t write_epoch = 0;
     uint64_t read_epoch = 0;
     uint64_t read_turn = 0;
-    int32_t writer = 0;
+    int32_t writer = 0;          // kSeveral: threads that have combined their values with it
     int32_t reader = 0;          // kSeveral: more than one thread
     int64_t pending_group = -1;  // of the asynchronous write under way by `writer`; -1 = none
     int32_t products = 0;        // that may be reading it

@@ -258,6 +258,7 @@ class KernelVerifier {
     }
     if (s.intrinsic == Intrinsic::kAsyncCopy) CheckAsyncCopy(s);
     if (CombinesWarps(s.intrinsic)) CheckWarpReduce(s);
+    if (s.intrinsic == Intrinsic::kAtomicCombine) CheckAtomicCombine(s);
     std::string problem = FindMatrixProblem(s, kernel_.thread->extent, target_);
     if (problem.empty()) problem = FindBulkProblem(s, target_);
     if (!problem.empty()) return Fail(problem);
@@ -289,6 +290,17 @@ class KernelVerifier {
                         kernel_.thread->extent,
                         " threads; it must be of registers over a power of two, at most 32, in "
                         "whole warps"));
+    }
+  }
+
+  void CheckAtomicCombine(const StmtNode& s) {
+    const bool is_known = s.buffer->dtype == DType::kInt32
+                              ? s.combiner == Combiner::kSum
+                              : s.buffer->dtype == DType::kFloat32 && s.combiner != Combiner::kNone;
+    if (s.buffer->scope != Scope::kShared || s.lanes != 1 || !is_known) {
+      Fail(absl::StrCat("an atomic update of ", s.lanes, " elements of ", s.buffer->name,
+                        "; it must combine one float32 in shared memory with a value, or add to "
+                        "one int32"));
     }
   }
 

@@ -19,6 +19,7 @@ const IntrinsicEffects& EffectsOf(Intrinsic intrinsic) {
       {"warp_reduce", ExecutionScope::kWarp, true, Completion::kImmediate, false},
       {"warp_prefix", ExecutionScope::kWarp, true, Completion::kImmediate, false},
       {"warp_suffix", ExecutionScope::kWarp, true, Completion::kImmediate, false},
+      {"atomic_combine", ExecutionScope::kThread, true, Completion::kImmediate, false},
       {"load_matrix", ExecutionScope::kWarp, true, Completion::kImmediate, false},
       {"load_matrix_transposed", ExecutionScope::kWarp, true, Completion::kImmediate, false},
       {"matrix_multiply", ExecutionScope::kWarp, true, Completion::kImmediate, false},
@@ -155,6 +156,15 @@ Stmt WarpPrefix(Combiner combiner, BufferRef buffer, ExprList indices, int64_t t
 Stmt WarpSuffix(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads) {
   return CombineWarp(Intrinsic::kWarpSuffix, combiner, std::move(buffer), std::move(indices),
                      threads);
+}
+
+Stmt AtomicCombine(Combiner combiner, BufferRef buffer, ExprList indices, Expr value) {
+  return Make({.kind = StmtNode::Kind::kIntrin,
+               .buffer = std::move(buffer),
+               .indices = std::move(indices),
+               .value = std::move(value),
+               .intrinsic = Intrinsic::kAtomicCombine,
+               .combiner = combiner});
 }
 
 Stmt LoadMatrix(BufferRef buffer, ExprList indices, Expr row, int64_t blocks, bool transposed) {
@@ -397,6 +407,10 @@ std::string IntrinText(const StmtNode& s) {
   if (CombinesWarps(s.intrinsic)) {
     return absl::StrCat(out, " ", Access(s), " = ", NameOf(s.combiner), " over ", s.int_value,
                         " threads");
+  }
+  if (s.intrinsic == Intrinsic::kAtomicCombine) {
+    return absl::StrCat(out, " ", Access(s), " = ", NameOf(s.combiner), " of it and ",
+                        ToString(s.value));
   }
   const bool in_shared = s.intrinsic == Intrinsic::kWarpgroupMultiply;
   if (s.intrinsic == Intrinsic::kMatrixMultiply || in_shared) {

@@ -51,6 +51,9 @@ enum class Intrinsic : uint8_t {
   // it, alone: its identity where there are none.
   kWarpPrefix,
   kWarpSuffix,
+  // buffer[indices] (shared, float32, or int32 that is added to) = combiner of what is there and of
+  // value, at once: threads may do so to the same element, in any order.
+  kAtomicCombine,
   // buffer[indices] and the elements behind it (local) = this lane's of int_value (2 or 4) blocks
   // of 8 rows of 16 bytes, in the layout of matrix.h; those of tf32 are rounded. value is a Load
   // from shared memory: lane 8 * b + r names there the first element, aligned to 16 bytes, of
@@ -151,7 +154,7 @@ struct StmtNode {
   int lanes = 1;                              // kStore, kIntrin that writes: see ForKind::kVector
   Intrinsic intrinsic = Intrinsic::kBarrier;  // kIntrin
   int64_t int_value = 0;                      // kIntrin, kLet of a buffer, kFor of some iterations
-  Combiner combiner = Combiner::kNone;        // kIntrin that reduces
+  Combiner combiner = Combiner::kNone;        // kIntrin that combines
   std::string text;                           // kComment
   std::array<SharedMatrix, 2> operands;       // kWarpgroupMultiply: A and B
   std::vector<int64_t> box;                   // kBulkCopy: extents, as many as the tensor has
@@ -176,6 +179,7 @@ Stmt AsyncWait(int64_t pending);
 Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
 Stmt WarpPrefix(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
 Stmt WarpSuffix(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
+Stmt AtomicCombine(Combiner combiner, BufferRef buffer, ExprList indices, Expr value);
 Stmt LoadMatrix(BufferRef buffer, ExprList indices, Expr row, int64_t blocks, bool transposed);
 Stmt MatrixMultiply(MatrixInstruction instruction, BufferRef d, ExprList indices, Expr a, Expr b);
 Stmt WarpgroupMultiply(MatrixInstruction instruction, BufferRef d, ExprList indices, Expr a, Expr b,

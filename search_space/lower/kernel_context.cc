@@ -10,9 +10,11 @@
 #include "search_space/schedule/copies/fetch.h"
 #include "search_space/schedule/matrix/fragment.h"
 #include "search_space/schedule/matrix/row_fragment.h"
+#include "search_space/schedule/scattered_terms.h"
 #include "search_space/schedule/storage/block_layout.h"
 #include "search_space/schedule/storage/storage_layout.h"
 #include "search_space/schedule/threads/dealt_axis.h"
+#include "search_space/schedule/threads/scatter.h"
 
 namespace heddle::search_space {
 namespace {
@@ -129,6 +131,10 @@ BufferRef KernelContext::Allocate(int s, int64_t copies, Expr slot) {
   Buffer buffer;
   buffer.name = here.name();
   buffer.dtype = here.tensor->dtype;
+  if (schedule.NestOf(here).Note<Scatter>() != nullptr &&
+      ScatteredTermsOf(here)->whole != nullptr) {
+    buffer.dtype = DType::kInt32;
+  }
   buffer.scope = here.scope;
   buffer.shape = here.extent;
   if (const auto dealt = DealtAxisOf(here)) buffer.shape[dealt->axis] /= dealt->threads;

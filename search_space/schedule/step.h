@@ -60,6 +60,7 @@
 #include "search_space/schedule/threads/launch_bounds.h"
 #include "search_space/schedule/threads/persist.h"
 #include "search_space/schedule/threads/replicate.h"
+#include "search_space/schedule/threads/scatter.h"
 #include "search_space/schedule/threads/share_scan.h"
 #include "search_space/schedule/threads/spread.h"
 
@@ -73,7 +74,8 @@ using Step =
                  SkipMasked, ScanChunks, ShareScan, Reverse, ShiftMoments, PackLayout, Materialize,
                  FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes,
                  Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
-                 SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute, SeparateWindow>;
+                 SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute, SeparateWindow,
+                 Scatter>;
 
 // Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and
 // leaves the schedule as it was.

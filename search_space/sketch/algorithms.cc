@@ -22,6 +22,7 @@
 #include "search_space/schedule/rewrites/reductions/shift_moments.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
 #include "search_space/schedule/rewrites/reductions/winograd.h"
+#include "search_space/schedule/scattered_terms.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/sketch/form.h"
 
@@ -191,10 +192,11 @@ double FlopsOf(const Schedule& schedule) {
   double flops = 0;
   for (size_t i = 0; i < schedule.stages().size(); ++i) {
     const ScheduledStage& s = schedule.stages()[i];
-    // Threads that share a scan compute each term once (share_scan).
-    const int64_t length = ScanLength(s);
+    // Threads that share a scan compute each term once (share_scan), as they do where terms are
+    // added where they belong (scatter).
+    const int64_t times = std::max(ScanLength(s), PlacesOfTerm(s));
     flops += LeastOperations(s).count() *
-             (length > 0 ? 1.0 / static_cast<double>(length) : ShareOf(masked.stages()[i]));
+             (times > 1 ? 1.0 / static_cast<double>(times) : ShareOf(masked.stages()[i]));
   }
   return flops;
 }

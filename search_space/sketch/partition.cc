@@ -14,6 +14,7 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/prefix_reductions.h"
+#include "search_space/schedule/scattered_terms.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/patterns/chain.h"
@@ -50,6 +51,8 @@ constexpr double kTileShare = 0.85;
 // Of an element of a tile that is computed as it is fetched, for each load beside the first: what
 // the analytic time of kernels with such tiles says.
 constexpr double kLoadInstructions = 12;
+// Of a term that is added where it belongs, beside what it is: a loop that compares and swaps.
+constexpr double kAtomicInstructions = 8;
 // Of the device, by what is left to the rule that knows least where something is reused.
 constexpr double kFallbackShare = 0.05;
 // That keep a multiprocessor busy, about.
@@ -183,17 +186,21 @@ class KernelEstimate {
     if (is_root) bytes_ += BytesOf(*s.tensor);
     const double iterations = static_cast<double>(ExtentOf(s.axes)) * TermsOf(s);
     const double instruction_us = 2 / (target_.peak_gflops * 1e3);
-    if (!s.is_reduction() || !ReadsSeveralTensors(s.body)) {
-      const double each = Instructions(s.body) + (s.is_reduction() ? 1 : 0);
+    const bool is_scattered = scatters_ && PlacesOfTerm(s) > 1;
+    if (!s.is_reduction() || is_scattered || !ReadsSeveralTensors(s.body)) {
+      double each = Instructions(s.body) + (s.is_reduction() ? 1 : 0);
+      if (is_scattered) each += kAtomicInstructions;
       instructions_us_ += each * iterations * instruction_us;
       return;
     }
     AddProduct(s, iterations, instruction_us);
   }
 
-  // Of an element, that are computed: of the sums of all prefixes of a row each has one more.
+  // Of an element, that are computed: of the sums of all prefixes of a row each has one more, and
+  // each scattered one is of one of the places that it may be of.
   double TermsOf(const ScheduledStage& s) const {
-    const auto terms = static_cast<double>(ExtentOf(s.reduce_axes));
+    auto terms = static_cast<double>(ExtentOf(s.reduce_axes));
+    if (scatters_) terms /= static_cast<double>(PlacesOfTerm(s));
     const int64_t scanned = scans_ ? ScanLength(s) : 0;
     return scanned > 0 ? terms / static_cast<double>(scanned) : terms;
   }
@@ -236,10 +243,11 @@ class KernelEstimate {
       return rule->apply(shape_, kernel_, target_) != nullptr;
     };
     scans_ = knows(&kRowsRule) || knows(&kPrefixRule);
+    scatters_ = knows(&kScatterRule);
     if (knows(&kRowsRule) || knows(&kStridedRowsRule)) return true;
     if (kernel_.fused) return FindRollingPlace(place) || FindChainPlace(place);
     place.is_fallback = !knows(&kTilingRule);
-    if (place.is_fallback && !knows(&kColumnsRule) && !knows(&kPrefixRule) &&
+    if (place.is_fallback && !scatters_ && !knows(&kColumnsRule) && !knows(&kPrefixRule) &&
         !knows(&kFewRowsRule)) {
       // A thread has a result.
       const auto threads = static_cast<double>(target_.sm_count * kThreadsOfSm);
@@ -338,8 +346,9 @@ class KernelEstimate {
   double bytes_ = 0, instructions_us_ = 0, product_us_ = 0;
   double cached_bytes_ = 0;  // of the second-level cache, of what several blocks read
   bool reuses_ = false;
-  bool scans_ = false;  // does a row's thread, or do several, go along its prefixes once?
-  bool rolls_ = false;  // is it a chain of products on units for matrices?
+  bool scans_ = false;     // does a row's thread, or do several, go along its prefixes once?
+  bool scatters_ = false;  // is each term of its reductions added where it belongs?
+  bool rolls_ = false;     // is it a chain of products on units for matrices?
 };
 
 // Of the definitions, and of what is computed by loops.

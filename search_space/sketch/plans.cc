@@ -11,8 +11,8 @@ namespace {
 
 // In the order in which sketches are numbered.
 constexpr const SketchRule* kRules[] = {
-    &kStreamingRule, &kStagingRule,   &kTilingRule, &kRowsRule,        &kColumnsRule,
-    &kMatrixRule,    &kWarpgroupRule, &kPrefixRule, &kStridedRowsRule, &kFewRowsRule};
+    &kStreamingRule, &kStagingRule, &kTilingRule,      &kRowsRule,    &kColumnsRule, &kMatrixRule,
+    &kWarpgroupRule, &kPrefixRule,  &kStridedRowsRule, &kFewRowsRule, &kScatterRule};
 
 // Is there a choice that meets the plan's limits? Draws find one soon where there is.
 bool HasPoint(const KernelPlan& plan) {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -62,15 +63,16 @@ inline std::shared_ptr<const TensorProgram> InstantiatedFrom(const std::string& 
   return std::make_shared<const TensorProgram>(*found->Instantiate(*ParseShape(shape), type));
 }
 
-// From -4 to 4; of indices, which must be less than 9 at least, from 0 to 8.
+// From -4 to 4; indices of all values that they may have, and up to 8.
 inline TensorValues IntegerInputs(const TensorProgram& program) {
   TensorValues values;
   std::mt19937_64 rng(5);
   for (const BufferRef& input : program.inputs) {
     std::vector<double>& made = values[input->name];
     const double least = input->dtype == DType::kInt32 ? 0 : -4;
+    const auto choices = static_cast<uint64_t>(std::max<int64_t>(9, input->index_extent));
     for (int64_t i = 0; i < input->elements; ++i) {
-      made.push_back(static_cast<double>(rng() % 9) + least);
+      made.push_back(static_cast<double>(rng() % choices) + least);
     }
   }
   return values;

@@ -15,6 +15,32 @@ $helper float $0(float a, float b) {
 //// nan_min_f64 smaller <
 // The $1 of two; NaN when either is NaN.
 $helper double $0(double a, double b) { return a $2 b || a != a ? a : b; }
+//// atomic_sum_i32
+$helper void $0(int* at, int value) { atomicAdd(at, value); }
+//// atomic_sum_f32
+$helper void $0(float* at, float value) { atomicAdd(at, value); }
+//// atomic_prod_f32
+// What is there becomes its product with the value, whatever other threads do meanwhile.
+$helper void $0(float* at, float value) {
+  unsigned had = *(volatile unsigned*)at, seen;
+  do {
+    seen = had;
+    had = atomicCAS((unsigned*)at, seen, __float_as_uint(__uint_as_float(seen) * value));
+  } while (had != seen);
+}
+//// atomic_max_f32 max >=
+//// atomic_min_f32 min <=
+// What is there becomes the $1 of it and the value, or stays NaN, whatever other threads do
+// meanwhile.
+$helper void $0(float* at, float value) {
+  unsigned had = *(volatile unsigned*)at, seen;
+  do {
+    seen = had;
+    const float old = __uint_as_float(seen);
+    if (old $2 value || old != old) return;
+    had = atomicCAS((unsigned*)at, seen, __float_as_uint(value));
+  } while (had != seen);
+}
 //// load_matrix
 // Blocks of 8 x 8 elements of 16 bits from shared memory, spread over the lanes of the warp:
 // lane 8 * b + r names row r of block b (column r, where transposed).

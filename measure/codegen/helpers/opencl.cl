@@ -7,6 +7,33 @@ $helper float $0(float a, float b) { return a $2 b || a != a ? a : b; }
 //// nan_min_f64 smaller <
 // The $1 of two; NaN when either is NaN.
 $helper double $0(double a, double b) { return a $2 b || a != a ? a : b; }
+//// atomic_sum_i32
+$helper void $0(volatile __local int* at, int value) { atomic_add(at, value); }
+//// atomic_sum_f32 sum +
+//// atomic_prod_f32 product *
+// What is there becomes its $1 with the value, whatever other threads do meanwhile.
+$helper void $0(volatile __local float* at, float value) {
+  volatile __local uint* bits = (volatile __local uint*)at;
+  uint had = *bits, seen;
+  do {
+    seen = had;
+    had = atomic_cmpxchg(bits, seen, as_uint(as_float(seen) $2 value));
+  } while (had != seen);
+}
+//// atomic_max_f32 max >=
+//// atomic_min_f32 min <=
+// What is there becomes the $1 of it and the value, or stays NaN, whatever other threads do
+// meanwhile.
+$helper void $0(volatile __local float* at, float value) {
+  volatile __local uint* bits = (volatile __local uint*)at;
+  uint had = *bits, seen;
+  do {
+    seen = had;
+    const float old = as_float(seen);
+    if (old $2 value || old != old) return;
+    had = atomic_cmpxchg(bits, seen, as_uint(value));
+  } while (had != seen);
+}
 //// from_float16
 $helper float from_float16(ushort x) { return vload_half(0, (const half*)&x); }
 //// to_float16

@@ -15,6 +15,7 @@
 #include "search_space/lower/nests/collectives.h"
 #include "search_space/lower/nests/held.h"
 #include "search_space/lower/nests/masked.h"
+#include "search_space/lower/nests/scatter.h"
 #include "search_space/lower/nests/shared_scan.h"
 #include "search_space/lower/nests/values.h"
 #include "search_space/schedule/copies/fetch.h"
@@ -24,6 +25,7 @@
 #include "search_space/schedule/matrix/row_fragment.h"
 #include "search_space/schedule/matrix/tensorize.h"
 #include "search_space/schedule/threads/dealt_axis.h"
+#include "search_space/schedule/threads/scatter.h"
 #include "search_space/schedule/threads/share_scan.h"
 
 namespace heddle::search_space {
@@ -381,6 +383,7 @@ Stmt EmitStage(KernelContext& context, int s, const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);
   if (here.Note<Fetch>() != nullptr) return EmitFetch(context, s, assumptions);
   if (here.Note<ShareScan>() != nullptr) return EmitSharedScan(context, s, assumptions);
+  if (here.Note<Scatter>() != nullptr) return EmitScatter(context, s, assumptions);
   if (here.Note<RowFragment>() != nullptr) return EmitRowReduction(context, s, assumptions);
   if (here.Note<Fragment>() != nullptr && !here.is_reduction()) {
     return EmitLoadMatrix(context, s, assumptions);

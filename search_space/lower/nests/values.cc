@@ -113,8 +113,9 @@ Expr Resolver::FromStorage(const Expr& load, const ScheduledStage& producer,
     const bool is_dealt = dealt.has_value() && i == dealt->axis;
     indices.push_back(is_dealt ? HeldAt(context_, producer, *dealt, index) : index);
   }
-  return Load(storage.buffer,
-              context_.IndicesOf(context_.schedule.IndexOf(producer), indices, storage.slot));
+  const Expr held = Load(storage.buffer, context_.IndicesOf(context_.schedule.IndexOf(producer),
+                                                            indices, storage.slot));
+  return ToType(producer.tensor->dtype, held);  // sums of integers are kept as such (scatter)
 }
 
 Expr Resolver::ResolveLoad(const Expr& load, Known& known) {

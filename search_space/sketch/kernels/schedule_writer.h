@@ -136,6 +136,9 @@ class ScheduleWriter {
   void ShareScan(const StageRef& s, int64_t threads, int64_t vector, ScanGroup group) {
     Apply(search_space::ShareScan{s.name(), threads, vector, group});
   }
+  void Scatter(const StageRef& s, int64_t unroll) {
+    Apply(search_space::Scatter{s.name(), unroll});
+  }
   void SkipMasked(const StageRef& s) { Apply(search_space::SkipMasked{s.name()}); }
   void Pipeline(const LoopRef& l, PipelineKind kind, int64_t depth) {
     Apply(search_space::Pipeline{l.stage.name(), l.name(), kind, depth});

@@ -110,6 +110,7 @@ class Profiler {
   void WalkFor(const StmtNode& s);
   void WalkWrite(const StmtNode& s);
   void WalkBulkCopy(const StmtNode& s);
+  void WalkAtomicCombine(const StmtNode& s);
   void WalkLoadMatrix(const StmtNode& s);
   void WalkMatrixMultiply(const StmtNode& s);
   void Value(const Expr& e);
@@ -199,6 +200,7 @@ void Profiler::Walk(const StmtNode& s) {
     case StmtNode::Kind::kIntrin:
       if (s.intrinsic == Intrinsic::kAsyncCopy) return WalkWrite(s);
       if (s.intrinsic == Intrinsic::kBulkCopy) return WalkBulkCopy(s);
+      if (s.intrinsic == Intrinsic::kAtomicCombine) return WalkAtomicCombine(s);
       if (s.intrinsic == Intrinsic::kMatrixMultiply ||
           s.intrinsic == Intrinsic::kWarpgroupMultiply) {
         return WalkMatrixMultiply(s);
@@ -330,6 +332,19 @@ void Profiler::WalkWrite(const StmtNode& s) {
       sources_[s.buffer.get()] |= source_ == 0 ? kComputed : source_;
   }
   AddAccess(s.buffer, s.indices, s.lanes, true, async);
+}
+
+// Integers are added to by one instruction. Of others compilers write a loop that reads, combines,
+// and writes unless somebody else has written.
+void Profiler::WalkAtomicCombine(const StmtNode& s) {
+  constexpr double kOfLoop = 4;  // comparisons and branches
+  Value(s.value);
+  if (s.buffer->dtype != DType::kInt32) {
+    Count(p_.instructions.add_mul);
+    Count(p_.instructions.integer, kOfLoop);
+    AddAccess(s.buffer, s.indices, 1, false, false);
+  }
+  AddAccess(s.buffer, s.indices, 1, true, false);
 }
 
 // Each lane names 16 bytes, which go through the banks as those of a wide load do.

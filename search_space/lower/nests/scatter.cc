@@ -1,0 +1,367 @@
+#include "search_space/lower/nests/scatter.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "base/math.h"
+#include "search_space/ir/expr/simplify.h"
+#include "search_space/lower/nests/values.h"
+#include "search_space/schedule/scattered_terms.h"
+#include "search_space/schedule/threads/scatter.h"
+
+namespace heddle::search_space {
+namespace {
+
+Expr ValueOf(const Var& var) { return var->extent == 1 ? Int(0) : VarExpr(var); }
+Stmt Iterate(const Var& var, ForKind kind, Stmt body) {
+  return var->extent == 1 ? body : For(var, kind, std::move(body));
+}
+Stmt Guarded(const Expr& condition, Stmt body) {
+  return condition == nullptr || IsInt(condition, 1) ? body : If(condition, std::move(body));
+}
+
+// What is read of memory for all of a thread's run of terms before the first is made use of: to
+// compilers an update is a loop, across which they move nothing.
+class ReadAhead {
+ public:
+  // `turn`: a term's number in its run. `where`: which of them there are; null = all.
+  ReadAhead(const Var& turn, const Expr& where) : turn_(turn), where_(where) {}
+
+  // A value of the term, read from registers.
+  Expr Hold(const std::string& name, DType type, const Expr& value) {
+    for (const Held& h : held_) {
+      if (h.registers->dtype == type && StructurallyEqual(h.value, value)) return At(h);
+    }
+    held_.push_back({MakeBuffer(name + ".ahead", type, Scope::kLocal, {turn_->extent}), value});
+    return At(held_.back());
+  }
+
+  // With the indices that it reads in registers, first those that name where others lie.
+  Expr IndicesOf(const Expr& e) {
+    return Rewrite(e, [&](const Expr& node) -> Expr {
+      const bool is_read = node->op == Op::kLoad && node->type == DType::kInt64 &&
+                           node->buffer->scope != Scope::kLocal;
+      return is_read ? Hold(node->buffer->name, node->buffer->dtype, node) : nullptr;
+    });
+  }
+
+  Stmt InFrontOf(const Stmt& updates) const {
+    std::vector<Stmt> all;
+    for (const Held& h : held_) {
+      const Stmt store = Guarded(where_, Store(h.registers, {VarExpr(turn_)}, h.value));
+      const Var turn = MakeVar(turn_->name, turn_->extent);
+      all.push_back(For(turn, where_ == nullptr ? ForKind::kVector : ForKind::kUnrolled,
+                        ReplaceVar(store, turn_, VarExpr(turn))));
+    }
+    all.push_back(For(turn_, ForKind::kUnrolled, Guarded(where_, updates)));
+    Stmt out = Seq(std::move(all));
+    for (const Held& h : held_) out = Alloc(h.registers, out);
+    return out;
+  }
+
+ private:
+  struct Held {
+    BufferRef registers;
+    Expr value;
+  };
+  Expr At(const Held& h) const { return Load(h.registers, {VarExpr(turn_)}); }
+
+  const Var turn_;
+  const Expr where_;
+  std::vector<Held> held_;
+};
+
+class Scatterer {
+ public:
+  Scatterer(KernelContext& context, int s, const Assumptions& assumptions)
+      : context_(context),
+        here_(context.stage(s)),
+        assumptions_(assumptions),
+        thread_(VarExpr(context.thread)),
+        threads_(context.thread->extent),
+        unroll_(here_.Note<Scatter>()->unroll) {
+    for (int member : context.Together(s)) {
+      const ScheduledStage& stage = context.stage(member);
+      members_.push_back({&stage, context.storage.at(member).buffer, *ScatteredTermsOf(stage)});
+    }
+    for (size_t i = 0; i < here_.axes.size(); ++i) {
+      const bool has_key = members_[0].terms.keys[i] != nullptr;
+      if (!has_key) columns_ *= here_.extent[i];
+      elements_ *= here_.extent[i];
+    }
+    for (const Loop& l : here_.loops) {
+      if (l.reduce) number_ *= l.var->extent;
+    }
+  }
+
+  Stmt Emit() {
+    std::vector<Stmt> all = {ForElements([&](const ExprList& at) { return Begin(at); })};
+    all.push_back(ForTerms());
+    for (const Member& m : members_) {
+      if (m.terms.HasIdentity(m.stage->combiner)) continue;
+      all.push_back(ForElements([&](const ExprList& at) { return AddOtherwise(m, at); }));
+    }
+    return Seq(std::move(all));
+  }
+
+ private:
+  struct Member {
+    const ScheduledStage* stage;
+    BufferRef buffer;
+    ScatteredTerms terms;
+  };
+
+  Stmt Begin(const ExprList& at) const {
+    std::vector<Stmt> all;
+    for (const Member& m : members_) {
+      const bool is_whole = m.terms.whole != nullptr;
+      all.push_back(
+          Store(m.buffer, at, is_whole ? Int(0) : IdentityOf(m.stage->combiner, m.buffer->dtype)));
+    }
+    return Seq(std::move(all));
+  }
+
+  // body(position) for the elements of the region that this thread has.
+  Stmt ForElements(absl::FunctionRef<Stmt(const ExprList&)> body) const {
+    const Var round = MakeVar("round", CeilDiv(elements_, threads_));
+    const Expr number = Simplify(ValueOf(round) * Int(threads_) + thread_);
+    const Stmt element = body(PositionOf(number, [](size_t) { return true; }));
+    return Iterate(round, ForKind::kSerial, Guarded(Below(number, elements_), element));
+  }
+
+  // The position whose number among those of the axes that are `counted` is this; 0 along others.
+  ExprList PositionOf(Expr number, absl::FunctionRef<bool(size_t)> counted) const {
+    ExprList position(here_.axes.size(), Int(0));
+    for (size_t i = position.size(); i-- > 0;) {
+      const int64_t extent = here_.extent[i];
+      if (extent == 1 || !counted(i)) continue;
+      position[i] = Simplify(number % Int(extent));
+      number = number / Int(extent);
+    }
+    return position;
+  }
+
+  // number < end; null where that always holds.
+  static Expr Below(const Expr& number, int64_t end) {
+    const Expr below = Simplify(number < Int(end));
+    return below->op == Op::kInt ? nullptr : below;
+  }
+
+  struct Update {
+    const Member* of;
+    Expr where;  // null = always
+    ExprList at;
+    Expr value;
+  };
+
+  // Neighbours have the columns of a term, so that they read what lies side by side; where there
+  // are few of these, each group of threads has another run of terms.
+  Stmt ForTerms() const {
+    const int64_t along = Scatter::ThreadsOfTerm(threads_, columns_), groups = threads_ / along;
+    const bool has_whole_runs = number_ % unroll_ == 0;
+    const Var round = MakeVar("round", CeilDiv(number_, groups * unroll_)),
+              turn = MakeVar("turn", unroll_), column = MakeVar("col", CeilDiv(columns_, along));
+    const Expr run = Simplify(ValueOf(round) * Int(groups) + thread_ / Int(along));
+    const Expr term = Simplify(run * Int(unroll_) + ValueOf(turn));
+    const Expr number = Simplify(ValueOf(column) * Int(along) + thread_ % Int(along));
+    const ExprList position =
+        PositionOf(number, [&](size_t i) { return members_[0].terms.keys[i] == nullptr; });
+    Assumptions assumptions = assumptions_;
+    Expr inside;
+    const auto require = [&](const Expr& condition) {
+      if (condition == nullptr) return;
+      inside = AndAlso(inside, condition);
+      assumptions.push_back(condition);
+    };
+    require(Below(number, columns_));
+    if (has_whole_runs) require(Below(run, number_ / unroll_));
+    Expr of_turn;
+    const auto require_of_turn = [&](const Expr& condition) {
+      of_turn = AndAlso(of_turn, condition);
+      assumptions.push_back(condition);
+    };
+    if (const Expr below = Below(term, number_); !has_whole_runs && below != nullptr) {
+      require_of_turn(below);
+    }
+    // A term whose index lies past the end of its tensor is nowhere.
+    for (const Expr& is_there : IndicesInside(term, position)) {
+      if (Proves(assumptions, is_there)) continue;
+      const Expr of_run = SimplifyAt(is_there, turn, Int(0));
+      std::vector<Expr> with = assumptions;
+      with.push_back(of_run);
+      Proves(with, is_there) ? require(of_run) : require_of_turn(is_there);
+    }
+    std::vector<Update> updates;
+    for (const Member& m : members_) {
+      updates.push_back(UpdateOf(m, term, position, assumptions));
+    }
+    Stmt body = Guarded(inside, OfRun(turn, of_turn, std::move(updates)));
+    body = Iterate(column, ForKind::kSerial, std::move(body));
+    return Iterate(round, ForKind::kSerial, std::move(body));
+  }
+
+  // The updates of a thread's run of terms. `of_turn`: which of them there are; null = all.
+  Stmt OfRun(const Var& turn, const Expr& of_turn, std::vector<Update> updates) const {
+    if (unroll_ == 1) return Guarded(of_turn, UpdateAll(updates));
+    ReadAhead ahead(turn, of_turn);
+    for (Update& u : updates) {
+      if (u.where != nullptr) u.where = ahead.IndicesOf(u.where);
+      for (Expr& index : u.at) index = ahead.IndicesOf(index);
+      u.value = ahead.IndicesOf(u.value);
+      if (u.value->args.empty()) continue;
+      Expr value = u.value;
+      if (u.where != nullptr) {
+        const bool is_whole = value->type == DType::kInt64;
+        value = Select(u.where, value, is_whole ? Int(0) : Float(0, value->type));
+      }
+      u.value = ahead.Hold(u.of->stage->name(), u.of->buffer->dtype, value);
+    }
+    return ahead.InFrontOf(UpdateAll(updates));
+  }
+
+  // What a term gives to each of the stages, those of the same condition under one.
+  static Stmt UpdateAll(const std::vector<Update>& updates) {
+    std::vector<Stmt> all, same;
+    const auto is_same = [](const Expr& a, const Expr& b) {
+      return a == nullptr || b == nullptr ? a == b : StructurallyEqual(a, b);
+    };
+    for (size_t u = 0; u < updates.size(); ++u) {
+      const Update& update = updates[u];
+      same.push_back(
+          AtomicCombine(update.of->stage->combiner, update.of->buffer, update.at, update.value));
+      if (u + 1 < updates.size() && is_same(update.where, updates[u + 1].where)) continue;
+      all.push_back(Guarded(update.where, Seq(std::exchange(same, {}))));
+    }
+    return Seq(std::move(all));
+  }
+
+  Update UpdateOf(const Member& m, const Expr& term, const ExprList& position,
+                  Assumptions assumptions) const {
+    Update update{&m, nullptr, position, nullptr};
+    const auto require = [&](const Expr& condition) {
+      if (condition == nullptr || Proves(assumptions, condition)) return;
+      update.where = AndAlso(update.where, condition);
+      assumptions.push_back(condition);
+    };
+    if (m.terms.present != nullptr) require(AtTerm(m.terms.present, term, position, assumptions));
+    for (size_t i = 0; i < position.size(); ++i) {
+      if (m.terms.keys[i] == nullptr) continue;
+      const Expr key = AtTerm(m.terms.keys[i], term, position, assumptions);
+      const Expr place = Simplify(key - here_.base[i]);
+      const int64_t end = here_.extent[i];
+      const Interval bounds = BoundsOf(place);
+      update.at[i] = place;
+      if (bounds.min < 0) {
+        require(Simplify(Int(0) <= place));
+        update.at[i] = MakeExpr(Op::kMax, {update.at[i], Int(0)});
+      }
+      if (bounds.max >= end) {
+        require(Simplify(place < Int(end)));
+        update.at[i] = MakeExpr(Op::kMin, {update.at[i], Int(end - 1)});
+      }
+      update.at[i] = Simplify(update.at[i]);
+    }
+    if (m.terms.condition != nullptr) {
+      require(AtTerm(m.terms.condition, term, position, assumptions));
+    }
+    const Expr& value = m.terms.whole != nullptr ? m.terms.whole : m.terms.value;
+    update.value = AtTerm(value, term, position, assumptions);
+    return update;
+  }
+
+  // What says of the indices that name places that they are none past the end of their tensors.
+  std::vector<Expr> IndicesInside(const Expr& term, const ExprList& position) const {
+    std::vector<Expr> all;
+    for (const Member& m : members_) {
+      for (const Expr& key : m.terms.keys) {
+        if (key == nullptr) continue;
+        Visit(Written(key, term, position), [&](const Expr& load) {
+          if (load->op != Op::kLoad) return;
+          for (size_t i = 0; i < load->args.size(); ++i) {
+            all.push_back(Simplify(load->args[i] < Int(load->buffer->shape[i])));
+          }
+        });
+      }
+    }
+    return all;
+  }
+
+  // An expression in the stage's axes for the term of this number at a position of the region, as
+  // it is read there.
+  Expr AtTerm(const Expr& e, const Expr& term, const ExprList& position,
+              const Assumptions& assumptions) const {
+    return Resolve(context_, Written(e, term, position), assumptions);
+  }
+
+  Expr Written(const Expr& e, const Expr& term, const ExprList& position) const {
+    const Expr in_loops = AtLoops(context_.schedule, here_, e);
+    size_t axis = 0;
+    std::vector<std::pair<Var, Expr>> values;
+    for (const Loop& l : here_.loops) {
+      values.emplace_back(l.var, l.reduce ? term : position[axis]);
+      if (!l.reduce) ++axis;
+    }
+    return Substitute(in_loops, [&](const Var& v) -> Expr {
+      for (const auto& [var, value] : values) {
+        if (var == v) return value;
+      }
+      return nullptr;
+    });
+  }
+
+  // An element has its number `otherwise` of every term that is not its own. That makes a
+  // difference where what it has of its own is beyond that number. Nearly always the first term is
+  // another's; else all of them are looked at.
+  Stmt AddOtherwise(const Member& m, const ExprList& at) const {
+    const Combiner combiner = m.stage->combiner;
+    const Expr own = Load(m.buffer, at),
+               otherwise = Float(m.terms.otherwise->float_value, own->type);
+    const Expr is_beyond = combiner == Combiner::kMin ? otherwise < own : own < otherwise;
+    const Var term = MakeVar("term", number_);
+    const Expr first = IsOthers(m, at);
+    const Stmt again =
+        Store(m.buffer, at,
+              Combine(combiner, own, AtTerm(m.stage->body, ValueOf(term), at, assumptions_)));
+    return If(
+        is_beyond,
+        Seq({If(first, Store(m.buffer, at, otherwise)),
+             If(Simplify(MakeExpr(Op::kNot, {first})), Iterate(term, ForKind::kSerial, again))}));
+  }
+
+  // Has the element `otherwise` of the first term?
+  Expr IsOthers(const Member& m, const ExprList& at) const {
+    Expr own = Bool(true);
+    for (size_t i = 0; i < at.size(); ++i) {
+      if (m.terms.keys[i] == nullptr) continue;
+      const Expr key = AtTerm(m.terms.keys[i], Int(0), at, assumptions_);
+      own = AndAlso(own, MakeExpr(Op::kEq, {key, here_.base[i] + at[i]}));
+    }
+    if (m.terms.condition != nullptr) {
+      own = AndAlso(own, AtTerm(m.terms.condition, Int(0), at, assumptions_));
+    }
+    const Expr others = Simplify(MakeExpr(Op::kNot, {own}));
+    if (m.terms.present == nullptr) return others;
+    return AndAlso(AtTerm(m.terms.present, Int(0), at, assumptions_), others);
+  }
+
+  KernelContext& context_;
+  const ScheduledStage& here_;
+  const Assumptions& assumptions_;
+  const Expr thread_;
+  const int64_t threads_, unroll_;
+  std::vector<Member> members_;
+  int64_t elements_ = 1;  // of the region
+  int64_t columns_ = 1;   // of these, that a term has at its places
+  int64_t number_ = 1;    // of terms
+};
+
+}  // namespace
+
+Stmt EmitScatter(KernelContext& context, int s, const Assumptions& assumptions) {
+  return Scatterer(context, s, assumptions).Emit();
+}
+
+}  // namespace heddle::search_space

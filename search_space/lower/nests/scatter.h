@@ -1,0 +1,14 @@
+// Reductions of scattered terms (scatter): a nest over their terms that all threads share.
+#ifndef HEDDLE_SEARCH_SPACE_LOWER_NESTS_SCATTER_H_
+#define HEDDLE_SEARCH_SPACE_LOWER_NESTS_SCATTER_H_
+
+#include "search_space/lower/kernel_context.h"
+
+namespace heddle::search_space {
+
+// Computes the region of stage `s`, and of what is computed with it, whose storage is there.
+Stmt EmitScatter(KernelContext& context, int s, const Assumptions& assumptions);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_LOWER_NESTS_SCATTER_H_

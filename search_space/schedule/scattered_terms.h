@@ -1,0 +1,39 @@
+// Reductions each term of which belongs to one place of some axes, which an index names:
+// histograms, sums by groups, what is added to rows that are looked up. Which stages are such, and
+// their terms.
+#ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_SCATTERED_TERMS_H_
+#define HEDDLE_SEARCH_SPACE_SCHEDULE_SCATTERED_TERMS_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "search_space/schedule/scheduled_stage.h"
+
+namespace heddle::search_space {
+
+// Which terms a stage
+//   S[.., i, ..] = combiner(.., r, ..) select(I[.., r, ..] == i, value, otherwise)
+// reduces. Several axes may have such a comparison, further conditions may stand beside it, and
+// selects against the identity around it.
+struct ScatteredTerms {
+  // By axis: the place i along it that the term belongs to; null where each element of the axis has
+  // terms of its own. In reduced axes and such axes, as what follows.
+  std::vector<Expr> keys;
+  Expr present;    // under which places have anything of the term; null = always
+  Expr condition;  // beside the keys, under which its place has `value`; null = always
+  Expr value;
+  // Of a sum: the value as an integer, where it is one and the sum has 31 bits; null otherwise.
+  Expr whole;
+  Expr otherwise;  // what other places have: the identity, or of minima and maxima another number
+
+  bool HasIdentity(Combiner combiner) const;  // as `otherwise`
+};
+// nullopt of every other stage.
+std::optional<ScatteredTerms> ScatteredTermsOf(const ScheduledStage& stage);
+// Of how many places a term of such a stage may be, which is of one; 1 of every other stage.
+int64_t PlacesOfTerm(const ScheduledStage& stage);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_SCATTERED_TERMS_H_

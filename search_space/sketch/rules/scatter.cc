@@ -1,0 +1,266 @@
+// Reductions of scattered terms, such as histograms and sums by groups: a block has the elements of
+// some places, or of all, in shared memory, looks at each term once and adds it where it belongs.
+// Where terms are many and places few, several blocks have parts of the terms, and a second kernel
+// combines what they have found.
+#include "search_space/schedule/threads/scatter.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/schedule/scattered_terms.h"
+#include "search_space/sketch/kernels/combine.h"
+#include "search_space/sketch/rules/rules.h"
+#include "search_space/sketch/tiling/decision.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr int64_t kFewestPlaces = 8;  // fewer are as well compared with each term
+
+struct Scattered {
+  StageRef root, reduction;
+  std::vector<StageRef> inlined;
+  std::vector<bool> has_key;     // by axis of the reduction
+  size_t place = 0;              // the outermost one with a key
+  std::optional<size_t> column;  // the innermost one without, where no key depends on it
+  int64_t places = 1, columns = 1;
+  int64_t inner = 1;   // elements of the other axes with keys, all of which a block has
+  int64_t others = 1;  // of the other axes without, of which a block has one
+  int64_t terms = 1;   // of an element of these
+  int64_t stages = 1;  // that are computed together
+};
+
+bool DependsOn(const std::vector<Expr>& keys, const Var& axis) {
+  return std::any_of(keys.begin(), keys.end(), [&](const Expr& key) {
+    return key != nullptr && MentionsAny(key, {axis.get()});
+  });
+}
+
+// Does every stage of the root's loops read what is reduced at its own element?
+bool ReadsOwnElements(const ProgramShape& shape, const ScheduledStage& root,
+                      const ScheduledStage& reduction) {
+  const std::vector<const ScheduledStage*> reduced = shape.schedule.Together(reduction);
+  const auto is_reduced = [&](const Expr& load) {
+    return std::any_of(reduced.begin(), reduced.end(),
+                       [&](const ScheduledStage* s) { return s->tensor == load->buffer; });
+  };
+  bool own = true;
+  for (const ScheduledStage* s : shape.schedule.Together(root)) {
+    own = own && s->axes.size() == reduction.axes.size();
+    Visit(s->body, [&](const Expr& load) {
+      if (!own || load->op != Op::kLoad || !is_reduced(load)) return;
+      for (size_t i = 0; i < load->args.size(); ++i) {
+        const Expr& index = load->args[i];
+        own = own && ((index->op == Op::kVar && index->var == s->axes[i]) ||
+                      (s->axes[i]->extent == 1 && IsInt(index, 0)));
+      }
+    });
+  }
+  return own;
+}
+
+std::optional<Scattered> FindScattered(const ProgramShape& shape, const KernelShape& kernel) {
+  if (kernel.fused || kernel.reductions.size() != 1) return std::nullopt;
+  const ScheduledStage& root = shape.stage(kernel.root);
+  const ScheduledStage& stage = shape.stage(kernel.reductions[0]);
+  const std::optional<ScatteredTerms> terms = ScatteredTermsOf(stage);
+  if (!terms || !ReadsOwnElements(shape, root, stage)) return std::nullopt;
+  Scattered found{.root = {root.tensor}, .reduction = {stage.tensor}};
+  found.stages = static_cast<int64_t>(shape.schedule.Together(stage).size());
+  found.terms = ExtentOf(stage.reduce_axes);
+  bool has_place = false;
+  for (size_t i = 0; i < stage.axes.size(); ++i) {
+    const int64_t extent = stage.axes[i]->extent;
+    found.has_key.push_back(terms->keys[i] != nullptr);
+    if (!found.has_key[i]) {
+      if (extent > 1 && !DependsOn(terms->keys, stage.axes[i])) found.column = i;
+      found.others *= extent;
+    } else if (has_place) {
+      found.inner *= extent;
+    } else {
+      has_place = true;
+      found.place = i;
+      found.places = extent;
+    }
+  }
+  if (found.column.has_value()) {
+    found.columns = stage.axes[*found.column]->extent;
+    found.others /= found.columns;
+  }
+  if (found.places * found.inner < kFewestPlaces) return std::nullopt;
+  for (int s : kernel.stageable) found.inlined.push_back({shape.stage(s).tensor});
+  return found;
+}
+
+class ScatterPlan : public KernelPlan {
+ public:
+  ScatterPlan(Scattered scattered, const Target& target)
+      : scattered_(std::move(scattered)), target_(target) {
+    holes_ = {{"threads", {}, 0},
+              {"places", {}, 0},
+              {"columns", {}, 0},
+              {"parts", {}, 0},
+              {"unroll", {}, 0}};
+    for (int64_t t = 128; t <= target.max_threads_per_block; t *= 2) {
+      holes_[kThreads].domain.push_back(t);
+    }
+    holes_[kPlaces].domain = PowersAndAll(scattered_.places);
+    holes_[kColumns].domain = PowersAndAll(scattered_.columns);
+    holes_[kParts].domain =
+        PowersUpTo(std::max<int64_t>(1, scattered_.terms / kShortestPart), kMostParts);
+    holes_[kUnroll].domain = {1, 2, 4, 8};
+  }
+
+  // As many places as there are, as many columns as fit beside them, a few blocks for each
+  // multiprocessor.
+  std::vector<uint8_t> Default() const override {
+    std::vector<uint8_t> choices = {1, 0, 0, 0, 2};
+    const auto values = [&] {
+      std::vector<int64_t> all;
+      for (size_t h = 0; h < holes_.size(); ++h) all.push_back(holes_[h].domain[choices[h]]);
+      return all;
+    };
+    const auto grow = [&](size_t hole, auto&& fits) {
+      const size_t last = holes_[hole].domain.size() - 1;
+      while (choices[hole] < last) {
+        ++choices[hole];
+        if (fits(values())) continue;
+        --choices[hole];
+        return;
+      }
+    };
+    const int64_t most = target_.max_shared_bytes_per_block / 2;
+    grow(kPlaces, [&](HoleValues v) { return SharedBytes(v) <= most; });
+    grow(kColumns,
+         [&](HoleValues v) { return SharedBytes(v) <= most && v[kColumns] <= kWarpThreads; });
+    grow(kParts, [&](HoleValues v) {
+      return Tiles(v) * v[kParts] <= 2 * target_.sm_count || PartLength(v) > kMostSerialTerms;
+    });
+    while (choices[kParts] > 0 && !Check(values()).ok()) --choices[kParts];
+    return choices;
+  }
+
+  absl::Status Check(HoleValues v) const override {
+    const auto refuse = [&](const std::string& why) {
+      return absl::ResourceExhaustedError(absl::StrCat(scattered_.root.name(), ": ", why));
+    };
+    if (SharedBytes(v) > target_.max_shared_bytes_per_block) {
+      return refuse(absl::StrCat(SharedBytes(v), " bytes of shared memory"));
+    }
+    // Of a part of the places a block would else add up others' terms, too.
+    if (v[kPlaces] < scattered_.places && Tile(v) % v[kThreads] != 0) {
+      return refuse(absl::StrCat(v[kThreads], " threads for tiles of ", Tile(v)));
+    }
+    if (Tiles(v) * v[kParts] > target_.max_grid) {
+      return refuse(absl::StrCat(Tiles(v) * v[kParts], " blocks"));
+    }
+    if (v[kParts] > 1 && (Tiles(v) * v[kParts] > kMostBlocks * target_.sm_count ||
+                          CeilDiv(scattered_.terms, PartLength(v)) != v[kParts])) {
+      return refuse(absl::StrCat(v[kParts], " parts of the terms are not all needed"));
+    }
+    if (PartLength(v) > kMostSerialTerms) return refuse(absl::StrCat(PartLength(v), " terms"));
+    if (v[kUnroll] > 1 && v[kUnroll] * v[kThreads] > scattered_.terms * v[kColumns]) {
+      return refuse("nothing to unroll");
+    }
+    return absl::OkStatus();
+  }
+
+  double Waste(HoleValues v) const override {
+    return static_cast<double>(CeilDiv(scattered_.places, v[kPlaces])) *
+           static_cast<double>(CeilDiv(scattered_.columns, v[kColumns]) * v[kColumns]) /
+           static_cast<double>(scattered_.columns);
+  }
+
+ protected:
+  void Write(ScheduleWriter& w, HoleValues v) const override {
+    for (const StageRef& s : scattered_.inlined) w.ComputeInline(s);
+    const StageRef& whole = scattered_.reduction;
+    if (v[kParts] == 1) return WriteTiles(w, scattered_.root, whole, 0, v);
+    const LoopRef terms = w.Fuse(w.ReduceLoops(whole));
+    const StageRef part = w.Rfactor(w.Split(terms, PartLength(v))[0]);
+    const std::vector<StageRef> partials = w.Materialize(part, whole);
+    WriteTiles(w, partials[0], part, 1, v);
+    WriteCombineKernel(w, {scattered_.root, whole, partials, v[kParts]}, target_);
+  }
+
+ private:
+  enum { kThreads, kPlaces, kColumns, kParts, kUnroll };
+  static constexpr int64_t kMostParts = 1024;    // of the terms
+  static constexpr int64_t kShortestPart = 256;  // terms
+  static constexpr int64_t kMostBlocks = 16;     // a multiprocessor, of parts
+  static constexpr int64_t kAccumulatorBytes = 4;
+
+  static std::vector<int64_t> PowersAndAll(int64_t extent) {
+    std::vector<int64_t> values = PowersUpTo(extent, extent);
+    if (values.back() != extent) values.push_back(extent);
+    return values;
+  }
+
+  // Terms of a part: whole rounds of the threads, where there are several.
+  int64_t PartLength(HoleValues v) const {
+    if (v[kParts] == 1) return scattered_.terms;
+    const int64_t groups = v[kThreads] / Scatter::ThreadsOfTerm(v[kThreads], v[kColumns]);
+    return RoundUp(CeilDiv(scattered_.terms, v[kParts]), groups * v[kUnroll]);
+  }
+  int64_t Tiles(HoleValues v) const {
+    return scattered_.others * CeilDiv(scattered_.places, v[kPlaces]) *
+           CeilDiv(scattered_.columns, v[kColumns]);
+  }
+  int64_t Tile(HoleValues v) const { return v[kPlaces] * scattered_.inner * v[kColumns]; }
+  // Whole rounds of the threads store them, along the outermost axis.
+  int64_t SharedBytes(HoleValues v) const {
+    const bool column_leads = scattered_.column && *scattered_.column < scattered_.place;
+    const int64_t layer = Tile(v) / v[column_leads ? kColumns : kPlaces];
+    const int64_t elements = RoundUp(RoundUp(Tile(v), v[kThreads]), layer);
+    return scattered_.stages * elements * kAccumulatorBytes;
+  }
+
+  // `root` stores what blocks make of `reduction`, which has `first` axes in front of those of the
+  // whole.
+  void WriteTiles(ScheduleWriter& w, const StageRef& root, const StageRef& reduction, size_t first,
+                  HoleValues v) const {
+    const LoopList axes = w.Loops(root);
+    LoopList blocks, tile;
+    for (size_t i = 0; i < axes.size(); ++i) {
+      const bool is_place = i == first + scattered_.place;
+      const bool is_column = scattered_.column && i == first + *scattered_.column;
+      if (is_place || is_column) {
+        const auto [outer, inner] = w.Split(axes[i], v[is_place ? kPlaces : kColumns]);
+        blocks.push_back(outer);
+        tile.push_back(inner);
+      } else {
+        const bool is_inner = i >= first && scattered_.has_key[i - first];
+        (is_inner ? tile : blocks).push_back(axes[i]);
+      }
+    }
+    w.Reorder(Join({blocks, tile}));
+    const LoopRef block = w.Fuse(blocks);
+    const auto [round, thread] = w.Split(w.Fuse(tile), v[kThreads]);
+    w.Reorder({block, thread, round});
+    w.Bind(block, BindTo::kBlock);
+    w.Bind(thread, BindTo::kThread);
+    w.SetScope(reduction, Scope::kShared);
+    w.Scatter(reduction, v[kUnroll]);
+    w.ComputeAt(reduction, block);
+    w.Fuse(w.ReduceLoops(reduction));
+  }
+
+  const Scattered scattered_;
+  const Target target_;
+};
+
+std::unique_ptr<KernelPlan> PlanScatter(const ProgramShape& shape, const KernelShape& kernel,
+                                        const Target& target) {
+  auto scattered = FindScattered(shape, kernel);
+  if (!scattered.has_value()) return nullptr;
+  auto plan = std::make_unique<ScatterPlan>(*std::move(scattered), target);
+  if (!plan->IsWritable(shape.schedule)) return nullptr;
+  return plan;
+}
+
+}  // namespace
+
+const SketchRule kScatterRule = {.name = "scatter", .apply = PlanScatter};
+
+}  // namespace heddle::search_space

@@ -1,0 +1,146 @@
+// Reductions of scattered terms, such as histograms and sums by groups: which stages are such, and
+// what the kernels of the scatter rule compute.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "search_space/schedule/scattered_terms.h"
+#include "search_space/schedule/schedule.h"
+#include "tests/search_space/products.h"
+
+namespace heddle::search_space::scatter_test {
+namespace {
+
+constexpr const char* kOperators = R"(
+op histogram(m, n) {
+  in I[m]: index(n)
+  out Y[j: n] = sum(r: m) select(I[r] == j, 1, 0)
+}
+op scatter_sum(m, n, d) {
+  in X[m, d], I[m]: index(n)
+  out Y[i: n, j: d] = sum(r: m) select(I[r] == i, X[r, j], 0)
+}
+op group_by(n, g) {
+  in K[n]: index(g), V[n]
+  out C[a: g] = sum(i: n) select(K[i] == a, 1, 0)
+  out S[a: g] = sum(i: n) select(K[i] == a, V[i], 0)
+  out L[a: g] = min(i: n) select(K[i] == a, V[i], 1.0e30)
+  out H[a: g] = max(i: n) select(K[i] == a, V[i], -1.0e30)
+  out M[a: g] = S[a] - 2 * C[a]
+}
+op confusion(n, c) {
+  in P[n]: index(c), T[n]: index(c)
+  out Y[a: c, b: c] = sum(i: n) select(T[i] == a && P[i] == b, 1, 0)
+}
+op graph_sum(n, e, f) {
+  in X[n, f], A[e]: index(n), B[e]: index(n), W[e]
+  out Y[i: n, j: f] = sum(r: e) select(B[r] == i, W[r] * X[A[r], j], 0)
+}
+op histograms(b, p, n) {
+  in X[b, p]: index(n)
+  H[z: b, j: n] = sum(i: p) select(X[z, i] == j, 1, 0)
+  out C[z: b, j: n] = H[z, j] * 0.5
+}
+op masked_max(b, n, k, d) {
+  in I[b, n]: index(k + 1), X[b, n, d]: float16, W[b, n]
+  out Y[z: b, a: k, j: d] = max(i: n) select(I[z, i] == a && W[z, i] > 0, X[z, i, j], -60000)
+}
+op embedding_grad(b, s, v, d) {
+  in I[b, s]: index(v), G[b, s, d]: bfloat16
+  out D[i: v, j: d]: bfloat16 = sum(z: b, t: s) select(I[z, t] == i, G[z, t, j], 0)
+}
+op shifted(m, n) {
+  in I[m]: index(n), X[m], W[n]
+  out Y[j: n] = prod(r: m) select(I[r] + 1 == j, select(X[r] < W[j], -1, 1), 1)
+}
+op least(m, n) {
+  in I[m]: index(n), X[m]
+  out Y[j: n] = min(r: m) select(I[r] == j, X[r], 1)
+}
+op columns_first(b, n, k, d) {
+  in I[b, n]: index(k), X[n, d]
+  out Y[z: b, j: d, a: k] = sum(i: n) select(I[z, i] == a, X[i, j], 0)
+}
+)";
+
+struct Case {
+  const char *op, *shape, *like;
+};
+
+class Scatter : public testing::TestWithParam<Case> {};
+
+TEST_P(Scatter, ComputeTheirProgram) {
+  ExpectPointsCompute(
+      InstantiatedFrom(kOperators, GetParam().op, GetParam().shape, DType::kFloat32),
+      *FindTarget("h100"), GetParam().like);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Scatter,
+                         testing::Values(Case{"histogram", "m=3000,n=100", "scatter"},
+                                         Case{"scatter_sum", "m=300,n=77,d=40", "scatter"},
+                                         Case{"group_by", "n=2000,g=50", "scatter"},
+                                         Case{"confusion", "n=2000,c=12", "scatter"},
+                                         Case{"graph_sum", "n=60,e=500,f=24", "scatter"},
+                                         Case{"histograms", "b=3,p=2000,n=64", "scatter"},
+                                         Case{"masked_max", "b=2,n=300,k=17,d=12", "scatter"},
+                                         Case{"embedding_grad", "b=4,s=100,v=130,d=36", "scatter"},
+                                         Case{"shifted", "m=400,n=30", "scatter"},
+                                         Case{"least", "m=100,n=30", "scatter"},
+                                         Case{"columns_first", "b=3,n=200,k=20,d=9", "scatter"}),
+                         [](const auto& info) {
+                           return absl::StrCat(info.param.op, "_", info.index);
+                         });
+
+// Where all terms are of one place, that one has nothing of others'.
+TEST(ScatterTest, APlaceOfAllTermsHasOnlyItsOwn) {
+  const auto program = InstantiatedFrom(kOperators, "least", "m=90,n=12", DType::kFloat32);
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  Rng rng(1);
+  int seen = 0;
+  for (int draw = 0; draw < 200 && seen < 5; ++draw) {
+    const Point point = *space.Sample(rng);
+    if (!absl::StartsWith(space.Print(point), "scatter: ")) continue;
+    ++seen;
+    TensorValues expected = {{"I", std::vector<double>(90, 7)}, {"X", std::vector<double>(90, 5)}};
+    TensorValues got = expected;
+    EvaluateAll(*program, expected);
+    EXPECT_EQ(expected.at("Y")[7], 5);
+    EXPECT_EQ(expected.at("Y")[6], 1);
+    const absl::Status ran = Interpret(*space.Lower(point), got, {.seed = 1});
+    ASSERT_TRUE(ran.ok()) << ran;
+    EXPECT_EQ(got.at("Y"), expected.at("Y"));
+  }
+  EXPECT_EQ(seen, 5);
+}
+
+std::optional<ScatteredTerms> TermsOf(const std::string& body) {
+  const auto program = InstantiatedFrom(
+      "op t(m, n) { in I[m]: index(n), J[m, n]: index(n), X[m], W[n]\nout Y[i: n] = " + body +
+          "\nout Z[i: n] = W[i] + X[0] + J[0, i] + I[0] }",
+      "t", "m=50,n=20", DType::kFloat32);
+  return ScatteredTermsOf(Schedule(program).stages()[0]);
+}
+
+TEST(ScatterTest, WhatIsScattered) {
+  const auto terms = TermsOf("sum(r: m) select(X[r] > 0 && 2 + I[r] == i, W[i], 0)");
+  ASSERT_TRUE(terms.has_value());
+  EXPECT_EQ(ToString(terms->value).find("W[i]"), std::string::npos);
+  EXPECT_NE(terms->condition, nullptr);
+  EXPECT_EQ(terms->present, nullptr);
+  EXPECT_TRUE(terms->HasIdentity(Combiner::kSum));
+  EXPECT_FALSE(TermsOf("max(r: m) select(I[r] == i, X[r], 0)")->HasIdentity(Combiner::kMax));
+  // The place does not depend on an index, or not on the term, or on itself; other places have
+  // something of a sum.
+  EXPECT_FALSE(TermsOf("sum(r: m) select(r == i, X[r], 0)").has_value());
+  EXPECT_FALSE(TermsOf("sum(r: m) select(I[0] == i, X[r], 0)").has_value());
+  EXPECT_FALSE(TermsOf("sum(r: m) select(J[r, i] == i, X[r], 0)").has_value());
+  EXPECT_FALSE(TermsOf("sum(r: m) select(I[r] == i, X[r], 1)").has_value());
+  EXPECT_FALSE(TermsOf("sum(r: m) select(I[r] <= i, X[r], 0)").has_value());
+}
+
+}  // namespace
+}  // namespace heddle::search_space::scatter_test

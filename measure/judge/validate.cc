@@ -1,22 +1,18 @@
 #include "measure/judge/validate.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <iterator>
 #include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/host.h"
 #include "base/status.h"
 #include "measure/device/compare.h"
+#include "measure/judge/defined_elements.h"
 #include "measure/judge/inputs.h"
 #include "measure/judge/timing.h"
-#include "search_space/ir/expr/float_format.h"
 
 namespace heddle::measure {
 namespace {
@@ -32,10 +28,6 @@ using search_space::TensorProgram;
 // bits).
 constexpr uint32_t kPoisonNan = 0x7fff7fff;
 constexpr uint32_t kPoisonHuge = 0x7bff7bff;
-// One element in so many may hang on a decision that rounding turns; instructions for looking up
-// what the definition says of elements that are not as expected.
-constexpr int64_t kLeastToUncertain = 256;
-constexpr int64_t kMostOperations = int64_t{1} << 28;
 // Devices allocate even numbers of bytes.
 int64_t Even(int64_t bytes) { return (bytes + 1) / 2 * 2; }
 
@@ -79,14 +71,12 @@ using Buffers = std::vector<std::unique_ptr<DeviceBuffer>>;
 // One kind of inputs and what is expected of them.
 struct Case {
   Sampled sampled;
+  DefinedElements defined;
   std::vector<DeviceBuffer*> inputs;  // in declaration order
   // One an output. Candidates are compared with the device's copy, which one that goes astray may
   // have changed; the host's is out of their reach, and none is called wrong that agrees with it.
   std::vector<Values> expected;
   Buffers expected_there;
-  // Of each output, what the definition says of elements that differed once: as it is, and with
-  // comparisons turned that rounding may turn.
-  std::vector<absl::flat_hash_map<int64_t, std::array<SamplePoint, 2>>> looked_up;
 };
 
 class DeviceValidator : public Validator {
@@ -128,9 +118,6 @@ class DeviceValidator : public Validator {
   absl::Status CompareAsTheHost(const Case& which, size_t output);
   Verdict CompareOutputs(Case& which);
   Verdict CompareOutput(Case& which, size_t output);
-  bool IsNear(const Case& which, const SamplePoint& point, float got) const;
-  void LookUp(Case& which, size_t output, const std::vector<int64_t>& offsets) const;
-  bool AllowsDefinition(Case& which, size_t output, const Mismatch& found, const Values& got) const;
   Verdict CheckRepetition(const char* when, const Buffers& outputs);
   Verdict ValidateOnce(LoadedProgram& program, Workspaces& workspaces);
   Verdict CheckGuards(const Workspaces* workspaces);
@@ -166,7 +153,9 @@ absl::Status DeviceValidator::Initialise() {
                         program_.op, needed / 1e9, device_.info().id, free / 1e9));
   }
   HEDDLE_ASSIGN_OR_RETURN(chosen, inputs_.Choose());
-  for (Sampled& sampled : chosen) cases_.push_back({std::move(sampled), {}, {}, {}, {}});
+  for (const Sampled& sampled : chosen) {
+    cases_.push_back({sampled, DefinedElements(program_, inputs_, sampled, threads_), {}, {}, {}});
+  }
   HEDDLE_RETURN_IF_ERROR(AllocateSets());
   return UploadInputs();
 }
@@ -290,13 +279,7 @@ absl::Status DeviceValidator::CheckSamples(Case& which) const {
     // What its own rounding errors swallow has no part in `allowed`.
     const double own = allowed.absolute > 0 && !sample.exact ? sample.magnitude : 0;
     if (Distance(got, expected, 0) <= Tolerance(program_, own)) continue;
-    if (sample.uncertain) {
-      const auto output = static_cast<size_t>(sample.output);
-      LookUp(which, output, {sample.offset});
-      const auto points = which.looked_up[output].find(sample.offset);
-      if (points != which.looked_up[output].end() && IsNear(which, points->second[1], got))
-        continue;
-    }
+    if (which.defined.AllowTurned(sample, got)) continue;
     // Sums that are too long for float32 are nobody's fault.
     const bool rounding = Distance(got, expected, 0) <= LongestLoss(program_, sample.magnitude);
     return absl::FailedPreconditionError(absl::StrFormat(
@@ -347,7 +330,6 @@ absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Case& which,
                                            Workspaces& workspaces) {
   HEDDLE_RETURN_IF_ERROR(RunCase(naive, which, workspaces, kPoisonNan));
   which.expected.clear();
-  which.looked_up.assign(outputs_.size(), {});
   for (size_t o = 0; o < outputs_.size(); ++o) {
     HEDDLE_ASSIGN_OR_RETURN(fetched, Fetch(*set_outputs_[0][o], o));
     which.expected.push_back(std::move(fetched));
@@ -363,67 +345,6 @@ absl::Status DeviceValidator::SetReference(LoadedProgram& naive, Workspaces& wor
     HEDDLE_RETURN_IF_ERROR(SetReference(naive, which, workspaces));
   }
   return absl::OkStatus();
-}
-
-void DeviceValidator::LookUp(Case& which, size_t output,
-                             const std::vector<int64_t>& offsets) const {
-  auto& known = which.looked_up[output];
-  std::vector<int64_t> unknown;
-  std::copy_if(offsets.begin(), offsets.end(), std::back_inserter(unknown),
-               [&](int64_t offset) { return !known.contains(offset); });
-  const auto input = [&](int tensor, int64_t offset) {
-    return inputs_.At(which.sampled.kind, tensor, offset);
-  };
-  const auto evaluate = [&](const std::vector<int64_t>& some, bool turned) {
-    return search_space::EvaluateElements(program_, static_cast<int>(output), some, input,
-                                          kMostOperations, threads_, turned);
-  };
-  std::vector<int64_t> uncertain;
-  for (const SamplePoint& point : evaluate(unknown, false)) {
-    known[point.offset] = {point, point};
-    if (point.uncertain) uncertain.push_back(point.offset);
-  }
-  for (const SamplePoint& point : evaluate(uncertain, true)) known[point.offset][1] = point;
-}
-
-// Does the definition allow elements that are not as expected? It does where they are as far from
-// it as the rounding of what they themselves are made of explains. Where a decision that rounding
-// may turn is all that they hang on, such as which of two nearly equal scores is among a row's
-// best, they may be what the other one makes of them; such are few of an output's.
-bool DeviceValidator::AllowsDefinition(Case& which, size_t output, const Mismatch& found,
-                                       const Values& got) const {
-  if (found.elements > static_cast<int64_t>(found.offsets.size())) return false;
-  LookUp(which, output, found.offsets);
-  int64_t turned = 0;
-  for (const int64_t offset : found.offsets) {
-    const auto points = which.looked_up[output].find(offset);
-    if (points == which.looked_up[output].end()) return false;
-    const auto& [as_it_is, otherwise] = points->second;
-    if (IsNear(which, as_it_is, got[offset])) continue;
-    if (!IsNear(which, otherwise, got[offset])) return false;
-    ++turned;
-  }
-  return turned <= outputs_[output]->elements / kLeastToUncertain;
-}
-
-// By its own rounding errors, and that to the output's type; not where all is exact.
-bool DeviceValidator::IsNear(const Case& which, const SamplePoint& point, float got) const {
-  const auto output = static_cast<size_t>(point.output);
-  const Allowed& allowed = which.sampled.allowed[output];
-  if (allowed.absolute <= 0 || !std::isfinite(got) || !std::isfinite(point.value)) return false;
-  if (ErrorOf(Distance(got, static_cast<float>(point.value), allowed.slack), allowed.absolute) <=
-      1) {
-    return true;
-  }
-  if (point.exact) return false;
-  // A mask's -1e9, of which nothing is left, would explain anything.
-  constexpr double kMostOfValue = 1.0 / 16;
-  const double own = Tolerance(program_, point.magnitude);
-  if (own > kMostOfValue * std::abs(point.value)) return false;
-  const DType type = outputs_[output]->dtype;
-  const double rounding = search_space::IsNarrow(type) ? search_space::UnitRoundoff(type) : 0;
-  return Distance(got, static_cast<float>(point.value), 0) <=
-         own + 2 * rounding * std::abs(point.value);
 }
 
 Verdict DeviceValidator::CompareOutput(Case& which, size_t output) {
@@ -446,7 +367,7 @@ Verdict DeviceValidator::CompareOutput(Case& which, size_t output) {
     if (absl::Status s = Restore(); !s.ok()) return FromStatus(s);
     return {Outcome::kOk, "", found.error};
   }
-  if (AllowsDefinition(which, output, found, *got)) {
+  if (which.defined.Allow(output, found, got->data())) {
     return {Outcome::kOk, "", found.error_of_others};
   }
   return {Outcome::kWrongAnswer,
@@ -603,7 +524,10 @@ absl::Status DeviceValidator::ChangeInputs(uint64_t seed, LoadedProgram& naive,
     sampled.push_back(*std::move(other));
   }
   inputs_ = others;
-  for (size_t i = 0; i < cases_.size(); ++i) cases_[i].sampled = std::move(sampled[i]);
+  for (size_t i = 0; i < cases_.size(); ++i) {
+    cases_[i].defined = DefinedElements(program_, inputs_, sampled[i], threads_);
+    cases_[i].sampled = std::move(sampled[i]);
+  }
   HEDDLE_RETURN_IF_ERROR(UploadInputs());
   return SetReference(naive, workspaces);
 }

@@ -200,6 +200,14 @@ int64_t NodesOf(const Expr& e) {
   return nodes;
 }
 
+bool ReadsAny(const Expr& e, const absl::flat_hash_set<const Buffer*>& tensors) {
+  bool reads = false;
+  Visit(e, [&](const Expr& node) {
+    reads = reads || (node->op == Op::kLoad && tensors.contains(node->buffer.get()));
+  });
+  return reads;
+}
+
 std::vector<Expr> LoadsIn(const Expr& e) {
   std::vector<Expr> loads;
   Visit(e, [&](const Expr& node) {

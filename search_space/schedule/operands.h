@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "search_space/schedule/schedule.h"
 
 namespace heddle::search_space {
@@ -40,6 +41,9 @@ bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, boo
 
 // Operations and operands of an expression, those of its indices among them.
 int64_t NodesOf(const Expr& e);
+
+// Does `e` read one of these tensors?
+bool ReadsAny(const Expr& e, const absl::flat_hash_set<const Buffer*>& tensors);
 
 // The loads of values in an operand, equal ones once: of numbers, and of indices that are converted
 // to numbers. Those of indices that are used as such are not among them.

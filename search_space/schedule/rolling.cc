@@ -38,11 +38,7 @@ Expr Dependence::Inlined(const Expr& load) const {
   if (load->op != Op::kLoad) return nullptr;
   const std::optional<Definition> stage = definition_of_(load->buffer.get());
   if (!stage || stage->is_reduction) return nullptr;
-  return Substitute(stage->body, [&](const Var& v) -> Expr {
-    const auto axis = std::find(stage->axes.begin(), stage->axes.end(), v);
-    return axis == stage->axes.end() ? nullptr
-                                     : load->args[static_cast<size_t>(axis - stage->axes.begin())];
-  });
+  return Substitute(stage->body, stage->axes, load->args);
 }
 
 bool Dependence::Depends(const Expr& e) const {

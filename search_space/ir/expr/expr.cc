@@ -281,6 +281,13 @@ Expr Substitute(const Expr& e, absl::FunctionRef<Expr(const Var&)> replacement) 
   });
 }
 
+Expr Substitute(const Expr& e, absl::Span<const Var> variables, absl::Span<const Expr> values) {
+  return Substitute(e, [&](const Var& v) -> Expr {
+    const auto at = std::find(variables.begin(), variables.end(), v);
+    return at == variables.end() ? nullptr : values[static_cast<size_t>(at - variables.begin())];
+  });
+}
+
 namespace {
 
 std::string FloatText(double value) {

@@ -13,6 +13,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 
 namespace heddle::search_space {
 
@@ -225,6 +226,9 @@ Expr MapDecided(const Expr& e, absl::FunctionRef<Expr(const Expr&)> map);
 
 // Replaces variables: `replacement` returns null for those that stay.
 Expr Substitute(const Expr& e, absl::FunctionRef<Expr(const Var&)> replacement);
+// The same with values[i] for variables[i]; others stay. Of a stage's body, with the indices of a
+// load for the stage's axes, that is what the element is that the load reads.
+Expr Substitute(const Expr& e, absl::Span<const Var> variables, absl::Span<const Expr> values);
 
 // The notation's syntax: "A[i, r] * B[r, j]", "(x / 4) % 8", "select(y < 3, X[y], 0)".
 std::string ToString(const Expr& e);

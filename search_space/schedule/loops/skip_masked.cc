@@ -72,10 +72,7 @@ class Factors {
 
   Expr DefinitionOf(const Expr& load) const {
     const ScheduledStage& stage = *StageOf(load);
-    return Substitute(stage.body, [&](const Var& v) -> Expr {
-      const int axis = stage.FindAxis(v);
-      return axis < 0 ? nullptr : load->args[static_cast<size_t>(axis)];
-    });
+    return Substitute(stage.body, stage.axes, load->args);
   }
 
   void AddExponent(const Expr& exponent) {

@@ -66,12 +66,7 @@ Expr WithoutDeadSides(const Expr& e) {
 Expr InlineLoads(const Expr& e, const ScheduledStage& producer) {
   return Rewrite(e, [&](const Expr& node) -> Expr {
     if (node->op != Op::kLoad || node->buffer != producer.tensor) return nullptr;
-    return WithoutDeadSides(Substitute(producer.body, [&](const Var& v) -> Expr {
-      for (size_t i = 0; i < producer.axes.size(); ++i) {
-        if (producer.axes[i] == v) return node->args[i];
-      }
-      return nullptr;
-    }));
+    return WithoutDeadSides(Substitute(producer.body, producer.axes, node->args));
   });
 }
 

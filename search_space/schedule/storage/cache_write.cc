@@ -27,10 +27,7 @@ absl::Status CacheWrite::ApplyTo(ScheduleEditor& editor) const {
       computes.axes.push_back(MakeVar(axis->name, axis->extent));
       axes.push_back(VarExpr(computes.axes.back()));
     }
-    computes.body = Substitute(here.body, [&](const Var& v) -> Expr {
-      const int axis = here.FindAxis(v);
-      return axis < 0 ? nullptr : axes[static_cast<size_t>(axis)];
-    });
+    computes.body = Substitute(here.body, here.axes, axes);
     std::vector<ScheduledStage> made = {MakeScheduledStage(computes), here};
     made[0].scope = scope;
     made[1].body = Load(made[0].tensor, std::move(copied));

@@ -38,10 +38,7 @@ Expr WithInlined(const Schedule& schedule, const Operand& operand, const Expr& v
     }
     const int at = schedule.FindStage(node->buffer.get());
     const ScheduledStage& stage = schedule.stage(at);
-    return Substitute(stage.body, [&](const Var& var) -> Expr {
-      const int axis = stage.FindAxis(var);
-      return axis < 0 ? nullptr : node->args[static_cast<size_t>(axis)];
-    });
+    return Substitute(stage.body, stage.axes, node->args);
   });
 }
 

@@ -124,15 +124,9 @@ class RowsFinder {
       return s->is_output ||
              std::any_of(program_.stages.begin(), program_.stages.end(), [&](const Stage& reader) {
                const auto at = std::find(members_.begin(), members_.end(), &reader);
-               return at == members_.end() && Reads(reader, *s);
+               return at == members_.end() && ReadsAny(reader.body, {s->tensor.get()});
              });
     });
-  }
-  static bool Reads(const Stage& reader, const Stage& s) {
-    bool reads = false;
-    Visit(reader.body,
-          [&](const Expr& e) { reads = reads || (e->op == Op::kLoad && e->buffer == s.tensor); });
-    return reads;
   }
 
   const TensorProgram& program_;

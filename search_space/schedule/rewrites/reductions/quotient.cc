@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "search_space/schedule/editor.h"
+#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
@@ -134,12 +135,6 @@ class Quotients {
   std::set<std::vector<int64_t>> places_;  // along these, that are read
 };
 
-bool Reads(const Expr& body, const BufferRef& tensor) {
-  bool reads = false;
-  Visit(body, [&](const Expr& e) { reads = reads || (e->op == Op::kLoad && e->buffer == tensor); });
-  return reads;
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithQuotient(const TensorProgram& program,
@@ -157,10 +152,10 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithQuotient(const TensorPr
   size_t first = program.stages.size();
   for (size_t s = number + 1; s < program.stages.size(); ++s) {
     Stage& reader = made->stages[s];
-    if (!Reads(reader.body, dividend.tensor)) continue;
+    if (!ReadsAny(reader.body, {dividend.tensor.get()})) continue;
     first = std::min(first, s);
     if (!reader.is_reduction()) reader.body = quotients.In(reader.body);
-    if (Reads(reader.body, dividend.tensor)) {
+    if (ReadsAny(reader.body, {dividend.tensor.get()})) {
       return refuse("is read where it is not divided by the elements of one reduction");
     }
   }

@@ -35,14 +35,6 @@ bool IsInside(const Expr& read) {
   return is_inside;
 }
 
-bool ReadsAny(const Expr& body, const absl::flat_hash_set<const Buffer*>& tensors) {
-  bool reads = false;
-  Visit(body, [&](const Expr& e) {
-    reads = reads || (e->op == Op::kLoad && tensors.contains(e->buffer.get()));
-  });
-  return reads;
-}
-
 // The stage, and what is computed of its single elements.
 absl::flat_hash_set<const Buffer*> ElementsOf(const TensorProgram& program, const Stage& of) {
   absl::flat_hash_set<const Buffer*> elements = {of.tensor.get()};
@@ -134,12 +126,7 @@ class Recomputer {
       }
       const Stage& stage = *program_.FindStage(load->buffer.get());
       nodes += NodesOf(stage.body);
-      const Expr element = Substitute(stage.body, [&](const Var& v) -> Expr {
-        const auto axis = std::find(stage.axes.begin(), stage.axes.end(), v);
-        return axis == stage.axes.end()
-                   ? nullptr
-                   : load->args[static_cast<size_t>(axis - stage.axes.begin())];
-      });
+      const Expr element = Substitute(stage.body, stage.axes, load->args);
       return WrittenOut(ToType(load->type, element), nodes);
     });
   }

@@ -116,11 +116,7 @@ class Product {
         ReadsIndices(read->body) || read->tensor->dtype != read->body->type) {
       return nullptr;
     }
-    return Substitute(read->body, [&](const Var& var) -> Expr {
-      const auto axis = std::find(read->axes.begin(), read->axes.end(), var);
-      return axis == read->axes.end() ? nullptr
-                                      : load->args[static_cast<size_t>(axis - read->axes.begin())];
-    });
+    return Substitute(read->body, read->axes, load->args);
   }
 
   const TensorProgram& program_;

@@ -56,19 +56,13 @@ class MomentFinder {
     return Simplify(Rewrite(e, [&](const Expr& node) -> Expr {
       const Stage* s = node->op == Op::kLoad ? program_.FindStage(node->buffer.get()) : nullptr;
       if (s == nullptr || !IsBetween(*s)) return nullptr;
-      return Expanded(AtIndices(*s, node->args));
+      return Expanded(Substitute(s->body, s->axes, node->args));
     }));
   }
 
   // An elementwise stage, which is the same wherever it is computed.
   static bool IsBetween(const Stage& s) {
     return !s.is_reduction() && !s.is_output && s.tensor->dtype == s.body->type;
-  }
-  static Expr AtIndices(const Stage& s, const ExprList& indices) {
-    return Substitute(s.body, [&](const Var& v) -> Expr {
-      const auto at = std::find(s.axes.begin(), s.axes.end(), v);
-      return at == s.axes.end() ? nullptr : indices[static_cast<size_t>(at - s.axes.begin())];
-    });
   }
 
  private:
@@ -201,7 +195,7 @@ class MomentWriter {
       }
       const Stage* s = program_.FindStage(node->buffer.get());
       if (s == nullptr || !MomentFinder::IsBetween(*s) || !Depends(*s)) return nullptr;
-      return Replaced(MomentFinder::AtIndices(*s, node->args));
+      return Replaced(Substitute(s->body, s->axes, node->args));
     });
   }
 

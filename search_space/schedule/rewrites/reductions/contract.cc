@@ -6,19 +6,15 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "base/status.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/rewrites/stage_number.h"
+#include "search_space/schedule/rewrites/divide_stage.h"
 
 namespace heddle::search_space {
 namespace {
 
 // All subsets of the factors are looked at.
 constexpr size_t kMostFactors = 8;
-constexpr size_t kMostStages = 8;  // in the place of one
 constexpr double kWorthwhile = 0.75;
-constexpr double kMostStored = 4;  // of those of inputs and outputs
 
 using AxisSet = std::vector<bool>;  // of the data axes, then of the reduced ones
 
@@ -39,7 +35,7 @@ class Contraction {
   Contraction(const Stage& stage, double most_elements)
       : stage_(stage), most_elements_(most_elements), axes_(stage.axes) {
     axes_.insert(axes_.end(), stage.reduce_axes.begin(), stage.reduce_axes.end());
-    Flatten(stage.body);
+    factors_ = FactorsOfProduct(stage.body);
     for (const Expr& factor : factors_) mentioned_.push_back(MentionedIn(factor));
   }
 
@@ -86,15 +82,6 @@ class Contraction {
   }
 
  private:
-  void Flatten(const Expr& e) {
-    if (e->op != Op::kMul) {
-      factors_.push_back(e);
-      return;
-    }
-    Flatten(e->args[0]);
-    Flatten(e->args[1]);
-  }
-
   AxisSet MentionedIn(const Expr& e) const {
     AxisSet set(axes_.size(), false);
     Visit(e, [&](const Expr& node) {
@@ -163,34 +150,16 @@ class Contraction {
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithContractions(const TensorProgram& program,
                                                                       const std::string& name) {
-  HEDDLE_ASSIGN_OR_RETURN(first, StageNumber(program, name));
-  double elements = 0;
-  for (const BufferRef& input : program.inputs) elements += static_cast<double>(input->elements);
-  for (const Stage& stage : program.stages) {
-    if (stage.is_output) elements += static_cast<double>(stage.tensor->elements);
-  }
-  auto contracted = std::make_shared<TensorProgram>(program);
-  std::vector<Stage>& stages = contracted->stages;
-  // [first, first + made] are in the place of the one.
-  size_t made = 0;
-  for (size_t s = first; s <= first + made && made < kMostStages;) {
-    const Contraction contraction(stages[s], kMostStored * elements);
+  const auto divide = [](const Stage& whole, const std::string& inner,
+                         double most_elements) -> std::optional<std::pair<Stage, Stage>> {
+    const Contraction contraction(whole, most_elements);
     const std::optional<Division> best = contraction.Best();
-    if (!best) {
-      ++s;
-      continue;
-    }
-    auto [inner, outer] = contraction.Write(*best, absl::StrCat(name, ".pair", made++));
-    stages[s] = std::move(outer);
-    stages.insert(stages.begin() + static_cast<std::ptrdiff_t>(s), std::move(inner));
-  }
-  if (made == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name,
-                     " is no sum of products of which some, summed up first, would leave "
-                     "three quarters of the operations"));
-  }
-  return contracted;
+    if (!best) return std::nullopt;
+    return contraction.Write(*best, inner);
+  };
+  return WithStageDivided(program, name, ".pair", divide,
+                          " is no sum of products of which some, summed up first, would leave "
+                          "three quarters of the operations");
 }
 
 absl::Status Contract::ApplyTo(ScheduleEditor& editor) const {

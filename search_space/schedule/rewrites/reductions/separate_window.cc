@@ -8,19 +8,15 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "base/status.h"
 #include "search_space/ir/expr/linear.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/rewrites/stage_number.h"
+#include "search_space/schedule/rewrites/divide_stage.h"
 
 namespace heddle::search_space {
 namespace {
 
 constexpr double kMostTermsLeft = 0.5;
-constexpr double kMostWindowElements = 4;  // of the elements of inputs and outputs
-constexpr size_t kMostWindows = 8;         // in the place of one
 
 // p = of_axis * axis + of_reduced * reduced + shift, whose values are [0, extent).
 struct Positions {
@@ -129,15 +125,6 @@ class Window {
     if (const auto p = PositionsOf(t.x->var, u.x->var, t.coef, u.coef)) found.push_back(*p);
   }
 
-  void Flatten(const Expr& e, std::vector<Expr>& factors) const {
-    if (e->op != Op::kMul || stage_.combiner != Combiner::kSum) {
-      factors.push_back(e);
-      return;
-    }
-    Flatten(e->args[0], factors);
-    Flatten(e->args[1], factors);
-  }
-
   std::optional<WindowParts> Of(const Positions& positions) const {
     const auto& [axis, reduced, a, b, shift, extent] = positions;
     WindowParts parts{.positions = positions};
@@ -145,8 +132,8 @@ class Window {
     for (const Var& v : stage_.reduce_axes) {
       if (v != reduced) others.push_back(v.get());
     }
-    std::vector<Expr> factors;
-    Flatten(stage_.body, factors);
+    const auto factors = stage_.combiner == Combiner::kSum ? FactorsOfProduct(stage_.body)
+                                                           : std::vector<Expr>{stage_.body};
     for (const Expr& factor : factors) {
       Expr& side = MentionsAny(factor, others) ? parts.inner : parts.outer;
       side = side == nullptr ? factor : side * factor;
@@ -179,40 +166,21 @@ class Window {
   const double most_elements_;
 };
 
-double ElementsOfIo(const TensorProgram& program) {
-  double elements = 0;
-  for (const BufferRef& input : program.inputs) elements += static_cast<double>(input->elements);
-  for (const Stage& stage : program.stages) {
-    if (stage.is_output) elements += static_cast<double>(stage.tensor->elements);
-  }
-  return elements;
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSeparateWindow(
     const TensorProgram& program, const std::string& name) {
-  HEDDLE_ASSIGN_OR_RETURN(first, StageNumber(program, name));
-  const double most_elements = kMostWindowElements * ElementsOfIo(program);
-  auto separated = std::make_shared<TensorProgram>(program);
-  std::vector<Stage>& stages = separated->stages;
-  size_t made = 0;
-  // What is left of the one has one reduced axis; the other one is at its place then.
-  while (made < kMostWindows) {
-    const Window window(stages[first], most_elements);
+  // What is left behind has one reduced axis, and is not divided again.
+  const auto divide = [](const Stage& whole, const std::string& inner,
+                         double most_elements) -> std::optional<std::pair<Stage, Stage>> {
+    const Window window(whole, most_elements);
     const std::optional<WindowParts> best = window.Best();
-    if (!best) break;
-    auto [inner, outer] = window.Write(*best, absl::StrCat(name, ".window", made++));
-    stages[first] = std::move(outer);
-    stages.insert(stages.begin() + static_cast<std::ptrdiff_t>(first), std::move(inner));
-  }
-  if (made == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name,
-                     " is no reduction of windows along several axes which, one axis after the "
-                     "other, would have half the terms"));
-  }
-  return separated;
+    if (!best) return std::nullopt;
+    return window.Write(*best, inner);
+  };
+  return WithStageDivided(program, name, ".window", divide,
+                          " is no reduction of windows along several axes which, one axis after "
+                          "the other, would have half the terms");
 }
 
 absl::Status SeparateWindow::ApplyTo(ScheduleEditor& editor) const {
